@@ -1,0 +1,66 @@
+"""hcilib: drive hosts, run fio on a fleet of VMs, read what came back, and say whether a difference is real.
+
+The names below are the whole public surface (``import hcilib as hci``). Rooms load on first use, so that
+``import hcilib`` costs milliseconds and the analysis works where fabric is not installed.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+"""The repository: what paths in params/ are relative to."""
+
+_ROOMS = {
+    "plan": ("Pattern", "Cell", "Step", "Plan", "PlanError", "sweep"),
+    "testbed": ("Testbed", "System", "TestbedError", "load_testbed", "load_system", "load_systems", "short_labels"),
+    "metrics": ("METRICS", "metric"),
+    "drive.lab": ("lab", "LabError"),
+    "drive.bed": ("open_testbed", "obtain"),
+    "drive.preflight": ("preflight", "PreflightError"),
+    "drive.guard": ("GuardError",),
+    "drive.campaign": ("run", "CampaignError"),
+    "read.run": ("read_results", "read_hosts", "read_bins", "read_series", "read_counters", "samples"),
+    "read.journal": ("watch", "progress"),
+    "read.fio_json": ("read_fio", "FioOutputError"),
+    "read.published": (
+        "published", "published_claims", "published_facts", "published_missing", "published_table", "PublishedDataError",
+    ),
+    "analyse.compare": ("summarize", "compare"),
+    "analyse.overall": ("geometric_mean", "everywhere"),
+    "analyse.curves": ("peak", "crossover"),
+    "analyse.rank": ("rank",),
+    "analyse.regression": ("regression",),
+    "analyse.latency": ("percentiles", "percentile_interval", "vm_spread"),
+    "analyse.series": ("stationarity", "mean_interval"),
+    "analyse.scaling": ("saturation", "per_vm_gain", "curve_from_gains"),
+    "analyse.datapath": ("ceiling", "expected_traffic", "check_traffic", "drive_rates", "against_ceiling"),
+    "analyse.schemes": ("Mirror", "Raid5", "Raid6", "ErasureCode", "Tiers"),
+    "analyse.capacity": ("parse_scheme", "nested_mirror", "nested_parity", "capacity_table", "pareto", "per_usable_tib"),
+    "analyse.audit": ("audit", "regimes", "rounding", "unlike_working_sets"),
+    "analyse.factorial": ("effects", "grid"),
+    "analyse.claims": ("check_claims",),
+    "show.figures": (
+        "plot_audit", "plot_baseline", "plot_capacity", "plot_factorial", "plot_forest", "plot_latency", "plot_panels",
+        "plot_pareto", "plot_plan", "plot_scaling", "plot_sweep", "plot_traffic",
+    ),
+    "show.tables": ("table",),
+    "show.report": ("report",),
+}  # fmt: skip
+_HOME = {name: room for room, names in _ROOMS.items() for name in names}
+
+__all__ = ["ROOT", *sorted(_HOME)]
+
+
+def __getattr__(name: str):
+    """Load the room a public name lives in, once (PEP 562)."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'hcilib' has no attribute {name!r}")
+    value = getattr(import_module(f"hcilib.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

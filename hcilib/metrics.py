@@ -1,0 +1,87 @@
+"""One table says what each metric is: its unit, which way is better, how it is labelled and printed.
+
+Base units live in the frames (`_ns`, `_s`, `_bytes`, `_pct`; IOPS is bare); scaling happens only here, when shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KEYS = ("source", "system", "run_id", "block", "rep")
+"""Which run a row is. Never a reason to refuse pooling by itself."""
+
+FACTORS = (
+    "pattern", "rw", "rwmixread", "bs_bytes", "numjobs", "iodepth", "sync", "rate_bytes",
+    "vms", "nodes", "placement", "span_bytes",
+)  # fmt: skip
+"""What was set before the run. Rows that differ in one of these are never pooled (METHODS section 1)."""
+
+VALIDITY = ("valid", "warnings", "derived")
+"""What is known about a row's trustworthiness; `derived` names the columns that were computed, not printed."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How one column of the results table is read and printed.
+
+    `unit` is the unit after division by `scale`; `better` is "higher", "lower" or "" where neither way is better.
+    """
+
+    name: str
+    label: str
+    unit: str
+    better: str
+    scale: float = 1.0
+    format: str = "{:,.0f}"
+
+    @property
+    def axis(self) -> str:
+        """Axis label, e.g. ``Mean latency (ms)``."""
+        return f"{self.label} ({self.unit})" if self.unit else self.label
+
+    def show(self, value: float) -> str:
+        """Print one value in the shown unit; a missing value is printed as such, never as zero."""
+        return "missing" if value != value else self.format.format(value / self.scale)
+
+
+_MS, _MIB = 1e6, 2**20
+METRICS = {
+    m.name: m
+    for m in (
+        Metric("iops", "IOPS", "", "higher"),
+        Metric("read_iops", "Read IOPS", "", "higher"),
+        Metric("write_iops", "Write IOPS", "", "higher"),
+        Metric("bw_bytes", "Throughput", "MiB/s", "higher", _MIB),
+        Metric("lat_ns", "Mean latency", "ms", "lower", _MS, "{:,.3f}"),
+        Metric("lat_unweighted_ns", "Mean latency, (read + write)/2", "ms", "lower", _MS, "{:,.3f}"),
+        Metric("read_lat_ns", "Mean read latency", "ms", "lower", _MS, "{:,.3f}"),
+        Metric("write_lat_ns", "Mean write latency", "ms", "lower", _MS, "{:,.3f}"),
+        Metric("p50_ns", "Median latency", "ms", "lower", _MS, "{:,.3f}"),
+        Metric("p99_ns", "p99 latency", "ms", "lower", _MS, "{:,.3f}"),
+        Metric("p999_ns", "p99.9 latency", "ms", "lower", _MS, "{:,.3f}"),
+        Metric("node_cpu_pct", "Node CPU", "%", "lower", 1, "{:,.1f}"),
+        Metric("iops_per_cpu_pct", "IOPS per 1 % node CPU", "", "higher"),
+        Metric("net_bytes_per_s", "Network traffic of the nodes", "MiB/s", "lower", _MIB),
+        Metric("outstanding", "Outstanding I/Os", "", ""),
+        Metric("runtime_s", "Runtime", "s", "", 1, "{:,.1f}"),
+        Metric("warmup_ratio", "Written before measuring / span", "", "", 1, "{:,.2f}"),
+    )
+}
+
+
+def metric(name: str) -> Metric:
+    """The metric of that name; a KeyError lists the known ones."""
+    try:
+        return METRICS[name]
+    except KeyError:
+        raise KeyError(f"unknown metric {name!r}; known: {', '.join(METRICS)}") from None
+
+
+def factors(columns) -> list[str]:
+    """The columns of a results table that are factors, in the order of `columns`.
+
+    A column of a user's own that is neither key, metric nor validity counts as a factor too: better to refuse
+    to pool than to mix what the table itself tells apart.
+    """
+    known = {*KEYS, *METRICS, *VALIDITY}
+    return [c for c in columns if c not in known]

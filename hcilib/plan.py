@@ -1,0 +1,319 @@
+"""What to measure and in which order. No I/O.
+
+A Pattern is what fio does; a Cell is a pattern at one load; a Step is one thing done once; a Plan is all of them in order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import random
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field
+from numbers import Integral, Real
+
+FORMAT = 1
+KINDS = ("prefill", "warmup", "canary", "measure")
+MIN_RUNTIME_S = 0.1  # below, fio's own start and end are most of a run
+_RW = ("randread", "randwrite", "randrw", "read", "write", "rw")
+_NAME = re.compile(r"([1-9]\d*)(k|m)-(randread|randwrite|randrw|read|write|rw)([1-9]\d?)?(-sync)?(?:-rate([1-9]\d*)m)?")
+_UNIT = {"k": 2**10, "m": 2**20}
+
+
+class PlanError(ValueError):
+    """A plan that cannot be run as written; the message names the pattern or field."""
+
+
+@dataclass(frozen=True, order=True)
+class Pattern:
+    """One fio workload. ``rwmixread`` is the share of reads in percent; ``rate_bytes`` caps each VM's bytes per second (0: no cap)."""
+
+    rw: str
+    bs_bytes: int
+    rwmixread: int
+    sync: int = 0
+    rate_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        """A pattern is known by its name in every file, so the name must say all of it."""
+        if _fields(self.name) != astuple(self):
+            raise PlanError(f"pattern {astuple(self)}: its name {self.name!r} would not say so; use Pattern.parse")
+
+    @classmethod
+    def parse(cls, name: str) -> Pattern:
+        """From a name such as ``4k-randread``, ``4k-randrw70``, ``1m-write``, ``4k-randwrite-sync`` or ``1m-read-rate256m``."""
+        return cls(*_fields(name))
+
+    @property
+    def name(self) -> str:
+        bs = f"{self.bs_bytes >> 20}m" if self.bs_bytes % 2**20 == 0 else f"{self.bs_bytes >> 10}k"
+        mix = self.rwmixread if self.rw in ("randrw", "rw") else ""
+        rate = f"-rate{self.rate_bytes >> 20}m" if self.rate_bytes else ""
+        return f"{bs}-{self.rw}{mix}{'-sync' if self.sync else ''}{rate}"
+
+    @property
+    def writes(self) -> bool:
+        return self.rwmixread < 100
+
+    def __repr__(self) -> str:
+        return f"Pattern({self.name!r})"
+
+
+def _fields(name: str) -> tuple[str, int, int, int, int]:
+    match = _NAME.fullmatch(str(name))
+    mixed = bool(match) and match[3] in ("randrw", "rw")
+    if not match or mixed != bool(match[4]):
+        raise PlanError(
+            f"unknown pattern {name!r}: expected <block size>-<rw>, e.g. 4k-randread, 4k-randrw70 (70 % reads), "
+            f"1m-write, 4k-randwrite-sync; rw is one of {', '.join(_RW)}, and a mixed one carries its read share"
+        )
+    number, unit, rw, mix, sync, rate = match.groups()
+    rwmixread = int(mix) if mixed else (100 if rw.endswith("read") else 0)
+    return rw, int(number) * _UNIT[unit], rwmixread, int(bool(sync)), int(rate or 0) * 2**20
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """A pattern at one load. ``numjobs`` is per VM (one job a disk), as the articles use it."""
+
+    pattern: Pattern
+    numjobs: int
+    iodepth: int
+    vms: int
+
+    @property
+    def outstanding(self) -> int:
+        return self.vms * self.numjobs * self.iodepth
+
+    @property
+    def name(self) -> str:
+        return f"{self.pattern.name}-nj{self.numjobs}-qd{self.iodepth}-vm{self.vms}"
+
+    def factors(self) -> dict:
+        """The cell as the factor columns of the results table."""
+        return {"pattern": self.pattern.name, **asdict(self.pattern), "numjobs": self.numjobs, "iodepth": self.iodepth,
+                "vms": self.vms, "outstanding": self.outstanding}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing done once. ``runtime_s`` 0 means until the whole span was written (prefill)."""
+
+    kind: str
+    cell: Cell
+    block: int
+    rep: int
+    runtime_s: float
+    ramp_s: float = 0.0
+
+    @property
+    def id(self) -> str:
+        return f"{self.kind}-b{self.block}-r{self.rep}-{self.cell.name}"
+
+    @property
+    def duration_s(self) -> float:
+        return self.runtime_s + self.ramp_s
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every step of a campaign in order. ``span_bytes`` is the part of each disk that is used (the working set per disk)."""
+
+    steps: tuple[Step, ...]
+    span_bytes: int
+    order: str = "blocks"
+    policy: str = "fixed"
+    seed: int = 0
+    format: int = field(default=FORMAT)
+
+    def to_dict(self) -> dict:
+        """Plain data, the format version first; :meth:`from_dict` is its inverse."""
+        steps = [{**asdict(s), "cell": {**asdict(s.cell), "pattern": s.cell.pattern.name}} for s in self.steps]
+        head = {"format": self.format, "order": self.order, "policy": self.policy, "seed": self.seed}
+        return {**head, "span_bytes": self.span_bytes, "steps": steps}
+
+    @classmethod
+    def from_dict(cls, data: Mapping) -> Plan:
+        if data.get("format") != FORMAT:
+            raise PlanError(f"plan format {data.get('format')!r} is not {FORMAT}, the one this version reads")
+        try:
+            steps = tuple(
+                Step(**{**s, "cell": Cell(**{**s["cell"], "pattern": Pattern.parse(s["cell"]["pattern"])})})
+                for s in data["steps"]
+            )
+            return cls(steps, *(data[k] for k in ("span_bytes", "order", "policy", "seed")))
+        except KeyError as error:
+            raise PlanError(f"plan: field {error} is missing") from None
+        except TypeError as error:
+            raise PlanError(f"plan: a step is not as this version writes it: {error}") from None
+
+    @property
+    def digest(self) -> str:
+        """Identity by content: what decides whether a run directory holds this plan."""
+        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return tuple(dict.fromkeys(s.cell for s in self.steps if s.kind == "measure"))
+
+    @property
+    def vms(self) -> int:
+        """The most VMs any step needs."""
+        return max(s.cell.vms for s in self.steps)
+
+    def to_frame(self, testbed=None, write_bytes_per_s: float = float("nan")):
+        """Every step in order: step, kind, block, rep, pattern, numjobs, iodepth, vms, duration_s, bytes_written, overwrites.
+
+        ``bytes_written`` is exact for prefill and for rate-capped writes, else ``write_bytes_per_s`` (the fleet's, from a
+        baseline) times the duration, NaN when none is given; so is the duration of a prefill, which ends when the span is
+        full. ``overwrites`` lists vm:serial of the devices written to, when a testbed is given; else how many.
+        """
+        import pandas as pd  # pandas costs 0.3 s: paid on the first frame, not on import
+
+        return pd.DataFrame([self._row(step, testbed, write_bytes_per_s) for step in self.steps])
+
+    def cost(self, testbed=None, write_bytes_per_s: float = float("nan")):
+        """What the plan costs, by kind: kind, steps, hours, bytes_written (NaN where it cannot be known before)."""
+        import pandas as pd
+
+        frame = self.to_frame(testbed, write_bytes_per_s)
+        by_kind = frame.groupby("kind", sort=False)
+        hours = by_kind["duration_s"].sum() / 3600
+        written = by_kind["bytes_written"].agg(lambda column: column.sum(skipna=False))
+        return pd.DataFrame({"steps": by_kind.size(), "hours": hours, "bytes_written": written}).reset_index()
+
+    def _row(self, step: Step, testbed, write_bytes_per_s: float) -> dict:
+        cell, pattern = step.cell, step.cell.pattern
+        share, seconds = 1 - pattern.rwmixread / 100, step.duration_s
+        if step.kind == "prefill":
+            written = float(self._filled(cell, testbed))
+            seconds = written / write_bytes_per_s
+        elif not pattern.writes:
+            written = 0.0
+        else:
+            rate = pattern.rate_bytes * cell.vms if pattern.rate_bytes else write_bytes_per_s
+            written = rate * share * seconds
+        targets = testbed.targets(cell.vms, cell.numjobs) if testbed is not None and pattern.writes else []
+        overwrites = ", ".join(f"{vm}:{disk.serial}" for vm, disk in targets)
+        if testbed is None and pattern.writes:
+            overwrites = f"{cell.vms * cell.numjobs} devices"
+        return {"step": step.id, "kind": step.kind, "block": step.block, "rep": step.rep, "pattern": pattern.name,
+                "numjobs": cell.numjobs, "iodepth": cell.iodepth, "vms": cell.vms, "duration_s": seconds,
+                "bytes_written": written, "overwrites": overwrites}  # fmt: skip
+
+    def _filled(self, cell: Cell, testbed) -> int:
+        if testbed is None:
+            return self.span_bytes * cell.vms * cell.numjobs
+        disks = (vm.disks[job % len(vm.disks)] for vm in testbed.fleet(cell.vms) for job in range(cell.numjobs))
+        return sum(min(self.span_bytes, disk.size_bytes) for disk in disks)
+
+    def __repr__(self) -> str:
+        hours = sum(s.duration_s for s in self.steps) / 3600
+        return f"Plan({len(self.cells)} cells, {len(self.steps)} steps, {hours:.2f} h of runtime, order={self.order!r}, policy={self.policy!r})"
+
+
+def sweep(
+    patterns: Sequence[str] | Mapping[str, Mapping],
+    repeats: int = 5,
+    order: str = "blocks",
+    policy: str = "fixed",
+    *,
+    iodepth: Sequence[int] = (1, 8, 32),
+    numjobs: int = 1,
+    vms: int | Sequence[int] = 4,
+    read_runtime_s: float = 600.0,
+    write_runtime_s: float = 1800.0,
+    ramp_s: float = 0.0,
+    span_bytes: int = 100 * 2**30,
+    prefill: bool = True,
+    warmup_s: float = 0.0,
+    canary: bool = True,
+    seed: int = 0,
+) -> Plan:
+    """A sweep over patterns, iodepths and VM counts, repeated in blocks spread over time.
+
+    Parameters
+    ----------
+    patterns : names, or a mapping of name to ``{"iodepth": [...], "numjobs": n}`` where a pattern has its own load
+    order : ``blocks`` (each block visits every cell once in seeded random order, canary first; METHODS section 1) or
+        ``back-to-back`` (the articles': all repeats of a cell in a row)
+    policy : ``fixed``: every run lasts ``read_runtime_s`` or ``write_runtime_s``
+    warmup_s : seconds of each writing pattern before its first measurement, at its largest load
+
+    Raises
+    ------
+    PlanError : an unknown pattern, order, policy or a count that is not positive, by name
+    """
+    if order not in ("blocks", "back-to-back"):
+        raise PlanError(f"order {order!r}: expected 'blocks' or 'back-to-back'")
+    if policy != "fixed":
+        raise PlanError(f"policy {policy!r}: expected 'fixed'")
+    [repeats] = _counts("repeats", [repeats])
+    span_bytes = int(_number("span_bytes", span_bytes, least=1))
+    runtime = {True: _number("write_runtime_s", write_runtime_s, least=MIN_RUNTIME_S),
+               False: _number("read_runtime_s", read_runtime_s, least=MIN_RUNTIME_S)}  # fmt: skip
+    ramp_s, warmup_s = _number("ramp_s", ramp_s), _number("warmup_s", warmup_s)
+    cells = _cells(patterns, iodepth, numjobs, vms)
+    for cell in cells:
+        if cell.pattern.bs_bytes > span_bytes:
+            raise PlanError(f"pattern {cell.pattern.name!r}: one block is larger than span_bytes, {span_bytes}")
+
+    def measure(kind: str, cell: Cell, block: int, rep: int) -> Step:
+        return Step(kind, cell, block, rep, runtime[cell.pattern.writes], ramp_s)
+
+    steps = _preparation(cells, prefill, warmup_s)
+    if order == "blocks":
+        for block in range(1, repeats + 1):
+            visit = list(cells)
+            random.Random(f"{seed}:{block}").shuffle(visit)
+            steps += [measure("canary", cells[0], block, 0)] * canary
+            steps += [measure("measure", cell, block, block) for cell in visit]
+    else:
+        steps += [measure("measure", cell, 1, rep) for cell in cells for rep in range(1, repeats + 1)]
+    return Plan(tuple(steps), span_bytes, order, policy, seed)
+
+
+def _number(name: str, value, least: float = 0) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not least <= value < math.inf:
+        raise PlanError(f"{name} is {value!r}: expected a number of at least {least}")
+    return float(value)
+
+
+def _counts(name: str, value) -> list[int]:
+    """Whole numbers from one or several; what a hand-written file has as text or as a fraction is refused, not rounded."""
+    values = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+    for wrong in (v for v in values if isinstance(v, bool) or not isinstance(v, Integral) or v < 1):
+        raise PlanError(f"{name} is {wrong!r}: expected a whole number of at least 1")
+    return [int(v) for v in values]
+
+
+def _cells(patterns, iodepth, numjobs, vms) -> list[Cell]:
+    own = patterns if isinstance(patterns, Mapping) else {name: {} for name in patterns}
+    cells = []
+    for name, load in own.items():
+        unknown = set(load or {}) - {"iodepth", "numjobs"}
+        if unknown:
+            raise PlanError(f"pattern {name!r}: unknown field {sorted(unknown)[0]!r}; expected iodepth, numjobs")
+        load = {"iodepth": iodepth, "numjobs": numjobs, **(load or {})}
+        depths, [jobs] = _counts("iodepth", load["iodepth"]), _counts("numjobs", [load["numjobs"]])
+        cells += [Cell(Pattern.parse(name), jobs, depth, n) for n in _counts("vms", vms) for depth in depths]
+    if not cells:
+        raise PlanError("the sweep has no cell: name at least one pattern, one iodepth and one VM count")
+    if len(set(cells)) < len(cells):
+        raise PlanError("the sweep visits a cell twice: " + next(c.name for c in cells if cells.count(c) > 1))
+    return cells
+
+
+def _preparation(cells: Sequence[Cell], prefill: bool, warmup_s: float) -> list[Step]:
+    """Prefill every disk any cell touches, then warm up each writing pattern at its largest load."""
+    steps = []
+    if prefill:
+        fill = Cell(Pattern.parse("1m-write"), max(c.numjobs for c in cells), 8, max(c.vms for c in cells))
+        steps.append(Step("prefill", fill, 0, 0, 0.0))
+    if warmup_s:
+        writing = dict.fromkeys(c.pattern for c in cells if c.pattern.writes)
+        largest = {p: max((c for c in cells if c.pattern == p), key=lambda c: c.outstanding) for p in writing}
+        steps += [Step("warmup", cell, 0, 0, warmup_s) for cell in largest.values()]
+    return steps

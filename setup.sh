@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# What must this machine have before anything runs? Installs what is missing; says in one line what it cannot install.
+set -euo pipefail
+cd "$(dirname "$0")"
+export PATH="$HOME/.local/bin:$PATH:/usr/sbin"
+
+need() { # need <what for> <program=package>...: apt-get the packages whose program is not there
+  local what=$1 packages=""; shift
+  for pair in "$@"; do command -v "${pair%%=*}" >/dev/null || packages+=" ${pair#*=}"; done
+  [ -n "$packages" ] || return 0
+  local sudo=""; [ "$(id -u)" = 0 ] || sudo=sudo
+  command -v apt-get >/dev/null || { echo "$what: install what your system calls Debian's$packages, then run make again" >&2; exit 1; }
+  [ -z "$sudo" ] || command -v sudo >/dev/null || { echo "$what: ask root to run: apt-get install -y --no-install-recommends$packages" >&2; exit 1; }
+  echo "$what: installing$packages"
+  { $sudo apt-get update -qq && $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages; } >/dev/null \
+    || { echo "$what: apt-get could not install$packages" >&2; exit 1; }
+}
+
+need "the lab" fio=fio sshd=openssh-server qemu-storage-daemon=qemu-system-common nbdkit=nbdkit
+
+# Inside the conda environment of environment.yml Python is already complete.
+[ "${CONDA_DEFAULT_ENV:-}" != hcilib ] || exit 0
+
+if ! command -v uv >/dev/null; then
+  need "uv" pip3=python3-pip
+  python3 -m pip install --quiet --user --break-system-packages uv 2>/dev/null || python3 -m pip install --quiet --user uv \
+    || { echo "uv: pip could not install it; install uv by hand, then run make again" >&2; exit 1; }
+fi
+# The lock's environment, compiled once: uncompiled, every notebook pays seconds. Quick when nothing changed.
+command -v uv >/dev/null && uv=uv || uv="python3 -m uv"
+$uv sync --quiet --frozen --compile-bytecode
