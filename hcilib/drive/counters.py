@@ -1,0 +1,54 @@
+"""CPU and network of the nodes while a step runs, read by SFTP on the open connection: no process is started there."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from hcilib.drive.hosts import Fleet
+from hcilib.read.counters import COLUMNS, rates
+
+FILES = ("/proc/stat", "/proc/net/dev")
+
+
+@contextlib.contextmanager
+def sampled(fleet: Fleet, nodes: Sequence[str], path: Path, every_s: float = 1.0) -> Iterator[None]:
+    """Sample the nodes until the block ends; one row an interval and network card in `path` (columns of read.counters).
+
+    A node that stops answering leaves a gap, never a zero; the step's own acceptance decides what that means.
+    """
+    stop = threading.Event()
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        thread = threading.Thread(target=_loop, args=(fleet, nodes, writer, every_s, stop), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+
+def _loop(fleet: Fleet, nodes: Sequence[str], writer, every_s: float, stop: threading.Event) -> None:
+    last: dict[str, tuple[float, str, str]] = {}
+    while True:
+        started = time.monotonic()
+        for node, sample in _sample(fleet, nodes).items():
+            if node in last:
+                writer.writerows(rates(node, last[node], sample))
+            last[node] = sample
+        if stop.wait(max(0.0, every_s - (time.monotonic() - started))):
+            return
+
+
+def _sample(fleet: Fleet, nodes: Sequence[str]) -> dict[str, tuple[float, str, str]]:
+    def both(node: str) -> tuple[float, str, str]:
+        stat, net = (fleet.read_now(node, path).decode() for path in FILES)
+        return time.time(), stat, net
+
+    return {o.host: o.value for o in fleet.each(nodes, both, limit_s=10).values() if o.ok}

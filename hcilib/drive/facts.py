@@ -1,0 +1,51 @@
+"""What the hosts are: gathered once a campaign into facts/<host>.json, so that a result can be explained a year later."""
+
+from __future__ import annotations
+
+import subprocess
+
+from hcilib.drive.hosts import Fleet
+from hcilib.drive.rundir import RunDir
+from hcilib.testbed import Command, System, Testbed
+
+HOST_FACTS = {
+    "kernel": "uname -sr",
+    "cpu_model": "sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1",
+    "cpus": "nproc",
+    "memory": "sed -n 's/^MemTotal: *//p' /proc/meminfo",
+    "governor": "cat /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor 2>/dev/null || echo none",
+    "fio": "fio --version 2>/dev/null || echo none",
+    "disks": "lsblk -dbno NAME,SERIAL,SIZE,MODEL 2>/dev/null || true",
+    "nics": "ls /sys/class/net",
+}
+
+
+def gather(fleet: Fleet, testbed: Testbed, system: System, rundir: RunDir) -> None:
+    """Facts of every host, and the system's fingerprint where its file says to take it."""
+    separator = "==== next ===="
+    script = f"; echo '{separator}'; ".join(HOST_FACTS.values())
+    prints = _fingerprints(fleet, testbed, system)
+    for name, outcome in fleet.run(script, limit_s=30).items():
+        parts = (outcome.value or "").split(separator)
+        facts = dict(zip(HOST_FACTS, (p.strip() for p in parts), strict=False)) if outcome.ok else {"error": outcome.error}
+        rundir.facts(name, {**facts, "fingerprint": prints.get(name, {})})
+    if "controller" in prints:
+        rundir.facts("controller", {"fingerprint": prints["controller"]})
+
+
+def _fingerprints(fleet: Fleet, testbed: Testbed, system: System) -> dict[str, dict[str, str]]:
+    """Host -> command -> its output, or why there is none: a fingerprint that fails is recorded, not hidden."""
+    taken: dict[str, dict[str, str]] = {}
+    for command in system.fingerprint:
+        if command.on == "controller":
+            done = subprocess.run(command.run, shell=True, capture_output=True, text=True, timeout=60)
+            taken.setdefault("controller", {})[command.run] = done.stdout or f"failed: {done.stderr.strip()}"
+            continue
+        for name, outcome in fleet.run(command.run, _hosts(command, testbed), limit_s=60).items():
+            taken.setdefault(name, {})[command.run] = outcome.value if outcome.ok else f"failed: {outcome.error}"
+    return taken
+
+
+def _hosts(command: Command, testbed: Testbed) -> list[str]:
+    every = testbed.nodes if command.on.startswith("node") else testbed.vms
+    return [host.name for host in (every if command.on.endswith("s") else every[:1])]

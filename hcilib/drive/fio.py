@@ -1,0 +1,156 @@
+"""fio's job files, and one launch of fio on the whole fleet under a deadline outside fio."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hcilib.drive.hosts import Fleet, Outcome
+from hcilib.drive.lab_hosts import answers
+from hcilib.plan import Step
+from hcilib.testbed import Disk, Testbed, Vm
+
+GRACE_S = 30.0
+SLOWEST_FILL = 20e6  # bytes/s a VM's disk is assumed to take when it is filled; only the deadline depends on it
+LOG_MSEC = 500
+SHORTEST_LOGGED_S = 5  # below, a log holds a handful of points and costs twenty files
+
+
+class FioError(RuntimeError):
+    """fio could not be launched at all; the message names the host."""
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What one launch left: return code, epoch seconds of start and end, and whether the deadline ended it."""
+
+    returncode: int
+    started_s: float
+    ended_s: float
+    timed_out: bool
+
+
+def job_text(step: Step, vm: Vm, testbed: Testbed, span_bytes: int) -> str:
+    """One VM's job file: one section a job, one job a disk in turn.
+
+    Every option stands in the job's own section: what stands in [global] is unrecoverable per client in fio's JSON.
+    """
+    return "\n".join(_section(step, vm, testbed, span_bytes, j) for j in range(step.cell.numjobs))
+
+
+def _section(step: Step, vm: Vm, testbed: Testbed, span_bytes: int, job: int) -> str:
+    pattern, disk = step.cell.pattern, vm.disks[job % len(vm.disks)]
+    options = {"ioengine": testbed.fio.ioengine, **_target(disk), "rw": pattern.rw, "bs": pattern.bs_bytes}
+    if pattern.rw in ("randrw", "rw"):
+        options["rwmixread"] = pattern.rwmixread
+    options |= {"iodepth": step.cell.iodepth, "size": min(span_bytes, disk.size_bytes), "direct": testbed.fio.direct}
+    if pattern.sync:
+        options["sync"] = 1
+    if pattern.rate_bytes:
+        options["rate"] = f"{pattern.rate_bytes // step.cell.numjobs},{pattern.rate_bytes // step.cell.numjobs}"
+    if step.runtime_s:
+        options |= {"time_based": 1, "runtime": f"{round(step.runtime_s * 1000)}ms"}
+    if step.ramp_s:
+        options["ramp_time"] = f"{round(step.ramp_s * 1000)}ms"
+    # A seed of its own for every step, VM and job: fio's default repeats one sequence, which a cache remembers.
+    options["randseed"] = zlib.crc32(f"{step.id}/{vm.name}/{job}".encode())
+    options["lat_percentiles"] = 1  # percentiles and bins of the total latency, the one Little's law speaks of
+    if step.duration_s >= SHORTEST_LOGGED_S:
+        options |= {"log_avg_msec": LOG_MSEC, "log_unix_epoch": 1}
+        options |= {f"write_{what}_log": f"logs/{pattern.name}" for what in ("iops", "bw", "lat")}
+    return "\n".join([f"[{pattern.name}.j{job}]", *(f"{k}={v}" for k, v in options.items()), ""])
+
+
+def _target(disk: Disk) -> dict[str, str]:
+    return {"uri": disk.uri} if disk.uri else {"filename": f"/dev/disk/by-id/{disk.serial}"}
+
+
+def ensure_servers(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], limit_s: float) -> list[str]:
+    """Start `fio --server` over SSH where none answers, ended by `timeout` at the latest; the names of the VMs concerned."""
+    silent = [vm for vm in vms if not answers(vm.target, testbed.fio.port)]
+    folder = shlex.quote(testbed.lab_root or "/")
+    commands = {
+        vm.name: f"cd {folder} && setsid timeout -k 5 {limit_s:.0f} {testbed.fio.binary} "
+        f"--server=ip:{vm.target},{testbed.fio.port} </dev/null >/dev/null 2>&1 &"
+        for vm in silent
+    }
+    started = fleet.run(commands, limit_s=20) if commands else {}
+    deadline = time.monotonic() + 5
+    waiting = {vm.name: vm for vm in silent if started[vm.name].ok}
+    while waiting and time.monotonic() < deadline:
+        waiting = {name: vm for name, vm in waiting.items() if not answers(vm.target, testbed.fio.port)}
+        time.sleep(0.02)
+    dead = [f"{vm.name} ({vm.target}:{testbed.fio.port}): {_why(started[vm.name])}" for vm in silent
+            if vm.name in waiting or not started[vm.name].ok]  # fmt: skip
+    if dead:
+        raise FioError("no fio server on " + "; ".join(dead))
+    return [vm.name for vm in silent]
+
+
+def _why(outcome: Outcome) -> str:
+    return outcome.error or "it was started and does not answer"
+
+
+def deadline_s(step: Step, span_bytes: int) -> float:
+    """How long a launch may take from outside: fio's client waits for ever on a server that froze."""
+    fill = 0.0 if step.runtime_s else span_bytes * step.cell.numjobs / SLOWEST_FILL
+    return step.duration_s + fill + GRACE_S
+
+
+def launch(work: Path, vms: Sequence[Vm], jobs: dict[str, str], testbed: Testbed, limit_s: float) -> Launched:
+    """Run fio's client against every VM's server; fio.json, fio.stderr, job.fio and logs/ appear in `work`.
+
+    Never --eta=never (the client then hangs on a frozen server) and never --output (errors would land in that file).
+    """
+    (work / "logs").mkdir()
+    argv = [testbed.fio.binary]
+    with_parent = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+    for vm in vms:
+        name = f"{vm.name}.fio"
+        (work / name).write_text(jobs[vm.name])
+        argv += [f"--client=ip:{vm.target},{testbed.fio.port}" if testbed.fio.port != 8765 else f"--client={vm.target}"]
+        argv += ["--output-format=json+"] * (len(argv) == 2)  # after the first client, or it does not reach the servers
+        argv += [name]
+    try:
+        done = _run_until([*with_parent, *argv], work, limit_s)
+    finally:
+        for vm in vms:
+            (work / f"{vm.name}.fio").unlink(missing_ok=True)
+    return done
+
+
+def _run_until(argv: list[str], work: Path, limit_s: float) -> Launched:
+    started = time.time()
+    with open(work / "fio.json", "wb") as out, open(work / "fio.stderr", "wb") as err:
+        process = subprocess.Popen(argv, cwd=work, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
+        try:
+            returncode, timed_out = process.wait(timeout=limit_s), False
+        except subprocess.TimeoutExpired:
+            returncode, timed_out = _end(process), True
+        except BaseException:  # Ctrl-C: no client may outlive the step
+            _end(process)
+            raise
+    return Launched(returncode, started, time.time(), timed_out)
+
+
+def _end(process: subprocess.Popen) -> int:
+    for sig, patience_s in ((signal.SIGTERM, 5), (signal.SIGKILL, 5)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, sig)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(timeout=patience_s)
+    return process.wait()
+
+
+def planned_s(step: Step, span_bytes: int) -> float:
+    """About how long a step takes, for the progress bar: its runtime and fio's own second and a half."""
+    return 1.5 + (step.duration_s or span_bytes * step.cell.numjobs / (10 * SLOWEST_FILL))

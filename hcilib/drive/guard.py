@@ -1,0 +1,75 @@
+"""The guard: decides what may be overwritten. What it does not know to be safe it refuses."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from hcilib.testbed import Disk, Testbed
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A device that may not be written, and why."""
+
+    host: str
+    device: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.host}: {self.device}: {self.reason}"
+
+
+class GuardError(RuntimeError):
+    """Nothing was touched: some device may not be overwritten. `refusals` lists them all."""
+
+    def __init__(self, refusals: list[Refusal]):
+        self.refusals = refusals
+        super().__init__(f"refused to overwrite {len(refusals)} device(s): " + "; ".join(map(str, refusals)))
+
+
+def refusals(testbed: Testbed, vms: int, numjobs: int, consent: str | None = None) -> list[Refusal]:
+    """Every device of the plan that may not be overwritten (DESIGN section 6); empty when all may."""
+    judge = _judge_lab if testbed.lab_root else _judge_unknown
+    return [Refusal(vm, disk.serial, reason) for vm, disk in testbed.targets(vms, numjobs) for reason in judge(testbed, disk)]
+
+
+def _judge_unknown(testbed: Testbed, disk: Disk) -> list[str]:
+    return ["block devices of real hosts are not yet judged by this version, so none is written"]
+
+
+def _judge_lab(testbed: Testbed, disk: Disk) -> list[str]:
+    """A lab's disk: every replica is a regular file of the planned size inside the lab, reached through the lab's own socket."""
+    root = Path(testbed.lab_root).resolve()
+    reasons = [reason for image in disk.backing for reason in _judge_image(Path(image), root, disk.size_bytes)]
+    if not disk.backing:
+        reasons.append("names no replica image inside the lab")
+    host_nodes = {node.name for node in testbed.nodes}
+    if disk.uri not in {f"nbd+unix:///{disk.serial.removeprefix('lab-')}?socket={name}.sock" for name in host_nodes}:
+        reasons.append(f"its uri {disk.uri!r} is not an export of the lab's own fronts")
+    outside = [v.name for v in (*testbed.nodes, *testbed.vms) if not _loopback(v.target)]
+    return reasons + [f"host {name} of this lab is not on loopback" for name in outside]
+
+
+def _judge_image(image: Path, root: Path, size: int) -> list[str]:
+    try:
+        found = os.lstat(image)
+    except OSError as error:
+        return [f"{image}: {error.strerror}"]
+    if stat.S_ISLNK(found.st_mode):
+        return [f"{image} is a symbolic link; only plain files inside the lab are written"]
+    if root not in image.resolve().parents:
+        return [f"{image} is outside the lab's folder {root}"]
+    if not stat.S_ISREG(found.st_mode):
+        return [f"{image} is not a plain file"]
+    return [] if found.st_size == size else [f"{image} has {found.st_size} bytes where the testbed says {size}"]
+
+
+def _loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,202 @@
+"""A fleet over Fabric: verified host keys, time limits on both ends, one mapping host -> outcome."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fabric.runners
+import paramiko
+from fabric import Config, Connection
+from invoke.exceptions import CommandTimedOut
+
+from hcilib.testbed import Host, Testbed
+
+CONNECT_S, POOL = 10, 32
+logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # it prints tracebacks for what an Outcome says in one line
+
+# Fabric polls every 10 ms and joins output per 1000 bytes, which is quadratic (10 MB took 6 s, now 0.1 s).
+fabric.runners.Remote.input_sleep = 0.001
+fabric.runners.Remote.read_chunk_size = 32768
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one host answered. `error` is one sentence when it did not; `value` is what was asked for."""
+
+    host: str
+    ok: bool
+    value: Any = None
+    error: str = ""
+    seconds: float = 0.0
+
+
+class FleetError(RuntimeError):
+    """Some hosts failed. `outcomes` holds every host's answer, the good ones too."""
+
+    def __init__(self, what: str, outcomes: Mapping[str, Outcome]):
+        self.outcomes = dict(outcomes)
+        bad = [f"{o.host}: {o.error}" for o in outcomes.values() if not o.ok]
+        super().__init__(f"{what} failed on {len(bad)} of {len(outcomes)} hosts: " + "; ".join(bad))
+
+
+class Fleet:
+    """Open connections to the hosts of a testbed, by name. Close it, or use it as a context manager."""
+
+    def __init__(self, testbed: Testbed):
+        hosts = [*testbed.nodes, *testbed.vms]
+        self.names = tuple(h.name for h in hosts)
+        self._testbed = testbed
+        self._connections = {h.name: _connection(h, testbed) for h in hosts}
+        self._sftp: dict[str, paramiko.SFTPClient] = {}
+        self._locks = {name: threading.Lock() for name in self.names}
+        self._pool = ThreadPoolExecutor(min(POOL, max(1, len(hosts))), thread_name_prefix="fleet")
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            with suppress(Exception):
+                connection.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def connect(self) -> dict[str, Outcome]:
+        """Open every connection at once; a host that refuses is an outcome, not an exception."""
+        return self.each(self.names, lambda name: self._open(name).is_connected, limit_s=3 * CONNECT_S)
+
+    def run(self, command: str | Mapping[str, str], hosts: Iterable[str] | None = None, limit_s: float = 30) -> dict[str, Outcome]:
+        """Run a command (or one a host) under `timeout` on the far side; `value` is its standard output.
+
+        A non-zero exit is an outcome with ok False whose error carries the exit code and the end of standard error.
+        """
+        commands = command if isinstance(command, Mapping) else dict.fromkeys(hosts or self.names, command)
+        return self.each(commands, lambda name: self._command(name, commands[name], limit_s), limit_s=limit_s + 4 * CONNECT_S)
+
+    def read(self, path: str, hosts: Iterable[str]) -> dict[str, Outcome]:
+        """The bytes of a remote file by SFTP on the open connection: no process is started on the host."""
+        return self.each(hosts, lambda name: self.read_now(name, path), limit_s=CONNECT_S)
+
+    def each(self, hosts: Iterable[str], ask: Callable[[str], Any], limit_s: float) -> dict[str, Outcome]:
+        """Ask every host in parallel within one deadline."""
+        asked = {name: self._pool.submit(_timed, name, ask) for name in hosts}
+        deadline, outcomes = time.monotonic() + limit_s, {}
+        for name, future in asked.items():
+            try:
+                outcomes[name] = future.result(timeout=max(0.0, deadline - time.monotonic()))
+            except FutureTimeout:
+                outcomes[name] = Outcome(name, False, error=f"no answer within {limit_s:.0f} s", seconds=limit_s)
+        return outcomes
+
+    def _open(self, name: str) -> Connection:
+        connection = self._connections[name]
+        with self._locks[name]:
+            if not connection.is_connected:
+                self._sftp.pop(name, None)
+                _open_patiently(connection)
+                connection.transport.set_keepalive(15)
+        return connection
+
+    def _command(self, name: str, command: str, limit_s: float) -> str:
+        wrapped = f"timeout -k 5 {limit_s:g} sh -c {shlex.quote(command)}"
+        done = self._open(name).run(wrapped, hide=True, warn=True, in_stream=False, timeout=limit_s + 10)
+        if done.exited == 124:
+            raise OSError(f"`{command}` was stopped after {limit_s:g} s")
+        if not done.ok:
+            tail = (done.stderr or done.stdout).strip()[-400:]
+            raise OSError(f"`{command}` exited with {done.exited}: {tail}")
+        return done.stdout
+
+    def read_now(self, name: str, path: str) -> bytes:
+        """One host's file, by SFTP; raises what paramiko raises."""
+        connection = self._open(name)
+        with self._locks[name]:
+            if name not in self._sftp:
+                self._sftp[name] = connection.client.open_sftp()
+                self._sftp[name].get_channel().settimeout(CONNECT_S)
+            with self._sftp[name].open(path) as file:
+                return file.read()
+
+
+def need(what: str, outcomes: dict[str, Outcome]) -> dict[str, Any]:
+    """Host -> value; FleetError if any host failed."""
+    if not all(o.ok for o in outcomes.values()):
+        raise FleetError(what, outcomes)
+    return {name: o.value for name, o in outcomes.items()}
+
+
+def _timed(name: str, ask: Callable[[str], Any]) -> Outcome:
+    start = time.monotonic()
+    try:
+        value, error = ask(name), ""
+    except Exception as problem:  # one host's trouble must not hide the others' answers
+        value, error = None, explain(problem)
+    return Outcome(name, not error, value, error, time.monotonic() - start)
+
+
+def _connection(host: Host, testbed: Testbed) -> Connection:
+    kwargs: dict[str, Any] = {"transport_factory": _nodelay, "banner_timeout": CONNECT_S, "auth_timeout": CONNECT_S}
+    if testbed.key:
+        kwargs |= {"key_filename": testbed.key, "look_for_keys": False, "allow_agent": False}
+    config = Config(overrides={"load_ssh_configs": not testbed.lab_root})
+    gateway = Connection(host.jump, config=config, connect_timeout=CONNECT_S) if host.jump else None
+    connection = Connection(host.target, user=host.user, port=host.port, config=config, gateway=gateway,
+                            connect_timeout=CONNECT_S, connect_kwargs=kwargs)  # fmt: skip
+    for hop in filter(None, (connection, gateway)):
+        hop.client.set_missing_host_key_policy(paramiko.RejectPolicy())  # Fabric's own accepts any key, silently
+        known = Path(testbed.known_hosts).expanduser()
+        if known.exists():
+            hop.client.load_host_keys(str(known))
+    return connection
+
+
+def _nodelay(sock, **kwargs) -> paramiko.Transport:
+    """paramiko leaves Nagle's algorithm on: 48 ms a command instead of 4 ms."""
+    with suppress(OSError, AttributeError):  # a gateway's channel has no such option
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return paramiko.Transport(sock, **kwargs)
+
+
+def _open_patiently(connection: Connection, attempts: int = 3) -> None:
+    """Only a missing banner is tried again: that is sshd's MaxStartups turning away a crowd, not a dead host."""
+    for attempt in range(1, attempts + 1):
+        try:
+            connection.open()
+            return
+        except paramiko.SSHException as error:
+            if "banner" not in str(error) or attempt == attempts:
+                raise
+            time.sleep(0.2 * attempt)
+
+
+def explain(error: BaseException) -> str:
+    """One line for what paramiko, Fabric and the sockets raise."""
+    text = str(error)
+    if isinstance(error, paramiko.BadHostKeyException):
+        return "host key does not match known_hosts: the host was re-imaged, or it is not the host you mean"
+    if "not found in known_hosts" in text:
+        return "host key unknown: add it to known_hosts after checking its fingerprint on the host"
+    if isinstance(error, CommandTimedOut):
+        return f"no answer from a running command within {error.timeout} s"
+    if isinstance(error, paramiko.ssh_exception.NoValidConnectionsError):
+        return "connection refused: is sshd running there?"
+    if isinstance(error, TimeoutError):
+        return f"no connection within {CONNECT_S} s"
+    if isinstance(error, socket.gaierror):
+        return "its name cannot be resolved"
+    if isinstance(error, paramiko.AuthenticationException):
+        return "authentication failed: check the user and the key in the agent or ~/.ssh/config"
+    return text or type(error).__name__

@@ -1,0 +1,188 @@
+"""The embedded testbed on loopback: real sshd, real fio servers and a real replicated network block device.
+
+Every host has its own 127.b.c.d address. A VM's disk is an NBD export of its node's front (qemu-storage-daemon's
+quorum), which reads the replica on the next node and writes every replica before it acknowledges; nbdkit serves the
+replicas. `lab-single` and `lab-mirror` differ in the number of replicas behind the same front and in nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import shutil
+import socket
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from hcilib.drive import lab_hosts as hosts
+from hcilib.testbed import Disk, Fio, Node, Testbed, Vm
+
+COPIES = {"lab-single": 1, "lab-mirror": 2}
+CAVEAT = (
+    "All hosts of the lab share one kernel: node CPU is the whole machine's, network traffic is loopback's, and the "
+    "replicas sit in one page cache. The lab shows the method; it says nothing about any product."
+)
+SSH_PORT, FIO_PORT, NBD_PORT = 2222, 8765, 10809
+LabError = hosts.LabError
+
+
+@contextlib.contextmanager
+def lab(
+    nodes: int = 2,
+    vms: int = 4,
+    *,
+    system: str = "lab-mirror",
+    disks: int = 1,
+    disk_bytes: int = 64 * 2**20,
+    root: str | Path | None = None,
+    base: str | None = None,
+) -> Iterator[Testbed]:
+    """A running embedded testbed, stopped whatever happens to the caller, `kill -9` included.
+
+    Parameters
+    ----------
+    system : ``lab-single`` (one replica, on the next node) or ``lab-mirror`` (a second one on the VM's own node)
+    root : folder under which the lab's own folder is made and removed again; default: out/ of the repository
+    base : first three numbers of the loopback addresses, e.g. ``127.0.44``; default: the first free ones
+
+    Yields
+    ------
+    Testbed : with `serves` set to `system`
+
+    Raises
+    ------
+    LabError : a missing or too old program, an address in use, too little space, or a host that does not come up
+    """
+    if system not in COPIES:
+        raise LabError(f"unknown lab system {system!r}: expected one of {', '.join(COPIES)}")
+    programs = hosts.find_programs()
+    folder = _make_folder(root, need_bytes=COPIES[system] * vms * disks * disk_bytes)
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        base = stack.enter_context(_reserve(base, nodes, vms, seed=str(folder)))
+        testbed = _layout(folder, base, nodes, vms, disks, disk_bytes, system)
+        keeper = stack.enter_context(hosts.Keeper(folder))
+        _start(keeper, programs, testbed, folder, COPIES[system])
+        stack.callback(_wait_refused, testbed)
+        stack.callback(keeper.stop)  # before waiting for the ports
+        yield testbed
+
+
+def _make_folder(root, need_bytes: int) -> Path:
+    parent = Path(root) if root else repository_root() / "out"
+    parent.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(parent).free
+    if free < need_bytes + 64 * 2**20:
+        raise LabError(f"{parent}: {free >> 20} MiB free, the lab's replicas need {need_bytes >> 20} MiB and 64 MiB to spare")
+    return Path(tempfile.mkdtemp(prefix="bed-", dir=parent)).resolve()
+
+
+def repository_root() -> Path:
+    """The folder that holds hcilib, when it is a checkout; else the working directory."""
+    home = Path(__file__).resolve().parents[2]
+    return home if (home / "pyproject.toml").exists() else Path.cwd()
+
+
+def _addresses(base: str, nodes: int, vms: int) -> list[tuple[str, int]]:
+    node, vm = ([f"{base}.{first + i}" for i in range(n)] for first, n in ((1, nodes), (101, vms)))
+    return [(a, SSH_PORT) for a in (*node, *vm)] + [(a, FIO_PORT) for a in vm] + [(a, NBD_PORT) for a in node]
+
+
+@contextlib.contextmanager
+def _reserve(base: str | None, nodes: int, vms: int, seed: str) -> Iterator[str]:
+    """Hold an address block by a bound (never listening) socket, so that two labs never share one."""
+    start = zlib.crc32(seed.encode())
+    candidates = [base] if base else [f"127.{64 + (start + i) % 128}.{(start >> 8) % 256}" for i in range(64)]
+    busy = ""
+    for block in candidates:
+        with socket.socket() as lock:
+            try:
+                lock.bind((f"{block}.254", SSH_PORT))
+            except OSError as error:
+                busy = f"{block}.254:{SSH_PORT} {error.strerror.lower()} (another lab?)"
+                continue
+            taken = [f"{a}:{p}" for a, p in _addresses(block, nodes, vms) if hosts.answers(a, p)]
+            if not taken:
+                yield block
+                return
+            busy = f"{taken[0]} already answers"
+    raise LabError(f"address in use: {busy}; stop what listens there or pass another base=")
+
+
+def _layout(folder: Path, base, nodes, vms, disks, disk_bytes, system) -> Testbed:
+    user = getpass.getuser()
+    bed_nodes = [Node(name=f"node{i + 1}", address=f"{base}.{1 + i}", port=SSH_PORT, user=user) for i in range(nodes)]
+    bed_vms = []
+    for j in range(vms):
+        home = j % nodes
+        owned = []
+        for d in range(disks):
+            name = f"vm{j + 1}-d{d}"
+            copies = [folder / f"node{(home + 1 + c) % nodes + 1}" / f"{name}.img" for c in range(COPIES[system])]
+            # A relative socket: fio runs in the lab's folder, and a socket's full path may not exceed 107 bytes.
+            owned.append(Disk(serial=f"lab-{name}", size_bytes=disk_bytes, backing=tuple(map(str, copies)),
+                              uri=f"nbd+unix:///{name}?socket=node{home + 1}.sock"))  # fmt: skip
+        bed_vms.append(Vm(name=f"vm{j + 1}", address=f"{base}.{101 + j}", port=SSH_PORT, user=user,
+                          node=f"node{home + 1}", disks=tuple(owned)))  # fmt: skip
+    return Testbed(name="lab", nodes=tuple(bed_nodes), vms=tuple(bed_vms), fio=Fio(ioengine="nbd", direct=0),
+                   known_hosts=str(folder / "known_hosts"), key=str(folder / "client_key"), lab_root=str(folder),
+                   serves=system)  # fmt: skip
+
+
+def _start(keeper: hosts.Keeper, programs: dict[str, str], testbed: Testbed, folder: Path, copies: int) -> None:
+    """Start by readiness: replicas and hosts first, then the fronts, which connect to the replicas at once."""
+    hosts.write_keys(testbed, folder)
+    waiting = []
+    for node in testbed.nodes:
+        waiting.append(hosts.start_sshd(keeper, programs, node, folder))
+        waiting.append(_start_replicas(keeper, programs, node, testbed, folder))
+    for vm in testbed.vms:
+        waiting.append(hosts.start_sshd(keeper, programs, vm, folder))
+        waiting.append(hosts.start_fio(keeper, programs, vm, testbed, folder))
+    keeper.wait_ready(waiting)
+    keeper.wait_ready([_start_front(keeper, programs, node, testbed, folder, copies) for node in testbed.nodes])
+
+
+def _start_replicas(keeper, programs, node, testbed, folder) -> hosts.Waiting:
+    home = folder / node.name
+    home.mkdir()
+    for disk in (d for vm in testbed.vms for d in vm.disks):
+        for image in (Path(p) for p in disk.backing):
+            if image.parent == home:
+                with open(image, "wb") as file:
+                    file.truncate(disk.size_bytes)
+    argv = [programs["nbdkit"], "--foreground", "--ipaddr", node.address, "--port", str(NBD_PORT), "file", f"dir={home}"]
+    pid = keeper.spawn(argv, f"nbdkit.{node.name}")
+    return hosts.Waiting(f"replicas of {node.name}", pid, lambda: hosts.answers(node.address, NBD_PORT))
+
+
+def _start_front(keeper, programs, node, testbed, folder, copies) -> hosts.Waiting:
+    """One qemu-storage-daemon a node. nbdkit and not a second qemu serves the replicas: qemu 7.2's NBD server leaves
+    Nagle's algorithm on, and at iodepth 8 every request then waits 40 ms for a delayed acknowledgement."""
+    address = {n.name: n.address for n in testbed.nodes}
+    blockdevs, exports = [], []
+    for disk in (d for vm in testbed.vms if vm.node == node.name for d in vm.disks):
+        name = disk.serial.removeprefix("lab-")
+        for c, image in enumerate(map(Path, disk.backing)):
+            blockdevs += ["--blockdev", f"driver=nbd,node-name={name}.{c},server.type=inet,server.host={address[image.parent.name]},"
+                          f"server.port={NBD_PORT},export={image.name}"]  # fmt: skip
+        children = ",".join(f"children.{c}={name}.{c}" for c in range(copies))
+        blockdevs += ["--blockdev", f"driver=quorum,node-name={name},vote-threshold=1,read-pattern=fifo,{children}"]
+        exports += ["--export", f"type=nbd,id={name}-x,node-name={name},name={name},writable=on"]
+    server = ["--nbd-server", f"addr.type=unix,addr.path={node.name}.sock,max-connections=0"]
+    pid = keeper.spawn([programs["qemu-storage-daemon"], *blockdevs, *server, *exports], f"front.{node.name}")
+    sock = folder / f"{node.name}.sock"
+    return hosts.Waiting(f"front of {node.name}", pid, lambda: hosts.answers_unix(sock))
+
+
+def _wait_refused(testbed: Testbed, patience_s: float = 5.0) -> None:
+    base = testbed.nodes[0].address.rsplit(".", 1)[0]
+    left = _addresses(base, len(testbed.nodes), len(testbed.vms))
+    deadline = time.monotonic() + patience_s
+    while left and time.monotonic() < deadline:
+        left = [(a, p) for a, p in left if hosts.answers(a, p)]
+    if left:
+        raise LabError("still listening after the lab was stopped: " + ", ".join(f"{a}:{p}" for a, p in left))

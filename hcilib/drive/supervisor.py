@@ -1,0 +1,131 @@
+"""Keeps the lab's processes and ends them all when whoever started them is gone, however it went.
+
+Run as a script with a pipe as standard input: the end of that pipe is the only signal that survives `kill -9` of a
+notebook kernel. Being a subreaper (Linux), it also inherits, and so finds, what an SSH session or a fio server
+left behind. Standard library alone, so that it starts in milliseconds.
+
+Requests and answers are JSON lines: ``{"spawn": [argv], "cwd": dir, "log": file, "env": {}}`` -> ``{"pid": n}``;
+``{"poll": true}`` -> ``{"exited": {pid: returncode}}``; ``{"at_exit": {"rmtree": dir, "rmdir": dir}}`` -> ``{}``.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+_PDEATHSIG, _SUBREAPER = 1, 36  # linux/prctl.h
+
+
+def _prctl(option, value):
+    """Best effort: on a kernel without prctl the pipe alone has to do."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def main():
+    _prctl(_SUBREAPER, 1)
+    for name in ("SIGINT", "SIGHUP"):  # a Ctrl-C in the terminal is the parent's to handle
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    children, at_exit = {}, {}
+    try:
+        for line in sys.stdin:
+            print(json.dumps(_answer(json.loads(line), children, at_exit)), flush=True)
+    finally:
+        end_all(children)
+        clean(at_exit)
+
+
+def _answer(request, children, at_exit):
+    if "spawn" in request:
+        try:
+            child = _spawn(request)
+        except OSError as error:
+            return {"error": f"{request['spawn'][0]}: {error.strerror}"}
+        children[child.pid] = child
+        return {"pid": child.pid}
+    if "at_exit" in request:
+        at_exit.update(request["at_exit"])
+        return {}
+    return {"exited": {pid: c.returncode for pid, c in children.items() if c.poll() is not None}}
+
+
+def _spawn(request):
+    with open(request["log"], "ab") as log:
+        return subprocess.Popen(
+            request["spawn"],
+            cwd=request["cwd"],
+            env={**os.environ, **request.get("env", {})},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=lambda: _prctl(_PDEATHSIG, signal.SIGTERM),
+        )
+
+
+def end_all(children, patience_s=3.0):
+    """TERM to every process group and every descendant, then KILL to what is left."""
+    for sig, wait_s in ((signal.SIGTERM, patience_s), (signal.SIGKILL, patience_s)):
+        deadline = time.monotonic() + wait_s
+        while time.monotonic() < deadline:
+            alive = _alive(children)
+            if not alive:
+                return
+            for pid in alive:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, sig)
+            time.sleep(0.02)
+
+
+def _alive(children):
+    running = {pid for pid, child in children.items() if child.poll() is None} | descendants(os.getpid())
+    for pid in list(running):  # adopted orphans are ours to reap
+        if pid not in children:
+            with contextlib.suppress(ChildProcessError):
+                if os.waitpid(pid, os.WNOHANG)[0]:
+                    running.discard(pid)
+    return running
+
+
+def descendants(root):
+    """Process ids below `root`, by /proc; empty where there is none."""
+    parents = {}
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                with contextlib.suppress(OSError, ValueError, IndexError):
+                    with open(f"/proc/{name}/stat") as stat:
+                        state, ppid = stat.read().rsplit(")", 1)[1].split()[:2]
+                    if state != "Z" or int(ppid) == root:
+                        parents[int(name)] = int(ppid)
+    found, frontier = set(), {root}
+    while frontier:
+        frontier = {pid for pid, parent in parents.items() if parent in frontier} - found
+        found |= frontier
+    return found
+
+
+def clean(at_exit):
+    if at_exit.get("rmtree"):
+        shutil.rmtree(at_exit["rmtree"], ignore_errors=True)
+    if at_exit.get("rmdir") and not _runs("sshd"):  # another lab may be using it
+        with contextlib.suppress(OSError):
+            os.rmdir(at_exit["rmdir"])
+
+
+def _runs(name):
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/comm") as comm:
+            if comm.read().strip() == name:
+                return True
+    return False
+
+
+if __name__ == "__main__":
+    main()
