@@ -1,0 +1,282 @@
+"""Do the numbers obey physics? Each row of a results table against laws that need no second measurement.
+
+A row that could not be checked is not ok: `ok` is <NA> and the note says what was missing (METHODS sections 3 and 4).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from hcilib.metrics import FACTORS, METRICS
+
+COLUMNS = ["row", "check", "measured", "expected", "ratio", "ok", "note"]
+LITTLE_OWN, LITTLE_PUBLISHED = (0.93, 1.01), (0.95, 1.05)
+MIXED = ("randrw", "rw", "readwrite")
+
+
+def audit(results: pd.DataFrame, ceilings: pd.Series | None = None) -> pd.DataFrame:
+    """Check every row of a results table.
+
+    Parameters
+    ----------
+    results : results table. A row with `rep` 0 or without `run_id` counts as published, that is printed and rounded.
+    ceilings : IOPS no row may exceed, by the results' index; a column `ceiling_iops` serves as well.
+
+    Returns
+    -------
+    DataFrame
+        row (index of the results row), check, measured, expected, ratio, ok (nullable boolean), note:
+
+        - `little`: iops x lat against outstanding, within [0.93, 1.01], published rows within 5 %;
+        - `bandwidth`: bw_bytes against iops x bs_bytes, within 1 %, published rows within the printed rounding;
+        - `cpu_efficiency`: iops_per_cpu_pct against iops / nodes / node_cpu_pct, within 0.1 %, published rows within
+          the rounding of the printed CPU;
+        - `ceiling`: iops against the ceiling, only if there are ceilings.
+
+    Raises
+    ------
+    ValueError
+        If index labels repeat or `iops` is missing: `row` could not name a row.
+    """
+    if "iops" not in results:
+        raise ValueError("the results table has no column 'iops', so there is nothing to audit")
+    if not results.index.is_unique:
+        label = results.index[results.index.duplicated()][0]
+        raise ValueError(f"the results index repeats {label}; call reset_index(drop=True) first, `row` names the row")
+    checks = [_little(results), _bandwidth(results), _cpu_efficiency(results)]
+    limits = ceilings if ceilings is not None else results.get("ceiling_iops")
+    if limits is not None:
+        checks.append(_ceiling(results, limits.reindex(results.index).astype(float)))
+    by_row = np.argsort(np.tile(np.arange(len(results)), len(checks)), kind="stable")
+    return pd.concat(checks, ignore_index=True).iloc[by_row].reset_index(drop=True)
+
+
+def _little(results: pd.DataFrame) -> pd.DataFrame:
+    """N = X R. A published mixed row prints (read + write)/2, which is not the R of the law: judged by nobody."""
+    mean, unweighted = _column(results, "lat_ns"), _column(results, "lat_unweighted_ns")
+    published, expected = _published(results), _outstanding(results)
+    # A published lat_ns beside an unweighted one was derived as N/X: checking it would be checking N = N.
+    only_unweighted = unweighted.notna() & _mixed(results) & (published | mean.isna())
+    capped = _column(results, "rate_bytes") > 0
+    lat = mean.mask(only_unweighted, unweighted)
+    low, high = (np.where(published, a, b) for a, b in zip(LITTLE_PUBLISHED, LITTLE_OWN, strict=True))
+    table = _judge(results, "little", results["iops"] * lat / 1e9, expected, low, high)
+    weighted_ms = expected / results["iops"].where(results["iops"] > 0) * 1e3
+    reason = {
+        "not checkable: the mean latency is (read + write)/2; weighted by IOPS it is {} ms, derived as N/X": only_unweighted,
+        "not checkable: a rate cap keeps fewer I/Os in flight than outstanding": capped & ~only_unweighted,
+    }
+    for text, rows in reason.items():
+        where = (rows & expected.notna()).to_numpy()
+        table.loc[where, "ok"] = pd.NA
+        table.loc[where, "note"] = [text.format(f"{ms:.3f}") for ms in weighted_ms[where]]
+    return table
+
+
+def _bandwidth(results: pd.DataFrame) -> pd.DataFrame:
+    bw, iops = _column(results, "bw_bytes"), results["iops"].astype(float)
+    printed = _half_unit(results, "bw_bytes") + _half_unit(results, "iops")
+    slack = pd.Series(np.where(_published(results), printed, 0.01), results.index)
+    return _judge(results, "bandwidth", bw, iops * _column(results, "bs_bytes"), 1 - slack, 1 + slack)
+
+
+def _cpu_efficiency(results: pd.DataFrame) -> pd.DataFrame:
+    cpu, efficiency = _column(results, "node_cpu_pct"), _column(results, "iops_per_cpu_pct")
+    expected = results["iops"] / _column(results, "nodes") / cpu.where(cpu > 0)
+    slack = pd.Series(np.where(_published(results), _half_unit(results, "node_cpu_pct"), 0.001), results.index)
+    return _judge(results, "cpu_efficiency", efficiency, expected, 1 - slack, 1 + slack)
+
+
+def _ceiling(results: pd.DataFrame, limits: pd.Series) -> pd.DataFrame:
+    table = _judge(results, "ceiling", results["iops"].astype(float), limits, 0, 1)
+    above = table["ok"].eq(False).fillna(False).to_numpy(bool)
+    table.loc[above, "note"] += ": cached, an unlike working set, or the drive was measured below its best"
+    return table
+
+
+def _judge(results: pd.DataFrame, check: str, measured: pd.Series, expected: pd.Series, low, high) -> pd.DataFrame:
+    """measured / expected within [low, high], row by row; <NA> and the reason where either side is missing."""
+    measured, expected = measured.astype(float), expected.astype(float)
+    ratio = (measured / expected.where(expected > 0)).to_numpy()
+    low, high = np.broadcast_to(low, ratio.shape), np.broadcast_to(high, ratio.shape)
+    table = pd.DataFrame({"row": results.index, "check": check, "measured": measured.array, "expected": expected.array})
+    table["ratio"] = ratio
+    table["ok"] = pd.array((ratio >= low - 1e-9) & (ratio <= high + 1e-9), dtype="boolean")
+    table.loc[np.isnan(ratio), "ok"] = pd.NA
+    table["note"] = [_note(check, *values) for values in zip(measured, ratio, low, high, strict=True)]
+    return table[COLUMNS]
+
+
+_NEEDS = {
+    "little": ("lat_ns", "iops and outstanding (or vms, numjobs and iodepth)"),
+    "bandwidth": ("bw_bytes", "iops and bs_bytes"),
+    "cpu_efficiency": ("iops_per_cpu_pct", "iops, nodes and node_cpu_pct"),
+    "ceiling": ("iops", "a ceiling"),
+}
+
+
+def _note(check: str, measured: float, ratio: float, low: float, high: float) -> str:
+    if np.isnan(ratio):
+        left, right = _NEEDS[check]
+        return f"not checkable: needs {left if np.isnan(measured) else right}"
+    if low - 1e-9 <= ratio <= high + 1e-9:
+        return ""
+    return f"ratio {ratio:.4g} outside [{low:.4g}, {high:.4g}]"
+
+
+def _published(results: pd.DataFrame) -> pd.Series:
+    run_id = results.get("run_id", pd.Series(None, results.index, dtype=object))
+    return run_id.isna() | run_id.eq("") | (_column(results, "rep") == 0)
+
+
+def _mixed(results: pd.DataFrame) -> pd.Series:
+    if "rw" in results:
+        return results["rw"].isin(MIXED)
+    return _column(results, "rwmixread").between(0, 100, inclusive="neither")
+
+
+def _outstanding(results: pd.DataFrame) -> pd.Series:
+    """The column where it is given, else vms x numjobs x iodepth, numjobs being per VM."""
+    product = _column(results, "vms") * _column(results, "numjobs") * _column(results, "iodepth")
+    return _column(results, "outstanding").fillna(product)
+
+
+def _column(results: pd.DataFrame, name: str) -> pd.Series:
+    if name not in results:
+        return pd.Series(np.nan, results.index)
+    return results[name].astype(float)
+
+
+def _half_unit(results: pd.DataFrame, name: str) -> pd.Series:
+    """Half a unit of the last printed digit of a column, relative to the value.
+
+    Trailing zeros of a whole number are taken for rounding beyond the digits its source usually prints: 300,000 in a
+    table of three digits may be rounded to thousands, hardly to hundred thousands.
+    """
+    value = _column(results, name)
+    shown = value / METRICS[name].scale
+    source = results["source"] if "source" in results else pd.Series("", results.index)
+    usual = shown.map(_digits).groupby(source, dropna=False).transform(_usual_digits)
+    unit = pd.Series([_printed_unit(*pair) for pair in zip(shown, usual, strict=True)], results.index, dtype=float)
+    if name.startswith("lat_"):  # a table prints all its latencies with the same decimals: 0.5 beside 0.919 is 0.500
+        unit = unit.groupby(source, dropna=False).transform("min")
+    return unit / 2 / shown.abs()
+
+
+def _usual_digits(digits: pd.Series) -> float:
+    """The median, between two and four; fewer than five numbers do not tell, so three."""
+    return min(max(digits.median(), 2), 4) if digits.count() >= 5 else 3
+
+
+def _decimals(value: float) -> int | None:
+    """Decimals a value was printed with, 0 to 3; None if no table prints it so (missing, zero or derived)."""
+    if not np.isfinite(value) or value == 0:
+        return None
+    return next((d for d in range(4) if np.isclose(value, round(value, d), rtol=1e-12, atol=1e-9)), None)
+
+
+def _digits(value: float) -> float:
+    """Significant digits of a printed value, trailing zeros not counted."""
+    decimals = _decimals(value)
+    return np.nan if decimals is None else len(f"{abs(value) * 10**decimals:.0f}".strip("0"))
+
+
+def _printed_unit(value: float, usual: float) -> float:
+    if not np.isfinite(value) or value == 0:
+        return np.nan
+    last_usual = 10.0 ** (np.floor(np.log10(abs(value))) + 1 - usual)
+    match _decimals(value):
+        case None:
+            return last_usual
+        case 0:
+            whole = f"{abs(value):.0f}"
+            return min(10.0 ** (len(whole) - len(whole.rstrip("0"))), max(last_usual, 1.0))
+        case decimals:
+            return 10.0**-decimals
+
+
+def rounding(results: pd.DataFrame, limit_pct: float = 5.0) -> pd.DataFrame:
+    """How much of each printed number is rounding.
+
+    Returns
+    -------
+    DataFrame
+        One row per published row and printed metric (iops, bw_bytes, lat_ns, lat_unweighted_ns, node_cpu_pct): row,
+        metric, value (in the shown unit), unit, half_unit_pct (the most that rounding may hide), coarse (above
+        `limit_pct`). 3 % CPU may be 2.5 or 3.5: 16.7 %.
+    """
+    names = [m for m in ("iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "node_cpu_pct") if m in results]
+    rows = results[_published(results)]
+    parts = [
+        pd.DataFrame({
+            "row": rows.index,
+            "metric": name,
+            "value": (rows[name].astype(float) / METRICS[name].scale).array,
+            "unit": METRICS[name].unit,
+            "half_unit_pct": 100 * _half_unit(rows, name).array,
+        })
+        for name in names
+    ]  # fmt: skip
+    if not parts:
+        return pd.DataFrame(columns=["row", "metric", "value", "unit", "half_unit_pct", "coarse"])
+    table = pd.concat(parts, ignore_index=True).dropna(subset=["half_unit_pct"])
+    return table.assign(coarse=table["half_unit_pct"] > limit_pct).reset_index(drop=True)
+
+
+def regimes(results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1) -> pd.DataFrame:
+    """Points where more load gave less: IOPS more than `drop` below the best at a lower `over`.
+
+    Runs of one cell are averaged (geometric mean). `dip`: a later point regains the earlier best, so the system works
+    in two regimes and a peak alone misleads; `decline`: it never does, the peak lies behind.
+
+    Returns
+    -------
+    DataFrame
+        The keys source and system and the factors present, `over`, iops, n (runs), best_iops and best_at (the best
+        before), ratio, kind, note.
+    """
+    keys = [c for c in ("source", "system", *FACTORS) if c in results and c != over]
+    runs = results[results["iops"] > 0].assign(_log=lambda t: np.log(t["iops"].astype(float)))
+    cells = runs.groupby([*keys, over], dropna=False, observed=True)["_log"].agg(["mean", "size"]).reset_index()
+    cells = cells.dropna(subset=[over]).sort_values([*keys, over], kind="stable", ignore_index=True)
+    cells = cells.assign(iops=np.exp(cells.pop("mean")), n=cells.pop("size"))
+    groups = cells.groupby(keys, dropna=False, observed=True, sort=False) if keys else cells.groupby(lambda _: 0)
+    found = [point for _, group in groups for point in _drops(group, over, drop)]
+    return pd.DataFrame(found, columns=[*keys, over, "iops", "n", "best_iops", "best_at", "ratio", "kind", "note"])
+
+
+def _drops(group: pd.DataFrame, over: str, drop: float) -> list[dict]:
+    iops, points = group["iops"].to_numpy(), []
+    for i in range(1, len(iops)):
+        best = int(iops[:i].argmax())
+        ratio = iops[i] / iops[best]
+        if ratio >= 1 - drop:
+            continue
+        kind = "dip" if (iops[i + 1 :] >= iops[best]).any() else "decline"
+        at = group[over].iloc[best]
+        note = f"{iops[i]:,.0f} IOPS at {over} {group[over].iloc[i]:g}, after {iops[best]:,.0f} at {at:g}"
+        values = {"best_iops": iops[best], "best_at": at, "ratio": ratio, "kind": kind, "note": note}
+        points.append(group.iloc[i].to_dict() | values)
+    return points
+
+
+def unlike_working_sets(results: pd.DataFrame, tolerance: float = 0.05) -> pd.DataFrame:
+    """Systems compared on different amounts of data: a smaller span may be served by a cache or a faster tier.
+
+    Returns
+    -------
+    DataFrame
+        One row per source, vms, system and span: source, vms, system, span_bytes, ratio (to the largest span of that
+        source and vms), alike (<NA> where the span is not stated), note.
+    """
+    keys = [c for c in ("source", "vms") if c in results]
+    table = results.assign(span_bytes=_column(results, "span_bytes"))[[*keys, "system", "span_bytes"]]
+    table = table.drop_duplicates(ignore_index=True)
+    groups = table.groupby(keys, dropna=False)["span_bytes"] if keys else table["span_bytes"]
+    table["ratio"] = table["span_bytes"] / groups.transform("max")
+    table["alike"] = (table["ratio"] >= 1 - tolerance).astype("boolean").mask(table["ratio"].isna())
+    small = table["alike"].eq(False).fillna(False)
+    table["note"] = np.where(small, [f"{r:.0%} of the largest span compared" for r in table["ratio"].fillna(1)], "")
+    table.loc[table["ratio"].isna(), "note"] = "not checkable: the span is not stated"
+    return table

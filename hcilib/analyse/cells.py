@@ -1,0 +1,227 @@
+"""Runs to cells: what may be pooled, what is left out, and the moments of what remains.
+
+The run is the unit of analysis (METHODS section 1). Everything here works on integer group codes and `bincount`,
+so that five hundred cells cost no more Python than one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from hcilib.metrics import factors
+
+UNSTABLE = 1.3
+"""A cell whose largest run exceeds its smallest by this ratio is unstable (METHODS section 1)."""
+
+ZERO_VARIANCE = 1e-9
+"""Relative standard deviation below which runs count as identical: less than that is the arithmetic's own noise."""
+
+_IDENTITY = ("run_id", "block", "rep")
+_MOST_VALUES = 6
+
+
+def describe(results: pd.DataFrame, metric: str, keys: Sequence[str]) -> pd.DataFrame:
+    """One row per cell of `keys`, with the moments of its usable runs.
+
+    Usable is a valid run with a finite, non-negative value; the others are counted in `notes`, and a cell that has
+    only such runs keeps its row with n = 0. Columns: the keys; n, mean, log_mean, log_var, rel_var (variance / mean^2),
+    low, high, center (geometric mean, arithmetic where unstable), unstable, flat (zero variance), runs (array), notes;
+    `source`; then every factor not in `keys`, which is constant in the cell.
+
+    Raises ValueError for a missing column, text among the numbers, rows that vary in a factor, and a run given twice.
+    """
+    keys = list(keys)
+    _require(results, [metric, *keys])
+    values = _numbers(results, metric)
+    valid = _valid(results)
+    usable = valid & np.isfinite(values) & (values >= 0)
+    code, table = group_codes(results, keys)
+    constant = _constant_factors(results, code, usable, [metric, *keys], len(table))
+    _refuse_duplicates(results, code, valid, keys)
+    moments = _moments(values, code, usable, len(table))
+    moments["notes"] = _notes(results, code, valid, usable, moments)
+    return pd.concat([table, pd.DataFrame(moments), constant], axis=1)
+
+
+def group_codes(frame: pd.DataFrame, keys: Sequence[str]) -> tuple[np.ndarray, pd.DataFrame]:
+    """The group number of every row, and the key columns of the groups in sorted order. No key is one group."""
+    if not keys:
+        return np.zeros(len(frame), dtype=np.intp), pd.DataFrame(index=range(min(len(frame), 1)))
+    code = frame.groupby(list(keys), sort=True, observed=True, dropna=False).ngroup().to_numpy()
+    first = np.zeros(code.max(initial=-1) + 1, dtype=np.intp)
+    first[code[::-1]] = np.arange(len(code))[::-1]
+    return code, frame[list(keys)].iloc[first].reset_index(drop=True)
+
+
+def annotate(notes: Sequence[str], *conditions: tuple[ArrayLike, str | Callable[[int], str]]) -> np.ndarray:
+    """`notes` with each condition's text appended, "; " between, where its mask holds and the text is not there yet.
+
+    A text that differs by row is a function of the row's position, called only where the mask holds.
+    """
+    out = np.array(notes, dtype=object)
+    for mask, text in conditions:
+        for i in np.flatnonzero(mask):
+            new = text if isinstance(text, str) else text(i)
+            if new and new not in out[i]:
+                out[i] = f"{out[i]}; {new}" if out[i] else new
+    return out
+
+
+def _require(results: pd.DataFrame, columns: Sequence[str]) -> None:
+    absent = [c for c in columns if c not in results.columns]
+    if absent:
+        raise ValueError(
+            f"results have no column {', '.join(map(repr, absent))}; they have {', '.join(map(str, results.columns))}"
+        )
+
+
+def _numbers(results: pd.DataFrame, metric: str) -> np.ndarray:
+    try:
+        return pd.to_numeric(results[metric]).to_numpy(dtype=float, na_value=np.nan)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"column {metric!r} holds something that is no number: {error}; expected numbers") from error
+
+
+def _valid(results: pd.DataFrame) -> np.ndarray:
+    # A table without the column, or rows joined from one, never claimed to be invalid.
+    if "valid" not in results:
+        return np.ones(len(results), dtype=bool)
+    return ~results["valid"].isin([False, "False", "false"]).to_numpy()
+
+
+def _constant_factors(
+    results: pd.DataFrame, code: np.ndarray, usable: np.ndarray, known: Sequence[str], cells: int
+) -> pd.DataFrame:
+    """The factor columns, one value a cell; ValueError naming the first that varies inside a cell."""
+    first = np.full(cells, -1)
+    order = np.concatenate([np.flatnonzero(~usable)[::-1], np.flatnonzero(usable)[::-1]])
+    first[code[order]] = order  # the last assignment wins: a cell's first usable row, else its first row
+    names = [c for c in ("system", *factors(results.columns)) if c in results and c not in known]
+    refuse_varying(results, names, code, usable)
+    names += [c for c in ("source",) if c in results and c not in known]
+    return results[[n for n in names if n != "system"]].iloc[first].reset_index(drop=True)
+
+
+def refuse_varying(frame: pd.DataFrame, names: Sequence[str], code: np.ndarray, rows: np.ndarray) -> None:
+    """ValueError naming the first of these columns that takes two values among the `rows` of one group."""
+    first = np.zeros(code.max(initial=-1) + 1, dtype=np.intp)
+    order = np.flatnonzero(rows)[::-1]
+    first[code[order]] = order
+    for name in names:
+        level, values = pd.factorize(frame[name], use_na_sentinel=False)
+        if len(values) < 2:
+            continue
+        differs = rows & (level != level[first[code]])
+        if differs.any():
+            found = np.unique(level[rows & np.isin(code, code[differs])])
+            raise ValueError(f"results vary in {name}: {listed(values[found])}; add it to by= or filter")
+
+
+def listed(values: Sequence) -> str:
+    """A few values in one line, sorted; none stands for a missing one."""
+    values = list(values)
+    with contextlib.suppress(TypeError):  # unlike types keep the order they came in
+        values = sorted(values)
+    shown = ["none" if pd.isna(v) else f"{v:.12g}" if isinstance(v, float) else str(v) for v in values[:_MOST_VALUES]]
+    return ", ".join(shown) + (", ..." if len(values) > _MOST_VALUES else "")
+
+
+def _refuse_duplicates(results: pd.DataFrame, code: np.ndarray, valid: np.ndarray, keys: Sequence[str]) -> None:
+    """A run read twice would count as a replicate. Rows without any of run_id, block and rep cannot be told apart."""
+    identity = [c for c in _IDENTITY if c in results]
+    if not identity:
+        return
+    columns = [c for c in ("source", "system") if c in results and c not in keys]
+    runs = results[columns + identity].assign(_cell=code)[valid & results[identity].notna().any(axis=1).to_numpy()]
+    twice = runs[runs.duplicated()]
+    if len(twice):
+        run = results.loc[twice.index[:1], [c for c in ("source", "system", *identity, *keys) if c in results]]
+        named = ", ".join(f"{k} {v}" for k, v in run.iloc[0].items())
+        raise ValueError(
+            f"{len(twice)} run(s) given twice, the first: {named}; drop the copies, they are no replicates"
+        )
+
+
+def _moments(values: np.ndarray, code: np.ndarray, usable: np.ndarray, cells: int) -> dict[str, np.ndarray]:
+    """Moments per cell, two-pass, as columns. A cell without runs has NaN, a cell with one run has no variance."""
+    x, g = values[usable], code[usable]
+    n = np.bincount(g, minlength=cells)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.bincount(g, x, cells) / n
+        var = np.bincount(g, (x - mean[g]) ** 2, cells) / np.where(n > 1, n - 1, np.nan)
+        logs = np.log(x)
+        log_mean = np.bincount(g, logs, cells) / n
+        log_var = np.bincount(g, (logs - log_mean[g]) ** 2, cells) / np.where(n > 1, n - 1, np.nan)
+        rel_var = var / mean**2
+    low, high = np.full(cells, np.inf), np.full(cells, -np.inf)
+    np.minimum.at(low, g, x)
+    np.maximum.at(high, g, x)
+    unstable = (n > 1) & (high > UNSTABLE * low)
+    runs = np.empty(cells, dtype=object)
+    runs[:] = np.split(x[np.argsort(g, kind="stable")], np.cumsum(n)[:-1]) if cells else []
+    return {
+        "n": n,
+        "mean": mean,
+        "log_mean": log_mean,
+        "log_var": log_var,
+        "rel_var": rel_var,
+        "low": np.where(n > 0, low, np.nan),
+        "high": np.where(n > 0, high, np.nan),
+        "center": np.where(unstable | (mean == 0), mean, np.exp(log_mean)),
+        "unstable": unstable,
+        "flat": (n > 1) & (high > 0) & (high - low <= ZERO_VARIANCE * high),
+        "runs": runs,
+    }
+
+
+def _notes(
+    results: pd.DataFrame, code: np.ndarray, valid: np.ndarray, usable: np.ndarray, cell: dict[str, np.ndarray]
+) -> np.ndarray:
+    count = len(cell["n"])
+    invalid = np.bincount(code[~valid], minlength=count)
+    unread = np.bincount(code[valid & ~usable], minlength=count)
+    return annotate(
+        _own_warnings(results, code, usable, count),
+        (invalid, lambda i: f"{_runs(invalid[i])} invalid, not used"),
+        (unread, lambda i: f"{_runs(unread[i])} without a usable value (NaN, infinite or negative) dropped"),
+        (_varies(results, "source", code, usable), "runs of more than one source"),
+        (cell["n"] == 1, "n = 1: no interval"),
+        (cell["n"] == 2, "n = 2: the interval rests on two runs"),
+        (cell["high"] == 0, "every run is 0: no ratio"),
+        (cell["flat"], "zero variance: floored at 0.1 %"),
+        (cell["unstable"], lambda i: _unstable(cell["runs"][i])),
+    )
+
+
+def _runs(count: int) -> str:
+    return f"{count} run" if count == 1 else f"{count} runs"
+
+
+def _unstable(runs: np.ndarray) -> str:
+    return f"unstable, max/min > {UNSTABLE:g}: arithmetic mean of runs {', '.join(f'{v:.6g}' for v in runs)}"
+
+
+def _varies(results: pd.DataFrame, name: str, code: np.ndarray, usable: np.ndarray) -> np.ndarray:
+    cells = code.max(initial=-1) + 1
+    if name not in results:
+        return np.zeros(cells, dtype=bool)
+    level = pd.factorize(results[name], use_na_sentinel=False)[0][usable]
+    low, high = np.full(cells, len(results)), np.full(cells, -1)
+    np.minimum.at(low, code[usable], level)
+    np.maximum.at(high, code[usable], level)
+    return high > low
+
+
+def _own_warnings(results: pd.DataFrame, code: np.ndarray, usable: np.ndarray, cells: int) -> list[str]:
+    """What the runs themselves warn of, each text once a cell."""
+    own: list[dict[str, None]] = [{} for _ in range(cells)]
+    if "warnings" in results:
+        text = results["warnings"].fillna("").astype(str).to_numpy()
+        for i in np.flatnonzero(usable & (text != "")):
+            own[code[i]][text[i]] = None
+    return ["; ".join(texts) for texts in own]

@@ -1,0 +1,135 @@
+"""Many cells of a comparison in one line: a geometric mean with its parts beside it, and "at every iodepth"."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtrit
+
+from hcilib.analyse.cells import annotate, group_codes
+from hcilib.analyse.language import metric_of, noun, percent, verb, where
+
+
+def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system",)) -> pd.DataFrame:
+    """Geometric mean of a comparison's ratios, every cell with the same weight, its per-pattern means beside it.
+
+    The interval treats the cells as independent and speaks of these cells only; it is NaN as soon as one cell is a
+    single run. Cells without a ratio are left out and counted.
+
+    Returns the by columns, n (cells), ratio, lo, hi, confidence, lowest, highest (ratio), warnings, then one column
+    per pattern unless `by` holds it.
+    """
+    by = [by] if isinstance(by, str) else list(by)
+    code, out = group_codes(comparison, by)
+    ratio, used = comparison["ratio"].to_numpy(), (comparison["ratio"] > 0).to_numpy()
+    cells, g = len(out), code[used]
+    confidence = comparison["confidence"].iloc[0] if len(comparison) else np.nan
+    out = out.assign(n=np.bincount(g, minlength=cells))
+    se, df = _error(comparison, used, confidence)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        center = np.bincount(g, np.log(ratio[used]), cells) / out["n"]
+        variance = np.bincount(g, se**2, cells)
+        half = (
+            stdtrit(variance**2 / np.bincount(g, se**4 / df, cells), 0.5 + confidence / 2)
+            * np.sqrt(variance)
+            / out["n"]
+        )
+    spread = pd.Series(ratio).where(used).groupby(code)
+    absent, size = np.bincount(code[~used], minlength=cells), np.bincount(code, minlength=cells)
+    unstable = np.bincount(code, comparison["unstable"].to_numpy(float), cells)
+    out = out.assign(
+        ratio=np.exp(center),
+        lo=np.exp(center - half),
+        hi=np.exp(center + half),
+        confidence=confidence,
+        lowest=spread.min(),
+        highest=spread.max(),
+        warnings=annotate(
+            [""] * cells,
+            (absent > 0, lambda i: f"{absent[i]} of {size[i]} cells without a ratio left out"),
+            (unstable > 0, lambda i: f"{unstable[i]:.0f} unstable"),
+            (np.bincount(g, np.isnan(se), cells) > 0, "cells of a single run: no interval"),
+        ),
+    )
+    return pd.concat([out, _per_pattern(comparison, used, code, by, cells)], axis=1)
+
+
+def everywhere(
+    comparison: pd.DataFrame, over: str = "iodepth", labels: Mapping[str, str] | None = None
+) -> pd.DataFrame:
+    """Does a system beat the baseline at every `over`? An intersection-union test of a comparison's cells.
+
+    Such a claim falls with its weakest cell: it holds at the level of a single test if every cell is significant on
+    the same side, so p is the largest of the uncorrected ones and nothing is adjusted.
+
+    Returns system, the other by columns, n (cells), lowest, highest (ratio), p, confidence, verdict (higher, lower,
+    inconclusive; point where a cell has a single run, missing where one has none), sentence, warnings.
+    """
+    columns = list(comparison.columns)
+    by = columns[1 : columns.index("ratio")]
+    if over not in by:
+        raise ValueError(f"the comparison has no factor {over!r}; it has {', '.join(by)}: compare by it first")
+    rest = [c for c in by if c != over]
+    code, out = group_codes(comparison, ["system", *rest])
+    groups = comparison.groupby(code)
+    out = out.assign(n=groups.size(), lowest=groups["ratio"].min(), highest=groups["ratio"].max())
+    same_side = (out["lowest"] > 1) | (out["highest"] < 1)
+    out["p"] = groups["p"].max().where(same_side, 1.0)
+    out["confidence"] = groups["confidence"].first()
+    holds = same_side & (out["p"] <= 1 - out["confidence"])
+    has = {v: (comparison["verdict"] == v).groupby(code).any() for v in ("missing", "point")}
+    no_p = groups["p"].apply(lambda p: p.isna().any())
+    out.loc[no_p, "p"] = np.nan
+    out["verdict"] = np.select(
+        [has["missing"], has["point"], no_p | ~holds, out["lowest"] > 1],
+        ["missing", "point", "inconclusive", "higher"],
+        "lower",
+    )
+    unstable = groups["unstable"].sum().to_numpy()
+    first = groups[["baseline", "metric"]].first()
+    facts = pd.concat([out, first, groups["unstable"].any()], axis=1).to_dict("records")
+    out["sentence"] = [_everywhere_sentence(row, rest, over, labels or {}) for row in facts]
+    out["warnings"] = annotate([""] * len(out), (unstable > 0, lambda i: f"{unstable[i]} unstable cells"))
+    return out
+
+
+def _error(comparison: pd.DataFrame, used: np.ndarray, confidence: float) -> tuple[np.ndarray, np.ndarray]:
+    """Standard error of the log ratio, read back from its interval, and its degrees of freedom."""
+    rows = comparison[used]
+    df = rows["df"].to_numpy()
+    return np.log(rows["hi"] / rows["lo"]).to_numpy() / (2 * stdtrit(df, 0.5 + confidence / 2)), df
+
+
+def _per_pattern(
+    comparison: pd.DataFrame, used: np.ndarray, code: np.ndarray, by: list[str], cells: int
+) -> pd.DataFrame:
+    if "pattern" in by or "pattern" not in comparison:
+        return pd.DataFrame(index=range(cells))
+    logs = np.log(comparison["ratio"].where(used))
+    wide = np.exp(
+        logs.groupby([pd.Series(code, comparison.index, name="cell"), comparison["pattern"]]).mean().unstack()
+    )
+    return wide.reindex(range(cells)).rename_axis(columns=None, index=None)
+
+
+def _everywhere_sentence(row: Mapping, rest: list[str], over: str, labels: Mapping[str, str]) -> str:
+    what, place = metric_of(row["metric"]), where({k: row[k] for k in rest})
+    system, base = (labels.get(row[k], row[k]) for k in ("system", "baseline"))
+    if row["verdict"] == "missing":
+        return f"{system} and {base} were not both measured at every {over} {place}: no claim over all of them."
+    if not (row["lowest"] > 1 or row["highest"] < 1):
+        return f"{system} and {base} change places in {noun(what)} over {over} {place} (ratio {row['lowest']:.3f} to {row['highest']:.3f})."
+    if row["verdict"] == "inconclusive":
+        return f"No difference in {noun(what)} between {system} and {base} is established at every {over} {place} (p = {row['p']:.2g})."
+    side = "higher" if row["lowest"] > 1 else "lower"
+    near, far = sorted((row["lowest"], row["highest"]), key=lambda r: abs(r - 1))
+    size = f"{percent(near).split(' ')[0]} to {percent(far).split(' %')[0]} % {side}"
+    basis = (
+        "single published means or runs: no interval"
+        if row["verdict"] == "point"
+        else f"{row['n']} cells, p = {row['p']:.2g}"
+    )
+    size = side if row["unstable"] else size
+    return f"{system} {verb(what)} {size} {noun(what)} than {base} at every {over} {place} ({basis})."

@@ -1,0 +1,82 @@
+"""Who is first, with ties where nothing tells two systems apart (METHODS section 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from hcilib.analyse.cells import annotate, describe, group_codes
+from hcilib.analyse.language import better_sign
+from hcilib.analyse.multiplicity import benjamini_hochberg
+from hcilib.analyse.pairs import against, check_options, unlike
+from hcilib.analyse.welch import contrast, own_interval, two_sided
+
+
+def rank(
+    results: pd.DataFrame,
+    metric: str = "iops",
+    by: str | Sequence[str] = ("pattern", "iodepth"),
+    margin: float = 0.05,
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """The systems of each cell in order. A system's rank is 1 + the number of systems shown to be better than it.
+
+    Shown means: Welch on logs, Benjamini-Hochberg over all pairs of systems in all cells. Where a side has a single
+    run nothing can be tested; such a pair counts as different if its ratio lies outside [1 / (1 + margin), 1 + margin].
+    "Not told apart" is not transitive: A may tie with B and B with C although A is shown to be better than C.
+
+    Returns the by columns, rank (NaN without a run above 0), system, tied_with (the systems not told apart from it), n,
+    center, lo, hi, confidence, verdict (ranked; point where a pair rests on a single run; missing), warnings.
+    """
+    by = [by] if isinstance(by, str) else [*by]
+    by = [name for name in by if name != "system"]
+    check_options(margin, "welch", None, confidence)
+    sign = better_sign(metric)
+    cells = describe(results, metric, ["system", *by])
+    pairs = _ordered_pairs(cells, by, margin, 1 - confidence)
+    mine = pairs.groupby("row")
+    behind = (pairs["differ"] & (sign * pairs["log_ratio"] < 0)).groupby(pairs["row"]).sum()
+    per_cell = {
+        "behind": behind,
+        "tied_with": pairs[~pairs["differ"]].groupby("row")["other"].agg(", ".join),
+        "point": mine["point"].any(),
+        "notes": mine["notes"].agg(lambda texts: "; ".join(dict.fromkeys(t for t in texts if t))),
+    }
+    facts = pd.DataFrame(per_cell).reindex(cells.index)
+    point = facts["point"].eq(True) | (cells["n"] == 1)
+    lo, hi = own_interval(cells, confidence)
+    out = cells[[*by, "system", "n", "center"]].assign(
+        rank=(1.0 + facts["behind"].fillna(0)).where(cells["center"] > 0),
+        tied_with=facts["tied_with"].fillna(""),
+        lo=lo,
+        hi=hi,
+        confidence=confidence,
+        verdict=np.select([~(cells["center"] > 0), point], ["missing", "point"], "ranked"),
+        warnings=annotate(cells["notes"], (facts["notes"].notna(), facts["notes"].to_numpy().__getitem__)),
+    )
+    order = np.lexsort((-sign * out["center"].fillna(0), out["rank"].fillna(np.inf), group_codes(cells, by)[0]))
+    columns = [*by, "rank", "system", "tied_with", "n", "center", "lo", "hi", "confidence", "verdict", "warnings"]
+    return out.iloc[order][columns].reset_index(drop=True)
+
+
+def _ordered_pairs(cells: pd.DataFrame, by: Sequence[str], margin: float, alpha: float) -> pd.DataFrame:
+    """Every two systems of a cell, in both orders, so that each cell finds its pairs under `row`.
+
+    Benjamini-Hochberg is not changed by giving every p twice.
+    """
+    parts = [_pairs_against(cells, system, by) for system in pd.unique(cells["system"])]
+    pairs = pd.concat(parts, ignore_index=True) if parts else _pairs_against(cells, "", by)
+    outside = pairs["log_ratio"].abs() > np.log1p(margin)
+    return pairs.assign(differ=np.where(pairs["point"], outside, benjamini_hochberg(pairs["p"]) <= alpha))
+
+
+def _pairs_against(cells: pd.DataFrame, system: str, by: Sequence[str]) -> pd.DataFrame:
+    rows, base, _ = against(cells, system, by)
+    pair = contrast(cells, rows, base)
+    notes = unlike(cells, rows, base, by)
+    p = two_sided(pair["log_ratio"], pair["se"], pair["df"])
+    point = (pair["n"] == 1) | (pair["n_baseline"] == 1)
+    pairs = pair.assign(row=rows, other=system, notes=notes, p=p, point=point)
+    return pairs[pair["log_ratio"].notna()]

@@ -1,0 +1,325 @@
+"""Resiliency schemes that compose: usable capacity, what a small write costs, what failures are survived.
+
+``Mirror(2) * Raid5(5)`` is a mirror over two servers of a RAID 5 inside each. Reading left to right goes from the
+network into the server: a leading ``Mirror`` or ``ErasureCode`` is laid across servers, everything right of it lies
+inside one. So a nested two-way mirror on two servers is ``Mirror(2) * Mirror(2)``, four copies on four servers is
+``Mirror(4)``. Formulas: METHODS section 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from math import isclose, prod
+from operator import index
+
+MAX_RESERVED_DRIVES = 4
+
+
+@dataclass(frozen=True)
+class Survives:
+    """Failures that never lose data, whichever drives or servers they hit.
+
+    `drives` anywhere; or `servers`; or one server and `drives_beside_server` more drives (None: no server may fail).
+    """
+
+    drives: int
+    servers: int
+    drives_beside_server: int | None
+
+    def __str__(self) -> str:
+        drives = f"any {self.drives} drive{'s' * (self.drives != 1)}" if self.drives else "no drive"
+        if not self.servers:
+            return f"{drives}; no server"
+        servers = f"{self.servers} server{'s' * (self.servers != 1)}"
+        beside = self.drives_beside_server
+        return f"{drives}; {servers}" + (f"; 1 server and {beside} drive{'s' * (beside != 1)}" if beside else "")
+
+
+class Scheme:
+    """What every scheme answers. `a * b` puts b inside each server of a.
+
+    efficiency : usable bytes per raw byte.
+    write_ios : (reads, writes) at the drives for one small random client write; `write_cost` is their sum.
+    stripe_cost : bytes written to the drives per client byte when whole stripes are written.
+    copies : full copies of the data that mirroring keeps, parity not counted.
+    survives : `Survives`.
+    reserve_share : share of the raw capacity kept free for repairs.
+    """
+
+    reserve_share = 0.0
+
+    def __mul__(self, other: Scheme) -> Product:
+        return Product((*_levels(self), *_levels(other))) if isinstance(other, Scheme) else NotImplemented
+
+    @property
+    def write_cost(self) -> float:
+        """Drive I/Os per small random client write: mirror c, RAID 5 four (2 reads + 2 writes), RAID 6 six."""
+        return sum(self.write_ios)
+
+    def usable_bytes(self, raw_bytes: float) -> float:
+        """Bytes a client can store on `raw_bytes` of drives."""
+        if not raw_bytes > 0:
+            raise ValueError(f"raw capacity must be a positive number of bytes, got {raw_bytes!r}")
+        return raw_bytes * self.efficiency
+
+    def reserve(self, servers: int, drives_per_server: int) -> Reserved:
+        """Keep one drive per server free for repairs, at most four in all (METHODS section 4)."""
+        return Reserved(self, servers, drives_per_server)
+
+    def dedup(self, savings: float) -> Dedup:
+        """Deduplication that saves this share of what is stored: 0.7 for "saved 70 %"."""
+        return Dedup(self, savings)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(str(getattr(self, f.name)) for f in fields(self))})"
+
+
+@dataclass(frozen=True, repr=False)
+class Mirror(Scheme):
+    """`copies` full copies; 2 is a two-way, 3 a three-way mirror."""
+
+    copies: int
+
+    def __post_init__(self):
+        _at_least(self, "copies", 1)
+
+    efficiency = property(lambda self: 1 / self.copies)
+    write_ios = property(lambda self: (0, self.copies))
+    stripe_cost = property(lambda self: float(self.copies))
+    survives = property(lambda self: _across_servers(self.copies - 1))
+
+
+class Parity(Scheme):
+    """`data` strips and `parity` strips. A small write reads and writes the old strip and every parity strip."""
+
+    copies = 1
+
+    efficiency = property(lambda self: self.data / (self.data + self.parity))
+    write_ios = property(lambda self: (1 + self.parity, 1 + self.parity))
+    stripe_cost = property(lambda self: (self.data + self.parity) / self.data)
+    survives = property(lambda self: Survives(self.parity, 0, None))
+
+
+class _Raid(Parity):
+    def __post_init__(self):
+        _at_least(self, "n", self.parity + 2)
+
+    @property
+    def data(self) -> int:
+        return self.n - self.parity
+
+
+@dataclass(frozen=True, repr=False)
+class Raid5(_Raid):
+    """One parity strip over n drives of one server."""
+
+    n: int
+    parity = 1
+
+
+@dataclass(frozen=True, repr=False)
+class Raid6(_Raid):
+    """Two parity strips over n drives of one server."""
+
+    n: int
+    parity = 2
+
+
+@dataclass(frozen=True, repr=False)
+class ErasureCode(Parity):
+    """k data and m parity strips, one per server when it is the first level."""
+
+    k: int
+    m: int
+
+    def __post_init__(self):
+        _at_least(self, "k", 1)
+        _at_least(self, "m", 1)
+
+    data = property(lambda self: self.k)
+    parity = property(lambda self: self.m)
+    survives = property(lambda self: _across_servers(self.m))
+
+
+@dataclass(frozen=True, repr=False)
+class Product(Scheme):
+    """Levels, outermost first. Efficiencies multiply; an outer read stays one read, an outer write goes through b."""
+
+    levels: tuple[Scheme, ...]
+
+    def __post_init__(self):
+        _unwrapped(self.levels)
+
+    @property
+    def efficiency(self) -> float:
+        return prod(level.efficiency for level in self.levels)
+
+    @property
+    def copies(self) -> int:
+        return prod(level.copies for level in self.levels)
+
+    @property
+    def stripe_cost(self) -> float:
+        return prod(level.stripe_cost for level in self.levels)
+
+    @property
+    def write_ios(self) -> tuple[float, float]:
+        reads, writes = 0, 1
+        for level in self.levels:
+            level_reads, level_writes = level.write_ios
+            reads, writes = reads + writes * level_reads, writes * level_writes
+        return reads, writes
+
+    @property
+    def survives(self) -> Survives:
+        """Data is lost when one more than the outer tolerance of units is lost, each by one more than its own."""
+        outer, inner = self.levels[0].survives, prod(1 + level.survives.drives for level in self.levels[1:])
+        beside = outer.drives * inner - 1 if outer.servers else None
+        return Survives((1 + outer.drives) * inner - 1, outer.servers, beside)
+
+    def __repr__(self) -> str:
+        return " * ".join(map(repr, self.levels))
+
+
+@dataclass(frozen=True, repr=False, init=False)
+class Tiers(Scheme):
+    """``Tiers((0.2, a), (0.8, b))``: shares of the *usable* volume. Raw bytes per usable byte are what adds up.
+
+    `write_ios` and `stripe_cost` are means over writes spread evenly over the volume; where new writes land in the
+    first tier (ReFS), that tier's own cost applies. `survives` and `copies` are those of the weakest tier.
+    """
+
+    parts: tuple[tuple[float, Scheme], ...]
+
+    def __init__(self, *parts: tuple[float, Scheme]):
+        object.__setattr__(self, "parts", parts)
+        if not parts or any(not (isinstance(p, tuple) and len(p) == 2 and isinstance(p[1], Scheme)) for p in parts):
+            raise ValueError(f"Tiers takes pairs (share, scheme), got {parts!r}")
+        _unwrapped(tier for _, tier in parts)
+        shares = [share for share, _ in parts]
+        if not all(0 <= share <= 1 for share in shares) or not isclose(sum(shares), 1, abs_tol=1e-9):
+            raise ValueError(f"{self!r}: shares must lie between 0 and 1 and add up to 1, got {shares}")
+
+    def _mean(self, values) -> float:
+        return sum(share * value for (share, _), value in zip(self.parts, values, strict=True))
+
+    @property
+    def efficiency(self) -> float:
+        return 1 / self._mean(1 / tier.efficiency for _, tier in self.parts)
+
+    @property
+    def copies(self) -> int:
+        return min(tier.copies for share, tier in self.parts if share)
+
+    @property
+    def write_ios(self) -> tuple[float, float]:
+        reads, writes = zip(*(tier.write_ios for _, tier in self.parts), strict=True)
+        return self._mean(reads), self._mean(writes)
+
+    @property
+    def stripe_cost(self) -> float:
+        return self._mean(tier.stripe_cost for _, tier in self.parts)
+
+    @property
+    def survives(self) -> Survives:
+        each = [tier.survives for share, tier in self.parts if share]
+        servers = min(s.servers for s in each)
+        beside = min(s.drives_beside_server for s in each) if servers else None
+        return Survives(min(s.drives for s in each), servers, beside)
+
+    def __repr__(self) -> str:
+        return f"Tiers({', '.join(f'({share}, {tier!r})' for share, tier in self.parts)})"
+
+
+class Wrapped(Scheme):
+    """A scheme whose capacity is changed and whose I/O is not."""
+
+    copies = property(lambda self: self.scheme.copies)
+    write_ios = property(lambda self: self.scheme.write_ios)
+    stripe_cost = property(lambda self: self.scheme.stripe_cost)
+    survives = property(lambda self: self.scheme.survives)
+
+    def __repr__(self) -> str:
+        inner = f"({self.scheme!r})" if isinstance(self.scheme, Product) else f"{self.scheme!r}"
+        return f"{inner}.{self._call()}"
+
+
+@dataclass(frozen=True, repr=False)
+class Reserved(Wrapped):
+    """`scheme` on what is left after one drive per server, at most four in all, is kept free."""
+
+    scheme: Scheme
+    servers: int
+    drives_per_server: int
+
+    def __post_init__(self):
+        _at_least(self, "servers", 1)
+        _at_least(self, "drives_per_server", 1)
+        if self.scheme.reserve_share:
+            raise ValueError(f"{self!r}: the reserve is already taken off, take it once")
+        if self.reserve_share >= 1:
+            raise ValueError(f"{self!r}: the reserve would take every drive, nothing is left to use")
+
+    @property
+    def reserve_share(self) -> float:
+        return min(self.servers, MAX_RESERVED_DRIVES) / (self.servers * self.drives_per_server)
+
+    @property
+    def efficiency(self) -> float:
+        return self.scheme.efficiency * (1 - self.reserve_share)
+
+    def _call(self) -> str:
+        return f"reserve(servers={self.servers}, drives_per_server={self.drives_per_server})"
+
+
+@dataclass(frozen=True, repr=False)
+class Dedup(Wrapped):
+    """`efficiency` is effective: client bytes before deduplication per raw byte, so it may pass 1."""
+
+    scheme: Scheme
+    savings: float
+
+    def __post_init__(self):
+        if not 0 <= self.savings < 1:
+            raise ValueError(f"savings is a share from 0 up to but not including 1, got {self.savings!r}: 70 % is 0.7")
+
+    @property
+    def ratio(self) -> float:
+        """Client bytes per stored byte, 1/(1 - savings): 70 % saved is 3.33 to 1."""
+        return 1 / (1 - self.savings)
+
+    @property
+    def reserve_share(self) -> float:
+        return self.scheme.reserve_share
+
+    @property
+    def efficiency(self) -> float:
+        return self.scheme.efficiency * self.ratio
+
+    def _call(self) -> str:
+        return f"dedup({self.savings})"
+
+
+def _levels(scheme: Scheme) -> tuple[Scheme, ...]:
+    return scheme.levels if isinstance(scheme, Product) else (scheme,)
+
+
+def _across_servers(failures: int) -> Survives:
+    return Survives(failures, failures, failures - 1 if failures else None)
+
+
+def _unwrapped(schemes) -> None:
+    for scheme in schemes:
+        if isinstance(scheme, Wrapped):
+            raise ValueError(f"{scheme!r}: reserve and dedup apply to the finished scheme, put them last")
+
+
+def _at_least(scheme: Scheme, field: str, least: int) -> None:
+    """Refuse a count that is no whole number or too small, naming scheme, field and what was expected."""
+    value = getattr(scheme, field)
+    try:
+        whole = index(value) if not isinstance(value, bool) else None
+    except TypeError:
+        whole = None
+    if whole is None or whole < least:
+        raise ValueError(f"{type(scheme).__name__}: {field} must be a whole number of at least {least}, got {value!r}")

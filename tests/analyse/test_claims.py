@@ -1,0 +1,324 @@
+"""Claims are judged from the tables alone, and the verdict follows when a number moves."""
+
+import pandas as pd
+import pytest
+
+from hcilib.analyse.claim_values import half_unit
+from hcilib.analyse.claims import check_claims
+from hcilib.read.published import published, published_claims, published_facts, published_table
+
+
+@pytest.fixture(scope="module")
+def tables():
+    return published(), published_claims(), published_facts()
+
+
+@pytest.fixture(scope="module")
+def checked(tables):
+    return check_claims(*tables).set_index("id")
+
+
+def small(**systems) -> pd.DataFrame:
+    """A table of one source and pattern: per system {iodepth: iops}; latency 1 ms times iodepth."""
+    rows = [
+        {"source": "s", "system": system, "pattern": "4k-randread", "iodepth": depth, "vms": 4, "numjobs": 1, "bs_bytes": 4096,
+         "iops": iops, "bw_bytes": iops * 4096, "lat_ns": depth * 1e6}
+        for system, cells in systems.items() for depth, iops in cells.items()
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def claim(**given) -> pd.DataFrame:
+    base = {"id": 1, "source": "s", "statistic": "value", "metric": "iops", "pattern": "4k-randread", "vms": 4, "reduce": "at",
+            "iodepth": "8", "subject": "a", "comparator": "", "claimed": 0, "unit": "IOPS", "resolution": 1}  # fmt: skip
+    return pd.DataFrame([base | given])
+
+
+def judge(results, **given) -> pd.Series:
+    return check_claims(results, claim(**given)).iloc[0]
+
+
+AB = small(a={8: 40_000, 16: 90_000, 32: 70_000}, b={8: 50_000, 16: 60_000, 32: 80_000})
+PCT = {"unit": "%", "comparator": "b"}
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [
+        ({}, 40_000),
+        ({"reduce": "max", "iodepth": ""}, 90_000),
+        ({"reduce": "min", "iodepth": ""}, 40_000),
+        ({"reduce": "mean", "iodepth": "8 16"}, 65_000),
+        ({"statistic": "pct_lower", **PCT}, 20),
+        ({"statistic": "pct_higher", **PCT, "iodepth": "16"}, 50),
+        ({"statistic": "pct_of", **PCT}, 80),
+        ({"statistic": "times", "comparator": "b", "unit": "x"}, 0.8),
+        ({"statistic": "times_higher", "comparator": "b", "unit": "x", "iodepth": "16"}, 0.5),
+        ({"statistic": "difference", "comparator": "b"}, -10_000),
+        ({"statistic": "pct_higher", **PCT, "reduce": "max", "iodepth": ""}, 12.5),
+        ({"statistic": "pct_higher", **PCT, "reduce": "mean", "iodepth": "8 16"}, 15),
+        ({"metric": "lat_ns", "unit": "ms", "iodepth": "32"}, 32),
+        ({"metric": "bw_bytes", "unit": "MiB/s", "iodepth": "16"}, 351.5625),
+    ],
+)
+def test_statistics_have_their_exact_value(given, value):
+    found = judge(AB, claimed=value, **given)
+    assert found["recomputed"] == pytest.approx(value, rel=1e-12)
+    assert found["verdict"] == "matches"
+
+
+def test_any_takes_the_nearest_and_each_the_farthest():
+    pct = {"statistic": "pct_higher", **PCT, "iodepth": ""}
+    assert judge(AB, reduce="any", claimed=51, **pct)["recomputed"] == pytest.approx(50)
+    assert judge(AB, reduce="each", claimed=51, **pct)["recomputed"] == pytest.approx(-20)
+
+
+def test_the_verdicts_meet_at_their_limits():
+    table = small(a={8: 2_000_499}, b={8: 1_000_000})
+    times = {"statistic": "times", "comparator": "b", "unit": "x", "resolution": 0.01}
+    assert judge(table, claimed=2.00, **times)["verdict"] == "matches"
+    # 2 +- (0.5 / 1e6 + 2 * 500 / 1e6) = 2.000499 +- .0010005: 2.01 is still beyond 2.0065
+    assert judge(table, claimed=2.01, **times)["verdict"] == "wrong"
+    near = small(a={8: 2_004_000}, b={8: 1_000_000})
+    assert judge(near, claimed=2.01, **times)["verdict"] == "rounding"  # 2.004 +- .0015 reaches 2.005
+    assert judge(near, claimed=2.02, **times)["verdict"] == "wrong"
+
+
+def test_a_number_cut_off_instead_of_rounded_is_rounding_but_not_one_rounded_up():
+    table = small(a={8: 129_570}, b={8: 100_000})
+    higher = {"statistic": "pct_higher", **PCT}
+    assert judge(table, claimed=30, **higher)["verdict"] == "matches"
+    assert judge(table, claimed=29, **higher)["verdict"] == "rounding"
+    assert judge(table, claimed=31, **higher)["verdict"] == "wrong"
+    assert judge(table, claimed=28, **higher)["verdict"] == "wrong"
+
+
+def test_a_quoted_cell_gets_no_leeway_for_rounding():
+    table = small(a={8: 893_000})
+    assert judge(table, claimed=893_000, resolution=1000)["verdict"] == "matches"
+    assert judge(table, claimed=894_000, resolution=1000)["verdict"] == "wrong"
+    assert judge(table, claimed=0.9e6, resolution=100_000)["verdict"] == "matches"
+
+
+def test_half_units_follow_the_printed_digits():
+    cell = {"iops": 893_000, "bs_bytes": 4096, "bw_bytes": 3488 * 2**20, "iops_per_cpu_pct": 10148.0}
+    assert half_unit(cell, "iops") == 500
+    assert half_unit(cell | {"iops": 8296}, "iops") == 0.5
+    assert half_unit(cell | {"iops": 50_100}, "iops") == 50
+    assert half_unit(cell, "bw_bytes") == 500 * 4096
+    assert half_unit(cell | {"iops": 8296}, "bw_bytes") == 2**19
+    assert half_unit(cell, "iops_per_cpu_pct") == pytest.approx(10148 * 500 / 893_000)
+
+
+def test_a_peak_claimed_at_another_depth_is_wrong_though_its_size_is_right():
+    peak = {"reduce": "max", "claimed": 90_000}
+    assert judge(AB, iodepth="16", **peak)["verdict"] == "matches"
+    found = judge(AB, iodepth="8", **peak)
+    assert (found["verdict"], found["finding"]) == (
+        "wrong", "claimed 90,000 IOPS, is 90,000 IOPS; the maximum is at iodepth 16, not 8",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "finding"),
+    [
+        ({"statistic": "pct_higher", **PCT, "claimed": 80}, "is -20.0 %; 80 % is a as a percentage of b"),
+        ({"statistic": "pct_lower", **PCT, "claimed": 25}, "is 20.0 %; 25 % is how much higher b is than a"),
+        ({"claimed": 70_000}, "claimed 70,000 IOPS, is 40,000 IOPS; 70,000 IOPS is its value in 4k-randread at iodepth 32"),
+        ({"statistic": "pct_higher", **PCT, "reduce": "mean", "iodepth": "8 16", "claimed": 50},
+         "is 15.0 %; 50 % is the figure at iodepth 16 against b alone"),
+    ],
+)  # fmt: skip
+def test_the_finding_says_where_a_wrong_number_comes_from(given, finding):
+    found = judge(AB, **given)
+    assert found["verdict"] == "wrong"
+    assert found["finding"].endswith(finding)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"subject": "c"}, "no iops of c in 4k-randread"),
+        ({"iodepth": "64"}, "no row of a at iodepth 64"),
+        ({"vms": 9}, "no iops of a"),
+        ({"source": "other"}, "no iops of a"),
+        ({"iodepth": ""}, "3 rows match, expected one"),
+        ({"statistic": "formula", "formula": "a.b * 2"}, "rests on facts: pass facts="),
+    ],
+)
+def test_without_a_number_a_claim_is_not_checkable_and_says_why(given, reason):
+    found = judge(AB, **given)
+    assert found["verdict"] == "not checkable"
+    assert pd.isna(found["recomputed"])
+    assert reason in found["finding"]
+
+
+def test_nan_and_invalid_runs_are_left_out_and_runs_are_averaged():
+    runs = pd.concat([AB, AB.assign(iops=AB["iops"] * 3)]).assign(valid=True)
+    assert judge(runs, claimed=80_000)["recomputed"] == 80_000
+    runs.iloc[3:, runs.columns.get_loc("valid")] = False
+    first = runs[runs["system"].eq("a")]
+    assert judge(first, claimed=40_000)["verdict"] == "matches"
+    assert judge(AB.assign(iops=AB["iops"].where(AB["iodepth"] != 8)), claimed=1)["verdict"] == "not checkable"
+
+
+def test_a_comparator_of_zero_is_not_divided_by():
+    idle = small(a={8: 1000}, b={8: 1000}).assign(node_cpu_pct=[20.0, 0.0])
+    found = judge(idle, metric="node_cpu_pct", statistic="pct_higher", **PCT)
+    assert (found["verdict"], found["finding"]) == ("not checkable", "the number to divide by is 0")
+
+
+def test_iodepth_may_be_a_number():
+    assert judge(AB, iodepth=16.0, claimed=90_000)["verdict"] == "matches"
+
+
+def test_unlike_rows_are_not_averaged():
+    unlike = pd.concat([AB, AB.assign(numjobs=2)])
+    assert "vary in numjobs" in judge(unlike, claimed=40_000)["finding"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"statistic": "median"}, "claim 1: unknown statistic 'median'"),
+        ({"metric": "p99"}, "claim 1: unknown metric 'p99'"),
+        ({"unit": "KIOPS"}, "claim 1: unknown unit 'KIOPS'"),
+        ({"reduce": "best"}, "claim 1: unknown reduce 'best'"),
+        (
+            {"statistic": "pct_of", "unit": "%", "comparator": "b c", "reduce": "max"},
+            "claim 1: reduce max compares with one",
+        ),
+        ({"resolution": 0}, "claim 1: claimed must be a number and resolution one above 0"),
+        ({"claimed": float("nan")}, "claim 1: claimed must be a number"),
+        ({"statistic": "pct_higher", "unit": "%"}, "claim 1: pct_higher needs a comparator"),
+    ],
+)
+def test_a_claim_in_unknown_words_is_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        judge(AB, **given)
+
+
+def test_loose_claims_and_poor_results_are_refused_by_column():
+    with pytest.raises(ValueError, match="claims: column statistic, unit, resolution is missing"):
+        check_claims(AB, claim().drop(columns=["statistic", "unit", "resolution"]))
+    with pytest.raises(ValueError, match="results: column bs_bytes is missing"):
+        check_claims(AB.drop(columns="bs_bytes"), claim())
+
+
+def test_a_broken_formula_is_refused():
+    with pytest.raises(ValueError, match=r"claim 1: formula 'n.drives \*' is not an arithmetic expression"):
+        formula("n.drives *")
+
+
+def test_no_claims_give_an_empty_table():
+    assert check_claims(AB, claim().iloc[:0]).empty
+
+
+FACTS = pd.DataFrame({"source": "s", "key": ["disk.size", "n.drives", "seen.iops"], "kind": ["setting", "setting", "measured"],
+                      "value": ["3.2", "2", "18000"], "unit": ["TB", "count", "IOPS"], "number": [3.2e12, 2.0, 18000.0]})  # fmt: skip
+
+
+def formula(text, **given):
+    return check_claims(AB, claim(statistic="formula", formula=text, metric="reserve", **given), FACTS).iloc[0]
+
+
+def test_formulas_work_on_facts():
+    reserve = formula("min(n.drives, 4) * disk.size", claimed=6.4, unit="TB", resolution=0.1)
+    assert (reserve["recomputed"], reserve["verdict"]) == (pytest.approx(6.4), "matches")
+    tib = formula("n.drives * disk.size", claimed=5.82, unit="TB", resolution=0.01)
+    assert (tib["verdict"], tib["finding"]) == ("wrong", "claimed 5.82 TB, is 6.40 TB; the number is right in TiB")
+    assert formula("seen.iops * 1048576", claimed=18.5, unit="GB/s", resolution=0.1)["verdict"] == "rounding"
+    assert formula("n.drives * n.cost", claimed=1)["finding"] == "the article gives no number for n.cost"
+
+
+@pytest.mark.parametrize(
+    "text", ["__import__('os').getcwd()", "n.drives ** 9", "disk.size if 1 else 2", "abs(n.drives)"]
+)
+def test_a_formula_is_arithmetic_and_nothing_else(text):
+    with pytest.raises(ValueError, match=r"formula: .* is not a fact"):
+        formula(text)
+
+
+# ---- the articles
+
+
+def test_every_claim_is_judged_in_order(tables, checked):
+    assert len(checked) == 282
+    assert [*checked.index] == tables[1]["id"].tolist()
+    assert set(checked["verdict"]) == {"matches", "rounding", "wrong", "not checkable"}
+    assert checked["recomputed"].isna().equals(checked["verdict"].eq("not checkable"))
+    assert (checked["finding"].eq("") == checked["verdict"].eq("matches")).all()
+
+
+def test_known_errors_are_found_with_their_origin(checked):
+    found = checked["finding"]
+    assert found[155].startswith(
+        "claimed 278 % higher, is 177.7 %; 278 % is starwind-rdma-hyperv as a percentage of s2d-nmap-mirror"
+    )
+    assert found[100].startswith(
+        "claimed 5,156 IOPS, is 4,667 IOPS; 5,156 IOPS is its value in 4k-randwrite at iodepth 16"
+    )
+    assert found[188].startswith("claimed 139 % lower, is 58.2 %; 139 % is how much higher")
+    assert found[323].startswith("claimed 106 % lower, is 51.5 %")
+    assert found[174] == "claimed 68.188 ms, is 68.424 ms"
+    assert found[4] == "claimed 5.82 TB, is 6.40 TB; the number is right in TiB"
+    assert found[220] == "claimed 1,700,000 IOPS, is 1,586,000 IOPS"
+    assert found[26] == "claimed 26 %, is 38.0 %"
+
+
+@pytest.mark.parametrize(
+    ("number", "value"),
+    [
+        (1, 40), (2, 250 / 7), (3, 20), (354, 50), (352, 25), (209, 3), (208, 2), (207, 1),
+        (50, 100 * 1624 / 2615), (59, 100 * (4.967 / 3.133 - 1)), (245, 100 * (4664 / 1483 - 1)), (248, 0.5444),
+        (256, 43214 / 3076 - 1), (288, 100 - (9.5 / 24 + 9.5 / 25 + 9.5 / 25) / 3 * 100), (312, 14.75), (356, 17000),
+        (223, 18.874368), (190, 100 * (2816 / 967 - 1)),
+    ],
+)  # fmt: skip
+def test_recomputed_numbers_agree_with_the_printed_tables_by_hand(checked, number, value):
+    assert checked.loc[number, "recomputed"] == pytest.approx(value, rel=1e-9)
+
+
+def test_every_claim_that_holds_falls_when_its_table_moves(tables, checked):
+    """Doubling a subject's numbers must upset every verdict of matches: none is written down anywhere."""
+    results, claims, _ = tables
+    measures = ["iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "node_cpu_pct", "iops_per_cpu_pct"]
+    holds = claims[
+        claims["id"].isin(checked.index[checked["verdict"].isin(["matches", "rounding"])]) & claims["formula"].isna()
+    ]
+    for subject, about in holds.groupby("subject"):
+        moved = results.copy()
+        moved.loc[moved["system"].eq(subject), measures] *= 2
+        assert set(check_claims(moved, about)["verdict"]) == {"wrong"}
+
+
+def test_every_formula_that_holds_falls_when_its_facts_move(tables, checked):
+    results, claims, facts = tables
+    holds = claims[claims["id"].isin(checked.index[checked["verdict"].ne("not checkable")]) & claims["formula"].notna()]
+    for row in holds.itertuples():
+        keys = [key for key in facts["key"] if key in row.formula]
+        judged = [
+            check_claims(
+                results,
+                holds[holds["id"].eq(row.id)],
+                facts.assign(number=facts["number"].where(facts["key"] != k, facts["number"] * 3)),
+            )
+            for k in keys
+        ]
+        assert any(
+            table["recomputed"].iloc[0] != pytest.approx(checked.loc[row.id, "recomputed"], rel=0.1) for table in judged
+        )
+
+
+def test_correcting_the_table_corrects_the_verdict(tables, checked):
+    results, claims, _ = tables
+    cell = results["system"].eq("s2d-nmap-mirror-parity") & results["pattern"].eq("1m-write") & results["iodepth"].eq(8)
+    corrected = results.assign(lat_ns=results["lat_ns"].mask(cell, 68.188e6))
+    assert checked.loc[174, "verdict"] == "wrong"
+    assert check_claims(corrected, claims[claims["id"].eq(174)])["verdict"].item() == "matches"
+
+
+def test_prose_tables_can_be_judged_beside_the_results(tables):
+    results, claims, _ = tables
+    both = pd.concat([results, published_table("scaling")], ignore_index=True)
+    assert check_claims(both, claims[claims["id"].eq(214)])["verdict"].item() == "matches"

@@ -1,0 +1,158 @@
+"""Peaks and crossovers: the reference value, ties, selection bias, and curves that say nothing."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hcilib.analyse.compare import crossover, peak
+
+QD = [4, 8, 16, 32, 64, 128]
+A, B = [893, 1092, 1399, 1624, 1558, 1551], [858, 782, 1079, 1615, 2306, 2615]
+
+
+def curve(system, values, depths=QD, noise=(0.0,), pattern="4k-randread"):
+    """One run per entry of `noise` at every depth, the value shifted by that share."""
+    return pd.DataFrame(
+        {"system": system, "pattern": pattern, "iodepth": q, "run_id": "c", "rep": i, "iops": v * (1 + e)}
+        for q, v in zip(depths, values, strict=True)
+        for i, e in enumerate(noise)
+    )
+
+
+def both(noise=(0.0,), **options):
+    return pd.concat([curve("a", A, noise=noise, **options), curve("b", B, noise=noise, **options)])
+
+
+def test_crossover_reference_value_between_single_runs():
+    row = crossover(both(), "a", "b").iloc[0]
+    assert row["iodepth"] == pytest.approx(32.31147395197075, rel=1e-9)
+    assert (row["verdict"], row["n"], row["below"], row["above"]) == ("point", 1, 32, 64)
+    assert np.isnan(row["lo"])
+    assert "b overtakes a in IOPS in 4k random read at iodepth 32.3" in row["sentence"]
+    assert "no interval" in row["sentence"]
+
+
+def test_crossover_is_claimed_only_if_both_cells_differ():
+    noise = (-0.0005, 0.0, 0.0006)
+    row = crossover(both(noise), "a", "b").iloc[0]
+    assert row["verdict"] == "crossover"
+    assert row["iodepth"] == pytest.approx(32.3114739, rel=1e-4)
+    assert 32 < row["lo"] < row["iodepth"] < row["hi"] < 64
+    blurred = crossover(both((-0.02, 0.0, 0.02)), "a", "b").iloc[0]
+    assert blurred["verdict"] == "inconclusive"
+    assert np.isnan(blurred["iodepth"])
+    assert (blurred["below"], blurred["above"]) == (32, 64)
+    assert "no crossover is claimed" in blurred["sentence"]
+
+
+def test_crossover_is_symmetric_and_follows_the_metric():
+    results = both()
+    assert crossover(results, "b", "a")["iodepth"].iloc[0] == pytest.approx(
+        crossover(results, "a", "b")["iodepth"].iloc[0]
+    )
+    latency = results.rename(columns={"iops": "lat_ns"})
+    assert "a overtakes b in mean latency" in crossover(latency, "a", "b", "lat_ns")["sentence"].iloc[0]
+
+
+def test_several_crossings_touching_and_none():
+    depths = [1, 2, 4, 8]
+    twice = pd.concat([curve("a", [10] * 4, depths), curve("b", [9, 11, 11, 9], depths)])
+    assert crossover(twice, "a", "b")[["below", "above"]].to_numpy().tolist() == [[1, 2], [4, 8]]
+    touching = pd.concat([curve("a", [10] * 4, depths), curve("b", [11, 10, 11, 12], depths)])
+    row = crossover(touching, "a", "b").iloc[0]
+    assert (row["verdict"], np.isnan(row["iodepth"])) == ("none", True)
+    assert "b stays above a" in row["sentence"]
+    at_a_point = pd.concat([curve("a", [10] * 3, depths[:3]), curve("b", [9, 10, 11], depths[:3])])
+    assert crossover(at_a_point, "a", "b")["iodepth"].iloc[0] == pytest.approx(2)
+
+
+def test_crossover_keeps_curves_apart_and_names_missing_ones():
+    results = pd.concat([both(), curve("a", A, pattern="64k-read"), both(pattern="1m-read")])
+    found = crossover(results, "a", "b").set_index("pattern")
+    assert found["verdict"].to_dict() == {"4k-randread": "point", "64k-read": "missing", "1m-read": "point"}
+    assert crossover(results, "a", "ceph")["verdict"].unique().tolist() == ["missing"]
+
+
+def test_a_curve_of_two_workloads_is_refused():
+    results = both().assign(vms=lambda t: np.where(t["iodepth"] == 4, 1, 16))
+    with pytest.raises(ValueError, match="results vary in vms: 1, 16; add it to by= or filter"):
+        peak(results)
+    with pytest.raises(ValueError, match="results vary in vms"):
+        crossover(results, "a", "b")
+
+
+def test_crossover_needs_a_logarithm():
+    with pytest.raises(ValueError, match="iodepth holds 0"):
+        crossover(both(depths=[0, 8, 16, 32, 64, 128]), "a", "b")
+
+
+def test_peak_of_single_runs_is_a_point():
+    found = peak(both()).set_index("system")
+    assert found["iodepth"].to_dict() == {"a": 32, "b": 128}
+    assert found["verdict"].unique().tolist() == ["point"]
+    assert found.loc["a", "tied"] == (32,)
+    assert found[["lo", "hi", "leave_one_out"]].isna().all(axis=None)
+    assert "may lie beyond" in found.loc["b", "warnings"]
+    assert "may lie beyond" not in found.loc["a", "warnings"]
+
+
+def test_peak_ties_what_is_not_shown_to_be_worse():
+    noise = (-0.02, -0.01, 0.0, 0.01, 0.02)
+    row = peak(curve("a", [100, 150, 199, 200, 198], [1, 2, 4, 8, 16], noise)).iloc[0]
+    assert (row["best"], row["tied"], row["iodepth"], row["verdict"]) == (8, (4, 8, 16), 4, "plateau")
+    clear = peak(curve("a", [100, 150, 199, 300, 198], [1, 2, 4, 8, 16], noise)).iloc[0]
+    assert (clear["tied"], clear["verdict"], clear["n"]) == ((8,), "peak", 5)
+    assert clear["lo"] < clear["center"] < clear["hi"]
+
+
+def test_peak_interval_is_that_of_the_cell():
+    from hcilib.analyse.compare import summarize
+
+    results = curve("a", A, noise=(-0.01, 0.0, 0.02))
+    best = summarize(results).set_index("iodepth").loc[32]
+    assert peak(results).iloc[0][["center", "lo", "hi"]].tolist() == pytest.approx(
+        best[["center", "lo", "hi"]].tolist()
+    )
+
+
+def test_peak_of_a_latency_is_its_smallest_value():
+    results = curve("a", [5, 3, 4], [1, 2, 4]).rename(columns={"iops": "lat_ns"})
+    assert peak(results, "lat_ns")["best"].iloc[0] == 2
+    with pytest.raises(ValueError, match="which way 'runtime_s' is better"):
+        peak(results.rename(columns={"lat_ns": "runtime_s"}), "runtime_s")
+
+
+def test_leave_one_out_by_hand():
+    results = pd.DataFrame(
+        {
+            "system": "a",
+            "pattern": "p",
+            "iodepth": [1] * 3 + [2] * 3,
+            "rep": [0, 1, 2] * 2,
+            "iops": [100, 101, 108, 102, 103, 101],
+        }
+    )
+    # Leaving out run 0 or 1 the others call depth 1 best; leaving out run 2, depth 2.
+    expected = np.exp(np.log([100, 101, 101]).mean())
+    row = peak(results).iloc[0]
+    assert row["leave_one_out"] == pytest.approx(expected, rel=1e-12)
+    assert row["bias_pct"] == pytest.approx(100 * (row["center"] / expected - 1))
+    assert peak(results.sample(frac=1, random_state=1)).iloc[0]["leave_one_out"] == pytest.approx(expected)
+
+
+def test_leave_one_out_removes_the_bias_of_the_naive_maximum():
+    rng = np.random.default_rng(2)
+    index = pd.MultiIndex.from_product([range(400), range(6), range(5)], names=["system", "iodepth", "rep"])
+    results = index.to_frame(index=False).assign(pattern="p", iops=np.exp(0.05 * rng.normal(size=len(index))))
+    found = peak(results)
+    assert found["center"].mean() - 1 > 0.02  # METHODS: 2.5 % at a CV of 5 %
+    assert abs(found["leave_one_out"].mean() - 1) < 0.004
+
+
+def test_a_point_without_valid_runs_does_not_win():
+    results = curve("a", A, noise=(0.0, 0.01))
+    results["valid"] = results["iodepth"] != 32
+    row = peak(results).iloc[0]
+    assert row["best"] == 64
+    gone = peak(results.assign(valid=False)).iloc[0]
+    assert (gone["verdict"], gone["n"]) == ("missing", 0)

@@ -1,0 +1,248 @@
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from hcilib.analyse.latency import (
+    BUCKETS,
+    bucket_of,
+    merge_bins,
+    midpoint,
+    percentile_interval,
+    percentiles,
+    vm_spread,
+)
+
+# fio 3.33, ioengine=null, number_ios=1000, json+: its own bins and percentiles. One I/O lies above p99.9, and fio says
+# that p99.9 is that one: its target is 99.9 as a double, a little more than 999 of 1000.
+FIO_BINS = {
+    34: 1, 36: 1, 37: 6, 38: 6, 39: 8, 40: 8, 41: 5, 42: 3, 43: 3, 44: 5, 45: 2, 46: 1, 47: 3, 48: 2, 49: 1, 50: 1, 51: 1,
+    52: 4, 53: 3, 54: 1, 55: 1, 57: 9, 58: 3, 59: 4, 60: 9, 61: 13, 62: 12, 63: 24, 64: 59, 65: 71, 66: 124, 67: 155,
+    68: 161, 69: 130, 70: 81, 71: 47, 72: 18, 73: 3, 74: 6, 75: 1, 77: 1, 137: 1, 183: 1, 9792: 1,
+}  # fmt: skip
+FIO_PERCENTILES = {1: 38, 50: 67, 90: 70, 99: 74, 99.5: 74, 99.9: 9792, 99.95: 9792, 99.99: 9792, 100: 9792}
+
+
+def bins_of(latencies, **keys):
+    lat, count = np.unique(midpoint(bucket_of(latencies)), return_counts=True)
+    return pd.DataFrame({**keys, "lat_ns": lat, "count": count})
+
+
+def fleet(seed=0, hosts=4, runs=2):
+    """Hosts whose latencies differ by up to fourfold, so that averaged percentiles would be far off."""
+    rng = np.random.default_rng(seed)
+    raw = {
+        (run, host): rng.lognormal(11 + 0.45 * host, 0.6, 4999).astype(int)
+        for run in range(runs)
+        for host in range(hosts)
+    }
+    table = pd.concat([bins_of(x, run=run, host=f"vm{host}") for (run, host), x in raw.items()], ignore_index=True)
+    return table, raw
+
+
+# fio's buckets
+
+
+@pytest.mark.parametrize(
+    ("lat_ns", "bucket", "middle"),
+    [(0, 0, 0), (127, 127, 127), (128, 128, 129), (129, 128, 129), (130, 129, 131), (255, 191, 255), (256, 192, 258),
+     (1000, 317, 1004), (10**6, 954, 1003520), (2**34 - 1, 1855, 17112760320), (2**40, 1855, 17112760320)],
+)  # fmt: skip
+def test_buckets_as_fio_counts_them(lat_ns, bucket, middle):
+    assert bucket_of(lat_ns) == bucket
+    assert midpoint(bucket) == middle
+
+
+def stat_c(val):
+    """fio's stat.c, plat_val_to_idx, with 6 bits."""
+    msb = max(int(val).bit_length() - 1, 0)
+    if msb <= 6:
+        return val
+    error_bits = msb - 6
+    return min((error_bits + 1) * 64 + (63 & (val >> error_bits)), BUCKETS - 1)
+
+
+@given(st.integers(0, 2**36))
+def test_buckets_are_stat_c(value):
+    assert bucket_of(value) == stat_c(value)
+
+
+def test_midpoints_lie_in_their_buckets_and_within_1_in_128():
+    every = np.arange(BUCKETS)
+    assert (bucket_of(midpoint(every)) == every).all()
+    assert (np.diff(midpoint(every)) > 0).all()
+    lat = np.random.default_rng(0).integers(1, 2**34, 10000)
+    assert (np.abs(midpoint(bucket_of(lat)) / lat - 1) <= 1 / 128).all()
+
+
+def test_bad_buckets_are_refused():
+    with pytest.raises(ValueError, match="negative"):
+        bucket_of([5, -1])
+    with pytest.raises(ValueError, match="missing"):
+        bucket_of([np.nan])
+    with pytest.raises(ValueError, match="1855"):
+        midpoint(BUCKETS)
+
+
+# Percentiles
+
+
+def test_fio_own_percentiles_are_reproduced():
+    bins = pd.DataFrame({"lat_ns": FIO_BINS.keys(), "count": FIO_BINS.values()}).sample(frac=1, random_state=1)
+    table = percentiles(bins, [], list(FIO_PERCENTILES))
+    columns = ["p1_ns", "p50_ns", "p90_ns", "p99_ns", "p995_ns", "p999_ns", "p9995_ns", "p9999_ns", "p100_ns"]
+    assert table[columns].iloc[0].tolist() == list(FIO_PERCENTILES.values())
+    assert table["n"].iloc[0] == 1000
+
+
+def test_percentile_is_the_first_bucket_that_reaches_it():
+    bins = pd.DataFrame({"lat_ns": [300, 100, 200], "count": [1, 50, 49]})
+    row = percentiles(bins, [], (50, 50.1, 99, 99.5)).iloc[0]
+    assert [row.p50_ns, row.p501_ns, row.p99_ns, row.p995_ns] == [100, 200, 200, 300]
+
+
+def test_percentiles_are_pooled_never_averaged():
+    bins, raw = fleet()
+    table = percentiles(bins, ["run"])
+    for run, row in table.set_index("run").iterrows():
+        true = np.percentile(
+            np.concatenate([x for (r, _), x in raw.items() if r == run]), [50, 99, 99.9], method="inverted_cdf"
+        )
+        assert row[["p50_ns", "p99_ns", "p999_ns"]].to_numpy(float) == pytest.approx(true, rel=1 / 128)
+        averaged = np.mean([np.percentile(x, 99) for (r, _), x in raw.items() if r == run])
+        assert abs(averaged / row["p99_ns"] - 1) > 0.15
+    assert table["n"].tolist() == [19996, 19996]
+
+
+def test_default_keeps_runs_apart():
+    bins, _ = fleet()
+    assert percentiles(bins).equals(percentiles(bins, ["run"]))
+    assert percentiles(bins.drop(columns="run"))["n"].tolist() == [39992]
+
+
+def test_few_ios_beyond_a_percentile_are_said():
+    bins = pd.DataFrame({"lat_ns": [100], "count": [9999]})
+    assert percentiles(bins, []).warnings.tolist() == ["fewer than 10 I/Os beyond p999_ns"]
+    assert percentiles(bins.assign(count=10000), []).warnings.tolist() == [""]
+
+
+def test_factors_are_never_mixed():
+    bins, _ = fleet()
+    mixed = bins.assign(bs_bytes=np.where(bins["host"] == "vm0", 4096, 65536))
+    with pytest.raises(ValueError, match="vary in bs_bytes: 4096, 65536"):
+        percentiles(mixed, ["run"])
+    assert len(percentiles(mixed, ["run", "bs_bytes"])) == 4
+
+
+def test_empty_and_bad_bins():
+    bins, _ = fleet()
+    assert percentiles(bins.iloc[:0], ["run"]).empty
+    assert percentiles(bins.iloc[:0], []).empty
+    with pytest.raises(ValueError, match="no column count"):
+        percentiles(bins.drop(columns="count"), ["run"])
+    with pytest.raises(ValueError, match="row 3 has"):
+        merge_bins(bins.assign(count=bins["count"].where(bins.index != 3)))
+    with pytest.raises(ValueError, match="q holds 0"):
+        percentiles(bins, [], (0, 50))
+    with pytest.raises(ValueError, match="share a column"):
+        percentiles(bins, [], (99.9, 9.99))
+
+
+histograms = st.lists(
+    st.tuples(st.sampled_from("abc"), st.integers(0, BUCKETS - 1), st.integers(0, 1000)), min_size=1, max_size=30
+).map(lambda rows: pd.DataFrame([(h, int(midpoint(b)), c) for h, b, c in rows], columns=["host", "lat_ns", "count"]))
+
+
+@settings(max_examples=25, deadline=None)
+@given(histograms, histograms, histograms)
+def test_merging_is_associative_commutative_and_conserves(a, b, c):
+    def merged(*tables):
+        return merge_bins(pd.concat(tables), ["host"])
+
+    left, right = merged(merged(a, b), c), merged(a, merged(b, c))
+    assert left.equals(right)
+    assert merged(a, b).equals(merged(b, a))
+    assert left["count"].sum() == sum(t["count"].sum() for t in (a, b, c))
+    assert (merge_bins(left)["count"].sum()) == left["count"].sum()
+
+
+@settings(max_examples=25, deadline=None)
+@given(histograms, st.lists(st.floats(0.1, 100), min_size=2, max_size=5))
+def test_percentiles_are_monotone_and_blind_to_the_order_of_hosts(bins, q):
+    q = sorted({round(x, 1) for x in q})
+    if bins["count"].sum() == 0:
+        assert percentiles(bins, [], [50]).empty
+        return
+    values = [percentiles(bins, [], [x]).iloc[0, 1] for x in q]
+    assert values == sorted(values)
+    shuffled = bins.sample(frac=1, random_state=0).assign(host="other")
+    assert [percentiles(shuffled, [], [x]).iloc[0, 1] for x in q] == values
+
+
+# Intervals over runs
+
+
+def test_interval_is_t_on_logs():
+    p99 = np.array([1.0e6, 1.2e6, 1.1e6])
+    per_run = pd.DataFrame({"system": "a", "run": [1, 2, 3], "p50_ns": p99 / 4, "p99_ns": p99, "n": 1000})
+    table = percentile_interval(per_run, ["system"]).set_index("metric")
+    logs = np.log(p99)
+    lo, hi = np.exp(stats.t.interval(0.95, 2, logs.mean(), stats.sem(logs)))
+    row = table.loc["p99_ns"]
+    assert row[["center", "lo", "hi"]].to_numpy(float) == pytest.approx([np.exp(logs.mean()), lo, hi], rel=1e-12)
+    assert row.n == 3
+    assert table.loc["p50_ns", "center"] == pytest.approx(np.exp(logs.mean()) / 4)
+    assert list(table.columns) == ["system", "n", "center", "lo", "hi", "confidence", "warnings"]
+
+
+def test_interval_of_few_and_bad_runs():
+    per_run = pd.DataFrame({
+        "system": list("abbcccd"), "run": range(7), "valid": [True] * 5 + [False, True],
+        "p99_ns": [1e6, 1e6, 2e6, 1e6, np.nan, 9e9, 0.0],
+    })  # fmt: skip
+    table = percentile_interval(per_run, ["system"]).set_index("system")
+    assert table["n"].to_dict() == {"a": 1, "b": 2, "c": 1, "d": 0}
+    assert np.isnan(table.loc["a", "lo"])
+    assert "n = 1" in table.loc["a", "warnings"]
+    assert "n = 2" in table.loc["b", "warnings"]
+    assert table.loc["c", "center"] == pytest.approx(1e6)
+    assert "2 of 3 runs left out" in table.loc["c", "warnings"]
+    assert np.isnan(table.loc["d", "center"])
+
+
+def test_parts_of_a_run_are_no_replicates():
+    bins, _ = fleet()
+    with pytest.raises(ValueError, match="several rows"):
+        percentile_interval(percentiles(bins, ["run", "host"]).assign(system="a"), ["system"])
+    with pytest.raises(ValueError, match="vary in iodepth"):
+        percentile_interval(percentiles(bins).assign(iodepth=[1, 2]), [])
+
+
+# The VMs of a fleet
+
+
+def test_spread_of_vms_by_latency():
+    bins, raw = fleet(runs=1)
+    row = vm_spread(bins).iloc[0]
+    each = [np.percentile(raw[0, h], 99, method="inverted_cdf") for h in range(4)]
+    assert [row.smallest, row.largest] == pytest.approx([min(each), max(each)], rel=1 / 128)
+    assert row.spread == row.largest / row.smallest
+    assert (row.lowest, row.highest, row.vms) == ("vm0", "vm3", 4)
+    assert vm_spread(bins, "p999_ns").iloc[0].largest > row.largest
+
+
+def test_spread_of_vms_by_rate():
+    hosts = pd.DataFrame({
+        "run": 1, "hostname": ["10.0.0.1"] * 4 + ["10.0.0.2"], "port": [1, 1, 2, 2, 1],
+        "ddir": ["read", "write", "read", "write", "read"], "iops": [70.0, 30, 140, 60, 0], "lat_ns_mean": 1.0,
+    })  # fmt: skip
+    row = vm_spread(hosts).iloc[0]
+    assert (row.smallest, row["median"], row.largest, row.vms) == (0, 100, 200, 3)
+    assert row.highest == "10.0.0.1:2"
+    assert np.isnan(row.spread)
+    with pytest.raises(ValueError, match="cannot be added"):
+        vm_spread(hosts, "lat_ns_mean")
+    with pytest.raises(ValueError, match="tells the VMs apart"):
+        vm_spread(hosts.drop(columns=["hostname", "port"]))

@@ -1,0 +1,94 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from hcilib.analyse.compare import compare, everywhere, geometric_mean
+
+NOISE = np.array([-0.01, 0.0, 0.01])
+
+
+def grid(ratios, noise=NOISE, pattern="4k-randread"):
+    """Systems a and b at depths 1, 2, 4 ...; b is `ratios` times a."""
+    return pd.concat(
+        pd.DataFrame({"system": s, "pattern": pattern, "iodepth": 2**i, "iops": level * (1 + noise)})
+        for i, r in enumerate(ratios)
+        for s, level in (("a", 100.0), ("b", 100.0 * r))
+    )
+
+
+def test_geometric_mean_shows_its_parts():
+    results = pd.concat([grid([2, 0.5, 4]), grid([3], pattern="1m-read")])
+    row = geometric_mean(compare(results, "a")).iloc[0]
+    assert row["ratio"] == pytest.approx((2 * 0.5 * 4 * 3) ** (1 / 4))
+    assert row[["4k-randread", "1m-read"]].tolist() == pytest.approx([4 ** (1 / 3), 3])
+    assert (row["n"], row["lowest"], row["highest"]) == (4, pytest.approx(0.5), pytest.approx(4))
+    assert row["lo"] < row["ratio"] < row["hi"]
+
+
+def test_geometric_mean_of_one_cell_has_that_cells_interval():
+    comparison = compare(grid([1.2]), "a")
+    mean, cell = geometric_mean(comparison).iloc[0], comparison.iloc[0]
+    assert mean[["ratio", "lo", "hi"]].tolist() == pytest.approx(cell[["ratio", "lo", "hi"]].tolist(), rel=1e-9)
+
+
+def test_geometric_mean_interval_covers():
+    rng = np.random.default_rng(6)
+    index = pd.MultiIndex.from_product(
+        [["a", "b"], range(2000), range(4), range(3)], names=["system", "pattern", "iodepth", "rep"]
+    )
+    results = index.to_frame(index=False).assign(iops=np.exp(0.03 * rng.normal(size=len(index))))
+    means = geometric_mean(compare(results, "a"), by=("system", "pattern"))
+    assert 0.93 <= ((means["lo"] <= 1) & (means["hi"] >= 1)).mean() <= 0.98
+
+
+def test_geometric_mean_says_what_it_leaves_out():
+    results = grid([2, 3, 4])
+    results = results[~((results["system"] == "b") & (results["iodepth"] == 4))]
+    row = geometric_mean(compare(results, "a")).iloc[0]
+    assert row["ratio"] == pytest.approx(np.sqrt(6))
+    assert "1 of 3 cells without a ratio left out" in row["warnings"]
+    points = geometric_mean(compare(grid([2, 3], np.zeros(1)), "a")).iloc[0]
+    assert np.isnan(points["lo"])
+    assert "single run" in points["warnings"]
+
+
+def test_geometric_mean_by_pattern_and_of_nothing():
+    comparison = compare(pd.concat([grid([2, 0.5]), grid([3], pattern="1m-read")]), "a")
+    found = geometric_mean(comparison, by=["system", "pattern"]).set_index("pattern")
+    assert found["ratio"].to_dict() == pytest.approx({"1m-read": 3, "4k-randread": 1})
+    assert geometric_mean(comparison.iloc[:0]).empty
+
+
+def test_at_every_iodepth_needs_every_iodepth():
+    comparison = compare(grid([1.2, 1.5, 1.1]), "a", adjust="iut")
+    row = everywhere(comparison).iloc[0]
+    assert row["verdict"] == "higher"
+    assert row["p"] == pytest.approx(comparison["p"].max())
+    assert "b delivers 10.0 to 50.0 % higher IOPS than a at every iodepth in 4k random read" in row["sentence"]
+    weak = everywhere(compare(grid([1.2, 1.5, 1.005]), "a", adjust="iut")).iloc[0]
+    assert weak["verdict"] == "inconclusive"
+    mixed = everywhere(compare(grid([1.2, 0.8]), "a", adjust="iut")).iloc[0]
+    assert (mixed["verdict"], mixed["p"]) == ("inconclusive", 1.0)
+    assert "change places" in mixed["sentence"]
+
+
+def test_the_claim_is_never_adjusted():
+    # The declared claim falls with its weakest cell, whatever the exploratory table was corrected by.
+    ratios = [1.2, 1.5, 1.1]
+    by_adjust = [everywhere(compare(grid(ratios), "a", adjust=a))["p"].iloc[0] for a in ("iut", "holm", "bh", None)]
+    assert by_adjust == pytest.approx([by_adjust[0]] * 4)
+
+
+def test_at_every_iodepth_with_points_and_gaps():
+    points = everywhere(compare(grid([1.2, 1.5], np.zeros(1)), "a")).iloc[0]
+    assert (points["verdict"], np.isnan(points["p"])) == ("point", True)
+    assert "20.0 to 50.0 % higher" in points["sentence"]
+    assert "no interval" in points["sentence"]
+    results = grid([1.2, 1.5])
+    gap = everywhere(compare(results[(results["system"] == "a") | (results["iodepth"] == 1)], "a")).iloc[0]
+    assert gap["verdict"] == "missing"
+
+
+def test_at_every_what():
+    with pytest.raises(ValueError, match="no factor 'vms'"):
+        everywhere(compare(grid([1.2]), "a"), over="vms")

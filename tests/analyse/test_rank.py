@@ -1,0 +1,72 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from hcilib.analyse.compare import rank
+
+NOISE = np.array([-0.01, 0.0, 0.01])
+
+
+def cell(iodepth=8, **systems):
+    return pd.concat(
+        pd.DataFrame({"system": s, "pattern": "4k-randread", "iodepth": iodepth, "iops": np.atleast_1d(v)})
+        for s, v in systems.items()
+    )
+
+
+def ranks(results, **options):
+    found = rank(results, **options)
+    return dict(zip(found["system"], found["rank"], strict=True))
+
+
+def test_systems_told_apart_are_ordered():
+    results = cell(ceph=100 * (1 + NOISE), rdma=300 * (1 + NOISE), tcp=200 * (1 + NOISE))
+    assert ranks(results) == {"rdma": 1, "tcp": 2, "ceph": 3}
+    assert list(rank(results)["system"]) == ["rdma", "tcp", "ceph"]
+    assert ranks(results.rename(columns={"iops": "lat_ns"}), metric="lat_ns") == {"ceph": 1, "tcp": 2, "rdma": 3}
+
+
+def test_ties_share_a_rank_and_the_next_counts_who_is_better():
+    results = cell(a=100 * (1 + NOISE), b=100.5 * (1 + NOISE), c=50 * (1 + NOISE))
+    found = rank(results).set_index("system")
+    assert found["rank"].to_dict() == {"b": 1, "a": 1, "c": 3}
+    assert found["tied_with"].to_dict() == {"a": "b", "b": "a", "c": ""}
+
+
+def test_single_runs_tie_within_the_margin():
+    results = cell(a=100.0, b=104.0, c=50.0)
+    found = rank(results).set_index("system")
+    assert found["rank"].to_dict() == {"b": 1, "a": 1, "c": 3}
+    assert set(found["verdict"]) == {"point"}
+    assert found[["lo", "hi"]].isna().all(axis=None)
+    assert ranks(results, margin=0.02) == {"b": 1, "a": 2, "c": 3}
+
+
+def test_a_system_without_a_valid_run_has_no_rank():
+    results = cell(a=100.0, b=[np.nan, np.nan], c=[0.0, 0.0])
+    found = rank(results).set_index("system")
+    assert found.loc["a", "rank"] == 1
+    assert found.loc[["b", "c"], "rank"].isna().all()
+    assert list(found["verdict"][["b", "c"]]) == ["missing", "missing"]
+
+
+def test_cells_are_ranked_apart_and_unlike_systems_are_named():
+    results = pd.concat([cell(8, a=100.0, b=50.0), cell(16, a=50.0, b=100.0)])
+    assert rank(results)[["iodepth", "system", "rank"]].to_numpy().tolist() == [
+        [8, "a", 1],
+        [8, "b", 2],
+        [16, "b", 1],
+        [16, "a", 2],
+    ]
+    results["span_bytes"] = np.where(results["system"] == "a", 1, 2)
+    assert rank(results)["warnings"].str.contains("systems differ in span_bytes").all()
+
+
+def test_one_system_and_none():
+    assert ranks(cell(a=100.0)) == {"a": 1}
+    assert rank(cell(a=100.0).iloc[:0]).empty
+
+
+def test_a_metric_without_a_better_way_cannot_be_ranked():
+    with pytest.raises(ValueError, match="which way 'runtime_s' is better is not known"):
+        rank(cell(a=1.0).rename(columns={"iops": "runtime_s"}), metric="runtime_s")

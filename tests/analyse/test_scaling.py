@@ -1,0 +1,206 @@
+import numpy as np
+import pandas as pd
+import pytest
+from simulate import runs
+
+from hcilib.analyse.scaling import curve_from_gains, per_vm_gain, saturation, usl_fit
+
+USL_N = np.array([1, 18, 36, 72, 108, 144, 216.0])
+USL_X = np.array([64.9, 995.9, 1652.4, 1853.2, 1828.9, 1775, 1702.2])
+NINE = pd.DataFrame({"first": [1, 10], "last": [9, 20], "gain": [120.0, 46.0]})
+
+
+def measured(truth, vms, repeats=5, sd=0.02, seed=0, **columns):
+    """A results table of lognormal runs around truth(vms)."""
+    vms = np.repeat(np.asarray(vms), repeats)
+    level = runs(np.random.default_rng(seed), vms.shape, sd=sd)
+    return pd.DataFrame({
+        "system": "a", "pattern": "4k-randread", "bs_bytes": 4096, "vms": vms, "rep": np.arange(vms.size) % repeats,
+        "iops": truth(vms) * level, **columns,
+    })  # fmt: skip
+
+
+def bend(vms):
+    return np.where(vms < 9, 120 * vms, 1080 + 46 * (vms - 9)).astype(float)
+
+
+def test_knee_reference():
+    row = saturation(curve_from_gains(NINE), by=[]).iloc[0]
+    assert row.knee == 9.0
+    assert row.slope_before == pytest.approx(120, rel=1e-9)
+    assert row.slope_after == pytest.approx(46, rel=1e-9)
+    assert row.peak == pytest.approx(1586)
+    assert row.peak_vms == 20
+    assert row.smallest_vms == 19  # 1540 of 1586 is 97 %, 1494 is 94 %
+    assert row.model == "two-segment"
+    assert np.isnan([row.lo, row.hi, row.usl_gamma]).all()
+    assert "single runs" in row.warnings
+
+
+def test_knee_between_counts_and_on_other_scales():
+    vms = np.array([1, 2, 4, 8, 12, 16, 20])
+    table = pd.DataFrame({"vms": vms, "iops": np.where(vms < 6.25, 7e4 * vms, 7e4 * 6.25 + 1e3 * (vms - 6.25))})
+    row = saturation(table, by=[]).iloc[0]
+    assert row.knee == 6.25
+    assert row.slope_after == pytest.approx(1e3, rel=1e-6)
+    scaled = saturation(table.assign(iops=table["iops"] * 1e-3), by=[]).iloc[0]
+    assert scaled.knee == row.knee
+    assert scaled.slope_before == pytest.approx(row.slope_before * 1e-3)
+
+
+def test_errors_are_relative():
+    """One point 10 % off weighs the same at 2 VMs as at 20: the least squares of the definition, by brute force."""
+    vms = np.arange(1.0, 21)
+    y = bend(vms) * np.where(vms == 20, 1.1, 1.0) * (1 + 0.01 * np.sin(vms))
+    row = saturation(pd.DataFrame({"vms": vms, "iops": y}), by=[]).iloc[0]
+    found = {}
+    for knot in np.arange(2, 19.01, 0.25):
+        design = np.column_stack([np.ones(20), vms, np.maximum(vms - knot, 0)]) / y[:, None]
+        found[knot] = np.linalg.lstsq(design, np.ones(20))[1][0]
+    assert row.knee == min(found, key=found.get)
+
+
+def test_usl_reference():
+    found = usl_fit(USL_N, USL_X)
+    assert found["gamma"] == pytest.approx(89.995121, rel=1e-5)
+    assert found["alpha"] == pytest.approx(0.0277284, rel=1e-5)
+    assert found["beta"] == pytest.approx(1.0436652e-4, rel=1e-5)
+    assert found["peak_n"] == pytest.approx(96.5195, rel=1e-5)
+
+
+def test_usl_is_recovered_and_indifferent_to_units():
+    n = np.arange(1, 33.0)
+    x = 5e4 * n / (1 + 0.05 * (n - 1) + 1e-3 * n * (n - 1))
+    found = usl_fit(n, x)
+    assert [found["gamma"], found["alpha"], found["beta"]] == pytest.approx([5e4, 0.05, 1e-3], rel=1e-6)
+    assert usl_fit(n, x / 1e6)["peak_n"] == pytest.approx(found["peak_n"], rel=1e-6)
+    assert usl_fit(n, 100 * n)["peak_n"] > 1000  # a straight line has no peak
+    with pytest.raises(ValueError, match="4 different"):
+        usl_fit([1, 2, 3], [1, 2, 3])
+
+
+def test_usl_is_reported_only_where_it_wins():
+    won = saturation(pd.DataFrame({"vms": USL_N, "iops": USL_X}), by=[]).iloc[0]
+    assert won.model == "usl"
+    assert won.usl_gamma == pytest.approx(89.995121, rel=1e-5)
+    assert won.usl_peak_n == pytest.approx(96.5195, rel=1e-5)
+    beyond = saturation(
+        pd.DataFrame({"vms": [*USL_N[:3], 45, 50, 55, 60], "iops": usl(np.r_[USL_N[:3], 45, 50, 55, 60])}),
+        by=[],
+    )
+    assert np.isnan(beyond.iloc[0].usl_gamma)  # fits exactly, but the peak lies past the last measured count
+    assert np.isnan(saturation(curve_from_gains(NINE), by=[]).iloc[0].usl_gamma)
+
+
+def usl(n):
+    return 90 * n / (1 + 0.0277 * (n - 1) + 1.04e-4 * n * (n - 1))
+
+
+def test_interval_of_the_knee():
+    row = saturation(measured(bend, range(1, 21), sd=0.03)).iloc[0]
+    assert (row.system, row.pattern, row.n, row.points) == ("a", "4k-randread", 5, 20)
+    assert row.lo <= row.knee <= row.hi
+    assert 0.25 <= row.hi - row.lo <= 2
+    assert row.confidence == 0.95
+    wide = saturation(measured(bend, range(1, 21), sd=0.03), confidence=0.999).iloc[0]
+    assert wide.hi - wide.lo > row.hi - row.lo
+    again = saturation(measured(bend, range(1, 21), sd=0.03)).iloc[0]
+    assert (again.lo, again.hi) == (row.lo, row.hi)
+
+
+def test_interval_covers(monkeypatch):
+    monkeypatch.setattr("hcilib.analyse.scaling.DRAWS", 300)
+    rows = pd.concat([saturation(measured(bend, [1, 2, 4, 6, 8, 10, 12, 16, 20], 3, 0.03, seed)) for seed in range(80)])
+    assert ((rows["lo"] <= 9) & (rows["hi"] >= 9)).mean() >= 0.89
+    assert 3 < (rows["hi"] - rows["lo"]).mean() / rows["knee"].std() < 6  # 4 if all were normal
+
+
+def test_a_straight_line_has_no_knee():
+    found = [
+        saturation(measured(lambda n: 100 + 60.0 * n, [1, 2, 4, 8, 12, 16, 20], 3, 0.03, seed)).iloc[0]
+        for seed in range(20)
+    ]
+    lines = [row for row in found if row.model == "line"]
+    assert len(lines) >= 16
+    for row in lines:
+        assert np.isnan([row.knee, row.lo, row.hi]).all()
+        assert row.slope_before == row.slope_after == pytest.approx(60, rel=0.05)
+        assert "straight line" in row.warnings
+
+
+def test_steepening_is_no_saturation():
+    row = saturation(measured(lambda n: np.where(n < 10, 50.0 * n, 500 + 100 * (n - 10)), range(1, 21))).iloc[0]
+    assert row.slope_after > row.slope_before
+    assert "no saturation" in row.warnings
+
+
+def test_smallest_fleet_needs_its_lower_bound_near_the_peak():
+    def plateau(n):
+        return np.minimum(n, 8) * 100.0 * np.where(n == 6, 8 * 0.955 / 6, 1)  # 6 VMs: 95.5 % of the peak
+
+    exact = saturation(measured(plateau, [1, 2, 4, 6, 8, 12, 16], sd=1e-6)).iloc[0]
+    assert exact.smallest_vms == 6
+    noisy = saturation(measured(plateau, [1, 2, 4, 6, 8, 12, 16], repeats=3, sd=0.02)).iloc[0]
+    assert noisy.smallest_vms >= 8
+    hopeless = saturation(measured(plateau, [1, 2, 4, 6, 8, 12, 16], repeats=2, sd=0.5)).iloc[0]
+    assert np.isnan(hopeless.smallest_vms)
+    assert "no lower bound" in hopeless.warnings
+
+
+def test_few_counts_still_give_a_row():
+    row = saturation(measured(bend, [1, 2, 3, 4], repeats=3)).iloc[0]
+    assert np.isnan(row.knee)
+    assert row.model == ""
+    assert "5 VM counts" in row.warnings
+    assert row.smallest_vms == 4
+    assert saturation(measured(bend, []), by=["system"]).empty
+
+
+def test_runs_that_do_not_count():
+    table = measured(bend, range(1, 21)).assign(valid=True)
+    clean = saturation(table).iloc[0]
+    spoilt = pd.concat([
+        table, table.iloc[:3].assign(iops=[np.nan, 0, -5]), table.iloc[:2].assign(iops=1e9, valid=False),
+    ], ignore_index=True)  # fmt: skip
+    row = saturation(spoilt).iloc[0]
+    assert row.drop("warnings").equals(clean.drop("warnings"))
+    assert "5 runs left out" in row.warnings
+    nothing = saturation(table.assign(iops=np.nan)).iloc[0]
+    assert nothing.n == 0
+    assert np.isnan(nothing.peak)
+
+
+def test_factors_are_never_mixed():
+    table = measured(bend, range(1, 21))
+    with pytest.raises(ValueError, match="vary in bs_bytes: 4096, 65536"):
+        saturation(table.assign(bs_bytes=np.where(table["vms"] > 10, 65536, 4096)))
+    with pytest.raises(ValueError, match="vary in system"):
+        saturation(pd.concat([table, table.assign(system="b")]), by=["pattern"])
+    grown = saturation(table.assign(span_bytes=table["vms"] * 2**30)).iloc[0]
+    assert "span_bytes changes with vms" in grown.warnings
+    with pytest.raises(ValueError, match="vary in span_bytes"):
+        saturation(table.assign(span_bytes=np.where(table["rep"] == 0, 1, 2)))
+    with pytest.raises(ValueError, match="no column latency"):
+        saturation(table, metric="latency")
+
+
+def test_groups_are_independent():
+    both = pd.concat(
+        [measured(bend, range(1, 21)), measured(lambda n: 2 * bend(n), range(1, 21), seed=1, pattern="64k-write")]
+    )
+    rows = saturation(both).set_index("pattern")
+    alone = saturation(both[both["pattern"] == "64k-write"]).iloc[0]
+    assert rows.loc["64k-write", "knee"] == alone.knee
+    assert rows.loc["64k-write", "lo"] == alone.lo
+
+
+def test_gains():
+    curve = curve_from_gains(NINE)
+    assert curve["iops"].iloc[[0, 8, 9, 19]].tolist() == [120, 1080, 1126, 1586]
+    gains = per_vm_gain(curve.iloc[[0, 8, 19]], by=[])
+    assert gains["gain"].tolist()[1:] == pytest.approx([120, 46])
+    assert np.isnan(gains["gain"].iloc[0])
+    assert gains["per_vm"].tolist() == pytest.approx([120, 120, 79.3])
+    assert per_vm_gain(measured(bend, range(1, 21)))["n"].tolist() == [5] * 20
+    with pytest.raises(ValueError, match="without a gap"):
+        curve_from_gains(NINE.assign(first=[1, 11]))

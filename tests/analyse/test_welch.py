@@ -1,0 +1,132 @@
+"""Welch on logs, TOST and moderated variances against METHODS section 5, scipy, and simulation."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from hcilib.analyse.cells import describe
+from hcilib.analyse.compare import compare
+from hcilib.analyse.welch import FLOOR, fit_fdist, prior
+
+A, B = (893e3, 899e3, 884e3), (858e3, 871e3, 849e3)
+S2 = [1.2e-4, 3.4e-4, 5e-5, 2.1e-3, 1.8e-4, 9e-5, 7e-4, 2.5e-4, 3e-5, 1.1e-3, 4.2e-4, 1.5e-4, 7e-5, 5e-4, 9e-4, 2e-5]
+S2 += [1.6e-3, 3.1e-4, 1.1e-4, 6e-4]
+
+
+def runs(**systems):
+    """One row per run; every keyword is a system, its value a list of runs, or {cell: list of runs}."""
+    rows = []
+    for system, cells in systems.items():
+        for cell, values in (cells if isinstance(cells, dict) else {0: cells}).items():
+            rows += [{"system": system, "cell": cell, "iops": v} for v in values]
+    return pd.DataFrame(rows)
+
+
+def test_reference_values_of_methods():
+    row = compare(runs(a=A, b=B), "a", by="cell", adjust=None).iloc[0]
+    expected = {
+        "ratio": 0.9633480866706776,
+        "lo": 0.9383678364088041,
+        "hi": 0.9889933351122991,
+        "df": 3.4611116963388073,
+        "p": 0.01848045628615045,
+        "tost_p": 0.13854904009682525,
+        "tost_lo": 0.944431957413381,
+        "tost_hi": 0.9826430891154707,
+    }
+    assert row[list(expected)].to_dict() == pytest.approx(expected, rel=1e-9)
+    assert not row["equivalent"]
+    assert row["verdict"] == "lower"
+
+
+def test_agrees_with_scipy_on_random_cells():
+    rng = np.random.default_rng(3)
+    cells = {s: {c: 1e4 * np.exp(0.04 * rng.normal(size=rng.integers(2, 8))) for c in range(40)} for s in "ab"}
+    found = compare(runs(**cells), "a", by="cell", confidence=0.9).set_index("cell")
+    for c, row in found.iterrows():
+        t = stats.ttest_ind(np.log(cells["b"][c]), np.log(cells["a"][c]), equal_var=False)
+        ci = np.exp(t.confidence_interval(0.9))
+        assert [row["p"], row["df"], row["lo"], row["hi"]] == pytest.approx([t.pvalue, t.df, *ci], rel=1e-9)
+
+
+def test_fit_fdist_reference():
+    assert fit_fdist(S2, 2) == pytest.approx((40.17702245794559, 4.2229267940230183e-4), rel=1e-5)
+
+
+def test_fit_fdist_without_excess_spread_has_infinite_prior():
+    d0, s02 = fit_fdist([1e-4, 1.1e-4, 0.9e-4, 1.05e-4], 4)
+    assert d0 == np.inf
+    assert s02 == pytest.approx(1.0125e-4)
+
+
+def test_fit_fdist_recovers_a_known_prior():
+    rng = np.random.default_rng(5)
+    d0, s02, f = 8, 3e-4, 4
+    s2 = d0 * s02 / rng.chisquare(d0, 20000) * rng.chisquare(f, 20000) / f
+    assert fit_fdist(s2, f) == pytest.approx((d0, s02), rel=0.1)
+
+
+def test_guarded_takes_the_larger_variance_and_more_degrees_of_freedom():
+    rng = np.random.default_rng(7)
+    sd = np.exp(rng.normal(np.log(0.01), 1.0, 30))  # spread enough for a finite prior
+    table = runs(**{s: {c: np.exp(sd[c] * rng.normal(size=3)) for c in range(30)} for s in "ab"})
+    d0, s02, count = prior(describe(table, "iops", ["system", "cell"]))
+    assert np.isfinite(d0)
+    assert count == 60
+    found = compare(table, "a", by="cell", method="guarded").set_index("cell")
+    for c, cell in table.groupby("cell"):
+        own = np.log(cell["iops"]).groupby(cell["system"]).var()
+        v = np.maximum(own, (d0 * s02 + 2 * own) / (d0 + 2)) / 3
+        df = v.sum() ** 2 / (v**2 / (d0 + 2)).sum()
+        d = np.log(cell["iops"]).groupby(cell["system"]).mean().diff().iloc[-1]
+        t = stats.t.ppf(0.975, df)
+        half = t * np.sqrt(v.sum())
+        row = found.loc[c]
+        assert [row["df"], row["lo"], row["hi"]] == pytest.approx([df, np.exp(d - half), np.exp(d + half)], rel=1e-9)
+
+
+def test_guarded_without_enough_variances_is_welch_and_says_so():
+    table = runs(a=A, b=[870e3])
+    row = compare(table, "a", by="cell", method="guarded").iloc[0]
+    assert "plain Welch" in row["warnings"]
+    few = compare(runs(a=A, b=B), "a", by="cell", method="guarded").iloc[0]
+    assert "2 variances only" in few["warnings"]
+
+
+@pytest.mark.parametrize(("n", "sd_b"), [(3, 0.02), (3, 0.06), (5, 0.02)])
+def test_welch_coverage_over_2000_draws(n, sd_b):
+    rng = np.random.default_rng(n)
+    cell = np.repeat(np.arange(2000), n)
+    a = pd.DataFrame({"system": "a", "cell": cell, "iops": np.exp(0.02 * rng.normal(size=cell.size))})
+    b = pd.DataFrame({"system": "b", "cell": cell, "iops": 1.1 * np.exp(sd_b * rng.normal(size=cell.size))})
+    found = compare(pd.concat([a, b]), "a", by="cell", adjust=None)
+    covered = ((found["lo"] <= 1.1) & (found["hi"] >= 1.1)).mean()
+    assert 0.93 <= covered <= 0.98
+
+
+def test_unstable_interval_speaks_of_arithmetic_means_and_covers():
+    rng = np.random.default_rng(11)
+    cell = np.repeat(np.arange(2000), 5)
+    table = pd.concat(
+        [pd.DataFrame({"system": s, "cell": cell, "iops": np.exp(0.3 * rng.normal(size=cell.size))}) for s in "ab"]
+    )
+    found = compare(table, "a", by="cell", adjust=None)
+    means = table.groupby(["system", "cell"])["iops"].mean()
+    unstable = found["unstable"].to_numpy()
+    assert unstable.mean() > 0.9
+    assert found["ratio"][unstable].to_numpy() == pytest.approx((means["b"] / means["a"]).to_numpy()[unstable])
+    assert 0.93 <= ((found["lo"] <= 1) & (found["hi"] >= 1)).mean() <= 0.98
+
+
+def test_zero_variance_is_floored_and_said():
+    row = compare(runs(a=[100.0] * 3, b=[101.0] * 3), "a", by="cell").iloc[0]
+    half = stats.t.ppf(0.975, 4) * FLOOR * np.sqrt(2 / 3)
+    assert [row["ratio"], row["lo"]] == pytest.approx([1.01, 1.01 * np.exp(-half)])
+    assert 0 < row["p"] < 1
+    assert "zero variance" in row["warnings"]
+
+
+def test_identical_systems_without_variance_are_equivalent_not_different():
+    row = compare(runs(a=[100.0] * 3, b=[100.0] * 3), "a", by="cell").iloc[0]
+    assert (row["verdict"], row["ratio"], row["p"]) == ("equivalent", 1.0, 1.0)
