@@ -1,0 +1,1 @@
+"""Table to picture, table to page."""

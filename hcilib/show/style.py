@@ -1,0 +1,200 @@
+"""How everything looks: one colour and marker per system through the whole repository, axes, captions, labels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatch
+from functools import wraps
+from zlib import crc32
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+INK, QUIET, GRID, WARN = "#222222", "#5f6368", "#e4e6e9", "#b3261e"
+
+# First match wins, so the narrower glob stands first. Okabe-Ito and Tol's muted scheme: told apart under the three common
+# colour-vision deficiencies within every group that shares a figure (a test simulates them).
+SYSTEMS = (
+    ("starwind-rdma-*", "#0072B2", "o"),
+    ("starwind-tcp-*", "#56B4E9", "s"),
+    ("starwind-iscsi-*", "#0072B2", "o"),
+    ("drbd-*", "#E69F00", "D"),
+    ("ceph-*", "#A63603", "^"),
+    ("s2d-*two-way*dedup*", "#882255", "P"),
+    ("s2d-*two-way*", "#332288", "D"),
+    ("s2d-*dedup*", "#6B6100", "X"),
+    ("s2d-nmap-mirror-parity", "#CC79A7", "v"),
+    ("s2d-nmap-mirror", "#009E73", "s"),
+    ("s2d-csv-owner*", "#0072B2", "o"),
+    ("s2d-csv-*", "#E69F00", "D"),
+    ("s2d-*", "#CC79A7", "v"),
+    ("lab-single", "#4477AA", "o"),
+    ("lab-mirror", "#CC6677", "s"),
+    ("box-*", "#117733", "o"),
+    ("*-raw", "#666666", "X"),
+    ("nvme-*", "#666666", "X"),
+    ("measured", "#0072B2", "o"),  # the ways one curve is told, where a figure has one system
+    ("gains added up", "#0072B2", "o"),
+    ("printed", "#A63603", "D"),
+)
+SPARE = ("#117733", "#AA4499", "#999933", "#661100", "#6699CC", "#DDAA33", "#332288", "#44AA99", "#BB5566", "#000000")
+MARKERS = "osD^vPX<>h"
+
+LOOK = {
+    "font.family": "DejaVu Sans", "font.size": 10, "axes.titlesize": 11, "axes.titleweight": "bold",
+    "axes.titlelocation": "left", "axes.labelsize": 10, "axes.labelcolor": INK, "text.color": INK,
+    "axes.edgecolor": "#9aa0a6", "axes.linewidth": 0.8, "axes.axisbelow": True, "figure.dpi": 110, "savefig.dpi": 160,
+    "figure.facecolor": "white", "lines.linewidth": 1.8, "lines.markersize": 6.5, "legend.frameon": False,
+    "legend.fontsize": 9.5, "hatch.linewidth": 0.6, "svg.hashsalt": "hcilib", "svg.fonttype": "none",
+}  # fmt: skip
+
+
+def drawn(plot: Callable) -> Callable:
+    """Draw inside the house style and leave the caller's rcParams as they were."""
+
+    @wraps(plot)
+    def styled(*args, **kwargs):
+        with plt.rc_context({**sns.axes_style("whitegrid"), **LOOK}):
+            axes = plot(*args, **kwargs)
+            interactive = plt.isinteractive()
+        # A notebook's backend turns interactive when the first figure is made; undone with the context, no later one shows.
+        plt.interactive(interactive)
+        return axes
+
+    return styled
+
+
+def looks(systems: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """System -> (colour, marker): the table's, and for an unknown system one fixed by its name.
+
+    No two systems of one call share a colour: where two would, the later by name takes the next spare one.
+    """
+    systems = list(dict.fromkeys(systems))
+    chosen: dict[str, tuple[str, str]] = {}
+    for name in sorted(map(str, systems), key=lambda name: (_known(name) is None, name)):
+        start = crc32(name.encode()) % len(SPARE)  # by name, not by order: the same in every figure
+        spare = [(SPARE[(start + i) % len(SPARE)], MARKERS[(start + i) % len(MARKERS)]) for i in range(len(SPARE))]
+        taken = {colour for colour, _ in chosen.values()}
+        known = _known(name)
+        free = (look for look in ([known] if known else []) + spare if look[0] not in taken)
+        chosen[name] = next(free, spare[0])
+    return {name: chosen[str(name)] for name in systems}
+
+
+def _known(name: str) -> tuple[str, str] | None:
+    return next(((colour, marker) for glob, colour, marker in SYSTEMS if fnmatch(name, glob)), None)
+
+
+def canvas(ax: Axes | None, width: float = 7.2, height: float = 4.0) -> Axes:
+    """The axes given, or new ones on a figure a laptop shows at full size."""
+    if ax is None:
+        _, ax = plt.subplots(figsize=(width, height), layout="constrained")
+    return dress(ax)
+
+
+def dress(ax: Axes) -> Axes:
+    """Grid and ticks set on the axes themselves: ticks are made at drawing time, when our rcParams are gone."""
+    ax.tick_params(labelsize=9.5, colors=INK, length=0, which="both")
+    ax.grid(True, color=GRID, linewidth=0.8)
+    sns.despine(ax=ax, left=True)
+    return ax
+
+
+def caption(ax: Axes, *sentences: str | None) -> None:
+    """Sentences in small quiet type under the figure; empty ones are left out."""
+    text = " ".join(s for s in sentences if s)
+    if text:
+        width = int(ax.figure.get_figwidth() * 15.5)
+        lines = re.sub(rf"(.{{1,{width}}})(?:\s+|$)", r"\1\n", text).strip()
+        ax.figure.supxlabel(lines, x=0.01, ha="left", fontsize=8, color=QUIET)
+
+
+def source_of(table: pd.DataFrame, source: str | None) -> str | None:
+    """``Source: ...`` from the argument, else from the table's own ``source`` column."""
+    names = [source] if source else list(table["source"].dropna().astype(str).unique()) if "source" in table else []
+    return f"Source: {', '.join(names)}." if names else None
+
+
+def runs_note(table: pd.DataFrame, hollow: bool = True) -> str | None:
+    """What a mark and its interval stand for, read from ``n`` and ``confidence``; `hollow` where n = 1 is drawn hollow."""
+    if "n" not in table or table["n"].isna().all():
+        return None
+    n = table.loc[table["n"] > 0, "n"].astype(int)
+    if n.empty or n.max() == 1:
+        return f"{'Hollow: o' if hollow else 'O'}ne run or published mean each (n = 1), no interval."
+    percent = f"{100 * table['confidence'].max():.0f} % " if "confidence" in table else ""
+    runs = f"{n[n > 1].min()}" if n[n > 1].nunique() == 1 else f"{n[n > 1].min()} to {n.max()}"
+    single = f"{'Hollow' if hollow else 'No bar'}: n = 1, no interval." if n.min() == 1 else ""
+    return f"{runs} runs each, {percent}intervals. {single}".strip()
+
+
+def iodepth_axis(ax: Axes, depths: Iterable[float]) -> None:
+    """Log2 axis with the depths themselves as tick labels: 1 2 4 8 ..."""
+    ticks = sorted({float(d) for d in depths if d == d})
+    ax.set_xscale("log", base=2)
+    ax.xaxis.set_major_locator(FixedLocator(ticks))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    ax.xaxis.set_minor_locator(NullLocator())
+
+
+def count(value: float) -> str:
+    """A count as an axis says it: 250k, 1.5M."""
+    size = abs(value)
+    if size >= 1e6:
+        return f"{value / 1e6:.3g}M"
+    return f"{value / 1e3:.3g}k" if size >= 1e3 else f"{value:.3g}"
+
+
+def value_axis(axis, unit: str) -> None:
+    """Counts in k and M, everything with a unit in plain numbers with thousands separators."""
+    axis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.10g}" if unit else count(y)))
+
+
+def pattern_label(pattern: str) -> str:
+    """``4k-randrw70`` as the articles say it: ``4k random 70/30``."""
+    match = re.fullmatch(r"(\d+[km])-(rand)?(read|write|rw)(\d*)(-sync)?(-rate\d+m)?", str(pattern))
+    if not match:
+        return str(pattern)
+    bs, rand, rw, mix, sync, rate = match.groups()
+    share = f"{mix}/{100 - int(mix)}" if mix else rw
+    words = [bs.replace("m", "M"), "random" if rand else "", share, "(sync)" if sync else ""]
+    return " ".join(w for w in words if w) + (f" at {rate[5:-1]} MiB/s" if rate else "")
+
+
+def direct_labels(ax: Axes, ends: Mapping[str, tuple[float, float, str]]) -> None:
+    """Name each line at its right end, pushed apart where they would overlap.
+
+    Parameters
+    ----------
+    ends : label -> (x, y, colour) of the line's last point, in data units
+    """
+    to_axes = lambda x, y: ax.transLimits.transform(ax.transScale.transform((x, y)))[1]  # noqa: E731
+    names = sorted(ends, key=lambda name: ends[name][1])
+    wanted = np.array([to_axes(*ends[name][:2]) for name in names])
+    gap = 13 / (ax.figure.get_figheight() * 72 * 0.72)  # a line of text as a share of the axes' height
+    for name, height in zip(names, _apart(wanted, gap), strict=True):
+        x, y, colour = ends[name]
+        ax.annotate(name, (x, y), (1.03, height), textcoords="axes fraction", color=colour, va="center", fontsize=9.5,
+                    fontweight="bold", annotation_clip=False,
+                    arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkB": 5, "shrinkA": 1})  # fmt: skip
+
+
+def _apart(wanted: np.ndarray, gap: float) -> np.ndarray:
+    """Ascending positions moved as little as possible so that neighbours are `gap` apart (pool adjacent violators)."""
+    slots = wanted - gap * np.arange(len(wanted))
+    pools: list[list[float]] = []
+    for slot in slots:
+        pools.append([slot])
+        while len(pools) > 1 and np.mean(pools[-2]) > np.mean(pools[-1]):
+            pools[-2:] = [pools[-2] + pools[-1]]
+    return np.concatenate([[np.mean(p)] * len(p) for p in pools]) + gap * np.arange(len(wanted)) if pools else slots
+
+
+def darker(colour: str, share: float = 0.25) -> tuple[float, float, float]:
+    """The colour as text: light hues on white need more ink."""
+    return tuple(np.array(plt.matplotlib.colors.to_rgb(colour)) * (1 - share))

@@ -1,0 +1,289 @@
+"""Figures are read back from their artists, never compared as pictures."""
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+
+from hcilib.show import figures
+from hcilib.show.figures import (
+    plot_audit,
+    plot_baseline,
+    plot_capacity,
+    plot_factorial,
+    plot_forest,
+    plot_latency,
+    plot_panels,
+    plot_pareto,
+    plot_plan,
+    plot_scaling,
+    plot_sweep,
+    plot_traffic,
+)  # fmt: skip
+
+NAN = np.nan
+
+
+@pytest.fixture(autouse=True)
+def _closed():
+    yield
+    plt.close("all")
+
+
+def summary(n=3, **columns) -> pd.DataFrame:
+    base = pd.DataFrame({
+        "system": ["lab-single"] * 3 + ["lab-mirror"] * 3,
+        "pattern": "4k-randread",
+        "iodepth": [1, 8, 32] * 2,
+        "center": [10e3, 50e3, 90e3, 9e3, 40e3, 70e3],
+        "n": n,
+        "confidence": 0.95,
+    })  # fmt: skip
+    half = 0.1 if n > 1 else NAN
+    return base.assign(lo=base["center"] * (1 - half), hi=base["center"] * (1 + half), **columns)
+
+
+def gid(ax: Axes, name: str) -> list:
+    return ax.findobj(lambda artist: artist.get_gid() == name)
+
+
+def texts(ax: Axes) -> str:
+    return " ".join(t.get_text() for t in ax.figure.findobj(plt.Text))
+
+
+def line_of(ax: Axes, label: str):
+    return next(line for line in ax.get_lines() if line.get_label() == label)
+
+
+def test_sweep_draws_the_table_in_shown_units_on_a_log2_axis():
+    ax = plot_sweep(summary())
+    line = line_of(ax, "lab-single")
+    assert list(line.get_xdata()) == [1, 8, 32]
+    assert list(line.get_ydata()) == [10e3, 50e3, 90e3]
+    assert ax.get_xscale() == "log"
+    ax.figure.canvas.draw()
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["1", "8", "32"]
+    assert ax.get_ylabel() == "IOPS"
+    assert "60k" in [t.get_text() for t in ax.get_yticklabels()]
+    assert ax.get_ylim()[0] == 0
+
+
+def test_sweep_latency_is_in_milliseconds():
+    ax = plot_sweep(summary().assign(center=[1e6, 2e6, 4e6] * 2, lo=NAN, hi=NAN), metric="lat_ns")
+    assert list(line_of(ax, "lab-mirror").get_ydata()) == [1, 2, 4]
+    assert ax.get_ylabel() == "Mean latency (ms)"
+    assert ax.get_yscale() == "log"
+
+
+def test_sweep_intervals_come_from_the_table():
+    ax = plot_sweep(summary())
+    segments = [s for c in ax.collections for s in getattr(c, "get_segments", list)()]
+    assert sorted(round(s[1][1] - s[0][1]) for s in segments) == sorted(round(0.2 * v) for v in summary()["center"])
+
+
+def test_one_run_is_hollow_and_said_so():
+    ax = plot_sweep(summary(n=1))
+    markers = [line for line in ax.get_lines() if line.get_marker() in "os" and len(line.get_xdata()) == 3]
+    assert {to_hex(m.get_markerfacecolor()) for m in markers} == {"#ffffff"}
+    assert not [s for c in ax.collections for s in getattr(c, "get_segments", list)() if len(s)]
+    assert "n = 1" in texts(ax)
+    assert "95 % intervals" in texts(plot_sweep(summary()))
+
+
+@pytest.mark.parametrize("gone", ["nan", "absent"])
+def test_a_missing_cell_breaks_the_line_and_is_marked_never_zero(gone):
+    table = summary()
+    table = table.assign(center=table["center"].where(table.index != 1)) if gone == "nan" else table.drop(index=1)
+    ax = plot_sweep(table)
+    y = line_of(ax, "lab-single").get_ydata()
+    assert np.isnan(y[1])
+    assert 0 not in list(y)
+    crosses = [m for m in gid(ax, "missing") if len(m.get_xdata())]
+    assert [list(m.get_xdata()) for m in crosses] == [[8]]
+    assert "no value" in texts(ax)
+
+
+def test_a_row_without_a_load_is_counted_not_drawn():
+    ax = plot_sweep(pd.concat([summary(), summary()[:2].assign(iodepth=NAN)]))
+    assert "2 rows without iodepth not drawn" in texts(ax)
+    assert len(line_of(ax, "lab-single").get_xdata()) == 3
+
+
+def test_few_lines_are_named_directly_many_in_a_legend():
+    few = plot_sweep(summary(), labels={"lab-single": "One copy"})
+    assert few.get_legend() is None
+    assert "One copy" in texts(few)
+    many = pd.concat([summary().query("system == 'lab-single'").assign(system=f"s{i}") for i in range(6)])
+    legend = plot_sweep(many).get_legend()
+    assert [t.get_text() for t in legend.get_texts()] == [f"s{i}" for i in range(6)]
+
+
+def test_sweep_refuses_two_rows_for_a_point_and_names_a_missing_column():
+    twice = pd.concat([summary(), summary().assign(pattern="4k-randwrite")])
+    with pytest.raises(ValueError, match=r"two rows for system 'lab-single' at iodepth 1.*plot_panels"):
+        plot_sweep(twice)
+    with pytest.raises(ValueError, match="no column 'iodepth'"):
+        plot_sweep(summary().drop(columns="iodepth"))
+    with pytest.raises(KeyError, match="unknown metric 'iopz'"):
+        plot_sweep(summary(), metric="iopz")
+
+
+def test_source_is_in_the_caption():
+    assert "Source: The article." in texts(plot_sweep(summary(), source="The article"))
+    assert "Source: a, b." in texts(plot_sweep(summary(source=["a"] * 3 + ["b"] * 3)))
+
+
+def test_panels_one_per_pattern_in_the_articles_order():
+    table = pd.concat([summary().assign(pattern=p) for p in ("1m-write", "4k-randwrite", "4k-randread")])
+    axes = plot_panels(table)
+    assert [ax.get_title(loc="left") for ax in axes] == ["4k random read", "4k random write", "1M write"]
+    assert len(axes[0].figure.legends) == 1
+    with pytest.raises(ValueError, match="no row"):
+        plot_panels(table[:0])
+
+
+def test_scaling_marks_the_knee_with_its_interval_and_gains():
+    table = pd.DataFrame({"system": "a", "vms": [1, 9, 20], "center": [120e3, 1.08e6, 1.586e6], "n": 1})
+    knee = pd.DataFrame(
+        {"system": ["a"], "knee": [9.0], "lo": [8.5], "hi": [9.5], "slope_before": [120e3], "slope_after": [46e3]}
+    )
+    ax = plot_scaling(table, knee)
+    assert list(gid(ax, "knee")[0].get_xdata()) == [9, 9]
+    assert len(gid(ax, "knee interval")) == 1
+    assert "120,000 before, 46,000 after" in texts(ax)
+    assert not gid(plot_scaling(table, knee.assign(lo=NAN, hi=NAN)), "knee interval")
+    assert not gid(plot_scaling(table, knee.assign(knee=NAN)), "knee")
+
+
+def comparison() -> pd.DataFrame:
+    return pd.DataFrame({
+        "system": "lab-mirror", "pattern": ["4k-randwrite", "4k-randread", "4k-randread"], "iodepth": [1, 8, 1],
+        "ratio": [0.7, 0.96, NAN], "lo": [0.65, NAN, NAN], "hi": [0.75, NAN, NAN], "baseline": "lab-single",
+        "metric": "iops", "margin": 0.1, "confidence": 0.95,
+    })  # fmt: skip
+
+
+def test_forest_rows_band_and_reference():
+    ax = plot_forest(comparison(), labels={"lab-single": "One copy"})
+    assert [t.get_text() for t in ax.get_yticklabels()] == [
+        "4k random read", "iodepth 1", "iodepth 8", "4k random write", "iodepth 1",
+    ]  # fmt: skip
+    assert ax.get_xscale() == "log"
+    assert list(gid(ax, "reference")[0].get_xdata()) == [1, 1]
+    band = gid(ax, "margin")[0]
+    assert (band.get_x(), band.get_x() + band.get_width()) == pytest.approx((1 / 1.1, 1.1))
+    assert ax.get_xlabel() == "IOPS relative to One copy"
+
+
+def test_forest_hollow_without_interval_and_missing_in_words():
+    ax = plot_forest(comparison())
+    hollow = [
+        line for line in ax.get_lines() if to_hex(line.get_markerfacecolor()) == "#ffffff" and len(line.get_xdata())
+    ]
+    assert [list(line.get_xdata()) for line in hollow] == [[0.96]]
+    assert [t.get_text() for t in gid(ax, "missing")] == ["missing"]
+    assert gid(ax, "missing")[0].get_position()[1] == pytest.approx(-1, abs=0.4)
+    segments = [s for c in ax.collections for s in getattr(c, "get_segments", list)()]
+    assert [(s[0][0], s[1][0]) for s in segments] == [pytest.approx((0.65, 0.75))]
+    assert "n = 1" in texts(ax)
+
+
+def test_forest_refuses_an_empty_and_a_mixed_table():
+    with pytest.raises(ValueError, match="no row"):
+        plot_forest(comparison()[:0])
+    with pytest.raises(ValueError, match="mixes baseline a, b"):
+        plot_forest(comparison().assign(baseline=["a", "b", "b"]))
+
+
+def test_latency_bars_and_hatched_missing():
+    table = pd.DataFrame({"system": ["a", "a", "b"], "pattern": ["4k-randread", "4k-randwrite", "4k-randread"],
+                          "center": [120e3, 195e3, 148e3], "lo": NAN, "hi": NAN, "n": 1})  # fmt: skip
+    ax = plot_latency(table)
+    heights = [round(p.get_height(), 6) for c in ax.containers if hasattr(c, "patches") for p in c.patches]
+    assert heights == [0.12, 0.195, 0.148]
+    assert len(gid(ax, "missing")) == 1
+    assert "missing" in texts(ax)
+    assert "0.195" in texts(ax)
+    assert "Hollow" not in texts(ax)
+    with pytest.raises(ValueError, match="several rows"):
+        plot_latency(pd.concat([table, table]))
+
+
+def test_capacity_shares_add_up_and_missing_is_no_bar():
+    table = pd.DataFrame({"system": ["a", "b", "c"], "efficiency": [0.4, 0.286, NAN], "raw_bytes": 32e12,
+                          "reserve_bytes": [0, 6.4e12, 0], "usable_bytes": [12.8e12, 9.152e12, NAN]})  # fmt: skip
+    ax = plot_capacity(table)
+    usable, reserve, rest = ([p.get_width() for p in c.patches] for c in ax.containers)
+    assert usable == pytest.approx([40, 28.6])
+    assert reserve == pytest.approx([0, 20])
+    assert np.add(np.add(usable, reserve), rest) == pytest.approx(100)
+    assert len(gid(ax, "missing")) == 1
+    assert "40.0 %  (11.64 TiB)" in texts(ax)
+
+
+def test_traffic_and_baseline_pairs():
+    traffic = pd.DataFrame(
+        {"placement": ["owner", "non-owner"], "ddir": "read", "expected": [0, 1], "observed": [0.02, NAN]}
+    )
+    ax = plot_traffic(traffic)
+    assert [[p.get_width() for p in c.patches] for c in ax.containers] == [[0, 1], [0.02]]
+    assert [t.get_text() for t in gid(ax, "missing")] == ["observed: missing"]
+    drive = pd.DataFrame({"pattern": ["4k-randread", "1m-read"], "measured": [997e3, 6663], "datasheet": [1e6, NAN]})
+    ax = plot_baseline(drive)
+    assert [[p.get_width() for p in c.patches] for c in ax.containers] == [[997e3, 6663], [1e6]]
+    assert [t.get_text() for t in gid(ax, "missing")] == ["datasheet: missing"]
+
+
+def test_factorial_missing_cells_are_hatched():
+    table = pd.DataFrame({"scheme": ["mirror", "mirror", "parity"], "writes": [0, 30, 0], "iops": [1e6, 5e5, 8e5]})
+    ax = plot_factorial(table, "scheme", "writes", "iops")
+    assert len(gid(ax, "missing")) == 1
+    assert gid(ax, "missing")[0].get_hatch()
+    assert gid(ax, "missing")[0].get_xy() == pytest.approx((0.52, 0.54))
+    for text in ("1,000,000", "500,000", "800,000", "missing"):
+        assert text in texts(ax)
+
+
+def test_pareto_front_is_the_tables_and_missing_is_named():
+    table = pd.DataFrame({"system": list("abcd"), "usable_tib": [10, 8, 6, NAN], "iops": [1e6, 9e5, 2e6, 1e6],
+                          "front": pd.array([True, False, True, pd.NA], dtype="boolean")})  # fmt: skip
+    ax = plot_pareto(table)
+    assert list(gid(ax, "front")[0].get_xdata()) == [0, 6, 10, 10]
+    assert list(gid(ax, "front")[0].get_ydata()) == [2e6, 2e6, 1e6, 0]
+    assert "Missing: d." in texts(ax)
+    assert ax.get_xlabel() == "Usable capacity (TiB)"
+
+
+def test_audit_counts_what_holds_and_what_could_not_be_checked():
+    table = pd.DataFrame({"check": ["little"] * 4, "ratio": [1, 1.02, 1.7, NAN],
+                          "ok": pd.array([True, True, False, pd.NA], dtype="boolean")})  # fmt: skip
+    ax = plot_audit(table, gates={"little": (0.95, 1.05)})
+    assert "2 of 3 hold, 1 not checkable" in texts(ax)
+    points = {line.get_marker(): list(line.get_xdata()) for line in ax.get_lines() if line.get_marker() in "oX"}
+    assert points == {"o": [1, 1.02], "X": [1.7]}
+    assert len(gid(ax, "gate")) == 1
+
+
+def test_plan_timeline_starts_each_step_where_the_last_ended():
+    frame = pd.DataFrame({"kind": ["prefill", "canary", "measure"], "pattern": ["1m-write", "4k-randread", "4k-randread"],
+                          "duration_s": [0.0, 3600.0, 7200.0]})  # fmt: skip
+    ax = plot_plan(frame)
+    bars = [(p.get_x(), p.get_width()) for c in ax.containers for p in c.patches]
+    assert (0, 1) in bars
+    assert (1, 2) in bars
+    assert len([m for m in gid(ax, "unknown duration") if len(m.get_xdata())]) == 1
+    assert "3.0 hours of runtime" in texts(ax)
+
+
+def test_every_figure_can_be_drawn_into_a_given_axes_and_saved(tmp_path):
+    _, ax = plt.subplots()
+    assert plot_sweep(summary(), ax=ax) is ax
+    ax.figure.savefig(tmp_path / "figure.svg")
+    assert (tmp_path / "figure.svg").stat().st_size > 1000
+    assert sorted(n for n in dir(figures) if n.startswith("plot_")) == sorted(figures.__all__)

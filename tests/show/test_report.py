@@ -1,0 +1,259 @@
+"""The report runs notebooks for real: three tiny ones, in two processes."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import time
+from base64 import b64encode
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from hcilib.show import report as report_module
+from hcilib.show.execute import execute, sources_digest, unchanged
+from hcilib.show.report import ReportError, build, main, report
+from hcilib.show.scenarios import find_scenarios
+
+PNG = b64encode(bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360606060000000050001a5f645400000000049454e44ae426082"
+)).decode()  # fmt: skip
+GOOD = f"""
+import base64
+from IPython.display import Image, display
+display(Image(base64.b64decode("{PNG}")));
+"""
+
+
+def notebook(path: Path, *cells) -> None:
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    nbformat.write(new_notebook(cells=list(cells), metadata=kernel), path)
+
+
+def tagged(source: str, tag: str):
+    return new_code_cell(source, metadata={"tags": [tag]})
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory) -> Path:
+    """Notebooks that succeed, fail and lose their kernel, and a data file that one of them reads."""
+    root = tmp_path_factory.mktemp("repository")
+    for folder in ("notebooks", "params", "data/published"):
+        (root / folder).mkdir(parents=True)
+    (root / "data/numbers.txt").write_text("42")
+    (root / "data/published/results.csv").write_text("iops\n1\n")
+    notebook(
+        root / "notebooks/04_compare.ipynb",
+        new_markdown_cell("# Which <system> is faster?\n\nTwo systems are compared."),
+        tagged("who: str = 'Alpha'  # the system\ndata: str = 'data/numbers.txt'  # the numbers\n", "parameters"),
+        new_markdown_cell("The *rates* of both, side by side."),
+        new_code_cell(GOOD),
+        new_code_cell("number = open(data).read()\n{'n': number}"),
+        tagged("f'{who} delivers {number} % more IOPS & less.'", "answer"),
+    )
+    notebook(
+        root / "notebooks/05_bad.ipynb", new_markdown_cell("# Does it fail?"), tagged("a: int = 1", "parameters"),
+        new_code_cell("print('before')"), new_code_cell("raise ValueError('no file <x>')"), new_code_cell("print('never')"),
+    )  # fmt: skip
+    notebook(
+        root / "notebooks/06_dead.ipynb", new_markdown_cell("# Does its kernel live?"), tagged("a: int = 1", "parameters"),
+        new_code_cell("import os, signal; os.kill(os.getpid(), signal.SIGKILL)"),
+    )  # fmt: skip
+    (root / "params/04_compare.one.yaml").write_text("who: Beta\n")
+    (root / "params/05_bad.one.yaml").write_text("a: 2\n")
+    (root / "params/06_dead.one.yaml").write_text("")
+    return root
+
+
+@pytest.fixture(scope="module")
+def site(repository) -> tuple[Path, list[dict]]:
+    return build(repository / "params", repository / "out", 2, repository)
+
+
+@pytest.fixture
+def result(site) -> dict[str, dict]:
+    return {r["name"]: r for r in site[1]}
+
+
+def test_success_and_failures_are_told_apart(result):
+    assert {name: r["ok"] for name, r in result.items()} == {
+        "04_compare.one": True,
+        "05_bad.one": False,
+        "06_dead.one": False,
+    }
+    assert "ValueError: no file <x>" in result["05_bad.one"]["error"]
+    assert "ied" in result["06_dead.one"]["error"]  # DeadKernelError: Kernel died
+
+
+def test_the_answer_is_the_tagged_cells_sentence(result):
+    assert result["04_compare.one"]["answer"] == "Beta delivers 42 % more IOPS & less."
+    assert result["04_compare.one"]["question"] == "Which <system> is faster?"
+
+
+def test_the_index_has_a_card_each_with_question_answer_and_picture(site):
+    html = site[0].read_text()
+    assert html.count("<article") == 3
+    assert "Which &lt;system&gt; is faster?" in html
+    assert "Beta delivers 42 % more IOPS &amp; less." in html
+    assert "2 failed" in html
+    assert "ValueError: no file &lt;x&gt;" in html
+    (picture,) = re.findall(r'<img src="([^"]+)" alt="([^"]+)"', html)
+    assert (site[0].parent / picture[0]).read_bytes()[:4] == b"\x89PNG"
+    assert picture[1] == "Figure: The rates of both, side by side."
+    for link in re.findall(r'href="([^"#]+)"', html):
+        assert (site[0].parent / link).is_file()
+
+
+def test_pages_fetch_nothing_fold_the_code_and_describe_pictures(site, result):
+    for page in (r["page"] for r in result.values()):
+        html = (site[0].parent / page).read_text()
+        assert not re.search(r"(src|href)\s*=\s*[\"']?(https?:)?//", html)
+        assert "<script" not in html
+        assert "@import" not in html
+        assert not re.search(r"url\((?!data:)", html)
+    html = (site[0].parent / result["04_compare.one"]["page"]).read_text()
+    assert html.count('<details class="code">') == 5  # one cell more than written: the injected parameters
+    assert 'alt="Figure: The rates of both, side by side."' in html
+    assert html.index("Beta delivers 42 %") < html.index("<details")
+    assert "who: Beta" in html
+    for word in ("pandas", "Python 3.", "no git revision", result["04_compare.one"]["digest"]):
+        assert word in html
+
+
+def test_no_path_of_this_machine_in_pages_or_results(repository, site, result):
+    for path in (repository / "out").rglob("*"):
+        if path.suffix in (".html", ".json"):
+            assert str(repository) not in path.read_text()
+
+
+def test_a_failed_page_shows_its_error_and_keeps_no_result(site, result, repository):
+    html = (site[0].parent / result["05_bad.one"]["page"]).read_text()
+    assert "This notebook failed." in html
+    assert "before" in html
+    for name in ("05_bad.one", "06_dead.one"):
+        assert not (repository / "out" / name / f"{name}.json").exists()
+    assert not list((repository / "out").rglob("*.part*"))
+
+
+def one(repository):
+    return find_scenarios(repository / "params/04_compare.one.yaml", repository / "notebooks")[0]
+
+
+@pytest.mark.parametrize(("file", "change"), [
+    ("params/04_compare.one.yaml", "who: Gamma\n"), ("data/numbers.txt", "43"), ("data/published/results.csv", "iops\n1.01\n"),
+    ("uv.lock", "version = 2"),
+])  # fmt: skip
+def test_a_changed_input_is_noticed(site, repository, tmp_path, file, change):
+    copy = shutil.copytree(repository, tmp_path / "copy")
+    assert unchanged(one(copy), copy, copy / "out")["answer"].startswith("Beta")
+    (copy / file).write_text(change)
+    assert unchanged(one(copy), copy, copy / "out") is None
+
+
+def test_outputs_in_the_notebook_are_no_change_but_source_and_tags_are(site, repository, tmp_path):
+    copy = shutil.copytree(repository, tmp_path / "copy")
+    before = sources_digest(one(copy), copy)
+    path = copy / "notebooks/04_compare.ipynb"
+    book = nbformat.read(path, 4)
+    book.cells[3].outputs = [nbformat.v4.new_output("stream", text="x")]
+    nbformat.write(book, path)
+    assert sources_digest(one(copy), copy) == before
+    book.cells[5].metadata["tags"] = []
+    nbformat.write(book, path)
+    assert sources_digest(one(copy), copy) != before
+
+
+@pytest.mark.parametrize("spoilt", ["json", "html", "ipynb", "torn json"])
+def test_a_half_finished_result_never_counts(site, repository, tmp_path, spoilt):
+    copy = shutil.copytree(repository, tmp_path / "copy")
+    folder = copy / "out/04_compare.one"
+    if spoilt == "torn json":
+        (folder / "04_compare.one.json").write_text('{"format": 1, "digest": ')
+    else:
+        (folder / f"04_compare.one.{spoilt}").unlink()
+    assert unchanged(one(copy), copy, copy / "out") is None
+
+
+def test_what_has_not_changed_is_not_executed_again(site, repository, monkeypatch):
+    monkeypatch.setattr(report_module, "execute", lambda *_: pytest.fail("executed again"))
+    params, out = repository / "params/04_compare.one.yaml", repository / "out"
+    started = time.monotonic()
+    index, results = build(params, out, 2, repository)
+    assert time.monotonic() - started < 2
+    assert results[0]["answer"].startswith("Beta")
+    assert report([params], out, root=repository) == index
+
+
+def test_a_start_takes_the_old_result_away_first(site, repository, tmp_path, monkeypatch):
+    import papermill
+
+    copy = shutil.copytree(repository, tmp_path / "copy")
+    kept = copy / "out/04_compare.one/04_compare.one.json"
+
+    def killed(*_, **__):
+        assert not kept.exists()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(papermill, "execute_notebook", killed)
+    with pytest.raises(KeyboardInterrupt):
+        execute(one(copy), copy, copy / "out", "")
+    assert not kept.exists()
+
+
+def test_a_params_file_that_cannot_run_stops_everything_before_it_starts(repository, tmp_path, capsys, monkeypatch):
+    bad = tmp_path / "04_compare.bad.yaml"
+    bad.write_text("whoo: x\n")
+    with pytest.raises(ReportError, match=r"04_compare\.bad\.yaml:1: 04_compare\.ipynb has no parameter 'whoo'"):
+        report([repository / "params/04_compare.one.yaml", bad], tmp_path / "out", root=repository)
+    assert not (tmp_path / "out").exists()
+    monkeypatch.chdir(repository)
+    assert main([str(bad), "--out", str(tmp_path / "out")]) == 2
+    assert "whoo" in capsys.readouterr().err
+
+
+def killed_or_done(scenario, root, out, revision):
+    """Stands in for `execute` in a worker: one scenario is killed as by the kernel's out-of-memory killer."""
+    if scenario.name.startswith("05"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"name": scenario.name, "ok": True, "question": "?", "answer": "done", "page": "", "thumbnail": ""}
+
+
+def test_a_killed_worker_fails_its_own_scenario_only(repository, tmp_path, monkeypatch):
+    monkeypatch.setattr(report_module, "execute", killed_or_done)
+    index, results = build(repository / "params", tmp_path / "out", 2, repository)
+    assert [r["ok"] for r in results] == [True, False, True]
+    assert "was killed" in results[1]["error"]
+    assert "was killed" in index.read_text()
+
+
+def interrupted(*_):
+    os.kill(os.getppid(), signal.SIGINT)
+    time.sleep(60)
+
+
+def test_ctrl_c_does_not_wait_for_running_notebooks(repository, tmp_path, monkeypatch):
+    monkeypatch.setattr(report_module, "execute", interrupted)
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        build(repository / "params/05_bad.one.yaml", tmp_path / "out", 1, repository)
+    assert time.monotonic() - started < 30
+
+
+def test_the_command_prints_answers_then_the_index_and_exits_by_success(site, repository, monkeypatch, capsys):
+    monkeypatch.chdir(repository)
+    assert main(["params/04_compare.one.yaml", "--out", "out"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "04_compare.one: Beta delivers 42 % more IOPS & less.",
+        "out/index.html",
+    ]
+    failed = json.loads(json.dumps(site[1]))
+    monkeypatch.setattr(report_module, "build", lambda *_: (site[0], failed))
+    assert main(["params"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "out/index.html"
+    assert any(line.startswith("05_bad.one: FAILED: ") for line in lines)
+    with pytest.raises(ReportError, match=r"2 of 3 scenarios failed.*\n.*05_bad\.one: .*no file <x>"):
+        report(root=repository)

@@ -1,0 +1,101 @@
+"""What papermill and YAML let pass in silence is refused, with file and line."""
+
+from pathlib import Path
+
+import pytest
+from nbformat import write
+from nbformat.v4 import new_code_cell, new_notebook
+
+from hcilib.show.scenarios import ScenarioError, find_scenarios, parameters_of
+
+PARAMETERS = """\
+testbed: str | None = None  # a testbed file makes it live
+margin: float = 0.05  # within this, equal
+repeats: int = 3
+depths: list[int] = [1, 8]
+labels: dict = {}
+live = False
+version = "3.10"
+seed = 7
+pattern: "list[str] | None" = (
+    None
+)
+"""
+
+
+@pytest.fixture
+def notebooks(tmp_path) -> Path:
+    cell = new_code_cell(PARAMETERS, metadata={"tags": ["parameters"]})
+    write(new_notebook(cells=[cell, new_code_cell("hidden = 1")]), tmp_path / "04_compare.ipynb")
+    return tmp_path
+
+
+def check(notebooks: Path, text: str, name: str = "04_compare.case.yaml"):
+    path = notebooks / name
+    path.write_text(text, "utf-8")
+    return find_scenarios(path, notebooks)
+
+
+def test_the_parameters_cell_is_read_whole(notebooks):
+    found = parameters_of(notebooks / "04_compare.ipynb")
+    assert list(found) == ["testbed", "margin", "repeats", "depths", "labels", "live", "version", "seed", "pattern"]
+    assert found["testbed"].types == (str, type(None))
+    assert found["depths"].items == (int,)
+    assert found["pattern"].default is None
+
+
+@pytest.mark.parametrize("text", [
+    "", "margin: 0.1\n", "margin: 1\n", "testbed: null\n",
+    "testbed: params/testbeds/lab.yaml\ndepths: [1, 2]\nlive: true\nversion: '3.10'\n", "pattern: [4k-randread]\n",
+    "margin: 1.0e-3\n", "labels: {a: 1, b: text}\n",
+])  # fmt: skip
+def test_good_values_pass(notebooks, text):
+    (scenario,) = check(notebooks, text)
+    assert scenario.name == "04_compare.case"
+    assert scenario.notebook.name == "04_compare.ipynb"
+
+
+@pytest.mark.parametrize(("text", "finding"), [
+    ("margn: 0.1\n", r":1: 04_compare.ipynb has no parameter 'margn'; it has testbed, margin"),
+    ("hidden: 2\n", r"has no parameter 'hidden'"),
+    ("seed: 1\nmargin: 1e-3\n", r":2: margin: '1e-3' is text, expected a number .*write 0.001"),
+    ("version: 3.10\n", r"version: '3.10' is a number, expected text \(quote it"),
+    ("live: no\n", r"live: YAML reads no as false; write true or false"),
+    ("testbed: no\n", r"testbed: YAML reads no as false"),
+    ("seed: 010\n", r"seed: YAML reads 010 as octal 8"),
+    ("seed: 1:30\n", r"seed: YAML reads 1:30 as 90 \(base 60\)"),
+    ("testbed: 2024-09-12\n", r"testbed: YAML reads 2024-09-12 as a date"),
+    ("repeats: 2.5\n", r"repeats: '2.5' is a number, expected a whole number"),
+    ("repeats: true\n", r"repeats: 'true' is true or false, expected a whole number"),
+    ("margin: null\n", r"margin: 'null' is null, expected a number"),
+    ("depths: 8\n", r"depths: '8' is a whole number, expected a list"),
+    ("depths: [1, '8']\n", r"depths: an item '8' is text, expected a whole number"),
+    ("depths: [1, 08]\n", r"depths: an item '08' is text|08"),
+    ("labels: {a: no}\n", r"labels: YAML reads no as false"),
+    ("margin: 0.1\nmargin: 0.2\n", r":2: margin is given twice"),
+    ("- margin\n", r":1: expected 'name: value' lines"),
+    ("margin: [\n", r"not YAML"),
+])  # fmt: skip
+def test_bad_values_are_refused(notebooks, text, finding):
+    with pytest.raises(ScenarioError, match=finding) as caught:
+        check(notebooks, text)
+    assert "04_compare.case.yaml" in str(caught.value)
+
+
+def test_all_findings_of_all_files_at_once(notebooks):
+    (notebooks / "04_compare.a.yaml").write_text("x: 1\ny: 2\n")
+    (notebooks / "04_compare.b.yaml").write_text("z: 3\n")
+    with pytest.raises(ScenarioError) as caught:
+        find_scenarios(notebooks, notebooks)
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def test_names_without_a_notebook_are_refused(notebooks):
+    with pytest.raises(ScenarioError, match=r"there is no notebook .*05_other\.ipynb"):
+        check(notebooks, "a: 1\n", "05_other.case.yaml")
+    with pytest.raises(ScenarioError, match=r"expected a name <notebook>\.<case>\.yaml"):
+        check(notebooks, "a: 1\n", "plain.yaml")
+    with pytest.raises(ScenarioError, match="no such params file"):
+        find_scenarios(notebooks / "04_compare.none.yaml", notebooks)
+    with pytest.raises(ScenarioError, match="no params file in"):
+        find_scenarios([], notebooks)

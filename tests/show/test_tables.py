@@ -1,0 +1,144 @@
+"""A table is read as nbval reads it: as text."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hcilib.show.tables import number, table
+
+NAN = np.nan
+
+
+def summary() -> pd.DataFrame:
+    center = [10_000.0, 50_000.0, 9_000.0, NAN]
+    return pd.DataFrame({
+        "system": ["lab-single", "lab-single", "lab-mirror", "lab-mirror"], "pattern": "4k-randread", "iodepth": [1, 8] * 2,
+        "n": [3, 3, 3, 0], "center": center, "lo": [9_500.0, NAN, 8_500.0, NAN], "hi": [10_500.0, NAN, 9_500.0, NAN],
+        "confidence": 0.95, "cv_pct": [1.25, NAN, 2.0, NAN], "unstable": [False, False, True, False],
+        "warnings": ["", "one run", "", "one run"],
+    })  # fmt: skip
+
+
+def row_of(shown, *needles: str) -> str:
+    return next(line for line in repr(shown).splitlines() if all(n in line for n in needles))
+
+
+def test_header_has_units_numbers_have_separators_and_intervals_stand_beside():
+    shown = table(summary(), "iops")
+    assert list(shown.cells.columns) == [
+        "System",
+        "Pattern",
+        "iodepth",
+        "n",
+        "IOPS",
+        "95 % interval",
+        "CV (%)",
+        "unstable",
+    ]
+    assert "10,000" in row_of(shown, "lab-single", "[9,500, 10,500]")
+    assert list(table(summary().assign(center=2.5e6), "lat_ns").cells["Mean latency (ms)"]) == ["2.500"] * 4
+
+
+def test_missing_is_said_and_never_zero():
+    assert table(summary(), "iops").cells["IOPS"].iloc[3] == "missing"
+    assert table(summary(), "iops").cells["95 % interval"].iloc[0] == "[9,500, 10,500]"
+    assert "none" in table(summary(), "iops").cells["95 % interval"].iloc[1]
+
+
+def test_text_and_html_are_the_same_every_time_and_hold_no_address():
+    one, two = table(summary(), "iops"), table(summary(), "iops")
+    assert (repr(one), one._repr_html_()) == (repr(two), two._repr_html_())
+    assert " at 0x" not in repr(one) + one._repr_html_()
+
+
+@pytest.mark.parametrize("metric", ["iops", "lat_ns", "node_cpu_pct", "bw_bytes", "p99_ns"])
+def test_one_percent_more_changes_the_text(metric):
+    for value in np.geomspace(1e-3, 1e12, 61):
+        frame = pd.DataFrame({"system": ["a"], "center": [value]})
+        assert repr(table(frame, metric)) != repr(table(frame.assign(center=1.01 * value), metric)), value
+
+
+@pytest.mark.parametrize("value", np.geomspace(1e-9, 1e9, 37))
+def test_a_number_shows_three_digits_at_least(value):
+    assert abs(float(number(value).replace(",", "")) - value) <= 0.005 * value
+
+
+def test_number_of_odd_values():
+    assert [number(v) for v in (0, NAN, np.inf, -np.inf, None, 1_234_567, -0.5)] == [
+        "0", "missing", "∞", "-∞", "missing", "1,234,567", "-0.500",
+    ]  # fmt: skip
+
+
+def test_warnings_become_numbered_footnotes():
+    shown = table(summary(), "iops")
+    assert shown.notes == ("(1) one run",)
+    assert [("(1)" in t) for t in shown.cells["95 % interval"]] == [False, True, False, True]
+    assert "(1) one run" in repr(shown)
+    assert "(1) one run" in shown._repr_html_()
+
+
+def test_wide_has_a_column_per_system_and_says_what_is_missing():
+    shown = table(
+        summary().drop(index=2), "iops", wide="system", labels={"lab-single": "One copy", "lab-mirror": "Two"}
+    )
+    assert list(shown.cells.columns) == ["Pattern", "iodepth", "One copy", "Two"]
+    assert shown.cells["One copy"].iloc[0] == "10,000 [9,500, 10,500]"
+    assert list(shown.cells["Two"]) == ["missing", "missing (1)"]
+    with pytest.raises(ValueError, match="several rows for one Pattern, iodepth and system"):
+        table(pd.concat([summary(), summary()]), "iops", wide="system")
+
+
+def test_best_is_marked_only_where_the_analysis_found_a_real_lead():
+    ranked = summary().assign(rank=[1.0, 1.0, 2.0, NAN], tied_with=["", "lab-mirror", "", ""],
+                              verdict=["ranked", "ranked", "ranked", "missing"])  # fmt: skip
+    assert [t.endswith("*") for t in table(ranked, "iops").cells["IOPS"]] == [True, False, False, False]
+    point = table(ranked.assign(verdict="point"), "iops")
+    assert not point.cells["IOPS"].str.endswith("*").any()
+    assert not any("best" in note for note in point.notes)
+    marked = table(summary().assign(best=[True, False, False, False]), "iops", wide="system")
+    assert "10,000* [9,500, 10,500]" in repr(marked)
+    assert "* best where the difference is real." in marked.notes
+
+
+def test_single_means_have_no_interval_column_and_the_note_says_why():
+    said = ["a: n = 1: no interval; b: n = 1: no interval", "n = 1: no interval", "n = 1: no interval; odd", ""]
+    shown = table(summary().assign(lo=NAN, hi=NAN, n=1, warnings=said), "iops")
+    assert "95 % interval" not in shown.cells
+    assert shown.notes == ("No interval: one run or one published mean each (n = 1).", "(1) odd")
+    assert [("(1)" in row) for row in shown.cells.iloc[:, -1]] == [False, False, True, False]
+
+
+def test_a_comparison_shows_ratio_interval_and_p():
+    frame = pd.DataFrame({"system": ["b"], "pattern": ["4k-randread"], "ratio": [0.96334809], "lo": [0.93836784], "hi": [0.98899334],
+                          "p_adjusted": [1e-7], "p": [1e-7], "verdict": ["lower"], "metric": ["iops"], "center": [858e3],
+                          "center_baseline": [892e3], "sentence": ["long"], "confidence": [0.95]})  # fmt: skip
+    shown = table(frame).cells.iloc[0].to_dict()
+    assert shown == {
+        "System": "b", "Pattern": "4k-randread", "ratio": "0.9633", "95 % interval": "[0.9384, 0.9890]", "p adjusted": "<0.0001",
+        "verdict": "lower", "IOPS": "858,000", "IOPS of the baseline": "892,000",
+    }  # fmt: skip
+
+
+def test_html_is_escaped_and_columns_are_scoped():
+    html = table(pd.DataFrame({"system": ["<b>&"], "iops": [1.0]}))._repr_html_()
+    assert "&lt;b&gt;&amp;" in html
+    assert '<th scope="col"' in html
+
+
+def test_an_empty_frame_and_an_absent_column():
+    assert "IOPS" in repr(table(summary()[:0], "iops"))
+    with pytest.raises(KeyError, match="no column 'iopz'"):
+        table(summary(), "iops", columns=["system", "iopz"])
+
+
+def test_nullable_booleans_and_bytes():
+    frame = pd.DataFrame(
+        {
+            "check": ["little", "ceiling"],
+            "ok": pd.array([True, pd.NA], dtype="boolean"),
+            "span_bytes": [2**30, 3 * 2**30],
+        }
+    )
+    shown = table(frame).cells
+    assert list(shown["holds"]) == ["yes", "missing"]
+    assert list(shown["span (GiB)"]) == ["1.00", "3.00"]
