@@ -5,6 +5,8 @@ Base units live in the frames (`_ns`, `_s`, `_bytes`, `_pct`; IOPS is bare); sca
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 KEYS = ("source", "system", "run_id", "block", "rep")
@@ -85,3 +87,17 @@ def factors(columns) -> list[str]:
     """
     known = {*KEYS, *METRICS, *VALIDITY}
     return [c for c in columns if c not in known]
+
+
+def pattern_order(patterns: Iterable[str]) -> list[str]:
+    """Patterns by block size, then read, mixed, write, then synchronous: the order of the articles' figures."""
+
+    def key(pattern: str):
+        match = re.match(r"(\d+)([km])-(?:rand)?(read|rw|write)(\d*)(-sync)?", pattern)
+        if not match:
+            return (1, 0, 0, 0, 0, pattern)
+        size = int(match[1]) * {"k": 1, "m": 1024}[match[2]]
+        rank = ("read", "rw", "write").index(match[3])
+        return (0, bool(match[5]), size, rank, -int(match[4] or 0), pattern)
+
+    return sorted(dict.fromkeys(map(str, patterns)), key=key)

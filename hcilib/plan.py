@@ -163,6 +163,11 @@ class Plan:
         """The most VMs any step needs."""
         return max(s.cell.vms for s in self.steps)
 
+    @property
+    def numjobs(self) -> int:
+        """The most jobs a VM any step needs."""
+        return max(s.cell.numjobs for s in self.steps)
+
     def to_frame(self, testbed=None, write_bytes_per_s: float = float("nan")):
         """Every step in order: step, kind, block, rep, pattern, numjobs, iodepth, vms, duration_s, bytes_written, overwrites.
 
@@ -228,7 +233,7 @@ def sweep(
     ramp_s: float = 0.0,
     span_bytes: int = 100 * 2**30,
     prefill: bool = True,
-    warmup_s: float = 0.0,
+    warmup_s: float | Mapping[str, float] = 0.0,
     canary: bool = True,
     seed: int = 0,
 ) -> Plan:
@@ -240,7 +245,8 @@ def sweep(
     order : ``blocks`` (each block visits every cell once in seeded random order, canary first; METHODS section 1) or
         ``back-to-back`` (the articles': all repeats of a cell in a row)
     policy : ``fixed``: every run lasts ``read_runtime_s`` or ``write_runtime_s``
-    warmup_s : seconds of each writing pattern before its first measurement, at its largest load
+    warmup_s : seconds of each writing pattern before its first measurement, at its largest load; or pattern -> seconds, as
+        the articles did: one pattern warms up every writing pattern of its block size
 
     Raises
     ------
@@ -254,7 +260,7 @@ def sweep(
     span_bytes = int(_number("span_bytes", span_bytes, least=1))
     runtime = {True: _number("write_runtime_s", write_runtime_s, least=MIN_RUNTIME_S),
                False: _number("read_runtime_s", read_runtime_s, least=MIN_RUNTIME_S)}  # fmt: skip
-    ramp_s, warmup_s = _number("ramp_s", ramp_s), _number("warmup_s", warmup_s)
+    ramp_s = _number("ramp_s", ramp_s)
     cells = _cells(patterns, iodepth, numjobs, vms)
     for cell in cells:
         if cell.pattern.bs_bytes > span_bytes:
@@ -263,15 +269,19 @@ def sweep(
     def measure(kind: str, cell: Cell, block: int, rep: int) -> Step:
         return Step(kind, cell, block, rep, runtime[cell.pattern.writes], ramp_s)
 
-    steps = _preparation(cells, prefill, warmup_s)
+    steps, warmups = _prefill(cells) if prefill else [], _warmups(cells, warmup_s)
     if order == "blocks":
+        steps += warmups.values()
         for block in range(1, repeats + 1):
             visit = list(cells)
             random.Random(f"{seed}:{block}").shuffle(visit)
             steps += [measure("canary", cells[0], block, 0)] * canary
             steps += [measure("measure", cell, block, block) for cell in visit]
     else:
-        steps += [measure("measure", cell, 1, rep) for cell in cells for rep in range(1, repeats + 1)]
+        for cell in cells:
+            due = [p for p in warmups if _warms(p, cell.pattern)]
+            steps += [warmups.pop(p) for p in due]  # next to what it prepares: another block size would spoil it
+            steps += [measure("measure", cell, 1, rep) for rep in range(1, repeats + 1)]
     return Plan(tuple(steps), span_bytes, order, policy, seed)
 
 
@@ -290,9 +300,9 @@ def _counts(name: str, value) -> list[int]:
 
 
 def _cells(patterns, iodepth, numjobs, vms) -> list[Cell]:
-    own = patterns if isinstance(patterns, Mapping) else {name: {} for name in patterns}
+    own = patterns.items() if isinstance(patterns, Mapping) else [(name, {}) for name in patterns]
     cells = []
-    for name, load in own.items():
+    for name, load in own:
         unknown = set(load or {}) - {"iodepth", "numjobs"}
         if unknown:
             raise PlanError(f"pattern {name!r}: unknown field {sorted(unknown)[0]!r}; expected iodepth, numjobs")
@@ -306,14 +316,27 @@ def _cells(patterns, iodepth, numjobs, vms) -> list[Cell]:
     return cells
 
 
-def _preparation(cells: Sequence[Cell], prefill: bool, warmup_s: float) -> list[Step]:
-    """Prefill every disk any cell touches, then warm up each writing pattern at its largest load."""
-    steps = []
-    if prefill:
-        fill = Cell(Pattern.parse("1m-write"), max(c.numjobs for c in cells), 8, max(c.vms for c in cells))
-        steps.append(Step("prefill", fill, 0, 0, 0.0))
-    if warmup_s:
-        writing = dict.fromkeys(c.pattern for c in cells if c.pattern.writes)
-        largest = {p: max((c for c in cells if c.pattern == p), key=lambda c: c.outstanding) for p in writing}
-        steps += [Step("warmup", cell, 0, 0, warmup_s) for cell in largest.values()]
-    return steps
+def _prefill(cells: Sequence[Cell]) -> list[Step]:
+    """Fill every disk that any cell touches."""
+    fill = Cell(Pattern.parse("1m-write"), max(c.numjobs for c in cells), 8, max(c.vms for c in cells))
+    return [Step("prefill", fill, 0, 0, 0.0)]
+
+
+def _warmups(cells: Sequence[Cell], warmup_s: float | Mapping[str, float]) -> dict[Pattern, Step]:
+    """Pattern -> its warm-up, at the largest load at which the sweep uses it (or its block size)."""
+    if isinstance(warmup_s, Mapping):
+        seconds = {Pattern.parse(name): _number(f"warmup_s of {name}", s) for name, s in warmup_s.items()}
+    else:
+        seconds = {c.pattern: _number("warmup_s", warmup_s) for c in cells if c.pattern.writes and warmup_s}
+    warmups = {}
+    for pattern, duration in seconds.items():
+        like = [c for c in cells if c.pattern == pattern] or [c for c in cells if _warms(pattern, c.pattern)]
+        if not like:
+            raise PlanError(f"warmup_s: {pattern.name} warms up nothing: no writing pattern of the sweep has its block size")
+        load = max(like, key=lambda c: c.outstanding)
+        warmups[pattern] = Step("warmup", Cell(pattern, load.numjobs, load.iodepth, load.vms), 0, 0, duration)
+    return warmups
+
+
+def _warms(warmup: Pattern, pattern: Pattern) -> bool:
+    return pattern.writes and pattern.bs_bytes == warmup.bs_bytes

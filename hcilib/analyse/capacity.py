@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,8 @@ from hcilib.analyse.schemes import Dedup, ErasureCode, Mirror, Product, Raid5, R
 
 __all__ = [
     "TB", "TIB", "Dedup", "ErasureCode", "Mirror", "Product", "Raid5", "Raid6", "Reserved", "Scheme", "Survives", "Tiers",
-    "capacity_table", "nested_mirror", "nested_parity", "pareto", "parse_scheme", "per_usable_tib",
+    "capacity_table", "nested_mirror", "nested_parity", "nested_parity_grid", "pareto", "parse_scheme",
+    "per_usable_tib", "with_stated",
 ]  # fmt: skip
 
 TB, TIB = 10**12, 2**40
@@ -76,13 +77,46 @@ def nested_parity(n: int, mirror_share: float) -> Scheme:
     return Tiers((mirror_share, nested_mirror()), (round(1 - mirror_share, 12), parity))
 
 
-def pareto(table: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
+def nested_parity_grid(
+    drives: Sequence[int] = (4, 5, 6, 7), mirror_pct: Sequence[float] = (10, 20, 30)
+) -> pd.DataFrame:
+    """Usable percent of nested mirror-accelerated parity: drives (a server), then mirror_10_pct ..., one per mirror share.
+
+    More than seven drives a server are as seven (see :func:`nested_parity`).
+    """
+    usable = {f"mirror_{m:g}_pct": [100 * nested_parity(n, m / 100).efficiency for n in drives] for m in mirror_pct}
+    return pd.DataFrame({"drives": list(drives), **usable})
+
+
+def with_stated(table: pd.DataFrame, stated_pct: Mapping[str, float]) -> pd.DataFrame:
+    """A capacity table with stated_pct, the usable share somebody printed, and agrees: does ours round to it?
+
+    `stated_pct` is system -> percent as printed, 35.7 or 40. The printed digits decide: 40 is compared to the percent,
+    35.7 to its tenth. agrees is <NA> where nothing was stated.
+
+    Raises
+    ------
+    ValueError
+        If a stated system is not in the table: its figure would be checked by nobody.
+    """
+    if absent := [name for name in stated_pct if name not in set(table["system"])]:
+        raise ValueError(f"stated, but not in the capacity table: {', '.join(absent)}")
+    stated = table["system"].map(stated_pct).astype(float)
+    unit = np.where(stated == stated.round(), 1.0, 0.1)
+    # half a printed unit, and a hair for what binary fractions cannot hold
+    agrees = (100 * table["efficiency"] - stated).abs() <= unit / 2 + 1e-9
+    return table.assign(stated_pct=stated, agrees=agrees.astype("boolean").mask(stated.isna()))
+
+
+def pareto(table: pd.DataFrame, x: str, y: str, by: str | None = None) -> pd.DataFrame:
     """The table with a column `front`: no other row is at least as good in x and y and better in one (more is better).
 
-    A row where x or y is missing has front <NA> and pushes nobody off the front.
+    With `by` (``pattern``) rows compete only with those of the same value. A row where x or y is missing has front <NA>
+    and pushes nobody off the front.
     """
     a, b = table[x].to_numpy(float), table[y].to_numpy(float)
-    as_good = (a >= a[:, None]) & (b >= b[:, None])
+    group = table[by].astype(str).to_numpy(object) if by else np.zeros(len(table))
+    as_good = (a >= a[:, None]) & (b >= b[:, None]) & (group == group[:, None])
     better = (a > a[:, None]) | (b > b[:, None])
     front = pd.array(~(as_good & better).any(axis=1), dtype="boolean")
     front[np.isnan(a) | np.isnan(b)] = pd.NA

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from hcilib.metrics import factors
+from hcilib.metrics import factors, pattern_order
 
 UNSTABLE = 1.3
 """A cell whose largest run exceeds its smallest by this ratio is unstable (METHODS section 1)."""
@@ -49,13 +49,24 @@ def describe(results: pd.DataFrame, metric: str, keys: Sequence[str]) -> pd.Data
 
 
 def group_codes(frame: pd.DataFrame, keys: Sequence[str]) -> tuple[np.ndarray, pd.DataFrame]:
-    """The group number of every row, and the key columns of the groups in sorted order. No key is one group."""
+    """The group number of every row, and the key columns of the groups in sorted order. No key is one group.
+
+    Patterns sort by block size, then read, mixed, write: the field's order, not the alphabet's.
+    """
     if not keys:
         return np.zeros(len(frame), dtype=np.intp), pd.DataFrame(index=range(min(len(frame), 1)))
-    code = frame.groupby(list(keys), sort=True, observed=True, dropna=False).ngroup().to_numpy()
+    by = [_in_order(frame[key]) if key == "pattern" else frame[key] for key in keys]
+    code = frame.groupby(by, sort=True, observed=True, dropna=False).ngroup().to_numpy()
     first = np.zeros(code.max(initial=-1) + 1, dtype=np.intp)
     first[code[::-1]] = np.arange(len(code))[::-1]
     return code, frame[list(keys)].iloc[first].reset_index(drop=True)
+
+
+def _in_order(patterns: pd.Series) -> pd.Series:
+    # Names that are no text, or that already have an order of their own, keep it: as categories they would turn to NaN.
+    if pd.api.types.infer_dtype(patterns, skipna=True) != "string":
+        return patterns
+    return patterns.astype(pd.CategoricalDtype(pattern_order(patterns.dropna().unique()), ordered=True))
 
 
 def annotate(notes: Sequence[str], *conditions: tuple[ArrayLike, str | Callable[[int], str]]) -> np.ndarray:

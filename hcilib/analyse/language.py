@@ -100,9 +100,9 @@ def _kind(row: Mapping[str, Any]) -> str:
 
 def _missing(row, what, place, system, base) -> str:
     if row["n"] == row["n_baseline"]:
-        return f"Neither {system} nor {base} has a valid run {place}."
+        return f"Neither {system} nor {base} has a valid run with {noun(what)} {place}."
     absent, there, n = (base, system, row["n"]) if row["n"] else (system, base, row["n_baseline"])
-    return f"{absent} has no valid run {place}: nothing to compare with {there} ({n} {'run' if n == 1 else 'runs'})."
+    return f"{absent} has no valid run with {noun(what)} {place}: nothing to compare with {there} ({n} {'run' if n == 1 else 'runs'})."
 
 
 def _zero(row, what, place, system, base) -> str:

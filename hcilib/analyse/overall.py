@@ -9,7 +9,7 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from hcilib.analyse.cells import annotate, group_codes
-from hcilib.analyse.language import metric_of, noun, percent, verb, where
+from hcilib.analyse.language import metric_of, noun, percent, percent_range, verb, where
 
 
 def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system",)) -> pd.DataFrame:
@@ -65,7 +65,7 @@ def everywhere(
     the same side, so p is the largest of the uncorrected ones and nothing is adjusted.
 
     Returns system, the other by columns, n (cells), lowest, highest (ratio), p, confidence, verdict (higher, lower,
-    inconclusive; point where a cell has a single run, missing where one has none), sentence, warnings.
+    inconclusive; point where a cell has a single run, missing where one has no ratio), sentence, warnings.
     """
     columns = list(comparison.columns)
     by = columns[1 : columns.index("ratio")]
@@ -79,11 +79,12 @@ def everywhere(
     out["p"] = groups["p"].max().where(same_side, 1.0)
     out["confidence"] = groups["confidence"].first()
     holds = same_side & (out["p"] <= 1 - out["confidence"])
-    has = {v: (comparison["verdict"] == v).groupby(code).any() for v in ("missing", "point")}
+    missing = comparison["ratio"].isna().groupby(code).any()
+    point = (comparison["verdict"] == "point").groupby(code).any()
     no_p = groups["p"].apply(lambda p: p.isna().any())
     out.loc[no_p, "p"] = np.nan
     out["verdict"] = np.select(
-        [has["missing"], has["point"], no_p | ~holds, out["lowest"] > 1],
+        [missing, point, no_p | ~holds, out["lowest"] > 1],
         ["missing", "point", "inconclusive", "higher"],
         "lower",
     )
@@ -118,18 +119,15 @@ def _everywhere_sentence(row: Mapping, rest: list[str], over: str, labels: Mappi
     what, place = metric_of(row["metric"]), where({k: row[k] for k in rest})
     system, base = (labels.get(row[k], row[k]) for k in ("system", "baseline"))
     if row["verdict"] == "missing":
-        return f"{system} and {base} were not both measured at every {over} {place}: no claim over all of them."
+        return f"{system} and {base} have no ratio at every {over} {place}: no claim over all of them."
     if not (row["lowest"] > 1 or row["highest"] < 1):
         return f"{system} and {base} change places in {noun(what)} over {over} {place} (ratio {row['lowest']:.3f} to {row['highest']:.3f})."
     if row["verdict"] == "inconclusive":
         return f"No difference in {noun(what)} between {system} and {base} is established at every {over} {place} (p = {row['p']:.2g})."
     side = "higher" if row["lowest"] > 1 else "lower"
-    near, far = sorted((row["lowest"], row["highest"]), key=lambda r: abs(r - 1))
-    size = f"{percent(near).split(' ')[0]} to {percent(far).split(' %')[0]} % {side}"
-    basis = (
-        "single published means or runs: no interval"
-        if row["verdict"] == "point"
-        else f"{row['n']} cells, p = {row['p']:.2g}"
-    )
+    size = percent(row["lowest"]) if row["n"] == 1 else f"{percent_range(row['lowest'], row['highest'])} {side}"
+    basis = f"{row['n']} cells, p = {row['p']:.2g}"
+    if row["verdict"] == "point":
+        basis = "single published means or runs: no interval"
     size = side if row["unstable"] else size
     return f"{system} {verb(what)} {size} {noun(what)} than {base} at every {over} {place} ({basis})."

@@ -156,7 +156,7 @@ def test_a_cell_that_one_system_lacks():
     assert found["verdict"].to_dict() == {8: "lower", 16: "missing", 32: "missing"}
     assert found.loc[16, ["n", "n_baseline"]].tolist() == [0, 3]
     assert found.loc[[16, 32], ["ratio", "lo", "p"]].isna().all(axis=None)
-    assert found.loc[16, "sentence"].startswith("tcp has no valid run in 4k random write at iodepth 16")
+    assert found.loc[16, "sentence"].startswith("tcp has no valid run with IOPS in 4k random write at iodepth 16")
     assert found.loc[32, "warnings"] == "rdma has no run in this cell"
 
 
@@ -290,6 +290,22 @@ def test_order_of_rows_and_index_do_not_matter():
     numbers = ["ratio", "lo", "hi", "p"]
     pd.testing.assert_frame_equal(first.drop(columns=numbers), second.drop(columns=numbers), check_exact=False)
     assert first[numbers].to_numpy() == pytest.approx(second[numbers].to_numpy(), rel=1e-9)
+
+
+def test_cells_come_in_the_fields_order_and_other_names_are_not_lost():
+    names = ["1m-read", "4k-randwrite", "64k-randread", "4k-randread", "own mix"]
+    results = pd.concat([table({"rdma": RDMA, "tcp": TCP}, pattern=p) for p in names])
+    assert compare(results, "rdma")["pattern"].tolist() == [
+        "4k-randread",
+        "4k-randwrite",
+        "64k-randread",
+        "1m-read",
+        "own mix",
+    ]
+    numbered = pd.concat([table({"rdma": RDMA, "tcp": TCP}, pattern=p) for p in (10, 2)])
+    assert compare(numbered, "rdma")["pattern"].tolist() == [2, 10]
+    ordered = results.assign(pattern=pd.Categorical(results["pattern"], names, ordered=True))
+    assert compare(ordered, "rdma")["pattern"].tolist() == names
 
 
 def test_degenerate_tables_raise_no_warning_of_numpy():

@@ -3,8 +3,9 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
-from hcilib.analyse.compare import crossover, peak
+from hcilib.analyse.compare import crossover, peak, summarize
 
 QD = [4, 8, 16, 32, 64, 128]
 A, B = [893, 1092, 1399, 1624, 1558, 1551], [858, 782, 1079, 1615, 2306, 2615]
@@ -105,9 +106,27 @@ def test_peak_ties_what_is_not_shown_to_be_worse():
     assert clear["lo"] < clear["center"] < clear["hi"]
 
 
-def test_peak_interval_is_that_of_the_cell():
-    from hcilib.analyse.compare import summarize
+def test_ties_are_one_sided_welch_at_alpha_over_the_other_points():
+    rng = np.random.default_rng(8)
+    decided_by_correction = 0
+    for _ in range(30):
+        values = {
+            q: level * np.exp(0.02 * rng.normal(size=4)) for q, level in zip(QD, [90, 96, 98, 100, 97, 95], strict=True)
+        }
+        results = pd.DataFrame({"system": "a", "pattern": "p", "iodepth": q, "iops": v} for q in QD for v in values[q])
+        best = max(QD, key=lambda q: np.log(values[q]).mean())
+        p = {
+            q: stats.ttest_ind(np.log(values[q]), np.log(values[best]), equal_var=False, alternative="less").pvalue
+            for q in QD
+            if q != best
+        }
+        expected = tuple(q for q in QD if q == best or p[q] > 0.05 / 5)
+        assert peak(results)["tied"].iloc[0] == expected
+        decided_by_correction += expected != tuple(q for q in QD if q == best or p[q] > 0.05)
+    assert decided_by_correction > 5
 
+
+def test_peak_interval_is_that_of_the_cell():
     results = curve("a", A, noise=(-0.01, 0.0, 0.02))
     best = summarize(results).set_index("iodepth").loc[32]
     assert peak(results).iloc[0][["center", "lo", "hi"]].tolist() == pytest.approx(

@@ -89,6 +89,14 @@ def test_at_every_iodepth_with_points_and_gaps():
     assert gap["verdict"] == "missing"
 
 
+def test_at_every_iodepth_with_one_depth_or_a_stalled_one():
+    one = everywhere(compare(grid([1.2], np.zeros(1)), "a")).iloc[0]
+    assert "b delivers 20.0 % higher IOPS" in one["sentence"]
+    stalled = grid([1.2, 1.5])
+    stalled.loc[(stalled["system"] == "b") & (stalled["iodepth"] == 2), "iops"] = 0
+    assert everywhere(compare(stalled, "a")).iloc[0]["verdict"] == "missing"
+
+
 def test_at_every_what():
     with pytest.raises(ValueError, match="no factor 'vms'"):
         everywhere(compare(grid([1.2]), "a"), over="vms")

@@ -1,0 +1,26 @@
+"""What an audit comes to: which rows failed, named, and how many of each check held."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+NAMES = ("source", "system", "pattern", "vms", "numjobs", "iodepth", "block", "rep")
+
+
+def name_rows(found: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
+    """A table that has `row` (the index of the results row), with what that row is instead: system, pattern, load."""
+    names = [c for c in NAMES if c in results]
+    rows = results.loc[found["row"], names].reset_index(drop=True)
+    # a constant says nothing: one source, one block
+    rows = rows[[c for c in names if c in ("system", "pattern", "iodepth") or results[c].nunique() > 1]]
+    return pd.concat([rows, found.drop(columns="row").reset_index(drop=True)], axis=1)
+
+
+def tally(audit: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
+    """How many rows of each check hold, by system: check, system, holds, fails, not_checkable, lowest and highest ratio."""
+    named = audit.assign(system=results.loc[audit["row"], "system"].to_numpy())
+    ok = named["ok"].astype("boolean")
+    counted = named.assign(holds=ok.fillna(False), fails=~ok.fillna(True), not_checkable=ok.isna())
+    groups = counted.groupby(["check", "system"], sort=False, observed=True)
+    table = groups[["holds", "fails", "not_checkable"]].sum().astype(int)
+    return table.assign(lowest=groups["ratio"].min(), highest=groups["ratio"].max()).reset_index()
