@@ -1,0 +1,83 @@
+"""Counters of the nodes: /proc text -> numbers, and a step's counters.csv -> the `counters` table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+COLUMNS = ("node", "t_s", "interval_s", "cpu_pct", "core_max_pct", "nic", "rx_bytes_per_s", "tx_bytes_per_s")
+
+
+def parse_proc_stat(text: str) -> dict[str, tuple[int, int]]:
+    """cpu name (``cpu`` is all of them) -> (busy, total) in ticks since boot.
+
+    Busy is user + nice + system + irq + softirq over the first eight fields: idle, iowait and steal are not busy, and guest
+    time is already inside user (proc(5)).
+    """
+    counts = {}
+    for line in text.splitlines():
+        name, *fields = line.split() or [""]
+        if name.startswith("cpu"):
+            user, nice, system, idle, iowait, irq, softirq, steal = (int(f) for f in fields[:8])
+            busy = user + nice + system + irq + softirq
+            counts[name] = (busy, busy + idle + iowait + steal)
+    return counts
+
+
+def parse_net_dev(text: str) -> dict[str, tuple[int, int]]:
+    """nic -> (received, transmitted) bytes since boot."""
+    counts = {}
+    for line in text.splitlines()[2:]:
+        nic, _, fields = line.partition(":")
+        values = fields.split()
+        counts[nic.strip()] = (int(values[0]), int(values[8]))
+    return counts
+
+
+def rates(node: str, before: tuple[float, str, str], after: tuple[float, str, str]) -> list[dict]:
+    """Rows of the counters table, one a network card, from two samples (epoch second, /proc/stat, /proc/net/dev)."""
+    seconds = after[0] - before[0]
+    stat0, stat1 = parse_proc_stat(before[1]), parse_proc_stat(after[1])
+    share = {cpu: _share(stat0[cpu], stat1[cpu]) for cpu in stat1 if cpu in stat0}
+    cores = [value for cpu, value in share.items() if cpu != "cpu"]
+    head = {"node": node, "t_s": after[0], "interval_s": seconds, "cpu_pct": share.get("cpu", float("nan")),
+            "core_max_pct": max(cores, default=float("nan"))}  # fmt: skip
+    net0, net1 = parse_net_dev(before[2]), parse_net_dev(after[2])
+    return [
+        {**head, "nic": nic, "rx_bytes_per_s": (rx - net0[nic][0]) / seconds, "tx_bytes_per_s": (tx - net0[nic][1]) / seconds}
+        for nic, (rx, tx) in net1.items()
+        if nic in net0
+    ]
+
+
+def _share(before: tuple[int, int], after: tuple[int, int]) -> float:
+    total = after[1] - before[1]
+    return 100 * (after[0] - before[0]) / total if total else float("nan")
+
+
+def read_counters_csv(path: Path) -> pd.DataFrame:
+    """One step's counters: node, t_s (epoch second at the end of the interval), interval_s, cpu_pct, core_max_pct, nic, rx, tx."""
+    return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=list(COLUMNS))
+
+
+def within(counters: pd.DataFrame, start_s: float, end_s: float) -> pd.DataFrame:
+    """The intervals that lie wholly inside the measurement window (epoch seconds); all that touch it where none does."""
+    begin = counters["t_s"] - counters["interval_s"]
+    inside = counters[(begin >= start_s) & (counters["t_s"] <= end_s)]
+    return inside if len(inside) else counters[(begin < end_s) & (counters["t_s"] > start_s)]
+
+
+def node_means(counters: pd.DataFrame, one_kernel: bool = False) -> dict[str, float]:
+    """node_cpu_pct (mean over nodes, weighted by time) and net_bytes_per_s (received by all nodes) of one window.
+
+    ``one_kernel``: the nodes of a lab share a kernel, so its loopback is counted, once. NaN where nothing was sampled.
+    """
+    if counters.empty:
+        return {"node_cpu_pct": float("nan"), "net_bytes_per_s": float("nan")}
+    per_node = counters.drop_duplicates(["node", "t_s"])
+    seconds = per_node.groupby("node")["interval_s"].sum()
+    cpu = (per_node["cpu_pct"] * per_node["interval_s"]).groupby(per_node["node"]).sum() / seconds
+    cards = counters[counters["nic"] == "lo"] if one_kernel else counters[counters["nic"] != "lo"]
+    moved = (cards["rx_bytes_per_s"] * cards["interval_s"]).groupby(cards["node"]).sum() / seconds
+    return {"node_cpu_pct": float(cpu.mean()), "net_bytes_per_s": float(moved.mean() if one_kernel else moved.sum(min_count=1))}

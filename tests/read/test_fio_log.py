@@ -1,0 +1,322 @@
+"""fio's logs: captures (tests/data/fio/logs) and logs written by hand."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import zstandard
+
+from hcilib.read.fio_json import read_fio
+from hcilib.read.fio_log import FioLogError, read_log, series_from_logs
+
+DATA = Path(__file__).parents[1] / "data" / "fio"
+LOGS = DATA / "logs"
+START = 1_700_000_000_000
+
+
+def write(folder: Path, name: str, lines) -> Path:
+    path = folder / name
+    path.write_text("".join(", ".join(map(str, line)) + "\n" for line in lines))
+    return path
+
+
+def seconds(values, start=0, step=1000, ddir=0):
+    """Log lines of an averaged log; None leaves the sample out."""
+    return [(start + step * (n + 1), v, ddir, 0, 0) for n, v in enumerate(values) if v is not None]
+
+
+# --- one log -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_client_log_is_read_with_what_its_name_says():
+    table = read_log(LOGS / "logs_epoch" / "cell_iops.2.log.127.0.200.1")
+    raw = [line.split(", ") for line in (LOGS / "logs_epoch" / "cell_iops.2.log.127.0.200.1").read_text().splitlines()]
+    assert table["value"].tolist() == [int(f[1]) for f in raw]
+    assert (table["t_s"] * 1000).round().astype("int64").tolist() == [int(f[0]) for f in raw]
+    assert table["ddir"].tolist() == [("read", "write")[int(f[2])] for f in raw]
+    assert table.attrs == {"kind": "iops", "job": "cell", "number": 2, "host": "127.0.200.1", "epoch": True}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "job", "number", "host"),
+    [
+        ("P_lat.1.log", "lat", "P", 1, "localhost"),
+        ("4k-rand_read_clat.12.log.vm-1.example", "clat", "4k-rand_read", 12, "vm-1.example"),
+        ("P_bw.log.10.0.0.7", "bw", "P", 1, "10.0.0.7"),
+        ("P_slat.3.log.h.zst", "slat", "P", 3, "h"),
+    ],
+)
+def test_names(name, kind, job, number, host, tmp_path):
+    raw = b"1000, 7, 0, 0, 0\n"
+    (tmp_path / name).write_bytes(zstandard.compress(raw) if name.endswith("zst") else raw)
+    table = read_log(tmp_path / name)
+    assert table.attrs == {"kind": kind, "job": job, "number": number, "host": host, "epoch": False}
+    assert table["value"].tolist() == [7 * 1024 if kind == "bw" else 7]
+
+
+@pytest.mark.parametrize(
+    ("line", "columns"),
+    [
+        ("5, 9, 2", ["t_s", "value", "ddir"]),
+        ("5, 9, 2, 4096", ["t_s", "value", "ddir", "bs"]),
+        ("5, 9, 2, 4096, 8192", ["t_s", "value", "ddir", "bs", "offset"]),
+        ("5, 9, 2, 4096, 8192, 0x0001", ["t_s", "value", "ddir", "bs", "offset", "prio"]),
+    ],
+)
+def test_logs_of_all_versions_by_their_number_of_fields(line, columns, tmp_path):
+    path = write(tmp_path, "P_lat.1.log", [[line]])
+    table = read_log(path)
+    assert list(table.columns) == columns
+    assert table.iloc[0]["ddir"] == "trim"
+
+
+def test_an_empty_log_is_an_empty_table():
+    table = read_log(LOGS / "logs_epoch" / "cell_slat.1.log.127.0.200.1")
+    assert table.empty
+    assert list(table.columns) == ["t_s", "value", "ddir", "bs"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("1000, 5, 0, 0, 0\n2000, 5, 0\n", 2),
+        ("1000, 5, 0, 0, 0\n2000, x, 0, 0, 0\n3000, 5, 0, 0, 0\n", 2),
+        ("1000, 5, 0, 0, 0\n2000, 5, 7, 0, 0\n", 2),
+        ("1000, 5, 0, 0, 0\n2000, 5, 0, 0, 0, 0, 0\n", 2),
+        ("1000, -5, 0, 0, 0\n", 1),
+        ("fio: no such thing, at all, here\n", 1),
+    ],
+)
+def test_a_damaged_log_names_file_and_line(text, line, tmp_path):
+    path = tmp_path / "P_iops.1.log"
+    path.write_text(text)
+    with pytest.raises(FioLogError, match=rf"P_iops\.1\.log: line {line} is"):
+        read_log(path)
+
+
+def test_a_file_that_is_no_log(tmp_path):
+    for name in ("fio.json", "P_clat_hist.1.log", "iops.log"):
+        (tmp_path / name).write_text("1, 2, 0\n")
+        with pytest.raises(FioLogError, match="not named like a fio log"):
+            read_log(tmp_path / name)
+
+
+# --- captured series -----------------------------------------------------------------------------------------------------
+
+
+def test_a_healthy_capture_adds_its_jobs_up():
+    """Two jobs a VM, each capped at 400 IOPS: 800 a second and host, within fio's burst of a few I/Os."""
+    table = series_from_logs(LOGS / "logs_relative")
+    assert table["host"].unique().tolist() == ["127.0.200.1", "127.0.200.2"]
+    assert table.groupby("host")["t_s"].apply(list).tolist() == [[0, 1, 2], [0, 1, 2]]
+    np.testing.assert_allclose(table["iops"], 800, rtol=0.02)
+    np.testing.assert_allclose(table["bw_bytes"], 800 * 4096, rtol=0.02)
+    assert not table["stalled"].any()
+    assert table["lat_ns"].between(1000, 10**9).all()
+    assert table.attrs == {"latency": "lat", "epoch_s": None}
+
+
+def test_a_frozen_vm_is_stalled_and_its_ios_are_not_lost():
+    table = series_from_logs(LOGS / "logs_epoch")
+    frozen = table[table["host"] == "127.0.200.2"]
+    assert frozen.groupby("ddir")["stalled"].sum().tolist() == [2, 2]
+    assert (frozen.loc[frozen["stalled"], ["iops", "bw_bytes"]] == 0).all(axis=None)
+    assert frozen.loc[frozen["stalled"], "lat_ns"].isna().all()
+    assert not table.loc[table["host"] == "127.0.200.1", "stalled"].any()
+    hosts = read_fio(DATA / "logs_epoch.json").set_index(["hostname", "ddir"])
+    for (host, ddir), logged in table.groupby(["host", "ddir"])["iops"].sum().items():
+        missing = hosts.loc[(host, ddir), "total_ios"] - logged
+        assert 0 <= missing <= 1.2 * 800, (host, ddir)  # fio does not log the last incomplete second
+    assert (
+        abs(table.attrs["epoch_s"] - read_log(LOGS / "logs_epoch" / "cell_iops.1.log.127.0.200.1")["t_s"][0] + 1) < 0.1
+    )
+
+
+# --- series by hand ------------------------------------------------------------------------------------------------------
+
+
+def test_latency_is_weighted_by_ios_over_the_jobs_of_a_host(tmp_path):
+    write(tmp_path, "P_iops.1.log.h", seconds([900, 900]))
+    write(tmp_path, "P_iops.2.log.h", seconds([100, 300]))
+    write(tmp_path, "P_lat.1.log.h", seconds([1000, 1000]))
+    write(tmp_path, "P_lat.2.log.h", seconds([11000, 5000]))
+    table = series_from_logs(tmp_path)
+    assert table["iops"].tolist() == [1000, 1200]
+    assert table["lat_ns"].tolist() == [2000, 2000]
+    assert table["bw_bytes"].isna().all()
+
+
+def test_a_gap_is_zero_io_and_stalled(tmp_path):
+    write(tmp_path, "P_iops.1.log.a", seconds([50, None, None, 50, 50]))
+    write(tmp_path, "P_iops.1.log.b", seconds([50, 50, 50, 50, 50]))
+    write(tmp_path, "P_lat.1.log.a", seconds([9, None, None, 9, 9]))
+    write(tmp_path, "P_lat.1.log.b", seconds([9, 9, 9, 9, 9]))
+    a = series_from_logs(tmp_path).query("host == 'a'")
+    assert a["iops"].tolist() == [50, 0, 0, 50, 50]
+    assert a["stalled"].tolist() == [False, True, True, False, False]
+    assert a["lat_ns"].isna().tolist() == [False, True, True, False, False]
+
+
+def test_a_host_dead_to_the_end_is_stalled_to_the_end(tmp_path):
+    write(tmp_path, "P_iops.1.log.a", seconds([50, 50, None, None, None]))
+    write(tmp_path, "P_lat.1.log.a", seconds([9, 9, None, None, None]))
+    write(tmp_path, "P_iops.1.log.b", seconds([50] * 5))
+    write(tmp_path, "P_lat.1.log.b", seconds([9] * 5))
+    a = series_from_logs(tmp_path).query("host == 'a'")
+    assert a["stalled"].tolist() == [False, False, True, True, True]
+
+
+def test_a_last_second_that_some_jobs_did_not_log_is_left_out(tmp_path):
+    """Job 2 ended 2 ms before it would have logged its rate; its latency log shows that it was alive."""
+    write(tmp_path, "P_iops.1.log.h", seconds([50, 50, 50]))
+    write(tmp_path, "P_iops.2.log.h", seconds([50, 50]))
+    write(tmp_path, "P_lat.1.log.h", seconds([9, 9, 9]))
+    write(tmp_path, "P_lat.2.log.h", seconds([9, 9, 9]))
+    assert series_from_logs(tmp_path)["iops"].tolist() == [100, 100]
+
+
+def test_a_stall_of_one_job_does_not_stall_its_host(tmp_path):
+    write(tmp_path, "P_iops.1.log.h", seconds([50, None, 50]))
+    write(tmp_path, "P_iops.2.log.h", seconds([50, 50, 50]))
+    table = series_from_logs(tmp_path)
+    assert table["iops"].tolist() == [100, 50, 100]
+    assert not table["stalled"].any()
+
+
+def test_the_sample_after_a_stall_in_rhythm_stands_for_one_second(tmp_path):
+    write(
+        tmp_path,
+        "P_iops.1.log.h",
+        [(1001, 100, 0, 0, 0), (6003, 100, 0, 0, 0), (7002, 100, 0, 0, 0), (8001, 100, 0, 0, 0)],
+    )
+    table = series_from_logs(tmp_path)
+    assert table["iops"].round().tolist() == [100, 0, 0, 0, 0, 100, 100, 100]
+
+
+def test_one_late_sample_in_a_stall_is_no_freeze(tmp_path):
+    """150 ms late and back in rhythm: jitter. Five seconds of I/O must not appear in one."""
+    write(
+        tmp_path,
+        "P_iops.1.log.h",
+        [(1000, 100, 0, 0, 0), (6150, 100, 0, 0, 0), (7000, 100, 0, 0, 0), (8000, 100, 0, 0, 0)],
+    )
+    assert series_from_logs(tmp_path)["iops"].max() <= 101
+
+
+def test_jitter_moves_no_io_between_seconds(tmp_path):
+    rng = np.random.default_rng(0)
+    late = rng.integers(0, 60, 300)
+    times = 1000 * np.arange(1, 301) + late
+    spent = np.diff(times, prepend=0)
+    write(tmp_path, "P_iops.1.log.h", [(t, round(100 * 1000 / s), 0, 0, 0) for t, s in zip(times, spent, strict=True)])
+    table = series_from_logs(tmp_path)
+    assert len(table) == 300
+    assert not table["stalled"].any()
+    np.testing.assert_allclose(table["iops"], 100, atol=1)
+
+
+@pytest.mark.parametrize("phase", [0, 3, 497, 498, 499, 500, 501, 502, 997, 998, 999])
+def test_hosts_are_aligned_on_the_epoch_whatever_their_phase(phase, tmp_path):
+    jitter = [0, 3, -3, 2, -2, 1]
+    for host, shift in (("a", 0), ("b", 4), ("c", 2000)):
+        lines = [(START + phase + shift + 1000 * n + j, 10, 0, 0, 0) for n, j in enumerate(jitter)]
+        write(tmp_path, f"P_iops.1.log.{host}", lines)
+    table = series_from_logs(tmp_path)
+    assert table.groupby("host")["t_s"].apply(list).to_dict() == {
+        "a": [0, 1, 2, 3, 4, 5], "b": [0, 1, 2, 3, 4, 5], "c": [2, 3, 4, 5, 6, 7],
+    }  # fmt: skip
+    assert not table["stalled"].any()
+    assert table.attrs["epoch_s"] == pytest.approx((START + phase) / 1000 - 1)
+
+
+def test_a_late_host_is_not_expected_beyond_the_run(tmp_path):
+    write(tmp_path, "P_iops.1.log.a", seconds([10] * 6, start=START))
+    write(tmp_path, "P_iops.1.log.b", seconds([None, None, 10, 10, 10, 10], start=START))
+    write(tmp_path, "P_lat.1.log.a", seconds([10] * 6, start=START))
+    b = series_from_logs(tmp_path).query("host == 'b'")
+    assert b["t_s"].tolist() == [2, 3, 4, 5]
+    assert not b["stalled"].any()
+
+
+def test_shorter_intervals_become_seconds(tmp_path):
+    write(tmp_path, "P_iops.1.log.h", seconds([100, 200, 300, 400, None, None, 50, 50, 80, 80], step=250))
+    write(tmp_path, "P_lat.1.log.h", seconds([40, 20, 10, 10, None, None, 7, 9, 5, 5], step=250))
+    table = series_from_logs(tmp_path)
+    assert table["t_s"].tolist() == [0, 1]  # the third second has two of four samples
+    assert table["iops"].tolist() == [250, 25]
+    assert table["lat_ns"].tolist() == [15000 / 1000, 8]
+
+
+def test_directions_and_sections_stay_apart(tmp_path):
+    write(tmp_path, "P_iops.1.log.h", [*seconds([70, 70]), *seconds([30, 30], ddir=1)])
+    write(tmp_path, "Q_iops.1.log.h", seconds([5, 5]))
+    table = series_from_logs(tmp_path)
+    assert table.groupby(["job", "ddir"])["iops"].apply(list).to_dict() == {
+        ("P", "read"): [70, 70], ("P", "write"): [30, 30], ("Q", "read"): [5, 5],
+    }  # fmt: skip
+
+
+def test_only_latency_logs_give_latency_alone(tmp_path):
+    write(tmp_path, "P_clat.1.log.h", seconds([10, None, 30, 20]))
+    table = series_from_logs(tmp_path)
+    assert table["iops"].isna().all()
+    assert table["stalled"].tolist() == [False, True, False, False]
+    assert table["lat_ns"].dropna().tolist() == [10, 30, 20]
+    assert table.attrs["latency"] == "clat"
+
+
+def test_latencies_of_several_jobs_without_their_rates_are_not_averaged(tmp_path):
+    write(tmp_path, "P_lat.1.log.h", seconds([10, 10]))
+    write(tmp_path, "P_lat.2.log.h", seconds([30, 30]))
+    assert series_from_logs(tmp_path)["lat_ns"].isna().all()
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ([(1, 1, 0, 4096, 0), (1, 1, 0, 4096, 4096)], "single I/Os"),
+        (seconds([5, 5, 5], step=2000), "does not divide a second"),
+        (seconds([5, 5, 5], step=300), "does not divide a second"),
+    ],
+)
+def test_logs_that_give_no_seconds_are_refused(lines, says, tmp_path):
+    write(tmp_path, "P_iops.1.log.h", lines)
+    with pytest.raises(FioLogError, match=says):
+        series_from_logs(tmp_path)
+
+
+def test_a_device_too_slow_to_show_the_interval(tmp_path):
+    write(tmp_path, "P_iops.1.log.h", seconds([5, None, None, 5, None, 5]))
+    with pytest.raises(FioLogError, match="pass log_avg_msec="):
+        series_from_logs(tmp_path)
+    assert series_from_logs(tmp_path, log_avg_msec=1000)["iops"].tolist() == [5, 0, 0, 5, 0, 5]
+    with pytest.raises(FioLogError, match="does not divide"):
+        series_from_logs(tmp_path, log_avg_msec=300)
+
+
+def test_two_clocks_are_refused(tmp_path):
+    write(tmp_path, "P_iops.1.log.a", seconds([5, 5]))
+    write(tmp_path, "P_iops.1.log.b", seconds([5, 5], start=START))
+    with pytest.raises(FioLogError, match="log_unix_epoch"):
+        series_from_logs(tmp_path)
+
+
+def test_nothing_logged_is_an_empty_series(tmp_path):
+    (tmp_path / "P_iops.1.log.h").write_text("")
+    for folder in (tmp_path, tmp_path / "absent"):
+        table = series_from_logs(folder)
+        assert table.empty
+        assert list(table.columns) == ["host", "job", "ddir", "t_s", "iops", "bw_bytes", "lat_ns", "stalled"]
+
+
+def test_compressed_logs_and_other_files_in_the_folder(tmp_path):
+    plain, packed = LOGS / "logs_epoch", tmp_path / "packed"
+    packed.mkdir()
+    for log in plain.iterdir():
+        (packed / f"{log.name}.zst").write_bytes(zstandard.compress(log.read_bytes()))
+    shutil.copy(DATA / "healthy.json", packed / "fio_log.log.json")
+    pd.testing.assert_frame_equal(series_from_logs(packed), series_from_logs(plain))

@@ -1,0 +1,33 @@
+"""`read_results` on one of the articles' tables: the same rows as `published_table`, its own columns kept."""
+
+import shutil
+
+import pandas as pd
+import pytest
+
+from hcilib.read.published import PUBLISHED, PublishedDataError, published, published_table
+from hcilib.read.run import read_results
+
+
+@pytest.mark.parametrize("name", ["scaling", "datapath", "resiliency"])
+def test_a_table_file_is_read_with_its_own_columns(name):
+    pd.testing.assert_frame_equal(read_results(PUBLISHED / f"{name}.csv"), published_table(name))
+
+
+def test_results_file_and_folder_are_the_same_table():
+    pd.testing.assert_frame_equal(read_results(PUBLISHED / "results.csv"), published())
+    pd.testing.assert_frame_equal(read_results(PUBLISHED), published())
+
+
+def test_a_copy_is_read_from_where_it_lies(tmp_path):
+    copy = shutil.copy(PUBLISHED / "scaling.csv", tmp_path / "scaling.csv")
+    text = copy.read_text()
+    copy.write_text(text.replace(",1700000,", ",1717000,"))
+    assert read_results(copy)["iops"].max() == 1_717_000
+    assert read_results(PUBLISHED / "scaling.csv")["iops"].max() == 1_700_000
+
+
+def test_an_unknown_table_is_refused_by_name(tmp_path):
+    (tmp_path / "mine.csv").write_text("source\n")
+    with pytest.raises(PublishedDataError, match="no published table 'mine'; there are scaling, datapath, resiliency"):
+        read_results(tmp_path / "mine.csv")
