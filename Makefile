@@ -5,36 +5,44 @@ SHELL := /bin/bash
 BIN := $(if $(filter hcilib,$(CONDA_DEFAULT_ENV)),,.venv/bin/)
 PY := $(BIN)python
 
-.PHONY: help setup lab lab-again test report notebooks bench lint
+.PHONY: help setup lab lab-again test report notebooks refresh bench lint
 help:
 	@echo "make lab        set up, measure two systems on the embedded lab, report: out/lab/index.html"
 	@echo "make lab-again  the same, measured anew; what was measured before is kept beside it"
 	@echo "make test       set up, run every test"
 	@echo "make report     every scenario under params/ as a site: out/report/index.html"
 	@echo "make notebooks  open JupyterLab"
+	@echo "make refresh    execute every notebook in place and strip it as nbval wants it"
 	@echo "make bench      side-by-side measurements, as ratios"
 	@echo "make lint       ruff over code and notebooks"
 
 setup:
 	@./setup.sh
 
-# One after the other while they measure: two campaigns at once would measure each other.
 lab: setup
-	@$(PY) -m hcilib.show.report params/01_plan.lab.yaml params/03_sweep.lab-*.yaml --out out/lab --workers 1
-	@$(PY) -m hcilib.show.report params/*.lab*.yaml --out out/lab
+	@$(PY) -m hcilib.show.report params/*.lab*.yaml --out out/lab --headline 04_compare.lab
 
+# Measured anew: what was measured before is kept beside it.
 lab-again:
 	@[ ! -d data/runs/lab ] || mv data/runs/lab data/runs/lab.$$(date +%Y%m%dT%H%M%S)
 	@$(MAKE) --no-print-directory lab
 
+# The second line is the reviewer's: every committed notebook again, strictly, against the outputs it was committed with.
 test: setup
 	@$(PY) -m pytest
+	@$(PY) -m pytest --nbval --nbval-current-env -n 2 --dist loadfile notebooks
 
 report: setup
 	@$(PY) -m hcilib.show.report params --out out/report
 
 notebooks: setup
 	@$(PY) -m jupyterlab notebooks
+
+STRIP := --keep-output --keep-count --drop-output-type display_data \
+  --extra-keys "metadata.papermill cell.metadata.papermill metadata.language_info.version"
+refresh: setup
+	@$(PY) -m nbconvert --log-level WARN --to notebook --execute --inplace notebooks/*.ipynb
+	@$(BIN)nbstripout $(STRIP) notebooks/*.ipynb
 
 bench: setup
 	@for b in bench/*.py; do echo "== $$b"; $(PY) $$b || exit 1; done

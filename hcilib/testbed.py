@@ -27,7 +27,7 @@ class _Yaml12(yaml.SafeLoader):
 
     def construct_mapping(self, node, deep=False):
         keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
-        for key, _ in node.value:
+        for key, _ in reversed(node.value):
             if keys.count(key.value) > 1:
                 raise TestbedError(f"line {key.start_mark.line + 1}: field {key.value} is given twice")
         return super().construct_mapping(node, deep)

@@ -14,9 +14,8 @@ def fleet_curves(results: pd.DataFrame) -> pd.DataFrame:
     """The rows once for every way the table tells their IOPS, named in `curve`.
 
     Own runs have one curve, ``measured``. A table with `iops_from_gains` has two: ``printed``, the article's totals,
-    and ``gains added up``, its gains per added VM summed,
-    where it prints gains. They should be the same curve; where both have a value the
-    difference is the article's. `curve` counts as a factor, so the two are never pooled.
+    and, where it prints gains per added VM, ``gains added up``. They should be the same curve; where both have a value
+    the difference is the article's. `curve` counts as a factor, so the two are never pooled.
 
     Raises
     ------

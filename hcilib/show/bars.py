@@ -16,6 +16,7 @@ from hcilib.metrics import pattern_order
 from hcilib.show.style import (
     INK,
     QUIET,
+    WARN,
     canvas,
     caption,
     drawn,
@@ -190,7 +191,7 @@ def plot_baseline(
     ax.grid(False, axis="y")
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
     if own:
-        caption(ax, source_of(table, source))
+        caption(ax, runs_note(table, False), source_of(table, source))
     return ax
 
 
@@ -198,7 +199,8 @@ def _pair(ax: Axes, y, values: pd.Series, label: str, colour: str, offset: float
     """One bar of a pair per row, its value at its end; 'missing' in words where there is none."""
     width = values.to_numpy(float)
     there = ~np.isnan(width)
-    ax.barh(y[there] + offset, width[there], 0.34, color=colour, label=label)
+    if there.any():  # a bar series without a bar would stand in the legend in the axes' own colour
+        ax.barh(y[there] + offset, width[there], 0.34, color=colour, label=label)
     for yi, w in zip(y + offset, width, strict=True):
         text, x = (form.format(w), w) if w == w else (f"{label.split()[0]}: missing", 0)
         style = {} if w == w else {"style": "italic", "color": QUIET, "gid": "missing"}
@@ -213,11 +215,15 @@ def plot_factorial(
     value: str = "center",
     metric: str = "iops",
     labels: Mapping[str, str] | None = None,
+    flag: str | None = None,
     title: str | None = None,
     source: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Tiles of a factorial table, `rows` x `columns`, the value printed on each; a missing cell is hatched and says so."""
+    """Tiles of a factorial table, `rows` x `columns`, the value printed on each; a missing cell is hatched and says so.
+
+    Where the column `flag` is true the tile is framed and carries the column's name; <NA> is not a flag.
+    """
     own, kind, labels = ax is None, metric_of(metric), labels or {}
     if table.duplicated([rows, columns]).any():
         raise ValueError(f"plot_factorial: several rows for one {rows} and {columns}; filter the table first")
@@ -232,6 +238,8 @@ def plot_factorial(
         text, ink = (kind.format.format(v), "white" if v / top > 0.6 else INK) if v == v else ("missing", QUIET)
         box = {} if v == v else {"backgroundcolor": "white"}
         ax.text(j, i, text, ha="center", va="center", color=ink, fontsize=9.5, **box)
+    if flag:
+        _flags(ax, table, rows, columns, flag, grid)
     ax.set_xticks(range(grid.shape[1]), [labels.get(c, f"{columns} {c}") for c in grid.columns])
     ax.set_yticks(range(grid.shape[0]), [labels.get(r, str(r)) for r in grid.index])
     ax.set(xlim=(-0.5, grid.shape[1] - 0.5), ylim=(grid.shape[0] - 0.5, -0.5))
@@ -241,3 +249,14 @@ def plot_factorial(
     if own:
         caption(ax, runs_note(table, False), source_of(table, source))
     return ax
+
+
+def _flags(ax: Axes, table: pd.DataFrame, rows: str, columns: str, flag: str, grid: pd.DataFrame) -> None:
+    """Frame the flagged tiles and add the flag to their text."""
+    flagged = table[table[flag].astype("boolean").fillna(False)]
+    at = set(zip(flagged[rows].map(grid.index.get_loc), flagged[columns].map(grid.columns.get_loc), strict=True))
+    tiles = {(round(text.get_position()[1]), round(text.get_position()[0])): text for text in ax.texts}
+    for i, j in at:
+        frame = {"facecolor": "none", "edgecolor": WARN, "linewidth": 2, "gid": "flagged", "zorder": 3}
+        ax.add_patch(Rectangle((j - 0.46, i - 0.43), 0.92, 0.86, **frame))
+        tiles[i, j].set_text(f"{tiles[i, j].get_text()}\n{flag.replace('_', ' ')}")

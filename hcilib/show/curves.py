@@ -49,8 +49,7 @@ def plot_sweep(
     Parameters
     ----------
     table : as ``summarize`` returns it for one pattern: `hue`, `over`, ``center`` (or the metric's own column),
-        ``lo``, ``hi``, ``n``; one row per `hue` and `over`. A cell without a value is marked with a cross on the axis,
-        a value whose `over` is not known (an article's "up to") is a dotted level.
+        ``lo``, ``hi``, ``n``; one row per `hue` and `over`. A cell without a value is marked with a cross on the axis.
 
     Raises
     ------
@@ -139,8 +138,7 @@ def plot_scaling(
 
 def _curves(ax: Axes, table: pd.DataFrame, metric: str, over: str, hue: str, labels: Mapping[str, str]) -> bool:
     """Every line of one panel; True where a cell had no value."""
-    points = _points(table, metric, over, hue)
-    data = points[points[over].notna()]
+    data = _points(table, metric, over, hue)
     loads = sorted(data[over].unique())
     missing = False
     for name, (colour, marker) in looks(table[hue]).items():
@@ -149,17 +147,8 @@ def _curves(ax: Axes, table: pd.DataFrame, metric: str, over: str, hue: str, lab
         absent = curve.index[curve["value"].isna()]
         missing |= len(absent) > 0
         ax.plot(absent, [0.02] * len(absent), "x", color=colour, transform=ax.get_xaxis_transform(), gid="missing")
-        _somewhere(ax, points[points[over].isna() & (points[hue] == name)], colour, over)
-    _axes(ax, metric_of(metric), over, loads, points)
+    _axes(ax, metric_of(metric), over, loads, data)
     return missing
-
-
-def _somewhere(ax: Axes, points: pd.DataFrame, colour: str, over: str) -> None:
-    """A value whose load is not given, as an article's "up to": a level across the panel, said in words."""
-    for value in points["value"].dropna():
-        ax.axhline(value, color=colour, linestyle=":", linewidth=1.6, zorder=3, gid="load not given")
-        ax.annotate(f"{value:,.10g} at most, {over} not given", (0.03, value), (0, 4), textcoords="offset points",
-                    xycoords=ax.get_yaxis_transform(), fontsize=8.5, color=darker(colour))  # fmt: skip
 
 
 def _points(table: pd.DataFrame, metric: str, over: str, hue: str) -> pd.DataFrame:
@@ -216,12 +205,14 @@ def _axes(ax: Axes, metric: Metric, over: str, loads: list[float], data: pd.Data
     value_axis(ax.yaxis, metric.unit)
     if data["value"].isna().all():  # a scale would be one of nothing
         ax.set_yticks([])
-        ax.text(0.5, 0.5, "no value given", transform=ax.transAxes, ha="center", color=QUIET, style="italic", gid="missing")
+        ax.text(
+            0.5, 0.5, "no value given", transform=ax.transAxes, ha="center", color=QUIET, style="italic", gid="missing"
+        )
 
 
 def _ends(ax: Axes, table: pd.DataFrame, metric: str, over: str, hue: str, labels: Mapping[str, str]) -> dict:
     """Label -> last drawn point and colour of each line."""
-    data = _points(table, metric, over, hue).dropna(subset=["value", over]).sort_values(over).groupby(hue).last()
+    data = _points(table, metric, over, hue).dropna(subset="value").sort_values(over).groupby(hue).last()
     style = looks(table[hue])
     return {
         labels.get(name, str(name)): (row[over], row["value"], darker(style[name][0])) for name, row in data.iterrows()

@@ -55,6 +55,7 @@ KNOWN = METRICS | {
         Metric("usable_tb", "Usable", "TB", "higher", 1, "{:,.2f}"),
         Metric("iops_per_usable_tib", "IOPS per usable TiB", "", "higher"),
         Metric("bytes_written", "Written", "GiB", "", 2**30, "{:,.1f}"),
+        Metric("bs_bytes", "Block size", "KiB", "", 2**10),
     )
 }
 

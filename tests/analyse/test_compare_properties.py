@@ -12,7 +12,7 @@ from hcilib.analyse.multiplicity import benjamini_hochberg, holm
 value = st.floats(1.0, 1e7, allow_nan=False)
 runs = st.lists(value, min_size=1, max_size=6)
 p_values = st.lists(st.floats(0, 1) | st.just(np.nan), max_size=30)
-quick = settings(max_examples=40, deadline=None)
+quick = settings(max_examples=25, deadline=None)
 
 
 def table(a, b, iodepth=1):

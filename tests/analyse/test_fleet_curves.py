@@ -26,6 +26,12 @@ def test_both_ways_are_kept_apart_and_nothing_is_filled_in():
     assert curves.index.is_unique
 
 
+def test_a_pattern_without_gains_is_told_once():
+    silent = told().assign(pattern="1m-read", iops_from_gains=np.nan)
+    curves = fleet_curves(pd.concat([told(), silent], ignore_index=True))
+    assert list(curves[curves["pattern"] == "1m-read"]["curve"].unique()) == ["printed"]
+
+
 def test_own_runs_are_one_curve_and_the_input_is_left_alone():
     runs = pd.DataFrame({"vms": [1, 2], "iops": [5.0, 9.0]})
     curves = fleet_curves(runs)
