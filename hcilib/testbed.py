@@ -224,6 +224,13 @@ class System(_Model):
     def digest(self) -> str:
         return _digest(self.model_dump())
 
+    @property
+    def raw_bytes(self) -> float:
+        """Bytes of all drives of all nodes; NaN where the file does not say enough."""
+        if not (self.nodes and self.drives_per_node and self.drive and self.drive.bytes):
+            return float("nan")
+        return float(self.nodes * self.drives_per_node * self.drive.bytes)
+
 
 def load_testbed(path: str | Path) -> Testbed:
     """A validated testbed from YAML.

@@ -24,3 +24,32 @@ def tally(audit: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
     groups = counted.groupby(["check", "system"], sort=False, observed=True)
     table = groups[["holds", "fails", "not_checkable"]].sum().astype(int)
     return table.assign(lowest=groups["ratio"].min(), highest=groups["ratio"].max()).reset_index()
+
+
+STATISTICS = {
+    "value": "A number of the tables",
+    "pct_higher": "So many % higher",
+    "pct_lower": "So many % lower",
+    "pct_of": "So many % of it",
+    "times": "So many times it",
+    "times_higher": "So many times more",
+    "difference": "A difference",
+    "formula": "Follows from other facts",
+}
+
+
+def claim_checks(judged: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:
+    """Judged claims in the columns of an audit, so that they are drawn and counted like one.
+
+    Returns id, check (the claim's statistic in words), measured (claimed), expected (recomputed), ratio, ok (`matches` or
+    `rounding`; <NA> where not checkable), note (the finding).
+    """
+    statistic = judged["id"].map(claims.set_index("id")["statistic"])
+    ok = judged["verdict"].isin(("matches", "rounding")).astype("boolean")
+    table = judged.rename(columns={"claimed": "measured", "recomputed": "expected", "finding": "note"})
+    table = table.assign(
+        check=statistic.map(STATISTICS),
+        ratio=judged["claimed"] / judged["recomputed"].where(judged["recomputed"] != 0),
+        ok=ok.mask(judged["verdict"] == "not checkable"),
+    )
+    return table[["id", "check", "measured", "expected", "ratio", "ok", "note"]]

@@ -48,6 +48,7 @@ def against_datasheet(
             f"datasheet figures must be positive IOPS, got {', '.join(wrong)}; leave out what is not stated"
         )
     table = _best(raw[~word]).reindex(pattern_order({*raw["pattern"], *stated})).rename_axis("pattern").reset_index()
+    table["n"] = table["n"].fillna(0).astype(int)  # stated, and never run
     table["datasheet"] = table["pattern"].map(stated).astype(float)
     table["pct_of_datasheet"] = 100 * table["measured"] / table["datasheet"]
     table["verdict"] = _verdict(table, table["datasheet"] * (1 - margin))

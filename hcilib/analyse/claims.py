@@ -7,6 +7,8 @@ the place of its last printed digit. Each is worked out again from the tables (`
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping
 
 import pandas as pd
 
@@ -37,7 +39,12 @@ COLUMNS = ("id", "claimed", "recomputed", "verdict", "unit", "source", "what", "
 SUFFIX = {"pct_higher": "higher", "pct_lower": "lower", "pct_of": "of it", "times": "it", "times_higher": "more"}
 
 
-def check_claims(results: pd.DataFrame, claims: pd.DataFrame, facts: pd.DataFrame | None = None) -> pd.DataFrame:
+def check_claims(
+    results: pd.DataFrame,
+    claims: pd.DataFrame,
+    facts: pd.DataFrame | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> pd.DataFrame:
     """Judge every claim from the tables alone.
 
     Parameters
@@ -46,6 +53,7 @@ def check_claims(results: pd.DataFrame, claims: pd.DataFrame, facts: pd.DataFram
     claims : one claim a row: id, source, statistic, metric, pattern, vms, reduce, iodepth, subject, comparator, claimed,
         unit, resolution, formula, note; data/published/README.md says what they mean
     facts : the facts table, for claims that have a `formula`
+    labels : system -> the name that `what` and `finding` use
 
     Returns
     -------
@@ -64,7 +72,16 @@ def check_claims(results: pd.DataFrame, claims: pd.DataFrame, facts: pd.DataFram
     claims = _validated(claims, results)
     runs = valid_runs(results)
     judged = [_judge(claim, runs, facts) for claim in claims.to_dict("records")]
-    return pd.DataFrame(judged, columns=COLUMNS)
+    return _labelled(pd.DataFrame(judged, columns=COLUMNS), labels or {})
+
+
+def _labelled(judged: pd.DataFrame, labels: Mapping[str, str]) -> pd.DataFrame:
+    """Systems by their label in the texts; the whole name counts, since one name may begin another."""
+    if not labels or judged.empty:
+        return judged
+    name = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, labels))})(?![\w-])")
+    texts = {c: judged[c].str.replace(name, lambda hit: labels[hit[1]], regex=True) for c in ("what", "finding")}
+    return judged.assign(**texts)
 
 
 def _judge(claim: dict, runs: Runs, facts: pd.DataFrame | None) -> dict:

@@ -45,7 +45,8 @@ def _sentence(row: Mapping, labels: Mapping[str, str]) -> str:
     if row["n"] == 0:
         return f"{about}: no value at any VM count."
     top = f"{row['peak']:,.0f} IOPS at {row['peak_vms']:g} VMs"
-    return f"{about}: {_shape(row)}; {top}, and 95 % of that from {row['smallest_vms']:g} VMs on."
+    near = "" if pd.isna(row["smallest_vms"]) else f", and 95 % of that from {row['smallest_vms']:g} VMs on"
+    return f"{about}: {_shape(row)}; {top}{near}."
 
 
 def _shape(row: Mapping) -> str:

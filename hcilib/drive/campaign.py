@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
 from tqdm.auto import tqdm
 
-from hcilib.drive import fio, preflight
+from hcilib.drive import fio, guard, preflight
 from hcilib.drive.counters import sampled
 from hcilib.drive.facts import gather
 from hcilib.drive.hosts import Fleet, FleetError
@@ -21,6 +23,7 @@ from hcilib.read.acceptance import problems
 from hcilib.testbed import System, Testbed, Vm
 
 ATTEMPTS = 3
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class CampaignError(RuntimeError):
@@ -44,23 +47,48 @@ def run(
 
     Raises
     ------
-    GuardError, PreflightError : before any host is touched
+    GuardError : some device may not be overwritten; no host was touched, nothing was written
     RunDirError : the directory holds another campaign, or another controller is running it
+    PreflightError : a host is not ready; the directory is not yet this campaign's
     CampaignError : the campaign cannot go on, e.g. the controller's disk is full
     """
     _same_system(testbed, system)
-    with RunDir.opened(run_dir, plan, testbed, system) as rundir, Fleet(testbed) as fleet:
-        table = preflight.check(fleet, testbed, plan, consent, run_dir)
-        preflight.require(table, testbed, plan, consent)
-        todo = [step for step in plan.steps if step.id not in rundir.done()]
-        if todo:
-            rundir.log("start", steps=len(plan.steps), left=len(todo), system=system.name)
+    guard.require(testbed, plan.vms, plan.numjobs, consent)
+    with _naming_full_disk(run_dir, "its preparation"), RunDir.opened(run_dir, plan, testbed, system) as rundir:
+        done = rundir.done()
+        todo = [step for step in plan.steps if step.id not in done]
+        missing = _campaign(todo, plan, testbed, system, rundir, consent, progress) if todo else []
+    return _read_back(run_dir, missing)
+
+
+def _campaign(todo: Sequence[Step], plan, testbed, system, rundir: RunDir, consent, progress: bool) -> list[str]:
+    """Do the steps that are left; ids of those that could not be done."""
+    with Fleet(testbed) as fleet:
+        preflight.require(preflight.check(fleet, testbed, plan, consent, rundir.path))
+        rundir.claim(plan, testbed, system)
+        rundir.log("start", steps=len(plan.steps), left=len(todo), system=system.name)
+        try:
             gather(fleet, testbed, system, rundir)
             if testbed.lab_root and progress:
                 tqdm.write(CAVEAT)
-        missing = _execute(todo, plan, testbed, system, fleet, rundir, progress)
+            missing = _execute(todo, plan, testbed, system, fleet, rundir, progress)
+        except BaseException as error:
+            with contextlib.suppress(OSError):  # a full disk must not hide the reason
+                rundir.log("end", problems=[f"{type(error).__name__}: {error}"])
+            raise
         rundir.log("end", missing=missing)
-    return _read_back(run_dir, missing)
+    return missing
+
+
+@contextlib.contextmanager
+def _naming_full_disk(run_dir, where: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        raise CampaignError(f"{run_dir}: {error.strerror.lower()} on the controller in {where}; finished steps are kept: "
+                            "free some space and run the same again") from error  # fmt: skip
 
 
 def _read_back(run_dir, missing: list[str]) -> pd.DataFrame:
@@ -81,25 +109,20 @@ def _same_system(testbed: Testbed, system: System) -> None:
 
 def _execute(todo: Sequence[Step], plan, testbed, system, fleet, rundir: RunDir, progress: bool) -> list[str]:
     missing = []
-    seconds = sum(fio.planned_s(step, plan.span_bytes) for step in todo)
-    with tqdm(total=round(seconds), unit="s", desc=system.name, disable=not progress or not todo) as bar:
+    seconds = {step.id: fio.planned_s(step, testbed.fleet(step.cell.vms), plan.span_bytes) for step in todo}
+    with tqdm(total=round(sum(seconds.values())), unit="s", desc=system.name, disable=not progress) as bar:
         for step in todo:
             bar.set_postfix_str(f"block {step.block} {step.kind} {step.cell.name}", refresh=True)
             if not _measure_patiently(step, plan, testbed, system, fleet, rundir):
                 missing.append(step.id)
-            bar.update(round(fio.planned_s(step, plan.span_bytes)))
+            bar.update(round(seconds[step.id]))
     return missing
 
 
 def _measure_patiently(step: Step, plan, testbed, system, fleet, rundir: RunDir) -> bool:
     for _ in range(ATTEMPTS):
-        try:
+        with _naming_full_disk(rundir.path, f"step {step.id}"):
             wrong = _measure(step, plan, testbed, system, fleet, rundir)
-        except OSError as error:
-            if error.errno == errno.ENOSPC:
-                raise CampaignError(f"{rundir.path}: no space left on the controller in step {step.id}; finished steps are kept: "
-                                    "free some space and run the same again") from error  # fmt: skip
-            raise
         if not wrong:
             return True
         tqdm.write(f"{step.id}: not accepted: {'; '.join(wrong)}")
@@ -112,15 +135,16 @@ def _measure(step: Step, plan: Plan, testbed: Testbed, system: System, fleet: Fl
     work = rundir.work(step)
     record = {"kind": step.kind, "block": step.block, "rep": step.rep, "runtime_s": step.runtime_s, "ramp_s": step.ramp_s,
               "cell": {**asdict(step.cell), "pattern": step.cell.pattern.name}, "system": system.name,
-              "span_bytes": plan.span_bytes * step.cell.vms * min(step.cell.numjobs, len(vms[0].disks)),
+              "span_bytes": testbed.used_bytes(step.cell.vms, step.cell.numjobs, plan.span_bytes),
               "nodes": len(testbed.nodes), "hosts": [_host(vm, testbed, step) for vm in vms]}  # fmt: skip
     try:
         launched = _launch(step, plan, testbed, fleet, vms, work)
         record |= asdict(launched)
         wrong = problems(work / "fio.json", (work / "fio.stderr").read_text(errors="replace"), launched.returncode,
-                         _expected(record["hosts"]), step.runtime_s)  # fmt: skip
+                         _expected(record["hosts"]), step.runtime_s, rate_bytes=max(fio.job_caps(step)) or None)  # fmt: skip
         wrong = [_name_vm(sentence, vms) for sentence in wrong]
-        wrong += [f"stopped from outside after {fio.deadline_s(step, plan.span_bytes):.0f} s"] * launched.timed_out
+        if launched.timed_out:
+            wrong += [f"stopped from outside after {fio.deadline_s(step, vms, plan.span_bytes):g} s", *fio.end_stuck(fleet, testbed, vms)]
     except (fio.FioError, FleetError) as error:
         wrong = [str(error)]
     except BaseException as error:
@@ -134,12 +158,11 @@ def _measure(step: Step, plan: Plan, testbed: Testbed, system: System, fleet: Fl
 
 
 def _launch(step: Step, plan: Plan, testbed: Testbed, fleet: Fleet, vms: Sequence[Vm], work: Path) -> fio.Launched:
-    limit_s = fio.deadline_s(step, plan.span_bytes)
+    limit_s = fio.deadline_s(step, vms, plan.span_bytes)
     jobs = {vm.name: fio.job_text(step, vm, testbed, plan.span_bytes) for vm in vms}
     (work / "job.fio").write_text("".join(f"; --- {vm.name}\n{jobs[vm.name]}\n" for vm in vms))
-    fio.ensure_servers(fleet, testbed, vms, limit_s)
-    every_s = min(1.0, max(0.25, step.runtime_s / 4 or 1.0))
-    with sampled(fleet, [node.name for node in testbed.nodes], work / "counters.csv", every_s):
+    every_s, nodes = min(1.0, max(0.25, step.runtime_s / 4 or 1.0)), [node.name for node in testbed.nodes]
+    with fio.servers(fleet, testbed, vms, limit_s), sampled(fleet, nodes, work / "counters.csv", every_s):
         return fio.launch(work, vms, jobs, testbed, limit_s)
 
 
@@ -153,6 +176,5 @@ def _expected(hosts: list[dict]) -> list[dict]:
 
 def _name_vm(sentence: str, vms: Sequence[Vm]) -> str:
     """fio knows hosts by address; whoever reads the message knows them by name."""
-    for vm in sorted(vms, key=lambda vm: -len(vm.target)):
-        sentence = sentence.replace(vm.target, f"{vm.name} ({vm.target})")
-    return sentence
+    named = {vm.target: f"{vm.name} ({vm.target})" for vm in vms if vm.target != vm.name}
+    return re.sub(r"[\w.-]*\w", lambda word: named.get(word[0], word[0]), sentence)  # whole words: 10.0.0.1 is in 10.0.0.10

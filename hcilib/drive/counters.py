@@ -7,6 +7,7 @@ import csv
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from hcilib.drive.hosts import Fleet
@@ -19,19 +20,19 @@ FILES = ("/proc/stat", "/proc/net/dev")
 def sampled(fleet: Fleet, nodes: Sequence[str], path: Path, every_s: float = 1.0) -> Iterator[None]:
     """Sample the nodes until the block ends; one row an interval and network card in `path` (columns of read.counters).
 
-    A node that stops answering leaves a gap, never a zero; the step's own acceptance decides what that means.
+    A node that stops answering leaves a gap, never a zero; the step's own acceptance decides what that means. What stops
+    the sampling itself, a full disk say, is raised at the end of the block.
     """
     stop = threading.Event()
-    with open(path, "w", newline="") as file:
+    with open(path, "w", newline="") as file, ThreadPoolExecutor(1, thread_name_prefix="counters") as pool:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
-        thread = threading.Thread(target=_loop, args=(fleet, nodes, writer, every_s, stop), daemon=True)
-        thread.start()
+        loop = pool.submit(_loop, fleet, nodes, writer, every_s, stop)
         try:
             yield
         finally:
             stop.set()
-            thread.join()
+        loop.result()
 
 
 def _loop(fleet: Fleet, nodes: Sequence[str], writer, every_s: float, stop: threading.Event) -> None:

@@ -8,6 +8,7 @@ from hcilib.drive.hosts import Fleet
 from hcilib.drive.rundir import RunDir
 from hcilib.testbed import Command, System, Testbed
 
+LIMIT_S = 60
 HOST_FACTS = {
     "kernel": "uname -sr",
     "cpu_model": "sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1",
@@ -38,12 +39,19 @@ def _fingerprints(fleet: Fleet, testbed: Testbed, system: System) -> dict[str, d
     taken: dict[str, dict[str, str]] = {}
     for command in system.fingerprint:
         if command.on == "controller":
-            done = subprocess.run(command.run, shell=True, capture_output=True, text=True, timeout=60)
-            taken.setdefault("controller", {})[command.run] = done.stdout or f"failed: {done.stderr.strip()}"
+            taken.setdefault("controller", {})[command.run] = _here(command.run)
             continue
-        for name, outcome in fleet.run(command.run, _hosts(command, testbed), limit_s=60).items():
+        for name, outcome in fleet.run(command.run, _hosts(command, testbed), limit_s=LIMIT_S).items():
             taken.setdefault(name, {})[command.run] = outcome.value if outcome.ok else f"failed: {outcome.error}"
     return taken
+
+
+def _here(command: str) -> str:
+    try:
+        done = subprocess.run(command, shell=True, capture_output=True, text=True, errors="replace", timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return f"failed: no answer within {LIMIT_S} s"
+    return done.stdout if done.returncode == 0 else f"failed: exited with {done.returncode}: {done.stderr.strip()}"
 
 
 def _hosts(command: Command, testbed: Testbed) -> list[str]:

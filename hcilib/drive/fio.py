@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import signal
 import subprocess
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from hcilib.testbed import Disk, Testbed, Vm
 GRACE_S = 30.0
 SLOWEST_FILL = 20e6  # bytes/s a VM's disk is assumed to take when it is filled; only the deadline depends on it
 LOG_MSEC = 500
+STUCK = {"D": "waits for storage", "T": "is frozen", "t": "is held by a debugger"}  # process states of ps(1)
 SHORTEST_LOGGED_S = 5  # below, a log holds a handful of points and costs twenty files
 
 
@@ -56,7 +58,7 @@ def _section(step: Step, vm: Vm, testbed: Testbed, span_bytes: int, job: int) ->
     if pattern.sync:
         options["sync"] = 1
     if pattern.rate_bytes:
-        options["rate"] = f"{pattern.rate_bytes // step.cell.numjobs},{pattern.rate_bytes // step.cell.numjobs}"
+        options["rate"] = ",".join(str(cap) for cap in job_caps(step))
     if step.runtime_s:
         options |= {"time_based": 1, "runtime": f"{round(step.runtime_s * 1000)}ms"}
     if step.ramp_s:
@@ -70,40 +72,86 @@ def _section(step: Step, vm: Vm, testbed: Testbed, span_bytes: int, job: int) ->
     return "\n".join([f"[{pattern.name}.j{job}]", *(f"{k}={v}" for k, v in options.items()), ""])
 
 
+def job_caps(step: Step) -> tuple[int, int]:
+    """Bytes per second that one job may read and write: the VM's cap over its jobs, and over the directions as they are mixed."""
+    share, each = step.cell.pattern.rwmixread, step.cell.pattern.rate_bytes // step.cell.numjobs
+    return each * share // 100, each * (100 - share) // 100
+
+
 def _target(disk: Disk) -> dict[str, str]:
     return {"uri": disk.uri} if disk.uri else {"filename": f"/dev/disk/by-id/{disk.serial}"}
 
 
-def ensure_servers(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], limit_s: float) -> list[str]:
-    """Start `fio --server` over SSH where none answers, ended by `timeout` at the latest; the names of the VMs concerned."""
+@contextlib.contextmanager
+def servers(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], limit_s: float) -> Iterator[list[str]]:
+    """A fio server on every VM while the block runs; yields the names of those that had none.
+
+    Where none answers one is started over SSH, and killed at the end of the block (by `timeout` at the latest): one that
+    stayed on would be ended by its `timeout` in the middle of a later step.
+    """
     silent = [vm for vm in vms if not answers(vm.target, testbed.fio.port)]
-    folder = shlex.quote(testbed.lab_root or "/")
-    commands = {
-        vm.name: f"cd {folder} && setsid timeout -k 5 {limit_s:.0f} {testbed.fio.binary} "
-        f"--server=ip:{vm.target},{testbed.fio.port} </dev/null >/dev/null 2>&1 &"
-        for vm in silent
-    }
-    started = fleet.run(commands, limit_s=20) if commands else {}
+    try:
+        _start_servers(fleet, testbed, silent, limit_s)
+        yield [vm.name for vm in silent]
+    finally:
+        _kill_servers(fleet, testbed, silent)
+
+
+def _start_servers(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], limit_s: float) -> None:
+    folder, binary = shlex.quote(testbed.lab_root or "/"), shlex.quote(testbed.fio.binary)
+    started = fleet.run({
+        vm.name: f"cd {folder} && setsid timeout -k 5 {limit_s:.0f} {binary} "
+        f"--server={shlex.quote(f'ip:{vm.target},{testbed.fio.port}')} </dev/null >/dev/null 2>&1 &"
+        for vm in vms
+    }, limit_s=20)  # fmt: skip
     deadline = time.monotonic() + 5
-    waiting = {vm.name: vm for vm in silent if started[vm.name].ok}
+    waiting = {vm.name: vm for vm in vms if started[vm.name].ok}
     while waiting and time.monotonic() < deadline:
         waiting = {name: vm for name, vm in waiting.items() if not answers(vm.target, testbed.fio.port)}
         time.sleep(0.02)
-    dead = [f"{vm.name} ({vm.target}:{testbed.fio.port}): {_why(started[vm.name])}" for vm in silent
+    dead = [f"{vm.name} ({vm.target}:{testbed.fio.port}): {_why(started[vm.name])}" for vm in vms
             if vm.name in waiting or not started[vm.name].ok]  # fmt: skip
     if dead:
         raise FioError("no fio server on " + "; ".join(dead))
-    return [vm.name for vm in silent]
+
+
+def _kill_servers(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm]) -> None:
+    """All processes of a server at once: a connection that outlives its listener keeps the port for a second (LAB section 2)."""
+    fleet.run({vm.name: f"pkill -KILL -f -e {_server_pattern(vm, testbed)}" for vm in vms}, limit_s=10)
+
+
+def _server_pattern(vm: Vm, testbed: Testbed) -> str:
+    """What finds a VM's server among its processes; [-] keeps it from matching the shell that carries it."""
+    return shlex.quote(f"[-]-server=ip:{re.escape(vm.target)},{testbed.fio.port}")
 
 
 def _why(outcome: Outcome) -> str:
     return outcome.error or "it was started and does not answer"
 
 
-def deadline_s(step: Step, span_bytes: int) -> float:
+def end_stuck(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm]) -> list[str]:
+    """After a deadline: the VMs it was due to, a sentence each; a fio that is frozen or waits for storage is killed there.
+
+    The healthy ones have long finished their job by then. The next attempt starts a server anew: a frozen one still
+    accepts connections, and would cost that attempt its deadline too.
+    """
+    asked = fleet.run({vm.name: f"ps -eo stat=,args= | grep -e {_server_pattern(vm, testbed)} || true" for vm in vms}, limit_s=10)
+    seen = {name: {STUCK[line[0]] for line in (o.value or "").splitlines() if line[0] in STUCK} for name, o in asked.items()}
+    _kill_servers(fleet, testbed, [vm for vm in vms if seen[vm.name]])
+    silent = [f"{o.host} does not answer: {o.error}" for o in asked.values() if not o.ok]
+    return silent + [f"{name}: its fio {' and '.join(sorted(states))}; it was killed" for name, states in seen.items() if states]
+
+
+def deadline_s(step: Step, vms: Sequence[Vm], span_bytes: int) -> float:
     """How long a launch may take from outside: fio's client waits for ever on a server that froze."""
-    fill = 0.0 if step.runtime_s else span_bytes * step.cell.numjobs / SLOWEST_FILL
-    return step.duration_s + fill + GRACE_S
+    return step.duration_s + _fill_bytes(step, vms, span_bytes) / SLOWEST_FILL + GRACE_S
+
+
+def _fill_bytes(step: Step, vms: Sequence[Vm], span_bytes: int) -> int:
+    """What the busiest VM writes in a step that ends when its disks are full; 0 for one that ends by time."""
+    if step.runtime_s:
+        return 0
+    return max(sum(min(span_bytes, vm.disks[j % len(vm.disks)].size_bytes) for j in range(step.cell.numjobs)) for vm in vms)
 
 
 def launch(work: Path, vms: Sequence[Vm], jobs: dict[str, str], testbed: Testbed, limit_s: float) -> Launched:
@@ -151,6 +199,6 @@ def _end(process: subprocess.Popen) -> int:
     return process.wait()
 
 
-def planned_s(step: Step, span_bytes: int) -> float:
+def planned_s(step: Step, vms: Sequence[Vm], span_bytes: int) -> float:
     """About how long a step takes, for the progress bar: its runtime and fio's own second and a half."""
-    return 1.5 + (step.duration_s or span_bytes * step.cell.numjobs / (10 * SLOWEST_FILL))
+    return 1.5 + step.duration_s + _fill_bytes(step, vms, span_bytes) / (10 * SLOWEST_FILL)

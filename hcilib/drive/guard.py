@@ -37,18 +37,24 @@ def refusals(testbed: Testbed, vms: int, numjobs: int, consent: str | None = Non
     return [Refusal(vm, disk.serial, reason) for vm, disk in testbed.targets(vms, numjobs) for reason in judge(testbed, disk)]
 
 
+def require(testbed: Testbed, vms: int, numjobs: int, consent: str | None = None) -> None:
+    """GuardError if any device may not be overwritten. Looks at this machine's files alone: no host is touched."""
+    refused = refusals(testbed, min(vms, len(testbed.vms)), numjobs, consent)
+    if refused:
+        raise GuardError(refused)
+
+
 def _judge_unknown(testbed: Testbed, disk: Disk) -> list[str]:
     return ["block devices of real hosts are not yet judged by this version, so none is written"]
 
 
 def _judge_lab(testbed: Testbed, disk: Disk) -> list[str]:
     """A lab's disk: every replica is a regular file of the planned size inside the lab, reached through the lab's own socket."""
-    root = Path(testbed.lab_root).resolve()
+    root, export = Path(testbed.lab_root).resolve(), disk.serial.removeprefix("lab-")
     reasons = [reason for image in disk.backing for reason in _judge_image(Path(image), root, disk.size_bytes)]
-    if not disk.backing:
-        reasons.append("names no replica image inside the lab")
-    host_nodes = {node.name for node in testbed.nodes}
-    if disk.uri not in {f"nbd+unix:///{disk.serial.removeprefix('lab-')}?socket={name}.sock" for name in host_nodes}:
+    if {Path(image).name for image in disk.backing} != {f"{export}.img"}:
+        reasons.append(f"names no replica image {export}.img inside the lab, or another as well")
+    if disk.uri not in {f"nbd+unix:///{export}?socket={node.name}.sock" for node in testbed.nodes}:
         reasons.append(f"its uri {disk.uri!r} is not an export of the lab's own fronts")
     outside = [v.name for v in (*testbed.nodes, *testbed.vms) if not _loopback(v.target)]
     return reasons + [f"host {name} of this lab is not on loopback" for name in outside]
@@ -65,6 +71,8 @@ def _judge_image(image: Path, root: Path, size: int) -> list[str]:
         return [f"{image} is outside the lab's folder {root}"]
     if not stat.S_ISREG(found.st_mode):
         return [f"{image} is not a plain file"]
+    if found.st_nlink != 1:
+        return [f"{image} is also known by another name (a hard link), maybe outside the lab"]
     return [] if found.st_size == size else [f"{image} has {found.st_size} bytes where the testbed says {size}"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import shlex
 import socket
 import threading
@@ -70,8 +71,9 @@ class Fleet:
 
     def close(self) -> None:
         for connection in self._connections.values():
-            with suppress(Exception):
-                connection.close()
+            for hop in filter(None, (connection, connection.gateway)):
+                with suppress(Exception):
+                    hop.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def connect(self) -> dict[str, Outcome]:
@@ -83,7 +85,7 @@ class Fleet:
 
         A non-zero exit is an outcome with ok False whose error carries the exit code and the end of standard error.
         """
-        commands = command if isinstance(command, Mapping) else dict.fromkeys(hosts or self.names, command)
+        commands = command if isinstance(command, Mapping) else dict.fromkeys(self.names if hosts is None else hosts, command)
         return self.each(commands, lambda name: self._command(name, commands[name], limit_s), limit_s=limit_s + 4 * CONNECT_S)
 
     def read(self, path: str, hosts: Iterable[str]) -> dict[str, Outcome]:
@@ -98,7 +100,7 @@ class Fleet:
             try:
                 outcomes[name] = future.result(timeout=max(0.0, deadline - time.monotonic()))
             except FutureTimeout:
-                outcomes[name] = Outcome(name, False, error=f"no answer within {limit_s:.0f} s", seconds=limit_s)
+                outcomes[name] = Outcome(name, False, error=f"no answer within {limit_s:g} s", seconds=limit_s)
         return outcomes
 
     def _open(self, name: str) -> Connection:
@@ -112,9 +114,12 @@ class Fleet:
 
     def _command(self, name: str, command: str, limit_s: float) -> str:
         wrapped = f"timeout -k 5 {limit_s:g} sh -c {shlex.quote(command)}"
+        started = time.monotonic()
         done = self._open(name).run(wrapped, hide=True, warn=True, in_stream=False, timeout=limit_s + 10)
-        if done.exited == 124:
+        if done.exited == 124 or (done.exited == 137 and time.monotonic() - started >= limit_s):  # 137: TERM was not enough
             raise OSError(f"`{command}` was stopped after {limit_s:g} s")
+        if done.exited == -1:  # paramiko does not tell these two apart
+            raise OSError(f"`{command}` did not end by itself: the connection was lost, or a signal ended it")
         if not done.ok:
             tail = (done.stderr or done.stdout).strip()[-400:]
             raise OSError(f"`{command}` exited with {done.exited}: {tail}")
@@ -182,6 +187,10 @@ def _open_patiently(connection: Connection, attempts: int = 3) -> None:
             time.sleep(0.2 * attempt)
 
 
+# What paramiko says when a key was refused: it tries the file as every kind of key in turn and reports the last attempt.
+_KEY_OF_ANOTHER_KIND = re.compile("encountered .* key, expected|^Invalid key$")
+
+
 def explain(error: BaseException) -> str:
     """One line for what paramiko, Fabric and the sockets raise."""
     text = str(error)
@@ -192,11 +201,12 @@ def explain(error: BaseException) -> str:
     if isinstance(error, CommandTimedOut):
         return f"no answer from a running command within {error.timeout} s"
     if isinstance(error, paramiko.ssh_exception.NoValidConnectionsError):
-        return "connection refused: is sshd running there?"
+        reasons = {str(e.strerror or e).lower() for e in error.errors.values()}
+        return f"{', '.join(sorted(reasons))}: is the host up, and sshd running there?"
     if isinstance(error, TimeoutError):
-        return f"no connection within {CONNECT_S} s"
+        return f"no answer within {CONNECT_S} s"
     if isinstance(error, socket.gaierror):
         return "its name cannot be resolved"
-    if isinstance(error, paramiko.AuthenticationException):
+    if isinstance(error, paramiko.AuthenticationException) or _KEY_OF_ANOTHER_KIND.search(text):
         return "authentication failed: check the user and the key in the agent or ~/.ssh/config"
     return text or type(error).__name__

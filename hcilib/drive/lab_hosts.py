@@ -63,6 +63,8 @@ class Keeper:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        self._names: dict[int, str] = {}
+        self._at_exit: dict[str, str] = {}
         (folder / "logs").mkdir()
         self._process = subprocess.Popen(
             [sys.executable, "-S", "-E", supervisor.__file__],
@@ -71,7 +73,7 @@ class Keeper:
             text=True,
             start_new_session=True,
         )
-        self._ask({"at_exit": {"rmtree": str(folder)}})
+        self.at_exit(rmtree=str(folder))
 
     def __enter__(self) -> Keeper:
         return self
@@ -93,6 +95,8 @@ class Keeper:
         return answer
 
     def at_exit(self, **actions: str) -> None:
+        """What to remove at the end: ``rmtree`` a folder, ``rmdir`` one that a lab made and another may still use."""
+        self._at_exit |= actions
         self._ask({"at_exit": actions})
 
     def log(self, name: str) -> Path:
@@ -102,7 +106,7 @@ class Keeper:
         """Start `argv` in the lab's folder; its output goes to logs/<name>.log. Returns its process id."""
         request = {"spawn": list(argv), "cwd": str(self.folder), "log": str(self.log(name)), "env": env or {}}
         pid = self._ask(request)["pid"]
-        self._names = {**getattr(self, "_names", {}), pid: name}
+        self._names[pid] = name
         return pid
 
     def wait_ready(self, waiting: Sequence[Waiting], patience_s: float = 15.0) -> None:
@@ -115,8 +119,9 @@ class Keeper:
             late = left if time.monotonic() > deadline else []
             for w in dead or late:
                 how = f"exited with {exited[str(w.pid)]}" if dead else f"does not answer after {patience_s:.0f} s"
-                tail = self.log(self._names[w.pid]).read_text(errors="replace")[-800:].strip()
-                raise LabError(f"{w.what} {how}; the end of its log: {tail or '(empty)'}")
+                tail = self.log(self._names[w.pid]).read_text(errors="replace")[-800:].split("\n")
+                said = " / ".join(line.strip() for line in tail if line.strip())
+                raise LabError(f"{w.what} {how}; the end of its log: {said or '(empty)'}")
             if left:
                 time.sleep(0.01)
 
@@ -130,6 +135,7 @@ class Keeper:
             self._process.terminate()
             self._process.wait()
         self._process.stdout.close()
+        supervisor.clean(self._at_exit)  # again, in case the supervisor itself was killed
 
 
 def find_programs() -> dict[str, str]:
@@ -181,8 +187,8 @@ def _write_key(path: Path) -> str:
 
 _SSHD = """\
 ListenAddress {address}:{port}
-HostKey {folder}/{name}.hostkey
-AuthorizedKeysFile {folder}/authorized_keys
+HostKey "{folder}/{name}.hostkey"
+AuthorizedKeysFile "{expanded}/authorized_keys"
 PidFile none
 StrictModes no
 UsePAM no
@@ -210,7 +216,9 @@ def start_sshd(keeper: Keeper, programs, host, folder: Path) -> Waiting:
     if os.getuid() == 0:
         _privilege_separation_folder(keeper)
     config = folder / f"{host.name}.sshd"
-    text = _SSHD.format(address=host.address, port=host.port, name=host.name, folder=folder, user=getpass.getuser())
+    expanded = str(folder).replace("%", "%%")  # sshd expands %h and its kin in this one path
+    text = _SSHD.format(address=host.address, port=host.port, name=host.name, folder=folder, expanded=expanded,
+                        user=getpass.getuser())  # fmt: skip
     config.write_text(text + (_PENALTIES if _knows_penalties(programs["sshd"], folder, host.name) else ""))
     pid = keeper.spawn([programs["sshd"], "-D", "-e", "-f", str(config)], f"sshd.{host.name}")
     return Waiting(f"sshd of {host.name} ({host.address}:{host.port})", pid, lambda: answers(host.address, host.port, b"SSH-"))
@@ -220,7 +228,7 @@ def _knows_penalties(sshd: str, folder: Path, name: str) -> bool:
     marker = folder / "penalties"
     if not marker.exists():
         trial = folder / "penalties.sshd"
-        trial.write_text(f"HostKey {folder}/{name}.hostkey\n" + _PENALTIES)
+        trial.write_text(f'HostKey "{folder}/{name}.hostkey"\n' + _PENALTIES)
         known = subprocess.run([sshd, "-t", "-f", str(trial)], capture_output=True).returncode == 0
         marker.write_text("yes" if known else "no")
     return marker.read_text() == "yes"
@@ -230,6 +238,8 @@ def _privilege_separation_folder(keeper: Keeper, path: str = "/run/sshd") -> Non
     """sshd run by root insists on this folder, compiled in; a container without systemd lacks it. Removed at the end."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o755)
+        (Path(path) / supervisor.MARKER).touch()
+    if (Path(path) / supervisor.MARKER).exists():
         keeper.at_exit(rmdir=path)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
 import pandas as pd
 
-from hcilib.drive.guard import GuardError, refusals
+from hcilib.drive.guard import refusals
 from hcilib.drive.hosts import Fleet, Outcome
 from hcilib.drive.lab_hosts import answers
 from hcilib.plan import Plan
@@ -43,7 +44,8 @@ def check(fleet: Fleet, testbed: Testbed, plan: Plan, consent: str | None, run_d
     reachable = {r["host"] for r in rows if r["ok"]}
     rows += _fio_versions(fleet, testbed, [vm.name for vm in vms if vm.name in reachable])
     if plan.vms > len(testbed.vms):
-        rows.append(_plain(testbed.name, "vms", False, f"the plan needs {plan.vms} VMs, the testbed has {len(testbed.vms)}"))
+        start = "; it is embedded and not running: start it with open_testbed or lab" if testbed.lab and not testbed.lab_root else ""
+        rows.append(_plain(testbed.name, "vms", False, f"the plan needs {plan.vms} VMs, the testbed has {len(testbed.vms)}{start}"))
     for vm in vms:
         where = f"{vm.target}:{testbed.fio.port}"
         up = answers(vm.target, testbed.fio.port)
@@ -52,17 +54,10 @@ def check(fleet: Fleet, testbed: Testbed, plan: Plan, consent: str | None, run_d
     return pd.DataFrame(rows + _writable(testbed, plan, vms, consent), columns=["host", "check", "ok", "detail"])
 
 
-def require(table: pd.DataFrame, testbed: Testbed, plan: Plan, consent: str | None) -> None:
-    """PreflightError, or GuardError where a device may not be overwritten, before any host is touched."""
-    refused = refusals(testbed, min(plan.vms, len(testbed.vms)), _jobs(plan), consent)
-    if refused:
-        raise GuardError(refused)
+def require(table: pd.DataFrame) -> None:
+    """PreflightError unless every check is ok."""
     if not table["ok"].all():
         raise PreflightError(table)
-
-
-def _jobs(plan: Plan) -> int:
-    return max(s.cell.numjobs for s in plan.steps)
 
 
 def _plain(host: str, name: str, ok: bool, detail: str) -> dict:
@@ -80,7 +75,7 @@ def _fio_versions(fleet: Fleet, testbed: Testbed, vms: list[str]) -> list[dict]:
     except OSError as error:
         return [_plain("controller", "fio", False, f"{testbed.fio.binary}: {error.strerror}; install fio on this machine too")]
     rows = [_plain("controller", "fio", bool(here), here)]
-    for outcome in fleet.run(f"{testbed.fio.binary} --version", vms).values():
+    for outcome in fleet.run(f"{shlex.quote(testbed.fio.binary)} --version", vms).values():
         there = (outcome.value or "").strip()
         detail = there if there == here else f"{there or outcome.error}, but the controller has {here}: install one release everywhere"
         rows.append(_plain(outcome.host, "fio", there == here, detail))
@@ -97,8 +92,8 @@ def _space(run_dir: str | Path | None, least: int = 256 * 2**20) -> dict:
 
 
 def _writable(testbed: Testbed, plan: Plan, vms, consent) -> list[dict]:
-    refused = {(r.host, r.device): r.reason for r in refusals(testbed, len(vms), _jobs(plan), consent)}
+    refused = {(r.host, r.device): r.reason for r in refusals(testbed, len(vms), plan.numjobs, consent)}
     return [
         _plain(vm, "writable", (vm, disk.serial) not in refused, f"{disk.serial}: " + refused.get((vm, disk.serial), "may be overwritten"))
-        for vm, disk in testbed.targets(len(vms), _jobs(plan))
+        for vm, disk in testbed.targets(len(vms), plan.numjobs)
     ]

@@ -30,7 +30,10 @@ class RunDir:
     @classmethod
     @contextlib.contextmanager
     def opened(cls, path: str | Path, plan: Plan, testbed: Testbed, system: System) -> Iterator[RunDir]:
-        """Lock the directory, refuse another campaign's, keep what an interrupted one left under failed/."""
+        """Lock the directory, refuse another campaign's, keep what an interrupted one left under failed/.
+
+        Nothing says yet whose directory it is: :meth:`claim` does, once the campaign is known to be sound.
+        """
         self = cls(Path(path))
         for name in ("steps", "failed", "facts"):
             (self.path / name).mkdir(parents=True, exist_ok=True)
@@ -39,38 +42,47 @@ class RunDir:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise RunDirError(f"{path}: another controller is running this campaign; wait for it or choose another run_dir") from None
-            self._claim(plan, testbed, system)
+            self._refuse_another(_identity(plan, testbed, system))
             self._rescue()
             yield self
 
-    def _claim(self, plan: Plan, testbed: Testbed, system: System) -> None:
-        identity = {"plan": plan.digest, "testbed": testbed.digest, "system": system.digest}
+    def _refuse_another(self, identity: dict[str, str]) -> None:
+        file = self.path / "plan.json"
+        if not file.exists():
+            return
+        held = _read_json(file).get("identity", {})
+        other = [what for what, digest in identity.items() if held.get(what) != digest]
+        if other:
+            raise RunDirError(
+                f"{self.path}: holds a campaign with another {' and '.join(other)}; runs are never mixed: "
+                "choose a new run_dir, or restore what the campaign was started with"
+            )
+
+    def claim(self, plan: Plan, testbed: Testbed, system: System) -> None:
+        """Write plan.json, which makes the directory this campaign's; kept as it is when it is there."""
         file = self.path / "plan.json"
         if file.exists():
-            held = json.loads(file.read_text())["identity"]
-            other = [what for what, digest in identity.items() if held.get(what) != digest]
-            if other:
-                raise RunDirError(
-                    f"{self.path}: holds a campaign with another {' and '.join(other)}; runs are never mixed: "
-                    "choose a new run_dir, or restore what the campaign was started with"
-                )
             return
         shown = testbed.model_dump(mode="json", exclude={"key", "consent", "known_hosts"})  # nothing secret, nothing of this machine
         shown |= {"lab_root": None}
         for disk in (d for vm in shown["vms"] for d in vm["disks"]):
             disk["backing"] = [Path(p).name for p in disk["backing"]]
-        document = {"format": FORMAT, "identity": identity, "one_kernel": bool(testbed.lab_root), "plan": plan.to_dict(),
+        document = {"format": FORMAT, "identity": _identity(plan, testbed, system), "one_kernel": bool(testbed.lab_root), "plan": plan.to_dict(),
                     "testbed": shown, "system": system.model_dump(mode="json")}  # fmt: skip
         write_atomically(file, json.dumps(document, indent=1))
 
     def _rescue(self) -> None:
         """An attempt that was running when the controller died is a failed attempt: kept, and done again."""
+        journal = self.path / "journal.jsonl"
+        if journal.exists() and not journal.read_bytes().endswith(b"\n"):
+            with open(journal, "a") as file:  # a torn line must not swallow the next one
+                file.write("\n")
         for work in sorted(self.path.glob("work/*")):
             self.reject(work, work.name, ["the controller ended while this attempt was running"], {})
 
     def done(self) -> set[str]:
         """Ids of the steps that are complete and valid."""
-        return {json.loads(f.read_text())["id"] for f in self.path.glob("steps/*/step.json")}
+        return {_read_json(file)["id"] for file in self.path.glob("steps/*/step.json")}
 
     def work(self, step: Step) -> Path:
         """An empty folder for one attempt."""
@@ -101,6 +113,17 @@ class RunDir:
 
     def facts(self, host: str, facts: dict) -> None:
         write_atomically(self.path / "facts" / f"{host}.json", json.dumps({"format": FORMAT, "host": host, **facts}, indent=1))
+
+
+def _identity(plan: Plan, testbed: Testbed, system: System) -> dict[str, str]:
+    return {"plan": plan.digest, "testbed": testbed.digest, "system": system.digest}
+
+
+def _read_json(file: Path) -> dict:
+    try:
+        return json.loads(file.read_text())
+    except ValueError as error:
+        raise RunDirError(f"{file}: not JSON ({error}); restore it, or move its folder away to have it done again") from None
 
 
 def _write_record(work: Path, record: dict) -> None:

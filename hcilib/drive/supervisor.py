@@ -19,6 +19,7 @@ import sys
 import time
 
 _PDEATHSIG, _SUBREAPER = 1, 36  # linux/prctl.h
+MARKER = ".hcilab"  # in a folder that a lab made: whichever lab ends last removes it
 
 
 def _prctl(option, value):
@@ -70,7 +71,7 @@ def _spawn(request):
 
 
 def end_all(children, patience_s=3.0):
-    """TERM to every process group and every descendant, then KILL to what is left."""
+    """TERM to every child and every descendant, then KILL to what is left."""
     for sig, wait_s in ((signal.SIGTERM, patience_s), (signal.SIGKILL, patience_s)):
         deadline = time.monotonic() + wait_s
         while time.monotonic() < deadline:
@@ -116,6 +117,7 @@ def clean(at_exit):
         shutil.rmtree(at_exit["rmtree"], ignore_errors=True)
     if at_exit.get("rmdir") and not _runs("sshd"):  # another lab may be using it
         with contextlib.suppress(OSError):
+            os.unlink(os.path.join(at_exit["rmdir"], MARKER))
             os.rmdir(at_exit["rmdir"])
 
 

@@ -30,13 +30,14 @@ class RunReadError(ValueError):
     """A folder that is no run directory, or a step of it that cannot be read; the message names the file."""
 
 
-def read_results(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
+def read_results(path: str | Path | Sequence[str | Path], article: str | None = None) -> pd.DataFrame:
     """The results table: one row per accepted run of a cell, whole fleet.
 
     Parameters
     ----------
     path : a run directory, ``data/published``, one of its tables (``data/published/scaling.csv``), or several of them
         (their rows are put one under the other)
+    article : of published tables keep only the rows whose `source` this is; a run directory is always read whole
 
     Returns
     -------
@@ -45,17 +46,28 @@ def read_results(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
         kind ``measure`` are rows.
     """
     if not isinstance(path, (str, Path)):
-        return pd.concat([read_results(p) for p in path], ignore_index=True)
+        return pd.concat([read_results(p, article) for p in path], ignore_index=True)
     folder = Path(path)
     if folder.suffix == ".csv" or (folder / "results.csv").exists():
         from hcilib.read.published import published, published_table
 
-        return published(folder) if folder.stem == "results" or folder.is_dir() else published_table(folder.stem, folder)
+        table = published(folder) if folder.stem == "results" or folder.is_dir() else published_table(folder.stem, folder)
+        return _of_article(table, article, folder)
     plan = _plan(folder)
     steps = _steps(folder)
     written = _written_before(steps)
     rows = [_result(step, plan, written[step["id"]]) for step in steps if step["kind"] == "measure"]
     return pd.DataFrame(rows, columns=list(RESULTS)).assign(run_id=folder.resolve().name)
+
+
+def _of_article(table: pd.DataFrame, article: str | None, folder: Path) -> pd.DataFrame:
+    if article is None:
+        return table
+    own = table[table["source"] == article].reset_index(drop=True)
+    if own.empty:
+        known = ", ".join(sorted(table["source"].unique()))
+        raise RunReadError(f"{folder}: no rows of article {article!r}; it holds {known}")
+    return own
 
 
 def read_hosts(path: str | Path) -> pd.DataFrame:

@@ -136,7 +136,11 @@ def plot_capacity(
 
 @drawn
 def plot_traffic(
-    table: pd.DataFrame, by: tuple[str, ...] = ("placement", "ddir"), source: str | None = None, ax: Axes | None = None
+    table: pd.DataFrame,
+    by: tuple[str, ...] = ("placement", "ddir"),
+    title: str | None = None,
+    source: str | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
     """Network bytes per client byte: expected from the scheme beside observed on the nodes.
 
@@ -158,6 +162,7 @@ def plot_traffic(
     ax.set_xlabel("Network bytes per client byte")
     ax.grid(False, axis="y")
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
+    ax.set_title(title or "", pad=26)  # above the legend
     if own:
         caption(ax, source_of(table, source))
     return ax
@@ -259,4 +264,4 @@ def _flags(ax: Axes, table: pd.DataFrame, rows: str, columns: str, flag: str, gr
     for i, j in at:
         frame = {"facecolor": "none", "edgecolor": WARN, "linewidth": 2, "gid": "flagged", "zorder": 3}
         ax.add_patch(Rectangle((j - 0.46, i - 0.43), 0.92, 0.86, **frame))
-        tiles[i, j].set_text(f"{tiles[i, j].get_text()}\n{flag.replace('_', ' ')}")
+        tiles[i, j].set_text(f"{tiles[i, j].get_text()}\n{flag.replace('_', ' ').replace('cpu', 'CPU')}")

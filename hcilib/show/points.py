@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from hcilib.metrics import METRICS, pattern_order
 from hcilib.show.style import (
@@ -23,6 +23,7 @@ from hcilib.show.style import (
     dress,
     looks,
     pattern_label,
+    runs_note,
     source_of,
     value_axis,
 )
@@ -35,11 +36,16 @@ AXES = {
     "iops_per_usable_tib": ("IOPS per usable TiB", 1.0),
 }
 CHECKS = {
-    "little": "Little's law: outstanding / (IOPS × latency)",
+    "little": "Little's law: IOPS × latency / outstanding",
     "bandwidth": "Throughput = IOPS × block size",
     "cpu_efficiency": "IOPS per 1 % CPU",
     "ceiling": "Share of the ceiling",
 }
+LEAST, MOST = 0.1, 10
+"""Ratios beyond are drawn at the end: one I/O at a time is a ten-thousandth of any ceiling."""
+
+FINE_TICKS = (0.2, 0.33, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 3, 5)
+WIDE_TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10)
 
 
 @drawn
@@ -121,7 +127,7 @@ def plot_pareto_panels(
                for name, (c, m) in style.items()]  # fmt: skip
     fig.legend(handles=handles, loc="outside upper left", ncols=columns)
     lost = sorted({(labels or {}).get(name, str(name)) for name in table.loc[table[[x, y]].isna().any(axis=1), hue]})
-    caption(axes[0], "Dashed: Pareto front." if "front" in table else None,
+    caption(axes[0], "Dashed: Pareto front." if "front" in table else None, runs_note(table, False),
             f"Missing somewhere: {', '.join(lost)}." if lost else None, source_of(table, source))  # fmt: skip
     return axes[: len(values)]
 
@@ -133,8 +139,14 @@ def _panel(ax: Axes, panel: pd.DataFrame, hue: str, style: Mapping, y: str) -> N
     for row in there.to_dict("records"):
         colour, marker = style[row[hue]]
         ax.plot(row["_x"], row["_y"], marker, color=colour, markersize=8, zorder=3)
+        if y in METRICS and row.get("hi", np.nan) == row.get("hi", np.nan):  # lo and hi are the metric's own
+            ax.vlines(
+                row["_x"], row["lo"] / METRICS[y].scale, row["hi"] / METRICS[y].scale, color=colour, gid="interval"
+            )
+    ax.xaxis.set_major_locator(MaxNLocator(4))
     value_axis(ax.yaxis, METRICS[y].unit if y in METRICS else "")
-    ax.set_ylim(0, 1.15 * there["_y"].max() if len(there) else 1)
+    ax.margins(y=0.12)
+    ax.set_ylim(bottom=0)
 
 
 def _axis(column: str) -> tuple[str, float]:
@@ -177,13 +189,13 @@ def plot_audit(
     names = [f"{CHECKS.get(c, c)}\n{_verdict(audit[audit['check'] == c])}" for c in checks]
     ax.set_yticks(range(len(checks)), names)
     ax.set_ylim(len(checks) - 0.5, -0.5)
-    _ratio_axis(ax, audit["ratio"].to_numpy(float))
+    beyond = _ratio_axis(ax, audit["ratio"].to_numpy(float))
     ax.grid(False, axis="y")
     handles = [Line2D([], [], marker="o", linestyle="", color="#0072B2", label="holds"),
                Line2D([], [], marker="X", linestyle="", color=WARN, label="does not hold")]  # fmt: skip
     ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
     if own:
-        caption(ax, "Grey: the gate." if gates else None, source_of(audit, source))
+        caption(ax, "Grey: the gate." if gates else None, beyond, source_of(audit, source))
     return ax
 
 
@@ -192,7 +204,7 @@ def _check(ax: Axes, y: int, part: pd.DataFrame, gate: tuple[float, float] | Non
     if gate:
         ax.fill_betweenx([y - 0.34, y + 0.34], *gate, color="#9aa0a6", alpha=0.25, linewidth=0, gid="gate")
     spread = y + 0.5 * ((np.arange(len(part)) * 0.618) % 1 - 0.5)
-    ok, ratio = part["ok"].astype("boolean"), part["ratio"].to_numpy(float)
+    ok, ratio = part["ok"].astype("boolean"), part["ratio"].to_numpy(float).clip(LEAST, MOST)
     for marker, colour, chosen in (("o", "#0072B2", ok.fillna(False)), ("X", WARN, ~ok.fillna(True))):
         mask = chosen.to_numpy(bool)
         ax.plot(ratio[mask], spread[mask], marker, color=colour, alpha=0.75, markersize=5, markeredgewidth=0)
@@ -204,14 +216,18 @@ def _verdict(part: pd.DataFrame) -> str:
     return f"{ok.sum()} of {ok.notna().sum()} hold{unknown}"
 
 
-def _ratio_axis(ax: Axes, ratio: np.ndarray) -> None:
-    """A log axis: half and double are equally far from agreement."""
+def _ratio_axis(ax: Axes, ratio: np.ndarray) -> str | None:
+    """A log axis: half and double are equally far from agreement. Returns what had to be drawn at its end."""
     ratio = ratio[np.isfinite(ratio) & (ratio > 0)]
+    beyond = int(((ratio < LEAST) | (ratio > MOST)).sum())
+    ratio = ratio.clip(LEAST, MOST)
     least, most = min(ratio.min(initial=0.9), 0.9), max(ratio.max(initial=1.1), 1.1)
-    ticks = [t for t in (0.1, 0.2, 0.33, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10) if least <= t <= most]
+    wide = most / least > 5
+    ticks = WIDE_TICKS if wide else FINE_TICKS
     ax.set_xscale("log")
     ax.set_xlim(least / 1.05, most * 1.05)
-    ax.xaxis.set_major_locator(FixedLocator(ticks))
+    ax.xaxis.set_major_locator(FixedLocator([t for t in ticks if least <= t <= most]))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     ax.set_xlabel("Measured / expected", color=INK)
+    return f"{beyond} beyond {LEAST:g} or {MOST:g}, drawn at the end." if beyond else None

@@ -40,9 +40,12 @@ PLAIN = (
     "cells",
     "given",
     "missing",
+    "contexts",
+    "possible",
 )
 WORDS = {"system": "System", "pattern": "Pattern", "p_adjusted": "p adjusted", "tied_with": "tied with", "vms": "VMs",
-         "n_baseline": "n of the baseline", "ok": "holds"}  # fmt: skip
+         "n_baseline": "n of the baseline", "ok": "holds", "cpu_bound": "CPU bound",
+         "effective_tib": "Effective (TiB)"}  # fmt: skip
 SINGLE = "n = 1: no interval"  # as hcilib.analyse says it
 DERIVED = ("p", "p_adjusted", "tost_p", "df", "cv_pct")
 UNITS = (("_bytes_per_s", "MiB/s", 2.0**20), ("_bytes", "GiB", 2.0**30), ("_ns", "ms", 1e6), ("_s", "s", 1.0), ("_pct", "%", 1.0))
@@ -200,6 +203,8 @@ def _column(values: pd.Series, column: str, metric: str | None, labels: Mapping)
             "none" if v != v else "<0.0001" if column.startswith(("p", "tost")) and v < 1e-4 else number(v)
             for v in values.astype(float)
         ]
+    if pd.api.types.is_integer_dtype(values) and column not in KNOWN and kind.scale == 1:  # a count has no decimals
+        return ["missing" if pd.isna(v) else f"{v:,}" for v in values]
     return [number(v / kind.scale, kind.format, _digits(column)) for v in values.astype(float)]
 
 

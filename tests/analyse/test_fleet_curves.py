@@ -74,6 +74,8 @@ def test_sentences_of_a_line_a_usl_and_nothing():
     n = np.array([1, 18, 36, 72, 108, 144, 216.0])
     usl = line.head(7).assign(vms=n, iops=90 * n / (1 + 0.03 * (n - 1) + 1e-4 * n * (n - 1)))
     assert "fits best and peaks at 98.5 VMs" in saturation_sentences(saturation(usl))[0]
+    noisy = pd.concat([line.head(2), line.head(2).assign(iops=[1e3, 1e4])])
+    assert saturation_sentences(saturation(noisy))[0].endswith("IOPS at 2 VMs.")  # no plateau: nothing said of it
     empty = saturation(line.assign(iops=np.nan))
     assert list(saturation_sentences(empty)) == ["a, p: no value at any VM count."]
     assert saturation_sentences(empty.head(0)).empty
