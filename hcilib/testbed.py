@@ -89,6 +89,7 @@ class Disk(_Model):
     serial: str = Field(pattern=r"^[^\s/]+$")  # it becomes part of a path and of a job file
     size_bytes: Bytes
     uri: str | None = Field(None, pattern=r"^\S+$")
+    endurance_bytes: Bytes | None = None  # what its maker allows to be written in its life; a plan's share of it is shown
     backing: tuple[str, ...] = ()  # the lab's replica images: the only files its guard lets be written
 
 
@@ -97,6 +98,7 @@ class Vm(Host):
 
     node: str
     disks: tuple[Disk, ...]
+    os: Literal["linux", "windows"] = "linux"
 
 
 class Fio(_Model):

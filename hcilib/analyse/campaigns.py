@@ -14,7 +14,11 @@ CELL = ("system", "pattern", "iodepth")
 
 
 def campaign_ratios(
-    results: pd.DataFrame, found: pd.DataFrame, metric: str = "iops", by: str | Sequence[str] = CELL, campaign: str = "run_id"
+    results: pd.DataFrame,
+    found: pd.DataFrame,
+    metric: str = "iops",
+    by: str | Sequence[str] = CELL,
+    campaign: str = "run_id",
 ) -> pd.DataFrame:
     """Every campaign of `results` relative to the earlier ones of a `regression`, cell by cell.
 
@@ -33,7 +37,11 @@ def campaign_ratios(
 
 
 def campaign_noise(
-    results: pd.DataFrame, metric: str = "iops", by: str | Sequence[str] = CELL, campaign: str = "run_id", confidence: float = 0.95
+    results: pd.DataFrame,
+    metric: str = "iops",
+    by: str | Sequence[str] = CELL,
+    campaign: str = "run_id",
+    confidence: float = 0.95,
 ) -> pd.DataFrame:
     """How far whole campaigns of a system lie apart, and how far their runs alone would put them.
 
@@ -45,7 +53,9 @@ def campaign_noise(
     """
     by = [by] if isinstance(by, str) else list(by)
     cells = describe(results, metric, [*by, campaign])
-    cells = cells[(cells["n"] > 0) & (cells["center"] > 0)].assign(log=lambda t: np.log(t["center"]), own=lambda t: t["log_var"] / t["n"])
+    cells = cells[(cells["n"] > 0) & (cells["center"] > 0)].assign(
+        log=lambda t: np.log(t["center"]), own=lambda t: t["log_var"] / t["n"]
+    )
     per_cell = cells.groupby(by, dropna=False, observed=True)
     table = per_cell.agg(k=("log", "size"), variance=("log", "var"), own=("own", "mean"), n=("n", "sum")).reset_index()
     table = table[table["k"] > 1]
@@ -54,7 +64,9 @@ def campaign_noise(
     return pd.DataFrame(rows, columns=columns)
 
 
-def visible_change(cv_pct: float, campaigns: Sequence[int] = (2, 3, 4, 5, 8, 12), confidence: float = 0.95) -> pd.DataFrame:
+def visible_change(
+    cv_pct: float, campaigns: Sequence[int] = (2, 3, 4, 5, 8, 12), confidence: float = 0.95
+) -> pd.DataFrame:
     """The smallest change of one cell that a `regression` against k earlier campaigns can tell from their own spread.
 
     h = t_{k-1} s sqrt(1 + 1/k) on logs (METHODS section 1), before any correction for many cells. Returns k, df,
@@ -70,7 +82,10 @@ def visible_change(cv_pct: float, campaigns: Sequence[int] = (2, 3, 4, 5, 8, 12)
 
 
 def block_drift(
-    results: pd.DataFrame, metric: str = "iops", by: str | Sequence[str] = ("pattern", "iodepth"), campaign: str = "run_id"
+    results: pd.DataFrame,
+    metric: str = "iops",
+    by: str | Sequence[str] = ("pattern", "iodepth"),
+    campaign: str = "run_id",
 ) -> pd.DataFrame:
     """Did the whole testbed move from block to block: the blocks' effect on all cells against what is left.
 

@@ -91,8 +91,8 @@ def nested_parity_grid(
 def with_stated(table: pd.DataFrame, stated_pct: Mapping[str, float]) -> pd.DataFrame:
     """A capacity table with stated_pct, the usable share somebody printed, and agrees: does ours round to it?
 
-    `stated_pct` is system -> percent as printed, 35.7 or 40. The printed digits decide: 40 is compared to the percent,
-    35.7 to its tenth. agrees is <NA> where nothing was stated.
+    `stated_pct` is system -> percent as printed. Its own digits decide: 40 is held to the percent, 35.7 to the tenth.
+    agrees is <NA> where nothing was stated.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def with_stated(table: pd.DataFrame, stated_pct: Mapping[str, float]) -> pd.Data
     if absent := [name for name in stated_pct if name not in set(table["system"])]:
         raise ValueError(f"stated, but not in the capacity table: {', '.join(absent)}")
     stated = table["system"].map(stated_pct).astype(float)
-    unit = np.where(stated == stated.round(), 1.0, 0.1)
+    unit = stated.map(lambda value: 10.0 ** -len(f"{value:g}".partition(".")[2]))
     # half a printed unit, and a hair for what binary fractions cannot hold
     agrees = (100 * table["efficiency"] - stated).abs() <= unit / 2 + 1e-9
     return table.assign(stated_pct=stated, agrees=agrees.astype("boolean").mask(stated.isna()))

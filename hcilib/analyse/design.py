@@ -17,7 +17,7 @@ from scipy.special import chdtr, chdtri, gammaln, roots_jacobi, stdtrit
 
 from hcilib.analyse.cells import annotate, describe, group_codes
 from hcilib.analyse.series import mean_interval, run_columns
-from hcilib.analyse.stopping import confidence_sequence
+from hcilib.analyse.stopping import MIN_EFFECTIVE, confidence_sequence
 
 LOOK_S = 30
 """An adaptive run is looked at every so many seconds (METHODS section 2)."""
@@ -70,6 +70,7 @@ def noise(
     by: str | Sequence[str] = ("system", "run_id", "pattern", "iodepth"),
     second_cv_pct: float | None = None,
     between_cv_pct: float | None = None,
+    tau_s: float | None = None,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
     """What a campaign says of its own noise, cell by cell.
@@ -78,13 +79,13 @@ def noise(
     ----------
     series : per-second rates of the same runs (`read_series`); without them nothing separates seconds from runs
     by : what makes a cell; run_id stands in it, because the runs of two campaigns differ by more than runs do
-    second_cv_pct, between_cv_pct : declared, and used only where the campaign cannot say (no series; one run a cell)
+    second_cv_pct, tau_s, between_cv_pct : declared, and used only where the campaign cannot say (no series; one run a cell)
 
     Returns
     -------
     The by columns, rwmixread, n, runtime_s (median), cv_pct (of one run, on logs) with lo and hi (chi-square), within_cv_pct
     (its part from the run's own seconds), between_cv_pct (the rest: sqrt(max(0, cv^2 - within^2))), second_cv_pct
-    (long-run spread of one second), tau_s, basis (what was measured and what declared), confidence, warnings. NaN: unknown.
+    (long-run spread of one second), tau_s (its autocorrelation time), basis (what was measured and what declared), confidence, warnings. NaN: unknown.
     Raises ValueError as `summarize` does.
     """
     by = [by] if isinstance(by, str) else list(by)
@@ -102,10 +103,12 @@ def noise(
     table = cells[[*by, *[c for c in ("rwmixread",) if c in cells and c not in by], "n"]].assign(
         runtime_s=seconds["runtime_s"], cv_pct=100 * np.sqrt(variance), **_spread_interval(variance, n - 1.0, confidence),
         within_cv_pct=100 * np.sqrt(within2), between_cv_pct=100 * np.sqrt(between2), second_cv_pct=100 * np.sqrt(second2),
-        tau_s=seconds["_tau_s"],
+        tau_s=seconds["_tau_s"].fillna(np.nan if tau_s is None else tau_s),
     )  # fmt: skip
     table["basis"] = _basis(n > 1, seconds["_second2"].notna().to_numpy(), second2 == second2, between2 == between2)
-    return table.assign(confidence=confidence, warnings=annotate(cells["notes"], (n < 2, "spread of runs not measured")))
+    return table.assign(
+        confidence=confidence, warnings=annotate(cells["notes"], (n < 2, "spread of runs not measured"))
+    )
 
 
 def pool_noise(noise: pd.DataFrame, by: str | Sequence[str] = ()) -> pd.DataFrame:
@@ -156,34 +159,47 @@ def precision(
     -------
     protocol, order, cells, runs (of a cell), read_s, write_s (a run), hours (running time of all systems, without prefill
     and warm-up), cv_pct (of a run so long), half_width_pct (expected, 100 (exp(h) - 1)), assured_pct (nine campaigns in
-    ten are no wider), confidence. Raises ValueError where the noise does not say between_cv_pct and second_cv_pct.
+    ten are no wider), confidence. Raises ValueError where the noise does not say between_cv_pct, second_cv_pct
+    and tau_s.
     """
-    pooled = pool_noise(noise).iloc[0] if len(noise) else pd.Series(dtype=float)
-    between, second = (_needed(pooled, c) for c in ("between_cv_pct", "second_cv_pct"))
-    listed = noise.drop_duplicates([c for c in ("pattern", "iodepth") if c in noise])
-    writes = (listed["rwmixread"] < 100).to_numpy()
+    between, second, tau_s, writes = workload(noise)
     rows = []
     for protocol in protocols_of(protocols):
-        run_s = {w: planned_run_s(protocol, w, second, target) for w in (False, True)}
-        variance = between**2 + second**2 / np.where(writes, run_s[True], run_s[False])
-        own = planned_runs(protocol, float(np.sqrt(variance.mean())), target, confidence)
-        for n in runs or [own]:
+        run_s = {w: planned_run_s(protocol, w, second, tau_s, target) for w in (False, True)}
+        lasts = np.where(writes, run_s[True], run_s[False])
+        run_sd = float(np.sqrt((between**2 + second**2 / lasts).mean()))
+        for n in runs or [planned_runs(protocol, run_sd, target, confidence)]:
             rows.append({
-                "protocol": protocol.name, "order": protocol.order, "cells": len(listed), "runs": n,
-                "read_s": run_s[False], "write_s": run_s[True],
-                "hours": systems * n * np.where(writes, run_s[True], run_s[False]).sum() / 3600,
-                **_widths(float(np.sqrt(variance.mean())), n, confidence), "confidence": confidence,
+                "protocol": protocol.name, "order": protocol.order, "cells": len(writes), "runs": n,
+                "read_s": run_s[False], "write_s": run_s[True], "hours": systems * n * lasts.sum() / 3600,
+                **_widths(run_sd, n, confidence), "confidence": confidence,
             })  # fmt: skip
     return pd.DataFrame(rows)
 
 
-def planned_run_s(protocol: Protocol, writes: bool, second_sd: float, target: float) -> float:
-    """Seconds of a run: the protocol's, or the first look at which the confidence sequence is within `target`."""
+def workload(noise: pd.DataFrame) -> tuple[float, float, float, np.ndarray]:
+    """What a plan starts from: pooled spread between runs and of one second (as fractions), tau_s, and which cells write.
+
+    ValueError where the noise does not say one of them.
+    """
+    if "rwmixread" not in noise:
+        raise ValueError("the noise has no column rwmixread: nothing says which cells write")
+    pooled = pool_noise(noise).iloc[0] if len(noise) else pd.Series(dtype=float)
+    between, second = (_needed(pooled, c) / 100 for c in ("between_cv_pct", "second_cv_pct"))
+    listed = noise.drop_duplicates([c for c in ("pattern", "iodepth") if c in noise])
+    return between, second, _needed(pooled, "tau_s"), (listed["rwmixread"] < 100).to_numpy()
+
+
+def planned_run_s(protocol: Protocol, writes: bool, second_sd: float, tau_s: float, target: float) -> float:
+    """Seconds of a run: the protocol's, or the first look at which `stop_when` would be content.
+
+    That is when the confidence sequence is within `target` and the seconds are worth 30 independent ones.
+    """
     longest = protocol.longest_s(writes)
     if protocol.first_s is None:
         return longest
     looks = np.append(np.arange(protocol.first_s, longest, LOOK_S), longest)
-    within = confidence_sequence(looks, second_sd) <= target
+    within = (confidence_sequence(looks, second_sd) <= target) & (looks >= MIN_EFFECTIVE * tau_s)
     return float(looks[within.argmax()]) if within.any() else longest
 
 
@@ -244,7 +260,10 @@ def _spread_interval(variance: np.ndarray, df: np.ndarray, confidence: float) ->
     """Interval of a standard deviation, in percent: df s^2 / sigma^2 is chi-square."""
     df = np.where(df > 0, df, np.nan)
     alpha = 1 - confidence
-    return {"lo": 100 * np.sqrt(df * variance / chdtri(df, alpha / 2)), "hi": 100 * np.sqrt(df * variance / chdtri(df, 1 - alpha / 2))}
+    return {
+        "lo": 100 * np.sqrt(df * variance / chdtri(df, alpha / 2)),
+        "hi": 100 * np.sqrt(df * variance / chdtri(df, 1 - alpha / 2)),
+    }
 
 
 def _basis(runs: np.ndarray, seconds: np.ndarray, second: np.ndarray, between: np.ndarray) -> np.ndarray:
@@ -264,5 +283,5 @@ def _needed(pooled: pd.Series, column: str) -> float:
     value = pooled.get(column, np.nan)
     if not value >= 0:
         why = "no cell has two runs" if column.startswith("between") else "no run has a per-second series"
-        raise ValueError(f"the noise does not say {column}: {why}; declare {column} in percent")
-    return value / 100
+        raise ValueError(f"the noise does not say {column}: {why}; declare {column}")
+    return float(value)

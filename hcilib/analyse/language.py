@@ -85,6 +85,8 @@ def _place(name: str, value: Any) -> str:
     if name == "pattern":
         return f"in {pattern_words(value)}"
     value = int(value) if isinstance(value, float) and value.is_integer() else value
+    if name == "system":
+        return f"on {value}"
     if name == "vms":
         return f"with {value} VM" if value == 1 else f"with {value} VMs"
     return f"at {name} {value}"

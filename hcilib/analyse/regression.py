@@ -134,9 +134,11 @@ def _sentence(row: Mapping[str, Any], by: Sequence[str], metric: str, new: str) 
     change = "unstable runs, no percent claimed" if row["unstable"] else f"{percent(row['ratio'])} than {earlier}"
     if row["k"] == 1:
         basis = "one campaign each way: no interval"
-    elif row["lo"] > 1 or row["hi"] < 1:
+    elif (row["lo"] > 1 or row["hi"] < 1) and not row["unstable"]:
         basis = f"{100 * row['confidence']:g} % interval {percent_range(row['lo'], row['hi'])}"
     else:
         basis = f"ratio {row['ratio']:.3f}, {100 * row['confidence']:g} % interval {row['lo']:.3g} to {row['hi']:.3g}"
+    if row["verdict"] == "no change seen" and (row["lo"] > 1 or row["hi"] < 1):
+        basis += f", but adjusted p {row['p_adjusted']:.2g} among all cells asked"
     verdict = row["verdict"].capitalize()
     return f"{verdict} in {name} of {new} {place}: {change} ({basis})."

@@ -13,7 +13,7 @@ import pandas as pd
 from scipy.signal import lfilter
 from scipy.special import stdtrit
 
-from hcilib.analyse.design import LOOK_S, Protocol, protocols_of
+from hcilib.analyse.design import LOOK_S, Protocol, protocols_of, workload
 from hcilib.analyse.stopping import MIN_EFFECTIVE, confidence_sequence, effective_samples, long_run_sd
 
 DRIFT_STEP_S = 300
@@ -61,15 +61,11 @@ def simulate_coverage(
 
 
 def simulate_protocols(
+    noise: pd.DataFrame,
     protocols: Mapping[str, Mapping],
-    between_cv_pct: float,
-    second_cv_pct: float,
-    tau_s: float = 5.0,
+    target: float = 0.02,
     drift_cv_pct: float = 2.0,
     drift_h: float = 4.0,
-    read_cells: int = 3,
-    write_cells: int = 3,
-    target: float = 0.02,
     draws: int = 200,
     seed: int = 0,
 ) -> pd.DataFrame:
@@ -77,8 +73,8 @@ def simulate_protocols(
 
     Parameters
     ----------
-    between_cv_pct, second_cv_pct, tau_s : as `pool_noise` finds them: run to run, long-run spread of one second, and its
-        autocorrelation time
+    noise : as `noise` returns it: its cells, and pooled over them its spread between runs, of one second, and tau_s
+    protocols : name -> fields of `Protocol`
     target : half-width at which an adaptive run stops (`stop_when`) and a cell has runs enough (`enough_runs`)
 
     Returns
@@ -87,10 +83,9 @@ def simulate_protocols(
     protocol), rmse_pct (of the log ratio), coverage of Welch's interval with lo and hi, half_width_pct (median), confidence.
     """
     rng = np.random.default_rng(seed)
-    writes = np.repeat([False, True], [read_cells, write_cells])
-    rows = []
+    found, rows = workload(noise), []
     for protocol in protocols_of(protocols):
-        logs, run_s = _campaigns(protocol, writes, between_cv_pct, second_cv_pct, tau_s, (drift_cv_pct, drift_h), target, draws, rng)
+        logs, run_s = _campaigns(protocol, found, (drift_cv_pct, drift_h), target, draws, rng)
         used = ~np.isnan(logs)
         d, half = welch(logs[:, 0], logs[:, 1])
         rows.append({
@@ -164,18 +159,18 @@ def _covered(d: np.ndarray, half: np.ndarray) -> dict[str, float]:
 
 
 def _campaigns(
-    protocol: Protocol, writes: np.ndarray, between_pct: float, second_pct: float, tau_s: float,
-    drift: tuple[float, float], target: float, draws: int, rng: np.random.Generator,
+    protocol: Protocol, found: tuple[float, float, float, np.ndarray], drift: tuple[float, float], target: float, draws: int,
+    rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Logs of every run and its seconds, both (draws, 2, cells, runs); NaN where a run was no longer needed."""
-    most = protocol.most_runs or protocol.runs
+    (between, second, tau_s, writes), most = found, protocol.most_runs or protocol.runs
     shape = (draws, 2, len(writes), most)
     logs, run_s = np.empty(shape), np.empty(shape)
     for w in set(writes.tolist()):
         part = (draws, 2, int((writes == w).sum()), most)
-        logs[:, :, writes == w], run_s[:, :, writes == w] = _runs(protocol, w, second_pct / 100, tau_s, target, part, rng)
+        logs[:, :, writes == w], run_s[:, :, writes == w] = _runs(protocol, w, second, tau_s, target, part, rng)
     start_s = schedule(protocol.order, run_s.mean(axis=(0, 1, 3)), most, draws, rng)
-    logs += between_pct / 100 * rng.standard_normal(shape) + drift_levels(start_s, *drift, rng)
+    logs += between * rng.standard_normal(shape) + drift_levels(start_s, *drift, rng)
     return _until_enough(logs, protocol, target), run_s
 
 
@@ -200,7 +195,9 @@ def _stopped_early(second: float, tau_s: float, first_s: float, longest: int, ta
     for t in range(int(first_s), longest, LOOK_S):
         seen = y[running, :t]
         level = seen.mean(axis=-1)
-        stop = (effective_samples(seen) >= MIN_EFFECTIVE) & (confidence_sequence(t, long_run_sd(seen)) <= target * level)
+        stop = (effective_samples(seen) >= MIN_EFFECTIVE) & (
+            confidence_sequence(t, long_run_sd(seen)) <= target * level
+        )
         stopped[running[stop]], mean[running[stop]] = t, level[stop]
         running = running[~stop]
     return stopped, mean

@@ -20,7 +20,7 @@ from hcilib.drive.lab_hosts import answers
 from hcilib.plan import Step
 from hcilib.testbed import Disk, Testbed, Vm
 
-GRACE_S = 30.0
+GRACE_S, PATIENCE_S = 30.0, 5.0
 SLOWEST_FILL = 20e6  # bytes/s a VM's disk is assumed to take when it is filled; only the deadline depends on it
 LOG_MSEC = 500
 STUCK = {"D": "waits for storage", "T": "is frozen", "t": "is held by a debugger"}  # process states of ps(1)
@@ -104,13 +104,9 @@ def _start_servers(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], limit_s: f
         f"--server={shlex.quote(f'ip:{vm.target},{testbed.fio.port}')} </dev/null >/dev/null 2>&1 &"
         for vm in vms
     }, limit_s=20)  # fmt: skip
-    deadline = time.monotonic() + 5
-    waiting = {vm.name: vm for vm in vms if started[vm.name].ok}
-    while waiting and time.monotonic() < deadline:
-        waiting = {name: vm for name, vm in waiting.items() if not answers(vm.target, testbed.fio.port)}
-        time.sleep(0.02)
+    late = _wait_until(True, [vm for vm in vms if started[vm.name].ok], testbed)
     dead = [f"{vm.name} ({vm.target}:{testbed.fio.port}): {_why(started[vm.name])}" for vm in vms
-            if vm.name in waiting or not started[vm.name].ok]  # fmt: skip
+            if vm in late or not started[vm.name].ok]  # fmt: skip
     if dead:
         raise FioError("no fio server on " + "; ".join(dead))
 
@@ -118,6 +114,15 @@ def _start_servers(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], limit_s: f
 def _kill_servers(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm]) -> None:
     """All processes of a server at once: a connection that outlives its listener keeps the port for a second (LAB section 2)."""
     fleet.run({vm.name: f"pkill -KILL -f -e {_server_pattern(vm, testbed)}" for vm in vms}, limit_s=10)
+    _wait_until(False, vms, testbed)
+
+
+def _wait_until(up: bool, vms: Sequence[Vm], testbed: Testbed) -> list[Vm]:
+    """The VMs whose servers do not (or still) answer when patience ends."""
+    deadline = time.monotonic() + PATIENCE_S
+    while (left := [vm for vm in vms if answers(vm.target, testbed.fio.port) != up]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return left
 
 
 def _server_pattern(vm: Vm, testbed: Testbed) -> str:

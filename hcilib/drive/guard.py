@@ -32,9 +32,13 @@ class GuardError(RuntimeError):
 
 
 def refusals(testbed: Testbed, vms: int, numjobs: int, consent: str | None = None) -> list[Refusal]:
-    """Every device of the plan that may not be overwritten (DESIGN section 6); empty when all may."""
-    judge = _judge_lab if testbed.lab_root else _judge_unknown
-    return [Refusal(vm, disk.serial, reason) for vm, disk in testbed.targets(vms, numjobs) for reason in judge(testbed, disk)]
+    """Every refusal that needs no host to be asked (DESIGN section 6): all of them for a lab, for real hosts consent and form.
+
+    What a real host's devices are is judged on the host, by :func:`hcilib.drive.guard_devices.identify`.
+    """
+    judge = _judge_lab if testbed.lab_root else _judge_real
+    devices = [Refusal(vm, disk.serial, reason) for vm, disk in testbed.targets(vms, numjobs) for reason in judge(testbed, disk)]
+    return devices if testbed.lab_root else _judge_consent(testbed, consent) + devices
 
 
 def require(testbed: Testbed, vms: int, numjobs: int, consent: str | None = None) -> None:
@@ -44,8 +48,25 @@ def require(testbed: Testbed, vms: int, numjobs: int, consent: str | None = None
         raise GuardError(refused)
 
 
-def _judge_unknown(testbed: Testbed, disk: Disk) -> list[str]:
-    return ["block devices of real hosts are not yet judged by this version, so none is written"]
+def _judge_consent(testbed: Testbed, consent: str | None) -> list[Refusal]:
+    if not testbed.consent:
+        reason = "the testbed's field consent is empty: give it a token there and repeat it in the campaign's consent"
+    elif not consent:
+        reason = "no consent was given: repeat the token of the testbed's field consent in the campaign's consent"
+    elif consent != testbed.consent:
+        reason = "the campaign's consent is not the testbed's field consent: is this the testbed you mean?"
+    else:
+        return []
+    return [Refusal(testbed.name, "consent", reason)]
+
+
+def _judge_real(testbed: Testbed, disk: Disk) -> list[str]:
+    [vm] = [vm for vm in testbed.vms if disk in vm.disks]
+    if vm.os == "windows":
+        return ["the VM runs Windows, whose disks this version cannot judge, so none is written: use a Linux VM as load generator"]
+    if disk.uri:
+        return [f"its uri {disk.uri} is no block device of the VM; outside the lab only whole disks named by serial are written"]
+    return []
 
 
 def _judge_lab(testbed: Testbed, disk: Disk) -> list[str]:

@@ -40,6 +40,7 @@ class Outcome:
     value: Any = None
     error: str = ""
     seconds: float = 0.0
+    started_s: float = 0.0  # epoch, by the controller's clock
 
 
 class FleetError(RuntimeError):
@@ -144,12 +145,12 @@ def need(what: str, outcomes: dict[str, Outcome]) -> dict[str, Any]:
 
 
 def _timed(name: str, ask: Callable[[str], Any]) -> Outcome:
-    start = time.monotonic()
+    start, started_s = time.monotonic(), time.time()
     try:
         value, error = ask(name), ""
     except Exception as problem:  # one host's trouble must not hide the others' answers
         value, error = None, explain(problem)
-    return Outcome(name, not error, value, error, time.monotonic() - start)
+    return Outcome(name, not error, value, error, time.monotonic() - start, started_s)
 
 
 def _connection(host: Host, testbed: Testbed) -> Connection:

@@ -90,8 +90,14 @@ def read_counters(path: str | Path) -> pd.DataFrame:
     return _each(path, _counters)
 
 
-def _each(path: str | Path, read: Callable[[dict], pd.DataFrame]) -> pd.DataFrame:
+def _each(path: str | Path | Sequence[str | Path], read: Callable[[dict], pd.DataFrame]) -> pd.DataFrame:
+    """What `read` finds in every accepted step, of one run directory or of several; published tables hold no steps."""
+    if not isinstance(path, (str, Path)):
+        frames = [frame for p in path if len(frame := _each(p, read))]
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
     folder = Path(path)
+    if folder.suffix == ".csv" or (folder / "results.csv").exists():
+        return pd.DataFrame()
     _plan(folder)
     frames = []
     for step in _steps(folder):

@@ -156,7 +156,7 @@ def _texts(
 ) -> tuple[pd.DataFrame, set[str]]:
     """Header -> text cells, and which headers are numbers. lo and hi become one column right of what they bound."""
     chosen = list(columns) if columns else [c for c in frame.columns if c not in LEFT_OUT]
-    bounded = next((c for c in ("ratio", "knee", "center", "mean") if c in frame), None)
+    bounded = next((c for c in ("ratio", "knee", "center", "mean", "coverage", "cv_pct") if c in frame), None)
     paired = {"lo", "hi"} <= set(frame.columns) and bounded in chosen
     texts, numeric = {}, set()
     for column in (c for c in chosen if not (paired and c in ("lo", "hi"))):

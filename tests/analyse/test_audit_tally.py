@@ -1,0 +1,63 @@
+"""What an audit comes to."""
+
+import pandas as pd
+import pytest
+
+from hcilib.analyse.audit import audit, rounding
+from hcilib.analyse.audit_tally import STATISTICS, claim_checks, name_rows, tally
+from hcilib.analyse.claim_values import STATISTICS as CLAIM_STATISTICS
+from hcilib.analyse.claims import check_claims
+from hcilib.read.published import published, published_claims, published_facts
+
+
+@pytest.fixture(scope="module")
+def article():
+    results = published()
+    return results[results["source"] == "proxmox-2node-hci"]
+
+
+def test_tally_counts_each_row_once(article):
+    found = audit(article)
+    table = tally(found, article)
+    assert (table[["holds", "fails", "not_checkable"]].sum(axis=1).sum()) == len(found)
+    little = table[table["check"] == "little"].set_index("system")
+    assert little["fails"].to_dict()["ceph-pve"] == 1
+    assert little["fails"].sum() == 1
+    assert little.loc["ceph-pve", "lowest"] == pytest.approx(406_000 * 0.012238 / 6144, rel=1e-6)
+
+
+def test_names_the_broken_row(article):
+    found = audit(article)
+    broken = found[found["ok"].eq(False).fillna(False) & found["check"].eq("little")]
+    row = name_rows(broken, article).iloc[0]
+    assert (row["system"], row["pattern"], row["iodepth"]) == ("ceph-pve", "4k-randread", 128)
+    assert "source" not in row  # one article only: it says nothing
+    assert "row" not in row
+
+
+def test_names_rows_of_any_table_that_has_them_and_of_none(article):
+    assert {"system", "metric"} <= set(name_rows(rounding(article), article).columns)
+    assert name_rows(audit(article).head(0), article).empty
+
+
+def test_claims_as_checks_keep_the_verdicts():
+    claims = published_claims()
+    judged = check_claims(published(), claims, published_facts())
+    checks = claim_checks(judged, claims)
+    assert len(checks) == len(judged)
+    assert checks["check"].notna().all()
+    assert (checks["ok"].eq(False).fillna(False)).sum() == (judged["verdict"] == "wrong").sum()
+    assert checks["ok"].isna().sum() == (judged["verdict"] == "not checkable").sum()
+    famous = checks.set_index("id").loc[155]
+    assert famous["ratio"] == pytest.approx(278 / (100 * (16.976 / 6.114 - 1)), rel=1e-3)
+
+
+def test_every_statistic_of_a_claim_has_words():
+    assert set(STATISTICS) == {*CLAIM_STATISTICS, "formula"}
+
+
+def test_no_claim_is_no_check():
+    claims = published_claims().head(0)
+    judged = check_claims(published(), claims, None)
+    assert isinstance(claim_checks(judged, claims), pd.DataFrame)
+    assert claim_checks(judged, claims).empty

@@ -1,0 +1,113 @@
+"""The bare drive against its datasheet, and one kind of I/O against another."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hcilib.analyse.baseline import against_datasheet, pattern_cost
+from hcilib.read.published import published, published_table
+
+NAN = np.nan
+
+
+def runs(iops: dict[tuple[str, int], list[float]]) -> pd.DataFrame:
+    rows = [
+        (pattern, 1, depth, rep, value) for (pattern, depth), values in iops.items() for rep, value in enumerate(values)
+    ]
+    return pd.DataFrame(rows, columns=["pattern", "numjobs", "iodepth", "rep", "iops"]).assign(
+        system="drive-raw", run_id="r", block=1
+    )
+
+
+def test_the_best_iodepth_counts_and_patterns_come_in_the_fields_order():
+    table = against_datasheet(
+        runs({("4k-randwrite", 1): [100.0], ("4k-randread", 1): [400.0], ("4k-randread", 8): [900.0]})
+    )
+    assert table["pattern"].tolist() == ["4k-randread", "4k-randwrite"]
+    assert table["measured"].tolist() == pytest.approx([900, 100])
+    assert table["iodepth"].tolist() == [8, 1]
+
+
+@pytest.mark.parametrize(("measured", "verdict"), [(950.0, "meets"), (949.9, "below"), (2000.0, "meets")])
+def test_one_run_is_judged_by_its_own_value_and_says_so(measured, verdict):
+    row = against_datasheet(runs({("4k-randread", 1): [measured]}), {"4k-randread": 1000.0}).iloc[0]
+    assert row["verdict"] == verdict
+    assert row["pct_of_datasheet"] == pytest.approx(measured / 10)
+    assert "no interval" in row["warnings"]
+
+
+def test_several_runs_are_judged_by_their_interval():
+    wide = against_datasheet(runs({("4k-randread", 1): [900.0, 1000.0, 950.0]}), {"4k-randread": 1000.0}).iloc[0]
+    assert (wide["n"], wide["verdict"]) == (3, "inconclusive")
+    tight = against_datasheet(runs({("4k-randread", 1): [900.0, 901.0, 902.0]}), {"4k-randread": 1000.0}).iloc[0]
+    assert tight["verdict"] == "below"
+    assert tight["measured"] == pytest.approx(np.exp(np.log([900, 901, 902]).mean()))
+
+
+def test_what_is_stated_and_never_measured_keeps_a_row_and_missing_is_never_zero():
+    table = against_datasheet(runs({("4k-randread", 1): [NAN]}), {"1m-read": 6000.0}).set_index("pattern")
+    assert table["verdict"].to_dict() == {"4k-randread": "not measured", "1m-read": "not measured"}
+    assert table["n"].tolist() == [0, 0]
+    assert table["measured"].isna().all()
+    assert np.isnan(table.loc["4k-randread", "datasheet"])
+
+
+def test_refuses_two_drives_and_a_figure_that_is_none():
+    raw = runs({("4k-randread", 1): [1.0]})
+    with pytest.raises(ValueError, match=r"one drive at a time.*a-raw, drive-raw"):
+        against_datasheet(pd.concat([raw, raw.assign(system="a-raw")]))
+    with pytest.raises(ValueError, match="1m-read: nan"):
+        against_datasheet(raw, {"1m-read": NAN})
+
+
+def test_published_drives():
+    p3700 = published_table("scaling").query("system == 'nvme-p3700-raw'")
+    table = against_datasheet(p3700, {"4k-randwrite": 175000}).set_index("pattern")
+    assert table.loc["4k-randread", ["datasheet", "verdict"]].tolist() == [460000, "meets"]
+    assert table.loc["4k-randread", "measured"] == pytest.approx(460000)
+    assert table.loc["4k-randwrite", "datasheet"] == 175000
+    assert (table["verdict"] == "not measured").sum() == 5
+    results = published()
+    micron = results[(results["system"] == "nvme-micron7450max-raw") & (results["source"] == "proxmox-2node-hci")]
+    assert set(against_datasheet(micron)["verdict"]) == {"no datasheet figure"}
+
+
+def test_what_a_synchronous_write_costs_on_the_article_s_systems():
+    results = published().query("source == 'proxmox-2node-hci' and vms == 1")
+    table = pattern_cost(results, "4k-randwrite-sync", "4k-randwrite").set_index("system")
+    assert table.loc["starwind-rdma-pve", "ratio"] == pytest.approx(0.298 / 0.195)
+    assert table.loc["ceph-pve", "added_ns"] == pytest.approx(50_000)
+    assert set(table["verdict"]) == {"point"}
+    assert table["lo"].isna().all()
+
+
+def test_cost_with_repeats_is_welch_on_logs_and_holm_over_the_systems():
+    a, b = [893.0, 899.0, 884.0], [858.0, 871.0, 849.0]  # METHODS section 5, as latencies
+    rows = [
+        {
+            "system": name,
+            "pattern": pattern,
+            "iodepth": 1,
+            "rep": rep,
+            "block": 1,
+            "run_id": name,
+            "lat_ns": value,
+            "sync": sync,
+        }
+        for name in ("x", "y")
+        for sync, (pattern, values) in enumerate({"w": a, "w-sync": b}.items())
+        for rep, value in enumerate(values)
+    ]
+    table = pattern_cost(pd.DataFrame(rows), "w-sync", "w")
+    assert table["system"].tolist() == ["x", "y"]
+    assert table["ratio"].to_numpy() == pytest.approx(0.9633480866706776, rel=1e-9)
+    assert table[["lo", "hi"]].iloc[0].tolist() == pytest.approx([0.9383678364088041, 0.9889933351122991], rel=1e-9)
+    assert table["p_adjusted"].to_numpy() == pytest.approx(2 * 0.01848045628615045, rel=1e-8)
+
+
+def test_cost_refuses_what_is_no_latency_and_a_base_nobody_ran():
+    results = published().query("vms == 1")
+    with pytest.raises(ValueError, match="'iops' is no latency"):
+        pattern_cost(results, "4k-randwrite-sync", "4k-randwrite", "iops")
+    with pytest.raises(ValueError, match="no run of '4k-write'"):
+        pattern_cost(results, "4k-randwrite-sync", "4k-write")

@@ -1,0 +1,53 @@
+"""Ceilings of whole tables: against the closed forms, worked out by hand here."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hcilib.analyse.ceilings import ceilings, system_ceilings
+from hcilib.analyse.datapath import drive_rates
+from hcilib.analyse.schemes import Mirror, Raid5
+from hcilib.read.published import published
+
+RAID51 = Mirror(2) * Raid5(5)
+
+
+@pytest.fixture(scope="module")
+def article():
+    results = published()
+    return results[results["source"] == "proxmox-2node-hci"]
+
+
+@pytest.fixture(scope="module")
+def rates(article):
+    return drive_rates(article[article["system"] == "nvme-micron7450max-raw"])
+
+
+def test_every_size_and_scheme_by_hand(rates):
+    table = ceilings(rates, 10, {"mirror": Mirror(2), "raid51": RAID51}).set_index(["scheme", "bs_bytes", "rwmixread"])
+    assert len(table) == 2 * 3 * 3
+    assert table.loc[("mirror", 4096, 0), "harmonic_iops"] == pytest.approx(10 * 385_000 / 2)
+    assert table.loc[("mirror", 4096, 70), "harmonic_iops"] == pytest.approx(10 / (0.7 / 997_000 + 0.3 * 2 / 385_000))
+    assert table.loc[("raid51", 4096, 0), "split_iops"] == pytest.approx(10 / (4 / 997_000 + 4 / 385_000))
+    # sequential writes fill stripes: 2 x 5/4 bytes written for each client byte, nothing read
+    assert table.loc[("raid51", 2**20, 0), "harmonic_iops"] == pytest.approx(10 * 5134 / 2.5)
+    assert table.loc[("raid51", 2**20, 100), "harmonic_iops"] == pytest.approx(10 * 6663)
+
+
+def test_no_rates_is_an_empty_table_with_its_columns(rates):
+    assert list(ceilings(rates.head(0), 10, {"mirror": Mirror(2)}).columns[:3]) == ["scheme", "bs_bytes", "access"]
+
+
+def test_each_system_has_its_own_scheme_and_a_system_without_one_has_no_ceiling(article, rates):
+    rows = article[(article["pattern"] == "4k-randwrite") & (article["vms"] > 1)]
+    limits = system_ceilings(rows, rates, 10, {"ceph-pve": Mirror(2), "drbd-tcp-pve": RAID51})
+    by_system = limits.groupby(rows["system"]).first()
+    assert by_system["ceph-pve"] == pytest.approx(1_925_000)
+    assert by_system["drbd-tcp-pve"] == pytest.approx(10 / (4 / 997_000 + 4 / 385_000))
+    assert limits[rows["system"] == "starwind-rdma-pve"].isna().all()
+    assert limits.index.equals(rows.index)
+
+
+@pytest.mark.parametrize("nothing", [None, pd.DataFrame()])
+def test_without_a_baseline_every_ceiling_is_missing(article, nothing):
+    assert np.isnan(system_ceilings(article, nothing, 10, {"ceph-pve": Mirror(2)})).all()

@@ -1,0 +1,101 @@
+"""The journal tells how far a campaign is, also while it is written and after it was torn."""
+
+import json
+import threading
+import time
+
+import pytest
+
+from hcilib.plan import sweep
+from hcilib.read.journal import progress, read_journal, watch
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    plan = sweep(["4k-randread"], repeats=3, iodepth=1, vms=1, canary=False, prefill=False)
+    (tmp_path / "plan.json").write_text(json.dumps({"plan": plan.to_dict()}))
+    return tmp_path
+
+
+def log(run_dir, *events, end="\n"):
+    with open(run_dir / "journal.jsonl", "a") as file:
+        for event, fields in events:
+            file.write(json.dumps({"t": 1.5, "event": event, **fields}) + end)
+
+
+START, END = ("start", {"steps": 3, "left": 3}), ("end", {"missing": []})
+
+
+def done(step):
+    return ("done", {"step": step, "seconds": 2.5})
+
+
+def failed(step, attempt):
+    return ("failed", {"step": step, "attempt": attempt, "problems": ["vm2 gave no result"]})
+
+
+def test_one_row_an_event(run_dir):
+    log(run_dir, START, failed("a", 1), done("a"), END)
+    journal = read_journal(run_dir)
+    assert list(journal) == ["t", "event", "step", "seconds", "attempt", "problems"]
+    assert list(journal["event"]) == ["start", "failed", "done", "end"]
+    assert journal["problems"].iloc[1] == ["vm2 gave no result"]
+    assert journal["seconds"].iloc[2] == 2.5
+    assert journal["step"].isna().tolist() == [True, False, False, True]
+
+
+def test_no_journal_yet_is_an_empty_table(run_dir):
+    assert read_journal(run_dir).empty
+    assert progress(run_dir) == {"steps": 3, "done": 0, "failed": 0, "last": "", "running": False}
+
+
+@pytest.mark.parametrize("torn", ['{"t": 1, "event": "do', "", "\n\n", '{"t": 1, "event": "done", "step": "b"', "\x00\x00\x00"])
+def test_a_torn_line_is_skipped_and_the_others_are_read(run_dir, torn):
+    log(run_dir, START, done("a"))
+    with open(run_dir / "journal.jsonl", "a") as file:
+        file.write(torn + "\n")
+    log(run_dir, ("start", {"left": 2}), done("b"))
+    now = progress(run_dir)
+    assert (now["done"], now["last"], now["running"]) == (2, "b", True)
+
+
+def test_progress_counts_steps_once_and_attempts_each(run_dir):
+    log(run_dir, START, failed("a", 1), failed("a", 2), done("a"), done("b"), END, START, done("b"))
+    assert progress(run_dir) == {"steps": 3, "done": 2, "failed": 2, "last": "b", "running": True}
+    log(run_dir, END)
+    assert progress(run_dir)["running"] is False
+
+
+def test_watch_returns_when_the_campaign_has_ended(run_dir):
+    log(run_dir, START, done("a"), done("b"), done("c"), END)
+    started = time.monotonic()
+    assert watch(run_dir, every_s=5)["done"] == 3
+    assert time.monotonic() - started < 2
+
+
+def test_watch_follows_a_campaign_that_runs(run_dir):
+    log(run_dir, START)
+
+    def work():
+        for step in "abc":
+            time.sleep(0.1)
+            log(run_dir, done(step))
+        log(run_dir, END)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert watch(run_dir, every_s=0.05, limit_s=10) == {"steps": 3, "done": 3, "failed": 0, "last": "c", "running": False}
+    thread.join()
+
+
+def test_watch_has_a_limit(run_dir):
+    log(run_dir, START, done("a"))
+    started = time.monotonic()
+    now = watch(run_dir, every_s=5, limit_s=0.3)
+    assert 0.2 < time.monotonic() - started < 3
+    assert now["running"] is True
+
+
+def test_a_folder_without_a_plan_is_named(tmp_path):
+    with pytest.raises((FileNotFoundError, ValueError), match=r"plan\.json"):
+        progress(tmp_path)

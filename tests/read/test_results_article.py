@@ -1,0 +1,25 @@
+"""Results of one article out of the published tables."""
+
+import pytest
+
+import hcilib
+from hcilib.read.run import RunReadError, read_results
+
+PUBLISHED = hcilib.ROOT / "data" / "published"
+
+
+def test_keeps_the_article_and_counts_from_zero():
+    results = read_results(PUBLISHED, "proxmox-2node-hci")
+    assert set(results["source"]) == {"proxmox-2node-hci"}
+    assert results.index.tolist() == list(range(127))
+
+
+def test_several_sources_are_each_asked_for_the_article():
+    results = read_results([PUBLISHED / "results.csv", PUBLISHED], "proxmox-2node-hci")
+    assert len(results) == 254
+    assert set(results["source"]) == {"proxmox-2node-hci"}
+
+
+def test_an_unknown_article_is_named_with_those_there_are():
+    with pytest.raises(RunReadError, match="no rows of article 'proxmox'; it holds proxmox-2node-hci, starwind-s2d"):
+        read_results(PUBLISHED, "proxmox")

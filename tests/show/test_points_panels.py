@@ -1,0 +1,77 @@
+"""Pareto panels, the audit's ends, and counts in tables."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from hcilib.show.bars import plot_baseline
+from hcilib.show.points import plot_audit, plot_pareto_panels
+from hcilib.show.tables import table
+
+NAN = np.nan
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    plt.close("all")
+
+
+def gid(ax, name):
+    return [artist for artist in [*ax.get_lines(), *ax.collections] if artist.get_gid() == name]
+
+
+def captions(ax):
+    return ax.figure._supxlabel.get_text().replace("\n", " ")
+
+
+def test_a_panel_per_pattern_each_with_its_own_front():
+    frame = pd.DataFrame({
+        "pattern": ["4k-randwrite", "4k-randwrite", "4k-randread", "4k-randread"], "system": list("abab"),
+        "usable_tib": [8.0, 10, 8, 10], "iops": [1e5, 2e5, 9e5, 5e5], "front": [False, True, True, True],
+    })  # fmt: skip
+    first, second = plot_pareto_panels(frame, source="an article")
+    assert (first.get_title(loc="left"), second.get_title(loc="left")) == ("4k random read", "4k random write")
+    assert list(gid(first, "front")[0].get_ydata()) == [9e5, 9e5, 5e5, 0]
+    assert list(gid(second, "front")[0].get_xdata()) == [0, 10, 10]
+    assert "Source: an article." in captions(first)
+
+
+def test_intervals_are_the_tables_and_missing_is_named():
+    frame = pd.DataFrame({"pattern": "4k-randread", "system": ["a", "b"], "usable_tib": [8.0, NAN], "iops": [10.0, 20.0],
+                          "lo": [9.0, NAN], "hi": [12.0, NAN], "n": 3, "confidence": 0.95})  # fmt: skip
+    [ax] = plot_pareto_panels(frame)
+    assert [list(map(float, path.vertices[:, 1])) for path in gid(ax, "interval")[0].get_paths()] == [[9, 12]]
+    assert "Missing somewhere: b." in captions(ax)
+
+
+def test_panels_refuse_an_empty_table():
+    with pytest.raises(ValueError, match="no pattern to draw"):
+        plot_pareto_panels(pd.DataFrame({"pattern": [], "system": [], "usable_tib": [], "iops": []}))
+
+
+def test_audit_draws_what_is_far_off_at_the_end_and_counts_it():
+    frame = pd.DataFrame({"check": "ceiling", "ratio": [0.0003, 0.5, 40.0], "ok": [True, True, False]})
+    ax = plot_audit(frame)
+    points = {line.get_marker(): list(line.get_xdata()) for line in ax.get_lines() if line.get_marker() in "oX"}
+    assert points == {"o": [0.1, 0.5], "X": [10]}
+    assert "2 beyond 0.1 or 10, drawn at the end." in captions(ax)
+
+
+def test_an_empty_audit_says_so():
+    ax = plot_audit(pd.DataFrame({"check": [], "ratio": [], "ok": []}))
+    assert [text.get_text() for text in ax.texts] == ["nothing to check"]
+
+
+def test_baseline_without_a_datasheet_has_no_datasheet_in_its_legend():
+    frame = pd.DataFrame({"pattern": ["4k-randread"], "measured": [9e5], "datasheet": [NAN], "n": [1]})
+    ax = plot_baseline(frame)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["measured"]
+    assert "datasheet: missing" in [text.get_text() for text in ax.texts]
+
+
+def test_counts_have_no_decimals_and_measures_keep_their_digits():
+    shown = table(pd.DataFrame({"holds": [6], "ratio": [1.5], "bs_bytes": [65536]})).cells
+    assert shown["holds"].tolist() == ["6"]
+    assert shown["Block size (KiB)"].tolist() == ["64.0"]
