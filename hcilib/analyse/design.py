@@ -185,7 +185,8 @@ def workload(noise: pd.DataFrame) -> tuple[float, float, float, np.ndarray]:
     if "rwmixread" not in noise:
         raise ValueError("the noise has no column rwmixread: nothing says which cells write")
     pooled = pool_noise(noise).iloc[0] if len(noise) else pd.Series(dtype=float)
-    between, second = (_needed(pooled, c) / 100 for c in ("between_cv_pct", "second_cv_pct"))
+    # The seconds first: without them the spread between runs is unknown too, for a reason that lies in the seconds.
+    second, between = (_needed(pooled, c) / 100 for c in ("second_cv_pct", "between_cv_pct"))
     listed = noise.drop_duplicates([c for c in ("pattern", "iodepth") if c in noise])
     return between, second, _needed(pooled, "tau_s"), (listed["rwmixread"] < 100).to_numpy()
 
@@ -240,7 +241,7 @@ def half_width_factors(n: int, confidence: float = 0.95) -> tuple[float, float]:
 
 def _with_seconds(results: pd.DataFrame, series: pd.DataFrame | None, metric: str) -> pd.DataFrame:
     """The runs with the relative variance of their mean from their own seconds, and that of one second."""
-    runs = results.assign(runtime_s=results["runtime_s"] if "runtime_s" in results else np.nan)
+    runs = results.assign(runtime_s=results.get("runtime_s", np.nan))
     if series is None or not len(series):
         return runs.assign(_within2=np.nan, _second2=np.nan, _tau_s=np.nan)
     inside = mean_interval(series, metric=metric)

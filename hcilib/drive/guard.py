@@ -36,9 +36,12 @@ def refusals(testbed: Testbed, vms: int, numjobs: int, consent: str | None = Non
 
     What a real host's devices are is judged on the host, by :func:`hcilib.drive.guard_devices.identify`.
     """
-    judge = _judge_lab if testbed.lab_root else _judge_real
-    devices = [Refusal(vm, disk.serial, reason) for vm, disk in testbed.targets(vms, numjobs) for reason in judge(testbed, disk)]
-    return devices if testbed.lab_root else _judge_consent(testbed, consent) + devices
+    targets = testbed.targets(vms, numjobs)
+    if testbed.lab_root:
+        return [Refusal(vm, disk.serial, reason) for vm, disk in targets for reason in _judge_lab(testbed, disk)]
+    windows = {vm.name for vm in testbed.vms if vm.os == "windows"}
+    devices = [Refusal(vm, disk.serial, reason) for vm, disk in targets for reason in _judge_form(disk, vm in windows)]
+    return _judge_consent(testbed, consent) + devices
 
 
 def require(testbed: Testbed, vms: int, numjobs: int, consent: str | None = None) -> None:
@@ -60,9 +63,8 @@ def _judge_consent(testbed: Testbed, consent: str | None) -> list[Refusal]:
     return [Refusal(testbed.name, "consent", reason)]
 
 
-def _judge_real(testbed: Testbed, disk: Disk) -> list[str]:
-    [vm] = [vm for vm in testbed.vms if disk in vm.disks]
-    if vm.os == "windows":
+def _judge_form(disk: Disk, windows: bool) -> list[str]:
+    if windows:
         return ["the VM runs Windows, whose disks this version cannot judge, so none is written: use a Linux VM as load generator"]
     if disk.uri:
         return [f"its uri {disk.uri} is no block device of the VM; outside the lab only whole disks named by serial are written"]

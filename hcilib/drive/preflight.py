@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
-from hcilib.drive.guard import refusals
+from hcilib.drive import checks
+from hcilib.drive.checks import row
+from hcilib.drive.devices import Device
+from hcilib.drive.guard import Refusal, refusals
+from hcilib.drive.guard_devices import Guarded, read_inventory, windows
+from hcilib.drive.guard_devices import judge as judge_devices
 from hcilib.drive.hosts import Fleet, Outcome
 from hcilib.drive.lab_hosts import answers
 from hcilib.plan import Plan
-from hcilib.testbed import Testbed
+from hcilib.testbed import Disk, Testbed, Vm
 
 
 class PreflightError(RuntimeError):
@@ -26,32 +31,80 @@ class PreflightError(RuntimeError):
         super().__init__(f"preflight: {len(bad)} check(s) failed: " + "; ".join(f"{r.host}: {r.check}: {r.detail}" for r in bad.itertuples()))
 
 
-def preflight(testbed: Testbed, plan: Plan, *, consent: str | None = None, run_dir: str | Path | None = None) -> pd.DataFrame:
-    """Check every host and device the plan needs, in parallel.
+def preflight(
+    testbed: Testbed,
+    plan: Plan,
+    *,
+    consent: str | None = None,
+    run_dir: str | Path | None = None,
+    clock_limit_s: float = checks.CLOCK_LIMIT_S,
+) -> pd.DataFrame:
+    """Check every host and device the plan needs, in parallel: one command a host.
+
+    Parameters
+    ----------
+    clock_limit_s : how far a host's clock may be from the controller's, beyond what the round trip blurs
 
     Returns
     -------
-    DataFrame : host, check, ok, detail; one row a host and check. `check` is one of reachable, fio, server, space, writable
+    DataFrame : host, check, ok, detail; one row a host and check. `check` is one of reachable, clock, memory, governor, fio,
+        idle, server, device, writable, consent, space; also vms (too few for the plan), windows (a host that is not asked
+        this) and checks (a host that did not answer). `device` and `writable` have a row a disk
     """
     with Fleet(testbed) as fleet:
-        return check(fleet, testbed, plan, consent, run_dir)
+        return check(fleet, testbed, plan, consent, run_dir, clock_limit_s)
 
 
-def check(fleet: Fleet, testbed: Testbed, plan: Plan, consent: str | None, run_dir: str | Path | None) -> pd.DataFrame:
+def check(
+    fleet: Fleet,
+    testbed: Testbed,
+    plan: Plan,
+    consent: str | None,
+    run_dir: str | Path | None,
+    clock_limit_s: float = checks.CLOCK_LIMIT_S,
+) -> pd.DataFrame:
     """The same over connections that are already open."""
     vms = testbed.fleet(min(plan.vms, len(testbed.vms)))
-    rows = [_row(o, "reachable", "ssh, host key verified") for o in fleet.connect().values()]
-    reachable = {r["host"] for r in rows if r["ok"]}
-    rows += _fio_versions(fleet, testbed, [vm.name for vm in vms if vm.name in reachable])
-    if plan.vms > len(testbed.vms):
-        start = "; it is embedded and not running: start it with open_testbed or lab" if testbed.lab and not testbed.lab_root else ""
-        rows.append(_plain(testbed.name, "vms", False, f"the plan needs {plan.vms} VMs, the testbed has {len(testbed.vms)}{start}"))
-    for vm in vms:
-        where = f"{vm.target}:{testbed.fio.port}"
-        up = answers(vm.target, testbed.fio.port)
-        rows.append(_plain(vm.name, "server", True, f"fio server answers on {where}" if up else f"none on {where} yet; it will be started"))
-    rows.append(_space(run_dir))
-    return pd.DataFrame(rows + _writable(testbed, plan, vms, consent), columns=["host", "check", "ok", "detail"])
+    connected = fleet.connect()
+    up = fleet.each([vm.name for vm in vms], lambda name: answers(_target(testbed, name), testbed.fio.port), limit_s=10)
+    asked = {name for name, o in connected.items() if o.ok} - windows(testbed)
+    nodes, guests = ([h.name for h in hosts if h.name in asked] for hosts in (testbed.nodes, vms))
+    answered = checks.ask(fleet, testbed, nodes, guests)
+    here = _fio_here(testbed)
+    rows = [row(o.host, "reachable", o.ok, "ssh, host key verified" if o.ok else o.error) for o in connected.values()]
+    rows += _not_asked(testbed) + [here] + checks.judge(testbed, answered, here["detail"] if here["ok"] else "", clock_limit_s)
+    rows += _enough_vms(testbed, plan)
+    rows += [checks.port(vm, testbed, bool(up[vm.name].value), answered.get(vm.name)) for vm in vms]
+    rows += [_space(run_dir, checks.log_bytes(plan, len(testbed.nodes)))] + _devices(testbed, plan, vms, consent, answered)
+    return pd.DataFrame(rows, columns=["host", "check", "ok", "detail"])
+
+
+def wear(plan: Plan, testbed: Testbed, write_bytes_per_s: float = float("nan")) -> pd.DataFrame:
+    """What a plan writes to each disk beside what its maker allows.
+
+    Parameters
+    ----------
+    write_bytes_per_s : the fleet's, from a baseline; without it only prefill and rate-capped writes can be known
+
+    Returns
+    -------
+    DataFrame : vm, serial, bytes_written, endurance_bytes, share_pct; one row a disk that the plan uses. NaN where the rate
+        or the testbed's `endurance_bytes` is not given
+    """
+    steps = zip(plan.steps, plan.to_frame(testbed, write_bytes_per_s)["bytes_written"], strict=True)
+    shares = [share for step, written in steps for share in _shares(step, written, plan.span_bytes, testbed)]
+    written = pd.DataFrame(shares, columns=["vm", "serial", "bytes_written"]).groupby(["vm", "serial"], sort=False)["bytes_written"]
+    table = written.agg(lambda column: column.sum(skipna=False)).reset_index()
+    endurance = {disk.serial: disk.endurance_bytes for vm in testbed.vms for disk in vm.disks}
+    table["endurance_bytes"] = table["serial"].map(endurance).astype(float)
+    return table.assign(share_pct=100 * table["bytes_written"] / table["endurance_bytes"])
+
+
+def _shares(step, written: float, span_bytes: int, testbed: Testbed) -> list[tuple[str, str, float]]:
+    """(vm, serial, bytes) of every job of a step; a prefill ends when each job has filled its span, the others share evenly."""
+    jobs = [(vm.name, vm.disks[j % len(vm.disks)]) for vm in testbed.fleet(step.cell.vms) for j in range(step.cell.numjobs)]
+    each = written / len(jobs)
+    return [(vm, d.serial, float(min(span_bytes, d.size_bytes)) if step.kind == "prefill" else each) for vm, d in jobs]
 
 
 def require(table: pd.DataFrame) -> None:
@@ -60,40 +113,58 @@ def require(table: pd.DataFrame) -> None:
         raise PreflightError(table)
 
 
-def _plain(host: str, name: str, ok: bool, detail: str) -> dict:
-    return {"host": host, "check": name, "ok": ok, "detail": detail}
+def _target(testbed: Testbed, name: str) -> str:
+    return next(vm.target for vm in testbed.vms if vm.name == name)
 
 
-def _row(outcome: Outcome, name: str, good: str) -> dict:
-    return _plain(outcome.host, name, outcome.ok, good if outcome.ok else outcome.error)
-
-
-def _fio_versions(fleet: Fleet, testbed: Testbed, vms: list[str]) -> list[dict]:
-    """One release everywhere and on the controller: between releases the client just quits (TRAPS 13)."""
+def _fio_here(testbed: Testbed) -> dict:
     try:
         here = subprocess.run([testbed.fio.binary, "--version"], capture_output=True, text=True).stdout.strip()
     except OSError as error:
-        return [_plain("controller", "fio", False, f"{testbed.fio.binary}: {error.strerror}; install fio on this machine too")]
-    rows = [_plain("controller", "fio", bool(here), here)]
-    for outcome in fleet.run(f"{shlex.quote(testbed.fio.binary)} --version", vms).values():
-        there = (outcome.value or "").strip()
-        detail = there if there == here else f"{there or outcome.error}, but the controller has {here}: install one release everywhere"
-        rows.append(_plain(outcome.host, "fio", there == here, detail))
-    return rows
+        return row("controller", "fio", False, f"{testbed.fio.binary}: {error.strerror}; install fio on this machine too")
+    return row("controller", "fio", bool(here), here or f"`{testbed.fio.binary} --version` says nothing; install fio on this machine too")
 
 
-def _space(run_dir: str | Path | None, least: int = 256 * 2**20) -> dict:
+def _not_asked(testbed: Testbed) -> list[dict]:
+    what = "a Windows host: clock, memory and power plan are not checked by this version; look at them there"
+    return [row(name, "windows", True, what) for name in sorted(windows(testbed))]
+
+
+def _enough_vms(testbed: Testbed, plan: Plan) -> list[dict]:
+    if plan.vms <= len(testbed.vms):
+        return []
+    start = "; it is embedded and not running: start it with open_testbed or lab" if testbed.lab and not testbed.lab_root else ""
+    return [row(testbed.name, "vms", False, f"the plan needs {plan.vms} VMs, the testbed has {len(testbed.vms)}{start}")]
+
+
+def _space(run_dir: str | Path | None, needed: int, least: int = 256 * 2**20) -> dict:
     place = Path(run_dir or ".").absolute()
     while not place.exists():
         place = place.parent
-    free = shutil.disk_usage(place).free
-    ok = free > least and os.access(place, os.W_OK)
-    return _plain("controller", "space", ok, f"{free >> 20} MiB free for results" + ("" if ok else f"; {least >> 20} MiB and write access needed"))
+    free, needed = shutil.disk_usage(place).free, max(least, needed)
+    ok = free > needed and os.access(place, os.W_OK)
+    return row("controller", "space", ok, f"{free >> 20} MiB free for results" + ("" if ok else f"; {needed >> 20} MiB and write access needed"))
 
 
-def _writable(testbed: Testbed, plan: Plan, vms, consent) -> list[dict]:
-    refused = {(r.host, r.device): r.reason for r in refusals(testbed, len(vms), plan.numjobs, consent)}
-    return [
-        _plain(vm, "writable", (vm, disk.serial) not in refused, f"{disk.serial}: " + refused.get((vm, disk.serial), "may be overwritten"))
-        for vm, disk in testbed.targets(len(vms), plan.numjobs)
-    ]
+def _devices(testbed: Testbed, plan: Plan, vms: Sequence[Vm], consent: str | None, answered: dict[str, Outcome]) -> list[dict]:
+    """Of every disk whether it is there as the testbed says, and whether it may be overwritten; and the consent to do so."""
+    found: Guarded = {}
+    refused: list[Refusal] = refusals(testbed, len(vms), plan.numjobs, consent)
+    if not testbed.lab_root:
+        known = {vm.name: read_inventory(answered[vm.name]) if vm.name in answered else "its host could not be asked" for vm in vms}
+        found, more = judge_devices(testbed, len(vms), plan.numjobs, known)
+        refused += more
+    rows = [row(r.host, r.device, False, r.reason) for r in refused if r.host == testbed.name]
+    for vm, disk in testbed.targets(len(vms), plan.numjobs):
+        rows += [] if testbed.lab_root else [_present(vm, disk, found.get(vm, {}).get(disk.serial))]
+        reasons = [r.reason for r in refused if (r.host, r.device) == (vm, disk.serial)]
+        rows.append(row(vm, "writable", not reasons, f"{disk.serial}: {'; '.join(reasons) or 'may be overwritten'}"))
+    return rows
+
+
+def _present(vm: str, disk: Disk, device: Device | None) -> dict:
+    if device is None:
+        return row(vm, "device", False, f"{disk.serial}: no single device of this host could be found; the check `writable` says why")
+    there = f"{disk.serial}: {device.path} ({device.name}), {device.size_bytes} bytes"
+    same = device.size_bytes == disk.size_bytes
+    return row(vm, "device", same, there + ("" if same else f"; the testbed says {disk.size_bytes}"))

@@ -49,7 +49,9 @@ def test_no_journal_yet_is_an_empty_table(run_dir):
     assert progress(run_dir) == {"steps": 3, "done": 0, "failed": 0, "last": "", "running": False}
 
 
-@pytest.mark.parametrize("torn", ['{"t": 1, "event": "do', "", "\n\n", '{"t": 1, "event": "done", "step": "b"', "\x00\x00\x00"])
+@pytest.mark.parametrize(
+    "torn", ['{"t": 1, "event": "do', "", "\n\n", '{"t": 1, "event": "done", "step": "b"', "\x00\x00\x00"]
+)
 def test_a_torn_line_is_skipped_and_the_others_are_read(run_dir, torn):
     log(run_dir, START, done("a"))
     with open(run_dir / "journal.jsonl", "a") as file:
@@ -84,7 +86,13 @@ def test_watch_follows_a_campaign_that_runs(run_dir):
 
     thread = threading.Thread(target=work)
     thread.start()
-    assert watch(run_dir, every_s=0.05, limit_s=10) == {"steps": 3, "done": 3, "failed": 0, "last": "c", "running": False}
+    assert watch(run_dir, every_s=0.05, limit_s=10) == {
+        "steps": 3,
+        "done": 3,
+        "failed": 0,
+        "last": "c",
+        "running": False,
+    }
     thread.join()
 
 

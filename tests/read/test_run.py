@@ -16,7 +16,14 @@ HOSTS = [{"vm": f"vm{i}", "node": f"node{i}", "hostname": f"127.9.9.10{i}", "por
 
 
 def direction(ios: int, seconds: float, lat_ns: float, bins: dict[int, int], bs: int = 4096) -> dict:
-    latency = {"min": 1, "max": 10**7, "mean": lat_ns, "stddev": 1.0, "N": ios, "bins": {str(k): v for k, v in bins.items()}}
+    latency = {
+        "min": 1,
+        "max": 10**7,
+        "mean": lat_ns,
+        "stddev": 1.0,
+        "N": ios,
+        "bins": {str(k): v for k, v in bins.items()},
+    }
     return {"io_bytes": ios * bs, "bw_bytes": int(ios * bs / seconds), "iops": ios / seconds, "runtime": int(1000 * seconds),
             "total_ios": ios, "short_ios": 0, "drop_ios": 0, "slat_ns": {"min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0},
             "clat_ns": {"min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0}, "lat_ns": latency}  # fmt: skip
@@ -34,17 +41,38 @@ def client(host: int, read: dict = NOTHING, write: dict = NOTHING) -> dict:
 def mixed_clients() -> list[dict]:
     """METHODS section 5: 7000 reads a second at .2 ms and 3000 writes at 2 ms, over two VMs, for 8 s."""
     one = client(1, direction(24000, 8, 200_000, {150_000: 24000}), direction(8000, 8, 2e6, {1_500_000: 8000}))
-    two = client(2, direction(32000, 8, 200_000, {250_000: 32000}), direction(16000, 8, 2e6, {2_000_000: 15920, 9_000_000: 80}))
+    two = client(
+        2, direction(32000, 8, 200_000, {250_000: 32000}), direction(16000, 8, 2e6, {2_000_000: 15920, 9_000_000: 80})
+    )
     everything = client(2, direction(1, 8, 1.0, {1: 1})) | {"jobname": "All clients"}
     return [one, two, everything]
 
 
-def write_step(run: Path, kind: str, rep: int, started: float, clients: list[dict], valid=True, pattern=MIXED, runtime=8.0, folder="steps", **changes):
+def write_step(
+    run: Path,
+    kind: str,
+    rep: int,
+    started: float,
+    clients: list[dict],
+    valid=True,
+    pattern=MIXED,
+    runtime=8.0,
+    folder="steps",
+    **changes,
+):
     """One step folder as the campaign leaves it; its name says nothing."""
     place = run / folder / f"{kind}{rep}{started:.0f}"
     place.mkdir(parents=True)
-    document = {"fio version": "fio-3.33", "timestamp": 1, "global options": {}, "client_stats": clients, "disk_util": []}
-    (place / "fio.json.zst").write_bytes(zstandard.compress(("a note before\n" + json.dumps(document, indent=1)).encode()))
+    document = {
+        "fio version": "fio-3.33",
+        "timestamp": 1,
+        "global options": {},
+        "client_stats": clients,
+        "disk_util": [],
+    }
+    (place / "fio.json.zst").write_bytes(
+        zstandard.compress(("a note before\n" + json.dumps(document, indent=1)).encode())
+    )
     step = {"format": 1, "id": place.name, "kind": kind, "block": rep, "rep": rep, "runtime_s": runtime, "ramp_s": 0.0, "system": "lab-mirror",
             "cell": {"pattern": pattern, "numjobs": 1, "iodepth": 4, "vms": 2}, "span_bytes": 2**27, "nodes": 2, "hosts": HOSTS,
             "returncode": 0, "started_s": started, "ended_s": started + 10.15, "timed_out": False, "valid": valid}  # fmt: skip
@@ -65,7 +93,14 @@ def write_counters(step: Path, started: float, cpu: dict[str, float]) -> None:
 def write_plan(run: Path, one_kernel=True) -> None:
     run.mkdir(parents=True, exist_ok=True)
     plan = sweep([MIXED], repeats=2, iodepth=4, vms=2)
-    document = {"format": 1, "identity": {}, "one_kernel": one_kernel, "plan": plan.to_dict(), "testbed": {"name": "lab"}, "system": {}}
+    document = {
+        "format": 1,
+        "identity": {},
+        "one_kernel": one_kernel,
+        "plan": plan.to_dict(),
+        "testbed": {"name": "lab"},
+        "system": {},
+    }
     (run / "plan.json").write_text(json.dumps(document))
 
 
@@ -139,7 +174,14 @@ def test_warmup_is_what_was_written_before_over_the_span(run_dir):
 
 def test_a_direction_without_io_is_missing_and_not_zero(tmp_path):
     write_plan(tmp_path / "run")
-    write_step(tmp_path / "run", "measure", 1, 1000, [client(1, direction(8000, 8, 5e5, {500_000: 8000}))], pattern="4k-randread")
+    write_step(
+        tmp_path / "run",
+        "measure",
+        1,
+        1000,
+        [client(1, direction(8000, 8, 5e5, {500_000: 8000}))],
+        pattern="4k-randread",
+    )
     row = read_results(tmp_path / "run").iloc[0]
     assert math.isnan(row["write_lat_ns"])
     assert row["write_iops"] == 0
@@ -167,7 +209,21 @@ def test_without_bins_percentiles_are_missing(tmp_path):
 
 def test_hosts_are_fios_rows_with_the_vms_names(run_dir):
     hosts = read_hosts(run_dir)
-    assert {"run_id", "step", "kind", "block", "rep", "pattern", "numjobs", "iodepth", "vms", "vm", "hostname", "ddir", "iops"} <= set(hosts)
+    assert {
+        "run_id",
+        "step",
+        "kind",
+        "block",
+        "rep",
+        "pattern",
+        "numjobs",
+        "iodepth",
+        "vms",
+        "vm",
+        "hostname",
+        "ddir",
+        "iops",
+    } <= set(hosts)
     measured = hosts[hosts["kind"] == "measure"]
     assert len(measured) == 2 * 2 * 2, "two runs, two VMs, two directions: the sum of fio's own is not among them"
     assert set(measured["vm"]) == {"vm1", "vm2"}
@@ -179,7 +235,10 @@ def test_bins_keep_every_count(run_dir):
     measured = bins[(bins["kind"] == "measure") & (bins["rep"] == 1)]
     assert measured["count"].sum() == 80_000
     assert measured.groupby("vm")["count"].sum().to_dict() == {"vm1": 32_000, "vm2": 48_000}
-    assert measured.query("vm == 'vm2' and ddir == 'write'").set_index("lat_ns")["count"].to_dict() == {2_000_000: 15920, 9_000_000: 80}
+    assert measured.query("vm == 'vm2' and ddir == 'write'").set_index("lat_ns")["count"].to_dict() == {
+        2_000_000: 15920,
+        9_000_000: 80,
+    }
 
 
 def test_counters_start_at_zero_of_the_window(run_dir):

@@ -1,0 +1,49 @@
+"""One running lab for all tests that only use it; those that hurt a lab start their own."""
+
+import shutil
+
+import pytest
+
+from hcilib.drive.lab import lab
+from hcilib.drive.lab_hosts import PACKAGES
+from hcilib.plan import sweep
+from hcilib.testbed import System
+
+MIRROR, SINGLE = (System(name=name, label=name) for name in ("lab-mirror", "lab-single"))
+
+
+@pytest.fixture(scope="session")
+def mirror_system() -> System:
+    return MIRROR
+
+
+@pytest.fixture(scope="session")
+def programs():
+    """Skip where the machine lacks what the lab is made of (a CI job that installs it never skips)."""
+    missing = [
+        name
+        for name in PACKAGES
+        if not shutil.which(name, path="/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin")
+    ]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+
+
+@pytest.fixture(scope="session")
+def bed(programs, tmp_path_factory):
+    """A running lab-mirror: 2 nodes, 3 VMs of 2 disks, in a folder with a long and awkward path."""
+    deep = tmp_path_factory.mktemp("lab") / ("deep " * 12) / "100 % 'odd'" / ("x" * 90)
+    with lab(2, 3, system="lab-mirror", disks=2, disk_bytes=16 * 2**20, root=deep) as testbed:
+        yield testbed
+
+
+@pytest.fixture(scope="session")
+def short():
+    """A plan of a few short steps; arguments of `sweep` override."""
+
+    def plan(patterns=("4k-randread",), **options):
+        given = {"repeats": 1, "iodepth": 4, "vms": 2, "read_runtime_s": 0.5, "write_runtime_s": 0.5,
+                 "span_bytes": 8 * 2**20, "prefill": False, "canary": False}  # fmt: skip
+        return sweep(patterns, **{**given, **options})
+
+    return plan

@@ -1,0 +1,68 @@
+"""What is left of a lab, asked from outside: from /proc, never from the code under test."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+LISTEN = "0A"  # state of a listening socket in /proc/net/tcp
+
+
+def base_of(testbed) -> str:
+    return testbed.nodes[0].address.rsplit(".", 1)[0]
+
+
+def listening(base: str) -> list[str]:
+    """Address:port of every TCP listener on the addresses of one lab."""
+    found = []
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        local, state = line.split()[1], line.split()[3]
+        number, port = local.split(":")
+        address = ".".join(str(byte) for byte in bytes.fromhex(number)[::-1])
+        if state == LISTEN and address.startswith(base + "."):
+            found.append(f"{address}:{int(port, 16)}")
+    return found
+
+
+def processes(mark: str) -> dict[int, str]:
+    """Process id -> command line of every process, not a zombie, that has `mark` in its command line, folder or environment."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        proc = Path("/proc") / pid
+        try:
+            if int(pid) == os.getpid() or proc.joinpath("stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+                continue
+            command = proc.joinpath("cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            environment = proc.joinpath("environ").read_bytes().decode(errors="replace")
+            where = os.readlink(proc / "cwd")
+        except OSError:
+            continue
+        if mark in command or mark in where or mark in environment:
+            found[int(pid)] = command
+    return found
+
+
+def until(condition, patience_s: float = 12.0, every_s: float = 0.02):
+    """The condition's value as soon as it is true; its last value, which is not, when patience ends."""
+    deadline = time.monotonic() + patience_s
+    while not (value := condition()) and time.monotonic() < deadline:
+        time.sleep(every_s)
+    return value
+
+
+def assert_gone(testbed, patience_s: float = 12.0) -> None:
+    """No process, no listening port, no folder of that lab is left."""
+    folder, base = testbed.lab_root, base_of(testbed)
+    until(lambda: not (processes(folder) or listening(base) or os.path.exists(folder)), patience_s)
+    assert processes(folder) == {}
+    assert listening(base) == []
+    assert not os.path.exists(folder)
+
+
+def python(code: str, *args: str, **options) -> subprocess.Popen:
+    """A Python process that runs `code` against this checkout, its output captured as text."""
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), **options.pop("env", {})}
+    return subprocess.Popen([sys.executable, "-c", code, *args], env=environment, text=True,
+                            stdout=subprocess.PIPE, stderr=options.pop("stderr", subprocess.PIPE), **options)  # fmt: skip

@@ -1,0 +1,322 @@
+"""A campaign end to end on the running lab: what it leaves, how it resumes, whom it refuses."""
+
+import hashlib
+import json
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import zstandard
+from probes import assert_gone, processes, python, until
+
+from hcilib.drive import campaign
+from hcilib.drive.campaign import CampaignError, run
+from hcilib.drive.preflight import PreflightError
+from hcilib.drive.rundir import RunDir, RunDirError
+from hcilib.plan import sweep
+from hcilib.read.run import read_hosts, read_results
+from hcilib.testbed import System, Testbed
+
+pytestmark = pytest.mark.lab
+TYPES = {
+    "source": "str", "system": "str", "run_id": "str", "block": "int64", "rep": "int64", "pattern": "str", "rw": "str",
+    "rwmixread": "int64", "bs_bytes": "int64", "numjobs": "int64", "iodepth": "int64", "sync": "int64", "rate_bytes": "int64",
+    "vms": "int64", "nodes": "int64", "placement": "str", "span_bytes": "int64", "iops": "float64", "read_iops": "float64",
+    "write_iops": "float64", "bw_bytes": None, "lat_ns": "float64", "lat_unweighted_ns": "float64", "read_lat_ns": "float64",
+    "write_lat_ns": "float64", "p50_ns": "float64", "p99_ns": "float64", "p999_ns": "float64", "node_cpu_pct": "float64",
+    "iops_per_cpu_pct": "float64", "net_bytes_per_s": "float64", "outstanding": "int64", "runtime_s": "float64",
+    "warmup_ratio": "float64", "valid": "bool", "warnings": "str",
+}  # fmt: skip
+"""Column -> dtype of the results table (DESIGN section 3); None: any number."""
+
+
+@pytest.fixture(scope="module")
+def plan():
+    load = {"4k-randrw70": {"iodepth": 4, "numjobs": 2}, "64k-randwrite-rate8m": {"iodepth": 2}}
+    return sweep(load, repeats=2, vms=2, read_runtime_s=0.6, write_runtime_s=0.6, span_bytes=8 * 2**20)
+
+
+@pytest.fixture(scope="module")
+def finished(bed, plan, mirror_system, tmp_path_factory):
+    """A whole campaign: its results and its run directory."""
+    run_dir = tmp_path_factory.mktemp("runs") / "whole"
+    return run(plan, bed, mirror_system, run_dir, progress=False), run_dir
+
+
+def fingerprints(run_dir: Path) -> dict[str, tuple]:
+    """Path -> content and time of every file of every finished step."""
+    files = sorted(f for f in (run_dir / "steps").rglob("*") if f.is_file())
+    return {
+        str(f.relative_to(run_dir)): (hashlib.sha256(f.read_bytes()).hexdigest(), f.stat().st_mtime_ns) for f in files
+    }
+
+
+def events(run_dir: Path, kind: str) -> list[dict]:
+    found = []
+    for line in (run_dir / "journal.jsonl").read_text().splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return [e for e in found if e["event"] == kind]
+
+
+# What it leaves
+
+
+def test_one_row_per_run_of_a_cell_and_no_other(finished, plan):
+    results, run_dir = finished
+    assert len(results) == len(plan.cells) * 2 == 4
+    assert results.attrs["missing"] == []
+    assert not results.duplicated(["pattern", "block", "rep"]).any()
+    assert {p.name for p in (run_dir / "steps").iterdir()} == {s.id for s in plan.steps}, (
+        "canary and prefill are steps and not rows"
+    )
+    assert list((run_dir / "failed").iterdir()) == []
+
+
+def test_columns_and_types_are_those_of_the_design(finished):
+    results, _ = finished
+    assert list(results) == list(TYPES)
+    for column, dtype in TYPES.items():
+        if dtype is None:
+            assert pd.api.types.is_numeric_dtype(results[column])
+        else:
+            assert str(results[column].dtype) == dtype, column
+
+
+def test_factors_are_those_of_the_plan(finished, bed):
+    results, run_dir = finished
+    mixed = results[results["pattern"] == "4k-randrw70"].iloc[0]
+    assert (mixed["source"], mixed["system"], mixed["run_id"]) == ("lab", "lab-mirror", run_dir.name)
+    assert (
+        mixed["bs_bytes"],
+        mixed["rwmixread"],
+        mixed["numjobs"],
+        mixed["iodepth"],
+        mixed["vms"],
+        mixed["nodes"],
+    ) == (4096, 70, 2, 4, 2, 2)
+    assert mixed["outstanding"] == 2 * 2 * 4
+    assert mixed["span_bytes"] == 2 * 2 * 8 * 2**20
+    assert results["valid"].all()
+    capped = results[results["pattern"] != "4k-randrw70"]
+    assert (capped["rate_bytes"] == 8 * 2**20).all()
+    assert (capped["span_bytes"] == 2 * 8 * 2**20).all()
+
+
+def raw(run_dir: Path, step_id: str) -> list[dict]:
+    """fio's own reports of a step, its sum left out, read here and not by hcilib."""
+    with zstandard.open(run_dir / "steps" / step_id / "fio.json.zst", "rt") as file:
+        text = file.read()
+    return [c for c in json.loads(text[text.index("{") :])["client_stats"] if c["jobname"] != "All clients"]
+
+
+def test_the_numbers_are_those_of_the_raw_files(finished, plan):
+    results, run_dir = finished
+    for step in (s for s in plan.steps if s.kind == "measure"):
+        row = results[(results["pattern"] == step.cell.pattern.name) & (results["rep"] == step.rep)].iloc[0]
+        clients = raw(run_dir, step.id)
+        assert len(clients) == step.cell.vms * step.cell.numjobs
+        ways = [c[d] for c in clients for d in ("read", "write") if c[d]["total_ios"]]
+        assert row["iops"] == pytest.approx(sum(w["iops"] for w in ways), rel=1e-9)
+        assert row["bw_bytes"] == sum(w["bw_bytes"] for w in ways)
+        ios = np.array([w["total_ios"] for w in ways])
+        mean = np.array([w["lat_ns"]["mean"] for w in ways])
+        assert row["lat_ns"] == pytest.approx((ios * mean).sum() / ios.sum(), rel=1e-9)
+        assert row["read_iops"] + row["write_iops"] == pytest.approx(row["iops"])
+
+
+def test_own_numbers_obey_little(finished):
+    results, _ = finished
+    free = results[results["rate_bytes"] == 0]
+    ratio = free["iops"] * free["lat_ns"] / 1e9 / free["outstanding"]
+    assert ratio.between(0.9, 1.02).all(), ratio.tolist()
+    assert (results["bw_bytes"] / results["iops"] / results["bs_bytes"]).between(0.97, 1.03).all()
+
+
+def test_percentiles_rise_and_the_mix_is_as_asked(finished):
+    results, _ = finished
+    assert (results["p50_ns"] <= results["p99_ns"]).all()
+    assert (results["p99_ns"] <= results["p999_ns"]).all()
+    mixed = results[results["pattern"] == "4k-randrw70"]
+    assert (mixed["read_iops"] / mixed["iops"]).between(0.6, 0.8).all()
+    written = results[results["pattern"] != "4k-randrw70"]
+    assert written["read_lat_ns"].isna().all(), "no read, so no read latency: missing, not 0"
+
+
+def test_a_cap_is_per_vm_and_is_kept(finished):
+    results, _ = finished
+    capped = results[results["rate_bytes"] > 0]["bw_bytes"] / (2 * 8 * 2**20)
+    assert capped.between(0.75, 1.06).all(), capped.tolist()
+
+
+def test_the_nodes_were_counted(finished):
+    results, _ = finished
+    assert results["node_cpu_pct"].between(1, 100).all()
+    assert (results["net_bytes_per_s"] > results["bw_bytes"] * 0.5).all(), "every byte to a replica crosses loopback"
+
+
+def test_what_was_written_before_grows(finished):
+    results, run_dir = finished
+    order = [e["step"] for e in events(run_dir, "done")]
+    in_time = results.assign(at=[order.index(f"measure-b{r.block}-r{r.rep}-{r.pattern}-nj{r.numjobs}-qd{r.iodepth}-vm{r.vms}")
+                                 for r in results.itertuples()]).sort_values("at")  # fmt: skip
+    bytes_before = in_time["warmup_ratio"] * in_time["span_bytes"]
+    assert bytes_before.is_monotonic_increasing
+    assert bytes_before.iloc[0] >= 2 * 2 * 8 * 2**20, "the prefill wrote every span once"
+
+
+def test_every_host_has_its_facts_and_nothing_of_this_machine_is_kept(finished, bed):
+    _, run_dir = finished
+    assert {f.stem for f in (run_dir / "facts").iterdir()} == {"node1", "node2", "vm1", "vm2", "vm3"}
+    assert json.loads((run_dir / "facts" / "vm1.json").read_text())["fio"].startswith("fio-")
+    for file in (
+        run_dir / "plan.json",
+        *run_dir.glob("facts/*"),
+        *run_dir.glob("steps/*/job.fio"),
+        *run_dir.glob("steps/*/step.json"),
+    ):
+        assert bed.lab_root not in file.read_text(), file
+
+
+def test_jobs_name_only_the_labs_disks_and_seeds_differ(finished):
+    _, run_dir = finished
+    seeds, uris = [], set()
+    for job in run_dir.glob("steps/*/job.fio"):
+        options = [line.split("=", 1) for line in job.read_text().splitlines() if "=" in line]
+        seeds += [v for k, v in options if k == "randseed"]
+        uris |= {v for k, v in options if k == "uri"}
+        assert "filename" not in {k for k, _ in options}
+    assert len(set(seeds)) == len(seeds), "no two jobs replay one sequence"
+    assert uris == {f"nbd+unix:///vm{v}-d{d}?socket=node{v}.sock" for v in (1, 2) for d in (0, 1)}
+
+
+# Resuming
+
+
+def test_a_second_run_measures_nothing_and_reaches_nobody(finished, plan, bed, mirror_system, monkeypatch):
+    results, run_dir = finished
+    before, done = fingerprints(run_dir), len(events(run_dir, "done"))
+
+    def touched(*_):
+        raise AssertionError("a host was reached")
+
+    monkeypatch.setattr(campaign, "Fleet", touched)
+    pd.testing.assert_frame_equal(run(plan, bed, mirror_system, run_dir, progress=False), results)
+    pd.testing.assert_frame_equal(read_results(run_dir), results)
+    assert fingerprints(run_dir) == before
+    assert len(events(run_dir, "done")) == done
+
+
+@pytest.mark.parametrize("other", ["plan", "system", "testbed"])
+def test_another_campaign_in_the_same_directory_is_refused(finished, plan, bed, mirror_system, other):
+    _, run_dir = finished
+    before = fingerprints(run_dir)
+    given = {"plan": plan, "testbed": bed, "system": mirror_system}
+    given |= {
+        "plan": {"plan": sweep(["4k-randread"], repeats=1, vms=2, span_bytes=2**20)},
+        "system": {"system": mirror_system.model_copy(update={"label": "tuned"})},
+        "testbed": {"testbed": bed.model_copy(update={"fio": bed.fio.model_copy(update={"direct": 1})})},
+    }[other]
+    with pytest.raises(RunDirError, match=f"another {other}; runs are never mixed"):
+        run(**given, run_dir=run_dir, progress=False)
+    assert fingerprints(run_dir) == before
+
+
+def test_a_second_controller_is_refused(finished, plan, bed, mirror_system):
+    _, run_dir = finished
+    with RunDir.opened(run_dir, plan, bed, mirror_system), pytest.raises(RunDirError, match="another controller"):
+        run(plan, bed, mirror_system, run_dir, progress=False)
+
+
+def test_a_lab_that_serves_another_system_is_refused(bed, plan, tmp_path):
+    with pytest.raises(CampaignError, match="the lab serves lab-mirror, the campaign is for lab-single"):
+        run(plan, bed, System(name="lab-single", label="x"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_more_vms_than_there_are_is_refused_and_leaves_the_directory_free(bed, short, mirror_system, tmp_path):
+    with pytest.raises(PreflightError, match="lab: vms: the plan needs 4 VMs, the testbed has 3"):
+        run(short(vms=4), bed, mirror_system, tmp_path / "run", progress=False)
+    assert not (tmp_path / "run" / "plan.json").exists()
+
+
+CONTROL = """
+import sys
+from hcilib.drive.campaign import run
+from hcilib.plan import Plan
+from hcilib.testbed import System, Testbed
+import json
+bed, plan, system, run_dir = sys.argv[1:]
+run(Plan.from_dict(json.loads(plan)), Testbed.model_validate_json(bed), System.model_validate_json(system), run_dir, progress=False)
+"""
+
+
+@pytest.mark.slow
+def test_kill_9_of_the_controller_costs_one_attempt(bed, short, mirror_system, tmp_path):
+    plan, run_dir = short(repeats=3), tmp_path / "run"
+    controller = python(
+        CONTROL, bed.model_dump_json(), json.dumps(plan.to_dict()), mirror_system.model_dump_json(), str(run_dir)
+    )
+    one_done_one_running = lambda: len(list(run_dir.glob("steps/*"))) == 1 and list(run_dir.glob("work/*/fio.json"))  # noqa: E731
+    assert until(one_done_one_running, 30), controller.communicate()
+    controller.kill()
+    controller.communicate()
+    assert until(lambda: not [c for c in processes(str(run_dir)).values() if "--client" in c], 3), (
+        "fio's client went with it"
+    )
+    [running] = [p.name for p in (run_dir / "work").iterdir()]
+    before = fingerprints(run_dir)
+    with open(run_dir / "journal.jsonl", "a") as journal:
+        journal.write('{"t": 1795, "eve')  # as a kill in the middle of a write leaves it
+
+    results = run(plan, bed, mirror_system, run_dir, progress=False)
+    assert sorted(results["rep"]) == [1, 2, 3]
+    assert {p.name for p in (run_dir / "steps").iterdir()} == {s.id for s in plan.steps}
+    after = fingerprints(run_dir)
+    assert {name: after[name] for name in before} == before, "what was finished keeps its bytes"
+    assert [p.name for p in (run_dir / "failed").iterdir()] == [f"{running}.1"]
+    assert len(events(run_dir, "done")) == 3, "each step once"
+    assert [e["left"] for e in events(run_dir, "start")] == [3, 2]
+
+
+OWN_LAB = """
+import sys
+import hcilib as hci
+from hcilib.testbed import System
+plan = hci.sweep(["4k-randwrite"], repeats=2, iodepth=1, vms=1, write_runtime_s=5, span_bytes=2**20, prefill=False, canary=False)
+with hci.lab(nodes=2, vms=1, disk_bytes=2**22, root=sys.argv[1]) as bed:
+    print(bed.model_dump_json(), flush=True)
+    hci.run(plan, bed, System(name="lab-mirror", label="x"), sys.argv[2], progress=False)
+"""
+
+
+def test_ctrl_c_leaves_no_client_no_lab_and_keeps_the_attempt(programs, tmp_path):
+    run_dir = tmp_path / "run"
+    controller = python(OWN_LAB, str(tmp_path / "lab"), str(run_dir))
+    line = controller.stdout.readline()
+    assert line, controller.communicate()
+    bed = Testbed.model_validate_json(line)
+    assert until(lambda: list(run_dir.glob("work/*/fio.json")), 20)
+    controller.send_signal(signal.SIGINT)
+    _, said = controller.communicate(timeout=15)
+    assert controller.returncode in (1, 130, -signal.SIGINT)
+    assert "KeyboardInterrupt" in said
+    assert_gone(bed)
+    assert processes(str(run_dir)) == {}
+    [attempt] = (run_dir / "failed").iterdir()
+    assert json.loads((attempt / "step.json").read_text())["problems"][0].startswith("interrupted: KeyboardInterrupt")
+    assert list((run_dir / "steps").iterdir()) == []
+    assert read_results(run_dir).empty
+    assert len(events(run_dir, "end")) == 1, "who watches the journal sees that it is over"
+
+
+def test_hosts_of_a_run_are_named_as_in_the_testbed(finished):
+    _, run_dir = finished
+    hosts = read_hosts(run_dir)
+    assert set(hosts["vm"]) == {"vm1", "vm2"}
+    assert os.path.basename(run_dir) == hosts["run_id"].iloc[0]

@@ -1,0 +1,131 @@
+"""CPU and network of the nodes, sampled while a block runs."""
+
+import errno
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from hcilib.drive import counters
+from hcilib.drive.counters import sampled
+from hcilib.drive.hosts import Fleet
+from hcilib.read.counters import COLUMNS, node_means, parse_net_dev, parse_proc_stat, rates, read_counters_csv, within
+
+
+@pytest.mark.lab
+def test_a_sample_an_interval_node_and_card(bed, tmp_path):
+    with Fleet(bed) as fleet:
+        fleet.connect()
+        started = time.time()
+        with sampled(fleet, ["node1", "node2"], tmp_path / "counters.csv", every_s=0.2):
+            time.sleep(1.3)
+        ended = time.time()
+    table = read_counters_csv(tmp_path / "counters.csv")
+    assert tuple(table) == COLUMNS
+    assert set(table["node"]) == {"node1", "node2"}
+    lo = table[(table["node"] == "node1") & (table["nic"] == "lo")]
+    assert 3 <= len(lo) <= 7
+    assert lo["t_s"].is_monotonic_increasing
+    assert table["t_s"].between(started, ended + 0.1).all()
+    assert table["cpu_pct"].dropna().between(0, 100).all()
+    assert (table["core_max_pct"].dropna() >= table["cpu_pct"][table["core_max_pct"].notna()] - 1e-9).all()
+    assert (table[["rx_bytes_per_s", "tx_bytes_per_s"]] >= 0).all(axis=None)
+
+
+@pytest.mark.lab
+def test_traffic_and_cpu_are_seen(bed, tmp_path):
+    with Fleet(bed) as fleet:
+        fleet.connect()
+        with sampled(fleet, ["node1"], tmp_path / "counters.csv", every_s=0.3):
+            sent = sum(len(o.value) for o in fleet.run("head -c 3000000 /dev/zero | tr '\\0' x", ["vm1"]).values())
+            time.sleep(0.5)
+    lo = read_counters_csv(tmp_path / "counters.csv").query("nic == 'lo'")
+    moved = (lo["rx_bytes_per_s"] * lo["interval_s"]).sum()
+    assert moved > 0.5 * sent, "most of 3 MB over loopback lies inside the sampled intervals"
+    assert lo["cpu_pct"].max() > 1
+
+
+@pytest.mark.lab
+def test_a_node_that_does_not_answer_is_a_gap_and_not_a_zero(bed, tmp_path):
+    dead = bed.model_copy(update={"nodes": (bed.nodes[0], bed.nodes[1].model_copy(update={"port": 2223}))})
+    with Fleet(dead) as fleet, sampled(fleet, ["node1", "node2"], tmp_path / "counters.csv", every_s=0.1):
+        time.sleep(0.7)
+    assert set(read_counters_csv(tmp_path / "counters.csv")["node"]) == {"node1"}
+
+
+def test_what_stops_the_sampling_is_not_swallowed(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(counters, "_sample", full)
+    with pytest.raises(OSError, match="No space left"), sampled(None, ["n"], tmp_path / "c.csv", every_s=0.01):
+        pass
+
+
+def test_the_blocks_own_exception_comes_first_and_the_sampling_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr(counters, "_sample", lambda fleet, nodes: {})
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), sampled(None, ["n"], tmp_path / "c.csv", every_s=60):
+        raise KeyboardInterrupt
+    assert time.monotonic() - started < 5
+
+
+STAT0 = "cpu  100 0 50 800 50 0 0 0 90 0\ncpu0 100 0 0 400 0 0 0 0 0 0\ncpu1 0 0 50 400 50 0 0 0 0 0\nintr 5 6\n"
+STAT1 = "cpu  160 10 70 830 60 5 5 60 120 0\ncpu0 190 0 0 410 0 0 0 0 0 0\ncpu1 0 0 50 500 50 0 0 0 0 0\nintr 9 9\n"
+NET = "Inter-|   Receive                                                |  Transmit\n face |bytes packets|bytes\n"
+
+
+def net(lo: int, eth: tuple[int, int]) -> str:
+    return f"{NET}    lo: {lo} 1 0 0 0 0 0 0 {lo} 1 0 0 0 0 0 0\n  eth0:{eth[0]} 1 0 0 0 0 0 0 {eth[1]} 1 0 0 0 0 0 0\n"
+
+
+def test_busy_is_what_is_not_idle_waiting_or_stolen():
+    assert parse_proc_stat(STAT0)["cpu"] == (150, 1000)
+    assert parse_proc_stat(STAT1)["cpu"] == (250, 1200), (
+        "guest time lies inside user already; steal counts in the total"
+    )
+    assert set(parse_proc_stat(STAT0)) == {"cpu", "cpu0", "cpu1"}
+
+
+def test_cards_are_read_with_or_without_a_space_after_the_colon():
+    assert parse_net_dev(net(7, (123456, 9))) == {"lo": (7, 7), "eth0": (123456, 9)}
+
+
+def test_two_samples_are_rates():
+    rows = rates("n1", (100.0, STAT0, net(1000, (0, 50))), (102.0, STAT1, net(5000, (2000, 250))))
+    frame = pd.DataFrame(rows).set_index("nic")
+    assert frame.loc["lo", ["cpu_pct", "core_max_pct", "interval_s", "t_s"]].tolist() == [50.0, 90.0, 2.0, 102.0]
+    assert frame.loc["lo", ["rx_bytes_per_s", "tx_bytes_per_s"]].tolist() == [2000.0, 2000.0]
+    assert frame.loc["eth0", ["rx_bytes_per_s", "tx_bytes_per_s"]].tolist() == [1000.0, 100.0]
+
+
+def test_no_tick_between_two_samples_is_missing_and_not_zero():
+    [row] = rates("n1", (1.0, STAT0, NET + "lo: 1 0 0 0 0 0 0 0 1"), (1.1, STAT0, NET + "lo: 2 0 0 0 0 0 0 0 2"))
+    assert row["cpu_pct"] != row["cpu_pct"]
+
+
+def table(rows) -> pd.DataFrame:
+    names = ["node", "t_s", "interval_s", "cpu_pct", "nic", "rx_bytes_per_s"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def test_only_intervals_inside_the_window_count():
+    samples = table([("n", t, 1.0, 10.0 * t, "eth0", 5.0) for t in (1.0, 2.0, 3.0, 4.0)])
+    assert list(within(samples, 1.0, 3.5)["t_s"]) == [2.0, 3.0]
+    assert list(within(samples, 1.4, 1.6)["t_s"]) == [2.0], "a window shorter than an interval: what touches it"
+    assert within(samples, 9, 10).empty
+
+
+def test_means_are_weighted_by_time_over_the_nodes():
+    samples = table(
+        [("a", 1.0, 1.0, 10.0, "eth0", 100.0), ("a", 1.0, 1.0, 10.0, "lo", 7.0), ("a", 4.0, 3.0, 50.0, "eth0", 500.0),
+         ("a", 4.0, 3.0, 50.0, "lo", 7.0), ("b", 4.0, 4.0, 20.0, "eth0", 1000.0), ("b", 4.0, 4.0, 20.0, "lo", 7.0)]
+    )  # fmt: skip
+    assert node_means(samples) == {"node_cpu_pct": (40.0 + 20.0) / 2, "net_bytes_per_s": 400.0 + 1000.0}
+    assert node_means(samples, one_kernel=True)["net_bytes_per_s"] == 7.0, "one loopback, counted once"
+
+
+def test_nothing_sampled_is_missing(tmp_path):
+    empty = read_counters_csv(Path(tmp_path / "none.csv"))
+    assert all(value != value for value in node_means(empty).values())

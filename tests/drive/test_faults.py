@@ -1,0 +1,238 @@
+"""Faults with real parts: the right host is named, nothing partial becomes a result, and it goes on."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from probes import processes, until
+
+from hcilib.drive import campaign, fio
+from hcilib.drive.campaign import CampaignError, run
+from hcilib.drive.lab import lab
+from hcilib.drive.preflight import PreflightError
+from hcilib.read.run import read_hosts
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture
+def victim(programs, tmp_path):
+    """A lab of two VMs that may be hurt."""
+    with lab(2, 2, disk_bytes=8 * 2**20, root=tmp_path / "lab") as testbed:
+        yield testbed
+
+
+def tree(vm, port: int) -> list[set[int]]:
+    """fio's processes of a VM by generation: listener, connection, backend, worker."""
+    parents = {}
+    for pid, command in processes(f"--server=ip:{vm.address},{port}").items():
+        if command.split()[0].endswith("fio"):
+            with contextlib.suppress(OSError):
+                parents[pid] = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    generations = [{pid for pid, parent in parents.items() if parent not in parents}]
+    while generations[-1]:
+        generations.append({pid for pid, parent in parents.items() if parent in generations[-1]})
+    return generations[:-1]
+
+
+def signal_all(pids, sig) -> None:
+    for pid in pids:
+        os.kill(pid, sig)
+
+
+def meanwhile(action) -> threading.Thread:
+    thread = threading.Thread(target=action, daemon=True)
+    thread.start()
+    return thread
+
+
+def running(bed, vm) -> list[set[int]]:
+    """The VM's fio processes once a job is at work there: four generations."""
+    generations = until(lambda: len(found := tree(vm, bed.fio.port)) >= 4 and found, 20)
+    assert generations, "no job was started"
+    time.sleep(0.2)
+    return generations
+
+
+def problems(run_dir: Path) -> list[list[str]]:
+    files = sorted(run_dir.glob("failed/*/step.json"))
+    return [json.loads(f.read_text())["problems"] for f in files]
+
+
+@pytest.mark.slow
+def test_a_fio_server_that_dies_mid_run_is_named_restarted_and_the_run_done_again(
+    victim, short, mirror_system, tmp_path
+):
+    """First the backend alone, which fio's client does not even notice (exit code 0), then the whole server."""
+    vm2, run_dir = victim.vms[1], tmp_path / "run"
+
+    def kill_twice():
+        signal_all(running(victim, vm2)[2], signal.SIGKILL)
+        until(lambda: list(run_dir.glob("failed/*")), 20)
+        signal_all(set.union(*running(victim, vm2)), signal.SIGKILL)
+
+    killer = meanwhile(kill_twice)
+    plan = short(["4k-randrw50"], read_runtime_s=1.5, write_runtime_s=1.5)
+    results = run(plan, victim, mirror_system, run_dir, progress=False)
+    killer.join()
+    assert len(results) == 1
+    assert results.attrs["missing"] == []
+    assert {p.name for p in (run_dir / "failed").iterdir()} == {f"{plan.steps[0].id}.{n}" for n in (1, 2)}
+    for attempt in problems(run_dir):
+        assert any("vm2 (" in sentence for sentence in attempt), attempt
+        assert not any(sentence.startswith("vm1") for sentence in attempt), "vm1 is not to blame"
+    assert set(read_hosts(run_dir)["vm"]) == {"vm1", "vm2"}
+    assert results["iops"].iloc[0] == pytest.approx(read_hosts(run_dir)["iops"].sum()), (
+        "no row of a failed attempt is in it"
+    )
+    assert until(lambda: not processes(f"--server=ip:{vm2.address}"), 2), (
+        "the server started for the step ended with it"
+    )
+
+
+@pytest.mark.slow
+def test_a_frozen_fio_is_ended_by_the_deadline_named_and_replaced(victim, short, mirror_system, tmp_path, monkeypatch):
+    monkeypatch.setattr(fio, "GRACE_S", 3.0)
+    vm1, vm2 = victim.vms
+    frozen = []
+
+    def freeze():
+        frozen.extend(set.union(*running(victim, vm1)))
+        signal_all(frozen, signal.SIGSTOP)
+
+    freezer, started = meanwhile(freeze), time.monotonic()
+    plan = short()
+    results = run(plan, victim, mirror_system, tmp_path / "run", progress=False)
+    freezer.join()
+    assert time.monotonic() - started < 30
+    assert results.attrs["missing"] == []
+    assert list(results["rep"]) == [1]
+    [attempt] = problems(tmp_path / "run")
+    assert "stopped from outside after 3.5 s" in attempt
+    assert not any(sentence.startswith("vm2") for sentence in attempt), "vm2 is not to blame"
+    assert "vm1: its fio is frozen; it was killed" in attempt
+    assert not set(frozen) & processes(f"--server=ip:{vm1.address}").keys(), "no fio is left beyond its step"
+    assert tree(vm2, victim.fio.port), "and vm2's server was left alone"
+
+
+def test_a_step_that_cannot_be_done_is_missing_and_the_next_one_is_done(
+    victim, short, mirror_system, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(campaign, "ATTEMPTS", 1)
+    killer = meanwhile(lambda: signal_all(set.union(*running(victim, victim.vms[0])), signal.SIGKILL))
+    plan = short(repeats=2)
+    results = run(plan, victim, mirror_system, tmp_path / "run", progress=False)
+    killer.join()
+    assert results.attrs["missing"] == [plan.steps[0].id]
+    assert list(results["rep"]) == [2]
+    again = run(plan, victim, mirror_system, tmp_path / "run", progress=False)
+    assert again.attrs["missing"] == []
+    assert sorted(again["rep"]) == [1, 2]
+
+
+def kill_sshd(bed, host) -> None:
+    """The listener, and the sessions below it."""
+    from hcilib.drive.supervisor import descendants
+
+    [listener] = [pid for pid, c in processes(bed.lab_root).items() if f"{host.name}.sshd" in c and "sshd -D" in c]
+    signal_all([*descendants(listener), listener], signal.SIGKILL)
+
+
+def test_a_vm_without_sshd_is_refused_by_name_before_anything_starts(victim, short, mirror_system, tmp_path):
+    kill_sshd(victim, victim.vms[1])
+    with pytest.raises(PreflightError, match=r"1 check\(s\) failed: vm2: reachable: connection refused"):
+        run(short(), victim, mirror_system, tmp_path / "run", progress=False)
+    assert not (tmp_path / "run" / "plan.json").exists()
+
+
+@pytest.mark.slow
+def test_a_vm_that_dies_whole_is_reported_missing_and_the_others_are_not_averaged(
+    victim, short, mirror_system, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(campaign, "ATTEMPTS", 2)
+    vm2 = victim.vms[1]
+
+    def die():
+        pids = set.union(*running(victim, vm2))
+        kill_sshd(victim, vm2)
+        signal_all(pids, signal.SIGKILL)
+
+    killer = meanwhile(die)
+    plan = short()
+    results = run(plan, victim, mirror_system, tmp_path / "run", progress=False)
+    killer.join()
+    assert results.empty
+    assert "iops" in results
+    assert results.attrs["missing"] == [plan.steps[0].id]
+    first, second = problems(tmp_path / "run")
+    assert any("vm2 (" in sentence for sentence in first)
+    assert second[0].startswith(f"no fio server on vm2 ({vm2.address}:{victim.fio.port}): connection refused")
+
+
+def test_a_node_that_dies_leaves_its_counters_missing(victim, short, mirror_system, tmp_path):
+    killer = meanwhile(lambda: (running(victim, victim.vms[0]), [kill_sshd(victim, node) for node in victim.nodes]))
+    results = run(short(read_runtime_s=2), victim, mirror_system, tmp_path / "run", progress=False)
+    killer.join()
+    assert len(results) == 1, "the I/O itself was sound"
+    assert results["node_cpu_pct"].isna().all() or results["node_cpu_pct"].between(0, 100).all()
+    assert (results["iops"] > 0).all()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 300 MiB, for the run directory."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if (
+        os.getuid()
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300m", "full", place], capture_output=True).returncode
+    ):
+        pytest.skip("needs root and the right to mount a tmpfs")
+    yield place
+    subprocess.run(["umount", "--lazy", place], check=True)
+
+
+def stuff(place: Path) -> Path:
+    """A file that takes all that is left."""
+    filler = place / "filler"
+    with open(filler, "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"\0" * 2**20)
+        except OSError:
+            return filler
+
+
+@pytest.mark.slow
+def test_a_full_disk_stops_the_campaign_names_the_step_and_is_resumed(victim, short, mirror_system, small_disk):
+    run_dir, plan = small_disk / "run", short(repeats=2)
+    filler = meanwhile(lambda: until(lambda: list(run_dir.glob("steps/*")), 30) and stuff(small_disk))
+    with pytest.raises(
+        CampaignError, match=r"no space left on device on the controller in step measure-.*run the same again"
+    ):
+        run(plan, victim, mirror_system, run_dir, progress=False)
+    filler.join()
+    finished = {p.name for p in run_dir.glob("steps/*")}
+    assert len(finished) == 1
+    (small_disk / "filler").unlink()
+    results = run(plan, victim, mirror_system, run_dir, progress=False)
+    assert sorted(results["rep"]) == [1, 2]
+    assert {p.name for p in run_dir.glob("steps/*")} == {s.id for s in plan.steps}
+
+
+def test_a_disk_that_is_full_from_the_start_is_said_by_preflight(victim, short, mirror_system, small_disk):
+    stuff(small_disk)
+    with pytest.raises((PreflightError, CampaignError), match=r"MiB free for results|no space left"):
+        run(short(), victim, mirror_system, small_disk / "run", progress=False)
+
+
+def test_a_run_directory_that_cannot_be_written_is_named(victim, short, mirror_system, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(OSError, match="file"):
+        run(short(), victim, mirror_system, tmp_path / "file" / "run", progress=False)

@@ -1,0 +1,247 @@
+"""The fleet: every host answers for itself, keys are verified, nothing runs on after its time."""
+
+import errno
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import paramiko
+import pytest
+from invoke.exceptions import CommandTimedOut
+from invoke.runners import Result
+from probes import base_of, processes, until
+
+from hcilib.drive import hosts
+from hcilib.drive.hosts import Fleet, FleetError, Outcome, explain, need
+from hcilib.testbed import Disk, Vm
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture
+def fleet(bed):
+    with Fleet(bed) as fleet:
+        yield fleet
+
+
+def with_vm(bed, name: str, address: str, port: int = 2222):
+    """The lab with one more VM, which is not there."""
+    ghost = Vm(
+        name=name,
+        address=address,
+        port=port,
+        user=bed.vms[0].user,
+        node="node1",
+        disks=(Disk(serial=f"lab-{name}", size_bytes=1),),
+    )
+    return bed.model_copy(update={"vms": (*bed.vms, ghost)})
+
+
+def test_one_command_everywhere_is_one_outcome_a_host(fleet, bed):
+    outcomes = fleet.run("echo $HCILAB_HOST; echo noise >&2")
+    assert list(outcomes) == ["node1", "node2", "vm1", "vm2", "vm3"]
+    assert all(o.ok and o.host == name and o.value == f"{name}\n" and not o.error for name, o in outcomes.items())
+    assert need("greeting", outcomes)["vm2"] == "vm2\n"
+
+
+def test_a_command_for_each_and_for_some(fleet):
+    assert {n: o.value for n, o in fleet.run({"vm1": "echo a", "vm3": "echo b"}).items()} == {
+        "vm1": "a\n",
+        "vm3": "b\n",
+    }
+    assert list(fleet.run("true", ["vm2"])) == ["vm2"]
+
+
+def test_nobody_asked_is_nobody_reached(fleet):
+    assert fleet.run("touch /tmp/never", []) == {}
+
+
+def test_a_failing_command_is_an_outcome_with_code_and_reason(fleet):
+    outcomes = fleet.run(
+        {"vm1": "echo partial; echo 'no such pool' >&2; exit 3", "vm2": "true", "vm3": "no-such-command-here"}
+    )
+    assert [o.ok for o in outcomes.values()] == [False, True, False]
+    assert outcomes["vm1"].error.endswith("exited with 3: no such pool")
+    assert "exited with 127" in outcomes["vm3"].error
+    with pytest.raises(FleetError, match=r"fingerprint failed on 2 of 3 hosts: vm1: .*; vm3: ") as caught:
+        need("fingerprint", outcomes)
+    assert caught.value.outcomes["vm2"].ok, "the good answers are kept"
+
+
+def test_hosts_are_asked_at_once(fleet):
+    fleet.connect()
+    started = time.monotonic()
+    assert all(o.ok for o in fleet.run("sleep 0.6").values())
+    assert time.monotonic() - started < 2, "five times 0.6 s one after the other is 3 s"
+
+
+def test_quotes_and_long_output_come_through(fleet):
+    assert fleet.run('printf \'%s\' "it\'s \\"so\\" $((6*7))"', ["vm1"])["vm1"].value == 'it\'s "so" 42'
+    started = time.monotonic()
+    big = fleet.run("head -c 20000000 /dev/zero | tr '\\0' x", ["vm1"], limit_s=30)["vm1"]
+    assert len(big.value) == 20_000_000
+    assert time.monotonic() - started < 15
+    assert fleet.run("printf 'a\\377b'", ["vm1"])["vm1"].value == "a�b", "bytes that are no UTF-8 do no harm"
+
+
+def test_a_dead_host_does_not_hide_the_others(bed):
+    with Fleet(with_vm(bed, "ghost", f"{base_of(bed)}.222")) as fleet:
+        outcomes = fleet.run("echo here")
+    assert [n for n, o in outcomes.items() if not o.ok] == ["ghost"]
+    assert "connection refused" in outcomes["ghost"].error
+    assert outcomes["vm1"].value == "here\n"
+
+
+def test_a_host_that_takes_the_connection_and_says_nothing(bed, monkeypatch):
+    monkeypatch.setattr(hosts, "CONNECT_S", 0.5)
+    with (
+        socket.create_server((f"{base_of(bed)}.223", 2222)),
+        Fleet(with_vm(bed, "mute", f"{base_of(bed)}.223")) as fleet,
+    ):
+        started = time.monotonic()
+        outcomes = fleet.connect()
+        assert time.monotonic() - started < 5
+    assert [n for n, o in outcomes.items() if not o.ok] == ["mute"]
+    assert outcomes["mute"].error
+
+
+def test_a_command_is_ended_on_the_far_side_too(fleet, tmp_path):
+    mark = str(tmp_path)
+    outcome = fleet.run({"vm1": f"cd {mark} && sleep 900 & cd {mark} && sleep 901", "vm2": "echo quick"}, limit_s=1)
+    assert outcome["vm1"].error.endswith("was stopped after 1 s")
+    assert outcome["vm2"].value == "quick\n"
+    assert outcome["vm1"].seconds < 4
+    until(lambda: not processes(mark), 3)
+    assert processes(mark) == {}
+
+
+def test_an_answer_that_never_comes_is_given_up(fleet):
+    done = threading.Event()
+    outcomes = fleet.each(["vm1", "vm2"], lambda name: done.wait(20) if name == "vm1" else "fine", limit_s=0.5)
+    done.set()
+    assert not outcomes["vm1"].ok
+    assert outcomes["vm1"].error == "no answer within 0.5 s"
+    assert outcomes["vm2"].value == "fine"
+
+
+def test_any_exception_is_that_hosts_outcome(fleet):
+    outcomes = fleet.each(["vm1", "vm2"], lambda name: 1 / (name != "vm1"), limit_s=5)
+    assert outcomes["vm1"].error == "division by zero"
+    assert outcomes["vm2"].value == 1
+
+
+# Host keys
+
+
+def keys_of(bed) -> dict[str, str]:
+    return dict(line.split(" ", 1) for line in Path(bed.known_hosts).read_text().splitlines())
+
+
+def with_keys(bed, tmp_path, lines):
+    (tmp_path / "known_hosts").write_text("".join(f"{line}\n" for line in lines))
+    return bed.model_copy(update={"known_hosts": str(tmp_path / "known_hosts")})
+
+
+def test_an_unknown_key_is_refused_and_the_host_named(bed, tmp_path):
+    keys = {host: key for host, key in keys_of(bed).items() if bed.vms[1].address not in host}
+    with Fleet(with_keys(bed, tmp_path, [f"{h} {k}" for h, k in keys.items()])) as fleet:
+        outcomes = fleet.run("echo reached")
+    assert [n for n, o in outcomes.items() if not o.ok] == ["vm2"]
+    assert outcomes["vm2"].error.startswith("host key unknown")
+    assert bed.vms[1].address not in (tmp_path / "known_hosts").read_text(), "and it was not learnt"
+
+
+def test_a_changed_key_is_refused(bed, tmp_path):
+    keys = keys_of(bed)
+    one, other = (f"[{vm.address}]:{vm.port}" for vm in bed.vms[:2])
+    keys[one] = keys[other]
+    with Fleet(with_keys(bed, tmp_path, [f"{h} {k}" for h, k in keys.items()])) as fleet:
+        outcomes = fleet.connect()
+    assert [n for n, o in outcomes.items() if not o.ok] == ["vm1"]
+    assert outcomes["vm1"].error.startswith("host key does not match known_hosts")
+
+
+@pytest.mark.parametrize("lines", [None, [], ["# nothing"], ["[127.0.0.1]:2222 ssh-ed25519 %%%"]])
+def test_without_known_keys_no_host_is_reached(bed, tmp_path, lines):
+    strange = with_keys(bed, tmp_path, lines or [])
+    if lines is None:
+        os.unlink(strange.known_hosts)
+    with Fleet(strange) as fleet:
+        outcomes = fleet.connect()
+    assert not any(o.ok for o in outcomes.values())
+    assert all("host key unknown" in o.error for o in outcomes.values())
+
+
+@pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa", "rsa -m PEM"])
+def test_another_users_key_is_an_authentication_failure(bed, tmp_path, kind):
+    subprocess.run(["ssh-keygen", "-q", "-N", "", "-f", tmp_path / "stranger", "-t", *kind.split()], check=True)
+    with Fleet(bed.model_copy(update={"key": str(tmp_path / "stranger")})) as fleet:
+        outcomes = fleet.connect()
+    assert {o.error.split(":")[0] for o in outcomes.values()} == {"authentication failed"}
+
+
+def test_a_key_file_that_is_not_there_is_named(bed, tmp_path):
+    with Fleet(bed.model_copy(update={"key": str(tmp_path / "no_key")})) as fleet:
+        assert "no_key" in fleet.connect()["vm1"].error
+
+
+# Files and broken connections
+
+
+def test_files_are_read_without_a_process(fleet, bed):
+    path = f"{bed.lab_root}/authorized_keys"
+    outcomes = fleet.read(path, ["vm1", "vm3"])
+    assert {o.value for o in outcomes.values()} == {Path(path).read_bytes()}
+    missing = fleet.read("/no/such/file", ["vm1"])["vm1"]
+    assert not missing.ok
+    assert "No such file" in missing.error
+    assert fleet.read(path, ["vm1"])["vm1"].ok, "and the channel is still good"
+
+
+def test_a_connection_that_is_cut_is_said_and_made_again(fleet):
+    session = int(fleet.run("ps -o ppid= -p $PPID", ["vm1"])["vm1"].value)  # sh < timeout < sshd's session
+    cut = threading.Timer(0.4, os.kill, (session, signal.SIGKILL))
+    cut.start()
+    outcome = fleet.run("sleep 5; echo late", ["vm1"], limit_s=10)["vm1"]
+    cut.join()
+    assert not outcome.ok
+    assert outcome.seconds < 4
+    assert "the connection was lost, or a signal ended it" in outcome.error
+    assert fleet.run("echo back", ["vm1"])["vm1"].value == "back\n"
+
+
+def test_closing_ends_the_sessions(bed):
+    fleet = Fleet(bed)
+    assert fleet.run("true", ["vm1"])["vm1"].ok
+    connection = fleet._connections["vm1"]
+    fleet.close()
+    assert not connection.is_connected
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (paramiko.SSHException("Server '[h]:22' not found in known_hosts"), "host key unknown"),
+        (CommandTimedOut(Result(command="sleep"), timeout=7), "no answer from a running command within 7 s"),
+        (paramiko.ssh_exception.NoValidConnectionsError({("10.0.0.1", 22): OSError(errno.EHOSTUNREACH, "No route to host")}), "no route to host"),
+        (paramiko.ssh_exception.NoValidConnectionsError({("10.0.0.1", 22): OSError(errno.ECONNREFUSED, "Connection refused")}), "refused"),
+        (TimeoutError("timed out"), f"no answer within {hosts.CONNECT_S} s"),
+        (socket.gaierror(-2, "Name or service not known"), "name cannot be resolved"),
+        (paramiko.AuthenticationException("x"), "authentication failed"),
+        (paramiko.PasswordRequiredException("x"), "authentication failed"),
+        (EOFError(), "EOFError"),
+        (ValueError("strange"), "strange"),
+    ],
+)  # fmt: skip
+def test_an_error_is_one_sentence(error, said):
+    assert said in explain(error)
+    assert "\n" not in explain(error)
+
+
+def test_need_passes_what_is_good():
+    assert need("x", {"a": Outcome("a", True, 1), "b": Outcome("b", True, 2)}) == {"a": 1, "b": 2}
+    assert need("x", {}) == {}

@@ -1,0 +1,408 @@
+"""The embedded lab: real parts come up, do what they say, and leave nothing behind however they end."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from probes import REPOSITORY, assert_gone, base_of, listening, processes, python, until
+
+from hcilib.drive import lab_hosts
+from hcilib.drive.hosts import Fleet
+from hcilib.drive.lab import LabError, lab
+from hcilib.testbed import Testbed
+
+pytestmark = pytest.mark.lab
+SMALL = {"nodes": 2, "vms": 1, "disk_bytes": 4 * 2**20}
+
+
+@pytest.fixture
+def small(programs, tmp_path):
+    """Start a lab of one VM in the test's folder."""
+
+    def start(**options):
+        return lab(**{**SMALL, "root": tmp_path, **options})
+
+    return start
+
+
+# What it is
+
+
+def test_every_host_has_its_own_sshd_and_every_vm_a_fio_server(bed):
+    base = base_of(bed)
+    expected = {f"{h.address}:{h.port}" for h in (*bed.nodes, *bed.vms)}
+    expected |= {f"{vm.address}:{bed.fio.port}" for vm in bed.vms} | {f"{node.address}:10809" for node in bed.nodes}
+    assert set(listening(base)) == expected
+    assert len({h.address for h in (*bed.nodes, *bed.vms)}) == 5
+    with Fleet(bed) as fleet:
+        who = fleet.run("echo $HCILAB_HOST")
+    assert {name: o.value.strip() for name, o in who.items()} == {h.name: h.name for h in (*bed.nodes, *bed.vms)}
+
+
+def test_the_testbed_says_what_the_lab_is(bed):
+    assert bed.serves == "lab-mirror"
+    assert [vm.node for vm in bed.vms] == ["node1", "node2", "node1"]
+    assert len({d.serial for vm in bed.vms for d in vm.disks}) == 6
+    assert Testbed.model_validate_json(bed.model_dump_json()) == bed
+
+
+def test_its_keys_are_for_it_alone(bed):
+    folder = Path(bed.lab_root)
+    for key in (folder / "client_key", *folder.glob("*.hostkey")):
+        assert key.stat().st_mode & 0o777 == 0o600
+    lines = Path(bed.known_hosts).read_text().splitlines()
+    assert len(lines) == 5
+    assert len({line.split()[2] for line in lines}) == 5, "every host its own key"
+
+
+def images(testbed) -> dict[str, list[Path]]:
+    return {disk.serial: [Path(p) for p in disk.backing] for vm in testbed.vms for disk in vm.disks}
+
+
+def fill(testbed, disk, number: int) -> None:
+    """Write a whole disk through the lab's front with random data of its own."""
+    argv = ["fio", f"--name=fill{number}", "--ioengine=nbd", f"--uri={disk.uri}", "--rw=write", "--bs=256k", "--iodepth=4",
+            f"--size={disk.size_bytes}", f"--randseed={number}", "--refill_buffers=1"]  # fmt: skip
+    done = subprocess.run(argv, cwd=testbed.lab_root, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_mirror_writes_two_equal_replicas_on_two_nodes(bed):
+    vm = bed.vms[2]
+    for number, disk in enumerate(vm.disks):
+        fill(bed, disk, number + 1)
+    contents = []
+    for disk in vm.disks:
+        one, other = images(bed)[disk.serial]
+        assert {one.parent.name, other.parent.name} == {"node1", "node2"}
+        assert one.read_bytes() == other.read_bytes()
+        assert one.read_bytes().count(0) < disk.size_bytes / 100, "the whole disk was written, not just its start"
+        assert one.stat().st_size == disk.size_bytes
+        contents.append(one.read_bytes())
+    assert contents[0] != contents[1], "two disks are two images"
+
+
+def test_a_single_replica_sits_on_the_other_node(small):
+    with small(system="lab-single") as bed:
+        assert bed.serves == "lab-single"
+        [disk] = bed.vms[0].disks
+        fill(bed, disk, 3)
+        [image] = images(bed)[disk.serial]
+        assert image.parent.name == "node2" != bed.vms[0].node
+        assert image.read_bytes().count(0) < disk.size_bytes / 100
+        assert len(list(Path(bed.lab_root).rglob("*.img"))) == 1
+    assert_gone(bed, patience_s=0)
+
+
+# However it ends
+
+
+def test_it_is_gone_when_the_block_ends_even_by_an_exception(small, tmp_path):
+    with pytest.raises(ZeroDivisionError), small() as bed:
+        _ = len(processes(bed.lab_root)) / 0
+    assert_gone(bed, patience_s=0)
+    assert list(tmp_path.iterdir()) == []
+
+
+IN_A_NAMESPACE = """
+import os, sys
+from hcilib.drive.lab import lab
+size = dict(nodes=2, vms=1, disk_bytes=4 * 2**20, root=sys.argv[1])
+assert not os.path.exists("/run/sshd")
+with lab(**size):
+    assert os.path.isdir("/run/sshd")
+assert not os.path.exists("/run/sshd"), "made by the lab, so removed by it"
+with lab(**size) as second:
+    with lab(**size):
+        pass
+    assert os.path.isdir("/run/sshd"), "the second needs it"
+assert not os.path.exists("/run/sshd"), "whichever ends last removes it"
+os.mkdir("/run/sshd", 0o755)
+with lab(**size):
+    pass
+assert os.path.isdir("/run/sshd"), "somebody else's stays"
+print("ok")
+"""
+
+
+def test_root_gets_sshds_folder_made_and_removed(programs, tmp_path):
+    """In a mount and process namespace of its own: other sshd of this machine do not count, nor is /run touched."""
+    own = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    if os.getuid() or subprocess.run([*own, "mount", "-t", "tmpfs", "run", "/run"], capture_output=True).returncode:
+        pytest.skip("needs root and namespaces; an ordinary user's sshd needs no /run/sshd")
+    command = [
+        "sh",
+        "-c",
+        'mount -t tmpfs run /run && exec "$@"',
+        "sh",
+        sys.executable,
+        "-c",
+        IN_A_NAMESPACE,
+        str(tmp_path),
+    ]
+    done = subprocess.run(
+        [*own, *command], env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "ok\n", done.stderr
+
+
+HOLD = """
+import sys, time
+from hcilib.drive.lab import lab
+with lab(nodes=2, vms=1, disk_bytes=4 * 2**20, root=sys.argv[1]) as bed:
+    print(bed.model_dump_json(), flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def held(programs, tmp_path):
+    """A lab held by another process, and that process."""
+    holder = python(HOLD, str(tmp_path))
+    line = holder.stdout.readline()
+    assert line, holder.stderr.read()
+    bed = Testbed.model_validate_json(line)
+    assert until(lambda: listening(base_of(bed)))
+    yield holder, bed
+    holder.kill()
+    holder.communicate()
+
+
+def supervisor_of(bed) -> int:
+    """The parent of the lab's first sshd."""
+    [sshd] = [pid for pid, command in processes(bed.lab_root).items() if "node1.sshd" in command]
+    return int(Path(f"/proc/{sshd}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def test_it_is_gone_after_kill_9_of_its_holder(held):
+    holder, bed = held
+    with Fleet(bed) as fleet:  # what a session left behind goes too
+        for outcome in fleet.run(f"cd '{bed.lab_root}' && setsid sleep 900 </dev/null >/dev/null 2>&1 &").values():
+            assert outcome.ok
+    assert len([c for c in processes(bed.lab_root).values() if c.startswith("sleep 900")]) == 3
+    holder.kill()
+    assert_gone(bed)
+
+
+@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
+def test_it_is_gone_after_a_signal_to_its_holder(held, sig):
+    holder, bed = held
+    holder.send_signal(sig)
+    holder.wait(timeout=10)
+    assert_gone(bed)
+
+
+def test_it_is_gone_after_kill_9_of_its_supervisor(held):
+    holder, bed = held
+    os.kill(supervisor_of(bed), signal.SIGKILL)
+    assert until(lambda: not listening(base_of(bed)), 5), "nothing of it listens"
+    holder.send_signal(signal.SIGINT)
+    holder.wait(timeout=10)
+    assert_gone(bed)
+
+
+def test_a_dead_supervisor_is_an_error_not_a_hang_and_its_work_is_done(tmp_path, monkeypatch):
+    monkeypatch.setattr(lab_hosts.supervisor, "_runs", lambda name: False)
+    (tmp_path / "bed").mkdir()
+    keeper = lab_hosts.Keeper(tmp_path / "bed")
+    lab_hosts._privilege_separation_folder(keeper, str(tmp_path / "sshd"))
+    assert (tmp_path / "sshd").is_dir()
+    keeper._process.kill()
+    keeper._process.wait()
+    with pytest.raises(LabError, match="supervisor is gone"):
+        keeper.spawn(["true"], "x")
+    keeper.stop()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_labs_at_once_share_nothing(bed, small):
+    with small() as other:
+        assert base_of(other) != base_of(bed)
+        with Fleet(other) as theirs, Fleet(bed) as ours:
+            assert all(o.ok for o in (theirs.connect() | ours.connect()).values())
+    assert_gone(other, patience_s=0)
+    assert listening(base_of(bed)), "the end of one is not the end of the other"
+
+
+# Errors
+
+
+def test_an_address_that_answers_is_in_use(small):
+    with (
+        socket.create_server(("127.211.7.1", 2222)),
+        pytest.raises(LabError, match=r"address in use: 127\.211\.7\.1:2222 .*base="),
+        small(base="127.211.7"),
+    ):
+        pass
+
+
+def test_a_lab_on_the_same_addresses_is_refused(small, bed):
+    with pytest.raises(LabError, match=r"another lab\?"), small(base=base_of(bed)):
+        pass
+    with Fleet(bed) as fleet:
+        assert all(o.ok for o in fleet.connect().values()), "and the lab that was there goes on"
+
+
+@pytest.mark.parametrize(
+    ("port", "what"), [(2222, "sshd of vm1"), (8765, "fio server of vm1"), (10809, "replicas of node1")]
+)
+def test_an_address_that_is_bound_but_silent_is_named(small, tmp_path, port, what):
+    """Bound and not listening: found only when the program of the lab tries, fails and says so in its log."""
+    with socket.socket() as squatter:
+        squatter.bind(("127.211.8.101" if port != 10809 else "127.211.8.1", port))
+        with pytest.raises(LabError, match=f"{what}.*Address already in use"), small(base="127.211.8"):
+            pass
+    assert listening("127.211.8") == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("program", sorted(lab_hosts.PACKAGES))
+def test_a_missing_program_is_named_with_its_package(programs, monkeypatch, program):
+    which = shutil.which
+    monkeypatch.setattr(
+        lab_hosts.shutil, "which", lambda name, **options: None if name == program else which(name, **options)
+    )
+    with pytest.raises(LabError) as caught:
+        lab_hosts.find_programs()
+    assert str(caught.value).startswith(f"not found: {program}; install with: apt-get install")
+    assert str(caught.value).endswith(f" {lab_hosts.PACKAGES[program]}")
+
+
+def test_programs_are_looked_for_on_the_path(programs, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LabError, match=r"not found: .*fio"):
+        lab_hosts.find_programs()
+
+
+@pytest.mark.parametrize(
+    ("program", "script", "said"),
+    [
+        ("fio", "echo fio-3.15", r"fio is 3\.15; the lab needs 3\.16 or newer"),
+        ("fio", "echo fio-2.21-dirty", r"fio is 2\.21"),
+        ("fio", "exit 1", "fio is of unknown version"),
+        ("fio", 'case $1 in --version) echo fio-3.33;; *) echo "\tlibaio";; esac', "without the nbd engine"),
+        ("sshd", "echo 'OpenSSH_7.4p1 Debian' >&2", r"sshd is 7\.4; the lab needs 8\.0 or newer"),
+    ],
+)
+def test_a_program_that_will_not_do_is_named(programs, monkeypatch, tmp_path, program, script, said):
+    fake = tmp_path / "bin" / program
+    fake.parent.mkdir()
+    fake.write_text(f"#!/bin/sh\n{script}\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(LabError, match=said), lab(root=tmp_path / "bed"):
+        pass
+    assert not (tmp_path / "bed").exists(), "before anything is made"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"nodes": 1}, "lab(nodes=1): Input should be greater than or equal to 2"),
+        ({"vms": 0}, "lab(vms=0)"),
+        ({"vms": 65}, "lab(vms=65)"),
+        ({"disks": 9}, "lab(disks=9)"),
+        ({"disk_bytes": "64 MB/s"}, "lab(disk_bytes='64 MB/s')"),
+        ({"system": "lab-raid"}, "unknown lab system 'lab-raid': expected one of lab-single, lab-mirror"),
+        ({"disk_bytes": 2**60}, "MiB free, the lab's replicas need"),
+    ],
+)
+def test_a_lab_that_cannot_be_is_refused_in_one_line(tmp_path, wrong, said):
+    with pytest.raises(LabError) as caught, lab(root=tmp_path / "bed", **wrong):
+        pass
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_host_that_does_not_come_up_is_named_with_its_log(small, monkeypatch, tmp_path):
+    monkeypatch.setattr(lab_hosts, "_SSHD", lab_hosts._SSHD + "NoSuchOption yes\n")
+    with (
+        pytest.raises(LabError, match=r"sshd of \w+ \(127\..*\) exited with 255; the end of its log: .*NoSuchOption"),
+        small(),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+# As an ordinary user
+
+AS_USER = """
+import json, os, sys
+import hcilib as hci
+from hcilib.testbed import System
+plan = hci.sweep(["4k-randwrite"], repeats=1, iodepth=2, vms=1, write_runtime_s=0.5, span_bytes=2**20, prefill=False, canary=False)
+with hci.lab(nodes=2, vms=1, disk_bytes=2**22) as bed:
+    results = hci.run(plan, bed, System(name="lab-mirror", label="x"), "run", progress=False)
+    print(json.dumps({"uid": os.getuid(), "rows": len(results), "iops": float(results["iops"].iloc[0]),
+                      "bed": bed.model_dump(mode="json")}))
+"""
+
+
+def link_or_copy(source, target):
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def place_python(home: Path) -> tuple[Path, Path]:
+    """This interpreter and its packages where another user can reach them: hard links, as /root is closed to others."""
+    import site
+
+    base, packages = Path(sys.base_prefix), Path(site.getsitepackages()[0])
+    unneeded = shutil.ignore_patterns("site-packages", "test", "idlelib", "__pycache__", "share", "*.a")
+    for part in ("bin", "lib"):
+        shutil.copytree(base / part, home / "python" / part, copy_function=link_or_copy, ignore=unneeded, symlinks=True)
+    large = shutil.ignore_patterns("__pycache__", "jupyterlab", "playwright", "pyarrow*", "debugpy", "hypothesis")
+
+    def ignore(folder, names):
+        return large(folder, names) if Path(folder) == packages else {"__pycache__", "tests"}.intersection(names)
+
+    shutil.copytree(packages, home / "packages", copy_function=link_or_copy, ignore=ignore, symlinks=True)
+    return home / "python" / "bin" / Path(os.path.realpath(sys.executable)).name, home / "packages"
+
+
+@pytest.fixture
+def ordinary_user():
+    """A throw-away account with a home folder, removed again."""
+    if os.getuid() != 0:
+        pytest.skip("needs root to make another user; every other test here already runs as an ordinary one")
+    if not shutil.which("useradd") or not shutil.which("runuser"):
+        pytest.skip("no useradd or runuser on this machine")
+    name = f"hcilib{os.getpid()}"
+    subprocess.run(["useradd", "--create-home", name], check=True, capture_output=True)
+    try:
+        yield name, Path("~" + name).expanduser()
+    finally:
+        subprocess.run(["userdel", "--remove", name], check=True, capture_output=True)
+
+
+@pytest.mark.slow
+def test_an_ordinary_user_runs_the_lab_and_a_campaign(programs, ordinary_user):
+    user, home = ordinary_user
+    home.chmod(0o755)
+    shutil.copytree(REPOSITORY / "hcilib", home / "repository" / "hcilib", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(REPOSITORY / "pyproject.toml", home / "repository")
+    interpreter, packages = place_python(home)
+    subprocess.run(["chown", "-R", f"{user}:", home / "repository"], check=True)
+    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(home), "USER": user, "LOGNAME": user,
+                   "PYTHONHOME": str(home / "python"), "LD_LIBRARY_PATH": str(home / "python" / "lib"),
+                   "PYTHONPATH": os.pathsep.join([str(home / "repository"), str(packages)])}  # fmt: skip
+    done = subprocess.run([shutil.which("runuser"), "-u", user, "--", interpreter, "-c", AS_USER], cwd=home / "repository", env=environment,
+                          capture_output=True, text=True, timeout=120)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert said["uid"] == (home / "repository").stat().st_uid != 0
+    assert said["rows"] == 1
+    assert said["iops"] > 0
+    assert_gone(Testbed.model_validate(said["bed"]), patience_s=0)
+    assert not [p for p in processes(str(home)).values()]
+    with contextlib.suppress(FileNotFoundError):
+        assert list((home / "repository" / "out").iterdir()) == []

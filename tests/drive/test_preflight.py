@@ -1,0 +1,106 @@
+"""Preflight: one table, every host and check, whatever fails."""
+
+import os
+from pathlib import Path
+
+import pytest
+from probes import base_of, listening
+
+from hcilib.drive import preflight as room
+from hcilib.drive.preflight import PreflightError, preflight, require
+from hcilib.testbed import Testbed
+
+pytestmark = pytest.mark.lab
+
+
+def failed(table) -> list[tuple[str, str]]:
+    return list(table.loc[~table["ok"], ["host", "check"]].itertuples(index=False, name=None))
+
+
+def test_a_lab_is_ready(bed, short, tmp_path):
+    table = preflight(bed, short(vms=3, numjobs=2), run_dir=tmp_path / "runs" / "one")
+    assert list(table) == ["host", "check", "ok", "detail"]
+    assert table["ok"].all(), table[~table["ok"]].to_string()
+    count = table["check"].value_counts()
+    assert count.to_dict() == {"reachable": 5, "fio": 4, "server": 3, "writable": 6, "space": 1}
+    assert not table.duplicated(["host", "check", "detail"]).any()
+    assert not (tmp_path / "runs").exists(), "looking changes nothing"
+    require(table)
+
+
+def test_it_asks_only_the_vms_of_the_plan(bed, short):
+    table = preflight(bed, short(vms=1))
+    assert set(table.loc[table["check"].isin(["fio", "server", "writable"]), "host"]) == {"controller", "vm1"}
+
+
+def test_an_unknown_key_and_a_dead_host_are_two_rows_beside_the_good_ones(bed, short, tmp_path):
+    lines = [line for line in Path(bed.known_hosts).read_text().splitlines() if bed.vms[0].address not in line]
+    (tmp_path / "known_hosts").write_text("\n".join(lines))
+    dead = bed.nodes[1].model_copy(update={"port": 2223})
+    strange = bed.model_copy(update={"known_hosts": str(tmp_path / "known_hosts"), "nodes": (bed.nodes[0], dead)})
+    table = preflight(strange, short(vms=3))
+    assert failed(table) == [("node2", "reachable"), ("vm1", "reachable")]
+    assert "host key unknown" in table.loc[(table["host"] == "vm1") & ~table["ok"], "detail"].item()
+    assert set(table.loc[table["check"] == "fio", "host"]) == {"controller", "vm2", "vm3"}
+    with pytest.raises(
+        PreflightError, match=r"2 check\(s\) failed: node2: reachable: .*; vm1: reachable: host key unknown"
+    ) as caught:
+        require(table)
+    assert caught.value.table is table
+
+
+def test_no_host_at_all_is_a_table_too(bed, short, tmp_path):
+    (tmp_path / "known_hosts").write_text("")
+    table = preflight(bed.model_copy(update={"known_hosts": str(tmp_path / "known_hosts")}), short(vms=3))
+    assert [c for _, c in failed(table)] == ["reachable"] * 5
+    assert list(table.loc[table["check"] == "fio", "host"]) == ["controller"], "nobody else was asked"
+
+
+def test_more_vms_than_there_are(bed, short):
+    table = preflight(bed, short(vms=9))
+    assert failed(table) == [("lab", "vms")]
+    assert "the plan needs 9 VMs, the testbed has 3" in table.loc[~table["ok"], "detail"].item()
+
+
+def test_an_embedded_testbed_that_does_not_run(short):
+    table = preflight(Testbed.model_validate({"name": "lab", "lab": {}}), short())
+    assert "start it with open_testbed" in table.loc[table["check"] == "vms", "detail"].item()
+
+
+def test_a_release_of_its_own_is_named(bed, short, monkeypatch, tmp_path):
+    """The controller's fio says another version than the VMs': fio's client would just quit."""
+    fake = tmp_path / "fio"
+    fake.write_text("#!/bin/sh\necho fio-3.99\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    table = preflight(bed, short(vms=2))
+    assert failed(table) == [("vm1", "fio"), ("vm2", "fio")]
+    assert "the controller has fio-3.99: install one release everywhere" in table.loc[~table["ok"], "detail"].iloc[0]
+
+
+def test_no_fio_on_the_controller(bed, short):
+    table = preflight(bed.model_copy(update={"fio": bed.fio.model_copy(update={"binary": "/no/such fio"})}), short())
+    assert failed(table) == [("controller", "fio")]
+    assert "/no/such fio" in table.loc[~table["ok"], "detail"].item()
+
+
+def test_too_little_space(bed, short, monkeypatch, tmp_path):
+    usage = room.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(room.shutil, "disk_usage", lambda place: usage._replace(free=2**20))
+    assert failed(preflight(bed, short(), run_dir=tmp_path)) == [("controller", "space")]
+
+
+def test_a_server_that_is_silent_will_be_started(bed, short):
+    elsewhere = bed.model_copy(update={"fio": bed.fio.model_copy(update={"port": 8766})})
+    table = preflight(elsewhere, short(vms=1))
+    assert table["ok"].all()
+    assert "none on" in table.loc[table["check"] == "server", "detail"].item()
+    assert not [a for a in listening(base_of(bed)) if a.endswith(":8766")]
+
+
+def test_what_the_guard_refuses_is_a_row(bed, short):
+    vm = bed.vms[0]
+    strange = vm.model_copy(update={"disks": tuple(d.model_copy(update={"size_bytes": 1}) for d in vm.disks)})
+    table = preflight(bed.model_copy(update={"vms": (strange, *bed.vms[1:])}), short(vms=3, numjobs=2))
+    assert failed(table) == [("vm1", "writable"), ("vm1", "writable")]
+    assert "where the testbed says 1" in table.loc[~table["ok"], "detail"].iloc[0]

@@ -1,0 +1,225 @@
+"""The run directory: one campaign, atomic steps, nothing lost."""
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+import zstandard
+from probes import python
+
+from hcilib.drive import rundir as room
+from hcilib.drive.rundir import RunDir, RunDirError
+from hcilib.plan import sweep
+from hcilib.testbed import Disk, Fio, Node, System, Testbed, Vm
+
+PLAN = sweep(["4k-randread", "4k-randwrite"], repeats=2, iodepth=1, vms=1, span_bytes=2**20)
+SYSTEM = System(name="s", label="S")
+STEP = PLAN.steps[0]
+TIMES = {"started_s": 100.0, "ended_s": 103.5}
+
+
+def bed(**changes) -> Testbed:
+    disk = Disk(serial="lab-vm1-d0", size_bytes=2**20, backing=("/home/someone/lab/node1/vm1-d0.img",))
+    vm = Vm(name="vm1", node="n1", address="127.0.0.101", disks=(disk,))
+    given = {"name": "t", "nodes": (Node(name="n1", address="127.0.0.1"),), "vms": (vm,), "key": "/home/someone/.ssh/id",
+             "consent": "wipe", "known_hosts": "/home/someone/known", "lab_root": "/home/someone/lab"}  # fmt: skip
+    return Testbed(**{**given, **changes})
+
+
+@pytest.fixture
+def opened(tmp_path):
+    def open_again(plan=PLAN, testbed=None, system=SYSTEM):
+        return RunDir.opened(tmp_path / "run", plan, testbed or bed(), system)
+
+    return open_again
+
+
+@pytest.fixture
+def claimed(opened):
+    with opened() as rundir:
+        rundir.claim(PLAN, bed(), SYSTEM)
+        yield rundir
+
+
+def attempt(rundir, step=STEP, output=b'{"fio version": "fio-3.33"}') -> Path:
+    work = rundir.work(step)
+    (work / "fio.json").write_bytes(output)
+    (work / "logs").mkdir()
+    return work
+
+
+def journal(rundir) -> list[dict]:
+    return [json.loads(line) for line in (rundir.path / "journal.jsonl").read_text().splitlines()]
+
+
+def test_an_accepted_step_is_complete_where_it_appears(claimed):
+    claimed.accept(attempt(claimed), STEP, {**TIMES, "kind": STEP.kind})
+    folder = claimed.path / "steps" / STEP.id
+    assert json.loads((folder / "step.json").read_text()) == {
+        "format": 1,
+        **TIMES,
+        "kind": STEP.kind,
+        "id": STEP.id,
+        "valid": True,
+    }
+    assert zstandard.decompress((folder / "fio.json.zst").read_bytes(), 1000) == b'{"fio version": "fio-3.33"}'
+    assert not (folder / "fio.json").exists()
+    assert claimed.done() == {STEP.id}
+    assert journal(claimed)[-1] | {"t": 0} == {"t": 0, "event": "done", "step": STEP.id, "seconds": 3.5}
+    assert list((claimed.path / "work").iterdir()) == []
+
+
+def test_every_failed_attempt_is_kept_with_its_reasons(claimed):
+    for number in (1, 2, 3):
+        assert claimed.reject(attempt(claimed, output=b"x%d" % number), STEP.id, [f"reason {number}"], TIMES) == number
+    for number in (1, 2, 3):
+        folder = claimed.path / "failed" / f"{STEP.id}.{number}"
+        record = json.loads((folder / "step.json").read_text())
+        assert (record["valid"], record["attempt"], record["problems"]) == (False, number, [f"reason {number}"])
+        assert zstandard.decompress((folder / "fio.json.zst").read_bytes(), 1000) == b"x%d" % number
+    assert claimed.done() == set()
+    assert [(e["event"], e["attempt"]) for e in journal(claimed)] == [("failed", n) for n in (1, 2, 3)]
+
+
+def test_attempts_of_steps_whose_names_begin_alike_are_counted_apart(claimed):
+    one, ten = (
+        sweep(["4k-randread"], repeats=1, iodepth=1, vms=n, prefill=False, canary=False).steps[0] for n in (1, 10)
+    )
+    assert ten.id.startswith(one.id)
+    claimed.reject(attempt(claimed, ten), ten.id, ["x"], {})
+    assert claimed.reject(attempt(claimed, one), one.id, ["x"], {}) == 1
+
+
+def test_the_plan_is_written_whole_and_without_secrets(claimed):
+    text = (claimed.path / "plan.json").read_text()
+    document = json.loads(text)
+    assert next(iter(document)) == "format"
+    assert document["plan"] == json.loads(json.dumps(PLAN.to_dict()))
+    assert document["testbed"]["vms"][0]["disks"][0]["backing"] == ["vm1-d0.img"]
+    assert "/home/someone" not in text, "nothing of this machine"
+    assert "wipe" not in text
+    assert document["one_kernel"] is True
+
+
+def test_the_same_campaign_is_let_in_again_and_keeps_its_plan(opened, tmp_path):
+    with opened() as rundir:
+        rundir.claim(PLAN, bed(), SYSTEM)
+    before = (tmp_path / "run" / "plan.json").read_bytes()
+    moved = bed(nodes=(Node(name="n1", address="127.9.9.1"),), key=None, consent=None, lab_root="/elsewhere")
+    with opened(testbed=moved) as rundir:
+        rundir.claim(PLAN, moved, SYSTEM)
+    assert (tmp_path / "run" / "plan.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        ({"plan": sweep(["4k-randread"], repeats=2, iodepth=1, vms=1, span_bytes=2**20)}, "another plan;"),
+        ({"system": System(name="s", label="S", tuning=("mtu 9000",))}, "another system;"),
+        ({"testbed": bed(fio=Fio(direct=0))}, "another testbed;"),
+        ({"testbed": bed(name="u"), "system": System(name="t", label="S")}, "another testbed and system;"),
+    ],
+)
+def test_another_campaign_is_refused_by_what_differs(opened, tmp_path, other, named):
+    with opened() as rundir:
+        rundir.claim(PLAN, bed(), SYSTEM)
+    with pytest.raises(RunDirError, match=named) as caught, opened(**other):
+        pass
+    assert str(tmp_path / "run") in str(caught.value)
+
+
+def test_a_directory_that_was_opened_and_never_claimed_is_free(opened):
+    with opened():
+        pass
+    with opened(plan=sweep(["1m-read"], repeats=1)) as rundir:
+        assert rundir.done() == set()
+
+
+def test_a_second_controller_is_refused_until_the_first_is_gone(opened, tmp_path):
+    with opened(), pytest.raises(RunDirError, match="another controller is running this campaign"), opened():
+        pass
+    with opened() as rundir:
+        assert rundir.path == tmp_path / "run"
+
+
+def test_a_killed_controllers_lock_does_not_stay(opened, tmp_path):
+    code = "import fcntl, sys, time; f = open(sys.argv[1], 'a'); fcntl.flock(f, fcntl.LOCK_EX); print('locked', flush=True); time.sleep(60)"
+    with opened():
+        pass
+    holder = python(code, str(tmp_path / "run" / ".lock"))
+    assert holder.stdout.readline() == "locked\n"
+    with pytest.raises(RunDirError, match="another controller"), opened():
+        pass
+    holder.kill()
+    holder.communicate()
+    with opened():
+        pass
+
+
+def test_what_a_killed_controller_left_is_a_failed_attempt(opened, claimed, tmp_path):
+    attempt(claimed)
+    claimed.path.joinpath(".lock").unlink()  # let go without leaving the fixture's block, as a kill would
+    with opened() as rundir:
+        record = json.loads((rundir.path / "failed" / f"{STEP.id}.1" / "step.json").read_text())
+        assert record["problems"] == ["the controller ended while this attempt was running"]
+        assert list((rundir.path / "work").iterdir()) == []
+        assert rundir.work(STEP).exists(), "and it can be done again"
+
+
+def test_an_attempt_killed_while_it_was_accepted_is_not_taken_for_done(opened, claimed):
+    work = attempt(claimed)
+    (work / "step.json").write_text(json.dumps({"id": STEP.id, "valid": True}))
+    (work / "fio.json.zst").write_bytes(b"half a fra")
+    claimed.path.joinpath(".lock").unlink()
+    with opened() as rundir:
+        assert rundir.done() == set()
+        folder = rundir.path / "failed" / f"{STEP.id}.1"
+        assert json.loads((folder / "step.json").read_text())["valid"] is False
+        assert zstandard.decompress((folder / "fio.json.zst").read_bytes(), 1000).startswith(b'{"fio')
+
+
+def test_a_torn_line_does_not_swallow_the_next(opened, claimed):
+    claimed.log("start", steps=1)
+    with open(claimed.path / "journal.jsonl", "a") as file:
+        file.write('{"t": 1, "event": "do')
+    claimed.path.joinpath(".lock").unlink()
+    with opened() as rundir:
+        rundir.log("start", steps=2)
+    lines = (claimed.path / "journal.jsonl").read_text().splitlines()
+    assert len(lines) == 3
+    assert json.loads(lines[2])["steps"] == 2
+
+
+@pytest.mark.parametrize("file", ["plan.json", "step.json"])
+def test_a_damaged_file_is_named(opened, claimed, file):
+    claimed.accept(attempt(claimed), STEP, TIMES)
+    path = claimed.path / file if file == "plan.json" else claimed.path / "steps" / STEP.id / file
+    path.write_text("")
+    claimed.path.joinpath(".lock").unlink()
+    with pytest.raises(RunDirError, match=f"{file}: not JSON"), opened() as rundir:
+        rundir.done()
+
+
+def test_a_file_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
+    target = tmp_path / "facts.json"
+    room.write_atomically(target, "old")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(room.os, "replace", full)
+    with pytest.raises(OSError, match="No space"):
+        room.write_atomically(target, "new")
+    assert target.read_text() == "old"
+
+
+def test_facts_are_one_file_a_host(claimed):
+    claimed.facts("vm1", {"kernel": "Linux 6"})
+    assert json.loads((claimed.path / "facts" / "vm1.json").read_text()) == {
+        "format": 1,
+        "host": "vm1",
+        "kernel": "Linux 6",
+    }
+    assert [p for p in os.listdir(claimed.path / "facts") if p.startswith(".")] == []

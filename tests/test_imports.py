@@ -1,0 +1,135 @@
+"""Imports run one way (DESIGN section 1), and importing hcilib costs nothing."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROOMS = {
+    "plan": set(),
+    "testbed": {"plan"},
+    "metrics": set(),
+    "drive": {"drive", "plan", "testbed", "read"},
+    "read": {"read", "plan"},
+    "analyse": {"analyse", "metrics"},
+    "show": {"show", "metrics"},
+    "__init__": set(),
+}
+"""Room -> the rooms it may import."""
+ONLY_IN = {
+    "fabric": {"drive"},
+    "invoke": {"drive"},
+    "paramiko": {"drive"},
+    "matplotlib": {"show"},
+    "seaborn": {"show"},
+    "papermill": {"show"},
+    "nbconvert": {"show"},
+    "pydantic": {"testbed", "drive"},
+    "subprocess": {"drive", "show"},
+    "socket": {"drive"},
+}
+"""Package -> the rooms that may import it."""
+MODULES = sorted((ROOT / "hcilib").rglob("*.py"))
+
+
+def room(module: Path) -> str:
+    return module.relative_to(ROOT / "hcilib").parts[0].removesuffix(".py")
+
+
+def imported(source: str, package: str) -> set[str]:
+    """Every module named by an import statement, at any depth of the code, relative ones resolved."""
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join([*package.split(".")[: len(package.split(".")) - node.level + 1]]) if node.level else ""
+            start = ".".join(filter(None, [base, node.module]))
+            names |= {start, *(f"{start}.{alias.name}" for alias in node.names)}
+    return names
+
+
+def of(module: Path) -> set[str]:
+    package = ".".join(module.relative_to(ROOT).parent.parts)
+    return imported(module.read_text(encoding="utf-8"), package)
+
+
+def test_the_walk_sees_every_form_of_import():
+    source = "import a.b\nfrom c import d\nfrom . import e\nfrom ..f import g\ndef h():\n    import i\n"
+    assert imported(source, "hcilib.read") == {
+        "a.b",
+        "c",
+        "c.d",
+        "hcilib.read",
+        "hcilib.read.e",
+        "hcilib.f",
+        "hcilib.f.g",
+        "i",
+    }
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda m: str(m.relative_to(ROOT)))
+def test_a_room_imports_only_the_rooms_it_may(module):
+    home = room(module)
+    assert home in ROOMS, f"a new room {home!r}: say here what it may import"
+    rooms = {name.split(".")[1] for name in of(module) if name.startswith("hcilib.")}
+    assert rooms - {home} <= ROOMS[home], f"{home} must not import {sorted(rooms - {home} - ROOMS[home])}"
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda m: str(m.relative_to(ROOT)))
+def test_a_package_stays_in_its_room(module):
+    for package in {name.split(".")[0] for name in of(module)} & ONLY_IN.keys():
+        assert room(module) in ONLY_IN[package], f"{package} belongs in {sorted(ONLY_IN[package])}"
+
+
+def test_every_room_is_there():
+    assert {room(m) for m in MODULES} == ROOMS.keys()
+
+
+def test_the_supervisor_needs_the_standard_library_alone():
+    packages = {name.split(".")[0] for name in of(ROOT / "hcilib" / "drive" / "supervisor.py")}
+    assert packages <= sys.stdlib_module_names
+
+
+def loaded(statement: str, first: str = "pass") -> set[str]:
+    """Top-level packages in sys.modules of a fresh process after the statement."""
+    code = f"import sys; {first}; {statement}; print(*{{m.split('.')[0] for m in sys.modules}})"
+    return set(
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout.split()
+    )
+
+
+def test_importing_hcilib_loads_no_room():
+    assert not loaded("import hcilib") & {
+        "pandas",
+        "numpy",
+        "fabric",
+        "paramiko",
+        "matplotlib",
+        "pydantic",
+        "scipy",
+        "tqdm",
+    }
+
+
+def test_planning_needs_neither_pandas_nor_fabric():
+    assert not loaded("import hcilib; hcilib.sweep(['4k-read'])") & {
+        "pandas",
+        "numpy",
+        "fabric",
+        "paramiko",
+        "matplotlib",
+    }
+
+
+def test_reading_and_analysing_work_where_fabric_is_not_installed():
+    hide = "sys.modules.update(fabric=None, paramiko=None, invoke=None, matplotlib=None, seaborn=None)"
+    statement = (
+        "import hcilib; hcilib.read_results, hcilib.read_fio, hcilib.watch, hcilib.compare, hcilib.Mirror, hcilib.audit"
+    )
+    assert "pandas" in loaded(statement, hide)

@@ -1,0 +1,120 @@
+"""The committed notebooks: thin, executed, stripped as agreed, their params valid, and held by nbval so that it bites."""
+
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hcilib.show.scenarios import find_scenarios
+
+ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+STRIP = ["--keep-output", "--keep-count", "--drop-output-type", "display_data",
+         "--extra-keys", "metadata.papermill cell.metadata.papermill metadata.language_info.version"]  # fmt: skip
+
+
+def code_cells(notebook: Path) -> list[dict]:
+    cells = json.loads(notebook.read_text())["cells"]
+    return [c for c in cells if c["cell_type"] == "code" and "".join(c["source"]).strip()]
+
+
+def tags(cell: dict) -> list[str]:
+    return cell["metadata"].get("tags", [])
+
+
+def text(cell: dict) -> str:
+    return "".join(cell["source"])
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda p: p.stem)
+def test_is_thin_and_finished(notebook):
+    first = json.loads(notebook.read_text())["cells"][0]
+    assert re.match(r"# .+\?\n", text(first)), "the title is a question"
+    cells = code_cells(notebook)
+    assert [tags(c) for c in cells].count(["parameters"]) == 1
+    assert sum("answer" in tags(c) for c in cells) == 1
+    assert not any(isinstance(node, ast.FunctionDef | ast.ClassDef | ast.For | ast.While)
+                   for c in cells for node in ast.walk(ast.parse(text(c))))  # fmt: skip
+    for cell in cells:
+        if "hci.plot_" in text(cell):
+            assert "nbval-ignore-output" in tags(cell)
+            assert text(cell).rstrip().endswith(";")
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda p: p.stem)
+def test_holds_outputs_that_nbval_compares(notebook):
+    held = [c for c in code_cells(notebook) if c["outputs"] and "nbval-ignore-output" not in tags(c)]
+    assert any("answer" in tags(c) for c in held)
+    assert any("hci.table(" in text(c) for c in held)
+    assert all(c["execution_count"] for c in code_cells(notebook))
+    assert "raises-exception" not in [t for c in code_cells(notebook) for t in tags(c)]
+    assert not [o for c in code_cells(notebook) for o in c["outputs"] if o["output_type"] in ("error", "display_data")]
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda p: p.stem)
+def test_is_stripped_as_agreed(notebook, tmp_path):
+    copy = tmp_path / notebook.name
+    shutil.copy(notebook, copy)
+    subprocess.run([sys.executable, "-m", "nbstripout", *STRIP, copy], check=True)
+    assert copy.read_text() == notebook.read_text(), "run: make refresh"
+    assert str(Path.home()) not in notebook.read_text()
+    assert str(ROOT) not in notebook.read_text()
+
+
+def test_every_params_file_fits_its_notebook():
+    assert len(find_scenarios(ROOT / "params", ROOT / "notebooks")) >= len(NOTEBOOKS)
+
+
+def test_every_notebook_has_a_scenario():
+    named = {s.notebook.name for s in find_scenarios(ROOT / "params", ROOT / "notebooks")}
+    assert {n.name for n in NOTEBOOKS} <= named
+
+
+def copied_house(folder: Path) -> Path:
+    for name in ("hcilib", "notebooks", "params", "data/published"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"))
+    if (ROOT / "data/samples").exists():
+        shutil.copytree(ROOT / "data/samples", folder / "data/samples")
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    return folder
+
+
+def nbval(house: Path, *notebooks: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "pytest", "-q", "--nbval", "--nbval-current-env", "-p", "no:cacheprovider", "-c", os.devnull,
+               "--rootdir", str(house), *(str(house / "notebooks" / f"{n}.ipynb") for n in notebooks)]  # fmt: skip
+    env = {**os.environ, "PYTHONPATH": str(house)}
+    return subprocess.run(command, cwd=house, env=env, capture_output=True, text=True)
+
+
+def one_percent_more(house: Path, system: str, pattern: str, iodepth: str) -> None:
+    file = house / "data/published/results.csv"
+    lines = file.read_text().splitlines()
+    head = lines[0].split(",")
+    at = {name: head.index(name) for name in ("system", "pattern", "iodepth", "iops")}
+    for i, line in enumerate(lines):
+        cells = line.split(",")
+        if (cells[at["system"]], cells[at["pattern"]], cells[at["iodepth"]]) == (system, pattern, iodepth):
+            cells[at["iops"]] = str(round(int(cells[at["iops"]]) * 1.01))
+            lines[i] = ",".join(cells)
+            file.write_text("\n".join(lines) + "\n")
+            return
+    raise AssertionError("no such published row")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("notebook", ["03_sweep", "04_compare"])
+def test_nbval_passes_as_committed_and_bites_when_a_published_number_moves(tmp_path, notebook):
+    house = copied_house(tmp_path)
+    same = nbval(house, notebook)
+    assert same.returncode == 0, same.stdout[-2000:]
+    one_percent_more(house, "starwind-rdma-pve", "4k-randread", "64")
+    moved = nbval(house, notebook)
+    assert moved.returncode == 1
+    assert "4,840,000" in moved.stdout
+    assert "4,888,400" in moved.stdout

@@ -1,0 +1,281 @@
+"""Plan: names that say everything, an order that is reproducible, identity by content."""
+
+import json
+import math
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hcilib.plan import Cell, Pattern, Plan, PlanError, Step, sweep
+from hcilib.testbed import Disk, Node, Testbed, Vm
+
+PLAIN = ("randread", "randwrite", "read", "write")
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("4k-randread", ("randread", 4096, 100, 0, 0)),
+        ("4k-randrw70", ("randrw", 4096, 70, 0, 0)),
+        ("64k-rw5", ("rw", 65536, 5, 0, 0)),
+        ("1m-write", ("write", 2**20, 0, 0, 0)),
+        ("4k-randwrite-sync", ("randwrite", 4096, 0, 1, 0)),
+        ("1m-read-rate256m", ("read", 2**20, 100, 0, 256 * 2**20)),
+        ("4k-randrw70-sync-rate3m", ("randrw", 4096, 70, 1, 3 * 2**20)),
+    ],
+)
+def test_a_pattern_is_its_name(name, fields):
+    pattern = Pattern.parse(name)
+    assert (pattern.rw, pattern.bs_bytes, pattern.rwmixread, pattern.sync, pattern.rate_bytes) == fields
+    assert pattern.name == name
+    assert pattern.writes == (pattern.rwmixread < 100)
+
+
+@given(
+    bs=st.integers(1, 4096),
+    rw=st.sampled_from(PLAIN) | st.integers(1, 99).map(lambda m: f"randrw{m}"),
+    sync=st.sampled_from(["", "-sync"]),
+    rate=st.integers(0, 99),
+)
+def test_parse_and_name_are_inverse(bs, rw, sync, rate):
+    pattern = Pattern.parse(f"{bs}k-{rw}{sync}" + (f"-rate{rate}m" if rate else ""))
+    assert Pattern.parse(pattern.name) == pattern
+    assert pattern.bs_bytes == bs * 1024
+
+
+def test_a_block_of_whole_mebibytes_has_one_name():
+    assert Pattern.parse("2048k-read").name == "2m-read"
+    assert Pattern.parse("1536k-read").name == "1536k-read"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["4k", "randread", "4k-random", "0k-randread", "04k-randread", "4k-randrw", "4k-randrw0", "4k-randrw100", "4k-randread70",
+     "4K-randread", "4k-randread\n", "4k-read-rate0m", "4k-read-rate1k", "4 k-read", "4k-read-sync-sync", "", None, 4],
+)  # fmt: skip
+def test_an_unknown_pattern_is_refused_by_name(name):
+    with pytest.raises(PlanError, match="unknown pattern") as caught:
+        Pattern.parse(name)
+    assert repr(name) in str(caught.value)
+    assert "4k-randread" in str(caught.value), "the message shows how it is written"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [("randread", 512, 100), ("randread", 4096, 70), ("read", 4096, 100, 0, 1000), ("trim", 4096, 0), ("read", 0, 100)],
+)
+def test_a_pattern_whose_name_would_lie_cannot_be_made(fields):
+    with pytest.raises(PlanError):
+        Pattern(*fields)
+
+
+def test_cell_counts_outstanding_per_vm_and_job():
+    cell = Cell(Pattern.parse("4k-randrw70"), numjobs=3, iodepth=16, vms=20)
+    assert cell.outstanding == 960
+    assert cell.factors() == {
+        "pattern": "4k-randrw70", "rw": "randrw", "bs_bytes": 4096, "rwmixread": 70, "sync": 0, "rate_bytes": 0,
+        "numjobs": 3, "iodepth": 16, "vms": 20, "outstanding": 960,
+    }  # fmt: skip
+
+
+def small(**kwargs) -> Plan:
+    given = {"iodepth": [1, 8], "vms": 2, "repeats": 3, "read_runtime_s": 1, "write_runtime_s": 2, "span_bytes": 2**23}
+    return sweep(["4k-randread", "1m-write"], **{**given, **kwargs})
+
+
+def test_blocks_visit_every_cell_once_in_an_order_of_their_own_after_a_canary():
+    plan = small(repeats=5)
+    assert len(plan.cells) == 4
+    orders = []
+    for block in range(1, 6):
+        steps = [s for s in plan.steps if s.block == block]
+        assert [s.kind for s in steps] == ["canary"] + ["measure"] * 4
+        assert Counter(s.cell for s in steps[1:]) == Counter(plan.cells), "each cell exactly once"
+        assert {s.rep for s in steps[1:]} == {block}
+        assert steps[0].rep == 0
+        orders.append(tuple(s.cell for s in steps[1:]))
+    assert len(set(orders)) > 1, "five blocks in one and the same order are not random"
+    assert len({s.cell for s in plan.steps if s.kind == "canary"}) == 1, "the canary is the same cell in every block"
+
+
+def test_the_order_depends_on_the_seed_alone():
+    assert small(seed=7) == small(seed=7)
+    assert small(seed=7).digest == small(seed=7).digest
+    assert any(small(seed=7).steps != small(seed=s).steps for s in range(8, 12))
+
+
+def test_back_to_back_is_the_articles_protocol():
+    plan = small(order="back-to-back", prefill=False)
+    assert [(s.cell, s.rep) for s in plan.steps] == [(c, r) for c in plan.cells for r in (1, 2, 3)]
+    assert {s.kind for s in plan.steps} == {"measure"}
+
+
+def test_step_ids_are_unique_over_every_kind():
+    plan = small(warmup_s=3, vms=[1, 2], numjobs=2)
+    assert len({s.id for s in plan.steps}) == len(plan.steps)
+    assert {s.kind for s in plan.steps} == {"prefill", "warmup", "canary", "measure"}
+
+
+def test_prefill_comes_first_and_reaches_every_disk_any_cell_uses():
+    plan = sweep({"4k-randread": {"numjobs": 3}, "4k-randwrite": {"iodepth": 4}}, vms=[1, 5], span_bytes=2**30)
+    first = plan.steps[0]
+    assert (first.kind, first.cell.vms, first.cell.numjobs, first.runtime_s) == ("prefill", 5, 3, 0.0)
+    assert plan.vms == 5
+    assert plan.numjobs == 3
+
+
+def test_warmup_is_of_the_writing_patterns_at_their_largest_load():
+    warm = [s for s in small(warmup_s=9, vms=[1, 2]).steps if s.kind == "warmup"]
+    assert [(s.cell.name, s.runtime_s) for s in warm] == [("1m-write-nj1-qd8-vm2", 9.0)]
+
+
+def test_runtime_follows_the_direction_and_ramp_is_added():
+    plan = small(ramp_s=0.5, canary=False, prefill=False)
+    assert {(s.cell.pattern.name, s.runtime_s, s.duration_s) for s in plan.steps} == {
+        ("4k-randread", 1.0, 1.5),
+        ("1m-write", 2.0, 2.5),
+    }
+
+
+def test_a_pattern_may_bring_its_own_load():
+    plan = sweep({"4k-randread": {"iodepth": [64], "numjobs": 2}, "1m-read": None}, iodepth=(1, 2), vms=1)
+    assert {c.name for c in plan.cells} == {"4k-randread-nj2-qd64-vm1", "1m-read-nj1-qd1-vm1", "1m-read-nj1-qd2-vm1"}
+
+
+def test_a_plan_survives_json():
+    plan = small(warmup_s=1, ramp_s=0.25, seed=3)
+    again = Plan.from_dict(json.loads(json.dumps(plan.to_dict())))
+    assert again == plan
+    assert again.digest == plan.digest
+    assert next(iter(plan.to_dict())) == "format"
+
+
+@pytest.mark.parametrize(
+    "change", [{"seed": 1}, {"span_bytes": 2**24}, {"repeats": 4}, {"iodepth": [1, 16]}, {"ramp_s": 1}]
+)
+def test_the_digest_tells_plans_apart(change):
+    assert small(**change).digest != small().digest
+
+
+@pytest.mark.parametrize("broken", [{"format": 2}, {"steps": [{}]}, {"steps": [{"cell": {"pattern": "4k-read"}}]}, {}])
+def test_a_plan_of_another_shape_is_refused(broken):
+    document = {**small().to_dict(), **broken} if broken else {}
+    with pytest.raises(PlanError):
+        Plan.from_dict(document)
+    missing = {k: v for k, v in small().to_dict().items() if k != "seed"}
+    with pytest.raises(PlanError, match="'seed' is missing"):
+        Plan.from_dict(missing)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"order": "random"}, "order 'random'"),
+        ({"policy": "clever"}, "policy 'clever'"),
+        ({"repeats": 0}, "repeats is 0"),
+        ({"repeats": 2.5}, "repeats is 2.5"),
+        ({"repeats": "3"}, "repeats is '3'"),
+        ({"repeats": True}, "repeats is True"),
+        ({"numjobs": 0}, "numjobs is 0"),
+        ({"iodepth": [1, 0]}, "iodepth is 0"),
+        ({"iodepth": "8"}, "iodepth is '8'"),
+        ({"iodepth": []}, "no cell"),
+        ({"vms": [2, -1]}, "vms is -1"),
+        ({"vms": 1.0}, "vms is 1.0"),
+        ({"read_runtime_s": 0}, "read_runtime_s is 0"),
+        ({"write_runtime_s": math.nan}, "write_runtime_s is nan"),
+        ({"read_runtime_s": math.inf}, "read_runtime_s is inf"),
+        ({"ramp_s": -1}, "ramp_s is -1"),
+        ({"warmup_s": "10"}, "warmup_s is '10'"),
+        ({"span_bytes": 0}, "span_bytes is 0"),
+        ({"span_bytes": 2**19}, "1m-write"),
+    ],
+)
+def test_a_sweep_that_cannot_be_run_names_the_field(wrong, said):
+    with pytest.raises(PlanError, match=said):
+        small(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "said"),
+    [
+        ([], "no cell"),
+        (["4k-read", "4k-read"], "visits a cell twice: 4k-read-nj1"),
+        (["1m-read", "1024k-read"], "visits a cell twice: 1m-read"),
+        ({"4k-read": {"qd": [1]}}, "pattern '4k-read': unknown field 'qd'"),
+        (["4k-read", "8k-fly"], "unknown pattern '8k-fly'"),
+    ],
+)
+def test_wrong_patterns_are_named(patterns, said):
+    with pytest.raises(PlanError, match=said):
+        sweep(patterns)
+
+
+def bed() -> Testbed:
+    disks = {
+        v: tuple(Disk(serial=f"{v}{d}", size_bytes=s) for d, s in (("a", 2**30), ("b", 2**22)))
+        for v in ("v1", "v2", "v3")
+    }
+    vms = tuple(Vm(name=v, node="n1" if v != "v3" else "n2", disks=d) for v, d in disks.items())
+    return Testbed(name="t", nodes=(Node(name="n1"), Node(name="n2")), vms=vms)
+
+
+def test_the_frame_has_every_step_with_its_cost():
+    frame = small(warmup_s=5).to_frame()
+    assert list(frame) == [
+        "step",
+        "kind",
+        "block",
+        "rep",
+        "pattern",
+        "numjobs",
+        "iodepth",
+        "vms",
+        "duration_s",
+        "bytes_written",
+        "overwrites",
+    ]
+    assert len(frame) == len(small(warmup_s=5).steps)
+    fill, warm = frame.iloc[0], frame.iloc[1]
+    assert fill["bytes_written"] == 2 * 2**23
+    assert math.isnan(fill["duration_s"]), "how long a prefill takes is not known, and not 0"
+    assert math.isnan(warm["bytes_written"]), "nor is what a write without a cap writes"
+    reads = frame[frame["pattern"] == "4k-randread"]
+    assert (reads["bytes_written"] == 0).all()
+    assert (reads["overwrites"] == "").all()
+    assert (frame.loc[frame["pattern"] == "1m-write", "overwrites"] == "2 devices").all()
+
+
+def test_the_frame_uses_a_known_write_rate_and_a_cap():
+    plan = sweep(
+        ["4k-randwrite", "4k-randrw75-rate8m"],
+        repeats=1,
+        iodepth=1,
+        vms=2,
+        write_runtime_s=10,
+        span_bytes=2**23,
+        canary=False,
+    )
+    frame = plan.to_frame(write_bytes_per_s=2**20).set_index("pattern")
+    assert frame.loc["4k-randwrite", "bytes_written"] == 10 * 2**20
+    assert frame.loc["4k-randrw75-rate8m", "bytes_written"] == 2 * 2 * 2**20 * 10, "a quarter of 8 MiB/s on two VMs"
+    assert frame.loc["1m-write", "duration_s"] == 2 * 2**23 / 2**20
+
+
+def test_the_frame_names_the_devices_of_a_testbed():
+    plan = sweep(["4k-randwrite"], repeats=1, iodepth=1, vms=2, numjobs=2, span_bytes=2**23, canary=False)
+    frame = plan.to_frame(bed())
+    assert frame["overwrites"].iloc[0] == "v1:v1a, v1:v1b, v3:v3a, v3:v3b", "spread over the nodes: v3 before v2"
+    assert frame["bytes_written"].iloc[0] == 2 * (2**23 + 2**22), "a disk smaller than the span is filled once, whole"
+
+
+def test_repr_says_how_much_it_is():
+    assert "4 cells" in repr(small())
+    assert "20 steps" in repr(small(canary=False, prefill=False, repeats=5))
+
+
+def test_a_step_says_what_it_is():
+    step = Step("measure", Cell(Pattern.parse("4k-randread"), 1, 8, 2), block=3, rep=3, runtime_s=60.0)
+    assert step.id == "measure-b3-r3-4k-randread-nj1-qd8-vm2"

@@ -1,0 +1,177 @@
+"""Testbed and System: what is wrong in a file is said with file and field."""
+
+import pytest
+
+from hcilib.testbed import Disk, Node, Testbed, TestbedError, Vm, load_system, load_testbed, parse_bytes
+
+GOOD = """
+name: pair
+consent: wipe-pair
+nodes: [{name: n1}, {name: n2, os: windows, jump: gate}]
+vms:
+  - {name: vm1, node: n1, address: 10.0.0.1, disks: [{serial: S1, size_bytes: 100 GiB}, {serial: S2, size_bytes: 100 GiB}]}
+  - {name: vm2, node: n1, address: 10.0.0.2, disks: [{serial: S3, size_bytes: 100 GiB}]}
+  - {name: vm3, node: n2, address: 10.0.0.3, user: root, port: 2222, disks: [{serial: S4, size_bytes: 5000}]}
+"""
+
+
+@pytest.fixture
+def load(tmp_path):
+    def write(text, loader=load_testbed):
+        (tmp_path / "bed.yaml").write_text(text, encoding="utf-8")
+        return loader(tmp_path / "bed.yaml")
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [(4096, 4096), ("1 KiB", 1024), ("64MiB", 64 * 2**20), ("100 GiB", 100 * 2**30), ("2 TiB", 2**41), ("1.5 TB", 1_500_000_000_000),
+     ("0.3 kB", 300), ("1_000 MB", 10**9), ("7 B", 7), ("9007199254740993 B", 9007199254740993)],
+)  # fmt: skip
+def test_sizes_are_exact(text, size):
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize(
+    "text", ["100", "100 G", "GiB", "100 gib", "-1 GiB", "1e3 MB", "inf GiB", "nan B", "1 GiB 2", True, 1.5, None, ""]
+)
+def test_a_size_needs_a_number_and_a_unit(text):
+    with pytest.raises(ValueError, match="is not a size"):
+        parse_bytes(text)
+
+
+def test_a_good_file_loads(load):
+    bed = load(GOOD)
+    assert [v.name for v in bed.vms] == ["vm1", "vm2", "vm3"]
+    assert bed.vms[0].disks[0].size_bytes == 100 * 2**30
+    assert bed.nodes[0].target == "n1", "without an address the name is the target, for ~/.ssh/config to resolve"
+    assert bed.vms[2].target == "10.0.0.3"
+
+
+def test_the_fleet_is_spread_over_the_nodes_in_turn(load):
+    bed = load(GOOD)
+    assert [v.name for v in bed.fleet(2)] == ["vm1", "vm3"]
+    assert [v.name for v in bed.fleet(3)] == ["vm1", "vm3", "vm2"]
+    assert [(vm, d.serial) for vm, d in bed.targets(2, 2)] == [("vm1", "S1"), ("vm1", "S2"), ("vm3", "S4")]
+    assert bed.used_bytes(2, 2, 10_000) == 10_000 + 10_000 + 5_000
+    with pytest.raises(TestbedError, match="needs 4 VMs, it has 3"):
+        bed.fleet(4)
+
+
+def test_identity_is_content_and_not_addresses(load):
+    bed = load(GOOD)
+    assert bed.digest == load(GOOD.replace("10.0.0.", "10.9.9.").replace("port: 2222", "port: 22")).digest
+    for other in (
+        GOOD.replace("S4", "S5"),
+        GOOD.replace("vm3, node: n2", "vm3, node: n1"),
+        GOOD.replace("5000", "6000"),
+    ):
+        assert load(other).digest != bed.digest
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("name: pair", "nmae: pair"), ["field name: Field required", "field nmae: unknown"]),
+        (
+            ("serial: S3", "seriall: S3"),
+            ["field vms.1.disks.0.seriall: unknown", "field vms.1.disks.0.serial: Field required"],
+        ),
+        (("serial: S3", "serial: S1"), ["disk serial S1 appears more than once"]),
+        (("serial: S3", "serial: ../sda"), ["field vms.1.disks.0.serial"]),
+        (("serial: S3", 'serial: "S3\\nfilename=/dev/sda"'), ["field vms.1.disks.0.serial"]),
+        (("serial: S3", "serial: 0123"), ["field vms.1.disks.0.serial", "valid string"]),
+        (("name: vm2", "name: vm1"), ["host name vm1 appears more than once"]),
+        (("name: vm2", "name: n2"), ["host name n2 appears more than once"]),
+        (("name: vm2", 'name: "vm2; reboot"'), ["field vms.1.name"]),
+        (("10.0.0.2", "10.0.0.1"), ["VM address 10.0.0.1 appears more than once"]),
+        (("name: vm2, node: n1", "name: vm2, node: n9"), ["vm2 runs on node 'n9'", "n1"]),
+        (("size_bytes: 5000", "size_bytes: 5 GB/s"), ["field vms.2.disks.0.size_bytes", "is not a size"]),
+        (("size_bytes: 5000", "size_bytes: 0"), ["field vms.2.disks.0.size_bytes", "greater than 0"]),
+        (("[{serial: S3, size_bytes: 100 GiB}]", "[]"), ["vm2 has no disk"]),
+        (("os: windows", "os: beos"), ["field nodes.1.os", "'linux' or 'windows'"]),
+        (("port: 2222", "port: ssh"), ["field vms.2.port", "integer"]),
+        (("consent: wipe-pair", "lab_root: /"), ["field lab_root: set by a running lab"]),
+        (("consent: wipe-pair", "serves: lab-mirror"), ["field serves: set by a running lab"]),
+        (("consent: wipe-pair", "lab: {}"), ["remove nodes and vms, or lab"]),
+        (("consent: wipe-pair", "name: again"), ["line 3: field name is given twice"]),
+        (("user: root", "user: root, user: me"), ["line 8: field user is given twice"]),
+        (("nodes: [{name: n1}, {name: n2, os: windows, jump: gate}]", ""), ["at least one of each is needed"]),
+        (("vms:", "vms: ["), ["not YAML"]),
+    ],
+)
+def test_what_is_wrong_is_said_with_file_and_field(load, change, said):
+    assert change[0] in GOOD
+    with pytest.raises(TestbedError) as caught:
+        load(GOOD.replace(*change))
+    for part in ["bed.yaml", *said]:
+        assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "after validation" not in str(caught.value), "one wrong field is one sentence"
+
+
+def test_a_file_that_is_none(load, tmp_path):
+    for text, said in [("", "found NoneType"), ("- a", "found list"), ("just text", "found str")]:
+        with pytest.raises(TestbedError, match=said):
+            load(text)
+    with pytest.raises(TestbedError, match=r"nowhere\.yaml: no such file"):
+        load_testbed(tmp_path / "nowhere.yaml")
+    with pytest.raises(TestbedError, match="directory"):
+        load_testbed(tmp_path)
+    (tmp_path / "latin.yaml").write_bytes("name: müller".encode("latin-1"))
+    with pytest.raises(TestbedError, match=r"latin\.yaml: not YAML in UTF-8"):
+        load_testbed(tmp_path / "latin.yaml")
+
+
+def test_yaml_booleans_are_those_of_1_2(load):
+    system = load("name: x\nlabel: no\nfingerprint: [{on: vms, run: uptime}]", load_system)
+    assert system.label == "no"
+    assert system.fingerprint[0].on == "vms"
+
+
+def test_anchors_and_merge_keys_still_work(load):
+    bed = load(GOOD.replace("{name: n1}", "&a {name: n1, user: me}").replace("{name: n2,", "{<<: *a, name: n2,"))
+    assert [n.user for n in bed.nodes] == ["me", "me"]
+
+
+def test_an_embedded_testbed_has_bounds(load):
+    assert load("name: lab\nlab: {}").lab.disk_bytes == 64 * 2**20
+    for wrong, field in [
+        ("nodes: 1", "lab.nodes"),
+        ("vms: 65", "lab.vms"),
+        ("disks: 0", "lab.disks"),
+        ("disk_bytes: 5", ""),
+    ]:
+        if field:
+            with pytest.raises(TestbedError, match=field):
+                load(f"name: lab\nlab: {{{wrong}}}")
+    with pytest.raises(TestbedError, match=r"field lab\.size: unknown"):
+        load("name: lab\nlab: {size: 1 GiB}")
+
+
+def test_system_digest_tells_configurations_apart(load):
+    one = load("name: a\nlabel: A\nworking_set_bytes: 5.82 TiB", load_system)
+    assert one.working_set_bytes == int(5.82 * 100) * 2**40 // 100
+    assert one.digest != load("name: a\nlabel: A", load_system).digest
+    with pytest.raises(TestbedError, match=r"field fingerprint\.0\.on"):
+        load("name: a\nlabel: A\nfingerprint: [{on: moon, run: x}]", load_system)
+
+
+def test_models_cannot_be_changed_afterwards():
+    bed = Testbed(
+        name="t", nodes=(Node(name="n"),), vms=(Vm(name="v", node="n", disks=(Disk(serial="s", size_bytes=1),)),)
+    )
+    with pytest.raises(ValueError, match="frozen"):
+        bed.lab_root = "/"
+
+
+def test_every_committed_testbed_and_system_loads():
+    from pathlib import Path
+
+    params = Path(__file__).parents[1] / "params"
+    beds, systems = sorted(params.glob("testbeds/*.yaml")), sorted(params.glob("systems/*.yaml"))
+    assert beds
+    assert systems
+    assert len({load_testbed(f).name for f in beds}) == len(beds)
+    assert len({load_system(f).name for f in systems}) == len(systems)
