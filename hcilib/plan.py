@@ -332,7 +332,9 @@ def _warmups(cells: Sequence[Cell], warmup_s: float | Mapping[str, float]) -> di
     for pattern, duration in seconds.items():
         like = [c for c in cells if c.pattern == pattern] or [c for c in cells if _warms(pattern, c.pattern)]
         if not like:
-            raise PlanError(f"warmup_s: {pattern.name} warms up nothing: no writing pattern of the sweep has its block size")
+            raise PlanError(
+                f"warmup_s: {pattern.name} warms up nothing: no writing pattern of the sweep has its block size"
+            )
         load = max(like, key=lambda c: c.outstanding)
         warmups[pattern] = Step("warmup", Cell(pattern, load.numjobs, load.iodepth, load.vms), 0, 0, duration)
     return warmups

@@ -37,7 +37,9 @@ _Yaml12.yaml_implicit_resolvers = {
     first: [(tag, regexp) for tag, regexp in resolvers if tag != "tag:yaml.org,2002:bool"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Yaml12.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
+_Yaml12.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
 
 
 class TestbedError(ValueError):
@@ -89,7 +91,9 @@ class Disk(_Model):
     serial: str = Field(pattern=r"^[^\s/]+$")  # it becomes part of a path and of a job file
     size_bytes: Bytes
     uri: str | None = Field(None, pattern=r"^\S+$")
-    endurance_bytes: Bytes | None = None  # what its maker allows to be written in its life; a plan's share of it is shown
+    endurance_bytes: Bytes | None = (
+        None  # what its maker allows to be written in its life; a plan's share of it is shown
+    )
     backing: tuple[str, ...] = ()  # the lab's replica images: the only files its guard lets be written
 
 

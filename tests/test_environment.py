@@ -20,7 +20,9 @@ def bounds(requirements) -> dict[str, str]:
 def test_the_two_doors_lead_to_the_same_packages():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wanted = bounds([*project["project"]["dependencies"], *project["dependency-groups"]["dev"]])
-    conda = bounds(d for d in yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"] if isinstance(d, str))
+    conda = bounds(
+        d for d in yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"] if isinstance(d, str)
+    )
     offered = {CONDA_NAMES.get(name, name): bound for name, bound in conda.items() if name not in TOOLS}
     assert offered == wanted
     assert conda["python"] == project["project"]["requires-python"]

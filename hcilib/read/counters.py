@@ -45,7 +45,12 @@ def rates(node: str, before: tuple[float, str, str], after: tuple[float, str, st
             "core_max_pct": max(cores, default=float("nan"))}  # fmt: skip
     net0, net1 = parse_net_dev(before[2]), parse_net_dev(after[2])
     return [
-        {**head, "nic": nic, "rx_bytes_per_s": (rx - net0[nic][0]) / seconds, "tx_bytes_per_s": (tx - net0[nic][1]) / seconds}
+        {
+            **head,
+            "nic": nic,
+            "rx_bytes_per_s": (rx - net0[nic][0]) / seconds,
+            "tx_bytes_per_s": (tx - net0[nic][1]) / seconds,
+        }
         for nic, (rx, tx) in net1.items()
         if nic in net0
     ]
@@ -80,4 +85,7 @@ def node_means(counters: pd.DataFrame, one_kernel: bool = False) -> dict[str, fl
     cpu = (per_node["cpu_pct"] * per_node["interval_s"]).groupby(per_node["node"]).sum() / seconds
     cards = counters[counters["nic"] == "lo"] if one_kernel else counters[counters["nic"] != "lo"]
     moved = (cards["rx_bytes_per_s"] * cards["interval_s"]).groupby(cards["node"]).sum() / seconds
-    return {"node_cpu_pct": float(cpu.mean()), "net_bytes_per_s": float(moved.mean() if one_kernel else moved.sum(min_count=1))}
+    return {
+        "node_cpu_pct": float(cpu.mean()),
+        "net_bytes_per_s": float(moved.mean() if one_kernel else moved.sum(min_count=1)),
+    }

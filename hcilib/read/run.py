@@ -51,7 +51,9 @@ def read_results(path: str | Path | Sequence[str | Path], article: str | None = 
     if folder.suffix == ".csv" or (folder / "results.csv").exists():
         from hcilib.read.published import published, published_table
 
-        table = published(folder) if folder.stem == "results" or folder.is_dir() else published_table(folder.stem, folder)
+        table = (
+            published(folder) if folder.stem == "results" or folder.is_dir() else published_table(folder.stem, folder)
+        )
         return _of_article(table, article, folder)
     plan = _plan(folder)
     steps = _steps(folder)
@@ -112,7 +114,9 @@ def _plan(folder: Path) -> dict:
     try:
         return json.loads((folder / "plan.json").read_text())
     except FileNotFoundError:
-        raise RunReadError(f"{folder}: neither plan.json (a run directory) nor results.csv (published tables) is there") from None
+        raise RunReadError(
+            f"{folder}: neither plan.json (a run directory) nor results.csv (published tables) is there"
+        ) from None
     except ValueError as error:
         raise RunReadError(f"{folder / 'plan.json'}: not JSON: {error}") from None
 

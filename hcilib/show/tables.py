@@ -48,7 +48,13 @@ WORDS = {"system": "System", "pattern": "Pattern", "p_adjusted": "p adjusted", "
          "effective_tib": "Effective (TiB)"}  # fmt: skip
 SINGLE = "n = 1: no interval"  # as hcilib.analyse says it
 DERIVED = ("p", "p_adjusted", "tost_p", "df", "cv_pct")
-UNITS = (("_bytes_per_s", "MiB/s", 2.0**20), ("_bytes", "GiB", 2.0**30), ("_ns", "ms", 1e6), ("_s", "s", 1.0), ("_pct", "%", 1.0))
+UNITS = (
+    ("_bytes_per_s", "MiB/s", 2.0**20),
+    ("_bytes", "GiB", 2.0**30),
+    ("_ns", "ms", 1e6),
+    ("_s", "s", 1.0),
+    ("_pct", "%", 1.0),
+)
 KNOWN = METRICS | {
     m.name: m
     for m in (

@@ -49,7 +49,7 @@ def test_one_campaign_has_no_spread():
 
 
 def test_visible_change_is_where_the_verdict_turns():
-    logs = np.array([[[0.0]], [[0.02]], [[-0.01]], [[0.015]]]) + [0.0, 0.0]
+    logs = np.repeat([[[0.0]], [[0.02]], [[-0.01]], [[0.015]]], 2, axis=2)
     s = logs[:, 0, 0].std(ddof=1)
     row = visible_change(100 * s, [4]).iloc[0]
     half = stats.t.ppf(0.975, 3) * s * np.sqrt(1.25)
@@ -90,10 +90,10 @@ def test_block_drift_is_the_two_way_analysis_of_variance():
 
 def test_block_drift_finds_the_drift_and_nothing_else():
     rng = np.random.default_rng(4)
-    own = 0.01 * rng.normal(size=(400, 6, 5))
+    own = 0.01 * rng.normal(size=(150, 6, 5))
     p = block_drift(campaigns(own))["p"]
     assert stats.kstest(p, "uniform").pvalue > 0.01
-    drifting = block_drift(campaigns(own + 0.02 * rng.normal(size=(400, 1, 5))))
+    drifting = block_drift(campaigns(own + 0.02 * rng.normal(size=(150, 1, 5))))
     assert np.sqrt((drifting["block_cv_pct"] ** 2).mean()) == pytest.approx(2.0, rel=0.1)
     assert np.sqrt((drifting["rest_cv_pct"] ** 2).mean()) == pytest.approx(1.0, rel=0.1)
 
@@ -108,3 +108,23 @@ def test_block_drift_needs_two_blocks_and_leaves_out_torn_cells():
     assert "needs 2 blocks" in one["warnings"]
     nameless = block_drift(results.assign(block=np.nan)).iloc[0]
     assert np.isnan(nameless["block_cv_pct"])
+
+
+def test_a_range_that_leaves_1_but_not_after_correction_says_why():
+    logs = 0.01 * np.random.default_rng(6).normal(size=(6, 100, 2))
+    table = regression(campaigns(logs), "c5")
+    beyond = table[((table["lo"] > 1) | (table["hi"] < 1)) & (table["verdict"] == "no change seen")]
+    assert len(beyond)
+    assert beyond["sentence"].str.contains("adjusted p .* among all cells asked").all()
+    within = table[(table["lo"] < 1) & (table["hi"] > 1)]
+    assert not within["sentence"].str.contains("adjusted p").any()
+
+
+def test_unstable_runs_claim_no_percent():
+    logs = 0.001 * np.random.default_rng(7).normal(size=(4, 1, 3)) + np.array([[[0]], [[0.01]], [[-0.01]], [[-1.0]]])
+    logs[3, 0] += [0.0, 0.2, 0.4]
+    row = regression(campaigns(logs), "c3").iloc[0]
+    assert (row["verdict"], row["hi"] < 1) == ("regression", True)
+    assert "no percent claimed (ratio 0." in row["sentence"]
+    assert "lower than" not in row["sentence"]
+    assert "of c3 on a in 4k random read" in row["sentence"]

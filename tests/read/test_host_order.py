@@ -1,0 +1,24 @@
+"""A fleet is a sum: in which order its hosts answered may not matter."""
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hcilib.read.run import _aggregate
+
+host = st.tuples(
+    st.sampled_from(["read", "write", "trim"]), st.integers(1, 10**6), st.floats(1e3, 1e9), st.floats(0.5, 10)
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(host, min_size=1, max_size=8), st.randoms())
+def test_order_of_hosts_is_irrelevant_to_the_result(hosts, random):
+    rows = pd.DataFrame(hosts, columns=["ddir", "total_ios", "lat_ns_mean", "runtime"])
+    rows["iops"] = rows["total_ios"] / rows["runtime"]
+    rows["bw_bytes"] = 4096 * rows["iops"]
+    rows.loc[0, "ddir"] = "read"
+    shuffled = rows.iloc[random.sample(range(len(rows)), len(rows))]
+    assert _aggregate(shuffled) == pytest.approx(_aggregate(rows), nan_ok=True)
+    assert _aggregate(rows)["iops"] == pytest.approx(rows.loc[rows["ddir"] != "trim", "iops"].sum())
