@@ -42,6 +42,12 @@ _Yaml12.add_implicit_resolver(
 )
 
 
+LAB_CAVEAT = (
+    "All hosts of the lab share one kernel: node CPU is the whole machine's, network traffic is loopback's, and the "
+    "replicas sit in one page cache. The lab shows the method; it says nothing about any product."
+)
+
+
 class TestbedError(ValueError):
     """A testbed or system file that cannot be used; the message names the file, the field and what was expected."""
 
@@ -176,6 +182,11 @@ class Testbed(_Model):
         while any(queues.values()):
             spread += [queue.pop(0) for queue in queues.values() if queue]
         return tuple(spread[:vms])
+
+    @property
+    def caveat(self) -> str:
+        """What every reader of its numbers must know; empty for a real testbed."""
+        return LAB_CAVEAT if self.lab_root else ""
 
     @property
     def digest(self) -> str:

@@ -23,10 +23,6 @@ from hcilib.drive import lab_hosts as hosts
 from hcilib.testbed import Disk, Fio, Lab, Node, Testbed, Vm
 
 COPIES = {"lab-single": 1, "lab-mirror": 2}
-CAVEAT = (
-    "All hosts of the lab share one kernel: node CPU is the whole machine's, network traffic is loopback's, and the "
-    "replicas sit in one page cache. The lab shows the method; it says nothing about any product."
-)
 SSH_PORT, FIO_PORT, NBD_PORT = 2222, 8765, 10809
 LabError = hosts.LabError
 

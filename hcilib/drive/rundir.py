@@ -65,9 +65,11 @@ class RunDir:
             return
         shown = testbed.model_dump(mode="json", exclude={"key", "consent", "known_hosts"})  # nothing secret, nothing of this machine
         shown |= {"lab_root": None}
+        for host in (*shown["nodes"], *shown["vms"]):
+            host["user"] = None
         for disk in (d for vm in shown["vms"] for d in vm["disks"]):
             disk["backing"] = [Path(p).name for p in disk["backing"]]
-        document = {"format": FORMAT, "identity": _identity(plan, testbed, system), "one_kernel": bool(testbed.lab_root), "plan": plan.to_dict(),
+        document = {"format": FORMAT, "identity": _identity(plan, testbed, system), "one_kernel": bool(testbed.lab_root), "caveat": testbed.caveat, "plan": plan.to_dict(),
                     "testbed": shown, "system": system.model_dump(mode="json")}  # fmt: skip
         write_atomically(file, json.dumps(document, indent=1))
 

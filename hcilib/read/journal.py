@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import time
 from pathlib import Path
@@ -23,14 +24,26 @@ def read_journal(run_dir: str | Path) -> pd.DataFrame:
 
 
 def progress(run_dir: str | Path) -> dict:
-    """steps, done, failed (attempts), last (step), running (whether a start has no end yet)."""
+    """steps, done, failed (attempts), last (step), running (whether a controller is at work on it)."""
     journal = read_journal(run_dir)
     count = journal["event"].value_counts()
     steps = json.loads((Path(run_dir) / "plan.json").read_text())["plan"]["steps"]
     begun = journal[journal["event"].isin(["start", "end"])]["event"]
     return {"steps": len(steps), "done": len(set(journal.loc[journal["event"] == "done", "step"])), "failed": int(count.get("failed", 0)),
             "last": journal["step"].dropna().iloc[-1] if journal["step"].notna().any() else "",
-            "running": bool(len(begun)) and begun.iloc[-1] == "start"}  # fmt: skip
+            "running": bool(len(begun)) and begun.iloc[-1] == "start" and _locked(Path(run_dir) / ".lock")}  # fmt: skip
+
+
+def _locked(file: Path) -> bool:
+    """Whether a controller holds the run directory. The journal cannot say: one that was killed wrote no end."""
+    try:
+        with open(file) as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def watch(run_dir: str | Path, every_s: float = 2.0, limit_s: float = float("inf")) -> dict:

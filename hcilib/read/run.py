@@ -46,7 +46,10 @@ def read_results(path: str | Path | Sequence[str | Path], article: str | None = 
         kind ``measure`` are rows.
     """
     if not isinstance(path, (str, Path)):
-        return pd.concat([read_results(p, article) for p in path], ignore_index=True)
+        tables = [read_results(p, article) for p in path]
+        together = pd.concat(tables, ignore_index=True)
+        together.attrs["caveat"] = next((t.attrs["caveat"] for t in tables if t.attrs.get("caveat")), "")
+        return together
     folder = Path(path)
     if folder.suffix == ".csv" or (folder / "results.csv").exists():
         from hcilib.read.published import published, published_table
@@ -59,7 +62,9 @@ def read_results(path: str | Path | Sequence[str | Path], article: str | None = 
     steps = _steps(folder)
     written = _written_before(steps)
     rows = [_result(step, plan, written[step["id"]]) for step in steps if step["kind"] == "measure"]
-    return pd.DataFrame(rows, columns=list(RESULTS)).assign(run_id=folder.resolve().name)
+    results = pd.DataFrame(rows, columns=list(RESULTS)).assign(run_id=folder.resolve().name)
+    results.attrs["caveat"] = plan.get("caveat", "")
+    return results
 
 
 def _of_article(table: pd.DataFrame, article: str | None, folder: Path) -> pd.DataFrame:
@@ -192,11 +197,14 @@ def _aggregate(hosts: pd.DataFrame) -> dict:
     busy = hosts[hosts["ddir"].isin(per)]
     return {"iops": busy["iops"].sum(), "read_iops": per["read"]["iops"].sum(), "write_iops": per["write"]["iops"].sum(),
             "bw_bytes": busy["bw_bytes"].sum(), "lat_ns": _weighted(busy["lat_ns_mean"], busy["total_ios"]),
-            "lat_unweighted_ns": float(np.nanmean(list(lat.values()))), "read_lat_ns": lat["read"], "write_lat_ns": lat["write"],
+            "lat_unweighted_ns": float(pd.Series(lat).mean()), "read_lat_ns": lat["read"], "write_lat_ns": lat["write"],
             "runtime_s": busy["runtime"].max() / 1000}  # fmt: skip
 
 
 def _weighted(values: pd.Series, weights: pd.Series) -> float:
+    """NaN where a host did I/O without saying how long it took: a mean over the others would not be the fleet's."""
+    if values[weights > 0].isna().any():
+        return np.nan
     return float((values * weights).sum() / weights.sum()) if weights.sum() else np.nan
 
 

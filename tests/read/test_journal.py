@@ -1,5 +1,7 @@
 """The journal tells how far a campaign is, also while it is written and after it was torn."""
 
+import contextlib
+import fcntl
 import json
 import threading
 import time
@@ -21,6 +23,14 @@ def log(run_dir, *events, end="\n"):
     with open(run_dir / "journal.jsonl", "a") as file:
         for event, fields in events:
             file.write(json.dumps({"t": 1.5, "event": event, **fields}) + end)
+
+
+@contextlib.contextmanager
+def controller(run_dir):
+    """Holds the run directory, as a campaign does while it runs."""
+    with open(run_dir / ".lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 START, END = ("start", {"steps": 3, "left": 3}), ("end", {"missing": []})
@@ -58,14 +68,23 @@ def test_a_torn_line_is_skipped_and_the_others_are_read(run_dir, torn):
         file.write(torn + "\n")
     log(run_dir, ("start", {"left": 2}), done("b"))
     now = progress(run_dir)
-    assert (now["done"], now["last"], now["running"]) == (2, "b", True)
+    assert (now["done"], now["last"]) == (2, "b")
 
 
 def test_progress_counts_steps_once_and_attempts_each(run_dir):
     log(run_dir, START, failed("a", 1), failed("a", 2), done("a"), done("b"), END, START, done("b"))
-    assert progress(run_dir) == {"steps": 3, "done": 2, "failed": 2, "last": "b", "running": True}
-    log(run_dir, END)
+    with controller(run_dir):
+        assert progress(run_dir) == {"steps": 3, "done": 2, "failed": 2, "last": "b", "running": True}
+        log(run_dir, END)
+        assert progress(run_dir)["running"] is False
+
+
+def test_a_killed_controller_wrote_no_end_and_is_not_running(run_dir):
+    log(run_dir, START, done("a"))
     assert progress(run_dir)["running"] is False
+    started = time.monotonic()
+    assert watch(run_dir, every_s=5)["done"] == 1
+    assert time.monotonic() - started < 2
 
 
 def test_watch_returns_when_the_campaign_has_ended(run_dir):
@@ -85,21 +104,18 @@ def test_watch_follows_a_campaign_that_runs(run_dir):
         log(run_dir, END)
 
     thread = threading.Thread(target=work)
-    thread.start()
-    assert watch(run_dir, every_s=0.05, limit_s=10) == {
-        "steps": 3,
-        "done": 3,
-        "failed": 0,
-        "last": "c",
-        "running": False,
-    }
-    thread.join()
+    with controller(run_dir):
+        thread.start()
+        ended = {"steps": 3, "done": 3, "failed": 0, "last": "c", "running": False}
+        assert watch(run_dir, every_s=0.05, limit_s=10) == ended
+        thread.join()
 
 
 def test_watch_has_a_limit(run_dir):
     log(run_dir, START, done("a"))
     started = time.monotonic()
-    now = watch(run_dir, every_s=5, limit_s=0.3)
+    with controller(run_dir):
+        now = watch(run_dir, every_s=5, limit_s=0.3)
     assert 0.2 < time.monotonic() - started < 3
     assert now["running"] is True
 

@@ -188,7 +188,6 @@ def test_a_direction_without_io_is_missing_and_not_zero(tmp_path):
     assert row["lat_ns"] == row["lat_unweighted_ns"] == row["read_lat_ns"] == 500_000
 
 
-@pytest.mark.xfail(strict=True, reason="read.run._weighted counts a host without latency as one of latency 0")
 def test_a_host_without_latency_leaves_the_fleets_missing(tmp_path):
     write_plan(tmp_path / "run")
     silent = direction(8000, 8, 5e5, {})
