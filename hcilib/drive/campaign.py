@@ -12,11 +12,10 @@ from pathlib import Path
 import pandas as pd
 from tqdm.auto import tqdm
 
-from hcilib.drive import fio, guard, preflight
+from hcilib.drive import fio, guard, guard_devices, preflight, processes
 from hcilib.drive.counters import sampled
 from hcilib.drive.facts import gather
 from hcilib.drive.hosts import Fleet, FleetError
-from hcilib.drive.lab import CAVEAT
 from hcilib.drive.rundir import RunDir
 from hcilib.plan import Plan, Step
 from hcilib.read.acceptance import problems
@@ -47,7 +46,7 @@ def run(
 
     Raises
     ------
-    GuardError : some device may not be overwritten; no host was touched, nothing was written
+    GuardError : some device may not be overwritten; nothing was written, on no host
     RunDirError : the directory holds another campaign, or another controller is running it
     PreflightError : a host is not ready; the directory is not yet this campaign's
     CampaignError : the campaign cannot go on, e.g. the controller's disk is full
@@ -64,14 +63,16 @@ def run(
 def _campaign(todo: Sequence[Step], plan, testbed, system, rundir: RunDir, consent, progress: bool) -> list[str]:
     """Do the steps that are left; ids of those that could not be done."""
     with Fleet(testbed) as fleet:
-        preflight.require(preflight.check(fleet, testbed, plan, consent, rundir.path))
+        processes.end_orphans(fleet, testbed, testbed.fleet(min(plan.vms, len(testbed.vms))))
+        preflight.require(preflight.check(fleet, testbed, plan, consent, rundir.path), but=preflight.GUARDED)
+        guarded = guard_devices.identify(fleet, testbed, plan.vms, plan.numjobs, consent)
         rundir.claim(plan, testbed, system)
         rundir.log("start", steps=len(plan.steps), left=len(todo), system=system.name)
         try:
             gather(fleet, testbed, system, rundir)
-            if testbed.lab_root and progress:
-                tqdm.write(CAVEAT)
-            missing = _execute(todo, plan, testbed, system, fleet, rundir, progress)
+            if testbed.caveat and progress:
+                tqdm.write(testbed.caveat)
+            missing = _execute(todo, plan, testbed, system, fleet, guarded, rundir, progress)
         except BaseException as error:
             with contextlib.suppress(OSError):  # a full disk must not hide the reason
                 rundir.log("end", problems=[f"{type(error).__name__}: {error}"])
@@ -107,29 +108,31 @@ def _same_system(testbed: Testbed, system: System) -> None:
         raise CampaignError(f"the lab serves {testbed.serves}, the campaign is for {system.name}: start lab(system={system.name!r})")
 
 
-def _execute(todo: Sequence[Step], plan, testbed, system, fleet, rundir: RunDir, progress: bool) -> list[str]:
+def _execute(todo: Sequence[Step], plan, testbed, system, fleet, guarded, rundir: RunDir, progress: bool) -> list[str]:
     missing = []
     seconds = {step.id: fio.planned_s(step, testbed.fleet(step.cell.vms), plan.span_bytes) for step in todo}
     with tqdm(total=round(sum(seconds.values())), unit="s", desc=system.name, disable=not progress) as bar:
         for step in todo:
             bar.set_postfix_str(f"block {step.block} {step.kind} {step.cell.name}", refresh=True)
-            if not _measure_patiently(step, plan, testbed, system, fleet, rundir):
+            if not _measure_patiently(step, plan, testbed, system, fleet, guarded, rundir):
                 missing.append(step.id)
             bar.update(round(seconds[step.id]))
     return missing
 
 
-def _measure_patiently(step: Step, plan, testbed, system, fleet, rundir: RunDir) -> bool:
+def _measure_patiently(step: Step, plan, testbed, system, fleet, guarded, rundir: RunDir) -> bool:
     for _ in range(ATTEMPTS):
         with _naming_full_disk(rundir.path, f"step {step.id}"):
-            wrong = _measure(step, plan, testbed, system, fleet, rundir)
+            wrong = _measure(step, plan, testbed, system, fleet, guarded, rundir)
         if not wrong:
             return True
         tqdm.write(f"{step.id}: not accepted: {'; '.join(wrong)}")
     return False
 
 
-def _measure(step: Step, plan: Plan, testbed: Testbed, system: System, fleet: Fleet, rundir: RunDir) -> list[str]:
+def _measure(
+    step: Step, plan: Plan, testbed: Testbed, system: System, fleet: Fleet, guarded: guard_devices.Guarded, rundir: RunDir
+) -> list[str]:
     """One attempt; returns what is wrong with it, nothing if it was accepted."""
     vms = testbed.fleet(step.cell.vms)
     work = rundir.work(step)
@@ -138,14 +141,14 @@ def _measure(step: Step, plan: Plan, testbed: Testbed, system: System, fleet: Fl
               "span_bytes": testbed.used_bytes(step.cell.vms, step.cell.numjobs, plan.span_bytes),
               "nodes": len(testbed.nodes), "hosts": [_host(vm, testbed, step) for vm in vms]}  # fmt: skip
     try:
-        launched = _launch(step, plan, testbed, fleet, vms, work)
+        launched = _launch(step, plan, testbed, fleet, guarded, vms, work)
         record |= asdict(launched)
         wrong = problems(work / "fio.json", (work / "fio.stderr").read_text(errors="replace"), launched.returncode,
                          _expected(record["hosts"]), step.runtime_s, rate_bytes=max(fio.job_caps(step)) or None)  # fmt: skip
         wrong = [_name_vm(sentence, vms) for sentence in wrong]
         if launched.timed_out:
             wrong += [f"stopped from outside after {fio.deadline_s(step, vms, plan.span_bytes):g} s", *fio.end_stuck(fleet, testbed, vms)]
-    except (fio.FioError, FleetError) as error:
+    except (fio.FioError, FleetError, guard.GuardError) as error:
         wrong = [str(error)]
     except BaseException as error:
         rundir.reject(work, step.id, [f"interrupted: {type(error).__name__}: {error}"], record)
@@ -157,9 +160,10 @@ def _measure(step: Step, plan: Plan, testbed: Testbed, system: System, fleet: Fl
     return wrong
 
 
-def _launch(step: Step, plan: Plan, testbed: Testbed, fleet: Fleet, vms: Sequence[Vm], work: Path) -> fio.Launched:
+def _launch(step: Step, plan: Plan, testbed: Testbed, fleet: Fleet, guarded, vms: Sequence[Vm], work: Path) -> fio.Launched:
     limit_s = fio.deadline_s(step, vms, plan.span_bytes)
-    jobs = {vm.name: fio.job_text(step, vm, testbed, plan.span_bytes) for vm in vms}
+    paths = guard_devices.unchanged(fleet, guarded, [vm.name for vm in vms])
+    jobs = {vm.name: fio.job_text(step, vm, testbed, plan.span_bytes, paths) for vm in vms}
     (work / "job.fio").write_text("".join(f"; --- {vm.name}\n{jobs[vm.name]}\n" for vm in vms))
     every_s, nodes = min(1.0, max(0.25, step.runtime_s / 4 or 1.0)), [node.name for node in testbed.nodes]
     with fio.servers(fleet, testbed, vms, limit_s), sampled(fleet, nodes, work / "counters.csv", every_s):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Mapping
 
+from hcilib.drive import processes
 from hcilib.drive.devices import CONTENT, END, INVENTORY, sections
 from hcilib.drive.fio import LOG_MSEC, SHORTEST_LOGGED_S
 from hcilib.drive.hosts import Fleet, Outcome
@@ -20,16 +21,6 @@ _FIRST = "PATH=$PATH:/usr/sbin:/sbin\necho '==== clock'; date +%s.%N\n"
 _HOST = r"""
 echo '==== memory'; cat /proc/meminfo
 echo '==== governor'; cat /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor 2>/dev/null
-"""
-_PROCESSES = r"""
-echo '==== processes'
-for p in /proc/[0-9]*; do
-  c=; read -r c 2>/dev/null <"$p/comm"
-  case $c in fio*) ;; *) continue;; esac
-  s=; read -r s 2>/dev/null <"$p/stat" || continue
-  s=${s##*) }; set -- $s; [ "$1" = Z ] && continue
-  printf '%s\t%s\t%s\t' "${p#/proc/}" "$2" "$(readlink "$p/cwd")"; tr '\0' ' ' 2>/dev/null <"$p/cmdline"; echo
-done
 """
 _LAST = "echo '==== clock2'; date +%s.%N\n" + END
 
@@ -47,22 +38,35 @@ def ask(fleet: Fleet, testbed: Testbed, nodes: Collection[str], vms: Collection[
     fio = f"echo '==== fio'; {shlex.quote(testbed.fio.binary)} --version 2>&1\n"
     devices = "" if testbed.lab_root else INVENTORY + CONTENT
     commands = dict.fromkeys(nodes, _FIRST + _HOST + _LAST)
-    commands |= dict.fromkeys(vms, _FIRST + _HOST + fio + _PROCESSES + devices + _LAST)
+    commands |= dict.fromkeys(vms, _FIRST + _HOST + fio + processes.SCRIPT + devices + _LAST)
     return fleet.run(commands, limit_s=LIMIT_S)
 
 
-def judge(testbed: Testbed, answers: Mapping[str, Outcome], here: str, clock_limit_s: float = CLOCK_LIMIT_S) -> list[dict]:
+def judge(
+    testbed: Testbed, answers: Mapping[str, Outcome], here: str, clock_limit_s: float = CLOCK_LIMIT_S
+) -> list[dict]:
     """Rows on clock, memory, governor, fio's release (`here`: the controller's) and processes, of every host that was asked."""
     vms = {vm.name: vm for vm in testbed.vms}
     rows = []
     for name, outcome in answers.items():
         parts = sections(outcome.value) if outcome.ok else {}
         if "end" not in parts:
-            rows.append(row(name, "checks", False, f"not all of them could be made: {without_script(outcome.error) or 'the answer ends early'}"))
+            rows.append(
+                row(
+                    name,
+                    "checks",
+                    False,
+                    f"not all of them could be made: {without_script(outcome.error) or 'the answer ends early'}",
+                )
+            )
             continue
-        rows += [_clock(outcome, parts, clock_limit_s), _memory(name, parts), _governor(name, parts, bool(testbed.lab_root))]
+        rows += [
+            _clock(outcome, parts, clock_limit_s),
+            _memory(name, parts),
+            _governor(name, parts, bool(testbed.lab_root)),
+        ]
         if name in vms:
-            rows += [_release(name, parts, here), _processes(vms[name], testbed, parts)]
+            rows += [_release(name, parts, here), _idle(vms[name], testbed, parts)]
     return rows
 
 
@@ -81,7 +85,12 @@ def _clock(outcome: Outcome, parts: dict[str, str], limit_s: float) -> dict:
     offset, blur = (low + high) / 2, abs(high - low) / 2
     ok = abs(offset) <= limit_s + blur
     detail = f"{offset:+.3f} s from the controller's, known to {blur:.3f} s"
-    return row(outcome.host, "clock", ok, detail + ("" if ok else f"; at most {limit_s:g} s is allowed: start chrony or ntpd on both"))
+    return row(
+        outcome.host,
+        "clock",
+        ok,
+        detail + ("" if ok else f"; at most {limit_s:g} s is allowed: start chrony or ntpd on both"),
+    )
 
 
 def _epoch(text: str) -> tuple[float, float] | None:
@@ -93,17 +102,32 @@ def _epoch(text: str) -> tuple[float, float] | None:
 
 
 def _memory(host: str, parts: dict[str, str]) -> dict:
-    kib = {words[0]: int(words[1]) for line in parts["memory"].splitlines() if len(words := line.split()) > 1 and words[1].isdigit()}
+    kib = {
+        words[0]: int(words[1])
+        for line in parts["memory"].splitlines()
+        if len(words := line.split()) > 1 and words[1].isdigit()
+    }
     free = kib.get("MemAvailable:", kib.get("MemFree:", 0) + kib.get("Buffers:", 0) + kib.get("Cached:", 0)) * 1024
     ok = free >= MEMORY_BYTES
-    return row(host, "memory", ok, f"{free >> 20} MiB available" + ("" if ok else f"; {MEMORY_BYTES >> 20} MiB are needed, or it may swap while it measures"))
+    return row(
+        host,
+        "memory",
+        ok,
+        f"{free >> 20} MiB available"
+        + ("" if ok else f"; {MEMORY_BYTES >> 20} MiB are needed, or it may swap while it measures"),
+    )
 
 
 def _governor(host: str, parts: dict[str, str], lab: bool) -> dict:
     """powersave is refused: it clocks down between I/Os, and the latency shows the CPU. A laptop's lab shows the method alone."""
     found = sorted(set(parts["governor"].split()))
     if "powersave" in found:
-        return row(host, "governor", lab, "powersave: results show the CPU's sleep; `cpupower frequency-set -g performance` on the host")
+        return row(
+            host,
+            "governor",
+            lab,
+            "powersave: results show the CPU's sleep; `cpupower frequency-set -g performance` on the host",
+        )
     if found in ([], ["performance"]):
         return row(host, "governor", True, found[0] if found else "none: the CPU's frequency is not this host's to set")
     return row(host, "governor", True, f"warning: {', '.join(found)}; performance gives steadier results")
@@ -116,24 +140,13 @@ def _release(host: str, parts: dict[str, str], here: str) -> dict:
     return row(host, "fio", there == here != "", there if there == here else wrong)
 
 
-def fio_processes(vm: Vm, testbed: Testbed, parts: dict[str, str]) -> dict[int, tuple[int, str]]:
-    """Process -> (parent, command line) of every fio on the VM; in a lab, whose hosts share one kernel, of those of this VM."""
-    found = {}
-    for line in parts["processes"].splitlines():
-        pid, parent, folder, command = line.split("\t", 3)
-        if not testbed.lab_root or (folder == testbed.lab_root and vm.target in command):
-            found[int(pid)] = (int(parent), command.strip())
-    return found
-
-
-def _processes(vm: Vm, testbed: Testbed, parts: dict[str, str]) -> dict:
-    """A server that waits is fine. One that works has grandchildren: the connection's process, the run's, and the jobs'."""
-    fio = fio_processes(vm, testbed, parts)
-    clients = [f"{pid} ({command})" for pid, (_, command) in fio.items() if "--server" not in command]
-    jobs = [f"{pid} (a job of a running server)" for pid, (parent, _) in fio.items() if parent in fio and fio[parent][0] in fio]
-    if clients or jobs:
-        return row(vm.name, "idle", False, f"another fio is running: process {', '.join((clients + jobs)[:4])}; wait for it or end it")
-    return row(vm.name, "idle", True, "no other fio is running")
+def _idle(vm: Vm, testbed: Testbed, parts: dict[str, str]) -> dict:
+    """A server that waits is fine, one that works is not: two fios on one VM measure each other."""
+    fio = processes.parse(parts["processes"], vm, testbed)
+    others = [f"{p.pid} ({p.command})" for p in fio.values() if not p.serves]
+    others += [f"{p.pid} (a job of a running server)" for p in processes.jobs(fio)]
+    wrong = f"another fio is running: process {', '.join(others[:4])}; wait for it or end it"
+    return row(vm.name, "idle", not others, wrong if others else "no other fio is running")
 
 
 def port(vm: Vm, testbed: Testbed, up: bool, outcome: Outcome | None) -> dict:
@@ -142,10 +155,10 @@ def port(vm: Vm, testbed: Testbed, up: bool, outcome: Outcome | None) -> dict:
     if not up:
         return row(vm.name, "server", True, f"none on {where} yet; it will be started")
     parts = sections(outcome.value) if outcome and outcome.ok else {}
-    servers = [c for _, c in fio_processes(vm, testbed, parts).values() if "--server" in c] if "processes" in parts else ["unknown"]
-    if servers:
-        return row(vm.name, "server", True, f"fio server answers on {where}")
-    return row(vm.name, "server", False, f"{where} answers, but no `fio --server` runs there: free the port or set the testbed's fio.port")
+    if "processes" in parts and not any(p.serves for p in processes.parse(parts["processes"], vm, testbed).values()):
+        wrong = f"{where} answers, but no `fio --server` runs there: free the port or set the testbed's fio.port"
+        return row(vm.name, "server", False, wrong)
+    return row(vm.name, "server", True, f"fio server answers on {where}")
 
 
 def log_bytes(plan: Plan, nodes: int) -> int:
@@ -154,5 +167,8 @@ def log_bytes(plan: Plan, nodes: int) -> int:
     for step in plan.steps:
         jobs = step.cell.vms * step.cell.numjobs * (2 if 0 < step.cell.pattern.rwmixread < 100 else 1)
         logged_s = step.duration_s if step.duration_s >= SHORTEST_LOGGED_S else 0
-        total += jobs * (_JSON_PACKED + _LOGS * _LOG_LINE * logged_s * 1000 / LOG_MSEC) + nodes * _COUNTERS_PER_S * step.duration_s
+        total += (
+            jobs * (_JSON_PACKED + _LOGS * _LOG_LINE * logged_s * 1000 / LOG_MSEC)
+            + nodes * _COUNTERS_PER_S * step.duration_s
+        )
     return round(total + max((s.cell.vms * s.cell.numjobs for s in plan.steps), default=0) * _JSON)

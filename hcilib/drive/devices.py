@@ -112,6 +112,8 @@ def parse(text: str) -> Inventory:
     parts = sections(text)
     if missing := {"user", "lsblk", "sysfs", "links", "mounts", "swaps", "end"} - parts.keys():
         raise DevicesError(f"the answer ends early: no part {', '.join(sorted(missing))}")
+    if not parts["mounts"].strip():
+        raise DevicesError("/proc/self/mountinfo cannot be read, so nothing is known to be unmounted")
     try:
         return _inventory(parts)
     except (KeyError, IndexError, ValueError) as error:
@@ -127,7 +129,7 @@ def _inventory(parts: dict[str, str]) -> Inventory:
     writers, user = _writers(parts.get("writers", "")), parts["user"].strip()
     devices = {}
     for name, row in rows.items():
-        content = None if seen is None else seen.get(name, {})
+        content = (seen or {}).get(name)
         devices[name] = replace(
             _plain(name, row),
             identifiers=_identifiers(row, udev.get(name, {})),
@@ -135,7 +137,7 @@ def _inventory(parts: dict[str, str]) -> Inventory:
             mounts=tuple((where, through) for through in _above(name, rows) for where in mounts.get(through, ())),
             signatures=_signatures(udev.get(name, {}), content or {}),
             writers=tuple(process for above in _above(name, rows) for process in writers.get(above, ())),
-            unjudged=None if content is None else _unjudged(content, user),
+            unjudged=None if seen is None else _unjudged(content, user),
         )
     return Inventory(devices, astray)
 
@@ -163,7 +165,9 @@ def find(inventory: Inventory, serial: str) -> list[Device]:
 def identity(identifier: str) -> str:
     """A serial or WWN as it is compared: udev and /sys write one WWN as 0x6002.., naa.6002.. and in either case."""
     bare = _PREFIX.sub("", identifier.strip())
-    return bare.lower() if bare != identifier.strip() or re.fullmatch(r"[0-9A-Fa-f]{16}|[0-9A-Fa-f]{32}", bare) else bare
+    return (
+        bare.lower() if bare != identifier.strip() or re.fullmatch(r"[0-9A-Fa-f]{16}|[0-9A-Fa-f]{32}", bare) else bare
+    )
 
 
 def _with_stable_path(device: Device, serial: str) -> Device:
@@ -191,7 +195,10 @@ def _lsblk(text: str) -> dict[str, dict]:
 
 
 def _identifiers(row: dict[str, str], udev: dict) -> frozenset[str]:
-    given = [row[key] for key in ("serial", "device/serial", "wwid", "device/wwid")] + [udev.get("serial"), udev.get("wwn")]
+    given = [row[key] for key in ("serial", "device/serial", "wwid", "device/wwid")] + [
+        udev.get("serial"),
+        udev.get("wwn"),
+    ]
     return frozenset(identity(value) for value in given if value and value.strip())
 
 
@@ -218,7 +225,7 @@ def _mounts(mountinfo: str, swaps: str, udev: dict, rows: dict) -> dict[str, lis
     by_number = {row["dev"]: name for name, row in rows.items()}
     by_path = {"/dev/" + name.replace("!", "/"): name for name in rows}
     by_path |= {f"/dev/mapper/{row['dm/name']}": name for name, row in rows.items() if row["dm/name"]}
-    found = [(name, where) for name, row in udev.items() for where in [*(row.get("mountpoints") or ()), row.get("mountpoint")]]
+    found = [(name, where) for name, row in udev.items() for where in (*(row.get("mountpoints") or ()), row.get("mountpoint"))]
     for line in mountinfo.splitlines():
         words, tail = line.split(), line.split(" - ")[-1].split()
         found.append((by_number.get(words[2]) or by_path.get(tail[1]), _unescape(words[4])))
@@ -263,13 +270,13 @@ def _signatures(udev: dict, seen: dict[str, str]) -> tuple[str, ...]:
     head = bytes.fromhex(seen.get("head", ""))
     given += [name for magic, name in _HEADS.items() if head.startswith(magic)]
     given += ["several signatures at once"] if seen.get("blkid") == "8" else []
-    given += [f"signature of kind {seen['USAGE']}"] if "USAGE" in seen and "TYPE" not in seen else []
-    return tuple(dict.fromkeys(name for name in given if name))
+    names = tuple(dict.fromkeys(name for name in given if name))
+    return names or (("something that blkid does not name",) if seen.get("blkid") == "0" else ())
 
 
-def _unjudged(seen: dict[str, str], user: str) -> str:
-    if not seen:
-        return "its content was not looked at: it has no size, or is of a kind that is never probed"
+def _unjudged(seen: dict[str, str] | None, user: str) -> str:
+    if seen is None:
+        return "its content was not looked at: it has no size, or is a partition or a CD-ROM"
     if seen.get("node") == "missing":
         return "it has no node under /dev"
     if "blkid" not in seen:
@@ -278,7 +285,9 @@ def _unjudged(seen: dict[str, str], user: str) -> str:
         return f"reading its first block failed for user {user}, so its content cannot be judged"
     if seen["blkid"] not in ("0", "2", "8"):
         return f"its content cannot be probed: `blkid -p` ended with {seen['blkid']}; install util-linux's blkid on the host"
-    return "" if "writable" in seen else f"user {user} may not write it: log in as a user that can read and write the device"
+    if "writable" not in seen:
+        return f"user {user} may not write it: log in as a user that can read and write the device"
+    return ""
 
 
 def _writers(text: str) -> dict[str, list[str]]:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,17 +41,17 @@ class Launched:
     timed_out: bool
 
 
-def job_text(step: Step, vm: Vm, testbed: Testbed, span_bytes: int) -> str:
-    """One VM's job file: one section a job, one job a disk in turn.
+def job_text(step: Step, vm: Vm, testbed: Testbed, span_bytes: int, paths: Mapping[str, str] | None = None) -> str:
+    """One VM's job file: one section a job, one job a disk in turn. `paths`: serial -> the device that the guard found for it.
 
     Every option stands in the job's own section: what stands in [global] is unrecoverable per client in fio's JSON.
     """
-    return "\n".join(_section(step, vm, testbed, span_bytes, j) for j in range(step.cell.numjobs))
+    return "\n".join(_section(step, vm, testbed, span_bytes, j, paths or {}) for j in range(step.cell.numjobs))
 
 
-def _section(step: Step, vm: Vm, testbed: Testbed, span_bytes: int, job: int) -> str:
+def _section(step: Step, vm: Vm, testbed: Testbed, span_bytes: int, job: int, paths: Mapping[str, str]) -> str:
     pattern, disk = step.cell.pattern, vm.disks[job % len(vm.disks)]
-    options = {"ioengine": testbed.fio.ioengine, **_target(disk), "rw": pattern.rw, "bs": pattern.bs_bytes}
+    options = {"ioengine": testbed.fio.ioengine, **_target(vm, disk, paths), "rw": pattern.rw, "bs": pattern.bs_bytes}
     if pattern.rw in ("randrw", "rw"):
         options["rwmixread"] = pattern.rwmixread
     options |= {"iodepth": step.cell.iodepth, "size": min(span_bytes, disk.size_bytes), "direct": testbed.fio.direct}
@@ -78,8 +78,13 @@ def job_caps(step: Step) -> tuple[int, int]:
     return each * share // 100, each * (100 - share) // 100
 
 
-def _target(disk: Disk) -> dict[str, str]:
-    return {"uri": disk.uri} if disk.uri else {"filename": f"/dev/disk/by-id/{disk.serial}"}
+def _target(vm: Vm, disk: Disk, paths: Mapping[str, str]) -> dict[str, str | int]:
+    """What fio opens. A path that is gone must fail: by default fio makes a file of that name and measures the root disk."""
+    if disk.uri:
+        return {"uri": disk.uri}
+    if disk.serial not in paths:
+        raise FioError(f"{vm.name}: disk {disk.serial} was not resolved to a device by the guard, so nothing is run on it")
+    return {"filename": paths[disk.serial].replace(":", "\\:"), "allow_file_create": 0}
 
 
 @contextlib.contextmanager

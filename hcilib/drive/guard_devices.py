@@ -39,6 +39,14 @@ def identify(fleet: Fleet, testbed: Testbed, vms: int, numjobs: int, consent: st
     return found
 
 
+def unchanged(fleet: Fleet, guarded: Guarded, vms: Iterable[str]) -> dict[str, str]:
+    """Serial -> path for fio, once every device of these VMs has proved to be the one that was judged; GuardError if one has not."""
+    vms = list(vms)
+    if refused := recheck(fleet, guarded, vms):
+        raise GuardError(refused)
+    return {serial: device.path for vm in vms for serial, device in guarded.get(vm, {}).items()}
+
+
 def recheck(fleet: Fleet, before: Guarded, vms: Iterable[str]) -> list[Refusal]:
     """Whether the devices are still the ones that were judged, and still unused; one short command a VM, asked before every step."""
     before = {vm: before[vm] for vm in vms if vm in before}
@@ -47,7 +55,9 @@ def recheck(fleet: Fleet, before: Guarded, vms: Iterable[str]) -> list[Refusal]:
     refused = []
     for vm, devices in before.items():
         if isinstance(inventories[vm], str):
-            refused += [Refusal(vm, serial, f"its host could not be asked again: {inventories[vm]}") for serial in devices]
+            refused += [
+                Refusal(vm, serial, f"its host could not be asked again: {inventories[vm]}") for serial in devices
+            ]
             after[vm] = devices
             continue
         after[vm] = {serial: found[0] for serial in devices if len(found := find(inventories[vm], serial)) == 1}
@@ -61,9 +71,17 @@ def same(before: Guarded, after: Guarded) -> list[Refusal]:
     for vm, serial, was in ((vm, serial, was) for vm, devices in before.items() for serial, was in devices.items()):
         now = after.get(vm, {}).get(serial)
         if now is None:
-            refused.append(Refusal(vm, serial, f"{was.path} ({was.name}) vanished, or is no longer the only one: it was checked before"))
+            refused.append(
+                Refusal(
+                    vm, serial, f"{was.path} ({was.name}) vanished, or is no longer the only one: it was checked before"
+                )
+            )
         elif changed := _changes(was, now):
-            refused.append(Refusal(vm, serial, f"{was.path} came back as another device since it was checked: {', '.join(changed)}"))
+            refused.append(
+                Refusal(
+                    vm, serial, f"{was.path} came back as another device since it was checked: {', '.join(changed)}"
+                )
+            )
     return refused
 
 
@@ -75,7 +93,9 @@ def _changes(was: Device, now: Device) -> list[str]:
 
 def inventory(fleet: Fleet, vms: Iterable[str], content: bool = True) -> dict[str, Inventory | str]:
     """VM -> its devices, or one sentence on why they are not known."""
-    return {vm: read_inventory(o) for vm, o in fleet.run(INVENTORY + CONTENT * content + END, vms, limit_s=LIMIT_S).items()}
+    return {
+        vm: read_inventory(o) for vm, o in fleet.run(INVENTORY + CONTENT * content + END, vms, limit_s=LIMIT_S).items()
+    }
 
 
 def read_inventory(outcome: Outcome) -> Inventory | str:
@@ -94,7 +114,9 @@ def windows(testbed: Testbed) -> set[str]:
     return {host.name for host in (*testbed.nodes, *testbed.vms) if host.os == "windows"}
 
 
-def judge(testbed: Testbed, vms: int, numjobs: int, inventories: Mapping[str, Inventory | str]) -> tuple[Guarded, list[Refusal]]:
+def judge(
+    testbed: Testbed, vms: int, numjobs: int, inventories: Mapping[str, Inventory | str]
+) -> tuple[Guarded, list[Refusal]]:
     """Every target that was found exactly once, allowed or not, and every reason against writing one. Asks nobody."""
     found: Guarded = {}
     refused = []
@@ -111,11 +133,15 @@ def _objections(disk: Disk, devices: list[Device], known: Inventory | str) -> li
     if isinstance(known, str):
         return [known]
     if disk.serial in known.astray:
-        return [f"/dev/disk/by-id/{disk.serial} leads to {known.astray[disk.serial]}, which is no block device: fio would fill a file"]
+        return [
+            f"/dev/disk/by-id/{disk.serial} leads to {known.astray[disk.serial]}, which is no block device: fio would fill a file"
+        ]
     if not devices:
         return [f"no device of this host has this serial, WWN or by-id link; it has {_catalogue(known)}"]
     if len(devices) > 1:
-        return [f"{len(devices)} devices have this serial, WWN or by-id link: {', '.join(d.name for d in devices)}; give each disk its own"]
+        return [
+            f"{len(devices)} devices have this serial, WWN or by-id link: {', '.join(d.name for d in devices)}; give each disk its own"
+        ]
     [device] = devices
     reasons = _in_use(device) + _content(device)
     if device.size_bytes != disk.size_bytes:
@@ -132,7 +158,11 @@ def _in_use(device: Device) -> list[str]:
     reasons += [f"{name} is mounted on {_at(m, device)}" for m in device.mounts if m[0] not in (*_BOOT, "[SWAP]")]
     reasons += [f"{name} is a partition, not a whole disk"] if device.partition else []
     reasons += [f"{name} has partition(s) {', '.join(device.partitions)}"] if device.partitions else []
-    reasons += [f"{name} is held by {', '.join(device.holders)} (LVM, md, multipath, bcache or the like)"] if device.holders else []
+    reasons += (
+        [f"{name} is held by {', '.join(device.holders)} (LVM, md, multipath, bcache or the like)"]
+        if device.holders
+        else []
+    )
     reasons += [f"{name} is built on {', '.join(device.slaves)}: name the disk itself"] if device.slaves else []
     return reasons + ([f"{name} is read-only"] if device.read_only else [])
 
@@ -141,8 +171,9 @@ def _content(device: Device) -> list[str]:
     """What is written on the device, and who is writing there."""
     reasons = [f"{device.name} is open for writing by {writer}" for writer in device.writers]
     if device.signatures:
-        reasons.append(f"{device.name} carries {', '.join(device.signatures)}; if nothing on it is needed, clear it on the host "
-                       f"with `wipefs --all {device.path}`")  # fmt: skip
+        idle = not (reasons or _in_use(device))  # a command that destroys is never suggested for what someone uses
+        hint = f"; if nothing on it is needed, clear it on the host with `wipefs --all {device.path}`" if idle else ""
+        reasons.append(f"{device.name} carries {', '.join(device.signatures)}{hint}")
     if device.unjudged != "":
         reasons.append(f"{device.name}: {device.unjudged or 'its content was not looked at'}")
     return reasons
@@ -158,8 +189,14 @@ def _through(mount: tuple[str, str], device: Device) -> str:
 
 def _catalogue(known: Inventory, most: int = 8) -> str:
     disks = [d for d in known.devices.values() if d.size_bytes and not d.partition and not d.slaves]
-    shown = [f"{d.name} ({', '.join(sorted(d.identifiers)) or 'no serial'}, {d.size_bytes} bytes)" for d in disks[:most]]
-    return ", ".join(shown) + (f" and {len(disks) - most} more" if len(disks) > most else "") if disks else "no disk at all"
+    shown = [
+        f"{d.name} ({', '.join(sorted(d.identifiers)) or 'no serial'}, {d.size_bytes} bytes)" for d in disks[:most]
+    ]
+    return (
+        ", ".join(shown) + (f" and {len(disks) - most} more" if len(disks) > most else "")
+        if disks
+        else "no disk at all"
+    )
 
 
 def _shared(found: Guarded, inventories: Mapping[str, Inventory | str]) -> list[Refusal]:

@@ -40,16 +40,23 @@ def sections(text: str) -> dict[str, dict[str, str]]:
 
 def job(pattern: str, bed=None, span=50 * MIB, vm=0, **options) -> dict[str, dict[str, str]]:
     bed = bed or real_bed()
-    return sections(fio.job_text(step(pattern, **options), bed.vms[vm], bed, span))
+    paths = {disk.serial: f"/dev/{disk.serial}" for disk in bed.vms[vm].disks}
+    return sections(fio.job_text(step(pattern, **options), bed.vms[vm], bed, span, paths))
 
 
 def test_a_job_says_what_the_pattern_says():
     [options] = job("4k-randrw70", runtime_s=90.5, ramp_s=2.25).values()
-    expected = {"ioengine": "io_uring", "filename": "/dev/disk/by-id/wwn-vm10", "rw": "randrw", "rwmixread": "70", "bs": "4096",
+    expected = {"ioengine": "io_uring", "filename": "/dev/wwn-vm10", "rw": "randrw", "rwmixread": "70", "bs": "4096",
                 "iodepth": "16", "size": str(50 * MIB), "direct": "1", "time_based": "1", "runtime": "90500ms", "ramp_time": "2250ms",
                 "lat_percentiles": "1"}  # fmt: skip
     assert {k: options.get(k) for k in expected} == expected
     assert not {"sync", "rate", "numjobs"} & options.keys()
+
+
+def test_a_disk_the_guard_did_not_find_is_not_run_on():
+    bed = real_bed()
+    with pytest.raises(fio.FioError, match="vm1: disk wwn-vm11"):
+        fio.job_text(step("4k-read", numjobs=2), bed.vms[0], bed, MIB, {"wwn-vm10": "/dev/sdb"})
 
 
 def test_nothing_stands_in_global():

@@ -172,13 +172,28 @@ def real_bed() -> Testbed:
     return Testbed(name="real", nodes=(Node(name="n1", address="192.0.2.1"),), vms=(vm,), consent="wipe")
 
 
-@pytest.mark.parametrize("consent", [None, "wipe"])
-def test_a_real_testbed_is_refused_whole(consent):
+@pytest.mark.parametrize(
+    ("consent", "reason"),
+    [(None, "no consent was given"), ("", "no consent was given"), ("wipe ", "is not the testbed's field consent")],
+)
+def test_a_real_testbed_needs_its_own_token(consent, reason):
     [refusal] = refusals(real_bed(), 1, 1, consent)
-    assert (refusal.host, refusal.device) == ("vm1", "S3RIAL")
-    with pytest.raises(GuardError, match="refused to overwrite 1 device\\(s\\): vm1: S3RIAL: ") as caught:
+    assert (refusal.host, refusal.device) == ("real", "consent")
+    assert reason in refusal.reason
+    assert "wipe" not in str(refusal), "the token is not told to whoever does not have it"
+    with pytest.raises(GuardError, match="refused to overwrite 1 device\\(s\\): real: consent: ") as caught:
         require(real_bed(), 1, 1, consent)
     assert caught.value.refusals == [refusal]
+
+
+@pytest.mark.parametrize("token", [None, ""])
+def test_a_testbed_without_a_token_is_refused_whatever_is_given(token):
+    [refusal] = refusals(real_bed().model_copy(update={"consent": token}), 1, 1, token)
+    assert "the testbed's field consent is empty" in refusal.reason
+
+
+def test_with_the_token_only_the_host_itself_can_refuse():
+    assert refusals(real_bed(), 1, 1, "wipe") == []
 
 
 @pytest.fixture
@@ -195,8 +210,8 @@ PLAN = sweep(["4k-randwrite"], repeats=1, vms=1, span_bytes=SIZE, read_runtime_s
 
 
 def test_a_campaign_is_refused_before_a_host_or_a_file_is_touched(no_host, tmp_path):
-    with pytest.raises(GuardError, match="vm1: S3RIAL"):
-        run(PLAN, real_bed(), System(name="s", label="S"), tmp_path / "run", consent="wipe")
+    with pytest.raises(GuardError, match="real: consent: no consent was given"):
+        run(PLAN, real_bed(), System(name="s", label="S"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

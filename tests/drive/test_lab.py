@@ -166,13 +166,15 @@ with lab(nodes=2, vms=1, disk_bytes=4 * 2**20, root=sys.argv[1]) as bed:
 def held(programs, tmp_path):
     """A lab held by another process, and that process."""
     holder = python(HOLD, str(tmp_path))
-    line = holder.stdout.readline()
-    assert line, holder.stderr.read()
-    bed = Testbed.model_validate_json(line)
-    assert until(lambda: listening(base_of(bed)))
-    yield holder, bed
-    holder.kill()
-    holder.communicate()
+    try:
+        line = holder.stdout.readline()
+        assert line, holder.stderr.read()
+        bed = Testbed.model_validate_json(line)
+        assert until(lambda: listening(base_of(bed)))
+        yield holder, bed
+    finally:
+        holder.kill()
+        holder.communicate()
 
 
 def supervisor_of(bed) -> int:
