@@ -26,6 +26,8 @@ if ! command -v uv >/dev/null; then
   python3 -m pip install --quiet --user --break-system-packages uv 2>/dev/null || python3 -m pip install --quiet --user uv \
     || { echo "uv: pip could not install it; install uv by hand, then run make again" >&2; exit 1; }
 fi
+# The system's certificates, where it has them: a company's proxy is known there and not to uv. (Both names: uv renamed it.)
+[ ! -e /etc/ssl/certs/ca-certificates.crt ] || export UV_SYSTEM_CERTS=true UV_NATIVE_TLS=true
 # The lock's environment, compiled once: uncompiled, every notebook pays seconds. Quick when nothing changed.
 command -v uv >/dev/null && uv=uv || uv="python3 -m uv"
 $uv sync --quiet --frozen --compile-bytecode
