@@ -121,8 +121,9 @@ def plot_capacity(
         ax.text(50, yi, "missing", ha="center", va="center", fontsize=9, color=QUIET, backgroundcolor="white")
     for yi, share, row in zip(y, usable, table.to_dict("records"), strict=True):
         if share == share:
-            tib = row.get("usable_bytes", np.nan) / 2**40
-            text = f"{share:.1f} %" + (f"  ({tib:,.2f} TiB)" if tib == tib else "")
+            usable_bytes = row.get("usable_bytes", np.nan)
+            unit, size = ("TiB", 2**40) if not usable_bytes < 2**40 / 10 else ("GiB", 2**30)
+            text = f"{share:.1f} %" + (f"  ({usable_bytes / size:,.2f} {unit})" if usable_bytes == usable_bytes else "")
             ax.text(1.01, yi, text, transform=ax.get_yaxis_transform(), va="center", fontsize=9.5, fontweight="bold")
     ax.set_yticks(y, [labels.get(s, str(s)) for s in table["system"]])
     ax.set(xlabel="Share of raw capacity (%)", xlim=(0, max(100, np.nanmax(usable, initial=0))))
