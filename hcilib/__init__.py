@@ -24,6 +24,7 @@ _ROOMS = {
     "read.run": ("read_results", "read_hosts", "read_bins", "read_series", "read_counters", "samples"),
     "read.journal": ("watch", "progress"),
     "read.fio_json": ("read_fio", "FioOutputError"),
+    "read.diskspd": ("read_diskspd", "read_diskspd_bins", "DiskspdOutputError"),
     "read.published": (
         "published", "published_claims", "published_facts", "published_missing", "published_table", "PublishedDataError",
     ),

@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 
 
 def read_journal(run_dir: str | Path) -> pd.DataFrame:
-    """One row per event: t (epoch s), event (start, done, failed, end), step, seconds, attempt, problems. A torn line is skipped."""
+    """One row per event: t (epoch s), event (start, added, done, warm, failed, end), step, seconds, attempt, problems. A torn line is skipped."""
     events = []
     file = Path(run_dir) / "journal.jsonl"
     for line in file.read_text().splitlines() if file.exists() else []:
@@ -24,12 +24,13 @@ def read_journal(run_dir: str | Path) -> pd.DataFrame:
 
 
 def progress(run_dir: str | Path) -> dict:
-    """steps, done, failed (attempts), last (step), running (whether a controller is at work on it)."""
+    """steps (with those added on the way), done, failed (attempts), last (step), running (whether a controller is at work on it)."""
     journal = read_journal(run_dir)
     count = journal["event"].value_counts()
     steps = json.loads((Path(run_dir) / "plan.json").read_text())["plan"]["steps"]
+    added, done = (set(journal.loc[journal["event"].isin(kinds), "step"]) for kinds in (["added"], ["done", "warm"]))
     begun = journal[journal["event"].isin(["start", "end"])]["event"]
-    return {"steps": len(steps), "done": len(set(journal.loc[journal["event"] == "done", "step"])), "failed": int(count.get("failed", 0)),
+    return {"steps": len(steps) + len(added), "done": len(done), "failed": int(count.get("failed", 0)),
             "last": journal["step"].dropna().iloc[-1] if journal["step"].notna().any() else "",
             "running": bool(len(begun)) and begun.iloc[-1] == "start" and _locked(Path(run_dir) / ".lock")}  # fmt: skip
 

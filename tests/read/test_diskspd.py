@@ -1,0 +1,490 @@
+"""DiskSPD's results as fio's tables: made-up runs whose every latency is known (tests/data/diskspd/make.py)."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+import time
+from math import isnan
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hcilib.read.diskspd import DiskspdOutputError, _bucket, read_diskspd, read_diskspd_bins
+from hcilib.read.fio_histogram import bucket_midpoint
+from hcilib.read.fio_json import read_fio
+
+DATA = Path(__file__).parents[1] / "data" / "diskspd"
+FIO = Path(__file__).parents[1] / "data" / "fio"
+FORMATS = ("xml", "txt")
+
+
+def _maker():
+    spec = importlib.util.spec_from_file_location("diskspd_make", DATA / "make.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+make = _maker()
+CASES = [(name, kind) for name in make.RUNS for kind in FORMATS]
+
+
+def result(name: str, kind: str = "xml") -> Path:
+    return DATA / f"{name}.{kind}"
+
+
+def source(name: str, kind: str = "xml") -> str:
+    return result(name, kind).read_bytes().decode()
+
+
+def written(tmp_path: Path, content: str | bytes, name: str = "out.xml") -> Path:
+    path = tmp_path / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def outcome(path: Path, read=read_diskspd) -> pd.DataFrame | None:
+    """The table, or None after an error that names the file."""
+    try:
+        return read(path)
+    except DiskspdOutputError as error:
+        message = str(error)
+    assert message.startswith(str(path))
+    return None
+
+
+def samples(name: str, timespan: int = 0):
+    """(thread, target, direction, latencies) of every row the table is to have."""
+    for thread, target, reads, writes in make.RUNS[name][timespan].samples:
+        for ddir, values in (("read", reads), ("write", writes)):
+            if values:
+                yield thread, target, ddir, values
+
+
+# --- the hosts table ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(make.RUNS))
+def test_the_files_are_what_make_writes(name):
+    runs, new = make.RUNS[name], name not in make.OLD
+    assert source(name, "xml").replace("\r\n", "\n") == make.xml(runs, new)
+    assert source(name, "txt").replace("\r\n", "\n") == make.text(runs, new)
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_every_thread_target_and_direction_is_a_row_with_its_own_numbers(name, kind):
+    table = read_diskspd(result(name, kind))
+    for groupid, run in enumerate(make.RUNS[name]):
+        if run.interrupted:
+            continue
+        rows = table[table["groupid"] == groupid]
+        expected = list(samples(name, groupid))
+        assert len(rows) == len(expected)
+        for row, (thread, target, ddir, values) in zip(rows.itertuples(), expected, strict=True):
+            assert (row.hostname, row.port, row.job, row.ddir, row.error) == ("VM01", 0, target.path, ddir, 0)
+            assert (row.thread, row.total_ios, row.io_bytes) == (thread, len(values), target.block * len(values))
+            assert row.runtime == pytest.approx(1000 * run.seconds)
+            precision = max(0.005 / (len(values) / run.seconds), 1e-9)
+            assert row.iops == pytest.approx(len(values) / run.seconds, rel=precision)
+            assert row.bw_bytes == pytest.approx(target.block * row.iops, rel=1e-9)
+            if run.latency:
+                assert row.lat_ns_mean == pytest.approx(1e6 * make.mean(values), abs=501)
+                assert row.lat_ns_stddev == pytest.approx(1e6 * make.stddev(values), abs=501)
+                assert row.lat_ns_N == len(values)
+    assert not table.duplicated(["hostname", "port", "job", "groupid", "clone", "ddir"]).any()
+
+
+def test_the_columns_are_those_of_fio():
+    fio, diskspd = read_fio(FIO / "healthy.json"), read_diskspd(result("no_latency"))
+    fixed = [c for c in fio if "_ns_p" not in c and not c.startswith("opt_")]
+    assert [c for c in diskspd if c in fixed] == fixed
+    usual = ["rw", "bs", "iodepth", "numjobs", "rwmixread", "ioengine", "size", "filename"]
+    assert {f"opt_{name}" for name in usual} <= set(diskspd)
+    assert {"lat_ns_p50", "lat_ns_p99", "lat_ns_p99.9"} <= set(read_diskspd(result("write_one")))
+    for column in ("io_bytes", "bw_bytes", "iops", "runtime", "total_ios", "lat_ns_mean", "slat_ns_mean", "usr_cpu"):
+        assert diskspd[column].dtype.kind in "if", column
+    assert {type(v) for c in diskspd if c.startswith("opt_") for v in diskspd[c].dropna()} == {str}
+
+
+def test_xml_and_text_of_one_run_agree():
+    for name in make.RUNS:
+        xml, text = (read_diskspd(result(name, kind)) for kind in FORMATS)
+        keys = [
+            "hostname",
+            "job",
+            "groupid",
+            "clone",
+            "ddir",
+            "error",
+            "opt_rw",
+            "opt_bs",
+            "opt_iodepth",
+            "opt_rwmixread",
+        ]
+        pd.testing.assert_frame_equal(xml[keys], text[keys])
+        np.testing.assert_allclose(xml["iops"], text["iops"], rtol=1e-3)
+        assert xml.attrs["outstanding"].keys() == text.attrs["outstanding"].keys()
+        for groupid, total in xml.attrs["outstanding"].items():
+            assert text.attrs["outstanding"][groupid] == pytest.approx(total, nan_ok=True), name
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize(
+    ("name", "total", "depths"),
+    [
+        ("mixed", 2 * 2 * 8, {8.0}),
+        ("write_one", 32, {32.0}),
+        ("no_latency", 3 * 4, {4.0}),
+        ("pool_per_target", 20, {2.0}),  # the wiki's example: two threads, five files, two each
+        ("pool", 2 * 8, {2.0, 4.0}),  # -O8 a thread, shared 1:1:2
+        ("two_streams", 2 * 4 + 1, {4.0, 1.0}),
+    ],
+)
+def test_outstanding_is_per_thread_and_target_or_per_thread(name, total, depths, kind):
+    table = read_diskspd(result(name, kind))
+    assert table.attrs["outstanding"] == {0: total}
+    threads = table.drop_duplicates(["job", "clone"])
+    assert threads["opt_iodepth"].astype(float).sum() == total
+    assert set(threads["opt_iodepth"].astype(float)) == depths
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_settings_carry_fios_names(kind):
+    mixed, one = read_diskspd(result("mixed", kind)), read_diskspd(result("write_one", kind))
+    assert set(mixed["opt_rwmixread"]) == {"70"}, "-w30 is 30 % writes"
+    assert set(mixed["opt_rw"]) == {"randrw"}
+    assert set(mixed["opt_numjobs"]) == {"2"}
+    assert set(mixed["opt_filename"]) == {"C:\\a (1).dat", "D:\\b.dat"}
+    assert set(mixed["opt_direct"] + mixed["opt_sync"]) == {"11"}
+    assert one[["opt_rw", "opt_bs", "opt_rwmixread", "opt_runtime", "opt_ramp_time"]].iloc[0].tolist() == [
+        "write",
+        "8192",
+        "0",
+        "5",
+        "5",
+    ]
+    assert set(read_diskspd(result("pool_per_target", kind))["opt_percentage_random"]) == {"40"}
+    assert read_diskspd(result("two_timespans", kind))["opt_rate_iops"].tolist()[0] == "500"
+    assert set(read_diskspd(result("two_streams", kind)).query("ddir == 'write'")["opt_rw"]) == {"randwrite"}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_what_was_not_measured_is_missing_never_zero(kind):
+    table = read_diskspd(result("no_latency", kind))
+    assert table[[c for c in table if c.startswith(("lat_ns", "clat_ns", "slat_ns"))]].isna().all(axis=None)
+    assert set(table["ddir"]) == {"read"}, "no rows of a direction without I/O"
+    assert (table["iops"] > 0).all()
+    assert table["usr_cpu"].isna().all(), "DiskSPD's CPU is the machine's, not its own"
+    assert table.attrs["cpu_pct"] == {0: 12.5}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_timespan_that_was_interrupted_is_kept_and_invalid(kind):
+    table = read_diskspd(result("interrupted", kind))
+    first, second = (table[table["groupid"] == g] for g in (0, 1))
+    assert set(first["error"]) == {0}
+    assert second[["ddir", "error", "opt_rw"]].values.tolist() == [["write", 4, "randwrite"]]
+    assert second[["iops", "total_ios", "runtime", "lat_ns_mean"]].isna().all(axis=None)
+    assert isnan(table.attrs["outstanding"][1])
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_thread_without_io_has_one_row_in_its_planned_direction(kind, tmp_path):
+    run = make.Run(1, [make.Target("D:\\a", write=100), make.Target("D:\\b")])
+    run.samples = [(0, run.targets[0], [], []), (1, run.targets[1], [100], [])]
+    writer = make.xml if kind == "xml" else make.text
+    table = read_diskspd(written(tmp_path, writer([run], True)))
+    assert table[["job", "ddir", "iops", "total_ios", "error"]].values.tolist() == [
+        ["D:\\a", "write", 0.0, 0, 0],
+        ["D:\\b", "read", 0.1, 1, 0],
+    ]
+    assert isnan(table["lat_ns_mean"][0]), "AvgLat 0.000 without I/O is no latency"
+
+
+def test_a_thread_pool_may_weigh_a_target_differently_in_one_thread(tmp_path):
+    special = "<ThreadTargets><ThreadTarget><Thread>1</Thread><Weight>6</Weight></ThreadTarget></ThreadTargets>"
+    text = source("pool").replace("<Weight>2</Weight>", f"<Weight>2</Weight>{special}")
+    table = read_diskspd(written(tmp_path, text)).drop_duplicates(["job", "clone"])
+    assert table.loc[table["thread"] == 1, "opt_iodepth"].astype(float).tolist() == [1, 1, 6]
+    assert table["opt_iodepth"].astype(float).sum() == 16
+
+
+def test_the_rate_as_printed_is_used_where_it_has_more_digits_than_the_time(tmp_path):
+    text = source("write_one", "txt")
+    row = read_diskspd(result("write_one", "txt")).iloc[0]
+    assert f"{row['iops']:.2f}" in text
+    slow = make.Run(1, [make.Target("D:\\a")], seconds=100.0, ios=3)
+    table = read_diskspd(written(tmp_path, make.text([slow], True), "slow.txt"))
+    assert table["iops"][0] == pytest.approx(table["total_ios"][0] / 100, rel=1e-12), (
+        "0.33 has two digits, 100.00 has five"
+    )
+
+
+# --- percentiles -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_percentiles_of_one_thread_stand_in_its_row(kind):
+    values = next(samples("write_one"))[-1]
+    row = read_diskspd(result("write_one", kind)).iloc[0]
+    for share in ("25", "50", "90", "99", "99.9", "99.99"):
+        assert row[f"lat_ns_p{share}"] == pytest.approx(1e6 * make.percentile(values, share), abs=1)
+    assert row["lat_ns_min"] == 1000 * min(values)
+    assert row["lat_ns_max"] == 1000 * max(values)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_percentiles_of_many_threads_are_no_single_rows(kind):
+    table = read_diskspd(result("mixed", kind))
+    assert (
+        table[[c for c in table if c.startswith("lat_ns_p") or c in ("lat_ns_min", "lat_ns_max")]].isna().all(axis=None)
+    )
+
+
+@pytest.mark.parametrize(("name", "kind"), [c for c in CASES if c[0] not in ("no_latency", "interrupted")])
+def test_bins_give_every_printed_percentile_back_within_a_bucket(name, kind):
+    bins = read_diskspd_bins(result(name, kind))
+    assert bins.attrs["latency"] == "lat"
+    shares = [s for s in make.XML_PERCENTILES if kind == "xml" or s in make.TEXT_PERCENTILES.values()]
+    for (job, groupid, ddir), own in bins.groupby(["job", "groupid", "ddir"]):
+        chosen = [v for _, t, d, v in samples(name, groupid) if d == ddir and job in (t.path, "all targets")]
+        values = [v for some in chosen for v in some]
+        assert own["count"].sum() == len(values)
+        assert own["lat_ns"].is_monotonic_increasing
+        cumulative = own["count"].cumsum().to_numpy()
+        for share in ["0", *shares, "100"]:
+            at = np.searchsorted(cumulative, max(len(values) * float(share) / 100 - 1e-9, 1e-9))
+            found = own["lat_ns"].to_numpy()[at]
+            assert found == pytest.approx(1e6 * make.percentile(values, share), rel=1 / 127), (share, job)
+
+
+def test_text_gives_the_distribution_of_each_target_and_xml_only_of_all():
+    assert set(read_diskspd_bins(result("mixed", "txt"))["job"]) == {"C:\\a (1).dat", "D:\\b.dat"}
+    assert set(read_diskspd_bins(result("mixed", "xml"))["job"]) == {"all targets"}
+    assert set(read_diskspd_bins(result("two_streams", "xml"))["job"]) == {"D:\\t.dat"}
+    both = [read_diskspd_bins(result("mixed", kind)).groupby("ddir")["count"].sum() for kind in FORMATS]
+    pd.testing.assert_series_equal(*both)
+
+
+def test_without_latency_there_are_no_bins():
+    bins = read_diskspd_bins(result("no_latency"))
+    assert bins.empty
+    assert list(bins) == ["hostname", "port", "job", "groupid", "ddir", "lat_ns", "count"]
+    assert bins.attrs["latency"] is None
+
+
+@pytest.mark.parametrize("value", [0, 1, 63, 64, 127, 128, 129, 999, 123_456, 10**9])
+def test_buckets_are_fios(value):
+    """Against fio's own layout: the bucket whose midpoint is nearest, from the forward table."""
+    midpoints = bucket_midpoint(np.arange(29 * 64))
+    nearest = midpoints[np.abs(midpoints - value).argmin()]
+    assert abs(_bucket(value / 1e6) - value) <= max(abs(nearest - value), value / 128)
+    assert _bucket(value / 1e6) in midpoints
+
+
+def test_a_latency_beyond_fios_last_bucket_is_in_the_last():
+    assert _bucket(1e30) == bucket_midpoint(np.array([29 * 64 - 1]))[0]
+
+
+# --- files as they come ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "cp1252"])
+def test_byte_order_marks_utf16_and_ansi(kind, encoding, tmp_path):
+    content = source("mixed", kind).replace("D:\\b.dat", "D:\\Prüfung.dat")
+    table = read_diskspd(written(tmp_path, content.encode(encoding)))
+    assert set(table["job"]) == {"C:\\a (1).dat", "D:\\Prüfung.dat"}
+    assert table.attrs["noise"] == ""
+
+
+def test_compressed_results(tmp_path):
+    packed = zstandard.compress(result("mixed").read_bytes())
+    pd.testing.assert_frame_equal(read_diskspd(written(tmp_path, packed)), read_diskspd(result("mixed")))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_text_around_the_result_is_kept(kind, tmp_path):
+    before = "WARNING: Could not set privileges for setting valid file size\r\n........\r\n"
+    table = read_diskspd(written(tmp_path, before + source("mixed", kind)))
+    assert table.attrs["noise"].splitlines()[0].startswith("WARNING: Could not set privileges")
+    assert len(table) == len(read_diskspd(result("mixed", kind)))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_results_appended_to_one_file_are_further_timespans(kind, tmp_path):
+    both = source("mixed", kind) + "\r\n" + source("write_one", kind).replace("VM01", "VM02")
+    table = read_diskspd(written(tmp_path, both))
+    assert table.groupby("groupid")["hostname"].first().tolist() == ["VM01", "VM02"]
+    assert table.attrs["outstanding"] == {0: 32, 1: 32}
+
+
+def test_a_path_with_an_ampersand_is_read_though_diskspd_does_not_escape_it(tmp_path):
+    table = read_diskspd(written(tmp_path, source("write_one").replace("#1", "D:\\R&D &amp; x\\t.dat")))
+    assert set(table["job"]) == {"D:\\R&D & x\\t.dat"}
+    assert table["opt_iodepth"].tolist() == ["32"]
+
+
+def test_spaces_instead_of_tabs_and_lines_that_end_in_lf_only(tmp_path):
+    content = source("mixed", "txt").replace("\t", "        ").replace("\r\n", "\n")
+    pd.testing.assert_frame_equal(read_diskspd(written(tmp_path, content)), read_diskspd(result("mixed", "txt")))
+
+
+def test_the_version_and_a_result_without_a_computer_name(tmp_path):
+    assert read_diskspd(result("mixed")).attrs["diskspd_version"] == "2.0.21a"
+    assert read_diskspd(result("pool")).attrs["diskspd_version"] == "2.2.0"
+    unnamed = source("mixed", "txt").replace("computer name: VM01", "computer name: ")
+    assert set(read_diskspd(written(tmp_path, unnamed))["hostname"]) == {"localhost"}
+
+
+def test_results_without_a_profile_have_no_settings_and_all_numbers(tmp_path):
+    text = source("mixed")
+    start, end = text.index("<Profile>"), text.index("</Profile>") + len("</Profile>")
+    table, whole = read_diskspd(written(tmp_path, text[:start] + text[end:])), read_diskspd(result("mixed"))
+    pd.testing.assert_series_equal(table["iops"], whole["iops"])
+    assert table[["opt_rw", "opt_iodepth", "opt_rwmixread"]].isna().all(axis=None)
+    assert isnan(table.attrs["outstanding"][0])
+
+
+# --- what is not whole -------------------------------------------------------------------------------------------
+
+
+def test_rows_cut_out_of_the_text_make_the_timespan_invalid(tmp_path):
+    lines = source("mixed", "txt").splitlines(keepends=True)
+    table = read_diskspd(written(tmp_path, "".join(line for line in lines if not line.startswith("     3 |"))))
+    assert set(table["error"]) == {74}
+    assert "add up to" in table.attrs["noise"]
+
+
+def test_a_thread_cut_out_of_the_xml_makes_the_timespan_invalid(tmp_path):
+    text = source("mixed")
+    start = text.rindex("<Thread>")
+    end = text.index("</Thread>", start) + len("</Thread>")
+    table = read_diskspd(written(tmp_path, text[:start] + text[end:]))
+    assert set(table["error"]) == {74}
+    assert "4 threads and holds rows of 3" in table.attrs["noise"]
+    assert isnan(table.attrs["outstanding"][0])
+
+
+def test_a_sum_that_is_not_its_parts_makes_the_timespan_invalid(tmp_path):
+    text = source("write_one")
+    ios = make.RUNS["write_one"][0].samples[0]
+    table = read_diskspd(written(tmp_path, text.replace(f"<IOCount>{len(ios[3])}<", "<IOCount>7<")))
+    assert set(table["error"]) == {74}
+    assert "IOCount is not the sum" in table.attrs["noise"]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("name", sorted(make.RUNS))
+def test_a_file_cut_anywhere_is_an_error_or_says_so(name, kind, tmp_path):
+    """Cut in steps over the whole file: never a table that passes for the whole."""
+    text = source(name, kind).rstrip()
+    end = len(text)
+    if kind == "txt":  # what follows the last distribution (the sums of all timespans) is not read
+        end = text.rindex("total:" if name == "no_latency" else "max |")
+    for at in range(0, end, max(1, end // 40)):
+        table = outcome(written(tmp_path, text[:at]))
+        assert table is None or table["error"].any(), text[:at][-80:]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("", "it is empty"),
+        ("hello\nworld\n", "it says 'hello'"),
+        ("There has been an error\nERROR: no timespans specified\n", "it says 'ERROR: no timespans specified'"),
+        ("<Results></Results>", "no thread and no target"),
+        ("<Results><System></Results>", r"line 1, column \d+ \(mismatched tag\)"),
+        ("x\n\n<Results>\n<TimeSpan>", r"broken off or damaged at line 4"),
+        ("<!DOCTYPE x>\n<Results></Results>", "no thread and no target"),
+        ("<Results><!DOCTYPE x><TimeSpan/></Results>", "damaged at line 1"),
+        ("<Results>" + "<a>" * 5000 + "</a>" * 5000 + "</Results>", "nested deeper"),
+    ],
+)
+def test_what_is_no_result_is_named(content, says, tmp_path):
+    path = written(tmp_path, content)
+    with pytest.raises(DiskspdOutputError, match=says) as caught:
+        read_diskspd(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_wrong_field_names_its_line(tmp_path):
+    text = source("mixed")
+    line = text[: text.index("<ReadBytes>")].count("\n") + 1
+    with pytest.raises(DiskspdOutputError, match=rf"line {line}, <ReadBytes>: 'x1' stands where a count"):
+        read_diskspd(written(tmp_path, text.replace("<ReadBytes>", "<ReadBytes>x1</ReadBytes><ReadBytes>", 1)))
+    text = source("mixed", "txt").replace("     1 | ", "     1 | z", 1)
+    line = text[: text.index("     1 | z")].count("\n") + 1
+    with pytest.raises(DiskspdOutputError, match=f"line {line}: 'z.*stands where a count"):
+        read_diskspd(written(tmp_path, text))
+
+
+@pytest.mark.parametrize("printed", ["-nan(ind)", "1.#QNAN0", "nan", "N/A", "-1.#IND", "inf"])
+def test_what_c_prints_for_no_number_is_missing(printed, tmp_path):
+    text = source("write_one", "txt")
+    mean = text[text.index("I/O per s") :].splitlines()[2].split("|")[5]
+    table = read_diskspd(written(tmp_path, text.replace(mean, f"  {printed} ")))
+    assert table["lat_ns_mean"].isna().all()
+    assert table["error"].tolist() == [0]
+
+
+def test_many_threads_and_targets_take_time_in_proportion(tmp_path):
+    targets = [make.Target(f"D:\\{i}.dat") for i in range(40)]
+    run = make.Run(1, targets, pool=(20, 64), ios=1)
+    path = written(tmp_path, make.xml([run], True))
+    started = time.perf_counter()
+    table = read_diskspd(path)
+    assert table.attrs["outstanding"] == {0: 20 * 64}
+    assert len(table) == 800
+    assert time.perf_counter() - started < 5
+
+
+# --- hostile input -----------------------------------------------------------------------------------------------
+
+BASES = [result(name, kind).read_bytes() for name in ("no_latency", "interrupted", "pool") for kind in FORMATS]
+_VALUES = [
+    b"-1",
+    b"1e999",
+    b"99999999999999999999999",
+    b"nan",
+    b"",
+    b"<",
+    b"&",
+    b"]]>",
+    b"\0",
+    b"\xff\xfe",
+    b"|",
+    b"\r",
+    b"0",
+]
+EDIT = st.tuples(st.floats(0, 1), st.integers(0, 60), st.one_of(st.sampled_from(_VALUES), st.binary(max_size=6)))
+
+
+@settings(max_examples=300, deadline=5000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(BASES), st.lists(EDIT, min_size=1, max_size=6))
+def test_a_mutated_result_is_a_table_or_a_named_error(tmp_path, base, edits):
+    for where, width, value in edits:
+        at = int(where * len(base))
+        base = base[:at] + value + base[at + width :]
+    path = written(tmp_path, base)
+    for read in (read_diskspd, read_diskspd_bins):
+        table = outcome(path, read)
+        assert table is None or len(table) or read is read_diskspd_bins
+
+
+@settings(max_examples=100, deadline=5000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(BASES), st.data())
+def test_numbers_replaced_by_others_are_a_table_or_a_named_error(tmp_path, base, data):
+    places = list(re.finditer(rb"\d+(\.\d+)?", base))
+    for place in data.draw(st.lists(st.sampled_from(places), min_size=1, max_size=4)):
+        base = base[: place.start()] + data.draw(st.sampled_from(_VALUES)) + base[place.end() :]
+    table = outcome(written(tmp_path, base))
+    assert table is None or set(table["error"]) <= {0, 4, 74}
