@@ -15,7 +15,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from hcilib.show.execute import describe, execute, one_line, provenance, revision_of, unchanged
+from hcilib.show.execute import describe, execute, one_line, unchanged
+from hcilib.show.provenance import data_named, provenance, revision_of
 from hcilib.show.scenarios import Scenario, ScenarioError, find_scenarios
 
 
@@ -60,7 +61,7 @@ def report(
 
 def build(params, out, workers: int, root) -> tuple[Path, list[dict[str, Any]]]:
     """The site and every scenario's result, failed ones included."""
-    from hcilib.show.site import write_index
+    from hcilib.show.site import write_index, write_method
 
     root, out = Path(root).resolve(), Path(out).resolve()
     try:
@@ -72,6 +73,7 @@ def build(params, out, workers: int, root) -> tuple[Path, list[dict[str, Any]]]:
     revision = revision_of(root)
     results |= _execute_all(todo, root, out, workers, revision)
     ordered = [results[s.name] for s in scenarios]
+    write_method(out, revision)
     return write_index(ordered, out, revision), ordered
 
 
@@ -165,8 +167,8 @@ def _failed(scenario: Scenario, root: Path, revision: str, error: str) -> dict[s
     import nbformat
 
     notebook = nbformat.read(scenario.notebook, as_version=4)
-    result = describe(scenario, notebook, error) | provenance(scenario, root, revision, 0.0)
-    return result | {"page": "", "thumbnail": "", "alt": ""}
+    result = describe(scenario, notebook, error) | provenance(revision, 0.0, data_named(scenario, root))
+    return result | {"page": "", "files": [], "thumbnail": "", "alt": ""}
 
 
 def _end_with_parent() -> None:

@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import re
-from base64 import b64decode
 from copy import deepcopy
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 from nbconvert import HTMLExporter
+from nbconvert.filters import markdown2html
 from nbformat import NotebookNode
 from pygments.formatters import HtmlFormatter
 from traitlets.config import Config
+
+from hcilib.show.downloads import write_downloads
 
 TEMPLATES = Path(__file__).parent / "templates"
 # No widgets, no script: what they show is in the outputs' other forms, and nothing is fetched from a network.
 SHOWN = ["text/html", "image/svg+xml", "image/png", "text/markdown", "text/plain"]
 
 
-def write_page(notebook: NotebookNode, result: dict[str, Any], folder: Path) -> dict[str, str]:
-    """The page of one executed notebook and its first picture as thumbnail.
+def write_page(notebook: NotebookNode, result: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The page of one executed notebook, and beside it the files of its tables and figures.
 
     Returns
     -------
-    dict : page and thumbnail relative to the site ("" without a picture), alt of the thumbnail
+    dict : page and thumbnail (its first picture) relative to the site ("" without a picture), alt of the thumbnail, files
     """
     notebook = deepcopy(notebook)  # the executed notebook keeps its own outputs
-    describe_pictures(notebook, result["question"])
+    files = write_downloads(notebook, folder)
+    describe_outputs(notebook, result["question"])
     for cell in notebook.cells:
         if result["answer"] and "answer" in cell.metadata.get("tags", []):
             cell.outputs = []  # the sentence stands at the top of the page
@@ -37,35 +41,45 @@ def write_page(notebook: NotebookNode, result: dict[str, Any], folder: Path) -> 
     page = folder / f"{result['name']}.html"
     page.write_text(body, "utf-8")
     picture, alt = _first_picture(notebook)
-    thumbnail = folder / f"{result['name']}.png"
-    if picture:
-        thumbnail.write_bytes(picture)
-    else:
-        thumbnail.unlink(missing_ok=True)
-    relative = f"{folder.name}/{thumbnail.name}" if picture else ""
-    return {"page": f"{folder.name}/{page.name}", "thumbnail": relative, "alt": alt}
+    thumbnail = f"{folder.name}/{picture}" if picture else ""
+    return {"page": f"{folder.name}/{page.name}", "thumbnail": thumbnail, "alt": alt, "files": files}
 
 
 def write_index(results: list[dict[str, Any]], out: Path, revision: str) -> Path:
     """One card per scenario: question, answer, picture; failed ones with their error."""
-    out.mkdir(parents=True, exist_ok=True)
-    template = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True).get_template("index.html.j2")
     failed = sum(not r["ok"] for r in results)
-    index = out / "index.html"
-    index.write_text(template.render(results=results, failed=failed, revision=revision, css=style()), "utf-8")
-    return index
+    return _write(out, "index.html", results=results, failed=failed, revision=revision)
 
 
-def describe_pictures(notebook: NotebookNode, title: str) -> None:
-    """Alternative texts: the cell's own ``alt``, else the sentence that stands before the figure, else the question."""
-    before = title
+def write_method(out: Path, revision: str) -> Path:
+    """The page every other links to: what a run, an interval, a verdict and a ceiling mean."""
+    body = markdown2html((TEMPLATES / "method.md").read_text("utf-8"))
+    return _write(out, "method.html", body=body, revision=revision)
+
+
+def _write(out: Path, page: str, **content: Any) -> Path:
+    out.mkdir(parents=True, exist_ok=True)
+    template = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True).get_template(f"{page}.j2")
+    (out / page).write_text(template.render(css=style(), **content), "utf-8")
+    return out / page
+
+
+def describe_outputs(notebook: NotebookNode, title: str) -> None:
+    """What each output shows, for those who do not see it: the cell's own ``alt``, else the sentence before, else `title`.
+
+    Numbered, so that two views below one sentence are told apart.
+    """
+    before, numbers = title, {"Table": count(1), "Figure": count(1)}
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             before = plain(cell.source) or before
         for output in cell.get("outputs", []):
             if "data" in output:
                 output["data"] = {kind: value for kind, value in output["data"].items() if kind in SHOWN}
-                output.setdefault("metadata", {})["alt"] = cell.metadata.get("alt") or f"Figure: {before}"
+                kind = "Table" if "text/html" in output["data"] else "Figure"
+                output.setdefault("metadata", {})["alt"] = (
+                    f"{kind} {next(numbers[kind])}: {cell.metadata.get('alt') or before}"
+                )
 
 
 def plain(markdown: str) -> str:
@@ -83,9 +97,11 @@ def style() -> str:
     return f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n{css}"
 
 
-def _first_picture(notebook: NotebookNode) -> tuple[bytes, str]:
+def _first_picture(notebook: NotebookNode) -> tuple[str, str]:
+    """File and alternative text of the first figure that is a PNG."""
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
-            if "image/png" in output.get("data", {}):
-                return b64decode(output["data"]["image/png"]), output["metadata"]["alt"]
-    return b"", ""
+            for name in output.get("metadata", {}).get("files", []):
+                if name.endswith(".png"):
+                    return name, output["metadata"]["alt"]
+    return "", ""

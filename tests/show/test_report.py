@@ -102,7 +102,7 @@ def test_the_index_has_a_card_each_with_question_answer_and_picture(site):
     assert "ValueError: no file &lt;x&gt;" in html
     (picture,) = re.findall(r'<img src="([^"]+)" alt="([^"]+)"', html)
     assert (site[0].parent / picture[0]).read_bytes()[:4] == b"\x89PNG"
-    assert picture[1] == "Figure: The rates of both, side by side."
+    assert picture[1] == "Figure 1: The rates of both, side by side."
     for link in re.findall(r'href="([^"#]+)"', html):
         assert (site[0].parent / link).is_file()
 
@@ -116,7 +116,7 @@ def test_pages_fetch_nothing_fold_the_code_and_describe_pictures(site, result):
         assert not re.search(r"url\((?!data:)", html)
     html = (site[0].parent / result["04_compare.one"]["page"]).read_text()
     assert html.count('<details class="code">') == 5  # one cell more than written: the injected parameters
-    assert 'alt="Figure: The rates of both, side by side."' in html
+    assert 'alt="Figure 1: The rates of both, side by side."' in html
     assert html.index("Beta delivers 42 %") < html.index("<details")
     assert "who: Beta" in html
     for word in ("pandas", "Python 3.", "no git revision", result["04_compare.one"]["digest"]):

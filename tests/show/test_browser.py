@@ -1,0 +1,310 @@
+"""The analyst's desk in a real browser: JupyterLab over a copy of the repository, and the report's pages under axe."""
+
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from hcilib.show.report import build
+
+ROOT = Path(__file__).parents[2]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright (a development dependency) is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not CHROMIUM, reason="no chromium: apt-get install chromium, then run again"),
+]
+# Without the background flags Chromium asks for its maker's hosts at every start; nothing here needs a network.
+FLAGS = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync"]  # fmt: skip
+LAPTOP = {"width": 1366, "height": 768}
+SETTINGS = {  # of JupyterLab: no question at the start, the theme follows the browser's, every cell is in the page
+    "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+    "@jupyterlab/apputils-extension/themes": {"adaptive-theme": True},
+    "@jupyterlab/notebook-extension/tracker": {"windowingMode": "none"},
+}
+LIVE = {
+    "testbed": "params/testbeds/lab.yaml", "system": "params/systems/lab-single.yaml", "run_dir": "data/runs/browser",
+    "article": None, "drive": None, "patterns": ["4k-randread"], "iodepth": [1, 2], "vms": 2, "repeats": 1,
+    "read_runtime_s": 1.0, "write_runtime_s": 1.0, "span_bytes": 16777216, "canary": False,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with playwright.sync_playwright() as started:
+        sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium refuses to sandbox root
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=FLAGS + sandbox)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def window(chromium):
+    """One browser window for JupyterLab, so that its scripts are read once."""
+    return chromium.new_context(viewport=LAPTOP, color_scheme="light")
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory) -> Path:
+    """A copy of the repository: JupyterLab saves what it runs, and never into the checkout."""
+    copy = tmp_path_factory.mktemp("desk")
+    for folder in ("hcilib", "notebooks", "params", "data/published", "data/samples"):
+        shutil.copytree(
+            ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints")
+        )
+    book = nbformat.read(copy / "notebooks/03_sweep.ipynb", 4)
+    parameters = next(c for c in book.cells if "parameters" in c.metadata.get("tags", []))
+    parameters.source += "".join(f"\n{name} = {value!r}" for name, value in LIVE.items())
+    nbformat.write(book, copy / "notebooks/live.ipynb")
+    return copy
+
+
+@pytest.fixture(scope="module")
+def lab_url(desk):
+    """JupyterLab on a free loopback port, with settings and state of its own; ended with every kernel it started."""
+    own = {f"JUPYTER_{kind}_DIR": str(desk / ".jupyter" / kind.lower()) for kind in ("CONFIG", "DATA", "RUNTIME")}
+    own |= {"JUPYTERLAB_SETTINGS_DIR": str(desk / ".jupyter/lab"), "IPYTHONDIR": str(desk / ".ipython")}
+    own |= {"JUPYTERLAB_WORKSPACES_DIR": str(desk / ".jupyter/workspaces"), "JUPYTER_TOKEN": secrets.token_hex()}
+    for name, values in SETTINGS.items():
+        path = desk / ".jupyter/lab" / f"{name}.jupyterlab-settings"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(values))
+    command = [
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "notebooks",
+        "--no-browser",
+        "--allow-root",
+        "--ip=127.0.0.1",
+        "--port=0",
+    ]
+    log = desk / "jupyter.log"
+    with log.open("w") as output:
+        server = subprocess.Popen(command, cwd=desk, env=os.environ | own | {"PYTHONPATH": str(desk)}, stdout=output,
+                                  stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
+    try:
+        yield _address(server, desk / ".jupyter/runtime", log)
+    finally:
+        _end(server)
+
+
+def _address(server: subprocess.Popen, runtime: Path, log: Path) -> str:
+    for _ in range(300):
+        for path in runtime.glob("jpserver-*.json"):
+            if (text := path.read_text()).strip():
+                return f"{json.loads(text)['url']}lab/tree/{{}}?reset&token={json.loads(text)['token']}"
+        assert server.poll() is None, log.read_text()
+        time.sleep(0.1)
+    raise AssertionError(f"JupyterLab did not start within 30 s:\n{log.read_text()}")
+
+
+def _end(server: subprocess.Popen) -> None:
+    """SIGTERM lets the server end its kernels, and a kernel its lab; what is left of its session after that is killed."""
+    server.terminate()
+    try:
+        server.wait(20)
+    except subprocess.TimeoutExpired:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+class Desk:
+    """One notebook open in JupyterLab, worked as a person does: by menu and by looking."""
+
+    def __init__(self, window, url: str, name: str):
+        self.page = window.new_page()
+        self.page.goto(url.format(name))
+        self.idle()
+
+    def idle(self, seconds: float = 60) -> None:
+        """Menus work only when the status bar says that the kernel is there and waits."""
+        status = self.page.locator("#jp-main-statusbar").get_by_text(re.compile(r"Python 3 \(ipykernel\) \| Idle"))
+        status.first.wait_for(timeout=1000 * seconds)
+
+    def menu(self, top: str, item: str) -> None:
+        self.page.locator(".lm-MenuBar-itemLabel", has_text=re.compile(f"^{top}$")).click()
+        self.page.locator(".lm-Menu-itemLabel", has_text=re.compile(f"^{item}$")).click()
+
+    def run_all(self) -> None:
+        self.menu("Run", "Run All Cells")
+
+    def done(self, seconds: float = 60) -> None:
+        """The last code cell has its number, none waits for one."""
+        self.page.wait_for_function(
+            """() => { const prompts = [...document.querySelectorAll('.jp-CodeCell .jp-InputArea-prompt')].map(p => p.textContent);
+                return prompts.length && !prompts.some(p => p.includes('*')) && /[0-9]/.test(prompts.at(-1)); }""",
+            timeout=1000 * seconds,
+        )
+        self.idle(seconds)
+
+    def save(self, path: Path) -> nbformat.NotebookNode:
+        before = path.stat().st_mtime_ns
+        self.menu("File", "Save Notebook")
+        for _ in range(100):
+            if path.stat().st_mtime_ns != before:
+                return nbformat.read(path, 4)
+            self.page.wait_for_timeout(100)
+        raise AssertionError(f"{path.name} was not saved within 10 s")
+
+    def look(self, selector: str, path: Path) -> None:
+        """A screenshot with the first such thing at the top."""
+        self.page.locator(selector).first.evaluate("node => node.scrollIntoView()")
+        self.page.wait_for_timeout(300)
+        self.page.screenshot(path=path)
+
+
+def errors(book: nbformat.NotebookNode) -> list[str]:
+    return [f"{o.ename}: {o.evalue}" for c in book.cells for o in c.get("outputs", []) if o.output_type == "error"]
+
+
+FIGURE, TABLE = ".jp-OutputArea-output img", ".jp-OutputArea-output table.hci"
+
+
+@pytest.mark.parametrize("name", ["03_sweep", "04_compare"])
+def test_a_notebook_runs_shows_a_figure_and_a_table_and_is_saved(window, lab_url, desk, tmp_path, name):
+    path = desk / f"notebooks/{name}.ipynb"
+    committed = nbformat.read(path, 4)
+    work = Desk(window, lab_url, path.name)
+    assert work.page.locator(FIGURE).count() == 0  # committed without pictures: those that follow were drawn now
+    work.run_all()
+    work.done()
+    assert work.page.locator(FIGURE).count() >= 3
+    assert work.page.locator(TABLE).count() >= 5
+    book = work.save(path)
+    assert errors(book) == []
+    assert all(c.execution_count for c in book.cells if c.cell_type == "code")
+    assert [c.source for c in book.cells] == [c.source for c in committed.cells]
+    for scheme in ("light", "dark"):
+        work.page.emulate_media(color_scheme=scheme)
+        work.page.wait_for_function(f"document.body.dataset.jpThemeLight === '{str(scheme == 'light').lower()}'")
+        work.look(TABLE, tmp_path / f"{name}-table-{scheme}.png")
+        work.look(FIGURE, tmp_path / f"{name}-figure-{scheme}.png")
+        assert contrast(work.page, f"{TABLE} td") >= 4.5
+        assert contrast(work.page, f"{TABLE} th") >= 4.5
+    too_wide = "tables => tables.filter(t => t.offsetWidth > t.closest('.jp-OutputArea-output').clientWidth).length"
+    assert work.page.locator(TABLE).evaluate_all(too_wide) == 0  # on a laptop, with the file browser open
+    work.page.close()
+
+
+def contrast(page, selector: str) -> float:
+    """WCAG 2.1 contrast of a thing's text with the nearest background painted behind it."""
+    ink, paper = page.locator(selector).first.evaluate(
+        """node => { let behind = node;
+            while (behind && getComputedStyle(behind).backgroundColor.endsWith(', 0)')) behind = behind.parentElement;
+            return [getComputedStyle(node).color, behind ? getComputedStyle(behind).backgroundColor : 'rgb(255, 255, 255)']; }"""
+    )
+    light = sorted((_luminance(colour) for colour in (ink, paper)), reverse=True)
+    return (light[0] + 0.05) / (light[1] + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    red, green, blue = (int(n) / 255 for n in re.findall(r"\d+", colour)[:3])
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (red, green, blue)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.lab
+def test_a_live_campaign_shows_its_progress_and_then_its_numbers(window, lab_url, desk, tmp_path):
+    work = Desk(window, lab_url, "live.ipynb")
+    work.run_all()
+    # A bar that has begun while its cell runs. The status bar cannot tell: with widgets it says Idle all along.
+    work.page.wait_for_function(
+        """() => { const cell = document.querySelector('.jp-CodeCell:has(.widget-hprogress)');
+            return cell && /[1-9][0-9]?%/.test(cell.textContent)
+                && cell.querySelector('.jp-InputArea-prompt').textContent.includes('*'); }""",
+        timeout=60_000,
+    )
+    work.look(".widget-hprogress", tmp_path / "progress.png")
+    work.done(60)
+    assert errors(work.save(desk / "notebooks/live.ipynb")) == []
+    assert work.page.locator(f"{TABLE} td", has_text="4k-randread").count() >= 1
+    assert len(list((desk / "data/runs/browser/steps").glob("measure-*"))) == 2
+    work.page.close()
+
+
+PAGE = """
+import hcilib as hci
+results = hci.read_results(source, "proxmox-2node-hci").query("vms > 1 and pattern == '4k-randread'")
+iops = hci.summarize(results, "iops")
+"""
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory) -> Path:
+    """A small site: a scenario with a figure and tables, and one that fails."""
+    root = tmp_path_factory.mktemp("report")
+    (root / "notebooks").mkdir()
+    (root / "params").mkdir()
+    parameters = new_code_cell(f"source: str = {str(ROOT / 'data/published')!r}", metadata={"tags": ["parameters"]})
+    shown = [
+        "hci.plot_sweep(iops, 'iops');",
+        "hci.table(iops, 'iops', wide='system')",
+        "hci.table(iops, 'iops')",
+        "iops",
+    ]
+    head = [new_markdown_cell("# Which is faster?\n\n`point` is a verdict."), parameters, new_code_cell(PAGE)]
+    cells = [*head, new_markdown_cell("IOPS of *all*."), *map(new_code_cell, shown)]
+    for name, book in {"03_sweep": cells, "05_bad": [*head, new_code_cell("raise ValueError('no <file>')")]}.items():
+        nbformat.write(new_notebook(cells=book), root / f"notebooks/{name}.ipynb")
+        (root / f"params/{name}.case.yaml").write_text("# the defaults\n")
+    return build(root / "params", root / "out", 2, root)[0].parent
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    "name", ["index.html", "method.html", "03_sweep.case/03_sweep.case.html", "05_bad.case/05_bad.case.html"]
+)
+def test_the_report_has_no_serious_accessibility_finding(chromium, report, name, scheme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    page = chromium.new_context(viewport=LAPTOP, color_scheme=scheme, offline=True).new_page()
+    page.goto(f"file://{report / name}")
+    found = axe.Axe().run(page).response
+    assert [
+        (v["id"], v["nodes"][0]["html"]) for v in found["violations"] if v["impact"] in ("serious", "critical")
+    ] == []
+    page.context.close()
+
+
+def test_a_scenario_page_works_from_a_file_without_network_and_by_keyboard(chromium, report, tmp_path):
+    page = chromium.new_context(viewport=LAPTOP, offline=True).new_page()
+    asked, complaints = [], []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: complaints.append(message.text))
+    page.goto(f"file://{report / '03_sweep.case/03_sweep.case.html'}")
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    assert complaints == []
+    assert page.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 100)")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")  # wide tables scroll by themselves
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    assert page.locator(".skip").bounding_box()["x"] >= 0  # it is seen when it is reached
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/index.html")
+    page.context.close()
+
+
+def test_a_scenario_page_prints_to_pdf_and_its_downloads_are_there(chromium, report, tmp_path):
+    page = chromium.new_context(viewport=LAPTOP).new_page()
+    page.goto(f"file://{report / '03_sweep.case/03_sweep.case.html'}")
+    links = page.locator("a[download]").evaluate_all("links => links.map(a => decodeURI(a.href))")
+    assert {Path(link).suffix for link in links} == {".csv", ".parquet", ".svg", ".png", ".ipynb"}
+    assert all(Path(link.removeprefix("file://")).is_file() for link in links)
+    printed = page.pdf(format="A4")
+    assert printed.startswith(b"%PDF")
+    assert len(re.findall(rb"/Type\s*/Page\b", printed)) >= 2
+    page.emulate_media(media="print")
+    assert not page.locator("details.code").first.is_visible()
+    page.context.close()

@@ -1,0 +1,252 @@
+"""Pages and the files beside them: what can be downloaded is what was shown, unrounded; what it rests on is repeatable."""
+
+import json
+import re
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pandas as pd
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from hcilib.show import export, tables
+from hcilib.show.downloads import shown_name, without_numbers, write_downloads
+from hcilib.show.provenance import data_named, file_digest, fio_versions, tree_digest
+from hcilib.show.report import build
+from hcilib.show.scenarios import find_scenarios
+from hcilib.show.site import write_index, write_method
+
+NUMBERS = """
+import pandas as pd
+import hcilib as hci
+iops = pd.DataFrame({
+    "system": ["lab-single", "lab-single", "lab-mirror"], "pattern": "4k-randread", "iodepth": [1, 8, 1], "n": 3,
+    "center": [100.123456789, 200.0, 1 / 3], "lo": [99.0, None, 0.3], "hi": [101.0, None, 0.4], "confidence": 0.95,
+    "warnings": ["", "one, run", ""],
+})
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> tuple[Path, dict]:
+    """One scenario with tables and a figure through the public names, executed as the report does."""
+    root = tmp_path_factory.mktemp("repository")
+    for folder in ("notebooks", "params", "data/run/facts"):
+        (root / folder).mkdir(parents=True)
+    (root / "data/run/facts/vm1.json").write_text('{"fio": "fio-3.33"}')
+    (root / "data/run/facts/vm2.json").write_text('{"fio": "fio-3.39"}')
+    cells = [
+        new_markdown_cell("# How fast?"),
+        new_code_cell("source: str = 'data/run'", metadata={"tags": ["parameters"]}),
+        new_code_cell(NUMBERS), new_markdown_cell("IOPS of both."),
+        new_code_cell("hci.plot_sweep(iops, 'iops');"),
+        new_code_cell("hci.table(iops, 'iops', columns=['system', 'iodepth', 'center', 'lo', 'hi'])"),
+        new_code_cell("hci.table(iops, columns=['warnings'])"), new_code_cell("iops.head(1)"),
+        new_code_cell("print('Fast enough.')", metadata={"tags": ["answer"]}),
+    ]  # fmt: skip
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    nbformat.write(new_notebook(cells=cells, metadata=kernel), root / "notebooks/03_sweep.ipynb")
+    (root / "params/03_sweep.case.yaml").write_text("")
+    index, (result,) = build(root / "params", root / "out", 1, root)
+    return index.parent, result
+
+
+@pytest.fixture(scope="module")
+def html(site) -> str:
+    return (site[0] / site[1]["page"]).read_text("utf-8")
+
+
+def test_every_table_and_figure_shown_is_a_file_and_a_link(site, html):
+    out, result = site
+    assert result["ok"], result["error"]
+    assert result["files"] == ["iops.svg", "iops.png", "iops.csv", "iops.parquet", "iops-2.csv", "iops-2.parquet"]
+    links = re.findall(r'<a download="" href="([^"]+)">', html)
+    assert links == [*result["files"][:4], *result["files"][2:4], *result["files"][4:], "03_sweep.case.ipynb"]
+    assert all((out / "03_sweep.case" / link).stat().st_size for link in links)
+
+
+def test_the_files_hold_the_frames_own_numbers(site):
+    folder = site[0] / "03_sweep.case"
+    parquet, csv = pd.read_parquet(folder / "iops.parquet"), pd.read_csv(folder / "iops.csv")
+    assert parquet["center"].tolist() == [100.123456789, 200.0, 1 / 3]  # every digit, though the page rounds
+    assert csv["center"].tolist() == parquet["center"].tolist()
+    assert parquet["lo"].isna().tolist() == csv["lo"].isna().tolist() == [False, True, False]
+    assert list(csv.columns) == list(parquet.columns)
+    assert "warnings" in csv  # all columns, also those the page left out
+    assert csv["warnings"][1] == "one, run"
+    assert len(pd.read_csv(folder / "iops-2.csv")) == 1  # the bare DataFrame
+
+
+def test_figures_are_drawings_and_pictures(site):
+    folder = site[0] / "03_sweep.case"
+    assert (folder / "iops.png").read_bytes()[:4] == b"\x89PNG"
+    svg = (folder / "iops.svg").read_text("utf-8")
+    assert svg.rstrip().endswith("</svg>")
+    assert "<image" not in svg
+
+
+def test_the_kept_notebook_carries_no_second_copy_and_shows_the_same(site):
+    book = nbformat.read(site[0] / "03_sweep.case/03_sweep.case.ipynb", 4)
+    kinds = {kind for cell in book.cells for o in cell.get("outputs", []) for kind in o.get("data", {})}
+    assert kinds == {"text/html", "text/plain", "image/svg+xml", "image/png"}
+
+
+def test_outputs_are_named_for_those_who_do_not_see_them(html):
+    assert 'alt="Figure 1: IOPS of both."' in html
+    names = re.findall(r'aria-label="([^"]+)" class="scroll" role="region"', html)
+    assert names == ["Table 1: IOPS of both.", "Table 2: IOPS of both.", "Table 3: IOPS of both."]
+
+
+def test_provenance_names_the_data_its_digest_and_every_fio_version(site, html):
+    (data,) = site[1]["data"]
+    assert data == {"path": "data/run", "files": 2, "sha256": data["sha256"], "fio": ["fio-3.33", "fio-3.39"]}
+    for word in ("data/run: 2 files", data["sha256"], "measured with fio-3.33, fio-3.39", "Python 3."):
+        assert word in html
+
+
+def test_the_method_page_explains_every_verdict_and_is_linked_from_every_page(site, html):
+    from hcilib.analyse import pairs
+
+    method = (site[0] / "method.html").read_text("utf-8")
+    assert 'href="../method.html"' in html
+    assert 'href="method.html"' in (site[0] / "index.html").read_text("utf-8")
+    words = set(
+        re.findall(r"\"(higher|lower|equivalent|inconclusive|point|missing)\"", Path(pairs.__file__).read_text())
+    )
+    assert len(words) >= 5
+    for word in words | {"unstable", "Little", "percentile", "ceiling"}:
+        assert word in method
+    assert "<table>" in method  # the markdown was rendered, tables too
+    assert not re.search(r"(src|href)\s*=\s*[\"']?(https?:)?//", method)
+
+
+def test_headings_come_in_order(site, html):
+    for page in (html, *((site[0] / name).read_text("utf-8") for name in ("index.html", "method.html"))):
+        levels = [int(level) for level in re.findall(r"<h([1-6])", page)]
+        assert levels.count(1) == 1
+        assert levels[0] == 1
+        assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def test_the_digest_of_a_folder_is_what_sha256sum_says(tmp_path):
+    for name, text in {"b/x.txt": "1", "a y.txt": "", "b-2.txt": "3", "B.txt": "4"}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    command = "find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum"
+    said = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert tree_digest(tmp_path) == said.split()[0]
+    assert command in (Path(export.__file__).parent / "templates/method.md").read_text("utf-8")
+    assert tree_digest(tmp_path / "a y.txt") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+def test_a_digest_is_read_again_when_the_file_has_changed(tmp_path):
+    path = tmp_path / "x"
+    path.write_text("1")
+    before = file_digest(path)
+    path.write_text("2")  # the same size
+    assert file_digest(path) != before
+
+
+def test_data_named_leaves_out_what_is_not_there_and_the_repository_itself(tmp_path):
+    (tmp_path / "n").mkdir()
+    cell = new_code_cell("a: str = '.'\nb: list = ['gone', 'd.csv', 'd.csv']", metadata={"tags": ["parameters"]})
+    nbformat.write(new_notebook(cells=[cell]), tmp_path / "n/01_x.ipynb")
+    (tmp_path / "01_x.y.yaml").write_text("")
+    (tmp_path / "d.csv").write_text("1")
+    (scenario,) = find_scenarios(tmp_path / "01_x.y.yaml", tmp_path / "n")
+    (named,) = data_named(scenario, tmp_path)
+    assert (named["path"], named["files"], named["fio"]) == ("d.csv", 1, [])
+    assert fio_versions(tmp_path) == []
+
+
+@pytest.mark.parametrize(("source", "name"), [
+    ("hci.table(iops, 'iops')", "iops"), ("x = 1\nhci.plot_panels(iops);", "iops"), ("iops", "iops"),
+    ("hci.table(hci.block_drift(results))", "block_drift"), ("hci.table(r.groupby('a').agg(n=('b', 'size')))", "r"),
+    ("hci.table(found[['sentence']], columns=['sentence'])", "found"), ("hci.plot_audit(checks).set_xlabel('x');", "checks"),
+    ("hci.table(little.join(sweep[['a']]))", "little"), ("hci.table(plan.to_frame().head(3).T)", "plan"),
+    ("hci.table()", "output"), ("1 + 1", "output"), ("", "output"), ("%matplotlib inline", "output"), ("x = 1", "output"),
+])  # fmt: skip
+def test_a_file_is_named_after_what_its_cell_shows(source, name):
+    assert shown_name(source) == name
+
+
+def with_csv(*contents: str):
+    cells = [new_code_cell("hci.table(x)", outputs=[new_output("display_data", {"text/csv": c})]) for c in contents]
+    return new_notebook(cells=cells)
+
+
+def test_the_same_table_twice_is_one_file_and_another_of_its_name_is_numbered(tmp_path):
+    (tmp_path / "old.csv").write_text("of an earlier run")
+    book = with_csv("a\n1\n", "a\n2\n", "a\n1\n")
+    assert write_downloads(book, tmp_path) == ["x.csv", "x-2.csv"]
+    assert [cell.outputs[0].metadata["files"] for cell in book.cells] == [["x.csv"], ["x-2.csv"], ["x.csv"]]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["x-2.csv", "x.csv"]
+    assert without_numbers(book).cells[0].outputs[0].data == {}
+
+
+@pytest.fixture
+def shell():
+    """A shell with the extension, and `hci.table` put back afterwards."""
+    plain = tables.table
+    shell = InteractiveShell()
+    export.load_ipython_extension(shell)
+    yield shell
+    tables.table = plain
+
+
+def test_a_table_looks_the_same_with_its_numbers(shell):
+    frame = pd.DataFrame({"system": ["a"], "iops": [1.5]})
+    numbered, plain = tables.table(frame), tables.table.__wrapped__(frame)
+    assert (repr(numbered), numbered._repr_html_()) == (repr(plain), plain._repr_html_())
+    data, _ = shell.display_formatter.format(numbered)
+    assert set(data) == {"text/plain", "text/html", export.CSV, export.PARQUET}
+    assert data[export.CSV] == "system,iops\na,1.5\n"
+    data, _ = shell.display_formatter.format(3)
+    assert set(data) == {"text/plain"}
+
+
+@pytest.mark.parametrize("frame", [
+    pd.DataFrame({"a": pd.Series([1, "x", None], dtype=object)}),
+    pd.DataFrame({"a": pd.Series([[1, 2], None, {"b": 1}], dtype=object)}),
+    pd.DataFrame({"a": []}), pd.DataFrame({("a", "mean"): [1.0], ("b", ""): [2.0]}), pd.DataFrame({1: [np.nan]}),
+    pd.DataFrame({"a": [True, None]}, dtype="boolean"), pd.DataFrame({"a": [1]}, index=pd.Index(["r"], name="row")),
+])  # fmt: skip
+def test_any_frame_can_be_downloaded(frame, tmp_path):
+    from base64 import b64decode
+    from io import BytesIO, StringIO
+
+    frame.attrs["inner"] = pd.DataFrame({"x": [1]})  # pandas would write attrs as JSON, and cannot
+    parquet = pd.read_parquet(BytesIO(b64decode(export.as_parquet(frame))))
+    csv = pd.read_csv(StringIO(export.as_csv(frame)))
+    assert list(parquet.columns) == list(csv.columns)
+    assert len(parquet) == len(frame)
+    assert parquet.isna().sum().sum() == frame.isna().sum().sum()
+    assert "inner" in frame.attrs  # the reader's own frame is left alone
+    assert frame.index.name not in frame.columns
+
+
+def test_index_and_method_page_escape_what_they_are_given(tmp_path):
+    result = {
+        "ok": True,
+        "page": "",
+        "thumbnail": "",
+        "question": "<b>?",
+        "answer": "a & b",
+        "name": "01_x.y",
+        "alt": "",
+    }
+    index = write_index([result], tmp_path / "new", "<rev>").read_text("utf-8")
+    assert "&lt;b&gt;?" in index
+    assert "a &amp; b" in index
+    assert "&lt;rev&gt;" in index
+    assert "&lt;rev&gt;" in write_method(tmp_path / "new", "<rev>").read_text("utf-8")
+
+
+def test_the_result_file_can_be_read_by_others(site):
+    kept = json.loads((site[0] / "03_sweep.case/03_sweep.case.json").read_text("utf-8"))
+    assert kept["files"] == site[1]["files"]
+    assert kept["thumbnail"] == "03_sweep.case/iops.png"
