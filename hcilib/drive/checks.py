@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import socket
 from collections.abc import Collection, Mapping
 
 from hcilib.drive import processes
@@ -22,6 +23,9 @@ _HOST = r"""
 echo '==== memory'; cat /proc/meminfo
 echo '==== governor'; cat /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor 2>/dev/null
 """
+_LISTENING = """
+echo '==== listening'; awk '$4 == "0A" {print $2}' /proc/net/tcp /proc/net/tcp6 2>/dev/null
+"""
 _LAST = "echo '==== clock2'; date +%s.%N\n" + END
 
 # Bytes that a step leaves on the controller, as measured on runs of the lab, rounded up.
@@ -38,7 +42,7 @@ def ask(fleet: Fleet, testbed: Testbed, nodes: Collection[str], vms: Collection[
     fio = f"echo '==== fio'; {shlex.quote(testbed.fio.binary)} --version 2>&1\n"
     devices = "" if testbed.lab_root else INVENTORY + CONTENT
     commands = dict.fromkeys(nodes, _FIRST + _HOST + _LAST)
-    commands |= dict.fromkeys(vms, _FIRST + _HOST + fio + processes.SCRIPT + devices + _LAST)
+    commands |= dict.fromkeys(vms, _FIRST + _HOST + fio + processes.SCRIPT + _LISTENING + devices + _LAST)
     return fleet.run(commands, limit_s=LIMIT_S)
 
 
@@ -66,7 +70,11 @@ def judge(
             _governor(name, parts, bool(testbed.lab_root)),
         ]
         if name in vms:
-            rows += [_release(name, parts, here), _idle(vms[name], testbed, parts)]
+            rows += [
+                _release(name, parts, here, testbed),
+                _idle(vms[name], testbed, parts),
+                _server(vms[name], testbed, parts),
+            ]
     return rows
 
 
@@ -84,7 +92,7 @@ def _clock(outcome: Outcome, parts: dict[str, str], limit_s: float) -> dict:
     low, high = last[0] - (outcome.started_s + outcome.seconds), first[0] + first[1] - outcome.started_s
     offset, blur = (low + high) / 2, abs(high - low) / 2
     ok = abs(offset) <= limit_s + blur
-    detail = f"{offset:+.3f} s from the controller's, known to {blur:.3f} s"
+    detail = f"{round(offset, 3) + 0.0:+.3f} s from the controller's, known to {blur:.3f} s"
     return row(
         outcome.host,
         "clock",
@@ -133,9 +141,11 @@ def _governor(host: str, parts: dict[str, str], lab: bool) -> dict:
     return row(host, "governor", True, f"warning: {', '.join(found)}; performance gives steadier results")
 
 
-def _release(host: str, parts: dict[str, str], here: str) -> dict:
-    """One release everywhere and on the controller: between releases the client just quits (TRAPS 13)."""
+def _release(host: str, parts: dict[str, str], here: str, testbed: Testbed) -> dict:
+    """One release everywhere and on the controller: between releases the client just quits (TRAPS 13). per-host has no client."""
     there = parts["fio"].strip()
+    if testbed.fio.launcher == "per-host":
+        return row(host, "fio", there.startswith("fio-"), there or "no answer; install fio there")
     wrong = f"{there or 'no answer'}, but the controller has {here or 'none'}: install one release everywhere"
     return row(host, "fio", there == here != "", there if there == here else wrong)
 
@@ -149,16 +159,25 @@ def _idle(vm: Vm, testbed: Testbed, parts: dict[str, str]) -> dict:
     return row(vm.name, "idle", not others, wrong if others else "no other fio is running")
 
 
-def port(vm: Vm, testbed: Testbed, up: bool, outcome: Outcome | None) -> dict:
-    """Whether fio's port is free or fio's; who holds it is known only of a VM that could be asked."""
+def _server(vm: Vm, testbed: Testbed, parts: dict[str, str]) -> dict:
+    """fio's port is free or fio's, as the VM sees it: on whatever address the server will listen, this port has to be its own."""
     where = f"{vm.target}:{testbed.fio.port}"
-    if not up:
+    if not _listening(vm, testbed, parts["listening"]):
         return row(vm.name, "server", True, f"none on {where} yet; it will be started")
-    parts = sections(outcome.value) if outcome and outcome.ok else {}
-    if "processes" in parts and not any(p.serves for p in processes.parse(parts["processes"], vm, testbed).values()):
-        wrong = f"{where} answers, but no `fio --server` runs there: free the port or set the testbed's fio.port"
-        return row(vm.name, "server", False, wrong)
-    return row(vm.name, "server", True, f"fio server answers on {where}")
+    if testbed.fio.port in {p.port for p in processes.parse(parts["processes"], vm, testbed).values()}:
+        return row(vm.name, "server", True, f"fio server answers on {where}")
+    wrong = f"{where} answers, but no `fio --server` is seen there: free the port or set the testbed's fio.port"
+    return row(vm.name, "server", False, wrong)
+
+
+def _listening(vm: Vm, testbed: Testbed, text: str) -> bool:
+    """Whether anything listens on fio's port, from /proc/net/tcp; in a lab, whose hosts share one kernel, on the VM's address."""
+    addresses = {
+        line.rpartition(":")[0] for line in text.splitlines() if int(line.rpartition(":")[2], 16) == testbed.fio.port
+    }
+    if testbed.lab_root:  # four bytes in the order of a little-endian machine
+        addresses &= {socket.inet_aton(vm.target)[::-1].hex().upper(), "0" * 8, "0" * 32}
+    return bool(addresses)
 
 
 def log_bytes(plan: Plan, nodes: int) -> int:

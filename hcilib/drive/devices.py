@@ -19,7 +19,7 @@ echo '==== sysfs'
 for d in /sys/class/block/*; do
   [ -r "$d/dev" ] || continue
   printf 'name=%s' "${d##*/}"
-  for f in dev size ro partition diskseq dm/name serial device/serial wwid device/wwid; do
+  for f in dev size ro partition diskseq dm/name serial device/serial wwid device/wwid loop/backing_file; do
     v=; [ -r "$d/$f" ] && read -r v 2>/dev/null <"$d/$f"
     printf '\t%s=%s' "$f" "$v"
   done
@@ -122,6 +122,8 @@ def parse(text: str) -> Inventory:
 
 def _inventory(parts: dict[str, str]) -> Inventory:
     rows = {row["name"]: row for row in map(_fields, parts["sysfs"].splitlines())}
+    for name, row in rows.items():  # the kernel lists no holder where a loop device holds a disk
+        rows.get(row.get("loop/backing_file", "").removeprefix("/dev/"), {"holders": ""})["holders"] += f"{name} "
     udev = _lsblk(parts["lsblk"])
     links, astray = _links(parts["links"], rows)
     mounts = _mounts(parts["mounts"], parts["swaps"], udev, rows)
@@ -225,7 +227,11 @@ def _mounts(mountinfo: str, swaps: str, udev: dict, rows: dict) -> dict[str, lis
     by_number = {row["dev"]: name for name, row in rows.items()}
     by_path = {"/dev/" + name.replace("!", "/"): name for name in rows}
     by_path |= {f"/dev/mapper/{row['dm/name']}": name for name, row in rows.items() if row["dm/name"]}
-    found = [(name, where) for name, row in udev.items() for where in (*(row.get("mountpoints") or ()), row.get("mountpoint"))]
+    found = [
+        (name, where)
+        for name, row in udev.items()
+        for where in (*(row.get("mountpoints") or ()), row.get("mountpoint"))
+    ]
     for line in mountinfo.splitlines():
         words, tail = line.split(), line.split(" - ")[-1].split()
         found.append((by_number.get(words[2]) or by_path.get(tail[1]), _unescape(words[4])))

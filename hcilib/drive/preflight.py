@@ -17,7 +17,6 @@ from hcilib.drive.guard import Refusal, refusals
 from hcilib.drive.guard_devices import Guarded, read_inventory, windows
 from hcilib.drive.guard_devices import judge as judge_devices
 from hcilib.drive.hosts import Fleet, Outcome
-from hcilib.drive.lab_hosts import answers
 from hcilib.plan import Plan
 from hcilib.testbed import Disk, Testbed, Vm
 
@@ -69,7 +68,6 @@ def check(
     """The same over connections that are already open."""
     vms = testbed.fleet(min(plan.vms, len(testbed.vms)))
     connected = fleet.connect()
-    up = fleet.each([vm.name for vm in vms], lambda name: answers(_target(testbed, name), testbed.fio.port), limit_s=10)
     asked = {name for name, o in connected.items() if o.ok} - windows(testbed)
     nodes, guests = ([h.name for h in hosts if h.name in asked] for hosts in (testbed.nodes, vms))
     answered = checks.ask(fleet, testbed, nodes, guests)
@@ -77,7 +75,6 @@ def check(
     rows = [row(o.host, "reachable", o.ok, "ssh, host key verified" if o.ok else o.error) for o in connected.values()]
     rows += [*_not_asked(testbed), here, *checks.judge(testbed, answered, here["detail"] if here["ok"] else "", clock_limit_s)]
     rows += _enough_vms(testbed, plan)
-    rows += [checks.port(vm, testbed, bool(up[vm.name].value), answered.get(vm.name)) for vm in vms]
     rows += [_space(run_dir, checks.log_bytes(plan, len(testbed.nodes))), *_devices(testbed, plan, vms, consent, answered)]
     return pd.DataFrame(rows, columns=["host", "check", "ok", "detail"])
 
@@ -116,14 +113,12 @@ def require(table: pd.DataFrame, but: Sequence[str] = ()) -> None:
         raise PreflightError(table)
 
 
-def _target(testbed: Testbed, name: str) -> str:
-    return next(vm.target for vm in testbed.vms if vm.name == name)
-
-
 def _fio_here(testbed: Testbed) -> dict:
     try:
         here = subprocess.run([testbed.fio.binary, "--version"], capture_output=True, text=True).stdout.strip()
     except OSError as error:
+        if testbed.fio.launcher == "per-host":
+            return row("controller", "fio", True, f"{testbed.fio.binary}: {error.strerror}; the launcher per-host needs none here")
         return row("controller", "fio", False, f"{testbed.fio.binary}: {error.strerror}; install fio on this machine too")
     return row("controller", "fio", bool(here), here or f"`{testbed.fio.binary} --version` says nothing; install fio on this machine too")
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from hcilib.drive.devices import sections
 from hcilib.drive.hosts import Fleet
 from hcilib.testbed import Testbed, Vm
 
+DEFAULT_PORT = 8765
 SCRIPT = r"""
 echo '==== processes'
 for p in /proc/[0-9]*; do
@@ -35,13 +38,27 @@ class Process:
     def serves(self) -> bool:
         return "--server" in self.command
 
+    @property
+    def runs_for_us(self) -> bool:
+        """Started by hcilib.drive.per_host, which ends it as soon as it sees that its controller is gone."""
+        return re.search(r"/hci-\S+/job\.fio", self.command) is not None
+
+    @property
+    def port(self) -> int | None:
+        """The TCP port that a server listens on; None for one on a Unix socket, and for what is no server."""
+        given = re.search(r"--server(?:=(\S+))?", self.command)
+        if not given or (given[1] or "").startswith("sock:"):
+            return None
+        port = (given[1] or "").rpartition(",")[2]
+        return int(port) if port.isdigit() else DEFAULT_PORT
+
 
 def parse(text: str, vm: Vm, testbed: Testbed) -> dict[int, Process]:
     """Process id -> process, of every fio on the VM; in a lab, whose hosts share one kernel, of this VM's own."""
     found = {}
     for line in text.splitlines():
         pid, parent, session, folder, command = line.split("\t", 4)
-        if not testbed.lab_root or (folder == testbed.lab_root and vm.target in command):
+        if not testbed.lab_root or (Path(folder).is_relative_to(testbed.lab_root) and vm.target in command):
             found[int(pid)] = Process(int(pid), int(parent), int(session), command.strip())
     return found
 
@@ -61,7 +78,8 @@ def end_orphans(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], patience_s: f
     """VM -> processes killed: what a controller that died left running, which would share the disks with the next step.
 
     Only jobs of the testbed's own servers, and only once their connection is gone; one that still has a controller is left
-    alone. A connection takes a moment to notice that its client died, so busy VMs are asked again until patience ends.
+    alone. A connection takes a moment to notice that its client died, so busy VMs are asked again until patience ends; so
+    does a VM on which fio was started without a server.
     """
     killed: dict[str, list[int]] = {}
     deadline, busy = time.monotonic() + patience_s, list(vms)
@@ -72,11 +90,15 @@ def end_orphans(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], patience_s: f
         if lost:
             fleet.run({name: f"kill -KILL {' '.join(map(str, pids))}" for name, pids in lost.items()}, limit_s=10)
             killed |= {name: killed.get(name, []) + pids for name, pids in lost.items()}
-        busy = [vm for vm in busy if vm.name in found and jobs(found[vm.name]) and time.monotonic() < deadline]
+        busy = [vm for vm in busy if vm.name in found and _busy(found[vm.name]) and time.monotonic() < deadline]
         time.sleep(0.1 * bool(busy))
     return killed
 
 
+def _busy(processes: Mapping[int, Process]) -> bool:
+    return bool(jobs(processes)) or any(p.runs_for_us for p in processes.values())
+
+
 def _own(text: str, vm: Vm, testbed: Testbed) -> dict[int, Process]:
-    ours = f"--server=ip:{vm.target},{testbed.fio.port}"
-    return {pid: p for pid, p in parse(sections(text)["processes"], vm, testbed).items() if ours in p.command.split()}
+    every = parse(sections(text)["processes"], vm, testbed)
+    return {pid: p for pid, p in every.items() if p.port == testbed.fio.port or p.runs_for_us}

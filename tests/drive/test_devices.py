@@ -47,7 +47,9 @@ def test_a_root_on_lvm_on_luks_is_found_through_all_of_them():
 def test_an_lsblk_without_the_newer_columns_still_tells_serials_and_mounts():
     found = devices("rocky8_lvm_on_luks")
     assert found["sdd"].mounts == (("[SWAP]", "sdd"),)
-    assert found["sdg"].mounts == (("/srv/my data", "sdg"),), "btrfs has no device number of its own; a blank is an octal number"
+    assert found["sdg"].mounts == (("/srv/my data", "sdg"),), (
+        "btrfs has no device number of its own; a blank is an octal number"
+    )
     assert found["sdc"].identifiers == {"PV1"}
     assert found["sdc"].signatures == ("LVM2_member",)
 
@@ -155,7 +157,12 @@ def test_a_host_whose_mounts_are_hidden_is_an_error():
 
 
 def test_identity():
-    assert identity("0xABCDEF0123456789") == identity("naa.abcdef0123456789") == identity("ABCDEF0123456789") == "abcdef0123456789"
+    assert (
+        identity("0xABCDEF0123456789")
+        == identity("naa.abcdef0123456789")
+        == identity("ABCDEF0123456789")
+        == "abcdef0123456789"
+    )
     assert identity("S6CKNN0W") == "S6CKNN0W"
     assert identity("s6cknn0w") != identity("S6CKNN0W"), "a serial is not a number: its case counts"
 
@@ -167,9 +174,7 @@ def test_sections_keep_text_that_looks_alike():
 def test_the_script_runs_on_this_machine_and_tells_its_root():
     done = subprocess.run(["sh", "-u", "-c", INVENTORY + CONTENT + END], capture_output=True, text=True, timeout=20)
     assert (done.returncode, done.stderr) == (0, "")
-    number = Path("/proc/self/mountinfo").read_text()
+    mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     for device in parse(done.stdout).devices.values():
         assert device.size_bytes == 512 * int(Path("/sys/class/block", device.name, "size").read_text())
-        assert (("/", device.name) in device.mounts) == any(
-            line.split()[2] == device.number and line.split()[4] == "/" for line in number.splitlines()
-        )
+        assert (("/", device.name) in device.mounts) == any(m[2] == device.number and m[4] == "/" for m in mounts)

@@ -1,0 +1,171 @@
+"""Real block devices for the guard's tests: loop devices over files, and hosts that know them by serial."""
+
+import contextlib
+import fcntl
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hcilib.drive.hosts import Fleet
+from hcilib.testbed import Disk, Fio, Testbed
+
+MIB = 2**20
+SIZE = 16 * MIB
+LOOP_CTL_REMOVE = 0x4C81
+
+# A loop device has no serial, so `lsblk` is decorated on the way: a serial belongs to the medium, here the backing file.
+SHIM = """#!{python} -SE
+import json, subprocess, sys
+done = subprocess.run(["{lsblk}", *sys.argv[1:]], stdout=subprocess.PIPE)
+serials, tree = json.load(open("{serials}")), json.loads(done.stdout or "{{}}")
+def medium(name):
+    try:
+        return open("/sys/class/block/" + name + "/loop/backing_file").read().strip()
+    except OSError:
+        return name
+for row in tree.get("blockdevices", ()):
+    row["serial"] = serials.get(medium(row["kname"]), row["serial"])
+print(json.dumps(tree))
+sys.exit(done.returncode)
+"""
+
+
+def losetup(*args) -> str:
+    return subprocess.run(["losetup", *map(str, args)], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def loop_names() -> set[str]:
+    return {p.name for p in Path("/sys/class/block").glob("loop*")}
+
+
+class Media:
+    """Files and the loop devices over them; at the end each is detached by name, and removed if it was not there before."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.attached, self.before = folder, [], loop_names()
+        self.made: set[str] = set()
+
+    def file(self, name: str, size: int = SIZE) -> Path:
+        path = self.folder / name
+        path.write_bytes(b"")
+        os.truncate(path, size)
+        return path
+
+    def attach(self, path: Path, *options: str) -> str:
+        device = losetup("--find", "--show", *options, path)
+        self.attached.append(device)
+        self.made.add(device.removeprefix("/dev/"))
+        return device
+
+    def detach(self, device: str) -> None:
+        losetup("--detach", device)
+        self.attached.remove(device)
+
+    def close(self) -> None:
+        for device in reversed(self.attached):
+            losetup("--detach", device)
+        self.attached.clear()
+        with open("/dev/loop-control") as control:
+            for name in self.made - self.before:
+                with contextlib.suppress(OSError):  # taken by someone else meanwhile
+                    fcntl.ioctl(control, LOOP_CTL_REMOVE, int(name.removeprefix("loop")))
+
+
+class Hosts:
+    """The lab's hosts as a real testbed: no lab_root, disks by serial; `serials` says which medium is whose on which VM."""
+
+    def __init__(self, bed: Testbed, folder: Path, lsblk: str):
+        self.bed, self.folder = bed, folder
+        self.serials: dict[str, dict[str, str]] = {vm.name: {} for vm in bed.vms}
+        for vm in bed.vms:
+            (folder / vm.name).mkdir()
+            shim = folder / vm.name / "lsblk"
+            shim.write_text(SHIM.format(python=sys.executable, lsblk=lsblk, serials=folder / vm.name / "serials.json"))
+            shim.chmod(0o755)
+
+    def give(self, vm: str, serial: str, medium: Path | str) -> None:
+        self.serials[vm][str(medium)] = serial
+
+    def testbed(self, *disks: tuple[str, str], size: int = SIZE, **changes) -> Testbed:
+        """A testbed of the VMs named, each with the serials given."""
+        for name, known in self.serials.items():
+            (self.folder / name / "serials.json").write_text(json.dumps(known))
+        owned = {vm: [Disk(serial=s, size_bytes=size) for v, s in disks if v == vm] for vm, _ in disks}
+        vms = tuple(vm.model_copy(update={"disks": tuple(owned[vm.name])}) for vm in self.bed.vms if vm.name in owned)
+        given = {"nodes": self.bed.nodes, "vms": vms, "fio": Fio(port=self.bed.fio.port), "consent": "wipe",
+                 "known_hosts": self.bed.known_hosts, "key": self.bed.key}  # fmt: skip
+        return Testbed(name="real", **{**given, **changes})
+
+    def fleet(self, testbed: Testbed) -> Fleet:
+        return _Shimmed(testbed, self.folder)
+
+
+class _Shimmed(Fleet):
+    """A fleet on whose hosts `lsblk` is the decorated one; everything else there is as it is."""
+
+    def __init__(self, testbed: Testbed, folder: Path):
+        super().__init__(testbed)
+        self.folder = folder
+
+    def run(self, command, hosts=None, limit_s=30):
+        commands = (
+            command if isinstance(command, dict) else dict.fromkeys(self.names if hosts is None else hosts, command)
+        )
+        return super().run(
+            {n: f"PATH={shlex.quote(str(self.folder / n))}:$PATH\n{c}" for n, c in commands.items()}, limit_s=limit_s
+        )
+
+
+@contextlib.contextmanager
+def mounted(device: str, where: Path):
+    where.mkdir()
+    subprocess.run(["mount", device, where], check=True)
+    try:
+        yield where
+    finally:
+        subprocess.run(["umount", where], check=True)
+
+
+@pytest.fixture(scope="module")
+def machine(bed):
+    """Loop devices need root and the kernel's loop driver."""
+    if os.getuid() != 0 or not Path("/dev/loop-control").exists():
+        pytest.skip("loop devices need root and /dev/loop-control")
+    if missing := [
+        tool
+        for tool in ("losetup", "addpart", "lsblk", "blkid", "mkfs.ext4", "mkswap", "mount")
+        if not shutil.which(tool)
+    ]:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    return bed
+
+
+def hosts_in(machine, folder: Path) -> Hosts:
+    folder.mkdir()
+    return Hosts(machine, folder, shutil.which("lsblk"))
+
+
+@pytest.fixture
+def media(machine, tmp_path):
+    with contextlib.closing(Media(tmp_path)) as media:
+        yield media
+
+
+@pytest.fixture
+def hosts(machine, tmp_path) -> Hosts:
+    return hosts_in(machine, tmp_path / "hosts")
+
+
+@pytest.fixture
+def blank(media, hosts):
+    """A blank disk B1 on vm1: its file, its device and its testbed."""
+    file = media.file("b1.img")
+    device = media.attach(file)
+    hosts.give("vm1", "B1", file)
+    return file, device, hosts.testbed(("vm1", "B1"))

@@ -1,0 +1,201 @@
+"""The guard on real block devices: loop devices, on the lab's hosts, over SSH."""
+
+import contextlib
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+from loops import SIZE, Media, hosts_in, losetup, mounted
+from signatures import CONTENT, write
+
+from hcilib.drive.guard import GuardError, Refusal
+from hcilib.drive.guard_devices import identify, recheck, unchanged
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture(scope="module")
+def verdicts(machine, tmp_path_factory):
+    """Many devices judged by one call: serial -> what was said of it, as the guard refused them all."""
+    folder = tmp_path_factory.mktemp("verdicts")
+    hosts = hosts_in(machine, folder / "hosts")
+    with contextlib.ExitStack() as stack:
+        media = stack.enter_context(contextlib.closing(Media(folder)))
+
+        def disk(serial: str, prepare=lambda file: None, *options: str, size: int = SIZE) -> str:
+            file = media.file(f"{serial}.img", size)
+            prepare(file)
+            hosts.give("vm1", serial, file)
+            return media.attach(file, *options)
+
+        for serial, (prepare, _) in CONTENT.items():
+            disk(serial, prepare)
+        random_bytes = random.Random(20240623).randbytes(SIZE)
+        devices = {
+            "BLANK": disk("BLANK"),
+            "FILLED": disk("FILLED", lambda file: write(file, 0, random_bytes)),
+            "PARTED": disk("PARTED", lambda file: None, "--partscan"),
+            "READONLY": disk("READONLY", lambda file: None, "--read-only"),
+            "SIZE": disk("SIZE", size=SIZE + 4096),
+            "HELD": disk("HELD"),
+            "OPENED": disk("OPENED"),
+            "READER": disk("READER"),
+            "MOUNTED": disk("MOUNTED", CONTENT["EXT4"][0]),
+        }
+        twins = [media.file(f"twin{i}.img") for i in (1, 2)]
+        for twin in twins:
+            hosts.give("vm1", "TWIN", twin)
+            media.attach(twin)
+        subprocess.run(
+            ["addpart", devices["PARTED"], "1", "2048", "8192"], check=True
+        )  # as a kernel without tables knows it
+        stack.callback(subprocess.run, ["delpart", devices["PARTED"], "1"], check=True)
+        media.attach(Path(devices["HELD"]))
+        stack.enter_context(open(devices["OPENED"], "r+b"))
+        stack.enter_context(open(devices["READER"], "rb"))
+        stack.enter_context(mounted(devices["MOUNTED"], folder / "mnt"))
+        root = next(
+            line.split()[2] for line in Path("/proc/self/mountinfo").read_text().splitlines() if line.split()[4] == "/"
+        )
+        boot = Path("/sys/dev/block", root).resolve().name if not root.startswith("0:") else None
+        if boot:
+            hosts.give("vm1", "BOOT", boot)
+        serials = [*CONTENT, *devices, "TWIN", "NOWHERE", *(["BOOT"] if boot else [])]
+        testbed = hosts.testbed(*(("vm1", serial) for serial in serials))
+        with hosts.fleet(testbed) as fleet, pytest.raises(GuardError) as caught:
+            identify(fleet, testbed, 1, len(serials), "wipe")
+        assert {r.host for r in caught.value.refusals} == {"vm1"}
+        said = {serial: "; ".join(r.reason for r in caught.value.refusals if r.device == serial) for serial in serials}
+        yield said, devices | {"BOOT": boot}
+
+
+@pytest.mark.parametrize("serial", CONTENT)
+def test_a_device_with_content_is_refused(verdicts, serial):
+    said, _ = verdicts
+    assert CONTENT[serial][1] in said[serial]
+    assert "wipefs --all" in said[serial], "nobody uses it, so the way to clear it is named"
+
+
+@pytest.mark.parametrize(
+    ("serial", "reason"),
+    [
+        ("PARTED", "{0} has partition(s) {0}p1"),
+        ("READONLY", "{0} is read-only"),
+        ("SIZE", f"{{0}} has {SIZE + 4096} bytes where the testbed says {SIZE}"),
+        ("HELD", "{0} is held by loop"),
+        ("OPENED", "{0} is open for writing by "),
+        ("MOUNTED", "{0} is mounted on "),
+    ],
+)
+def test_a_device_in_use_is_refused(verdicts, serial, reason):
+    said, devices = verdicts
+    assert reason.format(devices[serial].removeprefix("/dev/")) in said[serial]
+
+
+@pytest.mark.parametrize("serial", ["BLANK", "FILLED", "READER"])
+def test_a_blank_device_or_one_filled_with_random_bytes_is_not(verdicts, serial):
+    assert verdicts[0][serial] == ""
+
+
+def test_the_disk_this_machine_runs_from_is_refused(verdicts):
+    said, devices = verdicts
+    if not devices["BOOT"]:
+        pytest.skip("the root file system of this machine is on no block device of its own")
+    assert f"{devices['BOOT']} is " in said["BOOT"]
+    assert "the boot disk: it carries /" in said["BOOT"]
+
+
+def test_a_serial_carried_by_two_or_by_none_is_refused(verdicts):
+    said, _ = verdicts
+    assert said["TWIN"].startswith("2 devices have this serial, WWN or by-id link: loop")
+    assert said["NOWHERE"].startswith("no device of this host has this serial, WWN or by-id link; it has ")
+
+
+def test_a_blank_device_is_found_as_it_is(blank, hosts):
+    _, device, testbed = blank
+    with hosts.fleet(testbed) as fleet:
+        found = identify(fleet, testbed, 1, 1, "wipe")["vm1"]["B1"]
+        assert (found.path, found.size_bytes, found.identifiers) == (device, SIZE, {"B1"})
+        assert found.number == Path("/sys/class/block", found.name, "dev").read_text().strip()
+        assert unchanged(fleet, {"vm1": {"B1": found}}, ["vm1"]) == {"B1": device}
+        with pytest.raises(GuardError, match="real: consent: no consent was given"):
+            identify(fleet, testbed, 1, 1)
+
+
+def test_one_medium_on_two_vms_is_refused_on_both(media, hosts):
+    file = media.file("shared.img")
+    device = media.attach(file).removeprefix("/dev/")
+    hosts.give("vm1", "S1", file)
+    hosts.give("vm2", "S1", file)
+    testbed = hosts.testbed(("vm1", "S1"), ("vm2", "S2"))
+    with hosts.fleet(testbed) as fleet, pytest.raises(GuardError) as caught:
+        identify(fleet, testbed, 2, 1, "wipe")
+    assert f"{device} has the serial or WWN of vm2 ({device})" in str(caught.value)
+
+
+@contextlib.contextmanager
+def by_id(name: str, target: str):
+    """A link under /dev/disk/by-id, as udev would make it; the folders only if there are none, and removed again."""
+    folder = Path("/dev/disk/by-id")
+    made = [p for p in (folder.parent, folder) if not p.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).symlink_to(target)
+    try:
+        yield str(folder / name)
+    finally:
+        (folder / name).unlink()
+        for path in reversed(made):
+            path.rmdir()
+
+
+def test_the_path_for_fio_is_a_link_by_identity_where_there_is_one(blank, hosts):
+    _, device, testbed = blank
+    with by_id("hci-test-B1", f"../../{device.removeprefix('/dev/')}") as link, hosts.fleet(testbed) as fleet:
+        assert identify(fleet, testbed, 1, 1, "wipe")["vm1"]["B1"].path == link
+        named = hosts.testbed(("vm1", "hci-test-B1"))
+        assert identify(fleet, named, 1, 1, "wipe")["vm1"]["hci-test-B1"].number
+
+
+def test_a_link_to_a_plain_file_is_refused_and_the_file_untouched(machine, hosts, tmp_path):
+    precious = tmp_path / "precious.img"
+    precious.write_bytes(b"p" * SIZE)
+    testbed = hosts.testbed(("vm1", "hci-test-file"))
+    with by_id("hci-test-file", str(precious)), hosts.fleet(testbed) as fleet, pytest.raises(GuardError) as caught:
+        identify(fleet, testbed, 1, 1, "wipe")
+    assert f"leads to {precious}, which is no block device" in str(caught.value)
+    assert precious.read_bytes() == b"p" * SIZE
+
+
+def test_a_device_that_vanishes_or_comes_back_as_another(blank, media, hosts):
+    _, device, testbed = blank
+    with hosts.fleet(testbed) as fleet:
+        before = identify(fleet, testbed, 1, 1, "wipe")
+        assert recheck(fleet, before, ["vm1"]) == []
+        media.detach(device)
+        [gone] = recheck(fleet, before, ["vm1"])
+        assert "vanished" in gone.reason
+
+        other = media.file("other.img")
+        losetup(device, other)  # the same name, number and size; another medium
+        media.attached.append(device)
+        assert "vanished" in recheck(fleet, before, ["vm1"])[0].reason, "it does not carry the serial"
+        hosts.give("vm1", "B1", other)
+        hosts.testbed(("vm1", "B1"))
+        [another] = recheck(fleet, before, ["vm1"])
+        assert f"{device} came back as another device since it was checked: disk sequence" in another.reason
+        with pytest.raises(GuardError, match="came back as another"):
+            unchanged(fleet, before, ["vm1"])
+        assert recheck(fleet, before, ["vm2"]) == [], "only the VMs of the step are asked"
+
+
+def test_a_device_that_someone_takes_into_use_is_noticed_before_the_next_step(blank, hosts, tmp_path):
+    _, device, testbed = blank
+    with hosts.fleet(testbed) as fleet:
+        before = identify(fleet, testbed, 1, 1, "wipe")
+        subprocess.run(["mkfs.ext4", "-qF", device], check=True)
+        with mounted(device, tmp_path / "mnt") as where:
+            [refusal] = recheck(fleet, before, ["vm1"])
+            assert refusal == Refusal("vm1", "B1", f"{device.removeprefix('/dev/')} is mounted on {where}")
+        with pytest.raises(GuardError, match="carries ext4"):
+            identify(fleet, testbed, 1, 1, "wipe")
