@@ -18,7 +18,7 @@ _ROOMS = {
     "metrics": ("METRICS", "metric"),
     "drive.lab": ("lab", "LabError"),
     "drive.bed": ("open_testbed", "obtain"),
-    "drive.preflight": ("preflight", "PreflightError"),
+    "drive.preflight": ("preflight", "wear", "PreflightError"),
     "drive.guard": ("GuardError",),
     "drive.campaign": ("run", "CampaignError"),
     "read.run": ("read_results", "read_hosts", "read_bins", "read_series", "read_counters", "samples"),

@@ -15,6 +15,8 @@ from dataclasses import asdict, astuple, dataclass, field
 from numbers import Integral, Real
 
 FORMAT = 1
+SPREAD = "spread"  # VMs and their data as the testbed has them
+PLACEMENTS = (SPREAD, "owner", "non-owner")
 KINDS = ("prefill", "warmup", "canary", "measure")
 MIN_RUNTIME_S = 0.1  # below, fio's own start and end are most of a run
 _RW = ("randread", "randwrite", "randrw", "read", "write", "rw")
@@ -76,12 +78,17 @@ def _fields(name: str) -> tuple[str, int, int, int, int]:
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """A pattern at one load. ``numjobs`` is per VM (one job a disk), as the articles use it."""
+    """A pattern at one load. ``numjobs`` is per VM (one job a disk), as the articles use it.
+
+    ``placement``: ``owner`` or ``non-owner`` where the VMs run on the node that owns their data, or on another; the system's
+    own commands see to it (see hcilib.testbed.Placement).
+    """
 
     pattern: Pattern
     numjobs: int
     iodepth: int
     vms: int
+    placement: str = SPREAD
 
     @property
     def outstanding(self) -> int:
@@ -89,12 +96,22 @@ class Cell:
 
     @property
     def name(self) -> str:
-        return f"{self.pattern.name}-nj{self.numjobs}-qd{self.iodepth}-vm{self.vms}"
+        placed = "" if self.placement == SPREAD else f"-{self.placement}"
+        return f"{self.pattern.name}-nj{self.numjobs}-qd{self.iodepth}-vm{self.vms}{placed}"
+
+    def to_dict(self) -> dict:
+        """Plain data; :meth:`from_dict` is its inverse. Without a placement where none was asked for."""
+        plain = {**asdict(self), "pattern": self.pattern.name}
+        return {key: value for key, value in plain.items() if (key, value) != ("placement", SPREAD)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping) -> Cell:
+        return cls(**{**data, "pattern": Pattern.parse(data["pattern"])})
 
     def factors(self) -> dict:
         """The cell as the factor columns of the results table."""
         return {"pattern": self.pattern.name, **asdict(self.pattern), "numjobs": self.numjobs, "iodepth": self.iodepth,
-                "vms": self.vms, "outstanding": self.outstanding}  # fmt: skip
+                "vms": self.vms, "placement": self.placement, "outstanding": self.outstanding}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -118,8 +135,52 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Adaptive:
+    """Policy ``adaptive``: a run stops between ``least_s`` and ``most_s``, a cell after ``least_runs`` to ``most_runs``, as soon
+    as the half-width of its mean is within ``target`` (METHODS section 2). The rate is looked at every ``look_s``; a sample of
+    it lasts ``sample_s``, and 30 independent ones are needed: a run of less than 30 s needs shorter ones to be stopped."""
+
+    least_s: float = 60.0
+    most_s: float = 300.0
+    look_s: float = 30.0
+    target: float = 0.02
+    sample_s: float = 1.0
+    least_runs: int = 5
+    most_runs: int = 10
+
+
+@dataclass(frozen=True)
+class Volume:
+    """Warm-up by volume: rounds of ``round_s`` until twice the span is written and five rounds are steady, at most ``cap_s``."""
+
+    round_s: float = 300.0
+    cap_s: float = 14400.0
+
+    @property
+    def rounds(self) -> int:
+        """The most rounds that fit under the cap."""
+        return int(self.cap_s / self.round_s + 1e-9)
+
+
+@dataclass(frozen=True)
+class Content:
+    """What is written: buffers of which ``dedupe_pct`` percent repeat an earlier one, each compressible by ``compress_pct`` percent
+    (fio's dedupe_percentage and buffer_compress_percentage)."""
+
+    dedupe_pct: int = 0
+    compress_pct: int = 0
+
+
+_RULES = {"adaptive": Adaptive, "volume": Volume, "content": Content}
+
+
+@dataclass(frozen=True)
 class Plan:
-    """Every step of a campaign in order. ``span_bytes`` is the part of each disk that is used (the working set per disk)."""
+    """Every step of a campaign in order. ``span_bytes`` is the part of each disk that is used (the working set per disk).
+
+    ``adaptive`` and ``volume`` hold the numbers of those rules; steps they call for beyond ``steps`` are decided while it runs.
+    ``content`` says what prefill and writes consist of; None: fio's own buffers, which neither repeat nor compress well.
+    """
 
     steps: tuple[Step, ...]
     span_bytes: int
@@ -127,27 +188,29 @@ class Plan:
     policy: str = "fixed"
     seed: int = 0
     format: int = field(default=FORMAT)
+    adaptive: Adaptive | None = None
+    volume: Volume | None = None
+    content: Content | None = None
 
     def to_dict(self) -> dict:
         """Plain data, the format version first; :meth:`from_dict` is its inverse."""
-        steps = [{**asdict(s), "cell": {**asdict(s.cell), "pattern": s.cell.pattern.name}} for s in self.steps]
+        steps = [{**asdict(s), "cell": s.cell.to_dict()} for s in self.steps]
         head = {"format": self.format, "order": self.order, "policy": self.policy, "seed": self.seed}
-        return {**head, "span_bytes": self.span_bytes, "steps": steps}
+        rules = {name: asdict(rule) for name in _RULES if (rule := getattr(self, name))}
+        return {**head, **rules, "span_bytes": self.span_bytes, "steps": steps}
 
     @classmethod
     def from_dict(cls, data: Mapping) -> Plan:
         if data.get("format") != FORMAT:
             raise PlanError(f"plan format {data.get('format')!r} is not {FORMAT}, the one this version reads")
         try:
-            steps = tuple(
-                Step(**{**s, "cell": Cell(**{**s["cell"], "pattern": Pattern.parse(s["cell"]["pattern"])})})
-                for s in data["steps"]
-            )
-            return cls(steps, *(data[k] for k in ("span_bytes", "order", "policy", "seed")))
+            steps = tuple(Step(**{**s, "cell": Cell.from_dict(s["cell"])}) for s in data["steps"])
+            rules = {name: rule(**data[name]) for name, rule in _RULES.items() if name in data}
+            return cls(steps, *(data[k] for k in ("span_bytes", "order", "policy", "seed")), **rules)
         except KeyError as error:
             raise PlanError(f"plan: field {error} is missing") from None
         except TypeError as error:
-            raise PlanError(f"plan: a step is not as this version writes it: {error}") from None
+            raise PlanError(f"plan: a step or rule is not as this version writes it: {error}") from None
 
     @property
     def digest(self) -> str:
@@ -173,7 +236,8 @@ class Plan:
 
         ``bytes_written`` is exact for prefill and for rate-capped writes, else ``write_bytes_per_s`` (the fleet's, from a
         baseline) times the duration, NaN when none is given; so is the duration of a prefill, which ends when the span is
-        full. ``overwrites`` lists vm:serial of the devices written to, when a testbed is given; else how many.
+        full. Of an adaptive run and of a warm-up by volume the longest duration stands here; runs that the policy may add
+        are not known before. ``overwrites`` lists vm:serial of the devices written to, when a testbed is given; else how many.
         """
         import pandas as pd  # pandas costs 0.3 s: paid on the first frame, not on import
 
@@ -228,14 +292,26 @@ def sweep(
     iodepth: Sequence[int] = (1, 8, 32),
     numjobs: int = 1,
     vms: int | Sequence[int] = 4,
-    read_runtime_s: float = 600.0,
-    write_runtime_s: float = 1800.0,
+    read_runtime_s: float | None = None,
+    write_runtime_s: float | None = None,
     ramp_s: float = 0.0,
     span_bytes: int = 100 * 2**30,
     prefill: bool = True,
     warmup_s: float | Mapping[str, float] = 0.0,
     canary: bool = True,
     seed: int = 0,
+    least_s: float | None = None,
+    most_s: float | None = None,
+    look_s: float | None = None,
+    target: float | None = None,
+    sample_s: float | None = None,
+    most_runs: int | None = None,
+    warmup: str = "time",
+    warmup_cap_s: float | None = None,
+    round_s: float | None = None,
+    placement: str | Sequence[str] = SPREAD,
+    dedupe_pct: int | None = None,
+    compress_pct: int | None = None,
 ) -> Plan:
     """A sweep over patterns, iodepths and VM counts, repeated in blocks spread over time.
 
@@ -244,9 +320,20 @@ def sweep(
     patterns : names, or a mapping of name to ``{"iodepth": [...], "numjobs": n}`` where a pattern has its own load
     order : ``blocks`` (each block visits every cell once in seeded random order, canary first; METHODS section 1) or
         ``back-to-back`` (the articles': all repeats of a cell in a row)
-    policy : ``fixed``: every run lasts ``read_runtime_s`` or ``write_runtime_s``
+    policy : how long a run lasts. ``fixed``: ``read_runtime_s`` (600) or ``write_runtime_s`` (1800); ``short``: the same, 300
+        unless given; ``adaptive``: until its mean is known to +-``target`` (0.02), looked at every ``look_s`` (30) from
+        ``least_s`` (60) to ``most_s`` (300), then more runs of each cell, to ``most_runs`` (10), until its interval is within
+        ``target`` too (METHODS section 2). Those, and ``sample_s`` (1), how long a sample of the rate lasts, are for
+        ``adaptive`` alone
+    warmup : ``time``: ``warmup_s`` says how long. ``volume``: each writing pattern in rounds of ``round_s`` (300) until twice the
+        span is written and five rounds are steady, or ``warmup_cap_s`` (4 h) is used up: runs are then marked ``not steady``.
+        What a warm-up by volume has prepared is not prepared again while it lasts (see hcilib.drive.ledger)
     warmup_s : seconds of each writing pattern before its first measurement, at its largest load; or pattern -> seconds, as
         the articles did: one pattern warms up every writing pattern of its block size
+    placement : ``owner`` and ``non-owner`` measure every cell with its VMs on the node that owns their data and on another,
+        checked before each run (hcilib.testbed.Placement); within a block the cells of one placement stay together
+    dedupe_pct, compress_pct : the share in percent of what prefill and writes write that repeats, and by which it
+        compresses; a 0 given asks for new random data in every buffer
 
     Raises
     ------
@@ -254,14 +341,21 @@ def sweep(
     """
     if order not in ("blocks", "back-to-back"):
         raise PlanError(f"order {order!r}: expected 'blocks' or 'back-to-back'")
-    if policy != "fixed":
-        raise PlanError(f"policy {policy!r}: expected 'fixed'")
     [repeats] = _counts("repeats", [repeats])
     span_bytes = int(_number("span_bytes", span_bytes, least=1))
-    runtime = {True: _number("write_runtime_s", write_runtime_s, least=MIN_RUNTIME_S),
-               False: _number("read_runtime_s", read_runtime_s, least=MIN_RUNTIME_S)}  # fmt: skip
     ramp_s = _number("ramp_s", ramp_s)
-    cells = _cells(patterns, iodepth, numjobs, vms)
+    given = {
+        "least_s": least_s,
+        "most_s": most_s,
+        "look_s": look_s,
+        "target": target,
+        "sample_s": sample_s,
+        "most_runs": most_runs,
+    }
+    adaptive = _adaptive(policy, order, repeats, ramp_s, given)
+    runtime = _runtimes(policy, adaptive, read_runtime_s, write_runtime_s)
+    volume = _volume(warmup, warmup_s, warmup_cap_s, round_s)
+    cells = _cells(patterns, iodepth, numjobs, vms, placement)
     for cell in cells:
         if cell.pattern.bs_bytes > span_bytes:
             raise PlanError(f"pattern {cell.pattern.name!r}: one block is larger than span_bytes, {span_bytes}")
@@ -269,20 +363,90 @@ def sweep(
     def measure(kind: str, cell: Cell, block: int, rep: int) -> Step:
         return Step(kind, cell, block, rep, runtime[cell.pattern.writes], ramp_s)
 
-    steps, warmups = _prefill(cells) if prefill else [], _warmups(cells, warmup_s)
+    steps, warmups = _prefill(cells) if prefill else [], _warmups(cells, volume.cap_s if volume else warmup_s)
+    if volume:  # the pattern that writes most first: what it leaves may do for a mixed one of its class
+        warmups = dict(sorted(warmups.items(), key=lambda w: w[0].rwmixread))
     if order == "blocks":
         steps += warmups.values()
         for block in range(1, repeats + 1):
-            visit = list(cells)
-            random.Random(f"{seed}:{block}").shuffle(visit)
             steps += [measure("canary", cells[0], block, 0)] * canary
-            steps += [measure("measure", cell, block, block) for cell in visit]
+            steps += [measure("measure", cell, block, block) for cell in shuffled(cells, seed, block)]
     else:
         for cell in cells:
             due = [p for p in warmups if _warms(p, cell.pattern)]
             steps += [warmups.pop(p) for p in due]  # next to what it prepares: another block size would spoil it
             steps += [measure("measure", cell, 1, rep) for rep in range(1, repeats + 1)]
-    return Plan(tuple(steps), span_bytes, order, policy, seed)
+    content = _content(dedupe_pct, compress_pct)
+    return Plan(tuple(steps), span_bytes, order, policy, seed, adaptive=adaptive, volume=volume, content=content)
+
+
+def shuffled(cells: Sequence[Cell], seed: int, block: int) -> list[Cell]:
+    """The cells in the order in which a block visits them: random, and the same for the same seed."""
+    visit = list(cells)
+    random.Random(f"{seed}:{block}").shuffle(visit)
+    placements = list(dict.fromkeys(cell.placement for cell in visit))
+    return sorted(visit, key=lambda cell: placements.index(cell.placement))  # moving costs minutes: once a block
+
+
+def _adaptive(policy: str, order: str, repeats: int, ramp_s: float, given: Mapping) -> Adaptive | None:
+    """The numbers of policy ``adaptive``; None for the others, which have none."""
+    given = {name: value for name, value in given.items() if value is not None}
+    if policy not in ("fixed", "short", "adaptive"):
+        raise PlanError(f"policy {policy!r}: expected 'fixed', 'short' or 'adaptive'")
+    if policy != "adaptive":
+        for name in given:
+            raise PlanError(f"{name} is given, but only policy 'adaptive' has it, not {policy!r}: leave it out")
+        return None
+    if order != "blocks" or ramp_s:
+        wrong = f"order {order!r}" if order != "blocks" else f"ramp_s {ramp_s:g}"
+        raise PlanError(
+            f"policy 'adaptive' with {wrong}: it measures in blocks and from a run's first second; leave it out"
+        )
+    [most_runs] = _counts("most_runs", [given.pop("most_runs", Adaptive.most_runs)])
+    numbers = {name: _number(name, value, 1e-6 if name == "target" else MIN_RUNTIME_S) for name, value in given.items()}
+    rule = Adaptive(**numbers, least_runs=repeats, most_runs=most_runs)
+    for wrong, said in (
+        (rule.most_s < rule.least_s, f"most_s {rule.most_s:g}: expected at least least_s, {rule.least_s:g}"),
+        (rule.target >= 1, f"target {rule.target:g}: expected a relative half-width below 1, e.g. 0.02"),
+        (repeats < 2, f"repeats {repeats}: one run of a cell has no interval, expected at least 2"),
+        (most_runs < repeats, f"most_runs {most_runs}: expected at least repeats, {repeats}"),
+    ):
+        if wrong:
+            raise PlanError(f"policy 'adaptive' with {said}")
+    return rule
+
+
+def _runtimes(policy: str, adaptive: Adaptive | None, read_s: float | None, write_s: float | None) -> dict[bool, float]:
+    """Whether a pattern writes -> seconds of its runs (of adaptive ones the most)."""
+    given = {"read_runtime_s": read_s, "write_runtime_s": write_s}
+    if adaptive:
+        for name in (name for name, value in given.items() if value is not None):
+            raise PlanError(f"{name} is given, but under policy 'adaptive' a run lasts least_s to most_s: leave it out")
+        return dict.fromkeys((True, False), float(adaptive.most_s))
+    usual = {"read_runtime_s": 600, "write_runtime_s": 1800} if policy == "fixed" else dict.fromkeys(given, 300)
+    read, write = (_number(n, usual[n] if given[n] is None else given[n], MIN_RUNTIME_S) for n in given)
+    return {True: write, False: read}
+
+
+def _volume(warmup: str, warmup_s, cap_s: float | None, round_s: float | None) -> Volume | None:
+    """The numbers of a warm-up by volume; None for one by time, which has none."""
+    given = {name: value for name, value in (("round_s", round_s), ("cap_s", cap_s)) if value is not None}
+    if warmup not in ("time", "volume"):
+        raise PlanError(f"warmup {warmup!r}: expected 'time' or 'volume'")
+    if warmup == "time":
+        if given:
+            raise PlanError("round_s or warmup_cap_s is given, but only warmup 'volume' has them: leave them out")
+        return None
+    if warmup_s:
+        raise PlanError("warmup_s is given, but warmup 'volume' ends by bytes written: cap it by warmup_cap_s")
+    rule = Volume(
+        **{name: _number(name.replace("cap", "warmup_cap"), value, MIN_RUNTIME_S) for name, value in given.items()}
+    )
+    if rule.rounds < 5:
+        raise PlanError(
+            f"warmup_cap_s {rule.cap_s:g} holds {rule.rounds} rounds of {rule.round_s:g} s: expected at least the 5 that are judged"
+        )
+    return rule
 
 
 def _number(name: str, value, least: float = 0) -> float:
@@ -299,7 +463,12 @@ def _counts(name: str, value) -> list[int]:
     return [int(v) for v in values]
 
 
-def _cells(patterns, iodepth, numjobs, vms) -> list[Cell]:
+def _cells(patterns, iodepth, numjobs, vms, placement) -> list[Cell]:
+    placements = [placement] if isinstance(placement, str) else list(placement)
+    for wrong in (p for p in placements if p not in PLACEMENTS):
+        raise PlanError(f"placement {wrong!r}: expected {', '.join(PLACEMENTS)}")
+    if SPREAD in placements and len(set(placements)) > 1:
+        raise PlanError(f"placement {SPREAD!r} with others: nobody knows any more how the VMs were spread once they were moved")
     own = patterns.items() if isinstance(patterns, Mapping) else [(name, {}) for name in patterns]
     cells = []
     for name, load in own:
@@ -308,12 +477,23 @@ def _cells(patterns, iodepth, numjobs, vms) -> list[Cell]:
             raise PlanError(f"pattern {name!r}: unknown field {sorted(unknown)[0]!r}; expected iodepth, numjobs")
         load = {"iodepth": iodepth, "numjobs": numjobs, **(load or {})}
         depths, [jobs] = _counts("iodepth", load["iodepth"]), _counts("numjobs", [load["numjobs"]])
-        cells += [Cell(Pattern.parse(name), jobs, depth, n) for n in _counts("vms", vms) for depth in depths]
+        loads = [(depth, n, placed) for placed in placements for n in _counts("vms", vms) for depth in depths]
+        cells += [Cell(Pattern.parse(name), jobs, *load) for load in loads]
     if not cells:
-        raise PlanError("the sweep has no cell: name at least one pattern, one iodepth and one VM count")
+        raise PlanError("the sweep has no cell: name at least one pattern, one iodepth, one VM count and one placement")
     if len(set(cells)) < len(cells):
         raise PlanError("the sweep visits a cell twice: " + next(c.name for c in cells if cells.count(c) > 1))
     return cells
+
+
+def _content(dedupe_pct: int | None, compress_pct: int | None) -> Content | None:
+    """The content asked for; None where nothing was."""
+    given = {"dedupe_pct": dedupe_pct, "compress_pct": compress_pct}
+    for name, value in given.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or not 0 <= value <= 100):
+            raise PlanError(f"{name} is {value!r}: expected a whole number of percent, 0 to 100")
+    given = {name: int(value) for name, value in given.items() if value is not None}
+    return Content(**given) if given else None
 
 
 def _prefill(cells: Sequence[Cell]) -> list[Step]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
           "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}  # fmt: skip
@@ -104,7 +104,8 @@ class Disk(_Model):
 
 
 class Vm(Host):
-    """A load generator: it runs `fio --server` and owns disks."""
+    """A load generator: fio runs on it, and it owns disks. A node may be one itself (of the same name, its own `node`): the
+    baseline of its bare drives."""
 
     node: str
     disks: tuple[Disk, ...]
@@ -112,12 +113,17 @@ class Vm(Host):
 
 
 class Fio(_Model):
-    """fio's engine and server on the VMs."""
+    """fio's engine on the VMs, and how it is started there.
+
+    `launcher`: ``client-server`` (one fio client on the controller, a server on every VM, one release everywhere) or
+    ``per-host`` (fio on each VM over SSH behind a start barrier: large fleets, mixed releases, and policy ``adaptive``).
+    """
 
     ioengine: str = "libaio"
     direct: int = 1
     port: int = 8765
     binary: str = "fio"
+    launcher: Literal["client-server", "per-host"] = "client-server"
 
 
 class Lab(_Model):
@@ -153,8 +159,12 @@ class Testbed(_Model):
             return self
         if not self.nodes or not self.vms:
             raise ValueError("nodes, vms: at least one of each is needed (or lab: {} for the embedded testbed)")
-        hosts = [h.name for h in (*self.nodes, *self.vms)]
-        _unique("host name", hosts)
+        own = {vm.name: vm for vm in self.vms if vm.name == vm.node}
+        _unique("host name", [h.name for h in (*self.nodes, *self.vms) if h not in own.values()])
+        for node in (node for node in self.nodes if node.name in own):
+            reached = [(h.target, h.port, h.user, h.jump) for h in (node, own[node.name])]
+            if reached[0] != reached[1]:
+                raise ValueError(f"vms: {node.name} is the node itself: give it the same address, port, user and jump in both places")
         _unique("VM address", [vm.target for vm in self.vms])  # fio would run the job there twice and count it twice
         _unique("disk serial", [d.serial for vm in self.vms for d in vm.disks])
         known = {n.name for n in self.nodes}
@@ -193,7 +203,8 @@ class Testbed(_Model):
         """Identity by content: names, placement, serials and sizes. Addresses may change (DHCP, a lab's free ports)."""
         names = [(n.name, n.os) for n in self.nodes]
         vms = [(v.name, v.node, [(d.serial, d.size_bytes) for d in v.disks]) for v in self.vms]
-        return _digest([self.name, names, vms, self.fio.model_dump()])
+        fio = self.fio.model_dump(exclude={"launcher"} if self.fio.launcher == "client-server" else None)
+        return _digest([self.name, names, vms, fio])
 
 
 class Command(_Model):
@@ -201,6 +212,34 @@ class Command(_Model):
 
     on: Literal["node", "nodes", "vm", "vms", "controller"] = "node"
     run: str
+
+
+class Check(Command):
+    """`expect`: a regular expression that is found in what `run` prints for a VM on its owner, and for no other."""
+
+    expect: str
+
+    @field_validator("expect")
+    @classmethod
+    def _is_a_pattern(cls, expect: str) -> str:
+        try:
+            re.compile(expect)
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from None
+        return expect
+
+
+class Placement(_Model):
+    """How a VM is seen, and made, to run on the node that owns its data, or on another.
+
+    In every command ``{vm}`` stands for the VM, ``{node}`` for its node and ``{other}`` for the node after that one; such a
+    command is run once a VM: `on: nodes` on the VM's own node, `on: vms` on the VM, `on: node` on the first node.
+    """
+
+    check: Check
+    owner: Command | None = None
+    non_owner: Command | None = None
+    restore: Command | None = None
 
 
 class DriveModel(_Model):
@@ -235,11 +274,12 @@ class System(_Model):
     tuning: tuple[str, ...] = ()
     fingerprint: tuple[Command, ...] = ()
     prepare: tuple[Command, ...] = ()
+    placement: Placement | None = None
     notes: str | None = None
 
     @property
     def digest(self) -> str:
-        return _digest(self.model_dump())
+        return _digest(self.model_dump(exclude=None if self.placement else {"placement"}))
 
     @property
     def raw_bytes(self) -> float:

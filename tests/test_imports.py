@@ -16,6 +16,7 @@ ROOMS = {
     "read": {"read", "plan"},
     "analyse": {"analyse", "metrics"},
     "show": {"show", "metrics"},
+    "rules": {"rules", "plan", "testbed", "drive", "analyse"},
     "__init__": set(),
 }
 """Room -> the rooms it may import."""

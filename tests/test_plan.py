@@ -76,7 +76,7 @@ def test_cell_counts_outstanding_per_vm_and_job():
     assert cell.outstanding == 960
     assert cell.factors() == {
         "pattern": "4k-randrw70", "rw": "randrw", "bs_bytes": 4096, "rwmixread": 70, "sync": 0, "rate_bytes": 0,
-        "numjobs": 3, "iodepth": 16, "vms": 20, "outstanding": 960,
+        "numjobs": 3, "iodepth": 16, "vms": 20, "placement": "spread", "outstanding": 960,
     }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from hcilib.drive.campaign import run
 from hcilib.drive.lab import lab
+from hcilib.drive.policy import Rules
 from hcilib.plan import Plan
 from hcilib.read.run import read_results
 from hcilib.testbed import System, Testbed, load_testbed
@@ -35,6 +36,7 @@ def obtain(
     run_dir: str | Path | None = None,
     source: str | Path | None = None,
     consent: str | None = None,
+    rules: Rules | None = None,
 ) -> pd.DataFrame:
     """The results of one system: measured now when a testbed is given, else read from what was measured before.
 
@@ -43,7 +45,7 @@ def obtain(
     """
     if testbed:
         with open_testbed(testbed, system) as bed:
-            return run(plan, bed, system, run_dir, consent=consent)
+            return run(plan, bed, system, run_dir, consent=consent, rules=rules)
     results = read_results(source)
     own = results[results["system"] == system.name]
     if own.empty:

@@ -5,20 +5,26 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 
 import pandas as pd
 from tqdm.auto import tqdm
 
-from hcilib.drive import fio, guard, guard_devices, preflight, processes
+from hcilib.drive import fio, guard, guard_devices, placement, policy, preflight, processes
 from hcilib.drive.counters import sampled
 from hcilib.drive.facts import gather
 from hcilib.drive.hosts import Fleet, FleetError
+from hcilib.drive.launch import launch
+from hcilib.drive.policy import Policy, Rules, Watch
+from hcilib.drive.progress import Bars, red
 from hcilib.drive.rundir import RunDir
 from hcilib.plan import Plan, Step
 from hcilib.read.acceptance import problems
+from hcilib.read.fio_json import read_fio
+from hcilib.read.journal import last_result
 from hcilib.testbed import System, Testbed, Vm
 
 ATTEMPTS = 3
@@ -37,6 +43,8 @@ def run(
     *,
     consent: str | None = None,
     progress: bool = True,
+    rules: Rules | None = None,
+    earlier: Sequence[str | Path] = (),
 ) -> pd.DataFrame:
     """Measure, or finish measuring, a plan; returns what ``read_results(run_dir)`` returns.
 
@@ -44,35 +52,49 @@ def run(
     under ``failed/`` and tried again, at most twice; then the step is reported as missing and the campaign goes on.
     ``results.attrs["missing"]`` lists such steps. Called again with the same arguments it does only what is not done.
 
+    Parameters
+    ----------
+    rules : the statistics by which policy ``adaptive`` and warm-up by volume decide; ``hcilib.run`` hands them in, since this
+        room knows no formula
+    earlier : run directories on the same testbed whose warm-ups by volume may still hold, or be spoilt (hcilib.drive.ledger)
+
     Raises
     ------
+    PolicyError : the plan's policy cannot be followed here; no host was touched
     GuardError : some device may not be overwritten; nothing was written, on no host
     RunDirError : the directory holds another campaign, or another controller is running it
     PreflightError : a host is not ready; the directory is not yet this campaign's
     CampaignError : the campaign cannot go on, e.g. the controller's disk is full
     """
     _same_system(testbed, system)
+    policy.require(plan, testbed, rules, earlier)
+    placement.require(plan, testbed, system)
     guard.require(testbed, plan.vms, plan.numjobs, consent)
     with _naming_full_disk(run_dir, "its preparation"), RunDir.opened(run_dir, plan, testbed, system) as rundir:
-        done = rundir.done()
-        todo = [step for step in plan.steps if step.id not in done]
-        missing = _campaign(todo, plan, testbed, system, rundir, consent, progress) if todo else []
+        course = Policy(plan, testbed, rundir, rules, tuple(earlier))
+        todo = course.pending()
+        first = next(todo, None)  # a finished campaign touches no host
+        missing = _campaign(chain([first], todo), course, system, consent, progress) if first else []
     return _read_back(run_dir, missing)
 
 
-def _campaign(todo: Sequence[Step], plan, testbed, system, rundir: RunDir, consent, progress: bool) -> list[str]:
+def _campaign(todo: Iterable[Step], course: Policy, system: System, consent: str | None, progress: bool) -> list[str]:
     """Do the steps that are left; ids of those that could not be done."""
+    plan, testbed, rundir = course.plan, course.testbed, course.rundir
+    left = {step.id for step in plan.steps} - rundir.done()
     with Fleet(testbed) as fleet:
-        processes.end_orphans(fleet, testbed, testbed.fleet(min(plan.vms, len(testbed.vms))))
+        ended = processes.end_orphans(fleet, testbed, testbed.fleet(min(plan.vms, len(testbed.vms))))
         preflight.require(preflight.check(fleet, testbed, plan, consent, rundir.path), but=preflight.GUARDED)
         guarded = guard_devices.identify(fleet, testbed, plan.vms, plan.numjobs, consent)
         rundir.claim(plan, testbed, system)
-        rundir.log("start", steps=len(plan.steps), left=len(todo), system=system.name)
+        rundir.log("start", steps=len(plan.steps), left=len(left), system=system.name, **({"ended": ended} if ended else {}))
         try:
             gather(fleet, testbed, system, rundir)
-            if testbed.caveat and progress:
-                tqdm.write(testbed.caveat)
-            missing = _execute(todo, plan, testbed, system, fleet, guarded, rundir, progress)
+            try:
+                missing = _execute(todo, course, system, fleet, guarded, progress)
+            finally:
+                if undone := placement.restore(fleet, testbed, system, plan):
+                    tqdm.write(red(undone))
         except BaseException as error:
             with contextlib.suppress(OSError):  # a full disk must not hide the reason
                 rundir.log("end", problems=[f"{type(error).__name__}: {error}"])
@@ -98,8 +120,8 @@ def _read_back(run_dir, missing: list[str]) -> pd.DataFrame:
     results = read_results(run_dir)
     results.attrs["missing"] = missing
     if missing:
-        tqdm.write(f"{len(missing)} step(s) are missing after {ATTEMPTS} attempts each: {', '.join(missing)}; "
-                   f"their attempts are under {Path(run_dir) / 'failed'}")  # fmt: skip
+        tqdm.write(red(f"{len(missing)} step(s) are missing after {ATTEMPTS} attempts each: {', '.join(missing)}; "
+                       f"their attempts are under {Path(run_dir) / 'failed'}"))  # fmt: skip
     return results
 
 
@@ -108,46 +130,55 @@ def _same_system(testbed: Testbed, system: System) -> None:
         raise CampaignError(f"the lab serves {testbed.serves}, the campaign is for {system.name}: start lab(system={system.name!r})")
 
 
-def _execute(todo: Sequence[Step], plan, testbed, system, fleet, guarded, rundir: RunDir, progress: bool) -> list[str]:
-    missing = []
-    seconds = {step.id: fio.planned_s(step, testbed.fleet(step.cell.vms), plan.span_bytes) for step in todo}
-    with tqdm(total=round(sum(seconds.values())), unit="s", desc=system.name, disable=not progress) as bar:
+def _execute(todo: Iterable[Step], course: Policy, system, fleet, guarded, progress: bool) -> list[str]:
+    missing, done = [], course.rundir.done()
+    left = [step for step in course.plan.steps if step.id not in done]
+    with Bars(system.name, left, lambda step: _seconds(step, course), progress) as bars:
+        if course.testbed.caveat:
+            bars.say(course.testbed.caveat)
         for step in todo:
-            bar.set_postfix_str(f"block {step.block} {step.kind} {step.cell.name}", refresh=True)
-            if not _measure_patiently(step, plan, testbed, system, fleet, guarded, rundir):
-                missing.append(step.id)
-            bar.update(round(seconds[step.id]))
+            with bars.step(step):
+                accepted = _measure_patiently(step, course, system, fleet, guarded, bars)
+            missing += [] if accepted else [step.id]
+            bars.result(last_result(course.rundir.path))
     return missing
 
 
-def _measure_patiently(step: Step, plan, testbed, system, fleet, guarded, rundir: RunDir) -> bool:
+def _seconds(step: Step, course: Policy) -> float:
+    return fio.planned_s(step, course.testbed.fleet(step.cell.vms), course.plan.span_bytes)
+
+
+def _measure_patiently(step: Step, course: Policy, system, fleet, guarded, bars: Bars) -> bool:
     for _ in range(ATTEMPTS):
-        with _naming_full_disk(rundir.path, f"step {step.id}"):
-            wrong = _measure(step, plan, testbed, system, fleet, guarded, rundir)
+        with _naming_full_disk(course.rundir.path, f"step {step.id}"):
+            wrong = _measure(step, course, system, fleet, guarded)
         if not wrong:
             return True
-        tqdm.write(f"{step.id}: not accepted: {'; '.join(wrong)}")
+        bars.say(f"{step.id}: not accepted: {'; '.join(wrong)}", failed=True)
     return False
 
 
-def _measure(
-    step: Step, plan: Plan, testbed: Testbed, system: System, fleet: Fleet, guarded: guard_devices.Guarded, rundir: RunDir
-) -> list[str]:
+def _measure(step: Step, course: Policy, system: System, fleet: Fleet, guarded: guard_devices.Guarded) -> list[str]:
     """One attempt; returns what is wrong with it, nothing if it was accepted."""
+    plan, testbed, rundir = course.plan, course.testbed, course.rundir
     vms = testbed.fleet(step.cell.vms)
     work = rundir.work(step)
     record = {"kind": step.kind, "block": step.block, "rep": step.rep, "runtime_s": step.runtime_s, "ramp_s": step.ramp_s,
-              "cell": {**asdict(step.cell), "pattern": step.cell.pattern.name}, "system": system.name,
+              "cell": step.cell.to_dict(), "system": system.name,
               "span_bytes": testbed.used_bytes(step.cell.vms, step.cell.numjobs, plan.span_bytes),
               "nodes": len(testbed.nodes), "hosts": [_host(vm, testbed, step) for vm in vms]}  # fmt: skip
+    watch = course.watch(step)
     try:
-        launched = _launch(step, plan, testbed, fleet, guarded, vms, work)
+        placement.ensure(fleet, testbed, system, step)
+        launched = _launch(step, plan, testbed, fleet, guarded, vms, work, watch)
         record |= asdict(launched)
+        record["hosts"] = [host | _place(launched, host["vm"]) for host in record["hosts"]]
         wrong = problems(work / "fio.json", (work / "fio.stderr").read_text(errors="replace"), launched.returncode,
-                         _expected(record["hosts"]), step.runtime_s, rate_bytes=max(fio.job_caps(step)) or None)  # fmt: skip
-        wrong = [_name_vm(sentence, vms) for sentence in wrong]
-        if launched.timed_out:
-            wrong += [f"stopped from outside after {fio.deadline_s(step, vms, plan.span_bytes):g} s", *fio.end_stuck(fleet, testbed, vms)]
+                         _expected(record["hosts"]), step.runtime_s, min_runtime_s=watch.shortest_s if watch else None,
+                         rate_bytes=max(fio.job_caps(step)) or None)  # fmt: skip
+        wrong = [_name_vm(sentence, launched.places) for sentence in wrong]
+        wrong += launched.faults
+        record |= {} if wrong else course.judgement(step, record, watch, work)
     except (fio.FioError, FleetError, guard.GuardError) as error:
         wrong = [str(error)]
     except BaseException as error:
@@ -156,18 +187,18 @@ def _measure(
     if wrong:
         rundir.reject(work, step.id, wrong, record)
     else:
-        rundir.accept(work, step, record)
+        rundir.accept(work, step, record, float(read_fio(work / "fio.json")["iops"].sum()))
     return wrong
 
 
-def _launch(step: Step, plan: Plan, testbed: Testbed, fleet: Fleet, guarded, vms: Sequence[Vm], work: Path) -> fio.Launched:
+def _launch(step: Step, plan: Plan, testbed: Testbed, fleet, guarded, vms: Sequence[Vm], work: Path, watch: Watch | None) -> fio.Launched:
     limit_s = fio.deadline_s(step, vms, plan.span_bytes)
     paths = guard_devices.unchanged(fleet, guarded, [vm.name for vm in vms])
-    jobs = {vm.name: fio.job_text(step, vm, testbed, plan.span_bytes, paths) for vm in vms}
+    jobs = {vm.name: fio.job_text(step, vm, testbed, plan.span_bytes, paths, plan.content) for vm in vms}
     (work / "job.fio").write_text("".join(f"; --- {vm.name}\n{jobs[vm.name]}\n" for vm in vms))
     every_s, nodes = min(1.0, max(0.25, step.runtime_s / 4 or 1.0)), [node.name for node in testbed.nodes]
-    with fio.servers(fleet, testbed, vms, limit_s), sampled(fleet, nodes, work / "counters.csv", every_s):
-        return fio.launch(work, vms, jobs, testbed, limit_s)
+    with sampled(fleet, nodes, work / "counters.csv", every_s):
+        return launch(step, vms, jobs, testbed, fleet, work, limit_s, watch, plan.adaptive.sample_s if watch else 1.0)
 
 
 def _host(vm: Vm, testbed: Testbed, step: Step) -> dict:
@@ -178,7 +209,12 @@ def _expected(hosts: list[dict]) -> list[dict]:
     return [{key: host[key] for key in ("hostname", "port", "jobs")} for host in hosts]
 
 
-def _name_vm(sentence: str, vms: Sequence[Vm]) -> str:
+def _place(launched: fio.Launched, vm: str) -> dict:
+    hostname, port = launched.places[vm]
+    return {"hostname": hostname, "port": port}
+
+
+def _name_vm(sentence: str, places: Mapping[str, tuple[str, int]]) -> str:
     """fio knows hosts by address; whoever reads the message knows them by name."""
-    named = {vm.target: f"{vm.name} ({vm.target})" for vm in vms if vm.target != vm.name}
+    named = {address: f"{name} ({address})" for name, (address, _) in places.items() if address != name}
     return re.sub(r"[\w.-]*\w", lambda word: named.get(word[0], word[0]), sentence)  # whole words: 10.0.0.1 is in 10.0.0.10

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-
+from hcilib.drive.commands import execute_all, tasks
 from hcilib.drive.hosts import Fleet
 from hcilib.drive.rundir import RunDir
-from hcilib.testbed import Command, System, Testbed
+from hcilib.testbed import System, Testbed
 
 LIMIT_S = 60
 HOST_FACTS = {
@@ -37,23 +36,7 @@ def gather(fleet: Fleet, testbed: Testbed, system: System, rundir: RunDir) -> No
 def _fingerprints(fleet: Fleet, testbed: Testbed, system: System) -> dict[str, dict[str, str]]:
     """Host -> command -> its output, or why there is none: a fingerprint that fails is recorded, not hidden."""
     taken: dict[str, dict[str, str]] = {}
-    for command in system.fingerprint:
-        if command.on == "controller":
-            taken.setdefault("controller", {})[command.run] = _here(command.run)
-            continue
-        for name, outcome in fleet.run(command.run, _hosts(command, testbed), limit_s=LIMIT_S).items():
-            taken.setdefault(name, {})[command.run] = outcome.value if outcome.ok else f"failed: {outcome.error}"
+    every = [task for command in system.fingerprint for task in tasks(command, testbed, testbed.vms)]
+    for task, outcome in execute_all(fleet, every, LIMIT_S).items():
+        taken.setdefault(task.host, {})[task.run] = outcome.value if outcome.ok else f"failed: {outcome.error}"
     return taken
-
-
-def _here(command: str) -> str:
-    try:
-        done = subprocess.run(command, shell=True, capture_output=True, text=True, errors="replace", timeout=LIMIT_S)
-    except subprocess.TimeoutExpired:
-        return f"failed: no answer within {LIMIT_S} s"
-    return done.stdout if done.returncode == 0 else f"failed: exited with {done.returncode}: {done.stderr.strip()}"
-
-
-def _hosts(command: Command, testbed: Testbed) -> list[str]:
-    every = testbed.nodes if command.on.startswith("node") else testbed.vms
-    return [host.name for host in (every if command.on.endswith("s") else every[:1])]

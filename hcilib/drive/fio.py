@@ -11,13 +11,13 @@ import signal
 import subprocess
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hcilib.drive.hosts import Fleet, Outcome
 from hcilib.drive.lab_hosts import answers
-from hcilib.plan import Step
+from hcilib.plan import Content, Step
 from hcilib.testbed import Disk, Testbed, Vm
 
 GRACE_S, PATIENCE_S = 30.0, 5.0
@@ -33,23 +33,36 @@ class FioError(RuntimeError):
 
 @dataclass(frozen=True)
 class Launched:
-    """What one launch left: return code, epoch seconds of start and end, and whether the deadline ended it."""
+    """What one launch left: return code, epoch seconds of start and end, and how it ended.
+
+    `places`: VM -> (hostname, port) by which fio's output knows it. `faults`: what the launcher itself saw go wrong, by VM.
+    `start_skew_s`, `common_window_s`: see hcilib.drive.starts; None where `starts_from` says why it is not known.
+    """
 
     returncode: int
     started_s: float
     ended_s: float
     timed_out: bool
+    stopped_early: bool = False
+    launcher: str = "client-server"
+    places: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+    start_skew_s: float | None = None
+    common_window_s: float | None = None
+    starts_from: str = ""
 
 
-def job_text(step: Step, vm: Vm, testbed: Testbed, span_bytes: int, paths: Mapping[str, str] | None = None) -> str:
+def job_text(
+    step: Step, vm: Vm, testbed: Testbed, span_bytes: int, paths: Mapping[str, str] | None = None, content: Content | None = None
+) -> str:
     """One VM's job file: one section a job, one job a disk in turn. `paths`: serial -> the device that the guard found for it.
 
     Every option stands in the job's own section: what stands in [global] is unrecoverable per client in fio's JSON.
     """
-    return "\n".join(_section(step, vm, testbed, span_bytes, j, paths or {}) for j in range(step.cell.numjobs))
+    return "\n".join(_section(step, vm, testbed, span_bytes, j, paths or {}, content) for j in range(step.cell.numjobs))
 
 
-def _section(step: Step, vm: Vm, testbed: Testbed, span_bytes: int, job: int, paths: Mapping[str, str]) -> str:
+def _section(step: Step, vm: Vm, testbed: Testbed, span_bytes: int, job: int, paths: Mapping[str, str], content: Content | None) -> str:
     pattern, disk = step.cell.pattern, vm.disks[job % len(vm.disks)]
     options = {"ioengine": testbed.fio.ioengine, **_target(vm, disk, paths), "rw": pattern.rw, "bs": pattern.bs_bytes}
     if pattern.rw in ("randrw", "rw"):
@@ -63,6 +76,8 @@ def _section(step: Step, vm: Vm, testbed: Testbed, span_bytes: int, job: int, pa
         options |= {"time_based": 1, "runtime": f"{round(step.runtime_s * 1000)}ms"}
     if step.ramp_s:
         options["ramp_time"] = f"{round(step.ramp_s * 1000)}ms"
+    if content and pattern.writes:  # without refill_buffers a job writes variations of one buffer
+        options |= {"refill_buffers": 1, "dedupe_percentage": content.dedupe_pct, "buffer_compress_percentage": content.compress_pct}
     # A seed of its own for every step, VM and job: fio's default repeats one sequence, which a cache remembers.
     options["randseed"] = zlib.crc32(f"{step.id}/{vm.name}/{job}".encode())
     options["lat_percentiles"] = 1  # percentiles and bins of the total latency, the one Little's law speaks of
@@ -96,30 +111,33 @@ def servers(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], limit_s: float) -
     """
     silent = [vm for vm in vms if not answers(vm.target, testbed.fio.port)]
     try:
-        _start_servers(fleet, testbed, silent, limit_s)
+        start_servers(fleet, testbed, silent, limit_s, lambda up, vms: _wait_until(up, vms, testbed))
         yield [vm.name for vm in silent]
     finally:
-        _kill_servers(fleet, testbed, silent)
+        kill_servers(fleet, testbed, silent)
+        _wait_until(False, silent, testbed)
 
 
-def _start_servers(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], limit_s: float) -> None:
+def start_servers(
+    fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], limit_s: float, wait: Callable[[bool, Sequence[Vm]], list[Vm]]
+) -> None:
+    """Start a server at every VM's target; FioError names those that do not answer. `wait` returns them when patience ends."""
     folder, binary = shlex.quote(testbed.lab_root or "/"), shlex.quote(testbed.fio.binary)
     started = fleet.run({
         vm.name: f"cd {folder} && setsid timeout -k 5 {limit_s:.0f} {binary} "
         f"--server={shlex.quote(f'ip:{vm.target},{testbed.fio.port}')} </dev/null >/dev/null 2>&1 &"
         for vm in vms
     }, limit_s=20)  # fmt: skip
-    late = _wait_until(True, [vm for vm in vms if started[vm.name].ok], testbed)
+    late = wait(True, [vm for vm in vms if started[vm.name].ok])
     dead = [f"{vm.name} ({vm.target}:{testbed.fio.port}): {_why(started[vm.name])}" for vm in vms
             if vm in late or not started[vm.name].ok]  # fmt: skip
     if dead:
         raise FioError("no fio server on " + "; ".join(dead))
 
 
-def _kill_servers(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm]) -> None:
+def kill_servers(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm]) -> None:
     """All processes of a server at once: a connection that outlives its listener keeps the port for a second (LAB section 2)."""
     fleet.run({vm.name: f"pkill -KILL -f -e {_server_pattern(vm, testbed)}" for vm in vms}, limit_s=10)
-    _wait_until(False, vms, testbed)
 
 
 def _wait_until(up: bool, vms: Sequence[Vm], testbed: Testbed) -> list[Vm]:
@@ -147,7 +165,8 @@ def end_stuck(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm]) -> list[str]:
     """
     asked = fleet.run({vm.name: f"ps -eo stat=,args= | grep -e {_server_pattern(vm, testbed)} || true" for vm in vms}, limit_s=10)
     seen = {name: {STUCK[line[0]] for line in (o.value or "").splitlines() if line[0] in STUCK} for name, o in asked.items()}
-    _kill_servers(fleet, testbed, [vm for vm in vms if seen[vm.name]])
+    kill_servers(fleet, testbed, stuck := [vm for vm in vms if seen[vm.name]])
+    _wait_until(False, stuck, testbed)
     silent = [f"{o.host} does not answer: {o.error}" for o in asked.values() if not o.ok]
     return silent + [f"{name}: its fio {' and '.join(sorted(states))}; it was killed" for name, states in seen.items() if states]
 
@@ -164,25 +183,25 @@ def _fill_bytes(step: Step, vms: Sequence[Vm], span_bytes: int) -> int:
     return max(sum(min(span_bytes, vm.disks[j % len(vm.disks)].size_bytes) for j in range(step.cell.numjobs)) for vm in vms)
 
 
-def launch(work: Path, vms: Sequence[Vm], jobs: dict[str, str], testbed: Testbed, limit_s: float) -> Launched:
-    """Run fio's client against every VM's server; fio.json, fio.stderr, job.fio and logs/ appear in `work`.
+def run_client(
+    work: Path, places: Mapping[str, tuple[str, int]], jobs: Mapping[str, str], testbed: Testbed, limit_s: float
+) -> Launched:
+    """Run fio's client against every VM's server, which answers at its place; fio.json, fio.stderr and logs/ appear in `work`.
 
     Never --eta=never (the client then hangs on a frozen server) and never --output (errors would land in that file).
     """
-    (work / "logs").mkdir()
     argv = [testbed.fio.binary]
     with_parent = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
-    for vm in vms:
-        name = f"{vm.name}.fio"
-        (work / name).write_text(jobs[vm.name])
-        argv += [f"--client=ip:{vm.target},{testbed.fio.port}" if testbed.fio.port != 8765 else f"--client={vm.target}"]
+    for name, (address, port) in places.items():
+        (work / f"{name}.fio").write_text(jobs[name])
+        argv += [f"--client=ip:{address},{port}" if port != 8765 else f"--client={address}"]
         argv += ["--output-format=json+"] * (len(argv) == 2)  # after the first client, or it does not reach the servers
-        argv += [name]
+        argv += [f"{name}.fio"]
     try:
         done = _run_until([*with_parent, *argv], work, limit_s)
     finally:
-        for vm in vms:
-            (work / f"{vm.name}.fio").unlink(missing_ok=True)
+        for name in places:
+            (work / f"{name}.fio").unlink(missing_ok=True)
     return done
 
 

@@ -8,10 +8,10 @@ import shlex
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,8 +56,9 @@ class Fleet:
     """Open connections to the hosts of a testbed, by name. Close it, or use it as a context manager."""
 
     def __init__(self, testbed: Testbed):
-        hosts = [*testbed.nodes, *testbed.vms]
+        hosts = {h.name: h for h in (*testbed.nodes, *testbed.vms)}.values()  # a node may be a load generator too
         self.names = tuple(h.name for h in hosts)
+        self._windows = {h.name for h in hosts if h.os == "windows"}
         self._testbed = testbed
         self._connections = {h.name: _connection(h, testbed) for h in hosts}
         self._sftp: dict[str, paramiko.SFTPClient] = {}
@@ -114,7 +115,8 @@ class Fleet:
         return connection
 
     def _command(self, name: str, command: str, limit_s: float) -> str:
-        wrapped = f"timeout -k 5 {limit_s:g} sh -c {shlex.quote(command)}"
+        # Windows has no `timeout` that ends a command: there only this end's limit holds
+        wrapped = command if name in self._windows else f"timeout -k 5 {limit_s:g} sh -c {shlex.quote(command)}"
         started = time.monotonic()
         done = self._open(name).run(wrapped, hide=True, warn=True, in_stream=False, timeout=limit_s + 10)
         if done.exited == 124 or (done.exited == 137 and time.monotonic() - started >= limit_s):  # 137: TERM was not enough
@@ -128,13 +130,40 @@ class Fleet:
 
     def read_now(self, name: str, path: str) -> bytes:
         """One host's file, by SFTP; raises what paramiko raises."""
+        with self._files(name) as sftp, sftp.open(path) as file:
+            return file.read()
+
+    def put_now(self, name: str, path: str, data: bytes) -> None:
+        """Write one host's file, by SFTP, readable by its owner alone; raises what paramiko raises."""
+        with self._files(name) as sftp, sftp.open(path, "w") as file:
+            file.chmod(0o600)
+            file.write(data)
+
+    def list_now(self, name: str, folder: str) -> list[str]:
+        """Names of the files of one host's folder, by SFTP; raises what paramiko raises."""
+        with self._files(name) as sftp:
+            return sorted(sftp.listdir(folder))
+
+    def session(self, name: str, command: str) -> paramiko.Channel:
+        """A command left running, its standard input and output open: it can be talked to, and sees when we are gone."""
+        channel = self._open(name).transport.open_session(timeout=CONNECT_S)
+        channel.set_combine_stderr(True)
+        channel.exec_command(command)
+        return channel
+
+    def tunnel(self, name: str, address: str, port: int) -> paramiko.Channel:
+        """A TCP connection made by the host itself, to what listens on its loopback; raises what paramiko raises."""
+        transport = self._open(name).transport
+        return transport.open_channel("direct-tcpip", (address, port), ("127.0.0.1", 0), timeout=CONNECT_S)
+
+    @contextmanager
+    def _files(self, name: str) -> Iterator[paramiko.SFTPClient]:
         connection = self._open(name)
         with self._locks[name]:
             if name not in self._sftp:
                 self._sftp[name] = connection.client.open_sftp()
                 self._sftp[name].get_channel().settimeout(CONNECT_S)
-            with self._sftp[name].open(path) as file:
-                return file.read()
+            yield self._sftp[name]
 
 
 def need(what: str, outcomes: dict[str, Outcome]) -> dict[str, Any]:

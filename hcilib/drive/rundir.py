@@ -92,12 +92,14 @@ class RunDir:
         work.mkdir(parents=True)
         return work
 
-    def accept(self, work: Path, step: Step, record: dict) -> None:
-        """Make the step appear, complete, by one rename."""
+    def accept(self, work: Path, step: Step, record: dict, iops: float | None = None) -> None:
+        """Make the step appear, complete, by one rename. `iops` is told to those who watch; results are read from fio's output."""
         _write_record(work, {**record, "id": step.id, "valid": True})
         _compress(work / "fio.json")
         os.replace(work, self.path / "steps" / step.id)
-        self.log("done", step=step.id, seconds=round(record["ended_s"] - record["started_s"], 3))
+        why = {"reason": record["reason"]} if "reason" in record else {}
+        run = {"kind": step.kind, "cell": step.cell.name, "block": step.block, "rep": step.rep, "iops": iops} if iops is not None else {}
+        self.log("done", step=step.id, seconds=round(record["ended_s"] - record["started_s"], 3), **run, **why)
 
     def reject(self, work: Path, step_id: str, problems: list[str], record: dict) -> int:
         """Keep a failed attempt, with its reasons; returns its number."""

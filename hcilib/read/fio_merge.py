@@ -57,6 +57,8 @@ def split(path: Path) -> tuple[dict, str]:
         except json.JSONDecodeError:
             continue  # cut off by a signal: an earlier one may be whole
         if "jobs" not in document:
-            raise FioOutputError(f"{path}: a document without `jobs`: expected the output of a local fio, not of a client")
+            raise FioOutputError(
+                f"{path}: a document without `jobs`: expected the output of a local fio, not of a client"
+            )
         return document, text[:start] + text[end:]
     return {}, text

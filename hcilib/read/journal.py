@@ -13,6 +13,10 @@ from tqdm.auto import tqdm
 
 def read_journal(run_dir: str | Path) -> pd.DataFrame:
     """One row per event: t (epoch s), event (start, added, done, warm, failed, end), step, seconds, attempt, problems. A torn line is skipped."""
+    return pd.DataFrame(_events(run_dir), columns=["t", "event", "step", "seconds", "attempt", "problems"])
+
+
+def _events(run_dir: str | Path) -> list[dict]:
     events = []
     file = Path(run_dir) / "journal.jsonl"
     for line in file.read_text().splitlines() if file.exists() else []:
@@ -20,7 +24,22 @@ def read_journal(run_dir: str | Path) -> pd.DataFrame:
             events.append(json.loads(line))
         except ValueError:
             continue  # the controller died while writing it; the steps themselves are judged by their folders
-    return pd.DataFrame(events, columns=["t", "event", "step", "seconds", "attempt", "problems"])
+    return events
+
+
+def last_result(run_dir: str | Path) -> str:
+    """The last run of a cell against the same cell's run before it, as a sentence; empty while there is none."""
+    runs = [e for e in _events(run_dir) if e.get("event") == "done" and e.get("kind") == "measure" and e.get("iops") is not None]
+    if not runs:
+        return ""
+    last = runs[-1]
+    said = f"{last['cell']} {last['iops']:,.0f} IOPS"
+    before = [e for e in runs[:-1] if e["cell"] == last["cell"] and e["step"] != last["step"]]
+    if not before or not before[-1]["iops"]:
+        return said
+    change = 100 * (last["iops"] / before[-1]["iops"] - 1)
+    where = "block" if before[-1]["block"] != last["block"] else "rep"
+    return f"{said}, {change:+.1f} % against {where} {before[-1][where]}"
 
 
 def progress(run_dir: str | Path) -> dict:
@@ -54,7 +73,8 @@ def watch(run_dir: str | Path, every_s: float = 2.0, limit_s: float = float("inf
     with tqdm(total=now["steps"], unit="step", desc=Path(run_dir).name) as bar:
         while True:
             bar.update(now["done"] - bar.n)
-            bar.set_postfix_str(f"{now['failed']} failed attempts, last: {now['last']}")
+            failed = f"{now['failed']} failed attempt{'s' * (now['failed'] != 1)}, " if now["failed"] else ""
+            bar.set_postfix_str(failed + (last_result(run_dir) or f"last: {now['last']}"))
             if not now["running"] or time.monotonic() >= until:
                 return now
             time.sleep(min(every_s, max(0.0, until - time.monotonic())))

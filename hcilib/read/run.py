@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from hcilib.plan import Cell, Pattern
+from hcilib.plan import Cell
 from hcilib.read import counters as node_counters
 from hcilib.read.fio_bins import read_fio_bins
 from hcilib.read.fio_json import read_fio
@@ -43,7 +44,7 @@ def read_results(path: str | Path | Sequence[str | Path], article: str | None = 
     -------
     DataFrame : the columns of DESIGN section 3, after them a published table's own. ``lat_ns`` is IOPS-weighted; percentiles come from the merged bins of all
         hosts; ``warmup_ratio`` is the bytes written in this campaign before the run over its span. Only accepted steps of
-        kind ``measure`` are rows.
+        kind ``measure`` are rows. ``warnings`` says ``not steady: ...`` of runs after a warm-up by volume that its cap ended.
     """
     if not isinstance(path, (str, Path)):
         tables = [read_results(p, article) for p in path]
@@ -61,7 +62,8 @@ def read_results(path: str | Path | Sequence[str | Path], article: str | None = 
     plan = _plan(folder)
     steps = _steps(folder)
     written = _written_before(steps)
-    rows = [_result(step, plan, written[step["id"]]) for step in steps if step["kind"] == "measure"]
+    unsteady = _unsteady_before(steps)
+    rows = [_result(s, plan, written[s["id"]]) | {"warnings": unsteady[s["id"]]} for s in steps if s["kind"] == "measure"]
     results = pd.DataFrame(rows, columns=list(RESULTS)).assign(run_id=folder.resolve().name)
     results.attrs["caveat"] = plan.get("caveat", "")
     return results
@@ -138,8 +140,7 @@ def _steps(folder: Path) -> list[dict]:
 
 
 def _factors(step: dict) -> dict:
-    cell = step["cell"]
-    return Cell(Pattern.parse(cell["pattern"]), cell["numjobs"], cell["iodepth"], cell["vms"]).factors()
+    return Cell.from_dict(step["cell"]).factors()
 
 
 def _hosts(step: dict) -> pd.DataFrame:
@@ -157,7 +158,7 @@ def _named(step: dict, frame: pd.DataFrame) -> pd.DataFrame:
 def _window(step: dict) -> tuple[float, float]:
     """Epoch seconds in which fio measured: its client returns just after the jobs end."""
     end = step["ended_s"] - REPORTING_S
-    return end - (step["runtime_s"] or end - step["started_s"]), end
+    return end - min(step["runtime_s"] or math.inf, end - step["started_s"]), end  # its policy may have ended it early
 
 
 def _counters(step: dict) -> pd.DataFrame:
@@ -177,6 +178,16 @@ def _written_before(steps: list[dict]) -> dict[str, float]:
     return written
 
 
+def _unsteady_before(steps: list[dict]) -> dict[str, str]:
+    """Step id -> what the warm-ups before it left to be said: of each pattern the last one's warnings."""
+    said, before = {}, {}
+    for step in steps:
+        before[step["id"]] = "; ".join(sentence for sentences in said.values() for sentence in sentences)
+        if step["kind"] == "warmup":
+            said[step["cell"]["pattern"]] = step.get("warnings", [])
+    return before
+
+
 def _result(step: dict, plan: dict, warmup_ratio: float) -> dict:
     hosts = step["table"]
     start, end = _window(step)
@@ -186,7 +197,7 @@ def _result(step: dict, plan: dict, warmup_ratio: float) -> dict:
     percentiles = _percentiles(read_fio_bins(step["folder"] / "fio.json.zst"))
     efficiency = fleet["iops"] / step["nodes"] / cpu["node_cpu_pct"] if cpu["node_cpu_pct"] else np.nan
     return {"source": plan["testbed"]["name"], "system": step["system"], "block": step["block"], "rep": step["rep"], **_factors(step),
-            "nodes": step["nodes"], "placement": "spread", "span_bytes": step["span_bytes"], **fleet, **percentiles, **cpu,
+            "nodes": step["nodes"], "span_bytes": step["span_bytes"], **fleet, **percentiles, **cpu,
             "iops_per_cpu_pct": efficiency, "warmup_ratio": warmup_ratio, "valid": True, "warnings": ""}  # fmt: skip
 
 

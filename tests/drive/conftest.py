@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+from loops import blank, hosts, machine, media  # noqa: F401 (fixtures)
 
 from hcilib.drive.lab import lab
 from hcilib.drive.lab_hosts import PACKAGES

@@ -1,0 +1,100 @@
+"""What certainty costs: the articles' protocol against the adaptive one, both scaled down, for real on the embedded lab.
+
+    .venv/bin/python bench/campaign.py            about eight minutes; let the machine do nothing else
+    .venv/bin/python bench/campaign.py --save     also writes data/samples/bench_campaign.csv
+    .venv/bin/python bench/campaign.py --quick    half a minute: whether it works, not what it costs
+
+The fixed protocol is 3 runs of 20 s of each cell, back to back; the adaptive one 5 runs of 4 to 20 s in blocks, looked at every
+2 s, and more of the cells that need them. The rate is sampled every quarter of a second, as seconds would be too few in so short
+a run. Both measure the same lab, one after the other: `ratio` should be 1, and what it is instead is their disagreement.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+
+from hcilib.analyse.compare import compare, summarize
+from hcilib.drive.lab import lab
+from hcilib.plan import Plan, sweep
+from hcilib.rules import run
+from hcilib.testbed import System, Testbed
+
+CELLS = {"4k-randread": {"iodepth": 4}, "4k-randrw70": {"iodepth": 4}, "64k-randwrite": {"iodepth": 2}}
+BED = {"vms": 2, "span_bytes": 16 * 2**20, "canary": False}
+SAVED = Path(__file__).resolve().parents[1] / "data" / "samples" / "bench_campaign.csv"
+
+
+def main() -> None:
+    asked = arguments()
+    with tempfile.TemporaryDirectory(prefix="hci-bench-") as root:
+        results = pd.concat(
+            [measured(name, plan, root) for name, plan in protocols(asked.quick).items()], ignore_index=True
+        )
+    table = side_by_side(results)
+    print(f"load average before: {asked.load:.2f} on {os.cpu_count()} cores")
+    print(table.round(3).to_string(index=False))
+    if asked.save:
+        table.assign(load_before=round(asked.load, 2)).to_csv(SAVED, index=False, float_format="%.6g")
+        print(f"written to {SAVED.relative_to(SAVED.parents[2])}")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="one cell, seconds a run")
+    parser.add_argument("--save", action="store_true", help=f"write {SAVED.name}")
+    return parser.parse_args(namespace=argparse.Namespace(load=os.getloadavg()[0]))
+
+
+def protocols(quick: bool) -> dict[str, Plan]:
+    """The two plans. The cap on runs keeps the worst case at ten minutes."""
+    cells = dict(list(CELLS.items())[:1]) if quick else CELLS
+    s = 0.2 if quick else 1.0
+    fixed = sweep(cells, 3, "back-to-back", read_runtime_s=20 * s, write_runtime_s=20 * s, **BED)
+    adaptive = sweep(cells, 2 if quick else 5, policy="adaptive", least_s=4 * s, most_s=20 * s, look_s=2 * s, sample_s=0.25,
+                     target=0.05, most_runs=3 if quick else 7, **BED)  # fmt: skip
+    return {"fixed": fixed, "adaptive": adaptive}
+
+
+def measured(name: str, plan: Plan, root: str) -> pd.DataFrame:
+    """The results of one protocol on a lab of its own, with the wall time of each run, fio's start included."""
+    with lab(2, 2, system="lab-mirror", disk_bytes=16 * 2**20, root=root) as bed:
+        run_dir = Path(root) / name
+        results = run(plan, per_host(bed), System(name="lab-mirror", label="lab-mirror"), run_dir, progress=False)
+    return results.assign(system=name).merge(wall_time(run_dir), how="left", on=["pattern", "block", "rep"])
+
+
+def per_host(bed: Testbed) -> Testbed:
+    """By the launcher that shows the rates; for both, so that it is not what differs."""
+    return bed.model_copy(update={"fio": bed.fio.model_copy(update={"launcher": "per-host"})})
+
+
+def wall_time(run_dir: Path) -> pd.DataFrame:
+    steps = [json.loads(file.read_text()) for file in run_dir.glob("steps/measure*/step.json")]
+    return pd.DataFrame(
+        [(s["cell"]["pattern"], s["block"], s["rep"], s["ended_s"] - s["started_s"]) for s in steps],
+        columns=["pattern", "block", "rep", "wall_s"],
+    )
+
+
+def side_by_side(results: pd.DataFrame) -> pd.DataFrame:
+    """A row a cell: pattern; runs, hours, half_width_pct of each protocol; time_ratio and ratio (adaptive over fixed), its lo and hi."""
+    by = ["system", "pattern"]
+    runs = results.drop(columns="wall_s")
+    cells = summarize(runs, "iops", by).set_index(by)
+    table = pd.DataFrame({"runs": cells["n"], "half_width_pct": 50 * (cells["hi"] - cells["lo"]) / cells["center"],
+                          "hours": results.groupby(by)["wall_s"].sum() / 3600})  # fmt: skip
+    wide = table.unstack("system")[[(c, s) for c in table for s in ("fixed", "adaptive")]]
+    wide.columns = [f"{column}_{system}" for column, system in wide.columns]
+    between = compare(runs, "fixed", "iops", by=["pattern"]).set_index("pattern")[["ratio", "lo", "hi"]]
+    time_ratio = wide["hours_adaptive"] / wide["hours_fixed"]
+    return wide.assign(time_ratio=time_ratio).join(between).reset_index()
+
+
+if __name__ == "__main__":
+    main()

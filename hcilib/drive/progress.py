@@ -1,0 +1,96 @@
+"""What the one who started a campaign sees of it: bars for campaign, block and step, each result beside the last, failures in red."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from tqdm.auto import tqdm
+
+from hcilib.plan import Step
+
+TICK_S = 0.5
+_RED, _PLAIN = "\033[31m", "\033[0m"
+
+
+class Bars:
+    """Three bars in seconds of measuring, so that the time left can be told. Not shown, it does nothing.
+
+    Parameters
+    ----------
+    left : the planned steps that are not done; more may come on the way
+    seconds : how long a step is likely to take
+    """
+
+    def __init__(self, name: str, left: Sequence[Step], seconds: Callable[[Step], float], shown: bool):
+        self._seconds, self._shown, self._block = seconds, shown, None
+        self._left = {block: sum(seconds(s) for s in left if s.block == block) for block in {s.block for s in left}}
+        self._blocks = max(self._left, default=0)
+        self._campaign = self._bar(name, sum(self._left.values()), 0)
+        self._of_block = self._bar("", 0, 1)
+
+    def __enter__(self) -> Bars:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._of_block.close()
+        self._campaign.close()
+
+    @contextlib.contextmanager
+    def step(self, step: Step) -> Iterator[None]:
+        """While a step is done its own bar runs; then the other two go on by what was planned for it."""
+        seconds = self._seconds(step)
+        self._enter_block(step)
+        stop = threading.Event()
+        with self._bar(f"{step.kind} {step.cell.name}", seconds, 2, leave=False) as bar:
+            ticking = threading.Thread(target=_tick, args=(bar, seconds, stop), daemon=True)
+            ticking.start()
+            try:
+                yield
+            finally:
+                stop.set()
+                ticking.join()
+        for done in (self._of_block, self._campaign):
+            done.total = max(done.total, round(done.n + seconds, 1))  # steps may be added on the way
+            done.update(round(seconds, 1))
+
+    def result(self, sentence: str) -> None:
+        """The last result, beside the campaign's bar."""
+        self._campaign.set_postfix_str(sentence, refresh=True)
+
+    def say(self, sentence: str, *, failed: bool = False) -> None:
+        """A line above the bars; a failure in red, and always."""
+        if failed or self._shown:
+            tqdm.write(red(sentence) if failed else sentence)
+
+    def _enter_block(self, step: Step) -> None:
+        if step.block == self._block:
+            return
+        self._block = step.block
+        self._of_block.reset(total=round(max(self._left.get(step.block, 0.0), self._seconds(step)), 1))
+        self._of_block.set_description(
+            f"block {step.block} of {max(self._blocks, step.block)}" if step.block else "preparation"
+        )
+
+    def _bar(self, name: str, seconds: float, position: int, leave: bool = True) -> tqdm:
+        form = "{desc}: {percentage:3.0f}%|{bar}| {n:.0f}/{total:.0f} s, {remaining} left {postfix}"
+        return tqdm(
+            total=round(seconds, 1), desc=name, position=position, leave=leave, bar_format=form, disable=not self._shown
+        )
+
+
+def _tick(bar: tqdm, seconds: float, stop: threading.Event) -> None:
+    """One step's bar by the clock; it waits just before its end for the step, which may take longer than planned."""
+    while not stop.wait(TICK_S):
+        bar.update(max(0.0, min(TICK_S, 0.99 * seconds - bar.n)))
+
+
+def red(text: str) -> str:
+    """In red where it is seen by eyes, a terminal or a notebook; plain where it goes to a file."""
+    return f"{_RED}{text}{_PLAIN}" if _coloured() else text
+
+
+def _coloured() -> bool:
+    return sys.stdout.isatty() or type(sys.stdout).__module__.startswith("ipykernel")

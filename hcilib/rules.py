@@ -1,0 +1,58 @@
+"""Where measuring meets the statistics: ``hcilib.run`` is a campaign that decides by METHODS section 2.
+
+drive must not import analyse (it reaches hosts and knows no formula), nor analyse drive. So the decisions are handed in here,
+and both rooms stay testable alone: a campaign with rules of a test's own, the rules with numbers alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from hcilib.analyse.stopping import enough_runs, stop_when
+from hcilib.analyse.warmup import warm_up_missing
+from hcilib.drive import bed, campaign
+from hcilib.drive.policy import Rules
+from hcilib.plan import Plan
+from hcilib.testbed import System, Testbed
+
+RULES = Rules(stop=stop_when, enough=enough_runs, warm=warm_up_missing)
+
+
+def run(
+    plan: Plan,
+    testbed: Testbed,
+    system: System,
+    run_dir: str | Path,
+    *,
+    consent: str | None = None,
+    progress: bool = True,
+    earlier: Sequence[str | Path] = (),
+) -> pd.DataFrame:
+    """Measure, or finish measuring, a plan; returns what ``read_results(run_dir)`` returns.
+
+    `hcilib.drive.campaign.run` with the statistics at hand, by which policy ``adaptive`` and warm-up by volume decide.
+    `earlier` names run directories on the same testbed: a warm-up of theirs that still holds is not repeated, one that they
+    spoilt is. Raises what `hcilib.drive.campaign.run` raises.
+    """
+    return campaign.run(
+        plan, testbed, system, run_dir, consent=consent, progress=progress, rules=RULES, earlier=earlier
+    )
+
+
+def obtain(
+    plan: Plan,
+    system: System,
+    *,
+    testbed: str | Path | None = None,
+    run_dir: str | Path | None = None,
+    source: str | Path | None = None,
+    consent: str | None = None,
+) -> pd.DataFrame:
+    """The results of one system: measured now when a testbed is given, else read from what was measured before.
+
+    `hcilib.drive.bed.obtain` with the statistics at hand, as in `run`.
+    """
+    return bed.obtain(plan, system, testbed=testbed, run_dir=run_dir, source=source, consent=consent, rules=RULES)

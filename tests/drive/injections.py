@@ -1,0 +1,328 @@
+"""Faults done to real parts of a lab, each with what has to come of it: used by the tests and by bench/chaos.py.
+
+Every fault is done to vm2 of two. Whoever is told of it has to be told of vm2 and not of vm1; no row may come of an attempt
+in which a VM is missing; and when all is over no fio works anywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from probes import processes, until
+
+from hcilib.drive import fio
+from hcilib.drive.campaign import _name_vm, run
+from hcilib.drive.hosts import Fleet
+from hcilib.drive.lab import lab
+from hcilib.drive.lab_hosts import _write_key
+from hcilib.drive.launch import launch
+from hcilib.drive.supervisor import descendants
+from hcilib.plan import Plan, sweep
+from hcilib.read.acceptance import problems
+from hcilib.read.run import read_hosts
+from hcilib.testbed import System, Testbed
+
+MIRROR = System(name="lab-mirror", label="lab-mirror")
+HURT, SPARED = "vm2", "vm1"
+SPAN, RUNTIME_S, GRACE_S = 2**20, 1.0, 3.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`inject` does it, in a block that lasts as long as the campaign. `expect`: refused before any step, retried with success,
+    or missing in the end."""
+
+    event: str
+    expect: str
+    inject: Callable[[Testbed], contextlib.AbstractContextManager]
+    launcher: str = "client-server"
+    testbed: dict = field(default_factory=dict)
+    small: bool = False  # on a file system of its own, just large enough; needs root
+
+
+def suffer(fault: Fault, folder: Path) -> dict:
+    """One campaign of one step with the fault in it: event, host_named, message, partial_rows, processes_left, ok."""
+    fio.GRACE_S, kept = GRACE_S, fio.GRACE_S
+    try:
+        with _place(folder / "lab", fault.small) as root, lab(2, 2, disk_bytes=4 * 2**20, root=root) as running:
+            options = {"launcher": fault.launcher, **fault.testbed}
+            bed = running.model_copy(update={"fio": running.fio.model_copy(update=options)})
+            results, said = _campaign(fault, bed, folder / "run")
+            left = working(bed, patience_s=8)
+    finally:
+        fio.GRACE_S = kept
+    return _judge(fault, results, said, left, folder / "run")
+
+
+@contextlib.contextmanager
+def _place(folder: Path, small: bool) -> Iterator[Path]:
+    """Where the lab's replicas are kept."""
+    folder.mkdir(parents=True)
+    if not small:
+        yield folder
+        return
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100m", "hcilab", folder], check=True, capture_output=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def _campaign(fault: Fault, bed: Testbed, run_dir: Path):
+    """The results, None where the campaign was refused, and everything that was said of what went wrong."""
+    plan = sweep(["4k-randrw50"], repeats=1, iodepth=2, vms=2, read_runtime_s=RUNTIME_S, write_runtime_s=RUNTIME_S,
+                 span_bytes=SPAN, prefill=False, canary=False)  # fmt: skip
+    with fault.inject(bed):
+        try:
+            results, refused = run(plan, bed, MIRROR, run_dir, progress=False), []
+        except Exception as error:
+            results, refused = None, [str(error)]
+    attempts = [json.loads(file.read_text())["problems"] for file in sorted(run_dir.glob("failed/*/step.json"))]
+    return results, [*refused, *(sentence for attempt in attempts for sentence in attempt)]
+
+
+def _judge(fault: Fault, results, said: list[str], left: list[str], run_dir: Path) -> dict:
+    text = _told(said)
+    named = f"{HURT}:" in text or f"{HURT} (" in text
+    spared = not re.search(rf"{SPARED}( \(|:)", text)
+    rows = 0 if results is None else len(results)
+    hosts = read_hosts(run_dir) if rows else None
+    whole = 0 if hosts is None else sum(set(own["vm"]) == {HURT, SPARED} for _, own in hosts.groupby(["block", "rep"]))
+    came = {"refused": results is None, "retried": rows == 1, "missing": results is not None and rows == 0}[fault.expect]
+    return {"event": fault.event, "host_named": HURT if named and spared else "", "message": _plain(text, run_dir.parent), "partial_rows": rows - whole,
+            "processes_left": len(left), "ok": named and spared and came and rows == whole and not left}  # fmt: skip
+
+
+def _told(said: list[str]) -> str:
+    """Every sentence once, those that name the host first."""
+    return " | ".join(sorted(dict.fromkeys(said), key=lambda sentence: HURT not in sentence))
+
+
+def _plain(text: str, folder: Path, length: int = 240) -> str:
+    """Without addresses, process ids and folders, which differ from run to run."""
+    text = text.replace(str(folder), "<folder>")
+    text = re.sub(r"127\.\d+\.\d+\.\d+(:\d+)?", "<address>", text)
+    text = re.sub(r"(/[\w.%' -]+)+/(bed|hci)-[\w.-]+", "<lab>", text)
+    return re.sub(r"\bpid=\d+|process \d+", "process <n>", text)[:length]
+
+
+def working(bed: Testbed, patience_s: float) -> list[str]:
+    """Command lines of fio at work in the lab, when patience ends: all but servers that wait."""
+    listeners = lambda: {p for vm in bed.vms for p in tree(bed, vm)[:1] for p in p}  # noqa: E731
+    fios = lambda: {p: c for p, c in processes(bed.lab_root).items() if c and Path(c.split()[0]).name == "fio"}  # noqa: E731
+    until(lambda: not fios().keys() - listeners(), patience_s)
+    return [command for pid, command in fios().items() if pid not in listeners()]
+
+
+# Parts of a lab
+
+
+def tree(bed: Testbed, vm) -> list[set[int]]:
+    """fio's processes of a VM's server by generation: listener, connection, backend, worker."""
+    parents = {}
+    for pid, command in processes(f"--server=ip:{vm.address},{bed.fio.port}").items():
+        if Path(command.split()[0]).name == "fio":
+            with contextlib.suppress(OSError):
+                parents[pid] = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    generations = [{pid for pid, parent in parents.items() if parent not in parents}]
+    while generations[-1]:
+        generations.append({pid for pid, parent in parents.items() if parent in generations[-1]})
+    return generations[:-1]
+
+
+def hurt(bed: Testbed):
+    return next(vm for vm in bed.vms if vm.name == HURT)
+
+
+def at_work(bed: Testbed) -> list[set[int]]:
+    """The hurt VM's fio, a moment after its job began: a server's four generations, or the processes of its own run."""
+    if bed.fio.launcher == "client-server":
+        found = until(lambda: len(now := tree(bed, hurt(bed))) >= 4 and now, 30)
+    else:
+        mark = f"/hci-{hurt(bed).target}."
+        own = lambda: {p for p, c in processes(mark).items() if Path(c.split()[0]).name == "fio"}  # noqa: E731
+        found = until(lambda: len(now := own()) >= 2 and [now], 30)
+    time.sleep(0.2)
+    return found or [set()]
+
+
+def send(pids, sig) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, sig)
+
+
+def sshd(bed: Testbed, listener: bool = True) -> list[int]:
+    """The hurt VM's sshd: its sessions, and the listener where asked."""
+    [parent] = [p for p, c in processes(bed.lab_root).items() if f"/{HURT}.sshd" in c and "sshd -D" in c]
+    return [*descendants(parent), *([parent] if listener else [])]
+
+
+@contextlib.contextmanager
+def _meanwhile(action: Callable[[], None]) -> Iterator[None]:
+    thread = threading.Thread(target=action, daemon=True)
+    thread.start()
+    yield
+    thread.join(timeout=40)
+
+
+def once_at_work(sig: int, pick: Callable[[list[set[int]]], set[int]]):
+    """A signal to some of the hurt VM's fio, once a job is at work there."""
+    return lambda bed: _meanwhile(lambda: send(pick(at_work(bed)), sig))
+
+
+def everybody(generations: list[set[int]]) -> set[int]:
+    return set().union(*generations)
+
+
+@contextlib.contextmanager
+def frozen_before(bed: Testbed) -> Iterator[None]:
+    """It still accepts connections, and never answers one."""
+    send(everybody(tree(bed, hurt(bed))), signal.SIGSTOP)
+    yield
+
+
+@contextlib.contextmanager
+def taken_port(bed: Testbed) -> Iterator[None]:
+    """fio's port belongs to something else."""
+    send(everybody(tree(bed, hurt(bed))), signal.SIGKILL)
+    with contextlib.closing(socket.socket()) as stranger:
+        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        until(lambda: _bound(stranger, (hurt(bed).address, bed.fio.port)), 5)
+        stranger.listen()
+        yield
+
+
+def _bound(sock: socket.socket, address) -> bool:
+    try:
+        sock.bind(address)
+    except OSError:
+        return False
+    return True
+
+
+def killed_sshd(listener: bool):
+    return lambda bed: _meanwhile(lambda: (at_work(bed), send(sshd(bed, listener), signal.SIGKILL)))
+
+
+@contextlib.contextmanager
+def other_host_key(bed: Testbed) -> Iterator[None]:
+    """known_hosts has another key for the VM, as after it was re-imaged."""
+    file, mark = Path(bed.known_hosts), f"[{hurt(bed).address}]:{hurt(bed).port} "
+    other = _write_key(Path(bed.lab_root) / "another.hostkey")
+    file.write_text("".join(mark + other + "\n" if line.startswith(mark) else line for line in file.read_text().splitlines(True)))
+    yield
+
+
+def shimmed(**programs: str):
+    """The hurt VM finds other programs first in its PATH: its sshd is started anew with one of its own."""
+
+    @contextlib.contextmanager
+    def inject(bed: Testbed) -> Iterator[None]:
+        config = Path(bed.lab_root) / f"{HURT}.sshd"
+        shims = config.with_name("shims")
+        shims.mkdir()
+        for name, text in programs.items():
+            (shims / name).write_text(f"#!/bin/sh\n{text}\n")
+            (shims / name).chmod(0o755)
+        path = f"PATH={shims}:{os.environ['PATH']}"
+        config.write_text(config.read_text().replace(f"SetEnv HCILAB_HOST={HURT}", f"SetEnv HCILAB_HOST={HURT} {path}"))
+        [listener] = [pid for pid in sshd(bed) if "sshd -D" in processes(bed.lab_root).get(pid, "")]
+        argv = Path(f"/proc/{listener}/cmdline").read_bytes().decode().strip("\0").split("\0")[0].split()
+        send(sshd(bed), signal.SIGKILL)
+        with _started([argv[1] if argv[0].endswith(":") else argv[0], "-D", "-e", "-f", str(config)], bed):
+            yield
+
+    return inject
+
+
+@contextlib.contextmanager
+def _started(argv: list[str], bed: Testbed) -> Iterator[None]:
+    from hcilib.drive.lab_hosts import answers
+
+    until(lambda: not answers(hurt(bed).address, hurt(bed).port), 5)
+    process = subprocess.Popen(argv, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        assert until(lambda: answers(hurt(bed).address, hurt(bed).port, b"SSH-"), 5), "sshd did not come back"
+        yield
+    finally:
+        send([*descendants(process.pid), process.pid], signal.SIGKILL)
+        process.wait()
+
+
+@contextlib.contextmanager
+def full_disk(bed: Testbed) -> Iterator[None]:
+    """The other VM's replicas have all the space they need; for the hurt one's there is none."""
+    for vm in bed.vms:
+        for image in vm.disks[0].backing:
+            if vm.name != HURT:
+                with open(image, "r+b") as file:
+                    os.posix_fallocate(file.fileno(), 0, vm.disks[0].size_bytes)
+    with open(Path(bed.lab_root).parent / "filler", "wb", buffering=0) as filler, contextlib.suppress(OSError):
+        while True:
+            filler.write(bytes(2**16))
+    yield
+    (Path(bed.lab_root).parent / "filler").unlink()
+
+
+FAULTS = (
+    Fault("fio's port taken by another program", "refused", taken_port),
+    Fault("fio server killed mid-run", "retried", once_at_work(signal.SIGKILL, everybody)),
+    Fault("backend killed mid-run", "retried", once_at_work(signal.SIGKILL, lambda g: g[2])),
+    Fault("worker killed mid-run", "retried", once_at_work(signal.SIGKILL, lambda g: g[3])),
+    Fault("fio server frozen before the start", "retried", frozen_before),
+    Fault("fio server frozen mid-run", "retried", once_at_work(signal.SIGSTOP, everybody)),
+    Fault("another fio release", "refused", shimmed(fio="echo fio-3.99"), testbed={"binary": "fio"}),
+    Fault("clock an hour off", "refused", shimmed(date='/bin/date -d "+1 hour" "$@"')),
+    Fault("no space left for one VM", "missing", full_disk, small=True),
+    Fault("host key changed", "refused", other_host_key),
+    Fault("per-host: fio killed mid-run", "retried", once_at_work(signal.SIGKILL, everybody), "per-host"),
+    Fault("per-host: fio frozen mid-run", "retried", once_at_work(signal.SIGSTOP, everybody), "per-host"),
+    Fault("per-host: connection dropped mid-run", "retried", killed_sshd(listener=False), "per-host"),
+    Fault("per-host: sshd killed mid-run", "missing", killed_sshd(listener=True), "per-host"),
+)
+
+
+# Faults of what a job is given: not a campaign's but a launch's, as the guard lets no such job come about
+
+
+def misled(event: str, path: str, folder: Path, launcher: str) -> dict:
+    """One launch in which vm2's job is on a file in place of its disk; judged by the acceptance rule."""
+    with lab(2, 2, disk_bytes=4 * 2**20, root=folder / "lab") as running:
+        bed = running.model_copy(update={"fio": running.fio.model_copy(update={"launcher": launcher})})
+        [step] = _plan().steps
+        jobs = {vm.name: fio.job_text(step, vm, bed, SPAN) for vm in bed.vms}
+        jobs[HURT] = _on_file(jobs[HURT], path.replace("@", str(folder)))
+        (work := folder / "work").mkdir()
+        with Fleet(bed) as fleet:
+            done = launch(step, bed.vms, jobs, bed, fleet, work, 20)
+        expected = [{"hostname": h, "port": p, "jobs": 1} for h, p in done.places.values()]
+        said = problems(work / "fio.json", (work / "fio.stderr").read_text(), done.returncode, expected, RUNTIME_S)
+        text = _told([_name_vm(sentence, done.places) for sentence in said])
+        left = working(bed, patience_s=5)
+    named = HURT in text and not re.search(rf"{SPARED}( \(|:)", text)
+    return {"event": event, "host_named": HURT if named else "", "message": _plain(text, folder), "partial_rows": 0,
+            "processes_left": len(left), "ok": named and not left}  # fmt: skip
+
+
+def _plan() -> Plan:
+    return sweep(["4k-randwrite"], repeats=1, iodepth=2, vms=2, write_runtime_s=RUNTIME_S, span_bytes=SPAN, prefill=False, canary=False)
+
+
+def _on_file(job: str, path: str) -> str:
+    job = re.sub(r"^uri=.*$", f"filename={path}\nallow_file_create=0", job, flags=re.MULTILINE)
+    return job.replace("ioengine=nbd", "ioengine=psync")
+
+
+MISLED = (("permission denied on one VM", "/sys/kernel/notes"), ("missing directory on one VM", "@/missing/disk"))

@@ -1,0 +1,65 @@
+"""What is written: the share that repeats and the share that compresses, asked of fio and counted in the file."""
+
+import hashlib
+import subprocess
+import zlib
+
+import pytest
+
+from hcilib.drive import fio
+from hcilib.plan import Cell, Content, Pattern, Plan, PlanError, Step, sweep
+from hcilib.testbed import Disk, Fio, Node, Testbed, Vm
+
+SIZE, BLOCK = 16 * 2**20, 64 * 2**10
+
+
+@pytest.fixture
+def one_vm() -> Testbed:
+    vm = Vm(name="vm1", node="n1", disks=(Disk(serial="d1", size_bytes=SIZE),))
+    return Testbed(name="t", nodes=(Node(name="n1"),), vms=(vm,), fio=Fio(ioengine="psync", direct=0))
+
+
+def prefill(pattern: str = "64k-write") -> Step:
+    return Step("prefill", Cell(Pattern.parse(pattern), 1, 8, 1), 0, 0, 0.0)
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize(
+    ("content", "unique", "size"), [(Content(40, 0), 0.6, 1.0), (Content(0, 50), 1.0, 0.5), (Content(), 1.0, 1.0)]
+)
+def test_fio_writes_the_shares_that_were_asked_for(programs, one_vm, tmp_path, content, unique, size):
+    text = fio.job_text(prefill(), one_vm.vms[0], one_vm, SIZE, {"d1": str(tmp_path / "disk")}, content)
+    (tmp_path / "disk").write_bytes(bytes(SIZE))
+    (tmp_path / "job").write_text(text)
+    subprocess.run(["fio", "job"], cwd=tmp_path, check=True, capture_output=True)
+    data = (tmp_path / "disk").read_bytes()
+    blocks = [data[i : i + 4096] for i in range(0, SIZE, 4096)]
+    assert len({hashlib.md5(b).digest() for b in blocks}) / len(blocks) == pytest.approx(unique, abs=0.1)
+    sample = data[:: SIZE // BLOCK][:1] and [data[i : i + BLOCK] for i in range(0, SIZE, 16 * BLOCK)]
+    assert sum(len(zlib.compress(b, 1)) for b in sample) / (len(sample) * BLOCK) == pytest.approx(size, abs=0.08)
+
+
+def test_reads_and_unasked_content_change_nothing(one_vm):
+    def options(pattern, content):
+        return fio.job_text(prefill(pattern), one_vm.vms[0], one_vm, SIZE, {"d1": "/dev/x"}, content)
+
+    assert options("64k-read", Content(50, 50)) == options("64k-read", None)
+    assert "dedupe" not in options("64k-write", None)
+    assert "dedupe_percentage=50\nbuffer_compress_percentage=20" in options("64k-randrw50", Content(50, 20))
+
+
+def test_the_plan_keeps_it_and_is_another_plan():
+    plain, own = sweep(["4k-write"]), sweep(["4k-write"], dedupe_pct=75)
+    assert plain.content is None
+    assert own.content == Content(75, 0)
+    assert Plan.from_dict(own.to_dict()) == own
+    assert own.digest != plain.digest
+    assert sweep(["4k-write"], dedupe_pct=0).content == Content(0, 0), (
+        "0 asked for is not the same as nothing asked for"
+    )
+
+
+@pytest.mark.parametrize("wrong", [101, -1, 0.5, "50", True])
+def test_a_share_that_is_no_percentage_is_refused(wrong):
+    with pytest.raises(PlanError, match=r"compress_pct is .*0 to 100"):
+        sweep(["4k-write"], compress_pct=wrong)

@@ -1,0 +1,341 @@
+"""Both launchers, and fio's servers behind SSH, on the running lab: the same files, the same tables, the same acceptance."""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from probes import processes, python, until
+
+from hcilib.drive import fio, per_host, starts, tunnel
+from hcilib.drive.campaign import run
+from hcilib.drive.hosts import Fleet
+from hcilib.drive.launch import launch
+from hcilib.plan import Cell, Pattern, Step
+from hcilib.read.acceptance import problems
+from hcilib.read.fio_bins import read_fio_bins
+from hcilib.read.fio_json import read_fio
+from hcilib.read.run import read_hosts
+
+pytestmark = pytest.mark.lab
+SPAN = 8 * 2**20
+
+
+def step(runtime_s: float, vms: int = 2, pattern: str = "4k-randrw70") -> Step:
+    return Step("measure", Cell(Pattern.parse(pattern), 2, 4, vms), 1, 1, runtime_s)
+
+
+def by(bed, launcher: str, **options):
+    return bed.model_copy(update={"fio": bed.fio.model_copy(update={"launcher": launcher, **options})})
+
+
+def jobs_of(of: Step, bed) -> dict[str, str]:
+    return {vm.name: fio.job_text(of, vm, bed, SPAN) for vm in bed.fleet(of.cell.vms)}
+
+
+def launched(bed, tmp_path, of: Step, jobs=None, watch=None, limit_s: float = 30.0):
+    """One launch: what it returned, its folder, and what the acceptance rule says."""
+    work = tmp_path / f"{bed.fio.launcher}-{len(list(tmp_path.iterdir()))}"
+    work.mkdir()
+    with Fleet(bed) as fleet:
+        done = launch(of, bed.fleet(of.cell.vms), jobs or jobs_of(of, bed), bed, fleet, work, limit_s, watch)
+    expected = [{"hostname": h, "port": p, "jobs": of.cell.numjobs} for h, p in done.places.values()]
+    wrong = problems(work / "fio.json", (work / "fio.stderr").read_text(), done.returncode, expected, of.runtime_s)
+    return done, work, wrong
+
+
+def fios(bed) -> dict[int, str]:
+    """Every fio of the lab that is no server, and every shell that holds one."""
+    return {pid: c for pid, c in processes("/hci-").items() if bed.lab_root in c and "job.fio" in c}
+
+
+def test_both_launchers_leave_the_same_tables(bed, tmp_path):
+    tables = {}
+    for launcher in ("client-server", "per-host"):
+        done, work, wrong = launched(by(bed, launcher), tmp_path, step(0.6))
+        assert wrong == []
+        assert (done.returncode, done.timed_out, done.stopped_early, done.faults) == (0, False, False, ())
+        tables[launcher] = read_fio(work / "fio.json"), read_fio_bins(work / "fio.json")
+        assert {p.name for p in work.iterdir()} == {"fio.json", "fio.stderr", "logs"}
+        if launcher == "per-host":
+            assert done.starts_from in ("begun", "job_start")
+            assert 0 <= done.start_skew_s < 1
+        elif done.start_skew_s is None:  # fio before 3.36, and no logs of a short run
+            assert (done.common_window_s, done.starts_from[:9]) == (None, "unknown: ")
+    assert until(lambda: not list(Path(bed.lab_root).glob("hci-*")), 5), "the private folder is removed"
+    assert not fios(bed)
+    (one, bins), (other, more_bins) = tables.values()
+    keys = ["hostname", "port", "job", "clone", "ddir", "opt_rw", "opt_bs", "opt_iodepth"]
+    assert list(one) == list(other)
+    pd.testing.assert_series_equal(one.dtypes, other.dtypes)
+    pd.testing.assert_frame_equal(*(t[keys].sort_values(keys[:5], ignore_index=True) for t in (one, other)))
+    assert list(bins) == list(more_bins)
+    assert bins["count"].sum() == one["total_ios"].sum()
+    assert more_bins["count"].sum() == other["total_ios"].sum()
+    assert other.attrs["fio_version"] == one.attrs["fio_version"]
+
+
+def test_logs_of_both_are_named_alike_and_tell_the_skew(bed, tmp_path, monkeypatch):
+    monkeypatch.setattr(fio, "SHORTEST_LOGGED_S", 1)
+    names = []
+    for launcher in ("client-server", "per-host"):
+        done, work, wrong = launched(by(bed, launcher), tmp_path, step(1.2))
+        assert wrong == []
+        names.append({p.name for p in (work / "logs").iterdir()})
+        assert done.starts_from == "logs"
+        assert 0 <= done.start_skew_s < 1
+        ran_s = read_fio(work / "fio.json")["runtime"].max() / 1000
+        assert done.common_window_s == pytest.approx(ran_s - done.start_skew_s, abs=0.05)
+    assert names[0] == names[1]
+    assert len(names[0]) == 2 * 2 * 5  # VMs x jobs x (iops, bw, lat, clat, slat)
+
+
+def test_a_watched_run_is_seen_second_by_second_and_stopped(bed, tmp_path):
+    seen, called = [], []
+
+    def watch(rates: np.ndarray) -> bool:
+        seen.append(rates)
+        called.append(time.monotonic())
+        return len(rates) >= 2
+
+    done, work, wrong = launched(by(bed, "per-host"), tmp_path, step(60), watch=watch, limit_s=90)
+    assert done.stopped_early
+    assert (done.returncode, done.timed_out, done.faults) == (0, False, ())
+    assert np.diff(called).max() <= 5
+    table = read_fio(work / "fio.json")
+    assert (table["runtime"] < 15_000).all()
+    assert [w for w in wrong if " s of 60 s" not in w] == [], "nothing is wrong with it but that it is short"
+    rates = seen[-1]
+    assert rates.shape[0] >= 2
+    assert rates.mean() == pytest.approx(table["total_ios"].sum() / table["runtime"].max() * 1000, rel=0.5)
+    for earlier, later in pairwise(seen):
+        np.testing.assert_allclose(later[: len(earlier)], earlier, err_msg="what was reported once stays as it was")
+    assert not fios(bed)
+
+
+def test_a_watched_run_needs_the_per_host_launcher(bed, tmp_path):
+    with pytest.raises(fio.FioError, match=r"'client-server' shows no rates.*fio.launcher: per-host"):
+        launched(by(bed, "client-server"), tmp_path, step(1), watch=lambda _: False)
+
+
+def test_a_job_that_fails_on_one_vm_is_said_of_that_vm_alone(bed, tmp_path):
+    of = step(0.5)
+    jobs = jobs_of(of, bed)
+    jobs["vm2"] = jobs["vm2"].replace(".sock", ".missing")
+    done, _, wrong = launched(by(bed, "per-host"), tmp_path, of, jobs)
+    assert done.returncode != 0
+    places = {name: f"{h}:{p}" for name, (h, p) in done.places.items()}
+    assert any(places["vm2"] in w or "vm2:" in w for w in wrong), wrong
+    assert not any(places["vm1"] in w or "vm1:" in w for w in wrong), wrong
+
+
+def test_a_binary_that_is_not_there_is_said_of_its_vm(bed, tmp_path):
+    done, _, wrong = launched(by(bed, "per-host", binary="/no/such/fio"), tmp_path, step(0.5))
+    assert done.returncode == 127
+    assert any("vm1: " in w and "/no/such/fio" in w for w in wrong), wrong
+
+
+def test_a_vm_that_cannot_be_reached_is_named_and_no_other_is_started(bed, tmp_path):
+    gone = bed.vms[1].model_copy(update={"port": 2})
+    lame = by(bed, "per-host").model_copy(update={"vms": (bed.vms[0], gone, *bed.vms[2:])})
+    with pytest.raises(Exception, match=r"preparing fio failed on 1 of 2 hosts: vm2: connection refused"):
+        launched(lame, tmp_path, step(0.5), jobs_of(step(0.5), bed))
+    assert until(lambda: not fios(bed) and not list(Path(bed.lab_root).glob("hci-*")), 5)
+
+
+def frozen_after(bed, vm, delay_s: float) -> threading.Thread:
+    """Stop every fio of a VM's own run in its tracks, a while after it began."""
+
+    def freeze():
+        mine = until(
+            lambda: {p for p, c in fios(bed).items() if f"/hci-{vm.target}." in c and c.split()[0].endswith("fio")}, 20
+        )
+        time.sleep(delay_s)
+        for pid in mine:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+
+    thread = threading.Thread(target=freeze, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.slow
+def test_a_fio_that_freezes_is_killed_on_its_vm_by_the_deadline_and_named(bed, tmp_path):
+    freezer = frozen_after(bed, bed.fleet(2)[1], 0.3)
+    name = bed.fleet(2)[1].name
+    started = time.monotonic()
+    done, _, wrong = launched(by(bed, "per-host"), tmp_path, step(1.5), limit_s=4)
+    freezer.join()
+    assert time.monotonic() - started < 20
+    assert done.timed_out
+    assert done.faults == (f"{name}: fio was stopped from outside after 4 s",)
+    assert wrong
+    assert until(lambda: not fios(bed), 3)
+
+
+CONTROL = """
+import sys, tempfile, json
+from pathlib import Path
+from hcilib.drive.hosts import Fleet
+from hcilib.drive.launch import launch
+from hcilib.plan import Cell, Pattern, Step
+from hcilib.testbed import Testbed
+bed, jobs = Testbed.model_validate_json(sys.argv[1]), json.loads(sys.argv[2])
+step = Step("measure", Cell(Pattern.parse("4k-randrw70"), 2, 4, 2), 1, 1, 120)
+with Fleet(bed) as fleet:
+    launch(step, bed.fleet(2), jobs, bed, fleet, Path(sys.argv[3]), 150)
+"""
+
+
+@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGINT])
+def test_no_fio_outlives_its_controller(bed, tmp_path, sig):
+    mine = by(bed, "per-host")
+    control = python(CONTROL, mine.model_dump_json(), json.dumps(jobs_of(step(120), bed)), str(tmp_path))
+    workers = lambda: [c for c in fios(bed).values() if c.split()[0].endswith("fio")]  # noqa: E731
+    assert until(lambda: len(workers()) >= 4, 20), control.communicate(timeout=5)
+    control.send_signal(sig)
+    control.communicate(timeout=20)
+    assert until(lambda: not fios(bed), 10), fios(bed)
+    assert until(lambda: not list(Path(bed.lab_root).glob("hci-*")), 5)
+
+
+def test_a_lost_connection_ends_fio_there_and_names_the_vm(bed, tmp_path):
+    mine, name = by(bed, "per-host"), bed.fleet(2)[1].name
+
+    with Fleet(mine) as fleet:
+
+        def cut():
+            until(lambda: len(fios(bed)) >= 4, 20)
+            time.sleep(0.3)
+            fleet._connections[name].transport.sock.close()
+
+        cutter = threading.Thread(target=cut, daemon=True)
+        cutter.start()
+        with pytest.raises(fio.FioError, match=rf"^{name}: while fio ran: "):
+            launch(step(60), mine.fleet(2), jobs_of(step(60), bed), mine, fleet, tmp_path, 90)
+        cutter.join()
+    assert until(lambda: not fios(bed), 10), "and on the other VM it is ended too"
+
+
+# Servers behind SSH
+
+
+def null(jobs: dict[str, str]) -> dict[str, str]:
+    """The same jobs without a lab's disk: a server outside the lab's folder has no socket to reach it by."""
+    own = re.compile(r"^uri=.*\n", re.MULTILINE)
+    return {name: own.sub("", text.replace("ioengine=nbd", "ioengine=null")) for name, text in jobs.items()}
+
+
+def test_a_testbed_that_is_no_lab_has_its_servers_on_loopback_reached_through_ssh(bed, tmp_path):
+    real = by(bed, "client-server", ioengine="null", port=8790).model_copy(update={"lab_root": None})
+    of = step(0.6, vms=3)
+    seen = []
+
+    def look():
+        mine = lambda: [c for c in processes("--server=ip:").values() if ",8790" in c and c.split()[0].endswith("fio")]  # noqa: E731
+        seen.extend(until(lambda: len(found := mine()) >= 3 and found, 20))
+
+    looker = threading.Thread(target=look, daemon=True)
+    looker.start()
+    done, work, wrong = launched(real, tmp_path, of, null(jobs_of(of, bed)))
+    looker.join()
+    assert wrong == []
+    assert seen
+    assert all("--server=ip:127.250." in c for c in seen), "no server listens anywhere but on loopback"
+    hosts = {h for h, _ in done.places.values()}
+    assert len(hosts) == 3
+    assert set(read_fio(work / "fio.json")["hostname"]) == hosts
+    assert until(lambda: not [c for c in processes("--server=ip:127.250.").values() if ",8790" in c], 5)
+    with contextlib.ExitStack() as stack:
+        again = tunnel._bind(real, [vm.name for vm in real.fleet(3)], stack)
+        assert {name: s.getsockname() for name, s in again.items()} == done.places, (
+            "a VM keeps its address from step to step"
+        )
+
+
+def test_a_server_left_by_a_dead_controller_takes_no_connection(bed, tmp_path):
+    real = by(bed, "client-server", ioengine="null", port=8791).model_copy(update={"lab_root": None})
+    address = tunnel._there(real, real.vms[0])[0]
+    left = subprocess.Popen([real.fio.binary, f"--server=ip:{address},8791"], stdout=subprocess.DEVNULL)
+    of = step(0.5)
+    _, _, wrong = launched(real, tmp_path, of, null(jobs_of(of, bed)))
+    assert wrong == []
+    assert left.wait(timeout=5) == -signal.SIGKILL
+
+
+def test_a_server_that_cannot_start_behind_ssh_is_named(bed, tmp_path, monkeypatch):
+    monkeypatch.setattr(fio, "PATIENCE_S", 0.3)
+    real = by(bed, "client-server", binary="/no/such/fio", port=8792).model_copy(update={"lab_root": None})
+    with pytest.raises(fio.FioError, match=r"no fio server on vm1 \(127\.250\.0\.1:8792\)"):
+        launched(real, tmp_path, step(0.5), null(jobs_of(step(0.5), bed)))
+
+
+# In a campaign
+
+
+@pytest.mark.slow
+def test_a_campaign_by_the_per_host_launcher_gives_the_results_of_the_other(bed, short, mirror_system, tmp_path):
+    plan = short(["4k-randrw70"], repeats=2, prefill=True)
+    results = run(plan, by(bed, "per-host"), mirror_system, tmp_path / "run", progress=False)
+    assert results.attrs["missing"] == []
+    assert sorted(results["rep"]) == [1, 2]
+    assert results["node_cpu_pct"].between(1, 100).all()
+    assert set(read_hosts(tmp_path / "run")["vm"]) == {vm.name for vm in bed.fleet(2)}
+    little = results["iops"] * results["lat_ns"] / 1e9 / results["outstanding"]
+    assert little.between(0.85, 1.05).all()
+
+
+# Pure
+
+
+def test_rates_are_of_whole_seconds_that_all_vms_reported():
+    one = np.array([[893, 893], [1893, 1893], [2893, 2893]])
+    other = np.array([[1100, 2200], [2100, 4200]])
+    np.testing.assert_allclose(per_host.fleet_rates([one, other]), [3000, 3000])
+    np.testing.assert_allclose(per_host.fleet_rates([one]), [1000, 1000])
+    assert per_host.fleet_rates([one, np.empty((0, 2))]).size == 0
+    assert per_host.fleet_rates([np.array([[900, 5]])]).size == 0
+
+
+def test_a_stall_is_seen_as_a_second_without_io():
+    counts = np.array([[1000, 100], [2000, 100], [3000, 400]])
+    np.testing.assert_allclose(per_host.fleet_rates([counts]), [100, 0, 300])
+
+
+def test_a_clock_lies_between_question_and_answer():
+    assert starts.clock("1000.250000000\n", 1000.0, 1000.1) == pytest.approx((0.2, 0.05))
+    offset, blur = starts.clock("1000\n", 1000.0, 1000.1)  # busybox: no fraction
+    assert offset == pytest.approx(0.45)
+    assert blur == pytest.approx(0.55)
+
+
+@pytest.mark.parametrize("awk", ["mawk", "gawk", "busybox awk"])
+def test_the_tally_counts_reads_and_writes_of_all_jobs_and_keeps_the_last_document(tmp_path, awk, bed):
+    if subprocess.run([*awk.split(), "BEGIN {}"], capture_output=True).returncode if _has(awk) else True:
+        pytest.skip(f"no {awk}")
+    job = "[a]\nioengine=null\nsize=1m\nrw=randrw\nrate_iops=300,100\ntime_based=1\nruntime=1500ms\n[b]\nioengine=null\nsize=1m\nrw=read\nrate_iops=200\ntime_based=1\nruntime=1500ms\n"
+    (tmp_path / "job").write_text(job)
+    argv = [bed.fio.binary, "--status-interval=1", "--output-format=json+", "job"]
+    out = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True).stdout
+    subprocess.run([*awk.split(), per_host.TALLY], cwd=tmp_path, input="note: harmless\n" + out, text=True, check=True)
+    lines = [line.split() for line in (tmp_path / "rates").read_text().splitlines()]
+    table = read_fio(tmp_path / "fio.json")
+    assert [int(lines[-1][0]), int(lines[-1][1])] == [table["runtime"].max(), table["total_ios"].sum()]
+    assert table.attrs["noise"].strip() == "note: harmless"
+    assert [int(n) for _, n in lines] == sorted(int(n) for _, n in lines)
+    assert set(table["ddir"]) == {"read", "write"}
+
+
+def _has(program: str) -> bool:
+    return shutil.which(program.split()[0]) is not None

@@ -1,0 +1,466 @@
+"""Policies and warm-up: decided from the disk, the same again on resume, and valid only where the plan said so."""
+
+import inspect
+import json
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hcilib import rules
+from hcilib.analyse.stopping import enough_runs, stop_when
+from hcilib.analyse.warmup import warm_up_missing
+from hcilib.drive import bed as bed_module
+from hcilib.drive import campaign, ledger
+from hcilib.drive.launch import launch
+from hcilib.drive.ledger import WRITES, LedgerError
+from hcilib.drive.policy import Policy, PolicyError, Rules, Watch, further_block, needed, require, standing
+from hcilib.drive.rundir import RunDir
+from hcilib.plan import Adaptive, Plan, PlanError, Volume, shuffled, sweep
+from hcilib.read.journal import progress
+from hcilib.read.run import read_counters, read_results
+from hcilib.testbed import Disk, Fio, Node, Testbed, Vm
+
+RULES = rules.RULES
+MIB = 2**20
+
+
+def answer(stop: bool, reason: str):
+    return type("Answer", (), {"__bool__": lambda self: stop, "reason": reason})()
+
+
+# The plan holds the policy and its numbers
+
+
+def test_the_numbers_of_a_policy_are_the_plans():
+    plan = sweep(["4k-randwrite"], policy="adaptive", warmup="volume")
+    assert plan.adaptive == Adaptive(60, 300, 30, 0.02, 1.0, 5, 10)
+    assert plan.volume == Volume(300, 14400)
+    assert plan.volume.rounds == 48
+    assert {s.runtime_s for s in plan.steps if s.kind in ("measure", "canary")} == {300}
+    again = Plan.from_dict(json.loads(json.dumps(plan.to_dict())))
+    assert (again, again.digest) == (plan, plan.digest)
+    for change in ({"target": 0.03}, {"look_s": 20}, {"most_runs": 9}, {"sample_s": 0.5}, {"round_s": 200}):
+        assert sweep(["4k-randwrite"], policy="adaptive", warmup="volume", **change).digest != plan.digest
+    assert sweep(["4k-randwrite"], policy="adaptive", warmup="volume", least_s=60).digest == plan.digest, (
+        "60 and 60.0 are one"
+    )
+
+
+def test_a_plan_without_such_rules_is_written_as_it_always_was():
+    assert sweep(["4k-read"]).to_dict().keys() == {"format", "order", "policy", "seed", "span_bytes", "steps"}
+
+
+@pytest.mark.parametrize(
+    ("given", "runtimes"),
+    [
+        ({"policy": "fixed"}, {600, 1800}),
+        ({"policy": "short"}, {300}),
+        ({"policy": "short", "read_runtime_s": 20}, {20, 300}),
+    ],
+)
+def test_runtimes_are_the_policys_unless_given(given, runtimes):
+    plan = sweep(["4k-randread", "4k-randwrite"], prefill=False, **given)
+    assert {s.runtime_s for s in plan.steps} == runtimes
+    assert max(s.block for s in plan.steps) == 5
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"policy": "short", "look_s": 1}, "look_s is given, but only policy 'adaptive' has it"),
+        ({"policy": "adaptive", "read_runtime_s": 9}, "read_runtime_s is given"),
+        ({"policy": "adaptive", "most_s": 9}, "most_s 9: expected at least least_s, 60"),
+        ({"policy": "adaptive", "target": 1}, "target 1: expected a relative half-width"),
+        ({"policy": "adaptive", "target": 0}, "target is 0"),
+        ({"policy": "adaptive", "repeats": 1}, "one run of a cell has no interval"),
+        ({"policy": "adaptive", "most_runs": 4}, "most_runs 4: expected at least repeats, 5"),
+        ({"policy": "adaptive", "order": "back-to-back"}, "it measures in blocks"),
+        ({"policy": "adaptive", "ramp_s": 1}, "from a run's first second"),
+        ({"warmup": "bytes"}, "warmup 'bytes'"),
+        ({"warmup": "volume", "warmup_s": 9}, "warmup_s is given"),
+        (
+            {"warmup": "volume", "round_s": 300, "warmup_cap_s": 1499},
+            "holds 4 rounds of 300 s: expected at least the 5",
+        ),
+        ({"round_s": 9}, "only warmup 'volume' has them"),
+    ],
+)
+def test_numbers_that_nobody_would_heed_are_refused(given, said):
+    with pytest.raises(PlanError, match=said):
+        sweep(["4k-randwrite"], **given)
+
+
+# When a run stops
+
+
+def watch(decide, **numbers) -> tuple[Watch, list[int]]:
+    asked = []
+
+    def stop(rates, **limits):
+        asked.append(len(rates))
+        return decide(rates, limits)
+
+    return Watch(Adaptive(**numbers), stop), asked
+
+
+def test_a_run_is_looked_at_when_it_is_due_however_late_the_call():
+    look, asked = watch(lambda rates, limits: answer(len(rates) == 120, f"{len(rates)} seen"))
+    rates = np.ones(300)
+    assert [look(rates[:n]) for n in (5, 59, 61, 62)] == [False] * 4
+    assert asked == [60], "a look sees the samples up to it, and is made once"
+    assert look(rates[:135])
+    assert asked == [60, 90, 120]
+    assert (look.stopped_s, look.shortest_s, look.reason) == (120, 114, "120 seen")
+    assert look(rates), "stopped is stopped"
+    assert asked == [60, 90, 120]
+
+
+def test_a_run_that_is_not_stopped_must_last_its_full_time():
+    look, asked = watch(lambda rates, limits: answer(len(rates) >= limits["most"], f"{len(rates)} seen"))
+    assert not look(np.ones(400))
+    assert asked == list(range(60, 301, 30))
+    assert look.shortest_s is None
+    assert look.reason == "ran its 300 s; last look: 300 seen"
+
+
+def test_seconds_become_samples():
+    look, asked = watch(lambda rates, limits: answer(False, str(limits)), least_s=4, most_s=20, look_s=2, sample_s=0.25)
+    look(np.ones(33))
+    assert asked == [16, 24, 32]
+    assert "{'target': 0.02, 'first': 16, 'most': 80, 't_star': 80}" in look.reason
+
+
+def test_the_statistics_decide_as_they_do_alone():
+    rng = np.random.default_rng(4)
+    for sd, stops in ((0.001, True), (0.5, False)):
+        rates = 1e4 * (1 + sd * rng.standard_normal(90))
+        look = Watch(Adaptive(), RULES.stop)
+        assert look(rates) is stops
+        alone = stop_when(rates[: 60 if stops else 90])
+        assert alone.reason in look.reason
+
+
+# When a cell has runs enough
+
+CELLS = ["4k-randread", "64k-randwrite"]
+
+
+def measured(plan, **rates) -> pd.DataFrame:
+    """Results of block 1, 2, ... of each cell, by pattern."""
+    by_name = {cell.pattern.name.replace("-", "_"): cell for cell in plan.cells}
+    rows = [
+        {"block": b, "iops": x, **by_name[name[1:]].factors()}
+        for name, own in rates.items()
+        for b, x in enumerate(own, 1)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_only_cells_whose_interval_is_too_wide_get_another_run_with_its_reason():
+    plan = sweep(CELLS, policy="adaptive", iodepth=4)
+    wide = [100, 140, 90, 120, 100]
+    results = measured(plan, _4k_randread=[100, 100.5, 100, 99.8, 100.1], _64k_randwrite=wide)
+    [(cell, reason)] = needed(plan, 6, results, RULES).items()
+    assert cell.pattern.name == "64k-randwrite"
+    assert reason == enough_runs(wide).reason
+
+
+def test_a_block_is_decided_by_the_blocks_before_it_and_no_other():
+    plan = sweep(CELLS, policy="adaptive", iodepth=4)
+    results = measured(plan, _4k_randread=[100, 140, 90, 120, 100, 101], _64k_randwrite=[100] * 5)
+    assert needed(plan, 6, results, RULES) == needed(plan, 6, results[results["block"] <= 5], RULES)
+    assert "over 6 runs" in next(iter(needed(plan, 7, results, RULES).values()))
+
+
+def test_a_further_block_is_made_as_the_plans_own():
+    plan = sweep(CELLS, policy="adaptive", iodepth=[2, 4])
+    due = dict.fromkeys(plan.cells[1:], "too wide")
+    first, *others = further_block(plan, 7, due)
+    own = next(step for step in plan.steps if step.kind == "canary")
+    assert (first[0].kind, first[0].id) == ("canary", f"canary-b7-r0-{own.cell.name}")
+    assert {step.id for step, _ in others} == {f"measure-b7-r7-{cell.name}" for cell in due}
+    assert [step.cell for step, _ in others] == [cell for cell in shuffled(plan.cells, 0, 7) if cell in due]
+    assert {reason for _, reason in others} == {"too wide"}
+    assert further_block(plan, 7, {}) == [], "no canary for nothing"
+
+
+def test_a_lost_run_is_made_up_for_but_a_cell_that_never_ran_is_left_alone():
+    plan = sweep(CELLS, policy="adaptive", iodepth=4)
+    results = measured(plan, _4k_randread=[100, 100, 100, 100])
+    assert [c.pattern.name for c in needed(plan, 6, results, RULES)] == ["4k-randread"]
+
+
+# When a warm-up is over
+
+BED = Testbed(
+    name="t",
+    nodes=(Node(name="n1"),),
+    vms=tuple(Vm(name=v, node="n1", disks=(Disk(serial=f"{v}-d", size_bytes=100),)) for v in ("vm1", "vm2")),
+    fio=Fio(launcher="per-host"),
+)
+
+
+@pytest.fixture
+def warm():
+    """A plan of one warm-up by volume of two disks of 100 bytes, at most 8 rounds; and that step."""
+    plan = sweep(
+        ["4k-randwrite"], iodepth=1, vms=2, warmup="volume", round_s=1, warmup_cap_s=8, span_bytes=4096, prefill=False
+    )
+    return plan, next(s for s in plan.steps if s.kind == "warmup")
+
+
+def rounds(step, *each, start=0, run=0, pattern="4k random", kind="warmup", steady=False) -> pd.DataFrame:
+    """Writes of rounds to both disks: each an (amount on vm1, amount on vm2)."""
+    rows = [
+        {"run": run, "run_id": f"c{run}", "step": f"{kind}{start + i}", "kind": kind, "cell": step.cell.name if kind == "warmup" else "x",
+         "rep": i + 1, "started_s": float(start + i), "vm": vm, "serial": f"{vm}-d", "pattern": pattern, "span_bytes": 100,
+         "bytes_written": float(amount), "iops": 50.0, "steady": steady if kind == "warmup" else pd.NA}
+        for i, amounts in enumerate(each) for vm, amount in zip(("vm1", "vm2"), amounts, strict=True)
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=WRITES)
+
+
+def test_the_gate_opens_at_twice_the_span_of_the_device_written_least(warm):
+    plan, step = warm
+    for last, missing in ((39.9, "written 2.00 x the span of 2 x"), (40, "")):
+        now = standing(step, plan, BED, rounds(step, *[(500, 40)] * 4, (500, last)), RULES)
+        assert (now.missing, now.given_up, now.rounds, now.last_rep) == (missing, False, 5, 5)
+    assert "4 rounds of 5" in standing(step, plan, BED, rounds(step, *[(500, 500)] * 4), RULES).missing
+
+
+def test_one_device_that_was_never_written_keeps_it_shut(warm):
+    plan, step = warm
+    table = rounds(step, *[(500, 500)] * 5)
+    now = standing(step, plan, BED, table[table["vm"] == "vm1"], RULES)
+    assert "written 0.00 x" in now.missing
+    assert now.rounds == 0, "no round warmed all devices"
+    nothing = standing(step, plan, BED, pd.DataFrame(columns=WRITES), RULES)
+    assert (nothing.rounds, nothing.last_rep, nothing.given_up) == (0, 0, False)
+
+
+def test_rates_that_fall_keep_it_shut_until_the_cap(warm):
+    plan, step = warm
+    table = rounds(step, *[(500, 500)] * 8)
+    table["iops"] = np.repeat(np.geomspace(800, 100, 8), 2)
+    seven = standing(step, plan, BED, table[table["rep"] <= 7], RULES)
+    assert (seven.missing, seven.given_up) == ("the last 5 rounds are not steady", False)
+    assert standing(step, plan, BED, table, RULES).given_up
+
+
+def test_what_holds_is_not_repeated_and_what_another_campaign_spoilt_is(warm):
+    plan, step = warm
+    before = rounds(step, *[(100, 100)] * 5, run=1, steady=True)
+    assert standing(step, plan, BED, before, RULES).missing == ""
+    spoilt = pd.concat([before, rounds(step, (0, 50), start=50, run=1, pattern="64k random", kind="measure")])
+    now = standing(step, plan, BED, spoilt, RULES)
+    assert "written 0.00 x" in now.missing
+    assert not now.given_up
+
+
+def test_on_resume_the_campaigns_own_later_steps_do_not_make_it_begin_again(warm):
+    plan, step = warm
+    done = rounds(step, *[(100, 100)] * 5, steady=True)
+    later = rounds(step, (300, 300), start=50, pattern="64k random", kind="measure")
+    assert standing(step, plan, BED, pd.concat([done, later]), RULES).given_up, "over, as the plan wants it"
+    elsewhere = later.assign(run=1, run_id="c1", started_s=60.0)
+    now = standing(step, plan, BED, pd.concat([done, later, elsewhere]), RULES)
+    assert not now.given_up
+    assert now.last_rep == 5, "new rounds get new names"
+
+
+# Refused before any host is touched
+
+
+def test_what_cannot_be_followed_is_refused(tmp_path):
+    adaptive, volume = sweep(["4k-read"], policy="adaptive"), sweep(["4k-write"], warmup="volume")
+    with pytest.raises(PolicyError, match="policy 'adaptive', which needs the statistics"):
+        require(adaptive, BED, None)
+    with pytest.raises(PolicyError, match="warmup 'volume', which needs the statistics"):
+        require(volume, BED, None)
+    bare = BED.model_copy(update={"fio": Fio()})
+    with pytest.raises(PolicyError, match=r"testbed t: policy 'adaptive' needs .* set fio\.launcher: per-host"):
+        require(adaptive, bare, RULES)
+    require(volume, bare, RULES)
+    require(sweep(["4k-read"], policy="short"), bare, None)
+    (tmp_path / "plan.json").write_text(json.dumps({"identity": {"testbed": "another"}}))
+    with pytest.raises(LedgerError, match="another testbed"):
+        require(volume, BED, RULES, [tmp_path])
+
+
+# On the running lab
+
+
+@pytest.fixture(scope="session")
+def per_host(bed):
+    """The lab by the launcher that shows the rates."""
+    return bed.model_copy(update={"fio": bed.fio.model_copy(update={"launcher": "per-host"})})
+
+
+SOON = Rules(
+    stop=lambda rates, **limits: answer(len(rates) >= 4, f"{len(rates)} samples do"),
+    enough=enough_runs,
+    warm=warm_up_missing,
+)
+"""Stops a run at its first look: what decides is handed in, so a test need not wait for statistics."""
+
+
+@pytest.fixture(scope="module")
+def adaptive_plan():
+    return sweep(
+        {"4k-randread": {"iodepth": 2}, "4k-randwrite": {"iodepth": 2}}, repeats=2, policy="adaptive", vms=1, span_bytes=4 * MIB,
+        least_s=1, most_s=6, look_s=1, sample_s=0.25, target=1e-6, most_runs=3, prefill=False, canary=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def interrupted(per_host, adaptive_plan, mirror_system, tmp_path_factory):
+    """An adaptive campaign whose controller dies in the extra block, and is called again."""
+    run_dir = tmp_path_factory.mktemp("runs") / "adaptive"
+    real, seen = campaign.launch, []
+
+    def dies(step, *given, **named):
+        seen.append(step.id)
+        if step.block == 3 and step.kind == "measure":
+            raise KeyboardInterrupt
+        return real(step, *given, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(campaign, "launch", dies)
+        with pytest.raises(KeyboardInterrupt):
+            campaign.run(adaptive_plan, per_host, mirror_system, run_dir, progress=False, rules=SOON)
+    died_at = seen[-1]
+    results = campaign.run(adaptive_plan, per_host, mirror_system, run_dir, progress=False, rules=SOON)
+    return SimpleNamespace(results=results, run_dir=run_dir, died_at=died_at)
+
+
+def events(run_dir, kind: str) -> list[dict]:
+    lines = (json.loads(line) for line in (run_dir / "journal.jsonl").read_text().splitlines())
+    return [event for event in lines if event["event"] == kind]
+
+
+@pytest.mark.lab
+def test_runs_stop_early_and_count_because_the_plan_said_so(interrupted):
+    results = interrupted.results
+    assert results.attrs["missing"] == []
+    assert results["runtime_s"].between(0.95, 5.5).all(), results["runtime_s"].tolist()
+    steps = [json.loads(f.read_text()) for f in interrupted.run_dir.glob("steps/*/step.json")]
+    assert all(s["stopped_early"] and s["reason"] == "4 samples do" for s in steps)
+    reasons = {e["step"]: e["reason"] for e in events(interrupted.run_dir, "done")}
+    assert reasons == {s["id"]: "4 samples do" for s in steps}
+    first = read_counters(interrupted.run_dir).groupby("step")["t_s"].min()
+    assert first.between(0, 3).all(), "counters are those of the run as it was, not of the runtime that was planned"
+
+
+@pytest.mark.lab
+def test_cells_get_runs_to_the_most_and_the_journal_says_why(interrupted, adaptive_plan):
+    results = interrupted.results
+    assert results.groupby("pattern")["block"].apply(sorted).tolist() == [[1, 2, 3]] * 2
+    added = {e["step"]: e["reason"] for e in events(interrupted.run_dir, "added")}
+    assert len(added) == 2, "a run of each cell"
+    for cell in adaptive_plan.cells:
+        rates = results[(results["pattern"] == cell.pattern.name) & (results["block"] < 3)].sort_values("block")["iops"]
+        assert added[f"measure-b3-r3-{cell.name}"] == enough_runs(rates, target=1e-6, least=2, most=3).reason
+    assert progress(interrupted.run_dir)["steps"] == progress(interrupted.run_dir)["done"] == 6
+
+
+@pytest.mark.lab
+def test_resumed_it_decides_the_same(interrupted):
+    added = events(interrupted.run_dir, "added")
+    [again] = [s for s in {e["step"] for e in added} if sum(e["step"] == s for e in added) > 1]
+    assert again == interrupted.died_at, "only the run that was lost is asked for a second time"
+    assert len({e["reason"] for e in added if e["step"] == again}) == 1, "and for the same reason, read from the disk"
+
+
+@pytest.mark.lab
+def test_every_decision_can_be_made_again_from_the_files(interrupted, adaptive_plan, per_host, mirror_system, tmp_path):
+    """Whatever is missing of the extra block: a resume asks for exactly that, in the same order."""
+    order = list(dict.fromkeys(e["step"] for e in events(interrupted.run_dir, "added")))
+    for i, lost in enumerate((order, order[1:], order[:1], [])):
+        copy = tmp_path / f"lost{i}"
+        shutil.copytree(interrupted.run_dir, copy)
+        for step in lost:
+            shutil.rmtree(copy / "steps" / step)
+        with RunDir.opened(copy, adaptive_plan, per_host, mirror_system) as rundir:
+            asked = []
+            for step in Policy(adaptive_plan, per_host, rundir, SOON).pending():
+                asked.append(step.id)
+                shutil.copytree(interrupted.run_dir / "steps" / step.id, copy / "steps" / step.id)
+        assert asked == lost
+
+
+@pytest.mark.lab
+def test_a_run_shortened_under_another_policy_is_invalid(per_host, mirror_system, tmp_path, monkeypatch):
+    def cut(step, vms, jobs, testbed, fleet, work, limit_s, watch, sample_s):
+        return launch(step, vms, jobs, testbed, fleet, work, limit_s, lambda rates: len(rates) >= 1)
+
+    monkeypatch.setattr(campaign, "launch", cut)
+    monkeypatch.setattr(campaign, "ATTEMPTS", 1)
+    plan = sweep(
+        ["4k-randread"], repeats=1, iodepth=2, vms=1, read_runtime_s=8, span_bytes=4 * MIB, prefill=False, canary=False
+    )
+    results = campaign.run(plan, per_host, mirror_system, tmp_path / "cut", progress=False)
+    assert results.empty
+    assert results.attrs["missing"] == [plan.steps[0].id]
+    [failed] = events(tmp_path / "cut", "failed")
+    assert "of 8 s, at least 7.6 s are needed" in failed["problems"][0]
+
+
+def warm_plan(pattern="4k-randwrite-rate12m", **given):
+    numbers = {"warmup_cap_s": 10, "round_s": 0.5, "repeats": 1, "iodepth": 4, "vms": 1, "write_runtime_s": 0.5,
+               "span_bytes": 16 * MIB, "prefill": False, "canary": False}  # fmt: skip
+    return sweep([pattern], warmup="volume", **{**numbers, **given})
+
+
+@pytest.fixture(scope="module")
+def warmed(bed, mirror_system, tmp_path_factory):
+    run_dir = tmp_path_factory.mktemp("runs") / "warm"
+    return rules.run(warm_plan(), bed, mirror_system, run_dir, progress=False), run_dir
+
+
+@pytest.mark.lab
+def test_the_volume_gate_never_opens_before_twice_the_span(warmed):
+    results, run_dir = warmed
+    table = ledger.writes(run_dir)
+    before = table[table["kind"] == "warmup"]
+    assert (before.groupby("serial")["bytes_written"].sum() >= 2 * 16 * MIB).all()
+    earlier = before[before["rep"] < before["rep"].max()].groupby("serial")["bytes_written"].sum()
+    shut = [json.loads(f.read_text()) for f in run_dir.glob("steps/warmup*/step.json")]
+    for step in sorted(shut, key=lambda s: s["rep"])[:-1]:
+        assert not step["steady"]
+        assert step["reason"], "it says what was missing"
+    assert earlier.min() < 2 * 16 * MIB or any("steady" in s["reason"] for s in shut), "nor later than it must"
+    assert before["started_s"].max() < table.loc[table["kind"] == "measure", "started_s"].min()
+    assert results["warmup_ratio"].min() >= 2
+
+
+@pytest.mark.lab
+def test_a_warm_up_that_holds_is_not_repeated_in_the_next_campaign(warmed, bed, mirror_system, tmp_path):
+    results, first = warmed
+    if not ledger.ledger(first)["steady"].all():
+        pytest.skip(f"the machine was too busy for steady rounds: {results['warnings'].iloc[0]}")
+    rules.run(warm_plan(seed=1), bed, mirror_system, tmp_path / "next", progress=False, earlier=[first])
+    assert {p.name.split("-")[0] for p in (tmp_path / "next" / "steps").iterdir()} == {"measure"}
+    assert [e["reason"] for e in events(tmp_path / "next", "warm")] == ["an earlier warm-up still holds"]
+
+
+@pytest.mark.lab
+def test_capped_before_it_is_steady_every_later_run_says_so(bed, mirror_system, tmp_path):
+    plan = warm_plan("4k-randwrite-rate1m", warmup_cap_s=2.5)
+    results = rules.run(plan, bed, mirror_system, tmp_path / "capped", progress=False)
+    [warning] = results["warnings"]
+    assert warning.startswith("not steady: 4k-randwrite-rate1m after 5 rounds of 0.5 s: written 0.1")
+    assert "given up after 5 rounds" in events(tmp_path / "capped", "warm")[0]["reason"]
+    pd.testing.assert_frame_equal(read_results(tmp_path / "capped"), results)
+
+
+# What hcilib.run adds
+
+
+@pytest.mark.parametrize(("ours", "drives"), [(rules.run, campaign.run), (rules.obtain, bed_module.obtain)])
+def test_run_and_obtain_are_those_of_drive_with_the_rules_filled_in(ours, drives):
+    given = dict(inspect.signature(drives).parameters)
+    assert given.pop("rules").default is None
+    assert dict(inspect.signature(ours).parameters) == given

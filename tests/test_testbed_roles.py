@@ -1,0 +1,93 @@
+"""A node that is its own load generator, a launcher that is not the usual one, a system that says how to see its placement."""
+
+from pathlib import Path
+
+import pytest
+
+from hcilib.testbed import Check, Command, Disk, Fio, Node, Placement, System, Testbed, Vm, load_system, load_testbed
+
+PARAMS = Path(__file__).parents[1] / "params"
+
+
+def raw(**vm) -> Testbed:
+    given = {
+        "name": "n1",
+        "address": "192.0.2.1",
+        "user": "root",
+        "node": "n1",
+        "disks": (Disk(serial="a", size_bytes=1),),
+    }
+    return Testbed(
+        name="t",
+        nodes=(Node(name="n1", address="192.0.2.1", user="root"), Node(name="n2")),
+        vms=(Vm(**{**given, **vm}),),
+    )
+
+
+def test_a_node_may_be_its_own_load_generator():
+    assert [vm.name for vm in raw().fleet(1)] == ["n1"]
+    assert raw().targets(1, 1)[0][0] == "n1"
+
+
+@pytest.mark.parametrize("other", [{"address": "192.0.2.9"}, {"user": "fio"}, {"port": 2222}, {"jump": "gate"}])
+def test_it_is_reached_as_the_node_is(other):
+    with pytest.raises(ValueError, match="n1 is the node itself: give it the same address, port, user and jump"):
+        raw(**other)
+
+
+def test_a_vm_of_a_nodes_name_on_another_node_is_no_such_thing():
+    with pytest.raises(ValueError, match="host name n1 appears more than once"):
+        raw(node="n2")
+
+
+def test_the_example_is_one():
+    bed = load_testbed(PARAMS / "testbeds" / "raw-drives.example.yaml")
+    assert [vm.name for vm in bed.vms] == [node.name for node in bed.nodes]
+
+
+def test_the_usual_launcher_does_not_change_what_a_testbed_is():
+    bed = raw()
+    assert bed.fio.launcher == "client-server"
+    assert bed.model_copy(update={"fio": Fio(launcher="per-host")}).digest != bed.digest
+    with pytest.raises(ValueError, match="launcher"):
+        Fio(launcher="ansible")
+
+
+def write(tmp_path, text: str) -> Path:
+    file = tmp_path / "system.yaml"
+    file.write_text("name: s\nlabel: S\n" + text)
+    return file
+
+
+def test_placement_is_read_from_the_systems_file(tmp_path):
+    text = """
+placement:
+  check: {on: nodes, run: "drbdadm role {vm}", expect: "^Primary"}
+  non_owner: {on: node, run: "qm migrate {vm} {other} --online"}
+"""
+    placement = load_system(write(tmp_path, text)).placement
+    assert placement == Placement(
+        check=Check(on="nodes", run="drbdadm role {vm}", expect="^Primary"),
+        non_owner=Command(on="node", run="qm migrate {vm} {other} --online"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("placement: {owner: {run: x}}", "placement.check"),
+        ("placement: {check: {run: x}}", "placement.check.expect"),
+        ("placement: {check: {run: x, expect: '('}}", "not a regular expression"),
+        ("placement: {check: {run: x, expect: y}, elsewhere: {run: x}}", "placement.elsewhere: unknown"),
+    ],
+)
+def test_a_placement_that_cannot_be_used_is_named(tmp_path, text, said):
+    with pytest.raises(ValueError, match=said.replace("(", r"\(")):
+        load_system(write(tmp_path, text))
+
+
+def test_a_system_without_placement_is_the_system_it_was():
+    """Run directories of before are resumed: their identity is the system's digest."""
+    plain = System(name="s", label="S")
+    assert plain.digest == System.model_validate({"name": "s", "label": "S", "placement": None}).digest
+    assert plain.model_copy(update={"placement": Placement(check=Check(run="x", expect="y"))}).digest != plain.digest
