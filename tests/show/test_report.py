@@ -166,12 +166,14 @@ def test_outputs_in_the_notebook_are_no_change_but_source_and_tags_are(site, rep
     assert sources_digest(one(copy), copy) != before
 
 
-@pytest.mark.parametrize("spoilt", ["json", "html", "ipynb", "torn json"])
+@pytest.mark.parametrize("spoilt", ["json", "html", "ipynb", "torn json", "download"])
 def test_a_half_finished_result_never_counts(site, repository, tmp_path, spoilt):
     copy = shutil.copytree(repository, tmp_path / "copy")
     folder = copy / "out/04_compare.one"
     if spoilt == "torn json":
         (folder / "04_compare.one.json").write_text('{"format": 1, "digest": ')
+    elif spoilt == "download":
+        (folder / "display.png").unlink()
     else:
         (folder / f"04_compare.one.{spoilt}").unlink()
     assert unchanged(one(copy), copy, copy / "out") is None
