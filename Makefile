@@ -5,7 +5,7 @@ SHELL := /bin/bash
 BIN := $(if $(filter hcilib,$(CONDA_DEFAULT_ENV)),,.venv/bin/)
 PY := $(BIN)python
 
-.PHONY: help setup lab lab-again test report notebooks refresh bench lint
+.PHONY: help setup lab lab-again test report notebooks refresh bench chaos lint
 help:
 	@echo "make lab        set up, measure two systems on the embedded lab, report: out/lab/index.html"
 	@echo "make lab-again  the same, measured anew; what was measured before is kept beside it"
@@ -14,6 +14,7 @@ help:
 	@echo "make notebooks  open JupyterLab"
 	@echo "make refresh    execute every notebook in place and strip it as nbval wants it"
 	@echo "make bench      side-by-side measurements, as ratios"
+	@echo "make chaos      faults done to real parts, and twenty deaths of the controller: data/samples/chaos.csv"
 	@echo "make lint       ruff over code and notebooks"
 
 setup:
@@ -45,7 +46,10 @@ refresh: setup
 	@$(BIN)nbstripout $(STRIP) notebooks/*.ipynb
 
 bench: setup
-	@for b in bench/*.py; do echo "== $$b"; $(PY) $$b || exit 1; done
+	@for b in $(filter-out bench/chaos.py,$(wildcard bench/*.py)); do echo "== $$b"; $(PY) $$b || exit 1; done
+
+chaos: setup
+	@$(PY) bench/chaos.py
 
 lint: setup
 	@$(BIN)ruff check . && $(BIN)ruff format --check .

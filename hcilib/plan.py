@@ -133,6 +133,10 @@ class Step:
     def duration_s(self) -> float:
         return self.runtime_s + self.ramp_s
 
+    def jobs_on(self, disks: int) -> int:
+        """Jobs on a VM of so many disks: a prefill has one a disk, as another one would write the same again."""
+        return min(self.cell.numjobs, disks) if self.kind == "prefill" else self.cell.numjobs
+
 
 @dataclass(frozen=True)
 class Adaptive:
@@ -275,7 +279,7 @@ class Plan:
     def _filled(self, cell: Cell, testbed) -> int:
         if testbed is None:
             return self.span_bytes * cell.vms * cell.numjobs
-        disks = (vm.disks[job % len(vm.disks)] for vm in testbed.fleet(cell.vms) for job in range(cell.numjobs))
+        disks = (disk for vm in testbed.fleet(cell.vms) for disk in vm.disks[: cell.numjobs])
         return sum(min(self.span_bytes, disk.size_bytes) for disk in disks)
 
     def __repr__(self) -> str:
@@ -468,7 +472,9 @@ def _cells(patterns, iodepth, numjobs, vms, placement) -> list[Cell]:
     for wrong in (p for p in placements if p not in PLACEMENTS):
         raise PlanError(f"placement {wrong!r}: expected {', '.join(PLACEMENTS)}")
     if SPREAD in placements and len(set(placements)) > 1:
-        raise PlanError(f"placement {SPREAD!r} with others: nobody knows any more how the VMs were spread once they were moved")
+        raise PlanError(
+            f"placement {SPREAD!r} with others: nobody knows any more how the VMs were spread once they were moved"
+        )
     own = patterns.items() if isinstance(patterns, Mapping) else [(name, {}) for name in patterns]
     cells = []
     for name, load in own:

@@ -49,5 +49,7 @@ def obtain(
     results = read_results(source)
     own = results[results["system"] == system.name]
     if own.empty:
-        raise ValueError(f"{source}: no rows of system {system.name!r}; it holds {', '.join(sorted(set(results['system'])))}")
+        raise ValueError(
+            f"{source}: no rows of system {system.name!r}; it holds {', '.join(sorted(set(results['system'])))}"
+        )
     return own

@@ -87,7 +87,9 @@ def _campaign(todo: Iterable[Step], course: Policy, system: System, consent: str
         preflight.require(preflight.check(fleet, testbed, plan, consent, rundir.path), but=preflight.GUARDED)
         guarded = guard_devices.identify(fleet, testbed, plan.vms, plan.numjobs, consent)
         rundir.claim(plan, testbed, system)
-        rundir.log("start", steps=len(plan.steps), left=len(left), system=system.name, **({"ended": ended} if ended else {}))
+        rundir.log(
+            "start", steps=len(plan.steps), left=len(left), system=system.name, **({"ended": ended} if ended else {})
+        )
         try:
             gather(fleet, testbed, system, rundir)
             try:
@@ -127,7 +129,9 @@ def _read_back(run_dir, missing: list[str]) -> pd.DataFrame:
 
 def _same_system(testbed: Testbed, system: System) -> None:
     if testbed.serves and testbed.serves != system.name:
-        raise CampaignError(f"the lab serves {testbed.serves}, the campaign is for {system.name}: start lab(system={system.name!r})")
+        raise CampaignError(
+            f"the lab serves {testbed.serves}, the campaign is for {system.name}: start lab(system={system.name!r})"
+        )
 
 
 def _execute(todo: Iterable[Step], course: Policy, system, fleet, guarded, progress: bool) -> list[str]:
@@ -191,7 +195,9 @@ def _measure(step: Step, course: Policy, system: System, fleet: Fleet, guarded: 
     return wrong
 
 
-def _launch(step: Step, plan: Plan, testbed: Testbed, fleet, guarded, vms: Sequence[Vm], work: Path, watch: Watch | None) -> fio.Launched:
+def _launch(
+    step: Step, plan: Plan, testbed: Testbed, fleet, guarded, vms: Sequence[Vm], work: Path, watch: Watch | None
+) -> fio.Launched:
     limit_s = fio.deadline_s(step, vms, plan.span_bytes)
     paths = guard_devices.unchanged(fleet, guarded, [vm.name for vm in vms])
     jobs = {vm.name: fio.job_text(step, vm, testbed, plan.span_bytes, paths, plan.content) for vm in vms}
@@ -202,7 +208,13 @@ def _launch(step: Step, plan: Plan, testbed: Testbed, fleet, guarded, vms: Seque
 
 
 def _host(vm: Vm, testbed: Testbed, step: Step) -> dict:
-    return {"vm": vm.name, "node": vm.node, "hostname": vm.target, "port": testbed.fio.port, "jobs": step.cell.numjobs}
+    return {
+        "vm": vm.name,
+        "node": vm.node,
+        "hostname": vm.target,
+        "port": testbed.fio.port,
+        "jobs": step.jobs_on(len(vm.disks)),
+    }
 
 
 def _expected(hosts: list[dict]) -> list[dict]:
@@ -217,4 +229,6 @@ def _place(launched: fio.Launched, vm: str) -> dict:
 def _name_vm(sentence: str, places: Mapping[str, tuple[str, int]]) -> str:
     """fio knows hosts by address; whoever reads the message knows them by name."""
     named = {address: f"{name} ({address})" for name, (address, _) in places.items() if address != name}
-    return re.sub(r"[\w.-]*\w", lambda word: named.get(word[0], word[0]), sentence)  # whole words: 10.0.0.1 is in 10.0.0.10
+    return re.sub(
+        r"[\w.-]*\w", lambda word: named.get(word[0], word[0]), sentence
+    )  # whole words: 10.0.0.1 is in 10.0.0.10

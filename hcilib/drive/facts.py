@@ -27,7 +27,9 @@ def gather(fleet: Fleet, testbed: Testbed, system: System, rundir: RunDir) -> No
     prints = _fingerprints(fleet, testbed, system)
     for name, outcome in fleet.run(script, limit_s=30).items():
         parts = (outcome.value or "").split(separator)
-        facts = dict(zip(HOST_FACTS, (p.strip() for p in parts), strict=False)) if outcome.ok else {"error": outcome.error}
+        facts = (
+            dict(zip(HOST_FACTS, (p.strip() for p in parts), strict=False)) if outcome.ok else {"error": outcome.error}
+        )
         rundir.facts(name, {**facts, "fingerprint": prints.get(name, {})})
     if "controller" in prints:
         rundir.facts("controller", {"fingerprint": prints["controller"]})

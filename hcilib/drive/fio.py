@@ -53,16 +53,25 @@ class Launched:
 
 
 def job_text(
-    step: Step, vm: Vm, testbed: Testbed, span_bytes: int, paths: Mapping[str, str] | None = None, content: Content | None = None
+    step: Step,
+    vm: Vm,
+    testbed: Testbed,
+    span_bytes: int,
+    paths: Mapping[str, str] | None = None,
+    content: Content | None = None,
 ) -> str:
     """One VM's job file: one section a job, one job a disk in turn. `paths`: serial -> the device that the guard found for it.
 
     Every option stands in the job's own section: what stands in [global] is unrecoverable per client in fio's JSON.
     """
-    return "\n".join(_section(step, vm, testbed, span_bytes, j, paths or {}, content) for j in range(step.cell.numjobs))
+    return "\n".join(
+        _section(step, vm, testbed, span_bytes, j, paths or {}, content) for j in range(step.jobs_on(len(vm.disks)))
+    )
 
 
-def _section(step: Step, vm: Vm, testbed: Testbed, span_bytes: int, job: int, paths: Mapping[str, str], content: Content | None) -> str:
+def _section(
+    step: Step, vm: Vm, testbed: Testbed, span_bytes: int, job: int, paths: Mapping[str, str], content: Content | None
+) -> str:
     pattern, disk = step.cell.pattern, vm.disks[job % len(vm.disks)]
     options = {"ioengine": testbed.fio.ioengine, **_target(vm, disk, paths), "rw": pattern.rw, "bs": pattern.bs_bytes}
     if pattern.rw in ("randrw", "rw"):
@@ -77,7 +86,11 @@ def _section(step: Step, vm: Vm, testbed: Testbed, span_bytes: int, job: int, pa
     if step.ramp_s:
         options["ramp_time"] = f"{round(step.ramp_s * 1000)}ms"
     if content and pattern.writes:  # without refill_buffers a job writes variations of one buffer
-        options |= {"refill_buffers": 1, "dedupe_percentage": content.dedupe_pct, "buffer_compress_percentage": content.compress_pct}
+        options |= {
+            "refill_buffers": 1,
+            "dedupe_percentage": content.dedupe_pct,
+            "buffer_compress_percentage": content.compress_pct,
+        }
     # A seed of its own for every step, VM and job: fio's default repeats one sequence, which a cache remembers.
     options["randseed"] = zlib.crc32(f"{step.id}/{vm.name}/{job}".encode())
     options["lat_percentiles"] = 1  # percentiles and bins of the total latency, the one Little's law speaks of
@@ -98,7 +111,9 @@ def _target(vm: Vm, disk: Disk, paths: Mapping[str, str]) -> dict[str, str | int
     if disk.uri:
         return {"uri": disk.uri}
     if disk.serial not in paths:
-        raise FioError(f"{vm.name}: disk {disk.serial} was not resolved to a device by the guard, so nothing is run on it")
+        raise FioError(
+            f"{vm.name}: disk {disk.serial} was not resolved to a device by the guard, so nothing is run on it"
+        )
     return {"filename": paths[disk.serial].replace(":", "\\:"), "allow_file_create": 0}
 
 
@@ -163,12 +178,18 @@ def end_stuck(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm]) -> list[str]:
     The healthy ones have long finished their job by then. The next attempt starts a server anew: a frozen one still
     accepts connections, and would cost that attempt its deadline too.
     """
-    asked = fleet.run({vm.name: f"ps -eo stat=,args= | grep -e {_server_pattern(vm, testbed)} || true" for vm in vms}, limit_s=10)
-    seen = {name: {STUCK[line[0]] for line in (o.value or "").splitlines() if line[0] in STUCK} for name, o in asked.items()}
+    asked = fleet.run(
+        {vm.name: f"ps -eo stat=,args= | grep -e {_server_pattern(vm, testbed)} || true" for vm in vms}, limit_s=10
+    )
+    seen = {
+        name: {STUCK[line[0]] for line in (o.value or "").splitlines() if line[0] in STUCK} for name, o in asked.items()
+    }
     kill_servers(fleet, testbed, stuck := [vm for vm in vms if seen[vm.name]])
     _wait_until(False, stuck, testbed)
     silent = [f"{o.host} does not answer: {o.error}" for o in asked.values() if not o.ok]
-    return silent + [f"{name}: its fio {' and '.join(sorted(states))}; it was killed" for name, states in seen.items() if states]
+    return silent + [
+        f"{name}: its fio {' and '.join(sorted(states))}; it was killed" for name, states in seen.items() if states
+    ]
 
 
 def deadline_s(step: Step, vms: Sequence[Vm], span_bytes: int) -> float:
@@ -180,7 +201,10 @@ def _fill_bytes(step: Step, vms: Sequence[Vm], span_bytes: int) -> int:
     """What the busiest VM writes in a step that ends when its disks are full; 0 for one that ends by time."""
     if step.runtime_s:
         return 0
-    return max(sum(min(span_bytes, vm.disks[j % len(vm.disks)].size_bytes) for j in range(step.cell.numjobs)) for vm in vms)
+    return max(
+        sum(min(span_bytes, vm.disks[j % len(vm.disks)].size_bytes) for j in range(step.jobs_on(len(vm.disks))))
+        for vm in vms
+    )
 
 
 def run_client(
@@ -208,7 +232,9 @@ def run_client(
 def _run_until(argv: list[str], work: Path, limit_s: float) -> Launched:
     started = time.time()
     with open(work / "fio.json", "wb") as out, open(work / "fio.stderr", "wb") as err:
-        process = subprocess.Popen(argv, cwd=work, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
+        process = subprocess.Popen(
+            argv, cwd=work, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+        )
         try:
             returncode, timed_out = process.wait(timeout=limit_s), False
         except subprocess.TimeoutExpired:

@@ -65,9 +65,13 @@ def _judge_consent(testbed: Testbed, consent: str | None) -> list[Refusal]:
 
 def _judge_form(disk: Disk, windows: bool) -> list[str]:
     if windows:
-        return ["the VM runs Windows, whose disks this version cannot judge, so none is written: use a Linux VM as load generator"]
+        return [
+            "the VM runs Windows, whose disks this version cannot judge, so none is written: use a Linux VM as load generator"
+        ]
     if disk.uri:
-        return [f"its uri {disk.uri} is no block device of the VM; outside the lab only whole disks named by serial are written"]
+        return [
+            f"its uri {disk.uri} is no block device of the VM; outside the lab only whole disks named by serial are written"
+        ]
     return []
 
 

@@ -82,13 +82,19 @@ class Fleet:
         """Open every connection at once; a host that refuses is an outcome, not an exception."""
         return self.each(self.names, lambda name: self._open(name).is_connected, limit_s=3 * CONNECT_S)
 
-    def run(self, command: str | Mapping[str, str], hosts: Iterable[str] | None = None, limit_s: float = 30) -> dict[str, Outcome]:
+    def run(
+        self, command: str | Mapping[str, str], hosts: Iterable[str] | None = None, limit_s: float = 30
+    ) -> dict[str, Outcome]:
         """Run a command (or one a host) under `timeout` on the far side; `value` is its standard output.
 
         A non-zero exit is an outcome with ok False whose error carries the exit code and the end of standard error.
         """
-        commands = command if isinstance(command, Mapping) else dict.fromkeys(self.names if hosts is None else hosts, command)
-        return self.each(commands, lambda name: self._command(name, commands[name], limit_s), limit_s=limit_s + 4 * CONNECT_S)
+        commands = (
+            command if isinstance(command, Mapping) else dict.fromkeys(self.names if hosts is None else hosts, command)
+        )
+        return self.each(
+            commands, lambda name: self._command(name, commands[name], limit_s), limit_s=limit_s + 4 * CONNECT_S
+        )
 
     def read(self, path: str, hosts: Iterable[str]) -> dict[str, Outcome]:
         """The bytes of a remote file by SFTP on the open connection: no process is started on the host."""
@@ -119,7 +125,9 @@ class Fleet:
         wrapped = command if name in self._windows else f"timeout -k 5 {limit_s:g} sh -c {shlex.quote(command)}"
         started = time.monotonic()
         done = self._open(name).run(wrapped, hide=True, warn=True, in_stream=False, timeout=limit_s + 10)
-        if done.exited == 124 or (done.exited == 137 and time.monotonic() - started >= limit_s):  # 137: TERM was not enough
+        if done.exited == 124 or (
+            done.exited == 137 and time.monotonic() - started >= limit_s
+        ):  # 137: TERM was not enough
             raise OSError(f"`{command}` was stopped after {limit_s:g} s")
         if done.exited == -1:  # paramiko does not tell these two apart
             raise OSError(f"`{command}` did not end by itself: the connection was lost, or a signal ended it")

@@ -84,7 +84,9 @@ def _make_folder(root, need_bytes: int) -> Path:
     parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(parent).free
     if free < need_bytes + 64 * 2**20:
-        raise LabError(f"{parent}: {free >> 20} MiB free, the lab's replicas need {need_bytes >> 20} MiB and 64 MiB to spare")
+        raise LabError(
+            f"{parent}: {free >> 20} MiB free, the lab's replicas need {need_bytes >> 20} MiB and 64 MiB to spare"
+        )
     return Path(tempfile.mkdtemp(prefix="bed-", dir=parent)).resolve()
 
 
@@ -164,7 +166,17 @@ def _start_replicas(keeper, programs, node, testbed, folder) -> hosts.Waiting:
                     file.truncate(disk.size_bytes)
     # Without structured replies: with them qemu's export asks every replica for the block's status before each read, and the
     # second copy would cost reads a quarter of their IOPS for nothing.
-    argv = [programs["nbdkit"], "--foreground", "--no-sr", "--ipaddr", node.address, "--port", str(NBD_PORT), "file", f"dir={home}"]
+    argv = [
+        programs["nbdkit"],
+        "--foreground",
+        "--no-sr",
+        "--ipaddr",
+        node.address,
+        "--port",
+        str(NBD_PORT),
+        "file",
+        f"dir={home}",
+    ]
     pid = keeper.spawn(argv, f"nbdkit.{node.name}")
     return hosts.Waiting(f"replicas of {node.name}", pid, lambda: hosts.answers(node.address, NBD_PORT))
 

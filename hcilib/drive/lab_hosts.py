@@ -145,12 +145,16 @@ def find_programs() -> dict[str, str]:
     missing = [name for name, where in found.items() if not where]
     if missing:
         packages = " ".join(PACKAGES[name] for name in missing)
-        raise LabError(f"not found: {', '.join(missing)}; install with: apt-get install -y --no-install-recommends {packages}")
+        raise LabError(
+            f"not found: {', '.join(missing)}; install with: apt-get install -y --no-install-recommends {packages}"
+        )
     programs = {name: os.path.abspath(where) for name, where in found.items()}
     _require("fio", _version([programs["fio"], "--version"], r"fio-(\d+)\.(\d+)"), MIN_FIO)
     _require("sshd", _version([programs["sshd"], "-?"], r"OpenSSH_(\d+)\.(\d+)"), MIN_SSHD)
     if "nbd" not in subprocess.run([programs["fio"], "--enghelp"], capture_output=True, text=True).stdout.split():
-        raise LabError(f"{programs['fio']} was built without the nbd engine, which the lab's disks need; use the distribution's fio")
+        raise LabError(
+            f"{programs['fio']} was built without the nbd engine, which the lab's disks need; use the distribution's fio"
+        )
     return programs
 
 
@@ -163,14 +167,18 @@ def _version(argv: list[str], pattern: str) -> tuple[int, ...]:
 def _require(name: str, version: tuple[int, ...], least: tuple[int, ...]) -> None:
     if version < least:
         shown = ".".join(map(str, version)) or "of unknown version"
-        raise LabError(f"{name} is {shown}; the lab needs {'.'.join(map(str, least))} or newer (package {PACKAGES[name]})")
+        raise LabError(
+            f"{name} is {shown}; the lab needs {'.'.join(map(str, least))} or newer (package {PACKAGES[name]})"
+        )
 
 
 def write_keys(testbed, folder: Path) -> None:
     """One ed25519 key for the client, one a host, and the known_hosts file that holds the hosts' to it."""
     client = _write_key(folder / "client_key")
     (folder / "authorized_keys").write_text(client + "\n")
-    lines = [f"[{h.address}]:{h.port} {_write_key(folder / f'{h.name}.hostkey')}" for h in (*testbed.nodes, *testbed.vms)]
+    lines = [
+        f"[{h.address}]:{h.port} {_write_key(folder / f'{h.name}.hostkey')}" for h in (*testbed.nodes, *testbed.vms)
+    ]
     (folder / "known_hosts").write_text("\n".join(lines) + "\n")
 
 
@@ -208,7 +216,9 @@ AllowTcpForwarding yes
 Subsystem sftp internal-sftp
 SetEnv HCILAB_HOST={name}
 """
-_PENALTIES = "PerSourcePenalties no\n"  # OpenSSH 9.8 and later would lock every host out after one bad login from 127.0.0.1
+_PENALTIES = (
+    "PerSourcePenalties no\n"  # OpenSSH 9.8 and later would lock every host out after one bad login from 127.0.0.1
+)
 
 
 def start_sshd(keeper: Keeper, programs, host, folder: Path) -> Waiting:
@@ -221,7 +231,9 @@ def start_sshd(keeper: Keeper, programs, host, folder: Path) -> Waiting:
                         user=getpass.getuser())  # fmt: skip
     config.write_text(text + (_PENALTIES if _knows_penalties(programs["sshd"], folder, host.name) else ""))
     pid = keeper.spawn([programs["sshd"], "-D", "-e", "-f", str(config)], f"sshd.{host.name}")
-    return Waiting(f"sshd of {host.name} ({host.address}:{host.port})", pid, lambda: answers(host.address, host.port, b"SSH-"))
+    return Waiting(
+        f"sshd of {host.name} ({host.address}:{host.port})", pid, lambda: answers(host.address, host.port, b"SSH-")
+    )
 
 
 def _knows_penalties(sshd: str, folder: Path, name: str) -> bool:

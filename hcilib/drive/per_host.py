@@ -8,6 +8,7 @@ ended and the folder removed.
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,10 +38,10 @@ trap 'cd /; rm -rf "$d"' EXIT
 trap 'exit 1' HUP INT TERM PIPE
 [ -z "$6" ] || ln -s "$6"/*.sock .
 exec 3<&0
-echo "$d"
+echo "hci folder $d"
 exec 2>/dev/null
 while read -r word <&3; do
-  case $word in clock) date +%s.%N;; go) break;; esac
+  case $word in clock) echo "hci clock $(date +%s.%N)";; go) break;; esac
 done
 [ "$word" = go ] || exit 1
 out=fio.json status=
@@ -56,7 +57,7 @@ wait $job; code=$?
 kill $stop 2>/dev/null
 pkill -KILL -f "$d/job.fio"
 [ -z "$5" ] || wait $tally
-echo "ended $code"
+echo "hci ended $code"
 read -r word <&3
 """
 
@@ -89,16 +90,16 @@ class Session:
     def say(self, word: str) -> None:
         self.channel.sendall(word.encode() + b"\n")
 
-    def line(self) -> str:
-        """The next line, waited for."""
+    def answer(self, word: str) -> str:
+        """What follows `hci <word>`, waited for. Other lines are the login shell's own; they matter if nothing follows them."""
         self.channel.settimeout(CONNECT_S)
-        while b"\n" not in self.heard:
+        while not (found := re.search(rf"^hci {word} (.*)\n".encode(), self.heard, re.MULTILINE)):
             if not (more := self.channel.recv(4096)):
                 said = " ".join(self.heard.decode(errors="replace").split())
                 raise OSError(said or "the connection was lost, or a signal ended what ran there")
             self.heard += more
-        line, _, self.heard = self.heard.partition(b"\n")
-        return line.decode(errors="replace")
+        self.heard = self.heard[found.end() :]
+        return found[1].decode(errors="replace")
 
     def late(self, deadline_s: float) -> bool:
         """Whether its deadline ended fio; timeout says 137 for a fio that somebody else killed as well."""
@@ -107,9 +108,7 @@ class Session:
     def look(self) -> None:
         """Whether fio has ended there; OSError if it never can be known."""
         if self.returncode is None and (self.channel.recv_ready() or self.channel.eof_received or self.channel.closed):
-            word, _, code = self.line().partition(" ")
-            if word != "ended" or not code.isdigit():
-                raise OSError(f"answered {word!r} where the end of fio was expected")
+            code = self.answer("ended")
             self.returncode, self.ended_s = int(code), time.time()
 
 
@@ -127,9 +126,7 @@ def launch(
         ended = time.time()
         need("fetching fio's output", _fetch(fleet, sessions, work))
     faults = [
-        f"{s.vm.name}: fio was stopped from outside after {limit_s:g} s"
-        for s in sessions
-        if s.late(started + limit_s)
+        f"{s.vm.name}: fio was stopped from outside after {limit_s:g} s" for s in sessions if s.late(started + limit_s)
     ]
     _merge(sessions, places, work)
     launched = Launched(_returncode(sessions, stopped), started, ended, bool(faults), stopped_early=stopped, launcher="per-host",
@@ -148,9 +145,7 @@ def _sessions(
         session = opened[name] = Session(
             by_name[name], fleet.session(name, _command(by_name[name], testbed, limit_s, count_ms))
         )
-        session.folder = session.line()
-        if not session.folder.startswith("/"):
-            raise OSError(f"no private folder could be made: {session.folder}")
+        session.folder = session.answer("folder")
         fleet.put_now(name, f"{session.folder}/job.fio", jobs[name].encode())
         if count_ms:
             fleet.put_now(name, f"{session.folder}/tally.awk", TALLY.encode())
@@ -168,7 +163,7 @@ def _sessions(
 def _ask_clock(session: Session) -> Clock:
     asked = time.time()
     session.say("clock")
-    return clock(session.line(), asked, time.time())
+    return clock(session.answer("clock"), asked, time.time())
 
 
 def _command(vm: Vm, testbed: Testbed, limit_s: float, count_ms: str) -> str:

@@ -30,7 +30,10 @@ class PreflightError(RuntimeError):
     def __init__(self, table: pd.DataFrame):
         self.table = table
         bad = table[~table["ok"]]
-        super().__init__(f"preflight: {len(bad)} check(s) failed: " + "; ".join(f"{r.host}: {r.check}: {r.detail}" for r in bad.itertuples()))
+        super().__init__(
+            f"preflight: {len(bad)} check(s) failed: "
+            + "; ".join(f"{r.host}: {r.check}: {r.detail}" for r in bad.itertuples())
+        )
 
 
 def preflight(
@@ -73,9 +76,16 @@ def check(
     answered = checks.ask(fleet, testbed, nodes, guests)
     here = _fio_here(testbed)
     rows = [row(o.host, "reachable", o.ok, "ssh, host key verified" if o.ok else o.error) for o in connected.values()]
-    rows += [*_not_asked(testbed), here, *checks.judge(testbed, answered, here["detail"] if here["ok"] else "", clock_limit_s)]
+    rows += [
+        *_not_asked(testbed),
+        here,
+        *checks.judge(testbed, answered, here["detail"] if here["ok"] else "", clock_limit_s),
+    ]
     rows += _enough_vms(testbed, plan)
-    rows += [_space(run_dir, checks.log_bytes(plan, len(testbed.nodes))), *_devices(testbed, plan, vms, consent, answered)]
+    rows += [
+        _space(run_dir, checks.log_bytes(plan, len(testbed.nodes))),
+        *_devices(testbed, plan, vms, consent, answered),
+    ]
     return pd.DataFrame(rows, columns=["host", "check", "ok", "detail"])
 
 
@@ -93,7 +103,9 @@ def wear(plan: Plan, testbed: Testbed, write_bytes_per_s: float = float("nan")) 
     """
     steps = zip(plan.steps, plan.to_frame(testbed, write_bytes_per_s)["bytes_written"], strict=True)
     shares = [share for step, written in steps for share in _shares(step, written, plan.span_bytes, testbed)]
-    written = pd.DataFrame(shares, columns=["vm", "serial", "bytes_written"]).groupby(["vm", "serial"], sort=False)["bytes_written"]
+    written = pd.DataFrame(shares, columns=["vm", "serial", "bytes_written"]).groupby(["vm", "serial"], sort=False)[
+        "bytes_written"
+    ]
     table = written.agg(lambda column: column.sum(skipna=False)).reset_index()
     endurance = {disk.serial: disk.endurance_bytes for vm in testbed.vms for disk in vm.disks}
     table["endurance_bytes"] = table["serial"].map(endurance).astype(float)
@@ -102,7 +114,11 @@ def wear(plan: Plan, testbed: Testbed, write_bytes_per_s: float = float("nan")) 
 
 def _shares(step, written: float, span_bytes: int, testbed: Testbed) -> list[tuple[str, str, float]]:
     """(vm, serial, bytes) of every job of a step; a prefill ends when each job has filled its span, the others share evenly."""
-    jobs = [(vm.name, vm.disks[j % len(vm.disks)]) for vm in testbed.fleet(step.cell.vms) for j in range(step.cell.numjobs)]
+    jobs = [
+        (vm.name, vm.disks[j % len(vm.disks)])
+        for vm in testbed.fleet(step.cell.vms)
+        for j in range(step.jobs_on(len(vm.disks)))
+    ]
     each = written / len(jobs)
     return [(vm, d.serial, float(min(span_bytes, d.size_bytes)) if step.kind == "prefill" else each) for vm, d in jobs]
 
@@ -118,9 +134,21 @@ def _fio_here(testbed: Testbed) -> dict:
         here = subprocess.run([testbed.fio.binary, "--version"], capture_output=True, text=True).stdout.strip()
     except OSError as error:
         if testbed.fio.launcher == "per-host":
-            return row("controller", "fio", True, f"{testbed.fio.binary}: {error.strerror}; the launcher per-host needs none here")
-        return row("controller", "fio", False, f"{testbed.fio.binary}: {error.strerror}; install fio on this machine too")
-    return row("controller", "fio", bool(here), here or f"`{testbed.fio.binary} --version` says nothing; install fio on this machine too")
+            return row(
+                "controller",
+                "fio",
+                True,
+                f"{testbed.fio.binary}: {error.strerror}; the launcher per-host needs none here",
+            )
+        return row(
+            "controller", "fio", False, f"{testbed.fio.binary}: {error.strerror}; install fio on this machine too"
+        )
+    return row(
+        "controller",
+        "fio",
+        bool(here),
+        here or f"`{testbed.fio.binary} --version` says nothing; install fio on this machine too",
+    )
 
 
 def _not_asked(testbed: Testbed) -> list[dict]:
@@ -131,8 +159,14 @@ def _not_asked(testbed: Testbed) -> list[dict]:
 def _enough_vms(testbed: Testbed, plan: Plan) -> list[dict]:
     if plan.vms <= len(testbed.vms):
         return []
-    start = "; it is embedded and not running: start it with open_testbed or lab" if testbed.lab and not testbed.lab_root else ""
-    return [row(testbed.name, "vms", False, f"the plan needs {plan.vms} VMs, the testbed has {len(testbed.vms)}{start}")]
+    start = (
+        "; it is embedded and not running: start it with open_testbed or lab"
+        if testbed.lab and not testbed.lab_root
+        else ""
+    )
+    return [
+        row(testbed.name, "vms", False, f"the plan needs {plan.vms} VMs, the testbed has {len(testbed.vms)}{start}")
+    ]
 
 
 def _space(run_dir: str | Path | None, needed: int, least: int = 256 * 2**20) -> dict:
@@ -141,15 +175,25 @@ def _space(run_dir: str | Path | None, needed: int, least: int = 256 * 2**20) ->
         place = place.parent
     free, needed = shutil.disk_usage(place).free, max(least, needed)
     ok = free > needed and os.access(place, os.W_OK)
-    return row("controller", "space", ok, f"{free >> 20} MiB free for results" + ("" if ok else f"; {needed >> 20} MiB and write access needed"))
+    return row(
+        "controller",
+        "space",
+        ok,
+        f"{free >> 20} MiB free for results" + ("" if ok else f"; {needed >> 20} MiB and write access needed"),
+    )
 
 
-def _devices(testbed: Testbed, plan: Plan, vms: Sequence[Vm], consent: str | None, answered: dict[str, Outcome]) -> list[dict]:
+def _devices(
+    testbed: Testbed, plan: Plan, vms: Sequence[Vm], consent: str | None, answered: dict[str, Outcome]
+) -> list[dict]:
     """Of every disk whether it is there as the testbed says, and whether it may be overwritten; and the consent to do so."""
     found: Guarded = {}
     refused: list[Refusal] = refusals(testbed, len(vms), plan.numjobs, consent)
     if not testbed.lab_root:
-        known = {vm.name: read_inventory(answered[vm.name]) if vm.name in answered else "its host could not be asked" for vm in vms}
+        known = {
+            vm.name: read_inventory(answered[vm.name]) if vm.name in answered else "its host could not be asked"
+            for vm in vms
+        }
         found, more = judge_devices(testbed, len(vms), plan.numjobs, known)
         refused += more
     rows = [row(r.host, r.device, False, r.reason) for r in refused if r.host == testbed.name]
@@ -162,7 +206,12 @@ def _devices(testbed: Testbed, plan: Plan, vms: Sequence[Vm], consent: str | Non
 
 def _present(vm: str, disk: Disk, device: Device | None) -> dict:
     if device is None:
-        return row(vm, "device", False, f"{disk.serial}: no single device of this host could be found; the check `writable` says why")
+        return row(
+            vm,
+            "device",
+            False,
+            f"{disk.serial}: no single device of this host could be found; the check `writable` says why",
+        )
     there = f"{disk.serial}: {device.path} ({device.name}), {device.size_bytes} bytes"
     same = device.size_bytes == disk.size_bytes
     return row(vm, "device", same, there + ("" if same else f"; the testbed says {disk.size_bytes}"))

@@ -41,7 +41,9 @@ class RunDir:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise RunDirError(f"{path}: another controller is running this campaign; wait for it or choose another run_dir") from None
+                raise RunDirError(
+                    f"{path}: another controller is running this campaign; wait for it or choose another run_dir"
+                ) from None
             self._refuse_another(_identity(plan, testbed, system))
             self._rescue()
             yield self
@@ -63,7 +65,9 @@ class RunDir:
         file = self.path / "plan.json"
         if file.exists():
             return
-        shown = testbed.model_dump(mode="json", exclude={"key", "consent", "known_hosts"})  # nothing secret, nothing of this machine
+        shown = testbed.model_dump(
+            mode="json", exclude={"key", "consent", "known_hosts"}
+        )  # nothing secret, nothing of this machine
         shown |= {"lab_root": None}
         for host in (*shown["nodes"], *shown["vms"]):
             host["user"] = None
@@ -98,7 +102,11 @@ class RunDir:
         _compress(work / "fio.json")
         os.replace(work, self.path / "steps" / step.id)
         why = {"reason": record["reason"]} if "reason" in record else {}
-        run = {"kind": step.kind, "cell": step.cell.name, "block": step.block, "rep": step.rep, "iops": iops} if iops is not None else {}
+        run = (
+            {"kind": step.kind, "cell": step.cell.name, "block": step.block, "rep": step.rep, "iops": iops}
+            if iops is not None
+            else {}
+        )
         self.log("done", step=step.id, seconds=round(record["ended_s"] - record["started_s"], 3), **run, **why)
 
     def reject(self, work: Path, step_id: str, problems: list[str], record: dict) -> int:
@@ -116,7 +124,9 @@ class RunDir:
             journal.write(json.dumps({"t": round(time.time(), 3), "event": event, **fields}) + "\n")
 
     def facts(self, host: str, facts: dict) -> None:
-        write_atomically(self.path / "facts" / f"{host}.json", json.dumps({"format": FORMAT, "host": host, **facts}, indent=1))
+        write_atomically(
+            self.path / "facts" / f"{host}.json", json.dumps({"format": FORMAT, "host": host, **facts}, indent=1)
+        )
 
 
 def _identity(plan: Plan, testbed: Testbed, system: System) -> dict[str, str]:
@@ -127,7 +137,9 @@ def _read_json(file: Path) -> dict:
     try:
         return json.loads(file.read_text())
     except ValueError as error:
-        raise RunDirError(f"{file}: not JSON ({error}); restore it, or move its folder away to have it done again") from None
+        raise RunDirError(
+            f"{file}: not JSON ({error}); restore it, or move its folder away to have it done again"
+        ) from None
 
 
 def _write_record(work: Path, record: dict) -> None:

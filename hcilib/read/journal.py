@@ -29,7 +29,11 @@ def _events(run_dir: str | Path) -> list[dict]:
 
 def last_result(run_dir: str | Path) -> str:
     """The last run of a cell against the same cell's run before it, as a sentence; empty while there is none."""
-    runs = [e for e in _events(run_dir) if e.get("event") == "done" and e.get("kind") == "measure" and e.get("iops") is not None]
+    runs = [
+        e
+        for e in _events(run_dir)
+        if e.get("event") == "done" and e.get("kind") == "measure" and e.get("iops") is not None
+    ]
     if not runs:
         return ""
     last = runs[-1]

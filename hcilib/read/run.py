@@ -63,7 +63,9 @@ def read_results(path: str | Path | Sequence[str | Path], article: str | None = 
     steps = _steps(folder)
     written = _written_before(steps)
     unsteady = _unsteady_before(steps)
-    rows = [_result(s, plan, written[s["id"]]) | {"warnings": unsteady[s["id"]]} for s in steps if s["kind"] == "measure"]
+    rows = [
+        _result(s, plan, written[s["id"]]) | {"warnings": unsteady[s["id"]]} for s in steps if s["kind"] == "measure"
+    ]
     results = pd.DataFrame(rows, columns=list(RESULTS)).assign(run_id=folder.resolve().name)
     results.attrs["caveat"] = plan.get("caveat", "")
     return results

@@ -99,7 +99,9 @@ def _judge(fault: Fault, results, said: list[str], left: list[str], run_dir: Pat
     rows = 0 if results is None else len(results)
     hosts = read_hosts(run_dir) if rows else None
     whole = 0 if hosts is None else sum(set(own["vm"]) == {HURT, SPARED} for _, own in hosts.groupby(["block", "rep"]))
-    came = {"refused": results is None, "retried": rows == 1, "missing": results is not None and rows == 0}[fault.expect]
+    came = {"refused": results is None, "retried": rows == 1, "missing": results is not None and rows == 0}[
+        fault.expect
+    ]
     return {"event": fault.event, "host_named": HURT if named and spared else "", "message": _plain(text, run_dir.parent), "partial_rows": rows - whole,
             "processes_left": len(left), "ok": named and spared and came and rows == whole and not left}  # fmt: skip
 
@@ -221,7 +223,9 @@ def other_host_key(bed: Testbed) -> Iterator[None]:
     """known_hosts has another key for the VM, as after it was re-imaged."""
     file, mark = Path(bed.known_hosts), f"[{hurt(bed).address}]:{hurt(bed).port} "
     other = _write_key(Path(bed.lab_root) / "another.hostkey")
-    file.write_text("".join(mark + other + "\n" if line.startswith(mark) else line for line in file.read_text().splitlines(True)))
+    file.write_text(
+        "".join(mark + other + "\n" if line.startswith(mark) else line for line in file.read_text().splitlines(True))
+    )
     yield
 
 
@@ -317,7 +321,16 @@ def misled(event: str, path: str, folder: Path, launcher: str) -> dict:
 
 
 def _plan() -> Plan:
-    return sweep(["4k-randwrite"], repeats=1, iodepth=2, vms=2, write_runtime_s=RUNTIME_S, span_bytes=SPAN, prefill=False, canary=False)
+    return sweep(
+        ["4k-randwrite"],
+        repeats=1,
+        iodepth=2,
+        vms=2,
+        write_runtime_s=RUNTIME_S,
+        span_bytes=SPAN,
+        prefill=False,
+        canary=False,
+    )
 
 
 def _on_file(job: str, path: str) -> str:

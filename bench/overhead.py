@@ -1,0 +1,100 @@
+"""What a campaign costs beside bare fio: seconds a step beyond a shell loop around `fio --client`, at ten servers of one lab.
+
+    .venv/bin/python bench/overhead.py            about three minutes; let the machine do nothing else
+    .venv/bin/python bench/overhead.py --save     also writes data/samples/bench_overhead.csv
+
+The ways take turns, round by round, on the same lab and with the same job files. A step of the loop is one turn of it; a step
+of a campaign is the time between two of its entries in the journal: job files, the guard's second look, counters, acceptance,
+packing and the journal are in it. What a campaign does once (preflight, facts) is `once_s`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from hcilib.drive import fio
+from hcilib.drive.campaign import run
+from hcilib.drive.lab import lab
+from hcilib.plan import Plan, sweep
+from hcilib.testbed import System, Testbed
+
+SERVERS, STEPS, ROUNDS, RUNTIME_S, TARGET_S = 10, 5, 3, 2.0, 0.3
+SAVED = Path(__file__).resolve().parents[1] / "data" / "samples" / "bench_overhead.csv"
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    asked.add_argument("--save", action="store_true")
+    table = measured()
+    print(table.to_string(index=False, float_format="{:.3f}".format))
+    if asked.parse_args().save:
+        table.to_csv(SAVED, index=False, float_format="%.4f")
+
+
+def measured() -> pd.DataFrame:
+    """way, steps, beyond_s (median seconds a step beyond its runtime), lo and hi (quartiles), more_s (than bare fio), ratio, once_s."""
+    plan = sweep(["4k-randread"], repeats=STEPS, iodepth=1, vms=SERVERS, read_runtime_s=RUNTIME_S, span_bytes=2**20,
+                 prefill=False, canary=False)  # fmt: skip
+    ways = {"fio --client in a shell loop": bare, "campaign, client-server": campaign("client-server"),
+            "campaign, per-host": campaign("per-host")}  # fmt: skip
+    seconds, once = {way: [] for way in ways}, {way: [] for way in ways}
+    with (
+        tempfile.TemporaryDirectory(prefix="overhead-") as folder,
+        lab(2, SERVERS, disk_bytes=2**21, root=folder) as bed,
+    ):
+        for turn in range(ROUNDS):
+            for way, measure in ways.items():
+                steps, first = measure(bed, plan, Path(folder) / f"{turn}-{len(way)}")
+                seconds[way] += steps
+                once[way].append(first)
+    return pd.DataFrame([_row(way, seconds[way], once[way], seconds["fio --client in a shell loop"]) for way in ways])
+
+
+def _row(way: str, steps: list[float], once: list[float], bare_steps: list[float]) -> dict:
+    lo, mid, hi = np.percentile(np.array(steps) - RUNTIME_S, [25, 50, 75])
+    base = np.median(bare_steps) - RUNTIME_S
+    return {"way": way, "steps": len(steps), "beyond_s": mid, "lo": lo, "hi": hi, "more_s": mid - base, "ratio": mid / base,
+            "target_s": TARGET_S, "once_s": float(np.median(once))}  # fmt: skip
+
+
+def bare(bed: Testbed, plan: Plan, folder: Path) -> tuple[list[float], float]:
+    """Seconds of every turn of the loop."""
+    folder.mkdir()
+    argv = ["fio"]
+    for number, vm in enumerate(bed.fleet(SERVERS)):
+        (folder / f"{vm.name}.fio").write_text(fio.job_text(plan.steps[0], vm, bed, plan.span_bytes))
+        argv += [f"--client={vm.target}", *(["--output-format=json+"] if number == 0 else []), f"{vm.name}.fio"]
+    loop = f"for i in $(seq {STEPS}); do {shlex.join(argv)} >$i.json; date +%s.%N; done"
+    started = time.time()
+    done = subprocess.run(["bash", "-c", loop], cwd=folder, capture_output=True, text=True, check=True)
+    return list(np.diff([started, *map(float, done.stdout.split())])), 0.0
+
+
+def campaign(launcher: str):
+    def measure(bed: Testbed, plan: Plan, folder: Path) -> tuple[list[float], float]:
+        mine = bed.model_copy(update={"fio": bed.fio.model_copy(update={"launcher": launcher})})
+        started = time.time()
+        results = run(plan, mine, System(name="lab-mirror", label="lab"), folder, progress=False)
+        if len(results) != STEPS:
+            raise SystemExit(
+                f"{launcher}: {len(results)} of {STEPS} steps were accepted; the machine is too busy to measure"
+            )
+        events = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
+        ends = [event["t"] for event in events if event["event"] == "done"]
+        steps = list(np.diff(ends))
+        return steps, ends[0] - started - float(np.median(steps))
+
+    return measure
+
+
+if __name__ == "__main__":
+    main()

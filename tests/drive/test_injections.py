@@ -1,0 +1,41 @@
+"""The quick faults of `injections`; the whole list, and twenty deaths of the controller, are done by `make chaos`."""
+
+import csv
+from pathlib import Path
+
+import pytest
+from injections import FAULTS, MISLED, misled, suffer
+
+pytestmark = pytest.mark.lab
+QUICK = ("fio's port taken by another program", "worker killed mid-run", "another fio release", "clock an hour off",
+         "host key changed", "per-host: connection dropped mid-run")  # fmt: skip
+KEPT = Path(__file__).parents[2] / "data" / "samples" / "chaos.csv"
+
+
+@pytest.mark.parametrize("fault", [f for f in FAULTS if f.event in QUICK], ids=lambda f: f.event)
+def test_the_right_host_is_named_and_nothing_partial_or_running_is_left(programs, tmp_path, fault):
+    row = suffer(fault, tmp_path)
+    assert row["ok"], row
+    assert (row["host_named"], row["partial_rows"], row["processes_left"]) == ("vm2", 0, 0)
+    assert "127." not in row["message"]
+    assert str(tmp_path) not in row["message"]
+
+
+@pytest.mark.parametrize(("event", "path", "launcher"), [(*MISLED[0], "client-server"), (*MISLED[1], "per-host")])
+def test_a_job_that_cannot_write_names_its_vm(programs, tmp_path, event, path, launcher):
+    row = misled(event, path, tmp_path, launcher)
+    assert row["ok"], row
+    assert "vm2" in row["message"]
+
+
+def test_the_quick_ones_are_among_all():
+    assert set(QUICK) <= {f.event for f in FAULTS}
+    assert len({f.event for f in FAULTS}) == len(FAULTS)
+
+
+def test_the_committed_table_is_of_these_faults_and_all_went_well():
+    rows = list(csv.DictReader(KEPT.open()))
+    assert {f.event for f in FAULTS} <= {row["event"] for row in rows}
+    assert sum("controller killed" in row["event"] for row in rows) == 20
+    assert {row["ok"] for row in rows} == {"True"}
+    assert {row["partial_rows"] for row in rows} == {row["processes_left"] for row in rows} == {"0"}
