@@ -129,8 +129,9 @@ def test_a_step_that_cannot_be_done_is_missing_and_the_next_one_is_done(
     plan = short(repeats=2)
     results = run(plan, victim, mirror_system, tmp_path / "run", progress=False)
     killer.join()
-    assert results.attrs["missing"] == [plan.steps[0].id]
-    assert list(results["rep"]) == [2]
+    [missing] = results.attrs["missing"]  # on a busy machine the fault may meet the second step
+    assert missing in {step.id for step in plan.steps}
+    assert [step.rep for step in plan.steps if step.id != missing] == list(results["rep"])
     again = run(plan, victim, mirror_system, tmp_path / "run", progress=False)
     assert again.attrs["missing"] == []
     assert sorted(again["rep"]) == [1, 2]
