@@ -19,26 +19,27 @@ import contextlib
 import getpass
 import importlib.util
 import json
+import math
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
-import numpy as np
-import pandas as pd
+if TYPE_CHECKING:  # every way pays for its own imports only
+    import pandas as pd
 
-from hcilib.drive import lab_hosts
-from hcilib.drive.hosts import Fleet
-from hcilib.drive.preflight import preflight
-from hcilib.plan import sweep
-from hcilib.testbed import Disk, Fio, Node, Testbed, Vm
+    from hcilib.testbed import Testbed
 
 ROOT = Path(__file__).resolve().parents[1]
 SAVED = ROOT / "data" / "samples" / "bench_fleet.csv"
+COLUMNS = ("cold_s", "first_s", "memory_mb_per_host")
 ROUNDS, BLOCK, PORT = 3, "127.240", 2222
 PEERS = {
     "asyncssh": "uv run --with asyncssh",
@@ -55,7 +56,7 @@ def main() -> None:
     given = asked.parse_args()
     if given.one:
         way, bed = given.one
-        print(json.dumps(ONE[way](Testbed.model_validate_json(Path(bed).read_text()))))
+        print(json.dumps(ONE[way](Path(bed))))
         return
     table = measured(given.hosts)
     print(table.to_string(index=False, float_format="{:.3f}".format))
@@ -65,24 +66,21 @@ def main() -> None:
 
 def measured(hosts: int) -> pd.DataFrame:
     """way, hosts, cold_s and first_s (medians), ratio (cold_s over the Fleet's), memory_mb_per_host, note."""
+    import pandas as pd
+
     with tempfile.TemporaryDirectory(prefix="fleet-") as folder, sshds(Path(folder), hosts) as bed:
         (Path(folder) / "bed.json").write_text(bed.model_dump_json())
-        few = bed.model_copy(update={"vms": bed.vms[:1]})
-        (Path(folder) / "few.json").write_text(few.model_dump_json())
         seen: dict[str, list[dict]] = {way: [] for way in WAYS}
         for _ in range(ROUNDS):
             for way, measure in WAYS.items():
                 if not _missing(way):
                     seen[way].append(measure(way, Path(folder)))
-    cold = float(np.median([one["cold_s"] for one in seen["fleet"]]))
+    cold = statistics.median(one["cold_s"] for one in seen["fleet"])
     return pd.DataFrame([_row(way, hosts, seen[way], cold) for way in WAYS])
 
 
 def _row(way: str, hosts: int, seen: list[dict], fleet_s: float) -> dict:
-    middle = {
-        key: float(np.median([one.get(key, np.nan) for one in seen])) if seen else np.nan
-        for key in ("cold_s", "first_s", "memory_mb_per_host")
-    }
+    middle = {key: statistics.median(one.get(key, math.nan) for one in seen) if seen else math.nan for key in COLUMNS}
     note = f"not installed: {PEERS[way]}" if not seen else ""
     return {"way": way, "hosts": hosts, **middle, "ratio": middle["cold_s"] / fleet_s, "note": note}
 
@@ -96,6 +94,9 @@ def _missing(way: str) -> bool:
 @contextlib.contextmanager
 def sshds(folder: Path, hosts: int) -> Iterator[Testbed]:
     """That many sshds of the lab, each on its own loopback address."""
+    from hcilib.drive import lab_hosts
+    from hcilib.testbed import Disk, Fio, Node, Testbed, Vm
+
     vms = tuple(
         Vm(name=f"h{i}", address=f"{BLOCK}.{i // 250}.{i % 250 + 1}", port=PORT, user=getpass.getuser(), node="n1",
            disks=(Disk(serial=f"lab-h{i}-d0", size_bytes=2**20),))
@@ -124,7 +125,7 @@ def own_process(way: str, folder: Path) -> dict:
 
 
 def program(way: str, folder: Path) -> dict:
-    bed = Testbed.model_validate_json((folder / "bed.json").read_text())
+    bed = _plain(folder / "bed.json")
     started = time.monotonic()
     argv, environment = COMMANDS[way](bed, folder)
     done = subprocess.run(argv, capture_output=True, text=True, env={**os.environ, **environment})
@@ -133,7 +134,20 @@ def program(way: str, folder: Path) -> dict:
     return {"cold_s": time.monotonic() - started}
 
 
-def one_fleet(bed: Testbed) -> dict:
+def _plain(bed: Path) -> SimpleNamespace:
+    return json.loads(bed.read_text(), object_hook=lambda fields: SimpleNamespace(**fields))
+
+
+def _testbed(bed: Path) -> Testbed:
+    from hcilib.testbed import Testbed
+
+    return Testbed.model_validate_json(bed.read_text())
+
+
+def one_fleet(file: Path) -> dict:
+    from hcilib.drive.hosts import Fleet
+
+    bed = _testbed(file)
     started = time.monotonic()
     with Fleet(bed) as fleet:
         outcomes = fleet.run("true")
@@ -142,8 +156,11 @@ def one_fleet(bed: Testbed) -> dict:
     return {"first_s": seconds}
 
 
-def one_memory(bed: Testbed) -> dict:
+def one_memory(file: Path) -> dict:
     """What a hundred open connections hold beyond two, a host."""
+    from hcilib.drive.hosts import Fleet
+
+    bed = _testbed(file)
     few = bed.model_copy(update={"vms": bed.vms[:1]})
     with Fleet(few) as fleet:
         fleet.run("true")
@@ -157,7 +174,11 @@ def _resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def one_preflight(bed: Testbed) -> dict:
+def one_preflight(file: Path) -> dict:
+    from hcilib.drive.preflight import preflight
+    from hcilib.plan import sweep
+
+    bed = _testbed(file)
     plan = sweep(
         ["4k-randread"],
         repeats=1,
@@ -175,8 +196,10 @@ def one_preflight(bed: Testbed) -> dict:
     return {"first_s": seconds}
 
 
-def one_asyncssh(bed: Testbed) -> dict:
+def one_asyncssh(file: Path) -> dict:
     import asyncssh
+
+    bed = _plain(file)
 
     async def ask(host) -> int:
         given = {
@@ -197,7 +220,7 @@ def one_asyncssh(bed: Testbed) -> dict:
     return {"first_s": time.monotonic() - started}
 
 
-def _ssh_options(bed: Testbed) -> list[str]:
+def _ssh_options(bed) -> list[str]:
     return [
         "-F",
         "none",
@@ -212,14 +235,14 @@ def _ssh_options(bed: Testbed) -> list[str]:
     ]
 
 
-def _pdsh(bed: Testbed, folder: Path):
+def _pdsh(bed, folder: Path):
     hosts = ",".join(host.address for host in (*bed.nodes, *bed.vms))
     return ["pdsh", "-S", "-R", "ssh", "-f", "50", "-w", hosts, "true"], {
         "PDSH_SSH_ARGS_APPEND": " ".join(_ssh_options(bed))
     }
 
 
-def _ansible(bed: Testbed, folder: Path):
+def _ansible(bed, folder: Path):
     (folder / "hosts.ini").write_text("\n".join(host.address for host in (*bed.nodes, *bed.vms)))
     options = " ".join(_ssh_options(bed))
     variables = json.dumps({"ansible_ssh_common_args": options, "ansible_port": PORT, "ansible_ssh_use_tty": False})

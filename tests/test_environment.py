@@ -8,7 +8,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 CONDA_NAMES = {"matplotlib-base": "matplotlib", "seaborn-base": "seaborn", "nbconvert-core": "nbconvert",
-               "playwright-python": "playwright"}  # fmt: skip
+               "playwright-python": "playwright", "python-duckdb": "duckdb"}  # fmt: skip
 TOOLS = {"python", "pip", "make", "openssh"}
 
 
@@ -19,10 +19,12 @@ def bounds(requirements) -> dict[str, str]:
 
 def test_the_two_doors_lead_to_the_same_packages():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    wanted = bounds([*project["project"]["dependencies"], *project["dependency-groups"]["dev"]])
-    conda = bounds(
-        d for d in yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"] if isinstance(d, str)
-    )
+    extras = [r for extra in project["project"]["optional-dependencies"].values() for r in extra]
+    own = [r for r in project["dependency-groups"]["dev"] if not r.startswith("hcilib")]
+    wanted = bounds([*project["project"]["dependencies"], *extras, *own])
+    listed = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    by_pip = next(d["pip"] for d in listed if isinstance(d, dict))
+    conda = bounds([d for d in listed if isinstance(d, str)] + [d for d in by_pip if not d.startswith("-")])
     offered = {CONDA_NAMES.get(name, name): bound for name, bound in conda.items() if name not in TOOLS}
     assert offered == wanted
     assert conda["python"] == project["project"]["requires-python"]

@@ -48,6 +48,7 @@ def last_result(run_dir: str | Path) -> str:
 
 def progress(run_dir: str | Path) -> dict:
     """steps (with those added on the way), done, failed (attempts), last (step), running (whether a controller is at work on it)."""
+    held = _locked(Path(run_dir) / ".lock")  # first: of a campaign that has ended since, the journal then holds the end
     journal = read_journal(run_dir)
     count = journal["event"].value_counts()
     steps = json.loads((Path(run_dir) / "plan.json").read_text())["plan"]["steps"]
@@ -55,7 +56,7 @@ def progress(run_dir: str | Path) -> dict:
     begun = journal[journal["event"].isin(["start", "end"])]["event"]
     return {"steps": len(steps) + len(added), "done": len(done), "failed": int(count.get("failed", 0)),
             "last": journal["step"].dropna().iloc[-1] if journal["step"].notna().any() else "",
-            "running": bool(len(begun)) and begun.iloc[-1] == "start" and _locked(Path(run_dir) / ".lock")}  # fmt: skip
+            "running": bool(len(begun)) and begun.iloc[-1] == "start" and held}  # fmt: skip
 
 
 def _locked(file: Path) -> bool:
