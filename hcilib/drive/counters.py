@@ -1,4 +1,7 @@
-"""CPU and network of the nodes while a step runs, read by SFTP on the open connection: no process is started there."""
+"""CPU and network of the nodes while a step runs. Linux: read by SFTP on the open connection, no process is started there.
+
+Windows: one process a node that prints its counters (drive/windows.py); what it printed is kept beside the table.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +14,39 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from hcilib.drive.hosts import Fleet
+from hcilib.drive.windows import streamed
 from hcilib.read.counters import COLUMNS, rates
 
 FILES = ("/proc/stat", "/proc/net/dev")
 
 
 @contextlib.contextmanager
-def sampled(fleet: Fleet, nodes: Sequence[str], path: Path, every_s: float = 1.0) -> Iterator[None]:
+def sampled(
+    fleet: Fleet, nodes: Sequence[str], path: Path, every_s: float = 1.0, limit_s: float = 3600
+) -> Iterator[list[str]]:
     """Sample the nodes until the block ends; one row an interval and network card in `path` (columns of read.counters).
 
-    A node that stops answering leaves a gap, never a zero; the step's own acceptance decides what that means. What stops
-    the sampling itself, a full disk say, is raised at the end of the block.
+    Yields a list that is complete after the block: a sentence for every Windows node's counters that are missing or
+    doubtful. A node that stops answering leaves a gap, never a zero; the step's own acceptance decides what that means.
+    What stops the sampling itself, a full disk say, is raised at the end of the block. `limit_s`: when a Windows node's
+    process ends by itself, should we be gone.
     """
-    stop = threading.Event()
+    stop, remarks = threading.Event(), []
+    linux = [node for node in nodes if node not in fleet.windows]
     with open(path, "w", newline="") as file, ThreadPoolExecutor(1, thread_name_prefix="counters") as pool:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
-        loop = pool.submit(_loop, fleet, nodes, writer, every_s, stop)
-        try:
-            yield
-        finally:
-            stop.set()
-        loop.result()
+        with streamed(fleet, [n for n in nodes if n in fleet.windows], path.parent, every_s, limit_s) as streams:
+            loop = pool.submit(_loop, fleet, linux, writer, every_s, stop)
+            try:
+                yield remarks
+            finally:
+                stop.set()
+            loop.result()
+        for stream in streams:
+            counters, said = stream.tables()
+            counters.to_csv(file, header=False, index=False)
+            remarks += said
 
 
 def _loop(fleet: Fleet, nodes: Sequence[str], writer, every_s: float, stop: threading.Event) -> None:

@@ -34,9 +34,11 @@ class Bars:
     def __enter__(self) -> Bars:
         return self
 
-    def __exit__(self, *_) -> None:
-        self._of_block.close()
-        self._campaign.close()
+    def __exit__(self, error: type[BaseException] | None, *_) -> None:
+        for bar in (self._of_block, self._campaign):
+            if error is None:
+                _fill(bar)
+            bar.close()
 
     @contextlib.contextmanager
     def step(self, step: Step) -> Iterator[None]:
@@ -52,6 +54,7 @@ class Bars:
             finally:
                 stop.set()
                 ticking.join()
+            _fill(bar)
         for done in (self._of_block, self._campaign):
             done.total = max(done.total, round(done.n + seconds, 1))  # steps may be added on the way
             done.update(round(seconds, 1))
@@ -85,6 +88,11 @@ def _tick(bar: tqdm, seconds: float, stop: threading.Event) -> None:
     """One step's bar by the clock; it waits just before its end for the step, which may take longer than planned."""
     while not stop.wait(TICK_S):
         bar.update(max(0.0, min(TICK_S, 0.99 * seconds - bar.n)))
+
+
+def _fill(bar: tqdm) -> None:
+    """To its end: in a notebook a bar that is closed short of it turns red, which is for failures."""
+    bar.update(max(0.0, bar.total - bar.n))
 
 
 def red(text: str) -> str:

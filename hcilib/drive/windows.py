@@ -1,4 +1,4 @@
-"""The command that streams a Windows node's counters: one PowerShell process, started once, one line an interval.
+"""A Windows node's counters: one PowerShell process, started once a step, one line an interval.
 
 Never run: no Windows machine was available. It uses CIM classes by name, never the counters' localized paths, and
 prints whole numbers and escaped ASCII; `read.windows_counters` reads it.
@@ -7,8 +7,21 @@ prints whole numbers and escaped ASCII; `read.windows_counters` reads it.
 from __future__ import annotations
 
 import base64
+import contextlib
+import json
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
-from hcilib.read.windows_counters import CLASSES, MARK
+import pandas as pd
+
+from hcilib.drive.hosts import Fleet, explain
+from hcilib.read.counters import COLUMNS
+from hcilib.read.windows_counters import CLASSES, MARK, WindowsCountersError, parse_windows_counters
+
+FARTHEST_S = 0.5
+"""Seconds a node's clock may differ before it is said (preflight's limit for Linux hosts)."""
 
 LONGEST = 8191
 """Characters of a command line in cmd.exe, the default shell of OpenSSH on Windows."""
@@ -87,3 +100,75 @@ def counters_script(seconds: float, every_s: float = 1.0) -> str:
     for name, value in values.items():
         script = script.replace(f"@{name}@", value)
     return script
+
+
+@contextlib.contextmanager
+def streamed(
+    fleet: Fleet, nodes: Sequence[str], folder: Path, every_s: float, limit_s: float
+) -> Iterator[list[WindowsStream]]:
+    """One counters' process a node while the block runs; what each prints goes to `folder`/counters.<node>.txt as it is."""
+    streams = [WindowsStream(fleet, node, folder, counters_command(limit_s, every_s)) for node in nodes]
+    try:
+        yield streams
+    finally:
+        for stream in streams:
+            stream.stop()
+
+
+class WindowsStream:
+    """The process on one node, and what it has printed. It ends when we close the channel, or by its own time limit."""
+
+    def __init__(self, fleet: Fleet, node: str, folder: Path, command: str):
+        self.node, self.file, self._error, self._ahead_s = node, folder / f"counters.{node}.txt", "", []
+        self._channel = None
+        try:
+            self._channel = fleet.session(node, command)
+        except Exception as error:  # the step goes on without this node's counters, and says so
+            self._error = explain(error)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"counters-{node}")
+        self._copied = self._pool.submit(self._copy)
+
+    def _copy(self) -> None:
+        left = b""
+        with open(self.file, "wb") as file:
+            while self._channel and (chunk := self._channel.recv(2**16)):
+                file.write(chunk)
+                *lines, left = (left + chunk).split(b"\n")
+                self._ahead_s += [stamp - time.time() for stamp in map(_stamp, lines) if stamp]
+
+    def stop(self) -> None:
+        if self._channel:
+            self._channel.close()
+        self._pool.shutdown()
+
+    def tables(self) -> tuple[pd.DataFrame, list[str]]:
+        """Rows of the counters table on the controller's clock, and a sentence for each thing that is missing or doubtful.
+
+        The volumes' counters go to volumes.<node>.csv beside the stream. The node's clock is set by the line that
+        came soonest after it was printed: a line can be late, never early.
+        """
+        self._copied.result()  # a full disk is raised, not swallowed
+        empty = pd.DataFrame(columns=list(COLUMNS))
+        if self._error:
+            return empty, [f"{self.node}: no counters: {self._error}"]
+        try:
+            counters, volumes = parse_windows_counters(self.file.read_bytes(), self.node)
+        except WindowsCountersError as error:
+            return empty, [f"{self.node}: no counters: {error}"]
+        ahead_s = max(self._ahead_s)
+        said = [f"{self.node}: {sentence}" for sentence in counters.attrs["missing"]]
+        if abs(ahead_s) > FARTHEST_S:
+            said.append(
+                f"{self.node}: its clock is {ahead_s:+.1f} s from the controller's; its counters were moved by that"
+            )
+        volumes.assign(t_s=volumes["t_s"] - ahead_s).to_csv(
+            self.file.with_name(f"volumes.{self.node}.csv"), index=False
+        )
+        return counters.assign(t_s=counters["t_s"] - ahead_s), said
+
+
+def _stamp(line: bytes) -> float | None:
+    """When a sample was printed, by the node's clock, in seconds since the epoch; None for any other line."""
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        return json.loads(line.partition(MARK.encode())[2])["ms"] / 1000
+    return None

@@ -1,13 +1,16 @@
 """CPU and network of the nodes, sampled while a block runs."""
 
 import errno
+import re
+import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
-from hcilib.drive import counters
+from hcilib.drive import counters, windows
 from hcilib.drive.counters import sampled
 from hcilib.drive.hosts import Fleet
 from hcilib.read.counters import COLUMNS, node_means, parse_net_dev, parse_proc_stat, rates, read_counters_csv, within
@@ -60,14 +63,15 @@ def test_what_stops_the_sampling_is_not_swallowed(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(counters, "_sample", full)
-    with pytest.raises(OSError, match="No space left"), sampled(None, ["n"], tmp_path / "c.csv", every_s=0.01):
+    fleet = SimpleNamespace(windows=set())
+    with pytest.raises(OSError, match="No space left"), sampled(fleet, ["n"], tmp_path / "c.csv", every_s=0.01):
         pass
 
 
 def test_the_blocks_own_exception_comes_first_and_the_sampling_ends(tmp_path, monkeypatch):
     monkeypatch.setattr(counters, "_sample", lambda fleet, nodes: {})
     started = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), sampled(None, ["n"], tmp_path / "c.csv", every_s=60):
+    with pytest.raises(KeyboardInterrupt), sampled(SimpleNamespace(windows=set()), ["n"], tmp_path / "c.csv", 60):
         raise KeyboardInterrupt
     assert time.monotonic() - started < 5
 
@@ -130,3 +134,61 @@ def test_means_are_weighted_by_time_over_the_nodes():
 def test_nothing_sampled_is_missing(tmp_path):
     empty = read_counters_csv(Path(tmp_path / "none.csv"))
     assert all(value != value for value in node_means(empty).values())
+
+
+def _windows(bed):
+    """The lab with its first node called a Windows one."""
+    return bed.model_copy(update={"nodes": (bed.nodes[0].model_copy(update={"os": "windows"}), bed.nodes[1])})
+
+
+def _replay(tmp_path, lines: list[bytes], ahead_s: float = 0.0) -> str:
+    """A command that prints lines 0.1 s apart as the counters' process would; {ms} is the time it is printed, by a clock set wrongly."""
+    script = tmp_path / "powershell.py"
+    script.write_text(
+        f"import sys, time\nfor line in {lines!r}:\n"
+        f"    now = int(1000 * (time.time() + {ahead_s}))\n"
+        "    sys.stdout.buffer.write(line.replace(b'{ms}', str(now).encode()) + b'\\r\\n')\n"
+        "    sys.stdout.flush()\n    time.sleep(0.1)\ntime.sleep(30)\n"
+    )
+    return f"exec {sys.executable} {script}"
+
+
+def _lines() -> list[bytes]:
+    """The stream of tests/data/windows (written by hand: no Windows machine was at hand), its stamps made now."""
+    text = (Path(__file__).parents[1] / "data" / "windows" / "node.txt").read_bytes()
+    return [re.sub(rb'"ms":\d+', b'"ms":{ms}', line) for line in text.replace(b"\r", b"").split(b"\n")]
+
+
+def _wait(ready, patience_s: float = 20) -> None:
+    deadline = time.monotonic() + patience_s
+    while not ready() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("ahead_s", [0.0, 3600.0])
+def test_a_windows_node_streams_its_counters_onto_the_controllers_clock(bed, tmp_path, monkeypatch, ahead_s):
+    monkeypatch.setattr(windows, "counters_command", lambda *_: _replay(tmp_path, _lines(), ahead_s))
+    started = time.time()
+    with Fleet(_windows(bed)) as fleet, sampled(fleet, ["node1", "node2"], tmp_path / "counters.csv", 0.2) as remarks:
+        _wait(lambda: (tmp_path / "counters.node1.txt").read_bytes().count(b'"ms"') >= 4)
+    table = read_counters_csv(tmp_path / "counters.csv")
+    assert set(table["node"]) == {"node1", "node2"}
+    mine = table[table["node"] == "node1"]
+    assert mine["t_s"].between(started, time.time()).all()
+    assert sorted(mine["cpu_pct"].unique()) == [25, 40], "run time of four processors: 50, 100, 0, 10 %, then 25 % each"
+    assert mine["core_max_pct"].max() == 100
+    assert (tmp_path / "counters.node1.txt").read_bytes().count(b"hcilib-counters") >= 4, "kept as it was printed"
+    volumes = pd.read_csv(tmp_path / "volumes.node1.csv")
+    assert set(volumes["kind"]) == {"csv", "virtual disk"}
+    assert any("clock is +3600.0 s" in remark for remark in remarks) == (ahead_s > 0)
+
+
+@pytest.mark.lab
+def test_a_windows_node_without_powershell_is_a_gap_that_is_named(bed, tmp_path):
+    with Fleet(_windows(bed)) as fleet, sampled(fleet, ["node1", "node2"], tmp_path / "counters.csv", 0.2) as remarks:
+        time.sleep(0.7)
+    assert set(read_counters_csv(tmp_path / "counters.csv")["node"]) == {"node2"}
+    assert len(remarks) == 1
+    assert "node1: no counters: no line of the counters' process" in remarks[0]
+    assert "powershell" in remarks[0].lower()

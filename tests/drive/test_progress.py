@@ -38,9 +38,19 @@ def test_a_running_step_moves_and_does_not_end_before_it_ended(short, capsys, mo
     [step] = short().steps
     with Bars("x", [step], lambda _: 0.2, True) as bars, bars.step(step):
         threading.Event().wait(0.5)
-    shown = capsys.readouterr().err
-    assert "measure 4k-randread-nj1-qd4-vm2:  50%" in shown
-    assert "measure 4k-randread-nj1-qd4-vm2: 100%" not in shown
+        running = capsys.readouterr().err
+    assert "measure 4k-randread-nj1-qd4-vm2:  50%" in running
+    assert "measure 4k-randread-nj1-qd4-vm2: 100%" not in running
+
+
+def test_only_what_failed_is_left_short_of_its_end(short):
+    [step] = short().steps
+    with Bars("x", [step], lambda _: 0.26, True) as bars, bars.step(step):
+        pass
+    assert bars._campaign.n == bars._campaign.total, "in a notebook a bar that is closed short of its end turns red"
+    with pytest.raises(OSError, match="no space"), Bars("x", [step], lambda _: 0.26, True) as bars, bars.step(step):
+        raise OSError("no space")
+    assert bars._campaign.n < bars._campaign.total
 
 
 def test_steps_that_were_added_on_the_way_stretch_the_bars(short, capsys):
