@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from math import isfinite, nan
 
+from hcilib.read.diskspd_command import planned
 from hcilib.read.diskspd_document import (
     Chart,
     Counts,
@@ -69,7 +70,7 @@ def _no_result(lines: Lines, path: str) -> str:
 def _timespans(report: Lines) -> list[Timespan]:
     starts = [i for i, (line, _) in enumerate(report) if _RESULTS.match(line)]
     head = report[: starts[0]] if starts else report
-    spans = _planned(head)
+    spans = _planned(head) or _commanded(head)
     spans += [Timespan() for _ in starts[len(spans) :]]
     for span in spans:
         span.hostname = next((t.partition(":")[2].strip() for t, _ in head if t.startswith("computer name:")), "")
@@ -97,6 +98,13 @@ def _planned(head: Lines) -> list[Timespan]:
         elif spans:
             _span_setting(spans[-1], line, where)
     return spans
+
+
+def _commanded(head: Lines) -> list[Timespan]:
+    """Without input parameters (2.2 prints them only where asked) the command line says what was planned."""
+    commands = [line.removeprefix(_FIRST_LINES[0]) for line, _ in head if line.startswith(_FIRST_LINES[0])]
+    span = planned(commands[0]) if commands else None
+    return [span] if span else []
 
 
 def _span_setting(span: Timespan, line: str, where: str) -> None:

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from hcilib.read.fio_document import FioOutputError, Report, load
-from hcilib.read.fio_histogram import parse_bins
-from hcilib.read.fio_snapshots import final_reports
+from hcilib.read.fio_fast import Direction
+from hcilib.read.fio_histogram import merged, parse_runs
+from hcilib.read.fio_reports import FioFile, FioOutputError, read_reports
 
 BIN_KEYS = ["hostname", "port", "job", "groupid", "ddir"]
+_NONE = b""
+
+
+class Bins(NamedTuple):
+    """The histograms of one file: for each row of its `hosts` table `lengths` pairs, one row behind the other.
+
+    `kind`: "lat" where every direction with I/O has total-latency bins, else "clat", None without.
+    """
+
+    kind: str | None
+    lat_ns: np.ndarray
+    count: np.ndarray
+    lengths: np.ndarray
 
 
 def read_fio_bins(path: str | Path) -> pd.DataFrame:
@@ -30,31 +44,36 @@ def read_fio_bins(path: str | Path) -> pd.DataFrame:
         As `read_fio`; or bins that are not pairs of numbers; or total latency in one job and completion latency in
         another, which are not one distribution.
     """
-    document, _ = load(path)
-    found = [(report, *one) for report in final_reports(document) for one in _bins_of(report)]
-    kind = _common_kind([kinds for _, _, kinds in found], path)
-    try:
-        pieces = [(report, ddir, *parse_bins(kinds[kind])) for report, ddir, kinds in found if kind]
-    except ValueError as error:
-        raise FioOutputError(f"{path}: latency bins that cannot be read: {error}") from None
-    table = _merged(pieces)
-    table.attrs["latency"] = kind
+    file = read_reports(path)
+    keys, bins = by_key(file, bins_of(file, path))
+    if not len(bins.lat_ns):
+        return _empty(bins.kind)
+    table = pd.DataFrame(keys, columns=BIN_KEYS).take(np.repeat(np.arange(len(keys)), bins.lengths))
+    table = table.reset_index(drop=True).assign(lat_ns=bins.lat_ns, count=bins.count)
+    table.attrs["latency"] = bins.kind
     return table
 
 
-def _bins_of(report: Report):
-    """(ddir, {"lat": bins, "clat": bins}) of every direction that has bins; the 2.x ones in microseconds too."""
-    for ddir, direction in report.directions().items():
-        given = {
-            "lat": direction.lat_ns or direction.lat,
-            "clat": direction.clat_ns or direction.clat,
-        }
-        kinds = {kind: bytes(latency.bins) for kind, latency in given.items() if latency and len(latency.bins)}
-        if kinds:
-            yield ddir, kinds
+def bins_of(file: FioFile, path: str | Path, *, compiled: bool = False) -> Bins:
+    """The histograms of a file's reports; FioOutputError as of `read_fio_bins`. `compiled`: see `parse_runs`."""
+    rows = [_given(direction) for entry in file.entries for _, direction in entry.directions]
+    kind = _common_kind([kinds for kinds in rows if kinds], path)
+    raws = [kinds.get(kind, _NONE) for kinds in rows]
+    try:
+        return Bins(kind, *parse_runs(raws, compiled=compiled))
+    except ValueError as error:
+        raise FioOutputError(f"{path}: latency bins that cannot be read: {error}") from None
 
 
-def _common_kind(found: list[dict[str, bytes]], path: str | Path) -> str | None:
+def _given(direction: Direction) -> dict:
+    """The bins of a direction with I/O; those of total latency are preferred."""
+    if not direction.any_io:
+        return {}
+    lat, clat = direction.lat_ns.bins, direction.clat_ns.bins
+    return {kind: bins for kind, bins in (("lat", lat), ("clat", clat)) if len(bins)}
+
+
+def _common_kind(found: list[dict], path: str | Path) -> str | None:
     for kind in ("lat", "clat"):
         if found and all(kind in kinds for kinds in found):
             return kind
@@ -65,20 +84,39 @@ def _common_kind(found: list[dict[str, bytes]], path: str | Path) -> str | None:
     return None
 
 
-def _merged(pieces: list[tuple[Report, str, np.ndarray, np.ndarray]]) -> pd.DataFrame:
-    """One row per key and bucket; counts of clones and repeated buckets are summed."""
+def by_key(file: FioFile, bins: Bins) -> tuple[list[tuple], Bins]:
+    """The keys that have bins, in the file's order, and one histogram each: clones and repeated buckets are summed."""
+    rows: dict[tuple, list[int]] = {}
+    places = [(report, ddir) for report, _, directions, _ in file.entries for ddir, _ in directions]
+    for row in np.flatnonzero(bins.lengths):
+        report, ddir = places[row]
+        key = report.hostname, report.port, report.jobname, _whole(report.groupid), ddir
+        rows.setdefault(key, []).append(int(row))
+    if len(rows) == np.count_nonzero(bins.lengths) and _rises(bins):
+        return list(rows), bins._replace(lengths=bins.lengths[bins.lengths > 0])
+    ends = np.cumsum(bins.lengths)
+    of_row = [slice(end - length, end) for end, length in zip(ends, bins.lengths, strict=True)]
+    sums = [
+        merged(*(np.concatenate([a[of_row[r]] for r in own]) for a in (bins.lat_ns, bins.count)))
+        for own in rows.values()
+    ]
+    lat_ns, count = (np.concatenate(column) for column in zip(*sums, strict=True))
+    return list(rows), Bins(bins.kind, lat_ns, count, np.array([len(lat) for lat, _ in sums]))
+
+
+def _rises(bins: Bins) -> bool:
+    """Whether the buckets of every row rise, as fio writes them."""
+    falls = np.flatnonzero(np.diff(bins.lat_ns) <= 0) + 1
+    return bool(np.isin(falls, np.cumsum(bins.lengths)).all())
+
+
+def _whole(number: float) -> int | float:
+    return int(number) if number.is_integer() else number
+
+
+def _empty(kind: str | None) -> pd.DataFrame:
+    text = ("hostname", "job", "ddir")
     columns = [*BIN_KEYS, "lat_ns", "count"]
-    if not pieces:
-        return pd.DataFrame(
-            {c: pd.Series(dtype="str" if c in ("hostname", "job", "ddir") else "int64") for c in columns}
-        )
-    keys = pd.DataFrame([(*report.key, ddir) for report, ddir, _, _ in pieces], columns=BIN_KEYS)
-    number, uniques = pd.factorize(pd.MultiIndex.from_frame(keys))
-    stacked = pd.DataFrame({
-        "key": np.repeat(number, [len(lat) for _, _, lat, _ in pieces]),
-        "lat_ns": np.concatenate([lat for _, _, lat, _ in pieces]),
-        "count": np.concatenate([count for _, _, _, count in pieces]),
-    })  # fmt: skip
-    merged = stacked.groupby(["key", "lat_ns"], as_index=False)["count"].sum()
-    named = uniques.to_frame(index=False).set_axis(BIN_KEYS, axis=1).take(merged["key"]).reset_index(drop=True)
-    return pd.concat([named, merged[["lat_ns", "count"]]], axis=1)
+    table = pd.DataFrame({c: pd.Series(dtype="str" if c in text else "int64") for c in columns})
+    table.attrs["latency"] = kind
+    return table

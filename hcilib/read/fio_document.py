@@ -1,8 +1,7 @@
 """From fio's output file to one typed document: text around the JSON, several documents, every version's shape.
 
-Clean output takes msgspec in one go (bins stay undecoded text until somebody asks for them). Anything unusual goes
-through a scan with the standard library that finds the document first; both end in the same typed decode, so there
-is one reading of a document, not two.
+The tolerant path: what hcilib.read.fio_fast does not take as clean output comes here. A scan with the standard library
+finds the document in the text around it; every field may be missing or of another version.
 """
 
 from __future__ import annotations
@@ -10,23 +9,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from hcilib.read.compressed import read_bytes
+from hcilib.read.fio_fast import LOCAL_HOST, LOCAL_PORT, SUMS
 
 Number = int | float | None
-LOCAL_HOST, LOCAL_PORT = "localhost", 0
-"""What stands for hostname and port where fio ran the job itself (`jobs`, not `client_stats`): no server, no port."""
-
 _DOCUMENT = re.compile(r'(?:^|(?<=\r))\{(?=\s*")|\{(?=\s*"fio version")', re.MULTILINE)
 _RESULTS = re.compile(r'"(?:jobs|client_stats)"')
 _FIO = re.compile(r'\{\s*"fio version"')
 _NOT_A_NUMBER = re.compile(r"(?<=[:,\[])(\s*)-?(?:nan|inf(?:inity)?)(?=\s*[,}\]])", re.IGNORECASE)
-_SUMS = "All clients"
 
 
 class FioOutputError(ValueError):
@@ -124,32 +118,17 @@ class Document(msgspec.Struct, rename={"version": "fio version", "global_options
     def reports(self) -> Iterator[Report]:
         """Every report but fio's own sums over clients, which are wrong when a host is missing (LAB section 2)."""
         yield from self.jobs or ()
-        yield from (r for r in self.client_stats or () if r.jobname != _SUMS)
-
-    def options_of(self, report: Report) -> dict[str, str]:
-        """Job options over global ones. Global ones of several clients that differ are left out: whose is unknown."""
-        return self._global_options(report) | _job_options(bytes(report.options))
-
-    def _global_options(self, report: Report) -> dict[str, str]:
-        shared = _global_options(bytes(self.global_options), self.client_stats is not None)
-        if isinstance(shared, dict):
-            return shared
-        mine = [o for o in shared if (o.get("hostname"), int(o.get("port", report.port))) == report.key[:2]]
-        return {k: v for k, v in mine[-1].items() if k not in ("hostname", "port")} if mine else {}
+        yield from (r for r in self.client_stats or () if r.jobname != SUMS)
 
 
-def load(path: str | Path) -> tuple[Document, str]:
-    """The last document of a file and the text around the documents.
+def load(raw: bytes, path: str | Path) -> tuple[Document, str]:
+    """The last document of a file's bytes and the text around the documents.
 
     Raises
     ------
     FioOutputError
         No fio document, a document that is cut off, or a field that is not of its type.
     """
-    try:
-        raw = read_bytes(path)
-    except ValueError as error:
-        raise FioOutputError(str(error)) from None
     try:
         document = _decode(raw)
         if document.jobs is not None or document.client_stats is not None:
@@ -233,29 +212,3 @@ def _no_document(path, text: str) -> str:
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     found = f"it begins with {first[:120]!r}" if first else "it is empty"
     return f"{path}: no fio JSON document in this file; {found}. Run fio with --output-format=json+."
-
-
-@lru_cache(maxsize=4096)
-def _job_options(raw: bytes) -> dict[str, str]:
-    """Options of one job as fio took them: the last of a repeated one counts, but file names add up."""
-    return json.loads(raw, object_pairs_hook=_last_wins, strict=False) or {}
-
-
-@lru_cache(maxsize=256)
-def _global_options(raw: bytes, of_clients: bool) -> dict[str, str] | list[dict[str, str]]:
-    """One table, or from fio 3.39 one per client. Before that fio writes all clients' keys into one object."""
-    return json.loads(raw, object_pairs_hook=_agreed if of_clients else _last_wins, strict=False) or {}
-
-
-def _last_wins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    options = dict(pairs)
-    if "filename" in options:
-        options["filename"] = ":".join(dict.fromkeys(str(v) for k, v in pairs if k == "filename"))
-    return options
-
-
-def _agreed(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values: dict[str, set] = {}
-    for name, value in pairs:
-        values.setdefault(name, set()).add(value)
-    return {name: value for name, value in pairs if len(values[name]) == 1}

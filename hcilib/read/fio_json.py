@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from functools import lru_cache
-from math import nan
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
+from hcilib.read.compressed import read_bytes
 from hcilib.read.fio_bins import read_fio_bins
-from hcilib.read.fio_document import Direction, Document, FioOutputError, Latency, Number, Report, load
-from hcilib.read.fio_snapshots import final_reports
+from hcilib.read.fio_document import FioOutputError
+from hcilib.read.fio_pack import HOST_KEYS, LATENCIES, Packed, Packer, Texts, add_bytes
 
-__all__ = ["HOST_KEYS", "FioOutputError", "read_fio", "read_fio_bins"]
+__all__ = ["HOST_KEYS", "FioOutputError", "frame", "read_fio", "read_fio_bins"]
 
-HOST_KEYS = ["hostname", "port", "job", "groupid", "clone", "ddir"]
-_MEASURES = ["io_bytes", "bw_bytes", "iops", "runtime", "total_ios", "short_ios", "drop_ios"]
-_LATENCIES = ["slat_ns", "clat_ns", "lat_ns"]
-_STATISTICS = ["min", "max", "mean", "stddev", "N"]
-_JOB = ["usr_cpu", "sys_cpu", "ctx", "majf", "minf", "job_start", "job_runtime", "total_err"]
-_OPTIONS = ["rw", "bs", "iodepth", "numjobs", "rwmixread", "ioengine", "size", "filename"]
-_PLANNED = {"w": "write", "t": "trim"}
+WITH_DECIMALS = {"iops", "usr_cpu", "sys_cpu", *(f"{name}_{s}" for name in LATENCIES for s in ("mean", "stddev"))}
+"""Every other number is a count."""
 
 
 def read_fio(path: str | Path) -> pd.DataFrame:
@@ -39,94 +33,62 @@ def read_fio(path: str | Path) -> pd.DataFrame:
         `<lat>_ns_min`, `_max`, `_mean`, `_stddev`, `_N` and fio's own percentiles `<lat>_ns_p99.9`; usr_cpu, sys_cpu,
         ctx, majf, minf, job_start, job_runtime, total_err of the whole report; job options over global ones as
         text, `opt_<name>`. A local run has hostname "localhost" and port 0.
+        Counts are int64 where every row has one, all other numbers float64.
         `.attrs`: noise (text around the JSON), fio_version, disk_util (list of dicts).
 
     Raises
     ------
     FioOutputError
         The file holds no complete fio document.
+
+    Examples
+    --------
+    >>> hci.read_fio("tests/data/fio/healthy.json")["hostname"].nunique()
+    4
     """
-    document, noise = load(path)
-    table = _frame(_rows(document))
-    table.attrs |= {"noise": noise, "fio_version": document.version, "disk_util": document.disk_util}
+    try:
+        raw = read_bytes(path)
+    except ValueError as error:
+        raise FioOutputError(str(error)) from None
+    packer = Packer()
+    file = add_bytes(packer, raw, path)
+    table = frame(packer.packed())
+    table.attrs |= {"noise": file.noise, "fio_version": file.version, "disk_util": file.disk_util}
     return table
 
 
-def _rows(document: Document) -> list[dict]:
-    seen: Counter = Counter()
-    rows = []
-    for report in final_reports(document):
-        options = document.options_of(report)
-        shared = _report_columns(report) | {f"opt_{name}": str(value) for name, value in options.items()}
-        key = dict(zip(HOST_KEYS, (*report.key, seen[report.key]), strict=False))
-        for ddir, direction in (report.directions() or _planned(report, options)).items():
-            rows.append(key | {"ddir": ddir} | _direction_columns(direction) | shared)
-        seen[report.key] += 1
-    return rows
+def frame(packed: Packed, *, categories: bool = False) -> pd.DataFrame:
+    """The columns of a packed table as a DataFrame; texts as categories where there are many rows of few texts."""
+    texts = {name: c for name, c in packed.columns.items() if isinstance(c, Texts)}
+    made = (_categories if categories else _texts)(texts) | _counted(packed)
+    return pd.DataFrame({name: made[name] for name in packed.columns}, copy=False)
 
 
-def _planned(report: Report, options: dict[str, str]) -> dict[str, Direction]:
-    """The one row of a report without I/O: what it was to do (fio's default is read)."""
-    if report.mixed and not report.read:
-        return {"mixed": report.mixed}
-    ddir = _PLANNED.get(str(options.get("rw", "read")).removeprefix("rand")[:1], "read")
-    return {ddir: getattr(report, ddir) or Direction()}
+def _counted(packed: Packed) -> dict[str, np.ndarray]:
+    """The numbers, as integers where these say the same: every value is there and whole, and float64 has not rounded it."""
+    names = [name for name, column in packed.columns.items() if not isinstance(column, Texts)]
+    block = np.array([packed.columns[name] for name in names])
+    whole = is_whole(block, axis=1) if block.size else [False] * len(names)
+    is_count = [all_whole and name not in WITH_DECIMALS for name, all_whole in zip(names, whole, strict=True)]
+    counts = iter(block[is_count].astype(np.int64))
+    return {name: next(counts) if yes else block[n] for n, (name, yes) in enumerate(zip(names, is_count, strict=True))}
 
 
-def _report_columns(report: Report) -> dict[str, Number]:
-    return {name: _number(getattr(report, name)) for name in ("error", *_JOB)}
+def is_whole(numbers: np.ndarray, axis: int | None = None) -> np.ndarray:
+    """Whether integers say the same: no number is missing, has decimals or is so large that float64 has rounded it."""
+    return ((np.abs(numbers) <= 2**53) & (np.trunc(numbers) == numbers)).all(axis=axis)
 
 
-def _direction_columns(direction: Direction) -> dict[str, Number]:
-    columns = {name: _number(getattr(direction, name)) for name in _MEASURES}
-    if direction.bw_bytes is None:
-        columns["bw_bytes"] = 1024 * _number(direction.bw)  # before 3.2 only in KiB/s
-    if direction.legacy:
-        columns["io_bytes"] *= 1024
-    for name in _LATENCIES:
-        if latency := getattr(direction, name):
-            columns |= _latency_columns(name, latency, 1)
-        elif latency := getattr(direction, name.removesuffix("_ns")):
-            columns |= _latency_columns(name, latency, 1000)
-    return columns
+def _texts(columns: dict[str, Texts]) -> dict[str, pd.api.extensions.ExtensionArray]:
+    """All columns' texts become one array of pandas, of which each column takes its own."""
+    every = pd.Series([text for column in columns.values() for text in column.texts], dtype="str").array
+    taken, first = {}, 0
+    for name, column in columns.items():
+        codes = np.where(column.codes < 0, -1, column.codes + first)
+        taken[name] = every.take(codes, allow_fill=True)
+        first += len(column.texts)
+    return taken
 
 
-def _latency_columns(name: str, latency: Latency, scale: int) -> dict[str, Number]:
-    """Statistics and percentiles in ns. 2.x pads its list of percentiles with 0.00, which is none."""
-    columns = {f"{name}_N": _number(latency.N)}
-    if latency.missing:
-        return columns
-    columns |= {f"{name}_{s}": scale * _number(getattr(latency, s)) for s in _STATISTICS[:-1]}
-    return columns | {
-        column: scale * _number(value)
-        for q, value in latency.percentile.items()
-        if (column := _percentile_column(name, q))
-    }
-
-
-@lru_cache(maxsize=1024)
-def _percentile_column(name: str, percentile: str) -> str | None:
-    """clat_ns, 99.900000 -> clat_ns_p99.9."""
-    short = percentile.rstrip("0").rstrip(".") if "." in percentile else percentile
-    return f"{name}_p{short}" if float(percentile) > 0 else None
-
-
-def _number(value: Number) -> int | float:
-    return nan if value is None else value
-
-
-def _frame(rows: list[dict]) -> pd.DataFrame:
-    """Columns in reading order, the fixed ones always there."""
-    table = pd.DataFrame(rows)
-    latencies = [f"{name}_{s}" for name in _LATENCIES for s in _STATISTICS]
-    percentiles = sorted((c for c in table if "_ns_p" in str(c)), key=_percentile_order)
-    options = [f"opt_{name}" for name in _OPTIONS]
-    fixed = [*HOST_KEYS, "error", *_MEASURES, *latencies, *percentiles, *_JOB, *options]
-    table = table.reindex(columns=[*fixed, *(c for c in table if c not in fixed)])
-    numbers = [c for c in fixed if c not in ("hostname", "job", "ddir", *options)]
-    return table.astype({c: "float64" for c in numbers if table[c].dtype == object})
-
-
-def _percentile_order(column: str) -> tuple[int, float]:
-    name, _, q = column.rpartition("_p")
-    return _LATENCIES.index(name), float(q)
+def _categories(columns: dict[str, Texts]) -> dict[str, pd.Categorical]:
+    return {n: pd.Categorical.from_codes(c.codes, pd.Index(c.texts, dtype="str")) for n, c in columns.items()}

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import io
 import re
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
-from hcilib.read.compressed import read_bytes
 from hcilib.read.fio_document import LOCAL_HOST
+from hcilib.read.io_series import holds_single_ios, series_of_single_ios
+from hcilib.read.log_blocks import FioLogError
+from hcilib.read.rollup import each_block
+from hcilib.read.rollup_plain import COLUMNS, columns
+from hcilib.read.rollup_script import BS_LIMIT, EPOCH_MS, TIME_LIMIT, VALUE_LIMIT, LineError, sample_of
 
 _NAME = re.compile(
-    r"(?P<job>.+)_(?P<kind>iops|bw|lat|clat|slat)(?:\.(?P<number>\d+))?\.log(?:\.(?P<host>.+?))?(?:\.zst|\.gz)?"
+    r"(?P<job>.+)_(?P<kind>iops|bw|lat|clat|slat)(?:\.(?P<number>\d+))?\.log(?:\.(?P<host>.+?))??(?:\.zst|\.gz)?"
 )
-_FIELDS = ["t_ms", "value", "ddir", "bs", "offset", "prio"]
+_LIMITS = {"t_ms": TIME_LIMIT, "value": VALUE_LIMIT, "ddir": 3, "bs": BS_LIMIT}
 _DIRECTIONS = np.array(["read", "write", "trim"])
-_EPOCH_MS = 10**11  # later than 1973 as a date, longer than three years as a duration
-
-
-class FioLogError(ValueError):
-    """A log that cannot be read or used; the sentence names the file and the line or the option to change."""
 
 
 def read_log(path: str | Path) -> pd.DataFrame:
@@ -34,7 +32,8 @@ def read_log(path: str | Path) -> pd.DataFrame:
         t_s (float: since the start of the job, or since 1970 with log_unix_epoch), ddir, value, bs, then offset and
         prio where the log has them. `value` is IOPS, bytes/s (fio writes KiB/s) or ns (fio 3), by the name of the
         file; bs is 0 in a log averaged by log_avg_msec.
-        `.attrs`: kind, job (the prefix), number (of the job), host, epoch (bool).
+        `.attrs`: kind, job (the prefix), number (of the job), host, epoch (bool); torn (True) only where the last line has
+        no end: it is not counted, for a log may still be written.
 
     Raises
     ------
@@ -44,57 +43,53 @@ def read_log(path: str | Path) -> pd.DataFrame:
     name = _NAME.fullmatch(Path(path).name)
     if not name:
         raise FioLogError(f"{path}: not named like a fio log (PREFIX_iops|bw|lat|clat|slat[.N].log[.HOST])")
-    table = _parse(path)
+    table, torn = _parse(Path(path), name["kind"])
     table["ddir"] = _DIRECTIONS[table["ddir"].to_numpy()]
-    epoch = bool(len(table)) and bool(table["t_ms"].iloc[0] > _EPOCH_MS)
+    epoch = bool(len(table)) and bool(table["t_ms"].iloc[0] > EPOCH_MS)
     table.insert(0, "t_s", table.pop("t_ms") / 1000)
     if name["kind"] == "bw":
         table["value"] *= 1024
     table.attrs |= {
         "kind": name["kind"], "job": name["job"], "number": int(name["number"] or 1),
-        "host": name["host"] or LOCAL_HOST, "epoch": epoch,
+        "host": name["host"] or LOCAL_HOST, "epoch": epoch, **({"torn": True} if torn else {}),
     }  # fmt: skip
     return table
 
 
-def _parse(path: str | Path) -> pd.DataFrame:
-    try:
-        raw = read_bytes(path).strip()
-    except ValueError as error:
-        raise FioLogError(str(error)) from None
-    if not raw:  # what fio leaves for a latency it does not measure, such as slat of a synchronous engine
-        return pd.DataFrame({c: pd.Series(dtype="int64") for c in _FIELDS[:4]})
-    width = raw.split(b"\n", 1)[0].count(b",") + 1
-    if not 3 <= width <= len(_FIELDS):
-        raise FioLogError(f"{path}: line 1 has {width} fields, expected {', '.join(_FIELDS[:5])}")
-    names = _FIELDS[:width]
-    table = _csv(raw, names)
-    numbers = names[:5]
-    whole = table is not None and all(table[c].dtype == "int64" for c in numbers)
-    good = whole and (table[numbers] >= 0).all(axis=None) and (table["ddir"] <= 2).all()
-    return table if good else _refuse(raw, path)
+def _parse(path: Path, kind: str) -> tuple[pd.DataFrame, bool]:
+    """All samples, and whether what may be half a line was left out."""
+    torn: list[str] = []
+    blocks: list[pa.Table] = []
+    each_block(path, kind, torn, lambda block, shape: blocks.append(_table(bytes(block), shape.width)))
+    if not blocks:  # what fio leaves for a latency it does not measure, such as slat of a synchronous engine
+        return pd.DataFrame({name: pd.Series(dtype="int64") for name in COLUMNS[:4]}), bool(torn)
+    return pa.concat_tables(blocks).to_pandas(), bool(torn)
 
 
-def _csv(raw: bytes, names: list[str]) -> pd.DataFrame | None:
-    """The lines as a table; None if a line has more fields than there are names."""
-    try:
-        return pd.read_csv(io.BytesIO(raw), header=None, names=names, skipinitialspace=True, index_col=False)
-    except (pd.errors.ParserError, UnicodeDecodeError):
-        return None
-
-
-def _refuse(raw: bytes, path: str | Path) -> NoReturn:
-    """Name the first line that is not a sample."""
-    good = re.compile(rb"\s*\d+\s*,\s*\d+\s*,\s*[012]\s*(,\s*\d+\s*){0,2}(,\s*\w+\s*)?")
-    lines = raw.splitlines()
-    width = lines[0].count(b",")
-    bad = (n for n, line in enumerate(lines, 1) if not good.fullmatch(line) or line.count(b",") != width)
-    number = next(bad, 1)
-    text = lines[number - 1].decode(errors="replace")[:120]
-    raise FioLogError(
-        f"{path}: line {number} is {text!r}, expected {', '.join(_FIELDS[:5])} with direction 0, 1 or 2; "
-        "a log cut short by a full disk ends like this"
+def _table(block: bytes, width: int) -> pa.Table:
+    table = columns(block, width)
+    good = table is not None and all(
+        table[name].to_numpy().max() < limit for name, limit in _LIMITS.items() if name in table.column_names
     )
+    return table if good else _line_by_line(block, width)
+
+
+def _line_by_line(block: bytes, width: int) -> pa.Table:
+    """What is not printed as fio prints it, if it can be read at all: carriage returns, other blanks, empty lines."""
+    rows, at = [], 0
+    for line in block.split(b"\n"):
+        if line.strip():
+            if line.count(b",") + 1 != width:
+                raise LineError(line, at)
+            try:
+                words = [word.strip().decode() for word in line.split(b",")[5:]]
+                rows.append([*sample_of(line)[: min(width, 5)], *words])
+            except LineError as error:
+                raise LineError(error.line, at, error.why) from None
+        at += len(line) + 1
+    types = [pa.int64()] * 4 + [pa.uint64(), pa.string(), pa.string()]
+    names = COLUMNS[:width]
+    return pa.table([pa.array([row[i] for row in rows], types[i]) for i in range(len(names))], names)
 
 
 def series_from_logs(folder: str | Path, log_avg_msec: float | None = None) -> pd.DataFrame:
@@ -102,7 +97,8 @@ def series_from_logs(folder: str | Path, log_avg_msec: float | None = None) -> p
 
     Jobs of one host are summed on aligned seconds (latency weighted by I/Os). A second in which nothing was logged
     inside the run is zero I/O, not missing: fio's rate logs leave stalled seconds out. fio does not log the rate of
-    the last, incomplete interval; it is left out here too.
+    the last, incomplete interval; it is left out here too. Logs of single I/Os (no log_avg_msec), and what VMs rolled up
+    of them, are counted instead (hcilib.read.rollup).
 
     Parameters
     ----------
@@ -121,8 +117,10 @@ def series_from_logs(folder: str | Path, log_avg_msec: float | None = None) -> p
     Raises
     ------
     FioLogError
-        Logs of single I/Os (no log_avg_msec), of two clocks, or an interval that does not divide a second.
+        Some logs of single I/Os among averaged ones, two clocks, or an interval that does not divide a second.
     """
+    if holds_single_ios(Path(folder)):
+        return series_of_single_ios(Path(folder))
     samples = _samples(Path(folder))
     if samples.empty:
         return _no_series()
@@ -150,10 +148,8 @@ def _samples(folder: Path) -> pd.DataFrame:
     samples = pd.concat([_without_attrs(log) for log in filled], ignore_index=True)
     if samples["epoch"].nunique() > 1:
         raise FioLogError(f"{folder}: some logs count from 1970 and some from the job's start; use one log_unix_epoch")
-    if "bs" in samples and (samples["bs"] > 0).any():
-        raise FioLogError(f"{folder}: the logs hold single I/Os; set log_avg_msec=1000 to log seconds")
     return samples.assign(t_ms=(samples["t_s"] * 1000).round()).drop(
-        columns=["t_s", "bs", "offset", "prio"], errors="ignore"
+        columns=["t_s", "bs", "offset", "prio", "issued"], errors="ignore"
     )
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 from hcilib.read.fio_document import Direction, Document, Report
+from hcilib.read.fio_fast import GROWTH
 from hcilib.read.fio_histogram import parse_bins
-
-_GROWTH = 1.05  # of the runtime from the first to the last report; reports of jobs that ran beside each other agree
+from hcilib.read.fio_options import options_of
 
 
 def final_reports(document: Document) -> list[Report]:
@@ -26,22 +26,22 @@ def final_reports(document: Document) -> list[Report]:
 
 
 def _clones(document: Document, report: Report) -> int:
-    numjobs = str(document.options_of(report).get("numjobs", "1"))
-    return max(int(numjobs), 1) if numjobs.isdigit() else 1
+    numjobs = str(options_of(document, report).get("numjobs", "1"))
+    return max(int(numjobs), 1) if numjobs.isdecimal() and len(numjobs) < 10 else 1
 
 
 def _final(reports: list[Report], clones: int) -> list[Report]:
     """The last snapshot: as many reports as there are clones (each reporting alone) or one (group_reporting)."""
     for size in sorted({clones, 1}, reverse=True):
-        chains = [reports[offset::size] for offset in range(size)]
-        if len(reports) > size and len(reports) % size == 0 and all(map(_is_chain, chains)):
+        fits = len(reports) > size and len(reports) % size == 0
+        if fits and all(_is_chain(reports[offset::size]) for offset in range(size)):
             return reports[-size:]
     return reports
 
 
 def _is_chain(reports: list[Report]) -> bool:
     runtimes = [max((d.runtime or 0 for d in r.directions().values()), default=0) for r in reports]
-    if runtimes[-1] < _GROWTH * runtimes[0] or runtimes[-1] == 0:
+    if runtimes[-1] < GROWTH * runtimes[0] or runtimes[-1] == 0:
         return False
     return all(_continues(a, b) for a, b in pairwise(reports))
 

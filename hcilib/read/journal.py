@@ -48,7 +48,7 @@ def last_result(run_dir: str | Path) -> str:
 
 def progress(run_dir: str | Path) -> dict:
     """steps (with those added on the way), done, failed (attempts), last (step), running (whether a controller is at work on it)."""
-    held = _locked(Path(run_dir) / ".lock")  # first: of a campaign that has ended since, the journal then holds the end
+    held = locked(Path(run_dir) / ".lock")  # first: of a campaign that has ended since, the journal then holds the end
     journal = read_journal(run_dir)
     count = journal["event"].value_counts()
     steps = json.loads((Path(run_dir) / "plan.json").read_text())["plan"]["steps"]
@@ -59,7 +59,7 @@ def progress(run_dir: str | Path) -> dict:
             "running": bool(len(begun)) and begun.iloc[-1] == "start" and held}  # fmt: skip
 
 
-def _locked(file: Path) -> bool:
+def locked(file: Path) -> bool:
     """Whether a controller holds the run directory. The journal cannot say: one that was killed wrote no end."""
     try:
         with open(file) as lock:

@@ -23,7 +23,7 @@ PUBLISHED = Path(__file__).parents[2] / "data" / "published"
 COLUMNS = (
     "source", "system", "run_id", "block", "rep",
     "pattern", "rw", "rwmixread", "bs_bytes", "numjobs", "iodepth", "sync", "rate_bytes",
-    "vms", "nodes", "placement", "span_bytes",
+    "vms", "nodes", "placement", "span_bytes", "events",
     "iops", "read_iops", "write_iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "read_lat_ns", "write_lat_ns",
     "p50_ns", "p99_ns", "p999_ns", "node_cpu_pct", "iops_per_cpu_pct", "net_bytes_per_s",
     "outstanding", "runtime_s", "warmup_ratio", "valid", "warnings",
@@ -103,6 +103,14 @@ def published(path: str | Path | None = None) -> pd.DataFrame:
     Raises
     ------
     PublishedDataError : a missing or unknown column or unit, text in a number column, a duplicate key
+
+    Examples
+    --------
+    >>> hci.published().groupby("source", sort=False)["system"].nunique().head(2)
+    source
+    starwind-s2d-rdma-hyperv    4
+    proxmox-2node-hci           5
+    Name: system, dtype: int64
     """
     table = _results_like("results", path)
     mixed = table["rw"].isin(("rw", "randrw"))

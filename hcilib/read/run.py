@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 import json
-import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
-from hcilib.plan import Cell
+from hcilib.engine import located
 from hcilib.read import counters as node_counters
-from hcilib.read.fio_bins import read_fio_bins
-from hcilib.read.fio_json import read_fio
+from hcilib.read.cache import tables
+from hcilib.read.events import events_of
 from hcilib.read.fio_log import series_from_logs
+from hcilib.read.fleet import MEASURES as FLEET
+from hcilib.read.fleet import QUANTILES
+from hcilib.read.step_tables import MEASURES, NETWORK, exploded, in_order_of_time, sorted_texts, together
+from hcilib.read.steps import RunReadError, factors_of, keys_of, record_of, window
+
+if TYPE_CHECKING:
+    from hcilib.engine import Engine
 
 RESULTS = (
     "source", "system", "run_id", "block", "rep",
     "pattern", "rw", "rwmixread", "bs_bytes", "numjobs", "iodepth", "sync", "rate_bytes", "vms", "nodes", "placement",
-    "span_bytes", "iops", "read_iops", "write_iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "read_lat_ns",
+    "span_bytes", "events", "iops", "read_iops", "write_iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "read_lat_ns",
     "write_lat_ns", "p50_ns", "p99_ns", "p999_ns", "node_cpu_pct", "iops_per_cpu_pct", "net_bytes_per_s",
     "outstanding", "runtime_s", "warmup_ratio", "valid", "warnings",
 )  # fmt: skip
-QUANTILES = {"p50_ns": 0.5, "p99_ns": 0.99, "p999_ns": 0.999}
-REPORTING_S = 0.15  # between the end of the jobs and the end of fio's client, as seen on the lab
 
 
-class RunReadError(ValueError):
-    """A folder that is no run directory, or a step of it that cannot be read; the message names the file."""
-
-
-def read_results(path: str | Path | Sequence[str | Path], article: str | None = None) -> pd.DataFrame:
+def read_results(
+    path: str | Path | Sequence[str | Path], article: str | None = None, engine: Engine = None
+) -> pd.DataFrame:
     """The results table: one row per accepted run of a cell, whole fleet.
 
     Parameters
@@ -39,20 +44,30 @@ def read_results(path: str | Path | Sequence[str | Path], article: str | None = 
     path : a run directory, ``data/published``, one of its tables (``data/published/scaling.csv``), or several of them
         (their rows are put one under the other)
     article : of published tables keep only the rows whose `source` this is; a run directory is always read whole
+    engine : where raw files are read (hcilib.engine.mapped). What was read is kept in the run directory's ``tables/`` and
+        read again only when a raw file is another than it was (hcilib.read.cache); a directory that cannot be written works too
 
     Returns
     -------
     DataFrame : the columns of DESIGN section 3, after them a published table's own. ``lat_ns`` is IOPS-weighted; percentiles come from the merged bins of all
         hosts; ``warmup_ratio`` is the bytes written in this campaign before the run over its span. Only accepted steps of
         kind ``measure`` are rows. ``warnings`` says ``not steady: ...`` of runs after a warm-up by volume that its cap ended.
+        ``events`` says what was done to the system during the run (``cut-link@10 heal-link@25``), missing where nothing was:
+        a factor, so such runs are never pooled with undisturbed ones.
+
+    Examples
+    --------
+    >>> results = hci.read_results(hci.samples()["lab-single"])
+    >>> sorted(results["pattern"].unique())
+    ['4k-randread', '4k-randrw70', '4k-randwrite']
     """
     if not isinstance(path, (str, Path)):
-        tables = [read_results(p, article) for p in path]
+        tables = [read_results(p, article, engine) for p in path]
         together = pd.concat(tables, ignore_index=True)
         together.attrs["caveat"] = next((t.attrs["caveat"] for t in tables if t.attrs.get("caveat")), "")
         return together
-    folder = Path(path)
-    if folder.suffix == ".csv" or (folder / "results.csv").exists():
+    folder = located(path)
+    if _is_published(folder):
         from hcilib.read.published import published, published_table
 
         table = (
@@ -60,15 +75,20 @@ def read_results(path: str | Path | Sequence[str | Path], article: str | None = 
         )
         return _of_article(table, article, folder)
     plan = _plan(folder)
-    steps = _steps(folder)
+    steps = _measured(folder, engine)
     written = _written_before(steps)
     unsteady = _unsteady_before(steps)
     rows = [
-        _result(s, plan, written[s["id"]]) | {"warnings": unsteady[s["id"]]} for s in steps if s["kind"] == "measure"
+        _result(s, plan, written[s["id"]]) | {"warnings": _warned(s, unsteady[s["id"]])} for s in steps if s["kind"] == "measure"
     ]
     results = pd.DataFrame(rows, columns=list(RESULTS)).assign(run_id=folder.resolve().name)
     results.attrs["caveat"] = plan.get("caveat", "")
     return results
+
+
+def _warned(step: dict, unsteady: str) -> str:
+    """What every reader of the run must know: its warm-up, and counters of nodes that are missing or doubtful."""
+    return "; ".join(filter(None, [unsteady, *step.get("counters", [])]))
 
 
 def _of_article(table: pd.DataFrame, article: str | None, folder: Path) -> pd.DataFrame:
@@ -81,19 +101,25 @@ def _of_article(table: pd.DataFrame, article: str | None, folder: Path) -> pd.Da
     return own
 
 
-def read_hosts(path: str | Path) -> pd.DataFrame:
-    """Every fio row of a run directory: step, kind, block, rep, pattern, numjobs, iodepth, vms, vm, then ``read_fio``'s columns."""
-    return _each(path, lambda step: _hosts(step))
+def read_hosts(path: str | Path | Sequence[str | Path], engine: Engine = None) -> pd.DataFrame:
+    """Every fio row of a run directory: step, kind, block, rep, pattern, numjobs, iodepth, vms, vm, then ``read_fio``'s columns.
+
+    Texts are categories; counts are int64 where every row has one. `path` and `engine` as in `read_results`, and the same cache.
+    """
+    return _kept(path, "hosts", engine).to_pandas()
 
 
-def read_bins(path: str | Path) -> pd.DataFrame:
-    """Every latency bin: step, kind, block, rep, pattern, numjobs, iodepth, vms, vm, job, ddir, lat_ns, count."""
-    return _each(path, lambda step: _named(step, read_fio_bins(step["folder"] / "fio.json.zst")))
+def read_bins(path: str | Path | Sequence[str | Path], engine: Engine = None) -> pd.DataFrame:
+    """Every latency bin: step, kind, block, rep, pattern, numjobs, iodepth, vms, vm, job, ddir, lat_ns, count.
+
+    Texts are categories. `path` and `engine` as in `read_results`, and the same cache.
+    """
+    return exploded(_kept(path, "bins", engine)).to_pandas()
 
 
 def read_series(path: str | Path) -> pd.DataFrame:
     """The per-second series of every step long enough to be logged: step ... vms, vm, job, ddir, t_s, iops, bw_bytes, lat_ns."""
-    return _each(path, lambda step: _named(step, series_from_logs(step["folder"] / "logs")))
+    return _each(path, lambda step: _named(step, _series(step)))
 
 
 def read_counters(path: str | Path) -> pd.DataFrame:
@@ -101,22 +127,40 @@ def read_counters(path: str | Path) -> pd.DataFrame:
     return _each(path, _counters)
 
 
+def read_events(path: str | Path) -> pd.DataFrame:
+    """What was done and seen during the steps with events: step ... vms, events, seen, what, t_s (on the axis of `read_series`), took_s, planned_s."""
+    return _each(path, lambda step: events_of(step, _series(step).attrs["epoch_s"] if step.get("events") else None))
+
+
 def _each(path: str | Path | Sequence[str | Path], read: Callable[[dict], pd.DataFrame]) -> pd.DataFrame:
     """What `read` finds in every accepted step, of one run directory or of several; published tables hold no steps."""
     if not isinstance(path, (str, Path)):
         frames = [frame for p in path if len(frame := _each(p, read))]
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
-    folder = Path(path)
-    if folder.suffix == ".csv" or (folder / "results.csv").exists():
+    folder = located(path)
+    if _is_published(folder):
         return pd.DataFrame()
     _plan(folder)
     frames = []
     for step in _steps(folder):
-        keys = {"run_id": folder.resolve().name, "step": step["id"], **{k: step[k] for k in ("kind", "block", "rep")}}
-        keys |= {k: v for k, v in _factors(step).items() if k in ("pattern", "numjobs", "iodepth", "vms")}
+        keys = {"run_id": folder.resolve().name} | keys_of(step)
         frame = read(step)
         frames.append(pd.concat([pd.DataFrame(keys, index=frame.index), frame], axis=1))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+def _kept(path: str | Path | Sequence[str | Path], want: str, engine: Engine) -> pa.Table:
+    """The wanted table of every accepted step in the order in which they were run, of one run directory or of several."""
+    pieces = []
+    for folder in map(located, [path] if isinstance(path, (str, Path)) else path):
+        if not _is_published(folder):
+            _plan(folder)
+            pieces += in_order_of_time(tables(folder, want, engine), folder.resolve().name)
+    return sorted_texts(together(pieces)) if pieces else pa.table({})
+
+
+def _is_published(folder: Path) -> bool:
+    return folder.suffix == ".csv" or (folder / "results.csv").exists()
 
 
 def _plan(folder: Path) -> dict:
@@ -141,12 +185,21 @@ def _steps(folder: Path) -> list[dict]:
     return sorted((s for s in steps if s["valid"]), key=lambda s: s["started_s"])
 
 
-def _factors(step: dict) -> dict:
-    return Cell.from_dict(step["cell"]).factors()
+def _measured(folder: Path, engine: Engine) -> list[dict]:
+    """As `_steps`, each with what its hosts and nodes come to under `measures`."""
+    steps = []
+    for kept, _ in tables(folder, "steps", engine):
+        records = map(record_of, kept["record"].to_pylist(), kept["folder"].to_pylist())
+        measures = kept.select(MEASURES).to_pylist()
+        steps += [record | {"measures": own} for record, own in zip(records, measures, strict=True)]
+    return sorted((s for s in steps if s["valid"]), key=lambda s: s["started_s"])
 
 
-def _hosts(step: dict) -> pd.DataFrame:
-    return _named(step, read_fio(step["folder"] / "fio.json.zst"))
+def _series(step: dict) -> pd.DataFrame:
+    """Averaged as its job file says: the samples of a device that stalls again and again no longer tell."""
+    job = step["folder"] / "job.fio"
+    stated = re.search(r"^log_avg_msec=(\d+)$", job.read_text(), re.M) if job.exists() else None
+    return series_from_logs(step["folder"] / "logs", float(stated[1]) if stated else None)
 
 
 def _named(step: dict, frame: pd.DataFrame) -> pd.DataFrame:
@@ -157,15 +210,9 @@ def _named(step: dict, frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-def _window(step: dict) -> tuple[float, float]:
-    """Epoch seconds in which fio measured: its client returns just after the jobs end."""
-    end = step["ended_s"] - REPORTING_S
-    return end - min(step["runtime_s"] or math.inf, end - step["started_s"]), end  # its policy may have ended it early
-
-
 def _counters(step: dict) -> pd.DataFrame:
     table = node_counters.read_counters_csv(step["folder"] / "counters.csv")
-    start, end = _window(step)
+    start, end = window(step)
     table = node_counters.within(table, start, end)
     return table.assign(t_s=table["t_s"] - start)
 
@@ -174,9 +221,7 @@ def _written_before(steps: list[dict]) -> dict[str, float]:
     written, total = {}, 0.0
     for step in steps:
         written[step["id"]] = total / step["span_bytes"]
-        hosts = _hosts(step)
-        step["table"] = hosts
-        total += hosts.loc[hosts["ddir"] == "write", "io_bytes"].sum()
+        total += step["measures"]["written_bytes"]
     return written
 
 
@@ -191,46 +236,22 @@ def _unsteady_before(steps: list[dict]) -> dict[str, str]:
 
 
 def _result(step: dict, plan: dict, warmup_ratio: float) -> dict:
-    hosts = step["table"]
-    start, end = _window(step)
-    samples = node_counters.read_counters_csv(step["folder"] / "counters.csv")
-    cpu = node_counters.node_means(node_counters.within(samples, start, end), plan["one_kernel"])
-    fleet = _aggregate(hosts)
-    percentiles = _percentiles(read_fio_bins(step["folder"] / "fio.json.zst"))
-    efficiency = fleet["iops"] / step["nodes"] / cpu["node_cpu_pct"] if cpu["node_cpu_pct"] else np.nan
-    return {"source": plan["testbed"]["name"], "system": step["system"], "block": step["block"], "rep": step["rep"], **_factors(step),
-            "nodes": step["nodes"], "span_bytes": step["span_bytes"], **fleet, **percentiles, **cpu,
-            "iops_per_cpu_pct": efficiency, "warmup_ratio": warmup_ratio, "valid": True, "warnings": ""}  # fmt: skip
-
-
-def _aggregate(hosts: pd.DataFrame) -> dict:
-    """The fleet from its rows: rates add up, latencies are weighted by their I/Os. fio's own "All clients" row is not used."""
-    per = {d: hosts[hosts["ddir"] == d] for d in ("read", "write")}
-    lat = {d: _weighted(rows["lat_ns_mean"], rows["total_ios"]) for d, rows in per.items()}
-    busy = hosts[hosts["ddir"].isin(per)]
-    return {"iops": busy["iops"].sum(), "read_iops": per["read"]["iops"].sum(), "write_iops": per["write"]["iops"].sum(),
-            "bw_bytes": busy["bw_bytes"].sum(), "lat_ns": _weighted(busy["lat_ns_mean"], busy["total_ios"]),
-            "lat_unweighted_ns": float(pd.Series(lat).mean()), "read_lat_ns": lat["read"], "write_lat_ns": lat["write"],
-            "runtime_s": busy["runtime"].max() / 1000}  # fmt: skip
-
-
-def _weighted(values: pd.Series, weights: pd.Series) -> float:
-    """NaN where a host did I/O without saying how long it took: a mean over the others would not be the fleet's."""
-    if values[weights > 0].isna().any():
-        return np.nan
-    return float((values * weights).sum() / weights.sum()) if weights.sum() else np.nan
-
-
-def _percentiles(bins: pd.DataFrame) -> dict[str, float]:
-    """Of all hosts' I/Os together: first merged bin whose cumulative count reaches the share (METHODS section 3)."""
-    if bins.empty:
-        return dict.fromkeys(QUANTILES, np.nan)
-    merged = bins.groupby("lat_ns")["count"].sum().sort_index()
-    reached = merged.cumsum().to_numpy() / merged.sum()
-    return {name: float(merged.index[np.searchsorted(reached, q - 1e-12)]) for name, q in QUANTILES.items()}
+    fleet = {name: step["measures"][name] for name in (*FLEET, *QUANTILES)}
+    cpu_pct, moved = step["measures"]["node_cpu_pct"], step["measures"][NETWORK[bool(plan["one_kernel"])]]
+    efficiency = fleet["iops"] / step["nodes"] / cpu_pct if cpu_pct else np.nan
+    return {"source": plan["testbed"]["name"], "system": step["system"], "block": step["block"], "rep": step["rep"], **factors_of(step),
+            "nodes": step["nodes"], "span_bytes": step["span_bytes"], **fleet, "bw_bytes": int(fleet["bw_bytes"]),
+            "node_cpu_pct": cpu_pct, "net_bytes_per_s": moved, "iops_per_cpu_pct": efficiency,
+            "warmup_ratio": warmup_ratio, "valid": True, "warnings": ""}  # fmt: skip
 
 
 def samples() -> dict[str, Path]:
-    """Name -> run directory of the small real runs that come with the repository, to start from."""
+    """Name -> run directory of the small real runs that come with the repository, to start from.
+
+    Examples
+    --------
+    >>> sorted(hci.samples())[:2]
+    ['lab-mirror', 'lab-single']
+    """
     root = Path(__file__).resolve().parents[2] / "data" / "samples"
     return {f.parent.name: f.parent for f in sorted(root.glob("*/plan.json"))}

@@ -8,6 +8,7 @@ import os
 import re
 import time
 from ast import literal_eval
+from multiprocessing import current_process, get_all_start_methods
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def execute(scenario: Scenario, root: Path, out: Path, revision: str) -> dict[st
     part = folder / f".{scenario.name}.{os.getpid()}.part.ipynb"
     try:
         papermill.execute_notebook(str(scenario.notebook), str(part), scenario.params, kernel_name="python3",
-                                   cwd=str(root), progress_bar=False, extra_arguments=KERNEL)  # fmt: skip
+                                   cwd=str(root), progress_bar=False, extra_arguments=KERNEL, **_replay(scenario))  # fmt: skip
         error = ""
     except Exception as problem:  # papermill, nbclient and zmq raise unrelated types; each is this scenario's failure
         error = one_line(problem)
@@ -69,6 +70,21 @@ def execute(scenario: Scenario, root: Path, out: Path, revision: str) -> dict[st
     if result["ok"]:
         _replace(result_path(scenario, out), json.dumps(result, indent=1, ensure_ascii=False))
     return result
+
+
+def _replay(scenario: Scenario) -> dict[str, Any]:
+    """A replay takes seconds: it is written once, at its end, and its kernel is a fork that has the imports done.
+
+    What measures is written after each cell, by a kernel that starts as a process of its own, as in JupyterLab. So does that
+    of a dask worker with a nanny: Python lets such a process have no child of its fork server.
+    """
+    if scenario.params.get("testbed"):
+        return {}
+    if "forkserver" not in get_all_start_methods() or current_process().daemon:
+        return {"request_save_on_cell_execute": False}
+    from hcilib.show.kernels import ForkedKernelManager
+
+    return {"request_save_on_cell_execute": False, "kernel_manager_class": ForkedKernelManager}
 
 
 def unchanged(scenario: Scenario, root: Path, out: Path) -> dict[str, Any] | None:
@@ -109,8 +125,8 @@ def result_path(scenario: Scenario, out: Path) -> Path:
 
 def one_line(problem: BaseException) -> str:
     """An exception as one readable sentence; papermill's holds the cell and the kernel's own error."""
-    if hasattr(problem, "ename"):
-        return f"cell [{problem.exec_count}]: {problem.ename}: {problem.evalue}".strip()
+    if name := getattr(problem, "ename", None):
+        return f"cell [{getattr(problem, 'exec_count', None)}]: {name}: {getattr(problem, 'evalue', '')}".strip()
     return f"{type(problem).__name__}: {' '.join(str(problem).split())}"
 
 

@@ -357,6 +357,34 @@ def test_results_without_a_profile_have_no_settings_and_all_numbers(tmp_path):
 # --- what is not whole -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("command", "settings"),
+    [
+        ("-b8K -o32 -w100 -d5 -W5 -Suw #1", {"bs": "8192", "iodepth": "32", "rw": "write", "rwmixread": "0", "direct": "1", "sync": "1"}),
+        ("-r4K -w30 -t1 #1", {"bs": "65536", "iodepth": "2", "rw": "randrw", "rwmixread": "70", "direct": "0", "sync": "0", "runtime": "10"}),
+        ("-b1M -rs40 -o8 -S #1", {"bs": "1048576", "percentage_random": "40", "rw": "randread", "direct": "1", "sync": "0"}),
+        ("-F1 -O4 -b4K #1", {"iodepth": "4", "numjobs": "1"}),
+        ("-b99999999999999999999K -o -wx #1", {"bs": "65536", "iodepth": "2", "rwmixread": "100"}),
+    ],
+)  # fmt: skip
+def test_without_input_parameters_the_command_line_says_what_was_planned(tmp_path, command, settings):
+    row = read_diskspd(written(tmp_path, _without_parameters(f"diskspd.exe {command}"), "out.txt")).iloc[0]
+    assert {name: row[f"opt_{name}"] for name in settings} == settings
+
+
+def test_outstanding_of_a_command_line_is_per_thread(tmp_path):
+    table = read_diskspd(written(tmp_path, _without_parameters("diskspd.exe -o32 -t1 #1"), "out.txt"))
+    assert table.attrs["outstanding"] == {0: 32}
+    profile = read_diskspd(written(tmp_path, _without_parameters("diskspd.exe -Xprofile.xml"), "out.txt"))
+    assert isnan(profile.attrs["outstanding"][0])
+
+
+def _without_parameters(command: str) -> str:
+    text = source("write_one", "txt")
+    start, end = text.index("Input parameters:"), text.index("System information:")
+    return re.sub(r"Command Line:.*", lambda _: f"Command Line: {command}\r", text[:start]) + text[end:]
+
+
 def test_rows_cut_out_of_the_text_make_the_timespan_invalid(tmp_path):
     lines = source("mixed", "txt").splitlines(keepends=True)
     table = read_diskspd(written(tmp_path, "".join(line for line in lines if not line.startswith("     3 |"))))

@@ -48,6 +48,7 @@ def test_a_client_log_is_read_with_what_its_name_says():
         ("4k-rand_read_clat.12.log.vm-1.example", "clat", "4k-rand_read", 12, "vm-1.example"),
         ("P_bw.log.10.0.0.7", "bw", "P", 1, "10.0.0.7"),
         ("P_slat.3.log.h.zst", "slat", "P", 3, "h"),
+        ("P_lat.1.log.zst", "lat", "P", 1, "localhost"),
     ],
 )
 def test_names(name, kind, job, number, host, tmp_path):
@@ -278,7 +279,6 @@ def test_latencies_of_several_jobs_without_their_rates_are_not_averaged(tmp_path
 @pytest.mark.parametrize(
     ("lines", "says"),
     [
-        ([(1, 1, 0, 4096, 0), (1, 1, 0, 4096, 4096)], "single I/Os"),
         (seconds([5, 5, 5], step=2000), "does not divide a second"),
         (seconds([5, 5, 5], step=300), "does not divide a second"),
     ],
@@ -287,6 +287,42 @@ def test_logs_that_give_no_seconds_are_refused(lines, says, tmp_path):
     write(tmp_path, "P_iops.1.log.h", lines)
     with pytest.raises(FioLogError, match=says):
         series_from_logs(tmp_path)
+
+
+def test_single_ios_among_averages_are_refused(tmp_path):
+    write(tmp_path, "P_iops.1.log.h", seconds([5, 5, 5]))
+    write(tmp_path, "P_lat.1.log.h", [(1, 1, 0, 4096, 0)])
+    with pytest.raises(FioLogError, match="some logs hold single I/Os and some averages"):
+        series_from_logs(tmp_path)
+
+
+def test_single_ios_are_counted_and_their_last_second_is_left_out(tmp_path):
+    ios = [(t, 1000 + t % 2, t // 500 % 2, 4096 * (1 + t % 2), 0) for t in (*range(0, 1000), *range(3000, 4400))]
+    write(tmp_path, "P_lat.1.log.h", ios)
+    write(tmp_path, "P_iops.1.log.h", [(t, 1, ddir, bs, 0) for t, _, ddir, bs, _ in ios])
+    table = series_from_logs(tmp_path).set_index(["ddir", "t_s"])
+    assert table.loc["read", "iops"].to_dict() == {0: 500, 1: 0, 2: 0, 3: 500}
+    assert table.loc["write", "stalled"].to_dict() == {0: False, 1: True, 2: True, 3: False}
+    assert table.loc[("read", 0), "bw_bytes"] == 500 * 1.5 * 4096
+    assert table.loc[("read", 0), "lat_ns"] == 1000.5
+    assert np.isnan(table.loc[("read", 1), "lat_ns"])
+    assert table.attrs == {"latency": "lat", "epoch_s": None}
+
+
+def test_single_ios_on_the_clock_of_1970_lose_their_first_second_too(tmp_path):
+    write(tmp_path, "P_clat.1.log.h", [(START + 700 + t, 9, 0, 512, 0) for t in range(0, 3000)])
+    table = series_from_logs(tmp_path)
+    assert table["t_s"].tolist() == [1, 2]
+    assert table["iops"].tolist() == [1000, 1000]
+    assert table.attrs == {"latency": "clat", "epoch_s": START // 1000}
+
+
+def test_a_last_line_without_its_end_may_still_be_written_and_is_not_counted(tmp_path):
+    path = tmp_path / "P_iops.1.log"
+    path.write_text("1000, 5, 0, 0, 0\n2000, 5, 0, 0, 0\n3000, 5")
+    table = read_log(path)
+    assert table["t_s"].tolist() == [1, 2]
+    assert table.attrs["torn"] is True
 
 
 def test_a_device_too_slow_to_show_the_interval(tmp_path):

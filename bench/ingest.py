@@ -1,0 +1,318 @@
+"""fio's JSON to tables: hcilib beside json + DataFrame, json + Counter, fio-plot 1.1.21 and msgspec's bare decode; the cache.
+
+    .venv/bin/python bench/ingest.py               about six minutes; let the machine do nothing else
+    .venv/bin/python bench/ingest.py --quick       under a minute, one round over fewer files
+    .venv/bin/python bench/ingest.py --save        also writes data/samples/bench_ingest.csv
+
+Real runs of fio on loopback, 20 servers x 3 jobs, as json and as json+, are replicated with digits perturbed. First the
+gate: every field and every merged bucket of every file against the standard library's json; with one difference nothing is
+timed. Then fresh processes on one core, the ways in turn; medians; imports are not counted. `ratio` is how many times longer
+the way takes than hcilib, with the same files to the same kind of table. fio-plot (16 fields a job), which uv puts into an
+environment of its own, cannot read the text that fio's client writes before the document, so all ways but one read files
+without it. Last, run directories of two sizes are read into the cache (`memory_mb`, of the process that reads, at its peak)
+and once more from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from corpora.fio_output import build_run, captured, plain_bins, plain_rows, replicate
+
+IN_TEXT = "hcilib, behind fio's text"
+ROOT = Path(__file__).resolve().parents[1]
+SAVED = ROOT / "data" / "samples" / "bench_ingest.csv"
+COLUMNS = ("task", "way", "files", "mb", "seconds", "files_per_s", "cpu_s", "ratio", "cpu_ratio", "memory_mb", "note")
+SHAPES = {
+    "mid": ("json", "rw=randread\nrate_iops=6000\n"),
+    "mixed": ("json", "rw=randrw\nrwmixread=70\nrate_iops=4000,2000\nlat_percentiles=1\n"),
+    "big": ("json+", "rw=randread\nrate_iops=6000\n"),
+}
+"""Name of a corpus -> fio's output format and the job's own options; `mixed` has two rows a job and twice the percentiles."""
+FILES, ROUNDS, STEPS = {"mid": 100, "mixed": 60, "big": 50}, 5, {"mid": (2_000, 20_000), "big": (500, 2_000)}
+QUICK_FILES, QUICK_ROUNDS, QUICK_STEPS = {"mid": 40, "mixed": 20, "big": 15}, 1, {"mid": (100, 400), "big": (40, 80)}
+PEER, INSTALL_S = "fio-plot==1.1.21", 60
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    asked.add_argument("--quick", action="store_true")
+    asked.add_argument("--save", action="store_true")
+    asked.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    given = asked.parse_args()
+    if given.one:
+        print(json.dumps(ONE[given.one[0]](Path(given.one[1]))))
+        return
+    import pandas as pd
+
+    table = pd.DataFrame(measured(given.quick), columns=list(COLUMNS))
+    print(table.to_string(index=False, na_rep="", float_format="{:.3g}".format))
+    if given.save:
+        table.to_csv(SAVED, index=False, float_format="%.4g")
+
+
+def measured(quick: bool) -> list[dict]:
+    files, rounds, steps = (QUICK_FILES, QUICK_ROUNDS, QUICK_STEPS) if quick else (FILES, ROUNDS, STEPS)
+    with tempfile.TemporaryDirectory(prefix="ingest-") as scratch:
+        folder = Path(scratch)
+        captures = {name: captured(folder, *SHAPES[name]) for name in SHAPES}
+        for name, capture in captures.items():
+            replicate(capture, folder / name, files[name], text=False)
+            print(f"gate: {gate(folder / name)} fields and buckets of {name}, 0 differ", file=sys.stderr)
+        replicate(captures["mid"], folder / "text", files["mid"], text=True)
+        install_peer(folder)
+        rows = compared("hosts table", HOSTS, folder, rounds, "hcilib")
+        rows += compared(
+            "hosts table, mixed", {way: "mixed" for way in HOSTS if way != IN_TEXT}, folder, rounds, "hcilib"
+        )
+        rows += compared("hosts table and merged bins", MERGED, folder, rounds, "hcilib, numba")
+        rows += [
+            row for name in steps for count in steps[name] for row in campaign(name, captures[name], count, folder)
+        ]
+        return rows
+
+
+# --- the gate: what the standard library makes of a file --------------------------------------------------------------
+
+
+def gate(folder: Path) -> int:
+    """How many fields and buckets were compared, by either way of reading bins; SystemExit at the first that differs."""
+    from hcilib.read.fio_json import read_fio
+    from hcilib.read.fio_reports import read_reports
+
+    checked = 0
+    for file in sorted(folder.iterdir()):
+        document = json.loads(file.read_bytes())
+        table, plain = read_fio(file), plain_rows(document)
+        if len(table) != len(plain) or not read_reports(file).clean:
+            raise SystemExit(f"{file}: {len(table)} rows, expected {len(plain)} by the fast path; nothing is timed")
+        for n, row in enumerate(plain):
+            for name, value in row.items():
+                checked += 1
+                given = table[name].iat[n]
+                if not (given == value or (value is None and given != given)):
+                    raise SystemExit(f"{file}: row {n}, {name} is {given!r}, expected {value!r}; nothing is timed")
+        for compiled in (False, True):
+            own, wanted = _merged_bins([file], compiled)[0], plain_bins(document)
+            if dict(zip(*(column.tolist() for column in own), strict=True)) != wanted:
+                raise SystemExit(f"{file}: merged bins differ from json's (numba {compiled}); nothing is timed")
+            checked += len(wanted)
+    return checked
+
+
+# --- one way, in a fresh process --------------------------------------------------------------------------------------
+
+
+def compared(task: str, ways: dict, folder: Path, rounds: int, own: str) -> list[dict]:
+    """One row a way: medians over the rounds, and how many times hcilib's."""
+    seen: dict[str, list[dict]] = {way: [] for way in ways}
+    notes = {}
+    for _ in range(rounds):
+        for way, corpus in ways.items():
+            if way not in notes:
+                outcome = in_fresh_process(way, folder / corpus)
+                seen[way].append(outcome) if isinstance(outcome, dict) else notes.update({way: outcome})
+    rows = [_row(task, way, folder / ways[way], outcomes, notes.get(way, "")) for way, outcomes in seen.items()]
+    mine = next(row for row in rows if row["way"] == own)
+    for row in rows:
+        row |= {"ratio": row["seconds"] / mine["seconds"], "cpu_ratio": row["cpu_s"] / mine["cpu_s"]}
+    return rows
+
+
+def _row(task: str, way: str, corpus: Path, outcomes: list[dict], note: str) -> dict:
+    sizes = [file.stat().st_size for file in corpus.iterdir()]
+    middle = {
+        k: statistics.median([o[k] for o in outcomes] or [float("nan")]) for k in ("seconds", "cpu_s", "memory_mb")
+    }
+    return {"task": task, "way": way, "files": len(sizes), "mb": sum(sizes) / 1e6, **middle,
+            "files_per_s": len(sizes) / middle["seconds"], "note": note}  # fmt: skip
+
+
+def in_fresh_process(way: str, corpus: Path) -> dict | str:
+    """What the way measured of itself, or why it could not."""
+    python = sys.executable if way != PEER else corpus.parent / "peer" / "bin" / "python"
+    if not Path(python).exists():
+        return f"not measured: {PEER} could not be installed (uv, and a package registry, are needed)"
+    ended = subprocess.run([python, __file__, "--one", way, str(corpus)], capture_output=True, text=True)
+    if ended.returncode:
+        said = (ended.stderr.strip() or ended.stdout.strip() or f"exit code {ended.returncode}").splitlines()
+        return f"not measured: {said[-1][:200]}"
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+def install_peer(folder: Path) -> None:
+    """An environment of its own for fio-plot; without it, its rows say so."""
+    uv = shutil.which("uv") or shutil.which("uv", path=Path.home() / ".local/bin")
+    place = str(folder / "peer")
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        for argv in (["venv", "--python", sys.executable, place], ["pip", "install", "--python", place, PEER]):
+            subprocess.run([uv or "uv", *argv, "--quiet"], check=True, timeout=INSTALL_S, capture_output=True)
+        return
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def timed(work, *, one_core: bool = True) -> dict:
+    """Seconds and CPU seconds of `work()`, and the process's largest resident memory."""
+    if one_core:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    before, cpu = time.perf_counter(), time.process_time()
+    kept = work()
+    outcome = {"seconds": time.perf_counter() - before, "cpu_s": time.process_time() - cpu, "memory_mb": _peak_mb()}
+    del kept
+    return outcome
+
+
+def _peak_mb() -> float:
+    """Of this process alone; ru_maxrss would begin with that of the process that started it."""
+    return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) / 1024
+
+
+def bare_decode(corpus: Path) -> dict:
+    from hcilib.read.fio_fast import decode
+
+    return timed(lambda: [len(decode(file.read_bytes())[1]) for file in sorted(corpus.iterdir())])
+
+
+def hcilib_hosts(corpus: Path) -> dict:
+    from hcilib.read.fio_json import frame
+    from hcilib.read.fio_pack import Packer, add_bytes
+
+    def work():
+        packer = Packer()
+        for file in sorted(corpus.iterdir()):
+            add_bytes(packer, file.read_bytes(), file)
+        return frame(packer.packed(), categories=True)
+
+    return timed(work)
+
+
+def json_hosts(corpus: Path) -> dict:
+    import pandas as pd
+
+    return timed(
+        lambda: pd.DataFrame([row for f in sorted(corpus.iterdir()) for row in plain_rows(json.loads(f.read_bytes()))])
+    )
+
+
+def _rw(corpus: Path) -> str:
+    return "randrw" if corpus.name == "mixed" else "randread"
+
+
+def fio_plot(corpus: Path) -> dict:
+    from fio_plot.fiolib.getdata import get_json_data
+
+    settings = {"input_directory": [str(corpus)], "rw": _rw(corpus), "iodepth": [4], "numjobs": [1], "filter": ["read"],
+                "compare_graph": False}  # fmt: skip
+    return timed(lambda: get_json_data(settings))
+
+
+def hcilib_merged(compiled: bool):
+    def measure(corpus: Path) -> dict:
+        from hcilib.read.fio_json import frame
+        from hcilib.read.fio_pack import Packer
+
+        files = sorted(corpus.iterdir())
+        _merged_bins(files[:1], compiled)  # numba loads what it compiled before
+
+        def work():
+            packer = Packer()
+            bins = _merged_bins(files, compiled, packer)
+            return frame(packer.packed(), categories=True), bins
+
+        return timed(work)
+
+    return measure
+
+
+def _merged_bins(files: list[Path], compiled: bool, packer=None) -> list:
+    """One histogram a file, of all its hosts; the rows of the hosts table go to the packer."""
+    from hcilib.read.fio_bins import bins_of
+    from hcilib.read.fio_histogram import merged
+    from hcilib.read.fio_pack import Packer, add_bytes
+
+    packer = packer or Packer()
+    read = ((add_bytes(packer, file.read_bytes(), file), file) for file in files)
+    bins = (bins_of(reports, file, compiled=compiled) for reports, file in read)
+    return [merged(own.lat_ns, own.count) for own in bins]
+
+
+def json_merged(corpus: Path) -> dict:
+    import pandas as pd
+
+    def work():
+        documents = (json.loads(file.read_bytes()) for file in sorted(corpus.iterdir()))
+        read = [(plain_rows(document), plain_bins(document)) for document in documents]
+        return pd.DataFrame([row for rows, _ in read for row in rows]), [bins for _, bins in read]
+
+    return timed(work)
+
+
+# --- a campaign and its cache -----------------------------------------------------------------------------------------
+
+
+def campaign(name: str, capture: bytes, steps: int, folder: Path) -> list[dict]:
+    """Rows of the first and of the second read of a run directory."""
+    run = folder / f"{name}-{steps}"
+    build_run(run, capture, steps)
+    mb = sum(file.stat().st_size for file in run.glob("steps/*/fio.json.zst")) / 1e6
+    rows = []
+    for task, way in (("to the cache", "read_results, in this process"), ("from the cache", "read_results")):
+        outcome = in_fresh_process(way, run)
+        row = {"task": f"{task}: {name}", "way": way, "files": steps, "mb": mb}
+        rows.append(
+            row
+            | (
+                outcome | {"files_per_s": steps / outcome["seconds"]}
+                if isinstance(outcome, dict)
+                else {"note": outcome}
+            )
+        )
+    kept = sum(file.stat().st_size for file in run.glob("tables/*.parquet")) / 1e6
+    rows[0]["note"] = rows[0].get("note") or f"mb are of .zst; tables/ holds {kept:.1f} MB"
+    shutil.rmtree(run)
+    return rows
+
+
+def first_read(run: Path) -> dict:
+    """In one process: what the pool of processes adds in speed, it adds in memory a process."""
+    from hcilib import engine
+    from hcilib.read.run import read_results
+
+    engine.POOL_BYTES = float("inf")
+    return timed(lambda: read_results(run))
+
+
+def second_read(run: Path) -> dict:
+    from hcilib.read.run import read_results
+
+    return timed(lambda: read_results(run))
+
+
+HOSTS = {
+    "msgspec, bare decode": "mid",
+    "hcilib": "mid",
+    IN_TEXT: "text",
+    "json + DataFrame": "mid",
+    PEER: "mid",
+}
+MERGED = {"msgspec, bare decode": "big", "hcilib, numba": "big", "hcilib, numpy": "big", "json + Counter": "big"}
+"""Way -> corpus."""
+ONE = {
+    "msgspec, bare decode": bare_decode, "hcilib": hcilib_hosts, IN_TEXT: hcilib_hosts,
+    "json + DataFrame": json_hosts, PEER: fio_plot, "hcilib, numba": hcilib_merged(True), "hcilib, numpy": hcilib_merged(False),
+    "json + Counter": json_merged, "read_results, in this process": first_read, "read_results": second_read,
+}  # fmt: skip
+
+if __name__ == "__main__":
+    main()

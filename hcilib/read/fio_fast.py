@@ -1,0 +1,145 @@
+"""Clean output of fio 3.2 and later, decoded in one go into typed structs: the common case, at the parser's speed.
+
+Everything is a required float here, so whatever is not as such a fio writes it (another version, a patched build, nan,
+several documents, text behind the document) does not decode and is `Unusual`: hcilib.read.fio_document reads it then.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import nan
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+LOCAL_HOST, LOCAL_PORT = "localhost", 0
+"""What stands for hostname and port where fio ran the job itself (`jobs`, not `client_stats`): no server, no port."""
+SUMS = "All clients"
+GROWTH = 1.05
+"""An interim report ran for less than its successor by this factor (hcilib.read.fio_snapshots)."""
+
+
+class Unusual(Exception):
+    """Not clean output: to be read by the tolerant path."""
+
+
+class Latency(msgspec.Struct, gc=False):
+    """slat, clat or lat of one direction, in ns."""
+
+    min: float
+    max: float
+    mean: float
+    stddev: float
+    N: float
+    percentile: dict[str, float] = {}
+    bins: Raw = Raw(b"")
+
+
+class Direction(msgspec.Struct, gc=False):
+    """`read`, `write`, `trim` or `mixed` of one report."""
+
+    io_bytes: float
+    bw_bytes: float
+    bw: float
+    iops: float
+    runtime: float
+    total_ios: float
+    short_ios: float
+    drop_ios: float
+    slat_ns: Latency
+    clat_ns: Latency
+    lat_ns: Latency
+
+    @property
+    def any_io(self) -> bool:
+        return bool(self.io_bytes or self.total_ios or self.iops or self.bw)
+
+
+class Report(msgspec.Struct, gc=False, rename={"options": "job options"}):
+    """One entry of `jobs` or `client_stats`: a job, or a group of jobs, on one host."""
+
+    jobname: str
+    groupid: float
+    options: Raw = Raw(b"{}")
+    read: Direction | None = None
+    write: Direction | None = None
+    trim: Direction | None = None
+    mixed: UnsetType = UNSET
+    error: float = nan
+    usr_cpu: float = nan
+    sys_cpu: float = nan
+    ctx: float = nan
+    majf: float = nan
+    minf: float = nan
+    job_start: float = nan
+    job_runtime: float = nan
+    total_err: float = nan
+    hostname: str = LOCAL_HOST
+    port: int = LOCAL_PORT
+
+    def busy(self) -> list[tuple[str, Direction]]:
+        """The directions with I/O."""
+        found = []
+        for name, d in (("read", self.read), ("write", self.write), ("trim", self.trim)):
+            if d is not None and (d.total_ios or d.io_bytes or d.iops or d.bw):
+                found.append((name, d))
+        return found
+
+
+class Document(msgspec.Struct, rename={"version": "fio version", "global_options": "global options"}):
+    """One JSON document of fio."""
+
+    version: str
+    global_options: Raw = Raw(b"{}")
+    jobs: list[Report] | None = None
+    client_stats: list[Report] | None = None
+    disk_util: list[dict[str, Any]] = []
+
+
+_DECODE = msgspec.json.Decoder(Document).decode
+
+
+def decode(raw: bytes) -> tuple[Document, str]:
+    """The document of clean output and the text before it (what fio's client says of the hosts).
+
+    Raises
+    ------
+    Unusual
+    """
+    start = 0 if raw.startswith(b"{") else raw.find(b"\n{\n") + 1
+    if not start and not raw.startswith(b"{"):
+        raise Unusual("no document starts on a line of its own")
+    before = raw[:start]
+    if b'"fio version"' in before or before.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
+        raise Unusual("another document or a byte order mark before it")
+    try:
+        document = _DECODE(memoryview(raw)[start:] if start else raw)
+        noise = before.decode("utf-8", "replace").strip()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Unusual(str(error)) from None
+    if document.jobs is None and document.client_stats is None:
+        raise Unusual("no reports")
+    return document, noise
+
+
+def reports_of(document: Document) -> list[tuple[Report, int, list[tuple[str, Direction]]]]:
+    """Every final report, which clone of its key it is, and its directions with I/O.
+
+    Raises
+    ------
+    Unusual
+        Reports of one key that may be snapshots of each other, or a report without any I/O.
+    """
+    found, seen = [], defaultdict(list)
+    clients = (report for report in document.client_stats or () if report.jobname != SUMS)
+    for report in (*(document.jobs or ()), *clients):
+        busy = report.busy()
+        if not busy:
+            raise Unusual("a report without I/O")
+        ran = seen[report.hostname, report.port, report.jobname, report.groupid]
+        found.append((report, len(ran), busy))
+        ran.append(max([direction.runtime for _, direction in busy]))
+    if len(seen) < len(found) and any(len(ran) > 1 and max(ran) >= GROWTH * min(ran) for ran in seen.values()):
+        raise Unusual("reports of one job that ran for different times")
+    return found

@@ -1,0 +1,57 @@
+"""Cells of a rollup as one array: rows of key, n, bytes and sum (int64), sorted by key. Their sum is exact, in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from hcilib.read.log_blocks import FioLogError
+from hcilib.read.rollup_script import SUM_LIMIT
+
+_TOO_MUCH = "the latencies or bytes of one second add up to more than 64 bits hold: these are no logs of a run"
+ROWS_LIMIT = 1 << 25  # a day of two directions; more comes of times that are none
+PIECE = 1 << 15  # cells that are added at a time
+NOTHING = np.empty((0, 4), np.int64)
+
+
+def add_cells(parts: Iterable[np.ndarray]) -> np.ndarray:
+    """The sum of rollups: cells of one key become one. Associative and commutative; nothing is lost.
+
+    Raises FioLogError where a sum would not fit 64 bits, or where there are more than `ROWS_LIMIT` cells.
+    """
+    parts = [part if _is_sorted(part) else _added([part]) for part in parts if len(part)]
+    if len(parts) < 2:
+        return parts[0] if parts else NOTHING
+    longest = max(parts, key=len)
+    borders = [longest[at, 0] for at in range(PIECE, len(longest), PIECE)]
+    cuts = [np.r_[0, np.searchsorted(part[:, 0], borders), len(part)] for part in parts]
+    pieces = []
+    for n in range(len(borders) + 1):  # the logs' answer should not need much more memory than itself
+        pieces.append(_added([part[cut[n] : cut[n + 1]] for part, cut in zip(parts, cuts, strict=True)]))
+        if sum(map(len, pieces)) > ROWS_LIMIT:
+            raise FioLogError("the times in these logs are not those of a run: too many seconds and latencies to count")
+    del parts, longest
+    return np.concatenate(pieces)
+
+
+def _added(parts: Sequence[np.ndarray]) -> np.ndarray:
+    cells = np.concatenate(parts)
+    cells = cells[np.argsort(cells[:, 0], kind="stable")]
+    starts = np.flatnonzero(np.diff(cells[:, 0], prepend=-1))
+    if not len(starts):
+        return NOTHING
+    if np.add.reduceat(cells[:, 1:].astype(float), starts, axis=0).max() >= SUM_LIMIT:
+        raise FioLogError(_TOO_MUCH)
+    return np.column_stack([cells[starts, 0], np.add.reduceat(cells[:, 1:], starts, axis=0)])
+
+
+def _is_sorted(part: np.ndarray) -> bool:
+    return bool((np.diff(part[:, 0]) > 0).all())
+
+
+def from_table(table: Mapping[int, Sequence[int]]) -> np.ndarray:
+    """Cells of what `rollup_script` counted: key -> [n, bytes, sum]."""
+    if any(max(cell) >= SUM_LIMIT for cell in table.values()):
+        raise FioLogError(_TOO_MUCH)
+    return np.array(sorted([key, *cell] for key, cell in table.items()), np.int64).reshape(-1, 4)

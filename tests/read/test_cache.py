@@ -1,0 +1,389 @@
+"""The cache of a run directory: never wrong, whatever happens to it or to the raw files; gone or damaged it changes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import zstandard
+
+from hcilib.read import cache, cache_parts
+from hcilib.read.run import read_bins, read_hosts, read_results
+from tests.read.test_run import MIXED, client, direction, mixed_clients, write_counters, write_plan, write_step
+
+ROOT = Path(__file__).parents[2]
+READERS = (read_results, read_hosts, read_bins)
+STEPS = 7
+
+
+@pytest.fixture
+def run_dir(tmp_path) -> Path:
+    """A prefill and six runs with different counts, files older than a clock's tick."""
+    run = tmp_path / "run"
+    write_plan(run)
+    write_step(
+        run, "prefill", 0, 1000, [client(1, write=direction(128, 1, 1e6, {10**6: 128}, bs=2**20))], pattern="1m-write"
+    )
+    for n in range(1, STEPS):
+        add_step(run, n)
+    rest(run)
+    return run
+
+
+def add_step(run: Path, n: int, **changes) -> Path:
+    step = write_step(
+        run,
+        "measure",
+        n,
+        1000 + 20 * n,
+        [client(1, direction(8000 + n, 8, 5e5, {500_000 + 64 * n: 8000 + n}))],
+        **changes,
+    )
+    write_counters(step, 1000 + 20 * n, {"node1": 40.0 + n})
+    return step
+
+
+def rest(run: Path) -> None:
+    """As if written long ago: the change time cannot be set, so what is young is told by a shorter rest instead."""
+    for file in run.glob("steps/*/*"):
+        os.utime(file, (1, 1))
+
+
+@pytest.fixture(autouse=True)
+def _soon_at_rest(monkeypatch):
+    monkeypatch.setattr("hcilib.read.raw_files.RESTLESS_NS", 0)
+
+
+@contextlib.contextmanager
+def from_the_cache_alone():
+    """Reading a raw step is an error."""
+
+    def refuse(folders, **_):
+        raise AssertionError(f"{len(folders)} steps were read from raw files")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cache, "read_steps", refuse)
+        yield
+
+
+def without_cache(run: Path) -> list[pd.DataFrame]:
+    """What the three readers give of a copy of the raw files."""
+    copy = shutil.copytree(run, run.parent / "copy" / run.name, ignore=shutil.ignore_patterns("tables", ".lock"))
+    try:
+        return [read(copy) for read in READERS]
+    finally:
+        shutil.rmtree(copy.parent)
+
+
+def assert_right(run: Path, wanted: list[pd.DataFrame] | None = None) -> None:
+    for read, table in zip(READERS, wanted or without_cache(run), strict=True):
+        pd.testing.assert_frame_equal(read(run), table, check_exact=True)
+
+
+def replace_output(step: Path, ios: int) -> None:
+    other = write_step(step.parents[1] / "other", "measure", 1, 1, [client(1, direction(ios, 8, 5e5, {500_000: ios}))])
+    (step / "fio.json.zst").write_bytes((other / "fio.json.zst").read_bytes())
+    shutil.rmtree(step.parents[1] / "other")
+
+
+def parts(run: Path) -> list[str]:
+    return sorted(file.name for file in (run / "tables").iterdir() if file.name != ".lock")
+
+
+# --- it is used ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_second_read_opens_no_raw_file_and_gives_the_same(run_dir):
+    first = [read(run_dir) for read in READERS]
+    assert parts(run_dir) == ["bins-00000.parquet", "hosts-00000.parquet", "steps-00000.parquet"]
+    with from_the_cache_alone():
+        assert_right(run_dir, first)
+    assert_right(run_dir)
+    assert len(first[0]) == STEPS - 1
+    assert first[0]["node_cpu_pct"].tolist() == [41, 42, 43, 44, 45, 46]
+
+
+def test_many_parts_are_one_table_in_the_order_of_time(run_dir, monkeypatch):
+    wanted = without_cache(run_dir)
+    monkeypatch.setattr(cache_parts, "PART_STEPS", 3)
+    monkeypatch.setattr(cache, "CHUNK_STEPS", 1)
+    monkeypatch.setattr(cache, "GROUP_BYTES", 0)
+    assert_right(run_dir, wanted)
+    assert parts(run_dir)[-1] == "steps-00002.parquet"
+    with from_the_cache_alone():
+        assert_right(run_dir, wanted)
+
+
+def test_touched_and_copied_files_are_known_by_their_hash(run_dir):
+    first = [read(run_dir) for read in READERS]
+    rest(run_dir)
+    for file in run_dir.glob("steps/*/*"):
+        os.utime(file, (2, 2))
+    with from_the_cache_alone():
+        assert_right(run_dir, first)
+    copy = run_dir.parent / "elsewhere" / run_dir.name
+    shutil.copytree(run_dir, copy)
+    with from_the_cache_alone():
+        assert_right(copy, first)
+    with from_the_cache_alone(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            cache_parts, "hash_of", lambda content: pytest.fail("hashed again, though its new times are kept")
+        )
+        assert_right(copy, first)
+
+
+def test_the_name_of_the_run_is_that_of_its_folder_now(run_dir):
+    read_results(run_dir)
+    moved = run_dir.rename(run_dir.with_name("renamed"))
+    assert set(read_results(moved)["run_id"]) == set(read_hosts(moved)["run_id"]) == {"renamed"}
+
+
+# --- raw files change --------------------------------------------------------------------------------------------------------
+
+
+def test_an_output_that_was_replaced_is_read_again(run_dir):
+    before = read_results(run_dir)
+    [step] = run_dir.glob("steps/measure3*")
+    replace_output(step, 4000)
+    assert read_results(run_dir)["iops"].tolist() != before["iops"].tolist()
+    assert_right(run_dir)
+
+
+def test_a_change_of_the_same_size_and_time_is_seen(run_dir):
+    read_results(run_dir)
+    [step] = run_dir.glob("steps/measure3*")
+    file = step / "step.json"
+    found, text = file.stat(), file.read_text()
+    file.write_text(text.replace('"lab-mirror"', '"lab-errorm"'))
+    os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert (file.stat().st_size, file.stat().st_mtime_ns) == (found.st_size, found.st_mtime_ns)
+    assert list(read_results(run_dir)["system"]).count("lab-errorm") == 1
+    assert_right(run_dir)
+
+
+def test_a_change_within_a_clock_tick_is_seen(run_dir, monkeypatch):
+    """Two writes that the file system stamps alike: what had just been written is not trusted by its times."""
+    monkeypatch.setattr(
+        "hcilib.read.raw_files.RESTLESS_NS", 10**12
+    )  # on a slow machine two seconds pass before it is read
+    read_results(run_dir)
+    [step] = run_dir.glob("steps/measure3*")
+    same = cache_parts._stamp(str(step / "fio.json.zst"))
+    replace_output(step, 4000)
+    real = cache_parts._stamp
+    monkeypatch.setattr(cache_parts, "_stamp", lambda path: same if path == str(step / "fio.json.zst") else real(path))
+    assert read_results(run_dir)["iops"].tolist()[2] == 500.0
+
+
+@pytest.mark.parametrize("change", ["added", "removed", "moved", "invalid", "counters", "no counters", "renamed"])
+def test_steps_that_come_and_go_are_followed(run_dir, change):
+    read_results(run_dir)
+    [step] = run_dir.glob("steps/measure2*")
+    if change == "added":
+        add_step(run_dir, 9)
+    elif change == "removed":
+        shutil.rmtree(step)
+    elif change == "moved":
+        (run_dir / "failed").mkdir()
+        step.rename(run_dir / "failed" / step.name)
+    elif change == "invalid":
+        (step / "step.json").write_text((step / "step.json").read_text().replace('"valid": true', '"valid": false'))
+    elif change == "counters":
+        write_counters(step, 1040, {"node1": 90.0})
+    elif change == "no counters":
+        (step / "counters.csv").unlink()
+    else:
+        step.rename(step.with_name("another"))
+    assert_right(run_dir)
+    with from_the_cache_alone():
+        assert_right(run_dir, [read(run_dir) for read in READERS])
+
+
+def test_whether_nodes_share_a_kernel_is_the_plans_to_say(run_dir):
+    lab = read_results(run_dir)["net_bytes_per_s"]
+    write_plan(run_dir, one_kernel=False)
+    with from_the_cache_alone():
+        assert (read_results(run_dir)["net_bytes_per_s"] == 5.0).all()
+    assert (lab != 5.0).all()
+
+
+def test_other_code_reads_anew(run_dir, monkeypatch):
+    read_results(run_dir)
+    monkeypatch.setattr(cache_parts, "_code", lambda: b"another version")
+    with from_the_cache_alone(), pytest.raises(AssertionError, match="7 steps were read"):
+        read_results(run_dir)
+    assert_right(run_dir)
+
+
+# --- the cache is damaged ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("table", ["steps", "hosts", "bins"])
+@pytest.mark.parametrize("damage", ["cut", "empty", "gone", "garbage", "bit", "folder", "another part's"])
+def test_a_damaged_file_is_ignored_and_made_again(run_dir, table, damage, monkeypatch):
+    monkeypatch.setattr(cache_parts, "PART_STEPS", 4)
+    monkeypatch.setattr(cache, "CHUNK_STEPS", 1)
+    monkeypatch.setattr(cache, "GROUP_BYTES", 0)
+    wanted = [read(run_dir) for read in READERS]
+    file = run_dir / "tables" / f"{table}-00000.parquet"
+    raw = file.read_bytes()
+    file.unlink()
+    if damage == "folder":
+        file.mkdir()
+    elif damage == "another part's":
+        file.write_bytes((run_dir / "tables" / f"{table}-00001.parquet").read_bytes())
+    elif damage != "gone":
+        file.write_bytes({"cut": raw[: len(raw) // 2], "empty": b"", "garbage": os.urandom(len(raw)),
+                          "bit": raw[:200] + bytes([raw[200] ^ 16]) + raw[201:]}[damage])  # fmt: skip
+    assert_right(run_dir, wanted)
+    if damage != "folder":
+        with from_the_cache_alone():
+            assert_right(run_dir, wanted)
+
+
+def test_what_a_killed_writer_left_is_no_part(run_dir):
+    wanted = without_cache(run_dir)
+    (run_dir / "tables").mkdir()
+    (run_dir / "tables" / "hosts-00000.parquet").write_bytes(b"PAR1 half")
+    (run_dir / "tables" / ".bins-00000.parquet.4711").write_bytes(b"half")
+    assert_right(run_dir, wanted)
+    assert parts(run_dir) == ["bins-00000.parquet", "hosts-00000.parquet", "steps-00000.parquet"]
+
+
+def test_it_may_be_deleted_between_its_parts(run_dir, monkeypatch):
+    monkeypatch.setattr(cache_parts, "PART_STEPS", 3)
+    monkeypatch.setattr(cache, "CHUNK_STEPS", 1)
+    monkeypatch.setattr(cache, "GROUP_BYTES", 0)
+    wanted = [read(run_dir) for read in READERS]
+    following = cache.tables(run_dir, "hosts")
+    rows = len(next(following)[1])
+    shutil.rmtree(run_dir / "tables")
+    assert rows + sum(len(table) for _, table in following) == len(wanted[1])
+    following = cache.tables(run_dir, "hosts")
+    rows = len(next(following)[1])
+    shutil.rmtree(run_dir / "tables")  # while they are written
+    assert rows + sum(len(table) for _, table in following) == len(wanted[1])
+    assert_right(run_dir, wanted)
+
+
+@pytest.mark.parametrize("obstacle", ["file", "permission"])
+def test_a_directory_that_cannot_be_written_is_read_all_the_same(run_dir, obstacle):
+    wanted = without_cache(run_dir)
+    if obstacle == "file":
+        (run_dir / "tables").write_text("not a folder")
+    elif os.geteuid() == 0:
+        pytest.skip("root may write everywhere")
+    else:
+        run_dir.chmod(0o555)
+    try:
+        assert_right(run_dir, wanted)
+        assert not (run_dir / "tables").is_dir()
+    finally:
+        run_dir.chmod(0o755)
+
+
+# --- several processes ---------------------------------------------------------------------------------------------------------
+
+READ = """
+import sys
+from hcilib.read import cache, cache_parts
+from hcilib.read.run import read_hosts, read_results
+cache.PART_STEPS = cache.CHUNK_STEPS = int(sys.argv[2])
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(3):
+    print(read_results(sys.argv[1])["iops"].sum(), len(read_hosts(sys.argv[1])), flush=True)
+"""
+
+
+def test_readers_at_once_write_one_cache_and_all_are_right(run_dir):
+    iops, rows = read_results(run_dir)["iops"].sum(), len(read_hosts(run_dir))
+    shutil.rmtree(run_dir / "tables")
+    started = [
+        subprocess.Popen([sys.executable, "-c", READ, str(run_dir), str(size)], cwd=ROOT, text=True, stdin=subprocess.PIPE,
+                         stdout=subprocess.PIPE)
+        for size in (1, 2, 5)
+    ]  # fmt: skip
+    try:
+        assert [process.stdout.readline() for process in started] == ["ready\n"] * 3
+        said = [process.communicate("go\n", timeout=60)[0] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    assert said == [f"{iops} {rows}\n" * 3] * 3
+    assert not [name for name in parts(run_dir) if name.startswith(".")]
+    assert pd.concat(map(pd.read_parquet, run_dir.glob("tables/steps-*")))["folder"].nunique() == STEPS
+
+
+def test_a_running_campaign_is_right_at_every_moment_and_gathers_before_it_writes(run_dir, monkeypatch):
+    monkeypatch.setattr(cache, "GATHERED", STEPS + 2)
+    with open(run_dir / ".lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert len(read_results(run_dir)) == STEPS - 1
+        assert not (run_dir / "tables").exists()
+        for n in (7, 8, 9):
+            add_step(run_dir, n)
+            assert read_results(run_dir)["rep"].tolist() == list(range(1, n + 1))
+        assert len(pd.read_parquet(run_dir / "tables" / "steps-00000.parquet")) == STEPS + 2, "seven and the first two"
+        with from_the_cache_alone(), pytest.raises(AssertionError, match="1 steps were read"):
+            read_results(run_dir)
+    assert_right(run_dir)
+    with from_the_cache_alone():
+        read_results(run_dir)
+
+
+# --- others read it ------------------------------------------------------------------------------------------------------------
+
+
+def test_duckdb_answers_from_the_files_as_the_readme_says(run_dir, monkeypatch):
+    duckdb = pytest.importorskip("duckdb", reason="a development dependency")
+    monkeypatch.setattr(cache_parts, "PART_STEPS", 3)
+    monkeypatch.setattr(cache, "CHUNK_STEPS", 1)
+    monkeypatch.setattr(cache, "GROUP_BYTES", 0)
+    hosts = read_hosts(run_dir)
+    asked = (ROOT / "README.md").read_text().split("    import duckdb\n")[1].split("\n\n")[0]
+    [query] = [part for part in asked.split('"""') if "select" in part]
+    answer = duckdb.sql(query.replace("data/runs/<run>", str(run_dir))).df()
+    wanted = hosts[hosts["kind"] == "measure"].groupby("iodepth", observed=True)["iops"].mean()
+    assert dict(zip(answer["iodepth"], answer["iops"], strict=True)) == pytest.approx(wanted.to_dict())
+    counts = duckdb.sql(f"select sum(list_sum(count)) as n from '{run_dir}/tables/bins-*.parquet'").df()["n"].item()
+    assert counts == read_bins(run_dir)["count"].sum()
+
+
+def test_git_does_not_take_caches_of_the_samples():
+    done = subprocess.run(
+        ["git", "check-ignore", "-q", "data/samples/lab-single/tables/hosts-00000.parquet"],
+        cwd=ROOT,
+        capture_output=True,
+    )
+    if done.returncode == 128:
+        pytest.skip("not a git checkout")
+    assert done.returncode == 0
+
+
+def test_mixed_steps_keep_every_column(tmp_path):
+    """Percentiles and options that only later steps have; texts that only some have."""
+    run = tmp_path / "run"
+    write_plan(run)
+    add_step(run, 1)
+    step = write_step(run, "measure", 2, 1900, mixed_clients(), pattern=MIXED)
+    raw = zstandard.decompress((step / "fio.json.zst").read_bytes()).decode()
+    raw = raw.replace('"N": 24000,', '"N": 24000, "percentile": {"99.000000": 5, "50.000000": 3},')
+    (step / "fio.json.zst").write_bytes(
+        zstandard.compress(raw.replace('"rw": "randrw"', '"rw": "randrw", "own": "yes"').encode())
+    )
+    first, second = read_hosts(run), read_hosts(run)
+    pd.testing.assert_frame_equal(first, second, check_exact=True)
+    names = list(first)
+    assert names.index("lat_ns_p50") + 1 == names.index("lat_ns_p99") < names.index("usr_cpu")
+    assert first["opt_own"].tolist()[0] != first["opt_own"].tolist()[0]
+    assert first["opt_own"].tolist()[1] == "yes"
+    assert first["lat_ns_p50"].notna().sum() == 1

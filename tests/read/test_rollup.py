@@ -1,0 +1,537 @@
+"""The rollup of fio's logs: logs written by hand, generated ones, and those of a real fio beside its own JSON."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import hcilib as hci
+from hcilib.read import rollup, rollup_kernel, rollup_plain, rollup_script
+from hcilib.read.log_blocks import FioLogError, line_blocks
+from hcilib.read.rollup import add_rollups, count_logs, read_rollup
+from hcilib.read.rollup_cells import add_cells, from_table
+from hcilib.read.rollup_pushed import pushed_name
+from hcilib.read.rollup_script import LineError, Shape
+
+LOGS = Path(__file__).parents[1] / "data" / "fio" / "logs"
+START = 1_700_000_000_000
+JOB = """[P]
+ioengine=psync
+filename=disk
+size=1m
+rw=randrw
+bs=4k
+time_based=1
+runtime=2500ms
+numjobs=2
+rate_iops=900,300
+lat_percentiles=1
+write_lat_log=P
+write_iops_log=P
+write_hist_log=P
+log_hist_msec=500
+"""
+by_hand = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def write(folder: Path, name: str, lines) -> Path:
+    path = folder / name
+    path.write_text("".join(", ".join(map(str, line)) + "\n" for line in lines))
+    return path
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory) -> Path:
+    """Logs of single I/Os and histograms of a real fio, and its JSON."""
+    if not shutil.which("fio"):
+        pytest.skip("not installed: fio")
+    folder = tmp_path_factory.mktemp("real")
+    (folder / "job.fio").write_text(JOB)
+    argv = ["fio", "job.fio", "--output-format=json+", "--output=fio.json"]
+    subprocess.run(argv, cwd=folder, check=True, timeout=60, stdout=subprocess.DEVNULL)
+    return folder
+
+
+# --- the same table by every way -----------------------------------------------------------------------------------------
+
+
+def by_kernel(counter, blocks, shape: Shape):
+    """Cells, or where and why a line was refused."""
+    seen = 0
+    try:
+        for block in blocks:
+            counter.feed(memoryview(block), shape)
+            seen += len(block)
+        return counter.cells().tolist()
+    except LineError as error:
+        return seen + error.offset, error.line
+    except FioLogError as error:
+        return str(error)
+
+
+def by_script(blocks, shape: Shape):
+    table, seen = rollup_script.new_table(), 0
+    try:
+        for block in blocks:
+            rollup_script.count(block, shape, table)
+            seen += len(block)
+        return from_table(table).tolist()
+    except LineError as error:
+        return seen + error.offset, error.line
+    except FioLogError as error:
+        return str(error)
+
+
+def all_ways(raw: bytes, cut: int, shape: Shape):
+    """What the compiled loop, pyarrow and the standard library make of the same lines, each in other blocks."""
+    lines = raw.splitlines(keepends=True) if b"\r" not in raw else [x + b"\n" for x in raw.split(b"\n")[:-1]]
+    for block in ([raw] if raw else [], [b"".join(lines[:cut]), b"".join(lines[cut:])], lines):
+        blocks = [b for b in block if b]
+        yield by_kernel(rollup_kernel.Counter(pages=128), blocks, shape)
+        yield by_kernel(rollup_plain.Counter(), blocks, shape)
+        yield by_script(blocks, shape)
+
+
+def assert_all_alike(raw: bytes, cut: int, shape: Shape):
+    first, *others = all_ways(raw, cut, shape)
+    for other in others:
+        assert other == first
+    return first
+
+
+numbers = st.one_of(
+    st.integers(0, 300),
+    st.integers(0, 2**20),
+    st.integers(2**33 - 3, 2**36),
+    st.integers(2**44, 2**46),
+    st.just(10**19),
+)
+times = st.one_of(st.integers(0, 5000), st.integers(START, START + 5000), st.integers(2**49, 2**51))
+samples = st.tuples(times, numbers, st.integers(0, 3), st.sampled_from([0, 512, 4096, 2**32]), st.integers(0, 2**65))
+likely = st.tuples(st.integers(0, 9000), st.integers(0, 10**9), st.integers(0, 2), st.just(4096), st.integers(0, 2**40))
+
+
+@given(st.lists(likely, max_size=80), st.integers(0, 80), st.sampled_from(["lat", "iops"]), st.sampled_from([3, 4, 5]))
+@by_hand
+def test_every_way_counts_the_same_and_loses_nothing(ios, cut, log, width):
+    raw = "".join(", ".join(map(str, io[:width])) + "\n" for io in ios).encode()
+    cells = assert_all_alike(raw, cut, Shape(log, width, 0, 0, False))
+    assert sum(n for _, n, _, _ in cells) == len(ios)
+    assert sum(size for _, _, size, _ in cells) == (4096 * len(ios) if width > 3 else 0)
+    assert sum(total for _, _, _, total in cells) == sum(io[1] for io in ios)
+
+
+@given(st.lists(samples, max_size=12), st.integers(0, 12), st.sampled_from(["lat", "bw"]), st.sampled_from([0, 500]))
+@by_hand
+def test_numbers_no_log_holds_are_refused_by_every_way(ios, cut, log, half_ms):
+    raw = "".join(", ".join(map(str, io)) + "\n" for io in ios).encode()
+    assert_all_alike(raw, cut, Shape(log, 5, half_ms, 2 * half_ms, False))
+
+
+odd = st.sampled_from(
+    [
+        b"",
+        b" ",
+        b"  ",
+        b",",
+        b"\r",
+        b"\n",
+        b"-",
+        b"+",
+        b"0x1f",
+        b"x",
+        b".",
+        b"1e3",
+        b"007",
+        b"\t",
+        b'"',
+        b"\xff",
+        b"_1",
+        b"\0",
+        b"nan",
+    ]
+)
+
+
+@given(
+    st.lists(likely, min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(0, 200), odd), max_size=3),
+    st.sampled_from([5, 6, 7]),
+)
+@settings(max_examples=250, deadline=None)
+def test_what_fio_did_not_print_is_read_or_refused_alike(ios, edits, width):
+    words = ["0x0001", "0"][: width - 5]
+    raw = bytearray("".join(", ".join([*map(str, io), *words]) + "\n" for io in ios), "ascii")
+    for at, insert in edits:
+        raw[at % len(raw) : at % len(raw)] = insert
+    assert_all_alike(bytes(raw), 2, Shape("clat", width, 0, 0, False))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9000), st.integers(0, 2), st.dictionaries(st.integers(0, 57), st.integers(1, 10**9), max_size=6)), max_size=6),
+    st.lists(st.tuples(st.integers(0, 400), odd), max_size=2), st.integers(0, 6),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_histograms_too(rows, edits, cut):
+    raw = bytearray()
+    for t, ddir, counts in rows:
+        raw += (", ".join(map(str, [t, ddir, 4096, *(counts.get(i, 0) for i in range(58))])) + "\n").encode()
+    for at, insert in edits if raw else ():
+        raw[at % len(raw) : at % len(raw)] = insert
+    if raw[-1:] not in (b"", b"\n"):
+        raw += b"\n"
+    cells = assert_all_alike(bytes(raw), cut, Shape("clat_hist", 61, 500, 1000, False))
+    if not edits and max((n for *_, counts in rows for n in counts.values()), default=0) < 10**6:
+        assert sum(n for _, n, _, _ in cells) == sum(sum(counts.values()) for *_, counts in rows)
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 1000])
+def test_no_block_boundary_is_seen(size, real):
+    path = real / "P_lat.1.log"
+    whole = b"".join(bytes(b) for b in line_blocks(path))
+    assert b"".join(bytes(b) for b in line_blocks(path, size=size)) == whole == path.read_bytes()
+    assert all(bytes(b).endswith(b"\n") for b in line_blocks(path, size=size))
+
+
+def test_more_seconds_than_pages_are_put_aside():
+    raw = "".join(f"{1000 * (7 * n % 500)}, {n * n % 10**7}, {n % 3}, 512, 0\n" for n in range(20_000)).encode()
+    shape = Shape("lat", 5, 0, 0, False)
+    expected = by_kernel(rollup_plain.Counter(), [raw], shape)
+    assert by_kernel(rollup_kernel.Counter(pages=64), [raw], shape) == expected
+
+
+cells_of_many = st.lists(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9), st.integers(0, 2**40), st.integers(0, 2**40)), max_size=9).map(
+        lambda rows: add_cells([np.array(rows, np.int64).reshape(-1, 4)])
+    ),
+    min_size=3, max_size=3,
+)  # fmt: skip
+
+
+@given(cells_of_many)
+@by_hand
+def test_addition_is_associative_and_commutative(parts):
+    a, b, c = parts
+    every = [add_cells([add_cells([a, b]), c]), add_cells([a, add_cells([b, c])]), add_cells([c, b, a])]
+    assert all(x.tolist() == y.tolist() for x, y in pairwise(every))
+    assert every[0][:, 1].sum() == sum(part[:, 1].sum() for part in parts)
+
+
+# --- real logs -----------------------------------------------------------------------------------------------------------
+
+
+def test_it_is_the_histogram_that_fio_itself_kept(real):
+    table = read_rollup(real, "lat")
+    assert not table["averaged"].any()
+    jobs = json.loads((real / "fio.json").read_text())["jobs"]
+    for ddir in ("read", "write"):
+        own = pd.Series(dtype="int64")
+        for job in jobs:
+            bins = {int(k): v for k, v in job[ddir]["lat_ns"]["bins"].items()}
+            own = own.add(pd.Series(bins), fill_value=0)
+        counted = table[(table["ddir"] == ddir) & ~table["stalled"]].groupby("lat_ns")["count"].sum()
+        pd.testing.assert_series_equal(
+            counted, own.sort_index().astype("int64"), check_names=False, check_index_type=False
+        )
+        mean = sum(j[ddir]["lat_ns"]["mean"] * j[ddir]["total_ios"] for j in jobs) / counted.sum()
+        assert table.loc[table["ddir"] == ddir, "sum"].sum() / counted.sum() == pytest.approx(mean, rel=1e-9)
+        assert table.loc[table["ddir"] == ddir, "bytes"].sum() == sum(j[ddir]["io_bytes"] for j in jobs)
+
+
+def test_both_kernels_and_any_order_of_files_give_the_same_table(real):
+    files = sorted(real.glob("*.log"))
+    tables = [read_rollup(real, kernel=kernel) for kernel in ("numba", "pyarrow")]
+    tables += [read_rollup(files[::-1], workers=workers) for workers in (1, 3)]
+    tables += [add_rollups([read_rollup(f) for f in files[::-1] if f.stat().st_size])]
+    for table in tables[1:]:
+        pd.testing.assert_frame_equal(table, tables[0])
+        assert table.attrs == tables[0].attrs
+
+
+def test_without_numba_pyarrow_counts(real, monkeypatch):
+    expected = read_rollup(real, kernel="numba")
+    monkeypatch.setattr(rollup, "SMALL_BYTES", 0)
+    monkeypatch.setitem(sys.modules, "hcilib.read.rollup_kernel", None)
+    pd.testing.assert_frame_equal(read_rollup(real), expected)
+    with pytest.raises(ImportError):
+        read_rollup(real, kernel="numba")
+    with pytest.raises(ValueError, match="kernel 'gpu': expected 'numba' or 'pyarrow'"):
+        read_rollup(real, kernel="gpu")
+
+
+def test_percentiles_come_last_by_second_too(real):
+    table = read_rollup(real, "clat")
+    by_second = hci.percentiles(table, by=["ddir", "t_s"])
+    raw = pd.concat([pd.read_csv(p, header=None, skipinitialspace=True) for p in real.glob("P_clat.?.log")])
+    raw["second"] = raw[0] // 1000
+    groups = raw.groupby([2, "second"])[1]
+    assert by_second["n"].tolist() == groups.size().tolist()
+    for name, q in (("p50_ns", 0.5), ("p99_ns", 0.99)):
+        exact = [np.quantile(group, q, method="inverted_cdf") for _, group in groups]
+        np.testing.assert_allclose(by_second[name], exact, rtol=1 / 128)
+
+
+def test_histogram_logs_are_the_single_ios_without_the_last_interval(real):
+    table = read_rollup(real)
+    ios, hist = (table[table["log"] == log].groupby("lat_ns")["count"].sum() for log in ("clat", "clat_hist"))
+    assert (hist <= ios.reindex(hist.index)).all()
+    assert 0.6 * ios.sum() < hist.sum() < ios.sum()
+
+
+def test_a_saved_rollup_is_the_same_table(real, tmp_path):
+    table = read_rollup(real)
+    table.to_parquet(tmp_path / "r.parquet")
+    again = read_rollup(tmp_path / "r.parquet")
+    pd.testing.assert_frame_equal(again, table)
+    assert again.attrs == table.attrs
+
+
+@pytest.mark.parametrize("python", [sys.executable, "/usr/bin/python3"])
+def test_what_a_vm_makes_of_its_logs_is_the_same_table_to_the_bit(python, real, tmp_path):
+    if not Path(python).exists():
+        pytest.skip(f"not installed: {python}")
+    document = tmp_path / pushed_name("vm1")
+    subprocess.run([python, "-I", rollup_script.__file__, real, document], check=True, timeout=60)
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for log in real.glob("*.log"):
+        shutil.copy(log, raw / f"{log.name}.vm1")
+    pd.testing.assert_frame_equal(read_rollup(document), read_rollup(raw))
+    shutil.copy(document, raw)
+    pd.testing.assert_frame_equal(read_rollup(raw), read_rollup(document))  # nothing is counted twice
+    assert document.stat().st_size < sum(log.stat().st_size for log in real.glob("*.log")) / 5
+
+
+@pytest.mark.parametrize(
+    "cell", [(-1, 1, 0, 0), (5, 0, 0, 0), (5, 1, 2**62, 0), (5, 1, 2**70, 0), (2047, 1, 0, 0), (3 << 12, 1, 0, 0)]
+)
+def test_what_no_log_adds_up_to_is_refused_of_a_vm_too(cell, tmp_path):
+    path = tmp_path / pushed_name("vm1")
+    table = {"job": "P", "log": "lat", "every_ms": 0, "cells": [cell]}
+    path.write_text(json.dumps({"format": 1, "logs": [], "torn": [], "tables": [table]}))
+    with pytest.raises(FioLogError, match=r"rollup\.vm1\.json\.gz: "):
+        read_rollup(path)
+
+
+def test_a_cluster_gives_the_same_table(real, dask):
+    pd.testing.assert_frame_equal(read_rollup(real, engine=dask.address), read_rollup(real))
+
+
+def test_the_script_needs_the_standard_library_alone():
+    code = f"import sys; sys.path[:0] = [{str(Path(rollup_script.__file__).parent)!r}]; import rollup_script; print(*sys.modules)"
+    names = subprocess.run(
+        [sys.executable, "-IS", "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert {n.split(".")[0] for n in names} - {"rollup_script", "__main__"} <= set(sys.stdlib_module_names)
+
+
+def test_averaged_logs_are_marked_and_have_no_percentiles():
+    table = read_rollup(LOGS / "logs_epoch")
+    assert table["averaged"].all() | table["stalled"].any()
+    assert table.loc[~table["stalled"], "averaged"].all()
+    with pytest.raises(ValueError, match="percentiles of averages are not percentiles"):
+        hci.percentiles(table[table["log"] == "lat"])
+
+
+def test_a_run_directory_gives_the_rollups_of_its_steps(tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(hci.samples()["lab-single"], run, ignore=shutil.ignore_patterns("tables"))
+    step = next(iter(sorted((run / "steps").iterdir())))
+    host = json.loads((step / "step.json").read_text())["hosts"][0]
+    (step / "logs").mkdir(exist_ok=True)
+    write(step / "logs", f"4k-randread_lat.1.log.{host['hostname']}", [(t, 1000, 0, 4096, 0) for t in range(2000)])
+    table = read_rollup(run)
+    assert table["step"].unique().tolist() == [step.name]
+    assert table["vm"].unique().tolist() == [host["vm"]]
+    assert hci.percentiles(table)["n"].tolist() == [2000]
+
+
+def test_logs_of_several_kinds_are_not_pooled(real):
+    with pytest.raises(ValueError, match=r"vary in log: clat, clat_hist, .*add it to by"):
+        hci.percentiles(read_rollup(real, ("lat", "clat", "clat_hist")))
+
+
+# --- time: alignment, stalls ---------------------------------------------------------------------------------------------
+
+
+def test_seconds_without_io_are_zero_io_and_marked(tmp_path):
+    write(tmp_path, "P_lat.1.log.a", [(t, 100, 0, 4096, 0) for t in (0, 900, 3100, 5200)])
+    write(tmp_path, "P_lat.1.log.b", [(t, 100, t // 1000 % 2, 4096, 0) for t in range(0, 6000, 500)])
+    table = read_rollup(tmp_path)
+    a, b = (table[table["host"] == h] for h in "ab")
+    assert a.loc[a["stalled"], "t_s"].tolist() == [1, 2, 4]
+    assert a.loc[a["stalled"], ["count", "bytes", "sum"]].eq(0).all(axis=None)
+    assert a.loc[a["stalled"], "lat_ns"].isna().all()
+    assert b[b["stalled"]].groupby("ddir", observed=True)["t_s"].apply(list).to_dict() == {
+        "read": [1, 3],
+        "write": [0, 2, 4],
+    }
+    assert hci.percentiles(a, by=["t_s"])["n"].tolist() == [2, 1, 1]
+
+
+def test_a_host_that_dies_is_stalled_to_the_end(tmp_path):
+    write(tmp_path, "P_lat.1.log.a", [(t, 100, 0, 4096, 0) for t in range(0, 2000, 100)])
+    write(tmp_path, "P_lat.1.log.b", [(t, 100, 0, 4096, 0) for t in range(0, 6000, 100)])
+    table = read_rollup(tmp_path)
+    assert table.loc[table["stalled"], ["host", "t_s"]].to_numpy().tolist() == [["a", 2], ["a", 3], ["a", 4]]
+
+
+def test_averaged_samples_fall_into_the_second_they_were_averaged_over(tmp_path):
+    late = [0, 3, 40, 7, 1, 90]
+    write(tmp_path, "P_lat.1.log.a", [(1000 * (n + 1) + j, 5, 0, 0, 0) for n, j in enumerate(late)])
+    write(tmp_path, "P_lat.1.log.b", [(250 * (n + 1) + late[n % 6] // 4, 5, 0, 0, 0) for n in range(24)])
+    table = read_rollup(tmp_path)
+    assert table.groupby(["host", "t_s"], observed=True)["count"].sum().tolist() == [1] * 6 + [4] * 6
+    assert not table["stalled"].any()
+
+
+def test_hosts_on_one_clock_are_aligned_by_it(tmp_path):
+    write(tmp_path, "P_lat.1.log.a", [(START + t, 5, 0, 512, 0) for t in range(0, 5000, 200)])
+    write(tmp_path, "P_lat.1.log.b", [(START + 2300 + t, 5, 0, 512, 0) for t in range(0, 3000, 200)])
+    table = read_rollup(tmp_path)
+    assert table.groupby("host", observed=True)["t_s"].agg(["min", "max"]).to_numpy().tolist() == [[0, 4], [2, 5]]
+    assert table.attrs["epoch_s"] == START // 1000
+    assert not table["stalled"].any()
+
+
+@pytest.mark.parametrize("other", [0, START + 7_200_000], ids=["since its start", "a clock two hours ahead"])
+def test_hosts_whose_times_differ_are_aligned_by_their_own_starts(other, tmp_path):
+    write(tmp_path, "P_lat.1.log.a", [(START + t, 5, 0, 512, 0) for t in range(0, 4000, 200)])
+    write(tmp_path, "P_lat.1.log.b", [(other + t, 5, 0, 512, 0) for t in range(0, 4000, 200)])
+    table = read_rollup(tmp_path)
+    assert table.groupby("host", observed=True)["t_s"].apply(lambda t: sorted(set(t))).tolist() == [[0, 1, 2, 3]] * 2
+    assert table.attrs["epoch_s"] is None
+    assert not table["stalled"].any()
+
+
+def test_two_clocks_on_one_host_are_refused(tmp_path):
+    write(tmp_path, "P_lat.1.log.a", [(5, 5, 0, 512, 0)])
+    write(tmp_path, "P_lat.2.log.a", [(START, 5, 0, 512, 0)])
+    with pytest.raises(FioLogError, match="a: some logs count from 1970"):
+        read_rollup(tmp_path)
+
+
+def test_a_clock_that_jumps_makes_no_million_of_rows(tmp_path):
+    write(tmp_path, "P_lat.1.log.a", [(START, 5, 0, 512, 0), (START * 2, 5, 0, 512, 0)])
+    with pytest.raises(FioLogError, match=r"a: its logs span \d+ s"):
+        read_rollup(tmp_path)
+
+
+# --- files as they are found ---------------------------------------------------------------------------------------------
+
+
+def test_packed_logs_and_other_files_in_the_folder(real, tmp_path):
+    for log in real.glob("*.log"):
+        (tmp_path / f"{log.name}.zst").write_bytes(zstandard.compress(log.read_bytes()))
+    (tmp_path / "fio_log.log.json").write_text("{}")
+    pd.testing.assert_frame_equal(read_rollup(tmp_path), read_rollup(real))
+
+
+@pytest.mark.parametrize("keep", [0.1, 0.5, 0.999])
+def test_a_cut_zstd_is_named(keep, real, tmp_path):
+    packed = zstandard.compress((real / "P_lat.1.log").read_bytes())
+    path = tmp_path / "P_lat.1.log.zst"
+    path.write_bytes(packed[: int(keep * len(packed))])
+    with pytest.raises(FioLogError, match=r"P_lat\.1\.log\.zst: the compressed stream is damaged or cut off"):
+        read_rollup(path)
+
+
+@pytest.mark.parametrize("filling", ["hole", "digits"])
+def test_a_file_of_one_endless_line_is_refused_in_bounded_memory(filling, tmp_path):
+    import tracemalloc
+
+    path = tmp_path / "P_lat.1.log"
+    with open(path, "wb") as file:
+        file.write(b"1, 2, 0, 4096, 0\n")
+        if filling == "digits":
+            file.write(b"7" * 3_000_000)
+        file.truncate(2 * 2**30)
+    tracemalloc.start()
+    with pytest.raises(FioLogError, match=r"P_lat\.1\.log: the line that begins at byte 17 is longer than 65536 bytes"):
+        read_rollup(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 64 * 2**20  # most of it reserved by the kernel and never touched
+
+
+def test_a_file_that_grows_while_it_is_read_ends_where_it_ended(tmp_path):
+    path = write(tmp_path, "P_lat.1.log", [(t, 5, 0, 512, 0) for t in range(1000)])
+    with open(path, "a") as file:
+        file.write("1000, 5, 0, 5")
+    before, torn, lines = path.stat().st_size, [], 0
+    for block in line_blocks(path, torn, size=1000):
+        lines += bytes(block).count(b"\n")
+        with open(path, "a") as file:
+            file.write("12, 0\n1001, 5, 0, 512, 0\n")
+    assert path.stat().st_size > before
+    assert lines == 1000
+    assert torn == [str(path)]
+
+
+def test_half_a_line_at_the_end_is_said(tmp_path):
+    write(tmp_path, "P_lat.1.log", [(t, 5, 0, 512, 0) for t in range(10)])
+    with open(tmp_path / "P_lat.1.log", "a") as file:
+        file.write("11, 5")
+    table = read_rollup(tmp_path)
+    assert table["count"].sum() == 10
+    assert table.attrs["torn"] == [str(tmp_path / "P_lat.1.log")]
+
+
+@pytest.mark.parametrize("kernel", ["numba", "pyarrow"])
+@pytest.mark.parametrize(
+    ("name", "line", "says"),
+    [
+        ("P_lat.1.log", "5, 5, 7, 512, 0", "line 40001 is '5, 5, 7, 512, 0'"),
+        ("P_lat.1.log", "5, 5, 0, 512", "line 40001 is"),
+        ("P_lat.1.log", "5, -5, 0, 512, 0", "line 40001 is"),
+        ("P_lat.1.log", f"5, {2**45}, 0, 512, 0", "line 40001 is .* holds a number too large"),
+        ("P_clat_hist.1.log", "5, 5, 0, 512, 0", "line 1 is .* has 5 fields"),
+    ],
+)
+def test_a_damaged_line_is_named_wherever_it_is(kernel, name, line, says, tmp_path):
+    path = write(tmp_path, name, [(t, 5, 0, 512, 0) for t in range(40_000)])
+    with open(path, "a") as file:
+        file.write(line + "\n7, 5, 0, 512, 0\n")
+    with pytest.raises(FioLogError, match=rf"{name}: {says}"):
+        read_rollup(path, kernel=kernel)
+
+
+def test_too_much_for_64_bits_is_refused_by_both(tmp_path):
+    path = write(tmp_path, "P_lat.1.log", [(5, 2**45 - 1, 0, 512, 0)] * 2**17)
+    write(tmp_path, "P_lat.2.log", [(5, 2**45 - 1, 0, 512, 0)] * 10)
+    for kernel in ("numba", "pyarrow"):
+        with pytest.raises(FioLogError, match=r"lat logs of P on localhost: .* 64 bits"):
+            read_rollup([path, tmp_path / "P_lat.2.log"], kernel=kernel)
+
+
+def test_what_is_no_log_is_refused(tmp_path):
+    with pytest.raises(FioLogError, match="no fio logs"):
+        read_rollup(tmp_path)
+    with pytest.raises(FioLogError, match="not named like a fio log"):
+        read_rollup(tmp_path / "fio.json")
+    with pytest.raises(FioLogError, match=r"P_lat\.1\.log: No such file"):
+        read_rollup(tmp_path / "P_lat.1.log")
+    (tmp_path / "r.parquet").write_text("no")
+    with pytest.raises(FioLogError, match=r"r\.parquet: not a saved rollup"):
+        read_rollup(tmp_path / "r.parquet")
+    (tmp_path / pushed_name("vm1")).write_text("no")
+    with pytest.raises(FioLogError, match=r"rollup\.vm1\.json\.gz: not a rollup made on a VM"):
+        read_rollup(tmp_path)
+
+
+def test_empty_logs_are_an_empty_table(tmp_path):
+    (tmp_path / "P_slat.1.log").write_text("")
+    table = read_rollup(tmp_path)
+    assert table.empty
+    assert count_logs([tmp_path / "P_slat.1.log"]).parts[("localhost", "P", "slat")][0].shape == (0, 4)

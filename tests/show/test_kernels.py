@@ -1,0 +1,99 @@
+"""Forked kernels: a notebook sees nothing of another, gives the outputs of a kernel of its own, and leaves no process."""
+
+import os
+import shutil
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from hcilib.show import execute as execute_module
+from hcilib.show.execute import execute
+from hcilib.show.report import report
+from hcilib.show.scenarios import find_scenarios
+
+LEAVE = "import json, os, random\njson.left = os.environ['LEFT'] = 'here'\nos.chdir('/')\nrandom.seed(7)"
+LOOK = "import json, os, sys\n[hasattr(json, 'left'), os.environ.get('LEFT'), os.path.basename(os.getcwd()), __name__, len(sys.argv) > 1]"
+DRAW = "import matplotlib.pyplot as plt\nplt.plot([1, 2]);"
+PID = "import os, random\nimport numpy\nprint(os.getpid(), random.random(), numpy.random.random())"
+
+
+@pytest.fixture
+def house(tmp_path) -> Path:
+    """Three notebooks: one leaves things behind, one looks for them, one draws."""
+    root = tmp_path / "house"
+    for folder in ("notebooks", "params", "data/published"):
+        (root / folder).mkdir(parents=True)
+    for name, code in (("01_leave", LEAVE), ("02_look", LOOK), ("03_draw", DRAW)):
+        answer = new_code_cell(PID, metadata={"tags": ["answer"]})
+        cells = [
+            new_markdown_cell("# What is left?"),
+            new_code_cell("a: int = 1", metadata={"tags": ["parameters"]}),
+            new_code_cell(code),
+            answer,
+        ]
+        kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+        nbformat.write(new_notebook(cells=cells, metadata=kernel), root / "notebooks" / f"{name}.ipynb")
+        (root / "params" / f"{name}.one.yaml").write_text("")
+    return root
+
+
+def outputs(out: Path, name: str) -> list[list[dict]]:
+    """Every code cell's outputs but the last one's, which tells the process; of pictures their formats."""
+    cells = [c for c in nbformat.read(out / f"{name}.one" / f"{name}.one.ipynb", 4).cells if c.cell_type == "code"]
+    return [[_output(o) for o in cell.outputs] for cell in cells[:-1]]
+
+
+def _output(output: dict) -> dict:
+    data = output.get("data", {})
+    return {"stream": output.get("text")} | {kind: data[kind] if kind.startswith("text") else "" for kind in data}
+
+
+def pid(out: Path, name: str) -> int:
+    return int(said(out, name)[0])
+
+
+def said(out: Path, name: str) -> list[str]:
+    """The process of a notebook, and what is random in it."""
+    return (nbformat.read(out / f"{name}.one" / f"{name}.one.ipynb", 4).cells[-1].outputs[0]["text"]).split()
+
+
+def test_notebooks_of_one_process_see_nothing_of_each_other_and_end(house):
+    report(house / "params", house / "out", workers=1, root=house)
+    looked = outputs(house / "out", "02_look")[-1][0]["text/plain"]
+    assert looked == f"[False, None, '{house.name}', '__main__', True]"
+    assert "image/png" in outputs(house / "out", "03_draw")[-1][0]
+    kernels = {pid(house / "out", name) for name in ("01_leave", "02_look", "03_draw")}
+    assert len(kernels) == 3
+    assert len({number for name in ("02_look", "03_draw") for number in said(house / "out", name)[1:]}) == 4
+    assert not [kernel for kernel in kernels if Path(f"/proc/{kernel}").exists()]
+
+
+def test_outputs_are_those_of_a_kernel_of_its_own(house, monkeypatch):
+    scenarios = find_scenarios(house / "params", house / "notebooks")
+    assert "kernel_manager_class" in execute_module._replay(scenarios[0])
+    forked = [execute(s, house, house / "forked", "r1") for s in scenarios]
+    monkeypatch.setattr(execute_module, "_replay", lambda scenario: {})
+    own = [execute(s, house, house / "own", "r1") for s in scenarios]
+    assert [r["ok"] for r in forked + own] == [True] * 6
+    for name in ("01_leave", "02_look", "03_draw"):
+        assert outputs(house / "forked", name) == outputs(house / "own", name)
+
+
+def test_what_measures_gets_a_kernel_of_its_own(house):
+    scenario = find_scenarios(house / "params", house / "notebooks")[0]
+    scenario.params["testbed"] = "params/testbeds/lab.yaml"
+    assert execute_module._replay(scenario) == {}
+
+
+def test_a_cluster_executes_the_same_site(house, dask):
+    here = report(house / "params", house / "here", workers=1, root=house)
+    there = report(house / "params", house / "there", root=house, engine=dask.address)
+    assert {p.relative_to(there.parent) for p in there.parent.rglob("*.html")} == {
+        p.relative_to(here.parent) for p in here.parent.rglob("*.html")
+    }
+    for name in ("01_leave", "02_look", "03_draw"):
+        assert outputs(there.parent, name) == outputs(here.parent, name)
+        assert pid(there.parent, name) != os.getpid()
+    shutil.rmtree(there.parent)
