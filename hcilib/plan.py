@@ -9,133 +9,25 @@ import hashlib
 import json
 import math
 import random
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
+
+from hcilib.workload import PLACEMENTS, SPREAD, Cell, Events, Pattern, PlanError, Step
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "FORMAT", "KINDS", "MIN_RUNTIME_S", "PLACEMENTS", "SPREAD", "Adaptive", "Cell", "Content", "Events", "Pattern", "Plan",
+    "PlanError", "Step", "Volume", "shuffled", "sweep",
+]  # fmt: skip
 
 FORMAT = 1
-SPREAD = "spread"  # VMs and their data as the testbed has them
-PLACEMENTS = (SPREAD, "owner", "non-owner")
 KINDS = ("prefill", "warmup", "canary", "measure")
 MIN_RUNTIME_S = 0.1  # below, fio's own start and end are most of a run
-_RW = ("randread", "randwrite", "randrw", "read", "write", "rw")
-_NAME = re.compile(r"([1-9]\d*)(k|m)-(randread|randwrite|randrw|read|write|rw)([1-9]\d?)?(-sync)?(?:-rate([1-9]\d*)m)?")
-_UNIT = {"k": 2**10, "m": 2**20}
-
-
-class PlanError(ValueError):
-    """A plan that cannot be run as written; the message names the pattern or field."""
-
-
-@dataclass(frozen=True, order=True)
-class Pattern:
-    """One fio workload. ``rwmixread`` is the share of reads in percent; ``rate_bytes`` caps each VM's bytes per second (0: no cap)."""
-
-    rw: str
-    bs_bytes: int
-    rwmixread: int
-    sync: int = 0
-    rate_bytes: int = 0
-
-    def __post_init__(self) -> None:
-        """A pattern is known by its name in every file, so the name must say all of it."""
-        if _fields(self.name) != astuple(self):
-            raise PlanError(f"pattern {astuple(self)}: its name {self.name!r} would not say so; use Pattern.parse")
-
-    @classmethod
-    def parse(cls, name: str) -> Pattern:
-        """From a name such as ``4k-randread``, ``4k-randrw70``, ``1m-write``, ``4k-randwrite-sync`` or ``1m-read-rate256m``."""
-        return cls(*_fields(name))
-
-    @property
-    def name(self) -> str:
-        bs = f"{self.bs_bytes >> 20}m" if self.bs_bytes % 2**20 == 0 else f"{self.bs_bytes >> 10}k"
-        mix = self.rwmixread if self.rw in ("randrw", "rw") else ""
-        rate = f"-rate{self.rate_bytes >> 20}m" if self.rate_bytes else ""
-        return f"{bs}-{self.rw}{mix}{'-sync' if self.sync else ''}{rate}"
-
-    @property
-    def writes(self) -> bool:
-        return self.rwmixread < 100
-
-    def __repr__(self) -> str:
-        return f"Pattern({self.name!r})"
-
-
-def _fields(name: str) -> tuple[str, int, int, int, int]:
-    match = _NAME.fullmatch(str(name))
-    mixed = bool(match) and match[3] in ("randrw", "rw")
-    if not match or mixed != bool(match[4]):
-        raise PlanError(
-            f"unknown pattern {name!r}: expected <block size>-<rw>, e.g. 4k-randread, 4k-randrw70 (70 % reads), "
-            f"1m-write, 4k-randwrite-sync; rw is one of {', '.join(_RW)}, and a mixed one carries its read share"
-        )
-    number, unit, rw, mix, sync, rate = match.groups()
-    rwmixread = int(mix) if mixed else (100 if rw.endswith("read") else 0)
-    return rw, int(number) * _UNIT[unit], rwmixread, int(bool(sync)), int(rate or 0) * 2**20
-
-
-@dataclass(frozen=True, order=True)
-class Cell:
-    """A pattern at one load. ``numjobs`` is per VM (one job a disk), as the articles use it.
-
-    ``placement``: ``owner`` or ``non-owner`` where the VMs run on the node that owns their data, or on another; the system's
-    own commands see to it (see hcilib.testbed.Placement).
-    """
-
-    pattern: Pattern
-    numjobs: int
-    iodepth: int
-    vms: int
-    placement: str = SPREAD
-
-    @property
-    def outstanding(self) -> int:
-        return self.vms * self.numjobs * self.iodepth
-
-    @property
-    def name(self) -> str:
-        placed = "" if self.placement == SPREAD else f"-{self.placement}"
-        return f"{self.pattern.name}-nj{self.numjobs}-qd{self.iodepth}-vm{self.vms}{placed}"
-
-    def to_dict(self) -> dict:
-        """Plain data; :meth:`from_dict` is its inverse. Without a placement where none was asked for."""
-        plain = {**asdict(self), "pattern": self.pattern.name}
-        return {key: value for key, value in plain.items() if (key, value) != ("placement", SPREAD)}
-
-    @classmethod
-    def from_dict(cls, data: Mapping) -> Cell:
-        return cls(**{**data, "pattern": Pattern.parse(data["pattern"])})
-
-    def factors(self) -> dict:
-        """The cell as the factor columns of the results table."""
-        return {"pattern": self.pattern.name, **asdict(self.pattern), "numjobs": self.numjobs, "iodepth": self.iodepth,
-                "vms": self.vms, "placement": self.placement, "outstanding": self.outstanding}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Step:
-    """One thing done once. ``runtime_s`` 0 means until the whole span was written (prefill)."""
-
-    kind: str
-    cell: Cell
-    block: int
-    rep: int
-    runtime_s: float
-    ramp_s: float = 0.0
-
-    @property
-    def id(self) -> str:
-        return f"{self.kind}-b{self.block}-r{self.rep}-{self.cell.name}"
-
-    @property
-    def duration_s(self) -> float:
-        return self.runtime_s + self.ramp_s
-
-    def jobs_on(self, disks: int) -> int:
-        """Jobs on a VM of so many disks: a prefill has one a disk, as another one would write the same again."""
-        return min(self.cell.numjobs, disks) if self.kind == "prefill" else self.cell.numjobs
+MIN_EVENTFUL_S = 5.0  # below, there is no series (hcilib.drive.fio) that could show what an event did
 
 
 @dataclass(frozen=True)
@@ -235,7 +127,7 @@ class Plan:
         """The most jobs a VM any step needs."""
         return max(s.cell.numjobs for s in self.steps)
 
-    def to_frame(self, testbed=None, write_bytes_per_s: float = float("nan")):
+    def to_frame(self, testbed: Any = None, write_bytes_per_s: float = float("nan")) -> pd.DataFrame:
         """Every step in order: step, kind, block, rep, pattern, numjobs, iodepth, vms, duration_s, bytes_written, overwrites.
 
         ``bytes_written`` is exact for prefill and for rate-capped writes, else ``write_bytes_per_s`` (the fleet's, from a
@@ -247,7 +139,7 @@ class Plan:
 
         return pd.DataFrame([self._row(step, testbed, write_bytes_per_s) for step in self.steps])
 
-    def cost(self, testbed=None, write_bytes_per_s: float = float("nan")):
+    def cost(self, testbed: Any = None, write_bytes_per_s: float = float("nan")) -> pd.DataFrame:
         """What the plan costs, by kind: kind, steps, hours, bytes_written (NaN where it cannot be known before)."""
         import pandas as pd
 
@@ -284,7 +176,17 @@ class Plan:
 
     def __repr__(self) -> str:
         hours = sum(s.duration_s for s in self.steps) / 3600
-        return f"Plan({len(self.cells)} cells, {len(self.steps)} steps, {hours:.2f} h of runtime, order={self.order!r}, policy={self.policy!r})"
+        depths, vms = ({getattr(cell, load) for cell in self.cells} for load in ("iodepth", "vms"))
+        load = f"iodepth {_span(depths)} on {_span(vms)} VMs" if self.cells else "no load"
+        return (
+            f"Plan({len({cell.pattern for cell in self.cells})} patterns, {len(self.cells)} cells at {load}, {len(self.steps)} steps, "
+            f"{hours:.2f} h of runtime, order={self.order!r}, policy={self.policy!r})"
+        )
+
+
+def _span(values: Iterable[int]) -> str:
+    low, high = min(values), max(values)
+    return f"{low}" if low == high else f"{low} to {high}"
 
 
 def sweep(
@@ -316,6 +218,7 @@ def sweep(
     placement: str | Sequence[str] = SPREAD,
     dedupe_pct: int | None = None,
     compress_pct: int | None = None,
+    events: Sequence[Mapping[float, str]] = ({},),
 ) -> Plan:
     """A sweep over patterns, iodepths and VM counts, repeated in blocks spread over time.
 
@@ -338,10 +241,23 @@ def sweep(
         checked before each run (hcilib.testbed.Placement); within a block the cells of one placement stay together
     dedupe_pct, compress_pct : the share in percent of what prefill and writes write that repeats, and by which it
         compresses; a 0 given asks for new random data in every buffer
+    events : what is done to the system while a cell is measured, second -> action, e.g. ``{10: "cut-link", 25: "heal-link"}``;
+        one mapping for each way to measure every cell, ``{}`` undisturbed (hcilib.drive.events). Such runs are marked
 
     Raises
     ------
     PlanError : an unknown pattern, order, policy or a count that is not positive, by name
+
+    Examples
+    --------
+    >>> plan = hci.sweep(["4k-randread", "4k-randwrite"], repeats=3, iodepth=[1, 32], read_runtime_s=60, write_runtime_s=60)
+    >>> plan
+    Plan(2 patterns, 4 cells at iodepth 1 to 32 on 4 VMs, 16 steps, 0.25 h of runtime, order='blocks', policy='fixed')
+    >>> plan.cost()[["kind", "steps"]]
+          kind  steps
+    0  prefill      1
+    1   canary      3
+    2  measure     12
     """
     if order not in ("blocks", "back-to-back"):
         raise PlanError(f"order {order!r}: expected 'blocks' or 'back-to-back'")
@@ -359,7 +275,8 @@ def sweep(
     adaptive = _adaptive(policy, order, repeats, ramp_s, given)
     runtime = _runtimes(policy, adaptive, read_runtime_s, write_runtime_s)
     volume = _volume(warmup, warmup_s, warmup_cap_s, round_s)
-    cells = _cells(patterns, iodepth, numjobs, vms, placement)
+    cells = _cells(patterns, iodepth, numjobs, vms, placement, events)
+    _require_time(cells, adaptive, runtime, ramp_s)
     for cell in cells:
         if cell.pattern.bs_bytes > span_bytes:
             raise PlanError(f"pattern {cell.pattern.name!r}: one block is larger than span_bytes, {span_bytes}")
@@ -373,7 +290,7 @@ def sweep(
     if order == "blocks":
         steps += warmups.values()
         for block in range(1, repeats + 1):
-            steps += [measure("canary", cells[0], block, 0)] * canary
+            steps += [measure("canary", replace(cells[0], events=()), block, 0)] * canary
             steps += [measure("measure", cell, block, block) for cell in shuffled(cells, seed, block)]
     else:
         for cell in cells:
@@ -409,13 +326,13 @@ def _adaptive(policy: str, order: str, repeats: int, ramp_s: float, given: Mappi
     [most_runs] = _counts("most_runs", [given.pop("most_runs", Adaptive.most_runs)])
     numbers = {name: _number(name, value, 1e-6 if name == "target" else MIN_RUNTIME_S) for name, value in given.items()}
     rule = Adaptive(**numbers, least_runs=repeats, most_runs=most_runs)
-    for wrong, said in (
+    for refused, said in (
         (rule.most_s < rule.least_s, f"most_s {rule.most_s:g}: expected at least least_s, {rule.least_s:g}"),
         (rule.target >= 1, f"target {rule.target:g}: expected a relative half-width below 1, e.g. 0.02"),
         (repeats < 2, f"repeats {repeats}: one run of a cell has no interval, expected at least 2"),
         (most_runs < repeats, f"most_runs {most_runs}: expected at least repeats, {repeats}"),
     ):
-        if wrong:
+        if refused:
             raise PlanError(f"policy 'adaptive' with {said}")
     return rule
 
@@ -454,7 +371,7 @@ def _volume(warmup: str, warmup_s, cap_s: float | None, round_s: float | None) -
 
 
 def _number(name: str, value, least: float = 0) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not least <= value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, Real) or not least <= float(value) < math.inf:
         raise PlanError(f"{name} is {value!r}: expected a number of at least {least}")
     return float(value)
 
@@ -467,7 +384,7 @@ def _counts(name: str, value) -> list[int]:
     return [int(v) for v in values]
 
 
-def _cells(patterns, iodepth, numjobs, vms, placement) -> list[Cell]:
+def _cells(patterns, iodepth, numjobs, vms, placement, events) -> list[Cell]:
     placements = [placement] if isinstance(placement, str) else list(placement)
     for wrong in (p for p in placements if p not in PLACEMENTS):
         raise PlanError(f"placement {wrong!r}: expected {', '.join(PLACEMENTS)}")
@@ -475,6 +392,7 @@ def _cells(patterns, iodepth, numjobs, vms, placement) -> list[Cell]:
         raise PlanError(
             f"placement {SPREAD!r} with others: nobody knows any more how the VMs were spread once they were moved"
         )
+    every = [_events(given) for given in events]
     own = patterns.items() if isinstance(patterns, Mapping) else [(name, {}) for name in patterns]
     cells = []
     for name, load in own:
@@ -484,12 +402,37 @@ def _cells(patterns, iodepth, numjobs, vms, placement) -> list[Cell]:
         load = {"iodepth": iodepth, "numjobs": numjobs, **(load or {})}
         depths, [jobs] = _counts("iodepth", load["iodepth"]), _counts("numjobs", [load["numjobs"]])
         loads = [(depth, n, placed) for placed in placements for n in _counts("vms", vms) for depth in depths]
-        cells += [Cell(Pattern.parse(name), jobs, *load) for load in loads]
+        cells += [Cell(Pattern.parse(name), jobs, *at, done) for at in loads for done in every]
     if not cells:
-        raise PlanError("the sweep has no cell: name at least one pattern, one iodepth, one VM count and one placement")
+        raise PlanError(
+            "the sweep has no cell: name at least one pattern, one iodepth, one VM count, one placement, one of events"
+        )
     if len(set(cells)) < len(cells):
         raise PlanError("the sweep visits a cell twice: " + next(c.name for c in cells if cells.count(c) > 1))
     return cells
+
+
+def _events(given: Mapping[float, str]) -> Events:
+    if not isinstance(given, Mapping):
+        raise PlanError(
+            f"events has {given!r}: expected a mapping of second to action, e.g. {{10: cut-link, 25: heal-link}}"
+        )
+    return tuple(sorted((_number("events: the second", t_s), str(action)) for t_s, action in given.items()))
+
+
+def _require_time(
+    cells: Sequence[Cell], adaptive: Adaptive | None, runtime: Mapping[bool, float], ramp_s: float
+) -> None:
+    """PlanError where a run would be over before its events were, or may be ended early because of them."""
+    for cell in (cell for cell in cells if cell.events):
+        lasts_s, last_s = runtime[cell.pattern.writes] + ramp_s, cell.events[-1][0]
+        if adaptive:
+            raise PlanError("events with policy 'adaptive', which may end a run before they are done: choose 'fixed'")
+        if last_s >= lasts_s or lasts_s < MIN_EVENTFUL_S:
+            raise PlanError(
+                f"events: {cell.events[-1][1]} at {last_s:g} s, but a run of {cell.pattern.name} lasts {lasts_s:g} s: expected "
+                f"events within it, and a run of at least {MIN_EVENTFUL_S:g} s"
+            )
 
 
 def _content(dedupe_pct: int | None, compress_pct: int | None) -> Content | None:
@@ -498,8 +441,8 @@ def _content(dedupe_pct: int | None, compress_pct: int | None) -> Content | None
     for name, value in given.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or not 0 <= value <= 100):
             raise PlanError(f"{name} is {value!r}: expected a whole number of percent, 0 to 100")
-    given = {name: int(value) for name, value in given.items() if value is not None}
-    return Content(**given) if given else None
+    shares = {name: int(value) for name, value in given.items() if value is not None}
+    return Content(**shares) if shares else None
 
 
 def _prefill(cells: Sequence[Cell]) -> list[Step]:

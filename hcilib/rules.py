@@ -14,6 +14,7 @@ import pandas as pd
 from hcilib.analyse.stopping import enough_runs, stop_when
 from hcilib.analyse.warmup import warm_up_missing
 from hcilib.drive import bed, campaign
+from hcilib.drive.events import Actions
 from hcilib.drive.policy import Rules
 from hcilib.plan import Plan
 from hcilib.testbed import System, Testbed
@@ -30,6 +31,7 @@ def run(
     consent: str | None = None,
     progress: bool = True,
     earlier: Sequence[str | Path] = (),
+    actions: Actions | None = None,
 ) -> pd.DataFrame:
     """Measure, or finish measuring, a plan; returns what ``read_results(run_dir)`` returns.
 
@@ -38,7 +40,15 @@ def run(
     spoilt is. Raises what `hcilib.drive.campaign.run` raises.
     """
     return campaign.run(
-        plan, testbed, system, run_dir, consent=consent, progress=progress, rules=RULES, earlier=earlier
+        plan,
+        testbed,
+        system,
+        run_dir,
+        consent=consent,
+        progress=progress,
+        rules=RULES,
+        earlier=earlier,
+        actions=actions,
     )
 
 

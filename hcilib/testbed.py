@@ -48,6 +48,18 @@ LAB_CAVEAT = (
 )
 
 
+CEPH_CAVEAT = (
+    "All hosts of this Ceph cluster share one kernel and one disk: node CPU is the whole machine's and network traffic is "
+    "loopback's. Its failures and its capacity are Ceph's own; its speed is this machine's and says nothing about a rack."
+)
+
+
+BOX_CAVEAT = (
+    "The nodes of the box are emulated guests on one machine, their drives are files on its disk and their link is a socket. "
+    "The storage stacks are real, their speed is this machine's; it says nothing about any product or rack."
+)
+
+
 class TestbedError(ValueError):
     """A testbed or system file that cannot be used; the message names the file, the field and what was expected."""
 
@@ -117,6 +129,8 @@ class Fio(_Model):
 
     `launcher`: ``client-server`` (one fio client on the controller, a server on every VM, one release everywhere) or
     ``per-host`` (fio on each VM over SSH behind a start barrier: large fleets, mixed releases, and policy ``adaptive``).
+    `log_hist_msec`: also log histograms of latency, one each so many ms (0: none), for percentiles over time (`read_rollup`).
+    `rollup_above_bytes`: with ``per-host`` a VM whose logs are larger rolls them up itself (hcilib.drive.rollups).
     """
 
     ioengine: str = "libaio"
@@ -124,6 +138,8 @@ class Fio(_Model):
     port: int = 8765
     binary: str = "fio"
     launcher: Literal["client-server", "per-host"] = "client-server"
+    log_hist_msec: int = Field(0, ge=0, le=60_000)
+    rollup_above_bytes: Bytes = 4 * 2**20
 
 
 class Lab(_Model):
@@ -133,6 +149,31 @@ class Lab(_Model):
     vms: int = Field(4, ge=1, le=64)
     disks: int = Field(1, ge=1, le=8)
     disk_bytes: Bytes = 64 * 2**20
+
+
+class Ceph(_Model):
+    """A Ceph cluster and its load generators to be started on loopback (see hcilib.drive.ceph); the system says how many nodes.
+
+    `osd_bytes`: what an OSD's sparse file may grow to.
+    """
+
+    vms: int = Field(2, ge=1, le=16)
+    disks: int = Field(1, ge=1, le=8)
+    disk_bytes: Bytes = 64 * 2**20
+    osd_bytes: Bytes = 4 * 2**30
+
+
+class Box(_Model):
+    """A cluster of virtual nodes to be started on this machine (see hcilib.drive.cluster); the system says how many nodes.
+
+    `drives`, `drive_bytes`, `memory_bytes`: of every node. `throttle_iops`: what each drive lets through, reads and writes together.
+    """
+
+    nodes: int | None = Field(None, ge=1, le=2)
+    drives: int = Field(5, ge=1, le=8)
+    drive_bytes: Bytes = 256 * 2**20
+    memory_bytes: Bytes = 2**30
+    throttle_iops: int | None = Field(None, ge=1)
 
 
 class Testbed(_Model):
@@ -148,14 +189,19 @@ class Testbed(_Model):
     key: str | None = None
     consent: str | None = None
     lab: Lab | None = None
+    ceph: Ceph | None = None
+    box: Box | None = None
     lab_root: str | None = None  # set by a running lab, never in a file
     serves: str | None = None  # the one system a running lab serves
+    stand_in: str = ""  # set by a running box: what every reader of its numbers must know
 
     @model_validator(mode="after")
     def _consistent(self):
-        if self.lab and not self.lab_root:
+        if section := self.embedded:
             if self.nodes or self.vms:
-                raise ValueError("lab: an embedded testbed makes its own nodes and VMs; remove nodes and vms, or lab")
+                raise ValueError(
+                    f"{section}: an embedded testbed makes its own nodes and VMs; remove nodes and vms, or {section}"
+                )
             return self
         if not self.nodes or not self.vms:
             raise ValueError("nodes, vms: at least one of each is needed (or lab: {} for the embedded testbed)")
@@ -177,6 +223,11 @@ class Testbed(_Model):
                 raise ValueError(f"vms: {vm.name} runs on node {vm.node!r}, which is not among nodes {sorted(known)}")
         return self
 
+    @property
+    def embedded(self) -> str | None:
+        """The section that says what is to be started; None for what runs already and for a real testbed."""
+        return None if self.lab_root else next((name for name in ("lab", "ceph", "box") if getattr(self, name)), None)
+
     def targets(self, vms: int, numjobs: int) -> list[tuple[str, Disk]]:
         """(vm name, disk) of every disk that `numjobs` jobs on the first `vms` VMs use, one job a disk in turn."""
         return [(vm.name, disk) for vm in self.fleet(vms) for disk in vm.disks[:numjobs]]
@@ -195,17 +246,32 @@ class Testbed(_Model):
             spread += [queue.pop(0) for queue in queues.values() if queue]
         return tuple(spread[:vms])
 
+    def __repr__(self) -> str:
+        if not self.vms:
+            return f"Testbed({self.name!r}: the embedded {self.embedded}, not running)"
+        disks = [disk for vm in self.vms for disk in vm.disks]
+        size = sum(disk.size_bytes for disk in disks) / 2**30
+        consent = "overwritten with its consent token alone" if self.consent else "without a consent token"
+        return (
+            f"Testbed({self.name!r}: {len(self.nodes)} nodes, {len(self.vms)} VMs, {len(disks)} disks, {size:,.4g} GiB; "
+            f"fio with {self.fio.ioengine}, {self.fio.launcher}; {consent})"
+        )
+
+    __str__ = __repr__
+
     @property
     def caveat(self) -> str:
         """What every reader of its numbers must know; empty for a real testbed."""
-        return LAB_CAVEAT if self.lab_root else ""
+        return (CEPH_CAVEAT if self.fio.ioengine == "rbd" else LAB_CAVEAT) if self.lab_root else self.stand_in
 
     @property
     def digest(self) -> str:
         """Identity by content: names, placement, serials and sizes. Addresses may change (DHCP, a lab's free ports)."""
         names = [(n.name, n.os) for n in self.nodes]
         vms = [(v.name, v.node, [(d.serial, d.size_bytes) for d in v.disks]) for v in self.vms]
-        fio = self.fio.model_dump(exclude={"launcher"} if self.fio.launcher == "client-server" else None)
+        defaults = {"launcher": "client-server", "log_hist_msec": 0}  # a testbed without them keeps its identity
+        same = {name for name, value in defaults.items() if getattr(self.fio, name) == value}
+        fio = self.fio.model_dump(exclude={"rollup_above_bytes"} | same)
         return _digest([self.name, names, vms, fio])
 
 
@@ -244,6 +310,29 @@ class Placement(_Model):
     restore: Command | None = None
 
 
+class Action(Command):
+    """A failure that can be brought about, or taken back. `undo` names the action that takes this one back."""
+
+    undo: str | None = None
+
+
+class Failures(_Model):
+    """What can be done to the system while it is measured (a plan's events), and how it is seen to be whole again.
+
+    `whole.expect` must be found in what `whole.run` prints on every host it runs on.
+    """
+
+    actions: dict[str, Action]
+    whole: Check
+
+    @model_validator(mode="after")
+    def _undone_by_a_known_one(self):
+        for name, action in self.actions.items():
+            if action.undo and action.undo not in self.actions:
+                raise ValueError(f"actions.{name}.undo: {action.undo!r} is not among actions {sorted(self.actions)}")
+        return self
+
+
 class DriveModel(_Model):
     model: str
     bytes: Bytes | None = None
@@ -277,11 +366,19 @@ class System(_Model):
     fingerprint: tuple[Command, ...] = ()
     prepare: tuple[Command, ...] = ()
     placement: Placement | None = None
+    failures: Failures | None = None
     notes: str | None = None
 
     @property
     def digest(self) -> str:
-        return _digest(self.model_dump(exclude=None if self.placement else {"placement"}))
+        return _digest(self.model_dump(exclude={name for name in ("placement", "failures") if getattr(self, name) is None}))
+
+    def __repr__(self) -> str:
+        drives = f"{self.nodes} nodes with {self.drives_per_node} drives each" if self.nodes and self.drives_per_node else None
+        facts = (self.label, self.scheme, drives, self.transport)
+        return f"System({self.name!r}: {'; '.join(fact for fact in facts if fact)})"
+
+    __str__ = __repr__
 
     @property
     def raw_bytes(self) -> float:
@@ -297,12 +394,23 @@ def load_testbed(path: str | Path) -> Testbed:
     Raises
     ------
     TestbedError : names the file, the field and what was expected
+
+    Examples
+    --------
+    >>> hci.load_testbed("params/testbeds/lab.yaml")
+    Testbed('lab': the embedded lab, not running)
     """
     return _load(path, Testbed)
 
 
 def load_system(path: str | Path) -> System:
-    """A validated system from YAML; raises like :func:`load_testbed`."""
+    """A validated system from YAML; raises like :func:`load_testbed`.
+
+    Examples
+    --------
+    >>> hci.load_system("params/systems/ceph-pve.yaml")
+    System('ceph-pve': Ceph, replica 2, 2 OSDs per NVMe drive (Proxmox); Mirror(2); 2 nodes with 5 drives each)
+    """
     return _load(path, System)
 
 
@@ -313,11 +421,17 @@ def load_systems(folder: str | Path) -> dict[str, System]:
 
 
 def short_labels(folder: str | Path) -> dict[str, str]:
-    """System name -> the short label by which figures and tables call it, for every system file of a folder."""
+    """System name -> the short label by which figures and tables call it, for every system file of a folder.
+
+    Examples
+    --------
+    >>> hci.short_labels("params/systems")["drbd-tcp-pve"]
+    'Linstor/DRBD TCP'
+    """
     return {name: system.short or system.label for name, system in load_systems(folder).items()}
 
 
-_LIVE = {"lab_root", "serves"}  # a file that claimed to be a running lab would open the guard's door to any path
+_LIVE = {"lab_root", "serves", "stand_in"}  # a file that claimed to be a running lab would open the guard's door to any path
 
 
 def _load(path, model):

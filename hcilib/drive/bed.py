@@ -3,29 +3,52 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 
+from hcilib.drive.actions import of_box
 from hcilib.drive.campaign import run
+from hcilib.drive.ceph import ceph
+from hcilib.drive.cluster import running
+from hcilib.drive.events import Actions
 from hcilib.drive.lab import lab
 from hcilib.drive.policy import Rules
 from hcilib.plan import Plan
+from hcilib.read.journal import progress
 from hcilib.read.run import read_results
 from hcilib.testbed import System, Testbed, load_testbed
 
 
 @contextlib.contextmanager
 def open_testbed(path: str | Path, system: System) -> Iterator[Testbed]:
-    """The testbed of a YAML file. One with a ``lab:`` section is started for `system`, and stopped at the end of the block."""
-    testbed = load_testbed(path)
-    if testbed.lab is None:
+    """The testbed of a YAML file. One with a section ``lab:``, ``ceph:`` or ``box:`` is started for `system`, and stopped at
+    the end of the block."""
+    with _opened(load_testbed(path), system) as (testbed, _):
         yield testbed
+
+
+@contextlib.contextmanager
+def _opened(testbed: Testbed, system: System) -> Iterator[tuple[Testbed, Actions | None]]:
+    """The testbed, started where it is to be, and what can be done to it where only who started it knows."""
+    if size := testbed.box:
+        with running(system.name, consent=testbed.consent, **size.model_dump()) as box:
+            yield box.testbed, of_box(box)
         return
-    size = testbed.lab
-    with lab(size.nodes, size.vms, system=system.name, disks=size.disks, disk_bytes=size.disk_bytes) as running:
-        yield running
+    with _started(testbed, system) as started:
+        yield started, None
+
+
+def _started(testbed: Testbed, system: System) -> contextlib.AbstractContextManager[Testbed]:
+    if size := testbed.lab:
+        return lab(size.nodes, size.vms, system=system.name, disks=size.disks, disk_bytes=size.disk_bytes)
+    if size := testbed.ceph:
+        return ceph(
+            size.vms, system=system.name, disks=size.disks, disk_bytes=size.disk_bytes, osd_bytes=size.osd_bytes
+        )
+    return contextlib.nullcontext(testbed)
 
 
 def obtain(
@@ -40,12 +63,15 @@ def obtain(
 ) -> pd.DataFrame:
     """The results of one system: measured now when a testbed is given, else read from what was measured before.
 
-    Live, `plan` is run into `run_dir` (and resumed there). Replayed, `source` is a run directory or ``data/published``, of
+    Live, `plan` is run into `run_dir` (and resumed there; on a box, whose drives are new and empty, begun anew, with what was
+    begun before kept beside it). Replayed, `source` is a run directory or ``data/published``, of
     which the rows of `system` are taken; a ValueError names the systems it holds when there are none.
     """
     if testbed:
-        with open_testbed(testbed, system) as bed:
-            return run(plan, bed, system, run_dir, consent=consent, rules=rules)
+        if load_testbed(testbed).box:
+            _set_aside_unfinished(run_dir)
+        with _opened(load_testbed(testbed), system) as (bed, actions):
+            return run(plan, bed, system, run_dir, consent=consent, rules=rules, actions=actions)
     results = read_results(source)
     own = results[results["system"] == system.name]
     if own.empty:
@@ -53,3 +79,11 @@ def obtain(
             f"{source}: no rows of system {system.name!r}; it holds {', '.join(sorted(set(results['system'])))}"
         )
     return own
+
+
+def _set_aside_unfinished(run_dir: str | Path) -> None:
+    """A campaign is not resumed on other drives: its prefill and warm-up were on those that are gone."""
+    folder = Path(run_dir)
+    state = progress(folder) if (folder / "plan.json").exists() else {"steps": 0, "done": 0, "running": False}
+    if state["done"] < state["steps"] and not state["running"]:
+        folder.rename(folder.with_name(f"{folder.name}.{time.strftime('%Y%m%dT%H%M%S')}"))

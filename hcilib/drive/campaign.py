@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
@@ -13,7 +14,8 @@ from pathlib import Path
 import pandas as pd
 from tqdm.auto import tqdm
 
-from hcilib.drive import fio, guard, guard_devices, placement, policy, preflight, processes
+from hcilib.drive import events, fio, guard, guard_devices, placement, policy, preflight, processes
+from hcilib.drive.actions import actions_of
 from hcilib.drive.counters import sampled
 from hcilib.drive.facts import gather
 from hcilib.drive.hosts import Fleet, FleetError
@@ -45,6 +47,7 @@ def run(
     progress: bool = True,
     rules: Rules | None = None,
     earlier: Sequence[str | Path] = (),
+    actions: events.Actions | None = None,
 ) -> pd.DataFrame:
     """Measure, or finish measuring, a plan; returns what ``read_results(run_dir)`` returns.
 
@@ -56,6 +59,7 @@ def run(
     ----------
     rules : the statistics by which policy ``adaptive`` and warm-up by volume decide; ``hcilib.run`` hands them in, since this
         room knows no formula
+    actions : what the plan's events are, where neither the testbed nor the system's file says it (hcilib.drive.actions)
     earlier : run directories on the same testbed whose warm-ups by volume may still hold, or be spoilt (hcilib.drive.ledger)
 
     Raises
@@ -69,9 +73,10 @@ def run(
     _same_system(testbed, system)
     policy.require(plan, testbed, rules, earlier)
     placement.require(plan, testbed, system)
+    events.require(plan, actions := actions or actions_of(testbed, system), f"testbed {testbed.name}")
     guard.require(testbed, plan.vms, plan.numjobs, consent)
     with _naming_full_disk(run_dir, "its preparation"), RunDir.opened(run_dir, plan, testbed, system) as rundir:
-        course = Policy(plan, testbed, rundir, rules, tuple(earlier))
+        course = Policy(plan, testbed, rundir, rules, tuple(earlier), actions)
         todo = course.pending()
         first = next(todo, None)  # a finished campaign touches no host
         missing = _campaign(chain([first], todo), course, system, consent, progress) if first else []
@@ -174,14 +179,15 @@ def _measure(step: Step, course: Policy, system: System, fleet: Fleet, guarded: 
     watch = course.watch(step)
     try:
         placement.ensure(fleet, testbed, system, step)
-        launched = _launch(step, plan, testbed, fleet, guarded, vms, work, watch)
-        record |= asdict(launched)
+        with _eventful(step, course, fleet, record) as begun:
+            launched, remarks = _launch(step, plan, testbed, fleet, guarded, vms, work, watch, begun)
+        record |= asdict(launched) | {"counters": remarks}
         record["hosts"] = [host | _place(launched, host["vm"]) for host in record["hosts"]]
         wrong = problems(work / "fio.json", (work / "fio.stderr").read_text(errors="replace"), launched.returncode,
                          _expected(record["hosts"]), step.runtime_s, min_runtime_s=watch.shortest_s if watch else None,
                          rate_bytes=max(fio.job_caps(step)) or None)  # fmt: skip
         wrong = [_name_vm(sentence, launched.places) for sentence in wrong]
-        wrong += launched.faults
+        wrong += [*launched.faults, *events.premature(record, work)]
         record |= {} if wrong else course.judgement(step, record, watch, work)
     except (fio.FioError, FleetError, guard.GuardError) as error:
         wrong = [str(error)]
@@ -196,15 +202,35 @@ def _measure(step: Step, course: Policy, system: System, fleet: Fleet, guarded: 
 
 
 def _launch(
-    step: Step, plan: Plan, testbed: Testbed, fleet, guarded, vms: Sequence[Vm], work: Path, watch: Watch | None
-) -> fio.Launched:
+    step: Step,
+    plan: Plan,
+    testbed: Testbed,
+    fleet,
+    guarded,
+    vms: Sequence[Vm],
+    work: Path,
+    watch: Watch | None,
+    begun: threading.Event | None,
+) -> tuple[fio.Launched, list[str]]:
+    """What was launched, and what is to be said of the counters."""
     limit_s = fio.deadline_s(step, vms, plan.span_bytes)
     paths = guard_devices.unchanged(fleet, guarded, [vm.name for vm in vms])
     jobs = {vm.name: fio.job_text(step, vm, testbed, plan.span_bytes, paths, plan.content) for vm in vms}
     (work / "job.fio").write_text("".join(f"; --- {vm.name}\n{jobs[vm.name]}\n" for vm in vms))
     every_s, nodes = min(1.0, max(0.25, step.runtime_s / 4 or 1.0)), [node.name for node in testbed.nodes]
-    with sampled(fleet, nodes, work / "counters.csv", every_s):
-        return launch(step, vms, jobs, testbed, fleet, work, limit_s, watch, plan.adaptive.sample_s if watch else 1.0)
+    with sampled(fleet, nodes, work / "counters.csv", every_s, limit_s) as remarks:
+        sample_s = plan.adaptive.sample_s if watch else 1.0
+        launched = launch(step, vms, jobs, testbed, fleet, work, limit_s, watch, sample_s, begun)
+    return launched, remarks
+
+
+def _eventful(
+    step: Step, course: Policy, fleet: Fleet, record: dict
+) -> contextlib.AbstractContextManager[threading.Event | None]:
+    """What happens to the system during the step; nothing, and nobody looks, in a plan without events."""
+    if not events.asked(course.plan):
+        return contextlib.nullcontext()
+    return events.during(step, course.testbed.fleet(step.cell.vms), fleet, course.actions, record)
 
 
 def _host(vm: Vm, testbed: Testbed, step: Step) -> dict:

@@ -7,6 +7,8 @@ import posixpath
 import re
 from dataclasses import dataclass, field, replace
 
+from hcilib.drive.device_stacks import STACKS, parse_exports, parse_stacks
+
 # Plain sh and what every distribution has; /sys is the authority, since its files read the same everywhere, and lsblk adds
 # what only udev knows. A column that an old lsblk lacks (MOUNTPOINTS before 2.37, PTTYPE before 2.33) must not cost the rest.
 INVENTORY = r"""
@@ -35,6 +37,7 @@ echo '==== links'; ls -l /dev/disk/by-id 2>/dev/null
 echo '==== mounts'; cat /proc/self/mountinfo /proc/1/mountinfo 2>/dev/null
 echo '==== swaps'; cat /proc/swaps 2>/dev/null
 """
+INVENTORY += STACKS
 
 # Signatures are probed on the device itself: udev's opinion is as old as its last event. blkid ends with 2 both for "nothing
 # found" and for "cannot be read", so a block is read first. `ls -l` shows in a descriptor's mode whether it was opened to write.
@@ -73,7 +76,9 @@ class Device:
     """A block device as its host describes it. `path` is what fio is given: a link by identity where udev made one.
 
     ``mounts`` are (where, through which device) of the device and of everything on top of it, ``[SWAP]`` for swap;
-    ``unjudged`` says why its content could not be looked at, "" if it was, None if nobody asked.
+    ``unjudged`` says why its content could not be looked at, "" if it was, None if nobody asked. ``stack`` is what names a device
+    that is built on others and has an identity of its own, as its own tools read it from the kernel: ``md-uuid-<UUID>`` of an
+    array, ``drbd-<resource>-<volume>``; ``role`` is DRBD's. ``exports``: where it is handed to other hosts.
     """
 
     name: str
@@ -92,6 +97,9 @@ class Device:
     signatures: tuple[str, ...] = ()
     writers: tuple[str, ...] = ()
     unjudged: str | None = None
+    stack: str = ""
+    role: str = ""
+    exports: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -129,17 +137,22 @@ def _inventory(parts: dict[str, str]) -> Inventory:
     mounts = _mounts(parts["mounts"], parts["swaps"], udev, rows)
     seen = _content(parts["content"]) if "content" in parts else None
     writers, user = _writers(parts.get("writers", "")), parts["user"].strip()
+    stacks, exports = parse_stacks(parts.get("stacks", "")), parse_exports(parts.get("exports", ""), _by_path(rows))
     devices = {}
     for name, row in rows.items():
         content = (seen or {}).get(name)
+        stack, role = stacks.get(name, ("", ""))
         devices[name] = replace(
             _plain(name, row),
-            identifiers=_identifiers(row, udev.get(name, {})),
+            identifiers=_identifiers(row, udev.get(name, {})) | {stack} - {""},
             links=tuple(links.get(name, ())),
             mounts=tuple((where, through) for through in _above(name, rows) for where in mounts.get(through, ())),
             signatures=_signatures(udev.get(name, {}), content or {}),
             writers=tuple(process for above in _above(name, rows) for process in writers.get(above, ())),
             unjudged=None if seen is None else _unjudged(content, user),
+            stack=stack,
+            role=role,
+            exports=tuple(exports.get(name, ())),
         )
     return Inventory(devices, astray)
 
@@ -222,11 +235,15 @@ def _links(text: str, rows: dict) -> tuple[dict[str, list[str]], dict[str, str]]
     return links, astray
 
 
+def _by_path(rows: dict) -> dict[str, str]:
+    """Path -> kernel name, by the names under which the kernel and device-mapper make their nodes."""
+    by_path = {"/dev/" + name.replace("!", "/"): name for name in rows}
+    return by_path | {f"/dev/mapper/{row['dm/name']}": name for name, row in rows.items() if row["dm/name"]}
+
+
 def _mounts(mountinfo: str, swaps: str, udev: dict, rows: dict) -> dict[str, list[str]]:
     """Device -> where it is mounted. btrfs and its kin have no device number of their own: there the source is believed."""
-    by_number = {row["dev"]: name for name, row in rows.items()}
-    by_path = {"/dev/" + name.replace("!", "/"): name for name in rows}
-    by_path |= {f"/dev/mapper/{row['dm/name']}": name for name, row in rows.items() if row["dm/name"]}
+    by_number, by_path = {row["dev"]: name for name, row in rows.items()}, _by_path(rows)
     found = [
         (name, where)
         for name, row in udev.items()

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,6 +38,7 @@ class Launched:
 
     `places`: VM -> (hostname, port) by which fio's output knows it. `faults`: what the launcher itself saw go wrong, by VM.
     `start_skew_s`, `common_window_s`: see hcilib.drive.starts; None where `starts_from` says why it is not known.
+    `remarks`: what went another way than planned and changes no number.
     """
 
     returncode: int
@@ -50,6 +52,7 @@ class Launched:
     start_skew_s: float | None = None
     common_window_s: float | None = None
     starts_from: str = ""
+    remarks: tuple[str, ...] = ()
 
 
 def job_text(
@@ -97,6 +100,8 @@ def _section(
     if step.duration_s >= SHORTEST_LOGGED_S:
         options |= {"log_avg_msec": LOG_MSEC, "log_unix_epoch": 1}
         options |= {f"write_{what}_log": f"logs/{pattern.name}" for what in ("iops", "bw", "lat")}
+        if testbed.fio.log_hist_msec:
+            options |= {"log_hist_msec": testbed.fio.log_hist_msec, "write_hist_log": f"logs/{pattern.name}"}
     return "\n".join([f"[{pattern.name}.j{job}]", *(f"{k}={v}" for k, v in options.items()), ""])
 
 
@@ -108,6 +113,9 @@ def job_caps(step: Step) -> tuple[int, int]:
 
 def _target(vm: Vm, disk: Disk, paths: Mapping[str, str]) -> dict[str, str | int]:
     """What fio opens. A path that is gone must fail: by default fio makes a file of that name and measures the root disk."""
+    if disk.uri and disk.uri.startswith("rbd://"):
+        cluster, pool, image = disk.uri.removeprefix("rbd://").split("/")
+        return {"clustername": cluster, "clientname": "admin", "pool": pool, "rbdname": image}
     if disk.uri:
         return {"uri": disk.uri}
     if disk.serial not in paths:
@@ -138,9 +146,10 @@ def start_servers(
 ) -> None:
     """Start a server at every VM's target; FioError names those that do not answer. `wait` returns them when patience ends."""
     folder, binary = shlex.quote(testbed.lab_root or "/"), shlex.quote(testbed.fio.binary)
+    # Braces: where sh is bash, `a && b &` leaves a shell that keeps the session's output open until b ends.
     started = fleet.run({
-        vm.name: f"cd {folder} && setsid timeout -k 5 {limit_s:.0f} {binary} "
-        f"--server={shlex.quote(f'ip:{vm.target},{testbed.fio.port}')} </dev/null >/dev/null 2>&1 &"
+        vm.name: f"cd {folder} && {{ setsid timeout -k 5 {limit_s:.0f} {binary} "
+        f"--server={shlex.quote(f'ip:{vm.target},{testbed.fio.port}')} </dev/null >/dev/null 2>&1 & }}"
         for vm in vms
     }, limit_s=20)  # fmt: skip
     late = wait(True, [vm for vm in vms if started[vm.name].ok])
@@ -208,7 +217,12 @@ def _fill_bytes(step: Step, vms: Sequence[Vm], span_bytes: int) -> int:
 
 
 def run_client(
-    work: Path, places: Mapping[str, tuple[str, int]], jobs: Mapping[str, str], testbed: Testbed, limit_s: float
+    work: Path,
+    places: Mapping[str, tuple[str, int]],
+    jobs: Mapping[str, str],
+    testbed: Testbed,
+    limit_s: float,
+    begun: threading.Event | None = None,
 ) -> Launched:
     """Run fio's client against every VM's server, which answers at its place; fio.json, fio.stderr and logs/ appear in `work`.
 
@@ -222,19 +236,21 @@ def run_client(
         argv += ["--output-format=json+"] * (len(argv) == 2)  # after the first client, or it does not reach the servers
         argv += [f"{name}.fio"]
     try:
-        done = _run_until([*with_parent, *argv], work, limit_s)
+        done = _run_until([*with_parent, *argv], work, limit_s, begun)
     finally:
         for name in places:
             (work / f"{name}.fio").unlink(missing_ok=True)
     return done
 
 
-def _run_until(argv: list[str], work: Path, limit_s: float) -> Launched:
+def _run_until(argv: list[str], work: Path, limit_s: float, begun: threading.Event | None = None) -> Launched:
     started = time.time()
     with open(work / "fio.json", "wb") as out, open(work / "fio.stderr", "wb") as err:
         process = subprocess.Popen(
             argv, cwd=work, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
         )
+        if begun:
+            begun.set()
         try:
             returncode, timed_out = process.wait(timeout=limit_s), False
         except subprocess.TimeoutExpired:

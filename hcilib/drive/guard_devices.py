@@ -163,7 +163,13 @@ def _in_use(device: Device) -> list[str]:
         if device.holders
         else []
     )
-    reasons += [f"{name} is built on {', '.join(device.slaves)}: name the disk itself"] if device.slaves else []
+    if device.slaves and not device.stack:  # an array or a DRBD device has an identity of its own, a mapping has none
+        reasons.append(f"{name} is built on {', '.join(device.slaves)}: name the disk itself")
+    if device.role not in ("", "Primary"):
+        reasons.append(
+            f"{name} is {device.role} here: another node may be writing this DRBD resource; name it where it is Primary"
+        )
+    reasons += [f"{name} is exported to other hosts ({entry})" for entry in device.exports]
     return reasons + ([f"{name} is read-only"] if device.read_only else [])
 
 
@@ -188,7 +194,7 @@ def _through(mount: tuple[str, str], device: Device) -> str:
 
 
 def _catalogue(known: Inventory, most: int = 8) -> str:
-    disks = [d for d in known.devices.values() if d.size_bytes and not d.partition and not d.slaves]
+    disks = [d for d in known.devices.values() if d.size_bytes and not d.partition and (d.stack or not d.slaves)]
     shown = [
         f"{d.name} ({', '.join(sorted(d.identifiers)) or 'no serial'}, {d.size_bytes} bytes)" for d in disks[:most]
     ]
@@ -204,11 +210,14 @@ def _shared(found: Guarded, inventories: Mapping[str, Inventory | str]) -> list[
     seen: dict[str, list[str]] = {}
     for vm, known in inventories.items():
         for device in () if isinstance(known, str) else known.devices.values():
-            for identifier in () if device.partition else device.identifiers:
+            closed = device.partition or device.role == "Secondary"  # DRBD lets nobody open it
+            for identifier in () if closed else device.identifiers:
                 seen.setdefault(identifier, []).append(f"{vm} ({device.name})")
     refused = []
     for vm, serial, device in ((vm, serial, d) for vm, devices in found.items() for serial, d in devices.items()):
-        others = sorted({place for i in device.identifiers for place in seen[i] if not place.startswith(f"{vm} (")})
+        others = sorted(
+            {place for i in device.identifiers for place in seen.get(i, ()) if not place.startswith(f"{vm} (")}
+        )
         if others:
             refused.append(Refusal(vm, serial, f"{device.name} has the serial or WWN of {', '.join(others)}: a shared disk, or one "
                                    "number given twice"))  # fmt: skip

@@ -10,16 +10,13 @@ from __future__ import annotations
 import contextlib
 import getpass
 import shutil
-import socket
-import tempfile
-import time
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from hcilib.drive import lab_hosts as hosts
+from hcilib.drive.lab_places import make_folder, reserve, wait_refused
 from hcilib.testbed import Disk, Fio, Lab, Node, Testbed, Vm
 
 COPIES = {"lab-single": 1, "lab-mirror": 2}
@@ -35,6 +32,7 @@ def lab(
     system: str = "lab-mirror",
     disks: int = 1,
     disk_bytes: int = 64 * 2**20,
+    delay_s: float = 0.0,
     root: str | Path | None = None,
     base: str | None = None,
 ) -> Iterator[Testbed]:
@@ -43,6 +41,8 @@ def lab(
     Parameters
     ----------
     system : ``lab-single`` (one replica, on the next node) or ``lab-mirror`` (a second one on the VM's own node)
+    delay_s : how long every replica waits before it answers, in whole milliseconds: disks of a known latency, whose IOPS are
+        iodepth / delay_s and never more
     root : folder under which the lab's own folder is made and removed again; default: out/ of the repository
     base : first three numbers of the loopback addresses, e.g. ``127.0.44``; default: the first free ones
 
@@ -58,14 +58,14 @@ def lab(
         raise LabError(f"unknown lab system {system!r}: expected one of {', '.join(COPIES)}")
     disk_bytes = _require_size(nodes, vms, disks, disk_bytes)
     programs = hosts.find_programs()
-    folder = _make_folder(root, need_bytes=COPIES[system] * vms * disks * disk_bytes)
+    folder = make_folder(root, COPIES[system] * vms * disks * disk_bytes, "the lab's replicas")
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        base = stack.enter_context(_reserve(base, nodes, vms, seed=str(folder)))
+        base = stack.enter_context(reserve(base, lambda block: _addresses(block, nodes, vms), seed=str(folder)))
         testbed = _layout(folder, base, nodes, vms, disks, disk_bytes, system)
         keeper = stack.enter_context(hosts.Keeper(folder))
-        _start(keeper, programs, testbed, folder, COPIES[system])
-        stack.callback(_wait_refused, testbed)
+        _start(keeper, programs, testbed, folder, COPIES[system], delay_s)
+        stack.callback(wait_refused, _addresses(base, nodes, vms))
         stack.callback(keeper.stop)  # before waiting for the ports
         yield testbed
 
@@ -79,47 +79,9 @@ def _require_size(nodes, vms, disks, disk_bytes) -> int:
         raise LabError(f"lab({wrong['loc'][0]}={wrong['input']!r}): {wrong['msg']}") from None
 
 
-def _make_folder(root, need_bytes: int) -> Path:
-    parent = Path(root) if root else repository_root() / "out"
-    parent.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(parent).free
-    if free < need_bytes + 64 * 2**20:
-        raise LabError(
-            f"{parent}: {free >> 20} MiB free, the lab's replicas need {need_bytes >> 20} MiB and 64 MiB to spare"
-        )
-    return Path(tempfile.mkdtemp(prefix="bed-", dir=parent)).resolve()
-
-
-def repository_root() -> Path:
-    """The folder that holds hcilib, when it is a checkout; else the working directory."""
-    home = Path(__file__).resolve().parents[2]
-    return home if (home / "pyproject.toml").exists() else Path.cwd()
-
-
 def _addresses(base: str, nodes: int, vms: int) -> list[tuple[str, int]]:
     node, vm = ([f"{base}.{first + i}" for i in range(n)] for first, n in ((1, nodes), (101, vms)))
     return [(a, SSH_PORT) for a in (*node, *vm)] + [(a, FIO_PORT) for a in vm] + [(a, NBD_PORT) for a in node]
-
-
-@contextlib.contextmanager
-def _reserve(base: str | None, nodes: int, vms: int, seed: str) -> Iterator[str]:
-    """Hold an address block by a bound (never listening) socket, so that two labs never share one."""
-    start = zlib.crc32(seed.encode())
-    candidates = [base] if base else [f"127.{64 + (start + i) % 128}.{(start >> 8) % 256}" for i in range(64)]
-    busy = ""
-    for block in candidates:
-        with socket.socket() as lock:
-            try:
-                lock.bind((f"{block}.254", SSH_PORT))
-            except OSError as error:
-                busy = f"{block}.254:{SSH_PORT} {error.strerror.lower()} (another lab?)"
-                continue
-            taken = [f"{a}:{p}" for a, p in _addresses(block, nodes, vms) if hosts.answers(a, p)]
-            if not taken:
-                yield block
-                return
-            busy = f"{taken[0]} already answers"
-    raise LabError(f"address in use: {busy}; stop what listens there or pass another base=")
 
 
 def _layout(folder: Path, base, nodes, vms, disks, disk_bytes, system) -> Testbed:
@@ -142,13 +104,15 @@ def _layout(folder: Path, base, nodes, vms, disks, disk_bytes, system) -> Testbe
                    serves=system)  # fmt: skip
 
 
-def _start(keeper: hosts.Keeper, programs: dict[str, str], testbed: Testbed, folder: Path, copies: int) -> None:
+def _start(
+    keeper: hosts.Keeper, programs: dict[str, str], testbed: Testbed, folder: Path, copies: int, delay_s: float
+) -> None:
     """Start by readiness: replicas and hosts first, then the fronts, which connect to the replicas at once."""
     hosts.write_keys(testbed, folder)
     waiting = []
     for node in testbed.nodes:
         waiting.append(hosts.start_sshd(keeper, programs, node, folder))
-        waiting.append(_start_replicas(keeper, programs, node, testbed, folder))
+        waiting.append(_start_replicas(keeper, programs, node, testbed, folder, delay_s))
     for vm in testbed.vms:
         waiting.append(hosts.start_sshd(keeper, programs, vm, folder))
         waiting.append(hosts.start_fio(keeper, programs, vm, testbed, folder))
@@ -156,7 +120,7 @@ def _start(keeper: hosts.Keeper, programs: dict[str, str], testbed: Testbed, fol
     keeper.wait_ready([_start_front(keeper, programs, node, testbed, folder, copies) for node in testbed.nodes])
 
 
-def _start_replicas(keeper, programs, node, testbed, folder) -> hosts.Waiting:
+def _start_replicas(keeper, programs, node, testbed, folder, delay_s) -> hosts.Waiting:
     home = folder / node.name
     home.mkdir()
     for disk in (d for vm in testbed.vms for d in vm.disks):
@@ -166,17 +130,10 @@ def _start_replicas(keeper, programs, node, testbed, folder) -> hosts.Waiting:
                     file.truncate(disk.size_bytes)
     # Without structured replies: with them qemu's export asks every replica for the block's status before each read, and the
     # second copy would cost reads a quarter of their IOPS for nothing.
-    argv = [
-        programs["nbdkit"],
-        "--foreground",
-        "--no-sr",
-        "--ipaddr",
-        node.address,
-        "--port",
-        str(NBD_PORT),
-        "file",
-        f"dir={home}",
-    ]
+    delay = f"{round(1000 * delay_s)}ms"  # a request that waits holds a thread
+    delayed = (["--filter=delay", "--threads=64"], [f"rdelay={delay}", f"wdelay={delay}"]) if delay_s else ([], [])
+    argv = [programs["nbdkit"], "--foreground", "--no-sr", "--ipaddr", node.address, "--port", str(NBD_PORT), *delayed[0],
+            "file", f"dir={home}", *delayed[1]]  # fmt: skip
     pid = keeper.spawn(argv, f"nbdkit.{node.name}")
     return hosts.Waiting(f"replicas of {node.name}", pid, lambda: hosts.answers(node.address, NBD_PORT))
 
@@ -198,13 +155,3 @@ def _start_front(keeper, programs, node, testbed, folder, copies) -> hosts.Waiti
     pid = keeper.spawn([programs["qemu-storage-daemon"], *blockdevs, *server, *exports], f"front.{node.name}")
     sock = folder / f"{node.name}.sock"
     return hosts.Waiting(f"front of {node.name}", pid, lambda: hosts.answers_unix(sock))
-
-
-def _wait_refused(testbed: Testbed, patience_s: float = 5.0) -> None:
-    base = testbed.nodes[0].address.rsplit(".", 1)[0]
-    left = _addresses(base, len(testbed.nodes), len(testbed.vms))
-    deadline = time.monotonic() + patience_s
-    while left and time.monotonic() < deadline:
-        left = [(a, p) for a, p in left if hosts.answers(a, p)]
-    if left:
-        raise LabError("still listening after the lab was stopped: " + ", ".join(f"{a}:{p}" for a, p in left))

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,17 +45,26 @@ def answers(address: str, port: int, banner: bytes = b"") -> bool:
 
 
 def answers_unix(path: Path) -> bool:
-    """Whether something accepts on the socket; connected by its folder, as a full path may be too long for a socket."""
+    """Whether something accepts on the socket."""
     try:
-        folder = os.open(path.parent, os.O_RDONLY)
-        with contextlib.closing(socket.socket(socket.AF_UNIX)) as sock:
-            try:
-                sock.connect(f"/proc/self/fd/{folder}/{path.name}")
-            finally:
-                os.close(folder)
+        connect_unix(path).close()
         return True
     except OSError:
         return False
+
+
+def connect_unix(path: Path, limit_s: float = 5.0) -> socket.socket:
+    """A connection to the socket, made by its folder: a full path may be too long for a socket's address."""
+    folder, sock = os.open(path.parent, os.O_RDONLY), socket.socket(socket.AF_UNIX)
+    try:
+        sock.settimeout(limit_s)
+        sock.connect(f"/proc/self/fd/{folder}/{path.name}")
+    except OSError:
+        sock.close()
+        raise
+    finally:
+        os.close(folder)
+    return sock
 
 
 class Keeper:
@@ -138,22 +147,26 @@ class Keeper:
         supervisor.clean(self._at_exit)  # again, in case the supervisor itself was killed
 
 
-def find_programs() -> dict[str, str]:
-    """Absolute path of every program the lab needs; LabError names what is missing or too old and how to get it."""
+def find_programs(needed: Mapping[str, str] | None = None, engine: str = "nbd") -> dict[str, str]:
+    """Absolute path of every program a lab needs; LabError names what is missing or too old and how to get it.
+
+    `needed`: program -> Debian package (default: those of the lab); `engine`: the fio engine that its disks need.
+    """
+    needed = PACKAGES if needed is None else needed
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
-    found = {name: shutil.which(name, path=path) for name in PACKAGES}
+    found = {name: shutil.which(name, path=path) for name in needed}
     missing = [name for name, where in found.items() if not where]
     if missing:
-        packages = " ".join(PACKAGES[name] for name in missing)
+        packages = " ".join(dict.fromkeys(needed[name] for name in missing))
         raise LabError(
             f"not found: {', '.join(missing)}; install with: apt-get install -y --no-install-recommends {packages}"
         )
     programs = {name: os.path.abspath(where) for name, where in found.items()}
     _require("fio", _version([programs["fio"], "--version"], r"fio-(\d+)\.(\d+)"), MIN_FIO)
     _require("sshd", _version([programs["sshd"], "-?"], r"OpenSSH_(\d+)\.(\d+)"), MIN_SSHD)
-    if "nbd" not in subprocess.run([programs["fio"], "--enghelp"], capture_output=True, text=True).stdout.split():
+    if engine not in subprocess.run([programs["fio"], "--enghelp"], capture_output=True, text=True).stdout.split():
         raise LabError(
-            f"{programs['fio']} was built without the nbd engine, which the lab's disks need; use the distribution's fio"
+            f"{programs['fio']} was built without the {engine} engine, which the lab's disks need; use the distribution's fio"
         )
     return programs
 
@@ -214,21 +227,29 @@ PrintLastLog no
 X11Forwarding no
 AllowTcpForwarding yes
 Subsystem sftp internal-sftp
-SetEnv HCILAB_HOST={name}
+SetEnv {environment}
 """
 _PENALTIES = (
     "PerSourcePenalties no\n"  # OpenSSH 9.8 and later would lock every host out after one bad login from 127.0.0.1
 )
 
 
-def start_sshd(keeper: Keeper, programs, host, folder: Path) -> Waiting:
-    """A real sshd on the host's own address, as the current user. Ready when it sends its banner."""
+def start_sshd(keeper: Keeper, programs, host, folder: Path, env: Mapping[str, str] | None = None) -> Waiting:
+    """A real sshd on the host's own address, as the current user. Ready when it sends its banner.
+
+    Every session there has HCILAB_HOST, the host's name, and `env` in its environment. Its home is the lab's folder: what the
+    user's own shell does at its start (half a second a command, with some tools) is no part of a host that is simulated.
+    """
     if os.getuid() == 0:
         _privilege_separation_folder(keeper)
     config = folder / f"{host.name}.sshd"
     expanded = str(folder).replace("%", "%%")  # sshd expands %h and its kin in this one path
+    variables = {"HCILAB_HOST": host.name, "HOME": str(folder), **(env or {})}
+    environment = " ".join(
+        f'"{name}={value}"' for name, value in variables.items()
+    )  # sshd reads its first SetEnv alone
     text = _SSHD.format(address=host.address, port=host.port, name=host.name, folder=folder, expanded=expanded,
-                        user=getpass.getuser())  # fmt: skip
+                        user=getpass.getuser(), environment=environment)  # fmt: skip
     config.write_text(text + (_PENALTIES if _knows_penalties(programs["sshd"], folder, host.name) else ""))
     pid = keeper.spawn([programs["sshd"], "-D", "-e", "-f", str(config)], f"sshd.{host.name}")
     return Waiting(
@@ -255,9 +276,9 @@ def _privilege_separation_folder(keeper: Keeper, path: str = "/run/sshd") -> Non
         keeper.at_exit(rmdir=path)
 
 
-def start_fio(keeper: Keeper, programs, vm, testbed, folder: Path) -> Waiting:
+def start_fio(keeper: Keeper, programs, vm, testbed, folder: Path, env: Mapping[str, str] | None = None) -> Waiting:
     """`fio --server` on the VM's own address, in the lab's folder. Ready when it accepts TCP: its first line is buffered."""
     argv = [programs["fio"], f"--server=ip:{vm.address},{testbed.fio.port}"]
-    pid = keeper.spawn(argv, f"fio.{vm.name}", env={"HCILAB_HOST": vm.name})
+    pid = keeper.spawn(argv, f"fio.{vm.name}", env={"HCILAB_HOST": vm.name, **(env or {})})
     what = f"fio server of {vm.name} ({vm.address}:{testbed.fio.port})"
     return Waiting(what, pid, lambda: answers(vm.address, testbed.fio.port))

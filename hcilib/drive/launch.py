@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ def launch(
     limit_s: float,
     watch: Watch | None = None,
     sample_s: float = 1.0,
+    begun: threading.Event | None = None,
 ) -> Launched:
     """Run one step's jobs on all VMs at once; fio.json, fio.stderr and logs/ appear in `work`.
 
@@ -37,6 +39,7 @@ def launch(
     watch : called every few seconds with the fleet's IOPS, one value every `sample_s` since the start, of the samples that every VM
         has reported; True ends the run, which then has `stopped_early`. Only the per-host launcher can: fio's client
         prints nothing before the end
+    begun : set when fio was started everywhere
 
     Raises
     ------
@@ -47,19 +50,23 @@ def launch(
                        "a run that is watched (policy 'adaptive') needs fio.launcher: per-host")  # fmt: skip
     (work / "logs").mkdir(exist_ok=True)
     if testbed.fio.launcher == "per-host":
-        launched, clocks, begun = per_host.launch(step, vms, jobs, testbed, fleet, work, limit_s, watch, sample_s)
+        launched, clocks, starts_s = per_host.launch(
+            step, vms, jobs, testbed, fleet, work, limit_s, watch, sample_s, begun
+        )
     else:
-        launched, begun = _client_server(vms, jobs, testbed, fleet, work, limit_s), {}
+        launched, starts_s = _client_server(vms, jobs, testbed, fleet, work, limit_s, begun), {}
         clocks = starts.clocks(fleet, vms) if starts.knowable(work) else {}
-    return replace(launched, **starts.measure(work, launched.places, clocks, begun))
+    return replace(launched, **starts.measure(work, launched.places, clocks, starts_s))
 
 
-def _client_server(vms: Sequence[Vm], jobs, testbed: Testbed, fleet: Fleet, work: Path, limit_s: float) -> Launched:
+def _client_server(
+    vms: Sequence[Vm], jobs, testbed: Testbed, fleet: Fleet, work: Path, limit_s: float, begun
+) -> Launched:
     """One client here, a server a VM: the lab's own on loopback, any other VM's on its own loopback, reached through SSH."""
     opened = servers(fleet, testbed, vms, limit_s) if testbed.lab_root else tunnel.servers(fleet, testbed, vms, limit_s)
     with opened as reached:
         places = {vm.name: (vm.target, testbed.fio.port) for vm in vms} if testbed.lab_root else reached
-        launched = run_client(work, places, jobs, testbed, limit_s)
+        launched = run_client(work, places, jobs, testbed, limit_s, begun)
         late = ()
         if launched.timed_out:
             stuck = end_stuck(fleet, testbed, vms) if testbed.lab_root else tunnel.end_stuck(fleet, testbed, vms)

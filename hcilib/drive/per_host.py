@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,12 +20,14 @@ import numpy as np
 
 from hcilib.drive.fio import FioError, Launched
 from hcilib.drive.hosts import CONNECT_S, Fleet, explain, need
+from hcilib.drive.rollups import fetch_logs
 from hcilib.drive.starts import Clock, clock
 from hcilib.plan import Step
 from hcilib.read.fio_merge import merge_hosts, split
 from hcilib.testbed import Testbed, Vm
 
 LOOK_S, POLL_S, CLOCK_READS = 2.0, 0.02, 3
+FETCHING_S = 1800.0  # the session's own end, should its controller neither come back nor hang up: logs may be large
 ENDING_S = 10.0  # beyond the deadline: fio's own time to write its result, and timeout's to kill it
 STOPPED = 128  # fio's exit code after a signal that it obeyed
 
@@ -114,7 +117,7 @@ class Session:
 
 def launch(
     step: Step, vms: Sequence[Vm], jobs: Mapping[str, str], testbed: Testbed, fleet: Fleet, work: Path, limit_s: float,
-    watch: Callable[[np.ndarray], bool] | None = None, sample_s: float = 1.0,
+    watch: Callable[[np.ndarray], bool] | None = None, sample_s: float = 1.0, begun: threading.Event | None = None,
 ) -> tuple[Launched, dict[str, Clock], dict[str, float]]:  # fmt: skip
     """Run the jobs; also returns each VM's clock and, by the controller's clock, when its fio began."""
     places = {vm.name: (vm.target, testbed.fio.port) for vm in vms}
@@ -122,15 +125,18 @@ def launch(
         started = time.time()
         for session in sessions:  # the barrier: a line each, on connections that are open and idle
             session.say("go")
+        if begun:
+            begun.set()
         stopped = _follow(sessions, fleet, watch, sample_s, started + limit_s + ENDING_S)
         ended = time.time()
         need("fetching fio's output", _fetch(fleet, sessions, work))
+        remarks = _fetch_logs(fleet, sessions, testbed.fio.rollup_above_bytes, work)
     faults = [
         f"{s.vm.name}: fio was stopped from outside after {limit_s:g} s" for s in sessions if s.late(started + limit_s)
     ]
     _merge(sessions, places, work)
     launched = Launched(_returncode(sessions, stopped), started, ended, bool(faults), stopped_early=stopped, launcher="per-host",
-                        places=places, faults=tuple(faults))  # fmt: skip
+                        places=places, faults=tuple(faults), remarks=remarks)  # fmt: skip
     return launched, {s.vm.name: s.clock for s in sessions}, _begun(sessions, work)
 
 
@@ -170,7 +176,7 @@ def _command(vm: Vm, testbed: Testbed, limit_s: float, count_ms: str) -> str:
     """Under a timeout of its own, should even the script hang: the deadline, and time to fetch what fio left."""
     where = testbed.lab_root or "/tmp"
     given = [where, vm.target, f"{limit_s:g}", testbed.fio.binary, count_ms, testbed.lab_root or ""]
-    return shlex.join(["timeout", "-k", "5", f"{limit_s + 120:g}", "sh", "-c", SCRIPT, "hci", *given])
+    return shlex.join(["timeout", "-k", "5", f"{limit_s + FETCHING_S:g}", "sh", "-c", SCRIPT, "hci", *given])
 
 
 def _follow(sessions: Sequence[Session], fleet: Fleet, watch, sample_s: float, deadline_s: float) -> bool:
@@ -219,19 +225,23 @@ def fleet_rates(counts: Sequence[np.ndarray], sample_s: float = 1.0) -> np.ndarr
 
 
 def _fetch(fleet: Fleet, sessions: Sequence[Session], work: Path):
-    """fio's output and logs of every VM into `work`; logs are named as fio's client names them."""
-    by_name = {s.vm.name: s for s in sessions}
+    """fio's output of every VM into `work`."""
+    by_name = {s.vm.name: s for s in sessions if s.returncode is not None}
 
     def fetch(name: str) -> None:
-        session = by_name[name]
         for file in ("fio.json", "fio.stderr"):
-            (work / f"{name}.{file}").write_bytes(fleet.read_now(name, f"{session.folder}/{file}"))
-        for log in fleet.list_now(name, f"{session.folder}/logs"):
-            (work / "logs" / f"{log}.{session.vm.target}").write_bytes(
-                fleet.read_now(name, f"{session.folder}/logs/{log}")
-            )
+            (work / f"{name}.{file}").write_bytes(fleet.read_now(name, f"{by_name[name].folder}/{file}"))
 
-    return fleet.each([name for name, s in by_name.items() if s.returncode is not None], fetch, limit_s=60)
+    return fleet.each(by_name, fetch, limit_s=60)
+
+
+def _fetch_logs(fleet: Fleet, sessions: Sequence[Session], above_bytes: int, work: Path) -> tuple[str, ...]:
+    """The logs of every VM, or the rollups of large ones, into work/logs; what is to be said of them."""
+    ended = [s for s in sessions if s.returncode is not None]
+    folders, hosts = {s.vm.name: s.folder for s in ended}, {s.vm.name: s.vm.target for s in ended}
+    fetched, said = fetch_logs(fleet, folders, hosts, above_bytes, work / "logs")
+    need("fetching fio's logs", fetched)
+    return said
 
 
 def _merge(sessions: Sequence[Session], places: Mapping[str, tuple[str, int]], work: Path) -> None:

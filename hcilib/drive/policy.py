@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from hcilib.drive import ledger
+from hcilib.drive.events import Actions
 from hcilib.drive.rundir import RunDir
 from hcilib.plan import Adaptive, Cell, Plan, Step, shuffled
 from hcilib.read.acceptance import FULL_RUNTIME
@@ -57,13 +58,15 @@ def require(plan: Plan, testbed: Testbed, rules: Rules | None, earlier: Sequence
 
 @dataclass(frozen=True)
 class Policy:
-    """A plan as it is carried out on a testbed into a run directory. `earlier`: run directories whose warm-ups may still hold."""
+    """A plan as it is carried out on a testbed into a run directory. `earlier`: run directories whose warm-ups may still hold;
+    `actions`: what the plan's events are."""
 
     plan: Plan
     testbed: Testbed
     rundir: RunDir
     rules: Rules | None = None
     earlier: Sequence[str | Path] = ()
+    actions: Actions | None = None
 
     def pending(self) -> Iterator[Step]:
         """The steps that are left, in order. Ask for the next one only when the last was accepted or given up."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hcilib.drive import checks
+from hcilib.drive import checks, checks_rbd
 from hcilib.drive.checks import row
 from hcilib.drive.devices import Device
 from hcilib.drive.guard import Refusal, refusals
@@ -54,7 +54,8 @@ def preflight(
     -------
     DataFrame : host, check, ok, detail; one row a host and check. `check` is one of reachable, clock, memory, governor, fio,
         idle, server, device, writable, consent, space; also vms (too few for the plan), windows (a host that is not asked
-        this) and checks (a host that did not answer). `device` and `writable` have a row a disk
+        this), image and cache (of an image in a Ceph cluster) and checks (a host that did not answer). `device`, `writable`,
+        `image` and `cache` have a row a disk
     """
     with Fleet(testbed) as fleet:
         return check(fleet, testbed, plan, consent, run_dir, clock_limit_s)
@@ -85,8 +86,14 @@ def check(
     rows += [
         _space(run_dir, checks.log_bytes(plan, len(testbed.nodes))),
         *_devices(testbed, plan, vms, consent, answered),
+        *checks_rbd.rows(fleet, _reached(testbed, plan, vms, asked), plan.span_bytes, run_dir),
     ]
     return pd.DataFrame(rows, columns=["host", "check", "ok", "detail"])
+
+
+def _reached(testbed: Testbed, plan: Plan, vms: Sequence[Vm], asked: set[str]) -> list[tuple[str, Disk]]:
+    """The disks that the plan uses, of the VMs that answer."""
+    return [(vm, disk) for vm, disk in testbed.targets(len(vms), plan.numjobs) if vm in asked]
 
 
 def wear(plan: Plan, testbed: Testbed, write_bytes_per_s: float = float("nan")) -> pd.DataFrame:
@@ -159,11 +166,7 @@ def _not_asked(testbed: Testbed) -> list[dict]:
 def _enough_vms(testbed: Testbed, plan: Plan) -> list[dict]:
     if plan.vms <= len(testbed.vms):
         return []
-    start = (
-        "; it is embedded and not running: start it with open_testbed or lab"
-        if testbed.lab and not testbed.lab_root
-        else ""
-    )
+    start = "; it is embedded and not running: start it with open_testbed or lab" if testbed.embedded else ""
     return [
         row(testbed.name, "vms", False, f"the plan needs {plan.vms} VMs, the testbed has {len(testbed.vms)}{start}")
     ]

@@ -19,7 +19,7 @@ Clock = tuple[float, float]
 def knowable(work: Path) -> bool:
     """Whether the hosts said when they began, so that their clocks are worth asking for."""
     table = _table(work)
-    return table is not None and (table["job_start"].notna().any() or bool(_logs(work)))
+    return table is not None and (table["job_start"].notna().any() or bool(logged(work)))
 
 
 def clocks(fleet: Fleet, vms: Sequence[Vm]) -> dict[str, Clock]:
@@ -60,7 +60,7 @@ def _witnesses(hosts, work: Path, places, begun):
         "job_start",
         {vm: rows["job_start"].min() / 1000 for vm, rows in hosts.items() if rows["job_start"].notna().any()},
     )
-    logs = _logs(work)
+    logs = logged(work)
     yield "logs", {vm: logs[host] for vm, (host, _) in places.items() if host in logs}
     yield "begun", dict(begun)
 
@@ -86,7 +86,7 @@ def _table(work: Path) -> pd.DataFrame | None:
         return None
 
 
-def _logs(work: Path) -> dict[str, float]:
+def logged(work: Path) -> dict[str, float]:
     """Host -> epoch second at which its first job began: the first entry stands at the end of the first averaged interval."""
     found: dict[str, float] = {}
     for file in work.glob("logs/*_iops.*.log.*"):

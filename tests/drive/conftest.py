@@ -3,6 +3,8 @@
 import shutil
 
 import pytest
+from boxes import box_programs, drbd  # noqa: F401 (fixtures)
+from ceph_beds import ceph_cluster, ceph_programs  # noqa: F401 (fixtures)
 from loops import blank, hosts, machine, media  # noqa: F401 (fixtures)
 
 from hcilib.drive.lab import lab

@@ -1,0 +1,122 @@
+"""What repeats of one failure say together: each quantity with its interval, and a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtrit
+
+from hcilib.analyse.failure import TOLERANCE
+from hcilib.analyse.language import pattern_words
+
+QUANTITIES = {
+    "healthy_iops": "healthy (IOPS)",
+    "ratio": "degraded / healthy",
+    "gap_s": "no I/O after the failure (s)",
+    "heal_gap_s": "no I/O after the heal (s)",
+    "max_lat_s": "longest I/O (s)",
+    "dip_pct": "dip after the heal (%)",
+    "back_s": "healthy rate back after (s)",
+    "whole_s": "copies whole after (s)",
+}
+"""Column of `failures` -> how it is called; max_lat_s is max_lat_ns in seconds."""
+RATIOS = ("healthy_iops", "ratio")
+BY = ("system", "pattern", "iodepth", "failure")
+
+
+def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY, confidence: float = 0.95) -> pd.DataFrame:
+    """Every quantity of `failures` over the repeats of a failure, with a t interval.
+
+    Geometric means (t on logs) for rates and their ratio, arithmetic ones for seconds and percent, which may be 0 and whose
+    interval ends there (a dip also at 100). A quantity that some run did not live to see (not back when it ended) has no mean: a warning says how many.
+
+    Returns the by columns, quantity, n, center, lo, hi, confidence, warnings; quantities nobody has are left out.
+    """
+    by = [by] if isinstance(by, str) else list(by)
+    table = costs.assign(max_lat_s=costs["max_lat_ns"] / 1e9)
+    rows = []
+    for key, runs in table.groupby(by, dropna=False, sort=False):
+        for column, name in QUANTITIES.items():
+            if runs[column].notna().any() or (column == "back_s" and (runs["heal"] != "").any()):
+                found = _over_repeats(runs[column].to_numpy(float), column, confidence)
+                rows.append(dict(zip(by, key, strict=True)) | {"quantity": name, "column": column} | found)
+    columns = [*by, "quantity", "n", "center", "lo", "hi", "confidence", "warnings", "column"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _over_repeats(values: np.ndarray, column: str, confidence: float) -> dict:
+    known, n = values[~np.isnan(values)], values.size
+    whole = {"n": n, "center": np.nan, "lo": np.nan, "hi": np.nan, "confidence": confidence}
+    if known.size < n:
+        return whole | {"warnings": f"{QUANTITIES[column]}: not seen in {n - known.size} of {n} runs"}
+    logs = column in RATIOS and bool((known > 0).all())
+    x = np.log(known) if logs else known
+    half = stdtrit(n - 1, 0.5 + confidence / 2) * x.std(ddof=1) / n**0.5 if n > 1 else np.nan
+    ends = np.array([x.mean(), x.mean() - half, x.mean() + half])
+    center, lo, hi = np.exp(ends) if logs else np.clip(ends, 0.0, 100.0 if column == "dip_pct" else np.inf)
+    few = {1: "n = 1: no interval", 2: "n = 2: the interval rests on two runs"}.get(n, "")
+    return whole | {"center": center, "lo": lo, "hi": hi, "warnings": few}
+
+
+def failure_sentences(
+    summary: pd.DataFrame,
+    tolerance: float = TOLERANCE,
+    labels: Mapping[str, str] | None = None,
+) -> pd.DataFrame:
+    """One sentence a failure, from `failure_summary` by its default columns: the by columns, verdict, sentence.
+
+    verdict: ``faster`` or ``slower`` when the interval of degraded / healthy lies on one side of 1, ``no difference`` when it
+    holds 1, ``point`` where there is one run. Faster is said for what it is: IOPS is no health check.
+    """
+    rows = []
+    for key, group in summary.groupby(list(BY), dropna=False, sort=False):
+        found = {row["column"]: row for row in group.to_dict("records")}
+        verdict = _verdict(found["ratio"]) if "ratio" in found else "missing"
+        place = dict(zip(BY, key, strict=True))
+        rows.append(place | {"verdict": verdict, "sentence": _sentence(place, found, verdict, tolerance, labels or {})})
+    return pd.DataFrame(rows, columns=[*BY, "verdict", "sentence"])
+
+
+def _verdict(ratio: Mapping) -> str:
+    if ratio["center"] != ratio["center"]:
+        return "missing"
+    if ratio["lo"] != ratio["lo"]:
+        return "point"
+    return "faster" if ratio["lo"] > 1 else "slower" if ratio["hi"] < 1 else "no difference"
+
+
+def _sentence(place: Mapping, found: Mapping, verdict: str, tolerance: float, labels: Mapping) -> str:
+    n = max(row["n"] for row in found.values())
+    where = f"{labels.get(place['system'], place['system'])}, {pattern_words(place['pattern'])} at iodepth {place['iodepth']}"
+    said = [
+        f"no I/O for {_value(found, 'gap_s', ' s')}, the longest one of the run took {_value(found, 'max_lat_s', ' s')}",
+        _LEVELS[verdict].format(_value(found, "ratio", " times")),
+    ]
+    if "back_s" in found:
+        back = f"back within {100 * tolerance:g} % after {_value(found, 'back_s', ' s')}"
+        late = f"not yet back within {100 * tolerance:g} % when a run ended"
+        ended = back if found["back_s"]["center"] == found["back_s"]["center"] else late
+        still = f", stood still for {_value(found, 'heal_gap_s', ' s')}" if found["heal_gap_s"]["center"] > 0 else ""
+        said.append(f"once healed it fell {_value(found, 'dip_pct', ' %')} below healthy{still} and was {ended}")
+    if "whole_s" in found:
+        said.append(f"its copies were whole after {_value(found, 'whole_s', ' s')}")
+    return f"{place['failure']} on {where} ({n} run{'s' * (n > 1)}): {'; '.join(said)}."
+
+
+_LEVELS = {
+    "faster": "degraded it does {} the healthy IOPS, more than healthy, so IOPS is no health check",
+    "slower": "degraded it does {} the healthy IOPS",
+    "no difference": "degraded and healthy IOPS cannot be told apart ({})",
+    "point": "degraded it does {} the healthy IOPS (one run, no interval)",
+    "missing": "no degraded level was seen",
+}
+
+
+def _value(found: Mapping, column: str, unit: str) -> str:
+    row = found.get(column)
+    if row is None or row["center"] != row["center"]:
+        return "an unknown time" if unit == " s" else "an unknown share"
+    interval = f" [{row['lo']:.3g}, {row['hi']:.3g}]" if row["lo"] == row["lo"] else ""
+    return f"{row['center']:.3g}{interval}{unit}"

@@ -1,0 +1,215 @@
+"""What a failure costs: every number from a series whose truth is known, and what may not change it."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulate import ar1
+
+from hcilib.analyse.compare import compare, summarize
+from hcilib.analyse.failure import COLUMNS, aligned, failures
+from hcilib.analyse.failure_summary import failure_sentences, failure_summary
+
+HEALTHY, DEGRADED, DIP = 1000.0, 4400.0, 400.0
+FAIL_S, GAP_S, HEAL_S, RESYNC_S, END_S = 30, 3, 70, 15, 130
+CELL = {"system": "box-drbd", "pattern": "4k-randwrite", "iodepth": 8, "events": "cut-link@30 heal-link@70"}
+
+
+def truth(healthy=HEALTHY, degraded=DEGRADED, gap_s=GAP_S, dip=DIP, resync_s=RESYNC_S, end_s=END_S) -> np.ndarray:
+    """Healthy, silent, degraded, and after the heal low until the copies are whole."""
+    y = np.full(end_s, healthy)
+    y[FAIL_S : FAIL_S + gap_s] = 0
+    y[FAIL_S + gap_s : HEAL_S] = degraded
+    y[HEAL_S : HEAL_S + resync_s] = dip
+    return y
+
+
+def series(y, rep=1, hosts=1, **cell) -> pd.DataFrame:
+    shares = np.arange(1, hosts + 1) / np.arange(1, hosts + 1).sum()
+    return pd.concat(
+        pd.DataFrame({**CELL, **cell, "run_id": "r", "block": rep, "rep": rep, "host": f"vm{h}", "ddir": "write",
+                      "t_s": np.arange(len(y)), "iops": y * share, "lat_ns": 1e6})
+        for h, share in enumerate(shares)
+    ).reset_index(drop=True)  # fmt: skip
+
+
+def happened(rep=1, heal=True, whole_s=None, **cell) -> pd.DataFrame:
+    rows = [(False, "cut-link", FAIL_S + 0.2), *([(False, "heal-link", HEAL_S + 0.0)] if heal else [])]
+    rows += [(True, "whole", whole_s)] if whole_s else []
+    keys = {**CELL, **cell, "run_id": "r", "block": rep, "rep": rep}
+    return pd.DataFrame([{**keys, "seen": k, "what": w, "t_s": t} for k, w, t in rows])
+
+
+def test_every_number_of_a_run_without_noise():
+    hosts = happened().iloc[:1].assign(lat_ns_max=3.2e9)
+    [row] = failures(series(truth()), happened(whole_s=HEAL_S + 16.5), hosts).to_dict("records")
+    assert (row["failure"], row["heal"], row["fail_s"], row["heal_s"]) == ("cut-link", "heal-link", 30.2, 70.0)
+    assert (row["healthy_iops"], row["degraded_iops"], row["ratio"]) == (HEALTHY, DEGRADED, DEGRADED / HEALTHY)
+    assert (row["gap_s"], row["gap_from_s"], row["degraded_from_s"]) == (GAP_S, FAIL_S, FAIL_S + GAP_S)
+    assert (row["dip_iops"], row["dip_pct"]) == (DIP, pytest.approx(60))
+    assert (row["heal_gap_s"], row["whole_s"], row["max_lat_ns"], row["runtime_s"]) == (0, 16.5, 3.2e9, END_S)
+    assert row["back_s"] == pytest.approx(RESYNC_S, abs=1), (
+        "a window that begins one second early may still be within 10 %"
+    )
+    assert row["warnings"] == ""
+
+
+def test_columns_and_keys():
+    costs = failures(series(truth()), happened())
+    assert set(COLUMNS) <= set(costs)
+    assert costs.loc[0, "events"] == CELL["events"]
+    assert failures(series(truth()), happened().iloc[:0]).empty
+
+
+def test_levels_carry_intervals_that_know_autocorrelation():
+    rng = np.random.default_rng(1)
+    y = np.r_[1000 + 50 * ar1(rng, (200,), 3), np.zeros(2), 4000 + 200 * ar1(rng, (300,), 3)]
+    done = happened(heal=False).assign(t_s=200.4)
+    [row] = failures(series(y), done).to_dict("records")
+    assert row["healthy_lo"] < row["healthy_iops"] < row["healthy_hi"]
+    assert row["degraded_lo"] < row["degraded_iops"] < row["degraded_hi"]
+    assert row["degraded_iops"] == pytest.approx(4000, rel=0.03)
+    short = failures(series(truth()[1:]), happened().assign(t_s=lambda t: t["t_s"] - 1)).iloc[0]
+    assert np.isnan(short["healthy_lo"]), "29 seconds carry no interval"
+
+
+def test_a_system_that_does_not_go_on_has_a_gap_to_the_end_and_no_degraded_level():
+    y = truth()
+    y[FAIL_S:] = 0
+    row = failures(series(y), happened(heal=False)).iloc[0]
+    assert row["gap_s"] == END_S - FAIL_S
+    assert np.isnan(row["ratio"])
+    assert "I/O did not go on" in row["warnings"]
+
+
+def test_a_run_that_ends_before_it_is_back_says_so():
+    row = failures(series(truth(resync_s=60)), happened()).iloc[0]
+    assert np.isnan(row["back_s"])
+    assert row["warnings"] == "not back within 10 % when the run ended, 60 s after heal-link"
+    assert row["dip_pct"] == pytest.approx(60)
+
+
+def test_crossing_the_healthy_level_on_the_way_down_is_not_being_back():
+    y = truth()
+    y[HEAL_S : HEAL_S + 5] = [4400, 3000, 1000, 1000, 1000]
+    y[HEAL_S + 5 : HEAL_S + 25] = DIP
+    assert failures(series(y), happened()).iloc[0]["back_s"] == pytest.approx(25, abs=1)
+
+
+def test_a_degraded_level_is_judged_after_its_transient():
+    y = truth(gap_s=0)
+    y[FAIL_S : FAIL_S + 10] = np.linspace(100, 4000, 10)
+    row = failures(series(y), happened()).iloc[0]
+    assert row["gap_s"] == 0
+    assert row["degraded_iops"] == pytest.approx(DEGRADED, rel=0.01)
+
+
+def test_what_cannot_be_judged_is_refused():
+    with pytest.raises(ValueError, match=r"no series of .* in which cut-link was done"):
+        failures(series(truth()), happened(rep=2))
+    three = pd.concat([happened(), happened().iloc[:1].assign(t_s=90)])
+    with pytest.raises(ValueError, match=r"3 events in one run \(cut-link, heal-link, cut-link\)"):
+        failures(series(truth()), three)
+
+
+levels = st.floats(50, 5e5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(healthy=levels, degraded=levels, gap=st.integers(0, 20), resync=st.integers(0, 30), dip=st.floats(0.05, 0.85))
+def test_truth_is_found_whatever_the_levels(healthy, degraded, gap, resync, dip):
+    y = truth(healthy, degraded, gap, dip * healthy, resync)
+    row = failures(series(y), happened()).iloc[0]
+    assert row["gap_s"] == gap
+    assert row["ratio"] == pytest.approx(degraded / healthy)
+    assert row["back_s"] == pytest.approx(resync, abs=5), "a short dip may be inside the tolerance of a window"
+    assert row["dip_iops"] >= dip * healthy * (1 - 1e-9)
+    assert resync < 5 or row["dip_pct"] == pytest.approx(100 * (1 - dip))
+
+
+@settings(max_examples=15, deadline=None)
+@given(scale=st.floats(1e-3, 1e3), hosts=st.integers(1, 4), seed=st.integers(0, 99))
+def test_what_may_not_change_the_answer(scale, hosts, seed):
+    rng = np.random.default_rng(seed)
+    y = truth() * np.exp(0.1 * rng.standard_normal(END_S))
+    plain = failures(series(y), happened()).iloc[0]
+    moved = series(scale * y, hosts=hosts)
+    moved = moved[moved["iops"] > 0].sample(frac=1, random_state=seed)  # no row for a silent second, rows in any order
+    same = failures(moved, happened().iloc[::-1]).iloc[0]
+    for column in ("ratio", "gap_s", "dip_pct", "back_s", "degraded_from_s"):
+        assert same[column] == pytest.approx(plain[column], nan_ok=True), column
+    assert same["healthy_iops"] == pytest.approx(scale * plain["healthy_iops"])
+
+
+def repeats(n, sd=0.05, seed=0, **levels) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    runs = [truth(**{"degraded": DEGRADED * np.exp(sd * rng.standard_normal()), **levels}) for _ in range(n)]
+    return failures(
+        pd.concat([series(y, rep) for rep, y in enumerate(runs)]), pd.concat([happened(rep) for rep in range(n)])
+    )
+
+
+def test_repeats_give_intervals():
+    summary = failure_summary(repeats(5)).set_index("column")
+    assert (summary["n"] == 5).all()
+    assert summary.loc["ratio", "lo"] < summary.loc["ratio", "center"] < summary.loc["ratio", "hi"]
+    assert tuple(summary.loc["gap_s", ["center", "lo", "hi"]]) == (3, 3, 3)
+    assert summary.loc["heal_gap_s", "center"] == 0
+    deep = failure_summary(repeats(3).assign(dip_pct=[0.0, 50.0, 100.0])).set_index("column").loc["dip_pct"]
+    assert (deep["lo"], deep["hi"]) == (0, 100), "an interval of a share ends where shares do"
+    one = failure_summary(repeats(1)).set_index("column")
+    assert one["lo"].isna().all()
+    assert (one["warnings"] == "n = 1: no interval").all()
+
+
+def test_the_interval_of_the_ratio_covers_the_truth():
+    hits = 0
+    for seed in range(50):
+        ratio = failure_summary(repeats(3, seed=seed)).set_index("column").loc["ratio"]
+        hits += ratio["lo"] <= DEGRADED / HEALTHY <= ratio["hi"]
+    assert 44 <= hits <= 50
+
+
+def test_a_quantity_not_lived_to_see_has_no_mean():
+    costs = pd.concat([repeats(2), repeats(1, resync_s=60).assign(rep=9)])
+    back = failure_summary(costs).set_index("column").loc["back_s"]
+    assert np.isnan(back["center"])
+    assert back["warnings"] == "healthy rate back after (s): not seen in 1 of 3 runs"
+
+
+@pytest.mark.parametrize(
+    ("degraded", "sd", "n", "verdict", "said"),
+    [
+        (4400, 0.05, 4, "faster", "more than healthy, so IOPS is no health check"),
+        (500, 0.05, 4, "slower", "degraded it does 0.5"),
+        (1000, 0.05, 4, "no difference", "cannot be told apart"),
+        (4400, 0.05, 1, "point", "one run, no interval"),
+    ],
+)
+def test_the_sentence_says_what_the_table_says(degraded, sd, n, verdict, said):
+    costs = repeats(n, sd).assign(ratio=lambda t: t["ratio"] * degraded / DEGRADED)
+    [row] = failure_sentences(failure_summary(costs), labels={"box-drbd": "DRBD"}).to_dict("records")
+    assert row["verdict"] == verdict
+    assert said in row["sentence"]
+    assert row["sentence"].startswith(
+        f"cut-link on DRBD, 4k random write at iodepth 8 ({n} run{'s' * (n > 1)}): no I/O for 3"
+    )
+
+
+def test_runs_are_laid_over_each_other_at_the_failure():
+    costs = pd.concat([failures(series(truth()), happened())])
+    laid = aligned(series(truth()), costs)
+    assert list(laid["since_s"]) == list(np.arange(END_S) - FAIL_S)
+    assert laid.loc[laid["since_s"] == 0, "iops"].item() == 0
+
+
+def test_a_disturbed_run_is_never_averaged_with_healthy_ones():
+    rows = pd.DataFrame({"system": "a", "run_id": "r", "block": [1, 2, 3, 4], "rep": [1, 2, 3, 4], "pattern": "4k-randwrite",
+                         "iodepth": 8, "iops": [1.0, 1.1, 4.0, 4.1], "events": [np.nan, np.nan, "cut-link@10", "cut-link@10"]})  # fmt: skip
+    with pytest.raises(ValueError, match=r"results vary in events: (none, cut-link@10|cut-link@10, none)"):
+        summarize(rows)
+    other = rows.assign(system="b")
+    with pytest.raises(ValueError, match="vary in events"):
+        compare(pd.concat([rows[rows["events"].isna()], other[other["events"].notna()]]), "a")
+    assert len(summarize(rows, by=["system", "pattern", "iodepth", "events"])) == 2

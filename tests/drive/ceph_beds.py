@@ -1,0 +1,96 @@
+"""Running Ceph clusters for the tests, and what they did: each started once, measured by a small campaign, and found gone."""
+
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from probes import assert_gone
+
+import hcilib as hci
+from hcilib.drive.ceph import PACKAGES, ceph, config_of
+from hcilib.drive.hosts import Fleet
+from hcilib.drive.librados import Monitor
+from hcilib.plan import sweep
+from hcilib.testbed import Testbed
+
+ROOT = Path(__file__).parents[2]
+PATHS = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin"
+DISK, NONE = 32 * 2**20, "none"
+
+
+def on(*systems: str):
+    """Run a test on a cluster of each of these systems; all tests of a system share one cluster, whatever their file.
+
+    pytest keeps the last one until the session ends: a test on `NONE`, which comes after all others, ends it.
+    """
+    return pytest.mark.parametrize("ceph_cluster", systems, indirect=True)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A running one: its testbed, open connections to its hosts and its monitor, and the campaign that has filled its images."""
+
+    bed: Testbed
+    fleet: Fleet
+    monitor: Monitor
+    system: hci.System
+    plan: hci.Plan
+    run_dir: Path
+    results: pd.DataFrame
+    empty: dict
+    full: dict
+
+
+@pytest.fixture(scope="session")
+def ceph_programs():
+    """Skip where the machine lacks what the cluster is made of (a CI job that installs it never skips)."""
+    missing = [package for name, package in PACKAGES.items() if not shutil.which(name, path=PATHS)]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(dict.fromkeys(missing))}")
+
+
+@pytest.fixture(scope="session")
+def ceph_cluster(request, ceph_programs, tmp_path_factory):
+    """A cluster of the system given by `on`, on which a small campaign has been run; its end is looked at from outside."""
+    if request.param == NONE:
+        yield None
+        return
+    folder = tmp_path_factory.mktemp("ceph")
+    system = hci.load_system(ROOT / "params" / "systems" / f"{request.param}.yaml")
+    with pytest.MonkeyPatch.context() as elsewhere:  # what a user of another cluster has in the environment
+        elsewhere.setenv("CEPH_CONF", "/nowhere/ceph.conf")
+        elsewhere.setenv("CEPH_ARGS", "--mon-host 192.0.2.1 --name client.nobody")
+        with (
+            ceph(2, system=request.param, disk_bytes=DISK, root=folder) as bed,
+            Fleet(bed) as fleet,
+            Monitor(config_of(bed)) as monitor,
+        ):
+            yield measured(bed, fleet, monitor, system, folder / "run")
+    assert_gone(bed, patience_s=0)
+    assert [path.name for path in folder.iterdir()] == ["run"]
+
+
+def measured(bed, fleet, monitor, system, run_dir) -> Cluster:
+    """The cluster after prefill and two short runs, with what it holds before and after."""
+    plan = sweep(["4k-randread", "4k-randwrite"], repeats=1, iodepth=4, vms=2, read_runtime_s=1, write_runtime_s=1,
+                 span_bytes=DISK, canary=False)  # fmt: skip
+    empty = settled(monitor)
+    results = hci.run(plan, bed, system, run_dir, progress=False)
+    return Cluster(bed, fleet, monitor, system, plan, run_dir, results, empty, settled(monitor))
+
+
+def settled(monitor: Monitor) -> dict[str, dict]:
+    """Pool -> its counters of ``ceph df``, once two readings agree: OSDs report theirs once a second."""
+    before, now = None, read_pools(monitor)
+    while before != now:
+        time.sleep(1.5)
+        before, now = now, read_pools(monitor)
+    return now
+
+
+def read_pools(monitor: Monitor) -> dict[str, dict]:
+    stats = {pool["name"]: pool["stats"] for pool in monitor.ask("df", detail="detail")["pools"]}
+    return {name: {key: s[key] for key in ("stored", "bytes_used", "objects")} for name, s in stats.items()}

@@ -1,0 +1,227 @@
+"""A real Ceph cluster: measured end to end through hci.run, its capacity against the schemes' algebra, an OSD killed (60 s)."""
+
+import json
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from ceph_beds import DISK, on
+from probes import base_of, listening, processes
+
+import hcilib as hci
+from hcilib.drive.ceph import config_of
+from hcilib.drive.ceph_osds import is_whole, kill_osd, start_osd, state, wait_for
+from hcilib.drive.lab_hosts import LabError
+from hcilib.plan import sweep
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+BOTH = on("box-ceph", "box-ceph-ec")
+
+
+# What it is
+
+
+@BOTH
+def test_it_is_whole_and_every_host_has_its_own_address(ceph_cluster):
+    bed = ceph_cluster.bed
+    assert is_whole(state(ceph_cluster.monitor))
+    nodes = {"box-ceph": 2, "box-ceph-ec": 3}[bed.serves]
+    assert (len(bed.nodes), len(bed.vms)) == (nodes, 2)
+    assert len({host.address for host in (*bed.nodes, *bed.vms)}) == nodes + 2
+    tree = ceph_cluster.monitor.ask("osd tree")["nodes"]
+    assert sorted(item["name"] for item in tree if item["type"] == "host") == [node.name for node in bed.nodes]
+
+
+@BOTH
+def test_it_listens_on_loopback_alone(ceph_cluster):
+    """Every listening socket of every process of the cluster, by the process: none is outside its block of addresses."""
+    inodes = {link for pid in processes(ceph_cluster.bed.lab_root) for link in sockets(pid)}
+    lines = [
+        line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+    ]
+    theirs = [words[1] for words in lines if words[3] == "0A" and words[9] in inodes]
+    ours = listening(base_of(ceph_cluster.bed))
+    assert len(theirs) == len(ours) > 2 * len(ceph_cluster.bed.nodes)
+
+
+def sockets(pid: int) -> set[str]:
+    links = []
+    for fd in Path(f"/proc/{pid}/fd").glob("*"):
+        try:
+            links.append(str(fd.readlink()))
+        except OSError:
+            continue
+    return {link.removeprefix("socket:[").removesuffix("]") for link in links if link.startswith("socket:[")}
+
+
+@on("box-ceph")
+def test_a_shell_on_a_node_reaches_this_cluster_and_no_other(ceph_cluster):
+    fsid = ceph_cluster.monitor.ask("fsid")["fsid"]
+    answers = ceph_cluster.fleet.run("ceph fsid", [node.name for node in ceph_cluster.bed.nodes])
+    assert {o.value.strip() for o in answers.values()} == {fsid}
+
+
+# What was measured
+
+
+@BOTH
+def test_the_campaign_counted_every_run(ceph_cluster):
+    results = ceph_cluster.results
+    assert results.attrs["missing"] == []
+    assert sorted(results["pattern"]) == ["4k-randread", "4k-randwrite"]
+    assert (results["iops"] > 0).all()
+    assert results["valid"].all()
+    assert set(results["nodes"]) == {len(ceph_cluster.bed.nodes)}
+    assert "share one kernel and one disk" in results.attrs["caveat"]
+    assert (results["node_cpu_pct"] > 0).all()
+    little = hci.audit(results).query("check == 'little'")["ratio"]
+    assert little.between(0.8, 1.2).all(), "of one second: an I/O that outlives its run weighs percents"
+
+
+@on("box-ceph")
+def test_its_fingerprint_says_which_ceph_and_how_full(ceph_cluster):
+    facts = json.loads((ceph_cluster.run_dir / "facts" / "node1.json").read_text())["fingerprint"]
+    assert "ceph version" in facts["ceph versions"]
+    assert "TOTAL" in facts["ceph osd df"]
+    assert json.loads(facts["ceph df --format json"])["pools"]
+    vm = json.loads((ceph_cluster.run_dir / "facts" / "vm1.json").read_text())["fingerprint"]
+    assert list(vm.values()) == ["false\n"]
+
+
+@BOTH
+def test_what_it_stores_and_what_that_takes_is_the_scheme_exactly(ceph_cluster):
+    """ceph df, full less empty: 2.000 with two copies, 1.500 with two data strips and one parity strip."""
+    scheme = hci.parse_scheme(ceph_cluster.system.scheme)
+    before, after = ceph_cluster.empty["box"], ceph_cluster.full["box"]
+    stored, used = (after[key] - before[key] for key in ("stored", "bytes_used"))
+    assert round(used / stored, 3) == 1 / scheme.efficiency == scheme.stripe_cost
+    assert used == scheme.stripe_cost * 2 * DISK, "to the byte: two images, each written once"
+    assert scheme.stripe_cost == {"box-ceph": 2.0, "box-ceph-ec": 1.5}[ceph_cluster.system.name]
+
+
+@BOTH
+def test_its_raw_capacity_is_what_the_system_file_says(ceph_cluster):
+    assert sum(osd["kb"] for osd in ceph_cluster.monitor.ask("osd df")["nodes"]) * 1024 == ceph_cluster.system.raw_bytes
+
+
+# The cache
+
+
+@pytest.fixture
+def cached(ceph_cluster):
+    """librbd's cache on for the images of this test, as Ceph's own default has it."""
+    images = [disk.uri.split("/", 3)[3] for vm in ceph_cluster.bed.vms for disk in vm.disks]
+    set_cache(ceph_cluster, images, "set {} rbd_cache true")
+    yield ceph_cluster
+    set_cache(ceph_cluster, images, "remove {} rbd_cache")
+
+
+def set_cache(ceph_cluster, images, how: str) -> None:
+    command = "; ".join(f"rbd config image {how.format(image)}" for image in images)
+    assert ceph_cluster.fleet.run(command, ["vm1"])["vm1"].ok
+
+
+def caches(ceph_cluster) -> list[str]:
+    checks = hci.preflight(ceph_cluster.bed, qd1())
+    assert checks["ok"].all(), checks[~checks["ok"]]
+    return checks.loc[checks["check"] == "cache", "detail"].tolist()
+
+
+def qd1():
+    return sweep(["4k-randwrite"], repeats=1, iodepth=1, vms=1, write_runtime_s=1, span_bytes=DISK, prefill=False,
+                 canary=False)  # fmt: skip
+
+
+@on("box-ceph")
+def test_preflight_says_that_the_cache_is_off(ceph_cluster):
+    [detail] = caches(ceph_cluster)
+    assert "rbd_cache is off (set by: config)" in detail
+
+
+@on("box-ceph")
+def test_preflight_warns_of_the_cache_wherever_it_was_set(cached):
+    [detail] = caches(cached)
+    assert "warning: rbd_cache is on" in detail
+    assert "(set by: image)" in detail
+
+
+@on("box-ceph")
+def test_the_cache_trap(cached, tmp_path):
+    """The same disk, the same 4k write at iodepth 1: what the client's memory acknowledges is no storage."""
+    bed, system = cached.bed, cached.system
+    on = hci.run(qd1(), bed, system, tmp_path / "on", progress=False)
+    images = [disk.uri.split("/", 3)[3] for vm in bed.vms for disk in vm.disks]
+    set_cache(cached, images, "set {} rbd_cache false")
+    off = hci.run(qd1(), bed, system, tmp_path / "off", progress=False)
+    assert on["iops"].iloc[0] > 4 * off["iops"].iloc[0]
+    assert on["p50_ns"].iloc[0] < off["p50_ns"].iloc[0] / 4
+
+
+# Failures
+
+
+@BOTH
+def test_an_osd_is_killed_and_comes_back(ceph_cluster):
+    """Seen by the cluster within seconds, degraded while it is away, whole again after its return; and always writable."""
+    bed, monitor = ceph_cluster.bed, ceph_cluster.monitor
+    last = len(bed.nodes) - 1
+    kill_osd(ceph_cluster.fleet, bed, last)
+    killed = time.monotonic()
+    down = wait_for(monitor, lambda now: now["osds_up"] == now["osds"] - 1, patience_s=15)
+    assert time.monotonic() - killed < 8
+    degraded = wait_for(monitor, lambda now: now["groups_clean"] < now["groups"], patience_s=15)
+    assert not is_whole(down)
+    assert not is_whole(degraded)
+    wrote = ceph_cluster.fleet.run(
+        f"rbd bench {bed.vms[0].disks[0].uri.split('/', 3)[3]} --io-type write --io-size 4096 --io-total 65536", ["vm1"]
+    )
+    assert wrote["vm1"].ok, wrote["vm1"].error
+    start_osd(ceph_cluster.fleet, bed, last)
+    whole = wait_for(monitor, is_whole, patience_s=90)
+    assert whole["osds_up"] == len(bed.nodes)
+
+
+@on("box-ceph")
+def test_an_osd_that_is_not_there_is_named(ceph_cluster):
+    with pytest.raises(LabError, match=r"osd 7: testbed box-ceph has OSDs 0 to \d"):
+        kill_osd(ceph_cluster.fleet, ceph_cluster.bed, 7)
+    with pytest.raises(LabError, match="is no running Ceph cluster"):
+        config_of(ceph_cluster.bed.model_copy(update={"lab_root": None}))
+
+
+# Its images
+
+
+@on("box-ceph")
+def test_a_cluster_started_anew_does_not_go_on_where_another_was_filled(ceph_cluster, tmp_path):
+    """Reads of what was never written ask no drive: a resumed campaign would measure nothing and believe it."""
+    bed, interrupted = ceph_cluster.bed, shutil.copytree(ceph_cluster.run_dir, tmp_path / "run")
+    [last] = interrupted.glob("steps/measure-*-4k-randwrite-*")
+    shutil.rmtree(last)
+    assert hci.preflight(bed, ceph_cluster.plan, run_dir=interrupted)["ok"].all()
+    image = bed.vms[0].disks[0].uri.split("/", 3)[3]
+    anew = f"rbd rm --no-progress {image} && rbd create {image} --size {DISK}B"
+    assert ceph_cluster.fleet.run(anew, ["vm1"])["vm1"].ok
+    assert hci.preflight(bed, ceph_cluster.plan)["ok"].all(), "a campaign of its own fills it first"
+    with pytest.raises(hci.PreflightError, match=r"vm1: image: .* started anew since; measure into another run_dir"):
+        hci.run(ceph_cluster.plan, bed, ceph_cluster.system, interrupted, progress=False)
+
+
+@on("box-ceph")
+def test_an_image_that_somebody_has_open_is_refused_by_preflight(ceph_cluster):
+    """Another client's watcher on the image: two writers, one of whom nobody measures."""
+    environment = {"CEPH_CONF": str(config_of(ceph_cluster.bed)), "PATH": "/usr/bin:/bin"}
+    image = ceph_cluster.bed.vms[0].disks[0].uri.split("/", 3)[3]
+    other = subprocess.Popen(["rbd", "bench", image, "--io-type", "write", "--io-size", "4096", "--io-threads", "1", "--io-total", "1G"],
+                             env=environment, stdout=subprocess.DEVNULL)  # fmt: skip
+    try:
+        for _ in range(40):
+            checks = hci.preflight(ceph_cluster.bed, qd1())
+            if not (devices := checks[checks["check"] == "image"])["ok"].all():
+                break
+        assert "it is open by" in devices["detail"].iloc[0]
+    finally:
+        other.kill()
+        other.wait()

@@ -1,0 +1,199 @@
+"""The box: real arrays, DRBD and NVMe/TCP on virtual nodes come up, are what they say, are guarded, and agree with the algebra."""
+
+import json
+import re
+import subprocess
+
+import pytest
+from boxes import DRIVE_BYTES, VERIFY, naming, plan, say
+from probes import until
+
+import hcilib as hci
+from hcilib.drive.cluster import CONSENT
+from hcilib.drive.guard import GuardError
+from hcilib.drive.guard_devices import identify, inventory, judge, recheck
+from hcilib.drive.hosts import Fleet, need
+from hcilib.testbed import load_system
+
+pytestmark = pytest.mark.box
+SYSTEMS = hci.ROOT / "params" / "systems"
+
+
+# One smoke of the whole
+
+
+def test_a_campaign_runs_on_drbd_as_on_any_cluster(drbd, tmp_path):
+    """Preflight, guard, consent, prefill, fio through SSH, counters of the replication link, the fingerprint, results."""
+    system = load_system(SYSTEMS / "box-drbd.yaml")
+    small = plan(["4k-randwrite"], vms=2, prefill=True)
+    checks = hci.preflight(drbd.testbed, small, consent=CONSENT)
+    assert checks["ok"].all(), checks[~checks["ok"]].to_string()
+    results = hci.run(small, drbd.testbed, system, tmp_path / "run", consent=CONSENT, progress=False)
+    assert results.attrs["missing"] == []
+    assert "emulated" in results.attrs["caveat"]
+    [row] = results.to_dict("records")
+    assert (row["vms"], row["nodes"], row["valid"]) == (2, 2, True)
+    facts = json.loads((tmp_path / "run" / "facts" / "node1.json").read_text())
+    assert "Raid Level : raid5" in facts["fingerprint"]["mdadm --detail /dev/md0"]
+    assert "ds:UpToDate/UpToDate" in facts["fingerprint"]["cat /proc/drbd"]
+    assert not [said for said in facts["fingerprint"].values() if said.startswith("failed")]
+    assert facts["fio"] == subprocess.run(["fio", "--version"], capture_output=True, text=True).stdout.strip()
+
+    link = hci.read_counters(tmp_path / "run").query("nic == 'repl' and kind == 'measure'")
+    assert set(link["node"]) == {"node1", "node2"}, "each sends the copy of its own client's writes"
+    sent = link.groupby("node")["tx_bytes_per_s"].mean().sum() / row["bw_bytes"]
+    traffic = hci.expected_traffic(hci.parse_scheme(system.scheme), redirected=False).set_index("ddir")["expected"]
+    assert sent == pytest.approx(traffic["write"], rel=0.4), (
+        "bytes on the link for each byte written, protocol and noise included"
+    )
+
+
+def test_without_consent_nothing_is_written(drbd, tmp_path):
+    with pytest.raises(GuardError, match="no consent was given"):
+        hci.run(
+            plan(["4k-randwrite"]),
+            drbd.testbed,
+            load_system(SYSTEMS / "box-drbd.yaml"),
+            tmp_path / "run",
+            progress=False,
+        )
+
+
+# The guard on real arrays
+
+
+@pytest.fixture(scope="module")
+def known(drbd):
+    """What the nodes say of their devices, asked once."""
+    with Fleet(drbd.testbed) as fleet:
+        return inventory(fleet, ["node1", "node2"])
+
+
+@pytest.mark.parametrize(
+    ("serial", "device", "said"),
+    [
+        ("BOX-N1D1", "vda", ["vda is held by md0", "vda carries linux_raid_member"]),
+        ("BOX-N1D5", "vde", ["vde is held by md0", "vde carries linux_raid_member"]),
+        ("md-uuid-{md0}", "md0", ["md0 is held by dm-0, dm-1"]),
+        ("drbd-r2-0", "drbd2", ["drbd2 is Secondary here: another node may be writing this DRBD resource"]),
+        ("BOX-N2D1", None, ["no device of this host has this serial, WWN or by-id link; it has "]),
+        ("drbd-r3-0", None, ["no device of this host has this serial"]),
+    ],
+)
+def test_what_is_part_of_something_is_refused_by_host_device_and_reason(drbd, known, serial, device, said):
+    devices = known["node1"].devices
+    serial = serial.format(md0=devices["md0"].stack.removeprefix("md-uuid-"))
+    size = devices[device].size_bytes if device else DRIVE_BYTES
+    _, refused = judge(naming(drbd, "node1", serial, size), 1, 1, known)
+    assert {(r.host, r.device) for r in refused} == {("node1", serial)}
+    reasons = "; ".join(r.reason for r in refused)
+    for sentence in said:
+        assert sentence in reasons
+    assert "wipefs" not in reasons, "no command that destroys is suggested for what is in use"
+
+
+def test_the_two_devices_that_the_testbed_names_may_be_written(drbd, known):
+    found, refused = judge(drbd.testbed, 2, 1, known)
+    assert refused == []
+    assert {vm: device.name for vm, devices in found.items() for device in devices.values()} == {
+        "node1": "drbd1",
+        "node2": "drbd2",
+    }
+
+
+def test_a_campaign_on_a_member_drive_ends_before_anything_is_written(drbd, tmp_path):
+    wrong = naming(drbd, "node1", "BOX-N1D1", DRIVE_BYTES)
+    with pytest.raises(GuardError, match="node1: BOX-N1D1: vda is held by md0"):
+        hci.run(
+            plan(["4k-randwrite"]),
+            wrong,
+            load_system(SYSTEMS / "box-drbd.yaml"),
+            tmp_path / "run",
+            consent=CONSENT,
+            progress=False,
+        )
+    assert not (tmp_path / "run" / "plan.json").exists()
+
+
+def test_a_resource_that_changes_hands_is_not_written_any_more(drbd):
+    """Between two steps the operator moves r1 to node2: the next step is refused."""
+    with Fleet(drbd.testbed) as fleet:
+        guarded = identify(fleet, drbd.testbed, 2, 1, CONSENT)
+        assert recheck(fleet, guarded, ["node1"]) == []
+        try:
+            need("demote", fleet.run("drbdadm secondary r1", ["node1"]))
+            refused = recheck(fleet, guarded, ["node1"])
+        finally:
+            need("promote", fleet.run("drbdadm primary r1", ["node1"]))
+    assert {(r.host, r.device) for r in refused} == {("node1", "drbd-r1-0")}
+    assert any("drbd1 is Secondary here" in r.reason for r in refused)
+
+
+# Capacity and content against the truth
+
+
+def test_what_the_tools_report_is_what_the_scheme_says(drbd):
+    detail = say(drbd, "mdadm --detail /dev/md0", ["node1"])["node1"]
+    kib = {key: int(value) for key, value in re.findall(r"(Array Size|Used Dev Size) : (\d+)", detail)}
+    assert kib["Array Size"] == hci.Raid5(5).efficiency * 5 * kib["Used Dev Size"], "exactly four of five drives"
+    scheme = hci.parse_scheme(load_system(SYSTEMS / "box-drbd.yaml").scheme)
+    usable = sum(vm.disks[0].size_bytes for vm in drbd.testbed.vms)
+    raw = 2 * 5 * kib["Used Dev Size"] * 1024
+    lost = scheme.usable_bytes(raw) - usable
+    assert 0 < lost < 2 * 2 * 2**20, "no more than DRBD's metadata and the rounding of the halves"
+    assert usable / raw == pytest.approx(scheme.efficiency, rel=0.02)
+
+
+COPY = f"sync; echo 3 >/proc/sys/vm/drop_caches; head -c {16 * 2**20} /dev/mapper/vol1 | md5sum"
+
+
+def test_replicas_are_equal_after_a_verified_write(drbd):
+    """Written and verified on node1, then the copy under node2's DRBD is compared with node1's, byte for byte."""
+    say(drbd, VERIFY.format(device="/dev/drbd1", rw="randwrite", more="--do_verify=1"), ["node1"])
+    sums = say(drbd, COPY)
+    assert len(set(sums.values())) == 1
+    blank = say(drbd, f"head -c {16 * 2**20} /dev/zero | md5sum", ["node1"])["node1"]
+    assert sums["node1"] != blank, "something was written"
+
+
+# Faults
+
+
+def state(box) -> tuple[str, str]:
+    """Of resource r1, as node1 sees it: connection, and both copies."""
+    return re.search(r" 1: cs:(\w+) .*ds:([\w/]+)", say(box, "cat /proc/drbd", ["node1"])["node1"]).group(1, 2)
+
+
+WHOLE = ("Connected", "UpToDate/UpToDate")
+
+
+def test_a_cut_link_is_seen_and_heals(drbd):
+    assert state(drbd) == WHOLE
+    drbd.cut_link()
+    try:
+        assert until(lambda: state(drbd)[0] != "Connected", 30)
+        assert until(lambda: "DUnknown" in state(drbd)[1])
+    finally:
+        drbd.heal_link()
+    assert until(lambda: state(drbd) == WHOLE, 60)
+
+
+def test_a_drive_that_failed_is_rebuilt(drbd):
+    def array() -> str:
+        return re.search(r"\[[U_]{5}\]", say(drbd, "cat /proc/mdstat", ["node1"])["node1"])[0]
+
+    drbd.fail_drive("node1", 2)
+    assert array() == "[UU_UU]"
+    assert state(drbd) == WHOLE, "DRBD does not notice"
+    drbd.replace_drive("node1", 2)
+    assert until(lambda: array() == "[UUUUU]", 60)
+
+
+def test_a_node_that_was_killed_comes_back_and_is_synchronised(drbd):
+    drbd.kill("node2")
+    assert until(lambda: state(drbd)[1] == "UpToDate/DUnknown", 30)
+    say(drbd, VERIFY.format(device="/dev/drbd1", rw="randwrite", more="--do_verify=1"), ["node1"])
+    drbd.revive("node2")
+    assert until(lambda: state(drbd) == WHOLE, 60)
+    say(drbd, "drbdadm primary r2", ["node2"])
+    assert len(set(say(drbd, COPY).values())) == 1, "what was written while it was gone is there too"

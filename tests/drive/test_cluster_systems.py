@@ -1,0 +1,93 @@
+"""The other systems of the box: a mirror over NVMe/TCP, arrays with known ceilings, and what is left of a box when it ends."""
+
+import json
+import re
+
+import pytest
+from boxes import DRIVE_BYTES, VERIFY, naming, plan, say
+from probes import listening, processes, until
+
+import hcilib as hci
+from hcilib.drive.cluster import CONSENT, cluster, running
+from hcilib.drive.guard_devices import inventory, judge
+from hcilib.drive.hosts import Fleet
+from hcilib.testbed import load_system
+
+pytestmark = pytest.mark.box
+SYSTEMS = hci.ROOT / "params" / "systems"
+
+
+def test_a_mirror_over_nvme_tcp_holds_two_equal_copies(box_programs, tmp_path):
+    with running("box-nvme-tcp", drive_bytes=DRIVE_BYTES, root=tmp_path) as box:
+        say(box, VERIFY.format(device="/dev/md1", rw="randwrite", more="--do_verify=1"), ["node1"])
+        examined = say(box, "mdadm --examine /dev/mapper/vol1", ["node1"])["node1"]
+        offset = re.search(r"Data Offset : (\d+) sectors", examined)[1]
+        script = f"sync; echo 3 >/proc/sys/vm/drop_caches; dd if=/dev/mapper/vol1 bs=512 skip={offset} count=32768 2>/dev/null | md5sum"
+        assert len(set(say(box, script).values())) == 1, "node1's copy, and the one that it has on node2"
+        assert json.loads(say(box, "nvme list --output-format=json", ["node1"])["node1"])["Devices"]
+        _capacity_is_the_schemes(box)
+        _its_parts_are_refused(box)
+
+
+def _capacity_is_the_schemes(box):
+    usable, raw = sum(vm.disks[0].size_bytes for vm in box.testbed.vms), 2 * 5 * DRIVE_BYTES
+    scheme = hci.parse_scheme(load_system(SYSTEMS / "box-nvme-tcp.yaml").scheme)
+    assert 0.9 * scheme.efficiency < usable / raw < scheme.efficiency, (
+        "two arrays' metadata, large on drives this small"
+    )
+
+
+def _its_parts_are_refused(box):
+    with Fleet(box.testbed) as fleet:
+        known = inventory(fleet, ["node1", "node2"])
+    assert judge(box.testbed, 2, 1, known)[1] == []
+    remote = known["node1"].devices["nvme0n1"]
+    [serial] = [i for i in remote.identifiers if i.startswith("BOXN2")]
+    said = [r.reason for r in judge(naming(box, "node1", serial, remote.size_bytes), 1, 1, known)[1]]
+    assert any("nvme0n1 is held by md1" in reason for reason in said)
+    exported = [d for d in known["node2"].devices.values() if d.exports]
+    assert [d.name for d in exported] == ["dm-0"], "node2 hands volume 1 to node1"
+
+
+def test_throttled_drives_are_a_ceiling_that_holds(box_programs, tmp_path):
+    """Five drives of 200 I/Os a second: RAID 5 cannot read more than 1000, nor write more than a quarter of that at random."""
+    system = load_system(SYSTEMS / "box-raid5.yaml")
+    with running("box-raid5", 1, drive_bytes=DRIVE_BYTES, throttle_iops=200, root=tmp_path / "bed") as box:
+        deep = plan(
+            ["4k-randread", "4k-randwrite"],
+            iodepth=32,
+            ramp_s=1,
+            read_runtime_s=3,
+            write_runtime_s=3,
+            span_bytes=64 * 2**20,
+        )
+        results = hci.run(deep, box.testbed, system, tmp_path / "run", consent=CONSENT, progress=False)
+    rates = {"4k-randread": 200.0, "4k-randwrite": 200.0}
+    iops = results.set_index("pattern")["iops"]
+    drive = hci.drive_rates(_as_drive(results, rates))
+    limit = hci.against_ceiling(results, drive, 5, hci.Raid5(5)).set_index("pattern")["ceiling_iops"]
+    assert limit["4k-randread"] == 1000
+    for pattern in rates:
+        assert iops[pattern] <= 1.05 * limit[pattern]
+    assert iops["4k-randread"] >= 0.7 * limit["4k-randread"], (
+        "32 outstanding reads keep five drives busy, though not evenly"
+    )
+
+
+def _as_drive(results, rates):
+    """The bare drive's rows: what the throttle lets through."""
+    return results.assign(iops=results["pattern"].map(rates), system="box-drive", vms=1)
+
+
+# Whoever starts it, however it ends
+
+
+def test_nothing_is_left_when_it_ends(box_programs, tmp_path):
+    with cluster(system="box-drive", drive_bytes=DRIVE_BYTES, root=tmp_path) as bed:
+        base = bed.nodes[0].address.rsplit(".", 1)[0]
+        assert listening(base) == [f"{base}.1:2222"]
+        [qemu] = [command for command in processes(str(tmp_path)).values() if "qemu-system" in command]
+        assert "accel tcg" in qemu or "accel kvm" in qemu
+    assert until(lambda: not processes(str(tmp_path)))
+    assert listening(base) == []
+    assert list(tmp_path.iterdir()) == []

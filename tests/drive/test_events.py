@@ -1,0 +1,202 @@
+"""Something is done while fio runs: when, on the series' own axis; marked, never averaged away; taken back whatever happens."""
+
+import json
+
+import pytest
+from probes import processes, until
+
+import hcilib as hci
+from hcilib.drive import events
+from hcilib.drive.actions import actions_of
+from hcilib.drive.campaign import run
+from hcilib.drive.events import Actions, EventError, during
+from hcilib.drive.hosts import Fleet
+from hcilib.plan import Cell, Pattern, Plan, PlanError, Step, sweep
+from hcilib.testbed import Action, Check, Failures, System
+
+pytestmark = pytest.mark.lab
+FREEZE = {3: "freeze-replicas", 5: "thaw-replicas"}
+
+
+def replicas(bed) -> list[int]:
+    """Process ids of the servers that hold the replicas."""
+    return sorted(pid for pid, command in processes(bed.lab_root).items() if "nbdkit" in command.split(" ")[0])
+
+
+@pytest.fixture
+def frozen(bed):
+    """A system whose replicas can be frozen; seen to be whole while none of them is."""
+    pids = " ".join(map(str, replicas(bed)))
+    how = Failures(
+        actions={"freeze-replicas": Action(run=f"kill -STOP {pids}", undo="thaw-replicas"),
+                 "thaw-replicas": Action(run=f"kill -CONT {pids}"),
+                 "break": Action(run="echo no such thing >&2; exit 3")},
+        whole=Check(run=f"ps -o stat= -p {pids.replace(' ', ',')} | grep -c T || true", expect="^0$"),
+    )  # fmt: skip
+    yield System(name="lab-mirror", label="lab-mirror", failures=how)
+    assert until(lambda: "T" not in {stat_of(pid) for pid in replicas(bed)}), "a replica was left frozen"
+
+
+def stat_of(pid: int) -> str:
+    return open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[0]
+
+
+@pytest.fixture
+def disturbed(short):
+    def plan(*given, runtime_s=8.0, **options):
+        return short(["4k-randwrite"], events=given, write_runtime_s=runtime_s, vms=1, iodepth=2, **options)
+
+    return plan
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["client-server", "per-host"])
+def test_what_was_done_stands_on_the_axis_of_the_series(bed, frozen, disturbed, tmp_path, launcher):
+    running = bed.model_copy(update={"fio": bed.fio.model_copy(update={"launcher": launcher})})
+    results = run(disturbed(FREEZE), running, frozen, tmp_path / "run", progress=False)
+    assert results.attrs["missing"] == []
+    assert list(results["events"]) == ["freeze-replicas@3 thaw-replicas@5"]
+    happened = hci.read_events(tmp_path / "run")
+    done, seen = happened[~happened["seen"]], happened[happened["seen"]]
+    assert list(done["what"]) == list(FREEZE.values())
+    (frozen_s, thawed_s), ordered_s = done["t_s"], done["took_s"].sum()  # a busy machine does them late, and says so
+    assert frozen_s < thawed_s
+    assert list(seen["what"]) == ["whole", next(w for w in seen["what"] if w != "whole"), "whole"]
+    hosts = hci.read_hosts(tmp_path / "run")
+    [cost] = hci.failures(hci.read_series(tmp_path / "run"), happened, hosts).to_dict("records")
+    assert cost["gap_from_s"] == pytest.approx(frozen_s, abs=1 + ordered_s)
+    assert cost["gap_s"] == pytest.approx(thawed_s - frozen_s, abs=1 + ordered_s)
+    assert cost["max_lat_ns"] / 1e9 == pytest.approx(thawed_s - frozen_s, abs=0.5 + ordered_s)
+    assert cost["whole_s"] > 0
+    [step] = [json.loads(f.read_text()) for f in (tmp_path / "run").glob("steps/*@*/step.json")]
+    assert [e["error"] for e in step["events"]] == ["", ""]
+
+
+@pytest.mark.slow
+def test_disturbed_and_undisturbed_runs_of_one_plan_are_never_pooled(bed, frozen, disturbed, tmp_path):
+    results = run(disturbed({}, {1: "thaw-replicas"}, runtime_s=5.0), bed, frozen, tmp_path / "run", progress=False)
+    assert results["events"].isna().sum() == 1
+    with pytest.raises(ValueError, match=r"results vary in events: .*thaw-replicas@1"):
+        hci.summarize(results)
+    assert list(hci.summarize(results, by=["pattern", "events"])["n"]) == [1, 1]
+
+
+def test_what_is_left_standing_is_taken_back(bed, frozen, disturbed, tmp_path, monkeypatch):
+    results = run(disturbed({4.5: "freeze-replicas"}, runtime_s=5.0), bed, frozen, tmp_path / "run", progress=False)
+    assert results.attrs["missing"] in ([], ["measure-b1-r1-4k-randwrite-nj1-qd2-vm1-freeze-replicas@4.5"])
+    assert "T" not in {stat_of(pid) for pid in replicas(bed)}
+
+
+def test_an_action_that_fails_makes_the_attempt_fail_by_its_name(bed, frozen, disturbed, tmp_path, monkeypatch):
+    monkeypatch.setattr("hcilib.drive.campaign.ATTEMPTS", 1)
+    results = run(disturbed({1: "break"}, runtime_s=5.0), bed, frozen, tmp_path / "run", progress=False)
+    assert len(results.attrs["missing"]) == 1
+    [failed] = [json.loads(f.read_text()) for f in (tmp_path / "run").glob("failed/*/step.json")]
+    assert "break at 1 s:" in failed["problems"][0]
+    assert "exited with 3: no such thing" in failed["problems"][0]
+    assert failed["events"][0]["action"] == "break"
+
+
+def test_an_action_nobody_knows_is_refused_before_any_host(bed, mirror_system, frozen, disturbed, tmp_path):
+    with pytest.raises(EventError, match="the plan has the event 'freeze-replicas', which neither testbed lab nor"):
+        run(disturbed(FREEZE), bed, mirror_system, tmp_path / "run", progress=False)
+    with pytest.raises(EventError, match="known are break, freeze-replicas, thaw-replicas"):
+        events.require(disturbed({1: "pull-plug"}), actions_of(bed, frozen), "testbed lab")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_system_that_is_not_whole_is_not_measured(bed, disturbed, monkeypatch):
+    monkeypatch.setattr(events, "PATIENCE_S", 0.2)
+    [step] = disturbed({1: "x"}).steps
+    actions = Actions({"x": lambda fleet: None}, {}, lambda fleet: "one leg of two")
+    whole = pytest.raises(EventError, match=r"not whole after 0\.2 s: one leg of two")
+    with Fleet(bed) as fleet, whole, during(step, bed.fleet(1), fleet, actions, {}):
+        pytest.fail("it began")
+
+
+def test_fio_that_ends_before_an_event_is_due_is_said(bed, disturbed):
+    [step] = disturbed({4: "x"}).steps
+    actions, record = Actions({"x": lambda fleet: pytest.fail("it was done")}, {}, lambda fleet: ""), {}
+    late = pytest.raises(EventError, match="x at 4 s: fio had ended before it was due")
+    with Fleet(bed) as fleet, late, during(step, bed.fleet(1), fleet, actions, record) as begun:
+        begun.set()
+    assert record["events"][0]["began_s"] is None
+    ahead_s, known_to_s = record["clocks"]["vm1"]
+    assert abs(ahead_s) <= known_to_s + 0.01
+
+
+# The plan
+
+
+def test_events_are_part_of_the_cell_and_of_its_name(disturbed):
+    plan = disturbed({}, FREEZE, {3: "kill-node2"})
+    assert [c.name.partition("-vm1")[2] for c in plan.cells] != []
+    assert {c.name.partition("-vm1")[2] for c in plan.cells} == {
+        "",
+        "-freeze-replicas@3-thaw-replicas@5",
+        "-kill-node2@3",
+    }
+    assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+    assert "events" not in str(disturbed({}).to_dict())
+    cell = Cell(Pattern.parse("4k-randwrite"), 1, 2, 1, events=((2.0, "cut-link"),))
+    assert cell.factors()["events"] == "cut-link@2"
+    assert "events" not in Cell(Pattern.parse("4k-randwrite"), 1, 2, 1).factors()
+
+
+def test_canaries_and_warm_ups_are_left_alone():
+    plan = sweep(["4k-randwrite"], 2, iodepth=2, vms=1, events=[FREEZE], write_runtime_s=8, warmup_s=5)
+    assert {s.kind: bool(s.cell.events) for s in plan.steps} == {
+        "prefill": False,
+        "warmup": False,
+        "canary": False,
+        "measure": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"events": [{10: "cut-link"}]}, "cut-link at 10 s, but a run of 4k-randwrite lasts 8 s"),
+        ({"events": [{1: "cut-link"}], "runtime_s": 4.0}, "a run of at least 5 s"),
+        ({"events": [{1: "Cut the link"}]}, "action 'Cut the link': expected lower-case words"),
+        ({"events": [{-1: "cut-link"}]}, "events: the second is -1"),
+        ({"events": ["cut-link"]}, "events has 'cut-link': expected a mapping of second to action"),
+        ({"events": []}, "the sweep has no cell"),
+        ({"events": [{}, {}]}, "visits a cell twice"),
+    ],
+)
+def test_events_that_cannot_be_are_refused(disturbed, given, said):
+    runtime = {"runtime_s": given["runtime_s"]} if "runtime_s" in given else {}
+    with pytest.raises(PlanError, match=said):
+        disturbed(*given["events"], **runtime)
+
+
+def test_an_adaptive_run_has_no_events():
+    with pytest.raises(PlanError, match="events with policy 'adaptive'"):
+        sweep(["4k-randwrite"], policy="adaptive", iodepth=1, vms=1, events=[{1: "cut-link"}], least_s=10, most_s=20)
+
+
+def test_a_step_knows_nothing_of_events_when_there_are_none():
+    step = Step("measure", Cell(Pattern.parse("4k-randread"), 1, 1, 1), 1, 1, 5.0)
+    assert step.id == "measure-b1-r1-4k-randread-nj1-qd1-vm1"
+
+
+def test_an_undo_that_is_no_action_is_refused():
+    with pytest.raises(ValueError, match=r"actions.cut.undo: 'mend' is not among actions \['cut'\]"):
+        Failures(actions={"cut": Action(run="x", undo="mend")}, whole=Check(run="y", expect="z"))
+
+
+def test_what_was_done_before_fio_began_is_said(tmp_path):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "4k-randwrite_iops.1.log.127.0.0.1").write_text(
+        "1000500, 9, 1, 0, 0\n"
+    )  # begun at 1000 s there
+    done = [
+        {"action": "cut-link", "began_s": 998.4},
+        {"action": "heal-link", "began_s": 999.6},
+        {"action": "x", "began_s": None},
+    ]
+    record = {"clocks": {"vm1": [0.5, 0.01]}, "events": done}  # 999.5 s here
+    said = events.premature(record, tmp_path)
+    assert said == ["cut-link was done 1.1 s before fio began: this machine is too busy"]
+    assert events.premature({}, tmp_path) == []

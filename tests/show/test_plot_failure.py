@@ -1,0 +1,103 @@
+"""The figure of a failure says what its table says: read back from its artists."""
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from hcilib.show.figures import plot_failure
+
+NAN = np.nan
+KEYS = {
+    "system": "box-drbd",
+    "run_id": "r",
+    "pattern": "4k-randwrite",
+    "iodepth": 8,
+    "events": "cut-link@10 heal-link@20",
+}
+
+
+@pytest.fixture(autouse=True)
+def _closed():
+    yield
+    plt.close("all")
+
+
+def row(block, **changes) -> dict:
+    return {**KEYS, "block": block, "rep": block, "failure": "cut-link", "fail_s": 10.3, "heal": "heal-link", "heal_s": 20.3,
+            "healthy_iops": 1000.0, "gap_s": 2.0, "gap_from_s": 10.0, "degraded_iops": 4000.0, "degraded_from_s": 12.0,
+            "heal_gap_s": 0.0, "back_s": 8.0, "ratio": 4.0, **changes}  # fmt: skip
+
+
+def laid(costs: pd.DataFrame) -> pd.DataFrame:
+    """As `aligned` gives it, 40 seconds a run."""
+    frames = []
+    for _, run in costs.iterrows():
+        since = np.arange(40) - 10.0
+        frames.append(pd.DataFrame({**{k: run[k] for k in (*KEYS, "block", "rep")}, "t_s": since + 10, "since_s": since,
+                                    "iops": np.where((since >= 0) & (since < 2), 0.0, 1000.0 + run["block"])}))  # fmt: skip
+    return pd.concat(frames, ignore_index=True)
+
+
+def gid(ax, name: str) -> list:
+    return ax.findobj(lambda artist: artist.get_gid() == name)
+
+
+def texts(ax) -> str:
+    return " ".join(t.get_text() for t in ax.figure.findobj(plt.Text))
+
+
+def test_every_run_is_a_line_over_the_seconds_since_the_failure():
+    costs = pd.DataFrame([row(1), row(2), row(3)])
+    [ax] = plot_failure(laid(costs), costs)
+    lines = gid(ax, "run")
+    assert [line.get_ydata()[0] for line in lines] == [1001, 1002, 1003]
+    assert lines[0].get_xdata()[0] == -10
+    assert "A thin line is a run (3 each)" in texts(ax).replace("\n", " ")
+
+
+def test_events_gap_return_and_levels_stand_where_the_table_says():
+    costs = pd.DataFrame([row(1)])
+    [ax] = plot_failure(laid(costs), costs)
+    assert [mark.get_xdata()[0] for mark in gid(ax, "event")] == [0, 10]
+    gaps, [back] = gid(ax, "gap"), gid(ax, "return")
+    assert [(gap.get_x(), gap.get_width()) for gap in gaps] == [(0, 1), (1, 1)]
+    assert (back.get_x(), back.get_width()) == pytest.approx((10, 8))
+    for name, level, ends in (("healthy", 1000, (-10, 0)), ("degraded", 4000, (1.7, 10))):
+        [bar] = gid(ax, name)
+        (x0, y0), (x1, y1) = bar.get_segments()[0]
+        assert (y0, y1) == (level, level)
+        assert (x0, x1) == pytest.approx(ends)
+    assert "degraded 4k" in texts(ax)
+    assert "heal-link" in texts(ax)
+
+
+def test_what_did_not_happen_is_not_drawn():
+    costs = pd.DataFrame(
+        [row(1, gap_s=0.0, gap_from_s=NAN, heal="", heal_s=NAN, back_s=NAN, degraded_iops=NAN, degraded_from_s=NAN)]
+    )
+    [ax] = plot_failure(laid(costs).assign(iops=1000.0), costs)
+    assert not gid(ax, "gap") + gid(ax, "return") + gid(ax, "degraded")
+    assert len(gid(ax, "event")) == 1
+    assert "Red:" not in texts(ax)
+    assert "Amber:" not in texts(ax)
+
+
+def test_each_failure_has_its_panel_with_its_own_runs():
+    other = {"failure": "kill-node2", "heal": "revive-node2", "events": "kill-node2@10 revive-node2@20"}
+    costs = pd.DataFrame([row(1), row(2), row(1, **other)])
+    axes = plot_failure(laid(costs), costs, labels={"box-drbd": "DRBD"})
+    assert [len(gid(ax, "run")) for ax in axes] == [2, 1]
+    assert [ax.get_title(loc="left") for ax in axes] == [
+        "DRBD, 4k random write at iodepth 8: cut-link",
+        "DRBD, 4k random write at iodepth 8: kill-node2",
+    ]
+
+
+def test_an_empty_table_is_refused():
+    with pytest.raises(ValueError, match="no row, so there is no failure to draw"):
+        plot_failure(laid(pd.DataFrame([row(1)])), pd.DataFrame([row(1)]).iloc[:0])
