@@ -5,17 +5,21 @@ SHELL := /bin/bash
 BIN := $(if $(filter hcilib,$(CONDA_DEFAULT_ENV)),,.venv/bin/)
 PY := $(BIN)python
 
-.PHONY: help setup lab lab-again test report notebooks refresh bench chaos lint
+.PHONY: help setup lab lab-again cluster test report notebooks refresh bench chaos lint bounds picture
 help:
+	@echo "make setup      install what is missing"
 	@echo "make lab        set up, measure two systems on the embedded lab, report: out/lab/index.html"
 	@echo "make lab-again  the same, measured anew; what was measured before is kept beside it"
-	@echo "make test       set up, run every test"
+	@echo "make cluster    real storage stacks on this machine, measured (installs qemu and ceph): out/box/index.html"
+	@echo "make test       set up, lint, run every test"
 	@echo "make report     every scenario under params/ as a site: out/report/index.html"
 	@echo "make notebooks  open JupyterLab"
 	@echo "make refresh    execute every notebook in place and strip it as nbval wants it"
 	@echo "make bench      side-by-side measurements, as ratios"
 	@echo "make chaos      faults done to real parts, and twenty deaths of the controller: data/samples/chaos.csv"
-	@echo "make lint       ruff over code and notebooks"
+	@echo "make lint       ruff over code and notebooks, mypy over the library"
+	@echo "make bounds     the fast tests with the lowest and the newest versions that pyproject.toml allows"
+	@echo "make picture    the README's picture, drawn again from the committed data"
 
 setup:
 	@./setup.sh
@@ -28,8 +32,14 @@ lab-again:
 	@[ ! -d data/runs/lab ] || mv data/runs/lab data/runs/lab.$$(date +%Y%m%dT%H%M%S)
 	@$(MAKE) --no-print-directory lab
 
-# The second line is the reviewer's: every committed notebook again, strictly, against the outputs it was committed with.
-test: setup
+# Ceph on loopback; two virtual nodes for each other system: their kernel and tools are kept in the user's cache folder.
+cluster: setup
+	@./setup.sh cluster
+	@$(PY) -m hcilib.show.report params/box --out out/box --headline 04_compare.box
+
+# The last line is the reviewer's: every committed notebook again, strictly, against the outputs it was committed with.
+test: lint
+	@./setup.sh test
 	@$(PY) -m pytest
 	@$(PY) -m pytest --nbval --nbval-current-env -n 2 --dist loadfile notebooks
 
@@ -37,7 +47,7 @@ report: setup
 	@$(PY) -m hcilib.show.report params --out out/report
 
 notebooks: setup
-	@$(PY) -m jupyterlab notebooks
+	@$(PY) -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
 
 STRIP := --keep-output --keep-count --drop-output-type display_data \
   --extra-keys "metadata.papermill cell.metadata.papermill metadata.language_info.version"
@@ -52,4 +62,11 @@ chaos: setup
 	@$(PY) bench/chaos.py
 
 lint: setup
-	@$(BIN)ruff check . && $(BIN)ruff format --check .
+	@$(BIN)ruff check . && $(BIN)ruff format --check . && $(BIN)mypy
+
+bounds: setup
+	@.ci/bounds
+
+picture: setup
+	@$(PY) -m hcilib.show.report params/04_compare.proxmox.yaml --out out/picture >/dev/null
+	@cp out/picture/04_compare.proxmox/iops.svg readme.svg

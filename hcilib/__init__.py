@@ -6,6 +6,7 @@ The names below are the whole public surface (``import hcilib as hci``). Rooms l
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -17,6 +18,8 @@ _ROOMS = {
     "testbed": ("Testbed", "System", "TestbedError", "load_testbed", "load_system", "load_systems", "short_labels"),
     "metrics": ("METRICS", "metric"),
     "drive.lab": ("lab", "LabError"),
+    "drive.ceph": ("ceph",),
+    "drive.cluster": ("cluster",),
     "drive.bed": ("open_testbed",),
     "drive.preflight": ("preflight", "wear", "PreflightError"),
     "drive.guard": ("GuardError",),
@@ -24,7 +27,10 @@ _ROOMS = {
     "drive.policy": ("PolicyError",),
     "drive.ledger": ("ledger", "LedgerError"),
     "rules": ("run", "obtain"),
-    "read.run": ("read_results", "read_hosts", "read_bins", "read_series", "read_counters", "samples"),
+    "read.run": (
+        "read_results", "read_hosts", "read_bins", "read_series", "read_counters", "read_events", "samples",
+    ),
+    "read.rollup": ("read_rollup", "add_rollups"),
     "read.journal": ("watch", "progress"),
     "read.fio_json": ("read_fio", "FioOutputError"),
     "read.diskspd": ("read_diskspd", "read_diskspd_bins", "DiskspdOutputError"),
@@ -41,9 +47,12 @@ _ROOMS = {
     "analyse.simulation": ("simulate_coverage", "simulate_protocols"),
     "analyse.latency": ("percentiles", "percentile_interval", "vm_spread"),
     "analyse.series": ("stationarity", "mean_interval"),
+    "analyse.failure": ("failures", "aligned"),
+    "analyse.failure_summary": ("failure_summary", "failure_sentences"),
     "analyse.scaling": ("saturation", "per_vm_gain", "curve_from_gains"),
     "analyse.fleet_curves": ("fleet_curves", "saturation_sentences"),
     "analyse.datapath": ("ceiling", "expected_traffic", "check_traffic", "drive_rates", "against_ceiling"),
+    "analyse.traffic": ("traffic",),
     "analyse.schemes": ("Mirror", "Raid5", "Raid6", "ErasureCode", "Tiers"),
     "analyse.capacity": (
         "parse_scheme", "nested_mirror", "nested_parity", "nested_parity_grid", "capacity_table", "with_stated", "pareto",
@@ -57,8 +66,8 @@ _ROOMS = {
     "analyse.factorial": ("effects", "grid"),
     "analyse.claims": ("check_claims",),
     "show.figures": (
-        "plot_audit", "plot_baseline", "plot_capacity", "plot_coverage", "plot_factorial", "plot_forest", "plot_latency",
-        "plot_panels", "plot_pareto", "plot_pareto_panels", "plot_plan", "plot_precision", "plot_regression", "plot_scaling",
+        "plot_audit", "plot_baseline", "plot_capacity", "plot_coverage", "plot_factorial", "plot_failure", "plot_forest",
+        "plot_latency", "plot_panels", "plot_pareto", "plot_pareto_panels", "plot_plan", "plot_precision", "plot_regression", "plot_scaling",
         "plot_sweep", "plot_traffic",
     ),
     "show.tables": ("table",),
@@ -80,3 +89,13 @@ def __getattr__(name: str):
 
 def __dir__() -> list[str]:
     return __all__
+
+
+def _in_notebook() -> None:
+    """Where IPython runs already, as in a notebook, the library's errors are readable first (hcilib.show.errors)."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is not None:
+        import_module("hcilib.show.errors").explain_errors(shell)
+
+
+_in_notebook()

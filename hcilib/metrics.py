@@ -14,7 +14,7 @@ KEYS = ("source", "system", "run_id", "block", "rep")
 
 FACTORS = (
     "pattern", "rw", "rwmixread", "bs_bytes", "numjobs", "iodepth", "sync", "rate_bytes",
-    "vms", "nodes", "placement", "span_bytes",
+    "vms", "nodes", "placement", "span_bytes", "events",
 )  # fmt: skip
 """What was set before the run. Rows that differ in one of these are never pooled (METHODS section 1)."""
 
@@ -72,7 +72,13 @@ METRICS = {
 
 
 def metric(name: str) -> Metric:
-    """The metric of that name; a KeyError lists the known ones."""
+    """The metric of that name; a KeyError lists the known ones.
+
+    Examples
+    --------
+    >>> hci.metric("lat_ns").axis
+    'Mean latency (ms)'
+    """
     try:
         return METRICS[name]
     except KeyError:

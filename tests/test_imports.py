@@ -9,13 +9,15 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ROOMS = {
-    "plan": set(),
+    "workload": set(),
+    "plan": {"workload"},
     "testbed": {"plan"},
     "metrics": set(),
+    "engine": set(),
     "drive": {"drive", "plan", "testbed", "read"},
-    "read": {"read", "plan"},
+    "read": {"read", "plan", "engine"},
     "analyse": {"analyse", "metrics"},
-    "show": {"show", "metrics"},
+    "show": {"show", "metrics", "engine"},
     "rules": {"rules", "plan", "testbed", "drive", "analyse"},
     "__init__": set(),
 }

@@ -48,3 +48,29 @@ def test_the_packages_it_names_are_those_setup_installs():
 
 def test_the_calls_it_names_exist():
     assert all(hasattr(hci, name) for name in re.findall(r"hci\.(\w+)\(", README))
+
+
+def test_its_picture_is_there_small_and_described():
+    [(alt, file)] = re.findall(r"!\[([^\]]+)\]\(([^)]+)\)", README)
+    assert len(alt) > 40
+    assert "<svg" in (ROOT / file).read_text()[:2000]
+    assert (ROOT / file).stat().st_size < 200_000
+
+
+def test_the_schemes_and_patterns_it_names_are_understood():
+    schemes = re.findall(r'"((?:Mirror|Raid\d|ErasureCode|Tiers)\(\d[^"]*)"', README)
+    assert [repr(hci.parse_scheme(text)) for text in schemes] == schemes != []
+    patterns = re.findall(r"`(\d+[km]-[a-z]+[^`]*)`", README)
+    assert [hci.Pattern.parse(name).name for name in patterns] == patterns != []
+
+
+def test_the_comparison_it_offers_for_a_start_can_be_made():
+    given = dict(re.findall(r'`(baseline|challenger) = "([^"]+)"`', README))
+    sources = re.findall(r'"(data/samples/[\w-]+)"', README)
+    systems = set(hci.read_results([ROOT / source for source in sources])["system"])
+    assert systems == set(given.values())
+
+
+def test_every_folder_and_file_it_names_is_there():
+    named = re.findall(r"`((?:params|notebooks|hcilib|data|scratch)/[\w./-]*)`", README.replace("<", "`<"))
+    assert [path for path in named if not (ROOT / path).exists() and "runs" not in path] == []

@@ -38,6 +38,13 @@ def audit(results: pd.DataFrame, ceilings: pd.Series | None = None) -> pd.DataFr
     ------
     ValueError
         If index labels repeat or `iops` is missing: `row` could not name a row.
+
+    Examples
+    --------
+    >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
+    >>> hci.audit(results)[["check", "measured", "expected", "ok"]].head(1).round(2)
+        check  measured  expected    ok
+    0  little     15.97      16.0  True
     """
     if "iops" not in results:
         raise ValueError("the results table has no column 'iops', so there is nothing to audit")

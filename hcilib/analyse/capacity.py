@@ -140,6 +140,11 @@ def parse_scheme(text: str) -> Scheme:
     ------
     ValueError
         Naming the part of the text that is not understood. Nothing but the schemes is ever evaluated.
+
+    Examples
+    --------
+    >>> hci.parse_scheme("Mirror(2) * Raid5(5)").usable_bytes(10e12)
+    4000000000000.0
     """
     try:
         scheme = _value(ast.parse(text.strip(), mode="eval").body, text.strip())

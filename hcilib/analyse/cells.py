@@ -69,7 +69,7 @@ def _in_order(patterns: pd.Series) -> pd.Series:
     return patterns.astype(pd.CategoricalDtype(pattern_order(patterns.dropna().unique()), ordered=True))
 
 
-def annotate(notes: Sequence[str], *conditions: tuple[ArrayLike, str | Callable[[int], str]]) -> np.ndarray:
+def annotate(notes: ArrayLike, *conditions: tuple[ArrayLike, str | Callable[[int], str]]) -> np.ndarray:
     """`notes` with each condition's text appended, "; " between, where its mask holds and the text is not there yet.
 
     A text that differs by row is a function of the row's position, called only where the mask holds.
@@ -77,7 +77,7 @@ def annotate(notes: Sequence[str], *conditions: tuple[ArrayLike, str | Callable[
     out = np.array(notes, dtype=object)
     for mask, text in conditions:
         for i in np.flatnonzero(mask):
-            new = text if isinstance(text, str) else text(i)
+            new = text if isinstance(text, str) else text(int(i))
             if new and new not in out[i]:
                 out[i] = f"{out[i]}; {new}" if out[i] else new
     return out

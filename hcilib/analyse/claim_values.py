@@ -106,7 +106,8 @@ def valid_runs(results: pd.DataFrame) -> Runs:
 
 def cells(claim: dict, runs: Runs, system: str) -> list[Printed]:
     """The claim's metric of one system, one number per (pattern, iodepth): the mean of its valid runs."""
-    metric, found = claim["metric"], {}
+    metric = claim["metric"]
+    found: dict[tuple[str, int], list[dict]] = {}
     for pattern in words(claim["pattern"]):
         for row in runs.get((claim["source"], system, pattern), []):
             there = not (pd.isna(row[metric]) or pd.isna(row["iodepth"]))

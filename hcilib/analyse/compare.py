@@ -32,6 +32,14 @@ def summarize(
 
     Returns the by columns, n, center, lo, hi, confidence, cv_pct, unstable, warnings.
     Raises ValueError for a missing column, rows that vary in a factor not in `by`, and a run given twice.
+
+    Examples
+    --------
+    >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
+    >>> hci.summarize(results, "iops")[["system", "iodepth", "n", "center", "warnings"]].head(2)
+         system  iodepth  n   center            warnings
+    0  ceph-pve        1  1   8570.0  n = 1: no interval
+    1  ceph-pve        2  1  15100.0  n = 1: no interval
     """
     by = [by] if isinstance(by, str) else list(by)
     cells = describe(results, metric, by)
@@ -81,6 +89,17 @@ def compare(
     Raises
     ------
     ValueError for a missing column, an unknown option, rows that vary in a factor, and a run given twice.
+
+    Examples
+    --------
+    >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
+    >>> found = hci.compare(results, baseline="starwind-rdma-pve")
+    >>> found[["system", "iodepth", "ratio", "verdict"]].head(2).round(3)
+         system  iodepth  ratio verdict
+    0  ceph-pve        1  0.466   point
+    1  ceph-pve        2  0.547   point
+    >>> print(found["sentence"].iloc[0])
+    ceph-pve delivers 53.4 % lower IOPS than starwind-rdma-pve in 1M read at iodepth 1 (single published mean or run each: no interval).
     """
     by = [by] if isinstance(by, str) else [*by]
     by = [name for name in by if name != "system"]

@@ -34,6 +34,14 @@ def peak(
     Returns the by columns, `over` (the smallest tied), best (the observed best), tied (tuple), n (fewest runs of a
     point), center, lo, hi (of the observed best; the selection is not allowed for), confidence, leave_one_out,
     bias_pct, verdict (peak; plateau where several are tied; point where a point has a single run; missing), warnings.
+
+    Examples
+    --------
+    >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
+    >>> hci.peak(results)[["system", "iodepth", "center", "verdict"]].head(2)
+             system  iodepth   center verdict
+    0      ceph-pve        8  29100.0   point
+    1  drbd-tcp-pve        8  33100.0   point
     """
     by = [by] if isinstance(by, str) else list(by)
     sign = better_sign(metric)
@@ -83,6 +91,14 @@ def crossover(
     Returns one row per crossing, or one for a curve without: the by columns, a, b, `over` (NaN unless claimed), lo, hi,
     below, above (the bracketing cells), ratio_below, ratio_above (b / a), n (fewest runs of the two cells), confidence,
     verdict (crossover, point, inconclusive, none, missing), sentence, warnings.
+
+    Examples
+    --------
+    >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
+    >>> found = hci.crossover(results, "starwind-rdma-pve", "drbd-tcp-pve")
+    >>> found[["below", "above", "verdict"]]
+       below  above verdict
+    0      4      8   point
     """
     by = [by] if isinstance(by, str) else list(by)
     table, places = _ratios(results, a, b, metric, by, over, confidence)
@@ -183,9 +199,9 @@ def _crossings(curve: dict[str, np.ndarray], over: str) -> Iterator[dict[str, An
     changes = np.flatnonzero(side[1:] * side[:-1] < 0)
     for i in changes:
         verdict = _crossing_verdict(met["verdict"][i : i + 2])
-        limits = sorted((_zero(x, lo, i), _zero(x, hi, i))) if verdict == "crossover" else (np.nan, np.nan)
+        limits = sorted((_zero(x, lo, int(i)), _zero(x, hi, int(i)))) if verdict == "crossover" else (np.nan, np.nan)
         yield {
-            over: 2 ** _zero(x, r, i) if verdict != "inconclusive" else np.nan,
+            over: 2 ** _zero(x, r, int(i)) if verdict != "inconclusive" else np.nan,
             **{"lo": 2 ** limits[0], "hi": 2 ** limits[1], "below": met[over][i], "above": met[over][i + 1]},
             **{"ratio_below": met["ratio"][i], "ratio_above": met["ratio"][i + 1], "verdict": verdict},
             "n": min(met["n"][i : i + 2].min(), met["n_baseline"][i : i + 2].min()),

@@ -35,6 +35,15 @@ def expected_traffic(
     -------
     DataFrame
         placement (`owner`, `non-owner`, `mixed`), ddir (`read`, `write`), redirected, expected.
+
+    Examples
+    --------
+    >>> hci.expected_traffic(hci.Mirror(2), nodes=2)[["placement", "ddir", "expected"]]
+       placement   ddir  expected
+    0      owner   read       0.0
+    1  non-owner   read       1.0
+    2      owner  write       1.0
+    3  non-owner  write       2.0
     """
     copies, owned = _copies(scheme, nodes, copies_per_node)
     remote = {"read": 1 - min(owned, 1.0), "write": copies - owned}

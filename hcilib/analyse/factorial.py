@@ -103,7 +103,8 @@ def _levels(table: pd.DataFrame, factors: Sequence[str]) -> dict[str, list]:
 
 def _effect(cells: dict, levels: dict[str, list], target: dict, confidence: float) -> dict:
     """Average, over the contexts measured whole, of the signed sum of the cells' mean logs."""
-    used, weights, missing = [], {}, set()
+    used, missing = [], set()
+    weights: dict[tuple, float] = {}
     contexts = list(product(*(levels[f] for f in levels if f not in target)))
     for context in contexts:
         corner = _corners(levels, target, context)

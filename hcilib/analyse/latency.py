@@ -5,6 +5,7 @@ No function here averages percentiles: of one real run the pooled p99.9 is 4.95 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,6 +20,8 @@ BUCKETS = 29 * 64
 """fio keeps 29 groups of 64 buckets; what is slower than 17 s lands in the last."""
 
 VM = ("host", "hostname", "port")
+LARGE = 20_000
+"""Rows from which summing by codes pays."""
 TAIL = 10
 """I/Os that should lie beyond a percentile before it is more than the story of a few."""
 
@@ -53,10 +56,42 @@ def merge_bins(bins: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
     -------
     `by`, lat_ns, count (int64), sorted; one row per bucket that holds an I/O.
     """
-    by = list(by)
+    return _merged(bins, list(by))[0]
+
+
+def _merged(bins: pd.DataFrame, by: list[str]) -> tuple[pd.DataFrame, np.ndarray]:
+    """`merge_bins`, and the row at which each group of `by` starts."""
     _check(bins, by)
-    merged = bins.groupby([*by, "lat_ns"], dropna=False, observed=True)["count"].sum().astype("int64")
-    return merged[merged > 0].reset_index()
+    keys = [*by, "lat_ns"]
+    some = bins["count"].to_numpy() > 0
+    held = bins[[*keys, "count"]] if some.all() else bins.loc[some, [*keys, "count"]]
+    factors = {key: pd.factorize(held[key], sort=True, use_na_sentinel=False) for key in keys}
+    if len(held) > LARGE and math.prod(len(levels) for _, levels in factors.values()) < 20 * len(held):
+        return _merged_by_code(held["count"].to_numpy(np.int64), factors)
+    merged = held.groupby(keys, dropna=False, observed=True)["count"].sum().astype("int64").reset_index()
+    starts = np.flatnonzero(~merged.duplicated(by)) if by else np.arange(min(len(merged), 1))
+    return merged, starts
+
+
+def _merged_by_code(
+    count: np.ndarray, factors: dict[str, tuple[np.ndarray, pd.Index]]
+) -> tuple[pd.DataFrame, np.ndarray]:
+    """What groupby gives, sooner: every combination of levels has a cell. Counts add up exactly below 2^53."""
+    code = np.zeros(len(count), np.int64)
+    for codes, levels in factors.values():
+        code = code * len(levels) + codes
+    if (np.diff(code) > 0).all():  # a rollup by second and direction: sorted, and nothing to add up
+        cells, summed = code, count
+    else:
+        every = np.bincount(code, count)
+        cells = np.flatnonzero(every > 0)
+        summed = every[cells].astype(np.int64)
+    columns, rest = {"count": summed}, cells
+    for key, (_, levels) in reversed(factors.items()):
+        rest, place = np.divmod(rest, len(levels))
+        columns[key] = levels.take(place)
+    group = cells // len(factors["lat_ns"][1])
+    return pd.DataFrame({key: columns[key] for key in [*factors, "count"]}), np.flatnonzero(np.diff(group, prepend=-1))
 
 
 def percentiles(
@@ -76,31 +111,34 @@ def percentiles(
     bucket whose cumulative count reaches q % of n, within 1/128 of the true value.
 
     Raises ValueError if rows to be merged vary in a factor, or for a column or q that is not usable.
+
+    Examples
+    --------
+    >>> bins = hci.read_bins(hci.samples()["lab-single"])
+    >>> list(hci.percentiles(bins, by=["pattern", "iodepth"], q=[50, 99]))
+    ['pattern', 'iodepth', 'n', 'p50_ns', 'p99_ns', 'warnings']
     """
     by = run_columns(bins) if by is None else list(by)
     names = _names(q)
-    merged = merge_bins(bins, by)
+    merged, starts = _merged(bins, by)
     _refuse_mixing(bins, by)
-    starts = np.flatnonzero(~merged.duplicated(by)) if by else np.arange(min(len(merged), 1))
     ends = np.append(starts, len(merged))[1:]
     total = np.append(0, merged["count"].cumsum())
-    reached = total[1:] - np.repeat(total[starts], ends - starts)
     n = total[ends] - total[starts]
     table = merged.loc[starts, by].reset_index(drop=True).assign(n=n)
     for name, percent in names.items():
-        table[name] = merged["lat_ns"].to_numpy()[_first_reaching(reached, starts, n, percent)]
+        table[name] = merged["lat_ns"].to_numpy()[_first_reaching(total, starts, n, percent)]
     return table.assign(warnings=_thin_tails(n, names))
 
 
-def _first_reaching(reached: np.ndarray, starts: np.ndarray, n: np.ndarray, percent: float) -> np.ndarray:
-    """Row of each group where the cumulative count reaches percent/100 n.
+def _first_reaching(total: np.ndarray, starts: np.ndarray, n: np.ndarray, percent: float) -> np.ndarray:
+    """Row of each group where the cumulative count reaches percent/100 n; `total` counts all rows before each row.
 
     The target is fio's own long double expression, so that even its ties are reproduced: 99.9 is a little more than 999
     in a thousand.
     """
-    target = np.longdouble(percent) / 100 * n.astype(np.longdouble)
-    below = reached < np.repeat(target, np.diff(np.append(starts, reached.size)))
-    return starts + np.add.reduceat(below, starts, dtype=np.int64) if starts.size else starts
+    target = np.ceil(np.longdouble(percent) / 100 * n.astype(np.longdouble)).astype(np.int64)
+    return np.searchsorted(total[1:], total[starts] + target)
 
 
 def _names(q: Sequence[float]) -> dict[str, float]:
@@ -237,7 +275,12 @@ def _spread(values: pd.Series) -> dict:
 def _check(bins: pd.DataFrame, by: list[str]) -> None:
     if missing := [c for c in [*by, "lat_ns", "count"] if c not in bins]:
         raise ValueError(f"bins have no column {', '.join(missing)}; they have {', '.join(map(str, bins))}")
-    bad = bins["lat_ns"].isna() | bins["count"].isna() | (bins["count"] < 0)
+    if "averaged" in bins and (bins["averaged"] & (bins["count"] > 0)).any():
+        raise ValueError(
+            "these rows come of log_avg_msec: percentiles of averages are not percentiles; log single I/Os or histograms "
+            "(log_hist_msec), or take the bins of json+"
+        )
+    bad = (bins["lat_ns"].isna() & (bins["count"] != 0)) | bins["count"].isna() | (bins["count"] < 0)
     if bad.any():
         raise ValueError(f"bins: row {bins.index[bad][0]} has a missing latency or a missing or negative count")
 
@@ -251,7 +294,9 @@ def _refuse_parts_of_runs(per_run: pd.DataFrame, by: list[str]) -> None:
 
 def _refuse_mixing(table: pd.DataFrame, by: list[str]) -> None:
     """Refuse to pool rows that differ in a factor, or come from different systems (METHODS section 1)."""
-    for column in (c for c in ("system", *FACTORS) if c in table and c not in by):
+    for column in (c for c in ("system", "log", *FACTORS) if c in table and c not in by):
+        if len(pd.factorize(table[column], use_na_sentinel=False)[1]) < 2:
+            continue
         code = table.groupby(column, dropna=False, observed=True).ngroup()
         mixed = (
             code.nunique() > 1 if not by else (code.groupby([table[c] for c in by], dropna=False).nunique() > 1).any()

@@ -20,6 +20,16 @@ def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system"
 
     Returns the by columns, n (cells), ratio, lo, hi, confidence, lowest, highest (ratio), warnings, then one column
     per pattern unless `by` holds it.
+
+    Examples
+    --------
+    >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
+    >>> found = hci.compare(results, baseline="starwind-rdma-pve")
+    >>> hci.geometric_mean(found)[["system", "n", "ratio"]].round(3)
+                 system  n  ratio
+    0          ceph-pve  4  0.639
+    1      drbd-tcp-pve  4  0.844
+    2  starwind-tcp-pve  4  0.751
     """
     by = [by] if isinstance(by, str) else list(by)
     code, out = group_codes(comparison, by)
@@ -66,6 +76,16 @@ def everywhere(
 
     Returns system, the other by columns, n (cells), lowest, highest (ratio), p, confidence, verdict (higher, lower,
     inconclusive; point where a cell has a single run, missing where one has no ratio), sentence, warnings.
+
+    Examples
+    --------
+    >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
+    >>> found = hci.compare(results, baseline="starwind-rdma-pve")
+    >>> hci.everywhere(found)[["system", "lowest", "highest", "verdict"]].round(3)
+                 system  lowest  highest verdict
+    0          ceph-pve   0.466    0.915   point
+    1      drbd-tcp-pve   0.679    1.041   point
+    2  starwind-tcp-pve   0.685    0.880   point
     """
     columns = list(comparison.columns)
     by = columns[1 : columns.index("ratio")]

@@ -29,6 +29,14 @@ def rank(
 
     Returns the by columns, rank (NaN without a run above 0), system, tied_with (the systems not told apart from it), n,
     center, lo, hi, confidence, verdict (ranked; point where a pair rests on a single run; missing), warnings.
+
+    Examples
+    --------
+    >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
+    >>> hci.rank(results)[["iodepth", "rank", "system", "verdict"]].head(2)
+       iodepth  rank             system verdict
+    0        1   1.0  starwind-rdma-pve   point
+    1        1   2.0   starwind-tcp-pve   point
     """
     by = [by] if isinstance(by, str) else [*by]
     by = [name for name in by if name != "system"]

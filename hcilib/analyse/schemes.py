@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from math import isclose, prod
 from operator import index
+from typing import TYPE_CHECKING
 
 MAX_RESERVED_DRIVES = 4
 
@@ -46,7 +47,22 @@ class Scheme:
     reserve_share : share of the raw capacity kept free for repairs.
     """
 
-    reserve_share = 0.0
+    if TYPE_CHECKING:  # answered by every scheme below, some by a field: nothing to inherit
+
+        @property
+        def efficiency(self) -> float: ...
+        @property
+        def copies(self) -> int: ...
+        @property
+        def write_ios(self) -> tuple[float, float]: ...
+        @property
+        def stripe_cost(self) -> float: ...
+        @property
+        def survives(self) -> Survives: ...
+
+    @property
+    def reserve_share(self) -> float:
+        return 0.0
 
     def __mul__(self, other: Scheme) -> Product:
         return Product((*_levels(self), *_levels(other))) if isinstance(other, Scheme) else NotImplemented
@@ -70,13 +86,27 @@ class Scheme:
         """Deduplication that saves this share of what is stored: 0.7 for "saved 70 %"."""
         return Dedup(self, savings)
 
+    def _repr_html_(self) -> str:
+        """In a notebook: how it is written, and what it gives, costs and survives."""
+        gives = f"{100 * self.efficiency:.1f} % of raw usable, {self.write_cost:.3g} drive I/Os per small write"
+        return f"<code>{self!r}</code>: {gives}, survives {self.survives}"
+
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(str(getattr(self, f.name)) for f in fields(self))})"
+        return f"{type(self).__name__}({', '.join(str(getattr(self, f.name)) for f in fields(self))})"  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, repr=False)
 class Mirror(Scheme):
-    """`copies` full copies; 2 is a two-way, 3 a three-way mirror."""
+    """`copies` full copies; 2 is a two-way, 3 a three-way mirror.
+
+    Examples
+    --------
+    >>> scheme = hci.Mirror(2) * hci.Raid5(5)
+    >>> scheme.efficiency, scheme.write_cost
+    (0.4, 8)
+    >>> print(scheme.survives)
+    any 3 drives; 1 server; 1 server and 1 drive
+    """
 
     copies: int
 
@@ -101,6 +131,9 @@ class Parity(Scheme):
 
 
 class _Raid(Parity):
+    n: int
+    parity: int
+
     def __post_init__(self):
         _at_least(self, "n", self.parity + 2)
 
@@ -164,7 +197,8 @@ class Product(Scheme):
 
     @property
     def write_ios(self) -> tuple[float, float]:
-        reads, writes = 0, 1
+        reads: float = 0
+        writes: float = 1
         for level in self.levels:
             level_reads, level_writes = level.write_ios
             reads, writes = reads + writes * level_reads, writes * level_writes
@@ -187,6 +221,12 @@ class Tiers(Scheme):
 
     `write_ios` and `stripe_cost` are means over writes spread evenly over the volume; where new writes land in the
     first tier (ReFS), that tier's own cost applies. `survives` and `copies` are those of the weakest tier.
+
+    Examples
+    --------
+    >>> tiers = hci.Tiers((0.2, hci.Mirror(4)), (0.8, hci.Mirror(2) * hci.Raid5(4)))
+    >>> f"{tiers.efficiency:.3f}"
+    '0.341'
     """
 
     parts: tuple[tuple[float, Scheme], ...]
@@ -224,7 +264,7 @@ class Tiers(Scheme):
     def survives(self) -> Survives:
         each = [tier.survives for share, tier in self.parts if share]
         servers = min(s.servers for s in each)
-        beside = min(s.drives_beside_server for s in each) if servers else None
+        beside = min(s.drives_beside_server or 0 for s in each) if servers else None
         return Survives(min(s.drives for s in each), servers, beside)
 
     def __repr__(self) -> str:
@@ -233,6 +273,12 @@ class Tiers(Scheme):
 
 class Wrapped(Scheme):
     """A scheme whose capacity is changed and whose I/O is not."""
+
+    scheme: Scheme
+
+    def _call(self) -> str:
+        """How it is written after the scheme."""
+        raise NotImplementedError
 
     copies = property(lambda self: self.scheme.copies)
     write_ios = property(lambda self: self.scheme.write_ios)

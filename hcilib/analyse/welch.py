@@ -63,12 +63,12 @@ def own_interval(cells: pd.DataFrame, confidence: float) -> tuple[np.ndarray, np
 
 def two_sided(log_ratio: ArrayLike, se: ArrayLike, df: ArrayLike) -> np.ndarray:
     """p of the hypothesis that the ratio is 1."""
-    return 2 * stdtr(df, -np.abs(np.asarray(log_ratio) / se))
+    return 2 * stdtr(df, -np.abs(np.asarray(log_ratio) / np.asarray(se)))
 
 
 def below(log_ratio: ArrayLike, se: ArrayLike, df: ArrayLike, bound: float = 0.0) -> np.ndarray:
     """One-sided p of the hypothesis that the log ratio is `bound` or more; small means it lies below."""
-    return stdtr(df, (np.asarray(log_ratio) - bound) / se)
+    return stdtr(df, (np.asarray(log_ratio) - bound) / np.asarray(se))
 
 
 def tost(log_ratio: ArrayLike, se: ArrayLike, df: ArrayLike, margin: float) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -27,7 +28,13 @@ from hcilib.show.style import (
     value_axis,
 )
 
-ABSENT = {"facecolor": "white", "edgecolor": "#b0b4b9", "hatch": "////", "linewidth": 0.8, "gid": "missing"}
+ABSENT: dict[str, Any] = {
+    "facecolor": "white",
+    "edgecolor": "#b0b4b9",
+    "hatch": "////",
+    "linewidth": 0.8,
+    "gid": "missing",
+}
 MEASURED, EXPECTED = "#0072B2", "#c9ced4"
 
 
@@ -89,7 +96,14 @@ def _bars(ax: Axes, x, part: pd.DataFrame, value: str, kind, width: float, colou
     for xi in x[~there]:
         ax.add_patch(Rectangle((xi - width / 2, 0), width, 0.25, transform=ax.get_xaxis_transform(), **ABSENT))
         ax.text(
-            xi, 0.27, "missing", transform=ax.get_xaxis_transform(), rotation=90, ha="center", fontsize=8, color=QUIET
+            float(xi),
+            0.27,
+            "missing",
+            transform=ax.get_xaxis_transform(),
+            rotation=90,
+            ha="center",
+            fontsize=8,
+            color=QUIET,
         )
 
 
@@ -124,7 +138,9 @@ def plot_capacity(
             usable_bytes = row.get("usable_bytes", np.nan)
             unit, size = ("TiB", 2**40) if not usable_bytes < 2**40 / 10 else ("GiB", 2**30)
             text = f"{share:.1f} %" + (f"  ({usable_bytes / size:,.2f} {unit})" if usable_bytes == usable_bytes else "")
-            ax.text(1.01, yi, text, transform=ax.get_yaxis_transform(), va="center", fontsize=9.5, fontweight="bold")
+            ax.text(
+                1.01, float(yi), text, transform=ax.get_yaxis_transform(), va="center", fontsize=9.5, fontweight="bold"
+            )
     ax.set_yticks(y, [labels.get(s, str(s)) for s in table["system"]])
     ax.set(xlabel="Share of raw capacity (%)", xlim=(0, max(100, np.nanmax(usable, initial=0))))
     ax.set_ylim(len(table) - 0.5, -0.5)
@@ -209,7 +225,7 @@ def _pair(ax: Axes, y, values: pd.Series, label: str, colour: str, offset: float
         ax.barh(y[there] + offset, width[there], 0.34, color=colour, label=label)
     for yi, w in zip(y + offset, width, strict=True):
         text, x = (form.format(w), w) if w == w else (f"{label.split()[0]}: missing", 0)
-        style = {} if w == w else {"style": "italic", "color": QUIET, "gid": "missing"}
+        style: dict[str, Any] = {} if w == w else {"style": "italic", "color": QUIET, "gid": "missing"}
         ax.annotate(text, (x, yi), (4, 0), textcoords="offset points", va="center", fontsize=8.5, **style)
 
 
@@ -242,7 +258,7 @@ def plot_factorial(
         look = {"facecolor": shades(v / top), "edgecolor": "white", "linewidth": 2} if v == v else ABSENT
         ax.add_patch(Rectangle((j - 0.48, i - 0.46), 0.96, 0.92, **look))
         text, ink = (kind.format.format(v), "white" if v / top > 0.6 else INK) if v == v else ("missing", QUIET)
-        box = {} if v == v else {"backgroundcolor": "white"}
+        box: dict[str, Any] = {} if v == v else {"backgroundcolor": "white"}
         ax.text(j, i, text, ha="center", va="center", color=ink, fontsize=9.5, **box)
     if flag:
         _flags(ax, table, rows, columns, flag, grid)
@@ -263,6 +279,6 @@ def _flags(ax: Axes, table: pd.DataFrame, rows: str, columns: str, flag: str, gr
     at = set(zip(flagged[rows].map(grid.index.get_loc), flagged[columns].map(grid.columns.get_loc), strict=True))
     tiles = {(round(text.get_position()[1]), round(text.get_position()[0])): text for text in ax.texts}
     for i, j in at:
-        frame = {"facecolor": "none", "edgecolor": WARN, "linewidth": 2, "gid": "flagged", "zorder": 3}
+        frame: dict[str, Any] = {"facecolor": "none", "edgecolor": WARN, "linewidth": 2, "gid": "flagged", "zorder": 3}
         ax.add_patch(Rectangle((j - 0.46, i - 0.43), 0.92, 0.86, **frame))
         tiles[i, j].set_text(f"{tiles[i, j].get_text()}\n{flag.replace('_', ' ').replace('cpu', 'CPU')}")

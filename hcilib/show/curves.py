@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import unwrap
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -54,6 +55,13 @@ def plot_sweep(
     Raises
     ------
     ValueError : a missing column, or two rows for one point
+
+    Examples
+    --------
+    >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
+    >>> axes = hci.plot_sweep(hci.summarize(results, "bw_bytes"), "bw_bytes")
+    >>> axes.get_ylabel()
+    'Throughput (MiB/s)'
     """
     own = ax is None
     ax = canvas(ax)
@@ -81,7 +89,7 @@ def plot_panels(
     hue: str = "system",
     labels: Mapping[str, str] | None = None,
     source: str | None = None,
-    columns: int = 3,
+    columns: int = 4,
 ) -> np.ndarray:
     """Small multiples of :func:`plot_sweep`, one panel per `by`, one legend. Returns the panels' Axes in order."""
     values = pattern_order(table[by]) if by == "pattern" else list(dict.fromkeys(table[by]))
@@ -89,7 +97,7 @@ def plot_panels(
         raise ValueError(f"plot_panels: the table has no row, so there is no {by} to draw")
     columns = min(columns, len(values))
     rows = -(-len(values) // columns)
-    fig, grid = plt.subplots(rows, columns, figsize=(2.95 * columns + 0.2, 2.5 * rows + 0.8), layout="constrained")
+    fig, grid = plt.subplots(rows, columns, figsize=(2.6 * columns + 0.2, 2.4 * rows + 0.8), layout="constrained")
     axes = np.atleast_1d(grid).ravel()
     missing = False
     for ax, value in zip(axes, values, strict=False):
@@ -127,7 +135,7 @@ def plot_scaling(
     ----------
     saturation : as ``saturation`` returns it, with `hue`, ``knee``, ``lo``, ``hi``, ``slope_before``, ``slope_after``
     """
-    ax = plot_sweep.__wrapped__(table, metric, "vms", hue, labels, title, source, ax)
+    ax = unwrap(plot_sweep)(table, metric, "vms", hue, labels, title, source, ax)
     ax.set_xlim(left=0)
     if saturation is not None:
         several = table[hue].nunique() > 1

@@ -24,6 +24,7 @@ CSV, PARQUET = "text/csv", "application/vnd.apache.parquet"
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Called by IPython once, before the first cell and so before ``hci.table`` is first looked up."""
+    assert shell.display_formatter is not None  # a shell has one from its start
     formatters = shell.display_formatter.formatters
     for mime, formatter, rendered in ((CSV, CsvFormatter, as_csv), (PARQUET, ParquetFormatter, as_parquet)):
         formatters[mime] = formatter(parent=shell.display_formatter)

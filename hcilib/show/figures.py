@@ -6,13 +6,14 @@ shown as missing, never as zero. Each returns the Axes it drew on (``plot_panels
 
 from hcilib.show.bars import plot_baseline, plot_capacity, plot_factorial, plot_latency, plot_traffic
 from hcilib.show.curves import plot_panels, plot_scaling, plot_sweep
+from hcilib.show.failure import plot_failure
 from hcilib.show.forest import plot_forest
 from hcilib.show.method import plot_coverage, plot_precision, plot_regression
 from hcilib.show.points import plot_audit, plot_pareto, plot_pareto_panels
 from hcilib.show.timeline import plot_plan
 
 __all__ = [
-    "plot_audit", "plot_baseline", "plot_capacity", "plot_coverage", "plot_factorial", "plot_forest", "plot_latency",
-    "plot_panels", "plot_pareto", "plot_pareto_panels", "plot_plan", "plot_precision", "plot_regression", "plot_scaling",
+    "plot_audit", "plot_baseline", "plot_capacity", "plot_coverage", "plot_factorial", "plot_failure", "plot_forest",
+    "plot_latency", "plot_panels", "plot_pareto", "plot_pareto_panels", "plot_plan", "plot_precision", "plot_regression", "plot_scaling",
     "plot_sweep", "plot_traffic",
 ]  # fmt: skip

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -154,12 +156,9 @@ def plot_regression(
 
 def _expected(ax: Axes, y: int, row: Mapping, margin: float) -> None:
     """Where one more campaign of the same kind was to be expected: the interval of the ratio, turned around 1."""
+    look: dict[str, Any] = {"hatch": "////", "facecolor": "none", "edgecolor": "#9aa0a6", "gid": "margin"}
     if row["k"] == 1:
-        lo, hi, look = (
-            1 / (1 + margin),
-            1 + margin,
-            {"hatch": "////", "facecolor": "none", "edgecolor": "#9aa0a6", "gid": "margin"},
-        )
+        lo, hi = 1 / (1 + margin), 1 + margin
     elif row["lo"] == row["lo"]:
         lo, hi = max(row["lo"] / row["ratio"], 1 / WIDEST), min(row["hi"] / row["ratio"], WIDEST)
         look = {"color": "#9aa0a6", "alpha": 0.3, "linewidth": 0, "gid": "expected"}
@@ -201,7 +200,7 @@ def _ratio_axis(ax: Axes, found: pd.DataFrame, history: pd.DataFrame | None, mar
 
 
 def _regression_legend(ax: Axes, found: pd.DataFrame, history: pd.DataFrame | None) -> None:
-    handles = [Line2D([], [], color=colour, marker=LATEST, linestyle="", label=verdict)
+    handles: list[Artist] = [Line2D([], [], color=colour, marker=LATEST, linestyle="", label=verdict)
                for verdict, colour in VERDICTS.items() if (found["verdict"] == verdict).any()]  # fmt: skip
     if history is not None:
         handles.append(

@@ -9,12 +9,14 @@ import threading
 from collections.abc import Iterable
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
+from hcilib.engine import Engine, mapped
 from hcilib.show.execute import describe, execute, one_line, unchanged
 from hcilib.show.provenance import data_named, provenance, revision_of
 from hcilib.show.scenarios import Scenario, ScenarioError, find_scenarios
@@ -33,6 +35,7 @@ def report(
     out: str | Path = "out/report",
     workers: int = 2,
     root: str | Path = ".",
+    engine: Engine = None,
 ) -> Path:
     """Execute the scenarios of `params` and write an HTML site; what has not changed is not executed again.
 
@@ -42,6 +45,8 @@ def report(
     out : folder of the site
     workers : notebooks executed at the same time, each in its own process; two on two cores beat four
     root : the repository; notebooks run with it as working directory, so relative paths in parameters start there
+    engine : where replays are executed (hcilib.engine.mapped), by default in `workers` processes here. A cluster's workers
+        must see `root` and `out` under the same paths. What measures is executed here all the same
 
     Returns
     -------
@@ -51,7 +56,7 @@ def report(
     ------
     ReportError : a params file that cannot be run (nothing is executed then), or scenarios that failed
     """
-    index, results = build(params, out, workers, root)
+    index, results = build(params, out, workers, root, engine)
     failed = [r for r in results if not r["ok"]]
     if failed:
         lines = "\n".join(f"  {r['name']}: {r['error']}" for r in failed)
@@ -59,7 +64,7 @@ def report(
     return index
 
 
-def build(params, out, workers: int, root) -> tuple[Path, list[dict[str, Any]]]:
+def build(params, out, workers: int, root, engine: Engine = None) -> tuple[Path, list[dict[str, Any]]]:
     """The site and every scenario's result, failed ones included."""
     from hcilib.show.site import write_index, write_method
 
@@ -71,7 +76,7 @@ def build(params, out, workers: int, root) -> tuple[Path, list[dict[str, Any]]]:
     results = {s.name: result for s in scenarios if (result := unchanged(s, root, out))}
     todo = [s for s in scenarios if s.name not in results]
     revision = revision_of(root)
-    results |= _execute_all(todo, root, out, workers, revision)
+    results |= _execute_all(todo, root, out, workers, revision, engine)
     ordered = [results[s.name] for s in scenarios]
     write_method(out, revision)
     return write_index(ordered, out, revision), ordered
@@ -106,7 +111,9 @@ def _line(result: dict[str, Any]) -> str:
     return result["answer"] or "no cell tagged 'answer' said a sentence"
 
 
-def _execute_all(todo: list[Scenario], root: Path, out: Path, workers: int, revision: str) -> dict[str, dict[str, Any]]:
+def _execute_all(
+    todo: list[Scenario], root: Path, out: Path, workers: int, revision: str, engine: Engine = None
+) -> dict[str, dict[str, Any]]:
     """Execute in parallel processes; those that measure first, alone: two at once would measure each other.
 
     A worker that is killed takes its pool along: what it left undone runs once more, each scenario in a pool of its own,
@@ -115,7 +122,12 @@ def _execute_all(todo: list[Scenario], root: Path, out: Path, workers: int, revi
     live, replayed = [s for s in todo if s.params.get("testbed")], [s for s in todo if not s.params.get("testbed")]
     with tqdm(total=len(todo), desc="notebooks", unit="notebook", disable=not todo) as bar:
         done = _pool(live, 1, bar, root, out, revision)
-        done |= _pool(replayed, workers, bar, root, out, revision)
+        if engine is None:
+            done |= _pool(replayed, workers, bar, root, out, revision)
+        else:
+            for result in mapped(partial(_execute_there, root=root, out=out, revision=revision), replayed, engine):
+                done[result["name"]] = result
+                _tell(bar, result)
         for scenario in (s for s in todo if s.name not in done):
             done |= _pool([scenario], 1, bar, root, out, revision)
     for scenario in (s for s in todo if s.name not in done):
@@ -127,7 +139,7 @@ def _pool(
     todo: list[Scenario], workers: int, bar: tqdm, root: Path, out: Path, revision: str
 ) -> dict[str, dict[str, Any]]:
     """Results of those that came to an end."""
-    done = {}
+    done: dict[str, dict[str, Any]] = {}
     if not todo:
         return done
     # spawn: a fork of a process with threads (tqdm, Jupyter) may deadlock
@@ -138,8 +150,7 @@ def _pool(
         for future in as_completed(futures):
             if result := _outcome(future, futures[future], root, revision):
                 done[result["name"]] = result
-                bar.set_postfix_str(result["name"] + ("" if result["ok"] else " FAILED"))
-                bar.update()
+                _tell(bar, result)
     except BaseException:  # Ctrl-C: without this the pool would wait for notebooks that may measure for hours
         for worker in set(active_children()) - others:
             worker.terminate()
@@ -147,6 +158,19 @@ def _pool(
     finally:
         pool.shutdown(cancel_futures=True)
     return done
+
+
+def _execute_there(scenario: Scenario, root: Path, out: Path, revision: str) -> dict[str, Any]:
+    """On a worker of a cluster, whose own error would end the others' work as well."""
+    try:
+        return execute(scenario, root, out, revision)
+    except Exception as error:
+        return _failed(scenario, root, revision, one_line(error))
+
+
+def _tell(bar: tqdm, result: dict[str, Any]) -> None:
+    bar.set_postfix_str(result["name"] + ("" if result["ok"] else " FAILED"))
+    bar.update()
 
 
 def _outcome(future: Future, scenario: Scenario, root: Path, revision: str) -> dict[str, Any] | None:
@@ -175,7 +199,8 @@ def _end_with_parent() -> None:
     """A worker whose parent was killed would wait for work for ever: end it, and with it its kernel."""
 
     def watch() -> None:
-        parent_process().join()
+        if parent := parent_process():
+            parent.join()
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

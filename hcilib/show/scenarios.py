@@ -131,7 +131,8 @@ def _parameter(value: ast.expr, annotation: ast.expr | None) -> Parameter:
     names = [] if annotation is None else _names(annotation)
     if any(name not in TYPES for name in names):
         names = []
-    types, items = tuple(TYPES[n] for n in names), ()
+    types: tuple[type, ...] = tuple(TYPES[n] for n in names)
+    items: tuple[type, ...] = ()
     container = next((n for n in ast.walk(annotation) if isinstance(n, ast.Subscript)), None) if annotation else None
     if container is not None and types:
         items = tuple(TYPES[n] for n in _names(container.slice) if n in TYPES)

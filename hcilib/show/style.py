@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatch
 from functools import wraps
+from typing import Any, ParamSpec, TypeVar, cast
 from zlib import crc32
 
 import matplotlib.pyplot as plt
@@ -13,6 +14,7 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 INK, QUIET, GRID, WARN = "#222222", "#5f6368", "#e4e6e9", "#b3261e"
@@ -42,10 +44,13 @@ SYSTEMS = (
     ("gains added up", "#0072B2", "o"),
     ("printed", "#A63603", "D"),
 )
+P = ParamSpec("P")
+Drawn = TypeVar("Drawn")  # an Axes, or an array of them
+
 SPARE = ("#117733", "#AA4499", "#999933", "#661100", "#6699CC", "#DDAA33", "#332288", "#44AA99", "#BB5566", "#000000")
 MARKERS = "osD^vPX<>h"
 
-LOOK = {
+LOOK: Any = {
     "font.family": "DejaVu Sans", "font.size": 10, "axes.titlesize": 11, "axes.titleweight": "bold",
     "axes.titlelocation": "left", "axes.labelsize": 10, "axes.labelcolor": INK, "text.color": INK,
     "axes.edgecolor": "#9aa0a6", "axes.linewidth": 0.8, "axes.axisbelow": True, "figure.dpi": 110, "savefig.dpi": 160,
@@ -54,11 +59,11 @@ LOOK = {
 }  # fmt: skip
 
 
-def drawn(plot: Callable) -> Callable:
+def drawn(plot: Callable[P, Drawn]) -> Callable[P, Drawn]:
     """Draw inside the house style and leave the caller's rcParams as they were."""
 
     @wraps(plot)
-    def styled(*args, **kwargs):
+    def styled(*args: P.args, **kwargs: P.kwargs) -> Drawn:
         with plt.rc_context({**sns.axes_style("whitegrid"), **LOOK}):
             axes = plot(*args, **kwargs)
             interactive = plt.isinteractive()
@@ -105,13 +110,18 @@ def dress(ax: Axes) -> Axes:
     return ax
 
 
+def sheet(ax: Axes) -> Figure:
+    """The figure the axes lie on; nothing here draws on sub-figures."""
+    return cast(Figure, ax.figure)
+
+
 def caption(ax: Axes, *sentences: str | None) -> None:
     """Sentences in small quiet type under the figure; empty ones are left out."""
     text = " ".join(s for s in sentences if s)
     if text:
-        width = int(ax.figure.get_figwidth() * 15.5)
+        width = int(sheet(ax).get_figwidth() * 15.5)
         lines = re.sub(rf"(.{{1,{width}}})(?:\s+|$)", r"\1\n", text).strip()
-        ax.figure.supxlabel(lines, x=0.01, ha="left", fontsize=8, color=QUIET)
+        sheet(ax).supxlabel(lines, x=0.01, ha="left", fontsize=8, color=QUIET)
 
 
 def source_of(table: pd.DataFrame, source: str | None) -> str | None:
@@ -176,7 +186,7 @@ def direct_labels(ax: Axes, ends: Mapping[str, tuple[float, float, str]]) -> Non
     to_axes = lambda x, y: ax.transLimits.transform(ax.transScale.transform((x, y)))[1]  # noqa: E731
     names = sorted(ends, key=lambda name: ends[name][1])
     wanted = np.array([to_axes(*ends[name][:2]) for name in names])
-    gap = 13 / (ax.figure.get_figheight() * 72 * 0.72)  # a line of text as a share of the axes' height
+    gap = 13 / (sheet(ax).get_figheight() * 72 * 0.72)  # a line of text as a share of the axes' height
     for name, height in zip(names, _apart(wanted, gap), strict=True):
         x, y, colour = ends[name]
         ax.annotate(name, (x, y), (1.03, height), textcoords="axes fraction", color=colour, va="center", fontsize=9.5,

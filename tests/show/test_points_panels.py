@@ -73,5 +73,5 @@ def test_baseline_without_a_datasheet_has_no_datasheet_in_its_legend():
 
 def test_counts_have_no_decimals_and_measures_keep_their_digits():
     shown = table(pd.DataFrame({"holds": [6], "ratio": [1.5], "bs_bytes": [65536]})).cells
-    assert shown["holds"].tolist() == ["6"]
+    assert shown["Holds"].tolist() == ["6"]
     assert shown["Block size (KiB)"].tolist() == ["64.0"]

@@ -33,7 +33,7 @@ def test_header_has_units_numbers_have_separators_and_intervals_stand_beside():
         "IOPS",
         "95 % interval",
         "CV (%)",
-        "unstable",
+        "Unstable",
     ]
     assert "10,000" in row_of(shown, "lab-single", "[9,500, 10,500]")
     assert list(table(summary().assign(center=2.5e6), "lat_ns").cells["Mean latency (ms)"]) == ["2.500"] * 4
@@ -100,6 +100,43 @@ def test_best_is_marked_only_where_the_analysis_found_a_real_lead():
     assert "* best where the difference is real." in marked.notes
 
 
+def ranks(verdict: str) -> pd.DataFrame:
+    return pd.DataFrame({"pattern": "4k-randread", "iodepth": [1, 1, 8, 8], "rank": [1.0, 2.0, 1.0, 1.0], "verdict": verdict,
+                         "system": ["lab-single", "lab-mirror"] * 2, "tied_with": ["", "", "lab-mirror", "lab-single"]})  # fmt: skip
+
+
+def test_ranks_mark_the_leader_of_each_row_and_nobody_where_two_are_tied():
+    shown = table(summary(), "iops", wide="system", ranks=ranks("ranked"))
+    assert [[text.split(" ")[0].endswith("*") for text in shown.cells[name]] for name in ("lab-single", "lab-mirror")] == [
+        [True, False], [False, False],
+    ]  # fmt: skip
+    assert shown._repr_html_().count("font-weight:bold") == 1
+    point = table(summary(), "iops", wide="system", ranks=ranks("point"))
+    assert "*" not in repr(point)
+    assert "bold" not in point._repr_html_()
+
+
+def test_what_takes_several_runs_to_say_is_not_shown_of_single_ones():
+    single = summary().assign(n=1, lo=NAN, hi=NAN, cv_pct=NAN, unstable=False, p_adjusted=NAN)
+    assert list(table(single, "iops").cells) == ["System", "Pattern", "iodepth", "n", "IOPS"]
+    assert "p adjusted" not in table(single, "iops", columns=["system", "center", "p_adjusted"]).cells
+    assert {"CV (%)", "Unstable"} < set(table(single.assign(n=[1, 1, 1, 2]), "iops").cells)
+    assert "Unstable" in table(single.assign(unstable=True), "iops").cells  # never hidden when it says something
+
+
+def test_several_values_in_a_cell_are_a_list():
+    assert list(table(pd.DataFrame({"tied": [(64,), (8, 16)]})).cells["Tied"]) == ["64", "8, 16"]
+
+
+def test_a_header_says_the_unit_its_name_says():
+    frame = pd.DataFrame(
+        {"ceiling_iops": [1.0], "pct_of_ceiling": [1.0], "added_ns": [1.0], "rwmixread": [70], "iodepth": 8}
+    )
+    assert list(table(frame).cells) == [
+        "Ceiling (IOPS)", "Share of the ceiling (%)", "Added (ms)", "rwmixread (%)", "iodepth",
+    ]  # fmt: skip
+
+
 def test_single_means_have_no_interval_column_and_the_note_says_why():
     said = ["a: n = 1: no interval; b: n = 1: no interval", "n = 1: no interval", "n = 1: no interval; odd", ""]
     shown = table(summary().assign(lo=NAN, hi=NAN, n=1, warnings=said), "iops")
@@ -114,8 +151,8 @@ def test_a_comparison_shows_ratio_interval_and_p():
                           "center_baseline": [892e3], "sentence": ["long"], "confidence": [0.95]})  # fmt: skip
     shown = table(frame).cells.iloc[0].to_dict()
     assert shown == {
-        "System": "b", "Pattern": "4k-randread", "ratio": "0.9633", "95 % interval": "[0.9384, 0.9890]", "p adjusted": "<0.0001",
-        "verdict": "lower", "IOPS": "858,000", "IOPS of the baseline": "892,000",
+        "System": "b", "Pattern": "4k-randread", "Ratio": "0.9633", "95 % interval": "[0.9384, 0.9890]", "p adjusted": "<0.0001",
+        "Verdict": "lower", "IOPS": "858,000", "IOPS of the baseline": "892,000",
     }  # fmt: skip
 
 
@@ -140,5 +177,5 @@ def test_nullable_booleans_and_bytes():
         }
     )
     shown = table(frame).cells
-    assert list(shown["holds"]) == ["yes", "missing"]
-    assert list(shown["span (GiB)"]) == ["1.00", "3.00"]
+    assert list(shown["Holds"]) == ["yes", "missing"]
+    assert list(shown["Span (GiB)"]) == ["1.00", "3.00"]
