@@ -371,10 +371,16 @@ class System(_Model):
 
     @property
     def digest(self) -> str:
-        return _digest(self.model_dump(exclude={name for name in ("placement", "failures") if getattr(self, name) is None}))
+        return _digest(
+            self.model_dump(exclude={name for name in ("placement", "failures") if getattr(self, name) is None})
+        )
 
     def __repr__(self) -> str:
-        drives = f"{self.nodes} nodes with {self.drives_per_node} drives each" if self.nodes and self.drives_per_node else None
+        drives = (
+            f"{self.nodes} nodes with {self.drives_per_node} drives each"
+            if self.nodes and self.drives_per_node
+            else None
+        )
         facts = (self.label, self.scheme, drives, self.transport)
         return f"System({self.name!r}: {'; '.join(fact for fact in facts if fact)})"
 
@@ -431,7 +437,11 @@ def short_labels(folder: str | Path) -> dict[str, str]:
     return {name: system.short or system.label for name, system in load_systems(folder).items()}
 
 
-_LIVE = {"lab_root", "serves", "stand_in"}  # a file that claimed to be a running lab would open the guard's door to any path
+_LIVE = {
+    "lab_root",
+    "serves",
+    "stand_in",
+}  # a file that claimed to be a running lab would open the guard's door to any path
 
 
 def _load(path, model):

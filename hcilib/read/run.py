@@ -79,7 +79,9 @@ def read_results(
     written = _written_before(steps)
     unsteady = _unsteady_before(steps)
     rows = [
-        _result(s, plan, written[s["id"]]) | {"warnings": _warned(s, unsteady[s["id"]])} for s in steps if s["kind"] == "measure"
+        _result(s, plan, written[s["id"]]) | {"warnings": _warned(s, unsteady[s["id"]])}
+        for s in steps
+        if s["kind"] == "measure"
     ]
     results = pd.DataFrame(rows, columns=list(RESULTS)).assign(run_id=folder.resolve().name)
     results.attrs["caveat"] = plan.get("caveat", "")

@@ -23,7 +23,9 @@ SINGLE_IOS = "write_lat_log=logs/cell\nwrite_hist_log=logs/cell\nlog_hist_msec=5
 
 
 def step() -> Step:
-    return Step("measure", Cell(Pattern.parse("4k-randrw70"), 2, 4, 2), 1, 1, 1.6)
+    return Step(
+        "measure", Cell(Pattern.parse("4k-randrw70"), 2, 4, 2), 1, 1, 2.6
+    )  # a whole second of any clock is in it
 
 
 def launched(bed, work: Path, above_bytes: int):
