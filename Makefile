@@ -5,13 +5,14 @@ SHELL := /bin/bash
 BIN := $(if $(filter hcilib,$(CONDA_DEFAULT_ENV)),,.venv/bin/)
 PY := $(BIN)python
 
-.PHONY: help setup lab lab-again cluster test report notebooks refresh bench chaos lint bounds picture
+.PHONY: help setup lab lab-again cluster test deep report notebooks refresh bench chaos lint bounds picture
 help:
 	@echo "make setup      install what is missing"
 	@echo "make lab        set up, measure two systems on the embedded lab, report: out/lab/index.html"
 	@echo "make lab-again  the same, measured anew; what was measured before is kept beside it"
 	@echo "make cluster    real storage stacks on this machine, measured (installs qemu and ceph): out/box/index.html"
 	@echo "make test       set up, lint, run every test"
+	@echo "make deep       the tests of real storage stacks that are too long for make test"
 	@echo "make report     every scenario under params/ as a site: out/report/index.html"
 	@echo "make notebooks  open JupyterLab"
 	@echo "make refresh    execute every notebook in place and strip it as nbval wants it"
@@ -37,11 +38,17 @@ cluster: setup
 	@./setup.sh cluster
 	@$(PY) -m hcilib.show.report params/box --out out/box --headline 04_compare.box
 
+# What reaches hosts is tried alone, as it is sensitive to time; the rest two files at once.
 # The last line is the reviewer's: every committed notebook again, strictly, against the outputs it was committed with.
 test: lint
 	@./setup.sh test
-	@$(PY) -m pytest
+	@$(PY) -m pytest -n 2 --dist loadfile --ignore tests/drive
+	@$(PY) -m pytest tests/drive
 	@$(PY) -m pytest --nbval --nbval-current-env -n 2 --dist loadfile notebooks
+
+deep: setup
+	@./setup.sh cluster
+	@$(PY) -m pytest -m deep tests/drive
 
 report: setup
 	@$(PY) -m hcilib.show.report params --out out/report

@@ -17,7 +17,7 @@ from hcilib.drive.ceph import ceph
 from hcilib.drive.lab_hosts import LabError
 from hcilib.drive.librados import CephError, Monitor
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow]
+pytestmark = [pytest.mark.lab, pytest.mark.deep]
 SMALL = {"vms": 1, "disk_bytes": 4 * 2**20}
 
 

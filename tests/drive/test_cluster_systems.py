@@ -13,7 +13,7 @@ from hcilib.drive.guard_devices import inventory, judge
 from hcilib.drive.hosts import Fleet
 from hcilib.testbed import load_system
 
-pytestmark = pytest.mark.box
+pytestmark = [pytest.mark.box, pytest.mark.deep]
 SYSTEMS = hci.ROOT / "params" / "systems"
 
 

@@ -10,7 +10,7 @@ from boxes import DRIVE_BYTES
 from probes import REPOSITORY, processes
 from test_lab import ordinary_user, place_python  # noqa: F401 (a fixture)
 
-pytestmark = [pytest.mark.box, pytest.mark.slow]
+pytestmark = [pytest.mark.box, pytest.mark.deep]
 AS_USER = """
 import json, os, sys
 import hcilib as hci

@@ -13,7 +13,7 @@ from hcilib.drive import cluster_guest, cluster_packages
 from hcilib.drive.cluster import LabError, cluster
 from hcilib.drive.qmp import QmpError, execute
 
-pytestmark = pytest.mark.box
+pytestmark = [pytest.mark.box, pytest.mark.deep]
 SMALL = {"drive_bytes": 16 * 2**20}
 
 

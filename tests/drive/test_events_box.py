@@ -7,7 +7,7 @@ import hcilib as hci
 from hcilib.drive.actions import of_box
 from hcilib.drive.hosts import Fleet
 
-pytestmark = [pytest.mark.box, pytest.mark.slow]
+pytestmark = [pytest.mark.box, pytest.mark.deep]
 
 
 def test_a_cut_link_is_seen_by_both_sides_and_is_whole_again(drbd, tmp_path):

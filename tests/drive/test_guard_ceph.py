@@ -15,7 +15,7 @@ from hcilib.drive.ceph import config_of
 from hcilib.drive.guard import GuardError, refusals
 from hcilib.plan import sweep
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow]
+pytestmark = [pytest.mark.lab, pytest.mark.deep]
 
 
 @pytest.fixture
