@@ -74,7 +74,7 @@ def read_rollup(
     wanted = None if log is None else {log} if isinstance(log, str) else set(log)
     paths = [located(p) for p in ([path] if isinstance(path, (str, Path)) else path)]
     if any((p / "plan.json").exists() for p in paths):
-        return _of_steps(path, wanted, kernel, workers)
+        return _of_steps(path, wanted, engine, kernel, workers)
     saved = [_saved(p) for p in paths if p.suffix == SAVED]
     if len(saved) == len(paths) == 1:  # nothing is to be added or aligned
         return saved[0] if wanted is None else saved[0][saved[0]["log"].isin(wanted)].reset_index(drop=True)
@@ -90,13 +90,13 @@ def read_rollup(
     return counted.table(wanted)
 
 
-def _of_steps(path, wanted, kernel, workers) -> pd.DataFrame:
+def _of_steps(path, wanted, engine, kernel, workers) -> pd.DataFrame:
     """The rollups of every step of run directories, with the VMs' names."""
     from hcilib.read.run import _each, _named
 
     def of(step: dict) -> pd.DataFrame:
         logs = step["folder"] / "logs"
-        return _named(step, read_rollup(logs, wanted, None, kernel, workers)) if any(logs.glob("*")) else pd.DataFrame()
+        return _named(step, read_rollup(logs, wanted, engine, kernel, workers)) if any(logs.glob("*")) else pd.DataFrame()
 
     return _each(path, of)
 

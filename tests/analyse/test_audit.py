@@ -155,6 +155,14 @@ def test_own_bandwidth_within_one_percent():
     assert list(check(audit(rows), "bandwidth")["ok"]) == [True, True, False]
 
 
+def test_bytes_in_flight_at_the_end_are_no_error_and_more_are():
+    # 32 I/Os out after 2 s at 200 a second are 8 % of those that were counted
+    rows = own(
+        bs_bytes=4096, iops=200.0, runtime_s=2.0, outstanding=32.0, bw_bytes=4096 * 200 * np.array([1.08, 1.1, 0.98])
+    )
+    assert list(check(audit(rows), "bandwidth")["ok"]) == [True, False, False]
+
+
 def test_cpu_efficiency_within_the_rounding_of_the_cpu():
     # 3 % may be 2.5 to 3.5: 17 % off is rounding, at 50 % it is 1 %; 29.5 is printed to a tenth
     rows = published(
