@@ -24,7 +24,7 @@ pytestmark = pytest.mark.lab
 TYPES = {
     "source": "str", "system": "str", "run_id": "str", "block": "int64", "rep": "int64", "pattern": "str", "rw": "str",
     "rwmixread": "int64", "bs_bytes": "int64", "numjobs": "int64", "iodepth": "int64", "sync": "int64", "rate_bytes": "int64",
-    "vms": "int64", "nodes": "int64", "placement": "str", "span_bytes": "int64", "iops": "float64", "read_iops": "float64",
+    "vms": "int64", "nodes": "int64", "placement": "str", "span_bytes": "int64", "events": None, "iops": "float64", "read_iops": "float64",
     "write_iops": "float64", "bw_bytes": None, "lat_ns": "float64", "lat_unweighted_ns": "float64", "read_lat_ns": "float64",
     "write_lat_ns": "float64", "p50_ns": "float64", "p99_ns": "float64", "p999_ns": "float64", "node_cpu_pct": "float64",
     "iops_per_cpu_pct": "float64", "net_bytes_per_s": "float64", "outstanding": "int64", "runtime_s": "float64",

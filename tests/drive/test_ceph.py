@@ -162,6 +162,7 @@ def test_the_cache_trap(cached, tmp_path):
 # Failures
 
 
+@pytest.mark.deep
 @BOTH
 def test_an_osd_is_killed_and_comes_back(ceph_cluster):
     """Seen by the cluster within seconds, degraded while it is away, whole again after its return; and always writable."""
@@ -194,6 +195,7 @@ def test_an_osd_that_is_not_there_is_named(ceph_cluster):
 # Its images
 
 
+@pytest.mark.deep
 @on("box-ceph")
 def test_a_cluster_started_anew_does_not_go_on_where_another_was_filled(ceph_cluster, tmp_path):
     """Reads of what was never written ask no drive: a resumed campaign would measure nothing and believe it."""
@@ -209,6 +211,7 @@ def test_a_cluster_started_anew_does_not_go_on_where_another_was_filled(ceph_clu
         hci.run(ceph_cluster.plan, bed, ceph_cluster.system, interrupted, progress=False)
 
 
+@pytest.mark.deep
 @on("box-ceph")
 def test_an_image_that_somebody_has_open_is_refused_by_preflight(ceph_cluster):
     """Another client's watcher on the image: two writers, one of whom nobody measures."""

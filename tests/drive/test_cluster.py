@@ -115,6 +115,7 @@ def test_a_campaign_on_a_member_drive_ends_before_anything_is_written(drbd, tmp_
     assert not (tmp_path / "run" / "plan.json").exists()
 
 
+@pytest.mark.deep
 def test_a_resource_that_changes_hands_is_not_written_any_more(drbd):
     """Between two steps the operator moves r1 to node2: the next step is refused."""
     with Fleet(drbd.testbed) as fleet:
@@ -167,6 +168,7 @@ def state(box) -> tuple[str, str]:
 WHOLE = ("Connected", "UpToDate/UpToDate")
 
 
+@pytest.mark.deep
 def test_a_cut_link_is_seen_and_heals(drbd):
     assert state(drbd) == WHOLE
     drbd.cut_link()
@@ -178,6 +180,7 @@ def test_a_cut_link_is_seen_and_heals(drbd):
     assert until(lambda: state(drbd) == WHOLE, 60)
 
 
+@pytest.mark.deep
 def test_a_drive_that_failed_is_rebuilt(drbd):
     def array() -> str:
         return re.search(r"\[[U_]{5}\]", say(drbd, "cat /proc/mdstat", ["node1"])["node1"])[0]
@@ -189,6 +192,7 @@ def test_a_drive_that_failed_is_rebuilt(drbd):
     assert until(lambda: array() == "[UUUUU]", 60)
 
 
+@pytest.mark.deep
 def test_a_node_that_was_killed_comes_back_and_is_synchronised(drbd):
     drbd.kill("node2")
     assert until(lambda: state(drbd)[1] == "UpToDate/DUnknown", 30)
