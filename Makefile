@@ -48,7 +48,7 @@ test: lint
 
 deep: setup
 	@./setup.sh cluster
-	@$(PY) -m pytest -m deep tests/drive
+	@$(PY) -m pytest -m deep
 
 report: setup
 	@$(PY) -m hcilib.show.report params --out out/report

@@ -108,7 +108,7 @@ def one_percent_more(house: Path, system: str, pattern: str, iodepth: str) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("notebook", ["03_sweep", "04_compare"])
+@pytest.mark.parametrize("notebook", [pytest.param("03_sweep", marks=pytest.mark.deep), "04_compare"])
 def test_nbval_passes_as_committed_and_bites_when_a_published_number_moves(tmp_path, notebook):
     house = copied_house(tmp_path)
     same = nbval(house, notebook)

@@ -101,6 +101,7 @@ def test_the_two_devices_that_the_testbed_names_may_be_written(drbd, known):
     }
 
 
+@pytest.mark.deep
 def test_a_campaign_on_a_member_drive_ends_before_anything_is_written(drbd, tmp_path):
     wrong = naming(drbd, "node1", "BOX-N1D1", DRIVE_BYTES)
     with pytest.raises(GuardError, match="node1: BOX-N1D1: vda is held by md0"):
@@ -148,6 +149,7 @@ def test_what_the_tools_report_is_what_the_scheme_says(drbd):
 COPY = f"sync; echo 3 >/proc/sys/vm/drop_caches; head -c {16 * 2**20} /dev/mapper/vol1 | md5sum"
 
 
+@pytest.mark.deep
 def test_replicas_are_equal_after_a_verified_write(drbd):
     """Written and verified on node1, then the copy under node2's DRBD is compared with node1's, byte for byte."""
     say(drbd, VERIFY.format(device="/dev/drbd1", rw="randwrite", more="--do_verify=1"), ["node1"])

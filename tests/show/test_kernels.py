@@ -87,6 +87,7 @@ def test_what_measures_gets_a_kernel_of_its_own(house):
     assert execute_module._replay(scenario) == {}
 
 
+@pytest.mark.deep
 def test_a_cluster_executes_the_same_site(house, dask):
     here = report(house / "params", house / "here", workers=1, root=house)
     there = report(house / "params", house / "there", root=house, engine=dask.address)
