@@ -17,7 +17,7 @@ from hcilib.drive.lab_hosts import LabError
 from hcilib.plan import sweep
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
-BOTH = on("box-ceph", "box-ceph-ec")
+BOTH = on("box-ceph", pytest.param("box-ceph-ec", marks=pytest.mark.deep))
 
 
 # What it is

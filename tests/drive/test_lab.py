@@ -362,7 +362,7 @@ def place_python(home: Path) -> tuple[Path, Path]:
     unneeded = shutil.ignore_patterns("site-packages", "test", "idlelib", "__pycache__", "share", "*.a")
     for part in ("bin", "lib"):
         shutil.copytree(base / part, home / "python" / part, copy_function=link_or_copy, ignore=unneeded, symlinks=True)
-    large = shutil.ignore_patterns("__pycache__", "jupyterlab", "playwright", "pyarrow*", "debugpy", "hypothesis")
+    large = shutil.ignore_patterns("__pycache__", "jupyterlab", "playwright", "debugpy", "hypothesis")
 
     def ignore(folder, names):
         return large(folder, names) if Path(folder) == packages else {"__pycache__", "tests"}.intersection(names)
