@@ -96,7 +96,9 @@ def _of_steps(path, wanted, engine, kernel, workers) -> pd.DataFrame:
 
     def of(step: dict) -> pd.DataFrame:
         logs = step["folder"] / "logs"
-        return _named(step, read_rollup(logs, wanted, engine, kernel, workers)) if any(logs.glob("*")) else pd.DataFrame()
+        return (
+            _named(step, read_rollup(logs, wanted, engine, kernel, workers)) if any(logs.glob("*")) else pd.DataFrame()
+        )
 
     return _each(path, of)
 
