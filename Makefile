@@ -49,6 +49,7 @@ test: lint
 deep: setup
 	@./setup.sh cluster
 	@$(PY) -m pytest -m deep
+	@$(PY) -m pytest -n 2 --dist loadfile --ignore tests/drive --hypothesis-profile default
 
 report: setup
 	@$(PY) -m hcilib.show.report params --out out/report

@@ -1,6 +1,13 @@
-"""One real dask cluster for all tests that only use it; those that hurt one start their own."""
+"""One real dask cluster for all tests that only use it; those that hurt one start their own. And repeatable properties.
+
+`make test` draws the same examples every time, so that a reviewer sees what CI saw; `make deep` and bench/fuzz look for others.
+"""
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")

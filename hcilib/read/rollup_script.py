@@ -36,7 +36,7 @@ _SAMPLE = re.compile(
 )
 _USUAL = {
     width: re.compile(
-        rb"^(\d{1,14}), (\d{1,12}), ([012]), (\d{1,9}), \d{1,20}" + (width - 5) * rb", \w{1,18}" + rb"\n", re.M
+        rb"^(\d{1,14}), (\d{1,12}), ([012]), (\d{1,9}), \d{1,19}" + (width - 5) * rb", \w{1,18}" + rb"\n", re.M
     )
     for width in (5, 6, 7)
 }

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import zstandard
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import hcilib as hci
@@ -133,6 +133,8 @@ def test_every_way_counts_the_same_and_loses_nothing(ios, cut, log, width):
 
 
 @given(st.lists(samples, max_size=12), st.integers(0, 12), st.sampled_from(["lat", "bw"]), st.sampled_from([0, 500]))
+@example([(0, 0, 0, 0, 2**64)], 0, "lat", 0)
+@example([(0, 0, 0, 4096, 2**64 - 1)], 0, "lat", 0)
 @by_hand
 def test_numbers_no_log_holds_are_refused_by_every_way(ios, cut, log, half_ms):
     raw = "".join(", ".join(map(str, io)) + "\n" for io in ios).encode()
