@@ -22,9 +22,11 @@ import pandas as pd
 
 from hcilib.analyse.compare import compare, summarize
 from hcilib.drive.lab import lab
-from hcilib.plan import Plan, sweep
+from hcilib.plan import Plan
 from hcilib.rules import run
-from hcilib.testbed import System, Testbed
+from hcilib.sweeps import sweep
+from hcilib.system import System
+from hcilib.testbed import Testbed
 
 CELLS = {"4k-randread": {"iodepth": 4}, "64k-randwrite": {"iodepth": 2}}
 BED = {"vms": 2, "span_bytes": 16 * 2**20, "canary": False}

@@ -32,8 +32,9 @@ from injections import FAULTS, MIRROR, MISLED, misled, suffer, working  # noqa: 
 
 from hcilib.drive.campaign import run  # noqa: E402
 from hcilib.drive.lab import lab  # noqa: E402
-from hcilib.plan import Plan, sweep  # noqa: E402
+from hcilib.plan import Plan  # noqa: E402
 from hcilib.read.run import read_results  # noqa: E402
+from hcilib.sweeps import sweep  # noqa: E402
 from hcilib.testbed import Testbed  # noqa: E402
 
 SAVED = ROOT / "data" / "samples" / "chaos.csv"
@@ -43,7 +44,8 @@ CONTROLLER = """
 import json, sys
 from hcilib.drive.campaign import run
 from hcilib.plan import Plan
-from hcilib.testbed import System, Testbed
+from hcilib.system import System
+from hcilib.testbed import Testbed
 bed, plan, system, run_dir = sys.argv[1:]
 run(Plan.from_dict(json.loads(plan)), Testbed.model_validate_json(bed), System.model_validate_json(system), run_dir, progress=False)
 """

@@ -176,7 +176,7 @@ def _resident() -> int:
 
 def one_preflight(file: Path) -> dict:
     from hcilib.drive.preflight import preflight
-    from hcilib.plan import sweep
+    from hcilib.sweeps import sweep
 
     bed = _testbed(file)
     plan = sweep(

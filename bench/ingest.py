@@ -15,7 +15,6 @@ and once more from it.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -28,7 +27,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from corpora.fio_output import build_run, captured, plain_bins, plain_rows, replicate
+from parts import tables
+from parts.fio_output import build_run, captured, plain_bins, plain_rows, replicate
 
 IN_TEXT = "hcilib, behind fio's text"
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,23 +43,6 @@ SHAPES = {
 FILES, ROUNDS, STEPS = {"mid": 100, "mixed": 60, "big": 50}, 5, {"mid": (2_000, 20_000), "big": (500, 2_000)}
 QUICK_FILES, QUICK_ROUNDS, QUICK_STEPS = {"mid": 40, "mixed": 20, "big": 15}, 1, {"mid": (100, 400), "big": (40, 80)}
 PEER, INSTALL_S = "fio-plot==1.1.21", 60
-
-
-def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    asked.add_argument("--quick", action="store_true")
-    asked.add_argument("--save", action="store_true")
-    asked.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
-    given = asked.parse_args()
-    if given.one:
-        print(json.dumps(ONE[given.one[0]](Path(given.one[1]))))
-        return
-    import pandas as pd
-
-    table = pd.DataFrame(measured(given.quick), columns=list(COLUMNS))
-    print(table.to_string(index=False, na_rep="", float_format="{:.3g}".format))
-    if given.save:
-        table.to_csv(SAVED, index=False, float_format="%.4g")
 
 
 def measured(quick: bool) -> list[dict]:
@@ -315,4 +298,4 @@ ONE = {
 }  # fmt: skip
 
 if __name__ == "__main__":
-    main()
+    tables.main(__doc__, measured, ONE, COLUMNS, SAVED)

@@ -24,8 +24,10 @@ import pandas as pd
 from hcilib.drive import fio
 from hcilib.drive.campaign import run
 from hcilib.drive.lab import lab
-from hcilib.plan import Plan, sweep
-from hcilib.testbed import System, Testbed
+from hcilib.plan import Plan
+from hcilib.sweeps import sweep
+from hcilib.system import System
+from hcilib.testbed import Testbed
 
 SERVERS, STEPS, ROUNDS, RUNTIME_S, TARGET_S = 10, 5, 3, 2.0, 0.3
 SAVED = Path(__file__).resolve().parents[1] / "data" / "samples" / "bench_overhead.csv"

@@ -14,8 +14,11 @@ ROOT = Path(__file__).resolve().parents[1]
 """The repository: what paths in params/ are relative to."""
 
 _ROOMS = {
-    "plan": ("Pattern", "Cell", "Step", "Plan", "PlanError", "sweep"),
-    "testbed": ("Testbed", "System", "TestbedError", "load_testbed", "load_system", "load_systems", "short_labels"),
+    "plan": ("Pattern", "Cell", "Step", "Plan", "PlanError"),
+    "sweeps": ("sweep",),
+    "testbed": ("Testbed", "load_testbed"),
+    "system": ("System", "load_system", "load_systems", "short_labels"),
+    "documents": ("TestbedError",),
     "metrics": ("METRICS", "metric"),
     "drive.lab": ("lab", "LabError"),
     "drive.ceph": ("ceph",),

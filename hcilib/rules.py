@@ -17,7 +17,8 @@ from hcilib.drive import bed, campaign
 from hcilib.drive.events import Actions
 from hcilib.drive.policy import Rules
 from hcilib.plan import Plan
-from hcilib.testbed import System, Testbed
+from hcilib.system import System
+from hcilib.testbed import Testbed
 
 RULES = Rules(stop=stop_when, enough=enough_runs, warm=warm_up_missing)
 

@@ -1,46 +1,13 @@
-"""What it is measured on: nodes, VMs, disks by serial, and the storage system under test. Validated YAML, no I/O beyond reading it."""
+"""What it is measured on: nodes, VMs, disks by serial. Validated YAML, no I/O beyond reading it. The system is hcilib.system's."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
-from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, model_validator
 
-_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
-          "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}  # fmt: skip
-
-
-_SIZE = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(_UNITS)})")
-
-
-class _Yaml12(yaml.SafeLoader):
-    """YAML with the booleans of version 1.2: in 1.1 the field name `on` and a host called `no` are truth values.
-
-    A key given twice is refused: PyYAML keeps the last, and half a testbed vanishes without a word.
-    """
-
-    def construct_mapping(self, node, deep=False):
-        keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
-        for key, _ in reversed(node.value):
-            if keys.count(key.value) > 1:
-                raise TestbedError(f"line {key.start_mark.line + 1}: field {key.value} is given twice")
-        return super().construct_mapping(node, deep)
-
-
-_Yaml12.yaml_implicit_resolvers = {
-    first: [(tag, regexp) for tag, regexp in resolvers if tag != "tag:yaml.org,2002:bool"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Yaml12.add_implicit_resolver(
-    "tag:yaml.org,2002:bool", re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
-)
-
+from hcilib.documents import Bytes, Model, TestbedError, digest, load
 
 LAB_CAVEAT = (
     "All hosts of the lab share one kernel: node CPU is the whole machine's, network traffic is loopback's, and the "
@@ -60,30 +27,7 @@ BOX_CAVEAT = (
 )
 
 
-class TestbedError(ValueError):
-    """A testbed or system file that cannot be used; the message names the file, the field and what was expected."""
-
-    __test__ = False  # not a test class, whatever its name
-
-
-def parse_bytes(value: int | str) -> int:
-    """Bytes from an integer or from text with a unit, ``"100 GiB"``. TB and TiB are never mixed: the unit is required."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    match = _SIZE.fullmatch(str(value).replace("_", "").strip())
-    if not match:
-        raise ValueError(f"{value!r} is not a size; expected bytes or a number with one of {', '.join(_UNITS)}")
-    return int(Fraction(match[1]) * _UNITS[match[2]])
-
-
-Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Host(_Model):
+class Host(Model):
     """How a host is reached. Empty fields come from ~/.ssh/config; secrets stay in the agent or that file."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -103,7 +47,7 @@ class Node(Host):
     os: Literal["linux", "windows"] = "linux"
 
 
-class Disk(_Model):
+class Disk(Model):
     """A virtual disk of a VM. `uri` is how fio reaches it where it is no block device (nbd://...)."""
 
     serial: str = Field(pattern=r"^[^\s/]+$")  # it becomes part of a path and of a job file
@@ -124,7 +68,7 @@ class Vm(Host):
     os: Literal["linux", "windows"] = "linux"
 
 
-class Fio(_Model):
+class Fio(Model):
     """fio's engine on the VMs, and how it is started there.
 
     `launcher`: ``client-server`` (one fio client on the controller, a server on every VM, one release everywhere) or
@@ -142,7 +86,7 @@ class Fio(_Model):
     rollup_above_bytes: Bytes = 4 * 2**20
 
 
-class Lab(_Model):
+class Lab(Model):
     """An embedded testbed to be started on loopback (see hcilib.drive.lab)."""
 
     nodes: int = Field(2, ge=2, le=16)
@@ -151,7 +95,7 @@ class Lab(_Model):
     disk_bytes: Bytes = 64 * 2**20
 
 
-class Ceph(_Model):
+class Ceph(Model):
     """A Ceph cluster and its load generators to be started on loopback (see hcilib.drive.ceph); the system says how many nodes.
 
     `osd_bytes`: what an OSD's sparse file may grow to.
@@ -163,7 +107,7 @@ class Ceph(_Model):
     osd_bytes: Bytes = 4 * 2**30
 
 
-class Box(_Model):
+class Box(Model):
     """A cluster of virtual nodes to be started on this machine (see hcilib.drive.cluster); the system says how many nodes.
 
     `drives`, `drive_bytes`, `memory_bytes`: of every node. `throttle_iops`: what each drive lets through, reads and writes together.
@@ -176,7 +120,7 @@ class Box(_Model):
     throttle_iops: int | None = Field(None, ge=1)
 
 
-class Testbed(_Model):
+class Testbed(Model):
     """Nodes, VMs and disks. `consent` is the token a campaign must repeat before these disks may be overwritten."""
 
     __test__ = False
@@ -272,126 +216,7 @@ class Testbed(_Model):
         defaults = {"launcher": "client-server", "log_hist_msec": 0}  # a testbed without them keeps its identity
         same = {name for name, value in defaults.items() if getattr(self.fio, name) == value}
         fio = self.fio.model_dump(exclude={"rollup_above_bytes"} | same)
-        return _digest([self.name, names, vms, fio])
-
-
-class Command(_Model):
-    """A command and where it runs."""
-
-    on: Literal["node", "nodes", "vm", "vms", "controller"] = "node"
-    run: str
-
-
-class Check(Command):
-    """`expect`: a regular expression that is found in what `run` prints for a VM on its owner, and for no other."""
-
-    expect: str
-
-    @field_validator("expect")
-    @classmethod
-    def _is_a_pattern(cls, expect: str) -> str:
-        try:
-            re.compile(expect)
-        except re.error as error:
-            raise ValueError(f"not a regular expression: {error}") from None
-        return expect
-
-
-class Placement(_Model):
-    """How a VM is seen, and made, to run on the node that owns its data, or on another.
-
-    In every command ``{vm}`` stands for the VM, ``{node}`` for its node and ``{other}`` for the node after that one; such a
-    command is run once a VM: `on: nodes` on the VM's own node, `on: vms` on the VM, `on: node` on the first node.
-    """
-
-    check: Check
-    owner: Command | None = None
-    non_owner: Command | None = None
-    restore: Command | None = None
-
-
-class Action(Command):
-    """A failure that can be brought about, or taken back. `undo` names the action that takes this one back."""
-
-    undo: str | None = None
-
-
-class Failures(_Model):
-    """What can be done to the system while it is measured (a plan's events), and how it is seen to be whole again.
-
-    `whole.expect` must be found in what `whole.run` prints on every host it runs on.
-    """
-
-    actions: dict[str, Action]
-    whole: Check
-
-    @model_validator(mode="after")
-    def _undone_by_a_known_one(self):
-        for name, action in self.actions.items():
-            if action.undo and action.undo not in self.actions:
-                raise ValueError(f"actions.{name}.undo: {action.undo!r} is not among actions {sorted(self.actions)}")
-        return self
-
-
-class DriveModel(_Model):
-    model: str
-    bytes: Bytes | None = None
-
-
-class VmSet(_Model):
-    """The VMs an article describes: provenance, not a testbed."""
-
-    count: int | None = None
-    disks: int | None = None
-    disk_bytes: Bytes | None = None
-    placement: str | None = None
-
-
-class System(_Model):
-    """A storage product in one configuration. `scheme` is text that hcilib.analyse.capacity.parse_scheme reads."""
-
-    name: str
-    label: str
-    short: str | None = None
-    source: str | None = None
-    scheme: str | None = None
-    nodes: int | None = None
-    drives_per_node: int | None = None
-    drive: DriveModel | None = None
-    transport: str | None = None
-    working_set_bytes: Bytes | None = None
-    vms: VmSet | None = None
-    versions: dict[str, str] = {}
-    tuning: tuple[str, ...] = ()
-    fingerprint: tuple[Command, ...] = ()
-    prepare: tuple[Command, ...] = ()
-    placement: Placement | None = None
-    failures: Failures | None = None
-    notes: str | None = None
-
-    @property
-    def digest(self) -> str:
-        return _digest(
-            self.model_dump(exclude={name for name in ("placement", "failures") if getattr(self, name) is None})
-        )
-
-    def __repr__(self) -> str:
-        drives = (
-            f"{self.nodes} nodes with {self.drives_per_node} drives each"
-            if self.nodes and self.drives_per_node
-            else None
-        )
-        facts = (self.label, self.scheme, drives, self.transport)
-        return f"System({self.name!r}: {'; '.join(fact for fact in facts if fact)})"
-
-    __str__ = __repr__
-
-    @property
-    def raw_bytes(self) -> float:
-        """Bytes of all drives of all nodes; NaN where the file does not say enough."""
-        if not (self.nodes and self.drives_per_node and self.drive and self.drive.bytes):
-            return float("nan")
-        return float(self.nodes * self.drives_per_node * self.drive.bytes)
+        return digest([self.name, names, vms, fio])
 
 
 def load_testbed(path: str | Path) -> Testbed:
@@ -406,79 +231,10 @@ def load_testbed(path: str | Path) -> Testbed:
     >>> hci.load_testbed("params/testbeds/lab.yaml")
     Testbed('lab': the embedded lab, not running)
     """
-    return _load(path, Testbed)
-
-
-def load_system(path: str | Path) -> System:
-    """A validated system from YAML; raises like :func:`load_testbed`.
-
-    Examples
-    --------
-    >>> hci.load_system("params/systems/ceph-pve.yaml")
-    System('ceph-pve': Ceph, replica 2, 2 OSDs per NVMe drive (Proxmox); Mirror(2); 2 nodes with 5 drives each)
-    """
-    return _load(path, System)
-
-
-def load_systems(folder: str | Path) -> dict[str, System]:
-    """Name -> system of every YAML file of a folder; raises like :func:`load_testbed`."""
-    systems = [load_system(file) for file in sorted(Path(folder).glob("*.yaml"))]
-    return {system.name: system for system in systems}
-
-
-def short_labels(folder: str | Path) -> dict[str, str]:
-    """System name -> the short label by which figures and tables call it, for every system file of a folder.
-
-    Examples
-    --------
-    >>> hci.short_labels("params/systems")["drbd-tcp-pve"]
-    'Linstor/DRBD TCP'
-    """
-    return {name: system.short or system.label for name, system in load_systems(folder).items()}
-
-
-_LIVE = {
-    "lab_root",
-    "serves",
-    "stand_in",
-}  # a file that claimed to be a running lab would open the guard's door to any path
-
-
-def _load(path, model):
-    try:
-        data = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_Yaml12)
-    except FileNotFoundError:
-        raise TestbedError(f"{path}: no such file; a {model.__name__.lower()} is a YAML file under params/") from None
-    except OSError as error:
-        raise TestbedError(f"{path}: {error.strerror}") from None
-    except TestbedError as error:
-        raise TestbedError(f"{path}: {error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise TestbedError(f"{path}: not YAML in UTF-8: {' '.join(str(error).split())}") from None
-    if not isinstance(data, dict):
-        raise TestbedError(f"{path}: expected fields of a {model.__name__.lower()}, found {type(data).__name__}")
-    if live := sorted(_LIVE & data.keys()):
-        raise TestbedError(f"{path}: field {live[0]}: set by a running lab, never in a file; remove it")
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        raise TestbedError(f"{path}: " + "; ".join(_explain(e, model) for e in error.errors())) from None
-
-
-def _explain(error, model) -> str:
-    where = ".".join(str(part) for part in error["loc"])
-    if error["type"] == "extra_forbidden":
-        known = model.model_fields if len(error["loc"]) == 1 else ()
-        return f"field {where}: unknown" + (f"; known fields are {', '.join(known)}" if known else "")
-    given = "" if error["type"] == "missing" else f" (given: {error['input']!r})"
-    return f"field {where}: {error['msg']}{given}" if where else f"{error['msg'].removeprefix('Value error, ')}"
+    return load(path, Testbed, live=("lab_root", "serves", "stand_in"))
 
 
 def _unique(what: str, values: list[str]) -> None:
     twice = sorted({v for v in values if values.count(v) > 1})
     if twice:
         raise ValueError(f"{what} {', '.join(twice)} appears more than once")
-
-
-def _digest(data) -> str:
-    return hashlib.sha256(json.dumps(data, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -84,7 +84,7 @@ class Cell:
     """A pattern at one load. ``numjobs`` is per VM (one job a disk), as the articles use it.
 
     ``placement``: ``owner`` or ``non-owner`` where the VMs run on the node that owns their data, or on another; the system's
-    own commands see to it (see hcilib.testbed.Placement). ``events``: what is done to the system while fio runs.
+    own commands see to it (see hcilib.system.Placement). ``events``: what is done to the system while fio runs.
     """
 
     pattern: Pattern

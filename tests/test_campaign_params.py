@@ -8,7 +8,8 @@ import pytest
 
 import hcilib as hci
 from hcilib.show.scenarios import find_scenarios
-from hcilib.testbed import load_system, load_testbed
+from hcilib.system import load_system
+from hcilib.testbed import load_testbed
 
 ROOT = Path(__file__).resolve().parents[1]
 SCENARIOS = find_scenarios(ROOT / "params" / "campaigns", ROOT / "notebooks")

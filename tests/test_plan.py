@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hcilib.plan import Cell, Pattern, Plan, PlanError, Step, sweep
+from hcilib.plan import Cell, Pattern, Plan, PlanError, Step
+from hcilib.sweeps import sweep
 from hcilib.testbed import Disk, Node, Testbed, Vm
 
 PLAIN = ("randread", "randwrite", "read", "write")

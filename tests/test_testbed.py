@@ -2,7 +2,9 @@
 
 import pytest
 
-from hcilib.testbed import Disk, Node, Testbed, TestbedError, Vm, load_system, load_testbed, parse_bytes
+from hcilib.documents import TestbedError, parse_bytes
+from hcilib.system import load_system
+from hcilib.testbed import Disk, Node, Testbed, Vm, load_testbed
 
 GOOD = """
 name: pair

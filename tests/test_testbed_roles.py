@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hcilib.testbed import Check, Command, Disk, Fio, Node, Placement, System, Testbed, Vm, load_system, load_testbed
+from hcilib.system import Check, Command, Placement, System, load_system
+from hcilib.testbed import Disk, Fio, Node, Testbed, Vm, load_testbed
 
 PARAMS = Path(__file__).parents[1] / "params"
 

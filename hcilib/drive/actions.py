@@ -11,7 +11,8 @@ from hcilib.drive.cluster import Cluster
 from hcilib.drive.commands import execute_all, tasks
 from hcilib.drive.events import Actions
 from hcilib.drive.hosts import Fleet, need
-from hcilib.testbed import Command, Failures, System, Testbed
+from hcilib.system import Command, Failures, System
+from hcilib.testbed import Testbed
 
 CHECK_S, COMMAND_S = 20.0, 120.0
 _WHOLE_DRBD = re.compile(r"cs:Connected ro:\S+ ds:UpToDate/UpToDate")

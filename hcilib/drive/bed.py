@@ -19,7 +19,8 @@ from hcilib.drive.policy import Rules
 from hcilib.plan import Plan
 from hcilib.read.journal import progress
 from hcilib.read.run import read_results
-from hcilib.testbed import System, Testbed, load_testbed
+from hcilib.system import System
+from hcilib.testbed import Testbed, load_testbed
 
 
 @contextlib.contextmanager

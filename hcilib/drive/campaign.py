@@ -27,7 +27,8 @@ from hcilib.plan import Plan, Step
 from hcilib.read.acceptance import problems
 from hcilib.read.fio_json import read_fio
 from hcilib.read.journal import last_result
-from hcilib.testbed import System, Testbed, Vm
+from hcilib.system import System
+from hcilib.testbed import Testbed, Vm
 
 ATTEMPTS = 3
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}

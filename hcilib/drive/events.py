@@ -1,6 +1,6 @@
 """What is done to a system while it is measured: a link cut, a node killed; when it was done, and when all was whole again.
 
-A plan names the actions and their seconds (`hcilib.plan.sweep`: `events`); the testbed or the system's file says what they are
+A plan names the actions and their seconds (`hcilib.sweeps.sweep`: `events`); the testbed or the system's file says what they are
 (hcilib.drive.actions). What was done stands in step.json by the controller's clock, with how far the VMs' clocks are ahead.
 """
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hcilib.drive.commands import execute_all, tasks
 from hcilib.drive.hosts import Fleet
 from hcilib.drive.rundir import RunDir
-from hcilib.testbed import System, Testbed
+from hcilib.system import System
+from hcilib.testbed import Testbed
 
 LIMIT_S = 60
 HOST_FACTS = {

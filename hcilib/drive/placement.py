@@ -10,7 +10,8 @@ from hcilib.drive.commands import execute_all, fill, tasks
 from hcilib.drive.fio import FioError
 from hcilib.drive.hosts import Fleet
 from hcilib.plan import SPREAD, Plan, Step
-from hcilib.testbed import Command, Placement, System, Testbed, Vm
+from hcilib.system import Command, Placement, System
+from hcilib.testbed import Testbed, Vm
 
 CHECK_S, PATIENCE_S, AGAIN_S = 60.0, 300.0, 2.0
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import zstandard
 
 from hcilib.plan import FORMAT, Plan, Step
-from hcilib.testbed import System, Testbed
+from hcilib.system import System
+from hcilib.testbed import Testbed
 
 
 class RunDirError(RuntimeError):

@@ -13,7 +13,7 @@ import hcilib as hci
 from hcilib.drive.ceph import PACKAGES, ceph, config_of
 from hcilib.drive.hosts import Fleet
 from hcilib.drive.librados import Monitor
-from hcilib.plan import sweep
+from hcilib.sweeps import sweep
 from hcilib.testbed import Testbed
 
 ROOT = Path(__file__).parents[2]

@@ -9,8 +9,8 @@ from loops import blank, hosts, machine, media  # noqa: F401 (fixtures)
 
 from hcilib.drive.lab import lab
 from hcilib.drive.lab_hosts import PACKAGES
-from hcilib.plan import sweep
-from hcilib.testbed import System
+from hcilib.sweeps import sweep
+from hcilib.system import System
 
 MIRROR, SINGLE = (System(name=name, label=name) for name in ("lab-mirror", "lab-single"))
 

@@ -28,10 +28,12 @@ from hcilib.drive.lab import lab
 from hcilib.drive.lab_hosts import _write_key
 from hcilib.drive.launch import launch
 from hcilib.drive.supervisor import descendants
-from hcilib.plan import Plan, sweep
+from hcilib.plan import Plan
 from hcilib.read.acceptance import problems
 from hcilib.read.run import read_hosts
-from hcilib.testbed import System, Testbed
+from hcilib.sweeps import sweep
+from hcilib.system import System
+from hcilib.testbed import Testbed
 
 MIRROR = System(name="lab-mirror", label="lab-mirror")
 HURT, SPARED = "vm2", "vm1"

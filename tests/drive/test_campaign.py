@@ -16,9 +16,10 @@ from hcilib.drive import campaign
 from hcilib.drive.campaign import CampaignError, run
 from hcilib.drive.preflight import PreflightError
 from hcilib.drive.rundir import RunDir, RunDirError
-from hcilib.plan import sweep
 from hcilib.read.run import read_hosts, read_results
-from hcilib.testbed import System, Testbed
+from hcilib.sweeps import sweep
+from hcilib.system import System
+from hcilib.testbed import Testbed
 
 pytestmark = pytest.mark.lab
 TYPES = {
@@ -249,7 +250,8 @@ CONTROL = """
 import sys
 from hcilib.drive.campaign import run
 from hcilib.plan import Plan
-from hcilib.testbed import System, Testbed
+from hcilib.system import System
+from hcilib.testbed import Testbed
 import json
 bed, plan, system, run_dir = sys.argv[1:]
 run(Plan.from_dict(json.loads(plan)), Testbed.model_validate_json(bed), System.model_validate_json(system), run_dir, progress=False)
@@ -287,7 +289,7 @@ def test_kill_9_of_the_controller_costs_one_attempt(bed, short, mirror_system, t
 OWN_LAB = """
 import sys
 import hcilib as hci
-from hcilib.testbed import System
+from hcilib.system import System
 plan = hci.sweep(["4k-randwrite"], repeats=2, iodepth=1, vms=1, write_runtime_s=5, span_bytes=2**20, prefill=False, canary=False)
 with hci.lab(nodes=2, vms=1, disk_bytes=2**22, root=sys.argv[1]) as bed:
     print(bed.model_dump_json(), flush=True)

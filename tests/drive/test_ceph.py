@@ -14,7 +14,7 @@ import hcilib as hci
 from hcilib.drive.ceph import config_of
 from hcilib.drive.ceph_osds import is_whole, kill_osd, start_osd, state, wait_for
 from hcilib.drive.lab_hosts import LabError
-from hcilib.plan import sweep
+from hcilib.sweeps import sweep
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 BOTH = on("box-ceph", pytest.param("box-ceph-ec", marks=pytest.mark.deep))

@@ -10,7 +10,7 @@ from hcilib.drive.ceph_cluster import POOLS, environment, image_pool, write_conf
 from hcilib.drive.fio import job_text
 from hcilib.drive.lab_hosts import LabError
 from hcilib.drive.librados import read_config
-from hcilib.plan import sweep
+from hcilib.sweeps import sweep
 from hcilib.testbed import CEPH_CAVEAT, Disk, Fio, Node, Testbed, Vm
 
 PARAMS = Path(__file__).parents[2] / "params"

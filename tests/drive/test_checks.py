@@ -10,7 +10,7 @@ from hcilib.drive import checks
 from hcilib.drive.checks import judge, log_bytes
 from hcilib.drive.hosts import Fleet, Outcome
 from hcilib.drive.preflight import check, preflight, wear
-from hcilib.plan import sweep
+from hcilib.sweeps import sweep
 from hcilib.testbed import Disk, Node, Testbed, Vm
 
 MIB = 2**20

@@ -13,7 +13,7 @@ from hcilib.drive.cluster import CONSENT
 from hcilib.drive.guard import GuardError
 from hcilib.drive.guard_devices import identify, inventory, judge, recheck
 from hcilib.drive.hosts import Fleet, need
-from hcilib.testbed import load_system
+from hcilib.system import load_system
 
 pytestmark = pytest.mark.box
 SYSTEMS = hci.ROOT / "params" / "systems"

@@ -11,7 +11,7 @@ import hcilib as hci
 from hcilib.drive.cluster import CONSENT, cluster, running
 from hcilib.drive.guard_devices import inventory, judge
 from hcilib.drive.hosts import Fleet
-from hcilib.testbed import load_system
+from hcilib.system import load_system
 
 pytestmark = [pytest.mark.box, pytest.mark.deep]
 SYSTEMS = hci.ROOT / "params" / "systems"

@@ -7,7 +7,8 @@ import zlib
 import pytest
 
 from hcilib.drive import fio
-from hcilib.plan import Cell, Content, Pattern, Plan, PlanError, Step, sweep
+from hcilib.plan import Cell, Content, Pattern, Plan, PlanError, Step
+from hcilib.sweeps import sweep
 from hcilib.testbed import Disk, Fio, Node, Testbed, Vm
 
 SIZE, BLOCK = 16 * 2**20, 64 * 2**10

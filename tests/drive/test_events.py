@@ -11,8 +11,9 @@ from hcilib.drive.actions import actions_of
 from hcilib.drive.campaign import run
 from hcilib.drive.events import Actions, EventError, during
 from hcilib.drive.hosts import Fleet
-from hcilib.plan import Cell, Pattern, Plan, PlanError, Step, sweep
-from hcilib.testbed import Action, Check, Failures, System
+from hcilib.plan import Cell, Pattern, Plan, PlanError, Step
+from hcilib.sweeps import sweep
+from hcilib.system import Action, Check, Failures, System
 
 pytestmark = pytest.mark.lab
 FREEZE = {3: "freeze-replicas", 5: "thaw-replicas"}

@@ -8,8 +8,9 @@ import pytest
 from hcilib.drive.campaign import run
 from hcilib.drive.guard import GuardError, Refusal, refusals, require
 from hcilib.drive.hosts import Fleet
-from hcilib.plan import sweep
-from hcilib.testbed import Disk, Fio, Node, System, Testbed, Vm
+from hcilib.sweeps import sweep
+from hcilib.system import System
+from hcilib.testbed import Disk, Fio, Node, Testbed, Vm
 
 SIZE = 4096
 

@@ -9,8 +9,8 @@ from hcilib.drive import campaign, guard_devices, preflight, processes
 from hcilib.drive.campaign import run
 from hcilib.drive.guard import GuardError
 from hcilib.drive.guard_devices import identify
-from hcilib.plan import sweep
-from hcilib.testbed import System
+from hcilib.sweeps import sweep
+from hcilib.system import System
 
 pytestmark = pytest.mark.lab
 

@@ -13,7 +13,7 @@ from probes import processes
 import hcilib as hci
 from hcilib.drive.ceph import config_of
 from hcilib.drive.guard import GuardError, refusals
-from hcilib.plan import sweep
+from hcilib.sweeps import sweep
 
 pytestmark = [pytest.mark.lab, pytest.mark.deep]
 

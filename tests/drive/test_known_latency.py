@@ -4,7 +4,7 @@ import pytest
 
 import hcilib as hci
 from hcilib.drive.lab import lab
-from hcilib.plan import sweep
+from hcilib.sweeps import sweep
 
 pytestmark = pytest.mark.lab
 DELAY_S = 0.02  # long beside what a busy machine of two cores adds to it

@@ -11,8 +11,9 @@ from hcilib.drive.campaign import run
 from hcilib.drive.commands import prepare, tasks
 from hcilib.drive.hosts import Fleet
 from hcilib.drive.placement import PlacementError, ensure
-from hcilib.plan import PlanError, sweep
-from hcilib.testbed import Check, Command, Placement, System
+from hcilib.plan import PlanError
+from hcilib.sweeps import sweep
+from hcilib.system import Check, Command, Placement, System
 
 pytestmark = pytest.mark.lab
 

@@ -18,9 +18,10 @@ from hcilib.drive.launch import launch
 from hcilib.drive.ledger import WRITES, LedgerError
 from hcilib.drive.policy import Policy, PolicyError, Rules, Watch, further_block, needed, require, standing
 from hcilib.drive.rundir import RunDir
-from hcilib.plan import Adaptive, Plan, PlanError, Volume, shuffled, sweep
+from hcilib.plan import Adaptive, Plan, PlanError, Volume, shuffled
 from hcilib.read.journal import progress
 from hcilib.read.run import read_counters, read_results
+from hcilib.sweeps import sweep
 from hcilib.testbed import Disk, Fio, Node, Testbed, Vm
 
 RULES = rules.RULES

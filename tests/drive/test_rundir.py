@@ -11,8 +11,9 @@ from probes import python
 
 from hcilib.drive import rundir as room
 from hcilib.drive.rundir import RunDir, RunDirError
-from hcilib.plan import sweep
-from hcilib.testbed import Disk, Fio, Node, System, Testbed, Vm
+from hcilib.sweeps import sweep
+from hcilib.system import System
+from hcilib.testbed import Disk, Fio, Node, Testbed, Vm
 
 PLAN = sweep(["4k-randread", "4k-randwrite"], repeats=2, iodepth=1, vms=1, span_bytes=2**20)
 SYSTEM = System(name="s", label="S")

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from hcilib.plan import sweep
 from hcilib.read.journal import progress, read_journal, watch
+from hcilib.sweeps import sweep
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from hcilib.read.published import (
     published_missing,
     published_table,
 )
-from hcilib.testbed import load_system
+from hcilib.system import load_system
 
 
 @pytest.fixture(scope="module")

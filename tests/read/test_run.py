@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 import zstandard
 
-from hcilib.plan import sweep
 from hcilib.read.run import RESULTS, RunReadError, read_bins, read_counters, read_hosts, read_results, read_series
+from hcilib.sweeps import sweep
 
 MIXED = "4k-randrw70"
 HOSTS = [{"vm": f"vm{i}", "node": f"node{i}", "hostname": f"127.9.9.10{i}", "port": 8765, "jobs": 1} for i in (1, 2)]

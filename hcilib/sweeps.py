@@ -1,0 +1,290 @@
+"""A sweep as an analyst asks for it, checked and laid out as a Plan. No I/O."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from numbers import Integral, Real
+
+from hcilib.plan import Adaptive, Content, Plan, Volume, shuffled
+from hcilib.workload import PLACEMENTS, SPREAD, Cell, Events, Pattern, PlanError, Step
+
+MIN_RUNTIME_S = 0.1  # below, fio's own start and end are most of a run
+MIN_EVENTFUL_S = 5.0  # below, there is no series (hcilib.drive.fio) that could show what an event did
+
+
+def sweep(
+    patterns: Sequence[str] | Mapping[str, Mapping],
+    repeats: int = 5,
+    order: str = "blocks",
+    policy: str = "fixed",
+    *,
+    iodepth: Sequence[int] = (1, 8, 32),
+    numjobs: int = 1,
+    vms: int | Sequence[int] = 4,
+    read_runtime_s: float | None = None,
+    write_runtime_s: float | None = None,
+    ramp_s: float = 0.0,
+    span_bytes: int = 100 * 2**30,
+    prefill: bool = True,
+    warmup_s: float | Mapping[str, float] = 0.0,
+    canary: bool = True,
+    seed: int = 0,
+    least_s: float | None = None,
+    most_s: float | None = None,
+    look_s: float | None = None,
+    target: float | None = None,
+    sample_s: float | None = None,
+    most_runs: int | None = None,
+    warmup: str = "time",
+    warmup_cap_s: float | None = None,
+    round_s: float | None = None,
+    placement: str | Sequence[str] = SPREAD,
+    dedupe_pct: int | None = None,
+    compress_pct: int | None = None,
+    events: Sequence[Mapping[float, str]] = ({},),
+) -> Plan:
+    """A sweep over patterns, iodepths and VM counts, repeated in blocks spread over time.
+
+    Parameters
+    ----------
+    patterns : names, or a mapping of name to ``{"iodepth": [...], "numjobs": n}`` where a pattern has its own load
+    order : ``blocks`` (each block visits every cell once in seeded random order, canary first; METHODS section 1) or
+        ``back-to-back`` (the articles': all repeats of a cell in a row)
+    policy : how long a run lasts. ``fixed``: ``read_runtime_s`` (600) or ``write_runtime_s`` (1800); ``short``: the same, 300
+        unless given; ``adaptive``: until its mean is known to +-``target`` (0.02), looked at every ``look_s`` (30) from
+        ``least_s`` (60) to ``most_s`` (300), then more runs of each cell, to ``most_runs`` (10), until its interval is within
+        ``target`` too (METHODS section 2). Those, and ``sample_s`` (1), how long a sample of the rate lasts, are for
+        ``adaptive`` alone
+    warmup : ``time``: ``warmup_s`` says how long. ``volume``: each writing pattern in rounds of ``round_s`` (300) until twice the
+        span is written and five rounds are steady, or ``warmup_cap_s`` (4 h) is used up: runs are then marked ``not steady``.
+        What a warm-up by volume has prepared is not prepared again while it lasts (see hcilib.drive.ledger)
+    warmup_s : seconds of each writing pattern before its first measurement, at its largest load; or pattern -> seconds, as
+        the articles did: one pattern warms up every writing pattern of its block size
+    placement : ``owner`` and ``non-owner`` measure every cell with its VMs on the node that owns their data and on another,
+        checked before each run (hcilib.system.Placement); within a block the cells of one placement stay together
+    dedupe_pct, compress_pct : the share in percent of what prefill and writes write that repeats, and by which it
+        compresses; a 0 given asks for new random data in every buffer
+    events : what is done to the system while a cell is measured, second -> action, e.g. ``{10: "cut-link", 25: "heal-link"}``;
+        one mapping for each way to measure every cell, ``{}`` undisturbed (hcilib.drive.events). Such runs are marked
+
+    Raises
+    ------
+    PlanError : an unknown pattern, order, policy or a count that is not positive, by name
+
+    Examples
+    --------
+    >>> plan = hci.sweep(["4k-randread", "4k-randwrite"], repeats=3, iodepth=[1, 32], read_runtime_s=60, write_runtime_s=60)
+    >>> plan
+    Plan(2 patterns, 4 cells at iodepth 1 to 32 on 4 VMs, 16 steps, 0.25 h of runtime, order='blocks', policy='fixed')
+    >>> plan.cost()[["kind", "steps"]]
+          kind  steps
+    0  prefill      1
+    1   canary      3
+    2  measure     12
+    """
+    if order not in ("blocks", "back-to-back"):
+        raise PlanError(f"order {order!r}: expected 'blocks' or 'back-to-back'")
+    [repeats] = _counts("repeats", [repeats])
+    span_bytes = int(_number("span_bytes", span_bytes, least=1))
+    ramp_s = _number("ramp_s", ramp_s)
+    given = {
+        "least_s": least_s,
+        "most_s": most_s,
+        "look_s": look_s,
+        "target": target,
+        "sample_s": sample_s,
+        "most_runs": most_runs,
+    }
+    adaptive = _adaptive(policy, order, repeats, ramp_s, given)
+    runtime = _runtimes(policy, adaptive, read_runtime_s, write_runtime_s)
+    volume = _volume(warmup, warmup_s, warmup_cap_s, round_s)
+    cells = _cells(patterns, iodepth, numjobs, vms, placement, events)
+    _require_time(cells, adaptive, runtime, ramp_s)
+    for cell in cells:
+        if cell.pattern.bs_bytes > span_bytes:
+            raise PlanError(f"pattern {cell.pattern.name!r}: one block is larger than span_bytes, {span_bytes}")
+
+    def measure(kind: str, cell: Cell, block: int, rep: int) -> Step:
+        return Step(kind, cell, block, rep, runtime[cell.pattern.writes], ramp_s)
+
+    steps, warmups = _prefill(cells) if prefill else [], _warmups(cells, volume.cap_s if volume else warmup_s)
+    if volume:  # the pattern that writes most first: what it leaves may do for a mixed one of its class
+        warmups = dict(sorted(warmups.items(), key=lambda w: w[0].rwmixread))
+    if order == "blocks":
+        steps += warmups.values()
+        for block in range(1, repeats + 1):
+            steps += [measure("canary", replace(cells[0], events=()), block, 0)] * canary
+            steps += [measure("measure", cell, block, block) for cell in shuffled(cells, seed, block)]
+    else:
+        for cell in cells:
+            due = [p for p in warmups if _warms(p, cell.pattern)]
+            steps += [warmups.pop(p) for p in due]  # next to what it prepares: another block size would spoil it
+            steps += [measure("measure", cell, 1, rep) for rep in range(1, repeats + 1)]
+    content = _content(dedupe_pct, compress_pct)
+    return Plan(tuple(steps), span_bytes, order, policy, seed, adaptive=adaptive, volume=volume, content=content)
+
+
+def _adaptive(policy: str, order: str, repeats: int, ramp_s: float, given: Mapping) -> Adaptive | None:
+    """The numbers of policy ``adaptive``; None for the others, which have none."""
+    given = {name: value for name, value in given.items() if value is not None}
+    if policy not in ("fixed", "short", "adaptive"):
+        raise PlanError(f"policy {policy!r}: expected 'fixed', 'short' or 'adaptive'")
+    if policy != "adaptive":
+        for name in given:
+            raise PlanError(f"{name} is given, but only policy 'adaptive' has it, not {policy!r}: leave it out")
+        return None
+    if order != "blocks" or ramp_s:
+        wrong = f"order {order!r}" if order != "blocks" else f"ramp_s {ramp_s:g}"
+        raise PlanError(
+            f"policy 'adaptive' with {wrong}: it measures in blocks and from a run's first second; leave it out"
+        )
+    [most_runs] = _counts("most_runs", [given.pop("most_runs", Adaptive.most_runs)])
+    numbers = {name: _number(name, value, 1e-6 if name == "target" else MIN_RUNTIME_S) for name, value in given.items()}
+    rule = Adaptive(**numbers, least_runs=repeats, most_runs=most_runs)
+    for refused, said in (
+        (rule.most_s < rule.least_s, f"most_s {rule.most_s:g}: expected at least least_s, {rule.least_s:g}"),
+        (rule.target >= 1, f"target {rule.target:g}: expected a relative half-width below 1, e.g. 0.02"),
+        (repeats < 2, f"repeats {repeats}: one run of a cell has no interval, expected at least 2"),
+        (most_runs < repeats, f"most_runs {most_runs}: expected at least repeats, {repeats}"),
+    ):
+        if refused:
+            raise PlanError(f"policy 'adaptive' with {said}")
+    return rule
+
+
+def _runtimes(policy: str, adaptive: Adaptive | None, read_s: float | None, write_s: float | None) -> dict[bool, float]:
+    """Whether a pattern writes -> seconds of its runs (of adaptive ones the most)."""
+    given = {"read_runtime_s": read_s, "write_runtime_s": write_s}
+    if adaptive:
+        for name in (name for name, value in given.items() if value is not None):
+            raise PlanError(f"{name} is given, but under policy 'adaptive' a run lasts least_s to most_s: leave it out")
+        return dict.fromkeys((True, False), float(adaptive.most_s))
+    usual = {"read_runtime_s": 600, "write_runtime_s": 1800} if policy == "fixed" else dict.fromkeys(given, 300)
+    read, write = (_number(n, usual[n] if given[n] is None else given[n], MIN_RUNTIME_S) for n in given)
+    return {True: write, False: read}
+
+
+def _volume(warmup: str, warmup_s, cap_s: float | None, round_s: float | None) -> Volume | None:
+    """The numbers of a warm-up by volume; None for one by time, which has none."""
+    given = {name: value for name, value in (("round_s", round_s), ("cap_s", cap_s)) if value is not None}
+    if warmup not in ("time", "volume"):
+        raise PlanError(f"warmup {warmup!r}: expected 'time' or 'volume'")
+    if warmup == "time":
+        if given:
+            raise PlanError("round_s or warmup_cap_s is given, but only warmup 'volume' has them: leave them out")
+        return None
+    if warmup_s:
+        raise PlanError("warmup_s is given, but warmup 'volume' ends by bytes written: cap it by warmup_cap_s")
+    rule = Volume(
+        **{name: _number(name.replace("cap", "warmup_cap"), value, MIN_RUNTIME_S) for name, value in given.items()}
+    )
+    if rule.rounds < 5:
+        raise PlanError(
+            f"warmup_cap_s {rule.cap_s:g} holds {rule.rounds} rounds of {rule.round_s:g} s: expected at least the 5 that are judged"
+        )
+    return rule
+
+
+def _number(name: str, value, least: float = 0) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not least <= float(value) < math.inf:
+        raise PlanError(f"{name} is {value!r}: expected a number of at least {least}")
+    return float(value)
+
+
+def _counts(name: str, value) -> list[int]:
+    """Whole numbers from one or several; what a hand-written file has as text or as a fraction is refused, not rounded."""
+    values = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+    for wrong in (v for v in values if isinstance(v, bool) or not isinstance(v, Integral) or v < 1):
+        raise PlanError(f"{name} is {wrong!r}: expected a whole number of at least 1")
+    return [int(v) for v in values]
+
+
+def _cells(patterns, iodepth, numjobs, vms, placement, events) -> list[Cell]:
+    placements = [placement] if isinstance(placement, str) else list(placement)
+    for wrong in (p for p in placements if p not in PLACEMENTS):
+        raise PlanError(f"placement {wrong!r}: expected {', '.join(PLACEMENTS)}")
+    if SPREAD in placements and len(set(placements)) > 1:
+        raise PlanError(
+            f"placement {SPREAD!r} with others: nobody knows any more how the VMs were spread once they were moved"
+        )
+    every = [_events(given) for given in events]
+    own = patterns.items() if isinstance(patterns, Mapping) else [(name, {}) for name in patterns]
+    cells = []
+    for name, load in own:
+        unknown = set(load or {}) - {"iodepth", "numjobs"}
+        if unknown:
+            raise PlanError(f"pattern {name!r}: unknown field {sorted(unknown)[0]!r}; expected iodepth, numjobs")
+        load = {"iodepth": iodepth, "numjobs": numjobs, **(load or {})}
+        depths, [jobs] = _counts("iodepth", load["iodepth"]), _counts("numjobs", [load["numjobs"]])
+        loads = [(depth, n, placed) for placed in placements for n in _counts("vms", vms) for depth in depths]
+        cells += [Cell(Pattern.parse(name), jobs, *at, done) for at in loads for done in every]
+    if not cells:
+        raise PlanError(
+            "the sweep has no cell: name at least one pattern, one iodepth, one VM count, one placement, one of events"
+        )
+    if len(set(cells)) < len(cells):
+        raise PlanError("the sweep visits a cell twice: " + next(c.name for c in cells if cells.count(c) > 1))
+    return cells
+
+
+def _events(given: Mapping[float, str]) -> Events:
+    if not isinstance(given, Mapping):
+        raise PlanError(
+            f"events has {given!r}: expected a mapping of second to action, e.g. {{10: cut-link, 25: heal-link}}"
+        )
+    return tuple(sorted((_number("events: the second", t_s), str(action)) for t_s, action in given.items()))
+
+
+def _require_time(
+    cells: Sequence[Cell], adaptive: Adaptive | None, runtime: Mapping[bool, float], ramp_s: float
+) -> None:
+    """PlanError where a run would be over before its events were, or may be ended early because of them."""
+    for cell in (cell for cell in cells if cell.events):
+        lasts_s, last_s = runtime[cell.pattern.writes] + ramp_s, cell.events[-1][0]
+        if adaptive:
+            raise PlanError("events with policy 'adaptive', which may end a run before they are done: choose 'fixed'")
+        if last_s >= lasts_s or lasts_s < MIN_EVENTFUL_S:
+            raise PlanError(
+                f"events: {cell.events[-1][1]} at {last_s:g} s, but a run of {cell.pattern.name} lasts {lasts_s:g} s: expected "
+                f"events within it, and a run of at least {MIN_EVENTFUL_S:g} s"
+            )
+
+
+def _content(dedupe_pct: int | None, compress_pct: int | None) -> Content | None:
+    """The content asked for; None where nothing was."""
+    given = {"dedupe_pct": dedupe_pct, "compress_pct": compress_pct}
+    for name, value in given.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or not 0 <= value <= 100):
+            raise PlanError(f"{name} is {value!r}: expected a whole number of percent, 0 to 100")
+    shares = {name: int(value) for name, value in given.items() if value is not None}
+    return Content(**shares) if shares else None
+
+
+def _prefill(cells: Sequence[Cell]) -> list[Step]:
+    """Fill every disk that any cell touches."""
+    fill = Cell(Pattern.parse("1m-write"), max(c.numjobs for c in cells), 8, max(c.vms for c in cells))
+    return [Step("prefill", fill, 0, 0, 0.0)]
+
+
+def _warmups(cells: Sequence[Cell], warmup_s: float | Mapping[str, float]) -> dict[Pattern, Step]:
+    """Pattern -> its warm-up, at the largest load at which the sweep uses it (or its block size)."""
+    if isinstance(warmup_s, Mapping):
+        seconds = {Pattern.parse(name): _number(f"warmup_s of {name}", s) for name, s in warmup_s.items()}
+    else:
+        seconds = {c.pattern: _number("warmup_s", warmup_s) for c in cells if c.pattern.writes and warmup_s}
+    warmups = {}
+    for pattern, duration in seconds.items():
+        like = [c for c in cells if c.pattern == pattern] or [c for c in cells if _warms(pattern, c.pattern)]
+        if not like:
+            raise PlanError(
+                f"warmup_s: {pattern.name} warms up nothing: no writing pattern of the sweep has its block size"
+            )
+        load = max(like, key=lambda c: c.outstanding)
+        warmups[pattern] = Step("warmup", Cell(pattern, load.numjobs, load.iodepth, load.vms), 0, 0, duration)
+    return warmups
+
+
+def _warms(warmup: Pattern, pattern: Pattern) -> bool:
+    return pattern.writes and pattern.bs_bytes == warmup.bs_bytes

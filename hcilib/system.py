@@ -1,0 +1,158 @@
+"""The storage system under test: its resiliency scheme, what fingerprints it, how it is placed and made to fail. Validated YAML."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from hcilib.documents import Bytes, Model, digest, load
+
+
+class Command(Model):
+    """A command and where it runs."""
+
+    on: Literal["node", "nodes", "vm", "vms", "controller"] = "node"
+    run: str
+
+
+class Check(Command):
+    """`expect`: a regular expression that is found in what `run` prints for a VM on its owner, and for no other."""
+
+    expect: str
+
+    @field_validator("expect")
+    @classmethod
+    def _is_a_pattern(cls, expect: str) -> str:
+        try:
+            re.compile(expect)
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from None
+        return expect
+
+
+class Placement(Model):
+    """How a VM is seen, and made, to run on the node that owns its data, or on another.
+
+    In every command ``{vm}`` stands for the VM, ``{node}`` for its node and ``{other}`` for the node after that one; such a
+    command is run once a VM: `on: nodes` on the VM's own node, `on: vms` on the VM, `on: node` on the first node.
+    """
+
+    check: Check
+    owner: Command | None = None
+    non_owner: Command | None = None
+    restore: Command | None = None
+
+
+class Action(Command):
+    """A failure that can be brought about, or taken back. `undo` names the action that takes this one back."""
+
+    undo: str | None = None
+
+
+class Failures(Model):
+    """What can be done to the system while it is measured (a plan's events), and how it is seen to be whole again.
+
+    `whole.expect` must be found in what `whole.run` prints on every host it runs on.
+    """
+
+    actions: dict[str, Action]
+    whole: Check
+
+    @model_validator(mode="after")
+    def _undone_by_a_known_one(self):
+        for name, action in self.actions.items():
+            if action.undo and action.undo not in self.actions:
+                raise ValueError(f"actions.{name}.undo: {action.undo!r} is not among actions {sorted(self.actions)}")
+        return self
+
+
+class DriveModel(Model):
+    model: str
+    bytes: Bytes | None = None
+
+
+class VmSet(Model):
+    """The VMs an article describes: provenance, not a testbed."""
+
+    count: int | None = None
+    disks: int | None = None
+    disk_bytes: Bytes | None = None
+    placement: str | None = None
+
+
+class System(Model):
+    """A storage product in one configuration. `scheme` is text that hcilib.analyse.capacity.parse_scheme reads."""
+
+    name: str
+    label: str
+    short: str | None = None
+    source: str | None = None
+    scheme: str | None = None
+    nodes: int | None = None
+    drives_per_node: int | None = None
+    drive: DriveModel | None = None
+    transport: str | None = None
+    working_set_bytes: Bytes | None = None
+    vms: VmSet | None = None
+    versions: dict[str, str] = Field(default_factory=dict)
+    tuning: tuple[str, ...] = ()
+    fingerprint: tuple[Command, ...] = ()
+    prepare: tuple[Command, ...] = ()
+    placement: Placement | None = None
+    failures: Failures | None = None
+    notes: str | None = None
+
+    @property
+    def digest(self) -> str:
+        return digest(
+            self.model_dump(exclude={name for name in ("placement", "failures") if getattr(self, name) is None})
+        )
+
+    def __repr__(self) -> str:
+        drives = (
+            f"{self.nodes} nodes with {self.drives_per_node} drives each"
+            if self.nodes and self.drives_per_node
+            else None
+        )
+        facts = (self.label, self.scheme, drives, self.transport)
+        return f"System({self.name!r}: {'; '.join(fact for fact in facts if fact)})"
+
+    __str__ = __repr__
+
+    @property
+    def raw_bytes(self) -> float:
+        """Bytes of all drives of all nodes; NaN where the file does not say enough."""
+        if not (self.nodes and self.drives_per_node and self.drive and self.drive.bytes):
+            return float("nan")
+        return float(self.nodes * self.drives_per_node * self.drive.bytes)
+
+
+def load_system(path: str | Path) -> System:
+    """A validated system from YAML; raises like :func:`load_testbed`.
+
+    Examples
+    --------
+    >>> hci.load_system("params/systems/ceph-pve.yaml")
+    System('ceph-pve': Ceph, replica 2, 2 OSDs per NVMe drive (Proxmox); Mirror(2); 2 nodes with 5 drives each)
+    """
+    return load(path, System)
+
+
+def load_systems(folder: str | Path) -> dict[str, System]:
+    """Name -> system of every YAML file of a folder; raises like :func:`load_testbed`."""
+    systems = [load_system(file) for file in sorted(Path(folder).glob("*.yaml"))]
+    return {system.name: system for system in systems}
+
+
+def short_labels(folder: str | Path) -> dict[str, str]:
+    """System name -> the short label by which figures and tables call it, for every system file of a folder.
+
+    Examples
+    --------
+    >>> hci.short_labels("params/systems")["drbd-tcp-pve"]
+    'Linstor/DRBD TCP'
+    """
+    return {name: system.short or system.label for name, system in load_systems(folder).items()}
