@@ -3,8 +3,13 @@
 `make test` draws the same examples every time, so that a reviewer sees what CI saw; `make deep` and bench/fuzz look for others.
 """
 
+import signal
+
 import pytest
 from hypothesis import settings
+
+# Tests send Ctrl-C to themselves and to children, which would ignore it where the shell started pytest in the background.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")

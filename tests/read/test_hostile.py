@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -110,23 +111,27 @@ def test_a_compressed_file_cut_off_anywhere_is_an_error(kind, tmp_path):
 def test_a_file_that_grows_while_it_is_read(kind, tmp_path):
     """What stands there when the reader opens it counts: each time a table, or an error that names the file."""
     family, path = FAMILIES[kind], tmp_path / FAMILIES[kind].captures[0].name
-    content, seen = FAMILIES[kind].captures[0].read_bytes(), []
+    content, seen, looked = FAMILIES[kind].captures[0].read_bytes(), [], threading.Event()
     path.touch()
-    writer = threading.Thread(target=_append_slowly, args=(path, content))
+    writer = threading.Thread(target=_append_slowly, args=(path, content, looked))
     writer.start()
     while writer.is_alive():
         seen.append(outcome(family, path)[0])
+        looked.set()
     writer.join()
     assert outcome(family, path)[0] == "table"
     assert len(seen) > 1
 
 
-def _append_slowly(path: Path, content: bytes, pieces: int = 40) -> None:
+def _append_slowly(path: Path, content: bytes, looked: threading.Event, pieces: int = 40) -> None:
+    """Piece by piece; beyond half of them once the reader has looked."""
     size = len(content) // pieces + 1
     with path.open("ab", buffering=0) as file:
         for start in range(0, len(content), size):
+            if start > len(content) / 2:
+                looked.wait(20)
             file.write(content[start : start + size])
-            os.sched_yield()
+            time.sleep(0.001)
 
 
 def test_a_run_directory_with_two_gigabytes_in_a_step_is_refused_in_little_memory(tmp_path):
