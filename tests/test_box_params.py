@@ -1,0 +1,30 @@
+"""params/box: what `make cluster` measures is what its plan page shows."""
+
+from pathlib import Path
+
+import pytest
+
+import hcilib as hci
+from hcilib.show.scenarios import find_scenarios
+
+ROOT = Path(__file__).resolve().parents[1]
+BOX = {s.name: s.params for s in find_scenarios(ROOT / "params" / "box", ROOT / "notebooks")}
+REPLAYED = {s.name: s.params for s in find_scenarios(ROOT / "params", ROOT / "notebooks")}
+NOT_PASSED_ON = ("testbed", "system", "more", "write_bytes_per_s")
+MEASURED = {"box": ["box-drbd", "box-nvme-tcp"], "box-ceph": ["box-ceph", "box-ceph-ec"]}
+
+
+@pytest.mark.parametrize("page", MEASURED)
+@pytest.mark.parametrize("scenarios", [BOX, REPLAYED], ids=["live", "replayed"])
+def test_the_plan_that_is_shown_is_the_one_that_is_measured(page, scenarios):
+    shown = scenarios[f"01_plan.{page}"]
+    plan = hci.sweep(**{k: v for k, v in shown.items() if k not in NOT_PASSED_ON}, canary=False, **shown["more"])
+    for system in MEASURED[page]:
+        assert hci.sweep(**BOX[f"10_audit.{system}"]["sweep"]).to_dict() == plan.to_dict()
+
+
+@pytest.mark.parametrize("system", ["box-drbd", "box-nvme-tcp", "box-ceph", "box-ceph-ec"])
+def test_every_replicated_system_has_its_pages(system):
+    measured = {"03_sweep", "05_latency", "10_audit"}
+    assert {name.split(".")[0] for name in BOX if name.split(".", 1)[1] == system} >= measured
+    assert system in str(BOX[f"10_audit.{system}"]["run_dir"])
