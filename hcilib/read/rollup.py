@@ -5,6 +5,7 @@ Whatever is asked of latency over time is asked of this table: percentiles come 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,7 @@ import pandas as pd
 from hcilib.engine import located, mapped
 from hcilib.read.fio_document import LOCAL_HOST
 from hcilib.read.log_blocks import FioLogError, line_blocks
-from hcilib.read.rollup_cells import add_cells
+from hcilib.read.rollup_cells import SumError, add_cells
 from hcilib.read.rollup_pushed import pushed_host, read_pushed
 from hcilib.read.rollup_script import HEAD, NAME, LineError, Shape, describe, shape_of
 from hcilib.read.rollup_table import frame, groups_of
@@ -150,11 +151,18 @@ class Counted:
         """All of it added up; what was counted is given away, for it may be large."""
         groups = {}
         for group in sorted(g for g in self.parts if wanted is None or g[2] in wanted):
-            try:
+            with said_of(group):
                 groups[group] = add_cells(self.parts.pop(group))
-            except FioLogError as error:
-                raise FioLogError(f"{group[2]} logs of {group[1]} on {group[0]}: {error}") from None
         return frame({g: cells for g, cells in groups.items() if len(cells)}, self.every_ms, sorted(self.torn))
+
+
+@contextlib.contextmanager
+def said_of(group: tuple[str, str, str]) -> Iterator[None]:
+    """A sum that cannot be made, early in a thread or at the end, names the logs that do not fit together."""
+    try:
+        yield
+    except SumError as error:
+        raise FioLogError(f"{group[2]} logs of {group[1]} on {group[0]}: {error}") from None
 
 
 def _is_wanted(path: Path, wanted: set[str] | None) -> bool:
@@ -241,12 +249,13 @@ def _work(queue: SimpleQueue[Path], counter, turn: Lock) -> Counted:
     counted, group = Counted(), None
     for path in _taken(queue):
         if group not in (None, _group(path)):
-            with turn:
+            with turn, said_of(group):
                 counted.add_cells(group, counter.cells())
         group = _group(path)
-        counted.every_ms = max(counted.every_ms, _count(path, group[2], counter, counted.torn))
+        with said_of(group):
+            counted.every_ms = max(counted.every_ms, _count(path, group[2], counter, counted.torn))
     if group:
-        with turn:
+        with turn, said_of(group):
             counted.add_cells(group, counter.cells())
     return counted
 

@@ -15,10 +15,14 @@ PIECE = 1 << 15  # cells that are added at a time
 NOTHING = np.empty((0, 4), np.int64)
 
 
+class SumError(FioLogError):
+    """Rollups that cannot be added up. Whoever knows whose they are says so (see rollup.said_of)."""
+
+
 def add_cells(parts: Iterable[np.ndarray]) -> np.ndarray:
     """The sum of rollups: cells of one key become one. Associative and commutative; nothing is lost.
 
-    Raises FioLogError where a sum would not fit 64 bits, or where there are more than `ROWS_LIMIT` cells.
+    Raises SumError where a sum would not fit 64 bits, or where there are more than `ROWS_LIMIT` cells.
     """
     parts = [part if _is_sorted(part) else _added([part]) for part in parts if len(part)]
     if len(parts) < 2:
@@ -30,7 +34,7 @@ def add_cells(parts: Iterable[np.ndarray]) -> np.ndarray:
     for n in range(len(borders) + 1):  # the logs' answer should not need much more memory than itself
         pieces.append(_added([part[cut[n] : cut[n + 1]] for part, cut in zip(parts, cuts, strict=True)]))
         if sum(map(len, pieces)) > ROWS_LIMIT:
-            raise FioLogError("the times in these logs are not those of a run: too many seconds and latencies to count")
+            raise SumError("the times in these logs are not those of a run: too many seconds and latencies to count")
     del parts, longest
     return np.concatenate(pieces)
 
@@ -42,7 +46,7 @@ def _added(parts: Sequence[np.ndarray]) -> np.ndarray:
     if not len(starts):
         return NOTHING
     if np.add.reduceat(cells[:, 1:].astype(float), starts, axis=0).max() >= SUM_LIMIT:
-        raise FioLogError(_TOO_MUCH)
+        raise SumError(_TOO_MUCH)
     return np.column_stack([cells[starts, 0], np.add.reduceat(cells[:, 1:], starts, axis=0)])
 
 
@@ -53,5 +57,5 @@ def _is_sorted(part: np.ndarray) -> bool:
 def from_table(table: Mapping[int, Sequence[int]]) -> np.ndarray:
     """Cells of what `rollup_script` counted: key -> [n, bytes, sum]."""
     if any(max(cell) >= SUM_LIMIT for cell in table.values()):
-        raise FioLogError(_TOO_MUCH)
+        raise SumError(_TOO_MUCH)
     return np.array(sorted([key, *cell] for key, cell in table.items()), np.int64).reshape(-1, 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import subprocess
@@ -512,9 +513,9 @@ def test_a_damaged_line_is_named_wherever_it_is(kernel, name, line, says, tmp_pa
 def test_too_much_for_64_bits_is_refused_by_both(tmp_path):
     path = write(tmp_path, "P_lat.1.log", [(5, 2**45 - 1, 0, 512, 0)] * 2**17)
     write(tmp_path, "P_lat.2.log", [(5, 2**45 - 1, 0, 512, 0)] * 10)
-    for kernel in ("numba", "pyarrow"):
-        with pytest.raises(FioLogError, match=r"lat logs of P on localhost: .* 64 bits"):
-            read_rollup([path, tmp_path / "P_lat.2.log"], kernel=kernel)
+    for kernel, workers in itertools.product(("numba", "pyarrow"), (1, 2)):  # one counter adds both up, or none does
+        with pytest.raises(FioLogError, match=r"^lat logs of P on localhost: .* 64 bits"):
+            read_rollup([path, tmp_path / "P_lat.2.log"], kernel=kernel, workers=workers)
 
 
 def test_what_is_no_log_is_refused(tmp_path):
