@@ -73,7 +73,7 @@ class Bars:
             return
         self._block = step.block
         self._of_block.reset(total=round(max(self._left.get(step.block, 0.0), self._seconds(step)), 1))
-        self._of_block.set_description(
+        self._of_block.set_description_str(
             f"block {step.block} of {max(self._blocks, step.block)}" if step.block else "preparation"
         )
 

@@ -18,7 +18,7 @@ PLAIN = (
 )  # fmt: skip
 """Counts: never padded with decimals."""
 
-LOWER = ("iodepth", "numjobs", "rw", "rwmixread", "n", "k", "p", "f", "df", "p_adjusted")
+LOWER = ("iodepth", "numjobs", "rw", "ddir", "rwmixread", "n", "k", "p", "f", "df", "p_adjusted")
 """fio's words and the letters of statistics keep their small initial."""
 
 WORDS = {
