@@ -87,17 +87,19 @@ def wall_time(run_dir: Path) -> pd.DataFrame:
 
 
 def side_by_side(results: pd.DataFrame) -> pd.DataFrame:
-    """A row a cell: pattern; runs, hours, half_width_pct of each protocol; time_ratio and ratio (adaptive over fixed), its lo and hi."""
-    by = ["system", "pattern"]
+    """A row a cell and protocol: pattern, protocol, runs, run_s (of fio, mean), hours, half_width_pct; and of the adaptive one beside
+    the fixed one time_ratio, and ratio of what they measured with its lo and hi."""
+    by = ["pattern", "system"]
     runs = results.drop(columns="wall_s")
     cells = summarize(runs, "iops", by).set_index(by)
-    table = pd.DataFrame({"runs": cells["n"], "half_width_pct": 50 * (cells["hi"] - cells["lo"]) / cells["center"],
-                          "hours": results.groupby(by)["wall_s"].sum() / 3600})  # fmt: skip
-    wide = table.unstack("system")[[(c, s) for c in table for s in ("fixed", "adaptive")]]
-    wide.columns = [f"{column}_{system}" for column, system in wide.columns]
+    table = pd.DataFrame({"runs": cells["n"], "run_s": results.groupby(by)["runtime_s"].mean(),
+                          "hours": results.groupby(by)["wall_s"].sum() / 3600,
+                          "half_width_pct": 50 * (cells["hi"] - cells["lo"]) / cells["center"]}).reset_index()  # fmt: skip
+    hours = table.pivot(index="pattern", columns="system", values="hours")
     between = compare(runs, "fixed", "iops", by=["pattern"]).set_index("pattern")[["ratio", "lo", "hi"]]
-    time_ratio = wide["hours_adaptive"] / wide["hours_fixed"]
-    return wide.assign(time_ratio=time_ratio).join(between).reset_index()
+    beside = between.assign(system="adaptive", time_ratio=hours["adaptive"] / hours["fixed"]).reset_index()
+    table = table.merge(beside, how="left", on=by).rename(columns={"system": "protocol"})
+    return table.sort_values(["pattern", "protocol"], ascending=[True, False], ignore_index=True)
 
 
 if __name__ == "__main__":

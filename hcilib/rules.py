@@ -13,8 +13,7 @@ import pandas as pd
 
 from hcilib.analyse.stopping import enough_runs, stop_when
 from hcilib.analyse.warmup import warm_up_missing
-from hcilib.drive import bed, campaign
-from hcilib.drive.events import Actions
+from hcilib.drive import bed, campaign, events
 from hcilib.drive.policy import Rules
 from hcilib.plan import Plan
 from hcilib.system import System
@@ -32,7 +31,7 @@ def run(
     consent: str | None = None,
     progress: bool = True,
     earlier: Sequence[str | Path] = (),
-    actions: Actions | None = None,
+    actions: events.Actions | None = None,
 ) -> pd.DataFrame:
     """Measure, or finish measuring, a plan; returns what ``read_results(run_dir)`` returns.
 

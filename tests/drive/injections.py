@@ -242,8 +242,10 @@ def shimmed(**programs: str):
         for name, text in programs.items():
             (shims / name).write_text(f"#!/bin/sh\n{text}\n")
             (shims / name).chmod(0o755)
-        path = f"PATH={shims}:{os.environ['PATH']}"
-        config.write_text(config.read_text().replace(f"SetEnv HCILAB_HOST={HURT}", f"SetEnv HCILAB_HOST={HURT} {path}"))
+        path = f'"PATH={shims}:{os.environ["PATH"]}"'
+        changed, places = re.subn("(?m)^SetEnv .*$", rf"\g<0> {path}", config.read_text())
+        assert places == 1, "the lab's sshd has no SetEnv to add to"
+        config.write_text(changed)
         [listener] = [pid for pid in sshd(bed) if "sshd -D" in processes(bed.lab_root).get(pid, "")]
         argv = Path(f"/proc/{listener}/cmdline").read_bytes().decode().strip("\0").split("\0")[0].split()
         send(sshd(bed), signal.SIGKILL)

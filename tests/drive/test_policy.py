@@ -394,7 +394,7 @@ def test_every_decision_can_be_made_again_from_the_files(interrupted, adaptive_p
 
 @pytest.mark.lab
 def test_a_run_shortened_under_another_policy_is_invalid(per_host, mirror_system, tmp_path, monkeypatch):
-    def cut(step, vms, jobs, testbed, fleet, work, limit_s, watch, sample_s):
+    def cut(step, vms, jobs, testbed, fleet, work, limit_s, watch, sample_s, begun):
         return launch(step, vms, jobs, testbed, fleet, work, limit_s, lambda rates: len(rates) >= 1)
 
     monkeypatch.setattr(campaign, "launch", cut)
