@@ -136,11 +136,10 @@ def in_fresh_process(way: str, corpus: Path) -> dict | str:
 
 def install_peer(folder: Path) -> None:
     """An environment of its own for fio-plot; without it, its rows say so."""
-    uv = shutil.which("uv") or shutil.which("uv", path=Path.home() / ".local/bin")
     place = str(folder / "peer")
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         for argv in (["venv", "--python", sys.executable, place], ["pip", "install", "--python", place, PEER]):
-            subprocess.run([uv or "uv", *argv, "--quiet"], check=True, timeout=INSTALL_S, capture_output=True)
+            subprocess.run([tables.uv(), *argv, "--quiet"], check=True, timeout=INSTALL_S, capture_output=True)
         return
     shutil.rmtree(place, ignore_errors=True)
 

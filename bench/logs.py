@@ -89,7 +89,7 @@ def gate(real: Path) -> None:
 def in_fresh_process(way: str, folder: Path, before: list[str] = ()) -> dict:
     own = [sys.executable]
     if way in WITH:
-        own = ["uv", "run", "--quiet", "--no-project", "--with", WITH[way], "--with", "numpy", "python"]
+        own = [tables.uv(), "run", "--quiet", "--no-project", "--with", WITH[way], "--with", "numpy", "python"]
     argv = [*before, *own, str(Path(__file__).resolve()), "--one", way, str(folder)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)} if own == [sys.executable] else dict(os.environ)
     done = subprocess.run(argv, capture_output=True, text=True, env=environment)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -35,7 +37,7 @@ def captured(folder: Path, fmt: str, options: str) -> bytes:
             place = folder / "servers" / host
             place.mkdir(parents=True, exist_ok=True)
             quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-            servers.append(subprocess.Popen(["fio", f"--server=ip:{host}"], cwd=place, **quiet))
+            servers.append(subprocess.Popen(["fio", f"--server=ip:{host}"], cwd=place, start_new_session=True, **quiet))
         _wait_for(hosts)
         output = folder / f"capture.{fmt}"
         clients = [word for host in hosts for word in (f"--client={host}", str(folder / "job.fio"))]
@@ -44,7 +46,8 @@ def captured(folder: Path, fmt: str, options: str) -> bytes:
         return output.read_bytes()
     finally:
         for server in servers:
-            server.kill()
+            with contextlib.suppress(ProcessLookupError):  # with what it forked, which would hold the port
+                os.killpg(server.pid, signal.SIGKILL)
             server.wait()
 
 
