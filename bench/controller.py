@@ -26,6 +26,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
+from parts.processes import peak_mb
 from scipy.optimize import nnls
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -160,7 +161,7 @@ def one_step(work: Path, vms: int, runtime_s: int) -> dict[str, float]:
     jobs = dict.fromkeys(places, JOB.format(runtime=runtime_s))
     launched = run_client(work, places, jobs, SimpleNamespace(fio=Fio()), 120 + runtime_s)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    python_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    python_mb = peak_mb()
     read_s = np.inf
     for _ in range(3):
         started = time.perf_counter()

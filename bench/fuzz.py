@@ -27,6 +27,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pandas as pd
+from parts.processes import peak_mb
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -107,7 +108,7 @@ def batch(kind: str, seed: int, cases: int) -> dict:
                 found.append(
                     f"{kind}, seed {seed}: {capture.name} with {steps} and {other.name}: {type(defect).__name__}: {defect}"
                 )
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = peak_mb()
     return {"kind": kind, "cases": cases, "tables": tables, "errors": cases - tables - len(found), "slowest_s": slowest,
             "peak_mb": peak, "found": found}  # fmt: skip
 

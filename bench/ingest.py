@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shutil
 import statistics
 import subprocess
@@ -29,6 +28,7 @@ from pathlib import Path
 
 from parts import tables
 from parts.fio_output import build_run, captured, plain_bins, plain_rows, replicate
+from parts.processes import peak_mb, uv
 
 IN_TEXT = "hcilib, behind fio's text"
 ROOT = Path(__file__).resolve().parents[1]
@@ -139,7 +139,7 @@ def install_peer(folder: Path) -> None:
     place = str(folder / "peer")
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         for argv in (["venv", "--python", sys.executable, place], ["pip", "install", "--python", place, PEER]):
-            subprocess.run([tables.uv(), *argv, "--quiet"], check=True, timeout=INSTALL_S, capture_output=True)
+            subprocess.run([uv(), *argv, "--quiet"], check=True, timeout=INSTALL_S, capture_output=True)
         return
     shutil.rmtree(place, ignore_errors=True)
 
@@ -150,14 +150,9 @@ def timed(work, *, one_core: bool = True) -> dict:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     before, cpu = time.perf_counter(), time.process_time()
     kept = work()
-    outcome = {"seconds": time.perf_counter() - before, "cpu_s": time.process_time() - cpu, "memory_mb": _peak_mb()}
+    outcome = {"seconds": time.perf_counter() - before, "cpu_s": time.process_time() - cpu, "memory_mb": peak_mb()}
     del kept
     return outcome
-
-
-def _peak_mb() -> float:
-    """Of this process alone; ru_maxrss would begin with that of the process that started it."""
-    return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) / 1024
 
 
 def bare_decode(corpus: Path) -> dict:

@@ -27,6 +27,7 @@ from pathlib import Path
 from parts import tables
 from parts.fio_logs import log_run, plain_rows, tile
 from parts.log_readers import QUANTILES, WAYS, digest
+from parts.processes import uv
 
 ROOT = Path(__file__).resolve().parents[1]
 SAVED = ROOT / "data" / "samples" / "bench_logs.csv"
@@ -70,11 +71,12 @@ def gate(real: Path) -> None:
     got = percentiles(rollup, by=["t_s", "ddir"], q=QUANTILES)
     worst = 0.0
     for row in got.itertuples():
-        own = latencies[
-            (latencies[:, 0] // 1000 == row.t_s) & (latencies[:, 2] == ("read", "write").index(row.ddir)), 1
-        ]
+        mine = (latencies[:, 0] // 1000 == row.t_s) & (latencies[:, 2] == ("read", "write").index(row.ddir))
+        own = np.sort(latencies[mine, 1])
         for name, q in zip(("p50_ns", "p99_ns", "p999_ns"), QUANTILES, strict=True):
-            exact = np.quantile(own, q / 100, method="inverted_cdf")
+            exact = own[
+                int(np.ceil(np.longdouble(q) / 100 * len(own))) - 1
+            ]  # fio's own tie, where q % of them is whole
             worst = max(worst, abs(getattr(row, name) / exact - 1))
     if worst > 1 / 128:
         raise SystemExit(f"gate: a percentile is off by {worst:.2%}, more than 1/128; nothing is timed")
@@ -89,7 +91,7 @@ def gate(real: Path) -> None:
 def in_fresh_process(way: str, folder: Path, before: list[str] = ()) -> dict:
     own = [sys.executable]
     if way in WITH:
-        own = [tables.uv(), "run", "--quiet", "--no-project", "--with", WITH[way], "--with", "numpy", "python"]
+        own = [uv(), "run", "--quiet", "--no-project", "--with", WITH[way], "--with", "numpy", "python"]
     argv = [*before, *own, str(Path(__file__).resolve()), "--one", way, str(folder)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)} if own == [sys.executable] else dict(os.environ)
     done = subprocess.run(argv, capture_output=True, text=True, env=environment)

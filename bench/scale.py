@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import shutil
 import statistics
 import subprocess
@@ -25,6 +24,7 @@ import time
 from pathlib import Path
 
 import pandas as pd
+from parts.processes import peak_mb
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -117,7 +117,7 @@ def one(way: str, run_dir: str, address: str) -> dict:
     digest = int(pd.util.hash_pandas_object(table, index=True).sum())
     return {
         "work_s": seconds,
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_mb": peak_mb(),
         "digest": f"{digest:x} {table.shape}",
     }
 

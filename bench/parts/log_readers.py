@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from parts.fio_logs import JOBS
+from parts.processes import peak_mb
 
 PARSER = Path("/usr/share/doc/fio/fiologparser.py.gz")
 """fio's own reader, as Debian ships it."""
@@ -23,8 +24,7 @@ def timed(work: Callable, rows: Callable | None = None) -> dict:
     started, cpu = time.perf_counter(), time.process_time()
     result = work()
     seconds, cpu_s = time.perf_counter() - started, time.process_time() - cpu
-    memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"seconds": seconds, "cpu_s": cpu_s, "memory_mb": memory_mb} | (
+    return {"seconds": seconds, "cpu_s": cpu_s, "memory_mb": peak_mb()} | (
         {"digest": digest(rows(result))} if rows else {}
     )
 

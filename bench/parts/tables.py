@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -32,8 +31,3 @@ def main(
     print(table.to_string(index=False, na_rep="", float_format="{:.4g}".format))
     if given.save:
         table.to_csv(saved, index=False, float_format="%.4g")
-
-
-def uv() -> str:
-    """The uv that puts peers into environments of their own; where `make setup` installs it, it need not be in the PATH."""
-    return shutil.which("uv") or shutil.which("uv", path=Path.home() / ".local/bin") or "uv"

@@ -26,7 +26,7 @@ def start_osd(fleet: Fleet, testbed: Testbed, osd: int) -> None:
     name, host = _placed(testbed, osd)
     folder, log = shlex.quote(testbed.lab_root), _file(testbed, f"logs/{name}.log")
     argv = shlex.join(cluster.argv(find_programs(PACKAGES, engine="rbd"), name))
-    need(f"starting {name}", fleet.run({host: f"cd {folder} && setsid {argv} </dev/null >>{log} 2>&1 &"}))
+    need(f"starting {name}", fleet.run({host: f"cd {folder} && {{ setsid {argv} </dev/null >>{log} 2>&1 & }}"}))
 
 
 def state(monitor: Monitor) -> dict:
