@@ -5,93 +5,19 @@ No function here averages percentiles: of one real run the pooled p99.9 is 4.95 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
+from hcilib.analyse.histograms import merged_by
 from hcilib.analyse.series import run_columns
 from hcilib.metrics import FACTORS
 
-BUCKETS = 29 * 64
-"""fio keeps 29 groups of 64 buckets; what is slower than 17 s lands in the last."""
-
 VM = ("host", "hostname", "port")
-LARGE = 20_000
-"""Rows from which summing by codes pays."""
 TAIL = 10
 """I/Os that should lie beyond a percentile before it is more than the story of a few."""
-
-
-def bucket_of(lat_ns: ArrayLike) -> np.ndarray:
-    """Index of fio's histogram bucket of each latency (stat.c, plat_val_to_idx), any shape.
-
-    Buckets of 1 ns below 128 ns, then 64 for every power of two.
-    """
-    lat = np.asarray(lat_ns)
-    if (lat < 0).any() or np.isnan(lat.astype(float)).any():
-        raise ValueError("bucket_of: a latency is negative or missing; expected nanoseconds")
-    value = np.minimum(lat, 2**35).astype(np.int64)
-    shift = np.maximum(np.frexp(value.astype(float))[1] - 7, 0)
-    index = np.where(shift > 0, shift * 64 + (value >> shift), value)
-    return np.minimum(index, BUCKETS - 1)
-
-
-def midpoint(bucket: ArrayLike) -> np.ndarray:
-    """Middle of fio's bucket in ns, as its JSON prints it (stat.c, plat_idx_to_val), any shape."""
-    index = np.asarray(bucket, dtype=np.int64)
-    if ((index < 0) | (index >= BUCKETS)).any():
-        raise ValueError(f"midpoint: a bucket lies outside 0 to {BUCKETS - 1}")
-    shift = np.maximum(index // 64 - 1, 0)
-    return np.where(shift > 0, (1 << (shift + 6)) + (2 * (index % 64) + 1) * (1 << shift) // 2, index)
-
-
-def merge_bins(bins: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
-    """Sum histograms over everything not in `by`: associative, commutative, no I/O gained or lost.
-
-    Returns
-    -------
-    `by`, lat_ns, count (int64), sorted; one row per bucket that holds an I/O.
-    """
-    return _merged(bins, list(by))[0]
-
-
-def _merged(bins: pd.DataFrame, by: list[str]) -> tuple[pd.DataFrame, np.ndarray]:
-    """`merge_bins`, and the row at which each group of `by` starts."""
-    _check(bins, by)
-    keys = [*by, "lat_ns"]
-    some = bins["count"].to_numpy() > 0
-    held = bins[[*keys, "count"]] if some.all() else bins.loc[some, [*keys, "count"]]
-    factors = {key: pd.factorize(held[key], sort=True, use_na_sentinel=False) for key in keys}
-    if len(held) > LARGE and math.prod(len(levels) for _, levels in factors.values()) < 20 * len(held):
-        return _merged_by_code(held["count"].to_numpy(np.int64), factors)
-    merged = held.groupby(keys, dropna=False, observed=True)["count"].sum().astype("int64").reset_index()
-    starts = np.flatnonzero(~merged.duplicated(by)) if by else np.arange(min(len(merged), 1))
-    return merged, starts
-
-
-def _merged_by_code(
-    count: np.ndarray, factors: dict[str, tuple[np.ndarray, pd.Index]]
-) -> tuple[pd.DataFrame, np.ndarray]:
-    """What groupby gives, sooner: every combination of levels has a cell. Counts add up exactly below 2^53."""
-    code = np.zeros(len(count), np.int64)
-    for codes, levels in factors.values():
-        code = code * len(levels) + codes
-    if (np.diff(code) > 0).all():  # a rollup by second and direction: sorted, and nothing to add up
-        cells, summed = code, count
-    else:
-        every = np.bincount(code, count)
-        cells = np.flatnonzero(every > 0)
-        summed = every[cells].astype(np.int64)
-    columns, rest = {"count": summed}, cells
-    for key, (_, levels) in reversed(factors.items()):
-        rest, place = np.divmod(rest, len(levels))
-        columns[key] = levels.take(place)
-    group = cells // len(factors["lat_ns"][1])
-    return pd.DataFrame({key: columns[key] for key in [*factors, "count"]}), np.flatnonzero(np.diff(group, prepend=-1))
 
 
 def percentiles(
@@ -120,14 +46,13 @@ def percentiles(
     """
     by = run_columns(bins) if by is None else list(by)
     names = _names(q)
-    merged, starts = _merged(bins, by)
+    merged = merged_by(bins, by)
     _refuse_mixing(bins, by)
-    ends = np.append(starts, len(merged))[1:]
-    total = np.append(0, merged["count"].cumsum())
-    n = total[ends] - total[starts]
-    table = merged.loc[starts, by].reset_index(drop=True).assign(n=n)
+    total = np.append(0, merged.count.cumsum())
+    n = np.diff(total[np.append(merged.starts, len(merged.count))])
+    table = pd.DataFrame({key: merged.of(key, merged.starts) for key in by}, index=range(len(n))).assign(n=n)
     for name, percent in names.items():
-        table[name] = merged["lat_ns"].to_numpy()[_first_reaching(total, starts, n, percent)]
+        table[name] = merged.of("lat_ns", _first_reaching(total, merged.starts, n, percent))
     return table.assign(warnings=_thin_tails(n, names))
 
 
@@ -272,19 +197,6 @@ def _spread(values: pd.Series) -> dict:
     }  # fmt: skip
 
 
-def _check(bins: pd.DataFrame, by: list[str]) -> None:
-    if missing := [c for c in [*by, "lat_ns", "count"] if c not in bins]:
-        raise ValueError(f"bins have no column {', '.join(missing)}; they have {', '.join(map(str, bins))}")
-    if "averaged" in bins and (bins["averaged"] & (bins["count"] > 0)).any():
-        raise ValueError(
-            "these rows come of log_avg_msec: percentiles of averages are not percentiles; log single I/Os or histograms "
-            "(log_hist_msec), or take the bins of json+"
-        )
-    bad = (bins["lat_ns"].isna() & (bins["count"] != 0)) | bins["count"].isna() | (bins["count"] < 0)
-    if bad.any():
-        raise ValueError(f"bins: row {bins.index[bad][0]} has a missing latency or a missing or negative count")
-
-
 def _refuse_parts_of_runs(per_run: pd.DataFrame, by: list[str]) -> None:
     """Directions, hosts or copies of one run are not replicates."""
     keys = [c for c in ("run", "step_id", "source", "system", "run_id", "block", "rep") if c in per_run]
@@ -295,7 +207,7 @@ def _refuse_parts_of_runs(per_run: pd.DataFrame, by: list[str]) -> None:
 def _refuse_mixing(table: pd.DataFrame, by: list[str]) -> None:
     """Refuse to pool rows that differ in a factor, or come from different systems (METHODS section 1)."""
     for column in (c for c in ("system", "log", *FACTORS) if c in table and c not in by):
-        if len(pd.factorize(table[column], use_na_sentinel=False)[1]) < 2:
+        if _is_one_value(table[column]):
             continue
         code = table.groupby(column, dropna=False, observed=True).ngroup()
         mixed = (
@@ -304,3 +216,10 @@ def _refuse_mixing(table: pd.DataFrame, by: list[str]) -> None:
         if mixed:
             seen = ", ".join(map(str, table[column].drop_duplicates().tolist()[:6]))
             raise ValueError(f"results vary in {column}: {seen}; add it to by= or filter")
+
+
+def _is_one_value(column: pd.Series) -> bool:
+    if isinstance(column.dtype, pd.CategoricalDtype):  # of a rollup, which has millions of rows
+        codes = column.cat.codes.to_numpy()
+        return bool((codes == codes[:1]).all())
+    return len(pd.factorize(column, use_na_sentinel=False)[1]) < 2

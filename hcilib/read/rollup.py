@@ -41,6 +41,7 @@ def read_rollup(
     engine: Engine = None,
     kernel: str | None = None,
     workers: int | None = None,
+    columns: Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """fio's logs, local or of a fleet, per second, direction and latency bucket.
 
@@ -52,6 +53,8 @@ def read_rollup(
     engine : where logs are read (hcilib.engine.mapped), by default in threads of this process
     kernel : "numba" (compiled; the extra `hcilib[fast]`) or "pyarrow"; by default what is there. They give the same table
     workers : threads; by default one a processor
+    columns : only these of the table; of a saved rollup the others are not even read: for `percentiles` the columns of its `by`,
+        and bucket, lat_ns, count, averaged
 
     Returns
     -------
@@ -75,10 +78,12 @@ def read_rollup(
     wanted = None if log is None else {log} if isinstance(log, str) else set(log)
     paths = [located(p) for p in ([path] if isinstance(path, (str, Path)) else path)]
     if any((p / "plan.json").exists() for p in paths):
-        return _of_steps(path, wanted, engine, kernel, workers)
+        return _of_steps(
+            path, wanted, partial(read_rollup, engine=engine, kernel=kernel, workers=workers, columns=columns)
+        )
+    if [p.suffix for p in paths] == [SAVED]:  # nothing is to be added or aligned
+        return _chosen(_saved(paths[0], None if wanted else columns), wanted, columns)
     saved = [_saved(p) for p in paths if p.suffix == SAVED]
-    if len(saved) == len(paths) == 1:  # nothing is to be added or aligned
-        return saved[0] if wanted is None else saved[0][saved[0]["log"].isin(wanted)].reset_index(drop=True)
     logs, documents = _found(p for p in paths if p.suffix != SAVED)
     if not (saved or logs or documents):
         raise FioLogError(f"{', '.join(map(str, paths))}: no fio logs (PREFIX_clat.1.log and the like) there")
@@ -88,18 +93,22 @@ def read_rollup(
         counted.add(part)
     for table in saved:
         counted.add_table(table)
-    return counted.table(wanted)
+    return _chosen(counted.table(wanted), None, columns)
 
 
-def _of_steps(path, wanted, engine, kernel, workers) -> pd.DataFrame:
+def _chosen(table: pd.DataFrame, wanted: set[str] | None, columns: Sequence[str] | None) -> pd.DataFrame:
+    if wanted is not None:
+        table = table[table["log"].isin(wanted)].reset_index(drop=True)
+    return table if columns is None else table[list(columns)]
+
+
+def _of_steps(path, wanted: set[str] | None, read: Callable[..., pd.DataFrame]) -> pd.DataFrame:
     """The rollups of every step of run directories, with the VMs' names."""
     from hcilib.read.run import _each, _named
 
     def of(step: dict) -> pd.DataFrame:
         logs = step["folder"] / "logs"
-        return (
-            _named(step, read_rollup(logs, wanted, engine, kernel, workers)) if any(logs.glob("*")) else pd.DataFrame()
-        )
+        return _named(step, read(logs, wanted)) if any(logs.glob("*")) else pd.DataFrame()
 
     return _each(path, of)
 
@@ -185,9 +194,9 @@ def _found(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
     return [p for p in files if not pushed_host(p)], [p for p in files if pushed_host(p)]
 
 
-def _saved(path: Path) -> pd.DataFrame:
+def _saved(path: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
     try:
-        return pd.read_parquet(path)
+        return pd.read_parquet(path, columns=None if columns is None else list(columns))
     except (OSError, ValueError) as error:
         raise FioLogError(f"{path}: not a saved rollup: {error}") from None
 

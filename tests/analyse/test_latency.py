@@ -5,15 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from hcilib.analyse.latency import (
-    BUCKETS,
-    bucket_of,
-    merge_bins,
-    midpoint,
-    percentile_interval,
-    percentiles,
-    vm_spread,
-)
+from hcilib.analyse import histograms as histograms_room
+from hcilib.analyse.histograms import BUCKETS, bucket_of, merge_bins, midpoint
+from hcilib.analyse.latency import percentile_interval, percentiles, vm_spread
 
 # fio 3.33, ioengine=null, number_ios=1000, json+: its own bins and percentiles. One I/O lies above p99.9, and fio says
 # that p99.9 is that one: its target is 99.9 as a double, a little more than 999 of 1000.
@@ -246,3 +240,41 @@ def test_spread_of_vms_by_rate():
         vm_spread(hosts, "lat_ns_mean")
     with pytest.raises(ValueError, match="tells the VMs apart"):
         vm_spread(hosts.drop(columns=["hostname", "port"]))
+
+
+# Many rows
+
+
+def many(rows=30_000):
+    """Rows in no order, some without an I/O: a category, whole numbers that lie close together and far apart, text with a gap."""
+    rng = np.random.default_rng(5)
+    bucket = rng.integers(0, 700, rows).astype(np.int16)
+    return pd.DataFrame({
+        "ddir": pd.Categorical.from_codes(rng.integers(0, 2, rows), ["write", "read", "trim"]),
+        "t_s": rng.integers(-3, 12, rows), "epoch_s": rng.choice([0, 7, 1_700_000_000], rows),
+        "host": rng.choice(np.array(["vm2", "vm1", None], object), rows),
+        "bucket": bucket, "lat_ns": midpoint(bucket).astype(float), "count": rng.integers(0, 4, rows),
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "by", [[], ["ddir"], ["t_s", "ddir"], ["epoch_s"], ["host", "t_s"], ["ddir", "host", "epoch_s"]]
+)
+@pytest.mark.parametrize("change", [dict, lambda: {"lat_ns": 7.0}, lambda: {"bucket": None}], ids=["rollup", "another latency", "no bucket"])  # fmt: skip
+def test_many_rows_are_merged_as_few_are(monkeypatch, by, change):
+    bins = many().assign(**change())
+    large = merge_bins(bins, by), percentiles(bins, by, (50, 99.9))
+    monkeypatch.setattr(histograms_room, "LARGE", len(bins))
+    few = merge_bins(bins, by), percentiles(bins, by, (50, 99.9))
+    for one, other in zip(large, few, strict=True):
+        pd.testing.assert_frame_equal(one, other, check_categorical=False, check_index_type=False)
+    assert large[0]["count"].sum() == bins["count"].sum()
+
+
+def test_rows_in_order_with_nothing_to_add_up_are_merged_too():
+    rows = many().drop_duplicates(["t_s", "ddir", "lat_ns"]).sort_values(["t_s", "ddir", "lat_ns"])
+    rows = pd.concat([rows.assign(t_s=rows["t_s"] + 15 * n) for n in range(3)], ignore_index=True)
+    merged = merge_bins(rows, ["t_s", "ddir"])
+    held = rows[rows["count"] > 0].reset_index(drop=True)
+    assert len(held) > histograms_room.LARGE
+    pd.testing.assert_frame_equal(merged, held[["t_s", "ddir", "lat_ns", "count"]])

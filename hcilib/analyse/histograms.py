@@ -1,0 +1,155 @@
+"""fio's latency histograms: which bucket a latency falls into, what a bucket stands for, and their exact sum.
+
+Counts are added over hosts, runs or seconds; what is asked of a latency is asked of the sum (METHODS section 3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+BUCKETS = 29 * 64
+"""fio keeps 29 groups of 64 buckets; what is slower than 17 s lands in the last."""
+LARGE = 20_000
+"""Rows from which summing by codes pays."""
+
+
+def bucket_of(lat_ns: ArrayLike) -> np.ndarray:
+    """Index of fio's histogram bucket of each latency (stat.c, plat_val_to_idx), any shape.
+
+    Buckets of 1 ns below 128 ns, then 64 for every power of two.
+    """
+    lat = np.asarray(lat_ns)
+    if (lat < 0).any() or np.isnan(lat.astype(float)).any():
+        raise ValueError("bucket_of: a latency is negative or missing; expected nanoseconds")
+    value = np.minimum(lat, 2**35).astype(np.int64)
+    shift = np.maximum(np.frexp(value.astype(float))[1] - 7, 0)
+    index = np.where(shift > 0, shift * 64 + (value >> shift), value)
+    return np.minimum(index, BUCKETS - 1)
+
+
+def midpoint(bucket: ArrayLike) -> np.ndarray:
+    """Middle of fio's bucket in ns, as its JSON prints it (stat.c, plat_idx_to_val), any shape."""
+    index = np.asarray(bucket, dtype=np.int64)
+    if ((index < 0) | (index >= BUCKETS)).any():
+        raise ValueError(f"midpoint: a bucket lies outside 0 to {BUCKETS - 1}")
+    shift = np.maximum(index // 64 - 1, 0)
+    return np.where(shift > 0, (1 << (shift + 6)) + (2 * (index % 64) + 1) * (1 << shift) // 2, index)
+
+
+def merge_bins(bins: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
+    """Sum histograms over everything not in `by`: associative, commutative, no I/O gained or lost.
+
+    Returns
+    -------
+    `by`, lat_ns, count (int64), sorted; one row per bucket that holds an I/O.
+    """
+    merged = merged_by(bins, list(by))
+    every = np.arange(len(merged.count))
+    return pd.DataFrame({key: merged.of(key, every) for key in [*by, "lat_ns"]} | {"count": merged.count})
+
+
+class Merged(NamedTuple):
+    """Histograms added up, sorted by group and latency; of millions of cells few are ever looked at.
+
+    `count` : I/Os of every cell. `starts` : the cell at which each group begins. `of(column, cells)` : its values there.
+    """
+
+    count: np.ndarray
+    starts: np.ndarray
+    of: Callable[[str, np.ndarray], ArrayLike]
+
+
+def merged_by(bins: pd.DataFrame, by: list[str]) -> Merged:
+    """What `merge_bins` makes of them; ValueError for a missing column or a count or latency that is none."""
+    _check(bins, by)
+    keys = [*by, "lat_ns"]
+    some = bins["count"].to_numpy() > 0
+    held = bins if some.all() else bins.loc[some, [*dict.fromkeys([*keys, "count"]), *({"bucket"} & set(bins))]]
+    if len(held) > LARGE:
+        codes = {key: _coded(held[key]) for key in by} | {"lat_ns": _coded_latency(held)}
+        if math.prod(levels for _, levels, _ in codes.values()) < 20 * len(held):
+            return _by_code(held["count"].to_numpy(np.int64), codes)
+    merged = held.groupby(keys, dropna=False, observed=True)["count"].sum().astype("int64").reset_index()
+    starts = np.flatnonzero(~merged.duplicated(by)) if by else np.arange(min(len(merged), 1))
+    return Merged(merged["count"].to_numpy(), starts, lambda column, cells: merged[column].iloc[cells].array)
+
+
+class _Coded(NamedTuple):
+    """A column as numbers from 0 in the order of its values; how many there may be; and the values of some of them."""
+
+    codes: np.ndarray
+    levels: int
+    values: Callable[[np.ndarray], ArrayLike]
+
+
+def _coded(column: pd.Series) -> _Coded:
+    """Cheap where the values are categories, or whole numbers that lie close together; else they are sorted."""
+    if isinstance(column.dtype, pd.CategoricalDtype) and not column.hasnans:
+        return _Coded(
+            column.cat.codes.to_numpy(),
+            len(column.cat.categories),
+            lambda codes: pd.Categorical.from_codes(codes, dtype=column.dtype),
+        )
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iu":
+        values = column.to_numpy()
+        low, high = int(values.min()), int(values.max())
+        if high - low < len(values):
+            return _Coded(values - low, high - low + 1, lambda codes: (codes + low).astype(values.dtype))
+    codes, uniques = pd.factorize(column, sort=True, use_na_sentinel=False)
+    return _Coded(codes, len(uniques), uniques.take)
+
+
+def _coded_latency(held: pd.DataFrame) -> _Coded:
+    """A rollup says the bucket itself; believed where it is the one of the latency."""
+    if "bucket" in held and isinstance(held["bucket"].dtype, np.dtype) and held["bucket"].dtype.kind in "iu":
+        bucket, lat_ns = held["bucket"].to_numpy(), held["lat_ns"].to_numpy()
+        if bucket.min() >= 0 and bucket.max() < BUCKETS:
+            middle = midpoint(np.arange(BUCKETS)).astype(lat_ns.dtype)
+            if np.array_equal(middle[bucket], lat_ns):
+                return _Coded(bucket, 1 << 11, middle.take)  # a power of two: divided by in no time
+    return _coded(held["lat_ns"])
+
+
+def _by_code(count: np.ndarray, columns: dict[str, _Coded]) -> Merged:
+    """What groupby gives, sooner: every combination of levels has a cell. Counts add up exactly below 2^53."""
+    cell = np.zeros(len(count), np.int64)
+    for codes, levels, _ in columns.values():
+        cell *= levels
+        cell += codes
+    if (cell[1:] > cell[:-1]).all():  # a rollup by second and direction: sorted, and nothing to add up
+        cells, summed = cell, count
+    else:
+        every = np.bincount(cell, count)
+        cells = np.flatnonzero(every > 0)
+        summed = every[cells].astype(np.int64)
+
+    def of(column: str, at: np.ndarray) -> ArrayLike:
+        rest = cells[at]
+        for name, (_, levels, values) in reversed(columns.items()):
+            rest, code = np.divmod(rest, levels)
+            if name == column:
+                return values(code)
+        raise KeyError(column)
+
+    group = cells // columns["lat_ns"].levels
+    starts = np.flatnonzero(np.append(True, group[1:] != group[:-1])) if len(group) else np.arange(0)
+    return Merged(summed, starts, of)
+
+
+def _check(bins: pd.DataFrame, by: list[str]) -> None:
+    if missing := [c for c in [*by, "lat_ns", "count"] if c not in bins]:
+        raise ValueError(f"bins have no column {', '.join(missing)}; they have {', '.join(map(str, bins))}")
+    if "averaged" in bins and bins["averaged"].any() and (bins["averaged"] & (bins["count"] > 0)).any():
+        raise ValueError(
+            "these rows come of log_avg_msec: percentiles of averages are not percentiles; log single I/Os or histograms "
+            "(log_hist_msec), or take the bins of json+"
+        )
+    bad = (bins["lat_ns"].isna() & (bins["count"] != 0)) | bins["count"].isna() | (bins["count"] < 0)
+    if bad.any():
+        raise ValueError(f"bins: row {bins.index[bad][0]} has a missing latency or a missing or negative count")
