@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hcilib.show.report import build
 from hcilib.show.scenarios import find_scenarios
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -105,6 +106,15 @@ def one_percent_more(house: Path, system: str, pattern: str, iodepth: str) -> No
             file.write_text("\n".join(lines) + "\n")
             return
     raise AssertionError("no such published row")
+
+
+def test_the_latency_of_one_system_alone_gets_through(tmp_path):
+    """As in params/campaigns and params/box, where each system is measured on its own."""
+    case = tmp_path / "05_latency.alone.yaml"
+    case.write_text("sources: [data/samples/box/box-drbd-latency]\narticle: null\nbaseline: box-drbd\n")
+    index, [result] = build(case, tmp_path / "out", 1, ROOT)
+    assert result["ok"], result["error"]
+    assert result["answer"].startswith("Shortest path of 1: ")
 
 
 @pytest.mark.slow

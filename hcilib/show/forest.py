@@ -34,9 +34,12 @@ def plot_forest(
     Parameters
     ----------
     comparison : as ``compare`` returns it: system, the `by` columns, ``ratio``, ``lo``, ``hi``. Rows of one
-        ``by[0]`` stand under its heading. Points without an interval are hollow; a row without a ratio says missing.
+        ``by[0]`` stand under its heading. Points without an interval are hollow; a row without a ratio says missing. Of a
+        baseline that was measured alone there is no row, and the figure says so.
     baseline, metric, margin : for the axis label and the band; the comparison's own columns of that name by default
     """
+    if comparison.empty:
+        return _alone(ax)
     labels = labels or {}
     baseline = baseline or _only(comparison, "baseline", "the baseline")
     margin = _only(comparison, "margin", 0.05) if margin is None else margin
@@ -60,6 +63,13 @@ def plot_forest(
     return ax
 
 
+def _alone(ax: Axes | None) -> Axes:
+    ax = canvas(ax, 7.2, 0.6)
+    ax.set_axis_off()
+    ax.text(0, 0.5, "One system alone: nothing to compare.", transform=ax.transAxes, va="center", gid="alone")
+    return ax
+
+
 def _only(comparison: pd.DataFrame, column: str, otherwise):
     """The one value of a column that says how the comparison was made."""
     values = comparison[column].dropna().unique() if column in comparison else []
@@ -72,8 +82,6 @@ def _only(comparison: pd.DataFrame, column: str, otherwise):
 
 def _rows(comparison: pd.DataFrame, by: list[str]) -> dict[tuple, float]:
     """(by values) -> y, headings included as 1-tuples, top to bottom."""
-    if comparison.empty:
-        raise ValueError("plot_forest: the comparison has no row to draw")
     head, *rest = by
     order = {name: i for i, name in enumerate(pattern_order(comparison[head]))}
     cells = comparison[by].drop_duplicates().assign(_head=comparison[head].astype(str).map(order))

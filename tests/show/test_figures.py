@@ -194,9 +194,13 @@ def test_forest_hollow_without_interval_and_missing_in_words():
     assert "n = 1" in texts(ax)
 
 
-def test_forest_refuses_an_empty_and_a_mixed_table():
-    with pytest.raises(ValueError, match="no row"):
-        plot_forest(comparison()[:0])
+def test_forest_of_one_system_alone_says_so():
+    ax = plot_forest(comparison()[:0])
+    assert [t.get_text() for t in gid(ax, "alone")] == ["One system alone: nothing to compare."]
+    assert not ax.axison
+
+
+def test_forest_refuses_a_mixed_table():
     with pytest.raises(ValueError, match="mixes baseline a, b"):
         plot_forest(comparison().assign(baseline=["a", "b", "b"]))
 
