@@ -112,7 +112,7 @@ def test_the_latency_of_one_system_alone_gets_through(tmp_path):
     """As in params/campaigns and params/box, where each system is measured on its own."""
     case = tmp_path / "05_latency.alone.yaml"
     case.write_text("sources: [data/samples/box/box-drbd-latency]\narticle: null\nbaseline: box-drbd\n")
-    index, [result] = build(case, tmp_path / "out", 1, ROOT)
+    _, [result] = build(case, tmp_path / "out", 1, ROOT)
     assert result["ok"], result["error"]
     assert result["answer"].startswith("Shortest path of 1: ")
 
