@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -54,7 +55,8 @@ def merge_bins(bins: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
     return pd.DataFrame({key: merged.of(key, every) for key in [*by, "lat_ns"]} | {"count": merged.count})
 
 
-class Merged(NamedTuple):
+@dataclass(frozen=True)
+class Merged:
     """Histograms added up, sorted by group and latency; of millions of cells few are ever looked at.
 
     `count` : I/Os of every cell. `starts` : the cell at which each group begins. `of(column, cells)` : its values there.

@@ -34,7 +34,7 @@ from hcilib.read.step_tables import Tables, read_steps, together
 
 CHUNK_STEPS = 20
 """Read at a time."""
-GROUP_BYTES = 16 * 2**20
+GROUP_BYTES = 8 * 2**20
 """Of tables, unpacked, before they are written."""
 GATHERED = 100
 COMPILED_BYTES = 512 * 2**20

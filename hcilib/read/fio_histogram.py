@@ -35,7 +35,7 @@ def parse_runs(raws: Sequence[bytes | msgspec.Raw], *, compiled: bool = False) -
     ValueError
         An object that does not hold pairs of numbers.
     """
-    if compiled or "numba" in sys.modules:
+    if (compiled or "numba" in sys.modules) and any(map(len, raws)):  # a hundred MB are not loaded for nothing
         from hcilib.read.fio_kernel import scan
 
         runs = scan(raws)

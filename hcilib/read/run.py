@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -17,21 +16,12 @@ from hcilib.read import counters as node_counters
 from hcilib.read.cache import tables
 from hcilib.read.events import events_of
 from hcilib.read.fio_log import series_from_logs
-from hcilib.read.fleet import MEASURES as FLEET
-from hcilib.read.fleet import QUANTILES
-from hcilib.read.step_tables import MEASURES, NETWORK, exploded, in_order_of_time, sorted_texts, together
-from hcilib.read.steps import RunReadError, factors_of, keys_of, record_of, window
+from hcilib.read.results import results_of
+from hcilib.read.step_tables import exploded, in_order_of_time, sorted_texts, together
+from hcilib.read.steps import RunReadError, keys_of, window
 
 if TYPE_CHECKING:
     from hcilib.engine import Engine
-
-RESULTS = (
-    "source", "system", "run_id", "block", "rep",
-    "pattern", "rw", "rwmixread", "bs_bytes", "numjobs", "iodepth", "sync", "rate_bytes", "vms", "nodes", "placement",
-    "span_bytes", "events", "iops", "read_iops", "write_iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "read_lat_ns",
-    "write_lat_ns", "p50_ns", "p99_ns", "p999_ns", "node_cpu_pct", "iops_per_cpu_pct", "net_bytes_per_s",
-    "outstanding", "runtime_s", "warmup_ratio", "valid", "warnings",
-)  # fmt: skip
 
 
 def read_results(
@@ -75,22 +65,9 @@ def read_results(
         )
         return _of_article(table, article, folder)
     plan = _plan(folder)
-    steps = _measured(folder, engine)
-    written = _written_before(steps)
-    unsteady = _unsteady_before(steps)
-    rows = [
-        _result(s, plan, written[s["id"]]) | {"warnings": _warned(s, unsteady[s["id"]])}
-        for s in steps
-        if s["kind"] == "measure"
-    ]
-    results = pd.DataFrame(rows, columns=list(RESULTS)).assign(run_id=folder.resolve().name)
+    results = results_of(folder, plan, engine)
     results.attrs["caveat"] = plan.get("caveat", "")
     return results
-
-
-def _warned(step: dict, unsteady: str) -> str:
-    """What every reader of the run must know: its warm-up, and counters of nodes that are missing or doubtful."""
-    return "; ".join(filter(None, [unsteady, *step.get("counters", [])]))
 
 
 def _of_article(table: pd.DataFrame, article: str | None, folder: Path) -> pd.DataFrame:
@@ -187,16 +164,6 @@ def _steps(folder: Path) -> list[dict]:
     return sorted((s for s in steps if s["valid"]), key=lambda s: s["started_s"])
 
 
-def _measured(folder: Path, engine: Engine) -> list[dict]:
-    """As `_steps`, each with what its hosts and nodes come to under `measures`."""
-    steps = []
-    for kept, _ in tables(folder, "steps", engine):
-        records = map(record_of, kept["record"].to_pylist(), kept["folder"].to_pylist())
-        measures = kept.select(MEASURES).to_pylist()
-        steps += [record | {"measures": own} for record, own in zip(records, measures, strict=True)]
-    return sorted((s for s in steps if s["valid"]), key=lambda s: s["started_s"])
-
-
 def _series(step: dict) -> pd.DataFrame:
     """Averaged as its job file says: the samples of a device that stalls again and again no longer tell."""
     job = step["folder"] / "job.fio"
@@ -217,34 +184,6 @@ def _counters(step: dict) -> pd.DataFrame:
     start, end = window(step)
     table = node_counters.within(table, start, end)
     return table.assign(t_s=table["t_s"] - start)
-
-
-def _written_before(steps: list[dict]) -> dict[str, float]:
-    written, total = {}, 0.0
-    for step in steps:
-        written[step["id"]] = total / step["span_bytes"]
-        total += step["measures"]["written_bytes"]
-    return written
-
-
-def _unsteady_before(steps: list[dict]) -> dict[str, str]:
-    """Step id -> what the warm-ups before it left to be said: of each pattern the last one's warnings."""
-    said, before = {}, {}
-    for step in steps:
-        before[step["id"]] = "; ".join(sentence for sentences in said.values() for sentence in sentences)
-        if step["kind"] == "warmup":
-            said[step["cell"]["pattern"]] = step.get("warnings", [])
-    return before
-
-
-def _result(step: dict, plan: dict, warmup_ratio: float) -> dict:
-    fleet = {name: step["measures"][name] for name in (*FLEET, *QUANTILES)}
-    cpu_pct, moved = step["measures"]["node_cpu_pct"], step["measures"][NETWORK[bool(plan["one_kernel"])]]
-    efficiency = fleet["iops"] / step["nodes"] / cpu_pct if cpu_pct else np.nan
-    return {"source": plan["testbed"]["name"], "system": step["system"], "block": step["block"], "rep": step["rep"], **factors_of(step),
-            "nodes": step["nodes"], "span_bytes": step["span_bytes"], **fleet, "bw_bytes": int(fleet["bw_bytes"]),
-            "node_cpu_pct": cpu_pct, "net_bytes_per_s": moved, "iops_per_cpu_pct": efficiency,
-            "warmup_ratio": warmup_ratio, "valid": True, "warnings": ""}  # fmt: skip
 
 
 def samples() -> dict[str, Path]:

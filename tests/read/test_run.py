@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 import zstandard
 
-from hcilib.read.run import RESULTS, RunReadError, read_bins, read_counters, read_hosts, read_results, read_series
+from hcilib.read.results import RESULTS
+from hcilib.read.run import RunReadError, read_bins, read_counters, read_hosts, read_results, read_series
 from hcilib.sweeps import sweep
 
 MIXED = "4k-randrw70"

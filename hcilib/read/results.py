@@ -1,0 +1,140 @@
+"""The results table of a run directory: from what its steps come to, one row per accepted run of a cell.
+
+By columns, and of a step no more than its row needs: a campaign of many lanes has twenty thousand of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from hcilib.plan import Cell
+from hcilib.read.cache import tables
+from hcilib.read.fleet import MEASURES as FLEET
+from hcilib.read.fleet import QUANTILES
+from hcilib.read.step_tables import MEASURES, NETWORK
+
+if TYPE_CHECKING:
+    from hcilib.engine import Engine
+
+RESULTS = (
+    "source", "system", "run_id", "block", "rep",
+    "pattern", "rw", "rwmixread", "bs_bytes", "numjobs", "iodepth", "sync", "rate_bytes", "vms", "nodes", "placement",
+    "span_bytes", "events", "iops", "read_iops", "write_iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "read_lat_ns",
+    "write_lat_ns", "p50_ns", "p99_ns", "p999_ns", "node_cpu_pct", "iops_per_cpu_pct", "net_bytes_per_s",
+    "outstanding", "runtime_s", "warmup_ratio", "valid", "warnings",
+)  # fmt: skip
+
+
+class _Record(msgspec.Struct, gc=False):
+    """What a row needs of a step.json."""
+
+    kind: str
+    block: int
+    rep: int
+    cell: msgspec.Raw
+    valid: bool
+    system: str
+    nodes: int
+    span_bytes: int
+    started_s: float
+    warnings: list[str] = []
+    counters: list[str] = []
+
+
+_DECODE = msgspec.json.Decoder(_Record).decode
+
+
+def results_of(folder: Path, plan: dict, engine: Engine = None) -> pd.DataFrame:
+    """The columns of DESIGN section 3 of one run directory, whose plan.json is `plan`, in the order in which it was run."""
+    records: list[_Record] = []
+    measures: list[pa.Table] = []
+    for steps, _ in tables(folder, "steps", engine):
+        records += map(_record, steps["record"].to_pylist())
+        measures.append(steps.select(MEASURES))
+    table = pd.DataFrame(columns=list(RESULTS))
+    if records:
+        numbers = {name: column.to_numpy() for name, column in _columns(measures)}
+        valid = [n for n, record in enumerate(records) if record.valid]
+        order = sorted(valid, key=lambda n: records[n].started_s)
+        table = _table([records[n] for n in order], {name: column[order] for name, column in numbers.items()}, plan)
+    return table.assign(run_id=folder.resolve().name)
+
+
+def _columns(measures: list[pa.Table]) -> Iterator[tuple[str, pa.ChunkedArray]]:
+    together = pa.concat_tables(measures)
+    return zip(together.column_names, together.columns, strict=True)
+
+
+def _record(content: str) -> _Record:
+    with contextlib.suppress(msgspec.DecodeError):  # nan is no JSON to it, but was to Python when it was written
+        return _DECODE(content)
+    given = json.loads(content)
+    return msgspec.convert(given | {"cell": msgspec.Raw(msgspec.json.encode(given["cell"]))}, _Record)
+
+
+def _table(steps: list[_Record], numbers: dict[str, np.ndarray], plan: dict) -> pd.DataFrame:
+    """`steps` are the accepted ones in order; `numbers` their measures."""
+    measured = np.flatnonzero([step.kind == "measure" for step in steps])
+    if not len(measured):
+        return pd.DataFrame(columns=list(RESULTS))
+    runs = [steps[n] for n in measured]
+    own = {name: column[measured] for name, column in numbers.items()}
+    span_bytes, nodes = (np.array([getattr(run, name) for run in runs]) for name in ("span_bytes", "nodes"))
+    written = np.concatenate([[0.0], numbers["written_bytes"].cumsum()[:-1]])[measured]
+    cpu_pct = own["node_cpu_pct"]
+    unsteady = _unsteady_before(steps)
+    return pd.DataFrame(
+        _factors_of(runs)
+        | {name: own[name] for name in (*FLEET, *QUANTILES)}
+        | {
+            "source": [plan["testbed"]["name"]] * len(runs), "system": [run.system for run in runs],
+            "block": [run.block for run in runs], "rep": [run.rep for run in runs], "nodes": nodes, "span_bytes": span_bytes,
+            "bw_bytes": own["bw_bytes"].astype(np.int64), "node_cpu_pct": cpu_pct,
+            "net_bytes_per_s": own[NETWORK[bool(plan["one_kernel"])]],
+            "iops_per_cpu_pct": own["iops"] / nodes / np.where(cpu_pct == 0, np.nan, cpu_pct),
+            "warmup_ratio": written / span_bytes, "valid": True,
+            "warnings": [_warned(run, unsteady[n]) for n, run in zip(measured, runs, strict=True)],
+        },
+        columns=list(RESULTS),
+    )  # fmt: skip
+
+
+def _factors_of(runs: list[_Record]) -> dict[str, pd.Series]:
+    """The factor columns; a cell has many runs, and is looked at once."""
+    cells = [bytes(run.cell) for run in runs]
+    distinct = dict.fromkeys(cells)
+    place = {cell: n for n, cell in enumerate(distinct)}
+    factors = pd.DataFrame([_factors(cell) for cell in distinct])
+    return dict(factors.iloc[[place[cell] for cell in cells]].reset_index(drop=True).items())
+
+
+@lru_cache(maxsize=4096)
+def _factors(cell: bytes) -> dict:
+    return Cell.from_dict(json.loads(cell)).factors()
+
+
+def _unsteady_before(steps: list[_Record]) -> list[str]:
+    """What the warm-ups before each step left to be said: of each pattern the last one's warnings."""
+    said: dict[str, list[str]] = {}
+    before, now = [], ""
+    for step in steps:
+        before.append(now)
+        if step.kind == "warmup":
+            said[json.loads(bytes(step.cell))["pattern"]] = step.warnings
+            now = "; ".join(sentence for sentences in said.values() for sentence in sentences)
+    return before
+
+
+def _warned(step: _Record, unsteady: str) -> str:
+    """What every reader of the run must know: its warm-up, and counters of nodes that are missing or doubtful."""
+    return "; ".join(filter(None, [unsteady, *step.counters]))
