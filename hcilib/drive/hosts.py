@@ -76,7 +76,7 @@ class Fleet:
 
     def close(self) -> None:
         for connection in self._connections.values():
-            for hop in filter(None, (connection, connection.gateway)):
+            for hop in _hops(connection):
                 with suppress(Exception):
                     hop.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -218,12 +218,22 @@ def _connection(host: Host, config: Config, known: HostKeys, key: dict[str, Any]
     gateway = Connection(host.jump, config=config, connect_timeout=CONNECT_S) if host.jump else None
     connection = Connection(host.target, user=host.user, port=host.port, config=config, gateway=gateway,
                             connect_timeout=CONNECT_S, connect_kwargs=kwargs)  # fmt: skip
-    for hop in filter(None, (connection, gateway)):
+    for hop in _hops(connection):
+        hop.connect_timeout = CONNECT_S
         hop.client.set_missing_host_key_policy(paramiko.RejectPolicy())  # Fabric's own accepts any key, silently
         name = hop.host if hop.port == 22 else f"[{hop.host}]:{hop.port}"  # as known_hosts writes it
         for kind, key in (known.lookup(name) or {}).items():
             hop.client.get_host_keys().add(name, kind, key)
     return connection
+
+
+def _hops(connection: Connection) -> Iterator[Connection]:
+    """The connection and every jump host on its way, a ProxyJump of ~/.ssh/config too, which Fabric follows by itself. (A
+    ProxyCommand is a text: what it runs checks keys of its own.)"""
+    hop: Any = connection
+    while isinstance(hop, Connection):
+        yield hop
+        hop = hop.gateway
 
 
 def _transport(sock, **kwargs) -> paramiko.Transport:

@@ -173,6 +173,33 @@ def test_without_known_keys_no_host_is_reached(bed, tmp_path, lines):
     assert all("host key unknown" in o.error for o in outcomes.values())
 
 
+@pytest.mark.parametrize("by", ["testbed", "ssh config"])
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+def test_a_jump_hosts_key_is_verified_too(bed, tmp_path, monkeypatch, by, known):
+    """vm1 by way of vm2, as the testbed's file says it or as ~/.ssh/config does."""
+    near, far = bed.vms[1], bed.vms[0]
+    (tmp_path / ".ssh").mkdir()
+    reach = "Host {0.name}\n HostName {0.address}\n Port {0.port}\n User {0.user}\n IdentityFile {1}\n"
+    config = reach.format(near, bed.key) + reach.format(far, bed.key) + f" ProxyJump {near.name}\n" * (by != "testbed")
+    (tmp_path / ".ssh" / "config").write_text(config)
+    lines = Path(bed.known_hosts).read_text().splitlines(keepends=True)
+    kept = [line for line in lines if known or f"[{near.address}]" not in line]
+    assert len(kept) == len(lines) - (not known)
+    (tmp_path / "known").write_text("".join(kept))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    vm = far.model_copy(
+        update={"address": "", "port": None, "user": None, "jump": near.name if by == "testbed" else None}
+    )
+    plain = {"lab_root": None, "nodes": (), "vms": (vm,), "known_hosts": str(tmp_path / "known")}
+    with Fleet(bed.model_copy(update=plain)) as fleet:
+        outcome = fleet.run("echo $HCILAB_HOST; echo ${SSH_CONNECTION%% *}")[far.name]
+        assert outcome.ok == known
+        if known:
+            assert outcome.value.split()[0] == far.name
+        else:
+            assert "host key unknown" in outcome.error
+
+
 @pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa", "rsa -m PEM"])
 def test_another_users_key_is_an_authentication_failure(bed, tmp_path, kind):
     subprocess.run(["ssh-keygen", "-q", "-N", "", "-f", tmp_path / "stranger", "-t", *kind.split()], check=True)
