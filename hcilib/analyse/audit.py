@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from hcilib.analyse.cells import valid_rows
 from hcilib.metrics import FACTORS, METRICS
 
 COLUMNS = ["row", "check", "measured", "expected", "ratio", "ok", "note"]
@@ -241,7 +242,7 @@ def rounding(results: pd.DataFrame, limit_pct: float = 5.0) -> pd.DataFrame:
 def regimes(results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1) -> pd.DataFrame:
     """Points where more load gave less: IOPS more than `drop` below the best at a lower `over`.
 
-    Runs of one cell are averaged (geometric mean). `dip`: a later point regains the earlier best, so the system works
+    Valid runs of one cell are averaged (geometric mean). `dip`: a later point regains the earlier best, so the system works
     in two regimes and a peak alone misleads; `decline`: it never does, the peak lies behind.
 
     Returns
@@ -251,7 +252,7 @@ def regimes(results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1) -> 
         before), ratio, kind, note.
     """
     keys = [c for c in ("source", "system", *FACTORS) if c in results and c != over]
-    runs = results[results["iops"] > 0].assign(_log=lambda t: np.log(t["iops"].astype(float)))
+    runs = results[valid_rows(results) & (results["iops"] > 0)].assign(_log=lambda t: np.log(t["iops"].astype(float)))
     cells = runs.groupby([*keys, over], dropna=False, observed=True)["_log"].agg(["mean", "size"]).reset_index()
     cells = cells.dropna(subset=[over]).sort_values([*keys, over], kind="stable", ignore_index=True)
     cells = cells.assign(iops=np.exp(cells.pop("mean")), n=cells.pop("size"))

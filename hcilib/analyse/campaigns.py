@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import chdtri, fdtrc, stdtrit
 
-from hcilib.analyse.cells import describe, group_codes
+from hcilib.analyse.cells import describe, group_codes, valid_rows
 
 CELL = ("system", "pattern", "iodepth")
 
@@ -97,7 +97,7 @@ def block_drift(
     than chance makes it), rest_cv_pct (of a run beyond cell and block), f, p, warnings. NaN under 2 blocks or 2 cells.
     """
     by = [by] if isinstance(by, str) else list(by)
-    runs = results[results["valid"].astype(bool)] if "valid" in results else results
+    runs = results[valid_rows(results)]
     keys = ["system", campaign]
     rows = [
         dict(zip(keys, key, strict=True)) | _blocks_of(part, metric, by)

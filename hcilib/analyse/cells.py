@@ -38,7 +38,7 @@ def describe(results: pd.DataFrame, metric: str, keys: Sequence[str]) -> pd.Data
     keys = list(keys)
     _require(results, [metric, *keys])
     values = _numbers(results, metric)
-    valid = _valid(results)
+    valid = valid_rows(results)
     usable = valid & np.isfinite(values) & (values >= 0)
     code, table = group_codes(results, keys)
     constant = _constant_factors(results, code, usable, [metric, *keys], len(table))
@@ -98,8 +98,8 @@ def _numbers(results: pd.DataFrame, metric: str) -> np.ndarray:
         raise ValueError(f"column {metric!r} holds something that is no number: {error}; expected numbers") from error
 
 
-def _valid(results: pd.DataFrame) -> np.ndarray:
-    # A table without the column, or rows joined from one, never claimed to be invalid.
+def valid_rows(results: pd.DataFrame) -> np.ndarray:
+    """Which rows are not invalid. One without a word, or of a table without the column, never claimed to be."""
     if "valid" not in results:
         return np.ones(len(results), dtype=bool)
     return ~results["valid"].isin([False, "False", "false"]).to_numpy()

@@ -16,6 +16,8 @@ from itertools import product
 
 import pandas as pd
 
+from hcilib.analyse.cells import valid_rows
+
 STATISTICS: dict[str, Callable] = {
     "value": lambda a: a,
     "pct_higher": lambda a, b: 100 * (a / b - 1),
@@ -98,9 +100,8 @@ def _expression(text: str, claim: dict) -> ast.expr:
 def valid_runs(results: pd.DataFrame) -> Runs:
     """The results table as `Runs`; rows whose `valid` is false are left out."""
     runs: Runs = {}
-    for row in results.to_dict("records"):
-        if row.get("valid", True):
-            runs.setdefault((row["source"], row["system"], row["pattern"]), []).append(row)
+    for row in results[valid_rows(results)].to_dict("records"):
+        runs.setdefault((row["source"], row["system"], row["pattern"]), []).append(row)
     return runs
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from hcilib.analyse.cells import valid_rows
 from hcilib.analyse.schemes import ErasureCode, Product, Scheme, Tiers, Wrapped
 
 PLACEMENT = ["placement", "ddir"]
@@ -192,8 +193,10 @@ def _share(share, value: float):
 def drive_rates(raw: pd.DataFrame) -> pd.DataFrame:
     """Raw-drive results as rates: index (bs_bytes, access `random` or `sequential`), read_iops, write_iops.
 
-    The best iodepth counts, since a ceiling is asked for; mixed rows do not, since `ceiling` derives them.
+    The best iodepth counts, since a ceiling is asked for; mixed rows do not, since `ceiling` derives them, nor do
+    invalid runs.
     """
+    raw = raw[valid_rows(raw)]
     access = raw["rw"].isin(RANDOM).map({True: "random", False: "sequential"}).rename("access")
     best = {}
     for name, kinds in {"read_iops": ("read", "randread"), "write_iops": ("write", "randwrite")}.items():

@@ -15,7 +15,7 @@ import pandas as pd
 from scipy.optimize import brentq
 from scipy.special import chdtr, chdtri, gammaln, roots_jacobi, stdtrit
 
-from hcilib.analyse.cells import annotate, describe, group_codes
+from hcilib.analyse.cells import annotate, describe, group_codes, valid_rows
 from hcilib.analyse.series import mean_interval, run_columns
 from hcilib.analyse.stopping import MIN_EFFECTIVE, confidence_sequence
 
@@ -92,7 +92,7 @@ def noise(
     cells = describe(results, metric, by)
     runs = _with_seconds(results, series, metric)
     code, _ = group_codes(runs, by)
-    usable = runs["valid"].to_numpy(bool) if "valid" in runs else np.ones(len(runs), bool)
+    usable = valid_rows(runs)
     per_cell = runs[usable].groupby(code[usable])
     seconds = per_cell[["_within2", "_second2", "_tau_s"]].mean().reindex(range(len(cells)))
     seconds["runtime_s"] = per_cell["runtime_s"].median()

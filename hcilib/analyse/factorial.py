@@ -15,6 +15,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from hcilib.analyse.cells import valid_rows
+
 COLUMNS = [
     "effect", "level", "baseline", "ratio", "lo", "hi", "confidence", "n", "contexts", "possible", "used", "missing", "warnings",
 ]  # fmt: skip
@@ -25,7 +27,7 @@ def effects(table: pd.DataFrame, response: str, factors: Sequence[str], confiden
 
     Parameters
     ----------
-    table : one row per run; the first level met of each factor is its baseline.
+    table : one row per run; the first level met of each factor is its baseline. An invalid run is a missing one.
     response : a positive measure; NaN is a missing run.
     factors : columns of the table.
 
@@ -62,7 +64,7 @@ def grid(table: pd.DataFrame, response: str, factors: Sequence[str], cpu_bound_p
         the processor, not the storage. CPU is shown for a cell without a response too.
     """
     cells, levels = _cells(table, response, factors), _levels(table, factors)
-    cpu = table.get("node_cpu_pct", pd.Series(np.nan, table.index)).astype(float)
+    cpu = table.get("node_cpu_pct", pd.Series(np.nan, table.index)).astype(float).where(valid_rows(table))
     cpu = cpu.groupby([table[f] for f in factors], observed=True).mean()
     rows = pd.DataFrame(list(product(*levels.values())), columns=list(factors))
     keys = list(rows.itertuples(index=False, name=None))
@@ -78,7 +80,7 @@ def _cells(table: pd.DataFrame, response: str, factors: Sequence[str]) -> dict[t
     """Cell -> mean log, sum of squares about it, runs."""
     if absent := [c for c in (response, *factors) if c not in table]:
         raise ValueError(f"the table has no column {', '.join(map(repr, absent))}; it has {', '.join(table.columns)}")
-    values = table[response].astype(float)
+    values = table[response].astype(float).where(valid_rows(table))
     for bad, why in (
         (table[list(factors)].isna().any(axis=1), "a factor is missing"),
         (values <= 0, f"{response} is not positive"),

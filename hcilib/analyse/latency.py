@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
+from hcilib.analyse.cells import valid_rows
 from hcilib.analyse.histograms import merged_by
 from hcilib.analyse.series import run_columns
 from hcilib.metrics import FACTORS
@@ -110,8 +111,7 @@ def percentile_interval(
         )
     _refuse_mixing(per_run, by)
     _refuse_parts_of_runs(per_run, by)
-    valid = ~per_run["valid"].isin([False]) if "valid" in per_run else True
-    long = per_run.assign(_valid=valid).melt([*by, "_valid"], metrics, "metric", "value")
+    long = per_run.assign(_valid=valid_rows(per_run)).melt([*by, "_valid"], metrics, "metric", "value")
     long["log"] = np.log(pd.to_numeric(long["value"]).where(lambda v: long["_valid"] & (v > 0) & np.isfinite(v)))
     groups = long.groupby([*by, "metric"], dropna=False, observed=True, sort=False)
     table = groups["log"].agg(n="count", mean="mean", sd="std").join(groups.size().rename("runs")).reset_index()

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import fdtrc, stdtrit
 
+from hcilib.analyse.cells import valid_rows
 from hcilib.analyse.usl import usl_fit
 from hcilib.metrics import FACTORS
 
@@ -268,7 +269,7 @@ def _usable(results: pd.DataFrame, metric: str, by: list[str], over: str) -> np.
         raise ValueError(f"results have no column {', '.join(missing)}; they have {', '.join(map(str, results))}")
     numbers = results[[over, metric]].to_numpy(dtype=float, na_value=np.nan)
     usable = (np.isfinite(numbers) & (numbers > 0)).all(axis=1)
-    return usable & ~results["valid"].isin([False]).to_numpy() if "valid" in results else usable
+    return usable & valid_rows(results)
 
 
 def _refuse_mixing(runs: pd.DataFrame, by: list[str], over: str) -> list[str]:

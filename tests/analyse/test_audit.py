@@ -246,6 +246,13 @@ def test_regimes_keep_cells_apart_and_average_runs():
     assert table["n"].iloc[0] == 2
 
 
+@pytest.mark.parametrize("no", [False, "False"])
+def test_an_invalid_run_makes_no_regime(no):
+    runs = published(iodepth=[1, 2, 2], iops=[100.0, 110.0, 1.0])
+    assert len(regimes(runs)) == 1
+    assert regimes(runs.assign(valid=[True, True, no])).empty
+
+
 def test_regimes_over_vms_and_without_data():
     vms = published(vms=[1, 2, 3], iodepth=8, iops=[10.0, 20.0, 12.0])
     assert list(regimes(vms, over="vms")["vms"]) == [3]

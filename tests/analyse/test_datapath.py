@@ -201,6 +201,13 @@ def test_drive_rates_take_the_best_iodepth_and_no_mix():
     assert np.isnan(rates.loc[(2**20, "sequential"), "read_iops"])
 
 
+@pytest.mark.parametrize("no", [False, "False"])
+def test_an_invalid_run_is_no_ceiling(no):
+    broken = rows(("randread", 100, 4096, 1e9)).assign(valid=no)
+    rates = drive_rates(pd.concat([RAW, broken], ignore_index=True))
+    pd.testing.assert_frame_equal(rates, drive_rates(RAW))
+
+
 def test_each_row_against_its_own_ceiling():
     results = rows(
         ("randread", 100, 4096, 5000.0),

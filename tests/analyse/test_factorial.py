@@ -133,6 +133,18 @@ def test_the_grid_shows_what_is_missing_and_what_is_cpu_bound():
     assert table.loc[("two-way", "yes", 30), "cpu_bound"] is pd.NA
 
 
+@pytest.mark.parametrize("no", [False, "False"])
+def test_an_invalid_run_is_a_missing_one(no):
+    table = full(lambda a, d, w: 1000 * 0.9**a).assign(node_cpu_pct=50.0, valid=True)
+    bad = table.iloc[[0, 5]].assign(iops=[0.0, 9e9], node_cpu_pct=100.0, valid=no)
+    both = pd.concat([bad, table], ignore_index=True)
+    pd.testing.assert_frame_equal(effects(both, "iops", FACTORS), effects(table, "iops", FACTORS))
+    cells = grid(both, "iops", FACTORS)
+    assert (cells["node_cpu_pct"] == 50).all()
+    gone = grid(table.assign(valid=[no] + [True] * 7), "iops", FACTORS)
+    assert gone["missing"].tolist() == [True] + [False] * 7
+
+
 def test_the_grid_of_one_factor_without_cpu():
     table = grid(pd.DataFrame({"f": ["a", "a", "b"], "iops": [1.0, 4.0, NAN]}), "iops", ["f"])
     assert list(table["n"]) == [2, 0]
