@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 COLUMNS = ("node", "t_s", "interval_s", "cpu_pct", "core_max_pct", "nic", "rx_bytes_per_s", "tx_bytes_per_s")
@@ -76,16 +77,29 @@ def within(counters: pd.DataFrame, start_s: float, end_s: float) -> pd.DataFrame
 def node_means(counters: pd.DataFrame, one_kernel: bool = False) -> dict[str, float]:
     """node_cpu_pct (mean over nodes, weighted by time) and net_bytes_per_s (received by all nodes) of one window.
 
-    ``one_kernel``: the nodes of a lab share a kernel, so its loopback is counted, once. NaN where nothing was sampled.
+    ``one_kernel``: the nodes of a lab share a kernel, so each of them tells of all, and its loopback is counted, once.
+    Means are over the intervals that are known. NaN where nothing was, and of real nodes where one of them has nothing.
     """
     if counters.empty:
         return {"node_cpu_pct": float("nan"), "net_bytes_per_s": float("nan")}
-    per_node = counters.drop_duplicates(["node", "t_s"])
-    seconds = per_node.groupby("node")["interval_s"].sum()
-    cpu = (per_node["cpu_pct"] * per_node["interval_s"]).groupby(per_node["node"]).sum() / seconds
-    cards = counters[counters["nic"] == "lo"] if one_kernel else counters[counters["nic"] != "lo"]
-    moved = (cards["rx_bytes_per_s"] * cards["interval_s"]).groupby(cards["node"]).sum() / seconds
+    code, nodes = pd.factorize(counters["node"])
+    rows = counters.assign(node=code)
+    cpu = _means(rows.drop_duplicates(["node", "t_s"]), "cpu_pct", len(nodes))
+    cards = rows[rows["nic"] == "lo"] if one_kernel else rows[rows["nic"] != "lo"]
+    moved = _means(cards, "rx_bytes_per_s", len(nodes))
     return {
-        "node_cpu_pct": float(cpu.mean()),
-        "net_bytes_per_s": float(moved.mean() if one_kernel else moved.sum(min_count=1)),
+        "node_cpu_pct": float(cpu.mean(skipna=one_kernel)),
+        "net_bytes_per_s": float(moved.mean() if one_kernel else moved.sum(skipna=False)),
     }
+
+
+def _means(rows: pd.DataFrame, column: str, nodes: int) -> pd.Series:
+    """Of every node the sum over its rows of an interval, as a mean by time over the intervals in which all are known."""
+    node, t_s, seconds, values = (rows[name].to_numpy() for name in ("node", "t_s", "interval_s", column))
+    pairs = node + 1j * t_s  # sorted as one number each
+    _, first, interval = np.unique(pairs, return_index=True, return_inverse=True)
+    amount = np.bincount(interval, values * seconds)  # a row that is not known makes its interval unknown
+    known = ~np.isnan(amount)
+    of = node[first][known]
+    with np.errstate(invalid="ignore"):
+        return pd.Series(np.bincount(of, amount[known], nodes) / np.bincount(of, seconds[first][known], nodes))

@@ -131,6 +131,28 @@ def test_means_are_weighted_by_time_over_the_nodes():
     assert node_means(samples, one_kernel=True)["net_bytes_per_s"] == 7.0, "one loopback, counted once"
 
 
+def test_what_was_not_known_is_left_out_and_never_0():
+    nan = float("nan")
+    samples = table(
+        [("a", 1.0, 1.0, nan, "eth0", nan), ("a", 1.0, 1.0, nan, "eth1", 5.0), ("a", 4.0, 3.0, 50.0, "eth0", 500.0)]
+    )
+    assert node_means(samples) == {"node_cpu_pct": 50.0, "net_bytes_per_s": 500.0}
+
+
+@pytest.mark.parametrize("nodes", ["a", "ab"])
+def test_a_node_of_which_nothing_is_known_is_missing_and_the_fleet_with_it(nodes):
+    nan = float("nan")
+    known = [("b", 1.0, 1.0, 20.0, "eth0", 9.0), ("b", 1.0, 1.0, 20.0, "lo", 7.0)]
+    samples = table([row for row in (("a", 1.0, 1.0, nan, nan, nan), *known) if row[0] in nodes])
+    assert all(value != value for value in node_means(samples).values())
+
+
+def test_of_nodes_on_one_kernel_each_tells_of_all():
+    nan = float("nan")
+    samples = table([("a", 1.0, 1.0, nan, "lo", nan), ("b", 1.0, 1.0, 20.0, "lo", 7.0)])
+    assert node_means(samples, one_kernel=True) == {"node_cpu_pct": 20.0, "net_bytes_per_s": 7.0}
+
+
 def test_nothing_sampled_is_missing(tmp_path):
     empty = read_counters_csv(Path(tmp_path / "none.csv"))
     assert all(value != value for value in node_means(empty).values())
