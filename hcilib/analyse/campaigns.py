@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 from scipy.special import chdtri, fdtrc, stdtrit
 
-from hcilib.analyse.cells import describe, group_codes, valid_rows
+from hcilib.analyse.cells import describe, group_codes, refuse_varying, valid_rows
+from hcilib.metrics import factors
 
 CELL = ("system", "pattern", "iodepth")
 
@@ -95,10 +96,14 @@ def block_drift(
     -------
     system, the campaign column, blocks, cells, n, block_cv_pct (spread of the blocks' common level; 0 where it is no larger
     than chance makes it), rest_cv_pct (of a run beyond cell and block), f, p, warnings. NaN under 2 blocks or 2 cells.
+
+    Raises ValueError for runs of one cell that vary in a factor not in `by`.
     """
     by = [by] if isinstance(by, str) else list(by)
     runs = results[valid_rows(results)]
     keys = ["system", campaign]
+    others = [c for c in factors(runs.columns) if c not in (metric, *keys, *by)]
+    refuse_varying(runs, others, group_codes(runs, [*keys, *by])[0], (runs[metric] > 0).to_numpy(bool))
     rows = [
         dict(zip(keys, key, strict=True)) | _blocks_of(part, metric, by)
         for key, part in runs.groupby(keys, dropna=False, sort=False)

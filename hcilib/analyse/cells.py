@@ -118,7 +118,13 @@ def _constant_factors(
     return results[[n for n in names if n != "system"]].iloc[first].reset_index(drop=True)
 
 
-def refuse_varying(frame: pd.DataFrame, names: Sequence[str], code: np.ndarray, rows: np.ndarray) -> None:
+def refuse_varying(
+    frame: pd.DataFrame,
+    names: Sequence[str],
+    code: np.ndarray,
+    rows: np.ndarray,
+    remedy: str = "add it to by= or filter",
+) -> None:
     """ValueError naming the first of these columns that takes two values among the `rows` of one group."""
     first = np.zeros(code.max(initial=-1) + 1, dtype=np.intp)
     order = np.flatnonzero(rows)[::-1]
@@ -130,7 +136,7 @@ def refuse_varying(frame: pd.DataFrame, names: Sequence[str], code: np.ndarray, 
         differs = rows & (level != level[first[code]])
         if differs.any():
             found = np.unique(level[rows & np.isin(code, code[differs])])
-            raise ValueError(f"results vary in {name}: {listed(values[found])}; add it to by= or filter")
+            raise ValueError(f"results vary in {name}: {listed(values[found])}; {remedy}")
 
 
 def listed(values: Sequence) -> str:

@@ -15,7 +15,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from hcilib.analyse.cells import valid_rows
+from hcilib.analyse.cells import group_codes, refuse_varying, valid_rows
+from hcilib.metrics import factors as factors_of
 
 COLUMNS = [
     "effect", "level", "baseline", "ratio", "lo", "hi", "confidence", "n", "contexts", "possible", "used", "missing", "warnings",
@@ -42,7 +43,8 @@ def effects(table: pd.DataFrame, response: str, factors: Sequence[str], confiden
     Raises
     ------
     ValueError
-        If a column is missing, a factor is empty somewhere or has one level only, or a response is not positive.
+        If a column is missing, a factor is empty somewhere or has one level only, a response is not positive, or the
+        runs of a cell vary in a factor that is not among `factors`.
     """
     cells, levels = _cells(table, response, factors), _levels(table, factors)
     rows = []
@@ -89,6 +91,9 @@ def _cells(table: pd.DataFrame, response: str, factors: Sequence[str]) -> dict[t
             raise ValueError(
                 f"row {table.index[bad][0]}: {why}; an unmeasured response is NaN, and every factor is named"
             )
+    others = [c for c in ("system", *factors_of(table.columns)) if c in table and c not in (response, *factors)]
+    code, _ = group_codes(table, factors)
+    refuse_varying(table, others, code, values.notna().to_numpy(), "add it to the factors or filter")
     logs = np.log(values.dropna())
     groups = logs.groupby([table.loc[logs.index, f] for f in factors], observed=True)
     keyed = {key if isinstance(key, tuple) else (key,): group.to_numpy() for key, group in groups}

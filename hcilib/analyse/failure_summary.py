@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from hcilib.analyse.failure import TOLERANCE
-from hcilib.analyse.language import pattern_words
+from hcilib.analyse.cells import group_codes, refuse_varying
+from hcilib.analyse.failure import CONDITIONS, TOLERANCE
+from hcilib.analyse.language import pattern_words, where
 
 QUANTITIES = {
     "healthy_iops": "healthy (IOPS)",
@@ -33,8 +34,11 @@ def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY, confidenc
     interval ends there (a dip also at 100). A quantity that some run did not live to see (not back when it ended) has no mean: a warning says how many.
 
     Returns the by columns, quantity, n, center, lo, hi, confidence, warnings; quantities nobody has are left out.
+    Raises ValueError for runs of one failure that vary in a factor, or in what was done, and it is not in `by`.
     """
     by = [by] if isinstance(by, str) else list(by)
+    others = [c for c in CONDITIONS if c in costs and c not in by]
+    refuse_varying(costs, others, group_codes(costs, by)[0], np.ones(len(costs), bool))
     table = costs.assign(max_lat_s=costs["max_lat_ns"] / 1e9)
     rows = []
     for key, runs in table.groupby(by, dropna=False, sort=False):
@@ -65,18 +69,18 @@ def failure_sentences(
     tolerance: float = TOLERANCE,
     labels: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
-    """One sentence a failure, from `failure_summary` by its default columns: the by columns, verdict, sentence.
+    """One sentence a failure, from `failure_summary` by at least its default columns: the by columns, verdict, sentence.
 
     verdict: ``faster`` or ``slower`` when the interval of degraded / healthy lies on one side of 1, ``no difference`` when it
     holds 1, ``point`` where there is one run. Faster is said for what it is: IOPS is no health check.
     """
-    rows = []
-    for key, group in summary.groupby(list(BY), dropna=False, sort=False):
+    by, rows = list(summary.columns[: summary.columns.get_loc("quantity")]), []
+    for key, group in summary.groupby(by, dropna=False, sort=False):
         found = {row["column"]: row for row in group.to_dict("records")}
         verdict = _verdict(found["ratio"]) if "ratio" in found else "missing"
-        place = dict(zip(BY, key, strict=True))
+        place = dict(zip(by, key, strict=True))
         rows.append(place | {"verdict": verdict, "sentence": _sentence(place, found, verdict, tolerance, labels or {})})
-    return pd.DataFrame(rows, columns=[*BY, "verdict", "sentence"])
+    return pd.DataFrame(rows, columns=[*by, "verdict", "sentence"])
 
 
 def _verdict(ratio: Mapping) -> str:
@@ -89,7 +93,9 @@ def _verdict(ratio: Mapping) -> str:
 
 def _sentence(place: Mapping, found: Mapping, verdict: str, tolerance: float, labels: Mapping) -> str:
     n = max(row["n"] for row in found.values())
-    where = f"{labels.get(place['system'], place['system'])}, {pattern_words(place['pattern'])} at iodepth {place['iodepth']}"
+    on = f"{labels.get(place['system'], place['system'])}, {pattern_words(place['pattern'])} at iodepth {place['iodepth']}"
+    if more := {k: v for k, v in place.items() if k not in BY}:
+        on += f" {where(more)}"
     said = [
         f"no I/O for {_value(found, 'gap_s', ' s')}, the longest one of the run took {_value(found, 'max_lat_s', ' s')}",
         _LEVELS[verdict].format(_value(found, "ratio", " times")),
@@ -102,7 +108,7 @@ def _sentence(place: Mapping, found: Mapping, verdict: str, tolerance: float, la
         said.append(f"once healed it fell {_value(found, 'dip_pct', ' %')} below healthy{still} and was {ended}")
     if "whole_s" in found:
         said.append(f"its copies were whole after {_value(found, 'whole_s', ' s')}")
-    return f"{place['failure']} on {where} ({n} run{'s' * (n > 1)}): {'; '.join(said)}."
+    return f"{place['failure']} on {on} ({n} run{'s' * (n > 1)}): {'; '.join(said)}."
 
 
 _LEVELS = {

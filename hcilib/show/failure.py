@@ -10,9 +10,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
+from hcilib.metrics import FACTORS, KEYS
 from hcilib.show.style import INK, QUIET, WARN, caption, count, drawn, dress, looks, pattern_label, source_of
 
 GAP, RETURN = WARN, "#E69F00"
+RUN = ("run", "step_id", *KEYS, *FACTORS)
+"""What tells one run from another."""
 
 
 @drawn
@@ -29,12 +32,14 @@ def plot_failure(
     series : as ``aligned`` returns it: the run's keys, since_s, iops
     costs : as ``failures`` returns it, whose rows say where the levels, the gap and the return are drawn
 
-    Returns the panels' Axes in the order of `costs`.
+    Returns the panels' Axes in the order of `costs`. Raises ValueError for runs of one panel that vary in a factor, or in
+    what was done.
     """
     keys = [c for c in ("system", "pattern", "iodepth", "failure") if c in costs]
     groups = list(costs.groupby(keys, sort=False, dropna=False))
     if not groups:
         raise ValueError("plot_failure: the table has no row, so there is no failure to draw")
+    _refuse_unlike(costs, keys)
     _, grid = plt.subplots(len(groups), 1, figsize=(8.4, 0.9 + 2.6 * len(groups)), layout="constrained", squeeze=False)
     for ax, (_, runs) in zip(grid[:, 0], groups, strict=True):
         _panel(dress(ax), series.merge(runs[[c for c in series if c in runs and c != "iops"]]), runs, labels or {})
@@ -50,12 +55,22 @@ def plot_failure(
     return grid[:, 0]
 
 
+def _refuse_unlike(costs: pd.DataFrame, keys: list[str]) -> None:
+    """The levels drawn are means over a panel's runs: these are repeats, or there is no such level."""
+    for name in (c for c in ("system", *FACTORS, "heal") if c in costs and c not in keys):
+        if (costs.groupby(keys, dropna=False)[name].nunique(dropna=False) > 1).any():
+            seen = ", ".join(str(v) or "none" for v in pd.unique(costs[name]))
+            raise ValueError(
+                f"plot_failure: the runs of a panel vary in {name}: {seen}; filter the table to one of each"
+            )
+
+
 def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame, labels: Mapping[str, str]) -> None:
     first = runs.iloc[0]
     system = first.get("system", "")
     colour = looks([system])[system][0]
     _returns(ax, runs)
-    for _, run in series.groupby([c for c in ("run_id", "block", "rep") if c in series], dropna=False):
+    for _, run in series.groupby([c for c in RUN if c in series], dropna=False):
         run = run.sort_values("since_s")
         for second in run.loc[run["iops"] == 0, "since_s"]:
             ax.axvspan(second, second + 1, color=GAP, alpha=0.35 / len(runs), linewidth=0, gid="gap")

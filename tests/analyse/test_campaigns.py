@@ -110,6 +110,15 @@ def test_block_drift_needs_two_blocks_and_leaves_out_torn_cells():
     assert np.isnan(nameless["block_cv_pct"])
 
 
+def test_unlike_runs_are_not_one_cell_of_the_drift():
+    results = campaigns(0.01 * np.random.default_rng(5).normal(size=(1, 4, 3)))
+    both = pd.concat([results.assign(vms=2), results.assign(vms=4, iops=2 * results["iops"])])
+    with pytest.raises(ValueError, match="results vary in vms: 2, 4; add it to by= or filter"):
+        block_drift(both)
+    assert block_drift(both, by=["pattern", "iodepth", "vms"])["cells"].item() == 8
+    pd.testing.assert_frame_equal(block_drift(both.assign(valid=both["vms"] == 2)), block_drift(results))
+
+
 def test_a_range_that_leaves_1_but_not_after_correction_says_why():
     logs = 0.01 * np.random.default_rng(6).normal(size=(6, 100, 2))
     table = regression(campaigns(logs), "c5")

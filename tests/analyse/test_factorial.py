@@ -133,6 +133,18 @@ def test_the_grid_shows_what_is_missing_and_what_is_cpu_bound():
     assert table.loc[("two-way", "yes", 30), "cpu_bound"] is pd.NA
 
 
+def test_unlike_runs_are_not_one_cell():
+    table = pd.DataFrame([("a", d, 1000.0 * d) for d in (1, 8, 32)] + [("b", d, 900.0 * d) for d in (1, 8, 32)],
+                         columns=["system", "iodepth", "iops"])  # fmt: skip
+    for refused in (effects, grid):
+        with pytest.raises(ValueError, match="results vary in iodepth: 1, 8, 32; add it to the factors or filter"):
+            refused(table, "iops", ["system"])
+    assert effects(table, "iops", ["system", "iodepth"])["n"].max() == 6
+    # what is not used is not pooled: a missing response, an invalid run
+    assert effects(table.assign(iops=table["iops"].where(table["iodepth"] == 8)), "iops", ["system"])["n"].item() == 2
+    assert effects(table.assign(valid=table["iodepth"] == 8), "iops", ["system"])["n"].item() == 2
+
+
 @pytest.mark.parametrize("no", [False, "False"])
 def test_an_invalid_run_is_a_missing_one(no):
     table = full(lambda a, d, w: 1000 * 0.9**a).assign(node_cpu_pct=50.0, valid=True)

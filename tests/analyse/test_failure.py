@@ -197,6 +197,26 @@ def test_the_sentence_says_what_the_table_says(degraded, sd, n, verdict, said):
     )
 
 
+@pytest.mark.parametrize(
+    ("factor", "values"), [("vms", (2, 4)), ("numjobs", (1, 2)), ("placement", ("owner", "non-owner"))]
+)
+def test_unlike_runs_of_a_failure_are_no_repeats(factor, values):
+    costs = pd.concat([repeats(2).assign(**{factor: value}) for value in values])
+    with pytest.raises(ValueError, match=f"results vary in {factor}: .*; add it to by= or filter"):
+        failure_summary(costs)
+    summary = failure_summary(costs, ["system", "pattern", "iodepth", "failure", factor])
+    assert (summary["n"] == 2).all()
+    said = failure_sentences(summary)
+    assert list(said[factor]) == list(values)
+    assert said["sentence"].nunique() == 2, "a sentence a condition, and it says which"
+
+
+def test_a_healed_and_an_unhealed_run_are_no_repeats():
+    healed = repeats(2)
+    with pytest.raises(ValueError, match="results vary in heal: , heal-link"):
+        failure_summary(pd.concat([healed, healed.assign(heal="", heal_s=np.nan, back_s=np.nan)]))
+
+
 def test_runs_are_laid_over_each_other_at_the_failure():
     costs = pd.concat([failures(series(truth()), happened())])
     laid = aligned(series(truth()), costs)

@@ -98,6 +98,18 @@ def test_each_failure_has_its_panel_with_its_own_runs():
     ]
 
 
+def test_unlike_runs_are_no_panel_and_unlike_lines_no_zigzag():
+    costs = pd.DataFrame([row(1, vms=2), row(1, vms=4)])
+    with pytest.raises(ValueError, match="a panel vary in vms: 2, 4; filter the table"):
+        plot_failure(laid(costs), costs)
+    with pytest.raises(ValueError, match="a panel vary in heal: heal-link, none"):
+        plot_failure(laid(costs), pd.DataFrame([row(1), row(2, heal="", heal_s=NAN)]))
+    two = pd.DataFrame([row(1, source="here"), row(1, source="there")])
+    series = pd.concat([laid(two.iloc[[i]]).assign(source=name) for i, name in enumerate(two["source"])])
+    [ax] = plot_failure(series, two)
+    assert [len(line.get_xdata()) for line in gid(ax, "run")] == [40, 40]
+
+
 def test_an_empty_table_is_refused():
     with pytest.raises(ValueError, match="no row, so there is no failure to draw"):
         plot_failure(laid(pd.DataFrame([row(1)])), pd.DataFrame([row(1)]).iloc[:0])
