@@ -56,9 +56,9 @@ def measured(quick: bool) -> list[dict]:
         replicate(captures["mid"], folder / "text", files["mid"], text=True)
         install_peer(folder)
         rows = compared("hosts table", HOSTS, folder, rounds, "hcilib")
-        rows += compared(
-            "hosts table, mixed", {way: "mixed" for way in HOSTS if way != IN_TEXT}, folder, rounds, "hcilib"
-        )
+        for shape, said in (("mixed", "mixed"), ("big", "json+")):
+            ways = {way: shape for way in HOSTS if way != IN_TEXT}
+            rows += compared(f"hosts table, {said}", ways, folder, rounds, "hcilib")
         rows += compared("hosts table and merged bins", MERGED, folder, rounds, "hcilib, numba")
         rows += [
             row for name in steps for count in steps[name] for row in campaign(name, captures[name], count, folder)
