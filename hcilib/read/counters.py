@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 COLUMNS = ("node", "t_s", "interval_s", "cpu_pct", "core_max_pct", "nic", "rx_bytes_per_s", "tx_bytes_per_s")
+_NEVER_PHYSICAL = re.compile(
+    r"lo$|(?:bond|vmbr|br-|br\d|virbr|tap|veth|fwbr|fwpr|fwln|docker|ovs|vxlan)|\S+\.\d+$"  # the last are VLANs
+)
+"""Names of a Linux node's cards whose bytes go through another of them too (or, of a VM's, stay on the node)."""
 
 
 def parse_proc_stat(text: str) -> dict[str, tuple[int, int]]:
@@ -85,12 +90,20 @@ def node_means(counters: pd.DataFrame, one_kernel: bool = False) -> dict[str, fl
     code, nodes = pd.factorize(counters["node"])
     rows = counters.assign(node=code)
     cpu = _means(rows.drop_duplicates(["node", "t_s"]), "cpu_pct", len(nodes))
-    cards = rows[rows["nic"] == "lo"] if one_kernel else rows[rows["nic"] != "lo"]
+    cards = rows[rows["nic"] == "lo"] if one_kernel else _physical(rows)
     moved = _means(cards, "rx_bytes_per_s", len(nodes))
     return {
         "node_cpu_pct": float(cpu.mean(skipna=one_kernel)),
         "net_bytes_per_s": float(moved.mean() if one_kernel else moved.sum(skipna=False)),
     }
+
+
+def _physical(rows: pd.DataFrame) -> pd.DataFrame:
+    """The cards that count each byte once; of a node that has none of them, a VM say, all but its loopback."""
+    virtual = [name for name in rows["nic"].unique() if _NEVER_PHYSICAL.match(str(name))]
+    physical = ~rows["nic"].isin(virtual)
+    without = ~rows["node"].isin(rows.loc[physical, "node"])
+    return rows[physical | without & (rows["nic"] != "lo")]
 
 
 def _means(rows: pd.DataFrame, column: str, nodes: int) -> pd.Series:

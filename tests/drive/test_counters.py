@@ -147,6 +147,32 @@ def test_a_node_of_which_nothing_is_known_is_missing_and_the_fleet_with_it(nodes
     assert all(value != value for value in node_means(samples).values())
 
 
+@pytest.mark.parametrize(
+    "nic", ["bond0", "vmbr0", "br-4f2a", "br0", "virbr0", "tap101i0", "veth101i0", "fwbr101i0", "fwpr101p0", "fwln101i0",
+            "docker0", "ovs-system", "vxlan_sys_4789", "eno1.42", "vmbr0.42"],
+)  # fmt: skip
+def test_bytes_that_pass_several_names_of_a_node_count_once(nic):
+    cards = {"lo": 1.0, "eno1": 100.0, "repl": 30.0, nic: 100.0}
+    samples = table([("a", 1.0, 1.0, 20.0, name, received) for name, received in cards.items()])
+    assert node_means(samples)["net_bytes_per_s"] == 130.0
+
+
+@pytest.mark.parametrize(
+    "nic", ["lom1", "brocade0", "enp1s0f0", "Realtek PCIe 2.5GbE Family Controller _2", "Adapter 10.0"]
+)
+def test_a_card_that_is_only_named_like_a_virtual_one_counts(nic):
+    samples = table([("a", 1.0, 1.0, 20.0, "eno1", 100.0), ("a", 1.0, 1.0, 20.0, nic, 7.0)])
+    assert node_means(samples)["net_bytes_per_s"] == 107.0
+
+
+def test_a_node_without_a_physical_card_keeps_what_it_has():
+    samples = table(
+        [("a", 1.0, 1.0, 20.0, "lo", 1.0), ("a", 1.0, 1.0, 20.0, "vmbr0", 100.0), ("b", 1.0, 1.0, 20.0, "eno1", 7.0)]
+    )
+    assert node_means(samples)["net_bytes_per_s"] == 107.0
+    assert node_means(samples, one_kernel=True)["net_bytes_per_s"] == 1.0
+
+
 def test_of_nodes_on_one_kernel_each_tells_of_all():
     nan = float("nan")
     samples = table([("a", 1.0, 1.0, nan, "lo", nan), ("b", 1.0, 1.0, 20.0, "lo", 7.0)])
