@@ -25,6 +25,7 @@ _ROOMS = {
     "drive.cluster": ("cluster",),
     "drive.bed": ("open_testbed",),
     "drive.preflight": ("preflight", "wear", "PreflightError"),
+    "drive.commands": ("prepare",),
     "drive.guard": ("GuardError",),
     "drive.campaign": ("CampaignError",),
     "drive.policy": ("PolicyError",),

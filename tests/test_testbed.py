@@ -1,10 +1,15 @@
 """Testbed and System: what is wrong in a file is said with file and field."""
 
+from pathlib import Path
+
 import pytest
 
+import hcilib as hci
 from hcilib.documents import TestbedError, parse_bytes
 from hcilib.system import load_system
 from hcilib.testbed import Disk, Node, Testbed, Vm, load_testbed
+
+ROOT = Path(__file__).resolve().parents[1]
 
 GOOD = """
 name: pair
@@ -177,3 +182,20 @@ def test_every_committed_testbed_and_system_loads():
     assert systems
     assert len({load_testbed(f).name for f in beds}) == len(beds)
     assert len({load_system(f).name for f in systems}) == len(systems)
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "params" / "systems").glob("*.yaml")), ids=lambda f: f.stem)
+def test_no_system_takes_the_analysts_own_machine_for_a_part_of_it(file):
+    """What runs on the controller is about something else, which it has to reach."""
+    system = load_system(file)
+    commands = [*system.fingerprint, *system.prepare]
+    assert all(c.run.startswith("ssh ") for c in commands if c.on == "controller")
+
+
+@pytest.mark.parametrize(("name", "steps"), [("drbd-tcp-pve", 4), ("ceph-pve", 1)])
+def test_the_tuning_that_an_article_prints_as_commands_is_shown_and_not_run(name, steps):
+    shown = hci.prepare(
+        load_testbed(ROOT / "params/testbeds/proxmox.example.yaml"), load_system(ROOT / f"params/systems/{name}.yaml")
+    )
+    assert len(shown) == steps
+    assert not shown["executed"].any()

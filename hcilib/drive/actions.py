@@ -14,6 +14,10 @@ from hcilib.drive.hosts import Fleet, need
 from hcilib.system import Command, Failures, System
 from hcilib.testbed import Testbed
 
+OF_BOX = {
+    "box-drbd": ("cut-link", "kill-node2", "fail-drive"), "box-nvme-tcp": ("cut-link", "fail-drive"),
+    "box-nvme-remote": ("cut-link", "fail-drive"), "box-raid5": ("fail-drive",), "box-drive": (),
+}  # fmt: skip
 CHECK_S, COMMAND_S = 20.0, 120.0
 _WHOLE_DRBD = re.compile(r"cs:Connected ro:\S+ ds:UpToDate/UpToDate")
 
@@ -31,12 +35,14 @@ def actions_of(testbed: Testbed, system: System) -> Actions:
 
 
 def of_box(box: Cluster) -> Actions:
-    """Of a cluster in a box: cut-link and heal-link, kill-node2 and revive-node2, fail-drive and replace-drive (of node1)."""
+    """Of a cluster in a box, as far as its system can take it and come back: cut-link and heal-link, kill-node2 and revive-node2,
+    fail-drive and replace-drive (of node1)."""
     pairs = {
         "cut-link": ("heal-link", box.cut_link, box.heal_link),
         "kill-node2": ("revive-node2", partial(box.kill, "node2"), partial(box.revive, "node2")),
         "fail-drive": ("replace-drive", partial(box.fail_drive, "node1"), partial(box.replace_drive, "node1")),
     }
+    pairs = {name: pair for name, pair in pairs.items() if name in OF_BOX[box.system]}
     do = {name: _without_fleet(action) for name, (_, action, _) in pairs.items()}
     back = {name: _without_fleet(action) for name, _, action in pairs.values()}
     nodes = [node.name for node in box.testbed.nodes]

@@ -64,12 +64,12 @@ def obtain(
 ) -> pd.DataFrame:
     """The results of one system: measured now when a testbed is given, else read from what was measured before.
 
-    Live, `plan` is run into `run_dir` (and resumed there; on a box, whose drives are new and empty, begun anew, with what was
-    begun before kept beside it). Replayed, `source` is a run directory or ``data/published``, of
+    Live, `plan` is run into `run_dir` (and resumed there; on an embedded testbed, whose disks are new and empty each time, begun
+    anew, with what was begun before kept beside it). Replayed, `source` is a run directory or ``data/published``, of
     which the rows of `system` are taken; a ValueError names the systems it holds when there are none.
     """
     if testbed:
-        if load_testbed(testbed).box:
+        if load_testbed(testbed).embedded:
             _set_aside_unfinished(run_dir)
         with _opened(load_testbed(testbed), system) as (bed, actions):
             return run(plan, bed, system, run_dir, consent=consent, rules=rules, actions=actions)

@@ -149,6 +149,11 @@ def _execute(todo: Iterable[Step], course: Policy, system, fleet, guarded, progr
         for step in todo:
             with bars.step(step):
                 accepted = _measure_patiently(step, course, system, fleet, guarded, bars)
+            if not accepted and step.kind == "prefill":
+                raise CampaignError(
+                    f"{step.id} failed {ATTEMPTS} times: the disks are not filled, and reading what was never written measures "
+                    f"nothing; see {course.rundir.path / 'failed'}, then run the same again"
+                )
             missing += [] if accepted else [step.id]
             bars.result(last_result(course.rundir.path))
     return missing
@@ -189,6 +194,7 @@ def _measure(step: Step, course: Policy, system: System, fleet: Fleet, guarded: 
                          rate_bytes=max(fio.job_caps(step)) or None)  # fmt: skip
         wrong = [_name_vm(sentence, launched.places) for sentence in wrong]
         wrong += [*launched.faults, *events.premature(record, work)]
+        wrong += _unfilled(step, course, work) if step.kind == "prefill" and not wrong else []
         record |= {} if wrong else course.judgement(step, record, watch, work)
     except (fio.FioError, FleetError, guard.GuardError) as error:
         wrong = [str(error)]
@@ -200,6 +206,15 @@ def _measure(step: Step, course: Policy, system: System, fleet: Fleet, guarded: 
     else:
         rundir.accept(work, step, record, float(read_fio(work / "fio.json")["iops"].sum()))
     return wrong
+
+
+def _unfilled(step: Step, course: Policy, work: Path) -> list[str]:
+    """A prefill has no runtime to be held to; cut short by a signal, fio says that all is well. Whole blocks only: fio leaves the rest."""
+    block, span = step.cell.pattern.bs_bytes, course.plan.span_bytes
+    disks = course.testbed.targets(step.cell.vms, step.cell.numjobs)
+    due = sum(min(span, disk.size_bytes) // block * block for _, disk in disks)
+    written = int(read_fio(work / "fio.json")["io_bytes"].sum())
+    return [f"prefill wrote {written} bytes of {due}"] if written < due else []
 
 
 def _launch(

@@ -92,8 +92,14 @@ def execute_all(fleet: Fleet, todo: Sequence[Task], limit_s: float = LIMIT_S) ->
 
 def _here(command: str, limit_s: float) -> Outcome:
     try:
-        done = subprocess.run(command, shell=True, capture_output=True, text=True, errors="replace", timeout=limit_s)
+        # by timeout, which ends what the shell has started too; ours is for one that cannot be ended
+        argv = ["timeout", "-k", "5", f"{limit_s:g}", "sh", "-c", command]
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=limit_s + 10
+        )
     except subprocess.TimeoutExpired:
+        done = None
+    if done is None or done.returncode in (124, 137):
         return Outcome(CONTROLLER, False, error=f"`{command}` gave no answer within {limit_s:g} s")
     if done.returncode:
         return Outcome(

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from hcilib.drive.hosts import Fleet
+from hcilib.drive.hosts import Fleet, Outcome
 from hcilib.drive.windows import streamed
 from hcilib.read.counters import COLUMNS, rates
 
@@ -42,28 +42,33 @@ def sampled(
                 yield remarks
             finally:
                 stop.set()
-            loop.result()
+            remarks += loop.result()
         for stream in streams:
             counters, said = stream.tables()
             counters.to_csv(file, header=False, index=False)
             remarks += said
 
 
-def _loop(fleet: Fleet, nodes: Sequence[str], writer, every_s: float, stop: threading.Event) -> None:
+def _loop(fleet: Fleet, nodes: Sequence[str], writer, every_s: float, stop: threading.Event) -> list[str]:
+    """Sample until told to stop; a remark for each node that did not always answer."""
     last: dict[str, tuple[float, str, str]] = {}
+    silent: dict[str, list[str]] = {}
     while True:
         started = time.monotonic()
-        for node, sample in _sample(fleet, nodes).items():
+        for node, outcome in _sample(fleet, nodes).items():
+            if not outcome.ok:
+                silent.setdefault(node, []).append(outcome.error)
+                continue
             if node in last:
-                writer.writerows(rates(node, last[node], sample))
-            last[node] = sample
+                writer.writerows(rates(node, last[node], outcome.value))
+            last[node] = outcome.value
         if stop.wait(max(0.0, every_s - (time.monotonic() - started))):
-            return
+            return [f"{n}: {len(why)} samples of its counters are missing: {why[-1]}" for n, why in silent.items()]
 
 
-def _sample(fleet: Fleet, nodes: Sequence[str]) -> dict[str, tuple[float, str, str]]:
+def _sample(fleet: Fleet, nodes: Sequence[str]) -> dict[str, Outcome]:
     def both(node: str) -> tuple[float, str, str]:
         stat, net = (fleet.read_now(node, path).decode() for path in FILES)
         return time.time(), stat, net
 
-    return {o.host: o.value for o in fleet.each(nodes, both, limit_s=10).values() if o.ok}
+    return fleet.each(nodes, both, limit_s=10)

@@ -16,7 +16,7 @@ for d in /sys/class/block/md*; do
 done
 drbdsetup events2 --now 2>/dev/null
 echo '==== exports'
-for f in /sys/kernel/config/nvmet/subsystems/*/namespaces/*/device_path /sys/kernel/config/target/core/iblock_*/*/udev_path; do
+for f in /sys/kernel/config/nvmet/subsystems/*/namespaces/*/device_path /sys/kernel/config/target/core/*/*/udev_path; do
   p=; [ -r "$f" ] && read -r p 2>/dev/null <"$f"; [ -n "$p" ] && echo "$(readlink -f "$p") $p ${f#/sys/kernel/config/}"
 done
 """

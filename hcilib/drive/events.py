@@ -81,15 +81,25 @@ def during(step: Step, vms: Sequence[Vm], fleet: Fleet, actions: Actions, record
     with ThreadPoolExecutor(2, thread_name_prefix="events") as pool:
         looking = pool.submit(_look, fleet, actions, happened.states, begun, whole)
         doing = pool.submit(_do, step, fleet, actions, happened.events, begun, over)
+        interrupted: BaseException | None = None
         try:
             yield begun
+        except BaseException as error:
+            interrupted = None if isinstance(error, Exception) else error
+            raise
         finally:
             over.set()
             begun.set()  # a launch that failed never did
-            doing.result()
             try:
-                _take_back(fleet, actions, happened.events)
+                try:
+                    doing.result()
+                finally:  # interrupted once more while an action is under way: what was done is taken back all the same
+                    _take_back(fleet, actions, happened.events)
                 _wait_whole(fleet, actions, happened.states)
+            except EventError as error:
+                if interrupted is None:
+                    raise
+                interrupted.add_note(str(error))  # Ctrl-C ends the campaign: no next attempt because of this
             finally:
                 whole.set()
                 looking.result()
@@ -141,9 +151,11 @@ def _take_back(fleet: Fleet, actions: Actions, events: Sequence[Mapping]) -> Non
         if event["began_s"] is not None:
             standing = {name: back for name, back in standing.items() if back != event["action"]}
             standing |= {event["action"]: actions.undo[event["action"]]} if event["action"] in actions.undo else {}
-    for name, back in reversed(standing.items()):
-        if error := _done(actions.do[back], fleet)["error"]:
-            raise EventError(f"{back}, which takes {name} back, failed: {error}")
+    tried = {name: _done(actions.do[back], fleet)["error"] for name, back in reversed(standing.items())}
+    if wrong := [
+        f"{standing[name]}, which takes {name} back, failed: {error}" for name, error in tried.items() if error
+    ]:
+        raise EventError("; ".join(wrong))
 
 
 def _look(fleet: Fleet, actions: Actions, states: list[dict], begun: threading.Event, whole: threading.Event) -> None:

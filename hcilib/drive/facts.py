@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from hcilib.drive.commands import execute_all, tasks
 from hcilib.drive.hosts import Fleet
 from hcilib.drive.rundir import RunDir
@@ -15,7 +17,7 @@ HOST_FACTS = {
     "cpus": "nproc",
     "memory": "sed -n 's/^MemTotal: *//p' /proc/meminfo",
     "governor": "cat /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor 2>/dev/null || echo none",
-    "fio": "fio --version 2>/dev/null || echo none",
+    "fio": "fio --version 2>/dev/null || echo none",  # the testbed's own
     "disks": "lsblk -dbno NAME,SERIAL,SIZE,MODEL 2>/dev/null || true",
     "nics": "ls /sys/class/net",
 }
@@ -24,9 +26,14 @@ HOST_FACTS = {
 def gather(fleet: Fleet, testbed: Testbed, system: System, rundir: RunDir) -> None:
     """Facts of every host, and the system's fingerprint where its file says to take it."""
     separator = "==== next ===="
-    script = f"; echo '{separator}'; ".join(HOST_FACTS.values())
+    commands = HOST_FACTS | {"fio": f"{shlex.quote(testbed.fio.binary)} --version 2>/dev/null || echo none"}
+    script = f"; echo '{separator}'; ".join(commands.values())
     prints = _fingerprints(fleet, testbed, system)
-    for name, outcome in fleet.run(script, limit_s=30).items():
+    for name in fleet.windows:  # they have no shell
+        rundir.facts(name, {"fingerprint": prints.get(name, {})})
+    for name, outcome in fleet.run(
+        script, [name for name in fleet.names if name not in fleet.windows], limit_s=30
+    ).items():
         parts = (outcome.value or "").split(separator)
         facts = (
             dict(zip(HOST_FACTS, (p.strip() for p in parts), strict=False)) if outcome.ok else {"error": outcome.error}

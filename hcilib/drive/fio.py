@@ -181,11 +181,13 @@ def _why(outcome: Outcome) -> str:
     return outcome.error or "it was started and does not answer"
 
 
-def end_stuck(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm]) -> list[str]:
+def end_stuck(
+    fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], wait: Callable[[bool, Sequence[Vm]], object] | None = None
+) -> list[str]:
     """After a deadline: the VMs it was due to, a sentence each; a fio that is frozen or waits for storage is killed there.
 
     The healthy ones have long finished their job by then. The next attempt starts a server anew: a frozen one still
-    accepts connections, and would cost that attempt its deadline too.
+    accepts connections, and would cost that attempt its deadline too. `wait`: as in `start_servers`.
     """
     asked = fleet.run(
         {vm.name: f"ps -eo stat=,args= | grep -e {_server_pattern(vm, testbed)} || true" for vm in vms}, limit_s=10
@@ -194,7 +196,8 @@ def end_stuck(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm]) -> list[str]:
         name: {STUCK[line[0]] for line in (o.value or "").splitlines() if line[0] in STUCK} for name, o in asked.items()
     }
     kill_servers(fleet, testbed, stuck := [vm for vm in vms if seen[vm.name]])
-    _wait_until(False, stuck, testbed)
+    wait = wait or (lambda up, left: _wait_until(up, left, testbed))
+    wait(False, stuck)
     silent = [f"{o.host} does not answer: {o.error}" for o in asked.values() if not o.ok]
     return silent + [
         f"{name}: its fio {' and '.join(sorted(states))}; it was killed" for name, states in seen.items() if states

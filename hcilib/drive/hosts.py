@@ -81,9 +81,11 @@ class Fleet:
                     hop.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def connect(self) -> dict[str, Outcome]:
-        """Open every connection at once; a host that refuses is an outcome, not an exception."""
-        return self.each(self.names, lambda name: self._open(name).is_connected, limit_s=3 * CONNECT_S)
+    def connect(self, hosts: Iterable[str] | None = None) -> dict[str, Outcome]:
+        """Open these connections (all) at once; a host that refuses is an outcome, not an exception."""
+        return self.each(
+            self.names if hosts is None else hosts, lambda name: self._open(name).is_connected, limit_s=3 * CONNECT_S
+        )
 
     def run(
         self, command: str | Mapping[str, str], hosts: Iterable[str] | None = None, limit_s: float = 30
@@ -111,6 +113,7 @@ class Fleet:
             try:
                 outcomes[name] = future.result(timeout=max(0.0, deadline - time.monotonic()))
             except FutureTimeout:
+                future.cancel()  # what nobody waits for must not be done later
                 outcomes[name] = Outcome(name, False, error=f"no answer within {limit_s:g} s", seconds=limit_s)
         return outcomes
 
@@ -176,7 +179,9 @@ class Fleet:
     def _files(self, name: str) -> Iterator[paramiko.SFTPClient]:
         connection = self._open(name)
         with self._locks[name]:
-            if name not in self._sftp:
+            if (
+                name not in self._sftp or self._sftp[name].get_channel().closed
+            ):  # its server may end before the connection
                 self._sftp[name] = connection.client.open_sftp()
                 self._sftp[name].get_channel().settimeout(CONNECT_S)
             yield self._sftp[name]
@@ -242,6 +247,7 @@ def _transport(sock, **kwargs) -> paramiko.Transport:
     with suppress(OSError, AttributeError):  # a gateway's channel has no such option
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     transport = paramiko.Transport(sock, **kwargs)
+    transport.channel_timeout = CONNECT_S  # paramiko's own is an hour, of which a frozen host costs the pool a thread
     options = transport.get_security_options()
     options.ciphers = sorted(options.ciphers, key=lambda name: "gcm" not in name)
     return transport

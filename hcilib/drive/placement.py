@@ -84,11 +84,12 @@ def _settled(fleet: Fleet, testbed: Testbed, how: Placement, vms: Sequence[Vm], 
 
 def _astray(fleet: Fleet, testbed: Testbed, how: Placement, vms: Sequence[Vm], wanted: str) -> dict[str, str]:
     """VM -> what its check said, of those that are not placed as wanted. A check that fails is no answer, whatever is wanted."""
-    by_vm = {task.vm: task for task in tasks(how.check, testbed, vms)}
-    answers = execute_all(fleet, list(by_vm.values()), CHECK_S)
+    asked = {task.vm or task.host: task for task in tasks(how.check, testbed, vms)}
+    answers = execute_all(fleet, list(asked.values()), CHECK_S)
     astray = {}
     for vm in vms:
-        task = by_vm.get(vm.name) or by_vm[""]
+        # a command for each VM, for each host (then the VM's own node answers for it), or one that speaks of all
+        task = asked.get(vm.name) or asked.get(vm.node) or next(iter(asked.values()))
         said = answers[task]
         if not said.ok or not (said.value or "").strip():
             raise PlacementError(

@@ -71,7 +71,7 @@ def check(
 ) -> pd.DataFrame:
     """The same over connections that are already open."""
     vms = testbed.fleet(min(plan.vms, len(testbed.vms)))
-    connected = fleet.connect()
+    connected = fleet.connect(dict.fromkeys(host.name for host in (*testbed.nodes, *vms)))
     asked = {name for name, o in connected.items() if o.ok} - windows(testbed)
     nodes, guests = ([h.name for h in hosts if h.name in asked] for hosts in (testbed.nodes, vms))
     answered = checks.ask(fleet, testbed, nodes, guests)

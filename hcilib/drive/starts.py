@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -25,7 +26,14 @@ def knowable(work: Path) -> bool:
 def clocks(fleet: Fleet, vms: Sequence[Vm]) -> dict[str, Clock]:
     """VM -> its clock, of those that answered."""
     asked = fleet.run("date +%s.%N", [vm.name for vm in vms], limit_s=10)
-    return {name: clock(o.value, o.started_s, o.started_s + o.seconds) for name, o in asked.items() if o.ok}
+    said = {
+        name: (o, (o.value or "").strip().rpartition("\n")[2]) for name, o in asked.items() if o.ok
+    }  # a shell may greet
+    return {
+        name: clock(last, o.started_s, o.started_s + o.seconds)
+        for name, (o, last) in said.items()
+        if re.fullmatch(r"\d+(\.\w*)?", last)
+    }
 
 
 def clock(reading: str, asked_s: float, answered_s: float) -> Clock:

@@ -40,7 +40,8 @@ def servers(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], limit_s: float) -
 
 def end_stuck(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm]) -> list[str]:
     """As hcilib.drive.fio.end_stuck, of these servers."""
-    return fio.end_stuck(fleet, testbed, [_as_bound(vm, testbed) for vm in vms])
+    bound = [_as_bound(vm, testbed) for vm in vms]
+    return fio.end_stuck(fleet, testbed, bound, lambda up, left: _wait(fleet, testbed, up, left))
 
 
 def _there(testbed: Testbed, vm: Vm) -> tuple[str, int]:
@@ -149,5 +150,7 @@ def _pump(source, sink) -> None:
         while data := source.recv(CHUNK):
             sink.sendall(data)
     for end in (source, sink):
+        with contextlib.suppress(Exception):
+            end.shutdown(socket.SHUT_RDWR)  # close alone sends nothing while the other thread still reads
         with contextlib.suppress(Exception):
             end.close()

@@ -59,6 +59,14 @@ def test_a_box_knows_its_failures_and_what_takes_each_back():
     assert {*actions.undo, *actions.undo.values()} == set(actions.do)
 
 
+@pytest.mark.parametrize(
+    ("system", "failures"),
+    [("box-nvme-tcp", {"cut-link", "fail-drive"}), ("box-raid5", {"fail-drive"}), ("box-drive", set())],
+)
+def test_a_box_offers_what_its_system_can_come_back_from(system, failures):
+    assert set(of_box(box(system)).undo) == failures
+
+
 def test_a_ceph_cluster_has_an_action_an_osd():
     bed = box().testbed.model_copy(update={"lab_root": "/x", "fio": Fio(ioengine="rbd")})
     disks = [Disk(serial=f"s{i}", size_bytes=1, uri=f"rbd://hci-1/box/vm{i}") for i in (1, 2)]

@@ -4,7 +4,9 @@ import hashlib
 import json
 import os
 import signal
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -322,3 +324,27 @@ def test_hosts_of_a_run_are_named_as_in_the_testbed(finished):
     hosts = read_hosts(run_dir)
     assert set(hosts["vm"]) == {"vm1", "vm2"}
     assert os.path.basename(run_dir) == hosts["run_id"].iloc[0]
+
+
+def test_without_its_prefill_nothing_is_measured(bed, short, mirror_system, tmp_path, monkeypatch):
+    """Reads of what was never written would be accepted: fast, and of nothing."""
+    monkeypatch.setattr(campaign, "_unfilled", lambda step, course, work: ["prefill wrote 1 bytes of 2"])
+    plan = short(prefill=True)
+    with pytest.raises(CampaignError, match=r"prefill-.* failed 3 times: the disks are not filled") as caught:
+        run(plan, bed, mirror_system, tmp_path / "run", progress=False)
+    assert str(tmp_path / "run" / "failed") in str(caught.value)
+    assert not list((tmp_path / "run").glob("steps/*"))
+
+
+def test_a_prefill_cut_short_is_not_taken_for_one(bed, short, tmp_path):
+    """A server that gets SIGTERM ends its job with exit code 0 and error 0."""
+    plan = short(prefill=True, span_bytes=8 * 2**20)
+    fill = plan.steps[0]
+    course = SimpleNamespace(plan=plan, testbed=bed)
+    work = tmp_path / "work"
+    work.mkdir()
+    for written, said in ((16 * 2**20, []), (15 * 2**20, [f"prefill wrote {15 * 2**20} bytes of {16 * 2**20}"])):
+        job = tmp_path / f"{written}.fio"
+        job.write_text(f"[fill]\nioengine=null\nrw=write\nbs=1m\nsize={written}\n")
+        subprocess.run(["fio", job, "--output-format=json", f"--output={work / 'fio.json'}"], check=True, timeout=60)
+        assert campaign._unfilled(fill, course, work) == said

@@ -53,9 +53,11 @@ def test_traffic_and_cpu_are_seen(bed, tmp_path):
 @pytest.mark.lab
 def test_a_node_that_does_not_answer_is_a_gap_and_not_a_zero(bed, tmp_path):
     dead = bed.model_copy(update={"nodes": (bed.nodes[0], bed.nodes[1].model_copy(update={"port": 2223}))})
-    with Fleet(dead) as fleet, sampled(fleet, ["node1", "node2"], tmp_path / "counters.csv", every_s=0.1):
+    with Fleet(dead) as fleet, sampled(fleet, ["node1", "node2"], tmp_path / "counters.csv", every_s=0.1) as remarks:
         time.sleep(0.7)
     assert set(read_counters_csv(tmp_path / "counters.csv")["node"]) == {"node1"}
+    assert len(remarks) == 1, "and every reader of the run is told"
+    assert re.match(r"node2: \d+ samples of its counters are missing: .*refused", remarks[0])
 
 
 def test_what_stops_the_sampling_is_not_swallowed(tmp_path, monkeypatch):

@@ -209,3 +209,52 @@ def test_what_was_done_before_fio_began_is_said(tmp_path):
     said = events.premature(record, tmp_path)
     assert said == ["cut-link was done 1.1 s before fio began: this machine is too busy"]
     assert events.premature({}, tmp_path) == []
+
+
+def nothing_is_missing(fleet) -> str:
+    return ""
+
+
+def standing(log: list[str], failing: str) -> Actions:
+    """Two failures that stand, whose undoing is logged; one of them cannot be undone."""
+
+    def act(name):
+        def do(fleet):
+            log.append(name)
+            if name == failing:
+                raise OSError(f"{name} does not work")
+
+        return do
+
+    names = ("cut", "heal", "stop", "start")
+    return Actions({name: act(name) for name in names}, {"cut": "heal", "stop": "start"}, nothing_is_missing)
+
+
+def eventful() -> Step:
+    return Step("measure", Cell(Pattern.parse("4k-randread"), 1, 1, 1, events=((0.0, "cut"), (0.1, "stop"))), 1, 1, 8.0)
+
+
+def both_done(bed, actions: Actions, log: list[str], record: dict, end: type[BaseException] | None = None) -> None:
+    """A step in which both failures were brought about, and which ends well or with `end`."""
+    with Fleet(bed) as fleet, during(eventful(), bed.fleet(1), fleet, actions, record) as begun:
+        begun.set()
+        assert until(lambda: len(log) == 2, 5)
+        if end:
+            raise end
+
+
+def test_one_undo_that_fails_does_not_leave_the_others_undone(bed):
+    log: list[str] = []
+    with pytest.raises(EventError, match="start, which takes stop back, failed: start does not work"):
+        both_done(bed, standing(log, "start"), log, {})
+    assert log == ["cut", "stop", "start", "heal"], "the last first, and all"
+
+
+def test_ctrl_c_stays_ctrl_c_where_taking_back_fails(bed):
+    log: list[str] = []
+    record: dict = {}
+    with pytest.raises(KeyboardInterrupt) as caught:
+        both_done(bed, standing(log, "heal"), log, record, KeyboardInterrupt)
+    assert any("heal" in note for note in caught.value.__notes__)
+    assert log == ["cut", "stop", "start", "heal"]
+    assert [e["action"] for e in record["events"]] == ["cut", "stop"]

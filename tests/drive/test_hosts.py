@@ -269,3 +269,24 @@ def test_an_error_is_one_sentence(error, said):
 def test_need_passes_what_is_good():
     assert need("x", {"a": Outcome("a", True, 1), "b": Outcome("b", True, 2)}) == {"a": 1, "b": 2}
     assert need("x", {}) == {}
+
+
+def test_a_file_channel_that_ended_is_opened_anew(fleet, tmp_path):
+    (tmp_path / "file").write_text("content")
+    assert fleet.read_now("vm1", str(tmp_path / "file")) == b"content"
+    fleet._sftp["vm1"].get_channel().close()
+    assert fleet.read_now("vm1", str(tmp_path / "file")) == b"content"
+
+
+def test_what_nobody_waits_for_any_more_is_not_done(fleet):
+    """More questions than threads, and a deadline before the last is asked."""
+    asked: list[int] = []
+
+    def slowly(name: str) -> None:
+        time.sleep(0.4)
+        asked.append(1)
+
+    outcomes = fleet.each([f"question {n}" for n in range(3 * len(fleet.names))], slowly, limit_s=0.1)
+    assert not any(outcome.ok for outcome in outcomes.values())
+    time.sleep(1.5)
+    assert len(asked) <= len(fleet.names)

@@ -8,7 +8,7 @@ from probes import processes
 
 from hcilib.drive import placement
 from hcilib.drive.campaign import run
-from hcilib.drive.commands import prepare, tasks
+from hcilib.drive.commands import _here, prepare, tasks
 from hcilib.drive.hosts import Fleet
 from hcilib.drive.placement import PlacementError, ensure
 from hcilib.plan import PlanError
@@ -191,3 +191,27 @@ def test_a_system_without_prepare_is_an_empty_table(bed, mirror_system):
 
 def test_sweep_takes_no_placement_by_default():
     assert {c.placement for c in sweep(["4k-read"]).cells} == {"spread"}
+
+
+def test_each_vm_is_judged_by_its_own_node_where_the_check_names_none(bed, short, tmp_path):
+    """As `cat /proc/drbd` on every node: what the other node says is not the answer."""
+    for node in bed.nodes:
+        (tmp_path / node.name).write_text("Primary" if node.name == "node1" else "Secondary")
+    see = f"cat '{tmp_path}'/$HCILAB_HOST"
+    system = System(
+        name="lab-mirror", label="x", placement=Placement(check=Check(on="nodes", run=see, expect="Primary"))
+    )
+    step = short(placement="owner", vms=2).steps[-1]
+    on_the_second = next(vm.name for vm in bed.fleet(2) if vm.node == "node2")
+    with Fleet(bed) as fleet, pytest.raises(PlacementError) as caught:
+        ensure(fleet, bed, system, step)
+    assert f"{on_the_second}: on another node than its owner" in str(caught.value)
+    assert "vm1: " not in str(caught.value)
+
+
+def test_what_the_controller_runs_ends_with_all_it_started():
+    outcome = _here("sleep 61.25 & sleep 62.25", limit_s=0.5)
+    assert not outcome.ok
+    assert "gave no answer within 0.5 s" in outcome.error
+    assert not processes("sleep 61.25") | processes("sleep 62.25")
+    assert _here("cat; echo done", limit_s=5).value == "done\n", "nothing to read from the analyst's terminal"

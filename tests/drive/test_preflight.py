@@ -34,6 +34,13 @@ def test_it_asks_only_the_vms_of_the_plan(bed, short):
     assert set(table.loc[table["check"].isin(["fio", "server", "writable"]), "host"]) == {"controller", "vm1"}
 
 
+def test_a_vm_that_the_plan_does_not_need_may_be_off(bed, short):
+    off = bed.vms[2].model_copy(update={"port": 2223})
+    table = preflight(bed.model_copy(update={"vms": (*bed.vms[:2], off)}), short(vms=2))
+    assert table["ok"].all(), failed(table)
+    assert off.name not in set(table["host"])
+
+
 def test_an_unknown_key_and_a_dead_host_are_two_rows_beside_the_good_ones(bed, short, tmp_path):
     lines = [line for line in Path(bed.known_hosts).read_text().splitlines() if bed.vms[0].address not in line]
     (tmp_path / "known_hosts").write_text("\n".join(lines))
