@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
+from hcilib.analyse.cells import annotate, group_codes, valid_rows
 from hcilib.analyse.compare import summarize
 from hcilib.metrics import FACTORS, KEYS
 
@@ -22,7 +24,8 @@ def traffic(
 
     Returns
     -------
-    The by columns, n, observed, observed_lo, observed_hi, confidence, net_bytes_per_s, bw_bytes, warnings.
+    The by columns, n, observed, observed_lo, observed_hi, confidence, net_bytes_per_s, bw_bytes (means of the n runs),
+    warnings, which count the valid runs that have no counters of the card.
 
     Raises
     ------
@@ -39,10 +42,16 @@ def traffic(
     spans = own.assign(moved=own["rx_bytes_per_s"] * own["interval_s"]).groupby([*keys, "node"], dropna=False)
     rates = spans["moved"].sum() / spans["interval_s"].sum()
     received = rates.groupby(level=keys, dropna=False).sum().rename("nic_bytes_per_s").reset_index()
-    runs = results.assign(ddir=results["rwmixread"].map({0: "write", 100: "read"})).merge(received, on=keys)
+    runs = results.assign(ddir=results["rwmixread"].map({0: "write", 100: "read"})).merge(received, on=keys, how="left")
     runs["net_bytes_per_s"], runs["observed"] = runs["nic_bytes_per_s"], runs["nic_bytes_per_s"] / runs["bw_bytes"]
-    rate = runs.groupby(list(by), sort=True)[["net_bytes_per_s", "bw_bytes"]].mean().reset_index()
     table = summarize(runs.drop(columns="nic_bytes_per_s"), "observed", by=list(by)).rename(
         columns={"center": "observed", "lo": "observed_lo", "hi": "observed_hi"}
     )
-    return table.merge(rate, on=list(by))
+    code, valid, counted = group_codes(runs, list(by))[0], valid_rows(runs), np.isfinite(runs["observed"])
+    rate = runs[["net_bytes_per_s", "bw_bytes"]].where(valid & counted).groupby(code).mean()
+    absent = np.bincount(code[valid & runs["nic_bytes_per_s"].isna()], minlength=len(table))
+    warnings = annotate(
+        table["warnings"],
+        (absent, lambda i: f"{absent[i]} run{'s' * int(absent[i] > 1)} without counters of card {nic!r}"),
+    )
+    return table.assign(warnings=warnings).join(rate)

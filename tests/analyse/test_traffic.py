@@ -64,6 +64,26 @@ def test_it_stands_beside_what_the_scheme_demands():
     assert not mirrored["non-owner", "write"]
 
 
+def test_a_run_without_the_card_is_missed_aloud():
+    runs = results(("1m-write", "owner", 3), ("1m-read", "owner", 2))
+    seen = counters(runs, lambda run: 1.0)
+    no_card = (seen["nic"] == "repl") & ((seen["rep"] == 3) | (seen["pattern"] == "1m-read"))
+    table = traffic(runs, seen[~no_card], "repl").set_index("ddir")
+    assert table["n"].to_dict() == {"read": 0, "write": 2}
+    assert "1 run without counters of card 'repl'" in table.loc["write", "warnings"]
+    assert "2 runs without counters of card 'repl'" in table.loc["read", "warnings"]
+    assert table.loc["write", "bw_bytes"] == CLIENT
+    assert table.loc["read", ["observed", "net_bytes_per_s", "bw_bytes"]].isna().all()
+    assert not traffic(runs, seen, "repl")["warnings"].str.contains("counters").any()
+
+
+def test_the_mean_rates_are_those_of_the_runs_that_count():
+    runs = results(("1m-write", "owner", 3)).assign(valid=[True, True, False], bw_bytes=[CLIENT, CLIENT, 9e9])
+    row = traffic(runs, counters(runs, lambda run: 500.0 if run["rep"] == 3 else 1.0), "repl").iloc[0]
+    assert (row["n"], row["bw_bytes"]) == (2, CLIENT)
+    assert row["net_bytes_per_s"] == pytest.approx(1.001 * CLIENT)
+
+
 def test_a_card_that_is_not_there_and_mixed_runs_are_refused():
     runs = results(("1m-write", "owner", 2))
     with pytest.raises(ValueError, match="no counters of card 'eno1'; there are eth0, repl"):
