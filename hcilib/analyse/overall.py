@@ -110,10 +110,21 @@ def everywhere(
     )
     unstable = groups["unstable"].sum().to_numpy()
     first = groups[["baseline", "metric"]].first()
-    facts = pd.concat([out, first, groups["unstable"].any()], axis=1).to_dict("records")
+    facts = pd.concat([out, first, groups["unstable"].any(), _changes_places(comparison, code)], axis=1).to_dict(
+        "records"
+    )
     out["sentence"] = [_everywhere_sentence(row, rest, over, labels or {}) for row in facts]
     out["warnings"] = annotate([""] * len(out), (unstable > 0, lambda i: f"{unstable[i]} unstable cells"))
     return out
+
+
+def _changes_places(comparison: pd.DataFrame, code: np.ndarray) -> pd.Series:
+    """Is a cell of the group really below 1 and another really above: by its verdict, a point by the margin."""
+    ratio, within = comparison["ratio"], 1 + comparison["margin"]
+    point = comparison["verdict"] == "point"
+    below = (comparison["verdict"] == "lower") | (point & (ratio < 1 / within))
+    above = (comparison["verdict"] == "higher") | (point & (ratio > within))
+    return (below.groupby(code).any() & above.groupby(code).any()).rename("changes")
 
 
 def _error(comparison: pd.DataFrame, used: np.ndarray, confidence: float) -> tuple[np.ndarray, np.ndarray]:
@@ -141,7 +152,14 @@ def _everywhere_sentence(row: Mapping, rest: list[str], over: str, labels: Mappi
     if row["verdict"] == "missing":
         return f"{system} and {base} have no ratio at every {over} {place}: no claim over all of them."
     if not (row["lowest"] > 1 or row["highest"] < 1):
-        return f"{system} and {base} change places in {noun(what)} over {over} {place} (ratio {row['lowest']:.3f} to {row['highest']:.3f})."
+        span = f"{row['lowest']:.3f} to {row['highest']:.3f}"
+        alone = "; single published means or runs: no interval" if row["verdict"] == "point" else ""
+        if row["changes"]:
+            return f"{system} and {base} change places in {noun(what)} over {over} {place} (ratio {span}{alone})."
+        return (
+            f"The ratio of {noun(what)} between {system} and {base} is not on one side of 1 at every {over} {place} "
+            f"({span}{alone}): nothing is claimed."
+        )
     if row["verdict"] == "inconclusive":
         return f"No difference in {noun(what)} between {system} and {base} is established at every {over} {place} (p = {row['p']:.2g})."
     side = "higher" if row["lowest"] > 1 else "lower"

@@ -72,6 +72,30 @@ def test_at_every_iodepth_needs_every_iodepth():
     assert "change places" in mixed["sentence"]
 
 
+@pytest.mark.parametrize(("ratios", "noise", "changes"), [
+    ([1.2, 0.8], NOISE, True), ([1.2, 0.999], NOISE, False), ([1.2, 0.93], 6 * NOISE, False), ([1.2, 1.0], 0 * NOISE, False),
+    ([1.2, 0.8], np.zeros(1), True), ([1.2, 1.0], np.zeros(1), False), ([1.2, 0.96], np.zeros(1), False), ([1.0], NOISE, False),
+])  # fmt: skip
+def test_places_change_only_where_one_is_really_below_and_one_really_above(ratios, noise, changes):
+    said = everywhere(compare(grid(ratios, noise), "a", adjust="iut")).iloc[0]["sentence"]
+    assert ("b and a change places in IOPS over iodepth in 4k random read" in said) == changes
+    assert ("is not on one side of 1 at every iodepth" in said) != changes
+    assert said.endswith("nothing is claimed.") != changes
+    assert ("no interval" in said) == (len(noise) == 1)
+
+
+def test_a_cell_that_does_not_survive_the_correction_changes_no_places():
+    # 40 cells without a difference beside one that has one: some interval excludes 1 by chance.
+    rng = np.random.default_rng(0)
+    index = pd.MultiIndex.from_product([["a", "b"], range(41), range(3)], names=["system", "iodepth", "rep"])
+    results = index.to_frame(index=False).assign(pattern="4k-randread", iops=np.exp(0.02 * rng.normal(size=len(index))))
+    results.loc[(results["system"] == "b") & (results["iodepth"] == 40), "iops"] *= 2
+    comparison = compare(results, "a", adjust="bh")
+    assert (comparison["hi"] < 1).any()
+    assert not (comparison["verdict"] == "lower").any()
+    assert "nothing is claimed" in everywhere(comparison).iloc[0]["sentence"]
+
+
 def test_the_claim_is_never_adjusted():
     # The declared claim falls with its weakest cell, whatever the exploratory table was corrected by.
     ratios = [1.2, 1.5, 1.1]
