@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -229,12 +230,19 @@ def _cells(patterns, iodepth, numjobs, vms, placement, events) -> list[Cell]:
     return cells
 
 
-def _events(given: Mapping[float, str]) -> Events:
+def _events(given: Mapping[float | str, str]) -> Events:
     if not isinstance(given, Mapping):
         raise PlanError(
             f"events has {given!r}: expected a mapping of second to action, e.g. {{10: cut-link, 25: heal-link}}"
         )
-    return tuple(sorted((_number("events: the second", t_s), str(action)) for t_s, action in given.items()))
+    return tuple(sorted((_number("events: the second", _second(t_s)), str(action)) for t_s, action in given.items()))
+
+
+def _second(t_s: float | str) -> float | str:
+    """papermill hands the keys of a params file's mappings over as text."""
+    with contextlib.suppress(ValueError):
+        return float(t_s) if isinstance(t_s, str) else t_s
+    return t_s
 
 
 def _require_time(

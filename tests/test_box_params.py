@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from papermill.translators import PythonTranslator
 
 import hcilib as hci
 from hcilib.show.scenarios import find_scenarios
@@ -28,3 +29,16 @@ def test_every_replicated_system_has_its_pages(system):
     measured = {"03_sweep", "05_latency", "10_audit"}
     assert {name.split(".")[0] for name in BOX if name.split(".", 1)[1] == system} >= measured
     assert system in str(BOX[f"10_audit.{system}"]["run_dir"])
+
+
+@pytest.mark.parametrize("system", ["box-drbd", "box-ceph"])
+def test_its_failures_come_through_papermill(system):
+    """Which hands a mapping's keys over as text: 12 becomes "12"."""
+    given = BOX[f"13_failure.{system}"]["sweep"]
+    source = PythonTranslator.codify({"sweep": given})
+    handed: dict = {}
+    exec(source, handed)
+    assert '"12"' in source
+    plan = hci.sweep(**handed["sweep"])
+    assert plan.to_dict() == hci.sweep(**given).to_dict()
+    assert {cell.events[0][0] for cell in plan.cells} == {12.0}
