@@ -111,7 +111,7 @@ def _cost(rate: pd.Series, done: pd.DataFrame, tolerance: float, window_s: int, 
         )
     fail_s, heal_s = (float(done["t_s"].iloc[i]) if i < len(done) else np.nan for i in (0, 1))
     end_s = float(rate.index[-1]) + 1
-    turn_s = heal_s if heal_s == heal_s else end_s
+    turn_s = np.floor(heal_s) if heal_s == heal_s else end_s  # the second of the heal is one of the time after it
     before, broken = rate[rate.index < np.floor(fail_s)], rate[(rate.index >= np.floor(fail_s)) & (rate.index < turn_s)]
     healthy = _level(_steady(before), confidence)
     plateau = _steady(_resumed(broken.iloc[1:], window_s))  # the second of the failure itself is half of each
@@ -123,7 +123,7 @@ def _cost(rate: pd.Series, done: pd.DataFrame, tolerance: float, window_s: int, 
         "gap_from_s": float(silent.index[0]) if len(silent) else np.nan, **_named("degraded", degraded),
         "degraded_from_s": float(plateau.index[0]) if len(plateau) else np.nan,
         "ratio": degraded["mean"] / healthy["mean"] if healthy["mean"] > 0 else np.nan,
-        **_recovery(rate[rate.index >= np.floor(turn_s)], healthy["mean"], turn_s, tolerance, window_s),
+        **_recovery(rate[rate.index >= turn_s], healthy["mean"], heal_s, tolerance, window_s),
     }  # fmt: skip
     return row | {"warnings": "; ".join(_complaints(row, before, plateau, tolerance, window_s))}
 
@@ -152,10 +152,10 @@ def _named(name: str, level: pd.Series) -> dict:
 
 def _recovery(after: pd.Series, healthy: float, heal_s: float, tolerance: float, window_s: int) -> dict:
     """The dip after the heal, and when the healthy level is back."""
-    nothing = dict.fromkeys(("heal_gap_s", "dip_iops", "dip_pct", "back_s"), np.nan)
     y = after.to_numpy(float)
+    gap_s = float((y == 0).sum()) if y.size else np.nan  # silence needs no window and no healthy level
     if not healthy > 0 or y.size < window_s:
-        return nothing
+        return {"heal_gap_s": gap_s} | dict.fromkeys(("dip_iops", "dip_pct", "back_s"), np.nan)
     windows = np.lib.stride_tricks.sliding_window_view(y, window_s).mean(axis=1)
     rest = y[::-1].cumsum()[::-1] / np.arange(y.size, 0, -1)
     near = np.abs(windows / healthy - 1) <= tolerance
@@ -165,7 +165,7 @@ def _recovery(after: pd.Series, healthy: float, heal_s: float, tolerance: float,
     back = int(np.argmax(both)) if both.any() else None
     lowest = float(windows[: None if back is None else back + 1].min())
     return {
-        "heal_gap_s": float((y == 0).sum()),
+        "heal_gap_s": gap_s,
         "dip_iops": lowest,
         "dip_pct": 100 * max(0.0, 1 - lowest / healthy),
         "back_s": np.nan if back is None else max(0.0, float(after.index[back]) - heal_s),

@@ -104,8 +104,11 @@ def _sentence(place: Mapping, found: Mapping, verdict: str, tolerance: float, la
         back = f"back within {100 * tolerance:g} % after {_value(found, 'back_s', ' s')}"
         late = f"not yet back within {100 * tolerance:g} % when a run ended"
         ended = back if found["back_s"]["center"] == found["back_s"]["center"] else late
-        still = f", stood still for {_value(found, 'heal_gap_s', ' s')}" if found["heal_gap_s"]["center"] > 0 else ""
-        said.append(f"once healed it fell {_value(found, 'dip_pct', ' %')} below healthy{still} and was {ended}")
+        fell = f"fell {_value(found, 'dip_pct', ' %')} below healthy" if _known(found, "dip_pct") else ""
+        silent = _known(found, "heal_gap_s") and found["heal_gap_s"]["center"] > 0
+        still = f"stood still for {_value(found, 'heal_gap_s', ' s')}" if silent else ""
+        did = ", ".join(text for text in (fell, still) if text)
+        said.append(f"once healed it {did}{' and ' * bool(did)}was {ended}")
     if "whole_s" in found:
         said.append(f"its copies were whole after {_value(found, 'whole_s', ' s')}")
     return f"{place['failure']} on {on} ({n} run{'s' * (n > 1)}): {'; '.join(said)}."
@@ -120,9 +123,13 @@ _LEVELS = {
 }
 
 
+def _known(found: Mapping, column: str) -> bool:
+    return column in found and found[column]["center"] == found[column]["center"]
+
+
 def _value(found: Mapping, column: str, unit: str) -> str:
-    row = found.get(column)
-    if row is None or row["center"] != row["center"]:
+    if not _known(found, column):
         return "an unknown time" if unit == " s" else "an unknown share"
+    row = found[column]
     interval = f" [{row['lo']:.3g}, {row['hi']:.3g}]" if row["lo"] == row["lo"] else ""
     return f"{row['center']:.3g}{interval}{unit}"

@@ -217,6 +217,43 @@ def test_a_healed_and_an_unhealed_run_are_no_repeats():
         failure_summary(pd.concat([healed, healed.assign(heal="", heal_s=np.nan, back_s=np.nan)]))
 
 
+def late_heal(y, heal_s, rep=1) -> pd.DataFrame:
+    return failures(series(y, rep), happened(rep).assign(t_s=[FAIL_S + 0.2, heal_s]))
+
+
+@pytest.mark.parametrize("silent", [0, 2])
+def test_a_heal_just_before_the_end_has_its_silence_and_a_sentence(silent):
+    y = truth(end_s=60)
+    y[57 : 57 + silent] = 0
+    costs = pd.concat([late_heal(y, 57.0, rep) for rep in (1, 2)])
+    assert (costs["heal_gap_s"] == silent).all()
+    assert costs[["dip_iops", "dip_pct", "back_s"]].isna().all(axis=None), "three seconds are no window"
+    [said] = failure_sentences(failure_summary(costs))["sentence"]
+    still = "stood still for 2 [2, 2] s and " if silent else ""
+    assert f"once healed it {still}was not yet back within 10 % when a run ended" in said
+    assert "unknown share" not in said
+
+
+def test_a_heal_after_the_last_second_has_no_silence_but_a_sentence():
+    costs = late_heal(truth(end_s=60), 61.0)
+    assert costs["heal_gap_s"].isna().all()
+    [said] = failure_sentences(failure_summary(costs))["sentence"]
+    assert "once healed it was not yet back" in said
+
+
+def test_the_second_of_the_heal_is_counted_once():
+    y = truth()
+    y[FAIL_S : HEAL_S + 1] = 0
+    row = late_heal(y, HEAL_S + 0.4).iloc[0]
+    assert (row["gap_s"], row["heal_gap_s"]) == (HEAL_S - FAIL_S, 1)
+    assert row["gap_s"] + row["heal_gap_s"] == (y == 0).sum()
+
+
+def test_the_way_back_is_counted_from_the_heal_itself():
+    whole, part = (late_heal(truth(), HEAL_S + late).iloc[0]["back_s"] for late in (0.0, 0.4))
+    assert part == pytest.approx(whole - 0.4)
+
+
 def test_runs_are_laid_over_each_other_at_the_failure():
     costs = pd.concat([failures(series(truth()), happened())])
     laid = aligned(series(truth()), costs)
