@@ -21,7 +21,7 @@ from hcilib.plan import Cell
 from hcilib.read.cache import tables
 from hcilib.read.fleet import MEASURES as FLEET
 from hcilib.read.fleet import QUANTILES
-from hcilib.read.step_tables import MEASURES, NETWORK
+from hcilib.read.step_tables import CPU, MEASURES, NETWORK, SAMPLED
 
 if TYPE_CHECKING:
     from hcilib.engine import Engine
@@ -58,15 +58,18 @@ def results_of(folder: Path, plan: dict, engine: Engine = None) -> pd.DataFrame:
     """The columns of DESIGN section 3 of one run directory, whose plan.json is `plan`, in the order in which it was run."""
     records: list[_Record] = []
     measures: list[pa.Table] = []
+    sampled: list[list[str] | None] = []
     for steps, _ in tables(folder, "steps", engine):
         records += map(_record, steps["record"].to_pylist())
+        sampled += steps[SAMPLED].to_pylist()
         measures.append(steps.select(MEASURES))
     table = pd.DataFrame(columns=list(RESULTS))
     if records:
         numbers = {name: column.to_numpy() for name, column in _columns(measures)}
         valid = [n for n, record in enumerate(records) if record.valid]
         order = sorted(valid, key=lambda n: records[n].started_s)
-        table = _table([records[n] for n in order], {name: column[order] for name, column in numbers.items()}, plan)
+        own = {name: column[order] for name, column in numbers.items()}
+        table = _table([records[n] for n in order], own, [sampled[n] for n in order], plan)
     return table.assign(run_id=folder.resolve().name)
 
 
@@ -82,8 +85,10 @@ def _record(content: str) -> _Record:
     return msgspec.convert(given | {"cell": msgspec.Raw(msgspec.json.encode(given["cell"]))}, _Record)
 
 
-def _table(steps: list[_Record], numbers: dict[str, np.ndarray], plan: dict) -> pd.DataFrame:
-    """`steps` are the accepted ones in order; `numbers` their measures."""
+def _table(
+    steps: list[_Record], numbers: dict[str, np.ndarray], sampled: list[list[str] | None], plan: dict
+) -> pd.DataFrame:
+    """`steps` are the accepted ones in order; `numbers` their measures; `sampled` as in their table."""
     measured = np.flatnonzero([step.kind == "measure" for step in steps])
     if not len(measured):
         return pd.DataFrame(columns=list(RESULTS))
@@ -91,7 +96,7 @@ def _table(steps: list[_Record], numbers: dict[str, np.ndarray], plan: dict) -> 
     own = {name: column[measured] for name, column in numbers.items()}
     span_bytes, nodes = (np.array([getattr(run, name) for run in runs]) for name in ("span_bytes", "nodes"))
     written = np.concatenate([[0.0], numbers["written_bytes"].cumsum()[:-1]])[measured]
-    cpu_pct = own["node_cpu_pct"]
+    cpu_pct = own[CPU[bool(plan["one_kernel"])]]
     unsteady = _unsteady_before(steps)
     return pd.DataFrame(
         _factors_of(runs)
@@ -103,7 +108,9 @@ def _table(steps: list[_Record], numbers: dict[str, np.ndarray], plan: dict) -> 
             "net_bytes_per_s": own[NETWORK[bool(plan["one_kernel"])]],
             "iops_per_cpu_pct": own["iops"] / nodes / np.where(cpu_pct == 0, np.nan, cpu_pct),
             "warmup_ratio": written / span_bytes, "valid": True,
-            "warnings": [_warned(run, unsteady[n]) for n, run in zip(measured, runs, strict=True)],
+            "warnings": [
+                _warned(run, unsteady[n], _unsampled(run, sampled[n], plan)) for n, run in zip(measured, runs, strict=True)
+            ],
         },
         columns=list(RESULTS),
     )  # fmt: skip
@@ -135,6 +142,15 @@ def _unsteady_before(steps: list[_Record]) -> list[str]:
     return before
 
 
-def _warned(step: _Record, unsteady: str) -> str:
+def _unsampled(step: _Record, sampled: list[str] | None, plan: dict) -> str:
+    """Which nodes' counters are missing; nothing of a lab on one kernel, of which any node tells all."""
+    if sampled is None or plan["one_kernel"]:
+        return ""
+    names = [node["name"] for node in plan["testbed"].get("nodes", []) if node["name"] not in sampled]
+    who = ", ".join(names) or f"{step.nodes - len(sampled)} of {step.nodes} nodes"
+    return f"no counters of {who} in this run: CPU and network of the nodes are not known"
+
+
+def _warned(step: _Record, unsteady: str, unsampled: str) -> str:
     """What every reader of the run must know: its warm-up, and counters of nodes that are missing or doubtful."""
-    return "; ".join(filter(None, [unsteady, *step.counters]))
+    return "; ".join(filter(None, [unsteady, unsampled, *step.counters]))

@@ -25,11 +25,16 @@ from hcilib.read.steps import keys_of, record_of, window
 
 NETWORK = {True: "loopback_bytes_per_s", False: "net_bytes_per_s"}
 """By whether the nodes share one kernel: what counts as their network."""
-MEASURES = (*fleet.MEASURES, *fleet.QUANTILES, "written_bytes", "node_cpu_pct", *NETWORK.values())
+CPU = {True: "kernel_cpu_pct", False: "node_cpu_pct"}
+"""By whether the nodes share one kernel: of which any of them tells all, where of real nodes none may be missing."""
+SAMPLED = "sampled_nodes"
+"""The nodes sampled in the step's window, where these are fewer than there are."""
+MEASURES = (*fleet.MEASURES, *fleet.QUANTILES, "written_bytes", *CPU.values(), *NETWORK.values())
 """Of one step: its fleet, what it wrote, its nodes."""
 _STEPS = pa.schema(
     [("folder", pa.string()), ("record", pa.string())]
     + [(name, pa.float64()) for name in MEASURES]
+    + [(SAMPLED, pa.list_(pa.string()))]
     + [(name, pa.int64()) for name in STAMPS]
     + [(name, pa.string()) for name in HASHES]
 )
@@ -96,16 +101,25 @@ def _add(packer: Packer, content: bytes | None, path: str, compiled: bool) -> tu
     return file, bins_of(file, path, compiled=compiled)
 
 
-def _nodes(content: bytes | None, step: Mapping) -> dict[str, float]:
-    """CPU and network of the nodes in the step's window, the network both ways: of nodes, and of a lab on one kernel."""
+def _nodes(content: bytes | None, step: Mapping) -> dict[str, float | list[str] | None]:
+    """CPU and network of the nodes in the step's window, both ways: of nodes, and of a lab on one kernel.
+
+    Of nodes NaN where one was not sampled: the others' mean is not the fleet's, nor is their sum.
+    """
     if content is None:
-        return dict.fromkeys(("node_cpu_pct", *NETWORK.values()), np.nan)
+        return dict.fromkeys((*CPU.values(), *NETWORK.values()), np.nan) | {SAMPLED: [] if step["nodes"] else None}
     inside = counters.within(pd.read_csv(io.BytesIO(content)), *window(step))
+    sampled = sorted(inside["node"].unique())
+    is_whole = len(sampled) >= step["nodes"]
     lab, nodes = (counters.node_means(inside, one_kernel) for one_kernel in (True, False))
+    if not is_whole:
+        nodes = dict.fromkeys(nodes, np.nan)
     return {
-        "node_cpu_pct": nodes["node_cpu_pct"],
+        CPU[True]: lab["node_cpu_pct"],
+        CPU[False]: nodes["node_cpu_pct"],
         NETWORK[True]: lab["net_bytes_per_s"],
         NETWORK[False]: nodes["net_bytes_per_s"],
+        SAMPLED: None if is_whole else sampled,
     }
 
 

@@ -44,7 +44,7 @@ def add_step(run: Path, n: int, **changes) -> Path:
         n,
         1000 + 20 * n,
         [client(1, direction(8000 + n, 8, 5e5, {500_000 + 64 * n: 8000 + n}))],
-        **changes,
+        **{"nodes": 1, **changes},
     )
     write_counters(step, 1000 + 20 * n, {"node1": 40.0 + n})
     return step
