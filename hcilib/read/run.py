@@ -139,7 +139,10 @@ def _kept(path: str | Path | Sequence[str | Path], want: str, engine: Engine) ->
 
 
 def _is_published(folder: Path) -> bool:
-    return folder.suffix == ".csv" or (folder / "results.csv").exists()
+    """A run directory into which somebody exported a results.csv is still one."""
+    if folder.suffix == ".csv":
+        return True
+    return not (folder / "plan.json").exists() and (folder / "results.csv").exists()
 
 
 def _plan(folder: Path) -> dict:

@@ -319,6 +319,14 @@ def test_a_folder_that_is_no_run_directory_is_named(tmp_path, reader):
         reader(tmp_path / "nowhere")
 
 
+def test_a_run_directory_with_an_exported_table_is_no_published_one(run_dir):
+    results = read_results(run_dir)
+    results.to_csv(run_dir / "results.csv", index=False)
+    pd.testing.assert_frame_equal(read_results(run_dir), results)
+    assert len(read_hosts(run_dir))
+    assert len(read_counters(run_dir))
+
+
 def test_a_damaged_file_is_named(run_dir):
     [step] = run_dir.glob("steps/measure1*/step.json")
     text = step.read_text()
