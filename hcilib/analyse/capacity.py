@@ -33,7 +33,7 @@ def capacity_table(schemes: Mapping[str, Scheme], raw_bytes: float | Mapping[str
     -------
     DataFrame
         One row per system: system, scheme (its formula), raw_bytes, reserve_bytes, efficiency (usable share of raw,
-        after reserve and deduplication), usable_bytes, usable_tb, usable_tib, write_cost, stripe_cost,
+        after reserve and deduplication), dedup_ratio (client bytes per stored byte), usable_bytes, usable_tb, usable_tib, write_cost, stripe_cost,
         survives_drives, survives_servers, survives (in words).
     """
     raw = raw_bytes if isinstance(raw_bytes, Mapping) else dict.fromkeys(schemes, raw_bytes)
@@ -49,6 +49,7 @@ def _capacity(scheme: Scheme, raw_bytes: float) -> dict:
         "raw_bytes": raw_bytes,
         "reserve_bytes": raw_bytes * scheme.reserve_share,
         "efficiency": scheme.efficiency,
+        "dedup_ratio": scheme.dedup_ratio,
         "usable_bytes": usable,
         "usable_tb": usable / TB,
         "usable_tib": usable / TIB,

@@ -45,6 +45,7 @@ class Scheme:
     copies : full copies of the data that mirroring keeps, parity not counted.
     survives : `Survives`.
     reserve_share : share of the raw capacity kept free for repairs.
+    dedup_ratio : client bytes per byte that is stored; 1 without deduplication.
     """
 
     if TYPE_CHECKING:  # answered by every scheme below, some by a field: nothing to inherit
@@ -63,6 +64,10 @@ class Scheme:
     @property
     def reserve_share(self) -> float:
         return 0.0
+
+    @property
+    def dedup_ratio(self) -> float:
+        return 1.0
 
     def __mul__(self, other: Scheme) -> Product:
         return Product((*_levels(self), *_levels(other))) if isinstance(other, Scheme) else NotImplemented
@@ -281,6 +286,7 @@ class Wrapped(Scheme):
         raise NotImplementedError
 
     copies = property(lambda self: self.scheme.copies)
+    dedup_ratio = property(lambda self: self.scheme.dedup_ratio)
     write_ios = property(lambda self: self.scheme.write_ios)
     stripe_cost = property(lambda self: self.scheme.stripe_cost)
     survives = property(lambda self: self.scheme.survives)
@@ -333,6 +339,10 @@ class Dedup(Wrapped):
     def ratio(self) -> float:
         """Client bytes per stored byte, 1/(1 - savings): 70 % saved is 3.33 to 1."""
         return 1 / (1 - self.savings)
+
+    @property
+    def dedup_ratio(self) -> float:
+        return self.scheme.dedup_ratio * self.ratio
 
     @property
     def reserve_share(self) -> float:

@@ -116,20 +116,23 @@ def plot_capacity(
     Parameters
     ----------
     table : as ``capacity_table`` returns it: ``system``, ``efficiency``; ``usable_bytes``, ``reserve_bytes`` with
-        ``raw_bytes`` where known. A share above 100 % is deduplication's.
+        ``raw_bytes`` and ``dedup_ratio`` where known. Bars are what is stored; the number at the end, what deduplication
+        makes of it.
     """
     labels = labels or {}
     own = ax is None
     ax = canvas(ax, 7.2, 1.3 + 0.48 * len(table))
     systems, y = looks(table["system"]), np.arange(len(table))
     usable = 100 * table["efficiency"].to_numpy(float)
+    ratio = table["dedup_ratio"].to_numpy(float) if "dedup_ratio" in table else np.ones(len(table))
+    stored = usable / ratio  # copies are made of what is stored, so the client's bytes leave no honest rest
     reserve = 100 * (table["reserve_bytes"] / table["raw_bytes"]).to_numpy(float) if "reserve_bytes" in table else 0 * y
     reserve = np.nan_to_num(reserve)  # no reserve is none, not an unknown share: efficiency already accounts for it
     there = ~np.isnan(usable)
-    rest = np.clip(100 - usable - reserve, 0, None)
-    ax.barh(y[there], usable[there], 0.62, color=[systems[s][0] for s in table["system"][there]], label="usable")
-    ax.barh(y[there], reserve[there], 0.62, usable[there], color="#9aa0a6", label="reserve")
-    ax.barh(y[there], rest[there], 0.62, (usable + reserve)[there], color=EXPECTED, label="copies and parity")
+    rest = np.clip(100 - stored - reserve, 0, None)
+    ax.barh(y[there], stored[there], 0.62, color=[systems[s][0] for s in table["system"][there]], label="usable")
+    ax.barh(y[there], reserve[there], 0.62, stored[there], color="#9aa0a6", label="reserve")
+    ax.barh(y[there], rest[there], 0.62, (stored + reserve)[there], color=EXPECTED, label="copies and parity")
     for yi in y[~there]:
         ax.add_patch(Rectangle((0, yi - 0.31), 100, 0.62, **ABSENT))
         ax.text(50, yi, "missing", ha="center", va="center", fontsize=9, color=QUIET, backgroundcolor="white")
@@ -138,16 +141,18 @@ def plot_capacity(
             usable_bytes = row.get("usable_bytes", np.nan)
             unit, size = ("TiB", 2**40) if not usable_bytes < 2**40 / 10 else ("GiB", 2**30)
             text = f"{share:.1f} %" + (f"  ({usable_bytes / size:,.2f} {unit})" if usable_bytes == usable_bytes else "")
+            text += "\nafter deduplication" if row.get("dedup_ratio", 1.0) > 1 else ""
             ax.text(
                 1.01, float(yi), text, transform=ax.get_yaxis_transform(), va="center", fontsize=9.5, fontweight="bold"
             )
     ax.set_yticks(y, [labels.get(s, str(s)) for s in table["system"]])
-    ax.set(xlabel="Share of raw capacity (%)", xlim=(0, max(100, np.nanmax(usable, initial=0))))
+    ax.set(xlabel="Share of raw capacity (%)", xlim=(0, max(100, np.nanmax(stored, initial=0))))
     ax.set_ylim(len(table) - 0.5, -0.5)
     ax.grid(False, axis="y")
     if own:
         dark = "Dark grey: reserve. " if reserve.any() else ""
-        caption(ax, f"Colour: usable. {dark}Light grey: copies and parity.", source_of(table, source))
+        colour = "usable, before deduplication" if (ratio > 1).any() else "usable"
+        caption(ax, f"Colour: {colour}. {dark}Light grey: copies and parity.", source_of(table, source))
     return ax
 
 

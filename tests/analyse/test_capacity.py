@@ -79,6 +79,8 @@ def test_deduplication_is_effective_capacity_and_commutes_with_the_reserve():
     one, other = Mirror(2).dedup(0.75).reserve(2, 5), Mirror(2).reserve(2, 5).dedup(0.75)
     assert one.efficiency == pytest.approx(other.efficiency) == pytest.approx(0.5 * 4 * 0.8)
     assert one.reserve_share == other.reserve_share == 0.2
+    assert one.dedup_ratio == other.dedup_ratio == pytest.approx(4)
+    assert (Mirror(2) * Raid5(5)).dedup_ratio == Mirror(2).reserve(2, 5).dedup_ratio == 1
     assert one.write_cost == 2
 
 

@@ -11,6 +11,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
+from hcilib.analyse.capacity import Mirror, capacity_table
 from hcilib.show import figures
 from hcilib.show.figures import (
     plot_audit,
@@ -229,6 +230,24 @@ def test_capacity_shares_add_up_and_missing_is_no_bar():
     assert np.add(np.add(usable, reserve), rest) == pytest.approx(100)
     assert len(gid(ax, "missing")) == 1
     assert "40.0 %  (11.64 TiB)" in texts(ax)
+
+
+def test_capacity_bars_are_what_is_stored_and_the_number_says_after_deduplication():
+    schemes = {"plain": Mirror(2), "dedup": Mirror(2).dedup(0.4), "both": Mirror(2).dedup(0.7).reserve(2, 5)}
+    table = capacity_table(schemes, 4 * 2**40)
+    ax = plot_capacity(table)
+    stored, reserve, rest = ([p.get_width() for p in c.patches] for c in ax.containers)
+    assert stored == pytest.approx([50, 50, 40])
+    assert reserve == pytest.approx([0, 0, 20])
+    assert rest == pytest.approx([50, 50, 40]), "two copies take half, whatever is in them"
+    said = texts(ax)
+    assert "50.0 %  (2.00 TiB)" in said
+    assert "83.3 %  (3.33 TiB)\nafter deduplication" in said
+    assert "133.3 %  (5.33 TiB)\nafter deduplication" in said
+    assert said.count("after deduplication") == 2
+    assert "usable, before deduplication" in said.replace("\n", " ")
+    assert ax.get_xlim() == (0, 100)
+    assert "deduplication" not in texts(plot_capacity(table[table["system"] == "plain"]))
 
 
 def test_traffic_and_baseline_pairs():
