@@ -19,6 +19,13 @@ from hcilib.show.scenarios import Scenario, parameters_of
 
 LIBRARY = Path(__file__).resolve().parents[1]
 SHARED_DATA = ("data/published", "data/samples", "params/systems", "params/testbeds", "uv.lock")
+MADE = ("tables", ".lock")
+"""Of a run directory: its cache (hcilib/read/cache.py) and its lock. Neither is kept by git."""
+COMMAND = (
+    r"find . \( -name tables -o -name .lock \) -execdir test -e plan.json \; -prune -o -type f -print0 "
+    "| LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum"
+)
+"""What prints the digest of the folder it is called in."""
 PACKAGES = ("hcilib", "pandas", "numpy", "scipy", "matplotlib", "seaborn", "papermill", "nbconvert")
 
 
@@ -55,8 +62,8 @@ def data_named(scenario: Scenario, root: Path) -> list[dict[str, Any]]:
 def tree_digest(path: Path) -> str:
     """SHA-256 of a file; of a folder, over the list of its files as ``sha256sum`` prints it.
 
-    Anybody can repeat it without this library, in the folder:
-    ``find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum``
+    What stands beside a ``plan.json`` and was made from it, :data:`MADE`, is left out: a colleague's clone has another or
+    none. Anybody can repeat it without this library, in the folder, by :data:`COMMAND`.
     """
     if path.is_file():
         return file_digest(path)
@@ -119,10 +126,16 @@ def installed(package: str) -> str:
 
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:
-    """Files under the paths in a fixed order, without what Python and Jupyter leave behind."""
+    """Files under the paths in a fixed order, without what Python, Jupyter and reading a run directory leave behind."""
     for path in paths:
         tree = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path] * path.is_file()
-        yield from (p for p in tree if not {"__pycache__", ".ipynb_checkpoints"} & set(p.parts))
+        yield from (p for p in tree if not {"__pycache__", ".ipynb_checkpoints"} & set(p.parts) and not _made(p, path))
+
+
+def _made(file: Path, root: Path) -> bool:
+    """Is the file, or a folder it lies in below `root`, made from a plan.json beside it?"""
+    below = file.parts[len(root.parts) :]
+    return any(name in MADE and root.joinpath(*below[:depth], "plan.json").exists() for depth, name in enumerate(below))
 
 
 def _strings(value: Any) -> Iterator[str]:

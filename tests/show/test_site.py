@@ -15,7 +15,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from hcilib.show import export, tables
 from hcilib.show.downloads import shown_name, without_numbers, write_downloads
-from hcilib.show.provenance import data_named, file_digest, fio_versions, tree_digest
+from hcilib.show.provenance import COMMAND, data_named, file_digest, fio_versions, sources_digest, tree_digest
 from hcilib.show.report import build
 from hcilib.show.scenarios import find_scenarios
 from hcilib.show.site import write_index, write_method
@@ -136,11 +136,51 @@ def test_the_digest_of_a_folder_is_what_sha256sum_says(tmp_path):
     for name, text in {"b/x.txt": "1", "a y.txt": "", "b-2.txt": "3", "B.txt": "4"}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    command = "find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum"
-    said = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(["bash", "-c", COMMAND], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert tree_digest(tmp_path) == said.split()[0]
-    assert command in (Path(export.__file__).parent / "templates/method.md").read_text("utf-8")
+    assert COMMAND in (Path(export.__file__).parent / "templates/method.md").read_text("utf-8")
     assert tree_digest(tmp_path / "a y.txt") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+def test_the_digest_of_a_run_directory_is_that_of_a_fresh_clone(tmp_path):
+    """Reading leaves a cache and a lock beside plan.json; a folder of that name elsewhere is data."""
+    kept = {
+        "a/plan.json": "{}",
+        "a/steps/x/fio.json": "1",
+        "a/steps/x/tables/t.csv": "2",
+        "b/tables/t.csv": "3",
+        "b/.lock": "",
+    }
+    made = {"a/tables/steps-0.parquet": "4", "a/tables/.lock": "", "a/tables/deep/x": "5", "a/.lock": ""}
+    for name, text in kept.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    clone = [tree_digest(tmp_path), tree_digest(tmp_path / "a")]
+    for name, text in made.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert [tree_digest(tmp_path), tree_digest(tmp_path / "a")] == clone
+    for folder, digest in zip((tmp_path, tmp_path / "a"), clone, strict=True):
+        said = subprocess.run(["bash", "-c", COMMAND], cwd=folder, capture_output=True, text=True, check=True).stdout
+        assert said.split()[0] == digest
+    (tmp_path / "b/tables/t.csv").write_text("6")
+    assert tree_digest(tmp_path) != clone[0]
+
+
+def test_reading_samples_leaves_the_sources_as_they_were(tmp_path):
+    (tmp_path / "n").mkdir()
+    nbformat.write(new_notebook(cells=[new_code_cell("1")]), tmp_path / "n/01_x.ipynb")
+    (tmp_path / "01_x.y.yaml").write_text("")
+    (scenario,) = find_scenarios(tmp_path / "01_x.y.yaml", tmp_path / "n")
+    run = tmp_path / "data/samples/run"
+    (run / "tables").mkdir(parents=True)
+    (run / "plan.json").write_text("{}")
+    before = sources_digest(scenario, tmp_path)
+    (run / "tables/steps-0.parquet").write_text("1")
+    (run / "tables/.lock").touch()
+    assert sources_digest(scenario, tmp_path) == before
+    (run / "plan.json").write_text("{} ")
+    assert sources_digest(scenario, tmp_path) != before
 
 
 def test_a_digest_is_read_again_when_the_file_has_changed(tmp_path):
