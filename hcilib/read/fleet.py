@@ -6,7 +6,8 @@ import numpy as np
 
 from hcilib.read.fio_histogram import merged
 
-QUANTILES = {"p50_ns": 0.5, "p99_ns": 0.99, "p999_ns": 0.999}
+QUANTILES = {"p50_ns": 50.0, "p99_ns": 99.0, "p999_ns": 99.9}
+"""In percent, as fio is asked for them: its target is a little more than 999 in a thousand, 0.999 a little less."""
 MEASURES = (
     "iops", "read_iops", "write_iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "read_lat_ns", "write_lat_ns", "runtime_s",
 )  # fmt: skip
@@ -48,9 +49,13 @@ def _weighted(values: np.ndarray, weights: np.ndarray) -> float:
 
 
 def percentiles(lat_ns: np.ndarray, count: np.ndarray) -> dict[str, float]:
-    """Of all hosts' I/Os together: first merged bin whose cumulative count reaches the share (METHODS section 3)."""
+    """Of all hosts' I/Os together: first merged bin whose cumulative count reaches the share (METHODS section 3).
+
+    The target is fio's own long double expression, as in hcilib.analyse.latency: both give the same number, ties too.
+    """
     known, counts = merged(lat_ns, count)
     if not counts.sum():
         return dict.fromkeys(QUANTILES, np.nan)
-    reached = counts.cumsum() / counts.sum()
-    return {name: float(known[np.searchsorted(reached, q - 1e-12)]) for name, q in QUANTILES.items()}
+    reached = counts.cumsum()
+    targets = {name: np.ceil(np.longdouble(percent) / 100 * reached[-1]) for name, percent in QUANTILES.items()}
+    return {name: float(known[np.searchsorted(reached, int(target))]) for name, target in targets.items()}

@@ -4,10 +4,13 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import zstandard
 
+from hcilib.analyse.latency import percentiles
+from hcilib.read import fleet
 from hcilib.read.results import RESULTS
 from hcilib.read.run import RunReadError, read_bins, read_counters, read_hosts, read_results, read_series
 from hcilib.sweeps import sweep
@@ -142,9 +145,18 @@ def test_a_mixed_run_is_the_sum_and_the_weighted_mean(run_dir):
 
 
 def test_percentiles_are_of_all_ios_together(run_dir):
-    """Cumulative shares .3, .7, .8, .999, 1: the first bucket that reaches the share, its edge included."""
+    """Cumulative shares .3, .7, .8, .999, 1: the first bucket that reaches fio's target, which for p99.9 is just above .999."""
     row = read_results(run_dir).iloc[0]
-    assert (row["p50_ns"], row["p99_ns"], row["p999_ns"]) == (250_000, 2_000_000, 2_000_000)
+    assert (row["p50_ns"], row["p99_ns"], row["p999_ns"]) == (250_000, 2_000_000, 9_000_000)
+
+
+@pytest.mark.parametrize("ios", [1, 2, 10, 100, 999, 1000, 1001, 10**4, 10**6])
+def test_percentiles_are_those_of_the_bins_table_and_of_fio_ties_included(ios):
+    lat_ns, count = np.array([100, 1004]), np.array([ios * 999, ios])
+    table = percentiles(pd.DataFrame({"lat_ns": lat_ns, "count": count}), [])
+    own = fleet.percentiles(lat_ns, count)
+    assert own == table[list(own)].iloc[0].to_dict()
+    assert own["p999_ns"] == 1004, "fio 3.33 of 1000 I/Os, one slow (tests/analyse/test_latency.py)"
 
 
 def test_counters_count_inside_the_window_alone(run_dir):
