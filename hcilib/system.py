@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from hcilib.documents import Bytes, Model, digest, load
+from hcilib.documents import Bytes, Model, TestbedError, digest, load
 
 
 class Command(Model):
@@ -142,9 +142,15 @@ def load_system(path: str | Path) -> System:
 
 
 def load_systems(folder: str | Path) -> dict[str, System]:
-    """Name -> system of every YAML file of a folder; raises like :func:`load_testbed`."""
-    systems = [load_system(file) for file in sorted(Path(folder).glob("*.yaml"))]
-    return {system.name: system for system in systems}
+    """Name -> system of every YAML file of a folder; raises like :func:`load_testbed`, and where two have one name."""
+    systems: dict[str, System] = {}
+    files: dict[str, Path] = {}
+    for file in sorted(Path(folder).glob("*.yaml")):
+        system = load_system(file)
+        if system.name in systems:
+            raise TestbedError(f"{file}: field name: {system.name!r} is that of {files[system.name]} already")
+        systems[system.name], files[system.name] = system, file
+    return systems
 
 
 def short_labels(folder: str | Path) -> dict[str, str]:

@@ -6,7 +6,7 @@ import pytest
 
 import hcilib as hci
 from hcilib.documents import TestbedError, parse_bytes
-from hcilib.system import load_system
+from hcilib.system import load_system, load_systems
 from hcilib.testbed import Disk, Node, Testbed, Vm, load_testbed
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -54,6 +54,15 @@ def test_a_good_file_loads(load):
     assert bed.vms[0].disks[0].size_bytes == 100 * 2**30
     assert bed.nodes[0].target == "n1", "without an address the name is the target, for ~/.ssh/config to resolve"
     assert bed.vms[2].target == "10.0.0.3"
+
+
+def test_two_systems_of_one_name_are_refused_with_both_files(tmp_path):
+    for file, name in (("a", "ceph"), ("b", "drbd"), ("c", "ceph")):
+        (tmp_path / f"{file}.yaml").write_text(f"name: {name}\nlabel: {file}\n")
+    with pytest.raises(TestbedError, match=r"c\.yaml: field name: 'ceph' is that of .*a\.yaml already"):
+        load_systems(tmp_path)
+    (tmp_path / "c.yaml").unlink()
+    assert {name: system.label for name, system in load_systems(tmp_path).items()} == {"ceph": "a", "drbd": "b"}
 
 
 def test_the_fleet_is_spread_over_the_nodes_in_turn(load):
