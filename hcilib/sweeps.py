@@ -283,7 +283,7 @@ def _warmups(cells: Sequence[Cell], warmup_s: float | Mapping[str, float]) -> di
     else:
         seconds = {c.pattern: _number("warmup_s", warmup_s) for c in cells if c.pattern.writes and warmup_s}
     warmups = {}
-    for pattern, duration in seconds.items():
+    for pattern, duration in ((pattern, s) for pattern, s in seconds.items() if s):  # 0 s would mean the whole span
         like = [c for c in cells if c.pattern == pattern] or [c for c in cells if _warms(pattern, c.pattern)]
         if not like:
             raise PlanError(

@@ -132,6 +132,12 @@ def test_warmup_is_of_the_writing_patterns_at_their_largest_load():
     assert [(s.cell.name, s.runtime_s) for s in warm] == [("1m-write-nj1-qd8-vm2", 9.0)]
 
 
+def test_a_warmup_of_0_s_is_none():
+    plan = small(warmup_s={"1m-write": 0})
+    assert plan == small(warmup_s=0) == small()
+    assert "warmup" not in {s.kind for s in plan.steps}
+
+
 def test_runtime_follows_the_direction_and_ramp_is_added():
     plan = small(ramp_s=0.5, canary=False, prefill=False)
     assert {(s.cell.pattern.name, s.runtime_s, s.duration_s) for s in plan.steps} == {
