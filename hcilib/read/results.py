@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,22 +16,17 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from hcilib.plan import Cell
 from hcilib.read.cache import tables
 from hcilib.read.fleet import MEASURES as FLEET
 from hcilib.read.fleet import QUANTILES
+from hcilib.read.published import COLUMNS
 from hcilib.read.step_tables import CPU, MEASURES, NETWORK, SAMPLED
+from hcilib.read.steps import factors_of_cell
 
 if TYPE_CHECKING:
     from hcilib.engine import Engine
 
-RESULTS = (
-    "source", "system", "run_id", "block", "rep",
-    "pattern", "rw", "rwmixread", "bs_bytes", "numjobs", "iodepth", "sync", "rate_bytes", "vms", "nodes", "placement",
-    "span_bytes", "events", "iops", "read_iops", "write_iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "read_lat_ns",
-    "write_lat_ns", "p50_ns", "p99_ns", "p999_ns", "node_cpu_pct", "iops_per_cpu_pct", "net_bytes_per_s",
-    "outstanding", "runtime_s", "warmup_ratio", "valid", "warnings",
-)  # fmt: skip
+RESULTS = COLUMNS
 
 
 class _Record(msgspec.Struct, gc=False):
@@ -99,7 +93,8 @@ def _table(
     cpu_pct = own[CPU[bool(plan["one_kernel"])]]
     unsteady = _unsteady_before(steps)
     return pd.DataFrame(
-        _factors_of(runs)
+        {"events": np.nan}  # where no cell has any
+        | _factors_of(runs)
         | {name: own[name] for name in (*FLEET, *QUANTILES)}
         | {
             "source": [plan["testbed"]["name"]] * len(runs), "system": [run.system for run in runs],
@@ -121,13 +116,8 @@ def _factors_of(runs: list[_Record]) -> dict[str, pd.Series]:
     cells = [bytes(run.cell) for run in runs]
     distinct = dict.fromkeys(cells)
     place = {cell: n for n, cell in enumerate(distinct)}
-    factors = pd.DataFrame([_factors(cell) for cell in distinct])
+    factors = pd.DataFrame([factors_of_cell(cell) for cell in distinct])
     return dict(factors.iloc[[place[cell] for cell in cells]].reset_index(drop=True).items())
-
-
-@lru_cache(maxsize=4096)
-def _factors(cell: bytes) -> dict:
-    return Cell.from_dict(json.loads(cell)).factors()
 
 
 def _unsteady_before(steps: list[_Record]) -> list[str]:

@@ -262,7 +262,7 @@ def test_windows_hosts_are_named_and_not_asked():
     bed = bed.model_copy(update={"nodes": (NODE.model_copy(update={"os": "windows"}),)})
 
     class Nobody:
-        def connect(self):
+        def connect(self, hosts):
             return {name: Outcome(name, True) for name in ("n1", "vm1", "vm2")}
 
         def each(self, names, ask, limit_s):
