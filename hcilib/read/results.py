@@ -93,7 +93,7 @@ def _table(
     cpu_pct = own[CPU[bool(plan["one_kernel"])]]
     unsteady = _unsteady_before(steps)
     return pd.DataFrame(
-        {"events": np.nan}  # where no cell has any
+        {"events": np.full(len(runs), np.nan)}  # where no cell has any
         | _factors_of(runs)
         | {name: own[name] for name in (*FLEET, *QUANTILES)}
         | {

@@ -39,11 +39,12 @@ def keys_of(step: Mapping) -> dict:
 
 
 def factors_of(step: Mapping) -> dict:
-    return _factors(msgspec.json.encode(step["cell"]))
+    return factors_of_cell(msgspec.json.encode(step["cell"]))
 
 
 @lru_cache(maxsize=4096)
-def _factors(cell: bytes) -> dict:
+def factors_of_cell(cell: bytes) -> dict:
+    """The same of the JSON of a cell; a campaign has few, and looks at each many times."""
     return Cell.from_dict(json.loads(cell)).factors()
 
 

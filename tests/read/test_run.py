@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from hcilib.analyse.latency import percentiles
-from hcilib.read import fleet
+from hcilib.read import fleet, published, results, steps
 from hcilib.read.results import RESULTS
 from hcilib.read.run import RunReadError, read_bins, read_counters, read_hosts, read_results, read_series
 from hcilib.sweeps import sweep
@@ -317,6 +317,11 @@ def test_a_campaign_without_a_finished_step_is_an_empty_table(tmp_path):
     assert results.empty
     assert list(results) == list(RESULTS)
     assert read_hosts(tmp_path / "run").empty
+
+
+def test_the_columns_of_the_results_table_are_written_down_once():
+    assert results.RESULTS is published.COLUMNS
+    assert results.factors_of_cell is steps.factors_of_cell
 
 
 def test_published_tables_enter_here_too():
