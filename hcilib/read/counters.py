@@ -45,6 +45,8 @@ def rates(node: str, before: tuple[float, str, str], after: tuple[float, str, st
     """Rows of the counters table, one a network card, from two samples (epoch second, /proc/stat, /proc/net/dev)."""
     seconds = after[0] - before[0]
     stat0, stat1 = parse_proc_stat(before[1]), parse_proc_stat(after[1])
+    if stat1["cpu"][1] < stat0["cpu"][1]:  # booted between the two: all counters began anew
+        return []
     share = {cpu: _share(stat0[cpu], stat1[cpu]) for cpu in stat1 if cpu in stat0}
     cores = [value for cpu, value in share.items() if cpu != "cpu"]
     head = {"node": node, "t_s": after[0], "interval_s": seconds, "cpu_pct": share.get("cpu", float("nan")),

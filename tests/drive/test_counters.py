@@ -107,6 +107,10 @@ def test_two_samples_are_rates():
     assert frame.loc["eth0", ["rx_bytes_per_s", "tx_bytes_per_s"]].tolist() == [1000.0, 100.0]
 
 
+def test_a_node_that_booted_between_two_samples_gives_no_rate():
+    assert rates("n1", (100.0, STAT1, net(5000, (2000, 250))), (102.0, STAT0, net(1000, (0, 50)))) == []
+
+
 def test_no_tick_between_two_samples_is_missing_and_not_zero():
     [row] = rates("n1", (1.0, STAT0, NET + "lo: 1 0 0 0 0 0 0 0 1"), (1.1, STAT0, NET + "lo: 2 0 0 0 0 0 0 0 2"))
     assert row["cpu_pct"] != row["cpu_pct"]
