@@ -360,6 +360,34 @@ def test_a_damaged_file_is_named(run_dir):
         read_results(run_dir)
 
 
+@pytest.mark.parametrize(
+    "field", ["valid", "started_s", "ended_s", "runtime_s", "cell", "hosts", "nodes", "span_bytes", "id", "kind"]
+)
+def test_a_step_that_lacks_a_field_is_named_with_it(run_dir, field):
+    [file] = run_dir.glob("steps/measure1*/step.json")
+    record = json.loads(file.read_text())
+    del record[field]
+    file.write_text(json.dumps(record))
+    with pytest.raises(RunReadError, match=rf"{file.parent.name}/step\.json: field '{field}' is missing"):
+        read_results(run_dir)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cell": {"pattern": "4k-nothing"}},
+        {"cell": {"pattern": MIXED, "depth": 1}},
+        {"ended_s": "late"},
+        {"hosts": None},
+    ],
+)
+def test_a_step_whose_field_makes_no_sense_is_named(run_dir, change):
+    [file] = run_dir.glob("steps/measure1*/step.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(RunReadError, match=rf"{file.parent.name}/step\.json: "):
+        read_hosts(run_dir)
+
+
 def test_the_committed_samples_read():
     from hcilib.read.run import samples
 
