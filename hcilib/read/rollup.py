@@ -68,7 +68,8 @@ def read_rollup(
         averages are not percentiles. The bytes of clat_hist are those of the one block size it names; its sum is of
         middles, within 1/128. fio does not log the histogram of the last interval: totals come from JSON.
         `.attrs`: epoch_s (of t_s 0; None where hosts are aligned by their own starts: no log_unix_epoch, or clocks that
-        have nothing in common), torn (files whose last line has no end: it is not counted), every_ms.
+        have nothing in common), torn (files whose last line has no end: it is not counted), every_ms. Of a run directory:
+        epoch_s where its steps share it, else None; torn of all; the largest every_ms.
 
     Raises
     ------
@@ -78,9 +79,7 @@ def read_rollup(
     wanted = None if log is None else {log} if isinstance(log, str) else set(log)
     paths = [located(p) for p in ([path] if isinstance(path, (str, Path)) else path)]
     if any((p / "plan.json").exists() for p in paths):
-        return _of_steps(
-            path, wanted, partial(read_rollup, engine=engine, kernel=kernel, workers=workers, columns=columns)
-        )
+        return _of_steps(path, wanted, partial(read_rollup, engine=engine, kernel=kernel, workers=workers), columns)
     if [p.suffix for p in paths] == [SAVED]:  # nothing is to be added or aligned
         return _chosen(_saved(paths[0], None if wanted else columns), wanted, columns)
     saved = [_saved(p) for p in paths if p.suffix == SAVED]
@@ -102,15 +101,34 @@ def _chosen(table: pd.DataFrame, wanted: set[str] | None, columns: Sequence[str]
     return table if columns is None else table[list(columns)]
 
 
-def _of_steps(path, wanted: set[str] | None, read: Callable[..., pd.DataFrame]) -> pd.DataFrame:
-    """The rollups of every step of run directories, with the VMs' names."""
+def _of_steps(
+    path, wanted: set[str] | None, read: Callable[..., pd.DataFrame], columns: Sequence[str] | None
+) -> pd.DataFrame:
+    """The rollups of every step of run directories, with the VMs' names; those, and the steps' columns, are always there."""
     from hcilib.read.run import _each, _named
+    from hcilib.read.steps import keys_of
+
+    said: list[dict] = []
 
     def of(step: dict) -> pd.DataFrame:
         logs = step["folder"] / "logs"
-        return _named(step, read(logs, wanted)) if any(logs.glob("*")) else pd.DataFrame()
+        if not any(logs.glob("*")):
+            return pd.DataFrame()
+        in_front = {"run_id", "vm", "events", *keys_of(step)}  # no step without events has that one
+        own = None if columns is None else [c for c in columns if c not in in_front]
+        table = read(logs, wanted, columns=own if own is None else list(dict.fromkeys(["host", *own])))
+        said.append(table.attrs)
+        table = _named(step, table)  # by their addresses
+        return table if own is None else table[["vm", *own]]
 
-    return _each(path, of)
+    together = _each(path, of)
+    starts = {one["epoch_s"] for one in said}
+    together.attrs = {
+        "epoch_s": starts.pop() if len(starts) == 1 else None,
+        "torn": sorted(file for one in said for file in one["torn"]),
+        "every_ms": max((one["every_ms"] for one in said), default=0),
+    }
+    return together
 
 
 def add_rollups(rollups: Iterable[pd.DataFrame]) -> pd.DataFrame:

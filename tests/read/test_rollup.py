@@ -358,6 +358,31 @@ def test_a_run_directory_gives_the_rollups_of_its_steps(tmp_path):
     assert table["step"].unique().tolist() == [step.name]
     assert table["vm"].unique().tolist() == [host["vm"]]
     assert hci.percentiles(table)["n"].tolist() == [2000]
+    narrow = read_rollup(run, columns=["pattern", "t_s", "bucket", "lat_ns", "count", "averaged"])
+    assert "host" not in narrow
+    pd.testing.assert_frame_equal(narrow, table[list(narrow)])
+    assert {"step", "vm", "pattern", "t_s"} <= set(narrow)
+    assert hci.percentiles(narrow, by=["vm", "pattern"])["n"].tolist() == [2000]
+    assert read_rollup(run, columns=["host", "count"])["host"].eq(host["hostname"]).all()
+
+
+def test_a_run_directory_says_what_its_logs_said(tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(hci.samples()["lab-single"], run, ignore=shutil.ignore_patterns("tables"))
+    assert read_rollup(run).attrs == {"epoch_s": None, "torn": [], "every_ms": 0}
+    torn = []
+    for step, every_ms in zip(sorted((run / "steps").iterdir())[:2], (1000, 500), strict=True):
+        host = json.loads((step / "step.json").read_text())["hosts"][0]["hostname"]
+        (step / "logs").mkdir(exist_ok=True)
+        write(step / "logs", f"P_lat.1.log.{host}", [(t, 1000, 0, 4096, 0) for t in range(every_ms, 9000, every_ms)])
+        file = step / "logs" / f"P_lat.1.log.{host}"
+        file.write_text(file.read_text() + "9999, 5")
+        torn.append(str(file))
+    alone = [read_rollup(Path(file).parent).attrs for file in torn]
+    attrs = read_rollup(run).attrs
+    assert attrs["torn"] == sorted(torn)
+    assert attrs["every_ms"] == max(one["every_ms"] for one in alone)
+    assert attrs["epoch_s"] == alone[0]["epoch_s"] == alone[1]["epoch_s"]
 
 
 def test_logs_of_several_kinds_are_not_pooled(real):
