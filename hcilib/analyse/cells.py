@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from hcilib.metrics import factors, pattern_order
+from hcilib.metrics import METRICS, factors, pattern_order
 
 UNSTABLE = 1.3
 """A cell whose largest run exceeds its smallest by this ratio is unstable (METHODS section 1)."""
@@ -44,7 +44,7 @@ def describe(results: pd.DataFrame, metric: str, keys: Sequence[str]) -> pd.Data
     constant = _constant_factors(results, code, usable, [metric, *keys], len(table))
     _refuse_duplicates(results, code, valid, keys)
     moments = _moments(values, code, usable, len(table))
-    moments["notes"] = _notes(results, code, valid, usable, moments)
+    moments["notes"] = _notes(results, metric, code, valid, usable, moments)
     return pd.concat([table, pd.DataFrame(moments), constant], axis=1)
 
 
@@ -197,7 +197,12 @@ def _moments(values: np.ndarray, code: np.ndarray, usable: np.ndarray, cells: in
 
 
 def _notes(
-    results: pd.DataFrame, code: np.ndarray, valid: np.ndarray, usable: np.ndarray, cell: dict[str, np.ndarray]
+    results: pd.DataFrame,
+    metric: str,
+    code: np.ndarray,
+    valid: np.ndarray,
+    usable: np.ndarray,
+    cell: dict[str, np.ndarray],
 ) -> np.ndarray:
     count = len(cell["n"])
     invalid = np.bincount(code[~valid], minlength=count)
@@ -211,7 +216,7 @@ def _notes(
         (cell["n"] == 2, "n = 2: the interval rests on two runs"),
         (cell["high"] == 0, "every run is 0: no ratio"),
         (cell["flat"], "zero variance: floored at 0.1 %"),
-        (cell["unstable"], lambda i: _unstable(cell["runs"][i])),
+        (cell["unstable"], lambda i: _unstable(cell["runs"][i], metric)),
     )
 
 
@@ -219,8 +224,12 @@ def _runs(count: int) -> str:
     return f"{count} run" if count == 1 else f"{count} runs"
 
 
-def _unstable(runs: np.ndarray) -> str:
-    return f"unstable, max/min > {UNSTABLE:g}: arithmetic mean of runs {', '.join(f'{v:.6g}' for v in runs)}"
+def _unstable(runs: np.ndarray, metric: str) -> str:
+    """The runs in the unit in which the table below which this stands shows them."""
+    known = METRICS.get(metric)
+    shown = [known.show(value) if known else f"{value:.6g}" for value in runs]
+    unit = f" {known.unit}" if known and known.unit else ""
+    return f"unstable, max/min > {UNSTABLE:g}: arithmetic mean of runs {' / '.join(shown)}{unit}"
 
 
 def _varies(results: pd.DataFrame, name: str, code: np.ndarray, usable: np.ndarray) -> np.ndarray:
