@@ -12,7 +12,7 @@ import pyarrow as pa
 from hcilib.read.fio_document import LOCAL_HOST
 from hcilib.read.io_series import holds_single_ios, series_of_single_ios
 from hcilib.read.log_blocks import FioLogError
-from hcilib.read.rollup import each_block
+from hcilib.read.rollup_count import each_block
 from hcilib.read.rollup_plain import COLUMNS, columns
 from hcilib.read.rollup_script import BS_LIMIT, EPOCH_MS, TIME_LIMIT, VALUE_LIMIT, LineError, sample_of
 

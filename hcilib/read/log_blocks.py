@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import zstandard
 
@@ -23,7 +24,36 @@ class FioLogError(ValueError):
     """A log that cannot be read or used; the sentence names the file and the line or the option to change."""
 
 
-def line_blocks(path: str | Path, torn: list[str] | None = None, size: int = BLOCK) -> Iterator[memoryview]:
+class Slice(NamedTuple):
+    """A part of a log in whole lines: from one byte of the file to another. `end` None: to where the file ends."""
+
+    start: int = 0
+    end: int | None = None
+
+
+WHOLE = Slice()
+
+
+def slices(path: Path, number: int) -> list[Slice]:
+    """A plain log in up to so many parts alike, cut behind lines; one that is packed, or cannot be read, as a whole."""
+    try:
+        with path.open("rb") as file:
+            if file.read(4).startswith((_ZSTD, _GZIP)):
+                return [WHOLE]
+            length, cuts = file.seek(0, os.SEEK_END), {0}
+            for n in range(1, number):
+                file.seek(max(length * n // number - 1, 0))
+                if not file.readline(LINE_LIMIT).endswith(b"\n"):
+                    break  # no line is that long: it is to be said of the line as a whole
+                cuts.add(file.tell())
+    except OSError:
+        return [WHOLE]  # whoever reads it says why
+    return [Slice(start, end) for start, end in pairwise(sorted(cuts | {length}))] or [WHOLE]
+
+
+def line_blocks(
+    path: str | Path, torn: list[str] | None = None, size: int = BLOCK, part: Slice = WHOLE
+) -> Iterator[memoryview]:
     """Whole lines, as views that hold until the next is asked for.
 
     A plain file is read up to the length it had when it was opened: one that grows ends somewhere. A last line without
@@ -35,10 +65,10 @@ def line_blocks(path: str | Path, torn: list[str] | None = None, size: int = BLO
         No such file; a line longer than `LINE_LIMIT`; a compressed stream that is damaged or cut off.
     """
     buffer = bytearray(size + LINE_LIMIT)
-    view, kept, done = memoryview(buffer), 0, 0
+    view, kept, done = memoryview(buffer), 0, part.start
     try:
         with (Path(path) if isinstance(path, str) else path).open("rb") as file:
-            read = _reader(file)
+            read = _reader(file, part)
             while count := read(view[kept : kept + size]):
                 end = buffer.rfind(b"\n", kept, kept + count) + 1
                 filled = kept + count
@@ -60,7 +90,7 @@ def line_blocks(path: str | Path, torn: list[str] | None = None, size: int = BLO
         torn.append(str(path))
 
 
-def _reader(file: BinaryIO) -> ReadInto:
+def _reader(file: BinaryIO, part: Slice) -> ReadInto:
     """What fills a view with the next uncompressed bytes. The magic number decides, not the name: names lie after a copy."""
     start = file.read(4)
     file.seek(0)
@@ -68,8 +98,8 @@ def _reader(file: BinaryIO) -> ReadInto:
         return _from_pieces(_unzstd(file))
     if start.startswith(_GZIP):
         return _from_pieces(_gunzip(file))
-    left = file.seek(0, os.SEEK_END)
-    file.seek(0)
+    left = (file.seek(0, os.SEEK_END) if part.end is None else part.end) - part.start
+    file.seek(part.start)
 
     def read(view: memoryview) -> int:
         nonlocal left

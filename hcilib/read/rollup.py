@@ -5,33 +5,23 @@ Whatever is asked of latency over time is asked of this table: percentiles come 
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from threading import Lock
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 
 from hcilib.engine import located, mapped
-from hcilib.read.fio_document import LOCAL_HOST
-from hcilib.read.log_blocks import FioLogError, line_blocks
-from hcilib.read.rollup_cells import SumError, add_cells
-from hcilib.read.rollup_pushed import pushed_host, read_pushed
-from hcilib.read.rollup_script import HEAD, NAME, LineError, Shape, describe, shape_of
-from hcilib.read.rollup_table import frame, groups_of
+from hcilib.read.log_blocks import FioLogError
+from hcilib.read.rollup_count import Counted, count_logs, group_of
+from hcilib.read.rollup_pushed import pushed_host
+from hcilib.read.rollup_script import NAME
 
 if TYPE_CHECKING:
     from hcilib.engine import Engine
 
 FILES = 8  # a process of an engine counts at a time
-SMALL_BYTES = 32 << 20  # read before numba is imported
 SAVED = ".parquet"
 
 
@@ -139,59 +129,6 @@ def add_rollups(rollups: Iterable[pd.DataFrame]) -> pd.DataFrame:
     return counted.table()
 
 
-@dataclass
-class Counted:
-    """What was counted: (host, job, log) -> parts to be added up; picklable."""
-
-    parts: dict[tuple[str, str, str], list[np.ndarray]] = field(default_factory=dict)
-    every_ms: int = 0
-    torn: list[str] = field(default_factory=list)
-
-    def add_cells(self, group: tuple[str, str, str], cells: np.ndarray) -> None:
-        self.parts.setdefault(group, []).append(cells)
-
-    def add(self, other: Counted) -> None:
-        for group, parts in other.parts.items():
-            self.parts.setdefault(group, []).extend(parts)
-        self.every_ms = max(self.every_ms, other.every_ms)
-        self.torn += other.torn
-
-    def add_documents(self, paths: Sequence[Path]) -> set[str]:
-        """What VMs rolled up; returns the names of the raw logs, which must not be counted again should they be there too."""
-        rolled = set()
-        for path in paths:
-            host, document = pushed_host(path), read_pushed(path)
-            rolled |= {f"{name}.{host}" for name in document.logs}
-            self.torn += [f"{name}.{host}" for name in document.torn]
-            for table in document.tables:
-                self.every_ms = max(self.every_ms, table.every_ms)
-                self.add_cells((host, table.job, table.log), table.array(path))
-        return rolled
-
-    def add_table(self, table: pd.DataFrame) -> None:
-        self.every_ms = max(self.every_ms, table.attrs.get("every_ms", 0))
-        self.torn += table.attrs.get("torn", [])
-        for group, cells in groups_of(table).items():
-            self.add_cells(group, cells)
-
-    def table(self, wanted: set[str] | None = None) -> pd.DataFrame:
-        """All of it added up; what was counted is given away, for it may be large."""
-        groups = {}
-        for group in sorted(g for g in self.parts if wanted is None or g[2] in wanted):
-            with said_of(group):
-                groups[group] = add_cells(self.parts.pop(group))
-        return frame({g: cells for g, cells in groups.items() if len(cells)}, self.every_ms, sorted(self.torn))
-
-
-@contextlib.contextmanager
-def said_of(group: tuple[str, str, str]) -> Iterator[None]:
-    """A sum that cannot be made, early in a thread or at the end, names the logs that do not fit together."""
-    try:
-        yield
-    except SumError as error:
-        raise FioLogError(f"{group[2]} logs of {group[1]} on {group[0]}: {error}") from None
-
-
 def _is_wanted(path: Path, wanted: set[str] | None) -> bool:
     return wanted is None or NAME.fullmatch(path.name)["log"] in wanted
 
@@ -224,108 +161,6 @@ def _counted(paths: Sequence[Path], engine: Engine, kernel: str | None, workers:
     if engine is None:
         yield count_logs(paths, kernel, workers)
         return
-    paths = sorted((path.absolute() for path in paths), key=_group)  # a cluster's workers stand elsewhere
+    paths = sorted((path.absolute() for path in paths), key=group_of)  # a cluster's workers stand elsewhere
     chunks = [paths[i : i + FILES] for i in range(0, len(paths), FILES)]
     yield from mapped(partial(count_logs, kernel=kernel, workers=1), chunks, engine)
-
-
-def count_logs(paths: Sequence[Path], kernel: str | None = None, workers: int | None = None) -> Counted:
-    """Count every line of the logs; threads take files from one queue, for the compiled loop needs no lock of Python's.
-
-    A thread keeps one counter, whose memory does not depend on the length of the logs, and hands it in when the next file
-    belongs to another group.
-    """
-    counted, queue = Counted(), SimpleQueue()
-    for path in sorted(paths, key=_group):
-        queue.put(path)
-    workers = min(workers or len(os.sched_getaffinity(0)), len(paths))
-    new_counter = _kernel(kernel, paths)
-    turn = Lock()
-    if workers == 1:
-        return _work(queue, new_counter(), turn)
-    with ThreadPoolExecutor(max(workers, 1)) as pool:
-        for done in [pool.submit(_work, queue, new_counter(), turn) for _ in range(workers)]:
-            counted.add(done.result())
-    return counted
-
-
-def _kernel(kernel: str | None, paths: Sequence[Path]):
-    """The counter to use: compiled, unless numba is not there or would take longer to load than the logs to read."""
-    if kernel not in (None, "numba", "pyarrow"):
-        raise ValueError(f"kernel {kernel!r}: expected 'numba' or 'pyarrow'")
-    if kernel == "numba" or (kernel is None and sum(p.stat().st_size for p in paths if p.exists()) > SMALL_BYTES):
-        try:
-            from hcilib.read.rollup_kernel import Counter
-
-            return Counter
-        except ImportError:
-            if kernel:
-                raise
-    from hcilib.read.rollup_plain import Counter
-
-    return Counter
-
-
-def _group(path: Path) -> tuple[str, str, str]:
-    name = NAME.fullmatch(path.name)
-    return name["host"] or LOCAL_HOST, name["job"], name["log"]
-
-
-def _work(queue: SimpleQueue[Path], counter, turn: Lock) -> Counted:
-    """Files until there are no more; counters are emptied in turn, for while one is, it is held twice."""
-    counted, group = Counted(), None
-    for path in _taken(queue):
-        if group not in (None, _group(path)):
-            with turn, said_of(group):
-                counted.add_cells(group, counter.cells())
-        group = _group(path)
-        with said_of(group):
-            counted.every_ms = max(counted.every_ms, _count(path, group[2], counter, counted.torn))
-    if group:
-        with turn, said_of(group):
-            counted.add_cells(group, counter.cells())
-    return counted
-
-
-def _taken(queue: SimpleQueue[Path]) -> Iterator[Path]:
-    while True:
-        try:
-            yield queue.get_nowait()
-        except Empty:
-            return
-
-
-def _count(path: Path, log: str, counter, torn: list[str]) -> int:
-    """Count one file; returns the interval its samples are averaged over, 0 of single I/Os."""
-    shape = each_block(path, log, torn, counter.feed)
-    return shape.every_ms if shape else 0
-
-
-def each_block(path: Path, log: str, torn: list[str], use: Callable[[memoryview, Shape], None]) -> Shape | None:
-    """Hand every block of whole lines to `use`; its LineError becomes a FioLogError with file and line.
-
-    Returns the shape of the log, None if it holds no line.
-    """
-    shape, done = None, 0
-    try:
-        for block in line_blocks(path, torn):
-            if shape is None and (head := bytes(block[:HEAD])).strip():
-                shape = shape_of(head[: head.rfind(b"\n") + 1], log)
-            if shape:
-                use(block, shape)
-            done += len(block)
-    except LineError as error:
-        number = line_number(path, done + error.offset)
-        raise FioLogError(describe(str(path), error.line, number, error.why)) from None
-    return shape
-
-
-def line_number(path: Path, offset: int) -> int:
-    """The number of the line that begins at an offset of the uncompressed text; counted only when it is to be said."""
-    number, seen = 1, 0
-    for block in line_blocks(path):
-        number += bytes(block[: max(offset - seen, 0)]).count(b"\n")
-        seen += len(block)
-        if seen > offset:
-            break
-    return number

@@ -20,11 +20,12 @@ _LATENCY = np.append(bucket_midpoint(np.arange(NO_BUCKET)).astype(float), np.nan
 
 
 def frame(groups: Cells, every_ms: int, torn: list[str]) -> pd.DataFrame:
-    """The table of `read_rollup`."""
+    """The table of `read_rollup`; the cells are taken out of `groups`, for they may be large and are not to be held twice."""
     origins, epoch_s = _origins(groups)
     if every_ms <= LONGEST_MS:
         ends = _ends(groups, origins)
-        groups = {g: _with_stalls(cells, ends[g[1:]] + origins[g[0]]) for g, cells in groups.items()}
+        for group in list(groups):
+            groups[group] = _with_stalls(groups.pop(group), ends[group[1:]] + origins[group[0]])
     keys = list(groups)
     several = len(groups) != 1
     cells = np.concatenate([np.empty((0, 4), np.int64), *groups.values()]) if several else next(iter(groups.values()))
@@ -135,5 +136,6 @@ def _with_stalls(cells: np.ndarray, end: int) -> np.ndarray:
     keys = np.concatenate(missing)
     if not len(keys):
         return cells
+    keys.sort()
     stalls = np.column_stack([keys, np.zeros((len(keys), 3), np.int64)])
-    return np.concatenate([cells, stalls])[np.argsort(np.append(cells[:, 0], keys), kind="stable")]
+    return np.insert(cells, np.searchsorted(cells[:, 0], keys), stalls, axis=0)

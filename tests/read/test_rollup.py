@@ -18,10 +18,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import hcilib as hci
-from hcilib.read import rollup, rollup_kernel, rollup_plain, rollup_script
-from hcilib.read.log_blocks import FioLogError, line_blocks
-from hcilib.read.rollup import add_rollups, count_logs, read_rollup
+from hcilib.read import rollup_count, rollup_kernel, rollup_plain, rollup_script
+from hcilib.read.log_blocks import FioLogError, line_blocks, slices
+from hcilib.read.rollup import add_rollups, read_rollup
 from hcilib.read.rollup_cells import add_cells, from_table
+from hcilib.read.rollup_count import count_logs
 from hcilib.read.rollup_pushed import pushed_name
 from hcilib.read.rollup_script import LineError, Shape
 
@@ -207,6 +208,40 @@ def test_no_block_boundary_is_seen(size, real):
     assert all(bytes(b).endswith(b"\n") for b in line_blocks(path, size=size))
 
 
+@given(
+    st.lists(st.binary(max_size=9).map(lambda line: line.replace(b"\n", b"")), max_size=12),
+    st.booleans(),
+    st.integers(0, 9),
+)
+@by_hand
+def test_a_log_in_parts_is_the_log(tmp_path, lines, whole, number):
+    path = tmp_path / "P_lat.1.log"
+    path.write_bytes(b"\n".join([b"1", *lines]) + (b"\n" if whole else b""))
+    parts, torn, at_once = slices(path, number), [], []
+    together = b"".join(bytes(b) for part in parts for b in line_blocks(path, torn, size=4, part=part))
+    assert together == b"".join(bytes(b) for b in line_blocks(path, at_once))
+    assert torn == at_once
+    assert len(parts) <= max(number, 1)
+
+
+@pytest.mark.parametrize("kernel", ["numba", "pyarrow"])
+def test_however_many_parts_the_table_is_the_same(kernel, real, tmp_path, monkeypatch):
+    expected = read_rollup(real, kernel=kernel)
+    shutil.copytree(real, tmp_path / "logs")
+    with open(tmp_path / "logs" / "P_lat.2.log", "a") as file:
+        file.write("11, 5")
+    monkeypatch.setattr(rollup_count, "PART_BYTES", 10_000)
+    table = read_rollup(tmp_path / "logs", kernel=kernel)
+    assert table.attrs.pop("torn") == [str(tmp_path / "logs" / "P_lat.2.log")]
+    assert expected.attrs.pop("torn") == []
+    pd.testing.assert_frame_equal(table, expected)
+    lines = (tmp_path / "logs" / "P_lat.1.log").read_text().splitlines()
+    lines[-2] = "what is this"
+    (tmp_path / "logs" / "P_lat.1.log").write_text("\n".join(lines) + "\n")
+    with pytest.raises(FioLogError, match=rf"P_lat\.1\.log: line {len(lines) - 1} is 'what is this'"):
+        read_rollup(tmp_path / "logs", kernel=kernel)
+
+
 def test_more_seconds_than_pages_are_put_aside():
     raw = "".join(f"{1000 * (7 * n % 500)}, {n * n % 10**7}, {n % 3}, 512, 0\n" for n in range(20_000)).encode()
     shape = Shape("lat", 5, 0, 0, False)
@@ -264,7 +299,7 @@ def test_both_kernels_and_any_order_of_files_give_the_same_table(real):
 
 def test_without_numba_pyarrow_counts(real, monkeypatch):
     expected = read_rollup(real, kernel="numba")
-    monkeypatch.setattr(rollup, "SMALL_BYTES", 0)
+    monkeypatch.setattr(rollup_count, "SMALL_BYTES", 0)
     monkeypatch.setitem(sys.modules, "hcilib.read.rollup_kernel", None)
     pd.testing.assert_frame_equal(read_rollup(real), expected)
     with pytest.raises(ImportError):
