@@ -13,6 +13,7 @@ BOX = {s.name: s.params for s in find_scenarios(ROOT / "params" / "box", ROOT / 
 REPLAYED = {s.name: s.params for s in find_scenarios(ROOT / "params", ROOT / "notebooks")}
 NOT_PASSED_ON = ("testbed", "system", "more", "write_bytes_per_s")
 MEASURED = {"box": ["box-drbd", "box-nvme-tcp"], "box-ceph": ["box-ceph", "box-ceph-ec"]}
+REFERENCES = {"box": ["10_audit.box-raid5"], "box-ceph": ["02_baseline.box-osd"]}
 
 
 @pytest.mark.parametrize("page", MEASURED)
@@ -20,8 +21,8 @@ MEASURED = {"box": ["box-drbd", "box-nvme-tcp"], "box-ceph": ["box-ceph", "box-c
 def test_the_plan_that_is_shown_is_the_one_that_is_measured(page, scenarios):
     shown = scenarios[f"01_plan.{page}"]
     plan = hci.sweep(**{k: v for k, v in shown.items() if k not in NOT_PASSED_ON}, canary=False, **shown["more"])
-    for system in MEASURED[page]:
-        assert hci.sweep(**BOX[f"10_audit.{system}"]["sweep"]).to_dict() == plan.to_dict()
+    for scenario in [f"10_audit.{system}" for system in MEASURED[page]] + REFERENCES[page]:
+        assert hci.sweep(**BOX[scenario]["sweep"]).to_dict() == plan.to_dict()
 
 
 @pytest.mark.parametrize("system", ["box-drbd", "box-nvme-tcp", "box-ceph", "box-ceph-ec"])

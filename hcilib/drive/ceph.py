@@ -49,7 +49,8 @@ def ceph(
 
     Parameters
     ----------
-    system : ``box-ceph`` (two nodes, pool size 2) or ``box-ceph-ec`` (three nodes, erasure code 2+1)
+    system : ``box-ceph`` (two nodes, pool size 2), ``box-ceph-ec`` (three nodes, erasure code 2+1) or the reference ``box-osd``
+        (one node, no second copy)
     osd_bytes : what an OSD's sparse file may grow to
     cache : librbd's write-back cache, on by Ceph's default and off here: with it a write is done when the client has it
     root : folder under which the cluster's own folder is made and removed again; default: out/ of the repository

@@ -36,6 +36,8 @@ osd_pool_default_size = 2
 osd_pool_default_min_size = 1
 osd_pool_default_pg_autoscale_mode = off
 mon_allow_pool_delete = true
+# For the reference: a pool without a second copy.
+mon_allow_pool_size_one = true
 auth_allow_insecure_global_id_reclaim = false
 # A shared disk is not to be judged as the monitor's own.
 mon_data_avail_warn = 2
@@ -97,6 +99,7 @@ class Pool:
 
 
 POOLS = {
+    "box-osd": Pool(1, {"pool_type": "replicated", "size": 1}, survivors=1),
     "box-ceph": Pool(2, {"pool_type": "replicated", "size": 2}, survivors=1),
     # Two data strips and one parity strip need three hosts: on two, one host would hold two strips of a stripe.
     "box-ceph-ec": Pool(3, {"pool_type": "erasure", "erasure_code_profile": "box"}, survivors=2,

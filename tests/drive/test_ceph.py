@@ -18,16 +18,17 @@ from hcilib.sweeps import sweep
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 BOTH = on("box-ceph", pytest.param("box-ceph-ec", marks=pytest.mark.deep))
+EVERY = on("box-ceph", *(pytest.param(system, marks=pytest.mark.deep) for system in ("box-ceph-ec", "box-osd")))
 
 
 # What it is
 
 
-@BOTH
+@EVERY
 def test_it_is_whole_and_every_host_has_its_own_address(ceph_cluster):
     bed = ceph_cluster.bed
     assert is_whole(state(ceph_cluster.monitor))
-    nodes = {"box-ceph": 2, "box-ceph-ec": 3}[bed.serves]
+    nodes = {"box-ceph": 2, "box-ceph-ec": 3, "box-osd": 1}[bed.serves]
     assert (len(bed.nodes), len(bed.vms)) == (nodes, 2)
     assert len({host.address for host in (*bed.nodes, *bed.vms)}) == nodes + 2
     tree = ceph_cluster.monitor.ask("osd tree")["nodes"]
@@ -66,7 +67,7 @@ def test_a_shell_on_a_node_reaches_this_cluster_and_no_other(ceph_cluster):
 # What was measured
 
 
-@BOTH
+@EVERY
 def test_the_campaign_counted_every_run(ceph_cluster):
     results = ceph_cluster.results
     assert results.attrs["missing"] == []
@@ -91,18 +92,18 @@ def test_its_fingerprint_says_which_ceph_and_how_full(ceph_cluster):
     assert list(vm.values()) == ["false\n"]
 
 
-@BOTH
+@EVERY
 def test_what_it_stores_and_what_that_takes_is_the_scheme_exactly(ceph_cluster):
-    """ceph df, full less empty: 2.000 with two copies, 1.500 with two data strips and one parity strip."""
+    """ceph df, full less empty: 2.000 with two copies, 1.500 with two data strips and one parity strip, 1.000 with neither."""
     scheme = hci.parse_scheme(ceph_cluster.system.scheme)
     before, after = ceph_cluster.empty["box"], ceph_cluster.full["box"]
     stored, used = (after[key] - before[key] for key in ("stored", "bytes_used"))
     assert round(used / stored, 3) == 1 / scheme.efficiency == scheme.stripe_cost
     assert used == scheme.stripe_cost * 2 * DISK, "to the byte: two images, each written once"
-    assert scheme.stripe_cost == {"box-ceph": 2.0, "box-ceph-ec": 1.5}[ceph_cluster.system.name]
+    assert scheme.stripe_cost == {"box-ceph": 2.0, "box-ceph-ec": 1.5, "box-osd": 1.0}[ceph_cluster.system.name]
 
 
-@BOTH
+@EVERY
 def test_its_raw_capacity_is_what_the_system_file_says(ceph_cluster):
     assert sum(osd["kb"] for osd in ceph_cluster.monitor.ask("osd df")["nodes"]) * 1024 == ceph_cluster.system.raw_bytes
 
@@ -158,6 +159,54 @@ def test_the_cache_trap(cached, tmp_path):
     off = hci.run(qd1(), bed, system, tmp_path / "off", progress=False)
     assert on["iops"].iloc[0] > 4 * off["iops"].iloc[0]
     assert on["p50_ns"].iloc[0] < off["p50_ns"].iloc[0] / 4
+
+
+# Its copies
+
+
+@pytest.mark.deep
+@on("box-ceph")
+def test_both_osds_hold_the_same_bytes_after_a_verified_write(ceph_cluster):
+    """The image's objects, taken out of each OSD's store while neither runs: equal, and what was written."""
+    bed, monitor, folder = ceph_cluster.bed, ceph_cluster.monitor, Path(ceph_cluster.bed.lab_root)
+    _, _, cluster, pool, image = bed.vms[0].disks[0].uri.split("/")
+    target = f"--ioengine=rbd --clustername={cluster} --clientname=admin --pool={pool} --rbdname={image}"
+    work = "--rw=randwrite --bs=64k --iodepth=8 --size=8m --verify=crc32c --do_verify=1 --verify_fatal=1"
+    wrote = ceph_cluster.fleet.run(f"fio --name=v {target} {work}", ["vm1"])["vm1"]
+    assert wrote.ok, wrote.error
+    assert "err= 0" in wrote.value
+    told = json.loads(ceph_cluster.fleet.run(f"rbd info {pool}/{image} --format json", ["vm1"])["vm1"].value)
+    for osd in (0, 1):
+        kill_osd(ceph_cluster.fleet, bed, osd)
+    try:
+        stores = [objects(folder, osd, f"{told['block_name_prefix']}.{0:016x}") for osd in (0, 1)]
+        stores += [objects(folder, osd, f"{told['block_name_prefix']}.{1:016x}") for osd in (0, 1)]
+    finally:
+        for osd in (0, 1):
+            start_osd(ceph_cluster.fleet, bed, osd)
+    wait_for(monitor, is_whole, patience_s=90)
+    assert stores[0] == stores[1] != stores[2] == stores[3]
+    assert len(stores[0]) == len(stores[2]) == told["object_size"]
+    assert all(any(store[at : at + 65536]) for store in stores for at in range(0, len(store), 65536)), (
+        "every block was written"
+    )
+
+
+def objects(folder: Path, osd: int, name: str) -> bytes:
+    """What an OSD that does not run holds of an object."""
+    tool = ["ceph-objectstore-tool", "--no-mon-config", "--data-path", str(folder / f"osd.{osd}")]
+    found = subprocess.run(
+        [*tool, "--op", "list", name], capture_output=True, text=True, check=True, cwd=folder, timeout=60
+    )
+    group, spec = json.loads(found.stdout)
+    copied = subprocess.run(
+        [*tool, "--pgid", group, json.dumps(spec), "get-bytes", "-"],
+        capture_output=True,
+        check=True,
+        cwd=folder,
+        timeout=60,
+    )
+    return copied.stdout
 
 
 # Failures

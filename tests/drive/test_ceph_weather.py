@@ -42,7 +42,7 @@ def test_a_missing_program_is_named_with_its_package(ceph_programs, monkeypatch,
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"system": "box-swift"}, "unknown Ceph system 'box-swift': expected one of box-ceph, box-ceph-ec"),
+        ({"system": "box-swift"}, "unknown Ceph system 'box-swift': expected one of box-osd, box-ceph, box-ceph-ec"),
         ({"vms": 0}, "ceph(vms=0): Input should be greater than or equal to 1"),
         ({"disk_bytes": "64 MB/s"}, "ceph(disk_bytes='64 MB/s')"),
         ({"disk_bytes": 2 * 2**30}, "2 images of 2048 MiB need an OSD of at least"),
