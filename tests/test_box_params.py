@@ -13,7 +13,7 @@ BOX = {s.name: s.params for s in find_scenarios(ROOT / "params" / "box", ROOT / 
 REPLAYED = {s.name: s.params for s in find_scenarios(ROOT / "params", ROOT / "notebooks")}
 NOT_PASSED_ON = ("testbed", "system", "more", "write_bytes_per_s")
 MEASURED = {"box": ["box-drbd", "box-nvme-tcp"], "box-ceph": ["box-ceph", "box-ceph-ec"]}
-REFERENCES = {"box": ["10_audit.box-raid5"], "box-ceph": ["02_baseline.box-osd"]}
+REFERENCES: dict[str, list[str]] = {"box": [], "box-ceph": ["02_baseline.box-osd"]}
 
 
 @pytest.mark.parametrize("page", MEASURED)
