@@ -202,7 +202,7 @@ def query(folder: Path) -> dict:
     saved = folder.parent / "rollup.parquet"
 
     def work():
-        rollup = read_rollup(saved, columns=["t_s", "ddir", "bucket", "lat_ns", "count", "averaged"])
+        rollup = read_rollup(saved, columns=["t_s", "ddir", "bucket", "count", "averaged"])
         return percentiles(rollup, by=["ddir"], q=QUANTILES), percentiles(rollup, by=["t_s", "ddir"], q=QUANTILES)
 
     return timed(work)

@@ -43,8 +43,13 @@ def midpoint(bucket: ArrayLike) -> np.ndarray:
     return np.where(shift > 0, (1 << (shift + 6)) + (2 * (index % 64) + 1) * (1 << shift) // 2, index)
 
 
+_MIDDLES = midpoint(np.arange(BUCKETS))
+
+
 def merge_bins(bins: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
     """Sum histograms over everything not in `by`: associative, commutative, no I/O gained or lost.
+
+    `bins` says latencies as lat_ns, the middles of fio's buckets, or as bucket, their number.
 
     Returns
     -------
@@ -70,14 +75,15 @@ class Merged:
 def merged_by(bins: pd.DataFrame, by: list[str]) -> Merged:
     """What `merge_bins` makes of them; ValueError for a missing column or a count or latency that is none."""
     _check(bins, by)
-    keys = [*by, "lat_ns"]
-    some = bins["count"].to_numpy() > 0
-    held = bins if some.all() else bins.loc[some, [*dict.fromkeys([*keys, "count"]), *({"bucket"} & set(bins))]]
-    if len(held) > LARGE:
-        codes = {key: _coded(held[key]) for key in by} | {"lat_ns": _coded_latency(held)}
-        if math.prod(levels for _, levels, _ in codes.values()) < 20 * len(held):
-            return _by_code(held["count"].to_numpy(np.int64), codes)
-    merged = held.groupby(keys, dropna=False, observed=True)["count"].sum().astype("int64").reset_index()
+    keys, some = [*by, "lat_ns"], bins["count"].to_numpy() > 0
+    if np.count_nonzero(some) > LARGE:
+        held = slice(None) if some.all() else np.flatnonzero(some)
+        codes = {key: _coded(bins[key], held) for key in by} | {"lat_ns": _coded_latency(bins, held)}
+        count = bins["count"].to_numpy(np.int64)[held]
+        if math.prod(levels for _, levels, _ in codes.values()) < 20 * len(count):
+            return _by_code(count, codes)
+    table = bins if "lat_ns" in bins else bins.assign(lat_ns=_MIDDLES.take(bins["bucket"], mode="clip"))
+    merged = table[some].groupby(keys, dropna=False, observed=True)["count"].sum().astype("int64").reset_index()
     starts = np.flatnonzero(~merged.duplicated(by)) if by else np.arange(min(len(merged), 1))
     return Merged(merged["count"].to_numpy(), starts, lambda column, cells: merged[column].iloc[cells].array)
 
@@ -90,40 +96,49 @@ class _Coded(NamedTuple):
     values: Callable[[np.ndarray], ArrayLike]
 
 
-def _coded(column: pd.Series) -> _Coded:
-    """Cheap where the values are categories, or whole numbers that lie close together; else they are sorted."""
+def _coded(column: pd.Series, held: slice | np.ndarray) -> _Coded:
+    """Of some rows. Cheap where the values are categories, or whole numbers that lie close together; else they are sorted."""
     if isinstance(column.dtype, pd.CategoricalDtype) and not column.hasnans:
         return _Coded(
-            column.cat.codes.to_numpy(),
+            column.cat.codes.to_numpy()[held],
             len(column.cat.categories),
             lambda codes: pd.Categorical.from_codes(codes, dtype=column.dtype),
         )
-    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iu":
-        values = column.to_numpy()
+    if _is_whole(column):
+        values = column.to_numpy()[held]
         low, high = int(values.min()), int(values.max())
         if high - low < len(values):
             return _Coded(values - low, high - low + 1, lambda codes: (codes + low).astype(values.dtype))
-    codes, uniques = pd.factorize(column, sort=True, use_na_sentinel=False)
+    codes, uniques = pd.factorize(column.iloc[held], sort=True, use_na_sentinel=False)
     return _Coded(codes, len(uniques), uniques.take)
 
 
-def _coded_latency(held: pd.DataFrame) -> _Coded:
-    """A rollup says the bucket itself; believed where it is the one of the latency."""
-    if "bucket" in held and isinstance(held["bucket"].dtype, np.dtype) and held["bucket"].dtype.kind in "iu":
-        bucket, lat_ns = held["bucket"].to_numpy(), held["lat_ns"].to_numpy()
+def _coded_latency(bins: pd.DataFrame, held: slice | np.ndarray) -> _Coded:
+    """A rollup says the bucket itself: believed where it stands alone, or is the one of the latency."""
+    if "bucket" in bins and _is_whole(bins["bucket"]):
+        bucket, lat_ns = (
+            bins["bucket"].to_numpy()[held],
+            None if "lat_ns" not in bins else bins["lat_ns"].to_numpy()[held],
+        )
         if bucket.min() >= 0 and bucket.max() < BUCKETS:
-            middle = midpoint(np.arange(BUCKETS)).astype(lat_ns.dtype)
-            if np.array_equal(middle[bucket], lat_ns):
+            middle = _MIDDLES if lat_ns is None else _MIDDLES.astype(lat_ns.dtype)
+            if lat_ns is None or np.array_equal(middle[bucket], lat_ns):
                 return _Coded(bucket, 1 << 11, middle.take)  # a power of two: divided by in no time
-    return _coded(held["lat_ns"])
+    return _coded(bins["lat_ns"], held)
+
+
+def _is_whole(column: pd.Series) -> bool:
+    return isinstance(column.dtype, np.dtype) and column.dtype.kind in "iu"
 
 
 def _by_code(count: np.ndarray, columns: dict[str, _Coded]) -> Merged:
     """What groupby gives, sooner: every combination of levels has a cell. Counts add up exactly below 2^53."""
-    cell = np.zeros(len(count), np.int64)
+    combinations = math.prod(levels for _, levels, _ in columns.values())
+    cell: np.ndarray = np.zeros(len(count), np.int32 if combinations < 1 << 31 else np.int64)
     for codes, levels, _ in columns.values():
-        cell *= levels
-        cell += codes
+        if levels > 1:
+            cell *= levels
+            cell += codes
     if (cell[1:] > cell[:-1]).all():  # a rollup by second and direction: sorted, and nothing to add up
         cells, summed = cell, count
     else:
@@ -139,19 +154,24 @@ def _by_code(count: np.ndarray, columns: dict[str, _Coded]) -> Merged:
                 return values(code)
         raise KeyError(column)
 
-    group = cells // columns["lat_ns"].levels
+    levels = columns["lat_ns"].levels
+    group = cells >> (levels.bit_length() - 1) if levels.bit_count() == 1 else cells // levels
     starts = np.flatnonzero(np.append(True, group[1:] != group[:-1])) if len(group) else np.arange(0)
     return Merged(summed, starts, of)
 
 
 def _check(bins: pd.DataFrame, by: list[str]) -> None:
-    if missing := [c for c in [*by, "lat_ns", "count"] if c not in bins]:
+    latency = "bucket" if "bucket" in bins and "lat_ns" not in bins else "lat_ns"
+    if missing := [c for c in [*by, latency, "count"] if c not in bins]:
         raise ValueError(f"bins have no column {', '.join(missing)}; they have {', '.join(map(str, bins))}")
+    if latency == "bucket" and not _is_whole(bins["bucket"]):
+        raise ValueError("bins: bucket holds no whole numbers, expected those of fio's buckets, or lat_ns beside it")
     if "averaged" in bins and bins["averaged"].any() and (bins["averaged"] & (bins["count"] > 0)).any():
         raise ValueError(
             "these rows come of log_avg_msec: percentiles of averages are not percentiles; log single I/Os or histograms "
             "(log_hist_msec), or take the bins of json+"
         )
-    bad = (bins["lat_ns"].isna() & (bins["count"] != 0)) | bins["count"].isna() | (bins["count"] < 0)
+    unknown = bins[latency].isna() if latency == "lat_ns" else ~bins[latency].between(0, BUCKETS - 1)
+    bad = (unknown & (bins["count"] != 0)) | bins["count"].isna() | (bins["count"] < 0)
     if bad.any():
         raise ValueError(f"bins: row {bins.index[bad][0]} has a missing latency or a missing or negative count")

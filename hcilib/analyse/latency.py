@@ -28,7 +28,7 @@ def percentiles(
 
     Parameters
     ----------
-    bins : the `bins` table: keys, lat_ns (bucket midpoints), count
+    bins : the `bins` table: keys, lat_ns (bucket midpoints) or bucket (fio's number of it), count
     by : columns to keep apart; by default what tells runs apart. `[]` is the whole table
     q : percentiles in percent
 

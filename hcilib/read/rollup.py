@@ -44,7 +44,7 @@ def read_rollup(
     kernel : "numba" (compiled; the extra `hcilib[fast]`) or "pyarrow"; by default what is there. They give the same table
     workers : threads; by default one a processor
     columns : only these of the table; of a saved rollup the others are not even read: for `percentiles` the columns of its `by`,
-        and bucket, lat_ns, count, averaged
+        and bucket, count, averaged
 
     Returns
     -------

@@ -278,3 +278,17 @@ def test_rows_in_order_with_nothing_to_add_up_are_merged_too():
     held = rows[rows["count"] > 0].reset_index(drop=True)
     assert len(held) > histograms_room.LARGE
     pd.testing.assert_frame_equal(merged, held[["t_s", "ddir", "lat_ns", "count"]])
+
+
+@pytest.mark.parametrize("rows", [300, 30_000])
+def test_the_number_of_a_bucket_says_its_latency(rows):
+    bins = many(rows).astype({"lat_ns": "int64"})
+    stalled = bins["count"] == 0
+    expected = merge_bins(bins, ["ddir"]), percentiles(bins, ["ddir"])
+    alone = bins.assign(bucket=bins["bucket"].mask(stalled, -1)).drop(columns="lat_ns")
+    for one, other in zip((merge_bins(alone, ["ddir"]), percentiles(alone, ["ddir"])), expected, strict=True):
+        pd.testing.assert_frame_equal(one, other, check_categorical=False)
+    with pytest.raises(ValueError, match=r"row \d+ has a missing latency"):
+        merge_bins(alone.assign(count=1), ["ddir"])
+    with pytest.raises(ValueError, match="bucket holds no whole numbers"):
+        merge_bins(alone.assign(bucket=0.5), ["ddir"])
