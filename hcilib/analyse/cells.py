@@ -83,6 +83,11 @@ def annotate(notes: ArrayLike, *conditions: tuple[ArrayLike, str | Callable[[int
     return out
 
 
+def said_of(name: str, warnings: str) -> str:
+    """Warnings with the name of what they are about before each: whoever shows them shows them one by one."""
+    return "; ".join(f"{name}: {warning}" for warning in warnings.split("; ") if warning)
+
+
 def _require(results: pd.DataFrame, columns: Sequence[str]) -> None:
     absent = [c for c in columns if c not in results.columns]
     if absent:

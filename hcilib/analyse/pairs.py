@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.cells import annotate, group_codes, listed
+from hcilib.analyse.cells import annotate, group_codes, listed, said_of
 from hcilib.analyse.multiplicity import ADJUST
 from hcilib.analyse.welch import NO_PRIOR, contrast, interval, prior, tost, two_sided
 from hcilib.metrics import FACTORS, factors
@@ -87,8 +87,8 @@ def own_notes(
     text = np.append(cells["notes"].to_numpy(object), "")
     return annotate(
         np.full(len(rows), "", dtype=object),
-        (text[base] != "", lambda i: f"{baseline}: {text[base[i]]}"),
-        (text[rows] != "", lambda i: f"{systems[i]}: {text[rows[i]]}"),
+        (text[base] != "", lambda i: said_of(baseline, text[base[i]])),
+        (text[rows] != "", lambda i: said_of(systems[i], text[rows[i]])),
         (base < 0, f"{baseline} has no run in this cell"),
         (rows < 0, lambda i: f"{systems[i]} has no run in this cell"),
     )

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtr, stdtrit
 
-from hcilib.analyse.cells import annotate, describe, group_codes, refuse_varying
+from hcilib.analyse.cells import annotate, describe, group_codes, refuse_varying, said_of
 from hcilib.analyse.language import metric_of, noun, percent, percent_range, where
 from hcilib.analyse.multiplicity import ADJUST
 from hcilib.analyse.pairs import check_options
@@ -50,7 +50,7 @@ def regression(
     out["p_adjusted"] = ADJUST[adjust](out["p"])
     out["verdict"] = _verdict(out, metric, margin, 1 - confidence)
     out["confidence"] = confidence
-    notes = [f"{c}: {n}" if n else "" for c, n in zip(cells[campaign], cells["notes"], strict=True)]
+    notes = [said_of(c, n) for c, n in zip(cells[campaign], cells["notes"], strict=True)]
     joined = pd.Series(notes).groupby(code).agg(lambda texts: "; ".join(t for t in texts if t))
     out["warnings"] = annotate(
         joined,

@@ -43,7 +43,7 @@ def warm_up_missing(bytes_written: float, span_bytes: float, rounds: ArrayLike) 
         missing.append(f"{rounds.size} rounds of {ROUNDS}")
     elif not _steady(rounds[None, -ROUNDS:])[0]:
         missing.append(f"the last {ROUNDS} rounds are not steady")
-    return "; ".join(missing)
+    return ", ".join(missing)  # not "; ", which separates warnings
 
 
 def snia_steady(rounds: ArrayLike) -> np.ndarray:

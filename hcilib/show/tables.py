@@ -76,7 +76,7 @@ def table(
 
     Notes
     -----
-    ``warnings`` become footnotes, numbered where they first appear. A true ``best``, or a ``rank`` of 1 that no other
+    ``warnings`` become footnotes, each said once and numbered where it first appears. A true ``best``, or a ``rank`` of 1 that no other
     row ties with, is marked ``*``: the analysis says that the lead is real, never this function. Where every row is a
     single run, what takes several to say is left out, and a note says so once.
 
@@ -178,14 +178,14 @@ def _best(frame: pd.DataFrame) -> pd.Series:
 
 
 def _footnotes(frame: pd.DataFrame, shown: pd.DataFrame, single: bool) -> tuple[tuple[str, ...], pd.DataFrame]:
-    """Warnings numbered by first appearance; each row's interval, or last cell, carries its mark."""
+    """What is warned of, each said once and numbered by first appearance; a row's interval, or last cell, carries its marks."""
     if "warnings" not in frame or shown.empty:
         return (), shown
-    warnings = frame["warnings"].fillna("").astype(str)
+    said = [[w for w in text.split("; ") if w] for text in frame["warnings"].fillna("").astype(str)]
     if single:  # one note says it for all rows
-        warnings = warnings.map(lambda text: "; ".join(w for w in text.split("; ") if not w.endswith(SINGLE)))
-    order = {text: i for i, text in enumerate(dict.fromkeys(w for w in warnings if w), start=1)}
-    marks = [f" ({order[w]})" if w else "" for w in warnings]
+        said = [[w for w in warnings if not w.endswith(SINGLE)] for warnings in said]
+    order = {text: i for i, text in enumerate(dict.fromkeys(w for warnings in said for w in warnings), start=1)}
+    marks = [f" ({', '.join(map(str, sorted(order[w] for w in warnings)))})" if warnings else "" for warnings in said]
     carrier = next((c for c in shown if c.lower().endswith("interval")), shown.columns[-1])
     notes = tuple(f"({i}) {text}" for text, i in order.items())
     return notes, shown.assign(**{carrier: shown[carrier].astype(str) + marks})

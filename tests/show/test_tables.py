@@ -179,3 +179,11 @@ def test_nullable_booleans_and_bytes():
     shown = table(frame).cells
     assert list(shown["Holds"]) == ["yes", "missing"]
     assert list(shown["Span (GiB)"]) == ["1.00", "3.00"]
+
+
+def test_a_warning_of_many_rows_is_said_once():
+    frame = pd.DataFrame({"system": ["a", "b", "c"], "iops": [1.0, 2.0, 3.0],
+                          "warnings": ["not steady; few runs", "", "clipped; not steady"]})  # fmt: skip
+    shown = table(frame, columns=["system", "iops"])
+    assert shown.notes == ("(1) not steady", "(2) few runs", "(3) clipped")
+    assert [cell.partition(" ")[2] for cell in shown.cells["IOPS"]] == ["(1, 2)", "", "(1, 3)"]
