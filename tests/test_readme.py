@@ -1,7 +1,10 @@
 """The README's commands exist and its names are real; what `make lab` and `make test` do is tested where they live."""
 
 import re
+import shlex
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,6 +34,25 @@ def test_every_make_command_is_a_target(target):
 def test_make_alone_lists_every_command():
     listed = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert all(f"make {target} " in listed for target in TARGETS)
+
+
+def test_one_scenario_alone_is_reported_by_its_command(tmp_path):
+    [command] = re.findall(r"`\.venv/bin/python (-m hcilib\.show\.report .+) --out out/mine`", README)
+    argv = [sys.executable, *shlex.split(command), "--out", str(tmp_path / "mine")]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "mine" / "index.html").exists()
+    assert list((tmp_path / "mine" / "04_compare.proxmox").glob("*.csv"))
+    assert done.stdout.splitlines()[-1].endswith("index.html")
+
+
+def test_another_engine_asks_the_kept_tables_as_it_says(tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    run = shutil.copytree(ROOT / "data" / "samples" / "lab-single", tmp_path / "run")
+    expected = hci.read_hosts(run).query("kind == 'measure'").groupby("iodepth")["iops"].mean()
+    [query] = re.findall(r'duckdb\.sql\("""(.+?)"""\)', README, re.S)
+    answer = duckdb.sql(query.replace("data/runs/<run>", str(run))).df().set_index("iodepth")["iops"]
+    assert answer.sort_index().round(6).tolist() == expected.sort_index().round(6).tolist()
 
 
 def test_its_notebooks_are_those_that_are_there():
