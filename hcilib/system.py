@@ -131,14 +131,22 @@ class System(Model):
 
 
 def load_system(path: str | Path) -> System:
-    """A validated system from YAML; raises like :func:`load_testbed`.
+    """A validated system from YAML; raises like :func:`load_testbed`, and for a scheme that is none.
 
     Examples
     --------
     >>> hci.load_system("params/systems/ceph-pve.yaml")
     System('ceph-pve': Ceph, replica 2, 2 OSDs per NVMe drive (Proxmox); Mirror(2); 2 nodes with 5 drives each)
     """
-    return load(path, System)
+    system = load(path, System)
+    if system.scheme is not None:  # not when it is judged: a campaign of hours may lie between
+        from hcilib.analyse.capacity import parse_scheme
+
+        try:
+            parse_scheme(system.scheme)
+        except ValueError as error:
+            raise TestbedError(f"{path}: field scheme: {error}") from None
+    return system
 
 
 def load_systems(folder: str | Path) -> dict[str, System]:

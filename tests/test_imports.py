@@ -14,7 +14,7 @@ ROOMS = {
     "sweeps": {"plan", "workload"},
     "documents": set(),
     "testbed": {"documents"},
-    "system": {"documents"},
+    "system": {"documents", "analyse"},
     "metrics": set(),
     "engine": set(),
     "drive": {"drive", "plan", "documents", "testbed", "system", "read"},

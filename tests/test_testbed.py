@@ -208,3 +208,19 @@ def test_the_tuning_that_an_article_prints_as_commands_is_shown_and_not_run(name
     )
     assert len(shown) == steps
     assert not shown["executed"].any()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "says"),
+    [
+        ("Miror(3)", r"field scheme: scheme 'Miror\(3\)': 'Miror\(3\)' is not understood; expected Mirror"),
+        ("Raid6(6, 2)", r"it is Raid6\(n: 'int'\): Two parity strips over n drives of one server: 6\+2 is Raid6\(8\)"),
+        ("6+2", r"'6\+2' is not understood; expected .* e\.g\. Raid6\(8\) for 6\+2"),
+    ],
+)
+def test_a_scheme_that_is_none_is_refused_when_the_system_is_loaded(scheme, says, tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"name: mine\nlabel: Mine\nscheme: {scheme}\n")
+    with pytest.raises(TestbedError, match=says) as caught:
+        load_system(file)
+    assert str(file) in str(caught.value)

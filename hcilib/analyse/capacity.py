@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import operator
 from collections.abc import Mapping, Sequence
 
@@ -101,7 +102,9 @@ def with_stated(table: pd.DataFrame, stated_pct: Mapping[str, float]) -> pd.Data
         If a stated system is not in the table: its figure would be checked by nobody.
     """
     if absent := [name for name in stated_pct if name not in set(table["system"])]:
-        raise ValueError(f"stated, but not in the capacity table: {', '.join(absent)}")
+        raise ValueError(
+            f"stated, but not in the capacity table: {', '.join(absent)}; give stated the names of your schemes, or {{}}"
+        )
     stated = table["system"].map(stated_pct).astype(float)
     unit = stated.map(lambda value: 10.0 ** -len(f"{value:g}".partition(".")[2]))
     # half a printed unit, and a hair for what binary fractions cannot hold
@@ -174,8 +177,8 @@ def _value(node: ast.expr, text: str):
             if isinstance(scheme, Scheme):
                 return _call(getattr(scheme, name), node, text)
     raise ValueError(
-        f"scheme {text!r}: {ast.get_source_segment(text, node)!r} is not understood; expected numbers, "
-        f"{', '.join(_NAMES)}, joined by *, then .reserve(servers, drives_per_server) or .dedup(savings)"
+        f"scheme {text!r}: {ast.get_source_segment(text, node)!r} is not understood; expected "
+        f"{', '.join(_NAMES)} with numbers, e.g. Raid6(8) for 6+2, joined by *, then .reserve(servers, drives_per_server) or .dedup(savings)"
     )
 
 
@@ -187,5 +190,10 @@ def _call(function, node: ast.Call, text: str):
 def _tried(function, args, named: dict, node: ast.expr, text: str):
     try:
         return function(*args, **named)
-    except (TypeError, ValueError) as error:
+    except TypeError:  # Python's words name a constructor and count itself
+        name = getattr(function, "__name__", "")
+        takes = f"{name}{inspect.signature(function)}".partition(" ->")[0]
+        meant = (inspect.getdoc(function) or "").partition("\n")[0]
+        raise ValueError(f"scheme {text!r}: {ast.get_source_segment(text, node)!r}: it is {takes}: {meant}") from None
+    except ValueError as error:
         raise ValueError(f"scheme {text!r}: {ast.get_source_segment(text, node)!r}: {error}") from None

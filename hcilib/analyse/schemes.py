@@ -80,7 +80,9 @@ class Scheme:
     def usable_bytes(self, raw_bytes: float) -> float:
         """Bytes a client can store on `raw_bytes` of drives."""
         if not raw_bytes > 0:
-            raise ValueError(f"raw capacity must be a positive number of bytes, got {raw_bytes!r}")
+            raise ValueError(
+                f"raw capacity is {raw_bytes!r}, expected bytes above 0: nodes, drives_per_node and drive.bytes of the system, or raw_bytes="
+            )
         return raw_bytes * self.efficiency
 
     def reserve(self, servers: int, drives_per_server: int) -> Reserved:
@@ -157,7 +159,7 @@ class Raid5(_Raid):
 
 @dataclass(frozen=True, repr=False)
 class Raid6(_Raid):
-    """Two parity strips over n drives of one server."""
+    """Two parity strips over n drives of one server: 6+2 is Raid6(8)."""
 
     n: int
     parity = 2

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from hcilib.drive import guard_ceph, guard_lab
 from hcilib.testbed import Disk, Testbed
 
+CONSENT = "consent"
+"""What stands for the device where the whole testbed is refused."""
+
 
 @dataclass(frozen=True)
 class Refusal:
@@ -25,7 +28,9 @@ class GuardError(RuntimeError):
 
     def __init__(self, refusals: list[Refusal]):
         self.refusals = refusals
-        super().__init__(f"refused to overwrite {len(refusals)} device(s): " + "; ".join(map(str, refusals)))
+        devices = len({(refused.host, refused.device) for refused in refusals if refused.device != CONSENT})
+        what = f"{devices} device(s)" if devices else "any device"
+        super().__init__(f"refused to overwrite {what}: " + "; ".join(map(str, refusals)))
 
 
 def refusals(testbed: Testbed, vms: int, numjobs: int, consent: str | None = None) -> list[Refusal]:
@@ -58,7 +63,7 @@ def _judge_consent(testbed: Testbed, consent: str | None) -> list[Refusal]:
         reason = "the campaign's consent is not the testbed's field consent: is this the testbed you mean?"
     else:
         return []
-    return [Refusal(testbed.name, "consent", reason)]
+    return [Refusal(f"testbed {testbed.name}", CONSENT, reason)]
 
 
 def _judge_form(disk: Disk, windows: bool) -> list[str]:

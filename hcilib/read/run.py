@@ -17,6 +17,7 @@ from hcilib.read.cache import tables
 from hcilib.read.events import events_of
 from hcilib.read.fio_log import series_from_logs
 from hcilib.read.results import results_of
+from hcilib.read.run_names import run_ids
 from hcilib.read.step_tables import exploded, in_order_of_time, sorted_texts, together
 from hcilib.read.steps import RunReadError, keys_of, window
 
@@ -52,7 +53,10 @@ def read_results(
     ['4k-randread', '4k-randrw70', '4k-randwrite']
     """
     if not isinstance(path, (str, Path)):
-        tables = [read_results(p, article, engine) for p in path]
+        paths = [located(p) for p in path]
+        names = _names(paths)
+        tables = [read_results(p, article, engine) for p in paths]
+        tables = [t.assign(run_id=names[p]) if p in names else t for p, t in zip(paths, tables, strict=True)]
         together = pd.concat(tables, ignore_index=True)
         together.attrs["caveat"] = next((t.attrs["caveat"] for t in tables if t.attrs.get("caveat")), "")
         return together
@@ -113,29 +117,30 @@ def read_events(path: str | Path) -> pd.DataFrame:
 
 def _each(path: str | Path | Sequence[str | Path], read: Callable[[dict], pd.DataFrame]) -> pd.DataFrame:
     """What `read` finds in every accepted step, of one run directory or of several; published tables hold no steps."""
-    if not isinstance(path, (str, Path)):
-        frames = [frame for p in path if len(frame := _each(p, read))]
-        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
-    folder = located(path)
-    if _is_published(folder):
-        return pd.DataFrame()
-    _plan(folder)
     frames = []
-    for step in _steps(folder):
-        keys = {"run_id": folder.resolve().name} | keys_of(step)
-        frame = read(step)
-        frames.append(pd.concat([pd.DataFrame(keys, index=frame.index), frame], axis=1))
+    for folder, name in _names([located(p) for p in ([path] if isinstance(path, (str, Path)) else path)]).items():
+        _plan(folder)
+        for step in _steps(folder):
+            frame = read(step)
+            keys = {"run_id": name} | keys_of(step)
+            frames.append(pd.concat([pd.DataFrame(keys, index=frame.index), frame], axis=1))
+    frames = [frame for frame in frames if len(frame)] or frames[:1]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
 def _kept(path: str | Path | Sequence[str | Path], want: str, engine: Engine) -> pa.Table:
     """The wanted table of every accepted step in the order in which they were run, of one run directory or of several."""
     pieces = []
-    for folder in map(located, [path] if isinstance(path, (str, Path)) else path):
-        if not _is_published(folder):
-            _plan(folder)
-            pieces += in_order_of_time(tables(folder, want, engine), folder.resolve().name)
+    for folder, name in _names([located(p) for p in ([path] if isinstance(path, (str, Path)) else path)]).items():
+        _plan(folder)
+        pieces += in_order_of_time(tables(folder, want, engine), name)
     return sorted_texts(together(pieces)) if pieces else pa.table({})
+
+
+def _names(paths: Sequence[Path]) -> dict[Path, str]:
+    """Run directory -> its run_id beside the others; published tables are none."""
+    folders = [path for path in paths if not _is_published(path)]
+    return dict(zip(folders, run_ids(folders), strict=True))
 
 
 def _is_published(folder: Path) -> bool:

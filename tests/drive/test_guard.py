@@ -179,10 +179,10 @@ def real_bed() -> Testbed:
 )
 def test_a_real_testbed_needs_its_own_token(consent, reason):
     [refusal] = refusals(real_bed(), 1, 1, consent)
-    assert (refusal.host, refusal.device) == ("real", "consent")
+    assert (refusal.host, refusal.device) == ("testbed real", "consent")
     assert reason in refusal.reason
     assert "wipe" not in str(refusal), "the token is not told to whoever does not have it"
-    with pytest.raises(GuardError, match="refused to overwrite 1 device\\(s\\): real: consent: ") as caught:
+    with pytest.raises(GuardError, match="refused to overwrite any device: testbed real: consent: ") as caught:
         require(real_bed(), 1, 1, consent)
     assert caught.value.refusals == [refusal]
 

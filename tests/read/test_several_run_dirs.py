@@ -1,9 +1,13 @@
 """The tables of several run directories, one under the other; published tables hold no runs to look into."""
 
+import shutil
+
 import pandas as pd
+import pytest
 
 import hcilib as hci
 from hcilib.read.run import read_hosts, read_series
+from hcilib.read.steps import RunReadError
 
 
 def test_several_run_directories_are_read_in_order():
@@ -20,3 +24,28 @@ def test_published_tables_hold_no_series():
     published = hci.ROOT / "data" / "published"
     assert read_series(published).empty
     assert read_series([published, published / "scaling.csv"]).empty
+
+
+@pytest.mark.parametrize("read", [hci.read_results, hci.read_hosts, hci.read_bins, hci.read_series])
+def test_a_copy_of_a_run_directory_is_no_second_campaign(read, tmp_path):
+    """Its runs would count twice, and every interval would be narrower than what was measured."""
+    run = hci.samples()["lab-single"]
+    copy = shutil.copytree(run, tmp_path / "copy")
+    with (copy / "journal.jsonl").open("a") as journal:
+        journal.write('{"t": 1, "event": "start"}\n')  # gone on with since
+    with pytest.raises(RunReadError, match=rf"{copy} holds the campaign of {run}: a copy is no replicate"):
+        read([run, copy])
+    with pytest.raises(RunReadError, match="holds the campaign of"):
+        read([str(run), run])
+
+
+def test_two_campaigns_in_folders_of_one_name_are_told_apart(tmp_path):
+    samples = hci.samples()
+    first = shutil.copytree(samples["lab-single"], tmp_path / "monday" / "single")
+    second = shutil.copytree(samples["lab-single-2"], tmp_path / "tuesday" / "single")
+    third = samples["lab-mirror"]
+    results = hci.read_results([first, second, third])
+    names = ["monday/single", "tuesday/single", "lab-mirror"]
+    assert results["run_id"].drop_duplicates().tolist() == names
+    assert hci.read_hosts([first, second, third])["run_id"].drop_duplicates().tolist() == names
+    assert hci.summarize(results.query("system == 'lab-single'"), "iops")["n"].min() == 6
