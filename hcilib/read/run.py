@@ -54,6 +54,10 @@ def read_results(
     """
     if not isinstance(path, (str, Path)):
         paths = [located(p) for p in path]
+        if not paths:
+            raise RunReadError(
+                "no run directory and no published table was named; hci.samples() has some to start from"
+            )
         names = _names(paths)
         tables = [read_results(p, article, engine) for p in paths]
         tables = [t.assign(run_id=names[p]) if p in names else t for p, t in zip(paths, tables, strict=True)]
@@ -154,8 +158,10 @@ def _plan(folder: Path) -> dict:
     try:
         return json.loads((folder / "plan.json").read_text())
     except FileNotFoundError:
+        inside = sorted(file.parent.name for file in folder.glob("*/plan.json"))
         raise RunReadError(
             f"{folder}: neither plan.json (a run directory) nor results.csv (published tables) is there"
+            + (f"; it holds the run directories {', '.join(inside)}" if inside else "")
         ) from None
     except ValueError as error:
         raise RunReadError(f"{folder / 'plan.json'}: not JSON: {error}") from None

@@ -49,3 +49,13 @@ def test_two_campaigns_in_folders_of_one_name_are_told_apart(tmp_path):
     assert results["run_id"].drop_duplicates().tolist() == names
     assert hci.read_hosts([first, second, third])["run_id"].drop_duplicates().tolist() == names
     assert hci.summarize(results.query("system == 'lab-single'"), "iops")["n"].min() == 6
+
+
+def test_none_and_a_folder_of_them_are_said():
+    with pytest.raises(RunReadError, match=r"no run directory and no published table was named"):
+        hci.read_results([])
+    folder = hci.samples()["lab-single"].parent
+    with pytest.raises(
+        RunReadError, match=r"neither plan\.json .*; it holds the run directories lab-mirror, lab-single"
+    ):
+        hci.read_results([folder])
