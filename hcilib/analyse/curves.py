@@ -14,6 +14,9 @@ from hcilib.analyse.pairs import against, judge, own_notes, unlike
 from hcilib.analyse.welch import below, contrast, own_interval
 from hcilib.metrics import factors
 
+UNTESTED = "one run or one printed value each: untested"
+"""Of points that differ and cannot be compared by a test."""
+
 _JUDGED = ("ratio", "lo", "hi", "n", "n_baseline", "verdict", "warnings")
 _RUN = ("source", "run_id", "block", "rep")
 
@@ -31,17 +34,18 @@ def peak(
     best is biased (the luckiest of k wins), so `leave_one_out` chooses with all runs but one and reads the one left
     out. Best is the largest value, or the smallest of a metric that is better lower.
 
-    Returns the by columns, `over` (the smallest tied), best (the observed best), tied (tuple), n (fewest runs of a
-    point), center, lo, hi (of the observed best; the selection is not allowed for), confidence, leave_one_out,
-    bias_pct, verdict (peak; plateau where several are tied; point where a point has a single run; missing), warnings.
+    Returns the by columns, best (the value of `over` at the observed best), center, lo, hi (measured there; the
+    selection is not allowed for), smallest_tied and tied (tuple; values of `over`), n (fewest runs of a point),
+    confidence, leave_one_out, bias_pct, verdict (peak; plateau where several are tied; point where a point has a single
+    run; missing), warnings. There is no column named as `over` is: beside `center` it could be read as either load.
 
     Examples
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
-    >>> hci.peak(results)[["system", "iodepth", "center", "verdict"]].head(2)
-             system  iodepth   center verdict
-    0      ceph-pve        8  29100.0   point
-    1  drbd-tcp-pve        8  33100.0   point
+    >>> hci.peak(results)[["system", "best", "center", "verdict"]].head(2)
+             system  best   center verdict
+    0      ceph-pve     8  29100.0   point
+    1  drbd-tcp-pve     8  33100.0   point
     """
     by = [by] if isinstance(by, str) else list(by)
     sign = better_sign(metric)
@@ -51,7 +55,8 @@ def peak(
     depth, top = cells[over], cells.iloc[best].reset_index(drop=True)
     lo, hi = own_interval(top, 1 - alpha)
     out = out.assign(
-        **{over: depth.where(tied).groupby(code).min().astype(depth.dtype), "best": top[over]},
+        best=top[over],
+        smallest_tied=depth.where(tied).groupby(code).min().astype(depth.dtype),
         tied=depth[tied].groupby(code[tied]).agg(tuple),
         n=_fewest(cells, code),
         center=top["center"],
@@ -71,6 +76,22 @@ def peak(
         (at_end & (ends["min"] < ends["max"]), f"best at the end of the measured {over}: the peak may lie beyond"),
     )
     return out
+
+
+def peak_sentence(peaks: pd.DataFrame, labels: Mapping[str, str] | None = None, over: str = "iodepth") -> str:
+    """The best IOPS of a ``peak`` table by system and pattern: at which load it was measured, and how sure that is."""
+    if peaks["center"].isna().all():
+        return "No system has a valid run with IOPS."
+    row = peaks.loc[peaks["center"].idxmax()]
+    others = ", ".join(f"{at:g}" for at in row["tied"] if at != row["best"])
+    sure = {
+        "peak": f"no other {over} is tied with it",
+        "plateau": f"tied with {over} {others}",
+        "point": UNTESTED,
+    }
+    system = (labels or {}).get(row["system"], row["system"])
+    load = f"{row['pattern']}, {over} {row['best']:g}"
+    return f"{system} is best at {row['center']:,.0f} IOPS ({load}; {sure[row['verdict']]})."
 
 
 def crossover(

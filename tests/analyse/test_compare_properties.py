@@ -91,7 +91,7 @@ def test_the_observed_best_is_always_tied_and_measured(points):
     curve = pd.concat([table(runs, [], iodepth=2**i) for i, runs in enumerate(points)])
     row = peak(curve).iloc[0]
     assert row["best"] in row["tied"]
-    assert row["iodepth"] == min(row["tied"])
+    assert row["smallest_tied"] == min(row["tied"])
     assert row["center"] == pytest.approx(summarize(curve)["center"].max())
 
 

@@ -6,6 +6,7 @@ import pytest
 from scipy import stats
 
 from hcilib.analyse.compare import crossover, peak, summarize
+from hcilib.analyse.curves import peak_sentence
 
 QD = [4, 8, 16, 32, 64, 128]
 A, B = [893, 1092, 1399, 1624, 1558, 1551], [858, 782, 1079, 1615, 2306, 2615]
@@ -89,7 +90,7 @@ def test_crossover_needs_a_logarithm():
 
 def test_peak_of_single_runs_is_a_point():
     found = peak(both()).set_index("system")
-    assert found["iodepth"].to_dict() == {"a": 32, "b": 128}
+    assert found["best"].to_dict() == {"a": 32, "b": 128}
     assert found["verdict"].unique().tolist() == ["point"]
     assert found.loc["a", "tied"] == (32,)
     assert found[["lo", "hi", "leave_one_out"]].isna().all(axis=None)
@@ -100,10 +101,30 @@ def test_peak_of_single_runs_is_a_point():
 def test_peak_ties_what_is_not_shown_to_be_worse():
     noise = (-0.02, -0.01, 0.0, 0.01, 0.02)
     row = peak(curve("a", [100, 150, 199, 200, 198], [1, 2, 4, 8, 16], noise)).iloc[0]
-    assert (row["best"], row["tied"], row["iodepth"], row["verdict"]) == (8, (4, 8, 16), 4, "plateau")
+    assert (row["best"], row["tied"], row["smallest_tied"], row["verdict"]) == (8, (4, 8, 16), 4, "plateau")
+    assert row["center"] == pytest.approx(200, rel=1e-3), "measured at 8, not at 4"
+    assert "iodepth" not in row, "beside center it would be read as where that was measured"
     clear = peak(curve("a", [100, 150, 199, 300, 198], [1, 2, 4, 8, 16], noise)).iloc[0]
     assert (clear["tied"], clear["verdict"], clear["n"]) == ((8,), "peak", 5)
     assert clear["lo"] < clear["center"] < clear["hi"]
+
+
+def test_the_sentence_of_a_peak_names_the_load_at_which_it_was_measured():
+    """Runs so far apart that the smallest tied load is not the best."""
+    noise = (-0.6, 0.0, 0.6)
+    tied = pd.concat(
+        [curve("lab-single", [11742, 23522], [1, 8], noise), curve("lab-single", [5, 4], [1, 8], noise, "1m-read")]
+    )
+    found = peak(tied)
+    assert found["smallest_tied"].iloc[0] == 1
+    assert peak_sentence(found) == "lab-single is best at 23,522 IOPS (4k-randread, iodepth 8; tied with iodepth 1)."
+    single = peak(curve("a", A))
+    assert peak_sentence(single, {"a": "System A"}) == (
+        "System A is best at 1,624 IOPS (4k-randread, iodepth 32; one run or one printed value each: untested)."
+    )
+    clear = peak(curve("a", [100, 200, 300], [1, 2, 4], (-0.01, 0.0, 0.01)))
+    assert peak_sentence(clear).endswith("(4k-randread, iodepth 4; no other iodepth is tied with it).")
+    assert peak_sentence(peak(curve("a", A).assign(valid=False))) == "No system has a valid run with IOPS."
 
 
 def test_ties_are_one_sided_welch_at_alpha_over_the_other_points():
