@@ -66,7 +66,8 @@ _ROOMS = {
     "analyse.baseline": ("against_datasheet", "pattern_cost"),
     "analyse.audit_tally": ("claim_checks", "name_rows", "tally"),
     "analyse.savings": ("effective_capacity",),
-    "analyse.audit": ("audit", "regimes", "rounding", "unlike_working_sets"),
+    "analyse.audit": ("audit", "rounding", "unlike_working_sets"),
+    "analyse.regimes": ("regimes", "regimes_sentence"),
     "analyse.factorial": ("effects", "grid"),
     "analyse.claims": ("check_claims",),
     "show.figures": (

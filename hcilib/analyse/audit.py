@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.cells import valid_rows
-from hcilib.metrics import FACTORS, METRICS
+from hcilib.metrics import METRICS
 
 COLUMNS = ["row", "check", "measured", "expected", "ratio", "ok", "note"]
 LITTLE_OWN, LITTLE_PUBLISHED = (0.93, 1.01), (0.95, 1.05)
@@ -237,43 +236,6 @@ def rounding(results: pd.DataFrame, limit_pct: float = 5.0) -> pd.DataFrame:
         return pd.DataFrame(columns=["row", "metric", "value", "unit", "half_unit_pct", "coarse"])
     table = pd.concat(parts, ignore_index=True).dropna(subset=["half_unit_pct"])
     return table.assign(coarse=table["half_unit_pct"] > limit_pct).reset_index(drop=True)
-
-
-def regimes(results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1) -> pd.DataFrame:
-    """Points where more load gave less: IOPS more than `drop` below the best at a lower `over`.
-
-    Valid runs of one cell are averaged (geometric mean). `dip`: a later point regains the earlier best, so the system works
-    in two regimes and a peak alone misleads; `decline`: it never does, the peak lies behind.
-
-    Returns
-    -------
-    DataFrame
-        The keys source and system and the factors present, `over`, iops, n (runs), best_iops and best_at (the best
-        before), ratio, kind, note.
-    """
-    keys = [c for c in ("source", "system", *FACTORS) if c in results and c != over]
-    runs = results[valid_rows(results) & (results["iops"] > 0)].assign(_log=lambda t: np.log(t["iops"].astype(float)))
-    cells = runs.groupby([*keys, over], dropna=False, observed=True)["_log"].agg(["mean", "size"]).reset_index()
-    cells = cells.dropna(subset=[over]).sort_values([*keys, over], kind="stable", ignore_index=True)
-    cells = cells.assign(iops=np.exp(cells.pop("mean")), n=cells.pop("size"))
-    groups = cells.groupby(keys, dropna=False, observed=True, sort=False) if keys else cells.groupby(lambda _: 0)
-    found = [point for _, group in groups for point in _drops(group, over, drop)]
-    return pd.DataFrame(found, columns=[*keys, over, "iops", "n", "best_iops", "best_at", "ratio", "kind", "note"])
-
-
-def _drops(group: pd.DataFrame, over: str, drop: float) -> list[dict]:
-    iops, points = group["iops"].to_numpy(), []
-    for i in range(1, len(iops)):
-        best = int(iops[:i].argmax())
-        ratio = iops[i] / iops[best]
-        if ratio >= 1 - drop:
-            continue
-        kind = "dip" if (iops[i + 1 :] >= iops[best]).any() else "decline"
-        at = group[over].iloc[best]
-        note = f"{iops[i]:,.0f} IOPS at {over} {group[over].iloc[i]:g}, after {iops[best]:,.0f} at {at:g}"
-        values = {"best_iops": iops[best], "best_at": at, "ratio": ratio, "kind": kind, "note": note}
-        points.append(group.iloc[i].to_dict() | values)
-    return points
 
 
 def unlike_working_sets(results: pd.DataFrame, tolerance: float = 0.05) -> pd.DataFrame:

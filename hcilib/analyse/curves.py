@@ -69,11 +69,14 @@ def peak(
     several = out["tied"].map(len) > 1
     out["verdict"] = np.select([out["n"] == 0, out["n"] == 1, several], ["missing", "point", "plateau"], "peak")
     ends = depth[cells["n"] > 0].groupby(code[cells["n"] > 0]).agg(["min", "max"]).reindex(range(len(out)))
-    at_end = (out["best"] == ends["min"]) | (out["best"] == ends["max"])
     out["warnings"] = annotate(
         top["notes"].to_numpy(),
         (ends["min"] == ends["max"], f"one {over} only: no curve"),
-        (at_end & (ends["min"] < ends["max"]), f"best at the end of the measured {over}: the peak may lie beyond"),
+        # Not so at the lowest: more load was tried, and below one outstanding I/O there is none.
+        (
+            (out["best"] == ends["max"]) & (ends["min"] < ends["max"]),
+            f"best at the end of the measured {over}: the peak may lie beyond",
+        ),
     )
     return out
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.analyse.audit import audit, regimes, rounding, unlike_working_sets
+from hcilib.analyse.audit import audit, rounding, unlike_working_sets
 
 # (outstanding, IOPS, printed latency in ms) of all 36 published 4k 70/30 rows, two of them the raw drive.
 MIXED = [
@@ -209,55 +209,8 @@ def test_an_empty_table_and_an_ambiguous_index():
 
 def test_the_input_is_left_alone():
     before = STARWIND.copy()
-    audit(STARWIND), rounding(STARWIND), regimes(STARWIND)
+    audit(STARWIND), rounding(STARWIND)
     pd.testing.assert_frame_equal(STARWIND, before)
-
-
-def s2d_sweep(**columns):
-    depth, iops = [2, 4, 8, 16, 32, 64], [410e3, 113.4e3, 58.2e3, 667e3, 908e3, 941e3]
-    return published(**({"pattern": "4k-randrw70", "iodepth": depth, "iops": iops} | columns))
-
-
-def test_the_regimes_of_s2ds_mirror_are_found():
-    table = regimes(s2d_sweep())
-    assert list(table["iodepth"]) == [4, 8]
-    assert list(table["kind"]) == ["dip", "dip"]
-    assert list(table["ratio"]) == pytest.approx([113.4 / 410, 58.2 / 410])
-    assert table["note"].iloc[1] == "58,200 IOPS at iodepth 8, after 410,000 at 2"
-
-
-def test_a_collapse_past_the_peak_is_a_decline():
-    table = regimes(published(iodepth=[2, 4, 8, 16, 32], iops=[201e3, 288e3, 341e3, 330e3, 196e3]))
-    assert table[["iodepth", "best_at", "kind"]].to_numpy().tolist() == [[32, 8, "decline"]]
-    partly = regimes(published(iodepth=[2, 4, 8, 16], iops=[100, 50, 80, 99]))
-    assert list(partly["kind"]) == ["decline", "decline"], "99 never regains the 100"
-    assert regimes(published(iodepth=[2, 4], iops=[100, 91])).empty
-    assert len(regimes(published(iodepth=[2, 4], iops=[100, 91]), drop=0.05)) == 1
-
-
-def test_regimes_keep_cells_apart_and_average_runs():
-    a = s2d_sweep()
-    b = published(system="b", pattern="4k-randrw70", iodepth=[2, 4], iops=[1.0, 2.0])
-    both = pd.concat([a, b.sample(frac=1, random_state=1)], ignore_index=True).sample(frac=1, random_state=2)
-    assert set(regimes(both)["system"]) == {"a"}
-    runs = published(iodepth=[1, 1, 2, 2], iops=[100, 400, 100, 100])
-    table = regimes(runs)
-    assert table["best_iops"].iloc[0] == pytest.approx(200)
-    assert table["n"].iloc[0] == 2
-
-
-@pytest.mark.parametrize("no", [False, "False"])
-def test_an_invalid_run_makes_no_regime(no):
-    runs = published(iodepth=[1, 2, 2], iops=[100.0, 110.0, 1.0])
-    assert len(regimes(runs)) == 1
-    assert regimes(runs.assign(valid=[True, True, no])).empty
-
-
-def test_regimes_over_vms_and_without_data():
-    vms = published(vms=[1, 2, 3], iodepth=8, iops=[10.0, 20.0, 12.0])
-    assert list(regimes(vms, over="vms")["vms"]) == [3]
-    assert regimes(s2d_sweep(iops=np.nan)).empty
-    assert regimes(STARWIND.iloc[:0]).empty
 
 
 def test_rounding_knows_the_printed_digit():

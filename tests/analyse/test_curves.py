@@ -96,6 +96,8 @@ def test_peak_of_single_runs_is_a_point():
     assert found[["lo", "hi", "leave_one_out"]].isna().all(axis=None)
     assert "may lie beyond" in found.loc["b", "warnings"]
     assert "may lie beyond" not in found.loc["a", "warnings"]
+    lowest = peak(curve("a", [4214, 4197, 4168], [1, 2, 4])).iloc[0]
+    assert (lowest["best"], lowest["warnings"]) == (1, "n = 1: no interval"), "no load lies below the lowest"
 
 
 def test_peak_ties_what_is_not_shown_to_be_worse():

@@ -1,0 +1,123 @@
+"""Drops along a curve: the articles' two regimes, what a test shows and what it does not, and numbers that are the tables'."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hcilib.analyse.compare import peak, summarize
+from hcilib.analyse.regimes import regimes, regimes_sentence
+
+UNTESTED = "one run or one printed value each: untested"
+
+
+def published(**columns):
+    base = {"source": "article", "system": "a", "pattern": "4k-randread", "run_id": "article", "block": 0, "rep": 0}
+    return pd.DataFrame(base | columns)
+
+
+def measured(values, runs=(0.99, 1.0, 1.01), depths=(1, 2, 4, 8, 16), **columns):
+    """A run per entry of `runs` at every depth; `values` may hold a list of its own runs."""
+    rows = [
+        {"iodepth": depth, "rep": rep, "iops": run}
+        for depth, value in zip(depths, values, strict=False)
+        for rep, run in enumerate(value if isinstance(value, list) else [value * share for share in runs], start=1)
+    ]
+    return pd.DataFrame(rows).assign(**{"system": "a", "pattern": "4k-randread", "run_id": "r", "block": 1} | columns)
+
+
+def s2d_sweep(**columns):
+    depth, iops = [2, 4, 8, 16, 32, 64], [410e3, 113.4e3, 58.2e3, 667e3, 908e3, 941e3]
+    return published(**({"pattern": "4k-randrw70", "iodepth": depth, "iops": iops} | columns))
+
+
+def test_the_regimes_of_s2ds_mirror_are_found_and_called_untested():
+    table = regimes(s2d_sweep())
+    assert list(table["iodepth"]) == [4, 8]
+    assert list(table["kind"]) == ["dip", "dip"]
+    assert list(table["verdict"]) == ["point", "point"]
+    assert list(table["ratio"]) == pytest.approx([113.4 / 410, 58.2 / 410])
+    assert table["note"].iloc[1] == "58,200 IOPS at iodepth 8, after 410,000 at 2"
+    assert regimes_sentence(table) == f"2 points lie more than 10 % below one at a lower iodepth ({UNTESTED})"
+
+
+def test_a_collapse_past_the_peak_is_a_decline():
+    table = regimes(published(iodepth=[2, 4, 8, 16, 32], iops=[201e3, 288e3, 341e3, 330e3, 196e3]))
+    assert table[["iodepth", "best_at", "kind"]].to_numpy().tolist() == [[32, 8, "decline"]]
+    partly = regimes(published(iodepth=[2, 4, 8, 16], iops=[100, 50, 80, 99]))
+    assert list(partly["kind"]) == ["decline", "decline"], "99 never regains the 100"
+    assert regimes(published(iodepth=[2, 4], iops=[100, 91])).empty
+    assert len(regimes(published(iodepth=[2, 4], iops=[100, 91]), drop=0.05)) == 1
+
+
+def test_a_drop_that_runs_do_not_show_is_not_told():
+    """The table of peaks calls the two points tied."""
+    lower = measured([[10000.0, 10500, 9500], [3000, 9800, 13000]], depths=(1, 8))
+    assert summarize(lower, "iops")["center"].pct_change().iloc[1] < -0.1, "a drop there is"
+    assert peak(lower)["tied"].iloc[0] == (1, 8)
+    assert regimes(lower).empty
+    assert regimes_sentence(regimes(lower)) == "0 points where more load is shown to give more than 10 % less"
+
+
+def test_a_drop_that_runs_show_is_told_in_the_numbers_of_the_table():
+    runs = measured([[30000.0, 22000, 21000], [5000.0, 6000, 9000]], depths=(1, 8))
+    table, means = regimes(runs), summarize(runs, "iops").set_index("iodepth")["center"]
+    assert table[["best_iops", "iops"]].iloc[0].tolist() == means.loc[[1, 8]].tolist()
+    assert means.loc[8] == pytest.approx(20000 / 3), "unstable: the arithmetic mean, as in the table"
+    assert table[["verdict", "n"]].iloc[0].tolist() == ["lower", 3]
+    assert table["warnings"].iloc[0].startswith("iodepth 1: unstable")
+    assert "iodepth 8: unstable" in table["warnings"].iloc[0]
+    assert regimes_sentence(table) == "1 point where more load is shown to give more than 10 % less"
+
+
+def test_the_test_is_that_of_the_ties():
+    """Over many curves: a point below the best before it, which is the best of all, is told just if it is not tied."""
+    rng, told = np.random.default_rng(4), []
+    for _ in range(60):
+        levels = [1000, 900, 700, 800]
+        curve = measured([list(level * np.exp(rng.normal(0, 0.12, 3))) for level in levels])
+        best, cells = peak(curve).iloc[0], summarize(curve, "iops").set_index("iodepth")["center"]
+        if best["best"] != 1:
+            continue
+        below = [depth for depth in cells.index if cells[depth] < 0.9 * cells[1]]
+        assert list(regimes(curve)["iodepth"]) == [depth for depth in below if depth not in best["tied"]]
+        told.append(len(below) - len(regimes(curve)))
+    assert 0 < np.count_nonzero(told) < len(told), "some drops are shown, some are not"
+
+
+def test_a_curve_that_comes_back_to_a_tie_is_a_dip():
+    assert list(regimes(measured([100, 50, 99.5]))["kind"]) == ["dip"]
+    assert list(regimes(measured([100, 50, 80]))["kind"]) == ["decline", "decline"]
+
+
+def test_a_single_run_among_several_is_untested():
+    table = regimes(measured([100, [50.0]], depths=(1, 8)))
+    assert table[["verdict", "n"]].to_numpy().tolist() == [["point", 1]]
+    both = regimes(measured([100, 50, [20.0]]))
+    assert list(both["verdict"]) == ["lower", "point"]
+    assert regimes_sentence(both) == (
+        f"1 point where more load is shown to give more than 10 % less; 1 point lies more than 10 % below one at a lower iodepth ({UNTESTED})"
+    )
+    halves = regimes(published(vms=[1, 2], iops=[100, 40]), over="vms", drop=0.5)
+    assert regimes_sentence(halves) == f"1 point lies more than 50 % below one at a lower vms ({UNTESTED})"
+
+
+def test_cells_are_kept_apart_and_the_input_left_alone():
+    b = published(system="b", pattern="4k-randrw70", iodepth=[2, 4], iops=[1.0, 2.0])
+    both = pd.concat([s2d_sweep(), b], ignore_index=True).sample(frac=1, random_state=2)
+    before = both.copy()
+    assert set(regimes(both)["system"]) == {"a"}
+    pd.testing.assert_frame_equal(both, before)
+
+
+@pytest.mark.parametrize("no", [False, "False"])
+def test_an_invalid_run_makes_no_regime(no):
+    runs = published(iodepth=[1, 2, 2], rep=[1, 1, 2], iops=[100.0, 110.0, 1.0])
+    assert regimes(runs.assign(valid=[True, True, no])).empty
+    assert len(regimes(runs.assign(valid=[True, no, True]))) == 1
+
+
+def test_over_vms_and_without_data():
+    vms = published(vms=[1, 2, 3], iodepth=8, iops=[10.0, 20.0, 12.0])
+    assert list(regimes(vms, over="vms")["vms"]) == [3]
+    assert regimes(s2d_sweep(iops=np.nan)).empty
+    assert regimes(s2d_sweep().iloc[:0]).empty
