@@ -11,10 +11,10 @@ import logging
 import re
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Chunk = TypeVar("Chunk")
 Result = TypeVar("Result")
 Engine: TypeAlias = "str | Client | None"
+Outcomes: TypeAlias = Generator[tuple[Any, Exception | None], None, None]
+"""Of every chunk what the function gave, or what it raised."""
 
 POOL_BYTES = 256 * 2**20
 """Fewer bytes than these are read in this process."""
@@ -53,6 +55,7 @@ def mapped(
     EngineError : no scheduler, a lost one, no worker, or processes that were killed again and again. What `function`
         raises comes out as it is.
     """
+    outcomes: Outcomes
     if engine is not None:
         outcomes = _on_cluster(function, chunks, engine)
     elif len(chunks) > 1 and size_bytes >= POOL_BYTES:
@@ -80,7 +83,8 @@ def located(path: str | Path) -> Path:
     try:
         from upath import UPath
 
-        return UPath(path)
+        place: Any = UPath(path)  # no Path to a checker
+        return place
     except (ImportError, ValueError) as error:  # ValueError: fsspec knows no such protocol
         raise EngineError(
             f"{path}: nothing here opens such a URL ({error}): pip install 'hcilib[scale]' and what fsspec asks for"
@@ -98,7 +102,7 @@ def _outcome(function: Callable[[Chunk], Result], chunk: Chunk) -> tuple[Result 
 
 def _outcomes(
     function: Callable[[Chunk], Result], chunks: Sequence[Chunk], backend: str = "loky", **settings
-) -> Iterator[tuple]:
+) -> Outcomes:
     from joblib import Parallel, delayed, parallel_config
 
     # the configuration is this thread's: held open across a yield, it would be the caller's as well
@@ -114,7 +118,7 @@ def _outcomes(
             outcomes.close()
 
 
-def _on_this_machine(function: Callable[[Chunk], Result], chunks: Sequence[Chunk]) -> Iterator[tuple]:
+def _on_this_machine(function: Callable[[Chunk], Result], chunks: Sequence[Chunk]) -> Outcomes:
     """Processes that were killed (out of memory?) get one more try with what they left."""
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
@@ -133,7 +137,7 @@ def _on_this_machine(function: Callable[[Chunk], Result], chunks: Sequence[Chunk
     )
 
 
-def _on_cluster(function: Callable[[Chunk], Result], chunks: Sequence[Chunk], engine: Engine) -> Iterator[tuple]:
+def _on_cluster(function: Callable[[Chunk], Result], chunks: Sequence[Chunk], engine: str | Client) -> Outcomes:
     with _client(engine) as client, _quiet():
         if client.status != "running":
             raise EngineError(
@@ -161,7 +165,7 @@ def _trouble(error: Exception) -> str:
     return f"the cluster could not run it ({type(error).__name__}: {error}): are hcilib and joblib on its workers?"
 
 
-def _client(engine: Engine) -> AbstractContextManager[Client]:
+def _client(engine: str | Client) -> AbstractContextManager[Client]:
     """The analyst's own Client stays open; one made from an address is closed."""
     if not isinstance(engine, str):
         return nullcontext(engine)

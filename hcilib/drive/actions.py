@@ -37,7 +37,7 @@ def actions_of(testbed: Testbed, system: System) -> Actions:
 def of_box(box: Cluster) -> Actions:
     """Of a cluster in a box, as far as its system can take it and come back: cut-link and heal-link, kill-node2 and revive-node2,
     fail-drive and replace-drive (of node1)."""
-    pairs = {
+    pairs: dict[str, tuple[str, Callable[[], object], Callable[[], object]]] = {
         "cut-link": ("heal-link", box.cut_link, box.heal_link),
         "kill-node2": ("revive-node2", partial(box.kill, "node2"), partial(box.revive, "node2")),
         "fail-drive": ("replace-drive", partial(box.fail_drive, "node1"), partial(box.replace_drive, "node1")),

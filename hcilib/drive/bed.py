@@ -43,8 +43,8 @@ def _opened(testbed: Testbed, system: System) -> Iterator[tuple[Testbed, Actions
 
 
 def _started(testbed: Testbed, system: System) -> contextlib.AbstractContextManager[Testbed]:
-    if size := testbed.lab:
-        return lab(size.nodes, size.vms, system=system.name, disks=size.disks, disk_bytes=size.disk_bytes)
+    if of_lab := testbed.lab:
+        return lab(of_lab.nodes, of_lab.vms, system=system.name, disks=of_lab.disks, disk_bytes=of_lab.disk_bytes)
     if size := testbed.ceph:
         return ceph(
             size.vms, system=system.name, disks=size.disks, disk_bytes=size.disk_bytes, osd_bytes=size.osd_bytes
@@ -69,10 +69,14 @@ def obtain(
     which the rows of `system` are taken; a ValueError names the systems it holds when there are none.
     """
     if testbed:
+        if run_dir is None:
+            raise ValueError(f"{testbed}: what is measured is written to a run directory: give run_dir")
         if load_testbed(testbed).embedded:
             _set_aside_unfinished(run_dir)
         with _opened(load_testbed(testbed), system) as (bed, actions):
             return run(plan, bed, system, run_dir, consent=consent, rules=rules, actions=actions)
+    if source is None:
+        raise ValueError("give testbed, to measure on it, or source, to read what was measured before")
     results = read_results(source)
     own = results[results["system"] == system.name]
     if own.empty:

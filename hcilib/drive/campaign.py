@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from tqdm.auto import tqdm
@@ -118,8 +119,8 @@ def _naming_full_disk(run_dir, where: str) -> Iterator[None]:
     except OSError as error:
         if error.errno not in DISK_FULL:
             raise
-        raise CampaignError(f"{run_dir}: {error.strerror.lower()} on the controller in {where}; finished steps are kept: "
-                            "free some space and run the same again") from error  # fmt: skip
+        raise CampaignError(f"{run_dir}: {(error.strerror or str(error)).lower()} on the controller in {where}; finished "
+                            "steps are kept: free some space and run the same again") from error  # fmt: skip
 
 
 def _read_back(run_dir, missing: list[str]) -> pd.DataFrame:
@@ -178,6 +179,7 @@ def _measure(step: Step, course: Policy, system: System, fleet: Fleet, guarded: 
     plan, testbed, rundir = course.plan, course.testbed, course.rundir
     vms = testbed.fleet(step.cell.vms)
     work = rundir.work(step)
+    record: dict[str, Any]
     record = {"kind": step.kind, "block": step.block, "rep": step.rep, "runtime_s": step.runtime_s, "ramp_s": step.ramp_s,
               "cell": step.cell.to_dict(), "system": system.name,
               "span_bytes": testbed.used_bytes(step.cell.vms, step.cell.numjobs, plan.span_bytes),
@@ -235,7 +237,7 @@ def _launch(
     (work / "job.fio").write_text("".join(f"; --- {vm.name}\n{jobs[vm.name]}\n" for vm in vms))
     every_s, nodes = min(1.0, max(0.25, step.runtime_s / 4 or 1.0)), [node.name for node in testbed.nodes]
     with sampled(fleet, nodes, work / "counters.csv", every_s, limit_s) as remarks:
-        sample_s = plan.adaptive.sample_s if watch else 1.0
+        sample_s = watch.sample_s if watch else 1.0
         launched = launch(step, vms, jobs, testbed, fleet, work, limit_s, watch, sample_s, begun)
     return launched, remarks
 
@@ -246,6 +248,7 @@ def _eventful(
     """What happens to the system during the step; nothing, and nobody looks, in a plan without events."""
     if not events.asked(course.plan):
         return contextlib.nullcontext()
+    assert course.actions is not None  # events.require has looked for each of them
     return events.during(step, course.testbed.fleet(step.cell.vms), fleet, course.actions, record)
 
 

@@ -122,7 +122,8 @@ def _require_room(pool: cluster.Pool, size: Ceph) -> None:
 
 def available_memory(file: Path = Path("/proc/meminfo")) -> int:
     """Bytes that programs can have without swapping."""
-    return int(re.search(r"^MemAvailable: *(\d+) kB", file.read_text(), re.M)[1]) * 1024
+    [kib] = re.findall(r"^MemAvailable: *(\d+) kB", file.read_text(), re.M)
+    return int(kib) * 1024
 
 
 def _require_plain(folder: Path) -> None:
@@ -165,7 +166,7 @@ def _start(keeper, programs, testbed: Testbed, folder: Path, pool: cluster.Pool,
     """The cluster first: a fio server that forks while the machine is busy starting daemons would only wait for it."""
     config = config_of(testbed)
     cluster.write_config(config, [node.address for node in testbed.nodes], size.osd_bytes, cache)
-    images = {disk.uri.rpartition("/")[2]: disk.size_bytes for vm in testbed.vms for disk in vm.disks}
+    images = {disk.serial.removeprefix("ceph-"): disk.size_bytes for vm in testbed.vms for disk in vm.disks}
     cluster.start(keeper, programs, config, pool, images)
     hosts.write_keys(testbed, folder)
     env = cluster.environment(config)

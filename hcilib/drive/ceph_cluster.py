@@ -13,6 +13,7 @@ import subprocess
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from hcilib.drive.lab_hosts import Keeper, LabError, Waiting, connect_unix
@@ -140,7 +141,7 @@ def start(keeper: Keeper, programs: Mapping[str, str], config: Path, pool: Pool,
         waiting = [mon, daemon(keeper, programs, config, "mgr.x", lambda: monitor.ask("mgr stat")["available"])]
         for name, store in stores.items():
             monitor.ask("osd new", uuid=store)  # the monitor counts them up from 0
-            waiting.append(daemon(keeper, programs, config, name, lambda name=name: is_up(monitor, name)))
+            waiting.append(daemon(keeper, programs, config, name, partial(is_up, monitor, name)))
         keeper.wait_ready(waiting, PATIENCE_S)
         create_pool(monitor, pool)
         settled = [Waiting(f"{w.what}, its placement groups", w.pid, lambda: is_clean(monitor)) for w in waiting]

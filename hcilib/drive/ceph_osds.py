@@ -24,7 +24,7 @@ def kill_osd(fleet: Fleet, testbed: Testbed, osd: int) -> None:
 def start_osd(fleet: Fleet, testbed: Testbed, osd: int) -> None:
     """Start a killed OSD again, on its node; returns at once. It ends with the cluster, like one that was never killed."""
     name, host = _placed(testbed, osd)
-    folder, log = shlex.quote(testbed.lab_root), _file(testbed, f"logs/{name}.log")
+    folder, log = shlex.quote(str(config_of(testbed).parent)), _file(testbed, f"logs/{name}.log")
     argv = shlex.join(cluster.argv(find_programs(PACKAGES, engine="rbd"), name))
     need(f"starting {name}", fleet.run({host: f"cd {folder} && {{ setsid {argv} </dev/null >>{log} 2>&1 & }}"}))
 

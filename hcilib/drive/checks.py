@@ -182,7 +182,7 @@ def _listening(vm: Vm, testbed: Testbed, text: str) -> bool:
 
 def log_bytes(plan: Plan, nodes: int) -> int:
     """About what a plan leaves on the controller: packed JSON, logs and counters of every step, and one step's JSON unpacked."""
-    total = 0
+    total = 0.0
     for step in plan.steps:
         jobs = step.cell.vms * step.cell.numjobs * (2 if 0 < step.cell.pattern.rwmixread < 100 else 1)
         logged_s = step.duration_s if step.duration_s >= SHORTEST_LOGGED_S else 0

@@ -51,6 +51,8 @@ def _questions(number: int, disk: Disk) -> str:
 
 def name_of(disk: Disk) -> str:
     """The image as the ``rbd`` command names it: pool/image."""
+    if not disk.uri:
+        raise ValueError(f"disk {disk.serial} is no image of a Ceph cluster: it has no uri")
     return disk.uri.removeprefix("rbd://").partition("/")[2]
 
 

@@ -86,10 +86,10 @@ def running(
     root: str | Path | None = None,
     base: str | None = None,
     cache: str | Path | None = None,
-    **size,
+    **given,
 ) -> Iterator[Cluster]:
     """As :func:`cluster`, with the handle by which faults are done to it."""
-    nodes, size = _require(system, nodes, size)
+    nodes, size = _require(system, nodes, given)
     _require_memory(nodes * size.memory_bytes, nodes)
     qemu, boot = guests.find_qemu(), image(cache)
     folder = make_folder(root, nodes * size.drives * size.drive_bytes, "the box's drives")

@@ -24,7 +24,7 @@ def cache_folder(given: str | Path | None = None) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LabError(
-            f"{folder}: {error.strerror.lower()}; the guests' kernel is kept there: set XDG_CACHE_HOME"
+            f"{folder}: {(error.strerror or str(error)).lower()}; the guests' kernel is kept there: set XDG_CACHE_HOME"
         ) from None
     return folder.resolve()
 
@@ -85,7 +85,7 @@ def _ask(*argv: str, cwd: str | None = None) -> str:
         done = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
     except OSError as error:
         raise LabError(
-            f"{argv[0]}: {error.strerror.lower()}; the guests of the box are made of Debian packages"
+            f"{argv[0]}: {(error.strerror or str(error)).lower()}; the guests of the box are made of Debian packages"
         ) from None
     if done.returncode:
         said = " ".join(done.stderr.split())[-300:]

@@ -31,7 +31,8 @@ def sampled(
     What stops the sampling itself, a full disk say, is raised at the end of the block. `limit_s`: when a Windows node's
     process ends by itself, should we be gone.
     """
-    stop, remarks = threading.Event(), []
+    remarks: list[str] = []
+    stop = threading.Event()
     linux = [node for node in nodes if node not in fleet.windows]
     with open(path, "w", newline="") as file, ThreadPoolExecutor(1, thread_name_prefix="counters") as pool:
         writer = csv.DictWriter(file, COLUMNS)

@@ -159,9 +159,10 @@ def _inventory(parts: dict[str, str]) -> Inventory:
 
 def _plain(name: str, row: dict[str, str]) -> Device:
     """What /sys alone says; it counts in sectors of 512 bytes, whatever the device's own are."""
-    several = {key: tuple(row[key].split()) for key in ("partitions", "holders", "slaves")}
+    partitions, holders, slaves = (tuple(row[key].split()) for key in ("partitions", "holders", "slaves"))
     return Device(name, row["dev"], 512 * int(row["size"] or 0), "/dev/" + name.replace("!", "/"), sequence=row["diskseq"],
-                  read_only=row["ro"] == "1", partition=bool(row["partition"]), **several)  # fmt: skip
+                  read_only=row["ro"] == "1", partition=bool(row["partition"]),
+                  partitions=partitions, holders=holders, slaves=slaves)  # fmt: skip
 
 
 def sections(text: str) -> dict[str, str]:

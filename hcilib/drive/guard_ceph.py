@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from hcilib.drive.ceph_cluster import MON_PORT, admin
-from hcilib.drive.guard_lab import judge_file, judge_hosts
+from hcilib.drive.guard_lab import judge_file, judge_hosts, root_of
 from hcilib.drive.librados import read_config
 from hcilib.testbed import Disk, Testbed
 
@@ -19,7 +19,7 @@ URI = re.compile(r"rbd://(?P<cluster>hci-[0-9a-f]{8})/(?P<pool>box(?:-meta)?)/(?
 
 def judge(testbed: Testbed, disk: Disk) -> list[str]:
     """Every reason why the image must not be written; asks the cluster's own monitor, on a socket in the cluster's folder."""
-    root, found = Path(testbed.lab_root).resolve(), URI.fullmatch(disk.uri or "")
+    root, found = root_of(testbed), URI.fullmatch(disk.uri or "")
     if not found or f"ceph-{found['image']}" != disk.serial:
         return [f"its uri {disk.uri!r} is not the image of that name in a cluster made by hcilib"]
     config = root / f"{found['cluster']}.conf"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from hcilib.drive.devices import CONTENT, END, INVENTORY, Device, DevicesError, Inventory, find, parse
 from hcilib.drive.guard import GuardError, Refusal, refusals
 from hcilib.drive.hosts import Fleet, Outcome
-from hcilib.testbed import Disk, Testbed
+from hcilib.testbed import Disk, Node, Testbed, Vm
 
 Guarded = dict[str, dict[str, Device]]
 """VM -> serial -> the one device that carries it."""
@@ -54,13 +54,12 @@ def recheck(fleet: Fleet, before: Guarded, vms: Iterable[str]) -> list[Refusal]:
     after: Guarded = {}
     refused = []
     for vm, devices in before.items():
-        if isinstance(inventories[vm], str):
-            refused += [
-                Refusal(vm, serial, f"its host could not be asked again: {inventories[vm]}") for serial in devices
-            ]
+        known = inventories[vm]
+        if isinstance(known, str):
+            refused += [Refusal(vm, serial, f"its host could not be asked again: {known}") for serial in devices]
             after[vm] = devices
             continue
-        after[vm] = {serial: found[0] for serial in devices if len(found := find(inventories[vm], serial)) == 1}
+        after[vm] = {serial: found[0] for serial in devices if len(found := find(known, serial)) == 1}
         refused += [Refusal(vm, serial, reason) for serial, device in after[vm].items() for reason in _in_use(device)]
     return same(before, after) + refused
 
@@ -111,7 +110,8 @@ def read_inventory(outcome: Outcome) -> Inventory | str:
 
 def windows(testbed: Testbed) -> set[str]:
     """Names of the hosts on which no shell command is run."""
-    return {host.name for host in (*testbed.nodes, *testbed.vms) if host.os == "windows"}
+    hosts: tuple[Node | Vm, ...] = (*testbed.nodes, *testbed.vms)
+    return {host.name for host in hosts if host.os == "windows"}
 
 
 def judge(

@@ -12,13 +12,20 @@ from hcilib.testbed import Disk, Testbed
 
 def judge(testbed: Testbed, disk: Disk) -> list[str]:
     """A lab's disk: every replica is a regular file of the planned size inside the lab, reached through the lab's own socket."""
-    root, export = Path(testbed.lab_root).resolve(), disk.serial.removeprefix("lab-")
+    root, export = root_of(testbed), disk.serial.removeprefix("lab-")
     reasons = [reason for image in disk.backing for reason in judge_file(Path(image), root, disk.size_bytes)]
     if {Path(image).name for image in disk.backing} != {f"{export}.img"}:
         reasons.append(f"names no replica image {export}.img inside the lab, or another as well")
     if disk.uri not in {f"nbd+unix:///{export}?socket={node.name}.sock" for node in testbed.nodes}:
         reasons.append(f"its uri {disk.uri!r} is not an export of the lab's own fronts")
     return reasons + judge_hosts(testbed)
+
+
+def root_of(testbed: Testbed) -> Path:
+    """The folder of a running lab: what lies elsewhere is not its own."""
+    if not testbed.lab_root:
+        raise ValueError(f"testbed {testbed.name}: no lab is running, so no disk can be judged by where its file lies")
+    return Path(testbed.lab_root).resolve()
 
 
 def judge_hosts(testbed: Testbed) -> list[str]:

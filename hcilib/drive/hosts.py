@@ -22,7 +22,7 @@ from fabric import Config, Connection
 from invoke.exceptions import CommandTimedOut
 from paramiko.hostkeys import HostKeys
 
-from hcilib.testbed import Host, Testbed
+from hcilib.testbed import Host, Node, Testbed, Vm
 
 CONNECT_S, POOL = 10, 32
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # it prints tracebacks for what an Outcome says in one line
@@ -57,7 +57,8 @@ class Fleet:
     """Open connections to the hosts of a testbed, by name. Close it, or use it as a context manager."""
 
     def __init__(self, testbed: Testbed):
-        hosts = {h.name: h for h in (*testbed.nodes, *testbed.vms)}.values()  # a node may be a load generator too
+        every: tuple[Node | Vm, ...] = (*testbed.nodes, *testbed.vms)
+        hosts = {h.name: h for h in every}.values()  # a node may be a load generator too
         self.names = tuple(h.name for h in hosts)
         self.windows = {h.name for h in hosts if h.os == "windows"}
         self._testbed = testbed

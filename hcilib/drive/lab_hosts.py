@@ -82,6 +82,9 @@ class Keeper:
             text=True,
             start_new_session=True,
         )
+        assert self._process.stdin is not None  # both are pipes
+        assert self._process.stdout is not None
+        self._requests, self._answers = self._process.stdin, self._process.stdout
         self.at_exit(rmtree=str(folder))
 
     def __enter__(self) -> Keeper:
@@ -92,9 +95,9 @@ class Keeper:
 
     def _ask(self, request: dict) -> dict:
         try:
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
-            answer = json.loads(self._process.stdout.readline() or "null")
+            self._requests.write(json.dumps(request) + "\n")
+            self._requests.flush()
+            answer = json.loads(self._answers.readline() or "null")
         except (OSError, ValueError):
             answer = None
         if answer is None:
@@ -137,13 +140,13 @@ class Keeper:
     def stop(self) -> None:
         """End every process of the lab and wait for it; also what their sessions left behind."""
         with contextlib.suppress(OSError):
-            self._process.stdin.close()
+            self._requests.close()
         try:
             self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
             self._process.terminate()
             self._process.wait()
-        self._process.stdout.close()
+        self._answers.close()
         supervisor.clean(self._at_exit)  # again, in case the supervisor itself was killed
 
 
@@ -154,8 +157,8 @@ def find_programs(needed: Mapping[str, str] | None = None, engine: str = "nbd") 
     """
     needed = PACKAGES if needed is None else needed
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
-    found = {name: shutil.which(name, path=path) for name in needed}
-    missing = [name for name, where in found.items() if not where]
+    found = {name: where for name in needed if (where := shutil.which(name, path=path))}
+    missing = [name for name in needed if name not in found]
     if missing:
         packages = " ".join(dict.fromkeys(needed[name] for name in missing))
         raise LabError(

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -63,11 +64,12 @@ def _client_server(
     vms: Sequence[Vm], jobs, testbed: Testbed, fleet: Fleet, work: Path, limit_s: float, begun
 ) -> Launched:
     """One client here, a server a VM: the lab's own on loopback, any other VM's on its own loopback, reached through SSH."""
+    reached: Any  # by the tunnels; of a lab's own servers it is not asked
     opened = servers(fleet, testbed, vms, limit_s) if testbed.lab_root else tunnel.servers(fleet, testbed, vms, limit_s)
     with opened as reached:
         places = {vm.name: (vm.target, testbed.fio.port) for vm in vms} if testbed.lab_root else reached
         launched = run_client(work, places, jobs, testbed, limit_s, begun)
-        late = ()
+        late: tuple[str, ...] = ()
         if launched.timed_out:
             stuck = end_stuck(fleet, testbed, vms) if testbed.lab_root else tunnel.end_stuck(fleet, testbed, vms)
             late = (f"stopped from outside after {limit_s:g} s", *stuck)

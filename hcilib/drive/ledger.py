@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
+from typing import Any, Protocol
 
 import pandas as pd
 
@@ -105,6 +106,17 @@ class _State:
     spoilt_run: float = math.nan
 
 
+class _Write(Protocol):
+    """A row of the table of writes."""
+
+    run: int
+    run_id: str
+    step: str
+    started_s: float
+    bytes_written: float
+    steady: Any
+
+
 def _state(steps: pd.DataFrame, key: tuple) -> dict:
     *_, pattern, span = key
     own = (steps["pattern"] == pattern) & (steps["span_bytes"] == span)
@@ -115,7 +127,7 @@ def _state(steps: pd.DataFrame, key: tuple) -> dict:
             "spoilt_by": end.spoilt_by, "spoilt_run": end.spoilt_run, "since_bytes": end.since, "since_s": end.since_s}  # fmt: skip
 
 
-def _after(state: _State, step: tuple[bool, tuple], span: float) -> _State:
+def _after(state: _State, step: tuple[bool, _Write], span: float) -> _State:
     own, row = step
     unknown = pd.isna(row.bytes_written)
     if own:
@@ -127,7 +139,7 @@ def _after(state: _State, step: tuple[bool, tuple], span: float) -> _State:
     return _State(written=state.written, steady=steady, spoilt_by=f"{row.run_id}/{row.step}", spoilt_run=row.run)
 
 
-def _grown(state: _State, row: tuple) -> _State:
+def _grown(state: _State, row: _Write) -> _State:
     if not row.bytes_written:
         return state
     steady = state.steady if pd.isna(row.steady) else bool(row.steady)

@@ -38,7 +38,7 @@ def hold(wanted: Sequence[tuple[int, int]], base: str | None, seed: str, first: 
             try:
                 lock.bind((f"{block}.254", wanted[0][1]))
             except OSError as error:
-                busy = f"{block}.254:{wanted[0][1]} {error.strerror.lower()} (another lab?)"
+                busy = f"{block}.254:{wanted[0][1]} {(error.strerror or str(error)).lower()} (another lab?)"
                 continue
             taken = [f"{block}.{host}:{port}" for host, port in wanted if answers(f"{block}.{host}", port)]
             if not taken:

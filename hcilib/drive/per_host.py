@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,6 +26,9 @@ from hcilib.drive.starts import Clock, clock
 from hcilib.plan import Step
 from hcilib.read.fio_merge import merge_hosts, split
 from hcilib.testbed import Testbed, Vm
+
+if TYPE_CHECKING:
+    import paramiko
 
 LOOK_S, POLL_S, CLOCK_READS = 2.0, 0.02, 3
 FETCHING_S = 1800.0  # the session's own end, should its controller neither come back nor hang up: logs may be large
@@ -83,7 +87,7 @@ class Session:
     """One VM's script, waiting or at work. Not a table: an open channel and what has been read from it."""
 
     vm: Vm
-    channel: object
+    channel: paramiko.Channel
     folder: str = ""
     clock: Clock = (0.0, 0.0)
     heard: bytes = b""

@@ -25,11 +25,16 @@ def require(plan: Plan, testbed: Testbed, system: System) -> None:
     asked = placed(plan)
     if not asked:
         return
-    if not system.placement:
-        raise PlacementError(f"the plan has placement {', '.join(asked)}; system {system.name} has no field placement, whose "
-                             "check says whether a VM runs on the node that owns its data")  # fmt: skip
+    _field(system, ", ".join(asked))
     if len(testbed.nodes) < 2:
         raise PlacementError(f"testbed {testbed.name}: placement needs at least two nodes, it has {len(testbed.nodes)}")
+
+
+def _field(system: System, asked: str) -> Placement:
+    if not system.placement:
+        raise PlacementError(f"the plan has placement {asked}; system {system.name} has no field placement, whose "
+                             "check says whether a VM runs on the node that owns its data")  # fmt: skip
+    return system.placement
 
 
 def placed(plan: Plan) -> list[str]:
@@ -47,7 +52,7 @@ def ensure(fleet: Fleet, testbed: Testbed, system: System, step: Step) -> None:
     wanted = step.cell.placement
     if wanted == SPREAD:
         return
-    vms, how = testbed.fleet(step.cell.vms), system.placement
+    vms, how = testbed.fleet(step.cell.vms), _field(system, wanted)
     wrong = _astray(fleet, testbed, how, vms, wanted)
     move: Command | None = getattr(how, wanted.replace("-", "_"))
     if wrong and move:

@@ -18,7 +18,7 @@ import pandas as pd
 from hcilib.drive import ledger
 from hcilib.drive.events import Actions
 from hcilib.drive.rundir import RunDir
-from hcilib.plan import Adaptive, Cell, Plan, Step, shuffled
+from hcilib.plan import Adaptive, Cell, Plan, Step, Volume, shuffled
 from hcilib.read.acceptance import FULL_RUNTIME
 from hcilib.read.fio_json import read_fio
 from hcilib.read.journal import read_journal
@@ -45,15 +45,33 @@ class Rules:
 
 def require(plan: Plan, testbed: Testbed, rules: Rules | None, earlier: Sequence[str | Path] = ()) -> None:
     """PolicyError before any host is touched, where the plan asks for what cannot be had."""
-    if (plan.adaptive or plan.volume) and rules is None:
-        asks = f"policy {plan.policy!r}" if plan.adaptive else "warmup 'volume'"
-        raise PolicyError(f"the plan has {asks}, which needs the statistics: call hcilib.run, or give rules=")
+    if plan.adaptive or plan.volume:
+        _given(rules, plan)
     if plan.adaptive and testbed.fio.launcher != "per-host":
         raise PolicyError(
             f"testbed {testbed.name}: policy 'adaptive' needs the rates while a run lasts, which fio.launcher "
             f"{testbed.fio.launcher!r} does not show; set fio.launcher: per-host, or choose policy 'short'"
         )
     ledger.same_testbed(testbed.digest, earlier)
+
+
+def _given(rules: Rules | None, plan: Plan) -> Rules:
+    if rules is None:
+        asks = f"policy {plan.policy!r}" if plan.adaptive else "warmup 'volume'"
+        raise PolicyError(f"the plan has {asks}, which needs the statistics: call hcilib.run, or give rules=")
+    return rules
+
+
+def _adaptive(plan: Plan) -> Adaptive:
+    if plan.adaptive is None:
+        raise PolicyError(f"policy {plan.policy!r} does all runs that it plans, and no more: it is not 'adaptive'")
+    return plan.adaptive
+
+
+def _volume(plan: Plan) -> Volume:
+    if plan.volume is None:
+        raise PolicyError("the plan's warm-up has no rounds: it is not one by volume")
+    return plan.volume
 
 
 @dataclass(frozen=True)
@@ -81,7 +99,7 @@ class Policy:
     def watch(self, step: Step) -> Watch | None:
         """What looks at a step while it runs; None where the plan lets it run to its end."""
         adaptive = self.plan.adaptive if step.kind in ("measure", "canary") else None
-        return Watch(adaptive, self.rules.stop) if adaptive else None
+        return Watch(adaptive, _given(self.rules, self.plan).stop) if adaptive else None
 
     def judgement(self, step: Step, record: Mapping, watch: Watch | None, work: Path) -> dict:
         """What an accepted attempt's step.json says beside its record: why it ended; of a round of a warm-up also whether it
@@ -94,9 +112,10 @@ class Policy:
 
     def _extra_runs(self) -> Iterator[Step]:
         """Blocks beyond the plan's, each of the cells whose interval is still too wide by the blocks before it."""
-        rule, results = self.plan.adaptive, read_results(self.rundir.path)
+        rule, rules = _adaptive(self.plan), _given(self.rules, self.plan)
+        results = read_results(self.rundir.path)
         for block in range(rule.least_runs + 1, rule.most_runs + 1):
-            due, done = needed(self.plan, block, results, self.rules), self.rundir.done()
+            due, done = needed(self.plan, block, results, rules), self.rundir.done()
             left = [(step, reason) for step, reason in further_block(self.plan, block, due) if step.id not in done]
             for step, reason in left:
                 self.rundir.log("added", step=step.id, reason=reason)
@@ -105,12 +124,13 @@ class Policy:
 
     def _rounds(self, step: Step) -> Iterator[Step]:
         """One round after the other, each read back before the next; nothing where an earlier warm-up still holds."""
+        rule, rules = _volume(self.plan), _given(self.rules, self.plan)
         while True:
-            now = standing(step, self.plan, self.testbed, self._written(), self.rules)
+            now = standing(step, self.plan, self.testbed, self._written(), rules)
             if not now.missing or now.given_up:
                 self._say_once(step, now)
                 return
-            following = replace(step, rep=now.last_rep + 1, runtime_s=self.plan.volume.round_s)
+            following = replace(step, rep=now.last_rep + 1, runtime_s=rule.round_s)
             self.rundir.log("added", step=following.id, reason=now.missing)
             yield following
             if following.id not in self.rundir.done():
@@ -119,7 +139,8 @@ class Policy:
     def _round_judged(self, step: Step, record: Mapping, hosts: pd.DataFrame) -> dict:
         this = ledger.of_step({**record, "id": step.id}, hosts, self.testbed, self.plan.span_bytes)
         table = pd.concat([self._written(), this.assign(run=0, run_id=self.rundir.path.name)], ignore_index=True)
-        now, rule = standing(step, self.plan, self.testbed, table, self.rules), self.plan.volume
+        rule, rules = _volume(self.plan), _given(self.rules, self.plan)
+        now = standing(step, self.plan, self.testbed, table, rules)
         warning = f"not steady: {step.cell.pattern.name} after {now.rounds} rounds of {rule.round_s:g} s: {now.missing}"
         spent = bool(now.missing) and now.rounds >= rule.rounds
         return {"steady": not now.missing, "reason": now.missing or "steady", "warnings": [warning] * spent}
@@ -166,6 +187,11 @@ class Watch:
         return bool(self.stopped_s)
 
     @property
+    def sample_s(self) -> float:
+        """How long one sample of the rate lasts."""
+        return self._rule.sample_s
+
+    @property
     def reason(self) -> str:
         """Why the run ended when it did."""
         return self._found if self.stopped_s else f"ran its {self._rule.most_s:g} s; last look: {self._found}"
@@ -181,7 +207,7 @@ def needed(plan: Plan, block: int, results: pd.DataFrame, rules: Rules) -> dict[
 
     A cell of which not one run was ever accepted is left alone: it is reported as missing already.
     """
-    rule, before = plan.adaptive, results[results["block"] < block]
+    rule, before = _adaptive(plan), results[results["block"] < block]
     found = {}
     for cell in plan.cells:
         factors = pd.Series(cell.factors())
@@ -196,7 +222,7 @@ def further_block(plan: Plan, block: int, due: Mapping[Cell, str]) -> list[tuple
     """The steps of a further block, each with its reason: as the plan's own blocks, of the cells that are due."""
     canary = [replace(s, block=block) for s in plan.steps if s.kind == "canary"][:1] if due else []
     visit = [cell for cell in shuffled(plan.cells, plan.seed, block) if cell in due]
-    steps = [(Step("measure", cell, block, block, plan.adaptive.most_s), due[cell]) for cell in visit]
+    steps = [(Step("measure", cell, block, block, _adaptive(plan).most_s), due[cell]) for cell in visit]
     return [*((step, "the canary of a further block") for step in canary), *steps]
 
 
@@ -220,20 +246,20 @@ def standing(step: Step, plan: Plan, testbed: Testbed, table: pd.DataFrame, rule
     written before another class spoilt a device counts no more, nor do the rounds before it; but what the campaign's own
     later steps spoil is as the plan wants it: only another campaign's writes make a warm-up begin again.
     """
-    devices = _devices(step, plan, testbed, ledger.settle(table))
+    devices, most = _devices(step, plan, testbed, ledger.settle(table)), _volume(plan).rounds
     ours = (table["run"] == 0) & table["bytes_written"].notna()
     here = table[ours & (table["kind"] == "warmup") & (table["cell"] == step.cell.name)]
     rounds = here[here["started_s"] >= devices["since_s"].max(skipna=False)]
     rates = rounds.groupby("step", sort=False)["iops"].sum()
     last = devices.loc[(devices["since_bytes"] / devices["span_bytes"]).idxmin()]
     steady = devices["steady"].fillna(False).all()
-    was_over = here["steady"].fillna(False).any() or here["step"].nunique() >= plan.volume.rounds
+    was_over = here["steady"].fillna(False).any() or here["step"].nunique() >= most
     spoilt_elsewhere = (devices["spoilt_run"] > 0).any()
     return Standing(
         missing="" if steady else rules.warm(last["since_bytes"], last["span_bytes"], rates.to_numpy()),
         rounds=len(rates),
         last_rep=int(here["rep"].max()) if len(here) else 0,
-        given_up=len(rates) >= plan.volume.rounds or bool(was_over and not spoilt_elsewhere),
+        given_up=len(rates) >= most or bool(was_over and not spoilt_elsewhere),
     )
 
 

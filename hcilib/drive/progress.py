@@ -25,7 +25,8 @@ class Bars:
     """
 
     def __init__(self, name: str, left: Sequence[Step], seconds: Callable[[Step], float], shown: bool):
-        self._seconds, self._shown, self._block = seconds, shown, None
+        self._seconds, self._shown = seconds, shown
+        self._block: int | None = None
         self._left = {block: sum(seconds(s) for s in left if s.block == block) for block in {s.block for s in left}}
         self._blocks = max(self._left, default=0)
         self._campaign = self._bar(name, sum(self._left.values()), 0)

@@ -97,8 +97,8 @@ def counters_script(seconds: float, every_s: float = 1.0) -> str:
         "EVERY_MS": f"{1000 * every_s:.0f}",
     }
     script = _SCRIPT.strip()
-    for name, value in values.items():
-        script = script.replace(f"@{name}@", value)
+    for name, text in values.items():
+        script = script.replace(f"@{name}@", text)
     return script
 
 
@@ -119,7 +119,8 @@ class WindowsStream:
     """The process on one node, and what it has printed. It ends when we close the channel, or by its own time limit."""
 
     def __init__(self, fleet: Fleet, node: str, folder: Path, command: str):
-        self.node, self.file, self._error, self._ahead_s = node, folder / f"counters.{node}.txt", "", []
+        self.node, self.file, self._error = node, folder / f"counters.{node}.txt", ""
+        self._ahead_s: list[float] = []
         self._channel = None
         try:
             self._channel = fleet.session(node, command)

@@ -24,6 +24,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from hcilib.engine import Engine, mapped
@@ -57,12 +58,19 @@ def tables(folder: Path, want: str, engine: Engine = None) -> Iterator[tuple[pa.
             held[part.number] = part.names
             yield part.steps, wanted
     missing = {name for name in names.difference(*held.values()) if os.path.exists(f"{folder}/steps/{name}/{RECORD}")}
-    changed = [part for part in parts if part.number in held and part.stamps is not None]
+    changed = [(part, part.stamps) for part in parts if part.number in held and part.stamps is not None]
     if missing or changed:
         yield from _brought_up(folder, missing, held, changed, want, engine)
 
 
-def _brought_up(folder, missing: set[str], held: dict, changed: list[Part], want: str, engine: Engine) -> Iterator:
+def _brought_up(
+    folder: Path,
+    missing: set[str],
+    held: dict[int, set[str]],
+    changed: list[tuple[Part, np.ndarray]],
+    want: str,
+    engine: Engine,
+) -> Iterator[tuple[pa.Table, pa.Table]]:
     """What another process has written meanwhile, then the rest from the raw files, kept where that is possible."""
     with _may_write(folder, len(missing)) as writing:
         if writing:
@@ -73,8 +81,8 @@ def _brought_up(folder, missing: set[str], held: dict, changed: list[Part], want
                     missing = missing - part.names
                     yield part.steps, wanted
             tidy(folder, set(held))
-            for part in changed:
-                restamp(folder, part)
+            for part, stamps in changed:
+                restamp(folder, part, stamps)
         yield from _read(folder, sorted(missing), want, engine, _free_numbers(held) if writing else None)
 
 

@@ -209,10 +209,10 @@ class Keeper:
         return _file(self.folder, table, self._number)
 
 
-def restamp(folder: Path, part: Part) -> None:
+def restamp(folder: Path, part: Part, stamps: np.ndarray) -> None:
     """Keep the new times of files that are the same, so that they need not be hashed again."""
     steps = part.steps
-    for name, column in zip(STAMPS, part.stamps.reshape(len(steps), len(STAMPS)).T, strict=True):
+    for name, column in zip(STAMPS, stamps.reshape(len(steps), len(STAMPS)).T, strict=True):
         steps = steps.set_column(steps.column_names.index(name), name, pa.array(column))
     with contextlib.suppress(OSError):
         _write_steps(_file(folder, "steps", part.number), steps, part.mark, part.sizes)

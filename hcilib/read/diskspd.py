@@ -131,7 +131,8 @@ def _rows(span: Timespan, groupid: int) -> Iterator[dict]:
     if not span.rows:
         yield from (key | _unmeasured(target, span) for target in span.targets)
         return
-    clones, own = Counter(), _own_percentiles(span)
+    clones: Counter[str] = Counter()
+    own = _own_percentiles(span)
     threads = Counter(path for path, _ in {(row.path, row.thread) for row in span.rows})
     for row, target, depth in span.settled():
         shared = key | {"job": row.path, "clone": clones[row.path], "thread": row.thread}
@@ -225,7 +226,7 @@ def _outstanding(span: Timespan) -> float:
 def _options(target: Target, span: Timespan, depth: float, threads: float) -> dict[str, str]:
     """DiskSPD's settings under fio's names, as text; what the file does not say is left out."""
     reading = 100 - target.write_pct
-    mixed = {0: "write", 100: "read"}.get(reading, "rw") if isfinite(reading) else ""
+    mixed = {0.0: "write", 100.0: "read"}.get(reading, "rw") if isfinite(reading) else ""
     numbers = {
         "bs": target.block_bytes,
         "iodepth": depth,

@@ -8,7 +8,7 @@ at hand: nothing here was checked against a run of our own. Two text results tha
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -106,7 +106,7 @@ class Timespan:
         if not self.pool_depth:
             return [(row, target, target.depth) for row, target in pairs]
         weights = [target.weight_of_thread.get(row.thread, target.weight) for row, target in pairs]
-        of_thread: Counter = Counter()
+        of_thread: defaultdict[int, float] = defaultdict(float)
         for (row, _), weight in zip(pairs, weights, strict=True):
             of_thread[row.thread] += weight
         return [

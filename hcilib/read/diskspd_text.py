@@ -203,7 +203,7 @@ def _table(block: Lines, name: str) -> tuple[list[dict[str, tuple[str, str]]], s
     if header == len(block) or "I/Os" not in block[header][0]:
         raise DiskspdOutputError(f"{block[-1][1]}: the results end before their section {name!r}; copy the file again.")
     columns = [column.strip() for column in block[header][0].split("|")]
-    rows = []
+    rows: list[dict[str, tuple[str, str]]] = []
     for line, where in block[header + 1 :]:
         if line.startswith("total:"):
             total = dict(zip(columns[1:], line.removeprefix("total:").split("|"), strict=False))

@@ -35,7 +35,8 @@ def parse_xml(text: str, path: str) -> tuple[list[Timespan], str]:
     DiskspdOutputError
         A document that is not XML, is cut off, or holds a field that is not of its type.
     """
-    spans, outside, end = [], [], 0
+    spans: list[Timespan] = []
+    outside, end = [], 0
     while (start := text.find(_OPEN, end)) >= 0:
         outside.append(text[end:start])
         close = text.find(_CLOSE, start)
@@ -54,7 +55,8 @@ class _Node:
 
     def __init__(self, tag: str, attributes: dict[str, str], where: str):
         self.tag, self.attributes, self.where = tag, attributes, where
-        self.text, self.children = "", []
+        self.text = ""
+        self.children: list[_Node] = []
 
     def all(self, *tags: str) -> Iterator[_Node]:
         """The children on a path of tags."""

@@ -24,7 +24,7 @@ class Bins(NamedTuple):
 
     kind: str | None
     lat_ns: np.ndarray
-    count: np.ndarray
+    count: np.ndarray  # type: ignore[assignment]  # it hides tuple.count, which nobody calls on a histogram
     lengths: np.ndarray
 
 

@@ -131,7 +131,8 @@ def reports_of(document: Document) -> list[tuple[Report, int, list[tuple[str, Di
     Unusual
         Reports of one key that may be snapshots of each other, or a report without any I/O.
     """
-    found, seen = [], defaultdict(list)
+    found = []
+    seen: defaultdict[tuple, list[float]] = defaultdict(list)
     clients = (report for report in document.client_stats or () if report.jobname != SUMS)
     for report in (*(document.jobs or ()), *clients):
         busy = report.busy()

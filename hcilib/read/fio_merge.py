@@ -27,8 +27,8 @@ def merge_hosts(outputs: Mapping[tuple[str, int], Path]) -> str:
     str
         ``hosts`` keeps of every host what the common document has only once: its release and its time.
     """
-    merged: dict[str, Any] = {}
-    head, noise = {}, []
+    head: dict[str, Any] = {}
+    noise: list[str] = []
     jobs, disks, hosts = [], [], []
     for (hostname, port), path in outputs.items():
         place = {"hostname": hostname, "port": port}

@@ -55,6 +55,18 @@ class Packed(NamedTuple):
     columns: dict[str, np.ndarray | Texts]
     rows: np.ndarray
 
+    def texts(self, name: str) -> Texts:
+        column = self.columns[name]
+        if isinstance(column, Texts):
+            return column
+        raise TypeError(f"column {name}: its texts were asked for, it holds numbers")
+
+    def numbers(self, name: str) -> np.ndarray:
+        column = self.columns[name]
+        if isinstance(column, Texts):
+            raise TypeError(f"column {name}: its numbers were asked for, it holds texts")
+        return column
+
 
 class Packer:
     """Takes one file after the other; `packed()` is the table of all."""
@@ -174,8 +186,8 @@ def _blank_what_was_not_measured(numbers: dict[str, np.ndarray]) -> None:
 
 def coded(texts: Iterable[str | None]) -> Texts:
     texts = list(texts)
-    position = {text: n for n, text in enumerate(t for t in dict.fromkeys(texts) if t is not None)}
-    known = list(position)
+    known = [text for text in dict.fromkeys(texts) if text is not None]
+    position: dict[str | None, int] = {text: n for n, text in enumerate(known)}
     position[None] = -1
     return Texts(np.fromiter(map(position.__getitem__, texts), np.int32, len(texts)), known)
 

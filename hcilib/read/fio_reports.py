@@ -74,7 +74,8 @@ def _clean(raw: bytes) -> FioFile:
 
 
 def _entries(document: fio_document.Document) -> list[Entry]:
-    entries, seen = [], Counter()
+    entries = []
+    seen: Counter[tuple] = Counter()
     for report in final_reports(document):
         options = options_of(document, report)
         directions = report.directions() or _planned(report, options)
@@ -93,19 +94,19 @@ def _planned(report: fio_document.Report, options: Options) -> dict[str, fio_doc
 
 
 def _report(given: fio_document.Report) -> Report:
-    numbers = {name: _number(getattr(given, name)) for name in _JOB}
+    numbers: dict[str, Any] = {name: _number(getattr(given, name)) for name in _JOB}
     groupid = _number(given.groupid)
     return Report(jobname=given.jobname, groupid=groupid, hostname=given.hostname, port=given.port, **numbers)
 
 
 def _direction(given: fio_document.Direction) -> Direction:
     """In bytes and ns, whatever the release wrote."""
-    numbers = {name: _number(getattr(given, name)) for name in _MEASURES}
+    fields: dict[str, Any] = {name: _number(getattr(given, name)) for name in _MEASURES}
     if given.bw_bytes is None:
-        numbers["bw_bytes"] = 1024 * numbers["bw"]  # before 3.2 only in KiB/s
+        fields["bw_bytes"] = 1024 * fields["bw"]  # before 3.2 only in KiB/s
     if given.legacy:
-        numbers["io_bytes"] *= 1024
-    return Direction(**numbers, **{name: _latency(given, name) for name in _LATENCIES})
+        fields["io_bytes"] *= 1024
+    return Direction(**fields | {name: _latency(given, name) for name in _LATENCIES})
 
 
 def _latency(direction: fio_document.Direction, name: str) -> Latency:

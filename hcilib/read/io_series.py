@@ -9,6 +9,7 @@ import pandas as pd
 
 from hcilib.read.log_blocks import FioLogError, line_blocks
 from hcilib.read.rollup import read_rollup
+from hcilib.read.rollup_count import group_of
 from hcilib.read.rollup_pushed import pushed_host, read_pushed
 from hcilib.read.rollup_script import HEAD, NAME, LineError, shape_of
 
@@ -39,7 +40,7 @@ def _averaged(path: Path) -> bool | None:
     try:
         for block in line_blocks(path):
             if (head := bytes(block[:HEAD])).strip():
-                return shape_of(head[: head.rfind(b"\n") + 1], NAME.fullmatch(path.name)["log"]).averaged
+                return shape_of(head[: head.rfind(b"\n") + 1], group_of(path)[2]).averaged
     except (LineError, FioLogError):
         pass
     return None

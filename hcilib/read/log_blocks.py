@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Iterator
+from io import BufferedReader
 from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -90,7 +91,7 @@ def line_blocks(
         torn.append(str(path))
 
 
-def _reader(file: BinaryIO, part: Slice) -> ReadInto:
+def _reader(file: BufferedReader, part: Slice) -> ReadInto:
     """What fills a view with the next uncompressed bytes. The magic number decides, not the name: names lie after a copy."""
     start = file.read(4)
     file.seek(0)

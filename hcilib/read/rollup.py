@@ -130,7 +130,7 @@ def add_rollups(rollups: Iterable[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _is_wanted(path: Path, wanted: set[str] | None) -> bool:
-    return wanted is None or NAME.fullmatch(path.name)["log"] in wanted
+    return wanted is None or group_of(path)[2] in wanted
 
 
 def _found(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
@@ -139,11 +139,7 @@ def _found(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
     for path in paths:
         if path.is_dir():
             files += [p for p in sorted(path.iterdir()) if NAME.fullmatch(p.name) or pushed_host(p)]
-        elif not (NAME.fullmatch(path.name) or pushed_host(path)):
-            raise FioLogError(
-                f"{path}: not named like a fio log (PREFIX_iops|bw|lat|clat|slat|clat_hist[.N].log[.HOST])"
-            )
-        else:
+        elif pushed_host(path) or group_of(path):  # which refuses any other name
             files.append(path)
     files = list(dict.fromkeys(files))
     return [p for p in files if not pushed_host(p)], [p for p in files if pushed_host(p)]

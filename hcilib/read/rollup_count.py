@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Lock
+from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,17 @@ from hcilib.read.rollup_table import frame, groups_of
 
 SMALL_BYTES = 32 << 20  # read before numba is imported
 PART_BYTES = 8 << 20  # of a log, read at a time
+
+Part = tuple[tuple[str, str, str], int, Path, Slice]
+"""Group, number, file and slice."""
+
+
+class Counter(Protocol):
+    """What rollup_kernel and rollup_plain each have one of."""
+
+    def feed(self, block: memoryview, shape: Shape) -> None: ...
+
+    def cells(self) -> np.ndarray: ...
 
 
 @dataclass
@@ -87,8 +99,8 @@ def count_logs(paths: Sequence[Path], kernel: str | None = None, workers: int | 
     All logs of a group are read abreast, the first parts of all before the second ones: fio logs in order of time, so that a
     counter holds the seconds of one part, however long the logs are.
     """
-    counted, queue = Counted(), SimpleQueue()
-    parts = _parts(paths)
+    counted, parts = Counted(), _parts(paths)
+    queue: SimpleQueue[Part] = SimpleQueue()
     for part in parts:
         queue.put(part)
     workers = min(workers or len(os.sched_getaffinity(0)), len(parts))
@@ -104,7 +116,7 @@ def count_logs(paths: Sequence[Path], kernel: str | None = None, workers: int | 
     return counted
 
 
-def _parts(paths: Sequence[Path]) -> list[tuple[tuple[str, str, str], int, Path, Slice]]:
+def _parts(paths: Sequence[Path]) -> list[Part]:
     """Group, number, file and slice, in the order of reading. Logs of a group have equally many parts, of about the same seconds."""
     longest: dict[tuple[str, str, str], int] = {}
     for path in paths:
@@ -125,7 +137,7 @@ class _Together:
     cells: dict[tuple[tuple[str, str, str], int], np.ndarray] = field(default_factory=dict)
     turn: Lock = field(default_factory=Lock)
 
-    def take(self, group: tuple[str, str, str], n: int, counter) -> None:
+    def take(self, group: tuple[str, str, str], n: int, counter: Counter) -> None:
         with self.turn, said_of(group):  # in turn, for while a counter is emptied its cells are held twice
             known = self.cells.pop((group, n), NOTHING)
             self.cells[group, n] = add_cells([known, counter.cells()])
@@ -137,29 +149,32 @@ class _Together:
         return groups
 
 
-def _kernel(kernel: str | None, paths: Sequence[Path]):
+def _kernel(kernel: str | None, paths: Sequence[Path]) -> Callable[[], Counter]:
     """The counter to use: compiled, unless numba is not there or would take longer to load than the logs to read."""
     if kernel not in (None, "numba", "pyarrow"):
         raise ValueError(f"kernel {kernel!r}: expected 'numba' or 'pyarrow'")
     if kernel == "numba" or (kernel is None and sum(p.stat().st_size for p in paths if p.exists()) > SMALL_BYTES):
         try:
-            from hcilib.read.rollup_kernel import Counter
+            from hcilib.read.rollup_kernel import Counter as Compiled
 
-            return Counter
+            return Compiled
         except ImportError:
             if kernel:
                 raise
-    from hcilib.read.rollup_plain import Counter
+    from hcilib.read.rollup_plain import Counter as Plain
 
-    return Counter
+    return Plain
 
 
 def group_of(path: Path) -> tuple[str, str, str]:
+    """Host, job and log, by the name; FioLogError where no log has such a name."""
     name = NAME.fullmatch(path.name)
+    if not name:
+        raise FioLogError(f"{path}: not named like a fio log (PREFIX_iops|bw|lat|clat|slat|clat_hist[.N].log[.HOST])")
     return name["host"] or LOCAL_HOST, name["job"], name["log"]
 
 
-def _work(queue: SimpleQueue[tuple], counter, together: _Together) -> Counted:
+def _work(queue: SimpleQueue[Part], counter: Counter, together: _Together) -> Counted:
     """Parts of files until there are no more; the counter is emptied where other seconds or another group begin."""
     counted, before = Counted(), None
     for group, n, path, part in _taken(queue):
@@ -174,7 +189,7 @@ def _work(queue: SimpleQueue[tuple], counter, together: _Together) -> Counted:
     return counted
 
 
-def _taken(queue: SimpleQueue[tuple]) -> Iterator[tuple]:
+def _taken(queue: SimpleQueue[Part]) -> Iterator[Part]:
     while True:
         try:
             yield queue.get_nowait()

@@ -119,9 +119,9 @@ def _apart(spans: list[tuple[int, int]]) -> bool:
 def _ends(groups: Cells, origins: dict[str, int]) -> dict[tuple[str, str], int]:
     """The last second, since the start of the run, in which a job on any host logged something of a kind: (job, log) -> t_s."""
     ends: dict[tuple[str, str], int] = {}
-    for (host, *kind), cells in groups.items():
+    for (host, job, log), cells in groups.items():
         last = int(cells[-1, 0] >> 14) - origins[host]
-        ends[tuple(kind)] = max(last, ends.get(tuple(kind), last))
+        ends[job, log] = max(last, ends.get((job, log), last))
     return ends
 
 

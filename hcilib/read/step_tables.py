@@ -6,7 +6,7 @@ import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -66,11 +66,12 @@ def read_steps(folders: Sequence[str], *, compiled: bool = False) -> Tables:
     RunReadError, FioOutputError
         A file of a step cannot be read; the sentence names it.
     """
-    packer, rows, records, bins, keys = Packer(), [], [], [], []
+    packer, records, bins, keys = Packer(), [], [], []
+    rows: list[dict[str, Any]] = []
     for folder in folders:
         raw = {file: read_raw(located(folder) / file) for file in FILES}
         record = _sound(record_of(raw[RECORD].content, f"{folder}/{RECORD}"), f"{folder}/{RECORD}")
-        rows.append({"folder": os.path.basename(folder), "record": _without_hosts(record)} | sealed(raw))
+        rows.append({"folder": os.path.basename(folder), "record": _without_hosts(record), **sealed(raw)})
         records.append(record)
         if record["valid"]:
             file, histograms = _add(packer, raw[OUTPUT].content, f"{folder}/{OUTPUT}", compiled)
@@ -144,11 +145,12 @@ def _nodes(content: bytes | None, step: Mapping) -> dict[str, float | list[str] 
 def _fleets(packed: Packed) -> Iterator[dict[str, float]]:
     """The fleet of every file, and the bytes it wrote."""
     needed = ("iops", "bw_bytes", "lat_ns_mean", "total_ios", "runtime", "io_bytes")
-    texts = np.array(packed.columns["ddir"].texts, dtype=object)
-    ddir = texts[packed.columns["ddir"].codes] if len(texts) else texts
+    coded_ddir = packed.texts("ddir")
+    texts = np.array(coded_ddir.texts, dtype=object)
+    ddir = texts[coded_ddir.codes] if len(texts) else texts
     for end, rows in zip(np.cumsum(packed.rows), packed.rows, strict=True):
         own = slice(end - rows, end)
-        numbers = {name: packed.columns[name][own] for name in needed}
+        numbers = {name: packed.numbers(name)[own] for name in needed}
         written = numbers["io_bytes"][ddir[own] == "write"]
         yield fleet.aggregate(ddir[own], numbers) | {"written_bytes": float(np.nansum(written))}
 
@@ -160,7 +162,7 @@ def _steps_table(rows: list[dict]) -> pa.Table:
 def _hosts_table(packed: Packed, steps: list[dict]) -> pa.Table:
     of_step = np.repeat(np.arange(len(steps)), packed.rows)
     names = [{host["hostname"]: host["vm"] for host in step["hosts"]} for step in steps]
-    hosts = packed.columns["hostname"]
+    hosts = packed.texts("hostname")
     vms = coded([names[n].get(hosts.texts[code]) for n, code in zip(of_step, hosts.codes, strict=True)])
     columns = _repeated([keys_of(step) for step in steps], of_step) | {"vm": vms}
     of_fio = {name: _arrow(column, name not in WITH_DECIMALS) for name, column in packed.columns.items()}

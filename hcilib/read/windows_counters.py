@@ -215,11 +215,14 @@ def _counters(node: str, start: _Stream, before: dict, after: dict) -> Iterator[
         (s, 100 * r[0] / _RUN_TIME_PER_S) for i, s, r in _rates("lp", before, after) if not i.endswith("Total")
     ]
     shares = [share for _, share in processors if share == share]
-    cards = [*_cards("nic", "", start, before, after), *_cards("rdma", " (RDMA)", start, before, after)]
+    cards: list[tuple[str | float, float, list[float]]] = [
+        *_cards("nic", "", start, before, after),
+        *_cards("rdma", " (RDMA)", start, before, after),
+    ]
     lengths = [s for s in (*(s for s, _ in processors), *(s for _, s, _ in cards)) if s == s]
     head = {"node": node, "t_s": after["ms"] / 1000, "interval_s": lengths[0] if lengths else nan}
     head |= {"cpu_pct": sum(shares) / len(shares) if shares else nan, "core_max_pct": max(shares, default=nan)}
-    for nic, _, (received, sent) in cards or [(nan, nan, (nan, nan))]:
+    for nic, _, (received, sent) in cards or [(nan, nan, [nan, nan])]:
         yield head | {"nic": nic, "rx_bytes_per_s": received, "tx_bytes_per_s": sent}
 
 

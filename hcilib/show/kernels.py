@@ -11,10 +11,13 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.provisioning import LocalProvisioner
+
+if TYPE_CHECKING:
+    from jupyter_client.connect import KernelConnectionInfo
 
 _LAUNCHER, _BACKEND = "ipykernel_launcher", "module://matplotlib_inline.backend_inline"
 _PRELOADED = (
@@ -38,7 +41,9 @@ class ForkedKernelManager(AsyncKernelManager):
 class ForkedProvisioner(LocalProvisioner):
     """A local kernel in all but how its process comes to be."""
 
-    async def launch_kernel(self, cmd: list[str], **given: Any) -> dict[str, Any]:
+    process: Any  # a _Fork where the base class has a Popen, of which it uses no more than a _Fork has
+
+    async def launch_kernel(self, cmd: list[str], **given: Any) -> KernelConnectionInfo:
         arguments = cmd[cmd.index(_LAUNCHER) + 1 :]
         self.process = _Fork(arguments, given.get("env") or os.environ, given.get("cwd") or os.getcwd())
         self.pid = self.pgid = self.process.pid
@@ -56,6 +61,7 @@ class _Fork:
         context.set_forkserver_preload(list(_PRELOADED))
         self._process = context.Process(target=_run_kernel, args=(arguments, dict(environment), cwd))
         self._process.start()
+        assert self._process.pid is not None  # it was started
         self.pid = self._process.pid
 
     def poll(self) -> int | None:
