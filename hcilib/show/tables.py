@@ -22,7 +22,7 @@ LEFT_OUT = ("sentence", "confidence", "baseline", "metric", "method", "adjust", 
 FROM_RUNS = ("cv_pct", "unstable", "p_adjusted", "leave_one_out", "bias_pct")
 """What takes two runs to say: not shown where every row has one, the note says why."""
 SINGLE = "n = 1: no interval"  # as hcilib.analyse says it
-LEAD = "* best where the difference is real."
+LEAD = "* shown to be better than every other system; nobody is where one is missing."
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,9 @@ def table(
 
     Notes
     -----
-    ``warnings`` become footnotes, each said once and numbered where it first appears. A true ``best``, or a ``rank`` of 1 that no other
-    row ties with, is marked ``*``: the analysis says that the lead is real, never this function. Where every row is a
-    single run, what takes several to say is left out, and a note says so once.
+    ``warnings`` become footnotes, each said once and numbered where it first appears. A true ``best`` is marked ``*``: the analysis
+    says that the lead is real, never this function. Where every row is a single run, what takes several to say is left
+    out, and a note says so once.
 
     Raises
     ------
@@ -169,12 +169,10 @@ def _leads(frame: pd.DataFrame, ranks: pd.DataFrame) -> list[bool]:
 
 
 def _best(frame: pd.DataFrame) -> pd.Series:
-    """Where the analysis found a real lead: `best`, or a `rank` of 1 that was tested and is tied with nobody."""
+    """Where the analysis found a real lead. A rank of 1 is none: a system alone in its cell has it, too."""
     if "best" in frame and pd.api.types.is_bool_dtype(frame["best"]):
         return frame["best"].fillna(False).astype(bool)
-    if not {"rank", "tied_with", "verdict"} <= set(frame.columns):
-        return pd.Series(False, index=frame.index)
-    return (frame["rank"] == 1) & (frame["tied_with"] == "") & (frame["verdict"] == "ranked")
+    return pd.Series(False, index=frame.index)
 
 
 def _footnotes(frame: pd.DataFrame, shown: pd.DataFrame, single: bool) -> tuple[tuple[str, ...], pd.DataFrame]:

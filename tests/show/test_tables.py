@@ -88,32 +88,31 @@ def test_wide_has_a_column_per_system_and_says_what_is_missing():
         table(pd.concat([summary(), summary()]), "iops", wide="system")
 
 
-def test_best_is_marked_only_where_the_analysis_found_a_real_lead():
-    ranked = summary().assign(rank=[1.0, 1.0, 2.0, NAN], tied_with=["", "lab-mirror", "", ""],
-                              verdict=["ranked", "ranked", "ranked", "missing"])  # fmt: skip
-    assert [t.endswith("*") for t in table(ranked, "iops").cells["IOPS"]] == [True, False, False, False]
-    point = table(ranked.assign(verdict="point"), "iops")
-    assert not point.cells["IOPS"].str.endswith("*").any()
-    assert not any("best" in note for note in point.notes)
-    marked = table(summary().assign(best=[True, False, False, False]), "iops", wide="system")
-    assert "10,000* [9,500, 10,500]" in repr(marked)
-    assert "* best where the difference is real." in marked.notes
+def test_best_is_marked_only_where_the_analysis_says_so():
+    ranked = summary().assign(rank=[1.0, 1.0, 2.0, NAN], tied_with="", verdict=["ranked", "alone", "ranked", "missing"])
+    assert "*" not in repr(table(ranked, "iops")), "a rank of 1 is no lead: it may have been alone"
+    marked = table(ranked.assign(best=[True, False, False, False]), "iops")
+    assert [t.endswith("*") for t in marked.cells["IOPS"]] == [True, False, False, False]
+    wide = table(summary().assign(best=[True, False, False, False]), "iops", wide="system")
+    assert "10,000* [9,500, 10,500]" in repr(wide)
+    assert "* shown to be better than every other system; nobody is where one is missing." in wide.notes
 
 
-def ranks(verdict: str) -> pd.DataFrame:
-    return pd.DataFrame({"pattern": "4k-randread", "iodepth": [1, 1, 8, 8], "rank": [1.0, 2.0, 1.0, 1.0], "verdict": verdict,
-                         "system": ["lab-single", "lab-mirror"] * 2, "tied_with": ["", "", "lab-mirror", "lab-single"]})  # fmt: skip
+def ranks(**best: list[bool]) -> pd.DataFrame:
+    return pd.DataFrame({"pattern": "4k-randread", "iodepth": [1, 1, 8, 8], "rank": [1.0, 2.0, 1.0, 1.0], "verdict": "ranked",
+                         "system": ["lab-single", "lab-mirror"] * 2, "tied_with": ["", "", "lab-mirror", "lab-single"],
+                         **best})  # fmt: skip
 
 
 def test_ranks_mark_the_leader_of_each_row_and_nobody_where_two_are_tied():
-    shown = table(summary(), "iops", wide="system", ranks=ranks("ranked"))
+    shown = table(summary(), "iops", wide="system", ranks=ranks(best=[True, False, False, False]))
     assert [[text.split(" ")[0].endswith("*") for text in shown.cells[name]] for name in ("lab-single", "lab-mirror")] == [
         [True, False], [False, False],
     ]  # fmt: skip
     assert shown._repr_html_().count("font-weight:bold") == 1
-    point = table(summary(), "iops", wide="system", ranks=ranks("point"))
-    assert "*" not in repr(point)
-    assert "bold" not in point._repr_html_()
+    none = table(summary(), "iops", wide="system", ranks=ranks(best=[False] * 4))
+    assert "*" not in repr(none)
+    assert "bold" not in none._repr_html_()
 
 
 def test_what_takes_several_runs_to_say_is_not_shown_of_single_ones():
