@@ -186,3 +186,22 @@ def test_a_warning_of_many_rows_is_said_once():
     shown = table(frame, columns=["system", "iops"])
     assert shown.notes == ("(1) not steady", "(2) few runs", "(3) clipped")
     assert [cell.partition(" ")[2] for cell in shown.cells["IOPS"]] == ["(1, 2)", "", "(1, 3)"]
+
+
+def test_a_brief_table_does_not_list_the_runs_again():
+    said = [
+        "a: unstable, max/min > 1.3: arithmetic mean of runs 1 / 2 / 3 ms; few",
+        "a: unstable, max/min > 1.3: arithmetic mean of runs 4 / 8",
+    ]
+    frame = pd.DataFrame({"system": ["a", "a"], "iops": [1.0, 2.0], "warnings": said})
+    assert "(1) a: unstable, max/min > 1.3: arithmetic mean of runs 1 / 2 / 3 ms" in table(frame).notes
+    shown = table(frame, brief=True)
+    assert shown.notes == ("(1) a: unstable, max/min > 1.3: arithmetic mean", "(2) few")
+    assert [cell.partition(" ")[2] for cell in shown.cells["IOPS"]] == ["(1, 2)", "(1)"]
+
+
+def test_where_nothing_crosses_no_number_is_missing():
+    frame = pd.DataFrame(
+        {"iodepth": [NAN, NAN, NAN], "ratio_below": [0.5, 0.5, NAN], "verdict": ["none", "inconclusive", "missing"]}
+    )
+    assert list(table(frame).cells["iodepth"]) == ["none", "none", "missing"]
