@@ -90,6 +90,12 @@ def _none(row: Mapping[str, Any], system: str, base: str, metric: str, does: str
 
 
 def _point(row: Mapping[str, Any], system: str, base: str, metric: str, does: str) -> str:
+    within = 1 + row["margin"]
+    if row["lowest"] < 1 / within and row["highest"] > within:  # the mean would hide a win or a loss
+        return (
+            f"Over {row['n']} cells {system} and {base} change places in {metric}: {_by_cell(row)}, {row['ratio']:.3f} in the "
+            "geometric mean (single means or runs: no interval)."
+        )
     if row["ratio"] == 1:
         return f"{_cells(row)} {system} {does} the same {metric} as {base} (geometric mean of single means or runs: no interval)."
     return (

@@ -63,6 +63,11 @@ def test_points_and_nothing_in_common():
     point = said(grid(noise=np.zeros(1), b=[0.5, 0.5]))
     assert "Beta delivers 50.0 % lower IOPS than Alpha (geometric mean of single means or runs: no interval;" in point
     assert point.endswith("Verdicts of its 2 cells: 2 point.")
+    both = said(grid(noise=np.zeros(1), b=[0.5, 3.0]))
+    assert both.startswith(
+        "Over 2 cells Beta and Alpha change places in IOPS: ratio 0.500 to 3.000 by cell, 1.225 in the"
+    )
+    assert "%" not in both
     a, b = grid(b=[1.0]).query("system == 'a'"), grid(b=[1.0]).query("system == 'b'").assign(iodepth=8)
     apart = said(pd.concat([a, b]))
     assert apart.startswith("Beta and Alpha have no cell in common with a ratio of IOPS: nothing to compare.")
