@@ -25,7 +25,8 @@ FROM_RUNS = ("cv_pct", "unstable", "p_adjusted", "leave_one_out", "bias_pct")
 NOT_THERE = ("none", "inconclusive")
 """Verdicts of a crossover without a place: that is not a missing number."""
 SINGLE = "n = 1: no interval"  # as hcilib.analyse says it
-RUNS = re.compile(r"(?<=: arithmetic mean) of runs .*")
+DETAIL = re.compile(r"(?<=: arithmetic mean) of runs .*|(?<=not steady): .*")
+"""What a brief table leaves out of a warning: the runs of an unstable cell, which warm-up was not steady and why."""
 LEAD = "* shown to be better than every other system; nobody is where one is missing."
 
 
@@ -78,7 +79,7 @@ def table(
     wide : a column (``system``) whose values become columns, one per value, each holding value and interval
     labels : text to show instead of an id, in cells and in headers
     ranks : what :func:`hcilib.rank` says of the same results: the system that really leads a row is marked in it
-    brief : leave the runs of unstable cells out of the footnotes, where a table before has listed them
+    brief : leave the runs of unstable cells, and which warm-ups were not steady, to a table before that has listed them
 
     Notes
     -----
@@ -196,8 +197,8 @@ def _footnotes(
     if "warnings" not in frame or shown.empty:
         return (), shown
     said = [[w for w in text.split("; ") if w] for text in frame["warnings"].fillna("").astype(str)]
-    if brief:  # then all unstable cells of a system share one note
-        said = [list(dict.fromkeys(RUNS.sub("", w) for w in warnings)) for warnings in said]
+    if brief:  # then all unstable cells of a system share a note
+        said = [list(dict.fromkeys(DETAIL.sub("", w) for w in warnings)) for warnings in said]
     if single:  # one note says it for all rows
         said = [[w for w in warnings if not w.endswith(SINGLE)] for warnings in said]
     order = {text: i for i, text in enumerate(dict.fromkeys(w for warnings in said for w in warnings), start=1)}

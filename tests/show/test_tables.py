@@ -200,6 +200,12 @@ def test_a_brief_table_does_not_list_the_runs_again():
     assert [cell.partition(" ")[2] for cell in shown.cells["IOPS"]] == ["(1, 2)", "(1)"]
 
 
+def test_a_brief_table_says_once_that_a_system_was_not_steady():
+    said = ["a: not steady: 4k-randwrite after 5 rounds; a: not steady: 1m-write after 6 rounds; a: n = 2: few", ""]
+    shown = table(pd.DataFrame({"system": ["a", "b"], "iops": [1.0, 2.0], "warnings": said}), brief=True)
+    assert shown.notes == ("(1) a: not steady", "(2) a: n = 2: few")
+
+
 def test_where_nothing_crosses_no_number_is_missing():
     frame = pd.DataFrame(
         {"iodepth": [NAN, NAN, NAN], "ratio_below": [0.5, 0.5, NAN], "verdict": ["none", "inconclusive", "missing"]}
