@@ -43,6 +43,8 @@ _ROOMS = {
     ),
     "analyse.compare": ("summarize", "compare"),
     "analyse.overall": ("geometric_mean", "everywhere"),
+    "analyse.headline": ("headline",),
+    "analyse.chosen": ("chosen", "pooled"),
     "analyse.curves": ("peak", "peak_sentence", "crossover"),
     "analyse.rank": ("rank",),
     "analyse.regression": ("regression",),

@@ -212,11 +212,13 @@ def _notes(
     count = len(cell["n"])
     invalid = np.bincount(code[~valid], minlength=count)
     unread = np.bincount(code[valid & ~usable], minlength=count)
+    campaigns = campaign_counts(results, code, usable)
     return annotate(
         _own_warnings(results, code, usable, count),
         (invalid, lambda i: f"{_runs(invalid[i])} invalid, not used"),
         (unread, lambda i: f"{_runs(unread[i])} without a usable value (NaN, infinite or negative) dropped"),
         (_varies(results, "source", code, usable), "runs of more than one source"),
+        (campaigns > 1, lambda i: f"runs of {campaigns[i]} campaigns pooled"),
         (cell["n"] == 1, "n = 1: no interval"),
         (cell["n"] == 2, "n = 2: the interval rests on two runs"),
         (cell["high"] == 0, "every run is 0: no ratio"),
@@ -246,6 +248,17 @@ def _varies(results: pd.DataFrame, name: str, code: np.ndarray, usable: np.ndarr
     np.minimum.at(low, code[usable], level)
     np.maximum.at(high, code[usable], level)
     return high > low
+
+
+def campaign_counts(results: pd.DataFrame, code: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """How many campaigns (a run directory, an article) the `rows` of each group come from; 0 where no row says so."""
+    groups = code.max(initial=-1) + 1
+    if "run_id" not in results:
+        return np.zeros(groups, dtype=int)
+    named = rows & results["run_id"].notna().to_numpy()
+    keys = [c for c in ("source", "run_id") if c in results]
+    which = results[keys].assign(_group=code)[named].drop_duplicates()["_group"]
+    return np.bincount(which.to_numpy(int), minlength=groups)
 
 
 def _own_warnings(results: pd.DataFrame, code: np.ndarray, usable: np.ndarray, cells: int) -> list[str]:

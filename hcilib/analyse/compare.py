@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.cells import annotate, describe
+from hcilib.analyse.cells import annotate, describe, listed
 from hcilib.analyse.curves import crossover, peak
 from hcilib.analyse.language import records, sentence
 from hcilib.analyse.overall import everywhere, geometric_mean
@@ -88,7 +88,8 @@ def compare(
 
     Raises
     ------
-    ValueError for a missing column, an unknown option, rows that vary in a factor, and a run given twice.
+    ValueError for a missing column, an unknown option, a baseline that no row is of, rows that vary in a factor, and a
+    run given twice.
 
     Examples
     --------
@@ -105,6 +106,9 @@ def compare(
     by = [name for name in by if name != "system"]
     check_options(margin, method, adjust, confidence)
     cells = describe(results, metric, ["system", *by])
+    if len(cells) and baseline not in set(cells["system"]):  # else every verdict would be `missing`, without an error
+        known = listed(pd.unique(cells["system"]))
+        raise ValueError(f"baseline is {baseline!r}, which is not among the systems of these results: {known}")
     rows, base, keys = against(cells, baseline, by)
     differences = unlike(cells, rows, base, by)
     judged = judge(cells, rows, base, margin=margin, method=method, adjust=adjust, confidence=confidence)

@@ -116,7 +116,7 @@ def _zero(row, what, place, system, base) -> str:
 
 def _unstable(row, what, place, system, base) -> str:
     def shown(name, runs, mean):
-        return f"{name} {'; '.join(what.show(r) for r in runs)} (mean {value(what, mean)})"
+        return f"{name} {'; '.join(what.show(r) for r in runs)} (arithmetic mean {value(what, mean)})"
 
     found = {
         "higher": f"{system} is higher",

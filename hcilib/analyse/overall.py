@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
 from hcilib.analyse.cells import annotate, group_codes
 from hcilib.analyse.language import metric_of, noun, percent, percent_range, verb, where
+from hcilib.analyse.multiplicity import holm
+from hcilib.analyse.welch import tost, two_sided
 
 
 def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system",)) -> pd.DataFrame:
@@ -18,8 +21,11 @@ def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system"
     The interval treats the cells as independent and speaks of these cells only; it is NaN as soon as one cell is a
     single run. Cells without a ratio are left out and counted.
 
-    Returns the by columns, n (cells), ratio, lo, hi, confidence, lowest, highest (ratio), warnings, then one column
-    per pattern unless `by` holds it.
+    The verdict is that of a cell, by the mean's interval and Holm over the rows; but it is `no verdict` where a mean
+    would hide what its cells say: one is unstable, some are higher and some lower, or none has a verdict of its own.
+
+    Returns the by columns, n (cells), ratio, lo, hi, confidence, lowest, highest (ratio), verdict (higher, lower,
+    equivalent, inconclusive, no verdict, point, missing), warnings, then one column per pattern unless `by` holds it.
 
     Examples
     --------
@@ -41,14 +47,15 @@ def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system"
     with np.errstate(invalid="ignore", divide="ignore"):
         center = np.bincount(g, np.log(ratio[used]), cells) / out["n"]
         variance = np.bincount(g, se**2, cells)
-        half = (
-            stdtrit(variance**2 / np.bincount(g, se**4 / df, cells), 0.5 + confidence / 2)
-            * np.sqrt(variance)
-            / out["n"]
-        )
+        mean_se, mean_df = np.sqrt(variance) / out["n"], variance**2 / np.bincount(g, se**4 / df, cells)
+        half = stdtrit(mean_df, 0.5 + confidence / 2) * mean_se
     spread = pd.Series(ratio).where(used).groupby(code)
     absent, size = np.bincount(code[~used], minlength=cells), np.bincount(code, minlength=cells)
-    unstable = np.bincount(code, comparison["unstable"].to_numpy(float), cells)
+    single = np.bincount(g, np.isnan(se), cells) > 0
+    hidden = _hidden(comparison, code, cells)
+    found = _mean_verdict(
+        center, mean_se, mean_df, comparison["margin"].iloc[0] if len(comparison) else np.nan, confidence
+    )
     out = out.assign(
         ratio=np.exp(center),
         lo=np.exp(center - half),
@@ -56,14 +63,40 @@ def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system"
         confidence=confidence,
         lowest=spread.min(),
         highest=spread.max(),
+        verdict=np.select([out["n"] == 0, single, hidden != ""], ["missing", "point", "no verdict"], found),
         warnings=annotate(
             [""] * cells,
             (absent > 0, lambda i: f"{absent[i]} of {size[i]} cells without a ratio left out"),
-            (unstable > 0, lambda i: f"{unstable[i]:.0f} unstable"),
-            (np.bincount(g, np.isnan(se), cells) > 0, "cells of a single run: no interval"),
+            ((hidden != "") & ~single & (out["n"] > 0), lambda i: f"no verdict on the mean: {hidden[i]}"),
+            (single, "cells of a single run: no interval"),
         ),
     )
     return pd.concat([out, _per_pattern(comparison, used, code, by, cells)], axis=1)
+
+
+def _hidden(comparison: pd.DataFrame, code: np.ndarray, groups: int) -> np.ndarray:
+    """What a mean over each group's cells would hide, "" where it hides nothing: then it may have a verdict."""
+
+    def count(mask: pd.Series) -> np.ndarray:
+        return np.bincount(code, (mask & comparison["ratio"].notna()).to_numpy(float), groups).astype(int)
+
+    cells, unstable = count(comparison["ratio"] > 0), count(comparison["unstable"].astype(bool))
+    above, below, same = (count(comparison["verdict"] == verdict) for verdict in ("higher", "lower", "equivalent"))
+    return annotate(
+        [""] * groups,
+        (unstable > 0, lambda i: f"{unstable[i]} of {cells[i]} cells {'is' if unstable[i] == 1 else 'are'} unstable"),
+        ((above > 0) & (below > 0) & (unstable == 0), lambda i: f"{above[i]} cells are higher and {below[i]} lower"),
+        ((above + below + same == 0) & (unstable == 0), "no cell has a verdict of its own"),
+    )
+
+
+def _mean_verdict(center: ArrayLike, se: ArrayLike, df: ArrayLike, margin: float, confidence: float) -> np.ndarray:
+    """The verdict of each mean of log ratios, by the rules of a cell; one question a row, so Holm over the rows."""
+    alpha, center = 1 - confidence, np.asarray(center)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        differs = holm(two_sided(center, se, df)) <= alpha
+        same = tost(center, se, df, margin) <= alpha
+    return np.select([differs & (center > 0), differs, same], ["higher", "lower", "equivalent"], "inconclusive")
 
 
 def everywhere(
@@ -72,10 +105,11 @@ def everywhere(
     """Does a system beat the baseline at every `over`? An intersection-union test of a comparison's cells.
 
     Such a claim falls with its weakest cell: it holds at the level of a single test if every cell is significant on
-    the same side, so p is the largest of the uncorrected ones and nothing is adjusted.
+    the same side, so p is the largest of the uncorrected ones. A row is one such claim; p_adjusted is Holm's over the
+    rows, and the verdict is by it: to ask many patterns is to ask many questions.
 
-    Returns system, the other by columns, n (cells), lowest, highest (ratio), p, confidence, verdict (higher, lower,
-    inconclusive; point where a cell has a single run, missing where one has no ratio), sentence, warnings.
+    Returns system, the other by columns, n (cells), lowest, highest (ratio), p, p_adjusted, confidence, verdict (higher,
+    lower, inconclusive; point where a cell has a single run, missing where one has no ratio), sentence, warnings.
 
     Examples
     --------
@@ -97,12 +131,13 @@ def everywhere(
     out = out.assign(n=groups.size(), lowest=groups["ratio"].min(), highest=groups["ratio"].max())
     same_side = (out["lowest"] > 1) | (out["highest"] < 1)
     out["p"] = groups["p"].max().where(same_side, 1.0)
-    out["confidence"] = groups["confidence"].first()
-    holds = same_side & (out["p"] <= 1 - out["confidence"])
-    missing = comparison["ratio"].isna().groupby(code).any()
-    point = (comparison["verdict"] == "point").groupby(code).any()
     no_p = groups["p"].apply(lambda p: p.isna().any())
     out.loc[no_p, "p"] = np.nan
+    out["p_adjusted"] = holm(out["p"])
+    out["confidence"] = groups["confidence"].first()
+    holds = same_side & (out["p_adjusted"] <= 1 - out["confidence"])
+    missing = comparison["ratio"].isna().groupby(code).any()
+    point = (comparison["verdict"] == "point").groupby(code).any()
     out["verdict"] = np.select(
         [missing, point, no_p | ~holds, out["lowest"] > 1],
         ["missing", "point", "inconclusive", "higher"],
@@ -114,7 +149,9 @@ def everywhere(
         "records"
     )
     out["sentence"] = [_everywhere_sentence(row, rest, over, labels or {}) for row in facts]
-    out["warnings"] = annotate([""] * len(out), (unstable > 0, lambda i: f"{unstable[i]} unstable cells"))
+    out["warnings"] = annotate(
+        [""] * len(out), (unstable > 0, lambda i: f"{unstable[i]} unstable {'cell' if unstable[i] == 1 else 'cells'}")
+    )
     return out
 
 
@@ -161,11 +198,16 @@ def _everywhere_sentence(row: Mapping, rest: list[str], over: str, labels: Mappi
             f"({span}{alone}): nothing is claimed."
         )
     if row["verdict"] == "inconclusive":
-        return f"No difference in {noun(what)} between {system} and {base} is established at every {over} {place} (p = {row['p']:.2g})."
+        return f"No difference in {noun(what)} between {system} and {base} is established at every {over} {place} ({_adjusted(row)})."
     side = "higher" if row["lowest"] > 1 else "lower"
     size = percent(row["lowest"]) if row["n"] == 1 else f"{percent_range(row['lowest'], row['highest'])} {side}"
-    basis = f"{row['n']} cells, p = {row['p']:.2g}"
+    basis = f"{row['n']} cells, {_adjusted(row)}"
     if row["verdict"] == "point":
         basis = "single published means or runs: no interval"
     size = side if row["unstable"] else size
     return f"{system} {verb(what)} {size} {noun(what)} than {base} at every {over} {place} ({basis})."
+
+
+def _adjusted(row: Mapping) -> str:
+    """The p that decides; where other claims were asked beside this one, that it was adjusted for them."""
+    return f"p = {row['p_adjusted']:.2g}" + (" after correction" if row["p_adjusted"] > row["p"] else "")

@@ -28,7 +28,9 @@ def rank(
     "Not told apart" is not transitive: A may tie with B and B with C although A is shown to be better than C.
 
     Returns the by columns, rank (NaN without a run above 0), system, tied_with (the systems not told apart from it), n,
-    center, lo, hi, confidence, verdict (ranked; point where a pair rests on a single run; missing), warnings.
+    center, lo, hi, confidence, verdict (ranked; alone where no other system has a ratio to it; point where a pair rests
+    on a single run; missing), best (bool: shown to be better than every other system of these results; nobody is where
+    one of them is missing), warnings.
 
     Examples
     --------
@@ -44,29 +46,45 @@ def rank(
     sign = better_sign(metric)
     cells = describe(results, metric, ["system", *by])
     pairs = _ordered_pairs(cells, by, margin, 1 - confidence)
-    mine = pairs.groupby("row")
-    behind = (pairs["differ"] & (sign * pairs["log_ratio"] < 0)).groupby(pairs["row"]).sum()
+    mine, ahead = pairs.groupby("row"), sign * pairs["log_ratio"] > 0
     per_cell = {
-        "behind": behind,
+        "behind": (pairs["differ"] & ~ahead).groupby(pairs["row"]).sum(),
+        "beaten": (pairs["differ"] & ahead & ~pairs["point"]).groupby(pairs["row"]).sum(),
         "tied_with": pairs[~pairs["differ"]].groupby("row")["other"].agg(", ".join),
         "point": mine["point"].any(),
         "notes": mine["notes"].agg(lambda texts: "; ".join(dict.fromkeys(t for t in texts if t))),
     }
     facts = pd.DataFrame(per_cell).reindex(cells.index)
-    point = facts["point"].eq(True) | (cells["n"] == 1)
+    others, absent = cells["system"].nunique() - 1, _absent(cells, by)
+    point, ranked = facts["point"].eq(True) | (cells["n"] == 1), cells["center"] > 0
     lo, hi = own_interval(cells, confidence)
     out = cells[[*by, "system", "n", "center"]].assign(
-        rank=(1.0 + facts["behind"].fillna(0)).where(cells["center"] > 0),
+        rank=(1.0 + facts["behind"].fillna(0)).where(ranked),
         tied_with=facts["tied_with"].fillna(""),
         lo=lo,
         hi=hi,
         confidence=confidence,
-        verdict=np.select([~(cells["center"] > 0), point], ["missing", "point"], "ranked"),
-        warnings=annotate(cells["notes"], (facts["notes"].notna(), facts["notes"].to_numpy().__getitem__)),
+        verdict=np.select([~ranked, point, facts["behind"].isna()], ["missing", "point", "alone"], "ranked"),
+        best=facts["beaten"].eq(others) & (others > 0),
+        warnings=annotate(
+            cells["notes"],
+            (facts["notes"].notna(), facts["notes"].to_numpy().__getitem__),
+            (ranked & (absent != ""), lambda i: f"{absent[i]} missing in this cell: nobody is called best"),
+        ),
     )
     order = np.lexsort((-sign * out["center"].fillna(0), out["rank"].fillna(np.inf), group_codes(cells, by)[0]))
-    columns = [*by, "rank", "system", "tied_with", "n", "center", "lo", "hi", "confidence", "verdict", "warnings"]
-    return out.iloc[order][columns].reset_index(drop=True)
+    known = [*by, "rank", "system", "tied_with", "n", "center", "lo", "hi", "confidence", "verdict", "best", "warnings"]
+    return out.iloc[order][known].reset_index(drop=True)
+
+
+def _absent(cells: pd.DataFrame, by: Sequence[str]) -> np.ndarray:
+    """For each row of `cells` the systems without a run in its place, as text: who is not there was not beaten."""
+    place, _ = group_codes(cells, by)
+    system, names = pd.factorize(cells["system"], sort=True)
+    there = np.zeros((place.max(initial=-1) + 1, len(names)), dtype=bool)
+    there[place, system] = cells["n"].to_numpy() > 0
+    said = np.array([", ".join(str(name) for name in names[~row]) for row in there], dtype=object)
+    return said[place]
 
 
 def _ordered_pairs(cells: pd.DataFrame, by: Sequence[str], margin: float, alpha: float) -> pd.DataFrame:

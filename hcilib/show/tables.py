@@ -6,6 +6,7 @@ address, and never so few digits that a change of 1 % stays unseen.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -21,8 +22,12 @@ LEFT_OUT = ("sentence", "confidence", "baseline", "metric", "method", "adjust", 
             "df", "p", "tost_p", "tost_lo", "tost_hi")  # fmt: skip
 FROM_RUNS = ("cv_pct", "unstable", "p_adjusted", "leave_one_out", "bias_pct")
 """What takes two runs to say: not shown where every row has one, the note says why."""
+NOT_THERE = ("none", "inconclusive")
+"""Verdicts of a crossover without a place: that is not a missing number."""
 SINGLE = "n = 1: no interval"  # as hcilib.analyse says it
-LEAD = "* best where the difference is real."
+DETAIL = re.compile(r"(?<=: arithmetic mean) of runs .*|(?<=not steady): .*")
+"""What a brief table leaves out of a warning: the runs of an unstable cell, which warm-up was not steady and why."""
+LEAD = "* shown to be better than every other system; nobody is where one is missing."
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,7 @@ def table(
     labels: Mapping[str, str] | None = None,
     caption: str = "",
     ranks: pd.DataFrame | None = None,
+    brief: bool = False,
 ) -> Shown:
     """A frame as a reader wants it: the last expression of its notebook cell.
 
@@ -73,12 +79,13 @@ def table(
     wide : a column (``system``) whose values become columns, one per value, each holding value and interval
     labels : text to show instead of an id, in cells and in headers
     ranks : what :func:`hcilib.rank` says of the same results: the system that really leads a row is marked in it
+    brief : leave the runs of unstable cells, and which warm-ups were not steady, to a table before that has listed them
 
     Notes
     -----
-    ``warnings`` become footnotes, each said once and numbered where it first appears. A true ``best``, or a ``rank`` of 1 that no other
-    row ties with, is marked ``*``: the analysis says that the lead is real, never this function. Where every row is a
-    single run, what takes several to say is left out, and a note says so once.
+    ``warnings`` become footnotes, each said once and numbered where it first appears. A true ``best`` is marked ``*``: the analysis
+    says that the lead is real, never this function. Where every row is a single run, what takes several to say is left
+    out, and a note says so once.
 
     Raises
     ------
@@ -103,7 +110,7 @@ def table(
         frame = frame.assign(best=_leads(frame, ranks))
     single = _single(frame)
     shown, numeric = _texts(frame, metric, columns, labels, single)
-    notes, shown = _footnotes(frame, shown, single)
+    notes, shown = _footnotes(frame, shown, single, brief)
     if wide:
         shown = _widen(shown, frame, metric, wide, labels)
         numeric |= {str(labels.get(v, v)) for v in frame[wide]}
@@ -138,7 +145,7 @@ def _texts(
     for column in (c for c in chosen if not (paired and c in ("lo", "hi")) and c not in hidden):
         values, title = frame[column], header(column, metric)
         title = column if title in cells else title
-        cells[title] = texts(values, column, metric, labels)
+        cells[title] = _nothing_lost(texts(values, column, metric, labels), values, frame)
         if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values):
             numeric.add(title)
         if paired and column == bounded and frame["lo"].notna().any():
@@ -149,6 +156,14 @@ def _texts(
     if value in shown:
         shown[value] += ["*" if best else "" for best in _best(frame)]
     return shown, numeric
+
+
+def _nothing_lost(shown: list[str], values: pd.Series, frame: pd.DataFrame) -> list[str]:
+    """Where a curve's verdict is that nothing crosses, or that no crossing is claimed, no value of it got lost."""
+    if "verdict" not in frame:
+        return shown
+    none = (values.isna() & frame["verdict"].isin(NOT_THERE)).to_numpy()
+    return ["none" if nothing else text for nothing, text in zip(none, shown, strict=True)]
 
 
 def _empty(values: pd.Series) -> bool:
@@ -169,19 +184,21 @@ def _leads(frame: pd.DataFrame, ranks: pd.DataFrame) -> list[bool]:
 
 
 def _best(frame: pd.DataFrame) -> pd.Series:
-    """Where the analysis found a real lead: `best`, or a `rank` of 1 that was tested and is tied with nobody."""
+    """Where the analysis found a real lead. A rank of 1 is none: a system alone in its cell has it, too."""
     if "best" in frame and pd.api.types.is_bool_dtype(frame["best"]):
         return frame["best"].fillna(False).astype(bool)
-    if not {"rank", "tied_with", "verdict"} <= set(frame.columns):
-        return pd.Series(False, index=frame.index)
-    return (frame["rank"] == 1) & (frame["tied_with"] == "") & (frame["verdict"] == "ranked")
+    return pd.Series(False, index=frame.index)
 
 
-def _footnotes(frame: pd.DataFrame, shown: pd.DataFrame, single: bool) -> tuple[tuple[str, ...], pd.DataFrame]:
+def _footnotes(
+    frame: pd.DataFrame, shown: pd.DataFrame, single: bool, brief: bool
+) -> tuple[tuple[str, ...], pd.DataFrame]:
     """What is warned of, each said once and numbered by first appearance; a row's interval, or last cell, carries its marks."""
     if "warnings" not in frame or shown.empty:
         return (), shown
     said = [[w for w in text.split("; ") if w] for text in frame["warnings"].fillna("").astype(str)]
+    if brief:  # then all unstable cells of a system share a note
+        said = [list(dict.fromkeys(DETAIL.sub("", w) for w in warnings)) for warnings in said]
     if single:  # one note says it for all rows
         said = [[w for w in warnings if not w.endswith(SINGLE)] for warnings in said]
     order = {text: i for i, text in enumerate(dict.fromkeys(w for warnings in said for w in warnings), start=1)}

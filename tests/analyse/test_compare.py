@@ -168,11 +168,12 @@ def test_only_invalid_runs_is_missing_not_forgotten():
 
 def test_missing_baseline_and_empty_tables():
     results = table({"rdma": RDMA, "tcp": TCP})
-    nothing = compare(results, "ceph")
-    assert set(nothing["verdict"]) == {"missing"}
-    assert nothing["warnings"].str.contains("ceph has no run").all()
+    with pytest.raises(
+        ValueError, match="baseline is 'rdam', which is not among the systems of these results: rdma, tcp"
+    ):
+        compare(results, "rdam")
     assert compare(results[results["system"] == "rdma"], "rdma").empty
-    assert list(compare(results.iloc[:0], "rdma").columns) == list(nothing.columns)
+    assert list(compare(results.iloc[:0], "rdma").columns) == list(compare(results, "rdma").columns)
     assert summarize(results.iloc[:0]).empty
 
 

@@ -124,3 +124,39 @@ def test_at_every_iodepth_with_one_depth_or_a_stalled_one():
 def test_at_every_what():
     with pytest.raises(ValueError, match="no factor 'vms'"):
         everywhere(compare(grid([1.2]), "a"), over="vms")
+
+
+def means(*tables, **options):
+    return geometric_mean(compare(pd.concat(tables), "a", **options)).iloc[0]
+
+
+def test_the_mean_has_a_verdict_only_where_it_hides_nothing():
+    assert means(grid([0.5, 0.6]))["verdict"] == "lower"
+    assert means(grid([1.5, 1.6]))["verdict"] == "higher"
+    assert means(grid([1.0, 1.001]))["verdict"] == "equivalent"
+    unstable = means(grid([0.1, 0.1], np.array([-0.2, 0, 0.2])))
+    assert (unstable["verdict"], unstable["warnings"]) == (
+        "no verdict",
+        "no verdict on the mean: 2 of 2 cells are unstable",
+    )
+    both = means(grid([0.5, 2.0]))
+    assert (both["verdict"], both["warnings"]) == (
+        "no verdict",
+        "no verdict on the mean: 1 cells are higher and 1 lower",
+    )
+    assert means(grid([0.86] * 4, 10 * NOISE))["verdict"] == "no verdict"
+    assert means(grid([0.5, 0.6], np.zeros(1)))["verdict"] == "point"
+
+
+def test_asking_many_patterns_is_asking_many_questions():
+    # One claim alone holds at 5 %; beside nineteen others it does not survive Holm's correction.
+    weak = grid([1.03, 1.04])
+    others = [grid([1.0, 1.0], pattern=f"{k}k-randread") for k in range(8, 27)]
+    alone = everywhere(compare(weak, "a")).iloc[0]
+    assert (alone["verdict"], alone["p_adjusted"]) == ("higher", alone["p"])
+    assert "after correction" not in alone["sentence"]
+    among = everywhere(compare(pd.concat([weak, *others]), "a")).set_index("pattern").loc["4k-randread"]
+    assert among["p"] == pytest.approx(alone["p"])
+    assert among["p_adjusted"] == pytest.approx(min(20 * alone["p"], 1))
+    assert among["verdict"] == "inconclusive"
+    assert "after correction" in among["sentence"]

@@ -62,6 +62,32 @@ def test_cells_are_ranked_apart_and_unlike_systems_are_named():
     assert rank(results)["warnings"].str.contains("systems differ in span_bytes").all()
 
 
+def best(results, **options):
+    found = rank(results, **options)
+    return found.loc[found["best"], ["iodepth", "system"]].to_numpy().tolist()
+
+
+def test_best_is_who_is_shown_to_be_better_than_every_other_system():
+    three = {"ceph": 100 * (1 + NOISE), "rdma": 300 * (1 + NOISE), "tcp": 200 * (1 + NOISE)}
+    assert best(cell(**three)) == [[8, "rdma"]]
+    assert best(cell(**three | {"tcp": 300.5 * (1 + NOISE)})) == []
+    assert best(cell(**three | {"tcp": 200.0})) == [], "against a single run nothing is shown"
+    assert best(cell(a=100.0, b=50.0)) == []
+    assert best(cell(**three).rename(columns={"iops": "lat_ns"}), metric="lat_ns") == [[8, "ceph"]]
+
+
+def test_nobody_is_best_without_an_opponent_or_where_a_compared_system_is_missing():
+    apart = pd.concat([cell(8, a=100 * (1 + NOISE)), cell(16, b=50 * (1 + NOISE))])
+    found = rank(apart)
+    assert not found["best"].any()
+    assert set(found["verdict"]) == {"alone"}
+    a, b, c = 100 * (1 + NOISE), 50 * (1 + NOISE), 20 * (1 + NOISE)
+    partly = pd.concat([cell(8, a=a, b=b, c=c), cell(16, a=a, b=b), cell(32, a=a, b=b, c=[np.nan, np.nan])])
+    assert best(partly) == [[8, "a"]]
+    said = rank(partly).query("iodepth > 8 and system != 'c'")["warnings"]
+    assert said.str.contains("c missing in this cell: nobody is called best").all()
+
+
 def test_one_system_and_none():
     assert ranks(cell(a=100.0)) == {"a": 1}
     assert rank(cell(a=100.0).iloc[:0]).empty

@@ -118,8 +118,19 @@ def test_the_method_page_explains_every_verdict_and_is_linked_from_every_page(si
         re.findall(r"\"(higher|lower|equivalent|inconclusive|point|missing)\"", Path(pairs.__file__).read_text())
     )
     assert len(words) >= 5
-    for word in words | {"unstable", "Little", "percentile", "ceiling"}:
-        assert word in method
+    said = {
+        "unstable",
+        "Little",
+        "percentile",
+        "ceiling",
+        "no verdict",
+        "arithmetic means of both",
+        "from 1/1.05 to 1.05",
+    }
+    defined = {"rank", "ranked", "alone", "plateau", "peak", "Leave-one-out", "bias", "dip", "decline", "front", "Tied with",
+               "Stripe cost", "campaign", "crossover"}  # fmt: skip
+    for word in words | said | {f"<strong>{word}</strong>" for word in defined}:
+        assert word in method, word
     assert "<table>" in method  # the markdown was rendered, tables too
     assert not re.search(r"(src|href)\s*=\s*[\"']?(https?:)?//", method)
 

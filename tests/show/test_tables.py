@@ -88,32 +88,31 @@ def test_wide_has_a_column_per_system_and_says_what_is_missing():
         table(pd.concat([summary(), summary()]), "iops", wide="system")
 
 
-def test_best_is_marked_only_where_the_analysis_found_a_real_lead():
-    ranked = summary().assign(rank=[1.0, 1.0, 2.0, NAN], tied_with=["", "lab-mirror", "", ""],
-                              verdict=["ranked", "ranked", "ranked", "missing"])  # fmt: skip
-    assert [t.endswith("*") for t in table(ranked, "iops").cells["IOPS"]] == [True, False, False, False]
-    point = table(ranked.assign(verdict="point"), "iops")
-    assert not point.cells["IOPS"].str.endswith("*").any()
-    assert not any("best" in note for note in point.notes)
-    marked = table(summary().assign(best=[True, False, False, False]), "iops", wide="system")
-    assert "10,000* [9,500, 10,500]" in repr(marked)
-    assert "* best where the difference is real." in marked.notes
+def test_best_is_marked_only_where_the_analysis_says_so():
+    ranked = summary().assign(rank=[1.0, 1.0, 2.0, NAN], tied_with="", verdict=["ranked", "alone", "ranked", "missing"])
+    assert "*" not in repr(table(ranked, "iops")), "a rank of 1 is no lead: it may have been alone"
+    marked = table(ranked.assign(best=[True, False, False, False]), "iops")
+    assert [t.endswith("*") for t in marked.cells["IOPS"]] == [True, False, False, False]
+    wide = table(summary().assign(best=[True, False, False, False]), "iops", wide="system")
+    assert "10,000* [9,500, 10,500]" in repr(wide)
+    assert "* shown to be better than every other system; nobody is where one is missing." in wide.notes
 
 
-def ranks(verdict: str) -> pd.DataFrame:
-    return pd.DataFrame({"pattern": "4k-randread", "iodepth": [1, 1, 8, 8], "rank": [1.0, 2.0, 1.0, 1.0], "verdict": verdict,
-                         "system": ["lab-single", "lab-mirror"] * 2, "tied_with": ["", "", "lab-mirror", "lab-single"]})  # fmt: skip
+def ranks(**best: list[bool]) -> pd.DataFrame:
+    return pd.DataFrame({"pattern": "4k-randread", "iodepth": [1, 1, 8, 8], "rank": [1.0, 2.0, 1.0, 1.0], "verdict": "ranked",
+                         "system": ["lab-single", "lab-mirror"] * 2, "tied_with": ["", "", "lab-mirror", "lab-single"],
+                         **best})  # fmt: skip
 
 
 def test_ranks_mark_the_leader_of_each_row_and_nobody_where_two_are_tied():
-    shown = table(summary(), "iops", wide="system", ranks=ranks("ranked"))
+    shown = table(summary(), "iops", wide="system", ranks=ranks(best=[True, False, False, False]))
     assert [[text.split(" ")[0].endswith("*") for text in shown.cells[name]] for name in ("lab-single", "lab-mirror")] == [
         [True, False], [False, False],
     ]  # fmt: skip
     assert shown._repr_html_().count("font-weight:bold") == 1
-    point = table(summary(), "iops", wide="system", ranks=ranks("point"))
-    assert "*" not in repr(point)
-    assert "bold" not in point._repr_html_()
+    none = table(summary(), "iops", wide="system", ranks=ranks(best=[False] * 4))
+    assert "*" not in repr(none)
+    assert "bold" not in none._repr_html_()
 
 
 def test_what_takes_several_runs_to_say_is_not_shown_of_single_ones():
@@ -187,3 +186,28 @@ def test_a_warning_of_many_rows_is_said_once():
     shown = table(frame, columns=["system", "iops"])
     assert shown.notes == ("(1) not steady", "(2) few runs", "(3) clipped")
     assert [cell.partition(" ")[2] for cell in shown.cells["IOPS"]] == ["(1, 2)", "", "(1, 3)"]
+
+
+def test_a_brief_table_does_not_list_the_runs_again():
+    said = [
+        "a: unstable, max/min > 1.3: arithmetic mean of runs 1 / 2 / 3 ms; few",
+        "a: unstable, max/min > 1.3: arithmetic mean of runs 4 / 8",
+    ]
+    frame = pd.DataFrame({"system": ["a", "a"], "iops": [1.0, 2.0], "warnings": said})
+    assert "(1) a: unstable, max/min > 1.3: arithmetic mean of runs 1 / 2 / 3 ms" in table(frame).notes
+    shown = table(frame, brief=True)
+    assert shown.notes == ("(1) a: unstable, max/min > 1.3: arithmetic mean", "(2) few")
+    assert [cell.partition(" ")[2] for cell in shown.cells["IOPS"]] == ["(1, 2)", "(1)"]
+
+
+def test_a_brief_table_says_once_that_a_system_was_not_steady():
+    said = ["a: not steady: 4k-randwrite after 5 rounds; a: not steady: 1m-write after 6 rounds; a: n = 2: few", ""]
+    shown = table(pd.DataFrame({"system": ["a", "b"], "iops": [1.0, 2.0], "warnings": said}), brief=True)
+    assert shown.notes == ("(1) a: not steady", "(2) a: n = 2: few")
+
+
+def test_where_nothing_crosses_no_number_is_missing():
+    frame = pd.DataFrame(
+        {"iodepth": [NAN, NAN, NAN], "ratio_below": [0.5, 0.5, NAN], "verdict": ["none", "inconclusive", "missing"]}
+    )
+    assert list(table(frame).cells["iodepth"]) == ["none", "none", "missing"]
