@@ -43,7 +43,13 @@ class Metric:
 
     def show(self, value: float) -> str:
         """Print one value in the shown unit; a missing value is printed as such, never as zero."""
-        return "missing" if value != value else self.format.format(value / self.scale)
+        return "missing" if value != value else self.format.format(steady(value / self.scale))
+
+
+def steady(value: float) -> float:
+    """`value` as it is to be rounded: half goes up, whatever its binary form, and the last digits of a float, in which
+    processors and numpy's versions differ, decide nothing: 9.999999999999998 prints as 10 does."""
+    return value * (1 + 1e-13)
 
 
 _MS, _MIB = 1e6, 2**20

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from hcilib.metrics import METRICS, Metric
+from hcilib.metrics import METRICS, Metric, steady
 
 _PATTERN = re.compile(r"^(\d+)([km])-(rand)?(read|write|rw)(\d{1,2})?(-sync)?(?:-rate(\d+)m)?$")
 
@@ -77,7 +77,7 @@ def records(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
 def _magnitude(ratio: float) -> str:
     if ratio < 0.001:
         return "more than 99.9"  # rounding would print 100.0 for a system that still answers
-    size = 100 * abs(ratio - 1)
+    size = steady(round(100 * abs(ratio - 1), 10))
     return f"{size:,.1f}" if size >= 0.05 or size == 0 else f"{size:.1g}"
 
 

@@ -7,7 +7,7 @@ from math import floor, isfinite, log10
 
 import pandas as pd
 
-from hcilib.metrics import METRICS, Metric
+from hcilib.metrics import METRICS, Metric, steady
 
 DIGITS = 3
 """Significant digits at least: with three, one step of the last digit is at most 1 % of the number."""
@@ -111,6 +111,7 @@ def number(value: float, form: str = "{:,.0f}", digits: int = DIGITS) -> str:
         return "missing"
     if not isfinite(value):
         return "∞" if value > 0 else "-∞"
+    value = steady(value)
     text = form.format(value)
     decimals = len(text.partition(".")[2])
     needed = digits - 1 - floor(log10(abs(value))) if value else 0

@@ -21,6 +21,13 @@ def test_percent(ratio, said):
     assert percent(ratio) == said
 
 
+@pytest.mark.parametrize(
+    ("ratio", "said"), [(0.7225, "27.8 % lower"), (1.2225, "22.3 % higher"), (1.0005, "0.1 % higher")]
+)
+def test_the_last_digits_of_a_ratio_decide_nothing(ratio, said):
+    assert {percent(ratio * (1 + noise * 2.0**-52)) for noise in range(-20, 21)} == {said}
+
+
 def test_lower_never_reaches_100():
     for exponent in range(-12, 0):
         number = re.search(r"[\d.]+", percent(10.0**exponent))[0]

@@ -69,6 +69,21 @@ def test_number_of_odd_values():
     ]  # fmt: skip
 
 
+def test_what_processors_leave_in_the_last_digits_decides_nothing():
+    for value, shown in (
+        (10.0, "10.0"),
+        (1.0, "1.00"),
+        (2.675, "2.68"),
+        (-2.675, "-2.68"),
+        (0.5, "0.500"),
+        (22.25, "22.3"),
+    ):
+        near = [value * (1 + noise * np.finfo(float).eps) for noise in range(-20, 21)]
+        assert {number(v, "{:,.1f}") for v in near} == {shown}
+    assert {number(v, "{:,.0f}", 4) for v in (0.7187499999999998, 0.71875, 0.7187500000000009)} == {"0.7188"}
+    assert number(999_999_999_999.0) == "999,999,999,999"
+
+
 def test_warnings_become_numbered_footnotes():
     shown = table(summary(), "iops")
     assert shown.notes == ("(1) one run",)
