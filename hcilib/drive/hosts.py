@@ -276,6 +276,8 @@ def explain(error: BaseException) -> str:
         return "host key does not match known_hosts: the host was re-imaged, or it is not the host you mean"
     if "not found in known_hosts" in text:
         return "host key unknown: add it to known_hosts after checking its fingerprint on the host"
+    if isinstance(error, paramiko.ChannelException):
+        return f"its sshd opened no channel: {error.text.lower()}"
     if isinstance(error, CommandTimedOut):
         return f"no answer from a running command within {error.timeout} s"
     if isinstance(error, paramiko.ssh_exception.NoValidConnectionsError):

@@ -65,10 +65,10 @@ def _client_server(
     """One client here, a server a VM: the lab's own on loopback, any other VM's on its own loopback, reached through SSH."""
     opened = servers(fleet, testbed, vms, limit_s) if testbed.lab_root else tunnel.servers(fleet, testbed, vms, limit_s)
     with opened as reached:
-        places = {vm.name: (vm.target, testbed.fio.port) for vm in vms} if testbed.lab_root else reached
+        places = {vm.name: (vm.target, testbed.fio.port) for vm in vms} if testbed.lab_root else reached.places
         launched = run_client(work, places, jobs, testbed, limit_s, begun)
-        late = ()
+        faults = () if testbed.lab_root else reached.faults
         if launched.timed_out:
             stuck = end_stuck(fleet, testbed, vms) if testbed.lab_root else tunnel.end_stuck(fleet, testbed, vms)
-            late = (f"stopped from outside after {limit_s:g} s", *stuck)
-    return replace(launched, places=places, faults=late)
+            faults += (f"stopped from outside after {limit_s:g} s", *stuck)
+    return replace(launched, places=places, faults=faults)
