@@ -6,6 +6,9 @@
 A row is ok when the right host was named and no other, no row of the results came of an attempt in which a VM was missing, and
 no fio works anywhere when all is over. For a killed controller: when the same call finished the campaign with every step once,
 and what was finished before kept its bytes. Exit code 1 if any row is not ok.
+
+Of the deaths seven in ten fall into a run that is being measured: fio is seen at work on a drawn one, and then a drawn share of its
+runtime passes. The others come at a drawn share of the whole campaign, most of which is preparation and what stands between runs.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -29,16 +32,19 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "drive")]
 
 from injections import FAULTS, MIRROR, MISLED, misled, suffer, working  # noqa: E402
+from probes import until  # noqa: E402
 
 from hcilib.drive.campaign import run  # noqa: E402
 from hcilib.drive.lab import lab  # noqa: E402
-from hcilib.plan import Plan  # noqa: E402
+from hcilib.plan import Plan, Step  # noqa: E402
 from hcilib.read.run import read_results  # noqa: E402
 from hcilib.sweeps import sweep  # noqa: E402
 from hcilib.testbed import Testbed  # noqa: E402
 
 SAVED = ROOT / "data" / "samples" / "chaos.csv"
-KILLS, SEED = 20, 4
+KILLS, INSIDE, SEED = 20, 0.7, 4
+Moment = Callable[[subprocess.Popen], None]
+"""Waits, with the controller running, until it is to be killed."""
 
 CONTROLLER = """
 import json, sys
@@ -95,10 +101,26 @@ def kills() -> Iterator[dict]:
             mine = bed.model_copy(update={"fio": bed.fio.model_copy(update={"launcher": launcher})})
             whole = Path(folder) / f"{launcher}-whole"
             lasted_s = until_end(mine, plan, whole)
+            runs = [step for step in plan.steps if step.kind == "measure"]
             for number in range(KILLS // 2):
-                share = moments.random()
-                event = f"controller killed at {share:.2f} of a campaign, {launcher}"
-                yield killed(mine, plan, Path(folder) / f"{launcher}-{number}", share * lasted_s, whole, event)
+                run_dir, share = Path(folder) / f"{launcher}-{number}", moments.random()
+                if number < INSIDE * KILLS / 2:
+                    step = moments.choice(runs)
+                    when, moment = f"{share:.2f} of run {step.rep}", inside(mine, run_dir, step, share)
+                else:
+                    when, moment = f"{share:.2f} of a campaign", lambda _, s=share * lasted_s: time.sleep(s)
+                yield killed(mine, plan, run_dir, moment, whole, f"controller killed at {when}, {launcher}")
+
+
+def inside(bed: Testbed, run_dir: Path, step: Step, share: float) -> Moment:
+    """Waits until fio has been at work on a step for a share of its runtime."""
+
+    def wait(process: subprocess.Popen) -> None:
+        at_work = lambda: (run_dir / "work" / step.id).exists() and working(bed, patience_s=0)  # noqa: E731
+        until(lambda: at_work() or process.poll() is not None, 600)
+        time.sleep(share * step.runtime_s)
+
+    return wait
 
 
 def until_end(bed: Testbed, plan: Plan, run_dir: Path) -> float:
@@ -117,10 +139,10 @@ def controller(bed: Testbed, plan: Plan, run_dir: Path) -> subprocess.Popen:
     )
 
 
-def killed(bed: Testbed, plan: Plan, run_dir: Path, moment_s: float, whole: Path, event: str) -> dict:
-    """One death, and what the next call makes of it beside the uninterrupted campaign in `whole`."""
+def killed(bed: Testbed, plan: Plan, run_dir: Path, moment: Moment, whole: Path, event: str) -> dict:
+    """One death, as soon as `moment` returns, and what the next call makes of it beside the uninterrupted campaign in `whole`."""
     process = controller(bed, plan, run_dir)
-    time.sleep(moment_s)
+    moment(process)
     process.send_signal(signal.SIGKILL)
     process.wait()
     before = contents(run_dir)

@@ -1,11 +1,15 @@
 """What a campaign costs beside bare fio: seconds a step beyond a shell loop around `fio --client`, at ten servers of one lab.
 
-    .venv/bin/python bench/overhead.py            about three minutes; let the machine do nothing else
+    .venv/bin/python bench/overhead.py            about four minutes; let the machine do nothing else
     .venv/bin/python bench/overhead.py --save     also writes data/samples/bench_overhead.csv
 
 The ways take turns, round by round, on the same lab and with the same job files. A step of the loop is one turn of it; a step
 of a campaign is the time between two of its entries in the journal: job files, the guard's second look, counters, acceptance,
 packing and the journal are in it. What a campaign does once (preflight, facts) is `once_s`.
+
+A campaign has three launchers. `client-server` is fio's client against servers that run already, in the lab. `tunnelled` is the same on
+any other testbed, where it is the default: of every step its own servers, on the VMs' loopback, and all bytes through SSH
+(hcilib.drive.tunnel); the guard's second look at block devices is not in it, as the lab has none. `per-host` is fio on each VM.
 """
 
 from __future__ import annotations
@@ -16,7 +20,9 @@ import shlex
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -24,10 +30,11 @@ import pandas as pd
 from hcilib.drive import fio
 from hcilib.drive.campaign import run
 from hcilib.drive.lab import lab
-from hcilib.plan import Plan
+from hcilib.drive.launch import launch
+from hcilib.plan import Plan, Step
 from hcilib.sweeps import sweep
 from hcilib.system import System
-from hcilib.testbed import Testbed
+from hcilib.testbed import Testbed, Vm
 
 SERVERS, STEPS, ROUNDS, RUNTIME_S, TARGET_S = 10, 5, 3, 2.0, 0.3
 SAVED = Path(__file__).resolve().parents[1] / "data" / "samples" / "bench_overhead.csv"
@@ -47,7 +54,7 @@ def measured() -> pd.DataFrame:
     plan = sweep(["4k-randread"], repeats=STEPS, iodepth=1, vms=SERVERS, read_runtime_s=RUNTIME_S, span_bytes=2**20,
                  prefill=False, canary=False)  # fmt: skip
     ways = {"fio --client in a shell loop": bare, "campaign, client-server": campaign("client-server"),
-            "campaign, per-host": campaign("per-host")}  # fmt: skip
+            "campaign, tunnelled": campaign("client-server", through_ssh), "campaign, per-host": campaign("per-host")}  # fmt: skip
     seconds, once = {way: [] for way in ways}, {way: [] for way in ways}
     with (
         tempfile.TemporaryDirectory(prefix="overhead-") as folder,
@@ -81,11 +88,14 @@ def bare(bed: Testbed, plan: Plan, folder: Path) -> tuple[list[float], float]:
     return list(np.diff([started, *map(float, done.stdout.split())])), 0.0
 
 
-def campaign(launcher: str):
+def campaign(launcher: str, by: Callable[..., fio.Launched] = launch):
+    """By one of the testbed's launchers; `by`: what a step is handed to."""
+
     def measure(bed: Testbed, plan: Plan, folder: Path) -> tuple[list[float], float]:
         mine = bed.model_copy(update={"fio": bed.fio.model_copy(update={"launcher": launcher})})
         started = time.time()
-        results = run(plan, mine, System(name="lab-mirror", label="lab"), folder, progress=False)
+        with mock.patch("hcilib.drive.campaign.launch", by):
+            results = run(plan, mine, System(name="lab-mirror", label="lab"), folder, progress=False)
         if len(results) != STEPS:
             raise SystemExit(
                 f"{launcher}: {len(results)} of {STEPS} steps were accepted; the machine is too busy to measure"
@@ -96,6 +106,12 @@ def campaign(launcher: str):
         return steps, ends[0] - started - float(np.median(steps))
 
     return measure
+
+
+def through_ssh(step: Step, vms: Sequence[Vm], jobs: Mapping[str, str], testbed: Testbed, *given) -> fio.Launched:
+    """As on real hosts. The servers are not in the lab's folder, where its disks' sockets have their short names."""
+    found = {name: text.replace("?socket=", f"?socket={testbed.lab_root}/") for name, text in jobs.items()}
+    return launch(step, vms, found, testbed.model_copy(update={"lab_root": None}), *given)
 
 
 if __name__ == "__main__":

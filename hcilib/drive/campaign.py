@@ -171,6 +171,7 @@ def _measure_patiently(step: Step, course: Policy, system, fleet, guarded, bars:
         if not wrong:
             return True
         bars.say(f"{step.id}: not accepted: {'; '.join(wrong)}", failed=True)
+        fleet.drop_dead()
     return False
 
 

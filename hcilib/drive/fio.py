@@ -22,6 +22,7 @@ from hcilib.plan import Content, Step
 from hcilib.testbed import Disk, Testbed, Vm
 
 GRACE_S, PATIENCE_S = 30.0, 5.0
+BEYOND_S = 15.0  # of a server's own timeout beyond the client's deadline: to start the client, and to end it
 SLOWEST_FILL = 20e6  # bytes/s a VM's disk is assumed to take when it is filled; only the deadline depends on it
 LOG_MSEC = 500
 STUCK = {"D": "waits for storage", "T": "is frozen", "t": "is held by a debugger"}  # process states of ps(1)
@@ -144,11 +145,15 @@ def servers(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], limit_s: float) -
 def start_servers(
     fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], limit_s: float, wait: Callable[[bool, Sequence[Vm]], list[Vm]]
 ) -> None:
-    """Start a server at every VM's target; FioError names those that do not answer. `wait` returns them when patience ends."""
+    """Start a server at every VM's target; FioError names those that do not answer. `wait` returns them when patience ends.
+
+    Its own `timeout` is for a controller that is gone. Before the client's deadline it would end the healthy servers, which would
+    be blamed, and wake a frozen one (timeout sends SIGCONT) before anybody saw that it was.
+    """
     folder, binary = shlex.quote(testbed.lab_root or "/"), shlex.quote(testbed.fio.binary)
     # Braces: where sh is bash, `a && b &` leaves a shell that keeps the session's output open until b ends.
     started = fleet.run({
-        vm.name: f"cd {folder} && {{ setsid timeout -k 5 {limit_s:.0f} {binary} "
+        vm.name: f"cd {folder} && {{ setsid timeout -k 5 {limit_s + BEYOND_S:.0f} {binary} "
         f"--server={shlex.quote(f'ip:{vm.target},{testbed.fio.port}')} </dev/null >/dev/null 2>&1 & }}"
         for vm in vms
     }, limit_s=20)  # fmt: skip

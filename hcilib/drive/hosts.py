@@ -88,6 +88,19 @@ class Fleet:
             self.names if hosts is None else hosts, lambda name: self._open(name).is_connected, limit_s=3 * CONNECT_S
         )
 
+    def drop_dead(self) -> None:
+        """Close the connections that answer no more, e.g. one that a firewall forgot: open for hours yet, it would fail every step
+        to come, while a new one works. Not for use while a step runs: a host at work may be slow to answer."""
+
+        def ask(name: str) -> None:
+            with suppress(paramiko.ChannelException):  # a refusal is an answer too
+                self._connections[name].transport.open_session(timeout=CONNECT_S).close()
+
+        opened = [name for name, connection in self._connections.items() if connection.is_connected]
+        for name in (name for name, o in self.each(opened, ask, limit_s=2 * CONNECT_S).items() if not o.ok):
+            with suppress(Exception):
+                self._connections[name].close()
+
     def run(
         self, command: str | Mapping[str, str], hosts: Iterable[str] | None = None, limit_s: float = 30
     ) -> dict[str, Outcome]:
@@ -277,6 +290,8 @@ def explain(error: BaseException) -> str:
         return "host key does not match known_hosts: the host was re-imaged, or it is not the host you mean"
     if "not found in known_hosts" in text:
         return "host key unknown: add it to known_hosts after checking its fingerprint on the host"
+    if isinstance(error, paramiko.ChannelException):
+        return f"its sshd opened no channel: {error.text.lower()}"
     if isinstance(error, CommandTimedOut):
         return f"no answer from a running command within {error.timeout} s"
     if isinstance(error, paramiko.ssh_exception.NoValidConnectionsError):

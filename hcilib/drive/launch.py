@@ -67,10 +67,10 @@ def _client_server(
     reached: Any  # by the tunnels; of a lab's own servers it is not asked
     opened = servers(fleet, testbed, vms, limit_s) if testbed.lab_root else tunnel.servers(fleet, testbed, vms, limit_s)
     with opened as reached:
-        places = {vm.name: (vm.target, testbed.fio.port) for vm in vms} if testbed.lab_root else reached
+        places = {vm.name: (vm.target, testbed.fio.port) for vm in vms} if testbed.lab_root else reached.places
         launched = run_client(work, places, jobs, testbed, limit_s, begun)
-        late: tuple[str, ...] = ()
+        faults: tuple[str, ...] = () if testbed.lab_root else reached.faults
         if launched.timed_out:
             stuck = end_stuck(fleet, testbed, vms) if testbed.lab_root else tunnel.end_stuck(fleet, testbed, vms)
-            late = (f"stopped from outside after {limit_s:g} s", *stuck)
-    return replace(launched, places=places, faults=late)
+            faults += (f"stopped from outside after {limit_s:g} s", *stuck)
+    return replace(launched, places=places, faults=faults)

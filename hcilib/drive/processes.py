@@ -95,6 +95,13 @@ def end_orphans(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], patience_s: f
     return killed
 
 
+def serving(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm]) -> set[str]:
+    """Names of the VMs on which a fio server of the testbed's port is seen."""
+    asked = fleet.run(SCRIPT, [vm.name for vm in vms], limit_s=10)
+    return {vm.name for vm in vms if asked[vm.name].ok
+            and any(p.serves for p in _own(asked[vm.name].value, vm, testbed).values())}  # fmt: skip
+
+
 def _busy(processes: Mapping[int, Process]) -> bool:
     return bool(jobs(processes)) or any(p.runs_for_us for p in processes.values())
 

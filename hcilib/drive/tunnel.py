@@ -11,29 +11,45 @@ import socket
 import threading
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import paramiko
 
-from hcilib.drive import fio
-from hcilib.drive.hosts import Fleet
+from hcilib.drive import fio, processes
+from hcilib.drive.hosts import Fleet, Outcome, explain
 from hcilib.testbed import Testbed, Vm
 
 BLOCKS = 32  # tries for a block of loopback addresses that nobody uses
 CHUNK = 65536
+PROHIBITED = 1  # sshd's reason for not opening a channel, in RFC 4254
+
+
+@dataclass(frozen=True)
+class Reached:
+    """The servers of a step. `places`: VM -> (address, port) on the controller; `lost`: VM -> what became of the way to its
+    server, filled in while fio runs: the client may say nothing, or die of SIGPIPE without a word."""
+
+    places: Mapping[str, tuple[str, int]]
+    lost: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """A sentence for every VM that was lost on the way."""
+        return tuple(f"{name}: {why}" for name, why in dict(self.lost).items())  # a copy: it may grow meanwhile
 
 
 @contextlib.contextmanager
-def servers(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], limit_s: float) -> Iterator[dict[str, tuple[str, int]]]:
-    """Start a server on every VM and listen for it here while the block runs; yields VM -> (address, port) on the controller.
+def servers(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], limit_s: float) -> Iterator[Reached]:
+    """Start a server on every VM and listen for it here while the block runs.
 
     The servers are killed at the end of the block, by `timeout` on the VM at the latest.
     """
     there = {vm.name: _there(testbed, vm) for vm in vms}
     try:
         _start(fleet, testbed, vms, limit_s)
-        with _listeners(fleet, testbed, there) as here:
-            yield here
+        with _listeners(fleet, testbed, there) as reached:
+            yield reached
     finally:
         _kill(fleet, testbed, vms)
 
@@ -57,6 +73,7 @@ def _as_bound(vm: Vm, testbed: Testbed) -> Vm:
 def _start(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], limit_s: float) -> None:
     bound = [_as_bound(vm, testbed) for vm in vms]
     fio.kill_servers(fleet, testbed, bound)  # one that a dead controller left would take some of the connections
+    _require_free(fleet, testbed, vms)
     fio.start_servers(fleet, testbed, bound, limit_s, lambda up, left: _wait(fleet, testbed, up, left))
 
 
@@ -64,11 +81,29 @@ def _kill(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm]) -> None:
     fio.kill_servers(fleet, testbed, [_as_bound(vm, testbed) for vm in vms])
 
 
+def _require_free(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm]) -> None:
+    """FioError where no server can be reached, or something else has its port: the client would wait for that until the deadline.
+
+    As in preflight, a fio server that is not ours is let be, e.g. one on all addresses: ours listens beside it.
+    """
+    bound = {vm.name: _as_bound(vm, testbed) for vm in vms}
+    asked = _ask(fleet, testbed, list(bound.values()))
+    wrong = {name: o.error for name, o in asked.items() if not o.ok}
+    held = [vm for vm in vms if asked[vm.name].value]
+    strange = {vm.name for vm in held} - processes.serving(fleet, testbed, held)
+    asked = _ask(fleet, testbed, [bound[name] for name in strange])  # again: one of ours may have been about to die
+    wrong |= {name: "something else listens there: free the port or set the testbed's fio.port"
+              for name, o in asked.items() if o.value}  # fmt: skip
+    if wrong:
+        raise fio.FioError("no fio server on " + "; ".join(
+            f"{name} ({bound[name].target}:{testbed.fio.port}): {why}" for name, why in wrong.items()))  # fmt: skip
+
+
 def _wait(fleet: Fleet, testbed: Testbed, up: bool, vms: Sequence[Vm]) -> list[Vm]:
     """The VMs whose servers do not (or still) answer, asked through SSH, when patience ends."""
     deadline, left = time.monotonic() + fio.PATIENCE_S, list(vms)
     while left:
-        asked = fleet.each([vm.name for vm in left], lambda name: _answers(fleet, name, testbed, vms), limit_s=10)
+        asked = _ask(fleet, testbed, left)
         left = [vm for vm in left if asked[vm.name].value is not up]
         if time.monotonic() >= deadline:
             break
@@ -76,27 +111,33 @@ def _wait(fleet: Fleet, testbed: Testbed, up: bool, vms: Sequence[Vm]) -> list[V
     return left
 
 
-def _answers(fleet: Fleet, name: str, testbed: Testbed, vms: Sequence[Vm]) -> bool:
-    address = next(vm.target for vm in vms if vm.name == name)
+def _ask(fleet: Fleet, testbed: Testbed, bound: Sequence[Vm]) -> dict[str, Outcome]:
+    """Whether something answers where each server listens, or is to listen."""
+    addresses = {vm.name: vm.target for vm in bound}
+    return fleet.each(addresses, lambda name: _answers(fleet, name, addresses[name], testbed.fio.port), limit_s=10)
+
+
+def _answers(fleet: Fleet, name: str, address: str, port: int) -> bool:
     try:
-        fleet.tunnel(name, address, testbed.fio.port).close()
-    except paramiko.ChannelException:
+        fleet.tunnel(name, address, port).close()
+    except paramiko.ChannelException as error:
+        if error.code == PROHIBITED:
+            raise fio.FioError("its sshd forbids the way there: set AllowTcpForwarding local in its sshd_config, or the "
+                               "testbed's fio.launcher to per-host") from error  # fmt: skip
         return False
     return True
 
 
 @contextlib.contextmanager
-def _listeners(
-    fleet: Fleet, testbed: Testbed, there: dict[str, tuple[str, int]]
-) -> Iterator[dict[str, tuple[str, int]]]:
+def _listeners(fleet: Fleet, testbed: Testbed, there: dict[str, tuple[str, int]]) -> Iterator[Reached]:
     with contextlib.ExitStack() as stack:
         bound = _bind(testbed, list(there), stack)
+        reached = Reached({name: listener.getsockname() for name, listener in bound.items()})
         for name, listener in bound.items():
-            threading.Thread(
-                target=_accept, args=(fleet, name, listener, there[name]), daemon=True, name=f"tunnel {name}"
-            ).start()
+            given = (fleet, name, listener, there[name], reached.lost)
+            threading.Thread(target=_accept, args=given, daemon=True, name=f"tunnel {name}").start()
         try:
-            yield {name: listener.getsockname() for name, listener in bound.items()}
+            yield reached
         finally:
             for listener in bound.values():  # closed alone, a socket stays bound as long as somebody waits in accept
                 listener.shutdown(socket.SHUT_RDWR)
@@ -124,11 +165,12 @@ def _bind(testbed: Testbed, names: Sequence[str], stack: contextlib.ExitStack) -
         stack.push(trial)
         return found
     raise fio.FioError(
-        f"no loopback address on the controller could be listened on at port {testbed.fio.port}: {reason}"
+        f"no loopback address on the controller could be listened on at port {testbed.fio.port}: {reason}; "
+        "free the port or set the testbed's fio.port"
     )
 
 
-def _accept(fleet: Fleet, name: str, listener: socket.socket, there: tuple[str, int]) -> None:
+def _accept(fleet: Fleet, name: str, listener: socket.socket, there: tuple[str, int], lost: dict[str, str]) -> None:
     """Until the listener is closed: one connection of fio's client is one connection of the VM to its own server."""
     while True:
         try:
@@ -137,18 +179,30 @@ def _accept(fleet: Fleet, name: str, listener: socket.socket, there: tuple[str, 
             return
         try:
             far = fleet.tunnel(name, *there)
-        except Exception:  # the client sees a closed connection and says so; acceptance names the VM
+        except Exception as error:
+            lost[name] = f"its fio server could not be reached through SSH: {explain(error)}"
             near.close()
             continue
-        for source, sink in ((near, far), (far, near)):
-            threading.Thread(target=_pump, args=(source, sink), daemon=True).start()
+        for source, sink, ended in ((near, far, None), (far, near, lambda far=far: _note_loss(far, name, lost))):
+            threading.Thread(target=_pump, args=(source, sink, ended), daemon=True).start()
 
 
-def _pump(source, sink) -> None:
-    """Bytes one way until either end closes; then both are closed, as a server that is gone must be seen at once."""
+def _note_loss(far: paramiko.Channel, name: str, lost: dict[str, str]) -> None:
+    """A server that ends its connection has sshd say so; a connection that breaks says nothing."""
+    if not far.eof_received:
+        lost[name] = "its SSH connection was lost while fio ran"
+
+
+def _pump(source, sink, ended: Callable[[], None] | None) -> None:
+    """Bytes one way until either end closes; then both are closed, as a server that is gone must be seen at once.
+
+    `ended`: called when it was the source that closed.
+    """
     with contextlib.suppress(OSError, EOFError):
         while data := source.recv(CHUNK):
             sink.sendall(data)
+        if ended:
+            ended()
     for end in (source, sink):
         with contextlib.suppress(Exception):
             end.shutdown(socket.SHUT_RDWR)  # close alone sends nothing while the other thread still reads

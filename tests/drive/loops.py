@@ -8,10 +8,13 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from hcilib.drive import campaign, processes, tunnel
 from hcilib.drive.hosts import Fleet
 from hcilib.testbed import Disk, Fio, Testbed
 
@@ -120,6 +123,22 @@ class _Shimmed(Fleet):
         return super().run(
             {n: f"PATH={shlex.quote(str(self.folder / n))}:$PATH\n{c}" for n, c in commands.items()}, limit_s=limit_s
         )
+
+
+@contextlib.contextmanager
+def own_kernels(folder: Path) -> Iterator[None]:
+    """Campaigns reach the hosts whose lsblk is decorated, and count a VM's own fio only: these hosts share one kernel."""
+    everything = processes.parse
+
+    def own(text, vm, bed):
+        places = vm.target, f"{tunnel._there(bed, vm)[0]},{bed.fio.port}"
+        return {k: p for k, p in everything(text, vm, bed).items() if any(place in p.command for place in places)}
+
+    with (
+        mock.patch.object(campaign, "Fleet", lambda testbed: _Shimmed(testbed, folder)),
+        mock.patch.object(processes, "parse", own),
+    ):
+        yield
 
 
 @contextlib.contextmanager

@@ -3,9 +3,9 @@
 import subprocess
 
 import pytest
-from loops import MIB, SIZE
+from loops import MIB, SIZE, own_kernels
 
-from hcilib.drive import campaign, guard_devices, preflight, processes
+from hcilib.drive import guard_devices, preflight
 from hcilib.drive.campaign import run
 from hcilib.drive.guard import GuardError
 from hcilib.drive.guard_devices import identify
@@ -16,15 +16,9 @@ pytestmark = pytest.mark.lab
 
 
 @pytest.fixture
-def own(monkeypatch, hosts):
-    """Campaigns reach the hosts whose lsblk is decorated, and count a VM's own fio only: these hosts share one kernel."""
-    monkeypatch.setattr(campaign, "Fleet", hosts.fleet)
-    everything = processes.parse
-    monkeypatch.setattr(
-        processes,
-        "parse",
-        lambda text, vm, bed: {k: p for k, p in everything(text, vm, bed).items() if vm.target in p.command},
-    )
+def own(hosts):
+    with own_kernels(hosts.folder):
+        yield
 
 
 PLAN = {"repeats": 1, "iodepth": 4, "vms": 1, "read_runtime_s": 0.5, "write_runtime_s": 0.5, "span_bytes": 8 * MIB,
