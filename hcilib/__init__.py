@@ -43,7 +43,7 @@ _ROOMS = {
     ),
     "analyse.compare": ("summarize", "compare"),
     "analyse.overall": ("geometric_mean", "everywhere"),
-    "analyse.curves": ("peak", "peak_sentence", "crossover"),
+    "analyse.curves": ("of_patterns", "peak", "peak_sentence", "crossover"),
     "analyse.rank": ("rank",),
     "analyse.regression": ("regression",),
     "analyse.campaigns": ("block_drift", "campaign_noise", "campaign_ratios", "visible_change"),

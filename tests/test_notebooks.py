@@ -139,6 +139,15 @@ def test_a_sweep_names_the_load_at_which_its_best_was_measured(tmp_path):
     )
 
 
+def test_a_sweep_says_which_of_its_patterns_nobody_measured(tmp_path):
+    case = tmp_path / "03_sweep.eight.yaml"
+    case.write_text("patterns: [4k-randread, 8k-randread]\n")
+    index, [result] = build(case, tmp_path / "out", 1, ROOT)
+    assert result["ok"], result["error"]
+    said = "No rows of 8k-randread; there are 4k-randread, 4k-randrw70, 4k-randwrite, 64k-randread"
+    assert said in (index.parent / result["page"]).read_text()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("notebook", [pytest.param("03_sweep", marks=pytest.mark.deep), "04_compare"])
 def test_nbval_passes_as_committed_and_bites_when_a_published_number_moves(tmp_path, notebook):
