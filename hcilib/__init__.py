@@ -45,7 +45,7 @@ _ROOMS = {
     "analyse.overall": ("geometric_mean", "everywhere"),
     "analyse.headline": ("headline",),
     "analyse.chosen": ("chosen", "pooled"),
-    "analyse.curves": ("peak", "peak_sentence", "crossover"),
+    "analyse.curves": ("of_patterns", "peak", "peak_sentence", "crossover"),
     "analyse.rank": ("rank",),
     "analyse.regression": ("regression",),
     "analyse.campaigns": ("block_drift", "campaign_noise", "campaign_ratios", "visible_change"),

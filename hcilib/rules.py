@@ -59,10 +59,13 @@ def obtain(
     testbed: str | Path | None = None,
     run_dir: str | Path | None = None,
     source: str | Path | None = None,
+    article: str | None = None,
     consent: str | None = None,
 ) -> pd.DataFrame:
     """The results of one system: measured now when a testbed is given, else read from what was measured before.
 
     `hcilib.drive.bed.obtain` with the statistics at hand, as in `run`.
     """
-    return bed.obtain(plan, system, testbed=testbed, run_dir=run_dir, source=source, consent=consent, rules=RULES)
+    return bed.obtain(
+        plan, system, testbed=testbed, run_dir=run_dir, source=source, article=article, consent=consent, rules=RULES
+    )

@@ -117,6 +117,37 @@ def test_the_latency_of_one_system_alone_gets_through(tmp_path):
     assert result["answer"].startswith("Shortest path of 1: ")
 
 
+@pytest.mark.parametrize("source", ["data/published", "data/samples/lab-single"])
+@pytest.mark.parametrize("notebook", ["02_baseline", "03_sweep", "05_latency", "09_capacity", "10_audit", "11_method"])
+def test_an_article_nobody_wrote_is_refused_and_never_named_as_a_source(tmp_path, notebook, source):
+    given = f"source: {source}" if notebook in ("02_baseline", "03_sweep") else f"sources: [{source}]"
+    case = tmp_path / f"{notebook}.nosuch.yaml"
+    case.write_text(f"{given}\narticle: nosuch\n")
+    _, [result] = build(case, tmp_path / "out", 1, ROOT)
+    assert not result["ok"]
+    assert "no rows of article 'nosuch'; it holds " in result["error"]
+
+
+def test_a_sweep_names_the_load_at_which_its_best_was_measured(tmp_path):
+    """Of the sample both iodepths are tied: the smaller of them is not where the number comes from."""
+    case = tmp_path / "03_sweep.tied.yaml"
+    system = "system: params/systems/lab-single.yaml\nsource: data/samples/lab-single\narticle: null\ndrive: null\n"
+    case.write_text(system + "patterns: [4k-randread]\n")
+    _, [result] = build(case, tmp_path / "out", 1, ROOT)
+    assert result["answer"].startswith(
+        "lab-single is best at 31,122 IOPS (4k-randread, iodepth 8; tied with iodepth 1)."
+    )
+
+
+def test_a_sweep_says_which_of_its_patterns_nobody_measured(tmp_path):
+    case = tmp_path / "03_sweep.eight.yaml"
+    case.write_text("patterns: [4k-randread, 8k-randread]\n")
+    index, [result] = build(case, tmp_path / "out", 1, ROOT)
+    assert result["ok"], result["error"]
+    said = "No rows of 8k-randread; there are 4k-randread, 4k-randrw70, 4k-randwrite, 64k-randread"
+    assert said in (index.parent / result["page"]).read_text()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("notebook", [pytest.param("03_sweep", marks=pytest.mark.deep), "04_compare"])
 def test_nbval_passes_as_committed_and_bites_when_a_published_number_moves(tmp_path, notebook):

@@ -12,7 +12,7 @@ from hcilib.analyse.cells import annotate, describe, group_codes, refuse_varying
 from hcilib.analyse.language import better_sign, crossover_sentence
 from hcilib.analyse.pairs import against, judge, own_notes, unlike
 from hcilib.analyse.welch import below, contrast, own_interval
-from hcilib.metrics import factors
+from hcilib.metrics import factors, pattern_order
 
 UNTESTED = "one run or one printed value each: untested"
 """Of points that differ and cannot be compared by a test."""
@@ -135,6 +135,21 @@ def crossover(
             found.append({**row, "sentence": crossover_sentence(row, place, over, metric, labels or {})})
     numbers = [over, "lo", "hi", "below", "above", "ratio_below", "ratio_above", "n", "confidence"]
     return pd.DataFrame(found, columns=[*by, "a", "b", *numbers, "verdict", "sentence", "warnings"])
+
+
+def of_patterns(results: pd.DataFrame, patterns: Sequence[str]) -> pd.DataFrame:
+    """The rows of these patterns; ``attrs["unmeasured"]`` says which of them have none and which there are ("" if all have).
+
+    Raises ValueError if none of them has a row.
+    """
+    there = pattern_order(results["pattern"].unique())
+    absent = [pattern for pattern in patterns if pattern not in there]
+    said = f"no rows of {', '.join(absent)}; there are {', '.join(there) or 'none'}" if absent else ""
+    if len(absent) == len(patterns):
+        raise ValueError(said or "no pattern is asked for")
+    rows = results[results["pattern"].isin(patterns)]
+    rows.attrs = {**results.attrs, "unmeasured": said[:1].upper() + said[1:]}
+    return rows
 
 
 def curves(

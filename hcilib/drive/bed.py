@@ -59,6 +59,7 @@ def obtain(
     testbed: str | Path | None = None,
     run_dir: str | Path | None = None,
     source: str | Path | None = None,
+    article: str | None = None,
     consent: str | None = None,
     rules: Rules | None = None,
 ) -> pd.DataFrame:
@@ -66,7 +67,7 @@ def obtain(
 
     Live, `plan` is run into `run_dir` (and resumed there; on an embedded testbed, whose disks are new and empty each time, begun
     anew, with what was begun before kept beside it). Replayed, `source` is a run directory or ``data/published``, of
-    which the rows of `system` are taken; a ValueError names the systems it holds when there are none.
+    which the rows of `article`, if one is given, and of `system` are taken; a ValueError names those it holds when there are none.
     """
     if testbed:
         if run_dir is None:
@@ -77,7 +78,7 @@ def obtain(
             return run(plan, bed, system, run_dir, consent=consent, rules=rules, actions=actions)
     if source is None:
         raise ValueError("give testbed, to measure on it, or source, to read what was measured before")
-    results = read_results(source)
+    results = read_results(source, article)
     own = results[results["system"] == system.name]
     if own.empty:
         raise ValueError(

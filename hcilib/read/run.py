@@ -34,7 +34,8 @@ def read_results(
     ----------
     path : a run directory, ``data/published``, one of its tables (``data/published/scaling.csv``), or several of them
         (their rows are put one under the other)
-    article : of published tables keep only the rows whose `source` this is; a run directory is always read whole
+    article : of published tables keep only the rows whose `source` this is. A run directory is always read whole; on its own,
+        without such rows, it is refused: what is shown would be named after an article it is not from
     engine : where raw files are read (hcilib.engine.mapped). What was read is kept in the run directory's ``tables/`` and
         read again only when a raw file is another than it was (hcilib.read.cache); a directory that cannot be written works too
 
@@ -52,19 +53,31 @@ def read_results(
     >>> sorted(results["pattern"].unique())
     ['4k-randread', '4k-randrw70', '4k-randwrite']
     """
-    if not isinstance(path, (str, Path)):
-        paths = [located(p) for p in path]
-        if not paths:
-            raise RunReadError(
-                "no run directory and no published table was named; hci.samples() has some to start from"
-            )
-        names = _names(paths)
-        tables = [read_results(p, article, engine) for p in paths]
-        tables = [t.assign(run_id=names[p]) if p in names else t for p, t in zip(paths, tables, strict=True)]
-        together = pd.concat(tables, ignore_index=True)
-        together.attrs["caveat"] = next((t.attrs["caveat"] for t in tables if t.attrs.get("caveat")), "")
-        return together
-    folder = located(path)
+    if isinstance(path, (str, Path)):
+        where, results = str(located(path)), _results_at(located(path), article, engine)
+    else:
+        where, results = ", ".join(map(str, path)), _under_each_other(path, article, engine)
+    if article is not None and not results["source"].eq(article).any():
+        held = ", ".join(sorted(results["source"].unique())) or "none"
+        raise RunReadError(
+            f"{where}: no rows of article {article!r}; it holds {held} (a run directory is read without an article: None)"
+        )
+    return results
+
+
+def _under_each_other(path: Sequence[str | Path], article: str | None, engine: Engine) -> pd.DataFrame:
+    paths = [located(p) for p in path]
+    if not paths:
+        raise RunReadError("no run directory and no published table was named; hci.samples() has some to start from")
+    names = _names(paths)
+    tables = [_results_at(p, article, engine) for p in paths]
+    tables = [t.assign(run_id=names[p]) if p in names else t for p, t in zip(paths, tables, strict=True)]
+    together = pd.concat(tables, ignore_index=True)
+    together.attrs["caveat"] = next((t.attrs["caveat"] for t in tables if t.attrs.get("caveat")), "")
+    return together
+
+
+def _results_at(folder: Path, article: str | None, engine: Engine) -> pd.DataFrame:
     if _is_published(folder):
         from hcilib.read.published import published, published_table
 

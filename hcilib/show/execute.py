@@ -18,6 +18,7 @@ from hcilib.show.provenance import combined, data_named, provenance, sources_dig
 from hcilib.show.scenarios import Scenario
 
 FORMAT = 2
+WIDGET = "application/vnd.jupyter.widget-view+json"
 KERNEL = [
     # A kernel warns on stderr of each start that local TCP is not encrypted. Its alternative, ipc, was tried: two kernels
     # at once pick the same socket name and answer each other's messages.
@@ -61,6 +62,7 @@ def execute(scenario: Scenario, root: Path, out: Path, revision: str) -> dict[st
     seconds = time.monotonic() - started
     notebook = nbformat.read(part if part.exists() else scenario.notebook, as_version=4)
     notebook.cells = [c for c in notebook.cells if not {"papermill-error-cell-tag", "papermill-error-cell"} & set(c.metadata.get("tags", []))]  # fmt: skip
+    without_bars(notebook)
     data = data_named(scenario, root)
     result = describe(scenario, notebook, error) | provenance(revision, seconds, data)
     result["digest"] = everything(sources, data) if not error else ""
@@ -70,6 +72,18 @@ def execute(scenario: Scenario, root: Path, out: Path, revision: str) -> dict[st
     if result["ok"]:
         _replace(result_path(scenario, out), json.dumps(result, indent=1, ensure_ascii=False))
     return result
+
+
+def without_bars(notebook: nbformat.NotebookNode) -> None:
+    """Take out the progress bars, which only a running kernel moves: saved, a widget is the bar as it stood when it began.
+
+    Where there are no widgets a bar is a line written over and over: its last state stays.
+    """
+    for cell in notebook.cells:
+        if "outputs" in cell:
+            cell.outputs = [o for o in cell.outputs if WIDGET not in o.get("data", {})]
+        for output in (o for o in cell.get("outputs", []) if o.output_type == "stream"):
+            output.text = re.sub(r"[^\n]*\r(?!\n)", "", output.text)
 
 
 def _replay(scenario: Scenario) -> dict[str, Any]:

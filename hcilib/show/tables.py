@@ -49,6 +49,7 @@ class Shown:
         head = "".join(_cell("th", c, a, ' scope="col"') for c, a in zip(self.cells.columns, align, strict=True))
         rows = (zip(row, align, strict=True) for row in self.cells.itertuples(index=False, name=None))
         body = "\n".join("<tr>" + "".join(self._value(value, a) for value, a in row) + "</tr>" for row in rows)
+        body = body or f'<tr><td colspan="{len(align)}" style="text-align:left">none</td></tr>'
         caption = f'<caption style="text-align:left">{escape(self.caption)}</caption>' if self.caption else ""
         notes = "".join(f"<br>{escape(note)}" for note in self.notes)
         below = f'<p class="footnotes"><small>{notes.removeprefix("<br>")}</small></p>' if notes else ""

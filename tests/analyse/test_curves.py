@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from hcilib.analyse.compare import crossover, peak, summarize
-from hcilib.analyse.curves import peak_sentence
+from hcilib.analyse.curves import of_patterns, peak_sentence
 
 QD = [4, 8, 16, 32, 64, 128]
 A, B = [893, 1092, 1399, 1624, 1558, 1551], [858, 782, 1079, 1615, 2306, 2615]
@@ -127,6 +127,16 @@ def test_the_sentence_of_a_peak_names_the_load_at_which_it_was_measured():
     clear = peak(curve("a", [100, 200, 300], [1, 2, 4], (-0.01, 0.0, 0.01)))
     assert peak_sentence(clear).endswith("(4k-randread, iodepth 4; no other iodepth is tied with it).")
     assert peak_sentence(peak(curve("a", A).assign(valid=False))) == "No system has a valid run with IOPS."
+
+
+def test_a_pattern_nobody_measured_is_named_with_those_there_are():
+    results = pd.concat([curve("a", A, pattern=name) for name in ("1m-read", "4k-randread", "64k-read")])
+    some = of_patterns(results, ["4k-randread", "8k-randread", "1m-read"])
+    assert set(some["pattern"]) == {"4k-randread", "1m-read"}
+    assert some.attrs["unmeasured"] == "No rows of 8k-randread; there are 4k-randread, 64k-read, 1m-read"
+    assert of_patterns(results, ["1m-read"]).attrs["unmeasured"] == ""
+    with pytest.raises(ValueError, match="no rows of 8k-read; there are 4k-randread, 64k-read, 1m-read"):
+        of_patterns(results, ["8k-read"])
 
 
 def test_ties_are_one_sided_welch_at_alpha_over_the_other_points():

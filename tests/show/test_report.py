@@ -7,6 +7,7 @@ import shutil
 import signal
 import time
 from base64 import b64encode
+from inspect import cleandoc
 from pathlib import Path
 
 import nbformat
@@ -121,6 +122,33 @@ def test_pages_fetch_nothing_fold_the_code_and_describe_pictures(site, result):
     assert "who: Beta" in html
     for word in ("pandas", "Python 3.", "no git revision", result["04_compare.one"]["digest"]):
         assert word in html
+
+
+def test_a_page_shows_no_frozen_progress_bar(tmp_path):
+    """A bar of JupyterLab is a widget, saved as it stood at 0 %; one of a terminal is a line written over and over."""
+    for folder in ("notebooks", "params"):
+        (tmp_path / folder).mkdir()
+    bars = """
+    import sys
+    from tqdm.auto import tqdm
+    with tqdm(total=2, desc="measured") as bar:
+        bar.update(2)
+    tqdm.write("FAILED: kept above the bars")
+    print("\\rold: 0%", "\\rold: 50%", "\\rdone: 100%", sep="", file=sys.stderr)
+    """
+    cells = [new_markdown_cell("# Bars?"), tagged("a: int = 1", "parameters"), new_code_cell(cleandoc(bars))]
+    notebook(tmp_path / "notebooks/01_bars.ipynb", *cells)
+    (tmp_path / "params/01_bars.one.yaml").write_text("")
+    index, (result,) = build(tmp_path / "params", tmp_path / "out", 1, tmp_path)
+    assert result["ok"], result["error"]
+    kept = nbformat.read(index.parent / "01_bars.one/01_bars.one.ipynb", 4)
+    outputs = "".join(str(o) for cell in kept.cells for o in cell.get("outputs", []))
+    html = (index.parent / result["page"]).read_text()
+    shown = "".join(re.findall(r'<pre class="stream">(.*?)</pre>', html, re.S))
+    for text in (shown, outputs):
+        assert "FAILED: kept above the bars" in text
+        assert "done: 100%" in text
+        assert not re.search(r"\b0%|old|widget", text)
 
 
 def test_no_path_of_this_machine_in_pages_or_results(repository, site, result):
