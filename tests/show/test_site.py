@@ -23,6 +23,7 @@ from hcilib.show.site import write_index, write_method
 NUMBERS = """
 import pandas as pd
 import hcilib as hci
+measured = source
 iops = pd.DataFrame({
     "system": ["lab-single", "lab-single", "lab-mirror"], "pattern": "4k-randread", "iodepth": [1, 8, 1], "n": 3,
     "center": [100.123456789, 200.0, 1 / 3], "lo": [99.0, None, 0.3], "hi": [101.0, None, 0.4], "confidence": 0.95,
@@ -194,13 +195,51 @@ def test_a_digest_is_read_again_when_the_file_has_changed(tmp_path):
 def test_data_named_leaves_out_what_is_not_there_and_the_repository_itself(tmp_path):
     (tmp_path / "n").mkdir()
     cell = new_code_cell("a: str = '.'\nb: list = ['gone', 'd.csv', 'd.csv']", metadata={"tags": ["parameters"]})
-    nbformat.write(new_notebook(cells=[cell]), tmp_path / "n/01_x.ipynb")
+    nbformat.write(new_notebook(cells=[cell, new_code_cell("print(a, b)")]), tmp_path / "n/01_x.ipynb")
     (tmp_path / "01_x.y.yaml").write_text("")
     (tmp_path / "d.csv").write_text("1")
     (scenario,) = find_scenarios(tmp_path / "01_x.y.yaml", tmp_path / "n")
     (named,) = data_named(scenario, tmp_path)
     assert (named["path"], named["files"], named["fio"]) == ("d.csv", 1, [])
     assert fio_versions(tmp_path) == []
+
+
+USES = """
+import hcilib as hci
+results = hci.obtain(1, testbed=testbed, run_dir=run_dir, source=source, consent=None)
+if testbed:
+    product = hci.load_system(system)
+    counters = [run_dir]
+told = counters
+limits = hci.read_results(drive) if drive else None
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ("", ["source", "counters", "drive"]),
+        ("testbed: testbed\n", ["testbed", "system", "run_dir", "drive"]),
+        ("drive: null\n", ["source", "counters"]),
+        ("run_dir: unused\n", ["source", "run_dir", "counters", "drive"]),
+    ],
+)
+def test_a_default_that_had_no_part_in_the_page_is_not_among_its_data(tmp_path, given, named):
+    """The system that a live campaign would have measured stood on the page of every replay."""
+    names = ["testbed", "system", "source", "run_dir", "counters", "drive", "unused"]
+    (tmp_path / "n").mkdir()
+    for name in names:
+        (tmp_path / name).write_text(name)
+    defaults = "\n".join(f"{name}: str | None = {None if name == 'testbed' else name!r}" for name in names)
+    cells = [new_code_cell(defaults, metadata={"tags": ["parameters"]}), new_code_cell(USES)]
+    nbformat.write(new_notebook(cells=cells), tmp_path / "n/01_x.ipynb")
+    (tmp_path / "01_x.y.yaml").write_text(given)
+    (scenario,) = find_scenarios(tmp_path / "01_x.y.yaml", tmp_path / "n")
+    expected = [scenario.params.get(name, name) for name in named]
+    assert [d["path"] for d in data_named(scenario, tmp_path)] == expected
+    magic = new_notebook(cells=[*cells, new_code_cell("%time 1")])
+    nbformat.write(magic, tmp_path / "n/01_x.ipynb")
+    assert {d["path"] for d in data_named(scenario, tmp_path)} >= set(names[1:]) - set(scenario.params)
 
 
 @pytest.mark.parametrize(("source", "name"), [
