@@ -14,7 +14,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from hcilib.show import export, tables
-from hcilib.show.downloads import shown_name, without_numbers, write_downloads
+from hcilib.show.downloads import shown_name, shown_names, without_numbers, write_downloads
 from hcilib.show.provenance import COMMAND, data_named, file_digest, fio_versions, sources_digest, tree_digest
 from hcilib.show.report import build
 from hcilib.show.scenarios import find_scenarios
@@ -247,10 +247,30 @@ def test_a_default_that_had_no_part_in_the_page_is_not_among_its_data(tmp_path, 
     ("hci.table(hci.block_drift(results))", "block_drift"), ("hci.table(r.groupby('a').agg(n=('b', 'size')))", "r"),
     ("hci.table(found[['sentence']], columns=['sentence'])", "found"), ("hci.plot_audit(checks).set_xlabel('x');", "checks"),
     ("hci.table(little.join(sweep[['a']]))", "little"), ("hci.table(plan.to_frame().head(3).T)", "plan"),
-    ("hci.table()", "output"), ("1 + 1", "output"), ("", "output"), ("%matplotlib inline", "output"), ("x = 1", "output"),
+    ("hci.table(pd.read_csv(measured), columns=['x'])", "measured"), ("hci.table()", "output"), ("1 + 1", "output"), ("", "output"), ("%matplotlib inline", "output"), ("x = 1", "output"),
 ])  # fmt: skip
 def test_a_file_is_named_after_what_its_cell_shows(source, name):
     assert shown_name(source) == name
+
+
+DISPLAYS = """
+if testbed:
+    display(hci.table(plan.to_frame(bed)))
+    display(hci.table(hci.wear(plan, bed)))
+    display(hci.table(checks))
+else:
+    print("nothing")
+"""
+
+
+def test_files_of_a_cell_that_displays_several_are_named_after_each():
+    """They were output.csv, output-2.csv and output-3.csv."""
+    assert shown_names(DISPLAYS, 3) == ["plan", "wear", "checks"]
+    assert shown_names(f"{DISPLAYS}checks.head()", 4) == ["plan", "wear", "checks", "checks"]
+    assert shown_names(f"{DISPLAYS}iops", 1) == ["iops"]
+    assert shown_names("hci.plot_panels(iops);", 1) == ["iops"]
+    assert shown_names("%matplotlib inline", 2) == ["output", "output"]
+    assert shown_names("display(a)", 0) == []
 
 
 def with_csv(*contents: str):
