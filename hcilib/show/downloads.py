@@ -31,13 +31,13 @@ def write_downloads(notebook: NotebookNode, folder: Path) -> list[str]:
         stale.unlink()
     written: dict[str, bytes] = {}
     for cell in notebook.cells:
-        for output in cell.get("outputs", []):
-            data = output.get("data", {})
+        outputs = [o for o in cell.get("outputs", []) if KINDS.keys() & o.get("data", {}).keys()]
+        for output, name in zip(outputs, shown_names(cell.source, len(outputs)), strict=True):
+            data = output["data"]
             contents = {ending: _bytes(kind, data[kind]) for kind, ending in KINDS.items() if kind in data}
-            if contents:
-                files = _named(shown_name(cell.source), contents, written)
-                output.setdefault("metadata", {})["files"] = list(files)
-                written |= files
+            files = _named(name, contents, written)
+            output.setdefault("metadata", {})["files"] = list(files)
+            written |= files
     for name, content in written.items():
         (folder / name).write_bytes(content)
     return list(written)
@@ -50,6 +50,22 @@ def without_numbers(notebook: NotebookNode) -> NotebookNode:
     return notebook
 
 
+def shown_names(source: str, outputs: int) -> list[str]:
+    """A name for each of a cell's `outputs`: after what each ``display`` is given, else all after its last expression.
+
+    Which of its displays a cell has come to is not known; where there are as many as outputs, it was all of them.
+    """
+    last = shown_name(source)
+    try:
+        calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    except SyntaxError:
+        return [last] * outputs
+    displays = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "display" and len(c.args) == 1]
+    shown = [_subject(call.args[0]) for call in sorted(displays, key=lambda call: call.lineno)]
+    shown += [last] * (len(shown) < outputs)
+    return shown if len(shown) == outputs else [last] * outputs
+
+
 def shown_name(source: str) -> str:
     """The name of what a cell's last expression shows, e.g. ``iops`` of ``hci.table(iops, "iops")``.
 
@@ -59,13 +75,18 @@ def shown_name(source: str) -> str:
         last = ast.parse(source).body[-1]
     except (SyntaxError, IndexError):
         return "output"
-    node = last.value if isinstance(last, ast.Expr) else None
+    return _subject(last.value if isinstance(last, ast.Expr) else None)
+
+
+def _subject(node: ast.expr | None) -> str:
     while not isinstance(node, ast.Name):
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Name(id="hci"), attr=attr), args=args):
                 if not attr.startswith(("table", "plot_")):
                     return attr
                 node = args[0] if args else None
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="pd")), args=[first, *_]):
+                node = first  # pd.read_csv(measured) shows what was measured, not pandas
             case ast.Call(func=inner) | ast.Attribute(value=inner) | ast.Subscript(value=inner):
                 node = inner
             case _:

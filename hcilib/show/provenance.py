@@ -15,7 +15,7 @@ from typing import Any
 
 import nbformat
 
-from hcilib.show.scenarios import Scenario, parameters_of
+from hcilib.show.scenarios import Scenario, names_used, parameters_of
 
 LIBRARY = Path(__file__).resolve().parents[1]
 SHARED_DATA = ("data/published", "data/samples", "params/systems", "params/testbeds", "uv.lock")
@@ -40,17 +40,20 @@ def provenance(revision: str, seconds: float, data: list[dict[str, Any]]) -> dic
 
 
 def data_named(scenario: Scenario, root: Path) -> list[dict[str, Any]]:
-    """Every file or folder that a parameter, given or default, names by a path relative to `root`.
+    """Every file or folder that a parameter names by a path relative to `root`.
 
-    Asked after the run: a live scenario writes the run directory that its parameters name.
+    A default counts if the notebook uses it with these parameters: the system that a live campaign would have measured
+    has no part in a page that replays. Asked after the run: a live scenario writes the run directory that its parameters name.
 
     Returns
     -------
     dicts : path as the parameters give it, files (how many), sha256 (:func:`tree_digest`), fio (versions the hosts of a
         run directory reported; empty for anything else)
     """
-    defaults = {name: p.default for name, p in parameters_of(scenario.notebook).items()}
-    texts = dict.fromkeys(t for t in _strings({**defaults, **scenario.params}) if t.strip() and len(t) < 1000)
+    values = {name: p.default for name, p in parameters_of(scenario.notebook).items()} | scenario.params
+    named = names_used(scenario.notebook, values) | set(scenario.params)
+    texts = dict.fromkeys(t for name in values if name in named for t in _strings(values[name]))
+    texts = {t: None for t in texts if t.strip() and len(t) < 1000}
     there = {t: root / t for t in texts if (root / t).exists()}
     inside = {t: p for t, p in there.items() if not root.resolve().is_relative_to(p.resolve())}
     return [

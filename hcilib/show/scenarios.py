@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,41 @@ def parameters_of(notebook: Path) -> dict[str, Parameter]:
             if isinstance(target, ast.Name) and node.value is not None:
                 found[target.id] = _parameter(node.value, getattr(node, "annotation", None))
     return found
+
+
+def names_used(notebook: Path, values: Mapping[str, Any]) -> set[str]:
+    """The parameters that a notebook's code reads when they have these values; all of them where the code is no plain Python.
+
+    Of ``if testbed:`` and ``x if drive else y`` only the branch that is taken counts, of what is handed to ``hci.obtain``
+    only what it looks at (live the run directory, else the source), and nothing that is overwritten before it is read.
+    """
+    cells = nbformat.read(notebook, as_version=4).cells
+    code = [c.source for c in cells if c.cell_type == "code" and "parameters" not in c.metadata.get("tags", [])]
+    first: dict[str, ast.expr_context] = {}
+    try:
+        for name in (name for source in code for name in _names_in_order(ast.parse(source), values)):
+            first.setdefault(name.id, name.ctx)
+    except SyntaxError:  # a magic may use any name
+        return set(values)
+    return {name for name in values if isinstance(first.get(name), ast.Load)}
+
+
+def _names_in_order(node: ast.AST, values: Mapping[str, Any]) -> Iterator[ast.Name]:
+    """The names of `node` as they are come by with these values of the parameters."""
+    children = list(ast.iter_child_nodes(node))
+    match node:
+        case ast.Name():
+            yield node
+        case ast.If(test=ast.Name(id=name)) | ast.IfExp(test=ast.Name(id=name)) if name in values:
+            taken = node.body if values[name] else node.orelse
+            children = [node.test, *(taken if isinstance(taken, list) else [taken])]
+        case ast.Call(func=ast.Attribute(attr="obtain"), args=args, keywords=keywords):
+            unseen = ("source", "article") if values.get("testbed") else ("run_dir", "consent")
+            children = [*args, *(k.value for k in keywords if k.arg not in unseen)]
+        case ast.Assign(targets=targets, value=value):
+            children = [value, *targets]
+    for child in children:
+        yield from _names_in_order(child, values)
 
 
 def problems_of(path: Path, notebook: Path) -> Iterator[str]:

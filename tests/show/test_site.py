@@ -14,7 +14,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from hcilib.show import export, tables
-from hcilib.show.downloads import shown_name, without_numbers, write_downloads
+from hcilib.show.downloads import shown_name, shown_names, without_numbers, write_downloads
 from hcilib.show.provenance import COMMAND, data_named, file_digest, fio_versions, sources_digest, tree_digest
 from hcilib.show.report import build
 from hcilib.show.scenarios import find_scenarios
@@ -23,6 +23,7 @@ from hcilib.show.site import write_index, write_method
 NUMBERS = """
 import pandas as pd
 import hcilib as hci
+measured = source
 iops = pd.DataFrame({
     "system": ["lab-single", "lab-single", "lab-mirror"], "pattern": "4k-randread", "iodepth": [1, 8, 1], "n": 3,
     "center": [100.123456789, 200.0, 1 / 3], "lo": [99.0, None, 0.3], "hi": [101.0, None, 0.4], "confidence": 0.95,
@@ -205,7 +206,7 @@ def test_a_digest_is_read_again_when_the_file_has_changed(tmp_path):
 def test_data_named_leaves_out_what_is_not_there_and_the_repository_itself(tmp_path):
     (tmp_path / "n").mkdir()
     cell = new_code_cell("a: str = '.'\nb: list = ['gone', 'd.csv', 'd.csv']", metadata={"tags": ["parameters"]})
-    nbformat.write(new_notebook(cells=[cell]), tmp_path / "n/01_x.ipynb")
+    nbformat.write(new_notebook(cells=[cell, new_code_cell("print(a, b)")]), tmp_path / "n/01_x.ipynb")
     (tmp_path / "01_x.y.yaml").write_text("")
     (tmp_path / "d.csv").write_text("1")
     (scenario,) = find_scenarios(tmp_path / "01_x.y.yaml", tmp_path / "n")
@@ -214,15 +215,73 @@ def test_data_named_leaves_out_what_is_not_there_and_the_repository_itself(tmp_p
     assert fio_versions(tmp_path) == []
 
 
+USES = """
+import hcilib as hci
+results = hci.obtain(1, testbed=testbed, run_dir=run_dir, source=source, consent=None)
+if testbed:
+    product = hci.load_system(system)
+    counters = [run_dir]
+told = counters
+limits = hci.read_results(drive) if drive else None
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ("", ["source", "counters", "drive"]),
+        ("testbed: testbed\n", ["testbed", "system", "run_dir", "drive"]),
+        ("drive: null\n", ["source", "counters"]),
+        ("run_dir: unused\n", ["source", "run_dir", "counters", "drive"]),
+    ],
+)
+def test_a_default_that_had_no_part_in_the_page_is_not_among_its_data(tmp_path, given, named):
+    """The system that a live campaign would have measured stood on the page of every replay."""
+    names = ["testbed", "system", "source", "run_dir", "counters", "drive", "unused"]
+    (tmp_path / "n").mkdir()
+    for name in names:
+        (tmp_path / name).write_text(name)
+    defaults = "\n".join(f"{name}: str | None = {None if name == 'testbed' else name!r}" for name in names)
+    cells = [new_code_cell(defaults, metadata={"tags": ["parameters"]}), new_code_cell(USES)]
+    nbformat.write(new_notebook(cells=cells), tmp_path / "n/01_x.ipynb")
+    (tmp_path / "01_x.y.yaml").write_text(given)
+    (scenario,) = find_scenarios(tmp_path / "01_x.y.yaml", tmp_path / "n")
+    expected = [scenario.params.get(name, name) for name in named]
+    assert [d["path"] for d in data_named(scenario, tmp_path)] == expected
+    magic = new_notebook(cells=[*cells, new_code_cell("%time 1")])
+    nbformat.write(magic, tmp_path / "n/01_x.ipynb")
+    assert {d["path"] for d in data_named(scenario, tmp_path)} >= set(names[1:]) - set(scenario.params)
+
+
 @pytest.mark.parametrize(("source", "name"), [
     ("hci.table(iops, 'iops')", "iops"), ("x = 1\nhci.plot_panels(iops);", "iops"), ("iops", "iops"),
     ("hci.table(hci.block_drift(results))", "block_drift"), ("hci.table(r.groupby('a').agg(n=('b', 'size')))", "r"),
     ("hci.table(found[['sentence']], columns=['sentence'])", "found"), ("hci.plot_audit(checks).set_xlabel('x');", "checks"),
     ("hci.table(little.join(sweep[['a']]))", "little"), ("hci.table(plan.to_frame().head(3).T)", "plan"),
-    ("hci.table()", "output"), ("1 + 1", "output"), ("", "output"), ("%matplotlib inline", "output"), ("x = 1", "output"),
+    ("hci.table(pd.read_csv(measured), columns=['x'])", "measured"), ("hci.table()", "output"), ("1 + 1", "output"), ("", "output"), ("%matplotlib inline", "output"), ("x = 1", "output"),
 ])  # fmt: skip
 def test_a_file_is_named_after_what_its_cell_shows(source, name):
     assert shown_name(source) == name
+
+
+DISPLAYS = """
+if testbed:
+    display(hci.table(plan.to_frame(bed)))
+    display(hci.table(hci.wear(plan, bed)))
+    display(hci.table(checks))
+else:
+    print("nothing")
+"""
+
+
+def test_files_of_a_cell_that_displays_several_are_named_after_each():
+    """They were output.csv, output-2.csv and output-3.csv."""
+    assert shown_names(DISPLAYS, 3) == ["plan", "wear", "checks"]
+    assert shown_names(f"{DISPLAYS}checks.head()", 4) == ["plan", "wear", "checks", "checks"]
+    assert shown_names(f"{DISPLAYS}iops", 1) == ["iops"]
+    assert shown_names("hci.plot_panels(iops);", 1) == ["iops"]
+    assert shown_names("%matplotlib inline", 2) == ["output", "output"]
+    assert shown_names("display(a)", 0) == []
 
 
 def with_csv(*contents: str):
