@@ -201,7 +201,7 @@ def test_a_half_finished_result_never_counts(site, repository, tmp_path, spoilt)
     if spoilt == "torn json":
         (folder / "04_compare.one.json").write_text('{"format": 1, "digest": ')
     elif spoilt == "download":
-        (folder / "display.png").unlink()
+        (folder / "Image.png").unlink()
     else:
         (folder / f"04_compare.one.{spoilt}").unlink()
     assert unchanged(one(copy), copy, copy / "out") is None
