@@ -99,10 +99,21 @@ def main(arguments: list[str] | None = None) -> int:
     for name, line in lines.items():
         if name != given.headline:
             print(f"{name}: {line}")
+    if earlier := _pages_of_others(index.parent, results):
+        print(f"not in this index, from earlier runs with the same --out: {', '.join(earlier)}", file=sys.stderr)
     print(os.path.relpath(index))
     if given.headline:
         print(lines.get(given.headline, f"{given.headline}: not among the scenarios"))
     return 0 if all(r["ok"] for r in results) else 1
+
+
+def _pages_of_others(out: Path, results: list[dict[str, Any]]) -> list[str]:
+    """Scenarios whose page lies in the site's folder and that this run was not given.
+
+    They are told and not indexed: what they rest on may have changed, or be gone, and a page in the index says that it has not.
+    """
+    there = {page.parent.name for page in out.glob("*/*.html") if page.stem == page.parent.name}
+    return sorted(there - {r["name"] for r in results})
 
 
 def _line(result: dict[str, Any]) -> str:

@@ -201,7 +201,7 @@ def test_a_half_finished_result_never_counts(site, repository, tmp_path, spoilt)
     if spoilt == "torn json":
         (folder / "04_compare.one.json").write_text('{"format": 1, "digest": ')
     elif spoilt == "download":
-        (folder / "display.png").unlink()
+        (folder / "Image.png").unlink()
     else:
         (folder / f"04_compare.one.{spoilt}").unlink()
     assert unchanged(one(copy), copy, copy / "out") is None
@@ -272,13 +272,21 @@ def test_ctrl_c_does_not_wait_for_running_notebooks(repository, tmp_path, monkey
     assert time.monotonic() - started < 30
 
 
-def test_the_command_prints_answers_then_the_index_and_exits_by_success(site, repository, monkeypatch, capsys):
+def test_the_command_prints_answers_then_the_index_and_exits_by_success(
+    site, repository, monkeypatch, capsys, tmp_path
+):
     monkeypatch.chdir(repository)
     assert main(["params/04_compare.one.yaml", "--out", "out"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
+    said = capsys.readouterr()
+    assert said.out.splitlines() == [
         "04_compare.one: Beta delivers 42 % more IOPS & less.",
         "out/index.html",
     ]
+    others = "not in this index, from earlier runs with the same --out: 05_bad.one, 06_dead.one\n"
+    assert said.err.endswith(others), "their pages stay, and the index is this run's"
+    assert "05_bad" not in site[0].read_text()
+    assert main(["params/04_compare.one.yaml", "--out", str(tmp_path / "alone")]) == 0
+    assert "not in this index" not in capsys.readouterr().err
     failed = json.loads(json.dumps(site[1]))
     monkeypatch.setattr(report_module, "build", lambda *_: (site[0], failed))
     assert main(["params"]) == 1
