@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+import tempfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +32,22 @@ _PRELOADED = (
 class ForkedKernelManager(AsyncKernelManager):
     """Starts its kernel as a fork; papermill hands this class to nbclient as ``kernel_manager_class``."""
 
+    _folder: tempfile.TemporaryDirectory[str] | None = None
+
     async def _async_pre_start_kernel(self, **given: Any) -> tuple[list[str], dict[str, Any]]:
         if self.provisioner is None:
             self.kernel_id = self.kernel_id or "forked"
             self.provisioner = ForkedProvisioner(kernel_id=self.kernel_id, kernel_spec=self.kernel_spec, parent=self)
+            # Sockets in a folder: TCP ports are looked for here and bound by the kernel, and somebody may be faster.
+            self._folder = tempfile.TemporaryDirectory(prefix="hci-", dir="/tmp")  # a socket's path may have 107 bytes
+            self.transport, self.ip = "ipc", f"{self._folder.name}/kernel"
         return await super()._async_pre_start_kernel(**given)
+
+    def cleanup_connection_file(self) -> None:
+        """At the kernel's end, its sockets too."""
+        super().cleanup_connection_file()
+        if self._folder is not None:
+            self._folder.cleanup()
 
 
 class ForkedProvisioner(LocalProvisioner):
