@@ -19,7 +19,7 @@ help:
 	@echo "make bench      side-by-side measurements, as ratios"
 	@echo "make chaos      faults done to real parts, and twenty deaths of the controller: data/samples/chaos.csv"
 	@echo "make lint       ruff over code and notebooks, mypy over the library"
-	@echo "make bounds     the fast tests with the lowest and the newest versions that pyproject.toml allows"
+	@echo "make bounds     the quick tests and all notebooks with the lowest and the newest versions that pyproject.toml allows"
 	@echo "make picture    the README's picture, drawn again from the committed data"
 
 setup:
