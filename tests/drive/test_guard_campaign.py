@@ -84,7 +84,7 @@ def test_preflight_shows_each_disk_and_why(blank, media, hosts, monkeypatch):
         table = preflight.check(fleet, testbed, plan, "no", None)
     rows = table[table["check"].isin(preflight.GUARDED)]
     assert list(zip(rows["host"], rows["check"], rows["ok"], strict=True)) == [
-        ("real", "consent", False), ("vm1", "device", True), ("vm1", "writable", True), ("vm1", "device", False),
+        ("testbed real", "consent", False), ("vm1", "device", True), ("vm1", "writable", True), ("vm1", "device", False),
         ("vm1", "writable", False), ("vm1", "device", False), ("vm1", "writable", False),
     ]  # fmt: skip
     details = list(rows["detail"])
