@@ -13,7 +13,7 @@ import pandas as pd
 from hcilib.drive import checks, checks_rbd
 from hcilib.drive.checks import row
 from hcilib.drive.devices import Device
-from hcilib.drive.guard import Refusal, refusals
+from hcilib.drive.guard import CONSENT, Refusal, refusals
 from hcilib.drive.guard_devices import Guarded, read_inventory, windows
 from hcilib.drive.guard_devices import judge as judge_devices
 from hcilib.drive.hosts import Fleet, Outcome
@@ -199,7 +199,7 @@ def _devices(
         }
         found, more = judge_devices(testbed, len(vms), plan.numjobs, known)
         refused += more
-    rows = [row(r.host, r.device, False, r.reason) for r in refused if r.host == testbed.name]
+    rows = [row(r.host, r.device, False, r.reason) for r in refused if r.device == CONSENT]
     for vm, disk in testbed.targets(len(vms), plan.numjobs):
         rows += [] if testbed.lab_root else [_present(vm, disk, found.get(vm, {}).get(disk.serial))]
         reasons = [r.reason for r in refused if (r.host, r.device) == (vm, disk.serial)]
