@@ -61,7 +61,7 @@ _ROOMS = {
     "analyse.traffic": ("traffic",),
     "analyse.schemes": ("Mirror", "Raid5", "Raid6", "ErasureCode", "Tiers"),
     "analyse.capacity": (
-        "parse_scheme", "nested_mirror", "nested_parity", "nested_parity_grid", "capacity_table", "with_stated", "pareto",
+        "parse_scheme", "nested_mirror", "nested_parity", "nested_parity_grid", "capacity_table", "capacity_sentence", "with_stated", "pareto",
         "per_usable_tib",
     ),
     "analyse.ceilings": ("ceilings", "system_ceilings"),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
+import inspect
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
+from typing import Never
 
 from hcilib.plan import Adaptive, Content, Plan, Volume, shuffled
 from hcilib.workload import PLACEMENTS, SPREAD, Cell, Events, Pattern, PlanError, Step
@@ -45,6 +48,7 @@ def sweep(
     dedupe_pct: int | None = None,
     compress_pct: int | None = None,
     events: Sequence[Mapping[float, str]] = ({},),
+    **unknown: Never,
 ) -> Plan:
     """A sweep over patterns, iodepths and VM counts, repeated in blocks spread over time.
 
@@ -72,7 +76,7 @@ def sweep(
 
     Raises
     ------
-    PlanError : an unknown pattern, order, policy or a count that is not positive, by name
+    PlanError : an unknown pattern, order, policy or parameter, or a count that is not positive, by name
 
     Examples
     --------
@@ -85,6 +89,8 @@ def sweep(
     1   canary      3
     2  measure     12
     """
+    if unknown:
+        raise PlanError(_unknown(next(iter(unknown))))
     if order not in ("blocks", "back-to-back"):
         raise PlanError(f"order {order!r}: expected 'blocks' or 'back-to-back'")
     [repeats] = _counts("repeats", [repeats])
@@ -125,6 +131,13 @@ def sweep(
             steps += [measure("measure", cell, 1, rep) for rep in range(1, repeats + 1)]
     content = _content(dedupe_pct, compress_pct)
     return Plan(tuple(steps), span_bytes, order, policy, seed, adaptive=adaptive, volume=volume, content=content)
+
+
+def _unknown(name: str) -> str:
+    """A params file hands its mapping over as it is, so a name that is misspelt there arrives here."""
+    known = [p.name for p in inspect.signature(sweep).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    meant = difflib.get_close_matches(name, known, 1)
+    return f"a sweep has no {name!r}" + (f": did you mean {meant[0]}?" if meant else f"; it has {', '.join(known)}")
 
 
 def _adaptive(policy: str, order: str, repeats: int, ramp_s: float, given: Mapping) -> Adaptive | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ from hcilib.analyse.schemes import Dedup, ErasureCode, Mirror, Product, Raid5, R
 
 __all__ = [
     "TB", "TIB", "Dedup", "ErasureCode", "Mirror", "Product", "Raid5", "Raid6", "Reserved", "Scheme", "Survives", "Tiers",
-    "capacity_table", "nested_mirror", "nested_parity", "nested_parity_grid", "pareto", "parse_scheme",
+    "capacity_sentence", "capacity_table", "nested_mirror", "nested_parity", "nested_parity_grid", "pareto", "parse_scheme",
     "per_usable_tib", "with_stated",
 ]  # fmt: skip
 
@@ -22,7 +22,7 @@ TB, TIB = 10**12, 2**40
 """Drives are sold in TB, operating systems count in TiB: 32 TB are 29.1 TiB. Never one for the other."""
 
 
-def capacity_table(schemes: Mapping[str, Scheme], raw_bytes: float | Mapping[str, float]) -> pd.DataFrame:
+def capacity_table(schemes: Mapping[str, Scheme], raw_bytes: float | Mapping[str, float] | None) -> pd.DataFrame:
     """What each system makes of its raw capacity.
 
     Parameters
@@ -37,6 +37,8 @@ def capacity_table(schemes: Mapping[str, Scheme], raw_bytes: float | Mapping[str
         after reserve and deduplication), dedup_ratio (client bytes per stored byte), usable_bytes, usable_tb, usable_tib, write_cost, stripe_cost,
         survives_drives, survives_servers, survives (in words).
     """
+    if raw_bytes is None:
+        raise ValueError("raw_bytes is None: say how many bytes all drives of all servers hold, e.g. 32e12 for 10 of 3.2 TB")
     raw = raw_bytes if isinstance(raw_bytes, Mapping) else dict.fromkeys(schemes, raw_bytes)
     if absent := [name for name in schemes if name not in raw]:
         raise ValueError(f"raw_bytes has no entry for {', '.join(absent)}")
@@ -60,6 +62,35 @@ def _capacity(scheme: Scheme, raw_bytes: float) -> dict:
         "survives_servers": scheme.survives.servers,
         "survives": str(scheme.survives),
     }
+
+
+def capacity_sentence(
+    capacity: pd.DataFrame, front: pd.DataFrame, measured: Collection[str], labels: Mapping[str, str] | None = None
+) -> str:
+    """What `capacity` (as `with_stated` returns it) and `front` (as `pareto` does) come to, in one sentence.
+
+    The `measured` systems are named one by one, of the schemes set beside them the one that leaves most and the one that
+    leaves least.
+    """
+    ranked = capacity.sort_values("efficiency", ascending=False, kind="stable")
+    usable = [f"{(labels or {}).get(row.system, row.system)} {100 * row.efficiency:.1f} %" for row in ranked.itertuples()]
+    own = ranked["system"].isin(measured).to_numpy()
+    beside = [text for text, mine in zip(usable, own, strict=True) if not mine]
+    parts = ["Usable of raw: " + ", ".join(text for text, mine in zip(usable, own, strict=True) if mine)] * bool(own.any())
+    if beside:
+        ends = beside[0] if len(beside) == 1 else f"{beside[0]} to {beside[-1]}"
+        parts.append(f"{'of' if own.any() else 'Usable of raw, by'} {_schemes(len(beside))}{' beside them' * bool(own.any())}: {ends}")
+    if len(stated := capacity["agrees"].dropna()):
+        parts.append(f"{stated.sum()} of {len(stated)} printed shares follow from their scheme")
+    if len(front):
+        places, patterns = front.groupby("system", observed=True)["front"].sum(), front["pattern"].nunique()
+        on = ", ".join(f"{(labels or {}).get(name, name)} in {n} of {patterns} patterns" for name, n in places.items())
+        parts.append(f"on the front of speed and capacity: {on}")
+    return "; ".join(parts) + "."
+
+
+def _schemes(count: int) -> str:
+    return "the scheme" if count == 1 else f"the {count} schemes"
 
 
 def nested_mirror() -> Scheme:

@@ -51,7 +51,7 @@ def summarize(
         confidence=confidence,
         cv_pct=100 * np.sqrt(cells["rel_var"]),
         unstable=cells["unstable"],
-        warnings=annotate(cells["notes"], (cells["n"] == 0, "no valid run")),
+        warnings=annotate(cells["notes"], (cells["n"] == 0, "no usable run")),
     )
 
 

@@ -119,15 +119,15 @@ def _unstable(row, what, place, system, base) -> str:
         return f"{name} {'; '.join(what.show(r) for r in runs)} (arithmetic mean {value(what, mean)})"
 
     found = {
-        "higher": f"{system} is higher",
-        "lower": f"{system} is lower",
+        "higher": f"{system} is higher, by how much is not claimed",
+        "lower": f"{system} is lower, by how much is not claimed",
         "equivalent": "they are equivalent on average",
         "point": "nothing can be tested against a single run",
     }
     return (
         f"Unstable runs of {noun(what)} {place}: {shown(system, row['runs'], row['center'])} against "
         f"{shown(base, row['runs_baseline'], row['center_baseline'])}; "
-        f"{found.get(row['verdict'], 'no difference is established')}, and how much is not claimed."
+        f"{found.get(row['verdict'], 'no difference is established')}."
     )
 
 

@@ -19,7 +19,7 @@ from hcilib.read.fio_log import series_from_logs
 from hcilib.read.results import results_of
 from hcilib.read.run_names import run_ids
 from hcilib.read.step_tables import exploded, in_order_of_time, sorted_texts, together
-from hcilib.read.steps import RunReadError, keys_of, window
+from hcilib.read.steps import RunReadError, keys_of, record_of, sound, window
 
 if TYPE_CHECKING:
     from hcilib.engine import Engine
@@ -182,12 +182,8 @@ def _plan(folder: Path) -> dict:
 
 def _steps(folder: Path) -> list[dict]:
     """The accepted steps in the order in which they were run; what a step is stands in its step.json, not in its name."""
-    steps = []
-    for file in folder.glob("steps/*/step.json"):
-        try:
-            steps.append({**json.loads(file.read_text()), "folder": file.parent})
-        except ValueError as error:
-            raise RunReadError(f"{file}: not JSON: {error}") from None
+    files = list(folder.glob("steps/*/step.json"))
+    steps = [{**sound(record_of(file.read_bytes(), str(file)), str(file)), "folder": file.parent} for file in files]
     return sorted((s for s in steps if s["valid"]), key=lambda s: s["started_s"])
 
 

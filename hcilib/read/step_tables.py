@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hcilib.engine import located
-from hcilib.plan import PlanError
 from hcilib.read import counters, fleet
 from hcilib.read.compressed import unpacked
 from hcilib.read.fio_bins import BIN_KEYS, Bins, bins_of, by_key
@@ -22,7 +21,7 @@ from hcilib.read.fio_json import WITH_DECIMALS, FioOutputError, is_whole
 from hcilib.read.fio_pack import Packed, Packer, Texts, add_bytes, coded, reading_order
 from hcilib.read.fio_reports import FioFile
 from hcilib.read.raw_files import COUNTERS, FILES, HASHES, OUTPUT, RECORD, STAMPS, read_raw, sealed
-from hcilib.read.steps import RunReadError, keys_of, record_of, window
+from hcilib.read.steps import keys_of, record_of, sound, window
 
 NETWORK = {True: "loopback_bytes_per_s", False: "net_bytes_per_s"}
 """By whether the nodes share one kernel: what counts as their network."""
@@ -70,7 +69,7 @@ def read_steps(folders: Sequence[str], *, compiled: bool = False) -> Tables:
     rows: list[dict[str, Any]] = []
     for folder in folders:
         raw = {file: read_raw(located(folder) / file) for file in FILES}
-        record = _sound(record_of(raw[RECORD].content, f"{folder}/{RECORD}"), f"{folder}/{RECORD}")
+        record = sound(record_of(raw[RECORD].content, f"{folder}/{RECORD}"), f"{folder}/{RECORD}")
         rows.append({"folder": os.path.basename(folder), "record": _without_hosts(record), **sealed(raw)})
         records.append(record)
         if record["valid"]:
@@ -85,23 +84,6 @@ def read_steps(folders: Sequence[str], *, compiled: bool = False) -> Tables:
     ):
         row |= measures
     return Tables(_steps_table(rows), _hosts_table(packed, valid), _bins_table(keys, bins, valid))
-
-
-def _sound(record: dict, file: str) -> dict:
-    """A record that says all that is asked of it; RunReadError names the file and the field of one that does not."""
-    try:
-        for name in ("valid", "started_s", "nodes", "span_bytes"):
-            record[name]
-        keys_of(record)
-        if record["valid"]:
-            window(record)
-            for host in record["hosts"]:
-                host["hostname"], host["vm"]
-    except KeyError as error:
-        raise RunReadError(f"{file}: field {error} is missing") from None
-    except (TypeError, PlanError) as error:
-        raise RunReadError(f"{file}: {error}") from None
-    return record
 
 
 def _without_hosts(record: Mapping) -> str:

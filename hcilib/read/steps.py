@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import msgspec
 
-from hcilib.plan import Cell
+from hcilib.plan import Cell, PlanError
 
 REPORTING_S = 0.15  # between the end of the jobs and the end of fio's client, as seen on the lab
 _TELL_RUNS_APART = ("pattern", "numjobs", "iodepth", "vms", "placement", "events")
@@ -30,6 +30,23 @@ def record_of(content: bytes | str | None, file: str) -> dict:
         return json.loads(content)
     except ValueError as error:
         raise RunReadError(f"{file}: not JSON: {error}") from None
+
+
+def sound(record: dict, file: str) -> dict:
+    """A record that says all that is asked of it; RunReadError names the file and the field of one that does not."""
+    try:
+        for name in ("valid", "started_s", "nodes", "span_bytes"):
+            record[name]
+        keys_of(record)
+        if record["valid"]:
+            window(record)
+            for host in record["hosts"]:
+                host["hostname"], host["vm"]
+    except KeyError as error:
+        raise RunReadError(f"{file}: field {error} is missing") from None
+    except (TypeError, PlanError) as error:
+        raise RunReadError(f"{file}: {error}") from None
+    return record
 
 
 def keys_of(step: Mapping) -> dict:

@@ -112,7 +112,7 @@ def table(
     single = _single(frame)
     shown, numeric = _texts(frame, metric, columns, labels, single)
     notes, shown = _footnotes(frame, shown, single, brief)
-    if wide:
+    if wide and len(frame):
         shown = _widen(shown, frame, metric, wide, labels)
         numeric |= {str(labels.get(v, v)) for v in frame[wide]}
     if single:

@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 import hcilib
-from hcilib.analyse.capacity import capacity_table, nested_parity, nested_parity_grid, pareto, parse_scheme, with_stated
+from hcilib.analyse.capacity import capacity_sentence, capacity_table, nested_parity, nested_parity_grid, pareto, parse_scheme, with_stated
 from hcilib.analyse.schemes import Mirror
 
 MICROSOFT = [[35.7, 34.1, 32.6], [37.7, 35.7, 33.9], [39.1, 36.8, 34.7], [40.0, 37.5, 35.3]]
@@ -49,3 +49,21 @@ def test_front_is_judged_within_each_pattern():
     table = pd.DataFrame({"pattern": ["r", "r", "w", "w"], "x": [1, 2, 1, 2], "y": [10, 5, 5, 10]})
     assert pareto(table, "x", "y", by="pattern")["front"].tolist() == [True, True, False, True]
     assert pareto(table, "x", "y")["front"].tolist() == [False, False, False, True]
+
+
+def test_the_sentence_names_what_was_measured_and_the_ends_of_what_was_set_beside_it():
+    schemes = {"a": Mirror(2), "b": nested_parity(5, 0.2), "three": Mirror(3), "raid5": parse_scheme("Raid5(5)"), "two": Mirror(2)}
+    table = with_stated(capacity_table(schemes, 1e12), {"a": 50, "b": 40})
+    speeds = pd.DataFrame({"system": ["a", "b"], "pattern": "p", "iops": [2.0, 1.0], "usable_tib": [0.5, 0.35]})
+    front = pareto(speeds, "usable_tib", "iops", by="pattern")
+    assert capacity_sentence(table, front, {"a", "b"}, {"a": "A"}) == (
+        "Usable of raw: A 50.0 %, b 35.7 %; of the 3 schemes beside them: raid5 80.0 % to three 33.3 %; "
+        "1 of 2 printed shares follow from their scheme; on the front of speed and capacity: A in 1 of 1 patterns, b in 0 of 1 patterns."
+    )
+    alone = with_stated(capacity_table({"three": Mirror(3)}, 1e12), {})
+    assert capacity_sentence(alone, front.head(0), ()) == "Usable of raw, by the scheme: three 33.3 %."
+
+
+def test_raw_capacity_that_nobody_stated_is_asked_for():
+    with pytest.raises(ValueError, match="raw_bytes is None: say how many bytes all drives"):
+        capacity_table({"a": Mirror(2)}, None)

@@ -47,7 +47,7 @@ def test_unstable_cells_carry_no_number_of_the_mean():
 
 def test_a_mean_hides_neither_a_win_nor_that_no_cell_has_a_verdict():
     both = said(grid(b=[0.5, 0.6, 2.0]))
-    assert "no verdict stands on the mean IOPS of Beta against Alpha: 1 cells are higher and 2 lower." in both
+    assert "no verdict stands on the mean IOPS of Beta against Alpha: 1 of 3 cells higher, 2 lower." in both
     none = said(grid(noise=np.array([-0.1, 0.0, 0.1]), b=[0.86] * 4))
     assert "no verdict stands on the mean IOPS of Beta against Alpha: no cell has a verdict of its own" in none
     assert none.endswith("Verdicts of its 4 cells: 4 inconclusive.")
@@ -79,3 +79,10 @@ def test_a_challenger_that_was_not_compared_is_named():
         ValueError, match="challenger is 'bb', which was not compared; compared with the baseline are: b, c"
     ):
         said(grid(b=[0.5], c=[0.5]), "bb")
+
+
+def test_how_much_is_only_denied_where_a_side_was_shown():
+    cells = compare(grid(noise=SHAKY, b=[0.1, 0.95]), "a")
+    apart, alike = cells["sentence"]
+    assert apart.endswith("; b is lower, by how much is not claimed.")
+    assert alike.endswith("; no difference is established.")

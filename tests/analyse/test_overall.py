@@ -142,7 +142,7 @@ def test_the_mean_has_a_verdict_only_where_it_hides_nothing():
     both = means(grid([0.5, 2.0]))
     assert (both["verdict"], both["warnings"]) == (
         "no verdict",
-        "no verdict on the mean: 1 cells are higher and 1 lower",
+        "no verdict on the mean: 1 of 2 cells higher, 1 lower",
     )
     assert means(grid([0.86] * 4, 10 * NOISE))["verdict"] == "no verdict"
     assert means(grid([0.5, 0.6], np.zeros(1)))["verdict"] == "point"

@@ -12,7 +12,7 @@ import zstandard
 from hcilib.analyse.latency import percentiles
 from hcilib.read import fleet, published, results, steps
 from hcilib.read.results import RESULTS
-from hcilib.read.run import RunReadError, read_bins, read_counters, read_hosts, read_results, read_series
+from hcilib.read.run import RunReadError, read_bins, read_counters, read_events, read_hosts, read_results, read_series
 from hcilib.sweeps import sweep
 
 MIXED = "4k-randrw70"
@@ -368,8 +368,9 @@ def test_a_step_that_lacks_a_field_is_named_with_it(run_dir, field):
     record = json.loads(file.read_text())
     del record[field]
     file.write_text(json.dumps(record))
-    with pytest.raises(RunReadError, match=rf"{file.parent.name}/step\.json: field '{field}' is missing"):
-        read_results(run_dir)
+    for read in (read_results, read_series, read_counters, read_events):
+        with pytest.raises(RunReadError, match=rf"{file.parent.name}/step\.json: field '{field}' is missing"):
+            read(run_dir)
 
 
 @pytest.mark.parametrize(

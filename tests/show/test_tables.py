@@ -103,6 +103,10 @@ def test_wide_has_a_column_per_system_and_says_what_is_missing():
         table(pd.concat([summary(), summary()]), "iops", wide="system")
 
 
+def test_wide_of_nothing_is_none():
+    assert repr(table(summary().head(0), "iops", wide="system")).startswith("none (System, Pattern, iodepth")
+
+
 def test_best_is_marked_only_where_the_analysis_says_so():
     ranked = summary().assign(rank=[1.0, 1.0, 2.0, NAN], tied_with="", verdict=["ranked", "alone", "ranked", "missing"])
     assert "*" not in repr(table(ranked, "iops")), "a rank of 1 is no lead: it may have been alone"
