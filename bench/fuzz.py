@@ -18,6 +18,7 @@ import importlib.util
 import os
 import random
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -56,6 +57,7 @@ def main() -> None:
     if given.guided:
         guided(*given.guided)
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the pool ends its processes
     table, defects = measured(given.cases, given.seed, given.atheris)
     print(table.to_string(index=False, float_format="{:.3f}".format))
     for defect in defects:

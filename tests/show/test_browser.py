@@ -273,13 +273,32 @@ def report(tmp_path_factory) -> Path:
     "name", ["index.html", "method.html", "03_sweep.case/03_sweep.case.html", "05_bad.case/05_bad.case.html"]
 )
 def test_the_report_has_no_serious_accessibility_finding(chromium, report, name, scheme):
+    assert serious(chromium, report / name, scheme) == []
+
+
+@pytest.fixture(scope="module")
+def repository_report(tmp_path_factory) -> Path:
+    """Pages of the repository's own scenarios: the longest, the one with most kinds of table, and second by second."""
+    names = ("04_compare.proxmox", "10_audit.hyperv", "13_failure.box-drbd")
+    return build([ROOT / f"params/{name}.yaml" for name in names], tmp_path_factory.mktemp("own"), 2, ROOT)[0].parent
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_repositorys_own_pages_have_no_serious_accessibility_finding(chromium, repository_report, scheme):
+    pages = sorted(repository_report.glob("*/*.html"))
+    assert len(pages) == 3
+    assert [finding for page in pages for finding in serious(chromium, page, scheme)] == []
+
+
+def serious(chromium, path: Path, scheme: str) -> list[tuple[str, str, str]]:
+    """What axe calls serious or critical on a page: the page, the rule and where it is broken first."""
     page = chromium.new_context(viewport=LAPTOP, color_scheme=scheme, offline=True).new_page()
-    page.goto(f"file://{report / name}")
-    found = axe.Axe().run(page).response
-    assert [
-        (v["id"], v["nodes"][0]["html"]) for v in found["violations"] if v["impact"] in ("serious", "critical")
-    ] == []
+    page.goto(f"file://{path}")
+    found = axe.Axe().run(page).response["violations"]
     page.context.close()
+    return [
+        (path.name, v["id"], v["nodes"][0]["html"]) for v in found if v["impact"] in ("serious", "critical")
+    ]
 
 
 def test_a_scenario_page_works_from_a_file_without_network_and_by_keyboard(chromium, report, tmp_path):
