@@ -38,7 +38,9 @@ def capacity_table(schemes: Mapping[str, Scheme], raw_bytes: float | Mapping[str
         survives_drives, survives_servers, survives (in words).
     """
     if raw_bytes is None:
-        raise ValueError("raw_bytes is None: say how many bytes all drives of all servers hold, e.g. 32e12 for 10 of 3.2 TB")
+        raise ValueError(
+            "raw_bytes is None: say how many bytes all drives of all servers hold, e.g. 32e12 for 10 of 3.2 TB"
+        )
     raw = raw_bytes if isinstance(raw_bytes, Mapping) else dict.fromkeys(schemes, raw_bytes)
     if absent := [name for name in schemes if name not in raw]:
         raise ValueError(f"raw_bytes has no entry for {', '.join(absent)}")
@@ -73,13 +75,19 @@ def capacity_sentence(
     leaves least.
     """
     ranked = capacity.sort_values("efficiency", ascending=False, kind="stable")
-    usable = [f"{(labels or {}).get(row.system, row.system)} {100 * row.efficiency:.1f} %" for row in ranked.itertuples()]
+    usable = [
+        f"{(labels or {}).get(row.system, row.system)} {100 * row.efficiency:.1f} %" for row in ranked.itertuples()
+    ]
     own = ranked["system"].isin(measured).to_numpy()
     beside = [text for text, mine in zip(usable, own, strict=True) if not mine]
-    parts = ["Usable of raw: " + ", ".join(text for text, mine in zip(usable, own, strict=True) if mine)] * bool(own.any())
+    parts = ["Usable of raw: " + ", ".join(text for text, mine in zip(usable, own, strict=True) if mine)] * bool(
+        own.any()
+    )
     if beside:
         ends = beside[0] if len(beside) == 1 else f"{beside[0]} to {beside[-1]}"
-        parts.append(f"{'of' if own.any() else 'Usable of raw, by'} {_schemes(len(beside))}{' beside them' * bool(own.any())}: {ends}")
+        parts.append(
+            f"{'of' if own.any() else 'Usable of raw, by'} {_schemes(len(beside))}{' beside them' * bool(own.any())}: {ends}"
+        )
     if len(stated := capacity["agrees"].dropna()):
         parts.append(f"{stated.sum()} of {len(stated)} printed shares follow from their scheme")
     if len(front):

@@ -76,8 +76,8 @@ def merged_by(bins: pd.DataFrame, by: list[str]) -> Merged:
     """What `merge_bins` makes of them; ValueError for a missing column or a count or latency that is none."""
     _check(bins, by)
     keys, some = [*by, "lat_ns"], bins["count"].to_numpy() > 0
-    if np.count_nonzero(some) > LARGE:
-        held = slice(None) if some.all() else np.flatnonzero(some)
+    if (full := np.count_nonzero(some)) > LARGE:
+        held = slice(None) if full == len(some) else np.flatnonzero(some)
         codes = {key: _coded(bins[key], held) for key in by} | {"lat_ns": _coded_latency(bins, held)}
         count = bins["count"].to_numpy(np.int64)[held]
         if math.prod(levels for _, levels, _ in codes.values()) < 20 * len(count):
@@ -127,6 +127,10 @@ def _coded_latency(bins: pd.DataFrame, held: slice | np.ndarray) -> _Coded:
     return _coded(bins["lat_ns"], held)
 
 
+def _within(column: pd.Series, low: int, high: int) -> bool:
+    return bool(len(column)) and column.min() >= low and column.max() <= high
+
+
 def _is_whole(column: pd.Series) -> bool:
     return isinstance(column.dtype, np.dtype) and column.dtype.kind in "iu"
 
@@ -156,7 +160,9 @@ def _by_code(count: np.ndarray, columns: dict[str, _Coded]) -> Merged:
 
     levels = columns["lat_ns"].levels
     group = cells >> (levels.bit_length() - 1) if levels.bit_count() == 1 else cells // levels
-    starts = np.flatnonzero(np.append(True, group[1:] != group[:-1])) if len(group) else np.arange(0)
+    begins = np.ones(len(group), bool)
+    np.not_equal(group[1:], group[:-1], out=begins[1:])
+    starts = np.flatnonzero(begins)
     return Merged(summed, starts, of)
 
 
@@ -171,6 +177,13 @@ def _check(bins: pd.DataFrame, by: list[str]) -> None:
             "these rows come of log_avg_msec: percentiles of averages are not percentiles; log single I/Os or histograms "
             "(log_hist_msec), or take the bins of json+"
         )
+    if (
+        latency == "bucket"
+        and _is_whole(bins["count"])
+        and _within(bins["bucket"], 0, BUCKETS - 1)
+        and bins["count"].min() >= 0
+    ):
+        return  # as every rollup without stalls; what follows looks for the row
     unknown = bins[latency].isna() if latency == "lat_ns" else ~bins[latency].between(0, BUCKETS - 1)
     bad = (unknown & (bins["count"] != 0)) | bins["count"].isna() | (bins["count"] < 0)
     if bad.any():

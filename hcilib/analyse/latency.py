@@ -49,7 +49,8 @@ def percentiles(
     names = _names(q)
     merged = merged_by(bins, by)
     _refuse_mixing(bins, by)
-    total = np.append(0, merged.count.cumsum())
+    total = np.zeros(len(merged.count) + 1, np.int64)
+    np.cumsum(merged.count, out=total[1:])
     n = np.diff(total[np.append(merged.starts, len(merged.count))])
     table = pd.DataFrame({key: merged.of(key, merged.starts) for key in by}, index=range(len(n))).assign(n=n)
     for name, percent in names.items():
@@ -80,9 +81,11 @@ def _names(q: Sequence[float]) -> dict[str, float]:
 
 def _thin_tails(n: np.ndarray, names: dict[str, float]) -> list[str]:
     """A percentile that fewer than `TAIL` I/Os exceed is the story of those few."""
-    beyond = {name: n * (1 - percent / 100) for name, percent in names.items() if percent < 100}
-    thin = [[name for name, left in beyond.items() if left[i] < TAIL - 1e-6] for i in range(n.size)]
-    return [f"fewer than {TAIL} I/Os beyond {', '.join(few)}" if few else "" for few in thin]
+    few = {name: n * (1 - percent / 100) < TAIL - 1e-6 for name, percent in names.items() if percent < 100}
+    said = [""] * n.size
+    for i in np.flatnonzero(np.any(list(few.values()), axis=0)) if few else ():
+        said[i] = f"fewer than {TAIL} I/Os beyond {', '.join(name for name, is_few in few.items() if is_few[i])}"
+    return said
 
 
 def percentile_interval(

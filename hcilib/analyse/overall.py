@@ -85,7 +85,10 @@ def _hidden(comparison: pd.DataFrame, code: np.ndarray, groups: int) -> np.ndarr
     return annotate(
         [""] * groups,
         (unstable > 0, lambda i: f"{unstable[i]} of {cells[i]} cells {'is' if unstable[i] == 1 else 'are'} unstable"),
-        ((above > 0) & (below > 0) & (unstable == 0), lambda i: f"{above[i]} of {cells[i]} cells higher, {below[i]} lower"),
+        (
+            (above > 0) & (below > 0) & (unstable == 0),
+            lambda i: f"{above[i]} of {cells[i]} cells higher, {below[i]} lower",
+        ),
         ((above + below + same == 0) & (unstable == 0), "no cell has a verdict of its own"),
     )
 

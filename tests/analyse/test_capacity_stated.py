@@ -5,7 +5,15 @@ import pytest
 import yaml
 
 import hcilib
-from hcilib.analyse.capacity import capacity_sentence, capacity_table, nested_parity, nested_parity_grid, pareto, parse_scheme, with_stated
+from hcilib.analyse.capacity import (
+    capacity_sentence,
+    capacity_table,
+    nested_parity,
+    nested_parity_grid,
+    pareto,
+    parse_scheme,
+    with_stated,
+)
 from hcilib.analyse.schemes import Mirror
 
 MICROSOFT = [[35.7, 34.1, 32.6], [37.7, 35.7, 33.9], [39.1, 36.8, 34.7], [40.0, 37.5, 35.3]]
@@ -52,7 +60,13 @@ def test_front_is_judged_within_each_pattern():
 
 
 def test_the_sentence_names_what_was_measured_and_the_ends_of_what_was_set_beside_it():
-    schemes = {"a": Mirror(2), "b": nested_parity(5, 0.2), "three": Mirror(3), "raid5": parse_scheme("Raid5(5)"), "two": Mirror(2)}
+    schemes = {
+        "a": Mirror(2),
+        "b": nested_parity(5, 0.2),
+        "three": Mirror(3),
+        "raid5": parse_scheme("Raid5(5)"),
+        "two": Mirror(2),
+    }
     table = with_stated(capacity_table(schemes, 1e12), {"a": 50, "b": 40})
     speeds = pd.DataFrame({"system": ["a", "b"], "pattern": "p", "iops": [2.0, 1.0], "usable_tib": [0.5, 0.35]})
     front = pareto(speeds, "usable_tib", "iops", by="pattern")

@@ -296,9 +296,7 @@ def serious(chromium, path: Path, scheme: str) -> list[tuple[str, str, str]]:
     page.goto(f"file://{path}")
     found = axe.Axe().run(page).response["violations"]
     page.context.close()
-    return [
-        (path.name, v["id"], v["nodes"][0]["html"]) for v in found if v["impact"] in ("serious", "critical")
-    ]
+    return [(path.name, v["id"], v["nodes"][0]["html"]) for v in found if v["impact"] in ("serious", "critical")]
 
 
 def test_a_scenario_page_works_from_a_file_without_network_and_by_keyboard(chromium, report, tmp_path):
