@@ -8,6 +8,7 @@ import os
 import re
 import time
 from ast import literal_eval
+from collections.abc import Iterable
 from multiprocessing import current_process, get_all_start_methods
 from pathlib import Path
 from typing import Any
@@ -77,13 +78,25 @@ def execute(scenario: Scenario, root: Path, out: Path, revision: str) -> dict[st
 def without_bars(notebook: nbformat.NotebookNode) -> None:
     """Take out the progress bars, which only a running kernel moves: saved, a widget is the bar as it stood when it began.
 
-    Where there are no widgets a bar is a line written over and over: its last state stays.
+    Where there are no widgets a bar is a line written over and over: its last state stays. A kernel sends what was written
+    since it last sent something, so one bar may be several outputs.
     """
     for cell in notebook.cells:
         if "outputs" in cell:
-            cell.outputs = [o for o in cell.outputs if WIDGET not in o.get("data", {})]
+            cell.outputs = _streams_joined(o for o in cell.outputs if WIDGET not in o.get("data", {}))
         for output in (o for o in cell.get("outputs", []) if o.output_type == "stream"):
             output.text = re.sub(r"[^\n]*\r(?!\n)", "", output.text)
+
+
+def _streams_joined(outputs: Iterable[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
+    """Neighbours that were written to the same stream become one output."""
+    joined: list[nbformat.NotebookNode] = []
+    for output in outputs:
+        if joined and output.output_type == "stream" and output.get("name") == joined[-1].get("name"):
+            joined[-1].text += output.text
+        else:
+            joined.append(output)
+    return joined
 
 
 def _replay(scenario: Scenario) -> dict[str, Any]:

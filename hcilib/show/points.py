@@ -109,7 +109,7 @@ def plot_pareto_panels(
     """
     values = pattern_order(table[by]) if by == "pattern" else list(dict.fromkeys(table[by]))
     if not values:
-        raise ValueError(f"plot_pareto_panels: the table has no row, so there is no {by} to draw")
+        return np.array([_nothing(canvas(None, 7.2, 1.5), "nothing was measured")])
     columns = min(columns, len(values))
     rows = -(-len(values) // columns)
     fig, grid = plt.subplots(rows, columns, figsize=(2.95 * columns + 0.2, 2.4 * rows + 0.8), layout="constrained")
@@ -155,6 +155,13 @@ def _axis(column: str) -> tuple[str, float]:
     return AXES.get(column, (column.replace("_", " "), 1.0))
 
 
+def _nothing(ax: Axes, said: str) -> Axes:
+    """A page without its figure looks broken."""
+    ax.set_axis_off()
+    ax.text(0.5, 0.5, said, transform=ax.transAxes, ha="center", color=QUIET, gid="missing")
+    return ax
+
+
 def _front(ax: Axes, front: pd.DataFrame) -> None:
     """Steps, not slopes: nothing between two systems of the front can be bought."""
     front = front.sort_values("_x")
@@ -181,10 +188,8 @@ def plot_audit(
     own = ax is None
     checks = list(dict.fromkeys(audit["check"]))
     ax = canvas(ax, 7.2, 1.5 + 0.75 * len(checks))
-    if not checks:  # nobody claimed anything: said, since a page without its figure looks broken
-        ax.set_axis_off()
-        ax.text(0.5, 0.5, "nothing to check", transform=ax.transAxes, ha="center", color=QUIET, gid="missing")
-        return ax
+    if not checks:
+        return _nothing(ax, "nothing to check")
     ax.axvline(1, color="#5f6368", linewidth=1, zorder=1, gid="reference")
     for y, check in enumerate(checks):
         _check(ax, y, audit[audit["check"] == check], (gates or {}).get(check))

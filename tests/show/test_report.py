@@ -129,10 +129,12 @@ def test_a_page_shows_no_frozen_progress_bar(tmp_path):
     for folder in ("notebooks", "params"):
         (tmp_path / folder).mkdir()
     bars = """
-    import sys
+    import sys, time
     from tqdm.auto import tqdm
     with tqdm(total=2, desc="measured") as bar:
-        bar.update(2)
+        for _ in range(2):  # for longer than a kernel waits until it sends what was written
+            time.sleep(0.5)
+            bar.update()
     tqdm.write("FAILED: kept above the bars")
     print("\\rold: 0%", "\\rold: 50%", "\\rdone: 100%", sep="", file=sys.stderr)
     """
