@@ -47,7 +47,7 @@ _ROOMS = {
     "analyse.chosen": ("chosen", "pooled"),
     "analyse.curves": ("of_patterns", "peak", "peak_sentence", "crossover"),
     "analyse.rank": ("rank",),
-    "analyse.regression": ("regression",),
+    "analyse.regression": ("regression", "regression_headline"),
     "analyse.campaigns": ("block_drift", "campaign_noise", "campaign_ratios", "visible_change"),
     "analyse.design": ("noise", "pool_noise", "precision"),
     "analyse.simulation": ("simulate_coverage", "simulate_protocols"),

@@ -68,7 +68,7 @@ METRICS = {
         Metric("p99_ns", "p99 latency", "ms", "lower", _MS, "{:,.3f}"),
         Metric("p999_ns", "p99.9 latency", "ms", "lower", _MS, "{:,.3f}"),
         Metric("node_cpu_pct", "Node CPU", "%", "lower", 1, "{:,.1f}"),
-        Metric("iops_per_cpu_pct", "IOPS per 1 % node CPU", "", "higher"),
+        Metric("iops_per_cpu_pct", "IOPS per node and 1 % CPU", "", "higher"),
         Metric("net_bytes_per_s", "Network traffic of the nodes", "MiB/s", "lower", _MIB),
         Metric("outstanding", "Outstanding I/Os", "", ""),
         Metric("runtime_s", "Runtime", "s", "", 1, "{:,.1f}"),

@@ -300,7 +300,8 @@ def _warmups(cells: Sequence[Cell], warmup_s: float | Mapping[str, float]) -> di
         like = [c for c in cells if c.pattern == pattern] or [c for c in cells if _warms(pattern, c.pattern)]
         if not like:
             raise PlanError(
-                f"warmup_s: {pattern.name} warms up nothing: no writing pattern of the sweep has its block size"
+                f"warmup_s: {pattern.name} warms up nothing: no writing pattern of the sweep has its block size; take it out "
+                "of warmup_s, or set warmup_s: {} for no warm-up"
             )
         load = max(like, key=lambda c: c.outstanding)
         warmups[pattern] = Step("warmup", Cell(pattern, load.numjobs, load.iodepth, load.vms), 0, 0, duration)

@@ -259,6 +259,7 @@ def _no_crossing(met: dict[str, np.ndarray], over: str, cells: int) -> dict[str,
         "ratio_above": met["ratio"][-1] if found else np.nan,
         "verdict": "none" if found else "missing",
         "n": min(met["n"].min(), met["n_baseline"].min()) if found else 0,
+        "shown": bool(np.isin(met["verdict"], ["higher", "lower", "point"]).all()),
         "warnings": f"{unmet} of {cells} cells without a ratio" if unmet else "",
     }
 

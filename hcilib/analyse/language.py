@@ -200,7 +200,12 @@ def crossover_sentence(
     before, after = row["ratio_below"], row["ratio_above"]
     if row["verdict"] == "none":
         side = "level with" if before == after == 1 else "above" if max(before, after) > 1 else "below"
-        return f"{b} stays {side} {a} in {noun(what)} {at} over the measured {over}: no crossover."
+        if row["shown"]:
+            return f"{b} stays {side} {a} in {noun(what)} {at} over the measured {over}: no crossover."
+        return (
+            f"The mean {noun(what)} of {b} stay {side} those of {a} {at} over the measured {over}, but not every cell is shown "
+            "to differ: no crossover is seen, and none is ruled out."
+        )
     first, second = (b, a) if (after > before) == (what.better != "lower") else (a, b)
     between = f"between {over} {row['below']:g} and {row['above']:g}"
     if row["verdict"] == "inconclusive":

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtr, stdtrit
 
-from hcilib.analyse.cells import annotate, describe, group_codes, refuse_varying, said_of
+from hcilib.analyse.campaigns import visible_change
+from hcilib.analyse.cells import annotate, describe, group_codes, listed, refuse_varying, said_of
 from hcilib.analyse.language import metric_of, noun, percent, percent_range, where
 from hcilib.analyse.multiplicity import ADJUST
 from hcilib.analyse.pairs import check_options
@@ -45,6 +46,7 @@ def regression(
     by = [by] if isinstance(by, str) else list(by)
     check_options(margin, "welch", adjust, confidence)
     earlier = None if baselines is None else [baselines] if isinstance(baselines, str) else list(baselines)
+    _require_campaigns(results, campaign, [new, *(earlier or [])])
     cells, code, out = _campaigns(results, metric, by, campaign, new, earlier)
     out = out.assign(**_prediction(cells, code, (cells[campaign] == new).to_numpy(), len(out), confidence))
     out["p_adjusted"] = ADJUST[adjust](out["p"])
@@ -62,6 +64,17 @@ def regression(
     out["sentence"] = [_sentence(row, by, metric, new) for row in out.to_dict("records")]
     first = ["ratio", "lo", "hi", "df", "p", "p_adjusted", "k", "n", "center", "center_baseline"]
     return out[[*by, *first, "verdict", "sentence", "confidence", "warnings"]]
+
+
+def _require_campaigns(results: pd.DataFrame, campaign: str, asked: Sequence[str]) -> None:
+    """A campaign that nobody measured would be compared as one without a valid run."""
+    there = list(pd.unique(results[campaign].dropna())) if campaign in results else list(asked)
+    if absent := [name for name in asked if name not in there]:
+        raise ValueError(f"no campaign of these results is called {absent[0]!r}; they are called {listed(there)}")
+    if len(there) < 2:
+        raise ValueError(
+            f"these results are of one campaign, {listed(there)}: nothing earlier to compare with; add a source"
+        )
 
 
 def _campaigns(
@@ -142,3 +155,33 @@ def _sentence(row: Mapping[str, Any], by: Sequence[str], metric: str, new: str) 
         basis += f", but adjusted p {row['p_adjusted']:.2g} among all cells asked"
     verdict = row["verdict"].capitalize()
     return f"{verdict} in {name} of {new} {place}: {change} ({basis})."
+
+
+def regression_headline(
+    found: pd.DataFrame, alone: pd.DataFrame, noise: pd.DataFrame, new: str, only: str, margin: float
+) -> str:
+    """A `regression` in a sentence: verdicts of its cells, and what its earlier campaigns could not have shown.
+
+    Parameters
+    ----------
+    found, alone : against all earlier campaigns, and against `only` of them
+    noise : `campaign_noise` of the earlier ones alone: the new one is no yardstick for itself
+    """
+    said, k = _counted(found), int(found["k"].max())
+    cells = f"{len(found)} {'cell' if len(found) == 1 else 'cells'}"
+    if k < 2:
+        return (
+            f"{new} against one earlier campaign, {cells}: {said}, by the margin of {100 * margin:g} % alone, which is no "
+            "test: a bad day looks the same."
+        )
+    widest = noise.loc[noise["cv_pct"].idxmax()]
+    few, many = (visible_change(widest["cv_pct"], [campaigns])["lower_pct"].iloc[0] for campaigns in (k, 12))
+    return (
+        f"{new} against {k} earlier campaigns, {cells}: {said}; those lie {widest['cv_pct']:.1f} % apart (95 % interval "
+        f"{widest['lo']:.1f} to {widest['hi']:.1f} %), so a loss below {few:.0f} % could not be seen with {k} of them, below {many:.0f} % "
+        f"not with 12. Against {only} alone the margin of {100 * margin:g} % would have said, untested: {_counted(alone)}."
+    )
+
+
+def _counted(found: pd.DataFrame) -> str:
+    return ", ".join(f"{count} {verdict}" for verdict, count in found["verdict"].value_counts().items())

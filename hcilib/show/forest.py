@@ -144,4 +144,11 @@ def _interval_note(comparison: pd.DataFrame) -> str | None:
     if comparison["lo"].isna().all():
         return None
     percent = f"{100 * comparison['confidence'].max():.0f} % " if "confidence" in comparison else ""
-    return f"Bars: {percent}intervals."
+    several = (
+        len(comparison) > 1 and (comparison["p_adjusted"] > comparison["p"]).any()
+        if "p_adjusted" in comparison
+        else False
+    )
+    return f"Bars: {percent}intervals" + (
+        ", each cell's own; verdicts are corrected for their number." if several else "."
+    )

@@ -47,6 +47,20 @@ def test_crossover_is_claimed_only_if_both_cells_differ():
     assert "no crossover is claimed" in blurred["sentence"]
 
 
+def test_curves_that_do_not_cross_are_only_apart_where_every_cell_is_shown_to_be():
+    def said(noise):
+        level = [1e4 * q for q in QD]
+        results = pd.concat([curve("a", level, noise=noise), curve("b", [0.9 * v for v in level], noise=noise)])
+        row = crossover(results, "a", "b").iloc[0]
+        assert row["verdict"] == "none"
+        return row["sentence"]
+
+    assert "b stays below a in IOPS" in said((-0.001, 0.0, 0.001))
+    unsure = said((-0.2, 0.0, 0.2))
+    assert unsure.startswith("The mean IOPS of b stay below those of a in ")
+    assert unsure.endswith("not every cell is shown to differ: no crossover is seen, and none is ruled out.")
+
+
 def test_crossover_is_symmetric_and_follows_the_metric():
     results = both()
     assert crossover(results, "b", "a")["iodepth"].iloc[0] == pytest.approx(

@@ -3,7 +3,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from hcilib.analyse.compare import regression
+from hcilib.analyse.campaigns import campaign_noise
+from hcilib.analyse.regression import regression, regression_headline
 
 NOISE = np.array([-0.004, 0.0, 0.004])
 
@@ -65,13 +66,36 @@ def test_baselines_can_be_chosen():
     assert regression(by_source, "c5", campaign="source")["k"].iloc[0] == 4
 
 
-def test_missing_campaigns_give_rows():
-    results = campaigns(**EARLIER)
-    row = regression(results, "c9").iloc[0]
+def test_campaigns_without_a_valid_run_give_rows():
+    results = campaigns(**EARLIER, c9=1e5)
+    row = regression(results.assign(valid=results["run_id"] != "c9"), "c9").iloc[0]
     assert (row["verdict"], row["n"]) == ("missing", 0)
     assert "no valid run in c9" in row["warnings"]
-    alone = regression(campaigns(c1=1e5), "c1").iloc[0]
-    assert (alone["verdict"], alone["k"]) == ("missing", 0)
+    row = regression(results.assign(valid=results["run_id"] == "c9"), "c9").iloc[0]
+    assert (row["verdict"], row["k"]) == ("missing", 0)
+
+
+def test_campaigns_that_nobody_measured_are_refused():
+    with pytest.raises(ValueError, match="no campaign of these results is called 'c9'; they are called c1, c2, c3, c4"):
+        regression(campaigns(**EARLIER), "c9")
+    with pytest.raises(ValueError, match="no campaign of these results is called 'c0'"):
+        regression(campaigns(**EARLIER), "c4", "c0")
+    with pytest.raises(ValueError, match="of one campaign, c1: nothing earlier"):
+        regression(campaigns(c1=1e5), "c1")
+
+
+def test_the_headline_calls_a_margin_no_test_and_the_new_campaign_no_yardstick():
+    results = campaigns(**EARLIER, c5=90e3)
+    found, alone = regression(results, "c5"), regression(results, "c5", "c1")
+    noise = campaign_noise(results[results["run_id"] != "c5"])
+    said = regression_headline(found, alone, noise, "c5", "c1", 0.05)
+    assert said.startswith(
+        f"c5 against 4 earlier campaigns, 1 cell: 1 regression; those lie {noise['cv_pct'][0]:.1f} % apart (95 %"
+    )
+    assert said.endswith("Against c1 alone the margin of 5 % would have said, untested: 1 regression.")
+    assert regression_headline(alone, alone, noise.head(0), "c5", "c1", 0.05) == (
+        "c5 against one earlier campaign, 1 cell: 1 regression, by the margin of 5 % alone, which is no test: a bad day looks the same."
+    )
 
 
 def test_campaigns_that_agree_exactly_are_floored():
