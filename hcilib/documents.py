@@ -77,7 +77,11 @@ def load(path: str | Path, model: type[M], live: Collection[str] = ()) -> M:
     try:
         data = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_Yaml12)
     except FileNotFoundError:
-        raise TestbedError(f"{path}: no such file; a {model.__name__.lower()} is a YAML file under params/") from None
+        beside = ", ".join(sorted(file.name for file in Path(path).parent.glob("*.yaml")))
+        raise TestbedError(
+            f"{path}: no such file; a {model.__name__.lower()} is a YAML file under params/"
+            + (f"; in its folder are {beside}" if beside else "")
+        ) from None
     except OSError as error:
         raise TestbedError(f"{path}: {error.strerror}") from None
     except TestbedError as error:
