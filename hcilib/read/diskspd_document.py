@@ -125,7 +125,7 @@ class Timespan:
         rows = Counter(row.path for row in self.rows)
         for path, same in per_path.items():
             if len(same) > 1 and not self.pool_threads:
-                own = (repeat(t, int(t.threads) if t.threads >= 1 else 1) for t in same)
+                own = (repeat(t, int(min(t.threads, rows[path])) if t.threads >= 1 else 1) for t in same)
                 per_path[path] = list(islice(chain.from_iterable(own), max(rows[path], 1)))
         only = self.targets[0] if len(self.targets) == 1 else Target()
         seen: Counter = Counter()

@@ -157,7 +157,8 @@ def _from_text(text: str, path: str | Path) -> tuple[Document, str]:
 
 def _scan(text: str) -> tuple[list[tuple[int, int]], json.JSONDecodeError | None]:
     """Spans of the complete fio documents, and the error of a last one that does not decode."""
-    decoder, spans, broken = json.JSONDecoder(strict=False), [], None
+    # only where documents end is asked; Python makes no integer of more than 4,300 digits
+    decoder, spans, broken = json.JSONDecoder(strict=False, parse_int=float), [], None
     position = 0 if _RESULTS.search(text) or _FIO.search(text) else len(text)  # long garbage is not worth a try a line
     while candidate := _DOCUMENT.search(text, position):
         start = candidate.start()

@@ -86,6 +86,8 @@ def _line_by_line(block: bytes, width: int) -> pa.Table:
                 rows.append([*sample_of(line)[: min(width, 5)], *words])
             except LineError as error:
                 raise LineError(error.line, at, error.why) from None
+            except UnicodeDecodeError:
+                raise LineError(line, at) from None
         at += len(line) + 1
     types = [pa.int64()] * 4 + [pa.uint64(), pa.string(), pa.string()]
     names = COLUMNS[:width]

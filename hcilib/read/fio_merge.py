@@ -54,7 +54,7 @@ def split(path: Path) -> tuple[dict, str]:
     for start in reversed([match.start() for match in _START.finditer(text)]):
         try:
             document, end = json.JSONDecoder(strict=False).raw_decode(text, start)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             continue  # cut off by a signal: an earlier one may be whole
         if "jobs" not in document:
             raise FioOutputError(

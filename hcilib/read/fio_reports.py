@@ -61,7 +61,8 @@ def parse(raw: bytes, path: str | Path, *, fast: bool = True) -> FioFile:
     try:
         return FioFile(_entries(document), noise, document.version, document.disk_util, False)
     except (ValueError, OverflowError, RecursionError) as error:
-        raise FioOutputError(f"{path}: a field of the fio document cannot be used: {error}") from None
+        said = str(error) if len(str(error)) < 300 else f"{str(error)[:300]}..."  # which quotes the field, however long
+        raise FioOutputError(f"{path}: a field of the fio document cannot be used: {said}") from None
 
 
 def _clean(raw: bytes) -> FioFile:

@@ -77,12 +77,19 @@ def read_rollup(
     if not (saved or logs or documents):
         raise FioLogError(f"{', '.join(map(str, paths))}: no fio logs (PREFIX_clat.1.log and the like) there")
     counted = Counted()
-    rolled = counted.add_documents(documents)
-    for part in _counted([p for p in logs if p.name not in rolled and _is_wanted(p, wanted)], engine, kernel, workers):
-        counted.add(part)
-    for table in saved:
-        counted.add_table(table)
-    return _chosen(counted.table(wanted), None, columns)
+    try:
+        rolled = counted.add_documents(documents)
+        of_logs = [p for p in logs if p.name not in rolled and _is_wanted(p, wanted)]
+        for part in _counted(of_logs, engine, kernel, workers):
+            counted.add(part)
+        for table in saved:
+            counted.add_table(table)
+        return _chosen(counted.table(wanted), None, columns)
+    except MemoryError:
+        raise FioLogError(
+            f"{', '.join(map(str, paths))}: the seconds and latencies of these logs do not fit in memory; do their times make sense? "
+            "If so, read fewer logs at once"
+        ) from None
 
 
 def _chosen(table: pd.DataFrame, wanted: set[str] | None, columns: Sequence[str] | None) -> pd.DataFrame:

@@ -152,3 +152,21 @@ def test_a_cache_half_written_is_read_again_from_the_raw_files(table, keep, tmp_
         found = read_results(run_dir), read_bins(run_dir)
         for one, other in zip(found, wanted, strict=True):
             pd.testing.assert_frame_equal(one, other, check_exact=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "edit"),
+    [
+        ("fio", "local.json", lambda raw: raw.replace(b'"runtime" : ', b'"runtime" : ' + b"9" * 5000, 1)),
+        ("fio", "local.json", lambda raw: b"text around it\n" + raw.replace(b'"io_bytes" : ', b'"io_bytes" : ' + b"9" * 5000, 1)),
+        ("fio", "enospc_continued.json", lambda raw: raw.replace(b'"1.000', b'"1.000' + bytes(30_000), 1)),
+        ("fio_log", "cell_lat.1.log.127.0.200.1", lambda raw: b"1000, 93862, 0, 4096, 0, \x8e, 0\n" + raw),
+        ("diskspd", "two_streams.txt", lambda raw: raw.replace(b"threads per file: ", b"threads per file: " + b"9" * 30)),
+    ],
+    ids=["digits", "digits beside text", "a long text", "no text", "threads"],
+)  # fmt: skip
+def test_what_fifty_thousand_damaged_files_found(kind, name, edit, tmp_path):
+    family = FAMILIES[kind]
+    capture = next(path for path in family.captures if path.name == name)
+    (tmp_path / name).write_bytes(edit(capture.read_bytes()))
+    outcome(family, tmp_path / name)
