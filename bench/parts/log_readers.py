@@ -39,14 +39,16 @@ def hcilib(kernel: str):
     return measure
 
 
-def warm(kernel: str) -> None:
-    """What is imported, and what numba compiled before, is loaded."""
+def warm(kernel: str, saved: bool = False) -> None:
+    """What is imported, and what numba compiled before, is loaded; with `saved` also what reads a rollup back."""
     from hcilib.read.rollup import read_rollup
 
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "P_clat.1.log").write_text("1, 2, 0, 4096, 0\n")
-        read_rollup(folder, kernel=kernel).to_parquet(Path(folder) / "r.parquet")
-        read_rollup(Path(folder) / "r.parquet")
+        rollup = read_rollup(folder, kernel=kernel)
+        if saved:
+            rollup.to_parquet(Path(folder) / "r.parquet")
+            read_rollup(Path(folder) / "r.parquet")
 
 
 def rollup_rows(table):
@@ -200,7 +202,7 @@ def query(times: int):
         from hcilib.analyse.latency import percentiles
         from hcilib.read.rollup import read_rollup
 
-        warm("pyarrow")
+        warm("pyarrow", saved=True)
         saved = folder.parent / "rollup.parquet"
 
         def work():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -29,7 +30,7 @@ def add_cells(parts: Iterable[np.ndarray]) -> np.ndarray:
         return parts[0] if parts else NOTHING
     borders = np.unique(np.concatenate([part[PIECE::PIECE, 0] for part in parts]))
     cuts = [np.append(np.searchsorted(part[:, 0], borders), len(part)) for part in parts]
-    begins, summed, filled = (0,) * len(parts), np.empty((sum(map(len, parts)), 4), np.int64), 0
+    begins, summed, filled = (0,) * len(parts), room(sum(map(len, parts))), 0
     for ends in zip(*cuts, strict=True):  # the logs' answer should not need much more memory than itself
         piece = _added([part[begin:end] for part, begin, end in zip(parts, begins, ends, strict=True)])
         parts = [part if end < len(part) else NOTHING for part, end in zip(parts, ends, strict=True)]
@@ -37,7 +38,15 @@ def add_cells(parts: Iterable[np.ndarray]) -> np.ndarray:
         begins, filled = ends, filled + len(piece)
         if filled > ROWS_LIMIT:
             raise SumError("the times in these logs are not those of a run: too many seconds and latencies to count")
-    return summed[:filled] if filled > 0.9 * len(summed) else summed[:filled].copy()
+    return summed[:filled] if filled > 0.9 * len(summed) else summed[:filled].copy(order="F")
+
+
+def room(rows: int) -> np.ndarray:
+    """Cells to be filled: column after column, as the table wants them, in memory that the system gets back when they are gone.
+
+    Of freed arrays of this size glibc may keep tens of MB for later ones, and none come.
+    """
+    return np.frombuffer(mmap.mmap(-1, max(32 * rows, 1)), np.int64, 4 * rows).reshape(4, rows).T
 
 
 def _added(parts: Sequence[np.ndarray]) -> np.ndarray:

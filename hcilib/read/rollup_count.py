@@ -49,7 +49,9 @@ class Counted:
         self.parts.setdefault(group, []).append(cells)
 
     def add(self, other: Counted) -> None:
-        for group, parts in other.parts.items():
+        """All of another, which gives its cells away: they may be large, and are not to be held twice."""
+        while other.parts:
+            group, parts = other.parts.popitem()
             self.parts.setdefault(group, []).extend(parts)
         self.every_ms = max(self.every_ms, other.every_ms)
         self.torn += other.torn

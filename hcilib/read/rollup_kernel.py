@@ -9,7 +9,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from hcilib.read.rollup_cells import add_cells, from_table
+from hcilib.read.rollup_cells import add_cells, from_table, room
 from hcilib.read.rollup_script import (  # fmt: skip
     BS_LIMIT,
     BUCKETS,
@@ -83,7 +83,7 @@ class Counter:
     def _put_aside(self) -> None:
         used = int(self._used[0])
         order = np.argsort(self._keys[:used])
-        cells = np.empty((np.count_nonzero(self._pages[:used, :, 0]), 4), np.int64)
+        cells = room(int(np.count_nonzero(self._pages[:used, :, 0])))
         _copied(order, self._keys, self._pages, cells)
         self._aside.append(cells)
         if len(self._aside) > 8:

@@ -7,6 +7,7 @@ import pandas as pd
 
 from hcilib.read.fio_histogram import bucket_midpoint
 from hcilib.read.log_blocks import FioLogError
+from hcilib.read.rollup_cells import room
 from hcilib.read.rollup_script import EPOCH_MS, NO_BUCKET
 
 Cells = dict[tuple[str, str, str], np.ndarray]
@@ -20,44 +21,53 @@ _LATENCY = np.append(bucket_midpoint(np.arange(NO_BUCKET)).astype(float), np.nan
 
 
 def frame(groups: Cells, every_ms: int, torn: list[str]) -> pd.DataFrame:
-    """The table of `read_rollup`; the cells are taken out of `groups`, for they may be large and are not to be held twice."""
+    """The table of `read_rollup`, in the memory of the cells: they are taken out of `groups`, and are no cells any more."""
     origins, epoch_s = _origins(groups)
     if every_ms <= LONGEST_MS:
         ends = _ends(groups, origins)
         for group in list(groups):
             groups[group] = _with_stalls(groups.pop(group), ends[group[1:]] + origins[group[0]])
-    keys = list(groups)
-    several = len(groups) != 1
-    cells = np.concatenate([np.empty((0, 4), np.int64), *groups.values()]) if several else next(iter(groups.values()))
-    of = np.repeat(np.arange(len(keys), dtype=np.int32), [len(c) for c in groups.values()])
-    key, count, size, total = cells.T
+    for (_, _, log), cells in groups.items():
+        if log == "bw":
+            _in_bytes(cells[:, 3])
+    keys, sizes = list(groups), np.array([len(cells) for cells in groups.values()], int)
+    key, count, size, total = _taken(groups, sizes.sum()).T
+    columns = {name: _category([group[i] for group in keys], sizes) for i, name in enumerate(("host", "job", "log"))}
+    columns["averaged"] = (key >> 11 & 1).astype(bool)
+    columns["ddir"] = pd.Categorical.from_codes((key >> 12 & 3).astype(np.int8), DIRECTIONS)
     bucket = (key & 2047).astype(np.int16)
-    columns = {name: _category([group[i] for group in keys], of) for i, name in enumerate(("host", "job", "log"))}
-    shift = np.array([origins[group[0]] for group in keys] or [0], np.int64)
-    for place, group in enumerate(keys):
-        if group[2] == "bw":
-            _in_bytes(total, of == place)
+    key >>= 14  # the same memory: a rollup may be large, and nothing of it is held twice
     columns |= {
-        "averaged": (key >> 11 & 1).astype(bool),
-        "ddir": pd.Categorical.from_codes((key >> 12 & 3).astype(np.int8), DIRECTIONS),
-        "second": key >> 14, "t_s": (key >> 14) - shift[of],
+        "second": key, "t_s": key - np.repeat(np.array([origins[host] for host, _, _ in keys], np.int64), sizes),
         "bucket": np.where(bucket == NO_BUCKET, np.int16(-1), bucket), "lat_ns": _LATENCY[bucket],
         "count": count, "bytes": size, "sum": total, "stalled": count == 0,
     }  # fmt: skip
-    table = pd.DataFrame(columns, copy=False)  # a rollup may be large: nothing of it is held twice
+    table = pd.DataFrame(columns, copy=False)
     table.attrs |= {"epoch_s": epoch_s, "torn": torn, "every_ms": every_ms}
     return table
 
 
-def _in_bytes(total: np.ndarray, rows: np.ndarray) -> None:
-    if total[rows].max() >= 1 << 52:
+def _taken(groups: Cells, rows: int) -> np.ndarray:
+    """The cells of all groups, one after the other."""
+    if len(groups) == 1:
+        return groups.popitem()[1]
+    together, filled = room(rows), 0
+    for group in list(groups):
+        cells = groups.pop(group)
+        together[filled : filled + len(cells)] = cells
+        filled += len(cells)
+    return together
+
+
+def _in_bytes(rates: np.ndarray) -> None:
+    if rates.max() >= 1 << 52:
         raise FioLogError("bw logs: their rates add up to more than 64 bits hold: these are no logs of a run")
-    total[rows] *= KIB
+    rates *= KIB
 
 
-def _category(names: list[str], of: np.ndarray) -> pd.Categorical:
+def _category(names: list[str], sizes: np.ndarray) -> pd.Categorical:
     known = sorted(set(names))
-    return pd.Categorical.from_codes(np.array([known.index(n) for n in names] or [0], np.int16)[of], known)
+    return pd.Categorical.from_codes(np.repeat(np.array([known.index(n) for n in names], np.int16), sizes), known)
 
 
 def groups_of(table: pd.DataFrame) -> Cells:

@@ -297,6 +297,15 @@ def test_both_kernels_and_any_order_of_files_give_the_same_table(real):
         assert table.attrs == tables[0].attrs
 
 
+def test_to_add_tables_leaves_them_as_they_are(real):
+    tables = [read_rollup(file) for file in sorted(real.glob("*.log"))[:3] if file.stat().st_size]
+    before = [table.copy(deep=True) for table in tables]
+    once = add_rollups(tables)
+    for table, kept in zip(tables, before, strict=True):
+        pd.testing.assert_frame_equal(table, kept)
+    pd.testing.assert_frame_equal(add_rollups(tables), once)
+
+
 def test_without_numba_pyarrow_counts(real, monkeypatch):
     expected = read_rollup(real, kernel="numba")
     monkeypatch.setattr(rollup_count, "SMALL_BYTES", 0)
