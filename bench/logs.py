@@ -4,7 +4,8 @@
     .venv/bin/python bench/logs.py --quick       under a minute, one round over 5 M lines, without fio-plot and fiologparser.py
     .venv/bin/python bench/logs.py --save        also writes data/samples/bench_logs.csv
 
-A real run of fio (60 jobs, 20 s, every I/O logged) is read as it is and tiled in time to 100 M lines. First the gate, on the real
+A real run of fio (60 jobs on the disk of the temporary folder, not its page cache; 20 s, every I/O logged) is read as it is and tiled
+in time to 100 M lines. First the gate, on the real
 logs: every way's I/Os, bytes and latencies of each second, direction and bucket must be those of plain Python, and hcilib's
 percentiles within 1/128 of the exact ones; with one difference nothing is timed. In the tiled logs all must agree again. Then fresh
 processes, the ways in turn; medians; imports, and numba's loading of what it compiled before, are not counted. `ratio` is how

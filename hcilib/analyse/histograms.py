@@ -108,7 +108,8 @@ def _coded(column: pd.Series, held: slice | np.ndarray) -> _Coded:
         values = column.to_numpy()[held]
         low, high = int(values.min()), int(values.max())
         if high - low < len(values):
-            return _Coded(values - low, high - low + 1, lambda codes: (codes + low).astype(values.dtype))
+            from_0 = values - low if low else values  # millions of rows are not copied for nothing
+            return _Coded(from_0, high - low + 1, lambda codes: (codes + low).astype(values.dtype))
     codes, uniques = pd.factorize(column.iloc[held], sort=True, use_na_sentinel=False)
     return _Coded(codes, len(uniques), uniques.take)
 
@@ -138,11 +139,11 @@ def _is_whole(column: pd.Series) -> bool:
 def _by_code(count: np.ndarray, columns: dict[str, _Coded]) -> Merged:
     """What groupby gives, sooner: every combination of levels has a cell. Counts add up exactly below 2^53."""
     combinations = math.prod(levels for _, levels, _ in columns.values())
-    cell: np.ndarray = np.zeros(len(count), np.int32 if combinations < 1 << 31 else np.int64)
-    for codes, levels, _ in columns.values():
-        if levels > 1:
-            cell *= levels
-            cell += codes
+    (first, *_), *others = columns.values()
+    cell: np.ndarray = first.astype(np.int32 if combinations < 1 << 31 else np.int64)
+    for codes, levels, _ in others:
+        cell *= levels
+        cell += codes
     if (cell[1:] > cell[:-1]).all():  # a rollup by second and direction: sorted, and nothing to add up
         cells, summed = cell, count
     else:

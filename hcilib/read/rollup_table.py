@@ -33,12 +33,13 @@ def frame(groups: Cells, every_ms: int, torn: list[str]) -> pd.DataFrame:
     keys, sizes = list(groups), np.array([len(cells) for cells in groups.values()], int)
     key, count, size, total = _taken(groups, sizes.sum()).T
     columns = {name: _category([group[i] for group in keys], sizes) for i, name in enumerate(("host", "job", "log"))}
-    columns["averaged"] = (key >> 11 & 1).astype(bool)
-    columns["ddir"] = pd.Categorical.from_codes((key >> 12 & 3).astype(np.int8), DIRECTIONS)
-    bucket = (key & 2047).astype(np.int16)
-    key >>= 14  # the same memory: a rollup may be large, and nothing of it is held twice
+    low = key.astype(np.int16)  # a rollup may be large: nothing of it is held twice, not even for a moment
+    columns["averaged"] = (low >> 11 & 1).astype(bool)
+    columns["ddir"] = pd.Categorical.from_codes((low >> 12 & 3).astype(np.int8), DIRECTIONS)
+    bucket, second = low & 2047, np.right_shift(key, 14, out=key)
+    t_s = np.repeat(np.array([origins[host] for host, _, _ in keys], np.int64), sizes)
     columns |= {
-        "second": key, "t_s": key - np.repeat(np.array([origins[host] for host, _, _ in keys], np.int64), sizes),
+        "second": second, "t_s": np.subtract(second, t_s, out=t_s),
         "bucket": np.where(bucket == NO_BUCKET, np.int16(-1), bucket), "lat_ns": _LATENCY[bucket],
         "count": count, "bytes": size, "sum": total, "stalled": count == 0,
     }  # fmt: skip
