@@ -52,10 +52,10 @@ def percentiles(
     total = np.zeros(len(merged.count) + 1, np.int64)
     np.cumsum(merged.count, out=total[1:])
     n = np.diff(total[np.append(merged.starts, len(merged.count))])
-    table = pd.DataFrame({key: merged.of(key, merged.starts) for key in by}, index=range(len(n))).assign(n=n)
-    for name, percent in names.items():
-        table[name] = merged.of("lat_ns", _first_reaching(total, merged.starts, n, percent))
-    return table.assign(warnings=_thin_tails(n, names))
+    reached = {name: _first_reaching(total, merged.starts, n, percent) for name, percent in names.items()}
+    keys = {key: merged.of(key, merged.starts) for key in by}
+    latencies = {name: merged.of("lat_ns", cells) for name, cells in reached.items()}
+    return pd.DataFrame(keys | {"n": n} | latencies | {"warnings": _thin_tails(n, names)}, index=range(len(n)))
 
 
 def _first_reaching(total: np.ndarray, starts: np.ndarray, n: np.ndarray, percent: float) -> np.ndarray:
