@@ -1,6 +1,6 @@
 """fio's JSON to tables: hcilib beside json + DataFrame, json + Counter, fio-plot 1.1.21 and msgspec's bare decode; the cache.
 
-    .venv/bin/python bench/ingest.py               about six minutes; let the machine do nothing else
+    .venv/bin/python bench/ingest.py               about eight minutes; let the machine do nothing else
     .venv/bin/python bench/ingest.py --quick       under a minute, one round over fewer files
     .venv/bin/python bench/ingest.py --save        also writes data/samples/bench_ingest.csv
 
@@ -40,7 +40,7 @@ SHAPES = {
     "big": ("json+", "rw=randread\nrate_iops=6000\n"),
 }
 """Name of a corpus -> fio's output format and the job's own options; `mixed` has two rows a job and twice the percentiles."""
-FILES, ROUNDS, STEPS = {"mid": 100, "mixed": 60, "big": 50}, 5, {"mid": (2_000, 20_000), "big": (500, 2_000)}
+FILES, ROUNDS, STEPS = {"mid": 200, "mixed": 120, "big": 100}, 5, {"mid": (2_000, 20_000), "big": (500, 2_000)}
 QUICK_FILES, QUICK_ROUNDS, QUICK_STEPS = {"mid": 40, "mixed": 20, "big": 15}, 1, {"mid": (100, 400), "big": (40, 80)}
 PEER, INSTALL_S = "fio-plot==1.1.21", 60
 

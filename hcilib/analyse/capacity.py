@@ -80,14 +80,13 @@ def capacity_sentence(
     ]
     own = ranked["system"].isin(measured).to_numpy()
     beside = [text for text, mine in zip(usable, own, strict=True) if not mine]
-    parts = ["Usable of raw: " + ", ".join(text for text, mine in zip(usable, own, strict=True) if mine)] * bool(
-        own.any()
-    )
+    parts = []
+    if own.any():
+        parts.append("Usable of raw: " + ", ".join(text for text, mine in zip(usable, own, strict=True) if mine))
     if beside:
         ends = beside[0] if len(beside) == 1 else f"{beside[0]} to {beside[-1]}"
-        parts.append(
-            f"{'of' if own.any() else 'Usable of raw, by'} {_schemes(len(beside))}{' beside them' * bool(own.any())}: {ends}"
-        )
+        schemes = "the scheme" if len(beside) == 1 else f"the {len(beside)} schemes"
+        parts.append(f"of {schemes} beside them: {ends}" if own.any() else f"Usable of raw, by {schemes}: {ends}")
     if len(stated := capacity["agrees"].dropna()):
         parts.append(f"{stated.sum()} of {len(stated)} printed shares follow from their scheme")
     if len(front):
@@ -95,10 +94,6 @@ def capacity_sentence(
         on = ", ".join(f"{(labels or {}).get(name, name)} in {n} of {patterns} patterns" for name, n in places.items())
         parts.append(f"on the front of speed and capacity, untested: {on}")
     return "; ".join(parts) + "."
-
-
-def _schemes(count: int) -> str:
-    return "the scheme" if count == 1 else f"the {count} schemes"
 
 
 def nested_mirror() -> Scheme:
