@@ -9,8 +9,8 @@ gate: every field and every merged bucket of every file against the standard lib
 timed. Then fresh processes on one core, the ways in turn; medians; imports are not counted. `ratio` is how many times longer
 the way takes than hcilib, with the same files to the same kind of table. fio-plot (16 fields a job), which uv puts into an
 environment of its own, cannot read the text that fio's client writes before the document, so all ways but one read files
-without it. Last, run directories of two sizes are read into the cache (`memory_mb`, of the process that reads, at its peak)
-and once more from it.
+without it; of mixed jobs it gives one direction a call, so it is called for reads and for writes. Last, run directories of two
+sizes are read into the cache (`memory_mb`, of the process that reads, at its peak) and once more from it.
 """
 
 from __future__ import annotations
@@ -189,9 +189,15 @@ def _rw(corpus: Path) -> str:
 def fio_plot(corpus: Path) -> dict:
     from fio_plot.fiolib.getdata import get_json_data
 
-    settings = {"input_directory": [str(corpus)], "rw": _rw(corpus), "iodepth": [4], "numjobs": [1], "filter": ["read"],
-                "compare_graph": False}  # fmt: skip
-    return timed(lambda: get_json_data(settings))
+    settings = {
+        "input_directory": [str(corpus)],
+        "rw": _rw(corpus),
+        "iodepth": [4],
+        "numjobs": [1],
+        "compare_graph": False,
+    }
+    directions = ("read", "write") if corpus.name == "mixed" else ("read",)
+    return timed(lambda: [get_json_data({**settings, "filter": [direction]}) for direction in directions])
 
 
 def hcilib_merged(compiled: bool):

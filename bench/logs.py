@@ -4,9 +4,9 @@
     .venv/bin/python bench/logs.py --quick       under a minute, one round over 5 M lines, without fio-plot and fiologparser.py
     .venv/bin/python bench/logs.py --save        also writes data/samples/bench_logs.csv
 
-A real run of fio (60 jobs on the disk of the temporary folder, not its page cache; 20 s, every I/O logged) is read as it is and tiled
-in time to 100 M lines. First the gate, on the real
-logs: every way's I/Os, bytes and latencies of each second, direction and bucket must be those of plain Python, and hcilib's
+A real run of fio (60 jobs on the disk of the temporary folder, not its page cache; 20 s, every I/O logged) is read as it is and
+tiled in time to 100 M lines: the slower the disk, the more seconds they span, and the larger the rollup. First the gate, on the
+real logs: every way's I/Os, bytes and latencies of each second, direction and bucket must be those of plain Python, and hcilib's
 percentiles within 1/128 of the exact ones; with one difference nothing is timed. In the tiled logs all must agree again. Then fresh
 processes, the ways in turn; medians; imports, and numba's loading of what it compiled before, are not counted. `ratio` is how
 many times longer a way takes than hcilib. `memory_mb` is a process's peak. polars and fio-plot are run by `uv run --with`.
@@ -165,20 +165,25 @@ def control_group(limit_bytes: int) -> Iterator[Path | None]:
 
 
 def queried(folder: Path) -> list[dict]:
-    """From a saved rollup, the logs are not touched: the first query of a process, which still imports, and one repeated in it."""
+    """From the rollup, the logs are not touched: `QUERY` says which ways."""
     made = in_fresh_process("save", folder)
     if "note" in made:
         return [{"task": "query from the saved rollup", "way": "hcilib", "note": made["note"]}]
     kept = (folder.parent / "rollup.parquet").stat().st_size / 1e6
     rows = []
-    for way, said in (("query", "the first of a process"), ("query again", "repeated in a process")):
+    for way, (task, said) in QUERY.items():
         outcomes = [in_fresh_process(way, folder) for _ in range(QUERIES)]
         row = {key: statistics.median(o[key] for o in outcomes) for key in ("seconds", "cpu_s", "memory_mb")}
-        note = f"{said}: percentiles of each direction and of each second of it; mb are the rollup's"
-        rows.append({"task": "query from the saved rollup", "way": "hcilib", "mb": kept, **row, "note": note})
+        note = f"{said}: percentiles of each direction and of each second of it; mb are the saved rollup's"
+        rows.append({"task": task, "way": "hcilib", "mb": kept, **row, "note": note})
     return rows
 
 
+QUERY = {
+    "query": ("query from the saved rollup", "the first of a process, which still imports"),
+    "query again": ("query from the saved rollup", "repeated in a process"),
+    "query held": ("query from the rollup in memory", "repeated in a process"),
+}
 REAL = ("hcilib", "hcilib, pyarrow", "fio-plot 1.1.21", "fiologparser.py -a")
 TILED = ("hcilib", "pandas", "polars", "duckdb", "pyarrow")
 

@@ -46,7 +46,11 @@ def room(rows: int) -> np.ndarray:
 
     Of freed arrays of this size glibc may keep tens of MB for later ones, and none come.
     """
-    return np.frombuffer(mmap.mmap(-1, max(32 * rows, 1)), np.int64, 4 * rows).reshape(4, rows).T
+    try:
+        memory = mmap.mmap(-1, max(32 * rows, 1))
+    except OSError as error:
+        raise MemoryError(f"{rows} cells: {error.strerror or error}") from None
+    return np.frombuffer(memory, np.int64, 4 * rows).reshape(4, rows).T
 
 
 def _added(parts: Sequence[np.ndarray]) -> np.ndarray:

@@ -21,7 +21,7 @@ import hcilib as hci
 from hcilib.read import rollup_count, rollup_kernel, rollup_plain, rollup_script
 from hcilib.read.log_blocks import FioLogError, line_blocks, slices
 from hcilib.read.rollup import add_rollups, read_rollup
-from hcilib.read.rollup_cells import add_cells, from_table
+from hcilib.read.rollup_cells import add_cells, from_table, room
 from hcilib.read.rollup_count import count_logs
 from hcilib.read.rollup_pushed import pushed_name
 from hcilib.read.rollup_script import LineError, Shape
@@ -43,6 +43,19 @@ write_lat_log=P
 write_iops_log=P
 write_hist_log=P
 log_hist_msec=500
+"""
+IN_LITTLE_MEMORY = """
+import re, resource, sys
+from pathlib import Path
+from hcilib.read.rollup import FioLogError, read_rollup
+
+read_rollup(f"{sys.argv[1]}/other", workers=1)
+held = 1024 * int(re.search(r"VmSize:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+resource.setrlimit(resource.RLIMIT_AS, (held + 4 * 2**20,) * 2)
+try:
+    read_rollup(sys.argv[1], workers=1)
+except FioLogError as error:
+    print(error)
 """
 by_hand = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -508,6 +521,20 @@ def test_packed_logs_and_other_files_in_the_folder(real, tmp_path):
         (tmp_path / f"{log.name}.zst").write_bytes(zstandard.compress(log.read_bytes()))
     (tmp_path / "fio_log.log.json").write_text("{}")
     pd.testing.assert_frame_equal(read_rollup(tmp_path), read_rollup(real))
+
+
+def test_what_does_not_fit_in_memory_is_said(tmp_path):
+    write(tmp_path, "P_lat.1.log", [(1000 * t, 100 + b, 0, 4096, 0) for t in range(300) for b in range(900)])
+    (tmp_path / "other").mkdir()
+    write(tmp_path / "other", "P_lat.1.log", [(1, 100, 0, 4096, 0)])
+    ended = subprocess.run([sys.executable, "-c", IN_LITTLE_MEMORY, tmp_path], capture_output=True, text=True)
+    assert ended.stdout == f"{tmp_path}: the seconds and latencies of these logs do not fit in memory; do their times make " \
+                           "sense? If so, read fewer logs at once\n", ended.stderr  # fmt: skip
+
+
+def test_cells_beyond_all_memory_are_a_memory_error():
+    with pytest.raises(MemoryError, match="cells: Cannot allocate memory"):
+        room(1 << 45)
 
 
 @pytest.mark.parametrize("keep", [0.1, 0.5, 0.999])
