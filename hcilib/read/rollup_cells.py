@@ -12,7 +12,7 @@ from hcilib.read.rollup_script import SUM_LIMIT
 
 _TOO_MUCH = "the latencies or bytes of one second add up to more than 64 bits hold: these are no logs of a run"
 ROWS_LIMIT = 1 << 25  # a day of two directions; more comes of times that are none
-PIECE = 1 << 15  # cells that are added at a time
+PIECE = 1 << 13  # cells that are added at a time
 NOTHING = np.empty((0, 4), np.int64)
 
 
