@@ -49,11 +49,11 @@ import re, resource, sys
 from pathlib import Path
 from hcilib.read.rollup import FioLogError, read_rollup
 
-read_rollup(f"{sys.argv[1]}/other", workers=1)
+read_rollup(sys.argv[1], kernel="numba", workers=1)
 held = 1024 * int(re.search(r"VmSize:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 resource.setrlimit(resource.RLIMIT_AS, (held + 4 * 2**20,) * 2)
 try:
-    read_rollup(sys.argv[1], workers=1)
+    read_rollup(sys.argv[1], kernel="numba", workers=1)  # whose tables alone need 50 MB
 except FioLogError as error:
     print(error)
 """
@@ -524,9 +524,7 @@ def test_packed_logs_and_other_files_in_the_folder(real, tmp_path):
 
 
 def test_what_does_not_fit_in_memory_is_said(tmp_path):
-    write(tmp_path, "P_lat.1.log", [(1000 * t, 100 + b, 0, 4096, 0) for t in range(300) for b in range(900)])
-    (tmp_path / "other").mkdir()
-    write(tmp_path / "other", "P_lat.1.log", [(1, 100, 0, 4096, 0)])
+    write(tmp_path, "P_lat.1.log", [(1, 100, 0, 4096, 0)])
     ended = subprocess.run([sys.executable, "-c", IN_LITTLE_MEMORY, tmp_path], capture_output=True, text=True)
     assert ended.stdout == f"{tmp_path}: the seconds and latencies of these logs do not fit in memory; do their times make " \
                            "sense? If so, read fewer logs at once\n", ended.stderr  # fmt: skip
