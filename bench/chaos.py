@@ -1,6 +1,6 @@
 """Faults done to real parts of a lab, and the controller killed at twenty seeded moments: what becomes of a campaign.
 
-    .venv/bin/python bench/chaos.py                 about ten minutes; writes data/samples/chaos.csv
+    .venv/bin/python bench/chaos.py                 about five minutes; writes data/samples/chaos.csv
     .venv/bin/python bench/chaos.py --only frozen   the events whose name has that in it; writes nothing
 
 A row is ok when the right host was named and no other, no row of the results came of an attempt in which a VM was missing, and
