@@ -131,11 +131,11 @@ def test_an_article_nobody_wrote_is_refused_and_never_named_as_a_source(tmp_path
 def test_a_sweep_names_the_load_at_which_its_best_was_measured(tmp_path):
     """Of the sample both iodepths are tied: the smaller of them is not where the number comes from."""
     case = tmp_path / "03_sweep.tied.yaml"
-    system = "system: params/systems/lab-single.yaml\nsource: data/samples/lab-single\narticle: null\ndrive: null\n"
+    system = "system: params/systems/lab-single.yaml\nsource: data/samples/lab-single-2\narticle: null\ndrive: null\n"
     case.write_text(system + "patterns: [4k-randread]\n")
     _, [result] = build(case, tmp_path / "out", 1, ROOT)
     assert result["answer"].startswith(
-        "lab-single is best at 31,122 IOPS (4k-randread, iodepth 8; tied with iodepth 1)."
+        "lab-single is best at 53,909 IOPS (4k-randread, iodepth 8; tied with iodepth 1)."
     )
 
 
