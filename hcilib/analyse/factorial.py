@@ -126,8 +126,8 @@ def _effect(cells: dict, levels: dict[str, list], target: dict, confidence: floa
     others = [f for f in levels if f not in target]
     return {
         "effect": " x ".join(target),
-        "level": ", ".join(str(level) for level in target.values()),
-        "baseline": ", ".join(str(levels[f][0]) for f in target),
+        "level": ", ".join(map(_shown, target.values())),
+        "baseline": ", ".join(_shown(levels[f][0]) for f in target),
         "ratio": np.exp(log_ratio),
         "lo": np.exp(log_ratio - half),
         "hi": np.exp(log_ratio + half),
@@ -163,7 +163,12 @@ def _half_width(cells: dict, weights: dict[tuple, float], confidence: float) -> 
 
 
 def _name(factors, cell: tuple) -> str:
-    return ", ".join(f"{f}={level}" for f, level in zip(factors, cell, strict=True))
+    return ", ".join(f"{f}={_shown(level)}" for f, level in zip(factors, cell, strict=True))
+
+
+def _shown(level: object) -> str:
+    """A share of 30 that was read beside a missing one is a float, and still 30."""
+    return f"{level:g}" if isinstance(level, float) else str(level)
 
 
 def _warnings(used: int, possible: int, half: float) -> str:
