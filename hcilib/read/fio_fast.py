@@ -131,16 +131,23 @@ def reports_of(document: Document) -> list[tuple[Report, int, list[tuple[str, Di
     Unusual
         Reports of one key that may be snapshots of each other, or a report without any I/O.
     """
-    found = []
-    seen: defaultdict[tuple, list[float]] = defaultdict(list)
     clients = (report for report in document.client_stats or () if report.jobname != SUMS)
-    for report in (*(document.jobs or ()), *clients):
-        busy = report.busy()
-        if not busy:
-            raise Unusual("a report without I/O")
-        ran = seen[report.hostname, report.port, report.jobname, report.groupid]
-        found.append((report, len(ran), busy))
-        ran.append(max([direction.runtime for _, direction in busy]))
-    if len(seen) < len(found) and any(len(ran) > 1 and max(ran) >= GROWTH * min(ran) for ran in seen.values()):
+    reports = [*(document.jobs or ()), *clients]
+    directions = [report.busy() for report in reports]
+    if not all(directions):
+        raise Unusual("a report without I/O")
+    keys = [(report.hostname, report.port, report.jobname, report.groupid) for report in reports]
+    clones = [0] * len(keys) if len(set(keys)) == len(keys) else _clones(keys, directions)
+    return list(zip(reports, clones, directions, strict=True))
+
+
+def _clones(keys: list[tuple], directions: list[list[tuple[str, Direction]]]) -> list[int]:
+    """Which of the reports of its key each one is."""
+    clones = []
+    seen: defaultdict[tuple, list[float]] = defaultdict(list)
+    for key, busy in zip(keys, directions, strict=True):
+        clones.append(len(seen[key]))
+        seen[key].append(max(direction.runtime for _, direction in busy))
+    if any(len(ran) > 1 and max(ran) >= GROWTH * min(ran) for ran in seen.values()):
         raise Unusual("reports of one job that ran for different times")
-    return found
+    return clones
