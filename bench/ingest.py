@@ -40,7 +40,7 @@ SHAPES = {
     "big": ("json+", "rw=randread\nrate_iops=6000\n"),
 }
 """Name of a corpus -> fio's output format and the job's own options; `mixed` has two rows a job and twice the percentiles."""
-FILES, ROUNDS, STEPS = {"mid": 200, "mixed": 120, "big": 100}, 5, {"mid": (2_000, 20_000), "big": (500, 2_000)}
+FILES, ROUNDS, STEPS = {"mid": 200, "mixed": 120, "big": 100}, 9, {"mid": (2_000, 20_000), "big": (500, 2_000)}
 QUICK_FILES, QUICK_ROUNDS, QUICK_STEPS = {"mid": 40, "mixed": 20, "big": 15}, 1, {"mid": (100, 400), "big": (40, 80)}
 PEER, INSTALL_S = "fio-plot==1.1.21", 60
 
