@@ -144,11 +144,7 @@ def _interval_note(comparison: pd.DataFrame) -> str | None:
     if comparison["lo"].isna().all():
         return None
     percent = f"{100 * comparison['confidence'].max():.0f} % " if "confidence" in comparison else ""
-    several = (
-        len(comparison) > 1 and (comparison["p_adjusted"] > comparison["p"]).any()
-        if "p_adjusted" in comparison
-        else False
-    )
+    corrected = "p_adjusted" in comparison and (comparison["p_adjusted"] > comparison["p"]).any()
     return f"Bars: {percent}intervals" + (
-        ", each cell's own; verdicts are corrected for their number." if several else "."
+        ", each cell's own; verdicts are corrected for their number." if corrected else "."
     )
