@@ -13,6 +13,7 @@ from hcilib.read.rollup_script import SUM_LIMIT
 _TOO_MUCH = "the latencies or bytes of one second add up to more than 64 bits hold: these are no logs of a run"
 ROWS_LIMIT = 1 << 25  # a day of two directions; more comes of times that are none
 PIECE = 1 << 13  # cells that are added at a time
+MAPPED = 1 << 15  # cells, 1 MB: from so many on they get memory of their own
 NOTHING = np.empty((0, 4), np.int64)
 
 
@@ -44,10 +45,13 @@ def add_cells(parts: Iterable[np.ndarray]) -> np.ndarray:
 def room(rows: int) -> np.ndarray:
     """Cells to be filled: column after column, as the table wants them, in memory that the system gets back when they are gone.
 
-    Of freed arrays of this size glibc may keep tens of MB for later ones, and none come.
+    Of freed arrays of this size glibc may keep tens of MB for later ones, and none come. Small ones are ordinary arrays: a process
+    may map 65,530 pieces of memory, and a fleet has thousands of logs.
     """
+    if rows < MAPPED:
+        return np.empty((4, rows), np.int64).T
     try:
-        memory = mmap.mmap(-1, max(32 * rows, 1))
+        memory = mmap.mmap(-1, 32 * rows)
     except OSError as error:
         raise MemoryError(f"{rows} cells: {error.strerror or error}") from None
     return np.frombuffer(memory, np.int64, 4 * rows).reshape(4, rows).T

@@ -27,11 +27,11 @@ def frame(groups: Cells, every_ms: int, torn: list[str]) -> pd.DataFrame:
         ends = _ends(groups, origins)
         for group in list(groups):
             groups[group] = _with_stalls(groups.pop(group), ends[group[1:]] + origins[group[0]])
-    for (_, _, log), cells in groups.items():
-        if log == "bw":
-            _in_bytes(cells[:, 3])
     keys, sizes = list(groups), np.array([len(cells) for cells in groups.values()], int)
     key, count, size, total = _taken(groups, sizes.sum()).T
+    for (_, _, log), rows, end in zip(keys, sizes, sizes.cumsum(), strict=True):
+        if log == "bw":
+            _in_bytes(total[end - rows : end])
     columns = {name: _category([group[i] for group in keys], sizes) for i, name in enumerate(("host", "job", "log"))}
     low = key.astype(np.int16)  # a rollup may be large: nothing of it is held twice, not even for a moment
     columns["averaged"] = (low >> 11 & 1).astype(bool)
@@ -49,8 +49,8 @@ def frame(groups: Cells, every_ms: int, torn: list[str]) -> pd.DataFrame:
 
 
 def _taken(groups: Cells, rows: int) -> np.ndarray:
-    """The cells of all groups, one after the other."""
-    if len(groups) == 1:
+    """The cells of all groups, one after the other; those of a single one as they are, if they may be written to."""
+    if len(groups) == 1 and next(iter(groups.values())).flags.writeable:
         return groups.popitem()[1]
     together, filled = room(rows), 0
     for group in list(groups):

@@ -25,6 +25,7 @@ from hcilib.read.rollup_cells import add_cells, from_table, room
 from hcilib.read.rollup_count import count_logs
 from hcilib.read.rollup_pushed import pushed_name
 from hcilib.read.rollup_script import LineError, Shape
+from hcilib.read.rollup_table import frame
 
 LOGS = Path(__file__).parents[1] / "data" / "fio" / "logs"
 START = 1_700_000_000_000
@@ -533,6 +534,27 @@ def test_what_does_not_fit_in_memory_is_said(tmp_path):
 def test_cells_beyond_all_memory_are_a_memory_error():
     with pytest.raises(MemoryError, match="cells: Cannot allocate memory"):
         room(1 << 45)
+
+
+def test_thousands_of_logs_do_not_each_map_memory():
+    def mapped() -> int:
+        return Path("/proc/self/maps").read_text().count("/dev/zero")
+
+    before = mapped()
+    held = [room(1 << 16) for _ in range(20)]
+    assert mapped() == before + len(held)
+    small = [room(100) for _ in range(1000)]
+    assert mapped() == before + len(held), f"{len(small)} small ones"
+
+
+@pytest.mark.parametrize("log", ["clat", "bw"])
+def test_cells_that_must_not_be_written_to_are_copied(log):
+    cells = np.array([[1 << 14 | 5, 2, 4096, 10], [2 << 14 | 6, 1, 4096, 6]])
+    cells.flags.writeable = False
+    table = frame({("h", "P", log): cells}, 0, [])
+    assert table["second"].tolist() == [1, 2]
+    assert table["sum"].tolist() == ([10 * 1024, 6 * 1024] if log == "bw" else [10, 6])
+    assert cells[0].tolist() == [1 << 14 | 5, 2, 4096, 10]
 
 
 @pytest.mark.parametrize("keep", [0.1, 0.5, 0.999])
