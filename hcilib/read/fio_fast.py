@@ -2,13 +2,17 @@
 
 Everything is a required float here, so whatever is not as such a fio writes it (another version, a patched build, nan,
 several documents, text behind the document) does not decode and is `Unusual`: hcilib.read.fio_document reads it then.
+
+Every report has read, write and trim, most of them without I/O and then of the same text in every report of a document.
+A direction that is likely without stays text, and is decoded where that text is a new one.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from math import nan
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -18,6 +22,7 @@ LOCAL_HOST, LOCAL_PORT = "localhost", 0
 SUMS = "All clients"
 GROWTH = 1.05
 """An interim report ran for less than its successor by this factor (hcilib.read.fio_snapshots)."""
+_RW = b'"rw" : "'
 
 
 class Unusual(Exception):
@@ -56,15 +61,21 @@ class Direction(msgspec.Struct, gc=False):
         return bool(self.io_bytes or self.total_ios or self.iops or self.bw)
 
 
-class Report(msgspec.Struct, gc=False, rename={"options": "job options"}):
+Typed = Direction | None
+R = TypeVar("R", Direction | None, Raw)
+"""As what `read` is decoded, W: as what `write` is."""
+W = TypeVar("W", Direction | None, Raw)
+
+
+class Report(msgspec.Struct, Generic[R, W], gc=False, rename={"options": "job options"}):
     """One entry of `jobs` or `client_stats`: a job, or a group of jobs, on one host."""
 
     jobname: str
     groupid: float
     options: Raw = Raw(b"{}")
-    read: Direction | None = None
-    write: Direction | None = None
-    trim: Direction | None = None
+    read: R = None  # type: ignore[assignment]  # a key that is not there
+    write: W = None  # type: ignore[assignment]
+    trim: Raw = Raw(b"null")
     mixed: UnsetType = UNSET
     error: float = nan
     usr_cpu: float = nan
@@ -78,26 +89,24 @@ class Report(msgspec.Struct, gc=False, rename={"options": "job options"}):
     hostname: str = LOCAL_HOST
     port: int = LOCAL_PORT
 
-    def busy(self) -> list[tuple[str, Direction]]:
-        """The directions with I/O."""
-        found = []
-        for name, d in (("read", self.read), ("write", self.write), ("trim", self.trim)):
-            if d is not None and (d.total_ios or d.io_bytes or d.iops or d.bw):
-                found.append((name, d))
-        return found
 
-
-class Document(msgspec.Struct, rename={"version": "fio version", "global_options": "global options"}):
+class Document(msgspec.Struct, Generic[R, W], rename={"version": "fio version", "global_options": "global options"}):
     """One JSON document of fio."""
 
     version: str
     global_options: Raw = Raw(b"{}")
-    jobs: list[Report] | None = None
-    client_stats: list[Report] | None = None
+    jobs: list[Report[R, W]] | None = None
+    client_stats: list[Report[R, W]] | None = None
     disk_util: list[dict[str, Any]] = []
 
 
-_DECODE = msgspec.json.Decoder(Document).decode
+Decode = Callable[[bytes | memoryview], Document]
+decode_typed: Decode = msgspec.json.Decoder(Document[Typed, Typed]).decode
+_DECODE_FOR: dict[bytes, Decode] = {
+    b"read": msgspec.json.Decoder(Document[Typed, Raw]).decode,
+    b"write": msgspec.json.Decoder(Document[Raw, Typed]).decode,
+}
+_DECODE_DIRECTION = msgspec.json.Decoder(Typed).decode
 
 
 def decode(raw: bytes) -> tuple[Document, str]:
@@ -114,7 +123,7 @@ def decode(raw: bytes) -> tuple[Document, str]:
     if b'"fio version"' in before or before.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
         raise Unusual("another document or a byte order mark before it")
     try:
-        document = _DECODE(memoryview(raw)[start:] if start else raw)
+        document = _decoder(raw)(memoryview(raw)[start:] if start else raw)
         noise = before.decode("utf-8", "replace").strip()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unusual(str(error)) from None
@@ -123,22 +132,53 @@ def decode(raw: bytes) -> tuple[Document, str]:
     return document, noise
 
 
-def reports_of(document: Document) -> list[tuple[Report, int, list[tuple[str, Direction]]]]:
-    """Every final report, which clone of its key it is, and its directions with I/O.
+def _decoder(raw: bytes) -> Decode:
+    """By `rw` of the first job: a guess at what the others do, which costs time where it is wrong, nothing else."""
+    start = raw.find(_RW) + len(_RW)
+    return _DECODE_FOR.get(raw[start : raw.find(b'"', start)].removeprefix(b"rand"), decode_typed)
+
+
+def reports_of(document: Document) -> tuple[list[Report], list[int], list[list[tuple[str, Direction]]]]:
+    """Every final report; of each, which clone of its key it is, and its directions with I/O.
 
     Raises
     ------
     Unusual
-        Reports of one key that may be snapshots of each other, or a report without any I/O.
+        Reports of one key that may be snapshots of each other, a report without any I/O, or a direction as no fio writes it.
     """
     clients = (report for report in document.client_stats or () if report.jobname != SUMS)
     reports = [*(document.jobs or ()), *clients]
-    directions = [report.busy() for report in reports]
+    directions = _busy(reports)
     if not all(directions):
         raise Unusual("a report without I/O")
     keys = [(report.hostname, report.port, report.jobname, report.groupid) for report in reports]
     clones = [0] * len(keys) if len(set(keys)) == len(keys) else _clones(keys, directions)
-    return list(zip(reports, clones, directions, strict=True))
+    return reports, clones, directions
+
+
+def _busy(reports: list[Report]) -> list[list[tuple[str, Direction]]]:
+    """The directions with I/O of each report."""
+    busy = []
+    idle: dict[str, Direction | Raw | None] = {}
+    for report in reports:
+        found = []
+        for ddir, given in (("read", report.read), ("write", report.write), ("trim", report.trim)):
+            if given == idle.get(ddir):  # none, or the same as in a report before
+                continue
+            direction = _decoded(given) if isinstance(given, Raw) else given
+            if direction is not None and direction.any_io:
+                found.append((ddir, direction))
+            else:
+                idle[ddir] = given
+        busy.append(found)
+    return busy
+
+
+def _decoded(direction: Raw) -> Direction | None:
+    try:
+        return _DECODE_DIRECTION(direction)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Unusual(str(error)) from None
 
 
 def _clones(keys: list[tuple], directions: list[list[tuple[str, Direction]]]) -> list[int]:

@@ -66,17 +66,14 @@ def frame(packed: Packed, *, categories: bool = False) -> pd.DataFrame:
 
 def _counted(packed: Packed) -> dict[str, np.ndarray]:
     """The numbers, as integers where these say the same: every value is there and whole, and float64 has not rounded it."""
-    names = [name for name, column in packed.columns.items() if not isinstance(column, Texts)]
-    block = np.array([packed.columns[name] for name in names])
-    whole = is_whole(block, axis=1) if block.size else [False] * len(names)
-    is_count = [all_whole and name not in WITH_DECIMALS for name, all_whole in zip(names, whole, strict=True)]
-    counts = iter(block[is_count].astype(np.int64))
-    return {name: next(counts) if yes else block[n] for n, (name, yes) in enumerate(zip(names, is_count, strict=True))}
+    numbers = {name: column for name, column in packed.columns.items() if not isinstance(column, Texts)}
+    is_count = {name: name not in WITH_DECIMALS and is_whole(column) for name, column in numbers.items()}
+    return {name: column.astype(np.int64) if is_count[name] else column.copy() for name, column in numbers.items()}
 
 
-def is_whole(numbers: np.ndarray, axis: int | None = None) -> np.ndarray:
+def is_whole(numbers: np.ndarray) -> bool:
     """Whether integers say the same: no number is missing, has decimals or is so large that float64 has rounded it."""
-    return ((np.abs(numbers) <= 2**53) & (np.trunc(numbers) == numbers)).all(axis=axis)
+    return bool(((np.abs(numbers) <= 2**53) & (np.trunc(numbers) == numbers)).all())
 
 
 def _texts(columns: dict[str, Texts]) -> dict[str, pd.api.extensions.ExtensionArray]:

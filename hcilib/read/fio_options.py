@@ -3,33 +3,42 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 Options = dict[str, str]
+PerClient = list[tuple[str, int | None, Options]]
 
 _DECODE = msgspec.json.Decoder(Options).decode
 
 
-def options_of(document, report) -> Options:
-    """Job options over global ones, as text. Global ones of several clients that differ are left out: whose is unknown.
+def options_of(document, reports: Iterable) -> list[Options]:
+    """Of each report the job's options over global ones, as text.
+
+    Global options of several clients that differ are left out: whose they are is unknown.
 
     Parameters
     ----------
-    document, report : of hcilib.read.fio_fast or of hcilib.read.fio_document
+    document, reports : of hcilib.read.fio_fast or of hcilib.read.fio_document
 
     Raises
     ------
     ValueError : they are not an object of options
     """
-    own = _own(bytes(report.options))
     shared = _shared(bytes(document.global_options), document.client_stats is not None)
-    if isinstance(shared, list):
-        mine = [o for host, port, o in shared if host == report.hostname and port in (None, report.port)]
-        shared = mine[-1] if mine else {}
-    return shared | own if shared else own
+    if not shared:
+        return [_own(bytes(report.options)) for report in reports]
+    return [_shared_with(report, shared) | _own(bytes(report.options)) for report in reports]
+
+
+def _shared_with(report, shared: Options | PerClient) -> Options:
+    if not isinstance(shared, list):
+        return shared
+    mine = [o for host, port, o in shared if host == report.hostname and port in (None, report.port)]
+    return mine[-1] if mine else {}
 
 
 @lru_cache(maxsize=4096)
@@ -44,7 +53,7 @@ def _own(raw: bytes) -> Options:
 
 
 @lru_cache(maxsize=256)
-def _shared(raw: bytes, of_clients: bool) -> Options | list[tuple[str, int | None, Options]]:
+def _shared(raw: bytes, of_clients: bool) -> Options | PerClient:
     """One table, or from fio 3.39 one per client. Before that fio writes all clients' keys into one object."""
     given = json.loads(raw, object_pairs_hook=_agreed if of_clients else _last_wins, strict=False) or {}
     return [_placed(_as_text(one)) for one in given] if isinstance(given, list) else _as_text(given)

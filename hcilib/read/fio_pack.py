@@ -7,8 +7,9 @@ DataFrame is made of them once, at the end.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
+from itertools import chain, groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -26,8 +27,8 @@ STATISTICS = ("min", "max", "mean", "stddev", "N")
 JOB = ("usr_cpu", "sys_cpu", "ctx", "majf", "minf", "job_start", "job_runtime", "total_err")
 OPTIONS = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "ioengine", "size", "filename")
 _OF_LATENCIES = tuple(f"{name}_{s}" for name in LATENCIES for s in STATISTICS)
-_OF_ENTRY, _OF_ROW = ("port", "groupid", "clone", "error", *JOB), (*MEASURES, *_OF_LATENCIES)
-_entry = attrgetter("error", *JOB)
+_OF_ENTRY, _OF_ROW = ("clone", "port", "groupid", "error", *JOB), (*MEASURES, *_OF_LATENCIES)
+_entry = attrgetter(*_OF_ENTRY[1:])
 _row = attrgetter(*MEASURES, *(f"{name}.{s}" for name in LATENCIES for s in STATISTICS))
 
 _PACK_ENTRY, _PACK_ROW = struct.Struct(f"{len(_OF_ENTRY)}d").pack, struct.Struct(f"{len(_OF_ROW)}d").pack
@@ -77,43 +78,36 @@ class Packer:
         self._hosts: list[str] = []
         self._jobs: list[str] = []
         self._options: list[Options] = []
+        self._of_entry: list[int] = []
         self._ddirs: list[str] = []
-        self._entry_of: list[int] = []
-        self._percentiles: dict[Layout, tuple[list[int], bytearray, Callable[..., bytes]]] = {}
+        self._percentiles: dict[Layout, tuple[list[int], bytearray]] = {}
 
     def add(self, file: FioFile) -> None:
         """Unusual, and nothing added, where percentiles have names that the tolerant path would change."""
-        directions = [direction for entry in file.entries for _, direction in entry.directions]
-        layouts = [_layout(direction) for direction in directions]
-        for layout in set(layouts) - self._percentiles.keys():
-            width = len(percentile_columns(layout))
-            self._percentiles[layout] = [], bytearray(), struct.Struct(f"{width}d").pack
-        self._add_percentiles(directions, layouts)
+        reports, clones, busy, options = zip(*file.entries, strict=True) if file.entries else ((), (), (), ())
+        directions = [direction for found in busy for _, direction in found]
+        self._add_percentiles(directions)
         self._rows += b"".join([_PACK_ROW(*_row(direction)) for direction in directions])
-        for n, (report, clone, busy, options) in enumerate(file.entries, len(self._options)):
-            self._entries += _PACK_ENTRY(report.port, report.groupid, clone, *_entry(report))
-            self._hosts.append(report.hostname)
-            self._jobs.append(report.jobname)
-            self._options.append(options)
-            for ddir, _ in busy:
-                self._ddirs.append(ddir)
-                self._entry_of.append(n)
-        self._of_file.append(len(layouts))
+        self._entries += b"".join([_PACK_ENTRY(n, *_entry(report)) for n, report in zip(clones, reports, strict=True)])
+        self._hosts += [report.hostname for report in reports]
+        self._jobs += [report.jobname for report in reports]
+        self._options += options
+        self._of_entry += map(len, busy)
+        self._ddirs += [ddir for found in busy for ddir, _ in found]
+        self._of_file.append(len(directions))
 
-    def _add_percentiles(self, directions: list[Direction], layouts: list[Layout]) -> None:
-        for row, (direction, layout) in enumerate(zip(directions, layouts, strict=True), len(self._ddirs)):
-            slat, clat, lat = layout
-            if slat or clat or lat:
-                rows, values, pack = self._percentiles[layout]
-                rows.append(row)
-                values += pack(
-                    *(direction.slat_ns.percentile.values() if slat else ()),
-                    *(direction.clat_ns.percentile.values() if clat else ()),
-                    *(direction.lat_ns.percentile.values() if lat else ()),
-                )
+    def _add_percentiles(self, directions: list[Direction]) -> None:
+        alike = [(layout, list(neighbours)) for layout, neighbours in groupby(directions, _layout)]
+        packed = [_packed_percentiles(layout, neighbours) for layout, neighbours in alike]
+        first = len(self._ddirs)
+        for (layout, neighbours), values in zip(alike, packed, strict=True):
+            of_layout = self._percentiles.setdefault(layout, ([], bytearray()))
+            of_layout[0].extend(range(first, first + len(neighbours)))
+            of_layout[1].extend(values)
+            first += len(neighbours)
 
     def packed(self) -> Packed:
-        entry_of = np.array(self._entry_of, dtype=np.int64)
+        entry_of = np.repeat(np.arange(len(self._of_entry)), self._of_entry)
         entries, rows = _block(self._entries, len(_OF_ENTRY)).take(entry_of, axis=1), _block(self._rows, len(_OF_ROW))
         numbers = dict(zip((*_OF_ENTRY, *_OF_ROW), (*entries, *rows), strict=True)) | self._percentile_columns()
         _blank_what_was_not_measured(numbers)
@@ -124,10 +118,10 @@ class Packer:
 
     def _percentile_columns(self) -> dict[str, np.ndarray]:
         columns: dict[str, np.ndarray] = {}
-        for layout, (rows, values, _) in self._percentiles.items():
-            names = percentile_columns(layout)
+        for layout, (rows, values) in self._percentiles.items():
+            names, where = percentile_columns(layout), np.array(rows)
             for name, column in zip(names, _block(values, len(names)), strict=True):
-                columns.setdefault(name, np.full(len(self._ddirs), np.nan))[rows] = column
+                columns.setdefault(name, np.full(len(self._ddirs), np.nan))[where] = column
         return columns
 
 
@@ -149,6 +143,13 @@ def _layout(direction: Direction) -> Layout:
         tuple(clat.percentile) if clat.N else (),
         tuple(lat.percentile) if lat.N else (),
     )
+
+
+def _packed_percentiles(layout: Layout, directions: list[Direction]) -> bytes:
+    pack = struct.Struct(f"{len(percentile_columns(layout))}d").pack
+    used = [attrgetter(f"{name}.percentile") for name, names in zip(LATENCIES, layout, strict=True) if names]
+    values = [[percentile.values() for percentile in map(given, directions)] for given in used]
+    return b"".join([pack(*chain(*row)) for row in zip(*values, strict=True)])
 
 
 @lru_cache(maxsize=1024)

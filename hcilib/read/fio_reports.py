@@ -68,17 +68,19 @@ def parse(raw: bytes, path: str | Path, *, fast: bool = True) -> FioFile:
 def _clean(raw: bytes) -> FioFile:
     document, noise = fio_fast.decode(raw)
     try:
-        entries = [Entry(*found, options_of(document, found[0])) for found in fio_fast.reports_of(document)]
+        reports, clones, directions = fio_fast.reports_of(document)
+        options = options_of(document, reports)
     except (ValueError, RecursionError) as error:
         raise Unusual(str(error)) from None
+    entries = list(map(Entry, reports, clones, directions, options))
     return FioFile(entries, noise, document.version, document.disk_util, True)
 
 
 def _entries(document: fio_document.Document) -> list[Entry]:
     entries = []
     seen: Counter[tuple] = Counter()
-    for report in final_reports(document):
-        options = options_of(document, report)
+    reports = final_reports(document)
+    for report, options in zip(reports, options_of(document, reports), strict=True):
         directions = report.directions() or _planned(report, options)
         given = [(ddir, _direction(direction)) for ddir, direction in directions.items()]
         entries.append(Entry(_report(report), seen[report.key], given, options))

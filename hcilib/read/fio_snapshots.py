@@ -26,7 +26,8 @@ def final_reports(document: Document) -> list[Report]:
 
 
 def _clones(document: Document, report: Report) -> int:
-    numjobs = str(options_of(document, report).get("numjobs", "1"))
+    [options] = options_of(document, [report])
+    numjobs = str(options.get("numjobs", "1"))
     return max(int(numjobs), 1) if numjobs.isdecimal() and len(numjobs) < 10 else 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -144,6 +145,28 @@ def test_both_paths_read_strange_values_alike(case, key, which, value):
     if at >= 0:
         assert_both_paths_agree(raw[: at + len(key)] + value + b", " + key + raw[at + len(key) :])
         assert_both_paths_agree(raw[: at + len(key)] + value + b', "_" : ' + raw[at + len(key) :])
+
+
+@pytest.mark.parametrize("rw", ["read", "randwrite", "rw", "readwrite", "randrw:8", "trim", "", None])
+@pytest.mark.parametrize("case", ["one_host", "mixed70", "local"])
+def test_a_wrong_guess_at_the_directions_changes_nothing(case, rw):
+    """Which directions are decoded at once is guessed by the first job's rw; here it says what it likes."""
+    raw = re.sub(rb'"rw" : "\w+"', b'"rw" : "%s"' % rw.encode() if rw is not None else b'"_rw" : "read"', RAW[case])
+    assert parse(raw, case).clean
+    assert_both_paths_agree(raw)
+    own, given = tables(RAW[case], fast=True)[0], tables(raw, fast=True)[0]
+    pd.testing.assert_frame_equal(own.drop(columns="opt_rw"), given.filter(own.columns.drop("opt_rw")))
+
+
+@pytest.mark.parametrize("said", [b'"iops" : -nan', b'"_iops" : 0'])
+@pytest.mark.parametrize("which", [1, 6])
+def test_an_idle_direction_as_no_fio_writes_it_is_not_clean(said, which):
+    """In the first report, or in a later one that differs from those before."""
+    idle = b'"iops" : 0.000000'
+    before, after = RAW["healthy"].split(idle)[:which], RAW["healthy"].split(idle)[which:]
+    assert len(after) > 2
+    assert parse(idle.join(before + after), "f").clean
+    assert not parse(idle.join(before) + said + idle.join(after), "f").clean
 
 
 # --- bins ----------------------------------------------------------------------------------------------------------------------
