@@ -1,16 +1,16 @@
 """fio's JSON to tables: hcilib beside json + DataFrame, json + Counter, fio-plot 1.1.21 and msgspec's bare decode; the cache.
 
-    .venv/bin/python bench/ingest.py               about eight minutes; let the machine do nothing else
-    .venv/bin/python bench/ingest.py --quick       under a minute, one round over fewer files
+    .venv/bin/python bench/ingest.py               a quarter of an hour; let the machine do nothing else
+    .venv/bin/python bench/ingest.py --quick       a minute or two, one round over fewer files
     .venv/bin/python bench/ingest.py --save        also writes data/samples/bench_ingest.csv
 
 Real runs of fio on loopback, 20 servers x 3 jobs, as json and as json+, are replicated with digits perturbed. First the
 gate: every field and every merged bucket of every file against the standard library's json; with one difference nothing is
-timed. Then fresh processes on one core, the ways in turn; medians; imports are not counted. `ratio` is how many times longer
-the way takes than hcilib, with the same files to the same kind of table. fio-plot (16 fields a job), which uv puts into an
-environment of its own, cannot read the text that fio's client writes before the document, so all ways but one read files
-without it; of mixed jobs it gives one direction a call, so it is called for reads and for writes. Last, run directories of two
-sizes are read into the cache (`memory_mb`, of the process that reads, at its peak) and once more from it.
+timed. Then fresh processes on one core, the ways in turn and hcilib before each; medians; imports are not counted. `ratio` is
+how many times longer the way takes than hcilib, with the same files to the same kind of table. fio-plot (16 fields a job),
+which uv puts into an environment of its own, cannot read the text that fio's client writes before the document, so all ways
+but one read files without it; of mixed jobs it gives one direction a call, so it is called for reads and for writes. Last, run
+directories of two sizes are read into the cache (`memory_mb`, of the process that reads, at its peak) and from it, five times.
 """
 
 from __future__ import annotations
@@ -34,13 +34,16 @@ IN_TEXT = "hcilib, behind fio's text"
 ROOT = Path(__file__).resolve().parents[1]
 SAVED = ROOT / "data" / "samples" / "bench_ingest.csv"
 COLUMNS = ("task", "way", "files", "mb", "seconds", "files_per_s", "cpu_s", "ratio", "cpu_ratio", "memory_mb", "note")
+MEASURED = ("seconds", "cpu_s", "memory_mb")
 SHAPES = {
     "mid": ("json", "rw=randread\nrate_iops=6000\n"),
     "mixed": ("json", "rw=randrw\nrwmixread=70\nrate_iops=4000,2000\nlat_percentiles=1\n"),
     "big": ("json+", "rw=randread\nrate_iops=6000\n"),
 }
 """Name of a corpus -> fio's output format and the job's own options; `mixed` has two rows a job and twice the percentiles."""
-FILES, ROUNDS, STEPS = {"mid": 200, "mixed": 120, "big": 100}, 9, {"mid": (2_000, 20_000), "big": (500, 2_000)}
+FILES, ROUNDS, STEPS = {"mid": 600, "mixed": 300, "big": 300}, 7, {"mid": (2_000, 20_000), "big": (500, 2_000)}
+AGAIN = 5
+"""How often a run directory is read from its cache."""
 QUICK_FILES, QUICK_ROUNDS, QUICK_STEPS = {"mid": 40, "mixed": 20, "big": 15}, 1, {"mid": (100, 400), "big": (40, 80)}
 PEER, INSTALL_S = "fio-plot==1.1.21", 60
 
@@ -98,14 +101,23 @@ def gate(folder: Path) -> int:
 
 
 def compared(task: str, ways: dict, folder: Path, rounds: int, own: str) -> list[dict]:
-    """One row a way: medians over the rounds, and how many times hcilib's."""
+    """One row a way: medians over the rounds, and how many times hcilib's.
+
+    hcilib runs before each of the others, and its round is the mean of that: a machine that is slow for seconds would
+    else meet all of a short way and a part of a long one.
+    """
     seen: dict[str, list[dict]] = {way: [] for way in ways}
-    notes = {}
+    notes: dict[str, str] = {}
     for _ in range(rounds):
-        for way, corpus in ways.items():
-            if way not in notes:
-                outcome = in_fresh_process(way, folder / corpus)
-                seen[way].append(outcome) if isinstance(outcome, dict) else notes.update({way: outcome})
+        owns = []
+        for way in [way for way in ways if way != own and way not in notes]:
+            owns.append(in_fresh_process(own, folder / ways[own]))
+            outcome = in_fresh_process(way, folder / ways[way])
+            seen[way].append(outcome) if isinstance(outcome, dict) else notes.update({way: outcome})
+        failed = [outcome for outcome in owns if isinstance(outcome, str)]
+        if failed:
+            raise SystemExit(f"{own}: {failed[0]}")
+        seen[own].append({name: statistics.mean(outcome[name] for outcome in owns) for name in MEASURED})
     rows = [_row(task, way, folder / ways[way], outcomes, notes.get(way, "")) for way, outcomes in seen.items()]
     mine = next(row for row in rows if row["way"] == own)
     for row in rows:
@@ -115,11 +127,14 @@ def compared(task: str, ways: dict, folder: Path, rounds: int, own: str) -> list
 
 def _row(task: str, way: str, corpus: Path, outcomes: list[dict], note: str) -> dict:
     sizes = [file.stat().st_size for file in corpus.iterdir()]
-    middle = {
-        k: statistics.median([o[k] for o in outcomes] or [float("nan")]) for k in ("seconds", "cpu_s", "memory_mb")
-    }
+    middle = _middle(outcomes)
     return {"task": task, "way": way, "files": len(sizes), "mb": sum(sizes) / 1e6, **middle,
             "files_per_s": len(sizes) / middle["seconds"], "note": note}  # fmt: skip
+
+
+def _middle(outcomes: list[dict]) -> dict[str, float]:
+    """Medians; NaN of what could not be measured."""
+    return {name: statistics.median([o[name] for o in outcomes] or [float("nan")]) for name in MEASURED}
 
 
 def in_fresh_process(way: str, corpus: Path) -> dict | str:
@@ -250,20 +265,16 @@ def campaign(name: str, capture: bytes, steps: int, folder: Path) -> list[dict]:
     run = folder / f"{name}-{steps}"
     build_run(run, capture, steps)
     mb = sum(file.stat().st_size for file in run.glob("steps/*/fio.json.zst")) / 1e6
+    reads = (("to the cache", "read_results, in this process", 1), ("from the cache", "read_results", AGAIN))
     rows = []
-    for task, way in (("to the cache", "read_results, in this process"), ("from the cache", "read_results")):
-        outcome = in_fresh_process(way, run)
-        row = {"task": f"{task}: {name}", "way": way, "files": steps, "mb": mb}
-        rows.append(
-            row
-            | (
-                outcome | {"files_per_s": steps / outcome["seconds"]}
-                if isinstance(outcome, dict)
-                else {"note": outcome}
-            )
-        )
+    for task, way, times in reads:
+        outcomes = [in_fresh_process(way, run) for _ in range(times)]
+        read = [outcome for outcome in outcomes if isinstance(outcome, dict)]
+        row = {"task": f"{task}: {name}", "way": way, "files": steps, "mb": mb, **_middle(read)}
+        row["note"] = next((outcome for outcome in outcomes if isinstance(outcome, str)), "")
+        rows.append(row | {"files_per_s": steps / row["seconds"]})
     kept = sum(file.stat().st_size for file in run.glob("tables/*.parquet")) / 1e6
-    rows[0]["note"] = rows[0].get("note") or f"mb are of .zst; tables/ holds {kept:.1f} MB"
+    rows[0]["note"] = rows[0]["note"] or f"mb are of .zst; tables/ holds {kept:.1f} MB"
     shutil.rmtree(run)
     return rows
 
