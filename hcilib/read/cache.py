@@ -33,8 +33,8 @@ from hcilib.read.journal import locked
 from hcilib.read.raw_files import OUTPUT, RECORD
 from hcilib.read.step_tables import Tables, read_steps, together
 
-CHUNK_STEPS = 20
-"""Read at a time."""
+CHUNK_STEPS, CHUNK_BYTES = 20, 2**19
+"""Read at a time: so many steps, of so many bytes of fio.json.zst (histograms make files large, and tables of them)."""
 GROUP_BYTES = 8 * 2**20
 """Of tables, unpacked, before they are written."""
 GATHERED = 100
@@ -96,14 +96,27 @@ def _read(folder, names: Sequence[str], want: str, engine: Engine, numbers: Iter
     """Steps from their raw files, a few at a time; with `numbers` they are written as parts of the cache."""
     at = folder.absolute() if engine is not None else folder  # a cluster's workers stand elsewhere
     places = [str(at / "steps" / name) for name in names]
-    chunks = [places[n : n + CHUNK_STEPS] for n in range(0, len(places), CHUNK_STEPS)]
-    size_bytes = PACKED * sum(map(_size, places)) if isinstance(folder, Path) else 0
+    sizes = [_size(place) if isinstance(folder, Path) else 0 for place in places]
+    chunks, size_bytes = list(_chunks(places, sizes)), PACKED * sum(sizes)
     read = partial(read_steps, compiled=size_bytes >= COMPILED_BYTES)
     with Keeper(folder, numbers) if numbers is not None else contextlib.nullcontext() as keeper:
         for group in _grouped(mapped(read, chunks, engine, size_bytes=size_bytes)):
             if keeper:
                 keeper.add(group)
             yield group.steps, getattr(group, want)
+
+
+def _chunks(places: Sequence[str], sizes: Sequence[int]) -> Iterator[list[str]]:
+    chunk: list[str] = []
+    held = 0
+    for place, size in zip(places, sizes, strict=True):
+        if chunk and (len(chunk) == CHUNK_STEPS or held + size > CHUNK_BYTES):
+            yield chunk
+            chunk, held = [], 0
+        chunk.append(place)
+        held += size
+    if chunk:
+        yield chunk
 
 
 def _grouped(chunks: Iterator[Tables]) -> Iterator[Tables]:
