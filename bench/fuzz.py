@@ -1,6 +1,6 @@
 """Fifty thousand damaged files: every one ends in a table or in the reader's own error with the file's name, soon and in little memory.
 
-    .venv/bin/python bench/fuzz.py                 about five minutes on two cores
+    .venv/bin/python bench/fuzz.py                 two to five minutes on two cores
     .venv/bin/python bench/fuzz.py --save          also writes data/samples/bench_fuzz.csv
     .venv/bin/python bench/fuzz.py --cases 3000 --seed 7
     .venv/bin/python bench/fuzz.py --atheris       also guided by coverage, where atheris is installed (pip install atheris)
@@ -85,6 +85,7 @@ def measured(cases: int, seed: int, with_atheris: bool) -> tuple[pd.DataFrame, l
     rows = [atheris_row(kind) for kind in FAMILIES] if with_atheris else []
     table = pd.concat([table, pd.DataFrame(rows)], ignore_index=True)
     columns = ["kind", "by", "cases", "tables", "errors", "defects", "slowest_s", "peak_mb", "cases_per_s"]
+    table = table.astype(dict.fromkeys(columns[2:6], "Int64"))  # libFuzzer does not say how many were tables
     return table[columns], [line for lines in found for line in lines]
 
 
