@@ -107,6 +107,7 @@ def _read(folder, names: Sequence[str], want: str, engine: Engine, numbers: Iter
 
 
 def _chunks(places: Sequence[str], sizes: Sequence[int]) -> Iterator[list[str]]:
+    """All places in their order, some at a time; a single file may be larger than `CHUNK_BYTES`."""
     chunk: list[str] = []
     held = 0
     for place, size in zip(places, sizes, strict=True):

@@ -84,19 +84,20 @@ class Packer:
 
     def add(self, file: FioFile) -> None:
         """Unusual, and nothing added, where percentiles have names that the tolerant path would change."""
-        reports, clones, busy, options = zip(*file.entries, strict=True) if file.entries else ((), (), (), ())
-        directions = [direction for found in busy for _, direction in found]
+        entries = file.entries
+        directions = [direction for entry in entries for _, direction in entry.directions]
         self._add_percentiles(directions)
         self._rows += b"".join([_PACK_ROW(*_row(direction)) for direction in directions])
-        self._entries += b"".join([_PACK_ENTRY(n, *_entry(report)) for n, report in zip(clones, reports, strict=True)])
-        self._hosts += [report.hostname for report in reports]
-        self._jobs += [report.jobname for report in reports]
-        self._options += options
-        self._of_entry += map(len, busy)
-        self._ddirs += [ddir for found in busy for ddir, _ in found]
+        self._entries += b"".join([_PACK_ENTRY(entry.clone, *_entry(entry.report)) for entry in entries])
+        self._hosts += [entry.report.hostname for entry in entries]
+        self._jobs += [entry.report.jobname for entry in entries]
+        self._options += [entry.options for entry in entries]
+        self._of_entry += [len(entry.directions) for entry in entries]
+        self._ddirs += [ddir for entry in entries for ddir, _ in entry.directions]
         self._of_file.append(len(directions))
 
     def _add_percentiles(self, directions: list[Direction]) -> None:
+        """Neighbours mostly have percentiles of the same names: they are packed together. All are, before any is added."""
         alike = [(layout, list(neighbours)) for layout, neighbours in groupby(directions, _layout)]
         packed = [_packed_percentiles(layout, neighbours) for layout, neighbours in alike]
         first = len(self._ddirs)
@@ -146,6 +147,7 @@ def _layout(direction: Direction) -> Layout:
 
 
 def _packed_percentiles(layout: Layout, directions: list[Direction]) -> bytes:
+    """The values of slat, clat and lat of each direction, in the layout's order; Unusual as of `percentile_columns`."""
     pack = struct.Struct(f"{len(percentile_columns(layout))}d").pack
     used = [attrgetter(f"{name}.percentile") for name, names in zip(LATENCIES, layout, strict=True) if names]
     values = [[percentile.values() for percentile in map(given, directions)] for given in used]

@@ -121,6 +121,20 @@ def test_many_parts_are_one_table_in_the_order_of_time(run_dir, monkeypatch):
         assert_right(run_dir, wanted)
 
 
+def test_steps_are_read_a_few_at_a_time_by_number_and_by_bytes(monkeypatch):
+    monkeypatch.setattr(cache, "CHUNK_STEPS", 3)
+    monkeypatch.setattr(cache, "CHUNK_BYTES", 10)
+    assert list(cache._chunks("abcdefgh", [1, 1, 1, 1, 8, 2, 50, 0])) == [
+        list("abc"),
+        list("de"),
+        list("f"),
+        list("g"),
+        list("h"),
+    ]
+    assert list(cache._chunks("abcd", [0, 0, 0, 0])) == [list("abc"), ["d"]]
+    assert list(cache._chunks("", [])) == []
+
+
 def test_touched_and_copied_files_are_known_by_their_hash(run_dir):
     first = [read(run_dir) for read in READERS]
     rest(run_dir)
