@@ -24,6 +24,7 @@ KERNEL = [
     # A kernel warns on stderr of each start that local TCP is not encrypted. Its alternative, ipc, was tried: two kernels
     # at once pick the same socket name and answer each other's messages.
     "--IPKernelApp.log_level=ERROR",
+    "--ext=hcilib.show.quiet",  # a kernel that ends is no error
     "--ext=hcilib.show.export",  # tables carry their numbers along, for the page's downloads
     "--InlineBackend.figure_formats=svg",
     "--InlineBackend.figure_formats=retina",  # PNG at twice the screen's resolution

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from jupyter_client.manager import start_new_kernel
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from hcilib.show import execute as execute_module
-from hcilib.show.execute import execute
+from hcilib.show.execute import KERNEL, execute
 from hcilib.show.report import report
 from hcilib.show.scenarios import find_scenarios
 
@@ -98,3 +99,22 @@ def test_a_cluster_executes_the_same_site(house, dask):
         assert outputs(there.parent, name) == outputs(here.parent, name)
         assert pid(there.parent, name) != os.getpid()
     shutil.rmtree(there.parent)
+
+
+def test_a_kernel_that_is_interrupted_to_end_logs_no_error_and_all_others(tmp_path):
+    with open(tmp_path / "stderr", "w") as stderr:
+        manager, client = start_new_kernel(kernel_name="python3", extra_arguments=KERNEL, stderr=stderr)
+        try:
+            said = client.execute_interactive(
+                "from ipykernel.kernelapp import IPKernelApp\n"
+                "IPKernelApp.instance().log.error('KeyboardInterrupt caught in kernel.')\n"
+                "IPKernelApp.instance().log.error('another')\n"
+                "import hcilib as hci\nassert hci.table.__wrapped__",  # the other extension is loaded, too
+                timeout=60,
+            )
+        finally:
+            client.stop_channels()
+            manager.shutdown_kernel(now=True)
+    assert said["content"]["status"] == "ok", said["content"]
+    assert "another" in (tmp_path / "stderr").read_text()
+    assert "KeyboardInterrupt" not in (tmp_path / "stderr").read_text()
