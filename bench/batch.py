@@ -37,7 +37,7 @@ CASES = (
     "11_method.hyperv", "12_regression.samples",
 )  # fmt: skip
 TEXT = ("text/plain", "text/html", "text/markdown", "image/png")
-OWN_KERNELS = "import hcilib.show.execute as e; e._replay = lambda scenario: {}"
+OWN_KERNELS = "import hcilib.show.report.execute as e; e._replay = lambda scenario: {}"
 
 
 def main() -> None:
@@ -117,7 +117,7 @@ def own_kernels(out: Path, workers: int) -> None:
 
 
 SITE = """
-from hcilib.show.report import report
+from hcilib.show.report.report import report
 {before}
 if __name__ == "__main__":
     report({cases}, {out!r}, {workers})

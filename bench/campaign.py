@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from hcilib.analyse.compare import compare, summarize
-from hcilib.drive.lab import lab
+from hcilib.analyse.compare.compare import compare, summarize
+from hcilib.drive.beds.lab import lab
 from hcilib.plan import Plan
 from hcilib.rules import run
 from hcilib.sweeps import sweep

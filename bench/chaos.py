@@ -34,10 +34,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "drive")]
 from injections import FAULTS, MIRROR, MISLED, misled, suffer, working  # noqa: E402
 from probes import until  # noqa: E402
 
-from hcilib.drive.campaign import run  # noqa: E402
-from hcilib.drive.lab import lab  # noqa: E402
+from hcilib.drive.beds.lab import lab  # noqa: E402
+from hcilib.drive.campaign.campaign import run  # noqa: E402
 from hcilib.plan import Plan, Step  # noqa: E402
-from hcilib.read.run import read_results  # noqa: E402
+from hcilib.read.run.run import read_results  # noqa: E402
 from hcilib.sweeps import sweep  # noqa: E402
 from hcilib.testbed import Testbed  # noqa: E402
 
@@ -48,7 +48,7 @@ Moment = Callable[[subprocess.Popen], None]
 
 CONTROLLER = """
 import json, sys
-from hcilib.drive.campaign import run
+from hcilib.drive.campaign.campaign import run
 from hcilib.plan import Plan
 from hcilib.system import System
 from hcilib.testbed import Testbed

@@ -153,8 +153,8 @@ def _peak_of_child(pid: int) -> float:
 
 def one_step(work: Path, vms: int, runtime_s: int) -> dict[str, float]:
     """One step through the project's launcher, in a fresh process; its costs."""
-    from hcilib.drive.fio import run_client
-    from hcilib.read.fio_json import read_fio, read_fio_bins
+    from hcilib.drive.launch.fio import run_client
+    from hcilib.read.fio.fio_json import read_fio, read_fio_bins
     from hcilib.testbed import Fio
 
     places = {f"vm{i}": (address(i), PORT) for i in range(vms)}

@@ -94,7 +94,7 @@ def _missing(way: str) -> bool:
 @contextlib.contextmanager
 def sshds(folder: Path, hosts: int) -> Iterator[Testbed]:
     """That many sshds of the lab, each on its own loopback address."""
-    from hcilib.drive import lab_hosts
+    from hcilib.drive.beds import lab_hosts
     from hcilib.testbed import Disk, Fio, Node, Testbed, Vm
 
     vms = tuple(
@@ -145,7 +145,7 @@ def _testbed(bed: Path) -> Testbed:
 
 
 def one_fleet(file: Path) -> dict:
-    from hcilib.drive.hosts import Fleet
+    from hcilib.drive.hosts.hosts import Fleet
 
     bed = _testbed(file)
     started = time.monotonic()
@@ -158,7 +158,7 @@ def one_fleet(file: Path) -> dict:
 
 def one_memory(file: Path) -> dict:
     """What a hundred open connections hold beyond two, a host."""
-    from hcilib.drive.hosts import Fleet
+    from hcilib.drive.hosts.hosts import Fleet
 
     bed = _testbed(file)
     few = bed.model_copy(update={"vms": bed.vms[:1]})
@@ -175,7 +175,7 @@ def _resident() -> int:
 
 
 def one_preflight(file: Path) -> dict:
-    from hcilib.drive.preflight import preflight
+    from hcilib.drive.guard.preflight import preflight
     from hcilib.sweeps import sweep
 
     bed = _testbed(file)

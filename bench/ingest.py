@@ -74,8 +74,8 @@ def measured(quick: bool) -> list[dict]:
 
 def gate(folder: Path) -> int:
     """How many fields and buckets were compared, by either way of reading bins; SystemExit at the first that differs."""
-    from hcilib.read.fio_json import read_fio
-    from hcilib.read.fio_reports import read_reports
+    from hcilib.read.fio.fio_json import read_fio
+    from hcilib.read.fio.fio_reports import read_reports
 
     checked = 0
     for file in sorted(folder.iterdir()):
@@ -172,14 +172,14 @@ def timed(work, *, one_core: bool = True) -> dict:
 
 def bare_decode(corpus: Path) -> dict:
     """All of a file to the structs of hcilib: three directions a report, while hcilib leaves idle ones text."""
-    from hcilib.read.fio_fast import decode_typed
+    from hcilib.read.fio.fio_fast import decode_typed
 
     return timed(lambda: [decode_typed(file.read_bytes()).version for file in sorted(corpus.iterdir())])
 
 
 def hcilib_hosts(corpus: Path) -> dict:
-    from hcilib.read.fio_json import frame
-    from hcilib.read.fio_pack import Packer, add_bytes
+    from hcilib.read.fio.fio_json import frame
+    from hcilib.read.fio.fio_pack import Packer, add_bytes
 
     def work():
         packer = Packer()
@@ -218,8 +218,8 @@ def fio_plot(corpus: Path) -> dict:
 
 def hcilib_merged(compiled: bool):
     def measure(corpus: Path) -> dict:
-        from hcilib.read.fio_json import frame
-        from hcilib.read.fio_pack import Packer
+        from hcilib.read.fio.fio_json import frame
+        from hcilib.read.fio.fio_pack import Packer
 
         files = sorted(corpus.iterdir())
         _merged_bins(files[:1], compiled)  # numba loads what it compiled before
@@ -236,9 +236,9 @@ def hcilib_merged(compiled: bool):
 
 def _merged_bins(files: list[Path], compiled: bool, packer=None) -> list:
     """One histogram a file, of all its hosts; the rows of the hosts table go to the packer."""
-    from hcilib.read.fio_bins import bins_of
-    from hcilib.read.fio_histogram import merged
-    from hcilib.read.fio_pack import Packer, add_bytes
+    from hcilib.read.fio.fio_bins import bins_of
+    from hcilib.read.fio.fio_histogram import merged
+    from hcilib.read.fio.fio_pack import Packer, add_bytes
 
     packer = packer or Packer()
     read = ((add_bytes(packer, file.read_bytes(), file), file) for file in files)
@@ -282,14 +282,14 @@ def campaign(name: str, capture: bytes, steps: int, folder: Path) -> list[dict]:
 def first_read(run: Path) -> dict:
     """In one process: what the pool of processes adds in speed, it adds in memory a process."""
     from hcilib import engine
-    from hcilib.read.run import read_results
+    from hcilib.read.run.run import read_results
 
     engine.POOL_BYTES = float("inf")
     return timed(lambda: read_results(run))
 
 
 def second_read(run: Path) -> dict:
-    from hcilib.read.run import read_results
+    from hcilib.read.run.run import read_results
 
     return timed(lambda: read_results(run))
 

@@ -59,8 +59,8 @@ def gate(real: Path) -> None:
     """Every way against plain Python, and hcilib's percentiles against the exact ones."""
     import numpy as np
 
-    from hcilib.analyse.latency import percentiles
-    from hcilib.read.rollup import read_rollup
+    from hcilib.analyse.runs.latency import percentiles
+    from hcilib.read.logs.rollup import read_rollup
 
     expected = digest(plain_rows(real))
     ways = {*TILED, "hcilib, pyarrow"}

@@ -9,7 +9,7 @@ packing and the journal are in it. What a campaign does once (preflight, facts) 
 
 A campaign has three launchers. `client-server` is fio's client against servers that run already, in the lab. `tunnelled` is the same on
 any other testbed, where it is the default: of every step its own servers, on the VMs' loopback, and all bytes through SSH
-(hcilib.drive.tunnel); the guard's second look at block devices is not in it, as the lab has none. `per-host` is fio on each VM.
+(hcilib.drive.launch.tunnel); the guard's second look at block devices is not in it, as the lab has none. `per-host` is fio on each VM.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 
-from hcilib.drive import fio
-from hcilib.drive.campaign import run
-from hcilib.drive.lab import lab
-from hcilib.drive.launch import launch
+from hcilib.drive.beds.lab import lab
+from hcilib.drive.campaign.campaign import run
+from hcilib.drive.launch import fio
+from hcilib.drive.launch.launch import launch
 from hcilib.plan import Plan, Step
 from hcilib.sweeps import sweep
 from hcilib.system import System
@@ -94,7 +94,7 @@ def campaign(launcher: str, by: Callable[..., fio.Launched] = launch):
     def measure(bed: Testbed, plan: Plan, folder: Path) -> tuple[list[float], float]:
         mine = bed.model_copy(update={"fio": bed.fio.model_copy(update={"launcher": launcher})})
         started = time.time()
-        with mock.patch("hcilib.drive.campaign.launch", by):
+        with mock.patch("hcilib.drive.campaign.campaign.launch", by):
             results = run(plan, mine, System(name="lab-mirror", label="lab"), folder, progress=False)
         if len(results) != STEPS:
             raise SystemExit(

@@ -20,65 +20,65 @@ _ROOMS = {
     "system": ("System", "load_system", "load_systems", "short_labels"),
     "documents": ("TestbedError",),
     "metrics": ("METRICS", "metric"),
-    "drive.lab": ("lab", "LabError"),
-    "drive.ceph": ("ceph",),
-    "drive.cluster": ("cluster",),
-    "drive.bed": ("open_testbed",),
-    "drive.preflight": ("preflight", "wear", "PreflightError"),
-    "drive.commands": ("prepare",),
-    "drive.guard": ("GuardError",),
-    "drive.campaign": ("CampaignError",),
-    "drive.policy": ("PolicyError",),
-    "drive.ledger": ("ledger", "LedgerError"),
+    "drive.beds.lab": ("lab", "LabError"),
+    "drive.beds.ceph": ("ceph",),
+    "drive.beds.cluster": ("cluster",),
+    "drive.beds.bed": ("open_testbed",),
+    "drive.guard.preflight": ("preflight", "wear", "PreflightError"),
+    "drive.hosts.commands": ("prepare",),
+    "drive.guard.guard": ("GuardError",),
+    "drive.campaign.campaign": ("CampaignError",),
+    "drive.campaign.policy": ("PolicyError",),
+    "drive.campaign.ledger": ("ledger", "LedgerError"),
     "rules": ("run", "obtain"),
-    "read.run": (
+    "read.run.run": (
         "read_results", "read_hosts", "read_bins", "read_series", "read_counters", "read_events", "samples",
     ),
-    "read.rollup": ("read_rollup", "add_rollups"),
-    "read.journal": ("watch", "progress"),
-    "read.fio_json": ("read_fio", "FioOutputError"),
-    "read.diskspd": ("read_diskspd", "read_diskspd_bins", "DiskspdOutputError"),
-    "read.published": (
+    "read.logs.rollup": ("read_rollup", "add_rollups"),
+    "read.run.journal": ("watch", "progress"),
+    "read.fio.fio_json": ("read_fio", "FioOutputError"),
+    "read.diskspd.diskspd": ("read_diskspd", "read_diskspd_bins", "DiskspdOutputError"),
+    "read.published.published": (
         "published", "published_claims", "published_facts", "published_missing", "published_table", "PublishedDataError",
     ),
-    "analyse.compare": ("summarize", "compare"),
-    "analyse.overall": ("geometric_mean", "everywhere"),
-    "analyse.headline": ("headline",),
-    "analyse.chosen": ("chosen", "pooled"),
-    "analyse.curves": ("of_patterns", "peak", "peak_sentence", "crossover"),
-    "analyse.rank": ("rank",),
-    "analyse.regression": ("regression", "regression_headline"),
-    "analyse.campaigns": ("block_drift", "campaign_noise", "campaign_ratios", "visible_change"),
-    "analyse.design": ("noise", "pool_noise", "precision"),
-    "analyse.simulation": ("simulate_coverage", "simulate_protocols"),
-    "analyse.latency": ("percentiles", "percentile_interval", "vm_spread"),
-    "analyse.series": ("stationarity", "mean_interval"),
-    "analyse.failure": ("failures", "aligned"),
-    "analyse.failure_summary": ("failure_summary", "failure_sentences"),
-    "analyse.scaling": ("saturation", "per_vm_gain", "curve_from_gains"),
-    "analyse.fleet_curves": ("fleet_curves", "saturation_sentences"),
-    "analyse.datapath": ("ceiling", "expected_traffic", "check_traffic", "drive_rates", "against_ceiling"),
-    "analyse.traffic": ("traffic",),
-    "analyse.schemes": ("Mirror", "Raid5", "Raid6", "ErasureCode", "Tiers"),
-    "analyse.capacity": (
+    "analyse.compare.compare": ("summarize", "compare"),
+    "analyse.compare.overall": ("geometric_mean", "everywhere"),
+    "analyse.compare.headline": ("headline",),
+    "analyse.compare.chosen": ("chosen", "pooled"),
+    "analyse.curves.curves": ("of_patterns", "peak", "peak_sentence", "crossover"),
+    "analyse.compare.rank": ("rank",),
+    "analyse.campaigns.regression": ("regression", "regression_headline"),
+    "analyse.campaigns.campaigns": ("block_drift", "campaign_noise", "campaign_ratios", "visible_change"),
+    "analyse.campaigns.design": ("noise", "pool_noise", "precision"),
+    "analyse.campaigns.simulation": ("simulate_coverage", "simulate_protocols"),
+    "analyse.runs.latency": ("percentiles", "percentile_interval", "vm_spread"),
+    "analyse.runs.series": ("stationarity", "mean_interval"),
+    "analyse.runs.failure": ("failures", "aligned"),
+    "analyse.runs.failure_summary": ("failure_summary", "failure_sentences"),
+    "analyse.curves.scaling": ("saturation", "per_vm_gain", "curve_from_gains"),
+    "analyse.curves.fleet_curves": ("fleet_curves", "saturation_sentences"),
+    "analyse.physics.datapath": ("ceiling", "expected_traffic", "check_traffic", "drive_rates", "against_ceiling"),
+    "analyse.physics.traffic": ("traffic",),
+    "analyse.physics.schemes": ("Mirror", "Raid5", "Raid6", "ErasureCode", "Tiers"),
+    "analyse.physics.capacity": (
         "parse_scheme", "nested_mirror", "nested_parity", "nested_parity_grid", "capacity_table", "capacity_sentence", "with_stated", "pareto",
         "per_usable_tib",
     ),
-    "analyse.ceilings": ("ceilings", "system_ceilings"),
-    "analyse.baseline": ("against_datasheet", "pattern_cost"),
-    "analyse.audit_tally": ("claim_checks", "name_rows", "tally"),
-    "analyse.savings": ("effective_capacity",),
-    "analyse.audit": ("audit", "rounding", "unlike_working_sets"),
-    "analyse.regimes": ("regimes", "regimes_sentence"),
-    "analyse.factorial": ("effects", "grid"),
-    "analyse.claims": ("check_claims",),
-    "show.figures": (
+    "analyse.physics.ceilings": ("ceilings", "system_ceilings"),
+    "analyse.physics.baseline": ("against_datasheet", "pattern_cost"),
+    "analyse.physics.audit_tally": ("claim_checks", "name_rows", "tally"),
+    "analyse.physics.savings": ("effective_capacity",),
+    "analyse.physics.audit": ("audit", "rounding", "unlike_working_sets"),
+    "analyse.curves.regimes": ("regimes", "regimes_sentence"),
+    "analyse.curves.factorial": ("effects", "grid"),
+    "analyse.claims.claims": ("check_claims",),
+    "show.figures.figures": (
         "plot_audit", "plot_baseline", "plot_capacity", "plot_coverage", "plot_factorial", "plot_failure", "plot_forest",
         "plot_latency", "plot_panels", "plot_pareto", "plot_pareto_panels", "plot_plan", "plot_precision", "plot_regression", "plot_scaling",
         "plot_sweep", "plot_traffic",
     ),
-    "show.tables": ("table",),
-    "show.report": ("report",),
+    "show.tables.tables": ("table",),
+    "show.report.report": ("report",),
 }  # fmt: skip
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
@@ -99,10 +99,10 @@ def __dir__() -> list[str]:
 
 
 def _in_notebook() -> None:
-    """Where IPython runs already, as in a notebook, the library's errors are readable first (hcilib.show.errors)."""
+    """Where IPython runs already, as in a notebook, the library's errors are readable first (hcilib.show.report.errors)."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is not None:
-        import_module("hcilib.show.errors").explain_errors(shell)
+        import_module("hcilib.show.report.errors").explain_errors(shell)
 
 
 _in_notebook()

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from hcilib.analyse.stopping import enough_runs, stop_when
-from hcilib.analyse.warmup import warm_up_missing
-from hcilib.drive import bed, campaign, events
-from hcilib.drive.policy import Rules
+from hcilib.analyse.runs.stopping import enough_runs, stop_when
+from hcilib.analyse.runs.warmup import warm_up_missing
+from hcilib.drive.beds import bed
+from hcilib.drive.campaign import campaign, events
+from hcilib.drive.campaign.policy import Rules
 from hcilib.plan import Plan
 from hcilib.system import System
 from hcilib.testbed import Testbed
@@ -35,9 +36,9 @@ def run(
 ) -> pd.DataFrame:
     """Measure, or finish measuring, a plan; returns what ``read_results(run_dir)`` returns.
 
-    `hcilib.drive.campaign.run` with the statistics at hand, by which policy ``adaptive`` and warm-up by volume decide.
+    `hcilib.drive.campaign.campaign.run` with the statistics at hand, by which policy ``adaptive`` and warm-up by volume decide.
     `earlier` names run directories on the same testbed: a warm-up of theirs that still holds is not repeated, one that they
-    spoilt is. Raises what `hcilib.drive.campaign.run` raises.
+    spoilt is. Raises what `hcilib.drive.campaign.campaign.run` raises.
     """
     return campaign.run(
         plan,
@@ -64,7 +65,7 @@ def obtain(
 ) -> pd.DataFrame:
     """The results of one system: measured now when a testbed is given, else read from what was measured before.
 
-    `hcilib.drive.bed.obtain` with the statistics at hand, as in `run`.
+    `hcilib.drive.beds.bed.obtain` with the statistics at hand, as in `run`.
     """
     return bed.obtain(
         plan, system, testbed=testbed, run_dir=run_dir, source=source, article=article, consent=consent, rules=RULES

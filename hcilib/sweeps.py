@@ -15,7 +15,7 @@ from hcilib.plan import Adaptive, Content, Plan, Volume, shuffled
 from hcilib.workload import PLACEMENTS, SPREAD, Cell, Events, Pattern, PlanError, Step
 
 MIN_RUNTIME_S = 0.1  # below, fio's own start and end are most of a run
-MIN_EVENTFUL_S = 5.0  # below, there is no series (hcilib.drive.fio) that could show what an event did
+MIN_EVENTFUL_S = 5.0  # below, there is no series (hcilib.drive.launch.fio) that could show what an event did
 
 
 def sweep(
@@ -64,7 +64,7 @@ def sweep(
         ``adaptive`` alone
     warmup : ``time``: ``warmup_s`` says how long. ``volume``: each writing pattern in rounds of ``round_s`` (300) until twice the
         span is written and five rounds are steady, or ``warmup_cap_s`` (4 h) is used up: runs are then marked ``not steady``.
-        What a warm-up by volume has prepared is not prepared again while it lasts (see hcilib.drive.ledger)
+        What a warm-up by volume has prepared is not prepared again while it lasts (see hcilib.drive.campaign.ledger)
     warmup_s : seconds of each writing pattern before its first measurement, at its largest load; or pattern -> seconds, as
         the articles did: one pattern warms up every writing pattern of its block size
     placement : ``owner`` and ``non-owner`` measure every cell with its VMs on the node that owns their data and on another,
@@ -72,7 +72,7 @@ def sweep(
     dedupe_pct, compress_pct : the share in percent of what prefill and writes write that repeats, and by which it
         compresses; a 0 given asks for new random data in every buffer
     events : what is done to the system while a cell is measured, second -> action, e.g. ``{10: "cut-link", 25: "heal-link"}``;
-        one mapping for each way to measure every cell, ``{}`` undisturbed (hcilib.drive.events). Such runs are marked
+        one mapping for each way to measure every cell, ``{}`` undisturbed (hcilib.drive.campaign.events). Such runs are marked
 
     Raises
     ------

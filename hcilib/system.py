@@ -84,7 +84,7 @@ class VmSet(Model):
 
 
 class System(Model):
-    """A storage product in one configuration. `scheme` is text that hcilib.analyse.capacity.parse_scheme reads."""
+    """A storage product in one configuration. `scheme` is text that hcilib.analyse.physics.capacity.parse_scheme reads."""
 
     name: str
     label: str
@@ -140,7 +140,7 @@ def load_system(path: str | Path) -> System:
     """
     system = load(path, System)
     if system.scheme is not None:  # not when it is judged: a campaign of hours may lie between
-        from hcilib.analyse.capacity import parse_scheme
+        from hcilib.analyse.physics.capacity import parse_scheme
 
         try:
             parse_scheme(system.scheme)

@@ -74,7 +74,7 @@ class Fio(Model):
     `launcher`: ``client-server`` (one fio client on the controller, a server on every VM, one release everywhere) or
     ``per-host`` (fio on each VM over SSH behind a start barrier: large fleets, mixed releases, and policy ``adaptive``).
     `log_hist_msec`: also log histograms of latency, one each so many ms (0: none), for percentiles over time (`read_rollup`).
-    `rollup_above_bytes`: with ``per-host`` a VM whose logs are larger rolls them up itself (hcilib.drive.rollups).
+    `rollup_above_bytes`: with ``per-host`` a VM whose logs are larger rolls them up itself (hcilib.drive.launch.rollups).
     """
 
     ioengine: str = "libaio"
@@ -87,7 +87,7 @@ class Fio(Model):
 
 
 class Lab(Model):
-    """An embedded testbed to be started on loopback (see hcilib.drive.lab)."""
+    """An embedded testbed to be started on loopback (see hcilib.drive.beds.lab)."""
 
     nodes: int = Field(2, ge=2, le=16)
     vms: int = Field(4, ge=1, le=64)
@@ -96,7 +96,7 @@ class Lab(Model):
 
 
 class Ceph(Model):
-    """A Ceph cluster and its load generators to be started on loopback (see hcilib.drive.ceph); the system says how many nodes.
+    """A Ceph cluster and its load generators to be started on loopback (see hcilib.drive.beds.ceph); the system says how many nodes.
 
     `osd_bytes`: what an OSD's sparse file may grow to.
     """
@@ -108,7 +108,7 @@ class Ceph(Model):
 
 
 class Box(Model):
-    """A cluster of virtual nodes to be started on this machine (see hcilib.drive.cluster); the system says how many nodes.
+    """A cluster of virtual nodes to be started on this machine (see hcilib.drive.beds.cluster); the system says how many nodes.
 
     `drives`, `drive_bytes`, `memory_bytes`: of every node. `throttle_iops`: what each drive lets through, reads and writes together.
     """

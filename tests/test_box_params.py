@@ -6,7 +6,7 @@ import pytest
 from papermill.translators import PythonTranslator
 
 import hcilib as hci
-from hcilib.show.scenarios import find_scenarios
+from hcilib.show.report.scenarios import find_scenarios
 
 ROOT = Path(__file__).resolve().parents[1]
 BOX = {s.name: s.params for s in find_scenarios(ROOT / "params" / "box", ROOT / "notebooks")}

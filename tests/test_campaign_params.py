@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.show.scenarios import find_scenarios
+from hcilib.show.report.scenarios import find_scenarios
 from hcilib.system import load_system
 from hcilib.testbed import load_testbed
 

@@ -9,7 +9,7 @@ import pytest
 
 from hcilib import engine
 from hcilib.engine import EngineError, located, mapped
-from hcilib.read.fio_json import FioOutputError, read_fio
+from hcilib.read.fio.fio_json import FioOutputError, read_fio
 
 distributed = pytest.importorskip("distributed", reason="the extra `scale` is not installed")
 from tests.clusters import cluster  # noqa: E402

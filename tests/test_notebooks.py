@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hcilib.show.report import build
-from hcilib.show.scenarios import find_scenarios
+from hcilib.show.report.report import build
+from hcilib.show.report.scenarios import find_scenarios
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.analyse.audit import audit, rounding, unlike_working_sets
+from hcilib.analyse.physics.audit import audit, rounding, unlike_working_sets
 
 # (outstanding, IOPS, printed latency in ms) of all 36 published 4k 70/30 rows, two of them the raw drive.
 MIXED = [

@@ -3,11 +3,11 @@
 import pandas as pd
 import pytest
 
-from hcilib.analyse.audit import audit, rounding
-from hcilib.analyse.audit_tally import STATISTICS, claim_checks, name_rows, tally
-from hcilib.analyse.claim_values import STATISTICS as CLAIM_STATISTICS
-from hcilib.analyse.claims import check_claims
-from hcilib.read.published import published, published_claims, published_facts
+from hcilib.analyse.claims.claim_values import STATISTICS as CLAIM_STATISTICS
+from hcilib.analyse.claims.claims import check_claims
+from hcilib.analyse.physics.audit import audit, rounding
+from hcilib.analyse.physics.audit_tally import STATISTICS, claim_checks, name_rows, tally
+from hcilib.read.published.published import published, published_claims, published_facts
 
 
 @pytest.fixture(scope="module")

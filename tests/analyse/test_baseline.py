@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.analyse.baseline import against_datasheet, pattern_cost
-from hcilib.read.published import published, published_table
+from hcilib.analyse.physics.baseline import against_datasheet, pattern_cost
+from hcilib.read.published.published import published, published_table
 
 NAN = np.nan
 

@@ -3,8 +3,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from hcilib.analyse.campaigns import block_drift, campaign_noise, campaign_ratios, visible_change
-from hcilib.analyse.regression import regression
+from hcilib.analyse.campaigns.campaigns import block_drift, campaign_noise, campaign_ratios, visible_change
+from hcilib.analyse.campaigns.regression import regression
 
 
 def campaigns(logs, system="a"):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hcilib.analyse.capacity import (
+from hcilib.analyse.physics.capacity import (
     TB,
     TIB,
     ErasureCode,

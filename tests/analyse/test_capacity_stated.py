@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 import hcilib
-from hcilib.analyse.capacity import (
+from hcilib.analyse.physics.capacity import (
     capacity_sentence,
     capacity_table,
     nested_parity,
@@ -14,7 +14,7 @@ from hcilib.analyse.capacity import (
     parse_scheme,
     with_stated,
 )
-from hcilib.analyse.schemes import Mirror
+from hcilib.analyse.physics.schemes import Mirror
 
 MICROSOFT = [[35.7, 34.1, 32.6], [37.7, 35.7, 33.9], [39.1, 36.8, 34.7], [40.0, 37.5, 35.3]]
 

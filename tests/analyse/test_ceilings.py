@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.analyse.ceilings import ceilings, system_ceilings
-from hcilib.analyse.datapath import drive_rates
-from hcilib.analyse.schemes import Mirror, Raid5
-from hcilib.read.published import published
+from hcilib.analyse.physics.ceilings import ceilings, system_ceilings
+from hcilib.analyse.physics.datapath import drive_rates
+from hcilib.analyse.physics.schemes import Mirror, Raid5
+from hcilib.read.published.published import published
 
 RAID51 = Mirror(2) * Raid5(5)
 

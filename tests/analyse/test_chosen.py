@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.analyse.chosen import chosen, pooled
+from hcilib.analyse.compare.chosen import chosen, pooled
 
 
 def runs(system, campaign="c1", source="lab", patterns=("4k-randread", "1m-write"), n=3, valid=True):

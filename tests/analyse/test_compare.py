@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from hcilib.analyse.compare import compare, summarize
+from hcilib.analyse.compare.compare import compare, summarize
 
 FIRST = ["ratio", "lo", "hi", "df", "p", "p_adjusted", "n_baseline", "n", "verdict", "sentence", "warnings"]
 

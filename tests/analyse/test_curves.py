@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from hcilib.analyse.compare import crossover, peak, summarize
-from hcilib.analyse.curves import of_patterns, peak_sentence
+from hcilib.analyse.compare.compare import crossover, peak, summarize
+from hcilib.analyse.curves.curves import of_patterns, peak_sentence
 
 QD = [4, 8, 16, 32, 64, 128]
 A, B = [893, 1092, 1399, 1624, 1558, 1551], [858, 782, 1079, 1615, 2306, 2615]

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from hcilib.analyse.factorial import effects, grid
+from hcilib.analyse.curves.factorial import effects, grid
 
 FACTORS = ["resiliency", "dedup", "write_pct"]
 NAN = np.nan

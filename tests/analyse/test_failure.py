@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulate import ar1
 
-from hcilib.analyse.compare import compare, summarize
-from hcilib.analyse.failure import COLUMNS, aligned, failures
-from hcilib.analyse.failure_summary import failure_sentences, failure_summary
+from hcilib.analyse.compare.compare import compare, summarize
+from hcilib.analyse.runs.failure import COLUMNS, aligned, failures
+from hcilib.analyse.runs.failure_summary import failure_sentences, failure_summary
 
 HEALTHY, DEGRADED, DIP = 1000.0, 4400.0, 400.0
 FAIL_S, GAP_S, HEAL_S, RESYNC_S, END_S = 30, 3, 70, 15, 130

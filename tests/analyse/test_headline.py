@@ -2,8 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.analyse.compare import compare
-from hcilib.analyse.headline import headline
+from hcilib.analyse.compare.compare import compare
+from hcilib.analyse.compare.headline import headline
 
 NOISE = np.array([-0.01, 0.0, 0.01])
 SHAKY = np.array([-0.2, 0.0, 0.2])

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from hcilib.analyse.language import pattern_words, percent, percent_range, where
+from hcilib.analyse.compare.language import pattern_words, percent, percent_range, where
 
 
 @pytest.mark.parametrize(

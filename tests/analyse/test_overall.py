@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.analyse.compare import compare, everywhere, geometric_mean
+from hcilib.analyse.compare.compare import compare, everywhere, geometric_mean
 
 NOISE = np.array([-0.01, 0.0, 0.01])
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from scipy import stats
 from simulate import runs, seconds, slow_drift, starts
 
-from hcilib.analyse import simulation
-from hcilib.analyse.design import Protocol, half_width_factors, noise, precision
-from hcilib.analyse.series import fleet, mean_interval
-from hcilib.analyse.simulation import drift_levels, schedule, simulate_coverage, simulate_protocols, welch
-from hcilib.analyse.stopping import confidence_sequence, effective_samples, enough_runs, long_run_sd, stop_when
+from hcilib.analyse.campaigns import simulation
+from hcilib.analyse.campaigns.design import Protocol, half_width_factors, noise, precision
+from hcilib.analyse.campaigns.simulation import drift_levels, schedule, simulate_coverage, simulate_protocols, welch
+from hcilib.analyse.runs.series import fleet, mean_interval
+from hcilib.analyse.runs.stopping import confidence_sequence, effective_samples, enough_runs, long_run_sd, stop_when
 
 PROTOCOLS = {
     "fixed": {"runs": 3, "read_s": 600, "write_s": 1800, "order": "back-to-back"},

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.analyse.compare import peak, summarize
-from hcilib.analyse.regimes import regimes, regimes_sentence
+from hcilib.analyse.compare.compare import peak, summarize
+from hcilib.analyse.curves.regimes import regimes, regimes_sentence
 
 UNTESTED = "one run or one printed value each: untested"
 

@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 from simulate import runs
 
-from hcilib.analyse.scaling import curve_from_gains, per_vm_gain, saturation, usl_fit
+from hcilib.analyse.curves.scaling import curve_from_gains, per_vm_gain, saturation, usl_fit
 
 USL_N = np.array([1, 18, 36, 72, 108, 144, 216.0])
 USL_X = np.array([64.9, 995.9, 1652.4, 1853.2, 1828.9, 1775, 1702.2])
@@ -109,7 +109,7 @@ def test_interval_of_the_knee():
 
 
 def test_interval_covers(monkeypatch):
-    monkeypatch.setattr("hcilib.analyse.scaling.DRAWS", 300)
+    monkeypatch.setattr("hcilib.analyse.curves.scaling.DRAWS", 300)
     rows = pd.concat([saturation(measured(bend, [1, 2, 4, 6, 8, 10, 12, 16, 20], 3, 0.03, seed)) for seed in range(80)])
     assert ((rows["lo"] <= 9) & (rows["hi"] >= 9)).mean() >= 0.89
     assert 3 < (rows["hi"] - rows["lo"]).mean() / rows["knee"].std() < 6  # 4 if all were normal

@@ -4,7 +4,7 @@ import pytest
 from scipy import stats
 from simulate import ar1, reference_series, runs, seconds, slow_drift, starts, write_cliff
 
-from hcilib.analyse.series import (
+from hcilib.analyse.runs.series import (
     autocorrelation_time,
     batch_means,
     cochran_q,

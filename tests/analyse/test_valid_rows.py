@@ -4,12 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.analyse.campaigns import block_drift
-from hcilib.analyse.cells import valid_rows
-from hcilib.analyse.claim_values import valid_runs
-from hcilib.analyse.design import noise
-from hcilib.analyse.latency import percentile_interval
-from hcilib.analyse.scaling import saturation
+from hcilib.analyse.campaigns.campaigns import block_drift
+from hcilib.analyse.campaigns.design import noise
+from hcilib.analyse.claims.claim_values import valid_runs
+from hcilib.analyse.compare.cells import valid_rows
+from hcilib.analyse.curves.scaling import saturation
+from hcilib.analyse.runs.latency import percentile_interval
 
 RUNS = pd.MultiIndex.from_product([[1, 8], range(1, 7), [1, 2, 3]], names=["iodepth", "vms", "block"]).to_frame(
     index=False

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from hcilib.analyse.cells import describe
-from hcilib.analyse.compare import compare
-from hcilib.analyse.welch import FLOOR, fit_fdist, prior
+from hcilib.analyse.compare.cells import describe
+from hcilib.analyse.compare.compare import compare
+from hcilib.analyse.compare.welch import FLOOR, fit_fdist, prior
 
 A, B = (893e3, 899e3, 884e3), (858e3, 871e3, 849e3)
 S2 = [1.2e-4, 3.4e-4, 5e-5, 2.1e-3, 1.8e-4, 9e-5, 7e-4, 2.5e-4, 3e-5, 1.1e-3, 4.2e-4, 1.5e-4, 7e-5, 5e-4, 9e-4, 2e-5]

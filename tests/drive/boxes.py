@@ -3,10 +3,10 @@
 import pytest
 
 import hcilib as hci
-from hcilib.drive import cluster_guest
-from hcilib.drive.cluster import LabError, running
-from hcilib.drive.cluster_image import image
-from hcilib.drive.hosts import Fleet, need
+from hcilib.drive.beds import cluster_guest
+from hcilib.drive.beds.cluster import LabError, running
+from hcilib.drive.beds.cluster_image import image
+from hcilib.drive.hosts.hosts import Fleet, need
 from hcilib.testbed import Disk, Testbed
 
 DRIVE_BYTES = 64 * 2**20

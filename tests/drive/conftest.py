@@ -7,8 +7,8 @@ from boxes import box_programs, drbd  # noqa: F401 (fixtures)
 from ceph_beds import ceph_cluster, ceph_programs  # noqa: F401 (fixtures)
 from loops import blank, hosts, machine, media  # noqa: F401 (fixtures)
 
-from hcilib.drive.lab import lab
-from hcilib.drive.lab_hosts import PACKAGES
+from hcilib.drive.beds.lab import lab
+from hcilib.drive.beds.lab_hosts import PACKAGES
 from hcilib.sweeps import sweep
 from hcilib.system import System
 

@@ -21,16 +21,16 @@ from pathlib import Path
 
 from probes import processes, until
 
-from hcilib.drive import fio
-from hcilib.drive.campaign import _name_vm, run
-from hcilib.drive.hosts import Fleet
-from hcilib.drive.lab import lab
-from hcilib.drive.lab_hosts import _write_key
-from hcilib.drive.launch import launch
-from hcilib.drive.supervisor import descendants
+from hcilib.drive.beds.lab import lab
+from hcilib.drive.beds.lab_hosts import _write_key
+from hcilib.drive.beds.supervisor import descendants
+from hcilib.drive.campaign.campaign import _name_vm, run
+from hcilib.drive.hosts.hosts import Fleet
+from hcilib.drive.launch import fio
+from hcilib.drive.launch.launch import launch
 from hcilib.plan import Plan
-from hcilib.read.acceptance import problems
-from hcilib.read.run import read_hosts
+from hcilib.read.run.acceptance import problems
+from hcilib.read.run.run import read_hosts
 from hcilib.sweeps import sweep
 from hcilib.system import System
 from hcilib.testbed import Testbed
@@ -257,7 +257,7 @@ def shimmed(**programs: str):
 
 @contextlib.contextmanager
 def _started(argv: list[str], bed: Testbed) -> Iterator[None]:
-    from hcilib.drive.lab_hosts import answers
+    from hcilib.drive.beds.lab_hosts import answers
 
     until(lambda: not answers(hurt(bed).address, hurt(bed).port), 5)
     process = subprocess.Popen(argv, stderr=subprocess.DEVNULL, start_new_session=True)

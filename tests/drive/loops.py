@@ -14,8 +14,10 @@ from unittest import mock
 
 import pytest
 
-from hcilib.drive import campaign, processes, tunnel
-from hcilib.drive.hosts import Fleet
+from hcilib.drive.campaign import campaign
+from hcilib.drive.hosts import processes
+from hcilib.drive.hosts.hosts import Fleet
+from hcilib.drive.launch import tunnel
 from hcilib.testbed import Disk, Fio, Testbed
 
 MIB = 2**20

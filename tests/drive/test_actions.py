@@ -2,8 +2,8 @@
 
 import pytest
 
-from hcilib.drive.actions import _missing_of_node, actions_of, of_box
-from hcilib.drive.cluster import Cluster
+from hcilib.drive.beds.cluster import Cluster
+from hcilib.drive.campaign.actions import _missing_of_node, actions_of, of_box
 from hcilib.system import Action, Check, Failures, System
 from hcilib.testbed import Box, Disk, Fio, Node, Testbed, Vm
 

@@ -14,11 +14,11 @@ import pytest
 import zstandard
 from probes import assert_gone, processes, python, until
 
-from hcilib.drive import campaign
-from hcilib.drive.campaign import CampaignError, run
-from hcilib.drive.preflight import PreflightError
-from hcilib.drive.rundir import RunDir, RunDirError
-from hcilib.read.run import read_hosts, read_results
+from hcilib.drive.campaign import campaign
+from hcilib.drive.campaign.campaign import CampaignError, run
+from hcilib.drive.campaign.rundir import RunDir, RunDirError
+from hcilib.drive.guard.preflight import PreflightError
+from hcilib.read.run.run import read_hosts, read_results
 from hcilib.sweeps import sweep
 from hcilib.system import System
 from hcilib.testbed import Testbed
@@ -250,7 +250,7 @@ def test_more_vms_than_there_are_is_refused_and_leaves_the_directory_free(bed, s
 
 CONTROL = """
 import sys
-from hcilib.drive.campaign import run
+from hcilib.drive.campaign.campaign import run
 from hcilib.plan import Plan
 from hcilib.system import System
 from hcilib.testbed import Testbed

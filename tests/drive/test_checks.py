@@ -6,10 +6,10 @@ import socket
 import pytest
 from fio_trees import JOB, LINGERING, LOST_RUN, RUN, SERVER
 
-from hcilib.drive import checks
-from hcilib.drive.checks import judge, log_bytes
-from hcilib.drive.hosts import Fleet, Outcome
-from hcilib.drive.preflight import check, preflight, wear
+from hcilib.drive.guard import checks
+from hcilib.drive.guard.checks import judge, log_bytes
+from hcilib.drive.guard.preflight import check, preflight, wear
+from hcilib.drive.hosts.hosts import Fleet, Outcome
 from hcilib.sweeps import sweep
 from hcilib.testbed import Disk, Node, Testbed, Vm
 

@@ -9,10 +9,10 @@ from boxes import DRIVE_BYTES, VERIFY, naming, plan, say
 from probes import until
 
 import hcilib as hci
-from hcilib.drive.cluster import CONSENT
-from hcilib.drive.guard import GuardError
-from hcilib.drive.guard_devices import identify, inventory, judge, recheck
-from hcilib.drive.hosts import Fleet, need
+from hcilib.drive.beds.cluster import CONSENT
+from hcilib.drive.guard.guard import GuardError
+from hcilib.drive.guard.guard_devices import identify, inventory, judge, recheck
+from hcilib.drive.hosts.hosts import Fleet, need
 from hcilib.system import load_system
 
 pytestmark = pytest.mark.box

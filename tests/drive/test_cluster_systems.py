@@ -8,9 +8,9 @@ from boxes import DRIVE_BYTES, VERIFY, naming, plan, say
 from probes import listening, processes, until
 
 import hcilib as hci
-from hcilib.drive.cluster import CONSENT, cluster, running
-from hcilib.drive.guard_devices import inventory, judge
-from hcilib.drive.hosts import Fleet
+from hcilib.drive.beds.cluster import CONSENT, cluster, running
+from hcilib.drive.guard.guard_devices import inventory, judge
+from hcilib.drive.hosts.hosts import Fleet
 from hcilib.system import load_system
 
 pytestmark = [pytest.mark.box, pytest.mark.deep]

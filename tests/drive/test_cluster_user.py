@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.box, pytest.mark.deep]
 AS_USER = """
 import json, os, sys
 import hcilib as hci
-from hcilib.drive.hosts import Fleet
+from hcilib.drive.hosts.hosts import Fleet
 with hci.cluster(system="box-drive", drive_bytes=int(sys.argv[1])) as bed, Fleet(bed) as fleet:
     said = fleet.run("blockdev --getsize64 /dev/vda; id -u")["node1"]
     print(json.dumps({"uid": os.getuid(), "said": (said.value or said.error).split(), "disk": bed.vms[0].disks[0].size_bytes}))

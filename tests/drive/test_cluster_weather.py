@@ -9,9 +9,9 @@ import threading
 import pytest
 from probes import listening, processes, until
 
-from hcilib.drive import cluster_guest, cluster_packages
-from hcilib.drive.cluster import LabError, cluster
-from hcilib.drive.qmp import QmpError, execute
+from hcilib.drive.beds import cluster_guest, cluster_packages
+from hcilib.drive.beds.cluster import LabError, cluster
+from hcilib.drive.beds.qmp import QmpError, execute
 
 pytestmark = [pytest.mark.box, pytest.mark.deep]
 SMALL = {"drive_bytes": 16 * 2**20}

@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from hcilib.drive import fio
+from hcilib.drive.launch import fio
 from hcilib.plan import Cell, Content, Pattern, Plan, PlanError, Step
 from hcilib.sweeps import sweep
 from hcilib.testbed import Disk, Fio, Node, Testbed, Vm

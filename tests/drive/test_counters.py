@@ -10,10 +10,18 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from hcilib.drive import counters, windows
-from hcilib.drive.counters import sampled
-from hcilib.drive.hosts import Fleet
-from hcilib.read.counters import COLUMNS, node_means, parse_net_dev, parse_proc_stat, rates, read_counters_csv, within
+from hcilib.drive.hosts import counters, windows
+from hcilib.drive.hosts.counters import sampled
+from hcilib.drive.hosts.hosts import Fleet
+from hcilib.read.nodes.counters import (
+    COLUMNS,
+    node_means,
+    parse_net_dev,
+    parse_proc_stat,
+    rates,
+    read_counters_csv,
+    within,
+)
 
 
 @pytest.mark.lab

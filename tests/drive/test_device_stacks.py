@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from hcilib.drive.device_stacks import parse_exports, parse_stacks
-from hcilib.drive.devices import Inventory, find, parse
-from hcilib.drive.guard_devices import judge
+from hcilib.drive.guard.device_stacks import parse_exports, parse_stacks
+from hcilib.drive.guard.devices import Inventory, find, parse
+from hcilib.drive.guard.guard_devices import judge
 from hcilib.testbed import Disk, Node, Testbed, Vm
 
 CAPTURE = Path(__file__).parents[1] / "data" / "devices" / "box_drbd_on_raid5.txt"

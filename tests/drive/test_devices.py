@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hcilib.drive.devices import CONTENT, END, INVENTORY, Device, DevicesError, find, identity, parse, sections
+from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, Device, DevicesError, find, identity, parse, sections
 
 DATA = Path(__file__).parents[1] / "data" / "devices"
 GIB100 = 100 * 2**30

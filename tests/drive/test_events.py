@@ -6,11 +6,11 @@ import pytest
 from probes import processes, until
 
 import hcilib as hci
-from hcilib.drive import events
-from hcilib.drive.actions import actions_of
-from hcilib.drive.campaign import run
-from hcilib.drive.events import Actions, EventError, during
-from hcilib.drive.hosts import Fleet
+from hcilib.drive.campaign import events
+from hcilib.drive.campaign.actions import actions_of
+from hcilib.drive.campaign.campaign import run
+from hcilib.drive.campaign.events import Actions, EventError, during
+from hcilib.drive.hosts.hosts import Fleet
 from hcilib.plan import Cell, Pattern, Plan, PlanError, Step
 from hcilib.sweeps import sweep
 from hcilib.system import Action, Check, Failures, System
@@ -97,7 +97,7 @@ def test_what_is_left_standing_is_taken_back(bed, disturbed, tmp_path):
 
 
 def test_an_action_that_fails_makes_the_attempt_fail_by_its_name(bed, frozen, disturbed, tmp_path, monkeypatch):
-    monkeypatch.setattr("hcilib.drive.campaign.ATTEMPTS", 1)
+    monkeypatch.setattr("hcilib.drive.campaign.campaign.ATTEMPTS", 1)
     results = run(disturbed({1: "break"}, runtime_s=5.0), bed, frozen, tmp_path / "run", progress=False)
     assert len(results.attrs["missing"]) == 1
     [failed] = [json.loads(f.read_text()) for f in (tmp_path / "run").glob("failed/*/step.json")]

@@ -4,8 +4,8 @@ import pytest
 from boxes import plan
 
 import hcilib as hci
-from hcilib.drive.actions import of_box
-from hcilib.drive.hosts import Fleet
+from hcilib.drive.campaign.actions import of_box
+from hcilib.drive.hosts.hosts import Fleet
 
 pytestmark = [pytest.mark.box, pytest.mark.deep]
 

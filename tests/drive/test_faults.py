@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from probes import processes, until
 
-from hcilib.drive import campaign, fio
-from hcilib.drive.campaign import CampaignError, run
-from hcilib.drive.lab import lab
-from hcilib.drive.preflight import PreflightError
-from hcilib.read.run import read_hosts
+from hcilib.drive.beds.lab import lab
+from hcilib.drive.campaign import campaign
+from hcilib.drive.campaign.campaign import CampaignError, run
+from hcilib.drive.guard.preflight import PreflightError
+from hcilib.drive.launch import fio
+from hcilib.read.run.run import read_hosts
 
 pytestmark = pytest.mark.lab
 
@@ -139,7 +140,7 @@ def test_a_step_that_cannot_be_done_is_missing_and_the_next_one_is_done(
 
 def kill_sshd(bed, host) -> None:
     """The listener, and the sessions below it."""
-    from hcilib.drive.supervisor import descendants
+    from hcilib.drive.beds.supervisor import descendants
 
     [listener] = [pid for pid, c in processes(bed.lab_root).items() if f"{host.name}.sshd" in c and "sshd -D" in c]
     signal_all([*descendants(listener), listener], signal.SIGKILL)

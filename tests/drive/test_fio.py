@@ -5,8 +5,8 @@ import time
 import pytest
 from probes import base_of, listening, processes
 
-from hcilib.drive import fio
-from hcilib.drive.hosts import Fleet
+from hcilib.drive.hosts.hosts import Fleet
+from hcilib.drive.launch import fio
 from hcilib.plan import Cell, Pattern, Step
 from hcilib.testbed import Disk, Fio, Node, Testbed, Vm
 

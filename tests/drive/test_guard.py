@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from hcilib.drive.campaign import run
-from hcilib.drive.guard import GuardError, Refusal, refusals, require
-from hcilib.drive.hosts import Fleet
+from hcilib.drive.campaign.campaign import run
+from hcilib.drive.guard.guard import GuardError, Refusal, refusals, require
+from hcilib.drive.hosts.hosts import Fleet
 from hcilib.sweeps import sweep
 from hcilib.system import System
 from hcilib.testbed import Disk, Fio, Node, Testbed, Vm

@@ -5,10 +5,10 @@ import subprocess
 import pytest
 from loops import MIB, SIZE, own_kernels
 
-from hcilib.drive import guard_devices, preflight
-from hcilib.drive.campaign import run
-from hcilib.drive.guard import GuardError
-from hcilib.drive.guard_devices import identify
+from hcilib.drive.campaign.campaign import run
+from hcilib.drive.guard import guard_devices, preflight
+from hcilib.drive.guard.guard import GuardError
+from hcilib.drive.guard.guard_devices import identify
 from hcilib.sweeps import sweep
 from hcilib.system import System
 

@@ -11,8 +11,8 @@ from ceph_beds import NONE, on
 from probes import processes
 
 import hcilib as hci
-from hcilib.drive.ceph import config_of
-from hcilib.drive.guard import GuardError, refusals
+from hcilib.drive.beds.ceph import config_of
+from hcilib.drive.guard.guard import GuardError, refusals
 from hcilib.sweeps import sweep
 
 pytestmark = [pytest.mark.lab, pytest.mark.deep]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hcilib.drive.devices import identity, parse
-from hcilib.drive.guard import GuardError, refusals
-from hcilib.drive.guard_devices import identify, judge, same
+from hcilib.drive.guard.devices import identity, parse
+from hcilib.drive.guard.guard import GuardError, refusals
+from hcilib.drive.guard.guard_devices import identify, judge, same
 from hcilib.testbed import Disk, Node, Testbed, Vm, load_testbed
 
 DATA = Path(__file__).parents[1] / "data" / "devices"

@@ -9,8 +9,8 @@ import pytest
 from loops import SIZE, Media, hosts_in, losetup, mounted
 from signatures import CONTENT, write
 
-from hcilib.drive.guard import GuardError, Refusal
-from hcilib.drive.guard_devices import identify, recheck, unchanged
+from hcilib.drive.guard.guard import GuardError, Refusal
+from hcilib.drive.guard.guard_devices import identify, recheck, unchanged
 
 pytestmark = pytest.mark.lab
 

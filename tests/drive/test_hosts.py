@@ -15,8 +15,8 @@ from invoke.exceptions import CommandTimedOut
 from invoke.runners import Result
 from probes import base_of, processes, until
 
-from hcilib.drive import hosts
-from hcilib.drive.hosts import Fleet, FleetError, Outcome, explain, need
+from hcilib.drive.hosts import hosts
+from hcilib.drive.hosts.hosts import Fleet, FleetError, Outcome, explain, need
 from hcilib.testbed import Disk, Vm
 
 pytestmark = pytest.mark.lab

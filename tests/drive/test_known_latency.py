@@ -3,7 +3,7 @@
 import pytest
 
 import hcilib as hci
-from hcilib.drive.lab import lab
+from hcilib.drive.beds.lab import lab
 from hcilib.sweeps import sweep
 
 pytestmark = pytest.mark.lab

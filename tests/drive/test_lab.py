@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from probes import REPOSITORY, assert_gone, base_of, listening, processes, python, until
 
-from hcilib.drive import lab_hosts
-from hcilib.drive.hosts import Fleet
-from hcilib.drive.lab import LabError, lab
+from hcilib.drive.beds import lab_hosts
+from hcilib.drive.beds.lab import LabError, lab
+from hcilib.drive.hosts.hosts import Fleet
 from hcilib.testbed import Testbed
 
 pytestmark = pytest.mark.lab
@@ -113,7 +113,7 @@ def test_it_is_gone_when_the_block_ends_even_by_an_exception(small, tmp_path):
 
 IN_A_NAMESPACE = """
 import os, sys
-from hcilib.drive.lab import lab
+from hcilib.drive.beds.lab import lab
 size = dict(nodes=2, vms=1, disk_bytes=4 * 2**20, root=sys.argv[1])
 assert not os.path.exists("/run/sshd")
 with lab(**size):
@@ -155,7 +155,7 @@ def test_root_gets_sshds_folder_made_and_removed(programs, tmp_path):
 
 HOLD = """
 import sys, time
-from hcilib.drive.lab import lab
+from hcilib.drive.beds.lab import lab
 with lab(nodes=2, vms=1, disk_bytes=4 * 2**20, root=sys.argv[1]) as bed:
     print(bed.model_dump_json(), flush=True)
     time.sleep(600)

@@ -17,15 +17,15 @@ import pandas as pd
 import pytest
 from probes import processes, python, until
 
-from hcilib.drive import fio, per_host, starts, tunnel
-from hcilib.drive.campaign import run
-from hcilib.drive.hosts import Fleet
-from hcilib.drive.launch import launch
+from hcilib.drive.campaign.campaign import run
+from hcilib.drive.hosts.hosts import Fleet
+from hcilib.drive.launch import fio, per_host, starts, tunnel
+from hcilib.drive.launch.launch import launch
 from hcilib.plan import Cell, Pattern, Step
-from hcilib.read.acceptance import problems
-from hcilib.read.fio_bins import read_fio_bins
-from hcilib.read.fio_json import read_fio
-from hcilib.read.run import read_hosts
+from hcilib.read.fio.fio_bins import read_fio_bins
+from hcilib.read.fio.fio_json import read_fio
+from hcilib.read.run.acceptance import problems
+from hcilib.read.run.run import read_hosts
 
 pytestmark = pytest.mark.lab
 SPAN = 8 * 2**20
@@ -187,8 +187,8 @@ def test_a_fio_that_freezes_is_killed_on_its_vm_by_the_deadline_and_named(bed, t
 CONTROL = """
 import sys, tempfile, json
 from pathlib import Path
-from hcilib.drive.hosts import Fleet
-from hcilib.drive.launch import launch
+from hcilib.drive.hosts.hosts import Fleet
+from hcilib.drive.launch.launch import launch
 from hcilib.plan import Cell, Pattern, Step
 from hcilib.testbed import Testbed
 bed, jobs = Testbed.model_validate_json(sys.argv[1]), json.loads(sys.argv[2])

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import zstandard
 
-from hcilib.drive.ledger import LEDGER, WRITES, LedgerError, class_of, ledger, settle, writes
+from hcilib.drive.campaign.ledger import LEDGER, WRITES, LedgerError, class_of, ledger, settle, writes
 from hcilib.plan import Pattern
 from hcilib.sweeps import sweep
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from probes import processes
 
-from hcilib.drive import placement
-from hcilib.drive.campaign import run
-from hcilib.drive.commands import _here, prepare, tasks
-from hcilib.drive.hosts import Fleet
-from hcilib.drive.placement import PlacementError, ensure
+from hcilib.drive.campaign import placement
+from hcilib.drive.campaign.campaign import run
+from hcilib.drive.campaign.placement import PlacementError, ensure
+from hcilib.drive.hosts.commands import _here, prepare, tasks
+from hcilib.drive.hosts.hosts import Fleet
 from hcilib.plan import PlanError
 from hcilib.sweeps import sweep
 from hcilib.system import Check, Command, Placement, System

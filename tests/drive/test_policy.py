@@ -10,17 +10,17 @@ import pandas as pd
 import pytest
 
 from hcilib import rules
-from hcilib.analyse.stopping import enough_runs, stop_when
-from hcilib.analyse.warmup import warm_up_missing
-from hcilib.drive import bed as bed_module
-from hcilib.drive import campaign, ledger
-from hcilib.drive.launch import launch
-from hcilib.drive.ledger import WRITES, LedgerError
-from hcilib.drive.policy import Policy, PolicyError, Rules, Watch, further_block, needed, require, standing
-from hcilib.drive.rundir import RunDir
+from hcilib.analyse.runs.stopping import enough_runs, stop_when
+from hcilib.analyse.runs.warmup import warm_up_missing
+from hcilib.drive.beds import bed as bed_module
+from hcilib.drive.campaign import campaign, ledger
+from hcilib.drive.campaign.ledger import WRITES, LedgerError
+from hcilib.drive.campaign.policy import Policy, PolicyError, Rules, Watch, further_block, needed, require, standing
+from hcilib.drive.campaign.rundir import RunDir
+from hcilib.drive.launch.launch import launch
 from hcilib.plan import Adaptive, Plan, PlanError, Volume, shuffled
-from hcilib.read.journal import progress
-from hcilib.read.run import read_counters, read_results
+from hcilib.read.run.journal import progress
+from hcilib.read.run.run import read_counters, read_results
 from hcilib.sweeps import sweep
 from hcilib.testbed import Disk, Fio, Node, Testbed, Vm
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from probes import base_of, listening
 
-from hcilib.drive import preflight as room
-from hcilib.drive.preflight import PreflightError, preflight, require
+from hcilib.drive.guard import preflight as room
+from hcilib.drive.guard.preflight import PreflightError, preflight, require
 from hcilib.testbed import Testbed
 
 pytestmark = pytest.mark.lab

@@ -9,9 +9,9 @@ import pytest
 from fio_trees import JOB, LINGERING, LOST_RUN, RUN, SERVER
 from probes import until
 
-from hcilib.drive import processes
-from hcilib.drive.hosts import Fleet
-from hcilib.drive.preflight import check
+from hcilib.drive.guard.preflight import check
+from hcilib.drive.hosts import processes
+from hcilib.drive.hosts.hosts import Fleet
 from hcilib.testbed import Disk, Node, Testbed, Vm
 
 VM = Vm(name="vm1", address="192.0.2.11", node="n1", disks=(Disk(serial="A", size_bytes=1),))

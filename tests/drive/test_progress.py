@@ -7,10 +7,10 @@ import threading
 import pytest
 from probes import python
 
-from hcilib.drive import progress
-from hcilib.drive.campaign import run
-from hcilib.drive.progress import Bars, red
-from hcilib.read.journal import last_result
+from hcilib.drive.campaign import progress
+from hcilib.drive.campaign.campaign import run
+from hcilib.drive.campaign.progress import Bars, red
+from hcilib.read.run.journal import last_result
 
 
 def test_the_bars_name_campaign_block_and_step(short, capsys):

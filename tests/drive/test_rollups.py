@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.drive import fio, rollups
-from hcilib.drive.hosts import Fleet, need
-from hcilib.drive.launch import launch
+from hcilib.drive.hosts.hosts import Fleet, need
+from hcilib.drive.launch import fio, rollups
+from hcilib.drive.launch.launch import launch
 from hcilib.plan import Cell, Pattern, Step
-from hcilib.read.fio_bins import read_fio_bins
-from hcilib.read.fio_log import series_from_logs
-from hcilib.read.rollup import read_rollup
+from hcilib.read.fio.fio_bins import read_fio_bins
+from hcilib.read.logs.fio_log import series_from_logs
+from hcilib.read.logs.rollup import read_rollup
 
 pytestmark = pytest.mark.lab
 SPAN, ALWAYS, NEVER = 8 * 2**20, 1, 2**40

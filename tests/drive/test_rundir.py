@@ -9,8 +9,8 @@ import pytest
 import zstandard
 from probes import python
 
-from hcilib.drive import rundir as room
-from hcilib.drive.rundir import RunDir, RunDirError
+from hcilib.drive.campaign import rundir as room
+from hcilib.drive.campaign.rundir import RunDir, RunDirError
 from hcilib.sweeps import sweep
 from hcilib.system import System
 from hcilib.testbed import Disk, Fio, Node, Testbed, Vm

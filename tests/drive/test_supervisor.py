@@ -11,7 +11,7 @@ import time
 import pytest
 from probes import processes, until
 
-from hcilib.drive import supervisor
+from hcilib.drive.beds import supervisor
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pdeathsig and subreaper are Linux's")
 

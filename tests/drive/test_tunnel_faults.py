@@ -19,14 +19,17 @@ from loops import Hosts, Media, hosts_in, own_kernels
 from probes import REPOSITORY, processes, python, until
 from test_campaign import events, fingerprints
 
-from hcilib.drive import campaign, fio, guard_devices, lab_hosts, tunnel
-from hcilib.drive import hosts as hosts_module
-from hcilib.drive.campaign import run
-from hcilib.drive.hosts import Fleet
-from hcilib.drive.lab import lab
+from hcilib.drive.beds import lab_hosts
+from hcilib.drive.beds.lab import lab
+from hcilib.drive.campaign import campaign
+from hcilib.drive.campaign.campaign import run
+from hcilib.drive.guard import guard_devices
+from hcilib.drive.hosts import hosts as hosts_module
+from hcilib.drive.hosts.hosts import Fleet
+from hcilib.drive.launch import fio, tunnel
 from hcilib.plan import Plan
-from hcilib.read.journal import read_journal
-from hcilib.read.run import read_hosts, read_results
+from hcilib.read.run.journal import read_journal
+from hcilib.read.run.run import read_hosts, read_results
 from hcilib.system import System
 from hcilib.testbed import Fio, Testbed
 
@@ -167,7 +170,7 @@ CONTROL = """
 import json, sys
 from pathlib import Path
 from loops import own_kernels
-from hcilib.drive.campaign import run
+from hcilib.drive.campaign.campaign import run
 from hcilib.plan import Plan
 from hcilib.system import System
 from hcilib.testbed import Testbed

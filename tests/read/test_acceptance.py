@@ -9,8 +9,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hcilib.read.acceptance import problems
-from hcilib.read.fio_json import read_fio
+from hcilib.read.fio.fio_json import read_fio
+from hcilib.read.run.acceptance import problems
 
 DATA = Path(__file__).parents[1] / "data" / "fio"
 CASES = json.loads((DATA / "cases.json").read_text())

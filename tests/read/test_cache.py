@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 import zstandard
 
-from hcilib.read import cache, cache_parts
-from hcilib.read.run import read_bins, read_hosts, read_results
+from hcilib.read.run import cache, cache_parts
+from hcilib.read.run.run import read_bins, read_hosts, read_results
 from tests.read.test_run import MIXED, client, direction, mixed_clients, write_counters, write_plan, write_step
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +58,7 @@ def rest(run: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def _soon_at_rest(monkeypatch):
-    monkeypatch.setattr("hcilib.read.raw_files.RESTLESS_NS", 0)
+    monkeypatch.setattr("hcilib.read.run.raw_files.RESTLESS_NS", 0)
 
 
 @contextlib.contextmanager
@@ -185,7 +185,7 @@ def test_a_change_of_the_same_size_and_time_is_seen(run_dir):
 def test_a_change_within_a_clock_tick_is_seen(run_dir, monkeypatch):
     """Two writes that the file system stamps alike: what had just been written is not trusted by its times."""
     monkeypatch.setattr(
-        "hcilib.read.raw_files.RESTLESS_NS", 10**12
+        "hcilib.read.run.raw_files.RESTLESS_NS", 10**12
     )  # on a slow machine two seconds pass before it is read
     read_results(run_dir)
     [step] = run_dir.glob("steps/measure3*")
@@ -307,8 +307,8 @@ def test_a_directory_that_cannot_be_written_is_read_all_the_same(run_dir, obstac
 
 READ = """
 import sys
-from hcilib.read import cache, cache_parts
-from hcilib.read.run import read_hosts, read_results
+from hcilib.read.run import cache, cache_parts
+from hcilib.read.run.run import read_hosts, read_results
 cache.PART_STEPS = cache.CHUNK_STEPS = int(sys.argv[2])
 print("ready", flush=True)
 sys.stdin.readline()

@@ -16,9 +16,9 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hcilib.read.diskspd import DiskspdOutputError, _bucket, read_diskspd, read_diskspd_bins
-from hcilib.read.fio_histogram import bucket_midpoint
-from hcilib.read.fio_json import read_fio
+from hcilib.read.diskspd.diskspd import DiskspdOutputError, _bucket, read_diskspd, read_diskspd_bins
+from hcilib.read.fio.fio_histogram import bucket_midpoint
+from hcilib.read.fio.fio_json import read_fio
 
 DATA = Path(__file__).parents[1] / "data" / "diskspd"
 FIO = Path(__file__).parents[1] / "data" / "fio"

@@ -8,7 +8,7 @@ import pytest
 
 from hcilib import engine
 from hcilib.engine import EngineError, located
-from hcilib.read.run import RunReadError, read_bins, read_hosts, read_results
+from hcilib.read.run.run import RunReadError, read_bins, read_hosts, read_results
 
 pytest.importorskip("distributed", reason="the extra `scale` is not installed")
 from tests.clusters import cluster

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from hcilib.read import fio_histogram
-from hcilib.read.fio_bins import bins_of, by_key
-from hcilib.read.fio_fast import Unusual
-from hcilib.read.fio_histogram import bucket_midpoint, merged, parse_runs
-from hcilib.read.fio_json import FioOutputError, frame, read_fio, read_fio_bins
-from hcilib.read.fio_pack import Packer, add_bytes
-from hcilib.read.fio_reports import parse
+from hcilib.read.fio import fio_histogram
+from hcilib.read.fio.fio_bins import bins_of, by_key
+from hcilib.read.fio.fio_fast import Unusual
+from hcilib.read.fio.fio_histogram import bucket_midpoint, merged, parse_runs
+from hcilib.read.fio.fio_json import FioOutputError, frame, read_fio, read_fio_bins
+from hcilib.read.fio.fio_pack import Packer, add_bytes
+from hcilib.read.fio.fio_reports import parse
 from tests.read.mutations import STEPS, mutated
 
 DATA = Path(__file__).parents[1] / "data" / "fio"
@@ -198,7 +198,7 @@ def test_compiled_and_numpy_bins_are_the_same_bits(raws):
 @example([b"{", b'"', b"1", b'"', b":", b"99", b",", b"}"])
 def test_what_the_compiled_scan_takes_numpy_takes_alike(pieces):
     """It may refuse what numpy reads; it may not read on beyond the end, nor give other numbers."""
-    kernel = pytest.importorskip("hcilib.read.fio_kernel")
+    kernel = pytest.importorskip("hcilib.read.fio.fio_kernel")
     pytest.importorskip("numba", reason="the extra `fast` is not installed")
     raws = [b'{"5":6}', b"".join(pieces), b'{"7":8}']
     runs = kernel.scan(raws)
@@ -221,7 +221,7 @@ def test_merged_is_what_a_counter_gives(drawn, strange):
 
 def test_neither_importing_nor_reading_one_file_loads_numba():
     code = (
-        "import sys, hcilib\nfrom hcilib.read.fio_json import read_fio_bins\nassert 'numba' not in sys.modules\n"
+        "import sys, hcilib\nfrom hcilib.read.fio.fio_json import read_fio_bins\nassert 'numba' not in sys.modules\n"
         f"print(read_fio_bins({str(DATA / 'mixed70.json')!r})['count'].sum())\nassert 'numba' not in sys.modules"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -230,7 +230,7 @@ def test_neither_importing_nor_reading_one_file_loads_numba():
 
 def test_without_numba_a_compiled_read_is_numpys():
     code = (
-        "import sys\nsys.modules['numba'] = None\nfrom hcilib.read.fio_histogram import parse_runs\n"
+        "import sys\nsys.modules['numba'] = None\nfrom hcilib.read.fio.fio_histogram import parse_runs\n"
         """print(parse_runs([b'{"5": 6, "7": 8}'], compiled=True))"""
     )
     assert (

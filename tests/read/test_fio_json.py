@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
-from hcilib.read.fio_bins import read_fio_bins
-from hcilib.read.fio_histogram import bucket_midpoint, parse_bins
-from hcilib.read.fio_json import FioOutputError, read_fio
+from hcilib.read.fio.fio_bins import read_fio_bins
+from hcilib.read.fio.fio_histogram import bucket_midpoint, parse_bins
+from hcilib.read.fio.fio_json import FioOutputError, read_fio
 
 DATA = Path(__file__).parents[1] / "data" / "fio"
 CASES = json.loads((DATA / "cases.json").read_text())

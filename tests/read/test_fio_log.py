@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 import zstandard
 
-from hcilib.read.fio_json import read_fio
-from hcilib.read.fio_log import FioLogError, read_log, series_from_logs
+from hcilib.read.fio.fio_json import read_fio
+from hcilib.read.logs.fio_log import FioLogError, read_log, series_from_logs
 
 DATA = Path(__file__).parents[1] / "data" / "fio"
 LOGS = DATA / "logs"

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from hcilib.read.acceptance import problems
-from hcilib.read.fio_document import FioOutputError
-from hcilib.read.fio_json import read_fio
-from hcilib.read.fio_merge import merge_hosts, split
+from hcilib.read.fio.fio_document import FioOutputError
+from hcilib.read.fio.fio_json import read_fio
+from hcilib.read.fio.fio_merge import merge_hosts, split
+from hcilib.read.run.acceptance import problems
 
 
 def document(iops: float, version: str = "fio-3.33", **top) -> str:

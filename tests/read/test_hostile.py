@@ -15,11 +15,11 @@ import zstandard
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from hcilib.read.diskspd import DiskspdOutputError, read_diskspd
-from hcilib.read.fio_document import FioOutputError
-from hcilib.read.fio_json import read_fio
-from hcilib.read.fio_log import FioLogError, read_log
-from hcilib.read.run import read_bins, read_results
+from hcilib.read.diskspd.diskspd import DiskspdOutputError, read_diskspd
+from hcilib.read.fio.fio_document import FioOutputError
+from hcilib.read.fio.fio_json import read_fio
+from hcilib.read.logs.fio_log import FioLogError, read_log
+from hcilib.read.run.run import read_bins, read_results
 from tests.read.mutations import FAMILIES, STEPS, compiled_rollup, mutated, outcome, plain_rollup
 
 CASES = {"fio": 600, "fio_log": 700, "diskspd": 700}

@@ -7,7 +7,7 @@ import pytest
 
 from hcilib.metrics import FACTORS, KEYS
 from hcilib.plan import Pattern
-from hcilib.read.published import (
+from hcilib.read.published.published import (
     COLUMNS,
     PUBLISHED,
     PublishedDataError,

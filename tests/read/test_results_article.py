@@ -3,7 +3,7 @@
 import pytest
 
 import hcilib
-from hcilib.read.run import RunReadError, read_results
+from hcilib.read.run.run import RunReadError, read_results
 
 PUBLISHED = hcilib.ROOT / "data" / "published"
 

@@ -18,14 +18,14 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import hcilib as hci
-from hcilib.read import rollup_count, rollup_kernel, rollup_plain, rollup_script
-from hcilib.read.log_blocks import FioLogError, line_blocks, slices
-from hcilib.read.rollup import add_rollups, read_rollup
-from hcilib.read.rollup_cells import add_cells, from_table, room
-from hcilib.read.rollup_count import count_logs
-from hcilib.read.rollup_pushed import pushed_name
-from hcilib.read.rollup_script import LineError, Shape
-from hcilib.read.rollup_table import frame
+from hcilib.read.logs import rollup_count, rollup_kernel, rollup_plain, rollup_script
+from hcilib.read.logs.log_blocks import FioLogError, line_blocks, slices
+from hcilib.read.logs.rollup import add_rollups, read_rollup
+from hcilib.read.logs.rollup_cells import add_cells, from_table, room
+from hcilib.read.logs.rollup_count import count_logs
+from hcilib.read.logs.rollup_pushed import pushed_name
+from hcilib.read.logs.rollup_script import LineError, Shape
+from hcilib.read.logs.rollup_table import frame
 
 LOGS = Path(__file__).parents[1] / "data" / "fio" / "logs"
 START = 1_700_000_000_000
@@ -48,7 +48,7 @@ log_hist_msec=500
 IN_LITTLE_MEMORY = """
 import re, resource, sys
 from pathlib import Path
-from hcilib.read.rollup import FioLogError, read_rollup
+from hcilib.read.logs.rollup import FioLogError, read_rollup
 
 read_rollup(sys.argv[1], kernel="numba", workers=1)
 held = 1024 * int(re.search(r"VmSize:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
@@ -323,7 +323,7 @@ def test_to_add_tables_leaves_them_as_they_are(real):
 def test_without_numba_pyarrow_counts(real, monkeypatch):
     expected = read_rollup(real, kernel="numba")
     monkeypatch.setattr(rollup_count, "SMALL_BYTES", 0)
-    monkeypatch.setitem(sys.modules, "hcilib.read.rollup_kernel", None)
+    monkeypatch.setitem(sys.modules, "hcilib.read.logs.rollup_kernel", None)
     pd.testing.assert_frame_equal(read_rollup(real), expected)
     with pytest.raises(ImportError):
         read_rollup(real, kernel="numba")

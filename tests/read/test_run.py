@@ -9,10 +9,19 @@ import pandas as pd
 import pytest
 import zstandard
 
-from hcilib.analyse.latency import percentiles
-from hcilib.read import fleet, published, results, steps
-from hcilib.read.results import RESULTS
-from hcilib.read.run import RunReadError, read_bins, read_counters, read_events, read_hosts, read_results, read_series
+from hcilib.analyse.runs.latency import percentiles
+from hcilib.read.published import published
+from hcilib.read.run import fleet, results, steps
+from hcilib.read.run.results import RESULTS
+from hcilib.read.run.run import (
+    RunReadError,
+    read_bins,
+    read_counters,
+    read_events,
+    read_hosts,
+    read_results,
+    read_series,
+)
 from hcilib.sweeps import sweep
 
 MIXED = "4k-randrw70"
@@ -390,7 +399,7 @@ def test_a_step_whose_field_makes_no_sense_is_named(run_dir, change):
 
 
 def test_the_committed_samples_read():
-    from hcilib.read.run import samples
+    from hcilib.read.run.run import samples
 
     for name, folder in samples().items():
         results = read_results(folder)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hcilib.drive.windows import LONGEST, counters_command, counters_script
-from hcilib.read.counters import COLUMNS, node_means
-from hcilib.read.windows_counters import (
+from hcilib.drive.hosts.windows import LONGEST, counters_command, counters_script
+from hcilib.read.nodes.counters import COLUMNS, node_means
+from hcilib.read.nodes.windows_counters import (
     CLASSES,
     MARK,
     VOLUME_COLUMNS,

@@ -17,7 +17,7 @@ import pytest
 from axe_playwright_python import sync_playwright as axe
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from hcilib.show.report import build
+from hcilib.show.report.report import build
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

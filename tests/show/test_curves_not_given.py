@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.show.figures import plot_factorial, plot_panels
+from hcilib.show.figures.figures import plot_factorial, plot_panels
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,9 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
-from hcilib.analyse.capacity import Mirror, capacity_table
-from hcilib.show import figures
-from hcilib.show.figures import (
+from hcilib.analyse.physics.capacity import Mirror, capacity_table
+from hcilib.show.figures import figures
+from hcilib.show.figures.figures import (
     plot_audit,
     plot_baseline,
     plot_capacity,

@@ -5,9 +5,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.show.bars import plot_baseline
-from hcilib.show.points import plot_audit, plot_pareto_panels
-from hcilib.show.tables import table
+from hcilib.show.figures.bars import plot_baseline
+from hcilib.show.figures.points import plot_audit, plot_pareto_panels
+from hcilib.show.tables.tables import table
 
 NAN = np.nan
 

@@ -14,10 +14,10 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from hcilib.show import report as report_module
-from hcilib.show.execute import execute, sources_digest, unchanged
-from hcilib.show.report import ReportError, build, main, report
-from hcilib.show.scenarios import find_scenarios
+from hcilib.show.report import report as report_module
+from hcilib.show.report.execute import execute, sources_digest, unchanged
+from hcilib.show.report.report import ReportError, build, main, report
+from hcilib.show.report.scenarios import find_scenarios
 
 PNG = b64encode(bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360606060000000050001a5f645400000000049454e44ae426082"

@@ -13,12 +13,13 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from hcilib.show import export, tables
-from hcilib.show.downloads import shown_name, shown_names, without_numbers, write_downloads
-from hcilib.show.provenance import COMMAND, data_named, file_digest, fio_versions, sources_digest, tree_digest
-from hcilib.show.report import build
-from hcilib.show.scenarios import find_scenarios
-from hcilib.show.site import write_index, write_method
+from hcilib.show.report import export
+from hcilib.show.report.downloads import shown_name, shown_names, without_numbers, write_downloads
+from hcilib.show.report.provenance import COMMAND, data_named, file_digest, fio_versions, sources_digest, tree_digest
+from hcilib.show.report.report import build
+from hcilib.show.report.scenarios import find_scenarios
+from hcilib.show.report.site import write_index, write_method
+from hcilib.show.tables import tables
 
 NUMBERS = """
 import pandas as pd
@@ -110,7 +111,7 @@ def test_provenance_names_the_data_its_digest_and_every_fio_version(site, html):
 
 
 def test_the_method_page_explains_every_verdict_and_is_linked_from_every_page(site, html):
-    from hcilib.analyse import pairs
+    from hcilib.analyse.compare import pairs
 
     method = (site[0] / "method.html").read_text("utf-8")
     assert 'href="../method.html"' in html

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from hcilib.metrics import pattern_order
-from hcilib.show.style import SPARE, _apart, canvas, count, drawn, looks, pattern_label, runs_note
+from hcilib.show.figures.style import SPARE, _apart, canvas, count, drawn, looks, pattern_label, runs_note
 
 # Machado, Oliveira and Fernandes 2009, severity 1.0, on linear RGB
 VISION = {

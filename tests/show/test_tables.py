@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.show.tables import number, table
+from hcilib.show.tables.tables import number, table
 
 NAN = np.nan
 

@@ -1,0 +1,1 @@
+"""What does certainty cost, and has anything changed between campaigns?"""

@@ -1,0 +1,187 @@
+"""Has it changed since? A new campaign against earlier ones (METHODS section 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtr, stdtrit
+
+from hcilib.analyse.campaigns.campaigns import visible_change
+from hcilib.analyse.compare.cells import annotate, describe, group_codes, listed, refuse_varying, said_of
+from hcilib.analyse.compare.language import metric_of, noun, percent, percent_range, where
+from hcilib.analyse.compare.multiplicity import ADJUST
+from hcilib.analyse.compare.pairs import check_options
+from hcilib.analyse.compare.welch import FLOOR
+from hcilib.metrics import factors
+
+_ONE = "k = 1: the effect of a campaign is not separable from a change; judged by the declared margin of {:g} %"
+
+
+def regression(
+    results: pd.DataFrame,
+    new: str,
+    baselines: str | Sequence[str] | None = None,
+    metric: str = "iops",
+    by: str | Sequence[str] = ("system", "pattern", "iodepth"),
+    margin: float = 0.05,
+    campaign: str = "run_id",
+    adjust: str | None = "bh",
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """The campaign `new` against k earlier ones (default: all others): prediction interval on campaign log-means.
+
+    Changed means |new - mean| > t_{k-1} s sqrt(1 + 1/k): the runs of a campaign share its day, its firmware and its
+    fill level, so the campaign and not the run is the unit. p is of that test and `adjust` corrects it over the cells.
+    With k = 1 there is no s: the verdict rests on the declared `margin` and says so.
+
+    `campaign` is the column that tells campaigns apart, run_id or source.
+
+    Returns the by columns, ratio (new / geometric mean of the baselines), lo, hi (its interval), df, p, p_adjusted,
+    k, n (runs of the new campaign), center, center_baseline, verdict (regression, improvement; changed if neither way
+    is better; no change seen; missing), sentence, confidence, warnings. Raises ValueError as `compare` does.
+    """
+    by = [by] if isinstance(by, str) else list(by)
+    check_options(margin, "welch", adjust, confidence)
+    earlier = None if baselines is None else [baselines] if isinstance(baselines, str) else list(baselines)
+    _require_campaigns(results, campaign, [new, *(earlier or [])])
+    cells, code, out = _campaigns(results, metric, by, campaign, new, earlier)
+    out = out.assign(**_prediction(cells, code, (cells[campaign] == new).to_numpy(), len(out), confidence))
+    out["p_adjusted"] = ADJUST[adjust](out["p"])
+    out["verdict"] = _verdict(out, metric, margin, 1 - confidence)
+    out["confidence"] = confidence
+    notes = [said_of(c, n) for c, n in zip(cells[campaign], cells["notes"], strict=True)]
+    joined = pd.Series(notes).groupby(code).agg(lambda texts: "; ".join(t for t in texts if t))
+    out["warnings"] = annotate(
+        joined,
+        (out["k"] == 1, _ONE.format(100 * margin)),
+        (out["floored"], "campaigns do not vary: floored at 0.1 %"),
+        (out["n"] == 0, f"no valid run in {new}"),
+        (out["k"] == 0, "no valid run in an earlier campaign"),
+    )
+    out["sentence"] = [_sentence(row, by, metric, new) for row in out.to_dict("records")]
+    first = ["ratio", "lo", "hi", "df", "p", "p_adjusted", "k", "n", "center", "center_baseline"]
+    return out[[*by, *first, "verdict", "sentence", "confidence", "warnings"]]
+
+
+def _require_campaigns(results: pd.DataFrame, campaign: str, asked: Sequence[str]) -> None:
+    """A campaign that nobody measured would be compared as one without a valid run."""
+    there = list(pd.unique(results[campaign].dropna())) if campaign in results else list(asked)
+    if absent := [name for name in asked if name not in there]:
+        raise ValueError(f"no campaign of these results is called {absent[0]!r}; they are called {listed(there)}")
+    if len(there) < 2:
+        raise ValueError(
+            f"these results are of one campaign, {listed(there)}: nothing earlier to compare with; add a source"
+        )
+
+
+def _campaigns(
+    results: pd.DataFrame, metric: str, by: list[str], campaign: str, new: str, earlier: list[str] | None
+) -> tuple[pd.DataFrame, np.ndarray, pd.DataFrame]:
+    """One row per cell and campaign, all of one workload."""
+    if campaign in results and earlier is not None:
+        results = results[results[campaign].isin([new, *(c for c in earlier if c != new)])]
+    cells = describe(results, metric, [*by, campaign])
+    code, out = group_codes(cells, by)
+    alike = [c for c in factors(results.columns) if c in cells and c not in (*by, campaign, metric)]
+    refuse_varying(cells, alike, code, (cells["n"] > 0).to_numpy())
+    return cells, code, out
+
+
+def _prediction(
+    cells: pd.DataFrame, code: np.ndarray, is_new: np.ndarray, groups: int, confidence: float
+) -> dict[str, np.ndarray]:
+    """Prediction interval per cell, from one log-mean per campaign."""
+    log = np.log(cells["center"].where(cells["center"] > 0)).to_numpy()
+    old = ~is_new & ~np.isnan(log)
+    now = np.full(groups, np.nan)
+    now[code[is_new]] = log[is_new]
+    n = np.zeros(groups, dtype=int)
+    n[code[is_new]] = cells["n"].to_numpy()[is_new]
+    k = np.bincount(code[old], minlength=groups)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.bincount(code[old], log[old], groups) / k
+        var = np.bincount(code[old], (log[old] - mean[code[old]]) ** 2, groups) / np.where(k > 1, k - 1, np.nan)
+    floored = var < FLOOR**2 * 1e-6
+    s = np.sqrt(np.where(floored, FLOOR**2, var))
+    df = np.where(k > 1, k - 1.0, np.nan)
+    with np.errstate(divide="ignore"):
+        scale = s * np.sqrt(1 + 1 / k)
+    d, half = now - mean, stdtrit(df, 0.5 + confidence / 2) * scale
+    return {
+        "ratio": np.exp(d),
+        "lo": np.exp(d - half),
+        "hi": np.exp(d + half),
+        "df": df,
+        "p": 2 * stdtr(df, -np.abs(d) / scale),
+        "k": k,
+        "n": n,
+        "center": np.exp(now),
+        "center_baseline": np.exp(mean),
+        "floored": floored,
+        "unstable": np.bincount(code, cells["unstable"].to_numpy(float), groups) > 0,
+    }
+
+
+def _verdict(out: pd.DataFrame, metric: str, margin: float, alpha: float) -> np.ndarray:
+    better = metric_of(metric).better
+    up, down = {"higher": ("improvement", "regression"), "lower": ("regression", "improvement")}.get(
+        better, ("changed", "changed")
+    )
+    beyond = np.abs(np.log(out["ratio"])) > np.log1p(margin)
+    changed = np.where(out["k"] == 1, beyond, out["p_adjusted"] <= alpha)
+    return np.select(
+        [out["ratio"].isna(), changed & (out["ratio"] > 1), changed & (out["ratio"] < 1)],
+        ["missing", up, down],
+        "no change seen",
+    )
+
+
+def _sentence(row: Mapping[str, Any], by: Sequence[str], metric: str, new: str) -> str:
+    name, place = noun(metric_of(metric)), where({k: row[k] for k in by})
+    earlier = "the one earlier campaign" if row["k"] == 1 else f"the {row['k']} earlier campaigns"
+    if row["verdict"] == "missing":
+        return f"No comparison of {name} {place}: {new} or the earlier campaigns have no valid run there."
+    change = "unstable runs, no percent claimed" if row["unstable"] else f"{percent(row['ratio'])} than {earlier}"
+    if row["k"] == 1:
+        basis = "one campaign each way: no interval"
+    elif (row["lo"] > 1 or row["hi"] < 1) and not row["unstable"]:
+        basis = f"{100 * row['confidence']:g} % interval {percent_range(row['lo'], row['hi'])}"
+    else:
+        basis = f"ratio {row['ratio']:.3f}, {100 * row['confidence']:g} % interval {row['lo']:.3g} to {row['hi']:.3g}"
+    if row["verdict"] == "no change seen" and (row["lo"] > 1 or row["hi"] < 1):
+        basis += f", but adjusted p {row['p_adjusted']:.2g} among all cells asked"
+    verdict = row["verdict"].capitalize()
+    return f"{verdict} in {name} of {new} {place}: {change} ({basis})."
+
+
+def regression_headline(
+    found: pd.DataFrame, alone: pd.DataFrame, noise: pd.DataFrame, new: str, only: str, margin: float
+) -> str:
+    """A `regression` in a sentence: verdicts of its cells, and what its earlier campaigns could not have shown.
+
+    Parameters
+    ----------
+    found, alone : against all earlier campaigns, and against `only` of them
+    noise : `campaign_noise` of the earlier ones alone: the new one is no yardstick for itself
+    """
+    said, k = _counted(found), int(found["k"].max())
+    cells = f"{len(found)} {'cell' if len(found) == 1 else 'cells'}"
+    if k < 2:
+        return (
+            f"{new} against one earlier campaign, {cells}: {said}, by the margin of {100 * margin:g} % alone, which is no "
+            "test: a bad day looks the same."
+        )
+    widest = noise.loc[noise["cv_pct"].idxmax()]
+    few, many = (visible_change(widest["cv_pct"], [campaigns])["lower_pct"].iloc[0] for campaigns in (k, 12))
+    return (
+        f"{new} against {k} earlier campaigns, {cells}: {said}; those lie {widest['cv_pct']:.1f} % apart (95 % interval "
+        f"{widest['lo']:.1f} to {widest['hi']:.1f} %), so a loss below {few:.0f} % could not be seen with {k} of them, below {many:.0f} % "
+        f"not with 12. Against {only} alone the margin of {100 * margin:g} % would have said, untested: {_counted(alone)}."
+    )
+
+
+def _counted(found: pd.DataFrame) -> str:
+    return ", ".join(f"{count} {verdict}" for verdict, count in found["verdict"].value_counts().items())

@@ -1,0 +1,221 @@
+"""Campaigns simulated with the truth known: which interval holds what it promises, and what a protocol really costs.
+
+Two equal systems are measured under one slow drift of the whole testbed; an interval covers when it holds the ratio 1.
+Formulas: METHODS sections 1 and 2. Everything is seeded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from scipy.signal import lfilter
+from scipy.special import stdtrit
+
+from hcilib.analyse.campaigns.design import LOOK_S, Protocol, protocols_of, workload
+from hcilib.analyse.runs.stopping import MIN_EFFECTIVE, confidence_sequence, effective_samples, long_run_sd
+
+DRIFT_STEP_S = 300
+LIBRARY = 1500
+"""Adaptive runs simulated second by second; campaigns draw theirs from these."""
+
+
+def simulate_coverage(
+    run_cv_pct: float = 1.0,
+    drift_cv_pct: float = 2.0,
+    drift_h: float = 4.0,
+    cells: int = 6,
+    run_s: float = 600,
+    runs: Sequence[int] = (3, 5),
+    draws: int = 300,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """How often a nominal 95 % interval holds the truth, by method, without drift and under it, back to back and in blocks.
+
+    Parameters
+    ----------
+    run_cv_pct : spread of runs, lognormal; drift_cv_pct, drift_h : an Ornstein-Uhlenbeck level all runs share, its spread and
+        its time constant
+    cells, run_s : of the campaign; a back-to-back campaign measures one system and then the other
+    draws : campaigns; resamples : of the bootstrap
+
+    Returns
+    -------
+    situation, runs, method, n (campaigns), coverage, lo, hi (95 %, over campaigns), half_width_pct (median), nominal, confidence.
+    """
+    rng = np.random.default_rng(seed)
+    rows = []
+    for situation, order, drift in (
+        ("no drift", "blocks", 0.0), ("drift, back to back", "back-to-back", drift_cv_pct), ("drift, blocks", "blocks", drift_cv_pct),
+    ):  # fmt: skip
+        for n in runs:
+            start_s = schedule(order, np.full(cells, float(run_s)), n, draws, rng)
+            logs = run_cv_pct / 100 * rng.standard_normal(start_s.shape) + drift_levels(start_s, drift, drift_h, rng)
+            rows += [
+                {"situation": situation, "runs": n, "method": method, **_covered(*interval(logs[:, 0], logs[:, 1]))}
+                for method, interval in _methods(rng, resamples).items()
+            ]
+    return pd.DataFrame(rows).assign(nominal=0.95, confidence=0.95)
+
+
+def simulate_protocols(
+    noise: pd.DataFrame,
+    protocols: Mapping[str, Mapping],
+    target: float = 0.02,
+    drift_cv_pct: float = 2.0,
+    drift_h: float = 4.0,
+    draws: int = 200,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """The protocols side by side on the same noise: hours against the error that remains.
+
+    Parameters
+    ----------
+    noise : as `noise` returns it: its cells, and pooled over them its spread between runs, of one second, and tau_s
+    protocols : name -> fields of `Protocol`
+    target : half-width at which an adaptive run stops (`stop_when`) and a cell has runs enough (`enough_runs`)
+
+    Returns
+    -------
+    protocol, order, n (campaigns), runs and run_s (means), hours (running time of both systems), time_ratio (to the first
+    protocol), rmse_pct (of the log ratio), coverage of Welch's interval with lo and hi, half_width_pct (median), confidence.
+    """
+    rng = np.random.default_rng(seed)
+    found, rows = workload(noise), []
+    for protocol in protocols_of(protocols):
+        logs, run_s = _campaigns(protocol, found, (drift_cv_pct, drift_h), target, draws, rng)
+        used = ~np.isnan(logs)
+        d, half = welch(logs[:, 0], logs[:, 1])
+        rows.append({
+            "protocol": protocol.name, "order": protocol.order, "runs": used.sum(-1).mean(), "run_s": run_s[used].mean(),
+            "hours": (run_s * used).sum() / draws / 3600, "rmse_pct": 100 * np.sqrt((d**2).mean()), **_covered(d, half),
+        })  # fmt: skip
+    table = pd.DataFrame(rows)
+    table.insert(5, "time_ratio", table["hours"] / table["hours"].iloc[0])
+    return table.assign(confidence=0.95)
+
+
+def schedule(order: str, run_s: np.ndarray, runs: int, draws: int, rng: np.random.Generator) -> np.ndarray:
+    """Start times in seconds, shape (draws, 2 systems, cells, runs), for runs of `run_s` a cell.
+
+    ``back-to-back``: one system after the other, the runs of a cell in a row. ``blocks``: every block visits every cell of
+    both systems in an order of its own.
+    """
+    cells = len(run_s)
+    if order == "back-to-back":
+        lasts = np.tile(np.repeat(run_s, runs), 2)
+        start = (np.cumsum(lasts) - lasts).reshape(1, 2, cells, runs)
+        return np.repeat(start, draws, axis=0)
+    visit = rng.permuted(np.tile(np.arange(2 * cells), (draws, runs, 1)), axis=-1)  # which cell stands at a place
+    lasts = np.tile(run_s, 2)[visit]
+    start = np.empty(visit.shape)
+    np.put_along_axis(start, visit, np.cumsum(lasts, axis=-1) - lasts, axis=-1)
+    start += 2 * run_s.sum() * np.arange(runs)[None, :, None]
+    return start.transpose(0, 2, 1).reshape(draws, 2, cells, runs)
+
+
+def drift_levels(start_s: np.ndarray, cv_pct: float, time_h: float, rng: np.random.Generator) -> np.ndarray:
+    """Log level of the testbed at the start times, shape as `start_s`: one Ornstein-Uhlenbeck path for each first index."""
+    if not cv_pct:
+        return np.zeros(start_s.shape)
+    at = (start_s / DRIFT_STEP_S).astype(int)
+    path = _ar1(rng, (len(start_s), at.max() + 1), np.exp(-DRIFT_STEP_S / (3600 * time_h)))
+    level = np.take_along_axis(path, at.reshape(len(at), -1), axis=1).reshape(at.shape)
+    return cv_pct / 100 * level
+
+
+def welch(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Log ratio and half-width of its 95 % interval over the last axis of two arrays of logs; NaN is no run."""
+    (na, va), (nb, vb) = ((n := (~np.isnan(x)).sum(-1), np.nanvar(x, axis=-1, ddof=1) / n) for x in (a, b))
+    df = (va + vb) ** 2 / (va**2 / (na - 1) + vb**2 / (nb - 1))
+    return np.nanmean(b, axis=-1) - np.nanmean(a, axis=-1), stdtrit(df, 0.975) * np.sqrt(va + vb)
+
+
+def _methods(rng: np.random.Generator, resamples: int) -> dict[str, Callable]:
+    def normal(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        se = np.sqrt((a.var(-1, ddof=1) + b.var(-1, ddof=1)) / a.shape[-1])
+        return b.mean(-1) - a.mean(-1), 1.96 * se
+
+    def bootstrap(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        # The share of every run in a resample is the same for all cells: runs are independent, so this loses nothing.
+        n = a.shape[-1]
+        share = rng.multinomial(n, np.full(n, 1 / n), (2, resamples)) / n
+        lo, hi = np.quantile(b @ share[1].T - a @ share[0].T, [0.025, 0.975], axis=-1)
+        return (lo + hi) / 2, (hi - lo) / 2
+
+    return {"Welch t on logs": welch, "bootstrap": bootstrap, "mean ± 1.96 se": normal}
+
+
+def _covered(d: np.ndarray, half: np.ndarray) -> dict[str, float]:
+    """Coverage over campaigns: its cells share a drift, so the campaign and not the cell is what was drawn."""
+    share = (np.abs(d) <= half).mean(axis=-1)
+    error = 1.96 * share.std(ddof=1) / np.sqrt(len(share))
+    return {
+        "n": len(share), "coverage": share.mean(), "lo": share.mean() - error, "hi": min(1.0, share.mean() + error),
+        "half_width_pct": 100 * np.expm1(np.median(half)),
+    }  # fmt: skip
+
+
+def _campaigns(
+    protocol: Protocol, found: tuple[float, float, float, np.ndarray], drift: tuple[float, float], target: float, draws: int,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Logs of every run and its seconds, both (draws, 2, cells, runs); NaN where a run was no longer needed."""
+    (between, second, tau_s, writes), most = found, protocol.most_runs or protocol.runs
+    shape = (draws, 2, len(writes), most)
+    logs, run_s = np.empty(shape), np.empty(shape)
+    for w in set(writes.tolist()):
+        part = (draws, 2, int((writes == w).sum()), most)
+        logs[:, :, writes == w], run_s[:, :, writes == w] = _runs(protocol, w, second, tau_s, target, part, rng)
+    start_s = schedule(protocol.order, run_s.mean(axis=(0, 1, 3)), most, draws, rng)
+    logs += between * rng.standard_normal(shape) + drift_levels(start_s, *drift, rng)
+    return _until_enough(logs, protocol, target), run_s
+
+
+def _runs(
+    protocol: Protocol, writes: bool, second: float, tau_s: float, target: float, shape: tuple[int, ...], rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """What the seconds of each run do to its log mean, and how many they are."""
+    longest = protocol.longest_s(writes)
+    if protocol.first_s is None:
+        return second / np.sqrt(longest) * rng.standard_normal(shape), np.full(shape, float(longest))
+    stopped, mean = _stopped_early(second, tau_s, protocol.first_s, int(longest), target, rng)
+    drawn = rng.integers(0, len(mean), shape)
+    return np.log(mean[drawn]), stopped[drawn]
+
+
+def _stopped_early(second: float, tau_s: float, first_s: float, longest: int, target: float, rng: np.random.Generator):
+    """`stop_when` on LIBRARY series of AR(1) seconds around 1: when each stops, and its mean by then."""
+    phi = (tau_s - 1) / (tau_s + 1)
+    y = 1 + second / np.sqrt(tau_s) * _ar1(rng, (LIBRARY, longest), phi)
+    stopped, mean = np.full(LIBRARY, float(longest)), y.mean(axis=-1)
+    running = np.arange(LIBRARY)
+    for t in range(int(first_s), longest, LOOK_S):
+        seen = y[running, :t]
+        level = seen.mean(axis=-1)
+        stop = (effective_samples(seen) >= MIN_EFFECTIVE) & (
+            confidence_sequence(t, long_run_sd(seen)) <= target * level
+        )
+        stopped[running[stop]], mean[running[stop]] = t, level[stop]
+        running = running[~stop]
+    return stopped, mean
+
+
+def _until_enough(logs: np.ndarray, protocol: Protocol, target: float) -> np.ndarray:
+    """NaN from the run on at which the t interval of a cell's mean (`enough_runs`) was within target."""
+    logs = logs.copy()
+    enough = np.zeros(logs.shape[:-1], bool)
+    for n in range(protocol.runs, logs.shape[-1]):
+        half = np.expm1(stdtrit(n - 1, 0.975) * logs[..., :n].std(axis=-1, ddof=1) / np.sqrt(n))
+        enough |= half <= target
+        logs[enough, n] = np.nan
+    return logs
+
+
+def _ar1(rng: np.random.Generator, shape: tuple[int, ...], phi: float) -> np.ndarray:
+    """Stationary AR(1) of unit variance along the last axis."""
+    noise = rng.standard_normal(shape)
+    noise[..., 1:] *= np.sqrt(1 - phi**2)
+    return lfilter([1], [1, -phi], noise, axis=-1)

@@ -1,0 +1,1 @@
+"""Do an article's sentences follow from its own tables?"""

@@ -1,0 +1,262 @@
+"""What a claim's number should be, worked out from the tables again, with what rounding of the printed inputs allows.
+
+A claim is one row of the claims table as a mapping. Nothing here knows the claimed number, except to say which of
+several values a claim about any or each of them means.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import product
+
+import pandas as pd
+
+from hcilib.analyse.compare.cells import valid_rows
+
+STATISTICS: dict[str, Callable] = {
+    "value": lambda a: a,
+    "pct_higher": lambda a, b: 100 * (a / b - 1),
+    "pct_lower": lambda a, b: 100 * (1 - a / b),
+    "pct_of": lambda a, b: 100 * a / b,
+    "times": lambda a, b: a / b,
+    "times_higher": lambda a, b: a / b - 1,
+    "difference": lambda a, b: a - b,
+}
+"""How the subject's number a and the comparator's b make the claimed one; the base is always b (METHODS section 1)."""
+
+REDUCE = ("at", "max", "min", "mean", "any", "each")
+METRICS = ("iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "node_cpu_pct", "iops_per_cpu_pct")
+LOADS = ("numjobs", "vms", "nodes", "rate_bytes", "span_bytes", "placement")
+"""What must not vary between rows taken for runs of one cell."""
+
+
+class NotCheckableError(LookupError):
+    """The tables hold nothing to judge this claim by; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A printed number, half a unit of its last printed digit, and the cell it stands in."""
+
+    value: float
+    half: float = 0.0
+    system: str = ""
+    pattern: str = ""
+    iodepth: int = 0
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """The number in base units, how far rounding of its inputs can move it, and a fault other than its size.
+
+    `inputs` are the printed numbers of one evaluation, `parts` the evaluations a mean was taken over.
+    """
+
+    value: float
+    slack: float = 0.0
+    fault: str = ""
+    inputs: tuple[Printed, ...] = ()
+    parts: tuple[Recomputed, ...] = ()
+
+
+Runs = dict[tuple[str, str, str], list[dict]]
+"""The valid rows of a results table by (source, system, pattern)."""
+
+
+def from_results(claim: dict, runs: Runs, claimed: float) -> Recomputed:
+    """The claim's statistic over the rows it names; `claimed` in base units settles ``any`` and ``each``."""
+    subject = cells(claim, runs, claim["subject"])
+    comparators = [cells(claim, runs, system) for system in words(claim["comparator"])]
+    if claim["reduce"] in ("max", "min"):
+        return _at_extreme(claim, subject, comparators)
+    candidates = [_evaluate(claim, inputs) for inputs in _pairs(claim, subject, comparators)]
+    return _one(claim, candidates, claimed)
+
+
+def from_facts(claim: dict, facts: pd.DataFrame | None) -> Recomputed:
+    """The claim's `formula` over the facts of its source: fact keys, numbers, + - * /, min and max. In base units."""
+    if facts is None:
+        raise NotCheckableError("rests on facts: pass facts=")
+    keys = list(dict.fromkeys(re.findall(r"[A-Za-z_]\w*(?:\.\w+)+", claim["formula"])))
+    names = {key: f"_{position}" for position, key in enumerate(keys)}
+    text = re.sub(r"[A-Za-z_]\w*(?:\.\w+)+", lambda match: names[match[0]], claim["formula"])
+    tree = _expression(text, claim)
+    inputs = [_fact(facts, claim["source"], key) for key in keys]
+    return _propagate(lambda *values: _arithmetic(tree, dict(zip(names.values(), values, strict=True))), inputs)
+
+
+def _expression(text: str, claim: dict) -> ast.expr:
+    try:
+        return ast.parse(text, mode="eval").body
+    except SyntaxError:
+        raise ValueError(f"claim {claim['id']}: formula {claim['formula']!r} is not an arithmetic expression") from None
+
+
+def valid_runs(results: pd.DataFrame) -> Runs:
+    """The results table as `Runs`; rows whose `valid` is false are left out."""
+    runs: Runs = {}
+    for row in results[valid_rows(results)].to_dict("records"):
+        runs.setdefault((row["source"], row["system"], row["pattern"]), []).append(row)
+    return runs
+
+
+def cells(claim: dict, runs: Runs, system: str) -> list[Printed]:
+    """The claim's metric of one system, one number per (pattern, iodepth): the mean of its valid runs."""
+    metric = claim["metric"]
+    found: dict[tuple[str, int], list[dict]] = {}
+    for pattern in words(claim["pattern"]):
+        for row in runs.get((claim["source"], system, pattern), []):
+            there = not (pd.isna(row[metric]) or pd.isna(row["iodepth"]))
+            if there and (pd.isna(claim["vms"]) or row["vms"] == claim["vms"]):
+                found.setdefault((pattern, row["iodepth"]), []).append(row)
+    if not found:
+        raise NotCheckableError(f"no {metric} of {system} in {', '.join(words(claim['pattern']))} in the table")
+    return [_mean_run(rows, metric, system, pattern, int(iodepth)) for (pattern, iodepth), rows in found.items()]
+
+
+def _mean_run(rows: list[dict], metric: str, system: str, pattern: str, iodepth: int) -> Printed:
+    varying = [load for load in LOADS if len({str(row.get(load)) for row in rows}) > 1]
+    if varying:
+        raise NotCheckableError(f"rows of {system} in {pattern} at iodepth {iodepth} vary in {', '.join(varying)}")
+    value, half = (
+        math.fsum(column) / len(rows) for column in zip(*((r[metric], half_unit(r, metric)) for r in rows), strict=True)
+    )
+    return Printed(value, half, system, pattern, iodepth)
+
+
+def half_unit(row: dict, metric: str) -> float:
+    """Half a unit of the last digit `metric` is printed with: IOPS to at most thousands, MiB/s to at most hundreds,
+    latency to 0.001 ms, CPU to 0.01 %. Throughput and IOPS per 1 % CPU are no better known than the IOPS behind them."""
+    if metric.endswith("_ns"):
+        return 500.0
+    if metric == "node_cpu_pct":
+        return 0.005
+    iops = last_place(row["iops"], 1000) / 2
+    if metric == "bw_bytes":
+        return max(last_place(row[metric] / 2**20, 100) * 2**20 / 2, iops * row["bs_bytes"])
+    if metric == "iops_per_cpu_pct":
+        return max(0.5, row[metric] * iops / row["iops"])
+    return iops
+
+
+def last_place(value: float, most: int) -> float:
+    """The largest power of ten, at most `most`, that divides the whole number."""
+    return next((float(power) for power in (1000, 100, 10) if power <= most and round(value) % power == 0), 1.0)
+
+
+def words(text) -> list[str]:
+    """Several patterns, systems or depths in one cell are separated by spaces."""
+    return [] if pd.isna(text) else str(text).split()
+
+
+def _depths(claim: dict) -> list[int]:
+    return [int(float(depth)) for depth in words(claim["iodepth"])]
+
+
+def _at_extreme(claim: dict, subject: list[Printed], comparators: list[list[Printed]]) -> Recomputed:
+    """Each system at its own maximum or minimum. A stated iodepth says where the subject's lies, and is checked."""
+    pick = max if claim["reduce"] == "max" else min
+    best = [pick(side, key=lambda cell: cell.value) for side in (subject, *comparators)]
+    made = _evaluate(claim, best)
+    stated = _depths(claim)
+    at = [cell.iodepth for cell in subject if cell.value == best[0].value]
+    fault = ""
+    if stated and not set(stated) & set(at):
+        fault = f"the {claim['reduce']}imum is at iodepth {_list(at)}, not {_list(stated)}"
+    return Recomputed(made.value, made.slack, fault, made.inputs)
+
+
+def _pairs(claim: dict, subject: list[Printed], comparators: list[list[Printed]]) -> list[list[Printed]]:
+    """The subject's cells at the stated depths (all if none is), each with the comparator's cell of the same load."""
+    stated = set(_depths(claim))
+    chosen = [cell for cell in subject if not stated or cell.iodepth in stated]
+    absent = stated - {cell.iodepth for cell in chosen}
+    if absent:
+        raise NotCheckableError(f"no row of {claim['subject']} at iodepth {_list(sorted(absent))}")
+    if not comparators:
+        return [[cell] for cell in chosen]
+    pairs = [
+        [a, b]
+        for side, a in product(comparators, chosen)
+        for b in side
+        if (a.pattern, a.iodepth) == (b.pattern, b.iodepth)
+    ]
+    if len(pairs) < len(chosen) * len(comparators):
+        raise NotCheckableError("the comparator has no row at the same load")
+    return pairs
+
+
+def _one(claim: dict, candidates: list[Recomputed], claimed: float) -> Recomputed:
+    """One number from the candidates: their mean, the nearest to the claimed (``any``) or the farthest (``each``)."""
+    match claim["reduce"]:
+        case "mean":
+            value, slack = (
+                math.fsum(column) / len(candidates)
+                for column in zip(*((c.value, c.slack) for c in candidates), strict=True)
+            )
+            return Recomputed(value, slack, parts=tuple(candidates))
+        case "any":
+            return min(candidates, key=lambda c: abs(c.value - claimed))
+        case "each":
+            return max(candidates, key=lambda c: abs(c.value - claimed))
+    if len(candidates) != 1:
+        raise NotCheckableError(f"{len(candidates)} rows match, expected one: give vms and iodepth")
+    return candidates[0]
+
+
+def _evaluate(claim: dict, inputs: Iterable[Printed]) -> Recomputed:
+    """The statistic of printed inputs. A claim that quotes one number gets no slack: it must be that number."""
+    inputs = tuple(inputs)
+    made = _propagate(STATISTICS[claim["statistic"]], inputs)
+    return Recomputed(made.value, made.slack if len(inputs) > 1 else 0.0, "", inputs)
+
+
+def _propagate(function: Callable, inputs: Iterable[Printed]) -> Recomputed:
+    """Value and, to first order, the most that half a unit in every input can add up to."""
+    inputs = tuple(inputs)
+    values = [cell.value for cell in inputs]
+    try:
+        value = function(*values)
+    except ZeroDivisionError:
+        raise NotCheckableError("the number to divide by is 0") from None
+    moved = (abs(function(*[*values[:i], v.value + v.half, *values[i + 1 :]]) - value) for i, v in enumerate(inputs))
+    return Recomputed(value, math.fsum(moved), "", inputs)
+
+
+def _fact(facts: pd.DataFrame, source: str, key: str) -> Printed:
+    """Settings are exact; a measured fact is known to half a unit of its last printed digit."""
+    found = facts[(facts["source"] == source) & (facts["key"] == key) & facts["number"].notna()]
+    if found.empty:
+        raise NotCheckableError(f"the article gives no number for {key}")
+    fact = found.iloc[0]
+    if fact["kind"] != "measured":
+        return Printed(fact["number"])
+    text = str(fact["value"])
+    place = 10.0 ** -len(text.partition(".")[2]) if "." in text else last_place(float(text), 1000)
+    return Printed(fact["number"], place / 2 * fact["number"] / float(text) if float(text) else 0.0)
+
+
+_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+_FUNCTIONS = {"min": min, "max": max}
+
+
+def _arithmetic(node: ast.expr, values: dict[str, float]) -> float:
+    match node:
+        case ast.Constant(value=int() | float() as constant):
+            return constant
+        case ast.Name(id=name) if name in values:
+            return values[name]
+        case ast.BinOp(left, op, right) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)](_arithmetic(left, values), _arithmetic(right, values))
+        case ast.Call(func=ast.Name(id=name), args=args) if name in _FUNCTIONS:
+            return _FUNCTIONS[name](*(_arithmetic(arg, values) for arg in args))
+    raise ValueError(f"formula: {ast.unparse(node)!r} is not a fact, a number, + - * /, min or max")
+
+
+def _list(numbers) -> str:
+    return ", ".join(str(n) for n in numbers)

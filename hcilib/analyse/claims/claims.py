@@ -1,0 +1,252 @@
+"""Do the claims in an article's prose follow from its own tables?
+
+A claim is structured: a `statistic` of a subject's and, where there is one, a comparator's rows, the number claimed, and
+the place of its last printed digit. Each is worked out again from the tables (`claim_values`) and judged here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+import pandas as pd
+
+from hcilib.analyse.claims.claim_values import (
+    METRICS,
+    REDUCE,
+    STATISTICS,
+    NotCheckableError,
+    Recomputed,
+    Runs,
+    from_facts,
+    from_results,
+    valid_runs,
+    words,
+)
+from hcilib.metrics import metric as described
+
+UNITS = {
+    "IOPS": 1, "%": 1, "x": 1, "count": 1, "ms": 1e6, "MiB/s": 2**20, "GiB/s": 2**30, "GB/s": 1e9, "TB": 1e12, "TiB": 2**40,
+}  # fmt: skip
+"""Units a claim may be made in, in base units."""
+
+BINARY = {"TB": "TiB", "GB/s": "GiB/s"}
+REQUIRED = ("id", "source", "statistic", "subject", "claimed", "unit", "resolution")
+OPTIONAL = ("metric", "pattern", "vms", "reduce", "iodepth", "comparator", "formula", "note")
+COLUMNS = ("id", "claimed", "recomputed", "verdict", "unit", "source", "what", "finding", "note")
+
+SUFFIX = {"pct_higher": "higher", "pct_lower": "lower", "pct_of": "of it", "times": "it", "times_higher": "more"}
+
+
+def check_claims(
+    results: pd.DataFrame,
+    claims: pd.DataFrame,
+    facts: pd.DataFrame | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> pd.DataFrame:
+    """Judge every claim from the tables alone.
+
+    Parameters
+    ----------
+    results : a results table (DESIGN section 3)
+    claims : one claim a row: id, source, statistic, metric, pattern, vms, reduce, iodepth, subject, comparator, claimed,
+        unit, resolution, formula, note; data/published/README.md says what they mean
+    facts : the facts table, for claims that have a `formula`
+    labels : system -> the name that `what` and `finding` use
+
+    Returns
+    -------
+    DataFrame, one row per claim in the same order: id, claimed and recomputed (both in `unit`), verdict, unit, source,
+    what, finding (what an editor can act on; empty if it matches), note (the claim's own).
+
+    The verdict is ``matches``: recomputed rounds to the claimed number at its printed precision (`resolution`).
+    ``rounding``: it does if the inputs are moved within half a unit of their last printed digits, or if the claimed
+    number was cut off instead of rounded. ``wrong`` otherwise, or if a stated iodepth is not where the maximum or
+    minimum lies. ``not checkable``: the tables have no number for it; finding says which.
+
+    Raises
+    ------
+    ValueError : a claims table that lacks a column or uses a word that is not known; names the claim
+
+    Examples
+    --------
+    >>> claims = hci.published_claims().query("source == 'proxmox-2node-hci'")
+    >>> hci.check_claims(hci.published(), claims)["verdict"].value_counts().to_dict()
+    {'matches': 46, 'rounding': 26, 'wrong': 14}
+    """
+    claims = _validated(claims, results)
+    runs = valid_runs(results)
+    judged = [_judge(claim, runs, facts) for claim in claims.to_dict("records")]
+    return _labelled(pd.DataFrame(judged, columns=COLUMNS), labels or {})
+
+
+def _labelled(judged: pd.DataFrame, labels: Mapping[str, str]) -> pd.DataFrame:
+    """Systems by their label in the texts; the whole name counts, since one name may begin another."""
+    if not labels or judged.empty:
+        return judged
+    name = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, labels))})(?![\w-])")
+    texts = {c: judged[c].str.replace(name, lambda hit: labels[hit[1]], regex=True) for c in ("what", "finding")}
+    return judged.assign(**texts)
+
+
+def _judge(claim: dict, runs: Runs, facts: pd.DataFrame | None) -> dict:
+    scale = UNITS[claim["unit"]]
+    row = {column: claim.get(column) for column in ("id", "claimed", "unit", "source", "note")} | {"what": _what(claim)}
+    try:
+        if claim["statistic"] == "formula":
+            made = from_facts(claim, facts)
+        else:
+            made = from_results(claim, runs, claim["claimed"] * scale)
+    except NotCheckableError as reason:
+        return row | {"recomputed": math.nan, "verdict": "not checkable", "finding": str(reason)}
+    value = made.value / scale
+    verdict = "wrong" if made.fault else _verdict(value, claim["claimed"], claim["resolution"], made.slack / scale)
+    finding = "" if verdict == "matches" else _finding(claim, made, verdict, runs)
+    return row | {"recomputed": value, "verdict": verdict, "finding": finding}
+
+
+def _verdict(recomputed: float, claimed: float, resolution: float, slack: float) -> str:
+    """matches, rounding or wrong; see `check_claims`. All four numbers in the claim's unit."""
+    error = abs(recomputed - claimed)
+    if _rounds_to(recomputed, claimed, resolution):
+        return "matches"
+    cut_off = error < resolution and abs(recomputed) > abs(claimed) and recomputed * claimed > 0
+    return "rounding" if cut_off or error < resolution / 2 + slack else "wrong"
+
+
+def _rounds_to(value: float, claimed: float, resolution: float) -> bool:
+    # a hair more than half: 2.675 printed as 2.68 is rounded, whatever its binary form
+    return abs(value - claimed) <= resolution / 2 * (1 + 1e-6)
+
+
+def _finding(claim: dict, made: Recomputed, verdict: str, runs: Runs) -> str:
+    """``claimed 278 % higher, is 177.7 %``, and where the claimed number comes from, if that can be told."""
+    kind = SUFFIX.get(claim["statistic"], "")
+    value = _show(made.value / UNITS[claim["unit"]], claim, one_more=claim["unit"] in ("%", "x", "GB/s", "count"))
+    parts = [" ".join(f"claimed {_number(claim)} {kind}".split()) + f", is {value}", made.fault]
+    if verdict == "wrong" and not made.fault:
+        parts += _origin(claim, made, runs)[:1]
+    return "; ".join(part for part in parts if part)
+
+
+def _origin(claim: dict, made: Recomputed, runs: Runs) -> list[str]:
+    """Other readings of the same inputs that give the claimed number: another unit, base, cell, or one of several."""
+    twin = BINARY.get(claim["unit"])
+    if twin and _rounds_to(made.value / UNITS[twin], claim["claimed"], claim["resolution"]):
+        return [f"the number is right in {twin}"]
+    if made.parts:
+        return _one_alone(claim, made)
+    if claim["statistic"] == "value":
+        return _other_cell(claim, runs)
+    return _other_base(claim, made) if len(made.inputs) == 2 else []
+
+
+def _other_base(claim: dict, made: Recomputed) -> list[str]:
+    """The claimed number as another statistic of the same two numbers, or of the two the other way round."""
+    phrases = {
+        "pct_of": "{} as a percentage of {}",
+        "pct_higher": "how much higher {} is than {}",
+        "pct_lower": "how much lower {} is than {}",
+        "times": "the ratio of {} to {}",
+        "times_higher": "how many times more {} is than {}",
+    }
+    same_unit = [name for name in phrases if name.startswith(claim["statistic"].split("_")[0])]
+    readings = [(name, a, b) for a, b in (made.inputs, made.inputs[::-1]) for name in same_unit]
+    return [
+        f"{_number(claim)} is {phrases[name].format(a.system, b.system)}"
+        for name, a, b in readings
+        if _near(claim, STATISTICS[name](a.value, b.value))
+    ]
+
+
+def _one_alone(claim: dict, made: Recomputed) -> list[str]:
+    """The claimed mean as one of the numbers the mean was to be taken over."""
+    alone = [part.inputs for part in made.parts if _near(claim, part.value / UNITS[claim["unit"]])]
+    return [
+        f"{_number(claim)} is the figure at iodepth {i[0].iodepth} against {i[-1].system} alone"
+        for i in alone
+        if len(i) == 2
+    ]
+
+
+def _other_cell(claim: dict, runs: Runs) -> list[str]:
+    """The claimed number where else the same system has it: another iodepth first, then another pattern."""
+    if claim["metric"] == "node_cpu_pct":
+        return []  # whole percents recur by chance
+    mine = {key: rows for key, rows in runs.items() if key[:2] == (claim["source"], claim["subject"])}
+    near_first = sorted(mine, key=lambda key: key[2] not in words(claim["pattern"]))
+    rows = [row for key in near_first for row in mine[key] if pd.isna(claim["vms"]) or row["vms"] == claim["vms"]]
+    hits = [
+        row
+        for row in rows
+        if _rounds_to(row[claim["metric"]] / UNITS[claim["unit"]], claim["claimed"], claim["resolution"])
+    ]
+    return [f"{_number(claim)} is its value in {hit['pattern']} at iodepth {hit['iodepth']}" for hit in hits]
+
+
+def _near(claim: dict, value: float) -> bool:
+    """Within one unit of the last claimed digit, since a number with a wrong base is often cut off as well."""
+    return abs(value - claim["claimed"]) <= claim["resolution"]
+
+
+def _what(claim: dict) -> str:
+    """The claim in words: subject, metric, pattern, load, comparator."""
+    name = claim["metric"]
+    parts = [f"{claim['subject']}: {described(name).label if name in METRICS else name}"]
+    parts += [", ".join(words(claim["pattern"]))]
+    parts += [f"iodepth {', '.join(words(claim['iodepth']))}" if words(claim["iodepth"]) else ""]
+    parts += [{"at": "", "max": "maximum", "min": "minimum"}.get(claim["reduce"], claim["reduce"])]
+    parts += [f"{claim['vms']:.0f} VM{'s' * (claim['vms'] != 1)}" if not pd.isna(claim["vms"]) else ""]
+    text = ", ".join(part for part in parts if part)
+    return f"{text}, against {', '.join(words(claim['comparator']))}" if words(claim["comparator"]) else text
+
+
+def _number(claim: dict) -> str:
+    return _show(claim["claimed"], claim)
+
+
+def _show(value: float, claim: dict, one_more: bool = False) -> str:
+    """With its unit, to the claim's last printed digit or one more, thousands separated."""
+    decimals = max(0, -math.floor(math.log10(claim["resolution"]) + 1e-9))
+    unit = {"x": "times", "count": ""}.get(claim["unit"], claim["unit"])
+    return f"{value:,.{decimals + one_more}f} {unit}".strip()
+
+
+def _validated(claims: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
+    """The claims with every column there, words checked, empty text as ''."""
+    absent = [column for column in REQUIRED if column not in claims]
+    if absent:
+        raise ValueError(f"claims: column {', '.join(absent)} is missing; expected {', '.join(REQUIRED + OPTIONAL)}")
+    claims = claims.reindex(columns=[*REQUIRED, *OPTIONAL])
+    text = [column for column in (*REQUIRED, *OPTIONAL) if column not in ("id", "claimed", "resolution", "vms")]
+    claims[text] = claims[text].astype(object).where(claims[text].notna(), "")
+    for claim in claims[~(claims["resolution"].gt(0) & claims["claimed"].notna())].itertuples():
+        raise ValueError(
+            f"claim {claim.id}: claimed must be a number and resolution one above 0, got {claim.claimed}, {claim.resolution}"
+        )
+    formula = claims["statistic"] == "formula"
+    _known(claims, "statistic", {*STATISTICS, "formula"})
+    _known(claims, "unit", UNITS)
+    _known(claims[~formula], "metric", METRICS)
+    _known(claims[~formula], "reduce", REDUCE)
+    _known(claims[~formula & claims["statistic"].eq("value")], "comparator", ("",))
+    for claim in claims[~formula & claims["statistic"].ne("value") & claims["comparator"].eq("")].itertuples():
+        raise ValueError(f"claim {claim.id}: {claim.statistic} needs a comparator")
+    several = claims["reduce"].isin(("max", "min")) & claims["comparator"].str.split().str.len().gt(1)
+    for claim in claims[several].itertuples():
+        raise ValueError(
+            f"claim {claim.id}: reduce {claim.reduce} compares with one system, not with {claim.comparator}"
+        )
+    lacking = {"source", "system", "pattern", "iodepth", "vms", "iops", "bs_bytes", *claims.loc[~formula, "metric"]} - {
+        *results.columns
+    }
+    if lacking:
+        raise ValueError(f"results: column {', '.join(sorted(lacking))} is missing; the claims are about it")
+    return claims
+
+
+def _known(claims: pd.DataFrame, column: str, known) -> None:
+    for claim in claims[~claims[column].isin(list(known))].itertuples():
+        value = getattr(claim, column)
+        raise ValueError(f"claim {claim.id}: unknown {column} {value!r}; expected one of {', '.join(map(repr, known))}")

@@ -1,0 +1,1 @@
+"""Which system is faster, where, by how much, and is it real?"""

@@ -1,0 +1,106 @@
+"""Which rows of what was read are compared: the mistakes of a parameters cell are said here, one sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from hcilib.analyse.compare.cells import annotate, campaign_counts, listed, valid_rows
+from hcilib.metrics import pattern_order
+
+
+def chosen(
+    results: pd.DataFrame,
+    baseline: str,
+    challenger: str,
+    patterns: Sequence[str] | None = None,
+    article: str | None = None,
+) -> pd.DataFrame:
+    """The rows of `results` that the question is about, or a ValueError that says what the question gets wrong.
+
+    Parameters
+    ----------
+    baseline, challenger : two different systems, both among these rows
+    patterns : these patterns alone, each measured by somebody; None for every one
+    article : the rows with this `source` alone; None for every one, as for run directories
+
+    Examples
+    --------
+    >>> loaded = hci.published().query("vms > 1")
+    >>> results = hci.chosen(loaded, "starwind-rdma-pve", "ceph-pve", ["1m-read"], "proxmox-2node-hci")
+    >>> sorted(results["system"].unique())
+    ['ceph-pve', 'drbd-tcp-pve', 'starwind-rdma-pve', 'starwind-tcp-pve']
+    """
+    if results.empty:
+        raise ValueError("the sources hold no such result: nothing to compare")
+    if article is not None:
+        results = _of_article(results, article)
+    if patterns is not None:
+        results = _of_patterns(results, patterns)
+    systems = [str(name) for name in pd.unique(results["system"])]
+    for role, name in (("baseline", baseline), ("challenger", challenger)):
+        if name not in systems:
+            raise ValueError(f"{role} is {name!r}, which is not among the systems of these results: {listed(systems)}")
+    if len(systems) == 1:
+        raise ValueError(f"the results hold one system alone, {systems[0]}: a comparison takes two; add a source")
+    if baseline == challenger:
+        others = listed([name for name in systems if name != baseline])
+        raise ValueError(f"baseline and challenger are both {baseline!r}; the challenger is one of: {others}")
+    return results
+
+
+def pooled(results: pd.DataFrame) -> pd.DataFrame:
+    """What stands behind each system, in the order of the rows: a line a system.
+
+    Returns system, runs (valid), invalid, campaigns (run directories or articles), source, warnings: that runs of several
+    campaigns are pooled is said, as a campaign is also a reboot, a refilled disk and another day.
+
+    Examples
+    --------
+    >>> hci.pooled(hci.published().query("source == 'proxmox-2node-hci' and vms > 1"))[["system", "runs", "campaigns"]].head(2)
+                  system  runs  campaigns
+    0  starwind-rdma-pve    27          1
+    1   starwind-tcp-pve    27          1
+    """
+    valid = valid_rows(results)
+    groups = results.assign(_valid=valid).groupby("system", sort=False, observed=True)
+    out = groups["_valid"].sum().astype(int).rename("runs").reset_index()
+    code = groups.ngroup().to_numpy()
+    counts = campaign_counts(results, code, valid)
+    names = [_names(results[valid & (code == i)]) for i in range(len(out))]
+    return out.assign(
+        invalid=groups.size().to_numpy() - out["runs"],
+        campaigns=counts,
+        source=groups["source"].agg(lambda s: ", ".join(map(str, s.dropna().unique()))).to_numpy(),
+        warnings=annotate(
+            [""] * len(out),
+            (counts > 1, lambda i: f"{out['system'][i]}: runs of {counts[i]} campaigns pooled ({names[i]}): "
+             "12_regression asks whether they differ"),
+        ),
+    )  # fmt: skip
+
+
+def _names(rows: pd.DataFrame) -> str:
+    """The campaigns of these rows, by name."""
+    return listed(pd.unique(rows["run_id"].dropna())) if "run_id" in rows else ""
+
+
+def _of_article(results: pd.DataFrame, article: str) -> pd.DataFrame:
+    rows = results[results["source"] == article]
+    if rows.empty:
+        there = listed(pd.unique(results["source"]))
+        raise ValueError(
+            f"article is {article!r}, but the sources hold results of {there} only; "
+            "for run directories it is None (null in a params file)"
+        )
+    return rows
+
+
+def _of_patterns(results: pd.DataFrame, patterns: Sequence[str]) -> pd.DataFrame:
+    there = pattern_order(results["pattern"].dropna().unique())
+    unknown = [name for name in patterns if name not in there]
+    if unknown or not patterns:
+        wrong = f"names {', '.join(map(repr, unknown))}, which nobody measured" if unknown else "is empty"
+        raise ValueError(f"patterns {wrong}; there are: {', '.join(there)}. None (null) keeps them all")
+    return results[results["pattern"].isin(patterns)]

@@ -1,0 +1,180 @@
+"""Factorial tables: what each factor and each interaction does, as ratios, from the cells that are there.
+
+Effects are contrasts of mean logs. For one factor: the mean log ratio of its two levels over the contexts (levels of
+the other factors) where both were measured. For an interaction of two: the log ratio of those ratios, and so on
+(Box, Hunter and Hunter, Statistics for Experimenters, chapter 5). A missing cell is named and takes its context out; it is
+never imputed, and what it leaves unknown is NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations, product
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from hcilib.analyse.compare.cells import group_codes, refuse_varying, valid_rows
+from hcilib.metrics import factors as factors_of
+
+COLUMNS = [
+    "effect", "level", "baseline", "ratio", "lo", "hi", "confidence", "n", "contexts", "possible", "used", "missing", "warnings",
+]  # fmt: skip
+
+
+def effects(table: pd.DataFrame, response: str, factors: Sequence[str], confidence: float = 0.95) -> pd.DataFrame:
+    """Main effects and interactions of `factors` on `response`, as ratios.
+
+    Parameters
+    ----------
+    table : one row per run; the first level met of each factor is its baseline. An invalid run is a missing one.
+    response : a positive measure; NaN is a missing run.
+    factors : columns of the table.
+
+    Returns
+    -------
+    DataFrame
+        One row per effect and level: effect (``resiliency``, ``resiliency x write_pct``), level, baseline, ratio (level to
+        baseline; for an interaction the ratio of ratios, 1 if the factors act independently), lo, hi (t on the pooled
+        variance of the runs within cells; NaN without repeats), confidence, n (runs used), contexts and possible (how
+        many of how many), used, missing (the cells absent, named), warnings.
+
+    Raises
+    ------
+    ValueError
+        If a column is missing, a factor is empty somewhere or has one level only, a response is not positive, or the
+        runs of a cell vary in a factor that is not among `factors`.
+    """
+    cells, levels = _cells(table, response, factors), _levels(table, factors)
+    rows = []
+    for order in range(1, len(factors) + 1):
+        for chosen in combinations(factors, order):
+            for target in product(*(levels[f][1:] for f in chosen)):
+                rows.append(_effect(cells, levels, dict(zip(chosen, target, strict=True)), confidence))
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def grid(table: pd.DataFrame, response: str, factors: Sequence[str], cpu_bound_pct: float = 95.0) -> pd.DataFrame:
+    """Every combination of the levels, measured or not.
+
+    Returns
+    -------
+    DataFrame
+        The factors, the response (geometric mean of the runs, NaN if missing), n, node_cpu_pct (mean), missing, and
+        cpu_bound: node CPU at or above `cpu_bound_pct`, <NA> where the CPU is not known. A CPU-bound cell measures
+        the processor, not the storage. CPU is shown for a cell without a response too.
+    """
+    cells, levels = _cells(table, response, factors), _levels(table, factors)
+    cpu = table.get("node_cpu_pct", pd.Series(np.nan, table.index)).astype(float).where(valid_rows(table))
+    cpu = cpu.groupby([table[f] for f in factors], observed=True).mean()
+    rows = pd.DataFrame(list(product(*levels.values())), columns=list(factors))
+    keys = list(rows.itertuples(index=False, name=None))
+    rows[response] = [np.exp(cells[key][0]) if key in cells else np.nan for key in keys]
+    rows["n"] = [cells[key][2] if key in cells else 0 for key in keys]
+    rows["node_cpu_pct"] = [cpu.get(key if len(factors) > 1 else key[0], np.nan) for key in keys]
+    rows["missing"] = rows["n"] == 0
+    rows["cpu_bound"] = (rows["node_cpu_pct"] >= cpu_bound_pct).astype("boolean").mask(rows["node_cpu_pct"].isna())
+    return rows
+
+
+def _cells(table: pd.DataFrame, response: str, factors: Sequence[str]) -> dict[tuple, tuple[float, float, int]]:
+    """Cell -> mean log, sum of squares about it, runs."""
+    if absent := [c for c in (response, *factors) if c not in table]:
+        raise ValueError(f"the table has no column {', '.join(map(repr, absent))}; it has {', '.join(table.columns)}")
+    values = table[response].astype(float).where(valid_rows(table))
+    for bad, why in (
+        (table[list(factors)].isna().any(axis=1), "a factor is missing"),
+        (values <= 0, f"{response} is not positive"),
+    ):
+        if bad.any():
+            raise ValueError(
+                f"row {table.index[bad][0]}: {why}; an unmeasured response is NaN, and every factor is named"
+            )
+    others = [c for c in ("system", *factors_of(table.columns)) if c in table and c not in (response, *factors)]
+    code, _ = group_codes(table, factors)
+    refuse_varying(table, others, code, values.notna().to_numpy(), "add it to the factors or filter")
+    logs = np.log(values.dropna())
+    groups = logs.groupby([table.loc[logs.index, f] for f in factors], observed=True)
+    keyed = {key if isinstance(key, tuple) else (key,): group.to_numpy() for key, group in groups}
+    return {key: (y.mean(), ((y - y.mean()) ** 2).sum(), len(y)) for key, y in keyed.items()}
+
+
+def _levels(table: pd.DataFrame, factors: Sequence[str]) -> dict[str, list]:
+    levels = {f: list(pd.unique(table[f])) for f in factors}
+    for factor, values in levels.items():
+        if len(values) < 2:
+            raise ValueError(f"factor {factor!r} has {values} for levels: two are needed, or leave the factor out")
+    return levels
+
+
+def _effect(cells: dict, levels: dict[str, list], target: dict, confidence: float) -> dict:
+    """Average, over the contexts measured whole, of the signed sum of the cells' mean logs."""
+    used, missing = [], set()
+    weights: dict[tuple, float] = {}
+    contexts = list(product(*(levels[f] for f in levels if f not in target)))
+    for context in contexts:
+        corner = _corners(levels, target, context)
+        if absent := {cell for cell in corner if cell not in cells}:
+            missing |= absent
+        else:
+            used.append(context)
+            weights |= corner
+    weights = {cell: sign / len(used) for cell, sign in weights.items()}
+    log_ratio = sum(w * cells[cell][0] for cell, w in weights.items()) if used else np.nan
+    half = _half_width(cells, weights, confidence)
+    others = [f for f in levels if f not in target]
+    return {
+        "effect": " x ".join(target),
+        "level": ", ".join(map(_shown, target.values())),
+        "baseline": ", ".join(_shown(levels[f][0]) for f in target),
+        "ratio": np.exp(log_ratio),
+        "lo": np.exp(log_ratio - half),
+        "hi": np.exp(log_ratio + half),
+        "confidence": confidence,
+        "n": sum(cells[cell][2] for cell in weights),
+        "contexts": len(used),
+        "possible": len(contexts),
+        "used": "; ".join(_name(others, context) for context in used),
+        "missing": "; ".join(_name(levels, cell) for cell in product(*levels.values()) if cell in missing),
+        "warnings": _warnings(len(used), len(contexts), half),
+    }
+
+
+def _corners(levels: dict[str, list], target: dict, context: tuple) -> dict[tuple, int]:
+    """The 2^k cells of one context and their signs in the contrast."""
+    fixed = dict(zip([f for f in levels if f not in target], context, strict=True))
+    corner = {}
+    for high in product((False, True), repeat=len(target)):
+        chosen = {f: target[f] if up else levels[f][0] for f, up in zip(target, high, strict=True)}
+        corner[tuple({**fixed, **chosen}[f] for f in levels)] = -1 if (len(target) - sum(high)) % 2 else 1
+    return corner
+
+
+def _half_width(cells: dict, weights: dict[tuple, float], confidence: float) -> float:
+    """t on the variance within cells, pooled over all cells; NaN where nothing was repeated."""
+    df = sum(n - 1 for _, _, n in cells.values())
+    if not weights or df == 0:
+        return np.nan
+    variance = sum(ss for _, ss, _ in cells.values()) / df
+    return stats.t.ppf((1 + confidence) / 2, df) * np.sqrt(
+        variance * sum(w**2 / cells[c][2] for c, w in weights.items())
+    )
+
+
+def _name(factors, cell: tuple) -> str:
+    return ", ".join(f"{f}={_shown(level)}" for f, level in zip(factors, cell, strict=True))
+
+
+def _shown(level: object) -> str:
+    """A share of 30 that was read beside a missing one is a float, and still 30."""
+    return f"{level:g}" if isinstance(level, float) else str(level)
+
+
+def _warnings(used: int, possible: int, half: float) -> str:
+    if not used:
+        return "not estimable: no context has all its cells"
+    texts = [f"from {used} of {possible} contexts, others may differ"] if used < possible else []
+    if np.isnan(half):
+        texts.append("no repeats, no interval")
+    return "; ".join(texts)

@@ -1,0 +1,289 @@
+"""How many VMs until a system saturates: a two-segment knee with its interval, and the USL where it wins.
+
+METHODS section 4. Errors are relative: IOPS spread by percent, and an absolute fit would look at the largest fleets only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from scipy.special import fdtrc, stdtrit
+
+from hcilib.analyse.compare.cells import valid_rows
+from hcilib.analyse.curves.usl import usl_fit
+from hcilib.metrics import FACTORS
+
+__all__ = ["curve_from_gains", "per_vm_gain", "saturation", "usl_fit"]
+
+GRID = 0.25
+NEAR_PEAK = 0.95
+DRAWS = 2000
+ALPHA = 0.05
+"""A knee is believed when a straight line is worse by more than chance at this level."""
+
+MAY_FOLLOW = ("nodes", "placement", "span_bytes")
+"""Factors that may change with the number of VMs because they describe where the VMs are; named in a warning."""
+
+COLUMNS = [
+    "n", "points", "knee", "lo", "hi", "slope_before", "slope_after", "smallest_vms", "peak", "peak_vms",
+    "usl_gamma", "usl_alpha", "usl_beta", "usl_peak_n", "model", "confidence", "warnings",
+]  # fmt: skip
+
+
+def saturation(
+    results: pd.DataFrame,
+    metric: str = "iops",
+    by: Sequence[str] = ("system", "pattern"),
+    over: str = "vms",
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Where each curve over the VM count bends, and the smallest fleet that is as good as the largest.
+
+    Parameters
+    ----------
+    results : the results table, one row per run; or any table with `by`, `over` and `metric` (`curve_from_gains`)
+
+    Returns
+    -------
+    One row per group of `by`: n (fewest runs at any VM count), points (VM counts), knee (VMs, on a 0.25 grid), lo, hi
+    (parametric bootstrap of the runs), slope_before, slope_after (`metric` per VM), smallest_vms (smallest count whose
+    lower bound, by the pooled spread, is >= 95 % of the peak), peak (largest geometric mean), peak_vms, usl_gamma, usl_alpha, usl_beta,
+    usl_peak_n (NaN unless the USL wins by AICc and N* lies inside the measured range), model (`two-segment`, `line`,
+    `usl`, or "" under 5 VM counts), confidence, warnings.
+
+    Where a straight line fits as well there is no knee: NaN, and both slopes are the line's. With one run a count
+    there is no interval, and smallest_vms rests on the points themselves.
+
+    Raises ValueError for a missing column, or if runs to be pooled vary in a factor. Source: METHODS section 4.
+    """
+    by = list(by)
+    table = results.assign(_usable=_usable(results, metric, by, over))
+    rows = []
+    for key, group in table.groupby(by, dropna=False, observed=True) if by else [((), table)]:
+        runs = group[group["_usable"]]
+        warnings = _refuse_mixing(runs, by, over)
+        skipped = len(group) - len(runs)
+        warnings += [f"{skipped} runs left out: invalid, or {metric} or {over} not above zero"] if skipped else []
+        row = _saturate(runs[over].to_numpy(float), runs[metric].to_numpy(float), confidence, seed, warnings)
+        rows.append(dict(zip(by, key, strict=True)) | row)
+    return pd.DataFrame(rows, columns=[*by, *COLUMNS])
+
+
+def _saturate(vms: np.ndarray, x: np.ndarray, confidence: float, seed: int, warnings: list[str]) -> dict:
+    """One group's row. `warnings` is added to."""
+    row = dict.fromkeys(COLUMNS, np.nan) | {"n": 0, "points": 0, "model": "", "confidence": confidence}
+    if x.size:
+        curve = _curve(vms, x, confidence)
+        row |= _plateau(curve, warnings)
+        row |= _knee(curve, confidence, np.random.default_rng(seed), warnings)
+        if row["model"]:
+            row |= _usl_if_it_wins(curve, row)
+    return row | {"warnings": "; ".join(warnings)}
+
+
+def _curve(vms: np.ndarray, x: np.ndarray, confidence: float) -> pd.DataFrame:
+    """One row per VM count: vms, n, center (geometric mean), sd (of the logs), low (lower bound of the t interval).
+
+    The bounds rest on the spread pooled over all VM counts: two or three runs say little about their own.
+    """
+    logs = pd.Series(np.log(x)).groupby(vms)
+    curve = pd.DataFrame({"n": logs.count(), "center": np.exp(logs.mean()), "sd": logs.std()})
+    curve = curve.rename_axis("vms").reset_index()
+    df = int((curve["n"] - 1).sum())
+    pooled = np.sqrt(_scatter_inside(curve) / df) if df else np.nan
+    half = stdtrit(max(df, 1), (1 + confidence) / 2) * pooled / np.sqrt(curve["n"])
+    return curve.assign(low=curve["center"] * np.exp(-half))
+
+
+def _plateau(curve: pd.DataFrame, warnings: list[str]) -> dict:
+    """Peak and the smallest fleet near it, by lower bounds; by the points where there are none."""
+    top = curve.loc[curve["center"].idxmax()]
+    single = int(curve["n"].min()) == 1
+    if single:
+        warnings.append("single runs at some VM counts: no interval for the knee, smallest_vms from points")
+    near = curve["center" if single else "low"] >= NEAR_PEAK * top["center"]
+    if not near.any():
+        warnings.append("no lower bound reaches 95 % of the peak: too few or too noisy runs")
+    return {
+        "n": int(curve["n"].min()), "points": len(curve), "peak": top["center"], "peak_vms": top["vms"],
+        "smallest_vms": curve["vms"][near].min(),
+    }  # fmt: skip
+
+
+def _knee(curve: pd.DataFrame, confidence: float, rng: np.random.Generator, warnings: list[str]) -> dict:
+    """Knot, interval and slopes; the line's slope where the bend is no better than a line."""
+    n, y = curve["vms"].to_numpy(), curve["center"].to_numpy()
+    if len(curve) < 5:
+        warnings.append(f"no knee: it takes 5 VM counts, here are {len(curve)}")
+        return {}
+    weight = np.sqrt(curve["n"].to_numpy()) / y
+    line, line_rss = _fit(_hinge(n, None), weight, y)
+    knots = np.arange(n[1], n[-2] + GRID / 2, GRID)
+    bends = [_fit(_hinge(n, k), weight, y) for k in knots]
+    best = int(np.argmin([rss for _, rss in bends]))
+    (_, before, change), rss = bends[best]
+    within = _scatter_inside(curve)
+    if not _bend_is_real(line_rss + within, rss + within, int(curve["n"].sum())):
+        warnings.append("no knee in the measured range: a straight line fits as well")
+        return {"slope_before": line[1], "slope_after": line[1], "model": "line"}
+    warnings += _knee_warnings(best, knots, change)
+    fitted = _hinge(n, knots[best]) @ bends[best][0]
+    lo, hi = _knee_interval(curve, fitted, knots, confidence, rng) if curve["n"].min() > 1 else (np.nan, np.nan)
+    return {
+        "knee": knots[best], "lo": lo, "hi": hi, "slope_before": before, "slope_after": before + change,
+        "model": "two-segment",
+    }  # fmt: skip
+
+
+def _hinge(n: np.ndarray, knot: float | None) -> np.ndarray:
+    """Design matrix of a straight line, or of a continuous line that bends at `knot`."""
+    columns = [np.ones_like(n), n] + ([] if knot is None else [np.maximum(n - knot, 0)])
+    return np.column_stack(columns)
+
+
+def _fit(design: np.ndarray, weight: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float]:
+    """Weighted least squares: coefficients and the residual sum of squares."""
+    coefficients = np.linalg.lstsq(design * weight[:, None], y * weight, rcond=None)[0]
+    return coefficients, float((((y - design @ coefficients) * weight) ** 2).sum())
+
+
+def _scatter_inside(curve: pd.DataFrame) -> float:
+    """Relative sum of squares of the runs around their own VM count's mean; no model can explain it."""
+    return float(((curve["n"] - 1) * curve["sd"].fillna(0) ** 2).sum())
+
+
+def _floor(runs: int) -> float:
+    """Residual sum of squares below which a fit is exact: 1e-9 a run is the arithmetic's, not the system's."""
+    return runs * 1e-18
+
+
+def _bend_is_real(line_rss: float, bend_rss: float, runs: int) -> bool:
+    """F test of the bend (its place and its size) against the line."""
+    spare = runs - 4
+    gain = line_rss - bend_rss
+    return gain > _floor(runs) and fdtrc(2, spare, gain / 2 / (max(bend_rss, _floor(runs)) / spare)) < ALPHA
+
+
+def _knee_warnings(best: int, knots: np.ndarray, change: float) -> list[str]:
+    said = []
+    if best in (0, len(knots) - 1):
+        said.append("the knot lies at the edge of what was measured: measure more VM counts beyond it")
+    if change > 0:
+        said.append("the curve steepens at the knot: no saturation")
+    return said
+
+
+def _knee_interval(
+    curve: pd.DataFrame, fitted: np.ndarray, knots: np.ndarray, confidence: float, rng: np.random.Generator
+) -> tuple[float, float]:
+    """Parametric bootstrap: runs drawn around the fitted bend with the runs' own pooled spread, refitted each time.
+
+    The spread is itself drawn (chi-square), as it rests on few runs. All draws meet one projection per knot.
+    """
+    n, counts = curve["vms"].to_numpy(), curve["n"].to_numpy()
+    df = int((counts - 1).sum())
+    sd = np.sqrt(_scatter_inside(curve) / df * df / rng.chisquare(df, size=(DRAWS, 1)))
+    drawn = fitted * np.exp(sd / np.sqrt(counts) * rng.standard_normal((DRAWS, n.size)))
+    weight = np.sqrt(counts) / fitted
+    bases = np.stack([np.linalg.qr(_hinge(n, k) * weight[:, None])[0] for k in knots])
+    explained = (((drawn * weight) @ bases.transpose(1, 0, 2).reshape(n.size, -1)) ** 2).reshape(DRAWS, len(knots), 3)
+    found = knots[explained.sum(axis=2).argmax(axis=1)]
+    lo, hi = np.quantile(found, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(lo), float(hi)
+
+
+def _usl_if_it_wins(curve: pd.DataFrame, row: dict) -> dict:
+    """USL parameters, if it beats bend and line by AICc on relative errors and peaks inside the measured range."""
+    n, y, counts = (curve[c].to_numpy(float) for c in ("vms", "center", "n"))
+    runs, within = int(counts.sum()), _scatter_inside(curve)
+    weight = np.sqrt(counts) / y
+    usl = usl_fit(n, y)
+    if not n[0] <= usl["peak_n"] <= n[-1]:
+        return {}
+    knot = row["knee"] if row["model"] == "two-segment" else None
+    rival = _aicc(_fit(_hinge(n, knot), weight, y)[1] + within, runs, 3 if knot is None else 5)
+    line = _aicc(_fit(_hinge(n, None), weight, y)[1] + within, runs, 3)
+    relative = usl_fit(n, y, weight)
+    if not _aicc(relative["rss"] + within, runs, 4) < min(rival, line):
+        return {}
+    return {f"usl_{k}": usl[k] for k in ("gamma", "alpha", "beta", "peak_n")} | {"model": "usl"}
+
+
+def _aicc(rss: float, runs: int, parameters: int) -> float:
+    """AIC corrected for few runs; `parameters` counts the error's variance. Infinite where the correction is undefined."""
+    if runs <= parameters + 1:
+        return np.inf
+    correction = 2 * parameters * (parameters + 1) / (runs - parameters - 1)
+    return runs * np.log(max(rss, _floor(runs)) / runs) + 2 * parameters + correction
+
+
+def per_vm_gain(
+    results: pd.DataFrame, metric: str = "iops", by: Sequence[str] = ("system", "pattern"), over: str = "vms"
+) -> pd.DataFrame:
+    """What each further VM adds.
+
+    Returns
+    -------
+    `by`, `over`, n (runs), center (geometric mean), gain (per VM since the count before; NaN at the first), per_vm
+    (center / `over`). Points only: a gain's interval is the knee's business.
+    """
+    by = list(by)
+    runs = results[_usable(results, metric, by, over)]
+    _refuse_mixing(runs, by, over)
+    logs = np.log(runs[metric].astype(float)).groupby([runs[c] for c in [*by, over]], dropna=False, observed=True)
+    table = logs.agg(n="count", center="mean").reset_index()
+    table["center"] = np.exp(table["center"])
+    step = (
+        table.groupby(by, dropna=False, observed=True)[["center", over]].diff()
+        if by
+        else table[["center", over]].diff()
+    )
+    return table.assign(gain=step["center"] / step[over], per_vm=table["center"] / table[over])
+
+
+def curve_from_gains(gains: pd.DataFrame, metric: str = "iops", over: str = "vms") -> pd.DataFrame:
+    """Rebuild a curve from gains "per VM from the first to the last", as articles print them.
+
+    Parameters
+    ----------
+    gains : first, last (VM counts, each range following the one before, from 1), gain (per VM)
+
+    Returns
+    -------
+    `over` (1 ... last), `metric` (the gains added up). Raises ValueError for a gap or an overlap.
+    """
+    gains = gains.sort_values("first")
+    follows = gains["first"].to_numpy() == np.append(1, gains["last"].to_numpy()[:-1] + 1)
+    if not follows.all() or (gains["last"] < gains["first"]).any():
+        raise ValueError("curve_from_gains: the ranges first..last must start at 1 and follow each other without a gap")
+    steps = np.repeat(gains["gain"].to_numpy(float), gains["last"] - gains["first"] + 1)
+    return pd.DataFrame({over: np.arange(1, steps.size + 1), metric: steps.cumsum()})
+
+
+def _usable(results: pd.DataFrame, metric: str, by: list[str], over: str) -> np.ndarray:
+    """Which rows are runs one may use: valid, with a VM count and a rate above zero."""
+    if missing := [c for c in [*by, over, metric] if c not in results]:
+        raise ValueError(f"results have no column {', '.join(missing)}; they have {', '.join(map(str, results))}")
+    numbers = results[[over, metric]].to_numpy(dtype=float, na_value=np.nan)
+    usable = (np.isfinite(numbers) & (numbers > 0)).all(axis=1)
+    return usable & valid_rows(results)
+
+
+def _refuse_mixing(runs: pd.DataFrame, by: list[str], over: str) -> list[str]:
+    """Refuse to pool runs that differ in a factor; what may follow the VM count is returned as warnings."""
+    said = []
+    for column in (c for c in ("system", *FACTORS) if c in runs and c not in (*by, over)):
+        at_each = runs.groupby([*by, over], dropna=False, observed=True)[column].nunique(dropna=False)
+        in_all = (
+            runs.groupby(by, dropna=False, observed=True)[column].nunique(dropna=False)
+            if by
+            else runs[[column]].nunique(dropna=False)
+        )
+        if (at_each > 1).any() or (column not in MAY_FOLLOW and (in_all > 1).any()):
+            seen = ", ".join(map(str, runs[column].drop_duplicates().tolist()[:6]))
+            raise ValueError(f"results vary in {column}: {seen}; add it to by= or filter")
+        said += [f"{column} changes with {over}"] if (in_all > 1).any() else []
+    return said

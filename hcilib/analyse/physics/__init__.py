@@ -1,0 +1,1 @@
+"""What may the numbers be at all: ceilings, traffic, capacity, laws?"""

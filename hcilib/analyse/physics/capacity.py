@@ -1,0 +1,244 @@
+"""How much of the raw capacity is usable, and what a usable TiB delivers (METHODS section 4)."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import operator
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from hcilib.analyse.physics.schemes import (
+    Dedup,
+    ErasureCode,
+    Mirror,
+    Product,
+    Raid5,
+    Raid6,
+    Reserved,
+    Scheme,
+    Survives,
+    Tiers,
+)
+
+__all__ = [
+    "TB", "TIB", "Dedup", "ErasureCode", "Mirror", "Product", "Raid5", "Raid6", "Reserved", "Scheme", "Survives", "Tiers",
+    "capacity_sentence", "capacity_table", "nested_mirror", "nested_parity", "nested_parity_grid", "pareto", "parse_scheme",
+    "per_usable_tib", "with_stated",
+]  # fmt: skip
+
+TB, TIB = 10**12, 2**40
+"""Drives are sold in TB, operating systems count in TiB: 32 TB are 29.1 TiB. Never one for the other."""
+
+
+def capacity_table(schemes: Mapping[str, Scheme], raw_bytes: float | Mapping[str, float] | None) -> pd.DataFrame:
+    """What each system makes of its raw capacity.
+
+    Parameters
+    ----------
+    schemes : system -> scheme.
+    raw_bytes : bytes of all drives of all servers; one number, or system -> bytes.
+
+    Returns
+    -------
+    DataFrame
+        One row per system: system, scheme (its formula), raw_bytes, reserve_bytes, efficiency (usable share of raw,
+        after reserve and deduplication), dedup_ratio (client bytes per stored byte), usable_bytes, usable_tb, usable_tib, write_cost, stripe_cost,
+        survives_drives, survives_servers, survives (in words).
+    """
+    if raw_bytes is None:
+        raise ValueError(
+            "raw_bytes is None: say how many bytes all drives of all servers hold, e.g. 32e12 for 10 of 3.2 TB"
+        )
+    raw = raw_bytes if isinstance(raw_bytes, Mapping) else dict.fromkeys(schemes, raw_bytes)
+    if absent := [name for name in schemes if name not in raw]:
+        raise ValueError(f"raw_bytes has no entry for {', '.join(absent)}")
+    return pd.DataFrame([{"system": name, **_capacity(s, raw[name])} for name, s in schemes.items()])
+
+
+def _capacity(scheme: Scheme, raw_bytes: float) -> dict:
+    usable = scheme.usable_bytes(raw_bytes)
+    return {
+        "scheme": repr(scheme),
+        "raw_bytes": raw_bytes,
+        "reserve_bytes": raw_bytes * scheme.reserve_share,
+        "efficiency": scheme.efficiency,
+        "dedup_ratio": scheme.dedup_ratio,
+        "usable_bytes": usable,
+        "usable_tb": usable / TB,
+        "usable_tib": usable / TIB,
+        "write_cost": scheme.write_cost,
+        "stripe_cost": scheme.stripe_cost,
+        "survives_drives": scheme.survives.drives,
+        "survives_servers": scheme.survives.servers,
+        "survives": str(scheme.survives),
+    }
+
+
+def capacity_sentence(
+    capacity: pd.DataFrame, front: pd.DataFrame, measured: Collection[str], labels: Mapping[str, str] | None = None
+) -> str:
+    """What `capacity` (as `with_stated` returns it) and `front` (as `pareto` does) come to, in one sentence.
+
+    The `measured` systems are named one by one, of the schemes set beside them the one that leaves most and the one that
+    leaves least.
+    """
+    ranked = capacity.sort_values("efficiency", ascending=False, kind="stable")
+    usable = [
+        f"{(labels or {}).get(row.system, row.system)} {100 * row.efficiency:.1f} %" for row in ranked.itertuples()
+    ]
+    own = ranked["system"].isin(measured).to_numpy()
+    beside = [text for text, mine in zip(usable, own, strict=True) if not mine]
+    parts = []
+    if own.any():
+        parts.append("Usable of raw: " + ", ".join(text for text, mine in zip(usable, own, strict=True) if mine))
+    if beside:
+        ends = beside[0] if len(beside) == 1 else f"{beside[0]} to {beside[-1]}"
+        schemes = "the scheme" if len(beside) == 1 else f"the {len(beside)} schemes"
+        parts.append(f"of {schemes} beside them: {ends}" if own.any() else f"Usable of raw, by {schemes}: {ends}")
+    if len(stated := capacity["agrees"].dropna()):
+        parts.append(f"{stated.sum()} of {len(stated)} printed shares follow from their scheme")
+    if len(front):
+        places, patterns = front.groupby("system", observed=True)["front"].sum(), front["pattern"].nunique()
+        on = ", ".join(f"{(labels or {}).get(name, name)} in {n} of {patterns} patterns" for name, n in places.items())
+        parts.append(f"on the front of speed and capacity, untested: {on}")
+    return "; ".join(parts) + "."
+
+
+def nested_mirror() -> Scheme:
+    """S2D nested two-way mirror on two servers: two copies in each, 25 % usable."""
+    return Mirror(2) * Mirror(2)
+
+
+def nested_parity(n: int, mirror_share: float) -> Scheme:
+    """S2D nested mirror-accelerated parity on two servers of n capacity drives each.
+
+    Efficiency 1/(4m + (1-m)/p), p = (n'-1)/(2n'), n' = min(n, 7): the parity stripe stops growing at seven drives
+    (METHODS section 4; Microsoft's table for 4 to 7+ drives).
+    """
+    if n < 4:
+        raise ValueError(f"nested mirror-accelerated parity needs at least 4 capacity drives per server, got {n}")
+    parity = Mirror(2) * Raid5(min(n, 7))
+    return Tiers((mirror_share, nested_mirror()), (round(1 - mirror_share, 12), parity))
+
+
+def nested_parity_grid(
+    drives: Sequence[int] = (4, 5, 6, 7), mirror_pct: Sequence[float] = (10, 20, 30)
+) -> pd.DataFrame:
+    """Usable percent of nested mirror-accelerated parity: drives (a server), then mirror_10_pct ..., one per mirror share.
+
+    More than seven drives a server are as seven (see :func:`nested_parity`).
+    """
+    usable = {f"mirror_{m:g}_pct": [100 * nested_parity(n, m / 100).efficiency for n in drives] for m in mirror_pct}
+    return pd.DataFrame({"drives": list(drives), **usable})
+
+
+def with_stated(table: pd.DataFrame, stated_pct: Mapping[str, float]) -> pd.DataFrame:
+    """A capacity table with stated_pct, the usable share somebody printed, and agrees: does ours round to it?
+
+    `stated_pct` is system -> percent as printed. Its own digits decide: 40 is held to the percent, 35.7 to the tenth.
+    agrees is <NA> where nothing was stated.
+
+    Raises
+    ------
+    ValueError
+        If a stated system is not in the table: its figure would be checked by nobody.
+    """
+    if absent := [name for name in stated_pct if name not in set(table["system"])]:
+        raise ValueError(
+            f"stated, but not in the capacity table: {', '.join(absent)}; give stated the names of your schemes, or {{}}"
+        )
+    stated = table["system"].map(stated_pct).astype(float)
+    unit = stated.map(lambda value: 10.0 ** -len(f"{value:g}".partition(".")[2]))
+    # half a printed unit, and a hair for what binary fractions cannot hold
+    agrees = (100 * table["efficiency"] - stated).abs() <= unit / 2 + 1e-9
+    return table.assign(stated_pct=stated, agrees=agrees.astype("boolean").mask(stated.isna()))
+
+
+def pareto(table: pd.DataFrame, x: str, y: str, by: str | None = None) -> pd.DataFrame:
+    """The table with a column `front`: no other row is at least as good in x and y and better in one (more is better).
+
+    With `by` (``pattern``) rows compete only with those of the same value. A row where x or y is missing has front <NA>
+    and pushes nobody off the front.
+    """
+    a, b = table[x].to_numpy(float), table[y].to_numpy(float)
+    group = table[by].astype(str).to_numpy(object) if by else np.zeros(len(table))
+    as_good = (a >= a[:, None]) & (b >= b[:, None]) & (group == group[:, None])
+    better = (a > a[:, None]) | (b > b[:, None])
+    front = pd.array(~(as_good & better).any(axis=1), dtype="boolean")
+    front[np.isnan(a) | np.isnan(b)] = pd.NA
+    return table.assign(front=front)
+
+
+def per_usable_tib(results: pd.DataFrame, usable_bytes: Mapping[str, float] | pd.Series) -> pd.DataFrame:
+    """The results with usable_tib and iops_per_usable_tib, from system -> usable bytes; NaN where a system has none."""
+    usable_tib = results["system"].map(usable_bytes).astype(float) / TIB
+    return results.assign(usable_tib=usable_tib, iops_per_usable_tib=results["iops"] / usable_tib)
+
+
+_NAMES = {f.__name__: f for f in (Mirror, Raid5, Raid6, ErasureCode, Tiers, nested_mirror, nested_parity)}
+_METHODS = ("reserve", "dedup")
+
+
+def parse_scheme(text: str) -> Scheme:
+    """The scheme a formula such as ``"Mirror(2) * Raid5(5)"`` stands for; what `repr` prints is read back.
+
+    Raises
+    ------
+    ValueError
+        Naming the part of the text that is not understood. Nothing but the schemes is ever evaluated.
+
+    Examples
+    --------
+    >>> hci.parse_scheme("Mirror(2) * Raid5(5)").usable_bytes(10e12)
+    4000000000000.0
+    """
+    try:
+        scheme = _value(ast.parse(text.strip(), mode="eval").body, text.strip())
+    except SyntaxError as error:
+        raise ValueError(f"scheme {text!r} is not a formula: {error.msg} at column {error.offset}") from None
+    if not isinstance(scheme, Scheme):
+        raise ValueError(f"scheme {text!r} is no scheme; expected one of {', '.join(_NAMES)}, joined by *")
+    return scheme
+
+
+def _value(node: ast.expr, text: str):
+    """Walk the few kinds of node a formula may have."""
+    match node:
+        case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+            return number
+        case ast.Tuple(elts=parts):
+            return tuple(_value(part, text) for part in parts)
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            factors = _value(left, text), _value(right, text)
+            if all(isinstance(factor, Scheme) for factor in factors):
+                return _tried(operator.mul, factors, {}, node, text)
+        case ast.Call(func=ast.Name(id=name)) if name in _NAMES:
+            return _call(_NAMES[name], node, text)
+        case ast.Call(func=ast.Attribute(value=inner, attr=name)) if name in _METHODS:
+            scheme = _value(inner, text)
+            if isinstance(scheme, Scheme):
+                return _call(getattr(scheme, name), node, text)
+    raise ValueError(
+        f"scheme {text!r}: {ast.get_source_segment(text, node)!r} is not understood; expected "
+        f"{', '.join(_NAMES)} with numbers, e.g. Raid6(8) for 6+2, joined by *, then .reserve(servers, drives_per_server) or .dedup(savings)"
+    )
+
+
+def _call(function, node: ast.Call, text: str):
+    args = [_value(arg, text) for arg in node.args]
+    return _tried(function, args, {k.arg: _value(k.value, text) for k in node.keywords}, node, text)
+
+
+def _tried(function, args, named: dict, node: ast.expr, text: str):
+    try:
+        return function(*args, **named)
+    except TypeError:  # Python's words name a constructor and count itself
+        name = getattr(function, "__name__", "")
+        takes = f"{name}{inspect.signature(function)}".partition(" ->")[0]
+        meant = (inspect.getdoc(function) or "").partition("\n")[0]
+        raise ValueError(f"scheme {text!r}: {ast.get_source_segment(text, node)!r}: it is {takes}: {meant}") from None
+    except ValueError as error:
+        raise ValueError(f"scheme {text!r}: {ast.get_source_segment(text, node)!r}: {error}") from None

@@ -1,0 +1,1 @@
+"""What happened inside a run: its seconds, its latencies, its failures?"""

@@ -1,0 +1,200 @@
+"""What a failure costs, and for how long: the gap, the degraded level, the dip while copies are made again.
+
+One run is disturbed once: its first event is the failure, a second one heals it. Levels inside a run come with intervals that
+know autocorrelation (METHODS section 2); what is claimed about the system rests on repeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from hcilib.analyse.runs.series import mean_interval, run_columns
+from hcilib.analyse.runs.warmup import mser5
+from hcilib.metrics import FACTORS
+
+TOLERANCE, WINDOW_S, MIN_CUT_S = 0.1, 5, 20
+CONDITIONS = ("system", *FACTORS, "failure", "heal")
+"""What was set and what was done: runs that differ in one of these are no repeats of each other."""
+COLUMNS = [
+    "failure", "fail_s", "heal", "heal_s", "runtime_s", "healthy_iops", "healthy_lo", "healthy_hi", "gap_s", "gap_from_s",
+    "degraded_iops", "degraded_lo", "degraded_hi", "degraded_from_s", "ratio", "heal_gap_s", "dip_iops", "dip_pct", "back_s",
+    "whole_s", "max_lat_ns", "confidence", "warnings",
+]  # fmt: skip
+
+
+def failures(
+    series: pd.DataFrame,
+    events: pd.DataFrame,
+    hosts: pd.DataFrame | None = None,
+    tolerance: float = TOLERANCE,
+    window_s: int = WINDOW_S,
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """What one failure did to each run.
+
+    Parameters
+    ----------
+    series : the `series` table (``read_series``); a second it lacks is one without I/O
+    events : what was done, by the same run keys: t_s on the series' axis, `what`; where a row's `seen` is
+        true it was not done but seen, and ``whole`` says that the system was whole again. One or two done per run
+    hosts : ``read_hosts``, for the longest single I/O
+    tolerance : back is a level within this share of the healthy one, either way
+    window_s : seconds averaged before the dip or the return are judged
+
+    Returns
+    -------
+    One row per disturbed run: its keys; failure, fail_s, heal, heal_s (NaN without one), runtime_s; healthy_iops before the
+    failure; gap_s, the seconds without any I/O from the failure to the heal or the end, gap_from_s the first of them;
+    degraded_iops, the level after the gap from degraded_from_s on (MSER-5 from 20 s), and its ratio to the healthy one; after the
+    heal heal_gap_s, dip_iops (the lowest window), dip_pct (how far that is below healthy, 0 if it is not), back_s (seconds
+    from the heal until back for two windows and on average of the rest), whole_s (from the heal until the system said so);
+    max_lat_ns; confidence, warnings. `_lo`, `_hi` are NaN where a phase is too short for an interval.
+
+    Raises
+    ------
+    ValueError : no run of `events` is in `series`, or a run was disturbed more than once
+    """
+    keys = [c for c in run_columns(events) if c in series]
+    done = events[~events["seen"].astype(bool)] if "seen" in events else events
+    rates = {key: _rates(run) for key, run in _groups(series, keys)}
+    rows = []
+    for key, own in _groups(done, keys):
+        if key not in rates:
+            raise ValueError(
+                f"no series of {dict(zip(keys, key, strict=True))}, in which {own['what'].iloc[0]} was done"
+            )
+        row = _cost(rates[key], own.sort_values("t_s"), tolerance, window_s, confidence)
+        row |= {"whole_s": _whole(events, keys, key, row["heal_s"]), "max_lat_ns": _longest(hosts, keys, key)}
+        rows.append(dict(zip(keys, key, strict=True)) | row | {"confidence": confidence})
+    return pd.DataFrame(rows, columns=[*keys, *COLUMNS])
+
+
+def aligned(series: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
+    """The fleet's rate of every run of `costs`, its time counted from the failure: the keys, t_s, since_s, iops."""
+    keys = [c for c in run_columns(costs) if c in series]
+    begun = {key: own["fail_s"].iloc[0] for key, own in _groups(costs, keys)}
+    frames = []
+    for key, run in _groups(series, keys):
+        if key in begun:
+            rate = _rates(run)
+            frame = pd.DataFrame(
+                {"t_s": rate.index, "since_s": rate.index - np.floor(begun[key]), "iops": rate.to_numpy()}
+            )
+            frames.append(frame.assign(**dict(zip(keys, key, strict=True))))
+    columns = [*keys, "t_s", "since_s", "iops"]
+    return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
+
+
+def _groups(table: pd.DataFrame, keys: list[str]) -> Iterator[tuple[tuple, pd.DataFrame]]:
+    if not keys:
+        yield (), table
+        return
+    for key, rows in table.groupby(keys, dropna=False, sort=False):
+        yield tuple(None if value != value else value for value in key), rows  # NaN is not equal to itself
+
+
+def _rates(run: pd.DataFrame) -> pd.Series:
+    """The fleet's I/Os of every second: a second that a host's log lacks is one in which it did nothing."""
+    seconds = run["t_s"].astype(int)
+    total = run["iops"].fillna(0).groupby(seconds).sum()
+    return total.reindex(range(int(seconds.min()), int(seconds.max()) + 1), fill_value=0.0)
+
+
+def _cost(rate: pd.Series, done: pd.DataFrame, tolerance: float, window_s: int, confidence: float) -> dict:
+    """The row of one run, but for what is not in its rates."""
+    if len(done) > 2:
+        raise ValueError(
+            f"{len(done)} events in one run ({', '.join(done['what'])}): a run has one failure and at most one heal"
+        )
+    fail_s, heal_s = (float(done["t_s"].iloc[i]) if i < len(done) else np.nan for i in (0, 1))
+    end_s = float(rate.index[-1]) + 1
+    turn_s = np.floor(heal_s) if heal_s == heal_s else end_s  # the second of the heal is one of the time after it
+    before, broken = rate[rate.index < np.floor(fail_s)], rate[(rate.index >= np.floor(fail_s)) & (rate.index < turn_s)]
+    healthy = _level(_steady(before), confidence)
+    plateau = _steady(_resumed(broken.iloc[1:], window_s))  # the second of the failure itself is half of each
+    degraded = _level(plateau, confidence)
+    silent = broken[broken == 0]
+    row = {
+        "failure": done["what"].iloc[0], "fail_s": fail_s, "heal": done["what"].iloc[1] if len(done) > 1 else "",
+        "heal_s": heal_s, "runtime_s": end_s, **_named("healthy", healthy), "gap_s": float(len(silent)),
+        "gap_from_s": float(silent.index[0]) if len(silent) else np.nan, **_named("degraded", degraded),
+        "degraded_from_s": float(plateau.index[0]) if len(plateau) else np.nan,
+        "ratio": degraded["mean"] / healthy["mean"] if healthy["mean"] > 0 else np.nan,
+        **_recovery(rate[rate.index >= turn_s], healthy["mean"], heal_s, tolerance, window_s),
+    }  # fmt: skip
+    return row | {"warnings": "; ".join(_complaints(row, before, plateau, tolerance, window_s))}
+
+
+def _steady(phase: pd.Series) -> pd.Series:
+    """The phase without the transient at its start; a short one whole, of which MSER-5 would keep the luckier half."""
+    return phase.iloc[mser5(phase.to_numpy())[0] :] if len(phase) >= MIN_CUT_S else phase
+
+
+def _resumed(phase: pd.Series, window_s: int) -> pd.Series:
+    """The phase from where I/O goes on, for a whole window; nothing if it never does."""
+    busy = (phase > 0).to_numpy()
+    if busy.size < window_s:
+        return phase.iloc[:0]
+    whole = np.lib.stride_tricks.sliding_window_view(busy, window_s).all(axis=1)
+    return phase.iloc[int(np.argmax(whole)) :] if whole.any() else phase.iloc[:0]
+
+
+def _level(phase: pd.Series, confidence: float) -> pd.Series:
+    return mean_interval(phase.to_numpy(float), confidence).iloc[0]
+
+
+def _named(name: str, level: pd.Series) -> dict:
+    return {f"{name}_iops": level["mean"], f"{name}_lo": level["lo"], f"{name}_hi": level["hi"]}
+
+
+def _recovery(after: pd.Series, healthy: float, heal_s: float, tolerance: float, window_s: int) -> dict:
+    """The dip after the heal, and when the healthy level is back."""
+    y = after.to_numpy(float)
+    gap_s = float((y == 0).sum()) if y.size else np.nan  # silence needs no window and no healthy level
+    if not healthy > 0 or y.size < window_s:
+        return {"heal_gap_s": gap_s} | dict.fromkeys(("dip_iops", "dip_pct", "back_s"), np.nan)
+    windows = np.lib.stride_tricks.sliding_window_view(y, window_s).mean(axis=1)
+    rest = y[::-1].cumsum()[::-1] / np.arange(y.size, 0, -1)
+    near = np.abs(windows / healthy - 1) <= tolerance
+    both = (
+        near[:-window_s] & near[window_s:] & (np.abs(rest[: max(0, near.size - window_s)] / healthy - 1) <= tolerance)
+    )
+    back = int(np.argmax(both)) if both.any() else None
+    lowest = float(windows[: None if back is None else back + 1].min())
+    return {
+        "heal_gap_s": gap_s,
+        "dip_iops": lowest,
+        "dip_pct": 100 * max(0.0, 1 - lowest / healthy),
+        "back_s": np.nan if back is None else max(0.0, float(after.index[back]) - heal_s),
+    }
+
+
+def _complaints(row: dict, before: pd.Series, plateau: pd.Series, tolerance: float, window_s: int) -> list[str]:
+    said = []
+    if len(before) < window_s:
+        said.append(f"only {len(before)} s before the failure: the healthy level is a guess")
+    elif not row["healthy_iops"] > 0:
+        said.append("no I/O before the failure: nothing to compare with")
+    if not len(plateau):
+        said.append(f"no degraded level: I/O did not go on for {window_s} s")
+    if row["heal"] and row["back_s"] != row["back_s"]:
+        left = row["runtime_s"] - row["heal_s"]
+        said.append(f"not back within {100 * tolerance:g} % when the run ended, {left:.0f} s after {row['heal']}")
+    return said
+
+
+def _whole(events: pd.DataFrame, keys: list[str], key: tuple, heal_s: float) -> float:
+    """Seconds from the heal until the system was last seen to become whole; NaN if nobody looked."""
+    if "seen" not in events or heal_s != heal_s:
+        return np.nan
+    seen = dict(_groups(events[events["seen"].astype(bool) & (events["what"] == "whole")], keys)).get(key)
+    later = seen.loc[seen["t_s"] >= heal_s, "t_s"] if seen is not None else []
+    return float(max(later)) - heal_s if len(later) else np.nan
+
+
+def _longest(hosts: pd.DataFrame | None, keys: list[str], key: tuple) -> float:
+    own = None if hosts is None or not set(keys) <= set(hosts) else dict(_groups(hosts, keys)).get(key)
+    return float(own["lat_ns_max"].max()) if own is not None else np.nan

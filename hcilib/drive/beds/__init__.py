@@ -1,0 +1,1 @@
+"""Which testbeds can this machine be by itself, and how are they started and ended?"""

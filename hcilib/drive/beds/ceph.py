@@ -1,0 +1,184 @@
+"""A real Ceph cluster on loopback, with load generators that write to its images: fio's rbd engine, no root, no kernel module.
+
+Every host has its own 127.b.c.d address and its own sshd, as in the lab (hcilib.drive.beds.lab). The nodes carry the cluster: an OSD
+each, the first one the monitor and the manager too. A VM is a fio server whose disks are images of its own in the cluster.
+Failures, recovery and capacity are Ceph's own; one kernel and one disk carry them all, so its speed is this machine's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import re
+import shutil
+import signal
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from hcilib.drive.beds import ceph_cluster as cluster
+from hcilib.drive.beds import lab_hosts as hosts
+from hcilib.drive.beds.lab import FIO_PORT, SSH_PORT
+from hcilib.drive.beds.lab_hosts import LabError
+from hcilib.drive.beds.lab_places import Endpoint, make_folder, reserve, wait_refused
+from hcilib.testbed import Ceph, Disk, Fio, Node, Testbed, Vm
+
+PACKAGES = {"sshd": "openssh-server", "fio": "fio", "ceph-mon": "ceph-mon", "ceph-mgr": "ceph-mgr", "ceph-osd": "ceph-osd",
+            "ceph": "ceph-common", "rbd": "ceph-common"}  # fmt: skip
+OWN_BYTES = 512 * 2**20  # of an OSD's file, what BlueStore itself takes, as seen on small ones
+RESIDENT_BYTES = {"mon": 128 * 2**20, "mgr": 384 * 2**20, "osd": 448 * 2**20, "vm": 64 * 2**20}  # as seen, rounded up
+_ODD = re.compile(r"[^\w./+@%~-]")  # Ceph splits lists of files at the others, or expands them
+
+
+@contextlib.contextmanager
+def ceph(
+    vms: int = 2,
+    *,
+    system: str = "box-ceph",
+    disks: int = 1,
+    disk_bytes: int = 64 * 2**20,
+    osd_bytes: int = 4 * 2**30,
+    cache: bool = False,
+    root: str | Path | None = None,
+    base: str | None = None,
+) -> Iterator[Testbed]:
+    """A running Ceph cluster with its load generators, stopped whatever happens to the caller, `kill -9` included.
+
+    Parameters
+    ----------
+    system : ``box-ceph`` (two nodes, pool size 2), ``box-ceph-ec`` (three nodes, erasure code 2+1) or the reference ``box-osd``
+        (one node, no second copy)
+    osd_bytes : what an OSD's sparse file may grow to
+    cache : librbd's write-back cache, on by Ceph's default and off here: with it a write is done when the client has it
+    root : folder under which the cluster's own folder is made and removed again; default: out/ of the repository
+    base : first three numbers of the loopback addresses, e.g. ``127.0.44``; default: the first free ones
+
+    Yields
+    ------
+    Testbed : with `serves` set to `system`
+
+    Raises
+    ------
+    LabError : a missing program, an address in use, too little space or memory, or a daemon that does not come up
+    """
+    if system not in cluster.POOLS:
+        raise LabError(f"unknown Ceph system {system!r}: expected one of {', '.join(cluster.POOLS)}")
+    pool, size = cluster.POOLS[system], _require_size(vms, disks, disk_bytes, osd_bytes)
+    programs = hosts.find_programs(PACKAGES, engine="rbd")
+    _require_room(pool, size)
+    folder = make_folder(root, _needed_bytes(pool, size), "the cluster's OSDs")
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        _require_plain(folder)
+        endpoints = stack.enter_context(_reserved(base, pool, size, folder))
+        testbed = _layout(folder, endpoints, pool, size, system)
+        stack.callback(wait_refused, endpoints)
+        keeper = stack.enter_context(hosts.Keeper(folder))
+        stack.callback(_kill_daemons, folder)  # nothing of it is kept, so nobody waits for a clean end
+        _start(keeper, programs, testbed, folder, pool, size, cache)
+        yield testbed
+
+
+def config_of(testbed: Testbed) -> Path:
+    """The configuration file of a running cluster, by which ``ceph -c`` and `hcilib.drive.beds.librados.Monitor` reach it."""
+    names = {disk.uri.split("/")[2] for vm in testbed.vms for disk in vm.disks if disk.uri}
+    if not testbed.lab_root or testbed.fio.ioengine != "rbd" or len(names) != 1:
+        raise LabError(f"testbed {testbed.name} is no running Ceph cluster of hcilib's")
+    return Path(testbed.lab_root) / f"{names.pop()}.conf"
+
+
+def _require_size(vms: int, disks: int, disk_bytes, osd_bytes) -> Ceph:
+    """The sizes, validated; LabError where one is outside what the addresses and the OSDs allow."""
+    try:
+        return Ceph(vms=vms, disks=disks, disk_bytes=disk_bytes, osd_bytes=osd_bytes)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        raise LabError(f"ceph({wrong['loc'][0]}={wrong['input']!r}): {wrong['msg']}") from None
+
+
+def _needed_bytes(pool: cluster.Pool, size: Ceph) -> int:
+    """What all OSDs' files grow to when every image is full: at most every byte on every node."""
+    return pool.nodes * (size.vms * size.disks * size.disk_bytes + OWN_BYTES)
+
+
+def _require_room(pool: cluster.Pool, size: Ceph) -> None:
+    """LabError where the images do not fit the OSDs (Ceph stops writing at 95 %), or the daemons this machine's memory."""
+    each, fit = _needed_bytes(pool, size) // pool.nodes, 0.85 * size.osd_bytes  # beyond 85 % it is HEALTH_WARN
+    if each > fit:
+        raise LabError(
+            f"ceph(osd_bytes={size.osd_bytes}): {size.vms * size.disks} images of {size.disk_bytes >> 20} MiB need an OSD of at least "
+            f"{round(each / 0.85) >> 20} MiB; make osd_bytes larger or disk_bytes smaller"
+        )
+    needed = sum(RESIDENT_BYTES[kind] * count for kind, count in
+                 (("mon", 1), ("mgr", 1), ("osd", pool.nodes), ("vm", size.vms)))  # fmt: skip
+    if (free := available_memory()) < needed:
+        raise LabError(
+            f"{free >> 20} MiB of memory available, the cluster's {pool.nodes} OSDs, monitor and manager need {needed >> 20} MiB"
+        )
+
+
+def available_memory(file: Path = Path("/proc/meminfo")) -> int:
+    """Bytes that programs can have without swapping."""
+    [kib] = re.findall(r"^MemAvailable: *(\d+) kB", file.read_text(), re.M)
+    return int(kib) * 1024
+
+
+def _require_plain(folder: Path) -> None:
+    if odd := _ODD.search(str(folder)):
+        raise LabError(f"{folder}: Ceph cannot be told of a path with {odd[0]!r} in it; pass another root=")
+
+
+@contextlib.contextmanager
+def _reserved(base: str | None, pool: cluster.Pool, size: Ceph, folder: Path) -> Iterator[list[Endpoint]]:
+    def endpoints(block: str) -> list[Endpoint]:
+        nodes = [f"{block}.{1 + i}" for i in range(pool.nodes)]
+        vms = [f"{block}.{101 + i}" for i in range(size.vms)]
+        return [*((a, SSH_PORT) for a in (*nodes, *vms)), *((a, FIO_PORT) for a in vms), (nodes[0], cluster.MON_PORT)]
+
+    with reserve(base, endpoints, seed=str(folder)) as block:
+        yield endpoints(block)
+
+
+def _layout(folder: Path, endpoints: list[Endpoint], pool: cluster.Pool, size: Ceph, system: str) -> Testbed:
+    """A name of its own for the cluster: whatever configuration else this machine holds, no program finds that by this name."""
+    user, name = getpass.getuser(), f"hci-{uuid.uuid4().hex[:8]}"
+    ssh = [address for address, port in endpoints if port == SSH_PORT]
+    nodes = tuple(
+        Node(name=f"node{i + 1}", address=a, port=SSH_PORT, user=user) for i, a in enumerate(ssh[: pool.nodes])
+    )
+    stores = tuple(str(folder / f"osd.{i}" / "block") for i in range(pool.nodes))
+    vms = []
+    for j, address in enumerate(ssh[pool.nodes :]):
+        images = [f"vm{j + 1}-d{d}" for d in range(size.disks)]
+        disks = tuple(Disk(serial=f"ceph-{image}", size_bytes=size.disk_bytes, backing=stores,
+                           uri=f"rbd://{name}/{cluster.image_pool(pool)}/{image}") for image in images)  # fmt: skip
+        vms.append(Vm(name=f"vm{j + 1}", address=address, port=SSH_PORT, user=user, node=nodes[j % pool.nodes].name,
+                      disks=disks))  # fmt: skip
+    return Testbed(name="box-ceph", nodes=nodes, vms=tuple(vms), fio=Fio(ioengine="rbd", direct=0),
+                   known_hosts=str(folder / "known_hosts"), key=str(folder / "client_key"), lab_root=str(folder),
+                   serves=system)  # fmt: skip
+
+
+def _start(keeper, programs, testbed: Testbed, folder: Path, pool: cluster.Pool, size: Ceph, cache: bool) -> None:
+    """The cluster first: a fio server that forks while the machine is busy starting daemons would only wait for it."""
+    config = config_of(testbed)
+    cluster.write_config(config, [node.address for node in testbed.nodes], size.osd_bytes, cache)
+    images = {disk.serial.removeprefix("ceph-"): disk.size_bytes for vm in testbed.vms for disk in vm.disks}
+    cluster.start(keeper, programs, config, pool, images)
+    hosts.write_keys(testbed, folder)
+    env = cluster.environment(config)
+    waiting = [hosts.start_sshd(keeper, programs, host, folder, env) for host in (*testbed.nodes, *testbed.vms)]
+    waiting += [hosts.start_fio(keeper, programs, vm, testbed, folder, env) for vm in testbed.vms]
+    keeper.wait_ready(waiting)
+
+
+def _kill_daemons(folder: Path) -> None:
+    """Those that still run under this folder; a process id that was given to somebody else since is left alone."""
+    for file in folder.glob("*.pid"):
+        with contextlib.suppress(OSError, ValueError):
+            pid = int(file.read_text())
+            if os.readlink(f"/proc/{pid}/cwd") == str(folder):
+                os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,258 @@
+"""The daemons of a Ceph cluster on loopback: its configuration, and what is started in which order until it can be written to.
+
+One monitor and one manager on the first node, one BlueStore OSD on each node over a sparse file, no authentication (nothing
+but loopback is ever listened on). Options that are not Ceph's own defaults stand in `CONFIG` with their reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from hcilib.drive.beds.lab_hosts import Keeper, LabError, Waiting, connect_unix
+from hcilib.drive.beds.librados import CephError, Monitor
+
+MON_PORT, PATIENCE_S = 3300, 60.0
+DATA, META, GROUPS = "box", "box-meta", 32
+
+CONFIG = """\
+[global]
+fsid = {fsid}
+mon_initial_members = a
+mon_host = v2:{mon}:{port}
+# One copy of the protocol: the old one would listen on as many ports again.
+ms_bind_msgr1 = false
+auth_cluster_required = none
+auth_service_required = none
+auth_client_required = none
+osd_pool_default_size = 2
+# One copy is enough to go on: otherwise a killed OSD would stop the cluster instead of degrading it.
+osd_pool_default_min_size = 1
+osd_pool_default_pg_autoscale_mode = off
+mon_allow_pool_delete = true
+# For the reference: a pool without a second copy.
+mon_allow_pool_size_one = true
+auth_allow_insecure_global_id_reclaim = false
+# A shared disk is not to be judged as the monitor's own.
+mon_data_avail_warn = 2
+mon_data_avail_crit = 1
+# One-second ticks: a new state is seen within a second, in place of five.
+mgr_tick_period = 1
+mgr_stats_period = 1
+mon_tick_interval = 1
+paxos_propose_interval = 0.1
+osd_mon_report_interval = 1
+# A silent OSD is called down after six seconds, by any one witness: there are two or three of them.
+osd_heartbeat_interval = 1
+osd_heartbeat_grace = 6
+mon_osd_adjust_heartbeat_grace = false
+mon_osd_min_down_reporters = 1
+# Resync as fast as it goes: it is measured, not waited for.
+osd_recovery_sleep = 0
+osd_recovery_max_active = 16
+osd_max_backfills = 8
+# A client that was killed holds its image no longer than this: the next step would wait for it.
+osd_client_watch_timeout = 15
+osd_memory_target = 939524096
+bluestore_block_size = {osd_bytes}
+# The manager's own work needs none of its thirty Python modules, whose loading takes longer than all else together.
+mgr_module_path = {folder}/modules
+mgr_initial_modules =
+mon_data = {folder}/mon.$id
+mgr_data = {folder}/mgr.$id
+osd_data = {folder}/osd.$id
+keyring = {folder}/keyring
+[client]
+# librbd acknowledges a write from the client's memory by default: twenty times faster, and not the cluster's speed.
+rbd_cache = {cache}
+"""
+DAEMONS = """\
+[{kind}]
+# Relative to the folder they run in: a socket's full path may not exceed 107 bytes.
+admin_socket = $name.asok
+pid_file = {folder}/$name.pid
+log_file =
+log_to_stderr = true
+err_to_stderr = true
+"""
+PLACED = """\
+[{name}]
+public_addr = {address}
+cluster_addr = {address}
+"""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """How a system keeps its data: on how many nodes, and what ``ceph`` is told. `survivors`: OSDs that are enough to go on."""
+
+    nodes: int
+    create: Mapping[str, str | int]
+    survivors: int
+    profile: tuple[str, ...] = ()
+
+
+POOLS = {
+    "box-osd": Pool(1, {"pool_type": "replicated", "size": 1}, survivors=1),
+    "box-ceph": Pool(2, {"pool_type": "replicated", "size": 2}, survivors=1),
+    # Two data strips and one parity strip need three hosts: on two, one host would hold two strips of a stripe.
+    "box-ceph-ec": Pool(3, {"pool_type": "erasure", "erasure_code_profile": "box"}, survivors=2,
+                        profile=("k=2", "m=1", "crush-failure-domain=host")),
+}  # fmt: skip
+
+
+def environment(config: Path) -> dict[str, str]:
+    """What makes every Ceph program use this cluster and no other, whatever its caller's own environment says."""
+    return {"CEPH_CONF": str(config), "CEPH_ARGS": "", "CEPH_KEYRING": str(config.parent / "keyring")}
+
+
+def write_config(config: Path, addresses: Sequence[str], osd_bytes: int, cache: bool) -> None:
+    """The cluster's only configuration file, and the folders of its daemons. `addresses`: of the nodes, in order."""
+    folder = config.parent
+    text = CONFIG.format(fsid=uuid.uuid4(), mon=addresses[0], port=MON_PORT, osd_bytes=osd_bytes, folder=folder,
+                         cache=str(cache).lower())  # fmt: skip
+    text += "".join(DAEMONS.format(kind=kind, folder=folder) for kind in ("mon", "mgr", "osd"))
+    placed = {"mon.a": addresses[0], "mgr.x": addresses[0], **{f"osd.{i}": a for i, a in enumerate(addresses)}}
+    text += "".join(PLACED.format(name=name, address=address) for name, address in placed.items())
+    text += "".join(f"[osd.{i}]\ncrush_location = root=default host=node{i + 1}\n" for i in range(len(addresses)))
+    config.write_text(text)
+    (folder / "keyring").touch()
+    for name in ("modules", *placed):
+        (folder / name).mkdir()
+
+
+def start(keeper: Keeper, programs: Mapping[str, str], config: Path, pool: Pool, images: Mapping[str, int]) -> None:
+    """From the written configuration to placement groups that are active and clean, and `images` (name -> bytes) in them.
+
+    Raises LabError where a daemon exits or does not get there in time, with the end of its log.
+    """
+    stores = {f"osd.{i}": str(uuid.uuid4()) for i in range(pool.nodes)}
+    _make_stores(programs, config, stores)
+    mon = daemon(keeper, programs, config, "mon.a", lambda: mon_leads(config.parent))
+    keeper.wait_ready([mon], PATIENCE_S)
+    with _as_lab_error(), Monitor(config) as monitor:
+        waiting = [mon, daemon(keeper, programs, config, "mgr.x", lambda: monitor.ask("mgr stat")["available"])]
+        for name, store in stores.items():
+            monitor.ask("osd new", uuid=store)  # the monitor counts them up from 0
+            waiting.append(daemon(keeper, programs, config, name, partial(is_up, monitor, name)))
+        keeper.wait_ready(waiting, PATIENCE_S)
+        create_pool(monitor, pool)
+        settled = [Waiting(f"{w.what}, its placement groups", w.pid, lambda: is_clean(monitor)) for w in waiting]
+        keeper.wait_ready(settled, PATIENCE_S)
+        monitor.ask("health mute", code="MGR_MODULE_ERROR", sticky=True)  # of the modules left out: see mgr_module_path
+    for image, size in images.items():
+        data = ["--data-pool", DATA] if pool.profile else []
+        _run_all([[programs["rbd"], "create", f"{image_pool(pool)}/{image}", "--size", f"{size}B", *data]], config)
+
+
+def _make_stores(programs: Mapping[str, str], config: Path, stores: Mapping[str, str]) -> None:
+    """The monitor's and the OSDs' empty stores, all at once."""
+    osds = [
+        [programs["ceph-osd"], "-f", "--mkfs", "--no-mon-config", "-i", name.removeprefix("osd."), "--osd-uuid", store]
+        for name, store in stores.items()
+    ]
+    _run_all([[programs["ceph-mon"], "-f", "--mkfs", "-i", "a"], *osds], config)
+
+
+def daemon(keeper: Keeper, programs: Mapping[str, str], config: Path, name: str, ready: Callable[[], bool]) -> Waiting:
+    """A daemon in the foreground, in the lab's folder. While the monitor that `ready` asks is silent, it is not."""
+
+    def arrived() -> bool:
+        try:
+            return ready()
+        except CephError:
+            return False
+
+    pid = keeper.spawn(argv(programs, name), name, env=environment(config))
+    return Waiting(f"ceph-{name.partition('.')[0]} {name}", pid, arrived)
+
+
+def argv(programs: Mapping[str, str], name: str) -> list[str]:
+    """What starts the daemon: ``osd.1`` is ``ceph-osd -f -i 1``, in the lab's folder and environment."""
+    kind, _, which = name.partition(".")
+    return [programs[f"ceph-{kind}"], "-f", "-i", which]
+
+
+def create_pool(monitor: Monitor, pool: Pool) -> None:
+    """The system's pool; an erasure-coded one holds the images' data alone, their names need a replicated one beside it."""
+    if pool.profile:
+        monitor.ask("osd erasure-code-profile set", name="box", profile=list(pool.profile))
+        _create(monitor, META, {"pool_type": "replicated", "size": 2}, 8)
+    _create(monitor, DATA, pool.create, GROUPS)
+    if pool.profile:
+        monitor.ask("osd pool set", pool=DATA, var="allow_ec_overwrites", val="true")
+        monitor.ask("osd pool set", pool=DATA, var="min_size", val=str(pool.survivors))
+
+
+def _create(monitor: Monitor, name: str, options: Mapping[str, str | int], groups: int) -> None:
+    monitor.ask("osd pool create", pool=name, pg_num=groups, pgp_num=groups, **options)
+    monitor.ask("osd pool application enable", pool=name, app="rbd")
+
+
+def image_pool(pool: Pool) -> str:
+    """The pool by which an image is named."""
+    return META if pool.profile else DATA
+
+
+def mon_leads(folder: Path) -> bool:
+    """Whether the monitor of that folder answers and leads; asked on its own socket, as clients wait while it does not."""
+    return admin(folder / "mon.a.asok", "mon_status").get("state") == "leader"
+
+
+def is_up(monitor: Monitor, osd: str) -> bool:
+    return any(f"osd.{o['osd']}" == osd and o["up"] for o in monitor.ask("osd dump")["osds"])
+
+
+def is_clean(monitor: Monitor) -> bool:
+    """Every placement group active and clean; HEALTH_OK may be said before they have peered."""
+    groups = monitor.ask("status")["pgmap"]
+    clean = sum(s["count"] for s in groups["pgs_by_state"] if s["state_name"] == "active+clean")
+    return clean == groups["num_pgs"] >= GROUPS
+
+
+def admin(sock: Path, command: str) -> dict:
+    """What a daemon answers on its administration socket; empty while it does not."""
+    try:
+        with contextlib.closing(connect_unix(sock)) as channel:
+            channel.sendall(json.dumps({"prefix": command, "format": "json"}).encode() + b"\0")
+            with channel.makefile("rb") as answer:
+                return json.loads(answer.read(int.from_bytes(answer.read(4), "big")))
+    except (OSError, ValueError):
+        return {}
+
+
+def _run_all(commands: Sequence[Sequence[str]], config: Path) -> None:
+    """Programs that end by themselves, all at once; LabError with what the first of them that failed has said."""
+    running = [
+        subprocess.Popen(command, cwd=config.parent, env={**os.environ, **environment(config)}, text=True,
+                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        for command in commands
+    ]  # fmt: skip
+    try:
+        for command, process in zip(commands, running, strict=True):
+            said = process.communicate(timeout=PATIENCE_S)[1]
+            if process.returncode:
+                raise LabError(
+                    f"{' '.join(command)} exited with {process.returncode}: {' / '.join(said.split(chr(10))[-6:])}"
+                )
+    except subprocess.TimeoutExpired as error:
+        raise LabError(f"{' '.join(error.cmd)} did not end within {PATIENCE_S:.0f} s") from None
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def _as_lab_error() -> Iterator[None]:
+    try:
+        yield
+    except CephError as error:
+        raise LabError(str(error)) from error

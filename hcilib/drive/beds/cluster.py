@@ -1,0 +1,282 @@
+"""The cluster in a box: virtual nodes with real kernels, real drives by serial, and a real replicated device between them.
+
+Unlike the lab's hosts these share nothing but the machine they run on, so they are reached, checked and guarded exactly like a
+real cluster: verified host keys, preflight, consent, devices known by serial, an array's UUID or a DRBD resource. A node is its own
+load generator, as on a hyperconverged node whose VM reads its local copy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+from pydantic import ValidationError
+
+from hcilib.drive.beds import cluster_guest as guests
+from hcilib.drive.beds import cluster_storage as storage
+from hcilib.drive.beds import lab_hosts as hosts
+from hcilib.drive.beds import qmp
+from hcilib.drive.beds.cluster_image import image
+from hcilib.drive.beds.cluster_packages import cache_folder
+from hcilib.drive.beds.lab_places import make_folder, reserve, wait_refused
+from hcilib.drive.hosts.hosts import Fleet, FleetError, need
+from hcilib.drive.launch.starts import Clock, clock
+from hcilib.testbed import BOX_CAVEAT, Box, Disk, Fio, Node, Testbed, Vm
+
+SYSTEMS = {"box-drbd": 2, "box-nvme-tcp": 2, "box-nvme-remote": 2, "box-raid5": 2, "box-drive": 1}
+"""System -> how many nodes it has unless told otherwise."""
+BETWEEN_NODES = ("box-drbd", "box-nvme-tcp", "box-nvme-remote")
+CONSENT, SSH_PORT = "overwrite-box", 2222
+LINK_CARD, CLOCK_READINGS = "repl", 4
+SHIFT = """date -s "@$(date +%s.%N | awk '{{printf "%.6f", $1 + {seconds:.6f}}}')" """
+LabError = hosts.LabError
+
+
+@contextlib.contextmanager
+def cluster(
+    nodes: int | None = None,
+    *,
+    system: str = "box-drbd",
+    drives: int = 5,
+    drive_bytes: int = 256 * 2**20,
+    memory_bytes: int = 2**30,
+    throttle_iops: int | None = None,
+    consent: str | None = CONSENT,
+    root: str | Path | None = None,
+    base: str | None = None,
+    cache: str | Path | None = None,
+) -> Iterator[Testbed]:
+    """A running cluster of virtual nodes that serves `system`, stopped whatever happens to the caller, `kill -9` included.
+
+    Parameters
+    ----------
+    nodes : default 2, of ``box-drive`` 1; ``box-raid5`` on two nodes is one array on each, nothing replicated
+    system : ``box-drbd``, ``box-nvme-tcp``, ``box-nvme-remote`` (the other node's array alone), ``box-raid5`` or ``box-drive``
+    drives, drive_bytes : of every node; ``box-drive`` has one
+    throttle_iops : I/Os a second that each drive lets through, reads and writes together; None: no limit
+    consent : the testbed's consent token, which a campaign has to repeat as for any real testbed
+    root : folder under which the box's own folder is made and removed again; default: out/ of the repository
+    base : first three numbers of the loopback addresses; default: the first free ones
+    cache : where kernel and image are kept; default: hcilib/box in the user's cache folder
+
+    Yields
+    ------
+    Testbed : its nodes, each of them a VM with one disk too
+
+    Raises
+    ------
+    LabError : a missing program or package, an address in use, too little memory or disk, a guest that does not boot (with the
+        end of its console) or storage that cannot be set up
+    """
+    given = {"drives": drives, "drive_bytes": drive_bytes, "memory_bytes": memory_bytes, "throttle_iops": throttle_iops}
+    with running(system, nodes, consent=consent, root=root, base=base, cache=cache, **given) as box:
+        yield box.testbed
+
+
+@contextlib.contextmanager
+def running(
+    system: str,
+    nodes: int | None = None,
+    *,
+    consent: str | None = CONSENT,
+    root: str | Path | None = None,
+    base: str | None = None,
+    cache: str | Path | None = None,
+    **given,
+) -> Iterator[Cluster]:
+    """As :func:`cluster`, with the handle by which faults are done to it."""
+    nodes, size = _require(system, nodes, given)
+    _require_memory(nodes * size.memory_bytes, nodes)
+    qemu, boot = guests.find_qemu(), image(cache)
+    folder = make_folder(root, nodes * size.drives * size.drive_bytes, "the box's drives")
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        base = stack.enter_context(reserve(base, lambda block: _addresses(block, nodes), seed=str(folder)))
+        testbed = _layout(folder, base, nodes, size, system, consent)
+        keeper = stack.enter_context(hosts.Keeper(folder))
+        accel = guests.accelerator(qemu, boot[0], cache_folder(cache))
+        box = Cluster(system, testbed, folder, size, keeper, (qemu, accel, boot))
+        box._start()
+        stack.callback(wait_refused, _addresses(base, nodes))
+        stack.callback(keeper.stop)  # before waiting for the ports
+        yield box
+
+
+@dataclass
+class Cluster:
+    """A running box and what can be done to it. `testbed` is what campaigns are given."""
+
+    system: str
+    testbed: Testbed
+    folder: Path
+    size: Box
+    keeper: hosts.Keeper
+    boot: tuple[str, str, tuple[Path, Path]]
+    pids: dict[str, int] = field(default_factory=dict)
+
+    def cut_link(self, up: bool = False) -> None:
+        """Pull the cable of the replication link out, on node1; both nodes go on without each other."""
+        qmp.set_link(self._guest("node1").monitor(self.folder), up, LINK_CARD)
+
+    def heal_link(self) -> None:
+        """Plug it in again; what replicates notices by itself."""
+        self.cut_link(up=True)
+
+    def kill(self, node: str) -> None:
+        """`kill -9` of a node's qemu: a power failure. Its drives keep what had reached them."""
+        guests.kill(self.pids[node])
+
+    def revive(self, node: str) -> None:
+        """Boot a killed node from the same drives and let it join again. Not node1, to whose socket the others are connected."""
+        if node == "node1":
+            raise LabError("node1 holds the link's socket and cannot be revived: kill and revive node2")
+        self._boot([self._guest(node)])
+        with Fleet(self.testbed) as fleet:
+            self._set_clocks(fleet, [node])
+            storage.rejoin(fleet, self.system, {node: self._guest(node).drives})
+
+    def fail_drive(self, node: str, index: int = 0) -> None:
+        """Mark a drive of the node's RAID 5 as failed; the array goes on without it."""
+        with Fleet(self.testbed) as fleet:
+            storage.fail_drive(fleet, node, self._guest(node).drives[index])
+
+    def replace_drive(self, node: str, index: int = 0) -> None:
+        """Give the array that drive back as a new one: it is rebuilt."""
+        with Fleet(self.testbed) as fleet:
+            storage.replace_drive(fleet, node, self._guest(node).drives[index])
+
+    def throttle(self, iops: int, node: str | None = None) -> None:
+        """Let every drive (of one node, or of all) pass so many I/Os a second; 0: without limit."""
+        for guest in self._guests():
+            if node in (None, guest.node.name):
+                for index in range(len(guest.drives)):
+                    qmp.throttle(guest.monitor(self.folder), f"d{index}", iops)
+
+    def _start(self) -> None:
+        """Boot all nodes, then set their storage up; `testbed` is complete only then, when the devices' sizes are known."""
+        _write_keys(self.testbed, self.folder)
+        for guest in self._guests():
+            guests.make_drives(guest, self.folder, self.size.drive_bytes)
+        self._boot(self._guests())
+        try:
+            with Fleet(self.testbed) as fleet:
+                need("login to the box", fleet.connect())
+                self._set_clocks(fleet, fleet.names)
+                disks = storage.set_up(fleet, self.system, {g.node.name: g.drives for g in self._guests()})
+        except FleetError as error:
+            raise LabError(f"{error}; consoles: {self._consoles()}") from None
+        self.testbed = _with_disks(self.testbed, disks)
+        if self.size.throttle_iops:
+            self.throttle(self.size.throttle_iops)
+
+    def _boot(self, started: list[guests.Guest]) -> None:
+        qemu, accel, boot = self.boot
+        waiting = []
+        for guest in started:
+            waiting.append(guests.start(self.keeper, qemu, accel, boot, guest, self.folder))
+            self.pids[guest.node.name] = pid = waiting[-1].pid
+            if (
+                guest.peers > 1 and guest.number == 1
+            ):  # the others connect to its socket, and give up where there is none
+                link = self.folder / guests.LINK
+                self.keeper.wait_ready([hosts.Waiting(f"guest {guest.node.name}", pid, link.exists)])
+        try:
+            self.keeper.wait_ready(waiting, guests.BOOT_S)
+        except LabError as error:
+            said = [guests.last_words(self.keeper.log(guest.node.name)) for guest in started]
+            raise LabError("; ".join(filter(None, [str(error), *said]))) from None
+
+    def _set_clocks(self, fleet: Fleet, nodes: Iterable[str]) -> None:
+        """A guest's clock starts at a whole second of the machine's; preflight allows half of one.
+
+        Each is moved by what the quickest of a few readings says, on the guest itself: a busy machine may answer seconds later.
+        """
+        seen: dict[str, list[Clock]] = {node: [] for node in nodes}
+        for _ in range(CLOCK_READINGS):
+            for o in fleet.run("date +%s.%N", seen).values():
+                seen[o.host] += [clock(o.value, o.started_s, o.started_s + o.seconds)] if o.ok else []
+        ahead = {node: min(readings, key=lambda r: r[1])[0] for node, readings in seen.items() if readings}
+        moves = {node: SHIFT.format(seconds=-s) for node, s in ahead.items()}
+        need("setting the clocks of the box", fleet.run(moves))
+
+    def _guests(self) -> list[guests.Guest]:
+        return [self._guest(node.name) for node in self.testbed.nodes]
+
+    def _guest(self, name: str) -> guests.Guest:
+        names = [node.name for node in self.testbed.nodes]
+        number = names.index(name) + 1
+        return guests.Guest(self.testbed.nodes[number - 1], number, _serials(number, self.size.drives), self.size.memory_bytes,
+                            len(names))  # fmt: skip
+
+    def _consoles(self) -> str:
+        tails = {
+            node.name: self.keeper.log(node.name).read_text(errors="replace")[-300:] for node in self.testbed.nodes
+        }
+        return "; ".join(f"{name}: {' / '.join(tail.split(chr(10)))}" for name, tail in tails.items())
+
+
+def _require(system: str, nodes: int | None, size: dict) -> tuple[int, Box]:
+    """Node count and sizes; LabError where this box cannot be built, or not on this machine."""
+    if system not in SYSTEMS:
+        raise LabError(f"unknown box system {system!r}: expected one of {', '.join(SYSTEMS)}")
+    given = {key: value for key, value in size.items() if value is not None}
+    try:
+        box = Box(nodes=nodes, **given | ({"drives": 1} if system == "box-drive" else {}))
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        raise LabError(f"cluster({wrong['loc'][0]}={wrong['input']!r}): {wrong['msg']}") from None
+    nodes = nodes or SYSTEMS[system]
+    if system in BETWEEN_NODES and nodes != 2:
+        raise LabError(f"{system} stands on two nodes; nodes={nodes} was given")
+    if system != "box-drive" and box.drives < 3:
+        raise LabError(f"{system} stands on RAID 5, which needs three drives; drives={box.drives} was given")
+    return nodes, box
+
+
+def _addresses(base: str, nodes: int) -> list[tuple[str, int]]:
+    return [(f"{base}.{number + 1}", SSH_PORT) for number in range(nodes)]
+
+
+def _require_memory(needed: int, nodes: int) -> None:
+    if (available := _available_memory()) < needed:
+        raise LabError(f"{available >> 20} MiB of memory available, {nodes} guest(s) need {needed >> 20} MiB: end something, or "
+                       "start fewer nodes")  # fmt: skip
+
+
+def _available_memory() -> int:
+    words = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(words["MemAvailable"].split()[0]) * 1024
+
+
+def _serials(number: int, drives: int) -> tuple[str, ...]:
+    return tuple(f"BOX-N{number}D{index + 1}" for index in range(drives))
+
+
+def _layout(folder: Path, base: str, nodes: int, size: Box, system: str, consent: str | None) -> Testbed:
+    """The testbed before its storage stands: every node owns its first drive, bare."""
+    reach = {"port": SSH_PORT, "user": "root"}
+    bed = [Node(name=f"node{i + 1}", address=f"{base}.{i + 1}", **reach) for i in range(nodes)]
+    vms = [
+        Vm(**node.model_dump(exclude={"os"}), node=node.name, disks=(_bare(i + 1, size),)) for i, node in enumerate(bed)
+    ]
+    return Testbed(name="box", nodes=tuple(bed), vms=tuple(vms), fio=Fio(), known_hosts=str(folder / "known_hosts"),
+                   key=str(folder / "client_key"), consent=consent, serves=system, stand_in=BOX_CAVEAT)  # fmt: skip
+
+
+def _bare(number: int, size: Box) -> Disk:
+    return Disk(serial=_serials(number, 1)[0], size_bytes=size.drive_bytes)
+
+
+def _with_disks(testbed: Testbed, disks: dict[str, Disk]) -> Testbed:
+    vms = tuple(vm.model_copy(update={"disks": (disks[vm.name],)}) for vm in testbed.vms)
+    return testbed.model_copy(update={"vms": vms})
+
+
+def _write_keys(testbed: Testbed, folder: Path) -> None:
+    """Keys of this box alone, and the names by which its nodes know each other."""
+    hosts.write_keys(SimpleNamespace(nodes=testbed.nodes, vms=()), folder)
+    (folder / "hosts").write_text("".join(f"10.9.0.{i} {node.name}\n" for i, node in enumerate(testbed.nodes, 1)))

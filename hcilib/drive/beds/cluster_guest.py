@@ -1,0 +1,140 @@
+"""One virtual node: a qemu guest with its drives, a card for SSH and a card for replication, all as an ordinary user."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from hcilib.drive.beds.lab_hosts import Keeper, LabError, Waiting
+from hcilib.testbed import Node
+
+QEMU, PACKAGE, LEAST = "qemu-system-x86_64", "qemu-system-x86", (7, 2)
+TCG, KVM = "tcg,thread=multi,tb-size=256", "kvm"
+PROBE_S, BOOT_S = 2.0, 180.0
+LINK = "link.sock"
+
+
+@dataclass(frozen=True)
+class Guest:
+    """What a guest is made of; `number` is its place in the replication network (10.9.0.<number>), from 1."""
+
+    node: Node
+    number: int
+    drives: tuple[str, ...]  # serials
+    memory_bytes: int
+    peers: int  # guests on the replication link, itself included
+
+    def image(self, folder: Path, index: int) -> Path:
+        return folder / f"{self.node.name}.d{index}.img"
+
+    def monitor(self, folder: Path) -> Path:
+        return folder / f"{self.node.name}.qmp"
+
+
+def find_qemu() -> str:
+    """qemu's path; LabError names the package that is missing, or the release that is needed."""
+    found = shutil.which(QEMU)
+    if not found:
+        raise LabError(f"not found: {QEMU}; install with: apt-get install -y --no-install-recommends {PACKAGE}")
+    said = subprocess.run([found, "--version"], capture_output=True, text=True).stdout
+    version = tuple(map(int, (re.findall(r"version (\d+)\.(\d+)", said) or [(0, 0)])[0]))
+    if version < LEAST:
+        raise LabError(
+            f"{found}: {said.splitlines()[0] if said else 'no version'}; the box needs qemu 7.2 or newer (netdev stream)"
+        )
+    return found
+
+
+def accelerator(qemu: str, kernel: Path, shelf: Path) -> str:
+    """`kvm` where a guest really boots under it within two seconds, else `tcg`; found out once for a kernel and this machine.
+
+    That /dev/kvm opens proves nothing: under a nested hypervisor it may, and stock guests then hang.
+    """
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        return TCG
+    known = shelf / f"accelerator-{kernel.name}-{os.uname().release}"
+    if not known.exists():
+        known.write_text(KVM if _boots(qemu, kernel) else TCG)
+    return known.read_text()
+
+
+def _boots(qemu: str, kernel: Path) -> bool:
+    """Whether a kernel without a root file system comes as far as missing it."""
+    argv = [qemu, "-accel", "kvm", "-M", "q35", "-cpu", "max", "-m", "256", "-nodefaults", "-no-user-config", "-display", "none",
+            "-no-reboot", "-serial", "stdio", "-kernel", str(kernel), "-append", "console=ttyS0 panic=-1"]  # fmt: skip
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_S)
+    except (subprocess.TimeoutExpired, OSError):
+        return False
+    return b"Unable to mount root" in done.stdout
+
+
+def make_drives(guest: Guest, folder: Path, size_bytes: int) -> None:
+    """Sparse files, empty."""
+    for index in range(len(guest.drives)):
+        with open(guest.image(folder, index), "wb") as file:
+            file.truncate(size_bytes)
+
+
+def start(keeper: Keeper, qemu: str, accel: str, boot: tuple[Path, Path], guest: Guest, folder: Path) -> Waiting:
+    """Ready when its sshd listens. Its log is its serial console, after whatever qemu itself says."""
+    log = keeper.log(guest.node.name)
+    before = log.stat().st_size if log.exists() else 0  # of an earlier life
+    pid = keeper.spawn(command(qemu, accel, boot, guest, folder, str(log)), guest.node.name)
+    node = guest.node
+    return Waiting(f"guest {node.name} ({node.address}:{node.port})", pid, lambda: _is_up(log, before))
+
+
+def command(qemu: str, accel: str, boot: tuple[Path, Path], guest: Guest, folder: Path, log: str) -> list[str]:
+    """qemu's arguments; names of files are relative to the box's folder, as a socket's path may be too long."""
+    node, (kernel, initramfs) = guest.node, boot
+    argv = [qemu, "-name", node.name, "-accel", accel, "-M", "q35,hpet=off", "-cpu", "host" if accel == KVM else "max", "-smp", "1",
+            "-m", str(guest.memory_bytes >> 20), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+            "-chardev", f"file,id=console,path={_quote(log)},append=on", "-serial", "chardev:console",
+            "-qmp", f"unix:{guest.monitor(folder).name},server=on,wait=off",
+            "-kernel", str(kernel), "-initrd", str(initramfs), "-append", "console=ttyS0 quiet panic=-1 mitigations=off",
+            "-device", "virtio-rng-pci"]  # fmt: skip
+    for key, file in (("hostkey", f"{node.name}.hostkey"), ("authorized", "authorized_keys"), ("hosts", "hosts")):
+        argv += ["-fw_cfg", f"name=opt/org.hcilib/{key},file={file}"]
+    for key, text in (("name", node.name), ("number", guest.number)):
+        argv += ["-fw_cfg", f"name=opt/org.hcilib/{key},string={text}"]
+    argv += ["-netdev", f"user,id=ssh,restrict=on,hostfwd=tcp:{node.address}:{node.port}-:22",
+             "-device", "virtio-net-pci,netdev=ssh,romfile="]  # fmt: skip
+    if guest.peers > 1:
+        side = "on" if guest.number == 1 else "off"
+        argv += ["-netdev", f"stream,id=link,server={side},addr.type=unix,addr.path={LINK}",
+                 "-device", f"virtio-net-pci,netdev=link,id=repl,mac=52:54:00:00:00:{guest.number:02x},romfile="]  # fmt: skip
+    for index, serial in enumerate(guest.drives):  # virtio-blk: qemu's emulated NVMe loses I/O
+        argv += ["-drive", f"if=none,id=d{index},file={guest.image(folder, index).name},format=raw,cache=writeback,aio=threads",
+                 "-device", f"virtio-blk-pci,drive=d{index},serial={serial}"]  # fmt: skip
+    return argv
+
+
+def _quote(value: str) -> str:
+    """A comma ends an option of qemu's; two of them are one."""
+    return value.replace(",", ",,")
+
+
+def _is_up(log: Path, before: int) -> bool:
+    """Its console says when its sshd listens; the forwarded port accepts long before that."""
+    with contextlib.suppress(OSError):
+        return b"hci: ready" in log.read_bytes()[before:]
+    return False
+
+
+def last_words(log: Path) -> str:
+    """The line of a console that says why a kernel gave up, which a page of its registers follows; empty if there is none."""
+    fatal = re.findall(r"[^\n]*(?:Kernel panic|Out of memory|Failed to execute)[^\n]*", log.read_text(errors="replace"))
+    return f"{log.stem}'s console says: {fatal[0].strip()}" if fatal else ""
+
+
+def kill(pid: int) -> None:
+    """As a power failure: nothing is flushed, nobody is told."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

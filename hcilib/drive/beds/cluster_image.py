@@ -1,0 +1,241 @@
+"""What a guest boots: a Debian cloud kernel and an initramfs of this machine's programs, built once and kept in the cache.
+
+The programs come from this machine with the libraries they are linked to, so that fio is of the controller's own release; what it
+need not have (mdadm, DRBD's and NVMe's tools, busybox) comes from packages that are unpacked and never installed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from hcilib.drive.beds import cluster_packages as packages
+from hcilib.drive.beds.lab_hosts import LabError
+
+INIT = Path(__file__).with_name("cluster_init.sh")
+HERE = ("bash", "fio", "sshd", "ip", "lsblk", "blkid", "ps", "pkill", "setpriv", "setsid", "timeout", "date", "ls", "dd", "od",
+        "nproc", "stat", "md5sum", "cmp", "wipefs")  # fmt: skip
+MAYBE = ("tc", "mkfs.ext4")
+SSHD_PARTS = ("sshd-session", "sshd-auth")  # of OpenSSH 9.8 and later, beside sftp-server
+UNPACKED = ("usr/bin/busybox", "usr/sbin/mdadm", "usr/sbin/drbdsetup", "usr/sbin/drbdadm", "usr/sbin/drbdmeta",
+            "usr/lib/drbd/drbdadm-84", "usr/lib/drbd/drbdsetup-84", "usr/sbin/nvme", "usr/bin/kmod", "usr/sbin/dmsetup")  # fmt: skip
+MODULES = ("virtio_pci", "virtio_blk", "virtio_net", "virtio_rng", "qemu_fw_cfg", "raid456", "raid1", "dm_mod", "drbd", "nvmet",
+           "nvmet_tcp", "nvme_tcp", "crc32c_generic", "ext4", "loop", "sch_netem", "sch_tbf")  # fmt: skip
+MERGED = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}
+SSHD = """\
+Port 22
+HostKey /run/keys/hostkey
+AuthorizedKeysFile /run/keys/authorized
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+StrictModes no
+UsePAM no
+UseDNS no
+MaxStartups 500:30:1000
+MaxSessions 500
+Subsystem sftp internal-sftp
+"""
+FILES = {
+    "etc/passwd": "root:x:0:0:root:/root:/bin/bash\nsshd:x:101:65534::/run/sshd:/bin/false\n",
+    "etc/group": "root:x:0:\ndisk:x:6:\n",
+    "etc/shadow": "root:*:19000:0:99999:7:::\n",
+    "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    "etc/hosts": "127.0.0.1 localhost\n",
+    "etc/ssh/sshd_config": SSHD,
+}
+
+
+def image(cache: str | Path | None = None) -> tuple[Path, Path]:
+    """(kernel, initramfs) in the user's cache folder; built now if no image of this content is there.
+
+    The content is: the packages' versions, this machine's programs by path, size and time, and the init script.
+
+    Raises
+    ------
+    LabError : a program or package that is missing, by name; no space, no network
+    """
+    shelf = packages.cache_folder(cache)
+    programs, wanted = _programs(), packages.resolve()
+    key = _key(programs, wanted)
+    kernel, initramfs = shelf / f"vmlinuz-{key}", shelf / f"initramfs-{key}.cpio"
+    with open(shelf / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two that start at once build once
+        if not (kernel.exists() and initramfs.exists()):
+            debs = packages.fetch(wanted, shelf)
+            with tempfile.TemporaryDirectory(dir=shelf, prefix="build-") as work:
+                _build(Path(work), debs, programs, kernel, initramfs)
+            _forget(shelf, {kernel, initramfs, *debs})
+    return kernel, initramfs
+
+
+def _programs() -> dict[str, Path]:
+    """Name -> file of this machine's programs; LabError names those that are not there."""
+    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+    found = {name: Path(where) for name in (*HERE, *MAYBE) if (where := shutil.which(name, path=path))}
+    if missing := [name for name in HERE if name not in found]:
+        raise LabError(f"not found: {', '.join(missing)}; a guest is made of this machine's programs: install them (packages fio, "
+                       "openssh-server, iproute2, procps, util-linux)")  # fmt: skip
+    return found
+
+
+def _key(programs: dict[str, Path], wanted: dict[str, str]) -> str:
+    parts = [f"{name}={version}" for name, version in wanted.items()]
+    for name, file in programs.items():
+        known = file.stat()
+        parts.append(f"{name} {file} {known.st_size} {known.st_mtime_ns}")
+    sources = (INIT.read_text(), Path(__file__).read_text())
+    return hashlib.sha256("\n".join([*parts, *sources]).encode()).hexdigest()[:16]
+
+
+def _build(work: Path, debs: list[Path], programs: dict[str, Path], kernel: Path, initramfs: Path) -> None:
+    unpacked, root = work / "packages", work / "root"
+    packages.unpack(debs, unpacked)
+    _lay_out(root)
+    [boot] = unpacked.glob("boot/vmlinuz-*")
+    _put_tools(root, unpacked, programs)
+    _put_modules(root, unpacked, boot.name.removeprefix("vmlinuz-"))
+    for name, text in FILES.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    shutil.copy(INIT, root / "init")
+    (root / "init").chmod(0o755)
+    _pack(root, work / "initramfs")
+    os.replace(work / "initramfs", initramfs)
+    shutil.copy(boot, work / "kernel")
+    os.replace(work / "kernel", kernel)
+
+
+def _lay_out(root: Path) -> None:
+    """The merged layout that today's distributions have, whichever way their packages still name a file."""
+    for folder in ("usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "etc", "proc", "sys", "dev", "run", "tmp", "root", "var/empty",
+                   "var/lib/drbd"):  # fmt: skip
+        (root / folder).mkdir(parents=True)
+    for link, target in {**MERGED, "var/run": "../run", "var/lock": "../run/lock"}.items():
+        (root / link).symlink_to(target)
+
+
+def _put_tools(root: Path, unpacked: Path, programs: dict[str, Path]) -> None:
+    for name in UNPACKED:
+        _copy(_unpacked(unpacked, name), root / name)
+    for applet in _ask([str(root / "usr/bin/busybox"), "--list"]).split():
+        if applet != "busybox":
+            (root / "usr/bin" / applet).symlink_to("busybox")
+    for link in (
+        "modprobe",
+        "insmod",
+        "lsmod",
+        "rmmod",
+        "modinfo",
+    ):  # kmod's own, which knows soft dependencies and packed modules
+        for folder in ("usr/sbin", "usr/bin"):
+            (root / folder / link).unlink(missing_ok=True)
+        (root / "usr/sbin" / link).symlink_to("/usr/bin/kmod")
+    for name, file in programs.items():
+        _put_program(root, name, file)
+    (root / "usr/bin/sh").unlink()
+    (root / "usr/bin/sh").symlink_to(
+        "bash"
+    )  # busybox's shell prefers its own applets to the programs in the search path
+    parts = [Path("/usr/lib/openssh") / part for part in SSHD_PARTS]
+    every = [*programs.values(), *(p for p in parts if p.exists()), *(_unpacked(unpacked, name) for name in UNPACKED)]
+    for part in (p for p in parts if p.exists()):
+        _copy(part, root / str(part).lstrip("/"))
+    _put_libraries(root, unpacked, every)
+
+
+def _put_program(root: Path, name: str, file: Path) -> None:
+    """At its own path, since a program may look for its libraries beside itself, and in the search path."""
+    for folder in ("usr/bin", "usr/sbin"):
+        (root / folder / name).unlink(missing_ok=True)  # busybox's
+    own = root / str(file.resolve()).lstrip("/")
+    _copy(file, own)
+    if own != root / "usr/bin" / name:
+        (root / "usr/bin" / name).symlink_to(file.resolve())
+
+
+def _put_libraries(root: Path, unpacked: Path, programs: Iterable[Path]) -> None:
+    """Whatever the loader would open, at the path where it would look; what a package brings along comes from the package."""
+    own = {file.name: file for file in unpacked.glob("**/lib/*/*.so.*")}
+    folders = {str(file.parent) for file in own.values()}
+    for program in programs:
+        said = _ask(["ldd", str(program)], {"LD_LIBRARY_PATH": ":".join(folders)}, may_fail=True)
+        for where in re.findall(r"(?:=> |^\s)(/\S+)", said, re.M):
+            name = Path(where).name
+            target = root / where.replace(str(unpacked), "").lstrip("/")
+            if not target.exists():
+                _copy(own.get(name, Path(where)), target)
+    for extra in ("libgcc_s.so.1",):  # opened by libpthread when a thread ends, so no program names it
+        for file in Path("/usr/lib").glob(f"*/{extra}"):
+            _copy(file, root / str(file).lstrip("/"))
+
+
+def _put_modules(root: Path, unpacked: Path, release: str) -> None:
+    """The modules that are wanted and all they depend on."""
+    kmod, source = _unpacked(unpacked, "usr/bin/kmod"), _unpacked(unpacked, f"usr/lib/modules/{release}")
+    if not (unpacked / "lib").exists():  # where depmod looks
+        (unpacked / "lib").symlink_to("usr/lib")
+    _ask(["depmod", "-b", str(unpacked), release], executable=kmod)
+    needed = set()
+    for module in MODULES:
+        listed = _ask(
+            ["modprobe", "-d", str(unpacked), "-S", release, "--show-depends", module], executable=kmod, may_fail=True
+        )
+        needed |= set(re.findall(r"^insmod (\S+)", listed, re.M))
+    for file in map(Path, needed):
+        _copy(file, root / "usr/lib/modules" / release / file.resolve().relative_to(source.resolve()))
+    for known in source.glob("modules.*"):
+        _copy(known, root / "usr/lib/modules" / release / known.name)
+    _ask(["depmod", "-b", str(root), release], executable=kmod)
+
+
+def _unpacked(folder: Path, name: str) -> Path:
+    """A file of the packages, which name it under /usr or, the older ones, beside it."""
+    return folder / name if (folder / name).exists() else folder / name.removeprefix("usr/")
+
+
+def _copy(source: Path, target: Path) -> None:
+    if not source.exists():
+        raise LabError(
+            f"{source.name}: not where its package used to have it ({source}); the box has to be taught the new place"
+        )
+    if not target.exists() or target.is_symlink():
+        target.unlink(missing_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+        target.chmod(0o755)
+
+
+def _pack(root: Path, archive: Path) -> None:
+    """All files as root's own, which an ordinary user can write only inside an archive."""
+    names = "\n".join(sorted(str(p.relative_to(root)) for p in root.rglob("*") if p.is_symlink() or not p.is_socket()))
+    with open(archive, "wb") as out:
+        done = subprocess.run([root / "usr/bin/busybox", "cpio", "-o", "-H", "newc", "-R", "0:0"], input=names.encode(),
+                              cwd=root, stdout=out, stderr=subprocess.PIPE)  # fmt: skip
+    if done.returncode:
+        raise LabError(f"{archive}: cpio failed: {done.stderr.decode(errors='replace').strip()[-300:]}")
+
+
+def _forget(shelf: Path, keep: set[Path]) -> None:
+    """Older images and packages: a hundred megabytes each, and their content is no longer what this machine has."""
+    for pattern in ("vmlinuz-*", "initramfs-*.cpio", "debs/*.deb"):
+        for file in set(shelf.glob(pattern)) - keep:
+            file.unlink(missing_ok=True)
+
+
+def _ask(
+    argv: list[str], env: dict[str, str] | None = None, executable: Path | None = None, may_fail: bool = False
+) -> str:
+    done = subprocess.run(
+        argv, capture_output=True, text=True, env={**os.environ, **(env or {})}, executable=executable
+    )
+    if done.returncode and not may_fail:
+        raise LabError(f"`{' '.join(argv[:2])}` failed while the guests' image was built: {done.stderr.strip()[-300:]}")
+    return done.stdout

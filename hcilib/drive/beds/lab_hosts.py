@@ -1,0 +1,287 @@
+"""The processes of the lab: one sshd a host, one fio server a VM, kept by a supervisor that outlives nobody."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hcilib.drive.beds import supervisor
+
+PACKAGES = {"sshd": "openssh-server", "fio": "fio", "qemu-storage-daemon": "qemu-system-common", "nbdkit": "nbdkit"}
+MIN_FIO, MIN_SSHD = (3, 16), (8, 0)
+
+
+class LabError(RuntimeError):
+    """The embedded testbed cannot start or stop; the message names the host or program and what to do."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A process that is on its way, and how to see that it has arrived."""
+
+    what: str
+    pid: int
+    ready: Callable[[], bool]
+
+
+def answers(address: str, port: int, banner: bytes = b"") -> bool:
+    """Whether something accepts TCP there (and greets with `banner`)."""
+    try:
+        with socket.create_connection((address, port), timeout=2) as sock:
+            return not banner or sock.recv(len(banner)) == banner
+    except OSError:
+        return False
+
+
+def answers_unix(path: Path) -> bool:
+    """Whether something accepts on the socket."""
+    try:
+        connect_unix(path).close()
+        return True
+    except OSError:
+        return False
+
+
+def connect_unix(path: Path, limit_s: float = 5.0) -> socket.socket:
+    """A connection to the socket, made by its folder: a full path may be too long for a socket's address."""
+    folder, sock = os.open(path.parent, os.O_RDONLY), socket.socket(socket.AF_UNIX)
+    try:
+        sock.settimeout(limit_s)
+        sock.connect(f"/proc/self/fd/{folder}/{path.name}")
+    except OSError:
+        sock.close()
+        raise
+    finally:
+        os.close(folder)
+    return sock
+
+
+class Keeper:
+    """The caller's end of the supervisor: spawn processes, learn which died, stop all."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self._names: dict[int, str] = {}
+        self._at_exit: dict[str, str] = {}
+        (folder / "logs").mkdir()
+        self._process = subprocess.Popen(
+            [sys.executable, "-S", "-E", supervisor.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None  # both are pipes
+        assert self._process.stdout is not None
+        self._requests, self._answers = self._process.stdin, self._process.stdout
+        self.at_exit(rmtree=str(folder))
+
+    def __enter__(self) -> Keeper:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.stop()
+
+    def _ask(self, request: dict) -> dict:
+        try:
+            self._requests.write(json.dumps(request) + "\n")
+            self._requests.flush()
+            answer = json.loads(self._answers.readline() or "null")
+        except (OSError, ValueError):
+            answer = None
+        if answer is None:
+            raise LabError("the lab's supervisor is gone, and with it every process of the lab; start the lab again")
+        if "error" in answer:
+            raise LabError(answer["error"])
+        return answer
+
+    def at_exit(self, **actions: str) -> None:
+        """What to remove at the end: ``rmtree`` a folder, ``rmdir`` one that a lab made and another may still use."""
+        self._at_exit |= actions
+        self._ask({"at_exit": actions})
+
+    def log(self, name: str) -> Path:
+        return self.folder / "logs" / f"{name}.log"
+
+    def spawn(self, argv: Sequence[str], name: str, env: dict[str, str] | None = None) -> int:
+        """Start `argv` in the lab's folder; its output goes to logs/<name>.log. Returns its process id."""
+        request = {"spawn": list(argv), "cwd": str(self.folder), "log": str(self.log(name)), "env": env or {}}
+        pid = self._ask(request)["pid"]
+        self._names[pid] = name
+        return pid
+
+    def wait_ready(self, waiting: Sequence[Waiting], patience_s: float = 15.0) -> None:
+        """Until every process answers; LabError with the end of its log if one exits or does not come up in time."""
+        left, deadline = list(waiting), time.monotonic() + patience_s
+        while left:
+            left = [w for w in left if not w.ready()]
+            exited = self._ask({"poll": True})["exited"]
+            dead = [w for w in left if str(w.pid) in exited]
+            late = left if time.monotonic() > deadline else []
+            for w in dead or late:
+                how = f"exited with {exited[str(w.pid)]}" if dead else f"does not answer after {patience_s:.0f} s"
+                tail = self.log(self._names[w.pid]).read_text(errors="replace")[-800:].split("\n")
+                said = " / ".join(line.strip() for line in tail if line.strip())
+                raise LabError(f"{w.what} {how}; the end of its log: {said or '(empty)'}")
+            if left:
+                time.sleep(0.01)
+
+    def stop(self) -> None:
+        """End every process of the lab and wait for it; also what their sessions left behind."""
+        with contextlib.suppress(OSError):
+            self._requests.close()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.terminate()
+            self._process.wait()
+        self._answers.close()
+        supervisor.clean(self._at_exit)  # again, in case the supervisor itself was killed
+
+
+def find_programs(needed: Mapping[str, str] | None = None, engine: str = "nbd") -> dict[str, str]:
+    """Absolute path of every program a lab needs; LabError names what is missing or too old and how to get it.
+
+    `needed`: program -> Debian package (default: those of the lab); `engine`: the fio engine that its disks need.
+    """
+    needed = PACKAGES if needed is None else needed
+    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
+    found = {name: where for name in needed if (where := shutil.which(name, path=path))}
+    missing = [name for name in needed if name not in found]
+    if missing:
+        packages = " ".join(dict.fromkeys(needed[name] for name in missing))
+        raise LabError(
+            f"not found: {', '.join(missing)}; install with: apt-get install -y --no-install-recommends {packages}"
+        )
+    programs = {name: os.path.abspath(where) for name, where in found.items()}
+    _require("fio", _version([programs["fio"], "--version"], r"fio-(\d+)\.(\d+)"), MIN_FIO)
+    _require("sshd", _version([programs["sshd"], "-?"], r"OpenSSH_(\d+)\.(\d+)"), MIN_SSHD)
+    if engine not in subprocess.run([programs["fio"], "--enghelp"], capture_output=True, text=True).stdout.split():
+        raise LabError(
+            f"{programs['fio']} was built without the {engine} engine, which the lab's disks need; use the distribution's fio"
+        )
+    return programs
+
+
+def _version(argv: list[str], pattern: str) -> tuple[int, ...]:
+    done = subprocess.run(argv, capture_output=True, text=True)
+    match = re.search(pattern, done.stdout + done.stderr)
+    return tuple(map(int, match.groups())) if match else ()
+
+
+def _require(name: str, version: tuple[int, ...], least: tuple[int, ...]) -> None:
+    if version < least:
+        shown = ".".join(map(str, version)) or "of unknown version"
+        raise LabError(
+            f"{name} is {shown}; the lab needs {'.'.join(map(str, least))} or newer (package {PACKAGES[name]})"
+        )
+
+
+def write_keys(testbed, folder: Path) -> None:
+    """One ed25519 key for the client, one a host, and the known_hosts file that holds the hosts' to it."""
+    client = _write_key(folder / "client_key")
+    (folder / "authorized_keys").write_text(client + "\n")
+    lines = [
+        f"[{h.address}]:{h.port} {_write_key(folder / f'{h.name}.hostkey')}" for h in (*testbed.nodes, *testbed.vms)
+    ]
+    (folder / "known_hosts").write_text("\n".join(lines) + "\n")
+
+
+def _write_key(path: Path) -> str:
+    from cryptography.hazmat.primitives import serialization as ser
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(ser.Encoding.PEM, ser.PrivateFormat.OpenSSH, ser.NoEncryption())
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(private)
+    return key.public_key().public_bytes(ser.Encoding.OpenSSH, ser.PublicFormat.OpenSSH).decode()
+
+
+_SSHD = """\
+ListenAddress {address}:{port}
+HostKey "{folder}/{name}.hostkey"
+AuthorizedKeysFile "{expanded}/authorized_keys"
+PidFile none
+StrictModes no
+UsePAM no
+PubkeyAuthentication yes
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin prohibit-password
+AllowUsers {user}
+MaxStartups 500:30:1000
+MaxSessions 500
+LoginGraceTime 20
+UseDNS no
+PrintMotd no
+PrintLastLog no
+X11Forwarding no
+AllowTcpForwarding yes
+Subsystem sftp internal-sftp
+SetEnv {environment}
+"""
+_PENALTIES = (
+    "PerSourcePenalties no\n"  # OpenSSH 9.8 and later would lock every host out after one bad login from 127.0.0.1
+)
+
+
+def start_sshd(keeper: Keeper, programs, host, folder: Path, env: Mapping[str, str] | None = None) -> Waiting:
+    """A real sshd on the host's own address, as the current user. Ready when it sends its banner.
+
+    Every session there has HCILAB_HOST, the host's name, and `env` in its environment. Its home is the lab's folder: what the
+    user's own shell does at its start (half a second a command, with some tools) is no part of a host that is simulated.
+    """
+    if os.getuid() == 0:
+        _privilege_separation_folder(keeper)
+    config = folder / f"{host.name}.sshd"
+    expanded = str(folder).replace("%", "%%")  # sshd expands %h and its kin in this one path
+    variables = {"HCILAB_HOST": host.name, "HOME": str(folder), **(env or {})}
+    environment = " ".join(
+        f'"{name}={value}"' for name, value in variables.items()
+    )  # sshd reads its first SetEnv alone
+    text = _SSHD.format(address=host.address, port=host.port, name=host.name, folder=folder, expanded=expanded,
+                        user=getpass.getuser(), environment=environment)  # fmt: skip
+    config.write_text(text + (_PENALTIES if _knows_penalties(programs["sshd"], folder, host.name) else ""))
+    pid = keeper.spawn([programs["sshd"], "-D", "-e", "-f", str(config)], f"sshd.{host.name}")
+    return Waiting(
+        f"sshd of {host.name} ({host.address}:{host.port})", pid, lambda: answers(host.address, host.port, b"SSH-")
+    )
+
+
+def _knows_penalties(sshd: str, folder: Path, name: str) -> bool:
+    marker = folder / "penalties"
+    if not marker.exists():
+        trial = folder / "penalties.sshd"
+        trial.write_text(f'HostKey "{folder}/{name}.hostkey"\n' + _PENALTIES)
+        known = subprocess.run([sshd, "-t", "-f", str(trial)], capture_output=True).returncode == 0
+        marker.write_text("yes" if known else "no")
+    return marker.read_text() == "yes"
+
+
+def _privilege_separation_folder(keeper: Keeper, path: str = "/run/sshd") -> None:
+    """sshd run by root insists on this folder, compiled in; a container without systemd lacks it. Removed at the end."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o755)
+        (Path(path) / supervisor.MARKER).touch()
+    if (Path(path) / supervisor.MARKER).exists():
+        keeper.at_exit(rmdir=path)
+
+
+def start_fio(keeper: Keeper, programs, vm, testbed, folder: Path, env: Mapping[str, str] | None = None) -> Waiting:
+    """`fio --server` on the VM's own address, in the lab's folder. Ready when it accepts TCP: its first line is buffered."""
+    argv = [programs["fio"], f"--server=ip:{vm.address},{testbed.fio.port}"]
+    pid = keeper.spawn(argv, f"fio.{vm.name}", env={"HCILAB_HOST": vm.name, **(env or {})})
+    what = f"fio server of {vm.name} ({vm.address}:{testbed.fio.port})"
+    return Waiting(what, pid, lambda: answers(vm.address, testbed.fio.port))

@@ -1,0 +1,283 @@
+"""Execute a plan into a run directory, and resume it: nothing lost, nothing redone, nothing partial in the results."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from tqdm.auto import tqdm
+
+from hcilib.drive.campaign import events, placement, policy
+from hcilib.drive.campaign.actions import actions_of
+from hcilib.drive.campaign.facts import gather
+from hcilib.drive.campaign.policy import Policy, Rules, Watch
+from hcilib.drive.campaign.progress import Bars, red
+from hcilib.drive.campaign.rundir import RunDir
+from hcilib.drive.guard import guard, guard_devices, preflight
+from hcilib.drive.hosts import processes
+from hcilib.drive.hosts.counters import sampled
+from hcilib.drive.hosts.hosts import Fleet, FleetError
+from hcilib.drive.launch import fio
+from hcilib.drive.launch.launch import launch
+from hcilib.plan import Plan, Step
+from hcilib.read.fio.fio_json import read_fio
+from hcilib.read.run.acceptance import problems
+from hcilib.read.run.journal import last_result
+from hcilib.system import System
+from hcilib.testbed import Testbed, Vm
+
+ATTEMPTS = 3
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+class CampaignError(RuntimeError):
+    """The campaign cannot go on; finished steps are kept and the same call resumes it."""
+
+
+def run(
+    plan: Plan,
+    testbed: Testbed,
+    system: System,
+    run_dir: str | Path,
+    *,
+    consent: str | None = None,
+    progress: bool = True,
+    rules: Rules | None = None,
+    earlier: Sequence[str | Path] = (),
+    actions: events.Actions | None = None,
+) -> pd.DataFrame:
+    """Measure, or finish measuring, a plan; returns what ``read_results(run_dir)`` returns.
+
+    A step counts only if every planned host answered, without error, for the full runtime; otherwise the attempt is kept
+    under ``failed/`` and tried again, at most twice; then the step is reported as missing and the campaign goes on.
+    ``results.attrs["missing"]`` lists such steps. Called again with the same arguments it does only what is not done.
+
+    Parameters
+    ----------
+    rules : the statistics by which policy ``adaptive`` and warm-up by volume decide; ``hcilib.run`` hands them in, since this
+        room knows no formula
+    actions : what the plan's events are, where neither the testbed nor the system's file says it (hcilib.drive.campaign.actions)
+    earlier : run directories on the same testbed whose warm-ups by volume may still hold, or be spoilt (hcilib.drive.campaign.ledger)
+
+    Raises
+    ------
+    PolicyError : the plan's policy cannot be followed here; no host was touched
+    GuardError : some device may not be overwritten; nothing was written, on no host
+    RunDirError : the directory holds another campaign, or another controller is running it
+    PreflightError : a host is not ready; the directory is not yet this campaign's
+    CampaignError : the campaign cannot go on, e.g. the controller's disk is full
+    """
+    _same_system(testbed, system)
+    policy.require(plan, testbed, rules, earlier)
+    placement.require(plan, testbed, system)
+    events.require(plan, actions := actions or actions_of(testbed, system), f"testbed {testbed.name}")
+    guard.require(testbed, plan.vms, plan.numjobs, consent)
+    with _naming_full_disk(run_dir, "its preparation"), RunDir.opened(run_dir, plan, testbed, system) as rundir:
+        course = Policy(plan, testbed, rundir, rules, tuple(earlier), actions)
+        todo = course.pending()
+        first = next(todo, None)  # a finished campaign touches no host
+        missing = _campaign(chain([first], todo), course, system, consent, progress) if first else []
+    return _read_back(run_dir, missing)
+
+
+def _campaign(todo: Iterable[Step], course: Policy, system: System, consent: str | None, progress: bool) -> list[str]:
+    """Do the steps that are left; ids of those that could not be done."""
+    plan, testbed, rundir = course.plan, course.testbed, course.rundir
+    left = {step.id for step in plan.steps} - rundir.done()
+    with Fleet(testbed) as fleet:
+        ended = processes.end_orphans(fleet, testbed, testbed.fleet(min(plan.vms, len(testbed.vms))))
+        preflight.require(preflight.check(fleet, testbed, plan, consent, rundir.path), but=preflight.GUARDED)
+        guarded = guard_devices.identify(fleet, testbed, plan.vms, plan.numjobs, consent)
+        rundir.claim(plan, testbed, system)
+        rundir.log(
+            "start", steps=len(plan.steps), left=len(left), system=system.name, **({"ended": ended} if ended else {})
+        )
+        try:
+            gather(fleet, testbed, system, rundir)
+            try:
+                missing = _execute(todo, course, system, fleet, guarded, progress)
+            finally:
+                if undone := placement.restore(fleet, testbed, system, plan):
+                    tqdm.write(red(undone))
+        except BaseException as error:
+            with contextlib.suppress(OSError):  # a full disk must not hide the reason
+                rundir.log("end", problems=[f"{type(error).__name__}: {error}"])
+            raise
+        rundir.log("end", missing=missing)
+    return missing
+
+
+@contextlib.contextmanager
+def _naming_full_disk(run_dir, where: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        raise CampaignError(f"{run_dir}: {(error.strerror or str(error)).lower()} on the controller in {where}; finished "
+                            "steps are kept: free some space and run the same again") from error  # fmt: skip
+
+
+def _read_back(run_dir, missing: list[str]) -> pd.DataFrame:
+    from hcilib.read.run.run import read_results  # measuring ends by reading from the disk: one path for both
+
+    results = read_results(run_dir)
+    results.attrs["missing"] = missing
+    if missing:
+        tqdm.write(red(f"{len(missing)} step(s) are missing after {ATTEMPTS} attempts each: {', '.join(missing)}; "
+                       f"their attempts are under {Path(run_dir) / 'failed'}"))  # fmt: skip
+    return results
+
+
+def _same_system(testbed: Testbed, system: System) -> None:
+    if testbed.serves and testbed.serves != system.name:
+        raise CampaignError(
+            f"the lab serves {testbed.serves}, the campaign is for {system.name}: start lab(system={system.name!r})"
+        )
+
+
+def _execute(todo: Iterable[Step], course: Policy, system, fleet, guarded, progress: bool) -> list[str]:
+    missing, done = [], course.rundir.done()
+    left = [step for step in course.plan.steps if step.id not in done]
+    with Bars(system.name, left, lambda step: _seconds(step, course), progress) as bars:
+        if course.testbed.caveat:
+            bars.say(course.testbed.caveat)
+        for step in todo:
+            with bars.step(step):
+                accepted = _measure_patiently(step, course, system, fleet, guarded, bars)
+            if not accepted and step.kind == "prefill":
+                raise CampaignError(
+                    f"{step.id} failed {ATTEMPTS} times: the disks are not filled, and reading what was never written measures "
+                    f"nothing; see {course.rundir.path / 'failed'}, then run the same again"
+                )
+            missing += [] if accepted else [step.id]
+            bars.result(last_result(course.rundir.path))
+    return missing
+
+
+def _seconds(step: Step, course: Policy) -> float:
+    return fio.planned_s(step, course.testbed.fleet(step.cell.vms), course.plan.span_bytes)
+
+
+def _measure_patiently(step: Step, course: Policy, system, fleet, guarded, bars: Bars) -> bool:
+    for _ in range(ATTEMPTS):
+        with _naming_full_disk(course.rundir.path, f"step {step.id}"):
+            wrong = _measure(step, course, system, fleet, guarded)
+        if not wrong:
+            return True
+        bars.say(f"{step.id}: not accepted: {'; '.join(wrong)}", failed=True)
+        fleet.drop_dead()
+    return False
+
+
+def _measure(step: Step, course: Policy, system: System, fleet: Fleet, guarded: guard_devices.Guarded) -> list[str]:
+    """One attempt; returns what is wrong with it, nothing if it was accepted."""
+    plan, testbed, rundir = course.plan, course.testbed, course.rundir
+    vms = testbed.fleet(step.cell.vms)
+    work = rundir.work(step)
+    record: dict[str, Any]
+    record = {"kind": step.kind, "block": step.block, "rep": step.rep, "runtime_s": step.runtime_s, "ramp_s": step.ramp_s,
+              "cell": step.cell.to_dict(), "system": system.name,
+              "span_bytes": testbed.used_bytes(step.cell.vms, step.cell.numjobs, plan.span_bytes),
+              "nodes": len(testbed.nodes), "hosts": [_host(vm, testbed, step) for vm in vms]}  # fmt: skip
+    watch = course.watch(step)
+    try:
+        placement.ensure(fleet, testbed, system, step)
+        with _eventful(step, course, fleet, record) as begun:
+            launched, remarks = _launch(step, plan, testbed, fleet, guarded, vms, work, watch, begun)
+        record |= asdict(launched) | {"counters": remarks}
+        record["hosts"] = [host | _place(launched, host["vm"]) for host in record["hosts"]]
+        wrong = problems(work / "fio.json", (work / "fio.stderr").read_text(errors="replace"), launched.returncode,
+                         _expected(record["hosts"]), step.runtime_s, min_runtime_s=watch.shortest_s if watch else None,
+                         rate_bytes=max(fio.job_caps(step)) or None)  # fmt: skip
+        wrong = [_name_vm(sentence, launched.places) for sentence in wrong]
+        wrong += [*launched.faults, *events.premature(record, work)]
+        wrong += _unfilled(step, course, work) if step.kind == "prefill" and not wrong else []
+        record |= {} if wrong else course.judgement(step, record, watch, work)
+    except (fio.FioError, FleetError, guard.GuardError) as error:
+        wrong = [str(error)]
+    except BaseException as error:
+        rundir.reject(work, step.id, [f"interrupted: {type(error).__name__}: {error}"], record)
+        raise
+    if wrong:
+        rundir.reject(work, step.id, wrong, record)
+    else:
+        rundir.accept(work, step, record, float(read_fio(work / "fio.json")["iops"].sum()))
+    return wrong
+
+
+def _unfilled(step: Step, course: Policy, work: Path) -> list[str]:
+    """A prefill has no runtime to be held to; cut short by a signal, fio says that all is well. Whole blocks only: fio leaves the rest."""
+    block, span = step.cell.pattern.bs_bytes, course.plan.span_bytes
+    disks = course.testbed.targets(step.cell.vms, step.cell.numjobs)
+    due = sum(min(span, disk.size_bytes) // block * block for _, disk in disks)
+    written = int(read_fio(work / "fio.json")["io_bytes"].sum())
+    return [f"prefill wrote {written} bytes of {due}"] if written < due else []
+
+
+def _launch(
+    step: Step,
+    plan: Plan,
+    testbed: Testbed,
+    fleet,
+    guarded,
+    vms: Sequence[Vm],
+    work: Path,
+    watch: Watch | None,
+    begun: threading.Event | None,
+) -> tuple[fio.Launched, list[str]]:
+    """What was launched, and what is to be said of the counters."""
+    limit_s = fio.deadline_s(step, vms, plan.span_bytes)
+    paths = guard_devices.unchanged(fleet, guarded, [vm.name for vm in vms])
+    jobs = {vm.name: fio.job_text(step, vm, testbed, plan.span_bytes, paths, plan.content) for vm in vms}
+    (work / "job.fio").write_text("".join(f"; --- {vm.name}\n{jobs[vm.name]}\n" for vm in vms))
+    every_s, nodes = min(1.0, max(0.25, step.runtime_s / 4 or 1.0)), [node.name for node in testbed.nodes]
+    with sampled(fleet, nodes, work / "counters.csv", every_s, limit_s) as remarks:
+        sample_s = watch.sample_s if watch else 1.0
+        launched = launch(step, vms, jobs, testbed, fleet, work, limit_s, watch, sample_s, begun)
+    return launched, remarks
+
+
+def _eventful(
+    step: Step, course: Policy, fleet: Fleet, record: dict
+) -> contextlib.AbstractContextManager[threading.Event | None]:
+    """What happens to the system during the step; nothing, and nobody looks, in a plan without events."""
+    if not events.asked(course.plan):
+        return contextlib.nullcontext()
+    assert course.actions is not None  # events.require has looked for each of them
+    return events.during(step, course.testbed.fleet(step.cell.vms), fleet, course.actions, record)
+
+
+def _host(vm: Vm, testbed: Testbed, step: Step) -> dict:
+    return {
+        "vm": vm.name,
+        "node": vm.node,
+        "hostname": vm.target,
+        "port": testbed.fio.port,
+        "jobs": step.jobs_on(len(vm.disks)),
+    }
+
+
+def _expected(hosts: list[dict]) -> list[dict]:
+    return [{key: host[key] for key in ("hostname", "port", "jobs")} for host in hosts]
+
+
+def _place(launched: fio.Launched, vm: str) -> dict:
+    hostname, port = launched.places[vm]
+    return {"hostname": hostname, "port": port}
+
+
+def _name_vm(sentence: str, places: Mapping[str, tuple[str, int]]) -> str:
+    """fio knows hosts by address; whoever reads the message knows them by name."""
+    named = {address: f"{name} ({address})" for name, (address, _) in places.items() if address != name}
+    return re.sub(
+        r"[\w.-]*\w", lambda word: named.get(word[0], word[0]), sentence
+    )  # whole words: 10.0.0.1 is in 10.0.0.10

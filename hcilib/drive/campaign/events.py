@@ -1,0 +1,188 @@
+"""What is done to a system while it is measured: a link cut, a node killed; when it was done, and when all was whole again.
+
+A plan names the actions and their seconds (`hcilib.sweeps.sweep`: `events`); the testbed or the system's file says what they are
+(hcilib.drive.campaign.actions). What was done stands in step.json by the controller's clock, with how far the VMs' clocks are ahead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from hcilib.drive.hosts.hosts import Fleet, explain
+from hcilib.drive.launch.fio import FioError
+from hcilib.drive.launch.starts import clocks, logged
+from hcilib.plan import Plan, Step
+from hcilib.testbed import Vm
+
+LOOK_S, PATIENCE_S = 0.5, 300.0
+
+
+class EventError(FioError):
+    """An action nobody knows, one that failed, or a system that is not whole; the message names the action or what is missing."""
+
+
+@dataclass(frozen=True)
+class Actions:
+    """What can be done to one system. `missing`: what keeps it from being whole, in words, empty when nothing does.
+
+    `undo` : action -> the one that takes it back. An action that is left standing when a step ends is taken back then.
+    """
+
+    do: Mapping[str, Callable[[Fleet], object]]
+    undo: Mapping[str, str]
+    missing: Callable[[Fleet], str]
+
+
+@dataclass
+class Happened:
+    """What happened during one step, as it is kept in step.json. Not a table: two threads write it while fio runs."""
+
+    events: list[dict] = field(default_factory=list)
+    states: list[dict] = field(default_factory=list)
+    clocks: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+
+def require(plan: Plan, actions: Actions, where: str) -> None:
+    """EventError, before any host is touched, where the plan asks for what nobody knows how to do."""
+    for name in (name for name in asked(plan) if name not in actions.do):
+        known = f"; known are {', '.join(sorted(actions.do))}" if actions.do else ""
+        raise EventError(f"the plan has the event {name!r}, which neither {where} nor the system's file can do{known}")
+
+
+def asked(plan: Plan) -> list[str]:
+    """The actions that a plan asks for."""
+    return sorted({action for step in plan.steps for _, action in step.cell.events})
+
+
+@contextlib.contextmanager
+def during(step: Step, vms: Sequence[Vm], fleet: Fleet, actions: Actions, record: dict) -> Iterator[threading.Event]:
+    """While the block runs, do the step's events; yields what the launcher sets when fio begins.
+
+    The system is whole when the block begins, and again when it ends: what was left standing is taken back, and the end is
+    waited for, also after a failure. A step without events only waits for the beginning. What happened is added to `record`:
+    events (action, planned_s, began_s, ended_s, error), states (at_s, missing) and clocks (VM -> seconds it is ahead, +-).
+
+    Raises
+    ------
+    EventError : the system does not become whole within PATIENCE_S, an action failed, or fio ended before it was due
+    """
+    _wait_whole(fleet, actions, [])
+    happened, begun, over, whole = Happened(), threading.Event(), threading.Event(), threading.Event()
+    if not step.cell.events:
+        yield begun
+        return
+    happened.clocks = clocks(fleet, vms)
+    with ThreadPoolExecutor(2, thread_name_prefix="events") as pool:
+        looking = pool.submit(_look, fleet, actions, happened.states, begun, whole)
+        doing = pool.submit(_do, step, fleet, actions, happened.events, begun, over)
+        interrupted: BaseException | None = None
+        try:
+            yield begun
+        except BaseException as error:
+            interrupted = None if isinstance(error, Exception) else error
+            raise
+        finally:
+            over.set()
+            begun.set()  # a launch that failed never did
+            try:
+                try:
+                    doing.result()
+                finally:  # interrupted once more while an action is under way: what was done is taken back all the same
+                    _take_back(fleet, actions, happened.events)
+                _wait_whole(fleet, actions, happened.states)
+            except EventError as error:
+                if interrupted is None:
+                    raise
+                interrupted.add_note(str(error))  # Ctrl-C ends the campaign: no next attempt because of this
+            finally:
+                whole.set()
+                looking.result()
+                record |= asdict(happened)
+    if wrong := [f"{e['action']} at {e['planned_s']:g} s: {e['error']}" for e in happened.events if e["error"]]:
+        raise EventError("; ".join(wrong))
+
+
+def premature(record: Mapping, work: Path) -> list[str]:
+    """A sentence for every event that was done before fio had begun on all VMs, as may be on a machine that is too busy."""
+    ahead = [ahead for ahead, _ in record.get("clocks", {}).values()]
+    begun = logged(work).values()
+    if not record.get("events") or not ahead or not begun:
+        return []
+    start_s = max(begun) - sum(ahead) / len(ahead)
+    early = [(e["action"], start_s - e["began_s"]) for e in record["events"] if e["began_s"] and e["began_s"] < start_s]
+    return [f"{action} was done {by_s:.1f} s before fio began: this machine is too busy" for action, by_s in early]
+
+
+def _do(
+    step: Step, fleet: Fleet, actions: Actions, events: list[dict], begun: threading.Event, over: threading.Event
+) -> None:
+    """The step's events in their order, each at its second after fio began."""
+    begun.wait()
+    start_s = time.time()
+    for planned_s, action in step.cell.events:
+        late = over.wait(max(0.0, start_s + planned_s - time.time()))
+        done = {"action": action, "planned_s": planned_s}
+        events.append(done | (_never("fio had ended before it was due") if late else _done(actions.do[action], fleet)))
+
+
+def _done(action: Callable[[Fleet], object], fleet: Fleet) -> dict:
+    began_s, error = time.time(), ""
+    try:
+        action(fleet)
+    except Exception as problem:  # fio runs on: the step says what went wrong, and is not accepted
+        error = explain(problem)
+    return {"began_s": began_s, "ended_s": time.time(), "error": error}
+
+
+def _never(why: str) -> dict:
+    return {"began_s": None, "ended_s": None, "error": why}
+
+
+def _take_back(fleet: Fleet, actions: Actions, events: Sequence[Mapping]) -> None:
+    """Undo what was done and not undone within the step; the last first."""
+    standing: dict[str, str] = {}
+    for event in events:
+        if event["began_s"] is not None:
+            standing = {name: back for name, back in standing.items() if back != event["action"]}
+            standing |= {event["action"]: actions.undo[event["action"]]} if event["action"] in actions.undo else {}
+    tried = {name: _done(actions.do[back], fleet)["error"] for name, back in reversed(standing.items())}
+    if wrong := [
+        f"{standing[name]}, which takes {name} back, failed: {error}" for name, error in tried.items() if error
+    ]:
+        raise EventError("; ".join(wrong))
+
+
+def _look(fleet: Fleet, actions: Actions, states: list[dict], begun: threading.Event, whole: threading.Event) -> None:
+    """Note what is missing whenever it changes, until the system is whole again after the step."""
+    begun.wait()
+    while not whole.is_set():
+        _note(states, _missing(fleet, actions))
+        whole.wait(LOOK_S)
+
+
+def _wait_whole(fleet: Fleet, actions: Actions, states: list[dict]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while missing := _missing(fleet, actions):
+        if time.monotonic() > deadline:
+            raise EventError(f"the system is not whole after {PATIENCE_S:g} s: {missing}")
+        time.sleep(LOOK_S)
+    _note(states, missing)
+
+
+def _missing(fleet: Fleet, actions: Actions) -> str:
+    """What cannot be seen is missing too."""
+    try:
+        return actions.missing(fleet)
+    except Exception as problem:
+        return f"cannot be seen: {explain(problem)}"
+
+
+def _note(states: list[dict], missing: str) -> None:
+    if not states or states[-1]["missing"] != missing:
+        states.append({"at_s": time.time(), "missing": missing})

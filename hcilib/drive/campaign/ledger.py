@@ -1,0 +1,252 @@
+"""What was written to each device, by which kind of write, and which warm-up of it still holds.
+
+A drive's speed depends on what was written to it last, so a warm-up is for a *pattern class*: block size and random or
+sequential, on one span (``4k random``). The rules, this library's own where no standard is named:
+
+- A class is ``steady`` on a device once a warm-up by volume said so (METHODS section 2; SNIA's steady state), and stays so
+  while the campaign goes on writing in that class, or reads.
+- Writes of another class, or of the same one on another span, disturb it; its own writes make that good, byte for byte.
+  It is *spoilt* when more than `SPOILT_SPANS` of the span stands disturbed. What it had written then counts no more.
+- An attempt that failed after fio was launched wrote an unknown amount: that spoils every other class.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from pathlib import Path
+from typing import Any, Protocol
+
+import pandas as pd
+
+from hcilib.plan import Cell, Pattern, Plan
+from hcilib.read.fio.fio_json import read_fio
+from hcilib.read.run.journal import read_journal
+from hcilib.testbed import Testbed
+
+SPOILT_SPANS = 0.1
+"""Share of the span that other classes may have overwritten before a warm-up no longer holds."""
+DEVICE = ["vm", "serial"]
+KEY = [*DEVICE, "pattern", "span_bytes"]
+WRITES = ["run", "run_id", "step", "kind", "cell", "rep", "started_s", *KEY, "bytes_written", "iops", "steady"]
+LEDGER = [
+    *DEVICE,
+    "pattern",
+    "bytes_written",
+    "span_bytes",
+    "ratio",
+    "steady",
+    "spoilt_by",
+    "spoilt_run",
+    "since_bytes",
+    "since_s",
+]
+
+
+class LedgerError(ValueError):
+    """Run directories that do not belong together; the message names them."""
+
+
+def ledger(run_dir: str | Path, *others: str | Path) -> pd.DataFrame:
+    """The state of every device that a campaign, and others on the same testbed given beside it, have written to.
+
+    Returns
+    -------
+    DataFrame : vm, serial, pattern (the class, ``4k random``), bytes_written, span_bytes (of this device), ratio (bytes over
+        span), steady (<NA> where no warm-up by volume ever judged), spoilt_by (run_id/step of what spoilt it last; empty
+        while steady, or never spoilt), spoilt_run (its place among the arguments: 0 is `run_dir`), since_bytes (of the bytes those written since), since_s (epoch of the first of them)
+
+    Raises
+    ------
+    LedgerError : no run directory, or one of another testbed
+    """
+    return settle(writes(run_dir, *others))
+
+
+def settle(table: pd.DataFrame) -> pd.DataFrame:
+    """The same from a table of writes: one row a step and device, as `writes` returns it. Pure; rows in any order."""
+    rows = [
+        {**dict(zip(KEY, key, strict=True)), **_state(steps, key)}
+        for device, steps in table.sort_values("started_s", kind="stable").groupby(DEVICE, sort=False)
+        for key in _classes(device, steps)
+    ]
+    found = pd.DataFrame(rows, columns=LEDGER)
+    return found.astype(
+        {
+            "steady": "boolean",
+            "bytes_written": "float64",
+            "spoilt_run": "float64",
+            "since_bytes": "float64",
+            "since_s": "float64",
+        }
+    )
+
+
+def _classes(device: tuple, steps: pd.DataFrame) -> list[tuple]:
+    """The classes in which something is known to have been written to the device."""
+    known = steps[steps["bytes_written"] > 0]
+    return [
+        (*device, *own) for own in known[["pattern", "span_bytes"]].drop_duplicates().itertuples(index=False, name=None)
+    ]
+
+
+@dataclass(frozen=True)
+class _State:
+    """One class on one device after some step. `disturbed`: bytes others wrote that it has not overwritten since."""
+
+    written: float = 0.0
+    since: float = 0.0
+    since_s: float = math.nan
+    disturbed: float = 0.0
+    steady: bool | None = None
+    spoilt_by: str = ""
+    spoilt_run: float = math.nan
+
+
+class _Write(Protocol):
+    """A row of the table of writes."""
+
+    run: int
+    run_id: str
+    step: str
+    started_s: float
+    bytes_written: float
+    steady: Any
+
+
+def _state(steps: pd.DataFrame, key: tuple) -> dict:
+    *_, pattern, span = key
+    own = (steps["pattern"] == pattern) & (steps["span_bytes"] == span)
+    end = reduce(
+        lambda state, row: _after(state, row, span), zip(own, steps.itertuples(index=False), strict=True), _State()
+    )
+    return {"bytes_written": end.written, "ratio": end.written / span, "steady": pd.NA if end.steady is None else end.steady,
+            "spoilt_by": end.spoilt_by, "spoilt_run": end.spoilt_run, "since_bytes": end.since, "since_s": end.since_s}  # fmt: skip
+
+
+def _after(state: _State, step: tuple[bool, _Write], span: float) -> _State:
+    own, row = step
+    unknown = pd.isna(row.bytes_written)
+    if own:
+        return state if unknown else _grown(state, row)
+    disturbed = state.disturbed + (math.inf if unknown else row.bytes_written)
+    if disturbed <= SPOILT_SPANS * span or not state.written:
+        return replace(state, disturbed=disturbed if state.written else 0.0)
+    steady = None if state.steady is None else False
+    return _State(written=state.written, steady=steady, spoilt_by=f"{row.run_id}/{row.step}", spoilt_run=row.run)
+
+
+def _grown(state: _State, row: _Write) -> _State:
+    if not row.bytes_written:
+        return state
+    steady = state.steady if pd.isna(row.steady) else bool(row.steady)
+    return replace(
+        state,
+        written=state.written + row.bytes_written,
+        since=state.since + row.bytes_written,
+        since_s=state.since_s if state.since else row.started_s,
+        disturbed=max(0.0, state.disturbed - row.bytes_written),
+        steady=steady,
+        spoilt_by="" if steady else state.spoilt_by,
+        spoilt_run=math.nan if steady else state.spoilt_run,
+    )
+
+
+def writes(run_dir: str | Path, *others: str | Path) -> pd.DataFrame:
+    """Every write to every device in the order in which it was done.
+
+    Returns
+    -------
+    DataFrame : run (0 for `run_dir`, then in the order of `others`), run_id, step, kind, cell, rep, started_s, vm, serial,
+        pattern (class), span_bytes, bytes_written (NaN: a failed attempt, so unknown), iops (of all I/O of that device),
+        steady (a warm-up's judgement, else <NA>)
+    """
+    plans = [(Path(folder).resolve(), _plan(Path(folder))) for folder in (run_dir, *others)]
+    same_testbed(plans[0][1]["identity"]["testbed"], others)
+    frames = [
+        frame.assign(run=run, run_id=folder.name)
+        for run, (folder, plan) in enumerate(plans)
+        for frame in (*_finished(folder, plan), *_failed(folder, plan))
+    ]
+    found = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=WRITES)
+    return found[WRITES].sort_values("started_s", kind="stable", ignore_index=True)
+
+
+def same_testbed(digest: str, run_dirs: Sequence[str | Path]) -> None:
+    """LedgerError where a run directory is of another testbed than the one of this digest."""
+    for folder in run_dirs:
+        if _plan(Path(folder))["identity"]["testbed"] != digest:
+            raise LedgerError(f"{folder}: was run on another testbed; what it wrote says nothing about these devices")
+
+
+def of_step(step: Mapping, hosts: pd.DataFrame, testbed: Testbed, span_bytes: int) -> pd.DataFrame:
+    """What one step wrote, a row a device: `step` as in step.json, `hosts` what fio reported, `span_bytes` the plan's.
+
+    Returns the columns of `writes` without run and run_id.
+    """
+    rows = hosts[hosts["ddir"].isin(["read", "write"])]
+    names = {h["hostname"]: h["vm"] for h in step["hosts"]}
+    disks = {vm.name: vm.disks for vm in testbed.vms}
+    vm = rows["hostname"].map(names)
+    job = rows["job"].str.extract(r"\.j(\d+)$", expand=False).astype(int)  # the section's name: one job a disk, in turn
+    rows = rows.assign(
+        vm=vm,
+        serial=[disks[v][j % len(disks[v])].serial for v, j in zip(vm, job, strict=True)],
+        bytes_written=rows["io_bytes"].where(rows["ddir"] == "write", 0.0).astype(float),
+    )
+    table = rows.groupby(DEVICE, as_index=False, sort=False)[["bytes_written", "iops"]].sum()
+    return _keyed(table, step, _cell(step["cell"]), testbed, span_bytes)
+
+
+def _keyed(table: pd.DataFrame, step: Mapping, cell: Cell, testbed: Testbed, span_bytes: int) -> pd.DataFrame:
+    size = {disk.serial: disk.size_bytes for vm in testbed.vms for disk in vm.disks}
+    steady = step.get("steady")
+    return table.assign(
+        step=step["id"], kind=step["kind"], cell=cell.name, rep=step["rep"], started_s=step["started_s"],
+        pattern=class_of(cell.pattern), span_bytes=table["serial"].map(size).clip(upper=span_bytes),
+        steady=pd.array([pd.NA if steady is None else steady] * len(table), dtype="boolean"),
+    )  # fmt: skip
+
+
+def _cell(written: Mapping) -> Cell:
+    return Cell.from_dict(written)
+
+
+def class_of(pattern: Pattern) -> str:
+    """``4k random`` or ``1m sequential``: what of a pattern matters to the state it leaves behind."""
+    return f"{pattern.name.split('-')[0]} {'random' if pattern.rw.startswith('rand') else 'sequential'}"
+
+
+def _finished(folder: Path, plan: Mapping) -> Iterator[pd.DataFrame]:
+    testbed = Testbed.model_validate(plan["testbed"])
+    for file in folder.glob("steps/*/step.json"):
+        step = json.loads(file.read_text())
+        if _cell(step["cell"]).pattern.writes:
+            yield of_step(step, read_fio(file.parent / "fio.json.zst"), testbed, plan["plan"]["span_bytes"])
+
+
+def _failed(folder: Path, plan: Mapping) -> Iterator[pd.DataFrame]:
+    """Failed attempts that came as far as a job file. Their record may be empty: of which cell they were, their id says."""
+    testbed = Testbed.model_validate(plan["testbed"])
+    cells = {step.cell.name: step.cell for step in Plan.from_dict(plan["plan"]).steps}
+    journal = read_journal(folder)
+    for event in journal[journal["event"] == "failed"].itertuples():
+        kind, _, rep, name = event.step.split("-", 3)
+        cell = cells[name]
+        if cell.pattern.writes and (folder / "failed" / f"{event.step}.{event.attempt:.0f}" / "job.fio").exists():
+            devices = [(vm, disk.serial) for vm, disk in testbed.targets(cell.vms, cell.numjobs)]
+            table = pd.DataFrame(devices, columns=DEVICE).assign(bytes_written=math.nan, iops=math.nan)
+            step = {"id": event.step, "kind": kind, "rep": int(rep[1:]), "started_s": event.t}
+            yield _keyed(table, step, cell, testbed, plan["plan"]["span_bytes"])
+
+
+def _plan(folder: Path) -> dict:
+    try:
+        return json.loads((folder / "plan.json").read_text())
+    except (OSError, ValueError) as error:
+        raise LedgerError(
+            f"{folder / 'plan.json'}: cannot be read ({error}); expected the run directory of a campaign"
+        ) from None

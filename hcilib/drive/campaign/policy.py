@@ -1,0 +1,274 @@
+"""What a campaign does next, and when a run has told enough: decided from what stands on the disk, never from memory.
+
+The statistics are handed in as `Rules` (hcilib.rules): drive reaches hosts and knows no formula. Steps beyond the plan's own
+(rounds of a warm-up, runs that a cell still needs) are made one at a time, after what came before them was read back. So an
+interrupted campaign decides the same when it is called again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from hcilib.drive.campaign import ledger
+from hcilib.drive.campaign.events import Actions
+from hcilib.drive.campaign.rundir import RunDir
+from hcilib.plan import Adaptive, Cell, Plan, Step, Volume, shuffled
+from hcilib.read.fio.fio_json import read_fio
+from hcilib.read.run.acceptance import FULL_RUNTIME
+from hcilib.read.run.journal import read_journal
+from hcilib.read.run.run import read_results
+from hcilib.testbed import Testbed
+
+
+class PolicyError(ValueError):
+    """A plan whose policy this campaign cannot follow; the message says what it lacks."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The decisions of METHODS section 2, as hcilib.analyse makes them.
+
+    stop : `stop_when(rates, target=, first=, most=, t_star=)`; enough : `enough_runs(values, target, least=, most=)`, both with
+    a truth value and a `reason`; warm : `warm_up_missing(bytes_written, span_bytes, rounds)`, empty text when nothing is.
+    """
+
+    stop: Callable[..., Any]
+    enough: Callable[..., Any]
+    warm: Callable[..., str]
+
+
+def require(plan: Plan, testbed: Testbed, rules: Rules | None, earlier: Sequence[str | Path] = ()) -> None:
+    """PolicyError before any host is touched, where the plan asks for what cannot be had."""
+    if plan.adaptive or plan.volume:
+        _given(rules, plan)
+    if plan.adaptive and testbed.fio.launcher != "per-host":
+        raise PolicyError(
+            f"testbed {testbed.name}: policy 'adaptive' needs the rates while a run lasts, which fio.launcher "
+            f"{testbed.fio.launcher!r} does not show; set fio.launcher: per-host, or choose policy 'short'"
+        )
+    ledger.same_testbed(testbed.digest, earlier)
+
+
+def _given(rules: Rules | None, plan: Plan) -> Rules:
+    if rules is None:
+        asks = f"policy {plan.policy!r}" if plan.adaptive else "warmup 'volume'"
+        raise PolicyError(f"the plan has {asks}, which needs the statistics: call hcilib.run, or give rules=")
+    return rules
+
+
+def _adaptive(plan: Plan) -> Adaptive:
+    if plan.adaptive is None:
+        raise PolicyError(f"policy {plan.policy!r} does all runs that it plans, and no more: it is not 'adaptive'")
+    return plan.adaptive
+
+
+def _volume(plan: Plan) -> Volume:
+    if plan.volume is None:
+        raise PolicyError("the plan's warm-up has no rounds: it is not one by volume")
+    return plan.volume
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A plan as it is carried out on a testbed into a run directory. `earlier`: run directories whose warm-ups may still hold;
+    `actions`: what the plan's events are."""
+
+    plan: Plan
+    testbed: Testbed
+    rundir: RunDir
+    rules: Rules | None = None
+    earlier: Sequence[str | Path] = ()
+    actions: Actions | None = None
+
+    def pending(self) -> Iterator[Step]:
+        """The steps that are left, in order. Ask for the next one only when the last was accepted or given up."""
+        for step in self.plan.steps:
+            if self.plan.volume and step.kind == "warmup":
+                yield from self._rounds(step)
+            elif step.id not in self.rundir.done():
+                yield step
+        if self.plan.adaptive:
+            yield from self._extra_runs()
+
+    def watch(self, step: Step) -> Watch | None:
+        """What looks at a step while it runs; None where the plan lets it run to its end."""
+        adaptive = self.plan.adaptive if step.kind in ("measure", "canary") else None
+        return Watch(adaptive, _given(self.rules, self.plan).stop) if adaptive else None
+
+    def judgement(self, step: Step, record: Mapping, watch: Watch | None, work: Path) -> dict:
+        """What an accepted attempt's step.json says beside its record: why it ended; of a round of a warm-up also whether it
+        is steady, and the warning that goes with every later run when the last round that the cap allows is not."""
+        if watch:
+            return {"reason": watch.reason}
+        if self.plan.volume and step.kind == "warmup":
+            return self._round_judged(step, record, read_fio(work / "fio.json"))
+        return {}
+
+    def _extra_runs(self) -> Iterator[Step]:
+        """Blocks beyond the plan's, each of the cells whose interval is still too wide by the blocks before it."""
+        rule, rules = _adaptive(self.plan), _given(self.rules, self.plan)
+        results = read_results(self.rundir.path)
+        for block in range(rule.least_runs + 1, rule.most_runs + 1):
+            due, done = needed(self.plan, block, results, rules), self.rundir.done()
+            left = [(step, reason) for step, reason in further_block(self.plan, block, due) if step.id not in done]
+            for step, reason in left:
+                self.rundir.log("added", step=step.id, reason=reason)
+                yield step
+            results = read_results(self.rundir.path) if left else results
+
+    def _rounds(self, step: Step) -> Iterator[Step]:
+        """One round after the other, each read back before the next; nothing where an earlier warm-up still holds."""
+        rule, rules = _volume(self.plan), _given(self.rules, self.plan)
+        while True:
+            now = standing(step, self.plan, self.testbed, self._written(), rules)
+            if not now.missing or now.given_up:
+                self._say_once(step, now)
+                return
+            following = replace(step, rep=now.last_rep + 1, runtime_s=rule.round_s)
+            self.rundir.log("added", step=following.id, reason=now.missing)
+            yield following
+            if following.id not in self.rundir.done():
+                return  # given up after its attempts, and reported as missing
+
+    def _round_judged(self, step: Step, record: Mapping, hosts: pd.DataFrame) -> dict:
+        this = ledger.of_step({**record, "id": step.id}, hosts, self.testbed, self.plan.span_bytes)
+        table = pd.concat([self._written(), this.assign(run=0, run_id=self.rundir.path.name)], ignore_index=True)
+        rule, rules = _volume(self.plan), _given(self.rules, self.plan)
+        now = standing(step, self.plan, self.testbed, table, rules)
+        warning = f"not steady: {step.cell.pattern.name} after {now.rounds} rounds of {rule.round_s:g} s: {now.missing}"
+        spent = bool(now.missing) and now.rounds >= rule.rounds
+        return {"steady": not now.missing, "reason": now.missing or "steady", "warnings": [warning] * spent}
+
+    def _written(self) -> pd.DataFrame:
+        """The writes of this campaign so far, as run 0, and of the earlier ones it was told of."""
+        if (self.rundir.path / "plan.json").exists():
+            return ledger.writes(self.rundir.path, *self.earlier)
+        if self.earlier:
+            return ledger.writes(*self.earlier).eval("run = run + 1")
+        return pd.DataFrame(columns=ledger.WRITES)
+
+    def _say_once(self, step: Step, now: Standing) -> None:
+        """How a warm-up ended, in the journal."""
+        journal = read_journal(self.rundir.path)
+        if not ((journal["event"] == "warm") & (journal["step"] == step.id)).any():
+            ended = f"given up after {now.rounds} rounds: {now.missing}" if now.missing else "steady"
+            self.rundir.log("warm", step=step.id, reason=ended if now.rounds else "an earlier warm-up still holds")
+
+
+# Runs
+
+
+class Watch:
+    """Looks at a running step's rates when the plan says so, and holds what it found last.
+
+    Called with the fleet's IOPS of every sample so far. Each look that is due sees the samples up to it and no more, however
+    late the call: the same run is always judged the same.
+    """
+
+    def __init__(self, rule: Adaptive, stop: Callable[..., Any]):
+        self._rule, self._stop, self._due = rule, stop, rule.least_s
+        self.stopped_s, self._found = 0.0, "none"
+
+    def __call__(self, rates: np.ndarray) -> bool:
+        """Whether to stop now."""
+        rule = self._rule
+        first, most = (round(s / rule.sample_s) for s in (rule.least_s, rule.most_s))
+        while not self.stopped_s and (seen := round(self._due / rule.sample_s)) <= min(len(rates), most):
+            decision = self._stop(rates[:seen], target=rule.target, first=first, most=most, t_star=most)
+            self._found = decision.reason
+            self.stopped_s = seen * rule.sample_s if decision and seen < most else 0.0
+            self._due += rule.look_s
+        return bool(self.stopped_s)
+
+    @property
+    def sample_s(self) -> float:
+        """How long one sample of the rate lasts."""
+        return self._rule.sample_s
+
+    @property
+    def reason(self) -> str:
+        """Why the run ended when it did."""
+        return self._found if self.stopped_s else f"ran its {self._rule.most_s:g} s; last look: {self._found}"
+
+    @property
+    def shortest_s(self) -> float | None:
+        """The runtime from which a run that was stopped counts, in place of the planned one; None if it was not stopped."""
+        return FULL_RUNTIME * self.stopped_s if self.stopped_s else None
+
+
+def needed(plan: Plan, block: int, results: pd.DataFrame, rules: Rules) -> dict[Cell, str]:
+    """Cells that a further block must visit, and why, by the runs of the blocks before it. Pure.
+
+    A cell of which not one run was ever accepted is left alone: it is reported as missing already.
+    """
+    rule, before = _adaptive(plan), results[results["block"] < block]
+    found = {}
+    for cell in plan.cells:
+        factors = pd.Series(cell.factors())
+        rates = before.loc[(before[factors.index] == factors).all(axis=1), "iops"]
+        decision = rules.enough(rates, target=rule.target, least=rule.least_runs, most=rule.most_runs)
+        if len(rates) and not decision:
+            found[cell] = decision.reason
+    return found
+
+
+def further_block(plan: Plan, block: int, due: Mapping[Cell, str]) -> list[tuple[Step, str]]:
+    """The steps of a further block, each with its reason: as the plan's own blocks, of the cells that are due."""
+    canary = [replace(s, block=block) for s in plan.steps if s.kind == "canary"][:1] if due else []
+    visit = [cell for cell in shuffled(plan.cells, plan.seed, block) if cell in due]
+    steps = [(Step("measure", cell, block, block, _adaptive(plan).most_s), due[cell]) for cell in visit]
+    return [*((step, "the canary of a further block") for step in canary), *steps]
+
+
+# Warm-up by volume
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a warm-up stands. `missing`: why it is not over, in words; empty when the devices are ready."""
+
+    missing: str
+    rounds: int
+    last_rep: int
+    given_up: bool
+
+
+def standing(step: Step, plan: Plan, testbed: Testbed, table: pd.DataFrame, rules: Rules) -> Standing:
+    """Where a warm-up stands by the table of writes (`ledger.writes`). Pure.
+
+    The device that was written least decides the volume, the fleet's mean rate of each round whether it is steady. What was
+    written before another class spoilt a device counts no more, nor do the rounds before it; but what the campaign's own
+    later steps spoil is as the plan wants it: only another campaign's writes make a warm-up begin again.
+    """
+    devices, most = _devices(step, plan, testbed, ledger.settle(table)), _volume(plan).rounds
+    ours = (table["run"] == 0) & table["bytes_written"].notna()
+    here = table[ours & (table["kind"] == "warmup") & (table["cell"] == step.cell.name)]
+    rounds = here[here["started_s"] >= devices["since_s"].max(skipna=False)]
+    rates = rounds.groupby("step", sort=False)["iops"].sum()
+    last = devices.loc[(devices["since_bytes"] / devices["span_bytes"]).idxmin()]
+    steady = devices["steady"].fillna(False).all()
+    was_over = here["steady"].fillna(False).any() or here["step"].nunique() >= most
+    spoilt_elsewhere = (devices["spoilt_run"] > 0).any()
+    return Standing(
+        missing="" if steady else rules.warm(last["since_bytes"], last["span_bytes"], rates.to_numpy()),
+        rounds=len(rates),
+        last_rep=int(here["rep"].max()) if len(here) else 0,
+        given_up=len(rates) >= most or bool(was_over and not spoilt_elsewhere),
+    )
+
+
+def _devices(step: Step, plan: Plan, testbed: Testbed, state: pd.DataFrame) -> pd.DataFrame:
+    """The ledger's row of every device the warm-up is for; nothing written is 0 bytes, and not steady."""
+    targets = testbed.targets(step.cell.vms, step.cell.numjobs)
+    wanted = pd.DataFrame(
+        [(vm, disk.serial, min(plan.span_bytes, disk.size_bytes)) for vm, disk in targets],
+        columns=[*ledger.DEVICE, "span_bytes"],
+    )
+    own = state[state["pattern"] == ledger.class_of(step.cell.pattern)]
+    return wanted.merge(own, how="left", on=list(wanted)).fillna({"since_bytes": 0.0})

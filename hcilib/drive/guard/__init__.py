@@ -1,0 +1,1 @@
+"""What may be overwritten, and is every host ready?"""

@@ -1,0 +1,193 @@
+"""Preflight's checks of what a host says about itself: one command a host, every answer judged here, no host asked twice."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+from collections.abc import Collection, Mapping
+
+from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, sections
+from hcilib.drive.hosts import processes
+from hcilib.drive.hosts.hosts import Fleet, Outcome
+from hcilib.drive.launch.fio import LOG_MSEC, SHORTEST_LOGGED_S
+from hcilib.plan import Plan
+from hcilib.testbed import Testbed, Vm
+
+LIMIT_S = 60
+CLOCK_LIMIT_S = 0.5
+MEMORY_BYTES = 512 * 2**20
+
+# The clock is read first and last: between the two the host's own work does not blur the comparison.
+_FIRST = "PATH=$PATH:/usr/sbin:/sbin\necho '==== clock'; date +%s.%N\n"
+_HOST = r"""
+echo '==== memory'; cat /proc/meminfo
+echo '==== governor'; cat /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor 2>/dev/null
+"""
+_LISTENING = """
+echo '==== listening'; awk '$4 == "0A" {print $2}' /proc/net/tcp /proc/net/tcp6 2>/dev/null
+"""
+_LAST = "echo '==== clock2'; date +%s.%N\n" + END
+
+# Bytes that a step leaves on the controller, as measured on runs of the lab, rounded up.
+_LOG_LINE, _LOGS, _JSON, _JSON_PACKED, _COUNTERS_PER_S = 40, 5, 100_000, 10_000, 1_000
+
+
+def row(host: str, name: str, ok: bool, detail: str) -> dict:
+    """One row of preflight's table."""
+    return {"host": host, "check": name, "ok": bool(ok), "detail": detail}
+
+
+def ask(fleet: Fleet, testbed: Testbed, nodes: Collection[str], vms: Collection[str]) -> dict[str, Outcome]:
+    """Everything that is to be known of a host, by one command on each, on all at once."""
+    fio = f"echo '==== fio'; {shlex.quote(testbed.fio.binary)} --version 2>&1\n"
+    devices = "" if testbed.lab_root else INVENTORY + CONTENT
+    commands = dict.fromkeys(nodes, _FIRST + _HOST + _LAST)
+    commands |= dict.fromkeys(vms, _FIRST + _HOST + fio + processes.SCRIPT + _LISTENING + devices + _LAST)
+    return fleet.run(commands, limit_s=LIMIT_S)
+
+
+def judge(
+    testbed: Testbed, answers: Mapping[str, Outcome], here: str, clock_limit_s: float = CLOCK_LIMIT_S
+) -> list[dict]:
+    """Rows on clock, memory, governor, fio's release (`here`: the controller's) and processes, of every host that was asked."""
+    vms = {vm.name: vm for vm in testbed.vms}
+    rows = []
+    for name, outcome in answers.items():
+        parts = sections(outcome.value) if outcome.ok else {}
+        if "end" not in parts:
+            rows.append(
+                row(
+                    name,
+                    "checks",
+                    False,
+                    f"not all of them could be made: {without_script(outcome.error) or 'the answer ends early'}",
+                )
+            )
+            continue
+        rows += [
+            _clock(outcome, parts, clock_limit_s),
+            _memory(name, parts),
+            _governor(name, parts, bool(testbed.lab_root)),
+        ]
+        if "fio" in parts:  # not of a node that is a load generator too, where the plan needs fewer
+            rows += [
+                _release(name, parts, here, testbed),
+                _idle(vms[name], testbed, parts),
+                _server(vms[name], testbed, parts),
+            ]
+    return rows
+
+
+def without_script(error: str) -> str:
+    """A failed command's error without the script that it quotes, which is two pages long."""
+    head, _, tail = error.rpartition("` ")
+    return f"its command {tail}" if head else error
+
+
+def _clock(outcome: Outcome, parts: dict[str, str], limit_s: float) -> dict:
+    """The host's clock less the controller's, between two bounds: no reading can be later than its answer or earlier than its question."""
+    first, last = (_epoch(parts[key]) for key in ("clock", "clock2"))
+    if first is None or last is None:
+        return row(outcome.host, "clock", False, f"`date +%s.%N` answered {parts['clock'].strip()!r}, which is no time")
+    low, high = last[0] - (outcome.started_s + outcome.seconds), first[0] + first[1] - outcome.started_s
+    offset, blur = (low + high) / 2, abs(high - low) / 2
+    ok = abs(offset) <= limit_s + blur
+    detail = f"{round(offset, 3) + 0.0:+.3f} s from the controller's, known to {blur:.3f} s"
+    return row(
+        outcome.host,
+        "clock",
+        ok,
+        detail + ("" if ok else f"; at most {limit_s:g} s is allowed: start chrony or ntpd on both"),
+    )
+
+
+def _epoch(text: str) -> tuple[float, float] | None:
+    """Seconds and their resolution: busybox prints no nanoseconds, and then the second may be all but over."""
+    whole, _, part = text.strip().partition(".")
+    if not whole.isdigit():
+        return None
+    return (float(f"{whole}.{part}"), 0.0) if part.isdigit() else (float(whole), 1.0)
+
+
+def _memory(host: str, parts: dict[str, str]) -> dict:
+    kib = {
+        words[0]: int(words[1])
+        for line in parts["memory"].splitlines()
+        if len(words := line.split()) > 1 and words[1].isdigit()
+    }
+    free = kib.get("MemAvailable:", kib.get("MemFree:", 0) + kib.get("Buffers:", 0) + kib.get("Cached:", 0)) * 1024
+    ok = free >= MEMORY_BYTES
+    return row(
+        host,
+        "memory",
+        ok,
+        f"{free >> 20} MiB available"
+        + ("" if ok else f"; {MEMORY_BYTES >> 20} MiB are needed, or it may swap while it measures"),
+    )
+
+
+def _governor(host: str, parts: dict[str, str], lab: bool) -> dict:
+    """powersave is refused: it clocks down between I/Os, and the latency shows the CPU. A laptop's lab shows the method alone."""
+    found = sorted(set(parts["governor"].split()))
+    if "powersave" in found:
+        return row(
+            host,
+            "governor",
+            lab,
+            "powersave: results show the CPU's sleep; `cpupower frequency-set -g performance` on the host",
+        )
+    if found in ([], ["performance"]):
+        return row(host, "governor", True, found[0] if found else "none: the CPU's frequency is not this host's to set")
+    return row(host, "governor", True, f"warning: {', '.join(found)}; performance gives steadier results")
+
+
+def _release(host: str, parts: dict[str, str], here: str, testbed: Testbed) -> dict:
+    """One release everywhere and on the controller: between releases the client just quits (TRAPS 13). per-host has no client."""
+    there = parts["fio"].strip()
+    if testbed.fio.launcher == "per-host":
+        return row(host, "fio", there.startswith("fio-"), there or "no answer; install fio there")
+    wrong = f"{there or 'no answer'}, but the controller has {here or 'none'}: install one release everywhere"
+    return row(host, "fio", there == here != "", there if there == here else wrong)
+
+
+def _idle(vm: Vm, testbed: Testbed, parts: dict[str, str]) -> dict:
+    """A server that waits is fine, one that works is not: two fios on one VM measure each other."""
+    fio = processes.parse(parts["processes"], vm, testbed)
+    others = [f"{p.pid} ({p.command})" for p in fio.values() if not p.serves]
+    others += [f"{p.pid} (a job of a running server)" for p in processes.jobs(fio)]
+    wrong = f"another fio is running: process {', '.join(others[:4])}; wait for it or end it"
+    return row(vm.name, "idle", not others, wrong if others else "no other fio is running")
+
+
+def _server(vm: Vm, testbed: Testbed, parts: dict[str, str]) -> dict:
+    """fio's port is free or fio's, as the VM sees it: on whatever address the server will listen, this port has to be its own."""
+    where = f"{vm.target}:{testbed.fio.port}"
+    if not _listening(vm, testbed, parts["listening"]):
+        return row(vm.name, "server", True, f"none on {where} yet; it will be started")
+    if testbed.fio.port in {p.port for p in processes.parse(parts["processes"], vm, testbed).values()}:
+        return row(vm.name, "server", True, f"fio server answers on {where}")
+    wrong = f"{where} answers, but no `fio --server` is seen there: free the port or set the testbed's fio.port"
+    return row(vm.name, "server", False, wrong)
+
+
+def _listening(vm: Vm, testbed: Testbed, text: str) -> bool:
+    """Whether anything listens on fio's port, from /proc/net/tcp; in a lab, whose hosts share one kernel, on the VM's address."""
+    addresses = {
+        line.rpartition(":")[0] for line in text.splitlines() if int(line.rpartition(":")[2], 16) == testbed.fio.port
+    }
+    if testbed.lab_root:  # four bytes in the order of a little-endian machine
+        addresses &= {socket.inet_aton(vm.target)[::-1].hex().upper(), "0" * 8, "0" * 32}
+    return bool(addresses)
+
+
+def log_bytes(plan: Plan, nodes: int) -> int:
+    """About what a plan leaves on the controller: packed JSON, logs and counters of every step, and one step's JSON unpacked."""
+    total = 0.0
+    for step in plan.steps:
+        jobs = step.cell.vms * step.cell.numjobs * (2 if 0 < step.cell.pattern.rwmixread < 100 else 1)
+        logged_s = step.duration_s if step.duration_s >= SHORTEST_LOGGED_S else 0
+        total += (
+            jobs * (_JSON_PACKED + _LOGS * _LOG_LINE * logged_s * 1000 / LOG_MSEC)
+            + nodes * _COUNTERS_PER_S * step.duration_s
+        )
+    return round(total + max((s.cell.vms * s.cell.numjobs for s in plan.steps), default=0) * _JSON)

@@ -1,0 +1,322 @@
+"""What a host's block devices are: one shell command a host, and its text parsed into facts. Judges nothing, writes nothing."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from dataclasses import dataclass, field, replace
+
+from hcilib.drive.guard.device_stacks import STACKS, parse_exports, parse_stacks
+
+# Plain sh and what every distribution has; /sys is the authority, since its files read the same everywhere, and lsblk adds
+# what only udev knows. A column that an old lsblk lacks (MOUNTPOINTS before 2.37, PTTYPE before 2.33) must not cost the rest.
+INVENTORY = r"""
+LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/sbin:/sbin; export PATH
+echo '==== user'; id -un
+echo '==== lsblk'
+lsblk -J -b -o KNAME,SERIAL,WWN,FSTYPE,PTTYPE,MOUNTPOINTS 2>/dev/null ||
+  lsblk -J -b -o KNAME,SERIAL,WWN,FSTYPE,MOUNTPOINT 2>/dev/null
+echo '==== sysfs'
+for d in /sys/class/block/*; do
+  [ -r "$d/dev" ] || continue
+  printf 'name=%s' "${d##*/}"
+  for f in dev size ro partition diskseq dm/name serial device/serial wwid device/wwid loop/backing_file; do
+    v=; [ -r "$d/$f" ] && read -r v 2>/dev/null <"$d/$f"
+    printf '\t%s=%s' "$f" "$v"
+  done
+  for f in holders slaves; do
+    printf '\t%s=' "$f"
+    for h in "$d/$f"/*; do [ -e "$h" ] && printf '%s ' "${h##*/}"; done
+  done
+  printf '\tpartitions='
+  for h in "$d"/*/partition; do [ -e "$h" ] && h=${h%/partition} && printf '%s ' "${h##*/}"; done
+  echo
+done
+echo '==== links'; ls -l /dev/disk/by-id 2>/dev/null
+echo '==== mounts'; cat /proc/self/mountinfo /proc/1/mountinfo 2>/dev/null
+echo '==== swaps'; cat /proc/swaps 2>/dev/null
+"""
+INVENTORY += STACKS
+
+# Signatures are probed on the device itself: udev's opinion is as old as its last event. blkid ends with 2 both for "nothing
+# found" and for "cannot be read", so a block is read first. `ls -l` shows in a descriptor's mode whether it was opened to write.
+CONTENT = r"""
+echo '==== content'
+for d in /sys/class/block/*; do
+  n=${d##*/}
+  case $n in sr*|fd*|ram*|zram*) continue;; esac
+  [ -e "$d/partition" ] && continue
+  read -r s 2>/dev/null <"$d/size" && [ "$s" -gt 0 ] || continue
+  p=/dev/$n; case $n in *!*) p=/dev/$(printf '%s' "$n" | tr '!' '/');; esac
+  echo "device=$n"
+  [ -b "$p" ] || { echo 'node=missing'; continue; }
+  [ -w "$p" ] && echo 'writable=yes'
+  [ -r "$p" ] || continue
+  echo "head=$(dd if="$p" bs=4096 count=1 2>/dev/null | od -An -v -tx1 -N 32 | tr -d ' \n')"
+  blkid -p -o export "$p" 2>/dev/null; echo "blkid=$?"
+done
+echo '==== writers'
+ls -l /proc/[0-9]*/fd 2>/dev/null | awk '/^\/proc\//{f=$1} $1 ~ /^l.w/ && $(NF-1) == "->" && $NF ~ /^\/dev\//{print f, $NF}' |
+  while read -r f t; do case $t in /dev/null|/dev/tty*|/dev/pts/*|/dev/ptmx) continue;; esac
+  c=; read -r c 2>/dev/null <"${f%/fd:}/comm"; f=${f#/proc/}; echo "$t $c (process ${f%/fd:})"; done
+"""
+END = "echo '==== end'\n"
+
+_PREFIX = re.compile(r"^(?:0x|naa\.|eui\.|nvme\.|t10\.)", re.IGNORECASE)
+_HEADS = {b"bluestore block device": "ceph_bluestore"}  # blkid knows it from util-linux 2.35 on only
+
+
+class DevicesError(ValueError):
+    """The text of a host does not hold its devices, or not all of it."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """A block device as its host describes it. `path` is what fio is given: a link by identity where udev made one.
+
+    ``mounts`` are (where, through which device) of the device and of everything on top of it, ``[SWAP]`` for swap;
+    ``unjudged`` says why its content could not be looked at, "" if it was, None if nobody asked. ``stack`` is what names a device
+    that is built on others and has an identity of its own, as its own tools read it from the kernel: ``md-uuid-<UUID>`` of an
+    array, ``drbd-<resource>-<volume>``; ``role`` is DRBD's. ``exports``: where it is handed to other hosts.
+    """
+
+    name: str
+    number: str
+    size_bytes: int
+    path: str = ""
+    identifiers: frozenset[str] = frozenset()
+    links: tuple[str, ...] = ()
+    sequence: str = ""
+    read_only: bool = False
+    partition: bool = False
+    partitions: tuple[str, ...] = ()
+    holders: tuple[str, ...] = ()
+    slaves: tuple[str, ...] = ()
+    mounts: tuple[tuple[str, str], ...] = ()
+    signatures: tuple[str, ...] = ()
+    writers: tuple[str, ...] = ()
+    unjudged: str | None = None
+    stack: str = ""
+    role: str = ""
+    exports: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """A host's devices by kernel name; `astray` are links under /dev/disk/by-id that lead to no block device."""
+
+    devices: dict[str, Device] = field(default_factory=dict)
+    astray: dict[str, str] = field(default_factory=dict)
+
+
+def parse(text: str) -> Inventory:
+    """Facts from the output of INVENTORY (and CONTENT) followed by END.
+
+    Raises
+    ------
+    DevicesError : the text ends early or lacks a part; half an answer must not look like an empty disk
+    """
+    parts = sections(text)
+    if missing := {"user", "lsblk", "sysfs", "links", "mounts", "swaps", "end"} - parts.keys():
+        raise DevicesError(f"the answer ends early: no part {', '.join(sorted(missing))}")
+    if not parts["mounts"].strip():
+        raise DevicesError("/proc/self/mountinfo cannot be read, so nothing is known to be unmounted")
+    try:
+        return _inventory(parts)
+    except (KeyError, IndexError, ValueError) as error:
+        raise DevicesError(f"the answer cannot be understood: {type(error).__name__} {error}") from None
+
+
+def _inventory(parts: dict[str, str]) -> Inventory:
+    rows = {row["name"]: row for row in map(_fields, parts["sysfs"].splitlines())}
+    for name, row in rows.items():  # the kernel lists no holder where a loop device holds a disk
+        rows.get(row.get("loop/backing_file", "").removeprefix("/dev/"), {"holders": ""})["holders"] += f"{name} "
+    udev = _lsblk(parts["lsblk"])
+    links, astray = _links(parts["links"], rows)
+    mounts = _mounts(parts["mounts"], parts["swaps"], udev, rows)
+    seen = _content(parts["content"]) if "content" in parts else None
+    writers, user = _writers(parts.get("writers", "")), parts["user"].strip()
+    stacks, exports = parse_stacks(parts.get("stacks", "")), parse_exports(parts.get("exports", ""), _by_path(rows))
+    devices = {}
+    for name, row in rows.items():
+        content = (seen or {}).get(name)
+        stack, role = stacks.get(name, ("", ""))
+        devices[name] = replace(
+            _plain(name, row),
+            identifiers=_identifiers(row, udev.get(name, {})) | {stack} - {""},
+            links=tuple(links.get(name, ())),
+            mounts=tuple((where, through) for through in _above(name, rows) for where in mounts.get(through, ())),
+            signatures=_signatures(udev.get(name, {}), content or {}),
+            writers=tuple(process for above in _above(name, rows) for process in writers.get(above, ())),
+            unjudged=None if seen is None else _unjudged(content, user),
+            stack=stack,
+            role=role,
+            exports=tuple(exports.get(name, ())),
+        )
+    return Inventory(devices, astray)
+
+
+def _plain(name: str, row: dict[str, str]) -> Device:
+    """What /sys alone says; it counts in sectors of 512 bytes, whatever the device's own are."""
+    partitions, holders, slaves = (tuple(row[key].split()) for key in ("partitions", "holders", "slaves"))
+    return Device(name, row["dev"], 512 * int(row["size"] or 0), "/dev/" + name.replace("!", "/"), sequence=row["diskseq"],
+                  read_only=row["ro"] == "1", partition=bool(row["partition"]),
+                  partitions=partitions, holders=holders, slaves=slaves)  # fmt: skip
+
+
+def sections(text: str) -> dict[str, str]:
+    """Part -> its text, of output whose parts begin with a line ``==== <part>``."""
+    pieces = re.split(r"(?m)^==== (\w+)\n?", text)
+    return dict(zip(pieces[1::2], pieces[2::2], strict=True))
+
+
+def find(inventory: Inventory, serial: str) -> list[Device]:
+    """Every whole device that carries this serial, WWN or by-id link; its `path` is then the link that says so best."""
+    same = identity(serial)
+    found = [d for d in inventory.devices.values() if serial in d.links or (not d.partition and same in d.identifiers)]
+    return [_with_stable_path(device, serial) for device in found]
+
+
+def identity(identifier: str) -> str:
+    """A serial or WWN as it is compared: udev and /sys write one WWN as 0x6002.., naa.6002.. and in either case."""
+    bare = _PREFIX.sub("", identifier.strip())
+    return (
+        bare.lower() if bare != identifier.strip() or re.fullmatch(r"[0-9A-Fa-f]{16}|[0-9A-Fa-f]{32}", bare) else bare
+    )
+
+
+def _with_stable_path(device: Device, serial: str) -> Device:
+    """A link by identity follows the disk; sdb is whichever came second at this boot."""
+    best = sorted(device.links, key=lambda link: (serial not in link, not link.startswith("wwn-"), link))
+    return replace(device, path=f"/dev/disk/by-id/{best[0]}") if best else device
+
+
+def _fields(line: str) -> dict[str, str]:
+    return dict(part.split("=", 1) for part in line.split("\t") if "=" in part)
+
+
+def _lsblk(text: str) -> dict[str, dict]:
+    """Kernel name -> columns; empty where there is no lsblk, or one before 2.27, which cannot write JSON."""
+    try:
+        waiting = list(json.loads(text)["blockdevices"])
+    except (ValueError, KeyError):
+        return {}
+    found = {}
+    while waiting:
+        row = waiting.pop()
+        waiting += row.get("children", ())
+        found[row.get("kname") or ""] = row
+    return found
+
+
+def _identifiers(row: dict[str, str], udev: dict) -> frozenset[str]:
+    given = [row[key] for key in ("serial", "device/serial", "wwid", "device/wwid")] + [
+        udev.get("serial"),
+        udev.get("wwn"),
+    ]
+    return frozenset(identity(value) for value in given if value and value.strip())
+
+
+def _links(text: str, rows: dict) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Device -> its links under by-id, and the links (or files) there that lead to none."""
+    links: dict[str, list[str]] = {}
+    astray = {}
+    for line in text.splitlines():
+        kind, words = line[:1], line.split(maxsplit=8)
+        if kind not in "lb-p" or len(words) < 9:
+            continue
+        name, _, target = words[8].partition(" -> ")
+        target = posixpath.normpath(posixpath.join("/dev/disk/by-id", target or name))
+        device = target.removeprefix("/dev/").replace("/", "!")
+        if kind == "l" and target.startswith("/dev/") and device in rows:
+            links.setdefault(device, []).append(name)
+        else:
+            astray[name] = target
+    return links, astray
+
+
+def _by_path(rows: dict) -> dict[str, str]:
+    """Path -> kernel name, by the names under which the kernel and device-mapper make their nodes."""
+    by_path = {"/dev/" + name.replace("!", "/"): name for name in rows}
+    return by_path | {f"/dev/mapper/{row['dm/name']}": name for name, row in rows.items() if row["dm/name"]}
+
+
+def _mounts(mountinfo: str, swaps: str, udev: dict, rows: dict) -> dict[str, list[str]]:
+    """Device -> where it is mounted. btrfs and its kin have no device number of their own: there the source is believed."""
+    by_number, by_path = {row["dev"]: name for name, row in rows.items()}, _by_path(rows)
+    found = [
+        (name, where)
+        for name, row in udev.items()
+        for where in (*(row.get("mountpoints") or ()), row.get("mountpoint"))
+    ]
+    for line in mountinfo.splitlines():
+        words, tail = line.split(), line.split(" - ")[-1].split()
+        found.append((by_number.get(words[2]) or by_path.get(tail[1]), _unescape(words[4])))
+    found += [(by_path.get(line.split()[0]), "[SWAP]") for line in swaps.splitlines()[1:] if line.strip()]
+    mounts: dict[str, list[str]] = {}
+    for name, where in dict.fromkeys((n, w) for n, w in found if n and w):
+        mounts.setdefault(name, []).append(where)
+    return mounts
+
+
+def _unescape(path: str) -> str:
+    """mountinfo writes blanks as octal numbers."""
+    return re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), path)
+
+
+def _above(name: str, rows: dict) -> list[str]:
+    """The device and everything on top of it: its partitions, what holds them, and so on (LVM over LUKS over a partition)."""
+    order, waiting = [], [name]
+    while waiting:
+        current = waiting.pop(0)
+        if current not in order:
+            order.append(current)
+            row = rows.get(current, {"partitions": "", "holders": ""})
+            waiting += (row["partitions"] + " " + row["holders"]).split()
+    return order
+
+
+def _content(text: str) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for key, _, value in (line.partition("=") for line in text.splitlines()):
+        if key == "device":
+            current = found.setdefault(value, {})
+        else:
+            current[key] = value
+    return found
+
+
+def _signatures(udev: dict, seen: dict[str, str]) -> tuple[str, ...]:
+    """Every name under which some content was recognised, by udev, by a probe now, or by its first bytes."""
+    given = [udev.get("fstype"), udev.get("pttype") and f"{udev['pttype']} partition table", seen.get("TYPE"),
+             seen.get("PTTYPE") and f"{seen['PTTYPE']} partition table"]  # fmt: skip
+    head = bytes.fromhex(seen.get("head", ""))
+    given += [name for magic, name in _HEADS.items() if head.startswith(magic)]
+    given += ["several signatures at once"] if seen.get("blkid") == "8" else []
+    names = tuple(dict.fromkeys(name for name in given if name))
+    return names or (("something that blkid does not name",) if seen.get("blkid") == "0" else ())
+
+
+def _unjudged(seen: dict[str, str] | None, user: str) -> str:
+    if seen is None:
+        return "its content was not looked at: it has no size, or is a partition or a CD-ROM"
+    if seen.get("node") == "missing":
+        return "it has no node under /dev"
+    if "blkid" not in seen:
+        return f"user {user} may not read it, so its content cannot be judged: log in as a user that can read and write the device"
+    if not seen.get("head"):
+        return f"reading its first block failed for user {user}, so its content cannot be judged"
+    if seen["blkid"] not in ("0", "2", "8"):
+        return f"its content cannot be probed: `blkid -p` ended with {seen['blkid']}; install util-linux's blkid on the host"
+    if "writable" not in seen:
+        return f"user {user} may not write it: log in as a user that can read and write the device"
+    return ""
+
+
+def _writers(text: str) -> dict[str, list[str]]:
+    """Device -> the processes that have it open for writing (as far as the user may see them)."""
+    writers: dict[str, list[str]] = {}
+    for path, _, process in (line.partition(" ") for line in text.splitlines()):
+        writers.setdefault(path.removeprefix("/dev/").replace("/", "!"), []).append(process)
+    return writers

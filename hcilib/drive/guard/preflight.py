@@ -1,0 +1,220 @@
+"""Is everything ready? One table, host x check, that never stops at the first failure."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from hcilib.drive.guard import checks, checks_rbd
+from hcilib.drive.guard.checks import row
+from hcilib.drive.guard.devices import Device
+from hcilib.drive.guard.guard import CONSENT, Refusal, refusals
+from hcilib.drive.guard.guard_devices import Guarded, read_inventory, windows
+from hcilib.drive.guard.guard_devices import judge as judge_devices
+from hcilib.drive.hosts.hosts import Fleet, Outcome
+from hcilib.plan import Plan
+from hcilib.testbed import Disk, Testbed, Vm
+
+GUARDED = ("consent", "device", "writable")
+"""Checks whose judge is the guard: a campaign asks it again, and it refuses with GuardError."""
+
+
+class PreflightError(RuntimeError):
+    """The campaign would not be sound; `table` is the whole preflight."""
+
+    def __init__(self, table: pd.DataFrame):
+        self.table = table
+        bad = table[~table["ok"]]
+        super().__init__(
+            f"preflight: {len(bad)} check(s) failed: "
+            + "; ".join(f"{r.host}: {r.check}: {r.detail}" for r in bad.itertuples())
+        )
+
+
+def preflight(
+    testbed: Testbed,
+    plan: Plan,
+    *,
+    consent: str | None = None,
+    run_dir: str | Path | None = None,
+    clock_limit_s: float = checks.CLOCK_LIMIT_S,
+) -> pd.DataFrame:
+    """Check every host and device the plan needs, in parallel: one command a host.
+
+    Parameters
+    ----------
+    clock_limit_s : how far a host's clock may be from the controller's, beyond what the round trip blurs
+
+    Returns
+    -------
+    DataFrame : host, check, ok, detail; one row a host and check. `check` is one of reachable, clock, memory, governor, fio,
+        idle, server, device, writable, consent, space; also vms (too few for the plan), windows (a host that is not asked
+        this), image and cache (of an image in a Ceph cluster) and checks (a host that did not answer). `device`, `writable`,
+        `image` and `cache` have a row a disk
+    """
+    with Fleet(testbed) as fleet:
+        return check(fleet, testbed, plan, consent, run_dir, clock_limit_s)
+
+
+def check(
+    fleet: Fleet,
+    testbed: Testbed,
+    plan: Plan,
+    consent: str | None,
+    run_dir: str | Path | None,
+    clock_limit_s: float = checks.CLOCK_LIMIT_S,
+) -> pd.DataFrame:
+    """The same over connections that are already open."""
+    vms = testbed.fleet(min(plan.vms, len(testbed.vms)))
+    connected = fleet.connect(dict.fromkeys(host.name for host in (*testbed.nodes, *vms)))
+    asked = {name for name, o in connected.items() if o.ok} - windows(testbed)
+    nodes, guests = ([h.name for h in hosts if h.name in asked] for hosts in (testbed.nodes, vms))
+    answered = checks.ask(fleet, testbed, nodes, guests)
+    here = _fio_here(testbed)
+    rows = [row(o.host, "reachable", o.ok, "ssh, host key verified" if o.ok else o.error) for o in connected.values()]
+    rows += [
+        *_not_asked(testbed),
+        here,
+        *checks.judge(testbed, answered, here["detail"] if here["ok"] else "", clock_limit_s),
+    ]
+    rows += _enough_vms(testbed, plan)
+    rows += [
+        _space(run_dir, checks.log_bytes(plan, len(testbed.nodes))),
+        *_devices(testbed, plan, vms, consent, answered),
+        *checks_rbd.rows(fleet, _reached(testbed, plan, vms, asked), plan.span_bytes, run_dir),
+    ]
+    return pd.DataFrame(rows, columns=["host", "check", "ok", "detail"])
+
+
+def _reached(testbed: Testbed, plan: Plan, vms: Sequence[Vm], asked: set[str]) -> list[tuple[str, Disk]]:
+    """The disks that the plan uses, of the VMs that answer."""
+    return [(vm, disk) for vm, disk in testbed.targets(len(vms), plan.numjobs) if vm in asked]
+
+
+def wear(plan: Plan, testbed: Testbed, write_bytes_per_s: float = float("nan")) -> pd.DataFrame:
+    """What a plan writes to each disk beside what its maker allows.
+
+    Parameters
+    ----------
+    write_bytes_per_s : the fleet's, from a baseline; without it only prefill and rate-capped writes can be known
+
+    Returns
+    -------
+    DataFrame : vm, serial, bytes_written, endurance_bytes, share_pct; one row a disk that the plan uses. NaN where the rate
+        or the testbed's `endurance_bytes` is not given
+    """
+    steps = zip(plan.steps, plan.to_frame(testbed, write_bytes_per_s)["bytes_written"], strict=True)
+    shares = [share for step, written in steps for share in _shares(step, written, plan.span_bytes, testbed)]
+    written = pd.DataFrame(shares, columns=["vm", "serial", "bytes_written"]).groupby(["vm", "serial"], sort=False)[
+        "bytes_written"
+    ]
+    table = written.agg(lambda column: column.sum(skipna=False)).reset_index()
+    endurance = {disk.serial: disk.endurance_bytes for vm in testbed.vms for disk in vm.disks}
+    table["endurance_bytes"] = table["serial"].map(endurance).astype(float)
+    return table.assign(share_pct=100 * table["bytes_written"] / table["endurance_bytes"])
+
+
+def _shares(step, written: float, span_bytes: int, testbed: Testbed) -> list[tuple[str, str, float]]:
+    """(vm, serial, bytes) of every job of a step; a prefill ends when each job has filled its span, the others share evenly."""
+    jobs = [
+        (vm.name, vm.disks[j % len(vm.disks)])
+        for vm in testbed.fleet(step.cell.vms)
+        for j in range(step.jobs_on(len(vm.disks)))
+    ]
+    each = written / len(jobs)
+    return [(vm, d.serial, float(min(span_bytes, d.size_bytes)) if step.kind == "prefill" else each) for vm, d in jobs]
+
+
+def require(table: pd.DataFrame, but: Sequence[str] = ()) -> None:
+    """PreflightError unless every check is ok, but for those named, which the caller judges itself."""
+    if not table.loc[~table["check"].isin(but), "ok"].all():
+        raise PreflightError(table)
+
+
+def _fio_here(testbed: Testbed) -> dict:
+    try:
+        here = subprocess.run([testbed.fio.binary, "--version"], capture_output=True, text=True).stdout.strip()
+    except OSError as error:
+        if testbed.fio.launcher == "per-host":
+            return row(
+                "controller",
+                "fio",
+                True,
+                f"{testbed.fio.binary}: {error.strerror}; the launcher per-host needs none here",
+            )
+        return row(
+            "controller", "fio", False, f"{testbed.fio.binary}: {error.strerror}; install fio on this machine too"
+        )
+    return row(
+        "controller",
+        "fio",
+        bool(here),
+        here or f"`{testbed.fio.binary} --version` says nothing; install fio on this machine too",
+    )
+
+
+def _not_asked(testbed: Testbed) -> list[dict]:
+    what = "a Windows host: clock, memory and power plan are not checked by this version; look at them there"
+    return [row(name, "windows", True, what) for name in sorted(windows(testbed))]
+
+
+def _enough_vms(testbed: Testbed, plan: Plan) -> list[dict]:
+    if plan.vms <= len(testbed.vms):
+        return []
+    start = "; it is embedded and not running: start it with open_testbed or lab" if testbed.embedded else ""
+    return [
+        row(testbed.name, "vms", False, f"the plan needs {plan.vms} VMs, the testbed has {len(testbed.vms)}{start}")
+    ]
+
+
+def _space(run_dir: str | Path | None, needed: int, least: int = 256 * 2**20) -> dict:
+    place = Path(run_dir or ".").absolute()
+    while not place.exists():
+        place = place.parent
+    free, needed = shutil.disk_usage(place).free, max(least, needed)
+    ok = free > needed and os.access(place, os.W_OK)
+    return row(
+        "controller",
+        "space",
+        ok,
+        f"{free >> 20} MiB free for results" + ("" if ok else f"; {needed >> 20} MiB and write access needed"),
+    )
+
+
+def _devices(
+    testbed: Testbed, plan: Plan, vms: Sequence[Vm], consent: str | None, answered: dict[str, Outcome]
+) -> list[dict]:
+    """Of every disk whether it is there as the testbed says, and whether it may be overwritten; and the consent to do so."""
+    found: Guarded = {}
+    refused: list[Refusal] = refusals(testbed, len(vms), plan.numjobs, consent)
+    if not testbed.lab_root:
+        known = {
+            vm.name: read_inventory(answered[vm.name]) if vm.name in answered else "its host could not be asked"
+            for vm in vms
+        }
+        found, more = judge_devices(testbed, len(vms), plan.numjobs, known)
+        refused += more
+    rows = [row(r.host, r.device, False, r.reason) for r in refused if r.device == CONSENT]
+    for vm, disk in testbed.targets(len(vms), plan.numjobs):
+        rows += [] if testbed.lab_root else [_present(vm, disk, found.get(vm, {}).get(disk.serial))]
+        reasons = [r.reason for r in refused if (r.host, r.device) == (vm, disk.serial)]
+        rows.append(row(vm, "writable", not reasons, f"{disk.serial}: {'; '.join(reasons) or 'may be overwritten'}"))
+    return rows
+
+
+def _present(vm: str, disk: Disk, device: Device | None) -> dict:
+    if device is None:
+        return row(
+            vm,
+            "device",
+            False,
+            f"{disk.serial}: no single device of this host could be found; the check `writable` says why",
+        )
+    there = f"{disk.serial}: {device.path} ({device.name}), {device.size_bytes} bytes"
+    same = device.size_bytes == disk.size_bytes
+    return row(vm, "device", same, there + ("" if same else f"; the testbed says {disk.size_bytes}"))

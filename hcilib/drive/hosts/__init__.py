@@ -1,0 +1,1 @@
+"""Which hosts are there, what do they answer, and what do their counters say?"""

@@ -1,0 +1,108 @@
+"""A system's own commands: where each runs, for which VM, and what came of it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from hcilib.drive.hosts.hosts import Fleet, Outcome
+from hcilib.system import Command, System
+from hcilib.testbed import Testbed, Vm
+
+CONTROLLER, LIMIT_S = "controller", 600.0
+_PLACES = ("{vm}", "{node}", "{other}")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One command on one host; `vm` is the VM it is about, empty when it is about none."""
+
+    host: str
+    run: str
+    vm: str = ""
+
+
+def prepare(testbed: Testbed, system: System, execute: bool = False) -> pd.DataFrame:
+    """The tuning that a system's file prescribes (its field `prepare`): shown, and run only on request.
+
+    The commands run in the file's order, each on all its hosts at once; after one that fails nothing more is run.
+
+    Returns
+    -------
+    DataFrame : host, command, executed, ok, output; one row a command and host. `ok` is None where it was not executed;
+        `output` is what it printed, or why it failed
+    """
+    steps = [tasks(command, testbed, testbed.vms) for command in system.prepare]
+    if not execute:
+        return _table([(task, None) for step in steps for task in step])
+    done: list[tuple[Task, Outcome | None]] = []
+    with Fleet(testbed) as fleet:
+        for step in steps:
+            failed = any(outcome and not outcome.ok for _, outcome in done)
+            done += [(task, None) for task in step] if failed else list(execute_all(fleet, step).items())
+    return _table(done)
+
+
+def _table(done: Sequence[tuple[Task, Outcome | None]]) -> pd.DataFrame:
+    rows = [
+        (t.host, t.run, o is not None, o.ok if o else None, (o.value or o.error).strip() if o else "") for t, o in done
+    ]
+    return pd.DataFrame(rows, columns=["host", "command", "executed", "ok", "output"])
+
+
+def tasks(command: Command, testbed: Testbed, vms: Sequence[Vm]) -> list[Task]:
+    """Where a command runs; one that speaks of a VM or its node runs once for each of `vms` (see hcilib.system.Placement)."""
+    if not any(place in command.run for place in _PLACES):
+        return [Task(host, command.run) for host in _hosts(command, testbed, vms)]
+    hosts = {"nodes": lambda vm: vm.node, "vms": lambda vm: vm.name}
+    where = hosts.get(command.on, lambda _: _hosts(command, testbed, vms)[0])
+    return [Task(where(vm), fill(command.run, vm, testbed), vm.name) for vm in vms]
+
+
+def fill(text: str, vm: Vm, testbed: Testbed) -> str:
+    """The text with {vm}, {node} and {other} replaced; other braces stay as they are."""
+    names = [node.name for node in testbed.nodes]
+    other = names[(names.index(vm.node) + 1) % len(names)]
+    for place, name in zip(_PLACES, (vm.name, vm.node, other), strict=True):
+        text = text.replace(place, name)
+    return text
+
+
+def _hosts(command: Command, testbed: Testbed, vms: Sequence[Vm]) -> list[str]:
+    if command.on == CONTROLLER:
+        return [CONTROLLER]
+    every = testbed.nodes if command.on.startswith("node") else vms
+    return [host.name for host in (every if command.on.endswith("s") else every[:1])]
+
+
+def execute_all(fleet: Fleet, todo: Sequence[Task], limit_s: float = LIMIT_S) -> dict[Task, Outcome]:
+    """Task -> what came of it; one at a time on a host, all hosts at once."""
+    outcomes: dict[Task, Outcome] = {}
+    left = list(dict.fromkeys(todo))
+    while left:
+        now = list({task.host: task for task in reversed(left)}.values())  # the first of every host
+        left = [task for task in left if task not in now]
+        remote = fleet.run({task.host: task.run for task in now if task.host != CONTROLLER}, limit_s=limit_s)
+        outcomes |= {task: remote[task.host] if task.host != CONTROLLER else _here(task.run, limit_s) for task in now}
+    return {task: outcomes[task] for task in dict.fromkeys(todo)}
+
+
+def _here(command: str, limit_s: float) -> Outcome:
+    try:
+        # by timeout, which ends what the shell has started too; ours is for one that cannot be ended
+        argv = ["timeout", "-k", "5", f"{limit_s:g}", "sh", "-c", command]
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=limit_s + 10
+        )
+    except subprocess.TimeoutExpired:
+        done = None
+    if done is None or done.returncode in (124, 137):
+        return Outcome(CONTROLLER, False, error=f"`{command}` gave no answer within {limit_s:g} s")
+    if done.returncode:
+        return Outcome(
+            CONTROLLER, False, error=f"`{command}` exited with {done.returncode}: {done.stderr.strip()[-400:]}"
+        )
+    return Outcome(CONTROLLER, True, done.stdout)

@@ -1,0 +1,1 @@
+"""What do DiskSPD's results say, in the words of fio's?"""

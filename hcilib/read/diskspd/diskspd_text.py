@@ -1,0 +1,285 @@
+"""DiskSPD's text results (-Rtext, the default) as timespans."""
+
+from __future__ import annotations
+
+import re
+from math import isfinite, nan
+
+from hcilib.read.diskspd.diskspd_command import planned
+from hcilib.read.diskspd.diskspd_document import (
+    Chart,
+    Counts,
+    DiskspdOutputError,
+    Row,
+    Target,
+    Timespan,
+    count,
+    describe_damage,
+    number,
+)
+
+_SECTIONS = ("Total IO", "Read IO", "Write IO")
+_FIRST_LINES = ("Command Line:", "Input parameters:")
+_RESULTS = re.compile(r"Results for timespan \d+:")
+_REMARK = re.compile(r"(warning|error)\b", re.IGNORECASE)
+_CHART_ROW = re.compile(r"(min|max|\d{1,2}th|\d-nines)\s*\|([^|]*)\|([^|]*)\|")
+_FILE = re.compile(r"(.*) \(([^()]*)\)")
+_UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_SIZE = re.compile(r"(\d{1,20}(?:\.\d\d)?)\s*(\w*)")
+
+Lines = list[tuple[str, str]]
+"""Stripped lines, each with the place it stands at (file and line) for errors."""
+
+
+def parse_text(text: str, path: str) -> tuple[list[Timespan], str]:
+    """Timespans of every text result in the file, and the text that is not DiskSPD's report.
+
+    Raises
+    ------
+    DiskspdOutputError
+        No results, results that are cut off, or a field that is not of its type.
+    """
+    lines = [
+        (line.strip(), f"{path}: line {i}") for i, line in enumerate(re.split(r"\r\n|\n|\r", text.lstrip("\ufeff")), 1)
+    ]
+    reports, noise = _reports(lines)
+    spans = [span for report in reports for span in _timespans(report)]
+    if not any(span.ended or span.targets for span in spans):
+        raise DiskspdOutputError(_no_result(lines, path))
+    return spans, "\n".join(noise)
+
+
+def _reports(lines: Lines) -> tuple[list[Lines], list[str]]:
+    """The reports in a file (`>>` appends) and the noise: what stands before the first, and remarks within."""
+    texts = [line for line, _ in lines]
+    opening = next((o for o in _FIRST_LINES if any(t.startswith(o) for t in texts)), None)
+    starts = [i for i, t in enumerate(texts) if opening and t.startswith(opening)]
+    starts = starts or [i for i, t in enumerate(texts) if _RESULTS.match(t)][:1]
+    if not starts:
+        return [], []
+    noise = [t for t in texts[: starts[0]] if t] + [t for t in texts[starts[0] :] if _REMARK.match(t)]
+    return [lines[a:b] for a, b in zip(starts, [*starts[1:], len(lines)], strict=True)], noise
+
+
+def _no_result(lines: Lines, path: str) -> str:
+    remark = next((t for t, _ in lines if _REMARK.match(t)), "") or next((t for t, _ in lines if t), "")
+    found = f"it says {remark[:120]!r}" if remark else "it is empty"
+    return f"{path}: no DiskSPD results in this file; {found}. Give DiskSPD's whole output, -Rxml or -Rtext."
+
+
+def _timespans(report: Lines) -> list[Timespan]:
+    starts = [i for i, (line, _) in enumerate(report) if _RESULTS.match(line)]
+    head = report[: starts[0]] if starts else report
+    spans = _planned(head) or _commanded(head)
+    spans += [Timespan() for _ in starts[len(spans) :]]
+    for span in spans:
+        span.hostname = next((t.partition(":")[2].strip() for t, _ in head if t.startswith("computer name:")), "")
+    for span, a, b in zip(spans, starts, [*starts[1:], len(report)], strict=False):
+        _measured(_before_totals(report[a:b]), span)
+    return spans
+
+
+def _before_totals(block: Lines) -> Lines:
+    """After the last of several timespans DiskSPD prints their sums, which no timespan owns."""
+    end = next((i for i, (line, _) in enumerate(block) if line == "Totals:"), len(block))
+    return block[:end]
+
+
+def _planned(head: Lines) -> list[Timespan]:
+    spans: list[Timespan] = []
+    for line, where in head:
+        if re.match(r"timespan:\s*\d+$", line):
+            spans.append(Timespan())
+        elif spans and line.startswith("path:"):
+            path = line.partition(":")[2].strip().removeprefix("template target").strip()
+            spans[-1].targets.append(Target(path=path.removeprefix("'").removesuffix("'"), random_pct=0))
+        elif spans and spans[-1].targets:
+            _target_setting(spans[-1].targets[-1], line, where)
+        elif spans:
+            _span_setting(spans[-1], line, where)
+    return spans
+
+
+def _commanded(head: Lines) -> list[Timespan]:
+    """Without input parameters (2.2 prints them only where asked) the command line says what was planned."""
+    commands = [line.removeprefix(_FIRST_LINES[0]) for line, _ in head if line.startswith(_FIRST_LINES[0])]
+    span = planned(commands[0]) if commands else None
+    return [span] if span else []
+
+
+def _span_setting(span: Timespan, line: str, where: str) -> None:
+    name, _, value = line.partition(":")
+    if name == "duration":
+        span.duration_s = number(value.strip().removesuffix("s"), where)
+    elif name == "warm up time":
+        span.warmup_s = number(value.strip().removesuffix("s"), where)
+    elif name.startswith("number of outstanding I/O operations"):
+        span.pool_depth = count(value, where)
+    elif line.startswith("thread pool with"):
+        span.pool_threads = count(line.split()[3] if len(line.split()) > 3 else "", where)
+
+
+def _target_setting(target: Target, line: str, where: str) -> None:
+    name, _, value = line.partition(":")
+    if line == "performing read test":
+        target.write_pct = 0
+    elif line == "performing write test":
+        target.write_pct = 100
+    elif line.startswith("performing mix test"):
+        target.write_pct = number(line.rpartition("/")[2].rstrip(")"), where)
+    elif name == "block size":
+        target.block_bytes = _size(value, where)
+    elif line.startswith("using random I/O"):
+        target.random_pct = 100
+    elif line.startswith("using mixed random/sequential"):
+        target.random_pct = number(line.partition("(")[2].partition("%")[0], where)
+    elif name.startswith("number of outstanding I/O operations"):
+        target.depth = number(value, where)
+    elif name == "threads per file":
+        target.threads = number(value, where)
+    elif name == "relative IO weight in thread pool":
+        target.weight = number(value, where)
+    elif "cache" in line:
+        _cache_setting(target, line)
+    elif line.startswith("throughput rate-limited to"):
+        _rate_setting(target, line, where)
+
+
+def _cache_setting(target: Target, line: str) -> None:
+    """Two lines: one of the software cache, one of write-through."""
+    if line.endswith(("writethrough on", "writethrough off")):
+        target.sync = line.endswith("on")
+    elif line in ("using software cache", "software cache disabled") or line.startswith("local software cache"):
+        target.direct = line == "software cache disabled"
+
+
+def _rate_setting(target: Target, line: str, where: str) -> None:
+    value, _, unit = line.removeprefix("throughput rate-limited to").strip().partition(" ")
+    if unit == "IOPS":
+        target.rate_iops = number(value, where)
+    else:
+        target.rate_bytes_per_s = 1000 * number(value, where)
+
+
+def _size(text: str, where: str) -> float:
+    """4096 (to 2.0.21), 4KiB (from 2.1): bytes."""
+    match = _SIZE.fullmatch(text.strip())
+    if not match or match[2] not in _UNITS:
+        raise DiskspdOutputError(
+            f"{where}: {text.strip()[:60]!r} stands where a size such as 4096 or 4KiB is expected."
+        )
+    return round(float(match[1]) * _UNITS[match[2]])
+
+
+def _measured(block: Lines, span: Timespan) -> None:
+    """Fill in what one timespan's results say; nothing where it was interrupted before it measured."""
+    facts = {name: (value, where) for line, where in block for name, _, value in [line.partition(":")] if value}
+    if any(line.startswith("The test was interrupted before") for line, _ in block):
+        return
+    tables = {name: _table(block, name) for name in _SECTIONS}
+    if "actual test time" not in facts:
+        raise DiskspdOutputError(f"{block[0][1]}: this timespan has no 'actual test time' line; copy the file again.")
+    value, where = facts["actual test time"]
+    span.seconds = number(value.strip().removesuffix("s"), where)
+    span.thread_count = count(*facts["thread count"]) if "thread count" in facts else nan
+    if "request count" in facts:
+        span.pool_depth = count(*facts["request count"])
+    average = next(((line, where) for line, where in block if line.startswith("avg.|")), None)
+    span.cpu_pct = number(average[0].split("|")[1], average[1]) if average else nan
+    span.rows = _rows(tables["Read IO"][0], tables["Write IO"][0])
+    if isfinite(span.thread_count) and not any(isfinite(target.threads) for target in span.targets):
+        span.pool_threads = span.pool_threads or int(span.thread_count)  # -F: the threads are not per file
+    span.charts = _charts(block)
+    span.damage = next((note for _, note in tables.values() if note), "") or describe_damage(span)
+    measured = "AvgLat" in (tables["Total IO"][0] or [{}])[0]
+    if not span.damage and measured and all(chart.path is not None for chart in span.charts):
+        span.damage = f"latency was measured and its distribution is missing after {block[-1][1]}"
+
+
+def _table(block: Lines, name: str) -> tuple[list[dict[str, tuple[str, str]]], str]:
+    """One section's rows by column name, each cell with its place, and what its total line holds against them."""
+    start = next((i for i, (line, _) in enumerate(block) if line == name), len(block))
+    header = next((i for i, (line, _) in enumerate(block[start + 1 :], start + 1) if line), len(block))
+    if header == len(block) or "I/Os" not in block[header][0]:
+        raise DiskspdOutputError(f"{block[-1][1]}: the results end before their section {name!r}; copy the file again.")
+    columns = [column.strip() for column in block[header][0].split("|")]
+    rows: list[dict[str, tuple[str, str]]] = []
+    for line, where in block[header + 1 :]:
+        if line.startswith("total:"):
+            total = dict(zip(columns[1:], line.removeprefix("total:").split("|"), strict=False))
+            return rows, _against(total, rows, where)
+        if "|" in line:
+            cells = line.split("|", len(columns) - 1)
+            if len(cells) != len(columns):
+                raise DiskspdOutputError(f"{where}: {len(cells)} columns where the header has {len(columns)}.")
+            rows.append({column: (cell, where) for column, cell in zip(columns, cells, strict=True)})
+    raise DiskspdOutputError(f"{block[-1][1]}: section {name!r} ends without its total line; copy the file again.")
+
+
+def _against(total: dict[str, str], rows: list[dict[str, tuple[str, str]]], where: str) -> str:
+    """Rows that do not add up to the line below them were cut out or edited."""
+    for column in ("bytes", "I/Os"):
+        printed, summed = count(total.get(column, ""), where), sum(_count(row, column) for row in rows)
+        if printed != summed:
+            return f"its rows add up to {summed} {column} and its total line says {printed} ({where})"
+    return ""
+
+
+def _count(row: dict[str, tuple[str, str]], column: str) -> int:
+    if column not in row:
+        where = next(iter(row.values()))[1]
+        raise DiskspdOutputError(f"{where}: the table has no column {column!r}; it has {', '.join(row)}.")
+    return count(*row[column])
+
+
+def _number(row: dict[str, tuple[str, str]], column: str) -> float:
+    return number(*row[column]) if column in row else nan
+
+
+def _rows(reads: list[dict], writes: list[dict]) -> list[Row]:
+    """Both sections list every thread on every target in one order."""
+    if len(reads) != len(writes):
+        where = (reads or writes)[-1]["thread"][1] if "thread" in (reads or writes)[-1] else "the results"
+        raise DiskspdOutputError(
+            f"{where}: {len(reads)} rows of reads and {len(writes)} of writes; copy the file again."
+        )
+    rows = []
+    for read, write in zip(reads, writes, strict=True):
+        cell = read["file"][0].strip() if "file" in read else ""
+        path, size = (m[1], m[2]) if (m := _FILE.fullmatch(cell)) else (cell, "")
+        rows.append(Row(_count(read, "thread"), path, size, _direction(read), _direction(write)))
+    return rows
+
+
+def _direction(row: dict[str, tuple[str, str]]) -> Counts:
+    """AvgLat is 0.000 where there was no I/O to have a latency."""
+    ios = _count(row, "I/Os")
+    mean, stddev = (_number(row, column) if ios else nan for column in ("AvgLat", "LatStdDev"))
+    return Counts(_count(row, "bytes"), ios, _number(row, "I/O per s"), mean, stddev)
+
+
+def _charts(block: Lines) -> list[Chart]:
+    """Latency distributions: one a target where there are several, and one of all ('total:' to 2.1, later in words)."""
+    charts: list[Chart] = []
+    title = ""
+    for line, where in block:
+        row = _CHART_ROW.match(line)
+        if line.startswith("%-ile"):
+            charts.append(Chart(None if title.lower().startswith("total") else title, {}, {}))
+        elif row and charts:
+            label = _percentile(row[1])
+            for values, cell in ((charts[-1].read, row[2]), (charts[-1].write, row[3])):
+                values[label] = number(cell, where)
+        elif line:
+            title = line
+    if any("100" not in chart.read for chart in charts):
+        raise DiskspdOutputError(f"{block[-1][1]}: the results end inside a latency distribution; copy the file again.")
+    return charts
+
+
+def _percentile(name: str) -> str:
+    """min, 25th, 3-nines, max -> 0, 25, 99.9, 100."""
+    if name.endswith("-nines"):
+        nines = int(name[0])
+        return str(100 - 10 ** (2 - nines)) if nines < 3 else f"99.{'9' * (nines - 2)}"
+    return {"min": "0", "max": "100"}.get(name) or name.removesuffix("th").lstrip("0") or "0"

@@ -1,0 +1,1 @@
+"""What does fio's JSON say, of any version?"""

@@ -1,0 +1,215 @@
+"""From fio's output file to one typed document: text around the JSON, several documents, every version's shape.
+
+The tolerant path: what hcilib.read.fio.fio_fast does not take as clean output comes here. A scan with the standard library
+finds the document in the text around it; every field may be missing or of another version.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hcilib.read.fio.fio_fast import LOCAL_HOST, LOCAL_PORT, SUMS
+
+Number = int | float | None
+_DOCUMENT = re.compile(r'(?:^|(?<=\r))\{(?=\s*")|\{(?=\s*"fio version")', re.MULTILINE)
+_RESULTS = re.compile(r'"(?:jobs|client_stats)"')
+_FIO = re.compile(r'\{\s*"fio version"')
+_NOT_A_NUMBER = re.compile(r"(?<=[:,\[])(\s*)-?(?:nan|inf(?:inity)?)(?=\s*[,}\]])", re.IGNORECASE)
+
+
+class FioOutputError(ValueError):
+    """A file that holds no complete fio result; the sentence names the file and, where there is one, the place."""
+
+
+class Latency(msgspec.Struct, gc=False):
+    """One of slat, clat, lat of one direction."""
+
+    min: Number = None
+    max: Number = None
+    mean: Number = None
+    stddev: Number = None
+    N: Number = None
+    percentile: dict[str, Number] = {}
+    bins: msgspec.Raw = msgspec.Raw(b"")
+
+    @property
+    def missing(self) -> bool:
+        """fio prints zeros where it measured nothing (gtod_reduce, slat of a synchronous engine)."""
+        return self.N == 0 if self.N is not None else not (self.max or self.mean)
+
+
+class Direction(msgspec.Struct):
+    """`read`, `write`, `trim` or `mixed` of one report; 2.x has `clat` in microseconds, 3.x `clat_ns`."""
+
+    io_bytes: Number = None
+    io_kbytes: Number = None
+    bw: Number = None
+    bw_bytes: Number = None
+    iops: Number = None
+    runtime: Number = None
+    total_ios: Number = None
+    short_ios: Number = None
+    drop_ios: Number = None
+    slat_ns: Latency | None = None
+    clat_ns: Latency | None = None
+    lat_ns: Latency | None = None
+    slat: Latency | None = None
+    clat: Latency | None = None
+    lat: Latency | None = None
+
+    @property
+    def legacy(self) -> bool:
+        """fio 2.x: latencies in microseconds, io_bytes in KiB. Told by the keys: builds lie about versions."""
+        return self.io_kbytes is None and self.bw_bytes is None and not (self.clat_ns or self.lat_ns or self.slat_ns)
+
+    @property
+    def any_io(self) -> bool:
+        return any(value for value in (self.io_bytes, self.total_ios, self.iops, self.bw))
+
+
+class Report(msgspec.Struct, rename={"options": "job options"}):
+    """One entry of `jobs` or `client_stats`: a job, or a group of jobs, on one host."""
+
+    jobname: str = ""
+    groupid: Number = None
+    error: Number = None
+    options: msgspec.Raw = msgspec.Raw(b"{}")
+    read: Direction | None = None
+    write: Direction | None = None
+    trim: Direction | None = None
+    mixed: Direction | None = None
+    usr_cpu: Number = None
+    sys_cpu: Number = None
+    ctx: Number = None
+    majf: Number = None
+    minf: Number = None
+    job_start: Number = None
+    job_runtime: Number = None
+    total_err: Number = None
+    hostname: str = LOCAL_HOST
+    port: int = LOCAL_PORT
+
+    @property
+    def key(self) -> tuple:
+        return self.hostname, self.port, self.jobname, self.groupid
+
+    def directions(self) -> dict[str, Direction]:
+        """The directions with I/O. `mixed` only where fio wrote nothing else: with `both` it repeats the others."""
+        own = {d: getattr(self, d) for d in ("read", "write", "trim") if getattr(self, d)}
+        given = own or ({"mixed": self.mixed} if self.mixed else {})
+        return {name: direction for name, direction in given.items() if direction.any_io}
+
+
+class Document(msgspec.Struct, rename={"version": "fio version", "global_options": "global options"}):
+    """One JSON document of fio."""
+
+    version: str = ""
+    global_options: msgspec.Raw = msgspec.Raw(b"{}")
+    jobs: list[Report] | None = None
+    client_stats: list[Report] | None = None
+    disk_util: list[dict[str, Any]] = []
+
+    def reports(self) -> Iterator[Report]:
+        """Every report but fio's own sums over clients, which are wrong when a host is missing (LAB section 2)."""
+        yield from self.jobs or ()
+        yield from (r for r in self.client_stats or () if r.jobname != SUMS)
+
+
+def load(raw: bytes, path: str | Path) -> tuple[Document, str]:
+    """The last document of a file's bytes and the text around the documents.
+
+    Raises
+    ------
+    FioOutputError
+        No fio document, a document that is cut off, or a field that is not of its type.
+    """
+    try:
+        document = _decode(raw)
+        if document.jobs is not None or document.client_stats is not None:
+            return document, ""
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass  # text around it, several documents, nan: the scan below finds out which
+    return _from_text(_text(raw), path)
+
+
+def _from_text(text: str, path: str | Path) -> tuple[Document, str]:
+    documents, broken = _scan(text)
+    if broken is not None and _NOT_A_NUMBER.search(text):
+        text = _NOT_A_NUMBER.sub(r"\1null", text)  # C's printf of 0/0 is not JSON
+        documents, broken = _scan(text)
+    if broken is not None:
+        raise FioOutputError(_cut_off(path, text, broken, len(documents)))
+    if not documents:
+        raise FioOutputError(_no_document(path, text))
+    start, end = documents[-1]
+    try:
+        return _decode(_plain_json(text[start:end])), _outside(text, documents)
+    except msgspec.DecodeError as error:
+        line = text.count("\n", 0, start) + 1
+        raise FioOutputError(f"{path}: the fio document at line {line} has a wrong field: {error}") from None
+
+
+def _scan(text: str) -> tuple[list[tuple[int, int]], json.JSONDecodeError | None]:
+    """Spans of the complete fio documents, and the error of a last one that does not decode."""
+    # only where documents end is asked; Python makes no integer of more than 4,300 digits
+    decoder, spans, broken = json.JSONDecoder(strict=False, parse_int=float), [], None
+    position = 0 if _RESULTS.search(text) or _FIO.search(text) else len(text)  # long garbage is not worth a try a line
+    while candidate := _DOCUMENT.search(text, position):
+        start = candidate.start()
+        try:
+            value, position = decoder.raw_decode(text, start)
+        except (json.JSONDecodeError, RecursionError) as error:
+            position = start + 1
+            if _FIO.match(text, start) and isinstance(error, json.JSONDecodeError):
+                broken = error
+            continue
+        if isinstance(value, dict) and value.keys() & {"jobs", "client_stats"}:
+            spans.append((start, position))
+            broken = None
+    return spans, broken
+
+
+def _decode(raw: bytes) -> Document:
+    return _DECODER.decode(raw)
+
+
+_DECODER = msgspec.json.Decoder(Document)
+
+
+def _plain_json(text: str) -> bytes:
+    """The document as msgspec takes it: NaN becomes null, control characters inside strings are escaped."""
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+        return text.encode()
+    except msgspec.DecodeError:
+        return json.dumps(json.loads(text, strict=False, parse_constant=lambda _: None)).encode()
+
+
+def _text(raw: bytes) -> str:
+    """Text of the file; PowerShell's `>` writes UTF-16 with a byte order mark."""
+    encoding = "utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    return raw.decode(encoding, errors="replace")
+
+
+def _outside(text: str, spans: list[tuple[int, int]]) -> str:
+    edges = [0, *(edge for span in spans for edge in span), len(text)]
+    pieces = (text[a:b].strip() for a, b in zip(edges[::2], edges[1::2], strict=True))
+    return "\n".join(piece for piece in pieces if piece)
+
+
+def _cut_off(path, text: str, error: json.JSONDecodeError, complete: int) -> str:
+    ending = "the file ends" if error.pos >= len(text.rstrip()) else f"{error.msg}, column {error.colno}"
+    earlier = f" {complete} complete interim document(s) stand before it, but no final one." if complete else ""
+    return f"{path}: the fio document is broken off at line {error.lineno} ({ending}).{earlier} Repeat the run."
+
+
+def _no_document(path, text: str) -> str:
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    found = f"it begins with {first[:120]!r}" if first else "it is empty"
+    return f"{path}: no fio JSON document in this file; {found}. Run fio with --output-format=json+."

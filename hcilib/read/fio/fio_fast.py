@@ -1,0 +1,193 @@
+"""Clean output of fio 3.2 and later, decoded in one go into typed structs: the common case, at the parser's speed.
+
+Everything is a required float here, so whatever is not as such a fio writes it (another version, a patched build, nan,
+several documents, text behind the document) does not decode and is `Unusual`: hcilib.read.fio.fio_document reads it then.
+
+Every report has read, write and trim, most of them without I/O and then of the same text in every report of a document.
+A direction that is likely without stays text, and is decoded where that text is a new one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from math import nan
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+LOCAL_HOST, LOCAL_PORT = "localhost", 0
+"""What stands for hostname and port where fio ran the job itself (`jobs`, not `client_stats`): no server, no port."""
+SUMS = "All clients"
+GROWTH = 1.05
+"""An interim report ran for less than its successor by this factor (hcilib.read.fio.fio_snapshots)."""
+_RW = b'"rw" : "'
+
+
+class Unusual(Exception):
+    """Not clean output: to be read by the tolerant path."""
+
+
+class Latency(msgspec.Struct, gc=False):
+    """slat, clat or lat of one direction, in ns."""
+
+    min: float
+    max: float
+    mean: float
+    stddev: float
+    N: float
+    percentile: dict[str, float] = {}
+    bins: Raw = Raw(b"")
+
+
+class Direction(msgspec.Struct, gc=False):
+    """`read`, `write`, `trim` or `mixed` of one report."""
+
+    io_bytes: float
+    bw_bytes: float
+    bw: float
+    iops: float
+    runtime: float
+    total_ios: float
+    short_ios: float
+    drop_ios: float
+    slat_ns: Latency
+    clat_ns: Latency
+    lat_ns: Latency
+
+    @property
+    def any_io(self) -> bool:
+        return bool(self.io_bytes or self.total_ios or self.iops or self.bw)
+
+
+Typed = Direction | None
+R = TypeVar("R", Direction | None, Raw)
+"""As what `read` is decoded, W: as what `write` is."""
+W = TypeVar("W", Direction | None, Raw)
+
+
+class Report(msgspec.Struct, Generic[R, W], gc=False, rename={"options": "job options"}):
+    """One entry of `jobs` or `client_stats`: a job, or a group of jobs, on one host."""
+
+    jobname: str
+    groupid: float
+    options: Raw = Raw(b"{}")
+    read: R = None  # type: ignore[assignment]  # a key that is not there
+    write: W = None  # type: ignore[assignment]
+    trim: Raw = Raw(b"null")
+    mixed: UnsetType = UNSET
+    error: float = nan
+    usr_cpu: float = nan
+    sys_cpu: float = nan
+    ctx: float = nan
+    majf: float = nan
+    minf: float = nan
+    job_start: float = nan
+    job_runtime: float = nan
+    total_err: float = nan
+    hostname: str = LOCAL_HOST
+    port: int = LOCAL_PORT
+
+
+class Document(msgspec.Struct, Generic[R, W], rename={"version": "fio version", "global_options": "global options"}):
+    """One JSON document of fio."""
+
+    version: str
+    global_options: Raw = Raw(b"{}")
+    jobs: list[Report[R, W]] | None = None
+    client_stats: list[Report[R, W]] | None = None
+    disk_util: list[dict[str, Any]] = []
+
+
+Decode = Callable[[bytes | memoryview], Document]
+decode_typed: Decode = msgspec.json.Decoder(Document[Typed, Typed]).decode
+_DECODE_FOR: dict[bytes, Decode] = {
+    b"read": msgspec.json.Decoder(Document[Typed, Raw]).decode,
+    b"write": msgspec.json.Decoder(Document[Raw, Typed]).decode,
+}
+_DECODE_DIRECTION = msgspec.json.Decoder(Typed).decode
+
+
+def decode(raw: bytes) -> tuple[Document, str]:
+    """The document of clean output and the text before it (what fio's client says of the hosts).
+
+    Raises
+    ------
+    Unusual
+    """
+    start = 0 if raw.startswith(b"{") else raw.find(b"\n{\n") + 1
+    if not start and not raw.startswith(b"{"):
+        raise Unusual("no document starts on a line of its own")
+    before = raw[:start]
+    if b'"fio version"' in before or before.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
+        raise Unusual("another document or a byte order mark before it")
+    try:
+        document = _decoder(raw)(memoryview(raw)[start:] if start else raw)
+        noise = before.decode("utf-8", "replace").strip()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Unusual(str(error)) from None
+    if document.jobs is None and document.client_stats is None:
+        raise Unusual("no reports")
+    return document, noise
+
+
+def _decoder(raw: bytes) -> Decode:
+    """By `rw` of the first job: a guess at what the others do, which costs time where it is wrong, nothing else."""
+    start = raw.find(_RW) + len(_RW)
+    return _DECODE_FOR.get(raw[start : raw.find(b'"', start)].removeprefix(b"rand"), decode_typed)
+
+
+def reports_of(document: Document) -> tuple[list[Report], list[int], list[list[tuple[str, Direction]]]]:
+    """Every final report; of each, which clone of its key it is, and its directions with I/O.
+
+    Raises
+    ------
+    Unusual
+        Reports of one key that may be snapshots of each other, a report without any I/O, or a direction as no fio writes it.
+    """
+    clients = (report for report in document.client_stats or () if report.jobname != SUMS)
+    reports = [*(document.jobs or ()), *clients]
+    directions = _busy(reports)
+    if not all(directions):
+        raise Unusual("a report without I/O")
+    keys = [(report.hostname, report.port, report.jobname, report.groupid) for report in reports]
+    clones = [0] * len(keys) if len(set(keys)) == len(keys) else _clones(keys, directions)
+    return reports, clones, directions
+
+
+def _busy(reports: list[Report]) -> list[list[tuple[str, Direction]]]:
+    """The directions with I/O of each report."""
+    busy = []
+    idle: dict[str, Direction | Raw | None] = {}
+    for report in reports:
+        found = []
+        for ddir, given in (("read", report.read), ("write", report.write), ("trim", report.trim)):
+            if given == idle.get(ddir):  # none, or the same as in a report before
+                continue
+            direction = _decoded(given) if isinstance(given, Raw) else given
+            if direction is not None and direction.any_io:
+                found.append((ddir, direction))
+            else:
+                idle[ddir] = given
+        busy.append(found)
+    return busy
+
+
+def _decoded(direction: Raw) -> Direction | None:
+    try:
+        return _DECODE_DIRECTION(direction)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Unusual(str(error)) from None
+
+
+def _clones(keys: list[tuple], directions: list[list[tuple[str, Direction]]]) -> list[int]:
+    """Which of the reports of its key each one is."""
+    clones = []
+    seen: defaultdict[tuple, list[float]] = defaultdict(list)
+    for key, busy in zip(keys, directions, strict=True):
+        clones.append(len(seen[key]))
+        seen[key].append(max(direction.runtime for _, direction in busy))
+    if any(len(ran) > 1 and max(ran) >= GROWTH * min(ran) for ran in seen.values()):
+        raise Unusual("reports of one job that ran for different times")
+    return clones

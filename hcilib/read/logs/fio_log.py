@@ -1,0 +1,279 @@
+"""fio's per-second logs: one file as a table, a folder of them as the `series` of the hosts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from hcilib.read.fio.fio_document import LOCAL_HOST
+from hcilib.read.logs.io_series import holds_single_ios, series_of_single_ios
+from hcilib.read.logs.log_blocks import FioLogError
+from hcilib.read.logs.rollup_count import each_block
+from hcilib.read.logs.rollup_plain import COLUMNS, columns
+from hcilib.read.logs.rollup_script import BS_LIMIT, EPOCH_MS, TIME_LIMIT, VALUE_LIMIT, LineError, sample_of
+
+_NAME = re.compile(
+    r"(?P<job>.+)_(?P<kind>iops|bw|lat|clat|slat)(?:\.(?P<number>\d+))?\.log(?:\.(?P<host>.+?))??(?:\.zst|\.gz)?"
+)
+_LIMITS = {"t_ms": TIME_LIMIT, "value": VALUE_LIMIT, "ddir": 3, "bs": BS_LIMIT}
+_DIRECTIONS = np.array(["read", "write", "trim"])
+
+
+def read_log(path: str | Path) -> pd.DataFrame:
+    """One fio iops, bw, lat, clat or slat log, plain, .zst or .gz, local or a client's (`P_iops.1.log.HOST`).
+
+    Returns
+    -------
+    DataFrame
+        t_s (float: since the start of the job, or since 1970 with log_unix_epoch), ddir, value, bs, then offset and
+        prio where the log has them. `value` is IOPS, bytes/s (fio writes KiB/s) or ns (fio 3), by the name of the
+        file; bs is 0 in a log averaged by log_avg_msec.
+        `.attrs`: kind, job (the prefix), number (of the job), host, epoch (bool); torn (True) only where the last line has
+        no end: it is not counted, for a log may still be written.
+
+    Raises
+    ------
+    FioLogError
+        The name is not that of such a log, or a line is not one of numbers with a direction.
+    """
+    name = _NAME.fullmatch(Path(path).name)
+    if not name:
+        raise FioLogError(f"{path}: not named like a fio log (PREFIX_iops|bw|lat|clat|slat[.N].log[.HOST])")
+    table, torn = _parse(Path(path), name["kind"])
+    table["ddir"] = _DIRECTIONS[table["ddir"].to_numpy()]
+    epoch = bool(len(table)) and bool(table["t_ms"].iloc[0] > EPOCH_MS)
+    table.insert(0, "t_s", table.pop("t_ms") / 1000)
+    if name["kind"] == "bw":
+        table["value"] *= 1024
+    table.attrs |= {
+        "kind": name["kind"], "job": name["job"], "number": int(name["number"] or 1),
+        "host": name["host"] or LOCAL_HOST, "epoch": epoch, **({"torn": True} if torn else {}),
+    }  # fmt: skip
+    return table
+
+
+def _parse(path: Path, kind: str) -> tuple[pd.DataFrame, bool]:
+    """All samples, and whether what may be half a line was left out."""
+    torn: list[str] = []
+    blocks: list[pa.Table] = []
+    each_block(path, kind, torn, lambda block, shape: blocks.append(_table(bytes(block), shape.width)))
+    if not blocks:  # what fio leaves for a latency it does not measure, such as slat of a synchronous engine
+        return pd.DataFrame({name: pd.Series(dtype="int64") for name in COLUMNS[:4]}), bool(torn)
+    return pa.concat_tables(blocks).to_pandas(), bool(torn)
+
+
+def _table(block: bytes, width: int) -> pa.Table:
+    table = columns(block, width)
+    good = table is not None and all(
+        table[name].to_numpy().max() < limit for name, limit in _LIMITS.items() if name in table.column_names
+    )
+    return table if good else _line_by_line(block, width)
+
+
+def _line_by_line(block: bytes, width: int) -> pa.Table:
+    """What is not printed as fio prints it, if it can be read at all: carriage returns, other blanks, empty lines."""
+    rows, at = [], 0
+    for line in block.split(b"\n"):
+        if line.strip():
+            if line.count(b",") + 1 != width:
+                raise LineError(line, at)
+            try:
+                words = [word.strip().decode() for word in line.split(b",")[5:]]
+                rows.append([*sample_of(line)[: min(width, 5)], *words])
+            except LineError as error:
+                raise LineError(error.line, at, error.why) from None
+            except UnicodeDecodeError:
+                raise LineError(line, at) from None
+        at += len(line) + 1
+    types = [pa.int64()] * 4 + [pa.uint64(), pa.string(), pa.string()]
+    names = COLUMNS[:width]
+    return pa.table([pa.array([row[i] for row in rows], types[i]) for i in range(len(names))], names)
+
+
+def series_from_logs(folder: str | Path, log_avg_msec: float | None = None) -> pd.DataFrame:
+    """The logs of one run, per host and second.
+
+    Jobs of one host are summed on aligned seconds (latency weighted by I/Os). A second in which nothing was logged
+    inside the run is zero I/O, not missing: fio's rate logs leave stalled seconds out. fio does not log the rate of
+    the last, incomplete interval; it is left out here too. Logs of single I/Os (no log_avg_msec), and what VMs rolled up
+    of them, are counted instead (hcilib.read.logs.rollup).
+
+    Parameters
+    ----------
+    log_avg_msec
+        The interval fio averaged over; inferred from the samples when not given. Must divide a second.
+
+    Returns
+    -------
+    DataFrame
+        host, job (the logs' prefix), ddir, t_s (whole seconds since the first sample of the run, across hosts with
+        log_unix_epoch, else since each job's own start), iops, bw_bytes, lat_ns, stalled (bool: no I/O in that second).
+        NaN where there is no log of that kind, and lat_ns where there was no I/O. Empty if nothing was logged (no
+        folder, no logs, or a run shorter than the interval).
+        `.attrs`: latency ("lat", or "clat" if only that was logged), epoch_s (of t_s 0; None without log_unix_epoch).
+
+    Raises
+    ------
+    FioLogError
+        Some logs of single I/Os among averaged ones, two clocks, or an interval that does not divide a second.
+    """
+    if holds_single_ios(Path(folder)):
+        return series_of_single_ios(Path(folder))
+    samples = _samples(Path(folder))
+    if samples.empty:
+        return _no_series()
+    interval = log_avg_msec or _interval_ms(samples, folder)
+    if interval not in _INTERVALS:
+        raise FioLogError(f"log_avg_msec={interval:g} does not divide a second; one of {_INTERVALS} does")
+    placed, epoch_s = _place(samples, interval)
+    grid = _grid(placed, int(1000 // interval))
+    table = _hosts(_jobs_on(grid, placed))
+    table.attrs |= {"latency": _latency_kind(samples), "epoch_s": epoch_s}
+    return table
+
+
+_JOB = ["host", "job", "number"]
+_INTERVALS = (50, 100, 125, 200, 250, 500, 1000)
+_RATES = ["iops", "bw_bytes", "lat_ns"]
+
+
+def _samples(folder: Path) -> pd.DataFrame:
+    """All samples of a folder: host, job, number, kind, ddir, t_ms, value."""
+    logs = [read_log(path) for path in sorted(folder.glob("*_*.log*")) if _NAME.fullmatch(path.name)]
+    filled = [log.assign(**{k: log.attrs[k] for k in (*_JOB, "kind", "epoch")}) for log in logs if len(log)]
+    if not filled:
+        return pd.DataFrame()
+    samples = pd.concat([_without_attrs(log) for log in filled], ignore_index=True)
+    if samples["epoch"].nunique() > 1:
+        raise FioLogError(f"{folder}: some logs count from 1970 and some from the job's start; use one log_unix_epoch")
+    return samples.assign(t_ms=(samples["t_s"] * 1000).round()).drop(
+        columns=["t_s", "bs", "offset", "prio", "issued"], errors="ignore"
+    )
+
+
+def _no_series() -> pd.DataFrame:
+    names = {"host": "str", "job": "str", "ddir": "str", "t_s": "int64"}
+    types = names | dict.fromkeys(_RATES, "float64") | {"stalled": "bool"}
+    table = pd.DataFrame({column: pd.Series(dtype=kind) for column, kind in types.items()})
+    table.attrs |= {"latency": None, "epoch_s": None}
+    return table
+
+
+def _without_attrs(table: pd.DataFrame) -> pd.DataFrame:
+    table.attrs = {}
+    return table
+
+
+def _interval_ms(samples: pd.DataFrame, folder: str | Path) -> int:
+    """The interval the samples were averaged over; low distances tell it, high ones are stalls."""
+    distances = samples.groupby([*_JOB, "kind", "ddir"])["t_ms"].diff()
+    if distances.isna().all():
+        return 1000
+    distance = distances.quantile(0.1)
+    nearest = min(_INTERVALS, key=lambda interval: abs(np.log(distance / interval)))
+    if abs(distance / nearest - 1) > 0.15:
+        raise FioLogError(
+            f"{folder}: samples are {distance:g} ms apart, which does not divide a second; set log_avg_msec=1000 in the "
+            "job, or pass log_avg_msec= if the device was too slow to show it"
+        )
+    return nearest
+
+
+def _place(samples: pd.DataFrame, interval: float) -> tuple[pd.DataFrame, float | None]:
+    """Give every sample its step (interval) within its job, and the second of the run in which its job began.
+
+    Rounding to the job's own first sample takes fio's jitter out; comparing clocks sample by sample would put two
+    samples in one second and none in the next wherever a job's phase lies near the boundary.
+    """
+    epoch = bool(samples["epoch"].iloc[0])
+    first = samples.groupby(_JOB)["t_ms"].transform("min") if epoch else interval
+    origin = samples["t_ms"].min() if epoch else interval
+    step = ((samples["t_ms"] - first) / interval).round().astype("int64")
+    begin = pd.Series(np.round((first - origin) / 1000), index=samples.index).astype("int64")
+    placed = samples.assign(step=step, begin_s=begin, window=_window(samples, interval, epoch))
+    return placed, float(origin - interval) / 1000 if epoch else None
+
+
+def _window(samples: pd.DataFrame, interval: float, epoch: bool) -> pd.Series:
+    """Milliseconds a rate sample stands for: fio divides by the time since it last looked, not by the interval.
+
+    A stalled device leaves samples out, but fio looks on in rhythm: the sample after the gap stands for one interval.
+    A frozen VM does not look: its next sample stands for the whole gap, and the rhythm stays shifted from there on.
+    """
+    log = [*_JOB, "kind", "ddir"]
+    since_start = interval if epoch else samples["t_ms"]
+    distance = samples.groupby(log)["t_ms"].diff().fillna(since_start) / interval
+    off_beat = (distance - distance.round()).abs()
+    frozen = (off_beat > 0.02) & (off_beat.groupby([samples[c] for c in log]).shift(-1) < off_beat / 2)
+    return interval * distance.where((distance < 1.5) | frozen, 1.0)
+
+
+def _rate_kinds(samples: pd.DataFrame) -> list[str]:
+    """The kinds that say in which intervals there was I/O; latency logs only if there is nothing better."""
+    present = set(samples["kind"])
+    return [k for k in ("iops", "bw") if k in present] or sorted(present)
+
+
+def _grid(placed: pd.DataFrame, per_second: int) -> pd.DataFrame:
+    """Every step every job should have logged, whole seconds only: host, job, number, ddir, step, t_s."""
+    rates = placed[placed["kind"].isin(_rate_kinds(placed))]
+    jobs = rates.groupby(_JOB, as_index=False).agg(begin_s=("begin_s", "first"), last=("step", "max"))
+    length = jobs["last"].max() + 1 - _incomplete_edge(placed, jobs)
+    steps = pd.DataFrame({"step": np.arange(length - length % per_second)})
+    ddirs = rates[[*_JOB, "ddir"]].drop_duplicates()
+    grid = jobs.merge(ddirs, on=_JOB).merge(steps, how="cross")
+    grid["t_s"] = grid["begin_s"] + grid["step"] // per_second
+    end_s = (jobs["begin_s"] + jobs["last"] // per_second).max()
+    return grid[grid["t_s"] <= end_s].drop(columns=["begin_s", "last"])
+
+
+def _incomplete_edge(placed: pd.DataFrame, jobs: pd.DataFrame) -> int:
+    """1 if the last step must go: some job ended a moment before it would have logged its rate.
+
+    Its latency log shows that it still did I/O then; with no latency log the doubtful step goes as well.
+    """
+    last = jobs["last"].max()
+    late = jobs[jobs["last"] < last]
+    latencies = placed[placed["kind"].isin(["lat", "clat", "slat"])]
+    alive = latencies[latencies["step"] == last].merge(late[_JOB], on=_JOB)
+    return int(len(late) > 0 and (latencies.empty or len(alive) > 0))
+
+
+def _jobs_on(grid: pd.DataFrame, placed: pd.DataFrame) -> pd.DataFrame:
+    """The grid with I/Os, bytes and latency x I/Os of each job and step."""
+    keys = [*_JOB, "ddir", "step"]
+    amounts = placed.assign(amount=placed["value"] * placed["window"] / 1000)
+    for kind, column in (("iops", "ios"), ("bw", "bytes")):
+        of_kind = amounts[amounts["kind"] == kind]
+        summed = of_kind.groupby(keys, as_index=False)["amount"].sum().rename(columns={"amount": column})
+        grid = grid.merge(summed, on=keys, how="left")
+        if len(of_kind):
+            grid[column] = grid[column].fillna(0.0)
+    latency = placed[placed["kind"] == _latency_kind(placed)]
+    means = latency.groupby(keys, as_index=False)["value"].mean().rename(columns={"value": "lat"})
+    return grid.merge(means, on=keys, how="left")
+
+
+def _latency_kind(samples: pd.DataFrame) -> str | None:
+    present = set(samples["kind"])
+    return next((kind for kind in ("lat", "clat") if kind in present), None)
+
+
+def _hosts(jobs: pd.DataFrame) -> pd.DataFrame:
+    """Sum the jobs of a host over each whole second."""
+    seen = [c for c in ("ios", "bytes") if jobs[c].notna().any()] or ["lat"]
+    alone = jobs.groupby(["host", "job"])["number"].transform("nunique") == 1
+    weight = jobs["ios"].where(jobs["ios"].notna() | ~alone, 1.0).where(jobs["lat"].notna())
+    jobs = jobs.assign(
+        weight=weight, weighted=weight * jobs["lat"], active=(jobs[seen] > 0).any(axis=1),
+    )  # fmt: skip
+    by = jobs.groupby(["host", "job", "ddir", "t_s"], as_index=False)
+    table = by[["ios", "bytes", "weighted", "weight"]].sum(min_count=1).merge(by["active"].any())
+    table["lat_ns"] = table["weighted"] / table["weight"].where(table["weight"] > 0)
+    table["stalled"] = ~table["active"]
+    named = table.rename(columns={"ios": "iops", "bytes": "bw_bytes"})
+    return named[["host", "job", "ddir", "t_s", *_RATES, "stalled"]]

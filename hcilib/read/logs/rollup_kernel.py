@@ -1,0 +1,353 @@
+"""fio's logs counted by one compiled loop over the bytes (numba: the extra `hcilib[fast]`)."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from hcilib.read.logs.rollup_cells import add_cells, from_table, room
+from hcilib.read.logs.rollup_script import (  # fmt: skip
+    BS_LIMIT,
+    BUCKETS,
+    NO_BUCKET,
+    RATES,
+    SUM_LIMIT,
+    TIME_LIMIT,
+    VALUE_LIMIT,
+    LineError,
+    Shape,
+    cells_of,
+    new_table,
+)
+
+PAGES = 1 << 17  # of 16 buckets, 384 bytes each; more are put aside as cells
+_DONE, _ODD, _FULL, _TOO_MUCH = range(4)
+_LITTLE = sys.byteorder == "little"
+_TENS = 10 ** np.arange(8)
+_COMMA, _SPACE, _NEWLINE, _ZERO = 44, 32, 10, 48
+
+
+class Counter:
+    """The cells of logs of one kind. `feed` it blocks of whole lines, then take `cells`.
+
+    A page holds a quarter of a power of two of the latency in one second and direction: a run touches few, and they stay in
+    cache.
+    """
+
+    def __init__(self, pages: int = PAGES) -> None:
+        self._capacity = pages
+        self._aside: list[np.ndarray] = []
+        self._odd = new_table()
+        self._clear()
+
+    def _clear(self) -> None:
+        """New tables: memory that was never touched is not held."""
+        self._keys = np.empty(self._capacity, np.int64)
+        self._pages = np.zeros((self._capacity, 16, 3), np.int64)
+        self._slots = np.zeros((2 * self._capacity, 2), np.int64)  # key + 1, page
+        self._recent = np.full((512, 2), -1, np.int64)
+        self._used = np.zeros(1, np.int64)
+
+    def feed(self, block: memoryview, shape: Shape) -> None:
+        """Count whole lines; LineError with the offset of the first that is no sample."""
+        raw = np.frombuffer(block, np.uint8)
+        first, at = raw.ctypes.data, 0
+        while at < raw.size:
+            tables = (self._keys, self._pages, self._slots, self._recent, self._used)  # others once they were put aside
+            where = (first + at, first + raw.size, shape.width, shape.half_ms)
+            if shape.log == "clat_hist":
+                status, reached = _histograms(*where, *tables)
+            else:
+                status, reached = _samples(*where, shape.log in RATES, *tables)
+            at = reached - first
+            if status == _ODD:
+                at = self._by_reference(block, at, shape)
+            elif status in (_FULL, _TOO_MUCH):  # of the latter the addition says what is wrong
+                self._put_aside()
+
+    def _by_reference(self, block: memoryview, at: int, shape: Shape) -> int:
+        end = at + bytes(block[at : at + (1 << 17)]).find(b"\n")
+        end = end if end >= at else len(block) - 1
+        try:
+            cells = cells_of(block[at:end], shape)
+        except LineError as error:
+            raise LineError(error.line, at, error.why) from None
+        for key, *amounts in cells:
+            self._odd[key] = [a + b for a, b in zip(self._odd[key], amounts, strict=True)]
+        return end + 1
+
+    def _put_aside(self) -> None:
+        used = int(self._used[0])
+        order = np.argsort(self._keys[:used])
+        cells = room(int(np.count_nonzero(self._pages[:used, :, 0])))
+        _copied(order, self._keys, self._pages, cells)
+        self._aside.append(cells)
+        if len(self._aside) > 8:
+            self._aside = [add_cells(self._aside)]
+        self._clear()
+
+    def cells(self) -> np.ndarray:
+        """Everything counted, and the counter is empty again."""
+        self._put_aside()
+        cells = add_cells([*self._aside, from_table(self._odd)])
+        self._aside, self._odd = [], new_table()
+        return cells
+
+
+@intrinsic
+def _byte(context, address):
+    """The byte at an address. Arrays would be reference-counted at every call of a helper, which costs more than the work."""
+
+    def code(context, builder, signature, arguments):
+        place = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+        return builder.zext(builder.load(place), ir.IntType(64))
+
+    return types.int64(address), code
+
+
+@intrinsic
+def _eight(context, address):
+    """Eight bytes from an address on, the first one lowest."""
+
+    def code(context, builder, signature, arguments):
+        place = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+        return builder.load(place, align=1)
+
+    return types.uint64(address), code
+
+
+@intrinsic
+def _zeros_below(context, word):
+    """How many of the low bits are 0; 64 of 0."""
+
+    def code(context, builder, signature, arguments):
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.uint64(word), code
+
+
+@njit(cache=True, nogil=True)
+def _samples(at, stop, width, half_ms, rate, keys, pages, slots, recent, used):
+    """Lines `t, value, ddir[, bs[, offset[, word[, word]]]]`, by address; any other is left to the reference."""
+    while at < stop:
+        line = at
+        at, t = _field(at, stop)
+        if at < 0 or _byte(at) != _COMMA:
+            return _ODD, line
+        at, value = _field(_next(at), stop)
+        if at < 0 or _byte(at) != _COMMA:
+            return _ODD, line
+        at = _next(at)
+        ddir = _byte(at) - _ZERO
+        at += 1
+        if ddir < 0 or ddir > 2:
+            return _ODD, line
+        bs = np.int64(0)
+        if width > 3:
+            if _byte(at) != _COMMA:
+                return _ODD, line
+            at, bs = _field(_next(at), stop)
+            if at < 0:
+                return _ODD, line
+        for field in range(width - 4):
+            at = _word(at, field)
+            if at < 0:
+                return _ODD, line
+        if _byte(at) != _NEWLINE or t >= TIME_LIMIT or value >= VALUE_LIMIT or bs >= BS_LIMIT:
+            return _ODD, line
+        at += 1
+        averaged = np.int64(bs == 0)
+        if averaged:
+            t = max(t - half_ms, 0)
+        bucket = np.int64(NO_BUCKET) if rate else _bucket(value)
+        key, near = _page_key(t, ddir, averaged, bucket)
+        page = recent[near, 1]
+        if recent[near, 0] != key:
+            page = _page(key, near, keys, slots, recent, used)
+            if page < 0:
+                return _FULL, line
+        within = bucket & 15
+        size, total = pages[page, within, 1] + bs, pages[page, within, 2] + value
+        if size >= SUM_LIMIT or total >= SUM_LIMIT:
+            pages[page, within, 2] = SUM_LIMIT
+            return _TOO_MUCH, line
+        pages[page, within, 0] += 1
+        pages[page, within, 1] = size
+        pages[page, within, 2] = total
+    return _DONE, at
+
+
+@njit(cache=True, nogil=True)
+def _histograms(at, stop, width, half_ms, keys, pages, slots, recent, used):
+    """Lines `t, ddir, bs, count, count, ...`, by address; the work is done where a count is not 0."""
+    stride = BUCKETS // (width - 3)
+    while at < stop:
+        line, end = at, _histogram_end(at, width)
+        if end < 0:
+            return _ODD, line
+        at, t = _field(at, stop)
+        at, ddir = _field(_next(at), stop)
+        at, bs = _field(_next(at), stop)
+        if at < 0 or ddir > 2 or t >= TIME_LIMIT or bs >= BS_LIMIT:
+            return _ODD, line
+        if used[0] + 116 > keys.size:
+            return _FULL, line
+        t = max(t - half_ms, 0)
+        for place in range(width - 3):
+            at = _next(at)
+            if _byte(at) == _ZERO and _byte(at + 1) - _ZERO < 0:
+                at += 1
+                continue
+            at, n = _field(at, stop)
+            bucket = place * stride + stride // 2
+            key, near = _page_key(t, ddir, 0, bucket)
+            page = recent[near, 1] if recent[near, 0] == key else _page(key, near, keys, slots, recent, used)
+            within = bucket & 15
+            pages[page, within, 0] += n
+            pages[page, within, 1] += n * bs
+            pages[page, within, 2] += n * _midpoint(bucket)
+            if pages[page, within, 1] >= SUM_LIMIT or pages[page, within, 2] >= SUM_LIMIT:
+                return _TOO_MUCH, line
+        at = end + 1
+    return _DONE, at
+
+
+@njit
+def _histogram_end(at, width):
+    """Where a histogram's line ends; -1 if it is not printed as fio prints it, or if a count is large."""
+    fields, digits = 1, 0
+    while _byte(at) != _NEWLINE:
+        c = _byte(at)
+        if c >= _ZERO and c <= _ZERO + 9:
+            digits += 1
+            if digits > (8 if fields > 3 else 15):
+                return -1
+        elif c == _COMMA and digits > 0 and _byte(at + 1) != _NEWLINE:
+            fields, digits = fields + 1, 0
+            at += np.int64(_byte(at + 1) == _SPACE)
+        else:
+            return -1
+        at += 1
+    return at if fields == width and digits > 0 else -1
+
+
+@njit
+def _field(at, stop):
+    """Where up to 15 digits end and what they say; -1 if there are none, or more."""
+    if not _LITTLE or at + 16 > stop:
+        return _field_by_digit(at)
+    digits, bytes8 = _digits(_eight(at))
+    if digits == 0:
+        return np.int64(-1), np.int64(0)
+    if digits < 8:
+        return at + digits, _number(bytes8, digits)
+    more, rest = _digits(_eight(at + 8))
+    high = _number(bytes8, 8)
+    if more == 0:
+        return at + 8, high
+    return (at + 8 + more if more < 8 else np.int64(-1)), high * _TENS[more & 7] + _number(rest, more)
+
+
+@njit
+def _field_by_digit(at):
+    start, number = at, np.int64(0)
+    c = _byte(at) - _ZERO
+    while c >= 0 and c <= 9 and at < start + 16:
+        number = 10 * number + c
+        at += 1
+        c = _byte(at) - _ZERO
+    return (at if start < at < start + 16 else np.int64(-1)), number
+
+
+@njit
+def _digits(word):
+    """How many of eight bytes are digits before one that is none, and the bytes less the character 0."""
+    word ^= np.uint64(0x3030303030303030)
+    other = ((word + np.uint64(0x7676767676767676)) | word) & np.uint64(0x8080808080808080)
+    return np.int64(_zeros_below(other) >> np.uint64(3)), word
+
+
+@njit
+def _number(word, digits):
+    """The first `digits` (1 to 8) bytes as a number: pairs, then fours, then all at once."""
+    word <<= np.uint64(64 - 8 * digits)
+    word = (word * np.uint64(10) + (word >> np.uint64(8))) & np.uint64(0x00FF00FF00FF00FF)
+    word = (word * np.uint64(100) + (word >> np.uint64(16))) & np.uint64(0x0000FFFF0000FFFF)
+    return np.int64((word * np.uint64(10000) + (word >> np.uint64(32))) & np.uint64(0xFFFFFFFF))
+
+
+@njit
+def _next(at):
+    """Behind a comma and the one blank that may follow it."""
+    return at + 1 + np.int64(_byte(at + 1) == _SPACE)
+
+
+@njit
+def _word(at, field):
+    """Behind a comma and the offset (field 0: digits) or one of the words that may follow it; -1 if it is not there."""
+    if _byte(at) != _COMMA:
+        return np.int64(-1)
+    at = _next(at)
+    start, c = at, _byte(at)
+    while (c >= 48 and c <= 57) or (field > 0 and ((c >= 97 and c <= 122) or (c >= 65 and c <= 90) or c == 95)):
+        at += 1
+        c = _byte(at)
+    return at if start < at <= start + 18 else np.int64(-1)
+
+
+@njit
+def _bucket(value):
+    """fio's bucket from a float's exponent and the first six bits behind it."""
+    if value < 64:
+        return value
+    bucket = (np.float64(value).view(np.int64) >> 46) - 1028 * 64
+    return min(bucket, np.int64(BUCKETS - 1))
+
+
+@njit
+def _midpoint(bucket):
+    shift = max((bucket >> 6) - 1, 0)
+    return bucket if bucket < 128 else (64 << shift) + ((bucket & 63) << shift) + ((1 << shift) >> 1)
+
+
+@njit
+def _page_key(t, ddir, averaged, bucket):
+    """Second, direction and part of the buckets; and where the page that was last used for such a one is remembered."""
+    part = bucket >> 4
+    return (t // 1000 << 3 | ddir << 1 | averaged) << 7 | part, part | ddir << 7
+
+
+@njit(cache=True, nogil=True)
+def _copied(order, keys, pages, cells):
+    """Whatever was counted on the pages, in that order, as rows of key, n, bytes and sum."""
+    row = 0
+    for page in order:
+        for within in range(16):
+            if pages[page, within, 0]:
+                cells[row, 0] = keys[page] >> 7 << 11 | (keys[page] & 127) << 4 | within
+                cells[row, 1] = pages[page, within, 0]
+                cells[row, 2] = pages[page, within, 1]
+                cells[row, 3] = pages[page, within, 2]
+                row += 1
+
+
+@njit
+def _page(key, near, keys, slots, recent, used):
+    """The page of a key, a new one if need be; -1 if there is no room for it."""
+    mask = slots.shape[0] - 1
+    slot = (key * 0x1E3779B97F4A7C15 >> 32) & mask
+    while slots[slot, 0] != key + 1:
+        if slots[slot, 0] == 0:
+            if used[0] == keys.size:
+                return np.int64(-1)
+            slots[slot, 0], slots[slot, 1] = key + 1, used[0]
+            keys[used[0]] = key
+            used[0] += 1
+            break
+        slot = (slot + 1) & mask
+    recent[near, 0], recent[near, 1] = key, slots[slot, 1]
+    return slots[slot, 1]

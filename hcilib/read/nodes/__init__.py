@@ -1,0 +1,1 @@
+"""How busy were the nodes and their networks?"""

@@ -1,0 +1,219 @@
+"""The articles' numbers in data/published/: results, facts, claims, and the small tables behind their prose.
+
+The files hold what the articles print, in the printed unit; tables come back in base units. What is derived here is
+named in the row's `derived`. A cell the article has no number for is empty in the file and NaN in the table.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pandas as pd
+
+from hcilib.plan import Pattern
+from hcilib.read.published.tidy_csv import RATE, SIZE, TIME, Column, PublishedDataError, columns, number, read_tidy
+
+__all__ = [
+    "PublishedDataError", "published", "published_claims", "published_facts", "published_missing", "published_table",
+]  # fmt: skip
+
+PUBLISHED = Path(__file__).parents[3] / "data" / "published"
+
+COLUMNS = (
+    "source", "system", "run_id", "block", "rep",
+    "pattern", "rw", "rwmixread", "bs_bytes", "numjobs", "iodepth", "sync", "rate_bytes",
+    "vms", "nodes", "placement", "span_bytes", "events",
+    "iops", "read_iops", "write_iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "read_lat_ns", "write_lat_ns",
+    "p50_ns", "p99_ns", "p999_ns", "node_cpu_pct", "iops_per_cpu_pct", "net_bytes_per_s",
+    "outstanding", "runtime_s", "warmup_ratio", "valid", "warnings",
+)  # fmt: skip
+"""The results table, DESIGN section 3."""
+
+
+def _quantity(name: str, base: str, units: dict) -> Column:
+    return Column(name, "positive", True, base, units)
+
+
+LAT, BW = _quantity("lat", "lat_ns", TIME), _quantity("bw", "bw_bytes", RATE)
+DISK = _quantity("disk", "span_bytes", SIZE)
+TABLES = {
+    "results": (
+        *columns("source system pattern:pattern vms:count? nodes:count placement? numjobs:count iodepth:count"),
+        *(DISK, BW, LAT, *columns("iops:positive node_cpu_pct:pct? iops_per_cpu_pct:positive?")),
+    ),
+    "scaling": (
+        *columns("source system statistic pattern:pattern vms:count? nodes:count numjobs:count? iodepth:count? note?"),
+        *columns("iops:positive? iops_low:positive? iops_high:positive? gain_per_vm_iops:positive? node_cpu_pct:pct?"),
+        *(DISK, BW, _quantity("lat_low", "lat_low_ns", TIME), _quantity("lat_high", "lat_high_ns", TIME)),
+    ),
+    "datapath": (
+        *columns("source system pattern:pattern placement vms:count nodes:count owner_node note?"),
+        *(_quantity("net", "net_bytes_per_s", RATE), _quantity("vdisk", "vdisk_bytes_per_s", RATE)),
+    ),
+    "resiliency": (
+        *columns("source system resiliency dedup pattern:pattern write_pct:pct vms:count? nodes:count numjobs:count"),
+        *(LAT, *columns("iodepth:count iops:positive? node_cpu_pct:pct? savings_pct:pct? note?")),
+    ),
+    "facts": columns("source key kind value? unit? note?"),
+    "claims": columns(
+        "id:count source statistic metric? pattern? vms:count? reduce? iodepth? subject comparator? claimed:number unit"
+        " resolution:positive formula? note?"
+    ),
+    "sources": columns("source article title? author? site? date? under_test"),
+}
+KEYS = {
+    "results": ("source", "system", "pattern", "vms", "numjobs", "iodepth"),
+    "scaling": ("source", "system", "statistic", "pattern", "vms"),
+    "datapath": ("source", "pattern", "placement"),
+    "resiliency": ("source", "system", "write_pct"),
+    "facts": ("source", "key"),
+    "claims": ("id",),
+    "sources": ("source",),
+}
+MEASURED = {
+    "scaling": ("iops", "node_cpu_pct"),
+    "datapath": ("net_bytes_per_s", "vdisk_bytes_per_s"),
+    "resiliency": ("iops", "lat_ns", "node_cpu_pct"),
+}
+"""What the article measured in every row of a table, whether it printed the number or only drew it."""
+
+UNITS = {
+    "count": 1, "%": 1, "x": 1, "IOPS": 1, "GHz": 10**9, "Gbit/s": 10**9 / 8, "ms": 10**6, "s": 1, "h": 3600,
+    "KiB": 2**10, "MiB": 2**20, "GB": 10**9, "TB": 10**12,
+    "KiB/s": 2**10, "MiB/s": 2**20, "GiB/s": 2**30, "GB/s": 10**9,
+}  # fmt: skip
+"""Units of facts and claims, in base units: bytes, bytes/s, Hz; latencies (ms) in ns, durations (s, h) in s."""
+
+
+def published(path: str | Path | None = None) -> pd.DataFrame:
+    """The articles' results as a results table (DESIGN section 3), one row per printed row, then `derived`.
+
+    Parameters
+    ----------
+    path : folder holding results.csv, or that file; default: the repository's data/published
+
+    Returns
+    -------
+    DataFrame with `COLUMNS` and `derived`, the names of the columns computed here. The printed latency of a mixed
+    row is the unweighted mean of read and write latency (METHODS section 3): it is `lat_unweighted_ns`, and `lat_ns`
+    is outstanding / iops, derived. `span_bytes` is the printed size of one virtual disk. ``attrs["sources"]`` maps a
+    source to its title, author, site and date.
+
+    Raises
+    ------
+    PublishedDataError : a missing or unknown column or unit, text in a number column, a duplicate key
+
+    Examples
+    --------
+    >>> hci.published().groupby("source", sort=False)["system"].nunique().head(2)
+    source
+    starwind-s2d-rdma-hyperv    4
+    proxmox-2node-hci           5
+    Name: system, dtype: int64
+    """
+    table = _results_like("results", path)
+    mixed = table["rw"].isin(("rw", "randrw"))
+    table["lat_unweighted_ns"] = table["lat_ns"].where(mixed)
+    table["lat_ns"] = table["lat_ns"].where(~mixed, table["outstanding"] / table["iops"] * TIME["s"])
+    table["derived"] += mixed.map({True: " lat_ns", False: ""})
+    table = table.reindex(columns=[*COLUMNS, "derived"])
+    table.attrs["sources"] = _sources(path)
+    return table
+
+
+def published_table(name: str, path: str | Path | None = None) -> pd.DataFrame:
+    """The table ``scaling``, ``datapath`` or ``resiliency``: the results columns, then the table's own.
+
+    Much of scaling and resiliency was only drawn in the article: NaN, listed by :func:`published_missing`.
+    scaling adds `iops_from_gains`, derived: the running sum over VMs of the printed gain per added VM.
+    """
+    if name not in MEASURED:
+        raise PublishedDataError(f"no published table {name!r}; there are {', '.join(MEASURED)}")
+    table = _results_like(name, path)
+    if name == "scaling":
+        gains = table.sort_values("vms").groupby(["system", "pattern", "statistic"])["gain_per_vm_iops"]
+        table["iops_from_gains"] = gains.cumsum()
+        table["derived"] += table["iops_from_gains"].notna().map({True: " iops_from_gains", False: ""})
+    own = [column for column in table.columns if column not in COLUMNS]
+    return table.reindex(columns=[*COLUMNS, *own])
+
+
+def published_missing(name: str, path: str | Path | None = None) -> pd.DataFrame:
+    """The cells of a published table the article has no number for: its keys and `missing`, the name of the empty column."""
+    table = published_table(name, path)
+    if "statistic" in table:
+        table = table[table["statistic"] == "cell"]  # datasheets and summaries were not measured cell by cell
+    keys = [*dict.fromkeys(("source", "system", "pattern", *KEYS[name]))]
+    cells = table.melt(keys, list(MEASURED[name]), var_name="missing")
+    return cells[cells["value"].isna()].drop(columns="value").reset_index(drop=True)
+
+
+def published_facts(path: str | Path | None = None) -> pd.DataFrame:
+    """What the articles state outside their tables: source, key, kind, value, unit, note, number.
+
+    `kind` is ``setting`` (exact), ``measured`` or ``stated`` (the article's or a vendor's word). `value` is text as
+    printed, missing where the article says there is a number and gives none; `number` is it in base units (`UNITS`).
+    """
+    file, facts = _read("facts", path)
+    _refuse_unit(file, facts)
+    numeric = facts["unit"].notna() & facts["value"].notna()
+    facts["number"] = math.nan
+    for row in facts[numeric].itertuples():
+        value = number(row.value, f"{file}, line {row.line}, column value")
+        facts.loc[row.Index, "number"] = value * UNITS[row.unit]
+    return facts.drop(columns="line")
+
+
+def published_claims(path: str | Path | None = None) -> pd.DataFrame:
+    """What the articles' prose says about their numbers, one claim a row, for ``check_claims`` (README of data/published)."""
+    file, claims = _read("claims", path)
+    _refuse_unit(file, claims)
+    return claims.drop(columns="line")
+
+
+def _results_like(name: str, path) -> pd.DataFrame:
+    """A table with `pattern` spelled out in fio's words, the keys of a run, and outstanding = vms x numjobs x iodepth."""
+    _, table = _read(name, path)
+    patterns = [Pattern.parse(pattern) for pattern in table["pattern"]]
+    for word in ("rw", "rwmixread", "bs_bytes", "sync", "rate_bytes"):
+        table[word] = [getattr(pattern, word) for pattern in patterns]
+    table = table.drop(columns="line").assign(run_id=table["source"], block=0, rep=0, valid=True, warnings="")
+    table["derived"] = ""
+    if "numjobs" in table:
+        # a drive measured bare has no VMs: fio's jobs on the host are all there is
+        generators = table["vms"].mask(table["system"].str.endswith("-raw"), 1)
+        table["outstanding"] = generators * table["numjobs"] * table["iodepth"]
+        table["derived"] = table["outstanding"].notna().map({True: "outstanding", False: ""})
+    return table
+
+
+def _read(name: str, path) -> tuple[Path, pd.DataFrame]:
+    file = _file(name, path)
+    if not file.is_file():
+        raise PublishedDataError(f"{file}: no such file; expected {name}.csv in a folder like data/published")
+    return file, read_tidy(file, TABLES[name], KEYS[name])
+
+
+def _file(name: str, path) -> Path:
+    folder = PUBLISHED if path is None else Path(path)
+    if folder.suffix == ".csv":
+        return folder
+    return folder / f"{name}.csv"
+
+
+def _sources(path) -> dict:
+    """The sources as plain data, since they travel in attrs; a results file handed over on its own has none."""
+    folder = PUBLISHED if path is None else Path(path)
+    if not (folder / "sources.csv").is_file():
+        return {}
+    table = _read("sources", folder)[1].drop(columns="line").astype(object)
+    return table.where(table.notna(), None).set_index("source").to_dict("index")
+
+
+def _refuse_unit(file: Path, table: pd.DataFrame) -> None:
+    unknown = table[table["unit"].notna() & ~table["unit"].isin(list(UNITS))]
+    for row in unknown.itertuples():
+        raise PublishedDataError(
+            f"{file}, line {row.line}, column unit: unknown unit {row.unit!r}; known are {', '.join(UNITS)}"
+        )

@@ -1,0 +1,1 @@
+"""What was measured in a run directory, and may it count?"""

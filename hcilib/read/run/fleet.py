@@ -1,0 +1,61 @@
+"""The fleet of one step: what the rows and histograms of its hosts come to."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hcilib.read.fio.fio_histogram import merged
+
+QUANTILES = {"p50_ns": 50.0, "p99_ns": 99.0, "p999_ns": 99.9}
+"""In percent, as fio is asked for them: its target is a little more than 999 in a thousand, 0.999 a little less."""
+MEASURES = (
+    "iops", "read_iops", "write_iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "read_lat_ns", "write_lat_ns", "runtime_s",
+)  # fmt: skip
+
+
+def aggregate(ddir: np.ndarray, numbers: dict[str, np.ndarray]) -> dict[str, float]:
+    """MEASURES from the rows of one step: rates add up, latencies are weighted by their I/Os.
+
+    Parameters
+    ----------
+    ddir : text of each row; "mixed" and "trim" rows are left out
+    numbers : iops, bw_bytes, lat_ns_mean, total_ios, runtime of each row
+
+    fio's own "All clients" row is not used.
+    """
+    read, write = ddir == "read", ddir == "write"
+    busy = read | write
+    lat, ios, iops = numbers["lat_ns_mean"], numbers["total_ios"], numbers["iops"]
+    by_direction = [_weighted(lat[rows], ios[rows]) for rows in (read, write)]
+    measured = [one for one in by_direction if one == one]
+    ran = numbers["runtime"][busy & ~np.isnan(numbers["runtime"])]
+    return {"iops": _sum(iops[busy]), "read_iops": _sum(iops[read]), "write_iops": _sum(iops[write]),
+            "bw_bytes": _sum(numbers["bw_bytes"][busy]), "lat_ns": _weighted(lat[busy], ios[busy]),
+            "lat_unweighted_ns": sum(measured) / len(measured) if measured else np.nan,
+            "read_lat_ns": by_direction[0], "write_lat_ns": by_direction[1],
+            "runtime_s": ran.max() / 1000 if len(ran) else np.nan}  # fmt: skip
+
+
+def _sum(values: np.ndarray) -> float:
+    return float(np.nansum(values))
+
+
+def _weighted(values: np.ndarray, weights: np.ndarray) -> float:
+    """NaN where a host did I/O without saying how long it took: a mean over the others would not be the fleet's."""
+    if np.isnan(values[weights > 0]).any():
+        return np.nan
+    total = _sum(weights)
+    return _sum(values * weights) / total if total else np.nan
+
+
+def percentiles(lat_ns: np.ndarray, count: np.ndarray) -> dict[str, float]:
+    """Of all hosts' I/Os together: first merged bin whose cumulative count reaches the share (METHODS section 3).
+
+    The target is fio's own long double expression, as in hcilib.analyse.runs.latency: both give the same number, ties too.
+    """
+    known, counts = merged(lat_ns, count)
+    if not counts.sum():
+        return dict.fromkeys(QUANTILES, np.nan)
+    reached = counts.cumsum()
+    targets = {name: np.ceil(np.longdouble(percent) / 100 * reached[-1]) for name, percent in QUANTILES.items()}
+    return {name: float(known[np.searchsorted(reached, int(target))]) for name, target in targets.items()}

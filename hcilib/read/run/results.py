@@ -1,0 +1,146 @@
+"""The results table of a run directory: from what its steps come to, one row per accepted run of a cell.
+
+By columns, and of a step no more than its row needs: a campaign of many lanes has twenty thousand of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from hcilib.read.published.published import COLUMNS
+from hcilib.read.run.cache import tables
+from hcilib.read.run.fleet import MEASURES as FLEET
+from hcilib.read.run.fleet import QUANTILES
+from hcilib.read.run.step_tables import CPU, MEASURES, NETWORK, SAMPLED
+from hcilib.read.run.steps import factors_of_cell
+
+if TYPE_CHECKING:
+    from hcilib.engine import Engine
+
+RESULTS = COLUMNS
+
+
+class _Record(msgspec.Struct, gc=False):
+    """What a row needs of a step.json."""
+
+    kind: str
+    block: int
+    rep: int
+    cell: msgspec.Raw
+    valid: bool
+    system: str
+    nodes: int
+    span_bytes: int
+    started_s: float
+    warnings: list[str] = []
+    counters: list[str] = []
+
+
+_DECODE = msgspec.json.Decoder(_Record).decode
+
+
+def results_of(folder: Path, plan: dict, engine: Engine = None) -> pd.DataFrame:
+    """The columns of DESIGN section 3 of one run directory, whose plan.json is `plan`, in the order in which it was run."""
+    records: list[_Record] = []
+    measures: list[pa.Table] = []
+    sampled: list[list[str] | None] = []
+    for steps, _ in tables(folder, "steps", engine):
+        records += map(_record, steps["record"].to_pylist())
+        sampled += steps[SAMPLED].to_pylist()
+        measures.append(steps.select(MEASURES))
+    table = pd.DataFrame(columns=list(RESULTS))
+    if records:
+        numbers = {name: column.to_numpy() for name, column in _columns(measures)}
+        valid = [n for n, record in enumerate(records) if record.valid]
+        order = sorted(valid, key=lambda n: records[n].started_s)
+        own = {name: column[order] for name, column in numbers.items()}
+        table = _table([records[n] for n in order], own, [sampled[n] for n in order], plan)
+    return table.assign(run_id=folder.resolve().name)
+
+
+def _columns(measures: list[pa.Table]) -> Iterator[tuple[str, pa.ChunkedArray]]:
+    together = pa.concat_tables(measures)
+    return zip(together.column_names, together.columns, strict=True)
+
+
+def _record(content: str) -> _Record:
+    with contextlib.suppress(msgspec.DecodeError):  # nan is no JSON to it, but was to Python when it was written
+        return _DECODE(content)
+    given = json.loads(content)
+    return msgspec.convert(given | {"cell": msgspec.Raw(msgspec.json.encode(given["cell"]))}, _Record)
+
+
+def _table(
+    steps: list[_Record], numbers: dict[str, np.ndarray], sampled: list[list[str] | None], plan: dict
+) -> pd.DataFrame:
+    """`steps` are the accepted ones in order; `numbers` their measures; `sampled` as in their table."""
+    measured = np.flatnonzero([step.kind == "measure" for step in steps])
+    if not len(measured):
+        return pd.DataFrame(columns=list(RESULTS))
+    runs = [steps[n] for n in measured]
+    own = {name: column[measured] for name, column in numbers.items()}
+    span_bytes, nodes = (np.array([getattr(run, name) for run in runs]) for name in ("span_bytes", "nodes"))
+    written = np.concatenate([[0.0], numbers["written_bytes"].cumsum()[:-1]])[measured]
+    cpu_pct = own[CPU[bool(plan["one_kernel"])]]
+    unsteady = _unsteady_before(steps)
+    return pd.DataFrame(
+        {"events": np.full(len(runs), np.nan)}  # where no cell has any
+        | _factors_of(runs)
+        | {name: own[name] for name in (*FLEET, *QUANTILES)}
+        | {
+            "source": [plan["testbed"]["name"]] * len(runs), "system": [run.system for run in runs],
+            "block": [run.block for run in runs], "rep": [run.rep for run in runs], "nodes": nodes, "span_bytes": span_bytes,
+            "bw_bytes": own["bw_bytes"].astype(np.int64), "node_cpu_pct": cpu_pct,
+            "net_bytes_per_s": own[NETWORK[bool(plan["one_kernel"])]],
+            "iops_per_cpu_pct": own["iops"] / nodes / np.where(cpu_pct == 0, np.nan, cpu_pct),
+            "warmup_ratio": written / span_bytes, "valid": True,
+            "warnings": [
+                _warned(run, unsteady[n], _unsampled(run, sampled[n], plan)) for n, run in zip(measured, runs, strict=True)
+            ],
+        },
+        columns=list(RESULTS),
+    )  # fmt: skip
+
+
+def _factors_of(runs: list[_Record]) -> dict[str, pd.Series]:
+    """The factor columns; a cell has many runs, and is looked at once."""
+    cells = [bytes(run.cell) for run in runs]
+    distinct = dict.fromkeys(cells)
+    place = {cell: n for n, cell in enumerate(distinct)}
+    factors = pd.DataFrame([factors_of_cell(cell) for cell in distinct])
+    return dict(factors.iloc[[place[cell] for cell in cells]].reset_index(drop=True).items())
+
+
+def _unsteady_before(steps: list[_Record]) -> list[str]:
+    """What the warm-ups before each step left to be said: of each pattern the last one's warnings."""
+    said: dict[str, list[str]] = {}
+    before, now = [], ""
+    for step in steps:
+        before.append(now)
+        if step.kind == "warmup":
+            said[json.loads(bytes(step.cell))["pattern"]] = step.warnings
+            now = "; ".join(sentence for sentences in said.values() for sentence in sentences)
+    return before
+
+
+def _unsampled(step: _Record, sampled: list[str] | None, plan: dict) -> str:
+    """Which nodes' counters are missing; nothing of a lab on one kernel, of which any node tells all."""
+    if sampled is None or plan["one_kernel"]:
+        return ""
+    names = [node["name"] for node in plan["testbed"].get("nodes", []) if node["name"] not in sampled]
+    who = ", ".join(names) or f"{step.nodes - len(sampled)} of {step.nodes} nodes"
+    return f"no counters of {who} in this run: CPU and network of the nodes are not known"
+
+
+def _warned(step: _Record, unsteady: str, unsampled: str) -> str:
+    """What every reader of the run must know: its warm-up, and counters of nodes that are missing or doubtful."""
+    return "; ".join(filter(None, [unsteady, unsampled, *step.counters]))

@@ -1,0 +1,234 @@
+"""Steps of a run directory, many at a time: their raw files in, three packed tables out. No cache, no order, no plan."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hcilib.engine import located
+from hcilib.read.compressed import unpacked
+from hcilib.read.fio.fio_bins import BIN_KEYS, Bins, bins_of, by_key
+from hcilib.read.fio.fio_json import WITH_DECIMALS, FioOutputError, is_whole
+from hcilib.read.fio.fio_pack import Packed, Packer, Texts, add_bytes, coded, reading_order
+from hcilib.read.fio.fio_reports import FioFile
+from hcilib.read.nodes import counters
+from hcilib.read.run import fleet
+from hcilib.read.run.raw_files import COUNTERS, FILES, HASHES, OUTPUT, RECORD, STAMPS, read_raw, sealed
+from hcilib.read.run.steps import keys_of, record_of, sound, window
+
+NETWORK = {True: "loopback_bytes_per_s", False: "net_bytes_per_s"}
+"""By whether the nodes share one kernel: what counts as their network."""
+CPU = {True: "kernel_cpu_pct", False: "node_cpu_pct"}
+"""By whether the nodes share one kernel: of which any of them tells all, where of real nodes none may be missing."""
+SAMPLED = "sampled_nodes"
+"""The nodes sampled in the step's window, where these are fewer than there are."""
+MEASURES = (*fleet.MEASURES, *fleet.QUANTILES, "written_bytes", *CPU.values(), *NETWORK.values())
+"""Of one step: its fleet, what it wrote, its nodes."""
+_STEPS = pa.schema(
+    [("folder", pa.string()), ("record", pa.string())]
+    + [(name, pa.float64()) for name in MEASURES]
+    + [(SAMPLED, pa.list_(pa.string()))]
+    + [(name, pa.int64()) for name in STAMPS]
+    + [(name, pa.string()) for name in HASHES]
+)
+
+
+class Tables(NamedTuple):
+    """What some steps come to.
+
+    steps: one row a folder: its name, its `record` (step.json but its hosts), what its raw files were when they were read (size, times,
+        hash) and, of a valid one, the fleet's and the nodes' measures. hosts, bins: the tables of DESIGN section 3 without
+        run_id, texts as dictionaries, missing is null; a histogram is one row with two lists, lat_ns and count.
+    """
+
+    steps: pa.Table
+    hosts: pa.Table
+    bins: pa.Table
+
+    @property
+    def nbytes(self) -> int:
+        return sum(table.nbytes for table in self)
+
+
+def read_steps(folders: Sequence[str], *, compiled: bool = False) -> Tables:
+    """The tables of these step folders (absolute paths, or URLs). `compiled`: whether numba is worth its start.
+
+    Raises
+    ------
+    RunReadError, FioOutputError
+        A file of a step cannot be read; the sentence names it.
+    """
+    packer, records, bins, keys = Packer(), [], [], []
+    rows: list[dict[str, Any]] = []
+    for folder in folders:
+        raw = {file: read_raw(located(folder) / file) for file in FILES}
+        record = sound(record_of(raw[RECORD].content, f"{folder}/{RECORD}"), f"{folder}/{RECORD}")
+        rows.append({"folder": os.path.basename(folder), "record": _without_hosts(record), **sealed(raw)})
+        records.append(record)
+        if record["valid"]:
+            file, histograms = _add(packer, raw[OUTPUT].content, f"{folder}/{OUTPUT}", compiled)
+            rows[-1] |= fleet.percentiles(histograms.lat_ns, histograms.count) | _nodes(raw[COUNTERS].content, record)
+            own, histograms = by_key(file, histograms)
+            keys.append(own)
+            bins.append(histograms)
+    packed, valid = packer.packed(), [record for record in records if record["valid"]]
+    for row, measures in zip(
+        (r for r, given in zip(rows, records, strict=True) if given["valid"]), _fleets(packed), strict=True
+    ):
+        row |= measures
+    return Tables(_steps_table(rows), _hosts_table(packed, valid), _bins_table(keys, bins, valid))
+
+
+def _without_hosts(record: Mapping) -> str:
+    """Their names stand in the hosts table; twenty thousand steps with twenty hosts each would fill memory."""
+    return json.dumps({name: value for name, value in record.items() if name != "hosts"})
+
+
+def _add(packer: Packer, content: bytes | None, path: str, compiled: bool) -> tuple[FioFile, Bins]:
+    if content is None:
+        raise FileNotFoundError(f"{path}: fio's output of an accepted step is gone; restore it, or remove the step")
+    try:
+        raw = unpacked(content, path)
+    except ValueError as error:
+        raise FioOutputError(str(error)) from None
+    file = add_bytes(packer, raw, path)
+    return file, bins_of(file, path, compiled=compiled)
+
+
+def _nodes(content: bytes | None, step: Mapping) -> dict[str, float | list[str] | None]:
+    """CPU and network of the nodes in the step's window, both ways: of nodes, and of a lab on one kernel.
+
+    Of nodes NaN where one was not sampled: the others' mean is not the fleet's, nor is their sum.
+    """
+    if content is None:
+        return dict.fromkeys((*CPU.values(), *NETWORK.values()), np.nan) | {SAMPLED: [] if step["nodes"] else None}
+    inside = counters.within(pd.read_csv(io.BytesIO(content)), *window(step))
+    sampled = sorted(inside["node"].unique())
+    is_whole = len(sampled) >= step["nodes"]
+    lab, nodes = (counters.node_means(inside, one_kernel) for one_kernel in (True, False))
+    if not is_whole:
+        nodes = dict.fromkeys(nodes, np.nan)
+    return {
+        CPU[True]: lab["node_cpu_pct"],
+        CPU[False]: nodes["node_cpu_pct"],
+        NETWORK[True]: lab["net_bytes_per_s"],
+        NETWORK[False]: nodes["net_bytes_per_s"],
+        SAMPLED: None if is_whole else sampled,
+    }
+
+
+def _fleets(packed: Packed) -> Iterator[dict[str, float]]:
+    """The fleet of every file, and the bytes it wrote."""
+    needed = ("iops", "bw_bytes", "lat_ns_mean", "total_ios", "runtime", "io_bytes")
+    coded_ddir = packed.texts("ddir")
+    texts = np.array(coded_ddir.texts, dtype=object)
+    ddir = texts[coded_ddir.codes] if len(texts) else texts
+    for end, rows in zip(np.cumsum(packed.rows), packed.rows, strict=True):
+        own = slice(end - rows, end)
+        numbers = {name: packed.numbers(name)[own] for name in needed}
+        written = numbers["io_bytes"][ddir[own] == "write"]
+        yield fleet.aggregate(ddir[own], numbers) | {"written_bytes": float(np.nansum(written))}
+
+
+def _steps_table(rows: list[dict]) -> pa.Table:
+    return pa.Table.from_pylist(rows, schema=_STEPS)
+
+
+def _hosts_table(packed: Packed, steps: list[dict]) -> pa.Table:
+    of_step = np.repeat(np.arange(len(steps)), packed.rows)
+    names = [{host["hostname"]: host["vm"] for host in step["hosts"]} for step in steps]
+    hosts = packed.texts("hostname")
+    vms = coded([names[n].get(hosts.texts[code]) for n, code in zip(of_step, hosts.codes, strict=True)])
+    columns = _repeated([keys_of(step) for step in steps], of_step) | {"vm": vms}
+    of_fio = {name: _arrow(column, name not in WITH_DECIMALS) for name, column in packed.columns.items()}
+    return pa.table({name: _arrow(column) for name, column in columns.items()} | of_fio)
+
+
+def _bins_table(keys: list[list[tuple]], bins: list[Bins], steps: list[dict]) -> pa.Table:
+    of_step = np.repeat(np.arange(len(steps)), [len(own) for own in keys])
+    names = [{host["hostname"]: host["vm"] for host in step["hosts"]} for step in steps]
+    flat = [key for own in keys for key in own]
+    vms = coded([names[n].get(key[0]) for n, key in zip(of_step, flat, strict=True)])
+    columns = _repeated([keys_of(step) for step in steps], of_step) | {"vm": vms}
+    columns |= {name: _column([key[n] for key in flat]) for n, name in enumerate(BIN_KEYS)}
+    ends = pa.array(np.cumsum(np.concatenate([[0], *(own.lengths for own in bins)])), pa.int32())
+    lists = {
+        name: np.concatenate([np.empty(0, np.int64), *(getattr(own, name) for own in bins)])
+        for name in ("lat_ns", "count")
+    }
+    runs = {name: pa.ListArray.from_arrays(ends, pa.array(values)) for name, values in lists.items()}
+    return pa.table({name: _arrow(column) for name, column in columns.items()} | runs)
+
+
+def _repeated(keys: list[dict], of_step: np.ndarray) -> dict[str, np.ndarray | Texts]:
+    names = dict.fromkeys(name for one in keys for name in one)
+    columns = {name: _column([one.get(name) for one in keys]) for name in names}
+    return {n: c.take(of_step) if isinstance(c, Texts) else c[of_step] for n, c in columns.items()}
+
+
+def _column(values: Sequence) -> np.ndarray | Texts:
+    return coded(values) if any(isinstance(v, str) for v in values) else np.array(values)
+
+
+def _arrow(column: np.ndarray | Texts, count: bool = False) -> pa.Array:
+    """NaN becomes null, a text its number in a dictionary, a count int64 where float64 has not rounded it."""
+    if isinstance(column, Texts):
+        codes = pa.array(column.codes, mask=column.codes < 0)
+        return pa.DictionaryArray.from_arrays(codes, pa.array(column.texts, pa.string()))
+    array = pa.array(column, from_pandas=True)
+    given = column[~np.isnan(column)] if count else column
+    return array.cast(pa.int64()) if count and is_whole(given) else array
+
+
+def in_order_of_time(parts: Iterable[tuple[pa.Table, pa.Table]], run_id: str) -> list[pa.Table]:
+    """The tables of (steps, table) pairs of one run directory as one, its rows in the order in which the steps were run."""
+    kept = [(steps, table) for steps, table in parts if len(table)]
+    if not kept:
+        return []
+    records = [record_of(r, "cache") for steps, _ in kept for r in steps["record"].to_pylist()]
+    rank = {r["id"]: n for n, r in enumerate(sorted(records, key=lambda r: r["started_s"]))}
+    table = together([table for _, table in kept])
+    step = table["step"].combine_chunks()
+    ranks = np.array([rank[name] for name in step.dictionary.to_pylist()])[step.indices.to_numpy()]
+    if (np.diff(ranks) < 0).any():
+        table = table.take(np.argsort(ranks, kind="stable"))
+    run = pa.DictionaryArray.from_arrays(np.zeros(len(table), np.int32), [run_id])
+    return [table.select(reading_order(table.column_names)).add_column(0, "run_id", run)]
+
+
+def sorted_texts(table: pa.Table) -> pa.Table:
+    """Categories in the order of their texts, so that grouping by them gives what grouping by the texts gives."""
+    for n, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            column = table[field.name].combine_chunks()
+            order = pc.sort_indices(column.dictionary)
+            rank = np.argsort(order.to_numpy()).astype(np.int32)
+            codes = pa.array(rank).take(column.indices)
+            table = table.set_column(n, field, pa.DictionaryArray.from_arrays(codes, column.dictionary.take(order)))
+    return table
+
+
+def together(pieces: Sequence[pa.Table]) -> pa.Table:
+    """One table of several: columns that some lack are null there, dictionaries become one."""
+    return pa.concat_tables(pieces, promote_options="permissive").unify_dictionaries().combine_chunks()
+
+
+def exploded(bins: pa.Table) -> pa.Table:
+    """One row per bucket instead of one per histogram."""
+    if not bins.num_columns:
+        return bins
+    bins = bins.combine_chunks()
+    lists = {name: bins[name].combine_chunks() for name in ("lat_ns", "count")}
+    of_row = np.repeat(np.arange(len(bins)), pc.list_value_length(lists["lat_ns"]).to_numpy())
+    long = bins.drop_columns(list(lists)).take(of_row)
+    for name, column in lists.items():
+        long = long.append_column(name, column.flatten())
+    return long

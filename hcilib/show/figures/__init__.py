@@ -1,0 +1,1 @@
+"""How does a table look as a picture?"""

@@ -1,0 +1,179 @@
+"""One scenario: executed, kept only if it succeeded, and not executed again while nothing it rests on has changed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import time
+from ast import literal_eval
+from collections.abc import Iterable
+from multiprocessing import current_process, get_all_start_methods
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+from hcilib.show.report.provenance import combined, data_named, provenance, sources_digest
+from hcilib.show.report.scenarios import Scenario
+
+FORMAT = 2
+WIDGET = "application/vnd.jupyter.widget-view+json"
+KERNEL = [
+    # A kernel warns on stderr of each start that local TCP is not encrypted. Its alternative, ipc, was tried: two kernels
+    # at once pick the same socket name and answer each other's messages.
+    "--IPKernelApp.log_level=ERROR",
+    "--ext=hcilib.show.report.quiet",  # a kernel that ends is no error
+    "--ext=hcilib.show.report.export",  # tables carry their numbers along, for the page's downloads
+    "--InlineBackend.figure_formats=svg",
+    "--InlineBackend.figure_formats=retina",  # PNG at twice the screen's resolution
+]
+
+
+def execute(scenario: Scenario, root: Path, out: Path, revision: str) -> dict[str, Any]:
+    """Run one notebook with papermill and leave its page, picture and result file under ``out/<scenario>``.
+
+    The result file is written last and only after success: a half-executed notebook, or one whose kernel died, has none,
+    whatever papermill's own metadata says.
+
+    Returns
+    -------
+    dict : name, ok, question, answer, error, page, files, thumbnail and provenance
+    """
+    import papermill  # a second and a half, paid in the worker only
+
+    # It warns of every parameter annotated `str | None`, which its regular expression does not see; scenarios.py does.
+    logging.getLogger("papermill").setLevel(logging.ERROR)
+
+    from hcilib.show.report.downloads import without_numbers
+    from hcilib.show.report.site import write_page
+
+    folder = out / scenario.name
+    folder.mkdir(parents=True, exist_ok=True)
+    for stale in (result_path(scenario, out), *folder.glob(f".{scenario.name}.*.part*")):
+        stale.unlink(missing_ok=True)
+    sources, started = sources_digest(scenario, root), time.monotonic()
+    part = folder / f".{scenario.name}.{os.getpid()}.part.ipynb"
+    try:
+        papermill.execute_notebook(str(scenario.notebook), str(part), scenario.params, kernel_name="python3",
+                                   cwd=str(root), progress_bar=False, extra_arguments=KERNEL, **_replay(scenario))  # fmt: skip
+        error = ""
+    except Exception as problem:  # papermill, nbclient and zmq raise unrelated types; each is this scenario's failure
+        error = one_line(problem)
+    seconds = time.monotonic() - started
+    notebook = nbformat.read(part if part.exists() else scenario.notebook, as_version=4)
+    notebook.cells = [c for c in notebook.cells if not {"papermill-error-cell-tag", "papermill-error-cell"} & set(c.metadata.get("tags", []))]  # fmt: skip
+    without_bars(notebook)
+    data = data_named(scenario, root)
+    result = describe(scenario, notebook, error) | provenance(revision, seconds, data)
+    result["digest"] = everything(sources, data) if not error else ""
+    result |= write_page(notebook, result, folder)
+    _replace(folder / f"{scenario.name}.ipynb", nbformat.writes(without_numbers(notebook)))
+    part.unlink(missing_ok=True)
+    if result["ok"]:
+        _replace(result_path(scenario, out), json.dumps(result, indent=1, ensure_ascii=False))
+    return result
+
+
+def without_bars(notebook: nbformat.NotebookNode) -> None:
+    """Take out the progress bars, which only a running kernel moves: saved, a widget is the bar as it stood when it began.
+
+    Where there are no widgets a bar is a line written over and over: its last state stays. A kernel sends what was written
+    since it last sent something, so one bar may be several outputs.
+    """
+    for cell in notebook.cells:
+        if "outputs" in cell:
+            cell.outputs = _streams_joined(o for o in cell.outputs if WIDGET not in o.get("data", {}))
+        for output in (o for o in cell.get("outputs", []) if o.output_type == "stream"):
+            output.text = re.sub(r"[^\n]*\r(?!\n)", "", output.text)
+
+
+def _streams_joined(outputs: Iterable[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
+    """Neighbours that were written to the same stream become one output."""
+    joined: list[nbformat.NotebookNode] = []
+    for output in outputs:
+        if joined and output.output_type == "stream" and output.get("name") == joined[-1].get("name"):
+            joined[-1].text += output.text
+        else:
+            joined.append(output)
+    return joined
+
+
+def _replay(scenario: Scenario) -> dict[str, Any]:
+    """A replay takes seconds: it is written once, at its end, and its kernel is a fork that has the imports done.
+
+    What measures is written after each cell, by a kernel that starts as a process of its own, as in JupyterLab. So does that
+    of a dask worker with a nanny: Python lets such a process have no child of its fork server.
+    """
+    if scenario.params.get("testbed"):
+        return {}
+    if "forkserver" not in get_all_start_methods() or current_process().daemon:
+        return {"request_save_on_cell_execute": False}
+    from hcilib.show.report.kernels import ForkedKernelManager
+
+    return {"request_save_on_cell_execute": False, "kernel_manager_class": ForkedKernelManager}
+
+
+def unchanged(scenario: Scenario, root: Path, out: Path) -> dict[str, Any] | None:
+    """The earlier result, if it is complete and rests on exactly what is there now."""
+    path = result_path(scenario, out)
+    try:
+        result = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    if result.get("format") != FORMAT:
+        return None
+    kept = [f"{scenario.name}.ipynb", f"{scenario.name}.html", *result["files"]]
+    now = everything(sources_digest(scenario, root), data_named(scenario, root))
+    return result if result["digest"] == now and all((path.parent / name).is_file() for name in kept) else None
+
+
+def everything(sources: str, data: list[dict[str, Any]]) -> str:
+    """One digest of all that a page rests on."""
+    return combined(sources, *(f"{d['path']} {d['sha256']}" for d in data))
+
+
+def describe(scenario: Scenario, notebook: nbformat.NotebookNode, error: str) -> dict[str, Any]:
+    """What the index says of a scenario: its question (H1) and its answer (output of the cell tagged ``answer``)."""
+    heads = (re.search(r"^# +(.+)$", c.source, re.M) for c in notebook.cells if c.cell_type == "markdown")
+    question = next((h[1].strip() for h in heads if h), scenario.name)
+    tagged = [c for c in notebook.cells if "answer" in c.metadata.get("tags", [])]
+    texts = [text for cell in tagged for text in map(_sentence, cell.get("outputs", [])) if text]
+    return {
+        "format": FORMAT, "name": scenario.name, "ok": not error, "error": error, "question": question,
+        "answer": " ".join(texts), "notebook": scenario.notebook.name, "params_file": scenario.params_path.name,
+        "params": scenario.params_path.read_text("utf-8"),
+    }  # fmt: skip
+
+
+def result_path(scenario: Scenario, out: Path) -> Path:
+    return out / scenario.name / f"{scenario.name}.json"
+
+
+def one_line(problem: BaseException) -> str:
+    """An exception as one readable sentence; papermill's holds the cell and the kernel's own error."""
+    if name := getattr(problem, "ename", None):
+        return f"cell [{getattr(problem, 'exec_count', None)}]: {name}: {getattr(problem, 'evalue', '')}".strip()
+    return f"{type(problem).__name__}: {' '.join(str(problem).split())}"
+
+
+def _sentence(output: dict) -> str:
+    """The text of an output: markdown before plain text, and a string's repr without its quotes."""
+    if output.get("output_type") == "stream" and output.get("name") == "stdout":
+        return output["text"].strip()
+    data = output.get("data", {})
+    text = (data.get("text/markdown") or data.get("text/plain") or "").strip()
+    if re.fullmatch(r"""(['"]).*\1""", text, re.S):
+        try:
+            return str(literal_eval(text)).strip()
+        except (ValueError, SyntaxError):
+            return text
+    return text
+
+
+def _replace(path: Path, text: str) -> None:
+    """Appears whole or not at all."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part.write_text(text, "utf-8")
+    os.replace(part, path)

@@ -1,0 +1,86 @@
+"""An IPython extension for the kernels of `report`: tables carry their numbers along, figures their vectors.
+
+The notebooks know nothing of it. A kernel started with ``--ext=hcilib.show.report.export`` adds to every table it shows, whether
+made by ``hci.table`` or a bare DataFrame, its unrounded numbers as CSV and as Parquet; hcilib.show.report.downloads makes files
+of them. Kernels of JupyterLab and nbval do not load it: committed notebooks hold no second copy of their numbers.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+
+import pandas as pd
+from IPython.core.formatters import BaseFormatter
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets import ObjectName, Unicode
+
+from hcilib.show.tables import tables
+
+CSV, PARQUET = "text/csv", "application/vnd.apache.parquet"
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Called by IPython once, before the first cell and so before ``hci.table`` is first looked up."""
+    assert shell.display_formatter is not None  # a shell has one from its start
+    formatters = shell.display_formatter.formatters
+    for mime, formatter, rendered in ((CSV, CsvFormatter, as_csv), (PARQUET, ParquetFormatter, as_parquet)):
+        formatters[mime] = formatter(parent=shell.display_formatter)
+        formatters[mime].for_type(pd.DataFrame, rendered)
+    tables.table = with_numbers(tables.table)
+
+
+def with_numbers(table: Callable[..., tables.Shown]) -> Callable[..., tables.Shown]:
+    """``hci.table`` whose result remembers the frame it was made of."""
+
+    @wraps(table)
+    def remembering(frame: pd.DataFrame, *args, **kwargs) -> NumberedTable:
+        return NumberedTable(**vars(table(frame, *args, **kwargs)), frame=frame)
+
+    return remembering
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class NumberedTable(tables.Shown):
+    """A shown table and all columns of its frame, in base units."""
+
+    frame: pd.DataFrame | None = None
+
+    def _repr_csv_(self) -> str:
+        return as_csv(self.frame)
+
+    def _repr_parquet_(self) -> str:
+        return as_parquet(self.frame)
+
+
+class CsvFormatter(BaseFormatter):
+    format_type, print_method = Unicode(CSV), ObjectName("_repr_csv_")
+
+
+class ParquetFormatter(BaseFormatter):
+    format_type, print_method = Unicode(PARQUET), ObjectName("_repr_parquet_")
+
+
+def as_csv(frame: pd.DataFrame) -> str:
+    """Comma-separated, full precision; what is missing is an empty field."""
+    return _plain(frame).to_csv(index=False, lineterminator="\n")
+
+
+def as_parquet(frame: pd.DataFrame) -> str:
+    """Parquet as base64 text, which is how notebooks hold bytes."""
+    return b64encode(_plain(frame).to_parquet(index=False)).decode()
+
+
+def _plain(frame: pd.DataFrame) -> pd.DataFrame:
+    """An index that means something as columns; a column of mixed types as text, for Parquet's columns have one type.
+
+    attrs are left behind: pandas would write them as JSON and fail on a frame among them.
+    """
+    frame = frame.reset_index() if any(name is not None for name in frame.index.names) else frame.reset_index(drop=True)
+    frame.columns = [" ".join(map(str, c)).strip() if isinstance(c, tuple) else str(c) for c in frame.columns]
+    frame.attrs = {}
+    objects = [name for name in frame if pd.api.types.is_object_dtype(frame[name])]
+    mixed = [name for name in objects if pd.api.types.infer_dtype(frame[name]) != "string"]
+    return frame.assign(**{name: frame[name].map(str, na_action="ignore").astype("string") for name in mixed})

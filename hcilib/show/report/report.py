@@ -1,0 +1,217 @@
+"""Every scenario to one browsable site: validate, execute what has changed, write the index, say what failed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+from collections.abc import Iterable
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from multiprocessing import active_children, get_context, parent_process
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from hcilib.engine import Engine, mapped
+from hcilib.show.report.execute import describe, execute, one_line, unchanged
+from hcilib.show.report.provenance import data_named, provenance, revision_of
+from hcilib.show.report.scenarios import Scenario, ScenarioError, find_scenarios
+
+
+class ReportError(RuntimeError):
+    """Scenarios that failed, by name with their error; ``index`` is the page that shows them."""
+
+    def __init__(self, message: str, index: Path | None = None):
+        super().__init__(message)
+        self.index = index
+
+
+def report(
+    params: str | Path | Iterable[str | Path] = "params",
+    out: str | Path = "out/report",
+    workers: int = 2,
+    root: str | Path = ".",
+    engine: Engine = None,
+) -> Path:
+    """Execute the scenarios of `params` and write an HTML site; what has not changed is not executed again.
+
+    Parameters
+    ----------
+    params : a folder, one params file or several, named ``<notebook>.<case>.yaml`` after ``<root>/notebooks``
+    out : folder of the site
+    workers : notebooks executed at the same time, each in its own process; two on two cores beat four
+    root : the repository; notebooks run with it as working directory, so relative paths in parameters start there
+    engine : where replays are executed (hcilib.engine.mapped), by default in `workers` processes here. A cluster's workers
+        must see `root` and `out` under the same paths. What measures is executed here all the same
+
+    Returns
+    -------
+    Path of ``index.html``
+
+    Raises
+    ------
+    ReportError : a params file that cannot be run (nothing is executed then), or scenarios that failed
+    """
+    index, results = build(params, out, workers, root, engine)
+    failed = [r for r in results if not r["ok"]]
+    if failed:
+        lines = "\n".join(f"  {r['name']}: {r['error']}" for r in failed)
+        raise ReportError(f"{len(failed)} of {len(results)} scenarios failed; {index} shows them:\n{lines}", index)
+    return index
+
+
+def build(params, out, workers: int, root, engine: Engine = None) -> tuple[Path, list[dict[str, Any]]]:
+    """The site and every scenario's result, failed ones included."""
+    from hcilib.show.report.site import write_index, write_method
+
+    root, out = Path(root).resolve(), Path(out).resolve()
+    try:
+        scenarios = find_scenarios(params, root / "notebooks")
+    except ScenarioError as error:
+        raise ReportError(str(error)) from None
+    results = {s.name: result for s in scenarios if (result := unchanged(s, root, out))}
+    todo = [s for s in scenarios if s.name not in results]
+    revision = revision_of(root)
+    results |= _execute_all(todo, root, out, workers, revision, engine)
+    ordered = [results[s.name] for s in scenarios]
+    write_method(out, revision)
+    return write_index(ordered, out, revision), ordered
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """``python -m hcilib.show.report params/*.yaml --out out/report``; prints a sentence a scenario, then the index page."""
+    parser = argparse.ArgumentParser(prog="python -m hcilib.show.report", description=__doc__)
+    parser.add_argument("params", nargs="*", default=["params"], help="params files or folders (default: params)")
+    parser.add_argument("--out", default="out/report", help="folder of the site (default: %(default)s)")
+    parser.add_argument("--workers", type=int, default=2, help="notebooks at the same time (default: %(default)s)")
+    parser.add_argument("--headline", help="a scenario whose sentence is printed last, alone")
+    given = parser.parse_args(arguments)
+    try:
+        index, results = build(given.params, given.out, given.workers, ".")
+    except ReportError as error:
+        print(error, file=sys.stderr)
+        return 2
+    lines = {r["name"]: _line(r) for r in results}
+    for name, line in lines.items():
+        if name != given.headline:
+            print(f"{name}: {line}")
+    if earlier := _pages_of_others(index.parent, results):
+        print(f"not in this index, from earlier runs with the same --out: {', '.join(earlier)}", file=sys.stderr)
+    print(os.path.relpath(index))
+    if given.headline:
+        print(lines.get(given.headline, f"{given.headline}: not among the scenarios"))
+    return 0 if all(r["ok"] for r in results) else 1
+
+
+def _pages_of_others(out: Path, results: list[dict[str, Any]]) -> list[str]:
+    """Scenarios whose page lies in the site's folder and that this run was not given.
+
+    They are told and not indexed: what they rest on may have changed, or be gone, and a page in the index says that it has not.
+    """
+    there = {page.parent.name for page in out.glob("*/*.html") if page.stem == page.parent.name}
+    return sorted(there - {r["name"] for r in results})
+
+
+def _line(result: dict[str, Any]) -> str:
+    if not result["ok"]:
+        return f"FAILED: {result['error']}"
+    return result["answer"] or "no cell tagged 'answer' said a sentence"
+
+
+def _execute_all(
+    todo: list[Scenario], root: Path, out: Path, workers: int, revision: str, engine: Engine = None
+) -> dict[str, dict[str, Any]]:
+    """Execute in parallel processes; those that measure first, alone: two at once would measure each other.
+
+    A worker that is killed takes its pool along: what it left undone runs once more, each scenario in a pool of its own,
+    so that only the culprit fails.
+    """
+    live, replayed = [s for s in todo if s.params.get("testbed")], [s for s in todo if not s.params.get("testbed")]
+    with tqdm(total=len(todo), desc="notebooks", unit="notebook", disable=not todo) as bar:
+        done = _pool(live, 1, bar, root, out, revision)
+        if engine is None:
+            done |= _pool(replayed, workers, bar, root, out, revision)
+        else:
+            for result in mapped(partial(_execute_there, root=root, out=out, revision=revision), replayed, engine):
+                done[result["name"]] = result
+                _tell(bar, result)
+        for scenario in (s for s in todo if s.name not in done):
+            done |= _pool([scenario], 1, bar, root, out, revision)
+    for scenario in (s for s in todo if s.name not in done):
+        done[scenario.name] = _died(scenario, root, revision)
+    return done
+
+
+def _pool(
+    todo: list[Scenario], workers: int, bar: tqdm, root: Path, out: Path, revision: str
+) -> dict[str, dict[str, Any]]:
+    """Results of those that came to an end."""
+    done: dict[str, dict[str, Any]] = {}
+    if not todo:
+        return done
+    # spawn: a fork of a process with threads (tqdm, Jupyter) may deadlock
+    others = set(active_children())
+    pool = ProcessPoolExecutor(min(workers, len(todo)), get_context("spawn"), _end_with_parent)
+    try:
+        futures = {pool.submit(execute, s, root, out, revision): s for s in todo}
+        for future in as_completed(futures):
+            if result := _outcome(future, futures[future], root, revision):
+                done[result["name"]] = result
+                _tell(bar, result)
+    except BaseException:  # Ctrl-C: without this the pool would wait for notebooks that may measure for hours
+        for worker in set(active_children()) - others:
+            worker.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return done
+
+
+def _execute_there(scenario: Scenario, root: Path, out: Path, revision: str) -> dict[str, Any]:
+    """On a worker of a cluster, whose own error would end the others' work as well."""
+    try:
+        return execute(scenario, root, out, revision)
+    except Exception as error:
+        return _failed(scenario, root, revision, one_line(error))
+
+
+def _tell(bar: tqdm, result: dict[str, Any]) -> None:
+    bar.set_postfix_str(result["name"] + ("" if result["ok"] else " FAILED"))
+    bar.update()
+
+
+def _outcome(future: Future, scenario: Scenario, root: Path, revision: str) -> dict[str, Any] | None:
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        return None
+    except Exception as error:  # the page could not be written, say: this scenario's failure, not the site's
+        return _failed(scenario, root, revision, one_line(error))
+
+
+def _died(scenario: Scenario, root: Path, revision: str) -> dict[str, Any]:
+    return _failed(scenario, root, revision, "the process that executed it was killed (out of memory?)")
+
+
+def _failed(scenario: Scenario, root: Path, revision: str, error: str) -> dict[str, Any]:
+    """A result without a page, for what broke outside the notebook."""
+    import nbformat
+
+    notebook = nbformat.read(scenario.notebook, as_version=4)
+    result = describe(scenario, notebook, error) | provenance(revision, 0.0, data_named(scenario, root))
+    return result | {"page": "", "files": [], "thumbnail": "", "alt": ""}
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would wait for work for ever: end it, and with it its kernel."""
+
+    def watch() -> None:
+        if parent := parent_process():
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

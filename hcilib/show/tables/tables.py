@@ -1,0 +1,230 @@
+"""Tables for notebooks and reports: units in the header, thousands separators, intervals as [lo, hi], warnings below.
+
+What a cell shows is compared by nbval as text, so a table prints the same characters every time, holds no memory
+address, and never so few digits that a change of 1 % stays unseen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+import pandas as pd
+
+from hcilib.metrics import FACTORS
+from hcilib.show.tables.columns import header, intervals, number, texts
+
+__all__ = ["Shown", "number", "table"]
+
+LEFT_OUT = ("sentence", "confidence", "baseline", "metric", "method", "adjust", "margin", "warnings", "best",
+            "df", "p", "tost_p", "tost_lo", "tost_hi")  # fmt: skip
+FROM_RUNS = ("cv_pct", "unstable", "p_adjusted", "leave_one_out", "bias_pct")
+"""What takes two runs to say: not shown where every row has one, the note says why."""
+NOT_THERE = ("none", "inconclusive")
+"""Verdicts of a crossover without a place: that is not a missing number."""
+SINGLE = "n = 1: no interval"  # as hcilib.analyse says it
+DETAIL = re.compile(r"(?<=: arithmetic mean) of runs .*|(?<=not steady): .*")
+"""What a brief table leaves out of a warning: the runs of an unstable cell, which warm-up was not steady and why."""
+LEAD = "* shown to be better than every other system; nobody is where one is missing."
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table ready for eyes: text cells, header, footnotes. Its text and HTML depend on nothing but the numbers."""
+
+    cells: pd.DataFrame
+    notes: tuple[str, ...] = ()
+    caption: str = ""
+    text_columns: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        body = self.cells.to_string(index=False) if len(self.cells) else f"none ({', '.join(self.cells.columns)})"
+        lines = [self.caption] * bool(self.caption) + [body, *self.notes]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        align = ["left" if c in self.text_columns else "right" for c in self.cells.columns]
+        head = "".join(_cell("th", c, a, ' scope="col"') for c, a in zip(self.cells.columns, align, strict=True))
+        rows = (zip(row, align, strict=True) for row in self.cells.itertuples(index=False, name=None))
+        body = "\n".join("<tr>" + "".join(self._value(value, a) for value, a in row) + "</tr>" for row in rows)
+        body = body or f'<tr><td colspan="{len(align)}" style="text-align:left">none</td></tr>'
+        caption = f'<caption style="text-align:left">{escape(self.caption)}</caption>' if self.caption else ""
+        notes = "".join(f"<br>{escape(note)}" for note in self.notes)
+        below = f'<p class="footnotes"><small>{notes.removeprefix("<br>")}</small></p>' if notes else ""
+        return f'<table class="dataframe hci">{caption}\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>{below}'
+
+    def _value(self, value: object, align: str) -> str:
+        leads = LEAD in self.notes and align == "right" and "*" in str(value)
+        return _cell("td", value, align + ";font-weight:bold" * leads)
+
+
+def table(
+    frame: pd.DataFrame,
+    metric: str | None = None,
+    columns: Sequence[str] | None = None,
+    wide: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    caption: str = "",
+    ranks: pd.DataFrame | None = None,
+    brief: bool = False,
+) -> Shown:
+    """A frame as a reader wants it: the last expression of its notebook cell.
+
+    Parameters
+    ----------
+    metric : what ``center`` (and its ``lo``, ``hi``) measures, for unit and scale; the frame's own ``metric`` column or
+        attribute by default
+    columns : which columns, in which order; all but the wordy ones by default
+    wide : a column (``system``) whose values become columns, one per value, each holding value and interval
+    labels : text to show instead of an id, in cells and in headers
+    ranks : what :func:`hcilib.rank` says of the same results: the system that really leads a row is marked in it
+    brief : leave the runs of unstable cells, and which warm-ups were not steady, to a table before that has listed them
+
+    Notes
+    -----
+    ``warnings`` become footnotes, each said once and numbered where it first appears. A true ``best`` is marked ``*``: the analysis
+    says that the lead is real, never this function. Where every row is a single run, what takes several to say is left
+    out, and a note says so once.
+
+    Raises
+    ------
+    KeyError : a column that is not there, by name
+
+    Examples
+    --------
+    >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1 and iodepth == 4")
+    >>> hci.table(hci.summarize(results, "bw_bytes"), "bw_bytes", labels=hci.short_labels("params/systems"))
+              System Pattern iodepth n Throughput (MiB/s)
+                Ceph 1m-read       4 1             22,600
+    Linstor/DRBD TCP 1m-read       4 1             30,200
+       StarWind RDMA 1m-read       4 1             31,700
+        StarWind TCP 1m-read       4 1             21,700
+    No interval: one run or one published mean each (n = 1).
+    """
+    absent = [c for c in [*(columns or ()), *([wide] if wide else [])] if c not in frame]
+    if absent:
+        raise KeyError(f"the table has no column {absent[0]!r}; it has {', '.join(map(str, frame.columns))}")
+    metric, labels = metric or _own_metric(frame), labels or {}
+    if ranks is not None:
+        frame = frame.assign(best=_leads(frame, ranks))
+    single = _single(frame)
+    shown, numeric = _texts(frame, metric, columns, labels, single)
+    notes, shown = _footnotes(frame, shown, single, brief)
+    if wide and len(frame):
+        shown = _widen(shown, frame, metric, wide, labels)
+        numeric |= {str(labels.get(v, v)) for v in frame[wide]}
+    if single:
+        notes = ("No interval: one run or one published mean each (n = 1).", *notes)
+    if _best(frame).any():
+        notes = (LEAD, *notes)
+    return Shown(shown, notes, caption, frozenset(map(str, shown.columns)) - frozenset(numeric))
+
+
+def _own_metric(frame: pd.DataFrame) -> str | None:
+    names = frame["metric"].dropna().unique() if "metric" in frame else []
+    return names[0] if len(names) == 1 else frame.attrs.get("metric")
+
+
+def _single(frame: pd.DataFrame) -> bool:
+    """Whether every row rests on one run, so that none has an interval."""
+    if not {"n", "lo"} <= set(frame.columns) or frame.empty:
+        return False
+    return bool(frame["lo"].isna().all() and (frame["n"] <= 1).all())
+
+
+def _texts(
+    frame: pd.DataFrame, metric: str | None, columns: Sequence[str] | None, labels: Mapping, single: bool
+) -> tuple[pd.DataFrame, set[str]]:
+    """Header -> text cells, and which headers are numbers. lo and hi become one column right of what they bound."""
+    chosen = list(columns) if columns else [c for c in frame.columns if c not in LEFT_OUT]
+    bounded = next((c for c in ("ratio", "knee", "center", "mean", "coverage", "cv_pct") if c in frame), None)
+    paired = {"lo", "hi"} <= set(frame.columns) and bounded in chosen
+    hidden = {c for c in FROM_RUNS if single and c in frame and _empty(frame[c])}
+    cells, numeric = {}, set()
+    for column in (c for c in chosen if not (paired and c in ("lo", "hi")) and c not in hidden):
+        values, title = frame[column], header(column, metric)
+        title = column if title in cells else title
+        cells[title] = _nothing_lost(texts(values, column, metric, labels), values, frame)
+        if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values):
+            numeric.add(title)
+        if paired and column == bounded and frame["lo"].notna().any():
+            cells[name := _interval_header(frame)] = intervals(frame, column, metric)
+            numeric.add(name)
+    shown = pd.DataFrame(cells, index=frame.index)
+    value = header(bounded, metric) if bounded else None
+    if value in shown:
+        shown[value] += ["*" if best else "" for best in _best(frame)]
+    return shown, numeric
+
+
+def _nothing_lost(shown: list[str], values: pd.Series, frame: pd.DataFrame) -> list[str]:
+    """Where a curve's verdict is that nothing crosses, or that no crossing is claimed, no value of it got lost."""
+    if "verdict" not in frame:
+        return shown
+    none = (values.isna() & frame["verdict"].isin(NOT_THERE)).to_numpy()
+    return ["none" if nothing else text for nothing, text in zip(none, shown, strict=True)]
+
+
+def _empty(values: pd.Series) -> bool:
+    """Whether the column says nothing: all missing, or a condition that holds nowhere."""
+    return bool((values.isna() | values.eq(False)).all())
+
+
+def _interval_header(frame: pd.DataFrame) -> str:
+    levels = frame["confidence"].dropna().unique() if "confidence" in frame else []
+    return f"{100 * levels[0]:g} % interval" if len(levels) == 1 else "Interval"
+
+
+def _leads(frame: pd.DataFrame, ranks: pd.DataFrame) -> list[bool]:
+    """Which rows are of the system that `ranks` shows to lead its cell."""
+    keys = [c for c in ranks.columns if c in frame and (c == "system" or c in FACTORS)]
+    first = set(ranks.loc[_best(ranks), keys].itertuples(index=False, name=None))
+    return [row in first for row in frame[keys].itertuples(index=False, name=None)]
+
+
+def _best(frame: pd.DataFrame) -> pd.Series:
+    """Where the analysis found a real lead. A rank of 1 is none: a system alone in its cell has it, too."""
+    if "best" in frame and pd.api.types.is_bool_dtype(frame["best"]):
+        return frame["best"].fillna(False).astype(bool)
+    return pd.Series(False, index=frame.index)
+
+
+def _footnotes(
+    frame: pd.DataFrame, shown: pd.DataFrame, single: bool, brief: bool
+) -> tuple[tuple[str, ...], pd.DataFrame]:
+    """What is warned of, each said once and numbered by first appearance; a row's interval, or last cell, carries its marks."""
+    if "warnings" not in frame or shown.empty:
+        return (), shown
+    said = [[w for w in text.split("; ") if w] for text in frame["warnings"].fillna("").astype(str)]
+    if brief:  # then all unstable cells of a system share a note
+        said = [list(dict.fromkeys(DETAIL.sub("", w) for w in warnings)) for warnings in said]
+    if single:  # one note says it for all rows
+        said = [[w for w in warnings if not w.endswith(SINGLE)] for warnings in said]
+    order = {text: i for i, text in enumerate(dict.fromkeys(w for warnings in said for w in warnings), start=1)}
+    marks = [f" ({', '.join(map(str, sorted(order[w] for w in warnings)))})" if warnings else "" for warnings in said]
+    carrier = next((c for c in shown if c.lower().endswith("interval")), shown.columns[-1])
+    notes = tuple(f"({i}) {text}" for text, i in order.items())
+    return notes, shown.assign(**{carrier: shown[carrier].astype(str) + marks})
+
+
+def _widen(shown: pd.DataFrame, frame: pd.DataFrame, metric: str | None, wide: str, labels: Mapping) -> pd.DataFrame:
+    """One row per cell, one column per value of `wide`, holding value and interval."""
+    bounded = next((c for c in ("ratio", "center", metric) if c in frame), None)
+    if bounded is None:
+        raise KeyError("a wide table needs a column center, ratio or the metric itself to spread")
+    value, interval = header(bounded, metric), _interval_header(frame)
+    keys = [h for h in (header(c, metric) for c in frame.columns if c in FACTORS and c != wide) if h in shown]
+    both = shown[value] + (" " + shown[interval].str.removeprefix("none").str.strip() if interval in shown else "")
+    names = frame[wide].map(lambda v: f"{labels.get(v, v)}")
+    long = shown[keys].assign(_name=names, _text=both.str.strip())
+    if long.duplicated([*keys, "_name"]).any():
+        raise ValueError(f"several rows for one {', '.join(keys)} and {wide}: filter the table first")
+    order = long[keys].drop_duplicates()
+    spread = long.pivot(index=keys, columns="_name", values="_text").reindex(columns=list(dict.fromkeys(names)))
+    return order.merge(spread.fillna("missing").reset_index(), on=keys).rename_axis(columns=None)
+
+
+def _cell(tag: str, value: object, align: str, extra: str = "") -> str:
+    return f'<{tag}{extra} style="text-align:{align}">{escape(str(value))}</{tag}>'
