@@ -18,7 +18,7 @@ _ROOMS = {
     "sweeps": ("sweep",),
     "testbed": ("Testbed", "load_testbed"),
     "system": ("System", "load_system", "load_systems", "short_labels"),
-    "documents": ("TestbedError",),
+    "yaml_models": ("TestbedError",),
     "metrics": ("METRICS", "metric"),
     "drive.beds.lab": ("lab", "LabError"),
     "drive.beds.ceph": ("ceph",),

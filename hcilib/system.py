@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from hcilib.documents import Bytes, Model, TestbedError, digest, load
+from hcilib.yaml_models import Bytes, Model, TestbedError, digest, load
 
 
 class Command(Model):

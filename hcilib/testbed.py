@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from hcilib.documents import Bytes, Model, TestbedError, digest, load
+from hcilib.yaml_models import Bytes, Model, TestbedError, digest, load
 
 LAB_CAVEAT = (
     "All hosts of the lab share one kernel: node CPU is the whole machine's, network traffic is loopback's, and the "
