@@ -11,8 +11,20 @@ from dataclasses import replace
 from numbers import Integral, Real
 from typing import Never
 
-from hcilib.plan import Adaptive, Content, Plan, Volume, shuffled
-from hcilib.workload import PLACEMENTS, SPREAD, Cell, Events, Pattern, PlanError, Step
+from hcilib.plan import (
+    PLACEMENTS,
+    SPREAD,
+    Adaptive,
+    Cell,
+    Content,
+    Events,
+    Pattern,
+    Plan,
+    PlanError,
+    Step,
+    Volume,
+    shuffled,
+)
 
 MIN_RUNTIME_S = 0.1  # below, fio's own start and end are most of a run
 MIN_EVENTFUL_S = 5.0  # below, there is no series (hcilib.drive.launch.fio) that could show what an event did

@@ -9,9 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ROOMS = {
-    "workload": set(),
-    "plan": {"workload"},
-    "sweeps": {"plan", "workload"},
+    "plan": set(),
+    "sweeps": {"plan"},
     "yaml_models": set(),
     "testbed": {"yaml_models"},
     "system": {"yaml_models", "analyse"},
