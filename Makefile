@@ -5,12 +5,13 @@ SHELL := /bin/bash
 BIN := $(if $(filter hcilib,$(CONDA_DEFAULT_ENV)),,.venv/bin/)
 PY := $(BIN)python
 
-.PHONY: help setup lab lab-again cluster test deep report notebooks refresh bench chaos lint bounds picture
+.PHONY: help setup lab lab-again cluster quick test deep report notebooks refresh bench chaos lint bounds picture
 help:
 	@echo "make setup      install what is missing"
 	@echo "make lab        set up, measure two systems on the embedded lab, report: out/lab/index.html"
 	@echo "make lab-again  the same, measured anew; what was measured before is kept beside it"
 	@echo "make cluster    real storage stacks on this machine, measured (installs qemu and ceph): out/box/index.html"
+	@echo "make quick      lint, types and the fast tests of what was touched: an answer in under 90 seconds"
 	@echo "make test       set up, lint, run every test"
 	@echo "make deep       the tests of real storage stacks that are too long for make test"
 	@echo "make report     every scenario under params/ as a site: out/report/index.html"
@@ -37,6 +38,10 @@ lab-again:
 cluster: setup
 	@./setup.sh cluster
 	@$(PY) -m hcilib.show.report params/box --out out/box --headline 04_compare.box
+
+# What was touched since the last commit, or since BASE: make quick BASE=main
+quick:
+	@$(PY) .ci/quick $(or $(BASE),HEAD)
 
 # What reaches hosts is tried alone, as it is sensitive to time; the rest two files at once.
 # The last line is the reviewer's: every committed notebook again, strictly, against the outputs it was committed with.

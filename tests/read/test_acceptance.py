@@ -62,7 +62,7 @@ def test_the_good_hosts_of_a_failed_run_are_not_blamed(case):
 
 
 def test_the_exit_code_alone_would_have_passed_these():
-    """What the rule is for (LAB section 2): fio said 0."""
+    """What the rule is for (TRAPS section 2): fio said 0."""
     for case in ("refused", "worker_killed", "bad_option", "client_terminated", "listed_twice"):
         assert CASES[case]["returncode"] == 0
         assert judge(case)

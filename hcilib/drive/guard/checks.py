@@ -142,7 +142,7 @@ def _governor(host: str, parts: dict[str, str], lab: bool) -> dict:
 
 
 def _release(host: str, parts: dict[str, str], here: str, testbed: Testbed) -> dict:
-    """One release everywhere and on the controller: between releases the client just quits (TRAPS 13). per-host has no client."""
+    """One release everywhere and on the controller: between releases the client just quits (TRAPS section 2). per-host has no client."""
     there = parts["fio"].strip()
     if testbed.fio.launcher == "per-host":
         return row(host, "fio", there.startswith("fio-"), there or "no answer; install fio there")

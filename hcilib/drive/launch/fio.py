@@ -165,7 +165,7 @@ def start_servers(
 
 
 def kill_servers(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm]) -> None:
-    """All processes of a server at once: a connection that outlives its listener keeps the port for a second (LAB section 2)."""
+    """All processes of a server at once: a connection that outlives its listener keeps the port for a second (TRAPS section 2)."""
     fleet.run({vm.name: f"pkill -KILL -f -e {_server_pattern(vm, testbed)}" for vm in vms}, limit_s=10)
 
 

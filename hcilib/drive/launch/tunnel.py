@@ -1,6 +1,6 @@
 """fio servers on the VMs' own loopback, each reached through its VM's SSH connection.
 
-A fio server has no authentication and runs whatever it is sent (TRAPS 14), so none listens on a network. On the controller
+A fio server has no authentication and runs whatever it is sent (TRAPS section 2), so none listens on a network. On the controller
 every VM has a listener on a loopback address of its own, by which fio's client and its log files tell the VMs apart.
 """
 

@@ -116,7 +116,7 @@ class Document(msgspec.Struct, rename={"version": "fio version", "global_options
     disk_util: list[dict[str, Any]] = []
 
     def reports(self) -> Iterator[Report]:
-        """Every report but fio's own sums over clients, which are wrong when a host is missing (LAB section 2)."""
+        """Every report but fio's own sums over clients, which are wrong when a host is missing (TRAPS section 2)."""
         yield from self.jobs or ()
         yield from (r for r in self.client_stats or () if r.jobname != SUMS)
 

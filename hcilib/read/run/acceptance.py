@@ -1,6 +1,6 @@
 """The acceptance rule: when one run of fio may count as a result.
 
-fio's exit code alone passes at least ten ways to fail (LAB section 2), so the answer is held against what was asked.
+fio's exit code alone passes at least ten ways to fail (TRAPS section 2), so the answer is held against what was asked.
 """
 
 from __future__ import annotations
