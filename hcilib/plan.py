@@ -71,6 +71,10 @@ class Pattern:
     def writes(self) -> bool:
         return self.rwmixread < 100
 
+    @property
+    def sequential(self) -> bool:
+        return not self.rw.startswith("rand")
+
     def __repr__(self) -> str:
         return f"Pattern({self.name!r})"
 
@@ -158,6 +162,24 @@ class Step:
     def jobs_on(self, disks: int) -> int:
         """Jobs on a VM of so many disks: a prefill has one a disk, as another one would write the same again."""
         return min(self.cell.numjobs, disks) if self.kind == "prefill" else self.cell.numjobs
+
+    def region(self, job: int, disks: int, span_bytes: int) -> tuple[int, int]:
+        """(offset, size) in bytes of the part of its disk that a job on a VM of so many disks uses; `span_bytes`: of that disk.
+
+        Sequential jobs on one disk have disjoint parts, in whole blocks: from one start, the later ones would read what the first
+        left in a cache. Random ones share the span.
+        """
+        sharing = len(range(job % disks, self.jobs_on(disks), disks))
+        if sharing == 1 or not self.cell.pattern.sequential:
+            return 0, span_bytes
+        block = self.cell.pattern.bs_bytes
+        part = span_bytes // sharing // block * block
+        if not part:
+            raise PlanError(
+                f"{self.id}: {sharing} sequential jobs share a disk of which {span_bytes} bytes are used: that is less than a block "
+                f"of {block} bytes each; give it a larger span or fewer jobs"
+            )
+        return job // disks * part, part
 
 
 @dataclass(frozen=True)
@@ -258,12 +280,14 @@ class Plan:
         return max(s.cell.numjobs for s in self.steps)
 
     def to_frame(self, testbed: Any = None, write_bytes_per_s: float = float("nan")) -> pd.DataFrame:
-        """Every step in order: step, kind, block, rep, pattern, numjobs, iodepth, vms, duration_s, bytes_written, overwrites.
+        """Every step in order: step, kind, block, rep, pattern, numjobs, iodepth, vms, duration_s, bytes_written, overwrites, parts.
 
         ``bytes_written`` is exact for prefill and for rate-capped writes, else ``write_bytes_per_s`` (the fleet's, from a
         baseline) times the duration, NaN when none is given; so is the duration of a prefill, which ends when the span is
         full. Of an adaptive run and of a warm-up by volume the longest duration stands here; runs that the policy may add
         are not known before. ``overwrites`` lists vm:serial of the devices written to, when a testbed is given; else how many.
+        ``parts``: into how many disjoint parts the disks are cut, one for each of the sequential jobs on them (Step.region); 1 where
+        every job has its disk's whole span, NaN where that needs a testbed.
         """
         import pandas as pd  # pandas costs 0.3 s: paid on the first frame, not on import
 
@@ -296,7 +320,13 @@ class Plan:
             overwrites = f"{cell.vms * cell.numjobs} devices"
         return {"step": step.id, "kind": step.kind, "block": step.block, "rep": step.rep, "pattern": pattern.name,
                 "numjobs": cell.numjobs, "iodepth": cell.iodepth, "vms": cell.vms, "duration_s": seconds,
-                "bytes_written": written, "overwrites": overwrites}  # fmt: skip
+                "bytes_written": written, "overwrites": overwrites, "parts": self._parts(step, testbed)}  # fmt: skip
+
+    def _parts(self, step: Step, testbed) -> float:
+        cell = step.cell
+        if step.kind == "prefill" or cell.numjobs == 1 or not cell.pattern.sequential:
+            return 1
+        return max(-(-cell.numjobs // len(vm.disks)) for vm in testbed.fleet(cell.vms)) if testbed else float("nan")
 
     def _filled(self, cell: Cell, testbed) -> int:
         if testbed is None:

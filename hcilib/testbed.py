@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from hcilib.yaml_models import Bytes, Model, TestbedError, digest, load
+
+ENGINES = ("psync", "libaio", "io_uring", "nbd", "rbd", "posixaio", "sync", "pvsync2", "windowsaio")
+"""fio's engines that a testbed may name: those that do I/O on a device, an NBD export or an RBD image, and nothing else."""
 
 LAB_CAVEAT = (
     "All hosts of the lab share one kernel: node CPU is the whole machine's, network traffic is loopback's, and the "
@@ -78,12 +82,32 @@ class Fio(Model):
     """
 
     ioengine: str = "libaio"
-    direct: int = 1
-    port: int = 8765
+    direct: Literal[0, 1] = 1
+    port: int = Field(8765, ge=1, le=65535)
     binary: str = "fio"
     launcher: Literal["client-server", "per-host"] = "client-server"
     log_hist_msec: int = Field(0, ge=0, le=60_000)
     rollup_above_bytes: Bytes = 4 * 2**20
+
+    @field_validator("ioengine")
+    @classmethod
+    def _known_engine(cls, name: str) -> str:
+        if name not in ENGINES:
+            raise ValueError(
+                f"expected one of {', '.join(ENGINES)}: engines that read and write the disks that the guard has judged; others "
+                "load code (external:), make no I/O, or reach other targets"
+            )
+        return name
+
+    @field_validator("binary")
+    @classmethod
+    def _plain_program(cls, path: str) -> str:
+        if not re.fullmatch(r"(?:/(?:[A-Za-z0-9_+-][A-Za-z0-9._+-]*/)*)?fio[A-Za-z0-9._+-]*", path, re.ASCII):
+            raise ValueError(
+                "expected a program called fio..., such as fio, fio-3.36 or /opt/fio-3.36/bin/fio: its name alone or a whole path, in "
+                "letters, digits and . _ + - (no blank, no .., nothing that a shell reads)"
+            )
+        return path
 
 
 class Lab(Model):

@@ -3,6 +3,7 @@
 import json
 import math
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -245,6 +246,7 @@ def test_the_frame_has_every_step_with_its_cost():
         "duration_s",
         "bytes_written",
         "overwrites",
+        "parts",
     ]
     assert len(frame) == len(small(warmup_s=5).steps)
     fill, warm = frame.iloc[0], frame.iloc[1]
@@ -278,6 +280,42 @@ def test_the_frame_names_the_devices_of_a_testbed():
     frame = plan.to_frame(bed())
     assert frame["overwrites"].iloc[0] == "v1:v1a, v1:v1b, v3:v3a, v3:v3b", "spread over the nodes: v3 before v2"
     assert frame["bytes_written"].iloc[0] == 2 * (2**23 + 2**22), "a disk smaller than the span is filled once, whole"
+
+
+def test_the_frame_says_into_how_many_parts_sequential_jobs_cut_a_disk():
+    plan = sweep(["1m-read", "4k-randread"], repeats=1, iodepth=1, vms=2, numjobs=5, span_bytes=2**22, canary=False)
+    parts = plan.to_frame(bed()).groupby("pattern")["parts"].agg(list)
+    assert parts.to_dict() == {"1m-write": [1], "1m-read": [3], "4k-randread": [1]}, (
+        "five jobs on two disks; filled whole"
+    )
+    assert plan.to_frame().groupby("pattern")["parts"].first().isna().to_dict() == {
+        "1m-write": False, "1m-read": True, "4k-randread": False}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pattern", "kind"), [("1m-read", "measure"), ("1m-write", "measure"), ("4k-rw70", "warmup")])
+def test_sequential_jobs_on_one_disk_have_disjoint_parts_of_its_span(pattern, kind):
+    step = Step(kind, Cell(Pattern.parse(pattern), 7, 1, 1), 1, 1, 10)
+    span, disks = 2**26 + 4096, 3
+    own = {job: step.region(job, disks, span) for job in range(7)}
+    for disk in range(disks):
+        parts = sorted((first, first + size) for job, (first, size) in own.items() if job % disks == disk)
+        assert len(parts) == len(range(disk, 7, disks))
+        assert all(end <= first for (_, end), (first, _) in pairwise(parts))
+        assert parts[0][0] == 0
+        assert span - parts[-1][1] < len(parts) * 2**20, "no more than a block a job is left out"
+
+
+def test_random_jobs_and_a_prefill_use_the_whole_span():
+    cell = Cell(Pattern.parse("4k-randread"), 4, 1, 1)
+    assert {Step("measure", cell, 1, 1, 10).region(j, 2, 2**26) for j in range(4)} == {(0, 2**26)}
+    assert Step("prefill", Cell(Pattern.parse("1m-write"), 4, 1, 1), 0, 0, 0).region(1, 2, 2**26) == (0, 2**26)
+
+
+def test_a_span_too_small_for_its_sequential_jobs_is_said():
+    with pytest.raises(
+        PlanError, match=r"8 sequential jobs share a disk of which 4194304 bytes .* larger span or fewer jobs"
+    ):
+        Step("measure", Cell(Pattern.parse("1m-read"), 8, 1, 1), 1, 1, 10).region(7, 1, 2**22)
 
 
 def test_repr_says_how_much_it_is():

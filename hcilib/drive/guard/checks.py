@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, sections
 from hcilib.drive.hosts import processes
 from hcilib.drive.hosts.hosts import Fleet, Outcome
-from hcilib.drive.launch.fio import LOG_MSEC, SHORTEST_LOGGED_S
+from hcilib.drive.launch.job import LOG_MSEC, SHORTEST_LOGGED_S
 from hcilib.plan import Plan
 from hcilib.testbed import Testbed, Vm
 

@@ -11,26 +11,20 @@ import signal
 import subprocess
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hcilib.drive.beds.lab_hosts import answers
 from hcilib.drive.hosts.hosts import Fleet, Outcome
-from hcilib.plan import Content, Step
-from hcilib.testbed import Disk, Testbed, Vm
+from hcilib.drive.launch.job import FioError, job_caps, job_text  # noqa: F401
+from hcilib.plan import Step
+from hcilib.testbed import Testbed, Vm
 
 GRACE_S, PATIENCE_S = 30.0, 5.0
 BEYOND_S = 15.0  # of a server's own timeout beyond the client's deadline: to start the client, and to end it
 SLOWEST_FILL = 20e6  # bytes/s a VM's disk is assumed to take when it is filled; only the deadline depends on it
-LOG_MSEC = 500
 STUCK = {"D": "waits for storage", "T": "is frozen", "t": "is held by a debugger"}  # process states of ps(1)
-SHORTEST_LOGGED_S = 5  # below, a log holds a handful of points and costs twenty files
-
-
-class FioError(RuntimeError):
-    """fio could not be launched at all; the message names the host."""
 
 
 @dataclass(frozen=True)
@@ -54,76 +48,6 @@ class Launched:
     common_window_s: float | None = None
     starts_from: str = ""
     remarks: tuple[str, ...] = ()
-
-
-def job_text(
-    step: Step,
-    vm: Vm,
-    testbed: Testbed,
-    span_bytes: int,
-    paths: Mapping[str, str] | None = None,
-    content: Content | None = None,
-) -> str:
-    """One VM's job file: one section a job, one job a disk in turn. `paths`: serial -> the device that the guard found for it.
-
-    Every option stands in the job's own section: what stands in [global] is unrecoverable per client in fio's JSON.
-    """
-    return "\n".join(
-        _section(step, vm, testbed, span_bytes, j, paths or {}, content) for j in range(step.jobs_on(len(vm.disks)))
-    )
-
-
-def _section(
-    step: Step, vm: Vm, testbed: Testbed, span_bytes: int, job: int, paths: Mapping[str, str], content: Content | None
-) -> str:
-    pattern, disk = step.cell.pattern, vm.disks[job % len(vm.disks)]
-    options = {"ioengine": testbed.fio.ioengine, **_target(vm, disk, paths), "rw": pattern.rw, "bs": pattern.bs_bytes}
-    if pattern.rw in ("randrw", "rw"):
-        options["rwmixread"] = pattern.rwmixread
-    options |= {"iodepth": step.cell.iodepth, "size": min(span_bytes, disk.size_bytes), "direct": testbed.fio.direct}
-    if pattern.sync:
-        options["sync"] = 1
-    if pattern.rate_bytes:
-        options["rate"] = ",".join(str(cap) for cap in job_caps(step))
-    if step.runtime_s:
-        options |= {"time_based": 1, "runtime": f"{round(step.runtime_s * 1000)}ms"}
-    if step.ramp_s:
-        options["ramp_time"] = f"{round(step.ramp_s * 1000)}ms"
-    if content and pattern.writes:  # without refill_buffers a job writes variations of one buffer
-        options |= {
-            "refill_buffers": 1,
-            "dedupe_percentage": content.dedupe_pct,
-            "buffer_compress_percentage": content.compress_pct,
-        }
-    # A seed of its own for every step, VM and job: fio's default repeats one sequence, which a cache remembers.
-    options["randseed"] = zlib.crc32(f"{step.id}/{vm.name}/{job}".encode())
-    options["lat_percentiles"] = 1  # percentiles and bins of the total latency, the one Little's law speaks of
-    if step.duration_s >= SHORTEST_LOGGED_S:
-        options |= {"log_avg_msec": LOG_MSEC, "log_unix_epoch": 1}
-        options |= {f"write_{what}_log": f"logs/{pattern.name}" for what in ("iops", "bw", "lat")}
-        if testbed.fio.log_hist_msec:
-            options |= {"log_hist_msec": testbed.fio.log_hist_msec, "write_hist_log": f"logs/{pattern.name}"}
-    return "\n".join([f"[{pattern.name}.j{job}]", *(f"{k}={v}" for k, v in options.items()), ""])
-
-
-def job_caps(step: Step) -> tuple[int, int]:
-    """Bytes per second that one job may read and write: the VM's cap over its jobs, and over the directions as they are mixed."""
-    share, each = step.cell.pattern.rwmixread, step.cell.pattern.rate_bytes // step.cell.numjobs
-    return each * share // 100, each * (100 - share) // 100
-
-
-def _target(vm: Vm, disk: Disk, paths: Mapping[str, str]) -> dict[str, str | int]:
-    """What fio opens. A path that is gone must fail: by default fio makes a file of that name and measures the root disk."""
-    if disk.uri and disk.uri.startswith("rbd://"):
-        cluster, pool, image = disk.uri.removeprefix("rbd://").split("/")
-        return {"clustername": cluster, "clientname": "admin", "pool": pool, "rbdname": image}
-    if disk.uri:
-        return {"uri": disk.uri}
-    if disk.serial not in paths:
-        raise FioError(
-            f"{vm.name}: disk {disk.serial} was not resolved to a device by the guard, so nothing is run on it"
-        )
-    return {"filename": paths[disk.serial].replace(":", "\\:"), "allow_file_create": 0}
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.drive.launch.fio import LOG_MSEC
+from hcilib.drive.launch.job import LOG_MSEC
 from hcilib.read.fio.fio_json import FioOutputError, read_fio
 from hcilib.testbed import Vm
 

@@ -1,0 +1,198 @@
+"""fio's job files: written from a step, and read back by a strict parser of their own before any fio sees them."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping
+
+from hcilib.plan import Content, Step
+from hcilib.testbed import ENGINES, Disk, Testbed, Vm
+
+LOG_MSEC = 500
+SHORTEST_LOGGED_S = 5  # below, a log holds a handful of points and costs twenty files
+
+
+class FioError(RuntimeError):
+    """fio could not be launched at all; the message names the host."""
+
+
+def job_text(
+    step: Step,
+    vm: Vm,
+    testbed: Testbed,
+    span_bytes: int,
+    paths: Mapping[str, str] | None = None,
+    content: Content | None = None,
+) -> str:
+    """One VM's job file: one section a job, one job a disk in turn. `paths`: serial -> what the guard lets fio open for it.
+
+    Every option stands in the job's own section: what stands in [global] is unrecoverable per client in fio's JSON.
+    """
+    return "\n".join(
+        _section(step, vm, testbed, span_bytes, j, paths or {}, content) for j in range(step.jobs_on(len(vm.disks)))
+    )
+
+
+def _section(
+    step: Step, vm: Vm, testbed: Testbed, span_bytes: int, job: int, paths: Mapping[str, str], content: Content | None
+) -> str:
+    pattern, disk = step.cell.pattern, vm.disks[job % len(vm.disks)]
+    offset, size = step.region(job, len(vm.disks), min(span_bytes, disk.size_bytes))
+    options = {"ioengine": testbed.fio.ioengine, **_target(vm, disk, paths), "rw": pattern.rw, "bs": pattern.bs_bytes}
+    if pattern.rw in ("randrw", "rw"):
+        options["rwmixread"] = pattern.rwmixread
+    options |= {"iodepth": step.cell.iodepth, "size": size, "direct": testbed.fio.direct}
+    if offset:
+        options["offset"] = offset
+    if pattern.sync:
+        options["sync"] = 1
+    if pattern.rate_bytes:
+        options["rate"] = ",".join(str(cap) for cap in job_caps(step))
+    if step.runtime_s:
+        options |= {"time_based": 1, "runtime": f"{round(step.runtime_s * 1000)}ms"}
+    if step.ramp_s:
+        options["ramp_time"] = f"{round(step.ramp_s * 1000)}ms"
+    if content and pattern.writes:  # without refill_buffers a job writes variations of one buffer
+        options |= {
+            "refill_buffers": 1,
+            "dedupe_percentage": content.dedupe_pct,
+            "buffer_compress_percentage": content.compress_pct,
+        }
+    # A seed of its own for every step, VM and job: fio's default repeats one sequence, which a cache remembers.
+    options["randseed"] = zlib.crc32(f"{step.id}/{vm.name}/{job}".encode())
+    options["lat_percentiles"] = 1  # percentiles and bins of the total latency, the one Little's law speaks of
+    if step.duration_s >= SHORTEST_LOGGED_S:
+        options |= {"log_avg_msec": LOG_MSEC, "log_unix_epoch": 1}
+        options |= {f"write_{what}_log": f"logs/{pattern.name}" for what in ("iops", "bw", "lat")}
+        if testbed.fio.log_hist_msec:
+            options |= {"log_hist_msec": testbed.fio.log_hist_msec, "write_hist_log": f"logs/{pattern.name}"}
+    return "\n".join([f"[{pattern.name}.j{job}]", *(f"{k}={v}" for k, v in options.items()), ""])
+
+
+def job_caps(step: Step) -> tuple[int, int]:
+    """Bytes per second that one job may read and write: the VM's cap over its jobs, and over the directions as they are mixed."""
+    share, each = step.cell.pattern.rwmixread, step.cell.pattern.rate_bytes // step.cell.numjobs
+    return each * share // 100, each * (100 - share) // 100
+
+
+def _target(vm: Vm, disk: Disk, paths: Mapping[str, str]) -> dict[str, str | int]:
+    """What fio opens. A path that is gone must fail: by default fio makes a file of that name and measures the root disk."""
+    if disk.uri and disk.uri.startswith("rbd://"):
+        cluster, pool, image = disk.uri.removeprefix("rbd://").split("/")
+        return {"clustername": cluster, "clientname": "admin", "pool": pool, "rbdname": image}
+    if disk.uri:
+        return {"uri": disk.uri}
+    if disk.serial not in paths:
+        raise FioError(
+            f"{vm.name}: disk {disk.serial} was not resolved to a device by the guard, so nothing is run on it"
+        )
+    return {"filename": paths[disk.serial].replace(":", "\\:"), "allow_file_create": 0}
+
+
+# What a job file may hold. fio's own parser takes much more: `;` and `#` cut a value short, $name and ${NAME} are replaced,
+# `...` and (...) are computed by a shell, `include` reads another file, and an engine may be a library to load.
+_TEXT = r"[A-Za-z0-9_./:,=?&+@%-]+"
+_OPTIONS = {
+    "ioengine": "|".join(ENGINES), "filename": r"/?(?:[A-Za-z0-9_./,=+@%-]|\\:)+", "uri": _TEXT, "rw": "(?:rand)?(?:read|write|rw)",
+    "clustername": r"[\w.-]+", "clientname": "admin", "pool": r"[\w.-]+", "rbdname": r"[\w.-]+",
+    "rate": r"\d+,\d+", "runtime": r"\d+ms", "ramp_time": r"\d+ms", "direct": "[01]", "allow_file_create": "0",
+    **dict.fromkeys(("time_based", "sync", "refill_buffers", "lat_percentiles", "log_unix_epoch"), "1"),
+    **dict.fromkeys(("bs", "iodepth", "size", "offset", "rwmixread", "randseed", "dedupe_percentage", "buffer_compress_percentage",
+                     "log_avg_msec", "log_hist_msec"), r"\d+"),
+    **dict.fromkeys(("write_iops_log", "write_bw_log", "write_lat_log", "write_hist_log"), r"logs/[a-z0-9-]+"),
+}  # fmt: skip
+_FREE = {"randseed", "lat_percentiles", "log_avg_msec", "log_unix_epoch", "log_hist_msec"} | {
+    name for name in _OPTIONS if name.startswith("write_")
+}
+"""Options that say how it is recorded and repeated, not what is done to a disk."""
+
+
+def read_job(text: str, who: str = "job file") -> dict[str, dict[str, str]]:
+    """Section -> option -> value of a job file, held to the letters that this project writes; FioError for any other line."""
+    found: dict[str, dict[str, str]] = {}
+    section = ""
+    for line in filter(None, text.split("\n")):
+        if head := re.fullmatch(r"\[([A-Za-z0-9.-]+)\]", line, re.ASCII):
+            section = head[1]
+            if section in found or section == "global":
+                raise FioError(f"{who}: section [{section}] may not stand there (again); nothing was started")
+            found[section] = {}
+            continue
+        name, _, value = line.partition("=")
+        where = f"{who}: section [{section}]: option {name!r}"
+        if not section or name not in _OPTIONS:
+            raise FioError(f"{where}: the plan did not ask for it; nothing was started")
+        if name in found[section]:
+            raise FioError(f"{where} is given twice; nothing was started")
+        if not re.fullmatch(_OPTIONS[name], value, re.ASCII):
+            raise FioError(f"{where}: {value!r} is nothing that this option may be given; nothing was started")
+        found[section][name] = value
+    return found
+
+
+def verify(
+    text: str,
+    step: Step,
+    vm: Vm,
+    testbed: Testbed,
+    span_bytes: int,
+    paths: Mapping[str, str] | None = None,
+    content: Content | None = None,
+) -> None:
+    """Hold a job file, as it will be sent, against the plan: its sections, targets, parts of disks, directions and rates.
+
+    Parameters
+    ----------
+    text : what fio will be given
+    paths : serial -> what the guard lets fio open for it
+
+    Raises
+    ------
+    FioError : it holds anything else, names the VM, the section and the option
+    """
+    who = f"{vm.name}: its job file"
+    found = read_job(text, who)
+    due = [f"{step.cell.pattern.name}.j{job}" for job in range(step.jobs_on(len(vm.disks)))]
+    if list(found) != due:
+        raise FioError(f"{who}: sections {', '.join(found)} where the plan has {', '.join(due)}; nothing was started")
+    for job, (section, given) in enumerate(found.items()):
+        asked = _asked(step, vm, job, testbed, span_bytes, paths or {}, content)
+        for name in sorted(asked.keys() | given.keys() - _FREE):
+            if given.get(name) != asked.get(name):
+                raise FioError(
+                    f"{who}: section [{section}]: option {name!r} is {given.get(name)!r} where the plan has "
+                    f"{asked.get(name)!r}; nothing was started"
+                )
+
+
+def _asked(
+    step: Step, vm: Vm, job: int, testbed: Testbed, span_bytes: int, paths: Mapping[str, str], content: Content | None
+) -> dict[str, str]:
+    """Option -> value, of what a job does to which part of which disk, in the plan's words alone."""
+    pattern, disk = step.cell.pattern, vm.disks[job % len(vm.disks)]
+    first, length = step.region(job, len(vm.disks), min(span_bytes, disk.size_bytes))
+    asked: dict[str, object] = {"ioengine": testbed.fio.ioengine, "rw": pattern.rw, "bs": pattern.bs_bytes, "size": length,
+                                "iodepth": step.cell.iodepth, "direct": testbed.fio.direct}  # fmt: skip
+    if first:
+        asked["offset"] = first
+    if rbd := re.fullmatch(r"rbd://([^/]+)/([^/]+)/([^/]+)", disk.uri or ""):
+        asked |= dict(zip(("clustername", "pool", "rbdname"), rbd.groups(), strict=True), clientname="admin")
+    elif disk.uri:
+        asked["uri"] = disk.uri
+    else:
+        asked |= {"filename": str(paths.get(disk.serial)).replace(":", r"\:"), "allow_file_create": 0}
+    if 0 < pattern.rwmixread < 100:
+        asked["rwmixread"] = pattern.rwmixread
+    if pattern.sync:
+        asked["sync"] = 1
+    if pattern.rate_bytes:
+        asked["rate"] = "{},{}".format(*job_caps(step))
+    if step.runtime_s > 0:
+        asked |= {"time_based": 1, "runtime": f"{1000 * step.runtime_s:.0f}ms"}
+    if step.ramp_s > 0:
+        asked["ramp_time"] = f"{1000 * step.ramp_s:.0f}ms"
+    if content is not None and pattern.writes:
+        asked |= {"refill_buffers": 1, "dedupe_percentage": content.dedupe_pct,
+                  "buffer_compress_percentage": content.compress_pct}  # fmt: skip
+    return {name: str(value) for name, value in asked.items()}

@@ -1,0 +1,236 @@
+"""fio's job files: what a step becomes, and that nothing else is ever handed to fio."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from hcilib.drive.launch.job import FioError, job_caps, job_text, read_job, verify
+from hcilib.plan import Cell, Content, Pattern, Step
+from hcilib.testbed import ENGINES, Disk, Fio, Node, Testbed, Vm
+
+MIB = 2**20
+
+
+def step(pattern: str, numjobs: int = 1, runtime_s: float = 60.0, ramp_s: float = 0.0, rep: int = 1) -> Step:
+    return Step("measure", Cell(Pattern.parse(pattern), numjobs, 16, 2), 1, rep, runtime_s, ramp_s)
+
+
+def real_bed() -> Testbed:
+    disks = {
+        name: tuple(Disk(serial=f"wwn-{name}{d}", size_bytes=(d + 1) * 100 * MIB) for d in range(2))
+        for name in ("vm1", "vm2")
+    }
+    vms = tuple(Vm(name=name, node="n1", disks=owned) for name, owned in disks.items())
+    return Testbed(name="t", nodes=(Node(name="n1"),), vms=vms, fio=Fio(ioengine="io_uring", direct=1))
+
+
+PATHS = {f"wwn-vm{v}{d}": f"/dev/disk/by-id/wwn-vm{v}{d}" for v in (1, 2) for d in range(2)}
+
+
+def job(pattern: str, bed=None, span=50 * MIB, vm=0, **options) -> dict[str, dict[str, str]]:
+    bed = bed or real_bed()
+    return read_job(job_text(step(pattern, **options), bed.vms[vm], bed, span, PATHS))
+
+
+def test_a_job_says_what_the_pattern_says():
+    [options] = job("4k-randrw70", runtime_s=90.5, ramp_s=2.25).values()
+    expected = {"ioengine": "io_uring", "filename": PATHS["wwn-vm10"], "rw": "randrw", "rwmixread": "70", "bs": "4096",
+                "iodepth": "16", "size": str(50 * MIB), "direct": "1", "time_based": "1", "runtime": "90500ms", "ramp_time": "2250ms",
+                "lat_percentiles": "1"}  # fmt: skip
+    assert {k: options.get(k) for k in expected} == expected
+    assert not {"sync", "rate", "numjobs"} & options.keys()
+
+
+def test_a_disk_the_guard_did_not_find_is_not_run_on():
+    bed = real_bed()
+    with pytest.raises(FioError, match="vm1: disk wwn-vm11"):
+        job_text(step("4k-read", numjobs=2), bed.vms[0], bed, MIB, {"wwn-vm10": "/dev/sdb"})
+
+
+def test_nothing_stands_in_global():
+    assert list(job("1m-write", numjobs=2)) == ["1m-write.j0", "1m-write.j1"]
+
+
+def test_one_job_a_disk_in_turn():
+    files = [options["filename"][-8:] for options in job("4k-randread", numjobs=3).values()]
+    assert files == ["wwn-vm10", "wwn-vm11", "wwn-vm10"]
+
+
+def test_sequential_jobs_on_one_disk_start_in_parts_of_their_own():
+    own = [(o["filename"][-8:], o.get("offset"), o["size"]) for o in job("1m-read", numjobs=4).values()]
+    part = str(25 * MIB)
+    assert own == [
+        ("wwn-vm10", None, part),
+        ("wwn-vm11", None, part),
+        ("wwn-vm10", part, part),
+        ("wwn-vm11", part, part),
+    ]
+    assert {o["size"] for o in job("4k-randread", numjobs=4).values()} == {str(50 * MIB)}
+
+
+def test_an_unmixed_pattern_has_no_share_and_sync_is_said():
+    [options] = job("4k-randwrite-sync").values()
+    assert "rwmixread" not in options
+    assert options["sync"] == "1"
+
+
+def test_the_span_ends_where_the_disk_ends():
+    sizes = [options["size"] for options in job("4k-randread", numjobs=2, span=150 * MIB).values()]
+    assert sizes == [str(100 * MIB), str(150 * MIB)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "numjobs", "caps"),
+    [
+        ("1m-read-rate256m", 1, (256 * MIB, 0)),
+        ("1m-write-rate256m", 4, (0, 64 * MIB)),
+        ("4k-randrw75-rate8m", 2, (3 * MIB, MIB)),
+        ("4k-read", 1, (0, 0)),
+    ],
+)
+def test_a_cap_is_the_vms_over_its_jobs_and_directions(pattern, numjobs, caps):
+    assert job_caps(step(pattern, numjobs=numjobs)) == caps
+    for options in job(pattern, numjobs=numjobs).values():
+        assert options.get("rate") == (f"{caps[0]},{caps[1]}" if any(caps) else None)
+
+
+def test_seeds_differ_by_step_vm_and_job_and_are_the_same_again():
+    seed = {
+        options["randseed"]
+        for vm in (0, 1)
+        for rep in (1, 2)
+        for options in job("4k-randread", vm=vm, rep=rep, numjobs=2).values()
+    }
+    assert len(seed) == 8
+    assert job("4k-randread") == job("4k-randread")
+
+
+def test_a_prefill_runs_until_the_span_is_full():
+    [options] = job("1m-write", runtime_s=0.0).values()
+    assert not {"time_based", "runtime"} & options.keys()
+
+
+def test_only_a_long_run_is_logged():
+    assert "write_iops_log" in next(iter(job("4k-read", runtime_s=60).values()))
+    assert "write_iops_log" not in next(iter(job("4k-read", runtime_s=2).values()))
+
+
+# What reaches fio
+
+STEPS = [
+    step("4k-randrw70", 3, 90.5, 2.25), step("1m-read", 4), step("4k-randwrite-sync"), step("1m-write-rate8m", 2, 0.5),
+    replace(step("1m-write", 4, 0.0), kind="prefill"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("of", STEPS, ids=lambda of: of.id)
+@pytest.mark.parametrize("content", [None, Content(40, 50)])
+def test_what_is_written_is_what_the_plan_asks(of, content):
+    bed = real_bed()
+    for disk in ("uri", "rbd", "path"):
+        vm = bed.vms[0]
+        if disk != "path":
+            uri = {"uri": "nbd+unix:///vm1-d0?socket=node1.sock", "rbd": "rbd://hci-1/box/vm1-d0"}[disk]
+            vm = vm.model_copy(update={"disks": tuple(d.model_copy(update={"uri": uri}) for d in vm.disks)})
+        verify(job_text(of, vm, bed, 50 * MIB, PATHS, content), of, vm, bed, 50 * MIB, PATHS, content)
+    colon = dict.fromkeys(PATHS, "/dev/disk/by-path/pci-0000:00:1f")
+    verify(job_text(of, bed.vms[0], bed, MIB * 50, colon, content), of, bed.vms[0], bed, MIB * 50, colon, content)
+
+
+ATTACKS = {
+    "filename of another device": (r"^filename=.*$", "filename=/dev/loop2", "'filename'"),
+    "two files": (r"^(filename=.*)$", r"\1:/dev/loop2", "'filename'"),
+    "one byte more": (r"^size=\d+$", f"size={50 * MIB + 1}", "'size'"),
+    "another part": (r"^size=", "offset=4096\nsize=", "'offset'"),
+    "writes for reads": (r"^rw=randread$", "rw=randwrite", "'rw'"),
+    "another block size": (r"^bs=4096$", "bs=8192", "'bs'"),
+    "through the cache": (r"^direct=1$", "direct=0", "'direct'"),
+    "files of its own": (r"^allow_file_create=0\n", "", "'allow_file_create'"),
+    "an option twice": (r"^rw=randread$", "rw=randread\nrw=randread", "'rw' is given twice"),
+    "a command": (r"^rw=", "exec_prerun=touch /tmp/x\nrw=", "'exec_prerun'"),
+    "a file that is read": (r"^rw=", "include /etc/fio.inc\nrw=", "'include /etc/fio.inc'"),
+    "an engine to load": (r"^ioengine=.*$", "ioengine=external:/x.so", "'ioengine'"),
+    "a comment that cuts a name": (r"^(filename=.*)$", r"\1;x", "'filename'"),
+    "another comment": (r"^(filename=.*)$", r"\1#x", "'filename'"),
+    "a variable": (r"^(filename=.*)$", r"\1${HOME}", "'filename'"),
+    "a shell's work": (r"^size=(\d+)$", r"size=`echo \1`", "'size'"),
+    "blanks in front": (r"^rw=", " rw=", "' rw'"),
+    "another line's end": (r"^rw=", "x=1\rrw=", r"'x'"),
+    "a section more": (r"\Z", "[z]\nioengine=psync\n", "sections|'ioengine'"),
+    "one for all": (r"\A", "[global]\nrw=write\n", "global"),
+    "a section less": (r"(?s)\A.*\Z", "", "sections"),
+    "no section": (r"\A", "rw=write\n", "'rw'"),
+    "other digits": (r"^iodepth=16$", "iodepth=1٦", "'iodepth'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_job_file_that_holds_anything_else_is_refused_and_says_where(attack):
+    bed, of = real_bed(), step("4k-randread")
+    text = job_text(of, bed.vms[0], bed, 50 * MIB, PATHS)
+    pattern, by, said = ATTACKS[attack]
+    hostile, times = re.subn(pattern, by, text, flags=re.MULTILINE)
+    assert times >= 1
+    with pytest.raises(FioError, match=rf"vm1: its job file.*(?:{said}).*nothing was started"):
+        verify(hostile, of, bed.vms[0], bed, 50 * MIB, PATHS)
+
+
+def test_the_job_file_that_destroyed_a_file_system_is_refused():
+    """As it was done: an engine of several lines. The testbed refuses it; so does the file, had the testbed let it pass."""
+    engine = "psync\nfilename=/dev/loop2\nsize=1M\nrw=write\nbs=4k\n[z]\nioengine=psync"
+    with pytest.raises(ValidationError, match="expected one of psync, libaio"):
+        Fio(ioengine=engine)
+    bed, of = real_bed(), step("4k-randread")
+    bed = bed.model_copy(update={"fio": bed.fio.model_copy(update={"ioengine": engine})})
+    text = job_text(of, bed.vms[0], bed, 50 * MIB, PATHS)
+    with pytest.raises(
+        FioError, match=r"vm1: its job file: section \[4k-randread\.j0\]: option 'size': '1M' is nothing"
+    ):
+        verify(text, of, bed.vms[0], bed, 50 * MIB, PATHS)
+
+
+@given(st.text(max_size=30), st.sampled_from(["ioengine", "serial", "uri", "path"]))
+def test_no_text_of_a_testbed_becomes_more_than_its_own_option(text, field):
+    """Whatever a field holds, the file is either exactly the plan's, option for option, or refused."""
+    bed, of = real_bed(), step("4k-randread")
+    vm, paths = bed.vms[0].model_copy(update={"disks": bed.vms[0].disks[:1]}), dict(PATHS)
+    if field == "ioengine":
+        bed = bed.model_copy(update={"fio": bed.fio.model_copy(update={"ioengine": text})})
+    elif field == "path":
+        paths = dict.fromkeys(PATHS, text)
+    else:
+        vm = vm.model_copy(update={"disks": (vm.disks[0].model_copy(update={field: text}),)})
+    try:
+        written = job_text(of, vm, bed, MIB, paths)
+        verify(written, of, vm, bed, MIB, paths)
+    except (FioError, ValueError):
+        return
+    assert written.isascii()
+    assert not set(written) & set(";#$`()'\"<>|*{} \t\r\x0b\x0c")
+    [options] = read_job(written).values()
+    assert options["ioengine"] in ENGINES
+    assert options.get("filename", "").replace("\\:", ":") in ("", paths.get(vm.disks[0].serial, ""))
+
+
+@pytest.mark.parametrize(
+    "engine", ["external:/x.so", "null", "libio", "mmap", "net", "exec", "http", "psync ", "Psync", ""]
+)
+def test_an_engine_that_is_not_on_the_list_is_refused(engine):
+    with pytest.raises(ValidationError, match="expected one of psync, libaio, io_uring, nbd, rbd"):
+        Fio(ioengine=engine)
+
+
+@pytest.mark.parametrize("binary", ["fio", "fio-3.36", "/opt/fio-3.36/bin/fio", "/usr/local/bin/fio_x"])
+def test_a_plain_program_may_be_fio(binary):
+    assert Fio(binary=binary).binary == binary
+
+
+@pytest.mark.parametrize("binary", ["", "sh", "/bin/sh", "./fio", "bin/fio", "/x/../fio", "fio;id", "fio x", "/opt/my fio/fio", "-fio",
+                                    "fio\n", "$(id)fio", "/x/fio/", "fio`id`", "fió", "/-c/fio/sh"])  # fmt: skip
+def test_anything_else_may_not(binary):
+    with pytest.raises(ValidationError, match=r"expected a program called fio"):
+        Fio(binary=binary)
