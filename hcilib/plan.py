@@ -22,9 +22,13 @@ KINDS = ("prefill", "warmup", "canary", "measure")
 SPREAD = "spread"  # VMs and their data as the testbed has them
 PLACEMENTS = (SPREAD, "owner", "non-owner")
 _RW = ("randread", "randwrite", "randrw", "read", "write", "rw")
-_NAME = re.compile(r"([1-9]\d*)(k|m)-(randread|randwrite|randrw|read|write|rw)([1-9]\d?)?(-sync)?(?:-rate([1-9]\d*)m)?")
+_NAME = re.compile(
+    r"([1-9]\d{0,8})(k|m)-(randread|randwrite|randrw|read|write|rw)([1-9]\d?)?(-sync)?(?:-rate([1-9]\d{0,8})m)?",
+    re.ASCII,
+)
 _UNIT = {"k": 2**10, "m": 2**20}
 _ACTION = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")  # part of the name of a folder
+_LONGEST = 200  # characters of a cell's name: with a step's kind, block and attempt it is the name of a folder
 Events = tuple[tuple[float, str], ...]
 """What is done to the system while a cell is measured: seconds since fio's start, and the name of the action."""
 
@@ -84,7 +88,7 @@ def _fields(name: str) -> tuple[str, int, int, int, int]:
     mixed = match is not None and match[3] in ("randrw", "rw")
     if not match or mixed != bool(match[4]):
         raise PlanError(
-            f"unknown pattern {name!r}: expected <block size>-<rw>, e.g. 4k-randread, 4k-randrw70 (70 % reads), "
+            f"unknown pattern {str(name)[:80]!r}: expected <block size>-<rw>, e.g. 4k-randread, 4k-randrw70 (70 % reads), "
             f"1m-write, 4k-randwrite-sync; rw is one of {', '.join(_RW)}, and a mixed one carries its read share"
         )
     number, unit, rw, mix, sync, rate = match.groups()
@@ -109,7 +113,13 @@ class Cell:
 
     def __post_init__(self) -> None:
         for wrong in (action for _, action in self.events if not _ACTION.fullmatch(str(action))):
-            raise PlanError(f"events: action {wrong!r}: expected lower-case words joined by -, e.g. cut-link")
+            raise PlanError(f"events: action {str(wrong)[:80]!r}: expected lower-case words joined by -, e.g. cut-link")
+        if self.placement not in PLACEMENTS:
+            raise PlanError(f"placement {str(self.placement)[:80]!r}: expected {', '.join(PLACEMENTS)}")
+        if len(self.name) > _LONGEST:
+            raise PlanError(
+                f"events: {self.name[:80]}... is longer than a folder's name may be: expected fewer, or shorter words"
+            )
 
     @property
     def outstanding(self) -> int:
@@ -150,6 +160,10 @@ class Step:
     rep: int
     runtime_s: float
     ramp_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise PlanError(f"kind {str(self.kind)[:80]!r}: expected {', '.join(KINDS)}")
 
     @property
     def id(self) -> str:

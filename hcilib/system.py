@@ -8,20 +8,20 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from hcilib.yaml_models import Bytes, Model, TestbedError, digest, load
+from hcilib.yaml_models import ActionName, Bytes, Line, Model, Name, Prose, Shell, TestbedError, digest, load
 
 
 class Command(Model):
     """A command and where it runs."""
 
     on: Literal["node", "nodes", "vm", "vms", "controller"] = "node"
-    run: str
+    run: Shell
 
 
 class Check(Command):
     """`expect`: a regular expression that is found in what `run` prints for a VM on its owner, and for no other."""
 
-    expect: str
+    expect: Line
 
     @field_validator("expect")
     @classmethod
@@ -49,7 +49,7 @@ class Placement(Model):
 class Action(Command):
     """A failure that can be brought about, or taken back. `undo` names the action that takes this one back."""
 
-    undo: str | None = None
+    undo: ActionName | None = None
 
 
 class Failures(Model):
@@ -58,7 +58,7 @@ class Failures(Model):
     `whole.expect` must be found in what `whole.run` prints on every host it runs on.
     """
 
-    actions: dict[str, Action]
+    actions: dict[ActionName, Action]
     whole: Check
 
     @model_validator(mode="after")
@@ -70,7 +70,7 @@ class Failures(Model):
 
 
 class DriveModel(Model):
-    model: str
+    model: Line
     bytes: Bytes | None = None
 
 
@@ -80,30 +80,30 @@ class VmSet(Model):
     count: int | None = None
     disks: int | None = None
     disk_bytes: Bytes | None = None
-    placement: str | None = None
+    placement: Line | None = None
 
 
 class System(Model):
     """A storage product in one configuration. `scheme` is text that hcilib.analyse.physics.capacity.parse_scheme reads."""
 
-    name: str
-    label: str
-    short: str | None = None
-    source: str | None = None
-    scheme: str | None = None
+    name: Name
+    label: Line
+    short: Line | None = None
+    source: Line | None = None
+    scheme: Line | None = None
     nodes: int | None = None
     drives_per_node: int | None = None
     drive: DriveModel | None = None
-    transport: str | None = None
+    transport: Line | None = None
     working_set_bytes: Bytes | None = None
     vms: VmSet | None = None
-    versions: dict[str, str] = Field(default_factory=dict)
-    tuning: tuple[str, ...] = ()
+    versions: dict[Line, Line] = Field(default_factory=dict)
+    tuning: tuple[Prose, ...] = ()
     fingerprint: tuple[Command, ...] = ()
     prepare: tuple[Command, ...] = ()
     placement: Placement | None = None
     failures: Failures | None = None
-    notes: str | None = None
+    notes: Prose | None = None
 
     @property
     def digest(self) -> str:

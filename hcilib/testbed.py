@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from hcilib.yaml_models import Bytes, Model, TestbedError, digest, load
+from hcilib.yaml_models import (
+    Account,
+    Address,
+    Bytes,
+    FilePath,
+    Form,
+    Jump,
+    Line,
+    Model,
+    Name,
+    Serial,
+    TestbedError,
+    Token,
+    Uri,
+    digest,
+    load,
+)
 
 ENGINES = ("psync", "libaio", "io_uring", "nbd", "rbd", "posixaio", "sync", "pvsync2", "windowsaio")
 """fio's engines that a testbed may name: those that do I/O on a device, an NBD export or an RBD image, and nothing else."""
@@ -34,11 +49,11 @@ BOX_CAVEAT = (
 class Host(Model):
     """How a host is reached. Empty fields come from ~/.ssh/config; secrets stay in the agent or that file."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    address: str = ""
-    port: int | None = None
-    user: str | None = None
-    jump: str | None = None
+    name: Name
+    address: Address = ""
+    port: int | None = Field(None, ge=1, le=65535)
+    user: Account | None = None
+    jump: Jump | None = None
 
     @property
     def target(self) -> str:
@@ -54,22 +69,44 @@ class Node(Host):
 class Disk(Model):
     """A virtual disk of a VM. `uri` is how fio reaches it where it is no block device (nbd://...)."""
 
-    serial: str = Field(pattern=r"^[^\s/]+$")  # it becomes part of a path and of a job file
+    serial: Serial  # it becomes part of a path
     size_bytes: Bytes
-    uri: str | None = Field(None, pattern=r"^\S+$")
+    uri: Uri | None = None
     endurance_bytes: Bytes | None = (
         None  # what its maker allows to be written in its life; a plan's share of it is shown
     )
-    backing: tuple[str, ...] = ()  # the lab's replica images: the only files its guard lets be written
+    backing: tuple[FilePath, ...] = ()  # the lab's replica images: the only files its guard lets be written
 
 
 class Vm(Host):
     """A load generator: fio runs on it, and it owns disks. A node may be one itself (of the same name, its own `node`): the
     baseline of its bare drives."""
 
-    node: str
+    node: Name
     disks: tuple[Disk, ...]
     os: Literal["linux", "windows"] = "linux"
+
+
+Engine = Annotated[
+    str,
+    AfterValidator(
+        Form(
+            f"one of {', '.join(ENGINES)}: engines that read and write the disks that the guard has judged; others load code (external:), "
+            "make no I/O, or reach other targets",
+            "|".join(ENGINES),
+        )
+    ),
+]
+Program = Annotated[
+    str,
+    AfterValidator(
+        Form(
+            "a program called fio..., such as fio, fio-3.36 or /opt/fio-3.36/bin/fio: its name alone or a whole path, in letters, digits "
+            "and . _ + - (no blank, no .., nothing that a shell reads)",
+            r"(?:/(?:[A-Za-z0-9_+-][A-Za-z0-9._+-]*/)*)?fio[A-Za-z0-9._+-]*",
+        )
+    ),
+]
 
 
 class Fio(Model):
@@ -81,33 +118,13 @@ class Fio(Model):
     `rollup_above_bytes`: with ``per-host`` a VM whose logs are larger rolls them up itself (hcilib.drive.launch.rollups).
     """
 
-    ioengine: str = "libaio"
+    ioengine: Engine = "libaio"
     direct: Literal[0, 1] = 1
     port: int = Field(8765, ge=1, le=65535)
-    binary: str = "fio"
+    binary: Program = "fio"
     launcher: Literal["client-server", "per-host"] = "client-server"
     log_hist_msec: int = Field(0, ge=0, le=60_000)
     rollup_above_bytes: Bytes = 4 * 2**20
-
-    @field_validator("ioengine")
-    @classmethod
-    def _known_engine(cls, name: str) -> str:
-        if name not in ENGINES:
-            raise ValueError(
-                f"expected one of {', '.join(ENGINES)}: engines that read and write the disks that the guard has judged; others "
-                "load code (external:), make no I/O, or reach other targets"
-            )
-        return name
-
-    @field_validator("binary")
-    @classmethod
-    def _plain_program(cls, path: str) -> str:
-        if not re.fullmatch(r"(?:/(?:[A-Za-z0-9_+-][A-Za-z0-9._+-]*/)*)?fio[A-Za-z0-9._+-]*", path, re.ASCII):
-            raise ValueError(
-                "expected a program called fio..., such as fio, fio-3.36 or /opt/fio-3.36/bin/fio: its name alone or a whole path, in "
-                "letters, digits and . _ + - (no blank, no .., nothing that a shell reads)"
-            )
-        return path
 
 
 class Lab(Model):
@@ -149,19 +166,19 @@ class Testbed(Model):
 
     __test__ = False
 
-    name: str
+    name: Name
     nodes: tuple[Node, ...] = ()
     vms: tuple[Vm, ...] = ()
     fio: Fio = Fio()
-    known_hosts: str = "~/.ssh/known_hosts"
-    key: str | None = None
-    consent: str | None = None
+    known_hosts: FilePath = "~/.ssh/known_hosts"
+    key: FilePath | None = None
+    consent: Token | None = None
     lab: Lab | None = None
     ceph: Ceph | None = None
     box: Box | None = None
-    lab_root: str | None = None  # set by a running lab, never in a file
-    serves: str | None = None  # the one system a running lab serves
-    stand_in: str = ""  # set by a running box: what every reader of its numbers must know
+    lab_root: FilePath | None = None  # set by a running lab, never in a file
+    serves: Name | None = None  # the one system a running lab serves
+    stand_in: Line = ""  # set by a running box: what every reader of its numbers must know
 
     @model_validator(mode="after")
     def _consistent(self):

@@ -1,4 +1,8 @@
-"""YAML files checked against a model: what testbeds and systems have in common. No I/O beyond reading the file."""
+"""YAML files checked against a model: what testbeds and systems have in common. No I/O beyond reading the file.
+
+Every text of a file ends in a job file, on a command line or in somebody's page, so there is no plain ``str`` in a model: each
+field has a `Form` that says what it may hold (tests/test_hostile_text.py walks the models and holds them to it).
+"""
 
 from __future__ import annotations
 
@@ -6,22 +10,28 @@ import hashlib
 import json
 import re
 from collections.abc import Collection
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
           "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}  # fmt: skip
-_SIZE = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(_UNITS)})")
+_SIZE = re.compile(rf"([0-9]{{1,20}}(?:\.[0-9]{{1,20}})?)\s*({'|'.join(_UNITS)})")
+_SHOWN = 80  # characters of a wrong value that are repeated in the error: it may be a file of its own
 
 
 class TestbedError(ValueError):
     """A testbed or system file that cannot be used; the message names the file, the field and what was expected."""
 
     __test__ = False  # not a test class, whatever its name
+
+    def __init__(self, said: str):
+        """What was found in a file is repeated so that it can be seen: a key may hold what moves a terminal's cursor."""
+        super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in said))
 
 
 class _Yaml12(yaml.SafeLoader):
@@ -34,7 +44,7 @@ class _Yaml12(yaml.SafeLoader):
         keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
         for key, _ in reversed(node.value):
             if keys.count(key.value) > 1:
-                raise TestbedError(f"line {key.start_mark.line + 1}: field {key.value} is given twice")
+                raise TestbedError(f"line {key.start_mark.line + 1}: field {str(key.value)[:_SHOWN]} is given twice")
         return super().construct_mapping(node, deep)
 
 
@@ -58,6 +68,78 @@ def parse_bytes(value: int | str) -> int:
 
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a text field may hold: all of it fits `pattern`, every character can be seen, and there are at most `most`.
+
+    What can be seen is what `str.isprintable` calls so, and the characters of `also`: no control character, no line end of any
+    alphabet (NEL, LS, PS), nothing that turns the direction of a text or hides in it. `expected` says all that in words.
+    """
+
+    expected: str
+    pattern: str = ".*"
+    most: int = 255
+    also: str = ""
+
+    def __call__(self, text: str) -> str:
+        seen = text.translate(dict.fromkeys(map(ord, self.also)))
+        if (
+            len(text) > self.most
+            or not seen.isprintable()
+            or not re.fullmatch(self.pattern, text, re.ASCII | re.DOTALL)
+        ):
+            raise ValueError(f"expected {self.expected}")
+        return text
+
+
+_WORD = "[A-Za-z0-9][A-Za-z0-9._-]*"
+_HOST = rf"(?:{_WORD}|(?=[0-9A-Fa-f:.]*:)[0-9A-Fa-f:.]+(?:%{_WORD})?)"  # a name, an IPv4 or an IPv6 address
+_ACCOUNT = r"[A-Za-z0-9_][A-Za-z0-9._\\-]*"
+Name = Annotated[str, AfterValidator(Form("letters, digits, '.', '_' and '-', the first a letter or a digit", _WORD))]
+Address = Annotated[str, AfterValidator(Form("a host name or an IP address", f"{_HOST}?"))]
+Account = Annotated[
+    str, AfterValidator(Form("an account's name: letters, digits, '.', '_', '-' (DOMAIN\\name on Windows)", _ACCOUNT))
+]
+Jump = Annotated[
+    str,
+    AfterValidator(Form("a host to jump over, as [user@]host[:port]", rf"(?:{_ACCOUNT}@)?{_HOST}(?::[0-9]{{1,5}})?")),
+]
+Serial = Annotated[
+    str,
+    AfterValidator(
+        Form(
+            "a serial, a WWN or the name of a link under /dev/disk/by-id: letters, digits and ._:+@=,~-",
+            r"[A-Za-z0-9][\w.:+@=,~-]*",
+        )
+    ),
+]
+Uri = Annotated[
+    str,
+    AfterValidator(
+        Form(
+            "nbd://host/export, nbd+unix:///export?socket=name.sock or rbd://cluster/pool/image",
+            rf"nbd://{_HOST}(?::[0-9]{{1,5}})?/{_WORD}|nbd\+unix:///{_WORD}\?socket={_WORD}\.sock|rbd://{_WORD}/{_WORD}/{_WORD}",
+        )
+    ),
+]
+FilePath = Annotated[str, AfterValidator(Form("the path of a file on one line", "[^-].*", most=4096))]
+Token = Annotated[str, AfterValidator(Form("a token without blanks, of at most 255 characters", r"\S+"))]
+ActionName = Annotated[
+    str, AfterValidator(Form("lower-case words joined by -, e.g. cut-link", "[a-z0-9]+(-[a-z0-9]+)*", most=64))
+]
+Line = Annotated[str, AfterValidator(Form("one line of text that can be seen, at most 1,000 characters", most=1000))]
+Prose = Annotated[
+    str, AfterValidator(Form("text that can be seen, at most 20,000 characters", most=20_000, also="\n\t"))
+]
+Shell = Annotated[
+    str,
+    AfterValidator(
+        Form("a shell command of characters that can be seen, at most 20,000", r".*\S.*", 20_000, also="\n\t")
+    ),
+]
+"""A user's own shell text by design: it runs as it is, where the file says, and nothing else of the file gets into it."""
 
 
 class Model(BaseModel):
@@ -99,12 +181,18 @@ def load(path: str | Path, model: type[M], live: Collection[str] = ()) -> M:
 
 
 def _explain(error, model) -> str:
-    where = ".".join(str(part) for part in error["loc"])
+    where = ".".join(str(part)[:_SHOWN] for part in error["loc"])
     if error["type"] == "extra_forbidden":
         known = model.model_fields if len(error["loc"]) == 1 else ()
         return f"field {where}: unknown" + (f"; known fields are {', '.join(known)}" if known else "")
-    given = "" if error["type"] == "missing" else f" (given: {error['input']!r})"
-    return f"field {where}: {error['msg']}{given}" if where else f"{error['msg'].removeprefix('Value error, ')}"
+    if error["type"] == "missing":
+        return f"field {where}: {error['msg']}"
+    said = error["msg"].removeprefix("Value error, ")
+    if not where:
+        return said
+    found = repr(error["input"])
+    found = found if len(found) <= _SHOWN else f"{found[:_SHOWN]}... ({len(found)} characters)"
+    return f"field {where}: {said} (given: {found})"
 
 
 def digest(data) -> str:

@@ -100,7 +100,7 @@ def _astray(fleet: Fleet, testbed: Testbed, how: Placement, vms: Sequence[Vm], w
             raise PlacementError(
                 f"{vm.name}: placement cannot be seen: {said.error or f'`{task.run}` on {task.host} says nothing'}"
             )
-        owner = re.search(fill(how.check.expect, vm, testbed), said.value, re.MULTILINE) is not None
+        owner = re.search(fill(how.check.expect, vm, testbed, re.escape), said.value, re.MULTILINE) is not None
         if owner is not (wanted == "owner"):
             astray[vm.name] = (
                 f"on {'its owner' if owner else 'another node than its owner'} (`{task.run}` says {said.value.strip()[:200]!r})"

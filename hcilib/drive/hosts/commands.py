@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -59,15 +60,18 @@ def tasks(command: Command, testbed: Testbed, vms: Sequence[Vm]) -> list[Task]:
         return [Task(host, command.run) for host in _hosts(command, testbed, vms)]
     hosts = {"nodes": lambda vm: vm.node, "vms": lambda vm: vm.name}
     where = hosts.get(command.on, lambda _: _hosts(command, testbed, vms)[0])
-    return [Task(where(vm), fill(command.run, vm, testbed), vm.name) for vm in vms]
+    return [Task(where(vm), fill(command.run, vm, testbed, shlex.quote), vm.name) for vm in vms]
 
 
-def fill(text: str, vm: Vm, testbed: Testbed) -> str:
-    """The text with {vm}, {node} and {other} replaced; other braces stay as they are."""
+def fill(text: str, vm: Vm, testbed: Testbed, quoted: Callable[[str], str]) -> str:
+    """The text with {vm}, {node} and {other} replaced by names as `quoted` (for a shell, for a regular expression) writes them.
+
+    Other braces stay as they are: the text is its author's own, and nothing but a host's name gets into it.
+    """
     names = [node.name for node in testbed.nodes]
     other = names[(names.index(vm.node) + 1) % len(names)]
     for place, name in zip(_PLACES, (vm.name, vm.node, other), strict=True):
-        text = text.replace(place, name)
+        text = text.replace(place, quoted(name))
     return text
 
 
