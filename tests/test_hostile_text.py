@@ -20,7 +20,7 @@ from pydantic import AfterValidator
 
 from hcilib.drive.hosts import commands
 from hcilib.drive.launch import per_host
-from hcilib.drive.launch.fio import job_text
+from hcilib.drive.launch.job import job_text, verify
 from hcilib.plan import PlanError
 from hcilib.sweeps import sweep
 from hcilib.system import System, load_system
@@ -150,7 +150,10 @@ PLAIN = sweep(
 def reached(bed: Testbed, plan=PLAIN) -> tuple[list, list]:
     """What a testbed and a plan lead to: the job files, parsed, and the arguments of what is run on each VM."""
     paths = {disk.serial: "/proc/self/fd/9" for vm in bed.vms for disk in vm.disks}
-    jobs = [parsed(job_text(step, vm, bed, 2**20, paths)) for step in plan.steps for vm in bed.vms]
+    texts = [(step, vm, job_text(step, vm, bed, 2**20, paths)) for step in plan.steps for vm in bed.vms]
+    for step, vm, text in texts:
+        verify(text, step, vm, bed, 2**20, paths)
+    jobs = [parsed(text) for _, _, text in texts]
     return jobs, [shlex.split(per_host._command(vm, bed, 10, "")) for vm in bed.vms]
 
 
