@@ -33,7 +33,7 @@ def test_one_run_is_judged_by_its_own_value_and_says_so(measured, verdict):
     row = against_datasheet(runs({("4k-randread", 1): [measured]}), {"4k-randread": 1000.0}).iloc[0]
     assert row["verdict"] == verdict
     assert row["pct_of_datasheet"] == pytest.approx(measured / 10)
-    assert "no interval" in row["warnings"]
+    assert "no interval" in str(row["warnings"])
 
 
 def test_several_runs_are_judged_by_their_interval():

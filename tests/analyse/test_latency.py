@@ -118,8 +118,8 @@ def test_default_keeps_runs_apart():
 
 def test_few_ios_beyond_a_percentile_are_said():
     bins = pd.DataFrame({"lat_ns": [100], "count": [9999]})
-    assert percentiles(bins, []).warnings.tolist() == ["fewer than 10 I/Os beyond p999_ns"]
-    assert percentiles(bins.assign(count=10000), []).warnings.tolist() == [""]
+    assert percentiles(bins, []).warnings.map(str).tolist() == ["fewer than 10 I/Os beyond p999_ns"]
+    assert percentiles(bins.assign(count=10000), []).warnings.tolist() == [()]
 
 
 def test_factors_are_never_mixed():
@@ -199,10 +199,10 @@ def test_interval_of_few_and_bad_runs():
     table = percentile_interval(per_run, ["system"]).set_index("system")
     assert table["n"].to_dict() == {"a": 1, "b": 2, "c": 1, "d": 0}
     assert np.isnan(table.loc["a", "lo"])
-    assert "n = 1" in table.loc["a", "warnings"]
-    assert "n = 2" in table.loc["b", "warnings"]
+    assert "n = 1" in str(table.loc["a", "warnings"])
+    assert "n = 2" in str(table.loc["b", "warnings"])
     assert table.loc["c", "center"] == pytest.approx(1e6)
-    assert "2 of 3 runs left out" in table.loc["c", "warnings"]
+    assert "2 of 3 runs left out" in str(table.loc["c", "warnings"])
     assert np.isnan(table.loc["d", "center"])
 
 

@@ -64,8 +64,8 @@ def test_a_drop_that_runs_show_is_told_in_the_numbers_of_the_table():
     assert table[["best_iops", "iops"]].iloc[0].tolist() == means.loc[[1, 8]].tolist()
     assert means.loc[8] == pytest.approx(20000 / 3), "unstable: the arithmetic mean, as in the table"
     assert table[["verdict", "n"]].iloc[0].tolist() == ["lower", 3]
-    assert table["warnings"].iloc[0].startswith("iodepth 1: unstable")
-    assert "iodepth 8: unstable" in table["warnings"].iloc[0]
+    assert str(table["warnings"].iloc[0]).startswith("iodepth 1: unstable")
+    assert "iodepth 8: unstable" in str(table["warnings"].iloc[0])
     assert regimes_sentence(table) == "1 point where more load is shown to give more than 10 % less"
 
 

@@ -31,7 +31,7 @@ TYPES = {
     "write_iops": "float64", "bw_bytes": None, "lat_ns": "float64", "lat_unweighted_ns": "float64", "read_lat_ns": "float64",
     "write_lat_ns": "float64", "p50_ns": "float64", "p99_ns": "float64", "p999_ns": "float64", "node_cpu_pct": "float64",
     "iops_per_cpu_pct": "float64", "net_bytes_per_s": "float64", "outstanding": "int64", "runtime_s": "float64",
-    "warmup_ratio": "float64", "valid": "bool", "warnings": "str",
+    "warmup_ratio": "float64", "valid": "bool", "warnings": "object",
 }  # fmt: skip
 """Column -> dtype of the results table (DESIGN section 3); None: any number."""
 

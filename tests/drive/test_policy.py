@@ -451,7 +451,7 @@ def test_a_warm_up_that_holds_is_not_repeated_in_the_next_campaign(warmed, bed, 
 def test_capped_before_it_is_steady_every_later_run_says_so(bed, mirror_system, tmp_path):
     plan = warm_plan("4k-randwrite-rate1m", warmup_cap_s=2.5)
     results = rules.run(plan, bed, mirror_system, tmp_path / "capped", progress=False)
-    [warning] = results["warnings"]
+    [warning] = results["warnings"].map(str)
     assert warning.startswith("not steady: 4k-randwrite-rate1m after 5 rounds of 0.5 s: written 0.1")
     assert "given up after 5 rounds" in events(tmp_path / "capped", "warm")[0]["reason"]
     pd.testing.assert_frame_equal(read_results(tmp_path / "capped"), results)

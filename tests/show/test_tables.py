@@ -1,9 +1,12 @@
 """A table is read as nbval reads it: as text."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from hcilib.caveats import Caveat, Caveats
 from hcilib.show.tables.tables import number, table
 
 NAN = np.nan
@@ -156,7 +159,8 @@ def test_a_header_says_the_unit_its_name_says():
 
 
 def test_single_means_have_no_interval_column_and_the_note_says_why():
-    said = ["a: n = 1: no interval; b: n = 1: no interval", "n = 1: no interval", "n = 1: no interval; odd", ""]
+    one, odd = Caveat("single-run", "n = 1: no interval"), Caveat("odd", "odd")
+    said = [Caveats([one.of("a"), one.of("b")]), Caveats([one]), Caveats([one, odd]), Caveats()]
     shown = table(summary().assign(lo=NAN, hi=NAN, n=1, warnings=said), "iops")
     assert "95 % interval" not in shown.cells
     assert shown.notes == ("No interval: one run or one published mean each (n = 1).", "(1) odd")
@@ -208,17 +212,17 @@ def test_nullable_booleans_and_bytes():
 
 def test_a_warning_of_many_rows_is_said_once():
     frame = pd.DataFrame({"system": ["a", "b", "c"], "iops": [1.0, 2.0, 3.0],
-                          "warnings": ["not steady; few runs", "", "clipped; not steady"]})  # fmt: skip
+                          "warnings": [Caveats(Caveat("x", text) for text in row) for row in
+                                       (["not steady", "few runs"], [], ["clipped", "not steady"])]})  # fmt: skip
     shown = table(frame, columns=["system", "iops"])
     assert shown.notes == ("(1) not steady", "(2) few runs", "(3) clipped")
     assert [cell.partition(" ")[2] for cell in shown.cells["IOPS"]] == ["(1, 2)", "", "(1, 3)"]
 
 
 def test_a_brief_table_does_not_list_the_runs_again():
-    said = [
-        "a: unstable, max/min > 1.3: arithmetic mean of runs 1 / 2 / 3 ms; few",
-        "a: unstable, max/min > 1.3: arithmetic mean of runs 4 / 8",
-    ]
+    unstable = Caveat("unstable", "unstable, max/min > 1.3: arithmetic mean").of("a")
+    first, second = (replace(unstable, detail=f" of runs {runs}") for runs in ("1 / 2 / 3 ms", "4 / 8"))
+    said = [Caveats([first, Caveat("few", "few")]), Caveats([second])]
     frame = pd.DataFrame({"system": ["a", "a"], "iops": [1.0, 2.0], "warnings": said})
     assert "(1) a: unstable, max/min > 1.3: arithmetic mean of runs 1 / 2 / 3 ms" in table(frame).notes
     shown = table(frame, brief=True)
@@ -227,7 +231,11 @@ def test_a_brief_table_does_not_list_the_runs_again():
 
 
 def test_a_brief_table_says_once_that_a_system_was_not_steady():
-    said = ["a: not steady: 4k-randwrite after 5 rounds; a: not steady: 1m-write after 6 rounds; a: n = 2: few", ""]
+    late = [
+        Caveat("not-steady", "not steady", f": {why}")
+        for why in ("4k-randwrite after 5 rounds", "1m-write after 6 rounds")
+    ]
+    said = [Caveats([*late, Caveat("two-runs", "n = 2: few")]).of("a"), Caveats()]
     shown = table(pd.DataFrame({"system": ["a", "b"], "iops": [1.0, 2.0], "warnings": said}), brief=True)
     assert shown.notes == ("(1) a: not steady", "(2) a: n = 2: few")
 

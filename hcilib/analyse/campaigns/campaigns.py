@@ -9,6 +9,7 @@ import pandas as pd
 from scipy.special import chdtri, fdtrc, stdtrit
 
 from hcilib.analyse.compare.cells import describe, group_codes, refuse_varying, valid_rows
+from hcilib.caveats import Caveat, Caveats, caveats
 from hcilib.metrics import factors
 
 CELL = ("system", "pattern", "iodepth")
@@ -120,7 +121,7 @@ def _campaigns_of(system: str, cells: pd.DataFrame, confidence: float) -> dict:
     return {
         "system": system, "campaigns": int(cells["k"].max()), "cells": len(cells), "n": int(cells["n"].sum()),
         "cv_pct": 100 * np.sqrt(variance), "lo": lo, "hi": hi, "from_runs_pct": 100 * np.sqrt(own), "confidence": confidence,
-        "warnings": "campaigns lie no further apart than their runs explain" if variance <= own else "",
+        "warnings": caveats(Caveat("from-runs", "campaigns lie no further apart than their runs explain") if variance <= own else None),
     }  # fmt: skip
 
 
@@ -129,11 +130,11 @@ def _blocks_of(runs: pd.DataFrame, metric: str, by: list[str]) -> dict:
     grid = np.log(runs[metric].where(runs[metric] > 0)).groupby([code, runs["block"].to_numpy()]).mean().unstack()
     full = grid.dropna()
     (cells, blocks), left_out = full.shape, len(grid) - len(full)
-    said = [f"{left_out} cells lack a block"] * bool(left_out)
+    said = [Caveat("cut", f"{left_out} cells lack a block")] * bool(left_out)
     if cells < 2 or blocks < 2:
-        said.append("needs 2 blocks and 2 cells")
+        said.append(Caveat("few-points", "needs 2 blocks and 2 cells"))
         unknown = dict.fromkeys(("block_cv_pct", "rest_cv_pct", "f", "p"), np.nan)
-        return {"blocks": blocks, "cells": cells, "n": full.size, **unknown, "warnings": "; ".join(said)}
+        return {"blocks": blocks, "cells": cells, "n": full.size, **unknown, "warnings": Caveats(said)}
     y = full.to_numpy() - full.to_numpy().mean(axis=1, keepdims=True)
     level = y.mean(axis=0)
     between = cells * (level**2).sum() / (blocks - 1)
@@ -142,5 +143,5 @@ def _blocks_of(runs: pd.DataFrame, metric: str, by: list[str]) -> dict:
     return {
         "blocks": blocks, "cells": cells, "n": full.size, "block_cv_pct": 100 * np.sqrt(max(0.0, (between - rest) / cells)),
         "rest_cv_pct": 100 * np.sqrt(rest), "f": f, "p": fdtrc(blocks - 1, (blocks - 1) * (cells - 1), f),
-        "warnings": "; ".join(said),
+        "warnings": Caveats(said),
     }  # fmt: skip

@@ -18,6 +18,7 @@ from scipy.special import chdtr, chdtri, gammaln, roots_jacobi, stdtrit
 from hcilib.analyse.compare.cells import annotate, describe, group_codes, valid_rows
 from hcilib.analyse.runs.series import mean_interval, run_columns
 from hcilib.analyse.runs.stopping import MIN_EFFECTIVE, confidence_sequence
+from hcilib.caveats import Caveat
 
 LOOK_S = 30
 """An adaptive run is looked at every so many seconds (METHODS section 2)."""
@@ -107,7 +108,8 @@ def noise(
     )  # fmt: skip
     table["basis"] = _basis(n > 1, seconds["_second2"].notna().to_numpy(), second2 == second2, between2 == between2)
     return table.assign(
-        confidence=confidence, warnings=annotate(cells["notes"], (n < 2, "spread of runs not measured"))
+        confidence=confidence,
+        warnings=annotate(cells["notes"], (n < 2, Caveat("single-run-spread", "spread of runs not measured"))),
     )
 
 

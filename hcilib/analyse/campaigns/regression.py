@@ -10,11 +10,12 @@ import pandas as pd
 from scipy.special import stdtr, stdtrit
 
 from hcilib.analyse.campaigns.campaigns import visible_change
-from hcilib.analyse.compare.cells import annotate, describe, group_codes, listed, refuse_varying, said_of
+from hcilib.analyse.compare.cells import annotate, describe, group_codes, listed, refuse_varying
 from hcilib.analyse.compare.language import metric_of, noun, percent, percent_range, where
 from hcilib.analyse.compare.multiplicity import ADJUST
 from hcilib.analyse.compare.pairs import check_options
 from hcilib.analyse.compare.welch import FLOOR
+from hcilib.caveats import NONE, Caveat
 from hcilib.metrics import factors
 
 _ONE = "k = 1: the effect of a campaign is not separable from a change; judged by the declared margin of {:g} %"
@@ -52,14 +53,15 @@ def regression(
     out["p_adjusted"] = ADJUST[adjust](out["p"])
     out["verdict"] = _verdict(out, metric, margin, 1 - confidence)
     out["confidence"] = confidence
-    notes = [said_of(c, n) for c, n in zip(cells[campaign], cells["notes"], strict=True)]
-    joined = pd.Series(notes).groupby(code).agg(lambda texts: "; ".join(t for t in texts if t))
+    joined = [NONE] * len(out)
+    for i, name, notes in zip(code, cells[campaign], cells["notes"], strict=True):
+        joined[i] += notes.of(name)
     out["warnings"] = annotate(
         joined,
-        (out["k"] == 1, _ONE.format(100 * margin)),
-        (out["floored"], "campaigns do not vary: floored at 0.1 %"),
-        (out["n"] == 0, f"no valid run in {new}"),
-        (out["k"] == 0, "no valid run in an earlier campaign"),
+        (out["k"] == 1, Caveat("one-campaign", _ONE.format(100 * margin))),
+        (out["floored"], Caveat("zero-variance", "campaigns do not vary: floored at 0.1 %")),
+        (out["n"] == 0, Caveat("no-run", f"no valid run in {new}")),
+        (out["k"] == 0, Caveat("no-run", "no valid run in an earlier campaign")),
     )
     out["sentence"] = [_sentence(row, by, metric, new) for row in out.to_dict("records")]
     first = ["ratio", "lo", "hi", "df", "p", "p_adjusted", "k", "n", "center", "center_baseline"]

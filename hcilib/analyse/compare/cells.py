@@ -7,12 +7,13 @@ so that five hundred cells cost no more Python than one.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from hcilib.caveats import NONE, Caveat, Caveats, caveats, column
 from hcilib.metrics import METRICS, factors, pattern_order
 
 UNSTABLE = 1.3
@@ -20,6 +21,9 @@ UNSTABLE = 1.3
 
 ZERO_VARIANCE = 1e-9
 """Relative standard deviation below which runs count as identical: less than that is the arithmetic's own noise."""
+
+SINGLE_RUN = Caveat("single-run", "n = 1: no interval")
+TWO_RUNS = Caveat("two-runs", "n = 2: the interval rests on two runs")
 
 _IDENTITY = ("run_id", "block", "rep")
 _MOST_VALUES = 6
@@ -69,23 +73,17 @@ def _in_order(patterns: pd.Series) -> pd.Series:
     return patterns.astype(pd.CategoricalDtype(pattern_order(patterns.dropna().unique()), ordered=True))
 
 
-def annotate(notes: ArrayLike, *conditions: tuple[ArrayLike, str | Callable[[int], str]]) -> np.ndarray:
-    """`notes` with each condition's text appended, "; " between, where its mask holds and the text is not there yet.
+Condition = tuple[ArrayLike, Caveat | Callable[[int], Caveat | Caveats]]
+"""A mask over rows, and what is to be known where it holds; what differs by row is a function of the row's position."""
 
-    A text that differs by row is a function of the row's position, called only where the mask holds.
-    """
-    out = np.array(notes, dtype=object)
-    for mask, text in conditions:
+
+def annotate(notes: Iterable[object], *conditions: Condition) -> np.ndarray:
+    """`notes`, the caveats of every row, with those of each condition added where its mask holds and they are not there yet."""
+    out = column(notes)
+    for mask, found in conditions:
         for i in np.flatnonzero(mask):
-            new = text if isinstance(text, str) else text(int(i))
-            if new and new not in out[i]:
-                out[i] = f"{out[i]}; {new}" if out[i] else new
+            out[i] += caveats(found(int(i)) if callable(found) else found)
     return out
-
-
-def said_of(name: str, warnings: str) -> str:
-    """Warnings with the name of what they are about before each: whoever shows them shows them one by one."""
-    return "; ".join(f"{name}: {warning}" for warning in warnings.split("; ") if warning)
 
 
 def _require(results: pd.DataFrame, columns: Sequence[str]) -> None:
@@ -215,14 +213,19 @@ def _notes(
     campaigns = campaign_counts(results, code, usable)
     return annotate(
         _own_warnings(results, code, usable, count),
-        (invalid, lambda i: f"{_runs(invalid[i])} invalid, not used"),
-        (unread, lambda i: f"{_runs(unread[i])} without a usable value (NaN, infinite or negative) dropped"),
-        (_varies(results, "source", code, usable), "runs of more than one source"),
-        (campaigns > 1, lambda i: f"runs of {campaigns[i]} campaigns pooled"),
-        (cell["n"] == 1, "n = 1: no interval"),
-        (cell["n"] == 2, "n = 2: the interval rests on two runs"),
-        (cell["high"] == 0, "every run is 0: no ratio"),
-        (cell["flat"], "zero variance: floored at 0.1 %"),
+        (invalid, lambda i: Caveat("invalid", f"{_runs(invalid[i])} invalid, not used")),
+        (
+            unread,
+            lambda i: Caveat(
+                "unusable", f"{_runs(unread[i])} without a usable value (NaN, infinite or negative) dropped"
+            ),
+        ),
+        (_varies(results, "source", code, usable), Caveat("pooled", "runs of more than one source")),
+        (campaigns > 1, lambda i: Caveat("pooled", f"runs of {campaigns[i]} campaigns pooled")),
+        (cell["n"] == 1, SINGLE_RUN),
+        (cell["n"] == 2, TWO_RUNS),
+        (cell["high"] == 0, Caveat("zero", "every run is 0: no ratio")),
+        (cell["flat"], Caveat("zero-variance", "zero variance: floored at 0.1 %")),
         (cell["unstable"], lambda i: _unstable(cell["runs"][i], metric)),
     )
 
@@ -231,12 +234,14 @@ def _runs(count: int) -> str:
     return f"{count} run" if count == 1 else f"{count} runs"
 
 
-def _unstable(runs: np.ndarray, metric: str) -> str:
+def _unstable(runs: np.ndarray, metric: str) -> Caveat:
     """The runs in the unit in which the table below which this stands shows them."""
     known = METRICS.get(metric)
     shown = [known.show(value) if known else f"{value:.6g}" for value in runs]
     unit = f" {known.unit}" if known and known.unit else ""
-    return f"unstable, max/min > {UNSTABLE:g}: arithmetic mean of runs {' / '.join(shown)}{unit}"
+    return Caveat(
+        "unstable", f"unstable, max/min > {UNSTABLE:g}: arithmetic mean", detail=f" of runs {' / '.join(shown)}{unit}"
+    )
 
 
 def _varies(results: pd.DataFrame, name: str, code: np.ndarray, usable: np.ndarray) -> np.ndarray:
@@ -261,11 +266,12 @@ def campaign_counts(results: pd.DataFrame, code: np.ndarray, rows: np.ndarray) -
     return np.bincount(which.to_numpy(int), minlength=groups)
 
 
-def _own_warnings(results: pd.DataFrame, code: np.ndarray, usable: np.ndarray, cells: int) -> list[str]:
-    """What the runs themselves warn of, each text once a cell."""
-    own: list[dict[str, None]] = [{} for _ in range(cells)]
+def _own_warnings(results: pd.DataFrame, code: np.ndarray, usable: np.ndarray, cells: int) -> list[Caveats]:
+    """What the runs themselves warn of, each once a cell."""
+    own = [NONE] * cells
     if "warnings" in results:
-        text = results["warnings"].fillna("").astype(str).to_numpy()
-        for i in np.flatnonzero(usable & (text != "")):
-            own[code[i]][text[i]] = None
-    return ["; ".join(texts) for texts in own]
+        said = results["warnings"].to_numpy(object)
+        for i in np.flatnonzero(usable):
+            if said[i]:
+                own[code[i]] += caveats(said[i])
+    return own

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from hcilib.analyse.compare.cells import annotate, campaign_counts, listed, valid_rows
+from hcilib.caveats import NONE, Caveat
 from hcilib.metrics import pattern_order
 
 
@@ -74,9 +75,9 @@ def pooled(results: pd.DataFrame) -> pd.DataFrame:
         campaigns=counts,
         source=groups["source"].agg(lambda s: ", ".join(map(str, s.dropna().unique()))).to_numpy(),
         warnings=annotate(
-            [""] * len(out),
-            (counts > 1, lambda i: f"{out['system'][i]}: runs of {counts[i]} campaigns pooled ({names[i]}): "
-             "12_regression asks whether they differ"),
+            [NONE] * len(out),
+            (counts > 1, lambda i: Caveat("pooled", f"runs of {counts[i]} campaigns pooled ({names[i]}): "
+             "12_regression asks whether they differ", about=str(out["system"][i]))),
         ),
     )  # fmt: skip
 

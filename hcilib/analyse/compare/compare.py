@@ -15,6 +15,7 @@ from hcilib.analyse.compare.pairs import against, check_options, judge, own_note
 from hcilib.analyse.compare.rank import rank
 from hcilib.analyse.compare.welch import own_interval
 from hcilib.analyse.curves.curves import crossover, peak
+from hcilib.caveats import Caveat
 
 __all__ = ["compare", "crossover", "everywhere", "geometric_mean", "peak", "rank", "regression", "summarize"]
 
@@ -38,8 +39,8 @@ def summarize(
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> hci.summarize(results, "iops")[["system", "iodepth", "n", "center", "warnings"]].head(2)
          system  iodepth  n   center            warnings
-    0  ceph-pve        1  1   8570.0  n = 1: no interval
-    1  ceph-pve        2  1  15100.0  n = 1: no interval
+    0  ceph-pve        1  1   8570.0  (n = 1: no interval)
+    1  ceph-pve        2  1  15100.0  (n = 1: no interval)
     """
     by = [by] if isinstance(by, str) else list(by)
     cells = describe(results, metric, by)
@@ -51,7 +52,7 @@ def summarize(
         confidence=confidence,
         cv_pct=100 * np.sqrt(cells["rel_var"]),
         unstable=cells["unstable"],
-        warnings=annotate(cells["notes"], (cells["n"] == 0, "no usable run")),
+        warnings=annotate(cells["notes"], (cells["n"] == 0, Caveat("no-run", "no usable run"))),
     )
 
 
@@ -119,8 +120,8 @@ def compare(
     table["sentence"] = [sentence(row, by, metric, labels or {}) for row in records(table)]
     table["warnings"] = annotate(
         own_notes(cells, rows, base, keys["system"].to_numpy(object), baseline),
-        (differences != "", differences.__getitem__),
-        (np.full(len(rows), method == "guarded"), prior_note(cells)),
+        (differences.astype(bool), differences.__getitem__),
+        (np.full(len(rows), method == "guarded"), lambda i: prior_note(cells)),
     )
     return table[[*keys.columns, *_FIRST, *_THEN]]
 

@@ -85,7 +85,7 @@ def _open(row: Mapping[str, Any], system: str, base: str, metric: str, does: str
 
 
 def _none(row: Mapping[str, Any], system: str, base: str, metric: str, does: str) -> str:
-    reason = str(row["warnings"]).partition("no verdict on the mean: ")[2].partition("; ")[0]
+    reason = next(caveat.detail for caveat in row["warnings"] if caveat.code == "hidden").removeprefix(": ")
     return f"{_cells(row)} no verdict stands on the mean {metric} of {system} against {base}: {reason}."
 
 

@@ -13,6 +13,7 @@ from hcilib.analyse.compare.cells import annotate, group_codes
 from hcilib.analyse.compare.language import metric_of, noun, percent, percent_range, verb, where
 from hcilib.analyse.compare.multiplicity import holm
 from hcilib.analyse.compare.welch import tost, two_sided
+from hcilib.caveats import NONE, Caveat
 
 
 def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system",)) -> pd.DataFrame:
@@ -65,10 +66,13 @@ def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system"
         highest=spread.max(),
         verdict=np.select([out["n"] == 0, single, hidden != ""], ["missing", "point", "no verdict"], found),
         warnings=annotate(
-            [""] * cells,
-            (absent > 0, lambda i: f"{absent[i]} of {size[i]} cells without a ratio left out"),
-            ((hidden != "") & ~single & (out["n"] > 0), lambda i: f"no verdict on the mean: {hidden[i]}"),
-            (single, "cells of a single run: no interval"),
+            [NONE] * cells,
+            (absent > 0, lambda i: Caveat("no-ratio", f"{absent[i]} of {size[i]} cells without a ratio left out")),
+            (
+                (hidden != "") & ~single & (out["n"] > 0),
+                lambda i: Caveat("hidden", "no verdict on the mean", detail=f": {hidden[i]}"),
+            ),
+            (single, Caveat("single-runs", "cells of a single run: no interval")),
         ),
     )
     return pd.concat([out, _per_pattern(comparison, used, code, by, cells)], axis=1)
@@ -82,15 +86,16 @@ def _hidden(comparison: pd.DataFrame, code: np.ndarray, groups: int) -> np.ndarr
 
     cells, unstable = count(comparison["ratio"] > 0), count(comparison["unstable"].astype(bool))
     above, below, same = (count(comparison["verdict"] == verdict) for verdict in ("higher", "lower", "equivalent"))
-    return annotate(
-        [""] * groups,
-        (unstable > 0, lambda i: f"{unstable[i]} of {cells[i]} cells {'is' if unstable[i] == 1 else 'are'} unstable"),
-        (
-            (above > 0) & (below > 0) & (unstable == 0),
-            lambda i: f"{above[i]} of {cells[i]} cells higher, {below[i]} lower",
-        ),
-        ((above + below + same == 0) & (unstable == 0), "no cell has a verdict of its own"),
-    )
+    mixed, open_ = (above > 0) & (below > 0) & (unstable == 0), (above + below + same == 0) & (unstable == 0)
+    why = [""] * groups
+    for i in range(groups):
+        if unstable[i]:
+            why[i] = f"{unstable[i]} of {cells[i]} cells {'is' if unstable[i] == 1 else 'are'} unstable"
+        elif mixed[i]:
+            why[i] = f"{above[i]} of {cells[i]} cells higher, {below[i]} lower"
+        elif open_[i]:
+            why[i] = "no cell has a verdict of its own"
+    return np.array(why, dtype=object)
 
 
 def _mean_verdict(center: ArrayLike, se: ArrayLike, df: ArrayLike, margin: float, confidence: float) -> np.ndarray:
@@ -153,7 +158,11 @@ def everywhere(
     )
     out["sentence"] = [_everywhere_sentence(row, rest, over, labels or {}) for row in facts]
     out["warnings"] = annotate(
-        [""] * len(out), (unstable > 0, lambda i: f"{unstable[i]} unstable {'cell' if unstable[i] == 1 else 'cells'}")
+        [NONE] * len(out),
+        (
+            unstable > 0,
+            lambda i: Caveat("unstable", f"{unstable[i]} unstable {'cell' if unstable[i] == 1 else 'cells'}"),
+        ),
     )
     return out
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import annotate, group_codes, listed, said_of
+from hcilib.analyse.compare.cells import annotate, group_codes, listed
 from hcilib.analyse.compare.multiplicity import ADJUST
 from hcilib.analyse.compare.welch import NO_PRIOR, contrast, interval, prior, tost, two_sided
+from hcilib.caveats import NONE, Caveat, Caveats, caveats, column
 from hcilib.metrics import FACTORS, factors
 
 _DESCRIBES_SYSTEM = ("nodes", "placement", "span_bytes", "vms")
@@ -84,13 +85,13 @@ def own_notes(
     cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, systems: Sequence[str], baseline: str
 ) -> np.ndarray:
     """The warnings of both cells of each pair, the system's name before them."""
-    text = np.append(cells["notes"].to_numpy(object), "")
+    said = column([*cells["notes"], NONE])
     return annotate(
-        np.full(len(rows), "", dtype=object),
-        (text[base] != "", lambda i: said_of(baseline, text[base[i]])),
-        (text[rows] != "", lambda i: said_of(systems[i], text[rows[i]])),
-        (base < 0, f"{baseline} has no run in this cell"),
-        (rows < 0, lambda i: f"{systems[i]} has no run in this cell"),
+        [NONE] * len(rows),
+        (base >= 0, lambda i: said[base[i]].of(baseline)),
+        (rows >= 0, lambda i: said[rows[i]].of(systems[i])),
+        (base < 0, Caveat("no-run", f"{baseline} has no run in this cell")),
+        (rows < 0, lambda i: Caveat("no-run", f"{systems[i]} has no run in this cell")),
     )
 
 
@@ -101,7 +102,7 @@ def unlike(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, by: Sequence
     """
     n = np.append(cells["n"].to_numpy(), 0)
     both = (n[rows] > 0) & (n[base] > 0)
-    notes = np.full(len(rows), "", dtype=object)
+    notes = column([NONE] * len(rows))
     for name in ("source", *factors(cells.columns)):
         if name not in cells or name in by or name in _NOT_COMPARED:
             continue
@@ -115,16 +116,22 @@ def unlike(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, by: Sequence
             raise ValueError(f"results vary in {name}: {listed(found)}; add it to by= or filter (systems {systems})")
         shown = np.array([listed([v]) for v in values], dtype=object)
         said = f"systems differ in {name}: " + shown[level[rows]] + " v " + shown[level[base]]
-        notes = annotate(notes, (differs, said.__getitem__))
+        notes = annotate(notes, (differs, _unlike(said)))
     return notes
 
 
-def prior_note(cells: pd.DataFrame) -> str:
+def _unlike(said: np.ndarray) -> Callable[[int], Caveat]:
+    return lambda i: Caveat("unlike", said[i])
+
+
+def prior_note(cells: pd.DataFrame) -> Caveats:
     """What to warn of when the guarded prior rests on few cells."""
     count = prior(cells)[2]
     if count < 2:
-        return f"guarded needs two cells with a variance, there are {count}: plain Welch"
-    return f"guarded: the prior rests on {count} variances only" if count < _FEW_VARIANCES else ""
+        return caveats(Caveat("prior", f"guarded needs two cells with a variance, there are {count}: plain Welch"))
+    if count < _FEW_VARIANCES:
+        return caveats(Caveat("prior", f"guarded: the prior rests on {count} variances only"))
+    return NONE
 
 
 def check_options(margin: float, method: str, adjust: str | None, confidence: float) -> None:

@@ -12,6 +12,7 @@ from hcilib.analyse.compare.language import better_sign
 from hcilib.analyse.compare.multiplicity import benjamini_hochberg
 from hcilib.analyse.compare.pairs import against, check_options, unlike
 from hcilib.analyse.compare.welch import contrast, own_interval, two_sided
+from hcilib.caveats import NONE, Caveat
 
 
 def rank(
@@ -52,7 +53,7 @@ def rank(
         "beaten": (pairs["differ"] & ahead & ~pairs["point"]).groupby(pairs["row"]).sum(),
         "tied_with": pairs[~pairs["differ"]].groupby("row")["other"].agg(", ".join),
         "point": mine["point"].any(),
-        "notes": mine["notes"].agg(lambda texts: "; ".join(dict.fromkeys(t for t in texts if t))),
+        "notes": mine["notes"].agg(lambda notes: sum(notes, NONE)),
     }
     facts = pd.DataFrame(per_cell).reindex(cells.index)
     others, absent = cells["system"].nunique() - 1, _absent(cells, by)
@@ -69,7 +70,10 @@ def rank(
         warnings=annotate(
             cells["notes"],
             (facts["notes"].notna(), facts["notes"].to_numpy().__getitem__),
-            (ranked & (absent != ""), lambda i: f"{absent[i]} missing in this cell: nobody is called best"),
+            (
+                ranked & (absent != ""),
+                lambda i: Caveat("missing", f"{absent[i]} missing in this cell: nobody is called best"),
+            ),
         ),
     )
     order = np.lexsort((-sign * out["center"].fillna(0), out["rank"].fillna(np.inf), group_codes(cells, by)[0]))

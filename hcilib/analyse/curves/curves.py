@@ -12,6 +12,7 @@ from hcilib.analyse.compare.cells import annotate, describe, group_codes, refuse
 from hcilib.analyse.compare.language import better_sign, crossover_sentence
 from hcilib.analyse.compare.pairs import against, judge, own_notes, unlike
 from hcilib.analyse.compare.welch import below, contrast, own_interval
+from hcilib.caveats import Caveat, caveats
 from hcilib.metrics import factors, pattern_order
 
 UNTESTED = "one run or one printed value each: untested"
@@ -71,11 +72,11 @@ def peak(
     ends = depth[cells["n"] > 0].groupby(code[cells["n"] > 0]).agg(["min", "max"]).reindex(range(len(out)))
     out["warnings"] = annotate(
         top["notes"].to_numpy(),
-        (ends["min"] == ends["max"], f"one {over} only: no curve"),
+        (ends["min"] == ends["max"], Caveat("one-point", f"one {over} only: no curve")),
         # Not so at the lowest: more load was tried, and below one outstanding I/O there is none.
         (
             (out["best"] == ends["max"]) & (ends["min"] < ends["max"]),
-            f"best at the end of the measured {over}: the peak may lie beyond",
+            Caveat("at-the-end", f"best at the end of the measured {over}: the peak may lie beyond"),
         ),
     )
     return out
@@ -225,7 +226,7 @@ def _ratios(
     judged = judge(cells, rows, base, margin=0.05, method="welch", adjust="bh", confidence=confidence)
     differences = unlike(cells, rows, base, [*by, over])
     notes = own_notes(cells, rows, base, keys["system"].to_numpy(object), a)
-    notes = annotate(notes, (differences != "", differences.__getitem__))
+    notes = annotate(notes, (differences.astype(bool), differences.__getitem__))
     return pd.concat([keys, judged], axis=1).assign(warnings=notes), group_codes(cells, by)[1]
 
 
@@ -244,7 +245,7 @@ def _crossings(curve: dict[str, np.ndarray], over: str) -> Iterator[dict[str, An
             **{"lo": 2 ** limits[0], "hi": 2 ** limits[1], "below": met[over][i], "above": met[over][i + 1]},
             **{"ratio_below": met["ratio"][i], "ratio_above": met["ratio"][i + 1], "verdict": verdict},
             "n": min(met["n"][i : i + 2].min(), met["n_baseline"][i : i + 2].min()),
-            "warnings": "; ".join(dict.fromkeys(w for w in met["warnings"][i : i + 2] if w)),
+            "warnings": met["warnings"][i] + met["warnings"][i + 1],
         }
     if not len(changes):
         yield _no_crossing(met, over, len(curve["ratio"]))
@@ -260,7 +261,7 @@ def _no_crossing(met: dict[str, np.ndarray], over: str, cells: int) -> dict[str,
         "verdict": "none" if found else "missing",
         "n": min(met["n"].min(), met["n_baseline"].min()) if found else 0,
         "shown": bool(np.isin(met["verdict"], ["higher", "lower", "point"]).all()),
-        "warnings": f"{unmet} of {cells} cells without a ratio" if unmet else "",
+        "warnings": caveats(Caveat("no-ratio", f"{unmet} of {cells} cells without a ratio") if unmet else None),
     }
 
 

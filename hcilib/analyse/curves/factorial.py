@@ -16,6 +16,7 @@ import pandas as pd
 from scipy import stats
 
 from hcilib.analyse.compare.cells import group_codes, refuse_varying, valid_rows
+from hcilib.caveats import Caveat, Caveats, caveats
 from hcilib.metrics import factors as factors_of
 
 COLUMNS = [
@@ -171,10 +172,10 @@ def _shown(level: object) -> str:
     return f"{level:g}" if isinstance(level, float) else str(level)
 
 
-def _warnings(used: int, possible: int, half: float) -> str:
+def _warnings(used: int, possible: int, half: float) -> Caveats:
     if not used:
-        return "not estimable: no context has all its cells"
-    texts = [f"from {used} of {possible} contexts, others may differ"] if used < possible else []
+        return caveats(Caveat("not-estimable", "not estimable: no context has all its cells"))
+    said = [Caveat("contexts", f"from {used} of {possible} contexts, others may differ")] if used < possible else []
     if np.isnan(half):
-        texts.append("no repeats, no interval")
-    return "; ".join(texts)
+        said.append(Caveat("single-runs", "no repeats, no interval"))
+    return Caveats(said)

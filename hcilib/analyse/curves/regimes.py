@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import annotate, describe, group_codes, said_of
+from hcilib.analyse.compare.cells import describe, group_codes
 from hcilib.analyse.compare.welch import below, contrast
 from hcilib.analyse.curves.curves import UNTESTED
+from hcilib.caveats import NONE
 from hcilib.metrics import FACTORS
 
 _RUN = ("run_id", "block", "rep", "valid")
@@ -81,12 +82,11 @@ def _told(cells: pd.DataFrame, row: int, best: int, over: str) -> dict:
     here, there = cells.loc[row], cells.loc[best]
     names = [f"{over} {point[over]:g}" for point in (there, here)]
     unstable = [
-        said_of(name, point["notes"]) if point["unstable"] else ""
-        for name, point in zip(names, (there, here), strict=True)
+        point["notes"].of(name) if point["unstable"] else NONE for name, point in zip(names, (there, here), strict=True)
     ]
     return {
         "iops": here["center"], "n": min(here["n"], there["n"]), "best_iops": there["center"], "best_at": there[over],
         "ratio": here["center"] / there["center"],
         "note": f"{here['center']:,.0f} IOPS at {names[1]}, after {there['center']:,.0f} at {there[over]:g}",
-        "warnings": annotate([""], *((np.array([bool(text)]), text) for text in unstable))[0],
+        "warnings": sum(unstable, NONE),
     }  # fmt: skip

@@ -13,6 +13,7 @@ from scipy.special import fdtrc, stdtrit
 
 from hcilib.analyse.compare.cells import valid_rows
 from hcilib.analyse.curves.usl import usl_fit
+from hcilib.caveats import Caveat, Caveats
 from hcilib.metrics import FACTORS
 
 __all__ = ["curve_from_gains", "per_vm_gain", "saturation", "usl_fit"]
@@ -66,13 +67,17 @@ def saturation(
         runs = group[group["_usable"]]
         warnings = _refuse_mixing(runs, by, over)
         skipped = len(group) - len(runs)
-        warnings += [f"{skipped} runs left out: invalid, or {metric} or {over} not above zero"] if skipped else []
+        warnings += (
+            [Caveat("invalid", f"{skipped} runs left out: invalid, or {metric} or {over} not above zero")]
+            if skipped
+            else []
+        )
         row = _saturate(runs[over].to_numpy(float), runs[metric].to_numpy(float), confidence, seed, warnings)
         rows.append(dict(zip(by, key, strict=True)) | row)
     return pd.DataFrame(rows, columns=[*by, *COLUMNS])
 
 
-def _saturate(vms: np.ndarray, x: np.ndarray, confidence: float, seed: int, warnings: list[str]) -> dict:
+def _saturate(vms: np.ndarray, x: np.ndarray, confidence: float, seed: int, warnings: list[Caveat]) -> dict:
     """One group's row. `warnings` is added to."""
     row = dict.fromkeys(COLUMNS, np.nan) | {"n": 0, "points": 0, "model": "", "confidence": confidence}
     if x.size:
@@ -81,7 +86,7 @@ def _saturate(vms: np.ndarray, x: np.ndarray, confidence: float, seed: int, warn
         row |= _knee(curve, confidence, np.random.default_rng(seed), warnings)
         if row["model"]:
             row |= _usl_if_it_wins(curve, row)
-    return row | {"warnings": "; ".join(warnings)}
+    return row | {"warnings": Caveats(warnings)}
 
 
 def _curve(vms: np.ndarray, x: np.ndarray, confidence: float) -> pd.DataFrame:
@@ -98,26 +103,27 @@ def _curve(vms: np.ndarray, x: np.ndarray, confidence: float) -> pd.DataFrame:
     return curve.assign(low=curve["center"] * np.exp(-half))
 
 
-def _plateau(curve: pd.DataFrame, warnings: list[str]) -> dict:
+def _plateau(curve: pd.DataFrame, warnings: list[Caveat]) -> dict:
     """Peak and the smallest fleet near it, by lower bounds; by the points where there are none."""
     top = curve.loc[curve["center"].idxmax()]
     single = int(curve["n"].min()) == 1
     if single:
-        warnings.append("single runs at some VM counts: no interval for the knee, smallest_vms from points")
+        said = "single runs at some VM counts: no interval for the knee, smallest_vms from points"
+        warnings.append(Caveat("single-runs", said))
     near = curve["center" if single else "low"] >= NEAR_PEAK * top["center"]
     if not near.any():
-        warnings.append("no lower bound reaches 95 % of the peak: too few or too noisy runs")
+        warnings.append(Caveat("no-bound", "no lower bound reaches 95 % of the peak: too few or too noisy runs"))
     return {
         "n": int(curve["n"].min()), "points": len(curve), "peak": top["center"], "peak_vms": top["vms"],
         "smallest_vms": curve["vms"][near].min(),
     }  # fmt: skip
 
 
-def _knee(curve: pd.DataFrame, confidence: float, rng: np.random.Generator, warnings: list[str]) -> dict:
+def _knee(curve: pd.DataFrame, confidence: float, rng: np.random.Generator, warnings: list[Caveat]) -> dict:
     """Knot, interval and slopes; the line's slope where the bend is no better than a line."""
     n, y = curve["vms"].to_numpy(), curve["center"].to_numpy()
     if len(curve) < 5:
-        warnings.append(f"no knee: it takes 5 VM counts, here are {len(curve)}")
+        warnings.append(Caveat("few-points", f"no knee: it takes 5 VM counts, here are {len(curve)}"))
         return {}
     weight = np.sqrt(curve["n"].to_numpy()) / y
     line, line_rss = _fit(_hinge(n, None), weight, y)
@@ -127,7 +133,7 @@ def _knee(curve: pd.DataFrame, confidence: float, rng: np.random.Generator, warn
     (_, before, change), rss = bends[best]
     within = _scatter_inside(curve)
     if not _bend_is_real(line_rss + within, rss + within, int(curve["n"].sum())):
-        warnings.append("no knee in the measured range: a straight line fits as well")
+        warnings.append(Caveat("no-knee", "no knee in the measured range: a straight line fits as well"))
         return {"slope_before": line[1], "slope_after": line[1], "model": "line"}
     warnings += _knee_warnings(best, knots, change)
     fitted = _hinge(n, knots[best]) @ bends[best][0]
@@ -167,12 +173,13 @@ def _bend_is_real(line_rss: float, bend_rss: float, runs: int) -> bool:
     return gain > _floor(runs) and fdtrc(2, spare, gain / 2 / (max(bend_rss, _floor(runs)) / spare)) < ALPHA
 
 
-def _knee_warnings(best: int, knots: np.ndarray, change: float) -> list[str]:
+def _knee_warnings(best: int, knots: np.ndarray, change: float) -> list[Caveat]:
     said = []
     if best in (0, len(knots) - 1):
-        said.append("the knot lies at the edge of what was measured: measure more VM counts beyond it")
+        edge = "the knot lies at the edge of what was measured: measure more VM counts beyond it"
+        said.append(Caveat("at-the-end", edge))
     if change > 0:
-        said.append("the curve steepens at the knot: no saturation")
+        said.append(Caveat("steepens", "the curve steepens at the knot: no saturation"))
     return said
 
 
@@ -272,7 +279,7 @@ def _usable(results: pd.DataFrame, metric: str, by: list[str], over: str) -> np.
     return usable & valid_rows(results)
 
 
-def _refuse_mixing(runs: pd.DataFrame, by: list[str], over: str) -> list[str]:
+def _refuse_mixing(runs: pd.DataFrame, by: list[str], over: str) -> list[Caveat]:
     """Refuse to pool runs that differ in a factor; what may follow the VM count is returned as warnings."""
     said = []
     for column in (c for c in ("system", *FACTORS) if c in runs and c not in (*by, over)):
@@ -285,5 +292,5 @@ def _refuse_mixing(runs: pd.DataFrame, by: list[str], over: str) -> list[str]:
         if (at_each > 1).any() or (column not in MAY_FOLLOW and (in_all > 1).any()):
             seen = ", ".join(map(str, runs[column].drop_duplicates().tolist()[:6]))
             raise ValueError(f"results vary in {column}: {seen}; add it to by= or filter")
-        said += [f"{column} changes with {over}"] if (in_all > 1).any() else []
+        said += [Caveat("follows", f"{column} changes with {over}")] if (in_all > 1).any() else []
     return said

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import annotate
 from hcilib.analyse.compare.compare import compare, summarize
+from hcilib.caveats import warnings_of
 from hcilib.metrics import pattern_order
 
 LOAD = ["numjobs", "iodepth"]
@@ -52,7 +52,7 @@ def against_datasheet(
     table["datasheet"] = table["pattern"].map(stated).astype(float)
     table["pct_of_datasheet"] = 100 * table["measured"] / table["datasheet"]
     table["verdict"] = _verdict(table, table["datasheet"] * (1 - margin))
-    table["warnings"] = annotate(table["warnings"].fillna("").to_numpy(object))
+    table["warnings"] = warnings_of(table)
     columns = [*LOAD, "n", "measured", "lo", "hi", "confidence", "datasheet", "pct_of_datasheet", "verdict", "warnings"]
     return table[["pattern", *columns]]
 

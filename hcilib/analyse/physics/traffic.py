@@ -9,6 +9,7 @@ import pandas as pd
 
 from hcilib.analyse.compare.cells import annotate, group_codes, valid_rows
 from hcilib.analyse.compare.compare import summarize
+from hcilib.caveats import Caveat
 from hcilib.metrics import FACTORS, KEYS
 
 
@@ -52,6 +53,9 @@ def traffic(
     absent = np.bincount(code[valid & runs["nic_bytes_per_s"].isna()], minlength=len(table))
     warnings = annotate(
         table["warnings"],
-        (absent, lambda i: f"{absent[i]} run{'s' * int(absent[i] > 1)} without counters of card {nic!r}"),
+        (
+            absent,
+            lambda i: Caveat("counters", f"{absent[i]} run{'s' * int(absent[i] > 1)} without counters of card {nic!r}"),
+        ),
     )
     return table.assign(warnings=warnings).join(rate)

@@ -13,6 +13,7 @@ import pandas as pd
 
 from hcilib.analyse.runs.series import mean_interval, run_columns
 from hcilib.analyse.runs.warmup import mser5
+from hcilib.caveats import Caveat, Caveats
 from hcilib.metrics import FACTORS
 
 TOLERANCE, WINDOW_S, MIN_CUT_S = 0.1, 5, 20
@@ -125,7 +126,7 @@ def _cost(rate: pd.Series, done: pd.DataFrame, tolerance: float, window_s: int, 
         "ratio": degraded["mean"] / healthy["mean"] if healthy["mean"] > 0 else np.nan,
         **_recovery(rate[rate.index >= turn_s], healthy["mean"], heal_s, tolerance, window_s),
     }  # fmt: skip
-    return row | {"warnings": "; ".join(_complaints(row, before, plateau, tolerance, window_s))}
+    return row | {"warnings": Caveats(_complaints(row, before, plateau, tolerance, window_s))}
 
 
 def _steady(phase: pd.Series) -> pd.Series:
@@ -172,17 +173,18 @@ def _recovery(after: pd.Series, healthy: float, heal_s: float, tolerance: float,
     }
 
 
-def _complaints(row: dict, before: pd.Series, plateau: pd.Series, tolerance: float, window_s: int) -> list[str]:
+def _complaints(row: dict, before: pd.Series, plateau: pd.Series, tolerance: float, window_s: int) -> list[Caveat]:
     said = []
     if len(before) < window_s:
-        said.append(f"only {len(before)} s before the failure: the healthy level is a guess")
+        said.append(Caveat("too-short", f"only {len(before)} s before the failure: the healthy level is a guess"))
     elif not row["healthy_iops"] > 0:
-        said.append("no I/O before the failure: nothing to compare with")
+        said.append(Caveat("zero", "no I/O before the failure: nothing to compare with"))
     if not len(plateau):
-        said.append(f"no degraded level: I/O did not go on for {window_s} s")
+        said.append(Caveat("no-level", f"no degraded level: I/O did not go on for {window_s} s"))
     if row["heal"] and row["back_s"] != row["back_s"]:
         left = row["runtime_s"] - row["heal_s"]
-        said.append(f"not back within {100 * tolerance:g} % when the run ended, {left:.0f} s after {row['heal']}")
+        late = f"not back within {100 * tolerance:g} % when the run ended, {left:.0f} s after {row['heal']}"
+        said.append(Caveat("not-back", late))
     return said
 
 

@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from hcilib.analyse.compare.cells import group_codes, refuse_varying
+from hcilib.analyse.compare.cells import SINGLE_RUN, TWO_RUNS, group_codes, refuse_varying
 from hcilib.analyse.compare.language import pattern_words, where
 from hcilib.analyse.runs.failure import CONDITIONS, TOLERANCE
+from hcilib.caveats import Caveat, caveats
 
 QUANTITIES = {
     "healthy_iops": "healthy (IOPS)",
@@ -54,14 +55,16 @@ def _over_repeats(values: np.ndarray, column: str, confidence: float) -> dict:
     known, n = values[~np.isnan(values)], values.size
     whole = {"n": n, "center": np.nan, "lo": np.nan, "hi": np.nan, "confidence": confidence}
     if known.size < n:
-        return whole | {"warnings": f"{QUANTITIES[column]}: not seen in {n - known.size} of {n} runs"}
+        return whole | {
+            "warnings": caveats(Caveat("not-seen", f"{QUANTITIES[column]}: not seen in {n - known.size} of {n} runs"))
+        }
     logs = column in RATIOS and bool((known > 0).all())
     x = np.log(known) if logs else known
     half = stdtrit(n - 1, 0.5 + confidence / 2) * x.std(ddof=1) / n**0.5 if n > 1 else np.nan
     ends = np.array([x.mean(), x.mean() - half, x.mean() + half])
     center, lo, hi = np.exp(ends) if logs else np.clip(ends, 0.0, 100.0 if column == "dip_pct" else np.inf)
-    few = {1: "n = 1: no interval", 2: "n = 2: the interval rests on two runs"}.get(n, "")
-    return whole | {"center": center, "lo": lo, "hi": hi, "warnings": few}
+    few = {1: SINGLE_RUN, 2: TWO_RUNS}.get(n)
+    return whole | {"center": center, "lo": lo, "hi": hi, "warnings": caveats(few)}
 
 
 def failure_sentences(

@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from hcilib.analyse.compare.cells import valid_rows
+from hcilib.analyse.compare.cells import SINGLE_RUN, valid_rows
 from hcilib.analyse.runs.histograms import merged_by
 from hcilib.analyse.runs.series import run_columns
+from hcilib.caveats import NONE, Caveat, Caveats, caveats, column
 from hcilib.metrics import FACTORS
 
 VM = ("host", "hostname", "port")
@@ -79,13 +80,14 @@ def _names(q: Sequence[float]) -> dict[str, float]:
     return names
 
 
-def _thin_tails(n: np.ndarray, names: dict[str, float]) -> list[str]:
+def _thin_tails(n: np.ndarray, names: dict[str, float]) -> np.ndarray:
     """A percentile that fewer than `TAIL` I/Os exceed is the story of those few."""
     few = {name: n * (1 - percent / 100) < TAIL - 1e-6 for name, percent in names.items() if percent < 100}
-    said = [""] * n.size
+    said: list[Caveats] = [NONE] * n.size
     for i in np.flatnonzero(np.any(list(few.values()), axis=0)) if few else ():
-        said[i] = f"fewer than {TAIL} I/Os beyond {', '.join(name for name, is_few in few.items() if is_few[i])}"
-    return said
+        beyond = ", ".join(name for name, is_few in few.items() if is_few[i])
+        said[i] = caveats(Caveat("thin-tail", f"fewer than {TAIL} I/Os beyond {beyond}"))
+    return column(said)
 
 
 def percentile_interval(
@@ -132,13 +134,16 @@ def _is_percentile(column: str) -> bool:
     return column.endswith("_ns") and column[1:-3].isdigit()
 
 
-def _run_warnings(n: int, runs: int, sd: float) -> str:
-    said = [f"{runs - n} of {runs} runs left out: invalid or without the percentile"] if n < runs else []
+def _run_warnings(n: int, runs: int, sd: float) -> Caveats:
+    said = []
+    if n < runs:
+        said.append(Caveat("invalid", f"{runs - n} of {runs} runs left out: invalid or without the percentile"))
     if n < 3:
-        said.append(["no run", "n = 1: no interval", "n = 2: the interval is wide and rests on two runs"][n])
+        two = Caveat("two-runs", "n = 2: the interval is wide and rests on two runs")
+        said.append((Caveat("no-run", "no run"), SINGLE_RUN, two)[n])
     if sd == 0:
-        said.append("all runs fell into one bucket: the interval is no narrower than 1/128")
-    return "; ".join(said)
+        said.append(Caveat("one-bucket", "all runs fell into one bucket: the interval is no narrower than 1/128"))
+    return Caveats(said)
 
 
 def vm_spread(table: pd.DataFrame, metric: str | None = None, by: Sequence[str] | None = None) -> pd.DataFrame:
@@ -189,14 +194,17 @@ def _vm_values(table: pd.DataFrame, metric: str | None, by: list[str], vm: list[
 def _spread(values: pd.Series) -> dict:
     known = values.dropna()
     if known.empty:
-        return {"vms": 0, "warnings": "no VM has a value"}
+        return {"vms": 0, "warnings": caveats(Caveat("no-run", "no VM has a value"))}
     low, high = known.min(), known.max()
-    said = [f"{len(values) - len(known)} VMs without a value left out"] if len(known) < len(values) else []
-    said += ["one VM: no spread"] if len(known) == 1 else []
+    said = []
+    if len(known) < len(values):
+        said.append(Caveat("unusable", f"{len(values) - len(known)} VMs without a value left out"))
+    if len(known) == 1:
+        said.append(Caveat("one-point", "one VM: no spread"))
     return {
         "vms": len(known), "smallest": low, "median": known.median(), "largest": high,
         "spread": high / low if low > 0 else np.nan, "lowest": known.idxmin(), "highest": known.idxmax(),
-        "warnings": "; ".join(said),
+        "warnings": Caveats(said),
     }  # fmt: skip
 
 
@@ -209,16 +217,16 @@ def _refuse_parts_of_runs(per_run: pd.DataFrame, by: list[str]) -> None:
 
 def _refuse_mixing(table: pd.DataFrame, by: list[str]) -> None:
     """Refuse to pool rows that differ in a factor, or come from different systems (METHODS section 1)."""
-    for column in (c for c in ("system", "log", *FACTORS) if c in table and c not in by):
-        if _is_one_value(table[column]):
+    for name in (c for c in ("system", "log", *FACTORS) if c in table and c not in by):
+        if _is_one_value(table[name]):
             continue
-        code = table.groupby(column, dropna=False, observed=True).ngroup()
+        code = table.groupby(name, dropna=False, observed=True).ngroup()
         mixed = (
             code.nunique() > 1 if not by else (code.groupby([table[c] for c in by], dropna=False).nunique() > 1).any()
         )
         if mixed:
-            seen = ", ".join(map(str, table[column].drop_duplicates().tolist()[:6]))
-            raise ValueError(f"results vary in {column}: {seen}; add it to by= or filter")
+            seen = ", ".join(map(str, table[name].drop_duplicates().tolist()[:6]))
+            raise ValueError(f"results vary in {name}: {seen}; add it to by= or filter")
 
 
 def _is_one_value(column: pd.Series) -> bool:

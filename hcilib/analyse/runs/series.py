@@ -33,6 +33,7 @@ from hcilib.analyse.runs.warmup import (
     warm_up_done,
     warm_up_missing,
 )
+from hcilib.caveats import Caveat, Caveats
 from hcilib.metrics import FACTORS, KEYS
 
 __all__ = [
@@ -73,9 +74,11 @@ def _interval(y: np.ndarray, confidence: float) -> dict:
     se = np.nan if short else float(batch_means(y, BATCHES).std(ddof=1) / BATCHES**0.5)
     half = stdtrit(BATCHES - 1, (1 + confidence) / 2) * se
     worth = f", worth {n_eff:.0f} independent ones" if n_eff < y.size else ""
-    warnings = [f"run too short: {y.size} samples{worth}, needs {MIN_EFFECTIVE}"] if short else []
+    warnings = []
+    if short:
+        warnings.append(Caveat("too-short", f"run too short: {y.size} samples{worth}, needs {MIN_EFFECTIVE}"))
     if se == 0:
-        warnings.append("no variation between batches: a rate cap or a copied value")
+        warnings.append(Caveat("no-variation", "no variation between batches: a rate cap or a copied value"))
     return {
         "n": 1, "seconds": y.size, "mean": mean, "lo": mean - half, "hi": mean + half, "se": se, "tau": tau,
         "n_eff": n_eff, "confidence": confidence, "verdict": "run too short" if short else "ok", "warnings": warnings,
@@ -135,14 +138,14 @@ def _steady_state(t: np.ndarray, y: np.ndarray, round_s: float | None) -> dict:
     }
 
 
-def _complaints(drift_pct: float, cut: int, n: int, levels: tuple[float, float] | None) -> list[str]:
+def _complaints(drift_pct: float, cut: int, n: int, levels: tuple[float, float] | None) -> list[Caveat]:
     said = []
     if abs(drift_pct) > DRIFT_PCT:
-        said.append(f"drift: the second half is {drift_pct:+.1f} % from the first")
+        said.append(Caveat("drift", f"drift: the second half is {drift_pct:+.1f} % from the first"))
     if n >= 10 and cut >= n // 10 * 5:
-        said.append("no level found: MSER-5 would cut half of the run")
+        said.append(Caveat("no-level", "no level found: MSER-5 would cut half of the run"))
     if levels:
-        said.append(f"two regimes: {levels[0]:,.0f} and {levels[1]:,.0f}")
+        said.append(Caveat("regimes", f"two regimes: {levels[0]:,.0f} and {levels[1]:,.0f}"))
     return said
 
 
@@ -155,7 +158,7 @@ class Heterogeneity:
     p: float
     i2: float
     between_sd: float
-    warnings: str
+    warnings: Caveats
 
 
 def cochran_q(means: ArrayLike, ses: ArrayLike) -> Heterogeneity:
@@ -175,16 +178,15 @@ def cochran_q(means: ArrayLike, ses: ArrayLike) -> Heterogeneity:
     x, se = np.broadcast_arrays(np.asarray(means, float), np.asarray(ses, float))
     usable = np.isfinite(x) & (se > 0) & np.isfinite(se)
     x, w = x[usable], 1 / se[usable] ** 2
-    left_out = f"{(~usable).sum()} runs without a standard error left out" if not usable.all() else ""
+    said = [] if usable.all() else [Caveat("unusable", f"{(~usable).sum()} runs without a standard error left out")]
     df = x.size - 1
     if df < 1:
-        return Heterogeneity(
-            np.nan, max(df, 0), np.nan, np.nan, np.nan, "; ".join(filter(None, [left_out, "needs 2 runs"]))
-        )
+        few = Caveats([*said, Caveat("few-runs", "needs 2 runs")])
+        return Heterogeneity(np.nan, max(df, 0), np.nan, np.nan, np.nan, few)
     q = float((w * (x - np.average(x, weights=w)) ** 2).sum())
     excess = max(0.0, q - df)
     between = excess / (w.sum() - (w**2).sum() / w.sum())
-    return Heterogeneity(q, df, float(chdtrc(df, q)), excess / q if q else 0.0, float(between**0.5), left_out)
+    return Heterogeneity(q, df, float(chdtrc(df, q)), excess / q if q else 0.0, float(between**0.5), Caveats(said))
 
 
 def fleet(series: pd.DataFrame, metric: str = "iops") -> pd.DataFrame:
@@ -215,12 +217,12 @@ def _per_run(series: pd.DataFrame, metric: str, columns: list[str], judge: Calla
     for key, total, cut in _runs(series, metric):
         known = total.dropna()
         row = judge(known.index.to_numpy(float), known.to_numpy(float))
-        rows.append(key | row | {"warnings": "; ".join([*row["warnings"], *cut])})
+        rows.append(key | row | {"warnings": Caveats([*row["warnings"], *cut])})
     keys = run_columns(series) if isinstance(series, pd.DataFrame) else []
     return pd.DataFrame(rows, columns=[*keys, *columns])
 
 
-def _runs(series: pd.DataFrame, metric: str) -> Iterator[tuple[dict, pd.Series, list[str]]]:
+def _runs(series: pd.DataFrame, metric: str) -> Iterator[tuple[dict, pd.Series, list[Caveat]]]:
     """Each run's keys, its fleet series indexed by t_s, and what was wrong with it."""
     table = _checked(series, metric)
     keys = run_columns(table)
@@ -241,7 +243,7 @@ def _checked(series: pd.DataFrame, metric: str) -> pd.DataFrame:
     return series
 
 
-def _summed(run: pd.DataFrame, metric: str) -> tuple[pd.Series, list[str]]:
+def _summed(run: pd.DataFrame, metric: str) -> tuple[pd.Series, list[Caveat]]:
     """The fleet's series of one run, and warnings."""
     parts = [c for c in PARTS if c in run]
     writer = run.groupby(parts, dropna=False, sort=False).ngroup() if parts else pd.Series(0, run.index)
@@ -252,7 +254,8 @@ def _summed(run: pd.DataFrame, metric: str) -> tuple[pd.Series, list[str]]:
     wide = table[metric].unstack("writer").sort_index()
     ends = [(c.first_valid_index(), c.last_valid_index()) for _, c in wide.items()]
     if not ends or any(first is None for first, _ in ends):
-        return wide.sum(axis=1, skipna=False).iloc[:0], ["some host has no second at all: nothing can be summed"]
+        none = Caveat("no-run", "some host has no second at all: nothing can be summed")
+        return wide.sum(axis=1, skipna=False).iloc[:0], [none]
     common = wide.loc[max(first for first, _ in ends) : min(last for _, last in ends)]
     if metric.endswith("lat_ns"):
         weight = table["iops"].unstack("writer").loc[common.index]
@@ -264,14 +267,15 @@ def _summed(run: pd.DataFrame, metric: str) -> tuple[pd.Series, list[str]]:
     return total, _gaps(wide, total, metric)
 
 
-def _gaps(wide: pd.DataFrame, total: pd.Series, metric: str) -> list[str]:
+def _gaps(wide: pd.DataFrame, total: pd.Series, metric: str) -> list[Caveat]:
     said = []
     if len(total) < 0.95 * len(wide):
-        said.append(f"only {len(total)} of {len(wide)} seconds are common to all {wide.shape[1]} writers")
+        common = f"only {len(total)} of {len(wide)} seconds are common to all {wide.shape[1]} writers"
+        said.append(Caveat("cut", common))
     steps = np.diff(total.index.to_numpy(float))
     lost = int(np.rint(steps / np.median(steps) - 1).sum()) if steps.size else 0
     if lost + total.isna().sum():
-        said.append(f"{lost + total.isna().sum()} seconds lack a writer and are left out")
+        said.append(Caveat("cut", f"{lost + total.isna().sum()} seconds lack a writer and are left out"))
     if metric != "lat_ns" and (total == 0).any():
-        said.append(f"{(total == 0).sum()} seconds without any I/O")
+        said.append(Caveat("silent", f"{(total == 0).sum()} seconds without any I/O"))
     return said

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from hcilib.caveats import NONE, column
 from hcilib.plan import Pattern
 from hcilib.read.published.tidy_csv import RATE, SIZE, TIME, Column, PublishedDataError, columns, number, read_tidy
 
@@ -178,7 +179,9 @@ def _results_like(name: str, path) -> pd.DataFrame:
     patterns = [Pattern.parse(pattern) for pattern in table["pattern"]]
     for word in ("rw", "rwmixread", "bs_bytes", "sync", "rate_bytes"):
         table[word] = [getattr(pattern, word) for pattern in patterns]
-    table = table.drop(columns="line").assign(run_id=table["source"], block=0, rep=0, valid=True, warnings="")
+    table = table.drop(columns="line").assign(
+        run_id=table["source"], block=0, rep=0, valid=True, warnings=column([NONE] * len(table))
+    )
     table["derived"] = ""
     if "numjobs" in table:
         # a drive measured bare has no VMs: fio's jobs on the host are all there is

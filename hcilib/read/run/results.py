@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from hcilib.caveats import NONE, Caveat, Caveats, caveats, column
 from hcilib.read.published.published import COLUMNS
 from hcilib.read.run.cache import tables
 from hcilib.read.run.fleet import MEASURES as FLEET
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from hcilib.engine import Engine
 
 RESULTS = COLUMNS
+
+NOT_STEADY = "not steady"
+"""How the warning of a warm-up begins that its cap ended (hcilib.drive.campaign.policy)."""
 
 
 class _Record(msgspec.Struct, gc=False):
@@ -103,9 +107,9 @@ def _table(
             "net_bytes_per_s": own[NETWORK[bool(plan["one_kernel"])]],
             "iops_per_cpu_pct": own["iops"] / nodes / np.where(cpu_pct == 0, np.nan, cpu_pct),
             "warmup_ratio": written / span_bytes, "valid": True,
-            "warnings": [
+            "warnings": column(
                 _warned(run, unsteady[n], _unsampled(run, sampled[n], plan)) for n, run in zip(measured, runs, strict=True)
-            ],
+            ),
         },
         columns=list(RESULTS),
     )  # fmt: skip
@@ -120,27 +124,32 @@ def _factors_of(runs: list[_Record]) -> dict[str, pd.Series]:
     return dict(factors.iloc[[place[cell] for cell in cells]].reset_index(drop=True).items())
 
 
-def _unsteady_before(steps: list[_Record]) -> list[str]:
+def _unsteady_before(steps: list[_Record]) -> list[Caveats]:
     """What the warm-ups before each step left to be said: of each pattern the last one's warnings."""
     said: dict[str, list[str]] = {}
-    before, now = [], ""
+    before, now = [], NONE
     for step in steps:
         before.append(now)
         if step.kind == "warmup":
             said[json.loads(bytes(step.cell))["pattern"]] = step.warnings
-            now = "; ".join(sentence for sentences in said.values() for sentence in sentences)
+            now = Caveats(_not_steady(sentence) for sentences in said.values() for sentence in sentences)
     return before
 
 
-def _unsampled(step: _Record, sampled: list[str] | None, plan: dict) -> str:
+def _not_steady(recorded: str) -> Caveat:
+    """A warm-up's only warning, as its step.json has it."""
+    return Caveat("not-steady", NOT_STEADY, detail=recorded.removeprefix(NOT_STEADY))
+
+
+def _unsampled(step: _Record, sampled: list[str] | None, plan: dict) -> Caveats:
     """Which nodes' counters are missing; nothing of a lab on one kernel, of which any node tells all."""
     if sampled is None or plan["one_kernel"]:
-        return ""
+        return NONE
     names = [node["name"] for node in plan["testbed"].get("nodes", []) if node["name"] not in sampled]
     who = ", ".join(names) or f"{step.nodes - len(sampled)} of {step.nodes} nodes"
-    return f"no counters of {who} in this run: CPU and network of the nodes are not known"
+    return caveats(Caveat("counters", f"no counters of {who} in this run: CPU and network of the nodes are not known"))
 
 
-def _warned(step: _Record, unsteady: str, unsampled: str) -> str:
+def _warned(step: _Record, unsteady: Caveats, unsampled: Caveats) -> Caveats:
     """What every reader of the run must know: its warm-up, and counters of nodes that are missing or doubtful."""
-    return "; ".join(filter(None, [unsteady, unsampled, *step.counters]))
+    return unsteady + unsampled + [Caveat("counters", text) for text in step.counters]

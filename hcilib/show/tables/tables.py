@@ -6,13 +6,13 @@ address, and never so few digits that a change of 1 % stays unseen.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
 import pandas as pd
 
+from hcilib.caveats import Caveats, warnings_of
 from hcilib.metrics import FACTORS
 from hcilib.show.tables.columns import header, intervals, number, texts
 
@@ -24,9 +24,6 @@ FROM_RUNS = ("cv_pct", "unstable", "p_adjusted", "leave_one_out", "bias_pct")
 """What takes two runs to say: not shown where every row has one, the note says why."""
 NOT_THERE = ("none", "inconclusive")
 """Verdicts of a crossover without a place: that is not a missing number."""
-SINGLE = "n = 1: no interval"  # as hcilib.analyse says it
-DETAIL = re.compile(r"(?<=: arithmetic mean) of runs .*|(?<=not steady): .*")
-"""What a brief table leaves out of a warning: the runs of an unstable cell, which warm-up was not steady and why."""
 LEAD = "* shown to be better than every other system; nobody is where one is missing."
 
 
@@ -197,11 +194,11 @@ def _footnotes(
     """What is warned of, each said once and numbered by first appearance; a row's interval, or last cell, carries its marks."""
     if "warnings" not in frame or shown.empty:
         return (), shown
-    said = [[w for w in text.split("; ") if w] for text in frame["warnings"].fillna("").astype(str)]
-    if brief:  # then all unstable cells of a system share a note
-        said = [list(dict.fromkeys(DETAIL.sub("", w) for w in warnings)) for warnings in said]
+    found = list(warnings_of(frame))
     if single:  # one note says it for all rows
-        said = [[w for w in warnings if not w.endswith(SINGLE)] for warnings in said]
+        found = [Caveats(caveat for caveat in row if caveat.code != "single-run") for row in found]
+    # Brief: then all unstable cells of a system share a note.
+    said = [list(dict.fromkeys(caveat.brief if brief else str(caveat) for caveat in row)) for row in found]
     order = {text: i for i, text in enumerate(dict.fromkeys(w for warnings in said for w in warnings), start=1)}
     marks = [f" ({', '.join(map(str, sorted(order[w] for w in warnings)))})" if warnings else "" for warnings in said]
     carrier = next((c for c in shown if c.lower().endswith("interval")), shown.columns[-1])
