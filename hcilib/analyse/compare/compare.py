@@ -38,9 +38,9 @@ def summarize(
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> hci.summarize(results, "iops")[["system", "iodepth", "n", "center", "warnings"]].head(2)
-         system  iodepth  n   center            warnings
-    0  ceph-pve        1  1   8570.0  (n = 1: no interval)
-    1  ceph-pve        2  1  15100.0  (n = 1: no interval)
+         system  iodepth  n   center               warnings
+    0  ceph-pve        1  1   8570.0  (n = 1: no interval,)
+    1  ceph-pve        2  1  15100.0  (n = 1: no interval,)
     """
     by = [by] if isinstance(by, str) else list(by)
     cells = describe(results, metric, by)
