@@ -62,7 +62,8 @@ report: setup
 notebooks: setup
 	@$(PY) -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
 
-STRIP := --keep-output --keep-count --drop-output-type display_data \
+# Outputs stay, figures too: readers want them, nbval compares the tables alone.
+STRIP := --keep-output --keep-count \
   --extra-keys "metadata.papermill cell.metadata.papermill metadata.language_info.version"
 refresh: setup
 	@$(PY) -m nbconvert --log-level WARN --to notebook --execute --inplace notebooks/*.ipynb

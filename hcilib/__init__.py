@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-"""The repository: what paths in params/ are relative to."""
+from hcilib.places import ROOT
 
 _ROOMS = {
     "plan": ("Pattern", "Cell", "Step", "Plan", "PlanError"),
@@ -44,9 +42,13 @@ _ROOMS = {
     "analyse.compare.compare": ("summarize", "compare"),
     "analyse.compare.overall": ("geometric_mean", "everywhere"),
     "analyse.compare.headline": ("headline",),
-    "analyse.compare.chosen": ("chosen", "pooled"),
+    "analyse.compare.chosen": ("chosen", "measured", "pooled"),
     "analyse.curves.curves": ("of_patterns", "peak", "peak_sentence", "crossover"),
     "analyse.compare.rank": ("rank",),
+    "analyse.campaigns.answers": (
+        "plan_answer", "baseline_answer", "sweep_answer", "latency_answer", "scaling_answer", "traffic_answer",
+        "factorial_answer", "audit_answer", "method_answer", "failure_answer",
+    ),
     "analyse.campaigns.regression": ("regression", "regression_headline"),
     "analyse.campaigns.campaigns": ("block_drift", "campaign_noise", "campaign_ratios", "visible_change"),
     "analyse.campaigns.design": ("noise", "pool_noise", "precision"),
@@ -58,15 +60,15 @@ _ROOMS = {
     "analyse.curves.scaling": ("saturation", "per_vm_gain", "curve_from_gains"),
     "analyse.curves.fleet_curves": ("fleet_curves", "saturation_sentences"),
     "analyse.physics.datapath": ("ceiling", "expected_traffic", "check_traffic", "drive_rates", "against_ceiling"),
-    "analyse.physics.traffic": ("traffic",),
+    "analyse.physics.traffic": ("traffic", "placement_cost"),
     "analyse.physics.schemes": ("Mirror", "Raid5", "Raid6", "ErasureCode", "Tiers"),
     "analyse.physics.capacity": (
         "parse_scheme", "nested_mirror", "nested_parity", "nested_parity_grid", "capacity_table", "capacity_sentence", "with_stated", "pareto",
         "per_usable_tib",
     ),
-    "analyse.physics.ceilings": ("ceilings", "system_ceilings"),
+    "analyse.physics.ceilings": ("ceilings", "system_ceilings", "best_share"),
     "analyse.physics.baseline": ("against_datasheet", "pattern_cost"),
-    "analyse.physics.audit_tally": ("claim_checks", "name_rows", "tally"),
+    "analyse.physics.audit_tally": ("claim_checks", "given", "open_claims", "name_rows", "tally"),
     "analyse.physics.savings": ("effective_capacity",),
     "analyse.physics.audit": ("audit", "rounding", "unlike_working_sets"),
     "analyse.curves.regimes": ("regimes", "regimes_sentence"),

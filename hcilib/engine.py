@@ -16,6 +16,8 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from hcilib.places import at_home
+
 if TYPE_CHECKING:
     from distributed import Client
 
@@ -70,16 +72,16 @@ def mapped(
 
 
 def located(path: str | Path) -> Path:
-    """The path; of a URL (``s3://bucket/run``, ``memory://run``, ``file:///run``) an object with a path's methods.
+    """The path, from the repository where it is none from here (hcilib.places); of a URL (``s3://bucket/run``, ``memory://run``, ``file:///run``) an object with a path's methods.
 
     Raises
     ------
     EngineError : what reads such URLs is not installed
     """
     if not isinstance(path, str):
-        return path
+        return at_home(path) if isinstance(path, Path) else path
     if "://" not in path:
-        return Path(path)
+        return at_home(path)
     try:
         from upath import UPath
 

@@ -6,8 +6,9 @@ and both rooms stay testable alone: a campaign with rules of a test's own, the r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import pandas as pd
 
@@ -16,8 +17,10 @@ from hcilib.analyse.runs.warmup import warm_up_missing
 from hcilib.drive.beds import bed
 from hcilib.drive.campaign import campaign, events
 from hcilib.drive.campaign.policy import Rules
+from hcilib.places import at_home
 from hcilib.plan import Plan
-from hcilib.system import System
+from hcilib.sweeps import sweep
+from hcilib.system import System, load_system
 from hcilib.testbed import Testbed
 
 RULES = Rules(stop=stop_when, enough=enough_runs, warm=warm_up_missing)
@@ -54,8 +57,8 @@ def run(
 
 
 def obtain(
-    plan: Plan,
-    system: System,
+    plan: Plan | Mapping,
+    system: System | str | Path,
     *,
     testbed: str | Path | None = None,
     run_dir: str | Path | None = None,
@@ -65,8 +68,25 @@ def obtain(
 ) -> pd.DataFrame:
     """The results of one system: measured now when a testbed is given, else read from what was measured before.
 
-    `hcilib.drive.beds.bed.obtain` with the statistics at hand, as in `run`.
+    `hcilib.drive.beds.bed.obtain` with the statistics at hand, as in `run`. Here `plan` may also be what `hci.sweep` takes, by
+    name, as the parameters of a notebook hold it (laid out only if it is to be measured), and `system` a file.
+
+    Examples
+    --------
+    >>> results = hci.obtain({}, "params/systems/ceph-pve.yaml", source="data/published", article="proxmox-2node-hci")
+    >>> results["system"].unique().tolist()
+    ['ceph-pve']
     """
+    laid_out = cast(Plan, sweep(**plan) if isinstance(plan, Mapping) and testbed else plan)  # else nobody looks at it
+    if not isinstance(system, System):
+        system = load_system(system)
     return bed.obtain(
-        plan, system, testbed=testbed, run_dir=run_dir, source=source, article=article, consent=consent, rules=RULES
+        laid_out,
+        system,
+        testbed=testbed,
+        run_dir=None if run_dir is None else at_home(run_dir),
+        source=source,
+        article=article,
+        consent=consent,
+        rules=RULES,
     )

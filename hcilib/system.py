@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from hcilib.places import SYSTEMS, at_home
 from hcilib.yaml_models import ActionName, Bytes, Line, Model, Name, Prose, Shell, TestbedError, digest, load
 
 
@@ -149,11 +153,11 @@ def load_system(path: str | Path) -> System:
     return system
 
 
-def load_systems(folder: str | Path) -> dict[str, System]:
+def load_systems(folder: str | Path = SYSTEMS) -> dict[str, System]:
     """Name -> system of every YAML file of a folder; raises like :func:`load_testbed`, and where two have one name."""
     systems: dict[str, System] = {}
     files: dict[str, Path] = {}
-    for file in sorted(Path(folder).glob("*.yaml")):
+    for file in sorted(at_home(folder).glob("*.yaml")):
         system = load_system(file)
         if system.name in systems:
             raise TestbedError(f"{file}: field name: {system.name!r} is that of {files[system.name]} already")
@@ -161,8 +165,10 @@ def load_systems(folder: str | Path) -> dict[str, System]:
     return systems
 
 
-def short_labels(folder: str | Path) -> dict[str, str]:
+def short_labels(folder: str | Path = SYSTEMS) -> dict[str, str]:
     """System name -> the short label by which figures and tables call it, for every system file of a folder.
+
+    By default of params/systems, which tables and figures know by themselves.
 
     Examples
     --------
@@ -170,3 +176,12 @@ def short_labels(folder: str | Path) -> dict[str, str]:
     'Linstor/DRBD TCP'
     """
     return {name: system.short or system.label for name, system in load_systems(folder).items()}
+
+
+@lru_cache(maxsize=1)
+def known_labels() -> Mapping[str, str]:
+    """The short labels of params/systems, read once; none where a file there is broken: that is said by who loads it."""
+    try:
+        return MappingProxyType(short_labels())
+    except TestbedError:
+        return MappingProxyType({})

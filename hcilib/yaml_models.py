@@ -18,6 +18,8 @@ from typing import Annotated, TypeVar
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from hcilib.places import at_home
+
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
           "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}  # fmt: skip
 _SIZE = re.compile(rf"([0-9]{{1,20}}(?:\.[0-9]{{1,20}})?)\s*({'|'.join(_UNITS)})")
@@ -157,9 +159,9 @@ def load(path: str | Path, model: type[M], live: Collection[str] = ()) -> M:
     `live`: fields that only a running lab may set: a file that claimed to be one would open the guard's door to any path.
     """
     try:
-        data = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_Yaml12)
+        data = yaml.load(at_home(path).read_text(encoding="utf-8"), Loader=_Yaml12)
     except FileNotFoundError:
-        beside = ", ".join(sorted(file.name for file in Path(path).parent.glob("*.yaml")))
+        beside = ", ".join(sorted(file.name for file in at_home(path).parent.glob("*.yaml")))
         raise TestbedError(
             f"{path}: no such file; a {model.__name__.lower()} is a YAML file under params/"
             + (f"; in its folder are {beside}" if beside else "")

@@ -11,7 +11,7 @@ from hcilib.show.report.scenarios import find_scenarios
 ROOT = Path(__file__).resolve().parents[1]
 BOX = {s.name: s.params for s in find_scenarios(ROOT / "params" / "box", ROOT / "notebooks")}
 REPLAYED = {s.name: s.params for s in find_scenarios(ROOT / "params", ROOT / "notebooks")}
-NOT_PASSED_ON = ("testbed", "system", "more", "write_bytes_per_s")
+NOT_PASSED_ON = ("testbed", "system", "sweep", "write_bytes_per_s")
 MEASURED = {"box": ["box-drbd", "box-nvme-tcp"], "box-ceph": ["box-ceph", "box-ceph-ec"]}
 REFERENCES: dict[str, list[str]] = {"box": [], "box-ceph": ["02_baseline.box-osd"]}
 
@@ -20,7 +20,7 @@ REFERENCES: dict[str, list[str]] = {"box": [], "box-ceph": ["02_baseline.box-osd
 @pytest.mark.parametrize("scenarios", [BOX, REPLAYED], ids=["live", "replayed"])
 def test_the_plan_that_is_shown_is_the_one_that_is_measured(page, scenarios):
     shown = scenarios[f"01_plan.{page}"]
-    plan = hci.sweep(**{k: v for k, v in shown.items() if k not in NOT_PASSED_ON}, canary=False, **shown["more"])
+    plan = hci.sweep(**{k: v for k, v in shown.items() if k not in NOT_PASSED_ON}, **shown["sweep"])
     for scenario in [f"10_audit.{system}" for system in MEASURED[page]] + REFERENCES[page]:
         assert hci.sweep(**BOX[scenario]["sweep"]).to_dict() == plan.to_dict()
 

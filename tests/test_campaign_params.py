@@ -63,7 +63,7 @@ def test_it_fits_its_testbed_and_says_how_it_is_run(scenario):
         assert (ROOT / path).exists(), path
     assert f"-f params/campaigns/{scenario.params_path.name}" in header
     if "sweep" in params:
-        plan = hci.sweep(**params["sweep"])
+        plan = hci.sweep(**{"patterns": params.get("patterns"), **params["sweep"]})
         assert len(bed.fleet(plan.vms)) == plan.vms
         assert plan.to_frame(bed)["overwrites"].str.len().max() > 0
 

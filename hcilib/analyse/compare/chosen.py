@@ -51,6 +51,11 @@ def chosen(
     return results
 
 
+def measured(results: pd.DataFrame) -> pd.DataFrame:
+    """The rows that somebody measured: some published tables hold the vendor's datasheet too, which proves no measurement."""
+    return results[results["statistic"] != "datasheet"] if "statistic" in results else results
+
+
 def pooled(results: pd.DataFrame) -> pd.DataFrame:
     """What stands behind each system, in the order of the rows: a line a system.
 

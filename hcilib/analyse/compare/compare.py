@@ -46,7 +46,7 @@ def summarize(
     cells = describe(results, metric, by)
     check_options(0.05, "welch", None, confidence)
     lo, hi = own_interval(cells, confidence)
-    return cells[[*by, "n", "center"]].assign(
+    table = cells[[*by, "n", "center"]].assign(
         lo=lo,
         hi=hi,
         confidence=confidence,
@@ -54,6 +54,11 @@ def summarize(
         unstable=cells["unstable"],
         warnings=annotate(cells["notes"], (cells["n"] == 0, Caveat("no-run", "no usable run"))),
     )
+    table.attrs = {
+        "metric": metric,
+        "source": ", ".join(map(str, results["source"].dropna().unique())) if "source" in results else "",
+    }  # so that what shows it need not be told
+    return table
 
 
 def compare(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 
 NAMES = ("source", "system", "pattern", "vms", "numjobs", "iodepth", "block", "rep")
@@ -26,6 +28,13 @@ def tally(audit: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
     return table.assign(lowest=groups["ratio"].min(), highest=groups["ratio"].max()).reset_index()
 
 
+def given(results: pd.DataFrame, by: Sequence[str], measures: Sequence[str] = ("iops", "node_cpu_pct")) -> pd.DataFrame:
+    """How many rows hold a number: one row per measure and group of `by`, with rows, given and missing."""
+    long = results.melt(list(by), list(measures), var_name="measure")
+    counted = long.groupby(["measure", *by], sort=False, dropna=False)["value"].agg(rows="size", given="count")
+    return counted.assign(missing=counted["rows"] - counted["given"]).reset_index()
+
+
 STATISTICS = {
     "value": "A number of the tables",
     "pct_higher": "So many % higher",
@@ -36,6 +45,16 @@ STATISTICS = {
     "difference": "A difference",
     "formula": "Follows from other facts",
 }
+
+
+OPEN = ("wrong", "rounding", "not checkable")
+"""What an editor should look at, in this order."""
+
+
+def open_claims(judged: pd.DataFrame) -> pd.DataFrame:
+    """Of judged claims those that do not simply match: first what is wrong, then what only rounding explains, then the rest."""
+    rows = judged[judged["verdict"].isin(OPEN)]
+    return rows.sort_values("verdict", key=lambda verdict: verdict.map(OPEN.index), kind="stable")
 
 
 def claim_checks(judged: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:

@@ -33,18 +33,18 @@ TB, TIB = 10**12, 2**40
 """Drives are sold in TB, operating systems count in TiB: 32 TB are 29.1 TiB. Never one for the other."""
 
 
-def capacity_table(schemes: Mapping[str, Scheme], raw_bytes: float | Mapping[str, float] | None) -> pd.DataFrame:
+def capacity_table(schemes: Mapping[str, Scheme | str], raw_bytes: float | Mapping[str, float] | None) -> pd.DataFrame:
     """What each system makes of its raw capacity.
 
     Parameters
     ----------
-    schemes : system -> scheme.
+    schemes : system -> scheme, or its formula, which is then shown as it was written.
     raw_bytes : bytes of all drives of all servers; one number, or system -> bytes.
 
     Returns
     -------
     DataFrame
-        One row per system: system, scheme (its formula), raw_bytes, reserve_bytes, efficiency (usable share of raw,
+        One row per system: system, scheme (its formula), raw_bytes, reserve_bytes, reserve_tb, reserve_tib, efficiency (usable share of raw,
         after reserve and deduplication), dedup_ratio (client bytes per stored byte), usable_bytes, usable_tb, usable_tib, write_cost, stripe_cost,
         survives_drives, survives_servers, survives (in words).
     """
@@ -55,7 +55,12 @@ def capacity_table(schemes: Mapping[str, Scheme], raw_bytes: float | Mapping[str
     raw = raw_bytes if isinstance(raw_bytes, Mapping) else dict.fromkeys(schemes, raw_bytes)
     if absent := [name for name in schemes if name not in raw]:
         raise ValueError(f"raw_bytes has no entry for {', '.join(absent)}")
-    return pd.DataFrame([{"system": name, **_capacity(s, raw[name])} for name, s in schemes.items()])
+    rows = []
+    for name, scheme in schemes.items():
+        formula = {"scheme": scheme} if isinstance(scheme, str) else {}
+        parsed = parse_scheme(scheme) if isinstance(scheme, str) else scheme
+        rows.append({"system": name, **_capacity(parsed, raw[name]), **formula})
+    return pd.DataFrame(rows)
 
 
 def _capacity(scheme: Scheme, raw_bytes: float) -> dict:
@@ -64,6 +69,8 @@ def _capacity(scheme: Scheme, raw_bytes: float) -> dict:
         "scheme": repr(scheme),
         "raw_bytes": raw_bytes,
         "reserve_bytes": raw_bytes * scheme.reserve_share,
+        "reserve_tb": raw_bytes * scheme.reserve_share / TB,
+        "reserve_tib": raw_bytes * scheme.reserve_share / TIB,
         "efficiency": scheme.efficiency,
         "dedup_ratio": scheme.dedup_ratio,
         "usable_bytes": usable,
@@ -173,9 +180,10 @@ def pareto(table: pd.DataFrame, x: str, y: str, by: str | None = None) -> pd.Dat
 
 
 def per_usable_tib(results: pd.DataFrame, usable_bytes: Mapping[str, float] | pd.Series) -> pd.DataFrame:
-    """The results with usable_tib and iops_per_usable_tib, from system -> usable bytes; NaN where a system has none."""
+    """The results, or their ``peak``s, with usable_tib and iops_per_usable_tib, from system -> usable bytes; NaN where a system has none."""
     usable_tib = results["system"].map(usable_bytes).astype(float) / TIB
-    return results.assign(usable_tib=usable_tib, iops_per_usable_tib=results["iops"] / usable_tib)
+    iops = results["iops" if "iops" in results else "center"]
+    return results.assign(iops=iops, usable_tib=usable_tib, iops_per_usable_tib=iops / usable_tib)
 
 
 _NAMES = {f.__name__: f for f in (Mirror, Raid5, Raid6, ErasureCode, Tiers, nested_mirror, nested_parity)}

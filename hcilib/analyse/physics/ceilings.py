@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from hcilib.analyse.compare.compare import summarize
 from hcilib.analyse.physics.datapath import against_ceiling, ceiling
 from hcilib.analyse.physics.schemes import Scheme
 
@@ -37,6 +38,24 @@ def ceilings(
     if not limits:
         return pd.DataFrame(columns=["scheme", "bs_bytes", "access", *columns])
     return pd.concat(limits, ignore_index=True)[["scheme", "bs_bytes", "access", *columns]]
+
+
+def best_share(
+    told: pd.DataFrame,
+    rates: pd.DataFrame | None,
+    drives: int,
+    scheme: Scheme,
+    by: Sequence[str] = ("pattern", "curve"),
+) -> pd.DataFrame:
+    """The best of each curve (``fleet_curves``) against the drives' ceiling: the by columns, vms, iops, then those of
+    ``against_ceiling``; without `rates` all of these are NaN."""
+    keys = list(dict.fromkeys([*by, "system", "rw", "rwmixread", "bs_bytes", "vms"]))
+    means = summarize(told, "iops", by=keys).rename(columns={"center": "iops"})
+    best = means.loc[means["iops"].fillna(-1.0).groupby([means[c] for c in by], sort=False).idxmax()].reset_index(
+        drop=True
+    )
+    best = best[[*keys, "iops"]].assign(vms=best["vms"].where(best["iops"].notna()))
+    return against_ceiling(best, rates, drives, scheme)
 
 
 def system_ceilings(

@@ -206,11 +206,15 @@ def drive_rates(raw: pd.DataFrame) -> pd.DataFrame:
 
 
 def against_ceiling(
-    results: pd.DataFrame, rates: pd.DataFrame, drives: int, scheme: Scheme, stripe_bytes: float | None = None
+    results: pd.DataFrame,
+    rates: pd.DataFrame | None,
+    drives: int,
+    scheme: Scheme,
+    stripe_bytes: float | None = None,
 ) -> pd.DataFrame:
     """The results with ceiling_iops (`split_iops`), arithmetic_iops and pct_of_ceiling, pct_of_arithmetic.
 
-    `rates` as `drive_rates` returns them; NaN where they lack the row's block size and access. Sequential writes, and
+    `rates` as `drive_rates` returns them; NaN without them, and where they lack the row's block size and access. Sequential writes, and
     random ones of at least `stripe_bytes` (data of one parity stripe), count as full stripes.
     """
     limits = [_row_ceiling(row, rates, drives, scheme, stripe_bytes) for row in results.itertuples()]
@@ -222,9 +226,9 @@ def against_ceiling(
     )
 
 
-def _row_ceiling(row, rates: pd.DataFrame, drives: int, scheme: Scheme, stripe_bytes: float | None):
+def _row_ceiling(row, rates: pd.DataFrame | None, drives: int, scheme: Scheme, stripe_bytes: float | None):
     key = (row.bs_bytes, "random" if row.rw in RANDOM else "sequential")
-    if key not in rates.index:
+    if rates is None or key not in rates.index:
         return np.nan, np.nan
     mix = {"randread": 100, "read": 100, "randwrite": 0, "write": 0}.get(row.rw, row.rwmixread)
     if pd.isna(mix):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from hcilib.caveats import NONE, column
+from hcilib.places import ROOT, at_home
 from hcilib.plan import Pattern
 from hcilib.read.published.tidy_csv import RATE, SIZE, TIME, Column, PublishedDataError, columns, number, read_tidy
 
@@ -19,7 +20,7 @@ __all__ = [
     "PublishedDataError", "published", "published_claims", "published_facts", "published_missing", "published_table",
 ]  # fmt: skip
 
-PUBLISHED = Path(__file__).parents[3] / "data" / "published"
+PUBLISHED = ROOT / "data" / "published"
 
 COLUMNS = (
     "source", "system", "run_id", "block", "rep",
@@ -150,11 +151,12 @@ def published_missing(name: str, path: str | Path | None = None) -> pd.DataFrame
     return cells[cells["value"].isna()].drop(columns="value").reset_index(drop=True)
 
 
-def published_facts(path: str | Path | None = None) -> pd.DataFrame:
+def published_facts(path: str | Path | None = None, source: str | None = None, keys: str | None = None) -> pd.DataFrame:
     """What the articles state outside their tables: source, key, kind, value, unit, note, number.
 
     `kind` is ``setting`` (exact), ``measured`` or ``stated`` (the article's or a vendor's word). `value` is text as
     printed, missing where the article says there is a number and gives none; `number` is it in base units (`UNITS`).
+    Of one `source` alone, and of `keys` that hold this regular expression, where they are given.
     """
     file, facts = _read("facts", path)
     _refuse_unit(file, facts)
@@ -163,14 +165,19 @@ def published_facts(path: str | Path | None = None) -> pd.DataFrame:
     for row in facts[numeric].itertuples():
         value = number(row.value, f"{file}, line {row.line}, column value")
         facts.loc[row.Index, "number"] = value * UNITS[row.unit]
+    if source is not None:
+        facts = facts[facts["source"] == source]
+    if keys is not None:
+        facts = facts[facts["key"].str.contains(keys)]
     return facts.drop(columns="line")
 
 
-def published_claims(path: str | Path | None = None) -> pd.DataFrame:
-    """What the articles' prose says about their numbers, one claim a row, for ``check_claims`` (README of data/published)."""
+def published_claims(path: str | Path | None = None, source: str | None = None) -> pd.DataFrame:
+    """What the articles' prose says about their numbers, one claim a row, for ``check_claims`` (README of data/published);
+    of one `source` alone where it is given."""
     file, claims = _read("claims", path)
     _refuse_unit(file, claims)
-    return claims.drop(columns="line")
+    return (claims if source is None else claims[claims["source"] == source]).drop(columns="line")
 
 
 def _results_like(name: str, path) -> pd.DataFrame:
@@ -199,7 +206,7 @@ def _read(name: str, path) -> tuple[Path, pd.DataFrame]:
 
 
 def _file(name: str, path) -> Path:
-    folder = PUBLISHED if path is None else Path(path)
+    folder = PUBLISHED if path is None else at_home(path)
     if folder.suffix == ".csv":
         return folder
     return folder / f"{name}.csv"
@@ -207,7 +214,7 @@ def _file(name: str, path) -> Path:
 
 def _sources(path) -> dict:
     """The sources as plain data, since they travel in attrs; a results file handed over on its own has none."""
-    folder = PUBLISHED if path is None else Path(path)
+    folder = PUBLISHED if path is None else at_home(path)
     if not (folder / "sources.csv").is_file():
         return {}
     table = _read("sources", folder)[1].drop(columns="line").astype(object)

@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from hcilib.engine import located
+from hcilib.places import ROOT
 from hcilib.read.logs.fio_log import series_from_logs
 from hcilib.read.nodes import counters as node_counters
 from hcilib.read.run.cache import tables
@@ -217,5 +218,5 @@ def samples() -> dict[str, Path]:
     >>> sorted(hci.samples())[:2]
     ['lab-mirror', 'lab-single']
     """
-    root = Path(__file__).resolve().parents[3] / "data" / "samples"
+    root = ROOT / "data" / "samples"
     return {f.parent.name: f.parent for f in sorted(root.glob("*/plan.json"))}

@@ -21,7 +21,9 @@ from hcilib.show.figures.style import (
     canvas,
     caption,
     drawn,
+    labelled,
     looks,
+    metric_drawn,
     pattern_label,
     runs_note,
     source_of,
@@ -41,7 +43,7 @@ MEASURED, EXPECTED = "#0072B2", "#c9ced4"
 @drawn
 def plot_latency(
     table: pd.DataFrame,
-    metric: str = "lat_ns",
+    metric: str | None = None,
     by: str = "pattern",
     hue: str = "system",
     labels: Mapping[str, str] | None = None,
@@ -54,8 +56,8 @@ def plot_latency(
     ----------
     table : as ``summarize`` returns it: `by`, `hue`, ``center`` (or the metric's own column), ``lo``, ``hi``, ``n``
     """
-    own = ax is None
-    kind, labels = metric_of(metric), labels or {}
+    own, metric = ax is None, metric_drawn(table, metric, "lat_ns")
+    kind, labels = metric_of(metric), labelled(labels)
     value = "center" if "center" in table else metric
     groups = pattern_order(table[by]) if by == "pattern" else [str(v) for v in dict.fromkeys(table[by])]
     ax = canvas(ax, max(5.2, 1.0 + 0.55 * len(groups) * table[hue].nunique()), 3.8)
@@ -119,7 +121,7 @@ def plot_capacity(
         ``raw_bytes`` and ``dedup_ratio`` where known. Bars are what is stored; the number at the end, what deduplication
         makes of it.
     """
-    labels = labels or {}
+    labels = labelled(labels)
     own = ax is None
     ax = canvas(ax, 7.2, 1.3 + 0.48 * len(table))
     systems, y = looks(table["system"]), np.arange(len(table))
@@ -251,7 +253,7 @@ def plot_factorial(
 
     Where the column `flag` is true the tile is framed and carries the column's name; <NA> is not a flag.
     """
-    own, kind, labels = ax is None, metric_of(metric), labels or {}
+    own, kind, labels = ax is None, metric_of(metric), labelled(labels)
     if table.duplicated([rows, columns]).any():
         raise ValueError(f"plot_factorial: several rows for one {rows} and {columns}; filter the table first")
     grid = table.pivot(index=rows, columns=columns, values=value)

@@ -24,7 +24,9 @@ from hcilib.show.figures.style import (
     drawn,
     dress,
     iodepth_axis,
+    labelled,
     looks,
+    metric_drawn,
     pattern_label,
     runs_note,
     source_of,
@@ -37,7 +39,7 @@ OVER = {"iodepth": "iodepth (outstanding I/Os per job)", "vms": "Number of VMs",
 @drawn
 def plot_sweep(
     table: pd.DataFrame,
-    metric: str = "iops",
+    metric: str | None = None,
     over: str = "iodepth",
     hue: str = "system",
     labels: Mapping[str, str] | None = None,
@@ -63,14 +65,14 @@ def plot_sweep(
     >>> axes.get_ylabel()
     'Throughput (MiB/s)'
     """
-    own = ax is None
+    own, metric = ax is None, metric_drawn(table, metric)
     ax = canvas(ax)
-    missing = _curves(ax, table, metric, over, hue, labels or {})
-    lines = _ends(ax, table, metric, over, hue, labels or {})
+    missing = _curves(ax, table, metric, over, hue, labelled(labels))
+    lines = _ends(ax, table, metric, over, hue, labelled(labels))
     if len(lines) <= 4:
         direct_labels(ax, lines)
     else:
-        ax.legend(handles=_handles(table, hue, labels or {}, False), loc="upper left", bbox_to_anchor=(1.01, 1))
+        ax.legend(handles=_handles(table, hue, labelled(labels), False), loc="upper left", bbox_to_anchor=(1.01, 1))
     patterns = table["pattern"].dropna().unique() if "pattern" in table else []
     ax.set_title(title if title is not None else pattern_label(patterns[0]) if len(patterns) == 1 else "")
     if own:
@@ -83,7 +85,7 @@ def plot_sweep(
 @drawn
 def plot_panels(
     table: pd.DataFrame,
-    metric: str = "iops",
+    metric: str | None = None,
     by: str = "pattern",
     over: str = "iodepth",
     hue: str = "system",
@@ -92,6 +94,7 @@ def plot_panels(
     columns: int = 4,
 ) -> np.ndarray:
     """Small multiples of :func:`plot_sweep`, one panel per `by`, one legend. Returns the panels' Axes in order."""
+    metric = metric_drawn(table, metric)
     values = pattern_order(table[by]) if by == "pattern" else list(dict.fromkeys(table[by]))
     if not values:
         raise ValueError(f"plot_panels: the table has no row, so there is no {by} to draw")
@@ -102,7 +105,7 @@ def plot_panels(
     missing = False
     for ax, value in zip(axes, values, strict=False):
         panel = table[table[by] == value]
-        missing |= _curves(dress(ax), panel, metric, over, hue, labels or {})
+        missing |= _curves(dress(ax), panel, metric, over, hue, labelled(labels))
         ax.set_title(pattern_label(value) if by == "pattern" else f"{by} {value}")
         ax.set(xlabel="", ylabel="")
     for ax in axes[len(values) :]:
@@ -110,7 +113,7 @@ def plot_panels(
     fig.supylabel(metric_of(metric).axis, fontsize=10)
     axes[-columns].set_xlabel(OVER.get(over, over), loc="left")
     fig.legend(
-        handles=_handles(table, hue, labels or {}, missing),
+        handles=_handles(table, hue, labelled(labels), missing),
         loc="outside upper left",
         ncols=columns + 1 if columns > 1 else 1,
     )
@@ -122,7 +125,7 @@ def plot_panels(
 def plot_scaling(
     table: pd.DataFrame,
     saturation: pd.DataFrame | None = None,
-    metric: str = "iops",
+    metric: str | None = None,
     hue: str = "system",
     labels: Mapping[str, str] | None = None,
     title: str | None = None,
@@ -135,6 +138,7 @@ def plot_scaling(
     ----------
     saturation : as ``saturation`` returns it, with `hue`, ``knee``, ``lo``, ``hi``, ``slope_before``, ``slope_after``
     """
+    metric = metric_drawn(table, metric)
     ax = unwrap(plot_sweep)(table, metric, "vms", hue, labels, title, source, ax)
     ax.set_xlim(left=0)
     if saturation is not None:

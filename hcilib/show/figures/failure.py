@@ -11,7 +11,19 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
 from hcilib.metrics import FACTORS, KEYS
-from hcilib.show.figures.style import INK, QUIET, WARN, caption, count, drawn, dress, looks, pattern_label, source_of
+from hcilib.show.figures.style import (
+    INK,
+    QUIET,
+    WARN,
+    caption,
+    count,
+    drawn,
+    dress,
+    labelled,
+    looks,
+    pattern_label,
+    source_of,
+)
 
 GAP, RETURN = WARN, "#E69F00"
 RUN = ("run", "step_id", *KEYS, *FACTORS)
@@ -42,7 +54,7 @@ def plot_failure(
     _refuse_unlike(costs, keys)
     _, grid = plt.subplots(len(groups), 1, figsize=(8.4, 0.9 + 2.6 * len(groups)), layout="constrained", squeeze=False)
     for ax, (_, runs) in zip(grid[:, 0], groups, strict=True):
-        _panel(dress(ax), series.merge(runs[[c for c in series if c in runs and c != "iops"]]), runs, labels or {})
+        _panel(dress(ax), series.merge(runs[[c for c in series if c in runs and c != "iops"]]), runs, labelled(labels))
     grid[-1, 0].set_xlabel("Seconds since the failure")
     n = sorted({len(runs) for _, runs in groups})
     caption(

@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from hcilib.metrics import metric as metric_of
 from hcilib.metrics import pattern_order
-from hcilib.show.figures.style import canvas, caption, drawn, looks, pattern_label, source_of
+from hcilib.show.figures.style import canvas, caption, drawn, labelled, looks, pattern_label, source_of
 
 FINE = tuple(n / 10 for n in range(3, 21))  # for ratios that all lie within a factor of 2.5
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 50, 100)
@@ -40,7 +40,7 @@ def plot_forest(
     """
     if comparison.empty:
         return _alone(ax)
-    labels = labels or {}
+    labels = labelled(labels)
     baseline = baseline or _only(comparison, "baseline", "the baseline")
     margin = _only(comparison, "margin", 0.05) if margin is None else margin
     metric = metric or _only(comparison, "metric", "iops")

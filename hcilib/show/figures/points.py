@@ -21,6 +21,7 @@ from hcilib.show.figures.style import (
     darker,
     drawn,
     dress,
+    labelled,
     looks,
     pattern_label,
     runs_note,
@@ -66,7 +67,7 @@ def plot_pareto(
     table : `hue`, `x`, `y` and ``front`` as ``pareto`` gives it (more is better in both). Rows without an x or a y are
         named under the figure as missing.
     """
-    own, labels = ax is None, labels or {}
+    own, labels = ax is None, labelled(labels)
     ax = canvas(ax, 6.6, 4.2)
     (x_label, x_scale), (y_label, y_scale) = _axis(x), _axis(y)
     data = table.assign(_x=table[x] / x_scale, _y=table[y] / y_scale)
@@ -123,10 +124,12 @@ def plot_pareto_panels(
         ax.remove()
     fig.supylabel(_axis(y)[0], fontsize=10)
     axes[-columns].set_xlabel(x_label, loc="left")
-    handles = [Line2D([], [], color=c, marker=m, linestyle="", label=(labels or {}).get(name, str(name)))
+    handles = [Line2D([], [], color=c, marker=m, linestyle="", label=(labelled(labels)).get(name, str(name)))
                for name, (c, m) in style.items()]  # fmt: skip
     fig.legend(handles=handles, loc="outside upper left", ncols=columns)
-    lost = sorted({(labels or {}).get(name, str(name)) for name in table.loc[table[[x, y]].isna().any(axis=1), hue]})
+    lost = sorted(
+        {(labelled(labels)).get(name, str(name)) for name in table.loc[table[[x, y]].isna().any(axis=1), hue]}
+    )
     caption(axes[0], "Dashed: Pareto front." if "front" in table else None, runs_note(table, False),
             f"Missing somewhere: {', '.join(lost)}." if lost else None, source_of(table, source))  # fmt: skip
     return axes[: len(values)]

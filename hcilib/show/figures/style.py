@@ -17,6 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from hcilib.system import known_labels
+
 INK, QUIET, GRID, WARN = "#222222", "#5f6368", "#e4e6e9", "#b3261e"
 
 # First match wins, so the narrower glob stands first. Okabe-Ito and Tol's muted scheme: told apart under the three common
@@ -95,6 +97,16 @@ def _known(name: str) -> tuple[str, str] | None:
     return next(((colour, marker) for glob, colour, marker in SYSTEMS if fnmatch(name, glob)), None)
 
 
+def labelled(labels: Mapping[str, str] | None) -> Mapping[str, str]:
+    """The labels given, else the short labels of params/systems."""
+    return known_labels() if labels is None else labels
+
+
+def metric_drawn(table: pd.DataFrame, given: str | None, otherwise: str = "iops") -> str:
+    """What a table's ``center`` measures: as given, else as the table itself says (``summarize``)."""
+    return given or table.attrs.get("metric") or otherwise
+
+
 def canvas(ax: Axes | None, width: float = 7.2, height: float = 4.0) -> Axes:
     """The axes given, or new ones on a figure a laptop shows at full size."""
     if ax is None:
@@ -127,6 +139,7 @@ def caption(ax: Axes, *sentences: str | None) -> None:
 def source_of(table: pd.DataFrame, source: str | None) -> str | None:
     """``Source: ...`` from the argument, else from the table's own ``source`` column."""
     names = [source] if source else list(table["source"].dropna().astype(str).unique()) if "source" in table else []
+    names = names or [name for name in [table.attrs.get("source")] if name]
     return f"Source: {', '.join(names)}." if names else None
 
 

@@ -14,7 +14,9 @@ import pandas as pd
 
 from hcilib.caveats import Caveats, warnings_of
 from hcilib.metrics import FACTORS
-from hcilib.show.tables.columns import header, intervals, number, texts
+from hcilib.show.tables.columns import KNOWN, header, intervals, number, texts
+from hcilib.show.tables.kinds import kind_of, shown_columns
+from hcilib.system import known_labels
 
 __all__ = ["Shown", "number", "table"]
 
@@ -66,6 +68,7 @@ def table(
     caption: str = "",
     ranks: pd.DataFrame | None = None,
     brief: bool = False,
+    kind: str | None = None,
 ) -> Shown:
     """A frame as a reader wants it: the last expression of its notebook cell.
 
@@ -73,11 +76,13 @@ def table(
     ----------
     metric : what ``center`` (and its ``lo``, ``hi``) measures, for unit and scale; the frame's own ``metric`` column or
         attribute by default
-    columns : which columns, in which order; all but the wordy ones by default
+    columns : which columns, in which order; by default those of the table's kind (hcilib.show.tables.kinds), else all but the
+        wordy ones
     wide : a column (``system``) whose values become columns, one per value, each holding value and interval
-    labels : text to show instead of an id, in cells and in headers
+    labels : text to show instead of an id, in cells and in headers; by default the short labels of params/systems
     ranks : what :func:`hcilib.rank` says of the same results: the system that really leads a row is marked in it
     brief : leave the runs of unstable cells, and which warm-ups were not steady, to a table before that has listed them
+    kind : another view of the table than its own, e.g. ``sentences`` of a comparison, ``survival`` of capacities
 
     Notes
     -----
@@ -92,7 +97,7 @@ def table(
     Examples
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1 and iodepth == 4")
-    >>> hci.table(hci.summarize(results, "bw_bytes"), "bw_bytes", labels=hci.short_labels("params/systems"))
+    >>> hci.table(hci.summarize(results, "bw_bytes"))
               System Pattern iodepth n Throughput (MiB/s)
                 Ceph 1m-read       4 1             22,600
     Linstor/DRBD TCP 1m-read       4 1             30,200
@@ -103,7 +108,9 @@ def table(
     absent = [c for c in [*(columns or ()), *([wide] if wide else [])] if c not in frame]
     if absent:
         raise KeyError(f"the table has no column {absent[0]!r}; it has {', '.join(map(str, frame.columns))}")
-    metric, labels = metric or _own_metric(frame), labels or {}
+    metric, labels = metric or _own_metric(frame), known_labels() if labels is None else labels
+    if columns is None and not (wide and "center" in frame):
+        columns = shown_columns(frame, kind or kind_of(frame))
     if ranks is not None:
         frame = frame.assign(best=_leads(frame, ranks))
     single = _single(frame)
@@ -121,7 +128,8 @@ def table(
 
 def _own_metric(frame: pd.DataFrame) -> str | None:
     names = frame["metric"].dropna().unique() if "metric" in frame else []
-    return names[0] if len(names) == 1 else frame.attrs.get("metric")
+    own = names[0] if len(names) == 1 else frame.attrs.get("metric")
+    return own if own in KNOWN else None
 
 
 def _single(frame: pd.DataFrame) -> bool:

@@ -1,0 +1,157 @@
+"""What each notebook comes to, in one sentence: subject first, then how much, how sure, of how many (docs/WORDS.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from hcilib.analyse.compare.rank import rank
+from hcilib.analyse.curves.curves import peak_sentence
+from hcilib.analyse.curves.fleet_curves import saturation_sentences
+from hcilib.analyse.curves.regimes import regimes_sentence
+from hcilib.metrics import metric, pattern_order
+
+Labels = Mapping[str, str] | None
+
+
+def plan_answer(cost: pd.DataFrame, cells: int, vms: int) -> str:
+    """Steps, time and writes of a plan, from its `cost`."""
+    hours = cost["hours"].sum()
+    time = f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.1f} minutes"
+    written = cost["bytes_written"].sum() / 2**40
+    return (
+        f"{cells} tests in {cost['steps'].sum()} steps take {time} on {vms} VMs and write {written:,.3g} TiB, "
+        "filling the disks at the rate given."
+    )
+
+
+def baseline_answer(baseline: pd.DataFrame, name: str) -> str:
+    """What the bare drive does at best, and how many of its patterns meet the datasheet; of ``against_datasheet``."""
+    if baseline["measured"].isna().all():
+        return f"{name} has no measured value."
+    best = baseline.loc[baseline["measured"].idxmax()]
+    said = f"{name} delivers up to {metric('iops').show(best['measured'])} IOPS ({best['pattern']})"
+    known, counts = int(baseline["datasheet"].notna().sum()), baseline["verdict"].value_counts()
+    if not known:
+        return f"{said}; no datasheet figure is known for any of {len(baseline)} patterns, so nothing is judged."
+    met, missed = (int(counts.get(verdict, 0)) for verdict in ("meets", "below"))
+    open_ = f", {known - met - missed} not decided" if known > met + missed else ""
+    return f"{said}; it meets its datasheet in {met} of the {known} patterns that have a figure there, misses {missed}{open_}."
+
+
+def sweep_answer(peaks: pd.DataFrame, regimes: pd.DataFrame, labels: Labels = None) -> str:
+    """Where one system is best (``peak``), and where more load gives less (``regimes``)."""
+    return f"{peak_sentence(peaks, labels)} {_capital(regimes_sentence(regimes))}."
+
+
+def latency_answer(one: pd.DataFrame, cost: pd.DataFrame, labels: Labels = None, margin: float = 0.05) -> str:
+    """Who answers one outstanding I/O first, by pattern, and what stable writes cost (``pattern_cost``).
+
+    A leader is named as one only where ``rank`` shows it; systems that no test tells apart are named together, and of single
+    printed numbers it is said that they are untested.
+    """
+    labels = labels or {}
+    ranks = rank(one, "lat_ns", by=("pattern", "iodepth"), margin=margin)
+    ranks = ranks[ranks["n"] > 0]
+    said = [_first(ranks[ranks["pattern"] == name], name, labels) for name in pattern_order(ranks["pattern"].unique())]
+    parts = [f"Shortest path of {ranks['system'].nunique()}: {', '.join(said)}"]
+    if cost["ratio"].notna().any():
+        dearest, times = cost.loc[cost["ratio"].idxmax(), "system"], cost["ratio"].dropna()
+        span = f"{times.min():.2f}" if len(times) == 1 else f"{times.min():.2f} to {times.max():.2f}"
+        most = "" if len(times) == 1 else f", most on {labels.get(dearest, dearest)}"
+        parts.append(f"a synchronous write takes {span} times a plain one{most}")
+    return "; ".join(parts) + "."
+
+
+def _first(ranks: pd.DataFrame, pattern: str, labels: Mapping[str, str]) -> str:
+    first = ranks.loc[ranks["center"].idxmin()]
+    shown = f"{metric('lat_ns').show(first['center'])} ms"
+    single = ", one number each: untested" if len(ranks) > 1 and (ranks["n"] <= 1).any() else ""
+    ahead = ranks.sort_values("center").loc[ranks["rank"] == ranks["rank"].min(), "system"]
+    names = [labels.get(name, name) for name in ahead]
+    if len(names) == 1:
+        return f"{pattern} {names[0]} ({shown}{single})"
+    return f"{pattern} {' and '.join(names)} tied ({shown} at best{single})"
+
+
+def scaling_answer(knees: pd.DataFrame, share: pd.DataFrame, pattern: str, labels: Labels = None) -> str:
+    """The knee of one pattern's curve (``saturation``), and its share of the drives' ceiling (``best_share``)."""
+    fullest = knees[knees["pattern"] == pattern].nlargest(1, "points")
+    sentence = saturation_sentences(fullest, labels).iloc[0].rstrip(".")
+    reached = share[share["pattern"] == pattern].dropna(subset=["pct_of_ceiling"])
+    shares = ", ".join(f"{row.pct_of_ceiling:.1f} % ({row.curve})" for row in reached.itertuples())
+    return f"{sentence}; share of the drives' ceiling: {shares or 'not known'}."
+
+
+def traffic_answer(checked: pd.DataFrame, cost: pd.DataFrame, scheme: str, tolerance: float) -> str:
+    """How many counters agree with a scheme (``check_traffic``), and what it sends by placement (``placement_cost``)."""
+    judged = checked["ok"].dropna()
+    verdict = f"{judged.sum()} of {len(judged)} counters agree with {scheme} within {100 * tolerance:g} %"
+    rows = (f"{row.ddir} {row.owner:g} on the owner and {row.non_owner:g} elsewhere" for row in cost.itertuples())
+    return f"{verdict if len(judged) else f'No counters of {scheme} were given'}; network bytes per client byte by the scheme: {', '.join(rows)}."
+
+
+def factorial_answer(effects: pd.DataFrame, cells: pd.DataFrame) -> str:
+    """Which main effects on IOPS can be estimated (``effects``), and how much of the grid (``grid``) is there."""
+    main = effects[~effects["effect"].str.contains(" x ")]
+    found = [
+        f"{row.effect} {row.level} has {row.ratio:.3f} times the IOPS of {row.baseline} ({row.used})"
+        for row in main.dropna(subset=["ratio"]).itertuples()
+    ]
+    unknown = ", ".join(main[main["ratio"].isna()]["effect"]) or "none"
+    return (
+        f"{'; '.join(found) or 'No effect on IOPS can be estimated'}; not estimable: {unknown}; "
+        f"{cells['missing'].sum()} of {len(cells)} cells have no IOPS, {cells['cpu_bound'].sum()} are CPU-bound."
+    )
+
+
+def audit_answer(audit: pd.DataFrame, regimes: pd.DataFrame, judged: pd.DataFrame, rows: int) -> str:
+    """How many checks hold (``audit``), how many points lie behind a better one, how many claims (``check_claims``) are wrong."""
+    said = (
+        f"{audit['ok'].sum()} of {audit['ok'].notna().sum()} checks of {rows} rows hold; {regimes_sentence(regimes)}."
+    )
+    if not len(judged):
+        return said
+    count = judged["verdict"].value_counts()
+    return said + (
+        f" Of {len(judged)} claims {count.get('wrong', 0)} are wrong, {count.get('rounding', 0)} hold within rounding, "
+        f"{count.get('matches', 0)} match, {count.get('not checkable', 0)} cannot be checked."
+    )
+
+
+def method_answer(planned: pd.DataFrame, coverage: pd.DataFrame, drift_cv_pct: float) -> str:
+    """What each protocol costs (``precision``), and which interval holds under a drift (``simulate_coverage``)."""
+    held = coverage[coverage["method"].str.startswith("Welch")].groupby("situation", sort=False)["coverage"].min()
+    costs = ", ".join(
+        f"{row.protocol} {row.hours:.1f} h for ±{row.half_width_pct:.1f} %" for row in planned.itertuples()
+    )
+    share = {name: f"{100 * value:.0f} %" for name, value in held.items() if name.startswith("drift")}
+    under = " and ".join(
+        f"{value} of those measured {name.partition(', ')[2].replace('blocks', 'in blocks')}"
+        for name, value in share.items()
+    )
+    return (
+        f"Runs that repeat within {planned['cv_pct'].iloc[0]:.1f} % make {planned['cells'].iloc[0]} tests on two systems "
+        f"cost: {costs}; under a drift of {drift_cv_pct:g} % an interval that promises 95 % holds in {under}."
+    )
+
+
+def failure_answer(costs: pd.DataFrame, said: pd.DataFrame) -> str:
+    """The longest silence and the longest I/O of all runs (``failures``), and whether degraded was slower (``failure_sentences``)."""
+    faster = said.loc[said["verdict"] == "faster", "failure"]
+    level = (
+        f"above healthy ones in {len(faster)} of {len(said)} ({', '.join(faster)}), so IOPS is no health check"
+        if len(faster)
+        else "nowhere shown to be above healthy ones"
+    )
+    kinds = "kind" if len(said) == 1 else "kinds"
+    silent = costs[["gap_s", "heal_gap_s"]].max(axis=None)
+    return (
+        f"{len(costs)} runs, {len(said)} {kinds} of failure: no I/O for at most {silent:g} s, one I/O up to "
+        f"{costs['max_lat_ns'].max() / 1e9:.1f} s; degraded IOPS are {level}."
+    )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
