@@ -25,6 +25,7 @@ _ROOMS = {
     "drive.guard.preflight": ("preflight", "wear", "PreflightError"),
     "drive.hosts.commands": ("prepare",),
     "drive.guard.guard": ("GuardError",),
+    "drive.hosts.lease": ("LeaseError",),
     "drive.campaign.campaign": ("CampaignError",),
     "drive.campaign.policy": ("PolicyError",),
     "drive.campaign.ledger": ("ledger", "LedgerError"),

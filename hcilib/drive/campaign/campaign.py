@@ -25,6 +25,7 @@ from hcilib.drive.guard import guard, guard_devices, preflight
 from hcilib.drive.hosts import processes
 from hcilib.drive.hosts.counters import sampled
 from hcilib.drive.hosts.hosts import Fleet, FleetError
+from hcilib.drive.hosts.lease import leased
 from hcilib.drive.launch import fio
 from hcilib.drive.launch.launch import launch
 from hcilib.plan import Plan, Step
@@ -73,6 +74,7 @@ def run(
     GuardError : some device may not be overwritten; nothing was written, on no host
     RunDirError : the directory holds another campaign, or another controller is running it
     PreflightError : a host is not ready; the directory is not yet this campaign's
+    LeaseError : another campaign runs on one of the hosts, by whatever testbed file; nothing was touched
     CampaignError : the campaign cannot go on, e.g. the controller's disk is full
     """
     _same_system(testbed, system)
@@ -92,14 +94,14 @@ def _campaign(todo: Iterable[Step], course: Policy, system: System, consent: str
     """Do the steps that are left; ids of those that could not be done."""
     plan, testbed, rundir = course.plan, course.testbed, course.rundir
     left = {step.id for step in plan.steps} - rundir.done()
-    with Fleet(testbed) as fleet:
-        ended = processes.end_orphans(fleet, testbed, testbed.fleet(min(plan.vms, len(testbed.vms))))
+    vms = testbed.fleet(min(plan.vms, len(testbed.vms)))
+    with Fleet(testbed) as fleet, leased(fleet, testbed, vms, rundir.path) as lease:
+        ended = processes.end_orphans(fleet, testbed, vms)
         preflight.require(preflight.check(fleet, testbed, plan, consent, rundir.path), but=preflight.GUARDED)
         guarded = guard_devices.identify(fleet, testbed, plan.vms, plan.numjobs, consent)
         rundir.claim(plan, testbed, system)
-        rundir.log(
-            "start", steps=len(plan.steps), left=len(left), system=system.name, **({"ended": ended} if ended else {})
-        )
+        said = {name: what for name, what in (("ended", ended), ("unleased", lease.unleased)) if what}
+        rundir.log("start", steps=len(plan.steps), left=len(left), system=system.name, **said)
         try:
             gather(fleet, testbed, system, rundir)
             try:

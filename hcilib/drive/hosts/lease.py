@@ -1,0 +1,169 @@
+"""One campaign at a time on a host: each VM and node of a testbed is leased while a campaign runs on it.
+
+Two campaigns that share a disk, a VM or a node measure each other, and neither's numbers show it. So a campaign holds, on every
+host that it uses, a lock that belongs to the machine: a small shell there keeps it for as long as it hears from its controller,
+and the kernel frees it when that shell ends, whatever ended it. It does not matter by which testbed file, name, address or
+account the next one comes.
+
+The lock is ``flock`` on a file in the first of /run/lock, /var/lock and /tmp that everybody may write to; nothing needs root.
+It is opened for reading alone, since a kernel with fs.protected_regular lets nobody, not even root, open another account's file
+there to create it; who holds it stands in a file beside it, one for each account.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import re
+import secrets
+import shlex
+import socket
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hcilib.drive.hosts.hosts import CONNECT_S, Fleet, need
+from hcilib.testbed import Node, Testbed, Vm
+
+if TYPE_CHECKING:
+    import paramiko
+
+BEAT_S, SILENT_S = 15, 90
+"""The controller says that it is there every so often; a host that hears nothing for so long (a controller without power, whose
+connection nobody closed) frees itself."""
+
+# Arguments: who asks, and a token by which a campaign knows its own lease: under another name of the same machine, or one of a
+# connection that was lost a moment ago and has not ended yet.
+# The hosts of a lab share one kernel and one file system, and each is at a loopback address of its own: that keeps them apart.
+SCRIPT = r"""
+LC_ALL=C; export LC_ALL; umask 022
+who=$1 token=$2; set -- $SSH_CONNECTION; at=
+case $3 in 127.0.0.1) ;; 127.*) at=-$3;; esac
+for d in /run/lock /var/lock /tmp; do case $(ls -ld "$d/." 2>/dev/null) in drwxrwxrwt*) break;; esac; done
+f=$d/hci-lease$at
+command -v flock >/dev/null || { echo 'hci unleased flock (util-linux) is not installed there'; exit; }
+[ -e "$f" ] || (set -C; umask 0; : >"$f") 2>/dev/null
+[ -f "$f" ] && [ -r "$f" ] && [ ! -L "$f" ] || { echo "hci unleased $f is no plain file that can be read"; exit; }
+exec 9<"$f"
+for again in 1 2 3 4 5; do
+  if flock -n 9; then
+    h=$f.by-$(id -u); trap 'rm -f "$h"' EXIT; trap 'exit 1' HUP INT TERM PIPE
+    t=$(mktemp "$f.XXXXXX") && echo "$$ $token $who" >"$t" && chmod 644 "$t" && mv -f "$t" "$h"
+    echo hci leased
+    while [ "$(timeout SILENT sh -c 'read -r word && echo "$word"' 9<&-)" = on ]; do :; done
+    exit
+  fi
+  for h in "$f".by-*; do
+    [ -f "$h" ] && read -r pid theirs said <"$h" && [ -d "/proc/$pid" ] && [ "$theirs" != "$token" ] &&
+      echo "hci held $theirs $said" && exit
+  done
+  sleep 0.2 9<&-
+done
+echo 'hci held - somebody who left no name'
+"""
+
+
+class LeaseError(RuntimeError):
+    """Another campaign runs on a host; the message names the host, and who has it since when. Nothing was touched."""
+
+
+class Lease:
+    """The hosts that a campaign has for itself. `unleased`: host -> why it could not be leased at all."""
+
+    def __init__(self, fleet: Fleet, hosts: Iterable[str], run_dir: str | Path):
+        self.hosts, self.unleased = tuple(hosts), dict[str, str]()
+        self._fleet, self._token = fleet, secrets.token_hex(8)
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+        place = f"run directory {Path(run_dir).absolute()}, process {os.getpid()}"
+        who = f"{getpass.getuser()}@{socket.gethostname()}, {place}, since {since}"
+        script = SCRIPT.replace("SILENT", str(SILENT_S))
+        self._argv = ["sh", "-c", script, "hci-lease", _seen(who)]
+        self._channels: dict[str, paramiko.Channel] = {}
+        self._ended = threading.Event()
+        self._beating = threading.Thread(target=self._beat, name="lease", daemon=True)
+
+    def renew(self) -> None:
+        """Take every host that is not held: all of them at first, later those whose connection was lost.
+
+        Raises
+        ------
+        LeaseError : somebody else has one; FleetError : one cannot be asked
+        """
+        lost = [name for name in self.hosts if name not in self.unleased and not self._holds(name)]
+        said = need("leasing the hosts", self._fleet.each(lost, self._take, limit_s=3 * CONNECT_S)) if lost else {}
+        taken = {name: answer for name, answer in said.items() if answer}
+        if taken:
+            raise LeaseError(
+                "; ".join(f"{name} is in use by another campaign: {who}" for name, who in taken.items())
+                + ". Wait for it, or end it there: its lease ends with it"
+            )
+
+    def _holds(self, name: str) -> bool:
+        channel = self._channels.get(name)
+        return channel is not None and not (channel.closed or channel.eof_received or channel.exit_status_ready())
+
+    def _take(self, name: str) -> str:
+        """Lease a host; who has it, or nothing where it is ours now."""
+        channel = self._fleet.session(name, shlex.join([*self._argv, f"{self._token}/{name}"]))
+        channel.settimeout(CONNECT_S)
+        word, _, rest = _answer(channel).partition(" ")
+        token, _, who = rest.partition(" ")
+        if word == "leased":
+            self._channels[name] = channel
+        elif word == "unleased":
+            self.unleased[name] = rest
+        elif token.startswith(f"{self._token}/"):
+            self.unleased[name] = f"the same machine as {token.partition('/')[2]}, which is"
+        else:
+            return who[:500]
+        return ""
+
+    def __enter__(self) -> Lease:
+        try:
+            self.renew()
+        except BaseException:
+            self.__exit__()
+            raise
+        self._beating.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._ended.set()
+        for channel in self._channels.values():
+            with contextlib.suppress(Exception):
+                channel.close()
+
+    def _beat(self) -> None:
+        while not self._ended.wait(BEAT_S):
+            for channel in list(self._channels.values()):
+                with contextlib.suppress(Exception):  # a lease that was lost is taken again before the next step
+                    channel.sendall(b"on\n")
+
+
+def leased(fleet: Fleet, testbed: Testbed, vms: Iterable[Vm], run_dir: str | Path) -> Lease:
+    """A lease on every node and these VMs, taken when the block begins and free when it ends.
+
+    Windows hosts are not leased: `unleased` says so.
+    """
+    hosts: tuple[Node | Vm, ...] = (*testbed.nodes, *vms)
+    lease = Lease(fleet, dict.fromkeys(host.name for host in hosts), run_dir)
+    lease.unleased |= {host.name: "a Windows host is not leased" for host in hosts if host.os == "windows"}
+    return lease
+
+
+def _answer(channel: paramiko.Channel) -> str:
+    """What follows `hci`, waited for; a login shell may greet before."""
+    heard = b""
+    while not (found := re.search(rb"^hci (.*)\n", heard, re.MULTILINE)):
+        if not (more := channel.recv(4096)):
+            raise OSError(" ".join(heard.decode(errors="replace").split()) or "no lease: the connection was lost")
+        heard += more
+    return _seen(found[1].decode(errors="replace"))
+
+
+def _seen(text: str) -> str:
+    """One line of characters that can be seen: a folder may be called anything."""
+    return "".join(c if c.isprintable() else "?" for c in text)
