@@ -178,8 +178,7 @@ def bare_decode(corpus: Path) -> dict:
 
 
 def hcilib_hosts(corpus: Path) -> dict:
-    from hcilib.read.fio.fio_json import frame
-    from hcilib.read.fio.fio_pack import Packer, add_bytes
+    from hcilib.read.fio.fio_json import Packer, add_bytes, frame
 
     def work():
         packer = Packer()
@@ -218,8 +217,7 @@ def fio_plot(corpus: Path) -> dict:
 
 def hcilib_merged(compiled: bool):
     def measure(corpus: Path) -> dict:
-        from hcilib.read.fio.fio_json import frame
-        from hcilib.read.fio.fio_pack import Packer
+        from hcilib.read.fio.fio_json import Packer, frame
 
         files = sorted(corpus.iterdir())
         _merged_bins(files[:1], compiled)  # numba loads what it compiled before
@@ -236,9 +234,8 @@ def hcilib_merged(compiled: bool):
 
 def _merged_bins(files: list[Path], compiled: bool, packer=None) -> list:
     """One histogram a file, of all its hosts; the rows of the hosts table go to the packer."""
-    from hcilib.read.fio.fio_bins import bins_of
-    from hcilib.read.fio.fio_histogram import merged
-    from hcilib.read.fio.fio_pack import Packer, add_bytes
+    from hcilib.read.fio.fio_bins import bins_of, merged
+    from hcilib.read.fio.fio_json import Packer, add_bytes
 
     packer = packer or Packer()
     read = ((add_bytes(packer, file.read_bytes(), file), file) for file in files)

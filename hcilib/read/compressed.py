@@ -1,77 +1,148 @@
-"""Files as bytes, whether they are stored plain, as zstd or as gzip."""
+"""Files as bytes, whether they are stored plain, as zstd or as gzip; bounded, whatever stands under the name.
+
+What a path leads to is not known before it is read: a pipe has no end until its writer is gone, a device none at all, a file
+may grow as fast as it is read, and a few KB unpack to gigabytes. So nothing but an ordinary file is opened, and nothing is
+believed of its size: reading itself stops.
+"""
 
 from __future__ import annotations
 
-import gzip
 import io
+import os
+import stat
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import zstandard
 
 from hcilib.engine import located
 
-_ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 LARGEST = 2**28
 """Bytes, unpacked: ten thousand jobs' json+. A larger file is something else, or was packed to fill memory."""
+DAMAGE = (EOFError, zlib.error, zstandard.ZstdError)
+"""What `unpacking` raises of a stream that is damaged or cut off."""
+_ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 _PIECE = 2**10
-"""Of a zstd stream at a time: 4 bytes of it may become 128 KiB."""
+"""Of a packed stream at a time: 4 bytes of zstd may become 128 KiB, so never more than 32 MiB at once."""
+_UNPACKED_PIECE = 2**20
+_KINDS = (
+    (stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a character device"),
+    (stat.S_ISBLK, "a block device"),
+)  # fmt: skip
+
+
+class NotAFileError(ValueError):
+    """A path that leads to something without an end; the sentence names both."""
+
+
+def opened(path: str | Path) -> io.BufferedReader:
+    """An ordinary file, opened to be read without waiting for anything.
+
+    Raises
+    ------
+    NotAFileError
+        It is a folder, a pipe, a socket or a device, or a link to one.
+    OSError
+        It is not there, or not for us to read.
+    """
+    file = located(path)
+    if not isinstance(file, Path):
+        return file.open("rb")  # an object of a store: it has a length
+    if kind := _other_kind(os.stat(file).st_mode):
+        raise NotAFileError(_not_a_file(path, kind))
+    # looked at again once it is open: a pipe that has come in between must not be waited for
+    number = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    if kind := _other_kind(os.fstat(number).st_mode):
+        os.close(number)
+        raise NotAFileError(_not_a_file(path, kind))
+    return os.fdopen(number, "rb")
+
+
+def _other_kind(mode: int) -> str:
+    return next((name for is_kind, name in _KINDS if is_kind(mode)), "")
+
+
+def _not_a_file(path: str | Path, kind: str) -> str:
+    return f"{path}: this is {kind}, not a file; name the file, or copy what comes out of it into one"
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """The content of a file, decompressed. The magic number decides, not the name: names lie after a copy.
+    """The content of a file, unpacked. The magic number decides, not the name: names lie after a copy.
 
     Raises
     ------
     ValueError
-        The compressed stream is damaged or cut off, or there are more than `LARGEST` bytes; the sentence names the file.
+        It is no file, its compressed stream is damaged or cut off, or there are more than `LARGEST` bytes; the sentence
+        names the file.
     """
-    file = located(path)
-    if (size := file.stat().st_size) > LARGEST:
-        raise ValueError(_too_large(path, f"{size:,} bytes"))
-    return unpacked(file.read_bytes(), path)
+    with opened(path) as file:
+        return unpacked(file.read(LARGEST + 1), path)
 
 
 def unpacked(raw: bytes, path: str | Path) -> bytes:
     """As `read_bytes`, of bytes that were read already; `path` is for the sentence."""
     if len(raw) > LARGEST:
         raise ValueError(_too_large(path, "it"))
+    if not is_packed(raw):
+        return raw
+    parts, left = [], LARGEST
     try:
-        if raw.startswith(_ZSTD):
-            return _unzstd(raw)
-        return _ungzip(raw) if raw.startswith(_GZIP) else raw
-    except OverflowError:
-        raise ValueError(_too_large(path, "unpacked it")) from None
-    except (EOFError, OSError, zlib.error, zstandard.ZstdError) as error:
-        raise ValueError(
-            f"{path}: the compressed stream is damaged or cut off ({error}); copy the file again"
-        ) from None
+        for piece in unpacking(io.BytesIO(raw)):
+            parts.append(piece)
+            left -= len(piece)
+            if left < 0:
+                raise ValueError(_too_large(path, "unpacked it"))
+    except DAMAGE as error:
+        raise ValueError(damaged(path, error)) from None
+    return b"".join(parts)
+
+
+def damaged(path: str | Path, error: Exception) -> str:
+    """The sentence about a file whose unpacking ended with one of `DAMAGE`."""
+    return f"{path}: the compressed stream is damaged or cut off ({error}); copy the file again"
 
 
 def _too_large(path: str | Path, what: str) -> str:
     return f"{path}: {what} is more than the {LARGEST:,} bytes that are read at once; is this a result file?"
 
 
-def _unzstd(raw: bytes) -> bytes:
-    """All frames of a zstd file. `decompressobj` tells a cut stream from a complete one; `stream_reader` does not."""
-    parts, left, at = [], LARGEST, 0
-    while at < len(raw):
-        frame = zstandard.ZstdDecompressor().decompressobj()
-        while at < len(raw) and not frame.eof:
-            piece = raw[at : at + _PIECE]
-            parts.append(frame.decompress(piece))
-            at, left = at + len(piece), left - len(parts[-1])
-            if left < 0:
-                raise OverflowError
-        if not frame.eof:
-            raise EOFError("end of the last frame is missing")
-        at -= len(frame.unused_data)
-    return b"".join(parts)
+def is_packed(start: bytes) -> bool:
+    """By the first bytes."""
+    return start.startswith((_ZSTD, _GZIP))
 
 
-def _ungzip(raw: bytes) -> bytes:
-    """All members of a gzip file."""
-    content = gzip.GzipFile(fileobj=io.BytesIO(raw)).read(LARGEST + 1)
-    if len(content) > LARGEST:
-        raise OverflowError
-    return content
+def unpacking(file: BinaryIO) -> Iterator[bytes]:
+    """The content of a packed file in pieces of at most 32 MiB; one of `DAMAGE` where it is not whole."""
+    start = file.read(4)
+    file.seek(0)
+    return _unzstd(file) if start.startswith(_ZSTD) else _gunzip(file)
+
+
+def _unzstd(file: BinaryIO) -> Iterator[bytes]:
+    """All frames. `decompressobj` tells a cut stream from a complete one; `stream_reader` does not."""
+    frame = None
+    while piece := file.read(_PIECE):
+        while piece:
+            frame = frame or zstandard.ZstdDecompressor().decompressobj()
+            if out := frame.decompress(piece):
+                yield out
+            piece = frame.unused_data if frame.eof else b""
+            frame = None if frame.eof else frame
+    if frame:
+        raise EOFError("end of the last frame is missing")
+
+
+def _gunzip(file: BinaryIO) -> Iterator[bytes]:
+    """All members, and the zeros that tapes pad them with."""
+    member = None
+    while piece := file.read(_PIECE):
+        while piece := piece if member else piece.lstrip(b"\0"):
+            member = member or zlib.decompressobj(wbits=31)
+            if out := member.decompress(piece, _UNPACKED_PIECE):
+                yield out
+            piece = member.unused_data if member.eof else member.unconsumed_tail
+            member = None if member.eof else member
+    if member:
+        raise EOFError("end of the last member is missing")

@@ -22,8 +22,7 @@ from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.launch import fio, per_host, starts, tunnel
 from hcilib.drive.launch.launch import launch
 from hcilib.plan import Cell, Pattern, Step
-from hcilib.read.fio.fio_bins import read_fio_bins
-from hcilib.read.fio.fio_json import read_fio
+from hcilib.read.fio.fio_json import read_fio, read_fio_bins
 from hcilib.read.run.acceptance import problems
 from hcilib.read.run.run import read_hosts
 

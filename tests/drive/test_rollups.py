@@ -13,7 +13,7 @@ from hcilib.drive.hosts.hosts import Fleet, need
 from hcilib.drive.launch import fio, rollups
 from hcilib.drive.launch.launch import launch
 from hcilib.plan import Cell, Pattern, Step
-from hcilib.read.fio.fio_bins import read_fio_bins
+from hcilib.read.fio.fio_json import read_fio_bins
 from hcilib.read.logs.fio_log import series_from_logs
 from hcilib.read.logs.rollup import read_rollup
 

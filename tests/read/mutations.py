@@ -15,9 +15,8 @@ from pathlib import Path
 import pandas as pd
 
 from hcilib.read.diskspd.diskspd import DiskspdOutputError, read_diskspd, read_diskspd_bins
-from hcilib.read.fio.fio_bins import read_fio_bins
 from hcilib.read.fio.fio_document import FioOutputError
-from hcilib.read.fio.fio_json import read_fio
+from hcilib.read.fio.fio_json import read_fio, read_fio_bins
 from hcilib.read.logs.fio_log import FioLogError, read_log
 from hcilib.read.logs.rollup import read_rollup
 

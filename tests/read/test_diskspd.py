@@ -16,8 +16,8 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hcilib.fio_buckets import MIDPOINTS
 from hcilib.read.diskspd.diskspd import DiskspdOutputError, _bucket, read_diskspd, read_diskspd_bins
-from hcilib.read.fio.fio_histogram import bucket_midpoint
 from hcilib.read.fio.fio_json import read_fio
 
 DATA = Path(__file__).parents[1] / "data" / "diskspd"
@@ -284,14 +284,14 @@ def test_without_latency_there_are_no_bins():
 @pytest.mark.parametrize("value", [0, 1, 63, 64, 127, 128, 129, 999, 123_456, 10**9])
 def test_buckets_are_fios(value):
     """Against fio's own layout: the bucket whose midpoint is nearest, from the forward table."""
-    midpoints = bucket_midpoint(np.arange(29 * 64))
+    midpoints = np.array(MIDPOINTS)
     nearest = midpoints[np.abs(midpoints - value).argmin()]
     assert abs(_bucket(value / 1e6) - value) <= max(abs(nearest - value), value / 128)
     assert _bucket(value / 1e6) in midpoints
 
 
 def test_a_latency_beyond_fios_last_bucket_is_in_the_last():
-    assert _bucket(1e30) == bucket_midpoint(np.array([29 * 64 - 1]))[0]
+    assert _bucket(1e30) == MIDPOINTS[-1]
 
 
 # --- files as they come ------------------------------------------------------------------------------------------

@@ -14,12 +14,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from hcilib.read.fio import fio_histogram
-from hcilib.read.fio.fio_bins import bins_of, by_key
+from hcilib.fio_buckets import MIDPOINTS
+from hcilib.read.fio import fio_bins
+from hcilib.read.fio.fio_bins import bins_of, by_key, merged, parse_runs
 from hcilib.read.fio.fio_fast import Unusual
-from hcilib.read.fio.fio_histogram import bucket_midpoint, merged, parse_runs
-from hcilib.read.fio.fio_json import FioOutputError, frame, read_fio, read_fio_bins
-from hcilib.read.fio.fio_pack import Packer, add_bytes
+from hcilib.read.fio.fio_json import FioOutputError, Packer, add_bytes, frame, read_fio, read_fio_bins
 from hcilib.read.fio.fio_reports import parse
 from tests.read.mutations import STEPS, mutated
 
@@ -173,7 +172,7 @@ def test_an_idle_direction_as_no_fio_writes_it_is_not_clean(said, which):
 
 
 def by_numpy(raws: list[bytes]):
-    return fio_histogram._by_numpy(fio_histogram._BETWEEN.join(raws), len(raws))
+    return fio_bins._by_numpy(fio_bins._BETWEEN.join(raws), len(raws))
 
 
 PAIRS = st.dictionaries(st.integers(0, 2**62), st.integers(0, 2**62), max_size=6)
@@ -209,7 +208,7 @@ def test_what_the_compiled_scan_takes_numpy_takes_alike(pieces):
 
 @given(st.lists(st.tuples(st.integers(0, 29 * 64 - 1), st.integers(0, 2**40)), max_size=60), st.booleans())
 def test_merged_is_what_a_counter_gives(drawn, strange):
-    lat = bucket_midpoint(np.array([index for index, _ in drawn] + [0], dtype=np.int64)) + (7 if strange else 0)
+    lat = np.array(MIDPOINTS)[[index for index, _ in drawn] + [0]] + (7 if strange else 0)
     count = np.array([n for _, n in drawn] + [1], dtype=np.int64)
     known, sums = merged(lat, count)
     wanted: dict[int, int] = {}
@@ -230,7 +229,7 @@ def test_neither_importing_nor_reading_one_file_loads_numba():
 
 def test_without_numba_a_compiled_read_is_numpys():
     code = (
-        "import sys\nsys.modules['numba'] = None\nfrom hcilib.read.fio.fio_histogram import parse_runs\n"
+        "import sys\nsys.modules['numba'] = None\nfrom hcilib.read.fio.fio_bins import parse_runs\n"
         """print(parse_runs([b'{"5": 6, "7": 8}'], compiled=True))"""
     )
     assert (

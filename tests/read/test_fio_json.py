@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
-from hcilib.read.fio.fio_bins import read_fio_bins
-from hcilib.read.fio.fio_histogram import bucket_midpoint, parse_bins
-from hcilib.read.fio.fio_json import FioOutputError, read_fio
+from hcilib.fio_buckets import MIDPOINTS, midpoint
+from hcilib.read.fio.fio_bins import parse_bins
+from hcilib.read.fio.fio_json import FioOutputError, read_fio, read_fio_bins
 
 DATA = Path(__file__).parents[1] / "data" / "fio"
 CASES = json.loads((DATA / "cases.json").read_text())
@@ -474,12 +474,12 @@ def test_damaged_bins_are_named(tmp_path):
 def test_bucket_midpoints_are_fios():
     """plat_idx_to_val by hand: exact below 128, then 64 buckets an octave, midpoint up."""
     index = np.array([0, 1, 64, 127, 128, 129, 191, 192, 200])
-    assert bucket_midpoint(index).tolist() == [0, 1, 64, 127, 129, 131, 255, 258, 290]
+    assert [midpoint(one) for one in index.tolist()] == [0, 1, 64, 127, 129, 131, 255, 258, 290]
 
 
 def test_every_bucket_of_a_capture_is_one_of_fios():
     lat = read_fio_bins(capture("mixed70"))["lat_ns"].unique()
-    assert set(lat) <= set(bucket_midpoint(np.arange(64 * 29)).tolist())
+    assert set(lat) <= set(MIDPOINTS)
 
 
 @example({}, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import json
 import shutil
@@ -18,14 +19,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import hcilib as hci
-from hcilib.read.logs import rollup_count, rollup_kernel, rollup_plain, rollup_script
+from hcilib import fio_buckets
+from hcilib.read.logs import rollup, rollup_kernel, rollup_plain, rollup_script
 from hcilib.read.logs.log_blocks import FioLogError, line_blocks, slices
-from hcilib.read.logs.rollup import add_rollups, read_rollup
-from hcilib.read.logs.rollup_cells import add_cells, from_table, room
-from hcilib.read.logs.rollup_count import count_logs
-from hcilib.read.logs.rollup_pushed import pushed_name
+from hcilib.read.logs.rollup import add_rollups, count_logs, read_rollup
 from hcilib.read.logs.rollup_script import LineError, Shape
-from hcilib.read.logs.rollup_table import frame
+from hcilib.read.logs.rollup_table import add_cells, frame, from_table, pushed_name, room, script_for_vms
 
 LOGS = Path(__file__).parents[1] / "data" / "fio" / "logs"
 START = 1_700_000_000_000
@@ -244,7 +243,7 @@ def test_however_many_parts_the_table_is_the_same(kernel, real, tmp_path, monkey
     shutil.copytree(real, tmp_path / "logs")
     with open(tmp_path / "logs" / "P_lat.2.log", "a") as file:
         file.write("11, 5")
-    monkeypatch.setattr(rollup_count, "PART_BYTES", 10_000)
+    monkeypatch.setattr(rollup, "PART_BYTES", 10_000)
     table = read_rollup(tmp_path / "logs", kernel=kernel)
     assert table.attrs.pop("torn") == [str(tmp_path / "logs" / "P_lat.2.log")]
     assert expected.attrs.pop("torn") == []
@@ -322,7 +321,7 @@ def test_to_add_tables_leaves_them_as_they_are(real):
 
 def test_without_numba_pyarrow_counts(real, monkeypatch):
     expected = read_rollup(real, kernel="numba")
-    monkeypatch.setattr(rollup_count, "SMALL_BYTES", 0)
+    monkeypatch.setattr(rollup, "SMALL_BYTES", 0)
     monkeypatch.setitem(sys.modules, "hcilib.read.logs.rollup_kernel", None)
     pd.testing.assert_frame_equal(read_rollup(real), expected)
     with pytest.raises(ImportError):
@@ -363,7 +362,9 @@ def test_what_a_vm_makes_of_its_logs_is_the_same_table_to_the_bit(python, real, 
     if not Path(python).exists():
         pytest.skip(f"not installed: {python}")
     document = tmp_path / pushed_name("vm1")
-    subprocess.run([python, "-I", rollup_script.__file__, real, document], check=True, timeout=60)
+    script = tmp_path / "rollup_script.py"
+    script.write_bytes(script_for_vms())
+    subprocess.run([python, "-I", script, real, document], check=True, timeout=60)
     raw = tmp_path / "raw"
     raw.mkdir()
     for log in real.glob("*.log"):
@@ -389,12 +390,37 @@ def test_a_cluster_gives_the_same_table(real, dask):
     pd.testing.assert_frame_equal(read_rollup(real, engine=dask.address), read_rollup(real))
 
 
-def test_the_script_needs_the_standard_library_alone():
-    code = f"import sys; sys.path[:0] = [{str(Path(rollup_script.__file__).parent)!r}]; import rollup_script; print(*sys.modules)"
+def test_the_script_needs_the_standard_library_alone_and_no_python_after_3_6(tmp_path):
+    (tmp_path / "rollup_script.py").write_bytes(script_for_vms())
+    ast.parse(script_for_vms(), feature_version=(3, 6))
+    code = f"import sys; sys.path[:0] = [{str(tmp_path)!r}]; import rollup_script; print(*sys.modules)"
     names = subprocess.run(
         [sys.executable, "-IS", "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     assert {n.split(".")[0] for n in names} - {"rollup_script", "__main__"} <= set(sys.stdlib_module_names)
+
+
+def test_what_numba_froze_is_what_stands_in_the_other_files():
+    """numba compiles rollup_kernel anew when that file changes, and only then: what it takes over is to be changed there too."""
+    assert {
+        "limits": (
+            rollup_script.TIME_LIMIT,
+            rollup_script.VALUE_LIMIT,
+            rollup_script.BS_LIMIT,
+            rollup_script.SUM_LIMIT,
+        ),
+        "buckets": (fio_buckets.BUCKETS, rollup_script.NO_BUCKET),
+        "bucket of 1e6 ns": fio_buckets.bucket_of(10**6),
+        "key of second 5, write, averaged, bucket 7": rollup_script.key_of(rollup_script.when_of(5, 1, 1), 7),
+    } == rollup_kernel.TAKEN_OVER
+
+
+def test_a_key_says_what_it_was_made_of():
+    key = rollup_script.key_of(rollup_script.when_of(1_700_000_000, 2, 1), 1856)
+    of = (rollup_script.second_in, rollup_script.ddir_in, rollup_script.averaged_in, rollup_script.bucket_in)
+    assert [field(key) for field in of] == [1_700_000_000, 2, 1, 1856]
+    assert rollup_script.when_in(key) == rollup_script.when_of(1_700_000_000, 2, 1)
+    assert key < 2**62
 
 
 def test_averaged_logs_are_marked_and_have_no_percentiles():

@@ -14,36 +14,27 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-BUCKETS = 29 * 64
-"""fio keeps 29 groups of 64 buckets; what is slower than 17 s lands in the last."""
+from hcilib.fio_buckets import BUCKETS, MIDPOINTS, buckets_of
+
 LARGE = 20_000
 """Rows from which summing by codes pays."""
+_MIDDLES = np.array(MIDPOINTS)
 
 
 def bucket_of(lat_ns: ArrayLike) -> np.ndarray:
-    """Index of fio's histogram bucket of each latency (stat.c, plat_val_to_idx), any shape.
-
-    Buckets of 1 ns below 128 ns, then 64 for every power of two.
-    """
+    """Index of fio's histogram bucket of each latency, any shape."""
     lat = np.asarray(lat_ns)
     if (lat < 0).any() or np.isnan(lat.astype(float)).any():
         raise ValueError("bucket_of: a latency is negative or missing; expected nanoseconds")
-    value = np.minimum(lat, 2**35).astype(np.int64)
-    shift = np.maximum(np.frexp(value.astype(float))[1] - 7, 0)
-    index = np.where(shift > 0, shift * 64 + (value >> shift), value)
-    return np.minimum(index, BUCKETS - 1)
+    return buckets_of(np.minimum(lat, 2**35).astype(np.int64))
 
 
 def midpoint(bucket: ArrayLike) -> np.ndarray:
-    """Middle of fio's bucket in ns, as its JSON prints it (stat.c, plat_idx_to_val), any shape."""
+    """Middle of fio's bucket in ns, as its JSON prints it, any shape."""
     index = np.asarray(bucket, dtype=np.int64)
     if ((index < 0) | (index >= BUCKETS)).any():
         raise ValueError(f"midpoint: a bucket lies outside 0 to {BUCKETS - 1}")
-    shift = np.maximum(index // 64 - 1, 0)
-    return np.where(shift > 0, (1 << (shift + 6)) + (2 * (index % 64) + 1) * (1 << shift) // 2, index)
-
-
-_MIDDLES = midpoint(np.arange(BUCKETS))
+    return _MIDDLES[index]
 
 
 def merge_bins(bins: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:

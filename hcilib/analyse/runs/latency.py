@@ -15,6 +15,7 @@ from hcilib.analyse.compare.cells import SINGLE_RUN, valid_rows
 from hcilib.analyse.runs.histograms import merged_by
 from hcilib.analyse.runs.series import run_columns
 from hcilib.caveats import NONE, Caveat, Caveats, caveats, column
+from hcilib.fio_buckets import ios_to_reach
 from hcilib.metrics import FACTORS
 
 VM = ("host", "hostname", "port")
@@ -60,13 +61,8 @@ def percentiles(
 
 
 def _first_reaching(total: np.ndarray, starts: np.ndarray, n: np.ndarray, percent: float) -> np.ndarray:
-    """Row of each group where the cumulative count reaches percent/100 n; `total` counts all rows before each row.
-
-    The target is fio's own long double expression, so that even its ties are reproduced: 99.9 is a little more than 999
-    in a thousand.
-    """
-    target = np.ceil(np.longdouble(percent) / 100 * n.astype(np.longdouble)).astype(np.int64)
-    return np.searchsorted(total[1:], total[starts] + target)
+    """Row of each group where the cumulative count reaches percent/100 n; `total` counts all rows before each row."""
+    return np.searchsorted(total[1:], total[starts] + ios_to_reach(percent, n))
 
 
 def _names(q: Sequence[float]) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """Logs where they were written: a VM whose logs are large rolls them up itself, and a few KB come back.
 
-One file of the standard library is sent by SFTP and run by the VM's own python3. Where that does not work, or a log is not
+One file that needs the standard library alone is sent by SFTP and run by the VM's own python3. Where that does not work, or a log is not
 worth it, the raw log is fetched; both give the same table (hcilib.read.logs.rollup).
 """
 
@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hcilib.drive.hosts.hosts import Fleet, Outcome
-from hcilib.read.logs import rollup_script
-from hcilib.read.logs.rollup_pushed import pushed_name, read_pushed
+from hcilib.read.logs.rollup_table import pushed_name, read_pushed, script_for_vms
 
 SLOWEST_ROLL, SLOWEST_FETCH = 5e6, 2e6  # bytes/s; only time limits depend on them
 STARTING_S = 30.0
@@ -57,7 +56,7 @@ def fetch_logs(fleet: Fleet, folders: Mapping[str, str], hosts: Mapping[str, str
 
 
 def _roll_up(fleet: Fleet, folders: Mapping[str, str], sizes: Mapping[str, int]) -> dict[str, Outcome]:
-    source = Path(rollup_script.__file__).read_bytes()
+    source = script_for_vms()
     sent = fleet.each(
         folders, lambda name: fleet.put_now(name, f"{folders[name]}/{SCRIPT}", source), limit_s=STARTING_S
     )

@@ -8,15 +8,14 @@ from fractions import Fraction
 from math import ceil, isfinite, nan
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
+from hcilib.fio_buckets import MIDPOINTS, bucket_of
 from hcilib.read.compressed import read_bytes
 from hcilib.read.diskspd.diskspd_document import Counts, DiskspdOutputError, Target, Timespan
 from hcilib.read.diskspd.diskspd_text import parse_text
 from hcilib.read.diskspd.diskspd_xml import parse_xml
 from hcilib.read.fio.fio_document import LOCAL_HOST, LOCAL_PORT
-from hcilib.read.fio.fio_histogram import bucket_midpoint
 
 __all__ = ["DiskspdOutputError", "read_diskspd", "read_diskspd_bins"]
 
@@ -30,8 +29,6 @@ _ALL_TARGETS = "all targets"
 _NS_PER_MS = 1_000_000
 _INTERRUPTED, _NOT_WHOLE = 4, 74
 """Linux's EINTR and EBADMSG: the numbers fio would use, on whatever machine the file is read."""
-_BUCKETS = 29 * 64
-"""fio's histogram: 29 groups of 64 buckets (stat.h)."""
 
 
 def read_diskspd(path: str | Path) -> pd.DataFrame:
@@ -207,11 +204,8 @@ def _buckets(values: dict[str, float], ios: int) -> list[tuple[int, int]]:
 
 
 def _bucket(milliseconds: float) -> int:
-    """Midpoint of the bucket fio would count this latency in (`plat_val_to_idx` of its stat.c)."""
-    value = max(0, round(min(milliseconds, 1e9) * _NS_PER_MS))
-    shift = max(value.bit_length() - 7, 0)
-    index = min((shift << 6) + (value >> shift), _BUCKETS - 1)
-    return int(bucket_midpoint(np.array([index]))[0])
+    """Midpoint of the bucket fio would count this latency in."""
+    return MIDPOINTS[bucket_of(max(0, round(min(milliseconds, 1e9) * _NS_PER_MS)))]
 
 
 def _outstanding(span: Timespan) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from math import isfinite, nan
 
-from hcilib.read.diskspd.diskspd_command import planned
 from hcilib.read.diskspd.diskspd_document import (
     Chart,
     Counts,
@@ -26,6 +25,13 @@ _CHART_ROW = re.compile(r"(min|max|\d{1,2}th|\d-nines)\s*\|([^|]*)\|([^|]*)\|")
 _FILE = re.compile(r"(.*) \(([^()]*)\)")
 _UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _SIZE = re.compile(r"(\d{1,20}(?:\.\d\d)?)\s*(\w*)")
+
+_LETTERED = re.compile(r"(?:^|\s)[-/]([A-Za-z])([^\s\"]*)")
+_NUMBER = re.compile(r"\d{1,15}")
+_SIZED = re.compile(r"(\d{1,15})([KMGTb]?)", re.IGNORECASE)
+_SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_BLOCK, _DEPTH, _DURATION_S, _WARMUP_S = 64 * 2**10, 2, 10, 5
+"""DiskSPD's defaults; its others are 1 thread a target, reads, sequential."""
 
 Lines = list[tuple[str, str]]
 """Stripped lines, each with the place it stands at (file and line) for errors."""
@@ -103,7 +109,7 @@ def _planned(head: Lines) -> list[Timespan]:
 def _commanded(head: Lines) -> list[Timespan]:
     """Without input parameters (2.2 prints them only where asked) the command line says what was planned."""
     commands = [line.removeprefix(_FIRST_LINES[0]) for line, _ in head if line.startswith(_FIRST_LINES[0])]
-    span = planned(commands[0]) if commands else None
+    span = _from_command_line(commands[0]) if commands else None
     return [span] if span else []
 
 
@@ -283,3 +289,62 @@ def _percentile(name: str) -> str:
         nines = int(name[0])
         return str(100 - 10 ** (2 - nines)) if nines < 3 else f"99.{'9' * (nines - 2)}"
     return {"min": "0", "max": "100"}.get(name) or name.removesuffix("th").lstrip("0") or "0"
+
+
+# --- what the command line asked for: all that is said of the settings where no input parameters are printed -------------
+# Options and defaults after microsoft/diskspd's wiki, Command line and parameters.
+
+
+def _from_command_line(command: str) -> Timespan | None:
+    """The timespan that a command line plans, with one target that stands for all; None where a profile (-X) does."""
+    options: dict[str, list[str]] = {}
+    for letter, value in _LETTERED.findall(command):
+        options.setdefault(letter, []).append(value)
+    if not options or "X" in options:
+        return None
+    pool = _last_count(options, "F", 0)
+    return Timespan(
+        duration_s=_last_count(options, "d", _DURATION_S),
+        warmup_s=_last_count(options, "W", _WARMUP_S),
+        pool_threads=pool,
+        pool_depth=_last_count(options, "O", 0) if pool else 0,
+        targets=[_commanded_target(options, pool)],
+    )
+
+
+def _commanded_target(options: dict[str, list[str]], pool: int) -> Target:
+    caches = "".join(options.get("S", ()))
+    target = Target(
+        write_pct=_last_count(options, "w", 0),
+        block_bytes=_last_bytes(options, "b", _BLOCK),
+        random_pct=_random_pct(options.get("r", [])),
+        depth=_last_count(options, "o", _DEPTH),
+        direct="S" in options and (not caches or bool(set("hu") & set(caches))),
+        sync=bool(set("hw") & set(caches)),
+    )
+    if not pool:
+        target.threads = _last_count(options, "t", 1)
+    return target
+
+
+def _random_pct(given: list[str]) -> float:
+    """-r and -r4K: all random; -rs40: 40 % of it (2.1 on)."""
+    shares = [value[1:] for value in given if value.startswith("s")]
+    if shares and _NUMBER.fullmatch(shares[-1]):
+        return min(int(shares[-1]), 100)
+    return 100 if given else 0
+
+
+def _last_count(options: dict[str, list[str]], letter: str, default: int) -> int:
+    """The last one given counts."""
+    numbers = [int(value) for value in options.get(letter, ()) if _NUMBER.fullmatch(value)]
+    return numbers[-1] if numbers else default
+
+
+def _last_bytes(options: dict[str, list[str]], letter: str, default: int) -> int:
+    sizes = [
+        match
+        for value in options.get(letter, ())
+        if (match := _SIZED.fullmatch(value)) and match[2].upper() in _SUFFIXES
+    ]
+    return int(sizes[-1][1]) * _SUFFIXES[sizes[-1][2].upper()] if sizes else default

@@ -1,19 +1,30 @@
-"""Latency histograms of fio's json+ output as a table."""
+"""Latency histograms of fio's json+ output: the `bins` objects as arrays, one histogram a key, and their sum.
+
+No Python object is made per bucket.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
-import pandas as pd
 
-from hcilib.read.fio.fio_fast import Direction
-from hcilib.read.fio.fio_histogram import merged, parse_runs
-from hcilib.read.fio.fio_reports import FioFile, FioOutputError, read_reports
+from hcilib.fio_buckets import BITS, BUCKETS, MIDPOINTS, buckets_of, midpoint
+from hcilib.read.fio.fio_document import FioOutputError
+from hcilib.read.fio.fio_fast import Direction, FioFile
 
 BIN_KEYS = ["hostname", "port", "job", "groupid", "ddir"]
 _NONE = b""
+_MARKS = bytes.maketrans(b'{}":,\r\n\t', b"        ")
+_LEGACY = b"FIO_IO_U_PLAT"
+_BETWEEN = b" -1 "
+Runs = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Bucket midpoints (ns) and counts of many histograms, one behind the other, and how many of them each one has."""
 
 
 class Bins(NamedTuple):
@@ -26,32 +37,6 @@ class Bins(NamedTuple):
     lat_ns: np.ndarray
     count: np.ndarray  # type: ignore[assignment]  # it hides tuple.count, which nobody calls on a histogram
     lengths: np.ndarray
-
-
-def read_fio_bins(path: str | Path) -> pd.DataFrame:
-    """Latency histograms of one fio json+ file.
-
-    Returns
-    -------
-    DataFrame
-        hostname, port, job, groupid, ddir, lat_ns (midpoint of the bucket), count; clones of a job are added up.
-        Ordered by lat_ns within a key. Empty where the file has no bins (plain json).
-        `.attrs["latency"]`: "lat" where every direction with I/O has total-latency bins, else "clat", None without.
-
-    Raises
-    ------
-    FioOutputError
-        As `read_fio`; or bins that are not pairs of numbers; or total latency in one job and completion latency in
-        another, which are not one distribution.
-    """
-    file = read_reports(path)
-    keys, bins = by_key(file, bins_of(file, path))
-    if not len(bins.lat_ns):
-        return _empty(bins.kind)
-    table = pd.DataFrame(keys, columns=BIN_KEYS).take(np.repeat(np.arange(len(keys)), bins.lengths))
-    table = table.reset_index(drop=True).assign(lat_ns=bins.lat_ns, count=bins.count)
-    table.attrs["latency"] = bins.kind
-    return table
 
 
 def bins_of(file: FioFile, path: str | Path, *, compiled: bool = False) -> Bins:
@@ -114,9 +99,74 @@ def _whole(number: float) -> int | float:
     return int(number) if number.is_integer() else number
 
 
-def _empty(kind: str | None) -> pd.DataFrame:
-    text = ("hostname", "job", "ddir")
-    columns = [*BIN_KEYS, "lat_ns", "count"]
-    table = pd.DataFrame({c: pd.Series(dtype="str" if c in text else "int64") for c in columns})
-    table.attrs["latency"] = kind
-    return table
+def parse_bins(raw: bytes | msgspec.Raw) -> tuple[np.ndarray, np.ndarray]:
+    """Bucket midpoints (ns) and counts of one `bins` object, in the order of the file."""
+    return parse_runs([raw])[:2]
+
+
+def parse_runs(raws: Sequence[bytes | msgspec.Raw], *, compiled: bool = False) -> Runs:
+    """All pairs of many `bins` objects (empty bytes: none), in the order of the file.
+
+    The numpy way turns punctuation into blanks and lets numpy read the numbers. The numba way is taken when asked for,
+    or when numba is loaded already; what is not written as fio writes it goes to numpy. Both give the same arrays.
+
+    Raises
+    ------
+    ValueError
+        An object that does not hold pairs of numbers.
+    """
+    if (compiled or "numba" in sys.modules) and any(map(len, raws)):  # a hundred MB are not loaded for nothing
+        from hcilib.read.fio.fio_kernel import scan
+
+        runs = scan(raws)
+        if runs is not None:
+            return runs
+    text = _BETWEEN.join(raws)
+    return _each_alone(raws) if _LEGACY in text else _by_numpy(text, len(raws))
+
+
+def _by_numpy(text: bytes, histograms: int) -> Runs:
+    pairs = text.count(b":")
+    if not pairs:  # of blanks alone numpy reads one number
+        return np.empty(0, np.int64), np.empty(0, np.int64), np.zeros(histograms, np.int64)
+    numbers = np.fromstring(text.translate(_MARKS), dtype=np.int64, sep=" ")
+    between = np.flatnonzero(numbers < 0)
+    lengths = np.diff(between, prepend=-1, append=len(numbers)) - 1
+    numbers = np.delete(numbers, between)
+    if (
+        len(between) != histograms - 1 or len(numbers) != 2 * pairs or (lengths % 2).any()
+    ):  # numpy stops at the first other
+        raise ValueError(f"{text[:60]!r} ... are not pairs of latency and count")
+    return numbers[::2], numbers[1::2], lengths // 2
+
+
+def _each_alone(raws: Sequence[bytes | msgspec.Raw]) -> Runs:
+    runs = [_parse_legacy_bins(r) if _LEGACY in r else _by_numpy(r, 1)[:2] for r in map(bytes, raws)]
+    lats, counts = zip(*runs, strict=True)
+    return np.concatenate(lats), np.concatenate(counts), np.array([len(lat) for lat in lats], np.int64)
+
+
+def _parse_legacy_bins(raw: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """fio 2.x: every bucket by its index, zeros too, in microseconds, with the bucket layout beside them."""
+    bins = json.loads(raw)
+    bits = int(bins.get("FIO_IO_U_PLAT_BITS", BITS))
+    pairs = [(1000 * midpoint(int(index), bits), count) for index, count in bins.items() if index.isdigit() and count]
+    lat_ns, count = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return lat_ns, count
+
+
+_MIDPOINTS = np.array(MIDPOINTS)
+
+
+def merged(lat_ns: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """One histogram of many: every latency once, in order, and the sum of its counts."""
+    index = buckets_of(lat_ns)
+    of_fio = bool((index >= 0).all()) and np.array_equal(_MIDPOINTS[index], lat_ns)
+    if not of_fio or count.sum(dtype=float) >= 2**53:  # more than float64 counts exactly
+        known, place = np.unique(lat_ns, return_inverse=True)
+        sums = np.zeros(len(known), np.int64)
+        np.add.at(sums, place, count)
+        return known, sums
+    present = np.bincount(index, minlength=BUCKETS) > 0
+    sums = np.bincount(index, weights=count, minlength=BUCKETS)
+    return _MIDPOINTS[present], sums[present].astype(np.int64)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from math import nan
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -98,6 +98,28 @@ class Document(msgspec.Struct, Generic[R, W], rename={"version": "fio version", 
     jobs: list[Report[R, W]] | None = None
     client_stats: list[Report[R, W]] | None = None
     disk_util: list[dict[str, Any]] = []
+
+
+Options = dict[str, str]
+
+
+class Entry(NamedTuple):
+    """A final report, which clone of its key it is, its directions (with I/O, or the planned one) and its options."""
+
+    report: Report
+    clone: int
+    directions: list[tuple[str, Direction]]
+    options: Options
+
+
+class FioFile(NamedTuple):
+    """One file; `clean`: it took the fast path."""
+
+    entries: list[Entry]
+    noise: str
+    version: str
+    disk_util: list[dict[str, Any]]
+    clean: bool
 
 
 Decode = Callable[[bytes | memoryview], Document]

@@ -1,19 +1,45 @@
-"""fio's JSON output as the `hosts` table."""
+"""fio's JSON output as tables: the `hosts` of one file or of many, and the latency `bins` of one.
+
+Reports of many files are one packed table first: numbers in blocks, texts as codes. Packed tables are what processes hand
+to each other and what the cache keeps; a DataFrame is made of them once, at the end.
+"""
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import chain, groupby
+from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from hcilib.read.compressed import read_bytes
-from hcilib.read.fio.fio_bins import read_fio_bins
+from hcilib.read.fio.fio_bins import BIN_KEYS, bins_of, by_key
 from hcilib.read.fio.fio_document import FioOutputError
-from hcilib.read.fio.fio_pack import HOST_KEYS, LATENCIES, Packed, Packer, Texts, add_bytes
+from hcilib.read.fio.fio_fast import Direction, FioFile, Options, Unusual
+from hcilib.read.fio.fio_reports import parse, read_reports, short
 
 __all__ = ["HOST_KEYS", "FioOutputError", "frame", "read_fio", "read_fio_bins"]
 
+HOST_KEYS = ("hostname", "port", "job", "groupid", "clone", "ddir")
+MEASURES = ("io_bytes", "bw_bytes", "iops", "runtime", "total_ios", "short_ios", "drop_ios")
+LATENCIES = ("slat_ns", "clat_ns", "lat_ns")
+STATISTICS = ("min", "max", "mean", "stddev", "N")
+JOB = ("usr_cpu", "sys_cpu", "ctx", "majf", "minf", "job_start", "job_runtime", "total_err")
+OPTIONS = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "ioengine", "size", "filename")
+_OF_LATENCIES = tuple(f"{name}_{s}" for name in LATENCIES for s in STATISTICS)
+_OF_ENTRY, _OF_ROW = ("clone", "port", "groupid", "error", *JOB), (*MEASURES, *_OF_LATENCIES)
+_entry = attrgetter(*_OF_ENTRY[1:])
+_row = attrgetter(*MEASURES, *(f"{name}.{s}" for name in LATENCIES for s in STATISTICS))
+
+_PACK_ENTRY, _PACK_ROW = struct.Struct(f"{len(_OF_ENTRY)}d").pack, struct.Struct(f"{len(_OF_ROW)}d").pack
+
+Layout = tuple[tuple[str, ...], ...]
+"""The names of the percentiles of slat, clat and lat in one row."""
 WITH_DECIMALS = {"iops", "usr_cpu", "sys_cpu", *(f"{name}_{s}" for name in LATENCIES for s in ("mean", "stddev"))}
 """Every other number is a count."""
 
@@ -55,6 +81,222 @@ def read_fio(path: str | Path) -> pd.DataFrame:
     table = frame(packer.packed())
     table.attrs |= {"noise": file.noise, "fio_version": file.version, "disk_util": file.disk_util}
     return table
+
+
+def read_fio_bins(path: str | Path) -> pd.DataFrame:
+    """Latency histograms of one fio json+ file.
+
+    Returns
+    -------
+    DataFrame
+        hostname, port, job, groupid, ddir, lat_ns (midpoint of the bucket), count; clones of a job are added up.
+        Ordered by lat_ns within a key. Empty where the file has no bins (plain json).
+        `.attrs["latency"]`: "lat" where every direction with I/O has total-latency bins, else "clat", None without.
+
+    Raises
+    ------
+    FioOutputError
+        As `read_fio`; or bins that are not pairs of numbers; or total latency in one job and completion latency in
+        another, which are not one distribution.
+    """
+    file = read_reports(path)
+    keys, bins = by_key(file, bins_of(file, path))
+    if not len(bins.lat_ns):
+        return _empty(bins.kind)
+    table = pd.DataFrame(keys, columns=BIN_KEYS).take(np.repeat(np.arange(len(keys)), bins.lengths))
+    table = table.reset_index(drop=True).assign(lat_ns=bins.lat_ns, count=bins.count)
+    table.attrs["latency"] = bins.kind
+    return table
+
+
+def _empty(kind: str | None) -> pd.DataFrame:
+    text = ("hostname", "job", "ddir")
+    columns = [*BIN_KEYS, "lat_ns", "count"]
+    table = pd.DataFrame({c: pd.Series(dtype="str" if c in text else "int64") for c in columns})
+    table.attrs["latency"] = kind
+    return table
+
+
+class Texts(NamedTuple):
+    """A column of texts: the number of each row's text, -1 where there is none."""
+
+    codes: np.ndarray
+    texts: list[str]
+
+    def take(self, rows: np.ndarray) -> Texts:
+        return Texts(self.codes[rows], self.texts)
+
+
+class Packed(NamedTuple):
+    """The columns of the `hosts` table in reading order: counts and measures are float64, texts coded; missing is NaN.
+
+    `rows` is how many rows each file gave, in the order in which the files were added.
+    """
+
+    columns: dict[str, np.ndarray | Texts]
+    rows: np.ndarray
+
+    def texts(self, name: str) -> Texts:
+        column = self.columns[name]
+        if isinstance(column, Texts):
+            return column
+        raise TypeError(f"column {name}: its texts were asked for, it holds numbers")
+
+    def numbers(self, name: str) -> np.ndarray:
+        column = self.columns[name]
+        if isinstance(column, Texts):
+            raise TypeError(f"column {name}: its numbers were asked for, it holds texts")
+        return column
+
+
+class Packer:
+    """Takes one file after the other; `packed()` is the table of all."""
+
+    def __init__(self) -> None:
+        self._of_file: list[int] = []
+        self._entries, self._rows = bytearray(), bytearray()
+        self._hosts: list[str] = []
+        self._jobs: list[str] = []
+        self._options: list[Options] = []
+        self._of_entry: list[int] = []
+        self._ddirs: list[str] = []
+        self._percentiles: dict[Layout, tuple[list[int], bytearray]] = {}
+
+    def add(self, file: FioFile) -> None:
+        """Unusual, and nothing added, where percentiles have names that the tolerant path would change."""
+        entries = file.entries
+        directions = [direction for entry in entries for _, direction in entry.directions]
+        self._add_percentiles(directions)
+        self._rows += b"".join([_PACK_ROW(*_row(direction)) for direction in directions])
+        self._entries += b"".join([_PACK_ENTRY(entry.clone, *_entry(entry.report)) for entry in entries])
+        self._hosts += [entry.report.hostname for entry in entries]
+        self._jobs += [entry.report.jobname for entry in entries]
+        self._options += [entry.options for entry in entries]
+        self._of_entry += [len(entry.directions) for entry in entries]
+        self._ddirs += [ddir for entry in entries for ddir, _ in entry.directions]
+        self._of_file.append(len(directions))
+
+    def _add_percentiles(self, directions: list[Direction]) -> None:
+        """Neighbours mostly have percentiles of the same names: they are packed together. All are, before any is added."""
+        alike = [(layout, list(neighbours)) for layout, neighbours in groupby(directions, _layout)]
+        packed = [_packed_percentiles(layout, neighbours) for layout, neighbours in alike]
+        first = len(self._ddirs)
+        for (layout, neighbours), values in zip(alike, packed, strict=True):
+            of_layout = self._percentiles.setdefault(layout, ([], bytearray()))
+            of_layout[0].extend(range(first, first + len(neighbours)))
+            of_layout[1].extend(values)
+            first += len(neighbours)
+
+    def packed(self) -> Packed:
+        entry_of = np.repeat(np.arange(len(self._of_entry)), self._of_entry)
+        entries, rows = _block(self._entries, len(_OF_ENTRY)).take(entry_of, axis=1), _block(self._rows, len(_OF_ROW))
+        numbers = dict(zip((*_OF_ENTRY, *_OF_ROW), (*entries, *rows), strict=True)) | self._percentile_columns()
+        _blank_what_was_not_measured(numbers)
+        texts = {"hostname": coded(self._hosts).take(entry_of), "job": coded(self._jobs).take(entry_of)}
+        texts |= {"ddir": coded(self._ddirs)} | {c: t.take(entry_of) for c, t in _coded_options(self._options).items()}
+        columns = numbers | texts
+        return Packed({name: columns[name] for name in reading_order(columns)}, np.array(self._of_file, dtype=np.int64))
+
+    def _percentile_columns(self) -> dict[str, np.ndarray]:
+        columns: dict[str, np.ndarray] = {}
+        for layout, (rows, values) in self._percentiles.items():
+            names, where = percentile_columns(layout), np.array(rows)
+            for name, column in zip(names, _block(values, len(names)), strict=True):
+                columns.setdefault(name, np.full(len(self._ddirs), np.nan))[where] = column
+        return columns
+
+
+def add_bytes(packer: Packer, raw: bytes, path: str | Path) -> FioFile:
+    """Add one file, given its bytes, by the path it needs; its reports. FioOutputError if it holds no result."""
+    file = parse(raw, path)
+    try:
+        packer.add(file)
+    except Unusual:
+        file = parse(raw, path, fast=False)
+        packer.add(file)
+    return file
+
+
+def _layout(direction: Direction) -> Layout:
+    slat, clat, lat = direction.slat_ns, direction.clat_ns, direction.lat_ns
+    return (
+        tuple(slat.percentile) if slat.N else (),
+        tuple(clat.percentile) if clat.N else (),
+        tuple(lat.percentile) if lat.N else (),
+    )
+
+
+def _packed_percentiles(layout: Layout, directions: list[Direction]) -> bytes:
+    """The values of slat, clat and lat of each direction, in the layout's order; Unusual as of `percentile_columns`."""
+    pack = struct.Struct(f"{len(percentile_columns(layout))}d").pack
+    used = [attrgetter(f"{name}.percentile") for name, names in zip(LATENCIES, layout, strict=True) if names]
+    values = [[percentile.values() for percentile in map(given, directions)] for given in used]
+    return b"".join([pack(*chain(*row)) for row in zip(*values, strict=True)])
+
+
+@lru_cache(maxsize=1024)
+def percentile_columns(layout: Layout) -> tuple[str, ...]:
+    """99.900000 of clat -> clat_ns_p99.9. Unusual where a name is no number above 0, or two are one number."""
+    named = [(name, q) for name, percentiles in zip(LATENCIES, layout, strict=True) for q in percentiles]
+    columns = tuple(f"{name}_p{short(q)}" for name, q in named)
+    if len(set(columns)) < len(columns) or not all(_is_share(q) for _, q in named):
+        raise Unusual(f"percentiles {layout}")
+    return columns
+
+
+def _is_share(percentile: str) -> bool:
+    try:
+        return float(percentile) > 0
+    except ValueError:
+        return False
+
+
+def _block(packed: bytearray, width: int) -> np.ndarray:
+    """width x rows."""
+    if not width:
+        return np.empty((0, 0))
+    return np.ascontiguousarray(np.frombuffer(packed).reshape(-1, width).T)
+
+
+def _blank_what_was_not_measured(numbers: dict[str, np.ndarray]) -> None:
+    """fio prints zeros where it measured nothing (gtod_reduce, slat of a synchronous engine): N is 0."""
+    for name in LATENCIES:
+        nothing = numbers[f"{name}_N"] == 0
+        if nothing.any():
+            for statistic in STATISTICS[:-1]:
+                numbers[f"{name}_{statistic}"][nothing] = np.nan
+
+
+def coded(texts: Iterable[str | None]) -> Texts:
+    texts = list(texts)
+    known = [text for text in dict.fromkeys(texts) if text is not None]
+    position: dict[str | None, int] = {text: n for n, text in enumerate(known)}
+    position[None] = -1
+    return Texts(np.fromiter(map(position.__getitem__, texts), np.int32, len(texts)), known)
+
+
+def _coded_options(options: list[Options]) -> dict[str, Texts]:
+    """Each distinct set of options is looked at once: all hosts of a step often share one."""
+    distinct = {id(given): given for given in options}
+    position = {key: n for n, key in enumerate(distinct)}
+    of = np.fromiter(map(position.__getitem__, map(id, options)), np.int64, len(options))
+    names = dict.fromkeys(name for keys in dict.fromkeys(map(tuple, distinct.values())) for name in keys)
+    sets = distinct.values()
+    return {f"opt_{name}": coded([given.get(name) for given in sets]).take(of) for name in (*OPTIONS, *names)}
+
+
+def reading_order(names: Iterable[str]) -> list[str]:
+    """Columns of the `hosts` table as they are read: what stands before fio's (or alone), keys, measures, percentiles, options."""
+    names = list(names)
+    percentiles = sorted((n for n in names if "_ns_p" in n and not n.startswith("opt_")), key=_percentile_order)
+    options = [n for n in names if n.startswith("opt_")]
+    of_fio = dict.fromkeys((*HOST_KEYS, "error", *MEASURES, *_OF_LATENCIES, *percentiles, *JOB, *options))
+    return [n for n in names if n not in of_fio] + [n for n in of_fio if n in names]
+
+
+def _percentile_order(column: str) -> tuple[int, float]:
+    name, _, q = column.rpartition("_p")
+    return LATENCIES.index(name), float(q)
 
 
 def frame(packed: Packed, *, categories: bool = False) -> pd.DataFrame:

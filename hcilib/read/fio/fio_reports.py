@@ -1,44 +1,33 @@
-"""The reports of one file of fio in one shape, by whichever of the two paths it had to be read."""
+"""The reports of one file of fio that count, in one shape, by whichever of the two paths it had to be read.
+
+What fio's JSON does not say in so many words is decided here: which reports are final, and with which options a job ran.
+"""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import pairwise
 from math import nan
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from hcilib.read.compressed import read_bytes
 from hcilib.read.fio import fio_document, fio_fast
+from hcilib.read.fio.fio_bins import parse_bins
 from hcilib.read.fio.fio_document import FioOutputError, Number
-from hcilib.read.fio.fio_fast import Direction, Latency, Report, Unusual
-from hcilib.read.fio.fio_options import Options, options_of
-from hcilib.read.fio.fio_snapshots import final_reports
-
-__all__ = ["Entry", "FioFile", "FioOutputError", "parse", "read_reports"]
+from hcilib.read.fio.fio_fast import GROWTH, Direction, Entry, FioFile, Latency, Options, Report, Unusual
 
 _PLANNED = {"w": "write", "t": "trim"}
 _LATENCIES = ("slat_ns", "clat_ns", "lat_ns")
 _JOB = ("error", "usr_cpu", "sys_cpu", "ctx", "majf", "minf", "job_start", "job_runtime", "total_err")
 _MEASURES = ("io_bytes", "bw_bytes", "bw", "iops", "runtime", "total_ios", "short_ios", "drop_ios")
-
-
-class Entry(NamedTuple):
-    """A final report, which clone of its key it is, its directions (with I/O, or the planned one) and its options."""
-
-    report: Report
-    clone: int
-    directions: list[tuple[str, Direction]]
-    options: Options
-
-
-class FioFile(NamedTuple):
-    """One file; `clean`: it took the fast path."""
-
-    entries: list[Entry]
-    noise: str
-    version: str
-    disk_util: list[dict[str, Any]]
-    clean: bool
+PerClient = list[tuple[str, int | None, Options]]
+_DECODE = msgspec.json.Decoder(Options).decode
 
 
 def read_reports(path: str | Path) -> FioFile:
@@ -133,3 +122,147 @@ def short(percentile: str) -> str:
 
 def _number(value: Number) -> float:
     return nan if value is None else float(value)
+
+
+# --- which reports are final ------------------------------------------------------------------------------------------
+#
+# With `--status-interval` in client mode fio 3.33 appends cumulative interim reports of every host to the same list.
+# Nothing in the file says so, and a job's clones or a host that was listed twice repeat the same keys as well. Only
+# interim reports can be a chain in which every counter grows and every extreme only moves outwards.
+
+
+def final_reports(document: fio_document.Document) -> list[fio_document.Report]:
+    """The reports of a document without "All clients" and without interim snapshots, in the file's order."""
+    groups: dict[tuple, list[fio_document.Report]] = {}
+    for report in document.reports():
+        groups.setdefault(report.key, []).append(report)
+    final = [r for reports in groups.values() for r in _final(reports, _clones(document, reports[0]))]
+    kept = set(map(id, final))
+    return [report for report in document.reports() if id(report) in kept]
+
+
+def _clones(document: fio_document.Document, report: fio_document.Report) -> int:
+    [options] = options_of(document, [report])
+    numjobs = str(options.get("numjobs", "1"))
+    return max(int(numjobs), 1) if numjobs.isdecimal() and len(numjobs) < 10 else 1
+
+
+def _final(reports: list[fio_document.Report], clones: int) -> list[fio_document.Report]:
+    """The last snapshot: as many reports as there are clones (each reporting alone) or one (group_reporting)."""
+    for size in sorted({clones, 1}, reverse=True):
+        fits = len(reports) > size and len(reports) % size == 0
+        if fits and all(_is_chain(reports[offset::size]) for offset in range(size)):
+            return reports[-size:]
+    return reports
+
+
+def _is_chain(reports: list[fio_document.Report]) -> bool:
+    runtimes = [max((d.runtime or 0 for d in r.directions().values()), default=0) for r in reports]
+    if runtimes[-1] < GROWTH * runtimes[0] or runtimes[-1] == 0:
+        return False
+    return all(_continues(a, b) for a, b in pairwise(reports))
+
+
+def _continues(earlier: fio_document.Report, later: fio_document.Report) -> bool:
+    """Whether one report can be the other's past."""
+    before, after = earlier.directions(), later.directions()
+    counters = all(_grows(earlier, later, name) for name in ("ctx", "majf", "minf"))
+    return counters and all(d in after and _direction_continues(before[d], after[d]) for d in before)
+
+
+def _direction_continues(earlier: fio_document.Direction, later: fio_document.Direction) -> bool:
+    if not all(_grows(earlier, later, name) for name in ("runtime", "io_bytes", "total_ios")):
+        return False
+    for name in ("clat_ns", "lat_ns", "clat", "lat"):
+        a, b = getattr(earlier, name), getattr(later, name)
+        if a and b and not a.missing and not (_grows(a, b, "N") and _grows(a, b, "max") and _grows(b, a, "min")):
+            return False
+    return _histogram_continues(earlier, later)
+
+
+def _grows(earlier, later, name: str) -> bool:
+    a, b = getattr(earlier, name), getattr(later, name)
+    return a is None or b is None or a <= b
+
+
+def _histogram_continues(earlier: fio_document.Direction, later: fio_document.Direction) -> bool:
+    """The decisive test where there are bins: no bucket ever shrinks."""
+    for name in ("clat_ns", "lat_ns"):
+        a, b = getattr(earlier, name), getattr(later, name)
+        if a and b and len(a.bins) and len(b.bins):
+            counts = dict(zip(*(column.tolist() for column in parse_bins(b.bins)), strict=True))
+            if any(n > counts.get(bucket, 0) for bucket, n in zip(*parse_bins(a.bins), strict=True)):
+                return False
+    return True
+
+
+# --- with which options a job ran -------------------------------------------------------------------------------------
+
+
+def options_of(document, reports: Iterable) -> list[Options]:
+    """Of each report the job's options over global ones, as text.
+
+    Global options of several clients that differ are left out: whose they are is unknown.
+
+    Parameters
+    ----------
+    document, reports : of fio_fast or of fio_document
+
+    Raises
+    ------
+    ValueError : they are not an object of options
+    """
+    shared = _shared(bytes(document.global_options), document.client_stats is not None)
+    if not shared:
+        return [_own(bytes(report.options)) for report in reports]
+    return [_shared_with(report, shared) | _own(bytes(report.options)) for report in reports]
+
+
+def _shared_with(report, shared: Options | PerClient) -> Options:
+    if not isinstance(shared, list):
+        return shared
+    mine = [o for host, port, o in shared if host == report.hostname and port in (None, report.port)]
+    return mine[-1] if mine else {}
+
+
+@lru_cache(maxsize=4096)
+def _own(raw: bytes) -> Options:
+    """Options of one job as fio took them: the last of a repeated one counts, but file names add up."""
+    if raw.count(b'"filename"') < 2 and b"\\" not in raw:
+        try:
+            return _DECODE(raw)
+        except msgspec.DecodeError:
+            pass  # a value that is no text, a control character in one
+    return _as_text(json.loads(raw, object_pairs_hook=_last_wins, strict=False) or {})
+
+
+@lru_cache(maxsize=256)
+def _shared(raw: bytes, of_clients: bool) -> Options | PerClient:
+    """One table, or from fio 3.39 one per client. Before that fio writes all clients' keys into one object."""
+    given = json.loads(raw, object_pairs_hook=_agreed if of_clients else _last_wins, strict=False) or {}
+    return [_placed(_as_text(one)) for one in given] if isinstance(given, list) else _as_text(given)
+
+
+def _placed(options: Options) -> tuple[str, int | None, Options]:
+    host, port = options.pop("hostname", ""), options.pop("port", None)
+    return host, None if port is None else int(port), options
+
+
+def _as_text(options: Any) -> Options:
+    if not isinstance(options, dict):
+        raise ValueError(f"options are {json.dumps(options)[:60]}, expected an object of names and values")
+    return {name: str(value) for name, value in options.items()}
+
+
+def _last_wins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    options = dict(pairs)
+    if "filename" in options:
+        options["filename"] = ":".join(dict.fromkeys(str(v) for k, v in pairs if k == "filename"))
+    return options
+
+
+def _agreed(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values: dict[str, set] = {}
+    for name, value in pairs:
+        values.setdefault(name, set()).add(json.dumps(value))
+    return {name: value for name, value in pairs if len(values[name]) == 1}

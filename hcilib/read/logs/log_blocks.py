@@ -1,22 +1,19 @@
-"""A log as blocks of whole lines: plain, zstd or gzip, of any size, in bounded memory."""
+"""A log file: what its name says, and its text as blocks of whole lines, plain or packed, of any size, in bounded memory."""
 
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Callable, Iterator
 from io import BufferedReader
 from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
-import zstandard
-
-from hcilib.read.logs.rollup_script import LINE_LIMIT
+from hcilib.read.compressed import DAMAGE, NotAFileError, damaged, is_packed, opened, unpacking
+from hcilib.read.fio.fio_fast import LOCAL_HOST
+from hcilib.read.logs.rollup_script import HEAD, LINE_LIMIT, NAME, LineError, Shape, describe, shape_of
 
 BLOCK = 1 << 20
-_ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
-_PIECE = 1 << 10  # of a compressed stream: 4 bytes of zstd may become 128 KiB, so never more than 32 MiB at once
 
 ReadInto = Callable[[memoryview], int]
 
@@ -35,11 +32,23 @@ class Slice(NamedTuple):
 WHOLE = Slice()
 
 
+Group = tuple[str, str, str]
+"""Host, job and kind of log: what is counted together."""
+
+
+def group_of(path: Path) -> Group:
+    """Host, job and log, by the name; FioLogError where no log has such a name."""
+    name = NAME.fullmatch(path.name)
+    if not name:
+        raise FioLogError(f"{path}: not named like a fio log (PREFIX_iops|bw|lat|clat|slat|clat_hist[.N].log[.HOST])")
+    return name["host"] or LOCAL_HOST, name["job"], name["log"]
+
+
 def slices(path: Path, number: int) -> list[Slice]:
     """A plain log in up to so many parts alike, cut behind lines; one that is packed, or cannot be read, as a whole."""
     try:
-        with path.open("rb") as file:
-            if file.read(4).startswith((_ZSTD, _GZIP)):
+        with opened(path) as file:
+            if is_packed(file.read(4)):
                 return [WHOLE]
             length, cuts = file.seek(0, os.SEEK_END), {0}
             for n in range(1, number):
@@ -47,7 +56,7 @@ def slices(path: Path, number: int) -> list[Slice]:
                 if not file.readline(LINE_LIMIT).endswith(b"\n"):
                     break  # no line is that long: it is to be said of the line as a whole
                 cuts.add(file.tell())
-    except OSError:
+    except (OSError, ValueError):
         return [WHOLE]  # whoever reads it says why
     return [Slice(start, end) for start, end in pairwise(sorted(cuts | {length}))] or [WHOLE]
 
@@ -68,7 +77,7 @@ def line_blocks(
     buffer = bytearray(size + LINE_LIMIT)
     view, kept, done = memoryview(buffer), 0, part.start
     try:
-        with (Path(path) if isinstance(path, str) else path).open("rb") as file:
+        with opened(path) as file:
             read = _reader(file, part)
             while count := read(view[kept : kept + size]):
                 end = buffer.rfind(b"\n", kept, kept + count) + 1
@@ -81,10 +90,10 @@ def line_blocks(
                 if kept >= LINE_LIMIT:
                     raise FioLogError(f"{path}: the line that begins at byte {done} is longer than {LINE_LIMIT} bytes: this is no "
                                       "log of fio's, or its end was overwritten")  # fmt: skip
-    except (EOFError, zlib.error, zstandard.ZstdError) as error:
-        raise FioLogError(
-            f"{path}: the compressed stream is damaged or cut off ({error}); copy the file again"
-        ) from None
+    except DAMAGE as error:
+        raise FioLogError(damaged(path, error)) from None
+    except NotAFileError as error:
+        raise FioLogError(str(error)) from None
     except OSError as error:
         raise FioLogError(f"{path}: {error.strerror or error}") from None
     if kept and torn is not None:
@@ -92,13 +101,11 @@ def line_blocks(
 
 
 def _reader(file: BufferedReader, part: Slice) -> ReadInto:
-    """What fills a view with the next uncompressed bytes. The magic number decides, not the name: names lie after a copy."""
+    """What fills a view with the next unpacked bytes."""
     start = file.read(4)
     file.seek(0)
-    if start.startswith(_ZSTD):
-        return _from_pieces(_unzstd(file))
-    if start.startswith(_GZIP):
-        return _from_pieces(_gunzip(file))
+    if is_packed(start):
+        return _from_pieces(unpacking(file))
     left = (file.seek(0, os.SEEK_END) if part.end is None else part.end) - part.start
     file.seek(part.start)
 
@@ -130,29 +137,40 @@ def _from_pieces(pieces: Iterator[bytes]) -> ReadInto:
     return read
 
 
-def _unzstd(file: BinaryIO) -> Iterator[bytes]:
-    """All frames. `decompressobj` tells a cut stream from a complete one; `stream_reader` does not."""
-    frame = None
-    while piece := file.read(_PIECE):
-        while piece:
-            frame = frame or zstandard.ZstdDecompressor().decompressobj()
-            if out := frame.decompress(piece):
-                yield out
-            piece = frame.unused_data if frame.eof else b""
-            frame = None if frame.eof else frame
-    if frame:
-        raise EOFError("end of the last frame is missing")
+def each_block(
+    path: Path, log: str, torn: list[str], use: Callable[[memoryview, Shape], None], part: Slice = WHOLE
+) -> Shape | None:
+    """Hand every block of whole lines to `use`; its LineError becomes a FioLogError with file and line.
+
+    Returns the shape of the log, None if it holds no line: its first lines tell it, whichever part is read.
+    """
+    shape, done = None, 0
+    try:
+        if part.start:
+            shape = _shape(next(line_blocks(path, size=HEAD), b""), log)
+        done = part.start
+        for block in line_blocks(path, torn, part=part):
+            shape = shape or _shape(block, log)
+            if shape:
+                use(block, shape)
+            done += len(block)
+    except LineError as error:
+        number = line_number(path, done + error.offset)
+        raise FioLogError(describe(str(path), error.line, number, error.why)) from None
+    return shape
 
 
-def _gunzip(file: BinaryIO) -> Iterator[bytes]:
-    """All members, a bounded piece at a time."""
-    member = None
-    while piece := file.read(_PIECE):
-        while piece:
-            member = member or zlib.decompressobj(wbits=31)
-            if out := member.decompress(piece, BLOCK):
-                yield out
-            piece = member.unused_data if member.eof else member.unconsumed_tail
-            member = None if member.eof else member
-    if member:
-        raise EOFError("end of the last member is missing")
+def _shape(block: memoryview | bytes, log: str) -> Shape | None:
+    head = bytes(block[:HEAD])
+    return shape_of(head[: head.rfind(b"\n") + 1], log) if head.strip() else None
+
+
+def line_number(path: Path, offset: int) -> int:
+    """The number of the line that begins at an offset of the uncompressed text; counted only when it is to be said."""
+    number, seen = 1, 0
+    for block in line_blocks(path):
+        number += bytes(block[: max(offset - seen, 0)]).count(b"\n")
+        seen += len(block)
+        if seen > offset:
+            break
+    return number

@@ -1,4 +1,18 @@
-"""fio's logs counted by one compiled loop over the bytes (numba: the extra `hcilib[fast]`)."""
+"""fio's logs counted by one compiled loop over the bytes (numba: the extra `hcilib[fast]`).
+
+Why a loop over addresses, and why all of it in one file:
+
+- A log is 28 bytes a line and 100 million lines: whatever makes an object, a slice or an array per line costs more than the
+  line. So the loop takes addresses, and reads eight bytes at a time.
+- Latencies of one second lie close together. A page holds 16 neighbouring buckets of one second and direction; a run touches
+  few pages, they stay in cache, and the page of the line before is mostly the page of this line (`recent`).
+- What is not printed exactly as fio prints it goes to the reference (rollup_script), a line at a time. So the loop may refuse
+  whatever it does not expect, and must never guess.
+- numba keeps what it compiled beside this file and looks at this file's time alone. What other files give is frozen into it:
+  `TAKEN_OVER` names that, and a test fails until it is changed here too, which makes numba compile anew.
+
+What the plain way costs stands in data/samples/bench_logs.csv (rollup_plain: pyarrow and numpy).
+"""
 
 from __future__ import annotations
 
@@ -9,10 +23,10 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from hcilib.read.logs.rollup_cells import add_cells, from_table, room
-from hcilib.read.logs.rollup_script import (  # fmt: skip
+from hcilib.fio_buckets import BUCKETS, MIDPOINTS, bucket_of_float
+from hcilib.read.logs.rollup_script import (
     BS_LIMIT,
-    BUCKETS,
+    BUCKET_BITS,
     NO_BUCKET,
     RATES,
     SUM_LIMIT,
@@ -21,22 +35,35 @@ from hcilib.read.logs.rollup_script import (  # fmt: skip
     LineError,
     Shape,
     cells_of,
+    key_of,
     new_table,
+    when_of,
 )
+from hcilib.read.logs.rollup_table import add_cells, from_table, room
 
+TAKEN_OVER = {
+    "limits": (1 << 50, 1 << 45, 1 << 32, 1 << 62),  # of time, value, block size, sums
+    "buckets": (1856, 1856),  # how many; which stands for none
+    "bucket of 1e6 ns": 954,
+    "key of second 5, write, averaged, bucket 7": 88071,
+}
+"""What this file's compiled code takes from others, as it was when it was compiled."""
 PAGES = 1 << 17  # of 16 buckets, 384 bytes each; more are put aside as cells
+PAGE_BITS = 4  # of a bucket's number: where in its page; the rest says which part of the buckets the page holds
+PART_BITS = BUCKET_BITS - PAGE_BITS
+WITHIN, PART = (1 << PAGE_BITS) - 1, (1 << PART_BITS) - 1
 _DONE, _ODD, _FULL, _TOO_MUCH = range(4)
 _LITTLE = sys.byteorder == "little"
 _TENS = 10 ** np.arange(8)
 _COMMA, _SPACE, _NEWLINE, _ZERO = 44, 32, 10, 48
 
 
-class Counter:
-    """The cells of logs of one kind. `feed` it blocks of whole lines, then take `cells`.
+_MIDPOINTS = np.array(MIDPOINTS)
+_when_of, _key_of, _bucket_of_float = njit(when_of), njit(key_of), njit(bucket_of_float)
 
-    A page holds a quarter of a power of two of the latency in one second and direction: a run touches few, and they stay in
-    cache.
-    """
+
+class Counter:
+    """The cells of logs of one kind. `feed` it blocks of whole lines, then take `cells`."""
 
     def __init__(self, pages: int = PAGES) -> None:
         self._capacity = pages
@@ -47,9 +74,9 @@ class Counter:
     def _clear(self) -> None:
         """New tables: memory that was never touched is not held."""
         self._keys = np.empty(self._capacity, np.int64)
-        self._pages = np.zeros((self._capacity, 16, 3), np.int64)
+        self._pages = np.zeros((self._capacity, 1 << PAGE_BITS, 3), np.int64)
         self._slots = np.zeros((2 * self._capacity, 2), np.int64)  # key + 1, page
-        self._recent = np.full((512, 2), -1, np.int64)
+        self._recent = np.full((4 << PART_BITS, 2), -1, np.int64)
         self._used = np.zeros(1, np.int64)
 
     def feed(self, block: memoryview, shape: Shape) -> None:
@@ -170,7 +197,7 @@ def _samples(at, stop, width, half_ms, rate, keys, pages, slots, recent, used):
             page = _page(key, near, keys, slots, recent, used)
             if page < 0:
                 return _FULL, line
-        within = bucket & 15
+        within = bucket & WITHIN
         size, total = pages[page, within, 1] + bs, pages[page, within, 2] + value
         if size >= SUM_LIMIT or total >= SUM_LIMIT:
             pages[page, within, 2] = SUM_LIMIT
@@ -194,7 +221,7 @@ def _histograms(at, stop, width, half_ms, keys, pages, slots, recent, used):
         at, bs = _field(_next(at), stop)
         if at < 0 or ddir > 2 or t >= TIME_LIMIT or bs >= BS_LIMIT:
             return _ODD, line
-        if used[0] + 116 > keys.size:
+        if used[0] + (BUCKETS >> PAGE_BITS) > keys.size:  # so that no page is missing in the middle of the line
             return _FULL, line
         t = max(t - half_ms, 0)
         for place in range(width - 3):
@@ -206,10 +233,10 @@ def _histograms(at, stop, width, half_ms, keys, pages, slots, recent, used):
             bucket = place * stride + stride // 2
             key, near = _page_key(t, ddir, 0, bucket)
             page = recent[near, 1] if recent[near, 0] == key else _page(key, near, keys, slots, recent, used)
-            within = bucket & 15
+            within = bucket & WITHIN
             pages[page, within, 0] += n
             pages[page, within, 1] += n * bs
-            pages[page, within, 2] += n * _midpoint(bucket)
+            pages[page, within, 2] += n * _MIDPOINTS[bucket]
             if pages[page, within, 1] >= SUM_LIMIT or pages[page, within, 2] >= SUM_LIMIT:
                 return _TOO_MUCH, line
         at = end + 1
@@ -301,24 +328,17 @@ def _word(at, field):
 
 @njit
 def _bucket(value):
-    """fio's bucket from a float's exponent and the first six bits behind it."""
+    """fio's bucket of a latency."""
     if value < 64:
         return value
-    bucket = (np.float64(value).view(np.int64) >> 46) - 1028 * 64
-    return min(bucket, np.int64(BUCKETS - 1))
-
-
-@njit
-def _midpoint(bucket):
-    shift = max((bucket >> 6) - 1, 0)
-    return bucket if bucket < 128 else (64 << shift) + ((bucket & 63) << shift) + ((1 << shift) >> 1)
+    return min(_bucket_of_float(np.float64(value).view(np.int64)), np.int64(BUCKETS - 1))
 
 
 @njit
 def _page_key(t, ddir, averaged, bucket):
     """Second, direction and part of the buckets; and where the page that was last used for such a one is remembered."""
-    part = bucket >> 4
-    return (t // 1000 << 3 | ddir << 1 | averaged) << 7 | part, part | ddir << 7
+    part = bucket >> PAGE_BITS
+    return _when_of(t // 1000, ddir, averaged) << PART_BITS | part, part | ddir << PART_BITS
 
 
 @njit(cache=True, nogil=True)
@@ -326,9 +346,10 @@ def _copied(order, keys, pages, cells):
     """Whatever was counted on the pages, in that order, as rows of key, n, bytes and sum."""
     row = 0
     for page in order:
-        for within in range(16):
+        for within in range(1 << PAGE_BITS):
             if pages[page, within, 0]:
-                cells[row, 0] = keys[page] >> 7 << 11 | (keys[page] & 127) << 4 | within
+                when, bucket = keys[page] >> PART_BITS, (keys[page] & PART) << PAGE_BITS | within
+                cells[row, 0] = _key_of(when, bucket)
                 cells[row, 1] = pages[page, within, 0]
                 cells[row, 2] = pages[page, within, 1]
                 cells[row, 3] = pages[page, within, 2]

@@ -8,22 +8,26 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from hcilib.read.logs.rollup_cells import add_cells, from_table
-from hcilib.read.logs.rollup_script import (  # fmt: skip
+from hcilib.fio_buckets import BUCKETS, MIDPOINTS, buckets_of
+from hcilib.read.logs.rollup_script import (
     BS_LIMIT,
-    BUCKETS,
     NO_BUCKET,
     RATES,
     TIME_LIMIT,
     VALUE_LIMIT,
     Shape,
+    bucket_in,
     count,
-    midpoint,
+    key_of,
     new_table,
+    when_in,
+    when_of,
 )
+from hcilib.read.logs.rollup_table import add_cells, from_table
 
 COLUMNS = ("t_ms", "value", "ddir", "bs", "offset", "prio", "issued")
 _ROWS = 1 << 20  # cells put aside before they are added up
+_MIDPOINTS = np.array(MIDPOINTS)
 _LOW = 24  # bits; so halved, what is summed in floats stays an exact integer
 
 
@@ -100,25 +104,19 @@ def _samples(raw: bytes, shape: Shape) -> np.ndarray | None:
         return None
     averaged = bs == 0
     t = np.where(averaged, np.maximum(t - shape.half_ms, 0), t)
-    bucket = np.full(len(t), NO_BUCKET) if shape.log in RATES else buckets(value)
-    return _added(t // 1000 << 3 | ddir << 1 | averaged, bucket, bs, value)
-
-
-def buckets(value: np.ndarray) -> np.ndarray:
-    """fio's bucket of each latency in ns (stat.c, plat_val_to_idx): a float's exponent and the first six bits behind it."""
-    index = (value.astype(np.float64).view(np.int64) >> 46) - 1028 * 64
-    return np.minimum(np.where(value < 64, value, index), BUCKETS - 1)
+    bucket = np.full(len(t), NO_BUCKET) if shape.log in RATES else buckets_of(value)
+    return _added(when_of(t // 1000, ddir, averaged), bucket, bs, value)
 
 
 def _added(when: np.ndarray, bucket: np.ndarray, bs: np.ndarray, value: np.ndarray) -> np.ndarray:
     """Cells of samples; `when` is second, direction and average, of which a block of a log holds few."""
     seen, place = np.unique(when, return_inverse=True)
     if len(seen) > 1 << 8:  # no log of a run: by sorting, so that memory stays in bounds
-        return add_cells([np.column_stack([when << 11 | bucket, np.ones_like(bs), bs, value])])
-    cell = place << 11 | bucket
+        return add_cells([np.column_stack([key_of(when, bucket), np.ones_like(bs), bs, value])])
+    cell = key_of(place, bucket)  # numbered by the few that were seen, so that they can be counted in an array
     n = np.bincount(cell)
     held = np.flatnonzero(n)
-    key = seen[held >> 11] << 11 | held & 2047
+    key = key_of(seen[when_in(held)], bucket_in(held))
     return np.column_stack([key, n[held], _summed(cell, bs)[held], _summed(cell, value)[held]])
 
 
@@ -149,8 +147,8 @@ def _histograms(raw: bytes, shape: Shape) -> np.ndarray | None:
     row, place = np.nonzero(counts)
     n, stride = counts[row, place], BUCKETS // (shape.width - 3)
     bucket = place * stride + stride // 2
-    when = np.maximum(t - shape.half_ms, 0)[row] // 1000 << 3 | ddir[row] << 1
-    return add_cells([np.column_stack([when << 11 | bucket, n, n * bs[row], n * _MIDPOINT[bucket]])])
+    when = when_of(np.maximum(t - shape.half_ms, 0)[row] // 1000, ddir[row], 0)
+    return add_cells([np.column_stack([key_of(when, bucket), n, n * bs[row], n * _MIDPOINTS[bucket]])])
 
 
 def _line_commas(raw: bytes) -> np.ndarray:
@@ -158,6 +156,3 @@ def _line_commas(raw: bytes) -> np.ndarray:
     marks = np.frombuffer(raw, np.uint8)
     commas, ends = np.flatnonzero(marks == ord(",")), np.flatnonzero(marks == ord("\n"))
     return np.concatenate([[0], np.searchsorted(commas, ends)])
-
-
-_MIDPOINT = np.array([midpoint(bucket) for bucket in range(BUCKETS)])

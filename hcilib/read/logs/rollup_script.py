@@ -18,13 +18,15 @@ import sys
 from collections import defaultdict, namedtuple
 from statistics import median_low
 
+from hcilib.fio_buckets import BUCKETS, bucket_of, midpoint  # on a VM the file itself stands above this one
+
 FORMAT = 1
 NAME = re.compile(
     r"(?P<job>.+)_(?P<log>iops|bw|lat|clat_hist|clat|slat)(?:\.(?P<number>\d+))?\.log(?:\.(?P<host>.+?))??(?:\.zst|\.gz)?",
     re.DOTALL,
 )
 RATES = ("iops", "bw")
-BUCKETS, NO_BUCKET = 1856, 1856
+NO_BUCKET = BUCKETS
 HEAD = LINE_LIMIT = 1 << 16  # a histogram's line takes 5.6 KB where nothing was counted
 EPOCH_MS = 10**11  # later than 1973 as a date, longer than three years as a duration
 TIME_LIMIT, VALUE_LIMIT, BS_LIMIT, SUM_LIMIT = 1 << 50, 1 << 45, 1 << 32, 1 << 62  # what 64 bits can add up
@@ -87,20 +89,49 @@ def _interval_ms(head, ddir):
     return median_low(seen) if seen else 1000
 
 
-def bucket_of(value):
-    """fio's histogram bucket of a latency in ns (stat.c, plat_val_to_idx)."""
-    shift = max(value.bit_length() - 7, 0)
-    return min((shift << 6) + (value >> shift), BUCKETS - 1) if shift else value
+# --- the key of a cell: one int64, so that cells are sorted and added up by comparing single numbers ----------------------
+#
+#     bits 0 to 10    bucket: fio's, or NO_BUCKET in a log of rates
+#     bit  11         averaged: whether the value is a mean of log_avg_msec
+#     bits 12 to 13   direction: 0 read, 1 write, 2 trim
+#     bits 14 on      second, as logged
+#
+# `when` is what lies above the bucket: a block of a log holds few different ones. These functions take numbers and arrays
+# alike, and nobody else shifts a key. rollup_kernel compiles them into its loop, and numba does not see that they changed:
+# whoever changes them changes that file too (its TAKEN_OVER, which a test compares).
+
+BUCKET_BITS, WHEN_BITS = 11, 3
 
 
-def midpoint(bucket):
-    """The latency in ns that stands for a bucket (stat.c, plat_idx_to_val)."""
-    shift = max((bucket >> 6) - 1, 0)
-    return (64 << shift) + ((bucket & 63) << shift) + ((1 << shift) >> 1) if bucket >= 128 else bucket
+def when_of(second, ddir, averaged):
+    return second << WHEN_BITS | ddir << 1 | averaged
 
 
-def key_of(t_ms, ddir, averaged, bucket):
-    return (t_ms // 1000 << 3 | ddir << 1 | averaged) << 11 | bucket
+def key_of(when, bucket):
+    return when << BUCKET_BITS | bucket
+
+
+def when_in(key):
+    return key >> BUCKET_BITS
+
+
+def bucket_in(key):
+    return key & ((1 << BUCKET_BITS) - 1)
+
+
+def averaged_in(key):
+    return key >> BUCKET_BITS & 1
+
+
+def ddir_in(key):
+    return key >> BUCKET_BITS + 1 & 3
+
+
+def second_in(key):
+    return key >> BUCKET_BITS + WHEN_BITS
+
+
+# --- one line ---------------------------------------------------------------------------------------------------------
 
 
 def cells_of(line, shape):
@@ -131,7 +162,7 @@ def _sample(line, shape):
     if not bs:
         t = max(t - shape.half_ms, 0)
     bucket = NO_BUCKET if shape.log in RATES else bucket_of(value)
-    return [(key_of(t, ddir, int(not bs), bucket), 1, bs, value)]
+    return [(key_of(when_of(t // 1000, ddir, int(not bs)), bucket), 1, bs, value)]
 
 
 def _histogram(line, shape):
@@ -139,12 +170,13 @@ def _histogram(line, shape):
         raise LineError(line)
     fields = [int(x) for x in line.split(b",")]
     t, ddir, bs = fields[:3]
+    when = when_of(max(t - shape.half_ms, 0) // 1000, ddir, 0)
     stride = BUCKETS // (shape.width - 3)
     cells = []
     for place, n in enumerate(fields[3:]):
         if n:
             bucket = place * stride + stride // 2
-            cells.append((key_of(max(t - shape.half_ms, 0), ddir, 0, bucket), n, n * bs, n * midpoint(bucket)))
+            cells.append((key_of(when, bucket), n, n * bs, n * midpoint(bucket)))
     if ddir > 2 or t >= TIME_LIMIT or bs >= BS_LIMIT or any(max(c[1:]) >= SUM_LIMIT for c in cells):
         raise LineError(line, why="holds a number too large for a log" if ddir < 3 else "")
     return cells
@@ -174,13 +206,9 @@ def _count_usual(samples, shape, table):
     half = shape.half_ms
     for t, value, ddir, bs in samples:
         t, value, bs = int(t), int(value), int(bs)
-        if bs:
-            averaged = 0
-        else:
-            averaged, t = 1, max(t - half, 0)
-        shift = value.bit_length() - 7
-        bucket = (shift << 6) + (value >> shift) if shift > 0 else value
-        cell = table[(t // 1000 << 3 | int(ddir) << 1 | averaged) << 11 | (bucket if bucket < BUCKETS else BUCKETS - 1)]
+        if not bs:
+            t = max(t - half, 0)
+        cell = table[key_of(when_of(t // 1000, int(ddir), int(not bs)), bucket_of(value))]
         cell[0] += 1
         cell[1] += bs
         cell[2] += value

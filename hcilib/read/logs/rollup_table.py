@@ -1,23 +1,184 @@
-"""Cells of a rollup as the table that analysis reads, and back: aligned by host, stalls marked."""
+"""What was counted of logs: cells that add up exactly, what VMs sent of theirs, and the table that analysis reads.
+
+Cells are rows of key, n, bytes and sum (int64), sorted by key; what a key says is read and written by the functions of
+rollup_script alone. Their sum is exact, in any order. The table is made in the memory of the cells, for it may be large.
+"""
 
 from __future__ import annotations
 
+import inspect
+import mmap
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
 import numpy as np
 import pandas as pd
 
-from hcilib.read.fio.fio_histogram import bucket_midpoint
-from hcilib.read.logs.log_blocks import FioLogError
-from hcilib.read.logs.rollup_cells import room
-from hcilib.read.logs.rollup_script import EPOCH_MS, NO_BUCKET
+from hcilib import fio_buckets
+from hcilib.fio_buckets import BUCKETS, MIDPOINTS
+from hcilib.read.compressed import read_bytes
+from hcilib.read.logs import rollup_script
+from hcilib.read.logs.log_blocks import FioLogError, Group
+from hcilib.read.logs.rollup_script import (
+    EPOCH_MS,
+    FORMAT,
+    NO_BUCKET,
+    SUM_LIMIT,
+    averaged_in,
+    bucket_in,
+    ddir_in,
+    key_of,
+    second_in,
+    when_of,
+)
 
-Cells = dict[tuple[str, str, str], np.ndarray]
+_TOO_MUCH = "the latencies or bytes of one second add up to more than 64 bits hold: these are no logs of a run"
+ROWS_LIMIT = 1 << 25  # a day of two directions; more comes of times that are none
+PIECE = 1 << 13  # cells that are added at a time
+MAPPED = 1 << 15  # cells, 1 MB: from so many on they get memory of their own
+NOTHING = np.empty((0, 4), np.int64)
+Cells = dict[Group, np.ndarray]
 """(host, job, log) -> rows of key, n, bytes, sum."""
 DIRECTIONS = ("read", "write", "trim")
 LONGEST_S = 31 * 86400  # of one run; stalls between two times are rows, and clocks that jump must not make a million
 LONGEST_MS = 1250  # between two samples, jitter and all; of rarer ones nothing tells that a second is missing
 APART_S = 60  # between the hosts' times: beyond, their clocks have nothing in common
 KIB = 1024  # fio logs bw in KiB/s
-_LATENCY = np.append(bucket_midpoint(np.arange(NO_BUCKET)).astype(float), np.nan)
+_LATENCY = np.append(np.array(MIDPOINTS, float), np.nan)
+_PUSHED = "rollup.", ".json.gz"
+
+
+# --- cells -------------------------------------------------------------------------------------------------------------
+
+
+class SumError(FioLogError):
+    """Rollups that cannot be added up. Whoever knows whose they are says so (see rollup.said_of)."""
+
+
+def add_cells(parts: Iterable[np.ndarray]) -> np.ndarray:
+    """The sum of rollups: cells of one key become one. Associative and commutative; nothing is lost.
+
+    Raises SumError where a sum would not fit 64 bits, or where there are more than `ROWS_LIMIT` cells.
+    """
+    parts = [part if _is_sorted(part) else _added([part]) for part in parts if len(part)]
+    if len(parts) < 2:
+        return parts[0] if parts else NOTHING
+    borders = np.unique(np.concatenate([part[PIECE::PIECE, 0] for part in parts]))
+    cuts = [np.append(np.searchsorted(part[:, 0], borders), len(part)) for part in parts]
+    begins, summed, filled = (0,) * len(parts), room(sum(map(len, parts))), 0
+    for ends in zip(*cuts, strict=True):  # the logs' answer should not need much more memory than itself
+        piece = _added([part[begin:end] for part, begin, end in zip(parts, begins, ends, strict=True)])
+        parts = [part if end < len(part) else NOTHING for part, end in zip(parts, ends, strict=True)]
+        summed[filled : filled + len(piece)] = piece
+        begins, filled = ends, filled + len(piece)
+        if filled > ROWS_LIMIT:
+            raise SumError("the times in these logs are not those of a run: too many seconds and latencies to count")
+    return summed[:filled] if filled > 0.9 * len(summed) else summed[:filled].copy(order="F")
+
+
+def room(rows: int) -> np.ndarray:
+    """Cells to be filled: column after column, as the table wants them, in memory that the system gets back when they are gone.
+
+    Of freed arrays of this size glibc may keep tens of MB for later ones, and none come. Small ones are ordinary arrays: a process
+    may map 65,530 pieces of memory, and a fleet has thousands of logs.
+    """
+    if rows < MAPPED:
+        return np.empty((4, rows), np.int64).T
+    try:
+        memory = mmap.mmap(-1, 32 * rows)
+    except OSError as error:
+        raise MemoryError(f"{rows} cells: {error.strerror or error}") from None
+    return np.frombuffer(memory, np.int64, 4 * rows).reshape(4, rows).T
+
+
+def _added(parts: Sequence[np.ndarray]) -> np.ndarray:
+    cells = np.concatenate(parts)
+    if len(cells) == max(map(len, parts)) and _is_sorted(cells):
+        return cells  # of one part, and so added up
+    cells = cells[np.argsort(cells[:, 0], kind="stable")]
+    starts = np.flatnonzero(np.diff(cells[:, 0], prepend=-1))
+    if not len(starts):
+        return NOTHING
+    if np.add.reduceat(cells[:, 1:].astype(float), starts, axis=0).max() >= SUM_LIMIT:
+        raise SumError(_TOO_MUCH)
+    return np.column_stack([cells[starts, 0], np.add.reduceat(cells[:, 1:], starts, axis=0)])
+
+
+def _is_sorted(part: np.ndarray) -> bool:
+    return bool((np.diff(part[:, 0]) > 0).all())
+
+
+def from_table(table: Mapping[int, Sequence[int]]) -> np.ndarray:
+    """Cells of what `rollup_script` counted: key -> [n, bytes, sum]."""
+    if any(max(cell) >= SUM_LIMIT for cell in table.values()):
+        raise SumError(_TOO_MUCH)
+    return np.array(sorted([key, *cell] for key, cell in table.items()), np.int64).reshape(-1, 4)
+
+
+# --- what a VM sends: `rollup.HOST.json.gz`, made there by rollup_script ------------------------------------------------
+
+
+def script_for_vms() -> bytes:
+    """The one file that VMs run: fio's buckets and rollup_script, which says how it is called."""
+    buckets, script = inspect.getsource(fio_buckets), inspect.getsource(rollup_script)
+    lines = [line for line in script.splitlines() if not line.startswith("from hcilib.fio_buckets import")]
+    return "\n".join([buckets, *lines, ""]).encode()
+
+
+class Table(msgspec.Struct):
+    """Cells of one job's logs of one kind: rows of key, n, bytes and sum."""
+
+    job: str
+    log: str
+    every_ms: int
+    cells: list[tuple[int, int, int, int]]
+
+    def array(self, path: Path) -> np.ndarray:
+        """FioLogError if they are not what logs add up to."""
+        try:
+            cells = np.array(self.cells, np.int64).reshape(-1, 4)
+        except OverflowError:
+            cells = np.full((1, 4), -1)
+        bucket, ddir = bucket_in(cells[:, 0]), ddir_in(cells[:, 0])
+        sound = (cells >= 0).all() and (cells[:, 1] >= 1).all() and (cells[:, 1:] < SUM_LIMIT).all()
+        if not (sound and (bucket <= BUCKETS).all() and (ddir <= 2).all()):
+            raise FioLogError(f"{path}: holds numbers that no log adds up to; was it made by hcilib?")
+        return cells
+
+
+class Document(msgspec.Struct):
+    """`logs`: the files that were rolled up there; `torn`: those of them whose last line had no end."""
+
+    format: int
+    logs: list[str]
+    torn: list[str]
+    tables: list[Table]
+
+
+def pushed_name(host: str) -> str:
+    return f"{_PUSHED[0]}{host}{_PUSHED[1]}"
+
+
+def pushed_host(path: Path) -> str:
+    """The host whose rollup a file is; empty if it is none."""
+    name = path.name
+    whole = name.startswith(_PUSHED[0]) and name.endswith(_PUSHED[1])
+    return name[len(_PUSHED[0]) : -len(_PUSHED[1])] if whole else ""
+
+
+def read_pushed(path: Path) -> Document:
+    """The document; FioLogError if it is damaged or of another version."""
+    try:
+        document = msgspec.json.decode(read_bytes(path), type=Document)
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
+        raise FioLogError(f"{path}: not a rollup made on a VM, or cut off ({error}); copy the file again") from None
+    if document.format != FORMAT:
+        raise FioLogError(f"{path}: rollup of format {document.format}, this hcilib reads {FORMAT}")
+    return document
+
+
+# --- the table ---------------------------------------------------------------------------------------------------------
 
 
 def frame(groups: Cells, every_ms: int, torn: list[str]) -> pd.DataFrame:
@@ -34,9 +195,10 @@ def frame(groups: Cells, every_ms: int, torn: list[str]) -> pd.DataFrame:
             _in_bytes(total[end - rows : end])
     columns = {name: _category([group[i] for group in keys], sizes) for i, name in enumerate(("host", "job", "log"))}
     low = key.astype(np.int16)  # a rollup may be large: nothing of it is held twice, not even for a moment
-    columns["averaged"] = (low >> 11 & 1).astype(bool)
-    columns["ddir"] = pd.Categorical.from_codes((low >> 12 & 3).astype(np.int8), DIRECTIONS)
-    bucket, second = low & 2047, np.right_shift(key, 14, out=key)
+    columns["averaged"] = averaged_in(low).astype(bool)
+    columns["ddir"] = pd.Categorical.from_codes(ddir_in(low).astype(np.int8), DIRECTIONS)
+    bucket = bucket_in(low)
+    second = _seconds_in_place(key)
     t_s = np.repeat(np.array([origins[host] for host, _, _ in keys], np.int64), sizes)
     columns |= {
         "second": second, "t_s": np.subtract(second, t_s, out=t_s),
@@ -46,6 +208,13 @@ def frame(groups: Cells, every_ms: int, torn: list[str]) -> pd.DataFrame:
     table = pd.DataFrame(columns, copy=False)
     table.attrs |= {"epoch_s": epoch_s, "torn": torn, "every_ms": every_ms}
     return table
+
+
+def _seconds_in_place(key: np.ndarray) -> np.ndarray:
+    """`second_in` of keys that are not needed any more, in their own memory."""
+    for begin in range(0, len(key), PIECE):
+        key[begin : begin + PIECE] = second_in(key[begin : begin + PIECE])
+    return key
 
 
 def _taken(groups: Cells, rows: int) -> np.ndarray:
@@ -78,9 +247,9 @@ def groups_of(table: pd.DataFrame) -> Cells:
     for group, rows in held.groupby(["host", "job", "log"], observed=True, sort=True):
         bucket = rows["bucket"].to_numpy(np.int64)
         ddir = rows["ddir"].map({name: code for code, name in enumerate(DIRECTIONS)}).to_numpy(np.int64)
-        when = rows["second"].to_numpy(np.int64) << 3 | ddir << 1 | rows["averaged"].to_numpy(np.int64)
+        when = when_of(rows["second"].to_numpy(np.int64), ddir, rows["averaged"].to_numpy(np.int64))
         total = rows["sum"].to_numpy(np.int64) // (KIB if group[2] == "bw" else 1)
-        key = when << 11 | np.where(bucket < 0, NO_BUCKET, bucket)
+        key = key_of(when, np.where(bucket < 0, NO_BUCKET, bucket))
         groups[group] = np.column_stack([key, rows["count"].to_numpy(), rows["bytes"].to_numpy(), total])
     return groups
 
@@ -89,7 +258,7 @@ def _spans(groups: Cells, part: int | slice) -> dict:
     """First and last second of what is alike in a part of the group's name."""
     spans: dict = {}
     for group, cells in groups.items():
-        first, last = int(cells[0, 0] >> 14), int(cells[-1, 0] >> 14)
+        first, last = int(second_in(cells[0, 0])), int(second_in(cells[-1, 0]))
         known = spans.get(group[part], (first, last))
         spans[group[part]] = min(first, known[0]), max(last, known[1])
     return spans
@@ -131,19 +300,20 @@ def _ends(groups: Cells, origins: dict[str, int]) -> dict[tuple[str, str], int]:
     """The last second, since the start of the run, in which a job on any host logged something of a kind: (job, log) -> t_s."""
     ends: dict[tuple[str, str], int] = {}
     for (host, job, log), cells in groups.items():
-        last = int(cells[-1, 0] >> 14) - origins[host]
+        last = int(second_in(cells[-1, 0])) - origins[host]
         ends[job, log] = max(last, ends.get((job, log), last))
     return ends
 
 
 def _with_stalls(cells: np.ndarray, end: int) -> np.ndarray:
     """A cell of nothing for each second after the first and before `end`, and direction, in which nothing was logged."""
-    second, ddir, begin = cells[:, 0] >> 14, cells[:, 0] >> 12 & 3, int(cells[0, 0] >> 14)
+    second, ddir = second_in(cells[:, 0]), ddir_in(cells[:, 0])
+    begin = int(second[0])
     missing = []
     for code in np.unique(ddir):
         silent = np.ones(max(end - begin, 0), bool)
         silent[second[(ddir == code) & (second < end)] - begin] = False
-        missing.append((begin + np.flatnonzero(silent)) << 14 | int(code) << 12 | NO_BUCKET)
+        missing.append(key_of(when_of(begin + np.flatnonzero(silent), int(code), 0), NO_BUCKET))
     keys = np.concatenate(missing)
     if not len(keys):
         return cells

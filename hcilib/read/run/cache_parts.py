@@ -128,7 +128,7 @@ def _mark(steps: pa.Table) -> str:
 def _code() -> bytes:
     """Hash of the code that makes the tables of the files."""
     library = Path(__file__).parents[2]
-    sources = sorted([*(library / "read").rglob("*.py"), library / "plan.py"])
+    sources = sorted([*(library / "read").rglob("*.py"), library / "plan.py", library / "fio_buckets.py"])
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).digest()
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hcilib.read.fio.fio_histogram import merged
+from hcilib.fio_buckets import ios_to_reach
+from hcilib.read.fio.fio_bins import merged
 
 QUANTILES = {"p50_ns": 50.0, "p99_ns": 99.0, "p999_ns": 99.9}
 """In percent, as fio is asked for them: its target is a little more than 999 in a thousand, 0.999 a little less."""
@@ -51,11 +52,11 @@ def _weighted(values: np.ndarray, weights: np.ndarray) -> float:
 def percentiles(lat_ns: np.ndarray, count: np.ndarray) -> dict[str, float]:
     """Of all hosts' I/Os together: first merged bin whose cumulative count reaches the share (METHODS section 3).
 
-    The target is fio's own long double expression, as in hcilib.analyse.runs.latency: both give the same number, ties too.
+    As hcilib.analyse.runs.latency, whose `percentiles` of the same bins are the same numbers.
     """
     known, counts = merged(lat_ns, count)
     if not counts.sum():
         return dict.fromkeys(QUANTILES, np.nan)
     reached = counts.cumsum()
-    targets = {name: np.ceil(np.longdouble(percent) / 100 * reached[-1]) for name, percent in QUANTILES.items()}
-    return {name: float(known[np.searchsorted(reached, int(target))]) for name, target in targets.items()}
+    targets = {name: ios_to_reach(percent, reached[-1]) for name, percent in QUANTILES.items()}
+    return {name: float(known[np.searchsorted(reached, target)]) for name, target in targets.items()}

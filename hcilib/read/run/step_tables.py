@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from hcilib.engine import located
 from hcilib.read.compressed import unpacked
 from hcilib.read.fio.fio_bins import BIN_KEYS, Bins, bins_of, by_key
-from hcilib.read.fio.fio_json import WITH_DECIMALS, FioOutputError, is_whole
-from hcilib.read.fio.fio_pack import Packed, Packer, Texts, add_bytes, coded, reading_order
-from hcilib.read.fio.fio_reports import FioFile
+from hcilib.read.fio.fio_document import FioOutputError
+from hcilib.read.fio.fio_fast import FioFile
+from hcilib.read.fio.fio_json import WITH_DECIMALS, Packed, Packer, Texts, add_bytes, coded, is_whole, reading_order
 from hcilib.read.nodes import counters
 from hcilib.read.run import fleet
 from hcilib.read.run.raw_files import COUNTERS, FILES, HASHES, OUTPUT, RECORD, STAMPS, read_raw, sealed

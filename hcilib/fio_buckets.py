@@ -1,0 +1,63 @@
+"""fio's latency histogram: which bucket a latency falls into, what a bucket stands for, where a percentile lies.
+
+fio counts in 29 groups of 64 buckets (stat.h): buckets of 1 ns below 128 ns, then 64 for every power of two, so that the
+middle of a bucket is within 1/128 of every latency in it. What is slower than 17 s lands in the last.
+
+The one home of these rules. The file is also sent to VMs, which roll up their logs with it
+(hcilib.read.logs.rollup_script): the standard library of Python 3.6 alone, numpy only in what takes arrays.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike
+
+BITS = 6
+"""2^6 buckets for every power of two; fio 2.x may say another number in its JSON."""
+BUCKETS = 29 << BITS
+
+
+def bucket_of(lat_ns: int) -> int:
+    """The bucket of a latency in whole ns (stat.c, plat_val_to_idx)."""
+    shift = lat_ns.bit_length() - 1 - BITS
+    return min((shift << BITS) + (lat_ns >> shift), BUCKETS - 1) if shift > 0 else lat_ns
+
+
+def midpoint(bucket: int, bits: int = BITS) -> int:
+    """The latency in ns that stands for a bucket, as fio's JSON prints it (stat.c, plat_idx_to_val)."""
+    shift = max((bucket >> bits) - 1, 0)
+    within = bucket & ((1 << bits) - 1)
+    return (((1 << bits) + within) << shift) + (1 << shift >> 1) if shift else bucket
+
+
+MIDPOINTS = tuple(map(midpoint, range(BUCKETS)))
+"""Of every bucket."""
+
+
+def bucket_of_float(bits):
+    """The bucket of a latency from 64 ns on, from the bits of its float64: whole numbers in, alone or as arrays.
+
+    The exponent of a float64 counts powers of two and the first six bits behind it count the 64th parts of one: together
+    they are fio's number of the bucket, but for where it begins. What is slower than the last bucket gives more than that.
+    """
+    return (bits >> (52 - BITS)) - ((1023 + BITS - 1) << BITS)
+
+
+def buckets_of(lat_ns: "np.ndarray") -> "np.ndarray":
+    """`bucket_of` of an array of whole ns, any shape."""
+    import numpy as np
+
+    index = np.minimum(bucket_of_float(lat_ns.astype(np.float64).view(np.int64)), BUCKETS - 1)
+    return np.where(lat_ns < 1 << BITS, lat_ns, index)
+
+
+def ios_to_reach(percent: float, ios: "ArrayLike") -> "np.ndarray":
+    """How many I/Os, the fastest first, are `percent` of all: a percentile is the bucket that holds the last of them.
+
+    fio's own long double expression (stat.c, calc_clat_percentiles), so that even its ties are reproduced: 99.9 is a
+    little more than 999 in a thousand.
+    """
+    import numpy as np
+
+    return np.ceil(np.longdouble(percent) / 100 * np.asarray(ios).astype(np.longdouble)).astype(np.int64)
