@@ -47,6 +47,9 @@ def opened(path: str | Path) -> io.BufferedReader:
     OSError
         It is not there, or not for us to read.
     """
+    if not isinstance(path, str) and not hasattr(path, "open"):
+        said = f"{type(path).__name__} {str(path)[:80]}"
+        raise NotAFileError(f"one file is read here, not a {said}; read_results and read_rollup take several")
     file = located(path)
     if not isinstance(file, Path):
         return file.open("rb")  # an object of a store: it has a length
@@ -65,7 +68,9 @@ def _other_kind(mode: int) -> str:
 
 
 def _not_a_file(path: str | Path, kind: str) -> str:
-    return f"{path}: this is {kind}, not a file; name the file, or copy what comes out of it into one"
+    if kind == "a folder":
+        return f"{path}: a folder, where one file is read; read_results takes folders of results, read_rollup of logs"
+    return f"{path}: this is {kind}, not a file; copy what comes out of it into one"
 
 
 def read_bytes(path: str | Path) -> bytes:
