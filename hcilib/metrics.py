@@ -14,7 +14,7 @@ KEYS = ("source", "system", "run_id", "block", "rep")
 
 FACTORS = (
     "pattern", "rw", "rwmixread", "bs_bytes", "numjobs", "iodepth", "sync", "rate_bytes",
-    "vms", "nodes", "placement", "span_bytes", "events",
+    "vms", "nodes", "placement", "span_bytes", "events", "demand",
 )  # fmt: skip
 """What was set before the run. Rows that differ in one of these are never pooled (METHODS section 1)."""
 
@@ -67,6 +67,9 @@ METRICS = {
         Metric("p50_ns", "Median latency", "ms", "lower", _MS, "{:,.3f}"),
         Metric("p99_ns", "p99 latency", "ms", "lower", _MS, "{:,.3f}"),
         Metric("p999_ns", "p99.9 latency", "ms", "lower", _MS, "{:,.3f}"),
+        Metric("offered_iops", "Demand", "IOPS", ""),
+        Metric("delivered_pct", "Delivered of the demand", "%", "higher", 1, "{:,.1f}"),
+        Metric("full_depth_pct", "I/Os that found the queue full", "%", "lower", 1, "{:,.2f}"),
         Metric("node_cpu_pct", "Node CPU", "%", "lower", 1, "{:,.1f}"),
         Metric("iops_per_cpu_pct", "IOPS per node and 1 % CPU", "", "higher"),
         Metric("net_bytes_per_s", "Network traffic of the nodes", "MiB/s", "lower", _MIB),

@@ -29,6 +29,7 @@ _NAME = re.compile(
 _UNIT = {"k": 2**10, "m": 2**20}
 _ACTION = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")  # part of the name of a folder
 _LONGEST = 200  # characters of a cell's name: with a step's kind, block and attempt it is the name of a folder
+_DEMAND = re.compile(r"(0\.\d{1,4}|1(?:\.\d{1,4})?)|([1-9]\d{0,11})iops", re.ASCII)
 Events = tuple[tuple[float, str], ...]
 """What is done to the system while a cell is measured: seconds since fio's start, and the name of the action."""
 
@@ -101,7 +102,9 @@ class Cell:
     """A pattern at one load. ``numjobs`` is per VM (one job a disk), as the articles use it.
 
     ``placement``: ``owner`` or ``non-owner`` where the VMs run on the node that owns their data, or on another; the system's
-    own commands see to it (see hcilib.system.Placement). ``events``: what is done to the system while fio runs.
+    own commands see to it (see hcilib.system.Placement). ``events``: what is done to the system while fio runs. ``demand``: load
+    that is offered, not as fast as the system answers: a share of the closed-loop maximum of the same load (``0.5``), or the
+    fleet's I/Os a second (``2000iops``); ``iodepth`` is then a queue so deep that it does not bind (METHODS section 6).
     """
 
     pattern: Pattern
@@ -110,8 +113,14 @@ class Cell:
     vms: int
     placement: str = SPREAD
     events: Events = ()
+    demand: str = ""
 
     def __post_init__(self) -> None:
+        if self.demand and not _DEMAND.fullmatch(self.demand):
+            raise PlanError(
+                f"offered: demand {self.demand[:80]!r}: expected a share of the closed-loop maximum, 0.01 to 1.99, "
+                "or I/Os a second of the whole fleet, such as 2000iops"
+            )
         for wrong in (action for _, action in self.events if not _ACTION.fullmatch(str(action))):
             raise PlanError(f"events: action {str(wrong)[:80]!r}: expected lower-case words joined by -, e.g. cut-link")
         if self.placement not in PLACEMENTS:
@@ -129,14 +138,24 @@ class Cell:
     def name(self) -> str:
         placed = "" if self.placement == SPREAD else f"-{self.placement}"
         done = "".join(f"-{action}@{t_s:g}" for t_s, action in self.events)
-        return f"{self.pattern.name}-nj{self.numjobs}-qd{self.iodepth}-vm{self.vms}{placed}{done}"
+        offered = f"-at{self.demand}" if self.demand else ""
+        return f"{self.pattern.name}-nj{self.numjobs}-qd{self.iodepth}-vm{self.vms}{placed}{offered}{done}"
+
+    def offered_iops(self, maximum: float) -> float:
+        """The fleet's demand in IOPS, where the closed-loop maximum of the same load is `maximum`."""
+        return float(self.demand.removesuffix("iops")) if self.demand.endswith("iops") else maximum * float(self.demand)
+
+    def same_load(self, other: Cell) -> bool:
+        """Whether the other asks the same of the same VMs, at whatever depth or demand."""
+        return all(
+            getattr(self, name) == getattr(other, name) for name in ("pattern", "numjobs", "vms", "placement", "events")
+        )
 
     def to_dict(self) -> dict:
-        """Plain data; :meth:`from_dict` is its inverse. Without a placement or events where none were asked for."""
+        """Plain data; :meth:`from_dict` is its inverse. Without a placement, events or a demand where none was asked for."""
         plain = {**asdict(self), "pattern": self.pattern.name, "events": [list(event) for event in self.events]}
-        return {
-            key: value for key, value in plain.items() if (key, value) not in (("placement", SPREAD), ("events", []))
-        }
+        unasked: tuple[tuple[str, object], ...] = (("placement", SPREAD), ("events", []), ("demand", ""))
+        return {key: value for key, value in plain.items() if (key, value) not in unasked}
 
     @classmethod
     def from_dict(cls, data: Mapping) -> Cell:
@@ -144,15 +163,20 @@ class Cell:
         return cls(**{**data, "pattern": Pattern.parse(data["pattern"]), "events": events})
 
     def factors(self) -> dict:
-        """The cell as the factor columns of the results table; `events` only where there are any: nothing done is missing."""
+        """The cell as the factor columns of the results table; `events` and `demand` only where there are any: nothing done is missing."""
         done = {"events": " ".join(f"{action}@{t_s:g}" for t_s, action in self.events)} if self.events else {}
+        done |= {"demand": self.demand} if self.demand else {}
         return {"pattern": self.pattern.name, **asdict(self.pattern), "numjobs": self.numjobs, "iodepth": self.iodepth,
                 "vms": self.vms, "placement": self.placement, **done, "outstanding": self.outstanding}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Step:
-    """One thing done once. ``runtime_s`` 0 means until the whole span was written (prefill)."""
+    """One thing done once. ``runtime_s`` 0 means until the whole span was written (prefill).
+
+    ``offered_iops`` is the fleet's demand, known when it begins, as it may be a share of what was measured just before;
+    ``offered_process`` is fio's rate_process.
+    """
 
     kind: str
     cell: Cell
@@ -160,6 +184,8 @@ class Step:
     rep: int
     runtime_s: float
     ramp_s: float = 0.0
+    offered_iops: float = 0.0
+    offered_process: str = "poisson"
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -225,6 +251,13 @@ class Volume:
 
 
 @dataclass(frozen=True)
+class Offered:
+    """How a demand is offered: fio's ``rate_process``, ``poisson`` (as many users ask) or ``linear`` (as a metronome)."""
+
+    process: str = "poisson"
+
+
+@dataclass(frozen=True)
 class Content:
     """What is written: buffers of which ``dedupe_pct`` percent repeat an earlier one, each compressible by ``compress_pct`` percent
     (fio's dedupe_percentage and buffer_compress_percentage)."""
@@ -233,7 +266,7 @@ class Content:
     compress_pct: int = 0
 
 
-_RULES = {"adaptive": Adaptive, "volume": Volume, "content": Content}
+_RULES = {"adaptive": Adaptive, "volume": Volume, "content": Content, "offered": Offered}
 
 
 @dataclass(frozen=True)
@@ -253,10 +286,13 @@ class Plan:
     adaptive: Adaptive | None = None
     volume: Volume | None = None
     content: Content | None = None
+    offered: Offered | None = None
 
     def to_dict(self) -> dict:
         """Plain data, the format version first; :meth:`from_dict` is its inverse."""
         steps = [{**asdict(s), "cell": s.cell.to_dict()} for s in self.steps]
+        for step in steps:
+            del step["offered_iops"], step["offered_process"]  # decided while it runs
         head = {"format": self.format, "order": self.order, "policy": self.policy, "seed": self.seed}
         rules = {name: asdict(rule) for name in _RULES if (rule := getattr(self, name))}
         return {**head, **rules, "span_bytes": self.span_bytes, "steps": steps}
@@ -364,8 +400,15 @@ def _span(values: Iterable[int]) -> str:
 
 
 def shuffled(cells: Sequence[Cell], seed: int, block: int) -> list[Cell]:
-    """The cells in the order in which a block visits them: random, and the same for the same seed."""
+    """The cells in the order in which a block visits them: random, and the same for the same seed.
+
+    Demands follow the closed-loop cells of their load, whose maximum they are shares of.
+    """
     visit = list(cells)
     random.Random(f"{seed}:{block}").shuffle(visit)
+    if any(cell.demand for cell in visit):
+        loads = [next(n for n, other in enumerate(visit) if other.same_load(cell)) for cell in visit]
+        order = sorted(range(len(visit)), key=lambda n: (loads[n], bool(visit[n].demand)))
+        visit = [visit[n] for n in order]
     placements = list(dict.fromkeys(cell.placement for cell in visit))
     return sorted(visit, key=lambda cell: placements.index(cell.placement))  # moving costs minutes: once a block

@@ -18,6 +18,7 @@ from hcilib.plan import (
     Cell,
     Content,
     Events,
+    Offered,
     Pattern,
     Plan,
     PlanError,
@@ -60,6 +61,9 @@ def sweep(
     dedupe_pct: int | None = None,
     compress_pct: int | None = None,
     events: Sequence[Mapping[float, str]] = ({},),
+    offered: Sequence[float | str] = (),
+    offered_iodepth: int = 256,
+    offered_process: str = "poisson",
     **unknown: Never,
 ) -> Plan:
     """A sweep over patterns, iodepths and VM counts, repeated in blocks spread over time.
@@ -85,6 +89,10 @@ def sweep(
         compresses; a 0 given asks for new random data in every buffer
     events : what is done to the system while a cell is measured, second -> action, e.g. ``{10: "cut-link", 25: "heal-link"}``;
         one mapping for each way to measure every cell, ``{}`` undisturbed (hcilib.drive.campaign.events). Such runs are marked
+    offered : demands at which every load is measured besides, each right after its closed-loop cells in the same block and in random
+        order: shares of their maximum (``0.5``) or the fleet's I/Os a second (``"2000iops"``); then latencies are those of an
+        open loop (METHODS section 6). Each job may queue ``offered_iodepth``; ``offered_process`` is fio's rate_process,
+        ``poisson`` or ``linear``
 
     Raises
     ------
@@ -120,6 +128,8 @@ def sweep(
     runtime = _runtimes(policy, adaptive, read_runtime_s, write_runtime_s)
     volume = _volume(warmup, warmup_s, warmup_cap_s, round_s)
     cells = _cells(patterns, iodepth, numjobs, vms, placement, events)
+    open_loop = _offered(offered, offered_process)
+    cells += _demands(cells, offered, offered_iodepth)
     _require_time(cells, adaptive, runtime, ramp_s)
     for cell in cells:
         if cell.pattern.bs_bytes > span_bytes:
@@ -142,7 +152,17 @@ def sweep(
             steps += [warmups.pop(p) for p in due]  # next to what it prepares: another block size would spoil it
             steps += [measure("measure", cell, 1, rep) for rep in range(1, repeats + 1)]
     content = _content(dedupe_pct, compress_pct)
-    return Plan(tuple(steps), span_bytes, order, policy, seed, adaptive=adaptive, volume=volume, content=content)
+    return Plan(
+        tuple(steps),
+        span_bytes,
+        order,
+        policy,
+        seed,
+        adaptive=adaptive,
+        volume=volume,
+        content=content,
+        offered=open_loop,
+    )
 
 
 def _unknown(name: str) -> str:
@@ -283,6 +303,32 @@ def _require_time(
                 f"events: {cell.events[-1][1]} at {last_s:g} s, but a run of {cell.pattern.name} lasts {lasts_s:g} s: expected "
                 f"events within it, and a run of at least {MIN_EVENTFUL_S:g} s"
             )
+
+
+def _offered(demands: Sequence[float | str], process: str) -> Offered | None:
+    """How demands are offered; None where there are none."""
+    if process not in ("poisson", "linear"):
+        raise PlanError(f"offered_process {process!r}: expected 'poisson' or 'linear'")
+    return Offered(process) if demands else None
+
+
+def _demands(cells: Sequence[Cell], demands: Sequence[float | str], iodepth: int) -> list[Cell]:
+    """Every undisturbed load of the sweep at every demand."""
+    if isinstance(demands, str) or not all(isinstance(d, (str, Real)) and not isinstance(d, bool) for d in demands):
+        raise PlanError(
+            f"offered is {demands!r}: expected a list of shares or IOPS, e.g. [0.25, 0.5, 0.9] or ['2000iops']"
+        )
+    [depth] = _counts("offered_iodepth", [iodepth])
+    names = [demand if isinstance(demand, str) else f"{demand:g}" for demand in demands]
+    if len(set(names)) < len(names):
+        raise PlanError(f"offered names a demand twice: {', '.join(names)}")
+    loads = dict.fromkeys(replace(cell, iodepth=depth) for cell in cells if not cell.events)
+    for load in loads if names else ():
+        if load.pattern.rate_bytes:
+            raise PlanError(
+                f"pattern {load.pattern.name!r} has a cap of its own: offer a demand or cap the rate, not both"
+            )
+    return [replace(load, demand=name) for load in loads for name in names]
 
 
 def _content(dedupe_pct: int | None, compress_pct: int | None) -> Content | None:

@@ -49,6 +49,8 @@ def _section(
         options["sync"] = 1
     if pattern.rate_bytes:
         options["rate"] = ",".join(str(cap) for cap in job_caps(step))
+    if step.offered_iops:
+        options |= {"rate_iops": ",".join(map(str, job_demand(step))), "rate_process": step.offered_process}
     if step.runtime_s:
         options |= {"time_based": 1, "runtime": f"{round(step.runtime_s * 1000)}ms"}
     if step.ramp_s:
@@ -76,6 +78,12 @@ def job_caps(step: Step) -> tuple[int, int]:
     return each * share // 100, each * (100 - share) // 100
 
 
+def job_demand(step: Step) -> tuple[int, int]:
+    """I/Os a second that one job offers, reads and writes: its part of the fleet's demand; at least 1 of what it does at all."""
+    each, share = step.offered_iops / step.cell.vms / step.cell.numjobs, step.cell.pattern.rwmixread / 100
+    return tuple(max(1, round(each * part)) if part else 0 for part in (share, 1 - share))  # type: ignore[return-value]
+
+
 def _target(vm: Vm, disk: Disk, paths: Mapping[str, str]) -> dict[str, str | int]:
     """What fio opens. A path that is gone must fail: by default fio makes a file of that name and measures the root disk."""
     if disk.uri and disk.uri.startswith("rbd://"):
@@ -96,7 +104,7 @@ _TEXT = r"[A-Za-z0-9_./:,=?&+@%-]+"
 _OPTIONS = {
     "ioengine": "|".join(ENGINES), "filename": r"/?(?:[A-Za-z0-9_./,=+@%-]|\\:)+", "uri": _TEXT, "rw": "(?:rand)?(?:read|write|rw)",
     "clustername": r"[\w.-]+", "clientname": "admin", "pool": r"[\w.-]+", "rbdname": r"[\w.-]+",
-    "rate": r"\d+,\d+", "runtime": r"\d+ms", "ramp_time": r"\d+ms", "direct": "[01]", "allow_file_create": "0",
+    "rate": r"\d+,\d+", "rate_iops": r"\d+,\d+", "rate_process": "poisson|linear", "runtime": r"\d+ms", "ramp_time": r"\d+ms", "direct": "[01]", "allow_file_create": "0",
     **dict.fromkeys(("time_based", "sync", "refill_buffers", "lat_percentiles", "log_unix_epoch"), "1"),
     **dict.fromkeys(("bs", "iodepth", "size", "offset", "rwmixread", "randseed", "dedupe_percentage", "buffer_compress_percentage",
                      "log_avg_msec", "log_hist_msec"), r"\d+"),
@@ -188,6 +196,9 @@ def _asked(
         asked["sync"] = 1
     if pattern.rate_bytes:
         asked["rate"] = "{},{}".format(*job_caps(step))
+    if step.offered_iops:
+        reads, writes = job_demand(step)
+        asked |= {"rate_iops": f"{reads},{writes}", "rate_process": step.offered_process}
     if step.runtime_s > 0:
         asked |= {"time_based": 1, "runtime": f"{1000 * step.runtime_s:.0f}ms"}
     if step.ramp_s > 0:

@@ -13,7 +13,7 @@ import msgspec
 from hcilib.plan import Cell, PlanError
 
 REPORTING_S = 0.15  # between the end of the jobs and the end of fio's client, as seen on the lab
-_TELL_RUNS_APART = ("pattern", "numjobs", "iodepth", "vms", "placement", "events")
+_TELL_RUNS_APART = ("pattern", "numjobs", "iodepth", "vms", "placement", "events", "demand")
 
 
 class RunReadError(ValueError):

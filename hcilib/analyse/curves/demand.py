@@ -1,0 +1,278 @@
+"""Which latency at which demand, and which demand does a latency allow? (METHODS section 6)
+
+A closed loop cannot say: its latency is outstanding / IOPS. Here the load was *offered*: a demand of so many I/Os a second, whether
+or not the storage kept up. What it did not keep up with is saturated: its latencies are lower bounds and nothing is
+interpolated through them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import isotonic_regression
+from scipy.special import stdtrit
+
+from hcilib.analyse.compare.cells import group_codes, refuse_varying, valid_rows
+from hcilib.caveats import NONE, Caveat, Caveats
+from hcilib.metrics import factors
+
+BY = ("system", "pattern")
+DEMAND = ("demand", "offered_iops", "open_loop", "iops")
+"""The columns that offered load brings: the level asked for, in IOPS, whether it was an open loop, and what was delivered."""
+OF_A_LEVEL = ("iodepth", "demand")
+"""Factors that differ along one curve: the level, and how deep a queue was granted so that it never binds."""
+CLOSED = Caveat("closed-loop", "no demand was offered: a closed loop's latency says nothing that its IOPS do not")
+
+
+def load_curve(
+    results: pd.DataFrame, metric: str = "p99_ns", by: Sequence[str] = BY, confidence: float = 0.95
+) -> pd.DataFrame:
+    """A latency over the IOPS that were delivered, one row a demand.
+
+    Parameters
+    ----------
+    results : the results table; only rows with a demand (`offered_iops`) count
+    metric : a latency of it, such as `lat_ns`, `p50_ns`, `p99_ns`, `p999_ns`
+    by : what makes a curve
+
+    Returns
+    -------
+    `by`, demand, offered_iops and iops (geometric means over runs), metric, n (runs), center (geometric mean), lo, hi (t on logs,
+    NaN at n = 1), fitted (center made monotone over iops by isotonic regression, NaN where saturated), open_loop (every run
+    kept up), confidence, warnings. Sorted by what was offered.
+
+    Raises
+    ------
+    ValueError : no such column, or runs of one curve that vary in a factor
+    """
+    offered = _offered(results, metric, by)
+    rows = []
+    for key, runs in _groups(offered, by):
+        levels = [_level(level, metric, confidence) for _, level in runs.groupby("demand", sort=False)]
+        curve = pd.DataFrame(levels).sort_values("offered_iops", ignore_index=True)
+        curve["fitted"] = _monotone(curve["iops"], curve["center"], curve["open_loop"], curve["n"])
+        rows.append(curve.assign(**key))
+    columns = [*by, "demand", "offered_iops", "iops", "metric", "n", "center", "lo", "hi", "fitted", "open_loop"]
+    table = pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=[*columns, "warnings"])
+    return table.assign(confidence=confidence)[[*columns, "confidence", "warnings"]]
+
+
+def load_within(
+    results: pd.DataFrame, by: Sequence[str] = BY, confidence: float = 0.95, **limits: float
+) -> pd.DataFrame:
+    """The most IOPS that a latency limit allows, with an interval over blocks.
+
+    Parameters
+    ----------
+    limits : one or several of metric = limit in ns, such as ``p99_ns=2e6``; each is a row of its own
+
+    Returns
+    -------
+    `by`, metric, limit_ns, n (blocks), iops (geometric mean), lo, hi, bound, confidence, warnings. `bound` is ``at least`` where the
+    limit was never reached while the storage kept up (hi is inf), ``below`` where even the least demand exceeded it (lo is 0),
+    else empty. Where blocks disagree about that, iops is NaN and the row says so.
+
+    Source: METHODS section 6. The crossing of each block's curve with the limit, log-linear between levels; a t interval on logs.
+    """
+    rows = []
+    for metric, limit_ns in _limits(limits).items():
+        runs = load_within_runs(results, by, **{metric: limit_ns})
+        for key, blocks in _groups(runs, by):
+            rows.append(key | {"metric": metric, "limit_ns": limit_ns} | _over_blocks(blocks, confidence))
+    columns = [*by, "metric", "limit_ns", "n", "iops", "lo", "hi", "bound", "warnings"]
+    return pd.DataFrame(rows, columns=columns).assign(confidence=confidence)
+
+
+def load_within_runs(results: pd.DataFrame, by: Sequence[str] = BY, **limit: float) -> pd.DataFrame:
+    """What `load_within` averages, one row a block: a results table of its own, for ``compare(..., metric="iops")``.
+
+    Columns: `by`, source, run_id, block, pair (where the results have them), iops, bound, valid. A block whose crossing lies beyond what
+    was measured is not valid: its iops is a bound, and a ratio of bounds says nothing.
+    """
+    [(metric, limit_ns)] = _limits(limit).items()
+    offered = _offered(results, metric, by)
+    own = [name for name in ("source", "run_id", "block") if name in offered and name not in by]
+    rows = []
+    for key, runs in _groups(offered, [*by, *own]):
+        levels = runs.sort_values("iops")
+        crossing, bound = _crossing(levels["iops"], _fitted(levels, metric), levels["open_loop"], limit_ns)
+        rows.append(key | {"iops": crossing, "bound": bound, "valid": bound == ""})
+    return pd.DataFrame(rows, columns=[*by, *own, "iops", "bound", "valid"])
+
+
+def latency_at(
+    results: pd.DataFrame,
+    iops: float | Sequence[float],
+    metric: str = "p99_ns",
+    by: Sequence[str] = BY,
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """The latency at a demand, with an interval over blocks, or a refusal to extrapolate.
+
+    Returns
+    -------
+    `by`, iops (asked for), metric, n (blocks whose levels enclose it), center, lo, hi, confidence, warnings; center is NaN where no
+    block measured both below and above it while the storage kept up, and the row says what was measured.
+    """
+    offered = _offered(results, metric, by)
+    rows = []
+    for asked in np.atleast_1d(np.asarray(iops, dtype=float)):
+        for key, runs in _groups(offered, by):
+            rows.append(key | {"iops": asked, "metric": metric} | _at(runs, asked, metric, confidence))
+    columns = [*by, "iops", "metric", "n", "center", "lo", "hi", "warnings"]
+    return pd.DataFrame(rows, columns=columns).assign(confidence=confidence)
+
+
+# --- what was offered -------------------------------------------------------------------------------------------------
+
+
+def _offered(results: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
+    """The valid runs at a demand; ValueError where a column is missing, nothing was offered or a curve mixes factors."""
+    if missing := [name for name in (*by, *DEMAND, metric) if name not in results]:
+        raise ValueError(
+            f"results have no column {', '.join(map(repr, missing))}: load was offered by sweep(offered=...)"
+        )
+    offered = results[valid_rows(results) & results["offered_iops"].notna().to_numpy()]
+    if offered.empty:
+        raise ValueError(f"{CLOSED}; measure with sweep(offered=[0.25, 0.5, 0.75, 0.9])")
+    code, _ = group_codes(offered, list(by))
+    names = [name for name in factors(offered.columns) if name not in (*by, *OF_A_LEVEL)]
+    refuse_varying(offered, names, code, np.ones(len(offered), dtype=bool))
+    return offered
+
+
+def _limits(limits: Mapping[str, float]) -> dict[str, float]:
+    for name, value in limits.items():
+        if not name.endswith("_ns") or not value > 0:
+            raise ValueError(f"limit {name}={value!r}: expected a latency column and nanoseconds, e.g. p99_ns=2e6")
+    if not limits:
+        raise ValueError("no limit given: name one, e.g. p99_ns=2e6")
+    return {name: float(value) for name, value in limits.items()}
+
+
+def _groups(frame: pd.DataFrame, by: Sequence[str]):
+    """(the keys as a mapping, the rows) of each group, in the field's order."""
+    code, keys = group_codes(frame, list(by))
+    for number, key in enumerate(keys.to_dict("records")):
+        yield key, frame[code == number]
+
+
+# --- one curve --------------------------------------------------------------------------------------------------------
+
+
+def _level(runs: pd.DataFrame, metric: str, confidence: float) -> dict:
+    """One demand over its runs."""
+    center, lo, hi, n = _interval(runs[metric], confidence)
+    kept_up = runs["open_loop"].astype(bool)
+    return {
+        "demand": runs["demand"].iloc[0],
+        "offered_iops": np.exp(np.log(runs["offered_iops"]).mean()),
+        "iops": np.exp(np.log(runs["iops"]).mean()),
+        "metric": metric,
+        "n": n,
+        "center": center,
+        "lo": lo,
+        "hi": hi,
+        "open_loop": bool(kept_up.all()),
+        "warnings": _said_of_level(n, len(runs), int((~kept_up).sum())),
+    }
+
+
+def _said_of_level(n: int, runs: int, saturated: int) -> Caveats:
+    said = []
+    if saturated:
+        said.append(Caveat("saturated", f"{saturated} of {runs} runs did not keep up: latencies are lower bounds"))
+    if n < runs:
+        said.append(Caveat("no-value", f"{runs - n} of {runs} runs without a value: too few I/Os for it"))
+    if n == 1:
+        said.append(Caveat("single-run", "n = 1: no interval"))
+    return Caveats(said)
+
+
+def _interval(values: pd.Series, confidence: float) -> tuple[float, float, float, int]:
+    """Geometric mean with a t interval on logs; NaN where there is none, and n."""
+    logs = np.log(values.to_numpy(float))
+    logs = logs[np.isfinite(logs)]
+    n = len(logs)
+    if not n:
+        return np.nan, np.nan, np.nan, 0
+    half = stdtrit(n - 1, (1 + confidence) / 2) * logs.std(ddof=1) / np.sqrt(n) if n > 1 else np.nan
+    mean = logs.mean()
+    return float(np.exp(mean)), float(np.exp(mean - half)), float(np.exp(mean + half)), n
+
+
+def _monotone(iops: pd.Series, latency: pd.Series, kept_up: pd.Series, weights: pd.Series) -> np.ndarray:
+    """`latency` made non-decreasing over `iops`, on logs, weighted; NaN where the storage did not keep up."""
+    fitted = np.full(len(iops), np.nan)
+    use = kept_up.to_numpy(bool) & np.isfinite(latency.to_numpy(float))
+    if use.any():
+        places = np.flatnonzero(use)[np.argsort(iops.to_numpy(float)[use], kind="stable")]
+        logs, weight = np.log(latency.to_numpy(float)[places]), np.maximum(weights.to_numpy(float)[places], 1)
+        fitted[places] = np.exp(isotonic_regression(logs, weights=weight).x)
+    return fitted
+
+
+def _fitted(levels: pd.DataFrame, metric: str) -> np.ndarray:
+    return _monotone(levels["iops"], levels[metric], levels["open_loop"], pd.Series(1, index=levels.index))
+
+
+def _crossing(iops: pd.Series, latency: np.ndarray, kept_up: pd.Series, limit_ns: float) -> tuple[float, str]:
+    """Where a block's curve reaches the limit, log-linear between levels, and whether that is a bound."""
+    known = np.isfinite(latency)
+    x, y = iops.to_numpy(float)[known], np.log(latency[known])
+    if not len(x):
+        return np.nan, "below"
+    if y[0] > np.log(limit_ns):
+        return float(x[0]), "below"
+    if y[-1] <= np.log(limit_ns):
+        return float(x[-1]), "at least"
+    over = int(np.argmax(y > np.log(limit_ns)))
+    share = (np.log(limit_ns) - y[over - 1]) / (y[over] - y[over - 1])
+    return float(x[over - 1] + share * (x[over] - x[over - 1])), ""
+
+
+# --- over blocks ------------------------------------------------------------------------------------------------------
+
+
+def _over_blocks(blocks: pd.DataFrame, confidence: float) -> dict:
+    center, lo, hi, n = _interval(blocks["iops"], confidence)
+    bounds = set(blocks["bound"])
+    said = NONE
+    if n == 1:
+        said += [Caveat("single-run", "n = 1: no interval")]
+    if {"below", "at least"} <= bounds:
+        said += [Caveat("disagree", "blocks disagree whether the limit can be held at all: no number stands for them")]
+        return {"n": n, "iops": np.nan, "lo": np.nan, "hi": np.nan, "bound": "", "warnings": said}
+    bound = next(iter(bounds - {""}), "")
+    if bound == "at least":
+        least = float(blocks["iops"].min())
+        said += [Caveat("at-least", "the limit was not reached at the highest demand that was kept up with")]
+        return {"n": n, "iops": center, "lo": lo if lo == lo else least, "hi": np.inf, "bound": bound, "warnings": said}
+    if bound == "below":
+        said += [Caveat("below", "even the least demand exceeded the limit")]
+        return {"n": n, "iops": center, "lo": 0.0, "hi": float(blocks["iops"].max()), "bound": bound, "warnings": said}
+    return {"n": n, "iops": center, "lo": lo, "hi": hi, "bound": "", "warnings": said}
+
+
+def _at(runs: pd.DataFrame, asked: float, metric: str, confidence: float) -> dict:
+    own = [name for name in ("source", "run_id", "block") if name in runs]
+    found, low, high = [], np.inf, -np.inf
+    for _, block in _groups(runs, own):
+        levels = block.sort_values("iops")
+        latency = _fitted(levels, metric)
+        known = np.isfinite(latency)
+        x = levels["iops"].to_numpy(float)[known]
+        if len(x):
+            low, high = min(low, x[0]), max(high, x[-1])
+        if len(x) and x[0] <= asked <= x[-1]:
+            found.append(float(np.exp(np.interp(asked, x, np.log(latency[known])))))
+    center, lo, hi, n = _interval(pd.Series(found, dtype=float), confidence)
+    said = NONE
+    if not found:
+        measured = f"measured from {low:,.0f} to {high:,.0f}" if high >= low else "nothing was kept up with"
+        said += [Caveat("not-measured", f"no latency at {asked:,.0f} IOPS: {measured}")]
+    elif n == 1:
+        said += [Caveat("single-run", "n = 1: no interval")]
+    return {"n": n, "center": center, "lo": lo, "hi": hi, "warnings": said}

@@ -1,0 +1,65 @@
+"""Load that is offered: how a sweep asks for it, and what a job file says of it."""
+
+import pytest
+
+import hcilib as hci
+from hcilib.plan import Cell, Pattern, Plan, PlanError, Step, shuffled
+
+SWEEP = {"iodepth": [1, 32], "read_runtime_s": 10, "write_runtime_s": 10, "repeats": 2}
+
+
+def test_every_load_is_measured_closed_loop_first_and_then_at_its_demands():
+    plan = hci.sweep(["4k-randread", "8k-randrw70"], offered=[0.5, "2000iops", 0.95], **SWEEP)
+    assert len(plan.cells) == 2 * (2 + 3)
+    for block in (1, 2):
+        visited = [s.cell for s in plan.steps if s.kind == "measure" and s.block == block]
+        for start in (0, 5):
+            closed, offered = visited[start : start + 2], visited[start + 2 : start + 5]
+            assert all(not cell.demand and cell.same_load(visited[start]) for cell in closed)
+            assert all(cell.demand and cell.iodepth == 256 and cell.same_load(visited[start]) for cell in offered)
+    orders = {
+        tuple(c.demand for c in shuffled(plan.cells, seed, 1) if c.demand and c.pattern.bs_bytes == 4096)
+        for seed in range(20)
+    }
+    assert len(orders) > 1  # in random order
+
+
+def test_a_plan_with_demands_survives_its_file_and_one_without_is_what_it_was():
+    plan = hci.sweep(["4k-randread"], offered=[0.5], offered_process="linear", **SWEEP)
+    assert Plan.from_dict(plan.to_dict()) == plan
+    assert plan.digest != hci.sweep(["4k-randread"], offered=[0.5], **SWEEP).digest
+    plain = hci.sweep(["4k-randread"], **SWEEP).to_dict()
+    assert "offered" not in str(plain)
+    assert "demand" not in str(plain)
+
+
+def test_a_demand_is_a_share_or_iops():
+    cell = Cell(Pattern.parse("4k-randread"), 1, 256, 4)
+    assert Cell(**{**vars(cell), "demand": "0.25"}).offered_iops(2000) == 500
+    assert Cell(**{**vars(cell), "demand": "2000iops"}).offered_iops(float("nan")) == 2000
+    assert Cell(**{**vars(cell), "demand": "0.25"}).name == "4k-randread-nj1-qd256-vm4-at0.25"
+    assert Step("measure", Cell(**{**vars(cell), "demand": "0.25"}), 1, 1, 10).cell.factors()["demand"] == "0.25"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ([0], "demand '0': expected a share"),
+        ([2.5], "demand '2.5': expected a share"),
+        (["2000"], "demand '2000': expected a share"),
+        (["0.5\nfilename=/dev/sda"], "expected a share"),
+        ([0.5, "0.5"], "names a demand twice"),
+        ("0.5", "expected a list of shares or IOPS"),
+        ([True], "expected a list of shares or IOPS"),
+    ],
+)
+def test_what_is_no_demand_is_refused(wrong, said):
+    with pytest.raises(PlanError, match=said):
+        hci.sweep(["4k-randread"], offered=wrong, **SWEEP)
+
+
+def test_a_capped_pattern_has_no_demand_besides():
+    with pytest.raises(PlanError, match="offer a demand or cap the rate"):
+        hci.sweep(["1m-read-rate256m"], offered=[0.5], **SWEEP)
+    with pytest.raises(PlanError, match="offered_process 'burst'"):
+        hci.sweep(["4k-randread"], offered=[0.5], offered_process="burst", **SWEEP)
