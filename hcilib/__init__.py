@@ -59,6 +59,7 @@ _ROOMS = {
     "analyse.runs.failure": ("failures", "aligned"),
     "analyse.runs.failure_summary": ("failure_summary", "failure_sentences"),
     "analyse.curves.scaling": ("saturation", "per_vm_gain", "curve_from_gains"),
+    "analyse.curves.demand": ("load_curve", "load_within", "load_within_runs", "latency_at"),
     "analyse.curves.fleet_curves": ("fleet_curves", "saturation_sentences"),
     "analyse.physics.datapath": ("ceiling", "expected_traffic", "check_traffic", "drive_rates", "against_ceiling"),
     "analyse.physics.traffic": ("traffic", "placement_cost"),

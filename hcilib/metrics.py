@@ -18,8 +18,8 @@ FACTORS = (
 )  # fmt: skip
 """What was set before the run. Rows that differ in one of these are never pooled (METHODS section 1)."""
 
-VALIDITY = ("valid", "warnings", "derived")
-"""What is known about a row's trustworthiness; `derived` names the columns that were computed, not printed."""
+VALIDITY = ("valid", "warnings", "derived", "open_loop")
+"""What is known about a row's trustworthiness; `open_loop` whether a demand was met; `derived` names the columns that were computed, not printed."""
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,19 @@ def load_curve(
     Raises
     ------
     ValueError : no such column, or runs of one curve that vary in a factor
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> results = pd.DataFrame({
+    ...     "system": "A", "pattern": "4k-randread", "block": [1, 1, 1, 2, 2, 2], "demand": ["0.3", "0.6", "0.9"] * 2,
+    ...     "offered_iops": [300, 600, 900, 310, 620, 930], "iops": [300, 600, 900, 310, 620, 930], "open_loop": True,
+    ...     "p99_ns": [1e6, 2e6, 9e6, 1.1e6, 2.2e6, 9.4e6]})
+    >>> hci.load_curve(results)[["demand", "iops", "n", "center", "open_loop"]].round(0)
+      demand   iops  n     center  open_loop
+    0    0.3  305.0  2  1048809.0       True
+    1    0.6  610.0  2  2097618.0       True
+    2    0.9  915.0  2  9197826.0       True
     """
     offered = _offered(results, metric, by)
     rows = []
@@ -75,6 +88,17 @@ def load_within(
     else empty. Where blocks disagree about that, iops is NaN and the row says so.
 
     Source: METHODS section 6. The crossing of each block's curve with the limit, log-linear between levels; a t interval on logs.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> results = pd.DataFrame({
+    ...     "system": "A", "pattern": "4k-randread", "block": [1, 1, 1, 2, 2, 2], "demand": ["0.3", "0.6", "0.9"] * 2,
+    ...     "offered_iops": [300, 600, 900, 310, 620, 930], "iops": [300, 600, 900, 310, 620, 930], "open_loop": True,
+    ...     "p99_ns": [1e6, 2e6, 9e6, 1.1e6, 2.2e6, 9.4e6]})
+    >>> hci.load_within(results, p99_ns=5e6)[["system", "metric", "n", "iops"]].round(0)
+      system  metric  n   iops
+    0      A  p99_ns  2  789.0
     """
     rows = []
     for metric, limit_ns in _limits(limits).items():
@@ -90,6 +114,18 @@ def load_within_runs(results: pd.DataFrame, by: Sequence[str] = BY, **limit: flo
 
     Columns: `by`, source, run_id, block, pair (where the results have them), iops, bound, valid. A block whose crossing lies beyond what
     was measured is not valid: its iops is a bound, and a ratio of bounds says nothing.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> results = pd.DataFrame({
+    ...     "system": "A", "pattern": "4k-randread", "block": [1, 1, 1, 2, 2, 2], "demand": ["0.3", "0.6", "0.9"] * 2,
+    ...     "offered_iops": [300, 600, 900, 310, 620, 930], "iops": [300, 600, 900, 310, 620, 930], "open_loop": True,
+    ...     "p99_ns": [1e6, 2e6, 9e6, 1.1e6, 2.2e6, 9.4e6]})
+    >>> hci.load_within_runs(results, p99_ns=5e6)[["system", "block", "iops", "valid"]].round(0)
+      system  block   iops  valid
+    0      A      1  783.0   True
+    1      A      2  795.0   True
     """
     [(metric, limit_ns)] = _limits(limit).items()
     offered = _offered(results, metric, by)
@@ -115,6 +151,18 @@ def latency_at(
     -------
     `by`, iops (asked for), metric, n (blocks whose levels enclose it), center, lo, hi, confidence, warnings; center is NaN where no
     block measured both below and above it while the storage kept up, and the row says what was measured.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> results = pd.DataFrame({
+    ...     "system": "A", "pattern": "4k-randread", "block": [1, 1, 1, 2, 2, 2], "demand": ["0.3", "0.6", "0.9"] * 2,
+    ...     "offered_iops": [300, 600, 900, 310, 620, 930], "iops": [300, 600, 900, 310, 620, 930], "open_loop": True,
+    ...     "p99_ns": [1e6, 2e6, 9e6, 1.1e6, 2.2e6, 9.4e6]})
+    >>> hci.latency_at(results, [700, 5000])[["iops", "n", "center"]].round(0)
+         iops  n     center
+    0   700.0  2  3250696.0
+    1  5000.0  0        NaN
     """
     offered = _offered(results, metric, by)
     rows = []

@@ -27,6 +27,7 @@ from hcilib.drive.hosts.counters import sampled
 from hcilib.drive.hosts.hosts import Fleet, FleetError
 from hcilib.drive.hosts.lease import leased
 from hcilib.drive.launch import fio
+from hcilib.drive.launch.job import job_demand
 from hcilib.drive.launch.launch import launch
 from hcilib.plan import Plan, Step
 from hcilib.read.fio.fio_json import read_fio
@@ -190,6 +191,9 @@ def _measure(step: Step, course: Policy, system: System, fleet: Fleet, guarded: 
               "cell": step.cell.to_dict(), "system": system.name,
               "span_bytes": testbed.used_bytes(step.cell.vms, step.cell.numjobs, plan.span_bytes),
               "nodes": len(testbed.nodes), "hosts": [_host(vm, testbed, step) for vm in vms]}  # fmt: skip
+    if step.offered_iops:
+        record |= {"offered_iops": sum(job_demand(step)) * step.cell.vms * step.cell.numjobs,
+                   "offered_process": step.offered_process}  # fmt: skip
     watch = course.watch(step)
     try:
         placement.ensure(fleet, testbed, system, step)

@@ -7,7 +7,7 @@ interrupted campaign decides the same when it is called again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from hcilib.read.run.acceptance import FULL_RUNTIME
 from hcilib.read.run.journal import read_journal
 from hcilib.read.run.run import read_results
 from hcilib.testbed import Testbed
+
+ONE_AT_A_TIME = ("psync", "sync", "pvsync2")
 
 
 class PolicyError(ValueError):
@@ -51,6 +53,11 @@ def require(plan: Plan, testbed: Testbed, rules: Rules | None, earlier: Sequence
         raise PolicyError(
             f"testbed {testbed.name}: policy 'adaptive' needs the rates while a run lasts, which fio.launcher "
             f"{testbed.fio.launcher!r} does not show; set fio.launcher: per-host, or choose policy 'short'"
+        )
+    if plan.offered and testbed.fio.ioengine in ONE_AT_A_TIME:
+        raise PolicyError(
+            f"testbed {testbed.name}: fio.ioengine {testbed.fio.ioengine!r} does one I/O at a time, so a demand would wait behind it "
+            "and be measured too low; choose libaio or io_uring"
         )
     ledger.same_testbed(testbed.digest, earlier)
 
@@ -92,9 +99,22 @@ class Policy:
             if self.plan.volume and step.kind == "warmup":
                 yield from self._rounds(step)
             elif step.id not in self.rundir.done():
-                yield step
+                yield self._at_demand(step)
         if self.plan.adaptive:
             yield from self._extra_runs()
+
+    def _at_demand(self, step: Step) -> Step:
+        """The step with its demand in IOPS: of a share, of the closed-loop maximum of its load, measured in its block or the last
+        before it; 0 where none was, which the launcher refuses."""
+        if not step.cell.demand:
+            return step
+        maximum = float("nan")
+        if not step.cell.demand.endswith("iops"):
+            closed = {s.cell for s in self.plan.steps if s.cell.same_load(step.cell) and not s.cell.demand}
+            maximum = closed_maximum(read_results(self.rundir.path), closed, step.block)
+        iops = step.cell.offered_iops(maximum)
+        process = self.plan.offered.process if self.plan.offered else step.offered_process
+        return replace(step, offered_iops=0.0 if iops != iops else iops, offered_process=process)
 
     def watch(self, step: Step) -> Watch | None:
         """What looks at a step while it runs; None where the plan lets it run to its end."""
@@ -162,6 +182,15 @@ class Policy:
 
 
 # Runs
+
+
+def closed_maximum(results: pd.DataFrame, cells: Collection[Cell], block: int) -> float:
+    """The most IOPS that a closed loop of one of these cells reached in this block, else in the last before it; NaN where none ran."""
+    wanted = pd.DataFrame([cell.factors() for cell in cells])
+    ran = results[(results["block"] <= block) & results["demand"].isna()].merge(
+        wanted.drop_duplicates(), on=list(wanted)
+    )
+    return float(ran.loc[ran["block"] == ran["block"].max(), "iops"].max()) if len(ran) else float("nan")
 
 
 class Watch:

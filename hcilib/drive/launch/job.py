@@ -49,7 +49,7 @@ def _section(
         options["sync"] = 1
     if pattern.rate_bytes:
         options["rate"] = ",".join(str(cap) for cap in job_caps(step))
-    if step.offered_iops:
+    if step.cell.demand:
         options |= {"rate_iops": ",".join(map(str, job_demand(step))), "rate_process": step.offered_process}
     if step.runtime_s:
         options |= {"time_based": 1, "runtime": f"{round(step.runtime_s * 1000)}ms"}
@@ -79,7 +79,14 @@ def job_caps(step: Step) -> tuple[int, int]:
 
 
 def job_demand(step: Step) -> tuple[int, int]:
-    """I/Os a second that one job offers, reads and writes: its part of the fleet's demand; at least 1 of what it does at all."""
+    """I/Os a second that one job offers, reads and writes: its part of the fleet's demand; at least 1 of what it does at all.
+
+    FioError where the demand is a share and nothing was measured that it could be a share of.
+    """
+    if not step.offered_iops:
+        raise FioError(
+            f"{step.id}: no closed-loop run of its load was accepted before it, so a share of its maximum is not known"
+        )
     each, share = step.offered_iops / step.cell.vms / step.cell.numjobs, step.cell.pattern.rwmixread / 100
     return tuple(max(1, round(each * part)) if part else 0 for part in (share, 1 - share))  # type: ignore[return-value]
 
@@ -196,7 +203,7 @@ def _asked(
         asked["sync"] = 1
     if pattern.rate_bytes:
         asked["rate"] = "{},{}".format(*job_caps(step))
-    if step.offered_iops:
+    if step.cell.demand:
         reads, writes = job_demand(step)
         asked |= {"rate_iops": f"{reads},{writes}", "rate_process": step.offered_process}
     if step.runtime_s > 0:

@@ -21,6 +21,7 @@ from hcilib.read.published.published import COLUMNS
 from hcilib.read.run.cache import tables
 from hcilib.read.run.fleet import MEASURES as FLEET
 from hcilib.read.run.fleet import QUANTILES
+from hcilib.read.run.offered import open_loop
 from hcilib.read.run.step_tables import CPU, MEASURES, NETWORK, SAMPLED
 from hcilib.read.run.steps import factors_of_cell
 
@@ -45,6 +46,7 @@ class _Record(msgspec.Struct, gc=False):
     nodes: int
     span_bytes: int
     started_s: float
+    offered_iops: float = float("nan")
     warnings: list[str] = []
     counters: list[str] = []
 
@@ -95,20 +97,26 @@ def _table(
     span_bytes, nodes = (np.array([getattr(run, name) for run in runs]) for name in ("span_bytes", "nodes"))
     written = np.concatenate([[0.0], numbers["written_bytes"].cumsum()[:-1]])[measured]
     cpu_pct = own[CPU[bool(plan["one_kernel"])]]
+    offered = np.array([run.offered_iops for run in runs])
+    delivered = 100 * own["iops"] / offered
+    kept_up = open_loop(delivered, own["full_depth_pct"], own["iops"] * own["runtime_s"])
     unsteady = _unsteady_before(steps)
     return pd.DataFrame(
-        {"events": np.full(len(runs), np.nan)}  # where no cell has any
+        {"events": np.full(len(runs), np.nan), "demand": np.full(len(runs), np.nan)}  # where no cell has any
         | _factors_of(runs)
         | {name: own[name] for name in (*FLEET, *QUANTILES)}
         | {
             "source": [plan["testbed"]["name"]] * len(runs), "system": [run.system for run in runs],
             "block": [run.block for run in runs], "rep": [run.rep for run in runs], "nodes": nodes, "span_bytes": span_bytes,
+            "offered_iops": offered, "delivered_pct": delivered, "full_depth_pct": own["full_depth_pct"],
+            "open_loop": _where_offered(kept_up, offered),
             "bw_bytes": own["bw_bytes"].astype(np.int64), "node_cpu_pct": cpu_pct,
             "net_bytes_per_s": own[NETWORK[bool(plan["one_kernel"])]],
             "iops_per_cpu_pct": own["iops"] / nodes / np.where(cpu_pct == 0, np.nan, cpu_pct),
             "warmup_ratio": written / span_bytes, "valid": True,
             "warnings": column(
-                _warned(run, unsteady[n], _unsampled(run, sampled[n], plan)) for n, run in zip(measured, runs, strict=True)
+                _warned(run, unsteady[n], _unsampled(run, sampled[n], plan), bool(kept))
+                for n, run, kept in zip(measured, runs, kept_up, strict=True)
             ),
         },
         columns=list(RESULTS),
@@ -150,6 +158,16 @@ def _unsampled(step: _Record, sampled: list[str] | None, plan: dict) -> Caveats:
     return caveats(Caveat("counters", f"no counters of {who} in this run: CPU and network of the nodes are not known"))
 
 
-def _warned(step: _Record, unsteady: Caveats, unsampled: Caveats) -> Caveats:
-    """What every reader of the run must know: its warm-up, and counters of nodes that are missing or doubtful."""
-    return unsteady + unsampled + [Caveat("counters", text) for text in step.counters]
+def _warned(step: _Record, unsteady: Caveats, unsampled: Caveats, kept_up: bool) -> Caveats:
+    """What every reader of the run must know: its warm-up, counters of nodes that are missing or doubtful, a demand that was not met."""
+    own = [Caveat("counters", text) for text in step.counters]
+    if step.offered_iops == step.offered_iops and not kept_up:
+        own.append(Caveat("saturated", "saturated: the demand was not met, so its latencies are lower bounds"))
+    return unsteady + unsampled + own
+
+
+def _where_offered(kept_up: np.ndarray, offered: np.ndarray) -> np.ndarray:
+    """Whether each run kept up with its demand; None where nothing was offered: neither true nor false."""
+    told = kept_up.astype(object)
+    told[np.isnan(offered)] = None
+    return told

@@ -21,6 +21,7 @@ from hcilib.read.fio.fio_fast import FioFile
 from hcilib.read.fio.fio_json import WITH_DECIMALS, Packed, Packer, Texts, add_bytes, coded, is_whole, reading_order
 from hcilib.read.nodes import counters
 from hcilib.read.run import fleet
+from hcilib.read.run.offered import full_depth_pct
 from hcilib.read.run.raw_files import COUNTERS, FILES, HASHES, OUTPUT, RECORD, STAMPS, read_raw, sealed
 from hcilib.read.run.steps import keys_of, record_of, sound, window
 
@@ -30,7 +31,7 @@ CPU = {True: "kernel_cpu_pct", False: "node_cpu_pct"}
 """By whether the nodes share one kernel: of which any of them tells all, where of real nodes none may be missing."""
 SAMPLED = "sampled_nodes"
 """The nodes sampled in the step's window, where these are fewer than there are."""
-MEASURES = (*fleet.MEASURES, *fleet.QUANTILES, "written_bytes", *CPU.values(), *NETWORK.values())
+MEASURES = (*fleet.MEASURES, *fleet.QUANTILES, "written_bytes", "full_depth_pct", *CPU.values(), *NETWORK.values())
 """Of one step: its fleet, what it wrote, its nodes."""
 _STEPS = pa.schema(
     [("folder", pa.string()), ("record", pa.string())]
@@ -76,6 +77,9 @@ def read_steps(folders: Sequence[str], *, compiled: bool = False) -> Tables:
         if record["valid"]:
             file, histograms = _add(packer, raw[OUTPUT].content, f"{folder}/{OUTPUT}", compiled)
             rows[-1] |= fleet.percentiles(histograms.lat_ns, histograms.count) | _nodes(raw[COUNTERS].content, record)
+            if record.get("offered_iops"):
+                document = unpacked(raw[OUTPUT].content or b"", f"{folder}/{OUTPUT}")
+                rows[-1]["full_depth_pct"] = full_depth_pct(document, record["cell"]["iodepth"])
             own, histograms = by_key(file, histograms)
             keys.append(own)
             bins.append(histograms)

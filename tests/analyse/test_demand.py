@@ -1,0 +1,102 @@
+"""Latency at a demand: curves whose truth is known, and what may not be concluded from them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import hcilib as hci
+
+MEAN_NS = 1e6
+
+
+def campaign(blocks=5, rate=1000.0, shares=(0.3, 0.6, 0.8, 0.95, 1.1), spread=0.0, seed=1, **columns):
+    """An M/D/1-like server of `rate`: p99 rises as 1 + 4 r / (1 - r); what asks for more than it gives is saturated."""
+    draw = np.random.default_rng(seed)
+    rows = []
+    for block in range(1, blocks + 1):
+        own = rate * np.exp(spread * draw.standard_normal())
+        rows.append({"block": block, "iodepth": 8, "iops": own, "p99_ns": 8e6, "open_loop": None})
+        for share in shares:
+            delivered = min(share, 1.0) * own
+            wait = 1 + 4 * min(share, 0.999) / (1 - min(share, 0.999))
+            rows.append({"block": block, "iodepth": 256, "demand": f"{share:g}", "offered_iops": share * own,
+                         "iops": delivered, "p99_ns": MEAN_NS * wait, "open_loop": share < 1})  # fmt: skip
+    fixed = {"source": "bed", "run_id": "r", "system": "A", "pattern": "4k-randread", "valid": True, "warnings": ""}
+    return pd.DataFrame(rows).assign(**(fixed | columns))
+
+
+def test_a_curve_has_one_row_a_demand_and_marks_what_did_not_keep_up():
+    curve = hci.load_curve(campaign())
+    assert curve["demand"].tolist() == ["0.3", "0.6", "0.8", "0.95", "1.1"]
+    assert curve["open_loop"].tolist() == [True] * 4 + [False]
+    assert curve["n"].tolist() == [5] * 5
+    assert curve["center"].iloc[1] == pytest.approx(MEAN_NS * (1 + 4 * 0.6 / 0.4))
+    assert curve["fitted"].isna().tolist() == [False] * 4 + [True]
+    assert [sorted(w.codes) for w in curve["warnings"]] == [[]] * 4 + [["saturated"]]
+
+
+def test_a_dip_of_chance_does_not_make_latency_fall_with_load():
+    results = campaign(blocks=1)
+    results.loc[results["demand"] == "0.6", "p99_ns"] = MEAN_NS
+    curve = hci.load_curve(results)
+    assert curve["fitted"].dropna().is_monotonic_increasing
+    assert curve["fitted"].iloc[0] == pytest.approx(np.sqrt(MEAN_NS * curve["center"].iloc[0]))
+
+
+def test_the_limit_is_crossed_where_the_curve_crosses_it():
+    held = hci.load_within(campaign(spread=0.02), p99_ns=10e6)
+    expected = np.interp(np.log(10e6), np.log([MEAN_NS * 7, MEAN_NS * 17]), [600, 800])
+    assert held["iops"].item() == pytest.approx(expected, rel=0.03)
+    assert held["lo"].item() < expected < held["hi"].item()
+    assert held["bound"].item() == ""
+
+
+@pytest.mark.parametrize(("limit", "bound", "lo", "hi"), [(1e6, "below", 0, 300), (1e9, "at least", 950, np.inf)])
+def test_beyond_what_was_measured_there_is_a_bound_and_no_number(limit, bound, lo, hi):
+    held = hci.load_within(campaign(), p99_ns=limit).iloc[0]
+    assert held["bound"] == bound
+    assert (held["lo"], held["hi"]) == (pytest.approx(lo), pytest.approx(hi))
+    assert held["warnings"].codes == {bound.replace(" ", "-")}
+
+
+def test_nothing_is_interpolated_through_saturation():
+    """Between the last demand kept up with and a saturated one lies no curve."""
+    held = hci.load_within(campaign(shares=(0.3, 0.6, 1.1)), p99_ns=50e6).iloc[0]
+    assert held["bound"] == "at least"
+    assert held["iops"] == pytest.approx(600)
+
+
+def test_latency_at_a_demand_refuses_to_extrapolate():
+    at = hci.latency_at(campaign(spread=0.01), [700, 2000]).set_index("iops")
+    between = np.exp(np.interp(700, [600, 800], np.log([MEAN_NS * 7, MEAN_NS * 17])))
+    assert at.loc[700, "center"] == pytest.approx(between, rel=0.1)
+    assert at.loc[700, "lo"] < at.loc[700, "center"] < at.loc[700, "hi"]
+    assert np.isnan(at.loc[2000, "center"])
+    assert "measured from" in str(at.loc[2000, "warnings"])
+
+
+def test_blocks_that_disagree_give_no_number():
+    slow = campaign(blocks=1).assign(block=2)
+    slow["p99_ns"] *= 20
+    mixed = pd.concat([campaign(blocks=1, shares=(0.3, 0.6)), slow])
+    held = hci.load_within(mixed, p99_ns=20e6).iloc[0]
+    assert np.isnan(held["iops"])
+    assert held["warnings"].codes == {"disagree"}
+
+
+def test_what_a_limit_allows_two_systems_is_compared_block_by_block():
+    both = pd.concat([campaign(spread=0.02), campaign(rate=680.0, spread=0.02, seed=2, system="B")])
+    runs = hci.load_within_runs(both, p99_ns=10e6)
+    verdict = hci.compare(runs, "A", metric="iops", by=("pattern",)).iloc[0]
+    assert verdict["verdict"] == "lower"
+    assert verdict["ratio"] == pytest.approx(0.68, rel=0.05)
+
+
+def test_a_closed_loop_has_no_such_answer():
+    with pytest.raises(ValueError, match="sweep\\(offered="):
+        hci.load_within(campaign().query("demand.isna()"), p99_ns=1e6)
+    with pytest.raises(ValueError, match="expected a latency column and nanoseconds"):
+        hci.load_within(campaign(), iops=5)
+    mixed = pd.concat([campaign(vms=4), campaign(vms=8)])
+    with pytest.raises(ValueError, match="vary in vms"):
+        hci.load_curve(mixed)
