@@ -18,7 +18,7 @@ _ROOMS = {
     "system": ("System", "load_system", "load_systems", "short_labels"),
     "yaml_models": ("TestbedError",),
     "metrics": ("METRICS", "metric"),
-    "drive.beds.lab": ("lab", "LabError"),
+    "drive.beds.lab": ("dial", "lab", "LabError"),
     "drive.beds.ceph": ("ceph",),
     "drive.beds.cluster": ("cluster",),
     "drive.beds.bed": ("open_testbed",),

@@ -60,10 +60,38 @@ class Host(Model):
         return self.address or self.name
 
 
+class Dial(Model):
+    """A drive of known speed (METHODS section 8): what it lets through each way, and how long each I/O takes at least.
+
+    The rates are a token bucket's, one for reads and one for writes, over everything that lies on the drive; nbdkit, which keeps
+    them, knows one rate for both.
+    """
+
+    read_bytes_per_s: Bytes = Field(ge=2**16)
+    write_bytes_per_s: Bytes = Field(ge=2**16)
+    delay_s: float = Field(0.0, ge=0, le=1)
+
+    @model_validator(mode="after")
+    def _one_rate(self):
+        if self.read_bytes_per_s != self.write_bytes_per_s:
+            raise ValueError(
+                f"read_bytes_per_s {self.read_bytes_per_s} and write_bytes_per_s {self.write_bytes_per_s} differ: nbdkit's rate "
+                "filter keeps a bucket for each way, both of one rate; give the same number twice"
+            )
+        return self
+
+
+class Drive(Dial):
+    """A dialled drive of a running lab's node; `system`: the one whose it is alone, None where all systems share it."""
+
+    system: Name | None = None
+
+
 class Node(Host):
     """A hypervisor: it carries VMs and its CPU and network are counted."""
 
     os: Literal["linux", "windows"] = "linux"
+    drives: tuple[Drive, ...] = ()  # set by a running lab whose drives are dialled, never in a file
 
 
 class Disk(Model):
@@ -76,6 +104,7 @@ class Disk(Model):
         None  # what its maker allows to be written in its life; a plan's share of it is shown
     )
     backing: tuple[FilePath, ...] = ()  # the lab's replica images: the only files its guard lets be written
+    system: Name | None = None  # whose it is, by the name in the system's file, where several systems share the testbed
 
 
 class Vm(Host):
@@ -128,12 +157,16 @@ class Fio(Model):
 
 
 class Lab(Model):
-    """An embedded testbed to be started on loopback (see hcilib.drive.beds.lab)."""
+    """An embedded testbed to be started on loopback (see hcilib.drive.beds.lab).
+
+    `dial`: the speed of each node's one drive; without it the drives are as fast as this machine happens to be.
+    """
 
     nodes: int = Field(2, ge=2, le=16)
     vms: int = Field(4, ge=1, le=64)
     disks: int = Field(1, ge=1, le=8)
     disk_bytes: Bytes = 64 * 2**20
+    dial: Dial | None = None
 
 
 class Ceph(Model):
@@ -177,7 +210,7 @@ class Testbed(Model):
     ceph: Ceph | None = None
     box: Box | None = None
     lab_root: FilePath | None = None  # set by a running lab, never in a file
-    serves: Name | None = None  # the one system a running lab serves
+    serves: Name | None = None  # the one system a running lab serves; of several, each disk says whose it is
     stand_in: Line = ""  # set by a running box: what every reader of its numbers must know
 
     @model_validator(mode="after")
@@ -188,6 +221,8 @@ class Testbed(Model):
                     f"{section}: an embedded testbed makes its own nodes and VMs; remove nodes and vms, or {section}"
                 )
             return self
+        if not self.lab_root and (named := [node.name for node in self.nodes if node.drives]):
+            raise ValueError(f"nodes: {named[0]} has drives, which a running lab alone dials: remove them")
         if not self.nodes or not self.vms:
             raise ValueError("nodes, vms: at least one of each is needed (or lab: {} for the embedded testbed)")
         own = {vm.name: vm for vm in self.vms if vm.name == vm.node}

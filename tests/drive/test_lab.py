@@ -312,7 +312,7 @@ def test_a_program_that_will_not_do_is_named(programs, monkeypatch, tmp_path, pr
         ({"vms": 65}, "lab(vms=65)"),
         ({"disks": 9}, "lab(disks=9)"),
         ({"disk_bytes": "64 MB/s"}, "lab(disk_bytes='64 MB/s')"),
-        ({"system": "lab-raid"}, "unknown lab system 'lab-raid': expected one of lab-single, lab-mirror"),
+        ({"system": "lab-raid"}, "unknown lab system 'lab-raid': expected one of lab-drive, lab-single, lab-mirror"),
         ({"disk_bytes": 2**60}, "MiB free, the lab's replicas need"),
     ],
 )

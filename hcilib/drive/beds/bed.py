@@ -44,7 +44,7 @@ def _opened(testbed: Testbed, system: System) -> Iterator[tuple[Testbed, Actions
 
 def _started(testbed: Testbed, system: System) -> contextlib.AbstractContextManager[Testbed]:
     if of_lab := testbed.lab:
-        return lab(of_lab.nodes, of_lab.vms, system=system.name, disks=of_lab.disks, disk_bytes=of_lab.disk_bytes)
+        return lab(system=system.name, **of_lab.model_dump())
     if size := testbed.ceph:
         return ceph(
             size.vms, system=system.name, disks=size.disks, disk_bytes=size.disk_bytes, osd_bytes=size.osd_bytes

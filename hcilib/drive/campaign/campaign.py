@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 from tqdm.auto import tqdm
 
+from hcilib.drive.beds import lab
 from hcilib.drive.campaign import events, placement, policy
 from hcilib.drive.campaign.actions import actions_of
 from hcilib.drive.campaign.facts import gather
@@ -246,7 +247,8 @@ def _launch(
     jobs = {vm.name: fio.job_text(step, vm, testbed, plan.span_bytes, paths, plan.content) for vm in vms}
     (work / "job.fio").write_text("".join(f"; --- {vm.name}\n{jobs[vm.name]}\n" for vm in vms))
     every_s, nodes = min(1.0, max(0.25, step.runtime_s / 4 or 1.0)), [node.name for node in testbed.nodes]
-    with sampled(fleet, nodes, work / "counters.csv", every_s, limit_s) as remarks:
+    filling = lab.opened(testbed) if step.kind == "prefill" else contextlib.nullcontext()  # at the machine's speed
+    with filling, sampled(fleet, nodes, work / "counters.csv", every_s, limit_s) as remarks:
         sample_s = watch.sample_s if watch else 1.0
         launched = launch(step, vms, jobs, testbed, fleet, work, limit_s, watch, sample_s, begun)
     return launched, remarks
