@@ -31,7 +31,7 @@ from hcilib.testbed import Dial, Disk, Drive, Fio, Lab, Node, Testbed, Vm
 PLACES = {"lab-drive": (0,), "lab-single": (1,), "lab-mirror": (1, 2)}
 """System -> where the replicas lie, counted in nodes from the VM's own; the first is read."""
 SSH_PORT, FIO_PORT, NBD_PORT = 2222, 8765, 10809
-BURST_S = 0.05  # of the bucket: what a drive that was idle may serve at once
+BURST_S = 0.1  # what an idle drive may serve at once; less, and threads that wake late on a busy machine lose it
 BLOCK, TRIAL_S, HEADROOM = 4096, 0.4, 1.5  # of the check that this machine can serve the dialled rate
 LabError = hosts.LabError
 
