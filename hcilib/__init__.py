@@ -59,7 +59,7 @@ _ROOMS = {
     "analyse.runs.failure": ("failures", "aligned"),
     "analyse.runs.failure_summary": ("failure_summary", "failure_sentences"),
     "analyse.curves.scaling": ("saturation", "per_vm_gain", "curve_from_gains"),
-    "analyse.curves.demand": ("load_curve", "load_within", "load_within_runs", "latency_at"),
+    "analyse.curves.demand": ("load_curve", "load_within", "load_within_runs", "latency_at", "demand_answer"),
     "analyse.curves.fleet_curves": ("fleet_curves", "saturation_sentences"),
     "analyse.physics.datapath": ("ceiling", "expected_traffic", "check_traffic", "drive_rates", "against_ceiling"),
     "analyse.physics.traffic": ("traffic", "placement_cost"),
@@ -81,6 +81,7 @@ _ROOMS = {
         "plot_latency", "plot_panels", "plot_pareto", "plot_pareto_panels", "plot_plan", "plot_precision", "plot_regression", "plot_scaling",
         "plot_sweep", "plot_traffic",
     ),
+    "show.figures.demand": ("plot_demand",),
     "show.tables.tables": ("table",),
     "show.report.report": ("report",),
 }  # fmt: skip
