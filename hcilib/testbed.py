@@ -72,6 +72,12 @@ class Dial(Model):
     delay_s: float = Field(0.0, ge=0, le=1)
 
     @model_validator(mode="after")
+    def _whole_milliseconds(self):
+        if abs(1e3 * self.delay_s - round(1e3 * self.delay_s)) > 1e-9:
+            raise ValueError(f"delay_s {self.delay_s:g}: nbdkit's delay filter counts whole milliseconds, e.g. 0.002")
+        return self
+
+    @model_validator(mode="after")
     def _one_rate(self):
         if self.read_bytes_per_s != self.write_bytes_per_s:
             raise ValueError(

@@ -267,7 +267,7 @@ def _start_replicas(
                                                    f"rate={8 * drive.read_bytes_per_s}", f"burstiness={BURST_S}"]  # fmt: skip
         if wait_s := drive.delay_s if drive else delay_s:  # a request that waits holds a thread
             filters += ["--filter=delay", "--threads=64"]
-            options += [f"rdelay={1e6 * wait_s:.0f}us", f"wdelay={1e6 * wait_s:.0f}us"]
+            options += [f"rdelay={1e3 * wait_s:.0f}ms", f"wdelay={1e3 * wait_s:.0f}ms"]  # nbdkit counts whole ms
         # Without structured replies: with them qemu's export asks every replica for the block's status before each read, and
         # the second copy would cost reads a quarter of their IOPS for nothing.
         argv = [programs["nbdkit"], "--foreground", "--no-sr", "--ipaddr", node.address, "--port", str(NBD_PORT + number),
