@@ -35,6 +35,7 @@ _ROOMS = {
     ),
     "read.logs.rollup": ("read_rollup", "add_rollups"),
     "read.run.journal": ("watch", "progress"),
+    "read.run.dials": ("read_dials",),
     "read.fio.fio_json": ("read_fio", "FioOutputError"),
     "read.diskspd.diskspd": ("read_diskspd", "read_diskspd_bins", "DiskspdOutputError"),
     "read.published.published": (
@@ -68,6 +69,7 @@ _ROOMS = {
         "parse_scheme", "nested_mirror", "nested_parity", "nested_parity_grid", "capacity_table", "capacity_sentence", "with_stated", "pareto",
         "per_usable_tib",
     ),
+    "analyse.physics.dialled": ("dialled",),
     "analyse.physics.ceilings": ("ceilings", "system_ceilings", "best_share"),
     "analyse.physics.baseline": ("against_datasheet", "pattern_cost"),
     "analyse.physics.audit_tally": ("claim_checks", "given", "open_claims", "name_rows", "tally"),
