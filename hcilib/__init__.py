@@ -21,7 +21,6 @@ _ROOMS = {
     "drive.beds.lab": ("dial", "lab", "LabError"),
     "drive.beds.ceph": ("ceph",),
     "drive.beds.cluster": ("cluster",),
-    "drive.beds.bed": ("open_testbed",),
     "drive.guard.preflight": ("preflight", "wear", "PreflightError"),
     "drive.hosts.commands": ("prepare",),
     "drive.guard.guard": ("GuardError",),
@@ -29,7 +28,7 @@ _ROOMS = {
     "drive.campaign.campaign": ("CampaignError",),
     "drive.campaign.policy": ("PolicyError",),
     "drive.campaign.ledger": ("ledger", "LedgerError"),
-    "rules": ("run", "obtain"),
+    "measure": ("run", "obtain", "open_testbed"),
     "read.run.run": (
         "read_results", "read_hosts", "read_bins", "read_series", "read_counters", "read_events", "samples",
     ),

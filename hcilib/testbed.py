@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -262,6 +264,46 @@ class Testbed(Model):
         """What a plan with this span uses of the disks that `targets` names: a smaller disk is used whole."""
         return sum(min(span_bytes, disk.size_bytes) for _, disk in self.targets(vms, numjobs))
 
+    def divided(self, systems: Mapping[str, Sequence[str]]) -> Testbed:
+        """The testbed with each disk marked as the one system's whose it is: system -> patterns of the serials that are its own.
+
+        A disk is a system's if its serial matches one of the patterns (the field `disks` of the system's file); of a system
+        without patterns if its own field `system` says so; and where no disk names a system, all disks are.
+
+        Raises
+        ------
+        TestbedError : a disk that is two systems'
+        """
+        tagged = any(disk.system for vm in self.vms for disk in vm.disks)
+        if len(systems) == 1 and not tagged and not any(systems.values()):
+            return self
+
+        def owned(vm: Vm, disk: Disk) -> Disk:
+            owners = [name for name, patterns in systems.items() if _is_of(disk, name, patterns, tagged)]
+            if len(claims := {*owners, *([disk.system] if disk.system else [])}) > 1:
+                raise TestbedError(
+                    f"testbed {self.name}: {vm.name}: disk {disk.serial} is {' and '.join(sorted(claims))}'s: systems that share a "
+                    "disk cannot be measured beside each other; say in the field disks of each system's file which serials are "
+                    "its own (patterns such as ceph-*), or in the field system of each disk of the testbed whose it is"
+                )
+            return disk.model_copy(update={"system": owners[0]}) if owners else disk
+
+        vms = [vm.model_copy(update={"disks": tuple(owned(vm, disk) for disk in vm.disks)}) for vm in self.vms]
+        return self.model_copy(update={"vms": tuple(vms)})
+
+    def of_system(self, name: str) -> Testbed:
+        """The testbed as one of its systems has it: each VM with that system's disks alone, a VM without any left out. All of it
+        where no disk is marked as a system's. TestbedError where none is this one's."""
+        marks = {disk.system for vm in self.vms for disk in vm.disks if disk.system}
+        if not marks:
+            return self
+        own = [vm.model_copy(update={"disks": tuple(d for d in vm.disks if d.system == name)}) for vm in self.vms]
+        if not any(vm.disks for vm in own):
+            raise TestbedError(
+                f"testbed {self.name}: no disk is system {name}'s; they are {', '.join(sorted(marks))}'s"
+            )
+        return self.model_copy(update={"vms": tuple(vm for vm in own if vm.disks)})
+
     def fleet(self, vms: int) -> tuple[Vm, ...]:
         """The first `vms` VMs, spread over the nodes in turn."""
         if vms > len(self.vms):
@@ -294,7 +336,10 @@ class Testbed(Model):
     def digest(self) -> str:
         """Identity by content: names, placement, serials and sizes. Addresses may change (DHCP, a lab's free ports)."""
         names = [(n.name, n.os) for n in self.nodes]
-        vms = [(v.name, v.node, [(d.serial, d.size_bytes) for d in v.disks]) for v in self.vms]
+        vms = [
+            (v.name, v.node, [(d.serial, d.size_bytes, *([d.system] if d.system else [])) for d in v.disks])
+            for v in self.vms
+        ]
         defaults = {"launcher": "client-server", "log_hist_msec": 0}  # a testbed without them keeps its identity
         same = {name for name, value in defaults.items() if getattr(self.fio, name) == value}
         fio = self.fio.model_dump(exclude={"rollup_above_bytes"} | same)
@@ -314,6 +359,13 @@ def load_testbed(path: str | Path) -> Testbed:
     Testbed('lab': the embedded lab, not running)
     """
     return load(path, Testbed, live=("lab_root", "serves", "stand_in"))
+
+
+def _is_of(disk: Disk, system: str, patterns: Sequence[str], tagged: bool) -> bool:
+    """Whose a disk is by the one system's patterns, else by its own mark; where nothing says so, everybody's."""
+    if patterns:
+        return any(fnmatchcase(disk.serial, pattern) for pattern in patterns)
+    return disk.system == system if tagged else True
 
 
 def _unique(what: str, values: list[str]) -> None:

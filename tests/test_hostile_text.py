@@ -33,7 +33,8 @@ BED = {
     "name": "pair", "consent": "wipe", "known_hosts": "~/.ssh/known_hosts", "key": "/home/me/.ssh/id",
     "nodes": [{"name": "n1", "address": "192.0.2.1", "user": "root", "jump": "me@gate:22", "os": "linux"}],
     "vms": [{"name": "vm1", "node": "n1", "address": "192.0.2.11", "user": "root", "jump": "gate", "os": "linux",
-             "disks": [{"serial": "S1", "size_bytes": 2**30, "uri": "nbd://192.0.2.9/x", "backing": ["/x"]},
+             "disks": [{"serial": "S1", "size_bytes": 2**30, "uri": "nbd://192.0.2.9/x", "backing": ["/x"],
+                        "system": "mine"},
                        {"serial": "S2", "size_bytes": 2**30}]}],
     "fio": {"launcher": "per-host"},
 }  # fmt: skip
@@ -45,6 +46,9 @@ SYSTEM = {
                   "non_owner": {"on": "node", "run": "mv {vm} {other}"}, "restore": {"on": "controller", "run": "ssh n1 x"}},
     "failures": {"actions": {"cut-link": {"on": "node", "run": "cut", "undo": "heal-link"}, "heal-link": {"on": "node", "run": "heal"}},
                  "whole": {"on": "node", "run": "ok", "expect": "fine"}},
+    "disks": ["S*"],
+    "settings": {"turbo": {"apply": {"on": "node", "run": "on"}, "undo": {"on": "node", "run": "off"},
+                           "check": {"on": "node", "run": "which", "expect": "on"}}},
 }  # fmt: skip
 SWEEP: dict[str, Any] = {
     "patterns": {"4k-randrw70": {"iodepth": [1], "numjobs": 2}}, "order": "blocks", "policy": "fixed", "warmup": "time",
@@ -229,6 +233,7 @@ def commands_of(system: System, bed: Testbed) -> None:
         how.non_owner,
         how.restore,
         system.failures.whole,
+        *(command for s in system.settings.values() for command in (s.apply, s.check, s.undo)),
     ]
     for command in [*written, *system.failures.actions.values()]:
         for task in commands.tasks(command, bed, bed.vms):
