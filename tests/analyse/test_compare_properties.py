@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hcilib.analyse.compare.compare import compare, peak, rank, summarize
-from hcilib.analyse.compare.multiplicity import benjamini_hochberg, holm
+from hcilib.analyse.compare.compare import compare, summarize
+from hcilib.analyse.compare.contrast import benjamini_hochberg, holm
+from hcilib.analyse.compare.rank import rank
+from hcilib.analyse.curves.curves import peak
 
 value = st.floats(1.0, 1e7, allow_nan=False)
 runs = st.lists(value, min_size=1, max_size=6)
