@@ -39,7 +39,7 @@ def test_the_design_decides_and_is_named():
     apart = compare(results.assign(pair=np.nan), "a").iloc[0]
     assert apart["method"] == "Welch t, guarded"
     assert (compare(results, "a", pairs=False)["p"] == apart["p"]).all()
-    assert compare(results, "a", method="welch")["method"].iloc[0] == "paired t"
+    assert compare(results, "a", method="own")["method"].iloc[0] == "paired t"
     with pytest.raises(ValueError, match="no two systems of these results were measured side by side"):
         compare(results.assign(pair=np.nan), "a", pairs=True)
     half = pd.concat([results, campaign(run_id="c2").assign(pair=np.nan)])
@@ -62,7 +62,7 @@ def test_a_run_without_its_partner_is_left_out_aloud():
 
 def test_a_cell_that_looks_calm_is_trusted_no_more_than_the_other_pairs():
     results = campaign(cells=12, noise=0.05, n=3)
-    guarded, own = (compare(results, "a", method=m).set_index("iodepth") for m in ("guarded", "welch"))
+    guarded, own = (compare(results, "a", method=m).set_index("iodepth") for m in ("welch", "own"))
     width = np.log(guarded["hi"] / guarded["lo"]) / np.log(own["hi"] / own["lo"])
     assert (width >= 1 - 1e-9).all()
     assert width.max() > 2

@@ -43,7 +43,7 @@ def regression(
     is better; no change seen; missing), sentence, confidence, warnings. Raises ValueError as `compare` does.
     """
     by = [by] if isinstance(by, str) else list(by)
-    check_options(margin, "guarded", adjust, confidence)
+    check_options(margin, "welch", adjust, confidence)
     earlier = None if baselines is None else [baselines] if isinstance(baselines, str) else list(baselines)
     _require_campaigns(results, campaign, [new, *(earlier or [])])
     cells, code, out = _campaigns(results, metric, by, campaign, new, earlier)

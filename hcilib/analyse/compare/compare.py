@@ -47,7 +47,7 @@ def summarize(
     """
     by = [by] if isinstance(by, str) else list(by)
     cells = describe(results, metric, by)
-    check_options(0.05, "guarded", None, confidence)
+    check_options(0.05, "welch", None, confidence)
     lo, hi = own_interval(cells, confidence)
     table = cells[[*by, "n", "center"]].assign(
         lo=lo,
@@ -70,7 +70,7 @@ def compare(
     metric: str = "iops",
     by: str | Sequence[str] = ("pattern", "iodepth"),
     margin: float = 0.05,
-    method: str = "guarded",
+    method: str = "welch",
     adjust: str | None = "bh",
     confidence: float = 0.95,
     labels: Mapping[str, str] | None = None,
@@ -82,7 +82,8 @@ def compare(
     ----------
     by : the factors that make a cell; rows that vary in another factor are refused, not pooled.
     margin : what counts as equivalent: a ratio inside [1 / (1 + margin), 1 + margin], by TOST.
-    method : "guarded": no cell's variance counts for less than its campaign makes likely; "welch": its own alone.
+    method : "welch" (or "guarded", which it has become): a t test in which no cell's variance counts for less than its campaign
+        makes likely; "own": each cell's own variance alone.
     adjust : "bh" for a grid that is explored, "holm" for a few declared claims, "iut" for one claim over all cells
         ("at every iodepth": its cells stay uncorrected and `everywhere` judges it), None for one declared cell.
         The family is every pair of systems in every cell that has a p, whichever system is the baseline.
@@ -123,7 +124,7 @@ def compare(
     if len(cells) and baseline not in set(cells["system"]):  # else every verdict would be `missing`, without an error
         known = listed(pd.unique(cells["system"]))
         raise ValueError(f"baseline is {baseline!r}, which is not among the systems of these results: {known}")
-    guard = method == "guarded"
+    guard = method != "own"
     rows, base, keys = against(cells, baseline, by)
     differences = unlike(cells, rows, base, by)
     pair = contrast(cells, rows, base, guard, pairs)

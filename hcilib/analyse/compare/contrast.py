@@ -27,7 +27,7 @@ MOST_RUNS = 100
 POWER = 0.9
 """How often as many runs as `runs_to_decide` says do decide, where the ratio is what was measured."""
 
-METHODS = ("guarded", "welch")
+METHODS = ("welch", "guarded", "own")
 _DESCRIBES_SYSTEM = ("nodes", "placement", "span_bytes", "vms")
 
 

@@ -49,7 +49,7 @@ def rank(
     """
     by = [by] if isinstance(by, str) else [*by]
     by = [name for name in by if name != "system"]
-    check_options(margin, "guarded", None, confidence)
+    check_options(margin, "welch", None, confidence)
     sign = better_sign(metric)
     cells = describe(results, metric, ["system", *by])
     pairs = _ordered_pairs(cells, by, margin, 1 - confidence)
