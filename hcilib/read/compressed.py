@@ -50,8 +50,8 @@ def opened(path: str | Path) -> io.BufferedReader:
     if not isinstance(path, str) and not hasattr(path, "open"):
         said = f"{type(path).__name__} {str(path)[:80]}"
         raise NotAFileError(f"one file is read here, not a {said}; read_results and read_rollup take several")
-    file = located(path)
-    if not isinstance(file, Path):
+    file = path if isinstance(path, str) and os.path.isabs(path) else located(path)
+    if not isinstance(file, (str, Path)):
         return file.open("rb")  # an object of a store: it has a length
     if kind := _other_kind(os.stat(file).st_mode):
         raise NotAFileError(_not_a_file(path, kind))

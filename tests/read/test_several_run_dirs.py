@@ -52,7 +52,7 @@ def test_two_campaigns_in_folders_of_one_name_are_told_apart(tmp_path):
 
 
 def test_none_and_a_folder_of_them_are_said():
-    with pytest.raises(RunReadError, match=r"no run directory and no published table was named"):
+    with pytest.raises(RunReadError, match=r"no run directory, no published table and no file was named"):
         hci.read_results([])
     folder = hci.samples()["lab-single"].parent
     with pytest.raises(

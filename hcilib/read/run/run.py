@@ -46,8 +46,7 @@ def read_results(
         hosts; ``warmup_ratio`` is the bytes written in this campaign before the run over its span. Only accepted steps of
         kind ``measure`` are rows. ``warnings`` says ``not steady: ...`` of runs after a warm-up by volume that its cap ended.
         ``events`` says what was done to the system during the run (``cut-link@10 heal-link@25``), missing where nothing was:
-        a factor, so such runs are never pooled with undisturbed ones. ``pair`` is the number of the visit that systems of one
-        campaign share (the runs of a cell next to each other), missing where one system was measured alone.
+        a factor, so such runs are never pooled with undisturbed ones.
 
     Examples
     --------
@@ -172,14 +171,23 @@ def _is_published(folder: Path) -> bool:
 def _plan(folder: Path) -> dict:
     try:
         return json.loads((folder / "plan.json").read_text())
-    except FileNotFoundError:
-        inside = sorted(file.parent.name for file in folder.glob("*/plan.json"))
-        raise RunReadError(
-            f"{folder}: neither plan.json (a run directory) nor results.csv (published tables) is there"
-            + (f"; it holds the run directories {', '.join(inside)}" if inside else "")
-        ) from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise RunReadError(_no_plan(folder)) from None
     except ValueError as error:
         raise RunReadError(f"{folder / 'plan.json'}: not JSON: {error}") from None
+
+
+def _no_plan(folder: Path) -> str:
+    """Why there is no plan.json, and which function reads what is there instead."""
+    if not folder.exists():
+        return f"{folder}: no such run directory, file or folder"
+    if folder.is_file():
+        return f"{folder}: a file, not a run directory; read_results reads the files of fio, DiskSPD and other tools"
+    said = f"{folder}: neither plan.json (a run directory) nor results.csv (published tables) is there"
+    inside = sorted(file.parent.name for file in folder.glob("*/plan.json"))
+    if inside:
+        return f"{said}; it holds the run directories {', '.join(inside)}"
+    return f"{said}; read_results reads the files of other tools, and recognise says what lies there"
 
 
 def _steps(folder: Path) -> list[dict]:

@@ -16,6 +16,11 @@ def run_ids(folders: Sequence[Path]) -> list[str]:
     """
     places = [folder.resolve() for folder in folders]
     _refuse_copies(places)
+    return names_of_places(places)
+
+
+def names_of_places(places: Sequence[Path]) -> list[str]:
+    """The name of each folder, with as many folders above it as tell it from the others."""
     depth = 1
     while len({place.parts[-depth:] for place in places}) < len(set(places)):
         depth += 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,11 @@ TYPES = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "tu
          "Sequence": list, "Mapping": dict, "None": type(None)}  # fmt: skip
 WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", list: "a list", dict: "a mapping",
          type(None): "null"}  # fmt: skip
+
+
+SOURCES = ("source", "sources")
+"""Parameters that name what is read: of files of other tools a mapping says what the files do not (hcilib.read.foreign)."""
+SOURCE_KEYS = {"path": (str, list), "names": (str, dict, type(None)), "system": (str, type(None))}
 
 
 class ScenarioError(ValueError):
@@ -140,7 +145,11 @@ def problems_of(path: Path, notebook: Path) -> Iterator[str]:
         elif key.value not in known:
             yield f"{where}: {notebook.name} has no parameter {key.value!r}; it has {', '.join(known) or 'none'}"
         else:
-            yield from (f"{where}: {key.value}: {finding}" for finding in _value_findings(value, known[key.value]))
+            parameter = known[key.value]
+            if key.value in SOURCES:
+                yield from (f"{where}: {key.value}: {finding}" for finding in _source_findings(value))
+                parameter = _also_mappings(parameter)
+            yield from (f"{where}: {key.value}: {finding}" for finding in _value_findings(value, parameter))
         seen.add(key.value)
 
 
@@ -210,6 +219,29 @@ def _value_findings(node: yaml.Node, parameter: Parameter) -> Iterator[str]:
             kind = _yaml_type(item)
             if kind is not None and not _fits(kind, parameter.items):
                 yield "an item " + _mismatch(item, kind, parameter.items)
+
+
+def _also_mappings(parameter: Parameter) -> Parameter:
+    """Each path may be a mapping instead."""
+    if list in parameter.types:
+        return replace(parameter, items=(*parameter.items, dict) if parameter.items else ())
+    return replace(parameter, types=(*parameter.types, dict))
+
+
+def _source_findings(node: yaml.Node) -> Iterator[str]:
+    """What is wrong with the sources that are mappings."""
+    for source in node.value if isinstance(node, yaml.SequenceNode) else [node]:
+        if not isinstance(source, yaml.MappingNode):
+            continue
+        given = {key.value: value for key, value in source.value}
+        unknown = [name for name in given if name not in SOURCE_KEYS]
+        if unknown or "path" not in given:
+            wrong = f"has {', '.join(map(repr, unknown))}" if unknown else "has no path"
+            yield f"a source {wrong}; one is a path, or has path, names, system"
+        for name, value in given.items():
+            kind = _yaml_type(value)
+            if name in SOURCE_KEYS and kind is not None and not _fits(kind, SOURCE_KEYS[name]):
+                yield f"{name} of a source: {_mismatch(value, kind, SOURCE_KEYS[name])}"
 
 
 def _trap(node: yaml.Node) -> Iterator[str]:

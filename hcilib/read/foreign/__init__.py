@@ -1,0 +1,1 @@
+"""What do the files say that somebody already has, whichever tool wrote them?"""

@@ -1,0 +1,231 @@
+"""Every file of a place: what it is, which run it belongs to, and what the runs come to. One pass, a run at a time.
+
+What is recognised and what is read cannot drift apart, as both are made here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hcilib.read.compressed import opened, read_bytes
+from hcilib.read.foreign import diskspd_files, elbencho_files, fio_files
+from hcilib.read.foreign.layouts import Place, placed
+from hcilib.read.foreign.names import Naming
+from hcilib.read.foreign.parts import ForeignError, Part, row_of
+
+HEAD = 2**16
+"""Bytes of a file that are looked at before it is read whole."""
+RESULT, LOG, SUMMARY, CONFIG, OTHER = "result", "log", "summary", "config", "something else"
+RUN_DIRECTORY = "run directory"
+_RESULT_NAME = re.compile(r".*\.(json|xml)(\.zst|\.gz)?")
+_LOG_NAME = re.compile(r".*(_(bw|iops|lat|slat|clat|hist)(\.\d+)?\.log|\.log)(\.zst|\.gz)?")
+_CONFIG_NAME = re.compile(r".*\.(fio|yaml|yml|ini|cfg|conf|ps1|sh|py)|.*profile.*\.xml|benchmark_config.*")
+_SUMMARY_NAME = re.compile(r".*(-res\.txt|result(-log)?\.tsv|-statistics\.json|\.html|\.pdf|\.xlsx?)")
+_COMPRESSED = (b"\x28\xb5\x2f\xfd", b"\x1f\x8b")
+_WHY = {
+    LOG: "a log: read_results takes results",
+    SUMMARY: "a summary: what it averages is taken from the results themselves",
+    CONFIG: "a configuration",
+    OTHER: "no result of a tool that is known here",
+}
+
+
+@dataclass(slots=True)
+class File:
+    """What is known of one file; `skipped` says why nothing is taken from it, `digest` is of a result's bytes."""
+
+    file: str
+    path: str
+    tool: str = ""
+    version: str = ""
+    what: str = OTHER
+    found: dict[str, str] = field(default_factory=dict)
+    named: dict[str, Any] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    run: str = ""
+    skipped: str = ""
+    digest: str = ""
+
+    @property
+    def left_out(self) -> bool:
+        """A result, or what should be one, that is in no row."""
+        return self.what == RESULT and bool(self.skipped)
+
+
+class Run(NamedTuple):
+    """A row of `results` to be, the files it is made of, and what tells it apart that only the user can read."""
+
+    row: dict[str, Any]
+    files: list[str]
+    label: str
+    rep: int | None
+    identity: str = ""
+
+
+class Named(NamedTuple):
+    """A file by its path and by that below the folder given; what both say, and why `names` does not fit."""
+
+    path: str
+    file: str
+    place: Place
+    named: dict[str, Any]
+    why: str
+
+
+Task = list[Named]
+"""Files that belong to one run by their paths."""
+
+
+def walked(folder: Path) -> Iterator[tuple[str, str]]:
+    """`(path, path below the folder)` of every file, in the order of their names; of a run directory the folder alone.
+
+    Hidden files and folders are passed over, and links to folders are not followed.
+    """
+    for where, folders, files in os.walk(folder):
+        if "plan.json" in files and "steps" in folders:
+            folders.clear()
+            yield where + os.sep, f"{os.path.relpath(where, folder)}/"
+            continue
+        folders[:] = sorted(name for name in folders if not name.startswith((".", "__pycache__")))
+        below = Path(os.path.relpath(where, folder)).as_posix()
+        prefix = "" if below == "." else f"{below}/"
+        for name in sorted(files):
+            if not name.startswith("."):
+                yield os.path.join(where, name), prefix + name
+
+
+def tasks_of(files: Sequence[tuple[str, str]], root: str, naming: Naming) -> list[Task]:
+    """Files to runs, by their paths alone."""
+    by_run: dict[tuple, Task] = defaultdict(list)
+    for path, file in files:
+        place = placed(f"{root}/{file}")
+        named, why = naming.of(file, root)
+        by_run[_run_key(file, place, named)].append(Named(path, file, place, named, why))
+    return list(by_run.values())
+
+
+def _run_key(file: str, place: Place, named: dict[str, Any]) -> tuple:
+    if place.tool:
+        return place.tool, place.run
+    if "vm" in named:
+        return os.path.dirname(file), *sorted((k, str(v)) for k, v in named.items() if k != "vm")
+    return ("", file)
+
+
+def look(task: Task) -> tuple[list[File], list[Run]]:
+    """The files of a task and the runs in them. A run of which one file cannot be read is none: its sum would be too low."""
+    files: list[File] = []
+    read: dict[str, list[tuple[Part, str, str]]] = defaultdict(list)
+    place = task[0].place
+    for one in task:
+        named = {**one.place.named, **one.named}
+        host = str(named.pop("vm", one.place.host))
+        file = File(one.file, one.path, named=named)
+        files.append(file)
+        try:
+            found = _parts(file, one.place)
+        except (ValueError, OSError) as error:
+            file.what, file.skipped = RESULT, str(error).removeprefix(f"{one.path}: ")
+            continue
+        if file.what != RESULT or file.skipped:
+            continue
+        if one.why:
+            file.skipped = one.why
+            continue
+        for part, label in found:
+            read[part.job].append((part, host, label))
+            file.found = file.found or part.asked
+    broken = next((f for f in files if f.left_out), None)
+    if broken and len(files) > 1:
+        for file in files:
+            if file.what == RESULT and not file.skipped:
+                file.skipped = f"{broken.file} of the same run cannot be read, and a sum without it would be too low"
+        return files, []
+    used = [file for file in files if file.what == RESULT and not file.skipped]
+    return files, _runs(used, read, place)
+
+
+def _runs(files: list[File], read: dict, place: Place) -> list[Run]:
+    """A run for each job of the files that ran alone; none where one of them is no cell, which is said of the files."""
+    if not files:
+        return []
+    names = [file.file for file in files]
+    name = place.run.partition("/")[2] or place.run if place.tool else names[0]
+    runs = []
+    for job, of_run in read.items():
+        named = dict(files[0].named)
+        rep = named.pop("rep", None)
+        label = next((text for _, _, text in of_run if text), "")
+        if label:
+            named.setdefault("system", label)
+        try:
+            row = row_of([(part, host) for part, host, _ in of_run], named)
+        except ForeignError as error:
+            for file in files:
+                file.skipped = f"{job}: {error}" if job else str(error)
+            return []
+        row["tool"] = files[0].tool
+        runs.append(Run(row, names, place.label, rep, of_run[0][0].identity))
+    for file in files:
+        file.run = f"{name}, {next(iter(read))}" + ", ..." * (len(read) > 1) if next(iter(read)) else name
+    return runs
+
+
+def _parts(file: File, place: Place) -> list[tuple[Part, str]]:
+    """What the file holds, each with a label of its tool's; sets what it is, of which tool and version."""
+    name = os.path.basename(file.file)
+    if place.passed_over:
+        file.what, file.tool, file.skipped = OTHER, place.tool, place.passed_over
+        return []
+    known = (
+        ""
+        if name.endswith(".json") and not name.endswith("-statistics.json")
+        else next(
+            (
+                what
+                for what, regex in ((LOG, _LOG_NAME), (CONFIG, _CONFIG_NAME), (SUMMARY, _SUMMARY_NAME))
+                if regex.fullmatch(name)
+            ),
+            "",
+        )
+    )
+    if known:
+        file.what, file.tool, file.skipped = known, place.tool, _WHY[known]
+        return []
+    if not name or file.path.endswith(os.sep):
+        file.what, file.tool, file.skipped = RUN_DIRECTORY, "hcilib", "a run directory: name it by itself"
+        return []
+    with opened(file.path) as content:
+        head = content.raw.read(HEAD)
+    if not head:
+        file.what, file.skipped = (RESULT if _RESULT_NAME.fullmatch(name) else OTHER), "it is empty"
+        return []
+    raw = read_bytes(file.path) if len(head) == HEAD or head.startswith(_COMPRESSED) else head
+    file.digest = blake2b(raw, digest_size=16).hexdigest()
+    if fio_files.is_fio(raw):
+        file.what, file.tool = RESULT, place.tool or "fio"
+        parts, file.version = fio_files.parts_of(raw, file.path)
+        return [(part, "") for part in parts]
+    if diskspd_files.is_diskspd(raw):
+        file.what, file.tool = RESULT, place.tool or "diskspd"
+        parts, file.version = diskspd_files.parts_of(file.path)
+        return [(part, "") for part in parts]
+    if elbencho_files.is_elbencho(raw):
+        file.what, file.tool = RESULT, "elbencho"
+        found, file.version, _ = elbencho_files.parts_of(raw, file.path)
+        return found
+    if place.tool and _RESULT_NAME.fullmatch(name):
+        raise ForeignError(f"it lies where {place.tool} puts a result, and holds none")
+    file.skipped = _WHY[OTHER] + (f"; it begins with {_first_line(head)!r}" if _RESULT_NAME.fullmatch(name) else "")
+    return []
+
+
+def _first_line(head: bytes) -> str:
+    return next((line.strip() for line in head.decode("utf-8", "replace").splitlines() if line.strip()), "")[:60]

@@ -1,0 +1,199 @@
+"""What one run did in one file, whichever tool wrote it; and what the parts of one run come to, as a row of `results`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import isfinite, nan
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hcilib.caveats import NONE, Caveat, Caveats
+from hcilib.read.foreign.workloads import FACTORS, pattern_of
+from hcilib.read.run import fleet
+from hcilib.read.run.steps import RunReadError
+
+NUMBERS = ("iops", "bw_bytes", "lat_ns_mean", "total_ios", "runtime")
+"""As `fleet.aggregate` wants them: I/Os and bytes a second, ns, I/Os, ms."""
+NOT_HERE = (nan,) * len(NUMBERS)
+
+
+class ForeignError(RunReadError):
+    """Files that cannot be read as results; the sentence names them and says what to do."""
+
+
+class Row(NamedTuple):
+    """One direction of one job: ``read`` or ``write``, and `NUMBERS`."""
+
+    ddir: str
+    numbers: tuple[float, ...]
+
+
+@dataclass(slots=True)
+class Part:
+    """One run, or one host's share of it, as one file has it.
+
+    Parameters
+    ----------
+    job : which run of the file, where it holds several
+    factors : what the file says of the cell (hcilib.read.foreign.workloads.asked); `asked` is what it was read from, as text
+    rows : every job and direction
+    bins : lat_ns and count of all of its histograms; None where there is none
+    own_percentiles : column -> ns, where the file prints those of its only distribution
+    hosts : the load generators in it
+    jobs : how many were seen, over all hosts; one report may hide more of them, so what a name says goes before it
+    outstanding : I/Os in flight, where it is known better than as numjobs x iodepth
+    errors : why it may not count
+    percentiles : what is to be known of percentiles taken from it, or why it has none
+    identity : what no two runs share, where a tool may write one into two files
+    """
+
+    job: str = ""
+    factors: dict[str, Any] = field(default_factory=dict)
+    asked: dict[str, str] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
+    bins: tuple[np.ndarray, np.ndarray] | None = None
+    own_percentiles: dict[str, float] = field(default_factory=dict)
+    hosts: tuple[str, ...] = ()
+    jobs: int = 1
+    outstanding: float = nan
+    errors: tuple[str, ...] = ()
+    caveats: tuple[Caveat, ...] = ()
+    percentiles: str = ""
+    identity: str = ""
+
+
+def _measures(rows: Sequence[Row]) -> dict[str, float]:
+    if len(rows) == 1:
+        return fleet.of_one(rows[0].ddir, dict(zip(NUMBERS, rows[0].numbers, strict=True)))
+    ddir = np.array([row.ddir for row in rows], dtype=object)
+    numbers = np.array([row.numbers for row in rows], dtype=float).reshape(-1, len(NUMBERS))
+    return fleet.aggregate(ddir, dict(zip(NUMBERS, numbers.T, strict=True)))
+
+
+_UNLIKE = ("rw", "bs_bytes", "rwmixread", "sync", "percentage_random")
+
+
+def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str, Any]:
+    """The `results` columns of one run: its parts, each with the host that its file is of, summed as a fleet's.
+
+    Parameters
+    ----------
+    parts : `(part, host)`; of a part that names its own hosts the given one is not used
+    named : what names and folders say; what the files say goes before it, and a contradiction is a caveat
+
+    Raises
+    ------
+    ForeignError : the parts do different things, so that they are no one cell
+    """
+    of = [part for part, _ in parts]
+    found = _factors(of)
+    hosts = {host for part, given in parts for host in (part.hosts or (given,))}
+    said = [caveat for part in of for caveat in part.caveats] + _contradictions(found, named)
+    factors = {**named, **{name: value for name, value in found.items() if value == value}}
+    if "rw" not in factors:
+        raise ForeignError("neither the file nor its name says rw: which pattern was it?")
+    if "trim" in factors["rw"]:
+        raise ForeignError(f"rw {factors['rw']}: trims are neither reads nor writes, so no cell here is like it")
+    if factors.get("rwmixread") == 100:  # a read has nothing to make stable
+        factors["sync"] = 0
+    vms = int(named.get("vms", len(hosts)))
+    numjobs = _jobs_of_a_vm(of, named, vms)
+    depth = factors.get("iodepth", nan)
+    row: dict[str, Any] = {
+        name: factors[name] for name in factors if name not in ("time_based", "runtime_s", "in_flight")
+    }
+    row |= {"pattern": pattern_of(factors), "numjobs": numjobs, "iodepth": depth, "vms": vms}
+    row |= {
+        "sync": factors.get("sync", nan),
+        "rate_bytes": factors.get("rate_bytes", 0) * (numjobs if numjobs == numjobs else 1),
+    }
+    row["outstanding"] = _outstanding(of, vms, numjobs, depth)
+    if depth != depth and "iodepth" in found:
+        depths = sorted({str(part.factors.get("iodepth")) for part in of})
+        said.append(Caveat("iodepth", f"no one iodepth: {', '.join(depths)} in one run"))
+    row |= _measures([row for part in of for row in part.rows])
+    percentiles, why = _percentiles(of)
+    errors = [error for part in of for error in part.errors] + _cut_short(found, row["runtime_s"])
+    said += [Caveat("percentiles", why)] * bool(why) + [Caveat("invalid", error) for error in errors]
+    row |= percentiles
+    row |= {"valid": not errors, "warnings": Caveats(said) if said else NONE}
+    return row
+
+
+def _factors(parts: Sequence[Part]) -> dict[str, Any]:
+    """What all parts say; of load that is not spread evenly no one number."""
+    if len(parts) == 1:
+        return parts[0].factors
+    found: dict[str, Any] = {}
+    for name in dict.fromkeys(name for part in parts for name in part.factors):
+        values = {part.factors.get(name, nan) for part in parts}
+        if len(values) == 1 or all(value != value for value in values):
+            found[name] = values.pop()
+        elif name in _UNLIKE:
+            shown = ", ".join(sorted(map(str, values)))
+            raise ForeignError(f"{name} {shown} in one run: jobs that do different things at once are no one cell")
+        elif name == "iodepth":
+            found[name] = nan
+        elif name == "numjobs" and nan not in values:
+            found[name] = max(values)
+        elif name in ("rate_bytes", "rate_iops", "runtime_s"):
+            found[name] = max(values, key=str)
+    return found
+
+
+def _contradictions(found: dict[str, Any], named: dict[str, Any]) -> list[Caveat]:
+    if named.keys().isdisjoint(FACTORS):
+        return []
+    return [
+        Caveat("names", f"its name says {name} {named[name]}, the file says {found[name]}: the file's is used")
+        for name in FACTORS
+        if name in named
+        and found.get(name, nan) == found.get(name, nan)
+        and found.get(name, named[name]) != named[name]
+    ]
+
+
+def _jobs_of_a_vm(parts: Sequence[Part], named: dict[str, Any], vms: int) -> float:
+    """By the files' options, else by the name, else as many as were seen; not whole where they were not spread evenly."""
+    if all("numjobs" in part.factors for part in parts):
+        jobs = sum(part.factors["numjobs"] for part in parts)
+    elif "numjobs" in named:
+        jobs = named["numjobs"] * max(vms, len(parts))
+    else:
+        jobs = sum(part.jobs for part in parts)
+    return jobs / vms if jobs % vms else jobs // vms
+
+
+def _outstanding(parts: Sequence[Part], vms: int, numjobs: float, iodepth: float) -> float:
+    if all(isfinite(part.outstanding) for part in parts):
+        return sum(part.outstanding for part in parts)
+    if any(part.factors.get("in_flight") for part in parts):
+        return vms * numjobs
+    return vms * numjobs * iodepth
+
+
+def _percentiles(parts: Sequence[Part]) -> tuple[dict[str, float], str]:
+    """Of all histograms together; NaN, and why, where the tool kept only percentiles: those of several parts cannot be merged."""
+    whys = "; ".join(dict.fromkeys(part.percentiles for part in parts if part.percentiles))
+    if len(parts) > 1 and any(part.own_percentiles for part in parts):
+        whys = f"percentiles of {len(parts)} files without histograms cannot be merged, and an average of them is none"
+    if all(part.bins is not None for part in parts):
+        lat_ns, count = (np.concatenate(arrays) for arrays in zip(*[p.bins for p in parts if p.bins], strict=True))
+        return fleet.percentiles(lat_ns, count), whys
+    if len(parts) == 1 and parts[0].own_percentiles:
+        return parts[0].own_percentiles, whys
+    if len(parts) > 1:
+        whys = (
+            whys
+            or f"percentiles of {len(parts)} files without histograms cannot be merged, and an average of them is none"
+        )
+    return dict.fromkeys(fleet.QUANTILES, nan), whys
+
+
+def _cut_short(found: dict[str, Any], ran_s: float) -> list[str]:
+    asked = found.get("runtime_s", nan)
+    if found.get("time_based") and ran_s < 0.95 * asked:
+        return [f"ran {ran_s:.3g} s of {asked:g} s"]
+    return []

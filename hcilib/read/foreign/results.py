@@ -1,0 +1,501 @@
+"""Results from wherever they are: run directories, published tables, and the files of other tools."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from math import nan
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from tqdm.auto import tqdm
+
+from hcilib.caveats import Caveat, Caveats, column
+from hcilib.engine import located, mapped
+from hcilib.read.foreign.cache import Cache
+from hcilib.read.foreign.look import OTHER, RUN_DIRECTORY, File, Run, Task, look, tasks_of, walked
+from hcilib.read.foreign.names import Naming
+from hcilib.read.foreign.parts import ForeignError
+from hcilib.read.foreign.workloads import FACTORS
+from hcilib.read.published.published import COLUMNS
+from hcilib.read.run import run
+from hcilib.read.run.run_names import names_of_places
+
+if TYPE_CHECKING:
+    from hcilib.engine import Engine
+
+CHUNK = 200
+"""Runs that are read at a time."""
+SHOWN_AFTER_S = 1.0
+"""Reading that takes longer shows how far it is."""
+_SOURCE_KEYS = ("path", "names", "system")
+_CELL = (
+    "pattern",
+    *FACTORS,
+    "vms",
+    "nodes",
+    "placement",
+    "span_bytes",
+    "percentage_random",
+    "rate_iops",
+    "fsync",
+    "fdatasync",
+)
+_FILES = ("file", "tool", "version", "what", "in_file", "in_name", "missing", "run", "skipped")
+_ASKED = {"rw": "rw", "bs_bytes": "bs", "iodepth": "iodepth", "numjobs": "numjobs"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """One entry of `sources`."""
+
+    path: Any
+    names: Any = None
+    system: str | None = None
+
+
+def read_results(
+    path: str | Path | Mapping[str, Any] | Sequence[str | Path | Mapping[str, Any]],
+    article: str | None = None,
+    engine: Engine = None,
+    *,
+    names: Any = None,
+    system: str | None = None,
+    cache: str | Path | None = None,
+) -> pd.DataFrame:
+    """The results table of whatever lies there: one row per run of a cell, whole fleet.
+
+    Parameters
+    ----------
+    path : a run directory, ``data/published`` or one of its tables; or a file, a folder or a glob of fio's JSON (any version) or
+        DiskSPD's XML or text; or a result folder of bench-fio, CBT, HCIBench, VMFleet or elbencho (`recognise` says what is what).
+        Several of them are put one under the other; each may be a mapping ``{path:, names:, system:}`` of its own
+    article : of published tables keep only the rows whose `source` this is. Everything else is always read whole; on its own,
+        without such rows, it is refused: what is shown would be named after an article it is not from
+    engine : where files are read (hcilib.engine.mapped). What was read of a run directory is kept in its ``tables/``
+    names : what the names of files say that the files do not: ``"{system}_{pattern}_qd{iodepth}_r{rep}.json"``, a regular
+        expression with such groups, or a table with a column `file` (hcilib.read.foreign.names)
+    system : the system of all files; else what `names` finds, else the name of the folder that was given, with a warning
+    cache : a folder of the user's choice in which what was read of other tools' files is kept. Without one nothing is kept:
+        nothing is ever written into a folder of results that is not ours
+
+    Returns
+    -------
+    DataFrame : the columns of docs/RESULTS.md, after them factors that only these files have. ``lat_ns`` is IOPS-weighted;
+        percentiles come from the merged histograms of all files of a run, and are missing, with a warning, where a tool kept
+        only percentiles. ``tool`` is what measured. What a run directory tells and such files do not (nodes, span, warm-up, CPU) is missing.
+        ``attrs["left_out"]``: file and reason of every result that is in no row; each row warns of them.
+
+    Raises
+    ------
+    ForeignError, RunReadError : nothing there, nothing that is known, or nothing that could be read; the sentence says what there is
+
+    Examples
+    --------
+    >>> results = hci.read_results(hci.samples()["lab-single"])
+    >>> sorted(results["pattern"].unique())
+    ['4k-randread', '4k-randrw70', '4k-randwrite']
+    >>> files = hci.read_results("data/samples/loose-files", names="{system}_{pattern}_qd{iodepth}_r{rep}.json")
+    >>> files.groupby(["system", "pattern"])["iops"].agg(["count", "mean"]).round().reset_index()
+      system       pattern  count    mean
+    0  birch   4k-randread      3  1499.0
+    1  birch  4k-randwrite      3  1499.0
+    2  cedar   4k-randread      3  1999.0
+    3  cedar  4k-randwrite      3  1999.0
+    """
+    sources = [_source(entry, names, system) for entry in _entries(path)]
+    ours = [source for source in sources if _is_ours(source.path)]
+    for source in ours:
+        if source.names is not None or source.system is not None:
+            raise ForeignError(f"{source.path}: run directories and published tables say themselves what they are of; "
+                               "names and system are for files of other tools")  # fmt: skip
+    if len(ours) == len(sources):
+        given = path if isinstance(path, (str, Path)) else [source.path for source in ours]
+        return run.read_results(given, article, engine)
+    tables = [run.read_results([source.path for source in ours], engine=engine)] if ours else []
+    foreign = _gathered([source for source in sources if source not in ours])
+    places = [_place(source) for source in foreign]
+    for source, place, name in zip(foreign, places, names_of_places([place.root for place in places]), strict=True):
+        tables.append(_read(source, place, name, engine, cache))
+    return _together(tables, article)
+
+
+def recognise(
+    path: str | Path | Sequence[str | Path],
+    *,
+    names: Any = None,
+    system: str | None = None,
+    cache: str | Path | None = None,
+) -> pd.DataFrame:
+    """What lies there, file by file, and what `read_results` would make of it with the same arguments.
+
+    Returns
+    -------
+    DataFrame : file (its path below the folder); tool and version; what it is (result, log, summary, config, run directory,
+        something else); in_file (what it says of the cell); in_name (what its name or folder says); missing (what nobody says: to
+        be given by names= or system=); run (which run it belongs to: files of one run are summed); skipped (why nothing is
+        taken from it, empty where something is).
+
+    Raises
+    ------
+    ForeignError : there is no such file or folder, or nothing in it; `names` that cannot be used
+
+    Examples
+    --------
+    >>> files = hci.recognise("data/samples/loose-files")
+    >>> files[["tool", "version", "what", "missing"]].value_counts().reset_index(name="files")
+      tool   version    what         missing  files
+    0  fio  fio-3.33  result  system, repeat     12
+    1                 config                      1
+    """
+    found: list[File] = []
+    for source in _gathered([_source(entry, names, system) for entry in _entries(path)]):
+        if isinstance(source.path, str) and "://" in source.path:
+            raise ForeignError(f"{source.path}: files of other tools are read from this machine's folders only")
+        if not isinstance(source.path, list) and _is_ours(source.path):
+            found.append(File(str(source.path), str(source.path), "hcilib", what=RUN_DIRECTORY))
+            continue
+        place = _place(source)
+        files, runs, _ = _looked(source, place, None, cache)
+        _rows(runs, files, source, place.root.name, place.root.name)
+        found += files
+    rows = [
+        (
+            f.file,
+            f.tool,
+            f.version,
+            f.what,
+            _words(f.found),
+            _words(_shown(f.named)),
+            ", ".join(f.missing),
+            f.run,
+            f.skipped,
+        )
+        for f in found
+    ]
+    return pd.DataFrame(rows, columns=list(_FILES))
+
+
+# --- which sources there are ------------------------------------------------------------------------------------------
+
+
+def _entries(path: Any) -> list:
+    entries = [path] if isinstance(path, (str, os.PathLike, Mapping)) or hasattr(path, "iterdir") else list(path)
+    if not entries:
+        raise run.RunReadError(
+            "no run directory, no published table and no file was named; hci.samples() has some to start from"
+        )
+    return entries
+
+
+def _source(entry: Any, names: Any, system: str | None) -> Source:
+    if not isinstance(entry, Mapping):
+        return Source(
+            entry,
+            None if names is not None and _is_ours(entry) else names,
+            None if system is not None and _is_ours(entry) else system,
+        )
+    unknown = [key for key in entry if key not in _SOURCE_KEYS]
+    if unknown or "path" not in entry:
+        wrong = f"has {', '.join(map(repr, unknown))}" if unknown else "has no path"
+        raise ForeignError(f"source {dict(entry)!r} {wrong}; a source is a path, or {{path:, names:, system:}}")
+    return Source(entry["path"], entry.get("names", names), entry.get("system", system))
+
+
+def _is_ours(path: Any) -> bool:
+    """A run directory (or what was one, or a URL), or a published table."""
+    if "://" in str(path) or glob.has_magic(str(path)):
+        return "://" in str(path)
+    folder = located(path)
+    if folder.suffix == ".csv":
+        return _is_published(folder)
+    if not folder.is_dir():
+        return False
+    return (
+        (folder / "plan.json").exists()
+        or _is_published(folder / "results.csv")
+        or any(folder.glob("*/plan.json"))
+        or (folder / "steps").is_dir()
+    )
+
+
+def _is_published(table: Any) -> bool:
+    """A table that is there and is not elbencho's, which users like to call results.csv too."""
+    try:
+        with table.open("rb") as opened:
+            return opened.read(9) != b"ISO date,"
+    except OSError:
+        return False
+
+
+def _gathered(sources: list[Source]) -> list[Source]:
+    """Single files that are given one by one and alike are one source: their repeats are counted together."""
+    files: dict[tuple, list] = defaultdict(list)
+    rest: list[Source] = []
+    for source in sources:
+        if isinstance(source.path, (str, Path)) and "://" not in str(source.path) and located(source.path).is_file():
+            files[id(source.names) if source.names is not None else None, source.system].append(source)
+        else:
+            rest.append(source)
+    return rest + [Source([s.path for s in own], own[0].names, own[0].system) for own in files.values()]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The files of a source, and the folder that they are seen from."""
+
+    root: Path
+    files: list[tuple[str, str]]
+
+
+def _place(source: Source) -> _Place:
+    path = source.path
+    if isinstance(path, list):
+        return _of_files(path)
+    if glob.has_magic(str(path)) and not located(path).exists():
+        found = [p for p in sorted(glob.glob(str(located(path)), recursive=True)) if os.path.isfile(p)]
+        if not found:
+            raise ForeignError(f"{path}: no file fits this")
+        return _of_files(found)
+    folder = located(path)
+    if folder.is_file():
+        return _of_files([folder])
+    if not folder.is_dir():
+        raise ForeignError(f"{path}: no such file or folder{_nearest(folder)}")
+    files = list(walked(folder))
+    if not files:
+        raise ForeignError(f"{path}: the folder holds no file")
+    return _Place(folder.resolve(), files)
+
+
+def _of_files(paths: Sequence[Any]) -> _Place:
+    places = [os.path.abspath(located(path)) for path in paths]
+    root = os.path.commonpath([os.path.dirname(place) for place in places])
+    return _Place(Path(root), [(place, Path(place[len(root) :].lstrip(os.sep)).as_posix()) for place in places])
+
+
+def _nearest(path: Path) -> str:
+    """What may have been meant."""
+    above = next((p for p in path.parents if p.is_dir()), None)
+    if above is None:
+        return ""
+    wrong = path.relative_to(above).parts[0]
+    near = get_close_matches(wrong, [p.name for p in above.iterdir()], 1)
+    there = f"{above} has no {wrong}" if str(above) != "." else "relative paths begin in the folder that Python runs in"
+    return f"; {there}" + (f", but {near[0]}" if near else "")
+
+
+# --- from files to rows -----------------------------------------------------------------------------------------------
+
+
+def _read(source: Source, place: _Place, run_id: str, engine: Engine, cache: str | Path | None) -> pd.DataFrame:
+    files, runs, naming = _looked(source, place, engine, cache)
+    rows = _rows(runs, files, source, place.root.name, run_id)
+    left_out = [(file.file, file.skipped) for file in files if file.left_out]
+    if not rows:
+        raise ForeignError(_nothing(source, files, naming))
+    said = _said_of_all(source, place.root.name, rows, left_out)
+    extra = dict.fromkeys(name for row in rows for name in row if name not in COLUMNS and name != "_order")
+    table = pd.DataFrame(rows, columns=[*COLUMNS, *extra])
+    if said:
+        table["warnings"] = column([row["warnings"] + said for row in rows])
+    table.attrs |= {"left_out": left_out}
+    return table
+
+
+def _looked(
+    source: Source, place: _Place, engine: Engine, cache: str | Path | None
+) -> tuple[list[File], list[Run], Naming]:
+    """Every file and run, in the order of the files."""
+    naming = Naming(source.names)
+    tasks = tasks_of(place.files, place.root.name, naming)
+    kept = Cache(cache, place.root, source.names) if cache is not None else None
+    outcomes = kept.known(tasks) if kept else {}
+    todo = [n for n in range(len(tasks)) if n not in outcomes]
+    chunks = [todo[at : at + CHUNK] for at in range(0, len(todo), CHUNK)]
+    size_bytes = sum(os.path.getsize(path) for n in todo for path, *_ in tasks[n]) if len(todo) > CHUNK else 0
+    read = mapped(_look_at, [[tasks[n] for n in chunk] for chunk in chunks], engine, size_bytes=size_bytes)
+    with tqdm(
+        total=len(tasks), initial=len(outcomes), unit="run", desc=place.root.name, delay=SHOWN_AFTER_S, leave=False
+    ) as bar:
+        for chunk, found in zip(chunks, read, strict=True):
+            outcomes |= dict(zip(chunk, found, strict=True))
+            bar.update(len(chunk))
+    if kept:
+        kept.keep(tasks, outcomes)
+    files = [file for n in range(len(tasks)) for file in outcomes[n][0]]
+    _without_copies(files, outcomes)
+    return files, [own for n in range(len(tasks)) for own in outcomes[n][1]], naming
+
+
+def _look_at(tasks: list[Task]) -> list[tuple[list[File], list[Run]]]:
+    return list(map(look, tasks))
+
+
+def _without_copies(files: list[File], outcomes: dict[int, tuple[list[File], list[Run]]]) -> None:
+    """A run of the very bytes of another is a copy of it and no replicate."""
+    seen: dict[tuple, str] = {}
+    for n in sorted(outcomes):
+        own = [file for file in outcomes[n][0] if file.digest and not file.skipped]
+        key = tuple(sorted(file.digest for file in own))
+        if not key:
+            continue
+        if key in seen:
+            for file in own:
+                file.skipped, file.run = f"a copy of {seen[key]}, byte for byte: it is no replicate", ""
+            outcomes[n][1].clear()
+        else:
+            seen[key] = own[0].file
+
+
+def _rows(runs: list[Run], files: list[File], source: Source, folder: str, run_id: str) -> list[dict[str, Any]]:
+    """Rows of `results`; runs that claim to be the same one are left out, and said of their files."""
+    by_name = {file.file: file for file in files}
+    rows = []
+    for one in _once(runs, by_name):
+        said = one.row.get("system")
+        row = {**dict.fromkeys(COLUMNS, nan), **one.row, "source": folder, "run_id": run_id, "rep": one.rep}
+        row["system"] = source.system or said or folder
+        row["_cell"] = _cell(row)
+        row["_files"], row["_label"] = one.files, one.label if source.names is None else ""
+        rows.append(row)
+    rows = _without_clashes(rows, by_name)
+    _label(rows)
+    for number, row in _numbered(rows):
+        row["rep"] = number if row["rep"] is None else row["rep"]
+    for row, one in zip(rows, [row.pop("_files") for row in rows], strict=True):
+        del row["_label"], row["_cell"]
+        for name in one:
+            missing = [word for key, word in _ASKED.items() if _absent(row[key])]
+            missing += ["system"] * (
+                not source.system and "system" not in by_name[name].named and row["system"] == folder
+            )
+            by_name[name].missing = missing + ["repeat"] * ("rep" not in by_name[name].named)
+    return rows
+
+
+def _once(runs: list[Run], files: dict[str, File]) -> list[Run]:
+    """Without the runs that a tool wrote into another file too, as elbencho's csv and JSON."""
+    kept: dict[str, Run] = {}
+    for number, one in enumerate(runs):
+        kept.setdefault(one.identity or str(number), one)
+    used = {name for one in kept.values() for name in one.files}
+    for one in runs:
+        for name in one.files:
+            if name not in used:
+                files[name].skipped, files[name].what = f"its runs stand in {kept[one.identity].files[0]} too", OTHER
+    return list(kept.values())
+
+
+def _cell(row: Mapping[str, Any]) -> tuple:
+    return row["system"], row["tool"], *(None if _absent(row.get(name)) else row.get(name) for name in _CELL)
+
+
+def _absent(value: Any) -> bool:
+    return value is None or value != value
+
+
+def _without_clashes(rows: list[dict[str, Any]], files: dict[str, File]) -> list[dict[str, Any]]:
+    claims = defaultdict(list)
+    for row in rows:
+        if row["rep"] is not None:
+            claims[row["_cell"], row["_label"], row.get("block"), row["rep"]].append(row)
+    clashing = [own for own in claims.values() if len(own) > 1]
+    for own in clashing:
+        for row in own:
+            others = ", ".join(other["_files"][0] for other in own if other is not row)
+            for name in row["_files"]:
+                files[
+                    name
+                ].skipped = f"claims the same run as {others} ({row['system']}, {row['pattern']}, repeat {row['rep']}): which is it?"
+                files[name].run = ""
+    gone = {id(row) for own in clashing for row in own}
+    return [row for row in rows if id(row) not in gone]
+
+
+def _label(rows: list[dict[str, Any]]) -> None:
+    """What only the user can read (a target, a remark in a name) becomes a factor where it is all that tells cells apart."""
+    labels = defaultdict(set)
+    for row in rows:
+        labels[row["system"]].add(row["_label"])
+    if any(len(own) > 1 for own in labels.values()):
+        for row in rows:
+            row["label"] = row["_label"]
+
+
+def _numbered(rows: list[dict[str, Any]]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Repeats of a cell that nobody numbered, in the order of their files."""
+    seen: Counter = Counter()
+    for row in rows:
+        key = (row["_cell"], row["_label"])
+        yield seen[key], row
+        seen[key] += 1
+
+
+# --- what has to be said ----------------------------------------------------------------------------------------------
+
+
+def _said_of_all(source: Source, folder: str, rows: list[dict[str, Any]], left_out: list[tuple[str, str]]) -> Caveats:
+    said = []
+    if left_out:
+        named = ", ".join(file for file, _ in left_out[:3]) + ", ..." * (len(left_out) > 3)
+        said.append(Caveat("left-out", f"{len(left_out)} result file{'s' * (len(left_out) > 1)} of {folder} left out ({named}); "
+                           "hci.recognise says why"))  # fmt: skip
+    if source.system is None and any(row["system"] == folder for row in rows):
+        said.append(
+            Caveat(
+                "system",
+                f"system {folder!r} is the name of the folder: nobody said what was measured (system=, names=)",
+            )
+        )
+    return Caveats(said)
+
+
+def _nothing(source: Source, files: list[File], naming: Naming) -> str:
+    where = ", ".join(map(str, source.path)) if isinstance(source.path, list) else source.path
+    unread = [file for file in files if file.left_out]
+    if unread:
+        more = f" (and {len(unread) - 1} more)" if len(unread) > 1 else ""
+        return f"{where}: nothing could be read. {unread[0].file}{more}: {unread[0].skipped}"
+    kinds = ", ".join(f"{n} {what}" for what, n in Counter(file.what for file in files).items())
+    other = next((file for file in files if file.what == OTHER), files[0])
+    return f"{where}: no result among its {len(files)} files ({kinds}), such as {other.file}: {other.skipped}"
+
+
+def _together(tables: list[pd.DataFrame], article: str | None) -> pd.DataFrame:
+    table = (
+        pd.concat([t.dropna(axis="columns", how="all") for t in tables], ignore_index=True)
+        if len(tables) > 1
+        else tables[0]
+    )
+    extra = [name for name in table if name not in COLUMNS]
+    attrs = {"caveat": next((t.attrs["caveat"] for t in tables if t.attrs.get("caveat")), "")}
+    attrs["left_out"] = [one for t in tables for one in t.attrs.get("left_out", [])]
+    table = table.reindex(columns=[*COLUMNS, *extra])
+    table.attrs = attrs
+    if article is not None and not table["source"].eq(article).any():
+        held = ", ".join(sorted(table["source"].unique()))
+        raise run.RunReadError(
+            f"no rows of article {article!r}; there are {held} (what is no published table is read without an article: None)"
+        )
+    return table
+
+
+def _shown(named: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "bs" if name == "bs_bytes" else name: _size(value) if name == "bs_bytes" else value
+        for name, value in named.items()
+    }
+
+
+def _size(value: float) -> str:
+    return f"{value / 1024:g}k" if value % 1024 == 0 else f"{value:g}"
+
+
+def _words(said: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in said.items())

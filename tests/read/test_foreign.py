@@ -1,0 +1,507 @@
+"""Other tools' files as results: every number is summed here again, with the standard library alone."""
+
+import json
+import math
+import os
+import re
+import shutil
+import xml.etree.ElementTree as ET
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import hcilib as hci
+from hcilib.read.foreign.parts import ForeignError
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = ROOT / "tests/data/foreign"
+LOOSE = ROOT / "data/samples/loose-files"
+NAMES = "{system}_{pattern}_qd{iodepth}_r{rep}.json"
+
+
+def documents(path: Path) -> list[dict]:
+    """The JSON documents of a file of fio, whatever stands around them."""
+    text, decoder, found = path.read_text(), json.JSONDecoder(), []
+    while (start := text.find("{")) >= 0:
+        document, end = decoder.raw_decode(text[start:])
+        found.append(document)
+        text = text[start + end :]
+    return found
+
+
+def directions(files: list[Path]) -> list[tuple[str, dict]]:
+    jobs = [job for file in files for job in documents(file)[-1]["jobs"]]
+    return [(name, job[name]) for job in jobs for name in ("read", "write") if job[name]["total_ios"]]
+
+
+def summed(files: list[Path]) -> dict[str, float]:
+    """What the files come to: rates add up, latencies are weighted by I/Os."""
+    rows = directions(files)
+    ios = sum(row["total_ios"] for _, row in rows)
+    measured = {"iops": sum(row["iops"] for _, row in rows), "bw_bytes": sum(row["bw_bytes"] for _, row in rows)}
+    measured["lat_ns"] = sum(row["lat_ns"]["mean"] * row["total_ios"] for _, row in rows) / ios
+    for name in ("read", "write"):
+        measured[f"{name}_iops"] = sum(row["iops"] for own, row in rows if own == name)
+    return measured | {"runtime_s": max(row["runtime"] for _, row in rows) / 1000}
+
+
+def percentile(files: list[Path], share: float) -> float:
+    """Of all files' histograms together: the first bucket at which the share is reached."""
+    buckets: Counter = Counter()
+    for _, row in directions(files):
+        for lat_ns, count in row["lat_ns"]["bins"].items():
+            buckets[int(lat_ns)] += count
+    wanted, reached = math.ceil(share * sum(buckets.values())), 0
+    for lat_ns in sorted(buckets):
+        reached += buckets[lat_ns]
+        if reached >= wanted:
+            return lat_ns
+    raise AssertionError("no buckets")
+
+
+def agrees(row: pd.Series, expected: dict[str, float]) -> None:
+    for name, value in expected.items():
+        assert row[name] == pytest.approx(value, rel=1e-12), name
+
+
+def codes(results: pd.DataFrame) -> set[str]:
+    return {code for row in results["warnings"] for code in row.codes}
+
+
+# --- loose files ------------------------------------------------------------------------------------------------------
+
+
+def test_loose_files_are_runs_and_their_names_say_the_rest():
+    results = hci.read_results(LOOSE, names=NAMES)
+    assert len(results) == 12
+    assert results.groupby(["system", "pattern"])["rep"].apply(list).tolist() == [[1, 2, 3]] * 4
+    assert set(results["tool"]) == {"fio"}
+    for row in results.itertuples():
+        file = LOOSE / f"{row.system}_{row.pattern}_qd8_r{row.rep}.json"
+        own = results.loc[row.Index]
+        agrees(own, summed([file]))
+        agrees(own, {"p50_ns": percentile([file], 0.5), "p99_ns": percentile([file], 0.99)})
+        assert (own["iodepth"], own["numjobs"], own["vms"], own["outstanding"]) == (8, 1, 1, 8)
+    assert results[["nodes", "span_bytes", "warmup_ratio", "node_cpu_pct", "placement"]].isna().all(axis=None)
+    assert not codes(results)
+
+
+def test_the_dialled_speeds_are_found_again():
+    results = hci.read_results(LOOSE, names=NAMES)
+    found = hci.compare(results, "cedar")
+    assert list(found["verdict"]) == ["lower", "lower"]
+    assert found["ratio"].tolist() == pytest.approx([0.75, 0.75], rel=2e-3)
+    audit = hci.audit(results)
+    assert audit[audit["check"].isin(["little", "bandwidth"])]["ok"].all()
+    assert audit[audit["check"] == "cpu_efficiency"]["note"].str.startswith("not checkable").all()
+
+
+def test_without_names_the_system_is_the_folder_and_repeats_are_counted():
+    results = hci.read_results(LOOSE)
+    assert set(results["system"]) == {"loose-files"}
+    assert results.groupby("pattern")["rep"].apply(list).tolist() == [list(range(6))] * 2
+    assert codes(results) == {"system"}
+    assert set(hci.read_results(LOOSE, system="mine")["system"]) == {"mine"}
+    assert set(hci.read_results(LOOSE / "cedar_*", names=NAMES, system="mine")["system"]) == {"mine"}
+
+
+def same(left: pd.DataFrame, right: pd.DataFrame) -> None:
+    columns = ["system", "pattern", "rep", "iops", "lat_ns", "p99_ns", "vms"]
+    order = ["system", "pattern", "rep"]
+    pd.testing.assert_frame_equal(
+        left[columns].sort_values(order, ignore_index=True), right[columns].sort_values(order, ignore_index=True)
+    )
+
+
+def test_a_file_a_glob_a_list_and_a_folder_are_the_same_files():
+    whole = hci.read_results(LOOSE, names=NAMES)
+    files = sorted(LOOSE.glob("*.json"))
+    same(hci.read_results(files, names=NAMES), whole)
+    same(hci.read_results(str(LOOSE / "*.json"), names=NAMES), whole)
+    same(hci.read_results({"path": str(LOOSE), "names": NAMES}), whole)
+    same(hci.read_results([{"path": str(LOOSE / f"{name}_*"), "names": NAMES} for name in ("birch", "cedar")]), whole)
+    one = hci.read_results(files[0], names=NAMES)
+    assert len(one) == 1
+    assert one["iops"].iat[0] == whole["iops"].iat[0]
+
+
+def test_a_relative_path_begins_at_the_repository(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT / "notebooks")
+    assert len(hci.read_results("data/samples/loose-files", names=NAMES)) == 12
+    assert len(hci.read_results("data/samples/loose-files/cedar*.json", names=NAMES)) == 6
+
+
+def test_names_as_an_expression_and_as_a_table(tmp_path):
+    whole = hci.read_results(LOOSE, names=NAMES)
+    same(hci.read_results(LOOSE, names=r"(?P<system>\w+?)_.*_r(?P<rep>\d+)"), whole)
+    rows = [
+        {"file": f.name, "system": f.name.split("_")[0], "rep": f.stem[-1], "firmware": "1.2"}
+        for f in LOOSE.glob("*.json")
+    ]
+    pd.DataFrame(rows).to_csv(tmp_path / "names.csv", index=False)
+    named = hci.read_results(LOOSE, names=str(tmp_path / "names.csv"))
+    same(named, whole)
+    assert set(named["firmware"]) == {"1.2"}
+    same(hci.read_results(LOOSE, names={row.pop("file"): row for row in rows}), whole)
+
+
+def test_one_file_a_vm_is_summed_and_histograms_are_merged(tmp_path):
+    files = sorted(LOOSE.glob("cedar_4k-randread*.json"))
+    for vm, file in enumerate(files):
+        shutil.copy(file, tmp_path / f"cedar_r1_vm{vm}.json")
+    results = hci.read_results(tmp_path, names="{system}_r{rep}_{vm}.json")
+    assert len(results) == 1
+    agrees(results.loc[0], summed(files))
+    agrees(
+        results.loc[0],
+        {"p50_ns": percentile(files, 0.5), "p99_ns": percentile(files, 0.99), "vms": 3, "outstanding": 24},
+    )
+
+
+@pytest.mark.parametrize("name", ["healthy", "mixed70", "lat_percentiles", "clones"])
+def test_output_of_fio_s_client_is_one_run_of_its_hosts(name):
+    file = ROOT / "tests/data/fio" / f"{name}.json"
+    hosts = hci.read_fio(file)
+    hosts = hosts[hosts["ddir"].isin(["read", "write"])]
+    results = hci.read_results(file, system="x")
+    assert results["vms"].tolist() == [hosts["hostname"].nunique()]
+    assert results["iops"].iat[0] == pytest.approx(hosts["iops"].sum(), rel=1e-12)
+    assert results["numjobs"].iat[0] == (2 if name == "clones" else 1)
+
+
+# --- the folders of other tools ---------------------------------------------------------------------------------------
+
+
+def test_bench_fio():
+    folder = FILES / "bench-fio"
+    results = hci.read_results(folder, names="{system}-{rep}/**")
+    assert len(results) == 12
+    for row in results.itertuples():
+        mode, kind = ("randrw", "randrw75/4k") if row.rw == "randrw" else ("randread", "4k")
+        agrees(
+            results.loc[row.Index],
+            summed([folder / f"{row.system}-{row.rep}/disk.img/{kind}/{mode}-{row.iodepth}-2.json"]),
+        )
+    assert set(results["numjobs"]) == {2}
+    assert set(results["pattern"]) == {"4k-randread", "4k-randrw75"}
+    assert set(results["tool"]) == {"bench-fio"}
+    assert results["p99_ns"].isna().all()  # two jobs, plain json
+    assert "percentiles" in codes(results)
+    assert set(hci.compare(results, "oak", by=["pattern", "iodepth"])["verdict"]) <= {"lower", "inconclusive"}
+
+
+def test_targets_of_bench_fio_are_not_pooled_unless_the_user_says_what_they_are():
+    results = hci.read_results(FILES / "bench-fio", system="x")
+    assert results["label"].nunique() == 4
+    with pytest.raises(ValueError, match="vary in label"):
+        hci.summarize(results)
+
+
+def test_a_single_job_without_histograms_keeps_fio_s_own_percentile(tmp_path):
+    document = documents(FILES / "bench-fio/oak-1/disk.img/4k/randread-1-2.json")[0]
+    document["jobs"] = document["jobs"][:1]
+    (tmp_path / "one.json").write_text(json.dumps(document))
+    result = hci.read_results(tmp_path, system="x").loc[0]
+    assert result["p99_ns"] == document["jobs"][0]["read"]["clat_ns"]["percentile"]["99.000000"]
+    assert "completion latency" in str(result["warnings"])
+
+
+def test_cbt_sums_endpoints_and_hosts_and_passes_over_what_is_there_twice():
+    folder = FILES / "cbt"
+    results = hci.read_results(folder, system="ceph")
+    assert results["rep"].tolist() == [0, 1]
+    for row, run in zip(results.itertuples(), ("00000000/id-4f1c02ab", "00000001/id-9b77e310"), strict=True):
+        agrees(results.loc[row.Index], summed(sorted((folder / "results" / run).glob("json_output.*"))))
+        assert (row.vms, row.numjobs, row.iodepth, row.tool) == (2, 2, 2, "cbt")
+    files = hci.recognise(folder)
+    assert files[files["file"].str.contains("/output")]["skipped"].str.contains("json_output").all()
+    assert "cannot be merged" in str(results["warnings"].iat[0])
+
+
+def test_cbt_s_newer_layout_is_one_run_of_its_volumes_even_where_depths_differ():
+    folder = FILES / "cbt-newer"
+    results = hci.read_results(folder, system="ceph")
+    agrees(results.loc[0], summed(sorted(folder.rglob("json_output.*"))))
+    assert len(results) == 1
+    assert (results["vms"].iat[0], results["numjobs"].iat[0]) == (2, 2)
+    assert math.isnan(results["iodepth"].iat[0])
+    assert results["outstanding"].iat[0] == 4  # psync: one a job, whatever iodepth says
+    assert "2, 3" in str(results["warnings"].iat[0])
+
+
+def test_hcibench_is_summed_from_its_vms_and_its_own_summary_is_named_and_never_used():
+    folder = FILES / "hcibench"
+    results = hci.read_results(folder, system="vsan")
+    assert results["rep"].tolist() == [0, 1]
+    for row, test in zip(results.itertuples(), ("first", "second"), strict=True):
+        files = sorted((folder / "results" / test).glob("*/*.json"))
+        assert all(len(documents(file)) > 1 for file in files)  # interim ones: the last counts
+        agrees(results.loc[row.Index], summed(files))
+        assert (row.vms, row.numjobs, row.iodepth, row.tool) == (3, 2, 4, "hcibench")
+        assert math.isnan(row.p99_ns)
+    summary = hci.recognise(folder).query("what == 'summary'")
+    assert len(summary) == 2
+    assert summary["skipped"].str.contains("averages").all()
+
+
+def test_vmfleet_is_summed_from_its_vms_in_utf16():
+    folder = FILES / "vmfleet"
+    results = hci.read_results(folder, names="{system}/result-*-r{rep}-{vm}.xml")
+    assert len(results) == 8
+    for row in results.itertuples():
+        name = f"result-b4t2o8w{100 - row.rwmixread}pr-r{row.rep}-*.xml"
+        files = sorted((folder / row.system).glob(name))
+        assert all(file.read_bytes().startswith(b"\xff\xfe<\0") for file in files)
+        ios = seconds = spent_ms = 0
+        for file in files:
+            span = ET.fromstring(file.read_text("utf-16")).find("TimeSpan")
+            own = sum(int(target.find("IOCount").text) for target in span.iter("Target"))
+            ios += own
+            seconds = float(span.find("TestTimeSeconds").text)
+            spent_ms += own * float(span.find("Latency/AverageTotalMilliseconds").text)
+        assert row.iops == pytest.approx(ios / seconds, rel=1e-9)
+        assert row.lat_ns == pytest.approx(1e6 * spent_ms / ios, rel=5e-3)  # printed to a microsecond a thread
+        assert (row.vms, row.numjobs, row.iodepth, row.outstanding, row.tool) == (2, 2, 8, 32, "vmfleet")
+    found = hci.compare(results, "mirror").query("pattern == '4k-randread'")
+    assert found["verdict"].tolist() == ["lower"]
+
+
+def test_elbencho_from_csv_and_json_counts_a_run_that_is_in_both_once():
+    results = hci.read_results(FILES / "elbencho")
+    assert results.groupby(["system", "pattern"]).size().to_dict() == {
+        ("ash", "4k-randread"): 2, ("ash", "4k-randrw70"): 1, ("yew", "4k-randread"): 2, ("yew", "4k-randrw70"): 1,
+    }  # fmt: skip
+    mixed = results.query("pattern == '4k-randrw70'").iloc[0]
+    assert (mixed["iops"], mixed["read_iops"], mixed["write_iops"]) == (30_000, 21_000, 9_000)
+    assert mixed["lat_ns"] == pytest.approx((21_000 * 15e6 + 9_000 * 20e6) / 30_000)
+    assert (mixed["vms"], mixed["numjobs"], mixed["iodepth"], mixed["outstanding"]) == (4, 8, 16, 512)
+    assert results["p99_ns"].isna().all()
+    assert "system" not in codes(results)
+
+
+def test_elbencho_s_json_alone():
+    results = hci.read_results(FILES / "elbencho/ash.json")
+    assert results["iops"].tolist() == [50_000, 30_000]
+    assert results["bw_bytes"].tolist() == [204_800_000, 36_864_000 + 86_016_000]
+
+
+# --- bad input --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def messy(tmp_path):
+    """Twelve loose files, and what else gathers in such a folder."""
+    folder = tmp_path / "messy"
+    shutil.copytree(LOOSE, folder)
+    raw = (LOOSE / "cedar_4k-randread_qd8_r1.json").read_bytes()
+    (folder / "cedar_4k-randread_qd8_r4.json").write_bytes(raw[: len(raw) // 2])
+    (folder / "cedar_4k-randread_qd8_r5.json").write_bytes(b"")
+    (folder / "copy of cedar.json").write_bytes(raw)
+    (folder / "oddly-named.json").write_bytes(raw.replace(b"fio-3.33", b"fio-3.34"))
+    (folder / "package.json").write_text('{"name": "x"}')
+    (folder / "cedar_4k-randread_qd8_r1_lat.1.log").write_text("1, 2, 0, 4096, 0\n")
+    shutil.copy(ROOT / "tests/data/diskspd/write_one.xml", folder / "cedar_8k-write_qd32_r1.xml")
+    return folder
+
+
+def test_what_cannot_be_read_is_named_and_counted_in_every_table_made_of_the_rest(messy):
+    results = hci.read_results(messy, names="{system}_{pattern}_qd{iodepth}_r{rep}.*")
+    left_out = dict(results.attrs["left_out"])
+    assert left_out.keys() == {
+        "cedar_4k-randread_qd8_r4.json",
+        "cedar_4k-randread_qd8_r5.json",
+        "copy of cedar.json",
+        "oddly-named.json",
+    }
+    assert "broken off" in left_out["cedar_4k-randread_qd8_r4.json"]
+    assert "empty" in left_out["cedar_4k-randread_qd8_r5.json"]
+    assert all("does not fit" in left_out[name] for name in ("copy of cedar.json", "oddly-named.json"))
+    assert len(results) == 13
+    assert set(results["tool"]) == {"fio", "diskspd"}
+    for table in (hci.compare(results, "cedar"), hci.summarize(results)):
+        assert all("4 result files of messy left out" in str(row) for row in table["warnings"])
+    assert "4 result files of messy left out" in repr(hci.table(hci.summarize(results)))
+
+
+def test_a_copy_is_no_replicate(messy):
+    files = hci.recognise(messy)
+    copies = files[files["skipped"].str.contains("byte for byte")]
+    assert copies["file"].tolist() == ["copy of cedar.json"]
+    assert len(hci.read_results(messy, system="x").query("pattern == '4k-randread'")) == 7
+
+
+def test_recognise_says_of_every_file_what_it_is(messy):
+    files = hci.recognise(messy).set_index("file")
+    assert files.loc["cedar_4k-randread_qd8_r1_lat.1.log", "what"] == "log"
+    assert files.loc["job.fio", "what"] == "config"
+    assert files.loc["package.json", "what"] == "something else"
+    assert files.loc["cedar_8k-write_qd32_r1.xml", ["tool", "what"]].tolist() == ["diskspd", "result"]
+    one = files.loc["birch_4k-randread_qd8_r1.json"]
+    assert one["in_file"] == "rw=randread bs=4k iodepth=8 runtime=5"
+    assert one["missing"] == "system, repeat"
+    named = (
+        hci.recognise(messy, names="{system}_{pattern}_qd{iodepth}_r{rep}.*")
+        .set_index("file")
+        .loc["birch_4k-randread_qd8_r1.json"]
+    )
+    assert named["missing"] == ""
+    assert named["in_name"] == "system=birch rw=randread bs=4k rwmixread=100 iodepth=8 rep=1"
+
+
+def test_two_files_that_claim_one_run_are_both_left_out(tmp_path):
+    for folder, source in (("a", "r1"), ("b", "r2")):
+        (tmp_path / folder).mkdir()
+        shutil.copy(LOOSE / f"cedar_4k-randread_qd8_{source}.json", tmp_path / folder / "cedar_r1.json")
+    shutil.copy(LOOSE / "birch_4k-randread_qd8_r1.json", tmp_path / "birch_r1.json")
+    results = hci.read_results(tmp_path, names="{system}_r{rep}.json")
+    assert results["system"].tolist() == ["birch"]
+    assert {file for file, _ in results.attrs["left_out"]} == {"a/cedar_r1.json", "b/cedar_r1.json"}
+    assert all("claims the same run" in why for _, why in results.attrs["left_out"])
+
+
+def test_a_run_of_which_one_vm_cannot_be_read_is_none(tmp_path):
+    folder = tmp_path / "vmfleet"
+    shutil.copytree(FILES / "vmfleet", folder)
+    file = folder / "mirror/result-b4t2o8w0pr-r2-vm-base-node1-001.xml"
+    file.write_bytes(file.read_bytes()[:2000])
+    results = hci.read_results(folder, names="{system}/result-*-r{rep}-{vm}.xml")
+    assert sorted(results.query("system == 'mirror' and rwmixread == 100")["rep"]) == [1, 3]
+    said = dict(results.attrs["left_out"])
+    assert "would be too low" in said["mirror/result-b4t2o8w0pr-r2-vm-base-node2-001.xml"]
+
+
+def test_a_pattern_that_fits_twice_is_named_with_both_readings(tmp_path):
+    shutil.copy(LOOSE / "cedar_4k-randread_qd8_r1.json", tmp_path / "a_b_c.json")
+    with pytest.raises(ForeignError, match="fits its name twice: system a, vm b_c or system a_b, vm c"):
+        hci.read_results(tmp_path, names="{system}_{vm}.json")
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ("{sytem}_{pattern}.json", "no field 'sytem', did you mean 'system'"),
+        ("{system}_{system}.json", "the field 'system' twice"),
+        ("plain.json", "has no field"),
+        ("(?P<systm>.*)", "a group 'systm'"),
+        ("(?P<system>.*", "no regular expression"),
+        ("nowhere.csv", "No such file"),
+        (7, "names is a int"),
+    ],
+)
+def test_names_that_cannot_be_used_say_what_would_do(names, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        hci.read_results(LOOSE, names=names)
+
+
+def test_a_name_that_contradicts_its_file_is_warned_of(tmp_path):
+    shutil.copy(LOOSE / "cedar_4k-randread_qd8_r1.json", tmp_path / "cedar_qd16.json")
+    results = hci.read_results(tmp_path, names="{system}_qd{iodepth}.json")
+    assert results["iodepth"].tolist() == [8]
+    assert "its name says iodepth 16, the file says 8" in str(results["warnings"].iat[0])
+
+
+def test_diskspd_without_latency_keeps_what_it_has(tmp_path):
+    shutil.copy(ROOT / "tests/data/diskspd/no_latency.xml", tmp_path)
+    results = hci.read_results(tmp_path, system="x")
+    assert results["iops"].iat[0] > 0
+    assert results[["lat_ns", "p99_ns"]].isna().all(axis=None)
+    assert "measured no latency (-L)" in str(results["warnings"].iat[0])
+
+
+def test_groups_of_one_file_are_runs_only_where_nobody_can_take_them_for_one(tmp_path):
+    document = documents(FILES / "bench-fio/oak-1/disk.img/4k/randread-1-2.json")[0]
+    document["jobs"][1]["groupid"] = 1
+    for job in document["jobs"]:
+        job.pop("job_start", None)
+    (tmp_path / "alike.json").write_text(json.dumps(document))
+    with pytest.raises(ForeignError, match="stonewall"):
+        hci.read_results(tmp_path, system="x")
+    document["jobs"][1]["job options"]["bs"] = "8k"
+    document["jobs"][1]["jobname"] = "second"
+    (tmp_path / "alike.json").write_text(json.dumps(document))
+    assert sorted(hci.read_results(tmp_path, system="x")["pattern"]) == ["4k-randread", "8k-randread"]
+
+
+def test_failed_runs_are_rows_that_do_not_count():
+    results = hci.read_results(ROOT / "tests/data/fio/local_failed.json", system="x")
+    assert not results["valid"].any()
+    assert "invalid" in codes(results)
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("data/nosuch", "no such file or folder; data has no nosuch"),
+        ("data/samples/loose-file", "but loose-files"),
+        ("data/samples/loose*.nothing", "no file fits this"),
+        ("data/samples/loose-files/job.fio", "no result among its 1 files"),
+        ({"path": "data/samples/loose-files", "sytem": "x"}, "has 'sytem'"),
+        ({"names": "x"}, "has no path"),
+        ([], "no run directory"),
+        ({"path": "data/samples/lab-single", "system": "x"}, "say themselves what they are of"),
+    ],
+)
+def test_what_is_not_there_is_said(path, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        hci.read_results(path)
+
+
+@pytest.mark.parametrize(
+    ("function", "path", "said"),
+    [
+        (hci.read_fio, "data/samples/loose-files", "read_results"),
+        (hci.read_fio, ["a.json", "b.json"], "read_results"),
+        (hci.read_hosts, "data/samples/loose-files", "read_results"),
+        (hci.read_hosts, "data/samples/loose-files/job.fio", "read_results"),
+        (hci.read_bins, "data/nosuch", "no such"),
+    ],
+)
+def test_the_wrong_function_leads_to_the_right_one(function, path, said):
+    with pytest.raises(ValueError, match=said):
+        function(path)
+
+
+def test_a_pipe_is_no_file(tmp_path):
+    shutil.copy(LOOSE / "cedar_4k-randread_qd8_r1.json", tmp_path)
+    os.mkfifo(tmp_path / "pipe.json")
+    results = hci.read_results(tmp_path, system="x")
+    assert [file for file, _ in results.attrs["left_out"]] == ["pipe.json"]
+
+
+# --- beside what is ours, and kept ------------------------------------------------------------------------------------
+
+
+def test_run_directories_and_files_stand_in_one_table():
+    both = hci.read_results([ROOT / "data/samples/lab-single", {"path": str(LOOSE), "names": NAMES}])
+    ours = hci.read_results(ROOT / "data/samples/lab-single")
+    assert len(both) == len(ours) + 12
+    assert set(both["tool"]) == {"fio"}
+    assert both["iops"].head(len(ours)).tolist() == ours["iops"].tolist()
+    assert both["nodes"].tail(12).isna().all()
+
+
+def test_nothing_is_written_but_where_the_user_said(tmp_path):
+    folder, kept = tmp_path / "loose", tmp_path / "kept"
+    shutil.copytree(LOOSE, folder)
+    before = {p: p.stat().st_mtime_ns for p in folder.rglob("*")} | {folder: folder.stat().st_mtime_ns}
+    first = hci.read_results(folder, names=NAMES, cache=kept)
+    assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} | {folder: folder.stat().st_mtime_ns} == before
+    assert list(kept.iterdir())
+    pd.testing.assert_frame_equal(hci.read_results(folder, names=NAMES, cache=kept), first)
+    target = folder / "cedar_4k-randread_qd8_r1.json"
+    document = documents(target)[0]
+    document["jobs"][0]["read"]["iops"] = 7.0
+    target.write_text(json.dumps(document))
+    again = hci.read_results(folder, names=NAMES, cache=kept)
+    assert again.query("system == 'cedar' and pattern == '4k-randread' and rep == 1")["iops"].tolist() == [7.0]
+
+
+def test_what_is_kept_is_read_and_not_the_files(tmp_path, monkeypatch):
+    kept = tmp_path / "kept"
+    first = hci.read_results(LOOSE, names=NAMES, cache=kept)
+    monkeypatch.setattr("hcilib.read.foreign.results.look", None)
+    pd.testing.assert_frame_equal(hci.read_results(LOOSE, names=NAMES, cache=kept), first)
+    assert np.isfinite(first["p999_ns"]).all()
