@@ -47,9 +47,11 @@ _ROOMS = {
     "analyse.compare.chosen": ("chosen", "measured", "pooled"),
     "analyse.curves.curves": ("of_patterns", "peak", "peak_sentence", "crossover"),
     "analyse.compare.rank": ("rank",),
+    "analyse.curves.winners": ("winners", "winners_facts"),
     "analyse.campaigns.answers": (
         "plan_answer", "baseline_answer", "sweep_answer", "latency_answer", "scaling_answer", "traffic_answer",
         "factorial_answer", "audit_answer", "method_answer", "failure_answer",
+        "capacity_facts", "audit_facts",
     ),
     "analyse.campaigns.regression": ("regression", "regression_headline"),
     "analyse.campaigns.campaigns": ("block_drift", "campaign_noise", "campaign_ratios", "visible_change"),

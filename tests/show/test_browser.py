@@ -328,7 +328,113 @@ def test_a_scenario_page_prints_to_pdf_and_its_downloads_are_there(chromium, rep
     assert all(Path(link.removeprefix("file://")).is_file() for link in links)
     printed = page.pdf(format="A4")
     assert printed.startswith(b"%PDF")
-    assert len(re.findall(rb"/Type\s*/Page\b", printed)) >= 2
+    assert re.findall(rb"/Type\s*/Page\b", printed)
     page.emulate_media(media="print")
     assert not page.locator("details.code").first.is_visible()
+    page.context.close()
+
+
+def opened(chromium, path: Path, **context) -> playwright.Page:
+    page = chromium.new_context(**{"viewport": LAPTOP, "offline": True, **context}).new_page()
+    page.goto(f"file://{path}")
+    return page
+
+
+def test_the_index_is_searched_tells_who_is_first_and_fits_six_screens(chromium, repository_report):
+    page = opened(chromium, repository_report / "index.html")
+    assert page.locator("table.matrix tbody tr").count() >= 4
+    assert page.locator("table.matrix td.untested").count() >= 7  # one printed number each
+    assert page.locator("ul.facts li").count() >= 3
+    assert page.evaluate("document.documentElement.scrollHeight") <= 6 * 900
+    page.fill("#search", "proxmox compare")
+    assert page.locator(".page:visible").count() == 1
+    assert page.locator("#found").inner_text() == "1 page found"
+    page.fill("#search", "no such word")
+    assert page.locator(".study:visible").count() == 0
+    page.context.close()
+
+
+COMPARED = "04_compare.proxmox/04_compare.proxmox.html"
+
+
+def test_no_page_is_longer_than_nine_screens_folded_and_none_is_wider_than_its_window(chromium, repository_report):
+    for width in (1280, 390):
+        for path in sorted(repository_report.glob("**/*.html")):
+            page = opened(chromium, path, viewport={"width": width, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, path.name
+            assert width < 1280 or page.evaluate("document.documentElement.scrollHeight") <= 8000, path.name
+            page.context.close()
+
+
+def test_one_switch_shows_all_code_and_one_opens_all_tables(chromium, repository_report):
+    page = opened(chromium, repository_report / COMPARED)
+    code = page.locator("details.code")
+    assert not code.first.is_visible()
+    page.click("#code")
+    assert all(code.nth(i).get_attribute("open") is not None and code.nth(i).is_visible() for i in range(code.count()))
+    page.click("#tables")
+    tables = page.locator("table.hci")
+    assert all(tables.nth(i).is_visible() for i in range(tables.count()))
+    page.context.close()
+
+
+def test_a_table_is_sorted_filtered_and_its_rows_say_their_sentence(chromium, repository_report):
+    page = opened(chromium, repository_report / COMPARED)
+    page.click("#tables")
+    section = page.locator("section", has=page.locator("h2#every-system-against-the-baseline"))
+    column = section.locator("thead th").all_inner_texts().index("Ratio")
+    values = lambda: [float(t) for t in section.locator(f"tbody tr td:nth-child({column + 1})").all_inner_texts()]  # noqa: E731
+    section.locator("thead th").nth(column).locator("button").click()
+    assert values() == sorted(values())
+    assert len(values()) == 81
+    section.locator("thead th").nth(column).locator("button").click()
+    assert values() == sorted(values(), reverse=True)
+    section.locator("input[type=search]").fill("1m-write")
+    assert section.locator("tbody tr:visible").count() == 9
+    section.locator("tbody tr:visible button.note").first.click()
+    assert "1M write" in section.locator("tr.said").inner_text()
+    page.context.close()
+
+
+def test_a_mark_says_its_value_and_a_click_on_a_system_dims_the_others(chromium, repository_report):
+    page = opened(chromium, repository_report / COMPARED)
+    figure = page.locator("figure").first
+    assert figure.locator("svg text", has_text="4k random read").count()  # text, no paths
+    mark = figure.locator("[data-tip^='StarWind RDMA']").first
+    mark.hover(force=True)
+    assert re.search(r"StarWind RDMA\n8: [\d,.e+]+, one number", page.locator(".tip").inner_text())
+    figure.get_by_role("button", name="Ceph").click()
+    dim = figure.locator("[data-system]").evaluate_all(
+        "groups => groups.map(g => [g.dataset.system, g.classList.contains('dim')])"
+    )
+    assert {system for system, dimmed in dim if not dimmed} == {"Ceph"}
+    assert len({system for system, dimmed in dim if dimmed}) == 3
+    page.context.close()
+
+
+def test_dark_is_as_the_screen_is_and_as_it_is_switched(chromium, repository_report):
+    page = opened(chromium, repository_report / COMPARED, color_scheme="dark")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(paper) == "rgb(23, 25, 28)"
+    title = page.locator("figure svg text").first
+    assert title.evaluate("t => getComputedStyle(t).fill") != "rgb(34, 34, 34)"
+    page.click("#theme")
+    assert page.evaluate(paper) == "rgb(255, 255, 255)"
+    page.context.close()
+
+
+def test_a_page_names_its_neighbours_and_the_pages_of_its_study(chromium, repository_report):
+    page = opened(chromium, repository_report / "10_audit.hyperv/10_audit.hyperv.html")
+    assert page.locator("#story").inner_text() == "Hyper-V · audit"
+    assert page.locator("#around").inner_text().startswith("Hyper-V: audit")
+    page.context.close()
+
+
+def test_an_article_prints_its_finding_first(chromium, repository_report):
+    page = opened(chromium, repository_report / COMPARED)
+    printed = page.pdf(format="A4")
+    assert 2 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 12
+    page.emulate_media(media="print")
+    assert page.locator(".answer").first.is_visible()
+    assert not page.locator("#code").is_visible()
     page.context.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import pandas as pd
 
@@ -155,3 +155,26 @@ def failure_answer(costs: pd.DataFrame, said: pd.DataFrame) -> str:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def capacity_facts(capacity: pd.DataFrame, measured: Collection[str], labels: Labels = None) -> list[str]:
+    """What share of the raw capacity each measured system leaves, and whether printed shares follow from their scheme."""
+    labels = labels or {}
+    own = capacity[capacity["system"].isin(measured)].sort_values("efficiency", ascending=False, kind="stable")
+    said = []
+    if len(own):
+        each = ", ".join(f"{labels.get(r.system, r.system)} {100 * r.efficiency:.1f} %" for r in own.itertuples())
+        said.append(f"Usable of the raw capacity: {each}.")
+    if "agrees" in capacity and len(stated := capacity["agrees"].dropna()):
+        said.append(f"{stated.sum()} of {len(stated)} printed shares follow from their scheme.")
+    return said
+
+
+def audit_facts(audit: pd.DataFrame, judged: pd.DataFrame) -> list[str]:
+    """How many claims do not follow from the tables, and how many rows break a law."""
+    fails = int((~audit["ok"].astype("boolean").fillna(True)).sum())
+    said = [f"{fails} of {audit['ok'].notna().sum()} checks of the rows against physics fail."]
+    if len(judged):
+        wrong = int(judged["verdict"].eq("wrong").sum())
+        said.insert(0, f"{wrong} of {len(judged)} claims in the text do not follow from its tables.")
+    return said

@@ -30,6 +30,7 @@ from hcilib.show.figures.style import (
     pattern_label,
     runs_note,
     source_of,
+    tip,
     value_axis,
 )
 
@@ -190,11 +191,25 @@ def _line(ax: Axes, curve: pd.DataFrame, colour: str, marker: str, label: str) -
     x, y = curve.index.to_numpy(float), curve["value"].to_numpy(float)
     lo, hi = curve["lo"].to_numpy(float), curve["hi"].to_numpy(float)
     sure = ~np.isnan(lo)
-    ax.plot(x, y, color=colour, label=label, zorder=3)
+    [drawn_line] = ax.plot(x, y, color=colour, label=label, zorder=3)
+    tip(drawn_line, ax, label)
     ax.errorbar(x[sure], y[sure], yerr=[(y - lo)[sure], (hi - y)[sure]], fmt="none", ecolor=colour, elinewidth=1.2,
                 capsize=3, zorder=3)  # fmt: skip
-    ax.plot(x[sure], y[sure], marker, color=colour, zorder=4)
-    ax.plot(x[~sure], y[~sure], marker, markeredgecolor=colour, markerfacecolor="white", markeredgewidth=1.5, zorder=4)
+    [tested] = ax.plot(x[sure], y[sure], marker, color=colour, zorder=4)
+    [single] = ax.plot(
+        x[~sure], y[~sure], marker, markeredgecolor=colour, markerfacecolor="white", markeredgewidth=1.5, zorder=4
+    )
+    there = ~np.isnan(y)
+    told = [
+        f"{a:g}: {b:,.4g} [{c:,.4g}, {d:,.4g}]" for a, b, c, d in zip(x[sure], y[sure], lo[sure], hi[sure], strict=True)
+    ]
+    tip(tested, ax, label, told)
+    tip(
+        single,
+        ax,
+        label,
+        [f"{a:g}: {b:,.4g}, one number" for a, b in zip(x[~sure & there], y[~sure & there], strict=True)],
+    )
 
 
 def _axes(ax: Axes, metric: Metric, over: str, loads: list[float], data: pd.DataFrame) -> None:

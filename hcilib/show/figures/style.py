@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
@@ -13,6 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
@@ -105,6 +106,21 @@ def labelled(labels: Mapping[str, str] | None) -> Mapping[str, str]:
 def metric_drawn(table: pd.DataFrame, given: str | None, otherwise: str = "iops") -> str:
     """What a table's ``center`` measures: as given, else as the table itself says (``summarize``)."""
     return given or table.attrs.get("metric") or otherwise
+
+
+def tip(artist: Artist, ax: Axes, system: str, texts: Sequence[str] = ()) -> None:
+    """What an artist's marks say, in the order of its points, when somebody points at one; and whose it is, to be dimmed.
+
+    Kept with the figure; the report's kernel writes it into the SVG (hcilib.show.report.export).
+    """
+    tips = sheet(ax).__dict__.setdefault("hci_tips", {})
+    artist.set_gid(f"mark-{len(tips) + 1}")
+    tips[artist.get_gid()] = {"s": system, **({"t": list(texts)} if texts else {})}
+
+
+def say(ax: Axes, finding: str) -> None:
+    """What a figure shows, for those who do not see it: its alternative text."""
+    sheet(ax).__dict__["hci_said"] = finding
 
 
 def canvas(ax: Axes | None, width: float = 7.2, height: float = 4.0) -> Axes:

@@ -15,10 +15,12 @@ from typing import Any
 
 import nbformat
 
+from hcilib.places import ROOT
 from hcilib.show.report.provenance import combined, data_named, provenance, sources_digest
 from hcilib.show.report.scenarios import Scenario
+from hcilib.show.report.studies import clause, studies, study_of, systems_of
 
-FORMAT = 2
+FORMAT = 3
 WIDGET = "application/vnd.jupyter.widget-view+json"
 KERNEL = [
     # A kernel warns on stderr of each start that local TCP is not encrypted. Its alternative, ipc, was tried: two kernels
@@ -66,7 +68,7 @@ def execute(scenario: Scenario, root: Path, out: Path, revision: str) -> dict[st
     notebook.cells = [c for c in notebook.cells if not {"papermill-error-cell-tag", "papermill-error-cell"} & set(c.metadata.get("tags", []))]  # fmt: skip
     without_bars(notebook)
     data = data_named(scenario, root)
-    result = describe(scenario, notebook, error) | provenance(revision, seconds, data)
+    result = describe(scenario, notebook, error, root) | provenance(revision, seconds, data)
     result["digest"] = everything(sources, data) if not error else ""
     result |= write_page(notebook, result, folder)
     _replace(folder / f"{scenario.name}.ipynb", nbformat.writes(without_numbers(notebook)))
@@ -134,17 +136,33 @@ def everything(sources: str, data: list[dict[str, Any]]) -> str:
     return combined(sources, *(f"{d['path']} {d['sha256']}" for d in data))
 
 
-def describe(scenario: Scenario, notebook: nbformat.NotebookNode, error: str) -> dict[str, Any]:
-    """What the index says of a scenario: its question (H1) and its answer (output of the cell tagged ``answer``)."""
+def describe(
+    scenario: Scenario, notebook: nbformat.NotebookNode, error: str, root: Path | None = None
+) -> dict[str, Any]:
+    """What the index says of a scenario: its question (H1), its answer and its facts (outputs of the cells tagged so), its study.
+
+    The title is the study and the first statement of the answer.
+    """
     heads = (re.search(r"^# +(.+)$", c.source, re.M) for c in notebook.cells if c.cell_type == "markdown")
     question = next((h[1].strip() for h in heads if h), scenario.name)
-    tagged = [c for c in notebook.cells if "answer" in c.metadata.get("tags", [])]
-    texts = [text for cell in tagged for text in map(_sentence, cell.get("outputs", [])) if text]
+    answer = " ".join(_told(notebook, "answer"))
+    study = studies(root or ROOT)[key := study_of(scenario, root or ROOT)]
     return {
+        "study": key, "line": study.line, "systems": systems_of(scenario.params), "facts": _told(notebook, "facts"),
+        "title": f"{study.short}: {clause(answer)}" if answer and not error else "",
         "format": FORMAT, "name": scenario.name, "ok": not error, "error": error, "question": question,
-        "answer": " ".join(texts), "notebook": scenario.notebook.name, "params_file": scenario.params_path.name,
+        "answer": answer, "notebook": scenario.notebook.name, "params_file": scenario.params_path.name,
         "params": scenario.params_path.read_text("utf-8"),
     }  # fmt: skip
+
+
+def _told(notebook: nbformat.NotebookNode, tag: str) -> list[str]:
+    """What the cells of a tag print, a sentence a line."""
+    cells = [c for c in notebook.cells if tag in c.metadata.get("tags", [])]
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    if tag == "answer":
+        return [text for text in map(_sentence, outputs) if text]
+    return [line.strip() for o in outputs for line in o.get("text", "").splitlines() if line.strip()]
 
 
 def result_path(scenario: Scenario, out: Path) -> Path:

@@ -7,14 +7,21 @@ of them. Kernels of JupyterLab and nbval do not load it: committed notebooks hol
 
 from __future__ import annotations
 
+import json
+import re
 from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
+from html import escape
+from typing import Any
 
 import pandas as pd
+from IPython.core import pylabtools
 from IPython.core.formatters import BaseFormatter
 from IPython.core.interactiveshell import InteractiveShell
+from matplotlib import rc_context
+from matplotlib.figure import Figure
 from traitlets import ObjectName, Unicode
 
 from hcilib.show.tables import tables
@@ -30,6 +37,27 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         formatters[mime] = formatter(parent=shell.display_formatter)
         formatters[mime].for_type(pd.DataFrame, rendered)
     tables.table = with_numbers(tables.table)
+    pylabtools.print_figure = with_tips(pylabtools.print_figure)
+
+
+def with_tips(print_figure: Callable[..., Any]) -> Callable[..., Any]:
+    """IPython's own, whose SVG keeps text as text and carries what its marks say (hcilib.show.figures.style.tip)."""
+
+    @wraps(print_figure)
+    def printing(fig: Figure, fmt: str = "png", *args, **kwargs):
+        if fmt != "svg":
+            return print_figure(fig, fmt, *args, **kwargs)
+        with rc_context({"svg.fonttype": "none", "svg.hashsalt": "hcilib"}):
+            svg = print_figure(fig, fmt, *args, **kwargs)
+        tips, said = getattr(fig, "hci_tips", {}), getattr(fig, "hci_said", "")
+        if not isinstance(svg, str) or not (tips or said):
+            return svg
+        data = escape(json.dumps(tips, ensure_ascii=False), quote=True)
+        return re.sub(
+            r"<svg\b([^>]*)>", lambda m: f'<svg{m[1]} data-tips="{data}"><desc>{escape(said)}</desc>', svg, count=1
+        )
+
+    return printing
 
 
 def with_numbers(table: Callable[..., tables.Shown]) -> Callable[..., tables.Shown]:

@@ -79,7 +79,7 @@ def build(params, out, workers: int, root, engine: Engine = None) -> tuple[Path,
     results |= _execute_all(todo, root, out, workers, revision, engine)
     ordered = [results[s.name] for s in scenarios]
     write_method(out, revision)
-    return write_index(ordered, out, revision), ordered
+    return write_index(ordered, out, revision, root), ordered
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -202,7 +202,7 @@ def _failed(scenario: Scenario, root: Path, revision: str, error: str) -> dict[s
     import nbformat
 
     notebook = nbformat.read(scenario.notebook, as_version=4)
-    result = describe(scenario, notebook, error) | provenance(revision, 0.0, data_named(scenario, root))
+    result = describe(scenario, notebook, error, root) | provenance(revision, 0.0, data_named(scenario, root))
     return result | {"page": "", "files": [], "thumbnail": "", "alt": ""}
 
 

@@ -44,6 +44,7 @@ KINDS = {
     "rank": _kind("rank tied_with center", "pattern iodepth rank system tied_with center lo hi verdict"),
     "peak": _kind("best smallest_tied tied center", "system? pattern best center lo hi n tied smallest_tied leave_one_out bias_pct verdict"),
     "regimes": _kind("best_iops best_at kind", "system? pattern vms? iodepth iops best_iops best_at ratio n kind verdict note?"),
+    "winners": _kind("pct_of_best state tied_with", "system pattern iodepth n center pct_of_best state iops_per_cpu_pct?"),
     "per usable TiB": _kind("iops_per_usable_tib usable_tib", "system pattern iops_per_usable_tib"),
     "front": _kind("front usable_tib iops_per_usable_tib", "pattern system best center lo hi usable_tib iops_per_usable_tib front"),
     # checks

@@ -37,6 +37,8 @@ class Shown:
     notes: tuple[str, ...] = ()
     caption: str = ""
     text_columns: frozenset[str] = frozenset()
+    said: tuple[str, ...] = ()
+    """What each row says as a sentence, which a page opens below the row; empty where the table shows it or has none."""
 
     def __repr__(self) -> str:
         body = self.cells.to_string(index=False) if len(self.cells) else f"none ({', '.join(self.cells.columns)})"
@@ -45,10 +47,17 @@ class Shown:
 
     def _repr_html_(self) -> str:
         align = ["left" if c in self.text_columns else "right" for c in self.cells.columns]
-        head = "".join(_cell("th", c, a, ' scope="col"') for c, a in zip(self.cells.columns, align, strict=True))
+        head = "".join(
+            _cell("th", c, a, ' scope="col"' + ' data-kind="number"' * (a == "right"))
+            for c, a in zip(self.cells.columns, align, strict=True)
+        )
         rows = (zip(row, align, strict=True) for row in self.cells.itertuples(index=False, name=None))
-        body = "\n".join("<tr>" + "".join(self._value(value, a) for value, a in row) + "</tr>" for row in rows)
-        body = body or f'<tr><td colspan="{len(align)}" style="text-align:left">none</td></tr>'
+        told = (f' data-note="{escape(text)}"' if text else "" for text in self.said or [""] * len(self.cells))
+        body = "\n".join(
+            f"<tr{note}>" + "".join(self._value(value, a) for value, a in row) + "</tr>"
+            for row, note in zip(rows, told, strict=True)
+        )
+        body = body or f'<tr data-empty=""><td colspan="{len(align)}" style="text-align:left">none</td></tr>'
         caption = f'<caption style="text-align:left">{escape(self.caption)}</caption>' if self.caption else ""
         notes = "".join(f"<br>{escape(note)}" for note in self.notes)
         below = f'<p class="footnotes"><small>{notes.removeprefix("<br>")}</small></p>' if notes else ""
@@ -123,7 +132,9 @@ def table(
         notes = ("No interval: one run or one published mean each (n = 1).", *notes)
     if _best(frame).any():
         notes = (LEAD, *notes)
-    return Shown(shown, notes, caption, frozenset(map(str, shown.columns)) - frozenset(numeric))
+    apart = "sentence" in frame and not wide and header("sentence", metric) not in shown
+    said = tuple("" if text != text or text is None else str(text) for text in frame["sentence"]) if apart else ()
+    return Shown(shown, notes, caption, frozenset(map(str, shown.columns)) - frozenset(numeric), said)
 
 
 def _own_metric(frame: pd.DataFrame) -> str | None:

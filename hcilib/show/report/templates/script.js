@@ -1,0 +1,140 @@
+// The whole site's script: search, theme, code and tables in one go, sorting, filtering, notes that open, figures that answer.
+(() => {
+  const $ = (s, e = document) => e.querySelector(s), $$ = (s, e = document) => [...e.querySelectorAll(s)];
+  const root = document.documentElement;
+  const make = (tag, props = {}, ...inside) => { const e = Object.assign(document.createElement(tag), props); e.append(...inside); return e; };
+
+  // dark and light
+  const theme = $("#theme");
+  const said = () => { if (theme) { const dark = root.dataset.theme === "dark"; theme.setAttribute("aria-pressed", dark); theme.textContent = dark ? "Light" : "Dark"; } };
+  if (!root.dataset.theme) root.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", e => { let own; try { own = localStorage.theme; } catch {} if (!own) { root.dataset.theme = e.matches ? "dark" : "light"; said(); } });
+  theme?.addEventListener("click", () => { root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark"; try { localStorage.theme = root.dataset.theme; } catch {} said(); });
+  said();
+
+  // one switch for all code, one for all tables
+  const all = (id, what, show, hide, bare) => {
+    const button = $(id);
+    button?.addEventListener("click", () => {
+      const on = button.getAttribute("aria-pressed") !== "true";
+      button.setAttribute("aria-pressed", on); button.textContent = on ? hide : show;
+      if (bare) document.body.classList.toggle("with-code", on);
+      $$(what).forEach(d => { d.open = on; });
+    });
+  };
+  all("#code", "details.code", "Show code", "Hide code", true);
+  all("#tables", "details.table", "Open all tables", "Close all tables");
+
+  // search of the index
+  const search = $("#search"), found = $("#found");
+  search?.addEventListener("input", () => {
+    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let shown = 0;
+    for (const study of $$(".study")) {
+      let any = 0;
+      for (const page of $$(".page", study)) { const hit = words.every(w => page.dataset.text.includes(w)); page.hidden = !hit; any += hit; }
+      study.hidden = !any; shown += any;
+    }
+    found.textContent = words.length ? `${shown} page${shown === 1 ? "" : "s"} found` : "";
+  });
+
+  // what leads from page to page
+  const name = document.body.dataset.name, story = (window.SITE || []).find(s => s.pages.some(p => p.name === name));
+  if (story) {
+    const at = story.pages.findIndex(p => p.name === name), here = story.pages[at];
+    const link = (p, text) => make("a", { href: "../" + encodeURI(p.page), textContent: text || p.role });
+    $("#story").append(make("a", { href: "../index.html#study-" + story.key, textContent: story.short }), " · " + here.role);
+    const around = $("#around");
+    if (at > 0) around.append(make("p", { className: "previous" }, "← ", link(story.pages[at - 1])));
+    if (at + 1 < story.pages.length) around.append(make("p", { className: "next" }, link(story.pages[at + 1]), " →"));
+    const list = (title, pages) => pages.length && around.append(make("p", { className: "quiet" }, title + ": ", ...pages.flatMap((p, i) => [i ? " · " : "", p.name === name ? p.role : link(p)])));
+    list(story.short, story.pages);
+    const others = window.SITE.flatMap(s => s.pages.filter(p => s !== story && p.systems.some(x => here.systems.includes(x))));
+    list("The same system elsewhere", others);
+  }
+
+  // tables: sort by a click on a head, filter by a word where there are many rows
+  const number = t => { const m = t.replace(/,/g, "").match(/-?\d+(\.\d+)?(e[+-]?\d+)?/); return m ? +m[0] : NaN; };
+  for (const table of $$("table.hci")) {
+    const body = table.tBodies[0], rows = [...body.rows];
+    if (rows.length < 2) continue;
+    $$("thead th", table).forEach((th, column) => {
+      const button = make("button", { type: "button", className: "sort" }, ...th.childNodes);
+      th.append(button);
+      button.addEventListener("click", () => {
+        const down = th.getAttribute("aria-sort") === "ascending";
+        $$("th", table.tHead).forEach(o => o.removeAttribute("aria-sort"));
+        th.setAttribute("aria-sort", down ? "descending" : "ascending");
+        const key = r => r.cells[column]?.textContent.trim() ?? "";
+        const numeric = th.dataset.kind === "number";
+        const sorted = [...rows].sort((a, b) => {
+          if (!numeric) return key(a).localeCompare(key(b), "en", { numeric: true });
+          const [x, y] = [number(key(a)), number(key(b))];
+          return isNaN(x) ? (isNaN(y) ? 0 : 1) : isNaN(y) ? -1 : down ? y - x : x - y;
+        });
+        body.append(...(down && !numeric ? sorted.reverse() : sorted));
+      });
+    });
+    if (rows.length > 12) {
+      const field = make("input", { type: "search", placeholder: "filter rows" });
+      field.setAttribute("aria-label", "Filter the rows of this table");
+      field.addEventListener("input", () => { const w = field.value.toLowerCase(); rows.forEach(r => { r.hidden = !r.textContent.toLowerCase().includes(w); }); });
+      table.closest(".scroll")?.before(make("p", { className: "filter" }, field));
+    }
+    // a row's own sentence opens below it
+    for (const row of rows) if (row.dataset.note) {
+      const mark = make("button", { type: "button", className: "note", textContent: "?" });
+      mark.setAttribute("aria-label", "What this row says"); mark.setAttribute("aria-expanded", "false");
+      mark.addEventListener("click", () => {
+        const open = mark.getAttribute("aria-expanded") === "true";
+        mark.setAttribute("aria-expanded", !open);
+        if (open) { row.nextElementSibling.remove(); return; }
+        const cell = make("td", { colSpan: row.cells.length, textContent: row.dataset.note });
+        row.after(make("tr", { className: "said" }, cell));
+      });
+      row.cells[row.cells.length - 1].append(" ", mark);
+    }
+  }
+
+  // figures: a mark says its value, a click on a system dims the others
+  const tip = make("div", { className: "tip", role: "status", hidden: true });
+  document.body.append(tip);
+  for (const svg of $$(".drawing svg")) {
+    let known = {};
+    try { known = JSON.parse(svg.dataset.tips || "{}"); } catch {}
+    const groups = [];
+    for (const [id, { s, t }] of Object.entries(known)) {
+      const group = svg.querySelector(`[id="${id}"]`);
+      if (!group) continue;
+      group.dataset.system = s; groups.push(group);
+      const marks = $$("use", group).length ? $$("use", group) : $$("path", group);
+      if (t) marks.forEach((mark, i) => { if (t[i]) mark.dataset.tip = (s ? s + "\n" : "") + t[i]; });
+    }
+    const dim = system => {
+      const again = svg.dataset.only === system || !system;
+      svg.dataset.only = again ? "" : system;
+      groups.forEach(g => g.classList.toggle("dim", !again && g.dataset.system !== system));
+    };
+    svg.addEventListener("pointermove", e => {
+      const mark = e.target.closest("[data-tip]");
+      tip.hidden = !mark;
+      if (!mark) return;
+      tip.textContent = mark.dataset.tip;
+      tip.style.left = Math.min(e.clientX + 12, innerWidth - tip.offsetWidth - 8) + "px";
+      tip.style.top = e.clientY + 14 + "px";
+    });
+    svg.addEventListener("pointerleave", () => { tip.hidden = true; });
+    svg.addEventListener("click", e => dim(e.target.closest("[data-system]")?.dataset.system));
+    const names = [...new Set(groups.map(g => g.dataset.system).filter(Boolean))];
+    if (names.length > 1) {
+      const row = make("p", { className: "only" }, "Show alone: ");
+      for (const system of names) {
+        const button = make("button", { type: "button", textContent: system });
+        button.addEventListener("click", () => { dim(system); $$("button", row).forEach(b => b.setAttribute("aria-pressed", svg.dataset.only === b.textContent)); });
+        button.setAttribute("aria-pressed", "false");
+        row.append(button, " ");
+      }
+      svg.closest(".drawing").after(row);
+    }
+  }
+})();
