@@ -46,6 +46,8 @@ def regimes(results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1, alp
 def regimes_sentence(found: pd.DataFrame) -> str:
     """How many points ``regimes`` found, those that a test shows apart from single values."""
     over, less = found.attrs["over"], f"more than {100 * found.attrs['drop']:g} %"
+    if found.empty:
+        return f"more load is nowhere shown to give {less} less"
     shown, single = ((found["verdict"] == verdict).sum() for verdict in ("lower", "point"))
     tested = f"{shown} point{'s' if shown != 1 else ''} where more load is shown to give {less} less"
     untested = f"{single} point{'s lie' if single != 1 else ' lies'} {less} below one at a lower {over} ({UNTESTED})"
