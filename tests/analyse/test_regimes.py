@@ -55,7 +55,7 @@ def test_a_drop_that_runs_do_not_show_is_not_told():
     assert summarize(lower, "iops")["center"].pct_change().iloc[1] < -0.1, "a drop there is"
     assert peak(lower)["tied"].iloc[0] == (1, 8)
     assert regimes(lower).empty
-    assert regimes_sentence(regimes(lower)) == "0 points where more load is shown to give more than 10 % less"
+    assert regimes_sentence(regimes(lower)) == "more load is nowhere shown to give more than 10 % less"
 
 
 def test_a_drop_that_runs_show_is_told_in_the_numbers_of_the_table():

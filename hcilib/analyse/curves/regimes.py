@@ -51,7 +51,7 @@ def regimes_sentence(found: pd.DataFrame) -> str:
     shown, single = ((found["verdict"] == verdict).sum() for verdict in ("lower", "point"))
     tested = f"{shown} point{'s' if shown != 1 else ''} where more load is shown to give {less} less"
     untested = f"{single} point{'s lie' if single != 1 else ' lies'} {less} below one at a lower {over} ({UNTESTED})"
-    return "; ".join([tested] * bool(shown or not single) + [untested] * bool(single))
+    return "; ".join([tested] * bool(shown) + [untested] * bool(single))
 
 
 def _drops(cells: pd.DataFrame, curve: np.ndarray, over: str, drop: float, alpha: float) -> Iterator[dict]:
