@@ -22,8 +22,8 @@ import pandas as pd
 
 from hcilib.analyse.compare.compare import compare, summarize
 from hcilib.drive.beds.lab import lab
+from hcilib.measure import run
 from hcilib.plan import Plan
-from hcilib.rules import run
 from hcilib.sweeps import sweep
 from hcilib.system import System
 from hcilib.testbed import Testbed

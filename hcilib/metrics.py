@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-KEYS = ("source", "system", "run_id", "block", "rep")
+KEYS = ("source", "system", "run_id", "block", "rep", "pair")
 """Which run a row is. Never a reason to refuse pooling by itself."""
 
 FACTORS = (

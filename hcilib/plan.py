@@ -11,7 +11,8 @@ import json
 import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -176,6 +177,10 @@ class Step:
 
     ``offered_iops`` is the fleet's demand, known when it begins, as it may be a share of what was measured just before;
     ``offered_process`` is fio's rate_process.
+
+    In a plan of several systems (`Plan.interleaved`) ``system`` is what results call the one it is done to, ``disks_of`` the system
+    on whose disks (the same, but for a setting of it), and ``pair`` the number of the visit that the systems share: the runs of one
+    cell in one block, next to each other. Elsewhere all three say nothing.
     """
 
     kind: str
@@ -186,6 +191,9 @@ class Step:
     ramp_s: float = 0.0
     offered_iops: float = 0.0
     offered_process: str = "poisson"
+    system: str = ""
+    disks_of: str = ""
+    pair: int = 0
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -193,7 +201,19 @@ class Step:
 
     @property
     def id(self) -> str:
-        return f"{self.kind}-b{self.block}-r{self.rep}-{self.cell.name}"
+        """Its name in a run directory, which tells it from every other step of its campaign."""
+        of = f"-{slug(self.system)}" if self.system else ""
+        return f"{self.kind}-b{self.block}-r{self.rep}-{self.cell.name}{of}"
+
+    def to_dict(self) -> dict:
+        """Plain data; :meth:`from_dict` is its inverse. What says nothing is left out, and what is decided while it runs."""
+        plain = {**asdict(self), "cell": self.cell.to_dict()}
+        of_several, decided = ("system", "disks_of", "pair"), ("offered_iops", "offered_process")
+        return {key: value for key, value in plain.items() if key not in decided and (key not in of_several or value)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping) -> Step:
+        return cls(**{**data, "cell": Cell.from_dict(data["cell"])})
 
     @property
     def duration_s(self) -> float:
@@ -290,9 +310,7 @@ class Plan:
 
     def to_dict(self) -> dict:
         """Plain data, the format version first; :meth:`from_dict` is its inverse."""
-        steps = [{**asdict(s), "cell": s.cell.to_dict()} for s in self.steps]
-        for step in steps:
-            del step["offered_iops"], step["offered_process"]  # decided while it runs
+        steps = [step.to_dict() for step in self.steps]
         head = {"format": self.format, "order": self.order, "policy": self.policy, "seed": self.seed}
         rules = {name: asdict(rule) for name in _RULES if (rule := getattr(self, name))}
         return {**head, **rules, "span_bytes": self.span_bytes, "steps": steps}
@@ -302,7 +320,7 @@ class Plan:
         if data.get("format") != FORMAT:
             raise PlanError(f"plan format {data.get('format')!r} is not {FORMAT}, the one this version reads")
         try:
-            steps = tuple(Step(**{**s, "cell": Cell.from_dict(s["cell"])}) for s in data["steps"])
+            steps = tuple(map(Step.from_dict, data["steps"]))
             rules = {name: rule(**data[name]) for name, rule in _RULES.items() if name in data}
             return cls(steps, *(data[k] for k in ("span_bytes", "order", "policy", "seed")), **rules)
         except KeyError as error:
@@ -320,6 +338,36 @@ class Plan:
         return tuple(dict.fromkeys(s.cell for s in self.steps if s.kind == "measure"))
 
     @property
+    def systems(self) -> dict[str, str]:
+        """Of a plan of several systems: what results call each, and on whose disks it is measured; empty for one system's."""
+        return {step.system: step.disks_of for step in self.steps if step.pair}
+
+    def interleaved(self, systems: Mapping[str, str]) -> Plan:
+        """The same plan for several systems in one campaign (METHODS section 7): name -> on whose disks it is measured.
+
+        What prepares disks is done once on each system's; what measures once for each system, next to each other, in an order
+        drawn anew for each visit. ``pair`` numbers the visits.
+
+        Raises
+        ------
+        PlanError : fewer than two systems, two whose names read alike in a folder's name, or a plan that is interleaved already
+        """
+        slugs = [slug(name) for name in systems]
+        if self.systems or len(systems) < 2 or len(set(slugs)) < len(slugs):
+            raise PlanError(
+                f"a plan of {len(self.systems) or 1} system(s) for {', '.join(systems) or 'none'}: expected at least two systems "
+                "whose names differ in letters or digits, and a plan that names none yet"
+            )
+        steps: list[Step] = []
+        visits = count(1)
+        for step in self.steps:
+            if step.kind in ("prefill", "warmup"):
+                steps += [replace(step, system=name, disks_of=name) for name in sorted(set(systems.values()))]
+            else:
+                steps += for_each(step, systems, self.seed, next(visits) if step.kind == "measure" else 0)
+        return replace(self, steps=tuple(steps))
+
+    @property
     def vms(self) -> int:
         """The most VMs any step needs."""
         return max(s.cell.vms for s in self.steps)
@@ -330,7 +378,8 @@ class Plan:
         return max(s.cell.numjobs for s in self.steps)
 
     def to_frame(self, testbed: Any = None, write_bytes_per_s: float = float("nan")) -> pd.DataFrame:
-        """Every step in order: step, kind, block, rep, pattern, numjobs, iodepth, vms, duration_s, bytes_written, overwrites, parts.
+        """Every step in order: step, kind, block, rep, pattern, numjobs, iodepth, vms, duration_s, bytes_written, overwrites, parts;
+        of a plan of several systems also system and pair (NaN: no run that is compared).
 
         ``bytes_written`` is exact for prefill and for rate-capped writes, else ``write_bytes_per_s`` (the fleet's, from a
         baseline) times the duration, NaN when none is given; so is the duration of a prefill, which ends when the span is
@@ -356,6 +405,8 @@ class Plan:
     def _row(self, step: Step, testbed, write_bytes_per_s: float) -> dict:
         cell, pattern = step.cell, step.cell.pattern
         share, seconds = 1 - pattern.rwmixread / 100, step.duration_s
+        testbed = testbed.of_system(step.disks_of) if testbed is not None and step.disks_of else testbed
+        of = {"system": step.system, "pair": step.pair or float("nan")} if step.system else {}
         if step.kind == "prefill":
             written = float(self._filled(cell, testbed))
             seconds = written / write_bytes_per_s
@@ -368,7 +419,7 @@ class Plan:
         overwrites = ", ".join(f"{vm}:{disk.serial}" for vm, disk in targets)
         if testbed is None and pattern.writes:
             overwrites = f"{cell.vms * cell.numjobs} devices"
-        return {"step": step.id, "kind": step.kind, "block": step.block, "rep": step.rep, "pattern": pattern.name,
+        return {"step": step.id, "kind": step.kind, **of, "block": step.block, "rep": step.rep, "pattern": pattern.name,
                 "numjobs": cell.numjobs, "iodepth": cell.iodepth, "vms": cell.vms, "duration_s": seconds,
                 "bytes_written": written, "overwrites": overwrites, "parts": self._parts(step, testbed)}  # fmt: skip
 
@@ -390,13 +441,27 @@ class Plan:
         load = f"iodepth {_span(depths)} on {_span(vms)} VMs" if self.cells else "no load"
         return (
             f"Plan({len({cell.pattern for cell in self.cells})} patterns, {len(self.cells)} cells at {load}, {len(self.steps)} steps, "
-            f"{hours:.2f} h of runtime, order={self.order!r}, policy={self.policy!r})"
+            f"{hours:.2f} h of runtime, order={self.order!r}, policy={self.policy!r}"
+            + (f", interleaved: {', '.join(sorted(self.systems))})" if self.systems else ")")
         )
 
 
 def _span(values: Iterable[int]) -> str:
     low, high = min(values), max(values)
     return f"{low}" if low == high else f"{low} to {high}"
+
+
+def for_each(step: Step, systems: Mapping[str, str], seed: int, visit: int) -> list[Step]:
+    """A step once for each system (name -> on whose disks), in the order in which this visit has them: drawn, and the same for
+    the same seed."""
+    names = sorted(systems)
+    random.Random(f"{seed}:{step.kind}:{visit or step.block}").shuffle(names)
+    return [replace(step, system=name, disks_of=systems[name], pair=visit) for name in names]
+
+
+def slug(name: str) -> str:
+    """A system's name as part of a folder's: ``ceph [mclock]`` is ``ceph-mclock``."""
+    return re.sub(r"[^A-Za-z0-9._]+", "-", name).strip("-")
 
 
 def shuffled(cells: Sequence[Cell], seed: int, block: int) -> list[Cell]:

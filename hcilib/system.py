@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -12,7 +12,19 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from hcilib.places import SYSTEMS, at_home
-from hcilib.yaml_models import ActionName, Bytes, Line, Model, Name, Prose, Shell, TestbedError, digest, load
+from hcilib.yaml_models import (
+    ActionName,
+    Bytes,
+    Line,
+    Model,
+    Name,
+    Prose,
+    SerialPattern,
+    Shell,
+    TestbedError,
+    digest,
+    load,
+)
 
 
 class Command(Model):
@@ -73,6 +85,18 @@ class Failures(Model):
         return self
 
 
+class Setting(Model):
+    """A setting of the system that a campaign can compare with the system as it is: applied, seen to be applied, undone.
+
+    The commands run once on each of their hosts (or for each VM, as in `Placement`). `check.expect` must be found in what
+    `check.run` prints on every host it runs on, once `apply` has run.
+    """
+
+    apply: Command
+    check: Check
+    undo: Command
+
+
 class DriveModel(Model):
     model: Line
     bytes: Bytes | None = None
@@ -88,7 +112,11 @@ class VmSet(Model):
 
 
 class System(Model):
-    """A storage product in one configuration. `scheme` is text that hcilib.analyse.physics.capacity.parse_scheme reads."""
+    """A storage product in one configuration. `scheme` is text that hcilib.analyse.physics.capacity.parse_scheme reads.
+
+    `disks`: serials of the testbed that are this system's, as patterns (``lab-a-*``), where several systems share a testbed.
+    `settings`: what a campaign may compare with the system as it is (`with_setting`); `setting`: the one it is measured with.
+    """
 
     name: Name
     label: Line
@@ -107,13 +135,28 @@ class System(Model):
     prepare: tuple[Command, ...] = ()
     placement: Placement | None = None
     failures: Failures | None = None
+    disks: tuple[SerialPattern, ...] = ()
+    settings: dict[ActionName, Setting] = Field(default_factory=dict)
+    setting: ActionName | None = None
     notes: Prose | None = None
 
     @property
     def digest(self) -> str:
-        return digest(
-            self.model_dump(exclude={name for name in ("placement", "failures") if getattr(self, name) is None})
-        )
+        """Identity by content; of a field that came with a later version only where it says something."""
+        later = ("placement", "failures", "disks", "settings", "setting")
+        return digest(self.model_dump(exclude={name for name in later if not getattr(self, name)}))
+
+    @property
+    def variant(self) -> str:
+        """What it is called in results: its name, with the setting it is measured with in brackets."""
+        return f"{self.name} [{self.setting}]" if self.setting else self.name
+
+    def with_setting(self, name: str | None) -> System:
+        """The same system measured with one of its settings; None: as it is. ValueError where its file has no such setting."""
+        if name is not None and name not in self.settings:
+            known = f"it has {', '.join(self.settings)}" if self.settings else "its file has no field settings"
+            raise ValueError(f"system {self.name} has no setting {name!r}: {known}")
+        return self.model_copy(update={"setting": name})
 
     def __repr__(self) -> str:
         drives = (
@@ -134,6 +177,18 @@ class System(Model):
         return float(self.nodes * self.drives_per_node * self.drive.bytes)
 
 
+def under_test(systems: System | Sequence[System], settings: Sequence[str | None] | None = None) -> tuple[System, ...]:
+    """Every system as it is to be measured, with each of `settings` where these are given; ValueError where two are one."""
+    given = (systems,) if isinstance(systems, System) else tuple(systems)
+    every = given if settings is None else tuple(s.with_setting(name) for s in given for name in settings)
+    if not every:
+        raise ValueError("no system was named: give one, or several that coexist on the testbed")
+    names = [system.variant for system in every]
+    for twice in (name for name in names if names.count(name) > 1):
+        raise ValueError(f"system {twice} is given twice: what is compared needs names of its own")
+    return every
+
+
 def load_system(path: str | Path) -> System:
     """A validated system from YAML; raises like :func:`load_testbed`, and for a scheme that is none.
 
@@ -143,6 +198,8 @@ def load_system(path: str | Path) -> System:
     System('ceph-pve': Ceph, replica 2, 2 OSDs per NVMe drive (Proxmox); Mirror(2); 2 nodes with 5 drives each)
     """
     system = load(path, System)
+    if system.setting is not None:
+        raise TestbedError(f"{path}: field setting: a campaign chooses one of settings; remove it")
     if system.scheme is not None:  # not when it is judged: a campaign of hours may lie between
         from hcilib.analyse.physics.capacity import parse_scheme
 

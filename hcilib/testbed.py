@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -60,10 +62,44 @@ class Host(Model):
         return self.address or self.name
 
 
+class Dial(Model):
+    """A drive of known speed (METHODS section 8): what it lets through each way, and how long each I/O takes at least.
+
+    The rates are a token bucket's, one for reads and one for writes, over everything that lies on the drive; nbdkit, which keeps
+    them, knows one rate for both.
+    """
+
+    read_bytes_per_s: Bytes = Field(ge=2**16)
+    write_bytes_per_s: Bytes = Field(ge=2**16)
+    delay_s: float = Field(0.0, ge=0, le=1)
+
+    @model_validator(mode="after")
+    def _whole_milliseconds(self):
+        if abs(1e3 * self.delay_s - round(1e3 * self.delay_s)) > 1e-9:
+            raise ValueError(f"delay_s {self.delay_s:g}: nbdkit's delay filter counts whole milliseconds, e.g. 0.002")
+        return self
+
+    @model_validator(mode="after")
+    def _one_rate(self):
+        if self.read_bytes_per_s != self.write_bytes_per_s:
+            raise ValueError(
+                f"read_bytes_per_s {self.read_bytes_per_s} and write_bytes_per_s {self.write_bytes_per_s} differ: nbdkit's rate "
+                "filter keeps a bucket for each way, both of one rate; give the same number twice"
+            )
+        return self
+
+
+class Drive(Dial):
+    """A dialled drive of a running lab's node; `system`: the one whose it is alone, None where all systems share it."""
+
+    system: Name | None = None
+
+
 class Node(Host):
     """A hypervisor: it carries VMs and its CPU and network are counted."""
 
     os: Literal["linux", "windows"] = "linux"
+    drives: tuple[Drive, ...] = ()  # set by a running lab whose drives are dialled, never in a file
 
 
 class Disk(Model):
@@ -76,6 +112,7 @@ class Disk(Model):
         None  # what its maker allows to be written in its life; a plan's share of it is shown
     )
     backing: tuple[FilePath, ...] = ()  # the lab's replica images: the only files its guard lets be written
+    system: Name | None = None  # whose it is, by the name in the system's file, where several systems share the testbed
 
 
 class Vm(Host):
@@ -128,12 +165,16 @@ class Fio(Model):
 
 
 class Lab(Model):
-    """An embedded testbed to be started on loopback (see hcilib.drive.beds.lab)."""
+    """An embedded testbed to be started on loopback (see hcilib.drive.beds.lab).
+
+    `dial`: the speed of each node's one drive; without it the drives are as fast as this machine happens to be.
+    """
 
     nodes: int = Field(2, ge=2, le=16)
     vms: int = Field(4, ge=1, le=64)
     disks: int = Field(1, ge=1, le=8)
     disk_bytes: Bytes = 64 * 2**20
+    dial: Dial | None = None
 
 
 class Ceph(Model):
@@ -177,7 +218,7 @@ class Testbed(Model):
     ceph: Ceph | None = None
     box: Box | None = None
     lab_root: FilePath | None = None  # set by a running lab, never in a file
-    serves: Name | None = None  # the one system a running lab serves
+    serves: Name | None = None  # the one system a running lab serves; of several, each disk says whose it is
     stand_in: Line = ""  # set by a running box: what every reader of its numbers must know
 
     @model_validator(mode="after")
@@ -188,6 +229,8 @@ class Testbed(Model):
                     f"{section}: an embedded testbed makes its own nodes and VMs; remove nodes and vms, or {section}"
                 )
             return self
+        if not self.lab_root and (named := [node.name for node in self.nodes if node.drives]):
+            raise ValueError(f"nodes: {named[0]} has drives, which a running lab alone dials: remove them")
         if not self.nodes or not self.vms:
             raise ValueError("nodes, vms: at least one of each is needed (or lab: {} for the embedded testbed)")
         own = {vm.name: vm for vm in self.vms if vm.name == vm.node}
@@ -221,6 +264,46 @@ class Testbed(Model):
         """What a plan with this span uses of the disks that `targets` names: a smaller disk is used whole."""
         return sum(min(span_bytes, disk.size_bytes) for _, disk in self.targets(vms, numjobs))
 
+    def divided(self, systems: Mapping[str, Sequence[str]]) -> Testbed:
+        """The testbed with each disk marked as the one system's whose it is: system -> patterns of the serials that are its own.
+
+        A disk is a system's if its serial matches one of the patterns (the field `disks` of the system's file); of a system
+        without patterns if its own field `system` says so; and where no disk names a system, all disks are.
+
+        Raises
+        ------
+        TestbedError : a disk that is two systems'
+        """
+        tagged = any(disk.system for vm in self.vms for disk in vm.disks)
+        if len(systems) == 1 and not tagged and not any(systems.values()):
+            return self
+
+        def owned(vm: Vm, disk: Disk) -> Disk:
+            owners = [name for name, patterns in systems.items() if _is_of(disk, name, patterns, tagged)]
+            if len(claims := {*owners, *([disk.system] if disk.system else [])}) > 1:
+                raise TestbedError(
+                    f"testbed {self.name}: {vm.name}: disk {disk.serial} is {' and '.join(sorted(claims))}'s: systems that share a "
+                    "disk cannot be measured beside each other; say in the field disks of each system's file which serials are "
+                    "its own (patterns such as ceph-*), or in the field system of each disk of the testbed whose it is"
+                )
+            return disk.model_copy(update={"system": owners[0]}) if owners else disk
+
+        vms = [vm.model_copy(update={"disks": tuple(owned(vm, disk) for disk in vm.disks)}) for vm in self.vms]
+        return self.model_copy(update={"vms": tuple(vms)})
+
+    def of_system(self, name: str) -> Testbed:
+        """The testbed as one of its systems has it: each VM with that system's disks alone, a VM without any left out. All of it
+        where no disk is marked as a system's. TestbedError where none is this one's."""
+        marks = {disk.system for vm in self.vms for disk in vm.disks if disk.system}
+        if not marks:
+            return self
+        own = [vm.model_copy(update={"disks": tuple(d for d in vm.disks if d.system == name)}) for vm in self.vms]
+        if not any(vm.disks for vm in own):
+            raise TestbedError(
+                f"testbed {self.name}: no disk is system {name}'s; they are {', '.join(sorted(marks))}'s"
+            )
+        return self.model_copy(update={"vms": tuple(vm for vm in own if vm.disks)})
+
     def fleet(self, vms: int) -> tuple[Vm, ...]:
         """The first `vms` VMs, spread over the nodes in turn."""
         if vms > len(self.vms):
@@ -253,7 +336,10 @@ class Testbed(Model):
     def digest(self) -> str:
         """Identity by content: names, placement, serials and sizes. Addresses may change (DHCP, a lab's free ports)."""
         names = [(n.name, n.os) for n in self.nodes]
-        vms = [(v.name, v.node, [(d.serial, d.size_bytes) for d in v.disks]) for v in self.vms]
+        vms = [
+            (v.name, v.node, [(d.serial, d.size_bytes, *([d.system] if d.system else [])) for d in v.disks])
+            for v in self.vms
+        ]
         defaults = {"launcher": "client-server", "log_hist_msec": 0}  # a testbed without them keeps its identity
         same = {name for name, value in defaults.items() if getattr(self.fio, name) == value}
         fio = self.fio.model_dump(exclude={"rollup_above_bytes"} | same)
@@ -273,6 +359,13 @@ def load_testbed(path: str | Path) -> Testbed:
     Testbed('lab': the embedded lab, not running)
     """
     return load(path, Testbed, live=("lab_root", "serves", "stand_in"))
+
+
+def _is_of(disk: Disk, system: str, patterns: Sequence[str], tagged: bool) -> bool:
+    """Whose a disk is by the one system's patterns, else by its own mark; where nothing says so, everybody's."""
+    if patterns:
+        return any(fnmatchcase(disk.serial, pattern) for pattern in patterns)
+    return disk.system == system if tagged else True
 
 
 def _unique(what: str, values: list[str]) -> None:

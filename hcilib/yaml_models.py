@@ -117,6 +117,12 @@ Serial = Annotated[
         )
     ),
 ]
+SerialPattern = Annotated[
+    str,
+    AfterValidator(
+        Form("a disk's serial, or a pattern of serials with * and ?, such as ceph-*", r"[A-Za-z0-9*?][\w.:+@=,~*?-]*")
+    ),
+]
 Uri = Annotated[
     str,
     AfterValidator(

@@ -33,7 +33,8 @@ BED = {
     "name": "pair", "consent": "wipe", "known_hosts": "~/.ssh/known_hosts", "key": "/home/me/.ssh/id",
     "nodes": [{"name": "n1", "address": "192.0.2.1", "user": "root", "jump": "me@gate:22", "os": "linux"}],
     "vms": [{"name": "vm1", "node": "n1", "address": "192.0.2.11", "user": "root", "jump": "gate", "os": "linux",
-             "disks": [{"serial": "S1", "size_bytes": 2**30, "uri": "nbd://192.0.2.9/x", "backing": ["/x"]},
+             "disks": [{"serial": "S1", "size_bytes": 2**30, "uri": "nbd://192.0.2.9/x", "backing": ["/x"],
+                        "system": "mine"},
                        {"serial": "S2", "size_bytes": 2**30}]}],
     "fio": {"launcher": "per-host"},
 }  # fmt: skip
@@ -45,6 +46,9 @@ SYSTEM = {
                   "non_owner": {"on": "node", "run": "mv {vm} {other}"}, "restore": {"on": "controller", "run": "ssh n1 x"}},
     "failures": {"actions": {"cut-link": {"on": "node", "run": "cut", "undo": "heal-link"}, "heal-link": {"on": "node", "run": "heal"}},
                  "whole": {"on": "node", "run": "ok", "expect": "fine"}},
+    "disks": ["S*"],
+    "settings": {"turbo": {"apply": {"on": "node", "run": "on"}, "undo": {"on": "node", "run": "off"},
+                           "check": {"on": "node", "run": "which", "expect": "on"}}},
 }  # fmt: skip
 SWEEP: dict[str, Any] = {
     "patterns": {"4k-randrw70": {"iodepth": [1], "numjobs": 2}}, "order": "blocks", "policy": "fixed", "warmup": "time",
@@ -180,7 +184,10 @@ def test_hostile_text_is_refused_by_name_or_stays_its_own(tmp_path_factory, fiel
         return hostile_sweep(path, text)
     if path[0] in ("lab", "ceph", "box"):  # pragma: no cover (none has a text today)
         return None
-    document = changed(BED if what == "testbed" else SYSTEM, path, text)
+    whole = copy.deepcopy(BED if what == "testbed" else SYSTEM)
+    if "drives" in path:  # a running lab's alone: with them no file loads
+        whole["nodes"][0]["drives"] = [{"read_bytes_per_s": 2**20, "write_bytes_per_s": 2**20}]
+    document = changed(whole, path, text)
     file = tmp_path_factory.getbasetemp() / f"hostile-{what}.yaml"
     file.write_text(yaml.safe_dump(document), encoding="utf-8")
     try:
@@ -190,7 +197,8 @@ def test_hostile_text_is_refused_by_name_or_stays_its_own(tmp_path_factory, fiel
         assert said.startswith(str(file))
         assert said.isprintable(), "an error that moves the cursor tells what it wants"
         assert len(said) < 2000
-        consistent = ("appears more than once", "is not among nodes", "is the node itself", "is not among actions")
+        consistent = ("appears more than once", "is not among nodes", "is the node itself", "is not among actions",
+                      "has drives, which a running lab alone")  # fmt: skip
         assert f"field {in_error(path)}" in said or any(sentence in said for sentence in consistent), said
         return None
     assert path not in LIVE
@@ -225,6 +233,7 @@ def commands_of(system: System, bed: Testbed) -> None:
         how.non_owner,
         how.restore,
         system.failures.whole,
+        *(command for s in system.settings.values() for command in (s.apply, s.check, s.undo)),
     ]
     for command in [*written, *system.failures.actions.values()]:
         for task in commands.tasks(command, bed, bed.vms):

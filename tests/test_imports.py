@@ -23,7 +23,7 @@ ROOMS = {
     "read": {"read", "places", "plan", "engine", "caveats", "fio_buckets"},
     "analyse": {"analyse", "metrics", "caveats", "fio_buckets"},
     "show": {"show", "metrics", "engine", "places", "system", "caveats"},
-    "rules": {"rules", "places", "plan", "sweeps", "testbed", "system", "drive", "analyse"},
+    "measure": {"places", "plan", "sweeps", "testbed", "system", "drive", "read", "analyse"},
     "__init__": {"places"},
 }
 """Room -> the rooms it may import."""

@@ -12,7 +12,7 @@ NAMES = {
     "sweep": ["patterns", "repeats", "order", "policy"],
     "lab": ["nodes", "vms"],
     "preflight": ["testbed", "plan"],
-    "run": ["plan", "testbed", "system", "run_dir"],
+    "run": ["plan", "testbed", "systems", "run_dir"],
     "read_results": ["path"],
     "read_hosts": ["path"],
     "read_bins": ["path"],

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from hcilib.analyse.compare.compare import crossover, peak, summarize
-from hcilib.analyse.curves.curves import of_patterns, peak_sentence
+from hcilib.analyse.compare.compare import summarize
+from hcilib.analyse.curves.curves import crossover, of_patterns, peak, peak_sentence
 
 QD = [4, 8, 16, 32, 64, 128]
 A, B = [893, 1092, 1399, 1624, 1558, 1551], [858, 782, 1079, 1615, 2306, 2615]
@@ -133,10 +133,13 @@ def test_the_sentence_of_a_peak_names_the_load_at_which_it_was_measured():
     )
     found = peak(tied)
     assert found["smallest_tied"].iloc[0] == 1
-    assert peak_sentence(found) == "lab-single is best at 23,522 IOPS (4k-randread, iodepth 8; tied with iodepth 1)."
+    assert peak_sentence(found) == (
+        "The highest IOPS measured are 20,271, on lab-single (4k-randread, iodepth 8; tied with iodepth 1; no other curve is "
+        "tested against it here)."
+    )
     single = peak(curve("a", A))
     assert peak_sentence(single, {"a": "System A"}) == (
-        "System A is best at 1,624 IOPS (4k-randread, iodepth 32; one run or one printed value each: untested)."
+        "The highest IOPS measured are 1,624, on System A (4k-randread, iodepth 32; one run or one printed value each: untested)."
     )
     clear = peak(curve("a", [100, 200, 300], [1, 2, 4], (-0.01, 0.0, 0.01)))
     assert peak_sentence(clear).endswith("(4k-randread, iodepth 4; no other iodepth is tied with it).")

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,12 +11,12 @@ NOISE = np.array([-0.01, 0.0, 0.01])
 SHAKY = np.array([-0.2, 0.0, 0.2])
 
 
-def grid(noise=NOISE, **ratios):
+def grid(noise=NOISE, pattern="4k-randread", **ratios):
     """Systems against a, one cell an iodepth: b=[0.5, 0.6] is half of a at iodepth 1 and 60 % of it at 2."""
     cells = [(name, 2**i, 100.0 * r) for name, each in ratios.items() for i, r in enumerate(each) if r]
     cells += [("a", 2**i, 100.0) for i in range(max(map(len, ratios.values())))]
     return pd.concat(
-        pd.DataFrame({"system": s, "pattern": "4k-randread", "iodepth": q, "iops": level * (1 + noise)})
+        pd.DataFrame({"system": s, "pattern": pattern, "iodepth": q, "iops": level * (1 + noise)})
         for s, q, level in cells
     )
 
@@ -23,55 +25,77 @@ def said(results, challenger="b", **options):
     return headline(compare(results, "a", **options), challenger, {"b": "Beta", "a": "Alpha"})
 
 
-def test_a_verdict_that_the_mean_supports():
-    text = said(grid(b=[0.5, 0.6, 0.55]))
-    assert text.startswith("Over 3 cells Beta delivers 45.2 % lower IOPS than Alpha (geometric mean, 95 % interval ")
-    assert text.endswith("ratio 0.500 to 0.600 by cell). Verdicts of its 3 cells: 3 lower.")
-    same = said(grid(b=[1.0, 1.001]))
-    assert "Beta delivers the same IOPS as Alpha within 5 %" in same
-    near = said(grid(noise=NOISE / 50, b=[1.02, 1.02]))
-    assert "2.0 % higher IOPS than Alpha, though by less than the margin of 5 % (" in near
+def test_the_system_first_then_how_much_how_sure_and_how_often():
+    text = said(grid(b=[0.5, 0.5, 0.5]))
+    assert re.fullmatch(r"Beta against Alpha: reads 50\.0 % slower \(4\d\.\d to 5\d\.\d %, 3 of 3 tests\)\.", text)
+    far = said(grid(b=[0.5, 0.6, 0.55]))
+    assert far == "Beta against Alpha: reads 40.0 to 50.0 % slower (3 of 3 tests, each at 95 %)."
+    same = said(grid(noise=NOISE / 10, b=[1.0, 1.001]))
+    assert same == "Beta against Alpha: reads as fast within 1 % (2 of 2 tests)."
 
 
-def test_unstable_cells_carry_no_number_of_the_mean():
-    text = said(grid(noise=SHAKY, b=[0.9, 0.8, 0.85]))
-    assert text == (
-        "Over 3 cells no verdict stands on the mean IOPS of Beta against Alpha: 3 of 3 cells are unstable. "
-        "Verdicts of its 3 cells: 3 inconclusive; 3 of them unstable."
+def test_other_metrics_in_their_own_words():
+    slow = grid(b=[2.0, 2.0]).rename(columns={"iops": "lat_ns"})
+    assert said(slow, metric="lat_ns").startswith("Beta against Alpha: mean latency of reads 100.0 % higher (9")
+    same = grid(noise=NOISE / 10, b=[1.0, 1.0]).rename(columns={"iops": "lat_ns"})
+    assert "mean latency of reads the same within 1 % (2 of 2 tests)" in said(same, metric="lat_ns")
+
+
+def test_an_undecided_cell_hides_no_decided_one_and_says_what_would_decide_it():
+    both = pd.concat([grid(b=[0.5, 0.5]), grid(noise=SHAKY, pattern="4k-randwrite", b=[0.8])])
+    text = said(both)
+    assert text.startswith("Beta against Alpha: reads 50.0 % slower (")
+    assert "Not decided: writes (1 of 1 test, ratio 0.800); about " in text
+    assert re.search(r"about \d+ runs a cell would decide it, 3 were made\.", text)
+    alone = said(grid(noise=SHAKY, b=[0.8]))
+    assert alone.startswith("Beta against Alpha: not decided: reads (1 of 1 test, ratio 0.800); about ")
+
+
+def test_some_tests_of_a_kind_are_counted_against_all_of_it():
+    rows = pd.concat([grid(b=[0.5, 0.5]), grid(noise=SHAKY, pattern="1m-read", b=[0.9])])
+    text = said(rows)
+    assert "reads 50.0 % slower in 4k random read (" in text
+    assert "2 of 3 tests)" in text
+    assert "Not decided: reads in 1M read (1 of 3 tests" in text
+
+
+def test_each_challenger_has_a_line_of_its_own():
+    lines = headline(compare(grid(b=[0.5, 0.5], c=[2.0, 2.0]), "a")).splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["b against a", "c against a"]
+    assert "100.0 % faster" in lines[1]
+    assert headline(compare(grid(b=[0.5]), "a").iloc[:0]).startswith("No system was measured beside the baseline")
+
+
+def test_printed_means_are_counted_and_never_proven():
+    point = said(grid(noise=np.zeros(1), b=[0.5, 3.0, 2.0]))
+    assert point == (
+        "Beta against Alpha leads in 2 of 3 tests of IOPS (ratio 0.500 to 3.000); each is one printed number or run, so none is "
+        "proven."
     )
-    far = said(grid(noise=SHAKY, b=[0.1, 0.1, 0.1]))
-    assert "no verdict stands on the mean" in far
-    assert "%" not in far
-    assert far.endswith("3 lower; 3 of them unstable.")
-
-
-def test_a_mean_hides_neither_a_win_nor_that_no_cell_has_a_verdict():
-    both = said(grid(b=[0.5, 0.6, 2.0]))
-    assert "no verdict stands on the mean IOPS of Beta against Alpha: 1 of 3 cells higher, 2 lower." in both
-    none = said(grid(noise=np.array([-0.1, 0.0, 0.1]), b=[0.86] * 4))
-    assert "no verdict stands on the mean IOPS of Beta against Alpha: no cell has a verdict of its own" in none
-    assert none.endswith("Verdicts of its 4 cells: 4 inconclusive.")
-
-
-def test_only_the_named_systems_cells_are_counted():
-    text = said(grid(b=[0.5, 0.6, None], c=[0.1, 3.0, 0.2]))
-    assert text.startswith("Over 2 cells Beta delivers 45.2 % lower IOPS than Alpha")
-    assert text.endswith("Verdicts of its 3 cells: 2 lower, 1 missing.")
-
-
-def test_points_and_nothing_in_common():
-    point = said(grid(noise=np.zeros(1), b=[0.5, 0.5]))
-    assert "Beta delivers 50.0 % lower IOPS than Alpha (geometric mean of single means or runs: no interval;" in point
-    assert point.endswith("Verdicts of its 2 cells: 2 point.")
-    both = said(grid(noise=np.zeros(1), b=[0.5, 3.0]))
-    assert both.startswith(
-        "Over 2 cells Beta and Alpha change places in IOPS: ratio 0.500 to 3.000 by cell, 1.225 in the"
+    one = said(grid(noise=np.zeros(1), b=[0.5]))
+    assert one.endswith(
+        "leads in 0 of 1 test of IOPS (ratio 0.500); it is one printed number or run, so it is not proven."
     )
-    assert "%" not in both
-    a, b = grid(b=[1.0]).query("system == 'a'"), grid(b=[1.0]).query("system == 'b'").assign(iodepth=8)
-    apart = said(pd.concat([a, b]))
-    assert apart.startswith("Beta and Alpha have no cell in common with a ratio of IOPS: nothing to compare.")
-    assert apart.endswith("2 missing.")
+
+
+def test_what_no_run_can_is_said_last():
+    gap = said(grid(b=[0.5, 0.5, None]))
+    assert gap.endswith("1 test of 3 has no ratio: a system was not measured there.")
+    apart = pd.concat([grid(b=[1.0]).query("system == 'a'"), grid(b=[1.0]).query("system == 'b'").assign(iodepth=8)])
+    assert said(apart) == "Beta against Alpha: no test in common with a ratio of IOPS, nothing to compare."
+    unlike = grid(b=[0.5]).assign(nodes=lambda t: np.where(t["system"] == "b", 3, 2))
+    assert said(unlike).endswith("No run can tell how much of it is that systems differ in nodes: 3 v 2.")
+
+
+def test_what_the_drives_rates_say_stands_beside_it():
+    rows = pd.concat([grid(b=[0.5, 0.5], noise=NOISE / 10), grid(pattern="4k-randwrite", noise=NOISE / 10, b=[1.0])])
+    found = compare(rows, "a")
+    right = headline(found, "b", truth={"4k-randread": 0.5, "4k-randwrite": 1.0})
+    assert right.endswith("writes as fast within 1 % (1 of 1 test); as the drives' rates say (50.0 %, 0.0 %).")
+    wrong = headline(found, "b", truth={"4k-randread": 0.6})
+    assert "; but the drives' rates say 40.0 % lower for reads, outside 0.49" in wrong
+    table = pd.DataFrame({"system": ["b"], "pattern": ["4k-randread"], "iodepth": [1], "ratio": [0.5]})
+    assert "; as the drives' rates say (50.0 %)." in headline(found, "b", truth=table)
 
 
 def test_a_challenger_that_was_not_compared_is_named():
@@ -79,10 +103,3 @@ def test_a_challenger_that_was_not_compared_is_named():
         ValueError, match="challenger is 'bb', which was not compared; compared with the baseline are: b, c"
     ):
         said(grid(b=[0.5], c=[0.5]), "bb")
-
-
-def test_how_much_is_only_denied_where_a_side_was_shown():
-    cells = compare(grid(noise=SHAKY, b=[0.1, 0.95]), "a")
-    apart, alike = cells["sentence"]
-    assert apart.endswith("; b is lower, by how much is not claimed.")
-    assert alike.endswith("; no difference is established.")

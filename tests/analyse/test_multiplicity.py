@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from hcilib.analyse.compare.multiplicity import ADJUST, benjamini_hochberg, holm
+from hcilib.analyse.compare.contrast import ADJUST, benjamini_hochberg, holm
 
 P = [0.0004, 0.003, 0.011, 0.012, 0.02, 0.04, 0.051, 0.3, 0.5, 0.9]
 

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from hcilib.analyse.compare.cells import describe
+from hcilib.analyse.compare.cells import UNSTABLE
 from hcilib.analyse.compare.compare import compare
-from hcilib.analyse.compare.welch import FLOOR, fit_fdist, prior
+from hcilib.analyse.compare.contrast import FLOOR, contrast, fit_fdist, interval, judge
 
 A, B = (893e3, 899e3, 884e3), (858e3, 871e3, 849e3)
 S2 = [1.2e-4, 3.4e-4, 5e-5, 2.1e-3, 1.8e-4, 9e-5, 7e-4, 2.5e-4, 3e-5, 1.1e-3, 4.2e-4, 1.5e-4, 7e-5, 5e-4, 9e-4, 2e-5]
@@ -43,7 +43,7 @@ def test_reference_values_of_methods():
 def test_agrees_with_scipy_on_random_cells():
     rng = np.random.default_rng(3)
     cells = {s: {c: 1e4 * np.exp(0.04 * rng.normal(size=rng.integers(2, 8))) for c in range(40)} for s in "ab"}
-    found = compare(runs(**cells), "a", by="cell", confidence=0.9).set_index("cell")
+    found = compare(runs(**cells), "a", by="cell", confidence=0.9, method="own").set_index("cell")
     for c, row in found.iterrows():
         t = stats.ttest_ind(np.log(cells["b"][c]), np.log(cells["a"][c]), equal_var=False)
         ci = np.exp(t.confidence_interval(0.9))
@@ -67,31 +67,60 @@ def test_fit_fdist_recovers_a_known_prior():
     assert fit_fdist(s2, f) == pytest.approx((d0, s02), rel=0.1)
 
 
-def test_guarded_takes_the_larger_variance_and_more_degrees_of_freedom():
+def test_a_variance_never_counts_for_less_than_the_campaign_makes_likely():
     rng = np.random.default_rng(7)
     sd = np.exp(rng.normal(np.log(0.01), 1.0, 30))  # spread enough for a finite prior
     table = runs(**{s: {c: np.exp(sd[c] * rng.normal(size=3)) for c in range(30)} for s in "ab"})
-    d0, s02, count = prior(describe(table, "iops", ["system", "cell"]))
-    assert np.isfinite(d0)
-    assert count == 60
-    found = compare(table, "a", by="cell", method="guarded").set_index("cell")
-    for c, cell in table.groupby("cell"):
-        own = np.log(cell["iops"]).groupby(cell["system"]).var()
-        v = np.maximum(own, (d0 * s02 + 2 * own) / (d0 + 2)) / 3
-        df = v.sum() ** 2 / (v**2 / (d0 + 2)).sum()
-        d = np.log(cell["iops"]).groupby(cell["system"]).mean().diff().iloc[-1]
-        t = stats.t.ppf(0.975, df)
-        half = t * np.sqrt(v.sum())
-        row = found.loc[c]
-        assert [row["df"], row["lo"], row["hi"]] == pytest.approx([df, np.exp(d - half), np.exp(d + half)], rel=1e-9)
+    own = np.log(table["iops"]).groupby([table["system"], table["cell"]]).var().unstack("system")
+    prior = {s: fit_fdist(own[s], 2) for s in "ab"}  # of each system's own cells
+    assert np.isfinite([d0 for d0, _ in prior.values()]).all()
+    v = own.apply(lambda c: np.maximum(c, (prior[c.name][0] * prior[c.name][1] + 2 * c) / (prior[c.name][0] + 2))) / 3
+    df = v.sum(axis=1) ** 2 / (v**2 / 2).sum(axis=1)  # the prior adds to the variance, never to the degrees of freedom
+    assert (v > own / 3).any(axis=None)
+    found = compare(table, "a", by="cell").set_index("cell")
+    half = stats.t.ppf(0.975, df) * np.sqrt(v.sum(axis=1))
+    assert found["df"].to_numpy() == pytest.approx(df.to_numpy())
+    assert np.log(found["hi"] / found["ratio"]).to_numpy() == pytest.approx(half.to_numpy())
 
 
-def test_guarded_without_enough_variances_is_welch_and_says_so():
-    table = runs(a=A, b=[870e3])
-    row = compare(table, "a", by="cell", method="guarded").iloc[0]
-    assert "plain Welch" in str(row["warnings"])
-    few = compare(runs(a=A, b=B), "a", by="cell", method="guarded").iloc[0]
-    assert "2 variances only" in str(few["warnings"])
+def test_one_cell_alone_has_no_campaign_to_lean_on():
+    table = runs(a=A, b=B)
+    columns = ["ratio", "lo", "hi", "p"]
+    pd.testing.assert_frame_equal(
+        compare(table, "a", by="cell")[columns], compare(table, "a", by="cell", method="own")[columns]
+    )
+
+
+def campaigns(cells, n, sd_a, sd_b, grids=250):
+    """`grids` campaigns of equal cells of two systems, each as `contrast` takes it and with what it makes of it."""
+    rng = np.random.default_rng(cells + n)
+    both = np.arange(cells)
+    for _ in range(grids):
+        logs = np.array([sd_a, sd_b])[:, None, None] * rng.normal(size=(2, cells, n))
+        described = pd.DataFrame({
+            "system": np.repeat(["a", "b"], cells), "n": n, "log_mean": logs.mean(axis=-1).ravel(),
+            "log_var": logs.var(axis=-1, ddof=1).ravel(), "flat": False,
+        })  # fmt: skip
+        described["unstable"] = described["log_var"] > UNSTABLE**2
+        yield contrast(described, both + cells, both)
+
+
+@pytest.mark.parametrize("n", [3, 5])
+def test_a_cell_that_looks_calm_in_a_noisy_campaign_is_trusted_no_more_than_the_campaign(n):
+    found = pd.concat(campaigns(12, n, 0.2, 0.2, 800))
+    lo, hi = interval(found["log_ratio"], found["se"], found["df"], 0.95)
+    covers = (lo <= 1) & (hi >= 1)
+    assert covers.mean() >= 0.94
+    assert (~found["unstable"]).sum() > 50
+    assert covers[~found["unstable"]].mean() >= 0.9  # Welch's own: .73 and .68
+
+
+@pytest.mark.parametrize("n", [3, 5])
+def test_a_grid_of_equal_cells_finds_nothing_though_one_system_is_ten_times_as_noisy(n):
+    judged = [judge(pair, margin=0.05, adjust="bh", confidence=0.95) for pair in campaigns(28, n, 0.02, 0.2)]
+    assert (
+        np.mean([found["verdict"].isin(["higher", "lower"]).any() for found in judged]) <= 0.05
+    )  # Welch's own: .14 and .09
 
 
 @pytest.mark.parametrize(("n", "sd_b"), [(3, 0.02), (3, 0.06), (5, 0.02)])
@@ -100,23 +129,9 @@ def test_welch_coverage_over_2000_draws(n, sd_b):
     cell = np.repeat(np.arange(2000), n)
     a = pd.DataFrame({"system": "a", "cell": cell, "iops": np.exp(0.02 * rng.normal(size=cell.size))})
     b = pd.DataFrame({"system": "b", "cell": cell, "iops": 1.1 * np.exp(sd_b * rng.normal(size=cell.size))})
-    found = compare(pd.concat([a, b]), "a", by="cell", adjust=None)
+    found = compare(pd.concat([a, b]), "a", by="cell", adjust=None, method="own")
     covered = ((found["lo"] <= 1.1) & (found["hi"] >= 1.1)).mean()
     assert 0.93 <= covered <= 0.98
-
-
-def test_unstable_interval_speaks_of_arithmetic_means_and_covers():
-    rng = np.random.default_rng(11)
-    cell = np.repeat(np.arange(2000), 5)
-    table = pd.concat(
-        [pd.DataFrame({"system": s, "cell": cell, "iops": np.exp(0.3 * rng.normal(size=cell.size))}) for s in "ab"]
-    )
-    found = compare(table, "a", by="cell", adjust=None)
-    means = table.groupby(["system", "cell"])["iops"].mean()
-    unstable = found["unstable"].to_numpy()
-    assert unstable.mean() > 0.9
-    assert found["ratio"][unstable].to_numpy() == pytest.approx((means["b"] / means["a"]).to_numpy()[unstable])
-    assert 0.93 <= ((found["lo"] <= 1) & (found["hi"] >= 1)).mean() <= 0.98
 
 
 def test_zero_variance_is_floored_and_said():

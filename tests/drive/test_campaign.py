@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -25,7 +24,7 @@ from hcilib.testbed import Testbed
 
 pytestmark = pytest.mark.lab
 TYPES = {
-    "source": "str", "system": "str", "run_id": "str", "block": "int64", "rep": "int64", "pattern": "str", "rw": "str",
+    "source": "str", "system": "str", "run_id": "str", "block": "int64", "rep": "int64", "pair": "float64", "pattern": "str", "rw": "str",
     "rwmixread": "int64", "bs_bytes": "int64", "numjobs": "int64", "iodepth": "int64", "sync": "int64", "rate_bytes": "int64",
     "vms": "int64", "nodes": "int64", "placement": "str", "span_bytes": "int64", "events": None, "iops": "float64", "read_iops": "float64",
     "write_iops": "float64", "bw_bytes": None, "lat_ns": "float64", "lat_unweighted_ns": "float64", "read_lat_ns": "float64",
@@ -219,10 +218,10 @@ def test_a_second_run_measures_nothing_and_reaches_nobody(finished, plan, bed, m
 def test_another_campaign_in_the_same_directory_is_refused(finished, plan, bed, mirror_system, other):
     _, run_dir = finished
     before = fingerprints(run_dir)
-    given = {"plan": plan, "testbed": bed, "system": mirror_system}
+    given = {"plan": plan, "testbed": bed, "systems": mirror_system}
     given |= {
         "plan": {"plan": sweep(["4k-randread"], repeats=1, vms=2, span_bytes=2**20)},
-        "system": {"system": mirror_system.model_copy(update={"label": "tuned"})},
+        "system": {"systems": mirror_system.model_copy(update={"label": "tuned"})},
         "testbed": {"testbed": bed.model_copy(update={"fio": bed.fio.model_copy(update={"direct": 1})})},
     }[other]
     with pytest.raises(RunDirError, match=f"another {other}; runs are never mixed"):
@@ -232,7 +231,7 @@ def test_another_campaign_in_the_same_directory_is_refused(finished, plan, bed, 
 
 def test_a_second_controller_is_refused(finished, plan, bed, mirror_system):
     _, run_dir = finished
-    with RunDir.opened(run_dir, plan, bed, mirror_system), pytest.raises(RunDirError, match="another controller"):
+    with RunDir.opened(run_dir, plan, bed, [mirror_system]), pytest.raises(RunDirError, match="another controller"):
         run(plan, bed, mirror_system, run_dir, progress=False)
 
 
@@ -309,7 +308,7 @@ def test_ctrl_c_leaves_no_client_no_lab_and_keeps_the_attempt(programs, tmp_path
     controller.send_signal(signal.SIGINT)
     _, said = controller.communicate(timeout=15)
     assert controller.returncode in (1, 130, -signal.SIGINT)
-    assert "KeyboardInterrupt" in said
+    assert said == f"{run_dir}: interrupted, 0 of 2 steps are kept; run the same again and it goes on from there\n"
     assert_gone(bed)
     assert processes(str(run_dir)) == {}
     [attempt] = (run_dir / "failed").iterdir()
@@ -328,7 +327,7 @@ def test_hosts_of_a_run_are_named_as_in_the_testbed(finished):
 
 def test_without_its_prefill_nothing_is_measured(bed, short, mirror_system, tmp_path, monkeypatch):
     """Reads of what was never written would be accepted: fast, and of nothing."""
-    monkeypatch.setattr(campaign, "_unfilled", lambda step, course, work: ["prefill wrote 1 bytes of 2"])
+    monkeypatch.setattr(campaign, "_unfilled", lambda step, plan, testbed, work: ["prefill wrote 1 bytes of 2"])
     plan = short(prefill=True)
     with pytest.raises(CampaignError, match=r"prefill-.* failed 3 times: the disks are not filled") as caught:
         run(plan, bed, mirror_system, tmp_path / "run", progress=False)
@@ -340,11 +339,10 @@ def test_a_prefill_cut_short_is_not_taken_for_one(bed, short, tmp_path):
     """A server that gets SIGTERM ends its job with exit code 0 and error 0."""
     plan = short(prefill=True, span_bytes=8 * 2**20)
     fill = plan.steps[0]
-    course = SimpleNamespace(plan=plan, testbed=bed)
     work = tmp_path / "work"
     work.mkdir()
     for written, said in ((16 * 2**20, []), (15 * 2**20, [f"prefill wrote {15 * 2**20} bytes of {16 * 2**20}"])):
         job = tmp_path / f"{written}.fio"
         job.write_text(f"[fill]\nioengine=null\nrw=write\nbs=1m\nsize={written}\n")
         subprocess.run(["fio", job, "--output-format=json", f"--output={work / 'fio.json'}"], check=True, timeout=60)
-        assert campaign._unfilled(fill, course, work) == said
+        assert campaign._unfilled(fill, plan, bed, work) == said

@@ -210,6 +210,22 @@ def test_it_is_gone_after_kill_9_of_its_supervisor(held):
     assert_gone(bed)
 
 
+def test_supervisor_and_holder_both_killed_leave_nothing_to_the_next(held, tmp_path, small):
+    """Nobody lives to remove its folder, with the replicas and the key: the next lab beside it does."""
+    holder, bed = held
+    supervisor = supervisor_of(bed)
+    holder.send_signal(signal.SIGSTOP)
+    os.kill(supervisor, signal.SIGKILL)
+    holder.kill()
+    holder.wait(timeout=10)
+    assert until(lambda: not processes(bed.lab_root) and not listening(base_of(bed)))
+    assert (Path(bed.lab_root) / "client_key").exists()
+    os.utime(bed.lab_root, (0, 0))
+    with small() as other:
+        assert list(tmp_path.iterdir()) == [Path(other.lab_root)]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_dead_supervisor_is_an_error_not_a_hang_and_its_work_is_done(tmp_path, monkeypatch):
     monkeypatch.setattr(lab_hosts.supervisor, "_runs", lambda name: False)
     (tmp_path / "bed").mkdir()
@@ -312,7 +328,7 @@ def test_a_program_that_will_not_do_is_named(programs, monkeypatch, tmp_path, pr
         ({"vms": 65}, "lab(vms=65)"),
         ({"disks": 9}, "lab(disks=9)"),
         ({"disk_bytes": "64 MB/s"}, "lab(disk_bytes='64 MB/s')"),
-        ({"system": "lab-raid"}, "unknown lab system 'lab-raid': expected one of lab-single, lab-mirror"),
+        ({"system": "lab-raid"}, "unknown lab system 'lab-raid': expected one of lab-drive, lab-single, lab-mirror"),
         ({"disk_bytes": 2**60}, "MiB free, the lab's replicas need"),
     ],
 )

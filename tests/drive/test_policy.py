@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib import rules
+from hcilib import measure
 from hcilib.analyse.runs.stopping import enough_runs, stop_when
 from hcilib.analyse.runs.warmup import warm_up_missing
-from hcilib.drive.beds import bed as bed_module
 from hcilib.drive.campaign import campaign, ledger
 from hcilib.drive.campaign.ledger import WRITES, LedgerError
 from hcilib.drive.campaign.policy import Policy, PolicyError, Rules, Watch, further_block, needed, require, standing
 from hcilib.drive.campaign.rundir import RunDir
+from hcilib.drive.campaign.subjects import subjects
 from hcilib.drive.launch.launch import launch
 from hcilib.plan import Adaptive, Plan, PlanError, Volume, shuffled
 from hcilib.read.run.journal import progress
@@ -24,7 +24,7 @@ from hcilib.read.run.run import read_counters, read_results
 from hcilib.sweeps import sweep
 from hcilib.testbed import Disk, Fio, Node, Testbed, Vm
 
-RULES = rules.RULES
+RULES = measure.RULES
 MIB = 2**20
 
 
@@ -384,9 +384,11 @@ def test_every_decision_can_be_made_again_from_the_files(interrupted, adaptive_p
         shutil.copytree(interrupted.run_dir, copy)
         for step in lost:
             shutil.rmtree(copy / "steps" / step)
-        with RunDir.opened(copy, adaptive_plan, per_host, mirror_system) as rundir:
+        with RunDir.opened(copy, adaptive_plan, per_host, [mirror_system]) as rundir:
             asked = []
-            for step in Policy(adaptive_plan, per_host, rundir, SOON).pending():
+            for step in Policy(
+                adaptive_plan, per_host, rundir, subjects([mirror_system], per_host, None), SOON
+            ).pending():
                 asked.append(step.id)
                 shutil.copytree(interrupted.run_dir / "steps" / step.id, copy / "steps" / step.id)
         assert asked == lost
@@ -418,7 +420,7 @@ def warm_plan(pattern="4k-randwrite-rate12m", **given):
 @pytest.fixture(scope="module")
 def warmed(bed, mirror_system, tmp_path_factory):
     run_dir = tmp_path_factory.mktemp("runs") / "warm"
-    return rules.run(warm_plan(), bed, mirror_system, run_dir, progress=False), run_dir
+    return measure.run(warm_plan(), bed, mirror_system, run_dir, progress=False), run_dir
 
 
 @pytest.mark.lab
@@ -442,7 +444,7 @@ def test_a_warm_up_that_holds_is_not_repeated_in_the_next_campaign(warmed, bed, 
     results, first = warmed
     if not ledger.ledger(first)["steady"].all():
         pytest.skip(f"the machine was too busy for steady rounds: {results['warnings'].iloc[0]}")
-    rules.run(warm_plan(seed=1), bed, mirror_system, tmp_path / "next", progress=False, earlier=[first])
+    measure.run(warm_plan(seed=1), bed, mirror_system, tmp_path / "next", progress=False, earlier=[first])
     assert {p.name.split("-")[0] for p in (tmp_path / "next" / "steps").iterdir()} == {"measure"}
     assert [e["reason"] for e in events(tmp_path / "next", "warm")] == ["an earlier warm-up still holds"]
 
@@ -450,7 +452,7 @@ def test_a_warm_up_that_holds_is_not_repeated_in_the_next_campaign(warmed, bed, 
 @pytest.mark.lab
 def test_capped_before_it_is_steady_every_later_run_says_so(bed, mirror_system, tmp_path):
     plan = warm_plan("4k-randwrite-rate1m", warmup_cap_s=2.5)
-    results = rules.run(plan, bed, mirror_system, tmp_path / "capped", progress=False)
+    results = measure.run(plan, bed, mirror_system, tmp_path / "capped", progress=False)
     [warning] = results["warnings"].map(str)
     assert warning.startswith("not steady: 4k-randwrite-rate1m after 5 rounds of 0.5 s: written 0.1")
     assert "given up after 5 rounds" in events(tmp_path / "capped", "warm")[0]["reason"]
@@ -460,9 +462,7 @@ def test_capped_before_it_is_steady_every_later_run_says_so(bed, mirror_system, 
 # What hcilib.run adds
 
 
-@pytest.mark.parametrize(("ours", "drives"), [(rules.run, campaign.run), (rules.obtain, bed_module.obtain)])
-def test_run_and_obtain_are_those_of_drive_with_the_rules_filled_in(ours, drives):
-    given = dict(inspect.signature(drives).parameters)
+def test_run_is_that_of_drive_with_the_rules_filled_in():
+    given = dict(inspect.signature(campaign.run).parameters)
     assert given.pop("rules").default is None
-    own = inspect.signature(ours).parameters  # obtain takes a notebook's words for plan and system, too
-    assert {name: (p.kind, p.default) for name, p in own.items()} == {n: (p.kind, p.default) for n, p in given.items()}
+    assert list(inspect.signature(measure.run).parameters) == list(given)

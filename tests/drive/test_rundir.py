@@ -32,7 +32,7 @@ def bed(**changes) -> Testbed:
 @pytest.fixture
 def opened(tmp_path):
     def open_again(plan=PLAN, testbed=None, system=SYSTEM):
-        return RunDir.opened(tmp_path / "run", plan, testbed or bed(), system)
+        return RunDir.opened(tmp_path / "run", plan, testbed or bed(), [system])
 
     return open_again
 
@@ -40,7 +40,7 @@ def opened(tmp_path):
 @pytest.fixture
 def claimed(opened):
     with opened() as rundir:
-        rundir.claim(PLAN, bed(), SYSTEM)
+        rundir.claim(PLAN, bed(), [SYSTEM])
         yield rundir
 
 
@@ -106,11 +106,11 @@ def test_the_plan_is_written_whole_and_without_secrets(claimed):
 
 def test_the_same_campaign_is_let_in_again_and_keeps_its_plan(opened, tmp_path):
     with opened() as rundir:
-        rundir.claim(PLAN, bed(), SYSTEM)
+        rundir.claim(PLAN, bed(), [SYSTEM])
     before = (tmp_path / "run" / "plan.json").read_bytes()
     moved = bed(nodes=(Node(name="n1", address="127.9.9.1"),), key=None, consent=None, lab_root="/elsewhere")
     with opened(testbed=moved) as rundir:
-        rundir.claim(PLAN, moved, SYSTEM)
+        rundir.claim(PLAN, moved, [SYSTEM])
     assert (tmp_path / "run" / "plan.json").read_bytes() == before
 
 
@@ -125,7 +125,7 @@ def test_the_same_campaign_is_let_in_again_and_keeps_its_plan(opened, tmp_path):
 )
 def test_another_campaign_is_refused_by_what_differs(opened, tmp_path, other, named):
     with opened() as rundir:
-        rundir.claim(PLAN, bed(), SYSTEM)
+        rundir.claim(PLAN, bed(), [SYSTEM])
     with pytest.raises(RunDirError, match=named) as caught, opened(**other):
         pass
     assert str(tmp_path / "run") in str(caught.value)

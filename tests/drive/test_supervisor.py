@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from probes import processes, until
@@ -17,8 +18,9 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pd
 
 
 @pytest.fixture
-def keeper():
-    process = subprocess.Popen([sys.executable, "-S", "-E", supervisor.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+def keeper(tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("owned"))
+    process = subprocess.Popen([sys.executable, "-S", "-E", supervisor.__file__, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                text=True, start_new_session=True)  # fmt: skip
     yield process
     if process.poll() is None:
@@ -63,6 +65,32 @@ def test_the_end_of_the_pipe_ends_children_orphans_and_the_folder(keeper, tmp_pa
     keeper.wait(timeout=10)
     assert processes(str(folder)) == {}
     assert not folder.exists()
+
+
+def test_what_a_session_left_behind_is_reaped_when_it_ends(keeper, tmp_path):
+    """Orphans end as children of the supervisor, which reads its pipe: they stayed zombies until the lab was stopped."""
+    child = spawn(keeper, tmp_path, "(setsid sleep 0.2 </dev/null >/dev/null 2>&1 &) ; exit 7")["pid"]
+    assert until(lambda: ask(keeper, poll=True)["exited"]) == {str(child): 7}, "those it started keep their exit code"
+    assert until(lambda: supervisor.descendants(keeper.pid) == set(), 5)
+    states = [Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[:2] for pid in filter(str.isdigit, os.listdir("/proc"))
+              if Path(f"/proc/{pid}/stat").exists()]  # fmt: skip
+    assert ["Z", str(keeper.pid)] not in states
+
+
+def test_the_folder_of_a_lab_that_nobody_lived_to_remove_goes_with_the_next(tmp_path):
+    """Only one whose supervisor and holder are gone: the lock of either keeps it."""
+    for name in ("bed-dead", "bed-held", "bed-new", "bed-without", "other"):
+        (tmp_path / name).mkdir()
+    for name in ("bed-dead", "bed-new", "other"):
+        os.close(supervisor.own(tmp_path / name))
+    held = supervisor.own(tmp_path / "bed-held")
+    try:
+        for name in ("bed-dead", "bed-held", "bed-without", "other"):
+            os.utime(tmp_path / name, (0, 0))
+        assert supervisor.sweep(tmp_path, "bed-") == [str(tmp_path / "bed-dead")]
+        assert {path.name for path in tmp_path.iterdir()} == {"bed-held", "bed-new", "bed-without", "other"}
+    finally:
+        os.close(held)
 
 
 def test_a_child_that_ignores_term_is_killed(keeper, tmp_path):

@@ -11,10 +11,8 @@ from scipy.special import stdtr, stdtrit
 
 from hcilib.analyse.campaigns.campaigns import visible_change
 from hcilib.analyse.compare.cells import annotate, describe, group_codes, listed, refuse_varying
+from hcilib.analyse.compare.contrast import ADJUST, FLOOR, check_options
 from hcilib.analyse.compare.language import metric_of, noun, percent, percent_range, where
-from hcilib.analyse.compare.multiplicity import ADJUST
-from hcilib.analyse.compare.pairs import check_options
-from hcilib.analyse.compare.welch import FLOOR
 from hcilib.caveats import NONE, Caveat
 from hcilib.metrics import factors
 
@@ -123,7 +121,6 @@ def _prediction(
         "center": np.exp(now),
         "center_baseline": np.exp(mean),
         "floored": floored,
-        "unstable": np.bincount(code, cells["unstable"].to_numpy(float), groups) > 0,
     }
 
 
@@ -146,10 +143,10 @@ def _sentence(row: Mapping[str, Any], by: Sequence[str], metric: str, new: str) 
     earlier = "the one earlier campaign" if row["k"] == 1 else f"the {row['k']} earlier campaigns"
     if row["verdict"] == "missing":
         return f"No comparison of {name} {place}: {new} or the earlier campaigns have no valid run there."
-    change = "unstable runs, no percent claimed" if row["unstable"] else f"{percent(row['ratio'])} than {earlier}"
+    change = f"{percent(row['ratio'])} than {earlier}"
     if row["k"] == 1:
         basis = "one campaign each way: no interval"
-    elif (row["lo"] > 1 or row["hi"] < 1) and not row["unstable"]:
+    elif row["lo"] > 1 or row["hi"] < 1:
         basis = f"{100 * row['confidence']:g} % interval {percent_range(row['lo'], row['hi'])}"
     else:
         basis = f"ratio {row['ratio']:.3f}, {100 * row['confidence']:g} % interval {row['lo']:.3g} to {row['hi']:.3g}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -16,11 +17,28 @@ from numpy.typing import ArrayLike
 from hcilib.caveats import NONE, Caveat, Caveats, caveats, column
 from hcilib.metrics import METRICS, factors, pattern_order
 
-UNSTABLE = 1.3
-"""A cell whose largest run exceeds its smallest by this ratio is unstable (METHODS section 1)."""
+UNSTABLE = 0.1
+"""A cell whose runs spread by more than this (standard deviation of their logs) is called unstable. Of the variance and not of
+the range, which grows with every further run (METHODS section 7)."""
 
 ZERO_VARIANCE = 1e-9
 """Relative standard deviation below which runs count as identical: less than that is the arithmetic's own noise."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs of one side of a comparison and the block of each, so that cells of one block can be taken together."""
+
+    values: tuple[float, ...] = ()
+    blocks: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return " / ".join(f"{value:.6g}" for value in self.values)
+
+    @property
+    def logs(self) -> np.ndarray:
+        return np.log(np.array(self.values))
+
 
 SINGLE_RUN = Caveat("single-run", "n = 1: no interval")
 TWO_RUNS = Caveat("two-runs", "n = 2: the interval rests on two runs")
@@ -33,9 +51,10 @@ def describe(results: pd.DataFrame, metric: str, keys: Sequence[str]) -> pd.Data
     """One row per cell of `keys`, with the moments of its usable runs.
 
     Usable is a valid run with a finite, non-negative value; the others are counted in `notes`, and a cell that has
-    only such runs keeps its row with n = 0. Columns: the keys; n, mean, log_mean, log_var, rel_var (variance / mean^2),
-    low, high, center (geometric mean, arithmetic where unstable), unstable, flat (zero variance), runs (array), notes;
-    `source`; then every factor not in `keys`, which is constant in the cell.
+    only such runs keeps its row with n = 0. Columns: the keys; n, log_mean, log_var, rel_var (variance / mean^2), center
+    (geometric mean), unstable, flat (zero variance); as arrays, a run each, runs, blocks (a number for each campaign's block)
+    and partners (a number shared with the run of another system that stood beside it, -1 for none); notes; `source`; then
+    every factor not in `keys`, which is constant in the cell.
 
     Raises ValueError for a missing column, text among the numbers, rows that vary in a factor, and a run given twice.
     """
@@ -48,6 +67,8 @@ def describe(results: pd.DataFrame, metric: str, keys: Sequence[str]) -> pd.Data
     constant = _constant_factors(results, code, usable, [metric, *keys], len(table))
     _refuse_duplicates(results, code, valid, keys)
     moments = _moments(values, code, usable, len(table))
+    moments |= {"blocks": _split(_blocks(results, code), code, usable, len(table))}
+    moments |= {"partners": _split(_partners(results), code, usable, len(table))}
     moments["notes"] = _notes(results, metric, code, valid, usable, moments)
     return pd.concat([table, pd.DataFrame(moments), constant], axis=1)
 
@@ -181,22 +202,43 @@ def _moments(values: np.ndarray, code: np.ndarray, usable: np.ndarray, cells: in
     low, high = np.full(cells, np.inf), np.full(cells, -np.inf)
     np.minimum.at(low, g, x)
     np.maximum.at(high, g, x)
-    unstable = (n > 1) & (high > UNSTABLE * low)
-    runs = np.empty(cells, dtype=object)
-    runs[:] = np.split(x[np.argsort(g, kind="stable")], np.cumsum(n)[:-1]) if cells else []
     return {
         "n": n,
-        "mean": mean,
         "log_mean": log_mean,
         "log_var": log_var,
         "rel_var": rel_var,
-        "low": np.where(n > 0, low, np.nan),
-        "high": np.where(n > 0, high, np.nan),
-        "center": np.where(unstable | (mean == 0), mean, np.exp(log_mean)),
-        "unstable": unstable,
+        "center": np.exp(log_mean),
+        "unstable": (n > 1) & (high > 0) & ~(log_var <= UNSTABLE**2),  # a run of 0 among others has no log
         "flat": (n > 1) & (high > 0) & (high - low <= ZERO_VARIANCE * high),
-        "runs": runs,
+        "runs": _split(values, code, usable, cells),
     }
+
+
+def _split(values: np.ndarray, code: np.ndarray, usable: np.ndarray, cells: int) -> np.ndarray:
+    """The values of each cell's usable runs, in the order of the rows."""
+    x, g = values[usable], code[usable]
+    out = np.empty(cells, dtype=object)
+    for i, part in enumerate(np.split(x[np.argsort(g, kind="stable")], np.bincount(g, minlength=cells).cumsum()[:-1])):
+        if cells:
+            out[i] = part
+    return out
+
+
+def _blocks(results: pd.DataFrame, code: np.ndarray) -> np.ndarray:
+    """A number for the block of each run; where nothing says which it was, its place among the runs of its cell."""
+    keys = [c for c in ("source", *_IDENTITY) if c in results]
+    if not set(keys) & {"block", "rep"}:
+        return pd.Series(code).groupby(code).cumcount().to_numpy()
+    return results.groupby(keys, dropna=False, sort=True).ngroup().to_numpy()
+
+
+def _partners(results: pd.DataFrame) -> np.ndarray:
+    """A number that a run shares with those of other systems measured side by side with it, -1 where there were none."""
+    if "pair" not in results or results["pair"].isna().all():
+        return np.full(len(results), -1)
+    keys = [c for c in ("source", "run_id", "block", "pair") if c in results]
+    together = results.groupby(keys, dropna=False, sort=True).ngroup().to_numpy()
+    return np.where(results["pair"].isna(), -1, together)
 
 
 def _notes(
@@ -211,6 +253,7 @@ def _notes(
     invalid = np.bincount(code[~valid], minlength=count)
     unread = np.bincount(code[valid & ~usable], minlength=count)
     campaigns = campaign_counts(results, code, usable)
+    zeros = np.array([(runs == 0).sum() for runs in cell["runs"]], dtype=int)
     return annotate(
         _own_warnings(results, code, usable, count),
         (invalid, lambda i: Caveat("invalid", f"{_runs(invalid[i])} invalid, not used")),
@@ -224,9 +267,12 @@ def _notes(
         (campaigns > 1, lambda i: Caveat("pooled", f"runs of {campaigns[i]} campaigns pooled")),
         (cell["n"] == 1, SINGLE_RUN),
         (cell["n"] == 2, TWO_RUNS),
-        (cell["high"] == 0, Caveat("zero", "every run is 0: no ratio")),
+        (
+            zeros,
+            lambda i: Caveat("zero", f"{'every run' if zeros[i] == cell['n'][i] else _runs(zeros[i])} is 0: no ratio"),
+        ),
         (cell["flat"], Caveat("zero-variance", "zero variance: floored at 0.1 %")),
-        (cell["unstable"], lambda i: _unstable(cell["runs"][i], metric)),
+        (cell["unstable"], lambda i: _unstable(cell["runs"][i], cell["log_var"][i], metric)),
     )
 
 
@@ -234,13 +280,14 @@ def _runs(count: int) -> str:
     return f"{count} run" if count == 1 else f"{count} runs"
 
 
-def _unstable(runs: np.ndarray, metric: str) -> Caveat:
+def _unstable(runs: np.ndarray, log_var: float, metric: str) -> Caveat:
     """The runs in the unit in which the table below which this stands shows them."""
     known = METRICS.get(metric)
     shown = [known.show(value) if known else f"{value:.6g}" for value in runs]
     unit = f" {known.unit}" if known and known.unit else ""
+    spread = f", by {100 * log_var**0.5:.0f} %" if log_var == log_var else ""
     return Caveat(
-        "unstable", f"unstable, max/min > {UNSTABLE:g}: arithmetic mean", detail=f" of runs {' / '.join(shown)}{unit}"
+        "unstable", f"unstable, runs spread by more than {100 * UNSTABLE:g} %", f"{spread}: {' / '.join(shown)}{unit}"
     )
 
 

@@ -1,23 +1,26 @@
-"""Which system is faster, where, by how much, and whether the difference is real (METHODS section 1)."""
+"""Which system is faster, where, by how much, and whether the difference is real (METHODS sections 1 and 7)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.campaigns.regression import regression
-from hcilib.analyse.compare.cells import annotate, describe, listed
+from hcilib.analyse.compare.cells import Runs, annotate, describe, listed
+from hcilib.analyse.compare.contrast import (
+    against,
+    check_options,
+    contrast,
+    judge,
+    own_interval,
+    own_notes,
+    partners,
+    two_sided,
+    unlike,
+)
 from hcilib.analyse.compare.language import records, sentence
-from hcilib.analyse.compare.overall import everywhere, geometric_mean
-from hcilib.analyse.compare.pairs import against, check_options, judge, own_notes, prior_note, unlike
-from hcilib.analyse.compare.rank import rank
-from hcilib.analyse.compare.welch import own_interval
-from hcilib.analyse.curves.curves import crossover, peak
 from hcilib.caveats import Caveat
-
-__all__ = ["compare", "crossover", "everywhere", "geometric_mean", "peak", "rank", "regression", "summarize"]
 
 
 def summarize(
@@ -28,8 +31,8 @@ def summarize(
 ) -> pd.DataFrame:
     """The centre of each cell's runs and its interval.
 
-    Geometric mean with a t interval on logs; the arithmetic mean, its relative error by the delta method, where a
-    cell is unstable (max/min > 1.3). One run has no interval. Only valid runs count.
+    Geometric mean with a t interval on logs, by the cell's own runs. One run has no interval. Only valid runs count.
+    `unstable` are cells whose runs spread by more than 10 %.
 
     Returns the by columns, n, center, lo, hi, confidence, cv_pct, unstable, warnings.
     Raises ValueError for a missing column, rows that vary in a factor not in `by`, and a run given twice.
@@ -71,24 +74,30 @@ def compare(
     adjust: str | None = "bh",
     confidence: float = 0.95,
     labels: Mapping[str, str] | None = None,
+    pairs: bool | str = "auto",
 ) -> pd.DataFrame:
-    """Every other system against `baseline`, cell by cell: ratio of geometric means, Welch t on logs.
+    """Every other system against `baseline`, cell by cell: ratio of geometric means, t on logs.
 
     Parameters
     ----------
     by : the factors that make a cell; rows that vary in another factor are refused, not pooled.
     margin : what counts as equivalent: a ratio inside [1 / (1 + margin), 1 + margin], by TOST.
-    method : "welch", or "guarded": the larger of a cell's own and the moderated variance.
+    method : "welch" (or "guarded", which it has become): a t test in which no cell's variance counts for less than its campaign
+        makes likely; "own": each cell's own variance alone.
     adjust : "bh" for a grid that is explored, "holm" for a few declared claims, "iut" for one claim over all cells
         ("at every iodepth": its cells stay uncorrected and `everywhere` judges it), None for one declared cell.
-        The family is every pair of this call that has a p.
+        The family is every pair of systems in every cell that has a p, whichever system is the baseline.
     labels : system -> the name that the sentences use.
+    pairs : "auto": runs of two systems that were measured side by side (column `pair`) are compared pair by pair, others by
+        Welch's test; True insists on pairs, False leaves them unused. The design decides, not what the runs look like.
 
     Returns
     -------
     One row per system (not the baseline) and cell: system, the by columns, ratio (system / baseline), lo, hi, df, p,
     p_adjusted, n_baseline, n, verdict, sentence, warnings; then baseline, metric, center, center_baseline, equivalent,
-    unstable, confidence, margin, tost_p, tost_lo, tost_hi, method, adjust.
+    unstable, confidence, margin, tost_p, tost_lo, tost_hi, method ("paired t" or "Welch t", ", guarded" if it is; "" where
+    nothing can be tested), adjust, runs_to_decide (a cell and side; of what is inconclusive), runs, runs_baseline.
+    `attrs["by"]` holds the by columns.
     `verdict` is about the number, not the taste: higher, lower, equivalent, inconclusive; point where a side has one
     run (no interval), missing where it has none. `higher` and `equivalent` (the column) can both hold.
 
@@ -115,40 +124,77 @@ def compare(
     if len(cells) and baseline not in set(cells["system"]):  # else every verdict would be `missing`, without an error
         known = listed(pd.unique(cells["system"]))
         raise ValueError(f"baseline is {baseline!r}, which is not among the systems of these results: {known}")
+    guard = method != "own"
     rows, base, keys = against(cells, baseline, by)
     differences = unlike(cells, rows, base, by)
-    judged = judge(cells, rows, base, margin=margin, method=method, adjust=adjust, confidence=confidence)
+    pair = contrast(cells, rows, base, guard, pairs)
+    others = [_p(contrast(cells, *where, guard, pairs)) for where in _other_pairs(cells, baseline, by)]
+    judged = judge(pair, margin=margin, adjust=adjust, confidence=confidence, others=others)
     judged = judged.assign(
-        baseline=baseline, metric=metric, method=method, adjust=str(adjust), **_both(cells, rows, base)
+        baseline=baseline,
+        metric=metric,
+        method=_method(pair, guard),
+        adjust=str(adjust),
+        **_both(cells, rows, base, pair),
     )
     table = pd.concat([keys, judged], axis=1)
     table["sentence"] = [sentence(row, by, metric, labels or {}) for row in records(table)]
     table["warnings"] = annotate(
         own_notes(cells, rows, base, keys["system"].to_numpy(object), baseline),
         (differences.astype(bool), differences.__getitem__),
-        (np.full(len(rows), method == "guarded"), lambda i: prior_note(cells)),
+        (pair["unpaired"] > 0, lambda i: _unpaired(int(pair["unpaired"].iat[i]))),
     )
-    return table[[*keys.columns, *_FIRST, *_THEN]]
+    table = table[[*keys.columns, *_FIRST, *_THEN]]
+    table.attrs["by"] = tuple(by)
+    return table
 
 
 _FIRST = ["ratio", "lo", "hi", "df", "p", "p_adjusted", "n_baseline", "n", "verdict", "sentence", "warnings"]
 _THEN = [
     "baseline", "metric", "center", "center_baseline", "equivalent", "unstable", "confidence", "margin",
-    "tost_p", "tost_lo", "tost_hi", "method", "adjust",
+    "tost_p", "tost_lo", "tost_hi", "method", "adjust", "runs_to_decide", "runs", "runs_baseline",
 ]  # fmt: skip
 
 
-def _both(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray) -> dict[str, np.ndarray]:
-    """The centres and runs of both sides. A pair of which one side is unstable shows arithmetic means for both."""
-    unstable = np.append(cells["unstable"].to_numpy(bool), False)
-    arithmetic = unstable[rows] | unstable[base]
-    mean = np.append(cells["mean"].to_numpy(), np.nan)
+def _other_pairs(cells: pd.DataFrame, baseline: str, by: Sequence[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Every two systems that are not the baseline, each two once: whoever is the baseline, the same tests are asked."""
+    others = sorted(set(cells["system"]) - {baseline})
+    for i, one in enumerate(others[:-1]):
+        rest = cells[cells["system"].isin(others[i:])]
+        rows, base, _ = against(rest.reset_index(drop=True), one, by)
+        where = np.append(np.flatnonzero(cells["system"].isin(others[i:])), -1)
+        yield where[rows], where[base]
+
+
+def _p(pair: pd.DataFrame) -> np.ndarray:
+    return two_sided(pair["log_ratio"], pair["se"], pair["df"])
+
+
+def _method(pair: pd.DataFrame, guard: bool) -> np.ndarray:
+    name = np.where(pair["paired"], "paired t", "Welch t").astype(object) + (", guarded" if guard else "")
+    return np.where(pair["se"].notna(), name, "")
+
+
+def _unpaired(runs: int) -> Caveat:
+    return Caveat("unpaired", f"{runs} run{'s' * (runs > 1)} without the other system's beside it left out")
+
+
+def _both(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, pair: pd.DataFrame) -> dict[str, np.ndarray]:
+    """The centres of both sides, and the runs they rest on, each beside its partner where they are paired."""
     center = np.append(cells["center"].to_numpy(), np.nan)
-    runs = np.empty(len(cells) + 1, dtype=object)
-    runs[:-1] = cells["runs"]
-    return {
-        "center": np.where(arithmetic, mean[rows], center[rows]),
-        "center_baseline": np.where(arithmetic, mean[base], center[base]),
-        "runs": runs[rows],
-        "runs_baseline": runs[base],
-    }
+    found = {"center": center[rows], "center_baseline": center[base]}
+    sides = {"runs": rows, "runs_baseline": base}
+    for name, places in sides.items():
+        found[name] = np.empty(len(rows), dtype=object)
+        for i, place in enumerate(places):
+            found[name][i] = _runs_of(cells, place) if place >= 0 else Runs()
+    for i in np.flatnonzero(pair["paired"]).tolist():
+        for (name, at), kept in zip(sides.items(), partners(cells, rows[i], base[i]), strict=True):
+            found[name][i] = _runs_of(cells, at[i], kept)
+    return found
+
+
+def _runs_of(cells: pd.DataFrame, place: int, kept: np.ndarray | None = None) -> Runs:
+    runs, blocks = cells["runs"].iat[place], cells["blocks"].iat[place]
+    kept = np.lexsort((runs, blocks)) if kept is None else kept
+    return Runs(tuple(runs[kept].tolist()), tuple(blocks[kept].tolist()))

@@ -20,13 +20,13 @@ def metric_of(name: str) -> Metric:
 
 def percent(ratio: float) -> str:
     """``29.3 % lower`` for 0.707, ``177.7 % higher`` for 2.777: lower = 100 (1 - ratio) cannot pass 100."""
-    return f"{_magnitude(ratio)} % {'higher' if ratio > 1 else 'lower'}"
+    return f"{size_of(ratio)} % {'higher' if ratio > 1 else 'lower'}"
 
 
 def percent_range(lo: float, hi: float) -> str:
     """``25.1 to 33.2 %`` for an interval of ratios that lies on one side of 1."""
     near, far = sorted((lo, hi), key=lambda r: abs(r - 1))
-    return f"{_magnitude(near)} to {_magnitude(far)} %"
+    return f"{size_of(near)} to {size_of(far)} %"
 
 
 def where(cell: Mapping[str, Any]) -> str:
@@ -74,7 +74,8 @@ def records(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
     return (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
 
 
-def _magnitude(ratio: float) -> str:
+def size_of(ratio: float) -> str:
+    """How far a ratio is from 1, in percent and without a sign: ``29.3`` for 0.707."""
     if ratio < 0.001:
         return "more than 99.9"  # rounding would print 100.0 for a system that still answers
     size = steady(round(100 * abs(ratio - 1), 10))
@@ -97,7 +98,7 @@ def _kind(row: Mapping[str, Any]) -> str:
         return "missing"
     if not row["ratio"] > 0:
         return "zero"
-    return "unstable" if row["unstable"] else row["verdict"]
+    return row["verdict"]
 
 
 def _missing(row, what, place, system, base) -> str:
@@ -111,23 +112,6 @@ def _zero(row, what, place, system, base) -> str:
     return (
         f"No ratio of {noun(what)} between {system} ({value(what, row['center'])}) "
         f"and {base} ({value(what, row['center_baseline'])}) {place}: one of them is 0."
-    )
-
-
-def _unstable(row, what, place, system, base) -> str:
-    def shown(name, runs, mean):
-        return f"{name} {'; '.join(what.show(r) for r in runs)} (arithmetic mean {value(what, mean)})"
-
-    found = {
-        "higher": f"{system} is higher, by how much is not claimed",
-        "lower": f"{system} is lower, by how much is not claimed",
-        "equivalent": "they are equivalent on average",
-        "point": "nothing can be tested against a single run",
-    }
-    return (
-        f"Unstable runs of {noun(what)} {place}: {shown(system, row['runs'], row['center'])} against "
-        f"{shown(base, row['runs_baseline'], row['center_baseline'])}; "
-        f"{found.get(row['verdict'], 'no difference is established')}."
     )
 
 
@@ -172,7 +156,6 @@ def _count(row: Mapping[str, Any]) -> str:
 _SENTENCES = {
     "missing": _missing,
     "zero": _zero,
-    "unstable": _unstable,
     "higher": _differs,
     "lower": _differs,
     "equivalent": _equivalent,

@@ -10,23 +10,24 @@ from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
 from hcilib.analyse.compare.cells import annotate, group_codes
+from hcilib.analyse.compare.contrast import holm, interval, tost, two_sided
 from hcilib.analyse.compare.language import metric_of, noun, percent, percent_range, verb, where
-from hcilib.analyse.compare.multiplicity import holm
-from hcilib.analyse.compare.welch import tost, two_sided
 from hcilib.caveats import NONE, Caveat
 
 
 def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system",)) -> pd.DataFrame:
     """Geometric mean of a comparison's ratios, every cell with the same weight, its per-pattern means beside it.
 
-    The interval treats the cells as independent and speaks of these cells only; it is NaN as soon as one cell is a
-    single run. Cells without a ratio are left out and counted.
+    The interval is over blocks: whatever shifted a block shifted all of its cells, so the runs of a block are taken together
+    before anything is said of their spread (METHODS section 7). It speaks of these cells only, and is NaN as soon as one cell
+    is a single run. Cells without a ratio are left out and counted.
 
-    The verdict is that of a cell, by the mean's interval and Holm over the rows; but it is `no verdict` where a mean
-    would hide what its cells say: one is unstable, some are higher and some lower, or none has a verdict of its own.
+    The verdict is that of a cell, by the mean's interval and Holm over the rows; but it is `no verdict` where some cells are
+    higher and some lower: a mean would hide it.
 
     Returns the by columns, n (cells), ratio, lo, hi, confidence, lowest, highest (ratio), verdict (higher, lower,
-    equivalent, inconclusive, no verdict, point, missing), warnings, then one column per pattern unless `by` holds it.
+    equivalent, inconclusive, no verdict, point, missing), warnings, tost_lo, tost_hi, then one column per pattern unless `by`
+    holds it.
 
     Examples
     --------
@@ -39,63 +40,89 @@ def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system"
     2  starwind-tcp-pve  4  0.751
     """
     by = [by] if isinstance(by, str) else list(by)
+    comparison = comparison.reset_index(drop=True)
     code, out = group_codes(comparison, by)
-    ratio, used = comparison["ratio"].to_numpy(), (comparison["ratio"] > 0).to_numpy()
-    cells, g = len(out), code[used]
-    confidence = comparison["confidence"].iloc[0] if len(comparison) else np.nan
-    out = out.assign(n=np.bincount(g, minlength=cells))
-    se, df = _error(comparison, used, confidence)
+    groups, used = len(out), (comparison["ratio"] > 0).to_numpy()
+    confidence, margin = (comparison[c].iloc[0] if len(comparison) else np.nan for c in ("confidence", "margin"))
+    cells, size = (np.bincount(rows, minlength=groups) for rows in (code[used], code))
     with np.errstate(invalid="ignore", divide="ignore"):
-        center = np.bincount(g, np.log(ratio[used]), cells) / out["n"]
-        variance = np.bincount(g, se**2, cells)
-        mean_se, mean_df = np.sqrt(variance) / out["n"], variance**2 / np.bincount(g, se**4 / df, cells)
-        half = stdtrit(mean_df, 0.5 + confidence / 2) * mean_se
-    spread = pd.Series(ratio).where(used).groupby(code)
-    absent, size = np.bincount(code[~used], minlength=cells), np.bincount(code, minlength=cells)
-    single = np.bincount(g, np.isnan(se), cells) > 0
-    hidden = _hidden(comparison, code, cells)
-    found = _mean_verdict(
-        center, mean_se, mean_df, comparison["margin"].iloc[0] if len(comparison) else np.nan, confidence
-    )
+        center = np.bincount(code[used], np.log(comparison["ratio"][used]), groups) / cells
+    se, df = _error_over_blocks(comparison[used], code[used], cells, confidence)
+    lo, hi = interval(center, se, df, confidence)
+    tost_lo, tost_hi = interval(center, se, df, 2 * confidence - 1)
+    above, below = (np.bincount(code[comparison["verdict"] == side], minlength=groups) for side in ("higher", "lower"))
+    single, mixed = (cells > 0) & np.isnan(se), (above > 0) & (below > 0)
+    spread = comparison["ratio"].where(used).groupby(code)
     out = out.assign(
+        n=cells,
         ratio=np.exp(center),
-        lo=np.exp(center - half),
-        hi=np.exp(center + half),
+        lo=lo,
+        hi=hi,
         confidence=confidence,
         lowest=spread.min(),
         highest=spread.max(),
-        verdict=np.select([out["n"] == 0, single, hidden != ""], ["missing", "point", "no verdict"], found),
+        verdict=np.select(
+            [cells == 0, single, mixed],
+            ["missing", "point", "no verdict"],
+            _mean_verdict(center, se, df, margin, confidence),
+        ),
         warnings=annotate(
-            [NONE] * cells,
-            (absent > 0, lambda i: Caveat("no-ratio", f"{absent[i]} of {size[i]} cells without a ratio left out")),
-            (
-                (hidden != "") & ~single & (out["n"] > 0),
-                lambda i: Caveat("hidden", "no verdict on the mean", detail=f": {hidden[i]}"),
-            ),
+            [NONE] * groups,
+            (size > cells, lambda i: Caveat("no-ratio", f"{size[i] - cells[i]} of {size[i]} cells without a ratio left out")),
+            (mixed & ~single, lambda i: Caveat(
+                "mixed", "no verdict on the mean", f": {above[i]} of {cells[i]} cells higher, {below[i]} lower"
+            )),
             (single, Caveat("single-runs", "cells of a single run: no interval")),
         ),
-    )
-    return pd.concat([out, _per_pattern(comparison, used, code, by, cells)], axis=1)
+        tost_lo=tost_lo,
+        tost_hi=tost_hi,
+    )  # fmt: skip
+    return pd.concat([out, _per_pattern(comparison, used, code, by, groups)], axis=1)
 
 
-def _hidden(comparison: pd.DataFrame, code: np.ndarray, groups: int) -> np.ndarray:
-    """What a mean over each group's cells would hide, "" where it hides nothing: then it may have a verdict."""
+def _error_over_blocks(
+    rows: pd.DataFrame, code: np.ndarray, cells: np.ndarray, confidence: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Standard error and degrees of freedom of each group's mean log ratio.
 
-    def count(mask: pd.Series) -> np.ndarray:
-        return np.bincount(code, (mask & comparison["ratio"].notna()).to_numpy(float), groups).astype(int)
+    Of every block its part in the mean's error: the deviations of its runs from their cells' means, together. With complete
+    blocks this is t over the blocks' means; a run that is missing leaves its cell's other runs their weight. The two systems
+    of unpaired cells have blocks of their own, so their variances add (Satterthwaite). Never less than independent cells
+    would have: blocks cannot make a mean surer than its cells are.
+    """
+    if rows.empty:
+        return np.full(len(cells), np.nan), np.full(len(cells), np.nan)
+    parts = [_parts(row, group, cells[group]) for row, group in zip(rows.to_dict("records"), code, strict=True)]
+    moved = pd.DataFrame([part for found in parts for part in found], columns=["group", "side", "block", "moved"])
+    sides = moved.groupby(["group", "side", "block"])["moved"].sum().groupby(level=["group", "side"])
+    blocks = sides.size()
+    variance = sides.agg(lambda x: (x**2).sum()) * blocks / (blocks - 1).where(blocks > 1)
+    # Of single runs nothing is known, whatever else the group holds.
+    index = range(len(cells))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        total = variance.groupby(level="group").sum(min_count=1).reindex(index).to_numpy()
+        freedom = (variance**2 / (blocks - 1)).groupby(level="group").sum(min_count=1).reindex(index).to_numpy()
+        df = total**2 / freedom
+        own_df = rows["df"].to_numpy(float)
+        own = np.log(rows["hi"] / rows["lo"]).to_numpy() / (2 * stdtrit(own_df, 0.5 + confidence / 2))
+        independent = np.bincount(code, own**2, len(cells)) / cells**2
+        alone = cells == 1  # a group of one cell is that cell, degrees of freedom and all
+        df = np.where(alone | ~(df > 0), np.bincount(code, own_df, len(cells)) / cells, df)
+    return np.where(alone, np.sqrt(independent), np.sqrt(np.fmax(total, independent))) + 0 * independent, df
 
-    cells, unstable = count(comparison["ratio"] > 0), count(comparison["unstable"].astype(bool))
-    above, below, same = (count(comparison["verdict"] == verdict) for verdict in ("higher", "lower", "equivalent"))
-    mixed, open_ = (above > 0) & (below > 0) & (unstable == 0), (above + below + same == 0) & (unstable == 0)
-    why = [""] * groups
-    for i in range(groups):
-        if unstable[i]:
-            why[i] = f"{unstable[i]} of {cells[i]} cells {'is' if unstable[i] == 1 else 'are'} unstable"
-        elif mixed[i]:
-            why[i] = f"{above[i]} of {cells[i]} cells higher, {below[i]} lower"
-        elif open_[i]:
-            why[i] = "no cell has a verdict of its own"
-    return np.array(why, dtype=object)
+
+def _parts(row: Mapping, group: int, cells: int) -> list[tuple[int, str, int, float]]:
+    """What each run of a cell moves its group's mean by, relative to the cell's mean: group, side, block, log."""
+    system, base = row["runs"].logs, row["runs_baseline"].logs
+    if row["method"].startswith("paired"):
+        sides = {"pair": (system - base, row["runs"].blocks)}
+    else:
+        sides = {"system": (system, row["runs"].blocks), "baseline": (-base, row["runs_baseline"].blocks)}
+    return [
+        (group, side, block, (log - logs.mean()) / len(logs) / cells)
+        for side, (logs, blocks) in sides.items()
+        for log, block in zip(logs, blocks, strict=True)
+    ]
 
 
 def _mean_verdict(center: ArrayLike, se: ArrayLike, df: ArrayLike, margin: float, confidence: float) -> np.ndarray:
@@ -105,6 +132,16 @@ def _mean_verdict(center: ArrayLike, se: ArrayLike, df: ArrayLike, margin: float
         differs = holm(two_sided(center, se, df)) <= alpha
         same = tost(center, se, df, margin) <= alpha
     return np.select([differs & (center > 0), differs, same], ["higher", "lower", "equivalent"], "inconclusive")
+
+
+def cell_columns(comparison: pd.DataFrame) -> list[str]:
+    """The factors that make a cell of a comparison, as `compare` was asked by.
+
+    Raises ValueError for a table that no longer says so: pandas forgets it in a merge.
+    """
+    if "by" not in comparison.attrs:
+        raise ValueError("the comparison has no attrs['by']: set it to the columns that compare was asked by")
+    return list(comparison.attrs["by"])
 
 
 def everywhere(
@@ -129,8 +166,7 @@ def everywhere(
     1      drbd-tcp-pve   0.679    1.041   point
     2  starwind-tcp-pve   0.685    0.880   point
     """
-    columns = list(comparison.columns)
-    by = columns[1 : columns.index("ratio")]
+    by = cell_columns(comparison)
     if over not in by:
         raise ValueError(f"the comparison has no factor {over!r}; it has {', '.join(by)}: compare by it first")
     rest = [c for c in by if c != over]
@@ -153,9 +189,7 @@ def everywhere(
     )
     unstable = groups["unstable"].sum().to_numpy()
     first = groups[["baseline", "metric"]].first()
-    facts = pd.concat([out, first, groups["unstable"].any(), _changes_places(comparison, code)], axis=1).to_dict(
-        "records"
-    )
+    facts = pd.concat([out, first, _changes_places(comparison, code)], axis=1).to_dict("records")
     out["sentence"] = [_everywhere_sentence(row, rest, over, labels or {}) for row in facts]
     out["warnings"] = annotate(
         [NONE] * len(out),
@@ -174,13 +208,6 @@ def _changes_places(comparison: pd.DataFrame, code: np.ndarray) -> pd.Series:
     below = (comparison["verdict"] == "lower") | (point & (ratio < 1 / within))
     above = (comparison["verdict"] == "higher") | (point & (ratio > within))
     return (below.groupby(code).any() & above.groupby(code).any()).rename("changes")
-
-
-def _error(comparison: pd.DataFrame, used: np.ndarray, confidence: float) -> tuple[np.ndarray, np.ndarray]:
-    """Standard error of the log ratio, read back from its interval, and its degrees of freedom."""
-    rows = comparison[used]
-    df = rows["df"].to_numpy()
-    return np.log(rows["hi"] / rows["lo"]).to_numpy() / (2 * stdtrit(df, 0.5 + confidence / 2)), df
 
 
 def _per_pattern(
@@ -216,7 +243,6 @@ def _everywhere_sentence(row: Mapping, rest: list[str], over: str, labels: Mappi
     basis = f"{row['n']} cells, {_adjusted(row)}"
     if row["verdict"] == "point":
         basis = "single published means or runs: no interval"
-    size = side if row["unstable"] else size
     return f"{system} {verb(what)} {size} {noun(what)} than {base} at every {over} {place} ({basis})."
 
 

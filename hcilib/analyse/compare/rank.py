@@ -8,10 +8,16 @@ import numpy as np
 import pandas as pd
 
 from hcilib.analyse.compare.cells import annotate, describe, group_codes
+from hcilib.analyse.compare.contrast import (
+    against,
+    benjamini_hochberg,
+    check_options,
+    contrast,
+    own_interval,
+    two_sided,
+    unlike,
+)
 from hcilib.analyse.compare.language import better_sign
-from hcilib.analyse.compare.multiplicity import benjamini_hochberg
-from hcilib.analyse.compare.pairs import against, check_options, unlike
-from hcilib.analyse.compare.welch import contrast, own_interval, two_sided
 from hcilib.caveats import NONE, Caveat
 
 
@@ -24,7 +30,7 @@ def rank(
 ) -> pd.DataFrame:
     """The systems of each cell in order. A system's rank is 1 + the number of systems shown to be better than it.
 
-    Shown means: Welch on logs, Benjamini-Hochberg over all pairs of systems in all cells. Where a side has a single
+    Shown means: the test of `compare`, Benjamini-Hochberg over all pairs of systems in all cells. Where a side has a single
     run nothing can be tested; such a pair counts as different if its ratio lies outside [1 / (1 + margin), 1 + margin].
     "Not told apart" is not transitive: A may tie with B and B with C although A is shown to be better than C.
 
@@ -104,7 +110,7 @@ def _ordered_pairs(cells: pd.DataFrame, by: Sequence[str], margin: float, alpha:
 
 def _pairs_against(cells: pd.DataFrame, system: str, by: Sequence[str]) -> pd.DataFrame:
     rows, base, _ = against(cells, system, by)
-    pair = contrast(cells, rows, base)
+    pair = contrast(cells, rows, base, pairs="auto")
     notes = unlike(cells, rows, base, by)
     p = two_sided(pair["log_ratio"], pair["se"], pair["df"])
     point = (pair["n"] == 1) | (pair["n_baseline"] == 1)

@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 
 from hcilib.analyse.compare.cells import annotate, describe, group_codes, refuse_varying
+from hcilib.analyse.compare.contrast import against, below, contrast, judge, own_interval, own_notes, unlike
 from hcilib.analyse.compare.language import better_sign, crossover_sentence
-from hcilib.analyse.compare.pairs import against, judge, own_notes, unlike
-from hcilib.analyse.compare.welch import below, contrast, own_interval
 from hcilib.caveats import Caveat, caveats
 from hcilib.metrics import factors, pattern_order
 
@@ -83,7 +82,10 @@ def peak(
 
 
 def peak_sentence(peaks: pd.DataFrame, labels: Mapping[str, str] | None = None, over: str = "iodepth") -> str:
-    """The best IOPS of a ``peak`` table by system and pattern: at which load it was measured, and how sure that is."""
+    """The highest IOPS of a ``peak`` table by system and pattern: at which load it was measured, and how sure that load is.
+
+    Highest, not best: `peak` tests the loads of one curve against each other, and no pattern or system against another.
+    """
     if peaks["center"].isna().all():
         return "No system has a valid run with IOPS."
     row = peaks.loc[peaks["center"].idxmax()]
@@ -95,7 +97,8 @@ def peak_sentence(peaks: pd.DataFrame, labels: Mapping[str, str] | None = None, 
     }
     system = (labels or {}).get(row["system"], row["system"])
     load = f"{row['pattern']}, {over} {row['best']:g}"
-    return f"{system} is best at {row['center']:,.0f} IOPS ({load}; {sure[row['verdict']]})."
+    rest = "" if len(peaks) == 1 else "; no other curve is tested against it here"
+    return f"The highest IOPS measured are {row['center']:,.0f}, on {system} ({load}; {sure[row['verdict']]}{rest})."
 
 
 def crossover(
@@ -185,7 +188,7 @@ def _tied(cells: pd.DataFrame, code: np.ndarray, best: np.ndarray, sign: int, al
     """Which cells are not shown to be worse than their curve's best. A curve with single runs shows nothing."""
     n = cells["n"].to_numpy()
     others = np.maximum(np.bincount(code[n > 0], minlength=len(best)) - 1, 1)
-    pair = contrast(cells, np.arange(len(cells)), best[code])
+    pair = contrast(cells, np.arange(len(cells)), best[code], guard=False)
     p = below(sign * pair["log_ratio"], pair["se"], pair["df"])
     testable = (n > 0) & (_fewest(cells, code)[code] > 1)
     return (np.arange(len(cells)) == best[code]) | (testable & ~(p <= alpha / others[code]))
@@ -223,7 +226,7 @@ def _ratios(
         raise ValueError(f"{over} holds {results[over].min():g}; its logarithm is taken, expected positive values")
     cells = curves(results[results["system"].isin([a, b])], metric, ["system", *by], over)[0]
     rows, base, keys = against(cells, a, [*by, over])
-    judged = judge(cells, rows, base, margin=0.05, method="welch", adjust="bh", confidence=confidence)
+    judged = judge(contrast(cells, rows, base, pairs="auto"), margin=0.05, adjust="bh", confidence=confidence)
     differences = unlike(cells, rows, base, [*by, over])
     notes = own_notes(cells, rows, base, keys["system"].to_numpy(object), a)
     notes = annotate(notes, (differences.astype(bool), differences.__getitem__))

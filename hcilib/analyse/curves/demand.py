@@ -15,8 +15,11 @@ from scipy.optimize import isotonic_regression
 from scipy.special import stdtrit
 
 from hcilib.analyse.compare.cells import group_codes, refuse_varying, valid_rows
+from hcilib.analyse.compare.compare import compare
+from hcilib.analyse.compare.language import pattern_words
 from hcilib.caveats import NONE, Caveat, Caveats
-from hcilib.metrics import factors
+from hcilib.metrics import factors, pattern_order
+from hcilib.metrics import metric as metric_of
 
 BY = ("system", "pattern")
 DEMAND = ("demand", "offered_iops", "open_loop", "iops")
@@ -27,14 +30,14 @@ CLOSED = Caveat("closed-loop", "no demand was offered: a closed loop's latency s
 
 
 def load_curve(
-    results: pd.DataFrame, metric: str = "p99_ns", by: Sequence[str] = BY, confidence: float = 0.95
+    results: pd.DataFrame, metric: str | Sequence[str] = "p99_ns", by: Sequence[str] = BY, confidence: float = 0.95
 ) -> pd.DataFrame:
-    """A latency over the IOPS that were delivered, one row a demand.
+    """A latency over the IOPS that were delivered, one row a demand and metric.
 
     Parameters
     ----------
     results : the results table; only rows with a demand (`offered_iops`) count
-    metric : a latency of it, such as `lat_ns`, `p50_ns`, `p99_ns`, `p999_ns`
+    metric : a latency of it, or several, such as `lat_ns`, `p50_ns`, `p99_ns`, `p999_ns`
     by : what makes a curve
 
     Returns
@@ -60,6 +63,8 @@ def load_curve(
     1    0.6  610.0  2  2097618.0       True
     2    0.9  915.0  2  9197826.0       True
     """
+    if not isinstance(metric, str):
+        return pd.concat([load_curve(results, one, by, confidence) for one in metric], ignore_index=True)
     offered = _offered(results, metric, by)
     rows = []
     for key, runs in _groups(offered, by):
@@ -171,6 +176,75 @@ def latency_at(
             rows.append(key | {"iops": asked, "metric": metric} | _at(runs, asked, metric, confidence))
     columns = [*by, "iops", "metric", "n", "center", "lo", "hi", "warnings"]
     return pd.DataFrame(rows, columns=columns).assign(confidence=confidence)
+
+
+def demand_answer(
+    results: pd.DataFrame,
+    baseline: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    confidence: float = 0.95,
+    **limit: float,
+) -> str:
+    """What each system gives within a latency limit, a sentence a pattern, with intervals; the others against `baseline`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> rows = [(s, b, f"{i}", r * i * (1 + b / 1e3), 1e6 / (1 - i)) for s, r in (("A", 1e3), ("B", 7e2))
+    ...         for b in (1, 2, 3) for i in (0.3, 0.6, 0.9)]
+    >>> results = pd.DataFrame(rows, columns=["system", "block", "demand", "iops", "p99_ns"])
+    >>> results = results.assign(pattern="4k-randrw70", offered_iops=results["iops"], open_loop=True)
+    >>> print(hci.demand_answer(results, "A", p99_ns=5e6))
+    Within p99 latency of 5 ms at 4k random read/write 70/30: A 751 [750, 753], B 526 [525, 527] IOPS; B gives 30 % less (proven).
+    """
+    [(metric, limit_ns)] = _limits(limit).items()
+    names = dict(labels or {})
+    held = load_within(results, BY, confidence, **limit)
+    runs = load_within_runs(results, BY, **limit)
+    verdicts = _verdicts(runs, baseline or held["system"].iloc[0])
+    said = []
+    for pattern in pattern_order(held["pattern"].unique()):
+        own = held[held["pattern"] == pattern]
+        parts = [f"{names.get(row['system'], row['system'])} {_held(row)}" for row in own.to_dict("records")]
+        against = [_against(row, names) for row in verdicts if row["pattern"] == pattern]
+        shown = f"{metric_of(metric).label.replace('latency', '').strip()} latency of {limit_ns / 1e6:g} ms"
+        said.append(
+            f"Within {shown} at {pattern_words(pattern)}: {', '.join(parts)} IOPS{''.join(f'; {one}' for one in against)}."
+        )
+    return "\n".join(said)
+
+
+def _held(row: Mapping) -> str:
+    if row["iops"] != row["iops"]:
+        return "no number, its blocks disagree:"
+    if row["bound"]:
+        return f"{row['bound']} {_count(row['lo' if row['bound'] == 'at least' else 'hi'])}"
+    interval = f" [{_count(row['lo'])}, {_count(row['hi'])}]" if row["lo"] == row["lo"] else " (one block, no interval)"
+    return _count(row["iops"]) + interval
+
+
+def _count(value: float) -> str:
+    """Three digits, in thousands where there are more: 798, 41.2k."""
+    return f"{value / 1e3:.3g}k" if value >= 1e4 else f"{value:.3g}" if value < 100 else f"{value:.0f}"
+
+
+def _verdicts(runs: pd.DataFrame, baseline: str) -> list[dict]:
+    systems = runs["system"].unique()
+    if len(systems) < 2 or baseline not in systems or not runs["valid"].any():
+        return []
+    return compare(runs, baseline, metric="iops", by=("pattern",)).to_dict("records")
+
+
+def _against(row: Mapping, names: Mapping[str, str]) -> str:
+    name = names.get(row["system"], row["system"])
+    if row["verdict"] in ("higher", "lower"):
+        share = abs(100 * (row["ratio"] - 1))
+        return f"{name} gives {share:.0f} % {'more' if row['verdict'] == 'higher' else 'less'} (proven)"
+    words = {
+        "equivalent": "gives as much (proven within 5 %)",
+        "inconclusive": "is not shown to differ: more runs would decide",
+    }
+    return f"{name} {words.get(row['verdict'], 'cannot be compared: a number is missing, a bound or a single block')}"
 
 
 # --- what was offered -------------------------------------------------------------------------------------------------

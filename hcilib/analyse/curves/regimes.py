@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from hcilib.analyse.compare.cells import describe, group_codes
-from hcilib.analyse.compare.welch import below, contrast
+from hcilib.analyse.compare.contrast import below, contrast
 from hcilib.analyse.curves.curves import UNTESTED
 from hcilib.caveats import NONE
 from hcilib.metrics import FACTORS
@@ -72,7 +72,7 @@ def _verdicts(cells: pd.DataFrame, rows: np.ndarray, best: int, alpha: float) ->
     """Of each row against `best` (positions in `cells`): not below; below by one value (point) or by the test (lower);
     else inconclusive."""
     base = np.full(len(rows), best)
-    pair = contrast(cells, rows, base)
+    pair = contrast(cells, rows, base, guard=False)
     iops, n = cells["center"].to_numpy(), cells["n"].to_numpy()
     p = below(pair["log_ratio"], pair["se"], pair["df"])
     conditions = [iops[rows] >= iops[best], np.minimum(n[rows], n[best]) == 1, p <= alpha]

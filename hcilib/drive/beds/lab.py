@@ -1,26 +1,38 @@
-"""The embedded testbed on loopback: real sshd, real fio servers and a real replicated network block device.
+"""The embedded testbed on loopback: real sshd, real fio and a real replicated network block device on drives of known speed.
 
 Every host has its own 127.b.c.d address. A VM's disk is an NBD export of its node's front (qemu-storage-daemon's
 quorum), which reads the replica on the next node and writes every replica before it acknowledges; nbdkit serves the
-replicas. `lab-single` and `lab-mirror` differ in the number of replicas behind the same front and in nothing else.
+replicas. `lab-single` and `lab-mirror` differ in the number of replicas behind the same front and in nothing else; one lab serves
+both, on disks of their own behind the same drives.
+
+A drive is dialled: nbdkit's token bucket over everything that lies on it, by the clock, slow enough that no processor is the
+bottleneck. So what a campaign must find is known before it starts (METHODS section 8).
 """
 
 from __future__ import annotations
 
 import contextlib
 import getpass
+import json
+import os
 import shutil
-from collections.abc import Iterator
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from hcilib.drive.beds import lab_hosts as hosts
 from hcilib.drive.beds.lab_places import make_folder, reserve, wait_refused
-from hcilib.testbed import Disk, Fio, Lab, Node, Testbed, Vm
+from hcilib.testbed import Dial, Disk, Drive, Fio, Lab, Node, Testbed, Vm
 
-COPIES = {"lab-single": 1, "lab-mirror": 2}
+PLACES = {"lab-drive": (0,), "lab-single": (1,), "lab-mirror": (1, 2)}
+"""System -> where the replicas lie, counted in nodes from the VM's own; the first is read."""
 SSH_PORT, FIO_PORT, NBD_PORT = 2222, 8765, 10809
+BURST_S = 0.1  # what an idle drive may serve at once; less, and threads that wake late on a busy machine lose it
+BLOCK, TRIAL_S, HEADROOM = 4096, 0.4, 1.5  # of the check that this machine can serve the dialled rate
 LabError = hosts.LabError
 
 
@@ -29,9 +41,10 @@ def lab(
     nodes: int = 2,
     vms: int = 4,
     *,
-    system: str = "lab-mirror",
+    system: str | Sequence[str] = "lab-mirror",
     disks: int = 1,
     disk_bytes: int = 64 * 2**20,
+    dial: Dial | Mapping | None = None,
     delay_s: float = 0.0,
     root: str | Path | None = None,
     base: str | None = None,
@@ -40,34 +53,144 @@ def lab(
 
     Parameters
     ----------
-    system : ``lab-single`` (one replica, on the next node) or ``lab-mirror`` (a second one on the VM's own node)
-    delay_s : how long every replica waits before it answers, in whole milliseconds: disks of a known latency, whose IOPS are
-        iodepth / delay_s and never more
+    system : ``lab-single`` (one replica, on the next node), ``lab-mirror`` (a second one on the VM's own node) or ``lab-drive``
+        (one replica on the VM's own node: its bare drive), or several of them, which are then served at once: each on disks of
+        its own on every VM, all behind the same drives. A name may go on behind a hyphen: ``lab-single-b``
+    dial : the speed of every node's one drive (hcilib.testbed.Dial, or its fields); None: as fast as this machine happens to be. By
+        system (name -> fields): every system has a drive of its own on each node
+    delay_s : of drives that are not dialled, how long every replica waits before it answers: disks of a known latency, whose IOPS
+        are iodepth / delay_s and never more
     root : folder under which the lab's own folder is made and removed again; default: out/ of the repository
     base : first three numbers of the loopback addresses, e.g. ``127.0.44``; default: the first free ones
 
     Yields
     ------
-    Testbed : with `serves` set to `system`
+    Testbed : with `serves` set to `system`; of several, each disk's `system` says whose it is
 
     Raises
     ------
-    LabError : a missing or too old program, an address in use, too little space, or a host that does not come up
+    LabError : a missing or too old program, an address in use, too little space, a host that does not come up, or a rate that this
+        machine cannot serve
     """
-    if system not in COPIES:
-        raise LabError(f"unknown lab system {system!r}: expected one of {', '.join(COPIES)}")
+    systems = (system,) if isinstance(system, str) else tuple(system)
+    places = {name: _places(name) for name in systems}
     disk_bytes = _require_size(nodes, vms, disks, disk_bytes)
+    drives = _drives(systems, dial)
     programs = hosts.find_programs()
-    folder = make_folder(root, COPIES[system] * vms * disks * disk_bytes, "the lab's replicas")
+    replicas = sum(map(len, places.values())) * vms * disks
+    folder = make_folder(root, replicas * disk_bytes, "the lab's replicas")
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        base = stack.enter_context(reserve(base, lambda block: _addresses(block, nodes, vms), seed=str(folder)))
-        testbed = _layout(folder, base, nodes, vms, disks, disk_bytes, system)
+        listening = lambda block: _addresses(block, nodes, vms, max(1, len(drives)))  # noqa: E731
+        base = stack.enter_context(reserve(base, listening, seed=str(folder)))
+        testbed = _layout(folder, base, nodes, vms, disks, disk_bytes, places, drives)
         keeper = stack.enter_context(hosts.Keeper(folder))
-        _start(keeper, programs, testbed, folder, COPIES[system], delay_s)
-        stack.callback(wait_refused, _addresses(base, nodes, vms))
+        _start(keeper, programs, testbed, folder, delay_s)
+        stack.callback(wait_refused, listening(base))
         stack.callback(keeper.stop)  # before waiting for the ports
+        if drives:
+            _require_served(programs, testbed)
         yield testbed
+
+
+def dial(
+    testbed: Testbed,
+    node: str,
+    *,
+    read_bytes_per_s: int,
+    write_bytes_per_s: int | None = None,
+    system: str | None = None,
+    run_dir: str | Path | None = None,
+) -> None:
+    """Turn the speed of a running lab's drive, at once: a drive that ages, a neighbour, a regression.
+
+    Parameters
+    ----------
+    write_bytes_per_s : as `read_bytes_per_s` where it is not given, which nbdkit's bucket asks for
+    system : whose drive, where every system has one of its own
+    run_dir : a campaign's, whose journal is told, so that its readers know what happened and when
+
+    Raises
+    ------
+    LabError : no such node, its drive is not dialled, or a rate that a drive cannot have
+
+    Examples
+    --------
+    >>> from hcilib.testbed import Dial
+    >>> four = Dial(read_bytes_per_s=2**22, write_bytes_per_s=2**22)
+    >>> with hci.lab(vms=1, disk_bytes=2**22, dial=four) as bed:  # doctest: +SKIP
+    ...     hci.dial(bed, "node1", read_bytes_per_s=2**21)
+    """
+    given = {"read_bytes_per_s": read_bytes_per_s, "write_bytes_per_s": write_bytes_per_s or read_bytes_per_s}
+    try:
+        wanted = Drive(**given, system=system)
+    except ValidationError as error:
+        raise LabError(f"dial({node!r}): {_said(error)}") from None
+    drives = {(n.name, drive.system): drive for n in testbed.nodes for drive in n.drives}
+    if (node, system) not in drives:
+        known = ", ".join(f"{name} ({of})" if of else name for name, of in drives) or "none: start lab(dial=...)"
+        raise LabError(f"dial({node!r}{f', system={system!r}' if system else ''}): dialled drives are those of {known}")
+    _turn(testbed, node, system, wanted.read_bytes_per_s)
+    if run_dir:
+        line = json.dumps(
+            {"t": time.time(), "event": "dial", "node": node, **({"system": system} if system else {}), **given}
+        )
+        with open(Path(run_dir) / "journal.jsonl", "a") as journal:
+            journal.write(line + "\n")
+
+
+@contextlib.contextmanager
+def opened(testbed: Testbed) -> Iterator[None]:
+    """Dialled drives let everything through while the block runs: disks are filled at the machine's speed, not at the drive's."""
+    turned = [(node.name, drive.system) for node in testbed.nodes for drive in node.drives]
+    rates = {key: _rate_file(testbed, *key).read_text() for key in turned}
+    try:
+        for key in turned:
+            _turn(testbed, *key, 0)
+        yield
+    finally:
+        for key, rate in rates.items():
+            _turn(testbed, *key, int(rate) // 8)
+
+
+def _turn(testbed: Testbed, node: str, system: str | None, bytes_per_s: int) -> None:
+    """nbdkit reads the file before each I/O; it must never see half a number. 0: no limit."""
+    path = _rate_file(testbed, node, system)
+    written = path.with_suffix(".new")
+    written.write_text(f"{8 * bytes_per_s}\n")
+    os.replace(written, path)
+
+
+def _rate_file(testbed: Testbed, node: str, system: str | None) -> Path:
+    return Path(testbed.lab_root or "") / f"{node}{f'.{system}' if system else ''}.rate"
+
+
+def _places(system: str) -> tuple[int, ...]:
+    for name, places in PLACES.items():
+        if system == name or system.startswith(f"{name}-"):
+            return places
+    raise LabError(f"unknown lab system {system!r}: expected one of {', '.join(PLACES)}")
+
+
+def _drives(systems: Sequence[str], dial: Dial | Mapping | None) -> tuple[Drive, ...]:
+    """What every node has: one drive for all systems, one for each, or none that is dialled."""
+    try:
+        if isinstance(dial, Mapping) and set(dial) & set(systems):
+            return tuple(Drive(**_fields(dial[name]), system=name) for name in systems)
+        return (Drive(**_fields(dial)),) if dial else ()
+    except KeyError as error:
+        raise LabError(f"lab(dial={dial!r}): {error} has no drive: give one for each of {', '.join(systems)}") from None
+    except ValidationError as error:
+        raise LabError(f"lab(dial={dial!r}): {_said(error)}") from None
+
+
+def _said(error: ValidationError) -> str:
+    wrong = error.errors()[0]
+    return f"{': '.join([*map(str, wrong['loc']), ''])}{wrong['msg'].removeprefix('Value error, ')}"
+
+
+def _fields(dial: Dial | Mapping) -> dict:
+    return dial.model_dump() if isinstance(dial, Dial) else dict(dial)
 
 
 def _require_size(nodes, vms, disks, disk_bytes) -> int:
@@ -79,48 +202,55 @@ def _require_size(nodes, vms, disks, disk_bytes) -> int:
         raise LabError(f"lab({wrong['loc'][0]}={wrong['input']!r}): {wrong['msg']}") from None
 
 
-def _addresses(base: str, nodes: int, vms: int) -> list[tuple[str, int]]:
+def _addresses(base: str, nodes: int, vms: int, drives: int) -> list[tuple[str, int]]:
     node, vm = ([f"{base}.{first + i}" for i in range(n)] for first, n in ((1, nodes), (101, vms)))
-    return [(a, SSH_PORT) for a in (*node, *vm)] + [(a, FIO_PORT) for a in vm] + [(a, NBD_PORT) for a in node]
+    served = [(a, NBD_PORT + drive) for a in node for drive in range(drives)]
+    return [(a, SSH_PORT) for a in (*node, *vm)] + [(a, FIO_PORT) for a in vm] + served
 
 
-def _layout(folder: Path, base, nodes, vms, disks, disk_bytes, system) -> Testbed:
+def _layout(
+    folder: Path, base, nodes, vms, disks, disk_bytes, places: Mapping[str, tuple[int, ...]], drives: tuple[Drive, ...]
+) -> Testbed:
     user = getpass.getuser()
-    bed_nodes = [Node(name=f"node{i + 1}", address=f"{base}.{1 + i}", port=SSH_PORT, user=user) for i in range(nodes)]
+    bed_nodes = [Node(name=f"node{i + 1}", address=f"{base}.{1 + i}", port=SSH_PORT, user=user, drives=drives)
+                 for i in range(nodes)]  # fmt: skip
+    several = len(places) > 1
     bed_vms = []
     for j in range(vms):
         home = j % nodes
         owned = []
         for d in range(disks):
-            name = f"vm{j + 1}-d{d}"
-            copies = [folder / f"node{(home + 1 + c) % nodes + 1}" / f"{name}.img" for c in range(COPIES[system])]
-            # A relative socket: fio runs in the lab's folder, and a socket's full path may not exceed 107 bytes.
-            owned.append(Disk(serial=f"lab-{name}", size_bytes=disk_bytes, backing=tuple(map(str, copies)),
-                              uri=f"nbd+unix:///{name}?socket=node{home + 1}.sock"))  # fmt: skip
+            for system, steps in places.items():
+                name = f"{system.removeprefix('lab-')}-vm{j + 1}-d{d}" if several else f"vm{j + 1}-d{d}"
+                copies = [folder / f"node{(home + step) % nodes + 1}" / f"{name}.img" for step in steps]
+                # A relative socket: fio runs in the lab's folder, and a socket's full path may not exceed 107 bytes.
+                owned.append(Disk(serial=f"lab-{name}", size_bytes=disk_bytes, backing=tuple(map(str, copies)),
+                                  uri=f"nbd+unix:///{name}?socket=node{home + 1}.sock", system=system if several else None))  # fmt: skip
         bed_vms.append(Vm(name=f"vm{j + 1}", address=f"{base}.{101 + j}", port=SSH_PORT, user=user,
                           node=f"node{home + 1}", disks=tuple(owned)))  # fmt: skip
     return Testbed(name="lab", nodes=tuple(bed_nodes), vms=tuple(bed_vms), fio=Fio(ioengine="nbd", direct=0),
                    known_hosts=str(folder / "known_hosts"), key=str(folder / "client_key"), lab_root=str(folder),
-                   serves=system)  # fmt: skip
+                   serves=None if several else next(iter(places)))  # fmt: skip
 
 
-def _start(
-    keeper: hosts.Keeper, programs: dict[str, str], testbed: Testbed, folder: Path, copies: int, delay_s: float
-) -> None:
+def _start(keeper: hosts.Keeper, programs: dict[str, str], testbed: Testbed, folder: Path, delay_s: float) -> None:
     """Start by readiness: replicas and hosts first, then the fronts, which connect to the replicas at once."""
     hosts.write_keys(testbed, folder)
     waiting = []
     for node in testbed.nodes:
         waiting.append(hosts.start_sshd(keeper, programs, node, folder))
-        waiting.append(_start_replicas(keeper, programs, node, testbed, folder, delay_s))
+        waiting += _start_replicas(keeper, programs, node, testbed, folder, delay_s)
     for vm in testbed.vms:
         waiting.append(hosts.start_sshd(keeper, programs, vm, folder))
         waiting.append(hosts.start_fio(keeper, programs, vm, testbed, folder))
     keeper.wait_ready(waiting)
-    keeper.wait_ready([_start_front(keeper, programs, node, testbed, folder, copies) for node in testbed.nodes])
+    keeper.wait_ready([_start_front(keeper, programs, node, testbed, folder) for node in testbed.nodes])
 
 
-def _start_replicas(keeper, programs, node, testbed, folder, delay_s) -> hosts.Waiting:
+def _start_replicas(
+    keeper: hosts.Keeper, programs: Mapping[str, str], node: Node, testbed: Testbed, folder: Path, delay_s: float
+) -> list[hosts.Waiting]:
+    """The images that lie on the node, and a server for each of its drives: a bucket is its server's, over all exports."""
     home = folder / node.name
     home.mkdir()
     for disk in (d for vm in testbed.vms for d in vm.disks):
@@ -128,30 +258,75 @@ def _start_replicas(keeper, programs, node, testbed, folder, delay_s) -> hosts.W
             if image.parent == home:
                 with open(image, "wb") as file:
                     file.truncate(disk.size_bytes)
-    # Without structured replies: with them qemu's export asks every replica for the block's status before each read, and the
-    # second copy would cost reads a quarter of their IOPS for nothing.
-    delay = f"{round(1000 * delay_s)}ms"  # a request that waits holds a thread
-    delayed = (["--filter=delay", "--threads=64"], [f"rdelay={delay}", f"wdelay={delay}"]) if delay_s else ([], [])
-    argv = [programs["nbdkit"], "--foreground", "--no-sr", "--ipaddr", node.address, "--port", str(NBD_PORT), *delayed[0],
-            "file", f"dir={home}", *delayed[1]]  # fmt: skip
-    pid = keeper.spawn(argv, f"nbdkit.{node.name}")
-    return hosts.Waiting(f"replicas of {node.name}", pid, lambda: hosts.answers(node.address, NBD_PORT))
+    waiting = []
+    for number, drive in enumerate(node.drives or (None,)):
+        filters, options = [], []
+        if drive:  # open until the machine's own speed is known
+            _turn(testbed, node.name, drive.system, 0)
+            filters, options = ["--filter=rate"], [f"rate-file={_rate_file(testbed, node.name, drive.system)}",
+                                                   f"rate={8 * drive.read_bytes_per_s}", f"burstiness={BURST_S}"]  # fmt: skip
+        if wait_s := drive.delay_s if drive else delay_s:  # a request that waits holds a thread
+            filters += ["--filter=delay", "--threads=64"]
+            options += [f"rdelay={1e3 * wait_s:.0f}ms", f"wdelay={1e3 * wait_s:.0f}ms"]  # nbdkit counts whole ms
+        # Without structured replies: with them qemu's export asks every replica for the block's status before each read, and
+        # the second copy would cost reads a quarter of their IOPS for nothing.
+        argv = [programs["nbdkit"], "--foreground", "--no-sr", "--ipaddr", node.address, "--port", str(NBD_PORT + number),
+                *filters, "file", f"dir={home}", *options]  # fmt: skip
+        pid = keeper.spawn(argv, f"nbdkit.{node.name}.{number}" if number else f"nbdkit.{node.name}")
+        waiting.append(
+            hosts.Waiting(f"replicas of {node.name}", pid, partial(hosts.answers, node.address, NBD_PORT + number))
+        )
+    return waiting
 
 
-def _start_front(keeper, programs, node, testbed, folder, copies) -> hosts.Waiting:
+def _start_front(
+    keeper: hosts.Keeper, programs: Mapping[str, str], node: Node, testbed: Testbed, folder: Path
+) -> hosts.Waiting:
     """One qemu-storage-daemon a node. nbdkit and not a second qemu serves the replicas: qemu 7.2's NBD server leaves
     Nagle's algorithm on, and at iodepth 8 every request then waits 40 ms for a delayed acknowledgement."""
     address = {n.name: n.address for n in testbed.nodes}
+    port = {drive.system: NBD_PORT + number for number, drive in enumerate(node.drives)}
     blockdevs, exports = [], []
     for disk in (d for vm in testbed.vms if vm.node == node.name for d in vm.disks):
         name = disk.serial.removeprefix("lab-")
         for c, image in enumerate(map(Path, disk.backing)):
             blockdevs += ["--blockdev", f"driver=nbd,node-name={name}.{c},server.type=inet,server.host={address[image.parent.name]},"
-                          f"server.port={NBD_PORT},export={image.name}"]  # fmt: skip
-        children = ",".join(f"children.{c}={name}.{c}" for c in range(copies))
+                          f"server.port={port.get(disk.system, NBD_PORT)},export={image.name}"]  # fmt: skip
+        children = ",".join(f"children.{c}={name}.{c}" for c in range(len(disk.backing)))
         blockdevs += ["--blockdev", f"driver=quorum,node-name={name},vote-threshold=1,read-pattern=fifo,{children}"]
         exports += ["--export", f"type=nbd,id={name}-x,node-name={name},name={name},writable=on"]
     server = ["--nbd-server", f"addr.type=unix,addr.path={node.name}.sock,max-connections=0"]
     pid = keeper.spawn([programs["qemu-storage-daemon"], *blockdevs, *server, *exports], f"front.{node.name}")
     sock = folder / f"{node.name}.sock"
     return hosts.Waiting(f"front of {node.name}", pid, lambda: hosts.answers_unix(sock))
+
+
+def _require_served(programs: Mapping[str, str], testbed: Testbed) -> None:
+    """Dial the drives once it is seen that this machine serves more than they are to let through; LabError where it does not."""
+    drives = [(node.name, drive) for node in testbed.nodes for drive in node.drives]
+    asked = sum(drive.read_bytes_per_s for _, drive in drives) / BLOCK
+    served = _served(programs, testbed)
+    if served < HEADROOM * asked and not any(drive.delay_s for _, drive in drives):
+        each = int(served / HEADROOM / len(drives)) * BLOCK
+        raise LabError(
+            f"dial: this machine serves {served:,.0f} IOPS of 4 KiB through the lab's open drives, the {len(drives)} dialled ones would "
+            f"let {asked:,.0f} through: what is measured would be its processors. Dial read_bytes_per_s and write_bytes_per_s to "
+            f"{each:,} or less, or wait until the machine is quieter"
+        )
+    for node, drive in drives:
+        _turn(testbed, node, drive.system, drive.read_bytes_per_s)
+
+
+def _served(programs: Mapping[str, str], testbed: Testbed) -> float:
+    """IOPS of 4 KiB reads of all disks of the lab at once, its drives open."""
+    jobs = [argument for vm in testbed.vms for disk in vm.disks
+            for argument in (f"--name={disk.serial}", "--ioengine=nbd", f"--uri={disk.uri}", "--rw=randread", f"--bs={BLOCK}",
+                             "--iodepth=8", f"--size={disk.size_bytes}", "--time_based=1", f"--runtime={1000 * TRIAL_S:.0f}ms")]  # fmt: skip
+    argv = [programs["fio"], "--output-format=json", *jobs]
+    done = subprocess.run(argv, cwd=testbed.lab_root, capture_output=True, text=True, timeout=60)
+    start = done.stdout.find("{")
+    if done.returncode or start < 0:
+        raise LabError(
+            f"dial: the lab's drives cannot be tried: fio says {(done.stderr or done.stdout).strip()[-300:]!r}"
+        )
+    return sum(job["read"]["iops"] for job in json.loads(done.stdout[start:])["jobs"])

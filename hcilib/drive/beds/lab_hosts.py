@@ -75,8 +75,9 @@ class Keeper:
         self._names: dict[int, str] = {}
         self._at_exit: dict[str, str] = {}
         (folder / "logs").mkdir()
+        self._owned = supervisor.own(folder)
         self._process = subprocess.Popen(
-            [sys.executable, "-S", "-E", supervisor.__file__],
+            [sys.executable, "-S", "-E", supervisor.__file__, str(folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -148,6 +149,8 @@ class Keeper:
             self._process.wait()
         self._answers.close()
         supervisor.clean(self._at_exit)  # again, in case the supervisor itself was killed
+        with contextlib.suppress(OSError):  # stopped already
+            os.close(self._owned)
 
 
 def find_programs(needed: Mapping[str, str] | None = None, engine: str = "nbd") -> dict[str, str]:

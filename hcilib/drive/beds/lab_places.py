@@ -11,18 +11,21 @@ from pathlib import Path
 
 from hcilib.drive.beds.lab_hosts import LabError, answers
 from hcilib.drive.beds.loopback import AddressInUse, hold
+from hcilib.drive.beds.supervisor import sweep
 
 Endpoint = tuple[str, int]
+PREFIX = "bed-"
 
 
 def make_folder(root: str | Path | None, need_bytes: int, what: str) -> Path:
     """A new folder under `root` (default: out/ of the repository); LabError where `what` would find too little space there."""
     parent = Path(root) if root else repository_root() / "out"
     parent.mkdir(parents=True, exist_ok=True)
+    sweep(parent, PREFIX)  # the replicas and the key of labs that nobody lived to remove
     free = shutil.disk_usage(parent).free
     if free < need_bytes + 64 * 2**20:
         raise LabError(f"{parent}: {free >> 20} MiB free, {what} need {need_bytes >> 20} MiB and 64 MiB to spare")
-    return Path(tempfile.mkdtemp(prefix="bed-", dir=parent)).resolve()
+    return Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent)).resolve()
 
 
 def repository_root() -> Path:

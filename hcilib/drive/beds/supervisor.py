@@ -1,6 +1,6 @@
 """Keeps the lab's processes and ends them all when whoever started them is gone, however it went.
 
-Run as a script with a pipe as standard input: the end of that pipe is the only signal that survives `kill -9` of a
+Run as a script with the lab's folder and a pipe as standard input: the end of that pipe is the only signal that survives `kill -9` of a
 notebook kernel. Being a subreaper (Linux), it also inherits, and so finds, what an SSH session or a fio server
 left behind. Standard library alone, so that it starts in milliseconds.
 
@@ -10,6 +10,7 @@ Requests and answers are JSON lines: ``{"spawn": [argv], "cwd": dir, "log": file
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import shutil
@@ -18,7 +19,9 @@ import subprocess
 import sys
 import time
 
+JUST_MADE_S = 5.0
 _PDEATHSIG, _SUBREAPER = 1, 36  # linux/prctl.h
+LOCK = "owned"  # in a lab's folder, locked by its supervisor and by who started it
 MARKER = ".hcilab"  # in a folder that a lab made: whichever lab ends last removes it
 
 
@@ -28,27 +31,74 @@ def _prctl(option, value):
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def main():
+def main(folder):
     _prctl(_SUBREAPER, 1)
+    owned = own(folder)  # as long as it lives
     for name in ("SIGINT", "SIGHUP"):  # a Ctrl-C in the terminal is the parent's to handle
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     children, at_exit = {}, {}
+    signal.signal(signal.SIGCHLD, lambda *_: reap(children))
     try:
         for line in sys.stdin:
             print(json.dumps(_answer(json.loads(line), children, at_exit)), flush=True)
     finally:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         end_all(children)
         clean(at_exit)
+        os.close(owned)
+
+
+def own(folder):
+    """A descriptor that says for as long as it is open that the folder has an owner; see `sweep`."""
+    owned = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(owned, fcntl.LOCK_SH)
+    return owned
+
+
+def sweep(parent, prefix):
+    """Remove the folders of labs whose supervisor and holder were both killed: nobody else is left to do it. Returns them."""
+    removed = []
+    for entry in os.scandir(parent):
+        if not entry.name.startswith(prefix) or not entry.is_dir(follow_symlinks=False):
+            continue
+        if time.time() - entry.stat().st_mtime < JUST_MADE_S:  # its owner may not have come to lock it
+            continue
+        with contextlib.suppress(OSError):  # no lock yet, not ours, or its owner lives
+            lock = os.open(os.path.join(entry.path, LOCK), os.O_RDWR)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(entry.path, ignore_errors=True)
+                removed.append(entry.path)
+            finally:
+                os.close(lock)
+    return removed
+
+
+def reap(children):
+    """What an SSH session left behind ends as our child, and nobody else waits for it. Those we started are Popen's to reap."""
+    with contextlib.suppress(ChildProcessError):
+        while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if ended.si_pid in children:
+                children[ended.si_pid].poll()
+            elif None in children:  # one is being started, maybe this: looked at again as soon as it is known
+                return
+            else:
+                os.waitpid(ended.si_pid, os.WNOHANG)
 
 
 def _answer(request, children, at_exit):
     if "spawn" in request:
+        children[None] = None
         try:
             child = _spawn(request)
         except OSError as error:
             return {"error": f"{request['spawn'][0]}: {error.strerror}"}
-        children[child.pid] = child
+        else:
+            children[child.pid] = child
+        finally:
+            del children[None]
+            reap(children)
         return {"pid": child.pid}
     if "at_exit" in request:
         at_exit.update(request["at_exit"])
@@ -130,4 +180,4 @@ def _runs(name):
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -15,12 +16,13 @@ from typing import Any
 import pandas as pd
 from tqdm.auto import tqdm
 
+from hcilib.drive.beds import lab
 from hcilib.drive.campaign import events, placement, policy
-from hcilib.drive.campaign.actions import actions_of
 from hcilib.drive.campaign.facts import gather
 from hcilib.drive.campaign.policy import Policy, Rules, Watch
-from hcilib.drive.campaign.progress import Bars, red
+from hcilib.drive.campaign.progress import Bars, phase, red
 from hcilib.drive.campaign.rundir import RunDir
+from hcilib.drive.campaign.subjects import SettingError, Settings, Subject, divided, interleaved, subjects
 from hcilib.drive.guard import guard, guard_devices, preflight
 from hcilib.drive.hosts import processes
 from hcilib.drive.hosts.counters import sampled
@@ -33,7 +35,8 @@ from hcilib.plan import Plan, Step
 from hcilib.read.fio.fio_json import read_fio
 from hcilib.read.run.acceptance import problems
 from hcilib.read.run.journal import last_result
-from hcilib.system import System
+from hcilib.read.run.journal import progress as progress_of
+from hcilib.system import System, under_test
 from hcilib.testbed import Testbed, Vm
 
 ATTEMPTS = 3
@@ -44,12 +47,33 @@ class CampaignError(RuntimeError):
     """The campaign cannot go on; finished steps are kept and the same call resumes it."""
 
 
+class CampaignInterrupted(KeyboardInterrupt):
+    """Ctrl-C: what was running is ended and kept as a failed attempt; the message says what is done and what to do."""
+
+
+def interrupted(run_dir: str | Path, stopped: KeyboardInterrupt) -> CampaignInterrupted:
+    """What to raise, and how Python says it: the sentence alone, since nobody looks for a fault in a traceback of Ctrl-C."""
+    begun = (Path(run_dir) / "plan.json").exists()
+    now = progress_of(run_dir) if begun else {"done": 0, "steps": 0}
+    kept = f"{now['done']} of {now['steps']} steps are kept" if begun else "nothing had been measured"
+    notes = "".join(f"; {note}" for note in getattr(stopped, "__notes__", ()))
+    error = CampaignInterrupted(f"{run_dir}: interrupted, {kept}; run the same again and it goes on from there{notes}")
+    before = sys.excepthook
+
+    def say(kind, raised, traceback):
+        print(raised, file=sys.stderr) if raised is error else before(kind, raised, traceback)
+
+    sys.excepthook = say
+    return error
+
+
 def run(
     plan: Plan,
     testbed: Testbed,
-    system: System,
+    systems: System | Sequence[System],
     run_dir: str | Path,
     *,
+    settings: Sequence[str | None] | None = None,
     consent: str | None = None,
     progress: bool = True,
     rules: Rules | None = None,
@@ -64,6 +88,8 @@ def run(
 
     Parameters
     ----------
+    systems, settings : see `hcilib.measure.run`. Of several systems each visit of a cell is one run of each, next to each other; a
+        visit that was interrupted is measured again whole, and what was left of it is kept under ``failed/``
     rules : the statistics by which policy ``adaptive`` and warm-up by volume decide; ``hcilib.run`` hands them in, since this
         room knows no formula
     actions : what the plan's events are, where neither the testbed nor the system's file says it (hcilib.drive.campaign.actions)
@@ -71,51 +97,100 @@ def run(
 
     Raises
     ------
+    PlanError, TestbedError : the plan is for other systems; two systems share a disk, or one has none
     PolicyError : the plan's policy cannot be followed here; no host was touched
     GuardError : some device may not be overwritten; nothing was written, on no host
     RunDirError : the directory holds another campaign, or another controller is running it
     PreflightError : a host is not ready; the directory is not yet this campaign's
     LeaseError : another campaign runs on one of the hosts, by whatever testbed file; nothing was touched
     CampaignError : the campaign cannot go on, e.g. the controller's disk is full
+    CampaignInterrupted : Ctrl-C, once what ran was ended and put back; it says what was kept
     """
-    _same_system(testbed, system)
+    measured = under_test(systems, settings)
+    for system in measured:
+        _same_system(testbed, system)
+    testbed, plan = divided(testbed, measured), interleaved(plan, measured)
+    every = subjects(measured, testbed, actions)
     policy.require(plan, testbed, rules, earlier)
-    placement.require(plan, testbed, system)
-    events.require(plan, actions := actions or actions_of(testbed, system), f"testbed {testbed.name}")
-    guard.require(testbed, plan.vms, plan.numjobs, consent)
-    with _naming_full_disk(run_dir, "its preparation"), RunDir.opened(run_dir, plan, testbed, system) as rundir:
-        course = Policy(plan, testbed, rundir, rules, tuple(earlier), actions)
-        todo = course.pending()
-        first = next(todo, None)  # a finished campaign touches no host
-        missing = _campaign(chain([first], todo), course, system, consent, progress) if first else []
+    for subject in every.values():
+        placement.require(plan, subject.testbed, subject.system)
+        events.require(plan, subject.actions, f"testbed {testbed.name}")
+        guard.require(subject.testbed, plan.vms, plan.numjobs, consent)
+    try:
+        with _naming_full_disk(run_dir, "its preparation"), RunDir.opened(run_dir, plan, testbed, measured) as rundir:
+            course, switch = Policy(plan, testbed, rundir, every, rules, tuple(earlier)), Settings(every, rundir)
+            todo = course.pending()
+            first = next(todo, None)  # a finished campaign touches no host, unless a setting was left standing there
+            left = chain([first], todo) if first else iter(())
+            missing = _campaign(left, course, switch, consent, progress) if first or switch.standing else []
+    except KeyboardInterrupt as stopped:
+        raise interrupted(run_dir, stopped) from None
     return _read_back(run_dir, missing)
 
 
-def _campaign(todo: Iterable[Step], course: Policy, system: System, consent: str | None, progress: bool) -> list[str]:
+def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: str | None, progress: bool) -> list[str]:
     """Do the steps that are left; ids of those that could not be done."""
     plan, testbed, rundir = course.plan, course.testbed, course.rundir
+    measured = [
+        subject.system for name, subject in course.subjects.items() if name in (plan.systems or course.subjects)
+    ]
+    products = {subject.system.name: subject for subject in course.subjects.values()}.values()
     left = {step.id for step in plan.steps} - rundir.done()
-    vms = testbed.fleet(min(plan.vms, len(testbed.vms)))
-    with Fleet(testbed) as fleet, leased(fleet, testbed, vms, rundir.path) as lease:
-        ended = processes.end_orphans(fleet, testbed, vms)
-        preflight.require(preflight.check(fleet, testbed, plan, consent, rundir.path), but=preflight.GUARDED)
-        guarded = guard_devices.identify(fleet, testbed, plan.vms, plan.numjobs, consent)
-        rundir.claim(plan, testbed, system)
+    used = {vm.name for subject in products for vm in subject.testbed.fleet(min(plan.vms, len(subject.testbed.vms)))}
+    vms = [vm for vm in testbed.vms if vm.name in used]
+    with contextlib.ExitStack() as held:
+        fleet = held.enter_context(Fleet(testbed))
+        with phase(f"connecting to {len(fleet.names)} hosts, ending what an earlier run left", progress):
+            lease = held.enter_context(leased(fleet, testbed, vms, rundir.path))
+            ended = processes.end_orphans(fleet, testbed, vms)
+        with phase(f"preflight of {len(fleet.names)} hosts", progress):
+            preflight.require(_checked(fleet, products, plan, consent, rundir), but=preflight.GUARDED)
+            guarded = _identified(fleet, products, plan, consent)
+        rundir.claim(plan, testbed, measured)
+        names = ", ".join(system.variant for system in measured)
         said = {name: what for name, what in (("ended", ended), ("unleased", lease.unleased)) if what}
-        rundir.log("start", steps=len(plan.steps), left=len(left), system=system.name, **said)
+        rundir.log("start", steps=len(plan.steps), left=len(left), system=names, **said)
         try:
-            gather(fleet, testbed, system, rundir)
+            with phase(f"facts of {len(fleet.names)} hosts, fingerprint of {names}", progress):
+                gather(fleet, testbed, [subject.system for subject in products], rundir)
             try:
-                missing = _execute(todo, course, system, fleet, guarded, progress)
+                missing = _execute(todo, course, switch, fleet, guarded, progress)
             finally:
-                if undone := placement.restore(fleet, testbed, system, plan):
-                    tqdm.write(red(undone))
+                _put_back(fleet, switch, products, plan)
         except BaseException as error:
             with contextlib.suppress(OSError):  # a full disk must not hide the reason
                 rundir.log("end", problems=[f"{type(error).__name__}: {error}"])
             raise
         rundir.log("end", missing=missing)
     return missing
+
+
+def _checked(
+    fleet: Fleet, products: Iterable[Subject], plan: Plan, consent: str | None, rundir: RunDir
+) -> pd.DataFrame:
+    """The preflight of every system on its own disks, as one table."""
+    tables = [preflight.check(fleet, subject.testbed, plan, consent, rundir.path) for subject in products]
+    return pd.concat(tables, ignore_index=True).drop_duplicates(ignore_index=True)
+
+
+def _identified(fleet: Fleet, products: Iterable[Subject], plan: Plan, consent: str | None) -> guard_devices.Guarded:
+    """The devices of every system, judged on their hosts; a VM may have some of each."""
+    guarded: guard_devices.Guarded = {}
+    for subject in products:
+        for vm, devices in guard_devices.identify(fleet, subject.testbed, plan.vms, plan.numjobs, consent).items():
+            guarded[vm] = guarded.get(vm, {}) | devices
+    return guarded
+
+
+def _put_back(fleet: Fleet, switch: Settings, products: Iterable[Subject], plan: Plan) -> None:
+    """The setting that stands and the VMs that were moved; what could not be put back is said."""
+    try:
+        switch.undo(fleet)
+    except SettingError as error:
+        tqdm.write(red(str(error)))
+    for subject in products:
+        if undone := placement.restore(fleet, subject.testbed, subject.system, plan):
+            tqdm.write(red(undone))
 
 
 @contextlib.contextmanager
@@ -147,15 +222,17 @@ def _same_system(testbed: Testbed, system: System) -> None:
         )
 
 
-def _execute(todo: Iterable[Step], course: Policy, system, fleet, guarded, progress: bool) -> list[str]:
+def _execute(todo: Iterable[Step], course: Policy, switch: Settings, fleet, guarded, progress: bool) -> list[str]:
     missing, done = [], course.rundir.done()
     left = [step for step in course.plan.steps if step.id not in done]
-    with Bars(system.name, left, lambda step: _seconds(step, course), progress) as bars:
+    name = ", ".join(sorted(course.plan.systems)) or next(reversed(course.subjects))
+    with Bars(name, left, lambda step: _seconds(step, course), progress) as bars:
         if course.testbed.caveat:
             bars.say(course.testbed.caveat)
         for step in todo:
+            course.begin(step)
             with bars.step(step):
-                accepted = _measure_patiently(step, course, system, fleet, guarded, bars)
+                accepted = _measure_patiently(step, course, switch, fleet, guarded, bars)
             if not accepted and step.kind == "prefill":
                 raise CampaignError(
                     f"{step.id} failed {ATTEMPTS} times: the disks are not filled, and reading what was never written measures "
@@ -167,13 +244,13 @@ def _execute(todo: Iterable[Step], course: Policy, system, fleet, guarded, progr
 
 
 def _seconds(step: Step, course: Policy) -> float:
-    return fio.planned_s(step, course.testbed.fleet(step.cell.vms), course.plan.span_bytes)
+    return fio.planned_s(step, course.of(step).testbed.fleet(step.cell.vms), course.plan.span_bytes)
 
 
-def _measure_patiently(step: Step, course: Policy, system, fleet, guarded, bars: Bars) -> bool:
+def _measure_patiently(step: Step, course: Policy, switch: Settings, fleet, guarded, bars: Bars) -> bool:
     for _ in range(ATTEMPTS):
         with _naming_full_disk(course.rundir.path, f"step {step.id}"):
-            wrong = _measure(step, course, system, fleet, guarded)
+            wrong = _measure(step, course, switch, fleet, guarded)
         if not wrong:
             return True
         bars.say(f"{step.id}: not accepted: {'; '.join(wrong)}", failed=True)
@@ -181,21 +258,24 @@ def _measure_patiently(step: Step, course: Policy, system, fleet, guarded, bars:
     return False
 
 
-def _measure(step: Step, course: Policy, system: System, fleet: Fleet, guarded: guard_devices.Guarded) -> list[str]:
+def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, guarded: guard_devices.Guarded) -> list[str]:
     """One attempt; returns what is wrong with it, nothing if it was accepted."""
-    plan, testbed, rundir = course.plan, course.testbed, course.rundir
+    plan, rundir, subject = course.plan, course.rundir, course.of(step)
+    system, testbed = subject.system, subject.testbed
     vms = testbed.fleet(step.cell.vms)
-    work = rundir.work(step)
+    shared = {"disks_of": step.disks_of, "pair": step.pair or None} if step.system else {}
     record: dict[str, Any]
     record = {"kind": step.kind, "block": step.block, "rep": step.rep, "runtime_s": step.runtime_s, "ramp_s": step.ramp_s,
-              "cell": step.cell.to_dict(), "system": system.name,
+              "cell": step.cell.to_dict(), "system": system.variant, **shared,
               "span_bytes": testbed.used_bytes(step.cell.vms, step.cell.numjobs, plan.span_bytes),
               "nodes": len(testbed.nodes), "hosts": [_host(vm, testbed, step) for vm in vms]}  # fmt: skip
     if step.offered_iops:
         record |= {"offered_iops": sum(job_demand(step)) * step.cell.vms * step.cell.numjobs,
                    "offered_process": step.offered_process}  # fmt: skip
+    work = rundir.work(step)
     watch = course.watch(step)
     try:
+        switch.ensure(fleet, subject)
         placement.ensure(fleet, testbed, system, step)
         with _eventful(step, course, fleet, record) as begun:
             launched, remarks = _launch(step, plan, testbed, fleet, guarded, vms, work, watch, begun)
@@ -206,7 +286,7 @@ def _measure(step: Step, course: Policy, system: System, fleet: Fleet, guarded: 
                          rate_bytes=max(fio.job_caps(step)) or None)  # fmt: skip
         wrong = [_name_vm(sentence, launched.places) for sentence in wrong]
         wrong += [*launched.faults, *events.premature(record, work)]
-        wrong += _unfilled(step, course, work) if step.kind == "prefill" and not wrong else []
+        wrong += _unfilled(step, plan, testbed, work) if step.kind == "prefill" and not wrong else []
         record |= {} if wrong else course.judgement(step, record, watch, work)
     except (fio.FioError, FleetError, guard.GuardError) as error:
         wrong = [str(error)]
@@ -220,10 +300,10 @@ def _measure(step: Step, course: Policy, system: System, fleet: Fleet, guarded: 
     return wrong
 
 
-def _unfilled(step: Step, course: Policy, work: Path) -> list[str]:
+def _unfilled(step: Step, plan: Plan, testbed: Testbed, work: Path) -> list[str]:
     """A prefill has no runtime to be held to; cut short by a signal, fio says that all is well. Whole blocks only: fio leaves the rest."""
-    block, span = step.cell.pattern.bs_bytes, course.plan.span_bytes
-    disks = course.testbed.targets(step.cell.vms, step.cell.numjobs)
+    block, span = step.cell.pattern.bs_bytes, plan.span_bytes
+    disks = testbed.targets(step.cell.vms, step.cell.numjobs)
     due = sum(min(span, disk.size_bytes) // block * block for _, disk in disks)
     written = int(read_fio(work / "fio.json")["io_bytes"].sum())
     return [f"prefill wrote {written} bytes of {due}"] if written < due else []
@@ -246,7 +326,8 @@ def _launch(
     jobs = {vm.name: fio.job_text(step, vm, testbed, plan.span_bytes, paths, plan.content) for vm in vms}
     (work / "job.fio").write_text("".join(f"; --- {vm.name}\n{jobs[vm.name]}\n" for vm in vms))
     every_s, nodes = min(1.0, max(0.25, step.runtime_s / 4 or 1.0)), [node.name for node in testbed.nodes]
-    with sampled(fleet, nodes, work / "counters.csv", every_s, limit_s) as remarks:
+    filling = lab.opened(testbed) if step.kind == "prefill" else contextlib.nullcontext()  # at the machine's speed
+    with filling, sampled(fleet, nodes, work / "counters.csv", every_s, limit_s) as remarks:
         sample_s = watch.sample_s if watch else 1.0
         launched = launch(step, vms, jobs, testbed, fleet, work, limit_s, watch, sample_s, begun)
     return launched, remarks
@@ -258,8 +339,8 @@ def _eventful(
     """What happens to the system during the step; nothing, and nobody looks, in a plan without events."""
     if not events.asked(course.plan):
         return contextlib.nullcontext()
-    assert course.actions is not None  # events.require has looked for each of them
-    return events.during(step, course.testbed.fleet(step.cell.vms), fleet, course.actions, record)
+    subject = course.of(step)
+    return events.during(step, subject.testbed.fleet(step.cell.vms), fleet, subject.actions, record)
 
 
 def _host(vm: Vm, testbed: Testbed, step: Step) -> dict:

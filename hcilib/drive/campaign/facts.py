@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.hosts.commands import execute_all, tasks
@@ -23,12 +24,12 @@ HOST_FACTS = {
 }
 
 
-def gather(fleet: Fleet, testbed: Testbed, system: System, rundir: RunDir) -> None:
-    """Facts of every host, and the system's fingerprint where its file says to take it."""
+def gather(fleet: Fleet, testbed: Testbed, systems: Sequence[System], rundir: RunDir) -> None:
+    """Facts of every host, and the fingerprint of every system where its file says to take it."""
     separator = "==== next ===="
     commands = HOST_FACTS | {"fio": f"{shlex.quote(testbed.fio.binary)} --version 2>/dev/null || echo none"}
     script = f"; echo '{separator}'; ".join(commands.values())
-    prints = _fingerprints(fleet, testbed, system)
+    prints = _fingerprints(fleet, testbed, systems)
     for name in fleet.windows:  # they have no shell
         rundir.facts(name, {"fingerprint": prints.get(name, {})})
     for name, outcome in fleet.run(
@@ -43,10 +44,11 @@ def gather(fleet: Fleet, testbed: Testbed, system: System, rundir: RunDir) -> No
         rundir.facts("controller", {"fingerprint": prints["controller"]})
 
 
-def _fingerprints(fleet: Fleet, testbed: Testbed, system: System) -> dict[str, dict[str, str]]:
+def _fingerprints(fleet: Fleet, testbed: Testbed, systems: Sequence[System]) -> dict[str, dict[str, str]]:
     """Host -> command -> its output, or why there is none: a fingerprint that fails is recorded, not hidden."""
     taken: dict[str, dict[str, str]] = {}
-    every = [task for command in system.fingerprint for task in tasks(command, testbed, testbed.vms)]
+    commands = [command for system in systems for command in system.fingerprint]
+    every = [task for command in commands for task in tasks(command, testbed, testbed.vms)]
     for task, outcome in execute_all(fleet, every, LIMIT_S).items():
         taken.setdefault(task.host, {})[task.run] = outcome.value if outcome.ok else f"failed: {outcome.error}"
     return taken

@@ -225,22 +225,44 @@ def _finished(folder: Path, plan: Mapping) -> Iterator[pd.DataFrame]:
     for file in folder.glob("steps/*/step.json"):
         step = json.loads(file.read_text())
         if _cell(step["cell"]).pattern.writes:
-            yield of_step(step, read_fio(file.parent / "fio.json.zst"), testbed, plan["plan"]["span_bytes"])
+            own = testbed.of_system(step["disks_of"]) if step.get("disks_of") else testbed
+            yield of_step(step, read_fio(file.parent / "fio.json.zst"), own, plan["plan"]["span_bytes"])
 
 
 def _failed(folder: Path, plan: Mapping) -> Iterator[pd.DataFrame]:
-    """Failed attempts that came as far as a job file. Their record may be empty: of which cell they were, their id says."""
+    """Failed attempts that came as far as a job file."""
     testbed = Testbed.model_validate(plan["testbed"])
-    cells = {step.cell.name: step.cell for step in Plan.from_dict(plan["plan"]).steps}
+    planned = {step.id: step.to_dict() for step in Plan.from_dict(plan["plan"]).steps}
     journal = read_journal(folder)
     for event in journal[journal["event"] == "failed"].itertuples():
-        kind, _, rep, name = event.step.split("-", 3)
-        cell = cells[name]
-        if cell.pattern.writes and (folder / "failed" / f"{event.step}.{event.attempt:.0f}" / "job.fio").exists():
-            devices = [(vm, disk.serial) for vm, disk in testbed.targets(cell.vms, cell.numjobs)]
+        attempt = folder / "failed" / f"{event.step}.{event.attempt:.0f}"
+        if not (attempt / "job.fio").exists():
+            continue
+        step = _like(event.step, planned) | _record(attempt) | {"id": event.step, "started_s": event.t}
+        cell = _cell(step["cell"])
+        if cell.pattern.writes:
+            own = testbed.of_system(step["disks_of"]) if step.get("disks_of") else testbed
+            devices = [(vm, disk.serial) for vm, disk in own.targets(cell.vms, cell.numjobs)]
             table = pd.DataFrame(devices, columns=DEVICE).assign(bytes_written=math.nan, iops=math.nan)
-            step = {"id": event.step, "kind": kind, "rep": int(rep[1:]), "started_s": event.t}
-            yield _keyed(table, step, cell, testbed, plan["plan"]["span_bytes"])
+            yield _keyed(table, step, cell, own, plan["plan"]["span_bytes"])
+
+
+def _record(attempt: Path) -> dict:
+    """What an attempt says it was; one of an earlier version whose controller was killed says nothing."""
+    try:
+        return json.loads((attempt / "step.json").read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def _like(step_id: str, planned: Mapping[str, dict]) -> dict:
+    """The planned step of this id; of one that was added on the way, the planned one of its kind and cell."""
+    like = [
+        step
+        for known, step in planned.items()
+        if step_id.endswith(_cell(step["cell"]).name) and step_id.startswith(step["kind"])
+    ]
+    return planned.get(step_id) or next(iter(like), {})
 
 
 def _plan(folder: Path) -> dict:

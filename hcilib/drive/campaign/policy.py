@@ -1,6 +1,6 @@
 """What a campaign does next, and when a run has told enough: decided from what stands on the disk, never from memory.
 
-The statistics are handed in as `Rules` (hcilib.rules): drive reaches hosts and knows no formula. Steps beyond the plan's own
+The statistics are handed in as `Rules` (hcilib.measure): drive reaches hosts and knows no formula. Steps beyond the plan's own
 (rounds of a warm-up, runs that a cell still needs) are made one at a time, after what came before them was read back. So an
 interrupted campaign decides the same when it is called again.
 """
@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 
 from hcilib.drive.campaign import ledger
-from hcilib.drive.campaign.events import Actions
 from hcilib.drive.campaign.rundir import RunDir
-from hcilib.plan import Adaptive, Cell, Plan, Step, Volume, shuffled
+from hcilib.drive.campaign.subjects import Subject
+from hcilib.plan import Adaptive, Cell, Plan, Step, Volume, for_each, shuffled
 from hcilib.read.fio.fio_json import read_fio
 from hcilib.read.run.acceptance import FULL_RUNTIME
 from hcilib.read.run.journal import read_journal
@@ -83,22 +83,29 @@ def _volume(plan: Plan) -> Volume:
 
 @dataclass(frozen=True)
 class Policy:
-    """A plan as it is carried out on a testbed into a run directory. `earlier`: run directories whose warm-ups may still hold;
-    `actions`: what the plan's events are."""
+    """A plan as it is carried out on a testbed into a run directory. `subjects`: whose steps they are, by what results call it;
+    `earlier`: run directories whose warm-ups may still hold."""
 
     plan: Plan
     testbed: Testbed
     rundir: RunDir
+    subjects: dict[str, Subject]
     rules: Rules | None = None
     earlier: Sequence[str | Path] = ()
-    actions: Actions | None = None
+
+    def of(self, step: Step) -> Subject:
+        """Whose step it is: the system's that it names, or the one there is."""
+        return self.subjects[step.system] if step.system else next(reversed(self.subjects.values()))
 
     def pending(self) -> Iterator[Step]:
-        """The steps that are left, in order. Ask for the next one only when the last was accepted or given up."""
+        """The steps that are left, in order. Ask for the next one only when the last was accepted or given up.
+
+        Of a visit that systems share, all runs are left where one is: an interrupted pair is measured again (`begin`).
+        """
         for step in self.plan.steps:
             if self.plan.volume and step.kind == "warmup":
                 yield from self._rounds(step)
-            elif step.id not in self.rundir.done():
+            elif self._left(step):
                 yield self._at_demand(step)
         if self.plan.adaptive:
             yield from self._extra_runs()
@@ -111,10 +118,32 @@ class Policy:
         maximum = float("nan")
         if not step.cell.demand.endswith("iops"):
             closed = {s.cell for s in self.plan.steps if s.cell.same_load(step.cell) and not s.cell.demand}
-            maximum = closed_maximum(read_results(self.rundir.path), closed, step.block)
+            results = read_results(self.rundir.path)
+            own = results[results["system"] == step.system] if step.system else results
+            maximum = closed_maximum(own, closed, step.block)
         iops = step.cell.offered_iops(maximum)
         process = self.plan.offered.process if self.plan.offered else step.offered_process
         return replace(step, offered_iops=0.0 if iops != iops else iops, offered_process=process)
+
+    def begin(self, step: Step) -> None:
+        """Before the first run of a visit: what an interrupted one left of it was measured at another time, and is set aside."""
+        order = self._visit(step)
+        if step.pair and step.id == order[0].id:
+            held = self.rundir.done()
+            for other in (other for other in order if other.id in held):
+                self.rundir.set_aside(
+                    other.id, "its visit, which systems share, was interrupted: it is measured again beside the other's"
+                )
+
+    def _visit(self, step: Step) -> list[Step]:
+        """The runs of one cell in one block, of every system, in their order."""
+        return for_each(step, self.plan.systems, self.plan.seed, step.pair) if step.pair else [step]
+
+    def _left(self, step: Step) -> bool:
+        """Whether a step is to be done: the first of a visit is while any run of that visit is."""
+        order = self._visit(step)
+        asked = order if step.id == order[0].id else [step]
+        return not {one.id for one in asked} <= self.rundir.done()
 
     def watch(self, step: Step) -> Watch | None:
         """What looks at a step while it runs; None where the plan lets it run to its end."""
@@ -135,18 +164,19 @@ class Policy:
         rule, rules = _adaptive(self.plan), _given(self.rules, self.plan)
         results = read_results(self.rundir.path)
         for block in range(rule.least_runs + 1, rule.most_runs + 1):
-            due, done = needed(self.plan, block, results, rules), self.rundir.done()
-            left = [(step, reason) for step, reason in further_block(self.plan, block, due) if step.id not in done]
-            for step, reason in left:
-                self.rundir.log("added", step=step.id, reason=reason)
-                yield step
-            results = read_results(self.rundir.path) if left else results
+            due, any_left = needed(self.plan, block, results, rules), False
+            for step, reason in further_block(self.plan, block, due):
+                if self._left(step):
+                    any_left = True
+                    self.rundir.log("added", step=step.id, reason=reason)
+                    yield step
+            results = read_results(self.rundir.path) if any_left else results
 
     def _rounds(self, step: Step) -> Iterator[Step]:
         """One round after the other, each read back before the next; nothing where an earlier warm-up still holds."""
         rule, rules = _volume(self.plan), _given(self.rules, self.plan)
         while True:
-            now = standing(step, self.plan, self.testbed, self._written(), rules)
+            now = standing(step, self.plan, self.of(step).testbed, self._written(), rules)
             if not now.missing or now.given_up:
                 self._say_once(step, now)
                 return
@@ -157,10 +187,11 @@ class Policy:
                 return  # given up after its attempts, and reported as missing
 
     def _round_judged(self, step: Step, record: Mapping, hosts: pd.DataFrame) -> dict:
-        this = ledger.of_step({**record, "id": step.id}, hosts, self.testbed, self.plan.span_bytes)
+        testbed = self.of(step).testbed
+        this = ledger.of_step({**record, "id": step.id}, hosts, testbed, self.plan.span_bytes)
         table = pd.concat([self._written(), this.assign(run=0, run_id=self.rundir.path.name)], ignore_index=True)
         rule, rules = _volume(self.plan), _given(self.rules, self.plan)
-        now = standing(step, self.plan, self.testbed, table, rules)
+        now = standing(step, self.plan, testbed, table, rules)
         warning = f"not steady: {step.cell.pattern.name} after {now.rounds} rounds of {rule.round_s:g} s: {now.missing}"
         spent = bool(now.missing) and now.rounds >= rule.rounds
         return {"steady": not now.missing, "reason": now.missing or "steady", "warnings": [warning] * spent}
@@ -234,25 +265,33 @@ class Watch:
 def needed(plan: Plan, block: int, results: pd.DataFrame, rules: Rules) -> dict[Cell, str]:
     """Cells that a further block must visit, and why, by the runs of the blocks before it. Pure.
 
-    A cell of which not one run was ever accepted is left alone: it is reported as missing already.
+    Of several systems one whose interval is too wide is enough: a visit is of all. A cell of which not one run was ever accepted is left alone: it is reported as missing already.
     """
     rule, before = _adaptive(plan), results[results["block"] < block]
     found = {}
     for cell in plan.cells:
         factors = pd.Series(cell.factors())
-        rates = before.loc[(before[factors.index] == factors).all(axis=1), "iops"]
-        decision = rules.enough(rates, target=rule.target, least=rule.least_runs, most=rule.most_runs)
-        if len(rates) and not decision:
-            found[cell] = decision.reason
+        runs = before[(before[factors.index] == factors).all(axis=1)]
+        of_each = {name: runs[runs["system"] == name] for name in sorted(plan.systems)} or {"": runs}
+        for name, own in ((name, own) for name, own in of_each.items() if len(own) and cell not in found):
+            decision = rules.enough(own["iops"], target=rule.target, least=rule.least_runs, most=rule.most_runs)
+            if not decision:
+                found[cell] = f"{name}: {decision.reason}" if name else decision.reason
     return found
 
 
 def further_block(plan: Plan, block: int, due: Mapping[Cell, str]) -> list[tuple[Step, str]]:
     """The steps of a further block, each with its reason: as the plan's own blocks, of the cells that are due."""
-    canary = [replace(s, block=block) for s in plan.steps if s.kind == "canary"][:1] if due else []
-    visit = [cell for cell in shuffled(plan.cells, plan.seed, block) if cell in due]
-    steps = [(Step("measure", cell, block, block, _adaptive(plan).most_s), due[cell]) for cell in visit]
-    return [*((step, "the canary of a further block") for step in canary), *steps]
+    canaries = [step for step in plan.steps if step.kind == "canary" and step.block == 1] if due else []
+    steps = [(replace(step, block=block), "the canary of a further block") for step in canaries]
+    for position, cell in enumerate(shuffled(plan.cells, plan.seed, block), 1):
+        if cell in due:
+            run = Step("measure", cell, block, block, _adaptive(plan).most_s)
+            visit = (block - 1) * len(plan.cells) + position
+            steps += [
+                (one, due[cell]) for one in (for_each(run, plan.systems, plan.seed, visit) if plan.systems else [run])
+            ]
+    return steps
 
 
 # Warm-up by volume
@@ -278,6 +317,7 @@ def standing(step: Step, plan: Plan, testbed: Testbed, table: pd.DataFrame, rule
     devices, most = _devices(step, plan, testbed, ledger.settle(table)), _volume(plan).rounds
     ours = (table["run"] == 0) & table["bytes_written"].notna()
     here = table[ours & (table["kind"] == "warmup") & (table["cell"] == step.cell.name)]
+    here = here[here["serial"].isin(devices["serial"])]  # the same warm-up of another system is another
     rounds = here[here["started_s"] >= devices["since_s"].max(skipna=False)]
     rates = rounds.groupby("step", sort=False)["iops"].sum()
     last = devices.loc[(devices["since_bytes"] / devices["span_bytes"]).idxmin()]

@@ -85,10 +85,30 @@ class Bars:
         )
 
 
+@contextlib.contextmanager
+def phase(name: str, shown: bool) -> Iterator[None]:
+    """What prepares a campaign and cannot tell how far it is: its name at once, and how long it has taken, while it lasts."""
+    stop = threading.Event()
+    with tqdm(desc=name, bar_format="{desc}: {elapsed}", leave=False, disable=not shown) as bar:
+
+        def tick() -> None:
+            while not stop.wait(TICK_S):
+                bar.refresh()
+
+        ticking = threading.Thread(target=tick, daemon=True)
+        ticking.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            ticking.join()
+
+
 def _tick(bar: tqdm, seconds: float, stop: threading.Event) -> None:
     """One step's bar by the clock; it waits just before its end for the step, which may take longer than planned."""
     while not stop.wait(TICK_S):
         bar.update(max(0.0, min(TICK_S, 0.99 * seconds - bar.n)))
+        bar.refresh()  # also of one that waits: whoever looks sees that it lives
 
 
 def _fill(bar: tqdm) -> None:

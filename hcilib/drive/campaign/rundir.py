@@ -8,14 +8,16 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import zstandard
 
 from hcilib.plan import FORMAT, Plan, Step
+from hcilib.read.run.journal import events_of
 from hcilib.system import System
 from hcilib.testbed import Testbed
+from hcilib.yaml_models import digest
 
 
 class RunDirError(RuntimeError):
@@ -30,7 +32,7 @@ class RunDir:
 
     @classmethod
     @contextlib.contextmanager
-    def opened(cls, path: str | Path, plan: Plan, testbed: Testbed, system: System) -> Iterator[RunDir]:
+    def opened(cls, path: str | Path, plan: Plan, testbed: Testbed, systems: Sequence[System]) -> Iterator[RunDir]:
         """Lock the directory, refuse another campaign's, keep what an interrupted one left under failed/.
 
         Nothing says yet whose directory it is: :meth:`claim` does, once the campaign is known to be sound.
@@ -45,7 +47,7 @@ class RunDir:
                 raise RunDirError(
                     f"{path}: another controller is running this campaign; wait for it or choose another run_dir"
                 ) from None
-            self._refuse_another(_identity(plan, testbed, system))
+            self._refuse_another(_identity(plan, testbed, systems))
             self._rescue()
             yield self
 
@@ -61,7 +63,7 @@ class RunDir:
                 "choose a new run_dir, or restore what the campaign was started with"
             )
 
-    def claim(self, plan: Plan, testbed: Testbed, system: System) -> None:
+    def claim(self, plan: Plan, testbed: Testbed, systems: Sequence[System]) -> None:
         """Write plan.json, which makes the directory this campaign's; kept as it is when it is there."""
         file = self.path / "plan.json"
         if file.exists():
@@ -74,8 +76,8 @@ class RunDir:
             host["user"] = None
         for disk in (d for vm in shown["vms"] for d in vm["disks"]):
             disk["backing"] = [Path(p).name for p in disk["backing"]]
-        document = {"format": FORMAT, "identity": _identity(plan, testbed, system), "one_kernel": bool(testbed.lab_root), "caveat": testbed.caveat, "plan": plan.to_dict(),
-                    "testbed": shown, "system": system.model_dump(mode="json")}  # fmt: skip
+        document = {"format": FORMAT, "identity": _identity(plan, testbed, systems), "one_kernel": bool(testbed.lab_root), "caveat": testbed.caveat, "plan": plan.to_dict(),
+                    "testbed": shown, **_described(systems)}  # fmt: skip
         write_atomically(file, json.dumps(document, indent=1))
 
     def _rescue(self) -> None:
@@ -119,6 +121,20 @@ class RunDir:
         self.log("failed", step=step_id, attempt=attempt, problems=problems)
         return attempt
 
+    def set_aside(self, step_id: str, why: str) -> None:
+        """A finished step that is to be done again: kept under failed/, with the reason."""
+        folder = self.path / "steps" / step_id
+        record = _read_json(folder / "step.json")
+        self.reject(folder, step_id, [why], record)
+
+    def standing_setting(self) -> str:
+        """The variant of a system whose setting was applied and not undone again, as the journal says; empty where none was."""
+        standing = ""
+        for event in events_of(self.path):
+            if event.get("event") == "setting":
+                standing = event["system"] if event["standing"] else ""
+        return standing
+
     def log(self, event: str, **fields) -> None:
         """One line of the journal, flushed at once; a line torn by a crash is skipped by whoever reads it."""
         with open(self.path / "journal.jsonl", "a") as journal:
@@ -130,8 +146,18 @@ class RunDir:
         )
 
 
-def _identity(plan: Plan, testbed: Testbed, system: System) -> dict[str, str]:
-    return {"plan": plan.digest, "testbed": testbed.digest, "system": system.digest}
+def _identity(plan: Plan, testbed: Testbed, systems: Sequence[System]) -> dict[str, str]:
+    digests = [system.digest for system in sorted(systems, key=lambda system: system.variant)]
+    return {
+        "plan": plan.digest,
+        "testbed": testbed.digest,
+        "system": digests[0] if len(digests) == 1 else digest(digests),
+    }
+
+
+def _described(systems: Sequence[System]) -> dict:
+    described = [system.model_dump(mode="json") for system in systems]
+    return {"system": described[0]} if len(described) == 1 else {"systems": described}
 
 
 def _read_json(file: Path) -> dict:

@@ -11,6 +11,14 @@ from hcilib.drive.guard.device_stacks import STACKS, parse_exports, parse_stacks
 
 # Plain sh and what every distribution has; /sys is the authority, since its files read the same everywhere, and lsblk adds
 # what only udev knows. A column that an old lsblk lacks (MOUNTPOINTS before 2.37, PTTYPE before 2.33) must not cost the rest.
+# One process of each mount namespace is enough (three, as one may end meanwhile). What the user may not look into is left out.
+MOUNTS = r"""cat /proc/self/mountinfo /proc/1/mountinfo $(stat -L -c '%i %n' /proc/[0-9]*/ns/mnt 2>/dev/null | awk 'seen[$1]++ < 3 {
+  sub("/ns/mnt$", "/mountinfo", $2); print $2}') 2>/dev/null"""
+# A descriptor's target is known by its number: a node may be called anything and lie anywhere. `ls -l` shows in a descriptor's mode
+# whether it was opened to write.
+OPEN_TO_WRITE = r"""find -L /proc/[0-9]*/fd -maxdepth 1 -type b -exec stat -L -c '%t:%T %n' {} + 2>/dev/null |
+  while read -r n f; do case $(ls -l "$f" 2>/dev/null) in l?w*) ;; *) continue;; esac
+    p=${f%/fd/*}; c=; read -r c 2>/dev/null <"$p/comm"; echo "$n $c (process ${p#/proc/})"; done"""
 INVENTORY = r"""
 LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/sbin:/sbin; export PATH
 echo '==== user'; id -un
@@ -34,13 +42,14 @@ for d in /sys/class/block/*; do
   echo
 done
 echo '==== links'; ls -l /dev/disk/by-id 2>/dev/null
-echo '==== mounts'; cat /proc/self/mountinfo /proc/1/mountinfo 2>/dev/null
 echo '==== swaps'; cat /proc/swaps 2>/dev/null
+echo '==== unseen'; n=0; for p in /proc/[0-9]*; do [ -r "$p/fd" ] || n=$((n + 1)); done; echo $n
 """
-INVENTORY += STACKS
+INVENTORY += f"echo '==== mounts'; {MOUNTS}\n" + STACKS
 
 # Signatures are probed on the device itself: udev's opinion is as old as its last event. blkid ends with 2 both for "nothing
-# found" and for "cannot be read", so a block is read first. `ls -l` shows in a descriptor's mode whether it was opened to write.
+# found" and for "cannot be read", so a block is read first. blkid knows no GPT whose first half is gone; what cannot be opened
+# exclusively, as wipefs does, is held by the kernel, in a mount namespace that nobody lists too.
 CONTENT = r"""
 echo '==== content'
 for d in /sys/class/block/*; do
@@ -54,13 +63,12 @@ for d in /sys/class/block/*; do
   [ -w "$p" ] && echo 'writable=yes'
   [ -r "$p" ] || continue
   echo "head=$(dd if="$p" bs=4096 count=1 2>/dev/null | od -An -v -tx1 -N 32 | tr -d ' \n')"
+  dd if="$p" bs=4096 skip=$((s / 8 - 1)) count=1 2>/dev/null | grep -q 'EFI PART' && echo 'tail=gpt'
+  case $(wipefs --no-act --all "$p" 2>&1) in *[Bb]usy*) echo 'held=yes';; esac
   blkid -p -o export "$p" 2>/dev/null; echo "blkid=$?"
 done
-echo '==== writers'
-ls -l /proc/[0-9]*/fd 2>/dev/null | awk '/^\/proc\//{f=$1} $1 ~ /^l.w/ && $(NF-1) == "->" && $NF ~ /^\/dev\//{print f, $NF}' |
-  while read -r f t; do case $t in /dev/null|/dev/tty*|/dev/pts/*|/dev/ptmx) continue;; esac
-  c=; read -r c 2>/dev/null <"${f%/fd:}/comm"; f=${f#/proc/}; echo "$t $c (process ${f%/fd:})"; done
 """
+CONTENT += f"echo '==== writers'\n{OPEN_TO_WRITE}\n"
 END = "echo '==== end'\n"
 
 _PREFIX = re.compile(r"^(?:0x|naa\.|eui\.|nvme\.|t10\.)", re.IGNORECASE)
@@ -75,7 +83,7 @@ class DevicesError(ValueError):
 class Device:
     """A block device as its host describes it. `path` is what fio is given: a link by identity where udev made one.
 
-    ``mounts`` are (where, through which device) of the device and of everything on top of it, ``[SWAP]`` for swap;
+    ``claimed``: the kernel holds it for somebody. ``mounts`` are (where, through which device) of the device and of everything on top of it, ``[SWAP]`` for swap;
     ``unjudged`` says why its content could not be looked at, "" if it was, None if nobody asked. ``stack`` is what names a device
     that is built on others and has an identity of its own, as its own tools read it from the kernel: ``md-uuid-<UUID>`` of an
     array, ``drbd-<resource>-<volume>``; ``role`` is DRBD's. ``exports``: where it is handed to other hosts.
@@ -96,6 +104,7 @@ class Device:
     mounts: tuple[tuple[str, str], ...] = ()
     signatures: tuple[str, ...] = ()
     writers: tuple[str, ...] = ()
+    claimed: bool = False
     unjudged: str | None = None
     stack: str = ""
     role: str = ""
@@ -104,10 +113,12 @@ class Device:
 
 @dataclass(frozen=True)
 class Inventory:
-    """A host's devices by kernel name; `astray` are links under /dev/disk/by-id that lead to no block device."""
+    """A host's devices by kernel name; `astray` are links under /dev/disk/by-id that lead to no block device; `unseen` counts the
+    processes of other accounts, into which the user may not look for who has a device open."""
 
     devices: dict[str, Device] = field(default_factory=dict)
     astray: dict[str, str] = field(default_factory=dict)
+    unseen: int = 0
 
 
 def parse(text: str) -> Inventory:
@@ -136,7 +147,7 @@ def _inventory(parts: dict[str, str]) -> Inventory:
     links, astray = _links(parts["links"], rows)
     mounts = _mounts(parts["mounts"], parts["swaps"], udev, rows)
     seen = _content(parts["content"]) if "content" in parts else None
-    writers, user = _writers(parts.get("writers", "")), parts["user"].strip()
+    writers, user = _writers(parts.get("writers", ""), rows), parts["user"].strip()
     stacks, exports = parse_stacks(parts.get("stacks", "")), parse_exports(parts.get("exports", ""), _by_path(rows))
     devices = {}
     for name, row in rows.items():
@@ -149,12 +160,13 @@ def _inventory(parts: dict[str, str]) -> Inventory:
             mounts=tuple((where, through) for through in _above(name, rows) for where in mounts.get(through, ())),
             signatures=_signatures(udev.get(name, {}), content or {}),
             writers=tuple(process for above in _above(name, rows) for process in writers.get(above, ())),
+            claimed="held" in (content or {}),
             unjudged=None if seen is None else _unjudged(content, user),
             stack=stack,
             role=role,
             exports=tuple(exports.get(name, ())),
         )
-    return Inventory(devices, astray)
+    return Inventory(devices, astray, int(parts.get("unseen", "0") or 0))
 
 
 def _plain(name: str, row: dict[str, str]) -> Device:
@@ -293,6 +305,11 @@ def _signatures(udev: dict, seen: dict[str, str]) -> tuple[str, ...]:
              seen.get("PTTYPE") and f"{seen['PTTYPE']} partition table"]  # fmt: skip
     head = bytes.fromhex(seen.get("head", ""))
     given += [name for magic, name in _HEADS.items() if head.startswith(magic)]
+    given += (
+        ["the second half of a gpt partition table"]
+        if seen.get("tail") == "gpt" and "gpt" not in seen.get("PTTYPE", "")
+        else []
+    )
     given += ["several signatures at once"] if seen.get("blkid") == "8" else []
     names = tuple(dict.fromkeys(name for name in given if name))
     return names or (("something that blkid does not name",) if seen.get("blkid") == "0" else ())
@@ -314,9 +331,11 @@ def _unjudged(seen: dict[str, str] | None, user: str) -> str:
     return ""
 
 
-def _writers(text: str) -> dict[str, list[str]]:
-    """Device -> the processes that have it open for writing (as far as the user may see them)."""
+def _writers(text: str, rows: dict) -> dict[str, list[str]]:
+    """Device -> the processes that have it open for writing, through any node (as far as the user may see them)."""
+    by_number = {row["dev"]: name for name, row in rows.items()}
     writers: dict[str, list[str]] = {}
-    for path, _, process in (line.partition(" ") for line in text.splitlines()):
-        writers.setdefault(path.removeprefix("/dev/").replace("/", "!"), []).append(process)
+    for hexadecimal, _, process in (line.partition(" ") for line in text.splitlines()):
+        number = ":".join(str(int(part, 16)) for part in hexadecimal.split(":"))
+        writers.setdefault(by_number.get(number, ""), []).append(process)
     return writers

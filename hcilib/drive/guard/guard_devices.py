@@ -176,6 +176,10 @@ def _in_use(device: Device) -> list[str]:
 def _content(device: Device) -> list[str]:
     """What is written on the device, and who is writing there."""
     reasons = [f"{device.name} is open for writing by {writer}" for writer in device.writers]
+    if device.claimed and not _in_use(device):
+        reasons.append(
+            f"{device.name} is held by the kernel: mounted where this user cannot see it, or opened exclusively"
+        )
     if device.signatures:
         idle = not (reasons or _in_use(device))  # a command that destroys is never suggested for what someone uses
         hint = f"; if nothing on it is needed, clear it on the host with `wipefs --all {device.path}`" if idle else ""

@@ -121,6 +121,7 @@ def wear(plan: Plan, testbed: Testbed, write_bytes_per_s: float = float("nan")) 
 
 def _shares(step, written: float, span_bytes: int, testbed: Testbed) -> list[tuple[str, str, float]]:
     """(vm, serial, bytes) of every job of a step; a prefill ends when each job has filled its span, the others share evenly."""
+    testbed = testbed.of_system(step.disks_of) if step.disks_of else testbed
     jobs = [
         (vm.name, vm.disks[j % len(vm.disks)])
         for vm in testbed.fleet(step.cell.vms)

@@ -20,8 +20,8 @@ import fabric.runners
 import paramiko
 from fabric import Config, Connection
 from invoke.exceptions import CommandTimedOut
-from paramiko.hostkeys import HostKeys
 
+from hcilib.drive.hosts.known_hosts import KnownHosts
 from hcilib.testbed import Host, Node, Testbed, Vm
 
 CONNECT_S, POOL = 10, 32
@@ -63,7 +63,10 @@ class Fleet:
         self.windows = {h.name for h in hosts if h.os == "windows"}
         self._testbed = testbed
         config = Config(overrides={"load_ssh_configs": not testbed.lab_root})
-        known, key = _known_hosts(testbed), _key(testbed)  # read once: for each of a hundred hosts it took a second
+        known, key = (
+            KnownHosts(Path(testbed.known_hosts).expanduser()),
+            _key(testbed),
+        )  # read once: for each of a hundred hosts it took a second
         self._connections = {h.name: _connection(h, config, known, key) for h in hosts}
         self._sftp: dict[str, paramiko.SFTPClient] = {}
         self._locks = {name: threading.Lock() for name in self.names}
@@ -217,11 +220,6 @@ def _timed(name: str, ask: Callable[[str], Any]) -> Outcome:
     return Outcome(name, not error, value, error, time.monotonic() - start, started_s)
 
 
-def _known_hosts(testbed: Testbed) -> HostKeys:
-    path = Path(testbed.known_hosts).expanduser()
-    return HostKeys(str(path) if path.exists() else None)
-
-
 def _key(testbed: Testbed) -> dict[str, Any]:
     """How to prove who we are: with the testbed's own key alone, else as ~/.ssh/config and the agent have it."""
     if not testbed.key:
@@ -232,17 +230,17 @@ def _key(testbed: Testbed) -> dict[str, Any]:
     return alone | {"key_filename": testbed.key}
 
 
-def _connection(host: Host, config: Config, known: HostKeys, key: dict[str, Any]) -> Connection:
+def _connection(host: Host, config: Config, known: KnownHosts, key: dict[str, Any]) -> Connection:
     kwargs = {"transport_factory": _transport, "banner_timeout": CONNECT_S, "auth_timeout": CONNECT_S, **key}
     gateway = Connection(host.jump, config=config, connect_timeout=CONNECT_S) if host.jump else None
     connection = Connection(host.target, user=host.user, port=host.port, config=config, gateway=gateway,
                             connect_timeout=CONNECT_S, connect_kwargs=kwargs)  # fmt: skip
     for hop in _hops(connection):
         hop.connect_timeout = CONNECT_S
-        hop.client.set_missing_host_key_policy(paramiko.RejectPolicy())  # Fabric's own accepts any key, silently
+        hop.client.set_missing_host_key_policy(known)  # Fabric's own accepts any key, silently
         name = hop.host if hop.port == 22 else f"[{hop.host}]:{hop.port}"  # as known_hosts writes it
-        for kind, key in (known.lookup(name) or {}).items():
-            hop.client.get_host_keys().add(name, kind, key)
+        for kind, its in known.keys(name).items():
+            hop.client.get_host_keys().add(name, kind, its)
     return connection
 
 

@@ -23,7 +23,7 @@ __all__ = [
 PUBLISHED = ROOT / "data" / "published"
 
 COLUMNS = (
-    "source", "system", "run_id", "tool", "block", "rep",
+    "source", "system", "run_id", "tool", "block", "rep", "pair",
     "pattern", "rw", "rwmixread", "bs_bytes", "numjobs", "iodepth", "sync", "rate_bytes",
     "vms", "nodes", "placement", "span_bytes", "events", "demand",
     "iops", "read_iops", "write_iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "read_lat_ns", "write_lat_ns",

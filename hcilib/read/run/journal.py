@@ -13,10 +13,10 @@ from tqdm.auto import tqdm
 
 def read_journal(run_dir: str | Path) -> pd.DataFrame:
     """One row per event: t (epoch s), event (start, added, done, warm, failed, end), step, seconds, attempt, problems. A torn line is skipped."""
-    return pd.DataFrame(_events(run_dir), columns=["t", "event", "step", "seconds", "attempt", "problems"])
+    return pd.DataFrame(events_of(run_dir), columns=["t", "event", "step", "seconds", "attempt", "problems"])
 
 
-def _events(run_dir: str | Path) -> list[dict]:
+def events_of(run_dir: str | Path) -> list[dict]:
     events = []
     file = Path(run_dir) / "journal.jsonl"
     for line in file.read_text().splitlines() if file.exists() else []:
@@ -31,7 +31,7 @@ def last_result(run_dir: str | Path) -> str:
     """The last run of a cell against the same cell's run before it, as a sentence; empty while there is none."""
     runs = [
         e
-        for e in _events(run_dir)
+        for e in events_of(run_dir)
         if e.get("event") == "done" and e.get("kind") == "measure" and e.get("iops") is not None
     ]
     if not runs:

@@ -47,6 +47,7 @@ class _Record(msgspec.Struct, gc=False):
     span_bytes: int
     started_s: float
     offered_iops: float = float("nan")
+    pair: float | None = None
     warnings: list[str] = []
     counters: list[str] = []
 
@@ -107,7 +108,8 @@ def _table(
         | {name: own[name] for name in (*FLEET, *QUANTILES)}
         | {
             "source": [plan["testbed"]["name"]] * len(runs), "tool": "fio", "system": [run.system for run in runs],
-            "block": [run.block for run in runs], "rep": [run.rep for run in runs], "nodes": nodes, "span_bytes": span_bytes,
+            "block": [run.block for run in runs], "rep": [run.rep for run in runs],
+            "pair": np.array([run.pair for run in runs], dtype=float), "nodes": nodes, "span_bytes": span_bytes,
             "offered_iops": offered, "delivered_pct": delivered, "full_depth_pct": own["full_depth_pct"],
             "open_loop": _where_offered(kept_up, offered),
             "bw_bytes": own["bw_bytes"].astype(np.int64), "node_cpu_pct": cpu_pct,

@@ -46,7 +46,8 @@ def read_results(
         hosts; ``warmup_ratio`` is the bytes written in this campaign before the run over its span. Only accepted steps of
         kind ``measure`` are rows. ``warnings`` says ``not steady: ...`` of runs after a warm-up by volume that its cap ended.
         ``events`` says what was done to the system during the run (``cut-link@10 heal-link@25``), missing where nothing was:
-        a factor, so such runs are never pooled with undisturbed ones.
+        a factor, so such runs are never pooled with undisturbed ones. ``pair`` is the number of the visit that systems of one
+        campaign share (the runs of a cell next to each other), missing where one system was measured alone.
 
     Examples
     --------

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 import hcilib as hci
-from hcilib.drive.beds.bed import _set_aside_unfinished as set_aside_unfinished
+from hcilib.measure import _set_aside_unfinished as set_aside_unfinished
 
 
 @pytest.fixture

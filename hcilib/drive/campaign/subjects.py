@@ -1,0 +1,126 @@
+"""What is measured: each system on the disks that are its own, and the setting it is measured with, applied and put back.
+
+A setting is switched like a placement, right before the step that wants it; what an earlier step left standing is undone
+first, whosever it is: a setting of one system may not be felt by the other. The journal holds every one before it is applied and
+once it is undone, so that a controller that was killed leaves no setting that the next one does not know of.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hcilib.drive.campaign.actions import actions_of
+from hcilib.drive.campaign.events import Actions
+from hcilib.drive.campaign.rundir import RunDir
+from hcilib.drive.hosts.commands import execute_all, tasks
+from hcilib.drive.hosts.hosts import Fleet
+from hcilib.drive.launch.fio import FioError
+from hcilib.plan import Plan
+from hcilib.system import Command, System
+from hcilib.testbed import Testbed
+
+
+class SettingError(FioError):
+    """A setting that could not be applied, is not seen after it was, or could not be undone; the message names it and the host."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A system as it is measured: on its own disks, with what can be done to it."""
+
+    system: System
+    testbed: Testbed
+    actions: Actions
+
+
+def subjects(systems: Sequence[System], testbed: Testbed, actions: Actions | None) -> dict[str, Subject]:
+    """What results call a system -> the system on its disks; also the products themselves, on which prefill and warm-up are done.
+
+    `testbed` as `divided` gives it. TestbedError where one of the systems has no disk there.
+    """
+    found = {}
+    for system in (*(system.with_setting(None) for system in systems), *systems):
+        own = testbed.of_system(system.name)
+        found[system.variant] = Subject(system, own, actions or actions_of(own, system))
+    return found
+
+
+def divided(testbed: Testbed, systems: Sequence[System]) -> Testbed:
+    """The testbed with every disk marked as the system's whose it is; of one system, with its disks alone.
+
+    Raises TestbedError where two systems share a disk.
+    """
+    patterns = {system.name: system.disks for system in systems}
+    marked = testbed.divided(patterns)
+    return marked.of_system(next(iter(patterns))) if len(patterns) == 1 else marked
+
+
+def interleaved(plan: Plan, systems: Sequence[System]) -> Plan:
+    """The plan for these systems: as it is for one, for several each cell once per system; PlanError where it is for others."""
+    on = {system.variant: system.name for system in systems}
+    if len(systems) == 1 and not plan.systems:
+        return plan
+    return plan if plan.systems == on else plan.interleaved(on)
+
+
+class Settings:
+    """The setting that stands now, of at most one system; what stood when the last controller was killed is known from the journal."""
+
+    def __init__(self, every: Mapping[str, Subject], rundir: RunDir):
+        self._rundir = rundir
+        standing = rundir.standing_setting()
+        self._standing = every.get(standing) if standing else None
+
+    @property
+    def standing(self) -> str:
+        """What is applied now; empty where nothing is."""
+        return self._standing.system.variant if self._standing else ""
+
+    def ensure(self, fleet: Fleet, subject: Subject) -> None:
+        """See that the subject's setting is applied and no other is.
+
+        Raises
+        ------
+        SettingError : it cannot be applied, or its check does not find it (it is undone again), or the one before cannot be undone
+        """
+        if self._standing and self._standing.system.variant == subject.system.variant:
+            return
+        self.undo(fleet)
+        name = subject.system.setting
+        if not name:
+            return
+        self._rundir.log("setting", system=subject.system.variant, standing=True)
+        self._standing = subject
+        how = subject.system.settings[name]
+        try:
+            _execute(fleet, subject, how.apply, f"setting {name} could not be applied")
+            for host, said in _execute(fleet, subject, how.check, f"setting {name} cannot be seen").items():
+                if not re.search(how.check.expect, said, re.MULTILINE):
+                    raise SettingError(f"setting {name} is not seen on {host} after it was applied: `{how.check.run}` says "
+                                       f"{said.strip()[:200]!r}, expected {how.check.expect!r}; it was undone")  # fmt: skip
+        except SettingError as error:
+            try:
+                self.undo(fleet)
+            except SettingError as standing:
+                raise SettingError(f"{error}; {standing}") from None
+            raise
+
+    def undo(self, fleet: Fleet) -> None:
+        """Put back what stands; SettingError where that fails, and then it is tried again before the next step."""
+        if not self._standing:
+            return
+        system = self._standing.system
+        _execute(fleet, self._standing, system.settings[system.setting or ""].undo,
+                 f"setting {system.setting} of {system.name} could not be undone, it stands")  # fmt: skip
+        self._rundir.log("setting", system=system.variant, standing=False)
+        self._standing = None
+
+
+def _execute(fleet: Fleet, subject: Subject, command: Command, failing: str) -> dict[str, str]:
+    """Host -> what the command printed there; SettingError that names every host on which it failed."""
+    done = execute_all(fleet, tasks(command, subject.testbed, subject.testbed.vms))
+    if failed := [f"{task.host}: {outcome.error}" for task, outcome in done.items() if not outcome.ok]:
+        raise SettingError(f"{failing}: {'; '.join(failed)}")
+    return {task.host: outcome.value or "" for task, outcome in done.items()}

@@ -1,0 +1,168 @@
+"""The look right before fio: at the device itself, by the shell that then starts fio; and what was judged is what fio opens.
+
+A campaign lasts for hours, and what was judged at its start may have become somebody's since. So the shell that is about to start
+fio on a VM opens every device first and asks of what it has opened, not of a name: is it the number, the disk sequence and the
+size that were judged; does the kernel or anybody else hold it, in whatever mount namespace, through whatever node; is what lies at
+both ends what we left there? Then fio is given the open descriptor (``/proc/self/fd/4``). A link that is turned meanwhile changes
+nothing, and the number of a device that is open is given to no other.
+
+**What we wrote ourselves is allowed, by remembering it.** Right after each step that writes, the last bytes of ours at both ends
+(`ENDS_BYTES` each: where every signature that util-linux knows lies, backup GPT, md, ZFS and DRBD included) are noted as a
+checksum. Before the next step the same checksum is all there is to ask: random data that happens to look like a signature is
+never refused. Another checksum, between our steps, is another writer's doing and is refused, with or without a signature. Only
+where nothing is noted (the first step of a campaign, or a VM that could not be asked after the last one) is the content judged by
+signatures alone.
+
+A signature that appears *during* a step of ours is somebody's if it stands among zeros, as every superblock and table does; what
+fio writes at random holds a zero in 256 bytes, and none of 1180 random fills looked like a signature to blkid 2.38 at all.
+
+What the SSH user may not see is not seen: without root the descriptors and mounts of other accounts' processes. What the kernel
+itself holds (a mount in any namespace, swap, LVM, md) is seen all the same, as the device cannot be opened exclusively.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable
+
+from hcilib.drive.guard.devices import MOUNTS, OPEN_TO_WRITE
+from hcilib.drive.guard.guard_devices import Guarded
+from hcilib.drive.hosts.hosts import Fleet
+
+ENDS_BYTES = 2**20
+LIMIT_S = 60
+FIRST, DESCRIPTORS = 4, 6
+"""dash, Debian's sh, knows descriptors of one digit alone, and 0 to 3 are the launcher's: six disks are held by the shell itself,
+each further one by a shell of its own that ends with it."""
+
+_COMMON = r"""
+LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/sbin:/sbin; export PATH
+piece() { dd if="$1" bs=65536 skip="$2" count="$3" iflag=direct 2>/dev/null || dd if="$1" bs=65536 skip="$2" count="$3" 2>/dev/null; }
+first() { piece "$1" 0 17; }
+last() { piece "$1" $(( $2 > 2097152 ? $2 / 65536 - 16 : 0 )) 17; }
+ends() { { first "$1" "$2"; last "$1" "$2"; } | cksum; }
+signature() {
+  found=$(blkid -p -o export "$1" 2>/dev/null); code=$?
+  case $code in
+    2) ;;
+    8) echo 'several signatures at once'; return;;
+    0) printf '%s\n' "$found" | sed -n 's/^TYPE=//p; s/^PTTYPE=\(.*\)/\1 partition table/p' | head -n 1; return;;
+    *) echo "something that cannot be probed (\`blkid -p\` ended with $code)"; return;;
+  esac
+  case $(piece "$1" 0 1 | dd bs=22 count=1 2>/dev/null | tr -d '\0') in 'bluestore block device') echo ceph_bluestore; return;; esac
+  last "$1" "$2" | tail -c 4096 | grep -q 'EFI PART' && echo 'the second half of a gpt partition table'
+}
+"""
+_LOOK = r"""
+refuse() { echo "$serial: $path ($name) $1" >&2; exit 1; }
+look() {
+  serial=$1 path=$2 name=$3 number=$4 hex=$5 sequence=$6 size=$7 left=$8 node=$9
+  [ -b "$node" ] || refuse 'cannot be opened, or is no block device any more'
+  now=$(stat -L -c %t:%T "$node")
+  [ "$now" = "$hex" ] || refuse "leads to another device now: its number (hexadecimal) is $now where $hex was judged"
+  sys=/sys/dev/block/$number; s=; [ -r "$sys/diskseq" ] && read -r s <"$sys/diskseq"
+  [ "$s" = "$sequence" ] || refuse "is another disk now: its disk sequence is $s where $sequence was judged"
+  read -r s <"$sys/size" && [ $((s * 512)) = "$size" ] || refuse "has $((s * 512)) bytes now where $size were judged"
+  read -r s <"$sys/ro" && [ "$s" = 0 ] || refuse 'is read-only now'
+  for h in "$sys"/holders/* "$sys"/*/partition; do
+    [ -e "$h" ] && h=${h%/partition} && refuse "is used by ${h##*/} now (a partition, LVM, md, multipath or the like)"
+  done
+  where=$(printf '%s\n' "$mounts" | awk -v n="$number" -v p="$path" -v d="/dev/$name" '
+    $3 == n { print $5; exit } { for (i = 7; i < NF - 1; i++) if ($i == "-" && ($(i+2) == p || $(i+2) == d)) { print $5; exit } }')
+  [ -z "$where" ] || refuse "is mounted on $where now"
+  grep -q -e "^$path " -e "^/dev/$name " /proc/swaps 2>/dev/null && refuse 'is in use as swap now'
+  n=0
+  while case $(wipefs --no-act --all "$node" 2>&1) in *[Bb]usy*) true;; *) false;; esac; do  # a probe of udev's is over in a moment
+    n=$((n + 1)); [ $n -lt 4 ] || refuse 'is held by the kernel now: mounted somewhere, swap, or part of another device'
+    sleep 0.1
+  done
+  who=$(printf '%s\n' "$writers" | sed -n "s/^$hex //p" | head -n 1)
+  [ -z "$who" ] || refuse "is open for writing by $who"
+  if [ "$left" ]; then
+    [ "$(ends "$node" "$size")" = "$left" ] || {
+      what=$(signature "$node" "$size")
+      refuse "was written by somebody else since our last step: ${what:+it carries $what; }what we left at its first and last MiB is gone"
+    }
+  else
+    what=$(signature "$node" "$size"); [ -z "$what" ] || refuse "carries $what now"
+  fi
+}
+"""
+_NOTE = r"""
+note() {
+  serial=$1 hex=$2 size=$3 node=$4
+  [ "$(stat -L -c %t:%T "$node" 2>/dev/null)" = "$hex" ] || return 0
+  what=$(signature "$node" "$size")
+  if [ "$what" ]; then
+    zeros=$({ first "$node" "$size"; last "$node" "$size"; } | tr -cd '\0' | wc -c)
+    near=$({ piece "$node" 0 2; last "$node" "$size" | tail -c 131072; } | tr -cd '\0' | wc -c)
+    [ "$zeros" -gt 9600 ] || [ "$near" -gt 1300 ] && return 0
+  fi
+  echo "left $serial $(ends "$node" "$size")"
+}
+"""
+
+
+class LastLook:
+    """What was judged when a campaign began, and what our own steps have left on it since.
+
+    `before` gives what `hcilib.drive.launch` needs to open these devices and no others; `after` notes what a writing step left.
+    """
+
+    def __init__(self, fleet: Fleet, guarded: Guarded):
+        self.guarded = guarded
+        self._fleet = fleet
+        self._left: dict[tuple[str, str], str] = {}
+
+    def before(self, vms: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+        """Serial -> what fio opens for it, and VM -> lines of sh by which the shell that starts fio opens and judges it.
+
+        Lines that end with an error say on standard error which disk may not be written, and why.
+        """
+        paths: dict[str, str] = {}
+        preludes = {}
+        for vm in (vm for vm in vms if vm in self.guarded):
+            lines = [_COMMON, _LOOK, f"mounts=$({MOUNTS})", f"writers=$({OPEN_TO_WRITE})"]
+            for place, (serial, device) in enumerate(self.guarded[vm].items()):
+                opened, paths[serial], node = _opened(place, device.path)
+                asked = (serial, device.path, device.name, device.number, _hex(device.number), device.sequence,
+                         str(device.size_bytes), self._left.get((vm, serial), ""))  # fmt: skip
+                lines += [opened, f"look {shlex.join(asked)} {node}"]
+            preludes[vm] = "\n".join([*lines, ":"])
+        return paths, preludes
+
+    def after(self, vms: Iterable[str]) -> None:
+        """Note what a step that wrote has left at both ends of its disks; of a VM that does not answer, that nothing is known."""
+        asked = {vm: self.guarded[vm] for vm in vms if vm in self.guarded}
+        for vm, serial in ((vm, serial) for vm, devices in asked.items() for serial in devices):
+            self._left.pop((vm, serial), None)
+        scripts = {vm: self._note(vm) for vm in asked}
+        for vm, outcome in (self._fleet.run(scripts, limit_s=LIMIT_S) if scripts else {}).items():
+            found = re.findall(r"(?m)^left (\S+) (\d+ \d+)$", outcome.value or "")
+            self._left |= {(vm, serial): checksum for serial, checksum in found}
+
+    def _note(self, vm: str) -> str:
+        notes = [
+            shlex.join(["note", serial, _hex(d.number), str(d.size_bytes), d.path])
+            for serial, d in self.guarded[vm].items()
+        ]
+        return "\n".join([_COMMON, _NOTE, *notes])
+
+
+def _opened(place: int, path: str) -> tuple[str, str, str]:
+    """(lines that open a device, what fio is given for it, what the shell itself calls it), of the disk in that place."""
+    if place < DESCRIPTORS:
+        node = f"/proc/self/fd/{FIRST + place}"
+        return f"exec {FIRST + place}<{shlex.quote(path)}", node, node
+    link = f"disk{place}"
+    # a shell of its own holds it and ends with the one that starts fio; fio reaches its descriptor through a link in its folder
+    held = f"{{ while kill -0 $$; do sleep 1; done; }} <{shlex.quote(path)} >/dev/null 2>&1 3<&- &"
+    wait = 'n=0; until [ -b "/proc/$!/fd/0" ] || [ $n = 100 ]; do n=$((n + 1)); sleep 0.01; done'
+    return f'{held}\n{wait}\nln -s "/proc/$!/fd/0" {link}', link, link
+
+
+def _hex(number: str) -> str:
+    """A device's number as `stat -c %t:%T` writes it."""
+    major, minor = number.split(":")
+    return f"{int(major):x}:{int(minor):x}"

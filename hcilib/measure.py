@@ -1,0 +1,174 @@
+"""From files to results: a testbed made ready, a plan measured on it, a scenario measured or replayed.
+
+Here measuring meets the statistics. drive must not import analyse (it reaches hosts and knows no formula), nor analyse drive. So
+the decisions are handed in here, and both rooms stay testable alone: a campaign with rules of a test's own, the rules with
+numbers alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from hcilib.analyse.runs.stopping import enough_runs, stop_when
+from hcilib.analyse.runs.warmup import warm_up_missing
+from hcilib.drive.beds.ceph import ceph
+from hcilib.drive.beds.cluster import running
+from hcilib.drive.beds.lab import lab
+from hcilib.drive.campaign import campaign
+from hcilib.drive.campaign.actions import of_box
+from hcilib.drive.campaign.events import Actions
+from hcilib.drive.campaign.policy import Rules
+from hcilib.places import at_home
+from hcilib.plan import Plan
+from hcilib.read.foreign.results import read_results
+from hcilib.read.run.journal import progress as progress_of
+from hcilib.sweeps import sweep
+from hcilib.system import System, load_system, under_test
+from hcilib.testbed import Testbed, load_testbed
+
+RULES = Rules(stop=stop_when, enough=enough_runs, warm=warm_up_missing)
+Systems = System | Sequence[System]
+
+
+def run(
+    plan: Plan,
+    testbed: Testbed,
+    systems: Systems,
+    run_dir: str | Path,
+    *,
+    settings: Sequence[str | None] | None = None,
+    consent: str | None = None,
+    progress: bool = True,
+    earlier: Sequence[str | Path] = (),
+    actions: Actions | None = None,
+) -> pd.DataFrame:
+    """Measure, or finish measuring, a plan; returns what ``read_results(run_dir)`` returns.
+
+    Parameters
+    ----------
+    systems : the system that the testbed serves, or several that coexist on it, each on disks of its own. Of several every block
+        visits each cell once per system, next to each other, in an order drawn anew for each visit: what drifts is then shared,
+        and ``pair`` says which runs share it (METHODS section 7). A testbed offers several systems by its disks: either each
+        disk's field ``system`` names whose it is (as the lab does), or each system's file has a field ``disks``, patterns of
+        the serials that are its own (``hcilib.testbed.Testbed.of_system``). A VM without a disk of a system does not load it.
+    settings : settings of the systems' files to compare, ``None`` being the system as it is: ``settings=[None, "mq-deadline"]``
+        measures each system both ways, as if they were two (labelled ``name [mq-deadline]``). A setting is applied, checked and
+        undone by the file's own commands, and put back whatever happens
+    earlier : run directories on the same testbed: a warm-up of theirs that still holds is not repeated, one that they spoilt is
+    actions : what the plan's events are, where neither the testbed nor the system's file says it
+
+    Raises
+    ------
+    What `hcilib.drive.campaign.campaign.run` raises, which this is with the statistics at hand, by which policy ``adaptive`` and
+    warm-up by volume decide
+    """
+    return campaign.run(
+        plan,
+        testbed,
+        systems,
+        run_dir,
+        settings=settings,
+        consent=consent,
+        progress=progress,
+        rules=RULES,
+        earlier=earlier,
+        actions=actions,
+    )
+
+
+@contextlib.contextmanager
+def open_testbed(path: str | Path, systems: Systems) -> Iterator[Testbed]:
+    """The testbed of a YAML file. One with a section ``lab:``, ``ceph:`` or ``box:`` is started for these systems, and stopped at
+    the end of the block."""
+    with _opened(load_testbed(path), systems) as (testbed, _):
+        yield testbed
+
+
+@contextlib.contextmanager
+def _opened(testbed: Testbed, systems: Systems) -> Iterator[tuple[Testbed, Actions | None]]:
+    """The testbed, started where it is to be, and what can be done to it where only who started it knows."""
+    served = _served(systems)
+    if size := testbed.box:
+        with running(_only(served, testbed), consent=testbed.consent, **size.model_dump()) as box:
+            yield box.testbed, of_box(box)
+    elif size_of_ceph := testbed.ceph:
+        with ceph(system=_only(served, testbed), **size_of_ceph.model_dump()) as started:
+            yield started, None
+    elif size_of_lab := testbed.lab:
+        with lab(system=served if len(served) > 1 else served[0], **size_of_lab.model_dump()) as started:
+            yield started, None
+    else:
+        yield testbed, None
+
+
+def _served(systems: Systems) -> list[str]:
+    """The products that must be there; two settings of one are one."""
+    return list(dict.fromkeys(system.name for system in under_test(systems)))
+
+
+def _only(served: Sequence[str], testbed: Testbed) -> str:
+    if len(served) > 1:
+        raise ValueError(
+            f"testbed {testbed.name}: the embedded {testbed.embedded} serves one system, not {', '.join(served)}"
+        )
+    return served[0]
+
+
+def obtain(
+    plan: Plan | Mapping,
+    systems: Systems | str | Path | Sequence[System | str | Path],
+    *,
+    testbed: str | Path | None = None,
+    run_dir: str | Path | None = None,
+    source: str | Path | Mapping[str, Any] | None = None,
+    article: str | None = None,
+    settings: Sequence[str | None] | None = None,
+    consent: str | None = None,
+) -> pd.DataFrame:
+    """The results of one system, or of several: measured now when a testbed is given, else read from what was measured before.
+
+    Live, `plan` is run into `run_dir` (and resumed there; on an embedded testbed, whose disks are new and empty each time, begun
+    anew, with what was begun before kept beside it). `plan` may be what `hci.sweep` takes, by name, as the parameters of a notebook
+    hold it (laid out only if it is to be measured), and a system its file. Replayed, `source` is a run directory or ``data/published``, of
+    which the rows of `article`, if one is given, and of the systems are taken; a ValueError names those it holds where a system
+    has none. `systems` and `settings` as in `run`.
+
+    Examples
+    --------
+    >>> results = hci.obtain({}, "params/systems/ceph-pve.yaml", source="data/published", article="proxmox-2node-hci")
+    >>> results["system"].unique().tolist()
+    ['ceph-pve']
+    """
+    given = [systems] if isinstance(systems, (System, str, Path)) else systems
+    products = [system if isinstance(system, System) else load_system(system) for system in given]
+    if testbed:
+        if run_dir is None:
+            raise ValueError(f"{testbed}: what is measured is written to a run directory: give run_dir")
+        run_dir = at_home(run_dir)
+        if load_testbed(testbed).embedded:
+            _set_aside_unfinished(run_dir)
+        laid_out = sweep(**plan) if isinstance(plan, Mapping) else plan
+        with _opened(load_testbed(testbed), products) as (bed, actions):
+            return run(laid_out, bed, products, run_dir, settings=settings, consent=consent, actions=actions)
+    if source is None:
+        raise ValueError("give testbed, to measure on it, or source, to read what was measured before")
+    results = read_results(source, article)
+    asked = [system.variant for system in under_test(products, settings)]
+    for absent in (name for name in asked if not results["system"].eq(name).any()):
+        held = ", ".join(sorted(set(results["system"])))
+        raise ValueError(f"{source}: no rows of system {absent!r}; it holds {held}")
+    return results[results["system"].isin(asked)]
+
+
+def _set_aside_unfinished(run_dir: str | Path) -> None:
+    """A campaign is not resumed on other drives: its prefill and warm-up were on those that are gone."""
+    folder = Path(run_dir)
+    state = progress_of(folder) if (folder / "plan.json").exists() else {"steps": 0, "done": 0, "running": False}
+    if state["done"] < state["steps"] and not state["running"]:
+        folder.rename(folder.with_name(f"{folder.name}.{time.strftime('%Y%m%dT%H%M%S')}"))

@@ -1,0 +1,172 @@
+"""A drive of known speed: its rate is found from end to end whatever else this machine does, and turned while it runs."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from probes import assert_gone
+
+import hcilib as hci
+from hcilib.drive.beds.lab import LabError, lab, opened
+from hcilib.sweeps import sweep
+from hcilib.system import System
+from hcilib.testbed import Dial, Testbed
+
+pytestmark = pytest.mark.lab
+RATE = 2**22  # 1,024 IOPS of 4 KiB
+NODES, VMS, DISK = 2, 4, 2**23
+FOUND = 0.04  # of the truth: binomial noise of a mix's reads, and what the bucket holds at the start
+
+
+def rate_of(testbed, node: str, system: str = "") -> str:
+    return (Path(testbed.lab_root) / f"{node}{f'.{system}' if system else ''}.rate").read_text().strip()
+
+
+@pytest.fixture(scope="module")
+def dialled(programs, tmp_path_factory):
+    """A lab that serves both systems on disks of their own, behind two drives of 4 MiB/s."""
+    drives = Dial(read_bytes_per_s=RATE, write_bytes_per_s=RATE)
+    systems = ("lab-single", "lab-mirror")
+    with lab(NODES, VMS, system=systems, disk_bytes=DISK, dial=drives, root=tmp_path_factory.mktemp("dialled")) as bed:
+        yield bed
+
+
+def only(testbed: Testbed, system: str) -> Testbed:
+    """The testbed as one of its systems sees it."""
+    vms = [vm.model_copy(update={"disks": tuple(d for d in vm.disks if d.system == system)}) for vm in testbed.vms]
+    return testbed.model_copy(update={"vms": tuple(vms), "serves": system})
+
+
+def delivered(testbed: Testbed, system: str, rw: str) -> float:
+    """IOPS of all of a system's disks under one fio, whose jobs start together: a fleet's start apart on a busy machine."""
+    disks = [disk for vm in only(testbed, system).vms for disk in vm.disks]
+    jobs = [argument for disk in disks for argument in (
+        f"--name={disk.serial}", "--ioengine=nbd", f"--uri={disk.uri}", f"--rw={rw}", "--rwmixread=70", "--bs=4k", "--iodepth=8",
+        f"--size={disk.size_bytes}", "--time_based=1", "--runtime=2s", "--ramp_time=300ms")]  # fmt: skip
+    done = subprocess.run(
+        ["fio", "--output-format=json", *jobs], cwd=testbed.lab_root, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout[done.stdout.index("{") :])["jobs"]
+    return sum(job[ddir]["iops"] for job in found for ddir in ("read", "write"))
+
+
+@pytest.mark.parametrize(("system", "copies"), [("lab-single", 1), ("lab-mirror", 2)])
+def test_what_is_delivered_is_what_was_dialled(dialled, system, copies):
+    """Reads N R, writes N W / copies; of seven reads to three writes the bucket of reads empties first."""
+    drives = NODES * RATE / 4096
+    assert delivered(dialled, system, "randread") == pytest.approx(drives, rel=FOUND)
+    assert delivered(dialled, system, "randwrite") == pytest.approx(drives / copies, rel=FOUND)
+    assert delivered(dialled, system, "randrw") == pytest.approx(drives / 0.7, rel=FOUND)
+
+
+def test_both_systems_are_behind_the_same_drives_on_disks_of_their_own(dialled):
+    assert dialled.serves is None
+    assert {disk.system for vm in dialled.vms for disk in vm.disks} == {"lab-single", "lab-mirror"}
+    images = [image for vm in dialled.vms for disk in vm.disks for image in disk.backing]
+    assert len(images) == len(set(images)) == VMS * 3
+    assert [len(node.drives) for node in dialled.nodes] == [1, 1]
+    assert Testbed.model_validate_json(dialled.model_dump_json()) == dialled
+
+
+def test_a_drive_is_turned_while_it_runs(dialled, tmp_path):
+    """node1 at a quarter: a system of one copy, whose reads are of one node each, loses three eighths of its reads."""
+    hci.dial(dialled, "node1", read_bytes_per_s=RATE // 4, run_dir=tmp_path)
+    try:
+        assert delivered(dialled, "lab-single", "randread") == pytest.approx((1 + 1 / 4) * RATE / 4096, rel=FOUND)
+    finally:
+        hci.dial(dialled, "node1", read_bytes_per_s=RATE)
+    [told] = map(json.loads, (tmp_path / "journal.jsonl").read_text().splitlines())
+    assert (told["event"], told["node"], told["read_bytes_per_s"]) == ("dial", "node1", RATE // 4)
+
+
+def test_disks_are_filled_with_the_drives_open_and_then_they_are_as_before(dialled):
+    hci.dial(dialled, "node2", read_bytes_per_s=RATE // 2)
+    try:
+        with opened(dialled):
+            assert [rate_of(dialled, node.name) for node in dialled.nodes] == ["0", "0"]
+        with pytest.raises(ZeroDivisionError):
+            _fail_while_open(dialled)
+        assert [rate_of(dialled, node.name) for node in dialled.nodes] == [f"{8 * RATE}", f"{4 * RATE}"]
+    finally:
+        hci.dial(dialled, "node2", read_bytes_per_s=RATE)
+
+
+def _fail_while_open(testbed) -> None:
+    with opened(testbed):
+        _ = 1 / 0
+
+
+def test_a_campaign_fills_its_disks_at_the_machine_s_speed(programs, tmp_path):
+    """At the drives' own speed, 64 KiB/s, 4 MiB of disks would take a minute."""
+    slow = {"read_bytes_per_s": 2**16, "write_bytes_per_s": 2**16}
+    plan = sweep(["4k-randread"], repeats=1, iodepth=1, vms=1, read_runtime_s=0.5, span_bytes=2**22, canary=False)
+    with lab(2, 1, system="lab-single", disk_bytes=2**22, dial=slow, root=tmp_path / "lab") as bed:
+        hci.run(plan, bed, System(name="lab-single", label="slow"), tmp_path / "run", progress=False)
+        assert rate_of(bed, "node2") == f"{8 * 2**16}"
+    events = [json.loads(line) for line in (tmp_path / "run" / "journal.jsonl").read_text().splitlines()]
+    start, filled = events[0], next(e for e in events if str(e.get("step", "")).startswith("prefill"))
+    assert filled["t"] - start["t"] < 20, events[:3]
+
+
+def test_systems_may_have_drives_of_their_own(programs, tmp_path):
+    each = {"lab-single": {"read_bytes_per_s": RATE, "write_bytes_per_s": RATE},
+            "lab-single-b": {"read_bytes_per_s": RATE // 2, "write_bytes_per_s": RATE // 2}}  # fmt: skip
+    with lab(2, 1, system=tuple(each), disk_bytes=2**22, dial=each, root=tmp_path) as bed:
+        assert [rate_of(bed, "node1", name) for name in each] == [f"{8 * RATE}", f"{4 * RATE}"]
+        hci.dial(bed, "node1", system="lab-single", read_bytes_per_s=RATE // 8)
+        assert rate_of(bed, "node1", "lab-single") == f"{RATE}"
+        with pytest.raises(LabError, match=r"dialled drives are those of node1 \(lab-single\), node1 \(lab-single-b\)"):
+            hci.dial(bed, "node1", read_bytes_per_s=RATE)
+    assert_gone(bed, patience_s=0)
+
+
+def test_a_rate_this_machine_cannot_serve_is_refused_with_one_that_it_can(programs, tmp_path):
+    beyond = {"read_bytes_per_s": 10**11, "write_bytes_per_s": 10**11}
+    with (
+        pytest.raises(
+            LabError,
+            match=r"this machine serves [\d,]+ IOPS of 4 KiB .* would let 48,828,125 through: .* to [\d,]+ or less",
+        ),
+        lab(2, 1, disk_bytes=2**22, dial=beyond, root=tmp_path),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"read_bytes_per_s": 2**22, "write_bytes_per_s": 2**21}, "nbdkit's rate filter keeps a bucket for each way, both of one rate"),
+        ({"read_bytes_per_s": 1, "write_bytes_per_s": 1}, "read_bytes_per_s: Input should be greater than or equal to 65536"),
+        ({"read_bytes_per_s": 2**22}, "write_bytes_per_s: Field required"),
+        ({"read_bytes_per_s": "4 MB/s", "write_bytes_per_s": "4 MB/s"}, "'4 MB/s' is not a size"),
+        ({"lab-mirror": {"read_bytes_per_s": RATE, "write_bytes_per_s": RATE, "speed": 2}}, "speed: Extra inputs are not permitted"),
+    ],
+)  # fmt: skip
+def test_a_dial_that_cannot_be_is_refused_before_anything_is_made(tmp_path, given, said):
+    with pytest.raises(LabError) as caught, lab(dial=given, root=tmp_path / "bed"):
+        pass
+    assert said in str(caught.value)
+    assert not (tmp_path / "bed").exists()
+
+
+def test_a_drive_that_is_not_there_or_not_dialled_is_named(bed, dialled):
+    with pytest.raises(LabError, match=r"dial\('node9'\): dialled drives are those of node1, node2"):
+        hci.dial(dialled, "node9", read_bytes_per_s=RATE)
+    with pytest.raises(LabError, match="read_bytes_per_s: Input should be greater than or equal to 65536"):
+        hci.dial(dialled, "node1", read_bytes_per_s=1)
+    with pytest.raises(LabError, match=r"none: start lab\(dial=...\)"):
+        hci.dial(bed, "node1", read_bytes_per_s=RATE)
+
+
+def test_a_testbed_file_may_dial_its_lab_and_no_node_of_a_real_one(tmp_path):
+    (tmp_path / "lab.yaml").write_text("name: x\nlab: {dial: {read_bytes_per_s: 4 MiB, write_bytes_per_s: 4 MiB}}\n")
+    assert hci.load_testbed(tmp_path / "lab.yaml").lab.dial.read_bytes_per_s == RATE
+    (tmp_path / "real.yaml").write_text(
+        "name: x\nnodes: [{name: n, drives: [{read_bytes_per_s: 4 MiB, write_bytes_per_s: 4 MiB}]}]\n"
+        "vms: [{name: v, node: n, disks: [{serial: s, size_bytes: 1 GiB}]}]\n"
+    )
+    with pytest.raises(ValueError, match="n has drives, which a running lab alone dials"):
+        hci.load_testbed(tmp_path / "real.yaml")

@@ -1,0 +1,270 @@
+"""Several systems, or settings of one, in one campaign: each visit of a cell once per system, next to each other, on disks of its own."""
+
+import json
+from itertools import groupby
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import hcilib as hci
+from hcilib.drive.campaign import campaign
+from hcilib.drive.campaign.rundir import RunDirError
+from hcilib.plan import Plan, PlanError
+from hcilib.read.run.journal import progress
+from hcilib.system import Check, Command, Setting, System
+from hcilib.testbed import Disk, Node, Testbed, TestbedError, Vm
+
+A, B = (System(name=name, label=name) for name in ("lab-a", "lab-b"))
+BED = Testbed(
+    name="t",
+    nodes=(Node(name="n1"), Node(name="n2")),
+    vms=tuple(
+        Vm(name=v, node=n, disks=tuple(Disk(serial=f"{of}-{v}", size_bytes=2**20) for of in ("ceph", "drbd")))
+        for v, n in (("vm1", "n1"), ("vm2", "n2"))
+    ),
+)
+
+
+def interleaved(**options) -> Plan:
+    given = {"repeats": 3, "iodepth": [1, 4], "vms": 2, "span_bytes": 2**20}
+    plan = hci.sweep(["4k-randread", "4k-randwrite"], **{**given, **options})
+    return plan.interleaved({"lab-a": "lab-a", "lab-b": "lab-b"})
+
+
+# What is planned
+
+
+def test_every_visit_has_each_system_once_and_next_to_each_other():
+    plan = interleaved()
+    runs = [step for step in plan.steps if step.kind == "measure"]
+    visits = [list(own) for _, own in groupby(runs, key=lambda step: step.pair)]
+    assert [own[0].pair for own in visits] == list(range(1, 3 * 4 + 1)), "one number a visit, in the order of the plan"
+    for own in visits:
+        assert sorted(step.system for step in own) == ["lab-a", "lab-b"]
+        assert len({(step.cell, step.block) for step in own}) == 1
+    first = [own[0].system for own in visits]
+    assert 2 <= first.count("lab-a") <= 10, "who comes first is drawn for each visit"
+    assert len({step.id for step in plan.steps}) == len(plan.steps)
+    assert sorted(step.system for step in plan.steps if step.kind == "prefill") == ["lab-a", "lab-b"]
+    assert interleaved(seed=1) != plan == interleaved()
+
+
+def test_the_plan_is_kept_whole_and_shown():
+    plan = interleaved()
+    assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+    frame = plan.to_frame()
+    assert list(frame)[:4] == ["step", "kind", "system", "pair"]
+    assert frame.loc[frame["kind"] != "measure", "pair"].isna().all()
+    assert "interleaved: lab-a, lab-b" in repr(plan)
+    alone = hci.sweep(["4k-randread"], vms=1)
+    assert not {"system", "pair"} & set(alone.to_frame())
+    assert "pair" not in json.dumps(alone.to_dict())
+
+
+@pytest.mark.parametrize("systems", [{}, {"a": "a"}, {"a [x]": "a", "a-x": "a-x"}])
+def test_systems_that_cannot_be_told_apart_are_refused(systems):
+    with pytest.raises(PlanError, match="expected at least two systems"):
+        hci.sweep(["4k-randread"]).interleaved(systems)
+    with pytest.raises(PlanError, match="names none yet"):
+        interleaved().interleaved({"c": "c", "d": "d"})
+
+
+# Whose a disk is
+
+
+def test_disks_are_divided_by_the_patterns_of_the_systems_files():
+    marked = BED.divided({"x": ["ceph-*"], "y": ["drbd-*"]})
+    assert [d.serial for vm in marked.of_system("y").vms for d in vm.disks] == ["drbd-vm1", "drbd-vm2"]
+    assert marked.of_system("x").targets(2, 2) == [(f"vm{n}", marked.vms[n - 1].disks[0]) for n in (1, 2)]
+    plan = hci.sweep(["4k-randwrite"], vms=2, span_bytes=2**20).interleaved({"x": "x", "y": "y"})
+    overwrites = plan.to_frame(marked).groupby("system")["overwrites"].agg(set)
+    assert overwrites["x"] == {"vm1:ceph-vm1, vm2:ceph-vm2"}
+    assert overwrites["y"] == {"vm1:drbd-vm1, vm2:drbd-vm2"}
+
+
+def test_a_vm_without_a_disk_of_a_system_does_not_load_it():
+    marked = BED.divided({"x": ["ceph-*"], "y": ["drbd-vm2"]})
+    assert [vm.name for vm in marked.of_system("y").vms] == ["vm2"]
+
+
+@pytest.mark.parametrize(
+    "patterns", [{"x": ["*-vm1"], "y": ["ceph-*"]}, {"x": [], "y": []}, {"x": ["ceph-*"], "y": []}]
+)
+def test_systems_that_share_a_disk_are_refused_by_name(patterns):
+    with pytest.raises(TestbedError, match=r"vm1: disk ceph-vm1 is x and y's: systems that share a disk.*field disks"):
+        BED.divided(patterns)
+
+
+def test_a_disk_that_the_testbed_gives_to_another_is_refused():
+    marked = BED.divided({"x": ["ceph-*"], "y": ["drbd-*"]})
+    with pytest.raises(TestbedError, match="disk ceph-vm1 is x and z's"):
+        marked.divided({"z": ["ceph-*"]})
+    with pytest.raises(TestbedError, match="no disk is system z's; they are x, y's"):
+        marked.of_system("z")
+
+
+def test_a_testbed_of_one_system_keeps_its_identity():
+    assert BED.divided({"x": []}) is BED
+    assert BED.divided({"x": ["*"]}).digest != BED.digest
+
+
+# On the running lab
+
+
+@pytest.fixture(scope="module")
+def both(bed):
+    """The lab as one that serves two systems: each VM's first disk is the one's, its second the other's."""
+    vms = tuple(
+        vm.model_copy(
+            update={
+                "disks": tuple(d.model_copy(update={"system": s.name}) for d, s in zip(vm.disks, (A, B), strict=True))
+            }
+        )
+        for vm in bed.vms
+    )
+    return bed.model_copy(update={"vms": vms, "serves": None})
+
+
+@pytest.fixture(scope="module")
+def finished(both, short, tmp_path_factory):
+    run_dir = tmp_path_factory.mktemp("runs") / "both"
+    plan = short(["4k-randread", "4k-randwrite"], repeats=2, prefill=True, canary=True)
+    return campaign.run(plan, both, [A, B], run_dir, progress=False), run_dir, plan
+
+
+@pytest.mark.lab
+def test_both_systems_rows_come_from_one_run_directory(finished):
+    results, run_dir, _ = finished
+    assert results.attrs["missing"] == []
+    assert results.groupby("system").size().to_dict() == {"lab-a": 4, "lab-b": 4}
+    shared = results.groupby("pair")
+    assert (shared["system"].nunique() == 2).all()
+    assert (shared[["pattern", "block"]].nunique() == 1).all(axis=None)
+    assert sorted(results["pair"].unique()) == [1, 2, 3, 4]
+    steps = {json.loads(f.read_text())["id"]: f.parent for f in run_dir.glob("steps/*/step.json")}
+    assert len([name for name in steps if name.startswith("prefill")]) == 2
+    for folder in steps.values():
+        of = json.loads((folder / "step.json").read_text())["disks_of"]
+        disks = {
+            line.split("=")[1] for line in (folder / "job.fio").read_text().splitlines() if line.startswith("uri=")
+        }
+        assert {uri.split("?")[0][-2:] for uri in disks} == {{"lab-a": "d0", "lab-b": "d1"}[of]}, "only its own"
+    pd.testing.assert_frame_equal(hci.read_results(run_dir), results)
+
+
+@pytest.mark.lab
+def test_the_other_order_of_the_systems_is_the_same_campaign_and_another_system_is_not(finished, both):
+    results, run_dir, plan = finished
+    pd.testing.assert_frame_equal(campaign.run(plan, both, [B, A], run_dir, progress=False), results)
+    with pytest.raises(RunDirError, match="another system; runs are never mixed"):
+        campaign.run(plan, both, [A, B.model_copy(update={"label": "tuned"})], run_dir, progress=False)
+
+
+@pytest.mark.lab
+def test_an_interrupted_pair_is_measured_again_whole(both, short, tmp_path, monkeypatch):
+    plan, run_dir = short(repeats=2), tmp_path / "run"
+    real, seen = campaign.launch, []
+
+    def dies(step, *given, **named):
+        seen.append(step.id)
+        if len(seen) == 4:
+            raise KeyboardInterrupt
+        return real(step, *given, **named)
+
+    monkeypatch.setattr(campaign, "launch", dies)
+    with pytest.raises(KeyboardInterrupt, match="3 of 4 steps are kept; run the same again"):
+        campaign.run(plan, both, [A, B], run_dir, progress=False)
+    first, second = seen[2:]
+    whole = {name: (run_dir / "steps" / name / "step.json").read_bytes() for name in seen[:2]}
+    results = campaign.run(plan, both, [A, B], run_dir, progress=False)
+    assert seen[4:] == [first, second], "both halves, in the order of the plan"
+    assert {name: (run_dir / "steps" / name / "step.json").read_bytes() for name in seen[:2]} == whole, (
+        "a whole pair is kept"
+    )
+    kept = json.loads((run_dir / "failed" / f"{first}.1" / "step.json").read_text())
+    assert kept["problems"] == [
+        "its visit, which systems share, was interrupted: it is measured again beside the other's"
+    ]
+    assert len(results) == 4
+    assert progress(run_dir)["done"] == 4
+
+
+# A setting
+
+
+def setting(folder: Path, apply="echo on", seen="cat") -> System:
+    where = f"'{folder}'/$HCILAB_HOST"
+    how = Setting(
+        apply=Command(on="nodes", run=f"{apply} >{where}"),
+        check=Check(on="nodes", run=f"{seen} {where}", expect="^on$"),
+        undo=Command(on="nodes", run=f"echo off >{where}; echo undone >>{where}.log"),
+    )
+    return System(name="lab-mirror", label="x", settings={"turbo": how})
+
+
+def standing(folder: Path) -> set[str]:
+    return {file.read_text().strip() for file in folder.glob("node?")}
+
+
+@pytest.mark.lab
+def test_a_setting_is_applied_for_its_runs_and_put_back(bed, short, tmp_path, monkeypatch):
+    system, seen, real = setting(tmp_path), [], campaign.launch
+
+    def looks(step, *given, **named):
+        seen.append((step.system, standing(tmp_path)))
+        return real(step, *given, **named)
+
+    monkeypatch.setattr(campaign, "launch", looks)
+    plan = short(repeats=2, prefill=True)
+    results = hci.run(plan, bed, system, tmp_path / "run", settings=[None, "turbo"], progress=False)
+    assert results.groupby("system").size().to_dict() == {"lab-mirror": 2, "lab-mirror [turbo]": 2}
+    assert (results.groupby("pair")["system"].nunique() == 2).all()
+    assert seen[0] == ("lab-mirror", set()), "one prefill, of the disks they share"
+    for name, state in seen[1:]:
+        assert (state == {"on"}) == (name == "lab-mirror [turbo]")
+    assert standing(tmp_path) == {"off"}
+    assert hci.run(plan, bed, system, tmp_path / "run", settings=[None, "turbo"], progress=False).equals(results)
+
+
+@pytest.mark.lab
+def test_a_setting_that_is_not_seen_is_named_undone_and_its_steps_are_missing(bed, short, tmp_path, capsys):
+    system = setting(tmp_path, apply="echo of")
+    results = hci.run(short(), bed, system, tmp_path / "run", settings=[None, "turbo"], progress=False)
+    assert list(results["system"]) == ["lab-mirror"], "nothing else is lost"
+    [missing] = results.attrs["missing"]
+    assert missing.endswith("lab-mirror-turbo")
+    said = capsys.readouterr().out
+    assert "setting turbo is not seen on node1 after it was applied" in said
+    assert standing(tmp_path) == {"off"}
+
+
+@pytest.mark.lab
+def test_a_setting_that_a_killed_controller_left_is_undone_before_anything_is_measured(bed, short, tmp_path):
+    system, run_dir = setting(tmp_path), tmp_path / "run"
+    both = {"lab-mirror": "lab-mirror", "lab-mirror [turbo]": "lab-mirror"}
+    plans = (short(seed=seed) for seed in range(99))
+    plan = next(plan for plan in plans if plan.interleaved(both).steps[-1].system == "lab-mirror [turbo]")
+    given = {"settings": [None, "turbo"], "progress": False}
+    with pytest.MonkeyPatch.context() as patch:  # as after kill -9: nothing is put back
+        patch.setattr(campaign, "_put_back", lambda *_: None)
+        hci.run(plan, bed, system, run_dir, **given)
+    assert standing(tmp_path) == {"on"}
+    assert len(hci.run(plan, bed, system, run_dir, **given)) == 2, "finished, and yet its setting is put back"
+    assert standing(tmp_path) == {"off"}
+    logs = [file.read_text() for file in tmp_path.glob("node?.log")]
+    hci.run(plan, bed, system, run_dir, **given)
+    assert [file.read_text() for file in tmp_path.glob("node?.log")] == logs, "once"
+
+
+@pytest.mark.parametrize(("name", "said"), [("warp", "has no setting 'warp': it has turbo"), (None, "is given twice")])
+def test_a_setting_that_no_file_knows_and_one_given_twice_are_refused(bed, short, tmp_path, name, said):
+    with pytest.raises(ValueError, match=said):
+        hci.run(short(), bed, setting(tmp_path), tmp_path / "run", settings=[None, name], progress=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_file_does_not_choose_a_setting(tmp_path):
+    (tmp_path / "s.yaml").write_text("name: s\nlabel: s\nsetting: turbo\n")
+    with pytest.raises(TestbedError, match="field setting: a campaign chooses"):
+        hci.load_system(tmp_path / "s.yaml")

@@ -1,0 +1,247 @@
+"""The look right before fio, attacked on real loop devices: what is somebody's is not written, and what was judged is what is."""
+
+import contextlib
+import os
+import random
+import shlex
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from loops import MIB, SIZE, losetup
+from probes import until
+from signatures import gpt, write
+from test_guard_loops import by_id
+
+from hcilib.drive.guard.guard import GuardError
+from hcilib.drive.guard.guard_devices import identify
+from hcilib.drive.guard.last_look import LastLook
+
+pytestmark = pytest.mark.lab
+RANDOM = random.Random(16).randbytes(SIZE)
+
+
+@pytest.fixture
+def look(blank, hosts):
+    """A disk that was judged blank and then filled by a step of ours: device, file, the look and what it says when it is asked."""
+    file, device, testbed = blank
+    with hosts.fleet(testbed) as fleet:
+        yield Attacked(fleet, identify(fleet, testbed, 1, 1, "wipe"), device, file)
+
+
+class Attacked:
+    def __init__(self, fleet, guarded, device, file):
+        self.fleet, self.device, self.file = fleet, device, file
+        self.look = LastLook(fleet, guarded)
+
+    def fill(self, data: bytes = RANDOM) -> None:
+        """As a prefill leaves it."""
+        write(self.device, 0, data)
+        self.look.after(["vm1"])
+
+    def said(self, then: str = "echo started") -> str:
+        """What the shell says that looks and then would start fio: `started`, or why not."""
+        [prelude] = self.look.before(["vm1"])[1].values()
+        folder = 'd=$(mktemp -d) && cd "$d" || exit 1; trap \'rm -rf "$d"\' EXIT\n'
+        outcome = self.fleet.run({"vm1": f"{folder}{prelude}\n{then}"}, limit_s=60)["vm1"]
+        return (outcome.value or outcome.error).strip().rpartition("\n")[2]
+
+    @property
+    def noted(self) -> bool:
+        return bool(self.look._left)
+
+
+def test_a_blank_disk_and_one_that_holds_what_we_left_may_be_written(look):
+    assert look.said() == "started"
+    look.fill()
+    assert look.noted
+    assert look.said() == "started"
+    look.fill(RANDOM[::-1])
+    assert look.said() == "started"
+
+
+def test_a_file_system_made_after_the_prefill(look):
+    look.fill()
+    subprocess.run(["mkfs.ext4", "-qF", look.device], check=True)
+    assert "was written by somebody else since our last step: it carries ext4; what we left" in look.said()
+
+
+@pytest.mark.parametrize("at", [0, 512, SIZE - 512, SIZE - MIB])
+def test_a_byte_that_is_not_ours_at_either_end(look, at):
+    look.fill()
+    write(look.device, at, b"x")
+    assert (
+        "was written by somebody else since our last step: what we left at its first and last MiB is gone"
+        in look.said()
+    )
+
+
+def test_without_a_note_the_signature_alone_decides(look):
+    subprocess.run(["mkfs.ext4", "-qF", look.device], check=True)
+    assert "carries ext4 now" in look.said()
+
+
+def test_a_table_whose_first_34_sectors_are_gone_is_refused_at_the_start_and_at_the_step(look, hosts):
+    """As a disk is left by whoever wrote its beginning by mistake: its owner can still be helped."""
+    gpt_at_the_end(look.file)
+    assert "carries the second half of a gpt partition table" in look.said()
+    with pytest.raises(
+        GuardError, match="carries the second half of a gpt partition table; if nothing on it is needed"
+    ):
+        identify(look.fleet, hosts.testbed(("vm1", "B1")), 1, 1, "wipe")
+
+
+def gpt_at_the_end(file: Path) -> None:
+    gpt(file)
+    header = bytearray(file.read_bytes()[512:1024])
+    write(file, SIZE - 512, bytes(header))
+    write(file, 0, bytes(34 * 512))
+
+
+def test_a_file_system_mounted_in_another_mount_namespace(look, tmp_path):
+    look.fill()
+    with mounted_elsewhere(look.device, tmp_path):
+        assert f"{look.device} ({Path(look.device).name}) is mounted on {tmp_path}/mnt now" in look.said()
+
+
+def test_a_file_system_mounted_where_no_process_is_seen_is_held_all_the_same(look, tmp_path, monkeypatch):
+    subprocess.run(["mkfs.ext4", "-qF", look.device], check=True)
+    monkeypatch.setattr("hcilib.drive.guard.last_look.MOUNTS", "cat /proc/self/mountinfo")
+    with mounted_elsewhere(look.device, tmp_path, make=False):
+        assert "is held by the kernel now: mounted somewhere, swap, or part of another device" in look.said()
+
+
+@contextlib.contextmanager
+def mounted_elsewhere(device: str, folder: Path, make: bool = True):
+    (folder / "mnt").mkdir()
+    mkfs = f"mkfs.ext4 -qF {device} && " * make
+    script = f"{mkfs}mount {device} {folder}/mnt && echo ready && exec sleep 60"
+    with subprocess.Popen(["unshare", "-m", "sh", "-c", script], stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout.readline() == "ready\n"
+            assert device not in Path("/proc/self/mountinfo").read_text()
+            yield
+        finally:
+            other.send_signal(signal.SIGKILL)
+            other.wait()
+    until(lambda: not subprocess.run(["wipefs", "-n", "-a", device], capture_output=True).stderr)
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_another_process_that_writes_through_whatever_node(look, tmp_path, outside):
+    look.fill()
+    node = look.device
+    if outside:
+        node = str(tmp_path / "odd name")
+        os.mknod(node, 0o600 | 0o060000, os.stat(look.device).st_rdev)
+    with open(node, "r+b"):
+        assert (
+            f"is open for writing by {Path('/proc/self/comm').read_text().strip()} (process {os.getpid()})"
+            in look.said()
+        )
+    with open(node, "rb"):
+        assert look.said() == "started", "who reads harms nobody"
+
+
+def test_a_writer_through_a_node_outside_dev_is_seen_at_the_start(look, hosts, tmp_path):
+    os.mknod(tmp_path / "node", 0o600 | 0o060000, os.stat(look.device).st_rdev)
+    with open(tmp_path / "node", "r+b"), pytest.raises(GuardError, match=r"is open for writing by .* \(process"):
+        identify(look.fleet, hosts.testbed(("vm1", "B1")), 1, 1, "wipe")
+
+
+FIO = ("fio --name=t --ioengine=libaio --direct=1 --rw=write --bs=64k --size=8M --allow_file_create=0 --filename={} "
+       "--output-format=terse >/dev/null && echo started")  # fmt: skip
+
+
+def test_a_link_that_is_turned_between_the_look_and_fio_changes_nothing(blank, media, hosts):
+    file, device, testbed = blank
+    victim = media.file("victim.img")
+    subprocess.run(["mkfs.ext4", "-qF", victim], check=True)
+    before, other = victim.read_bytes(), media.attach(victim)
+    with by_id("hci-test-B1", f"../../{Path(device).name}") as link, hosts.fleet(testbed) as fleet:
+        attacked = Attacked(fleet, identify(fleet, testbed, 1, 1, "wipe"), device, file)
+        assert attacked.look.guarded["vm1"]["B1"].path == link
+        opened = attacked.look.before(["vm1"])[0]["B1"]
+        turn = f"ln -sfn {other} {link}"
+        assert attacked.said(f"{turn}\n{FIO.format(opened)}") == "started"
+        assert Path(link).resolve() == Path(other)
+        assert victim.read_bytes() == before
+        assert file.read_bytes()[: 8 * MIB].count(0) < MIB, "the disk that was judged was written"
+        assert "leads to another device now: its number (hexadecimal) is" in attacked.said()
+
+
+def test_a_disk_that_is_swapped_for_another(look, media):
+    look.fill()
+    other = media.file("other.img")
+    write(other, 0, RANDOM)
+    losetup("--detach", look.device)
+    losetup(look.device, other)
+    assert "is another disk now: its disk sequence is" in look.said()
+
+
+def test_a_disk_that_is_open_stays_the_one_that_was_judged(look, media):
+    """While the shell holds it its number is given to nobody, whatever is done to its name."""
+    other = media.file("other.img")
+    swap = f"losetup --detach {look.device}; losetup {look.device} {other} 2>/dev/null; "
+    opened = look.look.before(["vm1"])[0]["B1"]
+    assert look.said(f"{swap}{FIO.format(opened)}") == "started"
+    assert other.read_bytes() == bytes(SIZE)
+    assert look.file.read_bytes()[: 8 * MIB].count(0) < MIB
+    losetup(look.device, look.file)
+
+
+def luks(data: bytes) -> bytes:
+    """Random data that begins, by chance, as blkid wants a LUKS header to."""
+    return b"LUKS\xba\xbe\x00\x01" + data[8:]
+
+
+def test_random_data_of_ours_that_looks_like_a_signature_is_never_refused(look):
+    write(look.device, 0, luks(RANDOM))
+    assert subprocess.run(["blkid", "-p", look.device], capture_output=True).returncode == 0
+    look.look.after(["vm1"])
+    assert look.noted
+    assert look.said() == "started"
+
+
+@pytest.mark.parametrize("make", [["mkfs.ext4", "-qF"], ["mkswap", "-q"]])
+def test_a_signature_that_appears_during_our_step_is_not_ours(look, make):
+    write(look.device, 0, RANDOM)
+    subprocess.run([*make, look.device], check=True)
+    look.look.after(["vm1"])
+    assert not look.noted
+    assert " carries " in look.said()
+
+
+def test_a_vm_that_could_not_be_asked_after_a_step_is_judged_by_signatures(look):
+    look.fill()
+    write(look.device, 0, RANDOM[::-1])
+    look.look._fleet = type("Gone", (), {"run": lambda *_, **__: {"vm1": type("O", (), {"value": None})}})()
+    look.look.after(["vm1"])
+    assert not look.noted
+    assert look.said() == "started"
+
+
+def test_more_disks_than_a_shell_has_descriptors(media, hosts):
+    serials = [f"M{i}" for i in range(8)]
+    files = {serial: media.file(f"{serial}.img") for serial in serials}
+    for serial, file in files.items():
+        media.attach(file)
+        hosts.give("vm1", serial, file)
+    testbed = hosts.testbed(*(("vm1", serial) for serial in serials))
+    with hosts.fleet(testbed) as fleet:
+        attacked = Attacked(fleet, identify(fleet, testbed, 1, 8, "wipe"), "", None)
+        paths = attacked.look.before(["vm1"])[0]
+        assert list(paths.values()) == [*(f"/proc/self/fd/{n}" for n in range(4, 10)), "disk6", "disk7"]
+        writes = "\n".join(f"{FIO.format(shlex.quote(path))} || exit 1" for path in paths.values())
+        assert attacked.said(writes) == "started"
+    assert all(file.read_bytes()[: 8 * MIB].count(0) < MIB for file in files.values())
+    time.sleep(1.5)
+    holders = subprocess.run(
+        "find -L /proc/[0-9]*/fd -maxdepth 1 -type b 2>/dev/null", shell=True, capture_output=True, text=True
+    )
+    devices = {os.stat(device).st_rdev for device in media.attached}
+    assert not [f for f in holders.stdout.split() if os.path.exists(f) and os.stat(f).st_rdev in devices], (
+        "nobody holds them"
+    )

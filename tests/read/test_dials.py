@@ -1,0 +1,58 @@
+"""What a run directory says of drives that were dialled: real plan.json of a lab, and its journal."""
+
+import json
+
+import pandas as pd
+import pytest
+
+import hcilib as hci
+from hcilib.drive.campaign.rundir import RunDir
+from hcilib.sweeps import sweep
+from hcilib.system import System
+from hcilib.testbed import Disk, Drive, Node, Testbed, Vm
+
+RATE = 2**22
+WRITES = pd.DataFrame({"pattern": ["4k-randwrite"], "bs_bytes": 4096, "rwmixread": 0})
+
+
+@pytest.fixture
+def claimed(tmp_path):
+    """A run directory of a lab of two systems behind two drives, as the campaign writes it before its first step."""
+    drives = (Drive(read_bytes_per_s=RATE, write_bytes_per_s=RATE, delay_s=0.001),)
+    nodes = tuple(Node(name=f"node{i}", address=f"127.0.9.{i}", drives=drives) for i in (1, 2))
+    disks = tuple(Disk(serial=f"lab-{name}", size_bytes=2**22, system=f"lab-{name}", backing=tuple(f"/lab/node{i + 1}/{name}.img" for i in range(n)))
+                  for name, n in (("single", 1), ("mirror", 2)))  # fmt: skip
+    testbed = Testbed(
+        name="lab", nodes=nodes, vms=(Vm(name="vm1", address="127.0.9.3", node="node1", disks=disks),), lab_root="/lab"
+    )
+    plan = sweep(["4k-randread"], repeats=1, vms=1, read_runtime_s=1, prefill=False, canary=False)
+    RunDir(tmp_path).claim(plan, testbed, System(name="lab-single", label="x"))
+    return tmp_path
+
+
+def test_every_system_is_behind_every_drive_with_its_copies(claimed):
+    table = hci.read_dials(claimed)
+    assert table[["system", "node", "copies"]].to_numpy().tolist() == [
+        ["lab-single", "node1", 1], ["lab-mirror", "node1", 2], ["lab-single", "node2", 1], ["lab-mirror", "node2", 2],
+    ]  # fmt: skip
+    assert set(table["read_bytes_per_s"]) == set(table["write_bytes_per_s"]) == {RATE}
+    truth = hci.dialled(table, WRITES, baseline="lab-single").set_index("system")
+    assert truth["iops"].to_dict() == {"lab-single": 2048, "lab-mirror": 1024}
+    assert len(hci.read_dials([claimed, claimed])) == len(table)
+
+
+def test_a_drive_that_was_turned_meanwhile_has_no_one_rate(claimed):
+    lines = [
+        json.dumps({"t": 1, "event": "dial", "node": "node2", "read_bytes_per_s": 1}),
+        '{"t": 2, "event": "dial", "no',
+    ]
+    (claimed / "journal.jsonl").write_text("\n".join(lines))
+    assert hci.read_dials(claimed).groupby("node")["read_bytes_per_s"].max().isna().to_dict() == {
+        "node1": False,
+        "node2": True,
+    }
+
+
+def test_what_was_measured_elsewhere_was_not_dialled(claimed, tmp_path):
+    assert hci.read_dials(["data/published", tmp_path / "nothing", "data/samples/box/box-ceph"]).empty
+    assert len(hci.read_dials(["data/published", claimed])) == 4

@@ -1,0 +1,36 @@
+"""The picture of latency over delivered IOPS, read back from its artists."""
+
+import matplotlib
+import pandas as pd
+import pytest
+
+import hcilib as hci
+
+matplotlib.use("agg")
+
+
+def curve(**columns):
+    rows = [("A", "p50_ns", 300, 1e6, True), ("A", "p50_ns", 600, 2e6, True), ("A", "p50_ns", 700, 9e6, False),
+            ("A", "p99_ns", 300, 3e6, True), ("A", "p99_ns", 600, 6e6, True), ("A", "p99_ns", 700, 30e6, False)]  # fmt: skip
+    table = pd.DataFrame(rows, columns=["system", "metric", "iops", "center", "open_loop"])
+    return table.assign(**({"pattern": "4k-randread", "lo": table["center"] * 0.9, "hi": table["center"] * 1.1, "n": 5,
+                            "confidence": 0.95} | columns))  # fmt: skip
+
+
+def test_what_was_not_met_is_hollow_and_not_joined():
+    [ax] = hci.plot_demand(curve(), limits={"p99_ns": 5e6})
+    hollow = [line for line in ax.lines if line.get_gid() == "saturated"]
+    assert sorted((line.get_xdata().tolist(), line.get_ydata().tolist()) for line in hollow) == [
+        ([700], [9]),
+        ([700], [30]),
+    ]
+    joined = [line for line in ax.lines if line.get_linestyle() in ("-", "--") and line.get_gid() is None]
+    assert [line.get_xdata().tolist() for line in joined] == [[300, 600], [300, 600]]
+    assert [line.get_ydata()[0] for line in ax.lines if line.get_gid() == "limit"] == [5]
+    assert ax.get_yscale() == "log"
+    assert "Hollow: the demand was not met" in ax.figure._supxlabel.get_text()
+
+
+def test_nothing_to_draw_is_said():
+    with pytest.raises(ValueError, match="no demand was offered"):
+        hci.plot_demand(curve().iloc[:0])
