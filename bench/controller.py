@@ -3,8 +3,8 @@
     .venv/bin/python bench/controller.py             as root (a network namespace counts the bytes); about four minutes
     .venv/bin/python bench/controller.py --save      also writes data/samples/bench_controller.csv
 
-hcilib's own `run_client` drives real fio servers, each on its own loopback address, with the null engine and a rate, json+ and a
-log line a second: what the servers would do to a disk costs them, not the controller. Each fleet size runs steps of two
+fio's client, started as the client/server launcher starts it, drives real fio servers, each on a loopback address of a network
+namespace of their own, with the null engine and a rate, json+ and a log line a second: what the servers would do to a disk costs them, not the controller. Each fleet size runs steps of two
 lengths. A line is fitted to every cost, over VMs and VM-seconds, and gives the rows marked `computed`: 1,000 VMs, and 10 minutes.
 `read_s` is `read_fio` and `read_fio_bins` of the step's output. SSH is not in here: bench/fleet.py measures it.
 """
@@ -22,7 +22,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -153,13 +152,18 @@ def _peak_of_child(pid: int) -> float:
 
 def one_step(work: Path, vms: int, runtime_s: int) -> dict[str, float]:
     """One step through the project's launcher, in a fresh process; its costs."""
-    from hcilib.drive.launch.fio import run_client
     from hcilib.read.fio.fio_json import read_fio, read_fio_bins
-    from hcilib.testbed import Fio
 
-    places = {f"vm{i}": (address(i), PORT) for i in range(vms)}
-    jobs = dict.fromkeys(places, JOB.format(runtime=runtime_s))
-    launched = run_client(work, places, jobs, SimpleNamespace(fio=Fio()), 120 + runtime_s)
+    (work / "job.fio").write_text(JOB.format(runtime=runtime_s))
+    argv = ["fio"]
+    for number in range(vms):
+        argv += [
+            f"--client=ip:{address(number)},{PORT}",
+            *(["--output-format=json+"] if number == 0 else []),
+            "job.fio",
+        ]
+    with open(work / "fio.json", "wb") as out, open(work / "fio.stderr", "wb") as err:
+        code = subprocess.run(argv, cwd=work, stdout=out, stderr=err, timeout=120 + runtime_s).returncode
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     python_mb = peak_mb()
     read_s = np.inf
@@ -168,7 +172,7 @@ def one_step(work: Path, vms: int, runtime_s: int) -> dict[str, float]:
         hosts, bins = read_fio(work / "fio.json"), read_fio_bins(work / "fio.json")
         read_s = min(read_s, time.perf_counter() - started)
     ran = hosts["runtime"].min() / 1000
-    if launched.returncode or hosts["hostname"].nunique() != vms or ran < 0.95 * runtime_s or bins.empty:
+    if code or hosts["hostname"].nunique() != vms or ran < 0.95 * runtime_s or bins.empty:
         raise SystemExit(
             f"{vms} VMs: {hosts['hostname'].nunique()} answered, {ran:.1f} s; {(work / 'fio.stderr').read_text()[-500:]}"
         )

@@ -7,9 +7,8 @@ The ways take turns, round by round, on the same lab and with the same job files
 of a campaign is the time between two of its entries in the journal: job files, the guard's second look, counters, acceptance,
 packing and the journal are in it. What a campaign does once (preflight, facts) is `once_s`.
 
-A campaign has three launchers. `client-server` is fio's client against servers that run already, in the lab. `tunnelled` is the same on
-any other testbed, where it is the default: of every step its own servers, on the VMs' loopback, and all bytes through SSH
-(hcilib.drive.launch.tunnel); the guard's second look at block devices is not in it, as the lab has none. `per-host` is fio on each VM.
+A campaign has two launchers: `client-server` is fio's client, and a server a VM for the length of a step, whose bytes go through
+SSH; `per-host` is fio on each VM. The loop has servers that run already, on unix sockets, and nothing in between.
 """
 
 from __future__ import annotations
@@ -20,21 +19,18 @@ import shlex
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pandas as pd
 
 from hcilib.drive.beds.lab import lab
 from hcilib.drive.campaign.campaign import run
-from hcilib.drive.launch import fio
-from hcilib.drive.launch.launch import launch
-from hcilib.plan import Plan, Step
+from hcilib.drive.launch.job import job_text
+from hcilib.plan import Plan
 from hcilib.sweeps import sweep
 from hcilib.system import System
-from hcilib.testbed import Testbed, Vm
+from hcilib.testbed import Testbed
 
 SERVERS, STEPS, ROUNDS, RUNTIME_S, TARGET_S = 10, 5, 3, 2.0, 0.3
 SAVED = Path(__file__).resolve().parents[1] / "data" / "samples" / "bench_overhead.csv"
@@ -54,7 +50,7 @@ def measured() -> pd.DataFrame:
     plan = sweep(["4k-randread"], repeats=STEPS, iodepth=1, vms=SERVERS, read_runtime_s=RUNTIME_S, span_bytes=2**20,
                  prefill=False, canary=False)  # fmt: skip
     ways = {"fio --client in a shell loop": bare, "campaign, client-server": campaign("client-server"),
-            "campaign, tunnelled": campaign("client-server", through_ssh), "campaign, per-host": campaign("per-host")}  # fmt: skip
+            "campaign, per-host": campaign("per-host")}  # fmt: skip
     seconds, once = {way: [] for way in ways}, {way: [] for way in ways}
     with (
         tempfile.TemporaryDirectory(prefix="overhead-") as folder,
@@ -77,25 +73,33 @@ def _row(way: str, steps: list[float], once: list[float], bare_steps: list[float
 
 def bare(bed: Testbed, plan: Plan, folder: Path) -> tuple[list[float], float]:
     """Seconds of every turn of the loop."""
-    folder.mkdir()
-    argv = ["fio"]
+    folder.mkdir(mode=0o700)
+    argv, servers = ["fio"], []
     for number, vm in enumerate(bed.fleet(SERVERS)):
-        (folder / f"{vm.name}.fio").write_text(fio.job_text(plan.steps[0], vm, bed, plan.span_bytes))
-        argv += [f"--client={vm.target}", *(["--output-format=json+"] if number == 0 else []), f"{vm.name}.fio"]
-    loop = f"for i in $(seq {STEPS}); do {shlex.join(argv)} >$i.json; date +%s.%N; done"
-    started = time.time()
-    done = subprocess.run(["bash", "-c", loop], cwd=folder, capture_output=True, text=True, check=True)
+        found = job_text(plan.steps[0], vm, bed, plan.span_bytes).replace("?socket=", f"?socket={bed.lab_root}/")
+        (folder / f"{vm.name}.fio").write_text(found)
+        servers.append(subprocess.Popen(["fio", f"--server=sock:{vm.target}"], cwd=folder, stdout=subprocess.DEVNULL))
+        argv += [f"--client=sock:{vm.target}", *(["--output-format=json+"] if number == 0 else []), f"{vm.name}.fio"]
+    try:
+        while not all((folder / vm.target).exists() for vm in bed.fleet(SERVERS)):
+            time.sleep(0.05)
+        loop = f"for i in $(seq {STEPS}); do {shlex.join(argv)} >$i.json; date +%s.%N; done"
+        started = time.time()
+        done = subprocess.run(["bash", "-c", loop], cwd=folder, capture_output=True, text=True, check=True)
+    finally:
+        for server in servers:
+            server.kill()
+            server.wait()
     return list(np.diff([started, *map(float, done.stdout.split())])), 0.0
 
 
-def campaign(launcher: str, by: Callable[..., fio.Launched] = launch):
-    """By one of the testbed's launchers; `by`: what a step is handed to."""
+def campaign(launcher: str):
+    """By one of the testbed's launchers."""
 
     def measure(bed: Testbed, plan: Plan, folder: Path) -> tuple[list[float], float]:
         mine = bed.model_copy(update={"fio": bed.fio.model_copy(update={"launcher": launcher})})
         started = time.time()
-        with mock.patch("hcilib.drive.campaign.campaign.launch", by):
-            results = run(plan, mine, System(name="lab-mirror", label="lab"), folder, progress=False)
+        results = run(plan, mine, System(name="lab-mirror", label="lab"), folder, progress=False)
         if len(results) != STEPS:
             raise SystemExit(
                 f"{launcher}: {len(results)} of {STEPS} steps were accepted; the machine is too busy to measure"
@@ -106,12 +110,6 @@ def campaign(launcher: str, by: Callable[..., fio.Launched] = launch):
         return steps, ends[0] - started - float(np.median(steps))
 
     return measure
-
-
-def through_ssh(step: Step, vms: Sequence[Vm], jobs: Mapping[str, str], testbed: Testbed, *given) -> fio.Launched:
-    """As on real hosts. The servers are not in the lab's folder, where its disks' sockets have their short names."""
-    found = {name: text.replace("?socket=", f"?socket={testbed.lab_root}/") for name, text in jobs.items()}
-    return launch(step, vms, found, testbed.model_copy(update={"lab_root": None}), *given)
 
 
 if __name__ == "__main__":

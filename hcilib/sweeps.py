@@ -28,7 +28,7 @@ from hcilib.plan import (
 )
 
 MIN_RUNTIME_S = 0.1  # below, fio's own start and end are most of a run
-MIN_EVENTFUL_S = 5.0  # below, there is no series (hcilib.drive.launch.fio) that could show what an event did
+MIN_EVENTFUL_S = 5.0  # below, there is no series (hcilib.drive.launch.job) that could show what an event did
 
 
 def sweep(

@@ -149,8 +149,9 @@ Program = Annotated[
 class Fio(Model):
     """fio's engine on the VMs, and how it is started there.
 
-    `launcher`: ``client-server`` (one fio client on the controller, a server on every VM, one release everywhere) or
-    ``per-host`` (fio on each VM over SSH behind a start barrier: large fleets, mixed releases, and policy ``adaptive``).
+    `launcher`: ``per-host`` (fio on each VM over SSH behind a start barrier: any fleet, mixed releases, policy ``adaptive``) or
+    ``client-server`` (one fio client on the controller, a server on every VM's own unix socket, one release everywhere: the
+    articles' way). `port` is what results call a VM by, beside its address; no fio listens on it.
     `log_hist_msec`: also log histograms of latency, one each so many ms (0: none), for percentiles over time (`read_rollup`).
     `rollup_above_bytes`: with ``per-host`` a VM whose logs are larger rolls them up itself (hcilib.drive.launch.rollups).
     """
@@ -159,7 +160,7 @@ class Fio(Model):
     direct: Literal[0, 1] = 1
     port: int = Field(8765, ge=1, le=65535)
     binary: Program = "fio"
-    launcher: Literal["client-server", "per-host"] = "client-server"
+    launcher: Literal["client-server", "per-host"] = "per-host"
     log_hist_msec: int = Field(0, ge=0, le=60_000)
     rollup_above_bytes: Bytes = 4 * 2**20
 

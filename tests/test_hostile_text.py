@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pydantic import AfterValidator
 
 from hcilib.drive.hosts import commands
-from hcilib.drive.launch import per_host
+from hcilib.drive.launch import client_server, per_host, session
 from hcilib.drive.launch.job import job_text, verify
 from hcilib.plan import PlanError
 from hcilib.sweeps import sweep
@@ -158,7 +158,8 @@ def reached(bed: Testbed, plan=PLAIN) -> tuple[list, list]:
     for step, vm, text in texts:
         verify(text, step, vm, bed, 2**20, paths)
     jobs = [parsed(text) for _, _, text in texts]
-    return jobs, [shlex.split(per_host._command(vm, bed, 10, "")) for vm in bed.vms]
+    scripts = ((per_host.SCRIPT, "job.fio"), (client_server.SCRIPT, "server"))
+    return jobs, [shlex.split(shlex.join(session.command(vm, bed, 10, *of))) for vm in bed.vms for of in scripts]
 
 
 def differences(one, other) -> list[tuple[Any, Any]]:

@@ -46,10 +46,10 @@ def test_the_example_is_one():
     assert [vm.name for vm in bed.vms] == [node.name for node in bed.nodes]
 
 
-def test_the_usual_launcher_does_not_change_what_a_testbed_is():
+def test_the_launcher_is_part_of_what_a_testbed_is():
     bed = raw()
-    assert bed.fio.launcher == "client-server"
-    assert bed.model_copy(update={"fio": Fio(launcher="per-host")}).digest != bed.digest
+    assert bed.fio.launcher == "per-host", "no fio listens anywhere"
+    assert bed.model_copy(update={"fio": Fio(launcher="client-server")}).digest != bed.digest
     with pytest.raises(ValueError, match="launcher"):
         Fio(launcher="ansible")
 

@@ -11,7 +11,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -25,8 +24,9 @@ from hcilib.drive.beds.lab import lab
 from hcilib.drive.beds.lab_hosts import _write_key
 from hcilib.drive.beds.supervisor import descendants
 from hcilib.drive.campaign.campaign import _name_vm, run
-from hcilib.drive.hosts.hosts import Fleet
-from hcilib.drive.launch import fio
+from hcilib.drive.hosts.hosts import Fleet, answers
+from hcilib.drive.launch import job, progress
+from hcilib.drive.launch.job import Launch
 from hcilib.drive.launch.launch import launch
 from hcilib.plan import Plan
 from hcilib.read.run.acceptance import problems
@@ -55,7 +55,7 @@ class Fault:
 
 def suffer(fault: Fault, folder: Path) -> dict:
     """One campaign of one step with the fault in it: event, host_named, message, partial_rows, processes_left, ok."""
-    fio.GRACE_S, kept = GRACE_S, fio.GRACE_S
+    job.GRACE_S, kept = GRACE_S, job.GRACE_S
     try:
         with _place(folder / "lab", fault.small) as root, lab(2, 2, disk_bytes=4 * 2**20, root=root) as running:
             options = {"launcher": fault.launcher, **fault.testbed}
@@ -63,7 +63,7 @@ def suffer(fault: Fault, folder: Path) -> dict:
             results, said = _campaign(fault, bed, folder / "run")
             left = working(bed, patience_s=8)
     finally:
-        fio.GRACE_S = kept
+        job.GRACE_S = kept
     return _judge(fault, results, said, left, folder / "run")
 
 
@@ -122,20 +122,19 @@ def _plain(text: str, folder: Path, length: int = 240) -> str:
 
 
 def working(bed: Testbed, patience_s: float) -> list[str]:
-    """Command lines of fio at work in the lab, when patience ends: all but servers that wait."""
-    listeners = lambda: {p for vm in bed.vms for p in tree(bed, vm)[:1] for p in p}  # noqa: E731
-    fios = lambda: {p: c for p, c in processes(bed.lab_root).items() if c and Path(c.split()[0]).name == "fio"}  # noqa: E731
-    until(lambda: not fios().keys() - listeners(), patience_s)
-    return [command for pid, command in fios().items() if pid not in listeners()]
+    """Command lines of fio in the lab, when patience ends: between steps there is none."""
+    fios = lambda: [c for c in processes(bed.lab_root).values() if c and Path(c.split()[0]).name == "fio"]  # noqa: E731
+    until(lambda: not fios(), patience_s)
+    return fios()
 
 
 # Parts of a lab
 
 
 def tree(bed: Testbed, vm) -> list[set[int]]:
-    """fio's processes of a VM's server by generation: listener, connection, backend, worker."""
+    """fio's processes of a VM by generation: listener, connection, backend, worker; by the other launcher fio, worker."""
     parents = {}
-    for pid, command in processes(f"--server=ip:{vm.address},{bed.fio.port}").items():
+    for pid, command in processes(f"/hci-{vm.target}.").items():
         if Path(command.split()[0]).name == "fio":
             with contextlib.suppress(OSError):
                 parents[pid] = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
@@ -150,13 +149,9 @@ def hurt(bed: Testbed):
 
 
 def at_work(bed: Testbed) -> list[set[int]]:
-    """The hurt VM's fio, a moment after its job began: a server's four generations, or the processes of its own run."""
-    if bed.fio.launcher == "client-server":
-        found = until(lambda: len(now := tree(bed, hurt(bed))) >= 4 and now, 30)
-    else:
-        mark = f"/hci-{hurt(bed).target}."
-        own = lambda: {p for p, c in processes(mark).items() if Path(c.split()[0]).name == "fio"}  # noqa: E731
-        found = until(lambda: len(now := own()) >= 2 and [now], 30)
+    """The hurt VM's fio by generation, a moment after its job began."""
+    depth = progress.DEPTH[bed.fio.launcher]
+    found = until(lambda: len(now := tree(bed, hurt(bed))) >= depth and now, 30)
     time.sleep(0.2)
     return found or [set()]
 
@@ -188,32 +183,6 @@ def once_at_work(sig: int, pick: Callable[[list[set[int]]], set[int]]):
 
 def everybody(generations: list[set[int]]) -> set[int]:
     return set().union(*generations)
-
-
-@contextlib.contextmanager
-def frozen_before(bed: Testbed) -> Iterator[None]:
-    """It still accepts connections, and never answers one."""
-    send(everybody(tree(bed, hurt(bed))), signal.SIGSTOP)
-    yield
-
-
-@contextlib.contextmanager
-def taken_port(bed: Testbed) -> Iterator[None]:
-    """fio's port belongs to something else."""
-    send(everybody(tree(bed, hurt(bed))), signal.SIGKILL)
-    with contextlib.closing(socket.socket()) as stranger:
-        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        until(lambda: _bound(stranger, (hurt(bed).address, bed.fio.port)), 5)
-        stranger.listen()
-        yield
-
-
-def _bound(sock: socket.socket, address) -> bool:
-    try:
-        sock.bind(address)
-    except OSError:
-        return False
-    return True
 
 
 def killed_sshd(listener: bool):
@@ -257,8 +226,6 @@ def shimmed(**programs: str):
 
 @contextlib.contextmanager
 def _started(argv: list[str], bed: Testbed) -> Iterator[None]:
-    from hcilib.drive.beds.lab_hosts import answers
-
     until(lambda: not answers(hurt(bed).address, hurt(bed).port), 5)
     process = subprocess.Popen(argv, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
@@ -285,11 +252,10 @@ def full_disk(bed: Testbed) -> Iterator[None]:
 
 
 FAULTS = (
-    Fault("fio's port taken by another program", "refused", taken_port),
     Fault("fio server killed mid-run", "retried", once_at_work(signal.SIGKILL, everybody)),
     Fault("backend killed mid-run", "retried", once_at_work(signal.SIGKILL, lambda g: g[2])),
     Fault("worker killed mid-run", "retried", once_at_work(signal.SIGKILL, lambda g: g[3])),
-    Fault("fio server frozen before the start", "retried", frozen_before),
+    Fault("connection dropped mid-run", "retried", killed_sshd(listener=False)),
     Fault("fio server frozen mid-run", "retried", once_at_work(signal.SIGSTOP, everybody)),
     Fault("another fio release", "refused", shimmed(fio="echo fio-3.99"), testbed={"binary": "fio"}),
     Fault("clock an hour off", "refused", shimmed(date='/bin/date -d "+1 hour" "$@"')),
@@ -306,15 +272,24 @@ FAULTS = (
 
 
 def misled(event: str, path: str, folder: Path, launcher: str) -> dict:
-    """One launch in which vm2's job is on a file in place of its disk; judged by the acceptance rule."""
+    """One launch in which vm2's disk is a file that cannot be what it should be; judged by the acceptance rule."""
+    (good := folder / "disk").write_bytes(bytes(SPAN))
     with lab(2, 2, disk_bytes=4 * 2**20, root=folder / "lab") as running:
-        bed = running.model_copy(update={"fio": running.fio.model_copy(update={"launcher": launcher})})
+        options = {"launcher": launcher, "ioengine": "psync"}
+        plain = tuple(
+            vm.model_copy(update={"disks": tuple(d.model_copy(update={"uri": None}) for d in vm.disks)})
+            for vm in running.vms
+        )
+        bed = running.model_copy(update={"fio": running.fio.model_copy(update=options), "vms": plain})
+        paths = {
+            d.serial: path.replace("@", str(folder)) if vm.name == HURT else str(good)
+            for vm in bed.vms
+            for d in vm.disks
+        }
         [step] = _plan().steps
-        jobs = {vm.name: fio.job_text(step, vm, bed, SPAN) for vm in bed.vms}
-        jobs[HURT] = _on_file(jobs[HURT], path.replace("@", str(folder)))
         (work := folder / "work").mkdir()
         with Fleet(bed) as fleet:
-            done = launch(step, bed.vms, jobs, bed, fleet, work, 20)
+            done = launch(Launch(step, bed.vms, bed, fleet, work, SPAN, 20, paths))
         expected = [{"hostname": h, "port": p, "jobs": 1} for h, p in done.places.values()]
         said = problems(work / "fio.json", (work / "fio.stderr").read_text(), done.returncode, expected, RUNTIME_S)
         text = _told([_name_vm(sentence, done.places) for sentence in said])
@@ -335,11 +310,6 @@ def _plan() -> Plan:
         prefill=False,
         canary=False,
     )
-
-
-def _on_file(job: str, path: str) -> str:
-    job = re.sub(r"^uri=.*$", f"filename={path}\nallow_file_create=0", job, flags=re.MULTILINE)
-    return job.replace("ioengine=nbd", "ioengine=psync")
 
 
 MISLED = (("permission denied on one VM", "/sys/kernel/notes"), ("missing directory on one VM", "@/missing/disk"))

@@ -17,7 +17,6 @@ import pytest
 from hcilib.drive.campaign import campaign
 from hcilib.drive.hosts import processes
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.drive.launch import tunnel
 from hcilib.testbed import Disk, Fio, Testbed
 
 MIB = 2**20
@@ -133,8 +132,7 @@ def own_kernels(folder: Path) -> Iterator[None]:
     everything = processes.parse
 
     def own(text, vm, bed):
-        places = vm.target, f"{tunnel._there(bed, vm)[0]},{bed.fio.port}"
-        return {k: p for k, p in everything(text, vm, bed).items() if any(place in p.command for place in places)}
+        return {k: p for k, p in everything(text, vm, bed).items() if f"/hci-{vm.target}." in p.command}
 
     with (
         mock.patch.object(campaign, "Fleet", lambda testbed: _Shimmed(testbed, folder)),

@@ -1,7 +1,6 @@
 """What preflight makes of what a host says of itself, and what it does about fios that nobody waits for."""
 
 import math
-import socket
 
 import pytest
 from fio_trees import JOB, LINGERING, LOST_RUN, RUN, SERVER
@@ -31,10 +30,9 @@ def answer(
     governor="performance",
     fio="fio-3.33",
     processes="",
-    listening="",
 ):
     return "\n".join(["==== clock", first, "==== memory", memory, "==== governor", governor, "==== fio", fio,
-                      "==== processes", *([processes] if processes else []), "==== listening", *([listening] if listening else []), "==== clock2", last, "==== end", ""])  # fmt: skip
+                      "==== processes", *([processes] if processes else []), "==== clock2", last, "==== end", ""])  # fmt: skip
 
 
 def verdict(name: str, here="fio-3.33", limit_s=0.5, started_s=1000.0, seconds=0.2, **said) -> tuple[bool, str]:
@@ -126,7 +124,11 @@ def test_a_laptops_lab_is_not_refused_for_its_governor():
 @pytest.mark.parametrize(("here", "there", "ok"), [("fio-3.33", "fio-3.33", True), ("fio-3.33", "fio-3.36", False), ("fio-3.33", "", False),
                                                    ("", "fio-3.33", False), ("", "", False)])  # fmt: skip
 def test_one_release_of_fio(here, there, ok):
-    assert verdict("fio", here=here, fio=there)[0] is ok
+    """By fio's own client, which just quits where they differ."""
+    bed = real_bed()
+    bed = bed.model_copy(update={"fio": bed.fio.model_copy(update={"launcher": "client-server"})})
+    [said] = [r for r in judge(bed, {"vm1": Outcome("vm1", True, answer(fio=there))}, here) if r["check"] == "fio"]
+    assert said["ok"] is ok
 
 
 @pytest.mark.parametrize(
@@ -160,39 +162,23 @@ def test_a_host_that_does_not_answer_is_one_row_without_the_script():
     assert rows[1]["detail"] == "not all of them could be made: the answer ends early"
 
 
-OWN, WILDCARD, OTHER, LOOPBACK = "0B0200C0:223D", "00000000:223D", "0A0200C0:223D", "0100007F:223D"
-"""Listeners on port 8765 as /proc/net/tcp writes them: on 192.0.2.11, on any address, on 192.0.2.10, on 127.0.0.1."""
-
-
 @pytest.mark.parametrize(
-    ("listening", "found", "ok", "said"),
+    ("found", "said"),
     [
-        ("", "", True, "none on 192.0.2.11:8765 yet; it will be started"),
-        ("0100007F:0016\n0B0200C0:223E", "", True, "none on 192.0.2.11:8765 yet"),
-        (OWN, SERVER, True, "fio server answers on 192.0.2.11:8765"),
-        (LOOPBACK, SERVER, True, "fio server answers"),
+        ("", "no fio server listens"),
+        ("20\t1\t20\t/\tfio --name=x", "no fio server listens"),
+        ("20\t1\t20\t/\tfio --server=sock:../hci-192.0.2.11.aB3/server", "no fio server listens"),
         (
-            OWN,
-            "",
-            False,
-            "192.0.2.11:8765 answers, but no `fio --server` is seen there: free the port or set the testbed's fio.port",
+            SERVER,
+            "warning: a fio server that is not ours listens (ip:192.0.2.11,8765): whoever reaches it runs commands there",
         ),
-        ("0" * 32 + ":223D", SERVER.replace("8765", "8766"), False, "no `fio --server` is seen there"),
-        (LOOPBACK, "20\t1\t20\t/\tfio --name=x", False, "no `fio --server` is seen there"),
+        ("20\t1\t20\t/\tfio --server", "listens (all addresses, port 8765)"),
     ],
 )
-def test_a_port_is_free_or_fios(listening, found, ok, said):
-    good, detail = verdict("server", listening=listening, processes=found)
-    assert good is ok
-    assert detail.startswith(said) or said in detail
-
-
-@pytest.mark.parametrize(("listening", "free"), [(OWN, False), (WILDCARD, False), (OTHER, True), (LOOPBACK, True)])
-def test_in_a_lab_only_the_vms_own_address_counts(listening, free):
-    """All its hosts share one kernel, and so one list of listeners."""
-    bed = real_bed().model_copy(update={"lab_root": "/lab"})
-    rows = judge(bed, {"vm1": Outcome("vm1", True, answer(listening=listening))}, "fio-3.33")
-    assert [r["ok"] for r in rows if r["check"] == "server"] == [free]
+def test_a_fio_server_that_anybody_can_reach_is_said(found, said):
+    good, detail = verdict("server", processes=found)
+    assert good, "it is not ours to end, and may belong to somebody's own work"
+    assert said in detail
 
 
 def test_with_the_launcher_per_host_releases_may_differ_and_the_controller_needs_none():
@@ -317,21 +303,6 @@ def test_every_host_is_asked_by_one_command(bed, short, monkeypatch):
     )
     preflight(bed, short(vms=3))
     assert sorted(asked) == ["node1", "node2", "vm1", "vm2", "vm3"]
-
-
-@pytest.mark.lab
-def test_a_port_that_another_program_holds(bed, short):
-    with socket.socket() as holder:
-        holder.bind((bed.vms[0].target, 0))
-        holder.listen()
-        port = holder.getsockname()[1]
-        strange = bed.model_copy(update={"fio": bed.fio.model_copy(update={"port": port})})
-        table = preflight(strange, short(vms=1))
-    [row] = table[table["check"] == "server"].itertuples()
-    assert (row.ok, f"{bed.vms[0].target}:{port} answers, but no `fio --server` is seen there" in row.detail) == (
-        False,
-        True,
-    )
 
 
 def test_a_node_that_is_a_load_generator_too_is_judged_as_a_node_where_the_plan_needs_none_of_it():

@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from hcilib.drive.launch import fio
+from hcilib.drive.launch.job import job_text
 from hcilib.plan import Cell, Content, Pattern, Plan, PlanError, Step
 from hcilib.sweeps import sweep
 from hcilib.testbed import Disk, Fio, Node, Testbed, Vm
@@ -29,7 +29,7 @@ def prefill(pattern: str = "64k-write") -> Step:
     ("content", "unique", "size"), [(Content(40, 0), 0.6, 1.0), (Content(0, 50), 1.0, 0.5), (Content(), 1.0, 1.0)]
 )
 def test_fio_writes_the_shares_that_were_asked_for(programs, one_vm, tmp_path, content, unique, size):
-    text = fio.job_text(prefill(), one_vm.vms[0], one_vm, SIZE, {"d1": str(tmp_path / "disk")}, content)
+    text = job_text(prefill(), one_vm.vms[0], one_vm, SIZE, {"d1": str(tmp_path / "disk")}, content)
     (tmp_path / "disk").write_bytes(bytes(SIZE))
     (tmp_path / "job").write_text(text)
     subprocess.run(["fio", "job"], cwd=tmp_path, check=True, capture_output=True)
@@ -42,7 +42,7 @@ def test_fio_writes_the_shares_that_were_asked_for(programs, one_vm, tmp_path, c
 
 def test_reads_and_unasked_content_change_nothing(one_vm):
     def options(pattern, content):
-        return fio.job_text(prefill(pattern), one_vm.vms[0], one_vm, SIZE, {"d1": "/dev/x"}, content)
+        return job_text(prefill(pattern), one_vm.vms[0], one_vm, SIZE, {"d1": "/dev/x"}, content)
 
     assert options("64k-read", Content(50, 50)) == options("64k-read", None)
     assert "dedupe" not in options("64k-write", None)

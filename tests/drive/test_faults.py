@@ -1,6 +1,5 @@
 """Faults with real parts: the right host is named, nothing partial becomes a result, and it goes on."""
 
-import contextlib
 import json
 import os
 import signal
@@ -10,13 +9,14 @@ import time
 from pathlib import Path
 
 import pytest
+from injections import tree
 from probes import processes, until
 
 from hcilib.drive.beds.lab import lab
 from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.campaign import CampaignError, run
 from hcilib.drive.guard.preflight import PreflightError
-from hcilib.drive.launch import fio
+from hcilib.drive.launch import job
 from hcilib.read.run.run import read_hosts
 
 pytestmark = pytest.mark.lab
@@ -24,22 +24,9 @@ pytestmark = pytest.mark.lab
 
 @pytest.fixture
 def victim(programs, tmp_path):
-    """A lab of two VMs that may be hurt."""
+    """A lab of two VMs that may be hurt, by fio's own client."""
     with lab(2, 2, disk_bytes=8 * 2**20, root=tmp_path / "lab") as testbed:
-        yield testbed
-
-
-def tree(vm, port: int) -> list[set[int]]:
-    """fio's processes of a VM by generation: listener, connection, backend, worker."""
-    parents = {}
-    for pid, command in processes(f"--server=ip:{vm.address},{port}").items():
-        if command.split()[0].endswith("fio"):
-            with contextlib.suppress(OSError):
-                parents[pid] = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-    generations = [{pid for pid, parent in parents.items() if parent not in parents}]
-    while generations[-1]:
-        generations.append({pid for pid, parent in parents.items() if parent in generations[-1]})
-    return generations[:-1]
+        yield testbed.model_copy(update={"fio": testbed.fio.model_copy(update={"launcher": "client-server"})})
 
 
 def signal_all(pids, sig) -> None:
@@ -55,7 +42,7 @@ def meanwhile(action) -> threading.Thread:
 
 def running(bed, vm) -> list[set[int]]:
     """The VM's fio processes once a job is at work there: four generations."""
-    generations = until(lambda: len(found := tree(vm, bed.fio.port)) >= 4 and found, 20)
+    generations = until(lambda: len(found := tree(bed, vm)) >= 4 and found, 20)
     assert generations, "no job was started"
     time.sleep(0.2)
     return generations
@@ -92,16 +79,14 @@ def test_a_fio_server_that_dies_mid_run_is_named_restarted_and_the_run_done_agai
     assert results["iops"].iloc[0] == pytest.approx(read_hosts(run_dir)["iops"].sum()), (
         "no row of a failed attempt is in it"
     )
-    assert until(lambda: not processes(f"--server=ip:{vm2.address}"), 2), (
-        "the server started for the step ended with it"
-    )
+    assert until(lambda: not tree(victim, vm2), 2), "the server started for the step ended with it"
 
 
 @pytest.mark.slow
 def test_a_frozen_fio_is_ended_by_the_deadline_named_and_replaced(victim, short, mirror_system, tmp_path, monkeypatch):
-    monkeypatch.setattr(fio, "GRACE_S", 3.0)
+    monkeypatch.setattr(job, "GRACE_S", 3.0)
     vm1, vm2 = victim.vms
-    frozen = []
+    frozen: list[int] = []
 
     def freeze():
         frozen.extend(set.union(*running(victim, vm1)))
@@ -118,8 +103,8 @@ def test_a_frozen_fio_is_ended_by_the_deadline_named_and_replaced(victim, short,
     assert "stopped from outside after 3.5 s" in attempt
     assert not any(sentence.startswith("vm2") for sentence in attempt), "vm2 is not to blame"
     assert "vm1: its fio is frozen; it was killed" in attempt
-    assert not set(frozen) & processes(f"--server=ip:{vm1.address}").keys(), "no fio is left beyond its step"
-    assert tree(vm2, victim.fio.port), "and vm2's server was left alone"
+    assert not set(frozen) & processes(victim.lab_root).keys(), "no fio is left beyond its step"
+    assert until(lambda: not tree(victim, vm2), 2)
 
 
 def test_a_step_that_cannot_be_done_is_missing_and_the_next_one_is_done(
@@ -174,7 +159,7 @@ def test_a_vm_that_dies_whole_is_reported_missing_and_the_others_are_not_average
     assert results.attrs["missing"] == [plan.steps[0].id]
     first, second = problems(tmp_path / "run")
     assert any("vm2 (" in sentence for sentence in first)
-    assert second[0].startswith(f"no fio server on vm2 ({vm2.address}:{victim.fio.port}): connection refused")
+    assert second[0].startswith("preparing fio failed on 1 of 2 hosts: vm2: connection refused")
 
 
 def test_a_node_that_dies_leaves_its_counters_missing(victim, short, mirror_system, tmp_path):

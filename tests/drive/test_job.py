@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from hcilib.drive.launch.job import FioError, job_caps, job_text, read_job, verify
+from hcilib.drive.launch.job import FioError, deadline_s, job_caps, job_text, read_job, verify
 from hcilib.plan import Cell, Content, Pattern, Step
 from hcilib.testbed import ENGINES, Disk, Fio, Node, Testbed, Vm
 
@@ -117,6 +117,13 @@ def test_a_prefill_runs_until_the_span_is_full():
 def test_only_a_long_run_is_logged():
     assert "write_iops_log" in next(iter(job("4k-read", runtime_s=60).values()))
     assert "write_iops_log" not in next(iter(job("4k-read", runtime_s=2).values()))
+
+
+def test_the_deadline_covers_runtime_and_ramp_and_leaves_a_slow_disk_all_the_time_it_needs():
+    vms = real_bed().vms
+    assert deadline_s(step("4k-read", runtime_s=600, ramp_s=60), vms, 10**12) == 690
+    filled = 100 * MIB + 150 * MIB
+    assert deadline_s(step("1m-write", numjobs=2, runtime_s=0), vms, 150 * MIB) > filled / 100e3
 
 
 # What reaches fio

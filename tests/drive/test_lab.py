@@ -35,10 +35,10 @@ def small(programs, tmp_path):
 # What it is
 
 
-def test_every_host_has_its_own_sshd_and_every_vm_a_fio_server(bed):
+def test_every_host_has_its_own_sshd_and_no_fio_listens(bed):
     base = base_of(bed)
     expected = {f"{h.address}:{h.port}" for h in (*bed.nodes, *bed.vms)}
-    expected |= {f"{vm.address}:{bed.fio.port}" for vm in bed.vms} | {f"{node.address}:10809" for node in bed.nodes}
+    expected |= {f"{node.address}:10809" for node in bed.nodes}
     assert set(listening(base)) == expected
     assert len({h.address for h in (*bed.nodes, *bed.vms)}) == 5
     with Fleet(bed) as fleet:
@@ -268,9 +268,7 @@ def test_a_lab_on_the_same_addresses_is_refused(small, bed):
         assert all(o.ok for o in fleet.connect().values()), "and the lab that was there goes on"
 
 
-@pytest.mark.parametrize(
-    ("port", "what"), [(2222, "sshd of vm1"), (8765, "fio server of vm1"), (10809, "replicas of node1")]
-)
+@pytest.mark.parametrize(("port", "what"), [(2222, "sshd of vm1"), (10809, "replicas of node1")])
 def test_an_address_that_is_bound_but_silent_is_named(small, tmp_path, port, what):
     """Bound and not listening: found only when the program of the lab tries, fails and says so in its log."""
     with socket.socket() as squatter:

@@ -1,7 +1,6 @@
-"""Both launchers, and fio's servers behind SSH, on the running lab: the same files, the same tables, the same acceptance."""
+"""Both launchers on the running lab: the same files, the same tables, the same acceptance, and nothing left behind."""
 
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -18,8 +17,10 @@ import pytest
 from probes import processes, python, until
 
 from hcilib.drive.campaign.campaign import run
-from hcilib.drive.hosts.hosts import Fleet
-from hcilib.drive.launch import fio, per_host, starts, tunnel
+from hcilib.drive.hosts.clock import clock
+from hcilib.drive.hosts.hosts import Fleet, FleetError
+from hcilib.drive.launch import job, per_host
+from hcilib.drive.launch.job import FioError, Launch
 from hcilib.drive.launch.launch import launch
 from hcilib.plan import Cell, Pattern, Step
 from hcilib.read.fio.fio_json import read_fio, read_fio_bins
@@ -38,24 +39,31 @@ def by(bed, launcher: str, **options):
     return bed.model_copy(update={"fio": bed.fio.model_copy(update={"launcher": launcher, **options})})
 
 
-def jobs_of(of: Step, bed) -> dict[str, str]:
-    return {vm.name: fio.job_text(of, vm, bed, SPAN) for vm in bed.fleet(of.cell.vms)}
+BOTH = pytest.mark.parametrize("launcher", ["client-server", "per-host"])
 
 
-def launched(bed, tmp_path, of: Step, jobs=None, watch=None, limit_s: float = 30.0):
+def order(of: Step, bed, fleet, work, limit_s: float = 30.0, **options) -> Launch:
+    return Launch(of, bed.fleet(of.cell.vms), bed, fleet, work, SPAN, limit_s, **options)
+
+
+def launched(bed, tmp_path, of: Step, limit_s: float = 30.0, **options):
     """One launch: what it returned, its folder, and what the acceptance rule says."""
     work = tmp_path / f"{bed.fio.launcher}-{len(list(tmp_path.iterdir()))}"
     work.mkdir()
     with Fleet(bed) as fleet:
-        done = launch(of, bed.fleet(of.cell.vms), jobs or jobs_of(of, bed), bed, fleet, work, limit_s, watch)
+        done = launch(order(of, bed, fleet, work, limit_s, **options))
     expected = [{"hostname": h, "port": p, "jobs": of.cell.numjobs} for h, p in done.places.values()]
     wrong = problems(work / "fio.json", (work / "fio.stderr").read_text(), done.returncode, expected, of.runtime_s)
     return done, work, wrong
 
 
 def fios(bed) -> dict[int, str]:
-    """Every fio of the lab that is no server, and every shell that holds one."""
-    return {pid: c for pid, c in processes("/hci-").items() if bed.lab_root in c and "job.fio" in c}
+    """Every fio of the lab, and every shell that holds one."""
+    return {
+        pid: c
+        for pid, c in processes(bed.lab_root).items()
+        if re.search(r"/hci-\S+/(job\.fio|server)|^timeout .* hci ", c)
+    }
 
 
 def test_both_launchers_leave_the_same_tables(bed, tmp_path):
@@ -85,7 +93,7 @@ def test_both_launchers_leave_the_same_tables(bed, tmp_path):
 
 
 def test_logs_of_both_are_named_alike_and_tell_the_skew(bed, tmp_path, monkeypatch):
-    monkeypatch.setattr(fio, "SHORTEST_LOGGED_S", 1)
+    monkeypatch.setattr(job, "SHORTEST_LOGGED_S", 1)
     names = []
     for launcher in ("client-server", "per-host"):
         done, work, wrong = launched(by(bed, launcher), tmp_path, step(1.2))
@@ -123,15 +131,22 @@ def test_a_watched_run_is_seen_second_by_second_and_stopped(bed, tmp_path):
 
 
 def test_a_watched_run_needs_the_per_host_launcher(bed, tmp_path):
-    with pytest.raises(fio.FioError, match=r"'client-server' shows no rates.*fio.launcher: per-host"):
+    with pytest.raises(FioError, match=r"'client-server' shows no rates.*fio.launcher: per-host"):
         launched(by(bed, "client-server"), tmp_path, step(1), watch=lambda _: False)
 
 
+def with_disks(bed, name: str, **changes):
+    """The testbed with other disks on one VM."""
+    own = tuple(disk.model_copy(update=changes) for disk in next(vm for vm in bed.vms if vm.name == name).disks)
+    return bed.model_copy(
+        update={"vms": tuple(vm.model_copy(update={"disks": own}) if vm.name == name else vm for vm in bed.vms)}
+    )
+
+
 def test_a_job_that_fails_on_one_vm_is_said_of_that_vm_alone(bed, tmp_path):
-    of = step(0.5)
-    jobs = jobs_of(of, bed)
-    jobs["vm2"] = jobs["vm2"].replace(".sock", ".missing")
-    done, _, wrong = launched(by(bed, "per-host"), tmp_path, of, jobs)
+    done, _, wrong = launched(
+        with_disks(by(bed, "per-host"), "vm2", uri=bed.vms[1].disks[0].uri.replace(".sock", ".no")), tmp_path, step(0.5)
+    )
     assert done.returncode != 0
     places = {name: f"{h}:{p}" for name, (h, p) in done.places.items()}
     assert any(places["vm2"] in w or "vm2:" in w for w in wrong), wrong
@@ -148,7 +163,7 @@ def test_a_vm_that_cannot_be_reached_is_named_and_no_other_is_started(bed, tmp_p
     gone = bed.vms[1].model_copy(update={"port": 2})
     lame = by(bed, "per-host").model_copy(update={"vms": (bed.vms[0], gone, *bed.vms[2:])})
     with pytest.raises(Exception, match=r"preparing fio failed on 1 of 2 hosts: vm2: connection refused"):
-        launched(lame, tmp_path, step(0.5), jobs_of(step(0.5), bed))
+        launched(lame, tmp_path, step(0.5))
     assert until(lambda: not fios(bed) and not list(Path(bed.lab_root).glob("hci-*")), 5)
 
 
@@ -184,28 +199,29 @@ def test_a_fio_that_freezes_is_killed_on_its_vm_by_the_deadline_and_named(bed, t
 
 
 CONTROL = """
-import sys, tempfile, json
+import sys
 from pathlib import Path
 from hcilib.drive.hosts.hosts import Fleet
+from hcilib.drive.launch.job import Launch
 from hcilib.drive.launch.launch import launch
 from hcilib.plan import Cell, Pattern, Step
 from hcilib.testbed import Testbed
-bed, jobs = Testbed.model_validate_json(sys.argv[1]), json.loads(sys.argv[2])
+bed = Testbed.model_validate_json(sys.argv[1])
 step = Step("measure", Cell(Pattern.parse("4k-randrw70"), 2, 4, 2), 1, 1, 120)
 with Fleet(bed) as fleet:
-    launch(step, bed.fleet(2), jobs, bed, fleet, Path(sys.argv[3]), 150)
+    launch(Launch(step, bed.fleet(2), bed, fleet, Path(sys.argv[2]), 8 * 2**20, 150))
 """
 
 
+@BOTH
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGINT])
-def test_no_fio_outlives_its_controller(bed, tmp_path, sig):
-    mine = by(bed, "per-host")
-    control = python(CONTROL, mine.model_dump_json(), json.dumps(jobs_of(step(120), bed)), str(tmp_path))
+def test_no_fio_outlives_its_controller(bed, tmp_path, sig, launcher):
+    control = python(CONTROL, by(bed, launcher).model_dump_json(), str(tmp_path))
     workers = lambda: [c for c in fios(bed).values() if c.split()[0].endswith("fio")]  # noqa: E731
-    assert until(lambda: len(workers()) >= 4, 20), control.communicate(timeout=5)
+    assert until(lambda: len(workers()) >= (4 if launcher == "per-host" else 10), 20), control.communicate(timeout=5)
     control.send_signal(sig)
     control.communicate(timeout=20)
-    assert until(lambda: not fios(bed), 10), fios(bed)
+    assert until(lambda: not fios(bed), 5), fios(bed)
     assert until(lambda: not list(Path(bed.lab_root).glob("hci-*")), 5)
 
 
@@ -221,63 +237,65 @@ def test_a_lost_connection_ends_fio_there_and_names_the_vm(bed, tmp_path):
 
         cutter = threading.Thread(target=cut, daemon=True)
         cutter.start()
-        with pytest.raises(fio.FioError, match=rf"^{name}: while fio ran: "):
-            launch(step(60), mine.fleet(2), jobs_of(step(60), bed), mine, fleet, tmp_path, 90)
+        with pytest.raises(FioError, match=rf"^{name}: while fio ran: "):
+            launch(order(step(60), mine, fleet, tmp_path, 90))
         cutter.join()
     assert until(lambda: not fios(bed), 10), "and on the other VM it is ended too"
 
 
-# Servers behind SSH
+# Preludes
 
 
-def null(jobs: dict[str, str]) -> dict[str, str]:
-    """The same jobs without a lab's disk: a server outside the lab's folder has no socket to reach it by."""
-    own = re.compile(r"^uri=.*\n", re.MULTILINE)
-    return {name: own.sub("", text.replace("ioengine=nbd", "ioengine=null")) for name, text in jobs.items()}
+@BOTH
+def test_what_a_prelude_opened_is_what_fio_opens(bed, tmp_path, launcher):
+    """The descriptor stays the file that it was opened on, however its name is turned meanwhile."""
+    own, other = tmp_path / "own", tmp_path / "other"
+    for file in (own, other):
+        file.write_bytes(bytes(2**20))
+    opened = with_disks(by(bed, launcher, ioengine="psync", direct=0), "vm1", uri=None, size_bytes=2**20)
+    of = Step("measure", Cell(Pattern.parse("4k-randwrite"), 1, 1, 1), 1, 1, 0.5)
+    own_fd = f"exec 9<>'{own}'; mv '{other}' '{own}'"
+    done, _, wrong = launched(
+        opened, tmp_path, of, preludes={"vm1": own_fd}, paths={d.serial: "/proc/self/fd/9" for d in opened.vms[0].disks}
+    )
+    assert (wrong, done.faults) == ([], ())
+    assert not any(own.read_bytes()), "nothing was written to what the name is now"
 
 
-def test_a_testbed_that_is_no_lab_has_its_servers_on_loopback_reached_through_ssh(bed, tmp_path):
-    real = by(bed, "client-server", ioengine="null", port=8790).model_copy(update={"lab_root": None})
-    of = step(0.6, vms=3)
-    seen = []
-
-    def look():
-        mine = lambda: [c for c in processes("--server=ip:").values() if ",8790" in c and c.split()[0].endswith("fio")]  # noqa: E731
-        seen.extend(until(lambda: len(found := mine()) >= 3 and found, 20))
-
-    looker = threading.Thread(target=look, daemon=True)
-    looker.start()
-    done, work, wrong = launched(real, tmp_path, of, null(jobs_of(of, bed)))
-    looker.join()
-    assert wrong == []
-    assert seen
-    assert all("--server=ip:127.250." in c for c in seen), "no server listens anywhere but on loopback"
-    hosts = {h for h, _ in done.places.values()}
-    assert len(hosts) == 3
-    assert set(read_fio(work / "fio.json")["hostname"]) == hosts
-    assert until(lambda: not [c for c in processes("--server=ip:127.250.").values() if ",8790" in c], 5)
-    with contextlib.ExitStack() as stack:
-        again = tunnel._bind(real, [vm.name for vm in real.fleet(3)], stack)
-        assert {name: s.getsockname() for name, s in again.items()} == done.places, (
-            "a VM keeps its address from step to step"
-        )
+@BOTH
+@pytest.mark.parametrize(
+    ("prelude", "said"),
+    [
+        ("echo so it is >&2; exit 1", "so it is"),
+        ("echo one >&2; echo 'two `x`' >&2; false", "two `x`"),
+        ("exec 9<>/no/such/folder/disk", "/no/such/folder/disk"),
+        ("false", "its prelude failed"),
+        ("exit 0", "its prelude ended it"),
+    ],
+)
+def test_a_prelude_that_fails_is_said_of_its_vm_and_no_fio_starts_anywhere(bed, tmp_path, launcher, prelude, said):
+    started = tmp_path / "started"
+    fake = tmp_path / "fio"
+    fake.write_text(f"#!/bin/sh\ntouch '{started}'\n")
+    fake.chmod(0o755)
+    with pytest.raises(FleetError, match=rf"preparing fio failed on 1 of 2 hosts: vm2: .*{re.escape(said)}"):
+        launched(by(bed, launcher, binary=str(fake)), tmp_path, step(0.5), preludes={"vm2": prelude})
+    assert until(lambda: not fios(bed) and not list(Path(bed.lab_root).glob("hci-*")), 5)
+    assert not started.exists()
 
 
-def test_a_server_left_by_a_dead_controller_takes_no_connection(bed, tmp_path):
-    real = by(bed, "client-server", ioengine="null", port=8791).model_copy(update={"lab_root": None})
-    address = tunnel._there(real, real.vms[0])[0]
-    left = subprocess.Popen([real.fio.binary, f"--server=ip:{address},8791"], stdout=subprocess.DEVNULL)
-    of = step(0.5)
-    _, _, wrong = launched(real, tmp_path, of, null(jobs_of(of, bed)))
-    assert wrong == []
-    assert left.wait(timeout=5) == -signal.SIGKILL
+@BOTH
+def test_a_job_that_is_not_the_plans_never_leaves_the_controller(bed, tmp_path, launcher, monkeypatch):
+    real = job.job_text
+    monkeypatch.setattr(job, "job_text", lambda *of: real(*of).replace("rw=randread", "rw=randwrite"))
+    with pytest.raises(FioError, match=r"vm1: its job file: section \[4k-randread\.j0\]: option 'rw' is 'randwrite'"):
+        launched(by(bed, launcher), tmp_path, step(0.5, pattern="4k-randread"))
+    assert not fios(bed)
 
 
-def test_a_server_that_cannot_start_behind_ssh_is_named(bed, tmp_path, monkeypatch):
-    monkeypatch.setattr(fio, "PATIENCE_S", 0.3)
-    real = by(bed, "client-server", binary="/no/such/fio", port=8792).model_copy(update={"lab_root": None})
-    with pytest.raises(fio.FioError, match=r"no fio server on vm1 \(127\.250\.0\.1:8792\)"):
-        launched(real, tmp_path, step(0.5), null(jobs_of(step(0.5), bed)))
+def test_a_server_that_cannot_start_is_named_by_its_vm(bed, tmp_path):
+    with pytest.raises(FioError, match=r"no fio server on vm1: .*/no/such/fio"):
+        launched(by(bed, "client-server", binary="/no/such/fio"), tmp_path, step(0.5))
 
 
 # In a campaign
@@ -313,8 +331,8 @@ def test_a_stall_is_seen_as_a_second_without_io():
 
 
 def test_a_clock_lies_between_question_and_answer():
-    assert starts.clock("1000.250000000\n", 1000.0, 1000.1) == pytest.approx((0.2, 0.05))
-    offset, blur = starts.clock("1000\n", 1000.0, 1000.1)  # busybox: no fraction
+    assert clock("1000.250000000\n", 1000.0, 1000.1) == pytest.approx((0.2, 0.05))
+    offset, blur = clock("1000\n", 1000.0, 1000.1)  # busybox: no fraction
     assert offset == pytest.approx(0.45)
     assert blur == pytest.approx(0.55)
 

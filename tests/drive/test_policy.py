@@ -3,6 +3,7 @@
 import inspect
 import json
 import shutil
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -281,7 +282,7 @@ def test_what_cannot_be_followed_is_refused(tmp_path):
         require(adaptive, BED, None)
     with pytest.raises(PolicyError, match="warmup 'volume', which needs the statistics"):
         require(volume, BED, None)
-    bare = BED.model_copy(update={"fio": Fio()})
+    bare = BED.model_copy(update={"fio": Fio(launcher="client-server")})
     with pytest.raises(PolicyError, match=r"testbed t: policy 'adaptive' needs .* set fio\.launcher: per-host"):
         require(adaptive, bare, RULES)
     require(volume, bare, RULES)
@@ -322,11 +323,11 @@ def interrupted(per_host, adaptive_plan, mirror_system, tmp_path_factory):
     run_dir = tmp_path_factory.mktemp("runs") / "adaptive"
     real, seen = campaign.launch, []
 
-    def dies(step, *given, **named):
-        seen.append(step.id)
-        if step.block == 3 and step.kind == "measure":
+    def dies(of):
+        seen.append(of.step.id)
+        if of.step.block == 3 and of.step.kind == "measure":
             raise KeyboardInterrupt
-        return real(step, *given, **named)
+        return real(of)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(campaign, "launch", dies)
@@ -396,8 +397,8 @@ def test_every_decision_can_be_made_again_from_the_files(interrupted, adaptive_p
 
 @pytest.mark.lab
 def test_a_run_shortened_under_another_policy_is_invalid(per_host, mirror_system, tmp_path, monkeypatch):
-    def cut(step, vms, jobs, testbed, fleet, work, limit_s, watch, sample_s, begun):
-        return launch(step, vms, jobs, testbed, fleet, work, limit_s, lambda rates: len(rates) >= 1)
+    def cut(of):
+        return launch(replace(of, watch=lambda rates: len(rates) >= 1))
 
     monkeypatch.setattr(campaign, "launch", cut)
     monkeypatch.setattr(campaign, "ATTEMPTS", 1)

@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 import pytest
-from probes import base_of, listening
 
 from hcilib.drive.guard import preflight as room
 from hcilib.drive.guard.preflight import PreflightError, preflight, require
@@ -75,19 +74,24 @@ def test_an_embedded_testbed_that_does_not_run(short):
     assert "start it with open_testbed" in table.loc[table["check"] == "vms", "detail"].item()
 
 
+def by_client(bed, **options):
+    """The testbed by fio's own client, which needs one release everywhere."""
+    return bed.model_copy(update={"fio": bed.fio.model_copy(update={"launcher": "client-server", **options})})
+
+
 def test_a_release_of_its_own_is_named(bed, short, monkeypatch, tmp_path):
     """The controller's fio says another version than the VMs': fio's client would just quit."""
     fake = tmp_path / "fio"
     fake.write_text("#!/bin/sh\necho fio-3.99\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    table = preflight(bed, short(vms=2))
+    table = preflight(by_client(bed), short(vms=2))
     assert failed(table) == [("vm1", "fio"), ("vm2", "fio")]
     assert "the controller has fio-3.99: install one release everywhere" in table.loc[~table["ok"], "detail"].iloc[0]
 
 
 def test_no_fio_on_the_controller(bed, short):
-    table = preflight(bed.model_copy(update={"fio": bed.fio.model_copy(update={"binary": "/no/such fio"})}), short())
+    table = preflight(by_client(bed, binary="/no/such fio"), short())
     assert failed(table) == [("controller", "fio"), ("vm1", "fio"), ("vm2", "fio")]
     assert table.loc[~table["ok"], "detail"].str.contains("/no/such fio").all()
 
@@ -96,14 +100,6 @@ def test_too_little_space(bed, short, monkeypatch, tmp_path):
     usage = room.shutil.disk_usage(tmp_path)
     monkeypatch.setattr(room.shutil, "disk_usage", lambda place: usage._replace(free=2**20))
     assert failed(preflight(bed, short(), run_dir=tmp_path)) == [("controller", "space")]
-
-
-def test_a_server_that_is_silent_will_be_started(bed, short):
-    elsewhere = bed.model_copy(update={"fio": bed.fio.model_copy(update={"port": 8766})})
-    table = preflight(elsewhere, short(vms=1))
-    assert table["ok"].all()
-    assert "none on" in table.loc[table["check"] == "server", "detail"].item()
-    assert not [a for a in listening(base_of(bed)) if a.endswith(":8766")]
 
 
 def test_what_the_guard_refuses_is_a_row(bed, short):

@@ -1,13 +1,14 @@
-"""Which fio waits, which works, and which works for a controller that is gone."""
+"""Which fio is ours, which takes orders from anybody, and which works for a controller that is gone."""
 
-import contextlib
 import os
 import signal
 import subprocess
 
 import pytest
 from fio_trees import JOB, LINGERING, LOST_RUN, RUN, SERVER
+from probes import processes as running
 from probes import until
+from test_launch import CONTROL, by, python
 
 from hcilib.drive.guard.preflight import check
 from hcilib.drive.hosts import processes
@@ -16,75 +17,99 @@ from hcilib.testbed import Disk, Node, Testbed, Vm
 
 VM = Vm(name="vm1", address="192.0.2.11", node="n1", disks=(Disk(serial="A", size_bytes=1),))
 REAL = Testbed(name="real", nodes=(Node(name="n1"),), vms=(VM,))
+OURS = (
+    "timeout -k 5 90 fio --output-format=json+ /tmp/hci-192.0.2.11.Ab12Cd/job.fio",
+    "fio --server=sock:../hci-192.0.2.11.Ab12Cd/server",
+)
+OTHERS = (
+    "fio --server",
+    "fio --name=x",
+    "fio /tmp/job.fio",
+    "fio --server=sock:/run/fio.sock",
+    "vi /tmp/hci-x/job.fio.bak",
+)
 
 
-def test_only_a_job_whose_connection_is_gone_is_an_orphan():
-    def lost(*lines):
-        return sorted(p.pid for p in processes.orphans(processes.parse("\n".join(lines), VM, REAL)))
+def parsed(*commands: str) -> dict:
+    return processes.parse("\n".join(f"{n}\t1\t{n}\t/\t{c} " for n, c in enumerate(commands, 20)), VM, REAL)
 
-    assert lost(SERVER, LINGERING, RUN, JOB) == []
-    assert lost(SERVER, LOST_RUN, JOB) == [12, 13]
-    assert lost(SERVER, LOST_RUN, JOB, JOB.replace("13", "14")) == [12, 13, 14]
-    assert lost(SERVER, LINGERING) == []
-    assert lost("20\t1\t20\t/\tfio --name=x ", "21\t20\t21\t/\tfio --name=x ") == [], "someone's own fio is never ended"
+
+def test_ours_are_known_by_their_folder():
+    assert [p.runs_for_us for p in parsed(*OURS, *OTHERS[:4]).values()] == [True, True, False, False, False, False]
+    assert not processes.Process(1, 1, 1, "fio /tmp/hci-x/job.fiox").runs_for_us
+
+
+def test_a_job_of_a_running_server_is_no_server_that_waits():
+    def jobs(*lines):
+        return [p.pid for p in processes.jobs(processes.parse("\n".join(lines), VM, REAL))]
+
+    assert jobs(SERVER, LINGERING, RUN) == []
+    assert jobs(SERVER, LINGERING, RUN, JOB) == [13]
+    assert jobs(SERVER, LOST_RUN, JOB) == [13]
 
 
 @pytest.mark.parametrize(
-    ("command", "port"),
+    ("command", "where"),
     [
-        ("fio --server", 8765),
-        ("fio --server --daemonize=/run/fio.pid", 8765),
-        ("/opt/fio-3.36/fio --server=192.0.2.11", 8765),
-        ("fio --server=ip:192.0.2.11,8766", 8766),
-        ("fio --server=ip6:fe80::1,9000 --bandwidth-log", 9000),
-        ("fio --server=,8001", 8001),
-        ("fio --server=sock:/run/fio.sock", None),
-        ("fio --client=192.0.2.11,8765", None),
+        ("fio --server", "all addresses, port 8765"),
+        ("fio --server --daemonize=/run/fio.pid", "all addresses, port 8765"),
+        ("/opt/fio-3.36/fio --server=192.0.2.11", "192.0.2.11"),
+        ("fio --server=ip:192.0.2.11,8766", "ip:192.0.2.11,8766"),
+        ("fio --server=ip6:fe80::1,9000 --bandwidth-log", "ip6:fe80::1,9000"),
+        ("fio --server=,8001", ",8001"),
+        ("fio --server=sock:/run/fio.sock", ""),
+        ("fio --client=192.0.2.11,8765", ""),
     ],
 )
-def test_the_port_of_a_server(command, port):
-    assert processes.Process(1, 1, 1, command).port == port
-
-
-@contextlib.contextmanager
-def a_client(bed, tmp_path, seconds: int):
-    """fio's client with a job on vm1's server, running."""
-    vm = bed.vms[0]
-    job = tmp_path / "job.fio"
-    job.write_text(f"[j]\nioengine=null\nsize=1g\nrw=randread\ntime_based=1\nruntime={seconds}\nrate_iops=100\n")
-    argv = ["fio", f"--client={vm.target}", str(job)]
-    client = subprocess.Popen(
-        argv, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        with Fleet(bed) as fleet:
-            assert until(lambda: working(fleet, bed)), "its job runs"
-            yield client, fleet
-    finally:
-        client.kill()
-        client.wait()
-
-
-def working(fleet: Fleet, bed) -> list[int]:
-    vm = bed.vms[0]
-    text = fleet.run(processes.SCRIPT, [vm.name])[vm.name].value
-    return [p.pid for p in processes.jobs(processes.parse(text.partition("==== processes\n")[2], vm, bed))]
+def test_where_a_server_takes_orders_from_anybody(command, where):
+    assert processes.Process(1, 1, 1, command).listens == where
 
 
 @pytest.mark.lab
-def test_a_job_left_by_a_controller_that_died_is_ended_and_one_with_a_controller_is_not(bed, short, tmp_path):
-    with a_client(bed, tmp_path, seconds=60) as (client, fleet):
-        table = check(fleet, bed, short(vms=2), None, None)
-        [row] = table[~table["ok"]].itertuples()
-        assert (row.host, row.check) == ("vm1", "idle")
-        assert f"process {working(fleet, bed)[0]} (a job of a running server)" in row.detail
-        assert processes.end_orphans(fleet, bed, bed.vms, patience_s=0) == {}, "its controller lives"
-        assert working(fleet, bed)
+@pytest.mark.parametrize("launcher", ["client-server", "per-host"])
+def test_a_fio_of_ours_that_does_not_end_with_its_controller_is_ended_and_nobody_elses(bed, short, tmp_path, launcher):
+    """Its shell, which would end it, is frozen: as by a machine that was suspended."""
+    vm = bed.fleet(2)[0]
+    control = python(CONTROL, by(bed, launcher).model_dump_json(), str(tmp_path))
 
-        [job] = working(fleet, bed)
-        os.kill(client.pid, signal.SIGKILL)
-        killed = processes.end_orphans(fleet, bed, bed.vms)
-        assert list(killed) == ["vm1"]
-        assert job in killed["vm1"]
-        assert until(lambda: not working(fleet, bed), 3)
-        assert check(fleet, bed, short(vms=2), None, None)["ok"].all(), "and the server itself still waits"
+    def mine():
+        return {
+            p: c
+            for p, c in running(f"/hci-{vm.target}.").items()
+            if processes.Process(p, 1, 1, c).runs_for_us and "/fio" in f"/{c.split()[0]}"
+        }
+
+    def shells():
+        return [
+            p
+            for p, c in running(bed.lab_root).items()
+            if c.startswith(("sh -c", "timeout")) and f" hci {bed.lab_root} {vm.target} " in c
+        ]
+
+    other = subprocess.Popen(["sleep", "60"], cwd=bed.lab_root)
+    held: list[int] = []
+    try:
+        assert until(lambda: len(mine()) >= 3, 20), control.communicate(timeout=5)
+        held = shells()
+        assert held
+        for pid in held:
+            os.kill(pid, signal.SIGSTOP)
+        control.kill()
+        control.communicate(timeout=20)
+        with Fleet(bed) as fleet:
+            table = check(fleet, bed, short(vms=2), None, None)
+            assert (
+                "another fio is running"
+                in table.loc[(table["check"] == "idle") & (table["host"] == vm.name), "detail"].iloc[0]
+            )
+            killed = processes.end_orphans(fleet, bed, bed.fleet(2), patience_s=0.5)
+            assert set(killed) == {vm.name}
+            assert until(lambda: not mine(), 3)
+            assert check(fleet, bed, short(vms=2), None, None)["ok"].all()
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+        for pid in held:
+            os.kill(pid, signal.SIGCONT)
+    assert until(lambda: not shells(), 10), "woken, it ends and removes its folder"

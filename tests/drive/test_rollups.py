@@ -10,7 +10,8 @@ import pytest
 
 import hcilib as hci
 from hcilib.drive.hosts.hosts import Fleet, need
-from hcilib.drive.launch import fio, rollups
+from hcilib.drive.launch import job, rollups
+from hcilib.drive.launch.job import Launch
 from hcilib.drive.launch.launch import launch
 from hcilib.plan import Cell, Pattern, Step
 from hcilib.read.fio.fio_json import read_fio_bins
@@ -33,13 +34,12 @@ def launched(bed, work: Path, above_bytes: int):
     bed = bed.model_copy(
         update={"fio": bed.fio.model_copy(update={"launcher": "per-host", "rollup_above_bytes": above_bytes})}
     )
-    of = step()
-    jobs = {
-        vm.name: fio.job_text(of, vm, bed, SPAN).replace("\n[", f"\n{SINGLE_IOS}[") + SINGLE_IOS for vm in bed.fleet(2)
-    }
+    real = job.job_text
     work.mkdir()
-    with Fleet(bed) as fleet:
-        return launch(of, bed.fleet(2), jobs, bed, fleet, work, 40)
+    with Fleet(bed) as fleet, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job, "job_text", lambda *of: real(*of).replace("\n[", f"\n{SINGLE_IOS}[") + SINGLE_IOS)
+        patch.setattr(job, "_FREE", job._OPTIONS.keys())  # no plan asks for these logs
+        return launch(Launch(step(), bed.fleet(2), bed, fleet, work, SPAN, 40))
 
 
 @pytest.fixture(scope="module")
@@ -134,14 +134,13 @@ def test_a_damaged_log_is_fetched_raw_and_named(written, tmp_path):
 @pytest.mark.parametrize("launcher", ["client-server", "per-host"])
 def test_a_testbed_that_asks_for_histograms_gets_latency_over_time(launcher, bed, tmp_path, monkeypatch):
     """Averaged logs are short and stay as they are; histograms are rolled up where they are, unless fio's client brings them."""
-    monkeypatch.setattr(fio, "SHORTEST_LOGGED_S", 1)
+    monkeypatch.setattr(job, "SHORTEST_LOGGED_S", 1)
     asked = {"launcher": launcher, "log_hist_msec": 500, "rollup_above_bytes": ALWAYS}
     own, of, work = bed.model_copy(update={"fio": bed.fio.model_copy(update=asked)}), step(), tmp_path / "work"
     assert own.digest != bed.digest
     work.mkdir()
-    jobs = {vm.name: fio.job_text(of, vm, own, SPAN) for vm in own.fleet(2)}
     with Fleet(own) as fleet:
-        done = launch(of, own.fleet(2), jobs, own, fleet, work, 40)
+        done = launch(Launch(of, own.fleet(2), own, fleet, work, SPAN, 40))
     assert (done.returncode, done.faults, done.remarks) == (0, (), ())
     names = {p.name for p in (work / "logs").iterdir()}
     assert any(name.startswith("rollup.") for name in names) == (launcher == "per-host")

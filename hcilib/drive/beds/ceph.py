@@ -1,7 +1,7 @@
 """A real Ceph cluster on loopback, with load generators that write to its images: fio's rbd engine, no root, no kernel module.
 
 Every host has its own 127.b.c.d address and its own sshd, as in the lab (hcilib.drive.beds.lab). The nodes carry the cluster: an OSD
-each, the first one the monitor and the manager too. A VM is a fio server whose disks are images of its own in the cluster.
+each, the first one the monitor and the manager too. A VM is an sshd whose disks are images of its own in the cluster.
 Failures, recovery and capacity are Ceph's own; one kernel and one disk carry them all, so its speed is this machine's.
 """
 
@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from hcilib.drive.beds import ceph_cluster as cluster
 from hcilib.drive.beds import lab_hosts as hosts
-from hcilib.drive.beds.lab import FIO_PORT, SSH_PORT
+from hcilib.drive.beds.lab import SSH_PORT
 from hcilib.drive.beds.lab_hosts import LabError
 from hcilib.drive.beds.lab_places import Endpoint, make_folder, reserve, wait_refused
 from hcilib.testbed import Ceph, Disk, Fio, Node, Testbed, Vm
@@ -136,7 +136,7 @@ def _reserved(base: str | None, pool: cluster.Pool, size: Ceph, folder: Path) ->
     def endpoints(block: str) -> list[Endpoint]:
         nodes = [f"{block}.{1 + i}" for i in range(pool.nodes)]
         vms = [f"{block}.{101 + i}" for i in range(size.vms)]
-        return [*((a, SSH_PORT) for a in (*nodes, *vms)), *((a, FIO_PORT) for a in vms), (nodes[0], cluster.MON_PORT)]
+        return [*((a, SSH_PORT) for a in (*nodes, *vms)), (nodes[0], cluster.MON_PORT)]
 
     with reserve(base, endpoints, seed=str(folder)) as block:
         yield endpoints(block)
@@ -163,7 +163,7 @@ def _layout(folder: Path, endpoints: list[Endpoint], pool: cluster.Pool, size: C
 
 
 def _start(keeper, programs, testbed: Testbed, folder: Path, pool: cluster.Pool, size: Ceph, cache: bool) -> None:
-    """The cluster first: a fio server that forks while the machine is busy starting daemons would only wait for it."""
+    """The cluster first: hosts that answer while the machine is busy starting daemons would only wait for it."""
     config = config_of(testbed)
     cluster.write_config(config, [node.address for node in testbed.nodes], size.osd_bytes, cache)
     images = {disk.serial.removeprefix("ceph-"): disk.size_bytes for vm in testbed.vms for disk in vm.disks}
@@ -171,7 +171,6 @@ def _start(keeper, programs, testbed: Testbed, folder: Path, pool: cluster.Pool,
     hosts.write_keys(testbed, folder)
     env = cluster.environment(config)
     waiting = [hosts.start_sshd(keeper, programs, host, folder, env) for host in (*testbed.nodes, *testbed.vms)]
-    waiting += [hosts.start_fio(keeper, programs, vm, testbed, folder, env) for vm in testbed.vms]
     keeper.wait_ready(waiting)
 
 

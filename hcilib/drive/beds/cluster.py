@@ -23,8 +23,8 @@ from hcilib.drive.beds import qmp
 from hcilib.drive.beds.cluster_image import image
 from hcilib.drive.beds.cluster_packages import cache_folder
 from hcilib.drive.beds.lab_places import make_folder, reserve, wait_refused
+from hcilib.drive.hosts.clock import Clock, clock
 from hcilib.drive.hosts.hosts import Fleet, FleetError, need
-from hcilib.drive.launch.starts import Clock, clock
 from hcilib.testbed import BOX_CAVEAT, Box, Disk, Fio, Node, Testbed, Vm
 
 SYSTEMS = {"box-drbd": 2, "box-nvme-tcp": 2, "box-nvme-remote": 2, "box-raid5": 2, "box-drive": 1}

@@ -30,7 +30,7 @@ from hcilib.testbed import Dial, Disk, Drive, Fio, Lab, Node, Testbed, Vm
 
 PLACES = {"lab-drive": (0,), "lab-single": (1,), "lab-mirror": (1, 2)}
 """System -> where the replicas lie, counted in nodes from the VM's own; the first is read."""
-SSH_PORT, FIO_PORT, NBD_PORT = 2222, 8765, 10809
+SSH_PORT, NBD_PORT = 2222, 10809
 BURST_S = 0.1  # what an idle drive may serve at once; less, and threads that wake late on a busy machine lose it
 BLOCK, TRIAL_S, HEADROOM = 4096, 0.4, 1.5  # of the check that this machine can serve the dialled rate
 LabError = hosts.LabError
@@ -205,7 +205,7 @@ def _require_size(nodes, vms, disks, disk_bytes) -> int:
 def _addresses(base: str, nodes: int, vms: int, drives: int) -> list[tuple[str, int]]:
     node, vm = ([f"{base}.{first + i}" for i in range(n)] for first, n in ((1, nodes), (101, vms)))
     served = [(a, NBD_PORT + drive) for a in node for drive in range(drives)]
-    return [(a, SSH_PORT) for a in (*node, *vm)] + [(a, FIO_PORT) for a in vm] + served
+    return [(a, SSH_PORT) for a in (*node, *vm)] + served
 
 
 def _layout(
@@ -242,7 +242,6 @@ def _start(keeper: hosts.Keeper, programs: dict[str, str], testbed: Testbed, fol
         waiting += _start_replicas(keeper, programs, node, testbed, folder, delay_s)
     for vm in testbed.vms:
         waiting.append(hosts.start_sshd(keeper, programs, vm, folder))
-        waiting.append(hosts.start_fio(keeper, programs, vm, testbed, folder))
     keeper.wait_ready(waiting)
     keeper.wait_ready([_start_front(keeper, programs, node, testbed, folder) for node in testbed.nodes])
 

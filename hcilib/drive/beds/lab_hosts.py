@@ -1,4 +1,4 @@
-"""The processes of the lab: one sshd a host, one fio server a VM, kept by a supervisor that outlives nobody."""
+"""The processes of the lab: one sshd a host, kept by a supervisor that outlives nobody."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hcilib.drive.beds import supervisor
+from hcilib.drive.hosts.hosts import answers
 
 PACKAGES = {"sshd": "openssh-server", "fio": "fio", "qemu-storage-daemon": "qemu-system-common", "nbdkit": "nbdkit"}
 MIN_FIO, MIN_SSHD = (3, 16), (8, 0)
@@ -33,15 +34,6 @@ class Waiting:
     what: str
     pid: int
     ready: Callable[[], bool]
-
-
-def answers(address: str, port: int, banner: bytes = b"") -> bool:
-    """Whether something accepts TCP there (and greets with `banner`)."""
-    try:
-        with socket.create_connection((address, port), timeout=2) as sock:
-            return not banner or sock.recv(len(banner)) == banner
-    except OSError:
-        return False
 
 
 def answers_unix(path: Path) -> bool:
@@ -280,11 +272,3 @@ def _privilege_separation_folder(keeper: Keeper, path: str = "/run/sshd") -> Non
         (Path(path) / supervisor.MARKER).touch()
     if (Path(path) / supervisor.MARKER).exists():
         keeper.at_exit(rmdir=path)
-
-
-def start_fio(keeper: Keeper, programs, vm, testbed, folder: Path, env: Mapping[str, str] | None = None) -> Waiting:
-    """`fio --server` on the VM's own address, in the lab's folder. Ready when it accepts TCP: its first line is buffered."""
-    argv = [programs["fio"], f"--server=ip:{vm.address},{testbed.fio.port}"]
-    pid = keeper.spawn(argv, f"fio.{vm.name}", env={"HCILAB_HOST": vm.name, **(env or {})})
-    what = f"fio server of {vm.name} ({vm.address}:{testbed.fio.port})"
-    return Waiting(what, pid, lambda: answers(vm.address, testbed.fio.port))

@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from hcilib.drive.beds.lab_hosts import LabError, answers
+from hcilib.drive.beds.lab_hosts import LabError
 from hcilib.drive.beds.loopback import AddressInUse, hold
 from hcilib.drive.beds.supervisor import sweep
+from hcilib.drive.hosts.hosts import answers
 
 Endpoint = tuple[str, int]
 PREFIX = "bed-"

@@ -7,7 +7,8 @@ import socket
 import zlib
 from collections.abc import Iterator, Sequence
 
-from hcilib.drive.beds.lab_hosts import LabError, answers
+from hcilib.drive.beds.lab_hosts import LabError
+from hcilib.drive.hosts.hosts import answers
 
 TRIES = 64
 

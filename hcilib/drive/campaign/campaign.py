@@ -28,8 +28,8 @@ from hcilib.drive.hosts import processes
 from hcilib.drive.hosts.counters import sampled
 from hcilib.drive.hosts.hosts import Fleet, FleetError
 from hcilib.drive.hosts.lease import leased
-from hcilib.drive.launch import fio
-from hcilib.drive.launch.job import job_demand
+from hcilib.drive.launch import job
+from hcilib.drive.launch.job import FioError, Launch, Launched
 from hcilib.drive.launch.launch import launch
 from hcilib.plan import Plan, Step
 from hcilib.read.fio.fio_json import read_fio
@@ -244,7 +244,7 @@ def _execute(todo: Iterable[Step], course: Policy, switch: Settings, fleet, guar
 
 
 def _seconds(step: Step, course: Policy) -> float:
-    return fio.planned_s(step, course.of(step).testbed.fleet(step.cell.vms), course.plan.span_bytes)
+    return job.planned_s(step, course.of(step).testbed.fleet(step.cell.vms), course.plan.span_bytes)
 
 
 def _measure_patiently(step: Step, course: Policy, switch: Settings, fleet, guarded, bars: Bars) -> bool:
@@ -270,7 +270,7 @@ def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, guarded
               "span_bytes": testbed.used_bytes(step.cell.vms, step.cell.numjobs, plan.span_bytes),
               "nodes": len(testbed.nodes), "hosts": [_host(vm, testbed, step) for vm in vms]}  # fmt: skip
     if step.offered_iops:
-        record |= {"offered_iops": sum(job_demand(step)) * step.cell.vms * step.cell.numjobs,
+        record |= {"offered_iops": sum(job.job_demand(step)) * step.cell.vms * step.cell.numjobs,
                    "offered_process": step.offered_process}  # fmt: skip
     work = rundir.work(step)
     watch = course.watch(step)
@@ -283,12 +283,12 @@ def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, guarded
         record["hosts"] = [host | _place(launched, host["vm"]) for host in record["hosts"]]
         wrong = problems(work / "fio.json", (work / "fio.stderr").read_text(errors="replace"), launched.returncode,
                          _expected(record["hosts"]), step.runtime_s, min_runtime_s=watch.shortest_s if watch else None,
-                         rate_bytes=max(fio.job_caps(step)) or None)  # fmt: skip
+                         rate_bytes=max(job.job_caps(step)) or None)  # fmt: skip
         wrong = [_name_vm(sentence, launched.places) for sentence in wrong]
         wrong += [*launched.faults, *events.premature(record, work)]
         wrong += _unfilled(step, plan, testbed, work) if step.kind == "prefill" and not wrong else []
         record |= {} if wrong else course.judgement(step, record, watch, work)
-    except (fio.FioError, FleetError, guard.GuardError) as error:
+    except (FioError, FleetError, guard.GuardError) as error:
         wrong = [str(error)]
     except BaseException as error:
         rundir.reject(work, step.id, [f"interrupted: {type(error).__name__}: {error}"], record)
@@ -319,17 +319,17 @@ def _launch(
     work: Path,
     watch: Watch | None,
     begun: threading.Event | None,
-) -> tuple[fio.Launched, list[str]]:
+) -> tuple[Launched, list[str]]:
     """What was launched, and what is to be said of the counters."""
-    limit_s = fio.deadline_s(step, vms, plan.span_bytes)
+    limit_s = job.deadline_s(step, vms, plan.span_bytes)
     paths = guard_devices.unchanged(fleet, guarded, [vm.name for vm in vms])
-    jobs = {vm.name: fio.job_text(step, vm, testbed, plan.span_bytes, paths, plan.content) for vm in vms}
-    (work / "job.fio").write_text("".join(f"; --- {vm.name}\n{jobs[vm.name]}\n" for vm in vms))
+    of = Launch(step, vms, testbed, fleet, work, plan.span_bytes, limit_s, paths, plan.content, watch=watch,
+                sample_s=watch.sample_s if watch else 1.0, begun=begun)  # fmt: skip
+    (work / "job.fio").write_text("".join(f"; --- {vm.name}\n{of.jobs[vm.name]}\n" for vm in vms))
     every_s, nodes = min(1.0, max(0.25, step.runtime_s / 4 or 1.0)), [node.name for node in testbed.nodes]
     filling = lab.opened(testbed) if step.kind == "prefill" else contextlib.nullcontext()  # at the machine's speed
     with filling, sampled(fleet, nodes, work / "counters.csv", every_s, limit_s) as remarks:
-        sample_s = watch.sample_s if watch else 1.0
-        launched = launch(step, vms, jobs, testbed, fleet, work, limit_s, watch, sample_s, begun)
+        launched = launch(of)
     return launched, remarks
 
 
@@ -357,7 +357,7 @@ def _expected(hosts: list[dict]) -> list[dict]:
     return [{key: host[key] for key in ("hostname", "port", "jobs")} for host in hosts]
 
 
-def _place(launched: fio.Launched, vm: str) -> dict:
+def _place(launched: Launched, vm: str) -> dict:
     hostname, port = launched.places[vm]
     return {"hostname": hostname, "port": port}
 

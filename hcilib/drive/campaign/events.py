@@ -14,9 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from hcilib.drive.hosts.clock import clocks
 from hcilib.drive.hosts.hosts import Fleet, explain
-from hcilib.drive.launch.fio import FioError
-from hcilib.drive.launch.starts import clocks, logged
+from hcilib.drive.launch.job import FioError
+from hcilib.drive.launch.start_times import logged
 from hcilib.plan import Plan, Step
 from hcilib.testbed import Vm
 

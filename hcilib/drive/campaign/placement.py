@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from hcilib.drive.hosts.commands import execute_all, fill, tasks
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.drive.launch.fio import FioError
+from hcilib.drive.launch.job import FioError
 from hcilib.plan import SPREAD, Plan, Step
 from hcilib.system import Command, Placement, System
 from hcilib.testbed import Testbed, Vm

@@ -16,7 +16,7 @@ from hcilib.drive.campaign.events import Actions
 from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.hosts.commands import execute_all, tasks
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.drive.launch.fio import FioError
+from hcilib.drive.launch.job import FioError
 from hcilib.plan import Plan
 from hcilib.system import Command, System
 from hcilib.testbed import Testbed

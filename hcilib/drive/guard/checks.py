@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shlex
-import socket
 from collections.abc import Collection, Mapping
 
-from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, sections
+from hcilib.drive.guard.devices import CONTENT, END, INVENTORY
 from hcilib.drive.hosts import processes
-from hcilib.drive.hosts.hosts import Fleet, Outcome
+from hcilib.drive.hosts.hosts import Fleet, Outcome, sections
 from hcilib.drive.launch.job import LOG_MSEC, SHORTEST_LOGGED_S
 from hcilib.plan import Plan
 from hcilib.testbed import Testbed, Vm
@@ -22,9 +21,6 @@ _FIRST = "PATH=$PATH:/usr/sbin:/sbin\necho '==== clock'; date +%s.%N\n"
 _HOST = r"""
 echo '==== memory'; cat /proc/meminfo
 echo '==== governor'; cat /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor 2>/dev/null
-"""
-_LISTENING = """
-echo '==== listening'; awk '$4 == "0A" {print $2}' /proc/net/tcp /proc/net/tcp6 2>/dev/null
 """
 _LAST = "echo '==== clock2'; date +%s.%N\n" + END
 
@@ -42,7 +38,7 @@ def ask(fleet: Fleet, testbed: Testbed, nodes: Collection[str], vms: Collection[
     fio = f"echo '==== fio'; {shlex.quote(testbed.fio.binary)} --version 2>&1\n"
     devices = "" if testbed.lab_root else INVENTORY + CONTENT
     commands = dict.fromkeys(nodes, _FIRST + _HOST + _LAST)
-    commands |= dict.fromkeys(vms, _FIRST + _HOST + fio + processes.SCRIPT + _LISTENING + devices + _LAST)
+    commands |= dict.fromkeys(vms, _FIRST + _HOST + fio + processes.SCRIPT + devices + _LAST)
     return fleet.run(commands, limit_s=LIMIT_S)
 
 
@@ -160,24 +156,19 @@ def _idle(vm: Vm, testbed: Testbed, parts: dict[str, str]) -> dict:
 
 
 def _server(vm: Vm, testbed: Testbed, parts: dict[str, str]) -> dict:
-    """fio's port is free or fio's, as the VM sees it: on whatever address the server will listen, this port has to be its own."""
-    where = f"{vm.target}:{testbed.fio.port}"
-    if not _listening(vm, testbed, parts["listening"]):
-        return row(vm.name, "server", True, f"none on {where} yet; it will be started")
-    if testbed.fio.port in {p.port for p in processes.parse(parts["processes"], vm, testbed).values()}:
-        return row(vm.name, "server", True, f"fio server answers on {where}")
-    wrong = f"{where} answers, but no `fio --server` is seen there: free the port or set the testbed's fio.port"
-    return row(vm.name, "server", False, wrong)
-
-
-def _listening(vm: Vm, testbed: Testbed, text: str) -> bool:
-    """Whether anything listens on fio's port, from /proc/net/tcp; in a lab, whose hosts share one kernel, on the VM's address."""
-    addresses = {
-        line.rpartition(":")[0] for line in text.splitlines() if int(line.rpartition(":")[2], 16) == testbed.fio.port
+    """A fio server takes orders from whoever reaches it. None of ours listens on a port; another's is said, and is not ours to end."""
+    open_to_all = {
+        p.listens for p in processes.parse(parts["processes"], vm, testbed).values() if p.serves and p.listens
     }
-    if testbed.lab_root:  # four bytes in the order of a little-endian machine
-        addresses &= {socket.inet_aton(vm.target)[::-1].hex().upper(), "0" * 8, "0" * 32}
-    return bool(addresses)
+    if not open_to_all:
+        return row(vm.name, "server", True, "no fio server listens")
+    where = ", ".join(sorted(open_to_all))
+    return row(
+        vm.name,
+        "server",
+        True,
+        f"warning: a fio server that is not ours listens ({where}): whoever reaches it runs commands there; end it",
+    )
 
 
 def log_bytes(plan: Plan, nodes: int) -> int:

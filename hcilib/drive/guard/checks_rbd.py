@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hcilib.drive.guard.checks import row
-from hcilib.drive.guard.devices import sections
-from hcilib.drive.hosts.hosts import Fleet, Outcome
+from hcilib.drive.hosts.hosts import Fleet, Outcome, sections
 from hcilib.testbed import Disk
 
 LIMIT_S, WATCHED_S = 60, 20.0  # a client that was killed is seen as a watcher for osd_client_watch_timeout

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from hcilib.drive.guard.device_stacks import STACKS, parse_exports, parse_stacks
+from hcilib.drive.hosts.hosts import sections
 
 # Plain sh and what every distribution has; /sys is the authority, since its files read the same everywhere, and lsblk adds
 # what only udev knows. A column that an old lsblk lacks (MOUNTPOINTS before 2.37, PTTYPE before 2.33) must not cost the rest.
@@ -175,12 +176,6 @@ def _plain(name: str, row: dict[str, str]) -> Device:
     return Device(name, row["dev"], 512 * int(row["size"] or 0), "/dev/" + name.replace("!", "/"), sequence=row["diskseq"],
                   read_only=row["ro"] == "1", partition=bool(row["partition"]),
                   partitions=partitions, holders=holders, slaves=slaves)  # fmt: skip
-
-
-def sections(text: str) -> dict[str, str]:
-    """Part -> its text, of output whose parts begin with a line ``==== <part>``."""
-    pieces = re.split(r"(?m)^==== (\w+)\n?", text)
-    return dict(zip(pieces[1::2], pieces[2::2], strict=True))
 
 
 def find(inventory: Inventory, serial: str) -> list[Device]:

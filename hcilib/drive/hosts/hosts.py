@@ -181,16 +181,10 @@ class Fleet:
             sftp.get(path, str(to))
 
     def session(self, name: str, command: str) -> paramiko.Channel:
-        """A command left running, its standard input and output open: it can be talked to, and sees when we are gone."""
+        """A command left running, its standard input, output and error open: it can be talked to, and sees when we are gone."""
         channel = self._open(name).transport.open_session(timeout=CONNECT_S)
-        channel.set_combine_stderr(True)
         channel.exec_command(command)
         return channel
-
-    def tunnel(self, name: str, address: str, port: int) -> paramiko.Channel:
-        """A TCP connection made by the host itself, to what listens on its loopback; raises what paramiko raises."""
-        transport = self._open(name).transport
-        return transport.open_channel("direct-tcpip", (address, port), ("127.0.0.1", 0), timeout=CONNECT_S)
 
     @contextmanager
     def _files(self, name: str) -> Iterator[paramiko.SFTPClient]:
@@ -209,6 +203,21 @@ def need(what: str, outcomes: dict[str, Outcome]) -> dict[str, Any]:
     if not all(o.ok for o in outcomes.values()):
         raise FleetError(what, outcomes)
     return {name: o.value for name, o in outcomes.items()}
+
+
+def answers(address: str, port: int, banner: bytes = b"") -> bool:
+    """Whether something accepts TCP there (and greets with `banner`)."""
+    try:
+        with socket.create_connection((address, port), timeout=2) as sock:
+            return not banner or sock.recv(len(banner)) == banner
+    except OSError:
+        return False
+
+
+def sections(text: str) -> dict[str, str]:
+    """Part -> its text, of output whose parts begin with a line ``==== <part>``."""
+    pieces = re.split(r"(?m)^==== (\w+)\n?", text)
+    return dict(zip(pieces[1::2], pieces[2::2], strict=True))
 
 
 def _timed(name: str, ask: Callable[[str], Any]) -> Outcome:

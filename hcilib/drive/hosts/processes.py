@@ -1,4 +1,4 @@
-"""The fio processes of a VM: which wait, which work, and which work for a controller that is gone."""
+"""The fio processes of a VM: which are ours, which take orders from anybody, and which work for a controller that is gone."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hcilib.drive.guard.devices import sections
-from hcilib.drive.hosts.hosts import Fleet
+from hcilib.drive.hosts.hosts import Fleet, sections
 from hcilib.testbed import Testbed, Vm
 
 DEFAULT_PORT = 8765
@@ -40,17 +39,15 @@ class Process:
 
     @property
     def runs_for_us(self) -> bool:
-        """Started by hcilib.drive.launch.per_host, which ends it as soon as it sees that its controller is gone."""
-        return re.search(r"/hci-\S+/job\.fio", self.command) is not None
+        """Started by a launcher of this project (hcilib.drive.launch.session), which ends it as soon as its controller is gone."""
+        return re.search(r"/hci-\S+/(job\.fio|server)\b", self.command) is not None
 
     @property
-    def port(self) -> int | None:
-        """The TCP port that a server listens on; None for one on a Unix socket, and for what is no server."""
+    def listens(self) -> str:
+        """Where a server that is not ours takes orders from anybody: its argument; "" for what is none, or on a unix socket."""
         given = re.search(r"--server(?:=(\S+))?", self.command)
-        if not given or (given[1] or "").startswith("sock:"):
-            return None
-        port = (given[1] or "").rpartition(",")[2]
-        return int(port) if port.isdigit() else DEFAULT_PORT
+        where = (given[1] or f"all addresses, port {DEFAULT_PORT}") if given else ""
+        return "" if where.startswith("sock:") else where
 
 
 def parse(text: str, vm: Vm, testbed: Testbed) -> dict[int, Process]:
@@ -58,54 +55,35 @@ def parse(text: str, vm: Vm, testbed: Testbed) -> dict[int, Process]:
     found = {}
     for line in text.splitlines():
         pid, parent, session, folder, command = line.split("\t", 4)
-        if not testbed.lab_root or (Path(folder).is_relative_to(testbed.lab_root) and vm.target in command):
+        if not testbed.lab_root or (Path(folder).is_relative_to(testbed.lab_root) and f"/hci-{vm.target}." in command):
             found[int(pid)] = Process(int(pid), int(parent), int(session), command.strip())
     return found
 
 
 def jobs(processes: Mapping[int, Process]) -> list[Process]:
-    """The jobs of running servers. A server forks for a connection and again for its run; only a job has a session of its own."""
+    """Jobs of running servers. A server forks for a connection and again for its run; only a job has a session of its own."""
     return [p for p in processes.values() if p.serves and p.parent in processes and p.session == p.pid]
-
-
-def orphans(processes: Mapping[int, Process]) -> list[Process]:
-    """Jobs, and the runs they belong to, whose connection's process is gone: nobody will ever fetch what they measure."""
-    lost = [p for p in jobs(processes) if processes[p.parent].parent not in processes]
-    return [*lost, *dict.fromkeys(processes[p.parent] for p in lost)]
 
 
 def end_orphans(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], patience_s: float = 3.0) -> dict[str, list[int]]:
     """VM -> processes killed: what a controller that died left running, which would share the disks with the next step.
 
-    Only jobs of the testbed's own servers, and only once their connection is gone; one that still has a controller is left
-    alone. A connection takes a moment to notice that its client died, so busy VMs are asked again until patience ends; so
-    does a VM on which fio was started without a server.
+    Ours end by themselves a moment after their connection did, so busy VMs are asked again until patience ends; what is there even
+    then is killed: one controller at a time has a testbed. Nobody else's fio is touched.
     """
     killed: dict[str, list[int]] = {}
     deadline, busy = time.monotonic() + patience_s, list(vms)
     while busy:
         asked = fleet.run(SCRIPT, [vm.name for vm in busy], limit_s=10)
-        found = {vm.name: _own(asked[vm.name].value, vm, testbed) for vm in busy if asked[vm.name].ok}
-        lost = {name: [p.pid for p in orphans(processes)] for name, processes in found.items() if orphans(processes)}
-        if lost:
-            fleet.run({name: f"kill -KILL {' '.join(map(str, pids))}" for name, pids in lost.items()}, limit_s=10)
-            killed |= {name: killed.get(name, []) + pids for name, pids in lost.items()}
-        busy = [vm for vm in busy if vm.name in found and _busy(found[vm.name]) and time.monotonic() < deadline]
+        found = {vm.name: _ours(asked[vm.name].value, vm, testbed) for vm in busy if asked[vm.name].ok}
+        busy = [vm for vm in busy if found.get(vm.name)]
+        if time.monotonic() >= deadline:
+            killed = {vm.name: found[vm.name] for vm in busy}
+            fleet.run({name: f"kill -KILL {' '.join(map(str, pids))}" for name, pids in killed.items()}, limit_s=10)
+            break
         time.sleep(0.1 * bool(busy))
     return killed
 
 
-def serving(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm]) -> set[str]:
-    """Names of the VMs on which a fio server of the testbed's port is seen."""
-    asked = fleet.run(SCRIPT, [vm.name for vm in vms], limit_s=10)
-    return {vm.name for vm in vms if asked[vm.name].ok
-            and any(p.serves for p in _own(asked[vm.name].value, vm, testbed).values())}  # fmt: skip
-
-
-def _busy(processes: Mapping[int, Process]) -> bool:
-    return bool(jobs(processes)) or any(p.runs_for_us for p in processes.values())
-
-
-def _own(text: str, vm: Vm, testbed: Testbed) -> dict[int, Process]:
-    every = parse(sections(text)["processes"], vm, testbed)
-    return {pid: p for pid, p in every.items() if p.port == testbed.fio.port or p.runs_for_us}
+def _ours(text: str, vm: Vm, testbed: Testbed) -> list[int]:
+    return [pid for pid, p in parse(sections(text)["processes"], vm, testbed).items() if p.runs_for_us]

@@ -1,20 +1,135 @@
-"""fio's job files: written from a step, and read back by a strict parser of their own before any fio sees them."""
+"""What is launched, and what came of it; fio's job files, read back by a strict parser of their own before any fio sees them."""
 
 from __future__ import annotations
 
 import re
+import threading
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hcilib.plan import Content, Step
 from hcilib.testbed import ENGINES, Disk, Testbed, Vm
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    from hcilib.drive.hosts.hosts import Fleet
+
 LOG_MSEC = 500
 SHORTEST_LOGGED_S = 5  # below, a log holds a handful of points and costs twenty files
+GRACE_S = 30.0
+LIKELY_FILL, SLOWEST_FILL = 200e6, 50e3
+"""Bytes/s at which a VM's disks are filled: for the progress bar, and for the last resort where nobody sees that nothing moves."""
 
 
 class FioError(RuntimeError):
     """fio could not be launched at all; the message names the host."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One step of fio on a fleet, as a launcher is given it.
+
+    Parameters
+    ----------
+    work : folder in which fio.json, fio.stderr and logs/ appear
+    span_bytes : the part of each disk that is used
+    limit_s : a deadline outside fio, kept on the VMs as well
+    paths : serial -> what fio opens for it, of disks without a `uri`
+    preludes : VM -> lines of POSIX sh, run there as the SSH user in the very shell that then starts fio (its server, in
+        client/server), in a fresh folder of mode 0700 that is fio's own working folder as well: descriptors 4 to 9 that it opens
+        (``exec 4<>/dev/sdb``) are fio's (``paths={serial: "/proc/self/fd/4"}``), and so is a node that it makes there
+        (``mknod disk0 b 8 16``, ``paths={serial: "disk0"}``). One that fails, by its last command, by ``exit 1`` or because what it
+        opens is not there, ends the step before any fio starts on any VM; the last line it wrote to stderr is the reason
+    watch : called every few seconds with the fleet's IOPS, one value every `sample_s` since the start, of the samples that every VM
+        has reported; True ends the run, which then has `stopped_early`. Only the per-host launcher can: fio's client
+        prints nothing before the end
+    begun : set when fio was started everywhere
+    """
+
+    step: Step
+    vms: Sequence[Vm]
+    testbed: Testbed
+    fleet: Fleet
+    work: Path
+    span_bytes: int
+    limit_s: float
+    paths: Mapping[str, str] = field(default_factory=dict)
+    content: Content | None = None
+    preludes: Mapping[str, str] = field(default_factory=dict)
+    watch: Callable[[np.ndarray], bool] | None = None
+    sample_s: float = 1.0
+    begun: threading.Event | None = None
+
+    @cached_property
+    def jobs(self) -> dict[str, str]:
+        """VM -> its job file, which holds what `verify` lets pass; FioError otherwise."""
+        given = {vm: (self.step, vm, self.testbed, self.span_bytes, self.paths, self.content) for vm in self.vms}
+        texts = {vm.name: job_text(*of) for vm, of in given.items()}
+        for vm, of in given.items():
+            verify(texts[vm.name], *of)
+        return texts
+
+    def offsets(self) -> dict[str, list[int]]:
+        """VM -> at which byte of its disk each job begins; empty where all begin at 0."""
+        starts = {vm.name: [self.step.region(job, len(vm.disks), min(self.span_bytes, vm.disks[job % len(vm.disks)].size_bytes))[0]
+                            for job in range(self.step.jobs_on(len(vm.disks)))] for vm in self.vms}  # fmt: skip
+        return starts if any(map(any, starts.values())) else {}
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What one launch left: return code, epoch seconds of start and end, and how it ended.
+
+    `places`: VM -> (hostname, port) by which fio's output knows it. `faults`: what the launcher itself saw go wrong, by VM.
+    `start_skew_s`, `common_window_s`: see hcilib.drive.launch.start_times; None where `starts_from` says why it is not known.
+    `remarks`: what went another way than planned and changes no number. `silent_s`: VM -> the longest time of more than half a
+    second in which none of its I/Os completed (hcilib.drive.launch.silence); `silences`: the same as sentences. `offsets`: VM -> the byte of its disk at which each job began.
+    """
+
+    returncode: int
+    started_s: float
+    ended_s: float
+    timed_out: bool
+    stopped_early: bool = False
+    launcher: str = "client-server"
+    places: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+    start_skew_s: float | None = None
+    common_window_s: float | None = None
+    starts_from: str = ""
+    remarks: tuple[str, ...] = ()
+    silent_s: Mapping[str, float] = field(default_factory=dict)
+    silences: tuple[str, ...] = ()
+    offsets: Mapping[str, list[int]] = field(default_factory=dict)
+
+
+def deadline_s(step: Step, vms: Sequence[Vm], span_bytes: int) -> float:
+    """How long a launch may take from outside: fio's client waits for ever on a server that froze.
+
+    A step that ends when its disks are full may take what it takes: as long as they take anything at all it goes on
+    (hcilib.drive.launch.progress), and this is only the last resort.
+    """
+    return step.duration_s + _fill_bytes(step, vms, span_bytes) / SLOWEST_FILL + GRACE_S
+
+
+def planned_s(step: Step, vms: Sequence[Vm], span_bytes: int) -> float:
+    """About how long a step takes, for the progress bar: its runtime and fio's own second and a half."""
+    return 1.5 + step.duration_s + _fill_bytes(step, vms, span_bytes) / LIKELY_FILL
+
+
+def _fill_bytes(step: Step, vms: Sequence[Vm], span_bytes: int) -> int:
+    """What the busiest VM writes in a step that ends when its disks are full; 0 for one that ends by time."""
+    if step.runtime_s:
+        return 0
+    return max(
+        sum(min(span_bytes, vm.disks[j % len(vm.disks)].size_bytes) for j in range(step.jobs_on(len(vm.disks))))
+        for vm in vms
+    )
 
 
 def job_text(
@@ -117,10 +232,8 @@ _OPTIONS = {
                      "log_avg_msec", "log_hist_msec"), r"\d+"),
     **dict.fromkeys(("write_iops_log", "write_bw_log", "write_lat_log", "write_hist_log"), r"logs/[a-z0-9-]+"),
 }  # fmt: skip
-_FREE = {"randseed", "lat_percentiles", "log_avg_msec", "log_unix_epoch", "log_hist_msec"} | {
-    name for name in _OPTIONS if name.startswith("write_")
-}
-"""Options that say how it is recorded and repeated, not what is done to a disk."""
+_FREE = {"randseed"}
+"""Any number will do."""
 
 
 def read_job(text: str, who: str = "job file") -> dict[str, dict[str, str]]:
@@ -188,7 +301,7 @@ def _asked(
     pattern, disk = step.cell.pattern, vm.disks[job % len(vm.disks)]
     first, length = step.region(job, len(vm.disks), min(span_bytes, disk.size_bytes))
     asked: dict[str, object] = {"ioengine": testbed.fio.ioengine, "rw": pattern.rw, "bs": pattern.bs_bytes, "size": length,
-                                "iodepth": step.cell.iodepth, "direct": testbed.fio.direct}  # fmt: skip
+                                "iodepth": step.cell.iodepth, "direct": testbed.fio.direct, "lat_percentiles": 1}  # fmt: skip
     if first:
         asked["offset"] = first
     if rbd := re.fullmatch(r"rbd://([^/]+)/([^/]+)/([^/]+)", disk.uri or ""):
@@ -213,4 +326,12 @@ def _asked(
     if content is not None and pattern.writes:
         asked |= {"refill_buffers": 1, "dedupe_percentage": content.dedupe_pct,
                   "buffer_compress_percentage": content.compress_pct}  # fmt: skip
+    if step.runtime_s + step.ramp_s >= SHORTEST_LOGGED_S:
+        logs = ("iops", "bw", "lat", "hist") if testbed.fio.log_hist_msec else ("iops", "bw", "lat")
+        asked |= {
+            "log_avg_msec": LOG_MSEC,
+            "log_unix_epoch": 1,
+            **{f"write_{what}_log": f"logs/{pattern.name}" for what in logs},
+        }
+        asked |= {"log_hist_msec": testbed.fio.log_hist_msec} if "hist" in logs else {}
     return {name: str(value) for name, value in asked.items()}

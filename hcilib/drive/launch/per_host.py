@@ -1,70 +1,40 @@
-"""The per-host launcher: fio on each VM over SSH, released together, ended when its controller is gone.
-
-On the VM a small shell script (`SCRIPT`) holds one private folder and one fio. It is talked to over the open channel, a
-word a line, and the end of the channel is its last word: whatever becomes of the controller or the connection, fio is
-ended and the folder removed.
-"""
+"""The per-host launcher: fio on each VM over SSH, released together, ended when its controller is gone. No fio listens anywhere."""
 
 from __future__ import annotations
 
-import contextlib
-import re
-import shlex
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hcilib.drive.hosts.hosts import CONNECT_S, Fleet, explain, need
-from hcilib.drive.launch.fio import FioError, Launched
+from hcilib.drive.hosts.clock import Clock
+from hcilib.drive.hosts.hosts import CONNECT_S, Fleet, need
+from hcilib.drive.launch.job import Launch, Launched
+from hcilib.drive.launch.progress import Watched, watched
 from hcilib.drive.launch.rollups import fetch_logs
-from hcilib.drive.launch.starts import Clock, clock
-from hcilib.plan import Step
+from hcilib.drive.launch.session import ENDING_S, Session, naming, sessions
 from hcilib.read.fio.fio_merge import merge_hosts, split
-from hcilib.testbed import Testbed, Vm
 
-if TYPE_CHECKING:
-    import paramiko
-
-LOOK_S, POLL_S, CLOCK_READS = 2.0, 0.02, 3
-FETCHING_S = 1800.0  # the session's own end, should its controller neither come back nor hang up: logs may be large
-ENDING_S = 10.0  # beyond the deadline: fio's own time to write its result, and timeout's to kill it
+LOOK_S, POLL_S = 2.0, 0.02
 STOPPED = 128  # fio's exit code after a signal that it obeyed
 
-# Arguments: parent folder, name, seconds, fio, milliseconds between two counts (of a run that is watched) or "", folder of the sockets that the jobs name (a lab's) or "".
 # mawk, Debian's awk, reads a pipe in large blocks unless it is told not to: the rates would be seconds old.
-# fio's workers leave its process group (setsid), so a kill of the group misses them: they are found by their job file.
 SCRIPT = r"""
-umask 077
-d=$(mktemp -d "$1/hci-$2.XXXXXX") && cd "$d" && mkdir logs || exit 1
-trap 'cd /; rm -rf "$d"' EXIT
-trap 'exit 1' HUP INT TERM PIPE
-[ -z "$6" ] || ln -s "$6"/*.sock .
-exec 3<&0
-echo "hci folder $d"
-exec 2>/dev/null
-while read -r word <&3; do
-  case $word in clock) echo "hci clock $(date +%s.%N)";; go) break;; esac
-done
-[ "$word" = go ] || exit 1
 out=fio.json status=
-if [ "$5" ]; then
+if [ "$every" ]; then
   mkfifo pipe || exit 1
-  out=pipe status=--status-interval=$5ms
+  out=pipe status=--status-interval=${every}ms
   case $(awk -W version 2>&1 </dev/null) in mawk*) live='-W interactive';; *) live=;; esac
-  awk $live -f tally.awk pipe 3<&- & tally=$!
+  awk $live -f tally.awk pipe 3<&- 2>/dev/null & tally=$!
 fi
-timeout -k 5 "$3" "$4" $status --output-format=json+ "$d/job.fio" >$out 2>fio.stderr 3<&- & job=$!
+timeout -k 5 "$seconds" "$fio" $status --output-format=json+ "$d/job.fio" >$out 2>fio.stderr 3<&- & job=$!
 { read -r word <&3; kill -TERM $job; } 2>/dev/null & stop=$!
 wait $job; code=$?
 kill $stop 2>/dev/null
-pkill -KILL -f "$d/job.fio"
-[ -z "$5" ] || wait $tally
-echo "hci ended $code"
+pkill -KILL -f "$mark"
+[ -z "$every" ] || wait $tally
+echo "hci ended $code" >&2
 read -r word <&3
 """
 
@@ -82,131 +52,57 @@ END { printf "%s%s", noise, last >"fio.json" }
 """
 
 
-@dataclass
-class Session:
-    """One VM's script, waiting or at work. Not a table: an open channel and what has been read from it."""
-
-    vm: Vm
-    channel: paramiko.Channel
-    folder: str = ""
-    clock: Clock = (0.0, 0.0)
-    heard: bytes = b""
-    returncode: int | None = None
-    ended_s: float = float("nan")
-
-    def say(self, word: str) -> None:
-        self.channel.sendall(word.encode() + b"\n")
-
-    def answer(self, word: str) -> str:
-        """What follows `hci <word>`, waited for. Other lines are the login shell's own; they matter if nothing follows them."""
-        self.channel.settimeout(CONNECT_S)
-        while not (found := re.search(rf"^hci {word} (.*)\n".encode(), self.heard, re.MULTILINE)):
-            if not (more := self.channel.recv(4096)):
-                said = " ".join(self.heard.decode(errors="replace").split())
-                raise OSError(said or "the connection was lost, or a signal ended what ran there")
-            self.heard += more
-        self.heard = self.heard[found.end() :]
-        return found[1].decode(errors="replace")
-
-    def late(self, deadline_s: float) -> bool:
-        """Whether its deadline ended fio; timeout says 137 for a fio that somebody else killed as well."""
-        return self.returncode in (None, 124) or (self.returncode == 137 and self.ended_s >= deadline_s)
-
-    def look(self) -> None:
-        """Whether fio has ended there; OSError if it never can be known."""
-        if self.returncode is None and (self.channel.recv_ready() or self.channel.eof_received or self.channel.closed):
-            code = self.answer("ended")
-            self.returncode, self.ended_s = int(code), time.time()
-
-
-def launch(
-    step: Step, vms: Sequence[Vm], jobs: Mapping[str, str], testbed: Testbed, fleet: Fleet, work: Path, limit_s: float,
-    watch: Callable[[np.ndarray], bool] | None = None, sample_s: float = 1.0, begun: threading.Event | None = None,
-) -> tuple[Launched, dict[str, Clock], dict[str, float]]:  # fmt: skip
+def launch(of: Launch) -> tuple[Launched, dict[str, Clock], dict[str, float]]:
     """Run the jobs; also returns each VM's clock and, by the controller's clock, when its fio began."""
-    places = {vm.name: (vm.target, testbed.fio.port) for vm in vms}
-    with _sessions(fleet, testbed, vms, jobs, limit_s, f"{1000 * sample_s:.0f}" if watch else "") as sessions:
+    places = {vm.name: (vm.target, of.testbed.fio.port) for vm in of.vms}
+    count_ms = f"{1000 * of.sample_s:.0f}" if of.watch else ""
+    with sessions(of, SCRIPT, "job.fio", of.limit_s, count_ms) as opened:
+        if of.watch:
+            need("preparing fio", of.fleet.each(
+                folders := {s.vm.name: s.folder for s in opened},
+                lambda name: of.fleet.put_now(name, f"{folders[name]}/tally.awk", TALLY.encode()), limit_s=CONNECT_S))  # fmt: skip
         started = time.time()
-        for session in sessions:  # the barrier: a line each, on connections that are open and idle
+        for session in opened:  # the barrier: a line each, on connections that are open and idle
             session.say("go")
-        if begun:
-            begun.set()
-        stopped = _follow(sessions, fleet, watch, sample_s, started + limit_s + ENDING_S)
+        if of.begun:
+            of.begun.set()
+        with watched(of, opened, "per-host") as seen:
+            stopped = _follow(opened, of, seen, started + of.limit_s + ENDING_S)
         ended = time.time()
-        need("fetching fio's output", _fetch(fleet, sessions, work))
-        remarks = _fetch_logs(fleet, sessions, testbed.fio.rollup_above_bytes, work)
-    faults = [
-        f"{s.vm.name}: fio was stopped from outside after {limit_s:g} s" for s in sessions if s.late(started + limit_s)
-    ]
-    _merge(sessions, places, work)
-    launched = Launched(_returncode(sessions, stopped), started, ended, bool(faults), stopped_early=stopped, launcher="per-host",
-                        places=places, faults=tuple(faults), remarks=remarks)  # fmt: skip
-    return launched, {s.vm.name: s.clock for s in sessions}, _begun(sessions, work)
+        need("fetching fio's output", _fetch(of.fleet, opened, of.work))
+        remarks = _fetch_logs(of.fleet, opened, of.testbed.fio.rollup_above_bytes, of.work)
+    late = [s.vm.name for s in opened if s.late(started + of.limit_s)] if not seen.faults else []
+    faults = (*seen.faults, *(f"{name}: fio was stopped from outside after {of.limit_s:g} s" for name in late))
+    _merge(opened, places, of.work)
+    launched = Launched(_returncode(opened, stopped), started, ended, bool(faults), stopped_early=stopped, launcher="per-host",
+                        places=places, faults=faults, remarks=remarks)  # fmt: skip
+    return launched, {s.vm.name: s.clock for s in opened}, _begun(opened, of.work)
 
 
-@contextlib.contextmanager
-def _sessions(
-    fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], jobs, limit_s: float, count_ms: str
-) -> Iterator[list[Session]]:
-    """Every VM's script, ready for its release; its fio is ended and its folder removed when the block ends."""
-    by_name, opened = {vm.name: vm for vm in vms}, {}
-
-    def prepare(name: str) -> Session:
-        session = opened[name] = Session(
-            by_name[name], fleet.session(name, _command(by_name[name], testbed, limit_s, count_ms))
-        )
-        session.folder = session.answer("folder")
-        fleet.put_now(name, f"{session.folder}/job.fio", jobs[name].encode())
-        if count_ms:
-            fleet.put_now(name, f"{session.folder}/tally.awk", TALLY.encode())
-        session.clock = min((_ask_clock(session) for _ in range(CLOCK_READS)), key=lambda c: c[1])
-        return session
-
-    try:
-        yield list(need("preparing fio", fleet.each(by_name, prepare, limit_s=4 * CONNECT_S)).values())
-    finally:
-        for session in opened.values():
-            with contextlib.suppress(Exception):
-                session.channel.close()
-
-
-def _ask_clock(session: Session) -> Clock:
-    asked = time.time()
-    session.say("clock")
-    return clock(session.answer("clock"), asked, time.time())
-
-
-def _command(vm: Vm, testbed: Testbed, limit_s: float, count_ms: str) -> str:
-    """Under a timeout of its own, should even the script hang: the deadline, and time to fetch what fio left."""
-    where = testbed.lab_root or "/tmp"
-    given = [where, vm.target, f"{limit_s:g}", testbed.fio.binary, count_ms, testbed.lab_root or ""]
-    return shlex.join(["timeout", "-k", "5", f"{limit_s + FETCHING_S:g}", "sh", "-c", SCRIPT, "hci", *given])
-
-
-def _follow(sessions: Sequence[Session], fleet: Fleet, watch, sample_s: float, deadline_s: float) -> bool:
-    """Until fio has ended on every VM, or the deadline; whether `watch` ended it."""
-    stopped, due = False, time.monotonic() + LOOK_S
-    while left := [s for s in sessions if s.returncode is None]:
+def _follow(opened: Sequence[Session], of: Launch, seen: Watched, deadline_s: float) -> bool:
+    """Until fio has ended on every VM, or the deadline, or a disk is seen to answer nothing; whether `of.watch` ended it."""
+    stopped, told, due = False, False, time.monotonic() + LOOK_S
+    while left := [s for s in opened if s.returncode is None]:
         for session in left:
-            with _naming(session):
+            with naming(session):
                 session.look()
         if time.time() > deadline_s:
             return stopped
-        if watch and not stopped and time.monotonic() >= due:
+        if seen.faults and not told:  # timeout kills, 5 s later, what does not obey
+            told, deadline_s = True, time.time() + ENDING_S
+            _tell(left)
+        if of.watch and not (stopped or told) and time.monotonic() >= due:
             due = time.monotonic() + LOOK_S
-            if stopped := bool(watch(fleet_rates(_counts(fleet, sessions), sample_s))):
-                for session in left:
-                    session.say("stop")
+            if stopped := bool(of.watch(fleet_rates(_counts(of.fleet, opened), of.sample_s))):
+                _tell(left)
         time.sleep(POLL_S)
     return stopped
 
 
-@contextlib.contextmanager
-def _naming(session: Session) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        raise FioError(f"{session.vm.name}: while fio ran: {explain(error)}") from error
+def _tell(left: Sequence[Session]) -> None:
+    for session in left:
+        with naming(session):
+            session.say("stop")
 
 
 def _counts(fleet: Fleet, sessions: Sequence[Session]) -> list[np.ndarray]:

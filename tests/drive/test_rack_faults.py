@@ -1,4 +1,4 @@
-"""Faults on the way by which real hosts are measured: block devices, and fio's servers on the VMs' loopback reached through SSH.
+"""Faults on the way by which real hosts are measured: block devices, and fio's servers on unix sockets reached through SSH.
 
 Each is done to vm2 of two, in a campaign: vm2 is named and vm1 is not, the attempt is kept and done again, and no fio is left.
 """
@@ -8,25 +8,21 @@ import json
 import os
 import re
 import signal
-import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from injections import at_work, everybody, hurt, killed_sshd, once_at_work, send, sshd, taken_port
+from injections import at_work, everybody, killed_sshd, once_at_work, send, sshd
 from loops import Hosts, Media, hosts_in, own_kernels
 from probes import REPOSITORY, processes, python, until
 from test_campaign import events, fingerprints
 
-from hcilib.drive.beds import lab_hosts
 from hcilib.drive.beds.lab import lab
 from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.campaign import run
-from hcilib.drive.guard import guard_devices
 from hcilib.drive.hosts import hosts as hosts_module
-from hcilib.drive.hosts.hosts import Fleet
-from hcilib.drive.launch import fio, tunnel
+from hcilib.drive.launch import job
 from hcilib.plan import Plan
 from hcilib.read.run.journal import read_journal
 from hcilib.read.run.run import read_hosts, read_results
@@ -35,7 +31,6 @@ from hcilib.testbed import Fio, Testbed
 
 pytestmark = pytest.mark.lab
 SYSTEM = System(name="real-disk", label="A disk")
-PORT = 9000 + os.getpid() % 1000  # the VMs share this machine's loopback, and so does another run of the tests
 RUN = {"consent": "wipe", "progress": False}
 RUNTIME_S = 1.5
 
@@ -53,7 +48,7 @@ def racked(hosts: Hosts, media: Media) -> Iterator[Testbed]:
         media.attach(file := media.file(f"{serial}.img"))
         hosts.give(vm, serial, file)
     with own_kernels(hosts.folder):
-        yield hosts.testbed(("vm1", "T1"), ("vm2", "T2"), fio=Fio(port=PORT))
+        yield hosts.testbed(("vm1", "T1"), ("vm2", "T2"), fio=Fio(launcher="client-server"))
 
 
 @pytest.fixture
@@ -61,17 +56,16 @@ def one_step(short) -> Plan:
     return short(["4k-randrw50"], read_runtime_s=RUNTIME_S, write_runtime_s=RUNTIME_S)
 
 
-def behind(bed: Testbed, rack: Testbed) -> Testbed:
-    """The lab as `injections` looks at it: its fio where these servers listen."""
-    vms = tuple(tunnel._as_bound(vm, rack) for vm in rack.vms)
-    return bed.model_copy(update={"vms": vms, "fio": rack.fio})
-
-
-def left(patience_s: float = 5.0) -> list[str]:
-    """Every fio that still runs for these campaigns when patience ends, servers that wait among them."""
-    found = lambda: [c for c in processes("=ip:127.2").values() if f",{PORT}" in c]  # noqa: E731
-    until(lambda: not found(), patience_s)
+def left() -> list[str]:
+    """Every fio that still runs for these campaigns when patience ends."""
+    found = lambda: [c for c in processes("/hci-127.").values() if re.search(r"/hci-\S+/(server|job\.fio)", c)]  # noqa: E731
+    until(lambda: not found(), 5)
     return found()
+
+
+def at(bed: Testbed) -> Testbed:
+    """The lab as `injections` looks at it: by the launcher of these campaigns."""
+    return bed.model_copy(update={"fio": bed.fio.model_copy(update={"launcher": "client-server"})})
 
 
 def failed(run_dir: Path) -> dict[str, str]:
@@ -102,8 +96,8 @@ def assert_done_again(run_dir: Path, plan: Plan, results, said: str) -> str:
 
 def hasty_at_first(monkeypatch, run_dir: Path) -> None:
     """Nothing but the deadline ends what hangs, so the first attempt's is near; the next has all the time that a busy machine needs."""
-    patient = fio.deadline_s
-    monkeypatch.setattr(fio, "deadline_s", lambda *given: patient(*given) if failed(run_dir) else 5.0)
+    patient = job.deadline_s
+    monkeypatch.setattr(job, "deadline_s", lambda *given: patient(*given) if failed(run_dir) else 5.0)
 
 
 FAULTS = {
@@ -120,7 +114,7 @@ def test_a_vm_lost_on_the_way_is_named_and_the_step_done_again(
 ):
     hasty_at_first(monkeypatch, tmp_path / "run")
     inject, reason = FAULTS[fault]
-    with inject(behind(bed, rack)):
+    with inject(at(bed)):
         results = run(one_step, rack, SYSTEM, tmp_path / "run", **RUN)
     assert reason in assert_done_again(tmp_path / "run", one_step, results, capsys.readouterr().out)
 
@@ -133,7 +127,7 @@ def test_a_connection_that_went_silent_is_opened_anew(bed, rack, one_step, tmp_p
     silent: list[int] = []
 
     def silence():
-        at_work(behind(bed, rack))
+        at_work(at(bed))
         silent.extend(sshd(bed, listener=False))
         send(silent, signal.SIGSTOP)
 
@@ -146,24 +140,6 @@ def test_a_connection_that_went_silent_is_opened_anew(bed, rack, one_step, tmp_p
         send(silent, signal.SIGKILL)
     wrong = assert_done_again(tmp_path / "run", one_step, results, capsys.readouterr().out)
     assert "vm2 does not answer: Timeout opening channel" in wrong
-
-
-def before_each_attempt(monkeypatch, act) -> None:
-    """`act` when preflight is over and the guard is about to look again, just before fio's servers are started."""
-    look = guard_devices.unchanged
-    monkeypatch.setattr(guard_devices, "unchanged", lambda *given: (act(), look(*given))[1])
-
-
-@pytest.mark.slow
-def test_a_port_that_something_else_took_is_said_at_once(bed, rack, one_step, tmp_path, monkeypatch, capsys):
-    """It accepts connections and never answers: fio's client would wait until the deadline, half a minute beyond the runtime."""
-    held = contextlib.ExitStack()
-    first = lambda: held.close() if failed(tmp_path / "run") else held.enter_context(taken_port(behind(bed, rack)))  # noqa: E731
-    before_each_attempt(monkeypatch, first)
-    results = run(one_step, rack, SYSTEM, tmp_path / "run", **RUN)
-    wrong = assert_done_again(tmp_path / "run", one_step, results, capsys.readouterr().out)
-    assert wrong == (f"no fio server on vm2 (127.250.0.2:{PORT}): something else listens there: free the port or set the "
-                     "testbed's fio.port")  # fmt: skip
 
 
 CONTROL = """
@@ -197,7 +173,7 @@ def test_kill_9_of_the_controller_costs_one_attempt_and_its_servers_take_no_conn
     try:
         assert until(lambda: list(run_dir.glob("steps/*")) or controller.poll() is not None, 90), "no step was finished"
         assert controller.poll() is None, controller.communicate()
-        assert len(at_work(behind(bed, rack))) >= 4
+        assert len(at_work(at(bed))) >= 4
     finally:
         controller.kill()
         controller.communicate()
@@ -213,63 +189,9 @@ def test_kill_9_of_the_controller_costs_one_attempt_and_its_servers_take_no_conn
     assert left() == []
 
 
-@pytest.mark.slow
-def test_addresses_in_use_on_the_controller_are_passed_over_and_when_none_is_free_it_is_said(
-    rack, one_step, tmp_path, monkeypatch, capsys
-):
-    first, others = contextlib.ExitStack(), contextlib.ExitStack()
-    [step], run_dir, taken = one_step.steps, tmp_path / "run", []
-
-    def take():
-        if failed(run_dir):
-            others.close()
-        else:
-            taken.append(tunnel._bind(rack, ["vm2"], first)["vm2"].getsockname()[0])
-            for _ in range(tunnel.BLOCKS - 1):
-                tunnel._bind(rack, ["vm2"], others)
-
-    before_each_attempt(monkeypatch, take)
-    with first, others:
-        results = run(one_step, rack, SYSTEM, run_dir, **RUN)
-    assert results.attrs["missing"] == []
-    said = f"no loopback address on the controller could be listened on at port {PORT}: "
-    assert failed(run_dir)[f"{step.id}.1"].startswith(said)
-    assert f"{step.id}: not accepted: {said}" in capsys.readouterr().out
-    hosts = read_hosts(run_dir)
-    assert set(hosts["vm"]) == {"vm1", "vm2"}
-    block = taken[0].removesuffix(".2")
-    assert not [host for host in hosts["hostname"] if host.startswith(f"{block}.")], "all VMs move to the next block"
-    assert left() == []
-
-
-def test_an_sshd_that_forwards_nothing_is_named_with_what_to_change(bed, rack, one_step, tmp_path):
-    """Hardened images forbid it."""
-    config = Path(bed.lab_root) / "vm2.sshd"
-    allowed = config.read_text()
-    try:
-        config.write_text(allowed.replace("AllowTcpForwarding yes", "AllowTcpForwarding no"))
-        reread(bed)
-        with pytest.raises(fio.FioError) as caught, Fleet(rack) as fleet, tunnel.servers(fleet, rack, rack.vms, 5):
-            pass
-    finally:
-        config.write_text(allowed)
-        reread(bed)
-    assert str(caught.value).startswith(
-        f"no fio server on vm2 (127.250.0.2:{PORT}): its sshd forbids the way there: set Allow"
-    )
-    assert left() == []
-
-
-def reread(bed: Testbed) -> None:
-    """vm2's sshd reads its configuration again, for connections to come; it is the same process afterwards."""
-    listener = sshd(bed)[-1]
-    os.kill(listener, signal.SIGHUP)
-    assert until(lambda: lab_hosts.answers(hurt(bed).address, hurt(bed).port, b"SSH-"), 5)
-
-
 def test_ctrl_c_leaves_no_fio_and_keeps_the_attempt(bed, rack, short, tmp_path):
     def interrupt():
-        if len(at_work(behind(bed, rack))) >= 4:
+        if len(at_work(at(bed))) >= 4:
             os.kill(os.getpid(), signal.SIGINT)
 
     plan, run_dir = short(["4k-randrw50"], read_runtime_s=60, write_runtime_s=60), tmp_path / "run"
@@ -287,15 +209,14 @@ def test_ctrl_c_leaves_no_fio_and_keeps_the_attempt(bed, rack, short, tmp_path):
 @pytest.mark.deep
 def test_a_vm_without_sshd_is_named_and_its_fio_ends_by_itself(programs, machine, one_step, tmp_path, monkeypatch):
     """Nobody can end what waits there; its own `timeout` does."""
-    monkeypatch.setattr(fio, "GRACE_S", 8.0)
-    monkeypatch.setattr(fio, "BEYOND_S", 3.0)
+    monkeypatch.setattr(job, "GRACE_S", 8.0)
     monkeypatch.setattr(campaign, "ATTEMPTS", 2)
     with (
         lab(2, 2, disk_bytes=4 * 2**20, root=tmp_path / "lab") as bed,
         contextlib.closing(Media(tmp_path)) as media,
         racked(hosts_in(bed, tmp_path / "hosts"), media) as rack,
     ):
-        with killed_sshd(listener=True)(behind(bed, rack)):
+        with killed_sshd(listener=True)(at(bed)):
             results = run(one_step, rack, SYSTEM, tmp_path / "run", **RUN)
         assert results.empty
         assert results.attrs["missing"] == [one_step.steps[0].id]
@@ -303,12 +224,12 @@ def test_a_vm_without_sshd_is_named_and_its_fio_ends_by_itself(programs, machine
         assert blames_vm2_alone(first), first
         assert blames_vm2_alone(second), second
         assert "connection refused" in second
-        assert left(patience_s=15) == []
+        assert left() == []
 
 
 def test_a_step_beyond_its_deadline_is_ended_by_the_controller_and_blames_no_vm(rack, short, tmp_path, monkeypatch):
     """The servers' own timeout comes later: first, it would end the healthy ones too, and wake a frozen one."""
-    monkeypatch.setattr(fio, "deadline_s", lambda *_: 2.0)
+    monkeypatch.setattr(job, "deadline_s", lambda *_: 2.0)
     monkeypatch.setattr(campaign, "ATTEMPTS", 1)
     plan = short(["4k-randrw50"], read_runtime_s=30, write_runtime_s=30)
     assert run(plan, rack, SYSTEM, tmp_path / "run", **RUN).attrs["missing"] == [plan.steps[0].id]
@@ -317,14 +238,3 @@ def test_a_step_beyond_its_deadline_is_ended_by_the_controller_and_blames_no_vm(
     assert "disconnected" not in wrong
     assert "gave no result" not in wrong
     assert left() == []
-
-
-def test_a_server_that_is_gone_when_the_client_connects_is_named(rack):
-    """fio's client may say nothing of a connection that is closed at once, and may die of SIGPIPE."""
-    there = {vm.name: tunnel._there(rack, vm) for vm in rack.vms}
-    with Fleet(rack) as fleet, tunnel._listeners(fleet, rack, there) as reached:
-        with socket.create_connection(reached.places["vm2"], timeout=10) as client:
-            assert client.recv(1) == b""
-        assert reached.faults == (
-            "vm2: its fio server could not be reached through SSH: its sshd opened no channel: connect failed",
-        )
