@@ -8,7 +8,19 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from hcilib.metrics import pattern_order
-from hcilib.show.figures.style import SPARE, _apart, canvas, count, drawn, looks, pattern_label, runs_note
+from hcilib.show.figures.style import (
+    SPARE,
+    SYSTEMS,
+    _apart,
+    canvas,
+    count,
+    dash,
+    drawn,
+    looks,
+    pattern_label,
+    runs_note,
+)
+from hcilib.show.report.inked import contrast, on_dark
 
 # Machado, Oliveira and Fernandes 2009, severity 1.0, on linear RGB
 VISION = {
@@ -23,6 +35,8 @@ TOGETHER = (
     ("s2d-two-way-mirror", "s2d-two-way-mirror-dedup", "s2d-nested-map", "s2d-nested-map-dedup"),
     ("starwind-iscsi-4node", "nvme-p3700-raw"),
     ("lab-single", "lab-mirror"),
+    ("box-raid5", "box-drbd", "box-nvme-tcp", "box-drive"),
+    ("box-ceph", "box-ceph-ec", "box-osd"),
 )
 
 
@@ -51,6 +65,17 @@ def test_a_system_keeps_its_colour_in_whatever_company():
     alone = looks(["drbd-tcp-pve"])["drbd-tcp-pve"]
     assert looks(["zzz", "ceph-pve", "drbd-tcp-pve"])["drbd-tcp-pve"] == alone
     assert looks(["my-array"])["my-array"] == looks(["ceph-pve", "my-array"])["my-array"]
+
+
+def test_every_system_of_the_repository_is_drawn_alike_whichever_call_draws_it():
+    """One colour, mark and dash, alone and beside all that share its study; and they stand out from both pages by 3 : 1."""
+    for group in TOGETHER:
+        together = looks(group)
+        assert {name: looks([name])[name] for name in group} == together
+        assert len({(mark, str(dash(name))) for name, (_, mark) in together.items()}) == len(group)
+    for colour in {colour for _, colour, *_ in SYSTEMS} | set(SPARE):
+        assert contrast(colour, "#ffffff") >= 3
+        assert contrast(on_dark(colour.lower()), "#17191c") >= 3
 
 
 def test_unknown_systems_never_share_a_colour():

@@ -26,6 +26,7 @@ from hcilib.show.figures.style import (
     metric_drawn,
     pattern_label,
     runs_note,
+    say,
     source_of,
     value_axis,
 )
@@ -124,6 +125,7 @@ def plot_capacity(
     labels = labelled(labels)
     own = ax is None
     ax = canvas(ax, 7.2, 1.3 + 0.48 * len(table))
+    table = table.sort_values("efficiency", ascending=False, kind="stable", na_position="last")
     systems, y = looks(table["system"]), np.arange(len(table))
     usable = 100 * table["efficiency"].to_numpy(float)
     ratio = table["dedup_ratio"].to_numpy(float) if "dedup_ratio" in table else np.ones(len(table))
@@ -151,10 +153,18 @@ def plot_capacity(
     ax.set(xlabel="Share of raw capacity (%)", xlim=(0, max(100, np.nanmax(stored, initial=0))))
     ax.set_ylim(len(table) - 0.5, -0.5)
     ax.grid(False, axis="y")
+    usable_as = "usable, before deduplication" if (ratio > 1).any() else "usable (each system in its colour)"
+    parts = [
+        (usable_as, MEASURED),
+        *([("reserve", "#9aa0a6")] if reserve.any() else []),
+        ("copies and parity", EXPECTED),
+    ]
+    handles = [Rectangle((0, 0), 1, 1, color=colour, label=name) for name, colour in parts]
+    ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2)
+    each = (f"{labels.get(s, s)} {u:.1f} %" for s, u in zip(table["system"], usable, strict=True) if u == u)
+    say(ax, f"Usable share of the raw capacity: {', '.join(each)}.")
     if own:
-        dark = "Dark grey: reserve. " if reserve.any() else ""
-        colour = "usable, before deduplication" if (ratio > 1).any() else "usable"
-        caption(ax, f"Colour: {colour}. {dark}Light grey: copies and parity.", source_of(table, source))
+        caption(ax, source_of(table, source))
     return ax
 
 

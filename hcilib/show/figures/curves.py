@@ -20,6 +20,7 @@ from hcilib.show.figures.style import (
     canvas,
     caption,
     darker,
+    dash,
     direct_labels,
     drawn,
     dress,
@@ -29,6 +30,7 @@ from hcilib.show.figures.style import (
     metric_drawn,
     pattern_label,
     runs_note,
+    say,
     source_of,
     tip,
     value_axis,
@@ -99,9 +101,11 @@ def plot_panels(
     values = pattern_order(table[by]) if by == "pattern" else list(dict.fromkeys(table[by]))
     if not values:
         raise ValueError(f"plot_panels: the table has no row, so there is no {by} to draw")
-    columns = min(columns, len(values))
+    named = 2 <= table[hue].nunique() <= 4  # one needs none; more names than that would stand on each other
+    columns = min(columns - named, len(values))
     rows = -(-len(values) // columns)
-    fig, grid = plt.subplots(rows, columns, figsize=(2.6 * columns + 0.2, 2.4 * rows + 0.8), layout="constrained")
+    width = 3.5 if named else 2.6
+    fig, grid = plt.subplots(rows, columns, figsize=(width * columns + 0.2, 2.4 * rows + 0.8), layout="constrained")
     axes = np.atleast_1d(grid).ravel()
     missing = False
     for ax, value in zip(axes, values, strict=False):
@@ -109,17 +113,34 @@ def plot_panels(
         missing |= _curves(dress(ax), panel, metric, over, hue, labelled(labels))
         ax.set_title(pattern_label(value) if by == "pattern" else f"{by} {value}")
         ax.set(xlabel="", ylabel="")
+        if named:
+            direct_labels(ax, _ends(ax, panel, metric, over, hue, labelled(labels)), size=7.5)
     for ax in axes[len(values) :]:
         ax.remove()
     fig.supylabel(metric_of(metric).axis, fontsize=10)
     axes[-columns].set_xlabel(OVER.get(over, over), loc="left")
-    fig.legend(
-        handles=_handles(table, hue, labelled(labels), missing),
-        loc="outside upper left",
-        ncols=columns + 1 if columns > 1 else 1,
-    )
-    caption(axes[0], runs_note(table), source_of(table, source))
+    if not named:
+        handles = _handles(table, hue, labelled(labels), missing)
+        fig.legend(handles=handles, loc="outside upper left", ncols=columns + 1 if columns > 1 else 1)
+    caption(axes[0], runs_note(table), "× no value." if named and missing else None, source_of(table, source))
+    say(axes[0], _highest(table, metric, by, over, hue, labelled(labels)))
     return axes[: len(values)]
+
+
+def _highest(table: pd.DataFrame, metric: str, by: str, over: str, hue: str, labels: Mapping[str, str]) -> str:
+    """Who stands best in each panel, for those who do not see it."""
+    column, what = "center" if "center" in table else metric, metric_of(metric)
+    values = table.dropna(subset=[column])
+    if values.empty:
+        return f"{what.label}: no value given."
+    groups = values.groupby(by, observed=True, sort=False)[column]
+    best = values.loc[groups.idxmin() if what.better == "lower" else groups.idxmax()]
+    way = "lowest" if what.better == "lower" else "highest"
+    said = (
+        f"{pattern_label(row[by])} {labels.get(row[hue], row[hue])} with {what.show(row[column])} at {over} {row[over]:g}"
+        for row in best.to_dict("records")
+    )
+    return f"{way.capitalize()} {what.axis}: {'; '.join(said)}."
 
 
 @drawn
@@ -156,7 +177,7 @@ def _curves(ax: Axes, table: pd.DataFrame, metric: str, over: str, hue: str, lab
     missing = False
     for name, (colour, marker) in looks(table[hue]).items():
         curve = data[data[hue] == name].set_index(over).reindex(loads)
-        _line(ax, curve, colour, marker, labels.get(name, str(name)))
+        _line(ax, curve, colour, marker, labels.get(name, str(name)), dash(name))
         absent = curve.index[curve["value"].isna()]
         missing |= len(absent) > 0
         ax.plot(absent, [0.02] * len(absent), "x", color=colour, transform=ax.get_xaxis_transform(), gid="missing")
@@ -186,12 +207,12 @@ def _points(table: pd.DataFrame, metric: str, over: str, hue: str) -> pd.DataFra
     })  # fmt: skip
 
 
-def _line(ax: Axes, curve: pd.DataFrame, colour: str, marker: str, label: str) -> None:
+def _line(ax: Axes, curve: pd.DataFrame, colour: str, marker: str, label: str, line) -> None:
     """A line that breaks where a value is missing, intervals, and hollow markers where there is no interval."""
     x, y = curve.index.to_numpy(float), curve["value"].to_numpy(float)
     lo, hi = curve["lo"].to_numpy(float), curve["hi"].to_numpy(float)
     sure = ~np.isnan(lo)
-    [drawn_line] = ax.plot(x, y, color=colour, label=label, zorder=3)
+    [drawn_line] = ax.plot(x, y, color=colour, label=label, linestyle=line, zorder=3)
     tip(drawn_line, ax, label)
     ax.errorbar(x[sure], y[sure], yerr=[(y - lo)[sure], (hi - y)[sure]], fmt="none", ecolor=colour, elinewidth=1.2,
                 capsize=3, zorder=3)  # fmt: skip
@@ -248,7 +269,9 @@ def _ends(ax: Axes, table: pd.DataFrame, metric: str, over: str, hue: str, label
 
 def _handles(table: pd.DataFrame, hue: str, labels: Mapping[str, str], missing: bool) -> list[Line2D]:
     handles = [
-        Line2D([], [], color=colour, marker=marker, label=labels.get(name, str(name)), linewidth=1.8)
+        Line2D(
+            [], [], color=colour, marker=marker, linestyle=dash(name), label=labels.get(name, str(name)), linewidth=1.8
+        )
         for name, (colour, marker) in looks(table[hue]).items()
     ]
     return handles + [Line2D([], [], color=QUIET, marker="x", linestyle="", label="no value")] * missing

@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from hcilib.metrics import metric as metric_of
 from hcilib.metrics import pattern_order
-from hcilib.show.figures.style import canvas, caption, drawn, labelled, looks, pattern_label, source_of
+from hcilib.show.figures.style import canvas, caption, drawn, labelled, looks, pattern_label, say, source_of, tip
 
 FINE = tuple(n / 10 for n in range(3, 21))  # for ratios that all lie within a factor of 2.5
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 50, 100)
@@ -52,15 +52,32 @@ def plot_forest(
     ax.axvline(1, color="#5f6368", linewidth=1, zorder=1, gid="reference")
     for lane, (name, (colour, marker)) in enumerate(systems.items()):
         offset = 0.66 * ((lane + 0.5) / len(systems) - 0.5)
-        _points(ax, comparison[comparison["system"] == name], rows, list(by), offset, colour, marker)
+        part = comparison[comparison["system"] == name]
+        _points(ax, part, rows, list(by), offset, colour, marker, str(labels.get(name, name)))
     _row_axis(ax, rows, by)
     _ratio_axis(ax, comparison, metric_of(metric).label, labels.get(baseline, baseline))
     _legend(ax, systems, labels)
+    say(ax, _finding(comparison, labels, str(labels.get(baseline, baseline)), metric_of(metric).label))
     if own:
         note = "Hollow: n = 1, no interval." if comparison["lo"].isna().any() else None
         band = f"Grey band: within {100 * margin:g} % of equal."
         caption(ax, _interval_note(comparison), note, band, source_of(comparison, source))
     return ax
+
+
+def _finding(comparison: pd.DataFrame, labels: Mapping[str, str], baseline: str, what: str) -> str:
+    """How many ratios of each system lie above and below 1, and how many of them a test shows."""
+    said = []
+    for name, part in comparison.groupby("system", sort=False, observed=True):
+        ratio, shown = (
+            part["ratio"].dropna(),
+            part["verdict"].isin(("higher", "lower")).sum() if "verdict" in part else 0,
+        )
+        ends = f" ({ratio.min():.2f} to {ratio.max():.2f})" if len(ratio) else ""
+        said.append(
+            f"{labels.get(name, name)} above in {(ratio > 1).sum()} of {len(ratio)}{ends}, {shown} shown by a test"
+        )
+    return f"{what} relative to {baseline}: {'; '.join(said)}."
 
 
 def _alone(ax: Axes | None) -> Axes:
@@ -93,14 +110,24 @@ def _rows(comparison: pd.DataFrame, by: list[str]) -> dict[tuple, float]:
     return rows
 
 
-def _points(ax: Axes, part: pd.DataFrame, rows: dict, by: list[str], offset: float, colour: str, marker: str) -> None:
+def _points(
+    ax: Axes, part: pd.DataFrame, rows: dict, by: list[str], offset: float, colour: str, marker: str, label: str
+) -> None:
     y = np.array([rows[cell] - offset for cell in part[by].itertuples(index=False, name=None)])
     ratio, lo, hi = (part[c].to_numpy(float) for c in ("ratio", "lo", "hi"))
     sure, there = ~np.isnan(lo), ~np.isnan(ratio)
-    ax.errorbar(ratio[sure], y[sure], xerr=[(ratio - lo)[sure], (hi - ratio)[sure]], fmt=marker, color=colour,
-                elinewidth=1.5, capsize=0, zorder=3)  # fmt: skip
-    ax.plot(ratio[~sure & there], y[~sure & there], marker, markeredgecolor=colour, markerfacecolor="white",
-            markeredgewidth=1.5, zorder=3)  # fmt: skip
+    cells = [", ".join(map(str, cell)) for cell in part[by].itertuples(index=False, name=None)]
+    bars = ax.errorbar(ratio[sure], y[sure], xerr=[(ratio - lo)[sure], (hi - ratio)[sure]], fmt=marker, color=colour,
+                       elinewidth=1.5, capsize=0, zorder=3)  # fmt: skip
+    [single] = ax.plot(ratio[~sure & there], y[~sure & there], marker, markeredgecolor=colour, markerfacecolor="white",
+                       markeredgewidth=1.5, zorder=3)  # fmt: skip
+    tip(
+        bars.lines[0],
+        ax,
+        label,
+        [f"{cells[i]}: {ratio[i]:.3f}× [{lo[i]:.3f}, {hi[i]:.3f}]" for i in np.flatnonzero(sure)],
+    )
+    tip(single, ax, label, [f"{cells[i]}: {ratio[i]:.3f}×, one number" for i in np.flatnonzero(~sure & there)])
     for height in y[~there]:
         ax.text(0.995, height, "missing", transform=ax.get_yaxis_transform(), fontsize=8, style="italic", color=colour,
                 va="center", ha="right", gid="missing")  # fmt: skip

@@ -60,6 +60,7 @@ def plot_precision(
         )
     if target:
         ax.axhline(100 * target, color=INK, linestyle="--", linewidth=1, gid="target")
+        ax.axhspan(1e-3, 100 * target, color="#00956B", alpha=0.1, linewidth=0, zorder=0, gid="precise enough")
     _log_axes(ax, planned, 100 * target if target else np.nan)
     ax.set(xlabel="Hours of running both systems", ylabel="Half-width of the comparison (%)")
     handles = [Line2D([], [], color=c, marker=m, label=name) for name, (c, m) in style.items()]
@@ -86,6 +87,7 @@ def plot_coverage(coverage: pd.DataFrame, ax: Axes | None = None) -> Axes:
     style = looks(coverage["method"])
     for nominal in coverage["nominal"].unique():
         ax.axvline(nominal, color=INK, linestyle="--", linewidth=1, zorder=1, gid="nominal")
+        ax.axvspan(nominal, 1.05, color="#00956B", alpha=0.1, linewidth=0, zorder=0, gid="as promised")
     for lane, (name, (colour, marker)) in enumerate(style.items()):
         part = coverage[coverage["method"] == name]
         y = np.array([rows.index(key) for key in zip(part["situation"], part["runs"], strict=True)]) + 0.5 * (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -19,6 +20,7 @@ from hcilib.show.figures.style import (
     canvas,
     caption,
     darker,
+    direct_labels,
     drawn,
     dress,
     labelled,
@@ -26,6 +28,7 @@ from hcilib.show.figures.style import (
     pattern_label,
     runs_note,
     source_of,
+    tip,
     value_axis,
 )
 
@@ -42,6 +45,12 @@ CHECKS = {
     "cpu_efficiency": "IOPS per 1 % CPU",
     "ceiling": "Share of the ceiling",
 }
+GATES = {"little": (0.95, 1.05), "bandwidth": (0.95, 1.05), "cpu_efficiency": (0.95, 1.05), "ceiling": (0.0001, 1.0)}
+"""Check -> the ratios within which a row holds (hcilib.analyse.physics.audit)."""
+
+MOST_NAMES = 5
+"""More systems than these have a legend: their names would stand on each other."""
+
 LEAST, MOST = 0.1, 10
 """Ratios beyond are drawn at the end: one I/O at a time is a ten-thousandth of any ceiling."""
 
@@ -113,20 +122,21 @@ def plot_pareto_panels(
         return np.array([_nothing(canvas(None, 7.2, 1.5), "nothing was measured")])
     columns = min(columns, len(values))
     rows = -(-len(values) // columns)
-    fig, grid = plt.subplots(rows, columns, figsize=(2.95 * columns + 0.2, 2.4 * rows + 0.8), layout="constrained")
+    fig, grid = plt.subplots(rows, columns, figsize=(3.4 * columns + 0.2, 2.4 * rows + 0.8), layout="constrained")
     axes, style, (x_label, x_scale) = np.atleast_1d(grid).ravel(), looks(table[hue]), _axis(x)
     for ax, value in zip(axes, values, strict=False):
         panel = table[table[by] == value]
-        _panel(dress(ax), panel.assign(_x=panel[x] / x_scale, _y=panel[y] / _axis(y)[1]), hue, style, y)
+        dress(ax).set_xlim(0, 1.12 * np.nanmax(table[x] / x_scale, initial=0) or 1)
+        _panel(ax, panel.assign(_x=panel[x] / x_scale, _y=panel[y] / _axis(y)[1]), hue, style, y, labelled(labels))
         ax.set_title(pattern_label(value) if by == "pattern" else f"{by} {value}")
-        ax.set_xlim(0, 1.12 * np.nanmax(table[x] / x_scale, initial=0) or 1)
     for ax in axes[len(values) :]:
         ax.remove()
     fig.supylabel(_axis(y)[0], fontsize=10)
     axes[-columns].set_xlabel(x_label, loc="left")
     handles = [Line2D([], [], color=c, marker=m, linestyle="", label=(labelled(labels)).get(name, str(name)))
                for name, (c, m) in style.items()]  # fmt: skip
-    fig.legend(handles=handles, loc="outside upper left", ncols=columns)
+    if table[hue].nunique() > MOST_NAMES:
+        fig.legend(handles=handles, loc="outside upper left", ncols=columns)
     lost = sorted(
         {(labelled(labels)).get(name, str(name)) for name in table.loc[table[[x, y]].isna().any(axis=1), hue]}
     )
@@ -135,13 +145,20 @@ def plot_pareto_panels(
     return axes[: len(values)]
 
 
-def _panel(ax: Axes, panel: pd.DataFrame, hue: str, style: Mapping, y: str) -> None:
+def _panel(ax: Axes, panel: pd.DataFrame, hue: str, style: Mapping, y: str, labels: Mapping[str, str]) -> None:
     there = panel.dropna(subset=["_x", "_y"])
     if "front" in there:
         _front(ax, there[there["front"].fillna(False).astype(bool)])
+    ends: dict[str, tuple[float, float, Any]] = {}
     for row in there.to_dict("records"):
         colour, marker = style[row[hue]]
-        ax.plot(row["_x"], row["_y"], marker, color=colour, markersize=8, zorder=3)
+        [point] = ax.plot(row["_x"], row["_y"], marker, color=colour, markersize=8, zorder=3)
+        name, load = (
+            labels.get(row[hue], str(row[hue])),
+            f" at {row['best']:g}" if row.get("best", np.nan) == row.get("best", np.nan) else "",
+        )
+        tip(point, ax, name, [f"{row['_y']:,.4g} over {row['_x']:,.3g}{load}"])
+        ends[f"{name}{load}"] = (row["_x"], row["_y"], darker(colour))
         if y in METRICS and row.get("hi", np.nan) == row.get("hi", np.nan):  # lo and hi are the metric's own
             ax.vlines(
                 row["_x"], row["lo"] / METRICS[y].scale, row["hi"] / METRICS[y].scale, color=colour, gid="interval"
@@ -150,6 +167,8 @@ def _panel(ax: Axes, panel: pd.DataFrame, hue: str, style: Mapping, y: str) -> N
     value_axis(ax.yaxis, METRICS[y].unit if y in METRICS else "")
     ax.margins(y=0.12)
     ax.set_ylim(bottom=0)
+    if len(ends) <= MOST_NAMES:
+        direct_labels(ax, ends, size=7.5)
 
 
 def _axis(column: str) -> tuple[str, float]:
@@ -195,7 +214,7 @@ def plot_audit(
         return _nothing(ax, "nothing to check")
     ax.axvline(1, color="#5f6368", linewidth=1, zorder=1, gid="reference")
     for y, check in enumerate(checks):
-        _check(ax, y, audit[audit["check"] == check], (gates or {}).get(check))
+        _check(ax, y, audit[audit["check"] == check], (gates if gates is not None else GATES).get(check))
     names = [f"{CHECKS.get(c, c)}\n{_verdict(audit[audit['check'] == c])}" for c in checks]
     ax.set_yticks(range(len(checks)), names)
     ax.set_ylim(len(checks) - 0.5, -0.5)
@@ -205,7 +224,7 @@ def plot_audit(
                Line2D([], [], marker="X", linestyle="", color=WARN, label="does not hold")]  # fmt: skip
     ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
     if own:
-        caption(ax, "Grey: the gate." if gates else None, beyond, source_of(audit, source))
+        caption(ax, "Grey: what holds." if gates or gates is None else None, beyond, source_of(audit, source))
     return ax
 
 

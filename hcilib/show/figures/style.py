@@ -22,35 +22,42 @@ from hcilib.system import known_labels
 
 INK, QUIET, GRID, WARN = "#222222", "#5f6368", "#e4e6e9", "#b3261e"
 
-# First match wins, so the narrower glob stands first. Okabe-Ito and Tol's muted scheme: told apart under the three common
-# colour-vision deficiencies within every group that shares a figure (a test simulates them).
+# First match wins, so the narrower glob stands first. Every colour stands out from white by 3 : 1 (a page turns them for a dark
+# screen, hcilib.show.report.inked), and those of a figure are told apart under the common colour-vision deficiencies (a test
+# simulates them). In grey and in print the mark and the dash tell what the colour does not.
+SOLID, DASHED, DOTTED, MIXED = "-", (0, (5, 1.6)), (0, (1.4, 1.4)), (0, (6, 1.5, 1.2, 1.5))
 SYSTEMS = (
-    ("starwind-rdma-*", "#0072B2", "o"),
-    ("starwind-tcp-*", "#56B4E9", "s"),
-    ("starwind-iscsi-*", "#0072B2", "o"),
-    ("drbd-*", "#E69F00", "D"),
-    ("ceph-*", "#A63603", "^"),
-    ("s2d-*two-way*dedup*", "#882255", "P"),
-    ("s2d-*two-way*", "#332288", "D"),
-    ("s2d-*dedup*", "#6B6100", "X"),
-    ("s2d-nmap-mirror-parity", "#CC79A7", "v"),
-    ("s2d-nmap-mirror", "#009E73", "s"),
-    ("s2d-csv-owner*", "#0072B2", "o"),
-    ("s2d-csv-*", "#E69F00", "D"),
-    ("s2d-*", "#CC79A7", "v"),
-    ("lab-single", "#4477AA", "o"),
-    ("lab-mirror", "#CC6677", "s"),
-    ("box-*", "#117733", "o"),
-    ("*-raw", "#666666", "X"),
-    ("nvme-*", "#666666", "X"),
-    ("measured", "#0072B2", "o"),  # the ways one curve is told, where a figure has one system
-    ("gains added up", "#0072B2", "o"),
-    ("printed", "#A63603", "D"),
+    ("starwind-rdma-*", "#004C8C", "o", SOLID),
+    ("starwind-tcp-*", "#2B93C4", "s", DASHED),
+    ("starwind-iscsi-*", "#004C8C", "o", SOLID),
+    ("drbd-*", "#B97A00", "D", MIXED),
+    ("ceph-*", "#8E2A12", "^", DOTTED),
+    ("s2d-*two-way*dedup*", "#882255", "P", DASHED),
+    ("s2d-*two-way*", "#332288", "D", SOLID),
+    ("s2d-*dedup*", "#6B6100", "X", DOTTED),
+    ("s2d-nmap-mirror-parity", "#C870B0", "v", DOTTED),
+    ("s2d-nmap-mirror", "#00956B", "s", DASHED),
+    ("s2d-csv-owner*", "#004C8C", "o", SOLID),
+    ("s2d-csv-*", "#B97A00", "D", MIXED),
+    ("s2d-*", "#C870B0", "v", MIXED),
+    ("lab-single", "#3B6AA0", "o", SOLID),
+    ("lab-mirror", "#B8485A", "s", DASHED),
+    ("box-raid5", "#117733", "o", SOLID),
+    ("box-drbd", "#B97A00", "D", MIXED),
+    ("box-nvme-*", "#7B52AB", "s", DASHED),
+    ("box-ceph-ec", "#A05FCB", "v", DASHED),
+    ("box-ceph", "#8E2A12", "^", DOTTED),
+    ("box-*", "#4A4A4A", "X", SOLID),
+    ("*-raw", "#4A4A4A", "X", SOLID),
+    ("nvme-*", "#4A4A4A", "X", SOLID),
+    ("measured", "#004C8C", "o", SOLID),  # the ways one curve is told, where a figure has one system
+    ("gains added up", "#004C8C", "o", SOLID),
+    ("printed", "#8E2A12", "D", DASHED),
 )
 P = ParamSpec("P")
 Drawn = TypeVar("Drawn")  # an Axes, or an array of them
 
-SPARE = ("#117733", "#AA4499", "#999933", "#661100", "#6699CC", "#DDAA33", "#332288", "#44AA99", "#BB5566", "#000000")
+SPARE = ("#117733", "#AA4499", "#7D7D20", "#661100", "#4C78A8", "#A87900", "#332288", "#2B8C82", "#BB5566", "#000000")
 MARKERS = "osD^vPX<>h"
 
 LOOK: Any = {
@@ -85,17 +92,27 @@ def looks(systems: Iterable[str]) -> dict[str, tuple[str, str]]:
     systems = list(dict.fromkeys(systems))
     chosen: dict[str, tuple[str, str]] = {}
     for name in sorted(map(str, systems), key=lambda name: (_known(name) is None, name)):
-        start = crc32(name.encode()) % len(SPARE)  # by name, not by order: the same in every figure
+        start = _by_name(name, SPARE)  # by name, not by order: the same in every figure
         spare = [(SPARE[(start + i) % len(SPARE)], MARKERS[(start + i) % len(MARKERS)]) for i in range(len(SPARE))]
         taken = {colour for colour, _ in chosen.values()}
         known = _known(name)
-        free = (look for look in ([known] if known else []) + spare if look[0] not in taken)
+        free = (look for look in ([known[:2]] if known else []) + spare if look[0] not in taken)
         chosen[name] = next(free, spare[0])
     return {name: chosen[str(name)] for name in systems}
 
 
-def _known(name: str) -> tuple[str, str] | None:
-    return next(((colour, marker) for glob, colour, marker in SYSTEMS if fnmatch(name, glob)), None)
+def dash(system: str) -> Any:
+    """How a system's line is drawn: a third sign beside colour and mark, which grey print keeps."""
+    known, dashes = _known(str(system)), (SOLID, DASHED, DOTTED, MIXED)
+    return known[2] if known else dashes[_by_name(str(system), dashes)]
+
+
+def _by_name(name: str, choices: Sequence) -> int:
+    return crc32(name.encode()) % len(choices)
+
+
+def _known(name: str) -> tuple[str, str, Any] | None:
+    return next(((colour, mark, line) for glob, colour, mark, line in SYSTEMS if fnmatch(name, glob)), None)
 
 
 def labelled(labels: Mapping[str, str] | None) -> Mapping[str, str]:
@@ -205,7 +222,7 @@ def pattern_label(pattern: str) -> str:
     return " ".join(w for w in words if w) + (f" at {rate[5:-1]} MiB/s" if rate else "")
 
 
-def direct_labels(ax: Axes, ends: Mapping[str, tuple[float, float, str]]) -> None:
+def direct_labels(ax: Axes, ends: Mapping[str, tuple[float, float, str]], size: float = 9.5) -> None:
     """Name each line at its right end, pushed apart where they would overlap.
 
     Parameters
@@ -215,10 +232,12 @@ def direct_labels(ax: Axes, ends: Mapping[str, tuple[float, float, str]]) -> Non
     to_axes = lambda x, y: ax.transLimits.transform(ax.transScale.transform((x, y)))[1]  # noqa: E731
     names = sorted(ends, key=lambda name: ends[name][1])
     wanted = np.array([to_axes(*ends[name][:2]) for name in names])
-    gap = 13 / (sheet(ax).get_figheight() * 72 * 0.72)  # a line of text as a share of the axes' height
+    place = ax.get_subplotspec()
+    high = sheet(ax).get_figheight() / (place.get_gridspec().nrows if place else 1)
+    gap = 1.37 * size / (high * 72 * 0.72)  # a line of text as a share of the axes' height
     for name, height in zip(names, _apart(wanted, gap), strict=True):
         x, y, colour = ends[name]
-        ax.annotate(name, (x, y), (1.03, height), textcoords="axes fraction", color=colour, va="center", fontsize=9.5,
+        ax.annotate(name, (x, y), (1.03, height), textcoords="axes fraction", color=colour, va="center", fontsize=size,
                     fontweight="bold", annotation_clip=False,
                     arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkB": 5, "shrinkA": 1})  # fmt: skip
 
