@@ -111,13 +111,13 @@ def test_provenance_names_the_data_its_digest_and_every_fio_version(site, html):
 
 
 def test_the_method_page_explains_every_verdict_and_is_linked_from_every_page(site, html):
-    from hcilib.analyse.compare import pairs
+    from hcilib.analyse.compare import contrast
 
     method = (site[0] / "method.html").read_text("utf-8")
     assert 'href="../method.html"' in html
     assert 'href="method.html"' in (site[0] / "index.html").read_text("utf-8")
     words = set(
-        re.findall(r"\"(higher|lower|equivalent|inconclusive|point|missing)\"", Path(pairs.__file__).read_text())
+        re.findall(r"\"(higher|lower|equivalent|inconclusive|point|missing)\"", Path(contrast.__file__).read_text())
     )
     assert len(words) >= 5
     said = {

@@ -279,7 +279,7 @@ def plot_factorial(
         ax.text(j, i, text, ha="center", va="center", color=ink, fontsize=9.5, **box)
     if flag:
         _flags(ax, table, rows, columns, flag, grid)
-    ax.set_xticks(range(grid.shape[1]), [labels.get(c, f"{columns} {c}") for c in grid.columns])
+    ax.set_xticks(range(grid.shape[1]), [labels.get(c, _level(columns, c)) for c in grid.columns])
     ax.set_yticks(range(grid.shape[0]), [labels.get(r, str(r)) for r in grid.index])
     ax.set(xlim=(-0.5, grid.shape[1] - 0.5), ylim=(grid.shape[0] - 0.5, -0.5))
     ax.grid(False)
@@ -288,6 +288,12 @@ def plot_factorial(
     if own:
         caption(ax, runs_note(table, False), source_of(table, source))
     return ax
+
+
+def _level(factor: str, level: object) -> str:
+    """A level as it is said: ``30 % write`` of write_pct, ``iodepth 8``."""
+    shown = f"{level:g}" if isinstance(level, float | int) else str(level)
+    return f"{shown} % {factor.removesuffix('_pct')}" if factor.endswith("_pct") else f"{factor} {shown}"
 
 
 def _flags(ax: Axes, table: pd.DataFrame, rows: str, columns: str, flag: str, grid: pd.DataFrame) -> None:

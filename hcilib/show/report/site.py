@@ -196,30 +196,39 @@ def _block(study: Study, results: list[dict[str, Any]], out: Path) -> dict[str, 
     if not results:
         return None
     pages = sorted(results, key=lambda r: reading_order(r["name"]))
-    facts = [
-        fact
-        for number in ("09", "04", "10")
-        for r in pages
-        if r["name"].startswith(number)
-        for fact in r.get("facts", [])
+    roles = [role_of(r["name"]) for r in pages]
+    told = [
+        {
+            **result,
+            "role": f"{role}, {result['name'].partition('.')[2]}" if roles.count(role) > 1 else role,
+            "what": (result.get("title") or result["question"]).removeprefix(f"{study.short}: "),
+        }
+        for result, role in zip(pages, roles, strict=True)
     ]
-    answers = [r["title"] for r in pages if r["ok"] and r.get("title")]
     return {
-        "study": study, "pages": [{**r, "role": role_of(r["name"])} for r in pages], "facts": (facts or answers)[:3],
-        "matrix": _matrix(pages, out), "headline": next((r["answer"] for r in pages if r["name"].startswith("04") and r["ok"]), ""),
+        "study": study, "pages": told, "facts": list(_facts(pages)), "matrix": _matrix(pages, out),
+        "headline": next((r["answer"] for r in pages if r["ok"] and r["answer"]), ""),
         "picture": next((r for r in pages if r.get("thumbnail")), None),
     }  # fmt: skip
 
 
+def _facts(pages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What it costs in capacity and in CPU, and how many claims are wrong, as far as a study's pages say it."""
+    for notebook, which in (("09", 0), ("04", -1), ("10", 0)):
+        page = next((r for r in pages if r["name"].startswith(notebook) and r.get("facts")), None)
+        if page is not None:
+            yield page["facts"][which]
+
+
 def _matrix(pages: Sequence[Mapping[str, Any]], out: Path) -> dict[str, Any] | None:
     """The winners of a study's comparison as rows of systems and columns of patterns, with what each leaves of its raw capacity."""
-    page = next((r for r in pages if r["ok"] and f"{'winners.csv'}" in r.get("files", [])), None)
+    page = next((r for r in pages if r["ok"] and "winners.csv" in r.get("files", [])), None)
     if page is None:
         return None
     rows = _table(out / page["name"] / "winners.csv")
     patterns, labels = pattern_order(row["pattern"] for row in rows), known_labels()
-    usable = {r["system"]: r["efficiency"] for p in pages if "capacity.csv" in p.get("files", [])
-              for r in reversed(_table(out / p["name"] / "capacity.csv"))}  # fmt: skip
+    sizes = next((p for p in pages if "capacity.csv" in p.get("files", [])), None)
+    usable = {r["system"]: r["efficiency"] for r in _table(out / sizes["name"] / "capacity.csv")} if sizes else {}
     cells = {(row["system"], row["pattern"]): row for row in rows}
     systems = list(dict.fromkeys(row["system"] for row in rows))
     best = {

@@ -12,6 +12,7 @@ from typing import Any
 
 from hcilib.places import ROOT
 from hcilib.show.report.scenarios import Scenario, parameters_of
+from hcilib.system import known_labels
 
 SHORT = {
     "proxmox-2node-hci": "Proxmox", "starwind-s2d-rdma-hyperv": "Hyper-V", "s2d-csv-io-datapath": "CSV",
@@ -80,7 +81,7 @@ def role_of(scenario: str) -> str:
     """What a page is in its story, such as ``capacity``; of a sweep, whose."""
     number, case = scenario[:2], scenario.partition(".")[2]
     role = ROLES.get(number, scenario.partition(".")[0])
-    return case if role == "each system" else role
+    return known_labels().get(case, case) if role == "each system" else role
 
 
 def reading_order(name: str) -> tuple[int, str]:
