@@ -31,7 +31,7 @@ _ROOMS = {
     "measure": ("run", "obtain", "open_testbed"),
     "read.foreign.results": ("read_results", "recognise"),
     "read.run.run": (
-        "read_hosts", "read_bins", "read_series", "read_counters", "read_events", "samples",
+        "read_hosts", "read_bins", "read_series", "read_silences", "read_counters", "read_events", "samples",
     ),
     "read.logs.rollup": ("read_rollup", "add_rollups"),
     "read.run.journal": ("watch", "progress"),

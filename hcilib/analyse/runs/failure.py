@@ -20,7 +20,7 @@ TOLERANCE, WINDOW_S, MIN_CUT_S = 0.1, 5, 20
 CONDITIONS = ("system", *FACTORS, "failure", "heal")
 """What was set and what was done: runs that differ in one of these are no repeats of each other."""
 COLUMNS = [
-    "failure", "fail_s", "heal", "heal_s", "runtime_s", "healthy_iops", "healthy_lo", "healthy_hi", "gap_s", "gap_from_s",
+    "failure", "fail_s", "heal", "heal_s", "runtime_s", "healthy_iops", "healthy_lo", "healthy_hi", "gap_s", "gap_from_s", "resolution_s",
     "degraded_iops", "degraded_lo", "degraded_hi", "degraded_from_s", "ratio", "heal_gap_s", "dip_iops", "dip_pct", "back_s",
     "whole_s", "max_lat_ns", "confidence", "warnings",
 ]  # fmt: skip
@@ -33,6 +33,7 @@ def failures(
     tolerance: float = TOLERANCE,
     window_s: int = WINDOW_S,
     confidence: float = 0.95,
+    silences: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """What one failure did to each run.
 
@@ -43,15 +44,18 @@ def failures(
         true it was not done but seen, and ``whole`` says that the system was whole again. One or two done per run
     hosts : ``read_hosts``, for the longest single I/O
     tolerance : back is a level within this share of the healthy one, either way
-    window_s : seconds averaged before the dip or the return are judged
+    window_s : seconds of which the median must be back before the return is believed
+    silences : ``read_silences``, which sees what lies inside a second; without it a gap is told in whole silent seconds
 
     Returns
     -------
     One row per disturbed run: its keys; failure, fail_s, heal, heal_s (NaN without one), runtime_s; healthy_iops before the
-    failure; gap_s, the seconds without any I/O from the failure to the heal or the end, gap_from_s the first of them;
+    failure; gap_s, the longest time without a completion from the failure to the heal or the end, which lasted at least that
+    long and less than two resolution_s longer (0: shorter than that), gap_from_s its begin;
     degraded_iops, the level after the gap from degraded_from_s on (MSER-5 from 20 s), and its ratio to the healthy one; after the
-    heal heal_gap_s, dip_iops (the lowest window), dip_pct (how far that is below healthy, 0 if it is not), back_s (seconds
-    from the heal until back for two windows and on average of the rest), whole_s (from the heal until the system said so);
+    heal heal_gap_s, dip_iops (the lowest second from the heal to the end of the run), dip_pct (how far that is below healthy, 0
+    if it is not), back_s (seconds from the heal to a second that is back, and of which the window it begins, the next one and all the
+    rest are, by their medians: a burst does not pay for a stall), whole_s (from the heal until the system said so);
     max_lat_ns; confidence, warnings. `_lo`, `_hi` are NaN where a phase is too short for an interval.
 
     Raises
@@ -61,13 +65,14 @@ def failures(
     keys = [c for c in run_columns(events) if c in series]
     done = events[~events["seen"].astype(bool)] if "seen" in events else events
     rates = {key: _rates(run) for key, run in _groups(series, keys)}
+    quiet = {} if silences is None else dict(_groups(silences, keys))
     rows = []
     for key, own in _groups(done, keys):
         if key not in rates:
             raise ValueError(
                 f"no series of {dict(zip(keys, key, strict=True))}, in which {own['what'].iloc[0]} was done"
             )
-        row = _cost(rates[key], own.sort_values("t_s"), tolerance, window_s, confidence)
+        row = _cost(rates[key], own.sort_values("t_s"), quiet.get(key), tolerance, window_s, confidence)
         row |= {"whole_s": _whole(events, keys, key, row["heal_s"]), "max_lat_ns": _longest(hosts, keys, key)}
         rows.append(dict(zip(keys, key, strict=True)) | row | {"confidence": confidence})
     return pd.DataFrame(rows, columns=[*keys, *COLUMNS])
@@ -104,7 +109,14 @@ def _rates(run: pd.DataFrame) -> pd.Series:
     return total.reindex(range(int(seconds.min()), int(seconds.max()) + 1), fill_value=0.0)
 
 
-def _cost(rate: pd.Series, done: pd.DataFrame, tolerance: float, window_s: int, confidence: float) -> dict:
+def _cost(
+    rate: pd.Series,
+    done: pd.DataFrame,
+    silences: pd.DataFrame | None,
+    tolerance: float,
+    window_s: int,
+    confidence: float,
+) -> dict:
     """The row of one run, but for what is not in its rates."""
     if len(done) > 2:
         raise ValueError(
@@ -117,14 +129,18 @@ def _cost(rate: pd.Series, done: pd.DataFrame, tolerance: float, window_s: int, 
     healthy = _level(_steady(before), confidence)
     plateau = _steady(_resumed(broken.iloc[1:], window_s))  # the second of the failure itself is half of each
     degraded = _level(plateau, confidence)
-    silent = broken[broken == 0]
+    silences = _silent_seconds(rate) if silences is None or silences["resolution_s"].isna().all() else silences
+    resolution_s = silences["resolution_s"].max()
+    gap_s, gap_from_s = _gap(silences, fail_s - resolution_s, turn_s)
+    after = rate[rate.index >= turn_s]
     row = {
         "failure": done["what"].iloc[0], "fail_s": fail_s, "heal": done["what"].iloc[1] if len(done) > 1 else "",
-        "heal_s": heal_s, "runtime_s": end_s, **_named("healthy", healthy), "gap_s": float(len(silent)),
-        "gap_from_s": float(silent.index[0]) if len(silent) else np.nan, **_named("degraded", degraded),
+        "heal_s": heal_s, "runtime_s": end_s, **_named("healthy", healthy), "gap_s": gap_s, "gap_from_s": gap_from_s,
+        "resolution_s": resolution_s, **_named("degraded", degraded),
         "degraded_from_s": float(plateau.index[0]) if len(plateau) else np.nan,
         "ratio": degraded["mean"] / healthy["mean"] if healthy["mean"] > 0 else np.nan,
-        **_recovery(rate[rate.index >= turn_s], healthy["mean"], heal_s, tolerance, window_s),
+        "heal_gap_s": _gap(silences, turn_s, end_s)[0] if len(after) else np.nan,
+        **_recovery(after, healthy["mean"], heal_s, tolerance, window_s),
     }  # fmt: skip
     return row | {"warnings": Caveats(_complaints(row, before, plateau, tolerance, window_s))}
 
@@ -151,22 +167,44 @@ def _named(name: str, level: pd.Series) -> dict:
     return {f"{name}_iops": level["mean"], f"{name}_lo": level["lo"], f"{name}_hi": level["hi"]}
 
 
+def _silent_seconds(rate: pd.Series) -> pd.DataFrame:
+    """Silences as far as whole seconds tell them, in the form of ``read_silences``; one of length 0 where there is none."""
+    silent = rate.index[rate == 0].to_numpy(float)
+    begins = np.flatnonzero(np.diff(silent, prepend=-np.inf) > 1)
+    lengths = np.diff(np.append(begins, len(silent)))
+    spans = pd.DataFrame({"from_s": silent[begins], "to_s": silent[begins] + lengths})
+    return (spans if len(spans) else pd.DataFrame({"from_s": [0.0], "to_s": [0.0]})).assign(resolution_s=1.0)
+
+
+def _gap(silences: pd.DataFrame, from_s: float, to_s: float) -> tuple[float, float]:
+    """Length and begin of the longest silence in a phase."""
+    begin, end = silences["from_s"].clip(lower=from_s), silences["to_s"].clip(upper=to_s)
+    lengths = end - begin
+    if not lengths.max() > 0:
+        return 0.0, np.nan
+    return float(lengths.max()), float(begin[lengths.idxmax()])
+
+
 def _recovery(after: pd.Series, healthy: float, heal_s: float, tolerance: float, window_s: int) -> dict:
-    """The dip after the heal, and when the healthy level is back."""
+    """The dip after the heal, and when the healthy level is back.
+
+    By medians: in a mean a burst pays for a stall. Seconds of 1607, 322, 15, 20, 161 and 71 against a healthy 414 have a mean
+    that is back and are nothing of the kind.
+    """
     y = after.to_numpy(float)
-    gap_s = float((y == 0).sum()) if y.size else np.nan  # silence needs no window and no healthy level
     if not healthy > 0 or y.size < window_s:
-        return {"heal_gap_s": gap_s} | dict.fromkeys(("dip_iops", "dip_pct", "back_s"), np.nan)
-    windows = np.lib.stride_tricks.sliding_window_view(y, window_s).mean(axis=1)
-    rest = y[::-1].cumsum()[::-1] / np.arange(y.size, 0, -1)
-    near = np.abs(windows / healthy - 1) <= tolerance
+        return dict.fromkeys(("dip_iops", "dip_pct", "back_s"), np.nan)
+    windows = np.median(np.lib.stride_tricks.sliding_window_view(y, window_s), axis=1)
+    rest = np.array([np.median(y[i:]) for i in range(y.size)])
+    near = (np.abs(windows / healthy - 1) <= tolerance) & (np.abs(y[: windows.size] / healthy - 1) <= tolerance)
     both = (
-        near[:-window_s] & near[window_s:] & (np.abs(rest[: max(0, near.size - window_s)] / healthy - 1) <= tolerance)
+        near[:-window_s]
+        & (np.abs(windows[window_s:] / healthy - 1) <= tolerance)
+        & (np.abs(rest[: max(0, near.size - window_s)] / healthy - 1) <= tolerance)
     )
     back = int(np.argmax(both)) if both.any() else None
-    lowest = float(windows[: None if back is None else back + 1].min())
+    lowest = float(y.min())
     return {
-        "heal_gap_s": gap_s,
         "dip_iops": lowest,
         "dip_pct": 100 * max(0.0, 1 - lowest / healthy),
         "back_s": np.nan if back is None else max(0.0, float(after.index[back]) - heal_s),

@@ -25,6 +25,7 @@ QUANTITIES = {
 }
 """Column of `failures` -> how it is called; max_lat_s is max_lat_ns in seconds."""
 RATIOS = ("healthy_iops", "ratio")
+GAPS = ("gap_s", "heal_gap_s")
 BY = ("system", "pattern", "iodepth", "failure")
 
 
@@ -32,7 +33,8 @@ def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY, confidenc
     """Every quantity of `failures` over the repeats of a failure, with a t interval.
 
     Geometric means (t on logs) for rates and their ratio, arithmetic ones for seconds and percent, which may be 0 and whose
-    interval ends there (a dip also at 100). A quantity that some run did not live to see (not back when it ended) has no mean: a warning says how many.
+    interval ends there (a dip also at 100). A gap is the time it lasted at least, and its interval is wider by what the logs do
+    not resolve: never of no width. A quantity that some run did not live to see (not back when it ended) has no mean: a warning says how many.
 
     Returns the by columns, quantity, n, center, lo, hi, confidence, warnings; quantities nobody has are left out.
     Raises ValueError for runs of one failure that vary in a factor, or in what was done, and it is not in `by`.
@@ -46,6 +48,10 @@ def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY, confidenc
         for column, name in QUANTITIES.items():
             if runs[column].notna().any() or (column == "back_s" and (runs["heal"] != "").any()):
                 found = _over_repeats(runs[column].to_numpy(float), column, confidence)
+                if column in GAPS:  # a gap is known to be shorter than two resolutions more
+                    found["hi"] += 2 * runs["resolution_s"].max()
+                    if len(runs) == 1:
+                        found |= {"lo": found["center"], "hi": found["center"] + 2 * runs["resolution_s"].max()}
                 rows.append(dict(zip(by, key, strict=True)) | {"quantity": name, "column": column} | found)
     columns = [*by, "quantity", "n", "center", "lo", "hi", "confidence", "warnings", "column"]
     return pd.DataFrame(rows, columns=columns)
@@ -56,7 +62,9 @@ def _over_repeats(values: np.ndarray, column: str, confidence: float) -> dict:
     whole = {"n": n, "center": np.nan, "lo": np.nan, "hi": np.nan, "confidence": confidence}
     if known.size < n:
         return whole | {
-            "warnings": caveats(Caveat("not-seen", f"{QUANTITIES[column]}: not seen in {n - known.size} of {n} runs"))
+            "warnings": caveats(
+                Caveat("not-seen", f"{QUANTITIES[column]}: not seen in", f" {n - known.size} of {n} runs")
+            )
         }
     logs = column in RATIOS and bool((known > 0).all())
     x = np.log(known) if logs else known
@@ -74,6 +82,8 @@ def failure_sentences(
 ) -> pd.DataFrame:
     """One sentence a failure, from `failure_summary` by at least its default columns: the by columns, verdict, sentence.
 
+    The worst failure comes first: what never came back, then the longest silence.
+
     verdict: ``faster`` or ``slower`` when the interval of degraded / healthy lies on one side of 1, ``no difference`` when it
     holds 1, ``point`` where there is one run. Faster is said for what it is: IOPS is no health check.
     """
@@ -82,8 +92,16 @@ def failure_sentences(
         found = {row["column"]: row for row in group.to_dict("records")}
         verdict = _verdict(found["ratio"]) if "ratio" in found else "missing"
         place = dict(zip(by, key, strict=True))
-        rows.append(place | {"verdict": verdict, "sentence": _sentence(place, found, verdict, tolerance, labels or {})})
+        said = {"verdict": verdict, "sentence": _sentence(place, found, verdict, tolerance, labels or {})}
+        rows.append(place | said | {"_bad": _badness(found)})
+    rows.sort(key=lambda row: row["_bad"], reverse=True)
     return pd.DataFrame(rows, columns=[*by, "verdict", "sentence"])
+
+
+def _badness(found: Mapping) -> tuple[bool, float]:
+    """Failures from the worst down: some run never came back, then by the longest time without I/O."""
+    never = "back_s" in found and not _known(found, "back_s")
+    return never, max((found[gap]["hi"] for gap in GAPS if _known(found, gap)), default=0.0)
 
 
 def _verdict(ratio: Mapping) -> str:
@@ -99,19 +117,21 @@ def _sentence(place: Mapping, found: Mapping, verdict: str, tolerance: float, la
     on = f"{labels.get(place['system'], place['system'])}, {pattern_words(place['pattern'])} at iodepth {place['iodepth']}"
     if more := {k: v for k, v in place.items() if k not in BY}:
         on += f" {where(more)}"
+    late = "back_s" in found and not _known(found, "back_s")
+    worst = [f"not back within {100 * tolerance:g} % when the run ended: {_unseen(found['back_s'])}"] if late else []
     said = [
-        f"no I/O for {_value(found, 'gap_s', ' s')}, the longest one of the run took {_value(found, 'max_lat_s', ' s')}",
+        *worst,
+        f"no I/O for {_gap_value(found, 'gap_s')}, the longest one of the run took {_value(found, 'max_lat_s', ' s')}",
         _LEVELS[verdict].format(_value(found, "ratio", " times")),
     ]
     if "back_s" in found:
-        back = f"back within {100 * tolerance:g} % after {_value(found, 'back_s', ' s')}"
-        late = f"not yet back within {100 * tolerance:g} % when a run ended"
-        ended = back if found["back_s"]["center"] == found["back_s"]["center"] else late
+        back = "" if late else f"was back within {100 * tolerance:g} % after {_value(found, 'back_s', ' s')}"
         fell = f"fell {_value(found, 'dip_pct', ' %')} below healthy" if _known(found, "dip_pct") else ""
         silent = _known(found, "heal_gap_s") and found["heal_gap_s"]["center"] > 0
-        still = f"stood still for {_value(found, 'heal_gap_s', ' s')}" if silent else ""
-        did = ", ".join(text for text in (fell, still) if text)
-        said.append(f"once healed it {did}{' and ' * bool(did)}was {ended}")
+        still = f"stood still for {_gap_value(found, 'heal_gap_s')}" if silent else ""
+        did = [text for text in (fell, still, back) if text]
+        if did:
+            said.append(f"once healed it {', '.join(did[:-1])}{' and ' * (len(did) > 1)}{did[-1]}")
     if "whole_s" in found:
         said.append(f"its copies were whole after {_value(found, 'whole_s', ' s')}")
     return f"{place['failure']} on {on} ({n} run{'s' * (n > 1)}): {'; '.join(said)}."
@@ -128,6 +148,21 @@ _LEVELS = {
 
 def _known(found: Mapping, column: str) -> bool:
     return column in found and found[column]["center"] == found[column]["center"]
+
+
+def _unseen(row: Mapping) -> str:
+    """``2 of 3 runs``, from the caveat that counts them."""
+    return next(caveat.detail for caveat in row["warnings"] if caveat.code == "not-seen").strip()
+
+
+def _gap_value(found: Mapping, column: str) -> str:
+    """At least so long; what the logs do not resolve is never called 0."""
+    if not _known(found, column):
+        return "an unknown time"
+    row = found[column]
+    if row["center"] == 0:
+        return f"less than {row['hi']:.3g} s"
+    return f"at least {row['center']:.3g} [{row['lo']:.3g}, {row['hi']:.3g}] s"
 
 
 def _value(found: Mapping, column: str, unit: str) -> str:

@@ -289,6 +289,53 @@ def _hosts(jobs: pd.DataFrame) -> pd.DataFrame:
     return named[["host", "job", "ddir", "t_s", *_RATES, "stalled"]]
 
 
+def silences_from_logs(folder: str | Path, log_avg_msec: float | None = None) -> pd.DataFrame:
+    """When nobody did I/O: from one completion to the next, as far as the logs tell.
+
+    An averaged log leaves out the intervals without a completion, so two samples further apart than one interval have
+    silence between them: from the first to the beginning of the interval that the second stands for. What lies inside the
+    two intervals beside it nobody knows: the true silence is up to two intervals longer. Of single I/Os it is exact.
+
+    Returns
+    -------
+    DataFrame
+        from_s, to_s (on the axis of `series_from_logs`), resolution_s (of the logs; NaN: no log). One row a silence that all
+        writers of the folder share; one of length 0 where there is none, so that the resolution is known.
+    """
+    samples = _samples(Path(folder))
+    none = pd.DataFrame({"from_s": [0.0], "to_s": [0.0], "resolution_s": [np.nan]})
+    if samples.empty:
+        return none
+    samples = samples[
+        samples["kind"].isin(_rate_kinds(samples)[:1]) & ~((samples["kind"] == "iops") & (samples["value"] == 0))
+    ]
+    single = holds_single_ios(Path(folder))
+    interval = 0.0 if single else log_avg_msec or _interval_ms(samples, folder)
+    # To fio's millisecond, and to its own jitter: a sample is late by some, never by half an interval.
+    origin = samples["t_ms"].min() - interval if samples["epoch"].iloc[0] else 0.0
+    spans = [_silent(times.to_numpy() - origin, interval) for _, times in samples.groupby(_JOB)["t_ms"]]
+    shared = spans[0]
+    for own in spans[1:]:
+        shared = _both_silent(shared, own)
+    found = pd.DataFrame(shared / 1000, columns=["from_s", "to_s"]).assign(resolution_s=max(interval, 1.0) / 1000)
+    return found if len(found) else none.assign(resolution_s=max(interval, 1.0) / 1000)
+
+
+def _silent(times: np.ndarray, interval: float) -> np.ndarray:
+    """Begin and end of each silence of one writer, in ms; shape (k, 2)."""
+    times = np.unique(times)  # directions of one writer share its clock
+    begin, end = times[:-1], times[1:] - interval
+    long = np.diff(times) >= (1.5 * interval if interval else 1.0)
+    return np.column_stack([begin[long], end[long]])
+
+
+def _both_silent(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Where two lists of spans overlap."""
+    begin, end = np.maximum(a[:, None, 0], b[None, :, 0]), np.minimum(a[:, None, 1], b[None, :, 1])
+    overlap = end > begin
+    return np.column_stack([begin[overlap], end[overlap]])
+
+
 # --- logs of single I/Os: counted per second in the rollup, not averaged by fio ----------------------------------------
 
 

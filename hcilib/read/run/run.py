@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from hcilib.engine import located
 from hcilib.places import ROOT
-from hcilib.read.logs.fio_log import series_from_logs
+from hcilib.read.logs.fio_log import series_from_logs, silences_from_logs
 from hcilib.read.nodes import counters as node_counters
 from hcilib.read.run.cache import tables
 from hcilib.read.run.events import events_of
@@ -124,6 +124,21 @@ def read_series(path: str | Path) -> pd.DataFrame:
     return _each(path, lambda step: _named(step, _series(step)))
 
 
+def read_silences(path: str | Path) -> pd.DataFrame:
+    """When no VM did I/O, in every accepted step whose logs tell: step ... vms, from_s, to_s (on the axis of `read_series`), resolution_s.
+
+    A silence is known to last at least that long, and less than two resolutions longer. Steps without any have a row of length 0.
+
+    Examples
+    --------
+    >>> silent = hci.read_silences(hci.ROOT / "data/samples/box/failure-drbd").query("events.str.startswith('cut-link') and block == 1")
+    >>> silent[["from_s", "to_s", "resolution_s"]].round(1)
+       from_s  to_s  resolution_s
+    5    11.1  12.6           0.5
+    """
+    return _each(path, lambda step: silences_from_logs(step["folder"] / "logs", _stated_ms(step)))
+
+
 def read_counters(path: str | Path) -> pd.DataFrame:
     """The nodes' counters, trimmed to each step's window: step ... vms, node, t_s (0 at its start), cpu_pct, core_max_pct, nic, rx, tx."""
     return _each(path, _counters)
@@ -200,9 +215,13 @@ def _steps(folder: Path) -> list[dict]:
 
 def _series(step: dict) -> pd.DataFrame:
     """Averaged as its job file says: the samples of a device that stalls again and again no longer tell."""
+    return series_from_logs(step["folder"] / "logs", _stated_ms(step))
+
+
+def _stated_ms(step: dict) -> float | None:
     job = step["folder"] / "job.fio"
     stated = re.search(r"^log_avg_msec=(\d+)$", job.read_text(), re.M) if job.exists() else None
-    return series_from_logs(step["folder"] / "logs", float(stated[1]) if stated else None)
+    return float(stated[1]) if stated else None
 
 
 def _named(step: dict, frame: pd.DataFrame) -> pd.DataFrame:
