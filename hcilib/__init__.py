@@ -33,7 +33,8 @@ _ROOMS = {
     "read.run.run": (
         "read_hosts", "read_bins", "read_series", "read_silences", "read_counters", "read_events", "samples",
     ),
-    "read.logs.rollup": ("read_rollup", "add_rollups"),
+    "read.run.rollups": ("read_rollup",),
+    "read.logs.rollup": ("add_rollups",),
     "read.run.journal": ("watch", "progress"),
     "read.run.dials": ("read_dials",),
     "read.fio.fio_json": ("read_fio", "FioOutputError"),

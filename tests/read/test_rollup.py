@@ -22,9 +22,10 @@ import hcilib as hci
 from hcilib import fio_buckets
 from hcilib.read.logs import rollup, rollup_kernel, rollup_plain, rollup_script
 from hcilib.read.logs.log_blocks import FioLogError, line_blocks, slices
-from hcilib.read.logs.rollup import add_rollups, count_logs, read_rollup
+from hcilib.read.logs.rollup import add_rollups, count_logs
 from hcilib.read.logs.rollup_script import LineError, Shape
 from hcilib.read.logs.rollup_table import add_cells, frame, from_table, pushed_name, room, script_for_vms
+from hcilib.read.run.rollups import read_rollup
 
 LOGS = Path(__file__).parents[1] / "data" / "fio" / "logs"
 START = 1_700_000_000_000
@@ -47,7 +48,7 @@ log_hist_msec=500
 IN_LITTLE_MEMORY = """
 import re, resource, sys
 from pathlib import Path
-from hcilib.read.logs.rollup import FioLogError, read_rollup
+from hcilib.read.logs.rollup import FioLogError, rollup_of_logs as read_rollup
 
 read_rollup(sys.argv[1], kernel="numba", workers=1)
 held = 1024 * int(re.search(r"VmSize:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from hcilib.read.fio.fio_fast import LOCAL_HOST
 from hcilib.read.logs.log_blocks import FioLogError, each_block, group_of, line_blocks
-from hcilib.read.logs.rollup import read_rollup
+from hcilib.read.logs.rollup import rollup_of_logs
 from hcilib.read.logs.rollup_plain import COLUMNS, columns
 from hcilib.read.logs.rollup_script import (
     BS_LIMIT,
@@ -374,7 +374,7 @@ def _averaged(path: Path) -> bool | None:
 
 def series_of_single_ios(folder: Path) -> pd.DataFrame:
     """As `series_from_logs`; with log_unix_epoch the first second, which is not whole, is left out too."""
-    rollup = read_rollup(folder, _WITNESSES)
+    rollup = rollup_of_logs(folder, _WITNESSES)
     latency = next((log for log in ("lat", "clat") if (rollup["log"] == log).any()), None)
     first = int(rollup.attrs["epoch_s"] is not None)
     whole = rollup[rollup["t_s"].between(first, rollup["t_s"].max() - 1)]
