@@ -26,6 +26,9 @@ DATA = Path(__file__).parents[1] / "data" / "fio"
 CASES = json.loads((DATA / "cases.json").read_text())
 RAW = {case: (DATA / f"{case}.json").read_bytes() for case in CASES}
 UNUSUAL = {
+    "bad_option": "no report at all",
+    "listed_twice": "more reports of a job than it owes",
+    "refused": "a report behind the sums",
     "local_status": "several documents",
     "permission": "a report without I/O",
     "status_interval": "interim reports",

@@ -509,7 +509,7 @@ report = st.fixed_dictionaries(
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(report, max_size=4), st.sampled_from(["jobs", "client_stats"]), st.sampled_from([None, 2]))
+@given(st.lists(report, min_size=1, max_size=4), st.sampled_from(["jobs", "client_stats"]), st.sampled_from([None, 2]))
 def test_both_paths_give_the_same_tables(tmp_path, reports, shape, indent):
     """Clean output is decoded at once; behind a line of text the scan finds the document first."""
     clean, dirty = tmp_path / "clean.json", tmp_path / "dirty.json"

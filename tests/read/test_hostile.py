@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -15,10 +16,12 @@ import zstandard
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from hcilib.read import compressed
 from hcilib.read.diskspd.diskspd import DiskspdOutputError, read_diskspd
 from hcilib.read.fio.fio_document import FioOutputError
-from hcilib.read.fio.fio_json import read_fio
+from hcilib.read.fio.fio_json import read_fio, read_fio_bins
 from hcilib.read.logs.fio_log import FioLogError, read_log
+from hcilib.read.run.rollups import read_rollup
 from hcilib.read.run.run import read_bins, read_results
 from tests.read.mutations import FAMILIES, STEPS, compiled_rollup, mutated, outcome, plain_rollup
 
@@ -170,3 +173,137 @@ def test_what_fifty_thousand_damaged_files_found(kind, name, edit, tmp_path):
     capture = next(path for path in family.captures if path.name == name)
     (tmp_path / name).write_bytes(edit(capture.read_bytes()))
     outcome(family, tmp_path / name)
+
+
+# --- what is no file, what holds no result, what is far too much ---------------------------------------------------------
+
+
+def _fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+NO_FILES = {
+    "a pipe": _fifo,
+    "a character device": lambda path: path.symlink_to("/dev/zero"),
+    "a character device, random": lambda path: path.symlink_to("/dev/urandom"),
+    "a folder": Path.mkdir,
+    "a socket": lambda path: socket.socket(socket.AF_UNIX).bind(str(path)),
+}
+
+
+@pytest.mark.parametrize("kind", NO_FILES)
+@pytest.mark.parametrize("name", READERS)
+def test_what_is_no_file_is_named_at_once(name, kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # a socket's name is short
+    read, error = READERS[name]
+    NO_FILES[kind](Path(name))
+    if kind == "a folder" and name.endswith(".log") and read is not read_log:
+        return  # a folder of logs is read
+    asked = threading.Thread(target=refused, args=(read, Path(name), error), daemon=True)
+    began = time.monotonic()
+    with pytest.raises(error, match=kind.partition(",")[0]):
+        read(Path(name))
+    assert grown(asked.run) < 2**26
+    assert time.monotonic() - began < 5
+
+
+def test_a_file_that_grows_as_fast_as_it_is_read_is_refused(tmp_path, monkeypatch):
+    """Its size was small when it was looked at: what counts is what comes."""
+    monkeypatch.setattr(compressed, "LARGEST", 2**22)
+    path = tmp_path / "fio.json"
+    path.write_bytes(b"{" * 2**10)
+    real = compressed.opened
+
+    def grown_meanwhile(asked):
+        file = real(asked)
+        with path.open("ab") as more:
+            more.write(b" " * 2**23)
+        return file
+
+    monkeypatch.setattr(compressed, "opened", grown_meanwhile)
+    refused(read_fio, path, FioOutputError)
+
+
+SUMS_ALONE = (
+    b'{"fio version": "fio-3.33", "client_stats": [{"jobname": "All clients", "groupid": 0, "read": {"iops": 5}}]}'
+)
+LATENCY = b'"lat_ns": {"min": 1, "max": 2, "mean": 1.5, "stddev": 0, "N": 2, "percentile": {%s}}'
+
+
+def one_job(more: bytes, read: bytes = b"") -> bytes:
+    read = b'"read": {"io_bytes": 4096, "total_ios": 1, "iops": 1.0, "bw": 4, "runtime": 1000%s}' % read
+    return b'{"fio version": "fio-3.33", "jobs": [{"jobname": "a", "groupid": 0, "error": 0, %s%s}]}' % (more, read)
+
+
+NO_RESULTS = {
+    "All clients": SUMS_ALONE,
+    "holds no report of any job": b'{"fio version": "fio-3.33", "jobs": []}',
+    "another program's": b'{"jobs": [{"name": "build", "status": "green"}]}',
+    "another program's?": b'{"jobs": []}',
+    "it is empty": b"",
+    "port": one_job(b'"hostname": "a", "port": %s, ' % (b"9" * 400)),
+    "FIO_IO_U_PLAT_BITS is 99": one_job(
+        b"", b', "clat": {"min": 1, "max": 2, "mean": 1.5, "stddev": 0, "bins": {"FIO_IO_U_PLAT_BITS": 99, "5": 1}}'
+    ),
+    "100,000 options": one_job(b'"job options": {%s}, ' % b", ".join(b'"o%d": "1"' % n for n in range(100_000))),
+    "100,000 percentiles": one_job(b"", b", " + LATENCY % b", ".join(b'"%d.5": 7' % n for n in range(100_000))),
+    "begin like a JSON document": b'{"fio version"' * 100_000,
+    "begin like a JSON document and": b'{"fio version" : "fio-3.33", "jobs" : [\n' * 100_000,
+}
+
+
+@pytest.mark.parametrize("says", NO_RESULTS)
+def test_what_holds_no_result_is_said_for_what_it_is_and_soon(says, tmp_path):
+    path = tmp_path / "fio.json"
+    path.write_bytes(NO_RESULTS[says])
+    for read in (read_fio_bins,) if says.startswith("FIO_IO") else (read_fio, read_fio_bins):
+        began = time.monotonic()
+        with pytest.raises(FioOutputError, match=re.escape(says)) as error:
+            read(path)
+        assert str(path) in str(error.value)
+        assert len(str(error.value)) < 1000
+        assert time.monotonic() - began < 10
+
+
+def test_a_thousand_jobs_with_options_of_their_own_take_no_minutes(tmp_path):
+    jobs = [
+        one_job(b'"job options": {%s}, ' % b", ".join(b'"o%d_%d": "1"' % (n, o) for o in range(9))) for n in range(1000)
+    ]
+    inner = b", ".join(job.partition(b'"jobs": [')[2].removesuffix(b"]}") for job in jobs)
+    path = tmp_path / "fio.json"
+    path.write_bytes(b'{"fio version": "fio-3.33", "jobs": [%s]}' % inner)
+    began = time.monotonic()
+    assert len(read_fio(path)) == 1000
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "says"),
+    [
+        ("p_clat_hist.1.log", b"1000, 0, 4096" + b", 1" * 1216 + b"\n", "1216 buckets, as fio 2 wrote"),
+        ("p_clat_hist.1.log", b"1000, 0, 4096" + b", 1" * 1856 + b"\n" + b"2000, 0, 4096, x" + b", 1" * 1855 + b"\n", "no histogram"),
+        ("p_clat.1.log", b"1000, 5, 0, 4096, 0\nfio: something\n", "no sample"),
+        ("p_clat.1.log", b"1000, 5, 0, 4096, 0\n1001, 5\n1002, 5, 0, 4096, 0\n", "cut short by a full disk"),
+    ],
+)  # fmt: skip
+def test_a_bad_line_is_called_what_it_is(name, lines, says, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(lines)
+    with pytest.raises(FioLogError, match=re.escape(says)) as error:
+        plain_rollup(path)
+    assert str(path) in str(error.value)
+    assert ("full disk" in str(error.value)) == ("full disk" in says)
+
+
+def test_logs_that_do_not_fit_together_are_named_by_their_files(tmp_path):
+    path, other = tmp_path / "p_clat.1.log", tmp_path / "p_lat.1.log"
+    path.write_text("1000, 5, 0, 4096, 0\n")
+    other.write_text("1700000000000, 5, 0, 4096, 0\n")
+    with pytest.raises(FioLogError, match="some from the job's start") as error:
+        read_rollup(tmp_path)
+    assert str(path) in str(error.value)
+    assert str(other) in str(error.value)
+    path.write_text(f"1000, {2**44}, 0, 4096, 0\n" * (2**18 + 1))
+    with pytest.raises(FioLogError, match="64 bits") as error:
+        plain_rollup(path)
+    assert str(path) in str(error.value)

@@ -46,7 +46,7 @@ def bins_of(file: FioFile, path: str | Path, *, compiled: bool = False) -> Bins:
     raws = [kinds.get(kind, _NONE) for kinds in rows]
     try:
         return Bins(kind, *parse_runs(raws, compiled=compiled))
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise FioOutputError(f"{path}: latency bins that cannot be read: {error}") from None
 
 
@@ -149,7 +149,9 @@ def _each_alone(raws: Sequence[bytes | msgspec.Raw]) -> Runs:
 def _parse_legacy_bins(raw: bytes) -> tuple[np.ndarray, np.ndarray]:
     """fio 2.x: every bucket by its index, zeros too, in microseconds, with the bucket layout beside them."""
     bins = json.loads(raw)
-    bits = int(bins.get("FIO_IO_U_PLAT_BITS", BITS))
+    bits = bins.get("FIO_IO_U_PLAT_BITS", BITS)
+    if not (isinstance(bits, int) and 1 <= bits <= 16):
+        raise ValueError(f"FIO_IO_U_PLAT_BITS is {bits!r}, expected a whole number from 1 to 16")
     pairs = [(1000 * midpoint(int(index), bits), count) for index, count in bins.items() if index.isdigit() and count]
     lat_ns, count = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     return lat_ns, count

@@ -14,9 +14,11 @@ from typing import Any
 
 import msgspec
 
-from hcilib.read.fio.fio_fast import LOCAL_HOST, LOCAL_PORT, SUMS
+from hcilib.read.fio.fio_fast import LOCAL_HOST, LOCAL_PORT, SUMS, Port
 
 Number = int | float | None
+MOST_BROKEN = 200
+"""Places in a file that look like a document and are none: each costs a look at the whole file."""
 _DOCUMENT = re.compile(r'(?:^|(?<=\r))\{(?=\s*")|\{(?=\s*"fio version")', re.MULTILINE)
 _RESULTS = re.compile(r'"(?:jobs|client_stats)"')
 _FIO = re.compile(r'\{\s*"fio version"')
@@ -93,7 +95,7 @@ class Report(msgspec.Struct, rename={"options": "job options"}):
     job_runtime: Number = None
     total_err: Number = None
     hostname: str = LOCAL_HOST
-    port: int = LOCAL_PORT
+    port: Port = LOCAL_PORT
 
     @property
     def key(self) -> tuple:
@@ -121,8 +123,8 @@ class Document(msgspec.Struct, rename={"version": "fio version", "global_options
         yield from (r for r in self.client_stats or () if r.jobname != SUMS)
 
 
-def load(raw: bytes, path: str | Path) -> tuple[Document, str]:
-    """The last document of a file's bytes and the text around the documents.
+def load(raw: bytes, path: str | Path) -> tuple[Document, str, int]:
+    """The last document of a file's bytes, the text around the documents, and how many there are.
 
     Raises
     ------
@@ -131,48 +133,63 @@ def load(raw: bytes, path: str | Path) -> tuple[Document, str]:
     """
     try:
         document = _decode(raw)
-        if document.jobs is not None or document.client_stats is not None:
-            return document, ""
+        has_reports = document.jobs is not None or document.client_stats is not None
+        if has_reports and (document.version or any(report.jobname for report in document.reports())):
+            return document, "", 1
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass  # text around it, several documents, nan: the scan below finds out which
     return _from_text(_text(raw), path)
 
 
-def _from_text(text: str, path: str | Path) -> tuple[Document, str]:
-    documents, broken = _scan(text)
+def _from_text(text: str, path: str | Path) -> tuple[Document, str, int]:
+    documents, broken = _scan(text, path)
     if broken is not None and _NOT_A_NUMBER.search(text):
         text = _NOT_A_NUMBER.sub(r"\1null", text)  # C's printf of 0/0 is not JSON
-        documents, broken = _scan(text)
+        documents, broken = _scan(text, path)
     if broken is not None:
         raise FioOutputError(_cut_off(path, text, broken, len(documents)))
     if not documents:
         raise FioOutputError(_no_document(path, text))
     start, end = documents[-1]
     try:
-        return _decode(_plain_json(text[start:end])), _outside(text, documents)
+        return _decode(_plain_json(text[start:end])), _outside(text, documents), len(documents)
     except msgspec.DecodeError as error:
         line = text.count("\n", 0, start) + 1
         raise FioOutputError(f"{path}: the fio document at line {line} has a wrong field: {error}") from None
 
 
-def _scan(text: str) -> tuple[list[tuple[int, int]], json.JSONDecodeError | None]:
+def _scan(text: str, path: str | Path) -> tuple[list[tuple[int, int]], json.JSONDecodeError | None]:
     """Spans of the complete fio documents, and the error of a last one that does not decode."""
     # only where documents end is asked; Python makes no integer of more than 4,300 digits
     decoder, spans, broken = json.JSONDecoder(strict=False, parse_int=float), [], None
+    failed = 0
     position = 0 if _RESULTS.search(text) or _FIO.search(text) else len(text)  # long garbage is not worth a try a line
     while candidate := _DOCUMENT.search(text, position):
         start = candidate.start()
         try:
             value, position = decoder.raw_decode(text, start)
         except (json.JSONDecodeError, RecursionError) as error:
-            position = start + 1
+            position, failed = start + 1, failed + 1
+            if failed > MOST_BROKEN:
+                raise FioOutputError(
+                    f"{path}: {MOST_BROKEN} places begin like a JSON document and end like none, the last of them at byte "
+                    f"{start}; copy the file again, or take the fio document out of the text around it"
+                ) from None
             if _FIO.match(text, start) and isinstance(error, json.JSONDecodeError):
                 broken = error
             continue
-        if isinstance(value, dict) and value.keys() & {"jobs", "client_stats"}:
+        if isinstance(value, dict) and _is_result(value):
             spans.append((start, position))
             broken = None
     return spans, broken
+
+
+def _is_result(value: dict[str, Any]) -> bool:
+    """An object with a list of jobs may be of any program; fio's has a version, or at least reports of named jobs."""
+    reports = value.get("client_stats", value.get("jobs", ""))
+    if "fio version" in value:
+        return reports != ""
+    return isinstance(reports, list) and any(isinstance(one, dict) and "jobname" in one for one in reports)
 
 
 def _decode(raw: bytes) -> Document:
@@ -211,5 +228,9 @@ def _cut_off(path, text: str, error: json.JSONDecodeError, complete: int) -> str
 
 def _no_document(path, text: str) -> str:
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    found = f"it begins with {first[:120]!r}" if first else "it is empty"
-    return f"{path}: no fio JSON document in this file; {found}. Run fio with --output-format=json+."
+    if not first:
+        return f"{path}: no fio JSON document, it is empty: fio was ended before it wrote, or the disk was full. Repeat the run."
+    said = f"{path}: no fio JSON document in this file; it begins with {first[:120]!r}"
+    if first.startswith(("{", "[")):
+        return f"{said}, and holds no `jobs` or `client_stats` with reports of fio's. Is it another program's?"
+    return f"{said}. Run fio with --output-format=json+."

@@ -12,14 +12,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from math import nan
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from hcilib.caveats import NONE, Caveats
+
 LOCAL_HOST, LOCAL_PORT = "localhost", 0
 """What stands for hostname and port where fio ran the job itself (`jobs`, not `client_stats`): no server, no port."""
 SUMS = "All clients"
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 GROWTH = 1.05
 """An interim report ran for less than its successor by this factor (hcilib.read.fio.fio_snapshots)."""
 _RW = b'"rw" : "'
@@ -87,7 +90,7 @@ class Report(msgspec.Struct, Generic[R, W], gc=False, rename={"options": "job op
     job_runtime: float = nan
     total_err: float = nan
     hostname: str = LOCAL_HOST
-    port: int = LOCAL_PORT
+    port: Port = LOCAL_PORT
 
 
 class Document(msgspec.Struct, Generic[R, W], rename={"version": "fio version", "global_options": "global options"}):
@@ -113,13 +116,14 @@ class Entry(NamedTuple):
 
 
 class FioFile(NamedTuple):
-    """One file; `clean`: it took the fast path."""
+    """One file; `clean`: it took the fast path; `caveats`: what its reader has to know."""
 
     entries: list[Entry]
     noise: str
     version: str
     disk_util: list[dict[str, Any]]
     clean: bool
+    caveats: Caveats = NONE
 
 
 Decode = Callable[[bytes | memoryview], Document]
@@ -166,10 +170,15 @@ def reports_of(document: Document) -> tuple[list[Report], list[int], list[list[t
     Raises
     ------
     Unusual
-        Reports of one key that may be snapshots of each other, a report without any I/O, or a direction as no fio writes it.
+        Reports of one key that may be snapshots of each other, a report without any I/O or none at all, or a direction as
+        no fio writes it.
     """
-    clients = (report for report in document.client_stats or () if report.jobname != SUMS)
-    reports = [*(document.jobs or ()), *clients]
+    clients = document.client_stats or []
+    if any(report.jobname == SUMS for report in clients[:-1]):
+        raise Unusual("reports behind the sums of all clients")
+    reports = [*(document.jobs or ()), *(report for report in clients if report.jobname != SUMS)]
+    if not reports:
+        raise Unusual("no report of a host")
     directions = _busy(reports)
     if not all(directions):
         raise Unusual("a report without I/O")

@@ -33,6 +33,8 @@ JOB = ("usr_cpu", "sys_cpu", "ctx", "majf", "minf", "job_start", "job_runtime", 
 OPTIONS = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "ioengine", "size", "filename")
 _OF_LATENCIES = tuple(f"{name}_{s}" for name in LATENCIES for s in STATISTICS)
 _OF_ENTRY, _OF_ROW = ("clone", "port", "groupid", "error", *JOB), (*MEASURES, *_OF_LATENCIES)
+MOST_PERCENTILES = 10_000
+"""Of all files together: a column each."""
 _entry = attrgetter(*_OF_ENTRY[1:])
 _row = attrgetter(*MEASURES, *(f"{name}.{s}" for name in LATENCIES for s in STATISTICS))
 
@@ -60,7 +62,8 @@ def read_fio(path: str | Path) -> pd.DataFrame:
         ctx, majf, minf, job_start, job_runtime, total_err of the whole report; job options over global ones as
         text, `opt_<name>`. A local run has hostname "localhost" and port 0.
         Counts are int64 where every row has one, all other numbers float64.
-        `.attrs`: noise (text around the JSON), fio_version, disk_util (list of dicts).
+        `.attrs`: noise (text around the JSON), fio_version, disk_util (list of dicts), warnings (values with a code:
+        ``interim`` where fio was killed after a report of --status-interval, or may have been).
 
     Raises
     ------
@@ -79,7 +82,8 @@ def read_fio(path: str | Path) -> pd.DataFrame:
     packer = Packer()
     file = add_bytes(packer, raw, path)
     table = frame(packer.packed())
-    table.attrs |= {"noise": file.noise, "fio_version": file.version, "disk_util": file.disk_util}
+    said = {"noise": file.noise, "fio_version": file.version, "disk_util": file.disk_util, "warnings": file.caveats}
+    table.attrs |= said
     return table
 
 
@@ -181,6 +185,8 @@ class Packer:
         alike = [(layout, list(neighbours)) for layout, neighbours in groupby(directions, _layout)]
         packed = [_packed_percentiles(layout, neighbours) for layout, neighbours in alike]
         first = len(self._ddirs)
+        if sum(map(len, chain(*self._percentiles, *dict(alike)))) > MOST_PERCENTILES:
+            raise ValueError(f"more than {MOST_PERCENTILES:,} different percentiles, where fio writes at most twenty")
         for (layout, neighbours), values in zip(alike, packed, strict=True):
             of_layout = self._percentiles.setdefault(layout, ([], bytearray()))
             of_layout[0].extend(range(first, first + len(neighbours)))
@@ -210,10 +216,13 @@ def add_bytes(packer: Packer, raw: bytes, path: str | Path) -> FioFile:
     """Add one file, given its bytes, by the path it needs; its reports. FioOutputError if it holds no result."""
     file = parse(raw, path)
     try:
-        packer.add(file)
-    except Unusual:
-        file = parse(raw, path, fast=False)
-        packer.add(file)
+        try:
+            packer.add(file)
+        except Unusual:
+            file = parse(raw, path, fast=False)
+            packer.add(file)
+    except (ValueError, OverflowError) as error:
+        raise FioOutputError(f"{path}: a number of the fio document cannot be used: {error}") from None
     return file
 
 
@@ -291,7 +300,8 @@ def reading_order(names: Iterable[str]) -> list[str]:
     percentiles = sorted((n for n in names if "_ns_p" in n and not n.startswith("opt_")), key=_percentile_order)
     options = [n for n in names if n.startswith("opt_")]
     of_fio = dict.fromkeys((*HOST_KEYS, "error", *MEASURES, *_OF_LATENCIES, *percentiles, *JOB, *options))
-    return [n for n in names if n not in of_fio] + [n for n in of_fio if n in names]
+    given = set(names)
+    return [n for n in names if n not in of_fio] + [n for n in of_fio if n in given]
 
 
 def _percentile_order(column: str) -> tuple[int, float]:

@@ -6,16 +6,18 @@ What fio's JSON does not say in so many words is decided here: which reports are
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
-from itertools import pairwise
+from itertools import combinations, pairwise
 from math import nan
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from hcilib.caveats import NONE, Caveat, Caveats, caveats
 from hcilib.read.compressed import read_bytes
 from hcilib.read.fio import fio_document, fio_fast
 from hcilib.read.fio.fio_bins import parse_bins
@@ -25,6 +27,12 @@ from hcilib.read.fio.fio_fast import GROWTH, Direction, Entry, FioFile, Latency,
 _PLANNED = {"w": "write", "t": "trim"}
 _LATENCIES = ("slat_ns", "clat_ns", "lat_ns")
 _JOB = ("error", "usr_cpu", "sys_cpu", "ctx", "majf", "minf", "job_start", "job_runtime", "total_err")
+_DURATION = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(us|ms|s|m|h|d|)")
+_MS = {"us": 1e-3, "ms": 1.0, "": 1e3, "s": 1e3, "m": 6e4, "h": 3.6e6, "d": 8.64e7}
+ENDED = 0.95
+"""Share of the requested runtime from which on a report may be the last."""
+MOST_NAMES = 1000
+"""Of options in a job, of percentiles in a file: fio knows a few hundred of the one and writes twenty of the other."""
 _MEASURES = ("io_bytes", "bw_bytes", "bw", "iops", "runtime", "total_ios", "short_ios", "drop_ios")
 PerClient = list[tuple[str, int | None, Options]]
 _DECODE = msgspec.json.Decoder(Options).decode
@@ -46,12 +54,52 @@ def parse(raw: bytes, path: str | Path, *, fast: bool = True) -> FioFile:
             return _clean(raw)
     except Unusual:
         pass
-    document, noise = fio_document.load(raw, path)
+    document, noise, documents = fio_document.load(raw, path)
     try:
-        return FioFile(_entries(document), noise, document.version, document.disk_util, False)
+        entries = _entries(document)
+    except UncertainReports as error:
+        raise FioOutputError(f"{path}: {error}") from None
     except (ValueError, OverflowError, RecursionError) as error:
         said = str(error) if len(str(error)) < 300 else f"{str(error)[:300]}..."  # which quotes the field, however long
         raise FioOutputError(f"{path}: a field of the fio document cannot be used: {said}") from None
+    reported = any(document.reports())
+    if not reported and (document.client_stats or document.jobs or not noise):
+        raise FioOutputError(f"{path}: {_nothing_reported(document)}.")
+    return FioFile(entries, noise, document.version, document.disk_util, False, _unfinished(entries, documents))
+
+
+def _nothing_reported(document: fio_document.Document) -> str:
+    if document.client_stats or document.jobs:
+        return (
+            f"only fio's sum over hosts ({fio_fast.SUMS!r}) is in this file and none of the hosts' own reports; which hosts "
+            "it sums is not known. Take fio's whole output"
+        )
+    return "the fio document holds no report of any job, and nothing beside it says why. Repeat the run"
+
+
+def _unfinished(entries: list[Entry], documents: int) -> Caveats:
+    """Of several documents (`--status-interval`) the last is the result, unless fio was killed before it wrote that one.
+
+    So it may be with one document, where a job was to run for its time and did not.
+    """
+    timed = [entry for entry in entries if documents > 1 or entry.options.get("time_based", "0") != "0"]
+    if not timed:
+        return NONE
+    wanted_ms = max(_milliseconds(entry.options.get("runtime", "")) for entry in timed)
+    ran_ms = max((d.runtime for entry in timed for _, d in entry.directions if d.runtime == d.runtime), default=0)
+    if ran_ms < ENDED * wanted_ms:
+        ran = f"{ran_ms / 1000:g} s of {wanted_ms / 1000:g} s"
+        return caveats(Caveat("interim", f"an interim report, or of a run that was ended early: written after {ran}"))
+    if documents > 1 and not wanted_ms:
+        text = f"the last of {documents} reports of one run; nothing in the file says whether it had ended by then"
+        return caveats(Caveat("interim", text))
+    return NONE
+
+
+def _milliseconds(duration: str) -> float:
+    """fio's way to write a time: seconds, or with a unit; 0 for what is no time."""
+    found = _DURATION.fullmatch(duration.strip().lower())
+    return float(found[1]) * _MS[found[2]] if found else 0
 
 
 def _clean(raw: bytes) -> FioFile:
@@ -61,8 +109,14 @@ def _clean(raw: bytes) -> FioFile:
         options = options_of(document, reports)
     except (ValueError, RecursionError) as error:
         raise Unusual(str(error)) from None
+    if document.client_stats is not None and any(clones):
+        seen = Counter((report.hostname, report.port, report.jobname, report.groupid) for report in reports)
+        for report, given in zip(reports, options, strict=True):
+            if seen[report.hostname, report.port, report.jobname, report.groupid] != _owed(given):
+                raise Unusual("more or fewer reports of a job than its options ask for")
     entries = list(map(Entry, reports, clones, directions, options))
-    return FioFile(entries, noise, document.version, document.disk_util, True)
+    said = NONE if document.client_stats is not None else _unfinished(entries, 1)  # a client waits for its servers
+    return FioFile(entries, noise, document.version, document.disk_util, True, said)
 
 
 def _entries(document: fio_document.Document) -> list[Entry]:
@@ -111,6 +165,8 @@ def _latency(direction: fio_document.Direction, name: str) -> Latency:
     if found.missing:
         return Latency(nan, nan, nan, nan, _number(found.N), {}, found.bins)
     low, high, mean, stddev = (scale * _number(value) for value in (found.min, found.max, found.mean, found.stddev))
+    if len(found.percentile) > MOST_NAMES:
+        raise ValueError(f"{name} with {len(found.percentile):,} percentiles, where fio writes at most twenty")
     percentiles = {short(q): scale * _number(value) for q, value in found.percentile.items() if float(q) > 0}
     return Latency(low, high, mean, stddev, _number(found.N), percentiles, found.bins)
 
@@ -131,36 +187,68 @@ def _number(value: Number) -> float:
 # interim reports can be a chain in which every counter grows and every extreme only moves outwards.
 
 
+class UncertainReports(ValueError):
+    """Interim and final reports that cannot be told apart."""
+
+
 def final_reports(document: fio_document.Document) -> list[fio_document.Report]:
-    """The reports of a document without "All clients" and without interim snapshots, in the file's order."""
+    """The reports of a document without "All clients" and without interim ones, in the file's order.
+
+    fio writes "All clients" once, when as many reports came as there are hosts and jobs: what stands behind it is of a
+    later round (or, where a host was refused, of the first). A file of one server has no such sum; there more reports of a
+    job than it owes are the sign. With neither sign, reports that ran for much longer than others of their key are the
+    later ones.
+
+    Raises
+    ------
+    UncertainReports
+        There are later rounds, and the reports of a job are no chain.
+    """
     groups: dict[tuple, list[fio_document.Report]] = {}
     for report in document.reports():
         groups.setdefault(report.key, []).append(report)
-    final = [r for reports in groups.values() for r in _final(reports, _clones(document, reports[0]))]
+    clients = document.client_stats or []
+    sums = next((n for n, report in enumerate(clients) if report.jobname == fio_fast.SUMS), len(clients))
+    first_round = Counter(report.key for report in clients[:sums])
+    several = {report.key for report in clients[sums + 1 :] if report.jobname != fio_fast.SUMS}
+    final = []
+    for key, reports in groups.items():
+        owed = _owed(options_of(document, reports[:1])[0])
+        likely = bool(clients) and sums == len(clients) and len(reports) != owed
+        growth = 0 if key in several else 1 if likely else GROWTH
+        found = _last_round(reports, {owed, 1, first_round[key]} - {0}, growth)
+        if not found and key in several and any(_continues(a, b) for a, b in combinations(reports, 2)):
+            raise UncertainReports(
+                f"{key[0]}, job {key[2]!r}: {len(reports)} reports, some of them interim ones (--status-interval), and which "
+                "are final cannot be told. Run fio without --status-interval"
+            )
+        final += found or reports
     kept = set(map(id, final))
     return [report for report in document.reports() if id(report) in kept]
 
 
-def _clones(document: fio_document.Document, report: fio_document.Report) -> int:
-    [options] = options_of(document, [report])
-    numjobs = str(options.get("numjobs", "1"))
+def _owed(options: Options) -> int:
+    """How many reports a job owes: one of its group, or one a clone."""
+    if options.get("group_reporting", "0") != "0":
+        return 1
+    numjobs = options.get("numjobs", "1")
     return max(int(numjobs), 1) if numjobs.isdecimal() and len(numjobs) < 10 else 1
 
 
-def _final(reports: list[fio_document.Report], clones: int) -> list[fio_document.Report]:
-    """The last snapshot: as many reports as there are clones (each reporting alone) or one (group_reporting)."""
-    for size in sorted({clones, 1}, reverse=True):
+def _last_round(reports: list[fio_document.Report], sizes: set[int], growth: float) -> list[fio_document.Report]:
+    """The last of several rounds of so many reports each, where every place in them is a chain; empty if none fits."""
+    for size in sorted(sizes, reverse=True):
         fits = len(reports) > size and len(reports) % size == 0
-        if fits and all(_is_chain(reports[offset::size]) for offset in range(size)):
+        if fits and all(_is_chain(reports[offset::size], growth) for offset in range(size)):
             return reports[-size:]
-    return reports
+    return []
 
 
-def _is_chain(reports: list[fio_document.Report]) -> bool:
+def _is_chain(reports: list[fio_document.Report], growth: float) -> bool:
+    """Whether each can be the next one's past, and the last ran longer than the first by that factor (0: it need not)."""
     runtimes = [max((d.runtime or 0 for d in r.directions().values()), default=0) for r in reports]
-    if runtimes[-1] < GROWTH * runtimes[0] or runtimes[-1] == 0:
-        return False
-    return all(_continues(a, b) for a, b in pairwise(reports))
+    passed = runtimes[-1] >= growth * runtimes[0] and runtimes[-1] > 0 and reports[-1] != reports[0]
+    return (passed or not growth) and all(_continues(a, b) for a, b in pairwise(reports))
 
 
 def _continues(earlier: fio_document.Report, later: fio_document.Report) -> bool:
@@ -230,7 +318,7 @@ def _own(raw: bytes) -> Options:
     """Options of one job as fio took them: the last of a repeated one counts, but file names add up."""
     if raw.count(b'"filename"') < 2 and b"\\" not in raw:
         try:
-            return _DECODE(raw)
+            return _bounded(_DECODE(raw))
         except msgspec.DecodeError:
             pass  # a value that is no text, a control character in one
     return _as_text(json.loads(raw, object_pairs_hook=_last_wins, strict=False) or {})
@@ -251,7 +339,13 @@ def _placed(options: Options) -> tuple[str, int | None, Options]:
 def _as_text(options: Any) -> Options:
     if not isinstance(options, dict):
         raise ValueError(f"options are {json.dumps(options)[:60]}, expected an object of names and values")
-    return {name: str(value) for name, value in options.items()}
+    return _bounded({name: str(value) for name, value in options.items()})
+
+
+def _bounded(options: Options) -> Options:
+    if len(options) > MOST_NAMES:
+        raise ValueError(f"a job with {len(options):,} options, where fio knows a few hundred")
+    return options
 
 
 def _last_wins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

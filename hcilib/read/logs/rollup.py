@@ -23,7 +23,16 @@ import pandas as pd
 from hcilib.engine import located, mapped
 from hcilib.read.logs.log_blocks import FioLogError, Group, Slice, each_block, group_of, slices
 from hcilib.read.logs.rollup_script import NAME, Shape
-from hcilib.read.logs.rollup_table import NOTHING, SumError, add_cells, frame, groups_of, pushed_host, read_pushed
+from hcilib.read.logs.rollup_table import (
+    NOTHING,
+    HostError,
+    SumError,
+    add_cells,
+    frame,
+    groups_of,
+    pushed_host,
+    read_pushed,
+)
 
 if TYPE_CHECKING:
     from hcilib.engine import Engine
@@ -63,6 +72,8 @@ def rollup_of_logs(
         for table in saved:
             counted.add_table(table)
         return _chosen(counted.table(wanted), None, columns)
+    except HostError as error:
+        raise FioLogError(f"{_files_of(error.args[1], [*logs, *documents, *paths])}: {error.args[0]}") from None
     except MemoryError:
         raise FioLogError(
             f"{', '.join(map(str, paths))}: the seconds and latencies of these logs do not fit in memory; do their times make sense? "
@@ -82,6 +93,14 @@ def add_rollups(rollups: Iterable[pd.DataFrame]) -> pd.DataFrame:
     for table in rollups:
         counted.add_table(table)
     return counted.table()
+
+
+def _files_of(host: str, paths: Iterable[Path]) -> str:
+    """The files that tell of a host, the first four by name; all that were read where a saved rollup holds it."""
+    paths = list(dict.fromkeys(paths))
+    own = [p for p in paths if host in (pushed_host(p), NAME.fullmatch(p.name) and group_of(p)[0])] or paths
+    more = f" and {len(own) - 4} more" if len(own) > 4 else ""
+    return ", ".join(map(str, own[:4])) + more
 
 
 def _is_wanted(path: Path, wanted: set[str] | None) -> bool:
@@ -183,7 +202,7 @@ def said_of(group: Group) -> Iterator[None]:
     try:
         yield
     except SumError as error:
-        raise FioLogError(f"{group[2]} logs of {group[1]} on {group[0]}: {error}") from None
+        raise HostError(f"{group[2]} logs of {group[1]}: {error}", group[0]) from None
 
 
 def count_logs(paths: Sequence[Path], kernel: str | None = None, workers: int | None = None) -> Counted:

@@ -42,6 +42,7 @@ _USUAL = {
     )
     for width in (5, 6, 7)
 }
+_CUT = re.compile(rb"\d+(?:, \d+)*,? ?")
 _NUMBERS = re.compile(rb"\s*0*\d{1,18}\s*(?:,\s*0*\d{1,18}\s*)*")
 
 Shape = namedtuple("Shape", "log width half_ms every_ms averaged")
@@ -70,10 +71,18 @@ def shape_of(head, log):
     width = first.count(b",") + 1
     hist = log == "clat_hist"
     if (width - 3 not in [BUCKETS >> k for k in range(7)]) if hist else not 3 <= width <= 7:
-        raise LineError(first, at, f"has {width} fields")
+        raise LineError(first, at, _no_width(width, hist))
     averaged = not hist and (width < 4 or not first.split(b",")[3].strip().strip(b"0"))
     every_ms = _interval_ms(head, 1 if hist else 2) if hist or averaged else 0
     return Shape(log, width, every_ms // 2, every_ms, averaged)
+
+
+def _no_width(width, hist):
+    if not hist:
+        return f"has {width} fields"
+    if width - 3 in [1216 >> k for k in range(7)]:
+        return f"holds {width - 3} buckets, as fio 2 wrote them, in us: only fio 3's {BUCKETS} are read"
+    return f"is no histogram of fio 3, which has 3 fields and {BUCKETS} buckets, or those added up by 2, 4, ... 64"
 
 
 def _interval_ms(head, ddir):
@@ -221,9 +230,13 @@ def new_table():
 def describe(name, line, number, why=""):
     """The sentence for a line that is no sample."""
     text = line[:120].decode("utf-8", "replace")
-    said = f" and {why}" if why else ""
-    return (f"{name}: line {number} is {text!r}{said}, expected {FIELDS} with direction 0, 1 or 2; "
-            "a log cut short by a full disk ends like this")  # fmt: skip
+    if why:
+        return f"{name}: line {number} is {text!r} and {why}"
+    place = f"{name}: line {number} is {text!r}"
+    if line.count(b",") > 7:
+        return f"{place}, no histogram of fio's: t_ms, ddir, bs and as many counts as in the first line"
+    cut = "; a log cut short by a full disk ends like this" if _CUT.fullmatch(line) else ""
+    return f"{place}, no sample: expected {FIELDS} with direction 0, 1 or 2{cut}"
 
 
 def main(folder, out):

@@ -56,6 +56,14 @@ class SumError(FioLogError):
     """Rollups that cannot be added up. Whoever knows whose they are says so (see rollup.said_of)."""
 
 
+class HostError(FioLogError):
+    """What is wrong with the logs of a host taken together, and the host: whoever knows the files names them."""
+
+    def __str__(self) -> str:
+        what, host = self.args
+        return f"{host}: {what}"
+
+
 def add_cells(parts: Iterable[np.ndarray]) -> np.ndarray:
     """The sum of rollups: cells of one key become one. Associative and commutative; nothing is lost.
 
@@ -190,9 +198,9 @@ def frame(groups: Cells, every_ms: int, torn: list[str]) -> pd.DataFrame:
             groups[group] = _with_stalls(groups.pop(group), ends[group[1:]] + origins[group[0]])
     keys, sizes = list(groups), np.array([len(cells) for cells in groups.values()], int)
     key, count, size, total = _taken(groups, sizes.sum()).T
-    for (_, _, log), rows, end in zip(keys, sizes, sizes.cumsum(), strict=True):
+    for (host, _, log), rows, end in zip(keys, sizes, sizes.cumsum(), strict=True):
         if log == "bw":
-            _in_bytes(total[end - rows : end])
+            _in_bytes(total[end - rows : end], host)
     columns = {name: _category([group[i] for group in keys], sizes) for i, name in enumerate(("host", "job", "log"))}
     low = key.astype(np.int16)  # a rollup may be large: nothing of it is held twice, not even for a moment
     columns["averaged"] = averaged_in(low).astype(bool)
@@ -229,9 +237,9 @@ def _taken(groups: Cells, rows: int) -> np.ndarray:
     return together
 
 
-def _in_bytes(rates: np.ndarray) -> None:
+def _in_bytes(rates: np.ndarray, host: str) -> None:
     if rates.max() >= 1 << 52:
-        raise FioLogError("bw logs: their rates add up to more than 64 bits hold: these are no logs of a run")
+        raise HostError("the rates of bw logs add up to more than 64 bits hold: these are no logs of a run", host)
     rates *= KIB
 
 
@@ -272,13 +280,9 @@ def _origins(groups: Cells) -> tuple[dict[str, int], int | None]:
     spans = _spans(groups, 0)
     for host, (first, last) in spans.items():
         if first < EPOCH_MS // 1000 <= last:
-            raise FioLogError(
-                f"{host}: some logs count from 1970 and some from the job's start; use one log_unix_epoch"
-            )
+            raise HostError("some logs count from 1970 and some from the job's start; use one log_unix_epoch", host)
         if last - first > LONGEST_S:
-            raise FioLogError(
-                f"{host}: its logs span {last - first} s: two runs, or a clock that jumped; read each alone"
-            )
+            raise HostError(f"logs span {last - first} s: two runs, or a clock that jumped; read each alone", host)
     relative = {host for host, (first, _) in spans.items() if first < EPOCH_MS // 1000}
     if not relative and spans and not _apart(sorted(spans.values())):
         origin = min(first for first, _ in spans.values())

@@ -15,12 +15,12 @@ MEASURES = (
 
 
 def aggregate(ddir: np.ndarray, numbers: dict[str, np.ndarray]) -> dict[str, float]:
-    """MEASURES from the rows of one step: rates add up, latencies are weighted by their I/Os.
+    """MEASURES from the rows of one step: rates add up, latencies are weighted by IOPS (METHODS section 3).
 
     Parameters
     ----------
     ddir : text of each row; "mixed" and "trim" rows are left out
-    numbers : iops, bw_bytes, lat_ns_mean, total_ios, runtime of each row
+    numbers : iops, bw_bytes, lat_ns_mean, runtime of each row
 
     fio's own "All clients" row is not used.
     """
@@ -28,12 +28,12 @@ def aggregate(ddir: np.ndarray, numbers: dict[str, np.ndarray]) -> dict[str, flo
         return of_one(ddir[0], {name: float(column[0]) for name, column in numbers.items()})
     read, write = ddir == "read", ddir == "write"
     busy = read | write
-    lat, ios, iops = numbers["lat_ns_mean"], numbers["total_ios"], numbers["iops"]
-    by_direction = [_weighted(lat[rows], ios[rows]) for rows in (read, write)]
+    lat, iops = numbers["lat_ns_mean"], numbers["iops"]
+    by_direction = [_weighted(lat[rows], iops[rows]) for rows in (read, write)]
     measured = [one for one in by_direction if one == one]
     ran = numbers["runtime"][busy & ~np.isnan(numbers["runtime"])]
     return {"iops": _sum(iops[busy]), "read_iops": _sum(iops[read]), "write_iops": _sum(iops[write]),
-            "bw_bytes": _sum(numbers["bw_bytes"][busy]), "lat_ns": _weighted(lat[busy], ios[busy]),
+            "bw_bytes": _sum(numbers["bw_bytes"][busy]), "lat_ns": _weighted(lat[busy], iops[busy]),
             "lat_unweighted_ns": sum(measured) / len(measured) if measured else np.nan,
             "read_lat_ns": by_direction[0], "write_lat_ns": by_direction[1],
             "runtime_s": ran.max() / 1000 if len(ran) else np.nan}  # fmt: skip

@@ -131,7 +131,7 @@ def _nodes(content: bytes | None, step: Mapping) -> dict[str, float | list[str] 
 
 def _fleets(packed: Packed) -> Iterator[dict[str, float]]:
     """The fleet of every file, and the bytes it wrote."""
-    needed = ("iops", "bw_bytes", "lat_ns_mean", "total_ios", "runtime", "io_bytes")
+    needed = ("iops", "bw_bytes", "lat_ns_mean", "runtime", "io_bytes")
     coded_ddir = packed.texts("ddir")
     texts = np.array(coded_ddir.texts, dtype=object)
     ddir = texts[coded_ddir.codes] if len(texts) else texts
