@@ -221,6 +221,8 @@ def add_bytes(packer: Packer, raw: bytes, path: str | Path) -> FioFile:
         except Unusual:
             file = parse(raw, path, fast=False)
             packer.add(file)
+    except FioOutputError:
+        raise
     except (ValueError, OverflowError) as error:
         raise FioOutputError(f"{path}: a number of the fio document cannot be used: {error}") from None
     return file
