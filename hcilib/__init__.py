@@ -57,7 +57,7 @@ _ROOMS = {
     "analyse.campaigns.regression": ("regression", "regression_headline"),
     "analyse.campaigns.campaigns": ("block_drift", "campaign_noise", "campaign_ratios", "visible_change"),
     "analyse.campaigns.design": ("noise", "pool_noise", "precision"),
-    "analyse.campaigns.simulation": ("simulate_coverage", "simulate_protocols"),
+    "analyse.campaigns.simulation": ("characteristics", "simulate_coverage", "simulate_protocols"),
     "analyse.runs.latency": ("percentiles", "percentile_interval", "vm_spread"),
     "analyse.runs.series": ("stationarity", "mean_interval"),
     "analyse.runs.failure": ("failures", "aligned"),

@@ -122,15 +122,16 @@ def audit_answer(audit: pd.DataFrame, regimes: pd.DataFrame, judged: pd.DataFram
 
 def method_answer(planned: pd.DataFrame, coverage: pd.DataFrame, drift_cv_pct: float) -> str:
     """What each protocol costs (``precision``), and which interval holds under a drift (``simulate_coverage``)."""
-    held = coverage[coverage["method"].str.startswith("Welch")].groupby("situation", sort=False)["coverage"].min()
+    own = coverage["situation"].map(
+        lambda name: "paired" if "pairs" in name else "Welch"
+    )  # the test that fits the design
+    fits = [method.startswith(test) for method, test in zip(coverage["method"], own, strict=True)]
+    held = coverage[fits].groupby("situation", sort=False)["coverage"].min()
     costs = ", ".join(
         f"{row.protocol} {row.hours:.1f} h for ±{row.half_width_pct:.1f} %" for row in planned.itertuples()
     )
     share = {name: f"{100 * value:.0f} %" for name, value in held.items() if name.startswith("drift")}
-    under = " and ".join(
-        f"{value} of those measured {name.partition(', ')[2].replace('blocks', 'in blocks')}"
-        for name, value in share.items()
-    )
+    under = " and ".join(f"{value} of those measured {name.partition(', ')[2]}" for name, value in share.items())
     return (
         f"Runs that repeat within {planned['cv_pct'].iloc[0]:.1f} % make {planned['cells'].iloc[0]} tests on two systems "
         f"cost: {costs}; under a drift of {drift_cv_pct:g} % an interval that promises 95 % holds in {under}."

@@ -7,6 +7,7 @@ Formulas: METHODS sections 1 and 2. Everything is seeded.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from scipy.signal import lfilter
 from scipy.special import stdtrit
 
 from hcilib.analyse.campaigns.design import LOOK_S, Protocol, protocols_of, workload
+from hcilib.analyse.compare.contrast import contrast, judge
 from hcilib.analyse.runs.stopping import MIN_EFFECTIVE, confidence_sequence, effective_samples, long_run_sd
 
 DRIFT_STEP_S = 300
@@ -32,7 +34,8 @@ def simulate_coverage(
     resamples: int = 1000,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """How often a nominal 95 % interval holds the truth, by method, without drift and under it, back to back and in blocks.
+    """How often a nominal 95 % interval holds the truth, by method, without drift and under it, in the
+    designs that can be run: back to back, one system after the other in blocks, and side by side in pairs.
 
     Parameters
     ----------
@@ -48,14 +51,15 @@ def simulate_coverage(
     rng = np.random.default_rng(seed)
     rows = []
     for situation, order, drift in (
-        ("no drift", "blocks", 0.0), ("drift, back to back", "back-to-back", drift_cv_pct), ("drift, blocks", "blocks", drift_cv_pct),
+        ("no drift", "blocks", 0.0), ("drift, back to back", "back-to-back", drift_cv_pct),
+        ("drift, one after the other in blocks", "apart", drift_cv_pct), ("drift, side by side in pairs", "pairs", drift_cv_pct),
     ):  # fmt: skip
         for n in runs:
             start_s = schedule(order, np.full(cells, float(run_s)), n, draws, rng)
             logs = run_cv_pct / 100 * rng.standard_normal(start_s.shape) + drift_levels(start_s, drift, drift_h, rng)
             rows += [
                 {"situation": situation, "runs": n, "method": method, **_covered(*interval(logs[:, 0], logs[:, 1]))}
-                for method, interval in _methods(rng, resamples).items()
+                for method, interval in _methods(rng, resamples, order == "pairs").items()
             ]
     return pd.DataFrame(rows).assign(nominal=0.95, confidence=0.95)
 
@@ -97,13 +101,98 @@ def simulate_protocols(
     return table.assign(confidence=0.95)
 
 
+def characteristics(
+    runs: Sequence[int] = (3, 5, 8),
+    cv_pct: Sequence[float] = (1, 2, 5, 10, 20),
+    drift_cv_pct: Sequence[float] = (0, 2),
+    drift_h: float = 4.0,
+    cells: int = 6,
+    run_s: float = 300,
+    ratio: float = 0.9,
+    draws: int = 200,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """What `compare` is worth in the campaigns that can be run: two systems side by side, or one after the other.
+
+    Parameters
+    ----------
+    cv_pct : spread of runs, of both systems; drift_cv_pct, drift_h : of the testbed, as in `simulate_coverage`
+    ratio : the true ratio that `power` is about; everything else is of equal systems
+
+    Returns
+    -------
+    design (pairs, apart), drift_cv_pct, cv_pct, runs, cells, n (campaigns), coverage (of the 95 % interval), calm_coverage (of
+    cells whose runs spread by half of what is true or less; NaN below 50 of them), false_per_cell, false_per_grid (share of
+    campaigns of equal systems that find anything), power, half_width_pct (median), confidence. METHODS section 7.
+
+    Examples
+    --------
+    >>> found = hci.characteristics(runs=[3], cv_pct=[2], drift_cv_pct=[0], draws=20)
+    >>> found[["design", "runs", "cv_pct", "n"]]
+      design  runs  cv_pct   n
+    0  pairs     3       2  20
+    1  apart     3       2  20
+    """
+    rng = np.random.default_rng(seed)
+    rows = []
+    for drift, cv, n, design in product(drift_cv_pct, cv_pct, runs, ("pairs", "apart")):
+        start_s = schedule(design, np.full(cells, float(run_s)), n, draws, rng)
+        sd = np.log1p(cv / 100)
+        logs = sd * rng.standard_normal(start_s.shape) + drift_levels(start_s, drift, drift_h, rng)
+        found = pd.concat([_judged(own, design, sd, ratio) for own in logs], keys=range(draws), names=["draw"])
+        grid = found["false"].groupby(level="draw").any()
+        calm = found.loc[found["calm"], "covers"]
+        rows.append({
+            "design": design, "drift_cv_pct": drift, "cv_pct": cv, "runs": n, "cells": cells, "n": draws,
+            "coverage": found["covers"].mean(), "calm_coverage": calm.mean() if len(calm) >= 50 else np.nan,
+            "false_per_cell": found["false"].mean(), "false_per_grid": grid.mean(), "power": found["seen"].mean(),
+            "half_width_pct": 100 * np.expm1(found["half"].median()),
+        })  # fmt: skip
+    return pd.DataFrame(rows).assign(confidence=0.95)
+
+
+def _judged(logs: np.ndarray, design: str, sd: float, ratio: float) -> pd.DataFrame:
+    """One campaign of logs (2 systems, cells, runs) through the tests of `compare`: of each cell whether it covers, is falsely
+    found, looks calm, and is seen where the true ratio is `ratio`."""
+    _, cells, n = logs.shape
+    flat = logs.reshape(2 * cells, n)
+    described = pd.DataFrame({
+        "system": np.repeat(["a", "b"], cells), "n": n, "log_mean": flat.mean(axis=1), "log_var": flat.var(axis=1, ddof=1),
+        "unstable": False, "flat": False,
+    })  # fmt: skip
+    described["runs"] = pd.Series(list(np.exp(flat)), dtype=object)
+    described["partners"] = pd.Series([np.arange(n) if design == "pairs" else np.full(n, -1)] * len(flat), dtype=object)
+    here = np.arange(cells)
+    pair = contrast(described, here + cells, here, pairs="auto")
+    equal = judge(pair, margin=0.05, adjust="bh", confidence=0.95)
+    unlike = judge(pair.assign(log_ratio=pair["log_ratio"] + np.log(ratio)), margin=0.05, adjust="bh", confidence=0.95)
+    spread = (
+        (logs[1] - logs[0]).std(axis=1, ddof=1) / np.sqrt(2)
+        if design == "pairs"
+        else logs.std(axis=2, ddof=1).max(axis=0)
+    )
+    return pd.DataFrame({
+        "covers": (equal["lo"] <= 1) & (equal["hi"] >= 1), "false": equal["verdict"].isin(["higher", "lower"]),
+        "calm": spread <= sd / 2, "seen": unlike["verdict"].eq("lower" if ratio < 1 else "higher"),
+        "half": np.log(equal["hi"] / equal["lo"]) / 2,
+    })  # fmt: skip
+
+
 def schedule(order: str, run_s: np.ndarray, runs: int, draws: int, rng: np.random.Generator) -> np.ndarray:
     """Start times in seconds, shape (draws, 2 systems, cells, runs), for runs of `run_s` a cell.
 
-    ``back-to-back``: one system after the other, the runs of a cell in a row. ``blocks``: every block visits every cell of
-    both systems in an order of its own.
+    ``back-to-back``: one system after the other, the runs of a cell in a row. ``apart``: one system's whole campaign after the
+    other's, each in blocks. ``pairs``: one campaign of both, every block visits every cell, both systems side by side.
+    ``blocks``: every block visits every cell of both systems in an order of its own.
     """
     cells = len(run_s)
+    if order == "apart":
+        one = [_in_blocks(run_s, runs, draws, rng) for _ in range(2)]
+        return np.stack([one[0], one[1] + runs * run_s.sum()], axis=1)
+    if order == "pairs":
+        first = rng.integers(0, 2, (draws, cells, runs))  # which system goes first
+        pair = _in_blocks(2 * run_s, runs, draws, rng)
+        return np.stack([pair + first * run_s[:, None], pair + (1 - first) * run_s[:, None]], axis=1)
     if order == "back-to-back":
         lasts = np.tile(np.repeat(run_s, runs), 2)
         start = (np.cumsum(lasts) - lasts).reshape(1, 2, cells, runs)
@@ -114,6 +203,16 @@ def schedule(order: str, run_s: np.ndarray, runs: int, draws: int, rng: np.rando
     np.put_along_axis(start, visit, np.cumsum(lasts, axis=-1) - lasts, axis=-1)
     start += 2 * run_s.sum() * np.arange(runs)[None, :, None]
     return start.transpose(0, 2, 1).reshape(draws, 2, cells, runs)
+
+
+def _in_blocks(run_s: np.ndarray, runs: int, draws: int, rng: np.random.Generator) -> np.ndarray:
+    """Start times of one campaign in blocks, each in an order of its own, shape (draws, cells, runs)."""
+    cells = len(run_s)
+    visit = rng.permuted(np.tile(np.arange(cells), (draws, runs, 1)), axis=-1)  # which cell stands at a place
+    lasts = run_s[visit]
+    start = np.empty(visit.shape)
+    np.put_along_axis(start, visit, np.cumsum(lasts, axis=-1) - lasts, axis=-1)
+    return (start + run_s.sum() * np.arange(runs)[None, :, None]).transpose(0, 2, 1)
 
 
 def drift_levels(start_s: np.ndarray, cv_pct: float, time_h: float, rng: np.random.Generator) -> np.ndarray:
@@ -133,7 +232,13 @@ def welch(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.nanmean(b, axis=-1) - np.nanmean(a, axis=-1), stdtrit(df, 0.975) * np.sqrt(va + vb)
 
 
-def _methods(rng: np.random.Generator, resamples: int) -> dict[str, Callable]:
+def paired(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """As `welch`, of runs that stand side by side."""
+    d, n = b - a, a.shape[-1]
+    return d.mean(axis=-1), stdtrit(n - 1, 0.975) * d.std(axis=-1, ddof=1) / np.sqrt(n)
+
+
+def _methods(rng: np.random.Generator, resamples: int, pairs: bool = False) -> dict[str, Callable]:
     def normal(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         se = np.sqrt((a.var(-1, ddof=1) + b.var(-1, ddof=1)) / a.shape[-1])
         return b.mean(-1) - a.mean(-1), 1.96 * se
@@ -145,7 +250,8 @@ def _methods(rng: np.random.Generator, resamples: int) -> dict[str, Callable]:
         lo, hi = np.quantile(b @ share[1].T - a @ share[0].T, [0.025, 0.975], axis=-1)
         return (lo + hi) / 2, (hi - lo) / 2
 
-    return {"Welch t on logs": welch, "bootstrap": bootstrap, "mean ± 1.96 se": normal}
+    found = {"Welch t on logs": welch, "bootstrap": bootstrap, "mean ± 1.96 se": normal}
+    return found | ({"paired t on logs": paired} if pairs else {})
 
 
 def _covered(d: np.ndarray, half: np.ndarray) -> dict[str, float]:

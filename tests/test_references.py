@@ -1,0 +1,69 @@
+"""Every reference to a document of docs/ leads to a heading there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+REFERENCE = re.compile(r"\b(METHODS|DESIGN|TRAPS|LAB|RESULTS|SAFETY|WORDS),? sections? (\d+(?:(?:, | and )\d+)*)")
+READ = sorted(
+    path
+    for pattern in (
+        "hcilib/**/*.py",
+        "hcilib/**/*.md",
+        "notebooks/*.ipynb",
+        "tests/**/*.py",
+        "bench/**/*.py",
+        "params/**/*.yaml",
+        "*.md",
+        "docs/*.md",
+    )
+    for path in ROOT.glob(pattern)
+    if path != Path(__file__)
+)
+
+
+def headings(document: str) -> set[str]:
+    path = ROOT / "docs" / f"{document}.md"
+    return set(re.findall(r"(?m)^## (\d+)\. ", path.read_text(encoding="utf-8"))) if path.exists() else set()
+
+
+def references(text: str) -> list[tuple[str, str]]:
+    """Document and number of every section that a text refers to, also over the end of a line."""
+    flat = re.sub(r"\s*\n\s*(?:#\s)?", " ", text)
+    return [
+        (document, number) for document, numbers in REFERENCE.findall(flat) for number in re.findall(r"\d+", numbers)
+    ]
+
+
+def test_the_walk_sees_every_form_of_a_reference():
+    text = "(METHODS sections 1, 2 and 7); TRAPS\n    # section 3. DESIGN section 12"
+    assert references(text) == [("METHODS", "1"), ("METHODS", "2"), ("METHODS", "7"), ("TRAPS", "3"), ("DESIGN", "12")]
+
+
+@pytest.mark.parametrize("document", ["METHODS", "DESIGN", "TRAPS"])
+def test_a_document_has_the_sections_that_are_referred_to(document):
+    there = headings(document)
+    assert there, f"docs/{document}.md is not there, or has no numbered headings"
+    asked = {
+        (path, number)
+        for path in READ
+        for name, number in references(path.read_text(encoding="utf-8"))
+        if name == document
+    }
+    assert not [
+        f"{path.relative_to(ROOT)}: {document} section {number}"
+        for path, number in sorted(asked)
+        if number not in there
+    ]
+
+
+def test_no_reference_leads_to_a_document_that_is_not_there():
+    lost = {
+        f"{path.relative_to(ROOT)}: {document}"
+        for path in READ
+        for document, _ in references(path.read_text(encoding="utf-8"))
+        if not (ROOT / "docs" / f"{document}.md").exists()
+    }  # fmt: skip
+    assert not lost
