@@ -211,13 +211,15 @@ def final_reports(document: fio_document.Document) -> list[fio_document.Report]:
     sums = next((n for n, report in enumerate(clients) if report.jobname == fio_fast.SUMS), len(clients))
     first_round = Counter(report.key for report in clients[:sums])
     several = {report.key for report in clients[sums + 1 :] if report.jobname != fio_fast.SUMS}
+    owed = {key: _owed(options_of(document, reports[:1])[0]) for key, reports in groups.items()}
+    more = {key for key, reports in groups.items() if len(reports) != owed[key]}
+    rounds = bool(several & more)  # of every host: a quick one may have sent all of its own before the sums
+    one_server = bool(clients) and sums == len(clients)
     final = []
     for key, reports in groups.items():
-        owed = _owed(options_of(document, reports[:1])[0])
-        likely = bool(clients) and sums == len(clients) and len(reports) != owed
-        growth = 0 if key in several else 1 if likely else GROWTH
-        found = _last_round(reports, {owed, 1, first_round[key]} - {0}, growth)
-        if not found and key in several and any(_continues(a, b) for a, b in combinations(reports, 2)):
+        growth = 0 if rounds and key in more else 1 if one_server and key in more else GROWTH
+        found = _last_round(reports, {owed[key], 1, first_round[key]} - {0}, growth)
+        if not found and not growth and any(_continues(a, b) for a, b in combinations(reports, 2)):
             raise UncertainReports(
                 f"{key[0]}, job {key[2]!r}: {len(reports)} reports, some of them interim ones (--status-interval), and which "
                 "are final cannot be told. Run fio without --status-interval"
