@@ -36,6 +36,7 @@ _ROOMS = {
     "read.run.rollups": ("read_rollup",),
     "read.logs.rollup": ("add_rollups",),
     "read.run.journal": ("watch", "progress"),
+    "read.run.seals": ("verify", "RunDirWarning"),
     "read.run.dials": ("read_dials",),
     "read.fio.fio_json": ("read_fio", "FioOutputError"),
     "read.diskspd.diskspd": ("read_diskspd", "read_diskspd_bins", "DiskspdOutputError"),

@@ -11,11 +11,15 @@ import sys
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 
 from hcilib.read.run import cache, cache_parts
 from hcilib.read.run.run import read_bins, read_hosts, read_results
+from hcilib.read.run.seals import RunDirWarning
 from tests.read.test_run import MIXED, client, direction, mixed_clients, write_counters, write_plan, write_step
 
 ROOT = Path(__file__).parents[2]
@@ -102,7 +106,7 @@ def parts(run: Path) -> list[str]:
 
 def test_the_second_read_opens_no_raw_file_and_gives_the_same(run_dir):
     first = [read(run_dir) for read in READERS]
-    assert parts(run_dir) == ["bins-00000.parquet", "hosts-00000.parquet", "steps-00000.parquet"]
+    assert parts(run_dir) == ["bins-00000.parquet", "hosts-00000.parquet", "seal-00000.json", "steps-00000.parquet"]
     with from_the_cache_alone():
         assert_right(run_dir, first)
     assert_right(run_dir)
@@ -262,13 +266,34 @@ def test_a_damaged_file_is_ignored_and_made_again(run_dir, table, damage, monkey
             assert_right(run_dir, wanted)
 
 
+@pytest.mark.parametrize("table", ["steps", "hosts"])
+def test_a_cache_that_was_edited_is_not_believed_and_said(run_dir, table):
+    """Opened and saved with another number in it, marks and all: its checksums are good."""
+    wanted = [read(run_dir) for read in READERS]
+    file = run_dir / "tables" / f"{table}-00000.parquet"
+    kept = pq.read_table(file)
+    name = "iops"
+    column = pa.compute.multiply(kept[name], 10.0)
+    edited = kept.set_column(kept.column_names.index(name), name, column)
+    with pq.ParquetFile(file) as opened:
+        marks = {k: v for k, v in opened.metadata.metadata.items() if k.startswith(b"hcilib")}
+    with pq.ParquetWriter(file, edited.schema) as writer:
+        writer.write_table(edited)
+        writer.add_key_value_metadata({k.decode(): v.decode() for k, v in marks.items()})
+    with pytest.warns(RunDirWarning, match=f"tables/{table}-00000.parquet is not what was written"):
+        pd.testing.assert_frame_equal(read_results(run_dir), wanted[0], check_exact=True)
+    assert_right(run_dir, wanted)
+    with from_the_cache_alone():
+        assert_right(run_dir, wanted)
+
+
 def test_what_a_killed_writer_left_is_no_part(run_dir):
     wanted = without_cache(run_dir)
     (run_dir / "tables").mkdir()
     (run_dir / "tables" / "hosts-00000.parquet").write_bytes(b"PAR1 half")
     (run_dir / "tables" / ".bins-00000.parquet.4711").write_bytes(b"half")
     assert_right(run_dir, wanted)
-    assert parts(run_dir) == ["bins-00000.parquet", "hosts-00000.parquet", "steps-00000.parquet"]
+    assert parts(run_dir) == ["bins-00000.parquet", "hosts-00000.parquet", "seal-00000.json", "steps-00000.parquet"]
 
 
 def test_it_may_be_deleted_between_its_parts(run_dir, monkeypatch):

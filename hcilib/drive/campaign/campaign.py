@@ -7,6 +7,7 @@ import errno
 import re
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
@@ -40,6 +41,7 @@ from hcilib.system import System, under_test
 from hcilib.testbed import Testbed, Vm
 
 ATTEMPTS = 3
+CLOCK_SET_S = 0.5  # a clock that is disciplined by NTP moves less during a step
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -118,6 +120,8 @@ def run(
         guard.require(subject.testbed, plan.vms, plan.numjobs, consent)
     try:
         with _naming_full_disk(run_dir, "its preparation"), RunDir.opened(run_dir, plan, testbed, measured) as rundir:
+            for sentence in rundir.said:
+                tqdm.write(red(f"{run_dir}: {sentence}"))
             course, switch = Policy(plan, testbed, rundir, every, rules, tuple(earlier)), Settings(every, rundir)
             todo = course.pending()
             first = next(todo, None)  # a finished campaign touches no host, unless a setting was left standing there
@@ -149,7 +153,8 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
         rundir.claim(plan, testbed, measured)
         names = ", ".join(system.variant for system in measured)
         said = {name: what for name, what in (("ended", ended), ("unleased", lease.unleased)) if what}
-        rundir.log("start", steps=len(plan.steps), left=len(left), system=names, **said)
+        mark = {"id": rundir.campaign, **rundir.identity}
+        rundir.log("start", steps=len(plan.steps), left=len(left), system=names, campaign=mark, **said)
         try:
             with phase(f"facts of {len(fleet.names)} hosts, fingerprint of {names}", progress):
                 gather(fleet, testbed, [subject.system for subject in products], rundir)
@@ -278,8 +283,8 @@ def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, guarded
         switch.ensure(fleet, subject)
         placement.ensure(fleet, testbed, system, step)
         with _eventful(step, course, fleet, record) as begun:
-            launched, remarks = _launch(step, plan, testbed, fleet, guarded, vms, work, watch, begun)
-        record |= asdict(launched) | {"counters": remarks}
+            launched, remarks, elapsed_s = _launch(step, plan, testbed, fleet, guarded, vms, work, watch, begun)
+        record |= asdict(launched) | {"counters": remarks, "elapsed_s": elapsed_s}
         record["hosts"] = [host | _place(launched, host["vm"]) for host in record["hosts"]]
         wrong = problems(work / "fio.json", (work / "fio.stderr").read_text(errors="replace"), launched.returncode,
                          _expected(record["hosts"]), step.runtime_s, min_runtime_s=watch.shortest_s if watch else None,
@@ -319,8 +324,8 @@ def _launch(
     work: Path,
     watch: Watch | None,
     begun: threading.Event | None,
-) -> tuple[Launched, list[str]]:
-    """What was launched, and what is to be said of the counters."""
+) -> tuple[Launched, list[str], float]:
+    """What was launched, what is to be said of the counters, and how long it took by a clock that nobody sets."""
     limit_s = job.deadline_s(step, vms, plan.span_bytes)
     paths = guard_devices.unchanged(fleet, guarded, [vm.name for vm in vms])
     of = Launch(step, vms, testbed, fleet, work, plan.span_bytes, limit_s, paths, plan.content, watch=watch,
@@ -329,8 +334,17 @@ def _launch(
     every_s, nodes = min(1.0, max(0.25, step.runtime_s / 4 or 1.0)), [node.name for node in testbed.nodes]
     filling = lab.opened(testbed) if step.kind == "prefill" else contextlib.nullcontext()  # at the machine's speed
     with filling, sampled(fleet, nodes, work / "counters.csv", every_s, limit_s) as remarks:
+        began_s, began = time.time(), time.monotonic()
         launched = launch(of)
-    return launched, remarks
+        set_s = time.time() - began_s - (time.monotonic() - began)
+    if abs(set_s) > CLOCK_SET_S:
+        remarks = [
+            *remarks,
+            f"the controller's clock was set by {set_s:+.0f} s during this run: its counters may be of another time",
+        ]
+    else:
+        set_s = 0.0
+    return launched, remarks, launched.ended_s - launched.started_s - set_s
 
 
 def _eventful(

@@ -125,9 +125,9 @@ def _do(
 ) -> None:
     """The step's events in their order, each at its second after fio began."""
     begun.wait()
-    start_s = time.time()
+    start_s = time.monotonic()
     for planned_s, action in step.cell.events:
-        late = over.wait(max(0.0, start_s + planned_s - time.time()))
+        late = over.wait(max(0.0, start_s + planned_s - time.monotonic()))
         done = {"action": action, "planned_s": planned_s}
         events.append(done | (_never("fio had ended before it was due") if late else _done(actions.do[action], fleet)))
 

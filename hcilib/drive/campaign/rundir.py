@@ -6,15 +6,19 @@ import contextlib
 import fcntl
 import json
 import os
+import re
+import secrets
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import zstandard
 
 from hcilib.plan import FORMAT, Plan, Step
+from hcilib.read.run import seals
 from hcilib.read.run.journal import events_of
+from hcilib.run_layout import FACTS, FAILED, JOURNAL, LOCK, OUTPUT, PLAN, RECORD, STEPS, TABLES, TEMPORARY, WORK
 from hcilib.system import System
 from hcilib.testbed import Testbed
 from hcilib.yaml_models import digest
@@ -25,38 +29,71 @@ class RunDirError(RuntimeError):
 
 
 class RunDir:
-    """Where one campaign of one system is kept. Open it with :meth:`opened`."""
+    """Where one campaign is kept. Open it with :meth:`opened`.
 
-    def __init__(self, path: Path):
-        self.path = path
+    `campaign` marks it: no two campaigns share it, and every step carries it. `said`: what was found when it was opened, repaired
+    or to be done again, one sentence each.
+    """
+
+    def __init__(self, path: Path, identity: Mapping[str, str]):
+        self.path, self.identity = path, identity
+        self.campaign = ""
+        self.said: list[str] = []
+        self._order = 0
 
     @classmethod
     @contextlib.contextmanager
     def opened(cls, path: str | Path, plan: Plan, testbed: Testbed, systems: Sequence[System]) -> Iterator[RunDir]:
-        """Lock the directory, refuse another campaign's, keep what an interrupted one left under failed/.
+        """Lock the directory, refuse another campaign's, keep what an interrupted one left under failed/, and see that every
+        finished step is what was accepted: one that is not is kept there too, and done again.
 
-        Nothing says yet whose directory it is: :meth:`claim` does, once the campaign is known to be sound.
+        Of a new one nothing says yet whose it is: :meth:`claim` does, once the campaign is known to be sound.
         """
-        self = cls(Path(path))
-        for name in ("steps", "failed", "facts"):
+        self = cls(Path(path), _identity(plan, testbed, systems))
+        for name in (STEPS, FAILED, FACTS):
             (self.path / name).mkdir(parents=True, exist_ok=True)
-        with open(self.path / ".lock", "a") as lock:
+        with open(self.path / LOCK, "a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise RunDirError(
                     f"{path}: another controller is running this campaign; wait for it or choose another run_dir"
                 ) from None
-            self._refuse_another(_identity(plan, testbed, systems))
+            if self._is_known():
+                self.claim(plan, testbed, systems)
+            self._remove_temporaries()
             self._rescue()
+            self._check(testbed)
             yield self
 
-    def _refuse_another(self, identity: dict[str, str]) -> None:
-        file = self.path / "plan.json"
-        if not file.exists():
-            return
-        held = _read_json(file).get("identity", {})
-        other = [what for what, digest in identity.items() if held.get(what) != digest]
+    # Whose it is
+
+    def _is_known(self) -> bool:
+        """Whether the directory is this campaign's; RunDirError where it is another's, or cannot be known to be this one's."""
+        file = self.path / PLAN
+        if file.exists():
+            document = _read_json(file)
+            self.campaign = document.get("campaign", "")
+            self._require_same(document.get("identity", {}))
+            return True
+        witnesses = [_read_json(record).get("campaign") for record in self.path.glob(f"{STEPS}/*/{RECORD}")]
+        witnesses += [event.get("campaign") for event in events_of(self.path) if event.get("event") == "start"]
+        if not witnesses and not any((self.path / STEPS).iterdir()):
+            self.campaign = secrets.token_hex(8)
+            return False
+        held = [witness for witness in witnesses if witness]
+        if len(held) < len(witnesses) or len({mark["id"] for mark in held}) != 1:
+            raise RunDirError(
+                f"{file}: it is gone, and the steps beside it do not say of which campaign they are; restore it, or choose a "
+                "new run_dir"
+            )
+        self._require_same(held[0])
+        self.campaign = held[0]["id"]
+        self.said.append(f"{PLAN} was gone and is written again: the steps say that they are of this campaign")
+        return True
+
+    def _require_same(self, held: Mapping[str, str]) -> None:
+        other = [what for what, own in self.identity.items() if held.get(what) != own]
         if other:
             raise RunDirError(
                 f"{self.path}: holds a campaign with another {' and '.join(other)}; runs are never mixed: "
@@ -65,67 +102,120 @@ class RunDir:
 
     def claim(self, plan: Plan, testbed: Testbed, systems: Sequence[System]) -> None:
         """Write plan.json, which makes the directory this campaign's; kept as it is when it is there."""
-        file = self.path / "plan.json"
+        file = self.path / PLAN
         if file.exists():
             return
-        shown = testbed.model_dump(
-            mode="json", exclude={"key", "consent", "known_hosts"}
-        )  # nothing secret, nothing of this machine
-        shown |= {"lab_root": None}
-        for host in (*shown["nodes"], *shown["vms"]):
-            host["user"] = None
-        for disk in (d for vm in shown["vms"] for d in vm["disks"]):
-            disk["backing"] = [Path(p).name for p in disk["backing"]]
-        document = {"format": FORMAT, "identity": _identity(plan, testbed, systems), "one_kernel": bool(testbed.lab_root), "caveat": testbed.caveat, "plan": plan.to_dict(),
-                    "testbed": shown, **_described(systems)}  # fmt: skip
+        document = {"format": FORMAT, "identity": self.identity, "campaign": self.campaign, "one_kernel": bool(testbed.lab_root),
+                    "caveat": testbed.caveat, "plan": plan.to_dict(), "testbed": _shown(testbed), **_described(systems)}  # fmt: skip
         write_atomically(file, json.dumps(document, indent=1))
+
+    # What an earlier controller left
+
+    def _remove_temporaries(self) -> None:
+        """What a kill left half written. The cache's are its writer's own, while it is at work."""
+        for folder in (self.path, self.path / FACTS):
+            for file in folder.glob(f".*{TEMPORARY}"):
+                file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError), open(self.path / TABLES / LOCK) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for file in (self.path / TABLES).glob(f".*{TEMPORARY}"):
+                file.unlink(missing_ok=True)
 
     def _rescue(self) -> None:
         """An attempt that was running when the controller died is a failed attempt: kept, and done again."""
-        journal = self.path / "journal.jsonl"
+        journal = self.path / JOURNAL
         if journal.exists() and not journal.read_bytes().endswith(b"\n"):
             with open(journal, "a") as file:  # a torn line must not swallow the next one
                 file.write("\n")
-        for work in sorted(self.path.glob("work/*")):
-            self.reject(work, work.name, ["the controller ended while this attempt was running"], {})
+        for work in sorted(self.path.glob(f"{WORK}/*")):
+            self.reject(work, work.name, ["the controller ended while this attempt was running"], _record_of(work))
+
+    def _check(self, testbed: Testbed) -> None:
+        """See that every finished step is what was accepted, and that the journal and the facts are whole."""
+        known, folders = seals.accepted(self.path, {"campaign": self.campaign}), sorted((self.path / STEPS).iterdir())
+        for folder in folders:
+            for file in folder.glob(f".*{TEMPORARY}"):
+                file.unlink()
+            if why := seals.unlike_folder(folder, known):
+                self.set_aside(folder.name, why)
+                self.said.append(f"{folder.name} is done again: {why}")
+            elif folder.name not in known.digests:
+                self._log_done(folder.name, _record_of(folder), found=True)
+        for name, why in seals.lost(known, (folder.name for folder in folders)).items():
+            self.log("lost", step=name)
+            self.said.append(f"{name} is done again: {why}")
+        if folders and not known.journal:
+            self.said.append(f"{JOURNAL} was gone and is written again, from the steps")
+        hosts = [host.name for host in (*testbed.nodes, *testbed.vms)]
+        gone = [name for name in dict.fromkeys(hosts) if not (self.path / FACTS / f"{name}.json").exists()]
+        if gone and folders:
+            self.said.append(f"{FACTS} of {', '.join(gone)} are gone: they are gathered again with the next step")
+        records = [*self.path.glob(f"{STEPS}/*/{RECORD}"), *self.path.glob(f"{FAILED}/*/{RECORD}")]
+        self._order = max((_record_of(file.parent).get("order", 0) for file in records), default=0)
+
+    # Steps
 
     def done(self) -> set[str]:
         """Ids of the steps that are complete and valid."""
-        return {_read_json(file)["id"] for file in self.path.glob("steps/*/step.json")}
+        return {folder.name for folder in (self.path / STEPS).iterdir() if (folder / RECORD).exists()}
 
     def work(self, step: Step) -> Path:
-        """An empty folder for one attempt."""
-        work = self.path / "work" / step.id
+        """A folder for one attempt, which says what it is of, whatever becomes of it."""
+        work = self.path / WORK / step.id
         work.mkdir(parents=True)
+        self._order += 1
+        _write_record(work, {**step.to_dict(), "id": step.id, "valid": False, "order": self._order})
         return work
 
     def accept(self, work: Path, step: Step, record: dict, iops: float | None = None) -> None:
-        """Make the step appear, complete, by one rename. `iops` is told to those who watch; results are read from fio's output."""
-        _write_record(work, {**record, "id": step.id, "valid": True})
+        """Make the step appear, complete, by one rename; its raw files are bound to it by their digests, and it to the journal by
+        its own. `iops` is told to those who watch; results are read from fio's output."""
         _compress(work / "fio.json")
-        os.replace(work, self.path / "steps" / step.id)
+        sealed = {
+            "campaign": {"id": self.campaign, **self.identity},
+            "order": self._order,
+            "raw": seals.raw_digests(work),
+        }
+        _write_record(work, {**record, "id": step.id, "valid": True, **sealed})
+        place = self.path / STEPS / step.id
+        if place.exists():  # somebody put it there meanwhile
+            self.set_aside(step.id, "it was there when this step was accepted, and is not of this attempt")
+        os.replace(work, place)
+        run = {"kind": step.kind, "cell": step.cell.name, "block": step.block, "rep": step.rep, "iops": iops}
+        self._log_done(step.id, record, **(run if iops is not None else {}))
+
+    def _log_done(self, step_id: str, record: Mapping, **run) -> None:
+        seconds = record.get("elapsed_s", record["ended_s"] - record["started_s"])
         why = {"reason": record["reason"]} if "reason" in record else {}
-        run = (
-            {"kind": step.kind, "cell": step.cell.name, "block": step.block, "rep": step.rep, "iops": iops}
-            if iops is not None
-            else {}
-        )
-        self.log("done", step=step.id, seconds=round(record["ended_s"] - record["started_s"], 3), **run, **why)
+        own = seals.sha256(self.path / STEPS / step_id / RECORD)
+        self.log("done", step=step_id, seconds=round(seconds, 3), **run, **why, digest=own)
 
     def reject(self, work: Path, step_id: str, problems: list[str], record: dict) -> int:
         """Keep a failed attempt, with its reasons; returns its number."""
-        attempt = 1 + len(list(self.path.glob(f"failed/{step_id}.*")))
-        _write_record(work, {**record, "id": step_id, "valid": False, "attempt": attempt, "problems": problems})
+        numbers = (
+            re.fullmatch(rf"{re.escape(step_id)}\.(\d+)", folder.name) for folder in (self.path / FAILED).iterdir()
+        )
+        attempt = 1 + max((int(number[1]) for number in numbers if number), default=0)
+        kept = {"order": self._order, **record, "id": step_id, "valid": False, "attempt": attempt, "problems": problems}
+        _write_record(work, kept)
         _compress(work / "fio.json")
-        os.replace(work, self.path / "failed" / f"{step_id}.{attempt}")
+        os.replace(work, self.path / FAILED / f"{step_id}.{attempt}")
         self.log("failed", step=step_id, attempt=attempt, problems=problems)
         return attempt
 
     def set_aside(self, step_id: str, why: str) -> None:
         """A finished step that is to be done again: kept under failed/, with the reason."""
-        folder = self.path / "steps" / step_id
-        record = _read_json(folder / "step.json")
+        folder = self.path / STEPS / step_id
+        if not folder.is_dir():  # a stray file
+            folder.rename(self.path / FAILED / step_id)
+            return
+        record = _record_of(folder)
+        if not record and (folder / RECORD).exists():
+            (folder / RECORD).rename(folder / f"{RECORD}.damaged")
+        self.log("aside", step=step_id, problems=[why])
         self.reject(folder, step_id, [why], record)
+
+    # Beside them
 
     def standing_setting(self) -> str:
         """The variant of a system whose setting was applied and not undone again, as the journal says; empty where none was."""
@@ -137,12 +227,12 @@ class RunDir:
 
     def log(self, event: str, **fields) -> None:
         """One line of the journal, flushed at once; a line torn by a crash is skipped by whoever reads it."""
-        with open(self.path / "journal.jsonl", "a") as journal:
+        with open(self.path / JOURNAL, "a") as journal:
             journal.write(json.dumps({"t": round(time.time(), 3), "event": event, **fields}) + "\n")
 
     def facts(self, host: str, facts: dict) -> None:
         write_atomically(
-            self.path / "facts" / f"{host}.json", json.dumps({"format": FORMAT, "host": host, **facts}, indent=1)
+            self.path / FACTS / f"{host}.json", json.dumps({"format": FORMAT, "host": host, **facts}, indent=1)
         )
 
 
@@ -153,6 +243,18 @@ def _identity(plan: Plan, testbed: Testbed, systems: Sequence[System]) -> dict[s
         "testbed": testbed.digest,
         "system": digests[0] if len(digests) == 1 else digest(digests),
     }
+
+
+def _shown(testbed: Testbed) -> dict:
+    """What tells a testbed from another: names, placement, disks, how fio runs. Not how its hosts are reached, which is nobody's
+    business who reads the results: addresses, accounts and jump hosts tell of a network, keys and consent open it."""
+    shown = testbed.model_dump(mode="json", exclude={"key", "consent", "known_hosts"}) | {"lab_root": None}
+    for host in (*shown["nodes"], *shown["vms"]):
+        for private in ("address", "port", "user", "jump"):
+            del host[private]
+    for disk in (d for vm in shown["vms"] for d in vm["disks"]):
+        disk["backing"] = [Path(p).name for p in disk["backing"]]
+    return shown
 
 
 def _described(systems: Sequence[System]) -> dict:
@@ -169,18 +271,27 @@ def _read_json(file: Path) -> dict:
         ) from None
 
 
+def _record_of(folder: Path) -> dict:
+    """What a step or an attempt says of itself; nothing where that is gone or damaged."""
+    try:
+        record = json.loads((folder / RECORD).read_text())
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
 def _write_record(work: Path, record: dict) -> None:
-    write_atomically(work / "step.json", json.dumps({"format": FORMAT, **record}, indent=1))
+    write_atomically(work / RECORD, json.dumps({"format": FORMAT, **record}, indent=1))
 
 
 def write_atomically(path: Path, text: str) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
     beside.write_text(text)
     os.replace(beside, path)
 
 
 def _compress(path: Path) -> None:
     if path.exists():
-        with open(path, "rb") as raw, zstandard.open(path.with_name(path.name + ".zst"), "wb") as packed:
+        with open(path, "rb") as raw, zstandard.open(path.with_name(OUTPUT), "wb") as packed:
             shutil.copyfileobj(raw, packed)
         path.unlink()

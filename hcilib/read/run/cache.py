@@ -2,10 +2,11 @@
 
 A cache and nothing else: what stands in it was read from the raw files, and is read from them again when
 
-- size, modification or change time of a step's step.json, fio.json.zst or counters.csv is not what it was when it was
+- size, modification or change time of a step's step.json, fio.json.zst, counters.csv or job.fio is not what it was when it was
   read, and its SHA-256 is not either (files that were only copied or touched are known by their hash);
 - a step came or went;
-- a file of the cache is missing, half written or damaged (pages carry checksums, and the files of one part name each other);
+- a file of the cache is missing, half written, damaged or edited (pages carry checksums, and ``seal-<part>.json`` holds the
+  SHA-256 of the part's files);
 - this code changed (the cache names a hash of hcilib/read).
 
 It may be deleted at any time. About 500 steps are one part: ``steps-`` (one row a step), ``hosts-`` and
@@ -30,8 +31,8 @@ import pyarrow as pa
 from hcilib.engine import Engine, mapped
 from hcilib.read.run.cache_parts import FOLDER, PART_STEPS, Keeper, Part, loaded, restamp, sound_parts, tidy
 from hcilib.read.run.journal import locked
-from hcilib.read.run.raw_files import OUTPUT, RECORD
 from hcilib.read.run.step_tables import Tables, read_steps, together
+from hcilib.run_layout import OUTPUT, RECORD
 
 CHUNK_STEPS, CHUNK_BYTES = 20, 2**19
 """Read at a time: so many steps, of so many bytes of fio.json.zst (histograms make files large, and tables of them)."""

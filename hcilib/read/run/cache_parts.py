@@ -18,12 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hcilib.read.run.raw_files import ABSENT, FILES, HASHES, STAMPS, hash_of, settled, stamp_of
+from hcilib.read.run.seals import say_edited, sha256
 from hcilib.read.run.step_tables import Tables, together
+from hcilib.run_layout import LOCK, STEPS, TABLES, TEMPORARY
 
-FOLDER = "tables"
+FOLDER = TABLES
 PART_STEPS = 500
 _LARGE = ("hosts", "bins")
-_MARK, _SIZES = "hcilib.mark", "hcilib.sizes"
+_MARK = "hcilib.mark"
 _DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError)
 """What reading a file that is missing, cut off or damaged may raise."""
 
@@ -33,7 +35,6 @@ class Part(NamedTuple):
 
     number: int
     mark: str
-    sizes: str
     steps: pa.Table
     stamps: np.ndarray | None
 
@@ -58,13 +59,48 @@ def sound_parts(folder: Path, names: set[str]) -> Iterator[Part]:
 def _part(folder: Path, file: Path) -> Part | None:
     """None where the part is not whole, not of this code, or a raw file of it is another now."""
     with contextlib.suppress(*_DAMAGE):
-        steps, kept = _read_file(file)
         number = int(file.stem.rpartition("-")[2])
-        sizes = json.dumps([_file(folder, table, number).stat().st_size for table in _LARGE])
-        if kept[_MARK] == _mark(steps) and kept[_SIZES] == sizes:
-            same, stamps = _compared(folder, steps)
-            return Part(number, kept[_MARK], sizes, steps, stamps) if same else None
+        edited, moved = _unsealed(folder, number)
+        if edited:
+            say_edited(folder, edited)
+            return None
+        steps, kept = _read_file(file)
+        if kept[_MARK] == _mark(steps):
+            same, stamps = _compared(folder, steps, moved)
+            return Part(number, kept[_MARK], steps, stamps) if same else None
     return None
+
+
+def _seal(folder: Path, number: int) -> Path:
+    return folder / FOLDER / f"seal-{number:05}.json"
+
+
+def _unsealed(folder: Path, number: int) -> tuple[str, bool]:
+    """The file of a part that is not what was written, if one is; and whether files were copied or touched, and are the same.
+
+    Pages carry checksums against decay, but a file that was opened and saved with another number in it has good ones. So each part
+    has a small file beside it that holds the SHA-256 of the others, and their stamps, by which they need not be hashed again.
+    """
+    sealed, moved = json.loads(_seal(folder, number).read_text()), False
+    for table in ("steps", *_LARGE):
+        file = _file(folder, table, number)
+        if list(stamp_of(os.stat(file))) != sealed[table]["stamp"]:
+            if sha256(file) != sealed[table]["sha256"]:
+                return file.name, moved
+            moved = True
+    return "", moved
+
+
+def _write_seal(folder: Path, number: int) -> None:
+    """Last of a part's files: without it the others are nothing."""
+    files = {table: _file(folder, table, number) for table in ("steps", *_LARGE)}
+    sealed = {table: {"sha256": sha256(file), "stamp": stamp_of(os.stat(file))} for table, file in files.items()}
+    temporary = _temporary(_seal(folder, number))
+    try:
+        temporary.write_text(json.dumps(sealed))
+        os.replace(temporary, _seal(folder, number))
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def loaded(folder: Path, part: Part, want: str) -> pa.Table | None:
@@ -89,9 +125,10 @@ def _file(folder: Path, table: str, number: int) -> Path:
     return folder / FOLDER / f"{table}-{number:05}.parquet"
 
 
-def _compared(folder: Path, steps: pa.Table) -> tuple[bool, np.ndarray | None]:
-    """Whether the raw files are those that were read; their stamps now, where these differ and the hashes do not."""
-    base, names = folder / "steps", steps["folder"].to_pylist()
+def _compared(folder: Path, steps: pa.Table, moved: bool) -> tuple[bool, np.ndarray | None]:
+    """Whether the raw files are those that were read; their stamps now, where these differ and the hashes do not, or where the cache's
+    own files were `moved`."""
+    base, names = folder / STEPS, steps["folder"].to_pylist()
     began_ns = time.time_ns()
     kept = np.array([steps[name].to_numpy() for name in STAMPS]).T.reshape(len(names), len(FILES), 3)
     now = np.array([[_stamp(f"{base}/{name}/{file}") for file in FILES] for name in names]).reshape(kept.shape)
@@ -100,7 +137,7 @@ def _compared(folder: Path, steps: pa.Table) -> tuple[bool, np.ndarray | None]:
     for row, file in differing.tolist():
         if hash_of(_content(f"{base}/{names[row]}/{FILES[file]}")) != hashes[HASHES[file]][row].as_py():
             return False, None
-    return True, settled(now, began_ns) if len(differing) else None
+    return True, settled(now, began_ns) if len(differing) or moved else None
 
 
 def _stamp(path: str) -> tuple[int, int, int]:
@@ -140,7 +177,7 @@ def tidy(folder: Path, held: set[int]) -> None:
     with contextlib.suppress(OSError):
         for file in (folder / FOLDER).iterdir():
             number = file.stem.rpartition("-")[2]
-            if file.name == ".lock" or (file.suffix == ".parquet" and number.isdigit() and int(number) in held):
+            if file.name == LOCK or (file.suffix in (".parquet", ".json") and number.isdigit() and int(number) in held):
                 continue
             shutil.rmtree(file) if file.is_dir() else file.unlink()
 
@@ -186,7 +223,7 @@ class Keeper:
             self._finish()
 
     def _finish(self) -> None:
-        """Into place, the steps table last: without it, the others are nothing."""
+        """Into place, then sealed."""
         steps, self._steps = together(self._steps), []
         mark = _mark(steps)
         for table in list(self._open):
@@ -194,8 +231,8 @@ class Keeper:
             writer.add_key_value_metadata({_MARK: mark})
             writer.close()
             os.replace(_temporary(self._path(table)), self._path(table))
-        sizes = json.dumps([self._path(table).stat().st_size for table in _LARGE])
-        _write_steps(self._path("steps"), steps, mark, sizes)
+        _write_steps(self._path("steps"), steps, mark)
+        _write_seal(self.folder, self._number)
 
     def _abandon(self) -> None:
         self._steps = []
@@ -215,22 +252,23 @@ def restamp(folder: Path, part: Part, stamps: np.ndarray) -> None:
     for name, column in zip(STAMPS, stamps.reshape(len(steps), len(STAMPS)).T, strict=True):
         steps = steps.set_column(steps.column_names.index(name), name, pa.array(column))
     with contextlib.suppress(OSError):
-        _write_steps(_file(folder, "steps", part.number), steps, part.mark, part.sizes)
+        _write_steps(_file(folder, "steps", part.number), steps, part.mark)
+        _write_seal(folder, part.number)
 
 
-def _write_steps(file: Path, steps: pa.Table, mark: str, sizes: str) -> None:
+def _write_steps(file: Path, steps: pa.Table, mark: str) -> None:
     temporary = _temporary(file)
     try:
         with _writer(temporary, steps.schema) as writer:
             writer.write_table(steps)
-            writer.add_key_value_metadata({_MARK: mark, _SIZES: sizes})
+            writer.add_key_value_metadata({_MARK: mark})
         os.replace(temporary, file)
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def _temporary(file: Path) -> Path:
-    return file.with_name(f".{file.name}.{os.getpid()}")
+    return file.with_name(f".{file.name}.{os.getpid()}{TEMPORARY}")
 
 
 def _writer(file: Path, schema: pa.Schema) -> pq.ParquetWriter:

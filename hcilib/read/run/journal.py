@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import time
@@ -10,6 +11,9 @@ from pathlib import Path
 import pandas as pd
 from tqdm.auto import tqdm
 
+from hcilib.engine import located
+from hcilib.run_layout import JOURNAL, LOCK, PLAN, RECORD, STEPS
+
 
 def read_journal(run_dir: str | Path) -> pd.DataFrame:
     """One row per event: t (epoch s), event (start, added, done, warm, failed, end), step, seconds, attempt, problems. A torn line is skipped."""
@@ -17,14 +21,22 @@ def read_journal(run_dir: str | Path) -> pd.DataFrame:
 
 
 def events_of(run_dir: str | Path) -> list[dict]:
-    events = []
-    file = Path(run_dir) / "journal.jsonl"
-    for line in file.read_text().splitlines() if file.exists() else []:
-        try:
-            events.append(json.loads(line))
-        except ValueError:
-            continue  # the controller died while writing it; the steps themselves are judged by their folders
-    return events
+    """Every event; of a torn line what follows the tear, where that is whole."""
+    try:
+        text = (located(run_dir) / JOURNAL).read_bytes().decode(errors="replace")
+    except FileNotFoundError:
+        return []
+    found = (_event(line) for line in text.splitlines())
+    return [event for event in found if event]
+
+
+def _event(line: str) -> dict | None:
+    """The controller may have died while it wrote a line, and another have gone on in it. The steps are judged by their folders."""
+    for start in dict.fromkeys((0, line.rfind('{"t":'))):
+        with contextlib.suppress(ValueError, IndexError):
+            if isinstance(event := json.loads(line[start:]), dict):
+                return event
+    return None
 
 
 def last_result(run_dir: str | Path) -> str:
@@ -47,12 +59,19 @@ def last_result(run_dir: str | Path) -> str:
 
 
 def progress(run_dir: str | Path) -> dict:
-    """steps (with those added on the way), done, failed (attempts), last (step), running (whether a controller is at work on it)."""
-    held = locked(Path(run_dir) / ".lock")  # first: of a campaign that has ended since, the journal then holds the end
+    """steps (with those added on the way), done, failed (attempts), last (step), running (whether a controller is at work on it).
+
+    What is done is what lies there complete: the journal may have lost a line.
+    """
+    held = locked(Path(run_dir) / LOCK)  # first: of a campaign that has ended since, the journal then holds the end
     journal = read_journal(run_dir)
     count = journal["event"].value_counts()
-    steps = json.loads((Path(run_dir) / "plan.json").read_text())["plan"]["steps"]
-    added, done = (set(journal.loc[journal["event"].isin(kinds), "step"]) for kinds in (["added"], ["done", "warm"]))
+    steps = json.loads((Path(run_dir) / PLAN).read_text())["plan"]["steps"]
+    added, warm, done = (set(journal.loc[journal["event"] == kind, "step"]) for kind in ("added", "warm", "done"))
+    folders = Path(run_dir) / STEPS
+    if folders.is_dir():
+        done = {folder.name for folder in folders.iterdir() if (folder / RECORD).exists()}
+    done |= warm
     begun = journal[journal["event"].isin(["start", "end"])]["event"]
     return {"steps": len(steps) + len(added), "done": len(done), "failed": int(count.get("failed", 0)),
             "last": journal["step"].dropna().iloc[-1] if journal["step"].notna().any() else "",

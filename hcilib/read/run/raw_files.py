@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from hcilib.read.compressed import LARGEST
+from hcilib.run_layout import COUNTERS, JOB, OUTPUT, RECORD
 
-RECORD, OUTPUT, COUNTERS = "step.json", "fio.json.zst", "counters.csv"
-FILES = (RECORD, OUTPUT, COUNTERS)
+FILES = (RECORD, OUTPUT, COUNTERS, JOB)
 STAMPS = tuple(f"{file}:{what}" for file in FILES for what in ("size", "mtime_ns", "ctime_ns"))
 HASHES = tuple(f"{file}:sha256" for file in FILES)
 ABSENT = (-1, -1, -1)

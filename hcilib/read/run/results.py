@@ -22,8 +22,10 @@ from hcilib.read.run.cache import tables
 from hcilib.read.run.fleet import MEASURES as FLEET
 from hcilib.read.run.fleet import QUANTILES
 from hcilib.read.run.offered import open_loop
+from hcilib.read.run.seals import say, unlike_steps
 from hcilib.read.run.step_tables import CPU, MEASURES, NETWORK, SAMPLED
 from hcilib.read.run.steps import factors_of_cell
+from hcilib.run_layout import RECORD
 
 if TYPE_CHECKING:
     from hcilib.engine import Engine
@@ -47,6 +49,9 @@ class _Record(msgspec.Struct, gc=False):
     span_bytes: int
     started_s: float
     offered_iops: float = float("nan")
+    id: str = ""
+    campaign: dict[str, str] = {}
+    order: int = 0
     pair: float | None = None
     warnings: list[str] = []
     counters: list[str] = []
@@ -60,15 +65,23 @@ def results_of(folder: Path, plan: dict, engine: Engine = None) -> pd.DataFrame:
     records: list[_Record] = []
     measures: list[pa.Table] = []
     sampled: list[list[str] | None] = []
+    told: list[tuple] = []
     for steps, _ in tables(folder, "steps", engine):
         records += map(_record, steps["record"].to_pylist())
         sampled += steps[SAMPLED].to_pylist()
+        told += zip(*(steps[name].to_pylist() for name in ("folder", f"{RECORD}:sha256", "unlike")), strict=True)
         measures.append(steps.select(MEASURES))
+    every = (
+        (name, {"id": record.id, "campaign": record.campaign}, digest, unlike)
+        for record, (name, digest, unlike) in zip(records, told, strict=True)
+    )
+    counts, refused = unlike_steps(folder, plan, every)
+    say(folder, refused)
     table = pd.DataFrame(columns=list(RESULTS))
     if records:
         numbers = {name: column.to_numpy() for name, column in _columns(measures)}
-        valid = [n for n, record in enumerate(records) if record.valid]
-        order = sorted(valid, key=lambda n: records[n].started_s)
+        valid = [n for n, record in enumerate(records) if record.valid and counts[n]]
+        order = sorted(valid, key=lambda n: (records[n].order, records[n].started_s))
         own = {name: column[order] for name, column in numbers.items()}
         table = _table([records[n] for n in order], own, [sampled[n] for n in order], plan)
     return table.assign(run_id=folder.resolve().name)

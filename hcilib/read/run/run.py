@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -19,8 +20,10 @@ from hcilib.read.run.cache import tables
 from hcilib.read.run.events import events_of
 from hcilib.read.run.results import results_of
 from hcilib.read.run.run_names import run_ids
-from hcilib.read.run.step_tables import exploded, in_order_of_time, sorted_texts, together
-from hcilib.read.run.steps import RunReadError, keys_of, record_of, sound, window
+from hcilib.read.run.seals import say, sha256, unlike_files, unlike_steps
+from hcilib.read.run.step_tables import counted, counters_of, exploded, in_order_of_time, sorted_texts, together
+from hcilib.read.run.steps import RunReadError, keys_of, record_of, sound, when, window
+from hcilib.run_layout import COUNTERS, JOB, LOGS, PLAN, RECORD, STEPS
 
 if TYPE_CHECKING:
     from hcilib.engine import Engine
@@ -136,25 +139,28 @@ def read_silences(path: str | Path) -> pd.DataFrame:
        from_s  to_s  resolution_s
     5    11.1  12.6           0.5
     """
-    return _each(path, lambda step: silences_from_logs(step["folder"] / "logs", _stated_ms(step)))
+    return _each(path, lambda step: silences_from_logs(step["folder"] / LOGS, _stated_ms(step)))
 
 
 def read_counters(path: str | Path) -> pd.DataFrame:
     """The nodes' counters, trimmed to each step's window: step ... vms, node, t_s (0 at its start), cpu_pct, core_max_pct, nic, rx, tx."""
-    return _each(path, _counters)
+    return _each(path, _counters, (COUNTERS,))
 
 
 def read_events(path: str | Path) -> pd.DataFrame:
     """What was done and seen during the steps with events: step ... vms, events, seen, what, t_s (on the axis of `read_series`), took_s, planned_s."""
-    return _each(path, lambda step: events_of(step, _series(step).attrs["epoch_s"] if step.get("events") else None))
+    return _each(
+        path, lambda step: events_of(step, _series(step).attrs["epoch_s"] if step.get("events") else None), (JOB, LOGS)
+    )
 
 
-def _each(path: str | Path | Sequence[str | Path], read: Callable[[dict], pd.DataFrame]) -> pd.DataFrame:
-    """What `read` finds in every accepted step, of one run directory or of several; published tables hold no steps."""
+def _each(
+    path: str | Path | Sequence[str | Path], read: Callable[[dict], pd.DataFrame], uses: Sequence[str] = (JOB, LOGS)
+) -> pd.DataFrame:
+    """What `read` finds in these files of every accepted step, of one run directory or of several; published tables hold no steps."""
     frames = []
     for folder, name in _names([located(p) for p in ([path] if isinstance(path, (str, Path)) else path)]).items():
-        _plan(folder)
-        for step in _steps(folder):
+        for step in _steps(folder, _plan(folder), uses):
             frame = read(step)
             keys = {"run_id": name} | keys_of(step)
             frames.append(pd.concat([pd.DataFrame(keys, index=frame.index), frame], axis=1))
@@ -166,8 +172,10 @@ def _kept(path: str | Path | Sequence[str | Path], want: str, engine: Engine) ->
     """The wanted table of every accepted step in the order in which they were run, of one run directory or of several."""
     pieces = []
     for folder, name in _names([located(p) for p in ([path] if isinstance(path, (str, Path)) else path)]).items():
-        _plan(folder)
-        pieces += in_order_of_time(tables(folder, want, engine), name)
+        plan, parts = _plan(folder), list(tables(folder, want, engine))
+        records, refused = counted(folder, plan, [steps for steps, _ in parts])
+        say(folder, refused)
+        pieces += in_order_of_time(parts, records, name)
     return sorted_texts(together(pieces)) if pieces else pa.table({})
 
 
@@ -181,12 +189,12 @@ def _is_published(folder: Path) -> bool:
     """A run directory into which somebody exported a results.csv is still one."""
     if folder.suffix == ".csv":
         return True
-    return not (folder / "plan.json").exists() and (folder / "results.csv").exists()
+    return not (folder / PLAN).exists() and (folder / "results.csv").exists()
 
 
 def _plan(folder: Path) -> dict:
     try:
-        return json.loads((folder / "plan.json").read_text())
+        return json.loads((folder / PLAN).read_text())
     except (FileNotFoundError, NotADirectoryError):
         raise RunReadError(_no_plan(folder)) from None
     except ValueError as error:
@@ -206,20 +214,37 @@ def _no_plan(folder: Path) -> str:
     return f"{said}; read_results reads the files of other tools, and recognise says what lies there"
 
 
-def _steps(folder: Path) -> list[dict]:
-    """The accepted steps in the order in which they were run; what a step is stands in its step.json, not in its name."""
-    files = list(folder.glob("steps/*/step.json"))
-    steps = [{**sound(record_of(file.read_bytes(), str(file)), str(file)), "folder": file.parent} for file in files]
-    return sorted((s for s in steps if s["valid"]), key=lambda s: s["started_s"])
+def _steps(folder: Path, plan: dict, uses: Sequence[str]) -> list[dict]:
+    """The accepted steps in the order in which they were run; what a step is stands in its step.json, not in its name. Of those that
+    carry digests, the files with these names are held against them."""
+    files = sorted(folder.glob(f"{STEPS}/*/{RECORD}"))
+    contents = [file.read_bytes() for file in files]
+    steps = [
+        {**sound(record_of(content, str(file)), str(file)), "folder": file.parent}
+        for file, content in zip(files, contents, strict=True)
+    ]
+    told = [
+        (step["folder"].name, step, hashlib.sha256(content).hexdigest(), unlike_files(step, _found(step, uses)))
+        for step, content in zip(steps, contents, strict=True)
+    ]
+    counts, refused = unlike_steps(folder, plan, told)
+    say(folder, refused)
+    return sorted((s for s, one in zip(steps, counts, strict=True) if one and s["valid"]), key=when)
+
+
+def _found(step: dict, uses: Sequence[str]) -> dict[str, str]:
+    """File -> SHA-256 now, of the files that a reader uses and the step holds digests of; empty where one is gone."""
+    named = [name for name in step.get("raw", ()) if name.partition("/")[0] in uses]
+    return {name: sha256(step["folder"] / name) if (step["folder"] / name).exists() else "" for name in named}
 
 
 def _series(step: dict) -> pd.DataFrame:
     """Averaged as its job file says: the samples of a device that stalls again and again no longer tell."""
-    return series_from_logs(step["folder"] / "logs", _stated_ms(step))
+    return series_from_logs(step["folder"] / LOGS, _stated_ms(step))
 
 
 def _stated_ms(step: dict) -> float | None:
-    job = step["folder"] / "job.fio"
+    job = step["folder"] / JOB
     stated = re.search(r"^log_avg_msec=(\d+)$", job.read_text(), re.M) if job.exists() else None
     return float(stated[1]) if stated else None
 
@@ -233,7 +258,8 @@ def _named(step: dict, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _counters(step: dict) -> pd.DataFrame:
-    table = node_counters.read_counters_csv(step["folder"] / "counters.csv")
+    file = step["folder"] / COUNTERS
+    table = counters_of(file.read_bytes(), str(file)) if file.exists() else node_counters.read_counters_csv(file)
     start, end = window(step)
     table = node_counters.within(table, start, end)
     return table.assign(t_s=table["t_s"] - start)

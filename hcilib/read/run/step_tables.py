@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,10 +20,11 @@ from hcilib.read.fio.fio_document import FioOutputError
 from hcilib.read.fio.fio_fast import FioFile
 from hcilib.read.fio.fio_json import WITH_DECIMALS, Packed, Packer, Texts, add_bytes, coded, is_whole, reading_order
 from hcilib.read.nodes import counters
-from hcilib.read.run import fleet
+from hcilib.read.run import fleet, seals
 from hcilib.read.run.offered import full_depth_pct
-from hcilib.read.run.raw_files import COUNTERS, FILES, HASHES, OUTPUT, RECORD, STAMPS, read_raw, sealed
-from hcilib.read.run.steps import keys_of, record_of, sound, window
+from hcilib.read.run.raw_files import FILES, HASHES, STAMPS, read_raw, sealed
+from hcilib.read.run.steps import RunReadError, keys_of, record_of, sound, when, window
+from hcilib.run_layout import COUNTERS, OUTPUT, RECORD
 
 NETWORK = {True: "loopback_bytes_per_s", False: "net_bytes_per_s"}
 """By whether the nodes share one kernel: what counts as their network."""
@@ -34,7 +35,7 @@ SAMPLED = "sampled_nodes"
 MEASURES = (*fleet.MEASURES, *fleet.QUANTILES, "written_bytes", "full_depth_pct", *CPU.values(), *NETWORK.values())
 """Of one step: its fleet, what it wrote, its nodes."""
 _STEPS = pa.schema(
-    [("folder", pa.string()), ("record", pa.string())]
+    [("folder", pa.string()), ("record", pa.string()), ("unlike", pa.string())]
     + [(name, pa.float64()) for name in MEASURES]
     + [(SAMPLED, pa.list_(pa.string()))]
     + [(name, pa.int64()) for name in STAMPS]
@@ -45,7 +46,8 @@ _STEPS = pa.schema(
 class Tables(NamedTuple):
     """What some steps come to.
 
-    steps: one row a folder: its name, its `record` (step.json but its hosts), what its raw files were when they were read (size, times,
+    steps: one row a folder: its name, its `record` (step.json but its hosts and digests), why its files are `unlike` what was accepted
+        (empty where they are as they were; its numbers are then in no table), what its raw files were when they were read (size, times,
         hash) and, of a valid one, the fleet's and the nodes' measures. hosts, bins: the tables of DESIGN section 3 without
         run_id, texts as dictionaries, missing is null; a histogram is one row with two lists, lat_ns and count.
     """
@@ -72,11 +74,16 @@ def read_steps(folders: Sequence[str], *, compiled: bool = False) -> Tables:
     for folder in folders:
         raw = {file: read_raw(located(folder) / file) for file in FILES}
         record = sound(record_of(raw[RECORD].content, f"{folder}/{RECORD}"), f"{folder}/{RECORD}")
-        rows.append({"folder": os.path.basename(folder), "record": _without_hosts(record), **sealed(raw)})
-        records.append(record)
+        name, stamps = os.path.basename(folder), sealed(raw)
+        unlike = _is_copy(record, folder) or seals.unlike_files(
+            record, {file: str(stamps[f"{file}:sha256"]) for file in FILES if file in record.get("raw", ())}
+        )
+        rows.append({"folder": name, "record": _without_hosts(record), "unlike": unlike, **stamps})
+        records.append(record := record | {"valid": record["valid"] and not unlike})
         if record["valid"]:
             file, histograms = _add(packer, raw[OUTPUT].content, f"{folder}/{OUTPUT}", compiled)
-            rows[-1] |= fleet.percentiles(histograms.lat_ns, histograms.count) | _nodes(raw[COUNTERS].content, record)
+            counted = _nodes(raw[COUNTERS].content, record, f"{folder}/{COUNTERS}")
+            rows[-1] |= fleet.percentiles(histograms.lat_ns, histograms.count) | counted
             if record.get("offered_iops"):
                 document = unpacked(raw[OUTPUT].content or b"", f"{folder}/{OUTPUT}")
                 rows[-1]["full_depth_pct"] = full_depth_pct(document, record["cell"]["iodepth"])
@@ -91,9 +98,16 @@ def read_steps(folders: Sequence[str], *, compiled: bool = False) -> Tables:
     return Tables(_steps_table(rows), _hosts_table(packed, valid), _bins_table(keys, bins, valid))
 
 
+def _is_copy(record: Mapping, folder: str) -> str:
+    """Said of a step under another name than its own; of those that hold no digests, where its own is there too."""
+    own = f"{os.path.dirname(folder)}/{record['id']}"
+    copied = own != folder and ("raw" in record or os.path.exists(f"{own}/{RECORD}"))
+    return f"it is a copy of {record['id']}" if copied else ""
+
+
 def _without_hosts(record: Mapping) -> str:
-    """Their names stand in the hosts table; twenty thousand steps with twenty hosts each would fill memory."""
-    return json.dumps({name: value for name, value in record.items() if name != "hosts"})
+    """Their names stand in the hosts table; twenty thousand steps with twenty hosts each would fill memory, as would digests."""
+    return json.dumps({name: value for name, value in record.items() if name not in ("hosts", "raw")})
 
 
 def _add(packer: Packer, content: bytes | None, path: str, compiled: bool) -> tuple[FioFile, Bins]:
@@ -107,14 +121,14 @@ def _add(packer: Packer, content: bytes | None, path: str, compiled: bool) -> tu
     return file, bins_of(file, path, compiled=compiled)
 
 
-def _nodes(content: bytes | None, step: Mapping) -> dict[str, float | list[str] | None]:
+def _nodes(content: bytes | None, step: Mapping, file: str) -> dict[str, float | list[str] | None]:
     """CPU and network of the nodes in the step's window, both ways: of nodes, and of a lab on one kernel.
 
     Of nodes NaN where one was not sampled: the others' mean is not the fleet's, nor is their sum.
     """
     if content is None:
         return dict.fromkeys((*CPU.values(), *NETWORK.values()), np.nan) | {SAMPLED: [] if step["nodes"] else None}
-    inside = counters.within(pd.read_csv(io.BytesIO(content)), *window(step))
+    inside = counters.within(counters_of(content, file), *window(step))
     sampled = sorted(inside["node"].unique())
     is_whole = len(sampled) >= step["nodes"]
     lab, nodes = (counters.node_means(inside, one_kernel) for one_kernel in (True, False))
@@ -127,6 +141,24 @@ def _nodes(content: bytes | None, step: Mapping) -> dict[str, float | list[str] 
         NETWORK[False]: nodes["net_bytes_per_s"],
         SAMPLED: None if is_whole else sampled,
     }
+
+
+def counters_of(content: bytes, file: str) -> pd.DataFrame:
+    """A step's counters; RunReadError names the file and the line where they are none."""
+    try:
+        table = pd.read_csv(io.BytesIO(content))
+    except (ValueError, UnicodeDecodeError) as error:  # pandas' own errors are ValueErrors, and name the line
+        raise RunReadError(f"{file}: not the counters of a step: {error}") from None
+    if absent := [name for name in counters.COLUMNS if name not in table]:
+        raise RunReadError(f"{file}: line 1: not the counters of a step: no column {', '.join(absent)}")
+    for name in (name for name in counters.COLUMNS if name not in ("node", "nic")):
+        numbers = pd.to_numeric(table[name], errors="coerce")
+        wrong = np.flatnonzero(numbers.isna() & table[name].notna())
+        if len(wrong):
+            raise RunReadError(
+                f"{file}: line {wrong[0] + 2}: {name} is {str(table[name][wrong[0]])[:80]!r}, expected a number"
+            )
+    return table
 
 
 def _fleets(packed: Packed) -> Iterator[dict[str, float]]:
@@ -192,16 +224,30 @@ def _arrow(column: np.ndarray | Texts, count: bool = False) -> pa.Array:
     return array.cast(pa.int64()) if count and is_whole(given) else array
 
 
-def in_order_of_time(parts: Iterable[tuple[pa.Table, pa.Table]], run_id: str) -> list[pa.Table]:
-    """The tables of (steps, table) pairs of one run directory as one, its rows in the order in which the steps were run."""
-    kept = [(steps, table) for steps, table in parts if len(table)]
+def counted(run_dir, plan: Mapping, steps: Sequence[pa.Table]) -> tuple[list[dict], dict[str, str]]:
+    """The records of the steps that count, of these tables of steps, and of the others why not."""
+    every = (
+        together(list(steps)).select(["folder", "record", "unlike", f"{RECORD}:sha256"]).to_pylist() if steps else []
+    )
+    told = [(s["folder"], record_of(s["record"], "cache"), s[f"{RECORD}:sha256"], s["unlike"]) for s in every]
+    counts, refused = seals.unlike_steps(run_dir, plan, told)
+    return [record for (_, record, _, _), one in zip(told, counts, strict=True) if one and record["valid"]], refused
+
+
+def in_order_of_time(
+    parts: Sequence[tuple[pa.Table, pa.Table]], counted: Sequence[Mapping], run_id: str
+) -> list[pa.Table]:
+    """The tables of (steps, table) pairs of one run directory as one: the rows of the steps that are `counted`, in the order in
+    which these were run."""
+    kept = [table for _, table in parts if len(table)]
     if not kept:
         return []
-    records = [record_of(r, "cache") for steps, _ in kept for r in steps["record"].to_pylist()]
-    rank = {r["id"]: n for n, r in enumerate(sorted(records, key=lambda r: r["started_s"]))}
-    table = together([table for _, table in kept])
+    rank = {r["id"]: n for n, r in enumerate(sorted(counted, key=when))}
+    table = together(kept)
     step = table["step"].combine_chunks()
-    ranks = np.array([rank[name] for name in step.dictionary.to_pylist()])[step.indices.to_numpy()]
+    ranks = np.array([rank.get(name, -1) for name in step.dictionary.to_pylist()])[step.indices.to_numpy()]
+    if (ranks < 0).any():
+        table, ranks = table.filter(pa.array(ranks >= 0)), ranks[ranks >= 0]
     if (np.diff(ranks) < 0).any():
         table = table.take(np.argsort(ranks, kind="stable"))
     run = pa.DictionaryArray.from_arrays(np.zeros(len(table), np.int32), [run_id])

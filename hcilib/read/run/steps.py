@@ -68,4 +68,11 @@ def factors_of_cell(cell: bytes) -> dict:
 def window(step: Mapping) -> tuple[float, float]:
     """Epoch seconds in which fio measured: its client returns just after the jobs end."""
     end = step["ended_s"] - REPORTING_S
-    return end - min(step["runtime_s"] or math.inf, end - step["started_s"]), end  # its policy may have ended it early
+    lasted_s = step.get("elapsed_s", step["ended_s"] - step["started_s"]) - REPORTING_S
+    return end - min(step["runtime_s"] or math.inf, lasted_s), end  # its policy may have ended it early
+
+
+def when(step: Mapping) -> tuple[float, float]:
+    """By what the steps of a campaign are sorted: the order in which they were begun, which no clock that is set back changes;
+    of earlier versions, which did not count them, when that was."""
+    return step.get("order") or 0, step["started_s"]

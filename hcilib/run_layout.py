@@ -1,0 +1,23 @@
+"""What the files of a run directory are called (docs/DESIGN.md): one place for whoever writes them and whoever reads them. No I/O."""
+
+PLAN = "plan.json"
+JOURNAL = "journal.jsonl"
+LOCK = ".lock"
+FACTS = "facts"
+WORK = "work"
+"""The attempt that is under way; it leaves by one rename, for `STEPS` or for `FAILED`."""
+STEPS = "steps"
+FAILED = "failed"
+TABLES = "tables"
+"""A cache of what was read; it may be deleted at any time."""
+
+# Of one step
+RECORD = "step.json"
+OUTPUT = "fio.json.zst"
+STDERR = "fio.stderr"
+COUNTERS = "counters.csv"
+JOB = "job.fio"
+LOGS = "logs"
+
+TEMPORARY = ".tmp"
+"""What a file is called while it is written: ``.name.<process>.tmp`` beside its place. A kill may leave one; nobody reads it."""

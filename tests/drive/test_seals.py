@@ -1,0 +1,315 @@
+"""A step counts only if it is what was accepted; after any deletion a resume repairs, or names what is done again."""
+
+import json
+import shutil
+import warnings
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import hcilib as hci
+from hcilib.drive.campaign.rundir import RunDir, RunDirError
+from hcilib.plan import Step
+from hcilib.read.run.journal import events_of, progress
+from hcilib.sweeps import sweep
+from hcilib.system import System
+from hcilib.testbed import Disk, Node, Testbed, Vm
+from tests.read.test_run import client, direction, write_counters
+
+PLAN = sweep(["4k-randread", "4k-randwrite"], repeats=2, iodepth=1, vms=1, span_bytes=2**20, read_runtime_s=8,
+             write_runtime_s=8, prefill=False, canary=False)  # fmt: skip
+SYSTEM = System(name="s", label="S")
+BED = Testbed(
+    name="t",
+    nodes=(Node(name="node1"),),
+    vms=(Vm(name="vm1", node="node1", address="127.9.9.101", user="me", jump="me@gate:22",
+            disks=(Disk(serial="d1", size_bytes=2**20),)),),
+)  # fmt: skip
+
+
+def opened(run_dir: Path, plan=PLAN):
+    return RunDir.opened(run_dir, plan, BED, [SYSTEM])
+
+
+def measured(rundir: RunDir, step: Step, started_s: float) -> None:
+    """One accepted attempt, with everything that one leaves."""
+    work, n = rundir.work(step), PLAN.steps.index(step)
+    rates = direction(8000 + n, 8, 5e5, {500_000 + 64 * n: 8000 + n})
+    stats = [client(1, **{"write" if step.cell.pattern.writes else "read": rates})]
+    document = {"fio version": "fio-3.33", "timestamp": 1, "global options": {}, "client_stats": stats, "disk_util": []}
+    (work / "fio.json").write_text(json.dumps(document))
+    (work / "fio.stderr").write_text("")
+    (work / "job.fio").write_text("[j0]\nlog_avg_msec=500\n")
+    (work / "logs").mkdir()
+    for what in ("iops", "bw", "lat"):
+        lines = "".join(f"{1000 * (int(started_s) + t)}, {1000 + n}, 0, 4096, 0\n" for t in range(1, 9))
+        (work / "logs" / f"x_{what}.1.log.127.9.9.101").write_text(lines)
+    write_counters(work, started_s, {"node1": 40.0 + n})
+    host = {"vm": "vm1", "node": "node1", "hostname": "127.9.9.101", "port": 8765, "jobs": 1}
+    record = {"kind": step.kind, "block": step.block, "rep": step.rep, "runtime_s": 8.0, "ramp_s": 0.0, "system": "s",
+              "cell": step.cell.to_dict(), "span_bytes": 2**20, "nodes": 1, "hosts": [host], "returncode": 0,
+              "started_s": started_s, "ended_s": started_s + 10.15, "elapsed_s": 10.15}  # fmt: skip
+    rundir.accept(work, step, record, 1000.0)
+
+
+def campaign(run_dir: Path) -> list[str]:
+    """Do what is left, as the controller does; what is said about it."""
+    with opened(run_dir) as rundir:
+        rundir.claim(PLAN, BED, [SYSTEM])
+        rundir.log("start", campaign={"id": rundir.campaign, **rundir.identity})
+        for host in ("node1", "vm1"):
+            rundir.facts(host, {})
+        for n, step in enumerate(PLAN.steps):
+            if step.id not in rundir.done():
+                measured(rundir, step, 1000.0 + 20 * n)
+        rundir.log("end", missing=[])
+        return rundir.said
+
+
+@pytest.fixture
+def run_dir(tmp_path) -> Path:
+    assert campaign(tmp_path / "run") == []
+    with opened(tmp_path / "run") as rundir:  # and an attempt that failed
+        rundir.reject(rundir.work(PLAN.steps[0]), PLAN.steps[0].id, ["vm1 gave no result"], {})
+    return tmp_path / "run"
+
+
+def read(run_dir: Path) -> list[pd.DataFrame]:
+    readers = (hci.read_results, hci.read_hosts, hci.read_bins, hci.read_series, hci.read_counters)
+    return [reader(run_dir) for reader in readers]
+
+
+def folder_of(run_dir: Path, n: int) -> Path:
+    return run_dir / "steps" / PLAN.steps[n].id
+
+
+def assert_not_counted(run_dir: Path, step: str, why: str, readers=(hci.read_results, hci.read_hosts, hci.read_bins)):
+    for reader in readers:
+        with pytest.warns(hci.RunDirWarning, match=f"steps/{step}: .*{why}"):
+            table = reader(run_dir)
+        assert len(table) == 0 or not table.get("step", pd.Series(dtype=str)).eq(step).any()
+    with pytest.warns(hci.RunDirWarning):
+        assert len(hci.read_results(run_dir)) == len(PLAN.steps) - 1
+    found = hci.verify(run_dir)
+    assert found.loc[found["file"] == f"steps/{step}", "problem"].str.contains(why).all()
+    assert f"steps/{step}" in list(found["file"])
+
+
+def test_what_was_accepted_is_read_without_a_word(run_dir):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        results, *_ = read(run_dir)
+        assert len(results) == len(PLAN.steps)
+        pd.testing.assert_frame_equal(hci.read_results(run_dir), results)
+    assert hci.verify(run_dir).empty
+
+
+# Edited, exchanged, copied
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("file", ["fio.json.zst", "counters.csv", "job.fio", "step.json"])
+@pytest.mark.parametrize("how", ["edited", "another step's", "gone"])
+def test_a_file_that_is_not_the_steps_own_takes_it_out(run_dir, file, how, cached):
+    if cached:
+        read(run_dir)
+    path = folder_of(run_dir, 1) / file
+    if how == "gone":
+        path.unlink()
+    elif how == "edited":
+        path.write_bytes(path.read_bytes().replace(b'"block": ', b'"block":  ') if file == "step.json" else b"edited")
+    else:
+        shutil.copy(folder_of(run_dir, 2) / file, path)
+        if file == "job.fio":
+            path.write_text("[j0]\nlog_avg_msec=100\n")
+    why = {"step.json": "folder is gone|its step.json is gone|not what was accepted|copy of"}.get(
+        file, f"{file} is not what"
+    )
+    assert_not_counted(run_dir, PLAN.steps[1].id, why)
+
+
+@pytest.mark.parametrize("log", ["edited", "gone"])
+def test_a_log_is_held_against_its_digest_when_it_is_read(run_dir, log):
+    path = next((folder_of(run_dir, 1) / "logs").iterdir())
+    path.write_text("1, 1, 0, 4096\n") if log == "edited" else path.unlink()
+    with pytest.warns(hci.RunDirWarning, match=f"{PLAN.steps[1].id}: logs/{path.name} is not what was accepted"):
+        assert PLAN.steps[1].id not in set(hci.read_series(run_dir)["step"])
+    assert len(hci.verify(run_dir)) == 1
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_copied_step_does_not_count_twice(run_dir, cached):
+    before = read(run_dir) if cached else None
+    shutil.copytree(folder_of(run_dir, 1), folder_of(run_dir, 1).with_name("again"))
+    with pytest.warns(hci.RunDirWarning, match=f"steps/again: it is a copy of {PLAN.steps[1].id}"):
+        after = read(run_dir)
+    assert len(after[0]) == len(PLAN.steps)
+    for one, other in zip(before or after, after, strict=True):
+        pd.testing.assert_frame_equal(one, other)
+
+
+def test_a_step_of_the_same_plan_measured_elsewhere_is_of_another_campaign(run_dir, tmp_path):
+    campaign(tmp_path / "other")
+    name = PLAN.steps[1].id
+    shutil.rmtree(folder_of(run_dir, 1))
+    shutil.copytree(folder_of(tmp_path / "other", 1), run_dir / "steps" / name)
+    assert_not_counted(run_dir, name, "of another campaign")
+
+
+def test_a_step_of_an_earlier_version_is_not_smuggled_in(run_dir):
+    sample = hci.samples()["lab-single"]
+    shutil.copytree(next((sample / "steps").iterdir()), run_dir / "steps" / "old")
+    with pytest.warns(hci.RunDirWarning, match="steps/old: it carries no digests"):
+        assert len(hci.read_results(run_dir)) == len(PLAN.steps)
+
+
+def test_run_directories_of_earlier_versions_are_read_as_ever_and_verify_says_what_is_not_known():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(hci.read_results(hci.samples()["lab-single"])) > 0
+    [problem] = hci.verify(hci.samples()["lab-single"])["problem"]
+    assert "no digests were kept" in problem
+
+
+def test_a_copied_step_of_an_earlier_version_does_not_count_twice(tmp_path):
+    run_dir = shutil.copytree(hci.samples()["lab-single"], tmp_path / "run")
+    before = hci.read_results(run_dir)
+    step = next((run_dir / "steps").glob("measure*"))
+    shutil.copytree(step, step.with_name("again"))
+    with pytest.warns(hci.RunDirWarning, match="steps/again: it is a copy of"):
+        assert len(hci.read_results(run_dir)) == len(before)
+
+
+# Deleted, and resumed
+
+
+def everything(run_dir: Path) -> list[str]:
+    return sorted(path.relative_to(run_dir).as_posix() for path in run_dir.rglob("*"))
+
+
+def test_after_any_deletion_a_resume_repairs_or_names_what_is_done_again(run_dir, tmp_path):
+    wanted = read(run_dir)
+    paths = everything(run_dir)
+    assert len(paths) > 50
+    for n, path in enumerate(paths):
+        copy = shutil.copytree(run_dir, tmp_path / f"{n}" / "run")
+        gone = copy / path
+        shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+        steps = {step.id: [f.read_bytes() for f in sorted((copy / "steps" / step.id).rglob("*")) if f.is_file()]
+                 for step in PLAN.steps}  # fmt: skip
+        said = campaign(copy)
+        named = [step.id for step in PLAN.steps if any(s.startswith(f"{step.id} is done again") for s in said)]
+        for step in PLAN.steps:
+            now = [f.read_bytes() for f in sorted((copy / "steps" / step.id).rglob("*")) if f.is_file()]
+            assert (now == steps[step.id]) == (step.id not in named), f"{path}: {said}"
+        if path.startswith(("steps", "plan.json", "journal.jsonl", "facts")):
+            assert said, f"{path} was deleted and nothing is said"
+        assert hci.verify(copy).empty, path
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for one, other in zip(wanted, read(copy), strict=True):
+                by = [c for c in ("run_id", "step", "block", "rep", "pattern") if c in one]
+                same = [t.sort_values(by, kind="stable", ignore_index=True).drop(columns="warmup_ratio", errors="ignore")
+                        for t in (one, other)]  # fmt: skip
+                pd.testing.assert_frame_equal(*same)
+        assert progress(copy)["done"] == len(PLAN.steps)
+        shutil.rmtree(copy.parent)
+
+
+def test_a_deleted_plan_is_written_again_for_its_own_campaign_and_refuses_another(run_dir):
+    (run_dir / "plan.json").unlink()
+    other = sweep(["4k-randread"], repeats=1, iodepth=1, vms=1, span_bytes=2**20)
+    with pytest.raises(RunDirError, match="holds a campaign with another plan"), opened(run_dir, other):
+        pass
+    assert not (run_dir / "plan.json").exists()
+    [said] = campaign(run_dir)
+    assert said.startswith("plan.json was gone and is written again")
+    assert hci.verify(run_dir).empty
+
+
+def test_a_deleted_plan_of_steps_that_do_not_say_whose_they_are_is_refused(tmp_path):
+    run_dir = shutil.copytree(hci.samples()["lab-single"], tmp_path / "run")
+    (run_dir / "plan.json").unlink()
+    with pytest.raises(RunDirError, match=r"plan\.json: it is gone, and the steps .* do not say"), opened(run_dir):
+        pass
+
+
+# The journal
+
+
+@pytest.mark.parametrize("torn", [7, 60, -1, -2])
+def test_a_torn_line_loses_no_step_and_progress_tells_the_truth(run_dir, torn):
+    lines = (run_dir / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    last = max(n for n, line in enumerate(lines) if b'"done"' in line)
+    (run_dir / "journal.jsonl").write_bytes(b"".join(lines[:last]) + lines[last][:torn])
+    assert progress(run_dir)["done"] == len(PLAN.steps)
+    steps = {f: f.read_bytes() for f in run_dir.glob("steps/*/step.json")}
+    campaign(run_dir)
+    assert {f: f.read_bytes() for f in run_dir.glob("steps/*/step.json")} == steps, "nothing was done again"
+    done = [event for event in events_of(run_dir) if event["event"] == "done"]
+    assert {event["step"] for event in done if "digest" in event} == {step.id for step in PLAN.steps}
+    assert hci.verify(run_dir).empty
+
+
+def test_what_was_written_behind_a_torn_line_is_read(run_dir):
+    with open(run_dir / "journal.jsonl", "a") as journal:
+        journal.write(
+            '{"t": 12, "event": "fai{"t": 13, "event": "failed", "step": "x", "attempt": 1, "problems": []}\n'
+        )
+    assert progress(run_dir)["failed"] == 2
+
+
+# The clock, secrets, leftovers
+
+
+def test_a_clock_that_is_set_back_changes_no_order_and_no_warm_up(tmp_path):
+    for name, back_s in (("straight", 0), ("back", 3600)):
+        with opened(tmp_path / name) as rundir:
+            rundir.claim(PLAN, BED, [SYSTEM])
+            for n, step in enumerate(PLAN.steps):
+                measured(rundir, step, 10_000.0 + 20 * n - (back_s if n > 1 else 0))
+    one, other = (hci.read_results(tmp_path / name).drop(columns="run_id") for name in ("straight", "back"))
+    pd.testing.assert_frame_equal(one, other)
+    assert other["warmup_ratio"].is_monotonic_increasing
+    assert other["warmup_ratio"].iloc[-1] > 0
+    hosts = [hci.read_hosts(tmp_path / name)["step"].tolist() for name in ("straight", "back")]
+    assert hosts[0] == hosts[1] == [step.id for step in PLAN.steps]
+
+
+def test_how_hosts_are_reached_is_nobodys_business(run_dir):
+    text = (run_dir / "plan.json").read_text()
+    for private in ("gate", '"me"', "127.9.9.101", "jump"):
+        assert private not in text
+    assert hci.Testbed.model_validate(json.loads(text)["testbed"]).digest == BED.digest
+
+
+def test_what_a_kill_left_half_written_is_removed_and_attempts_are_kept(run_dir):
+    left = [
+        run_dir / ".plan.json.41.tmp",
+        run_dir / "facts" / ".vm1.json.41.tmp",
+        folder_of(run_dir, 0) / ".step.json.41.tmp",
+    ]
+    read(run_dir)
+    left.append(run_dir / "tables" / ".hosts-00007.parquet.41.tmp")
+    for file in left:
+        file.write_text("half")
+    failed = everything(run_dir / "failed")
+    campaign(run_dir)
+    assert not any(file.exists() for file in left)
+    assert everything(run_dir / "failed") == failed
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("garbage\n", "line 1: .*no column node, t_s"), ("a,b\n1,2,3\n", "counters.csv: not the counters"),
+     ("node,t_s,interval_s,cpu_pct,core_max_pct,nic,rx_bytes_per_s,tx_bytes_per_s\nn,1,1,2,2,lo,0,0\nn,x,1,2,2,lo,0,0\n",
+      "line 3: t_s is 'x', expected a number")],
+)  # fmt: skip
+def test_counters_that_are_none_are_named_with_their_line(tmp_path, content, said):
+    run_dir = shutil.copytree(hci.samples()["lab-single"], tmp_path / "run")
+    step = next((run_dir / "steps").glob("measure*"))
+    (step / "counters.csv").write_text(content)
+    for reader in (hci.read_results, hci.read_counters):
+        with pytest.raises(ValueError, match=f"{step.name}/counters.csv: .*{said.removeprefix('counters.csv: ')}"):
+            reader(run_dir)
