@@ -364,3 +364,19 @@ def test_five_hundred_cells_of_ten_runs_cost_no_loop_over_cells():
         compare(results, "a")
         taken.append(time.process_time() - start)
     assert min(taken) < 0.25  # about 0.04 s on an idle core; a scipy call per cell takes 0.5 s
+
+
+def test_a_percentage_ends_inside_0_to_100():
+    near = table({"tcp": [99.0, 97.0, 88.0]}).rename(columns={"iops": "node_cpu_pct"})
+    row = summarize(near, "node_cpu_pct").iloc[0]
+    assert row["lo"] < row["center"] < row["hi"] < 100
+    assert row["lo"] < 90
+    full = summarize(
+        table({"tcp": [100.0, 100.0, 99.9]}).rename(columns={"iops": "node_cpu_pct"}), "node_cpu_pct"
+    ).iloc[0]
+    assert full["hi"] <= 100
+    small = table({"tcp": [1.0, 1.1, 0.9]}).rename(columns={"iops": "node_cpu_pct"})
+    on_logs = summarize(small.rename(columns={"node_cpu_pct": "iops"})).iloc[0]
+    assert summarize(small, "node_cpu_pct").iloc[0][["lo", "hi"]].tolist() == pytest.approx(
+        on_logs[["lo", "hi"]].tolist(), rel=0.02
+    )

@@ -204,3 +204,14 @@ def test_gains():
     assert per_vm_gain(measured(bend, range(1, 21)))["n"].tolist() == [5] * 20
     with pytest.raises(ValueError, match="without a gap"):
         curve_from_gains(NINE.assign(first=[1, 11]))
+
+
+def test_a_smooth_curve_has_no_knee():
+    """Forty hyperbolas, measured with 1 % noise: each bends, none has a corner."""
+    rng = np.random.default_rng(8)
+    vms = np.repeat(np.arange(1, 13), 3)
+    for _ in range(40):
+        iops = 1000 * vms / (1 + rng.uniform(0.05, 0.3) * (vms - 1)) * np.exp(0.01 * rng.standard_normal(len(vms)))
+        row = saturation(pd.DataFrame({"vms": vms, "iops": iops}), by=[]).iloc[0]
+        assert row["model"] in ("smooth", "usl"), row["model"]
+        assert np.isnan(row["knee"]) or row["model"] == "usl"

@@ -21,6 +21,7 @@ from hcilib.analyse.compare.contrast import (
 )
 from hcilib.analyse.compare.language import records, sentence
 from hcilib.caveats import Caveat
+from hcilib.metrics import METRICS
 
 
 def summarize(
@@ -31,7 +32,7 @@ def summarize(
 ) -> pd.DataFrame:
     """The centre of each cell's runs and its interval.
 
-    Geometric mean with a t interval on logs, by the cell's own runs. One run has no interval. Only valid runs count.
+    Geometric mean with a t interval on logs (of a percentage on logits), by the cell's own runs. One run has no interval. Only valid runs count.
     `unstable` are cells whose runs spread by more than 10 %.
 
     Returns the by columns, n, center, lo, hi, confidence, cv_pct, unstable, warnings.
@@ -48,7 +49,7 @@ def summarize(
     by = [by] if isinstance(by, str) else list(by)
     cells = describe(results, metric, by)
     check_options(0.05, "welch", None, confidence)
-    lo, hi = own_interval(cells, confidence)
+    lo, hi = own_interval(cells, confidence, share=metric in METRICS and METRICS[metric].unit == "%")
     table = cells[[*by, "n", "center"]].assign(
         lo=lo,
         hi=hi,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy.special import digamma, ndtri, polygamma, stdtr, stdtrit
+from scipy.special import digamma, expit, logit, ndtri, polygamma, stdtr, stdtrit
 
 from hcilib.analyse.compare.cells import annotate, group_codes, listed
 from hcilib.caveats import NONE, Caveat, column
@@ -238,14 +238,31 @@ def interval(log_ratio: ArrayLike, se: ArrayLike, df: ArrayLike, confidence: flo
         return np.exp(log_ratio - half), np.exp(log_ratio + half)
 
 
-def own_interval(cells: pd.DataFrame, confidence: float) -> tuple[np.ndarray, np.ndarray]:
-    """Interval of each cell's own centre, by its own runs alone: t on logs; NaN for a single run."""
+def own_interval(cells: pd.DataFrame, confidence: float, share: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Interval of each cell's own centre, by its own runs alone: t on logs; NaN for a single run.
+
+    Of a `share`, in percent, t on logits: it ends inside 0 to 100 (METHODS section 7).
+    """
+    if share:
+        return _interval_of_share(cells, confidence)
     n = cells["n"].to_numpy()
     variance, flat = cells["log_var"].to_numpy(float), cells["flat"].to_numpy(bool)
     variance = np.where(flat, np.maximum(variance, FLOOR**2), variance)
     with np.errstate(divide="ignore", invalid="ignore"):
         logs, se = np.log(cells["center"].to_numpy(float)), np.sqrt(variance / n)
         return interval(logs, se, np.where(n > 1, n - 1.0, np.nan), confidence)
+
+
+def _interval_of_share(cells: pd.DataFrame, confidence: float) -> tuple[np.ndarray, np.ndarray]:
+    center = logit(np.clip(cells["center"].to_numpy(float) / 100, *_WITHIN))
+    spread = [logit(np.clip(runs / 100, *_WITHIN)).std(ddof=1) if len(runs) > 1 else np.nan for runs in cells["runs"]]
+    n = cells["n"].to_numpy(float)
+    half = stdtrit(np.maximum(n - 1, 1), 0.5 + confidence / 2) * np.array(spread, float) / np.sqrt(np.maximum(n, 1))
+    return 100 * expit(center - half), 100 * expit(center + half)
+
+
+_WITHIN = (5e-4, 1 - 5e-4)
+"""A counter that reads 0 or 100 % is known to half a tenth of a percent."""
 
 
 # ---- the tests and the verdict

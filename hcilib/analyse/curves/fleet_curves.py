@@ -61,6 +61,8 @@ def _shape(row: Mapping) -> str:
             return f"{before} IOPS per added VM up to {row['knee']:g} VMs{sure}, {after} after"
         case "line":
             return f"no knee, {row['slope_before']:,.0f} IOPS per added VM throughout"
+        case "smooth":
+            return "bends smoothly, no knee"
         case "usl":
             return f"the universal scalability law fits best and peaks at {row['usl_peak_n']:.1f} VMs"
         case _:

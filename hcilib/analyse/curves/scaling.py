@@ -53,7 +53,7 @@ def saturation(
     (parametric bootstrap of the runs), slope_before, slope_after (`metric` per VM), smallest_vms (smallest count whose
     lower bound, by the pooled spread, is >= 95 % of the peak), peak (largest geometric mean), peak_vms, usl_gamma, usl_alpha, usl_beta,
     usl_peak_n (NaN unless the USL wins by AICc and N* lies inside the measured range), model (`two-segment`, `line`,
-    `usl`, or "" under 5 VM counts), confidence, warnings.
+    `smooth` where a curve without a corner is as good by AICc, `usl`, or "" under 5 VM counts), confidence, warnings.
 
     Where a straight line fits as well there is no knee: NaN, and both slopes are the line's. With one run a count
     there is no interval, and smallest_vms rests on the points themselves.
@@ -135,6 +135,9 @@ def _knee(curve: pd.DataFrame, confidence: float, rng: np.random.Generator, warn
     if not _bend_is_real(line_rss + within, rss + within, int(curve["n"].sum())):
         warnings.append(Caveat("no-knee", "no knee in the measured range: a straight line fits as well"))
         return {"slope_before": line[1], "slope_after": line[1], "model": "line"}
+    if _smooth_is_as_good(curve, rss):
+        warnings.append(Caveat("no-knee", "no knee: the curve bends smoothly, one without a corner fits as well"))
+        return {"slope_before": before, "slope_after": before + change, "model": "smooth"}
     warnings += _knee_warnings(best, knots, change)
     fitted = _hinge(n, knots[best]) @ bends[best][0]
     lo, hi = _knee_interval(curve, fitted, knots, confidence, rng) if curve["n"].min() > 1 else (np.nan, np.nan)
@@ -142,6 +145,17 @@ def _knee(curve: pd.DataFrame, confidence: float, rng: np.random.Generator, warn
         "knee": knots[best], "lo": lo, "hi": hi, "slope_before": before, "slope_after": before + change,
         "model": "two-segment",
     }  # fmt: skip
+
+
+def _smooth_is_as_good(curve: pd.DataFrame, bend_rss: float) -> bool:
+    """Whether a hyperbola or the USL is as good as the corner, by AICc: every smooth curve bends, few have a knee (METHODS section 7)."""
+    n, y, counts = (curve[c].to_numpy(float) for c in ("vms", "center", "n"))
+    runs, within, weight = int(counts.sum()), _scatter_inside(curve), np.sqrt(counts) / y
+    # X = N / (a + b (N - 1)): linear in N / X, whose relative error is that of X.
+    design = np.column_stack([np.ones_like(n), n - 1])
+    hyperbola = _fit(design, np.sqrt(counts) * y / n, n / y)[1]
+    smooth = min(_aicc(hyperbola + within, runs, 3), _aicc(usl_fit(n, y, weight)["rss"] + within, runs, 4))
+    return smooth <= _aicc(bend_rss + within, runs, 5)
 
 
 def _hinge(n: np.ndarray, knot: float | None) -> np.ndarray:
