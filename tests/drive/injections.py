@@ -255,7 +255,6 @@ FAULTS = (
     Fault("fio server killed mid-run", "retried", once_at_work(signal.SIGKILL, everybody)),
     Fault("backend killed mid-run", "retried", once_at_work(signal.SIGKILL, lambda g: g[2])),
     Fault("worker killed mid-run", "retried", once_at_work(signal.SIGKILL, lambda g: g[3])),
-    Fault("connection dropped mid-run", "retried", killed_sshd(listener=False)),
     Fault("fio server frozen mid-run", "retried", once_at_work(signal.SIGSTOP, everybody)),
     Fault("another fio release", "refused", shimmed(fio="echo fio-3.99"), testbed={"binary": "fio"}),
     Fault("clock an hour off", "refused", shimmed(date='/bin/date -d "+1 hour" "$@"')),

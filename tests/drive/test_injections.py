@@ -7,7 +7,7 @@ import pytest
 from injections import FAULTS, MISLED, misled, suffer
 
 pytestmark = pytest.mark.lab
-QUICK = ("connection dropped mid-run", "worker killed mid-run", "another fio release", "clock an hour off",
+QUICK = ("fio server killed mid-run", "worker killed mid-run", "another fio release", "clock an hour off",
          "host key changed", "per-host: connection dropped mid-run")  # fmt: skip
 KEPT = Path(__file__).parents[2] / "data" / "samples" / "chaos.csv"
 

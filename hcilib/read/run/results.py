@@ -55,6 +55,7 @@ class _Record(msgspec.Struct, gc=False):
     pair: float | None = None
     warnings: list[str] = []
     counters: list[str] = []
+    silences: list[str] = []
 
 
 _DECODE = msgspec.json.Decoder(_Record).decode
@@ -174,8 +175,8 @@ def _unsampled(step: _Record, sampled: list[str] | None, plan: dict) -> Caveats:
 
 
 def _warned(step: _Record, unsteady: Caveats, unsampled: Caveats, kept_up: bool) -> Caveats:
-    """What every reader of the run must know: its warm-up, counters of nodes that are missing or doubtful, a demand that was not met."""
-    own = [Caveat("counters", text) for text in step.counters]
+    """What every reader of the run must know: its warm-up, counters of nodes that are missing or doubtful, VMs that fell silent, a demand that was not met."""
+    own = [Caveat("counters", text) for text in step.counters] + [Caveat("silent", text) for text in step.silences]
     if step.offered_iops == step.offered_iops and not kept_up:
         own.append(Caveat("saturated", "saturated: the demand was not met, so its latencies are lower bounds"))
     return unsteady + unsampled + own

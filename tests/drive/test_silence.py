@@ -1,0 +1,78 @@
+"""A VM that completed nothing for a while, told from its result alone; and a disk that answers nothing, from its worker's counts."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hcilib.drive.launch import progress, silence
+from hcilib.drive.launch.job import Launch
+from hcilib.drive.launch.progress import Watched, Worker
+from hcilib.plan import Cell, Pattern, Step
+from hcilib.testbed import Disk, Node, Testbed, Vm
+
+VMS = tuple(
+    Vm(name=f"vm{v}", address=f"192.0.2.{v}", node="n1", disks=tuple(Disk(serial=f"{v}{d}", size_bytes=2**30) for d in "ab"))
+    for v in (1, 2)
+)  # fmt: skip
+BED = Testbed(name="t", nodes=(Node(name="n1"),), vms=VMS)
+
+
+def order(numjobs: int = 2, iodepth: int = 4, pattern: str = "4k-randread") -> Launch:
+    step = Step("measure", Cell(Pattern.parse(pattern), numjobs, iodepth, 2), 1, 1, 60.0)
+    return Launch(step, VMS, BED, None, None, 2**20, 90.0)  # type: ignore[arg-type]  # neither is asked
+
+
+def told(monkeypatch, tmp_path, slowest: dict[tuple[int, int], list[float]], iodepth: int = 4) -> dict[str, float]:
+    """`slowest`: (vm, job) -> seconds of its slowest I/Os, beside 10,000 of 1 ms."""
+    jobs = {(v, j): np.array([0.001] * 10_000 + slowest.get((v, j), [])) for v in (1, 2) for j in (0, 1)}
+    key = lambda v, j: {"hostname": f"192.0.2.{v}", "port": 8765, "job": f"j{j}"}  # noqa: E731
+    table = pd.DataFrame([key(v, j) | {"lat_ns_max": s.max() * 1e9, "lat_ns_mean": s.mean() * 1e9, "total_ios": len(s), "runtime": 60_000}
+                          for (v, j), s in jobs.items()])  # fmt: skip
+    bins = pd.concat([pd.DataFrame(key(v, j) | {"lat_ns": s * 1e9, "count": 1}) for (v, j), s in jobs.items()])
+    monkeypatch.setattr(silence, "read_fio", lambda path: table)
+    monkeypatch.setattr(silence, "read_fio_bins", lambda path: bins)
+    of = order(iodepth=iodepth)
+    object.__setattr__(of, "work", tmp_path)
+    return silence.silent(of, {vm.name: (vm.target, 8765) for vm in VMS})
+
+
+def test_a_vm_whose_every_job_hung_is_said_with_how_long(monkeypatch, tmp_path):
+    hung = {(2, 0): [2.0] * 4, (2, 1): [1.9] * 4}
+    assert told(monkeypatch, tmp_path, hung) == {"vm2": pytest.approx(1.9)}
+
+
+@pytest.mark.parametrize(
+    "slowest",
+    [
+        {},
+        {(2, 0): [2.0] * 4},  # its other job went on
+        {(2, 0): [2.0] * 3, (2, 1): [2.0] * 3},  # of four I/Os under way one was answered meanwhile
+        {(2, 0): [0.4] * 4, (2, 1): [0.4] * 4},
+        {(2, 0): [0.7] * 9_000, (2, 1): [0.7] * 9_000},  # that is how slow it is
+    ],
+)
+def test_what_is_no_silence_is_not_said(monkeypatch, tmp_path, slowest):
+    assert told(monkeypatch, tmp_path, slowest) == {}
+
+
+def test_a_disk_that_answers_nothing_is_named_within_a_minute_and_no_other():
+    seen, of = Watched(), order()
+    for now_s in np.arange(progress.EVERY_S, 60, progress.EVERY_S):
+        seen.note(of, {"vm1": [Worker(10, "S", int(now_s)), Worker(11, "S", int(2 * now_s))],
+                       "vm2": [Worker(20, "S", int(now_s)), Worker(21, "D", 7)]}, now_s)  # fmt: skip
+        if seen.faults:
+            break
+    [said] = seen.faults
+    assert said.startswith("vm2: disk 2b has answered nothing for 40 s (its fio waits for storage)")
+    assert now_s < 60
+
+
+def test_a_job_that_ended_is_no_disk_that_hangs_and_a_vm_that_says_nothing_is():
+    seen, of = Watched(), order()
+    for now_s in np.arange(10.0, 61, 10):
+        seen.note(
+            of,
+            {"vm1": [Worker(10, "S", 1), Worker(11, "S", 1)] if now_s < 20 else [], "vm2": "no answer within 10 s"},
+            now_s,
+        )
+    assert seen.faults == ("vm2 does not answer: no answer within 10 s",)
