@@ -26,8 +26,14 @@ help:
 setup:
 	@./setup.sh
 
+# What kernels and figures keep for themselves stays in this folder too.
+LAB ?= params/*.lab*.yaml
+OUT ?= out/lab
+HERE := $(CURDIR)/out/.home
+INSIDE := env MPLCONFIGDIR=$(HERE)/matplotlib IPYTHONDIR=$(HERE)/ipython XDG_CACHE_HOME=$(HERE)/cache \
+  JUPYTER_CONFIG_DIR=$(HERE)/jupyter/config JUPYTER_DATA_DIR=$(HERE)/jupyter/data JUPYTER_RUNTIME_DIR=$(HERE)/jupyter/runtime
 lab: setup
-	@$(PY) -m hcilib.show.report params/*.lab*.yaml --out out/lab --headline 04_compare.lab
+	@mkdir -p $(HERE) && $(INSIDE) $(PY) -m hcilib.show.report $(LAB) --out $(OUT) --headline 04_compare.lab
 
 # Measured anew: what was measured before is kept beside it.
 lab-again:

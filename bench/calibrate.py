@@ -1,0 +1,129 @@
+"""Does a campaign find what is there? Whole campaigns on drives whose difference is dialled, so that the right answer is known.
+
+    .venv/bin/python bench/calibrate.py                   what is left of 20 campaigns of each difference: about 20 s a campaign
+    .venv/bin/python bench/calibrate.py --campaigns 100   of more
+    .venv/bin/python bench/calibrate.py --at-most 3       three more, then stop; run again to go on
+
+Each campaign is one as a user runs it: a lab of two systems, each on a drive of its own on each node, interleaved in blocks, through
+sshd, fio, the run directory and the comparison. One system's drives are slower by the difference: 0, 2, 5, 10 or 50 %; which one is
+drawn. A row a campaign goes to data/samples/calibration.csv as soon as it is known, with the machine's load beside it, and is never
+measured again: what is killed goes on where it was. The table is 11_method's.
+
+Columns: difference_pct (dialled), campaign (its number, and its seed), pattern, n (runs of each system), truth (ratio), ratio, lo, hi, verdict,
+held (whether the interval holds the truth), found (whether the verdict is the truth's: lower or higher for a difference of the margin
+or more, equivalent for less than that; NaN where the difference is the margin), wrong (a verdict that the truth contradicts), node_cpu_pct, load_before, load_after
+(1-minute load averages), seconds, date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from hcilib.analyse.compare.compare import compare
+from hcilib.drive.beds.lab import lab
+from hcilib.measure import run
+from hcilib.sweeps import sweep
+from hcilib.system import System
+
+DIFFERENCES, MARGIN_PCT = (0, 2, 5, 10, 50), 5
+PATTERNS = ("4k-randread", "4k-randwrite")
+RATE, DISK, PAIRS, RUN_S = 2**22, 2**24, 5, 1.0  # 4 MiB/s: no processor is the bottleneck, on a busy machine neither
+SYSTEMS = ("lab-single-a", "lab-single-b")
+SAVED = Path(__file__).resolve().parents[1] / "data" / "samples" / "calibration.csv"
+
+
+def main() -> None:
+    asked = arguments()
+    left = list(pending(read(asked.out), asked.campaigns))[: asked.at_most]
+    print(f"{len(left)} campaigns to do, of about 20 s each; {asked.out} keeps what is done", flush=True)
+    for number, (difference, campaign) in enumerate(left, 1):
+        row = measured(difference, campaign)
+        table = pd.concat([read(asked.out), pd.DataFrame([row])], ignore_index=True)
+        save(table, asked.out)
+        print(f"{number}/{len(left)}: {difference} % dialled, {row['pattern']}: ratio {row['ratio']:.4f} [{row['lo']:.4f}, {row['hi']:.4f}] "
+              f"for {row['truth']:g}, {row['verdict']}; load {row['load_before']:.1f}", flush=True)  # fmt: skip
+    print(summary(read(asked.out)).to_string(index=False))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--campaigns", type=int, default=20, help="of each difference (default: %(default)s)")
+    parser.add_argument("--at-most", type=int, help="stop after so many; the rest is done by the next call")
+    parser.add_argument("--out", type=Path, default=SAVED, help="the table (default: data/samples/calibration.csv)")
+    return parser.parse_args()
+
+
+def read(path: Path) -> pd.DataFrame:
+    return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=["difference_pct", "campaign"])
+
+
+def save(table: pd.DataFrame, path: Path) -> None:
+    """At once or not at all."""
+    written = path.with_suffix(".new")
+    table.sort_values(["difference_pct", "campaign"]).to_csv(written, index=False, float_format="%.6g")
+    os.replace(written, path)
+
+
+def pending(done: pd.DataFrame, campaigns: int) -> Iterator[tuple[int, int]]:
+    """(difference, number) of campaigns not in the table: every difference once before any twice."""
+    known = set(zip(done["difference_pct"], done["campaign"], strict=True))
+    yield from ((d, c) for c in range(1, campaigns + 1) for d in DIFFERENCES if (d, c) not in known)
+
+
+def measured(difference: int, campaign: int) -> dict:
+    """One campaign's row."""
+    drawn = random.Random(f"{difference}:{campaign}")
+    slower = drawn.choice(SYSTEMS)
+    pattern = drawn.choice(PATTERNS)
+    rates = {name: round(RATE * (1 - difference / 100)) if name == slower else RATE for name in SYSTEMS}
+    dial = {name: {"read_bytes_per_s": rate, "write_bytes_per_s": rate} for name, rate in rates.items()}
+    plan = sweep([pattern], PAIRS, iodepth=8, vms=2, read_runtime_s=RUN_S, write_runtime_s=RUN_S, ramp_s=0.3, span_bytes=DISK,
+                 canary=False, seed=campaign)  # fmt: skip
+    systems = [System(name=name, label=name, scheme="Mirror(1)") for name in SYSTEMS]
+    folder, started, load = Path(tempfile.mkdtemp(prefix="hci-calibrate-")), time.time(), os.getloadavg()[0]
+    try:
+        with lab(2, 2, system=SYSTEMS, disk_bytes=DISK, dial=dial, root=folder) as bed:
+            results = run(plan, bed, systems, folder / "run", progress=False)
+        [found] = compare(results, SYSTEMS[0], margin=MARGIN_PCT / 100).to_dict("records")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    truth = rates[SYSTEMS[1]] / rates[SYSTEMS[0]]
+    known = {"difference_pct": difference, "campaign": campaign, "pattern": pattern, "n": found["n"], "truth": truth}
+    said = {name: found[name] for name in ("ratio", "lo", "hi", "verdict")}
+    return known | said | judged(truth, difference, **said) | {
+        "node_cpu_pct": results["node_cpu_pct"].mean(), "load_before": round(load, 2), "load_after": round(os.getloadavg()[0], 2),
+        "seconds": round(time.time() - started, 1), "date": time.strftime("%Y-%m-%d")}  # fmt: skip
+
+
+def judged(truth: float, difference: int, ratio: float, lo: float, hi: float, verdict: str) -> dict:
+    """Whether the interval held the truth, and whether the verdict was the truth's, or against it."""
+    side = "higher" if truth > 1 else "lower"
+    right = {True: side, False: "equivalent"}[difference > MARGIN_PCT]
+    against = {"higher", "lower"} - ({side} if difference else set()) | (
+        {"equivalent"} if difference > MARGIN_PCT else set()
+    )
+    found = np.nan if difference == MARGIN_PCT else float(verdict == right or (difference > 0 and verdict == side))
+    return {"held": lo <= truth <= hi, "found": found, "wrong": verdict in against}
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """By difference: campaigns, each verdict's number, how often the interval held the truth, its half-width, wrong verdicts, load."""
+    groups = table.groupby("difference_pct")
+    counts = pd.crosstab(table["difference_pct"], table["verdict"])
+    half = (50 * (table["hi"] - table["lo"]) / table["ratio"]).groupby(table["difference_pct"]).median()
+    return pd.concat([groups.size().rename("campaigns"), counts, groups["held"].mean(), half.rename("half_width_pct"),
+                      groups["wrong"].sum(), groups["load_before"].mean()], axis=1).round(3).reset_index()  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
