@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from hcilib.places import at_home
+
 COLUMNS = ["system", "node", "copies", "read_bytes_per_s", "write_bytes_per_s", "delay_s"]
 
 
@@ -31,7 +33,8 @@ def read_dials(sources: str | Path | Sequence[str | Path]) -> pd.DataFrame:
     True
     """
     listed = [sources] if isinstance(sources, (str, Path)) else list(sources)
-    rows = [row for source in listed if (Path(source) / "plan.json").is_file() for row in _of_campaign(Path(source))]
+    folders = [at_home(source) for source in listed]
+    rows = [row for folder in folders if (folder / "plan.json").is_file() for row in _of_campaign(folder)]
     return pd.DataFrame(rows, columns=COLUMNS).drop_duplicates(ignore_index=True)
 
 
