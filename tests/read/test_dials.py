@@ -26,7 +26,9 @@ def claimed(tmp_path):
         name="lab", nodes=nodes, vms=(Vm(name="vm1", address="127.0.9.3", node="node1", disks=disks),), lab_root="/lab"
     )
     plan = sweep(["4k-randread"], repeats=1, vms=1, read_runtime_s=1, prefill=False, canary=False)
-    RunDir(tmp_path).claim(plan, testbed, [System(name="lab-single", label="x")])
+    given = plan, testbed, [System(name="lab-single", label="x")]
+    with RunDir.opened(tmp_path, *given) as rundir:
+        rundir.claim(*given)
     return tmp_path
 
 
