@@ -29,7 +29,7 @@ _ROOMS = {
     "drive.campaign.policy": ("PolicyError",),
     "drive.campaign.ledger": ("ledger", "LedgerError"),
     "measure": ("run", "obtain", "open_testbed"),
-    "read.foreign.results": ("read_results", "recognise"),
+    "read.foreign.results": ("read_results", "recognise", "kinds_of_files"),
     "read.run.run": (
         "read_hosts", "read_bins", "read_series", "read_silences", "read_counters", "read_events", "samples",
     ),
@@ -46,7 +46,7 @@ _ROOMS = {
     "analyse.compare.compare": ("summarize", "compare"),
     "analyse.compare.overall": ("geometric_mean", "everywhere"),
     "analyse.compare.headline": ("headline",),
-    "analyse.compare.chosen": ("chosen", "measured", "pooled"),
+    "analyse.compare.chosen": ("chosen", "measured", "pooled", "under_load", "load_factors"),
     "analyse.curves.curves": ("of_patterns", "peak", "peak_sentence", "crossover"),
     "analyse.compare.rank": ("rank",),
     "analyse.curves.winners": ("winners", "winners_facts"),

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-KEYS = ("source", "system", "run_id", "block", "rep", "pair")
-"""Which run a row is. Never a reason to refuse pooling by itself."""
+KEYS = ("source", "system", "run_id", "tool", "block", "rep", "pair")
+"""Which run a row is, and what measured it. Never a reason to refuse pooling by itself."""
 
 FACTORS = (
     "pattern", "rw", "rwmixread", "bs_bytes", "numjobs", "iodepth", "sync", "rate_bytes",

@@ -25,6 +25,7 @@ ROOMS = {
     "analyse": {"analyse", "metrics", "caveats", "fio_buckets"},
     "show": {"show", "metrics", "engine", "places", "system", "caveats"},
     "measure": {"places", "run_layout", "plan", "sweeps", "testbed", "system", "drive", "read", "analyse"},
+    "cli": {"show"},
     "__init__": {"places"},
 }
 """Room -> the rooms it may import."""

@@ -14,7 +14,9 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib.cli import main
 from hcilib.read.foreign.parts import ForeignError
+from hcilib.show.report.scenarios import ScenarioError, find_scenarios
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "tests/data/foreign"
@@ -505,3 +507,68 @@ def test_what_is_kept_is_read_and_not_the_files(tmp_path, monkeypatch):
     monkeypatch.setattr("hcilib.read.foreign.results.look", None)
     pd.testing.assert_frame_equal(hci.read_results(LOOSE, names=NAMES, cache=kept), first)
     assert np.isfinite(first["p999_ns"]).all()
+
+
+# --- how it is compared, and called -----------------------------------------------------------------------------------
+
+
+def side_by_side() -> pd.DataFrame:
+    """Reads of fio and of DiskSPD as if they were asked for the same."""
+    loose = {"path": str(LOOSE), "names": NAMES}
+    vmfleet = {"path": str(FILES / "vmfleet"), "names": "{system}/result-*-r{rep}-{vm}.xml"}
+    results = hci.read_results([loose, vmfleet]).query("pattern == '4k-randread'")
+    return results.assign(numjobs=1, vms=1, outstanding=8, label=np.nan)
+
+
+def test_two_tools_side_by_side_carry_a_warning_that_names_what_differs():
+    found = hci.compare(side_by_side(), "cedar").set_index("system")
+    for system in ("mirror", "parity"):
+        assert "tools" in found.loc[system, "warnings"].codes
+        assert "measured with diskspd v fio: DiskSPD prints some percentiles" in str(found.loc[system, "warnings"])
+    assert "tools" not in found.loc["birch", "warnings"].codes
+
+
+def test_runs_of_two_tools_are_never_pooled():
+    mixed = side_by_side().assign(system="one").assign(rep=range(12))
+    with pytest.raises(ValueError, match="results vary in tool: diskspd, fio; tools measure differently"):
+        hci.summarize(mixed)
+    assert hci.summarize(mixed.assign(tool=np.nan))["n"].tolist() == [12]
+
+
+def test_a_column_that_is_no_factor_is_named_with_what_to_do():
+    rows = hci.read_fio(ROOT / "tests/data/fio/healthy.json").assign(system="a", pattern="4k-randread", iodepth=1)
+    with pytest.raises(ValueError, match="no runs: read_results makes runs of the same file"):
+        hci.compare(rows, "a")
+    own = hci.read_results(LOOSE, names=NAMES).assign(io_bytes=range(12))
+    with pytest.raises(ValueError, match=r"vary in io_bytes: .*; add it to by= or filter; or drop the column"):
+        hci.compare(own, "cedar")
+
+
+def test_recognise_on_the_command_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert main(["recognise", "data/samples/loose-files"]) == 0
+    said = capsys.readouterr().out
+    assert "13 files, 12 results, 0 of them left out; 12 runs." in said
+    assert "Not said by the files: repeat, system." in said
+    params = tmp_path / "00_files.mine.yaml"
+    assert main(["recognise", "data/samples/loose-files", "--names", NAMES, "--params", str(params)]) == 0
+    assert "Not said" not in capsys.readouterr().out
+    [scenario] = find_scenarios(params, ROOT / "notebooks")
+    assert scenario.params == {"path": "data/samples/loose-files", "names": NAMES, "system": None}
+    assert main(["recognise", "data/nosuch"]) == 1
+    assert "no such file or folder" in capsys.readouterr().err
+    assert main(["recognise", "data/samples/loose-files", "--params", str(params)]) == 1  # what is there stays
+
+
+def test_a_source_of_a_scenario_may_be_a_mapping_and_is_checked(tmp_path):
+    params = tmp_path / "04_compare.mine.yaml"
+    params.write_text(
+        f"sources:\n- data/samples/lab-single\n- {{path: data/samples/loose-files, names: '{NAMES}'}}\narticle: null\n"
+    )
+    [scenario] = find_scenarios(params, ROOT / "notebooks")
+    assert scenario.params["sources"][1]["names"] == NAMES
+    params.write_text("sources: [{path: data/samples/loose-files, sytem: x}, {names: y}, {path: 7}]\n")
+    with pytest.raises(ScenarioError) as refused:
+        find_scenarios(params, ROOT / "notebooks")
+    for said in ("a source has 'sytem'", "a source has no path", "path of a source: '7' is a whole number"):
+        assert said in str(refused.value)

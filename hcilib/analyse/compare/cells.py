@@ -14,8 +14,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from hcilib.analyse.compare.tools import engines
 from hcilib.caveats import NONE, Caveat, Caveats, caveats, column
-from hcilib.metrics import METRICS, factors, pattern_order
+from hcilib.metrics import FACTORS, METRICS, factors, pattern_order
 
 UNSTABLE = 0.1
 """A cell whose runs spread by more than this (standard deviation of their logs) is called unstable. Of the variance and not of
@@ -138,7 +139,12 @@ def _constant_factors(
     first[code[order]] = order  # the last assignment wins: a cell's first usable row, else its first row
     names = [c for c in ("system", *factors(results.columns)) if c in results and c not in known]
     refuse_varying(results, names, code, usable)
-    names += [c for c in ("source",) if c in results and c not in known]
+    measured_by = engines(results)
+    stated = pd.DataFrame({"tool": measured_by})
+    refuse_varying(
+        stated, ["tool"], code, usable & stated["tool"].notna().to_numpy(), "tools measure differently: filter one"
+    )
+    names += [c for c in ("source", "tool") if c in results and c not in known]
     return results[[n for n in names if n != "system"]].iloc[first].reset_index(drop=True)
 
 
@@ -160,7 +166,16 @@ def refuse_varying(
         differs = rows & (level != level[first[code]])
         if differs.any():
             found = np.unique(level[rows & np.isin(code, code[differs])])
-            raise ValueError(f"results vary in {name}: {listed(values[found])}; {remedy}")
+            raise ValueError(f"results vary in {name}: {listed(values[found])}; {_what_to_do(frame, name, remedy)}")
+
+
+def _what_to_do(frame: pd.DataFrame, name: str, remedy: str) -> str:
+    """Of a column that is none of ours: is it a factor of the user's own at all?"""
+    if {"hostname", "ddir"} <= set(frame.columns):
+        return "these are rows of one file, a host and direction each, and no runs: read_results makes runs of the same file"
+    if name in FACTORS or name == "tool":
+        return remedy
+    return f"{remedy}; or drop the column if it is no factor: those that are known stand in docs/RESULTS.md"
 
 
 def listed(values: Sequence) -> str:

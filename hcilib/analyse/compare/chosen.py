@@ -56,6 +56,29 @@ def measured(results: pd.DataFrame) -> pd.DataFrame:
     return results[results["statistic"] != "datasheet"] if "statistic" in results else results
 
 
+def under_load(results: pd.DataFrame) -> pd.DataFrame:
+    """The rows of more than one VM; all of them where none has more, as in files of a single load generator.
+
+    Examples
+    --------
+    >>> len(hci.published()), len(hci.under_load(hci.published()))
+    (254, 219)
+    """
+    several = results[results["vms"] > 1]
+    return several if len(several) else results
+
+
+def load_factors(results: pd.DataFrame) -> list[str]:
+    """What tells the loads of these results apart: pattern and iodepth, and numjobs, vms where they vary. For `by=`.
+
+    Examples
+    --------
+    >>> hci.load_factors(hci.published())
+    ['pattern', 'iodepth', 'numjobs', 'vms']
+    """
+    return ["pattern", "iodepth", *(name for name in ("numjobs", "vms") if results[name].nunique(dropna=False) > 1)]
+
+
 def pooled(results: pd.DataFrame) -> pd.DataFrame:
     """What stands behind each system, in the order of the rows: a line a system.
 

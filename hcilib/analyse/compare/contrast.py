@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike
 from scipy.special import digamma, expit, logit, ndtri, polygamma, stdtr, stdtrit
 
 from hcilib.analyse.compare.cells import annotate, group_codes, listed
-from hcilib.caveats import NONE, Caveat, column
+from hcilib.analyse.compare.tools import engines, unlike_tools
+from hcilib.caveats import NONE, Caveat, caveats, column
 from hcilib.metrics import FACTORS, factors
 
 FLOOR = 1e-3
@@ -87,7 +88,9 @@ def unlike(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, by: Sequence
         shown = np.array([listed([v]) for v in values], dtype=object)
         said = f"systems differ in {name}: " + shown[level[rows]] + " v " + shown[level[base]]
         notes = annotate(notes, (differs, _unlike(said)))
-    return notes
+    tools = np.array([*engines(cells), None], dtype=object)
+    found = [unlike_tools(one, other) for one, other in zip(tools[rows], tools[base], strict=True)]
+    return annotate(notes, ([caveat is not None for caveat in found], lambda i: caveats(found[i])))
 
 
 _NOT_COMPARED = (

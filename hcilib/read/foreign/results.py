@@ -181,6 +181,23 @@ def recognise(
     return pd.DataFrame(rows, columns=list(_FILES))
 
 
+def kinds_of_files(files: pd.DataFrame) -> pd.DataFrame:
+    """What `recognise` found, alike files in one line: files (how many), tool, version, what, missing, skipped, first (one of them).
+
+    Examples
+    --------
+    >>> hci.kinds_of_files(hci.recognise("data/samples/loose-files"))[["files", "tool", "what"]]
+       files tool    what
+    0     12  fio  result
+    1      1       config
+    """
+    alike = ["tool", "version", "what", "missing", "skipped"]
+    found = files.assign(skipped=files["skipped"].str.split(";|:").str[0]).groupby(alike, sort=False, as_index=False)[
+        "file"
+    ]
+    return found.agg(files="count", first="first")[["files", *alike, "first"]]
+
+
 # --- which sources there are ------------------------------------------------------------------------------------------
 
 

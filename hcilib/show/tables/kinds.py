@@ -36,6 +36,9 @@ KINDS = {
     "ceilings": _kind("scheme harmonic_iops arithmetic_iops", ""),
     "mix": _kind("write_cost harmonic_iops arithmetic_iops overstated", "rwmixread write_cost harmonic_iops arithmetic_iops overstated"),
     "share of ceiling": _kind("iops ceiling_iops pct_of_ceiling", "system? pattern curve vms? iodepth? iops ceiling_iops pct_of_ceiling arithmetic_iops? pct_of_arithmetic?"),
+    # files of other tools
+    "files": _kind("file in_file in_name skipped", "file tool version what in_file in_name missing? run? skipped?"),
+    "kinds of files": _kind("files first what skipped", "files tool version what missing? skipped? first"),
     # what was compared
     "comparison": _kind("ratio p_adjusted tost_p center_baseline", "system pattern iodepth ratio lo hi p_adjusted n n_baseline verdict"),
     "cost": _kind("added_ns center center_baseline ratio", "system center center_baseline added_ns ratio lo hi n verdict"),

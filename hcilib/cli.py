@@ -1,0 +1,87 @@
+"""The console script ``hci``: few verbs, each a call of a public function.
+
+hci recognise DIR [--names PATTERN] [--system NAME] [--all]     what lies there, and what is missing
+hci report [PARAMS ...] [--out DIR]                             scenarios to a site
+hci watch RUN_DIR                                               a campaign's progress
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import yaml
+
+import hcilib as hci
+
+SHOWN = 40
+"""More files than these are shown as kinds."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb; 0 where it did what was asked, 1 where it says why not."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    if given[:1] == ["report"]:  # it has arguments of its own
+        from hcilib.show.report.report import main as report
+
+        return report(given[1:])
+    asked = argparse.ArgumentParser(
+        prog="hci", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    verbs = asked.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("report", help="scenarios to a site: hci report --help")
+    recognise = verbs.add_parser("recognise", help="what lies in a folder of results, file by file")
+    recognise.add_argument("path", nargs="+", help="a folder, a file or a glob of results of any tool")
+    recognise.add_argument("--names", help='what their names say, e.g. "{system}_{pattern}_qd{iodepth}_r{rep}.json"')
+    recognise.add_argument("--system", help="the system of all of them")
+    recognise.add_argument("--all", action="store_true", help=f"every file, also of more than {SHOWN}")
+    recognise.add_argument("--params", type=Path, help="write these arguments as a scenario of notebooks/00_files")
+    recognise.set_defaults(do=_recognise)
+    watch = verbs.add_parser("watch", help="the progress of a campaign, live, from its journal")
+    watch.add_argument("run_dir")
+    watch.set_defaults(do=_watch)
+    chosen = asked.parse_args(given)
+    do: Callable[[argparse.Namespace], None] = chosen.do
+    try:
+        do(chosen)
+    except (ValueError, OSError) as error:
+        print(f"hci {chosen.verb}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _recognise(given: argparse.Namespace) -> None:
+    path = given.path[0] if len(given.path) == 1 else given.path
+    files = hci.recognise(path, names=given.names, system=given.system)
+    print(hci.table(files if given.all or len(files) <= SHOWN else hci.kinds_of_files(files)))
+    results = files[files["what"] == "result"]
+    usable = results[results["skipped"] == ""]
+    runs = usable["run"].nunique()
+    print(f"\n{len(files)} files, {len(results)} results, {len(results) - len(usable)} of them left out; {runs} runs.")
+    missing = sorted({word for words in usable["missing"] for word in words.split(", ") if word})
+    if missing:
+        print(
+            f"Not said by the files: {', '.join(missing)}. --names tells what their names say, --system what was measured."
+        )
+    if given.params:
+        _write_down(given.params, {"path": path, "names": given.names, "system": given.system})
+        print(f"Written down; hci report {given.params} compares, audits and draws them.")
+
+
+def _write_down(file: Path, params: dict[str, object]) -> None:
+    """A scenario of 00_files; one that is there already stays."""
+    if not file.name.startswith("00_files.") or file.suffix != ".yaml":
+        raise ValueError(f"{file}: a scenario of this notebook is called 00_files.<case>.yaml")
+    with file.open("x", encoding="utf-8") as out:
+        out.write("# What do the files that are there already say?\n")
+        yaml.safe_dump(params, out, sort_keys=False, allow_unicode=True)
+
+
+def _watch(given: argparse.Namespace) -> None:
+    hci.watch(given.run_dir)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
