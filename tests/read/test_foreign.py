@@ -40,11 +40,11 @@ def directions(files: list[Path]) -> list[tuple[str, dict]]:
 
 
 def summed(files: list[Path]) -> dict[str, float]:
-    """What the files come to: rates add up, latencies are weighted by I/Os."""
+    """What the files come to: rates add up, latencies are weighted by IOPS."""
     rows = directions(files)
-    ios = sum(row["total_ios"] for _, row in rows)
+    rate = sum(row["iops"] for _, row in rows)
     measured = {"iops": sum(row["iops"] for _, row in rows), "bw_bytes": sum(row["bw_bytes"] for _, row in rows)}
-    measured["lat_ns"] = sum(row["lat_ns"]["mean"] * row["total_ios"] for _, row in rows) / ios
+    measured["lat_ns"] = sum(row["lat_ns"]["mean"] * row["iops"] for _, row in rows) / rate
     for name in ("read", "write"):
         measured[f"{name}_iops"] = sum(row["iops"] for own, row in rows if own == name)
     return measured | {"runtime_s": max(row["runtime"] for _, row in rows) / 1000}

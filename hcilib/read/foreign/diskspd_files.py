@@ -57,7 +57,7 @@ def _part(rows: pd.DataFrame, bins: pd.DataFrame, attrs: dict[str, Any], number:
     outstanding = attrs["outstanding"].get(number, nan)
     depth = outstanding / len(threads)
     factors["iodepth"] = int(depth) if depth == int(depth or 0) else depth
-    measured = rows[list(_COLUMNS)].astype(float).to_numpy()
+    measured = rows[list(NUMBERS)].astype(float).to_numpy()
     errors = {4: "interrupted before it measured", 74: "its rows cannot be the whole timespan"}
     failed = sorted({int(error) for error in rows["error"] if error})
     latency = len(bins) > 0
@@ -73,9 +73,6 @@ def _part(rows: pd.DataFrame, bins: pd.DataFrame, attrs: dict[str, Any], number:
         caveats=(_REBUILT,) if latency else (),
         percentiles="" if latency else "DiskSPD measured no latency (-L): no percentiles, no mean latency",
     )
-
-
-_COLUMNS = dict(zip(("iops", "bw_bytes", "lat_ns_mean", "total_ios", "runtime"), NUMBERS, strict=True))
 
 
 def _options(row: dict[str, Any]) -> dict[str, str]:

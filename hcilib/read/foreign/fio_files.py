@@ -127,13 +127,9 @@ def _part(entries: Sequence[Entry], own: list[int], rows: Sequence, bins, severa
 
 
 def _numbers(direction: Direction) -> tuple[float, ...]:
-    """fio prints zeros where it measured no latency; 2.x counts no I/Os, and its rate says how many there were."""
+    """fio prints zeros where it measured no latency."""
     lat = direction.lat_ns
-    mean = nan if lat.N == 0 else lat.mean
-    ios = direction.total_ios
-    if ios != ios:
-        ios = direction.iops * direction.runtime / 1000
-    return direction.iops, direction.bw_bytes, mean, ios, direction.runtime
+    return direction.iops, direction.bw_bytes, nan if lat.N == 0 else lat.mean, direction.runtime
 
 
 def _jobs(entries: Sequence[Entry], told: Sequence[dict]) -> tuple[int, bool, float]:

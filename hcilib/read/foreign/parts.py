@@ -14,8 +14,8 @@ from hcilib.read.foreign.workloads import FACTORS, pattern_of
 from hcilib.read.run import fleet
 from hcilib.read.run.steps import RunReadError
 
-NUMBERS = ("iops", "bw_bytes", "lat_ns_mean", "total_ios", "runtime")
-"""As `fleet.aggregate` wants them: I/Os and bytes a second, ns, I/Os, ms."""
+NUMBERS = ("iops", "bw_bytes", "lat_ns_mean", "runtime")
+"""As `fleet.aggregate` wants them: I/Os and bytes a second, ns, ms."""
 NOT_HERE = (nan,) * len(NUMBERS)
 
 

@@ -42,8 +42,8 @@ def aggregate(ddir: np.ndarray, numbers: dict[str, np.ndarray]) -> dict[str, flo
 def of_one(ddir: str, row: dict[str, float]) -> dict[str, float]:
     """`aggregate` of a single row, without arrays: files of one job come by the ten thousand."""
     busy = ddir in ("read", "write")
-    ios, iops, bw, ran = (row[name] if busy else np.nan for name in ("total_ios", "iops", "bw_bytes", "runtime"))
-    lat = row["lat_ns_mean"] * ios / ios if ios > 0 else np.nan
+    iops, bw, ran = (row[name] if busy else np.nan for name in ("iops", "bw_bytes", "runtime"))
+    lat = row["lat_ns_mean"] * iops / iops if iops > 0 else np.nan
     read, write = (lat if ddir == name else np.nan for name in ("read", "write"))
     rate = iops if iops == iops else 0.0
     return {"iops": rate, "read_iops": rate * (ddir == "read"), "write_iops": rate * (ddir == "write"),
