@@ -11,7 +11,7 @@ import hcilib as hci
 
 
 def main(out: str) -> None:
-    hci.characteristics(draws=200).round(4).to_csv(out, index=False)
+    hci.characteristics(draws=60).round(4).to_csv(out, index=False)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ _ROOMS = {
         "per_usable_tib",
     ),
     "analyse.physics.dialled": ("dialled",),
-    "analyse.physics.ceilings": ("ceilings", "system_ceilings", "best_share"),
+    "analyse.physics.ceilings": ("ceilings", "system_ceilings", "stripe_bytes", "best_share"),
     "analyse.physics.baseline": ("against_datasheet", "pattern_cost"),
     "analyse.physics.audit_tally": ("claim_checks", "given", "open_claims", "name_rows", "tally"),
     "analyse.physics.savings": ("effective_capacity",),

@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.analyse.physics.ceilings import ceilings, system_ceilings
+from hcilib.analyse.physics.audit import audit
+from hcilib.analyse.physics.ceilings import ceilings, stripe_bytes, system_ceilings
 from hcilib.analyse.physics.datapath import drive_rates
 from hcilib.analyse.physics.schemes import Mirror, Raid5
 from hcilib.read.published.published import published
@@ -51,3 +52,35 @@ def test_each_system_has_its_own_scheme_and_a_system_without_one_has_no_ceiling(
 @pytest.mark.parametrize("nothing", [None, pd.DataFrame()])
 def test_without_a_baseline_every_ceiling_is_missing(article, nothing):
     assert np.isnan(system_ceilings(article, nothing, 10, {"ceph-pve": Mirror(2)})).all()
+
+
+def test_a_write_that_may_fill_a_stripe_is_accused_of_nothing(article, rates):
+    rows = article[
+        (article["pattern"] == "64k-randwrite") & (article["vms"] > 1) & (article["system"] == "starwind-rdma-pve")
+    ]
+    schemes = {"starwind-rdma-pve": RAID51}
+    unknown, known = (system_ceilings(rows, rates, 10, schemes, s) for s in (None, {"starwind-rdma-pve": 16384.0}))
+    assert unknown.iloc[0] == pytest.approx(53_196, rel=0.01)
+    assert known.iloc[0] == pytest.approx(110_400, rel=0.01)
+    above = rows.assign(iops=80_000.0)
+    judged = {
+        name: audit(above, limits).query("check == 'ceiling'")
+        for name, limits in (("unknown", unknown), ("known", known))
+    }
+    assert judged["unknown"]["ok"].isna().all()
+    assert judged["unknown"]["note"].iloc[0].startswith("not checkable: the chunk is not known; 53,")
+    assert judged["known"]["ok"].all()
+    beyond = audit(rows.assign(iops=200_000.0), unknown).query("check == 'ceiling'")
+    assert (beyond["ok"] == False).all()  # noqa: E712
+    small = audit(rows.assign(iops=10_000.0), unknown).query("check == 'ceiling'")
+    assert small["ok"].all()
+
+
+@pytest.mark.parametrize(("command", "size"), [
+    ("mdadm --create /dev/md0 --level=5 --chunk=4K --raid-devices=5 a b", 16 * 1024), ("mdadm --create --level=5 --raid-devices=5 --chunk=64", 256 * 1024),
+    ("mdadm --create /dev/md0 --level=6 --chunk=64K --raid-devices=8", 6 * 64 * 1024), ("mdadm --create --level=1 --chunk=64", None),
+    ("echo --level=5 --chunk=64 --raid-devices=5", None),
+])  # fmt: skip
+def test_the_stripe_is_read_from_the_command_that_makes_the_array(command, size):
+    found = stripe_bytes(["echo first", command])
+    assert found == size or (size is None and np.isnan(found))

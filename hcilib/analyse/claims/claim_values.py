@@ -83,6 +83,8 @@ def from_facts(claim: dict, facts: pd.DataFrame | None) -> Recomputed:
     if facts is None:
         raise NotCheckableError("rests on facts: pass facts=")
     keys = list(dict.fromkeys(re.findall(r"[A-Za-z_]\w*(?:\.\w+)+", claim["formula"])))
+    if claim["formula"].strip() in keys:
+        raise NotCheckableError("rests on one printed number: it would be judged by itself")
     names = {key: f"_{position}" for position, key in enumerate(keys)}
     text = re.sub(r"[A-Za-z_]\w*(?:\.\w+)+", lambda match: names[match[0]], claim["formula"])
     tree = _expression(text, claim)

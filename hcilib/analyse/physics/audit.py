@@ -54,7 +54,9 @@ def audit(results: pd.DataFrame, ceilings: pd.Series | None = None) -> pd.DataFr
     checks = [_little(results), _bandwidth(results), _cpu_efficiency(results)]
     limits = ceilings if ceilings is not None else results.get("ceiling_iops")
     if limits is not None:
-        checks.append(_ceiling(results, limits.reindex(results.index).astype(float)))
+        own = limits.reindex(results.index).astype(float)
+        own.attrs = dict(limits.attrs)
+        checks.append(_ceiling(results, own))
     by_row = np.argsort(np.tile(np.arange(len(results)), len(checks)), kind="stable")
     return pd.concat(checks, ignore_index=True).iloc[by_row].reset_index(drop=True)
 
@@ -105,6 +107,14 @@ def _cpu_efficiency(results: pd.DataFrame) -> pd.DataFrame:
 def _ceiling(results: pd.DataFrame, limits: pd.Series) -> pd.DataFrame:
     table = _judge(results, "ceiling", results["iops"].astype(float), limits, 0, 1)
     above = table["ok"].eq(False).fillna(False).to_numpy(bool)
+    full = results.index.map(limits.attrs.get("full_stripe_iops", {}).get).astype(float)
+    unknown = above & (table["measured"].to_numpy(float) <= full)
+    table.loc[unknown, "ok"] = pd.NA
+    table.loc[unknown, "note"] = [
+        f"not checkable: the chunk is not known; {low:,.0f} IOPS if every write reads parity back, {high:,.0f} if it fills stripes"
+        for low, high in zip(table["expected"][unknown], full[unknown], strict=True)
+    ]
+    above &= ~unknown
     table.loc[above, "note"] += ": cached, an unlike working set, or the drive was measured below its best"
     return table
 
