@@ -42,6 +42,7 @@ piece() { dd if="$1" bs=65536 skip="$2" count="$3" iflag=direct 2>/dev/null || d
 first() { piece "$1" 0 17; }
 last() { piece "$1" $(( $2 > 2097152 ? $2 / 65536 - 16 : 0 )) 17; }
 ends() { { first "$1" "$2"; last "$1" "$2"; } | cksum; }
+half() { dd if="$1" bs=4096 skip=$(($2 / 4096 - 1)) count=1 2>/dev/null | grep -q 'EFI PART'; }
 signature() {
   found=$(blkid -p -o export "$1" 2>/dev/null); code=$?
   case $code in
@@ -51,15 +52,19 @@ signature() {
     *) echo "something that cannot be probed (\`blkid -p\` ended with $code)"; return;;
   esac
   case $(piece "$1" 0 1 | dd bs=22 count=1 2>/dev/null | tr -d '\0') in 'bluestore block device') echo ceph_bluestore; return;; esac
-  last "$1" "$2" | tail -c 4096 | grep -q 'EFI PART' && echo 'the second half of a gpt partition table'
+  half "$1" "$2" && echo 'the second half of a gpt partition table'
 }
 """
+# A process costs a millisecond: what a shell can see in a text it has read already (`case`) is asked first, and of all disks at once.
+# wipefs without acting opens a device exclusively and finds what blkid finds: no word of it means neither a claim nor a signature
+# (but for a GPT of which the last sector alone is left).
 _LOOK = r"""
 refuse() { echo "$serial: $path ($name) $1" >&2; exit 1; }
+busy() { case $(wipefs --no-act --all "$1" 2>&1) in *[Bb]usy*) true;; *) false;; esac; }
 look() {
   serial=$1 path=$2 name=$3 number=$4 hex=$5 sequence=$6 size=$7 left=$8 node=$9
   [ -b "$node" ] || refuse 'cannot be opened, or is no block device any more'
-  now=$(stat -L -c %t:%T "$node")
+  now=${numbers%%"$line"*}; numbers=${numbers#*"$line"}
   [ "$now" = "$hex" ] || refuse "leads to another device now: its number (hexadecimal) is $now where $hex was judged"
   sys=/sys/dev/block/$number; s=; [ -r "$sys/diskseq" ] && read -r s <"$sys/diskseq"
   [ "$s" = "$sequence" ] || refuse "is another disk now: its disk sequence is $s where $sequence was judged"
@@ -68,23 +73,26 @@ look() {
   for h in "$sys"/holders/* "$sys"/*/partition; do
     [ -e "$h" ] && h=${h%/partition} && refuse "is used by ${h##*/} now (a partition, LVM, md, multipath or the like)"
   done
-  where=$(printf '%s\n' "$mounts" | awk -v n="$number" -v p="$path" -v d="/dev/$name" '
-    $3 == n { print $5; exit } { for (i = 7; i < NF - 1; i++) if ($i == "-" && ($(i+2) == p || $(i+2) == d)) { print $5; exit } }')
-  [ -z "$where" ] || refuse "is mounted on $where now"
-  grep -q -e "^$path " -e "^/dev/$name " /proc/swaps 2>/dev/null && refuse 'is in use as swap now'
-  n=0
-  while case $(wipefs --no-act --all "$node" 2>&1) in *[Bb]usy*) true;; *) false;; esac; do  # a probe of udev's is over in a moment
-    n=$((n + 1)); [ $n -lt 4 ] || refuse 'is held by the kernel now: mounted somewhere, swap, or part of another device'
-    sleep 0.1
-  done
-  who=$(printf '%s\n' "$writers" | sed -n "s/^$hex //p" | head -n 1)
-  [ -z "$who" ] || refuse "is open for writing by $who"
+  case "$mounts" in *" $number "*|*" $path "*|*" /dev/$name "*)
+    refuse "is mounted on $(printf '%s\n' "$mounts" | grep -e " $number " -e " $path " -e " /dev/$name " | head -n 1 | cut -d ' ' -f 5) now";;
+  esac
+  case "$line$swaps" in *"$line$path "*|*"$line/dev/$name "*) refuse 'is in use as swap now';; esac
+  case "$line$writers" in *"$line$hex "*)
+    refuse "is open for writing by $(printf '%s\n' "$writers" | sed -n "s/^$hex //p" | head -n 1)";;
+  esac
+  case $probed in *[Bb]usy*)
+    n=0
+    while busy "$node"; do  # a probe of udev's is over in a moment
+      n=$((n + 1)); [ $n -lt 4 ] || refuse 'is held by the kernel now: mounted somewhere, swap, or part of another device'
+      sleep 0.1
+    done;;
+  esac
   if [ "$left" ]; then
     [ "$(ends "$node" "$size")" = "$left" ] || {
       what=$(signature "$node" "$size")
       refuse "was written by somebody else since our last step: ${what:+it carries $what; }what we left at its first and last MiB is gone"
     }
-  else
+  elif [ "$probed" ] || half "$node" "$size"; then
     what=$(signature "$node" "$size"); [ -z "$what" ] || refuse "carries $what now"
   fi
 }
@@ -93,8 +101,7 @@ _NOTE = r"""
 note() {
   serial=$1 hex=$2 size=$3 node=$4
   [ "$(stat -L -c %t:%T "$node" 2>/dev/null)" = "$hex" ] || return 0
-  what=$(signature "$node" "$size")
-  if [ "$what" ]; then
+  if { [ "$probed" ] || half "$node" "$size"; } && [ "$(signature "$node" "$size")" ]; then
     zeros=$({ first "$node" "$size"; last "$node" "$size"; } | tr -cd '\0' | wc -c)
     near=$({ piece "$node" 0 2; last "$node" "$size" | tail -c 131072; } | tr -cd '\0' | wc -c)
     [ "$zeros" -gt 9600 ] || [ "$near" -gt 1300 ] && return 0
@@ -102,6 +109,7 @@ note() {
   echo "left $serial $(ends "$node" "$size")"
 }
 """
+_PROBED = "probed=$(wipefs --no-act --all {} 2>&1 || echo 'it cannot be probed so')"
 
 
 class LastLook:
@@ -123,13 +131,24 @@ class LastLook:
         paths: dict[str, str] = {}
         preludes = {}
         for vm in (vm for vm in vms if vm in self.guarded):
-            lines = [_COMMON, _LOOK, f"mounts=$({MOUNTS})", f"writers=$({OPEN_TO_WRITE})"]
+            opened, nodes, looks = [], [], []
             for place, (serial, device) in enumerate(self.guarded[vm].items()):
-                opened, paths[serial], node = _opened(place, device.path)
+                held, node = _opened(place, device.path)
+                paths[serial] = node
                 asked = (serial, device.path, device.name, device.number, _hex(device.number), device.sequence,
                          str(device.size_bytes), self._left.get((vm, serial), ""))  # fmt: skip
-                lines += [opened, f"look {shlex.join(asked)} {node}"]
-            preludes[vm] = "\n".join([*lines, ":"])
+                opened.append(held)
+                nodes.append(node)
+                looks.append(f"look {shlex.join(asked)} {node}")
+            seen = [
+                f"mounts=$({MOUNTS})",
+                f"writers=$({OPEN_TO_WRITE})",
+                "swaps=$(cat /proc/swaps 2>/dev/null)",
+                "line='\n'",
+            ]
+            all_nodes = " ".join(nodes)
+            seen += [_PROBED.format(all_nodes), f'numbers="$(stat -L -c %t:%T {all_nodes})$line"']
+            preludes[vm] = "\n".join([_COMMON, _LOOK, *opened, *seen, *looks, ":"])
         return paths, preludes
 
     def after(self, vms: Iterable[str]) -> None:
@@ -143,23 +162,22 @@ class LastLook:
             self._left |= {(vm, serial): checksum for serial, checksum in found}
 
     def _note(self, vm: str) -> str:
+        probed = _PROBED.format(shlex.join(device.path for device in self.guarded[vm].values()))
         notes = [
             shlex.join(["note", serial, _hex(d.number), str(d.size_bytes), d.path])
             for serial, d in self.guarded[vm].items()
         ]
-        return "\n".join([_COMMON, _NOTE, *notes])
+        return "\n".join([_COMMON, _NOTE, probed, *notes])
 
 
-def _opened(place: int, path: str) -> tuple[str, str, str]:
-    """(lines that open a device, what fio is given for it, what the shell itself calls it), of the disk in that place."""
+def _opened(place: int, path: str) -> tuple[str, str]:
+    """(lines that open the disk in that place, what it is called from then on, by the shell and by fio)."""
     if place < DESCRIPTORS:
-        node = f"/proc/self/fd/{FIRST + place}"
-        return f"exec {FIRST + place}<{shlex.quote(path)}", node, node
-    link = f"disk{place}"
+        return f"exec {FIRST + place}<{shlex.quote(path)}", f"/proc/self/fd/{FIRST + place}"
     # a shell of its own holds it and ends with the one that starts fio; fio reaches its descriptor through a link in its folder
     held = f"{{ while kill -0 $$; do sleep 1; done; }} <{shlex.quote(path)} >/dev/null 2>&1 3<&- &"
     wait = 'n=0; until [ -b "/proc/$!/fd/0" ] || [ $n = 100 ]; do n=$((n + 1)); sleep 0.01; done'
-    return f'{held}\n{wait}\nln -s "/proc/$!/fd/0" {link}', link, link
+    return f'{held}\n{wait}\nln -s "/proc/$!/fd/0" disk{place}', f"disk{place}"
 
 
 def _hex(number: str) -> str:
