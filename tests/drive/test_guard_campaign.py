@@ -6,9 +6,10 @@ import pytest
 from loops import MIB, SIZE, own_kernels
 
 from hcilib.drive.campaign.campaign import run
-from hcilib.drive.guard import guard_devices, preflight
+from hcilib.drive.guard import preflight
 from hcilib.drive.guard.guard import GuardError
 from hcilib.drive.guard.guard_devices import identify
+from hcilib.drive.guard.last_look import LastLook
 from hcilib.sweeps import sweep
 from hcilib.system import System
 
@@ -38,7 +39,7 @@ def test_a_campaign_writes_the_disk_it_was_given_and_no_other(own, blank, media,
     assert filled[8 * MIB :].count(0) == SIZE - 8 * MIB, "and nothing behind it"
     assert neighbour.read_bytes() == bytes(SIZE)
     [job] = {f.read_text() for f in (tmp_path / "run" / "steps").glob("measure*/job.fio")}
-    assert f"\nfilename={device}\nallow_file_create=0\n" in job
+    assert "\nfilename=/proc/self/fd/4\nallow_file_create=0\n" in job, "what was judged is what fio opens"
     with hosts.fleet(testbed) as fleet:
         assert identify(fleet, testbed, 1, 1, "wipe")["vm1"]["B1"].path == device, (
             "its own random bytes may be written again"
@@ -57,20 +58,20 @@ def test_a_campaign_on_a_disk_with_a_file_system_is_refused_whole(own, blank, tm
 
 def test_a_disk_lost_on_the_way_costs_its_steps_and_makes_no_file(own, blank, media, tmp_path, monkeypatch):
     _, device, testbed = blank
-    before_step = guard_devices.unchanged
+    before_step = LastLook.before
 
-    def lose(fleet, guarded, vms):
+    def lose(look, vms, numjobs):
         if device in media.attached:
             media.detach(device)
-        return before_step(fleet, guarded, vms)
+        return before_step(look, vms, numjobs)
 
-    monkeypatch.setattr(guard_devices, "unchanged", lose)
+    monkeypatch.setattr(LastLook, "before", lose)
     plan = sweep(["4k-randread"], **PLAN)
     results = run(plan, testbed, SYSTEM, tmp_path / "run", consent="wipe", progress=False)
     assert results.empty
     assert results.attrs["missing"] == [step.id for step in plan.steps]
     record = (tmp_path / "run" / "failed" / f"{plan.steps[0].id}.1" / "step.json").read_text()
-    assert f"vm1: B1: {device} ({device.removeprefix('/dev/')}) vanished" in record
+    assert f"B1: {device} ({device.removeprefix('/dev/')}) is another disk now: its disk sequence is" in record
 
 
 def test_preflight_shows_each_disk_and_why(blank, media, hosts, monkeypatch):

@@ -28,22 +28,30 @@ def look(blank, hosts):
     """A disk that was judged blank and then filled by a step of ours: device, file, the look and what it says when it is asked."""
     file, device, testbed = blank
     with hosts.fleet(testbed) as fleet:
-        yield Attacked(fleet, identify(fleet, testbed, 1, 1, "wipe"), device, file)
+        yield Attacked(fleet, testbed, device, file)
 
 
 class Attacked:
-    def __init__(self, fleet, guarded, device, file):
-        self.fleet, self.device, self.file = fleet, device, file
-        self.look = LastLook(fleet, guarded)
+    def __init__(self, fleet, testbed, device, file):
+        self.fleet, self.vms, self.device, self.file = fleet, testbed.vms, device, file
+        self.numjobs = len(self.vms[0].disks)
+        self.look = LastLook(fleet, identify(fleet, testbed, 1, self.numjobs, "wipe"))
+
+    def note(self) -> None:
+        self.look.after(self.vms, self.numjobs)
+
+    @property
+    def paths(self) -> dict[str, str]:
+        return self.look.before(self.vms, self.numjobs)[0]
 
     def fill(self, data: bytes = RANDOM) -> None:
         """As a prefill leaves it."""
         write(self.device, 0, data)
-        self.look.after(["vm1"])
+        self.note()
 
     def said(self, then: str = "echo started") -> str:
         """What the shell says that looks and then would start fio: `started`, or why not."""
-        [prelude] = self.look.before(["vm1"])[1].values()
+        [prelude] = self.look.before(self.vms, self.numjobs)[1].values()
         folder = 'd=$(mktemp -d) && cd "$d" || exit 1; trap \'rm -rf "$d"\' EXIT\n'
         outcome = self.fleet.run({"vm1": f"{folder}{prelude}\n{then}"}, limit_s=60)["vm1"]
         return (outcome.value or outcome.error).strip().rpartition("\n")[2]
@@ -161,9 +169,9 @@ def test_a_link_that_is_turned_between_the_look_and_fio_changes_nothing(blank, m
     subprocess.run(["mkfs.ext4", "-qF", victim], check=True)
     before, other = victim.read_bytes(), media.attach(victim)
     with by_id("hci-test-B1", f"../../{Path(device).name}") as link, hosts.fleet(testbed) as fleet:
-        attacked = Attacked(fleet, identify(fleet, testbed, 1, 1, "wipe"), device, file)
+        attacked = Attacked(fleet, testbed, device, file)
         assert attacked.look.guarded["vm1"]["B1"].path == link
-        opened = attacked.look.before(["vm1"])[0]["B1"]
+        opened = attacked.paths["B1"]
         turn = f"ln -sfn {other} {link}"
         assert attacked.said(f"{turn}\n{FIO.format(opened)}") == "started"
         assert Path(link).resolve() == Path(other)
@@ -185,7 +193,7 @@ def test_a_disk_that_is_open_stays_the_one_that_was_judged(look, media):
     """While the shell holds it its number is given to nobody, whatever is done to its name."""
     other = media.file("other.img")
     swap = f"losetup --detach {look.device}; losetup {look.device} {other} 2>/dev/null; "
-    opened = look.look.before(["vm1"])[0]["B1"]
+    opened = look.paths["B1"]
     assert look.said(f"{swap}{FIO.format(opened)}") == "started"
     assert other.read_bytes() == bytes(SIZE)
     assert look.file.read_bytes()[: 8 * MIB].count(0) < MIB
@@ -200,7 +208,7 @@ def luks(data: bytes) -> bytes:
 def test_random_data_of_ours_that_looks_like_a_signature_is_never_refused(look):
     write(look.device, 0, luks(RANDOM))
     assert subprocess.run(["blkid", "-p", look.device], capture_output=True).returncode == 0
-    look.look.after(["vm1"])
+    look.note()
     assert look.noted
     assert look.said() == "started"
 
@@ -209,7 +217,7 @@ def test_random_data_of_ours_that_looks_like_a_signature_is_never_refused(look):
 def test_a_signature_that_appears_during_our_step_is_not_ours(look, make):
     write(look.device, 0, RANDOM)
     subprocess.run([*make, look.device], check=True)
-    look.look.after(["vm1"])
+    look.note()
     assert not look.noted
     assert " carries " in look.said()
 
@@ -218,7 +226,7 @@ def test_a_vm_that_could_not_be_asked_after_a_step_is_judged_by_signatures(look)
     look.fill()
     write(look.device, 0, RANDOM[::-1])
     look.look._fleet = type("Gone", (), {"run": lambda *_, **__: {"vm1": type("O", (), {"value": None})}})()
-    look.look.after(["vm1"])
+    look.note()
     assert not look.noted
     assert look.said() == "started"
 
@@ -231,8 +239,8 @@ def test_more_disks_than_a_shell_has_descriptors(media, hosts):
         hosts.give("vm1", serial, file)
     testbed = hosts.testbed(*(("vm1", serial) for serial in serials))
     with hosts.fleet(testbed) as fleet:
-        attacked = Attacked(fleet, identify(fleet, testbed, 1, 8, "wipe"), "", None)
-        paths = attacked.look.before(["vm1"])[0]
+        attacked = Attacked(fleet, testbed, "", None)
+        paths = attacked.paths
         assert list(paths.values()) == [*(f"/proc/self/fd/{n}" for n in range(4, 10)), "disk6", "disk7"]
         writes = "\n".join(f"{FIO.format(shlex.quote(path))} || exit 1" for path in paths.values())
         assert attacked.said(writes) == "started"

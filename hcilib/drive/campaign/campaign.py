@@ -25,6 +25,7 @@ from hcilib.drive.campaign.progress import Bars, phase, red
 from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.campaign.subjects import SettingError, Settings, Subject, divided, interleaved, subjects
 from hcilib.drive.guard import guard, guard_devices, preflight
+from hcilib.drive.guard.last_look import LastLook
 from hcilib.drive.hosts import processes
 from hcilib.drive.hosts.counters import sampled
 from hcilib.drive.hosts.hosts import Fleet, FleetError
@@ -149,7 +150,7 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
             ended = processes.end_orphans(fleet, testbed, vms)
         with phase(f"preflight of {len(fleet.names)} hosts", progress):
             preflight.require(_checked(fleet, products, plan, consent, rundir), but=preflight.GUARDED)
-            guarded = _identified(fleet, products, plan, consent)
+            look = LastLook(fleet, _identified(fleet, products, plan, consent), lease)
         rundir.claim(plan, testbed, measured)
         names = ", ".join(system.variant for system in measured)
         said = {name: what for name, what in (("ended", ended), ("unleased", lease.unleased)) if what}
@@ -159,7 +160,7 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
             with phase(f"facts of {len(fleet.names)} hosts, fingerprint of {names}", progress):
                 gather(fleet, testbed, [subject.system for subject in products], rundir)
             try:
-                missing = _execute(todo, course, switch, fleet, guarded, progress)
+                missing = _execute(todo, course, switch, fleet, look, progress)
             finally:
                 _put_back(fleet, switch, products, plan)
         except BaseException as error:
@@ -227,7 +228,9 @@ def _same_system(testbed: Testbed, system: System) -> None:
         )
 
 
-def _execute(todo: Iterable[Step], course: Policy, switch: Settings, fleet, guarded, progress: bool) -> list[str]:
+def _execute(
+    todo: Iterable[Step], course: Policy, switch: Settings, fleet, look: LastLook, progress: bool
+) -> list[str]:
     missing, done = [], course.rundir.done()
     left = [step for step in course.plan.steps if step.id not in done]
     name = ", ".join(sorted(course.plan.systems)) or next(reversed(course.subjects))
@@ -237,7 +240,7 @@ def _execute(todo: Iterable[Step], course: Policy, switch: Settings, fleet, guar
         for step in todo:
             course.begin(step)
             with bars.step(step):
-                accepted = _measure_patiently(step, course, switch, fleet, guarded, bars)
+                accepted = _measure_patiently(step, course, switch, fleet, look, bars)
             if not accepted and step.kind == "prefill":
                 raise CampaignError(
                     f"{step.id} failed {ATTEMPTS} times: the disks are not filled, and reading what was never written measures "
@@ -252,10 +255,10 @@ def _seconds(step: Step, course: Policy) -> float:
     return job.planned_s(step, course.of(step).testbed.fleet(step.cell.vms), course.plan.span_bytes)
 
 
-def _measure_patiently(step: Step, course: Policy, switch: Settings, fleet, guarded, bars: Bars) -> bool:
+def _measure_patiently(step: Step, course: Policy, switch: Settings, fleet, look: LastLook, bars: Bars) -> bool:
     for _ in range(ATTEMPTS):
         with _naming_full_disk(course.rundir.path, f"step {step.id}"):
-            wrong = _measure(step, course, switch, fleet, guarded)
+            wrong = _measure(step, course, switch, fleet, look)
         if not wrong:
             return True
         bars.say(f"{step.id}: not accepted: {'; '.join(wrong)}", failed=True)
@@ -263,7 +266,7 @@ def _measure_patiently(step: Step, course: Policy, switch: Settings, fleet, guar
     return False
 
 
-def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, guarded: guard_devices.Guarded) -> list[str]:
+def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, look: LastLook) -> list[str]:
     """One attempt; returns what is wrong with it, nothing if it was accepted."""
     plan, rundir, subject = course.plan, course.rundir, course.of(step)
     system, testbed = subject.system, subject.testbed
@@ -283,7 +286,7 @@ def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, guarded
         switch.ensure(fleet, subject)
         placement.ensure(fleet, testbed, system, step)
         with _eventful(step, course, fleet, record) as begun:
-            launched, remarks, elapsed_s = _launch(step, plan, testbed, fleet, guarded, vms, work, watch, begun)
+            launched, remarks, elapsed_s = _launch(step, plan, testbed, fleet, look, vms, work, watch, begun)
         record |= asdict(launched) | {"counters": remarks, "elapsed_s": elapsed_s}
         record["hosts"] = [host | _place(launched, host["vm"]) for host in record["hosts"]]
         wrong = problems(work / "fio.json", (work / "fio.stderr").read_text(errors="replace"), launched.returncode,
@@ -319,7 +322,7 @@ def _launch(
     plan: Plan,
     testbed: Testbed,
     fleet,
-    guarded,
+    look: LastLook,
     vms: Sequence[Vm],
     work: Path,
     watch: Watch | None,
@@ -327,16 +330,20 @@ def _launch(
 ) -> tuple[Launched, list[str], float]:
     """What was launched, what is to be said of the counters, and how long it took by a clock that nobody sets."""
     limit_s = job.deadline_s(step, vms, plan.span_bytes)
-    paths = guard_devices.unchanged(fleet, guarded, [vm.name for vm in vms])
-    of = Launch(step, vms, testbed, fleet, work, plan.span_bytes, limit_s, paths, plan.content, watch=watch,
+    paths, preludes = look.before(vms, step.cell.numjobs)
+    of = Launch(step, vms, testbed, fleet, work, plan.span_bytes, limit_s, paths, plan.content, preludes, watch,
                 sample_s=watch.sample_s if watch else 1.0, begun=begun)  # fmt: skip
     (work / "job.fio").write_text("".join(f"; --- {vm.name}\n{of.jobs[vm.name]}\n" for vm in vms))
     every_s, nodes = min(1.0, max(0.25, step.runtime_s / 4 or 1.0)), [node.name for node in testbed.nodes]
     filling = lab.opened(testbed) if step.kind == "prefill" else contextlib.nullcontext()  # at the machine's speed
     with filling, sampled(fleet, nodes, work / "counters.csv", every_s, limit_s) as remarks:
         began_s, began = time.time(), time.monotonic()
-        launched = launch(of)
-        set_s = time.time() - began_s - (time.monotonic() - began)
+        try:
+            launched = launch(of)
+            set_s = time.time() - began_s - (time.monotonic() - began)
+        finally:
+            if step.cell.pattern.writes:
+                look.after(vms, step.cell.numjobs)
     if abs(set_s) > CLOCK_SET_S:
         remarks = [
             *remarks,

@@ -24,11 +24,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 
-from hcilib.drive.guard.devices import MOUNTS, OPEN_TO_WRITE
-from hcilib.drive.guard.guard_devices import Guarded
+from hcilib.drive.guard.devices import MOUNTS, OPEN_TO_WRITE, Device
+from hcilib.drive.guard.guard_devices import Guarded, unchanged
 from hcilib.drive.hosts.hosts import Fleet
+from hcilib.drive.hosts.lease import Lease
+from hcilib.testbed import Vm
 
 ENDS_BYTES = 2**20
 LIMIT_S = 60
@@ -118,21 +120,32 @@ class LastLook:
     `before` gives what `hcilib.drive.launch` needs to open these devices and no others; `after` notes what a writing step left.
     """
 
-    def __init__(self, fleet: Fleet, guarded: Guarded):
+    def __init__(self, fleet: Fleet, guarded: Guarded, lease: Lease | None = None):
         self.guarded = guarded
-        self._fleet = fleet
+        self._fleet, self._lease = fleet, lease
         self._left: dict[tuple[str, str], str] = {}
 
-    def before(self, vms: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+    def before(self, vms: Sequence[Vm], numjobs: int) -> tuple[dict[str, str], dict[str, str]]:
         """Serial -> what fio opens for it, and VM -> lines of sh by which the shell that starts fio opens and judges it.
 
         Lines that end with an error say on standard error which disk may not be written, and why.
+
+        Raises
+        ------
+        LeaseError : the connection to a host was lost, and another campaign has it now
+        GuardError : what the kernel has no sequence number for, or what has a role (DRBD), is not what it was
         """
+        if self._lease:
+            self._lease.renew()
+        devices = self._of(vms, numjobs)
+        asked_again = {vm: own for vm, own in devices.items() if any(not d.sequence or d.stack for d in own.values())}
+        if asked_again:
+            unchanged(self._fleet, asked_again, asked_again)
         paths: dict[str, str] = {}
         preludes = {}
-        for vm in (vm for vm in vms if vm in self.guarded):
+        for vm, own in devices.items():
             opened, nodes, looks = [], [], []
-            for place, (serial, device) in enumerate(self.guarded[vm].items()):
+            for place, (serial, device) in enumerate(own.items()):
                 held, node = _opened(place, device.path)
                 paths[serial] = node
                 asked = (serial, device.path, device.name, device.number, _hex(device.number), device.sequence,
@@ -151,23 +164,26 @@ class LastLook:
             preludes[vm] = "\n".join([_COMMON, _LOOK, *opened, *seen, *looks, ":"])
         return paths, preludes
 
-    def after(self, vms: Iterable[str]) -> None:
+    def after(self, vms: Sequence[Vm], numjobs: int) -> None:
         """Note what a step that wrote has left at both ends of its disks; of a VM that does not answer, that nothing is known."""
-        asked = {vm: self.guarded[vm] for vm in vms if vm in self.guarded}
-        for vm, serial in ((vm, serial) for vm, devices in asked.items() for serial in devices):
+        devices = self._of(vms, numjobs)
+        for vm, serial in ((vm, serial) for vm, own in devices.items() for serial in own):
             self._left.pop((vm, serial), None)
-        scripts = {vm: self._note(vm) for vm in asked}
+        scripts = {vm: _note(own) for vm, own in devices.items()}
         for vm, outcome in (self._fleet.run(scripts, limit_s=LIMIT_S) if scripts else {}).items():
             found = re.findall(r"(?m)^left (\S+) (\d+ \d+)$", outcome.value or "")
             self._left |= {(vm, serial): checksum for serial, checksum in found}
 
-    def _note(self, vm: str) -> str:
-        probed = _PROBED.format(shlex.join(device.path for device in self.guarded[vm].values()))
-        notes = [
-            shlex.join(["note", serial, _hex(d.number), str(d.size_bytes), d.path])
-            for serial, d in self.guarded[vm].items()
-        ]
-        return "\n".join([_COMMON, _NOTE, probed, *notes])
+    def _of(self, vms: Sequence[Vm], numjobs: int) -> Guarded:
+        """The devices that a step opens; {} for a lab, whose disks are its own exports."""
+        used = {vm.name: [disk.serial for disk in vm.disks[:numjobs]] for vm in vms if vm.name in self.guarded}
+        return {vm: {s: self.guarded[vm][s] for s in serials if s in self.guarded[vm]} for vm, serials in used.items()}
+
+
+def _note(devices: Mapping[str, Device]) -> str:
+    probed = _PROBED.format(shlex.join(device.path for device in devices.values()))
+    notes = [shlex.join(["note", serial, _hex(d.number), str(d.size_bytes), d.path]) for serial, d in devices.items()]
+    return "\n".join([_COMMON, _NOTE, probed, *notes])
 
 
 def _opened(place: int, path: str) -> tuple[str, str]:
