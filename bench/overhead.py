@@ -9,12 +9,16 @@ packing and the journal are in it. What a campaign does once (preflight, facts) 
 
 A campaign has two launchers: `client-server` is fio's client, and a server a VM for the length of a step, whose bytes go through
 SSH; `per-host` is fio on each VM. The loop has servers that run already, on unix sockets, and nothing in between.
+
+The guard's last look (hcilib.drive.guard.last_look) is not in them, as a lab has no block devices: where loop devices can be made (root)
+it is measured by itself, as the seconds that its shell takes on a host before a step, and after one that writes.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import subprocess
 import tempfile
@@ -26,13 +30,17 @@ import pandas as pd
 
 from hcilib.drive.beds.lab import lab
 from hcilib.drive.campaign.campaign import run
+from hcilib.drive.guard import last_look
+from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, Device, parse
+from hcilib.drive.hosts.hosts import Outcome
 from hcilib.drive.launch.job import job_text
 from hcilib.plan import Plan
 from hcilib.sweeps import sweep
 from hcilib.system import System
-from hcilib.testbed import Testbed
+from hcilib.testbed import Disk, Testbed, Vm
 
 SERVERS, STEPS, ROUNDS, RUNTIME_S, TARGET_S = 10, 5, 3, 2.0, 0.3
+LOOKS, LOOK_TARGET_S = 30, 0.05
 SAVED = Path(__file__).resolve().parents[1] / "data" / "samples" / "bench_overhead.csv"
 
 
@@ -61,7 +69,53 @@ def measured() -> pd.DataFrame:
                 steps, first = measure(bed, plan, Path(folder) / f"{turn}-{len(way)}")
                 seconds[way] += steps
                 once[way].append(first)
-    return pd.DataFrame([_row(way, seconds[way], once[way], seconds["fio --client in a shell loop"]) for way in ways])
+    rows = [_row(way, seconds[way], once[way], seconds["fio --client in a shell loop"]) for way in ways]
+    return pd.DataFrame(rows + (looks() if os.getuid() == 0 and Path("/dev/loop-control").exists() else []))
+
+
+def looks() -> list[dict]:
+    """A row for the look before a step and one for the note after it, of a host with one disk, in the shell that does them."""
+    with tempfile.TemporaryDirectory(prefix="overhead-") as folder:
+        image = Path(folder) / "disk.img"
+        image.write_bytes(os.urandom(64 * 2**20))
+        name = subprocess.run(
+            ["losetup", "--find", "--show", image], check=True, capture_output=True, text=True
+        ).stdout.strip()
+        try:
+            known = subprocess.run(
+                ["sh", "-c", INVENTORY + CONTENT + END], capture_output=True, text=True, check=True
+            ).stdout
+            device = parse(known).devices[name.removeprefix("/dev/")]
+            return [_look(what, script) for what, script in _scripts(device).items()]
+        finally:
+            subprocess.run(["losetup", "--detach", name], check=True)
+
+
+def _scripts(device: Device) -> dict[str, str]:
+    vm = Vm(name="vm1", node="n1", disks=(Disk(serial="D", size_bytes=device.size_bytes),))
+
+    class Here:
+        def run(self, scripts, limit_s):
+            done = subprocess.run(["sh", "-c", scripts["vm1"]], capture_output=True, text=True, timeout=limit_s)
+            return {"vm1": Outcome("vm1", True, done.stdout)}
+
+    look = last_look.LastLook(Here(), {"vm1": {"D": device}})  # type: ignore[arg-type]
+    look.after([vm], 1)
+    return {
+        "look before a step": look.before([vm], 1)[1]["vm1"],
+        "note after a writing step": last_look.note(look.guarded["vm1"]),
+    }
+
+
+def _look(what: str, script: str) -> dict:
+    taken = []
+    for _ in range(LOOKS):
+        started = time.perf_counter()
+        subprocess.run(["sh", "-c", script], check=True, capture_output=True)
+        taken.append(time.perf_counter() - started)
+    lo, mid, hi = np.percentile(taken, [25, 50, 75])
+    return {"way": f"guard, {what}", "steps": LOOKS, "beyond_s": mid, "lo": lo, "hi": hi, "more_s": mid, "ratio": np.nan,
+            "target_s": LOOK_TARGET_S, "once_s": 0.0}  # fmt: skip
 
 
 def _row(way: str, steps: list[float], once: list[float], bare_steps: list[float]) -> dict:

@@ -169,7 +169,7 @@ class LastLook:
         devices = self._of(vms, numjobs)
         for vm, serial in ((vm, serial) for vm, own in devices.items() for serial in own):
             self._left.pop((vm, serial), None)
-        scripts = {vm: _note(own) for vm, own in devices.items()}
+        scripts = {vm: note(own) for vm, own in devices.items()}
         for vm, outcome in (self._fleet.run(scripts, limit_s=LIMIT_S) if scripts else {}).items():
             found = re.findall(r"(?m)^left (\S+) (\d+ \d+)$", outcome.value or "")
             self._left |= {(vm, serial): checksum for serial, checksum in found}
@@ -180,7 +180,8 @@ class LastLook:
         return {vm: {s: self.guarded[vm][s] for s in serials if s in self.guarded[vm]} for vm, serials in used.items()}
 
 
-def _note(devices: Mapping[str, Device]) -> str:
+def note(devices: Mapping[str, Device]) -> str:
+    """Lines of sh that print what lies at both ends of each disk, if it can be ours."""
     probed = _PROBED.format(shlex.join(device.path for device in devices.values()))
     notes = [shlex.join(["note", serial, _hex(d.number), str(d.size_bytes), d.path]) for serial, d in devices.items()]
     return "\n".join([_COMMON, _NOTE, probed, *notes])
