@@ -4,7 +4,7 @@
     .venv/bin/python bench/chaos.py --only frozen   the events whose name has that in it; writes nothing
 
 A row is ok when the right host was named and no other, no row of the results came of an attempt in which a VM was missing, and
-no fio works anywhere when all is over. For a killed controller: when the same call finished the campaign with every step once,
+no fio works anywhere when all is over. For an attack on a disk between two steps (as root): when not a byte of somebody else's was written. For a killed controller: when the same call finished the campaign with every step once,
 and what was finished before kept its bytes. Exit code 1 if any row is not ok.
 
 Of the deaths seven in ten fall into a run that is being measured: fio is seen at work on a drawn one, and then a drawn share of its
@@ -31,7 +31,7 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "drive")]
 
-from injections import FAULTS, MIRROR, MISLED, misled, suffer, working  # noqa: E402
+from injections import ATTACKS, FAULTS, MIRROR, MISLED, attacked, misled, suffer, working  # noqa: E402
 from probes import until  # noqa: E402
 
 from hcilib.drive.beds.lab import lab  # noqa: E402
@@ -82,6 +82,9 @@ def events(only: str) -> Iterator[dict]:
             name = event if launcher == "client-server" else f"per-host: {event}"
             if only in name:
                 yield in_folder(lambda folder, e=event, p=path, o=launcher: misled(e, p, folder, o)) | {"event": name}
+    for event in ATTACKS if os.getuid() == 0 else ():
+        if only in event:
+            yield in_folder(lambda folder, event=event: attacked(event, folder))
     if only in "controller killed":
         yield from kills()
 

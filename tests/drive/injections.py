@@ -11,6 +11,7 @@ import json
 import os
 import re
 import signal
+import stat
 import subprocess
 import threading
 import time
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from loops import FIO, Attacked, Media, by_id, hosts_in, mounted_elsewhere
 from probes import processes, until
 
 from hcilib.drive.beds.lab import lab
@@ -312,3 +314,52 @@ def _plan() -> Plan:
 
 
 MISLED = (("permission denied on one VM", "/sys/kernel/notes"), ("missing directory on one VM", "@/missing/disk"))
+
+
+def attacked(event: str, folder: Path) -> dict:
+    """A disk that was judged and filled, and what somebody does to it before our next step: nothing of theirs is written."""
+    with lab(2, 2, disk_bytes=4 * 2**20, root=folder) as bed, contextlib.closing(Media(folder)) as media:
+        disk, theirs = media.file("disk.img"), media.file("theirs.img")
+        subprocess.run(["mkfs.ext4", "-qF", theirs], check=True)
+        device, hosts = media.attach(disk), hosts_in(bed, folder / "hosts")
+        hosts.give("vm1", "B1", disk)
+        testbed = hosts.testbed(("vm1", "B1"))
+        with by_id("hci-chaos", f"../../{Path(device).name}") as link, hosts.fleet(testbed) as fleet:
+            under = Attacked(fleet, testbed, device, disk)
+            under.fill()
+            with ATTACKS[event](under, link, media.attach(theirs), folder):
+                before = disk.read_bytes(), theirs.read_bytes()
+                said = under.said(FIO.format(under.paths["B1"])).rpartition(" exited with 1: ")[2]
+                kept = (disk if said != "started" else theirs, before[said == "started"])
+                ok = kept[0].read_bytes() == kept[1] and said.startswith("started" if "turned" in event else "B1: ")
+    return {"event": event, "host_named": "vm1", "message": _plain(said, folder), "partial_rows": 0, "processes_left": 0, "ok": ok}  # fmt: skip
+
+
+@contextlib.contextmanager
+def _made_a_file_system(under: Attacked, link: str, other: str, folder: Path) -> Iterator[None]:
+    subprocess.run(["mkfs.ext4", "-qF", under.device], check=True)
+    yield
+
+
+@contextlib.contextmanager
+def _writes_elsewhere(under: Attacked, link: str, other: str, folder: Path) -> Iterator[None]:
+    os.mknod(folder / "node", 0o600 | stat.S_IFBLK, os.stat(under.device).st_rdev)
+    with open(folder / "node", "r+b"):
+        yield
+
+
+@contextlib.contextmanager
+def _turned_the_link(under: Attacked, link: str, other: str, folder: Path) -> Iterator[None]:
+    """Between the look and fio's open: the shell itself turns it."""
+    said = under.said
+    under.said = lambda then: said(f"ln -sfn {other} {link}\n{then}")  # type: ignore[method-assign]
+    yield
+
+
+ATTACKS = {
+    "a file system made after the prefill": _made_a_file_system,
+    "a file system mounted in another mount namespace": lambda under, link, other, folder: mounted_elsewhere(under.device, folder),
+    "written by another through a node outside /dev": _writes_elsewhere,
+    "a link turned between the look and fio": _turned_the_link,
+}  # fmt: skip
+"""What somebody does to a disk between two of our steps; needs root and loop devices."""

@@ -4,8 +4,10 @@ import contextlib
 import fcntl
 import json
 import os
+import random
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,14 +15,20 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from probes import until
 
 from hcilib.drive.campaign import campaign
+from hcilib.drive.guard.guard_devices import identify
+from hcilib.drive.guard.last_look import LastLook
 from hcilib.drive.hosts import processes
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.testbed import Disk, Fio, Testbed
 
 MIB = 2**20
 SIZE = 16 * MIB
+RANDOM = random.Random(16).randbytes(SIZE)
+FIO = ("fio --name=t --ioengine=libaio --direct=1 --rw=write --bs=64k --size=8M --allow_file_create=0 --filename={} "
+       "--output-format=terse >/dev/null && echo started")  # fmt: skip
 LOOP_CTL_REMOVE = 0x4C81
 
 # A loop device has no serial, so `lsblk` is decorated on the way: a serial belongs to the medium, here the backing file.
@@ -149,6 +157,70 @@ def mounted(device: str, where: Path):
         yield where
     finally:
         subprocess.run(["umount", where], check=True)
+
+
+@contextlib.contextmanager
+def mounted_elsewhere(device: str, folder: Path, make: bool = True):
+    (folder / "mnt").mkdir()
+    mkfs = f"mkfs.ext4 -qF {device} && " * make
+    script = f"{mkfs}mount {device} {folder}/mnt && echo ready && exec sleep 60"
+    with subprocess.Popen(["unshare", "-m", "sh", "-c", script], stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout.readline() == "ready\n"
+            assert device not in Path("/proc/self/mountinfo").read_text()
+            yield
+        finally:
+            other.send_signal(signal.SIGKILL)
+            other.wait()
+    until(lambda: not subprocess.run(["wipefs", "-n", "-a", device], capture_output=True).stderr)
+
+
+@contextlib.contextmanager
+def by_id(name: str, target: str):
+    """A link under /dev/disk/by-id, as udev would make it; the folders only if there are none, and removed again."""
+    folder = Path("/dev/disk/by-id")
+    made = [p for p in (folder.parent, folder) if not p.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).symlink_to(target)
+    try:
+        yield str(folder / name)
+    finally:
+        (folder / name).unlink()
+        for path in reversed(made):
+            path.rmdir()
+
+
+class Attacked:
+    """The first VM's disks, judged as when a campaign begins, and what the shell says that then would start fio."""
+
+    def __init__(self, fleet, testbed, device, file):
+        self.fleet, self.vms, self.device, self.file = fleet, testbed.vms, device, file
+        self.numjobs = len(self.vms[0].disks)
+        self.look = LastLook(fleet, identify(fleet, testbed, 1, self.numjobs, "wipe"))
+
+    def note(self) -> None:
+        self.look.after(self.vms, self.numjobs)
+
+    @property
+    def paths(self) -> dict[str, str]:
+        return self.look.before(self.vms, self.numjobs)[0]
+
+    def fill(self, data: bytes = RANDOM) -> None:
+        """As a prefill leaves it."""
+        with open(self.device, "r+b") as device:
+            device.write(data)
+        self.note()
+
+    def said(self, then: str = "echo started") -> str:
+        """What the shell says that looks and then would start fio: `started`, or why not."""
+        [prelude] = self.look.before(self.vms, self.numjobs)[1].values()
+        folder = 'd=$(mktemp -d) && cd "$d" || exit 1; trap \'rm -rf "$d"\' EXIT\n'
+        outcome = self.fleet.run({"vm1": f"{folder}{prelude}\n{then}"}, limit_s=60)["vm1"]
+        return (outcome.value or outcome.error).strip().rpartition("\n")[2]
+
+    @property
+    def noted(self) -> bool:
+        return bool(self.look._left)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from loops import SIZE, Media, hosts_in, losetup, mounted
+from loops import SIZE, Media, by_id, hosts_in, losetup, mounted
 from signatures import CONTENT, write
 
 from hcilib.drive.guard.guard import GuardError, Refusal
@@ -132,21 +132,6 @@ def test_one_medium_on_two_vms_is_refused_on_both(media, hosts):
     with hosts.fleet(testbed) as fleet, pytest.raises(GuardError) as caught:
         identify(fleet, testbed, 2, 1, "wipe")
     assert f"{device} has the serial or WWN of vm2 ({device})" in str(caught.value)
-
-
-@contextlib.contextmanager
-def by_id(name: str, target: str):
-    """A link under /dev/disk/by-id, as udev would make it; the folders only if there are none, and removed again."""
-    folder = Path("/dev/disk/by-id")
-    made = [p for p in (folder.parent, folder) if not p.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).symlink_to(target)
-    try:
-        yield str(folder / name)
-    finally:
-        (folder / name).unlink()
-        for path in reversed(made):
-            path.rmdir()
 
 
 def test_the_path_for_fio_is_a_link_by_identity_where_there_is_one(blank, hosts):

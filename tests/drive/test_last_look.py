@@ -1,26 +1,19 @@
 """The look right before fio, attacked on real loop devices: what is somebody's is not written, and what was judged is what is."""
 
-import contextlib
 import os
-import random
 import shlex
-import signal
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from loops import MIB, SIZE, losetup
-from probes import until
+from loops import FIO, MIB, RANDOM, SIZE, Attacked, by_id, losetup, mounted_elsewhere
 from signatures import gpt, write
-from test_guard_loops import by_id
 
 from hcilib.drive.guard.guard import GuardError
 from hcilib.drive.guard.guard_devices import identify
-from hcilib.drive.guard.last_look import LastLook
 
 pytestmark = pytest.mark.lab
-RANDOM = random.Random(16).randbytes(SIZE)
 
 
 @pytest.fixture
@@ -29,36 +22,6 @@ def look(blank, hosts):
     file, device, testbed = blank
     with hosts.fleet(testbed) as fleet:
         yield Attacked(fleet, testbed, device, file)
-
-
-class Attacked:
-    def __init__(self, fleet, testbed, device, file):
-        self.fleet, self.vms, self.device, self.file = fleet, testbed.vms, device, file
-        self.numjobs = len(self.vms[0].disks)
-        self.look = LastLook(fleet, identify(fleet, testbed, 1, self.numjobs, "wipe"))
-
-    def note(self) -> None:
-        self.look.after(self.vms, self.numjobs)
-
-    @property
-    def paths(self) -> dict[str, str]:
-        return self.look.before(self.vms, self.numjobs)[0]
-
-    def fill(self, data: bytes = RANDOM) -> None:
-        """As a prefill leaves it."""
-        write(self.device, 0, data)
-        self.note()
-
-    def said(self, then: str = "echo started") -> str:
-        """What the shell says that looks and then would start fio: `started`, or why not."""
-        [prelude] = self.look.before(self.vms, self.numjobs)[1].values()
-        folder = 'd=$(mktemp -d) && cd "$d" || exit 1; trap \'rm -rf "$d"\' EXIT\n'
-        outcome = self.fleet.run({"vm1": f"{folder}{prelude}\n{then}"}, limit_s=60)["vm1"]
-        return (outcome.value or outcome.error).strip().rpartition("\n")[2]
-
-    @property
-    def noted(self) -> bool:
-        return bool(self.look._left)
 
 
 def test_a_blank_disk_and_one_that_holds_what_we_left_may_be_written(look):
@@ -121,22 +84,6 @@ def test_a_file_system_mounted_where_no_process_is_seen_is_held_all_the_same(loo
         assert "is held by the kernel now: mounted somewhere, swap, or part of another device" in look.said()
 
 
-@contextlib.contextmanager
-def mounted_elsewhere(device: str, folder: Path, make: bool = True):
-    (folder / "mnt").mkdir()
-    mkfs = f"mkfs.ext4 -qF {device} && " * make
-    script = f"{mkfs}mount {device} {folder}/mnt && echo ready && exec sleep 60"
-    with subprocess.Popen(["unshare", "-m", "sh", "-c", script], stdout=subprocess.PIPE, text=True) as other:
-        try:
-            assert other.stdout.readline() == "ready\n"
-            assert device not in Path("/proc/self/mountinfo").read_text()
-            yield
-        finally:
-            other.send_signal(signal.SIGKILL)
-            other.wait()
-    until(lambda: not subprocess.run(["wipefs", "-n", "-a", device], capture_output=True).stderr)
-
-
 @pytest.mark.parametrize("outside", [False, True])
 def test_another_process_that_writes_through_whatever_node(look, tmp_path, outside):
     look.fill()
@@ -157,10 +104,6 @@ def test_a_writer_through_a_node_outside_dev_is_seen_at_the_start(look, hosts, t
     os.mknod(tmp_path / "node", 0o600 | 0o060000, os.stat(look.device).st_rdev)
     with open(tmp_path / "node", "r+b"), pytest.raises(GuardError, match=r"is open for writing by .* \(process"):
         identify(look.fleet, hosts.testbed(("vm1", "B1")), 1, 1, "wipe")
-
-
-FIO = ("fio --name=t --ioengine=libaio --direct=1 --rw=write --bs=64k --size=8M --allow_file_create=0 --filename={} "
-       "--output-format=terse >/dev/null && echo started")  # fmt: skip
 
 
 def test_a_link_that_is_turned_between_the_look_and_fio_changes_nothing(blank, media, hosts):
