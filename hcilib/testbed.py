@@ -257,6 +257,12 @@ class Testbed(Model):
         """The section that says what is to be started; None for what runs already and for a real testbed."""
         return None if self.lab_root else next((name for name in ("lab", "ceph", "box") if getattr(self, name)), None)
 
+    @property
+    def windows(self) -> frozenset[str]:
+        """Names of the hosts that run Windows: no shell command is run there, no disk of theirs judged or written."""
+        hosts: tuple[Node | Vm, ...] = (*self.nodes, *self.vms)
+        return frozenset(host.name for host in hosts if host.os == "windows")
+
     def targets(self, vms: int, numjobs: int) -> list[tuple[str, Disk]]:
         """(vm name, disk) of every disk that `numjobs` jobs on the first `vms` VMs use, one job a disk in turn."""
         return [(vm.name, disk) for vm in self.fleet(vms) for disk in vm.disks[:numjobs]]

@@ -178,3 +178,9 @@ def test_the_script_runs_on_this_machine_and_tells_its_root():
     for device in parse(done.stdout).devices.values():
         assert device.size_bytes == 512 * int(Path("/sys/class/block", device.name, "size").read_text())
         assert (("/", device.name) in device.mounts) == any(m[2] == device.number and m[4] == "/" for m in mounts)
+
+
+def test_how_many_processes_are_hidden_from_the_user_is_counted():
+    text = capture("debian12_proxmox")
+    assert parse(text).unseen == 0
+    assert parse(text.replace("==== end\n", "==== unseen\n12\n==== end\n")).unseen == 12

@@ -42,8 +42,9 @@ def refusals(testbed: Testbed, vms: int, numjobs: int, consent: str | None = Non
     if testbed.lab_root:
         judge = guard_ceph.judge if testbed.fio.ioengine == "rbd" else guard_lab.judge
         return [Refusal(vm, disk.serial, reason) for vm, disk in targets for reason in judge(testbed, disk)]
-    windows = {vm.name for vm in testbed.vms if vm.os == "windows"}
-    devices = [Refusal(vm, disk.serial, reason) for vm, disk in targets for reason in _judge_form(disk, vm in windows)]
+    devices = [
+        Refusal(vm, disk.serial, reason) for vm, disk in targets for reason in _judge_form(disk, vm in testbed.windows)
+    ]
     return _judge_consent(testbed, consent) + devices
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, Device, DevicesError, Inventory, find, parse
 from hcilib.drive.guard.guard import GuardError, Refusal, refusals
 from hcilib.drive.hosts.hosts import Fleet, Outcome
-from hcilib.testbed import Disk, Node, Testbed, Vm
+from hcilib.testbed import Disk, Testbed
 
 Guarded = dict[str, dict[str, Device]]
 """VM -> serial -> the one device that carries it."""
@@ -31,7 +31,7 @@ def identify(fleet: Fleet, testbed: Testbed, vms: int, numjobs: int, consent: st
     refused = refusals(testbed, vms, numjobs, consent)
     found: Guarded = {}
     if not testbed.lab_root:
-        inventories = inventory(fleet, {name for name, _ in testbed.targets(vms, numjobs)} - windows(testbed))
+        inventories = inventory(fleet, {name for name, _ in testbed.targets(vms, numjobs)} - testbed.windows)
         found, more = judge(testbed, vms, numjobs, inventories)
         refused += more
     if refused:
@@ -106,12 +106,6 @@ def read_inventory(outcome: Outcome) -> Inventory | str:
         return parse(outcome.value)
     except DevicesError as error:
         return f"its devices could not be listed: {error}"
-
-
-def windows(testbed: Testbed) -> set[str]:
-    """Names of the hosts on which no shell command is run."""
-    hosts: tuple[Node | Vm, ...] = (*testbed.nodes, *testbed.vms)
-    return {host.name for host in hosts if host.os == "windows"}
 
 
 def judge(

@@ -14,7 +14,7 @@ from hcilib.drive.guard import checks, checks_rbd
 from hcilib.drive.guard.checks import row
 from hcilib.drive.guard.devices import Device
 from hcilib.drive.guard.guard import CONSENT, Refusal, refusals
-from hcilib.drive.guard.guard_devices import Guarded, read_inventory, windows
+from hcilib.drive.guard.guard_devices import Guarded, read_inventory
 from hcilib.drive.guard.guard_devices import judge as judge_devices
 from hcilib.drive.hosts.hosts import Fleet, Outcome
 from hcilib.plan import Plan
@@ -72,7 +72,7 @@ def check(
     """The same over connections that are already open."""
     vms = testbed.fleet(min(plan.vms, len(testbed.vms)))
     connected = fleet.connect(dict.fromkeys(host.name for host in (*testbed.nodes, *vms)))
-    asked = {name for name, o in connected.items() if o.ok} - windows(testbed)
+    asked = {name for name, o in connected.items() if o.ok} - testbed.windows
     nodes, guests = ([h.name for h in hosts if h.name in asked] for hosts in (testbed.nodes, vms))
     answered = checks.ask(fleet, testbed, nodes, guests)
     here = _fio_here(testbed)
@@ -161,7 +161,7 @@ def _fio_here(testbed: Testbed) -> dict:
 
 def _not_asked(testbed: Testbed) -> list[dict]:
     what = "a Windows host: clock, memory and power plan are not checked by this version; look at them there"
-    return [row(name, "windows", True, what) for name in sorted(windows(testbed))]
+    return [row(name, "windows", True, what) for name in sorted(testbed.windows)]
 
 
 def _enough_vms(testbed: Testbed, plan: Plan) -> list[dict]:
@@ -192,6 +192,7 @@ def _devices(
 ) -> list[dict]:
     """Of every disk whether it is there as the testbed says, and whether it may be overwritten; and the consent to do so."""
     found: Guarded = {}
+    unseen: dict[str, str] = {}
     refused: list[Refusal] = refusals(testbed, len(vms), plan.numjobs, consent)
     if not testbed.lab_root:
         known = {
@@ -200,11 +201,17 @@ def _devices(
         }
         found, more = judge_devices(testbed, len(vms), plan.numjobs, known)
         refused += more
+        unseen = {
+            vm: f"; what {devices.unseen} processes of other accounts have open is hidden from this user"
+            for vm, devices in known.items()
+            if not isinstance(devices, str) and devices.unseen
+        }
     rows = [row(r.host, r.device, False, r.reason) for r in refused if r.device == CONSENT]
     for vm, disk in testbed.targets(len(vms), plan.numjobs):
         rows += [] if testbed.lab_root else [_present(vm, disk, found.get(vm, {}).get(disk.serial))]
         reasons = [r.reason for r in refused if (r.host, r.device) == (vm, disk.serial)]
-        rows.append(row(vm, "writable", not reasons, f"{disk.serial}: {'; '.join(reasons) or 'may be overwritten'}"))
+        said = "; ".join(reasons) or f"may be overwritten{unseen.get(vm, '')}"
+        rows.append(row(vm, "writable", not reasons, f"{disk.serial}: {said}"))
     return rows
 
 

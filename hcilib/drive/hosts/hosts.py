@@ -60,7 +60,7 @@ class Fleet:
         every: tuple[Node | Vm, ...] = (*testbed.nodes, *testbed.vms)
         hosts = {h.name: h for h in every}.values()  # a node may be a load generator too
         self.names = tuple(h.name for h in hosts)
-        self.windows = {h.name for h in hosts if h.os == "windows"}
+        self.windows = testbed.windows
         self._testbed = testbed
         config = Config(overrides={"load_ssh_configs": not testbed.lab_root})
         known, key = (

@@ -150,7 +150,7 @@ def leased(fleet: Fleet, testbed: Testbed, vms: Iterable[Vm], run_dir: str | Pat
     """
     hosts: tuple[Node | Vm, ...] = (*testbed.nodes, *vms)
     lease = Lease(fleet, dict.fromkeys(host.name for host in hosts), run_dir)
-    lease.unleased |= {host.name: "a Windows host is not leased" for host in hosts if host.os == "windows"}
+    lease.unleased |= {name: "a Windows host is not leased" for name in lease.hosts if name in testbed.windows}
     return lease
 
 
