@@ -166,11 +166,11 @@ def test_an_interrupted_pair_is_measured_again_whole(both, short, tmp_path, monk
     plan, run_dir = short(repeats=2), tmp_path / "run"
     real, seen = campaign.launch, []
 
-    def dies(step, *given, **named):
-        seen.append(step.id)
+    def dies(of):
+        seen.append(of.step.id)
         if len(seen) == 4:
             raise KeyboardInterrupt
-        return real(step, *given, **named)
+        return real(of)
 
     monkeypatch.setattr(campaign, "launch", dies)
     with pytest.raises(KeyboardInterrupt, match="3 of 4 steps are kept; run the same again"):
@@ -211,9 +211,9 @@ def standing(folder: Path) -> set[str]:
 def test_a_setting_is_applied_for_its_runs_and_put_back(bed, short, tmp_path, monkeypatch):
     system, seen, real = setting(tmp_path), [], campaign.launch
 
-    def looks(step, *given, **named):
-        seen.append((step.system, standing(tmp_path)))
-        return real(step, *given, **named)
+    def looks(of):
+        seen.append((of.step.system, standing(tmp_path)))
+        return real(of)
 
     monkeypatch.setattr(campaign, "launch", looks)
     plan = short(repeats=2, prefill=True)

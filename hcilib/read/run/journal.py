@@ -8,6 +8,7 @@ import json
 import time
 from pathlib import Path
 
+import msgspec
 import pandas as pd
 from tqdm.auto import tqdm
 
@@ -32,6 +33,9 @@ def events_of(run_dir: str | Path) -> list[dict]:
 
 def _event(line: str) -> dict | None:
     """The controller may have died while it wrote a line, and another have gone on in it. The steps are judged by their folders."""
+    with contextlib.suppress(msgspec.DecodeError):  # ten times as fast; nan is no JSON to it, but was to Python
+        if isinstance(event := msgspec.json.decode(line), dict):
+            return event
     for start in dict.fromkeys((0, line.rfind('{"t":'))):
         with contextlib.suppress(ValueError, IndexError):
             if isinstance(event := json.loads(line[start:]), dict):
