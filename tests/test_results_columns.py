@@ -1,0 +1,31 @@
+"""docs/RESULTS.md names every column and metric there is, and its example does what it says."""
+
+import doctest
+import re
+from pathlib import Path
+
+import hcilib as hci
+from hcilib.metrics import FACTORS, KEYS
+from hcilib.read.published.published import COLUMNS
+
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "RESULTS.md"
+TEXT = DOCUMENT.read_text(encoding="utf-8")
+
+
+def named() -> set[str]:
+    """The columns in the first cells of its tables."""
+    first = [line.split("|")[1] for line in TEXT.splitlines() if line.startswith("| `")]
+    return {name for cell in first for name in re.findall(r"`(\w+)`", cell)}
+
+
+def test_every_column_and_metric_is_listed_and_no_other():
+    assert named() == {*COLUMNS}
+    assert {*KEYS, *FACTORS, *hci.METRICS} <= named()
+
+
+def test_its_example_runs():
+    example = TEXT[TEXT.index("```python") : TEXT.rindex("```")].replace("```python", "")
+    test = doctest.DocTestParser().get_doctest(example, {}, DOCUMENT.name, str(DOCUMENT), 0)
+    said: list[str] = []
+    assert doctest.DocTestRunner(verbose=False).run(test, out=said.append).failed == 0, "".join(said)
+    assert test.examples
