@@ -45,6 +45,8 @@ FILES, ROUNDS, STEPS = {"mid": 600, "mixed": 300, "big": 300}, 7, {"mid": (2_000
 AGAIN = 5
 """How often a run directory is read from its cache."""
 QUICK_FILES, QUICK_ROUNDS, QUICK_STEPS = {"mid": 40, "mixed": 20, "big": 15}, 1, {"mid": (100, 400), "big": (40, 80)}
+SMALL, SMALL_FILES, QUICK_SMALL = "small", 10_000, 500
+"""One job a file, as users keep them: a folder to the table of results."""
 PEER, INSTALL_S = "fio-plot==1.1.21", 60
 
 
@@ -63,6 +65,10 @@ def measured(quick: bool) -> list[dict]:
             ways = {way: shape for way in HOSTS if way != IN_TEXT}
             rows += compared(f"hosts table, {said}", ways, folder, rounds, "hcilib")
         rows += compared("hosts table and merged bins", MERGED, folder, rounds, "hcilib, numba")
+        small_files(folder / SMALL, QUICK_SMALL if quick else SMALL_FILES)
+        rows += compared(
+            "results of one-job files", dict.fromkeys(RESULTS_OF, SMALL), folder, min(rounds, 3), "read_results, files"
+        )
         rows += [
             row for name in steps for count in steps[name] for row in campaign(name, captures[name], count, folder)
         ]
@@ -254,6 +260,55 @@ def json_merged(corpus: Path) -> dict:
     return timed(work)
 
 
+# --- a folder of small files ------------------------------------------------------------------------------------------
+
+
+def small_files(folder: Path, count: int) -> None:
+    """Files of one job each, every one its own: fio's output of a job on the null engine, with a number in it."""
+    job = [
+        "fio",
+        "--output-format=json",
+        "--name=job",
+        "--ioengine=null",
+        "--size=100m",
+        "--rw=randread",
+        "--bs=4k",
+        "--iodepth=8",
+    ]
+    said = subprocess.run(job, check=True, capture_output=True, text=True).stdout
+    folder.mkdir()
+    for n in range(count):
+        (folder / f"system{n % 2}_r{n}.json").write_text(said.replace('"time" :', f'"number" : {n},\n  "time" :', 1))
+
+
+def results_of_files(corpus: Path) -> dict:
+    from hcilib.read.foreign.results import read_results
+
+    return timed(lambda: read_results(corpus, names="{system}_r{rep}.json"))
+
+
+def json_of_files(corpus: Path) -> dict:
+    import pandas as pd
+
+    def row(file: Path) -> dict:
+        document = json.loads(file.read_bytes())
+        job = document["jobs"][0]
+        asked, read = document.get("global options", {}) | job["job options"], job["read"]
+        system, rep = file.stem.split("_r")
+        said = {
+            "system": system,
+            "rep": int(rep),
+            **{name: asked.get(name) for name in ("rw", "bs", "iodepth", "numjobs")},
+        }
+        shares = {f"p{q}_ns": read["clat_ns"]["percentile"][f"{q}.000000"] for q in (50, 99)}
+        return said | {"iops": read["iops"], "bw_bytes": read["bw_bytes"], "lat_ns": read["lat_ns"]["mean"]} | shares
+
+    return timed(lambda: pd.DataFrame([row(file) for file in sorted(corpus.iterdir())]))
+
+
+RESULTS_OF = {"read_results, files": results_of_files, "json + list of dicts": json_of_files}
+
+
 # --- a campaign and its cache -----------------------------------------------------------------------------------------
 
 
@@ -303,7 +358,7 @@ MERGED = {"msgspec, bare decode": "big", "hcilib, numba": "big", "hcilib, numpy"
 ONE = {
     "msgspec, bare decode": bare_decode, "hcilib": hcilib_hosts, IN_TEXT: hcilib_hosts,
     "json + DataFrame": json_hosts, PEER: fio_plot, "hcilib, numba": hcilib_merged(True), "hcilib, numpy": hcilib_merged(False),
-    "json + Counter": json_merged, "read_results, in this process": first_read, "read_results": second_read,
+    **RESULTS_OF, "json + Counter": json_merged, "read_results, in this process": first_read, "read_results": second_read,
 }  # fmt: skip
 
 if __name__ == "__main__":

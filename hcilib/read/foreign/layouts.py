@@ -76,6 +76,7 @@ def vmfleet(file: str) -> Place | None:
 _HCIBENCH = re.compile(
     r"(?P<run>(?:.*/)?(?P<param>[^/]+)-(?P<epoch>\d{9,11}))/(?P<vm>[^/]+-[^/-]+-\d+-\d+)\.json(?:\.zst|\.gz)?"
 )
+_EPOCH = re.compile(r"-\d{9,11}/")
 _HCIBENCH_PARAM = re.compile(
     r"fio-(?P<disks>\d+)vmdk-(?P<ws>\d+)ws-(?P<bs>\d+[kKmM]?)-(?P<r>\d+)rdpct-(?P<s>\d+)randompct-(?P<t>\d+)threads"
 )
@@ -86,7 +87,7 @@ def hcibench(file: str) -> Place | None:
 
     vmware-labs/hci-benchmark-appliance: perf.rb, io-test.rb, parseFioResult.rb.
     """
-    match = _HCIBENCH.fullmatch(file)
+    match = _HCIBENCH.fullmatch(file) if _EPOCH.search(file) else None
     if not match:
         return None
     named: dict[str, Any] = {}
@@ -137,7 +138,7 @@ def bench_fio(file: str) -> Place | None:
 
     Its target is the label: whether two targets are two systems, repeats or one system's disks only the user knows.
     """
-    match = _BENCH_FIO.fullmatch(file)
+    match = _BENCH_FIO.fullmatch(file) if file.count("/") > 1 else None
     if not match or match["mode"] not in ("read", "write", "rw", "readwrite", "randread", "randwrite", "randrw"):
         return None
     named = {"bs_bytes": bytes_of(match["bs"]), "iodepth": int(match["depth"]), "numjobs": int(match["jobs"])}

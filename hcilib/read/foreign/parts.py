@@ -90,7 +90,10 @@ def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str
     of = [part for part, _ in parts]
     found = _factors(of)
     hosts = {host for part, given in parts for host in (part.hosts or (given,))}
-    said = [caveat for part in of for caveat in part.caveats] + _contradictions(found, named)
+    said = [
+        *(of[0].caveats if len(of) == 1 else (c for part in of for c in part.caveats)),
+        *_contradictions(found, named),
+    ]
     factors = {**named, **{name: value for name, value in found.items() if value == value}}
     if "rw" not in factors:
         raise ForeignError("neither the file nor its name says rw: which pattern was it?")
