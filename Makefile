@@ -88,5 +88,5 @@ bounds: setup
 	@.ci/bounds
 
 picture: setup
-	@$(PY) -m hcilib.show.report params/04_compare.proxmox.yaml --out out/picture >/dev/null
-	@cp out/picture/04_compare.proxmox/iops.svg readme.svg
+	@$(PY) -m hcilib.show.report params/*.proxmox.yaml params/03_sweep.*-pve.yaml --out out/picture >/dev/null
+	@chromium --headless $(if $(filter 0,$(shell id -u)),--no-sandbox) --hide-scrollbars --window-size=1180,560 --screenshot=readme.png file://$(CURDIR)/out/picture/index.html 2>/dev/null

@@ -98,7 +98,7 @@ def test_the_index_has_a_card_each_with_question_answer_and_picture(site):
     html = site[0].read_text()
     assert html.count('class="page') - html.count('class="pages') == 3
     assert "Which &lt;system&gt; is faster?" in html
-    assert "Method: Beta delivers 42 % more IOPS &amp; less<" in html
+    assert ">Beta delivers 42 % more IOPS &amp; less<" in html
     assert "2 failed" in html
     assert "ValueError: no file &lt;x&gt;" in html
     (picture,) = re.findall(r'<img src="([^"]+)" alt="([^"]+)"', html)

@@ -110,7 +110,7 @@ def capacity_sentence(
     if len(front):
         places, patterns = front.groupby("system", observed=True)["front"].sum(), front["pattern"].nunique()
         on = ", ".join(f"{(labels or {}).get(name, name)} in {n} of {patterns} patterns" for name, n in places.items())
-        parts.append(f"on the front of speed and capacity, untested: {on}")
+        parts.append(f"best for its capacity (nobody has more of both), untested: {on}")
     return "; ".join(parts) + "."
 
 

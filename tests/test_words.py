@@ -1,0 +1,107 @@
+"""docs/WORDS.md, read back from sentences of drawn tables: who, how much, how sure, of how many, and nothing more."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hcilib as hci
+from hcilib.show.report.studies import clause
+
+ROOT = Path(__file__).resolve().parents[1]
+WORDS = (ROOT / "docs/WORDS.md").read_text("utf-8")
+NEVER = ("over 27 cells", "0 points where", "on the front of", "significantly", "nan", "None")
+
+
+def results(runs: dict[str, list[float]], pattern: str = "4k-randread") -> pd.DataFrame:
+    rows = [
+        {"system": name, "pattern": pattern, "iodepth": 8, "vms": 4, "block": i, "rep": 0, "iops": value, "iops_per_cpu_pct": value / 50}
+        for name, values in runs.items()
+        for i, value in enumerate(values)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_the_page_says_what_every_verdict_may_say():
+    for verdict in (
+        "higher, lower",
+        "equivalent",
+        "inconclusive",
+        "point",
+        "missing",
+        "leads",
+        "tied",
+        "untested",
+        "regression",
+    ):
+        assert f"| {verdict}" in WORDS
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1000, 900_000), st.floats(0.3, 3.0), st.integers(1, 5), st.integers(0, 10_000))
+def test_who_is_first_is_said_as_it_is_known(level, ratio, runs, seed):
+    noise = np.random.default_rng(seed).lognormal(0, 0.01, (2, runs))
+    drawn = results({"a": list(level * noise[0]), "b": list(level * ratio * noise[1])})
+    table = hci.winners(drawn)
+    first = table.loc[table["pct_of_best"].idxmax()]
+    said = hci.winners_facts(table, {"a": "Array A", "b": "Array B"})
+    assert said[0].startswith(f"Highest best IOPS: Array {first['system'].upper()} in 1 of 1 patterns (")
+    if runs == 1:
+        assert first["state"] == "untested"
+        assert "none of it tested: one number each" in said[0]
+    else:
+        assert first["state"] in ("leads", "tied")
+        assert ("1 of 1 shown by a test" in said[0]) == (first["state"] == "leads")
+    assert not [word for word in NEVER if word in " ".join(said)]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 60), st.integers(0, 60), st.integers(0, 60))
+def test_claims_and_rows_are_counted_as_they_are(rows, broken, claims):
+    broken = min(broken, rows)
+    audit = pd.DataFrame({"ok": pd.array([False] * broken + [True] * (rows - broken), dtype="boolean")})
+    judged = pd.DataFrame({"verdict": ["wrong"] * (claims // 3) + ["matches"] * (claims - claims // 3)}, dtype=object)
+    said = hci.audit_facts(audit, judged)
+    assert f"{broken} of {rows} checks of the rows against physics fail." in said
+    assert (f"{claims // 3} of {claims} claims in the text do not follow from its tables." in said) == (claims > 0)
+
+
+def test_a_tie_names_both_and_a_single_number_says_so():
+    tied = hci.latency_answer(
+        results({"a": [100.0, 101, 99], "b": [100.0, 99, 101]}).assign(lat_ns=lambda t: 1e9 / t["iops"]),
+        pd.DataFrame({"system": [], "ratio": []}), {"a": "A", "b": "B"},
+    )  # fmt: skip
+    assert re.search(r"4k-randread (A and B|B and A) tied \(", tied)
+    single = hci.latency_answer(
+        results({"a": [100.0], "b": [200.0]}).assign(lat_ns=lambda t: 1e9 / t["iops"]),
+        pd.DataFrame({"system": [], "ratio": []}), {"a": "A", "b": "B"},
+    )  # fmt: skip
+    assert "4k-randread B (5.000 ms, one number each: untested)" in single
+
+
+@pytest.mark.parametrize(
+    ("answer", "title"),
+    [
+        ("A leads B in 18 of 27 tests of IOPS (ratio 0.3 to 1.2); each is one printed number, so none is proven.", "A leads B in 18 of 27 tests of IOPS"),
+        ("397 of 406 checks of 127 rows hold; 13 points lie below.", "397 of 406 checks of 127 rows hold"),
+        ("Usable of raw: A 40.0 %, B 28.6 %; of 6 schemes.", "Usable of raw: A 40.0 %, B 28.6 %"),
+    ],
+)  # fmt: skip
+def test_the_first_clause_is_a_title(answer, title):
+    assert clause(answer) == title
+
+
+@pytest.mark.parametrize("notebook", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda p: p.stem)
+def test_committed_answers_keep_to_it(notebook):
+    import nbformat
+
+    for cell in nbformat.read(notebook, 4).cells:
+        if {"answer", "facts"} & set(cell.metadata.get("tags", [])):
+            said = "".join(o.get("text", "") for o in cell.outputs)
+            assert said.strip()
+            assert not [word for word in NEVER if re.search(rf"\b{re.escape(word)}\b", said)], said
+            assert len(clause(said.splitlines()[0])) <= 132
