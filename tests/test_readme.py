@@ -26,7 +26,9 @@ def test_it_is_short_and_begins_with_the_question():
     assert FRONT.index("docs/SAFETY.md") < FRONT.index("make lab")  # before anything can be overwritten
     doors = re.findall(r"^### (I have .+)$", FRONT, re.M)
     assert doors == ["I have files", "I have a cluster", "I have nothing"]
-    assert max(len(text) for text in FRONT.split("\n\n") if not text.startswith(("|", "!["))) < 900  # paragraphs, no walls
+    assert (
+        max(len(text) for text in FRONT.split("\n\n") if not text.startswith(("|", "!["))) < 900
+    )  # paragraphs, no walls
 
 
 def test_the_door_of_files_opens_as_it_says():

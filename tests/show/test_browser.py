@@ -18,6 +18,7 @@ from axe_playwright_python import sync_playwright as axe
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from hcilib.show.report.report import build
+from hcilib.show.report.report import papers as report_papers
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -438,3 +439,19 @@ def test_an_article_prints_its_finding_first(chromium, repository_report):
     assert page.locator(".answer").first.is_visible()
     assert not page.locator("#code").is_visible()
     page.context.close()
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
+def test_each_article_is_a_pdf_of_a_few_pages_whose_first_says_the_finding(repository_report, tmp_path):
+    results = [json.loads(p.read_text("utf-8")) for p in sorted(repository_report.glob("*/*.json"))]
+    folder = shutil.copytree(repository_report, tmp_path / "site")
+    made = report_papers(results, folder, ROOT)
+    assert {p.name for p in made} == {"proxmox-2node-hci.pdf", "starwind-s2d-rdma-hyperv.pdf", "box.pdf"}
+    for paper in made:
+        assert 1 <= len(re.findall(rb"/Type\s*/Page\b", paper.read_bytes())) < 12
+    if shutil.which("pdftotext"):
+        said = subprocess.run(
+            ["pdftotext", "-l", "1", folder / "proxmox-2node-hci.pdf", "-"], capture_output=True, text=True
+        ).stdout
+        assert "StarWind RDMA" in said
+    assert not list(folder.glob("*.print.html"))

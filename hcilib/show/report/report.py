@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from hcilib.engine import Engine, mapped
 from hcilib.show.report.execute import describe, execute, one_line, unchanged
+from hcilib.show.report.paper import PaperError, write_papers
 from hcilib.show.report.provenance import data_named, provenance, revision_of
 from hcilib.show.report.scenarios import Scenario, ScenarioError, find_scenarios
 
@@ -82,6 +83,13 @@ def build(params, out, workers: int, root, engine: Engine = None) -> tuple[Path,
     return write_index(ordered, out, revision, root), ordered
 
 
+def papers(results: list[dict[str, Any]], out: Path, root: Path = Path(".")) -> list[Path]:
+    """One PDF a study of what was built into `out`."""
+    from hcilib.show.report.site import blocks_of
+
+    return write_papers(blocks_of(results, out, root.resolve()), out, revision_of(root.resolve()))
+
+
 def main(arguments: list[str] | None = None) -> int:
     """``python -m hcilib.show.report params/*.yaml --out out/report``; prints a sentence a scenario, then the index page."""
     parser = argparse.ArgumentParser(prog="python -m hcilib.show.report", description=__doc__)
@@ -89,10 +97,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", default="out/report", help="folder of the site (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=2, help="notebooks at the same time (default: %(default)s)")
     parser.add_argument("--headline", help="a scenario whose sentence is printed last, alone")
+    parser.add_argument("--pdf", action="store_true", help="beside it one PDF a study, printed by chromium")
     given = parser.parse_args(arguments)
     try:
         index, results = build(given.params, given.out, given.workers, ".")
-    except ReportError as error:
+        if given.pdf:
+            print(*map(os.path.relpath, papers(results, index.parent)), sep="\n")
+    except (ReportError, PaperError) as error:
         print(error, file=sys.stderr)
         return 2
     lines = {r["name"]: _line(r) for r in results}

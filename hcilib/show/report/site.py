@@ -83,7 +83,7 @@ def write_page(notebook: NotebookNode, result: dict[str, Any], folder: Path) -> 
     shown = [s for s in found if s.parts or s.said or s.code]
     body = "".join(part.body for s in shown for part in s.parts) + (hero.body if hero else "")
     page = folder / f"{result['name']}.html"
-    text = _rendered(
+    text = rendered(
         "scenario", page=result, sections=shown, hero=hero, css=style(), inks=dark_inks(body), script=script(), up="../"
     )
     page.write_text(text, "utf-8")
@@ -178,14 +178,18 @@ def finding(svg: str) -> str:
 def write_index(results: list[dict[str, Any]], out: Path, revision: str, root: Path = ROOT) -> Path:
     """One block a study: its matrix, three facts and its pages in reading order; the method and self-tests apart."""
     failed = sum(not r["ok"] for r in results)
-    known = studies(root)
-    blocks = [
-        b for key, study in known.items() if (b := _block(study, [r for r in results if _key(r, known) == key], out))
-    ]
+    blocks = blocks_of(results, out, root)
     told = [b for b in blocks if b["study"].key != "method"]
     apart = [b for b in blocks if b["study"].key == "method"]
     _write_map(blocks, out)
     return _write(out, "index.html", results=results, failed=failed, revision=revision, told=told, apart=apart)
+
+
+def blocks_of(results: list[dict[str, Any]], out: Path, root: Path = ROOT) -> list[dict[str, Any]]:
+    """The studies that have pages, in order, each with what the index says of it."""
+    known = studies(root)
+    found = (_block(study, [r for r in results if _key(r, known) == key], out) for key, study in known.items())
+    return [block for block in found if block]
 
 
 def _key(result: Mapping[str, Any], known: Mapping[str, Study]) -> str:
@@ -295,12 +299,12 @@ def write_method(out: Path, revision: str) -> Path:
 def _write(out: Path, page: str, **content: Any) -> Path:
     out.mkdir(parents=True, exist_ok=True)
     (out / page).write_text(
-        _rendered(page.removesuffix(".html"), css=style(), script=script(), up="", **content), "utf-8"
+        rendered(page.removesuffix(".html"), css=style(), script=script(), up="", **content), "utf-8"
     )
     return out / page
 
 
-def _rendered(template: str, **content: Any) -> str:
+def rendered(template: str, **content: Any) -> str:
     return (
         Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True)
         .get_template(f"{template}.html.j2")
