@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import hcilib as hci
 from hcilib.show.figures.bars import plot_baseline
 from hcilib.show.figures.points import plot_audit, plot_pareto_panels
 from hcilib.show.tables.tables import table
@@ -75,3 +76,11 @@ def test_counts_have_no_decimals_and_measures_keep_their_digits():
     shown = table(pd.DataFrame({"holds": [6], "ratio": [1.5], "bs_bytes": [65536]})).cells
     assert shown["Holds"].tolist() == ["6"]
     assert shown["Block size (KiB)"].tolist() == ["64.0"]
+
+
+def test_latencies_that_nobody_kept_are_said_to_be_missing():
+    """As of a tool that keeps only percentiles of its parts: a log axis of nothing cannot be drawn."""
+    results = hci.read_results("tests/data/foreign/cbt", system="ceph")
+    [ax] = hci.plot_panels(hci.summarize(results, "p99_ns"))
+    ax.figure.canvas.draw()
+    assert "no value given" in [text.get_text() for text in ax.texts]

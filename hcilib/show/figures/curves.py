@@ -241,7 +241,7 @@ def _axes(ax: Axes, metric: Metric, over: str, loads: list[float], data: pd.Data
     else:
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.margins(x=0.06)
-    if metric.unit == "ms":
+    if metric.unit == "ms" and data["value"].notna().any():
         ax.set_yscale("log")
         low, high = ax.get_ylim()
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low > 6 else (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8)))
