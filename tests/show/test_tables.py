@@ -245,3 +245,12 @@ def test_where_nothing_crosses_no_number_is_missing():
         {"iodepth": [NAN, NAN, NAN], "ratio_below": [0.5, 0.5, NAN], "verdict": ["none", "inconclusive", "missing"]}
     )
     assert list(table(frame).cells["iodepth"]) == ["none", "none", "missing"]
+
+
+def test_a_number_worked_out_has_no_more_digits_than_it_was_made_of():
+    """A crossing at iodepth 5.846118583, and 105,920,337 IOPS per TiB, were printed once."""
+    crossing = pd.DataFrame({"iodepth": [5.846118583, np.nan]})
+    assert table(crossing).cells["iodepth"].tolist() == ["5.85", "missing"]
+    assert table(pd.DataFrame({"iodepth": [8, 16]})).cells["iodepth"].tolist() == ["8", "16"]
+    per_tib = table(pd.DataFrame({"system": ["a"], "iops_per_usable_tib": [105_920_337.0]}))
+    assert per_tib.cells["IOPS per usable TiB"].tolist() == ["105,900,000"]

@@ -30,6 +30,7 @@ WORDS = {
     "between_cv_pct": "CV between runs (%)", "second_cv_pct": "CV of one second (%)", "block_cv_pct": "CV of blocks (%)",
     "rest_cv_pct": "CV of the rest (%)", "rmse_pct": "RMS error (%)", "per_vm": "Per VM (IOPS)", "id": "ID",
 }  # fmt: skip
+WORKED_OUT = ("iops_per_usable_tib",)
 DERIVED = ("p", "p_adjusted", "tost_p", "df", "cv_pct")
 UNITS = (
     ("_bytes_per_s", "MiB/s", 2.0**20),
@@ -85,6 +86,12 @@ def texts(values: pd.Series, column: str, metric: str | None, labels: Mapping) -
         return [
             "none" if v != v else "<0.0001" if column.startswith(("p", "tost")) and v < 1e-4 else number(v)
             for v in values.astype(float)
+        ]
+    if column in PLAIN and not values.dropna().mod(1).eq(0).all():  # worked out between two counts: a crossing, a knee
+        return [number(float(f"{v:.{DIGITS}g}"), "{:,.10g}", 1) if v == v else "missing" for v in values.astype(float)]
+    if column in WORKED_OUT:  # of two rounded numbers: more digits than these say nothing
+        return [
+            number(float(f"{v / how.scale:.4g}"), how.format) if v == v else "missing" for v in values.astype(float)
         ]
     if pd.api.types.is_integer_dtype(values) and column not in KNOWN and how.scale == 1:  # a count has no decimals
         return ["missing" if pd.isna(v) else f"{v:,}" for v in values]
