@@ -254,3 +254,11 @@ def test_a_number_worked_out_has_no_more_digits_than_it_was_made_of():
     assert table(pd.DataFrame({"iodepth": [8, 16]})).cells["iodepth"].tolist() == ["8", "16"]
     per_tib = table(pd.DataFrame({"system": ["a"], "iops_per_usable_tib": [105_920_337.0]}))
     assert per_tib.cells["IOPS per usable TiB"].tolist() == ["105,900,000"]
+
+
+def test_a_wide_table_shows_the_metric_it_is_asked_for_and_a_front_its_front():
+    """A table of peaks has IOPS as its center and IOPS per TiB beside it."""
+    peaks = pd.DataFrame({"system": ["a", "b"], "pattern": "1m-read", "best": 8, "smallest_tied": 8, "tied": [(8,), (8,)],
+                          "n": 1, "center": [100.0, 200.0], "usable_tib": [2.0, 8.0], "iops_per_usable_tib": [50.0, 25.0]})  # fmt: skip
+    assert table(peaks, "iops_per_usable_tib", wide="system").cells[["a", "b"]].iloc[0].tolist() == ["50.0", "25.0"]
+    assert "Front" in table(peaks.assign(front=[True, False]), "iops").cells

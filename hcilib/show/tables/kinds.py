@@ -48,8 +48,8 @@ KINDS = {
     "peak": _kind("best smallest_tied tied center", "system? pattern best center lo hi n tied smallest_tied leave_one_out bias_pct verdict"),
     "regimes": _kind("best_iops best_at kind", "system? pattern vms? iodepth iops best_iops best_at ratio n kind verdict note?"),
     "winners": _kind("pct_of_best state tied_with", "system pattern iodepth n center pct_of_best state iops_per_cpu_pct?"),
-    "per usable TiB": _kind("iops_per_usable_tib usable_tib", "system pattern iops_per_usable_tib"),
-    "front": _kind("front usable_tib iops_per_usable_tib", "pattern system best center lo hi usable_tib iops_per_usable_tib front"),
+    "per usable TiB": _kind("iops_per_usable_tib usable_tib best tied center", "system pattern iops_per_usable_tib"),
+    "front": _kind("front usable_tib iops_per_usable_tib best tied center", "pattern system best center lo hi usable_tib iops_per_usable_tib front"),
     # checks
     "audit": _kind("check measured expected ratio ok", "system? pattern vms? numjobs? iodepth? check? measured expected ratio ok? note?"),
     "rounding": _kind("half_unit_pct coarse", "system pattern iodepth metric value unit half_unit_pct"),

@@ -118,7 +118,7 @@ def table(
     if absent:
         raise KeyError(f"the table has no column {absent[0]!r}; it has {', '.join(map(str, frame.columns))}")
     metric, labels = metric or _own_metric(frame), known_labels() if labels is None else labels
-    if columns is None and not (wide and "center" in frame):
+    if columns is None:
         columns = shown_columns(frame, kind or kind_of(frame))
     if ranks is not None:
         frame = frame.assign(best=_leads(frame, ranks))
@@ -227,7 +227,7 @@ def _footnotes(
 
 def _widen(shown: pd.DataFrame, frame: pd.DataFrame, metric: str | None, wide: str, labels: Mapping) -> pd.DataFrame:
     """One row per cell, one column per value of `wide`, holding value and interval."""
-    bounded = next((c for c in ("ratio", "center", metric) if c in frame), None)
+    bounded = next((c for c in (metric, "ratio", "center") if c in frame), None)
     if bounded is None:
         raise KeyError("a wide table needs a column center, ratio or the metric itself to spread")
     value, interval = header(bounded, metric), _interval_header(frame)
