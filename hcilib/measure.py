@@ -162,7 +162,8 @@ def obtain(
     asked = [system.variant for system in under_test(products, settings)]
     for absent in (name for name in asked if not results["system"].eq(name).any()):
         held = ", ".join(sorted(set(results["system"])))
-        raise ValueError(f"{source}: no rows of system {absent!r}; it holds {held}")
+        why = results.attrs.get("unmeasured", {}).get(absent)
+        raise ValueError(why or f"{source}: no rows of system {absent!r}; it holds {held}")
     return results[results["system"].isin(asked)]
 
 

@@ -108,6 +108,14 @@ def annotate(notes: Iterable[object], *conditions: Condition) -> np.ndarray:
     return out
 
 
+def not_among(role: str, system: str, results: pd.DataFrame) -> str:
+    """What is said of a `system` that has no row: where a campaign was to measure it and could not, why that is."""
+    known = listed(pd.unique(results["system"]))
+    said = f"{role} is {system!r}, which is not among the systems of these results: {known}"
+    why = results.attrs.get("unmeasured", {}).get(system)
+    return f"{said}; {why}" if why else said
+
+
 def _require(results: pd.DataFrame, columns: Sequence[str]) -> None:
     absent = [c for c in columns if c not in results.columns]
     if absent:

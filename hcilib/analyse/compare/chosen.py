@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from hcilib.analyse.compare.cells import annotate, campaign_counts, listed, valid_rows
+from hcilib.analyse.compare.cells import annotate, campaign_counts, listed, not_among, valid_rows
 from hcilib.caveats import NONE, Caveat
 from hcilib.metrics import pattern_order
 
@@ -34,7 +34,8 @@ def chosen(
     ['ceph-pve', 'drbd-tcp-pve', 'starwind-rdma-pve', 'starwind-tcp-pve']
     """
     if results.empty:
-        raise ValueError("the sources hold no such result: nothing to compare")
+        reasons = "; ".join(results.attrs.get("unmeasured", {}).values())
+        raise ValueError(reasons or "the sources hold no such result: nothing to compare")
     if article is not None:
         results = _of_article(results, article)
     if patterns is not None:
@@ -42,7 +43,7 @@ def chosen(
     systems = [str(name) for name in pd.unique(results["system"])]
     for role, name in (("baseline", baseline), ("challenger", challenger)):
         if name not in systems:
-            raise ValueError(f"{role} is {name!r}, which is not among the systems of these results: {listed(systems)}")
+            raise ValueError(not_among(role, name, results))
     if len(systems) == 1:
         raise ValueError(f"the results hold one system alone, {systems[0]}: a comparison takes two; add a source")
     if baseline == challenger:

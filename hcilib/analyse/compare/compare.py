@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import Runs, annotate, describe, listed
+from hcilib.analyse.compare.cells import Runs, annotate, describe, not_among
 from hcilib.analyse.compare.contrast import (
     against,
     check_options,
@@ -123,8 +123,7 @@ def compare(
     check_options(margin, method, adjust, confidence)
     cells = describe(results, metric, ["system", *by])
     if len(cells) and baseline not in set(cells["system"]):  # else every verdict would be `missing`, without an error
-        known = listed(pd.unique(cells["system"]))
-        raise ValueError(f"baseline is {baseline!r}, which is not among the systems of these results: {known}")
+        raise ValueError(not_among("baseline", baseline, results))
     guard = method != "own"
     rows, base, keys = against(cells, baseline, by)
     differences = unlike(cells, rows, base, by)

@@ -26,6 +26,7 @@ from hcilib.read.foreign.workloads import FACTORS
 from hcilib.read.published.published import COLUMNS
 from hcilib.read.run import run
 from hcilib.read.run.run_names import names_of_places
+from hcilib.read.run.unmeasured import refuse_nothing
 
 if TYPE_CHECKING:
     from hcilib.engine import Engine
@@ -91,6 +92,7 @@ def read_results(
         percentiles come from the merged histograms of all files of a run, and are missing, with a warning, where a tool kept
         only percentiles. ``tool`` is what measured. What a run directory tells and such files do not (nodes, span, warm-up, CPU) is missing.
         ``attrs["left_out"]``: file and reason of every result that is in no row; each row warns of them.
+        ``attrs["unmeasured"]``: system -> why it has no row, of systems that a campaign was to measure and did not.
 
     Raises
     ------
@@ -117,7 +119,7 @@ def read_results(
                                "names and system are for files of other tools")  # fmt: skip
     if len(ours) == len(sources):
         given = path if isinstance(path, (str, Path)) else [source.path for source in ours]
-        return run.read_results(given, article, engine)
+        return refuse_nothing(run.read_results(given, article, engine))
     tables = [run.read_results([source.path for source in ours], engine=engine)] if ours else []
     foreign = _gathered([source for source in sources if source not in ours])
     places = [_place(source) for source in foreign]
@@ -500,6 +502,8 @@ def _together(tables: list[pd.DataFrame], article: str | None) -> pd.DataFrame:
     extra = [name for name in table if name not in COLUMNS]
     attrs = {"caveat": next((t.attrs["caveat"] for t in tables if t.attrs.get("caveat")), "")}
     attrs["left_out"] = [one for t in tables for one in t.attrs.get("left_out", [])]
+    absent = {system: why for t in tables for system, why in t.attrs.get("unmeasured", {}).items()}
+    attrs["unmeasured"] = {system: why for system, why in absent.items() if not table["system"].eq(system).any()}
     table = table.reindex(columns=[*COLUMNS, *extra])
     table.attrs = attrs
     if article is not None and not table["source"].eq(article).any():

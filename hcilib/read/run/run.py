@@ -23,6 +23,7 @@ from hcilib.read.run.run_names import run_ids
 from hcilib.read.run.seals import say, sha256, unlike_files, unlike_steps
 from hcilib.read.run.step_tables import counted, counters_of, exploded, in_order_of_time, sorted_texts, together
 from hcilib.read.run.steps import RunReadError, keys_of, record_of, sound, when, window
+from hcilib.read.run.unmeasured import refuse_nothing, unmeasured
 from hcilib.run_layout import COUNTERS, JOB, LOGS, PLAN, RECORD, STEPS
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def read_results(
         ``events`` says what was done to the system during the run (``cut-link@10 heal-link@25``), missing where nothing was:
         a factor, so such runs are never pooled with undisturbed ones. ``pair`` is the number of the visit that systems of one
         campaign share (the runs of a cell next to each other), missing where one system was measured alone.
+        ``attrs["unmeasured"]``: system -> why it has no row, of the systems that were to be measured and were not.
 
     Examples
     --------
@@ -63,6 +65,7 @@ def read_results(
     else:
         where, results = ", ".join(map(str, path)), _under_each_other(path, article, engine)
     if article is not None and not results["source"].eq(article).any():
+        refuse_nothing(results)
         held = ", ".join(sorted(results["source"].unique())) or "none"
         raise RunReadError(
             f"{where}: no rows of article {article!r}; it holds {held} (a run directory is read without an article: None)"
@@ -79,6 +82,9 @@ def _under_each_other(path: Sequence[str | Path], article: str | None, engine: E
     tables = [t.assign(run_id=names[p]) if p in names else t for p, t in zip(paths, tables, strict=True)]
     together = pd.concat(tables, ignore_index=True)
     together.attrs["caveat"] = next((t.attrs["caveat"] for t in tables if t.attrs.get("caveat")), "")
+    absent = {system: why for t in tables for system, why in t.attrs.get("unmeasured", {}).items()}
+    elsewhere = set(together["system"])  # another of these campaigns measured it
+    together.attrs["unmeasured"] = {system: why for system, why in absent.items() if system not in elsewhere}
     return together
 
 
@@ -93,6 +99,7 @@ def _results_at(folder: Path, article: str | None, engine: Engine) -> pd.DataFra
     plan = _plan(folder)
     results = results_of(folder, plan, engine)
     results.attrs["caveat"] = plan.get("caveat", "")
+    results.attrs["unmeasured"] = unmeasured(folder, plan, results)
     return results
 
 
