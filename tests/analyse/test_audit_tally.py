@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from hcilib.analyse.claims.claim_values import CURVES, UNMEASURED
 from hcilib.analyse.claims.claim_values import STATISTICS as CLAIM_STATISTICS
 from hcilib.analyse.claims.claims import check_claims
 from hcilib.analyse.physics.audit import audit, rounding
@@ -53,7 +54,7 @@ def test_claims_as_checks_keep_the_verdicts():
 
 
 def test_every_statistic_of_a_claim_has_words():
-    assert set(STATISTICS) == {*CLAIM_STATISTICS, "formula"}
+    assert set(STATISTICS) == {*CLAIM_STATISTICS, *CURVES, UNMEASURED, "formula"}
 
 
 def test_no_claim_is_no_check():

@@ -67,6 +67,67 @@ def test_statistics_have_their_exact_value(given, value):
     assert found["verdict"] == "matches"
 
 
+WORDS = {"statistic": "pct_higher", **PCT, "reduce": "each", "iodepth": ""}
+
+
+@pytest.mark.parametrize(
+    ("given", "value", "verdict"),
+    [
+        ({**WORDS, "wording": "more_than"}, -20, "wrong"),  # the least of -20, 50 and -12.5
+        ({**WORDS, "wording": "more_than", "iodepth": "16"}, 50, "matches"),
+        ({**WORDS, "wording": "less_than", "claimed": 60}, 50, "matches"),
+        ({**WORDS, "wording": "less_than", "claimed": 40}, 50, "wrong"),
+        ({**WORDS, "wording": "about", "claimed": 45, "tolerance": 5, "iodepth": "16"}, 50, "matches"),
+        ({**WORDS, "wording": "about", "claimed": 40, "tolerance": 5, "iodepth": "16"}, 50, "wrong"),
+        ({**WORDS, "wording": "nearly", "claimed": 52, "tolerance": 5, "iodepth": "16"}, 50, "matches"),
+        ({**WORDS, "wording": "nearly", "claimed": 47, "tolerance": 5, "iodepth": "16"}, 50, "wrong"),
+        ({"statistic": "spread", "wording": "less_than", "claimed": 130, "reduce": "", "iodepth": "", "unit": "%"}, 125, "matches"),
+        ({"statistic": "least_step", "wording": "more_than", "reduce": "", "iodepth": "8 16", "unit": "%"}, 125, "matches"),
+        ({"statistic": "least_step", "wording": "more_than", "reduce": "", "iodepth": "", "unit": "%"}, -200 / 9, "wrong"),
+    ],
+)  # fmt: skip
+def test_words_ask_for_a_side_or_for_nearness(given, value, verdict):
+    found = judge(AB, **given)
+    assert found["recomputed"] == pytest.approx(value)
+    assert found["verdict"] == verdict
+
+
+def test_where_curves_cross():
+    crossing = {"statistic": "overtakes_at", "comparator": "b", "reduce": "", "iodepth": "", "unit": "count"}
+    late = small(a={4: 9, 8: 10, 16: 30, 32: 40}, b={4: 8, 8: 20, 16: 20, 32: 30})
+    assert judge(late, claimed=16, **crossing)["verdict"] == "matches"
+    assert judge(late, claimed=8, **crossing)["finding"] == "claimed 8, is 16.0"
+    never = judge(late, claimed=32, **crossing | {"subject": "b", "comparator": "a"})
+    assert (never["verdict"], never["finding"]) == (
+        "wrong",
+        "claimed 32, is 0.0; b is not ahead at the deepest iodepth",
+    )
+    always = small(a={8: 2, 16: 2}, b={8: 1, 16: 1})
+    assert judge(always, claimed=8, **crossing)["finding"].endswith("a is ahead at every iodepth: nothing is overtaken")
+    slow = judge(late, claimed=4, **crossing | {"metric": "lat_ns"})
+    assert "not ahead" in slow["finding"]  # equal latencies: nobody leads
+    lone = judge(small(a={8: 2}, b={8: 1}), claimed=8, **crossing)
+    assert (lone["verdict"], lone["finding"]) == (
+        "not checkable", "a curve needs one pattern at two depths or more: a has 1 such rows",
+    )  # fmt: skip
+
+
+def test_a_side_within_the_printed_digits_is_rounding():
+    table = small(a={8: 1_000_000}, b={8: 1_000_000})
+    side = {"statistic": "pct_higher", **PCT, "wording": "more_than"}
+    assert judge(table, claimed=0, **side)["verdict"] == "rounding"
+    assert judge(table, claimed=1, **side)["verdict"] == "wrong"
+
+
+def test_what_no_table_can_judge_says_what_to_measure():
+    found = judge(AB, statistic="unmeasured", claimed=float("nan"), note="the same runs on the other node")
+    assert (found["verdict"], found["finding"]) == (
+        "not checkable", "no table judges it: the same runs on the other node",
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="claim 1: unmeasured needs a note"):
+        judge(AB, statistic="unmeasured", claimed=float("nan"))
+
+
 def test_any_takes_the_nearest_and_each_the_farthest():
     pct = {"statistic": "pct_higher", **PCT, "iodepth": ""}
     assert judge(AB, reduce="any", claimed=51, **pct)["recomputed"] == pytest.approx(50)
@@ -191,6 +252,12 @@ def test_unlike_rows_are_not_averaged():
         ({"resolution": 0}, "claim 1: claimed must be a number and resolution one above 0"),
         ({"claimed": float("nan")}, "claim 1: claimed must be a number"),
         ({"statistic": "pct_higher", "unit": "%"}, "claim 1: pct_higher needs a comparator"),
+        ({"wording": "roughly"}, "claim 1: unknown wording 'roughly'"),
+        ({"wording": "about"}, "claim 1: tolerance nan: expected a number above 0 with wording about or nearly"),
+        (
+            {"tolerance": 3},
+            "claim 1: tolerance 3: expected a number above 0 with wording about or nearly, and none else",
+        ),
     ],
 )
 def test_a_claim_in_unknown_words_is_refused(given, message):
@@ -243,7 +310,7 @@ def test_a_formula_is_arithmetic_and_nothing_else(text):
 
 
 def test_every_claim_is_judged_in_order(tables, checked):
-    assert len(checked) == 282
+    assert len(checked) == 431
     assert [*checked.index] == tables[1]["id"].tolist()
     assert set(checked["verdict"]) == {"matches", "rounding", "wrong", "not checkable"}
     assert checked["recomputed"].isna().equals(checked["verdict"].eq("not checkable"))
@@ -284,12 +351,36 @@ def test_every_claim_that_holds_falls_when_its_table_moves(tables, checked):
     results, claims, _ = tables
     measures = ["iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "node_cpu_pct", "iops_per_cpu_pct"]
     holds = claims[
-        claims["id"].isin(checked.index[checked["verdict"].isin(["matches", "rounding"])]) & claims["formula"].isna()
+        claims["id"].isin(checked.index[checked["verdict"].isin(["matches", "rounding"])])
+        & claims["formula"].isna()
+        & claims["wording"].isna()
+        & claims["statistic"].ne("overtakes_at")
     ]
     for subject, about in holds.groupby("subject"):
         moved = results.copy()
         moved.loc[moved["system"].eq(subject), measures] *= 2
         assert set(check_claims(moved, about)["verdict"]) == {"wrong"}
+
+
+def test_every_wording_that_holds_falls_when_its_curve_moves(tables, checked):
+    """A side or a likeness holds under some changes and not under others: of these at least one must upset it."""
+    results, claims, _ = tables
+    measures = ["iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "node_cpu_pct", "iops_per_cpu_pct"]
+    worded = claims["wording"].notna() | claims["statistic"].eq("overtakes_at")
+    holds = claims[worded & claims["formula"].isna() & checked["verdict"].isin(["matches", "rounding"]).to_numpy()]
+    assert len(holds) > 60
+    rank = results.groupby(["system", "pattern"])["iodepth"].rank("dense")
+    last = results.groupby(["system", "pattern"])["iodepth"].transform("nunique")
+    alone = [place * factor + ~place for place in (rank == 2, rank == last, rank == last - 1) for factor in (1e3, 1e-3)]
+    factors = [rank * 0 + 1e3, rank * 0 + 1e-3, 10.0**rank, *alone]  # whole curves, steeper ones, one depth alone
+    fallen = set()
+    for subject, about in holds.groupby("subject"):
+        for factor in factors:
+            moved = results.copy()
+            moved[measures] = moved[measures].mul(factor.where(moved["system"].eq(subject), 1), axis=0)
+            judged = check_claims(moved, about)
+            fallen |= set(judged.loc[judged["verdict"] == "wrong", "id"])
+    assert fallen == set(holds["id"])
 
 
 def test_every_formula_that_holds_falls_when_its_facts_move(tables, checked):

@@ -12,7 +12,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 
 import pandas as pd
 
@@ -28,6 +28,16 @@ STATISTICS: dict[str, Callable] = {
     "difference": lambda a, b: a - b,
 }
 """How the subject's number a and the comparator's b make the claimed one; the base is always b (METHODS section 1)."""
+
+CURVES = ("spread", "least_step", "overtakes_at")
+"""What is said of a whole curve over iodepth: how far its highest number lies above its lowest (%), its smallest step from one
+depth to the next (%), and the depth from which on the subject is ahead of the comparator for good."""
+
+UNMEASURED = "unmeasured"
+"""The statistic of a conclusion that no table can judge; its note says what would have to be measured."""
+
+WORDINGS = ("", "more_than", "less_than", "about", "nearly")
+"""What the words around the number ask of it: the figure itself, a side of it, or nearness (data/published/README.md)."""
 
 REDUCE = ("at", "max", "min", "mean", "any", "each")
 METRICS = ("iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "node_cpu_pct", "iops_per_cpu_pct")
@@ -70,6 +80,8 @@ Runs = dict[tuple[str, str, str], list[dict]]
 
 def from_results(claim: dict, runs: Runs, claimed: float) -> Recomputed:
     """The claim's statistic over the rows it names; `claimed` in base units settles ``any`` and ``each``."""
+    if claim["statistic"] in CURVES:
+        return _along_the_curve(claim, runs)
     subject = cells(claim, runs, claim["subject"])
     comparators = [cells(claim, runs, system) for system in words(claim["comparator"])]
     if claim["reduce"] in ("max", "min"):
@@ -83,7 +95,7 @@ def from_facts(claim: dict, facts: pd.DataFrame | None) -> Recomputed:
     if facts is None:
         raise NotCheckableError("rests on facts: pass facts=")
     keys = list(dict.fromkeys(re.findall(r"[A-Za-z_]\w*(?:\.\w+)+", claim["formula"])))
-    if claim["formula"].strip() in keys:
+    if claim["formula"].strip() in keys and not claim["wording"]:  # a threshold is not the number itself
         raise NotCheckableError("rests on one printed number: it would be judged by itself")
     names = {key: f"_{position}" for position, key in enumerate(keys)}
     text = re.sub(r"[A-Za-z_]\w*(?:\.\w+)+", lambda match: names[match[0]], claim["formula"])
@@ -205,10 +217,58 @@ def _one(claim: dict, candidates: list[Recomputed], claimed: float) -> Recompute
         case "any":
             return min(candidates, key=lambda c: abs(c.value - claimed))
         case "each":
-            return max(candidates, key=lambda c: abs(c.value - claimed))
+            return _hardest(claim, candidates, claimed)
     if len(candidates) != 1:
         raise NotCheckableError(f"{len(candidates)} rows match, expected one: give vms and iodepth")
     return candidates[0]
+
+
+def _hardest(claim: dict, candidates: list[Recomputed], claimed: float) -> Recomputed:
+    """Of several the one that the claim holds for last: the least of what is more than, else the farthest off."""
+    match claim["wording"]:
+        case "more_than":
+            return min(candidates, key=lambda c: c.value)
+        case "less_than":
+            return max(candidates, key=lambda c: c.value)
+    return max(candidates, key=lambda c: abs(c.value - claimed))
+
+
+def _along_the_curve(claim: dict, runs: Runs) -> Recomputed:
+    """One of `CURVES` over the stated depths of one pattern, or over all."""
+    curves = [_curve(claim, runs, system) for system in (claim["subject"], *words(claim["comparator"]))]
+    subject = curves[0]
+    if claim["statistic"] == "overtakes_at":
+        return _overtaking(claim, *curves)
+    if claim["statistic"] == "spread":
+        most, least = (pick(subject, key=lambda cell: cell.value) for pick in (max, min))
+        return _propagate(STATISTICS["pct_higher"], (most, least))
+    steps = [_propagate(STATISTICS["pct_higher"], (deeper, cell)) for cell, deeper in pairwise(subject)]
+    return min(steps, key=lambda step: step.value)
+
+
+def _curve(claim: dict, runs: Runs, system: str) -> list[Printed]:
+    stated = set(_depths(claim))
+    found = sorted(cells(claim, runs, system), key=lambda cell: cell.iodepth)
+    chosen = [cell for cell in found if not stated or cell.iodepth in stated]
+    if len({cell.pattern for cell in chosen}) != 1 or len(chosen) < 2:
+        raise NotCheckableError(
+            f"a curve needs one pattern at two depths or more: {system} has {len(chosen)} such rows"
+        )
+    return chosen
+
+
+def _overtaking(claim: dict, subject: list[Printed], other: list[Printed]) -> Recomputed:
+    """The lowest depth from which on the subject is ahead at every common depth: 0 and a fault where it never is, or always."""
+    lower_leads = claim["metric"].endswith("_ns") or claim["metric"] == "node_cpu_pct"
+    there = {cell.iodepth: cell for cell in other}
+    common = [(cell, there[cell.iodepth]) for cell in subject if cell.iodepth in there]
+    ahead = [(a.value < b.value) if lower_leads else (a.value > b.value) for a, b in common]
+    if not any(ahead) or not ahead[-1]:
+        return Recomputed(0.0, fault=f"{claim['subject']} is not ahead at the deepest iodepth")
+    if all(ahead):
+        return Recomputed(0.0, fault=f"{claim['subject']} is ahead at every iodepth: nothing is overtaken")
+    first = max(position for position, leads in enumerate(ahead) if not leads) + 1
+    return Recomputed(float(common[first][0].iodepth), inputs=common[first])
 
 
 def _evaluate(claim: dict, inputs: Iterable[Printed]) -> Recomputed:

@@ -13,9 +13,12 @@ from collections.abc import Mapping
 import pandas as pd
 
 from hcilib.analyse.claims.claim_values import (
+    CURVES,
     METRICS,
     REDUCE,
     STATISTICS,
+    UNMEASURED,
+    WORDINGS,
     NotCheckableError,
     Recomputed,
     Runs,
@@ -33,9 +36,13 @@ UNITS = {
 
 BINARY = {"TB": "TiB", "GB/s": "GiB/s"}
 REQUIRED = ("id", "source", "statistic", "subject", "claimed", "unit", "resolution")
-OPTIONAL = ("metric", "pattern", "vms", "reduce", "iodepth", "comparator", "formula", "note")
+OPTIONAL = ("metric", "pattern", "vms", "reduce", "iodepth", "comparator", "formula", "note", "wording", "tolerance")
 COLUMNS = ("id", "claimed", "recomputed", "verdict", "unit", "source", "what", "finding", "note")
 
+SAID = {"more_than": "more than", "less_than": "less than", "about": "about", "nearly": "nearly"}
+CURVE = {
+    "spread": "highest above lowest", "least_step": "smallest step to the next iodepth", "overtakes_at": "iodepth from which it leads",
+}  # fmt: skip
 SUFFIX = {"pct_higher": "higher", "pct_lower": "lower", "pct_of": "of it", "times": "it", "times_higher": "more"}
 
 
@@ -51,7 +58,7 @@ def check_claims(
     ----------
     results : a results table (DESIGN section 3)
     claims : one claim a row: id, source, statistic, metric, pattern, vms, reduce, iodepth, subject, comparator, claimed,
-        unit, resolution, formula, note; data/published/README.md says what they mean
+        unit, resolution, formula, note, wording, tolerance; data/published/README.md says what they mean
     facts : the facts table, for claims that have a `formula`
     labels : system -> the name that `what` and `finding` use
 
@@ -63,7 +70,9 @@ def check_claims(
     The verdict is ``matches``: recomputed rounds to the claimed number at its printed precision (`resolution`).
     ``rounding``: it does if the inputs are moved within half a unit of their last printed digits, or if the claimed
     number was cut off instead of rounded. ``wrong`` otherwise, or if a stated iodepth is not where the maximum or
-    minimum lies. ``not checkable``: the tables have no number for it; finding says which.
+    minimum lies. ``not checkable``: the tables have no number for it; finding says which, or what would have to be measured.
+    A claim with a `wording` matches if the recomputed number lies on the claimed number's stated side, or within `tolerance`
+    of it; ``rounding`` if only moved inputs do.
 
     Raises
     ------
@@ -73,7 +82,7 @@ def check_claims(
     --------
     >>> claims = hci.published_claims().query("source == 'proxmox-2node-hci'")
     >>> hci.check_claims(hci.published(), claims)["verdict"].value_counts().to_dict()
-    {'matches': 46, 'rounding': 26, 'wrong': 14}
+    {'matches': 98, 'rounding': 27, 'wrong': 20, 'not checkable': 5}
     """
     claims = _validated(claims, results)
     runs = valid_runs(results)
@@ -93,6 +102,12 @@ def _labelled(judged: pd.DataFrame, labels: Mapping[str, str]) -> pd.DataFrame:
 def _judge(claim: dict, runs: Runs, facts: pd.DataFrame | None) -> dict:
     scale = UNITS[claim["unit"]]
     row = {column: claim.get(column) for column in ("id", "claimed", "unit", "source", "note")} | {"what": _what(claim)}
+    if claim["statistic"] == UNMEASURED:
+        return row | {
+            "recomputed": math.nan,
+            "verdict": "not checkable",
+            "finding": f"no table judges it: {claim['note']}",
+        }
     try:
         if claim["statistic"] == "formula":
             made = from_facts(claim, facts)
@@ -101,9 +116,34 @@ def _judge(claim: dict, runs: Runs, facts: pd.DataFrame | None) -> dict:
     except NotCheckableError as reason:
         return row | {"recomputed": math.nan, "verdict": "not checkable", "finding": str(reason)}
     value = made.value / scale
-    verdict = "wrong" if made.fault else _verdict(value, claim["claimed"], claim["resolution"], made.slack / scale)
+    verdict = "wrong" if made.fault else _verdict_of(claim, value, made.slack / scale)
     finding = "" if verdict == "matches" else _finding(claim, made, verdict, runs)
     return row | {"recomputed": value, "verdict": verdict, "finding": finding}
+
+
+def _verdict_of(claim: dict, value: float, slack: float) -> str:
+    """By the claim's wording: a figure is read at its printed precision, words by the side or the nearness they mean."""
+    claimed, tolerance = claim["claimed"], claim["tolerance"]
+    match claim["wording"]:
+        case "more_than":
+            short = claimed - value
+        case "less_than":
+            short = value - claimed
+        case "about":
+            return _within(abs(value - claimed) - tolerance, slack)
+        case "nearly":
+            return _within(max(value - claimed, claimed - tolerance - value), slack)
+        case _:
+            return _verdict(value, claimed, claim["resolution"], slack)
+    if short < 0:
+        return "matches"
+    return "rounding" if short < slack else "wrong"
+
+
+def _within(excess: float, slack: float) -> str:
+    if excess <= 1e-9:
+        return "matches"
+    return "rounding" if excess <= slack else "wrong"
 
 
 def _verdict(recomputed: float, claimed: float, resolution: float, slack: float) -> str:
@@ -125,7 +165,7 @@ def _finding(claim: dict, made: Recomputed, verdict: str, runs: Runs) -> str:
     kind = SUFFIX.get(claim["statistic"], "")
     value = _show(made.value / UNITS[claim["unit"]], claim, one_more=claim["unit"] in ("%", "x", "GB/s", "count"))
     parts = [" ".join(f"claimed {_number(claim)} {kind}".split()) + f", is {value}", made.fault]
-    if verdict == "wrong" and not made.fault:
+    if verdict == "wrong" and not made.fault and not claim["wording"]:
         parts += _origin(claim, made, runs)[:1]
     return "; ".join(part for part in parts if part)
 
@@ -197,13 +237,14 @@ def _what(claim: dict) -> str:
     parts += [", ".join(words(claim["pattern"]))]
     parts += [f"iodepth {', '.join(words(claim['iodepth']))}" if words(claim["iodepth"]) else ""]
     parts += [{"at": "", "max": "maximum", "min": "minimum"}.get(claim["reduce"], claim["reduce"])]
+    parts += [CURVE.get(claim["statistic"], "")]
     parts += [f"{claim['vms']:.0f} VM{'s' * (claim['vms'] != 1)}" if not pd.isna(claim["vms"]) else ""]
     text = ", ".join(part for part in parts if part)
     return f"{text}, against {', '.join(words(claim['comparator']))}" if words(claim["comparator"]) else text
 
 
 def _number(claim: dict) -> str:
-    return _show(claim["claimed"], claim)
+    return f"{SAID.get(claim['wording'], '')} {_show(claim['claimed'], claim)}".strip()
 
 
 def _show(value: float, claim: dict, one_more: bool = False) -> str:
@@ -219,19 +260,31 @@ def _validated(claims: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
     if absent:
         raise ValueError(f"claims: column {', '.join(absent)} is missing; expected {', '.join(REQUIRED + OPTIONAL)}")
     claims = claims.reindex(columns=[*REQUIRED, *OPTIONAL])
-    text = [column for column in (*REQUIRED, *OPTIONAL) if column not in ("id", "claimed", "resolution", "vms")]
+    numbers = ("id", "claimed", "resolution", "vms", "tolerance")
+    text = [column for column in (*REQUIRED, *OPTIONAL) if column not in numbers]
     claims[text] = claims[text].astype(object).where(claims[text].notna(), "")
-    for claim in claims[~(claims["resolution"].gt(0) & claims["claimed"].notna())].itertuples():
+    unmeasured = claims["statistic"] == UNMEASURED
+    for claim in claims[~(claims["resolution"].gt(0) & claims["claimed"].notna()) & ~unmeasured].itertuples():
         raise ValueError(
             f"claim {claim.id}: claimed must be a number and resolution one above 0, got {claim.claimed}, {claim.resolution}"
         )
     formula = claims["statistic"] == "formula"
-    _known(claims, "statistic", {*STATISTICS, "formula"})
+    for claim in claims[unmeasured & claims["note"].eq("")].itertuples():
+        raise ValueError(f"claim {claim.id}: {UNMEASURED} needs a note that says what would have to be measured")
+    _known(claims, "statistic", (*STATISTICS, *CURVES, "formula", UNMEASURED))
     _known(claims, "unit", UNITS)
+    _known(claims, "wording", WORDINGS)
+    near = claims["wording"].isin(("about", "nearly"))
+    for claim in claims[near != claims["tolerance"].gt(0)].itertuples():
+        raise ValueError(
+            f"claim {claim.id}: tolerance {claim.tolerance}: expected a number above 0 with wording about or nearly, and none else"
+        )
+    formula = formula | unmeasured  # neither is about cells of the results
     _known(claims[~formula], "metric", METRICS)
-    _known(claims[~formula], "reduce", REDUCE)
-    _known(claims[~formula & claims["statistic"].eq("value")], "comparator", ("",))
-    for claim in claims[~formula & claims["statistic"].ne("value") & claims["comparator"].eq("")].itertuples():
+    _known(claims[~formula & ~claims["statistic"].isin(CURVES)], "reduce", REDUCE)
+    alone = claims["statistic"].isin(("value", "spread", "least_step"))
+    _known(claims[~formula & alone], "comparator", ("",))
+    for claim in claims[~formula & ~alone & claims["comparator"].eq("")].itertuples():
         raise ValueError(f"claim {claim.id}: {claim.statistic} needs a comparator")
     several = claims["reduce"].isin(("max", "min")) & claims["comparator"].str.split().str.len().gt(1)
     for claim in claims[several].itertuples():

@@ -43,7 +43,11 @@ STATISTICS = {
     "times": "So many times it",
     "times_higher": "So many times more",
     "difference": "A difference",
+    "spread": "A curve's highest above its lowest",
+    "least_step": "A curve that rises or falls",
+    "overtakes_at": "Where two curves cross",
     "formula": "Follows from other facts",
+    "unmeasured": "No table can judge it",
 }
 
 
@@ -60,15 +64,20 @@ def open_claims(judged: pd.DataFrame) -> pd.DataFrame:
 def claim_checks(judged: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:
     """Judged claims in the columns of an audit, so that they are drawn and counted like one.
 
-    Returns id, check (the claim's statistic in words), measured (claimed), expected (recomputed), ratio, ok (`matches` or
-    `rounding`; <NA> where not checkable), note (the finding).
+    Returns id, check (the claim's statistic in words), measured (claimed), expected (recomputed), ratio (NaN where the wording is
+    no figure: a side has no ratio), ok (`matches` or `rounding`; <NA> where not checkable), note (the finding).
     """
+    wording = (
+        judged["id"].map(claims.set_index("id")["wording"]) if "wording" in claims else pd.Series("", judged.index)
+    )
     statistic = judged["id"].map(claims.set_index("id")["statistic"])
     ok = judged["verdict"].isin(("matches", "rounding")).astype("boolean")
     table = judged.rename(columns={"claimed": "measured", "recomputed": "expected", "finding": "note"})
     table = table.assign(
         check=statistic.map(STATISTICS),
-        ratio=judged["claimed"] / judged["recomputed"].where(judged["recomputed"] != 0),
+        ratio=(judged["claimed"] / judged["recomputed"].where(judged["recomputed"] != 0)).where(
+            wording.fillna("").eq("")
+        ),
         ok=ok.mask(judged["verdict"] == "not checkable"),
     )
     return table[["id", "check", "measured", "expected", "ratio", "ok", "note"]]

@@ -60,8 +60,8 @@ TABLES = {
     ),
     "facts": columns("source key kind value? unit? note?"),
     "claims": columns(
-        "id:count source statistic metric? pattern? vms:count? reduce? iodepth? subject comparator? claimed:number unit"
-        " resolution:positive formula? note?"
+        "id:count source statistic metric? pattern? vms:count? reduce? iodepth? subject comparator? claimed:number? unit"
+        " resolution:positive? formula? note? wording? tolerance:positive?"
     ),
     "sources": columns("source article title? author? site? date? under_test"),
 }
