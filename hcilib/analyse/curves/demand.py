@@ -78,13 +78,13 @@ def load_curve(
 
 
 def load_within(
-    results: pd.DataFrame, by: Sequence[str] = BY, confidence: float = 0.95, **limits: float
+    results: pd.DataFrame, by: Sequence[str] = BY, confidence: float = 0.95, **limits: float | Sequence[float]
 ) -> pd.DataFrame:
     """The most IOPS that a latency limit allows, with an interval over blocks.
 
     Parameters
     ----------
-    limits : one or several of metric = limit in ns, such as ``p99_ns=2e6``; each is a row of its own
+    limits : one or several of metric = limit in ns, or limits, such as ``p99_ns=[2e6, 5e6]``; each is a row of its own
 
     Returns
     -------
@@ -106,7 +106,7 @@ def load_within(
     0      A  p99_ns  2  789.0
     """
     rows = []
-    for metric, limit_ns in _limits(limits).items():
+    for metric, limit_ns in _limits(limits):
         runs = load_within_runs(results, by, **{metric: limit_ns})
         for key, blocks in _groups(runs, by):
             rows.append(key | {"metric": metric, "limit_ns": limit_ns} | _over_blocks(blocks, confidence))
@@ -132,7 +132,7 @@ def load_within_runs(results: pd.DataFrame, by: Sequence[str] = BY, **limit: flo
     0      A      1  783.0   True
     1      A      2  795.0   True
     """
-    [(metric, limit_ns)] = _limits(limit).items()
+    [(metric, limit_ns)] = _limits(limit)
     offered = _offered(results, metric, by)
     own = [name for name in ("source", "run_id", "block") if name in offered and name not in by]
     rows = []
@@ -197,7 +197,7 @@ def demand_answer(
     >>> print(hci.demand_answer(results, "A", p99_ns=5e6))
     Within p99 latency of 5 ms at 4k random read/write 70/30: A 751 [750, 753], B 526 [525, 527] IOPS; B gives 30 % less (proven).
     """
-    [(metric, limit_ns)] = _limits(limit).items()
+    [(metric, limit_ns)] = _limits(limit)
     names = dict(labels or {})
     held = load_within(results, BY, confidence, **limit)
     runs = load_within_runs(results, BY, **limit)
@@ -265,13 +265,17 @@ def _offered(results: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFr
     return offered
 
 
-def _limits(limits: Mapping[str, float]) -> dict[str, float]:
-    for name, value in limits.items():
+def _limits(limits: Mapping[str, float | Sequence[float]]) -> list[tuple[str, float]]:
+    """(metric, ns) of every limit."""
+    named = [
+        (name, float(value)) for name, values in limits.items() for value in np.atleast_1d(np.asarray(values, float))
+    ]
+    for name, value in named:
         if not name.endswith("_ns") or not value > 0:
             raise ValueError(f"limit {name}={value!r}: expected a latency column and nanoseconds, e.g. p99_ns=2e6")
-    if not limits:
+    if not named:
         raise ValueError("no limit given: name one, e.g. p99_ns=2e6")
-    return {name: float(value) for name, value in limits.items()}
+    return named
 
 
 def _groups(frame: pd.DataFrame, by: Sequence[str]):
