@@ -37,7 +37,7 @@ from hcilib.system import System
 
 DIFFERENCES, MARGIN_PCT = (0, 2, 5, 10, 50), 5
 PATTERNS = ("4k-randread", "4k-randwrite")
-RATE, DISK, PAIRS, RUN_S = 2**22, 2**24, 5, 1.0  # 4 MiB/s: no processor is the bottleneck, on a busy machine neither
+RATE, DISK, PAIRS, RUN_S = 2**21, 2**24, 5, 1.0  # 2 MiB/s: no processor is the bottleneck, on a busy machine neither
 SYSTEMS = ("lab-single-a", "lab-single-b")
 SAVED = Path(__file__).resolve().parents[1] / "data" / "samples" / "calibration.csv"
 
