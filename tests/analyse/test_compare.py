@@ -380,3 +380,11 @@ def test_a_percentage_ends_inside_0_to_100():
     assert summarize(small, "node_cpu_pct").iloc[0][["lo", "hi"]].tolist() == pytest.approx(
         on_logs[["lo", "hi"]].tolist(), rel=0.02
     )
+
+
+def test_processors_that_were_busy_all_the_time_lie_inside_their_interval():
+    busy = pd.DataFrame(
+        {"system": "A", "pattern": "4k-read", "iodepth": 1, "block": [1, 2, 3], "node_cpu_pct": [100.0] * 3}
+    )
+    row = summarize(busy, "node_cpu_pct").iloc[0]
+    assert row["lo"] <= row["center"] == 100 <= row["hi"] <= 100

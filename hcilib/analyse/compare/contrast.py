@@ -261,7 +261,8 @@ def _interval_of_share(cells: pd.DataFrame, confidence: float) -> tuple[np.ndarr
     spread = [logit(np.clip(runs / 100, *_WITHIN)).std(ddof=1) if len(runs) > 1 else np.nan for runs in cells["runs"]]
     n = cells["n"].to_numpy(float)
     half = stdtrit(np.maximum(n - 1, 1), 0.5 + confidence / 2) * np.array(spread, float) / np.sqrt(np.maximum(n, 1))
-    return 100 * expit(center - half), 100 * expit(center + half)
+    own = cells["center"].to_numpy(float)  # one that was clipped still lies inside its interval
+    return np.minimum(100 * expit(center - half), own), np.maximum(100 * expit(center + half), own)
 
 
 _WITHIN = (5e-4, 1 - 5e-4)
