@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from hcilib.caveats import Caveat, Caveats
+from hcilib.read.published.published import published
 from hcilib.show.tables.tables import number, table
 
 NAN = np.nan
@@ -262,3 +263,11 @@ def test_a_wide_table_shows_the_metric_it_is_asked_for_and_a_front_its_front():
                           "n": 1, "center": [100.0, 200.0], "usable_tib": [2.0, 8.0], "iops_per_usable_tib": [50.0, 25.0]})  # fmt: skip
     assert table(peaks, "iops_per_usable_tib", wide="system").cells[["a", "b"]].iloc[0].tolist() == ["50.0", "25.0"]
     assert "Front" in table(peaks.assign(front=[True, False]), "iops").cells
+
+
+def test_rows_of_results_that_were_checked_show_the_check():
+    """What is joined to results keeps their columns, and is known by what was joined."""
+    rows = published().query("system == 'ceph-pve' and pattern == '1m-read' and vms > 1")
+    assert "Ceiling (IOPS)" in table(rows.assign(ceiling_iops=1e6, pct_of_ceiling=2.0)).cells
+    assert "Expected" in table(rows.assign(ddir="read", observed=1.0, expected=1.0, ratio=1.0, ok=True, note="")).cells
+    assert "Throughput (MiB/s)" in table(rows).cells

@@ -51,11 +51,11 @@ KINDS = {
     "per usable TiB": _kind("iops_per_usable_tib usable_tib best tied center", "system pattern iops_per_usable_tib"),
     "front": _kind("front usable_tib iops_per_usable_tib best tied center", "pattern system best center lo hi usable_tib iops_per_usable_tib front"),
     # checks
-    "audit": _kind("check measured expected ratio ok", "system? pattern vms? numjobs? iodepth? check? measured expected ratio ok? note?"),
+    "audit": _kind("check measured expected ratio ok", "system? pattern vms? numjobs? iodepth? check? measured expected ratio ok note?"),
     "rounding": _kind("half_unit_pct coarse", "system pattern iodepth metric value unit half_unit_pct"),
     "working sets": _kind("alike span_bytes ratio", "system vms span_bytes ratio alike note"),
     "claims": _kind("claimed recomputed finding what", "id what finding verdict"),
-    "worked out": _kind("claimed recomputed finding formula", "what claimed recomputed unit verdict formula"),
+    "worked out": _kind("claimed recomputed finding formula what", "what claimed recomputed unit verdict formula"),
     "facts": _kind("key kind value unit", "key kind? value unit note?"),
     # the network and the fleet
     "expected traffic": _kind("placement ddir redirected expected", "placement ddir expected"),
@@ -86,7 +86,7 @@ KINDS = {
     "failure summary": _kind("quantity failure center", "system failure quantity n center lo hi"),
     # views of any table
     "sentences": _kind("", "sentence"),
-    "runs": _kind("events rep block valid iops", "system pattern iodepth block? events? iops bw_bytes lat_ns lat_unweighted_ns?"),
+    "runs": _kind("valid rep", "system pattern iodepth block? events? iops bw_bytes lat_ns lat_unweighted_ns?"),
 }  # fmt: skip
 
 
