@@ -150,6 +150,7 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
             ended = processes.end_orphans(fleet, testbed, vms)
         with phase(f"preflight of {len(fleet.names)} hosts", progress):
             preflight.require(_checked(fleet, products, plan, consent, rundir), but=preflight.GUARDED)
+            lease.renew()
             look = LastLook(fleet, _identified(fleet, products, plan, consent), lease)
         rundir.claim(plan, testbed, measured)
         names = ", ".join(system.variant for system in measured)

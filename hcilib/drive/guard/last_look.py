@@ -136,7 +136,7 @@ class LastLook:
         GuardError : what the kernel has no sequence number for, or what has a role (DRBD), is not what it was
         """
         if self._lease:
-            self._lease.renew()
+            self._lease.renew(required=[vm.name for vm in vms])
         devices = self._of(vms, numjobs)
         asked_again = {vm: own for vm, own in devices.items() if any(not d.sequence or d.stack for d in own.values())}
         if asked_again:

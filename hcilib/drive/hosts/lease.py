@@ -21,7 +21,7 @@ import shlex
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,21 +85,27 @@ class Lease:
         self._ended = threading.Event()
         self._beating = threading.Thread(target=self._beat, name="lease", daemon=True)
 
-    def renew(self) -> None:
+    def renew(self, required: Collection[str] | None = None) -> None:
         """Take every host that is not held: all of them at first, later those whose connection was lost.
+
+        Parameters
+        ----------
+        required : hosts that must be had (default: all). Another that cannot be reached is taken as soon as it can be: a node
+            that is down costs its counters, and nobody else reaches it either
 
         Raises
         ------
-        LeaseError : somebody else has one; FleetError : one cannot be asked
+        LeaseError : somebody else has one; FleetError : one that is required cannot be asked
         """
         lost = [name for name in self.hosts if name not in self.unleased and not self._holds(name)]
-        said = need("leasing the hosts", self._fleet.each(lost, self._take, limit_s=3 * CONNECT_S)) if lost else {}
-        taken = {name: answer for name, answer in said.items() if answer}
+        asked = self._fleet.each(lost, self._take, limit_s=3 * CONNECT_S) if lost else {}
+        taken = {name: o.value for name, o in asked.items() if o.ok and o.value}
         if taken:
             raise LeaseError(
                 "; ".join(f"{name} is in use by another campaign: {who}" for name, who in taken.items())
                 + ". Wait for it, or end it there: its lease ends with it"
             )
+        need("leasing the hosts", {name: o for name, o in asked.items() if required is None or name in required})
 
     def _holds(self, name: str) -> bool:
         channel = self._channels.get(name)
@@ -123,7 +129,7 @@ class Lease:
 
     def __enter__(self) -> Lease:
         try:
-            self.renew()
+            self.renew(required=())  # preflight says which hosts are not ready, all of them and what else is wrong
         except BaseException:
             self.__exit__()
             raise
@@ -144,7 +150,9 @@ class Lease:
 
 
 def leased(fleet: Fleet, testbed: Testbed, vms: Iterable[Vm], run_dir: str | Path) -> Lease:
-    """A lease on every node and these VMs, taken when the block begins and free when it ends.
+    """A lease on every node and these VMs that can be reached, taken when the block begins and free when it ends.
+
+    `Lease.renew` before anything is done on them: it requires those that could not be reached.
 
     Windows hosts are not leased: `unleased` says so.
     """
