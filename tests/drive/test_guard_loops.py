@@ -1,14 +1,19 @@
 """The guard on real block devices: loop devices, on the lab's hosts, over SSH."""
 
 import contextlib
+import os
 import random
+import shlex
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from loops import SIZE, Media, by_id, hosts_in, losetup, mounted
 from signatures import CONTENT, write
 
+from hcilib.drive.guard.devices import OPEN_TO_WRITE
 from hcilib.drive.guard.guard import GuardError, Refusal
 from hcilib.drive.guard.guard_devices import identify, recheck, unchanged
 
@@ -121,6 +126,53 @@ def test_a_blank_device_is_found_as_it_is(blank, hosts):
         assert unchanged(fleet, {"vm1": {"B1": found}}, ["vm1"]) == {"B1": device}
         with pytest.raises(GuardError, match="real: consent: no consent was given"):
             identify(fleet, testbed, 1, 1)
+
+
+PROBE = """
+import os, sys, time
+held = os.open(sys.argv[1], os.O_RDWR | os.O_EXCL)
+open("/proc/self/comm", "w").write("wipefs")
+print("held", flush=True)
+time.sleep(float(sys.argv[2]))
+"""
+
+
+@contextlib.contextmanager
+def probing(device: str, seconds: float):
+    """Somebody who looks at a disk as wipefs does: opened to write, exclusively, by that name."""
+    process = subprocess.Popen([sys.executable, "-c", PROBE, device, str(seconds)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "held\n"
+        yield
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_somebody_else_s_look_is_over_in_a_moment_and_a_claim_is_not(blank, hosts):
+    """Of the shell's first look at the disk, which starts the other's."""
+    _, device, testbed = blank
+    look, mark = hosts.folder / "vm1" / "wipefs", hosts.folder / "looked"
+    other = (
+        f"{shlex.join([sys.executable, '-c', PROBE, device])} 0.15 >{mark} & until [ -s {mark} ]; do sleep 0.01; done"
+    )
+    look.write_text(f'#!/bin/sh\n[ -e {mark} ] || {{ {other}; }}\nexec {shutil.which("wipefs")} "$@"\n')
+    look.chmod(0o755)
+    with hosts.fleet(testbed) as fleet:
+        assert identify(fleet, testbed, 1, 1, "wipe")
+        assert mark.read_text() == "held\n", "the other looked first"
+        with probing(device, 60), pytest.raises(GuardError, match="is open for writing by wipefs"):
+            identify(fleet, testbed, 1, 1, "wipe")
+
+
+def test_who_looks_is_no_writer_unless_he_stays(blank):
+    _, device, _ = blank
+    number = f"{os.major(os.stat(device).st_rdev):x}:{os.minor(os.stat(device).st_rdev):x}"
+    writers = lambda: subprocess.run(["sh", "-c", OPEN_TO_WRITE], capture_output=True, text=True).stdout  # noqa: E731
+    with probing(device, 0.15):
+        assert f"{number} " not in writers()
+    with probing(device, 60):
+        assert f"\n{number} wipefs (process " in f"\n{writers()}"
 
 
 def test_one_medium_on_two_vms_is_refused_on_both(media, hosts):

@@ -17,9 +17,14 @@ MOUNTS = r"""cat /proc/self/mountinfo /proc/1/mountinfo $(stat -L -c '%i %n' /pr
   sub("/ns/mnt$", "/mountinfo", $2); print $2}') 2>/dev/null"""
 # A descriptor's target is known by its number: a node may be called anything and lie anywhere. `ls -l` shows in a descriptor's mode
 # whether it was opened to write.
-OPEN_TO_WRITE = r"""find -L /proc/[0-9]*/fd -maxdepth 1 -type b -exec stat -L -c '%t:%T %n' {} + 2>/dev/null |
-  while read -r n f; do case $(ls -l "$f" 2>/dev/null) in l?w*) ;; *) continue;; esac
-    p=${f%/fd/*}; c=; read -r c 2>/dev/null <"$p/comm"; echo "$n $c (process ${p#/proc/})"; done"""
+# wipefs opens so too, even to look: of a look like ours, by another host of this kernel or another campaign, nothing is left in a moment.
+OPEN_TO_WRITE = r"""for look in 1 2 3 4 5; do
+  open=$(find -L /proc/[0-9]*/fd -maxdepth 1 -type b -exec stat -L -c '%t:%T %n' {} + 2>/dev/null |
+    while read -r n f; do case $(ls -l "$f" 2>/dev/null) in l?w*) ;; *) continue;; esac
+      p=${f%/fd/*}; c=; read -r c 2>/dev/null <"$p/comm"; echo "$n $c (process ${p#/proc/})"; done)
+  case $open in *' wipefs (process '*) sleep 0.1;; *) break;; esac
+done; printf '%s' "${open:+$open
+}" """
 INVENTORY = r"""
 LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/sbin:/sbin; export PATH
 echo '==== user'; id -un
@@ -50,9 +55,11 @@ INVENTORY += f"echo '==== mounts'; {MOUNTS}\n" + STACKS
 
 # Signatures are probed on the device itself: udev's opinion is as old as its last event. blkid ends with 2 both for "nothing
 # found" and for "cannot be read", so a block is read first. blkid knows no GPT whose first half is gone; what cannot be opened
-# exclusively, as wipefs does, is held by the kernel, in a mount namespace that nobody lists too.
+# exclusively, as wipefs does, is held by the kernel, in a mount namespace that nobody lists too; but a probe like this one, of
+# udev's or another's, is over in a moment.
 CONTENT = r"""
 echo '==== content'
+held=
 for d in /sys/class/block/*; do
   n=${d##*/}
   case $n in sr*|fd*|ram*|zram*) continue;; esac
@@ -65,9 +72,18 @@ for d in /sys/class/block/*; do
   [ -r "$p" ] || continue
   echo "head=$(dd if="$p" bs=4096 count=1 2>/dev/null | od -An -v -tx1 -N 32 | tr -d ' \n')"
   dd if="$p" bs=4096 skip=$((s / 8 - 1)) count=1 2>/dev/null | grep -q 'EFI PART' && echo 'tail=gpt'
-  case $(wipefs --no-act --all "$p" 2>&1) in *[Bb]usy*) echo 'held=yes';; esac
+  case $(wipefs --no-act --all "$p" 2>&1) in *[Bb]usy*) held="$held $n";; esac
   blkid -p -o export "$p" 2>/dev/null; echo "blkid=$?"
 done
+for again in 1 2 3 4; do
+  [ "$held" ] || break
+  sleep 0.1; still=
+  for n in $held; do
+    case $(wipefs --no-act --all "/dev/$(printf '%s' "$n" | tr '!' '/')" 2>&1) in *[Bb]usy*) still="$still $n";; esac
+  done
+  held=$still
+done
+for n in $held; do printf 'device=%s\nheld=yes\n' "$n"; done
 """
 CONTENT += f"echo '==== writers'\n{OPEN_TO_WRITE}\n"
 END = "echo '==== end'\n"
