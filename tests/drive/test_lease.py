@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from probes import until
+from probes import processes, until
 
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.hosts import lease as room
@@ -78,9 +78,7 @@ def test_a_controller_that_is_killed_frees_its_hosts_and_leaves_no_process(bed, 
 
         assert until(free, 5)
         assert time.monotonic() - began < 5
-        assert until(
-            lambda: "hci-lease" not in fleet.run("ps -eo args | grep [h]ci-lease || true", ["vm1"])["vm1"].value, 5
-        )
+        assert until(lambda: not processes(f"/runs/other, process {other.pid}, "), 5)
 
 
 @pytest.mark.parametrize(("one", "two"), [(("vm1", "vm2"), ("vm2", "vm3")), (("vm1",), ("vm1",))])
