@@ -27,6 +27,7 @@ _ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 _PIECE = 2**10
 """Of a packed stream at a time: 4 bytes of zstd may become 128 KiB, so never more than 32 MiB at once."""
 _UNPACKED_PIECE = 2**20
+_READ_PIECE = 2**16
 _KINDS = (
     (stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a character device"),
     (stat.S_ISBLK, "a block device"),
@@ -83,7 +84,18 @@ def read_bytes(path: str | Path) -> bytes:
         names the file.
     """
     with opened(path) as file:
-        return unpacked(file.read(LARGEST + 1), path)
+        return unpacked(read_bounded(file), path)
+
+
+def read_bounded(file: BinaryIO) -> bytes:
+    """What is in an open file; of one that is too large as much as `unpacked` needs to refuse it. By growing pieces: room for the largest
+    file, asked for at once, costs a small one more than its reading."""
+    parts: list[bytes] = []
+    left, size = LARGEST + 1, _READ_PIECE
+    while left and (piece := file.read(min(left, size))):
+        parts.append(piece)
+        left, size = left - len(piece), 8 * size
+    return b"".join(parts)
 
 
 def unpacked(raw: bytes, path: str | Path) -> bytes:

@@ -6,6 +6,7 @@ import shutil
 import socket
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,8 +22,11 @@ from hcilib.read.diskspd.diskspd import DiskspdOutputError, read_diskspd
 from hcilib.read.fio.fio_document import FioOutputError
 from hcilib.read.fio.fio_json import read_fio, read_fio_bins
 from hcilib.read.logs.fio_log import FioLogError, read_log
+from hcilib.read.run.dials import read_dials
+from hcilib.read.run.journal import progress
 from hcilib.read.run.rollups import read_rollup
-from hcilib.read.run.run import read_bins, read_results
+from hcilib.read.run.run import read_bins, read_counters, read_events, read_hosts, read_results, read_series
+from hcilib.read.run.seals import verify
 from tests.read.mutations import FAMILIES, STEPS, compiled_rollup, mutated, outcome, plain_rollup
 
 CASES = {"fio": 600, "fio_log": 700, "diskspd": 700}
@@ -205,6 +209,58 @@ def test_what_is_no_file_is_named_at_once(name, kind, tmp_path, monkeypatch):
         read(Path(name))
     assert grown(asked.run) < 2**26
     assert time.monotonic() - began < 5
+
+
+def _all_that_reads(run_dir: Path) -> list[str]:
+    """What every reader of a run directory says of it: sentences of errors, and of warnings."""
+    said = []
+    readers = (
+        read_results,
+        read_hosts,
+        read_bins,
+        read_series,
+        read_counters,
+        read_events,
+        read_dials,
+        verify,
+        progress,
+    )
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for read in (*readers, read_results):  # the second time from the cache
+            try:
+                found = read(run_dir)
+                said += found.astype(str).agg(": ".join, axis=1).tolist() if read is verify else []
+            except (ValueError, FileNotFoundError) as error:
+                said.append(str(error))
+    return said + [str(warning.message) for warning in warned]
+
+
+OF_A_RUN = ("plan.json", "journal.jsonl", ".lock", "steps/{}/step.json", "steps/{}/fio.json.zst", "steps/{}/counters.csv", "steps/{}/job.fio",
+            "tables/steps-00000.parquet", "tables/hosts-00000.parquet", "tables/seal-00000.json")  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a character device"])
+@pytest.mark.parametrize("file", OF_A_RUN)
+def test_what_stands_in_a_run_directory_and_is_no_file_hangs_nobody(file, kind, tmp_path):
+    run_dir = tmp_path / "run"
+    shutil.copytree(SAMPLE, run_dir, ignore=shutil.ignore_patterns("tables"))
+    read_results(run_dir), read_hosts(run_dir)
+    place = run_dir / file.format(sorted(path.name for path in run_dir.glob("steps/*"))[0])
+    if file.startswith("tables/"):
+        assert place.is_file(), "the cache is there"
+    place.unlink(missing_ok=True)
+    NO_FILES[kind](place)
+    said: list[str] = []
+    assert grown(lambda: said.extend(_all_that_reads(run_dir))) < 2**27
+    if file.startswith("steps/") or file in ("plan.json", "journal.jsonl"):
+        assert any(place.name in sentence for sentence in said), said
+    else:  # neither is anybody's result
+        assert [
+            sentence for sentence in said if " is not what was written" not in sentence and "no digests" not in sentence
+        ] == []
+    if file.startswith("tables/"):
+        assert len(read_results(run_dir)) == len(read_results(SAMPLE)), "it is made again from the raw files"
 
 
 def test_a_file_that_grows_as_fast_as_it_is_read_is_refused(tmp_path, monkeypatch):

@@ -16,6 +16,7 @@ from pathlib import Path
 import zstandard
 
 from hcilib.plan import FORMAT, Plan, Step
+from hcilib.read.compressed import read_bytes
 from hcilib.read.run import seals
 from hcilib.read.run.journal import events_of
 from hcilib.run_layout import FACTS, FAILED, JOURNAL, LOCK, OUTPUT, PLAN, RECORD, STEPS, TABLES, TEMPORARY, WORK
@@ -264,7 +265,7 @@ def _described(systems: Sequence[System]) -> dict:
 
 def _read_json(file: Path) -> dict:
     try:
-        return json.loads(file.read_text())
+        return json.loads(read_bytes(file))
     except ValueError as error:
         raise RunDirError(
             f"{file}: not JSON ({error}); restore it, or move its folder away to have it done again"
@@ -274,7 +275,7 @@ def _read_json(file: Path) -> dict:
 def _record_of(folder: Path) -> dict:
     """What a step or an attempt says of itself; nothing where that is gone or damaged."""
     try:
-        record = json.loads((folder / RECORD).read_text())
+        record = json.loads(read_bytes(folder / RECORD))
     except (OSError, ValueError):
         return {}
     return record if isinstance(record, dict) else {}

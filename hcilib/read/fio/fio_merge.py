@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hcilib.read.compressed import read_bytes
 from hcilib.read.fio.fio_document import FioOutputError
 
 _START = re.compile(r"^\{$", re.MULTILINE)
@@ -48,9 +49,12 @@ def split(path: Path) -> tuple[dict, str]:
     Raises
     ------
     FioOutputError
-        The document is not that of a local run (it has no ``jobs``).
+        The document is not that of a local run (it has no ``jobs``), or it is no file or one of more than 256 MiB.
     """
-    text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        text = read_bytes(path).decode("utf-8", errors="replace")
+    except ValueError as error:
+        raise FioOutputError(str(error)) from None
     for start in reversed([match.start() for match in _START.finditer(text)]):
         try:
             document, end = json.JSONDecoder(strict=False).raw_decode(text, start)

@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hcilib.read.run.raw_files import ABSENT, FILES, HASHES, STAMPS, hash_of, settled, stamp_of
+from hcilib.read.compressed import opened, read_bytes
+from hcilib.read.run.raw_files import ABSENT, FILES, HASHES, STAMPS, hash_of, read_raw, settled, stamp_of
 from hcilib.read.run.seals import say_edited, sha256
 from hcilib.read.run.step_tables import Tables, together
 from hcilib.run_layout import LOCK, STEPS, TABLES, TEMPORARY
@@ -81,7 +82,7 @@ def _unsealed(folder: Path, number: int) -> tuple[str, bool]:
     Pages carry checksums against decay, but a file that was opened and saved with another number in it has good ones. So each part
     has a small file beside it that holds the SHA-256 of the others, and their stamps, by which they need not be hashed again.
     """
-    sealed, moved = json.loads(_seal(folder, number).read_text()), False
+    sealed, moved = json.loads(read_bytes(_seal(folder, number))), False
     for table in ("steps", *_LARGE):
         file = _file(folder, table, number)
         if list(stamp_of(os.stat(file))) != sealed[table]["stamp"]:
@@ -115,9 +116,9 @@ def loaded(folder: Path, part: Part, want: str) -> pa.Table | None:
 
 
 def _read_file(file: Path) -> tuple[pa.Table, dict[str, str]]:
-    with pq.ParquetFile(file, page_checksum_verification=True) as opened:
-        return opened.read(), {
-            k.decode(): v.decode() for k, v in opened.metadata.metadata.items() if k.startswith(b"hcilib")
+    with opened(file) as content, pq.ParquetFile(content, page_checksum_verification=True) as kept:
+        return kept.read(), {
+            k.decode(): v.decode() for k, v in kept.metadata.metadata.items() if k.startswith(b"hcilib")
         }
 
 
@@ -135,7 +136,7 @@ def _compared(folder: Path, steps: pa.Table, moved: bool) -> tuple[bool, np.ndar
     hashes = {name: steps[name] for name in HASHES}
     differing = np.argwhere((kept != now).any(axis=2))
     for row, file in differing.tolist():
-        if hash_of(_content(f"{base}/{names[row]}/{FILES[file]}")) != hashes[HASHES[file]][row].as_py():
+        if hash_of(read_raw(Path(f"{base}/{names[row]}/{FILES[file]}")).content) != hashes[HASHES[file]][row].as_py():
             return False, None
     return True, settled(now, began_ns) if len(differing) or moved else None
 
@@ -145,12 +146,6 @@ def _stamp(path: str) -> tuple[int, int, int]:
         return stamp_of(os.stat(path))
     except FileNotFoundError:
         return ABSENT
-
-
-def _content(path: str) -> bytes | None:
-    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
-        return file.read()
-    return None
 
 
 def _mark(steps: pa.Table) -> str:

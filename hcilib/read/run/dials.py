@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from hcilib.places import at_home
+from hcilib.read.compressed import read_bytes
 
 COLUMNS = ["system", "node", "copies", "read_bytes_per_s", "write_bytes_per_s", "delay_s"]
 
@@ -34,12 +35,12 @@ def read_dials(sources: str | Path | Sequence[str | Path]) -> pd.DataFrame:
     """
     listed = [sources] if isinstance(sources, (str, Path)) else list(sources)
     folders = [at_home(source) for source in listed]
-    rows = [row for folder in folders if (folder / "plan.json").is_file() for row in _of_campaign(folder)]
+    rows = [row for folder in folders if (folder / "plan.json").exists() for row in _of_campaign(folder)]
     return pd.DataFrame(rows, columns=COLUMNS).drop_duplicates(ignore_index=True)
 
 
 def _of_campaign(run_dir: Path) -> list[dict]:
-    testbed = json.loads((run_dir / "plan.json").read_text())["testbed"]
+    testbed = json.loads(read_bytes(run_dir / "plan.json"))["testbed"]
     copies = {disk.get("system") or testbed.get("serves"): len(disk["backing"])
               for vm in testbed["vms"] for disk in vm["disks"]}  # fmt: skip
     turned = _turned(run_dir / "journal.jsonl")
@@ -58,7 +59,7 @@ def _of_campaign(run_dir: Path) -> list[dict]:
 def _turned(journal: Path) -> set[tuple[str, str | None]]:
     """(node, whose drive) of every drive that was turned."""
     found = set()
-    for line in journal.read_text(errors="replace").splitlines() if journal.is_file() else ():
+    for line in read_bytes(journal).decode(errors="replace").splitlines() if journal.exists() else ():
         if '"dial"' in line:
             try:
                 event = json.loads(line)

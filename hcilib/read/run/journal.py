@@ -13,6 +13,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from hcilib.engine import located
+from hcilib.read.compressed import NotAFileError, opened, read_bytes
 from hcilib.run_layout import JOURNAL, LOCK, PLAN, RECORD, STEPS
 
 
@@ -24,7 +25,7 @@ def read_journal(run_dir: str | Path) -> pd.DataFrame:
 def events_of(run_dir: str | Path) -> list[dict]:
     """Every event; of a torn line what follows the tear, where that is whole."""
     try:
-        text = (located(run_dir) / JOURNAL).read_bytes().decode(errors="replace")
+        text = read_bytes(located(run_dir) / JOURNAL).decode(errors="replace")
     except FileNotFoundError:
         return []
     found = (_event(line) for line in text.splitlines())
@@ -70,7 +71,7 @@ def progress(run_dir: str | Path) -> dict:
     held = locked(Path(run_dir) / LOCK)  # first: of a campaign that has ended since, the journal then holds the end
     journal = read_journal(run_dir)
     count = journal["event"].value_counts()
-    steps = json.loads((Path(run_dir) / PLAN).read_text())["plan"]["steps"]
+    steps = json.loads(read_bytes(Path(run_dir) / PLAN))["plan"]["steps"]
     added, warm, done = (set(journal.loc[journal["event"] == kind, "step"]) for kind in ("added", "warm", "done"))
     folders = Path(run_dir) / STEPS
     if folders.is_dir():
@@ -85,11 +86,11 @@ def progress(run_dir: str | Path) -> dict:
 def locked(file: Path) -> bool:
     """Whether a controller holds the run directory. The journal cannot say: one that was killed wrote no end."""
     try:
-        with open(file) as lock:
+        with opened(file) as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:
+    except (OSError, NotAFileError):
         return False
     return False
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hcilib.read.compressed import LARGEST
+from hcilib.read.compressed import opened, read_bounded
 from hcilib.run_layout import COUNTERS, JOB, OUTPUT, RECORD
 
 FILES = (RECORD, OUTPUT, COUNTERS, JOB)
@@ -27,12 +27,16 @@ class Raw(NamedTuple):
 
 
 def read_raw(path: Path) -> Raw:
-    """Content of a file and what it was when it was read; a step may have no counters, an invalid one no output."""
+    """Content of a file and what it was when it was read; a step may have no counters, an invalid one no output.
+
+    Raises
+    ------
+    NotAFileError : there is a pipe, a device or a folder in its place
+    """
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             stamp = stamp_of(os.fstat(file.fileno())) if isinstance(path, Path) else ABSENT
-            # of one that is too large, enough to be refused by `unpacked`
-            return Raw(file.read(LARGEST + 1) if stamp[0] > LARGEST else file.read(), stamp)
+            return Raw(read_bounded(file), stamp)
     except FileNotFoundError:
         return Raw(None, ABSENT)
 

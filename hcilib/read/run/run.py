@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from hcilib.engine import located
 from hcilib.places import ROOT
+from hcilib.read.compressed import NotAFileError, read_bytes
 from hcilib.read.logs.fio_log import series_from_logs, silences_from_logs
 from hcilib.read.nodes import counters as node_counters
 from hcilib.read.run.cache import tables
@@ -201,9 +202,11 @@ def _is_published(folder: Path) -> bool:
 
 def _plan(folder: Path) -> dict:
     try:
-        return json.loads((folder / PLAN).read_text())
+        return json.loads(read_bytes(folder / PLAN))
     except (FileNotFoundError, NotADirectoryError):
         raise RunReadError(_no_plan(folder)) from None
+    except NotAFileError as error:
+        raise RunReadError(str(error)) from None
     except ValueError as error:
         raise RunReadError(f"{folder / 'plan.json'}: not JSON: {error}") from None
 
@@ -225,7 +228,7 @@ def _steps(folder: Path, plan: dict, uses: Sequence[str]) -> list[dict]:
     """The accepted steps in the order in which they were run; what a step is stands in its step.json, not in its name. Of those that
     carry digests, the files with these names are held against them."""
     files = sorted(folder.glob(f"{STEPS}/*/{RECORD}"))
-    contents = [file.read_bytes() for file in files]
+    contents = [read_bytes(file) for file in files]
     steps = [
         {**sound(record_of(content, str(file)), str(file)), "folder": file.parent}
         for file, content in zip(files, contents, strict=True)
@@ -252,7 +255,7 @@ def _series(step: dict) -> pd.DataFrame:
 
 def _stated_ms(step: dict) -> float | None:
     job = step["folder"] / JOB
-    stated = re.search(r"^log_avg_msec=(\d+)$", job.read_text(), re.M) if job.exists() else None
+    stated = re.search(rb"^log_avg_msec=(\d+)$", read_bytes(job), re.M) if job.exists() else None
     return float(stated[1]) if stated else None
 
 
@@ -266,7 +269,7 @@ def _named(step: dict, frame: pd.DataFrame) -> pd.DataFrame:
 
 def _counters(step: dict) -> pd.DataFrame:
     file = step["folder"] / COUNTERS
-    table = counters_of(file.read_bytes(), str(file)) if file.exists() else node_counters.read_counters_csv(file)
+    table = counters_of(read_bytes(file), str(file)) if file.exists() else node_counters.read_counters_csv(file)
     start, end = window(step)
     table = node_counters.within(table, start, end)
     return table.assign(t_s=table["t_s"] - start)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from hcilib.read.compressed import LARGEST, opened, read_bytes
 from hcilib.read.run.steps import RunReadError
 
 
@@ -44,9 +45,9 @@ def _refuse_copies(places: Sequence[Path]) -> None:
 def _begun(place: Path) -> str:
     """What no two campaigns share: when it began, to the millisecond, and what was planned; empty where nobody wrote it down."""
     try:
-        with (place / "journal.jsonl").open(encoding="utf-8") as journal:
-            first = json.loads(journal.readline())
-        identity = json.loads((place / "plan.json").read_text())["identity"]
+        with opened(place / "journal.jsonl") as journal:
+            first = json.loads(journal.readline(LARGEST))
+        identity = json.loads(read_bytes(place / "plan.json"))["identity"]
         return json.dumps([first["t"], identity], sort_keys=True)
     except (OSError, ValueError, KeyError, TypeError):
         return ""  # whoever reads the runs says what is wrong with them

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from hcilib.read.compressed import opened, read_bytes
 from hcilib.read.run.journal import events_of, locked
 from hcilib.run_layout import FAILED, JOURNAL, LOCK, OUTPUT, PLAN, RECORD, STEPS, TABLES, TEMPORARY
 
@@ -52,7 +53,7 @@ def accepted(run_dir: Path, plan: Mapping) -> Accepted:
 
 
 def sha256(file: Path) -> str:
-    with file.open("rb") as content:
+    with opened(file) as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
@@ -89,7 +90,7 @@ def unlike_files(record: Mapping, found: Mapping[str, str]) -> str:
 def unlike_folder(folder: Path, known: Accepted) -> str:
     """Why the step in a folder is not what was accepted, with every file of it read; empty where it is, as far as can be known."""
     try:
-        content = (folder / RECORD).read_bytes()
+        content = read_bytes(folder / RECORD)
         record = json.loads(content)
         if not isinstance(record, dict) or "id" not in record:
             raise ValueError("it says nothing of a step")
@@ -159,7 +160,7 @@ def verify(run_dir: str | Path) -> pd.DataFrame:
     ['steps']
     """
     folder = Path(run_dir)
-    plan = json.loads((folder / PLAN).read_text())
+    plan = json.loads(read_bytes(folder / PLAN))
     return pd.DataFrame(_problems(folder, accepted(folder, plan)), columns=["file", "problem"])
 
 
@@ -174,7 +175,7 @@ def _problems(run_dir: Path, known: Accepted) -> Iterator[tuple[str, str]]:
     elif not known.journal:
         yield JOURNAL, f"it is gone: an edited {RECORD} cannot be seen; running the campaign again writes it anew"
     for record in sorted((run_dir / FAILED).glob(f"*/{RECORD}")):
-        if json.loads(record.read_text()).get("valid"):
+        if json.loads(read_bytes(record)).get("valid"):
             yield (
                 record.parent.relative_to(run_dir).as_posix(),
                 "a failed attempt that says it is valid: moved there by hand",
