@@ -382,13 +382,13 @@ def test_a_running_campaign_is_right_at_every_moment_and_gathers_before_it_write
 # --- others read it ------------------------------------------------------------------------------------------------------------
 
 
-def test_duckdb_answers_from_the_files_as_the_readme_says(run_dir, monkeypatch):
+def test_duckdb_answers_from_the_files_as_docs_use_says(run_dir, monkeypatch):
     duckdb = pytest.importorskip("duckdb", reason="a development dependency")
     monkeypatch.setattr(cache_parts, "PART_STEPS", 3)
     monkeypatch.setattr(cache, "CHUNK_STEPS", 1)
     monkeypatch.setattr(cache, "GROUP_BYTES", 0)
     hosts = read_hosts(run_dir)
-    asked = (ROOT / "README.md").read_text().split("    import duckdb\n")[1].split("\n\n")[0]
+    asked = (ROOT / "docs" / "USE.md").read_text().split("    import duckdb\n")[1].split("\n\n")[0]
     [query] = [part for part in asked.split('"""') if "select" in part]
     answer = duckdb.sql(query.replace("data/runs/<run>", str(run_dir))).df()
     wanted = hosts[hosts["kind"] == "measure"].groupby("iodepth", observed=True)["iops"].mean()
