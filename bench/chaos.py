@@ -1,10 +1,11 @@
 """Faults done to real parts of a lab, and the controller killed at twenty seeded moments: what becomes of a campaign.
 
-    .venv/bin/python bench/chaos.py                 about five minutes; writes data/samples/chaos.csv
+    .venv/bin/python bench/chaos.py                 about nine minutes; writes data/samples/chaos.csv
     .venv/bin/python bench/chaos.py --only frozen   the events whose name has that in it; writes nothing
 
 A row is ok when the right host was named and no other, no row of the results came of an attempt in which a VM was missing, and
-no fio works anywhere when all is over. For an attack on a disk between two steps (as root): when not a byte of somebody else's was written. For a killed controller: when the same call finished the campaign with every step once,
+no fio works anywhere when all is over. For an attack on a disk between two steps (as root): when not a byte of somebody else's was written.
+For an intrusion (`intrusions`, by both launchers): when it was refused, repaired or said as it must be. For a killed controller: when the same call finished the campaign with every step once,
 and what was finished before kept its bytes. Exit code 1 if any row is not ok.
 
 Of the deaths seven in ten fall into a run that is being measured: fio is seen at work on a drawn one, and then a drawn share of its
@@ -32,6 +33,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "drive")]
 
 from injections import ATTACKS, FAULTS, MIRROR, MISLED, attacked, misled, suffer, working  # noqa: E402
+from intrusions import INTRUSIONS, LAUNCHERS, intruded  # noqa: E402
 from probes import until  # noqa: E402
 
 from hcilib.drive.beds.lab import lab  # noqa: E402
@@ -85,6 +87,10 @@ def events(only: str) -> Iterator[dict]:
     for event in ATTACKS if os.getuid() == 0 else ():
         if only in event:
             yield in_folder(lambda folder, event=event: attacked(event, folder))
+    for launcher in LAUNCHERS:
+        for event in INTRUSIONS:
+            if only in f"{launcher}: {event}":
+                yield in_folder(lambda folder, e=event, o=launcher: intruded(e, o, folder))
     if only in "controller killed":
         yield from kills()
 

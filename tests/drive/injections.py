@@ -330,8 +330,11 @@ def attacked(event: str, folder: Path) -> dict:
             with ATTACKS[event](under, link, media.attach(theirs), folder):
                 before = disk.read_bytes(), theirs.read_bytes()
                 said = under.said(FIO.format(under.paths["B1"])).rpartition(" exited with 1: ")[2]
-                kept = (disk if said != "started" else theirs, before[said == "started"])
-                ok = kept[0].read_bytes() == kept[1] and said.startswith("started" if "turned" in event else "B1: ")
+                ours_alone = (
+                    "turned" in event
+                )  # what was judged is what fio opens: its own disk is written, and no other
+                ok = said == "started" if ours_alone else said.startswith("B1: ") and disk.read_bytes() == before[0]
+                ok = ok and theirs.read_bytes() == before[1]
     return {"event": event, "host_named": "vm1", "message": _plain(said, folder), "partial_rows": 0, "processes_left": 0, "ok": ok}  # fmt: skip
 
 
@@ -356,8 +359,33 @@ def _turned_the_link(under: Attacked, link: str, other: str, folder: Path) -> It
     yield
 
 
+@contextlib.contextmanager
+def _half_a_gpt(under: Attacked, link: str, other: str, folder: Path) -> Iterator[None]:
+    """Of a partition table the second half alone, at the disk's end: blkid does not know it."""
+    with open(under.device, "r+b") as device:
+        device.seek(-512, os.SEEK_END)
+        device.write(b"EFI PART".ljust(512, b"\0"))
+    yield
+
+
+@contextlib.contextmanager
+def _another_disk(under: Attacked, link: str, other: str, folder: Path) -> Iterator[None]:
+    """The same name, number and size, and another medium: theirs."""
+    subprocess.run(["losetup", "--detach", other], check=True)
+    subprocess.run(["losetup", "--detach", under.device], check=True)
+    subprocess.run(["losetup", under.device, folder / "theirs.img"], check=True)
+    try:
+        yield
+    finally:  # whoever closes the media finds both devices
+        subprocess.run(["losetup", "--detach", under.device], check=True)
+        subprocess.run(["losetup", under.device, folder / "disk.img"], check=True)
+        subprocess.run(["losetup", other, folder / "theirs.img"], check=True)
+
+
 ATTACKS = {
     "a file system made after the prefill": _made_a_file_system,
+    "the second half of a GPT written after the prefill": _half_a_gpt,
+    "another disk in the place of the one that was judged": _another_disk,
     "a file system mounted in another mount namespace": lambda under, link, other, folder: mounted_elsewhere(under.device, folder),
     "written by another through a node outside /dev": _writes_elsewhere,
     "a link turned between the look and fio": _turned_the_link,

@@ -4,7 +4,8 @@ import csv
 from pathlib import Path
 
 import pytest
-from injections import FAULTS, MISLED, misled, suffer
+from injections import ATTACKS, FAULTS, MISLED, attacked, misled, suffer
+from intrusions import INTRUSIONS, intruded
 
 pytestmark = pytest.mark.lab
 QUICK = ("fio server killed mid-run", "worker killed mid-run", "another fio release", "clock an hour off",
@@ -26,6 +27,28 @@ def test_a_job_that_cannot_write_names_its_vm(programs, tmp_path, event, path, l
     row = misled(event, path, tmp_path, launcher)
     assert row["ok"], row
     assert "vm2" in row["message"]
+
+
+SLOW = ("a disk of 1 MB/s", "a disk that hangs mid-run", "another account during a step")
+
+
+@pytest.mark.parametrize("launcher", ["client-server", "per-host"])
+@pytest.mark.parametrize("event", [event for event in INTRUSIONS if event not in SLOW])
+def test_an_intrusion_is_refused_repaired_or_said(programs, tmp_path, event, launcher):
+    """The slow ones are test_slow_and_hung's and test_strangers'."""
+    row = intruded(event, launcher, tmp_path)
+    assert row["ok"], row
+
+
+@pytest.mark.parametrize(
+    "event",
+    ["the second half of a GPT written after the prefill", "another disk in the place of the one that was judged"],
+)
+def test_an_attack_on_a_disk_between_two_steps_writes_nobody_elses_bytes(programs, machine, tmp_path, event):
+    """The others are test_last_look's."""
+    assert set(ATTACKS) > {event}
+    row = attacked(event, tmp_path)
+    assert row["ok"], row
 
 
 def test_the_quick_ones_are_among_all():

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from intrusions import CONTROL
 from probes import processes, python, until
 
 from hcilib.drive.beds.lab import lab
@@ -206,21 +207,6 @@ def test_a_fio_that_freezes_is_killed_on_its_vm_by_the_deadline_and_named(bed, t
     assert done.faults == (f"{name}: fio was stopped from outside after 4 s",)
     assert wrong
     assert until(lambda: not fios(bed), 3)
-
-
-CONTROL = """
-import sys
-from pathlib import Path
-from hcilib.drive.hosts.hosts import Fleet
-from hcilib.drive.launch.job import Launch
-from hcilib.drive.launch.launch import launch
-from hcilib.plan import Cell, Pattern, Step
-from hcilib.testbed import Testbed
-bed = Testbed.model_validate_json(sys.argv[1])
-step = Step("measure", Cell(Pattern.parse("4k-randrw70"), 2, 4, 2), 1, 1, 120)
-with Fleet(bed) as fleet:
-    launch(Launch(step, bed.fleet(2), bed, fleet, Path(sys.argv[2]), 8 * 2**20, 150))
-"""
 
 
 @BOTH

@@ -7,9 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from intrusions import CONTROL
 from probes import python, until
 from strangers import sockets_below, stranger
-from test_launch import BOTH, CONTROL, by, fios
+from test_launch import BOTH, by, fios
 
 pytestmark = [
     pytest.mark.lab,

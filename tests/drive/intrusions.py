@@ -1,0 +1,275 @@
+"""What somebody, or something, else does to a campaign of ours, each with what must come of it: used by the tests and by bench/chaos.py.
+
+Unlike the faults of `injections`, none of these is a broken part: another account, another campaign, a hand in the run
+directory, a field of a file that is more than it says, and storage that crawls or hangs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from injections import MIRROR, SPAN, _plain
+from probes import processes, python, until
+from strangers import sockets_below, stranger
+
+from hcilib.drive.beds.lab import lab
+from hcilib.drive.campaign.campaign import run
+from hcilib.drive.campaign.rundir import RunDirError
+from hcilib.drive.hosts.hosts import Fleet
+from hcilib.drive.hosts.lease import LeaseError
+from hcilib.drive.launch import job, progress
+from hcilib.drive.launch.job import FioError, Launch
+from hcilib.drive.launch.launch import launch
+from hcilib.plan import Cell, Pattern, Plan, Step
+from hcilib.read.fio.fio_json import read_fio
+from hcilib.sweeps import sweep
+from hcilib.testbed import Testbed
+
+DISK = 16 * 2**20
+LAUNCHERS = ("client-server", "per-host")
+Told = tuple[str, bool]
+"""What was said, and whether all is as it must be."""
+
+
+def by(bed: Testbed, launcher: str) -> Testbed:
+    return bed.model_copy(update={"fio": bed.fio.model_copy(update={"launcher": launcher})})
+
+
+def replicas_of(bed: Testbed, vm: str) -> int:
+    """The process that serves the only copy of a VM's disks: that of the node on which it lies."""
+    [disk, *_] = next(v.disks for v in bed.vms if v.name == vm)
+    [image] = map(Path, disk.backing)
+    [pid] = [p for p, c in processes(bed.lab_root).items() if "nbdkit" in c.split()[0] and f"dir={image.parent}" in c]
+    return pid
+
+
+def written(bed: Testbed, vm: str) -> int:
+    """Bytes that lie on a VM's disks."""
+    return sum(os.stat(image).st_blocks * 512 for v in bed.vms if v.name == vm for d in v.disks for image in d.backing)
+
+
+def at_work(bed: Testbed, vm: str) -> bool:
+    """Whether every worker of the VM's fio is there."""
+    target = next(v.target for v in bed.vms if v.name == vm)
+    own = [c for c in processes(f"/hci-{target}.").values() if Path(c.split()[0]).name == "fio"]
+    return len(own) > progress.DEPTH[bed.fio.launcher] - 1
+
+
+@contextlib.contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+STEPS = {
+    "a step": Step("measure", Cell(Pattern.parse("4k-randwrite"), 2, 4, 2), 1, 1, 300.0),
+    "a prefill": Step("prefill", Cell(Pattern.parse("64k-write"), 2, 4, 2), 0, 0, 0.0),
+}
+
+
+def hung(launcher: str, kind: str, folder: Path) -> tuple[tuple[str, ...], float, list[str]]:
+    """vm2's disks stop answering while vm1's are read or filled: what the launch said, how long it took to, what is left of fio."""
+    drives = {"read_bytes_per_s": 2**20, "write_bytes_per_s": 2**20}
+    (work := folder / "work").mkdir(parents=True)
+    with lab(2, 2, system="lab-single", disks=2, disk_bytes=DISK, dial=drives, root=folder / "lab") as running:
+        bed, since = by(running, launcher), []
+
+        def hang() -> None:
+            until(lambda: at_work(bed, "vm2") and written(bed, "vm2") > 2**20, 60)
+            with stopped(replicas_of(bed, "vm2")):
+                since.append(time.monotonic())
+                over.wait(150)
+
+        over = threading.Event()
+        hanging = threading.Thread(target=hang, daemon=True)
+        hanging.start()
+        step = STEPS[kind]
+        try:
+            with Fleet(bed) as fleet:
+                done = launch(Launch(step, bed.vms, bed, fleet, work, DISK, job.deadline_s(step, bed.vms, DISK)))
+            told_s = time.monotonic() - since[0]
+        finally:
+            over.set()
+            hanging.join()
+        fios = lambda: [c for c in processes(f"/hci-{bed.vms[1].target}.").values() if Path(c.split()[0]).name == "fio"]  # noqa: E731
+        until(lambda: not fios(), 10)
+        left = fios()
+    return done.faults, told_s, left
+
+
+def filled(launcher: str, folder: Path, rate: int = 10**6) -> tuple[float, Testbed, object, int]:
+    """Two disks filled at `rate`: how long it took beyond what 20 MB/s and the grace would have allowed, and what the launch left."""
+    size, step = 8 * rate // 65536 * 65536, Step("prefill", Cell(Pattern.parse("64k-write"), 1, 4, 2), 0, 0, 0.0)
+    (work := folder / "work").mkdir(parents=True)
+    with lab(2, 2, system="lab-single", disk_bytes=size, dial={"read_bytes_per_s": rate, "write_bytes_per_s": rate},
+             root=folder / "lab") as running:  # fmt: skip
+        bed, began = by(running, launcher), time.monotonic()
+        with Fleet(bed) as fleet:
+            done = launch(Launch(step, bed.vms, bed, fleet, work, size, job.deadline_s(step, bed.vms, size)))
+        beyond_s = time.monotonic() - began - job.GRACE_S - size / 20e6
+        short = 2 * size - int(read_fio(work / "fio.json")["io_bytes"].sum())
+        short += sum(max(0, size - written(bed, vm.name)) for vm in bed.vms)
+    return beyond_s, bed, done, short
+
+
+# What chaos makes a row of
+
+
+def job_text(launcher: str, folder: Path) -> Told:
+    """An engine's name that is a section of its own, on a file that no testbed names; the model was made to take it."""
+    (victim := folder / "victim").write_bytes(before := b"precious" * 4096)
+    engine = f"psync\nfilename={victim}\nsize=16k\nrw=write\nbs=4k\n[z]\nioengine=psync"
+    with lab(2, 2, disk_bytes=4 * 2**20, root=folder / "lab") as bed:
+        mine = by(bed.model_copy(update={"fio": bed.fio.model_copy(update={"ioengine": engine})}), launcher)
+        step = Step("measure", Cell(Pattern.parse("4k-randread"), 1, 1, 2), 1, 1, 0.5)
+        with Fleet(mine) as fleet:
+            try:
+                launch(Launch(step, mine.vms, mine, fleet, folder, SPAN, 20))
+                said = "it was started"
+            except FioError as error:
+                said = str(error)
+    return said, said.startswith("vm1: its job file") and victim.read_bytes() == before
+
+
+CONTROL = """
+import sys
+from pathlib import Path
+from hcilib.drive.hosts.hosts import Fleet
+from hcilib.drive.launch.job import Launch
+from hcilib.drive.launch.launch import launch
+from hcilib.plan import Cell, Pattern, Step
+from hcilib.testbed import Testbed
+bed = Testbed.model_validate_json(sys.argv[1])
+step = Step("measure", Cell(Pattern.parse("4k-randrw70"), 2, 4, 2), 1, 1, 120)
+with Fleet(bed) as fleet:
+    launch(Launch(step, bed.fleet(2), bed, fleet, Path(sys.argv[2]), 8 * 2**20, 150))
+"""
+
+
+def other_account(launcher: str, folder: Path) -> Told:
+    """nobody tries every listener that there is, during a step and once its controller was killed."""
+    (work := folder / "work").mkdir()
+    with lab(2, 2, disks=2, disk_bytes=8 * 2**20, root=folder / "lab") as running:
+        bed = by(running, launcher)
+        control = python(CONTROL, bed.model_dump_json(), str(work))
+        try:
+            until(lambda: at_work(bed, "vm1") and at_work(bed, "vm2"), 30)
+            told = sockets_below(Path(bed.lab_root), work)
+            with stranger() as nobody:
+                during, alive = nobody.tries(told), control.poll() is None
+                control.kill()
+                after = nobody.tries(told)
+        finally:
+            control.kill()
+            control.communicate()
+    reached = [*during["opened"], *after["opened"], *during["ran"], *after["ran"]]
+    return (
+        f"nobody tried {len(during['tried'])} listeners and reached {len(reached)} fio servers",
+        alive and not reached,
+    )
+
+
+def second_campaign(launcher: str, folder: Path) -> Told:
+    """Another testbed file with one VM of ours in it, while our step runs."""
+    with lab(2, 2, disk_bytes=4 * 2**20, root=folder / "lab") as running:
+        bed, said, ours = by(running, launcher), "", []
+        plan = _plan(runtime_s=4.0)
+        first = threading.Thread(target=lambda: ours.append(run(plan, bed, MIRROR, folder / "first", progress=False)))
+        first.start()
+        until(lambda: at_work(bed, "vm2"), 30)
+        theirs = bed.model_copy(update={"name": "theirs", "vms": bed.vms[1:]})
+        try:
+            run(_plan(vms=1), theirs, MIRROR, folder / "second", progress=False)
+        except LeaseError as error:
+            said = str(error)
+        first.join()
+    refused = "vm2 is in use by another campaign: " in said and str(folder / "first") in said
+    return said, refused and len(ours[0]) == 1 and not (folder / "second" / "plan.json").exists()
+
+
+def deleted_plan(launcher: str, folder: Path) -> Told:
+    """plan.json is gone: another plan is refused, its own writes it again."""
+    with lab(2, 2, disk_bytes=4 * 2**20, root=folder / "lab") as running:
+        bed, said = by(running, launcher), ""
+        before = run(_plan(), bed, MIRROR, folder / "run", progress=False)
+        kept = (folder / "run" / "plan.json").read_bytes()
+        (folder / "run" / "plan.json").unlink()
+        try:
+            run(_plan(iodepth=4), bed, MIRROR, folder / "run", progress=False)
+        except RunDirError as error:
+            said = str(error)
+        after = run(_plan(), bed, MIRROR, folder / "run", progress=False)
+    same = after.equals(before) and (folder / "run" / "plan.json").read_bytes() == kept
+    return said, "holds a campaign with another plan" in said and same
+
+
+def deleted_record(launcher: str, folder: Path) -> Told:
+    """A finished step's step.json is gone: it is done again, and once."""
+    with lab(2, 2, disk_bytes=4 * 2**20, root=folder / "lab") as running:
+        bed, plan = by(running, launcher), _plan(repeats=2)
+        before = run(plan, bed, MIRROR, folder / "run", progress=False)
+        (folder / "run" / "steps" / plan.steps[0].id / "step.json").unlink()
+        after = run(plan, bed, MIRROR, folder / "run", progress=False)
+    aside = [json.loads(f.read_text())["problems"] for f in (folder / "run").glob("failed/*/step.json")]
+    other = before["rep"] != plan.steps[0].rep
+    kept = after.loc[after["rep"] != plan.steps[0].rep, "iops"].tolist() == before.loc[other, "iops"].tolist()
+    said = "; ".join(sentence for sentences in aside for sentence in sentences)
+    return said, "its step.json is gone" in said and sorted(after["rep"]) == [1, 2] and kept
+
+
+def slow_disk(launcher: str, folder: Path) -> Told:
+    """A prefill at 1 MB/s, with no more grace than three seconds."""
+    job.GRACE_S, kept = 3.0, job.GRACE_S
+    try:
+        beyond_s, _, done, short = filled(launcher, folder)
+    finally:
+        job.GRACE_S = kept
+    said = (
+        f"filled, {beyond_s:.0f} s after a limit made of 20 MB/s would have ended it"
+        if not short
+        else f"{short} bytes short"
+    )
+    return said, beyond_s > 0 and not short and not done.faults and done.returncode == 0
+
+
+def hung_disk(launcher: str, folder: Path) -> Told:
+    """vm2's disks stop answering mid-run."""
+    faults, told_s, left = hung(launcher, "a step", folder)
+    named = {fault.split(" has answered nothing for ")[0] for fault in faults}
+    return "; ".join(faults), named == {"vm2: disk lab-vm2-d0", "vm2: disk lab-vm2-d1"} and told_s < 70 and not left
+
+
+def _plan(runtime_s: float = 0.5, repeats: int = 1, vms: int = 2, iodepth: int = 2) -> Plan:
+    return sweep(["4k-randrw50"], repeats=repeats, iodepth=iodepth, vms=vms, read_runtime_s=runtime_s, write_runtime_s=runtime_s,
+                 span_bytes=SPAN, prefill=False, canary=False)  # fmt: skip
+
+
+INTRUSIONS: dict[str, tuple[str, Callable[[str, Path], Told]]] = {
+    "a job file within a field of the testbed": ("vm1", job_text),
+    "another campaign on one of the VMs": ("vm2", second_campaign),
+    "plan.json deleted": ("controller", deleted_plan),
+    "step.json of a finished step deleted": ("controller", deleted_record),
+    "a disk of 1 MB/s": ("", slow_disk),
+    "a disk that hangs mid-run": ("vm2", hung_disk),
+} | ({"another account during a step": ("", other_account)} if os.geteuid() == 0 and shutil.which("setpriv") else {})
+"""Event -> who is named, and what does it."""
+
+
+def intruded(event: str, launcher: str, folder: Path) -> dict:
+    """A row of bench/chaos: event, host_named, message, partial_rows, processes_left, ok."""
+    named, act = INTRUSIONS[event]
+    said, ok = act(launcher, folder)
+    left = [c for c in processes(str(folder)).values() if c and Path(c.split()[0]).name == "fio"]
+    return {"event": f"{launcher}: {event}", "host_named": named if ok else "", "message": _plain(said, folder), "partial_rows": 0,
+            "processes_left": len(left), "ok": ok and not left}  # fmt: skip
