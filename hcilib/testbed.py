@@ -66,12 +66,14 @@ class Dial(Model):
     """A drive of known speed (METHODS section 8): what it lets through each way, and how long each I/O takes at least.
 
     The rates are a token bucket's, one for reads and one for writes, over everything that lies on the drive; nbdkit, which keeps
-    them, knows one rate for both.
+    them, knows one rate for both. What a drive that was idle may serve at once is ``burst_s`` of its rate: with little of it requests
+    queue as at a real drive, but threads that wake late on a busy machine lose what they could have served.
     """
 
     read_bytes_per_s: Bytes = Field(ge=2**16)
     write_bytes_per_s: Bytes = Field(ge=2**16)
     delay_s: float = Field(0.0, ge=0, le=1)
+    burst_s: float = Field(0.1, ge=0.001, le=1)
 
     @model_validator(mode="after")
     def _whole_milliseconds(self):

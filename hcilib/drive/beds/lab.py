@@ -31,7 +31,6 @@ from hcilib.testbed import Dial, Disk, Drive, Fio, Lab, Node, Testbed, Vm
 PLACES = {"lab-drive": (0,), "lab-single": (1,), "lab-mirror": (1, 2)}
 """System -> where the replicas lie, counted in nodes from the VM's own; the first is read."""
 SSH_PORT, NBD_PORT = 2222, 10809
-BURST_S = 0.1  # what an idle drive may serve at once; less, and threads that wake late on a busy machine lose it
 BLOCK, TRIAL_S, HEADROOM = 4096, 0.4, 1.5  # of the check that this machine can serve the dialled rate
 LabError = hosts.LabError
 
@@ -263,7 +262,7 @@ def _start_replicas(
         if drive:  # open until the machine's own speed is known
             _turn(testbed, node.name, drive.system, 0)
             filters, options = ["--filter=rate"], [f"rate-file={_rate_file(testbed, node.name, drive.system)}",
-                                                   f"rate={8 * drive.read_bytes_per_s}", f"burstiness={BURST_S}"]  # fmt: skip
+                                                   f"rate={8 * drive.read_bytes_per_s}", f"burstiness={drive.burst_s}"]  # fmt: skip
         if wait_s := drive.delay_s if drive else delay_s:  # a request that waits holds a thread
             filters += ["--filter=delay", "--threads=64"]
             options += [f"rdelay={1e3 * wait_s:.0f}ms", f"wdelay={1e3 * wait_s:.0f}ms"]  # nbdkit counts whole ms
