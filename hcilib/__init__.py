@@ -41,7 +41,7 @@ _ROOMS = {
     "read.fio.fio_json": ("read_fio", "FioOutputError"),
     "read.diskspd.diskspd": ("read_diskspd", "read_diskspd_bins", "DiskspdOutputError"),
     "read.published.published": (
-        "published", "published_claims", "published_facts", "published_missing", "published_table", "PublishedDataError",
+        "published", "published_claims", "published_datasheet", "published_facts", "published_missing", "published_table", "PublishedDataError",
     ),
     "analyse.compare.compare": ("summarize", "compare"),
     "analyse.compare.overall": ("geometric_mean", "everywhere"),

@@ -1,4 +1,4 @@
-"""params/campaigns: the two-node articles' campaigns, ready for a testbed. What they measure is what the articles printed."""
+"""params/campaigns: the five articles' campaigns, ready for a testbed. What they measure is what the articles printed."""
 
 import re
 from pathlib import Path
@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib.drive.hosts.commands import fill, tasks
 from hcilib.show.report.scenarios import find_scenarios
 from hcilib.system import load_system
 from hcilib.testbed import load_testbed
@@ -14,8 +15,20 @@ from hcilib.testbed import load_testbed
 ROOT = Path(__file__).resolve().parents[1]
 SCENARIOS = find_scenarios(ROOT / "params" / "campaigns", ROOT / "notebooks")
 SWEEPS = [s for s in SCENARIOS if s.notebook.stem == "10_audit"]
-ARTICLES = {"proxmox": ("proxmox-2node-hci", 16), "hyperv": ("starwind-s2d-rdma-hyperv", 20)}
+ARTICLES = {"proxmox": ("proxmox-2node-hci", 16), "hyperv": ("starwind-s2d-rdma-hyperv", 20),
+            "hyperv-mirror": ("starwind-s2d-rdma-hyperv", 20)}  # fmt: skip
 LOAD = ["pattern", "numjobs", "iodepth"]
+
+
+def planned(scenario) -> hci.Plan:
+    """The plan that the scenario's notebook makes of its params, and of nothing else."""
+    params = scenario.params
+    depth = {"iodepth": [params["iodepth"]]} if "iodepth" in params else {}
+    return hci.sweep(**{"patterns": params.get("patterns"), **depth, **params["sweep"]})
+
+
+def campaign(name: str):
+    return next(s for s in SCENARIOS if s.name == name)
 
 
 def article_of(scenario) -> tuple[str, int]:
@@ -57,13 +70,13 @@ def test_it_fits_its_testbed_and_says_how_it_is_run(scenario):
     bed = load_testbed(ROOT / params["testbed"])
     assert params["consent"] == bed.consent
     system = load_system(ROOT / params.get("system", params.get("drive")))
-    assert system.name in scenario.name or scenario.name == "02_baseline.raw-drives"
+    assert system.name.startswith(scenario.name.partition(".")[2]) or scenario.name == "02_baseline.raw-drives"
     header = "".join(line for line in scenario.params_path.read_text().splitlines(True) if line.startswith("#"))
     for path in re.findall(r"(?:params|notebooks)/\S+\.(?:yaml|ipynb)", header):
         assert (ROOT / path).exists(), path
     assert f"-f params/campaigns/{scenario.params_path.name}" in header
     if "sweep" in params:
-        plan = hci.sweep(**{"patterns": params.get("patterns"), **params["sweep"]})
+        plan = planned(scenario)
         assert len(bed.fleet(plan.vms)) == plan.vms
         assert plan.to_frame(bed)["overwrites"].str.len().max() > 0
 
@@ -84,3 +97,122 @@ def test_a_bare_drive_is_filled_once_however_many_jobs_follow():
     bed = load_testbed(ROOT / scenario.params["testbed"])
     frame = plan.to_frame(bed)
     assert frame.loc[frame["kind"] == "prefill", "bytes_written"].tolist() == [3.2e12]
+
+
+PRINTED = {
+    "starwind-s2d-rdma-hyperv": "10_audit.s2d-nmap-mirror",
+    "s2d-csv-io-datapath": "07_datapath.s2d-csv",
+    "starwind-vsan-4node-scaling": "06_scaling.starwind-iscsi-4node",
+    "proxmox-2node-hci": "10_audit.ceph-pve",
+    "s2d-2way-vs-nested": "03_sweep.s2d-nested-map-dedup",
+}
+
+
+def test_every_article_has_a_campaign():
+    rows = pd.read_csv(ROOT / "data" / "published" / "sources.csv")
+    assert set(rows["source"]) == set(PRINTED)
+    for source, name in PRINTED.items():
+        assert load_system(ROOT / campaign(name).params["system"]).source == source
+
+
+@pytest.mark.parametrize("scenario", SWEEPS, ids=lambda s: s.name)
+def test_disks_are_as_large_as_the_article_prints_them(scenario):
+    """GB is 10^9 bytes: the span, the system's own record and the disks of the testbed say the same."""
+    system = load_system(ROOT / scenario.params["system"])
+    bed = load_testbed(ROOT / scenario.params["testbed"])
+    assert planned(scenario).span_bytes == system.vms.disk_bytes
+    assert {disk.size_bytes for vm in bed.vms for disk in vm.disks} == {system.vms.disk_bytes}
+
+
+def test_one_vm_at_depth_one_is_run_as_long_and_as_warm_as_the_rest():
+    for scenario in (s for s in SCENARIOS if s.notebook.stem == "05_latency"):
+        plan = planned(scenario)
+        assert {s.cell.pattern.writes: s.runtime_s for s in plan.steps if s.kind == "measure"} == {
+            False: 600,
+            True: 1800,
+        }
+        assert {s.runtime_s for s in plan.steps if s.kind == "warmup"} == {14400}
+        assert plan.order == "back-to-back"
+
+
+def test_the_four_node_article_sweeps_its_vms_over_four_nodes():
+    scenario = campaign("06_scaling.starwind-iscsi-4node")
+    plan, bed = planned(scenario), load_testbed(ROOT / scenario.params["testbed"])
+    assert {c.vms for c in plan.cells} == set(range(1, 21))
+    assert {(c.numjobs, c.iodepth) for c in plan.cells} == {(4, 8)}
+    assert {s.runtime_s for s in plan.steps if s.kind == "measure"} == {60}
+    assert len(bed.nodes) == 4
+    assert [vm.node for vm in bed.fleet(4)] == ["hv1", "hv2", "hv3", "hv4"]
+    assert {disk.size_bytes for vm in bed.vms for disk in vm.disks} == {256e9} == {plan.span_bytes}
+    drawn = hci.published_table("scaling").query("statistic == 'cell' and vms > 0")
+    assert {c.pattern.name for c in plan.cells} == set(drawn["pattern"])
+    load = planned(campaign("03_sweep.starwind-iscsi-4node"))
+    assert {(c.vms, c.numjobs) for c in load.cells} == {(1, 1)}
+    assert {c.iodepth for c in load.cells} == {1, 2, 4, 8, 16, 32, 64, 128}
+
+
+def test_the_datapath_article_caps_and_places_one_vm():
+    plan = planned(campaign("07_datapath.s2d-csv"))
+    printed = hci.published_table("datapath")
+    assert {(c.pattern.name, c.placement, c.vms) for c in plan.cells} == {
+        *printed[["pattern", "placement", "vms"]].itertuples(index=False, name=None)
+    }
+
+
+def test_the_deduplication_article_is_a_factorial_over_four_systems():
+    printed = hci.published_table("resiliency")
+    for name in printed["system"].unique():
+        plan = planned(campaign(f"03_sweep.{name}"))
+        rows = printed[printed["system"] == name]
+        cells = {(c.pattern.name, c.numjobs, c.iodepth) for c in plan.cells}
+        assert cells == {*rows[["pattern", "numjobs", "iodepth"]].itertuples(index=False, name=None)}
+
+
+PLACED = [p.stem for p in sorted((ROOT / "params" / "systems").glob("s2d-*.yaml")) if load_system(p).placement]
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_s2d_placement_asks_moves_and_puts_back_on_the_vms_own_node(name):
+    how, bed = (
+        load_system(ROOT / f"params/systems/{name}.yaml").placement,
+        load_testbed(ROOT / "params/testbeds/hyperv.example.yaml"),
+    )
+    vms = bed.fleet(2)
+    for command, moved in ((how.check, None), (how.owner, "hv1"), (how.non_owner, "hv2"), (how.restore, None)):
+        first, second = tasks(command, bed, vms)
+        assert (first.host, second.host) == ("hv1", "hv2")
+        assert first.vm in first.run
+        assert not re.search(r"{(vm|node|other)}", first.run)
+        assert moved is None or f"-Node '{moved}'" in first.run
+    expect = fill(how.check.expect, vms[0], bed, re.escape)
+    assert re.search(expect, "owner=HV1 state=FileSystemRedirected")
+    assert not re.search(expect, "owner=HV2 state=FileSystemRedirected")
+    assert not re.search(expect, "owner=HV10 state=FileSystemRedirected")
+
+
+def test_every_s2d_system_that_is_placed_by_its_article_can_be():
+    assert sorted(PLACED) == ["s2d-csv-non-owner", "s2d-csv-owner", "s2d-nmap-mirror", "s2d-nmap-mirror-parity"]
+    for scenario in SCENARIOS:
+        if any(c.placement != "spread" for c in planned(scenario).cells):
+            assert load_system(ROOT / scenario.params["system"]).placement
+
+
+TUNED = {
+    "ceph-pve": {"client-ops": "high_client_ops"},
+    "drbd-tcp-pve": {
+        "tuned": "resource r0 {  net { max-buffers 8000; max-epoch-size 8000; sndbuf-size 2097152; } "
+        "disk { disk-barrier no; disk-flushes no; al-extents 6007; } }"
+    },
+    "starwind-rdma-pve": {"raid-threads": "6", "stripe-cache": "512"},
+    "starwind-tcp-pve": {"raid-threads": "6", "stripe-cache": "512"},
+}
+
+
+@pytest.mark.parametrize("name", TUNED)
+def test_the_articles_tuning_is_a_setting_that_is_seen(name):
+    settings = load_system(ROOT / f"params/systems/{name}.yaml").settings
+    assert set(settings) == set(TUNED[name])
+    for key, answer in TUNED[name].items():
+        expect = settings[key].check.expect
+        assert re.search(expect, answer, re.MULTILINE)
+        assert not re.search(expect, re.sub(r"8000|6007|512|^6$|high", "1", answer), re.MULTILINE)

@@ -1,10 +1,13 @@
 """The published tables are read as printed, in base units, and anything doubtful is refused by file, line and column."""
 
 import shutil
+from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 
+from hcilib import ROOT
 from hcilib.metrics import FACTORS, KEYS
 from hcilib.plan import Pattern
 from hcilib.read.published.published import (
@@ -13,6 +16,7 @@ from hcilib.read.published.published import (
     PublishedDataError,
     published,
     published_claims,
+    published_datasheet,
     published_facts,
     published_missing,
     published_table,
@@ -219,3 +223,29 @@ def test_facts_and_claims_with_unknown_unit_or_text_are_refused(tmp_path):
     (tmp_path / "claims.csv").write_text(claims.replace(",278,%,", ",278,percent,", 1))
     with pytest.raises(PublishedDataError, match=r"claims\.csv, line \d+, column unit: unknown unit 'percent'"):
         published_claims(tmp_path)
+
+
+def test_datasheets_say_what_a_source_states_and_nothing_else(tmp_path):
+    sheet = published_datasheet("nvme-p3700-raw").set_index("pattern")
+    assert sheet.loc["4k-randwrite", "iops"] == 175_000
+    assert sheet.loc["1m-read", "iops"] == pytest.approx(2.8e9 / 2**20)
+    micron = published_datasheet("nvme-micron7450max-raw").set_index("pattern")
+    assert micron["figure"].isna().equals(micron["source"].isna())
+    assert micron.loc["4k-randwrite", "figure"] != micron.loc["4k-randwrite", "figure"]
+    text = (PUBLISHED / "datasheets.csv").read_text()
+    (tmp_path / "datasheets.csv").write_text(text.replace(",6800,MB/s", ",6800,MB", 1))
+    with pytest.raises(PublishedDataError, match=r"datasheets\.csv, line \d+, column unit: unknown unit 'MB'"):
+        published_datasheet("nvme-p3700-raw", tmp_path)
+    (tmp_path / "datasheets.csv").write_text(text.replace("4k-randrw70,,IOPS", "4k-randrw70,5,IOPS", 1))
+    with pytest.raises(PublishedDataError, match="column source: a figure needs the source that states it"):
+        published_datasheet("nvme-p3700-raw", tmp_path)
+
+
+@pytest.mark.parametrize("page", ["hyperv", "proxmox", "scaling"])
+def test_the_baseline_pages_judge_every_figure_of_the_datasheet(page):
+    params = yaml.safe_load((ROOT / "params" / f"02_baseline.{page}.yaml").read_text())
+    sheet = published_datasheet(Path(params["drive"]).stem).dropna(subset=["iops"]).set_index("pattern")["iops"]
+    given = dict(params["datasheet"])
+    if page == "scaling":  # the article's own table has this one
+        given["4k-randread"] = 460_000
+    assert given == {pattern: int(iops) for pattern, iops in sheet.items()}

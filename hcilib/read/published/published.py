@@ -17,7 +17,7 @@ from hcilib.plan import Pattern
 from hcilib.read.published.tidy_csv import RATE, SIZE, TIME, Column, PublishedDataError, columns, number, read_tidy
 
 __all__ = [
-    "PublishedDataError", "published", "published_claims", "published_facts", "published_missing", "published_table",
+    "PublishedDataError", "published", "published_claims", "published_datasheet", "published_facts", "published_missing", "published_table",
 ]  # fmt: skip
 
 PUBLISHED = ROOT / "data" / "published"
@@ -63,6 +63,7 @@ TABLES = {
         "id:count source statistic metric? pattern? vms:count? reduce? iodepth? subject comparator? claimed:number? unit"
         " resolution:positive? formula? note? wording? tolerance:positive?"
     ),
+    "datasheets": columns("source? system pattern:pattern figure:positive? unit conditions"),
     "sources": columns("source article title? author? site? date? under_test"),
 }
 KEYS = {
@@ -72,6 +73,7 @@ KEYS = {
     "resiliency": ("source", "system", "write_pct"),
     "facts": ("source", "key"),
     "claims": ("id",),
+    "datasheets": ("system", "pattern"),
     "sources": ("source",),
 }
 MEASURED = {
@@ -179,6 +181,33 @@ def published_claims(path: str | Path | None = None, source: str | None = None) 
     file, claims = _read("claims", path)
     _refuse_unit(file, claims)
     return (claims if source is None else claims[claims["source"] == source]).drop(columns="line")
+
+
+def published_datasheet(system: str, path: str | Path | None = None) -> pd.DataFrame:
+    """What a raw drive's vendor publishes: pattern, figure in `unit` as printed, iops, conditions, source.
+
+    `iops` is the figure in I/Os a second: a throughput over the pattern's block size, whatever block size the vendor used, which
+    `conditions` says. A `figure` that no source at hand states is NaN.
+
+    Examples
+    --------
+    >>> hci.published_datasheet("nvme-p3700-raw")[["pattern", "figure", "unit"]].head(2)
+            pattern    figure  unit
+    0   4k-randread  460000.0  IOPS
+    1  4k-randwrite  175000.0  IOPS
+    """
+    file, sheets = _read("datasheets", path)
+    known = {"IOPS": 1.0, "MB/s": 1e6}
+    for row in sheets[~sheets["unit"].isin(list(known))].itertuples():
+        raise PublishedDataError(
+            f"{file}, line {row.line}, column unit: unknown unit {row.unit!r}; known are {', '.join(known)}"
+        )
+    for row in sheets[sheets["figure"].notna() & sheets["source"].isna()].itertuples():
+        raise PublishedDataError(f"{file}, line {row.line}, column source: a figure needs the source that states it")
+    block = sheets["pattern"].map(lambda name: Pattern.parse(name).bs_bytes)
+    sheets["iops"] = sheets["figure"] * sheets["unit"].map(known) / block.where(sheets["unit"].ne("IOPS"), 1)
+    mine = sheets[sheets["system"] == system].reset_index(drop=True)
+    return mine[["pattern", "figure", "unit", "iops", "conditions", "source"]]
 
 
 def _results_like(name: str, path) -> pd.DataFrame:
