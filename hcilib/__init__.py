@@ -70,7 +70,7 @@ _ROOMS = {
     "analyse.physics.traffic": ("traffic", "placement_cost"),
     "analyse.physics.schemes": ("Mirror", "Raid5", "Raid6", "ErasureCode", "Tiers"),
     "analyse.physics.capacity": (
-        "parse_scheme", "nested_mirror", "nested_parity", "nested_parity_grid", "capacity_table", "capacity_sentence", "with_stated", "pareto",
+        "parse_scheme", "nested_mirror", "nested_parity", "nested_parity_grid", "tier_fit", "capacity_table", "capacity_sentence", "with_stated", "pareto",
         "per_usable_tib",
     ),
     "analyse.physics.dialled": ("dialled",),

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from hcilib.analyse.physics.capacity import parse_scheme, tier_fit
 from hcilib.analyse.runs.stopping import enough_runs, stop_when
 from hcilib.analyse.runs.warmup import warm_up_missing
 from hcilib.drive.beds.ceph import ceph
@@ -68,6 +70,9 @@ def run(
     What `hcilib.drive.campaign.campaign.run` raises, which this is with the statistics at hand, by which policy ``adaptive`` and
     warm-up by volume decide
     """
+    for system in under_test(systems, settings):
+        if spill := tier_warning(plan, testbed, system):
+            warnings.warn(spill, stacklevel=2)
     return campaign.run(
         plan,
         testbed,
@@ -79,6 +84,25 @@ def run(
         rules=RULES,
         earlier=earlier,
         actions=actions,
+    )
+
+
+def tier_warning(plan: Plan, testbed: Testbed, system: System) -> str:
+    """What is to be known before a campaign on a tiered volume whose first tier its data overflows; empty where it fits, or
+    where the system's file has no tiers or does not say how large the drives are."""
+    if not system.scheme:
+        return ""
+    used = {
+        (vm, disk.serial): min(plan.span_bytes, disk.size_bytes) for vm, disk in testbed.targets(plan.vms, plan.numjobs)
+    }
+    fit = tier_fit(parse_scheme(system.scheme), system.raw_bytes, float(sum(used.values())))
+    if fit.empty or fit["fits"].fillna(True).item():
+        return ""
+    row = fit.iloc[0]
+    return (
+        f"{system.name}: the plan's {row['data_bytes'] / 1e12:.2f} TB on {len(used)} disks fill {row['filled_pct']:.0f} % of the first tier "
+        f"({row['tier_bytes'] / 1e12:.2f} TB at most), which moves data on from {row['threshold_pct']:.0f} %: what is measured is "
+        "both tiers and the moving. To measure the first tier alone, use fewer or smaller disks, or a smaller span_bytes"
     )
 
 

@@ -7,7 +7,9 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib.drive.guard.guard import GuardError
 from hcilib.drive.hosts.commands import fill, tasks
+from hcilib.measure import tier_warning
 from hcilib.show.report.scenarios import find_scenarios
 from hcilib.system import load_system
 from hcilib.testbed import load_testbed
@@ -216,3 +218,40 @@ def test_the_articles_tuning_is_a_setting_that_is_seen(name):
         expect = settings[key].check.expect
         assert re.search(expect, answer, re.MULTILINE)
         assert not re.search(expect, re.sub(r"8000|6007|512|^6$|high", "1", answer), re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("10_audit.s2d-nmap-mirror", ""),
+        (
+            "10_audit.s2d-nmap-mirror-parity",
+            "6.00 TB on 60 disks fill 262 % of the first tier (2.29 TB at most), which moves data on from 85 %",
+        ),
+        ("10_audit.ceph-pve", ""),
+    ],
+)
+def test_a_mirror_tier_too_small_is_warned_of_before_a_campaign(name, said):
+    """The article's own variable: 10 GB disks stay in the mirror tier, 100 GB disks spill to parity."""
+    scenario = campaign(name)
+    bed, system = load_testbed(ROOT / scenario.params["testbed"]), load_system(ROOT / scenario.params["system"])
+    warning = tier_warning(planned(scenario), bed, system)
+    assert (said in warning) if said else warning == ""
+
+
+def test_the_tiers_threshold_is_where_refs_moves_data():
+    scheme = hci.nested_parity(5, 0.2)
+    tier = 0.2 * scheme.efficiency * 32e12
+    assert hci.tier_fit(scheme, 32e12, 0.849 * tier)["fits"].item()
+    assert not hci.tier_fit(scheme, 32e12, 0.851 * tier)["fits"].item()
+    assert hci.tier_fit(scheme, float("nan"), 1e12)["fits"].isna().item()
+    assert hci.tier_fit(hci.Mirror(2), 32e12, 1e15).empty
+
+
+def test_a_campaign_says_it_before_it_measures(tmp_path):
+    from hcilib import measure
+
+    scenario = campaign("10_audit.s2d-nmap-mirror-parity")
+    bed, system = load_testbed(ROOT / scenario.params["testbed"]), load_system(ROOT / scenario.params["system"])
+    with pytest.warns(UserWarning, match="262 % of the first tier"), pytest.raises(GuardError):
+        measure.run(planned(scenario), bed, system, tmp_path / "run", consent="another")

@@ -142,6 +142,41 @@ def nested_parity_grid(
     return pd.DataFrame({"drives": list(drives), **usable})
 
 
+TIER_FULL = 0.85
+"""Share of a mirror tier from which ReFS moves data to the parity tier, its default."""
+
+
+def tier_fit(scheme: Scheme, raw_bytes: float, data_bytes: float, full: float = TIER_FULL) -> pd.DataFrame:
+    """Does what a campaign writes stay in the first tier of a tiered volume, or does it spill?
+
+    Parameters
+    ----------
+    scheme : of the volume; one without tiers has nothing to spill, and gives no row
+    raw_bytes : of all drives of all nodes. The whole pool counts as volume: a reserve makes the tier smaller than is said here
+    data_bytes : what lies on the volume while it is measured
+    full : share of the tier from which data is moved on
+
+    Returns
+    -------
+    DataFrame, one row or none: tier_bytes (usable, of the first tier), data_bytes, filled_pct, threshold_pct, fits (<NA> where
+    `raw_bytes` is not known)
+
+    Examples
+    --------
+    >>> hci.tier_fit(hci.nested_parity(5, 0.2), 32e12, 6e12)[["filled_pct", "fits"]].round(1)
+       filled_pct   fits
+    0       262.5  False
+    """
+    columns = ["tier_bytes", "data_bytes", "filled_pct", "threshold_pct", "fits"]
+    if not isinstance(scheme, Tiers):
+        return pd.DataFrame(columns=columns)
+    tier = scheme.parts[0][0] * scheme.efficiency * raw_bytes
+    filled = 100 * data_bytes / tier
+    fits = pd.NA if pd.isna(filled) else bool(filled < 100 * full)
+    row = pd.DataFrame([[tier, data_bytes, filled, 100 * full, fits]], columns=columns)
+    return row.astype({"fits": "boolean"})
+
+
 def with_stated(table: pd.DataFrame, stated_pct: Mapping[str, float]) -> pd.DataFrame:
     """A capacity table with stated_pct, the usable share somebody printed, and agrees: does ours round to it?
 
