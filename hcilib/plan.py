@@ -6,6 +6,7 @@ once; a Plan is all of them in order. hcilib.sweeps makes one.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import random
@@ -90,12 +91,24 @@ def _fields(name: str) -> tuple[str, int, int, int, int]:
     mixed = match is not None and match[3] in ("randrw", "rw")
     if not match or mixed != bool(match[4]):
         raise PlanError(
-            f"unknown pattern {str(name)[:80]!r}: expected <block size>-<rw>, e.g. 4k-randread, 4k-randrw70 (70 % reads), "
+            f"unknown pattern {str(name)[:80]!r}: {_meant(str(name)[:80])}expected <block size>-<rw>, e.g. 4k-randread, 4k-randrw70 (70 % reads), "
             f"1m-write, 4k-randwrite-sync; rw is one of {', '.join(_RW)}, and a mixed one carries its read share"
         )
     number, unit, rw, mix, sync, rate = match.groups()
     rwmixread = int(mix) if mixed else (100 if rw.endswith("read") else 0)
     return rw, int(number) * _UNIT[unit], rwmixread, int(bool(sync)), int(rate or 0) * 2**20
+
+
+def _meant(name: str) -> str:
+    """ "did you mean 4k-randread? " of a name whose parts are nearly right, else nothing."""
+    bs, rw, rest = re.fullmatch(r"([^-]*)-?([^-\d]*)(.*)", name, re.DOTALL).groups()  # type: ignore[union-attr]
+    near = difflib.get_close_matches(rw.lower(), _RW, 1)
+    size = re.fullmatch(r"(\d+)\s*([km])(?:i?b)?", bs.lower())
+    if not near or not size:
+        return ""
+    read_share = "70" if near[0] in ("randrw", "rw") and not re.match(r"\d", rest) else ""
+    meant = f"{size[1]}{size[2]}-{near[0]}{read_share}{rest.lower()}"
+    return f"did you mean {meant}? " if meant != name and _NAME.fullmatch(meant) else ""
 
 
 @dataclass(frozen=True, order=True)

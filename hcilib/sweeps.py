@@ -26,6 +26,7 @@ from hcilib.plan import (
     Volume,
     shuffled,
 )
+from hcilib.sizes import parse_bytes
 
 MIN_RUNTIME_S = 0.1  # below, fio's own start and end are most of a run
 MIN_EVENTFUL_S = 5.0  # below, there is no series (hcilib.drive.launch.job) that could show what an event did
@@ -43,7 +44,7 @@ def sweep(
     read_runtime_s: float | None = None,
     write_runtime_s: float | None = None,
     ramp_s: float = 0.0,
-    span_bytes: int = 100 * 2**30,
+    span_bytes: int | str = 100 * 2**30,
     prefill: bool = True,
     warmup_s: float | Mapping[str, float] = 0.0,
     canary: bool = True,
@@ -114,7 +115,7 @@ def sweep(
     if order not in ("blocks", "back-to-back"):
         raise PlanError(f"order {order!r}: expected 'blocks' or 'back-to-back'")
     [repeats] = _counts("repeats", [repeats])
-    span_bytes = int(_number("span_bytes", span_bytes, least=1))
+    span_bytes = int(_number("span_bytes", _size("span_bytes", span_bytes), least=1))
     ramp_s = _number("ramp_s", ramp_s)
     given = {
         "least_s": least_s,
@@ -163,6 +164,14 @@ def sweep(
         content=content,
         offered=open_loop,
     )
+
+
+def _size(name: str, value):
+    """Bytes of a text such as "100 GiB"; what is no text is judged as the number it should be."""
+    try:
+        return parse_bytes(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise PlanError(f"{name}: {error}") from None
 
 
 def _unknown(name: str) -> str:

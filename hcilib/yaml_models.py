@@ -6,23 +6,21 @@ field has a `Form` that says what it may hold (tests/test_hostile_text.py walks 
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, TypeVar, get_args
 
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from hcilib.places import at_home
+from hcilib.sizes import parse_bytes
 
-_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
-          "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}  # fmt: skip
-_SIZE = re.compile(rf"([0-9]{{1,20}}(?:\.[0-9]{{1,20}})?)\s*({'|'.join(_UNITS)})")
 _SHOWN = 80  # characters of a wrong value that are repeated in the error: it may be a file of its own
 
 
@@ -57,16 +55,6 @@ _Yaml12.yaml_implicit_resolvers = {
 _Yaml12.add_implicit_resolver(
     "tag:yaml.org,2002:bool", re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
 )
-
-
-def parse_bytes(value: int | str) -> int:
-    """Bytes from an integer or from text with a unit, ``"100 GiB"``. TB and TiB are never mixed: the unit is required."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    match = _SIZE.fullmatch(str(value).replace("_", "").strip())
-    if not match:
-        raise ValueError(f"{value!r} is not a size; expected bytes or a number with one of {', '.join(_UNITS)}")
-    return int(Fraction(match[1]) * _UNITS[match[2]])
 
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
@@ -191,8 +179,9 @@ def load(path: str | Path, model: type[M], live: Collection[str] = ()) -> M:
 def _explain(error, model) -> str:
     where = ".".join(str(part)[:_SHOWN] for part in error["loc"])
     if error["type"] == "extra_forbidden":
-        known = model.model_fields if len(error["loc"]) == 1 else ()
-        return f"field {where}: unknown" + (f"; known fields are {', '.join(known)}" if known else "")
+        known, given = list(_model_at(model, error["loc"][:-1]).model_fields), str(error["loc"][-1])
+        meant = difflib.get_close_matches(given, known, 1) or [name for name in known if name.startswith(given)]
+        return f"field {where}: unknown; " + (f"did you mean {meant[0]}? " if meant else "") + f"known fields are {', '.join(known)}"  # fmt: skip
     if error["type"] == "missing":
         return f"field {where}: {error['msg']}"
     said = error["msg"].removeprefix("Value error, ")
@@ -201,6 +190,20 @@ def _explain(error, model) -> str:
     found = repr(error["input"])
     found = found if len(found) <= _SHOWN else f"{found[:_SHOWN]}... ({len(found)} characters)"
     return f"field {where}: {said} (given: {found})"
+
+
+def _model_at(model: type[BaseModel], path) -> type[BaseModel]:
+    """The model that a place of the file is checked against: ``vms.0.disks.1`` is a disk."""
+
+    def inside(annotation) -> type[BaseModel] | None:
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            return annotation
+        return next(filter(None, map(inside, get_args(annotation))), None)
+
+    for part in path:
+        field = model.model_fields.get(part) if isinstance(part, str) else None
+        model = (inside(field.annotation) if field else None) or model
+    return model
 
 
 def digest(data) -> str:

@@ -11,9 +11,10 @@ ROOT = Path(__file__).parents[1]
 ROOMS = {
     "run_layout": set(),
     "plan": set(),
-    "sweeps": {"plan"},
+    "sizes": set(),
+    "sweeps": {"plan", "sizes"},
     "places": set(),
-    "yaml_models": {"places"},
+    "yaml_models": {"places", "sizes"},
     "testbed": {"yaml_models"},
     "system": {"places", "yaml_models", "analyse"},
     "metrics": set(),
@@ -44,7 +45,7 @@ ONLY_IN = {
 """Package -> the rooms that may import it."""
 ORDER = {
     "read": [{"fio", "nodes", "published"}, {"logs", "diskspd"}, {"run"}, {"foreign"}],
-    "drive": [{"hosts"}, {"launch", "beds", "discover"}, {"guard"}, {"campaign"}],
+    "drive": [{"hosts"}, {"launch", "beds"}, {"guard"}, {"campaign", "discover"}],
     "analyse": [{"compare"}, {"curves", "runs", "physics", "claims"}, {"campaigns"}],
     "show": [{"figures", "tables"}, {"report"}],
 }

@@ -326,3 +326,30 @@ def test_repr_says_how_much_it_is():
 def test_a_step_says_what_it_is():
     step = Step("measure", Cell(Pattern.parse("4k-randread"), 1, 8, 2), block=3, rep=3, runtime_s=60.0)
     assert step.id == "measure-b3-r3-4k-randread-nj1-qd8-vm2"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("4k-ranread", "4k-randread"),
+        ("4K-randread", "4k-randread"),
+        ("4kb-randread", "4k-randread"),
+        ("8k-randrw", "8k-randrw70"),
+        ("4k-randwrte-sync", "4k-randwrite-sync"),
+    ],
+)
+def test_a_pattern_that_is_nearly_one_is_guessed(typed, meant):
+    with pytest.raises(PlanError, match=rf"did you mean {meant}\? expected"):
+        sweep([typed])
+
+
+@pytest.mark.parametrize("typed", ["x", "4k", "4k-copy", "0k-randread"])
+def test_a_pattern_that_is_none_is_not_guessed(typed):
+    with pytest.raises(PlanError, match=r"unknown pattern '[^']*': expected"):
+        sweep([typed])
+
+
+def test_the_span_may_be_said_with_its_unit():
+    assert sweep(["4k-read"], span_bytes="100 GiB") == sweep(["4k-read"], span_bytes=100 * 2**30)
+    with pytest.raises(PlanError, match="span_bytes: '100 G' is not a size"):
+        sweep(["4k-read"], span_bytes="100 G")

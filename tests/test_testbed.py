@@ -232,3 +232,17 @@ def test_a_file_that_is_not_there_names_those_beside_it(tmp_path):
         TestbedError, match=r"rack8\.yaml: no such file; a testbed is .*; in its folder are rack7\.yaml"
     ):
         load_testbed(tmp_path / "rack8.yaml")
+
+
+def test_a_misspelt_field_is_guessed_at_any_depth(tmp_path):
+    file = tmp_path / "bed.yaml"
+    file.write_text(
+        "name: x\nnodes: [{name: a, adress: b}]\nfio: {engine: libaio}\nconsnt: x\n"
+        "vms: [{name: v, node: a, disks: [{serial: s, size_bytes: 3, siz: 3}]}]\n"
+    )
+    with pytest.raises(TestbedError) as error:
+        load_testbed(file)
+    for said in ("nodes.0.adress: unknown; did you mean address? known fields are name, address, port",
+                 "fio.engine: unknown; did you mean ioengine?", "field consnt: unknown; did you mean consent?",
+                 "vms.0.disks.0.siz: unknown; did you mean size_bytes? known fields are serial, size_bytes"):  # fmt: skip
+        assert said in str(error.value)
