@@ -241,3 +241,28 @@ def test_iops_per_usable_tib():
     table = per_usable_tib(results, {"a": 4 * TIB})
     assert table["iops_per_usable_tib"].iloc[0] == pytest.approx(25)
     assert table["iops_per_usable_tib"].iloc[1:].isna().all()
+
+
+@pytest.mark.parametrize(
+    ("formula", "drives", "usable", "any_drives"),
+    [
+        ("Raid5(5).spare(1)", 6, 4, 1),  # 4 data, 1 parity, 1 spare
+        ("Raid6(8).spare(1)", 9, 6, 2),  # 6+2 and a spare
+        ("Raid5(11).spare(1)", 12, 10, 1),  # a shelf of twelve
+        ("Mirror(2) * Raid5(5).spare(1)", 12, 4, 3),  # the same on two servers
+    ],
+)
+def test_a_hot_spare_costs_its_capacity_and_nothing_else(formula, drives, usable, any_drives):
+    scheme, bare = parse_scheme(formula), parse_scheme(formula.replace(".spare(1)", ""))
+    assert scheme.usable_bytes(drives * TB) == pytest.approx(usable * TB, rel=1e-12)
+    assert repr(scheme) == formula
+    assert (scheme.write_ios, scheme.stripe_cost, scheme.copies, scheme.survives) == (
+        bare.write_ios, bare.stripe_cost, bare.copies, bare.survives
+    )  # fmt: skip
+    assert scheme.survives.drives == any_drives
+
+
+@pytest.mark.parametrize("formula", ["Raid5(5).spare(0)", "Raid5(5).spare(1.5)", "Mirror(2).spare(1)", "(Mirror(2) * Raid5(5)).spare(1)"])  # fmt: skip
+def test_a_spare_that_cannot_be_is_refused(formula):
+    with pytest.raises(ValueError, match=r"spares must be a whole number of at least 1|Raid5\(5\)\.spare\(1\)"):
+        parse_scheme(formula)

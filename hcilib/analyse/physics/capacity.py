@@ -222,7 +222,7 @@ def per_usable_tib(results: pd.DataFrame, usable_bytes: Mapping[str, float] | pd
 
 
 _NAMES = {f.__name__: f for f in (Mirror, Raid5, Raid6, ErasureCode, Tiers, nested_mirror, nested_parity)}
-_METHODS = ("reserve", "dedup")
+_METHODS = ("reserve", "dedup", "spare")
 
 
 def parse_scheme(text: str) -> Scheme:
@@ -262,11 +262,12 @@ def _value(node: ast.expr, text: str):
             return _call(_NAMES[name], node, text)
         case ast.Call(func=ast.Attribute(value=inner, attr=name)) if name in _METHODS:
             scheme = _value(inner, text)
-            if isinstance(scheme, Scheme):
+            if isinstance(scheme, Scheme) and hasattr(scheme, name):
                 return _call(getattr(scheme, name), node, text)
     raise ValueError(
         f"scheme {text!r}: {ast.get_source_segment(text, node)!r} is not understood; expected "
-        f"{', '.join(_NAMES)} with numbers, e.g. Raid6(8) for 6+2, joined by *, then .reserve(servers, drives_per_server) or .dedup(savings)"
+        f"{', '.join(_NAMES)} with numbers, e.g. Raid6(8) for 6+2, joined by *, then .reserve(servers, drives_per_server) or .dedup(savings); "
+        "a hot spare is said of its array, Raid5(5).spare(1)"
     )
 
 

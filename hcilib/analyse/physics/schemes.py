@@ -148,6 +148,10 @@ class _Raid(Parity):
     def data(self) -> int:
         return self.n - self.parity
 
+    def spare(self, drives: int) -> Spared:
+        """Hot spares beside the array's own drives: ``Raid5(5).spare(1)`` is six drives of which four hold data."""
+        return Spared(self, drives)
+
 
 @dataclass(frozen=True, repr=False)
 class Raid5(_Raid):
@@ -163,6 +167,27 @@ class Raid6(_Raid):
 
     n: int
     parity = 2
+
+
+@dataclass(frozen=True, repr=False)
+class Spared(Scheme):
+    """A RAID and its hot spares, which hold nothing: they cost capacity, and no failure more at once is survived, as a spare helps
+    after the rebuild only (METHODS section 4). A spare does no I/O either: of a ceiling's drives, count those that work."""
+
+    array: _Raid
+    spares: int
+
+    def __post_init__(self):
+        _at_least(self, "spares", 1)
+
+    copies = 1
+    efficiency = property(lambda self: self.array.data / (self.array.n + self.spares))
+    write_ios = property(lambda self: self.array.write_ios)
+    stripe_cost = property(lambda self: self.array.stripe_cost)
+    survives = property(lambda self: self.array.survives)
+
+    def __repr__(self) -> str:
+        return f"{self.array!r}.spare({self.spares})"
 
 
 @dataclass(frozen=True, repr=False)
