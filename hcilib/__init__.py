@@ -23,6 +23,7 @@ _ROOMS = {
     "drive.beds.cluster": ("cluster",),
     "drive.guard.preflight": ("preflight", "wear", "PreflightError"),
     "drive.hosts.commands": ("prepare",),
+    "drive.discover.discover": ("discover", "DiscoverError"),
     "drive.guard.guard": ("GuardError",),
     "drive.hosts.lease": ("LeaseError",),
     "drive.campaign.campaign": ("CampaignError",),

@@ -3,6 +3,7 @@
 hci recognise DIR [--names PATTERN] [--system NAME] [--all]     what lies there, and what is missing
 hci report [PARAMS ...] [--out DIR]                             scenarios to a site
 hci watch RUN_DIR                                               a campaign's progress
+hci discover VM ... --nodes NODE ... [-o FILE]                  a testbed file from what hosts say they are
 """
 
 from __future__ import annotations
@@ -42,11 +43,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     watch = verbs.add_parser("watch", help="the progress of a campaign, live, from its journal")
     watch.add_argument("run_dir")
     watch.set_defaults(do=_watch)
+    discover = verbs.add_parser("discover", help="a testbed file to review, from what hosts say they are; read-only")
+    discover.add_argument("hosts", nargs="+", metavar="VM", help="load generators: [name=][user@]address[:port]")
+    discover.add_argument("--nodes", nargs="+", default=[], metavar="NODE", help="the hypervisors they run on")
+    discover.add_argument("--platform", help="ask this one of the nodes: libvirt, proxmox, kubevirt or hyperv")
+    discover.add_argument(
+        "-o", "--out", type=Path, help="the file; one that is there stays, and what would change is shown"
+    )
+    discover.add_argument("--known-hosts", default="~/.ssh/known_hosts", help="a file with every host's key")
+    discover.add_argument("--key", help="a private key; the agent's and ~/.ssh/config's unless given")
+    discover.set_defaults(do=_discover)
     chosen = asked.parse_args(given)
     do: Callable[[argparse.Namespace], None] = chosen.do
     try:
         do(chosen)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RuntimeError) as error:
         print(f"hci {chosen.verb}: {error}", file=sys.stderr)
         return 1
     return 0
@@ -81,6 +92,24 @@ def _write_down(file: Path, params: dict[str, object]) -> None:
 
 def _watch(given: argparse.Namespace) -> None:
     hci.watch(given.run_dir)
+
+
+def _discover(given: argparse.Namespace) -> None:
+    found = hci.discover(
+        given.hosts, given.nodes, given.platform, given.out, known_hosts=given.known_hosts, key=given.key
+    )
+    if given.out is None:
+        print(found.text, end="")
+        return
+    for number, question in enumerate(found.questions, 1):
+        print(f"{number}. {question}")
+    if found.written:
+        proposed = int(found.disks["proposed"].sum())
+        print(f"{given.out}: written, with {proposed} of {len(found.disks)} disks. Review it, then look at 01_plan.")
+    elif found.diff:
+        print(f"{given.out} is there already and stays as it is. What was found now differs:\n{found.diff}", end="")
+    else:
+        print(f"{given.out} is there already and says the same.")
 
 
 if __name__ == "__main__":

@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.testbed import Vm
+from hcilib.testbed import Host
 
 Clock = tuple[float, float]
 """Seconds that a host's clock is ahead of the controller's, and how far that may be off."""
 
 
-def clocks(fleet: Fleet, vms: Sequence[Vm]) -> dict[str, Clock]:
+def clocks(fleet: Fleet, vms: Sequence[Host]) -> dict[str, Clock]:
     """VM -> its clock, of those that answered."""
     asked = fleet.run("date +%s.%N", [vm.name for vm in vms], limit_s=10)
     said = {

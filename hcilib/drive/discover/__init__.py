@@ -1,0 +1,1 @@
+"""What is there to measure on: which disks, on which VM, on which node?"""

@@ -1,0 +1,130 @@
+"""A testbed file to review: what was found, what is assumed, what its reader must still say. Never a consent token."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+import yaml
+
+from hcilib.drive.discover.answers import NodeFacts, VmFacts
+from hcilib.testbed import Host, Node
+
+UNKNOWN_NODE = "SAY-WHICH-NODE"
+"""Where a VM's node could not be found: the file is refused until it is replaced."""
+
+_UNITS = {"TiB": 2**40, "GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
+
+
+def write_testbed(
+    name: str,
+    vms: Sequence[Host],
+    nodes: Sequence[Node],
+    vm_facts: Mapping[str, VmFacts],
+    node_facts: Mapping[str, NodeFacts],
+    disks: pd.DataFrame,
+    placed: Mapping[str, tuple[str, str]],
+    clocks: Mapping[str, str],
+    questions: Sequence[str],
+    known_hosts: str,
+    key: str | None,
+) -> str:
+    """The file's text. It holds no time and no measured number, so that two runs over the same hosts differ in nothing."""
+    lines = [
+        f"# What `hci discover` found on {len(vm_facts)} VM(s) and {len(node_facts)} node(s). Nothing was written anywhere. Review it line by line.",
+        "#",
+        "# Still to be said:",
+        *(f"# {n}. {_plain(question)}" for n, question in enumerate(questions, 1)),
+        "#",
+        "# Assumed: fio's engine libaio, past the page cache, each VM on its own (launcher per-host).",
+        f"name: {_scalar(name)}",
+        "",
+        "# consent: not written here, by design: a token of yours, once you have seen that every disk below may be overwritten.",
+        f"known_hosts: {_quoted(known_hosts)}",
+        *([f"key: {_quoted(key)}"] if key else []),
+        "fio: {ioengine: libaio, direct: 1, launcher: per-host}",
+        "",
+        "nodes:" if nodes else "nodes: []",
+    ]
+    for node in nodes:
+        lines += [
+            *_node_comments(node_facts.get(node.name), clocks.get(node.name, "")),
+            f"  - {{{', '.join([f'name: {_scalar(node.name)}', *_reach(node)])}}}",
+        ]
+    lines += ["", "vms:"]
+    for vm in vms:
+        if vm.name in vm_facts:
+            lines += _vm(vm, vm_facts[vm.name], disks[disks["vm"] == vm.name], placed[vm.name], clocks.get(vm.name, ""))
+        else:
+            lines.append(f"  # {vm.name} is left out: it could not be asked (see above)")
+    return "\n".join(lines) + "\n"
+
+
+def save(text: str, out: Path) -> str:
+    """Write a file that is not there yet; one that is stays as it is, and what would change is returned ("" if nothing)."""
+    try:
+        with out.open("x", encoding="utf-8") as file:
+            file.write(text)
+        return ""
+    except FileExistsError:
+        was = out.read_text(encoding="utf-8")
+    return "".join(difflib.unified_diff(was.splitlines(True), text.splitlines(True), str(out), "found now"))
+
+
+def size_text(size: int) -> str:
+    """Exactly so many bytes, in the largest unit of which they are a whole number."""
+    unit = next((u for u, n in _UNITS.items() if size % n == 0), None)
+    return f"{size // _UNITS[unit]} {unit}" if unit else str(size)
+
+
+def _node_comments(facts: NodeFacts | None, clock: str) -> list[str]:
+    if facts is None:
+        return ["  # could not be asked (see above)"]
+    drives = ", ".join(f"{n} x {what} of {size / 10**9:,.4g} GB" for what, size, n in facts.drives) or "none seen"
+    rows = [f"drives: {drives}", f"links: {'; '.join(facts.links) or 'none seen'}"]
+    rows += [f"controllers: {'; '.join(facts.controllers)}"] if facts.controllers else []
+    rows += [f"clock: {clock}"] if clock else []
+    return [f"  # {_plain(row)}" for row in rows]
+
+
+def _vm(vm: Host, facts: VmFacts, disks: pd.DataFrame, placed: tuple[str, str], clock: str) -> list[str]:
+    node, how = placed
+    lines = [
+        f"  - name: {_scalar(vm.name)}  # {_plain(facts.fio or 'no fio')}" + (f"; clock: {clock}" if clock else "")
+    ]
+    lines += [f"    {part}" for part in _reach(vm)]
+    lines.append(f"    node: {node}  # {_plain(how)}")
+    mine = disks[disks["proposed"]]
+    lines.append("    disks:" if len(mine) else "    disks: []")
+    for disk in mine.itertuples():
+        lines.append(f"      - {{serial: {_quoted(disk.serial)}, size_bytes: {size_text(disk.size_bytes)}}}  # {disk.device}, blank")  # fmt: skip
+    for disk in disks[~disks["proposed"]].itertuples():
+        what = f"{disk.device} ({disk.serial or 'no serial'}, {size_text(disk.size_bytes)}; {disk.holds})"
+        lines.append(f"      # not {_plain(what)}: {_plain(disk.why)}")
+    return lines
+
+
+def _reach(host: Host) -> list[str]:
+    """How the host is reached, as fields of YAML; what ~/.ssh/config says is left out."""
+    given: list[tuple[str, str | int]] = [
+        (key, value) for key in ("address", "port", "user", "jump") if (value := getattr(host, key))
+    ]
+    given += [("os", host.os)] if isinstance(host, Node) and host.os != "linux" else []
+    return [f"{key}: {value if isinstance(value, int) else _scalar(value)}" for key, value in given]
+
+
+def _scalar(text: str) -> str:
+    plain = text.replace("-", "").replace(".", "").isalnum() and text[0].isalpha() and yaml.safe_load(text) == text
+    return text if plain else _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _plain(text: str) -> str:
+    """One line of a comment: a serial or a model is a stranger's text and may hold a line's end."""
+    return "".join(c if c.isprintable() else " " for c in text)

@@ -1,0 +1,214 @@
+"""A testbed file from host names, on the lab's real sshd hosts with real block devices, and from what other hosts printed."""
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from loops import RANDOM, _Shimmed, mounted
+from signatures import CONTENT
+
+import hcilib as hci
+from hcilib import cli
+from hcilib.drive.discover import discover as module
+from hcilib.drive.discover.answers import parse_node, parse_vm, vm_question
+from hcilib.drive.discover.disks import disk_table
+from hcilib.drive.discover.testbed_file import UNKNOWN_NODE, size_text
+from hcilib.drive.hosts.hosts import FleetError
+from hcilib.testbed import Host, TestbedError, load_testbed
+
+DATA = Path(__file__).parents[1] / "data"
+WHO = "==== hostname\n{host}\n==== macs\n{mac}\n==== uuid\n==== fio\nfio-3.36\n==== bytes\n{bytes}\n"
+
+
+def captured(capture: str, host: str = "vm01", mac: str = "bc:24:11:00:00:01", written: str = ""):
+    text = (DATA / "devices" / f"{capture}.txt").read_text()
+    return parse_vm(WHO.format(host=host, mac=mac, bytes=written) + text)
+
+
+@pytest.fixture
+def ask(hosts, media, monkeypatch):
+    """Discover the lab's VMs, whose lsblk tells the serials that a test gave."""
+    monkeypatch.setattr(module, "Fleet", lambda testbed: _Shimmed(testbed, hosts.folder))
+
+    def discovered(vms, nodes=(), **options):
+        hosts.testbed(("vm1", "unasked"))  # writes down the serials
+        own = {host.name: host for host in (*hosts.bed.vms, *hosts.bed.nodes)}
+        given = {"known_hosts": hosts.bed.known_hosts, "key": hosts.bed.key}
+        return hci.discover([own.get(v, v) for v in vms], [own[n] for n in nodes], **{**given, **options})
+
+    return discovered
+
+
+def fate(found) -> dict[str, tuple[bool, str]]:
+    return {row.serial: (row.proposed, row.why) for row in found.disks.itertuples() if row.device.startswith("loop")}
+
+
+@pytest.mark.lab
+def test_only_what_is_blank_and_nobodys_is_proposed(ask, hosts, media, tmp_path):
+    def disk(serial, vm="vm1", prepare=lambda file: None, *options):
+        file = media.file(f"{serial}-{vm}.img")
+        prepare(file)
+        hosts.give(vm, serial, file)
+        return media.attach(file, *options)
+
+    disk("BLANK")
+    disk("EXT4", "vm1", CONTENT["EXT4"][0])
+    disk("READONLY", "vm1", lambda file: None, "--read-only")
+    disk("FILLED", "vm1", lambda file: file.write_bytes(RANDOM))
+    disk("DEEP", "vm1", lambda file: file.open("r+b").write(b"\0" * (8 << 20) + b"x"))
+    disk("BOTH", "vm1")
+    disk("BOTH", "vm2")
+    device = disk("MOUNTED", "vm1", CONTENT["EXT4"][0])
+    with mounted(device, tmp_path / "mnt"):
+        found = ask(["vm1", "vm2"], ["node1"], out=tmp_path / "mine.yaml")
+    said = fate(found)
+    assert said.pop("BLANK") == (True, "")
+    for serial, reason in {
+        "EXT4": "carries ext4",
+        "READONLY": "is read-only",
+        "FILLED": "bytes that no tool names",
+        "DEEP": "bytes that no tool names",
+        "BOTH": "a shared disk, or one number given twice",
+        "MOUNTED": "is mounted on",
+    }.items():
+        proposed, why = said.pop(serial)
+        assert not proposed
+        assert reason in why
+    assert not any(proposed for proposed, _ in said.values()), "the machine's own disks are seen by both VMs"
+    [vm1, vm2] = yaml.safe_load(found.text)["vms"]
+    assert vm1["disks"] == [{"serial": "BLANK", "size_bytes": "16 MiB"}]
+    assert vm2["disks"] == []
+    assert vm1["node"] == "node1"
+    assert "assumed: it is the only node" in found.text
+    assert "fio-3" in found.text
+    assert "clock: within 0.5 s" in found.text
+    assert "vm2 has no disk that may be written" in " ".join(found.questions)
+
+
+@pytest.mark.lab
+def test_the_file_is_loaded_once_its_questions_are_answered_and_never_written_over(ask, hosts, media, tmp_path):
+    for vm in ("vm1", "vm2"):
+        hosts.give(vm, f"D-{vm}", file := media.file(f"{vm}.img"))
+        media.attach(file)
+    out = tmp_path / "mine.yaml"
+    first = ask(["vm1", "vm2"], ["node1", "node2"], out=out)
+    assert (first.written, first.diff, out.read_text()) == (True, "", first.text)
+    assert [q for q in first.questions if q.startswith("On which node does vm1 run?")]
+    with pytest.raises(TestbedError, match=f"vm1 runs on node '{UNKNOWN_NODE}'"):
+        load_testbed(out)
+    again = ask(["vm1", "vm2"], ["node1", "node2"], out=out)
+    assert (again.written, again.diff) == (False, ""), "two runs over the same hosts differ in nothing"
+    edited = first.text.replace(UNKNOWN_NODE, "node2")
+    out.write_text(edited)
+    bed = load_testbed(out)
+    assert bed.consent is None
+    assert "\nconsent:" not in edited
+    assert [[d.serial for d in vm.disks] for vm in bed.vms] == [["D-vm1"], ["D-vm2"]]
+    hosts.give("vm1", "NEW", file := media.file("new.img"))
+    media.attach(file)
+    third = ask(["vm1", "vm2"], ["node1", "node2"], out=out)
+    assert '+      - {serial: "NEW", size_bytes: 16 MiB}' in third.diff
+    assert (third.written, out.read_text()) == (False, edited)
+
+
+@pytest.mark.lab
+def test_a_host_that_does_not_answer_is_named_and_the_others_stay(ask, tmp_path):
+    dead = Host(name="vm9", address="127.0.0.1", port=1)
+    found = ask(["vm1", dead], ["node1"])
+    assert not found.hosts.set_index("host").loc["vm9", "ok"]
+    assert "# vm9 is left out" in found.text
+    assert any(q.startswith("vm9 did not answer: connection refused") for q in found.questions)
+    with pytest.raises(FleetError, match="vm9: connection refused"):
+        ask([dead], out=tmp_path / "none.yaml")
+    assert not (tmp_path / "none.yaml").exists()
+
+
+@pytest.mark.lab
+def test_the_verb_writes_the_file_and_shows_what_would_change(bed, tmp_path, capsys):
+    given = [f"{h.name}={h.user}@{h.address}:{h.port}" for h in (bed.vms[0], bed.nodes[0])]
+    asked = ["discover", given[0], "--nodes", given[1], "-o", str(tmp_path / "mine.yaml"),
+             "--known-hosts", bed.known_hosts, "--key", bed.key]  # fmt: skip
+    assert cli.main(asked) == 0
+    assert "mine.yaml: written, with 0 of" in capsys.readouterr().out
+    (tmp_path / "mine.yaml").write_text("name: mine\n")
+    assert cli.main(asked) == 0
+    assert "stays as it is" in (said := capsys.readouterr().out)
+    assert "+vms:" in said
+    assert (tmp_path / "mine.yaml").read_text() == "name: mine\n"
+    assert cli.main(["discover", "vm9=127.0.0.1:1"]) == 1
+    assert "hci discover: discovering failed on 1 of 1 hosts: vm9: connection refused" in capsys.readouterr().err
+
+
+@pytest.mark.lab
+def test_nothing_is_written_on_a_host(hosts, media):
+    hosts.give("vm1", "B1", file := media.file("b1.img"))
+    device = media.attach(file, "--read-only")  # the kernel itself refuses a write, and blkid, dd and wipefs need none
+    done = subprocess.run(["sh", "-c", vm_question()], capture_output=True, text=True)
+    assert f"{device.removeprefix('/dev/')} 0\n" in done.stdout
+    assert "==== end" in done.stdout
+    assert not file.read_bytes().strip(b"\0")
+    assert not [
+        w for w in shlex.split(vm_question().replace("\n", " ; "), comments=True) if w in ("rm", "mkfs", "of=", "tee")
+    ]
+
+
+def test_a_captured_vm_tells_its_serials_and_what_holds_its_disks():
+    table = disk_table({"vm01": captured("debian12_proxmox")}).set_index("device")
+    assert table.loc[["sdb"], ["serial", "size_bytes", "proposed"]].to_numpy().tolist() == [["PVE01-D0", 100 * 2**30, True]]  # fmt: skip
+    assert "it carries /, /boot/efi" in table.loc["sda", "why"].replace(" (through sda1)", "").replace(" (through sda15)", "")  # fmt: skip
+    assert not table.loc["sda", "proposed"]
+    assert "mounted on /" in table.loc["sda", "holds"]
+    assert "sr0" not in table.index
+
+
+def test_a_user_who_may_not_read_is_told_and_gets_no_disk():
+    table = disk_table({"vm01": captured("ubuntu_hyperv_user")}).set_index("device")
+    assert not table["proposed"].any()
+    assert "user bench may not read it" in table.loc["sdb", "why"]
+    assert table.loc["sdb", "serial"] == "60022480000000000000000000000001"
+
+
+def test_two_disks_with_one_serial_are_both_refused():
+    table = disk_table({"vm01": captured("debian12_proxmox"), "vm02": captured("debian12_proxmox", "vm02")})
+    assert not table["proposed"].any()
+    assert table.set_index(["vm", "device"]).loc[("vm02", "sdb"), "why"].startswith("sdb has the serial or WWN of vm01")
+
+
+def test_bytes_that_no_tool_names_are_somebodys():
+    table = disk_table({"vm01": captured("debian12_proxmox", written="sdb 3\nsdc 0")}).set_index("device")
+    assert "bytes that no tool names" in table.loc["sdb", "why"]
+
+
+def test_a_node_tells_its_drives_links_and_controllers():
+    node = parse_node((DATA / "platforms" / "node.txt").read_text())
+    assert node.drives == (("NVMe SAMSUNG MZQL21T9HCJR-00A07", 1920383410176, 2), ("SSD ATA INTEL SSDSC2KB24", 240057409536, 1))  # fmt: skip
+    assert node.links == ("bond0 50 Gbit/s", "eno1 speed not said, tg3, down", "ens1f0np0 25 Gbit/s, mlx5_core")
+    assert node.controllers[0].startswith("RAID bus controller: Broadcom")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["vm 1"], "its name may be letters"),
+        (["a=b=c"], r"write \[name=\]"),
+        (["vm1", "root@vm1"], "host vm1: given more than once"),
+        (["vm1:99999"], "its port may be"),
+        ("vm1", "give a list of host names"),
+    ],
+)
+def test_a_host_that_cannot_be_is_named(given, said):
+    with pytest.raises(hci.DiscoverError, match=said):
+        hci.discover(given)
+
+
+def test_a_platform_nobody_reads_is_named():
+    with pytest.raises(
+        hci.DiscoverError, match="platform 'vmware': expected one of libvirt, proxmox, kubevirt, hyperv"
+    ):
+        hci.discover(["vm1"], platform="vmware")
+
+
+def test_a_size_is_written_exactly():
+    assert [size_text(n) for n in (100 * 2**30, 16 * 2**20, 1920383410176, 2**30 + 1)] == ["100 GiB", "16 MiB", "1875374424 KiB", "1073741825"]  # fmt: skip
