@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hcilib.drive.guard.device_stacks import parse_exports, parse_stacks
-from hcilib.drive.guard.devices import Inventory, find, parse
+from hcilib.drive.guard.devices import Inventory, find, parse, parse_exports, parse_stacks
 from hcilib.drive.guard.guard_devices import judge
 from hcilib.testbed import Disk, Node, Testbed, Vm
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import posixpath
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from hcilib.drive.guard.device_stacks import STACKS, parse_exports, parse_stacks
 from hcilib.drive.hosts.hosts import sections
 
 # Plain sh and what every distribution has; /sys is the authority, since its files read the same everywhere, and lsblk adds
@@ -25,6 +25,19 @@ OPEN_TO_WRITE = r"""for look in 1 2 3 4 5; do
   case $open in *' wipefs (process '*) sleep 0.1;; *) break;; esac
 done; printf '%s' "${open:+$open
 }" """
+# Devices built on devices that have an identity of their own (md arrays, DRBD), and those that are handed to other hosts: what the
+# stack's own tools read from the kernel, never the name of a link, which anybody may have made.
+STACKS = r"""
+echo '==== stacks'
+for d in /sys/class/block/md*; do
+  [ -r "$d/md/level" ] && echo "array ${d##*/} $(mdadm --detail --export "/dev/${d##*/}" 2>/dev/null | sed -n 's/^MD_UUID=//p')"
+done
+drbdsetup events2 --now 2>/dev/null
+echo '==== exports'
+for f in /sys/kernel/config/nvmet/subsystems/*/namespaces/*/device_path /sys/kernel/config/target/core/*/*/udev_path; do
+  p=; [ -r "$f" ] && read -r p 2>/dev/null <"$f"; [ -n "$p" ] && echo "$(readlink -f "$p") $p ${f#/sys/kernel/config/}"
+done
+"""
 INVENTORY = r"""
 LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/sbin:/sbin; export PATH
 echo '==== user'; id -un
@@ -350,3 +363,25 @@ def _writers(text: str, rows: dict) -> dict[str, list[str]]:
         number = ":".join(str(int(part, 16)) for part in hexadecimal.split(":"))
         writers.setdefault(by_number.get(number, ""), []).append(process)
     return writers
+
+
+def parse_stacks(text: str) -> dict[str, tuple[str, str]]:
+    """Kernel name -> (identity, role).
+
+    ``md-uuid-<UUID>`` of an array, as udev names its link, without a role; ``drbd-<resource>-<volume>`` of a DRBD device, with
+    ``Primary``, ``Secondary`` or ``Unknown``.
+    """
+    found = {name: (f"md-uuid-{uuid}", "") for name, uuid in re.findall(r"(?m)^array (\S+) (\S+)$", text)}
+    roles = dict(re.findall(r"(?m)^exists resource name:(\S+) role:(\w+)", text))
+    for resource, volume, minor in re.findall(r"(?m)^exists device name:(\S+) .*?volume:(\d+) .*?minor:(\d+)", text):
+        found[f"drbd{minor}"] = (f"drbd-{resource}-{volume}", roles.get(resource, "Unknown"))
+    return found
+
+
+def parse_exports(text: str, by_path: Mapping[str, str]) -> dict[str, list[str]]:
+    """Kernel name -> the entries of the kernel's targets (NVMe, SCSI) that hand the device to other hosts."""
+    exports: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        real, named, entry = line.split(" ", 2)
+        exports.setdefault(by_path.get(real) or by_path.get(named, ""), []).append(entry)
+    return exports
