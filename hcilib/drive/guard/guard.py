@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hcilib.drive.guard import guard_ceph, guard_lab
+from hcilib.drive.guard.embedded import judge_export, judge_image
 from hcilib.testbed import Disk, Testbed
 
 CONSENT = "consent"
@@ -40,7 +40,7 @@ def refusals(testbed: Testbed, vms: int, numjobs: int, consent: str | None = Non
     """
     targets = testbed.targets(vms, numjobs)
     if testbed.lab_root:
-        judge = guard_ceph.judge if testbed.fio.ioengine == "rbd" else guard_lab.judge
+        judge = judge_image if testbed.fio.ioengine == "rbd" else judge_export
         return [Refusal(vm, disk.serial, reason) for vm, disk in targets for reason in judge(testbed, disk)]
     devices = [
         Refusal(vm, disk.serial, reason) for vm, disk in targets for reason in _judge_form(disk, vm in testbed.windows)
