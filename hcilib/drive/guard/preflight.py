@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hcilib.drive.guard import checks, checks_rbd
+from hcilib.drive.guard import checks
 from hcilib.drive.guard.checks import row
 from hcilib.drive.guard.devices import Device
 from hcilib.drive.guard.guard import CONSENT, Refusal, refusals
@@ -86,7 +86,7 @@ def check(
     rows += [
         _space(run_dir, checks.log_bytes(plan, len(testbed.nodes))),
         *_devices(testbed, plan, vms, consent, answered),
-        *checks_rbd.rows(fleet, _reached(testbed, plan, vms, asked), plan.span_bytes, run_dir),
+        *checks.image_rows(fleet, _reached(testbed, plan, vms, asked), plan.span_bytes, run_dir),
     ]
     return pd.DataFrame(rows, columns=["host", "check", "ok", "detail"])
 
