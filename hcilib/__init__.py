@@ -32,7 +32,8 @@ _ROOMS = {
     "measure": ("run", "obtain", "open_testbed"),
     "read.foreign.results": ("read_results", "recognise", "kinds_of_files"),
     "read.run.run": (
-        "read_hosts", "read_bins", "read_series", "read_silences", "read_counters", "read_events", "samples",
+        "read_hosts", "read_bins", "read_series", "read_silences", "read_counters", "read_drives", "read_events",
+        "samples",
     ),
     "read.run.rollups": ("read_rollup",),
     "read.logs.rollup": ("add_rollups",),
@@ -68,6 +69,7 @@ _ROOMS = {
     "analyse.curves.demand": ("load_curve", "load_within", "load_within_runs", "latency_at", "demand_answer"),
     "analyse.curves.fleet_curves": ("fleet_curves", "saturation_sentences"),
     "analyse.physics.datapath": ("ceiling", "expected_traffic", "check_traffic", "drive_rates", "against_ceiling"),
+    "analyse.physics.amplification": ("amplification",),
     "analyse.physics.traffic": ("traffic", "placement_cost"),
     "analyse.physics.schemes": ("Mirror", "Raid5", "Raid6", "ErasureCode", "Tiers"),
     "analyse.physics.capacity": (

@@ -16,6 +16,7 @@ RECORD = "step.json"
 OUTPUT = "fio.json.zst"
 STDERR = "fio.stderr"
 COUNTERS = "counters.csv"
+DRIVES = "drives.csv"
 JOB = "job.fio"
 LOGS = "logs"
 

@@ -8,20 +8,24 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from hcilib.analyse.physics.amplification import drive_rates_of
 from hcilib.metrics import METRICS
 
 COLUMNS = ["row", "check", "measured", "expected", "ratio", "ok", "note"]
 LITTLE_OWN, LITTLE_PUBLISHED = (0.93, 1.01), (0.95, 1.05)
+DRIVES_SLACK = 1.05
+"""The drives' window is whole samples inside the run's: a rate that drifts is seen a little off."""
 MIXED = ("randrw", "rw", "readwrite")
 
 
-def audit(results: pd.DataFrame, ceilings: pd.Series | None = None) -> pd.DataFrame:
+def audit(results: pd.DataFrame, ceilings: pd.Series | None = None, drives: pd.DataFrame | None = None) -> pd.DataFrame:
     """Check every row of a results table.
 
     Parameters
     ----------
     results : results table. A row with `rep` 0 or without `run_id` counts as published, that is printed and rounded.
     ceilings : IOPS no row may exceed, by the results' index; a column `ceiling_iops` serves as well.
+    drives : ``read_drives`` of the same runs: what the drives gave. Which of them are counted: `of_system` of the amplification.
 
     Returns
     -------
@@ -32,7 +36,9 @@ def audit(results: pd.DataFrame, ceilings: pd.Series | None = None) -> pd.DataFr
         - `bandwidth`: bw_bytes against iops x bs_bytes, within 1 % and what was in flight at the end, published rows within the printed rounding;
         - `cpu_efficiency`: iops_per_cpu_pct against iops / nodes / node_cpu_pct, within 0.1 %, published rows within
           the rounding of the printed CPU;
-        - `ceiling`: iops against the ceiling, only if there are ceilings.
+        - `ceiling`: iops against the ceiling, only if there are ceilings;
+        - `drives`: bytes a second that clients read against those that the drives gave, within 5 %, only if there are drives: what is
+          above came from a cache, and the note says how much.
 
     Raises
     ------
@@ -57,6 +63,8 @@ def audit(results: pd.DataFrame, ceilings: pd.Series | None = None) -> pd.DataFr
         own = limits.reindex(results.index).astype(float)
         own.attrs = dict(limits.attrs)
         checks.append(_ceiling(results, own))
+    if drives is not None:
+        checks.append(_drives(results, drives))
     by_row = np.argsort(np.tile(np.arange(len(results)), len(checks)), kind="stable")
     return pd.concat(checks, ignore_index=True).iloc[by_row].reset_index(drop=True)
 
@@ -119,6 +127,22 @@ def _ceiling(results: pd.DataFrame, limits: pd.Series) -> pd.DataFrame:
     return table
 
 
+def _drives(results: pd.DataFrame, drives: pd.DataFrame) -> pd.DataFrame:
+    """Delivered reads cannot exceed what drives and caches gave; caches have no counter, so what is above the drives' is theirs."""
+    read = _column(results, "read_iops") * _column(results, "bs_bytes")
+    gave = drive_rates_of(results, drives)["read_bytes"]
+    table = _judge(results, "drives", read.where(read > 0), gave, 0, DRIVES_SLACK)
+    share = (1 - gave / read).to_numpy()
+    above = ((read > 0) & (read > DRIVES_SLACK * gave)).to_numpy()
+    table.loc[above, "ratio"] = table.loc[above, "ratio"].fillna(np.inf)  # the drives gave nothing at all
+    table.loc[above, "ok"] = False
+    table.loc[above, "note"] = [
+        f"the drives gave less than was read: {100 * s:.0f} % of it came from a cache (of a node, of the storage software, of a drive)"
+        for s in share[above]
+    ]
+    return table
+
+
 def _judge(results: pd.DataFrame, check: str, measured: pd.Series, expected: pd.Series, low, high) -> pd.DataFrame:
     """measured / expected within [low, high], row by row; <NA> and the reason where either side is missing."""
     measured, expected = measured.astype(float), expected.astype(float)
@@ -137,6 +161,7 @@ _NEEDS = {
     "bandwidth": ("bw_bytes", "iops and bs_bytes"),
     "cpu_efficiency": ("iops_per_cpu_pct", "iops, nodes and node_cpu_pct"),
     "ceiling": ("iops", "a ceiling"),
+    "drives": ("reads of the client (read_iops, bs_bytes)", "counters of drives in this run"),
 }
 
 

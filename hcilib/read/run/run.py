@@ -17,6 +17,7 @@ from hcilib.places import ROOT
 from hcilib.read.compressed import NotAFileError, read_bytes
 from hcilib.read.logs.fio_log import series_from_logs, silences_from_logs
 from hcilib.read.nodes import counters as node_counters
+from hcilib.read.nodes import drives as node_drives
 from hcilib.read.run.cache import tables
 from hcilib.read.run.events import events_of
 from hcilib.read.run.results import results_of
@@ -25,7 +26,7 @@ from hcilib.read.run.seals import say, sha256, unlike_files, unlike_steps
 from hcilib.read.run.step_tables import counted, counters_of, exploded, in_order_of_time, sorted_texts, together
 from hcilib.read.run.steps import RunReadError, keys_of, record_of, sound, when, window
 from hcilib.read.run.unmeasured import refuse_nothing, unmeasured
-from hcilib.run_layout import COUNTERS, JOB, LOGS, PLAN, RECORD, STEPS
+from hcilib.run_layout import COUNTERS, DRIVES, JOB, LOGS, PLAN, RECORD, STEPS
 
 if TYPE_CHECKING:
     from hcilib.engine import Engine
@@ -155,6 +156,21 @@ def read_counters(path: str | Path) -> pd.DataFrame:
     return _each(path, _counters, (COUNTERS,))
 
 
+def read_drives(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
+    """What the nodes' drives did in each step's window: step ... vms, node, device, carries (what is built on it, and where it is
+    mounted), seconds (of the window that were sampled), reads, writes, read_bytes, write_bytes, merged, flushes (NaN before Linux 5.5).
+
+    A drive is a whole disk of a Linux node with nothing below it (`hcilib.read.nodes.drives`); of nodes that share one kernel those of
+    the first. No row of a step whose drives were not sampled, as in run directories of earlier versions.
+
+    Examples
+    --------
+    >>> hci.read_drives(hci.samples()["lab-single"]).empty  # measured before drives were sampled
+    True
+    """
+    return _each(path, _drives, (DRIVES,))
+
+
 def read_events(path: str | Path) -> pd.DataFrame:
     """What was done and seen during the steps with events: step ... vms, events, seen, what, t_s (on the axis of `read_series`), took_s, planned_s."""
     return _each(
@@ -273,6 +289,15 @@ def _counters(step: dict) -> pd.DataFrame:
     start, end = window(step)
     table = node_counters.within(table, start, end)
     return table.assign(t_s=table["t_s"] - start)
+
+
+def _drives(step: dict) -> pd.DataFrame:
+    file = step["folder"] / DRIVES
+    try:
+        table = node_drives.read_drives_csv(file.read_bytes() if file.exists() else None, str(file))
+    except ValueError as error:
+        raise RunReadError(str(error)) from None
+    return node_drives.totals(node_counters.within(table, *window(step)))
 
 
 def samples() -> dict[str, Path]:

@@ -1,0 +1,171 @@
+"""What the drives did beside what the scheme costs, from drives whose truth is known."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hcilib.analyse.physics.amplification import amplification
+from hcilib.analyse.physics.audit import audit
+from hcilib.analyse.physics.schemes import Mirror, Raid5, Raid6
+
+IOPS = 1000.0
+
+
+def runs(pattern="4k-randwrite", n=3, read_share=0.0) -> pd.DataFrame:
+    size, rw = pattern.split("-")
+    bs = int(size[:-1]) * {"k": 1024, "m": 2**20}[size[-1]]
+    return pd.DataFrame([
+        {"system": "s", "run_id": "r", "block": rep, "rep": rep, "pattern": pattern, "rw": rw.rstrip("0123456789"), "bs_bytes": bs,
+         "iops": IOPS, "read_iops": IOPS * read_share, "write_iops": IOPS * (1 - read_share), "bw_bytes": IOPS * bs}
+        for rep in range(1, n + 1)
+    ])  # fmt: skip
+
+
+def drives(
+    results: pd.DataFrame, *, reads=0.0, writes=0.0, read_bytes=None, write_bytes=None, wobble=(0, 0, 0)
+) -> pd.DataFrame:
+    """Two nodes of two drives each share what was done for one I/O of the client; their own system disks do a lot besides."""
+    rows = []
+    for (_, run), extra in zip(results.iterrows(), wobble, strict=False):
+        key = run[["system", "run_id", "block", "rep", "pattern"]]
+        ios, seconds = run["iops"] * (1 + extra), 7.5
+        nbytes = [reads if read_bytes is None else read_bytes, writes if write_bytes is None else write_bytes]
+        done = np.array([reads, writes, *(b * run["bs_bytes"] for b in nbytes)]) * ios * seconds / 4
+        for node in ("n1", "n2"):
+            for device in ("vda", "vdb"):
+                rows.append({**key, "node": node, "device": device, "carries": "md0", "seconds": seconds,
+                             **dict(zip(("reads", "writes", "read_bytes", "write_bytes"), done, strict=True))})  # fmt: skip
+            rows.append({**key, "node": node, "device": "sda", "carries": "dm-0 /", "seconds": seconds, "reads": 1e6, "writes": 1e6,
+                         "read_bytes": 1e9, "write_bytes": 1e9})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def by_measure(results, seen, scheme, **options) -> pd.DataFrame:
+    return amplification(results, seen, scheme, **options).set_index("measure")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "reads", "writes"),
+    [(Mirror(2), 0, 2), (Mirror(3), 0, 3), (Raid5(5), 2, 2), (Raid6(6), 3, 3), (Mirror(2) * Raid5(5), 4, 4)],
+)
+def test_a_small_write_costs_what_the_scheme_says(scheme, reads, writes):
+    table = by_measure(runs(), drives(runs(), reads=reads, writes=writes), scheme)
+    assert list(table["expected"]) == [reads, writes, reads, writes]
+    assert list(table["seen"]) == pytest.approx([reads, writes, reads, writes])
+    assert table["ok"].all()
+    assert (table["explained"] == "").all()
+    assert (table["drives"] == 4).all(), "the disks that carry a file system are the nodes' own"
+
+
+def test_a_full_stripe_costs_its_parity_and_its_ios_are_not_expected():
+    table = by_measure(runs("1m-write"), drives(runs("1m-write"), writes=3, write_bytes=5 / 4), Raid5(5))
+    assert table.loc["write_bytes", ["expected", "ok"]].tolist() == [1.25, True]
+    assert np.isnan(table.loc["writes", "expected"])
+    assert table.loc["writes", "explained"].startswith("not checkable: how many I/Os")
+    assert table.loc["reads", ["expected", "ok"]].tolist() == [0.0, True]
+    aligned = by_measure(runs("256k-randwrite"), drives(runs("256k-randwrite"), writes=5, write_bytes=1.25), Raid5(5),
+                         stripe_bytes=256 * 1024)  # fmt: skip
+    assert aligned.loc["write_bytes", "expected"] == 1.25
+
+
+def test_a_mix_costs_by_its_shares():
+    mixed = runs("4k-randrw70", read_share=0.7)
+    table = by_measure(mixed, drives(mixed, reads=0.7 + 0.3 * 2, writes=0.6), Raid5(5))
+    assert table["expected"].tolist() == pytest.approx([1.3, 0.6, 1.3, 0.6])
+    assert table["ok"].all()
+
+
+@pytest.mark.parametrize(
+    ("seen", "measure", "said"),
+    [
+        ({"writes": 3, "write_bytes": 3}, "writes", "metadata or journal: 1.00 more writes of 4.0 KiB"),
+        ({"writes": 2.5, "write_bytes": 2.5}, "write_bytes", "metadata or journal: 0.50 more writes of 4.0 KiB"),
+        ({"writes": 4, "write_bytes": 4}, "write_bytes", "journal: every byte is written twice"),
+        ({"writes": 1.2, "write_bytes": 2}, "writes", "merging"),
+        ({"writes": 1, "write_bytes": 1}, "write_bytes", "fewer copies than the scheme has"),
+        ({"writes": 0.3, "write_bytes": 0.3}, "write_bytes", "not written yet"),
+        ({"writes": 4, "write_bytes": 2}, "writes", "splitting"),
+        ({"writes": 2, "reads": 0.5, "read_bytes": 0.5}, "reads", "metadata, or a partial block read"),
+    ],
+)
+def test_what_is_beyond_is_named(seen, measure, said):
+    table = by_measure(runs(), drives(runs(), **seen), Mirror(2))
+    assert not table.loc[measure, "ok"]
+    assert table.loc[measure, "explained"].startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("seen", "measure", "said"),
+    [({"reads": 0.4}, "read_bytes", "cache: 0.60 of 1.00 were not read"), ({"reads": 0.4, "read_bytes": 1}, "reads", "merging"),
+     ({"reads": 1, "read_bytes": 4}, "read_bytes", "read-ahead")],
+)  # fmt: skip
+def test_reads_that_the_drives_did_not_see_or_saw_more_of_are_named(seen, measure, said):
+    reads = runs("4k-randread", read_share=1.0)
+    table = by_measure(reads, drives(reads, **seen), Mirror(2))
+    assert not table.loc[measure, "ok"]
+    assert table.loc[measure, "explained"].startswith(said)
+
+
+def test_the_interval_is_over_runs_and_one_run_has_none():
+    wobble = (-0.01, 0.0, 0.02)
+    row = by_measure(runs(), drives(runs(), writes=2, wobble=wobble), Mirror(2)).loc["writes"]
+    values = 2 * (1 + np.array(wobble))
+    half = 4.302653 * values.std(ddof=1) / np.sqrt(3)
+    assert [row["seen_lo"], row["seen_hi"]] == pytest.approx([values.mean() - half, values.mean() + half])
+    alone = by_measure(runs(n=1), drives(runs(n=1), writes=2), Mirror(2)).loc["writes"]
+    assert (alone["n"], np.isnan(alone["seen_lo"])) == (1, True)
+    assert alone["warnings"].codes == {"single-run"}
+
+
+def test_runs_without_drives_are_said_and_not_counted_as_nothing():
+    some = by_measure(runs(), drives(runs(), writes=2).query("rep != 2"), Mirror(2)).loc["writes"]
+    assert (some["n"], some["seen"]) == (2, pytest.approx(2.0))
+    assert "1 run without counters of drives" in str(some["warnings"])
+    none = by_measure(runs(), pd.DataFrame(), Mirror(2))
+    assert none["ok"].isna().all()
+    assert none["explained"].str.startswith("not checkable: no drives").all()
+
+
+def test_a_node_that_is_down_half_of_the_time_counts_by_the_time_it_was_seen():
+    seen = drives(runs(), writes=2)
+    late = seen["node"] == "n2"
+    for name in ("seconds", "writes", "write_bytes"):
+        seen.loc[late, name] /= 2
+    assert by_measure(runs(), seen, Mirror(2)).loc["writes", "seen"] == pytest.approx(2.0)
+
+
+def test_the_drives_can_be_chosen():
+    assert (by_measure(runs(), drives(runs(), writes=2), Mirror(2), devices="vd[a]")["drives"] == 2).all()
+
+
+def test_rows_that_differ_in_a_factor_are_not_pooled():
+    deeper = runs().assign(iodepth=[1, 1, 32])
+    with pytest.raises(ValueError, match="iodepth"):
+        amplification(deeper, drives(deeper, writes=2), Mirror(2))
+
+
+# The fifth law of the audit
+
+
+def audited(results, seen) -> pd.DataFrame:
+    return audit(results, drives=seen).query("check == 'drives'").set_index("row")
+
+
+def test_reads_that_the_drives_gave_hold_and_others_name_a_cache():
+    reads = runs("4k-randread", read_share=1.0)
+    assert audited(reads, drives(reads, reads=1))["ok"].all()
+    cached = audited(reads, drives(reads, reads=0.25)).iloc[0]
+    assert (cached["ok"], cached["ratio"]) == (False, pytest.approx(4.0))
+    assert "75 % of it came from a cache" in cached["note"]
+    ram = audited(reads, drives(reads, reads=0)).iloc[0]
+    assert (ram["ok"], ram["ratio"]) == (False, np.inf)
+    assert "100 % of it came from a cache" in ram["note"]
+
+
+def test_what_was_not_sampled_or_not_read_is_not_checkable():
+    reads = runs("4k-randread", read_share=1.0)
+    absent = audited(reads, drives(reads, reads=1).query("rep > 1"))
+    assert absent["ok"].isna().tolist() == [True, False, False]
+    assert absent.loc[0, "note"] == "not checkable: needs counters of drives in this run"
+    assert audited(runs(), drives(runs(), writes=2))["ok"].isna().all()
+    assert "drives" not in set(audit(reads)["check"]), "who gives none is told nothing of it"
