@@ -67,6 +67,8 @@ METRICS = {
         Metric("p50_ns", "Median latency", "ms", "lower", _MS, "{:,.3f}"),
         Metric("p99_ns", "p99 latency", "ms", "lower", _MS, "{:,.3f}"),
         Metric("p999_ns", "p99.9 latency", "ms", "lower", _MS, "{:,.3f}"),
+        Metric("sync_lat_ns", "Mean latency of a flush", "ms", "lower", _MS, "{:,.3f}"),
+        Metric("sync_p99_ns", "p99 latency of a flush", "ms", "lower", _MS, "{:,.3f}"),
         Metric("offered_iops", "Demand", "IOPS", ""),
         Metric("delivered_pct", "Delivered of the demand", "%", "higher", 1, "{:,.1f}"),
         Metric("full_depth_pct", "I/Os that found the queue full", "%", "lower", 1, "{:,.2f}"),
@@ -105,14 +107,14 @@ def factors(columns) -> list[str]:
 
 
 def pattern_order(patterns: Iterable[str]) -> list[str]:
-    """Patterns by block size, then read, mixed, write, then synchronous: the order of the articles' figures."""
+    """Patterns by block size, then read, mixed, write, then synchronous, then with fdatasync: the order of the articles' figures."""
 
     def key(pattern: str):
-        match = re.match(r"(\d+)([km])-(?:rand)?(read|rw|write)(\d*)(-sync)?", pattern)
+        match = re.match(r"(\d+)([km])-(?:rand)?(read|rw|write)(\d*)(-sync|-fdatasync)?", pattern)
         if not match:
             return (1, 0, 0, 0, 0, pattern)
         size = int(match[1]) * {"k": 1, "m": 1024}[match[2]]
         rank = ("read", "rw", "write").index(match[3])
-        return (0, bool(match[5]), size, rank, -int(match[4] or 0), pattern)
+        return (0, (None, "-sync", "-fdatasync").index(match[5]), size, rank, -int(match[4] or 0), pattern)
 
     return sorted(dict.fromkeys(map(str, patterns)), key=key)

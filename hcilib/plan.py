@@ -25,9 +25,11 @@ SPREAD = "spread"  # VMs and their data as the testbed has them
 PLACEMENTS = (SPREAD, "owner", "non-owner")
 _RW = ("randread", "randwrite", "randrw", "read", "write", "rw")
 _NAME = re.compile(
-    r"([1-9]\d{0,8})(k|m)-(randread|randwrite|randrw|read|write|rw)([1-9]\d?)?(-sync)?(?:-rate([1-9]\d{0,8})m)?",
+    r"([1-9]\d{0,8})(k|m)-(randread|randwrite|randrw|read|write|rw)([1-9]\d?)?(-sync|-fdatasync)?(?:-rate([1-9]\d{0,8})m)?",
     re.ASCII,
 )
+SYNC = ("", "-sync", "-fdatasync")
+"""How a write is made to last, by the number that results hold of it: not at all, O_SYNC, an fdatasync after each."""
 _UNIT = {"k": 2**10, "m": 2**20}
 _ACTION = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")  # part of the name of a folder
 _LONGEST = 200  # characters of a cell's name: with a step's kind, block and attempt it is the name of a folder
@@ -42,7 +44,10 @@ class PlanError(ValueError):
 
 @dataclass(frozen=True, order=True)
 class Pattern:
-    """One fio workload. ``rwmixread`` is the share of reads in percent; ``rate_bytes`` caps each VM's bytes per second (0: no cap)."""
+    """One fio workload. ``rwmixread`` is the share of reads in percent; ``rate_bytes`` caps each VM's bytes per second (0: no cap).
+
+    ``sync``: 1 where every write is synchronous (O_SYNC), 2 where an fdatasync follows each, which fio times by itself.
+    """
 
     rw: str
     bs_bytes: int
@@ -57,7 +62,7 @@ class Pattern:
 
     @classmethod
     def parse(cls, name: str) -> Pattern:
-        """From a name such as ``4k-randread``, ``4k-randrw70``, ``1m-write``, ``4k-randwrite-sync`` or ``1m-read-rate256m``.
+        """From a name such as ``4k-randread``, ``4k-randrw70``, ``1m-write``, ``4k-randwrite-sync``, ``4k-randwrite-fdatasync`` or ``1m-read-rate256m``.
 
         Examples
         --------
@@ -72,7 +77,7 @@ class Pattern:
         bs = f"{self.bs_bytes >> 20}m" if self.bs_bytes % 2**20 == 0 else f"{self.bs_bytes >> 10}k"
         mix = self.rwmixread if self.rw in ("randrw", "rw") else ""
         rate = f"-rate{self.rate_bytes >> 20}m" if self.rate_bytes else ""
-        return f"{bs}-{self.rw}{mix}{'-sync' if self.sync else ''}{rate}"
+        return f"{bs}-{self.rw}{mix}{SYNC[self.sync] if 0 <= self.sync < len(SYNC) else ''}{rate}"
 
     @property
     def writes(self) -> bool:
@@ -92,11 +97,15 @@ def _fields(name: str) -> tuple[str, int, int, int, int]:
     if not match or mixed != bool(match[4]):
         raise PlanError(
             f"unknown pattern {str(name)[:80]!r}: {_meant(str(name)[:80])}expected <block size>-<rw>, e.g. 4k-randread, 4k-randrw70 (70 % reads), "
-            f"1m-write, 4k-randwrite-sync; rw is one of {', '.join(_RW)}, and a mixed one carries its read share"
+            f"1m-write, 4k-randwrite-sync, 4k-randwrite-fdatasync; rw is one of {', '.join(_RW)}, and a mixed one carries its read share"
         )
     number, unit, rw, mix, sync, rate = match.groups()
     rwmixread = int(mix) if mixed else (100 if rw.endswith("read") else 0)
-    return rw, int(number) * _UNIT[unit], rwmixread, int(bool(sync)), int(rate or 0) * 2**20
+    if sync == "-fdatasync" and rwmixread == 100:
+        raise PlanError(
+            f"pattern {str(name)[:80]!r}: it writes nothing that fdatasync could flush; leave -fdatasync out"
+        )
+    return rw, int(number) * _UNIT[unit], rwmixread, SYNC.index(sync or ""), int(rate or 0) * 2**20
 
 
 def _meant(name: str) -> str:

@@ -24,6 +24,8 @@ PLAIN = ("randread", "randwrite", "read", "write")
         ("64k-rw5", ("rw", 65536, 5, 0, 0)),
         ("1m-write", ("write", 2**20, 0, 0, 0)),
         ("4k-randwrite-sync", ("randwrite", 4096, 0, 1, 0)),
+        ("4k-randwrite-fdatasync", ("randwrite", 4096, 0, 2, 0)),
+        ("4k-randrw70-fdatasync-rate3m", ("randrw", 4096, 70, 2, 3 * 2**20)),
         ("1m-read-rate256m", ("read", 2**20, 100, 0, 256 * 2**20)),
         ("4k-randrw70-sync-rate3m", ("randrw", 4096, 70, 1, 3 * 2**20)),
     ],
@@ -47,6 +49,11 @@ def test_parse_and_name_are_inverse(bs, rw, sync, rate):
     assert pattern.bs_bytes == bs * 1024
 
 
+def test_reads_alone_have_nothing_to_flush():
+    with pytest.raises(PlanError, match=r"4k-randread-fdatasync.*writes nothing that fdatasync could flush"):
+        Pattern.parse("4k-randread-fdatasync")
+
+
 def test_a_block_of_whole_mebibytes_has_one_name():
     assert Pattern.parse("2048k-read").name == "2m-read"
     assert Pattern.parse("1536k-read").name == "1536k-read"
@@ -55,7 +62,7 @@ def test_a_block_of_whole_mebibytes_has_one_name():
 @pytest.mark.parametrize(
     "name",
     ["4k", "randread", "4k-random", "0k-randread", "04k-randread", "4k-randrw", "4k-randrw0", "4k-randrw100", "4k-randread70",
-     "4K-randread", "4k-randread\n", "4k-read-rate0m", "4k-read-rate1k", "4 k-read", "4k-read-sync-sync", "", None, 4],
+     "4K-randread", "4k-randread\n", "4k-read-rate0m", "4k-read-rate1k", "4 k-read", "4k-read-sync-sync", "4k-randwrite-sync-fdatasync", "4k-randwrite-fsync", "", None, 4],
 )  # fmt: skip
 def test_an_unknown_pattern_is_refused_by_name(name):
     with pytest.raises(PlanError, match="unknown pattern") as caught:

@@ -58,3 +58,18 @@ def test_small_writes_on_a_real_raid_5_read_and_write_twice(box_programs, tmp_pa
     assert reads.loc["read_bytes", "seen"] == pytest.approx(1, abs=0.1)
     assert hci.audit(results, drives=drives).query("check == 'drives' and row == 1")["ok"].all()
     assert hci.verify(tmp_path / "run").empty
+
+
+@pytest.mark.lab
+def test_flushes_are_timed_apart_from_the_writes_they_follow(bed, tmp_path):
+    given = plan(["4k-randwrite", "4k-randwrite-fdatasync"], iodepth=1)
+    results = hci.run(given, bed, hci.load_system(hci.ROOT / "params/systems/lab-mirror.yaml"), tmp_path / "run",
+                      consent=bed.consent, progress=False)  # fmt: skip
+    by = results.set_index("pattern")
+    assert results.attrs["missing"] == []
+    assert set(by["sync"]) == {0, 2}
+    plain, flushed = by.loc["4k-randwrite"], by.loc["4k-randwrite-fdatasync"]
+    assert plain[["sync_lat_ns", "sync_p99_ns"]].isna().all(), "nothing was flushed"
+    assert 0 < flushed["sync_lat_ns"] <= flushed["sync_p99_ns"] * 3
+    assert "fdatasync=1" in next((tmp_path / "run/steps").glob("measure*fdatasync*")).joinpath("job.fio").read_text()
+    assert hci.audit(results).query("check == 'bandwidth'")["ok"].all()

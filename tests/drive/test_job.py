@@ -78,6 +78,18 @@ def test_an_unmixed_pattern_has_no_share_and_sync_is_said():
     assert options["sync"] == "1"
 
 
+def test_a_flush_after_each_write_is_said_and_read_back():
+    [options] = job("4k-randwrite-fdatasync").values()
+    assert options["fdatasync"] == "1"
+    assert "sync" not in options
+    bed, of = real_bed(), step("4k-randwrite-fdatasync")
+    text = job_text(of, bed.vms[0], bed, 50 * MIB, PATHS)
+    verify(text, of, bed.vms[0], bed, 50 * MIB, PATHS)
+    for other in ("", "sync=1\n"):
+        with pytest.raises(FioError, match=r"fdatasync|'sync'"):
+            verify(text.replace("fdatasync=1\n", other), of, bed.vms[0], bed, 50 * MIB, PATHS)
+
+
 def test_the_span_ends_where_the_disk_ends():
     sizes = [options["size"] for options in job("4k-randread", numjobs=2, span=150 * MIB).values()]
     assert sizes == [str(100 * MIB), str(150 * MIB)]

@@ -10,7 +10,7 @@ import pandas as pd
 
 from hcilib.metrics import METRICS, Metric, steady
 
-_PATTERN = re.compile(r"^(\d+)([km])-(rand)?(read|write|rw)(\d{1,2})?(-sync)?(?:-rate(\d+)m)?$")
+_PATTERN = re.compile(r"^(\d+)([km])-(rand)?(read|write|rw)(\d{1,2})?(-sync|-fdatasync)?(?:-rate(\d+)m)?$")
 
 
 def metric_of(name: str) -> Metric:
@@ -43,7 +43,11 @@ def pattern_words(pattern: str) -> str:
     size = f"{number}{unit.upper() if unit == 'm' else unit}"
     share = f"read/write {mix}/{100 - int(mix)}" if mix else {"rw": "read/write"}.get(rw, rw)
     words = f"{size} {'random ' if random else ''}{share}"
-    return words + (", synchronous" if sync else "") + (f" capped at {rate} MiB/s per VM" if rate else "")
+    return (
+        words
+        + {None: "", "-sync": ", synchronous", "-fdatasync": ", flushed after each write"}[sync]
+        + (f" capped at {rate} MiB/s per VM" if rate else "")
+    )
 
 
 def sentence(row: Mapping[str, Any], by: Sequence[str], metric: str, labels: Mapping[str, str]) -> str:

@@ -19,7 +19,7 @@ _TEXT, _COUNT = r"[^/]+?", r"\d+"
 FIELDS = {
     "system": _TEXT, "vm": _TEXT, "placement": _TEXT, "rep": _COUNT, "block": _COUNT, "iodepth": _COUNT, "numjobs": _COUNT,
     "vms": _COUNT, "nodes": _COUNT, "rwmixread": _COUNT, "bs": r"\d+[kKmMgG]?(?:i?[bB])?",
-    "rw": "randreadwrite|randread|randwrite|randrw|readwrite|read|write|rw", "pattern": r"\d+[kKmM]-[a-z]+\d*(?:-sync)?(?:-rate\d+m)?",
+    "rw": "randreadwrite|randread|randwrite|randrw|readwrite|read|write|rw", "pattern": r"\d+[kKmM]-[a-z]+\d*(?:-sync|-fdatasync)?(?:-rate\d+m)?",
 }  # fmt: skip
 """What a name may say, and how it is written there."""
 _COUNTS = tuple(name for name, written in FIELDS.items() if written == _COUNT)
@@ -182,6 +182,6 @@ def _values(fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             pattern = Pattern.parse(str(value).lower())
             yield from (("rw", pattern.rw), ("bs_bytes", pattern.bs_bytes), ("rwmixread", pattern.rwmixread))
             if pattern.sync:
-                yield "sync", 1
+                yield "sync", pattern.sync
         else:
             yield name, value

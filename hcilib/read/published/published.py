@@ -27,7 +27,7 @@ COLUMNS = (
     "pattern", "rw", "rwmixread", "bs_bytes", "numjobs", "iodepth", "sync", "rate_bytes",
     "vms", "nodes", "placement", "span_bytes", "events", "demand",
     "iops", "read_iops", "write_iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "read_lat_ns", "write_lat_ns",
-    "p50_ns", "p99_ns", "p999_ns", "offered_iops", "delivered_pct", "full_depth_pct", "open_loop",
+    "p50_ns", "p99_ns", "p999_ns", "sync_lat_ns", "sync_p99_ns", "offered_iops", "delivered_pct", "full_depth_pct", "open_loop",
     "node_cpu_pct", "iops_per_cpu_pct", "net_bytes_per_s",
     "outstanding", "runtime_s", "warmup_ratio", "valid", "warnings",
 )  # fmt: skip

@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 
 from hcilib.caveats import NONE, Caveat, Caveats, caveats, column
+from hcilib.read.fio.fio_sync import MEASURES as SYNC
 from hcilib.read.published.published import COLUMNS
 from hcilib.read.run.cache import tables
 from hcilib.read.run.fleet import MEASURES as FLEET
@@ -119,7 +120,7 @@ def _table(
     return pd.DataFrame(
         {"events": np.full(len(runs), np.nan), "demand": np.full(len(runs), np.nan)}  # where no cell has any
         | _factors_of(runs)
-        | {name: own[name] for name in (*FLEET, *QUANTILES)}
+        | {name: own[name] for name in (*FLEET, *QUANTILES, *SYNC)}
         | {
             "source": [plan["testbed"]["name"]] * len(runs), "tool": "fio", "system": [run.system for run in runs],
             "block": [run.block for run in runs], "rep": [run.rep for run in runs],

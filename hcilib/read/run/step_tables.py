@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hcilib.engine import located
+from hcilib.plan import SYNC, Pattern
 from hcilib.read.compressed import unpacked
+from hcilib.read.fio import fio_sync
 from hcilib.read.fio.fio_bins import BIN_KEYS, Bins, bins_of, by_key
 from hcilib.read.fio.fio_document import FioOutputError
 from hcilib.read.fio.fio_fast import FioFile
@@ -26,13 +28,22 @@ from hcilib.read.run.raw_files import FILES, HASHES, STAMPS, read_raw, sealed
 from hcilib.read.run.steps import RunReadError, keys_of, record_of, sound, when, window
 from hcilib.run_layout import COUNTERS, OUTPUT, RECORD
 
+FDATASYNC = SYNC.index("-fdatasync")
 NETWORK = {True: "loopback_bytes_per_s", False: "net_bytes_per_s"}
 """By whether the nodes share one kernel: what counts as their network."""
 CPU = {True: "kernel_cpu_pct", False: "node_cpu_pct"}
 """By whether the nodes share one kernel: of which any of them tells all, where of real nodes none may be missing."""
 SAMPLED = "sampled_nodes"
 """The nodes sampled in the step's window, where these are fewer than there are."""
-MEASURES = (*fleet.MEASURES, *fleet.QUANTILES, "written_bytes", "full_depth_pct", *CPU.values(), *NETWORK.values())
+MEASURES = (
+    *fleet.MEASURES,
+    *fleet.QUANTILES,
+    "written_bytes",
+    "full_depth_pct",
+    *fio_sync.MEASURES,
+    *CPU.values(),
+    *NETWORK.values(),
+)
 """Of one step: its fleet, what it wrote, its nodes."""
 _STEPS = pa.schema(
     [("folder", pa.string()), ("record", pa.string()), ("unlike", pa.string())]
@@ -87,6 +98,8 @@ def read_steps(folders: Sequence[str], *, compiled: bool = False) -> Tables:
             if record.get("offered_iops"):
                 document = unpacked(raw[OUTPUT].content or b"", f"{folder}/{OUTPUT}")
                 rows[-1]["full_depth_pct"] = full_depth_pct(document, record["cell"]["iodepth"])
+            if Pattern.parse(record["cell"]["pattern"]).sync == FDATASYNC:
+                rows[-1] |= fio_sync.sync_latency(unpacked(raw[OUTPUT].content or b"", f"{folder}/{OUTPUT}"))
             own, histograms = by_key(file, histograms)
             keys.append(own)
             bins.append(histograms)
