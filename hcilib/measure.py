@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 
 from hcilib.analyse.physics.capacity import parse_scheme, tier_fit
+from hcilib.analyse.runs.integrity import integrity_verdicts
 from hcilib.analyse.runs.stopping import enough_runs, stop_when
 from hcilib.analyse.runs.warmup import warm_up_missing
 from hcilib.drive.beds.ceph import ceph
@@ -30,6 +31,7 @@ from hcilib.places import at_home
 from hcilib.plan import Plan
 from hcilib.read.foreign.results import read_results
 from hcilib.read.run.journal import progress as progress_of
+from hcilib.read.run.stamped import read_integrity
 from hcilib.sweeps import sweep
 from hcilib.system import System, load_system, under_test
 from hcilib.testbed import Testbed, load_testbed
@@ -197,3 +199,18 @@ def _set_aside_unfinished(run_dir: str | Path) -> None:
     state = progress_of(folder) if (folder / "plan.json").exists() else {"steps": 0, "done": 0, "running": False}
     if state["done"] < state["steps"] and not state["running"]:
         folder.rename(folder.with_name(f"{folder.name}.{time.strftime('%Y%m%dT%H%M%S')}"))
+
+
+def integrity(run_dir: str | Path | Sequence[str | Path], confidence: float = 0.95) -> pd.DataFrame:
+    """Whether an acknowledged write was lost: the verdict of every run directory with stamped blocks, VM, disk and replica.
+
+    Returns what `hci.integrity_verdicts` returns; `attrs["warnings"]` says which writers did not end by themselves.
+
+    Raises
+    ------
+    RunReadError : no stamped blocks were written or read back there, or a file holds something else
+    """
+    acknowledged, blocks = read_integrity(run_dir)
+    verdicts = integrity_verdicts(acknowledged, blocks, confidence=confidence)
+    verdicts.attrs["warnings"] = blocks.attrs["warnings"]
+    return verdicts

@@ -20,5 +20,9 @@ DRIVES = "drives.csv"
 JOB = "job.fio"
 LOGS = "logs"
 
+# Of stamped blocks, below the run directory
+INTEGRITY = "integrity"
+WRITES, BLOCKS, WRITERS = "writes.csv", "blocks.csv", "writers.json"
+
 TEMPORARY = ".tmp"
 """What a file is called while it is written: ``.name.<process>.tmp`` beside its place. A kill may leave one; nobody reads it."""

@@ -82,6 +82,9 @@ def test_a_flush_after_each_write_is_said_and_read_back():
     [options] = job("4k-randwrite-fdatasync").values()
     assert options["fdatasync"] == "1"
     assert "sync" not in options
+    nbd = real_bed().model_copy(update={"fio": Fio(ioengine="nbd")})
+    [served] = job("4k-randwrite-fdatasync", nbd).values()
+    assert (served.get("fsync"), "fdatasync" in served) == ("1", False), "fio's nbd engine refuses fdatasync"
     bed, of = real_bed(), step("4k-randwrite-fdatasync")
     text = job_text(of, bed.vms[0], bed, 50 * MIB, PATHS)
     verify(text, of, bed.vms[0], bed, 50 * MIB, PATHS)

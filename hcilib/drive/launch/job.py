@@ -161,7 +161,7 @@ def _section(
     if offset:
         options["offset"] = offset
     if pattern.sync:
-        options["sync" if pattern.sync == 1 else "fdatasync"] = 1
+        options["sync" if pattern.sync == 1 else _flush(testbed.fio.ioengine)] = 1
     if pattern.rate_bytes:
         options["rate"] = ",".join(str(cap) for cap in job_caps(step))
     if step.cell.demand:
@@ -185,6 +185,12 @@ def _section(
         if testbed.fio.log_hist_msec:
             options |= {"log_hist_msec": testbed.fio.log_hist_msec, "write_hist_log": f"logs/{pattern.name}"}
     return "\n".join([f"[{pattern.name}.j{job}]", *(f"{k}={v}" for k, v in options.items()), ""])
+
+
+def _flush(ioengine: str) -> str:
+    """How fio is told to flush after each write. Its engines nbd and rbd know fsync alone (fdatasync: invalid argument), which to a
+    device without metadata of files is the same."""
+    return "fsync" if ioengine in ("nbd", "rbd") else "fdatasync"
 
 
 def job_caps(step: Step) -> tuple[int, int]:
@@ -227,7 +233,7 @@ _OPTIONS = {
     "ioengine": "|".join(ENGINES), "filename": r"/?(?:[A-Za-z0-9_./,=+@%-]|\\:)+", "uri": _TEXT, "rw": "(?:rand)?(?:read|write|rw)",
     "clustername": r"[\w.-]+", "clientname": "admin", "pool": r"[\w.-]+", "rbdname": r"[\w.-]+",
     "rate": r"\d+,\d+", "rate_iops": r"\d+,\d+", "rate_process": "poisson|linear", "runtime": r"\d+ms", "ramp_time": r"\d+ms", "direct": "[01]", "allow_file_create": "0",
-    **dict.fromkeys(("time_based", "sync", "fdatasync", "refill_buffers", "lat_percentiles", "log_unix_epoch"), "1"),
+    **dict.fromkeys(("time_based", "sync", "fdatasync", "fsync", "refill_buffers", "lat_percentiles", "log_unix_epoch"), "1"),
     **dict.fromkeys(("bs", "iodepth", "size", "offset", "rwmixread", "randseed", "dedupe_percentage", "buffer_compress_percentage",
                      "log_avg_msec", "log_hist_msec"), r"\d+"),
     **dict.fromkeys(("write_iops_log", "write_bw_log", "write_lat_log", "write_hist_log"), r"logs/[a-z0-9-]+"),
@@ -313,7 +319,7 @@ def _asked(
     if 0 < pattern.rwmixread < 100:
         asked["rwmixread"] = pattern.rwmixread
     if pattern.sync:
-        asked[("sync", "fdatasync")[pattern.sync - 1]] = 1
+        asked["sync" if pattern.sync < 2 else "fsync" if testbed.fio.ioengine in ("nbd", "rbd") else "fdatasync"] = 1
     if pattern.rate_bytes:
         asked["rate"] = "{},{}".format(*job_caps(step))
     if step.cell.demand:

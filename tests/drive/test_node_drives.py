@@ -71,5 +71,5 @@ def test_flushes_are_timed_apart_from_the_writes_they_follow(bed, tmp_path):
     plain, flushed = by.loc["4k-randwrite"], by.loc["4k-randwrite-fdatasync"]
     assert plain[["sync_lat_ns", "sync_p99_ns"]].isna().all(), "nothing was flushed"
     assert 0 < flushed["sync_lat_ns"] <= flushed["sync_p99_ns"] * 3
-    assert "fdatasync=1" in next((tmp_path / "run/steps").glob("measure*fdatasync*")).joinpath("job.fio").read_text()
+    assert "\nfsync=1\n" in next((tmp_path / "run/steps").glob("measure*fdatasync*")).joinpath("job.fio").read_text()
     assert hci.audit(results).query("check == 'bandwidth'")["ok"].all()

@@ -1,0 +1,135 @@
+"""Was an acknowledged write lost? Acknowledgements beside the blocks as they were read afterwards (METHODS section 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+STATES = ("latest", "in flight", "lost", "torn", "foreign", "unreadable")
+UNPROMISED = "never acknowledged"
+BROKEN = ("lost", "torn", "foreign")
+BY = ("run_id", "vm", "serial", "replica")
+
+
+def block_states(acknowledged: pd.DataFrame, blocks: pd.DataFrame) -> pd.DataFrame:
+    """What became of each block that was read.
+
+    Parameters
+    ----------
+    acknowledged : run_id, vm, serial, block, sequence (1, 2, ... of that block), a row for each write the controller heard of
+    blocks : run_id, vm, serial, replica ("system" or the name of one), block, low, high (sequences in its sectors; 0 is never written;
+        NaN where no sector bears a stamp), foreign (sectors with another stamp or none; NaN where it could not be read)
+
+    Returns
+    -------
+    DataFrame : `blocks` with acknowledged (highest sequence, 0 where there is none) and state:
+
+        - ``latest``: every sector is of the last acknowledged write;
+        - ``in flight``: none is older, some are newer: written, and not acknowledged as far as the controller heard. One block has one
+          such write at a time, which may be cut anywhere: it was promised to nobody;
+        - ``lost``: every sector is older than the acknowledged write;
+        - ``torn``: some are older, others not;
+        - ``foreign``: a sector that bears the stamp of another block, VM or run, or none;
+        - ``never acknowledged``: whatever it holds, nothing was promised of it;
+        - ``unreadable``: not known, counted neither as kept nor as lost.
+    """
+    keys = ["run_id", "vm", "serial", "block"]
+    promised = acknowledged.groupby(keys, observed=True)["sequence"].max().rename("acknowledged").reset_index()
+    table = blocks.drop(columns="acknowledged", errors="ignore").merge(promised, on=keys, how="left")
+    last = table["acknowledged"].fillna(0)
+    unread = table["foreign"].isna()
+    states = np.select(
+        [last == 0, unread, table["foreign"] > 0, table["high"] < last, table["low"] < last, table["high"] > last],
+        [UNPROMISED, "unreadable", "foreign", "lost", "torn", "in flight"],
+        "latest",
+    )
+    return table.assign(acknowledged=last.astype(int), state=states)
+
+
+def integrity_verdicts(
+    acknowledged: pd.DataFrame, blocks: pd.DataFrame, by: Sequence[str] = BY, confidence: float = 0.95
+) -> pd.DataFrame:
+    """How many acknowledged writes each run, VM, disk and replica lost.
+
+    Of zero found in n, the rate may still be 1 - (1 - confidence)^(1/n), about 3/n at 95 % (the rule of three: Hanley and
+    Lippman-Hand, JAMA 249 (1983) 1743). Here n are blocks: of each the last acknowledged write alone is looked for. Blocks of one
+    run fail together: over events count runs, as `integrity_sentence` does.
+
+    Parameters
+    ----------
+    acknowledged, blocks : as of `block_states`
+
+    Returns
+    -------
+    DataFrame
+        The by columns, acknowledged (writes), checked (blocks with an acknowledged write that were read), latest, in_flight, lost,
+        torn, foreign, unreadable (blocks of which a write was acknowledged), at_most_pct (of checked blocks, where none was lost, torn or
+        foreign; NaN else), verdict: ``kept``, ``lost``, or ``not checkable: ...`` where nothing was
+        acknowledged or read, or a block could not be read and none was found lost.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> one = {"run_id": "r", "vm": "vm1", "serial": "A"}
+    >>> written = pd.DataFrame([one | {"block": b, "sequence": s} for b in (0, 1) for s in (1, 2)])
+    >>> read = pd.DataFrame([one | {"replica": "node2", "block": b, "low": s, "high": s, "foreign": 0} for b, s in ((0, 2), (1, 1))])
+    >>> hci.integrity_verdicts(written, read)[["replica", "acknowledged", "checked", "latest", "lost", "verdict"]]
+      replica  acknowledged  checked  latest  lost verdict
+    0   node2             4        2       1     1    lost
+    """
+    by = list(by)
+    own = [name for name in by if name in acknowledged]
+    table = block_states(acknowledged, blocks)
+    judged = table[table["acknowledged"] > 0]
+    counts = pd.DataFrame({
+        state.replace(" ", "_"): judged["state"].eq(state).groupby([judged[name] for name in by], observed=True).sum()
+        for state in STATES
+    })  # fmt: skip
+    found = table[by].drop_duplicates().merge(counts.reset_index(), on=by, how="left")
+    names = list(counts.columns)
+    found[names] = found[names].fillna(0).astype(int)
+    writes = acknowledged.groupby(own, observed=True).size().rename("acknowledged").reset_index()
+    found = found.merge(writes, on=own, how="left").fillna({"acknowledged": 0})
+    checked = found[["latest", "in_flight", "lost", "torn", "foreign"]].sum(axis=1)
+    broken = found[list(BROKEN)].sum(axis=1)
+    found = found.assign(
+        acknowledged=found["acknowledged"].astype(int),
+        checked=checked,
+        at_most_pct=[
+            100 * none_found(n, confidence) if n and not b else np.nan for n, b in zip(checked, broken, strict=True)
+        ],
+        verdict=[_verdict(*row) for row in zip(checked, broken, found["unreadable"], strict=True)],
+    )
+    return found[[*by, "acknowledged", "checked", *names, "at_most_pct", "verdict"]]
+
+
+def none_found(n: int, confidence: float = 0.95) -> float:
+    """The share that may still be affected where none of n was, with this confidence."""
+    return 1 - (1 - confidence) ** (1 / n)
+
+
+def _verdict(checked: int, broken: int, unreadable: int) -> str:
+    if broken:
+        return "lost"
+    if not checked:
+        return f"not checkable: {'no block could be read' if unreadable else 'no write was acknowledged'}"
+    return f"not checkable: {unreadable} of {checked + unreadable} blocks could not be read" if unreadable else "kept"
+
+
+def integrity_sentence(verdicts: pd.DataFrame, confidence: float = 0.95) -> str:
+    """How many runs lost an acknowledged write, of those of which it is known, and what the others could still hide."""
+    worst = verdicts.groupby("run_id", observed=True)["verdict"].agg(_worst)
+    lost, kept = int(worst.eq("lost").sum()), int(worst.eq("kept").sum())
+    unknown = len(worst) - lost - kept
+    said = f"{lost} of {lost + kept} runs lost an acknowledged write"
+    if kept and not lost:
+        said += f": at most {100 * none_found(kept, confidence):.0f} % of such runs do ({100 * confidence:g} %)"
+    return said + (f"; of {unknown} it is not known" if unknown else "")
+
+
+def _worst(verdicts: pd.Series) -> str:
+    if verdicts.eq("lost").any():
+        return "lost"
+    return "kept" if verdicts.eq("kept").all() else "not checkable"

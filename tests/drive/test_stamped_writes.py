@@ -1,0 +1,115 @@
+"""Stamped blocks on a real loop device over SSH: kept where it keeps, seen to be lost where an older copy is put back."""
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from loops import MIB
+
+import hcilib as hci
+from hcilib.drive.campaign.integrity import IntegrityError, read_back, stamped_writes
+from hcilib.drive.guard.guard import GuardError
+from hcilib.drive.launch import integrity_script
+
+SPAN = MIB // 4
+
+
+@pytest.fixture
+def written(blank, hosts, tmp_path):
+    """Half a minute at most of stamped writes on vm1's B1: its file, device, fleet, run directory, and a copy made in the middle."""
+    file, device, testbed = blank
+    run_dir, older = tmp_path / "run", tmp_path / "older.img"
+    with hosts.fleet(testbed) as fleet:
+        fleet.connect()
+        with stamped_writes(fleet, testbed, run_dir, consent="wipe", span_bytes=SPAN, limit_s=30):
+            _until(run_dir, 3 * SPAN // 4096)
+            shutil.copyfile(file, older)
+            _until(run_dir, 8 * SPAN // 4096)
+        yield file, device, fleet, run_dir, older
+
+
+def _until(run_dir: Path, lines: int) -> None:
+    deadline, file = time.monotonic() + 25, run_dir / "integrity" / "writes.csv"
+    while time.monotonic() < deadline and file.read_bytes().count(b"\n") < lines:
+        time.sleep(0.05)
+    assert file.read_bytes().count(b"\n") >= lines
+
+
+def _read(fleet, run_dir, device, replica="system") -> None:
+    read_back(fleet, run_dir, {("vm1", "B1"): ("vm1", device)}, span_bytes=SPAN, replica=replica)
+
+
+@pytest.mark.lab
+def test_what_a_device_keeps_is_kept_and_an_older_copy_is_seen_to_lose(written):
+    file, device, fleet, run_dir, older = written
+    _read(fleet, run_dir, device)
+    content = file.read_bytes()
+    _put(device, older.read_bytes())
+    _read(fleet, run_dir, device, "older")
+    _put(device, content[:1024] + older.read_bytes()[1024:4096] + content[4096:])
+    _read(fleet, run_dir, device, "torn")
+    _put(device, content[:4096] + content[:4096] + content[8192:])
+    _read(fleet, run_dir, device, "misplaced")
+    _read(fleet, run_dir, "/dev/nothing-here", "away")
+    found = hci.integrity(run_dir).set_index("replica")
+    kept = found.loc["system"]
+    assert kept[["lost", "torn", "foreign", "unreadable", "verdict"]].tolist() == [0, 0, 0, 0, "kept"]
+    assert kept["checked"] == SPAN // 4096
+    assert kept["acknowledged"] >= 8 * SPAN // 4096 - 1
+    assert kept["in_flight"] <= 1, "the writer was stopped at one block"
+    assert kept["at_most_pct"] == pytest.approx(300 / kept["checked"], rel=0.1)
+    assert found.loc["older", "verdict"] == "lost"
+    assert found.loc["older", "lost"] >= kept["checked"] // 2, "five rounds were written after the copy"
+    assert found.loc["torn", ["torn", "lost", "verdict"]].tolist() == [1, 0, "lost"]
+    assert found.loc["misplaced", ["foreign", "verdict"]].tolist() == [1, "lost"]
+    assert found.loc["away", "verdict"] == "not checkable: no block could be read"
+    assert found.attrs["warnings"] == ""
+
+
+def _put(device: str, content: bytes) -> None:
+    """Past the file of the loop device, as a replica that forgot would hold it."""
+    with open(device, "r+b", buffering=0) as opened:
+        opened.write(content)
+        os.fsync(opened.fileno())
+
+
+@pytest.mark.lab
+def test_without_consent_no_byte_is_written(blank, hosts, tmp_path):
+    file, _, testbed = blank
+    with (
+        hosts.fleet(testbed) as fleet,
+        pytest.raises(GuardError, match="no consent"),
+        stamped_writes(fleet, testbed, tmp_path / "run", consent=None, span_bytes=SPAN, limit_s=5),
+    ):
+        pass
+    assert not any(file.read_bytes())
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.lab
+def test_a_vm_without_python_is_named_and_nothing_is_written(blank, hosts, tmp_path, monkeypatch):
+    file, _, testbed = blank
+    monkeypatch.setattr("hcilib.drive.campaign.integrity.PYTHON", "python3-that-is-not-there")
+    with (
+        hosts.fleet(testbed) as fleet,
+        pytest.raises(IntegrityError, match="vm1: no python3-that-is-not-there there"),
+        stamped_writes(fleet, testbed, tmp_path / "run", consent="wipe", span_bytes=SPAN, limit_s=5),
+    ):
+        pass
+    assert not any(file.read_bytes())
+
+
+def test_every_byte_of_a_sector_is_of_its_stamp():
+    block = integrity_script.stamped("run", "vm1", 8192, 7, 4096)
+    assert integrity_script.stamps_of(block, "run", "vm1", 8192) == ([7] * 8, 0)
+    for other in (("other", "vm1", 8192), ("run", "vm2", 8192), ("run", "vm1", 4096)):
+        assert integrity_script.stamps_of(block, *other) == ([], 8)
+    for at in (0, 60, 511, 3000):
+        changed = bytearray(block)
+        changed[at] ^= 1
+        assert integrity_script.stamps_of(bytes(changed), "run", "vm1", 8192) == ([7] * 7, 1)
+    assert integrity_script.stamps_of(bytes(4096), "run", "vm1", 8192) == ([0] * 8, 0)
+    swapped = block[512:1024] + block[:512] + block[1024:]
+    assert integrity_script.stamps_of(swapped, "run", "vm1", 8192) == ([7] * 6, 2)
