@@ -294,7 +294,7 @@ def _counters(step: dict) -> pd.DataFrame:
 def _drives(step: dict) -> pd.DataFrame:
     file = step["folder"] / DRIVES
     try:
-        table = node_drives.read_drives_csv(file.read_bytes() if file.exists() else None, str(file))
+        table = node_drives.read_drives_csv(read_bytes(file) if file.exists() else None, str(file))
     except ValueError as error:
         raise RunReadError(str(error)) from None
     return node_drives.totals(node_counters.within(table, *window(step)))
