@@ -418,3 +418,22 @@ def test_prose_tables_can_be_judged_beside_the_results(tables):
 def test_no_claim_is_judged_by_itself(checked):
     assert checked.loc[[210, 211], "verdict"].tolist() == ["not checkable"] * 2
     assert checked.loc[210, "finding"] == "rests on one printed number: it would be judged by itself"
+
+
+def test_two_claims_that_are_one_law_solved_both_ways_prove_nothing(checked):
+    """216 takes the depth to make the latency, 217 the latency to make the depth."""
+    assert checked.loc[[216, 217], "verdict"].tolist() == ["not checkable"] * 2
+    assert checked.loc[216, "finding"] == "rests on the number of claim 217, which rests on this one's"
+
+
+def test_a_formula_whose_inputs_nobody_claims_is_judged_as_before(checked):
+    assert checked.loc[220, "verdict"] == "matches"
+
+
+def test_rounding_moves_a_printed_number_once(checked, tables):
+    """Ceph's 12,500 MiB/s would have to be 12,511 for 148.95 % and at most 12,503 for 196.67 %."""
+    assert checked.loc[[313, 314, 315], "verdict"].tolist() == ["wrong", "rounding", "matches"]
+    assert "but claim 314 needs 1.31072e+10 to" in checked.loc[313, "finding"]
+    results, claims, _ = tables
+    alone = check_claims(results, claims[claims["id"].eq(313)])
+    assert alone["verdict"].item() == "rounding", "without a neighbour nothing contradicts it"

@@ -94,7 +94,7 @@ def from_facts(claim: dict, facts: pd.DataFrame | None) -> Recomputed:
     """The claim's `formula` over the facts of its source: fact keys, numbers, + - * /, min and max. In base units."""
     if facts is None:
         raise NotCheckableError("rests on facts: pass facts=")
-    keys = list(dict.fromkeys(re.findall(r"[A-Za-z_]\w*(?:\.\w+)+", claim["formula"])))
+    keys = _fact_keys(claim)
     if claim["formula"].strip() in keys and not claim["wording"]:  # a threshold is not the number itself
         raise NotCheckableError("rests on one printed number: it would be judged by itself")
     names = {key: f"_{position}" for position, key in enumerate(keys)}
@@ -102,6 +102,16 @@ def from_facts(claim: dict, facts: pd.DataFrame | None) -> Recomputed:
     tree = _expression(text, claim)
     inputs = [_fact(facts, claim["source"], key) for key in keys]
     return _propagate(lambda *values: _arithmetic(tree, dict(zip(names.values(), values, strict=True))), inputs)
+
+
+def _fact_keys(claim: dict) -> list[str]:
+    return list(dict.fromkeys(re.findall(r"[A-Za-z_]\w*(?:\.\w+)+", claim["formula"])))
+
+
+def fact_values(claim: dict, facts: pd.DataFrame) -> set[float]:
+    """The numbers in base units that a claim's `formula` takes from the facts; those that the article does not give are left out."""
+    own = facts[(facts["source"] == claim["source"]) & facts["key"].isin(_fact_keys(claim)) & facts["number"].notna()]
+    return set(own["number"])
 
 
 def _expression(text: str, claim: dict) -> ast.expr:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from itertools import permutations
 
 import pandas as pd
 
@@ -20,8 +21,10 @@ from hcilib.analyse.claims.claim_values import (
     UNMEASURED,
     WORDINGS,
     NotCheckableError,
+    Printed,
     Recomputed,
     Runs,
+    fact_values,
     from_facts,
     from_results,
     valid_runs,
@@ -69,8 +72,10 @@ def check_claims(
 
     The verdict is ``matches``: recomputed rounds to the claimed number at its printed precision (`resolution`).
     ``rounding``: it does if the inputs are moved within half a unit of their last printed digits, or if the claimed
-    number was cut off instead of rounded. ``wrong`` otherwise, or if a stated iodepth is not where the maximum or
-    minimum lies. ``not checkable``: the tables have no number for it; finding says which, or what would have to be measured.
+    number was cut off instead of rounded. ``wrong`` otherwise, if rounding had to move one printed number to two places for this
+    claim and a neighbour that needs it moved less, or if a stated iodepth is not where the maximum or
+    minimum lies. ``not checkable``: the tables have no number for it, or none but its own: it would be judged by itself, or by
+    a claim that is judged by it; finding says which, or what would have to be measured.
     A claim with a `wording` matches if the recomputed number lies on the claimed number's stated side, or within `tolerance`
     of it; ``rounding`` if only moved inputs do.
 
@@ -82,11 +87,13 @@ def check_claims(
     --------
     >>> claims = hci.published_claims().query("source == 'proxmox-2node-hci'")
     >>> hci.check_claims(hci.published(), claims)["verdict"].value_counts().to_dict()
-    {'matches': 98, 'rounding': 27, 'wrong': 20, 'not checkable': 5}
+    {'matches': 98, 'rounding': 25, 'wrong': 22, 'not checkable': 5}
     """
     claims = _validated(claims, results)
     runs = valid_runs(results)
-    judged = [_judge(claim, runs, facts) for claim in claims.to_dict("records")]
+    mutual = _judged_from_each_other(claims, facts)
+    judged = [_judge(claim, runs, facts, mutual) for claim in claims.to_dict("records")]
+    _hold_against_neighbours(judged)
     return _labelled(pd.DataFrame(judged, columns=COLUMNS), labels or {})
 
 
@@ -99,7 +106,25 @@ def _labelled(judged: pd.DataFrame, labels: Mapping[str, str]) -> pd.DataFrame:
     return judged.assign(**texts)
 
 
-def _judge(claim: dict, runs: Runs, facts: pd.DataFrame | None) -> dict:
+def _judged_from_each_other(claims: pd.DataFrame, facts: pd.DataFrame | None) -> dict[object, object]:
+    """Claim -> the claim whose number its formula takes, where that one's formula takes its own: one law, solved both ways."""
+    if facts is None:
+        return {}
+    formulas = claims[
+        (claims["statistic"] == "formula") & claims["wording"].eq("")
+    ]  # a threshold is not the number itself
+    number = dict(zip(formulas["id"], formulas["claimed"] * formulas["unit"].map(UNITS), strict=True))
+    found = {}
+    for _, own in formulas.groupby("source"):
+        inputs = {claim["id"]: fact_values(claim, facts) for claim in own.to_dict("records")}
+        inputs = {claim: used for claim, used in inputs.items() if len(used) > 1}  # of one alone `from_facts` says it
+        for one, other in permutations(inputs, 2):
+            if number[other] in inputs[one] and number[one] in inputs[other]:
+                found[one] = other
+    return found
+
+
+def _judge(claim: dict, runs: Runs, facts: pd.DataFrame | None, mutual: Mapping) -> dict:
     scale = UNITS[claim["unit"]]
     row = {column: claim.get(column) for column in ("id", "claimed", "unit", "source", "note")} | {"what": _what(claim)}
     if claim["statistic"] == UNMEASURED:
@@ -109,6 +134,8 @@ def _judge(claim: dict, runs: Runs, facts: pd.DataFrame | None) -> dict:
             "finding": f"no table judges it: {claim['note']}",
         }
     try:
+        if claim["id"] in mutual:
+            raise NotCheckableError(f"rests on the number of claim {mutual[claim['id']]}, which rests on this one's")
         if claim["statistic"] == "formula":
             made = from_facts(claim, facts)
         else:
@@ -118,7 +145,45 @@ def _judge(claim: dict, runs: Runs, facts: pd.DataFrame | None) -> dict:
     value = made.value / scale
     verdict = "wrong" if made.fault else _verdict_of(claim, value, made.slack / scale)
     finding = "" if verdict == "matches" else _finding(claim, made, verdict, runs)
-    return row | {"recomputed": value, "verdict": verdict, "finding": finding}
+    return row | {"recomputed": value, "verdict": verdict, "finding": finding, "needs": _needed(claim, made)}
+
+
+def _needed(claim: dict, made: Recomputed) -> tuple[Printed, float, float] | None:
+    """The subject's printed number, and from what to what it had to be for the claim to hold; of ratios of two numbers only."""
+    if claim["statistic"] not in SUFFIX or claim["wording"] or len(made.inputs) != 2:
+        return None
+    subject, comparator = made.inputs
+    ends = []
+    for b in (comparator.value - comparator.half, comparator.value + comparator.half):
+        at_0, at_1 = (STATISTICS[claim["statistic"]](a, b) for a in (0.0, 1.0))  # all of them are linear in the subject
+        for claimed in (
+            claim["claimed"] - claim["resolution"] / 2,
+            claim["claimed"] + claim["resolution"],
+        ):  # cut off or rounded
+            ends.append((claimed - at_0) / (at_1 - at_0))
+    return subject, min(ends), max(ends)
+
+
+def _hold_against_neighbours(judged: list[dict]) -> None:
+    """Rounding can move a printed number once: of two claims that hold only if the same number was two different ones, the one
+    that needs it further from what is printed is wrong."""
+    held = [row for row in judged if row.get("needs") and row["verdict"] in ("matches", "rounding")]
+    for row in held:
+        printed, low, high = row["needs"]
+        for other in held:
+            same, its_low, its_high = other["needs"]
+            apart = printed == same and row["source"] == other["source"] and (low > its_high or high < its_low)
+            if apart and _distance(printed.value, low, high) > _distance(printed.value, its_low, its_high):
+                row["verdict"] = "wrong"
+                row["finding"] += (
+                    f"; it holds only if what {printed.system} has was {low:,.6g} to {high:,.6g}, "
+                    f"but claim {other['id']} needs {its_low:,.6g} to {its_high:,.6g}"
+                )
+                break
+
+
+def _distance(value: float, low: float, high: float) -> float:
+    return max(low - value, value - high, 0.0)
 
 
 def _verdict_of(claim: dict, value: float, slack: float) -> str:
