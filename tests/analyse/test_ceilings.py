@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from hcilib.analyse.physics.audit import audit
-from hcilib.analyse.physics.ceilings import ceilings, stripe_bytes, system_ceilings
-from hcilib.analyse.physics.datapath import drive_rates
+from hcilib.analyse.physics.ceilings import best_share, ceilings, stripe_bytes, system_ceilings
+from hcilib.analyse.physics.datapath import against_ceiling, drive_rates
 from hcilib.analyse.physics.schemes import Mirror, Raid5
 from hcilib.read.published.published import published
 
@@ -84,3 +84,22 @@ def test_a_write_that_may_fill_a_stripe_is_accused_of_nothing(article, rates):
 def test_the_stripe_is_read_from_the_command_that_makes_the_array(command, size):
     found = stripe_bytes(["echo first", command])
     assert found == size or (size is None and np.isnan(found))
+
+
+def test_stripes_reach_every_ceiling(article, rates):
+    """03 and 06 ask for shares of the ceiling as 10 does: a write that fills a stripe of 16 KiB reads nothing back."""
+    rows = article[
+        (article["pattern"] == "64k-randwrite") & (article["vms"] > 1) & (article["system"] == "drbd-tcp-pve")
+    ]
+    stripes = {"drbd-tcp-pve": 16384.0, "ceph-pve": np.nan}
+    rate = rates.loc[(65536, "random"), "write_iops"]
+    full, small = rate * 10 / 2.5, 10 / (4 / rates.loc[(65536, "random"), "read_iops"] + 4 / rate)
+    told = against_ceiling(rows, rates, 10, RAID51, stripes=stripes)
+    assert told["ceiling_iops"].to_numpy() == pytest.approx(full)
+    assert against_ceiling(rows, rates, 10, RAID51)["ceiling_iops"].to_numpy() == pytest.approx(small)
+    unknown = against_ceiling(rows, rates, 10, RAID51, stripes={"drbd-tcp-pve": np.nan})
+    assert unknown["ceiling_iops"].to_numpy() == pytest.approx(small)
+    limits = system_ceilings(rows, rates, 10, {"drbd-tcp-pve": RAID51}, stripes)
+    assert limits.to_numpy() == pytest.approx(full)
+    best = best_share(rows, rates, 10, RAID51, by=("pattern", "iodepth"), stripes=stripes)
+    assert best["ceiling_iops"].to_numpy() == pytest.approx(full)

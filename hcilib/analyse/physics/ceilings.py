@@ -47,16 +47,17 @@ def best_share(
     drives: int,
     scheme: Scheme,
     by: Sequence[str] = ("pattern", "curve"),
+    stripes: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
     """The best of each curve (``fleet_curves``) against the drives' ceiling: the by columns, vms, iops, then those of
-    ``against_ceiling``; without `rates` all of these are NaN."""
+    ``against_ceiling``; without `rates` all of these are NaN. `stripes` as in ``system_ceilings``."""
     keys = list(dict.fromkeys([*by, "system", "rw", "rwmixread", "bs_bytes", "vms"]))
     means = summarize(told, "iops", by=keys).rename(columns={"center": "iops"})
     best = means.loc[means["iops"].fillna(-1.0).groupby([means[c] for c in by], sort=False).idxmax()].reset_index(
         drop=True
     )
     best = best[[*keys, "iops"]].assign(vms=best["vms"].where(best["iops"].notna()))
-    return against_ceiling(best, rates, drives, scheme)
+    return against_ceiling(best, rates, drives, scheme, stripes=stripes)
 
 
 def system_ceilings(

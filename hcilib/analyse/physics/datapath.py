@@ -211,13 +211,19 @@ def against_ceiling(
     drives: int,
     scheme: Scheme,
     stripe_bytes: float | None = None,
+    stripes: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
     """The results with ceiling_iops (`split_iops`), arithmetic_iops and pct_of_ceiling, pct_of_arithmetic.
 
     `rates` as `drive_rates` returns them; NaN without them, and where they lack the row's block size and access. Sequential writes, and
-    random ones of at least `stripe_bytes` (data of one parity stripe), count as full stripes.
+    random ones of at least `stripe_bytes` (data of one parity stripe), count as full stripes; `stripes` names that by system, as
+    ``system_ceilings`` takes it, and a system that it does not name has `stripe_bytes`.
     """
-    limits = [_row_ceiling(row, rates, drives, scheme, stripe_bytes) for row in results.itertuples()]
+    of_system = {name: size for name, size in (stripes or {}).items() if not np.isnan(size)}
+    named = results["system"].map(of_system.get) if of_system else pd.Series(None, results.index, dtype=object)
+    stripe = [stripe_bytes if pd.isna(size) else size for size in named]
+    rows = zip(results.itertuples(), stripe, strict=True)
+    limits = [_row_ceiling(row, rates, drives, scheme, size) for row, size in rows]
     limits = pd.DataFrame(limits, columns=["ceiling_iops", "arithmetic_iops"], index=results.index, dtype=float)
     return results.assign(
         **limits,

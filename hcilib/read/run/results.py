@@ -57,6 +57,8 @@ class _Record(msgspec.Struct, gc=False):
     warnings: list[str] = []
     counters: list[str] = []
     silences: list[str] = []
+    disks_of: str | None = None
+    offsets: dict[str, list[int]] | None = None
 
 
 _DECODE = msgspec.json.Decoder(_Record).decode
@@ -116,10 +118,11 @@ def _table(
     offered = np.array([run.offered_iops for run in runs])
     delivered = 100 * own["iops"] / offered
     kept_up = open_loop(delivered, own["full_depth_pct"], own["iops"] * own["runtime_s"])
-    unsteady = _unsteady_before(steps)
+    unsteady, factors = _unsteady_before(steps), _factors_of(runs)
+    one_start = _from_one_start(runs, factors, plan)
     return pd.DataFrame(
         {"events": np.full(len(runs), np.nan), "demand": np.full(len(runs), np.nan)}  # where no cell has any
-        | _factors_of(runs)
+        | factors
         | {name: own[name] for name in (*FLEET, *QUANTILES, *SYNC)}
         | {
             "source": [plan["testbed"]["name"]] * len(runs), "tool": "fio", "system": [run.system for run in runs],
@@ -132,8 +135,8 @@ def _table(
             "iops_per_cpu_pct": own["iops"] / nodes / np.where(cpu_pct == 0, np.nan, cpu_pct),
             "warmup_ratio": written / span_bytes, "valid": True,
             "warnings": column(
-                _warned(run, unsteady[n], _unsampled(run, sampled[n], plan), bool(kept))
-                for n, run, kept in zip(measured, runs, kept_up, strict=True)
+                _warned(run, unsteady[n], _unsampled(run, sampled[n], plan), bool(kept)) + shared
+                for n, run, kept, shared in zip(measured, runs, kept_up, one_start, strict=True)
             ),
         },
         columns=list(RESULTS),
@@ -173,6 +176,26 @@ def _unsampled(step: _Record, sampled: list[str] | None, plan: dict) -> Caveats:
     names = [node["name"] for node in plan["testbed"].get("nodes", []) if node["name"] not in sampled]
     who = ", ".join(names) or f"{step.nodes - len(sampled)} of {step.nodes} nodes"
     return caveats(Caveat("counters", f"no counters of {who} in this run: CPU and network of the nodes are not known"))
+
+
+def _from_one_start(runs: list[_Record], factors: dict[str, pd.Series], plan: dict) -> list[Caveats]:
+    """What to know of sequential runs of earlier versions, whose jobs all began where their disk begins: a run that recorded its
+    `offsets` gave each job a part of its own."""
+    disks = {name: _fewest_disks(plan, name) for name in {run.disks_of or run.system for run in runs}}
+    found = []
+    for run, rw, jobs in zip(runs, factors["rw"], factors["numjobs"], strict=True):
+        most = disks[run.disks_of or run.system]
+        shared = run.offsets is None and not rw.startswith("rand") and 0 < most < jobs
+        said = f"{jobs} sequential jobs a VM on {most} disk{'s' * (most > 1)}, all from its start"
+        detail = ": the later ones may have read what the first left in a cache; measure it again"
+        found.append(caveats(Caveat("one-start", said, detail)) if shared else NONE)
+    return found
+
+
+def _fewest_disks(plan: dict, system: str) -> int:
+    """Disks of the VM that has the fewest; 0 where the testbed names none."""
+    vms = plan["testbed"].get("vms", [])
+    return min((sum(disk.get("system") in (None, system) for disk in vm["disks"]) for vm in vms), default=0)
 
 
 def _warned(step: _Record, unsteady: Caveats, unsampled: Caveats, kept_up: bool) -> Caveats:

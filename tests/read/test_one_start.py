@@ -1,0 +1,49 @@
+"""Sequential jobs of earlier versions that all began where their disk begins: said of the runs that are read."""
+
+import json
+import shutil
+
+import pytest
+
+import hcilib as hci
+
+
+@pytest.fixture
+def rewritten(tmp_path):
+    """A real campaign, its first measured step rewritten as `change` says."""
+
+    def change(cell=(), **record):
+        run_dir = shutil.copytree(hci.samples()["lab-single"], tmp_path / "run", dirs_exist_ok=True)
+        shutil.rmtree(run_dir / "tables", ignore_errors=True)
+        file = min((run_dir / "steps").glob("measure-*")) / "step.json"
+        step = json.loads(file.read_text())
+        file.write_text(json.dumps(step | record | {"cell": step["cell"] | dict(cell)}))
+        return hci.read_results(run_dir)
+
+    return change
+
+
+def said(results):
+    return [str(caveat) for own in results["warnings"] for caveat in own if caveat.code == "one-start"]
+
+
+SEQUENTIAL = {"pattern": "1m-read", "numjobs": 4}
+SHARED = "4 sequential jobs a VM on 1 disk, all from its start: the later ones may have read what the first left in a cache; measure it again"
+
+
+def test_more_sequential_jobs_than_disks_without_offsets_are_warned_of(rewritten):
+    assert said(rewritten(SEQUENTIAL)) == [SHARED]
+
+
+def test_jobs_that_recorded_where_they_began_are_not(rewritten):
+    assert said(rewritten(SEQUENTIAL, offsets={"vm1": [0, 2**20, 2**21, 3 * 2**20]})) == []
+
+
+@pytest.mark.parametrize("cell", [{"pattern": "4k-randread", "numjobs": 4}, {"pattern": "1m-read", "numjobs": 1}])
+def test_random_jobs_and_one_job_a_disk_are_not(rewritten, cell):
+    assert said(rewritten(cell)) == []
+
+
+@pytest.mark.parametrize("name", sorted(hci.samples()))
+def test_no_sample_is(name):
+    assert said(hci.read_results(hci.samples()[name])) == []
