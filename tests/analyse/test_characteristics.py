@@ -1,8 +1,11 @@
 """The operating characteristics of `compare`, in the designs that can be run."""
 
+import runpy
+
 import numpy as np
 import pytest
 
+import hcilib as hci
 from hcilib.analyse.campaigns.simulation import characteristics, schedule
 
 
@@ -37,3 +40,14 @@ def test_noise_is_not_found_to_be_a_difference():
     assert (found["coverage"] >= 0.94).all()
     assert (found["calm_coverage"].dropna() >= 0.88).all()
     assert (found["false_per_grid"] <= 0.05).all()
+
+
+def test_a_calm_looking_cell_of_three_noisy_ones_is_not_over_trusted():
+    """The rule leans on what the cells have in common until they show that they differ (METHODS section 7)."""
+    noisy_cells = runpy.run_path(str(hci.ROOT / "bench" / "characteristics.py"))["noisy_cells"]
+    found = noisy_cells(4000, [(3, 5, 20, 20, 0.0)]).iloc[0]
+    assert found["calm_cells"] > 150
+    assert found["calm_guarded"] >= 0.90
+    assert found["calm_own"] < 0.75, "what each cell's own variance alone would promise"
+    assert found["coverage_guarded"] >= 0.95
+    assert found["any_guarded"] <= 0.05

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 from hcilib.analyse.compare.cells import UNSTABLE
 from hcilib.analyse.compare.compare import compare
@@ -67,12 +67,24 @@ def test_fit_fdist_recovers_a_known_prior():
     assert fit_fdist(s2, f) == pytest.approx((d0, s02), rel=0.1)
 
 
+def test_a_few_cells_are_unlike_only_where_their_variances_show_it():
+    few = np.array([0.01, 0.04, 0.06])
+    assert np.isfinite(fit_fdist(few, 4)[0])
+    assert fit_fdist(few, 4, 0.95) == (np.inf, pytest.approx(few.mean()))
+    unlike = np.array([1e-6, 0.04, 0.06, 2e-6, 1e-4, 1e-3, 1e-5])
+    limit = stats.chi2.ppf(0.95, len(unlike) - 1) / (len(unlike) - 1)
+    log_spread = np.log(unlike).var(ddof=1)
+    assert 2 * fit_fdist(unlike, 4)[0] < 2 * fit_fdist(unlike, 4, 0.95)[0] < np.inf
+    found = special.polygamma(1, fit_fdist(unlike, 4, 0.95)[0] / 2)
+    assert found == pytest.approx(log_spread / limit - special.polygamma(1, 2))
+
+
 def test_a_variance_never_counts_for_less_than_the_campaign_makes_likely():
     rng = np.random.default_rng(7)
     sd = np.exp(rng.normal(np.log(0.01), 1.0, 30))  # spread enough for a finite prior
     table = runs(**{s: {c: np.exp(sd[c] * rng.normal(size=3)) for c in range(30)} for s in "ab"})
     own = np.log(table["iops"]).groupby([table["system"], table["cell"]]).var().unstack("system")
-    prior = {s: fit_fdist(own[s], 2) for s in "ab"}  # of each system's own cells
+    prior = {s: fit_fdist(own[s], 2, 0.95) for s in "ab"}  # of each system's own cells
     assert np.isfinite([d0 for d0, _ in prior.values()]).all()
     v = own.apply(lambda c: np.maximum(c, (prior[c.name][0] * prior[c.name][1] + 2 * c) / (prior[c.name][0] + 2))) / 3
     df = v.sum(axis=1) ** 2 / (v**2 / 2).sum(axis=1)  # the prior adds to the variance, never to the degrees of freedom

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy.special import digamma, expit, logit, ndtri, polygamma, stdtr, stdtrit
+from scipy.special import chdtri, digamma, expit, logit, ndtri, polygamma, stdtr, stdtrit
 
 from hcilib.analyse.compare.cells import annotate, group_codes, listed
 from hcilib.analyse.compare.tools import engines, unlike_tools
@@ -27,6 +27,9 @@ MOST_RUNS = 100
 
 POWER = 0.9
 """How often as many runs as `runs_to_decide` says do decide, where the ratio is what was measured."""
+
+SURE_UNLIKE = 0.95
+"""How sure it must be that cells of a system differ in spread before a calm one is trusted more than the rest (METHODS section 7)."""
 
 METHODS = ("welch", "guarded", "own")
 _DESCRIBES_SYSTEM = ("nodes", "placement", "span_bytes", "vms")
@@ -195,6 +198,9 @@ def guarded_variances(variance: np.ndarray, n: np.ndarray, group: np.ndarray, fl
 
     Two or three runs that happen to agree are no calm cell: in a campaign whose cells spread by 20 % a cell that looks calm
     spreads as they do. The prior only ever adds: the degrees of freedom stay the cell's own. Identical runs are floored.
+
+    Cells count as unlike only as far as their variances show it (`SURE_UNLIKE`): the few of a small campaign cannot, and then
+    lean on what they have in common.
     """
     out = np.array(variance, float)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -202,20 +208,25 @@ def guarded_variances(variance: np.ndarray, n: np.ndarray, group: np.ndarray, fl
     for members in (usable & (group == g) for g in np.unique(group[usable])):
         if members.sum() > 1:
             f = n[members] - 1.0
-            d0, s02 = fit_fdist(out[members], f)
+            d0, s02 = fit_fdist(out[members], f, SURE_UNLIKE)
             moderated = s02 if np.isinf(d0) else (d0 * s02 + f * out[members]) / (d0 + f)
             out[members] = np.maximum(out[members], moderated)
     return np.where(flat, np.maximum(np.nan_to_num(out), FLOOR**2), out)
 
 
-def fit_fdist(variances: ArrayLike, f: ArrayLike) -> tuple[float, float]:
+def fit_fdist(variances: ArrayLike, f: ArrayLike, sure: float | None = None) -> tuple[float, float]:
     """Prior degrees of freedom d0 and variance s0^2 from the moments of log variances (limma's fitFDist).
 
-    `f` are the degrees of freedom of each variance. d0 is inf where the variances differ by no more than chance.
+    `f` are the degrees of freedom of each variance. d0 is inf where the variances differ by no more than chance. With `sure`
+    the spread of the log variances counts only as far as it is known to be there: its lower confidence limit, by chi-square.
     """
     s2, f = np.broadcast_arrays(np.asarray(variances, float), np.asarray(f, float))
     e = np.log(s2) - digamma(f / 2) + np.log(f / 2)
-    excess = e.var(ddof=1) - polygamma(1, f / 2).mean()
+    spread = e.var(ddof=1)
+    if sure is not None:
+        freedom = len(e) - 1
+        spread *= freedom / chdtri(freedom, 1 - sure)
+    excess = spread - polygamma(1, f / 2).mean()
     if excess <= 0:
         return np.inf, float(s2.mean())
     d0 = 2 * _trigamma_inverse(excess)
