@@ -201,12 +201,19 @@ def demand_answer(
     names = dict(labels or {})
     held = load_within(results, BY, confidence, **limit)
     runs = load_within_runs(results, BY, **limit)
-    verdicts = _verdicts(runs, baseline or held["system"].iloc[0])
+    bounds = held.rename(columns={"lo": "held_lo", "hi": "held_hi"})[
+        ["system", "pattern", "bound", "held_lo", "held_hi"]
+    ]
+    compared = pd.DataFrame(_verdicts(runs, baseline or held["system"].iloc[0]))
+    verdicts = compared.merge(bounds, on=["system", "pattern"]).to_dict("records") if len(compared) else []
     said = []
     for pattern in pattern_order(held["pattern"].unique()):
         own = held[held["pattern"] == pattern]
         parts = [f"{names.get(row['system'], row['system'])} {_held(row)}" for row in own.to_dict("records")]
-        against = [_against(row, names) for row in verdicts if row["pattern"] == pattern]
+        base = next(
+            (row for row in own.to_dict("records") if row["system"] == (baseline or own["system"].iloc[0])), None
+        )
+        against = [_beside(row, base, names) or _against(row, names) for row in verdicts if row["pattern"] == pattern]
         shown = f"{metric_of(metric).label.replace('latency', '').strip()} latency of {limit_ns / 1e6:g} ms"
         said.append(
             f"Within {shown} at {pattern_words(pattern)}: {', '.join(parts)} IOPS{''.join(f'; {one}' for one in against)}."
@@ -226,6 +233,18 @@ def _held(row: Mapping) -> str:
 def _count(value: float) -> str:
     """Three digits, in thousands where there are more: 798, 41.2k."""
     return f"{value / 1e3:.3g}k" if value >= 1e4 else f"{value:.3g}" if value < 100 else f"{value:.0f}"
+
+
+def _beside(verdict: Mapping, base: Mapping | None, names: Mapping[str, str]) -> str:
+    """What is said of a system where a side is a bound: a ratio over the blocks that have a number would favour one side."""
+    if not base or not (base["bound"] or verdict["bound"]):
+        return ""
+    name = names.get(verdict["system"], verdict["system"])
+    if base["bound"] == "at least" and not verdict["bound"] and verdict["held_hi"] < base["lo"]:
+        return f"{name} gives at least {100 * (1 - verdict['held_hi'] / base['lo']):.0f} % less (proven)"
+    if verdict["bound"] == "at least" and not base["bound"] and verdict["held_lo"] > base["hi"]:
+        return f"{name} gives at least {100 * (verdict['held_lo'] / base['hi'] - 1):.0f} % more (proven)"
+    return f"{name} cannot be compared: a side is a bound, so demands have to reach further"
 
 
 def _verdicts(runs: pd.DataFrame, baseline: str) -> list[dict]:
