@@ -306,7 +306,7 @@ def samples() -> dict[str, Path]:
     Examples
     --------
     >>> sorted(hci.samples())[:2]
-    ['lab-mirror', 'lab-single']
+    ['lab-demand', 'lab-mirror']
     """
     root = ROOT / "data" / "samples"
     return {f.parent.name: f.parent for f in sorted(root.glob("*/plan.json"))}
