@@ -155,7 +155,7 @@ def test_a_sweep_names_the_load_at_which_its_best_was_measured(tmp_path):
     case.write_text(system + "patterns: [4k-randread]\n")
     _, [result] = build(case, tmp_path / "out", 1, ROOT)
     assert result["answer"].startswith(
-        "lab-single is best at 53,909 IOPS (4k-randread, iodepth 8; tied with iodepth 1)."
+        "The highest IOPS measured are 53,909, on lab-single (4k-randread, iodepth 8; tied with iodepth 1)."
     )
 
 

@@ -129,11 +129,11 @@ def test_a_range_that_leaves_1_but_not_after_correction_says_why():
     assert not within["sentence"].str.contains("adjusted p").any()
 
 
-def test_unstable_runs_claim_no_percent():
+def test_noisy_runs_are_said_and_veto_nothing():
     logs = 0.001 * np.random.default_rng(7).normal(size=(4, 1, 3)) + np.array([[[0]], [[0.01]], [[-0.01]], [[-1.0]]])
     logs[3, 0] += [0.0, 0.2, 0.4]
     row = regression(campaigns(logs), "c3").iloc[0]
     assert (row["verdict"], row["hi"] < 1) == ("regression", True)
-    assert "no percent claimed (ratio 0." in row["sentence"]
-    assert "lower than" not in row["sentence"]
+    assert "% lower than the 3 earlier campaigns" in row["sentence"]
+    assert "unstable" in row["warnings"].codes
     assert "of c3 on a in 4k random read" in row["sentence"]

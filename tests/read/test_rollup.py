@@ -537,7 +537,7 @@ def test_two_clocks_on_one_host_are_refused(tmp_path):
 
 def test_a_clock_that_jumps_makes_no_million_of_rows(tmp_path):
     write(tmp_path, "P_lat.1.log.a", [(START, 5, 0, 512, 0), (START * 2, 5, 0, 512, 0)])
-    with pytest.raises(FioLogError, match=r"a: its logs span \d+ s"):
+    with pytest.raises(FioLogError, match=r"P_lat.1.log.a: logs span \d+ s"):
         read_rollup(tmp_path)
 
 
@@ -642,7 +642,7 @@ def test_half_a_line_at_the_end_is_said(tmp_path):
         ("P_lat.1.log", "5, 5, 0, 512", "line 40001 is"),
         ("P_lat.1.log", "5, -5, 0, 512, 0", "line 40001 is"),
         ("P_lat.1.log", f"5, {2**45}, 0, 512, 0", "line 40001 is .* holds a number too large"),
-        ("P_clat_hist.1.log", "5, 5, 0, 512, 0", "line 1 is .* has 5 fields"),
+        ("P_clat_hist.1.log", "5, 5, 0, 512, 0", "line 1 is .* is no histogram of fio 3"),
     ],
 )
 def test_a_damaged_line_is_named_wherever_it_is(kernel, name, line, says, tmp_path):
@@ -657,7 +657,7 @@ def test_too_much_for_64_bits_is_refused_by_both(tmp_path):
     path = write(tmp_path, "P_lat.1.log", [(5, 2**45 - 1, 0, 512, 0)] * 2**17)
     write(tmp_path, "P_lat.2.log", [(5, 2**45 - 1, 0, 512, 0)] * 10)
     for kernel, workers in itertools.product(("numba", "pyarrow"), (1, 2)):  # one counter adds both up, or none does
-        with pytest.raises(FioLogError, match=r"^lat logs of P on localhost: .* 64 bits"):
+        with pytest.raises(FioLogError, match=r"P_lat.1.log, .*: .* 64 bits"):
             read_rollup([path, tmp_path / "P_lat.2.log"], kernel=kernel, workers=workers)
 
 
