@@ -58,7 +58,8 @@ def test_what_a_device_keeps_is_kept_and_an_older_copy_is_seen_to_lose(written):
     assert kept[["lost", "torn", "foreign", "unreadable", "verdict"]].tolist() == [0, 0, 0, 0, "kept"]
     assert kept["checked"] == SPAN // 4096
     assert kept["acknowledged"] >= 8 * SPAN // 4096 - 1
-    assert kept["in_flight"] <= 1, "the writer was stopped at one block"
+    # The writer waits for the answer about the block that it writes next, so that others may be on their way when it is stopped.
+    assert kept["latest"] + kept["in_flight"] == kept["checked"]
     assert kept["at_most_pct"] == pytest.approx(300 / kept["checked"], rel=0.1)
     assert found.loc["older", "verdict"] == "lost"
     assert found.loc["older", "lost"] >= kept["checked"] // 2, "five rounds were written after the copy"
