@@ -1,6 +1,6 @@
-"""Faults done to real parts of a lab, and the controller killed at twenty seeded moments: what becomes of a campaign.
+"""Faults done to real parts of a lab, and the controller killed at thirty seeded moments: what becomes of a campaign.
 
-    .venv/bin/python bench/chaos.py                 about nine minutes; writes data/samples/chaos.csv
+    .venv/bin/python bench/chaos.py                 about twenty minutes; writes data/samples/chaos.csv
     .venv/bin/python bench/chaos.py --only frozen   the events whose name has that in it; writes nothing
 
 A row is ok when the right host was named and no other, no row of the results came of an attempt in which a VM was missing, and
@@ -44,7 +44,7 @@ from hcilib.sweeps import sweep  # noqa: E402
 from hcilib.testbed import Testbed  # noqa: E402
 
 SAVED = ROOT / "data" / "samples" / "chaos.csv"
-KILLS, INSIDE, SEED = 20, 0.7, 4
+KILLS, INSIDE, SEED = 30, 0.7, 4
 Moment = Callable[[subprocess.Popen], None]
 """Waits, with the controller running, until it is to be killed."""
 

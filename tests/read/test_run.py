@@ -411,5 +411,7 @@ def test_the_committed_samples_read():
         assert len(results), name
         assert results["iops"].gt(0).all()
         assert results["node_cpu_pct"].gt(0).all()
+        # Only a closed loop keeps its whole depth outstanding: a rate cap or an offered load leaves some of it idle.
+        closed = results["rate_bytes"].eq(0) & results["offered_iops"].isna()
         ratio = results["iops"] * results["lat_ns"] / 1e9 / results["outstanding"]
-        assert ratio[results["rate_bytes"] == 0].between(0.9, 1.02).all()
+        assert ratio[closed].between(0.9, 1.02).all()
