@@ -4,11 +4,11 @@
     .venv/bin/python bench/batch.py --save        also writes data/samples/bench_batch.csv
     .venv/bin/python bench/batch.py --rounds 1
 
-Every notebook of the repository once, with a committed scenario. First every cell's outputs of the ways are compared, and nothing
-is timed where they differ; pictures are compared as PNG, since an SVG holds random ids. The report also writes HTML pages, an index
-and digests, which the CLI does not; "kernels of their own" is the report with kernels started one by one.
-`import_ms` is `import hcilib` beyond a bare Python. CPU seconds are those of all processes, and move less than the wall's where a
-machine is shared.
+Every notebook of the repository once, with a committed scenario. First every cell's outputs of the ways are compared,
+and nothing is timed where they differ; pictures are compared as PNG, since an SVG holds random ids. The report also
+writes HTML pages, an index and digests, which the CLI does not; "kernels of their own" is the report with kernels
+started one by one. `import_ms` is `import hcilib` beyond a bare Python. CPU seconds are those of all processes, and
+move less than the wall's where a machine is shared.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def main() -> None:
 
 
 def measured(rounds: int, ways: list[str]) -> pd.DataFrame:
-    """way, notebooks, workers, wall_s (median) with lo and hi, cpu_s (median, of all processes), ratio and cpu_ratio (the first
-    way's over it), cells compared, target, import_ms."""
+    """way, notebooks, workers, wall_s (median) with lo and hi, cpu_s (median, of all processes), ratio and cpu_ratio
+    (the first way's over it), cells compared, target, import_ms."""
     adopt_orphans()
     wall, cpu, cells = ({way: [] for way in ways} for _ in range(3))
     with tempfile.TemporaryDirectory(prefix="batch-") as folder:
@@ -70,12 +70,25 @@ def measured(rounds: int, ways: list[str]) -> pd.DataFrame:
     import_ms = import_cost()
     middle = {way: (statistics.median(wall[way]), statistics.median(cpu[way])) for way in ways}
     base_s, base_cpu_s = middle[ways[0]]
-    return pd.DataFrame([
-        {"way": way, "notebooks": len(CASES), "workers": WAYS[way][1], "wall_s": wall_s, "lo": min(wall[way]), "hi": max(wall[way]),
-         "cpu_s": cpu_s, "ratio": base_s / wall_s, "cpu_ratio": base_cpu_s / cpu_s, "cells": cells[way][0], "target": TARGET,
-         "import_ms": import_ms}
-        for way, (wall_s, cpu_s) in middle.items()
-    ])  # fmt: skip
+    return pd.DataFrame(
+        [
+            {
+                "way": way,
+                "notebooks": len(CASES),
+                "workers": WAYS[way][1],
+                "wall_s": wall_s,
+                "lo": min(wall[way]),
+                "hi": max(wall[way]),
+                "cpu_s": cpu_s,
+                "ratio": base_s / wall_s,
+                "cpu_ratio": base_cpu_s / cpu_s,
+                "cells": cells[way][0],
+                "target": TARGET,
+                "import_ms": import_ms,
+            }
+            for way, (wall_s, cpu_s) in middle.items()
+        ]
+    )
 
 
 def timed(way: str, out: Path) -> tuple[float, float]:

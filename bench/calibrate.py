@@ -1,18 +1,21 @@
-"""Does a campaign find what is there? Whole campaigns on drives whose difference is dialled, so that the right answer is known.
+"""Does a campaign find what is there? Whole campaigns on drives whose difference is dialled, so that the right answer
+is known.
 
-    .venv/bin/python bench/calibrate.py                   what is left of 20 campaigns of each difference: about 20 s a campaign
-    .venv/bin/python bench/calibrate.py --campaigns 100   of more
+    .venv/bin/python bench/calibrate.py                   what is left of 20 campaigns of each difference: about 20 s a
+    campaign .venv/bin/python bench/calibrate.py --campaigns 100   of more
     .venv/bin/python bench/calibrate.py --at-most 3       three more, then stop; run again to go on
 
-Each campaign is one as a user runs it: a lab of two systems, each on a drive of its own on each node, interleaved in blocks, through
-sshd, fio, the run directory and the comparison. One system's drives are slower by the difference: 0, 2, 5, 10 or 50 %; which one is
-drawn. A row a campaign goes to data/samples/calibration.csv as soon as it is known, with the machine's load beside it, and is never
-measured again: what is killed goes on where it was. The table is 11_method's.
+Each campaign is one as a user runs it: a lab of two systems, each on a drive of its own on each node, interleaved in
+blocks, through sshd, fio, the run directory and the comparison. One system's drives are slower by the difference: 0, 2,
+5, 10 or 50 %; which one is drawn. A row a campaign goes to data/samples/calibration.csv as soon as it is known, with
+the machine's load beside it, and is never measured again: what is killed goes on where it was. The table is
+11_method's.
 
-Columns: difference_pct (dialled), campaign (its number, and its seed), pattern, n (runs of each system), truth (ratio), ratio, lo, hi, verdict,
-held (whether the interval holds the truth), found (whether the verdict is the truth's: lower or higher for a difference of the margin
-or more, equivalent for less than that; NaN where the difference is the margin), wrong (a verdict that the truth contradicts), node_cpu_pct, load_before, load_after
-(1-minute load averages), seconds, date.
+Columns: difference_pct (dialled), campaign (its number, and its seed), pattern, n (runs of each system), truth (ratio),
+ratio, lo, hi, verdict, held (whether the interval holds the truth), found (whether the verdict is the truth's: lower or
+higher for a difference of the margin or more, equivalent for less than that; NaN where the difference is the margin),
+wrong (a verdict that the truth contradicts), node_cpu_pct, load_before, load_after (1-minute load averages), seconds,
+date.
 """
 
 from __future__ import annotations
@@ -58,8 +61,12 @@ def main() -> None:
         row = measured(difference, campaign)
         table = pd.concat([read(asked.out), pd.DataFrame([row])], ignore_index=True)
         save(table, asked.out)
-        print(f"{number}/{len(left)}: {difference} % dialled, {row['pattern']}: ratio {row['ratio']:.4f} [{row['lo']:.4f}, {row['hi']:.4f}] "
-              f"for {row['truth']:g}, {row['verdict']}; load {row['load_before']:.1f}", flush=True)  # fmt: skip
+        print(
+            f"{number}/{len(left)}: {difference} % dialled, {row['pattern']}: ratio {row['ratio']:.4f} "
+            f"[{row['lo']:.4f}, {row['hi']:.4f}] "
+            f"for {row['truth']:g}, {row['verdict']}; load {row['load_before']:.1f}",
+            flush=True,
+        )
     print(summary(read(asked.out)).to_string(index=False))
 
 
@@ -95,8 +102,18 @@ def measured(difference: int, campaign: int) -> dict:
     pattern = drawn.choice(PATTERNS)
     rates = {name: round(RATE * (1 - difference / 100)) if name == slower else RATE for name in SYSTEMS}
     dial = {name: {"read_bytes_per_s": rate, "write_bytes_per_s": rate} for name, rate in rates.items()}
-    plan = sweep([pattern], PAIRS, iodepth=8, vms=2, read_runtime_s=RUN_S, write_runtime_s=RUN_S, ramp_s=0.3, span_bytes=DISK,
-                 canary=False, seed=campaign)  # fmt: skip
+    plan = sweep(
+        [pattern],
+        PAIRS,
+        iodepth=8,
+        vms=2,
+        read_runtime_s=RUN_S,
+        write_runtime_s=RUN_S,
+        ramp_s=0.3,
+        span_bytes=DISK,
+        canary=False,
+        seed=campaign,
+    )
     systems = [System(name=name, label=name, scheme="Mirror(1)") for name in SYSTEMS]
     folder, started, load = Path(tempfile.mkdtemp(prefix="hci-calibrate-")), time.time(), os.getloadavg()[0]
     try:
@@ -108,9 +125,18 @@ def measured(difference: int, campaign: int) -> dict:
     truth = rates[SYSTEMS[1]] / rates[SYSTEMS[0]]
     known = {"difference_pct": difference, "campaign": campaign, "pattern": pattern, "n": found["n"], "truth": truth}
     said = {name: found[name] for name in ("ratio", "lo", "hi", "verdict")}
-    return known | said | judged(truth, difference, **said) | {
-        "node_cpu_pct": results["node_cpu_pct"].mean(), "load_before": round(load, 2), "load_after": round(os.getloadavg()[0], 2),
-        "seconds": round(time.time() - started, 1), "date": time.strftime("%Y-%m-%d")}  # fmt: skip
+    return (
+        known
+        | said
+        | judged(truth, difference, **said)
+        | {
+            "node_cpu_pct": results["node_cpu_pct"].mean(),
+            "load_before": round(load, 2),
+            "load_after": round(os.getloadavg()[0], 2),
+            "seconds": round(time.time() - started, 1),
+            "date": time.strftime("%Y-%m-%d"),
+        }
+    )
 
 
 @contextlib.contextmanager
@@ -141,7 +167,8 @@ def judged(truth: float, difference: int, ratio: float, lo: float, hi: float, ve
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """By difference: campaigns, each verdict's number, how often the interval held the truth, its half-width, wrong verdicts, load."""
+    """By difference: campaigns, each verdict's number, how often the interval held the truth, its half-width, wrong
+    verdicts, load."""
     groups = table.groupby("difference_pct")
     counts = pd.crosstab(table["difference_pct"], table["verdict"])
     half = (50 * (table["hi"] - table["lo"]) / table["ratio"]).groupby(table["difference_pct"]).median()

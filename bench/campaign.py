@@ -1,13 +1,14 @@
-"""What certainty costs: the articles' protocol against the adaptive one, both scaled down, for real on the embedded lab.
+"""What certainty costs: the articles' protocol against the adaptive one, both scaled down, for real on the embedded
+lab.
 
     .venv/bin/python bench/campaign.py            at most eight minutes; let the machine do nothing else
     .venv/bin/python bench/campaign.py --save     also writes data/samples/bench_campaign.csv
     .venv/bin/python bench/campaign.py --quick    half a minute: whether it works, not what it costs
 
-Every time of METHODS section 2 is divided by 30. The fixed protocol is 3 runs of a cell, 20 s of reads and 60 s of writes, back to
-back; the adaptive one 5 runs of 2 to 10 s in blocks, looked at every second, and more of the cells that need them. The rate is
-sampled every quarter of a second, as seconds would be too few in so short a run. Both measure the same lab, one after the other:
-`ratio` should be 1, and what it is instead is their disagreement.
+Every time of METHODS section 2 is divided by 30. The fixed protocol is 3 runs of a cell, 20 s of reads and 60 s of
+writes, back to back; the adaptive one 5 runs of 2 to 10 s in blocks, looked at every second, and more of the cells that
+need them. The rate is sampled every quarter of a second, as seconds would be too few in so short a run. Both measure
+the same lab, one after the other: `ratio` should be 1, and what it is instead is their disagreement.
 """
 
 from __future__ import annotations
@@ -60,8 +61,18 @@ def protocols(quick: bool) -> dict[str, Plan]:
     cells = dict(list(CELLS.items())[:1]) if quick else CELLS
     s = 0.1 if quick else 1.0
     fixed = sweep(cells, 3, "back-to-back", read_runtime_s=600 * s / SCALE, write_runtime_s=1800 * s / SCALE, **BED)
-    adaptive = sweep(cells, 2 if quick else 5, policy="adaptive", least_s=max(1.0, 60 * s / SCALE), most_s=300 * s / SCALE,
-                     look_s=max(0.5, 30 * s / SCALE), sample_s=0.25, target=TARGET, most_runs=3 if quick else 10, **BED)  # fmt: skip
+    adaptive = sweep(
+        cells,
+        2 if quick else 5,
+        policy="adaptive",
+        least_s=max(1.0, 60 * s / SCALE),
+        most_s=300 * s / SCALE,
+        look_s=max(0.5, 30 * s / SCALE),
+        sample_s=0.25,
+        target=TARGET,
+        most_runs=3 if quick else 10,
+        **BED,
+    )
     return {"fixed": fixed, "adaptive": adaptive}
 
 
@@ -87,14 +98,19 @@ def wall_time(run_dir: Path) -> pd.DataFrame:
 
 
 def side_by_side(results: pd.DataFrame) -> pd.DataFrame:
-    """A row a cell and protocol: pattern, protocol, runs, run_s (of fio, mean), hours, half_width_pct; and of the adaptive one beside
-    the fixed one time_ratio, and ratio of what they measured with its lo and hi."""
+    """A row a cell and protocol: pattern, protocol, runs, run_s (of fio, mean), hours, half_width_pct; and of the
+    adaptive one beside the fixed one time_ratio, and ratio of what they measured with its lo and hi."""
     by = ["pattern", "system"]
     runs = results.drop(columns="wall_s")
     cells = summarize(runs, "iops", by).set_index(by)
-    table = pd.DataFrame({"runs": cells["n"], "run_s": results.groupby(by)["runtime_s"].mean(),
-                          "hours": results.groupby(by)["wall_s"].sum() / 3600,
-                          "half_width_pct": 50 * (cells["hi"] - cells["lo"]) / cells["center"]}).reset_index()  # fmt: skip
+    table = pd.DataFrame(
+        {
+            "runs": cells["n"],
+            "run_s": results.groupby(by)["runtime_s"].mean(),
+            "hours": results.groupby(by)["wall_s"].sum() / 3600,
+            "half_width_pct": 50 * (cells["hi"] - cells["lo"]) / cells["center"],
+        }
+    ).reset_index()
     hours = table.pivot(index="pattern", columns="system", values="hours")
     between = compare(runs, "fixed", "iops", by=["pattern"]).set_index("pattern")[["ratio", "lo", "hi"]]
     beside = between.assign(system="adaptive", time_ratio=hours["adaptive"] / hours["fixed"]).reset_index()

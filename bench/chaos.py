@@ -3,13 +3,15 @@
     .venv/bin/python bench/chaos.py                 about twenty minutes; writes data/samples/chaos.csv
     .venv/bin/python bench/chaos.py --only frozen   the events whose name has that in it; writes nothing
 
-A row is ok when the right host was named and no other, no row of the results came of an attempt in which a VM was missing, and
-no fio works anywhere when all is over. For an attack on a disk between two steps (as root): when not a byte of somebody else's was written.
-For an intrusion (`intrusions`, by both launchers): when it was refused, repaired or said as it must be. For a killed controller: when the same call finished the campaign with every step once,
-and what was finished before kept its bytes. Exit code 1 if any row is not ok.
+A row is ok when the right host was named and no other, no row of the results came of an attempt in which a VM was
+missing, and no fio works anywhere when all is over. For an attack on a disk between two steps (as root): when not a
+byte of somebody else's was written. For an intrusion (`intrusions`, by both launchers): when it was refused, repaired
+or said as it must be. For a killed controller: when the same call finished the campaign with every step once, and what
+was finished before kept its bytes. Exit code 1 if any row is not ok.
 
-Of the deaths seven in ten fall into a run that is being measured: fio is seen at work on a drawn one, and then a drawn share of its
-runtime passes. The others come at a drawn share of the whole campaign, most of which is preparation and what stands between runs.
+Of the deaths seven in ten fall into a run that is being measured: fio is seen at work on a drawn one, and then a drawn
+share of its runtime passes. The others come at a drawn share of the whole campaign, most of which is preparation and
+what stands between runs.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ from hcilib.system import System
 from hcilib.testbed import Testbed
 bed, plan, system, run_dir = sys.argv[1:]
 run(Plan.from_dict(json.loads(plan)), Testbed.model_validate_json(bed), System.model_validate_json(system), run_dir, progress=False)
-"""
+"""  # noqa: E501
 
 
 def main() -> int:
@@ -101,7 +103,8 @@ def in_folder(act) -> dict:
 
 
 def kills() -> Iterator[dict]:
-    """kill -9 of the controller at seeded moments of a campaign, half of them by each launcher, then the same call again."""
+    """kill -9 of the controller at seeded moments of a campaign, half of them by each launcher, then the same call
+    again."""
     plan = sweep(["4k-randrw50"], repeats=3, iodepth=2, vms=2, read_runtime_s=0.5, write_runtime_s=0.5,
                  span_bytes=2**20, canary=False)  # fmt: skip
     moments = random.Random(SEED)
@@ -149,7 +152,8 @@ def controller(bed: Testbed, plan: Plan, run_dir: Path) -> subprocess.Popen:
 
 
 def killed(bed: Testbed, plan: Plan, run_dir: Path, moment: Moment, whole: Path, event: str) -> dict:
-    """One death, as soon as `moment` returns, and what the next call makes of it beside the uninterrupted campaign in `whole`."""
+    """One death, as soon as `moment` returns, and what the next call makes of it beside the uninterrupted campaign in
+    `whole`."""
     process = controller(bed, plan, run_dir)
     moment(process)
     process.send_signal(signal.SIGKILL)
@@ -168,9 +172,18 @@ def judged(event: str, run_dir: Path, whole: Path, before: dict, results: pd.Dat
     partial = len(results) - len(read_results(whole))
     same = results.equals(read_results(run_dir)) and not results.duplicated(["pattern", "block", "rep"]).any()
     attempts = len(list((run_dir / "failed").iterdir()))
-    message = f"{len(before_steps(before))} of {len(steps)} steps were finished and kept; {attempts} running attempt(s) kept as failed"
-    return {"event": event, "host_named": "controller", "message": message, "partial_rows": partial, "processes_left": len(left),
-            "ok": bool(once and kept and same and partial == 0 and not left and attempts <= 1)}  # fmt: skip
+    message = (
+        f"{len(before_steps(before))} of {len(steps)} steps were finished and kept; {attempts} running "
+        "attempt(s) kept as failed"
+    )
+    return {
+        "event": event,
+        "host_named": "controller",
+        "message": message,
+        "partial_rows": partial,
+        "processes_left": len(left),
+        "ok": bool(once and kept and same and partial == 0 and not left and attempts <= 1),
+    }
 
 
 def contents(run_dir: Path) -> dict[str, str]:

@@ -1,8 +1,9 @@
-"""What a comparison is worth, simulated: coverage, false finds and power of the campaigns that can be run, and noisy cells.
+"""What a comparison is worth, simulated: coverage, false finds and power of the campaigns that can be run, and noisy
+cells.
 
-    .venv/bin/python bench/characteristics.py                                     # both tables, roughly, in half a minute
-    .venv/bin/python bench/characteristics.py --draws 4000 --designs 0            # noisy cells as docs/METHODS.md has them
-    .venv/bin/python bench/characteristics.py data/samples/characteristics.csv --designs 60
+    .venv/bin/python bench/characteristics.py                                     # both tables, roughly, in half a
+    minute .venv/bin/python bench/characteristics.py --draws 4000 --designs 0            # noisy cells as
+    docs/METHODS.md has them .venv/bin/python bench/characteristics.py data/samples/characteristics.csv --designs 60
 
 Nothing is measured, so the tables are the same on every machine. docs/METHODS.md section 7 says what they mean.
 """
@@ -26,8 +27,8 @@ CAMPAIGNS = [  # cells, runs, cv of a and b in percent, how unlike the spreads o
 
 
 def noisy_cells(draws: int, campaigns: Sequence[tuple] = CAMPAIGNS, seed: int = 0) -> pd.DataFrame:
-    """Campaigns of two equal systems whose cells are noisy: how often the 95 % interval holds the truth, over all cells and
-    over those that look calm although a side of theirs is not, and the share of campaigns that find anything."""
+    """Campaigns of two equal systems whose cells are noisy: how often the 95 % interval holds the truth, over all cells
+    and over those that look calm although a side of theirs is not, and the share of campaigns that find anything."""
     rng = np.random.default_rng(seed)
     rows = []
     for cells, runs, cv_a, cv_b, unlike in campaigns:
@@ -48,7 +49,8 @@ def noisy_cells(draws: int, campaigns: Sequence[tuple] = CAMPAIGNS, seed: int = 
 
 
 def _guarded(variance: np.ndarray, runs: int) -> np.ndarray:
-    """What `compare` makes of the variances of each campaign and system, an array of shape (systems, campaigns, cells)."""
+    """What `compare` makes of the variances of each campaign and system, an array of shape (systems, campaigns,
+    cells)."""
     cells = variance.shape[-1]
     n, one_system, none_flat = np.full(cells, runs), np.zeros(cells, int), np.zeros(cells, bool)
     campaigns = variance.reshape(-1, cells)

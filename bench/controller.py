@@ -1,12 +1,14 @@
-"""What a fleet costs the controller in one step: CPU seconds, memory, sockets, bytes; measured to 100 VMs, computed beyond.
+"""What a fleet costs the controller in one step: CPU seconds, memory, sockets, bytes; measured to 100 VMs, computed
+beyond.
 
     .venv/bin/python bench/controller.py             as root (a network namespace counts the bytes); about four minutes
     .venv/bin/python bench/controller.py --save      also writes data/samples/bench_controller.csv
 
-fio's client, started as the client/server launcher starts it, drives real fio servers, each on a loopback address of a network
-namespace of their own, with the null engine and a rate, json+ and a log line a second: what the servers would do to a disk costs them, not the controller. Each fleet size runs steps of two
-lengths. A line is fitted to every cost, over VMs and VM-seconds, and gives the rows marked `computed`: 1,000 VMs, and 10 minutes.
-`read_s` is `read_fio` and `read_fio_bins` of the step's output. SSH is not in here: bench/fleet.py measures it.
+fio's client, started as the client/server launcher starts it, drives real fio servers, each on a loopback address of a
+network namespace of their own, with the null engine and a rate, json+ and a log line a second: what the servers would
+do to a disk costs them, not the controller. Each fleet size runs steps of two lengths. A line is fitted to every cost,
+over VMs and VM-seconds, and gives the rows marked `computed`: 1,000 VMs, and 10 minutes. `read_s` is `read_fio` and
+`read_fio_bins` of the step's output. SSH is not in here: bench/fleet.py measures it.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ SAVED = ROOT / "data" / "samples" / "bench_controller.csv"
 FLEETS, RUNTIMES_S, PORT, BLOCK = (1, 10, 30, 100), (5, 20), 8765, "127.241"
 COMPUTED = ((1000, 5), (1000, 20), (1000, 600))
 LEVEL_OFF = ["client_mb", "json_mb", "read_s"]
-"""Costs that grow with the distinct latencies seen, not with time without end: not computed beyond the lengths measured."""
+"""Costs that grow with the distinct latencies seen, not with time without end: not computed beyond the lengths
+measured."""
 COSTS = ("cpu_s", "client_mb", "python_mb", "sockets", "sent_mb", "received_mb", "json_mb", "read_s")
 JOB = """[4k-randread.j0]
 ioengine=null
@@ -106,7 +109,8 @@ def measured() -> pd.DataFrame:
 
 
 def computed(table: pd.DataFrame) -> pd.DataFrame:
-    """Every cost as a sum of a constant, VMs and VM-seconds, none negative, by least squares of relative errors; what it gives where nothing was measured."""
+    """Every cost as a sum of a constant, VMs and VM-seconds, none negative, by least squares of relative errors; what
+    it gives where nothing was measured."""
     asked = pd.DataFrame(COMPUTED, columns=["vms", "runtime_s"])
     for cost in COSTS:
         relative = 1 / table[cost].clip(lower=1e-6).to_numpy()
@@ -174,7 +178,8 @@ def one_step(work: Path, vms: int, runtime_s: int) -> dict[str, float]:
     ran = hosts["runtime"].min() / 1000
     if code or hosts["hostname"].nunique() != vms or ran < 0.95 * runtime_s or bins.empty:
         raise SystemExit(
-            f"{vms} VMs: {hosts['hostname'].nunique()} answered, {ran:.1f} s; {(work / 'fio.stderr').read_text()[-500:]}"
+            f"{vms} VMs: {hosts['hostname'].nunique()} answered, {ran:.1f} s; "
+            f"{(work / 'fio.stderr').read_text()[-500:]}"
         )
     return {"cpu_s": used.ru_utime + used.ru_stime, "python_mb": python_mb,
             "json_mb": (work / "fio.json").stat().st_size / 1e6, "read_s": read_s}  # fmt: skip

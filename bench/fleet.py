@@ -1,12 +1,13 @@
-"""Connect to a hundred hosts and run one command: hcilib's Fleet beside asyncssh, pdsh and ansible; preflight; memory a host.
+"""Connect to a hundred hosts and run one command: hcilib's Fleet beside asyncssh, pdsh and ansible; preflight; memory a
+host.
 
     .venv/bin/python bench/fleet.py               about a minute; let the machine do nothing else
     .venv/bin/python bench/fleet.py --save        also writes data/samples/bench_fleet.csv
     .venv/bin/python bench/fleet.py --hosts 20
 
-A hundred real sshds on loopback share this machine's processors with whoever connects to them. Every measurement is a fresh
-process; the ways take turns. `cold_s` is that process from start to end, `first_s` connect and first command within it. A peer
-that is not installed is a row that says so and how to get it:
+A hundred real sshds on loopback share this machine's processors with whoever connects to them. Every measurement is a
+fresh process; the ways take turns. `cold_s` is that process from start to end, `first_s` connect and first command
+within it. A peer that is not installed is a row that says so and how to get it:
 
     uv run --with asyncssh python bench/fleet.py;  apt-get install pdsh ansible-core
 """

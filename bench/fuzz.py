@@ -1,13 +1,15 @@
-"""Fifty thousand damaged files: every one ends in a table or in the reader's own error with the file's name, soon and in little memory.
+"""Fifty thousand damaged files: every one ends in a table or in the reader's own error with the file's name, soon and
+in little memory.
 
     .venv/bin/python bench/fuzz.py                 two to five minutes on two cores
     .venv/bin/python bench/fuzz.py --save          also writes data/samples/bench_fuzz.csv
     .venv/bin/python bench/fuzz.py --cases 3000 --seed 7
-    .venv/bin/python bench/fuzz.py --atheris       also guided by coverage, where atheris is installed (pip install atheris)
+    .venv/bin/python bench/fuzz.py --atheris       also guided by coverage, where atheris is installed (pip install
+    atheris)
 
 Captures of fio, its logs and DiskSPD are cut, spliced, repeated, filled with zeros and given numbers no tool prints
-(tests/read/mutations.py); each case goes through every reader of its kind. A process that does them may use 2 GiB. A defect is
-printed with its seed and steps, and ends the bench with an error.
+(tests/read/mutations.py); each case goes through every reader of its kind. A process that does them may use 2 GiB. A
+defect is printed with its seed and steps, and ends the bench with an error.
 """
 
 from __future__ import annotations
@@ -109,7 +111,8 @@ def batch(kind: str, seed: int, cases: int) -> dict:
                 tables, slowest = tables + (said == "table"), max(slowest, seconds)
             except BaseException as defect:  # whatever is not the reader's own error, MemoryError too
                 found.append(
-                    f"{kind}, seed {seed}: {capture.name} with {steps} and {other.name}: {type(defect).__name__}: {defect}"
+                    f"{kind}, seed {seed}: {capture.name} with {steps} and {other.name}: {type(defect).__name__}: "
+                    f"{defect}"
                 )
     peak = peak_mb()
     return {"kind": kind, "cases": cases, "tables": tables, "errors": cases - tables - len(found), "slowest_s": slowest,

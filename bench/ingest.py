@@ -1,16 +1,18 @@
-"""fio's JSON to tables: hcilib beside json + DataFrame, json + Counter, fio-plot 1.1.21 and msgspec's bare decode; the cache.
+"""fio's JSON to tables: hcilib beside json + DataFrame, json + Counter, fio-plot 1.1.21 and msgspec's bare decode; the
+cache.
 
     .venv/bin/python bench/ingest.py               a quarter of an hour; let the machine do nothing else
     .venv/bin/python bench/ingest.py --quick       a minute or two, one round over fewer files
     .venv/bin/python bench/ingest.py --save        also writes data/samples/bench_ingest.csv
 
 Real runs of fio on loopback, 20 servers x 3 jobs, as json and as json+, are replicated with digits perturbed. First the
-gate: every field and every merged bucket of every file against the standard library's json; with one difference nothing is
-timed. Then fresh processes on one core, the ways in turn and hcilib before each; medians; imports are not counted. `ratio` is
-how many times longer the way takes than hcilib, with the same files to the same kind of table. fio-plot (16 fields a job),
-which uv puts into an environment of its own, cannot read the text that fio's client writes before the document, so all ways
-but one read files without it; of mixed jobs it gives one direction a call, so it is called for reads and for writes. Last, run
-directories of two sizes are read into the cache (`memory_mb`, of the process that reads, at its peak) and from it, five times.
+gate: every field and every merged bucket of every file against the standard library's json; with one difference nothing
+is timed. Then fresh processes on one core, the ways in turn and hcilib before each; medians; imports are not counted.
+`ratio` is how many times longer the way takes than hcilib, with the same files to the same kind of table. fio-plot (16
+fields a job), which uv puts into an environment of its own, cannot read the text that fio's client writes before the
+document, so all ways but one read files without it; of mixed jobs it gives one direction a call, so it is called for
+reads and for writes. Last, run directories of two sizes are read into the cache (`memory_mb`, of the process that
+reads, at its peak) and from it, five times.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ SHAPES = {
     "mixed": ("json", "rw=randrw\nrwmixread=70\nrate_iops=4000,2000\nlat_percentiles=1\n"),
     "big": ("json+", "rw=randread\nrate_iops=6000\n"),
 }
-"""Name of a corpus -> fio's output format and the job's own options; `mixed` has two rows a job and twice the percentiles."""
+"""Name of a corpus -> fio's output format and the job's own options; `mixed` has two rows a job and twice the
+percentiles."""
 FILES, ROUNDS, STEPS = {"mid": 600, "mixed": 300, "big": 300}, 7, {"mid": (2_000, 20_000), "big": (500, 2_000)}
 AGAIN = 5
 """How often a run directory is read from its cache."""
@@ -79,7 +82,8 @@ def measured(quick: bool) -> list[dict]:
 
 
 def gate(folder: Path) -> int:
-    """How many fields and buckets were compared, by either way of reading bins; SystemExit at the first that differs."""
+    """How many fields and buckets were compared, by either way of reading bins; SystemExit at the first that
+    differs."""
     from hcilib.read.fio.fio_json import read_fio
     from hcilib.read.fio.fio_reports import read_reports
 
@@ -356,10 +360,18 @@ HOSTS = {
 MERGED = {"msgspec, bare decode": "big", "hcilib, numba": "big", "hcilib, numpy": "big", "json + Counter": "big"}
 """Way -> corpus."""
 ONE = {
-    "msgspec, bare decode": bare_decode, "hcilib": hcilib_hosts, IN_TEXT: hcilib_hosts,
-    "json + DataFrame": json_hosts, PEER: fio_plot, "hcilib, numba": hcilib_merged(True), "hcilib, numpy": hcilib_merged(False),
-    **RESULTS_OF, "json + Counter": json_merged, "read_results, in this process": first_read, "read_results": second_read,
-}  # fmt: skip
+    "msgspec, bare decode": bare_decode,
+    "hcilib": hcilib_hosts,
+    IN_TEXT: hcilib_hosts,
+    "json + DataFrame": json_hosts,
+    PEER: fio_plot,
+    "hcilib, numba": hcilib_merged(True),
+    "hcilib, numpy": hcilib_merged(False),
+    **RESULTS_OF,
+    "json + Counter": json_merged,
+    ("read_results, in this process"): first_read,
+    "read_results": second_read,
+}
 
 if __name__ == "__main__":
     tables.main(__doc__, measured, ONE, COLUMNS, SAVED)

@@ -1,15 +1,17 @@
-"""fio's logs of single I/Os to a rollup: hcilib beside pandas, polars, duckdb and pyarrow, fio-plot and fio's own fiologparser.py.
+"""fio's logs of single I/Os to a rollup: hcilib beside pandas, polars, duckdb and pyarrow, fio-plot and fio's own
+fiologparser.py.
 
-    .venv/bin/python bench/logs.py               about seven minutes and 3 GB of temporary disk; let the machine do nothing else
-    .venv/bin/python bench/logs.py --quick       under a minute, one round over 5 M lines, without fio-plot and fiologparser.py
-    .venv/bin/python bench/logs.py --save        also writes data/samples/bench_logs.csv
+    .venv/bin/python bench/logs.py               about seven minutes and 3 GB of temporary disk; let the machine do
+    nothing else .venv/bin/python bench/logs.py --quick       under a minute, one round over 5 M lines, without fio-plot
+    and fiologparser.py .venv/bin/python bench/logs.py --save        also writes data/samples/bench_logs.csv
 
-A real run of fio (60 jobs on the disk of the temporary folder, not its page cache; 20 s, every I/O logged) is read as it is and
-tiled in time to 100 M lines: the slower the disk, the more seconds they span, and the larger the rollup. First the gate, on the
-real logs: every way's I/Os, bytes and latencies of each second, direction and bucket must be those of plain Python, and hcilib's
-percentiles within 1/128 of the exact ones; with one difference nothing is timed. In the tiled logs all must agree again. Then fresh
-processes, the ways in turn; medians; imports, and numba's loading of what it compiled before, are not counted. `ratio` is how
-many times longer a way takes than hcilib. `memory_mb` is a process's peak. polars and fio-plot are run by `uv run --with`.
+A real run of fio (60 jobs on the disk of the temporary folder, not its page cache; 20 s, every I/O logged) is read as
+it is and tiled in time to 100 M lines: the slower the disk, the more seconds they span, and the larger the rollup.
+First the gate, on the real logs: every way's I/Os, bytes and latencies of each second, direction and bucket must be
+those of plain Python, and hcilib's percentiles within 1/128 of the exact ones; with one difference nothing is timed. In
+the tiled logs all must agree again. Then fresh processes, the ways in turn; medians; imports, and numba's loading of
+what it compiled before, are not counted. `ratio` is how many times longer a way takes than hcilib. `memory_mb` is a
+process's peak. polars and fio-plot are run by `uv run --with`.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ def measured(quick: bool) -> list[dict]:
         return [*rows, limited(tiled, rows[-len(TILED)]), *queried(tiled)]
 
 
-# --- the gate ----------------------------------------------------------------------------------------------------------
+# --- the gate
 
 
 def gate(real: Path) -> None:
@@ -86,7 +88,7 @@ def gate(real: Path) -> None:
     )
 
 
-# --- turns -------------------------------------------------------------------------------------------------------------
+# --- turns
 
 
 def in_fresh_process(way: str, folder: Path, before: list[str] = ()) -> dict:

@@ -1,17 +1,20 @@
-"""What a campaign costs beside bare fio: seconds a step beyond a shell loop around `fio --client`, at ten servers of one lab.
+"""What a campaign costs beside bare fio: seconds a step beyond a shell loop around `fio --client`, at ten servers of
+one lab.
 
     .venv/bin/python bench/overhead.py            about four minutes; let the machine do nothing else
     .venv/bin/python bench/overhead.py --save     also writes data/samples/bench_overhead.csv
 
-The ways take turns, round by round, on the same lab and with the same job files. A step of the loop is one turn of it; a step
-of a campaign is the time between two of its entries in the journal: job files, the guard's second look, counters, acceptance,
-packing and the journal are in it. What a campaign does once (preflight, facts) is `once_s`.
+The ways take turns, round by round, on the same lab and with the same job files. A step of the loop is one turn of it;
+a step of a campaign is the time between two of its entries in the journal: job files, the guard's second look,
+counters, acceptance, packing and the journal are in it. What a campaign does once (preflight, facts) is `once_s`.
 
-A campaign has two launchers: `client-server` is fio's client, and a server a VM for the length of a step, whose bytes go through
-SSH; `per-host` is fio on each VM. The loop has servers that run already, on unix sockets, and nothing in between.
+A campaign has two launchers: `client-server` is fio's client, and a server a VM for the length of a step, whose bytes
+go through SSH; `per-host` is fio on each VM. The loop has servers that run already, on unix sockets, and nothing in
+between.
 
-The guard's last look (hcilib.drive.guard.last_look) is not in them, as a lab has no block devices: where loop devices can be made (root)
-it is measured by itself, as the seconds that its shell takes on a host before a step, and after one that writes.
+The guard's last look (hcilib.drive.guard.last_look) is not in them, as a lab has no block devices: where loop devices
+can be made (root) it is measured by itself, as the seconds that its shell takes on a host before a step, and after one
+that writes.
 """
 
 from __future__ import annotations
@@ -54,7 +57,8 @@ def main() -> None:
 
 
 def measured() -> pd.DataFrame:
-    """way, steps, beyond_s (median seconds a step beyond its runtime), lo and hi (quartiles), more_s (than bare fio), ratio, once_s."""
+    """way, steps, beyond_s (median seconds a step beyond its runtime), lo and hi (quartiles), more_s (than bare fio),
+    ratio, once_s."""
     plan = sweep(["4k-randread"], repeats=STEPS, iodepth=1, vms=SERVERS, read_runtime_s=RUNTIME_S, span_bytes=2**20,
                  prefill=False, canary=False)  # fmt: skip
     ways = {"fio --client in a shell loop": bare, "campaign, client-server": campaign("client-server"),
@@ -74,7 +78,8 @@ def measured() -> pd.DataFrame:
 
 
 def looks() -> list[dict]:
-    """A row for the look before a step and one for the note after it, of a host with one disk, in the shell that does them."""
+    """A row for the look before a step and one for the note after it, of a host with one disk, in the shell that does
+    them."""
     with tempfile.TemporaryDirectory(prefix="overhead-") as folder:
         image = Path(folder) / "disk.img"
         image.write_bytes(os.urandom(64 * 2**20))
@@ -114,15 +119,33 @@ def _look(what: str, script: str) -> dict:
         subprocess.run(["sh", "-c", script], check=True, capture_output=True)
         taken.append(time.perf_counter() - started)
     lo, mid, hi = np.percentile(taken, [25, 50, 75])
-    return {"way": f"guard, {what}", "steps": LOOKS, "beyond_s": mid, "lo": lo, "hi": hi, "more_s": mid, "ratio": np.nan,
-            "target_s": LOOK_TARGET_S, "once_s": 0.0}  # fmt: skip
+    return {
+        "way": f"guard, {what}",
+        "steps": LOOKS,
+        "beyond_s": mid,
+        "lo": lo,
+        "hi": hi,
+        "more_s": mid,
+        "ratio": np.nan,
+        "target_s": LOOK_TARGET_S,
+        "once_s": 0.0,
+    }
 
 
 def _row(way: str, steps: list[float], once: list[float], bare_steps: list[float]) -> dict:
     lo, mid, hi = np.percentile(np.array(steps) - RUNTIME_S, [25, 50, 75])
     base = np.median(bare_steps) - RUNTIME_S
-    return {"way": way, "steps": len(steps), "beyond_s": mid, "lo": lo, "hi": hi, "more_s": mid - base, "ratio": mid / base,
-            "target_s": TARGET_S, "once_s": float(np.median(once))}  # fmt: skip
+    return {
+        "way": way,
+        "steps": len(steps),
+        "beyond_s": mid,
+        "lo": lo,
+        "hi": hi,
+        "more_s": mid - base,
+        "ratio": mid / base,
+        "target_s": TARGET_S,
+        "once_s": float(np.median(once)),
+    }
 
 
 def bare(bed: Testbed, plan: Plan, folder: Path) -> tuple[list[float], float]:

@@ -4,10 +4,11 @@
     .venv/bin/python bench/scale.py --save        also writes data/samples/bench_scale.csv
     .venv/bin/python bench/scale.py --files 100 1000
 
-A run directory of that many steps is made of the committed lab campaigns: four VMs, json+, 120 to 180 KB of JSON a file. Every
-measurement is a fresh process that calls `read_results` on a directory without a cache, and writes that cache. The ways are this
-process alone, loky's processes, and a real dask scheduler with workers on loopback; `cached` reads again what was kept. First
-the tables of all ways are compared, to the bit; nothing is timed where they differ. `work_s` is the call, `whole_s` the process.
+A run directory of that many steps is made of the committed lab campaigns: four VMs, json+, 120 to 180 KB of JSON a
+file. Every measurement is a fresh process that calls `read_results` on a directory without a cache, and writes that
+cache. The ways are this process alone, loky's processes, and a real dask scheduler with workers on loopback; `cached`
+reads again what was kept. First the tables of all ways are compared, to the bit; nothing is timed where they differ.
+`work_s` is the call, `whole_s` the process.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def main() -> None:
 
 
 def measured(files: list[int]) -> pd.DataFrame:
-    """files, json_mb, way, workers, work_s and whole_s (medians), files_per_s, peak_mb (this process), ratio (one process's work_s over it)."""
+    """files, json_mb, way, workers, work_s and whole_s (medians), files_per_s, peak_mb (this process), ratio (one
+    process's work_s over it)."""
     from tests.clusters import cluster
 
     rows = []
@@ -74,7 +76,15 @@ def measured(files: list[int]) -> pd.DataFrame:
 def _row(count: int, json_mb: float, way: str, times: list[dict], alone: list[dict]) -> dict:
     middle = {key: statistics.median(t[key] for t in times) for key in ("work_s", "whole_s", "peak_mb")}
     ratio = statistics.median(t["work_s"] for t in alone) / middle["work_s"]
-    return {"files": count, "json_mb": json_mb, "way": way, "workers": WAYS[way], **middle, "files_per_s": count / middle["work_s"], "ratio": ratio}  # fmt: skip
+    return {
+        "files": count,
+        "json_mb": json_mb,
+        "way": way,
+        "workers": WAYS[way],
+        **middle,
+        "files_per_s": count / middle["work_s"],
+        "ratio": ratio,
+    }
 
 
 def _refuse_differences(seen: dict[str, list[dict]], run_dir: Path) -> None:

@@ -32,7 +32,13 @@ _ROOMS = {
     "measure": ("run", "obtain", "open_testbed", "integrity"),
     "read.foreign.results": ("read_results", "recognise", "kinds_of_files"),
     "read.run.run": (
-        "read_hosts", "read_bins", "read_series", "read_silences", "read_counters", "read_drives", "read_events",
+        "read_hosts",
+        "read_bins",
+        "read_series",
+        "read_silences",
+        "read_counters",
+        "read_drives",
+        "read_events",
         "samples",
     ),
     "read.run.rollups": ("read_rollup",),
@@ -44,7 +50,13 @@ _ROOMS = {
     "read.fio.fio_json": ("read_fio", "FioOutputError"),
     "read.diskspd.diskspd": ("read_diskspd", "read_diskspd_bins", "DiskspdOutputError"),
     "read.published.published": (
-        "published", "published_claims", "published_datasheet", "published_facts", "published_missing", "published_table", "PublishedDataError",
+        "published",
+        "published_claims",
+        "published_datasheet",
+        "published_facts",
+        "published_missing",
+        "published_table",
+        "PublishedDataError",
     ),
     "analyse.compare.compare": ("summarize", "compare"),
     "analyse.compare.overall": ("geometric_mean", "everywhere"),
@@ -54,9 +66,18 @@ _ROOMS = {
     "analyse.compare.rank": ("rank",),
     "analyse.curves.winners": ("winners", "winners_facts"),
     "analyse.campaigns.answers": (
-        "plan_answer", "baseline_answer", "sweep_answer", "latency_answer", "scaling_answer", "traffic_answer",
-        "factorial_answer", "audit_answer", "method_answer", "failure_answer",
-        "capacity_facts", "audit_facts",
+        "plan_answer",
+        "baseline_answer",
+        "sweep_answer",
+        "latency_answer",
+        "scaling_answer",
+        "traffic_answer",
+        "factorial_answer",
+        "audit_answer",
+        "method_answer",
+        "failure_answer",
+        "capacity_facts",
+        "audit_facts",
     ),
     "analyse.campaigns.regression": ("regression", "regression_headline"),
     "analyse.campaigns.campaigns": ("block_drift", "campaign_noise", "campaign_ratios", "visible_change"),
@@ -75,7 +96,15 @@ _ROOMS = {
     "analyse.physics.traffic": ("traffic", "placement_cost"),
     "analyse.physics.schemes": ("Mirror", "Raid5", "Raid6", "ErasureCode", "Tiers"),
     "analyse.physics.capacity": (
-        "parse_scheme", "nested_mirror", "nested_parity", "nested_parity_grid", "tier_fit", "capacity_table", "capacity_sentence", "with_stated", "pareto",
+        "parse_scheme",
+        "nested_mirror",
+        "nested_parity",
+        "nested_parity_grid",
+        "tier_fit",
+        "capacity_table",
+        "capacity_sentence",
+        "with_stated",
+        "pareto",
         "per_usable_tib",
     ),
     "analyse.physics.dialled": ("dialled",),
@@ -88,14 +117,28 @@ _ROOMS = {
     "analyse.curves.factorial": ("effects", "grid"),
     "analyse.claims.claims": ("check_claims",),
     "show.figures.figures": (
-        "plot_audit", "plot_baseline", "plot_capacity", "plot_coverage", "plot_factorial", "plot_failure", "plot_forest",
-        "plot_latency", "plot_panels", "plot_pareto", "plot_pareto_panels", "plot_plan", "plot_precision", "plot_regression", "plot_scaling",
-        "plot_sweep", "plot_traffic",
+        "plot_audit",
+        "plot_baseline",
+        "plot_capacity",
+        "plot_coverage",
+        "plot_factorial",
+        "plot_failure",
+        "plot_forest",
+        "plot_latency",
+        "plot_panels",
+        "plot_pareto",
+        "plot_pareto_panels",
+        "plot_plan",
+        "plot_precision",
+        "plot_regression",
+        "plot_scaling",
+        "plot_sweep",
+        "plot_traffic",
     ),
     "show.figures.demand": ("plot_demand",),
     "show.tables.tables": ("table",),
     "show.report.report": ("report",),
-}  # fmt: skip
+}
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
 __all__ = ["ROOT", *sorted(_HOME)]
@@ -115,7 +158,8 @@ def __dir__() -> list[str]:
 
 
 def _in_notebook() -> None:
-    """Where IPython runs already, as in a notebook, the library's errors are readable first (hcilib.show.report.errors)."""
+    """Where IPython runs already, as in a notebook, the library's errors are readable first
+    (hcilib.show.report.errors)."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is not None:
         import_module("hcilib.show.report.errors").explain_errors(shell)

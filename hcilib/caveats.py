@@ -1,7 +1,7 @@
 """What a reader must know of a number: values with a code, which travel with a table and become text when it is shown.
 
-The column `warnings` of every table holds one :class:`Caveats` a row, empty where there is nothing to say. Who must act on a caveat
-asks for its code; nobody takes a sentence apart.
+The column `warnings` of every table holds one :class:`Caveats` a row, empty where there is nothing to say. Who must act
+on a caveat asks for its code; nobody takes a sentence apart.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ NONE = Caveats()
 
 
 def caveats(value: object) -> Caveats:
-    """What stands in one field of a `warnings` column: also the text of a table that was written down, or nothing at all."""
+    """What stands in one field of a `warnings` column: also the text of a table that was written down, or nothing at
+    all."""
     if isinstance(value, Caveats):
         return value
     if isinstance(value, Caveat):

@@ -74,7 +74,8 @@ def _recognise(given: argparse.Namespace) -> None:
     missing = sorted({word for words in usable["missing"] for word in words.split(", ") if word})
     if missing:
         print(
-            f"Not said by the files: {', '.join(missing)}. --names tells what their names say, --system what was measured."
+            f"Not said by the files: {', '.join(missing)}. --names tells what their names say, --system what was "
+            "measured."
         )
     if given.params:
         _write_down(given.params, {"path": path, "names": given.names, "system": given.system})

@@ -1,8 +1,8 @@
 """Where files are read: in this process, in several of this machine, or on a dask cluster; one call for all three.
 
-Reading is a map over files, and what comes of it adds up. So joblib carries all of it: loky processes here, a distributed
-cluster by its scheduler's address or the analyst's own Client. Below `POOL_BYTES` nothing is started: two processes
-that first import pandas cost more than they save (bench/scale.py).
+Reading is a map over files, and what comes of it adds up. So joblib carries all of it: loky processes here, a
+distributed cluster by its scheduler's address or the analyst's own Client. Below `POOL_BYTES` nothing is started: two
+processes that first import pandas cost more than they save (bench/scale.py).
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def mapped(
 
 
 def located(path: str | Path) -> Path:
-    """The path, from the repository where it is none from here (hcilib.places); of a URL (``s3://bucket/run``, ``memory://run``, ``file:///run``) an object with a path's methods.
+    """The path, from the repository where it is none from here (hcilib.places); of a URL (``s3://bucket/run``,
+    ``memory://run``, ``file:///run``) an object with a path's methods.
 
     Raises
     ------

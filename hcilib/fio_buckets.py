@@ -1,7 +1,7 @@
 """fio's latency histogram: which bucket a latency falls into, what a bucket stands for, where a percentile lies.
 
-fio counts in 29 groups of 64 buckets (stat.h): buckets of 1 ns below 128 ns, then 64 for every power of two, so that the
-middle of a bucket is within 1/128 of every latency in it. What is slower than 17 s lands in the last.
+fio counts in 29 groups of 64 buckets (stat.h): buckets of 1 ns below 128 ns, then 64 for every power of two, so that
+the middle of a bucket is within 1/128 of every latency in it. What is slower than 17 s lands in the last.
 
 The one home of these rules. The file is also sent to VMs, which roll up their logs with it
 (hcilib.read.logs.rollup_script): the standard library of Python 3.6 alone, numpy only in what takes arrays.
@@ -38,8 +38,9 @@ MIDPOINTS = tuple(map(midpoint, range(BUCKETS)))
 def bucket_of_float(bits):
     """The bucket of a latency from 64 ns on, from the bits of its float64: whole numbers in, alone or as arrays.
 
-    The exponent of a float64 counts powers of two and the first six bits behind it count the 64th parts of one: together
-    they are fio's number of the bucket, but for where it begins. What is slower than the last bucket gives more than that.
+    The exponent of a float64 counts powers of two and the first six bits behind it count the 64th parts of one:
+    together they are fio's number of the bucket, but for where it begins. What is slower than the last bucket gives
+    more than that.
     """
     return (bits >> (52 - BITS)) - ((1023 + BITS - 1) << BITS)
 

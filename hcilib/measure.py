@@ -1,8 +1,8 @@
 """From files to results: a testbed made ready, a plan measured on it, a scenario measured or replayed.
 
-Here measuring meets the statistics. drive must not import analyse (it reaches hosts and knows no formula), nor analyse drive. So
-the decisions are handed in here, and both rooms stay testable alone: a campaign with rules of a test's own, the rules with
-numbers alone.
+Here measuring meets the statistics. drive must not import analyse (it reaches hosts and knows no formula), nor analyse
+drive. So the decisions are handed in here, and both rooms stay testable alone: a campaign with rules of a test's own,
+the rules with numbers alone.
 """
 
 from __future__ import annotations
@@ -56,21 +56,24 @@ def run(
 
     Parameters
     ----------
-    systems : the system that the testbed serves, or several that coexist on it, each on disks of its own. Of several every block
-        visits each cell once per system, next to each other, in an order drawn anew for each visit: what drifts is then shared,
-        and ``pair`` says which runs share it (METHODS section 7). A testbed offers several systems by its disks: either each
-        disk's field ``system`` names whose it is (as the lab does), or each system's file has a field ``disks``, patterns of
-        the serials that are its own (``hcilib.testbed.Testbed.of_system``). A VM without a disk of a system does not load it.
-    settings : settings of the systems' files to compare, ``None`` being the system as it is: ``settings=[None, "mq-deadline"]``
-        measures each system both ways, as if they were two (labelled ``name [mq-deadline]``). A setting is applied, checked and
-        undone by the file's own commands, and put back whatever happens
-    earlier : run directories on the same testbed: a warm-up of theirs that still holds is not repeated, one that they spoilt is
+    systems : the system that the testbed serves, or several that coexist on it, each on disks of its own. Of several
+        every block visits each cell once per system, next to each other, in an order drawn anew for each visit: what
+        drifts is then shared, and ``pair`` says which runs share it (METHODS section 7). A testbed offers several
+        systems by its disks: either each disk's field ``system`` names whose it is (as the lab does), or each system's
+        file has a field ``disks``, patterns of the serials that are its own (``hcilib.testbed.Testbed.of_system``). A
+        VM without a disk of a system does not load it.
+    settings : settings of the systems' files to compare, ``None`` being the system as it is:
+        ``settings=[None, "mq-deadline"]`` measures each system both ways, as if they were two (labelled
+        ``name [mq-deadline]``). A setting is applied, checked and undone by the file's own commands, and put back
+        whatever happens
+    earlier : run directories on the same testbed: a warm-up of theirs that still holds is not repeated, one that they
+        spoilt is
     actions : what the plan's events are, where neither the testbed nor the system's file says it
 
     Raises
     ------
-    What `hcilib.drive.campaign.campaign.run` raises, which this is with the statistics at hand, by which policy ``adaptive`` and
-    warm-up by volume decide
+    What `hcilib.drive.campaign.campaign.run` raises, which this is with the statistics at hand, by which policy
+    ``adaptive`` and warm-up by volume decide
     """
     for system in under_test(systems, settings):
         if spill := tier_warning(plan, testbed, system):
@@ -90,8 +93,8 @@ def run(
 
 
 def tier_warning(plan: Plan, testbed: Testbed, system: System) -> str:
-    """What is to be known before a campaign on a tiered volume whose first tier its data overflows; empty where it fits, or
-    where the system's file has no tiers or does not say how large the drives are."""
+    """What is to be known before a campaign on a tiered volume whose first tier its data overflows; empty where it
+    fits, or where the system's file has no tiers or does not say how large the drives are."""
     if not system.scheme:
         return ""
     used = {
@@ -102,16 +105,19 @@ def tier_warning(plan: Plan, testbed: Testbed, system: System) -> str:
         return ""
     row = fit.iloc[0]
     return (
-        f"{system.name}: the plan's {row['data_bytes'] / 1e12:.2f} TB on {len(used)} disks fill {row['filled_pct']:.0f} % of the first tier "
-        f"({row['tier_bytes'] / 1e12:.2f} TB at most), which moves data on from {row['threshold_pct']:.0f} %: what is measured is "
-        "both tiers and the moving. To measure the first tier alone, use fewer or smaller disks, or a smaller span_bytes"
+        f"{system.name}: the plan's {row['data_bytes'] / 1e12:.2f} TB on {len(used)} disks fill "
+        f"{row['filled_pct']:.0f} % of the first tier "
+        f"({row['tier_bytes'] / 1e12:.2f} TB at most), which moves data on from {row['threshold_pct']:.0f} %: what "
+        "is measured is "
+        "both tiers and the moving. To measure the first tier alone, use fewer or smaller disks, or a "
+        "smaller span_bytes"
     )
 
 
 @contextlib.contextmanager
 def open_testbed(path: str | Path, systems: Systems) -> Iterator[Testbed]:
-    """The testbed of a YAML file. One with a section ``lab:``, ``ceph:`` or ``box:`` is started for these systems, and stopped at
-    the end of the block."""
+    """The testbed of a YAML file. One with a section ``lab:``, ``ceph:`` or ``box:`` is started for these systems, and
+    stopped at the end of the block."""
     with _opened(load_testbed(path), systems) as (testbed, _):
         yield testbed
 
@@ -157,13 +163,14 @@ def obtain(
     settings: Sequence[str | None] | None = None,
     consent: str | None = None,
 ) -> pd.DataFrame:
-    """The results of one system, or of several: measured now when a testbed is given, else read from what was measured before.
+    """The results of one system, or of several: measured now when a testbed is given, else read from what was measured
+    before.
 
-    Live, `plan` is run into `run_dir` (and resumed there; on an embedded testbed, whose disks are new and empty each time, begun
-    anew, with what was begun before kept beside it). `plan` may be what `hci.sweep` takes, by name, as the parameters of a notebook
-    hold it (laid out only if it is to be measured), and a system its file. Replayed, `source` is a run directory or ``data/published``, of
-    which the rows of `article`, if one is given, and of the systems are taken; a ValueError names those it holds where a system
-    has none. `systems` and `settings` as in `run`.
+    Live, `plan` is run into `run_dir` (and resumed there; on an embedded testbed, whose disks are new and empty each
+    time, begun anew, with what was begun before kept beside it). `plan` may be what `hci.sweep` takes, by name, as the
+    parameters of a notebook hold it (laid out only if it is to be measured), and a system its file. Replayed, `source`
+    is a run directory or ``data/published``, of which the rows of `article`, if one is given, and of the systems are
+    taken; a ValueError names those it holds where a system has none. `systems` and `settings` as in `run`.
 
     Examples
     --------
@@ -202,7 +209,8 @@ def _set_aside_unfinished(run_dir: str | Path) -> None:
 
 
 def integrity(run_dir: str | Path | Sequence[str | Path], confidence: float = 0.95) -> pd.DataFrame:
-    """Whether an acknowledged write was lost: the verdict of every run directory with stamped blocks, VM, disk and replica.
+    """Whether an acknowledged write was lost: the verdict of every run directory with stamped blocks, VM, disk and
+    replica.
 
     Returns what `hci.integrity_verdicts` returns; `attrs["warnings"]` says which writers did not end by themselves.
 

@@ -19,7 +19,8 @@ FACTORS = (
 """What was set before the run. Rows that differ in one of these are never pooled (METHODS section 1)."""
 
 VALIDITY = ("valid", "warnings", "derived", "open_loop")
-"""What is known about a row's trustworthiness; `open_loop` whether a demand was met; `derived` names the columns that were computed, not printed."""
+"""What is known about a row's trustworthiness; `open_loop` whether a demand was met; `derived` names the columns that
+were computed, not printed."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,8 @@ def factors(columns) -> list[str]:
 
 
 def pattern_order(patterns: Iterable[str]) -> list[str]:
-    """Patterns by block size, then read, mixed, write, then synchronous, then with fdatasync: the order of the articles' figures."""
+    """Patterns by block size, then read, mixed, write, then synchronous, then with fdatasync: the order of the
+    articles' figures."""
 
     def key(pattern: str):
         match = re.match(r"(\d+)([km])-(?:rand)?(read|rw|write)(\d*)(-sync|-fdatasync)?", pattern)

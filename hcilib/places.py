@@ -12,10 +12,11 @@ SYSTEMS = ROOT / "params" / "systems"
 
 
 def at_home(path: str | Path) -> Path:
-    """A relative path as a notebook means it: from the working directory where its first folder is, else from the repository.
+    """A relative path as a notebook means it: from the working directory where its first folder is, else from the
+    repository.
 
-    A notebook runs in its own folder (JupyterLab, nbval) or in the repository (the report), and says ``data/runs/mine`` in both.
-    Kept relative, so that what is said of a path names no folder of this machine.
+    A notebook runs in its own folder (JupyterLab, nbval) or in the repository (the report), and says ``data/runs/mine``
+    in both. Kept relative, so that what is said of a path names no folder of this machine.
     """
     path = Path(path)
     first = path.parts[0] if path.parts else "."

@@ -1,7 +1,7 @@
 """What to measure and in which order. No I/O.
 
-A Pattern is what fio does; a Cell is a pattern at one load, with what is done to the system meanwhile; a Step is one thing done
-once; a Plan is all of them in order. hcilib.sweeps makes one.
+A Pattern is what fio does; a Cell is a pattern at one load, with what is done to the system meanwhile; a Step is one
+thing done once; a Plan is all of them in order. hcilib.sweeps makes one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class PlanError(ValueError):
 
 @dataclass(frozen=True, order=True)
 class Pattern:
-    """One fio workload. ``rwmixread`` is the share of reads in percent; ``rate_bytes`` caps each VM's bytes per second (0: no cap).
+    """One fio workload. ``rwmixread`` is the share of reads in percent; ``rate_bytes`` caps each VM's bytes per second
+    (0: no cap).
 
     ``sync``: 1 where every write is synchronous (O_SYNC), 2 where an fdatasync follows each, which fio times by itself.
     """
@@ -62,7 +63,8 @@ class Pattern:
 
     @classmethod
     def parse(cls, name: str) -> Pattern:
-        """From a name such as ``4k-randread``, ``4k-randrw70``, ``1m-write``, ``4k-randwrite-sync``, ``4k-randwrite-fdatasync`` or ``1m-read-rate256m``.
+        """From a name such as ``4k-randread``, ``4k-randrw70``, ``1m-write``, ``4k-randwrite-sync``,
+        ``4k-randwrite-fdatasync`` or ``1m-read-rate256m``.
 
         Examples
         --------
@@ -96,8 +98,10 @@ def _fields(name: str) -> tuple[str, int, int, int, int]:
     mixed = match is not None and match[3] in ("randrw", "rw")
     if not match or mixed != bool(match[4]):
         raise PlanError(
-            f"unknown pattern {str(name)[:80]!r}: {_meant(str(name)[:80])}expected <block size>-<rw>, e.g. 4k-randread, 4k-randrw70 (70 % reads), "
-            f"1m-write, 4k-randwrite-sync, 4k-randwrite-fdatasync; rw is one of {', '.join(_RW)}, and a mixed one carries its read share"
+            f"unknown pattern {str(name)[:80]!r}: {_meant(str(name)[:80])}expected <block size>-<rw>, e.g. "
+            "4k-randread, 4k-randrw70 (70 % reads), "
+            f"1m-write, 4k-randwrite-sync, 4k-randwrite-fdatasync; rw is one of {', '.join(_RW)}, "
+            "and a mixed one carries its read share"
         )
     number, unit, rw, mix, sync, rate = match.groups()
     rwmixread = int(mix) if mixed else (100 if rw.endswith("read") else 0)
@@ -124,10 +128,11 @@ def _meant(name: str) -> str:
 class Cell:
     """A pattern at one load. ``numjobs`` is per VM (one job a disk), as the articles use it.
 
-    ``placement``: ``owner`` or ``non-owner`` where the VMs run on the node that owns their data, or on another; the system's
-    own commands see to it (see hcilib.system.Placement). ``events``: what is done to the system while fio runs. ``demand``: load
-    that is offered, not as fast as the system answers: a share of the closed-loop maximum of the same load (``0.5``), or the
-    fleet's I/Os a second (``2000iops``); ``iodepth`` is then a queue so deep that it does not bind (METHODS section 6).
+    ``placement``: ``owner`` or ``non-owner`` where the VMs run on the node that owns their data, or on another; the
+    system's own commands see to it (see hcilib.system.Placement). ``events``: what is done to the system while fio
+    runs. ``demand``: load that is offered, not as fast as the system answers: a share of the closed-loop maximum of the
+    same load (``0.5``), or the fleet's I/Os a second (``2000iops``); ``iodepth`` is then a queue so deep that it does
+    not bind (METHODS section 6).
     """
 
     pattern: Pattern
@@ -175,7 +180,8 @@ class Cell:
         )
 
     def to_dict(self) -> dict:
-        """Plain data; :meth:`from_dict` is its inverse. Without a placement, events or a demand where none was asked for."""
+        """Plain data; :meth:`from_dict` is its inverse. Without a placement, events or a demand where none was asked
+        for."""
         plain = {**asdict(self), "pattern": self.pattern.name, "events": [list(event) for event in self.events]}
         unasked: tuple[tuple[str, object], ...] = (("placement", SPREAD), ("events", []), ("demand", ""))
         return {key: value for key, value in plain.items() if (key, value) not in unasked}
@@ -186,7 +192,8 @@ class Cell:
         return cls(**{**data, "pattern": Pattern.parse(data["pattern"]), "events": events})
 
     def factors(self) -> dict:
-        """The cell as the factor columns of the results table; `events` and `demand` only where there are any: nothing done is missing."""
+        """The cell as the factor columns of the results table; `events` and `demand` only where there are any: nothing
+        done is missing."""
         done = {"events": " ".join(f"{action}@{t_s:g}" for t_s, action in self.events)} if self.events else {}
         done |= {"demand": self.demand} if self.demand else {}
         return {"pattern": self.pattern.name, **asdict(self.pattern), "numjobs": self.numjobs, "iodepth": self.iodepth,
@@ -200,9 +207,9 @@ class Step:
     ``offered_iops`` is the fleet's demand, known when it begins, as it may be a share of what was measured just before;
     ``offered_process`` is fio's rate_process.
 
-    In a plan of several systems (`Plan.interleaved`) ``system`` is what results call the one it is done to, ``disks_of`` the system
-    on whose disks (the same, but for a setting of it), and ``pair`` the number of the visit that the systems share: the runs of one
-    cell in one block, next to each other. Elsewhere all three say nothing.
+    In a plan of several systems (`Plan.interleaved`) ``system`` is what results call the one it is done to,
+    ``disks_of`` the system on whose disks (the same, but for a setting of it), and ``pair`` the number of the visit
+    that the systems share: the runs of one cell in one block, next to each other. Elsewhere all three say nothing.
     """
 
     kind: str
@@ -228,7 +235,8 @@ class Step:
         return f"{self.kind}-b{self.block}-r{self.rep}-{self.cell.name}{of}"
 
     def to_dict(self) -> dict:
-        """Plain data; :meth:`from_dict` is its inverse. What says nothing is left out, and what is decided while it runs."""
+        """Plain data; :meth:`from_dict` is its inverse. What says nothing is left out, and what is decided while it
+        runs."""
         plain = {**asdict(self), "cell": self.cell.to_dict()}
         of_several, decided = ("system", "disks_of", "pair"), ("offered_iops", "offered_process")
         return {key: value for key, value in plain.items() if key not in decided and (key not in of_several or value)}
@@ -246,10 +254,11 @@ class Step:
         return min(self.cell.numjobs, disks) if self.kind == "prefill" else self.cell.numjobs
 
     def region(self, job: int, disks: int, span_bytes: int) -> tuple[int, int]:
-        """(offset, size) in bytes of the part of its disk that a job on a VM of so many disks uses; `span_bytes`: of that disk.
+        """(offset, size) in bytes of the part of its disk that a job on a VM of so many disks uses; `span_bytes`: of
+        that disk.
 
-        Sequential jobs on one disk have disjoint parts, in whole blocks: from one start, the later ones would read what the first
-        left in a cache. Random ones share the span.
+        Sequential jobs on one disk have disjoint parts, in whole blocks: from one start, the later ones would read what
+        the first left in a cache. Random ones share the span.
         """
         sharing = len(range(job % disks, self.jobs_on(disks), disks))
         if sharing == 1 or not self.cell.pattern.sequential:
@@ -258,7 +267,8 @@ class Step:
         part = span_bytes // sharing // block * block
         if not part:
             raise PlanError(
-                f"{self.id}: {sharing} sequential jobs share a disk of which {span_bytes} bytes are used: that is less than a block "
+                f"{self.id}: {sharing} sequential jobs share a disk of which {span_bytes} bytes are used: "
+                "that is less than a block "
                 f"of {block} bytes each; give it a larger span or fewer jobs"
             )
         return job // disks * part, part
@@ -266,9 +276,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Adaptive:
-    """Policy ``adaptive``: a run stops between ``least_s`` and ``most_s``, a cell after ``least_runs`` to ``most_runs``, as soon
-    as the half-width of its mean is within ``target`` (METHODS section 2). The rate is looked at every ``look_s``; a sample of
-    it lasts ``sample_s``, and 30 independent ones are needed: a run of less than 30 s needs shorter ones to be stopped."""
+    """Policy ``adaptive``: a run stops between ``least_s`` and ``most_s``, a cell after ``least_runs`` to
+    ``most_runs``, as soon as the half-width of its mean is within ``target`` (METHODS section 2). The rate is looked at
+    every ``look_s``; a sample of it lasts ``sample_s``, and 30 independent ones are needed: a run of less than 30 s
+    needs shorter ones to be stopped."""
 
     least_s: float = 60.0
     most_s: float = 300.0
@@ -281,7 +292,8 @@ class Adaptive:
 
 @dataclass(frozen=True)
 class Volume:
-    """Warm-up by volume: rounds of ``round_s`` until twice the span is written and five rounds are steady, at most ``cap_s``."""
+    """Warm-up by volume: rounds of ``round_s`` until twice the span is written and five rounds are steady, at most
+    ``cap_s``."""
 
     round_s: float = 300.0
     cap_s: float = 14400.0
@@ -294,15 +306,16 @@ class Volume:
 
 @dataclass(frozen=True)
 class Offered:
-    """How a demand is offered: fio's ``rate_process``, ``poisson`` (as many users ask) or ``linear`` (as a metronome)."""
+    """How a demand is offered: fio's ``rate_process``, ``poisson`` (as many users ask) or ``linear`` (as a
+    metronome)."""
 
     process: str = "poisson"
 
 
 @dataclass(frozen=True)
 class Content:
-    """What is written: buffers of which ``dedupe_pct`` percent repeat an earlier one, each compressible by ``compress_pct`` percent
-    (fio's dedupe_percentage and buffer_compress_percentage)."""
+    """What is written: buffers of which ``dedupe_pct`` percent repeat an earlier one, each compressible by
+    ``compress_pct`` percent (fio's dedupe_percentage and buffer_compress_percentage)."""
 
     dedupe_pct: int = 0
     compress_pct: int = 0
@@ -313,10 +326,12 @@ _RULES = {"adaptive": Adaptive, "volume": Volume, "content": Content, "offered":
 
 @dataclass(frozen=True)
 class Plan:
-    """Every step of a campaign in order. ``span_bytes`` is the part of each disk that is used (the working set per disk).
+    """Every step of a campaign in order. ``span_bytes`` is the part of each disk that is used (the working set per
+    disk).
 
-    ``adaptive`` and ``volume`` hold the numbers of those rules; steps they call for beyond ``steps`` are decided while it runs.
-    ``content`` says what prefill and writes consist of; None: fio's own buffers, which neither repeat nor compress well.
+    ``adaptive`` and ``volume`` hold the numbers of those rules; steps they call for beyond ``steps`` are decided while
+    it runs. ``content`` says what prefill and writes consist of; None: fio's own buffers, which neither repeat nor
+    compress well.
     """
 
     steps: tuple[Step, ...]
@@ -361,23 +376,26 @@ class Plan:
 
     @property
     def systems(self) -> dict[str, str]:
-        """Of a plan of several systems: what results call each, and on whose disks it is measured; empty for one system's."""
+        """Of a plan of several systems: what results call each, and on whose disks it is measured; empty for one
+        system's."""
         return {step.system: step.disks_of for step in self.steps if step.pair}
 
     def interleaved(self, systems: Mapping[str, str]) -> Plan:
         """The same plan for several systems in one campaign (METHODS section 7): name -> on whose disks it is measured.
 
-        What prepares disks is done once on each system's; what measures once for each system, next to each other, in an order
-        drawn anew for each visit. ``pair`` numbers the visits.
+        What prepares disks is done once on each system's; what measures once for each system, next to each other, in an
+        order drawn anew for each visit. ``pair`` numbers the visits.
 
         Raises
         ------
-        PlanError : fewer than two systems, two whose names read alike in a folder's name, or a plan that is interleaved already
+        PlanError : fewer than two systems, two whose names read alike in a folder's name, or a plan that is interleaved
+            already
         """
         slugs = [slug(name) for name in systems]
         if self.systems or len(systems) < 2 or len(set(slugs)) < len(slugs):
             raise PlanError(
-                f"a plan of {len(self.systems) or 1} system(s) for {', '.join(systems) or 'none'}: expected at least two systems "
+                f"a plan of {len(self.systems) or 1} system(s) for {', '.join(systems) or 'none'}: "
+                "expected at least two systems "
                 "whose names differ in letters or digits, and a plan that names none yet"
             )
         steps: list[Step] = []
@@ -400,15 +418,15 @@ class Plan:
         return max(s.cell.numjobs for s in self.steps)
 
     def to_frame(self, testbed: Any = None, write_bytes_per_s: float = float("nan")) -> pd.DataFrame:
-        """Every step in order: step, kind, block, rep, pattern, numjobs, iodepth, vms, duration_s, bytes_written, overwrites, parts;
-        of a plan of several systems also system and pair (NaN: no run that is compared).
+        """Every step in order: step, kind, block, rep, pattern, numjobs, iodepth, vms, duration_s, bytes_written,
+        overwrites, parts; of a plan of several systems also system and pair (NaN: no run that is compared).
 
-        ``bytes_written`` is exact for prefill and for rate-capped writes, else ``write_bytes_per_s`` (the fleet's, from a
-        baseline) times the duration, NaN when none is given; so is the duration of a prefill, which ends when the span is
-        full. Of an adaptive run and of a warm-up by volume the longest duration stands here; runs that the policy may add
-        are not known before. ``overwrites`` lists vm:serial of the devices written to, when a testbed is given; else how many.
-        ``parts``: into how many disjoint parts the disks are cut, one for each of the sequential jobs on them (Step.region); 1 where
-        every job has its disk's whole span, NaN where that needs a testbed.
+        ``bytes_written`` is exact for prefill and for rate-capped writes, else ``write_bytes_per_s`` (the fleet's, from
+        a baseline) times the duration, NaN when none is given; so is the duration of a prefill, which ends when the
+        span is full. Of an adaptive run and of a warm-up by volume the longest duration stands here; runs that the
+        policy may add are not known before. ``overwrites`` lists vm:serial of the devices written to, when a testbed is
+        given; else how many. ``parts``: into how many disjoint parts the disks are cut, one for each of the sequential
+        jobs on them (Step.region); 1 where every job has its disk's whole span, NaN where that needs a testbed.
         """
         import pandas as pd  # pandas costs 0.3 s: paid on the first frame, not on import
 
@@ -462,7 +480,8 @@ class Plan:
         depths, vms = ({getattr(cell, load) for cell in self.cells} for load in ("iodepth", "vms"))
         load = f"iodepth {_span(depths)} on {_span(vms)} VMs" if self.cells else "no load"
         return (
-            f"Plan({len({cell.pattern for cell in self.cells})} patterns, {len(self.cells)} cells at {load}, {len(self.steps)} steps, "
+            f"Plan({len({cell.pattern for cell in self.cells})} patterns, {len(self.cells)} cells at "
+            f"{load}, {len(self.steps)} steps, "
             f"{hours:.2f} h of runtime, order={self.order!r}, policy={self.policy!r}"
             + (f", interleaved: {', '.join(sorted(self.systems))})" if self.systems else ")")
         )
@@ -474,8 +493,8 @@ def _span(values: Iterable[int]) -> str:
 
 
 def for_each(step: Step, systems: Mapping[str, str], seed: int, visit: int) -> list[Step]:
-    """A step once for each system (name -> on whose disks), in the order in which this visit has them: drawn, and the same for
-    the same seed."""
+    """A step once for each system (name -> on whose disks), in the order in which this visit has them: drawn, and the
+    same for the same seed."""
     names = sorted(systems)
     random.Random(f"{seed}:{step.kind}:{visit or step.block}").shuffle(names)
     return [replace(step, system=name, disks_of=systems[name], pair=visit) for name in names]

@@ -1,4 +1,5 @@
-"""What the files of a run directory are called (docs/DESIGN.md): one place for whoever writes them and whoever reads them. No I/O."""
+"""What the files of a run directory are called (docs/DESIGN.md): one place for whoever writes them and whoever reads
+them. No I/O."""
 
 PLAN = "plan.json"
 JOURNAL = "journal.jsonl"
@@ -25,4 +26,5 @@ INTEGRITY = "integrity"
 WRITES, BLOCKS, WRITERS = "writes.csv", "blocks.csv", "writers.json"
 
 TEMPORARY = ".tmp"
-"""What a file is called while it is written: ``.name.<process>.tmp`` beside its place. A kill may leave one; nobody reads it."""
+"""What a file is called while it is written: ``.name.<process>.tmp`` beside its place. A kill may leave one; nobody
+reads it."""

@@ -74,26 +74,29 @@ def sweep(
     patterns : names, or a mapping of name to ``{"iodepth": [...], "numjobs": n}`` where a pattern has its own load
     order : ``blocks`` (each block visits every cell once in seeded random order, canary first; METHODS section 1) or
         ``back-to-back`` (the articles': all repeats of a cell in a row)
-    policy : how long a run lasts. ``fixed``: ``read_runtime_s`` (600) or ``write_runtime_s`` (1800); ``short``: the same, 300
-        unless given; ``adaptive``: until its mean is known to +-``target`` (0.02), looked at every ``look_s`` (30) from
-        ``least_s`` (60) to ``most_s`` (300), then more runs of each cell, to ``most_runs`` (10), until its interval is within
-        ``target`` too (METHODS section 2). Those, and ``sample_s`` (1), how long a sample of the rate lasts, are for
-        ``adaptive`` alone
-    warmup : ``time``: ``warmup_s`` says how long. ``volume``: each writing pattern in rounds of ``round_s`` (300) until twice the
-        span is written and five rounds are steady, or ``warmup_cap_s`` (4 h) is used up: runs are then marked ``not steady``.
-        What a warm-up by volume has prepared is not prepared again while it lasts (see hcilib.drive.campaign.ledger)
-    warmup_s : seconds of each writing pattern before its first measurement, at its largest load; or pattern -> seconds, as
-        the articles did: one pattern warms up every writing pattern of its block size
-    placement : ``owner`` and ``non-owner`` measure every cell with its VMs on the node that owns their data and on another,
-        checked before each run (hcilib.system.Placement); within a block the cells of one placement stay together
+    policy : how long a run lasts. ``fixed``: ``read_runtime_s`` (600) or ``write_runtime_s`` (1800); ``short``: the
+        same, 300 unless given; ``adaptive``: until its mean is known to +-``target`` (0.02), looked at every ``look_s``
+        (30) from ``least_s`` (60) to ``most_s`` (300), then more runs of each cell, to ``most_runs`` (10), until its
+        interval is within ``target`` too (METHODS section 2). Those, and ``sample_s`` (1), how long a sample of the
+        rate lasts, are for ``adaptive`` alone
+    warmup : ``time``: ``warmup_s`` says how long. ``volume``: each writing pattern in rounds of ``round_s`` (300) until
+        twice the span is written and five rounds are steady, or ``warmup_cap_s`` (4 h) is used up: runs are then marked
+        ``not steady``. What a warm-up by volume has prepared is not prepared again while it lasts (see
+        hcilib.drive.campaign.ledger)
+    warmup_s : seconds of each writing pattern before its first measurement, at its largest load; or pattern -> seconds,
+        as the articles did: one pattern warms up every writing pattern of its block size
+    placement : ``owner`` and ``non-owner`` measure every cell with its VMs on the node that owns their data and on
+        another, checked before each run (hcilib.system.Placement); within a block the cells of one placement stay
+        together
     dedupe_pct, compress_pct : the share in percent of what prefill and writes write that repeats, and by which it
         compresses; a 0 given asks for new random data in every buffer
-    events : what is done to the system while a cell is measured, second -> action, e.g. ``{10: "cut-link", 25: "heal-link"}``;
-        one mapping for each way to measure every cell, ``{}`` undisturbed (hcilib.drive.campaign.events). Such runs are marked
-    offered : demands at which every load is measured besides, each right after its closed-loop cells in the same block and in random
-        order: shares of their maximum (``0.5``) or the fleet's I/Os a second (``"2000iops"``); then latencies are those of an
-        open loop (METHODS section 6). Each job may queue ``offered_iodepth``; ``offered_process`` is fio's rate_process,
-        ``poisson`` or ``linear``
+    events : what is done to the system while a cell is measured, second -> action, e.g.
+        ``{10: "cut-link", 25: "heal-link"}``; one mapping for each way to measure every cell, ``{}`` undisturbed
+        (hcilib.drive.campaign.events). Such runs are marked
+    offered : demands at which every load is measured besides, each right after its closed-loop cells in the same block
+        and in random order: shares of their maximum (``0.5``) or the fleet's I/Os a second (``"2000iops"``); then
+        latencies are those of an open loop (METHODS section 6). Each job may queue ``offered_iodepth``;
+        ``offered_process`` is fio's rate_process, ``poisson`` or ``linear``
 
     Raises
     ------
@@ -109,7 +112,7 @@ def sweep(
     0  prefill      1
     1   canary      3
     2  measure     12
-    """
+    """  # noqa: E501
     if unknown:
         raise PlanError(_unknown(next(iter(unknown))))
     if order not in ("blocks", "back-to-back"):
@@ -237,7 +240,8 @@ def _volume(warmup: str, warmup_s, cap_s: float | None, round_s: float | None) -
     )
     if rule.rounds < 5:
         raise PlanError(
-            f"warmup_cap_s {rule.cap_s:g} holds {rule.rounds} rounds of {rule.round_s:g} s: expected at least the 5 that are judged"
+            f"warmup_cap_s {rule.cap_s:g} holds {rule.rounds} rounds of {rule.round_s:g} s: expected at least the 5 "
+            "that are judged"
         )
     return rule
 
@@ -249,7 +253,8 @@ def _number(name: str, value, least: float = 0) -> float:
 
 
 def _counts(name: str, value) -> list[int]:
-    """Whole numbers from one or several; what a hand-written file has as text or as a fraction is refused, not rounded."""
+    """Whole numbers from one or several; what a hand-written file has as text or as a fraction is refused, not
+    rounded."""
     values = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
     for wrong in (v for v in values if isinstance(v, bool) or not isinstance(v, Integral) or v < 1):
         raise PlanError(f"{name} is {wrong!r}: expected a whole number of at least 1")
@@ -309,7 +314,8 @@ def _require_time(
             raise PlanError("events with policy 'adaptive', which may end a run before they are done: choose 'fixed'")
         if last_s >= lasts_s or lasts_s < MIN_EVENTFUL_S:
             raise PlanError(
-                f"events: {cell.events[-1][1]} at {last_s:g} s, but a run of {cell.pattern.name} lasts {lasts_s:g} s: expected "
+                f"events: {cell.events[-1][1]} at {last_s:g} s, but a run of {cell.pattern.name} lasts {lasts_s:g} "
+                "s: expected "
                 f"events within it, and a run of at least {MIN_EVENTFUL_S:g} s"
             )
 
@@ -367,7 +373,8 @@ def _warmups(cells: Sequence[Cell], warmup_s: float | Mapping[str, float]) -> di
         like = [c for c in cells if c.pattern == pattern] or [c for c in cells if _warms(pattern, c.pattern)]
         if not like:
             raise PlanError(
-                f"warmup_s: {pattern.name} warms up nothing: no writing pattern of the sweep has its block size; take it out "
+                f"warmup_s: {pattern.name} warms up nothing: no writing pattern of the sweep has its block size; "
+                "take it out "
                 "of warmup_s, or set warmup_s: {} for no warm-up"
             )
         load = max(like, key=lambda c: c.outstanding)

@@ -1,4 +1,5 @@
-"""The storage system under test: its resiliency scheme, what fingerprints it, how it is placed and made to fail. Validated YAML."""
+"""The storage system under test: its resiliency scheme, what fingerprints it, how it is placed and made to fail.
+Validated YAML."""
 
 from __future__ import annotations
 
@@ -52,8 +53,9 @@ class Check(Command):
 class Placement(Model):
     """How a VM is seen, and made, to run on the node that owns its data, or on another.
 
-    In every command ``{vm}`` stands for the VM, ``{node}`` for its node and ``{other}`` for the node after that one; such a
-    command is run once a VM: `on: nodes` on the VM's own node, `on: vms` on the VM, `on: node` on the first node.
+    In every command ``{vm}`` stands for the VM, ``{node}`` for its node and ``{other}`` for the node after that one;
+    such a command is run once a VM: `on: nodes` on the VM's own node, `on: vms` on the VM, `on: node` on the first
+    node.
     """
 
     check: Check
@@ -86,10 +88,11 @@ class Failures(Model):
 
 
 class Setting(Model):
-    """A setting of the system that a campaign can compare with the system as it is: applied, seen to be applied, undone.
+    """A setting of the system that a campaign can compare with the system as it is: applied, seen to be applied,
+    undone.
 
-    The commands run once on each of their hosts (or for each VM, as in `Placement`). `check.expect` must be found in what
-    `check.run` prints on every host it runs on, once `apply` has run.
+    The commands run once on each of their hosts (or for each VM, as in `Placement`). `check.expect` must be found in
+    what `check.run` prints on every host it runs on, once `apply` has run.
     """
 
     apply: Command
@@ -114,8 +117,9 @@ class VmSet(Model):
 class System(Model):
     """A storage product in one configuration. `scheme` is text that hcilib.analyse.physics.capacity.parse_scheme reads.
 
-    `disks`: serials of the testbed that are this system's, as patterns (``lab-a-*``), where several systems share a testbed.
-    `settings`: what a campaign may compare with the system as it is (`with_setting`); `setting`: the one it is measured with.
+    `disks`: serials of the testbed that are this system's, as patterns (``lab-a-*``), where several systems share a
+    testbed. `settings`: what a campaign may compare with the system as it is (`with_setting`); `setting`: the one it is
+    measured with.
     """
 
     name: Name
@@ -152,7 +156,8 @@ class System(Model):
         return f"{self.name} [{self.setting}]" if self.setting else self.name
 
     def with_setting(self, name: str | None) -> System:
-        """The same system measured with one of its settings; None: as it is. ValueError where its file has no such setting."""
+        """The same system measured with one of its settings; None: as it is. ValueError where its file has no such
+        setting."""
         if name is not None and name not in self.settings:
             known = f"it has {', '.join(self.settings)}" if self.settings else "its file has no field settings"
             raise ValueError(f"system {self.name} has no setting {name!r}: {known}")
@@ -178,7 +183,8 @@ class System(Model):
 
 
 def under_test(systems: System | Sequence[System], settings: Sequence[str | None] | None = None) -> tuple[System, ...]:
-    """Every system as it is to be measured, with each of `settings` where these are given; ValueError where two are one."""
+    """Every system as it is to be measured, with each of `settings` where these are given; ValueError where two are
+    one."""
     given = (systems,) if isinstance(systems, System) else tuple(systems)
     every = given if settings is None else tuple(s.with_setting(name) for s in given for name in settings)
     if not every:
@@ -237,7 +243,8 @@ def short_labels(folder: str | Path = SYSTEMS) -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def known_labels() -> Mapping[str, str]:
-    """The short labels of params/systems, read once; none where a file there is broken: that is said by who loads it."""
+    """The short labels of params/systems, read once; none where a file there is broken: that is said by who loads
+    it."""
     try:
         return MappingProxyType(short_labels())
     except TestbedError:

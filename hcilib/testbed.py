@@ -1,4 +1,5 @@
-"""What it is measured on: nodes, VMs, disks by serial. Validated YAML, no I/O beyond reading it. The system is hcilib.system's."""
+"""What it is measured on: nodes, VMs, disks by serial. Validated YAML, no I/O beyond reading it. The system is
+hcilib.system's."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ from hcilib.yaml_models import (
 )
 
 ENGINES = ("psync", "libaio", "io_uring", "nbd", "rbd", "posixaio", "sync", "pvsync2", "windowsaio")
-"""fio's engines that a testbed may name: those that do I/O on a device, an NBD export or an RBD image, and nothing else."""
+"""fio's engines that a testbed may name: those that do I/O on a device, an NBD export or an RBD image, and nothing
+else."""
 
 LAB_CAVEAT = (
     "All hosts of the lab share one kernel: node CPU is the whole machine's, network traffic is loopback's, and the "
@@ -37,13 +39,16 @@ LAB_CAVEAT = (
 
 
 CEPH_CAVEAT = (
-    "All hosts of this Ceph cluster share one kernel and one disk: node CPU is the whole machine's and network traffic is "
-    "loopback's. Its failures and its capacity are Ceph's own; its speed is this machine's and says nothing about a rack."
+    "All hosts of this Ceph cluster share one kernel and one disk: node CPU is the whole machine's and network "
+    "traffic is "
+    "loopback's. Its failures and its capacity are Ceph's own; its speed is this machine's and says "
+    "nothing about a rack."
 )
 
 
 BOX_CAVEAT = (
-    "The nodes of the box are emulated guests on one machine, their drives are files on its disk and their link is a socket. "
+    "The nodes of the box are emulated guests on one machine, their drives are files on its disk and "
+    "their link is a socket. "
     "The storage stacks are real, their speed is this machine's; it says nothing about any product or rack."
 )
 
@@ -65,9 +70,10 @@ class Host(Model):
 class Dial(Model):
     """A drive of known speed (METHODS section 8): what it lets through each way, and how long each I/O takes at least.
 
-    The rates are a token bucket's, one for reads and one for writes, over everything that lies on the drive; nbdkit, which keeps
-    them, knows one rate for both. What a drive that was idle may serve at once is ``burst_s`` of its rate: with little of it requests
-    queue as at a real drive, but threads that wake late on a busy machine lose what they could have served.
+    The rates are a token bucket's, one for reads and one for writes, over everything that lies on the drive; nbdkit,
+    which keeps them, knows one rate for both. What a drive that was idle may serve at once is ``burst_s`` of its rate:
+    with little of it requests queue as at a real drive, but threads that wake late on a busy machine lose what they
+    could have served.
     """
 
     read_bytes_per_s: Bytes = Field(ge=2**16)
@@ -85,7 +91,8 @@ class Dial(Model):
     def _one_rate(self):
         if self.read_bytes_per_s != self.write_bytes_per_s:
             raise ValueError(
-                f"read_bytes_per_s {self.read_bytes_per_s} and write_bytes_per_s {self.write_bytes_per_s} differ: nbdkit's rate "
+                f"read_bytes_per_s {self.read_bytes_per_s} and write_bytes_per_s {self.write_bytes_per_s} "
+                "differ: nbdkit's rate "
                 "filter keeps a bucket for each way, both of one rate; give the same number twice"
             )
         return self
@@ -118,8 +125,8 @@ class Disk(Model):
 
 
 class Vm(Host):
-    """A load generator: fio runs on it, and it owns disks. A node may be one itself (of the same name, its own `node`): the
-    baseline of its bare drives."""
+    """A load generator: fio runs on it, and it owns disks. A node may be one itself (of the same name, its own `node`):
+    the baseline of its bare drives."""
 
     node: Name
     disks: tuple[Disk, ...]
@@ -130,7 +137,8 @@ Engine = Annotated[
     str,
     AfterValidator(
         Form(
-            f"one of {', '.join(ENGINES)}: engines that read and write the disks that the guard has judged; others load code (external:), "
+            f"one of {', '.join(ENGINES)}: engines that read and write the disks that the guard has "
+            "judged; others load code (external:), "
             "make no I/O, or reach other targets",
             "|".join(ENGINES),
         )
@@ -140,7 +148,8 @@ Program = Annotated[
     str,
     AfterValidator(
         Form(
-            "a program called fio..., such as fio, fio-3.36 or /opt/fio-3.36/bin/fio: its name alone or a whole path, in letters, digits "
+            "a program called fio..., such as fio, fio-3.36 or /opt/fio-3.36/bin/fio: its name alone or "
+            "a whole path, in letters, digits "
             "and . _ + - (no blank, no .., nothing that a shell reads)",
             r"(?:/(?:[A-Za-z0-9_+-][A-Za-z0-9._+-]*/)*)?fio[A-Za-z0-9._+-]*",
         )
@@ -151,11 +160,12 @@ Program = Annotated[
 class Fio(Model):
     """fio's engine on the VMs, and how it is started there.
 
-    `launcher`: ``per-host`` (fio on each VM over SSH behind a start barrier: any fleet, mixed releases, policy ``adaptive``) or
-    ``client-server`` (one fio client on the controller, a server on every VM's own unix socket, one release everywhere: the
-    articles' way). `port` is what results call a VM by, beside its address; no fio listens on it.
-    `log_hist_msec`: also log histograms of latency, one each so many ms (0: none), for percentiles over time (`read_rollup`).
-    `rollup_above_bytes`: with ``per-host`` a VM whose logs are larger rolls them up itself (hcilib.drive.launch.rollups).
+    `launcher`: ``per-host`` (fio on each VM over SSH behind a start barrier: any fleet, mixed releases, policy
+    ``adaptive``) or ``client-server`` (one fio client on the controller, a server on every VM's own unix socket, one
+    release everywhere: the articles' way). `port` is what results call a VM by, beside its address; no fio listens on
+    it. `log_hist_msec`: also log histograms of latency, one each so many ms (0: none), for percentiles over time
+    (`read_rollup`). `rollup_above_bytes`: with ``per-host`` a VM whose logs are larger rolls them up itself
+    (hcilib.drive.launch.rollups).
     """
 
     ioengine: Engine = "libaio"
@@ -181,7 +191,8 @@ class Lab(Model):
 
 
 class Ceph(Model):
-    """A Ceph cluster and its load generators to be started on loopback (see hcilib.drive.beds.ceph); the system says how many nodes.
+    """A Ceph cluster and its load generators to be started on loopback (see hcilib.drive.beds.ceph); the system says
+    how many nodes.
 
     `osd_bytes`: what an OSD's sparse file may grow to.
     """
@@ -193,9 +204,11 @@ class Ceph(Model):
 
 
 class Box(Model):
-    """A cluster of virtual nodes to be started on this machine (see hcilib.drive.beds.cluster); the system says how many nodes.
+    """A cluster of virtual nodes to be started on this machine (see hcilib.drive.beds.cluster); the system says how
+    many nodes.
 
-    `drives`, `drive_bytes`, `memory_bytes`: of every node. `throttle_iops`: what each drive lets through, reads and writes together.
+    `drives`, `drive_bytes`, `memory_bytes`: of every node. `throttle_iops`: what each drive lets through, reads and
+    writes together.
     """
 
     nodes: int | None = Field(None, ge=1, le=2)
@@ -274,10 +287,11 @@ class Testbed(Model):
         return sum(min(span_bytes, disk.size_bytes) for _, disk in self.targets(vms, numjobs))
 
     def divided(self, systems: Mapping[str, Sequence[str]]) -> Testbed:
-        """The testbed with each disk marked as the one system's whose it is: system -> patterns of the serials that are its own.
+        """The testbed with each disk marked as the one system's whose it is: system -> patterns of the serials that are
+        its own.
 
-        A disk is a system's if its serial matches one of the patterns (the field `disks` of the system's file); of a system
-        without patterns if its own field `system` says so; and where no disk names a system, all disks are.
+        A disk is a system's if its serial matches one of the patterns (the field `disks` of the system's file); of a
+        system without patterns if its own field `system` says so; and where no disk names a system, all disks are.
 
         Raises
         ------
@@ -291,8 +305,10 @@ class Testbed(Model):
             owners = [name for name, patterns in systems.items() if _is_of(disk, name, patterns, tagged)]
             if len(claims := {*owners, *([disk.system] if disk.system else [])}) > 1:
                 raise TestbedError(
-                    f"testbed {self.name}: {vm.name}: disk {disk.serial} is {' and '.join(sorted(claims))}'s: systems that share a "
-                    "disk cannot be measured beside each other; say in the field disks of each system's file which serials are "
+                    f"testbed {self.name}: {vm.name}: disk {disk.serial} is "
+                    f"{' and '.join(sorted(claims))}'s: systems that share a "
+                    "disk cannot be measured beside each other; say in the field disks of each system's "
+                    "file which serials are "
                     "its own (patterns such as ceph-*), or in the field system of each disk of the testbed whose it is"
                 )
             return disk.model_copy(update={"system": owners[0]}) if owners else disk
@@ -301,8 +317,8 @@ class Testbed(Model):
         return self.model_copy(update={"vms": tuple(vms)})
 
     def of_system(self, name: str) -> Testbed:
-        """The testbed as one of its systems has it: each VM with that system's disks alone, a VM without any left out. All of it
-        where no disk is marked as a system's. TestbedError where none is this one's."""
+        """The testbed as one of its systems has it: each VM with that system's disks alone, a VM without any left out.
+        All of it where no disk is marked as a system's. TestbedError where none is this one's."""
         marks = {disk.system for vm in self.vms for disk in vm.disks if disk.system}
         if not marks:
             return self
@@ -330,7 +346,8 @@ class Testbed(Model):
         size = sum(disk.size_bytes for disk in disks) / 2**30
         consent = "overwritten with its consent token alone" if self.consent else "without a consent token"
         return (
-            f"Testbed({self.name!r}: {len(self.nodes)} nodes, {len(self.vms)} VMs, {len(disks)} disks, {size:,.4g} GiB; "
+            f"Testbed({self.name!r}: {len(self.nodes)} nodes, {len(self.vms)} VMs, {len(disks)} disks, "
+            f"{size:,.4g} GiB; "
             f"fio with {self.fio.ioengine}, {self.fio.launcher}; {consent})"
         )
 

@@ -1,7 +1,8 @@
 """YAML files checked against a model: what testbeds and systems have in common. No I/O beyond reading the file.
 
-Every text of a file ends in a job file, on a command line or in somebody's page, so there is no plain ``str`` in a model: each
-field has a `Form` that says what it may hold (tests/test_hostile_text.py walks the models and holds them to it).
+Every text of a file ends in a job file, on a command line or in somebody's page, so there is no plain ``str`` in a
+model: each field has a `Form` that says what it may hold (tests/test_hostile_text.py walks the models and holds them to
+it).
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class TestbedError(ValueError):
     __test__ = False  # not a test class, whatever its name
 
     def __init__(self, said: str):
-        """What was found in a file is repeated so that it can be seen: a key may hold what moves a terminal's cursor."""
+        """What was found in a file is repeated so that it can be seen: a key may hold what moves a terminal's
+        cursor."""
         super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in said))
 
 
@@ -64,8 +66,9 @@ Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
 class Form:
     """What a text field may hold: all of it fits `pattern`, every character can be seen, and there are at most `most`.
 
-    What can be seen is what `str.isprintable` calls so, and the characters of `also`: no control character, no line end of any
-    alphabet (NEL, LS, PS), nothing that turns the direction of a text or hides in it. `expected` says all that in words.
+    What can be seen is what `str.isprintable` calls so, and the characters of `also`: no control character, no line end
+    of any alphabet (NEL, LS, PS), nothing that turns the direction of a text or hides in it. `expected` says all that
+    in words.
     """
 
     expected: str
@@ -135,7 +138,8 @@ Shell = Annotated[
         Form("a shell command of characters that can be seen, at most 20,000", r".*\S.*", 20_000, also="\n\t")
     ),
 ]
-"""A user's own shell text by design: it runs as it is, where the file says, and nothing else of the file gets into it."""
+"""A user's own shell text by design: it runs as it is, where the file says, and nothing else of the file gets into
+it."""
 
 
 class Model(BaseModel):
@@ -150,7 +154,8 @@ M = TypeVar("M", bound=Model)
 def load(path: str | Path, model: type[M], live: Collection[str] = ()) -> M:
     """The model of a YAML file; TestbedError names the file, the field and what was expected.
 
-    `live`: fields that only a running lab may set: a file that claimed to be one would open the guard's door to any path.
+    `live`: fields that only a running lab may set: a file that claimed to be one would open the guard's door to any
+    path.
     """
     try:
         data = yaml.load(at_home(path).read_text(encoding="utf-8"), Loader=_Yaml12)
@@ -181,7 +186,11 @@ def _explain(error, model) -> str:
     if error["type"] == "extra_forbidden":
         known, given = list(_model_at(model, error["loc"][:-1]).model_fields), str(error["loc"][-1])
         meant = difflib.get_close_matches(given, known, 1) or [name for name in known if name.startswith(given)]
-        return f"field {where}: unknown; " + (f"did you mean {meant[0]}? " if meant else "") + f"known fields are {', '.join(known)}"  # fmt: skip
+        return (
+            f"field {where}: unknown; "
+            + (f"did you mean {meant[0]}? " if meant else "")
+            + (f"known fields are {', '.join(known)}")
+        )
     if error["type"] == "missing":
         return f"field {where}: {error['msg']}"
     said = error["msg"].removeprefix("Value error, ")

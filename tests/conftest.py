@@ -1,6 +1,7 @@
 """One real dask cluster for all tests that only use it; those that hurt one start their own. And repeatable properties.
 
-`make test` draws the same examples every time, so that a reviewer sees what CI saw; `make deep` and bench/fuzz look for others.
+`make test` draws the same examples every time, so that a reviewer sees what CI saw; `make deep` and bench/fuzz look for
+others.
 """
 
 import signal
@@ -8,7 +9,8 @@ import signal
 import pytest
 from hypothesis import settings
 
-# Tests send Ctrl-C to themselves and to children, which would ignore it where the shell started pytest in the background.
+# Tests send Ctrl-C to themselves and to children, which would ignore it where the shell started pytest in the
+# background.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("repeatable", derandomize=True)

@@ -1,4 +1,5 @@
-"""params/campaigns: the five articles' campaigns, ready for a testbed. What they measure is what the articles printed."""
+"""params/campaigns: the five articles' campaigns, ready for a testbed. What they measure is what the articles
+printed."""
 
 import re
 from pathlib import Path

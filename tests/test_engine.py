@@ -114,7 +114,8 @@ def killed_always(_) -> None:
 
 
 def test_an_error_that_is_kept_leaves_nothing_behind(dask):
-    """A notebook keeps its last exception, with all its frames: the Client in them is closed, the next call is loky's."""
+    """A notebook keeps its last exception, with all its frames: the Client in them is closed, the next call is
+    loky's."""
     with pytest.raises(FioOutputError) as kept:
         list(mapped(read_fio, [str(FIO.with_name("diskspd") / "mixed.txt"), *FILES], dask.address))
     assert kept.tb

@@ -7,8 +7,14 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-CONDA_NAMES = {"matplotlib-base": "matplotlib", "seaborn-base": "seaborn", "nbconvert-core": "nbconvert",
-               "playwright-python": "playwright", "python-duckdb": "duckdb", "universal_pathlib": "universal-pathlib"}  # fmt: skip
+CONDA_NAMES = {
+    "matplotlib-base": "matplotlib",
+    "seaborn-base": "seaborn",
+    "nbconvert-core": "nbconvert",
+    "playwright-python": "playwright",
+    "python-duckdb": "duckdb",
+    "universal_pathlib": "universal-pathlib",
+}
 TOOLS = {"python", "pip", "make", "openssh"}
 
 

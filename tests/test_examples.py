@@ -11,10 +11,32 @@ from IPython.core.interactiveshell import InteractiveShell
 import hcilib as hci
 
 MUST = (
-    "sweep", "load_testbed", "load_system", "short_labels", "published", "samples", "read_results", "read_fio", "summarize",
-    "compare", "geometric_mean", "everywhere", "peak", "crossover", "rank", "audit", "check_claims", "percentiles", "Mirror",
-    "Tiers", "parse_scheme", "expected_traffic", "table", "plot_sweep", "metric",
-)  # fmt: skip
+    "sweep",
+    "load_testbed",
+    "load_system",
+    "short_labels",
+    "published",
+    "samples",
+    "read_results",
+    "read_fio",
+    "summarize",
+    "compare",
+    "geometric_mean",
+    "everywhere",
+    "peak",
+    "crossover",
+    "rank",
+    "audit",
+    "check_claims",
+    "percentiles",
+    "Mirror",
+    "Tiers",
+    "parse_scheme",
+    "expected_traffic",
+    "table",
+    "plot_sweep",
+    "metric",
+)
 """The calls a first notebook is made of."""
 FINDER = doctest.DocTestFinder(recurse=True)
 EXAMPLES = {test.name: test for name in hci.__all__ for test in FINDER.find(getattr(hci, name), name) if test.examples}

@@ -1,8 +1,9 @@
-"""Whatever a testbed, a system or a sweep says in a text field: it is refused by file and field, or it stays in its own place.
+"""Whatever a testbed, a system or a sweep says in a text field: it is refused by file and field, or it stays in its own
+place.
 
-The fields are found by walking the models, so that a new one is tried by itself. What a text becomes is held against the same
-job files and command lines made of a harmless document: the same sections, options and arguments, and where a value differs it
-is the field's own text and nothing else.
+The fields are found by walking the models, so that a new one is tried by itself. What a text becomes is held against
+the same job files and command lines made of a harmless document: the same sections, options and arguments, and where a
+value differs it is the field's own text and nothing else.
 """
 
 import copy
@@ -39,28 +40,121 @@ BED = {
     "fio": {"launcher": "per-host"},
 }  # fmt: skip
 SYSTEM = {
-    "name": "mine", "label": "Mine", "short": "m", "source": "s", "scheme": "Mirror(2)", "transport": "t", "versions": {"a": "b"},
-    "tuning": ["x"], "notes": "n", "drive": {"model": "d"}, "vms": {"placement": "spread"},
-    "fingerprint": [{"on": "node", "run": "uname"}], "prepare": [{"on": "vms", "run": "echo {vm}"}],
-    "placement": {"check": {"on": "node", "run": "where {vm}", "expect": "{node}"}, "owner": {"on": "node", "run": "mv {vm} {node}"},
-                  "non_owner": {"on": "node", "run": "mv {vm} {other}"}, "restore": {"on": "controller", "run": "ssh n1 x"}},
-    "failures": {"actions": {"cut-link": {"on": "node", "run": "cut", "undo": "heal-link"}, "heal-link": {"on": "node", "run": "heal"}},
-                 "whole": {"on": "node", "run": "ok", "expect": "fine"}},
+    "name": "mine",
+    "label": "Mine",
+    "short": "m",
+    "source": "s",
+    "scheme": "Mirror(2)",
+    "transport": "t",
+    "versions": {"a": "b"},
+    "tuning": ["x"],
+    "notes": "n",
+    "drive": {"model": "d"},
+    "vms": {"placement": "spread"},
+    "fingerprint": [{"on": "node", "run": "uname"}],
+    "prepare": [{"on": "vms", "run": "echo {vm}"}],
+    "placement": {
+        "check": {"on": "node", "run": "where {vm}", "expect": "{node}"},
+        "owner": {"on": "node", "run": "mv {vm} {node}"},
+        "non_owner": {"on": "node", "run": "mv {vm} {other}"},
+        "restore": {"on": "controller", "run": "ssh n1 x"},
+    },
+    "failures": {
+        "actions": {
+            "cut-link": {"on": "node", "run": "cut", "undo": "heal-link"},
+            "heal-link": {"on": "node", "run": "heal"},
+        },
+        "whole": {"on": "node", "run": "ok", "expect": "fine"},
+    },
     "disks": ["S*"],
-    "settings": {"turbo": {"apply": {"on": "node", "run": "on"}, "undo": {"on": "node", "run": "off"},
-                           "check": {"on": "node", "run": "which", "expect": "on"}}},
-}  # fmt: skip
+    "settings": {
+        "turbo": {
+            "apply": {"on": "node", "run": "on"},
+            "undo": {"on": "node", "run": "off"},
+            "check": {"on": "node", "run": "which", "expect": "on"},
+        }
+    },
+}
 SWEEP: dict[str, Any] = {
-    "patterns": {"4k-randrw70": {"iodepth": [1], "numjobs": 2}}, "order": "blocks", "policy": "fixed", "warmup": "time",
-    "placement": "owner", "events": [{3.0: "cut-link"}], "vms": 1, "read_runtime_s": 20, "write_runtime_s": 20, "repeats": 1,
+    "patterns": {"4k-randrw70": {"iodepth": [1], "numjobs": 2}},
+    "order": "blocks",
+    "policy": "fixed",
+    "warmup": "time",
+    "placement": "owner",
+    "events": [{3.0: "cut-link"}],
+    "vms": 1,
+    "read_runtime_s": 20,
+    "write_runtime_s": 20,
+    "repeats": 1,
     "span_bytes": 2**20,
-}  # fmt: skip
+}
 FRAGMENTS = [
-    "\n", "\r", "\t", "\x85", "\u2028", "\u2029", "\u202e", "\u200b", "\x0b", "\x00", "\x1b[2J", " ", ";", "&", "|", "$(id)", "`id`", "${HOME}",
-    "'", '"', "\\", "%n", "%(x)s", ":", "/", "../", "/dev/sda", "x:/dev/sda", "[global]", "\n[z]\n", "\nfilename=/dev/loop2\n", "include /etc/passwd",
-    "\nexec_prerun=id", "filename=", "=", ",", "#", "-", "-oProxyCommand=id", "--", "@", "{vm}", "{node}", "~", "*", "?", "<", ">", "(", ")", "S1", "vm1", "a",
-    "4k-randread", "cut-link", "owner", "192.0.2.7", "fe80::1", "1", "\u0663", "\u00e9", "\uff0f", "\ud7ff", "a" * 300, "x\n" * 2000,
-]  # fmt: skip
+    "\n",
+    "\r",
+    "\t",
+    "\x85",
+    "\u2028",
+    "\u2029",
+    "\u202e",
+    "\u200b",
+    "\x0b",
+    "\x00",
+    "\x1b[2J",
+    " ",
+    ";",
+    "&",
+    "|",
+    "$(id)",
+    "`id`",
+    "${HOME}",
+    "'",
+    '"',
+    "\\",
+    "%n",
+    "%(x)s",
+    ":",
+    "/",
+    "../",
+    "/dev/sda",
+    "x:/dev/sda",
+    "[global]",
+    "\n[z]\n",
+    "\nfilename=/dev/loop2\n",
+    "include /etc/passwd",
+    "\nexec_prerun=id",
+    "filename=",
+    "=",
+    ",",
+    "#",
+    "-",
+    "-oProxyCommand=id",
+    "--",
+    "@",
+    "{vm}",
+    "{node}",
+    "~",
+    "*",
+    "?",
+    "<",
+    ">",
+    "(",
+    ")",
+    "S1",
+    "vm1",
+    "a",
+    "4k-randread",
+    "cut-link",
+    "owner",
+    "192.0.2.7",
+    "fe80::1",
+    "1",
+    "\u0663",
+    "\u00e9",
+    "\uff0f",
+    "\ud7ff",
+    "a" * 300,
+    "x\n" * 2000,
+]
 HOSTILE = st.one_of(
     st.lists(st.sampled_from(FRAGMENTS), min_size=1, max_size=4).map("".join),
     st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12),
@@ -68,7 +162,8 @@ HOSTILE = st.one_of(
 
 
 def texts(annotation: Any, path: tuple = (), form: Any = None):
-    """(path, form) of every text in a model; form None where anything goes. A path's numbers and keys are those of BED and SYSTEM."""
+    """(path, form) of every text in a model; form None where anything goes. A path's numbers and keys are those of BED
+    and SYSTEM."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         form = next((m.func for m in inner[1:] if isinstance(m, AfterValidator) and isinstance(m.func, Form)), form)
@@ -94,8 +189,19 @@ def texts(annotation: Any, path: tuple = (), form: Any = None):
 
 
 BED_TEXTS, SYSTEM_TEXTS = (dict(texts(model)) for model in (Testbed, System))
-SWEEP_TEXTS = [("patterns", "[key]"), ("order",), ("policy",), ("warmup",), ("placement",), ("events", 0, 3.0),
-               ("events", 0, "[key]"), ("[key]",), ("patterns", "4k-randrw70", "iodepth"), ("vms",), ("read_runtime_s",)]  # fmt: skip
+SWEEP_TEXTS = [
+    ("patterns", "[key]"),
+    ("order",),
+    ("policy",),
+    ("warmup",),
+    ("placement",),
+    ("events", 0, 3.0),
+    ("events", 0, "[key]"),
+    ("[key]",),
+    ("patterns", "4k-randrw70", "iodepth"),
+    ("vms",),
+    ("read_runtime_s",),
+]
 FIELDS = (
     [("testbed", p) for p in BED_TEXTS] + [("system", p) for p in SYSTEM_TEXTS] + [("sweep", p) for p in SWEEP_TEXTS]
 )
@@ -259,8 +365,28 @@ def hostile_sweep(path: tuple, text: str) -> None:
     own = {text, *(pattern.name for pattern in {cell.pattern for cell in plan.cells})}
     for options in (options for job in reached(bed, plan)[0] for _, options in job):
         assert {key for key, _ in options} <= {
-            "ioengine", "uri", "filename", "allow_file_create", "rw", "bs", "rwmixread", "iodepth", "size", "direct", "sync", "rate",
-            "time_based", "runtime", "randseed", "lat_percentiles", "log_avg_msec", "log_unix_epoch", "write_iops_log", "write_bw_log",
-            "write_lat_log", "ramp_time", "offset",
-        }  # fmt: skip
+            "ioengine",
+            "uri",
+            "filename",
+            "allow_file_create",
+            "rw",
+            "bs",
+            "rwmixread",
+            "iodepth",
+            "size",
+            "direct",
+            "sync",
+            "rate",
+            "time_based",
+            "runtime",
+            "randseed",
+            "lat_percentiles",
+            "log_avg_msec",
+            "log_unix_epoch",
+            "write_iops_log",
+            "write_bw_log",
+            "write_lat_log",
+            "ramp_time",
+            "offset",
+        }
         assert all(re.fullmatch(r"[\w./:@+-]*", value, re.ASCII) or value in own for _, value in options)

@@ -49,7 +49,8 @@ ORDER = {
     "analyse": [{"compare"}, {"curves", "runs", "physics", "claims"}, {"campaigns"}],
     "show": [{"figures", "tables"}, {"report"}],
 }
-"""Room -> its sub-rooms, each imports only what stands before it; side by side they do not know each other (DESIGN section 1)."""
+"""Room -> its sub-rooms, each imports only what stands before it; side by side they do not know each other (DESIGN
+section 1)."""
 STILL_UPWARD: set[tuple[str, str]] = set()
 """Imports that still break the order. The list only ever gets shorter: what does not break it any more has to go."""
 MODULES = sorted((ROOT / "hcilib").rglob("*.py"))

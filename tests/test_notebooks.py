@@ -1,4 +1,5 @@
-"""The committed notebooks: thin, executed, stripped as agreed, their params valid, and held by nbval so that it bites."""
+"""The committed notebooks: thin, executed, stripped as agreed, their params valid, and held by nbval so that it
+bites."""
 
 import ast
 import json
@@ -16,7 +17,12 @@ from hcilib.show.report.scenarios import find_scenarios
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-STRIP = ["--keep-output", "--keep-count", "--extra-keys", "metadata.papermill cell.metadata.papermill metadata.language_info.version"]  # fmt: skip
+STRIP = [
+    "--keep-output",
+    "--keep-count",
+    "--extra-keys",
+    ("metadata.papermill cell.metadata.papermill metadata.language_info.version"),
+]
 
 
 def code_cells(notebook: Path) -> list[dict]:
@@ -107,8 +113,21 @@ def copied_house(folder: Path) -> Path:
 
 
 def nbval(house: Path, *notebooks: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "pytest", "-q", "--nbval", "--nbval-current-env", "-p", "no:cacheprovider", "-c", os.devnull,
-               "--rootdir", str(house), *(str(house / "notebooks" / f"{n}.ipynb") for n in notebooks)]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "--nbval",
+        "--nbval-current-env",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        str(house),
+        *(str(house / "notebooks" / f"{n}.ipynb") for n in notebooks),
+    ]
     env = {**os.environ, "PYTHONPATH": str(house)}
     return subprocess.run(command, cwd=house, env=env, capture_output=True, text=True)
 

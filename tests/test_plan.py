@@ -61,9 +61,29 @@ def test_a_block_of_whole_mebibytes_has_one_name():
 
 @pytest.mark.parametrize(
     "name",
-    ["4k", "randread", "4k-random", "0k-randread", "04k-randread", "4k-randrw", "4k-randrw0", "4k-randrw100", "4k-randread70",
-     "4K-randread", "4k-randread\n", "4k-read-rate0m", "4k-read-rate1k", "4 k-read", "4k-read-sync-sync", "4k-randwrite-sync-fdatasync", "4k-randwrite-fsync", "", None, 4],
-)  # fmt: skip
+    [
+        "4k",
+        "randread",
+        "4k-random",
+        "0k-randread",
+        "04k-randread",
+        "4k-randrw",
+        "4k-randrw0",
+        "4k-randrw100",
+        "4k-randread70",
+        "4K-randread",
+        "4k-randread\n",
+        "4k-read-rate0m",
+        "4k-read-rate1k",
+        "4 k-read",
+        "4k-read-sync-sync",
+        "4k-randwrite-sync-fdatasync",
+        "4k-randwrite-fsync",
+        "",
+        None,
+        4,
+    ],
+)
 def test_an_unknown_pattern_is_refused_by_name(name):
     with pytest.raises(PlanError, match="unknown pattern") as caught:
         Pattern.parse(name)
@@ -84,9 +104,18 @@ def test_cell_counts_outstanding_per_vm_and_job():
     cell = Cell(Pattern.parse("4k-randrw70"), numjobs=3, iodepth=16, vms=20)
     assert cell.outstanding == 960
     assert cell.factors() == {
-        "pattern": "4k-randrw70", "rw": "randrw", "bs_bytes": 4096, "rwmixread": 70, "sync": 0, "rate_bytes": 0,
-        "numjobs": 3, "iodepth": 16, "vms": 20, "placement": "spread", "outstanding": 960,
-    }  # fmt: skip
+        "pattern": "4k-randrw70",
+        "rw": "randrw",
+        "bs_bytes": 4096,
+        "rwmixread": 70,
+        "sync": 0,
+        "rate_bytes": 0,
+        "numjobs": 3,
+        "iodepth": 16,
+        "vms": 20,
+        "placement": "spread",
+        "outstanding": 960,
+    }
 
 
 def small(**kwargs) -> Plan:
@@ -296,7 +325,10 @@ def test_the_frame_says_into_how_many_parts_sequential_jobs_cut_a_disk():
         "five jobs on two disks; filled whole"
     )
     assert plan.to_frame().groupby("pattern")["parts"].first().isna().to_dict() == {
-        "1m-write": False, "1m-read": True, "4k-randread": False}  # fmt: skip
+        "1m-write": False,
+        "1m-read": True,
+        "4k-randread": False,
+    }
 
 
 @pytest.mark.parametrize(("pattern", "kind"), [("1m-read", "measure"), ("1m-write", "measure"), ("4k-rw70", "warmup")])

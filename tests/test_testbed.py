@@ -19,7 +19,7 @@ vms:
   - {name: vm1, node: n1, address: 10.0.0.1, disks: [{serial: S1, size_bytes: 100 GiB}, {serial: S2, size_bytes: 100 GiB}]}
   - {name: vm2, node: n1, address: 10.0.0.2, disks: [{serial: S3, size_bytes: 100 GiB}]}
   - {name: vm3, node: n2, address: 10.0.0.3, user: root, port: 2222, disks: [{serial: S4, size_bytes: 5000}]}
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture
@@ -33,9 +33,19 @@ def load(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [(4096, 4096), ("1 KiB", 1024), ("64MiB", 64 * 2**20), ("100 GiB", 100 * 2**30), ("2 TiB", 2**41), ("1.5 TB", 1_500_000_000_000),
-     ("0.3 kB", 300), ("1_000 MB", 10**9), ("7 B", 7), ("9007199254740993 B", 9007199254740993)],
-)  # fmt: skip
+    [
+        (4096, 4096),
+        ("1 KiB", 1024),
+        ("64MiB", 64 * 2**20),
+        ("100 GiB", 100 * 2**30),
+        ("2 TiB", 2**41),
+        ("1.5 TB", 1_500_000_000_000),
+        ("0.3 kB", 300),
+        ("1_000 MB", 10**9),
+        ("7 B", 7),
+        ("9007199254740993 B", 9007199254740993),
+    ],
+)
 def test_sizes_are_exact(text, size):
     assert parse_bytes(text) == size
 
@@ -242,7 +252,10 @@ def test_a_misspelt_field_is_guessed_at_any_depth(tmp_path):
     )
     with pytest.raises(TestbedError) as error:
         load_testbed(file)
-    for said in ("nodes.0.adress: unknown; did you mean address? known fields are name, address, port",
-                 "fio.engine: unknown; did you mean ioengine?", "field consnt: unknown; did you mean consent?",
-                 "vms.0.disks.0.siz: unknown; did you mean size_bytes? known fields are serial, size_bytes"):  # fmt: skip
+    for said in (
+        "nodes.0.adress: unknown; did you mean address? known fields are name, address, port",
+        "fio.engine: unknown; did you mean ioengine?",
+        "field consnt: unknown; did you mean consent?",
+        "vms.0.disks.0.siz: unknown; did you mean size_bytes? known fields are serial, size_bytes",
+    ):
         assert said in str(error.value)

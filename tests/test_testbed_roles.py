@@ -1,4 +1,5 @@
-"""A node that is its own load generator, a launcher that is not the usual one, a system that says how to see its placement."""
+"""A node that is its own load generator, a launcher that is not the usual one, a system that says how to see its
+placement."""
 
 from pathlib import Path
 

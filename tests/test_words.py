@@ -19,10 +19,19 @@ NEVER = ("over 27 cells", "0 points where", "on the front of", "significantly", 
 
 def results(runs: dict[str, list[float]], pattern: str = "4k-randread") -> pd.DataFrame:
     rows = [
-        {"system": name, "pattern": pattern, "iodepth": 8, "vms": 4, "block": i, "rep": 0, "iops": value, "iops_per_cpu_pct": value / 50}
+        {
+            "system": name,
+            "pattern": pattern,
+            "iodepth": 8,
+            "vms": 4,
+            "block": i,
+            "rep": 0,
+            "iops": value,
+            "iops_per_cpu_pct": value / 50,
+        }
         for name, values in runs.items()
         for i, value in enumerate(values)
-    ]  # fmt: skip
+    ]
     return pd.DataFrame(rows)
 
 
@@ -86,7 +95,8 @@ def test_a_tie_names_both_and_a_single_number_says_so():
 @pytest.mark.parametrize(
     ("answer", "title"),
     [
-        ("A leads B in 18 of 27 tests of IOPS (ratio 0.3 to 1.2); each is one printed number, so none is proven.", "A leads B in 18 of 27 tests of IOPS"),
+        ("A leads B in 18 of 27 tests of IOPS (ratio 0.3 to 1.2); each is one printed number, so none is "
+         "proven.", "A leads B in 18 of 27 tests of IOPS"),
         ("397 of 406 checks of 127 rows hold; 13 points lie below.", "397 of 406 checks of 127 rows hold"),
         ("Usable of raw: A 40.0 %, B 28.6 %; of 6 schemes.", "Usable of raw: A 40.0 %, B 28.6 %"),
     ],

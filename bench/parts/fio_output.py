@@ -1,4 +1,5 @@
-"""Output of fio to measure reading with: real runs, copies of them, run directories of them, and what json makes of them."""
+"""Output of fio to measure reading with: real runs, copies of them, run directories of them, and what json makes of
+them."""
 
 from __future__ import annotations
 
@@ -111,9 +112,25 @@ def build_run(run: Path, capture: bytes, steps: int) -> None:
         place = run / "steps" / f"measure-b{n + 1}-r{n + 1}-4k-randread-nj3-qd4-vm20"
         place.mkdir(parents=True)
         os.link(outputs[n % len(outputs)], place / "fio.json.zst")
-        record = {"format": 1, "id": place.name, "kind": "measure", "block": n + 1, "rep": n + 1, "runtime_s": 2.0, "ramp_s": 0.0,
-                  "system": "bench", "cell": cell, "span_bytes": 2**30, "nodes": 1, "hosts": hosts, "returncode": 0,
-                  "started_s": 10.0 * n, "ended_s": 10.0 * n + 5, "timed_out": False, "valid": True}  # fmt: skip
+        record = {
+            "format": 1,
+            "id": place.name,
+            "kind": "measure",
+            "block": n + 1,
+            "rep": n + 1,
+            "runtime_s": 2.0,
+            "ramp_s": 0.0,
+            "system": "bench",
+            "cell": cell,
+            "span_bytes": 2**30,
+            "nodes": 1,
+            "hosts": hosts,
+            "returncode": 0,
+            "started_s": 10.0 * n,
+            "ended_s": 10.0 * n + 5,
+            "timed_out": False,
+            "valid": True,
+        }
         (place / "step.json").write_text(json.dumps(record))
     shutil.rmtree(run.with_suffix(".raw"))
 

@@ -1,4 +1,5 @@
-"""The ways to the same table of logs that bench/logs.py compares: each of them read by one library, in a process of its own."""
+"""The ways to the same table of logs that bench/logs.py compares: each of them read by one library, in a process of its
+own."""
 
 from __future__ import annotations
 
@@ -136,7 +137,7 @@ def with_duckdb(folder: Path) -> dict:
             count(*) AS n, CAST(sum(bs) AS BIGINT) AS bytes, CAST(sum(value) AS BIGINT) AS total
         FROM read_csv('{folder}/*.log', header = false, auto_detect = false, delim = ', ',
             columns = {{'t': 'BIGINT', 'value': 'BIGINT', 'ddir': 'BIGINT', 'bs': 'BIGINT', 'o': 'BIGINT'}})
-        GROUP BY ALL ORDER BY ALL"""
+        GROUP BY ALL ORDER BY ALL"""  # noqa: E501
     duckdb.sql("SELECT 1").fetchall()
 
     def rows(table: dict):
@@ -182,7 +183,8 @@ def with_fio_plot(folder: Path) -> dict:
 
 
 def with_fiologparser(folder: Path) -> dict:
-    """`fiologparser.py -a`, as a process; it reads four fields a line, so it is given the logs without their offsets."""
+    """`fiologparser.py -a`, as a process; it reads four fields a line, so it is given the logs without their
+    offsets."""
     with tempfile.TemporaryDirectory() as scratch:
         script = Path(scratch) / "fiologparser.py"
         script.write_bytes(gzip.decompress(PARSER.read_bytes()))
@@ -196,8 +198,8 @@ def with_fiologparser(folder: Path) -> dict:
 
 
 def query(times: int, held: bool = False):
-    """Percentiles of each direction, and of each second of it, from the saved rollup, or from one that is `held` in memory; how long
-    the last of so many times took."""
+    """Percentiles of each direction, and of each second of it, from the saved rollup, or from one that is `held` in
+    memory; how long the last of so many times took."""
 
     def measure(folder: Path) -> dict:
         from hcilib.analyse.runs.latency import percentiles
@@ -234,7 +236,16 @@ def digest(rows) -> str:
 
 
 WAYS = {
-    "hcilib": hcilib("numba"), "hcilib, pyarrow": hcilib("pyarrow"), "pandas": with_pandas, "polars": with_polars,
-    "duckdb": with_duckdb, "pyarrow": with_pyarrow, "fio-plot 1.1.21": with_fio_plot, "fiologparser.py -a": with_fiologparser,
-    "query": query(1), "query again": query(3), "query held": query(3, held=True), "save": save,
-}  # fmt: skip
+    "hcilib": hcilib("numba"),
+    "hcilib, pyarrow": hcilib("pyarrow"),
+    "pandas": with_pandas,
+    "polars": with_polars,
+    "duckdb": with_duckdb,
+    "pyarrow": with_pyarrow,
+    "fio-plot 1.1.21": with_fio_plot,
+    ("fiologparser.py -a"): with_fiologparser,
+    "query": query(1),
+    "query again": query(3),
+    "query held": query(3, held=True),
+    "save": save,
+}

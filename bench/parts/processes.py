@@ -1,4 +1,5 @@
-"""A benchmark's processes: what one of them takes at most, and the uv that puts peers into environments of their own."""
+"""A benchmark's processes: what one of them takes at most, and the uv that puts peers into environments of their
+own."""
 
 from __future__ import annotations
 

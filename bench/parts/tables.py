@@ -15,7 +15,8 @@ def main(
     columns: Iterable[str],
     saved: Path,
 ) -> None:
-    """`measured(quick)` gives the rows, which are shown and with --save written; `--one WAY FOLDER` prints what one way measured."""
+    """`measured(quick)` gives the rows, which are shown and with --save written; `--one WAY FOLDER` prints what one way
+    measured."""
     asked = argparse.ArgumentParser(description=doc.split("\n")[0])
     asked.add_argument("--quick", action="store_true")
     asked.add_argument("--save", action="store_true")

@@ -1,9 +1,12 @@
-"""Makes loose-files/: twelve fio results of two drives whose speeds are dialled, as somebody keeps them who needs no tool for it.
+"""Makes loose-files/: twelve fio results of two drives whose speeds are dialled, as somebody keeps them who needs no
+tool for it.
 
     .venv/bin/python data/samples/loose_files.py       a minute and a half; fio and nbdkit are needed
 
-Each drive is a file behind nbdkit's rate filter, a token bucket by the clock with one bucket for reads and one for writes
-(docs/METHODS.md section 8): `cedar` does 2,000 I/Os of 4 KiB a second each way, `birch` 1,500. What notebooks/00_files.ipynb finds
+Each drive is a file behind nbdkit's rate filter, a token bucket by the clock with one bucket for reads and one for
+writes
+(docs/METHODS.md section 8): `cedar` does 2,000 I/Os of 4 KiB a second each way, `birch` 1,500. What
+notebooks/00_files.ipynb finds
 can be held against that: 25 % lower, reads and writes. Repeats alternate the drives, in three rounds.
 """
 

@@ -1,8 +1,8 @@
 """Files as bytes, whether they are stored plain, as zstd or as gzip; bounded, whatever stands under the name.
 
-What a path leads to is not known before it is read: a pipe has no end until its writer is gone, a device none at all, a file
-may grow as fast as it is read, and a few KB unpack to gigabytes. So nothing but an ordinary file is opened, and nothing is
-believed of its size: reading itself stops.
+What a path leads to is not known before it is read: a pipe has no end until its writer is gone, a device none at all, a
+file may grow as fast as it is read, and a few KB unpack to gigabytes. So nothing but an ordinary file is opened, and
+nothing is believed of its size: reading itself stops.
 """
 
 from __future__ import annotations
@@ -29,9 +29,12 @@ _PIECE = 2**10
 _UNPACKED_PIECE = 2**20
 _READ_PIECE = 2**16
 _KINDS = (
-    (stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a character device"),
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a character device"),
     (stat.S_ISBLK, "a block device"),
-)  # fmt: skip
+)
 
 
 class NotAFileError(ValueError):
@@ -88,8 +91,8 @@ def read_bytes(path: str | Path) -> bytes:
 
 
 def read_bounded(file: BinaryIO) -> bytes:
-    """What is in an open file; of one that is too large as much as `unpacked` needs to refuse it. By growing pieces: room for the largest
-    file, asked for at once, costs a small one more than its reading."""
+    """What is in an open file; of one that is too large as much as `unpacked` needs to refuse it. By growing pieces:
+    room for the largest file, asked for at once, costs a small one more than its reading."""
     parts: list[bytes] = []
     left, size = LARGEST + 1, _READ_PIECE
     while left and (piece := file.read(min(left, size))):

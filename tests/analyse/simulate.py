@@ -88,8 +88,8 @@ def write_cliff(
 def starts(order: str, run_s: float, cells: int, repeats: int, replicates: int, rng: np.random.Generator) -> np.ndarray:
     """Start times of every run of two systems, shape (replicates, system, cell, repeat).
 
-    `back-to-back`: one system after the other, a cell's repeats in a row. `blocks`: each block visits every cell of both
-    systems in random order.
+    `back-to-back`: one system after the other, a cell's repeats in a row. `blocks`: each block visits every cell of
+    both systems in random order.
     """
     per_block = 2 * cells
     if order == "back-to-back":

@@ -14,17 +14,31 @@ IOPS = 1000.0
 def runs(pattern="4k-randwrite", n=3, read_share=0.0) -> pd.DataFrame:
     size, rw = pattern.split("-")
     bs = int(size[:-1]) * {"k": 1024, "m": 2**20}[size[-1]]
-    return pd.DataFrame([
-        {"system": "s", "run_id": "r", "block": rep, "rep": rep, "pattern": pattern, "rw": rw.rstrip("0123456789"), "bs_bytes": bs,
-         "iops": IOPS, "read_iops": IOPS * read_share, "write_iops": IOPS * (1 - read_share), "bw_bytes": IOPS * bs}
-        for rep in range(1, n + 1)
-    ])  # fmt: skip
+    return pd.DataFrame(
+        [
+            {
+                "system": "s",
+                "run_id": "r",
+                "block": rep,
+                "rep": rep,
+                "pattern": pattern,
+                "rw": rw.rstrip("0123456789"),
+                "bs_bytes": bs,
+                "iops": IOPS,
+                "read_iops": IOPS * read_share,
+                "write_iops": IOPS * (1 - read_share),
+                "bw_bytes": IOPS * bs,
+            }
+            for rep in range(1, n + 1)
+        ]
+    )
 
 
 def drives(
     results: pd.DataFrame, *, reads=0.0, writes=0.0, read_bytes=None, write_bytes=None, wobble=(0, 0, 0)
 ) -> pd.DataFrame:
-    """Two nodes of two drives each share what was done for one I/O of the client; their own system disks do a lot besides."""
+    """Two nodes of two drives each share what was done for one I/O of the client; their own system disks do a lot
+    besides."""
     rows = []
     for (_, run), extra in zip(results.iterrows(), wobble, strict=False):
         key = run[["system", "run_id", "block", "rep", "pattern"]]
@@ -33,10 +47,29 @@ def drives(
         done = np.array([reads, writes, *(b * run["bs_bytes"] for b in nbytes)]) * ios * seconds / 4
         for node in ("n1", "n2"):
             for device in ("vda", "vdb"):
-                rows.append({**key, "node": node, "device": device, "carries": "md0", "seconds": seconds,
-                             **dict(zip(("reads", "writes", "read_bytes", "write_bytes"), done, strict=True))})  # fmt: skip
-            rows.append({**key, "node": node, "device": "sda", "carries": "dm-0 /", "seconds": seconds, "reads": 1e6, "writes": 1e6,
-                         "read_bytes": 1e9, "write_bytes": 1e9})  # fmt: skip
+                rows.append(
+                    {
+                        **key,
+                        "node": node,
+                        "device": device,
+                        "carries": "md0",
+                        "seconds": seconds,
+                        **dict(zip(("reads", "writes", "read_bytes", "write_bytes"), done, strict=True)),
+                    }
+                )
+            rows.append(
+                {
+                    **key,
+                    "node": node,
+                    "device": "sda",
+                    "carries": "dm-0 /",
+                    "seconds": seconds,
+                    "reads": 1e6,
+                    "writes": 1e6,
+                    "read_bytes": 1e9,
+                    "write_bytes": 1e9,
+                }
+            )
     return pd.DataFrame(rows)
 
 
@@ -96,7 +129,8 @@ def test_what_is_beyond_is_named(seen, measure, said):
 
 @pytest.mark.parametrize(
     ("seen", "measure", "said"),
-    [({"reads": 0.4}, "read_bytes", "cache: 0.60 of 1.00 were not read"), ({"reads": 0.4, "read_bytes": 1}, "reads", "merging"),
+    [({"reads": 0.4}, "read_bytes", ("cache: 0.60 of 1.00 were not "
+                                    "read")), ({"reads": 0.4, "read_bytes": 1}, "reads", "merging"),
      ({"reads": 1, "read_bytes": 4}, "read_bytes", "read-ahead")],
 )  # fmt: skip
 def test_reads_that_the_drives_did_not_see_or_saw_more_of_are_named(seen, measure, said):

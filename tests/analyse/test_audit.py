@@ -8,15 +8,43 @@ from hcilib.analyse.physics.audit import audit, rounding, unlike_working_sets
 
 # (outstanding, IOPS, printed latency in ms) of all 36 published 4k 70/30 rows, two of them the raw drive.
 MIXED = [
-    (96, 531000, 0.142), (120, 396000, 0.355), (240, 596000, 0.487), (480, 756000, 0.785), (960, 856000, 1.346),
-    (1920, 854000, 2.656), (3840, 736000, 6.001), (120, 410000, 0.305), (240, 113400, 2.112), (480, 58200, 8.247),
-    (960, 667000, 1.607), (1920, 908000, 2.791), (3840, 941000, 6.017), (120, 152700, 1.035), (240, 157200, 1.924),
-    (480, 102600, 4.926), (960, 260200, 4.759), (1920, 298700, 9.019), (3840, 282900, 20.281), (96, 531000, 0.142),
-    (384, 1066000, 0.477), (768, 1182000, 0.942), (1536, 1193000, 1.9), (3072, 1199000, 3.294), (384, 463000, 1.068),
-    (768, 559000, 1.804), (1536, 710000, 2.814), (3072, 887000, 4.353), (384, 646000, 0.889), (768, 821000, 1.449),
-    (1536, 918000, 2.67), (3072, 1088000, 4.436), (384, 253100, 1.797), (768, 264400, 3.232), (1536, 269000, 6.074),
+    (96, 531000, 0.142),
+    (120, 396000, 0.355),
+    (240, 596000, 0.487),
+    (480, 756000, 0.785),
+    (960, 856000, 1.346),
+    (1920, 854000, 2.656),
+    (3840, 736000, 6.001),
+    (120, 410000, 0.305),
+    (240, 113400, 2.112),
+    (480, 58200, 8.247),
+    (960, 667000, 1.607),
+    (1920, 908000, 2.791),
+    (3840, 941000, 6.017),
+    (120, 152700, 1.035),
+    (240, 157200, 1.924),
+    (480, 102600, 4.926),
+    (960, 260200, 4.759),
+    (1920, 298700, 9.019),
+    (3840, 282900, 20.281),
+    (96, 531000, 0.142),
+    (384, 1066000, 0.477),
+    (768, 1182000, 0.942),
+    (1536, 1193000, 1.9),
+    (3072, 1199000, 3.294),
+    (384, 463000, 1.068),
+    (768, 559000, 1.804),
+    (1536, 710000, 2.814),
+    (3072, 887000, 4.353),
+    (384, 646000, 0.889),
+    (768, 821000, 1.449),
+    (1536, 918000, 2.67),
+    (3072, 1088000, 4.436),
+    (384, 253100, 1.797),
+    (768, 264400, 3.232),
+    (1536, 269000, 6.074),
     (3072, 270100, 11.749),
-]  # fmt: skip
+]
 
 
 def published(**columns):
@@ -33,10 +61,17 @@ def check(table, name):
 
 
 STARWIND = published(
-    vms=20, numjobs=3, nodes=2, bs_bytes=4096, iodepth=[4, 8, 16], iops=[893000, 1092000, 1399000],
-    bw_bytes=np.array([3488, 4266, 5465]) * 2.0**20, lat_ns=np.array([0.267, 0.438, 0.683]) * 1e6,
-    node_cpu_pct=[44, 45, 50], iops_per_cpu_pct=[10148, 12133, 13990],
-)  # fmt: skip
+    vms=20,
+    numjobs=3,
+    nodes=2,
+    bs_bytes=4096,
+    iodepth=[4, 8, 16],
+    iops=[893000, 1092000, 1399000],
+    bw_bytes=np.array([3488, 4266, 5465]) * 2.0**20,
+    lat_ns=np.array([0.267, 0.438, 0.683]) * 1e6,
+    node_cpu_pct=[44, 45, 50],
+    iops_per_cpu_pct=[10148, 12133, 13990],
+)
 
 
 def test_published_rows_that_obey():
@@ -52,8 +87,9 @@ def test_published_rows_that_obey():
 
 
 @pytest.mark.parametrize(
-    ("column", "factor", "name"), [("lat_ns", 1.06, "little"), ("bw_bytes", 1.01, "bandwidth"), ("iops_per_cpu_pct", 0.98, "cpu_efficiency")]
-)  # fmt: skip
+    ("column", "factor", "name"),
+    [("lat_ns", 1.06, "little"), ("bw_bytes", 1.01, "bandwidth"), ("iops_per_cpu_pct", 0.98, "cpu_efficiency")],
+)
 def test_each_check_bites_alone(column, factor, name):
     broken = STARWIND.astype({column: float})
     broken.loc[1, column] *= factor
@@ -143,7 +179,8 @@ def test_bandwidth_within_printed_rounding():
 
 
 def test_a_source_that_prints_two_digits_is_judged_by_two():
-    """The scaling article: 18K IOPS of 1 MiB, "18.5 GB per second"; among numbers printed to a thousandth it would be wrong."""
+    """The scaling article: 18K IOPS of 1 MiB, "18.5 GB per second"; among numbers printed to a thousandth it would be
+    wrong."""
     prose = published(bs_bytes=2**20, iops=[18000, 460000, 140000, 310000, 1700000], bw_bytes=[18.5e9, *[np.nan] * 4])
     assert check(audit(prose), "bandwidth").loc[0, "ok"]
     table = prose.assign(iops=[18000, 461000, 142000, 313000, 1714000])
@@ -225,12 +262,14 @@ def test_rounding_knows_the_printed_digit():
 
 def test_unlike_working_sets_are_named():
     gb = 10**9
-    rows = pd.DataFrame({
-        "source": "article",
-        "vms": [20, 20, 20, 20, 1, np.nan],
-        "system": ["starwind", "s2d-mirror", "s2d-both", "starwind", "s2d-mirror", "raw"],
-        "span_bytes": [6000 * gb, 600 * gb, 6000 * gb, 6000 * gb, 30 * gb, np.nan],
-    })  # fmt: skip
+    rows = pd.DataFrame(
+        {
+            "source": "article",
+            "vms": [20, 20, 20, 20, 1, np.nan],
+            "system": ["starwind", "s2d-mirror", "s2d-both", "starwind", "s2d-mirror", "raw"],
+            "span_bytes": [6000 * gb, 600 * gb, 6000 * gb, 6000 * gb, 30 * gb, np.nan],
+        }
+    )
     table = unlike_working_sets(rows)
     assert len(table) == 5
     odd = table[table["alike"].eq(False).fillna(False)]

@@ -12,8 +12,13 @@ def campaigns(logs, system="a"):
     k, cells, n = logs.shape
     index = pd.MultiIndex.from_product([range(k), range(cells), range(1, n + 1)], names=["c", "iodepth", "block"])
     table = index.to_frame(index=False)
-    return table.assign(run_id="c" + table.pop("c").astype(str), rep=table["block"], system=system, pattern="4k-randread",
-                        iops=1e5 * np.exp(logs.ravel()))  # fmt: skip
+    return table.assign(
+        run_id="c" + table.pop("c").astype(str),
+        rep=table["block"],
+        system=system,
+        pattern="4k-randread",
+        iops=1e5 * np.exp(logs.ravel()),
+    )
 
 
 def test_ratios_are_to_the_geometric_mean_of_the_earlier_campaigns():

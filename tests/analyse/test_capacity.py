@@ -1,4 +1,5 @@
-"""Reference values: METHODS section 4, Microsoft's table for nested mirror-accelerated parity, the Hyper-V RDMA article."""
+"""Reference values: METHODS section 4, Microsoft's table for nested mirror-accelerated parity, the Hyper-V RDMA
+article."""
 
 import itertools
 
@@ -262,7 +263,9 @@ def test_a_hot_spare_costs_its_capacity_and_nothing_else(formula, drives, usable
     assert scheme.survives.drives == any_drives
 
 
-@pytest.mark.parametrize("formula", ["Raid5(5).spare(0)", "Raid5(5).spare(1.5)", "Mirror(2).spare(1)", "(Mirror(2) * Raid5(5)).spare(1)"])  # fmt: skip
+@pytest.mark.parametrize(
+    "formula", ["Raid5(5).spare(0)", "Raid5(5).spare(1.5)", "Mirror(2).spare(1)", ("(Mirror(2) * Raid5(5)).spare(1)")]
+)
 def test_a_spare_that_cannot_be_is_refused(formula):
     with pytest.raises(ValueError, match=r"spares must be a whole number of at least 1|Raid5\(5\)\.spare\(1\)"):
         parse_scheme(formula)

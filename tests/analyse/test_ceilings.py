@@ -77,8 +77,10 @@ def test_a_write_that_may_fill_a_stripe_is_accused_of_nothing(article, rates):
 
 
 @pytest.mark.parametrize(("command", "size"), [
-    ("mdadm --create /dev/md0 --level=5 --chunk=4K --raid-devices=5 a b", 16 * 1024), ("mdadm --create --level=5 --raid-devices=5 --chunk=64", 256 * 1024),
-    ("mdadm --create /dev/md0 --level=6 --chunk=64K --raid-devices=8", 6 * 64 * 1024), ("mdadm --create --level=1 --chunk=64", None),
+    ("mdadm --create /dev/md0 --level=5 --chunk=4K --raid-devices=5 a "
+     "b", 16 * 1024), ("mdadm --create --level=5 --raid-devices=5 --chunk=64", 256 * 1024),
+    ("mdadm --create /dev/md0 --level=6 --chunk=64K "
+     "--raid-devices=8", 6 * 64 * 1024), ("mdadm --create --level=1 --chunk=64", None),
     ("echo --level=5 --chunk=64 --raid-devices=5", None),
 ])  # fmt: skip
 def test_the_stripe_is_read_from_the_command_that_makes_the_array(command, size):

@@ -36,10 +36,13 @@ def test_without_a_wish_every_row_is_kept():
         ({"baseline": "aa"}, "baseline is 'aa', which is not among the systems of these results: a, b, c"),
         ({"challenger": "bb"}, "challenger is 'bb', which is not among the systems of these results: a, b, c"),
         ({"challenger": "a"}, "baseline and challenger are both 'a'; the challenger is one of: b, c"),
-        ({"challenger": "c", "patterns": ["1m-write"]}, "challenger is 'c', which is not among the systems of these results: a, b"),
-        ({"patterns": ["4k-randread", "4k-randred"]}, "patterns names '4k-randred', which nobody measured; there are: 4k-randread, 1m-write."),
+        ({"challenger": "c", "patterns": ["1m-write"]}, ("challenger is 'c', which is not among the systems of these "
+                                                        "results: a, b")),
+        ({"patterns": ["4k-randread", "4k-randred"]}, ("patterns names '4k-randred', which nobody measured; there "
+                                                      "are: 4k-randread, 1m-write.")),
         ({"patterns": []}, "patterns is empty; there are: 4k-randread, 1m-write."),
-        ({"article": "some-article"}, "article is 'some-article', but the sources hold results of lab only; for run directories it is None"),
+        ({"article": "some-article"}, ("article is 'some-article', but the sources hold results of lab only; for run "
+                                      "directories it is None")),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_sentence_that_names_what_there_is(wish, sentence):

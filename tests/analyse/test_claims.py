@@ -21,16 +21,40 @@ def checked(tables):
 def small(**systems) -> pd.DataFrame:
     """A table of one source and pattern: per system {iodepth: iops}; latency 1 ms times iodepth."""
     rows = [
-        {"source": "s", "system": system, "pattern": "4k-randread", "iodepth": depth, "vms": 4, "numjobs": 1, "bs_bytes": 4096,
-         "iops": iops, "bw_bytes": iops * 4096, "lat_ns": depth * 1e6}
-        for system, cells in systems.items() for depth, iops in cells.items()
-    ]  # fmt: skip
+        {
+            "source": "s",
+            "system": system,
+            "pattern": "4k-randread",
+            "iodepth": depth,
+            "vms": 4,
+            "numjobs": 1,
+            "bs_bytes": 4096,
+            "iops": iops,
+            "bw_bytes": iops * 4096,
+            "lat_ns": depth * 1e6,
+        }
+        for system, cells in systems.items()
+        for depth, iops in cells.items()
+    ]
     return pd.DataFrame(rows)
 
 
 def claim(**given) -> pd.DataFrame:
-    base = {"id": 1, "source": "s", "statistic": "value", "metric": "iops", "pattern": "4k-randread", "vms": 4, "reduce": "at",
-            "iodepth": "8", "subject": "a", "comparator": "", "claimed": 0, "unit": "IOPS", "resolution": 1}  # fmt: skip
+    base = {
+        "id": 1,
+        "source": "s",
+        "statistic": "value",
+        "metric": "iops",
+        "pattern": "4k-randread",
+        "vms": 4,
+        "reduce": "at",
+        "iodepth": "8",
+        "subject": "a",
+        "comparator": "",
+        "claimed": 0,
+        "unit": "IOPS",
+        "resolution": 1,
+    }
     return pd.DataFrame([base | given])
 
 
@@ -81,11 +105,23 @@ WORDS = {"statistic": "pct_higher", **PCT, "reduce": "each", "iodepth": ""}
         ({**WORDS, "wording": "about", "claimed": 40, "tolerance": 5, "iodepth": "16"}, 50, "wrong"),
         ({**WORDS, "wording": "nearly", "claimed": 52, "tolerance": 5, "iodepth": "16"}, 50, "matches"),
         ({**WORDS, "wording": "nearly", "claimed": 47, "tolerance": 5, "iodepth": "16"}, 50, "wrong"),
-        ({"statistic": "spread", "wording": "less_than", "claimed": 130, "reduce": "", "iodepth": "", "unit": "%"}, 125, "matches"),
-        ({"statistic": "least_step", "wording": "more_than", "reduce": "", "iodepth": "8 16", "unit": "%"}, 125, "matches"),
-        ({"statistic": "least_step", "wording": "more_than", "reduce": "", "iodepth": "", "unit": "%"}, -200 / 9, "wrong"),
+        (
+            {"statistic": "spread", "wording": "less_than", "claimed": 130, "reduce": "", "iodepth": "", "unit": "%"},
+            125,
+            "matches",
+        ),
+        (
+            {"statistic": "least_step", "wording": "more_than", "reduce": "", "iodepth": "8 16", "unit": "%"},
+            125,
+            "matches",
+        ),
+        (
+            {"statistic": "least_step", "wording": "more_than", "reduce": "", "iodepth": "", "unit": "%"},
+            -200 / 9,
+            "wrong",
+        ),
     ],
-)  # fmt: skip
+)
 def test_words_ask_for_a_side_or_for_nearness(given, value, verdict):
     found = judge(AB, **given)
     assert found["recomputed"] == pytest.approx(value)
@@ -108,8 +144,9 @@ def test_where_curves_cross():
     assert "not ahead" in slow["finding"]  # equal latencies: nobody leads
     lone = judge(small(a={8: 2}, b={8: 1}), claimed=8, **crossing)
     assert (lone["verdict"], lone["finding"]) == (
-        "not checkable", "a curve needs one pattern at two depths or more: a has 1 such rows",
-    )  # fmt: skip
+        "not checkable",
+        "a curve needs one pattern at two depths or more: a has 1 such rows",
+    )
 
 
 def test_a_side_within_the_printed_digits_is_rounding():
@@ -122,8 +159,9 @@ def test_a_side_within_the_printed_digits_is_rounding():
 def test_what_no_table_can_judge_says_what_to_measure():
     found = judge(AB, statistic="unmeasured", claimed=float("nan"), note="the same runs on the other node")
     assert (found["verdict"], found["finding"]) == (
-        "not checkable", "no table judges it: the same runs on the other node",
-    )  # fmt: skip
+        "not checkable",
+        "no table judges it: the same runs on the other node",
+    )
     with pytest.raises(ValueError, match="claim 1: unmeasured needs a note"):
         judge(AB, statistic="unmeasured", claimed=float("nan"))
 
@@ -176,8 +214,9 @@ def test_a_peak_claimed_at_another_depth_is_wrong_though_its_size_is_right():
     assert judge(AB, iodepth="16", **peak)["verdict"] == "matches"
     found = judge(AB, iodepth="8", **peak)
     assert (found["verdict"], found["finding"]) == (
-        "wrong", "claimed 90,000 IOPS, is 90,000 IOPS; the maximum is at iodepth 16, not 8",
-    )  # fmt: skip
+        "wrong",
+        "claimed 90,000 IOPS, is 90,000 IOPS; the maximum is at iodepth 16, not 8",
+    )
 
 
 @pytest.mark.parametrize(
@@ -185,11 +224,16 @@ def test_a_peak_claimed_at_another_depth_is_wrong_though_its_size_is_right():
     [
         ({"statistic": "pct_higher", **PCT, "claimed": 80}, "is -20.0 %; 80 % is a as a percentage of b"),
         ({"statistic": "pct_lower", **PCT, "claimed": 25}, "is 20.0 %; 25 % is how much higher b is than a"),
-        ({"claimed": 70_000}, "claimed 70,000 IOPS, is 40,000 IOPS; 70,000 IOPS is its value in 4k-randread at iodepth 32"),
-        ({"statistic": "pct_higher", **PCT, "reduce": "mean", "iodepth": "8 16", "claimed": 50},
-         "is 15.0 %; 50 % is the figure at iodepth 16 against b alone"),
+        (
+            {"claimed": 70_000},
+            "claimed 70,000 IOPS, is 40,000 IOPS; 70,000 IOPS is its value in 4k-randread at iodepth 32",
+        ),
+        (
+            {"statistic": "pct_higher", **PCT, "reduce": "mean", "iodepth": "8 16", "claimed": 50},
+            "is 15.0 %; 50 % is the figure at iodepth 16 against b alone",
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_finding_says_where_a_wrong_number_comes_from(given, finding):
     found = judge(AB, **given)
     assert found["verdict"] == "wrong"
@@ -281,8 +325,16 @@ def test_no_claims_give_an_empty_table():
     assert check_claims(AB, claim().iloc[:0]).empty
 
 
-FACTS = pd.DataFrame({"source": "s", "key": ["disk.size", "n.drives", "seen.iops"], "kind": ["setting", "setting", "measured"],
-                      "value": ["3.2", "2", "18000"], "unit": ["TB", "count", "IOPS"], "number": [3.2e12, 2.0, 18000.0]})  # fmt: skip
+FACTS = pd.DataFrame(
+    {
+        "source": "s",
+        "key": ["disk.size", "n.drives", "seen.iops"],
+        "kind": ["setting", "setting", "measured"],
+        "value": ["3.2", "2", "18000"],
+        "unit": ["TB", "count", "IOPS"],
+        "number": [3.2e12, 2.0, 18000.0],
+    }
+)
 
 
 def formula(text, **given):
@@ -336,12 +388,26 @@ def test_known_errors_are_found_with_their_origin(checked):
 @pytest.mark.parametrize(
     ("number", "value"),
     [
-        (1, 40), (2, 250 / 7), (3, 20), (354, 50), (352, 25), (209, 3), (208, 2), (207, 1),
-        (50, 100 * 1624 / 2615), (59, 100 * (4.967 / 3.133 - 1)), (245, 100 * (4664 / 1483 - 1)), (248, 0.5444),
-        (256, 43214 / 3076 - 1), (288, 100 - (9.5 / 24 + 9.5 / 25 + 9.5 / 25) / 3 * 100), (312, 14.75), (356, 17000),
-        (223, 18.874368), (190, 100 * (2816 / 967 - 1)),
+        (1, 40),
+        (2, 250 / 7),
+        (3, 20),
+        (354, 50),
+        (352, 25),
+        (209, 3),
+        (208, 2),
+        (207, 1),
+        (50, 100 * 1624 / 2615),
+        (59, 100 * (4.967 / 3.133 - 1)),
+        (245, 100 * (4664 / 1483 - 1)),
+        (248, 0.5444),
+        (256, 43214 / 3076 - 1),
+        (288, 100 - (9.5 / 24 + 9.5 / 25 + 9.5 / 25) / 3 * 100),
+        (312, 14.75),
+        (356, 17000),
+        (223, 18.874368),
+        (190, 100 * (2816 / 967 - 1)),
     ],
-)  # fmt: skip
+)
 def test_recomputed_numbers_agree_with_the_printed_tables_by_hand(checked, number, value):
     assert checked.loc[number, "recomputed"] == pytest.approx(value, rel=1e-9)
 

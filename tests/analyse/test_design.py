@@ -25,12 +25,20 @@ ADAPTIVE = {"runs": 5, "most_runs": 10, "read_s": 300, "write_s": 300, "first_s"
 def campaign(levels, runtime_s=300.0, system="a"):
     """Results rows of shape (cells, runs): cells alternate between reading and writing."""
     cells, n = np.shape(levels)
-    return pd.DataFrame({
-        "system": system, "run_id": "c1", "block": np.tile(np.arange(1, n + 1), cells), "rep": np.tile(np.arange(1, n + 1), cells),
-        "pattern": np.repeat([("4k-randread", "4k-randwrite")[i % 2] for i in range(cells)], n),
-        "iodepth": np.repeat(np.arange(cells) // 2 + 1, n), "rwmixread": np.repeat([100 * (1 - i % 2) for i in range(cells)], n),
-        "iops": 1e5 * np.ravel(levels), "runtime_s": runtime_s, "valid": True,
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            "system": system,
+            "run_id": "c1",
+            "block": np.tile(np.arange(1, n + 1), cells),
+            "rep": np.tile(np.arange(1, n + 1), cells),
+            "pattern": np.repeat([("4k-randread", "4k-randwrite")[i % 2] for i in range(cells)], n),
+            "iodepth": np.repeat(np.arange(cells) // 2 + 1, n),
+            "rwmixread": np.repeat([100 * (1 - i % 2) for i in range(cells)], n),
+            "iops": 1e5 * np.ravel(levels),
+            "runtime_s": runtime_s,
+            "valid": True,
+        }
+    )
 
 
 def declared(cells=4, between=1.0, second=6.7, tau_s=5.0):

@@ -30,9 +30,13 @@ def full(model, repeats=1, noise=0.0, seed=0):
     rng = np.random.default_rng(seed)
     cells = itertools.product("ab", "xy", (0, 30))
     return pd.DataFrame(
-        [(a, d, w, model(a == "b", d == "y", w == 30) * np.exp(noise * rng.standard_normal())) for a, d, w in cells for _ in range(repeats)],
+        [
+            (a, d, w, model(a == "b", d == "y", w == 30) * np.exp(noise * rng.standard_normal()))
+            for a, d, w in cells
+            for _ in range(repeats)
+        ],
         columns=[*FACTORS, "iops"],
-    )  # fmt: skip
+    )
 
 
 def test_a_multiplicative_model_is_recovered_exactly():

@@ -264,8 +264,18 @@ def test_runs_are_laid_over_each_other_at_the_failure():
 
 
 def test_a_disturbed_run_is_never_averaged_with_healthy_ones():
-    rows = pd.DataFrame({"system": "a", "run_id": "r", "block": [1, 2, 3, 4], "rep": [1, 2, 3, 4], "pattern": "4k-randwrite",
-                         "iodepth": 8, "iops": [1.0, 1.1, 4.0, 4.1], "events": [np.nan, np.nan, "cut-link@10", "cut-link@10"]})  # fmt: skip
+    rows = pd.DataFrame(
+        {
+            "system": "a",
+            "run_id": "r",
+            "block": [1, 2, 3, 4],
+            "rep": [1, 2, 3, 4],
+            "pattern": "4k-randwrite",
+            "iodepth": 8,
+            "iops": [1.0, 1.1, 4.0, 4.1],
+            "events": [np.nan, np.nan, "cut-link@10", "cut-link@10"],
+        }
+    )
     with pytest.raises(ValueError, match=r"results vary in events: (none, cut-link@10|cut-link@10, none)"):
         summarize(rows)
     other = rows.assign(system="b")

@@ -21,21 +21,32 @@ def acknowledged(*last: int, **of) -> pd.DataFrame:
 
 def read(*found: tuple, replica="system", **of) -> pd.DataFrame:
     """(low, high, foreign sectors) of block 0, 1, ..."""
-    return pd.DataFrame([
-        {**ONE, **of, "replica": replica, "block": block, "low": low, "high": high, "foreign": foreign}
-        for block, (low, high, foreign) in enumerate(found)
-    ])  # fmt: skip
+    return pd.DataFrame(
+        [
+            {**ONE, **of, "replica": replica, "block": block, "low": low, "high": high, "foreign": foreign}
+            for block, (low, high, foreign) in enumerate(found)
+        ]
+    )
 
 
 @pytest.mark.parametrize(
     ("last", "found", "state"),
     [
-        (3, (3, 3, 0), "latest"), (3, (4, 4, 0), "in flight"), (3, (3, 4, 0), "in flight"), (3, (2, 2, 0), "lost"),
-        (3, (0, 0, 0), "lost"), (3, (1, 2, 0), "lost"), (3, (2, 3, 0), "torn"), (3, (2, 4, 0), "torn"), (3, (3, 3, 1), "foreign"),
-        (3, (NAN, NAN, 8), "foreign"), (3, (NAN, NAN, NAN), "unreadable"), (0, (NAN, NAN, 8), "never acknowledged"),
+        (3, (3, 3, 0), "latest"),
+        (3, (4, 4, 0), "in flight"),
+        (3, (3, 4, 0), "in flight"),
+        (3, (2, 2, 0), "lost"),
+        (3, (0, 0, 0), "lost"),
+        (3, (1, 2, 0), "lost"),
+        (3, (2, 3, 0), "torn"),
+        (3, (2, 4, 0), "torn"),
+        (3, (3, 3, 1), "foreign"),
+        (3, (NAN, NAN, 8), "foreign"),
+        (3, (NAN, NAN, NAN), "unreadable"),
+        (0, (NAN, NAN, 8), "never acknowledged"),
         (0, (1, 1, 0), "never acknowledged"),
     ],
-)  # fmt: skip
+)
 def test_a_block_is_what_its_sectors_say(last, found, state):
     assert list(block_states(acknowledged(last), read(found))["state"]) == [state]
 

@@ -12,10 +12,51 @@ from hcilib.analyse.runs.latency import percentile_interval, percentiles, vm_spr
 # fio 3.33, ioengine=null, number_ios=1000, json+: its own bins and percentiles. One I/O lies above p99.9, and fio says
 # that p99.9 is that one: its target is 99.9 as a double, a little more than 999 of 1000.
 FIO_BINS = {
-    34: 1, 36: 1, 37: 6, 38: 6, 39: 8, 40: 8, 41: 5, 42: 3, 43: 3, 44: 5, 45: 2, 46: 1, 47: 3, 48: 2, 49: 1, 50: 1, 51: 1,
-    52: 4, 53: 3, 54: 1, 55: 1, 57: 9, 58: 3, 59: 4, 60: 9, 61: 13, 62: 12, 63: 24, 64: 59, 65: 71, 66: 124, 67: 155,
-    68: 161, 69: 130, 70: 81, 71: 47, 72: 18, 73: 3, 74: 6, 75: 1, 77: 1, 137: 1, 183: 1, 9792: 1,
-}  # fmt: skip
+    34: 1,
+    36: 1,
+    37: 6,
+    38: 6,
+    39: 8,
+    40: 8,
+    41: 5,
+    42: 3,
+    43: 3,
+    44: 5,
+    45: 2,
+    46: 1,
+    47: 3,
+    48: 2,
+    49: 1,
+    50: 1,
+    51: 1,
+    52: 4,
+    53: 3,
+    54: 1,
+    55: 1,
+    57: 9,
+    58: 3,
+    59: 4,
+    60: 9,
+    61: 13,
+    62: 12,
+    63: 24,
+    64: 59,
+    65: 71,
+    66: 124,
+    67: 155,
+    68: 161,
+    69: 130,
+    70: 81,
+    71: 47,
+    72: 18,
+    73: 3,
+    74: 6,
+    75: 1,
+    77: 1,
+    137: 1,
+    183: 1,
+    9792: 1,
+}
 FIO_PERCENTILES = {1: 38, 50: 67, 90: 70, 99: 74, 99.5: 74, 99.9: 9792, 99.95: 9792, 99.99: 9792, 100: 9792}
 
 
@@ -246,7 +287,8 @@ def test_spread_of_vms_by_rate():
 
 
 def many(rows=30_000):
-    """Rows in no order, some without an I/O: a category, whole numbers that lie close together and far apart, text with a gap."""
+    """Rows in no order, some without an I/O: a category, whole numbers that lie close together and far apart, text with
+    a gap."""
     rng = np.random.default_rng(5)
     bucket = rng.integers(0, 700, rows).astype(np.int16)
     return pd.DataFrame({
@@ -260,7 +302,9 @@ def many(rows=30_000):
 @pytest.mark.parametrize(
     "by", [[], ["ddir"], ["t_s", "ddir"], ["epoch_s"], ["host", "t_s"], ["ddir", "host", "epoch_s"]]
 )
-@pytest.mark.parametrize("change", [dict, lambda: {"lat_ns": 7.0}, lambda: {"bucket": None}], ids=["rollup", "another latency", "no bucket"])  # fmt: skip
+@pytest.mark.parametrize(
+    "change", [dict, lambda: {"lat_ns": 7.0}, lambda: {"bucket": None}], ids=["rollup", "another latency", "no bucket"]
+)
 def test_many_rows_are_merged_as_few_are(monkeypatch, by, change):
     bins = many().assign(**change())
     large = merge_bins(bins, by), percentiles(bins, by, (50, 99.9))

@@ -102,10 +102,19 @@ def test_at_every_iodepth_needs_every_iodepth():
     assert "change places" in mixed["sentence"]
 
 
-@pytest.mark.parametrize(("ratios", "noise", "changes"), [
-    ([1.2, 0.8], NOISE, True), ([1.2, 0.999], NOISE, False), ([1.2, 0.93], 6 * NOISE, False), ([1.2, 1.0], 0 * NOISE, False),
-    ([1.2, 0.8], np.zeros(1), True), ([1.2, 1.0], np.zeros(1), False), ([1.2, 0.96], np.zeros(1), False), ([1.0], NOISE, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("ratios", "noise", "changes"),
+    [
+        ([1.2, 0.8], NOISE, True),
+        ([1.2, 0.999], NOISE, False),
+        ([1.2, 0.93], 6 * NOISE, False),
+        ([1.2, 1.0], 0 * NOISE, False),
+        ([1.2, 0.8], np.zeros(1), True),
+        ([1.2, 1.0], np.zeros(1), False),
+        ([1.2, 0.96], np.zeros(1), False),
+        ([1.0], NOISE, False),
+    ],
+)
 def test_places_change_only_where_one_is_really_below_and_one_really_above(ratios, noise, changes):
     said = everywhere(compare(grid(ratios, noise), "a", adjust="iut")).iloc[0]["sentence"]
     assert ("b and a change places in IOPS over iodepth in 4k random read" in said) == changes

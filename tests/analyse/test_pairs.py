@@ -94,7 +94,8 @@ def test_ranks_use_the_pairs_too():
 
 @pytest.mark.parametrize(("ratio", "sd"), [(0.9, 0.05), (1.0, 0.03)])
 def test_as_many_runs_as_were_said_do_decide(ratio, sd):
-    """The runs that an undecided campaign asks for, made: they decide about nine times in ten, if the ratio is as seen."""
+    """The runs that an undecided campaign asks for, made: they decide about nine times in ten, if the ratio is as
+    seen."""
     rng = np.random.default_rng(0)
 
     def cell(n, *logs):

@@ -20,9 +20,20 @@ PROTOCOLS = {
     "adaptive": {"runs": 5, "most_runs": 10, "read_s": 300, "write_s": 300, "first_s": 60},
 }
 NOISE = noise(
-    pd.DataFrame({"system": "a", "run_id": "c", "pattern": "p", "iodepth": range(6), "rwmixread": [100, 100, 100, 0, 0, 0],
-                  "iops": 1.0}), second_cv_pct=6.7, between_cv_pct=1.0, tau_s=5.0,
-)  # fmt: skip
+    pd.DataFrame(
+        {
+            "system": "a",
+            "run_id": "c",
+            "pattern": "p",
+            "iodepth": range(6),
+            "rwmixread": [100, 100, 100, 0, 0, 0],
+            "iops": 1.0,
+        }
+    ),
+    second_cv_pct=6.7,
+    between_cv_pct=1.0,
+    tau_s=5.0,
+)
 
 # The adaptive policy as a campaign would run it, on the tests' own simulator
 
@@ -56,7 +67,8 @@ def until_enough(values, target):
     ids=["quiet", "lognormal", "stalled seconds", "regimes", "failing runs"],
 )
 def test_adaptive_blocks_beat_the_articles_protocol(within, between, target):
-    """5 to 10 runs of 60-300 s in blocks against 3 x 600/1800 s back to back: no larger error, <= .45 of the time, >= .93."""
+    """5 to 10 runs of 60-300 s in blocks against 3 x 600/1800 s back to back: no larger error, <= .45 of the time, >=
+    .93."""
     rng, draws, cells = np.random.default_rng(21), 80, 4
 
     def drifting(order, repeats, run_s):
@@ -117,7 +129,8 @@ def test_which_interval_covers():
     assert 0.84 <= calm.loc[3, "mean ± 1.96 se"] <= 0.90  # .86
     assert (back["Welch t on logs"] < 0.80).all()
     assert 0.40 <= back.loc[5, "Welch t on logs"] <= 0.60  # .49
-    # One system after the other does not cover what it promises, however the blocks lie; side by side does (METHODS section 7).
+    # One system after the other does not cover what it promises, however the blocks lie; side by side does (METHODS
+    # section 7).
     assert apart.loc[5, "Welch t on logs"] < 0.9
     assert (pairs["paired t on logs"] >= 0.93).all()
     assert calm["paired t on logs"].isna().all()
@@ -198,9 +211,13 @@ def test_a_half_width_without_drift_is_the_planned_one():
 def test_order_of_hosts_is_irrelevant_to_the_fleets_series(hosts, random):
     y = seconds(np.random.default_rng(hosts), (120,))
     shares = np.arange(1.0, hosts + 1) / np.arange(1.0, hosts + 1).sum()
-    rows = pd.concat([
-        pd.DataFrame({"host": f"vm{h}", "ddir": "read", "t_s": np.arange(120), "iops": y * share}) for h, share in enumerate(shares)
-    ], ignore_index=True)  # fmt: skip
+    rows = pd.concat(
+        [
+            pd.DataFrame({"host": f"vm{h}", "ddir": "read", "t_s": np.arange(120), "iops": y * share})
+            for h, share in enumerate(shares)
+        ],
+        ignore_index=True,
+    )
     names = random.sample([f"vm{h}" for h in range(hosts)], hosts)
     other = rows.assign(host=rows["host"].map(dict(zip([f"vm{h}" for h in range(hosts)], names, strict=True))))
     other = other.iloc[random.sample(range(len(rows)), len(rows))]

@@ -1,4 +1,5 @@
-"""Drops along a curve: the articles' two regimes, what a test shows and what it does not, and numbers that are the tables'."""
+"""Drops along a curve: the articles' two regimes, what a test shows and what it does not, and numbers that are the
+tables'."""
 
 import numpy as np
 import pandas as pd
@@ -96,7 +97,8 @@ def test_a_single_run_among_several_is_untested():
     both = regimes(measured([100, 50, [20.0]]))
     assert list(both["verdict"]) == ["lower", "point"]
     assert regimes_sentence(both) == (
-        f"1 point where more load is shown to give more than 10 % less; 1 point lies more than 10 % below one at a lower iodepth ({UNTESTED})"
+        "1 point where more load is shown to give more than 10 % less; 1 point lies more than 10 % below one at a "
+        f"lower iodepth ({UNTESTED})"
     )
     halves = regimes(published(vms=[1, 2], iops=[100, 40]), over="vms", drop=0.5)
     assert regimes_sentence(halves) == f"1 point lies more than 50 % below one at a lower vms ({UNTESTED})"

@@ -94,7 +94,8 @@ def test_the_headline_calls_a_margin_no_test_and_the_new_campaign_no_yardstick()
     )
     assert said.endswith("Against c1 alone the margin of 5 % would have said, untested: 1 regression.")
     assert regression_headline(alone, alone, noise.head(0), "c5", "c1", 0.05) == (
-        "c5 against one earlier campaign, 1 cell: 1 regression, by the margin of 5 % alone, which is no test: a bad day looks the same."
+        "c5 against one earlier campaign, 1 cell: 1 regression, by the margin of 5 % alone, which is no test: a bad "
+        "day looks the same."
     )
 
 

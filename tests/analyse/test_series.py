@@ -416,7 +416,8 @@ def welch(a, b):
 
 
 def test_adaptive_blocks_beat_the_articles_protocol():
-    """5 blocks of 60-300 s against 3 x 600 s back to back: no larger error in at most .45 of the time, and it covers."""
+    """5 blocks of 60-300 s against 3 x 600 s back to back: no larger error in at most .45 of the time, and it
+    covers."""
     rng, replicates, cells = np.random.default_rng(11), 60, 4
 
     def measure(order, repeats, run_s):

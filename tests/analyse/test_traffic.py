@@ -27,8 +27,16 @@ def counters(runs: pd.DataFrame, factor) -> pd.DataFrame:
     for _, run in runs.iterrows():
         for node, share in (("node1", 0.001), ("node2", factor(run))):
             for seconds, level in ((1.0, 2.0), (3.0, 2 / 3)):  # the mean by time is 1, the mean by row is not
-                rows += [{**run[KEYS], "node": node, "interval_s": seconds, "nic": "repl", "rx_bytes_per_s": share * level * CLIENT},
-                         {**run[KEYS], "node": node, "interval_s": seconds, "nic": "eth0", "rx_bytes_per_s": 1e9}]  # fmt: skip
+                rows += [
+                    {
+                        **run[KEYS],
+                        "node": node,
+                        "interval_s": seconds,
+                        "nic": "repl",
+                        "rx_bytes_per_s": share * level * CLIENT,
+                    },
+                    {**run[KEYS], "node": node, "interval_s": seconds, "nic": "eth0", "rx_bytes_per_s": 1e9},
+                ]
     return pd.DataFrame(rows)
 
 

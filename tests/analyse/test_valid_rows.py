@@ -15,9 +15,16 @@ RUNS = pd.MultiIndex.from_product([[1, 8], range(1, 7), [1, 2, 3]], names=["iode
     index=False
 )
 RUNS = RUNS.assign(
-    source="s", system="a", run_id="c", rep=RUNS["block"], pattern="4k-randread", rwmixread=100, runtime_s=60.0, p99_ns=1e6,
+    source="s",
+    system="a",
+    run_id="c",
+    rep=RUNS["block"],
+    pattern="4k-randread",
+    rwmixread=100,
+    runtime_s=60.0,
+    p99_ns=1e6,
     iops=1e4 * RUNS["vms"] / (1 + 0.05 * RUNS["vms"]) * (1 + 0.01 * np.random.default_rng(0).normal(size=len(RUNS))),
-)  # fmt: skip
+)
 FIXED = RUNS[RUNS["vms"] == 4]
 
 

@@ -10,8 +10,11 @@ from hcilib.drive.hosts.hosts import Fleet, need
 from hcilib.testbed import Disk, Testbed
 
 DRIVE_BYTES = 64 * 2**20
-VERIFY = ("fio --name=v --filename={device} --direct=1 --ioengine=libaio --rw={rw} --bs=64k --iodepth=4 --size=8M --verify=crc32c "
-          "--randseed=7 {more} --output-format=terse")  # fmt: skip
+VERIFY = (
+    "fio --name=v --filename={device} --direct=1 --ioengine=libaio --rw={rw} --bs=64k --iodepth=4 --size=8M "
+    "--verify=crc32c "
+    "--randseed=7 {more} --output-format=terse"
+)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,5 @@
-"""Running Ceph clusters for the tests, and what they did: each started once, measured by a small campaign, and found gone."""
+"""Running Ceph clusters for the tests, and what they did: each started once, measured by a small campaign, and found
+gone."""
 
 import shutil
 import time
@@ -31,7 +32,8 @@ def on(*systems: str):
 
 @dataclass(frozen=True)
 class Cluster:
-    """A running one: its testbed, open connections to its hosts and its monitor, and the campaign that has filled its images."""
+    """A running one: its testbed, open connections to its hosts and its monitor, and the campaign that has filled its
+    images."""
 
     bed: Testbed
     fleet: Fleet
@@ -54,7 +56,8 @@ def ceph_programs():
 
 @pytest.fixture(scope="session")
 def ceph_cluster(request, ceph_programs, tmp_path_factory):
-    """A cluster of the system given by `on`, on which a small campaign has been run; its end is looked at from outside."""
+    """A cluster of the system given by `on`, on which a small campaign has been run; its end is looked at from
+    outside."""
     if request.param == NONE:
         yield None
         return

@@ -1,7 +1,7 @@
 """Faults done to real parts of a lab, each with what has to come of it: used by the tests and by bench/chaos.py.
 
-Every fault is done to vm2 of two. Whoever is told of it has to be told of vm2 and not of vm1; no row may come of an attempt
-in which a VM is missing; and when all is over no fio works anywhere.
+Every fault is done to vm2 of two. Whoever is told of it has to be told of vm2 and not of vm1; no row may come of an
+attempt in which a VM is missing; and when all is over no fio works anywhere.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ SPAN, RUNTIME_S, GRACE_S = 2**20, 1.0, 3.0
 
 @dataclass(frozen=True)
 class Fault:
-    """`inject` does it, in a block that lasts as long as the campaign. `expect`: refused before any step, retried with success,
-    or missing in the end."""
+    """`inject` does it, in a block that lasts as long as the campaign. `expect`: refused before any step, retried with
+    success, or missing in the end."""
 
     event: str
     expect: str
@@ -106,8 +106,14 @@ def _judge(fault: Fault, results, said: list[str], left: list[str], run_dir: Pat
     came = {"refused": results is None, "retried": rows == 1, "missing": results is not None and rows == 0}[
         fault.expect
     ]
-    return {"event": fault.event, "host_named": HURT if named and spared else "", "message": _plain(text, run_dir.parent), "partial_rows": rows - whole,
-            "processes_left": len(left), "ok": named and spared and came and rows == whole and not left}  # fmt: skip
+    return {
+        "event": fault.event,
+        "host_named": HURT if named and spared else "",
+        "message": _plain(text, run_dir.parent),
+        "partial_rows": rows - whole,
+        "processes_left": len(left),
+        "ok": named and spared and came and rows == whole and not left,
+    }
 
 
 def _told(said: list[str]) -> str:
@@ -134,7 +140,8 @@ def working(bed: Testbed, patience_s: float) -> list[str]:
 
 
 def tree(bed: Testbed, vm) -> list[set[int]]:
-    """fio's processes of a VM by generation: listener, connection, backend, worker; by the other launcher fio, worker."""
+    """fio's processes of a VM by generation: listener, connection, backend, worker; by the other launcher fio,
+    worker."""
     parents = {}
     for pid, command in processes(f"/hci-{vm.target}.").items():
         if Path(command.split()[0]).name == "fio":
@@ -317,7 +324,8 @@ MISLED = (("permission denied on one VM", "/sys/kernel/notes"), ("missing direct
 
 
 def attacked(event: str, folder: Path) -> dict:
-    """A disk that was judged and filled, and what somebody does to it before our next step: nothing of theirs is written."""
+    """A disk that was judged and filled, and what somebody does to it before our next step: nothing of theirs is
+    written."""
     with lab(2, 2, disk_bytes=4 * 2**20, root=folder) as bed, contextlib.closing(Media(folder)) as media:
         disk, theirs = media.file("disk.img"), media.file("theirs.img")
         subprocess.run(["mkfs.ext4", "-qF", theirs], check=True)
@@ -335,7 +343,14 @@ def attacked(event: str, folder: Path) -> dict:
                 )  # what was judged is what fio opens: its own disk is written, and no other
                 ok = said == "started" if ours_alone else said.startswith("B1: ") and disk.read_bytes() == before[0]
                 ok = ok and theirs.read_bytes() == before[1]
-    return {"event": event, "host_named": "vm1", "message": _plain(said, folder), "partial_rows": 0, "processes_left": 0, "ok": ok}  # fmt: skip
+    return {
+        "event": event,
+        "host_named": "vm1",
+        "message": _plain(said, folder),
+        "partial_rows": 0,
+        "processes_left": 0,
+        "ok": ok,
+    }
 
 
 @contextlib.contextmanager
@@ -386,8 +401,10 @@ ATTACKS = {
     "a file system made after the prefill": _made_a_file_system,
     "the second half of a GPT written after the prefill": _half_a_gpt,
     "another disk in the place of the one that was judged": _another_disk,
-    "a file system mounted in another mount namespace": lambda under, link, other, folder: mounted_elsewhere(under.device, folder),
+    "a file system mounted in another mount namespace": lambda under, link, other, folder: mounted_elsewhere(
+        under.device, folder
+    ),
     "written by another through a node outside /dev": _writes_elsewhere,
     "a link turned between the look and fio": _turned_the_link,
-}  # fmt: skip
+}
 """What somebody does to a disk between two of our steps; needs root and loop devices."""

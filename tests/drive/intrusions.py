@@ -1,4 +1,5 @@
-"""What somebody, or something, else does to a campaign of ours, each with what must come of it: used by the tests and by bench/chaos.py.
+"""What somebody, or something, else does to a campaign of ours, each with what must come of it: used by the tests and
+by bench/chaos.py.
 
 Unlike the faults of `injections`, none of these is a broken part: another account, another campaign, a hand in the run
 directory, a field of a file that is more than it says, and storage that crawls or hangs.
@@ -79,7 +80,8 @@ STEPS = {
 
 
 def hung(launcher: str, kind: str, folder: Path) -> tuple[tuple[str, ...], float, list[str]]:
-    """vm2's disks stop answering while vm1's are read or filled: what the launch said, how long it took to, what is left of fio."""
+    """vm2's disks stop answering while vm1's are read or filled: what the launch said, how long it took to, what is
+    left of fio."""
     drives = {"read_bytes_per_s": 2**20, "write_bytes_per_s": 2**20}
     (work := folder / "work").mkdir(parents=True)
     with lab(2, 2, system="lab-single", disks=2, disk_bytes=DISK, dial=drives, root=folder / "lab") as running:
@@ -109,7 +111,8 @@ def hung(launcher: str, kind: str, folder: Path) -> tuple[tuple[str, ...], float
 
 
 def filled(launcher: str, folder: Path, rate: int = 10**6) -> tuple[float, Testbed, object, int]:
-    """Two disks filled at `rate`: how long it took beyond what 20 MB/s and the grace would have allowed, and what the launch left."""
+    """Two disks filled at `rate`: how long it took beyond what 20 MB/s and the grace would have allowed, and what the
+    launch left."""
     size, step = 8 * rate // 65536 * 65536, Step("prefill", Cell(Pattern.parse("64k-write"), 1, 4, 2), 0, 0, 0.0)
     (work := folder / "work").mkdir(parents=True)
     with lab(2, 2, system="lab-single", disk_bytes=size, dial={"read_bytes_per_s": rate, "write_bytes_per_s": rate},
@@ -251,8 +254,17 @@ def hung_disk(launcher: str, folder: Path) -> Told:
 
 
 def _plan(runtime_s: float = 0.5, repeats: int = 1, vms: int = 2, iodepth: int = 2) -> Plan:
-    return sweep(["4k-randrw50"], repeats=repeats, iodepth=iodepth, vms=vms, read_runtime_s=runtime_s, write_runtime_s=runtime_s,
-                 span_bytes=SPAN, prefill=False, canary=False)  # fmt: skip
+    return sweep(
+        ["4k-randrw50"],
+        repeats=repeats,
+        iodepth=iodepth,
+        vms=vms,
+        read_runtime_s=runtime_s,
+        write_runtime_s=runtime_s,
+        span_bytes=SPAN,
+        prefill=False,
+        canary=False,
+    )
 
 
 INTRUSIONS: dict[str, tuple[str, Callable[[str, Path], Told]]] = {
@@ -271,5 +283,11 @@ def intruded(event: str, launcher: str, folder: Path) -> dict:
     named, act = INTRUSIONS[event]
     said, ok = act(launcher, folder)
     left = [c for c in processes(str(folder)).values() if c and Path(c.split()[0]).name == "fio"]
-    return {"event": f"{launcher}: {event}", "host_named": named if ok else "", "message": _plain(said, folder), "partial_rows": 0,
-            "processes_left": len(left), "ok": ok and not left}  # fmt: skip
+    return {
+        "event": f"{launcher}: {event}",
+        "host_named": named if ok else "",
+        "message": _plain(said, folder),
+        "partial_rows": 0,
+        "processes_left": len(left),
+        "ok": ok and not left,
+    }

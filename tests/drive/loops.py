@@ -31,7 +31,8 @@ FIO = ("fio --name=t --ioengine=libaio --direct=1 --rw=write --bs=64k --size=8M 
        "--output-format=terse >/dev/null && echo started")  # fmt: skip
 LOOP_CTL_REMOVE = 0x4C81
 
-# A loop device has no serial, so `lsblk` is decorated on the way: a serial belongs to the medium, here the backing file.
+# A loop device has no serial, so `lsblk` is decorated on the way: a serial belongs to the medium, here the backing
+# file.
 SHIM = """#!{python} -SE
 import json, subprocess, sys
 done = subprocess.run(["{lsblk}", *sys.argv[1:]], stdout=subprocess.PIPE)
@@ -57,7 +58,8 @@ def loop_names() -> set[str]:
 
 
 class Media:
-    """Files and the loop devices over them; at the end each is detached by name, and removed if it was not there before."""
+    """Files and the loop devices over them; at the end each is detached by name, and removed if it was not there
+    before."""
 
     def __init__(self, folder: Path):
         self.folder, self.attached, self.before = folder, [], loop_names()
@@ -90,7 +92,8 @@ class Media:
 
 
 class Hosts:
-    """The lab's hosts as a real testbed: no lab_root, disks by serial; `serials` says which medium is whose on which VM."""
+    """The lab's hosts as a real testbed: no lab_root, disks by serial; `serials` says which medium is whose on which
+    VM."""
 
     def __init__(self, bed: Testbed, folder: Path, lsblk: str):
         self.bed, self.folder = bed, folder
@@ -136,7 +139,8 @@ class _Shimmed(Fleet):
 
 @contextlib.contextmanager
 def own_kernels(folder: Path) -> Iterator[None]:
-    """Campaigns reach the hosts whose lsblk is decorated, and count a VM's own fio only: these hosts share one kernel."""
+    """Campaigns reach the hosts whose lsblk is decorated, and count a VM's own fio only: these hosts share one
+    kernel."""
     everything = processes.parse
 
     def own(text, vm, bed):

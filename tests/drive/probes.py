@@ -27,7 +27,8 @@ def listening(base: str) -> list[str]:
 
 
 def processes(mark: str) -> dict[int, str]:
-    """Process id -> command line of every process, not a zombie, that has `mark` in its command line, folder or environment."""
+    """Process id -> command line of every process, not a zombie, that has `mark` in its command line, folder or
+    environment."""
     found = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         proc = Path("/proc") / pid
@@ -64,5 +65,11 @@ def assert_gone(testbed, patience_s: float = 12.0) -> None:
 def python(code: str, *args: str, **options) -> subprocess.Popen:
     """A Python process that runs `code` against this checkout, its output captured as text."""
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), **options.pop("env", {})}
-    return subprocess.Popen([sys.executable, "-c", code, *args], env=environment, text=True,
-                            stdout=subprocess.PIPE, stderr=options.pop("stderr", subprocess.PIPE), **options)  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *args],
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=options.pop("stderr", subprocess.PIPE),
+        **options,
+    )

@@ -1,6 +1,8 @@
-"""Another account of this machine, which tries to make a fio server do its bidding: used by the tests and by bench/chaos.py.
+"""Another account of this machine, which tries to make a fio server do its bidding: used by the tests and by
+bench/chaos.py.
 
-fio's servers know no authentication and `exec_prerun` runs a command: whoever reaches one is the account that started it.
+fio's servers know no authentication and `exec_prerun` runs a command: whoever reaches one is the account that started
+it.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from pathlib import Path
 
 NOBODY = 65534
 
-# Run as the other account: every TCP listener and every unix socket it can see or is told of, by fio itself, many at once.
+# Run as the other account: every TCP listener and every unix socket it can see or is told of, by fio itself, many at
+# once.
 ATTACK = r"""
 import json, os, socket, subprocess, sys
 from concurrent.futures import ThreadPoolExecutor
@@ -61,7 +64,7 @@ for path in told:  # and by hand: no connection at all
         except OSError:
             pass
 print(json.dumps({"tried": list(dict.fromkeys(found)), "opened": opened}))
-"""
+"""  # noqa: E501
 
 
 @contextmanager
@@ -82,8 +85,8 @@ class Stranger:
         self.folder, self.fio = folder, fio
 
     def tries(self, told: Sequence[Path] = ()) -> dict:
-        """`tried`: every listener that fio was pointed at; `opened`: those of `told` that let it connect; `ran`: the accounts as
-        which a command of its own was run."""
+        """`tried`: every listener that fio was pointed at; `opened`: those of `told` that let it connect; `ran`: the
+        accounts as which a command of its own was run."""
         python = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
         argv = [
             "setpriv",

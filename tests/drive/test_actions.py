@@ -1,4 +1,5 @@
-"""What can be done to a system, by name, and what its kernels say is missing. Texts as Linux 6.1 and DRBD 8.4 print them."""
+"""What can be done to a system, by name, and what its kernels say is missing. Texts as Linux 6.1 and DRBD 8.4 print
+them."""
 
 import pytest
 
@@ -38,17 +39,27 @@ def box(system: str = "box-drbd") -> Cluster:
     [
         (WHOLE, ""),
         (WHOLE_ARRAY, ""),
-        (WHOLE_ARRAY + DRBD.format(cs="WFConnection", ds="UpToDate/DUnknown"), "cs:WFConnection ro:Primary/Secondary ds:UpToDate/DUnknown"),
-        (WHOLE_ARRAY + DRBD.format(cs="SyncSource", ds="UpToDate/Inconsistent"), "cs:SyncSource ro:Primary/Secondary ds:UpToDate/Inconsistent"),
+        (
+            WHOLE_ARRAY + DRBD.format(cs="WFConnection", ds="UpToDate/DUnknown"),
+            "cs:WFConnection ro:Primary/Secondary ds:UpToDate/DUnknown",
+        ),
+        (
+            WHOLE_ARRAY + DRBD.format(cs="SyncSource", ds="UpToDate/Inconsistent"),
+            "cs:SyncSource ro:Primary/Secondary ds:UpToDate/Inconsistent",
+        ),
         (WHOLE_ARRAY + "\n 1: cs:Unconfigured\n", "cs:Unconfigured"),
         (ARRAY.format(up=4, legs="_UUUU", more=""), "[5/4] [_UUUU]"),
         (
-            ARRAY.format(up=4, legs="_UUUU", more="      [==>..........]  recovery = 12.6% (33024/261120) finish=0.1min speed=33024K/sec"),
+            ARRAY.format(
+                up=4,
+                legs="_UUUU",
+                more="      [==>..........]  recovery = 12.6% (33024/261120) finish=0.1min speed=33024K/sec",
+            ),
             "[5/4] [_UUUU], recovery = 12.6%",
         ),
         (ARRAY.format(up=5, legs="UUUUU", more="        resync=PENDING"), "resync=PENDING"),
     ],
-)  # fmt: skip
+)
 def test_what_is_missing_stands_in_the_kernels_own_words(said, missing):
     assert _missing_of_node(said) == missing
 

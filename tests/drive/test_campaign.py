@@ -25,14 +25,45 @@ from hcilib.testbed import Testbed
 
 pytestmark = pytest.mark.lab
 TYPES = {
-    "source": "str", "system": "str", "run_id": "str", "block": "int64", "rep": "int64", "pair": "float64", "pattern": "str", "rw": "str",
-    "rwmixread": "int64", "bs_bytes": "int64", "numjobs": "int64", "iodepth": "int64", "sync": "int64", "rate_bytes": "int64",
-    "vms": "int64", "nodes": "int64", "placement": "str", "span_bytes": "int64", "events": None, "iops": "float64", "read_iops": "float64",
-    "write_iops": "float64", "bw_bytes": None, "lat_ns": "float64", "lat_unweighted_ns": "float64", "read_lat_ns": "float64",
-    "write_lat_ns": "float64", "p50_ns": "float64", "p99_ns": "float64", "p999_ns": "float64", "node_cpu_pct": "float64",
-    "iops_per_cpu_pct": "float64", "net_bytes_per_s": "float64", "outstanding": "int64", "runtime_s": "float64",
-    "warmup_ratio": "float64", "valid": "bool", "warnings": "object",
-}  # fmt: skip
+    "source": "str",
+    "system": "str",
+    "run_id": "str",
+    "block": "int64",
+    "rep": "int64",
+    "pair": "float64",
+    "pattern": "str",
+    "rw": "str",
+    "rwmixread": "int64",
+    "bs_bytes": "int64",
+    "numjobs": "int64",
+    "iodepth": "int64",
+    "sync": "int64",
+    "rate_bytes": "int64",
+    "vms": "int64",
+    "nodes": "int64",
+    "placement": "str",
+    "span_bytes": "int64",
+    "events": None,
+    "iops": "float64",
+    "read_iops": "float64",
+    "write_iops": "float64",
+    "bw_bytes": None,
+    "lat_ns": "float64",
+    "lat_unweighted_ns": "float64",
+    "read_lat_ns": "float64",
+    "write_lat_ns": "float64",
+    "p50_ns": "float64",
+    "p99_ns": "float64",
+    "p999_ns": "float64",
+    "node_cpu_pct": "float64",
+    "iops_per_cpu_pct": "float64",
+    "net_bytes_per_s": "float64",
+    "outstanding": "int64",
+    "runtime_s": "float64",
+    "warmup_ratio": "float64",
+    "valid": "bool",
+    "warnings": "object",
+}
 """Column -> dtype of the results table (DESIGN section 3); None: any number."""
 
 
@@ -167,8 +198,12 @@ def test_the_nodes_were_counted(finished):
 def test_what_was_written_before_grows(finished):
     results, run_dir = finished
     order = [e["step"] for e in events(run_dir, "done")]
-    in_time = results.assign(at=[order.index(f"measure-b{r.block}-r{r.rep}-{r.pattern}-nj{r.numjobs}-qd{r.iodepth}-vm{r.vms}")
-                                 for r in results.itertuples()]).sort_values("at")  # fmt: skip
+    in_time = results.assign(
+        at=[
+            order.index(f"measure-b{r.block}-r{r.rep}-{r.pattern}-nj{r.numjobs}-qd{r.iodepth}-vm{r.vms}")
+            for r in results.itertuples()
+        ]
+    ).sort_values("at")
     bytes_before = in_time["warmup_ratio"] * in_time["span_bytes"]
     assert bytes_before.is_monotonic_increasing
     assert bytes_before.iloc[0] >= 2 * 2 * 8 * 2**20, "the prefill wrote every span once"
@@ -258,7 +293,7 @@ from hcilib.testbed import Testbed
 import json
 bed, plan, system, run_dir = sys.argv[1:]
 run(Plan.from_dict(json.loads(plan)), Testbed.model_validate_json(bed), System.model_validate_json(system), run_dir, progress=False)
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.slow
@@ -297,7 +332,7 @@ plan = hci.sweep(["4k-randwrite"], repeats=2, iodepth=1, vms=1, write_runtime_s=
 with hci.lab(nodes=2, vms=1, disk_bytes=2**22, root=sys.argv[1]) as bed:
     print(bed.model_dump_json(), flush=True)
     hci.run(plan, bed, System(name="lab-mirror", label="x"), sys.argv[2], progress=False)
-"""
+"""  # noqa: E501
 
 
 def test_ctrl_c_leaves_no_client_no_lab_and_keeps_the_attempt(programs, tmp_path):

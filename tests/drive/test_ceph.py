@@ -1,4 +1,5 @@
-"""A real Ceph cluster: measured end to end through hci.run, its capacity against the schemes' algebra, an OSD killed (60 s)."""
+"""A real Ceph cluster: measured end to end through hci.run, its capacity against the schemes' algebra, an OSD killed
+(60 s)."""
 
 import json
 import shutil
@@ -37,7 +38,8 @@ def test_it_is_whole_and_every_host_has_its_own_address(ceph_cluster):
 
 @BOTH
 def test_it_listens_on_loopback_alone(ceph_cluster):
-    """Every listening socket of every process of the cluster, by the process: none is outside its block of addresses."""
+    """Every listening socket of every process of the cluster, by the process: none is outside its block of
+    addresses."""
     inodes = {link for pid in processes(ceph_cluster.bed.lab_root) for link in sockets(pid)}
     lines = [
         line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
@@ -94,7 +96,8 @@ def test_its_fingerprint_says_which_ceph_and_how_full(ceph_cluster):
 
 @EVERY
 def test_what_it_stores_and_what_that_takes_is_the_scheme_exactly(ceph_cluster):
-    """ceph df, full less empty: 2.000 with two copies, 1.500 with two data strips and one parity strip, 1.000 with neither."""
+    """ceph df, full less empty: 2.000 with two copies, 1.500 with two data strips and one parity strip, 1.000 with
+    neither."""
     scheme = hci.parse_scheme(ceph_cluster.system.scheme)
     before, after = ceph_cluster.empty["box"], ceph_cluster.full["box"]
     stored, used = (after[key] - before[key] for key in ("stored", "bytes_used"))
@@ -215,7 +218,8 @@ def objects(folder: Path, osd: int, name: str) -> bytes:
 @pytest.mark.deep
 @BOTH
 def test_an_osd_is_killed_and_comes_back(ceph_cluster):
-    """Seen by the cluster within seconds, degraded while it is away, whole again after its return; and always writable."""
+    """Seen by the cluster within seconds, degraded while it is away, whole again after its return; and always
+    writable."""
     bed, monitor = ceph_cluster.bed, ceph_cluster.monitor
     last = len(bed.nodes) - 1
     kill_osd(ceph_cluster.fleet, bed, last)
@@ -267,8 +271,11 @@ def test_an_image_that_somebody_has_open_is_refused_by_preflight(ceph_cluster):
     """Another client's watcher on the image: two writers, one of whom nobody measures."""
     environment = {"CEPH_CONF": str(config_of(ceph_cluster.bed)), "PATH": "/usr/bin:/bin"}
     image = ceph_cluster.bed.vms[0].disks[0].uri.split("/", 3)[3]
-    other = subprocess.Popen(["rbd", "bench", image, "--io-type", "write", "--io-size", "4096", "--io-threads", "1", "--io-total", "1G"],
-                             env=environment, stdout=subprocess.DEVNULL)  # fmt: skip
+    other = subprocess.Popen(
+        ["rbd", "bench", image, "--io-type", "write", "--io-size", "4096", "--io-threads", "1", "--io-total", "1G"],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+    )
     try:
         for _ in range(40):
             checks = hci.preflight(ceph_cluster.bed, qd1())

@@ -31,8 +31,24 @@ def answer(
     fio="fio-3.33",
     processes="",
 ):
-    return "\n".join(["==== clock", first, "==== memory", memory, "==== governor", governor, "==== fio", fio,
-                      "==== processes", *([processes] if processes else []), "==== clock2", last, "==== end", ""])  # fmt: skip
+    return "\n".join(
+        [
+            "==== clock",
+            first,
+            "==== memory",
+            memory,
+            "==== governor",
+            governor,
+            "==== fio",
+            fio,
+            "==== processes",
+            *([processes] if processes else []),
+            "==== clock2",
+            last,
+            "==== end",
+            "",
+        ]
+    )
 
 
 def verdict(name: str, here="fio-3.33", limit_s=0.5, started_s=1000.0, seconds=0.2, **said) -> tuple[bool, str]:
@@ -121,8 +137,16 @@ def test_a_laptops_lab_is_not_refused_for_its_governor():
     assert [(r["ok"], r["detail"][:9]) for r in rows if r["check"] == "governor"] == [(True, "powersave")]
 
 
-@pytest.mark.parametrize(("here", "there", "ok"), [("fio-3.33", "fio-3.33", True), ("fio-3.33", "fio-3.36", False), ("fio-3.33", "", False),
-                                                   ("", "fio-3.33", False), ("", "", False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("here", "there", "ok"),
+    [
+        ("fio-3.33", "fio-3.33", True),
+        ("fio-3.33", "fio-3.36", False),
+        ("fio-3.33", "", False),
+        ("", "fio-3.33", False),
+        ("", "", False),
+    ],
+)
 def test_one_release_of_fio(here, there, ok):
     """By fio's own client, which just quits where they differ."""
     bed = real_bed()
@@ -170,7 +194,10 @@ def test_a_host_that_does_not_answer_is_one_row_without_the_script():
         ("20\t1\t20\t/\tfio --server=sock:../hci-192.0.2.11.aB3/server", "no fio server listens"),
         (
             SERVER,
-            "warning: a fio server that is not ours listens (ip:192.0.2.11,8765): whoever reaches it runs commands there",
+            (
+                "warning: a fio server that is not ours listens (ip:192.0.2.11,8765): whoever reaches it runs commands "
+                "there"
+            ),
         ),
         ("20\t1\t20\t/\tfio --server", "listens (all addresses, port 8765)"),
     ],

@@ -1,4 +1,5 @@
-"""The box: real arrays, DRBD and NVMe/TCP on virtual nodes come up, are what they say, are guarded, and agree with the algebra."""
+"""The box: real arrays, DRBD and NVMe/TCP on virtual nodes come up, are what they say, are guarded, and agree with the
+algebra."""
 
 import json
 import re
@@ -23,7 +24,8 @@ SYSTEMS = hci.ROOT / "params" / "systems"
 
 
 def test_a_campaign_runs_on_drbd_as_on_any_cluster(drbd, tmp_path):
-    """Preflight, guard, consent, prefill, fio through SSH, counters of the replication link, the fingerprint, results."""
+    """Preflight, guard, consent, prefill, fio through SSH, counters of the replication link, the fingerprint,
+    results."""
     system = load_system(SYSTEMS / "box-drbd.yaml")
     small = plan(["64k-randwrite"], vms=2, prefill=True, write_runtime_s=2)
     checks = hci.preflight(drbd.testbed, small, consent=CONSENT)

@@ -1,4 +1,5 @@
-"""The other systems of the box: a mirror over NVMe/TCP, arrays with known ceilings, and what is left of a box when it ends."""
+"""The other systems of the box: a mirror over NVMe/TCP, arrays with known ceilings, and what is left of a box when it
+ends."""
 
 import json
 import re
@@ -22,7 +23,10 @@ def test_a_mirror_over_nvme_tcp_holds_two_equal_copies(box_programs, tmp_path):
         say(box, VERIFY.format(device="/dev/md1", rw="randwrite", more="--do_verify=1"), ["node1"])
         examined = say(box, "mdadm --examine /dev/mapper/vol1", ["node1"])["node1"]
         offset = re.search(r"Data Offset : (\d+) sectors", examined)[1]
-        script = f"sync; echo 3 >/proc/sys/vm/drop_caches; dd if=/dev/mapper/vol1 bs=512 skip={offset} count=32768 2>/dev/null | md5sum"
+        script = (
+            f"sync; echo 3 >/proc/sys/vm/drop_caches; dd if=/dev/mapper/vol1 bs=512 skip={offset} count=32768 "
+            "2>/dev/null | md5sum"
+        )
         assert len(set(say(box, script).values())) == 1, "node1's copy, and the one that it has on node2"
         assert json.loads(say(box, "nvme list --output-format=json", ["node1"])["node1"])["Devices"]
         _capacity_is_the_schemes(box)
@@ -50,7 +54,8 @@ def _its_parts_are_refused(box):
 
 
 def test_throttled_drives_are_a_ceiling_that_holds(box_programs, tmp_path):
-    """Five drives of 200 I/Os a second: RAID 5 cannot read more than 1000, nor write more than a quarter of that at random."""
+    """Five drives of 200 I/Os a second: RAID 5 cannot read more than 1000, nor write more than a quarter of that at
+    random."""
     system = load_system(SYSTEMS / "box-raid5.yaml")
     with running("box-raid5", 1, drive_bytes=DRIVE_BYTES, throttle_iops=200, root=tmp_path / "bed") as box:
         deep = plan(

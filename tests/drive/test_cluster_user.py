@@ -18,7 +18,7 @@ from hcilib.drive.hosts.hosts import Fleet
 with hci.cluster(system="box-drive", drive_bytes=int(sys.argv[1])) as bed, Fleet(bed) as fleet:
     said = fleet.run("blockdev --getsize64 /dev/vda; id -u")["node1"]
     print(json.dumps({"uid": os.getuid(), "said": (said.value or said.error).split(), "disk": bed.vms[0].disks[0].size_bytes}))
-"""
+"""  # noqa: E501
 
 
 def test_an_ordinary_user_boots_a_box(box_programs, ordinary_user):  # noqa: F811
@@ -35,8 +35,14 @@ def test_an_ordinary_user_boots_a_box(box_programs, ordinary_user):  # noqa: F81
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(home), "USER": user, "LOGNAME": user,
                    "PYTHONHOME": str(home / "python"), "LD_LIBRARY_PATH": str(home / "python" / "lib"),
                    "PYTHONPATH": os.pathsep.join([str(home / "repository"), str(packages)])}  # fmt: skip
-    done = subprocess.run([shutil.which("runuser"), "-u", user, "--", interpreter, "-c", AS_USER, str(DRIVE_BYTES)],
-                          cwd=home / "repository", env=environment, capture_output=True, text=True, timeout=180)  # fmt: skip
+    done = subprocess.run(
+        [shutil.which("runuser"), "-u", user, "--", interpreter, "-c", AS_USER, str(DRIVE_BYTES)],
+        cwd=home / "repository",
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["uid"] == (home / "repository").stat().st_uid != 0

@@ -1,4 +1,5 @@
-"""The box in bad weather: every failure is one plain error, and leaves no process, no port and no file. No guest has to boot for long."""
+"""The box in bad weather: every failure is one plain error, and leaves no process, no port and no file. No guest has to
+boot for long."""
 
 import os
 import shutil

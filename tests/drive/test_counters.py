@@ -138,9 +138,15 @@ def test_only_intervals_inside_the_window_count():
 
 def test_means_are_weighted_by_time_over_the_nodes():
     samples = table(
-        [("a", 1.0, 1.0, 10.0, "eth0", 100.0), ("a", 1.0, 1.0, 10.0, "lo", 7.0), ("a", 4.0, 3.0, 50.0, "eth0", 500.0),
-         ("a", 4.0, 3.0, 50.0, "lo", 7.0), ("b", 4.0, 4.0, 20.0, "eth0", 1000.0), ("b", 4.0, 4.0, 20.0, "lo", 7.0)]
-    )  # fmt: skip
+        [
+            ("a", 1.0, 1.0, 10.0, "eth0", 100.0),
+            ("a", 1.0, 1.0, 10.0, "lo", 7.0),
+            ("a", 4.0, 3.0, 50.0, "eth0", 500.0),
+            ("a", 4.0, 3.0, 50.0, "lo", 7.0),
+            ("b", 4.0, 4.0, 20.0, "eth0", 1000.0),
+            ("b", 4.0, 4.0, 20.0, "lo", 7.0),
+        ]
+    )
     assert node_means(samples) == {"node_cpu_pct": (40.0 + 20.0) / 2, "net_bytes_per_s": 400.0 + 1000.0}
     assert node_means(samples, one_kernel=True)["net_bytes_per_s"] == 7.0, "one loopback, counted once"
 
@@ -162,9 +168,25 @@ def test_a_node_of_which_nothing_is_known_is_missing_and_the_fleet_with_it(nodes
 
 
 @pytest.mark.parametrize(
-    "nic", ["bond0", "vmbr0", "br-4f2a", "br0", "virbr0", "tap101i0", "veth101i0", "fwbr101i0", "fwpr101p0", "fwln101i0",
-            "docker0", "ovs-system", "vxlan_sys_4789", "eno1.42", "vmbr0.42"],
-)  # fmt: skip
+    "nic",
+    [
+        "bond0",
+        "vmbr0",
+        "br-4f2a",
+        "br0",
+        "virbr0",
+        "tap101i0",
+        "veth101i0",
+        "fwbr101i0",
+        "fwpr101p0",
+        "fwln101i0",
+        "docker0",
+        "ovs-system",
+        "vxlan_sys_4789",
+        "eno1.42",
+        "vmbr0.42",
+    ],
+)
 def test_bytes_that_pass_several_names_of_a_node_count_once(nic):
     cards = {"lo": 1.0, "eno1": 100.0, "repl": 30.0, nic: 100.0}
     samples = table([("a", 1.0, 1.0, 20.0, name, received) for name, received in cards.items()])
@@ -204,7 +226,8 @@ def _windows(bed):
 
 
 def _replay(tmp_path, lines: list[bytes], ahead_s: float = 0.0) -> str:
-    """A command that prints lines 0.1 s apart as the counters' process would; {ms} is the time it is printed, by a clock set wrongly."""
+    """A command that prints lines 0.1 s apart as the counters' process would; {ms} is the time it is printed, by a
+    clock set wrongly."""
     script = tmp_path / "powershell.py"
     script.write_text(
         f"import sys, time\nfor line in {lines!r}:\n"

@@ -1,4 +1,5 @@
-"""What arrays and DRBD say about themselves, and what the guard makes of it. The texts are a virtual node's of box-drbd, as it printed them."""
+"""What arrays and DRBD say about themselves, and what the guard makes of it. The texts are a virtual node's of
+box-drbd, as it printed them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -80,7 +81,10 @@ def test_a_disk_that_is_exported_is_refused(node1):
 
 
 def test_exports_are_known_by_their_node_or_by_the_name_of_a_mapping():
-    text = "/dev/dm-1 /dev/mapper/vol2 nvmet/subsystems/a/namespaces/1/device_path\n/dev/sdb /dev/disk/by-id/x target/core/iblock_0/d/udev_path\n"
+    text = (
+        "/dev/dm-1 /dev/mapper/vol2 nvmet/subsystems/a/namespaces/1/device_path\n/dev/sdb /dev/disk/by-id/x "
+        "target/core/iblock_0/d/udev_path\n"
+    )
     by_path = {"/dev/mapper/vol2": "dm-1", "/dev/dm-1": "dm-1", "/dev/sdb": "sdb"}
     assert {name: len(entries) for name, entries in parse_exports(text, by_path).items()} == {"dm-1": 1, "sdb": 1}
     assert parse_exports("", by_path) == {}

@@ -1,4 +1,5 @@
-"""What hosts print about their devices, and what is understood of it. The captures were composed after real hosts of each kind."""
+"""What hosts print about their devices, and what is understood of it. The captures were composed after real hosts of
+each kind."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""A drive of known speed: its rate is found from end to end whatever else this machine does, and turned while it runs."""
+"""A drive of known speed: its rate is found from end to end whatever else this machine does, and turned while it
+runs."""
 
 import json
 import subprocess
@@ -39,11 +40,26 @@ def only(testbed: Testbed, system: str) -> Testbed:
 
 
 def delivered(testbed: Testbed, system: str, rw: str) -> float:
-    """IOPS of all of a system's disks under one fio, whose jobs start together: a fleet's start apart on a busy machine."""
+    """IOPS of all of a system's disks under one fio, whose jobs start together: a fleet's start apart on a busy
+    machine."""
     disks = [disk for vm in only(testbed, system).vms for disk in vm.disks]
-    jobs = [argument for disk in disks for argument in (
-        f"--name={disk.serial}", "--ioengine=nbd", f"--uri={disk.uri}", f"--rw={rw}", "--rwmixread=70", "--bs=4k", "--iodepth=8",
-        f"--size={disk.size_bytes}", "--time_based=1", "--runtime=2s", "--ramp_time=300ms")]  # fmt: skip
+    jobs = [
+        argument
+        for disk in disks
+        for argument in (
+            f"--name={disk.serial}",
+            "--ioengine=nbd",
+            f"--uri={disk.uri}",
+            f"--rw={rw}",
+            "--rwmixread=70",
+            "--bs=4k",
+            "--iodepth=8",
+            f"--size={disk.size_bytes}",
+            "--time_based=1",
+            "--runtime=2s",
+            "--ramp_time=300ms",
+        )
+    ]
     done = subprocess.run(
         ["fio", "--output-format=json", *jobs], cwd=testbed.lab_root, capture_output=True, text=True, timeout=60
     )
@@ -138,11 +154,14 @@ def test_a_rate_this_machine_cannot_serve_is_refused_with_one_that_it_can(progra
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"read_bytes_per_s": 2**22, "write_bytes_per_s": 2**21}, "nbdkit's rate filter keeps a bucket for each way, both of one rate"),
-        ({"read_bytes_per_s": 1, "write_bytes_per_s": 1}, "read_bytes_per_s: Input should be greater than or equal to 65536"),
+        ({"read_bytes_per_s": 2**22, "write_bytes_per_s": 2**21}, ("nbdkit's rate filter keeps a bucket for each "
+                                                                  "way, both of one rate")),
+        ({"read_bytes_per_s": 1, "write_bytes_per_s": 1}, ("read_bytes_per_s: Input should be greater than or equal "
+                                                          "to 65536")),
         ({"read_bytes_per_s": 2**22}, "write_bytes_per_s: Field required"),
         ({"read_bytes_per_s": "4 MB/s", "write_bytes_per_s": "4 MB/s"}, "'4 MB/s' is not a size"),
-        ({"lab-mirror": {"read_bytes_per_s": RATE, "write_bytes_per_s": RATE, "speed": 2}}, "speed: Extra inputs are not permitted"),
+        ({"lab-mirror": {"read_bytes_per_s": RATE, "write_bytes_per_s": RATE, "speed": 2}}, ("speed: Extra inputs "
+                                                                                            "are not permitted")),
     ],
 )  # fmt: skip
 def test_a_dial_that_cannot_be_is_refused_before_anything_is_made(tmp_path, given, said):

@@ -1,4 +1,5 @@
-"""A testbed file from host names, on the lab's real sshd hosts with real block devices, and from what other hosts printed."""
+"""A testbed file from host names, on the lab's real sshd hosts with real block devices, and from what other hosts
+printed."""
 
 import shlex
 import subprocess
@@ -156,8 +157,12 @@ def test_nothing_is_written_on_a_host(hosts, media):
 
 def test_a_captured_vm_tells_its_serials_and_what_holds_its_disks():
     table = disk_table({"vm01": captured("debian12_proxmox")}).set_index("device")
-    assert table.loc[["sdb"], ["serial", "size_bytes", "proposed"]].to_numpy().tolist() == [["PVE01-D0", 100 * 2**30, True]]  # fmt: skip
-    assert "it carries /, /boot/efi" in table.loc["sda", "why"].replace(" (through sda1)", "").replace(" (through sda15)", "")  # fmt: skip
+    assert table.loc[["sdb"], ["serial", "size_bytes", "proposed"]].to_numpy().tolist() == [
+        ["PVE01-D0", 100 * 2**30, True]
+    ]
+    assert "it carries /, /boot/efi" in table.loc["sda", "why"].replace(" (through sda1)", "").replace(
+        " (through sda15)", ""
+    )
     assert not table.loc["sda", "proposed"]
     assert "mounted on /" in table.loc["sda", "holds"]
     assert "sr0" not in table.index
@@ -183,7 +188,10 @@ def test_bytes_that_no_tool_names_are_somebodys():
 
 def test_a_node_tells_its_drives_links_and_controllers():
     node = parse_node((DATA / "platforms" / "node.txt").read_text())
-    assert node.drives == (("NVMe SAMSUNG MZQL21T9HCJR-00A07", 1920383410176, 2), ("SSD ATA INTEL SSDSC2KB24", 240057409536, 1))  # fmt: skip
+    assert node.drives == (
+        ("NVMe SAMSUNG MZQL21T9HCJR-00A07", 1920383410176, 2),
+        ("SSD ATA INTEL SSDSC2KB24", 240057409536, 1),
+    )
     assert node.links == ("bond0 50 Gbit/s", "eno1 speed not said, tg3, down", "ens1f0np0 25 Gbit/s, mlx5_core")
     assert node.controllers[0].startswith("RAID bus controller: Broadcom")
 
@@ -211,4 +219,9 @@ def test_a_platform_nobody_reads_is_named():
 
 
 def test_a_size_is_written_exactly():
-    assert [size_text(n) for n in (100 * 2**30, 16 * 2**20, 1920383410176, 2**30 + 1)] == ["100 GiB", "16 MiB", "1875374424 KiB", "1073741825"]  # fmt: skip
+    assert [size_text(n) for n in (100 * 2**30, 16 * 2**20, 1920383410176, 2**30 + 1)] == [
+        "100 GiB",
+        "16 MiB",
+        ("1875374424 KiB"),
+        "1073741825",
+    ]

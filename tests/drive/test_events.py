@@ -1,4 +1,5 @@
-"""Something is done while fio runs: when, on the series' own axis; marked, never averaged away; taken back whatever happens."""
+"""Something is done while fio runs: when, on the series' own axis; marked, never averaged away; taken back whatever
+happens."""
 
 import json
 

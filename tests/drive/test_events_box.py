@@ -1,4 +1,5 @@
-"""A real link is cut under a real DRBD while fio writes: what the kernels said of it stands beside what the client saw."""
+"""A real link is cut under a real DRBD while fio writes: what the kernels said of it stands beside what the client
+saw."""
 
 import pytest
 from boxes import plan

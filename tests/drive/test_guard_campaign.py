@@ -85,9 +85,14 @@ def test_preflight_shows_each_disk_and_why(blank, media, hosts, monkeypatch):
         table = preflight.check(fleet, testbed, plan, "no", None)
     rows = table[table["check"].isin(preflight.GUARDED)]
     assert list(zip(rows["host"], rows["check"], rows["ok"], strict=True)) == [
-        ("testbed real", "consent", False), ("vm1", "device", True), ("vm1", "writable", True), ("vm1", "device", False),
-        ("vm1", "writable", False), ("vm1", "device", False), ("vm1", "writable", False),
-    ]  # fmt: skip
+        ("testbed real", "consent", False),
+        ("vm1", "device", True),
+        ("vm1", "writable", True),
+        ("vm1", "device", False),
+        ("vm1", "writable", False),
+        ("vm1", "device", False),
+        ("vm1", "writable", False),
+    ]
     details = list(rows["detail"])
     assert details[1:3] == [f"B1: {device} ({device.removeprefix('/dev/')}), {SIZE} bytes", "B1: may be overwritten"]
     assert details[3] == f"B2: {bad} ({bad.removeprefix('/dev/')}), {SIZE + 4096} bytes; the testbed says {SIZE}"

@@ -1,6 +1,8 @@
-"""The guard and a Ceph cluster: an image is written only where monitor and stores lie in the folder that hcilib made for them.
+"""The guard and a Ceph cluster: an image is written only where monitor and stores lie in the folder that hcilib made
+for them.
 
-What is not the cluster's own is made from a real one: its folder's files beside its running monitor, then one of them changed.
+What is not the cluster's own is made from a real one: its folder's files beside its running monitor, then one of them
+changed.
 """
 
 import os

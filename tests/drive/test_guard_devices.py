@@ -1,4 +1,5 @@
-"""The guard on real block devices: captures for what this kernel lacks, loop devices on the lab's hosts for everything else."""
+"""The guard on real block devices: captures for what this kernel lacks, loop devices on the lab's hosts for everything
+else."""
 
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
@@ -50,27 +51,65 @@ def test_three_blank_disks_are_found_and_allowed():
 @pytest.mark.parametrize(
     ("host", "serial", "said"),
     [
-        ("debian12_proxmox", "drive-scsi0", ["sda is the boot disk: it carries / (through sda1), /boot/efi (through sda15)",
-                                             "sda has partition(s) sda1, sda14, sda15", "sda carries gpt partition table", "bytes where"]),
-        ("rocky8_lvm_on_luks", "VB1", ["sda is the boot disk: it carries /boot (through sda1), / (through dm-1)",
-                                       "sda is in use as swap (through dm-2)"]),
+        (
+            "debian12_proxmox",
+            "drive-scsi0",
+            [
+                "sda is the boot disk: it carries / (through sda1), /boot/efi (through sda15)",
+                "sda has partition(s) sda1, sda14, sda15",
+                "sda carries gpt partition table",
+                "bytes where",
+            ],
+        ),
+        (
+            "rocky8_lvm_on_luks",
+            "VB1",
+            [
+                "sda is the boot disk: it carries /boot (through sda1), / (through dm-1)",
+                "sda is in use as swap (through dm-2)",
+            ],
+        ),
         ("rocky8_lvm_on_luks", "MD1", ["sdb is held by md127", "sdb carries linux_raid_member"]),
-        ("rocky8_lvm_on_luks", "PV1", ["sdc carries LVM2_member; if nothing on it is needed, clear it on the host with `wipefs --all /dev/sdc`"]),
+        (
+            "rocky8_lvm_on_luks",
+            "PV1",
+            ["sdc carries LVM2_member; if nothing on it is needed, clear it on the host with `wipefs --all /dev/sdc`"],
+        ),
         ("rocky8_lvm_on_luks", "SWAP1", ["sdd is in use as swap"]),
         ("rocky8_lvm_on_luks", "BTR1", ["sdg is mounted on /srv/my data", "sdg carries btrfs"]),
-        ("rocky8_lvm_on_luks", "OSD1", ["sdh carries ceph_bluestore", "sdh is open for writing by ceph-osd (process 2211)"]),
+        (
+            "rocky8_lvm_on_luks",
+            "OSD1",
+            ["sdh carries ceph_bluestore", "sdh is open for writing by ceph-osd (process 2211)"],
+        ),
         ("rocky8_lvm_on_luks", "MP1", ["2 devices have this serial, WWN or by-id link: sde, sdf"]),
-        ("rocky8_lvm_on_luks", "dm-name-rl-root", ["dm-1 is the boot disk", "dm-1 is built on dm-0: name the disk itself"]),
+        (
+            "rocky8_lvm_on_luks",
+            "dm-name-rl-root",
+            ["dm-1 is the boot disk", "dm-1 is built on dm-0: name the disk itself"],
+        ),
         ("rocky8_lvm_on_luks", "PAFGF0N9SXQ0MH", ["cciss!c0d0 is read-only", "several signatures at once"]),
-        ("rocky8_lvm_on_luks", "NOPE", ["no device of this host has this serial, WWN or by-id link; it has sda (VB1, 214748364800 bytes)"]),
+        (
+            "rocky8_lvm_on_luks",
+            "NOPE",
+            ["no device of this host has this serial, WWN or by-id link; it has sda (VB1, 214748364800 bytes)"],
+        ),
         ("alpine_busybox", "ALP-D0", ["vdb: its content cannot be probed: `blkid -p` ended with 1"]),
         ("ubuntu_hyperv_user", "60022480000000000000000000000001", ["sdb: user bench may not read it"]),
         ("ubuntu_hyperv_user", "60022480000000000000000000000003", ["sdd: reading its first block failed"]),
-        ("ubuntu_hyperv_user", "wwn-0x60022480000000000000000000000000-part1", ["sda1 is a partition, not a whole disk"]),
-        ("ubuntu_hyperv_user", "google-image", ["/dev/disk/by-id/google-image leads to /srv/disk.img, which is no block device"]),
+        (
+            "ubuntu_hyperv_user",
+            "wwn-0x60022480000000000000000000000000-part1",
+            ["sda1 is a partition, not a whole disk"],
+        ),
+        (
+            "ubuntu_hyperv_user",
+            "google-image",
+            ["/dev/disk/by-id/google-image leads to /srv/disk.img, which is no block device"],
+        ),
         ("ubuntu_hyperv_user", "gone", ["leads to /dev/sdz, which is no block device"]),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused_is_refused_by_name(host, serial, said):
     for sentence in said:
         assert sentence in reasons(host, serial)
@@ -127,8 +166,11 @@ def test_the_same_is_the_same_and_anything_else_is_not():
 
 @pytest.mark.parametrize(
     ("changes", "said"),
-    [({"os": "windows"}, "the VM runs Windows"), ({"disks": (Disk(serial="A", size_bytes=1, uri="nbd://192.0.2.9/x"),)}, "no block device of the VM")],
-)  # fmt: skip
+    [
+        ({"os": "windows"}, "the VM runs Windows"),
+        ({"disks": (Disk(serial="A", size_bytes=1, uri="nbd://192.0.2.9/x"),)}, "no block device of the VM"),
+    ],
+)
 def test_what_no_host_need_be_asked_about(changes, said):
     strange = guests(vm1=("A",))
     strange = strange.model_copy(update={"vms": (strange.vms[0].model_copy(update=changes),)})

@@ -251,8 +251,18 @@ def test_closing_ends_the_sessions(bed):
     [
         (paramiko.SSHException("Server '[h]:22' not found in known_hosts"), "host key unknown"),
         (CommandTimedOut(Result(command="sleep"), timeout=7), "no answer from a running command within 7 s"),
-        (paramiko.ssh_exception.NoValidConnectionsError({("10.0.0.1", 22): OSError(errno.EHOSTUNREACH, "No route to host")}), "no route to host"),
-        (paramiko.ssh_exception.NoValidConnectionsError({("10.0.0.1", 22): OSError(errno.ECONNREFUSED, "Connection refused")}), "refused"),
+        (
+            paramiko.ssh_exception.NoValidConnectionsError(
+                {("10.0.0.1", 22): OSError(errno.EHOSTUNREACH, "No route to host")}
+            ),
+            "no route to host",
+        ),
+        (
+            paramiko.ssh_exception.NoValidConnectionsError(
+                {("10.0.0.1", 22): OSError(errno.ECONNREFUSED, "Connection refused")}
+            ),
+            "refused",
+        ),
         (TimeoutError("timed out"), f"no answer within {hosts.CONNECT_S} s"),
         (socket.gaierror(-2, "Name or service not known"), "name cannot be resolved"),
         (paramiko.AuthenticationException("x"), "authentication failed"),
@@ -260,7 +270,7 @@ def test_closing_ends_the_sessions(bed):
         (EOFError(), "EOFError"),
         (ValueError("strange"), "strange"),
     ],
-)  # fmt: skip
+)
 def test_an_error_is_one_sentence(error, said):
     assert said in explain(error)
     assert "\n" not in explain(error)

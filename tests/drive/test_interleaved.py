@@ -1,4 +1,5 @@
-"""Several systems, or settings of one, in one campaign: each visit of a cell once per system, next to each other, on disks of its own."""
+"""Several systems, or settings of one, in one campaign: each visit of a cell once per system, next to each other, on
+disks of its own."""
 
 import json
 from itertools import groupby

@@ -38,9 +38,20 @@ def job(pattern: str, bed=None, span=50 * MIB, vm=0, **options) -> dict[str, dic
 
 def test_a_job_says_what_the_pattern_says():
     [options] = job("4k-randrw70", runtime_s=90.5, ramp_s=2.25).values()
-    expected = {"ioengine": "io_uring", "filename": PATHS["wwn-vm10"], "rw": "randrw", "rwmixread": "70", "bs": "4096",
-                "iodepth": "16", "size": str(50 * MIB), "direct": "1", "time_based": "1", "runtime": "90500ms", "ramp_time": "2250ms",
-                "lat_percentiles": "1"}  # fmt: skip
+    expected = {
+        "ioengine": "io_uring",
+        "filename": PATHS["wwn-vm10"],
+        "rw": "randrw",
+        "rwmixread": "70",
+        "bs": "4096",
+        "iodepth": "16",
+        "size": str(50 * MIB),
+        "direct": "1",
+        "time_based": "1",
+        "runtime": "90500ms",
+        "ramp_time": "2250ms",
+        "lat_percentiles": "1",
+    }
     assert {k: options.get(k) for k in expected} == expected
     assert not {"sync", "rate", "numjobs"} & options.keys()
 
@@ -144,9 +155,12 @@ def test_the_deadline_covers_runtime_and_ramp_and_leaves_a_slow_disk_all_the_tim
 # What reaches fio
 
 STEPS = [
-    step("4k-randrw70", 3, 90.5, 2.25), step("1m-read", 4), step("4k-randwrite-sync"), step("1m-write-rate8m", 2, 0.5),
+    step("4k-randrw70", 3, 90.5, 2.25),
+    step("1m-read", 4),
+    step("4k-randwrite-sync"),
+    step("1m-write-rate8m", 2, 0.5),
     replace(step("1m-write", 4, 0.0), kind="prefill"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("of", STEPS, ids=lambda of: of.id)
@@ -187,7 +201,7 @@ ATTACKS = {
     "a section less": (r"(?s)\A.*\Z", "", "sections"),
     "no section": (r"\A", "rw=write\n", "'rw'"),
     "other digits": (r"^iodepth=16$", "iodepth=1٦", "'iodepth'"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -202,7 +216,8 @@ def test_a_job_file_that_holds_anything_else_is_refused_and_says_where(attack):
 
 
 def test_the_job_file_that_destroyed_a_file_system_is_refused():
-    """As it was done: an engine of several lines. The testbed refuses it; so does the file, had the testbed let it pass."""
+    """As it was done: an engine of several lines. The testbed refuses it; so does the file, had the testbed let it
+    pass."""
     engine = "psync\nfilename=/dev/loop2\nsize=1M\nrw=write\nbs=4k\n[z]\nioengine=psync"
     with pytest.raises(ValidationError, match="expected one of psync, libaio"):
         Fio(ioengine=engine)
@@ -251,8 +266,27 @@ def test_a_plain_program_may_be_fio(binary):
     assert Fio(binary=binary).binary == binary
 
 
-@pytest.mark.parametrize("binary", ["", "sh", "/bin/sh", "./fio", "bin/fio", "/x/../fio", "fio;id", "fio x", "/opt/my fio/fio", "-fio",
-                                    "fio\n", "$(id)fio", "/x/fio/", "fio`id`", "fió", "/-c/fio/sh"])  # fmt: skip
+@pytest.mark.parametrize(
+    "binary",
+    [
+        "",
+        "sh",
+        "/bin/sh",
+        "./fio",
+        "bin/fio",
+        "/x/../fio",
+        "fio;id",
+        "fio x",
+        "/opt/my fio/fio",
+        "-fio",
+        "fio\n",
+        "$(id)fio",
+        "/x/fio/",
+        "fio`id`",
+        "fió",
+        "/-c/fio/sh",
+    ],
+)
 def test_anything_else_may_not(binary):
     with pytest.raises(ValidationError, match=r"expected a program called fio"):
         Fio(binary=binary)

@@ -77,7 +77,8 @@ def test_what_is_known_is_reached_whatever_else_stands_there(reach, lines):
         (["@revoked {hashed} {key}", "{hashed} {key}"], "host key revoked: {file} line 1 says so"),
         (["{name} {key}", "@revoked [127.*]:2222 {key}"], "host key revoked: {file} line 2"),
         (["{name} {key}", "@revoked * ssh-ed25519 torn"], "line 2 says so, though the key there cannot be read"),
-        (["@cert-authority * {key}"], "host key unknown: add it to known_hosts after checking its fingerprint on the host ({file}: line 1 names a "
+        (["@cert-authority * {key}"], "host key unknown: add it to known_hosts after checking its fingerprint on "
+                                      "the host ({file}: line 1 names a "
                                       "certificate authority, whose signatures are not checked here)"),
         (["# a comment", "{name} ssh-ed25519 %%%"], "({file}: line 2 cannot be read ("),
         (["[127.*]:2222,!{name} {key}"], "host key unknown"),

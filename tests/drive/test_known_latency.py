@@ -1,4 +1,5 @@
-"""A disk of known latency: IOPS = iodepth / latency from end to end, and the audit's Little agrees on every row (4 s)."""
+"""A disk of known latency: IOPS = iodepth / latency from end to end, and the audit's Little agrees on every row (4
+s)."""
 
 import pytest
 
@@ -14,8 +15,17 @@ DELAY_S = 0.02  # long beside what a busy machine of two cores adds to it
 def results(programs, tmp_path_factory):
     """One VM on one disk that waits 20 ms, read and written at three iodepths, through a whole campaign."""
     folder = tmp_path_factory.mktemp("latency")
-    plan = sweep(["4k-randread", "4k-randwrite"], repeats=1, iodepth=[1, 4, 16], vms=1, read_runtime_s=1, write_runtime_s=1,
-                 span_bytes=2**22, prefill=False, canary=False)  # fmt: skip
+    plan = sweep(
+        ["4k-randread", "4k-randwrite"],
+        repeats=1,
+        iodepth=[1, 4, 16],
+        vms=1,
+        read_runtime_s=1,
+        write_runtime_s=1,
+        span_bytes=2**22,
+        prefill=False,
+        canary=False,
+    )
     system = hci.System(name="lab-single", label="delayed")
     with lab(2, 1, system="lab-single", disk_bytes=2**22, delay_s=DELAY_S, root=folder) as bed:
         return hci.run(plan, bed, system, folder / "run", progress=False)

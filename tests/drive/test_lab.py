@@ -68,8 +68,18 @@ def images(testbed) -> dict[str, list[Path]]:
 
 def fill(testbed, disk, number: int) -> None:
     """Write a whole disk through the lab's front with random data of its own."""
-    argv = ["fio", f"--name=fill{number}", "--ioengine=nbd", f"--uri={disk.uri}", "--rw=write", "--bs=256k", "--iodepth=4",
-            f"--size={disk.size_bytes}", f"--randseed={number}", "--refill_buffers=1"]  # fmt: skip
+    argv = [
+        "fio",
+        f"--name=fill{number}",
+        "--ioengine=nbd",
+        f"--uri={disk.uri}",
+        "--rw=write",
+        "--bs=256k",
+        "--iodepth=4",
+        f"--size={disk.size_bytes}",
+        f"--randseed={number}",
+        "--refill_buffers=1",
+    ]
     done = subprocess.run(argv, cwd=testbed.lab_root, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
@@ -358,7 +368,7 @@ with hci.lab(nodes=2, vms=1, disk_bytes=2**22) as bed:
     results = hci.run(plan, bed, System(name="lab-mirror", label="x"), "run", progress=False)
     print(json.dumps({"uid": os.getuid(), "rows": len(results), "iops": float(results["iops"].iloc[0]),
                       "bed": bed.model_dump(mode="json")}))
-"""
+"""  # noqa: E501
 
 
 def link_or_copy(source, target):
@@ -411,8 +421,14 @@ def test_an_ordinary_user_runs_the_lab_and_a_campaign(programs, ordinary_user):
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(home), "USER": user, "LOGNAME": user,
                    "PYTHONHOME": str(home / "python"), "LD_LIBRARY_PATH": str(home / "python" / "lib"),
                    "PYTHONPATH": os.pathsep.join([str(home / "repository"), str(packages)])}  # fmt: skip
-    done = subprocess.run([shutil.which("runuser"), "-u", user, "--", interpreter, "-c", AS_USER], cwd=home / "repository", env=environment,
-                          capture_output=True, text=True, timeout=120)  # fmt: skip
+    done = subprocess.run(
+        [shutil.which("runuser"), "-u", user, "--", interpreter, "-c", AS_USER],
+        cwd=home / "repository",
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
     assert said["uid"] == (home / "repository").stat().st_uid != 0

@@ -1,4 +1,5 @@
-"""The look right before fio, attacked on real loop devices: what is somebody's is not written, and what was judged is what is."""
+"""The look right before fio, attacked on real loop devices: what is somebody's is not written, and what was judged is
+what is."""
 
 import os
 import shlex
@@ -18,7 +19,8 @@ pytestmark = pytest.mark.lab
 
 @pytest.fixture
 def look(blank, hosts):
-    """A disk that was judged blank and then filled by a step of ours: device, file, the look and what it says when it is asked."""
+    """A disk that was judged blank and then filled by a step of ours: device, file, the look and what it says when it
+    is asked."""
     file, device, testbed = blank
     with hosts.fleet(testbed) as fleet:
         yield Attacked(fleet, testbed, device, file)

@@ -111,9 +111,16 @@ def test_logs_of_both_are_named_alike_and_tell_the_skew(bed, tmp_path, monkeypat
 
 @pytest.fixture
 def steady(programs, tmp_path):
-    """A lab whose drives let 1,024 IOPS of 4 KiB through each: what the fleet does is the same from second to second."""
-    with lab(2, 3, disks=2, disk_bytes=16 * 2**20, dial={"read_bytes_per_s": 2**22, "write_bytes_per_s": 2**22},
-             root=tmp_path / "steady") as running:  # fmt: skip
+    """A lab whose drives let 1,024 IOPS of 4 KiB through each: what the fleet does is the same from second to
+    second."""
+    with lab(
+        2,
+        3,
+        disks=2,
+        disk_bytes=16 * 2**20,
+        dial={"read_bytes_per_s": 2**22, "write_bytes_per_s": 2**22},
+        root=tmp_path / "steady",
+    ) as running:
         yield running
 
 
@@ -337,7 +344,10 @@ def test_a_clock_lies_between_question_and_answer():
 def test_the_tally_counts_reads_and_writes_of_all_jobs_and_keeps_the_last_document(tmp_path, awk, bed):
     if subprocess.run([*awk.split(), "BEGIN {}"], capture_output=True).returncode if _has(awk) else True:
         pytest.skip(f"no {awk}")
-    job = "[a]\nioengine=null\nsize=1m\nrw=randrw\nrate_iops=300,100\ntime_based=1\nruntime=1500ms\n[b]\nioengine=null\nsize=1m\nrw=read\nrate_iops=200\ntime_based=1\nruntime=1500ms\n"
+    job = (
+        "[a]\nioengine=null\nsize=1m\nrw=randrw\nrate_iops=300,100\ntime_based=1\nruntime=1500ms\n"
+        "[b]\nioengine=null\nsize=1m\nrw=read\nrate_iops=200\ntime_based=1\nruntime=1500ms\n"
+    )
     (tmp_path / "job").write_text(job)
     argv = [bed.fio.binary, "--status-interval=1", "--output-format=json+", "job"]
     out = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True).stdout

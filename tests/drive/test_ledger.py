@@ -18,11 +18,24 @@ RANDOM, LARGE = "4k random", "64k random"
 def wrote(*steps, run=0, serial="s1", span=SPAN) -> pd.DataFrame:
     """Writes to one device, a second apart: (class, bytes) or (class, bytes, steady)."""
     rows = [
-        {"run": run, "run_id": f"c{run}", "step": f"step{i}", "kind": "warmup", "cell": "x", "rep": i, "started_s": float(i),
-         "vm": "vm1", "serial": serial, "pattern": pattern, "span_bytes": span, "bytes_written": amount, "iops": 1.0,
-         "steady": steady[0] if steady else pd.NA}
+        {
+            "run": run,
+            "run_id": f"c{run}",
+            "step": f"step{i}",
+            "kind": "warmup",
+            "cell": "x",
+            "rep": i,
+            "started_s": float(i),
+            "vm": "vm1",
+            "serial": serial,
+            "pattern": pattern,
+            "span_bytes": span,
+            "bytes_written": amount,
+            "iops": 1.0,
+            "steady": steady[0] if steady else pd.NA,
+        }
         for i, (pattern, amount, *steady) in enumerate(steps)
-    ]  # fmt: skip
+    ]
     return pd.DataFrame(rows, columns=WRITES)
 
 

@@ -18,14 +18,15 @@ sources: []
 article: null
 baseline: lab-single
 challenger: lab-mirror
-"""
+"""  # noqa: E501
 BED = (
     "name: lab\nlab: {nodes: 2, vms: 2, disk_bytes: 4 MiB, dial: {read_bytes_per_s: 4 MiB, write_bytes_per_s: 4 MiB}}\n"
 )
 
 
 def test_make_lab_leaves_nothing_at_home_nor_among_the_temporaries(programs, tmp_path):
-    """The set-up apart, which keeps packages where uv and apt keep them. Measured: a campaign of two systems, and its page."""
+    """The set-up apart, which keeps packages where uv and apt keep them. Measured: a campaign of two systems, and its
+    page."""
     if not shutil.which("make"):
         pytest.skip("no make on this machine")
     home, temporaries, inside = (tmp_path / name for name in ("home", "temporaries", "inside"))

@@ -1,4 +1,5 @@
-"""Owner and non-owner: seen before each run, moved by the system's own commands, put back; refused where it cannot be."""
+"""Owner and non-owner: seen before each run, moved by the system's own commands, put back; refused where it cannot
+be."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -134,7 +135,9 @@ def test_a_plan_without_placement_is_the_plan_it_was(short):
         ("node", "a", [("node1", "a", "")]),
         ("vm", "a", [("vm1", "a", "")]),
         ("controller", "a", [("controller", "a", "")]),
-        ("nodes", "x {vm} {node} {other} {print}", [("node1", "x vm1 node1 node2 {print}", "vm1"), ("node2", "x vm2 node2 node1 {print}", "vm2")]),
+        ("nodes", "x {vm} {node} {other} {print}", [("node1", ("x vm1 node1 node2 "
+                                                              "{print}"), "vm1"), ("node2", ("x vm2 node2 node1 "
+                                                                                            "{print}"), "vm2")]),
         ("vms", "{vm}", [("vm1", "vm1", "vm1"), ("vm2", "vm2", "vm2")]),
         ("node", "{vm}", [("node1", "vm1", "vm1"), ("node1", "vm2", "vm2")]),
     ],

@@ -29,7 +29,7 @@ DOMAIN = """<domain type='qemu'><name>{name}</name><memory unit='MiB'>32</memory
 <disk type='file' device='disk'><driver name='qemu' type='raw'/><source file='{home}/{name}.img'/><target dev='vda' bus='virtio'/>
 <serial>{name}-D0</serial></disk>
 <interface type='user'><mac address='{mac}'/><model type='virtio'/></interface>
-<controller type='usb' model='none'/><memballoon model='none'/></devices></domain>"""
+<controller type='usb' model='none'/><memballoon model='none'/></devices></domain>"""  # noqa: E501
 
 
 def text(name: str) -> str:
@@ -39,7 +39,9 @@ def text(name: str) -> str:
 @pytest.fixture
 def libvirt(ordinary_user):  # noqa: F811
     """A user's own libvirtd with two running guests without a system: its URI, and the first guest's file."""
-    programs = {name: shutil.which(name, path="/usr/bin:/usr/sbin") for name in ("libvirtd", "virsh", "qemu-system-x86_64")}  # fmt: skip
+    programs = {
+        name: shutil.which(name, path="/usr/bin:/usr/sbin") for name in ("libvirtd", "virsh", "qemu-system-x86_64")
+    }
     if missing := [name for name, path in programs.items() if not path]:
         pytest.skip(f"not installed: {', '.join(missing)}: ./setup.sh cluster")
     user, home = ordinary_user
@@ -49,7 +51,9 @@ def libvirt(ordinary_user):  # noqa: F811
     uri = f"qemu+unix:///session?socket={home}/run/libvirt/libvirt-sock"
 
     def as_user(*argv) -> str:
-        done = subprocess.run(["runuser", "-u", user, "--", *argv], env=env, cwd=home, capture_output=True, text=True, timeout=60)  # fmt: skip
+        done = subprocess.run(
+            ["runuser", "-u", user, "--", *argv], env=env, cwd=home, capture_output=True, text=True, timeout=60
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -68,7 +72,9 @@ def libvirt(ordinary_user):  # noqa: F811
             (home / f"{name}.img").touch()
             os.truncate(home / f"{name}.img", 2**24)
             shutil.chown(home / f"{name}.img", user)
-            (home / f"{name}.xml").write_text(DOMAIN.format(name=name, home=home, qemu=programs["qemu-system-x86_64"], mac=f"52:54:00:00:00:0{n}"))  # fmt: skip
+            (home / f"{name}.xml").write_text(
+                DOMAIN.format(name=name, home=home, qemu=programs["qemu-system-x86_64"], mac=f"52:54:00:00:00:0{n}")
+            )
             as_user("virsh", "-q", "-c", uri, "create", f"{name}.xml")
             stack.callback(as_user, "virsh", "-q", "-c", uri, "destroy", name)
         yield uri, home
@@ -109,15 +115,26 @@ def test_a_node_with_a_real_libvirtd_places_its_guest(libvirt, bed, monkeypatch)
 
 def test_captured_libvirt():
     found, _ = guests(f"==== libvirt\n{text('libvirt.xml')}==== end\n")
-    assert found == {"libvirt": [Guest("vm01", "", "9e481e10-eba4-4cc1-871f-af830fffd20e", frozenset(), (("VM01-D0", "/home/user/d0.img"),))]}  # fmt: skip
+    assert found == {
+        "libvirt": [
+            Guest("vm01", "", "9e481e10-eba4-4cc1-871f-af830fffd20e", frozenset(), (("VM01-D0", "/home/user/d0.img"),))
+        ]
+    }
 
 
 def test_proxmox():
     [guest] = parse_node(text("proxmox.txt")).guests["proxmox"]
     assert guest == Guest(
-        "vm01", "", "0f5c6f9e-2a41-4c8e-9b1a-0c8d3e6f1a22", frozenset({"bc:24:11:00:00:01"}),
-        (("", "local-lvm:vm-101-disk-0"), ("PVE01-D0", "drbdstorage:pm-1a2b3c4d_101"), ("PVE01-D1", "drbdstorage:pm-5e6f7a8b_101")),
-    )  # fmt: skip
+        "vm01",
+        "",
+        "0f5c6f9e-2a41-4c8e-9b1a-0c8d3e6f1a22",
+        frozenset({"bc:24:11:00:00:01"}),
+        (
+            ("", "local-lvm:vm-101-disk-0"),
+            ("PVE01-D0", "drbdstorage:pm-1a2b3c4d_101"),
+            ("PVE01-D1", "drbdstorage:pm-5e6f7a8b_101"),
+        ),
+    )
 
 
 def test_kubevirt():
@@ -137,7 +154,8 @@ def test_hyperv():
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ("==== proxmox\nipcc_send_rec[1] failed: Connection refused\nfailed pvesh\n", "pvesh failed on the node: .*Connection refused"),
+        ("==== proxmox\nipcc_send_rec[1] failed: Connection refused\nfailed "
+         "pvesh\n", "pvesh failed on the node: .*Connection refused"),
         ("==== proxmox\n{}\n", "pvesh printed other JSON"),
         ('==== proxmox\n[{"name": "x"}]\n', "without its vmid"),
         ("==== kubevirt\nerror: You must be logged in\nfailed kubectl\n", "kubectl failed on the node: .*logged in"),
@@ -159,7 +177,12 @@ def test_a_windows_node_that_prints_something_else():
 
 
 def known(*homes: tuple[str, Guest]) -> dict[str, NodeFacts]:
-    return {node.name: NodeFacts(f"{node.name}.example.org", guests={"proxmox": [g for home, g in homes if home == node.name]}) for node in SRV}  # fmt: skip
+    return {
+        node.name: NodeFacts(
+            f"{node.name}.example.org", guests={"proxmox": [g for home, g in homes if home == node.name]}
+        )
+        for node in SRV
+    }
 
 
 MAC = frozenset({"bc:24:11:00:00:01"})
@@ -168,7 +191,8 @@ MAC = frozenset({"bc:24:11:00:00:01"})
 @pytest.mark.parametrize(
     ("guests", "node", "how"),
     [
-        ([("srv2", Guest("web", macs=MAC)), ("srv1", Guest("vm01"))], "srv2", "found: proxmox's guest web, by its MAC address"),
+        ([("srv2", Guest("web", macs=MAC)), ("srv1", Guest("vm01"))], "srv2", ("found: proxmox's guest web, by its "
+                                                                              "MAC address")),
         ([("srv1", Guest("vm01"))], "srv1", "found: proxmox's guest vm01, by its name"),
         ([("srv1", Guest("vm01")), ("srv2", Guest("vm01"))], UNKNOWN_NODE, "guests of this name run on srv1, srv2"),
         ([("srv1", Guest("vm01", node="srv2"))], "srv2", "found: proxmox's guest vm01, by its name"),

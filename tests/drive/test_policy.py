@@ -217,11 +217,25 @@ def warm():
 def rounds(step, *each, start=0, run=0, pattern="4k random", kind="warmup", steady=False) -> pd.DataFrame:
     """Writes of rounds to both disks: each an (amount on vm1, amount on vm2)."""
     rows = [
-        {"run": run, "run_id": f"c{run}", "step": f"{kind}{start + i}", "kind": kind, "cell": step.cell.name if kind == "warmup" else "x",
-         "rep": i + 1, "started_s": float(start + i), "vm": vm, "serial": f"{vm}-d", "pattern": pattern, "span_bytes": 100,
-         "bytes_written": float(amount), "iops": 50.0, "steady": steady if kind == "warmup" else pd.NA}
-        for i, amounts in enumerate(each) for vm, amount in zip(("vm1", "vm2"), amounts, strict=True)
-    ]  # fmt: skip
+        {
+            "run": run,
+            "run_id": f"c{run}",
+            "step": f"{kind}{start + i}",
+            "kind": kind,
+            "cell": step.cell.name if kind == "warmup" else "x",
+            "rep": i + 1,
+            "started_s": float(start + i),
+            "vm": vm,
+            "serial": f"{vm}-d",
+            "pattern": pattern,
+            "span_bytes": 100,
+            "bytes_written": float(amount),
+            "iops": 50.0,
+            "steady": steady if kind == "warmup" else pd.NA,
+        }
+        for i, amounts in enumerate(each)
+        for vm, amount in zip(("vm1", "vm2"), amounts, strict=True)
+    ]
     return pd.DataFrame(rows, columns=WRITES)
 
 
@@ -312,9 +326,20 @@ SOON = Rules(
 @pytest.fixture(scope="module")
 def adaptive_plan():
     return sweep(
-        {"4k-randread": {"iodepth": 2}, "4k-randwrite": {"iodepth": 2}}, repeats=2, policy="adaptive", vms=1, span_bytes=4 * MIB,
-        least_s=1, most_s=6, look_s=1, sample_s=0.25, target=1e-6, most_runs=3, prefill=False, canary=False,
-    )  # fmt: skip
+        {"4k-randread": {"iodepth": 2}, "4k-randwrite": {"iodepth": 2}},
+        repeats=2,
+        policy="adaptive",
+        vms=1,
+        span_bytes=4 * MIB,
+        least_s=1,
+        most_s=6,
+        look_s=1,
+        sample_s=0.25,
+        target=1e-6,
+        most_runs=3,
+        prefill=False,
+        canary=False,
+    )
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
-"""What is seen of a campaign: bars, the last result against the one before it, failures in red; also from another process."""
+"""What is seen of a campaign: bars, the last result against the one before it, failures in red; also from another
+process."""
 
 import io
 import sys
@@ -88,7 +89,10 @@ def test_red_is_for_eyes_and_not_for_files(monkeypatch, stream, coloured):
 
 def journal(tmp_path, *runs) -> str:
     lines = [
-        f'{{"t": 1, "event": "done", "step": "s{i}", "kind": "{kind}", "cell": "{cell}", "block": {block}, "rep": {rep}, "iops": {iops}}}'
+        (
+            f'{{"t": 1, "event": "done", "step": "s{i}", "kind": "{kind}", "cell": "{cell}", "block": {block}, "rep": '
+            f'{rep}, "iops": {iops}}}'
+        )
         for i, (kind, cell, block, rep, iops) in enumerate(runs)
     ]
     (tmp_path / "journal.jsonl").write_text("\n".join(lines))

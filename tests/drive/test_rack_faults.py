@@ -1,6 +1,8 @@
-"""Faults on the way by which real hosts are measured: block devices, and fio's servers on unix sockets reached through SSH.
+"""Faults on the way by which real hosts are measured: block devices, and fio's servers on unix sockets reached through
+SSH.
 
-Each is done to vm2 of two, in a campaign: vm2 is named and vm1 is not, the attempt is kept and done again, and no fio is left.
+Each is done to vm2 of two, in a campaign: vm2 is named and vm1 is not, the attempt is kept and done again, and no fio
+is left.
 """
 
 import contextlib
@@ -96,7 +98,8 @@ def assert_done_again(bed: Testbed, run_dir: Path, plan: Plan, results, said: st
 
 
 def hasty_at_first(monkeypatch, run_dir: Path) -> None:
-    """Nothing but the deadline ends what hangs, so the first attempt's is near; the next has all the time that a busy machine needs."""
+    """Nothing but the deadline ends what hangs, so the first attempt's is near; the next has all the time that a busy
+    machine needs."""
     patient = job.deadline_s
     monkeypatch.setattr(job, "deadline_s", lambda *given: patient(*given) if failed(run_dir) else 5.0)
 

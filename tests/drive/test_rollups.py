@@ -79,7 +79,10 @@ def written(bed, tmp_path, programs):
     """Real logs of single I/Os on two VMs of the lab: fleet, folders, hosts."""
     own = tmp_path / "own"
     own.mkdir()
-    job = "[cell]\nioengine=psync\nfilename=disk\nsize=1m\nrw=randrw\ntime_based=1\nruntime=1200ms\nrate_iops=2000,900\nnumjobs=2\n"
+    job = (
+        "[cell]\nioengine=psync\nfilename=disk\nsize=1m\nrw=randrw\ntime_based=1\n"
+        "runtime=1200ms\nrate_iops=2000,900\nnumjobs=2\n"
+    )
     (own / "job.fio").write_text(job + SINGLE_IOS.replace("logs/", ""))
     subprocess.run([shutil.which("fio"), "job.fio"], cwd=own, check=True, timeout=60, stdout=subprocess.DEVNULL)
     vms = bed.fleet(2)
@@ -133,7 +136,8 @@ def test_a_damaged_log_is_fetched_raw_and_named(written, tmp_path):
 
 @pytest.mark.parametrize("launcher", ["client-server", "per-host"])
 def test_a_testbed_that_asks_for_histograms_gets_latency_over_time(launcher, bed, tmp_path, monkeypatch):
-    """Averaged logs are short and stay as they are; histograms are rolled up where they are, unless fio's client brings them."""
+    """Averaged logs are short and stay as they are; histograms are rolled up where they are, unless fio's client brings
+    them."""
     monkeypatch.setattr(job, "SHORTEST_LOGGED_S", 1)
     asked = {"launcher": launcher, "log_hist_msec": 500, "rollup_above_bytes": ALWAYS}
     own, of, work = bed.model_copy(update={"fio": bed.fio.model_copy(update=asked)}), step(), tmp_path / "work"

@@ -25,8 +25,15 @@ TIMES = {"started_s": 100.0, "ended_s": 103.5}
 def bed(**changes) -> Testbed:
     disk = Disk(serial="lab-vm1-d0", size_bytes=2**20, backing=("/home/someone/lab/node1/vm1-d0.img",))
     vm = Vm(name="vm1", node="n1", address="127.0.0.101", disks=(disk,))
-    given = {"name": "t", "nodes": (Node(name="n1", address="127.0.0.1"),), "vms": (vm,), "key": "/home/someone/.ssh/id",
-             "consent": "wipe", "known_hosts": "/home/someone/known", "lab_root": "/home/someone/lab"}  # fmt: skip
+    given = {
+        "name": "t",
+        "nodes": (Node(name="n1", address="127.0.0.1"),),
+        "vms": (vm,),
+        "key": "/home/someone/.ssh/id",
+        "consent": "wipe",
+        "known_hosts": "/home/someone/known",
+        "lab_root": "/home/someone/lab",
+    }
     return Testbed(**{**given, **changes})
 
 
@@ -152,7 +159,10 @@ def test_a_second_controller_is_refused_until_the_first_is_gone(opened, tmp_path
 
 
 def test_a_killed_controllers_lock_does_not_stay(opened, tmp_path):
-    code = "import fcntl, sys, time; f = open(sys.argv[1], 'a'); fcntl.flock(f, fcntl.LOCK_EX); print('locked', flush=True); time.sleep(60)"
+    code = (
+        "import fcntl, sys, time; f = open(sys.argv[1], 'a'); fcntl.flock(f, fcntl.LOCK_EX); print('locked', "
+        "flush=True); time.sleep(60)"
+    )
     with opened():
         pass
     holder = python(code, str(tmp_path / "run" / ".lock"))

@@ -210,8 +210,10 @@ def test_after_any_deletion_a_resume_repairs_or_names_what_is_done_again(run_dir
             warnings.simplefilter("error")
             for one, other in zip(wanted, read(copy), strict=True):
                 by = [c for c in ("run_id", "step", "block", "rep", "pattern") if c in one]
-                same = [t.sort_values(by, kind="stable", ignore_index=True).drop(columns="warmup_ratio", errors="ignore")
-                        for t in (one, other)]  # fmt: skip
+                same = [
+                    t.sort_values(by, kind="stable", ignore_index=True).drop(columns="warmup_ratio", errors="ignore")
+                    for t in (one, other)
+                ]
                 pd.testing.assert_frame_equal(*same)
         assert progress(copy)["done"] == len(PLAN.steps)
         shutil.rmtree(copy.parent)

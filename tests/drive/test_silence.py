@@ -1,4 +1,5 @@
-"""A VM that completed nothing for a while, told from its result alone; and a disk that answers nothing, from its worker's counts."""
+"""A VM that completed nothing for a while, told from its result alone; and a disk that answers nothing, from its
+worker's counts."""
 
 import numpy as np
 import pandas as pd
@@ -11,9 +12,14 @@ from hcilib.plan import Cell, Pattern, Step
 from hcilib.testbed import Disk, Node, Testbed, Vm
 
 VMS = tuple(
-    Vm(name=f"vm{v}", address=f"192.0.2.{v}", node="n1", disks=tuple(Disk(serial=f"{v}{d}", size_bytes=2**30) for d in "ab"))
+    Vm(
+        name=f"vm{v}",
+        address=f"192.0.2.{v}",
+        node="n1",
+        disks=tuple(Disk(serial=f"{v}{d}", size_bytes=2**30) for d in "ab"),
+    )
     for v in (1, 2)
-)  # fmt: skip
+)
 BED = Testbed(name="t", nodes=(Node(name="n1"),), vms=VMS)
 
 
@@ -26,8 +32,13 @@ def told(monkeypatch, tmp_path, slowest: dict[tuple[int, int], list[float]], iod
     """`slowest`: (vm, job) -> seconds of its slowest I/Os, beside 10,000 of 1 ms."""
     jobs = {(v, j): np.array([0.001] * 10_000 + slowest.get((v, j), [])) for v in (1, 2) for j in (0, 1)}
     key = lambda v, j: {"hostname": f"192.0.2.{v}", "port": 8765, "job": f"j{j}"}  # noqa: E731
-    table = pd.DataFrame([key(v, j) | {"lat_ns_max": s.max() * 1e9, "lat_ns_mean": s.mean() * 1e9, "total_ios": len(s), "runtime": 60_000}
-                          for (v, j), s in jobs.items()])  # fmt: skip
+    table = pd.DataFrame(
+        [
+            key(v, j)
+            | {"lat_ns_max": s.max() * 1e9, "lat_ns_mean": s.mean() * 1e9, "total_ios": len(s), "runtime": 60_000}
+            for (v, j), s in jobs.items()
+        ]
+    )
     bins = pd.concat([pd.DataFrame(key(v, j) | {"lat_ns": s * 1e9, "count": 1}) for (v, j), s in jobs.items()])
     monkeypatch.setattr(silence, "read_fio", lambda path: table)
     monkeypatch.setattr(silence, "read_fio_bins", lambda path: bins)

@@ -1,4 +1,5 @@
-"""Storage that crawls, pauses or hangs, with real parts: a drive of 1 MB/s, and the server of a node's replicas stopped in its tracks."""
+"""Storage that crawls, pauses or hangs, with real parts: a drive of 1 MB/s, and the server of a node's replicas stopped
+in its tracks."""
 
 import json
 import threading
@@ -33,7 +34,8 @@ def test_a_disk_that_stops_answering_is_named_with_its_vm_within_a_minute(progra
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_prefill_at_one_megabyte_a_second_is_filled(programs, tmp_path, launcher, monkeypatch):
-    """At 20 MB/s it would be done in half a second; a limit made of such a speed and three seconds would have cut it off."""
+    """At 20 MB/s it would be done in half a second; a limit made of such a speed and three seconds would have cut it
+    off."""
     monkeypatch.setattr(job, "GRACE_S", 3.0)
     beyond_s, _, done, short = filled(launcher, tmp_path)
     assert beyond_s > 1, "it was as slow as it was dialled"

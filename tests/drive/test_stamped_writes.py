@@ -1,4 +1,5 @@
-"""Stamped blocks on a real loop device over SSH: kept where it keeps, seen to be lost where an older copy is put back."""
+"""Stamped blocks on a real loop device over SSH: kept where it keeps, seen to be lost where an older copy is put
+back."""
 
 import os
 import shutil
@@ -18,7 +19,8 @@ SPAN = MIB // 4
 
 @pytest.fixture
 def written(blank, hosts, tmp_path):
-    """Half a minute at most of stamped writes on vm1's B1: its file, device, fleet, run directory, and a copy made in the middle."""
+    """Half a minute at most of stamped writes on vm1's B1: its file, device, fleet, run directory, and a copy made in
+    the middle."""
     file, device, testbed = blank
     run_dir, older = tmp_path / "run", tmp_path / "older.img"
     with hosts.fleet(testbed) as fleet:
@@ -58,7 +60,8 @@ def test_what_a_device_keeps_is_kept_and_an_older_copy_is_seen_to_lose(written):
     assert kept[["lost", "torn", "foreign", "unreadable", "verdict"]].tolist() == [0, 0, 0, 0, "kept"]
     assert kept["checked"] == SPAN // 4096
     assert kept["acknowledged"] >= 8 * SPAN // 4096 - 1
-    # The writer waits for the answer about the block that it writes next, so that others may be on their way when it is stopped.
+    # The writer waits for the answer about the block that it writes next, so that others may be on their way when it is
+    # stopped.
     assert kept["latest"] + kept["in_flight"] == kept["checked"]
     assert kept["at_most_pct"] == pytest.approx(300 / kept["checked"], rel=0.1)
     assert found.loc["older", "verdict"] == "lost"

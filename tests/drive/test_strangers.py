@@ -1,4 +1,5 @@
-"""Nobody else's orders: what another account of this machine reaches while fio runs for us, and after its controller died."""
+"""Nobody else's orders: what another account of this machine reaches while fio runs for us, and after its controller
+died."""
 
 import os
 import shutil

@@ -20,8 +20,13 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pd
 @pytest.fixture
 def keeper(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("owned"))
-    process = subprocess.Popen([sys.executable, "-S", "-E", supervisor.__file__, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                               text=True, start_new_session=True)  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-S", "-E", supervisor.__file__, folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     yield process
     if process.poll() is None:
         process.stdin.close()
@@ -68,12 +73,16 @@ def test_the_end_of_the_pipe_ends_children_orphans_and_the_folder(keeper, tmp_pa
 
 
 def test_what_a_session_left_behind_is_reaped_when_it_ends(keeper, tmp_path):
-    """Orphans end as children of the supervisor, which reads its pipe: they stayed zombies until the lab was stopped."""
+    """Orphans end as children of the supervisor, which reads its pipe: they stayed zombies until the lab was
+    stopped."""
     child = spawn(keeper, tmp_path, "(setsid sleep 0.2 </dev/null >/dev/null 2>&1 &) ; exit 7")["pid"]
     assert until(lambda: ask(keeper, poll=True)["exited"]) == {str(child): 7}, "those it started keep their exit code"
     assert until(lambda: supervisor.descendants(keeper.pid) == set(), 5)
-    states = [Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[:2] for pid in filter(str.isdigit, os.listdir("/proc"))
-              if Path(f"/proc/{pid}/stat").exists()]  # fmt: skip
+    states = [
+        Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[:2]
+        for pid in filter(str.isdigit, os.listdir("/proc"))
+        if Path(f"/proc/{pid}/stat").exists()
+    ]
     assert ["Z", str(keeper.pid)] not in states
 
 

@@ -61,14 +61,56 @@ COMPILED = {
 
 _NUMBER = re.compile(rb"-?\d+(?:\.\d+)?")
 NUMBERS = (
-    b"-1", b"0", b"1e400", b"-1e-400", b"9223372036854775808", b"18446744073709551616", b"1" * 400, b"nan", b"-nan(ind)",
-    b"inf", b"null", b"true", b'"12"', b"1,5", b"1_000", b"[]", b"{}", b"0x10", b"3.14", b"\xef\xbc\x91", b"",
-)  # fmt: skip
+    b"-1",
+    b"0",
+    b"1e400",
+    b"-1e-400",
+    b"9223372036854775808",
+    b"18446744073709551616",
+    b"1" * 400,
+    b"nan",
+    b"-nan(ind)",
+    b"inf",
+    b"null",
+    b"true",
+    b'"12"',
+    b"1,5",
+    b"1_000",
+    b"[]",
+    b"{}",
+    b"0x10",
+    b"3.14",
+    b"\xef\xbc\x91",
+    b"",
+)
 PIECES = (
-    b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b"\r", b"\n\n", b"{", b"}" * 3, b"[" * 2000, b'{"a":' * 1500, b'"', b"\\", b"\\ud800", b",,",
-    b"<a>" * 100, b"</Results>", b"<!DOCTYPE a [<!ENTITY b 'c'>]>", b"&b;", b"<![CDATA[", b"|" * 50, b"\x1b[2K", b"9" * 5000, b" " * 5000,
-    b'{"fio version" : "fio-3.33", "jobs" : []}', b"fio: terminating on signal 2\n", b"total:", b"%-ile |",
-)  # fmt: skip
+    b"\0",
+    b"\xff\xfe",
+    b"\xef\xbb\xbf",
+    b"\r",
+    b"\n\n",
+    b"{",
+    b"}" * 3,
+    b"[" * 2000,
+    b'{"a":' * 1500,
+    b'"',
+    b"\\",
+    b"\\ud800",
+    b",,",
+    b"<a>" * 100,
+    b"</Results>",
+    (b"<!DOCTYPE a [<!ENTITY b 'c'>]>"),
+    b"&b;",
+    b"<![CDATA[",
+    b"|" * 50,
+    b"\x1b[2K",
+    b"9" * 5000,
+    b" " * 5000,
+    b'{"fio version" : "fio-3.33", "jobs" : []}',
+    b"fio: terminating on signal 2\n",
+    b"total:",
+    b"%-ile |",
+)
 
 
 def mutated(raw: bytes, steps: Sequence[tuple[str, float, float, int]], other: bytes = b"") -> bytes:

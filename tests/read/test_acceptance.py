@@ -35,16 +35,33 @@ def test_valid_runs_have_no_problem(case):
 FAILURES = {
     "refused": ["stderr: fio: connect: Connection refused", "127.0.200.4:8765 gave no result"],
     "server_killed": ["exited with code 1", "127.0.200.2 disconnected", "127.0.200.2:8765 gave no result"],
-    "worker_killed": ["got signal=9", "127.0.200.2:8765 job 4k-randread: no byte", "127.0.200.2:8765 job 4k-randread: ran 0 s"],
-    "enospc": ["exited with code 1", "io_u error on file", "exited with error 1", "127.0.200.2:8765 job 4k-randwrite: fio reports error 28 (No space left on device)"],
+    "worker_killed": [
+        "got signal=9",
+        ("127.0.200.2:8765 job 4k-randread: no byte"),
+        "127.0.200.2:8765 job 4k-randread: ran 0 s",
+    ],
+    "enospc": [
+        "exited with code 1",
+        "io_u error on file",
+        "exited with error 1",
+        ("127.0.200.2:8765 job 4k-randwrite: fio reports error 28 (No space left on device)"),
+    ],
     "enospc_continued": ["127.0.200.2:8765 job 4k-randwrite: 1 I/Os failed and fio went on"],
-    "permission": ["exited with code 1", "127.0.200.2:8765 job 4k-randwrite: fio reports error 13 (Permission denied)", "no I/O was done"],
-    "bad_option": ["Bad option <nosuchoption=1> (2 times)", "127.0.200.1:8765 gave no result", "127.0.200.2:8765 gave no result"],
+    "permission": [
+        "exited with code 1",
+        "127.0.200.2:8765 job 4k-randwrite: fio reports error 13 (Permission denied)",
+        "no I/O was done",
+    ],
+    "bad_option": [
+        "Bad option <nosuchoption=1> (2 times)",
+        "127.0.200.1:8765 gave no result",
+        "127.0.200.2:8765 gave no result",
+    ],
     "client_terminated": ["127.0.200.1:8765 job 4k-randread: ran", "127.0.200.2:8765 job 4k-randread: ran"],
     "listed_twice": ["127.0.200.2:8765 gave 2 reports, expected 1"],
     "clones": ["127.0.200.1:8765 gave 2 reports, expected 1"],
     "local": ["localhost:0 answered with 1 report(s) but was not asked"],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", FAILURES)

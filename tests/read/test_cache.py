@@ -1,4 +1,5 @@
-"""The cache of a run directory: never wrong, whatever happens to it or to the raw files; gone or damaged it changes nothing."""
+"""The cache of a run directory: never wrong, whatever happens to it or to the raw files; gone or damaged it changes
+nothing."""
 
 from __future__ import annotations
 
@@ -101,7 +102,7 @@ def parts(run: Path) -> list[str]:
     return sorted(file.name for file in (run / "tables").iterdir() if file.name != ".lock")
 
 
-# --- it is used ----------------------------------------------------------------------------------------------------------
+# --- it is used
 
 
 def test_the_second_read_opens_no_raw_file_and_gives_the_same(run_dir):
@@ -163,7 +164,7 @@ def test_the_name_of_the_run_is_that_of_its_folder_now(run_dir):
     assert set(read_results(moved)["run_id"]) == set(read_hosts(moved)["run_id"]) == {"renamed"}
 
 
-# --- raw files change --------------------------------------------------------------------------------------------------------
+# --- raw files change
 
 
 def test_an_output_that_was_replaced_is_read_again(run_dir):
@@ -240,7 +241,7 @@ def test_other_code_reads_anew(run_dir, monkeypatch):
     assert_right(run_dir)
 
 
-# --- the cache is damaged ----------------------------------------------------------------------------------------------------
+# --- the cache is damaged
 
 
 @pytest.mark.parametrize("table", ["steps", "hosts", "bins"])
@@ -328,7 +329,7 @@ def test_a_directory_that_cannot_be_written_is_read_all_the_same(run_dir, obstac
         run_dir.chmod(0o755)
 
 
-# --- several processes ---------------------------------------------------------------------------------------------------------
+# --- several processes
 
 READ = """
 import sys
@@ -346,10 +347,15 @@ def test_readers_at_once_write_one_cache_and_all_are_right(run_dir):
     iops, rows = read_results(run_dir)["iops"].sum(), len(read_hosts(run_dir))
     shutil.rmtree(run_dir / "tables")
     started = [
-        subprocess.Popen([sys.executable, "-c", READ, str(run_dir), str(size)], cwd=ROOT, text=True, stdin=subprocess.PIPE,
-                         stdout=subprocess.PIPE)
+        subprocess.Popen(
+            [sys.executable, "-c", READ, str(run_dir), str(size)],
+            cwd=ROOT,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         for size in (1, 2, 5)
-    ]  # fmt: skip
+    ]
     try:
         assert [process.stdout.readline() for process in started] == ["ready\n"] * 3
         said = [process.communicate("go\n", timeout=60)[0] for process in started]
@@ -379,7 +385,7 @@ def test_a_running_campaign_is_right_at_every_moment_and_gathers_before_it_write
         read_results(run_dir)
 
 
-# --- others read it ------------------------------------------------------------------------------------------------------------
+# --- others read it
 
 
 def test_duckdb_answers_from_the_files_as_docs_use_says(run_dir, monkeypatch):

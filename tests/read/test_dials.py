@@ -20,8 +20,15 @@ def claimed(tmp_path):
     """A run directory of a lab of two systems behind two drives, as the campaign writes it before its first step."""
     drives = (Drive(read_bytes_per_s=RATE, write_bytes_per_s=RATE, delay_s=0.001),)
     nodes = tuple(Node(name=f"node{i}", address=f"127.0.9.{i}", drives=drives) for i in (1, 2))
-    disks = tuple(Disk(serial=f"lab-{name}", size_bytes=2**22, system=f"lab-{name}", backing=tuple(f"/lab/node{i + 1}/{name}.img" for i in range(n)))
-                  for name, n in (("single", 1), ("mirror", 2)))  # fmt: skip
+    disks = tuple(
+        Disk(
+            serial=f"lab-{name}",
+            size_bytes=2**22,
+            system=f"lab-{name}",
+            backing=tuple(f"/lab/node{i + 1}/{name}.img" for i in range(n)),
+        )
+        for name, n in (("single", 1), ("mirror", 2))
+    )
     testbed = Testbed(
         name="lab", nodes=nodes, vms=(Vm(name="vm1", address="127.0.9.3", node="node1", disks=disks),), lab_root="/lab"
     )

@@ -360,13 +360,30 @@ def test_results_without_a_profile_have_no_settings_and_all_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("command", "settings"),
     [
-        ("-b8K -o32 -w100 -d5 -W5 -Suw #1", {"bs": "8192", "iodepth": "32", "rw": "write", "rwmixread": "0", "direct": "1", "sync": "1"}),
-        ("-r4K -w30 -t1 #1", {"bs": "65536", "iodepth": "2", "rw": "randrw", "rwmixread": "70", "direct": "0", "sync": "0", "runtime": "10"}),
-        ("-b1M -rs40 -o8 -S #1", {"bs": "1048576", "percentage_random": "40", "rw": "randread", "direct": "1", "sync": "0"}),
+        (
+            "-b8K -o32 -w100 -d5 -W5 -Suw #1",
+            {"bs": "8192", "iodepth": "32", "rw": "write", "rwmixread": "0", "direct": "1", "sync": "1"},
+        ),
+        (
+            "-r4K -w30 -t1 #1",
+            {
+                "bs": "65536",
+                "iodepth": "2",
+                "rw": "randrw",
+                "rwmixread": "70",
+                "direct": "0",
+                "sync": "0",
+                "runtime": "10",
+            },
+        ),
+        (
+            "-b1M -rs40 -o8 -S #1",
+            {"bs": "1048576", "percentage_random": "40", "rw": "randread", "direct": "1", "sync": "0"},
+        ),
         ("-F1 -O4 -b4K #1", {"iodepth": "4", "numjobs": "1"}),
         ("-b99999999999999999999K -o -wx #1", {"bs": "65536", "iodepth": "2", "rwmixread": "100"}),
     ],
-)  # fmt: skip
+)
 def test_without_input_parameters_the_command_line_says_what_was_planned(tmp_path, command, settings):
     row = read_diskspd(written(tmp_path, _without_parameters(f"diskspd.exe {command}"), "out.txt")).iloc[0]
     assert {name: row[f"opt_{name}"] for name in settings} == settings

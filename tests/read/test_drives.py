@@ -11,7 +11,7 @@ CAPTURED = """\
    7       0 loop0 321832 1 5634060 26134 279828 366982 17887364 75657 0 29348 108399 66 0 1081410 133 908 6473
  254       0 vda 1779137 106842 35017002 5222096 372161 445174 42810864 487572 1 297132 5795400 290784 88 21625672 80509 21670 5222
    8      16 sdb 10 2 80 5 20 3 160 7 0 9 12
-"""
+"""  # noqa: E501
 
 
 def test_fields_are_told_by_their_places_and_sectors_are_512_bytes():
@@ -30,22 +30,28 @@ def test_a_line_of_another_form_is_no_drive(text):
 PCI = "../../devices/pci0000:00"
 NODE = Blocks(
     links={
-        "sda": f"{PCI}/ata1/host0/target0:0:0/block/sda", "sda1": f"{PCI}/ata1/host0/target0:0:0/block/sda/sda1",
+        "sda": f"{PCI}/ata1/host0/target0:0:0/block/sda",
+        "sda1": f"{PCI}/ata1/host0/target0:0:0/block/sda/sda1",
         "sda2": f"{PCI}/ata1/host0/target0:0:0/block/sda/sda2",
-        "nvme0n1": f"{PCI}/0000:00:1d.0/nvme/nvme0/nvme0n1", "nvme1n1": f"{PCI}/0000:00:1e.0/nvme/nvme1/nvme1n1",
+        "nvme0n1": f"{PCI}/0000:00:1d.0/nvme/nvme0/nvme0n1",
+        "nvme1n1": f"{PCI}/0000:00:1e.0/nvme/nvme1/nvme1n1",
         "nvme2n1": "../../devices/virtual/nvme-subsystem/nvme-subsys2/nvme2n1",
         "nvme3n1": "../../devices/virtual/nvme-fabrics/ctl/nvme3/nvme3n1",
         "sdc": "../../devices/platform/host3/session1/target3:0:0/3:0:0:1/block/sdc",
-        "md0": "../../devices/virtual/block/md0", "dm-0": "../../devices/virtual/block/dm-0",
-        "dm-1": "../../devices/virtual/block/dm-1", "drbd0": "../../devices/virtual/block/drbd0",
-        "rbd0": "../../devices/virtual/block/rbd0", "nbd0": "../../devices/virtual/block/nbd0",
-        "zram0": "../../devices/virtual/block/zram0", "vdb": f"{PCI}/virtio1/block/vdb",
+        "md0": "../../devices/virtual/block/md0",
+        "dm-0": "../../devices/virtual/block/dm-0",
+        "dm-1": "../../devices/virtual/block/dm-1",
+        "drbd0": "../../devices/virtual/block/drbd0",
+        "rbd0": "../../devices/virtual/block/rbd0",
+        "nbd0": "../../devices/virtual/block/nbd0",
+        "zram0": "../../devices/virtual/block/zram0",
+        "vdb": f"{PCI}/virtio1/block/vdb",
     },
     holders={"sda2": ["dm-0"], "nvme0n1": ["md0"], "nvme1n1": ["md0"], "md0": ["dm-1"]},
     named={"dm-0": "pve-root", "dm-1": "vg-vms"},
     transports={"nvme0n1": "pcie", "nvme1n1": "pcie", "nvme2n1": "tcp", "nvme3n1": "tcp"},
     mounts="proc /proc proc rw 0 0\n/dev/mapper/pve-root / ext4 rw 0 0\n/dev/sda1 /boot/efi vfat rw 0 0\n",
-)  # fmt: skip
+)
 
 
 def test_drives_are_whole_disks_of_the_node_with_nothing_below_them():
@@ -93,9 +99,12 @@ def test_a_node_named_nan_and_a_drive_that_carries_nothing_are_kept():
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"a,b\n1,2\n", "line 1: not the drives"), (",".join(COLUMNS).encode() + b"\nn,x,1,sda,,1,1,1,1,1,1\n", "not the drives"),
-     (b"\xff\xfe\x00", "not the drives")],
-)  # fmt: skip
+    [
+        (b"a,b\n1,2\n", "line 1: not the drives"),
+        (",".join(COLUMNS).encode() + b"\nn,x,1,sda,,1,1,1,1,1,1\n", "not the drives"),
+        (b"\xff\xfe\x00", "not the drives"),
+    ],
+)
 def test_a_file_that_is_something_else_is_named(content, said):
     with pytest.raises(ValueError, match=f"steps/x/drives.csv: {said}"):
         read_drives_csv(content, "steps/x/drives.csv")

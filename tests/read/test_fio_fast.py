@@ -1,4 +1,5 @@
-"""The fast path is taken for clean output, and gives what the tolerant path gives; compiled and numpy bins are the same."""
+"""The fast path is taken for clean output, and gives what the tolerant path gives; compiled and numpy bins are the
+same."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ def assert_both_paths_agree(raw: bytes) -> None:
             assert one == other
 
 
-# --- which path ----------------------------------------------------------------------------------------------------------
+# --- which path
 
 
 @pytest.mark.parametrize("case", sorted(CASES))
@@ -104,7 +105,7 @@ def test_what_is_not_clean_goes_to_the_tolerant_path(change):
     assert len(packer.packed().columns["iops"])
 
 
-# --- the same table ----------------------------------------------------------------------------------------------------------
+# --- the same table
 
 
 @pytest.mark.parametrize("case", sorted(CASES))
@@ -125,11 +126,49 @@ def test_both_paths_read_damaged_captures_alike(case, other, changes):
     assert_both_paths_agree(mutated(RAW[case], changes, RAW[other]))
 
 
-NUMBERS = [b"-1", b"0", b"0.0", b"1e3", b"12.5", b"1e400", b"18446744073709551615", b"9007199254740993", b"null", b"nan", b'"7"', b"[]"]  # fmt: skip
-KEYS = sorted({b'"%s" : ' % key for key in (
-    b"io_bytes", b"bw_bytes", b"bw", b"iops", b"runtime", b"total_ios", b"N", b"min", b"mean", b"50.000000", b"error", b"port",
-    b"groupid", b"usr_cpu", b"ctx", b"jobname", b"hostname", b"clat_ns", b"bins", b"write", b"job options", b"disk_util",
-)})  # fmt: skip
+NUMBERS = [
+    b"-1",
+    b"0",
+    b"0.0",
+    b"1e3",
+    b"12.5",
+    b"1e400",
+    b"18446744073709551615",
+    b"9007199254740993",
+    b"null",
+    b"nan",
+    b'"7"',
+    b"[]",
+]
+KEYS = sorted(
+    {
+        b'"%s" : ' % key
+        for key in (
+            b"io_bytes",
+            b"bw_bytes",
+            b"bw",
+            b"iops",
+            b"runtime",
+            b"total_ios",
+            b"N",
+            b"min",
+            b"mean",
+            b"50.000000",
+            b"error",
+            b"port",
+            b"groupid",
+            b"usr_cpu",
+            b"ctx",
+            b"jobname",
+            b"hostname",
+            b"clat_ns",
+            b"bins",
+            b"write",
+            b"job options",
+            b"disk_util",
+        )
+    }
+)
 
 
 @settings(max_examples=250, deadline=None, derandomize=True, database=None)
@@ -140,7 +179,8 @@ KEYS = sorted({b'"%s" : ' % key for key in (
     st.sampled_from(NUMBERS),
 )
 def test_both_paths_read_strange_values_alike(case, key, which, value):
-    """A value replaced, and its key kept as another's: types, limits and duplicates are where two readers would part."""
+    """A value replaced, and its key kept as another's: types, limits and duplicates are where two readers would
+    part."""
     raw, at = RAW[case], -1
     for _ in range(1 + which % max(1, raw.count(key))):
         at = raw.find(key, at + 1)
@@ -171,7 +211,7 @@ def test_an_idle_direction_as_no_fio_writes_it_is_not_clean(said, which):
     assert not parse(idle.join(before) + said + idle.join(after), "f").clean
 
 
-# --- bins ----------------------------------------------------------------------------------------------------------------------
+# --- bins
 
 
 def by_numpy(raws: list[bytes]):
@@ -179,8 +219,16 @@ def by_numpy(raws: list[bytes]):
 
 
 PAIRS = st.dictionaries(st.integers(0, 2**62), st.integers(0, 2**62), max_size=6)
-OBJECTS = st.lists(st.one_of(st.just(b""), st.tuples(PAIRS, st.integers(0, 4)).map(
-    lambda drawn: json.dumps({str(k): v for k, v in drawn[0].items()}, indent=drawn[1] or None).encode())), min_size=1, max_size=6)  # fmt: skip
+OBJECTS = st.lists(
+    st.one_of(
+        st.just(b""),
+        st.tuples(PAIRS, st.integers(0, 4)).map(
+            lambda drawn: json.dumps({str(k): v for k, v in drawn[0].items()}, indent=drawn[1] or None).encode()
+        ),
+    ),
+    min_size=1,
+    max_size=6,
+)
 
 
 @settings(max_examples=150, deadline=None)

@@ -1,4 +1,5 @@
-"""Reports that fio wrote before a run had ended, by a real fio 3.33: none may count beside the final ones, or for them."""
+"""Reports that fio wrote before a run had ended, by a real fio 3.33: none may count beside the final ones, or for
+them."""
 
 from __future__ import annotations
 
@@ -71,7 +72,8 @@ def last_of(reports: list[dict]) -> dict[str, int]:
 
 
 def near_its_end(folder: Path, sockets: Sequence[Path], more: str = "", clones: int = 1) -> tuple[Path, list[dict]]:
-    """A run with one interim report of every host, less than 5 % before the end: on a busy machine not at the first try."""
+    """A run with one interim report of every host, less than 5 % before the end: on a busy machine not at the first
+    try."""
     for _ in range(8):
         output = client(folder, sockets, INTERVAL, more=more)
         reports = reports_in(output)
@@ -130,8 +132,20 @@ def test_reports_of_which_nobody_can_say_which_are_final_are_refused(servers, tm
 def local(folder: Path, runtime: str, kill_after_s: float | None) -> Path:
     """A run that reports every second, killed after so many or left alone."""
     output = folder / "local.json"
-    argv = ["fio", "--output-format=json", f"--output={output}", "--status-interval=1", "--name=j", "--ioengine=null",
-            "--size=1m", "--rw=randread", "--time_based=1", "--thinktime=1000", f"--runtime={runtime}", "--thread"]  # fmt: skip
+    argv = [
+        "fio",
+        "--output-format=json",
+        f"--output={output}",
+        "--status-interval=1",
+        "--name=j",
+        "--ioengine=null",
+        "--size=1m",
+        "--rw=randread",
+        "--time_based=1",
+        "--thinktime=1000",
+        f"--runtime={runtime}",
+        "--thread",
+    ]
     run = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         run.wait(kill_after_s or 60)

@@ -58,8 +58,22 @@ def test_every_report_of_a_capture_is_there_with_its_own_numbers(case):
         )
         for ddir in busy or ["write" if "write" in r["job options"]["rw"] else "read"]:
             d = r[ddir]
-            want.append((r.get("hostname", "localhost"), r.get("port", 0), r["jobname"], r["groupid"], ddir, r["error"],
-                         d["io_bytes"], d["bw_bytes"], d["iops"], d["runtime"], d["total_ios"], r["usr_cpu"]))  # fmt: skip
+            want.append(
+                (
+                    r.get("hostname", "localhost"),
+                    r.get("port", 0),
+                    r["jobname"],
+                    r["groupid"],
+                    ddir,
+                    r["error"],
+                    d["io_bytes"],
+                    d["bw_bytes"],
+                    d["iops"],
+                    d["runtime"],
+                    d["total_ios"],
+                    r["usr_cpu"],
+                )
+            )
     columns = ["hostname", "port", "job", "groupid", "ddir", "error",
                "io_bytes", "bw_bytes", "iops", "runtime", "total_ios", "usr_cpu"]  # fmt: skip
     assert [tuple(row) for row in table[columns].itertuples(index=False)] == want
@@ -219,7 +233,7 @@ def test_a_local_run_with_status_interval_counts_its_last_document():
     assert table.attrs["noise"] == ""
 
 
-# --- options -----------------------------------------------------------------------------------------------------------
+# --- options
 
 
 def test_job_options_stand_over_global_ones_as_text():
@@ -265,7 +279,7 @@ def test_job_options_may_be_absent(tmp_path):
     assert set(read_fio(as_file(tmp_path, doc))["opt_rw"]) == {"randrw"}
 
 
-# --- the same document in other wrappings --------------------------------------------------------------------------------
+# --- the same document in other wrappings
 
 NOISE = 'fio: something {"a": 1} and /proc/{nope}\n{ not json\n{\n{"some": "object"}\nJobs: 1 (f=1): [r(1)]\r'
 
@@ -332,7 +346,7 @@ def test_a_control_character_in_a_name(tmp_path):
     assert read_fio(path)["opt_filename"].item() == "disk\tone.img"
 
 
-# --- fio 2.x -------------------------------------------------------------------------------------------------------------
+# --- fio 2.x
 
 
 def legacy(doc: dict) -> dict:
@@ -391,7 +405,7 @@ def test_bins_of_fio_2_are_indices_in_microseconds(tmp_path):
     assert dict(zip(table["lat_ns"], table["count"], strict=True)) == {5000: 2, 127000: 3, 129000: 4, 290000: 7}
 
 
-# --- bins ----------------------------------------------------------------------------------------------------------------
+# --- bins
 
 
 def plain_bins(case: str) -> Counter:
@@ -489,7 +503,7 @@ def test_parse_bins_is_json(bins, indent):
     assert dict(zip(lat.tolist(), count.tolist(), strict=True)) == bins
 
 
-# --- fast path and tolerant path -----------------------------------------------------------------------------------------
+# --- fast path and tolerant path
 
 number = st.one_of(st.none(), st.integers(0, 2**53), st.floats(0, 1e12))
 latency = st.fixed_dictionaries({}, optional={
@@ -526,7 +540,7 @@ def test_both_paths_give_the_same_tables(tmp_path, reports, shape, indent):
         assert_frame_equal(bins, read_fio_bins(dirty))
 
 
-# --- files that hold no result -------------------------------------------------------------------------------------------
+# --- files that hold no result
 
 
 @pytest.mark.parametrize(
@@ -537,7 +551,8 @@ def test_both_paths_give_the_same_tables(tmp_path, reports, shape, indent):
         (b'{"some": "json"}', "no fio JSON document"),
         (b"[1, 2]", "no fio JSON document"),
         (b"\x00\x01\x02\xff" * 20, "no fio JSON document"),
-        (b'{"fio version": "fio-3.33", "client_stats": [{"jobname": "a", "error": "x"}]}', r"\$\.client_stats\[0\]\.error"),
+        (b'{"fio version": "fio-3.33", "client_stats": [{"jobname": "a", "error": '
+         b'"x"}]}', r"\$\.client_stats\[0\]\.error"),
         (b"\x28\xb5\x2f\xfd broken", "compressed stream is damaged"),
         (b'{"a":' * 100_000, "no fio JSON document"),
         (b"{\n" * 100_000, "no fio JSON document"),

@@ -29,7 +29,7 @@ def seconds(values, start=0, step=1000, ddir=0):
     return [(start + step * (n + 1), v, ddir, 0, 0) for n, v in enumerate(values) if v is not None]
 
 
-# --- one log -------------------------------------------------------------------------------------------------------------
+# --- one log
 
 
 def test_a_client_log_is_read_with_what_its_name_says():
@@ -106,7 +106,7 @@ def test_a_file_that_is_no_log(tmp_path):
             read_log(tmp_path / name)
 
 
-# --- captured series -----------------------------------------------------------------------------------------------------
+# --- captured series
 
 
 def test_a_healthy_capture_adds_its_jobs_up():
@@ -137,7 +137,7 @@ def test_a_frozen_vm_is_stalled_and_its_ios_are_not_lost():
     )
 
 
-# --- series by hand ------------------------------------------------------------------------------------------------------
+# --- series by hand
 
 
 def test_latency_is_weighted_by_ios_over_the_jobs_of_a_host(tmp_path):

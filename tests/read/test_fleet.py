@@ -7,7 +7,8 @@ from hcilib.read.run import fleet
 
 
 def test_a_latency_is_weighted_by_iops_where_hosts_ran_for_different_times():
-    """METHODS section 3. Ten seconds of 1,000 IOPS at 1 ms and five of 1,000 at 3 ms: 2 ms; by I/Os it would be 1.67."""
+    """METHODS section 3. Ten seconds of 1,000 IOPS at 1 ms and five of 1,000 at 3 ms: 2 ms; by I/Os it would be
+    1.67."""
     ddir = np.array(["read", "read"], dtype=object)
     numbers = {
         "iops": np.array([1000.0, 1000.0]), "bw_bytes": np.array([4.096e6] * 2), "lat_ns_mean": np.array([1e6, 3e6]),

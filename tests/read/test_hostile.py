@@ -57,9 +57,11 @@ def test_a_damaged_capture_gives_a_table_or_a_named_error(kind, tmp_path):
 
 
 READERS = {
-    "fio.json": (read_fio, FioOutputError), "p_lat.1.log": (read_log, FioLogError), "p_clat.1.log": (plain_rollup, FioLogError),
+    "fio.json": (read_fio, FioOutputError),
+    "p_lat.1.log": (read_log, FioLogError),
+    "p_clat.1.log": (plain_rollup, FioLogError),
     "d.xml": (read_diskspd, DiskspdOutputError),
-}  # fmt: skip
+}
 if find_spec("numba"):
     READERS["p_slat.1.log"] = (compiled_rollup, FioLogError)
 
@@ -165,10 +167,12 @@ def test_a_cache_half_written_is_read_again_from_the_raw_files(table, keep, tmp_
     ("kind", "name", "edit"),
     [
         ("fio", "local.json", lambda raw: raw.replace(b'"runtime" : ', b'"runtime" : ' + b"9" * 5000, 1)),
-        ("fio", "local.json", lambda raw: b"text around it\n" + raw.replace(b'"io_bytes" : ', b'"io_bytes" : ' + b"9" * 5000, 1)),
+        ("fio", "local.json", lambda raw: (b"text around "
+                                          b"it\n") + raw.replace(b'"io_bytes" : ', b'"io_bytes" : ' + b"9" * 5000, 1)),
         ("fio", "enospc_continued.json", lambda raw: raw.replace(b'"1.000', b'"1.000' + bytes(30_000), 1)),
         ("fio_log", "cell_lat.1.log.127.0.200.1", lambda raw: b"1000, 93862, 0, 4096, 0, \x8e, 0\n" + raw),
-        ("diskspd", "two_streams.txt", lambda raw: raw.replace(b"threads per file: ", b"threads per file: " + b"9" * 30)),
+        ("diskspd", "two_streams.txt", lambda raw: raw.replace(b"threads per file: "
+                                                               b"", b"threads per file: " + b"9" * 30)),
     ],
     ids=["digits", "digits beside text", "a long text", "no text", "threads"],
 )  # fmt: skip
@@ -179,7 +183,8 @@ def test_what_fifty_thousand_damaged_files_found(kind, name, edit, tmp_path):
     outcome(family, tmp_path / name)
 
 
-# --- what is no file, what holds no result, what is far too much ---------------------------------------------------------
+# --- what is no file, what holds no result, what is far too much
+# ---------------------------------------------------------
 
 
 def _fifo(path: Path) -> None:
@@ -236,8 +241,18 @@ def _all_that_reads(run_dir: Path) -> list[str]:
     return said + [str(warning.message) for warning in warned]
 
 
-OF_A_RUN = ("plan.json", "journal.jsonl", ".lock", "steps/{}/step.json", "steps/{}/fio.json.zst", "steps/{}/counters.csv", "steps/{}/job.fio",
-            "tables/steps-00000.parquet", "tables/hosts-00000.parquet", "tables/seal-00000.json")  # fmt: skip
+OF_A_RUN = (
+    "plan.json",
+    "journal.jsonl",
+    ".lock",
+    "steps/{}/step.json",
+    "steps/{}/fio.json.zst",
+    "steps/{}/counters.csv",
+    "steps/{}/job.fio",
+    "tables/steps-00000.parquet",
+    "tables/hosts-00000.parquet",
+    "tables/seal-00000.json",
+)
 
 
 @pytest.mark.parametrize("kind", ["a pipe", "a character device"])
@@ -337,7 +352,8 @@ def test_a_thousand_jobs_with_options_of_their_own_take_no_minutes(tmp_path):
     ("name", "lines", "says"),
     [
         ("p_clat_hist.1.log", b"1000, 0, 4096" + b", 1" * 1216 + b"\n", "1216 buckets, as fio 2 wrote"),
-        ("p_clat_hist.1.log", b"1000, 0, 4096" + b", 1" * 1856 + b"\n" + b"2000, 0, 4096, x" + b", 1" * 1855 + b"\n", "no histogram"),
+        ("p_clat_hist.1.log", b"1000, 0, 4096" + b", 1" * 1856 + b"\n" + (b"2000, 0, 4096, "
+                                                                         b"x") + b", 1" * 1855 + b"\n", "no histogram"),
         ("p_clat.1.log", b"1000, 5, 0, 4096, 0\nfio: something\n", "no sample"),
         ("p_clat.1.log", b"1000, 5, 0, 4096, 0\n1001, 5\n1002, 5, 0, 4096, 0\n", "cut short by a full disk"),
     ],

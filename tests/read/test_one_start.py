@@ -28,7 +28,10 @@ def said(results):
 
 
 SEQUENTIAL = {"pattern": "1m-read", "numjobs": 4}
-SHARED = "4 sequential jobs a VM on 1 disk, all from its start: the later ones may have read what the first left in a cache; measure it again"
+SHARED = (
+    "4 sequential jobs a VM on 1 disk, all from its start: the later ones may have read what the first left in "
+    "a cache; measure it again"
+)
 
 
 def test_more_sequential_jobs_than_disks_without_offsets_are_warned_of(rewritten):

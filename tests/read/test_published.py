@@ -1,4 +1,5 @@
-"""The published tables are read as printed, in base units, and anything doubtful is refused by file, line and column."""
+"""The published tables are read as printed, in base units, and anything doubtful is refused by file, line and
+column."""
 
 import shutil
 from pathlib import Path
@@ -162,24 +163,66 @@ def test_unknown_table_and_missing_file_are_named(tmp_path):
 
 BAD = {
     "missing column": (lambda t: drop_column(t, "iops"), r"results\.csv, line 1: column iops is missing"),
-    "missing quantity": (lambda t: drop_column(t, "lat_ms"), r"line 1: column lat_<unit>, unit one of ns, us, ms, s is missing"),
-    "unknown unit": (lambda t: t.replace("lat_ms", "lat_jiffies", 1), r"line 1, column lat_jiffies: unknown unit 'jiffies'"),
+    "missing quantity": (
+        lambda t: drop_column(t, "lat_ms"),
+        (
+            r"line 1: column lat_<unit>, unit one of ns, us, ms, s "
+            r"is missing"
+        ),
+    ),
+    "unknown unit": (
+        lambda t: t.replace("lat_ms", "lat_jiffies", 1),
+        (
+            r"line 1, column lat_jiffies: unknown unit "
+            r"'jiffies'"
+        ),
+    ),
     "unknown column": (lambda t: t.replace("iodepth", "queue", 1), r"line 1, column 'queue': unknown column"),
     "column twice": (lambda t: t.replace("bw_mib_per_s", "lat_us", 1), r"line 1, column lat_.s: lat_ns is given twice"),
     "text for a number": (lambda t: t.replace("997000", "n/a", 1), r"line 2, column iops: 'n/a' is not a number"),
-    "thousands separator": (lambda t: t.replace("997000", '"997,000"', 1), r"line 2, column iops: '997,000' is not a number"),
+    "thousands separator": (
+        lambda t: t.replace("997000", '"997,000"', 1),
+        (
+            r"line 2, column iops: '997,000' is not "
+            r"a number"
+        ),
+    ),
     "nan": (lambda t: t.replace("997000", "nan", 1), r"line 2, column iops: 'nan' is not a number"),
-    "zero iops": (lambda t: t.replace("997000", "0", 1), r"line 2, column iops: 0 is out of range, expected a number above 0"),
+    "zero iops": (
+        lambda t: t.replace("997000", "0", 1),
+        (
+            r"line 2, column iops: 0 is out of range, expected a "
+            r"number above 0"
+        ),
+    ),
     "empty iops": (lambda t: t.replace("997000", "", 1), r"line 2, column iops: empty"),
     "cpu above 100": (lambda t: t.replace(",44,10148", ",440,10148", 1), r"column node_cpu_pct: 440 is out of range"),
-    "half a job": (lambda t: t.replace(",,6,32,", ",,6.5,32,", 1), r"line 2, column numjobs: 6.5 is out of range, expected a whole"),
-    "unknown pattern": (lambda t: t.replace("4k-randread", "4k-rr", 1), r"line 2, column pattern: unknown pattern '4k-rr'"),
-    "duplicate key": (lambda t: t + t.splitlines()[9] + "\n", r"line 256, columns source, .*: duplicate of line 10 \(source"),
+    "half a job": (
+        lambda t: t.replace(",,6,32,", ",,6.5,32,", 1),
+        (
+            r"line 2, column numjobs: 6.5 is out of range, "
+            r"expected a whole"
+        ),
+    ),
+    "unknown pattern": (
+        lambda t: t.replace("4k-randread", "4k-rr", 1),
+        (
+            r"line 2, column pattern: unknown pattern "
+            r"'4k-rr'"
+        ),
+    ),
+    "duplicate key": (
+        lambda t: t + t.splitlines()[9] + "\n",
+        (
+            r"line 256, columns source, .*: duplicate of line 10 "
+            r"\(source"
+        ),
+    ),
     "duplicate raw row": (lambda t: t + t.splitlines()[1] + "\n", r"line 256, .*duplicate of line 2"),
     "short row": (lambda t: t.replace(",997000,", ",", 1), r"line 2: 13 cells, expected 14"),
     "empty file": (lambda t: "", r"line 1: column source is missing"),
     "not utf-8": (lambda t: t.encode("utf-16"), r"not CSV in UTF-8"),
-}  # fmt: skip
+}
 
 
 def drop_column(text: str, name: str) -> str:

@@ -10,9 +10,13 @@ STEP = {
         {"action": "cut-link", "planned_s": 10.0, "began_s": 1010.5, "ended_s": 1010.75, "error": ""},
         {"action": "heal-link", "planned_s": 20.0, "began_s": 1020.5, "ended_s": 1020.75, "error": ""},
     ],
-    "states": [{"at_s": 999.0, "missing": ""}, {"at_s": 1012.0, "missing": "node1: cs:WFConnection"}, {"at_s": 1031.0, "missing": ""}],
+    "states": [
+        {"at_s": 999.0, "missing": ""},
+        {"at_s": 1012.0, "missing": "node1: cs:WFConnection"},
+        {"at_s": 1031.0, "missing": ""},
+    ],
     "clocks": {"vm1": [0.5, 0.01], "vm2": [1.5, 0.01]},
-}  # fmt: skip
+}
 
 
 def test_seconds_are_counted_from_the_series_zero_by_the_vms_clocks():

@@ -79,7 +79,7 @@ def real(tmp_path_factory) -> Path:
     return folder
 
 
-# --- the same table by every way -----------------------------------------------------------------------------------------
+# --- the same table by every way
 
 
 def by_kernel(counter, blocks, shape: Shape):
@@ -197,9 +197,17 @@ def test_what_fio_did_not_print_is_read_or_refused_alike(ios, edits, width):
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 9000), st.integers(0, 2), st.dictionaries(st.integers(0, 57), st.integers(1, 10**9), max_size=6)), max_size=6),
-    st.lists(st.tuples(st.integers(0, 400), odd), max_size=2), st.integers(0, 6),
-)  # fmt: skip
+    st.lists(
+        st.tuples(
+            st.integers(0, 9000),
+            st.integers(0, 2),
+            st.dictionaries(st.integers(0, 57), st.integers(1, 10**9), max_size=6),
+        ),
+        max_size=6,
+    ),
+    st.lists(st.tuples(st.integers(0, 400), odd), max_size=2),
+    st.integers(0, 6),
+)
 @settings(max_examples=60, deadline=None)
 def test_histograms_too(rows, edits, cut):
     raw = bytearray()
@@ -264,11 +272,12 @@ def test_more_seconds_than_pages_are_put_aside():
 
 
 cells_of_many = st.lists(
-    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9), st.integers(0, 2**40), st.integers(0, 2**40)), max_size=9).map(
-        lambda rows: add_cells([np.array(rows, np.int64).reshape(-1, 4)])
-    ),
-    min_size=3, max_size=3,
-)  # fmt: skip
+    st.lists(
+        st.tuples(st.integers(0, 9), st.integers(1, 9), st.integers(0, 2**40), st.integers(0, 2**40)), max_size=9
+    ).map(lambda rows: add_cells([np.array(rows, np.int64).reshape(-1, 4)])),
+    min_size=3,
+    max_size=3,
+)
 
 
 @given(cells_of_many)
@@ -280,7 +289,7 @@ def test_addition_is_associative_and_commutative(parts):
     assert every[0][:, 1].sum() == sum(part[:, 1].sum() for part in parts)
 
 
-# --- real logs -----------------------------------------------------------------------------------------------------------
+# --- real logs
 
 
 def test_it_is_the_histogram_that_fio_itself_kept(real):
@@ -402,7 +411,8 @@ def test_the_script_needs_the_standard_library_alone_and_no_python_after_3_6(tmp
 
 
 def test_what_numba_froze_is_what_stands_in_the_other_files():
-    """numba compiles rollup_kernel anew when that file changes, and only then: what it takes over is to be changed there too."""
+    """numba compiles rollup_kernel anew when that file changes, and only then: what it takes over is to be changed
+    there too."""
     assert {
         "limits": (
             rollup_script.TIME_LIMIT,
@@ -475,7 +485,7 @@ def test_logs_of_several_kinds_are_not_pooled(real):
         hci.percentiles(read_rollup(real, ("lat", "clat", "clat_hist")))
 
 
-# --- time: alignment, stalls ---------------------------------------------------------------------------------------------
+# --- time: alignment, stalls
 
 
 def test_seconds_without_io_are_zero_io_and_marked(tmp_path):
@@ -541,7 +551,7 @@ def test_a_clock_that_jumps_makes_no_million_of_rows(tmp_path):
         read_rollup(tmp_path)
 
 
-# --- files as they are found ---------------------------------------------------------------------------------------------
+# --- files as they are found
 
 
 def test_packed_logs_and_other_files_in_the_folder(real, tmp_path):
@@ -554,8 +564,11 @@ def test_packed_logs_and_other_files_in_the_folder(real, tmp_path):
 def test_what_does_not_fit_in_memory_is_said(tmp_path):
     write(tmp_path, "P_lat.1.log", [(1, 100, 0, 4096, 0)])
     ended = subprocess.run([sys.executable, "-c", IN_LITTLE_MEMORY, tmp_path], capture_output=True, text=True)
-    assert ended.stdout == f"{tmp_path}: the seconds and latencies of these logs do not fit in memory; do their times make " \
-                           "sense? If so, read fewer logs at once\n", ended.stderr  # fmt: skip
+    assert (
+        ended.stdout
+        == f"{tmp_path}: the seconds and latencies of these logs do not fit in memory; do their times make "
+        "sense? If so, read fewer logs at once\n"
+    ), ended.stderr
 
 
 def test_cells_beyond_all_memory_are_a_memory_error():

@@ -37,18 +37,41 @@ def direction(ios: int, seconds: float, lat_ns: float, bins: dict[int, int], bs:
         "N": ios,
         "bins": {str(k): v for k, v in bins.items()},
     }
-    return {"io_bytes": ios * bs, "bw_bytes": int(ios * bs / seconds), "iops": ios / seconds, "runtime": int(1000 * seconds),
-            "total_ios": ios, "short_ios": 0, "drop_ios": 0, "slat_ns": {"min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0},
-            "clat_ns": {"min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0}, "lat_ns": latency}  # fmt: skip
+    return {
+        "io_bytes": ios * bs,
+        "bw_bytes": int(ios * bs / seconds),
+        "iops": ios / seconds,
+        "runtime": int(1000 * seconds),
+        "total_ios": ios,
+        "short_ios": 0,
+        "drop_ios": 0,
+        "slat_ns": {"min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0},
+        "clat_ns": {"min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0},
+        "lat_ns": latency,
+    }
 
 
 NOTHING = direction(0, 1, 0.0, {}) | {"iops": 0.0, "bw_bytes": 0, "runtime": 0}
 
 
 def client(host: int, read: dict = NOTHING, write: dict = NOTHING) -> dict:
-    return {"jobname": "j0", "groupid": 0, "error": 0, "job options": {"rw": "randrw"}, "read": read, "write": write, "trim": NOTHING,
-            "job_runtime": 8000, "usr_cpu": 1.0, "sys_cpu": 1.0, "ctx": 1, "majf": 0, "minf": 0,
-            "hostname": HOSTS[host - 1]["hostname"], "port": 8765}  # fmt: skip
+    return {
+        "jobname": "j0",
+        "groupid": 0,
+        "error": 0,
+        "job options": {"rw": "randrw"},
+        "read": read,
+        "write": write,
+        "trim": NOTHING,
+        "job_runtime": 8000,
+        "usr_cpu": 1.0,
+        "sys_cpu": 1.0,
+        "ctx": 1,
+        "majf": 0,
+        "minf": 0,
+        "hostname": HOSTS[host - 1]["hostname"],
+        "port": 8765,
+    }
 
 
 def mixed_clients() -> list[dict]:
@@ -86,9 +109,25 @@ def write_step(
     (place / "fio.json.zst").write_bytes(
         zstandard.compress(("a note before\n" + json.dumps(document, indent=1)).encode())
     )
-    step = {"format": 1, "id": place.name, "kind": kind, "block": rep, "rep": rep, "runtime_s": runtime, "ramp_s": 0.0, "system": "lab-mirror",
-            "cell": {"pattern": pattern, "numjobs": 1, "iodepth": 4, "vms": 2}, "span_bytes": 2**27, "nodes": 2, "hosts": HOSTS,
-            "returncode": 0, "started_s": started, "ended_s": started + 10.15, "timed_out": False, "valid": valid}  # fmt: skip
+    step = {
+        "format": 1,
+        "id": place.name,
+        "kind": kind,
+        "block": rep,
+        "rep": rep,
+        "runtime_s": runtime,
+        "ramp_s": 0.0,
+        "system": "lab-mirror",
+        "cell": {"pattern": pattern, "numjobs": 1, "iodepth": 4, "vms": 2},
+        "span_bytes": 2**27,
+        "nodes": 2,
+        "hosts": HOSTS,
+        "returncode": 0,
+        "started_s": started,
+        "ended_s": started + 10.15,
+        "timed_out": False,
+        "valid": valid,
+    }
     (place / "step.json").write_text(json.dumps({**step, **changes}))
     return place
 
@@ -96,10 +135,20 @@ def write_step(
 def write_counters(step: Path, started: float, cpu: dict[str, float]) -> None:
     """A sample a second of every node, a busier one before and after the window of [started + 2, started + 10]."""
     rows = [
-        {"node": node, "t_s": started + s, "interval_s": 1.0, "cpu_pct": pct if 3 <= s <= 10 else 99.0, "core_max_pct": 99.0, "nic": nic,
-         "rx_bytes_per_s": 1e6 * s if nic == "lo" else 5.0, "tx_bytes_per_s": 0.0}
-        for node, pct in cpu.items() for s in range(1, 13) for nic in ("lo", "eth0")
-    ]  # fmt: skip
+        {
+            "node": node,
+            "t_s": started + s,
+            "interval_s": 1.0,
+            "cpu_pct": pct if 3 <= s <= 10 else 99.0,
+            "core_max_pct": 99.0,
+            "nic": nic,
+            "rx_bytes_per_s": 1e6 * s if nic == "lo" else 5.0,
+            "tx_bytes_per_s": 0.0,
+        }
+        for node, pct in cpu.items()
+        for s in range(1, 13)
+        for nic in ("lo", "eth0")
+    ]
     pd.DataFrame(rows).to_csv(step / "counters.csv", index=False)
 
 
@@ -154,7 +203,8 @@ def test_a_mixed_run_is_the_sum_and_the_weighted_mean(run_dir):
 
 
 def test_percentiles_are_of_all_ios_together(run_dir):
-    """Cumulative shares .3, .7, .8, .999, 1: the first bucket that reaches fio's target, which for p99.9 is just above .999."""
+    """Cumulative shares .3, .7, .8, .999, 1: the first bucket that reaches fio's target, which for p99.9 is just above
+    .999."""
     row = read_results(run_dir).iloc[0]
     assert (row["p50_ns"], row["p99_ns"], row["p999_ns"]) == (250_000, 2_000_000, 9_000_000)
 

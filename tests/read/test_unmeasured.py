@@ -1,4 +1,5 @@
-"""What is said behind a campaign that failed: that nothing was measured, of which system, and why (the attempts under failed/)."""
+"""What is said behind a campaign that failed: that nothing was measured, of which system, and why (the attempts under
+failed/)."""
 
 import json
 import shutil
@@ -30,7 +31,10 @@ def failed(tmp_path):
     return failed_campaign("lab-single", tmp_path / "failed-run")
 
 
-SAID = rf"failed-run: nothing was measured of lab-single: none of 18 planned runs was accepted, 18 attempts failed, the last \(.*failed-run/failed/measure-.*\.1\) because: {WHY}"
+SAID = (
+    r"failed-run: nothing was measured of lab-single: none of 18 planned runs was accepted, 18 attempts failed, "
+    rf"the last \(.*failed-run/failed/measure-.*\.1\) because: {WHY}"
+)
 
 
 @pytest.mark.parametrize("sources", ["alone", "listed"])

@@ -118,7 +118,8 @@ def _address(server: subprocess.Popen, runtime: Path, log: Path) -> str:
 
 
 def _end(server: subprocess.Popen) -> None:
-    """SIGTERM lets the server end its kernels, and a kernel its lab; what is left of its session after that is killed."""
+    """SIGTERM lets the server end its kernels, and a kernel its lab; what is left of its session after that is
+    killed."""
     server.terminate()
     try:
         server.wait(20)
@@ -151,7 +152,7 @@ class Desk:
         """The last code cell has its number, none waits for one."""
         self.page.wait_for_function(
             """() => { const prompts = [...document.querySelectorAll('.jp-CodeCell .jp-InputArea-prompt')].map(p => p.textContent);
-                return prompts.length && !prompts.some(p => p.includes('*')) && /[0-9]/.test(prompts.at(-1)); }""",
+                return prompts.length && !prompts.some(p => p.includes('*')) && /[0-9]/.test(prompts.at(-1)); }""",  # noqa: E501
             timeout=1000 * seconds,
         )
         self.idle(seconds)
@@ -212,7 +213,7 @@ def contrast(page, selector: str) -> float:
     ink, paper = page.locator(selector).first.evaluate(
         """node => { let behind = node;
             while (behind && getComputedStyle(behind).backgroundColor.endsWith(', 0)')) behind = behind.parentElement;
-            return [getComputedStyle(node).color, behind ? getComputedStyle(behind).backgroundColor : 'rgb(255, 255, 255)']; }"""
+            return [getComputedStyle(node).color, behind ? getComputedStyle(behind).backgroundColor : 'rgb(255, 255, 255)']; }"""  # noqa: E501
     )
     light = sorted((_luminance(colour) for colour in (ink, paper)), reverse=True)
     return (light[0] + 0.05) / (light[1] + 0.05)

@@ -1,4 +1,5 @@
-"""What a table does not give is said in words in the figure, never drawn as a number; what is flagged carries its flag."""
+"""What a table does not give is said in words in the figure, never drawn as a number; what is flagged carries its
+flag."""
 
 import matplotlib as mpl
 

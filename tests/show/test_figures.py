@@ -301,8 +301,13 @@ def test_audit_counts_what_holds_and_what_could_not_be_checked():
 
 
 def test_plan_timeline_starts_each_step_where_the_last_ended():
-    frame = pd.DataFrame({"kind": ["prefill", "canary", "measure"], "pattern": ["1m-write", "4k-randread", "4k-randread"],
-                          "duration_s": [0.0, 3600.0, 7200.0]})  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "kind": ["prefill", "canary", "measure"],
+            "pattern": ["1m-write", "4k-randread", "4k-randread"],
+            "duration_s": [0.0, 3600.0, 7200.0],
+        }
+    )
     ax = plot_plan(frame)
     bars = [(p.get_x(), p.get_width()) for c in ax.containers for p in c.patches]
     assert (0, 1) in bars

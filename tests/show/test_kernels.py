@@ -1,4 +1,5 @@
-"""Forked kernels: a notebook sees nothing of another, gives the outputs of a kernel of its own, and leaves no process."""
+"""Forked kernels: a notebook sees nothing of another, gives the outputs of a kernel of its own, and leaves no
+process."""
 
 import os
 import shutil
@@ -15,7 +16,10 @@ from hcilib.show.report.report import report
 from hcilib.show.report.scenarios import find_scenarios
 
 LEAVE = "import json, os, random\njson.left = os.environ['LEFT'] = 'here'\nos.chdir('/')\nrandom.seed(7)"
-LOOK = "import json, os, sys\n[hasattr(json, 'left'), os.environ.get('LEFT'), os.path.basename(os.getcwd()), __name__, len(sys.argv) > 1]"
+LOOK = (
+    "import json, os, sys\n[hasattr(json, 'left'), os.environ.get('LEFT'), os.path.basename(os.getcwd()), "
+    "__name__, len(sys.argv) > 1]"
+)
 DRAW = "import matplotlib.pyplot as plt\nplt.plot([1, 2]);"
 PID = "import os, random\nimport numpy\nprint(os.getpid(), random.random(), numpy.random.random())"
 

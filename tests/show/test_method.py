@@ -56,11 +56,18 @@ def test_precision_without_a_target_or_own_points():
     assert "Dashed" not in texts(ax)
 
 
-COVERAGE = pd.DataFrame({
-    "situation": ["no drift", "no drift", "drift, blocks", "drift, blocks"], "runs": [3, 3, 5, 5], "method": ["a", "b"] * 2,
-    "coverage": [0.96, 0.79, 0.98, 0.87], "lo": [0.95, 0.77, 0.97, 0.85], "hi": [0.97, 0.81, 0.99, 0.89], "n": 300,
-    "nominal": 0.95,
-})  # fmt: skip
+COVERAGE = pd.DataFrame(
+    {
+        "situation": ["no drift", "no drift", "drift, blocks", "drift, blocks"],
+        "runs": [3, 3, 5, 5],
+        "method": ["a", "b"] * 2,
+        "coverage": [0.96, 0.79, 0.98, 0.87],
+        "lo": [0.95, 0.77, 0.97, 0.85],
+        "hi": [0.97, 0.81, 0.99, 0.89],
+        "n": 300,
+        "nominal": 0.95,
+    }
+)
 
 
 def test_coverage_has_a_row_a_situation_and_the_promise_as_a_line():

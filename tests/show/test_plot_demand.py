@@ -10,8 +10,14 @@ matplotlib.use("agg")
 
 
 def curve(**columns):
-    rows = [("A", "p50_ns", 300, 1e6, True), ("A", "p50_ns", 600, 2e6, True), ("A", "p50_ns", 700, 9e6, False),
-            ("A", "p99_ns", 300, 3e6, True), ("A", "p99_ns", 600, 6e6, True), ("A", "p99_ns", 700, 30e6, False)]  # fmt: skip
+    rows = [
+        ("A", "p50_ns", 300, 1e6, True),
+        ("A", "p50_ns", 600, 2e6, True),
+        ("A", "p50_ns", 700, 9e6, False),
+        ("A", "p99_ns", 300, 3e6, True),
+        ("A", "p99_ns", 600, 6e6, True),
+        ("A", "p99_ns", 700, 30e6, False),
+    ]
     table = pd.DataFrame(rows, columns=["system", "metric", "iops", "center", "open_loop"])
     return table.assign(**({"pattern": "4k-randread", "lo": table["center"] * 0.9, "hi": table["center"] * 1.1, "n": 5,
                             "confidence": 0.95} | columns))  # fmt: skip

@@ -28,9 +28,24 @@ def _closed():
 
 
 def row(block, **changes) -> dict:
-    return {**KEYS, "block": block, "rep": block, "failure": "cut-link", "fail_s": 10.3, "heal": "heal-link", "heal_s": 20.3,
-            "healthy_iops": 1000.0, "gap_s": 2.0, "gap_from_s": 10.0, "degraded_iops": 4000.0, "degraded_from_s": 12.0,
-            "heal_gap_s": 0.0, "back_s": 8.0, "ratio": 4.0, **changes}  # fmt: skip
+    return {
+        **KEYS,
+        "block": block,
+        "rep": block,
+        "failure": "cut-link",
+        "fail_s": 10.3,
+        "heal": "heal-link",
+        "heal_s": 20.3,
+        "healthy_iops": 1000.0,
+        "gap_s": 2.0,
+        "gap_from_s": 10.0,
+        "degraded_iops": 4000.0,
+        "degraded_from_s": 12.0,
+        "heal_gap_s": 0.0,
+        "back_s": 8.0,
+        "ratio": 4.0,
+        **changes,
+    }
 
 
 def laid(costs: pd.DataFrame) -> pd.DataFrame:
@@ -38,8 +53,16 @@ def laid(costs: pd.DataFrame) -> pd.DataFrame:
     frames = []
     for _, run in costs.iterrows():
         since = np.arange(40) - 10.0
-        frames.append(pd.DataFrame({**{k: run[k] for k in (*KEYS, "block", "rep")}, "t_s": since + 10, "since_s": since,
-                                    "iops": np.where((since >= 0) & (since < 2), 0.0, 1000.0 + run["block"])}))  # fmt: skip
+        frames.append(
+            pd.DataFrame(
+                {
+                    **{k: run[k] for k in (*KEYS, "block", "rep")},
+                    "t_s": since + 10,
+                    "since_s": since,
+                    "iops": np.where((since >= 0) & (since < 2), 0.0, 1000.0 + run["block"]),
+                }
+            )
+        )
     return pd.concat(frames, ignore_index=True)
 
 

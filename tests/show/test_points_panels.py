@@ -40,8 +40,18 @@ def test_a_panel_per_pattern_each_with_its_own_front():
 
 
 def test_intervals_are_the_tables_and_missing_is_named():
-    frame = pd.DataFrame({"pattern": "4k-randread", "system": ["a", "b"], "usable_tib": [8.0, NAN], "iops": [10.0, 20.0],
-                          "lo": [9.0, NAN], "hi": [12.0, NAN], "n": 3, "confidence": 0.95})  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "pattern": "4k-randread",
+            "system": ["a", "b"],
+            "usable_tib": [8.0, NAN],
+            "iops": [10.0, 20.0],
+            "lo": [9.0, NAN],
+            "hi": [12.0, NAN],
+            "n": 3,
+            "confidence": 0.95,
+        }
+    )
     [ax] = plot_pareto_panels(frame)
     assert [list(map(float, path.vertices[:, 1])) for path in gid(ax, "interval")[0].get_paths()] == [[9, 12]]
     assert "Missing somewhere: b." in captions(ax)

@@ -19,9 +19,11 @@ from hcilib.show.report.execute import execute, sources_digest, unchanged
 from hcilib.show.report.report import ReportError, build, main, report
 from hcilib.show.report.scenarios import find_scenarios
 
-PNG = b64encode(bytes.fromhex(
-    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360606060000000050001a5f645400000000049454e44ae426082"
-)).decode()  # fmt: skip
+PNG = b64encode(
+    bytes.fromhex(
+        "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360606060000000050001a5f645400000000049454e44ae426082"
+    )
+).decode()
 GOOD = f"""
 import base64
 from IPython.display import Image, display
@@ -56,13 +58,19 @@ def repository(tmp_path_factory) -> Path:
         tagged("f'{who} delivers {number} % more IOPS & less.'", "answer"),
     )
     notebook(
-        root / "notebooks/05_bad.ipynb", new_markdown_cell("# Does it fail?"), tagged("a: int = 1", "parameters"),
-        new_code_cell("print('before')"), new_code_cell("raise ValueError('no file <x>')"), new_code_cell("print('never')"),
-    )  # fmt: skip
+        root / "notebooks/05_bad.ipynb",
+        new_markdown_cell("# Does it fail?"),
+        tagged("a: int = 1", "parameters"),
+        new_code_cell("print('before')"),
+        new_code_cell("raise ValueError('no file <x>')"),
+        new_code_cell("print('never')"),
+    )
     notebook(
-        root / "notebooks/06_dead.ipynb", new_markdown_cell("# Does its kernel live?"), tagged("a: int = 1", "parameters"),
+        root / "notebooks/06_dead.ipynb",
+        new_markdown_cell("# Does its kernel live?"),
+        tagged("a: int = 1", "parameters"),
         new_code_cell("import os, signal; os.kill(os.getpid(), signal.SIGKILL)"),
-    )  # fmt: skip
+    )
     (root / "params/04_compare.one.yaml").write_text("who: Beta\n")
     (root / "params/05_bad.one.yaml").write_text("a: 2\n")
     (root / "params/06_dead.one.yaml").write_text("")
@@ -173,10 +181,15 @@ def one(repository):
     return find_scenarios(repository / "params/04_compare.one.yaml", repository / "notebooks")[0]
 
 
-@pytest.mark.parametrize(("file", "change"), [
-    ("params/04_compare.one.yaml", "who: Gamma\n"), ("data/numbers.txt", "43"), ("data/published/results.csv", "iops\n1.01\n"),
-    ("uv.lock", "version = 2"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("params/04_compare.one.yaml", "who: Gamma\n"),
+        ("data/numbers.txt", "43"),
+        ("data/published/results.csv", "iops\n1.01\n"),
+        ("uv.lock", "version = 2"),
+    ],
+)
 def test_a_changed_input_is_noticed(site, repository, tmp_path, file, change):
     copy = shutil.copytree(repository, tmp_path / "copy")
     assert unchanged(one(copy), copy, copy / "out")["answer"].startswith("Beta")

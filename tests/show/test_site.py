@@ -1,4 +1,5 @@
-"""Pages and the files beside them: what can be downloaded is what was shown, unrounded; what it rests on is repeatable."""
+"""Pages and the files beside them: what can be downloaded is what was shown, unrounded; what it rests on is
+repeatable."""
 
 import json
 import re
@@ -44,12 +45,14 @@ def site(tmp_path_factory) -> tuple[Path, dict]:
     cells = [
         new_markdown_cell("# How fast?"),
         new_code_cell("source: str = 'data/run'", metadata={"tags": ["parameters"]}),
-        new_code_cell(NUMBERS), new_markdown_cell("IOPS of both."),
+        new_code_cell(NUMBERS),
+        new_markdown_cell("IOPS of both."),
         new_code_cell("hci.plot_sweep(iops, 'iops');"),
         new_code_cell("hci.table(iops, 'iops', columns=['system', 'iodepth', 'center', 'lo', 'hi'])"),
-        new_code_cell("hci.table(iops, columns=['warnings'])"), new_code_cell("iops.head(1)"),
+        new_code_cell("hci.table(iops, columns=['warnings'])"),
+        new_code_cell("iops.head(1)"),
         new_code_cell("print('Fast enough.')", metadata={"tags": ["answer"]}),
-    ]  # fmt: skip
+    ]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     nbformat.write(new_notebook(cells=cells, metadata=kernel), root / "notebooks/03_sweep.ipynb")
     (root / "params/03_sweep.case.yaml").write_text("")
@@ -129,8 +132,22 @@ def test_the_method_page_explains_every_verdict_and_is_linked_from_every_page(si
         "arithmetic means of both",
         "from 1/1.05 to 1.05",
     }
-    defined = {"rank", "ranked", "alone", "plateau", "peak", "Leave-one-out", "bias", "dip", "decline", "front", "Tied with",
-               "Stripe cost", "campaign", "crossover"}  # fmt: skip
+    defined = {
+        "rank",
+        "ranked",
+        "alone",
+        "plateau",
+        "peak",
+        "Leave-one-out",
+        "bias",
+        "dip",
+        "decline",
+        "front",
+        "Tied with",
+        "Stripe cost",
+        "campaign",
+        "crossover",
+    }
     for word in words | said | {f"<strong>{word}</strong>" for word in defined}:
         assert word in method, word
     assert "<table>" in method  # the markdown was rendered, tables too
@@ -254,13 +271,26 @@ def test_a_default_that_had_no_part_in_the_page_is_not_among_its_data(tmp_path, 
     assert {d["path"] for d in data_named(scenario, tmp_path)} >= set(names[1:]) - set(scenario.params)
 
 
-@pytest.mark.parametrize(("source", "name"), [
-    ("hci.table(iops, 'iops')", "iops"), ("x = 1\nhci.plot_panels(iops);", "iops"), ("iops", "iops"),
-    ("hci.table(hci.block_drift(results))", "block_drift"), ("hci.table(r.groupby('a').agg(n=('b', 'size')))", "r"),
-    ("hci.table(found[['sentence']], columns=['sentence'])", "found"), ("hci.plot_audit(checks).set_xlabel('x');", "checks"),
-    ("hci.table(little.join(sweep[['a']]))", "little"), ("hci.table(plan.to_frame().head(3).T)", "plan"),
-    ("hci.table(pd.read_csv(measured), columns=['x'])", "measured"), ("hci.table()", "output"), ("1 + 1", "output"), ("", "output"), ("%matplotlib inline", "output"), ("x = 1", "output"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("hci.table(iops, 'iops')", "iops"),
+        ("x = 1\nhci.plot_panels(iops);", "iops"),
+        ("iops", "iops"),
+        ("hci.table(hci.block_drift(results))", "block_drift"),
+        ("hci.table(r.groupby('a').agg(n=('b', 'size')))", "r"),
+        ("hci.table(found[['sentence']], columns=['sentence'])", "found"),
+        ("hci.plot_audit(checks).set_xlabel('x');", "checks"),
+        ("hci.table(little.join(sweep[['a']]))", "little"),
+        ("hci.table(plan.to_frame().head(3).T)", "plan"),
+        ("hci.table(pd.read_csv(measured), columns=['x'])", "measured"),
+        ("hci.table()", "output"),
+        ("1 + 1", "output"),
+        ("", "output"),
+        ("%matplotlib inline", "output"),
+        ("x = 1", "output"),
+    ],
+)
 def test_a_file_is_named_after_what_its_cell_shows(source, name):
     assert shown_name(source) == name
 
@@ -320,12 +350,18 @@ def test_a_table_looks_the_same_with_its_numbers(shell):
     assert set(data) == {"text/plain"}
 
 
-@pytest.mark.parametrize("frame", [
-    pd.DataFrame({"a": pd.Series([1, "x", None], dtype=object)}),
-    pd.DataFrame({"a": pd.Series([[1, 2], None, {"b": 1}], dtype=object)}),
-    pd.DataFrame({"a": []}), pd.DataFrame({("a", "mean"): [1.0], ("b", ""): [2.0]}), pd.DataFrame({1: [np.nan]}),
-    pd.DataFrame({"a": [True, None]}, dtype="boolean"), pd.DataFrame({"a": [1]}, index=pd.Index(["r"], name="row")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame({"a": pd.Series([1, "x", None], dtype=object)}),
+        pd.DataFrame({"a": pd.Series([[1, 2], None, {"b": 1}], dtype=object)}),
+        pd.DataFrame({"a": []}),
+        pd.DataFrame({("a", "mean"): [1.0], ("b", ""): [2.0]}),
+        pd.DataFrame({1: [np.nan]}),
+        pd.DataFrame({"a": [True, None]}, dtype="boolean"),
+        pd.DataFrame({"a": [1]}, index=pd.Index(["r"], name="row")),
+    ],
+)
 def test_any_frame_can_be_downloaded(frame, tmp_path):
     from base64 import b64decode
     from io import BytesIO, StringIO

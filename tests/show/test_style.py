@@ -25,9 +25,13 @@ from hcilib.show.report.inked import contrast, on_dark
 # Machado, Oliveira and Fernandes 2009, severity 1.0, on linear RGB
 VISION = {
     "normal": np.eye(3),
-    "protan": np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]),
-    "deutan": np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]),
-}  # fmt: skip
+    "protan": np.array(
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+    ),
+    "deutan": np.array(
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+    ),
+}
 TOGETHER = (
     ("starwind-rdma-pve", "starwind-tcp-pve", "drbd-tcp-pve", "ceph-pve", "nvme-micron7450max-raw"),
     ("starwind-rdma-hyperv", "s2d-nmap-mirror", "s2d-nmap-mirror-parity", "nvme-micron7450max-raw"),
@@ -68,7 +72,8 @@ def test_a_system_keeps_its_colour_in_whatever_company():
 
 
 def test_every_system_of_the_repository_is_drawn_alike_whichever_call_draws_it():
-    """One colour, mark and dash, alone and beside all that share its study; and they stand out from both pages by 3 : 1."""
+    """One colour, mark and dash, alone and beside all that share its study; and they stand out from both pages by 3 :
+    1."""
     for group in TOGETHER:
         together = looks(group)
         assert {name: looks([name])[name] for name in group} == together

@@ -15,12 +15,21 @@ NAN = np.nan
 
 def summary() -> pd.DataFrame:
     center = [10_000.0, 50_000.0, 9_000.0, NAN]
-    return pd.DataFrame({
-        "system": ["lab-single", "lab-single", "lab-mirror", "lab-mirror"], "pattern": "4k-randread", "iodepth": [1, 8] * 2,
-        "n": [3, 3, 3, 0], "center": center, "lo": [9_500.0, NAN, 8_500.0, NAN], "hi": [10_500.0, NAN, 9_500.0, NAN],
-        "confidence": 0.95, "cv_pct": [1.25, NAN, 2.0, NAN], "unstable": [False, False, True, False],
-        "warnings": ["", "one run", "", "one run"],
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            "system": ["lab-single", "lab-single", "lab-mirror", "lab-mirror"],
+            "pattern": "4k-randread",
+            "iodepth": [1, 8] * 2,
+            "n": [3, 3, 3, 0],
+            "center": center,
+            "lo": [9_500.0, NAN, 8_500.0, NAN],
+            "hi": [10_500.0, NAN, 9_500.0, NAN],
+            "confidence": 0.95,
+            "cv_pct": [1.25, NAN, 2.0, NAN],
+            "unstable": [False, False, True, False],
+            "warnings": ["", "one run", "", "one run"],
+        }
+    )
 
 
 def row_of(shown, *needles: str) -> str:
@@ -122,16 +131,27 @@ def test_best_is_marked_only_where_the_analysis_says_so():
 
 
 def ranks(**best: list[bool]) -> pd.DataFrame:
-    return pd.DataFrame({"pattern": "4k-randread", "iodepth": [1, 1, 8, 8], "rank": [1.0, 2.0, 1.0, 1.0], "verdict": "ranked",
-                         "system": ["lab-single", "lab-mirror"] * 2, "tied_with": ["", "", "lab-mirror", "lab-single"],
-                         **best})  # fmt: skip
+    return pd.DataFrame(
+        {
+            "pattern": "4k-randread",
+            "iodepth": [1, 1, 8, 8],
+            "rank": [1.0, 2.0, 1.0, 1.0],
+            "verdict": "ranked",
+            "system": ["lab-single", "lab-mirror"] * 2,
+            "tied_with": ["", "", "lab-mirror", "lab-single"],
+            **best,
+        }
+    )
 
 
 def test_ranks_mark_the_leader_of_each_row_and_nobody_where_two_are_tied():
     shown = table(summary(), "iops", wide="system", ranks=ranks(best=[True, False, False, False]))
-    assert [[text.split(" ")[0].endswith("*") for text in shown.cells[name]] for name in ("lab-single", "lab-mirror")] == [
-        [True, False], [False, False],
-    ]  # fmt: skip
+    assert [
+        [text.split(" ")[0].endswith("*") for text in shown.cells[name]] for name in ("lab-single", "lab-mirror")
+    ] == [
+        [True, False],
+        [False, False],
+    ]
     assert shown._repr_html_().count("font-weight:bold") == 1
     none = table(summary(), "iops", wide="system", ranks=ranks(best=[False] * 4))
     assert "*" not in repr(none)
@@ -169,14 +189,34 @@ def test_single_means_have_no_interval_column_and_the_note_says_why():
 
 
 def test_a_comparison_shows_ratio_interval_and_p():
-    frame = pd.DataFrame({"system": ["b"], "pattern": ["4k-randread"], "ratio": [0.96334809], "lo": [0.93836784], "hi": [0.98899334],
-                          "p_adjusted": [1e-7], "p": [1e-7], "verdict": ["lower"], "metric": ["iops"], "center": [858e3],
-                          "center_baseline": [892e3], "sentence": ["long"], "confidence": [0.95]})  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "system": ["b"],
+            "pattern": ["4k-randread"],
+            "ratio": [0.96334809],
+            "lo": [0.93836784],
+            "hi": [0.98899334],
+            "p_adjusted": [1e-7],
+            "p": [1e-7],
+            "verdict": ["lower"],
+            "metric": ["iops"],
+            "center": [858e3],
+            "center_baseline": [892e3],
+            "sentence": ["long"],
+            "confidence": [0.95],
+        }
+    )
     shown = table(frame).cells.iloc[0].to_dict()
     assert shown == {
-        "System": "b", "Pattern": "4k-randread", "Ratio": "0.9633", "95 % interval": "[0.9384, 0.9890]", "p adjusted": "<0.0001",
-        "Verdict": "lower", "IOPS": "858,000", "IOPS of the baseline": "892,000",
-    }  # fmt: skip
+        "System": "b",
+        "Pattern": "4k-randread",
+        "Ratio": "0.9633",
+        "95 % interval": "[0.9384, 0.9890]",
+        "p adjusted": "<0.0001",
+        "Verdict": "lower",
+        "IOPS": "858,000",
+        "IOPS of the baseline": "892,000",
+    }
 
 
 def test_html_is_escaped_and_columns_are_scoped():
@@ -259,8 +299,19 @@ def test_a_number_worked_out_has_no_more_digits_than_it_was_made_of():
 
 def test_a_wide_table_shows_the_metric_it_is_asked_for_and_a_front_its_front():
     """A table of peaks has IOPS as its center and IOPS per TiB beside it."""
-    peaks = pd.DataFrame({"system": ["a", "b"], "pattern": "1m-read", "best": 8, "smallest_tied": 8, "tied": [(8,), (8,)],
-                          "n": 1, "center": [100.0, 200.0], "usable_tib": [2.0, 8.0], "iops_per_usable_tib": [50.0, 25.0]})  # fmt: skip
+    peaks = pd.DataFrame(
+        {
+            "system": ["a", "b"],
+            "pattern": "1m-read",
+            "best": 8,
+            "smallest_tied": 8,
+            "tied": [(8,), (8,)],
+            "n": 1,
+            "center": [100.0, 200.0],
+            "usable_tib": [2.0, 8.0],
+            "iops_per_usable_tib": [50.0, 25.0],
+        }
+    )
     assert table(peaks, "iops_per_usable_tib", wide="system").cells[["a", "b"]].iloc[0].tolist() == ["50.0", "25.0"]
     assert "Front" in table(peaks.assign(front=[True, False]), "iops").cells
 

@@ -37,7 +37,10 @@ def baseline_answer(baseline: pd.DataFrame, name: str) -> str:
         return f"{said}; no datasheet figure is known for any of {len(baseline)} patterns, so nothing is judged."
     met, missed = (int(counts.get(verdict, 0)) for verdict in ("meets", "below"))
     open_ = f", {known - met - missed} not decided" if known > met + missed else ""
-    return f"{said}; it meets its datasheet in {met} of the {known} patterns that have a figure there, misses {missed}{open_}."
+    return (
+        f"{said}; it meets its datasheet in {met} of the {known} patterns that have a figure there, misses "
+        f"{missed}{open_}."
+    )
 
 
 def sweep_answer(peaks: pd.DataFrame, regimes: pd.DataFrame, labels: Labels = None) -> str:
@@ -48,8 +51,8 @@ def sweep_answer(peaks: pd.DataFrame, regimes: pd.DataFrame, labels: Labels = No
 def latency_answer(one: pd.DataFrame, cost: pd.DataFrame, labels: Labels = None, margin: float = 0.05) -> str:
     """Who answers one outstanding I/O first, by pattern, and what stable writes cost (``pattern_cost``).
 
-    A leader is named as one only where ``rank`` shows it; systems that no test tells apart are named together, and of single
-    printed numbers it is said that they are untested.
+    A leader is named as one only where ``rank`` shows it; systems that no test tells apart are named together, and of
+    single printed numbers it is said that they are untested.
     """
     labels = labels or {}
     ranks = rank(one, "lat_ns", by=("pattern", "iodepth"), margin=margin)
@@ -85,11 +88,15 @@ def scaling_answer(knees: pd.DataFrame, share: pd.DataFrame, pattern: str, label
 
 
 def traffic_answer(checked: pd.DataFrame, cost: pd.DataFrame, scheme: str, tolerance: float) -> str:
-    """How many counters agree with a scheme (``check_traffic``), and what it sends by placement (``placement_cost``)."""
+    """How many counters agree with a scheme (``check_traffic``), and what it sends by placement
+    (``placement_cost``)."""
     judged = checked["ok"].dropna()
     verdict = f"{judged.sum()} of {len(judged)} counters agree with {scheme} within {100 * tolerance:g} %"
     rows = (f"{row.ddir} {row.owner:g} on the owner and {row.non_owner:g} elsewhere" for row in cost.itertuples())
-    return f"{verdict if len(judged) else f'No counters of {scheme} were given'}; network bytes per client byte by the scheme: {', '.join(rows)}."
+    return (
+        f"{verdict if len(judged) else f'No counters of {scheme} were given'}; network bytes per client byte by "
+        f"the scheme: {', '.join(rows)}."
+    )
 
 
 def factorial_answer(effects: pd.DataFrame, cells: pd.DataFrame) -> str:
@@ -107,7 +114,8 @@ def factorial_answer(effects: pd.DataFrame, cells: pd.DataFrame) -> str:
 
 
 def audit_answer(audit: pd.DataFrame, regimes: pd.DataFrame, judged: pd.DataFrame, rows: int) -> str:
-    """How many checks hold (``audit``), how many points lie behind a better one, how many claims (``check_claims``) are wrong."""
+    """How many checks hold (``audit``), how many points lie behind a better one, how many claims (``check_claims``) are
+    wrong."""
     said = (
         f"{audit['ok'].sum()} of {audit['ok'].notna().sum()} checks of {rows} rows hold; {regimes_sentence(regimes)}."
     )
@@ -133,13 +141,15 @@ def method_answer(planned: pd.DataFrame, coverage: pd.DataFrame, drift_cv_pct: f
     share = {name: f"{100 * value:.0f} %" for name, value in held.items() if name.startswith("drift")}
     under = " and ".join(f"{value} of those measured {name.partition(', ')[2]}" for name, value in share.items())
     return (
-        f"Runs that repeat within {planned['cv_pct'].iloc[0]:.1f} % make {planned['cells'].iloc[0]} tests on two systems "
+        f"Runs that repeat within {planned['cv_pct'].iloc[0]:.1f} % make {planned['cells'].iloc[0]} tests on two "
+        "systems "
         f"cost: {costs}; under a drift of {drift_cv_pct:g} % an interval that promises 95 % holds in {under}."
     )
 
 
 def failure_answer(costs: pd.DataFrame, said: pd.DataFrame) -> str:
-    """The longest silence and the longest I/O of all runs (``failures``), and whether degraded was slower (``failure_sentences``)."""
+    """The longest silence and the longest I/O of all runs (``failures``), and whether degraded was slower
+    (``failure_sentences``)."""
     faster = said.loc[said["verdict"] == "faster", "failure"]
     level = (
         f"above healthy ones in {len(faster)} of {len(said)} ({', '.join(faster)}), so IOPS is no health check"
@@ -159,7 +169,8 @@ def _capital(text: str) -> str:
 
 
 def capacity_facts(capacity: pd.DataFrame, measured: Collection[str], labels: Labels = None) -> list[str]:
-    """What share of the raw capacity each measured system leaves, and whether printed shares follow from their scheme."""
+    """What share of the raw capacity each measured system leaves, and whether printed shares follow from their
+    scheme."""
     labels = labels or {}
     own = capacity[capacity["system"].isin(measured)].sort_values("efficiency", ascending=False, kind="stable")
     said = []

@@ -49,9 +49,9 @@ def campaign_noise(
 
     Returns
     -------
-    system, campaigns, cells, n (runs), cv_pct (of the campaigns' log means, pooled over cells) with lo and hi, from_runs_pct
-    (what the spread of runs alone explains, sqrt(mean s^2 / n)), confidence, warnings. lo and hi count k - 1 degrees of
-    freedom however many the cells: a slow day slows them together.
+    system, campaigns, cells, n (runs), cv_pct (of the campaigns' log means, pooled over cells) with lo and hi,
+    from_runs_pct (what the spread of runs alone explains, sqrt(mean s^2 / n)), confidence, warnings. lo and hi count k
+    - 1 degrees of freedom however many the cells: a slow day slows them together.
     """
     by = [by] if isinstance(by, str) else list(by)
     cells = describe(results, metric, [*by, campaign])
@@ -78,9 +78,15 @@ def visible_change(
     if (k < 2).any():
         raise ValueError(f"visible_change: {k.min()} earlier campaign; a spread between campaigns needs at least 2")
     half = stdtrit(k - 1, (1 + confidence) / 2) * cv_pct / 100 * np.sqrt(1 + 1 / k)
-    return pd.DataFrame({
-        "k": k, "df": k - 1, "lower_pct": -100 * np.expm1(-half), "higher_pct": 100 * np.expm1(half), "confidence": confidence,
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            "k": k,
+            "df": k - 1,
+            "lower_pct": -100 * np.expm1(-half),
+            "higher_pct": 100 * np.expm1(half),
+            "confidence": confidence,
+        }
+    )
 
 
 def block_drift(
@@ -95,8 +101,9 @@ def block_drift(
 
     Returns
     -------
-    system, the campaign column, blocks, cells, n, block_cv_pct (spread of the blocks' common level; 0 where it is no larger
-    than chance makes it), rest_cv_pct (of a run beyond cell and block), f, p, warnings. NaN under 2 blocks or 2 cells.
+    system, the campaign column, blocks, cells, n, block_cv_pct (spread of the blocks' common level; 0 where it is no
+    larger than chance makes it), rest_cv_pct (of a run beyond cell and block), f, p, warnings. NaN under 2 blocks or 2
+    cells.
 
     Raises ValueError for runs of one cell that vary in a factor not in `by`.
     """
@@ -119,10 +126,19 @@ def _campaigns_of(system: str, cells: pd.DataFrame, confidence: float) -> dict:
     lo, hi = (100 * np.sqrt(df * variance / chdtri(df, tail)) for tail in (alpha / 2, 1 - alpha / 2))
     own = cells["own"].mean()
     return {
-        "system": system, "campaigns": int(cells["k"].max()), "cells": len(cells), "n": int(cells["n"].sum()),
-        "cv_pct": 100 * np.sqrt(variance), "lo": lo, "hi": hi, "from_runs_pct": 100 * np.sqrt(own), "confidence": confidence,
-        "warnings": caveats(Caveat("from-runs", "campaigns lie no further apart than their runs explain") if variance <= own else None),
-    }  # fmt: skip
+        "system": system,
+        "campaigns": int(cells["k"].max()),
+        "cells": len(cells),
+        "n": int(cells["n"].sum()),
+        "cv_pct": 100 * np.sqrt(variance),
+        "lo": lo,
+        "hi": hi,
+        "from_runs_pct": 100 * np.sqrt(own),
+        "confidence": confidence,
+        "warnings": caveats(
+            Caveat("from-runs", "campaigns lie no further apart than their runs explain") if variance <= own else None
+        ),
+    }
 
 
 def _blocks_of(runs: pd.DataFrame, metric: str, by: list[str]) -> dict:
@@ -141,7 +157,12 @@ def _blocks_of(runs: pd.DataFrame, metric: str, by: list[str]) -> dict:
     rest = ((y - level) ** 2).sum() / ((blocks - 1) * (cells - 1))
     f = between / rest if rest > 0 else np.nan
     return {
-        "blocks": blocks, "cells": cells, "n": full.size, "block_cv_pct": 100 * np.sqrt(max(0.0, (between - rest) / cells)),
-        "rest_cv_pct": 100 * np.sqrt(rest), "f": f, "p": fdtrc(blocks - 1, (blocks - 1) * (cells - 1), f),
+        "blocks": blocks,
+        "cells": cells,
+        "n": full.size,
+        "block_cv_pct": 100 * np.sqrt(max(0.0, (between - rest) / cells)),
+        "rest_cv_pct": 100 * np.sqrt(rest),
+        "f": f,
+        "p": fdtrc(blocks - 1, (blocks - 1) * (cells - 1), f),
         "warnings": Caveats(said),
-    }  # fmt: skip
+    }

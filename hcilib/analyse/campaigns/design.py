@@ -29,7 +29,8 @@ ASSURED = 0.9
 
 @dataclass(frozen=True)
 class Protocol:
-    """How often and how long a cell is run. ``first_s`` given: a run may stop early; ``most_runs``: a cell may get more."""
+    """How often and how long a cell is run. ``first_s`` given: a run may stop early; ``most_runs``: a cell may get
+    more."""
 
     name: str
     runs: int
@@ -80,14 +81,15 @@ def noise(
     ----------
     series : per-second rates of the same runs (`read_series`); without them nothing separates seconds from runs
     by : what makes a cell; run_id stands in it, because the runs of two campaigns differ by more than runs do
-    second_cv_pct, tau_s, between_cv_pct : declared, and used only where the campaign cannot say (no series; one run a cell)
+    second_cv_pct, tau_s, between_cv_pct : declared, and used only where the campaign cannot say (no series; one run a
+        cell)
 
     Returns
     -------
-    The by columns, rwmixread, n, runtime_s (median), cv_pct (of one run, on logs) with lo and hi (chi-square), within_cv_pct
-    (its part from the run's own seconds), between_cv_pct (the rest: sqrt(max(0, cv^2 - within^2))), second_cv_pct
-    (long-run spread of one second), tau_s (its autocorrelation time), basis (what was measured and what declared), confidence, warnings. NaN: unknown.
-    Raises ValueError as `summarize` does.
+    The by columns, rwmixread, n, runtime_s (median), cv_pct (of one run, on logs) with lo and hi (chi-square),
+    within_cv_pct (its part from the run's own seconds), between_cv_pct (the rest: sqrt(max(0, cv^2 - within^2))),
+    second_cv_pct (long-run spread of one second), tau_s (its autocorrelation time), basis (what was measured and what
+    declared), confidence, warnings. NaN: unknown. Raises ValueError as `summarize` does.
     """
     by = [by] if isinstance(by, str) else list(by)
     cells = describe(results, metric, by)
@@ -102,10 +104,14 @@ def noise(
     within2 = seconds["_within2"].fillna(pd.Series(second2) / seconds["runtime_s"]).to_numpy()
     between2 = np.where(n > 1, np.maximum(variance - within2, 0), _squared(between_cv_pct))
     table = cells[[*by, *[c for c in ("rwmixread",) if c in cells and c not in by], "n"]].assign(
-        runtime_s=seconds["runtime_s"], cv_pct=100 * np.sqrt(variance), **_spread_interval(variance, n - 1.0, confidence),
-        within_cv_pct=100 * np.sqrt(within2), between_cv_pct=100 * np.sqrt(between2), second_cv_pct=100 * np.sqrt(second2),
+        runtime_s=seconds["runtime_s"],
+        cv_pct=100 * np.sqrt(variance),
+        **_spread_interval(variance, n - 1.0, confidence),
+        within_cv_pct=100 * np.sqrt(within2),
+        between_cv_pct=100 * np.sqrt(between2),
+        second_cv_pct=100 * np.sqrt(second2),
         tau_s=seconds["_tau_s"].fillna(np.nan if tau_s is None else tau_s),
-    )  # fmt: skip
+    )
     table["basis"] = _basis(n > 1, seconds["_second2"].notna().to_numpy(), second2 == second2, between2 == between2)
     return table.assign(
         confidence=confidence,
@@ -114,7 +120,8 @@ def noise(
 
 
 def pool_noise(noise: pd.DataFrame, by: str | Sequence[str] = ()) -> pd.DataFrame:
-    """One noise for many cells: variances averaged by their degrees of freedom, where no single cell has enough of them.
+    """One noise for many cells: variances averaged by their degrees of freedom, where no single cell has enough of
+    them.
 
     Cells of one run have no variance of their own: they count with what was declared for them, if nothing was measured.
     Returns the by columns, cells, n (runs), df, cv_pct, lo, hi, within_cv_pct, between_cv_pct, second_cv_pct, tau_s,
@@ -151,18 +158,18 @@ def precision(
 
     Parameters
     ----------
-    noise : as `noise` returns it: its cells (pattern, iodepth) are the list to be measured on each of `systems`, its pooled
-        spread is what is planned with; rwmixread < 100 counts as writing
+    noise : as `noise` returns it: its cells (pattern, iodepth) are the list to be measured on each of `systems`, its
+        pooled spread is what is planned with; rwmixread < 100 counts as writing
     protocols : name -> fields of `Protocol`
     target : half-width, relative, at which an adaptive run stops and an adaptive cell has runs enough
     runs : plan with these numbers of runs a cell instead of the protocol's own, one row each
 
     Returns
     -------
-    protocol, order, cells, runs (of a cell), read_s, write_s (a run), hours (running time of all systems, without prefill
-    and warm-up), cv_pct (of a run so long), half_width_pct (expected, 100 (exp(h) - 1)), assured_pct (nine campaigns in
-    ten are no wider), confidence. Raises ValueError where the noise does not say between_cv_pct, second_cv_pct
-    and tau_s.
+    protocol, order, cells, runs (of a cell), read_s, write_s (a run), hours (running time of all systems, without
+    prefill and warm-up), cv_pct (of a run so long), half_width_pct (expected, 100 (exp(h) - 1)), assured_pct (nine
+    campaigns in ten are no wider), confidence. Raises ValueError where the noise does not say between_cv_pct,
+    second_cv_pct and tau_s.
     """
     between, second, tau_s, writes = workload(noise)
     rows = []
@@ -180,7 +187,8 @@ def precision(
 
 
 def workload(noise: pd.DataFrame) -> tuple[float, float, float, np.ndarray]:
-    """What a plan starts from: pooled spread between runs and of one second (as fractions), tau_s, and which cells write.
+    """What a plan starts from: pooled spread between runs and of one second (as fractions), tau_s, and which cells
+    write.
 
     ValueError where the noise does not say one of them.
     """
@@ -223,10 +231,12 @@ def _widths(run_sd: float, n: int, confidence: float) -> dict[str, float]:
 
 @lru_cache(maxsize=256)
 def half_width_factors(n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Welch's half-width at `n` runs a side, in spreads of one run: its expectation, and what nine in ten do not exceed.
+    """Welch's half-width at `n` runs a side, in spreads of one run: its expectation, and what nine in ten do not
+    exceed.
 
-    Exact for lognormal runs of equal spread: with f = n - 1 the sum of both variances is chi-square of 2f and the share u
-    of one of them, which alone decides Welch's degrees of freedom f / (u^2 + (1-u)^2), is an independent Beta(f/2, f/2).
+    Exact for lognormal runs of equal spread: with f = n - 1 the sum of both variances is chi-square of 2f and the share
+    u of one of them, which alone decides Welch's degrees of freedom f / (u^2 + (1-u)^2), is an independent Beta(f/2,
+    f/2).
     """
     if n < 2:
         raise ValueError(f"half_width_factors: n is {n}; an interval needs at least 2 runs a side")

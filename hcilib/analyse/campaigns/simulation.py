@@ -39,21 +39,24 @@ def simulate_coverage(
 
     Parameters
     ----------
-    run_cv_pct : spread of runs, lognormal; drift_cv_pct, drift_h : an Ornstein-Uhlenbeck level all runs share, its spread and
-        its time constant
+    run_cv_pct : spread of runs, lognormal; drift_cv_pct, drift_h : an Ornstein-Uhlenbeck level all runs share, its
+        spread and its time constant
     cells, run_s : of the campaign; a back-to-back campaign measures one system and then the other
     draws : campaigns; resamples : of the bootstrap
 
     Returns
     -------
-    situation, runs, method, n (campaigns), coverage, lo, hi (95 %, over campaigns), half_width_pct (median), nominal, confidence.
+    situation, runs, method, n (campaigns), coverage, lo, hi (95 %, over campaigns), half_width_pct (median), nominal,
+    confidence.
     """
     rng = np.random.default_rng(seed)
     rows = []
     for situation, order, drift in (
-        ("no drift", "blocks", 0.0), ("drift, back to back", "back-to-back", drift_cv_pct),
-        ("drift, one after the other in blocks", "apart", drift_cv_pct), ("drift, side by side in pairs", "pairs", drift_cv_pct),
-    ):  # fmt: skip
+        ("no drift", "blocks", 0.0),
+        ("drift, back to back", "back-to-back", drift_cv_pct),
+        ("drift, one after the other in blocks", "apart", drift_cv_pct),
+        ("drift, side by side in pairs", "pairs", drift_cv_pct),
+    ):
         for n in runs:
             start_s = schedule(order, np.full(cells, float(run_s)), n, draws, rng)
             logs = run_cv_pct / 100 * rng.standard_normal(start_s.shape) + drift_levels(start_s, drift, drift_h, rng)
@@ -83,8 +86,9 @@ def simulate_protocols(
 
     Returns
     -------
-    protocol, order, n (campaigns), runs and run_s (means), hours (running time of both systems), time_ratio (to the first
-    protocol), rmse_pct (of the log ratio), coverage of Welch's interval with lo and hi, half_width_pct (median), confidence.
+    protocol, order, n (campaigns), runs and run_s (means), hours (running time of both systems), time_ratio (to the
+    first protocol), rmse_pct (of the log ratio), coverage of Welch's interval with lo and hi, half_width_pct (median),
+    confidence.
     """
     rng = np.random.default_rng(seed)
     found, rows = workload(noise), []
@@ -92,10 +96,17 @@ def simulate_protocols(
         logs, run_s = _campaigns(protocol, found, (drift_cv_pct, drift_h), target, draws, rng)
         used = ~np.isnan(logs)
         d, half = welch(logs[:, 0], logs[:, 1])
-        rows.append({
-            "protocol": protocol.name, "order": protocol.order, "runs": used.sum(-1).mean(), "run_s": run_s[used].mean(),
-            "hours": (run_s * used).sum() / draws / 3600, "rmse_pct": 100 * np.sqrt((d**2).mean()), **_covered(d, half),
-        })  # fmt: skip
+        rows.append(
+            {
+                "protocol": protocol.name,
+                "order": protocol.order,
+                "runs": used.sum(-1).mean(),
+                "run_s": run_s[used].mean(),
+                "hours": (run_s * used).sum() / draws / 3600,
+                "rmse_pct": 100 * np.sqrt((d**2).mean()),
+                **_covered(d, half),
+            }
+        )
     table = pd.DataFrame(rows)
     table.insert(5, "time_ratio", table["hours"] / table["hours"].iloc[0])
     return table.assign(confidence=0.95)
@@ -121,9 +132,10 @@ def characteristics(
 
     Returns
     -------
-    design (pairs, apart), drift_cv_pct, cv_pct, runs, cells, n (campaigns), coverage (of the 95 % interval), calm_coverage (of
-    cells whose runs spread by half of what is true or less; NaN below 50 of them), false_per_cell, false_per_grid (share of
-    campaigns of equal systems that find anything), power, half_width_pct (median), confidence. METHODS section 7.
+    design (pairs, apart), drift_cv_pct, cv_pct, runs, cells, n (campaigns), coverage (of the 95 % interval),
+    calm_coverage (of cells whose runs spread by half of what is true or less; NaN below 50 of them), false_per_cell,
+    false_per_grid (share of campaigns of equal systems that find anything), power, half_width_pct (median), confidence.
+    METHODS section 7.
 
     Examples
     --------
@@ -152,14 +164,20 @@ def characteristics(
 
 
 def _judged(logs: np.ndarray, design: str, sd: float, ratio: float) -> pd.DataFrame:
-    """One campaign of logs (2 systems, cells, runs) through the tests of `compare`: of each cell whether it covers, is falsely
-    found, looks calm, and is seen where the true ratio is `ratio`."""
+    """One campaign of logs (2 systems, cells, runs) through the tests of `compare`: of each cell whether it covers, is
+    falsely found, looks calm, and is seen where the true ratio is `ratio`."""
     _, cells, n = logs.shape
     flat = logs.reshape(2 * cells, n)
-    described = pd.DataFrame({
-        "system": np.repeat(["a", "b"], cells), "n": n, "log_mean": flat.mean(axis=1), "log_var": flat.var(axis=1, ddof=1),
-        "unstable": False, "flat": False,
-    })  # fmt: skip
+    described = pd.DataFrame(
+        {
+            "system": np.repeat(["a", "b"], cells),
+            "n": n,
+            "log_mean": flat.mean(axis=1),
+            "log_var": flat.var(axis=1, ddof=1),
+            "unstable": False,
+            "flat": False,
+        }
+    )
     described["runs"] = pd.Series(list(np.exp(flat)), dtype=object)
     described["partners"] = pd.Series([np.arange(n) if design == "pairs" else np.full(n, -1)] * len(flat), dtype=object)
     here = np.arange(cells)
@@ -181,9 +199,9 @@ def _judged(logs: np.ndarray, design: str, sd: float, ratio: float) -> pd.DataFr
 def schedule(order: str, run_s: np.ndarray, runs: int, draws: int, rng: np.random.Generator) -> np.ndarray:
     """Start times in seconds, shape (draws, 2 systems, cells, runs), for runs of `run_s` a cell.
 
-    ``back-to-back``: one system after the other, the runs of a cell in a row. ``apart``: one system's whole campaign after the
-    other's, each in blocks. ``pairs``: one campaign of both, every block visits every cell, both systems side by side.
-    ``blocks``: every block visits every cell of both systems in an order of its own.
+    ``back-to-back``: one system after the other, the runs of a cell in a row. ``apart``: one system's whole campaign
+    after the other's, each in blocks. ``pairs``: one campaign of both, every block visits every cell, both systems side
+    by side. ``blocks``: every block visits every cell of both systems in an order of its own.
     """
     cells = len(run_s)
     if order == "apart":
@@ -216,7 +234,8 @@ def _in_blocks(run_s: np.ndarray, runs: int, draws: int, rng: np.random.Generato
 
 
 def drift_levels(start_s: np.ndarray, cv_pct: float, time_h: float, rng: np.random.Generator) -> np.ndarray:
-    """Log level of the testbed at the start times, shape as `start_s`: one Ornstein-Uhlenbeck path for each first index."""
+    """Log level of the testbed at the start times, shape as `start_s`: one Ornstein-Uhlenbeck path for each first
+    index."""
     if not cv_pct:
         return np.zeros(start_s.shape)
     at = (start_s / DRIFT_STEP_S).astype(int)
@@ -265,9 +284,13 @@ def _covered(d: np.ndarray, half: np.ndarray) -> dict[str, float]:
 
 
 def _campaigns(
-    protocol: Protocol, found: tuple[float, float, float, np.ndarray], drift: tuple[float, float], target: float, draws: int,
+    protocol: Protocol,
+    found: tuple[float, float, float, np.ndarray],
+    drift: tuple[float, float],
+    target: float,
+    draws: int,
     rng: np.random.Generator,
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+) -> tuple[np.ndarray, np.ndarray]:
     """Logs of every run and its seconds, both (draws, 2, cells, runs); NaN where a run was no longer needed."""
     (between, second, tau_s, writes), most = found, protocol.most_runs or protocol.runs
     shape = (draws, 2, len(writes), most)
@@ -281,8 +304,14 @@ def _campaigns(
 
 
 def _runs(
-    protocol: Protocol, writes: bool, second: float, tau_s: float, target: float, shape: tuple[int, ...], rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    protocol: Protocol,
+    writes: bool,
+    second: float,
+    tau_s: float,
+    target: float,
+    shape: tuple[int, ...],
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:
     """What the seconds of each run do to its log mean, and how many they are."""
     longest = protocol.longest_s(writes)
     if protocol.first_s is None:

@@ -30,14 +30,15 @@ STATISTICS: dict[str, Callable] = {
 """How the subject's number a and the comparator's b make the claimed one; the base is always b (METHODS section 1)."""
 
 CURVES = ("spread", "least_step", "overtakes_at")
-"""What is said of a whole curve over iodepth: how far its highest number lies above its lowest (%), its smallest step from one
-depth to the next (%), and the depth from which on the subject is ahead of the comparator for good."""
+"""What is said of a whole curve over iodepth: how far its highest number lies above its lowest (%), its smallest step
+from one depth to the next (%), and the depth from which on the subject is ahead of the comparator for good."""
 
 UNMEASURED = "unmeasured"
 """The statistic of a conclusion that no table can judge; its note says what would have to be measured."""
 
 WORDINGS = ("", "more_than", "less_than", "about", "nearly")
-"""What the words around the number ask of it: the figure itself, a side of it, or nearness (data/published/README.md)."""
+"""What the words around the number ask of it: the figure itself, a side of it, or nearness
+(data/published/README.md)."""
 
 REDUCE = ("at", "max", "min", "mean", "any", "each")
 METRICS = ("iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "node_cpu_pct", "iops_per_cpu_pct")
@@ -109,7 +110,8 @@ def _fact_keys(claim: dict) -> list[str]:
 
 
 def fact_values(claim: dict, facts: pd.DataFrame) -> set[float]:
-    """The numbers in base units that a claim's `formula` takes from the facts; those that the article does not give are left out."""
+    """The numbers in base units that a claim's `formula` takes from the facts; those that the article does not give are
+    left out."""
     own = facts[(facts["source"] == claim["source"]) & facts["key"].isin(_fact_keys(claim)) & facts["number"].notna()]
     return set(own["number"])
 
@@ -155,7 +157,8 @@ def _mean_run(rows: list[dict], metric: str, system: str, pattern: str, iodepth:
 
 def half_unit(row: dict, metric: str) -> float:
     """Half a unit of the last digit `metric` is printed with: IOPS to at most thousands, MiB/s to at most hundreds,
-    latency to 0.001 ms, CPU to 0.01 %. Throughput and IOPS per 1 % CPU are no better known than the IOPS behind them."""
+    latency to 0.001 ms, CPU to 0.01 %. Throughput and IOPS per 1 % CPU are no better known than the IOPS behind
+    them."""
     if metric.endswith("_ns"):
         return 500.0
     if metric == "node_cpu_pct":
@@ -268,7 +271,8 @@ def _curve(claim: dict, runs: Runs, system: str) -> list[Printed]:
 
 
 def _overtaking(claim: dict, subject: list[Printed], other: list[Printed]) -> Recomputed:
-    """The lowest depth from which on the subject is ahead at every common depth: 0 and a fault where it never is, or always."""
+    """The lowest depth from which on the subject is ahead at every common depth: 0 and a fault where it never is, or
+    always."""
     lower_leads = claim["metric"].endswith("_ns") or claim["metric"] == "node_cpu_pct"
     there = {cell.iodepth: cell for cell in other}
     common = [(cell, there[cell.iodepth]) for cell in subject if cell.iodepth in there]

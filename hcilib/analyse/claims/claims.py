@@ -1,7 +1,7 @@
 """Do the claims in an article's prose follow from its own tables?
 
-A claim is structured: a `statistic` of a subject's and, where there is one, a comparator's rows, the number claimed, and
-the place of its last printed digit. Each is worked out again from the tables (`claim_values`) and judged here.
+A claim is structured: a `statistic` of a subject's and, where there is one, a comparator's rows, the number claimed,
+and the place of its last printed digit. Each is worked out again from the tables (`claim_values`) and judged here.
 """
 
 from __future__ import annotations
@@ -33,8 +33,17 @@ from hcilib.analyse.claims.claim_values import (
 from hcilib.metrics import metric as described
 
 UNITS = {
-    "IOPS": 1, "%": 1, "x": 1, "count": 1, "ms": 1e6, "MiB/s": 2**20, "GiB/s": 2**30, "GB/s": 1e9, "TB": 1e12, "TiB": 2**40,
-}  # fmt: skip
+    "IOPS": 1,
+    "%": 1,
+    "x": 1,
+    "count": 1,
+    "ms": 1e6,
+    "MiB/s": 2**20,
+    "GiB/s": 2**30,
+    "GB/s": 1e9,
+    "TB": 1e12,
+    "TiB": 2**40,
+}
 """Units a claim may be made in, in base units."""
 
 BINARY = {"TB": "TiB", "GB/s": "GiB/s"}
@@ -44,8 +53,10 @@ COLUMNS = ("id", "claimed", "recomputed", "verdict", "unit", "source", "what", "
 
 SAID = {"more_than": "more than", "less_than": "less than", "about": "about", "nearly": "nearly"}
 CURVE = {
-    "spread": "highest above lowest", "least_step": "smallest step to the next iodepth", "overtakes_at": "iodepth from which it leads",
-}  # fmt: skip
+    "spread": "highest above lowest",
+    "least_step": "smallest step to the next iodepth",
+    "overtakes_at": "iodepth from which it leads",
+}
 SUFFIX = {"pct_higher": "higher", "pct_lower": "lower", "pct_of": "of it", "times": "it", "times_higher": "more"}
 
 
@@ -60,8 +71,8 @@ def check_claims(
     Parameters
     ----------
     results : a results table (DESIGN section 3)
-    claims : one claim a row: id, source, statistic, metric, pattern, vms, reduce, iodepth, subject, comparator, claimed,
-        unit, resolution, formula, note, wording, tolerance; data/published/README.md says what they mean
+    claims : one claim a row: id, source, statistic, metric, pattern, vms, reduce, iodepth, subject, comparator,
+        claimed, unit, resolution, formula, note, wording, tolerance; data/published/README.md says what they mean
     facts : the facts table, for claims that have a `formula`
     labels : system -> the name that `what` and `finding` use
 
@@ -72,12 +83,12 @@ def check_claims(
 
     The verdict is ``matches``: recomputed rounds to the claimed number at its printed precision (`resolution`).
     ``rounding``: it does if the inputs are moved within half a unit of their last printed digits, or if the claimed
-    number was cut off instead of rounded. ``wrong`` otherwise, if rounding had to move one printed number to two places for this
-    claim and a neighbour that needs it moved less, or if a stated iodepth is not where the maximum or
-    minimum lies. ``not checkable``: the tables have no number for it, or none but its own: it would be judged by itself, or by
-    a claim that is judged by it; finding says which, or what would have to be measured.
-    A claim with a `wording` matches if the recomputed number lies on the claimed number's stated side, or within `tolerance`
-    of it; ``rounding`` if only moved inputs do.
+    number was cut off instead of rounded. ``wrong`` otherwise, if rounding had to move one printed number to two places
+    for this claim and a neighbour that needs it moved less, or if a stated iodepth is not where the maximum or
+    minimum lies. ``not checkable``: the tables have no number for it, or none but its own: it would be judged by
+    itself, or by a claim that is judged by it; finding says which, or what would have to be measured.
+    A claim with a `wording` matches if the recomputed number lies on the claimed number's stated side, or within
+    `tolerance` of it; ``rounding`` if only moved inputs do.
 
     Raises
     ------
@@ -107,7 +118,8 @@ def _labelled(judged: pd.DataFrame, labels: Mapping[str, str]) -> pd.DataFrame:
 
 
 def _judged_from_each_other(claims: pd.DataFrame, facts: pd.DataFrame | None) -> dict[object, object]:
-    """Claim -> the claim whose number its formula takes, where that one's formula takes its own: one law, solved both ways."""
+    """Claim -> the claim whose number its formula takes, where that one's formula takes its own: one law, solved both
+    ways."""
     if facts is None:
         return {}
     formulas = claims[
@@ -149,7 +161,8 @@ def _judge(claim: dict, runs: Runs, facts: pd.DataFrame | None, mutual: Mapping)
 
 
 def _needed(claim: dict, made: Recomputed) -> tuple[Printed, float, float] | None:
-    """The subject's printed number, and from what to what it had to be for the claim to hold; of ratios of two numbers only."""
+    """The subject's printed number, and from what to what it had to be for the claim to hold; of ratios of two numbers
+    only."""
     if claim["statistic"] not in SUFFIX or claim["wording"] or len(made.inputs) != 2:
         return None
     subject, comparator = made.inputs
@@ -165,8 +178,8 @@ def _needed(claim: dict, made: Recomputed) -> tuple[Printed, float, float] | Non
 
 
 def _hold_against_neighbours(judged: list[dict]) -> None:
-    """Rounding can move a printed number once: of two claims that hold only if the same number was two different ones, the one
-    that needs it further from what is printed is wrong."""
+    """Rounding can move a printed number once: of two claims that hold only if the same number was two different ones,
+    the one that needs it further from what is printed is wrong."""
     held = [row for row in judged if row.get("needs") and row["verdict"] in ("matches", "rounding")]
     for row in held:
         printed, low, high = row["needs"]
@@ -187,7 +200,8 @@ def _distance(value: float, low: float, high: float) -> float:
 
 
 def _verdict_of(claim: dict, value: float, slack: float) -> str:
-    """By the claim's wording: a figure is read at its printed precision, words by the side or the nearness they mean."""
+    """By the claim's wording: a figure is read at its printed precision, words by the side or the nearness they
+    mean."""
     claimed, tolerance = claim["claimed"], claim["tolerance"]
     match claim["wording"]:
         case "more_than":
@@ -331,7 +345,8 @@ def _validated(claims: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
     unmeasured = claims["statistic"] == UNMEASURED
     for claim in claims[~(claims["resolution"].gt(0) & claims["claimed"].notna()) & ~unmeasured].itertuples():
         raise ValueError(
-            f"claim {claim.id}: claimed must be a number and resolution one above 0, got {claim.claimed}, {claim.resolution}"
+            f"claim {claim.id}: claimed must be a number and resolution one above 0, got {claim.claimed}, "
+            f"{claim.resolution}"
         )
     formula = claims["statistic"] == "formula"
     for claim in claims[unmeasured & claims["note"].eq("")].itertuples():
@@ -342,7 +357,8 @@ def _validated(claims: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
     near = claims["wording"].isin(("about", "nearly"))
     for claim in claims[near != claims["tolerance"].gt(0)].itertuples():
         raise ValueError(
-            f"claim {claim.id}: tolerance {claim.tolerance}: expected a number above 0 with wording about or nearly, and none else"
+            f"claim {claim.id}: tolerance {claim.tolerance}: expected a number above 0 with wording about or "
+            "nearly, and none else"
         )
     formula = formula | unmeasured  # neither is about cells of the results
     _known(claims[~formula], "metric", METRICS)

@@ -19,8 +19,8 @@ from hcilib.caveats import NONE, Caveat, Caveats, caveats, column
 from hcilib.metrics import FACTORS, METRICS, factors, pattern_order
 
 UNSTABLE = 0.1
-"""A cell whose runs spread by more than this (standard deviation of their logs) is called unstable. Of the variance and not of
-the range, which grows with every further run (METHODS section 7)."""
+"""A cell whose runs spread by more than this (standard deviation of their logs) is called unstable. Of the variance and
+not of the range, which grows with every further run (METHODS section 7)."""
 
 ZERO_VARIANCE = 1e-9
 """Relative standard deviation below which runs count as identical: less than that is the arithmetic's own noise."""
@@ -52,10 +52,10 @@ def describe(results: pd.DataFrame, metric: str, keys: Sequence[str]) -> pd.Data
     """One row per cell of `keys`, with the moments of its usable runs.
 
     Usable is a valid run with a finite, non-negative value; the others are counted in `notes`, and a cell that has
-    only such runs keeps its row with n = 0. Columns: the keys; n, log_mean, log_var, rel_var (variance / mean^2), center
-    (geometric mean), unstable, flat (zero variance); as arrays, a run each, runs, blocks (a number for each campaign's block)
-    and partners (a number shared with the run of another system that stood beside it, -1 for none); notes; `source`; then
-    every factor not in `keys`, which is constant in the cell.
+    only such runs keeps its row with n = 0. Columns: the keys; n, log_mean, log_var, rel_var (variance / mean^2),
+    center (geometric mean), unstable, flat (zero variance); as arrays, a run each, runs, blocks (a number for each
+    campaign's block) and partners (a number shared with the run of another system that stood beside it, -1 for none);
+    notes; `source`; then every factor not in `keys`, which is constant in the cell.
 
     Raises ValueError for a missing column, text among the numbers, rows that vary in a factor, and a run given twice.
     """
@@ -100,7 +100,8 @@ Condition = tuple[ArrayLike, Caveat | Callable[[int], Caveat | Caveats]]
 
 
 def annotate(notes: Iterable[object], *conditions: Condition) -> np.ndarray:
-    """`notes`, the caveats of every row, with those of each condition added where its mask holds and they are not there yet."""
+    """`notes`, the caveats of every row, with those of each condition added where its mask holds and they are not there
+    yet."""
     out = column(notes)
     for mask, found in conditions:
         for i in np.flatnonzero(mask):
@@ -180,7 +181,10 @@ def refuse_varying(
 def _what_to_do(frame: pd.DataFrame, name: str, remedy: str) -> str:
     """Of a column that is none of ours: is it a factor of the user's own at all?"""
     if {"hostname", "ddir"} <= set(frame.columns):
-        return "these are rows of one file, a host and direction each, and no runs: read_results makes runs of the same file"
+        return (
+            "these are rows of one file, a host and direction each, and no runs: read_results makes runs of the "
+            "same file"
+        )
     if name in FACTORS or name == "tool":
         return remedy
     return f"{remedy}; or drop the column if it is no factor: those that are known stand in docs/RESULTS.md"
@@ -256,7 +260,8 @@ def _blocks(results: pd.DataFrame, code: np.ndarray) -> np.ndarray:
 
 
 def _partners(results: pd.DataFrame) -> np.ndarray:
-    """A number that a run shares with those of other systems measured side by side with it, -1 where there were none."""
+    """A number that a run shares with those of other systems measured side by side with it, -1 where there were
+    none."""
     if "pair" not in results or results["pair"].isna().all():
         return np.full(len(results), -1)
     keys = [c for c in ("source", "run_id", "block", "pair") if c in results]

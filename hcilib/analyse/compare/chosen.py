@@ -53,7 +53,8 @@ def chosen(
 
 
 def measured(results: pd.DataFrame) -> pd.DataFrame:
-    """The rows that somebody measured: some published tables hold the vendor's datasheet too, which proves no measurement."""
+    """The rows that somebody measured: some published tables hold the vendor's datasheet too, which proves no
+    measurement."""
     return results[results["statistic"] != "datasheet"] if "statistic" in results else results
 
 
@@ -83,8 +84,8 @@ def load_factors(results: pd.DataFrame) -> list[str]:
 def pooled(results: pd.DataFrame) -> pd.DataFrame:
     """What stands behind each system, in the order of the rows: a line a system.
 
-    Returns system, runs (valid), invalid, campaigns (run directories or articles), source, warnings: that runs of several
-    campaigns are pooled is said, as a campaign is also a reboot, a refilled disk and another day.
+    Returns system, runs (valid), invalid, campaigns (run directories or articles), source, warnings: that runs of
+    several campaigns are pooled is said, as a campaign is also a reboot, a refilled disk and another day.
 
     Examples
     --------
@@ -92,7 +93,7 @@ def pooled(results: pd.DataFrame) -> pd.DataFrame:
                   system  runs  campaigns
     0  starwind-rdma-pve    27          1
     1   starwind-tcp-pve    27          1
-    """
+    """  # noqa: E501
     valid = valid_rows(results)
     groups = results.assign(_valid=valid).groupby("system", sort=False, observed=True)
     out = groups["_valid"].sum().astype(int).rename("runs").reset_index()

@@ -32,8 +32,8 @@ def summarize(
 ) -> pd.DataFrame:
     """The centre of each cell's runs and its interval.
 
-    Geometric mean with a t interval on logs (of a percentage on logits), by the cell's own runs. One run has no interval. Only valid runs count.
-    `unstable` are cells whose runs spread by more than 10 %.
+    Geometric mean with a t interval on logs (of a percentage on logits), by the cell's own runs. One run has no
+    interval. Only valid runs count. `unstable` are cells whose runs spread by more than 10 %.
 
     Returns the by columns, n, center, lo, hi, confidence, cv_pct, unstable, warnings.
     Raises ValueError for a missing column, rows that vary in a factor not in `by`, and a run given twice.
@@ -83,22 +83,23 @@ def compare(
     ----------
     by : the factors that make a cell; rows that vary in another factor are refused, not pooled.
     margin : what counts as equivalent: a ratio inside [1 / (1 + margin), 1 + margin], by TOST.
-    method : "welch" (or "guarded", which it has become): a t test in which no cell's variance counts for less than its campaign
-        makes likely; "own": each cell's own variance alone.
+    method : "welch" (or "guarded", which it has become): a t test in which no cell's variance counts for less than its
+        campaign makes likely; "own": each cell's own variance alone.
     adjust : "bh" for a grid that is explored, "holm" for a few declared claims, "iut" for one claim over all cells
         ("at every iodepth": its cells stay uncorrected and `everywhere` judges it), None for one declared cell.
         The family is every pair of systems in every cell that has a p, whichever system is the baseline.
     labels : system -> the name that the sentences use.
-    pairs : "auto": runs of two systems that were measured side by side (column `pair`) are compared pair by pair, others by
-        Welch's test; True insists on pairs, False leaves them unused. The design decides, not what the runs look like.
+    pairs : "auto": runs of two systems that were measured side by side (column `pair`) are compared pair by pair,
+        others by Welch's test; True insists on pairs, False leaves them unused. The design decides, not what the runs
+        look like.
 
     Returns
     -------
     One row per system (not the baseline) and cell: system, the by columns, ratio (system / baseline), lo, hi, df, p,
     p_adjusted, n_baseline, n, verdict, sentence, warnings; then baseline, metric, center, center_baseline, equivalent,
-    unstable, confidence, margin, tost_p, tost_lo, tost_hi, method ("paired t" or "Welch t", ", guarded" if it is; "" where
-    nothing can be tested), adjust, runs_to_decide (a cell and side; of what is inconclusive), runs, runs_baseline.
-    `attrs["by"]` holds the by columns.
+    unstable, confidence, margin, tost_p, tost_lo, tost_hi, method ("paired t" or "Welch t", ", guarded" if it is; ""
+    where nothing can be tested), adjust, runs_to_decide (a cell and side; of what is inconclusive), runs,
+    runs_baseline. `attrs["by"]` holds the by columns.
     `verdict` is about the number, not the taste: higher, lower, equivalent, inconclusive; point where a side has one
     run (no interval), missing where it has none. `higher` and `equivalent` (the column) can both hold.
 
@@ -117,7 +118,7 @@ def compare(
     1  ceph-pve        2  0.547   point
     >>> print(found["sentence"].iloc[0])
     ceph-pve delivers 53.4 % lower IOPS than starwind-rdma-pve in 1M read at iodepth 1 (single published mean or run each: no interval).
-    """
+    """  # noqa: E501
     by = [by] if isinstance(by, str) else [*by]
     by = [name for name in by if name != "system"]
     check_options(margin, method, adjust, confidence)

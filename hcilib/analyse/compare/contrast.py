@@ -1,7 +1,8 @@
-"""One system against another in one cell: which runs are compared, how sure the ratio is, and the verdict (METHODS sections 1 and 7).
+"""One system against another in one cell: which runs are compared, how sure the ratio is, and the verdict (METHODS
+sections 1 and 7).
 
-Pairs of cells are two arrays of positions in the table of `describe`, -1 where a system has no such cell: so five hundred cells
-cost no more Python than one.
+Pairs of cells are two arrays of positions in the table of `describe`, -1 where a system has no such cell: so five
+hundred cells cost no more Python than one.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ POWER = 0.9
 """How often as many runs as `runs_to_decide` says do decide, where the ratio is what was measured."""
 
 SURE_UNLIKE = 0.95
-"""How sure it must be that cells of a system differ in spread before a calm one is trusted more than the rest (METHODS section 7)."""
+"""How sure it must be that cells of a system differ in spread before a calm one is trusted more than the rest (METHODS
+section 7)."""
 
 METHODS = ("welch", "guarded", "own")
 _DESCRIBES_SYSTEM = ("nodes", "placement", "span_bytes", "vms")
@@ -123,13 +125,14 @@ def contrast(
     """The log ratio of cell `rows[i]` to cell `base[i]`, its standard error and degrees of freedom.
 
     Welch's t on logs where the systems were measured one after the other. Paired where they were measured side by side
-    (`pairs` "auto" or True): then whatever shifted a block shifted both, and what is left is the spread of the log ratios.
-    It is the campaign's design that decides, the column `pair` of its results, never what the numbers look like.
+    (`pairs` "auto" or True): then whatever shifted a block shifted both, and what is left is the spread of the log
+    ratios. It is the campaign's design that decides, the column `pair` of its results, never what the numbers look
+    like.
 
     With `guard` no variance counts for less than the campaign makes likely (`guarded_variances`).
 
-    Columns: log_ratio, se, df, n, n_baseline, paired, unpaired (runs without a partner, left out), unstable. NaN se where a
-    side has one run.
+    Columns: log_ratio, se, df, n, n_baseline, paired, unpaired (runs without a partner, left out), unstable. NaN se
+    where a side has one run.
     """
     variance = cells["log_var"].to_numpy(float)
     if guard:
@@ -196,11 +199,12 @@ def partners(cells: pd.DataFrame, row: int, base: int) -> tuple[np.ndarray, np.n
 def guarded_variances(variance: np.ndarray, n: np.ndarray, group: np.ndarray, flat: np.ndarray) -> np.ndarray:
     """The larger of each cell's own variance and what its group of cells makes of it (moderation, METHODS section 1).
 
-    Two or three runs that happen to agree are no calm cell: in a campaign whose cells spread by 20 % a cell that looks calm
-    spreads as they do. The prior only ever adds: the degrees of freedom stay the cell's own. Identical runs are floored.
+    Two or three runs that happen to agree are no calm cell: in a campaign whose cells spread by 20 % a cell that looks
+    calm spreads as they do. The prior only ever adds: the degrees of freedom stay the cell's own. Identical runs are
+    floored.
 
-    Cells count as unlike only as far as their variances show it (`SURE_UNLIKE`): the few of a small campaign cannot, and then
-    lean on what they have in common.
+    Cells count as unlike only as far as their variances show it (`SURE_UNLIKE`): the few of a small campaign cannot,
+    and then lean on what they have in common.
     """
     out = np.array(variance, float)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -217,8 +221,9 @@ def guarded_variances(variance: np.ndarray, n: np.ndarray, group: np.ndarray, fl
 def fit_fdist(variances: ArrayLike, f: ArrayLike, sure: float | None = None) -> tuple[float, float]:
     """Prior degrees of freedom d0 and variance s0^2 from the moments of log variances (limma's fitFDist).
 
-    `f` are the degrees of freedom of each variance. d0 is inf where the variances differ by no more than chance. With `sure`
-    the spread of the log variances counts only as far as it is known to be there: its lower confidence limit, by chi-square.
+    `f` are the degrees of freedom of each variance. d0 is inf where the variances differ by no more than chance. With
+    `sure` the spread of the log variances counts only as far as it is known to be there: its lower confidence limit, by
+    chi-square.
     """
     s2, f = np.broadcast_arrays(np.asarray(variances, float), np.asarray(f, float))
     e = np.log(s2) - digamma(f / 2) + np.log(f / 2)
@@ -306,12 +311,12 @@ def judge(
 ) -> pd.DataFrame:
     """Ratio, interval, p, equivalence and verdict of each pair of a `contrast`.
 
-    `others` are the p values of the other pairs of systems that the same question asks about: the correction is over all
-    of them, so that a verdict does not depend on which system is called the baseline.
+    `others` are the p values of the other pairs of systems that the same question asks about: the correction is over
+    all of them, so that a verdict does not depend on which system is called the baseline.
 
     Columns: ratio, lo, hi, df, p, p_adjusted, n_baseline, n, verdict, equivalent, unstable, confidence, margin, tost_p,
-    tost_lo, tost_hi, runs_to_decide. A verdict `higher` or `lower` is p_adjusted <= 1 - confidence; `equivalent` is TOST at
-    that level.
+    tost_lo, tost_hi, runs_to_decide. A verdict `higher` or `lower` is p_adjusted <= 1 - confidence; `equivalent` is
+    TOST at that level.
     """
     alpha = 1 - confidence
     log_ratio, se, df = (pair[c].to_numpy(float) for c in ("log_ratio", "se", "df"))
@@ -347,11 +352,12 @@ def judge(
 def runs_to_decide(
     log_ratio: np.ndarray, se: np.ndarray, df: np.ndarray, n: np.ndarray, margin: float, confidence: float
 ) -> np.ndarray:
-    """How many runs a cell takes on each side until it is decided `POWER` of the time, if its ratio and spread are those seen.
+    """How many runs a cell takes on each side until it is decided `POWER` of the time, if its ratio and spread are
+    those seen.
 
-    Decided is shown to differ, or shown to be equivalent, whichever comes first: the distance to be resolved is the larger
-    of |log ratio| and log(1 + margin) - |log ratio|. NaN where there is no error yet; inf beyond `MOST_RUNS`. Before any
-    correction for many cells. METHODS section 7.
+    Decided is shown to differ, or shown to be equivalent, whichever comes first: the distance to be resolved is the
+    larger of |log ratio| and log(1 + margin) - |log ratio|. NaN where there is no error yet; inf beyond `MOST_RUNS`.
+    Before any correction for many cells. METHODS section 7.
     """
     m = np.arange(2, MOST_RUNS + 1)[:, None]
     bound = np.log1p(margin)

@@ -35,8 +35,8 @@ def headline(
     Parameters
     ----------
     challenger : the system to speak of; None for every one that was compared, a line each
-    truth : pattern -> ratio that is known beforehand (drives whose rate is dialled), or a table with `pattern`, `ratio` and, if
-        it matters, `system` and `iodepth`; then it is said whether the intervals hold it
+    truth : pattern -> ratio that is known beforehand (drives whose rate is dialled), or a table with `pattern`, `ratio`
+        and, if it matters, `system` and `iodepth`; then it is said whether the intervals hold it
 
     Raises ValueError for a challenger that the comparison does not hold, naming those it does.
 
@@ -45,7 +45,7 @@ def headline(
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> print(hci.headline(hci.compare(results, baseline="starwind-rdma-pve"), "drbd-tcp-pve"))
     drbd-tcp-pve against starwind-rdma-pve leads in 1 of 4 tests of IOPS (ratio 0.679 to 1.041); each is one printed number or run, so none is proven.
-    """
+    """  # noqa: E501
     systems = [str(name) for name in pd.unique(comparison["system"])]
     if challenger is not None and challenger not in systems:
         known = ", ".join(systems) or "none"
@@ -101,7 +101,10 @@ def _clause(found: pd.DataFrame, doing: str, verdict: str, count: str, which: st
     subject, side = (doing, speed) if metric in SPEEDS else (f"{noun(metric_of(metric))} of {doing}", verdict)
     ratios = found["ratio"]
     if ratios.max() / ratios.min() > ALIKE:
-        return f"{subject} {percent_range(*_from_far(ratios))} {side}{which} ({count}, each at {100 * found['confidence'].iloc[0]:g} %)"
+        return (
+            f"{subject} {percent_range(*_from_far(ratios))} {side}{which} ({count}, each at "
+            f"{100 * found['confidence'].iloc[0]:g} %)"
+        )
     mean = geometric_mean(found.assign(verdict=verdict)).iloc[0]
     sure = f"{percent_range(mean['lo'], mean['hi'])}, " if (mean["lo"] - 1) * (mean["hi"] - 1) > 0 else ""
     return f"{subject} {size_of(mean['ratio'])} % {side}{which} ({sure}{count})"
@@ -163,14 +166,20 @@ def _untested(points: pd.DataFrame, what: str) -> str:
     none = "it is not proven" if len(points) == 1 else "none is proven"
     span = " to ".join(dict.fromkeys(f"{r:.3f}" for r in (points["ratio"].min(), points["ratio"].max())))
     verb = "leads" if better else "is higher"
-    return f"{verb} in {leads} of {_tests(len(points))} of {what} (ratio {span}); {each} one printed number or run, so {none}."
+    return (
+        f"{verb} in {leads} of {_tests(len(points))} of {what} (ratio {span}); {each} one printed number or run, "
+        f"so {none}."
+    )
 
 
 def _beyond_runs(rows: pd.DataFrame) -> Iterator[str]:
     """What more runs of the same would not change."""
     missing = int((rows["verdict"] == "missing").sum())
     if missing:
-        yield f"{_tests(missing)} of {len(rows)} {'has' if missing == 1 else 'have'} no ratio: a system was not measured there."
+        yield (
+            f"{_tests(missing)} of {len(rows)} {'has' if missing == 1 else 'have'} no ratio: a system was not "
+            "measured there."
+        )
     unlike = dict.fromkeys(caveat.text for said in rows["warnings"] for caveat in said if caveat.code == "unlike")
     if unlike:
         yield f"No run can tell how much of it is that {'; '.join(unlike)}."

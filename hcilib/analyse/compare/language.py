@@ -109,7 +109,10 @@ def _missing(row, what, place, system, base) -> str:
     if row["n"] == row["n_baseline"]:
         return f"Neither {system} nor {base} has a valid run with {noun(what)} {place}."
     absent, there, n = (base, system, row["n"]) if row["n"] else (system, base, row["n_baseline"])
-    return f"{absent} has no valid run with {noun(what)} {place}: nothing to compare with {there} ({n} {'run' if n == 1 else 'runs'})."
+    return (
+        f"{absent} has no valid run with {noun(what)} {place}: nothing to compare with {there} ({n} "
+        f"{'run' if n == 1 else 'runs'})."
+    )
 
 
 def _zero(row, what, place, system, base) -> str:
@@ -190,13 +193,17 @@ def crossover_sentence(
         if row["shown"]:
             return f"{b} stays {side} {a} in {noun(what)} {at} over the measured {over}: no crossover."
         return (
-            f"The mean {noun(what)} of {b} stay {side} those of {a} {at} over the measured {over}, but not every cell is shown "
+            f"The mean {noun(what)} of {b} stay {side} those of {a} {at} over the measured {over}, but not every "
+            "cell is shown "
             "to differ: no crossover is seen, and none is ruled out."
         )
     first, second = (b, a) if (after > before) == (what.better != "lower") else (a, b)
     between = f"between {over} {row['below']:g} and {row['above']:g}"
     if row["verdict"] == "inconclusive":
-        return f"The mean {noun(what)} of {a} and {b} change places {at} {between}, but not both cells differ: no crossover is claimed."
+        return (
+            f"The mean {noun(what)} of {a} and {b} change places {at} {between}, but not both cells differ: no "
+            "crossover is claimed."
+        )
     basis = "single published mean or run each: no interval"
     if row["verdict"] == "crossover":
         basis = f"{100 * row['confidence']:g} % interval {row['lo']:.1f} to {row['hi']:.1f}"

@@ -18,16 +18,16 @@ from hcilib.caveats import NONE, Caveat
 def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system",)) -> pd.DataFrame:
     """Geometric mean of a comparison's ratios, every cell with the same weight, its per-pattern means beside it.
 
-    The interval is over blocks: whatever shifted a block shifted all of its cells, so the runs of a block are taken together
-    before anything is said of their spread (METHODS section 7). It speaks of these cells only, and is NaN as soon as one cell
-    is a single run. Cells without a ratio are left out and counted.
+    The interval is over blocks: whatever shifted a block shifted all of its cells, so the runs of a block are taken
+    together before anything is said of their spread (METHODS section 7). It speaks of these cells only, and is NaN as
+    soon as one cell is a single run. Cells without a ratio are left out and counted.
 
-    The verdict is that of a cell, by the mean's interval and Holm over the rows; but it is `no verdict` where some cells are
-    higher and some lower: a mean would hide it.
+    The verdict is that of a cell, by the mean's interval and Holm over the rows; but it is `no verdict` where some
+    cells are higher and some lower: a mean would hide it.
 
     Returns the by columns, n (cells), ratio, lo, hi, confidence, lowest, highest (ratio), verdict (higher, lower,
-    equivalent, inconclusive, no verdict, point, missing), warnings, tost_lo, tost_hi, then one column per pattern unless `by`
-    holds it.
+    equivalent, inconclusive, no verdict, point, missing), warnings, tost_lo, tost_hi, then one column per pattern
+    unless `by` holds it.
 
     Examples
     --------
@@ -68,15 +68,21 @@ def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system"
         ),
         warnings=annotate(
             [NONE] * groups,
-            (size > cells, lambda i: Caveat("no-ratio", f"{size[i] - cells[i]} of {size[i]} cells without a ratio left out")),
-            (mixed & ~single, lambda i: Caveat(
-                "mixed", "no verdict on the mean", f": {above[i]} of {cells[i]} cells higher, {below[i]} lower"
-            )),
+            (
+                size > cells,
+                lambda i: Caveat("no-ratio", f"{size[i] - cells[i]} of {size[i]} cells without a ratio left out"),
+            ),
+            (
+                mixed & ~single,
+                lambda i: Caveat(
+                    "mixed", "no verdict on the mean", f": {above[i]} of {cells[i]} cells higher, {below[i]} lower"
+                ),
+            ),
             (single, Caveat("single-runs", "cells of a single run: no interval")),
         ),
         tost_lo=tost_lo,
         tost_hi=tost_hi,
-    )  # fmt: skip
+    )
     return pd.concat([out, _per_pattern(comparison, used, code, by, groups)], axis=1)
 
 
@@ -85,10 +91,10 @@ def _error_over_blocks(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Standard error and degrees of freedom of each group's mean log ratio.
 
-    Of every block its part in the mean's error: the deviations of its runs from their cells' means, together. With complete
-    blocks this is t over the blocks' means; a run that is missing leaves its cell's other runs their weight. The two systems
-    of unpaired cells have blocks of their own, so their variances add (Satterthwaite). Never less than independent cells
-    would have: blocks cannot make a mean surer than its cells are.
+    Of every block its part in the mean's error: the deviations of its runs from their cells' means, together. With
+    complete blocks this is t over the blocks' means; a run that is missing leaves its cell's other runs their weight.
+    The two systems of unpaired cells have blocks of their own, so their variances add (Satterthwaite). Never less than
+    independent cells would have: blocks cannot make a mean surer than its cells are.
     """
     if rows.empty:
         return np.full(len(cells), np.nan), np.full(len(cells), np.nan)
@@ -153,8 +159,9 @@ def everywhere(
     the same side, so p is the largest of the uncorrected ones. A row is one such claim; p_adjusted is Holm's over the
     rows, and the verdict is by it: to ask many patterns is to ask many questions.
 
-    Returns system, the other by columns, n (cells), lowest, highest (ratio), p, p_adjusted, confidence, verdict (higher,
-    lower, inconclusive; point where a cell has a single run, missing where one has no ratio), sentence, warnings.
+    Returns system, the other by columns, n (cells), lowest, highest (ratio), p, p_adjusted, confidence, verdict
+    (higher, lower, inconclusive; point where a cell has a single run, missing where one has no ratio), sentence,
+    warnings.
 
     Examples
     --------
@@ -237,7 +244,10 @@ def _everywhere_sentence(row: Mapping, rest: list[str], over: str, labels: Mappi
             f"({span}{alone}): nothing is claimed."
         )
     if row["verdict"] == "inconclusive":
-        return f"No difference in {noun(what)} between {system} and {base} is established at every {over} {place} ({_adjusted(row)})."
+        return (
+            f"No difference in {noun(what)} between {system} and {base} is established at every {over} {place} "
+            f"({_adjusted(row)})."
+        )
     side = "higher" if row["lowest"] > 1 else "lower"
     size = percent(row["lowest"]) if row["n"] == 1 else f"{percent_range(row['lowest'], row['highest'])} {side}"
     basis = f"{row['n']} cells, {_adjusted(row)}"

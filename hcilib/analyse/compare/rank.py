@@ -30,9 +30,9 @@ def rank(
 ) -> pd.DataFrame:
     """The systems of each cell in order. A system's rank is 1 + the number of systems shown to be better than it.
 
-    Shown means: the test of `compare`, Benjamini-Hochberg over all pairs of systems in all cells. Where a side has a single
-    run nothing can be tested; such a pair counts as different if its ratio lies outside [1 / (1 + margin), 1 + margin].
-    "Not told apart" is not transitive: A may tie with B and B with C although A is shown to be better than C.
+    Shown means: the test of `compare`, Benjamini-Hochberg over all pairs of systems in all cells. Where a side has a
+    single run nothing can be tested; such a pair counts as different if its ratio lies outside [1 / (1 + margin), 1 +
+    margin]. "Not told apart" is not transitive: A may tie with B and B with C although A is shown to be better than C.
 
     Returns the by columns, rank (NaN without a run above 0), system, tied_with (the systems not told apart from it), n,
     center, lo, hi, confidence, verdict (ranked; alone where no other system has a ratio to it; point where a pair rests

@@ -11,13 +11,16 @@ ENGINES = {"vmfleet": "diskspd", "hcibench": "fio", "cbt": "fio", "bench-fio": "
 """What a tool runs to measure; any other is its own."""
 
 _UNLIKE = {
-    ("diskspd", "fio"): "DiskSPD prints some percentiles where fio keeps a histogram, its -Sh makes writes wait for the medium as fio's sync=1 "
-    "does, it writes one repeated pattern (unless -Z) where fio writes random data, which a system may compress or deduplicate, and its "
+    ("diskspd", "fio"): "DiskSPD prints some percentiles where fio keeps a histogram, its -Sh makes writes wait for "
+    "the medium as fio's sync=1 "
+    "does, it writes one repeated pattern (unless -Z) where fio writes random data, which a system may compress or "
+    "deduplicate, and its "
     "random I/Os may meet a block twice where fio's visit every block once",
-    ("elbencho", "fio"): "elbencho's rates are those of the whole phase with its slowest thread, its latencies are kept in coarse buckets, and its "
+    ("elbencho", "fio"): "elbencho's rates are those of the whole phase with its slowest thread, its latencies are "
+    "kept in coarse buckets, and its "
     "random I/Os may meet a block twice where fio's visit every block once",
     ("diskspd", "elbencho"): "they count latency, choose random blocks and fill buffers each in its own way",
-}  # fmt: skip
+}
 
 
 def engines(results: pd.DataFrame) -> np.ndarray:

@@ -82,7 +82,8 @@ def peak(
 
 
 def peak_sentence(peaks: pd.DataFrame, labels: Mapping[str, str] | None = None, over: str = "iodepth") -> str:
-    """The highest IOPS of a ``peak`` table by system and pattern: at which load it was measured, and how sure that load is.
+    """The highest IOPS of a ``peak`` table by system and pattern: at which load it was measured, and how sure that load
+    is.
 
     Highest, not best: `peak` tests the loads of one curve against each other, and no pattern or system against another.
     """
@@ -142,7 +143,8 @@ def crossover(
 
 
 def of_patterns(results: pd.DataFrame, patterns: Sequence[str]) -> pd.DataFrame:
-    """The rows of these patterns; ``attrs["unmeasured"]`` says which of them have none and which there are ("" if all have).
+    """The rows of these patterns; ``attrs["unmeasured"]`` says which of them have none and which there are ("" if all
+    have).
 
     Raises ValueError if none of them has a row.
     """

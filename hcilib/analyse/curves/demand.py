@@ -1,8 +1,8 @@
 """Which latency at which demand, and which demand does a latency allow? (METHODS section 6)
 
-A closed loop cannot say: its latency is outstanding / IOPS. Here the load was *offered*: a demand of so many I/Os a second, whether
-or not the storage kept up. What it did not keep up with is saturated: its latencies are lower bounds and nothing is
-interpolated through them.
+A closed loop cannot say: its latency is outstanding / IOPS. Here the load was *offered*: a demand of so many I/Os a
+second, whether or not the storage kept up. What it did not keep up with is saturated: its latencies are lower bounds
+and nothing is interpolated through them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from hcilib.metrics import metric as metric_of
 
 BY = ("system", "pattern")
 DEMAND = ("demand", "offered_iops", "open_loop", "iops")
-"""The columns that offered load brings: the level asked for, in IOPS, whether it was an open loop, and what was delivered."""
+"""The columns that offered load brings: the level asked for, in IOPS, whether it was an open loop, and what was
+delivered."""
 OF_A_LEVEL = ("iodepth", "demand")
 """Factors that differ along one curve: the level, and how deep a queue was granted so that it never binds."""
 CLOSED = Caveat("closed-loop", "no demand was offered: a closed loop's latency says nothing that its IOPS do not")
@@ -42,9 +43,9 @@ def load_curve(
 
     Returns
     -------
-    `by`, demand, offered_iops and iops (geometric means over runs), metric, n (runs), center (geometric mean), lo, hi (t on logs,
-    NaN at n = 1), fitted (center made monotone over iops by isotonic regression, NaN where saturated), open_loop (every run
-    kept up), confidence, warnings. Sorted by what was offered.
+    `by`, demand, offered_iops and iops (geometric means over runs), metric, n (runs), center (geometric mean), lo, hi
+    (t on logs, NaN at n = 1), fitted (center made monotone over iops by isotonic regression, NaN where saturated),
+    open_loop (every run kept up), confidence, warnings. Sorted by what was offered.
 
     Raises
     ------
@@ -88,11 +89,12 @@ def load_within(
 
     Returns
     -------
-    `by`, metric, limit_ns, n (blocks), iops (geometric mean), lo, hi, bound, confidence, warnings. `bound` is ``at least`` where the
-    limit was never reached while the storage kept up (hi is inf), ``below`` where even the least demand exceeded it (lo is 0),
-    else empty. Where blocks disagree about that, iops is NaN and the row says so.
+    `by`, metric, limit_ns, n (blocks), iops (geometric mean), lo, hi, bound, confidence, warnings. `bound` is
+    ``at least`` where the limit was never reached while the storage kept up (hi is inf), ``below`` where even the least
+    demand exceeded it (lo is 0), else empty. Where blocks disagree about that, iops is NaN and the row says so.
 
-    Source: METHODS section 6. The crossing of each block's curve with the limit, log-linear between levels; a t interval on logs.
+    Source: METHODS section 6. The crossing of each block's curve with the limit, log-linear between levels; a t
+    interval on logs.
 
     Examples
     --------
@@ -117,8 +119,8 @@ def load_within(
 def load_within_runs(results: pd.DataFrame, by: Sequence[str] = BY, **limit: float) -> pd.DataFrame:
     """What `load_within` averages, one row a block: a results table of its own, for ``compare(..., metric="iops")``.
 
-    Columns: `by`, source, run_id, block, pair (where the results have them), iops, bound, valid. A block whose crossing lies beyond what
-    was measured is not valid: its iops is a bound, and a ratio of bounds says nothing.
+    Columns: `by`, source, run_id, block, pair (where the results have them), iops, bound, valid. A block whose crossing
+    lies beyond what was measured is not valid: its iops is a bound, and a ratio of bounds says nothing.
 
     Examples
     --------
@@ -154,8 +156,8 @@ def latency_at(
 
     Returns
     -------
-    `by`, iops (asked for), metric, n (blocks whose levels enclose it), center, lo, hi, confidence, warnings; center is NaN where no
-    block measured both below and above it while the storage kept up, and the row says what was measured.
+    `by`, iops (asked for), metric, n (blocks whose levels enclose it), center, lo, hi, confidence, warnings; center is
+    NaN where no block measured both below and above it while the storage kept up, and the row says what was measured.
 
     Examples
     --------
@@ -185,7 +187,8 @@ def demand_answer(
     confidence: float = 0.95,
     **limit: float,
 ) -> str:
-    """What each system gives within a latency limit, a sentence a pattern, with intervals; the others against `baseline`.
+    """What each system gives within a latency limit, a sentence a pattern, with intervals; the others against
+    `baseline`.
 
     Examples
     --------
@@ -196,7 +199,7 @@ def demand_answer(
     >>> results = results.assign(pattern="4k-randrw70", offered_iops=results["iops"], open_loop=True)
     >>> print(hci.demand_answer(results, "A", p99_ns=5e6))
     Within p99 latency of 5 ms at 4k random read/write 70/30: A 751 [750, 753], B 526 [525, 527] IOPS; B gives 30 % less (proven).
-    """
+    """  # noqa: E501
     [(metric, limit_ns)] = _limits(limit)
     names = dict(labels or {})
     held = load_within(results, BY, confidence, **limit)
@@ -216,7 +219,8 @@ def demand_answer(
         against = [_beside(row, base, names) or _against(row, names) for row in verdicts if row["pattern"] == pattern]
         shown = f"{metric_of(metric).label.replace('latency', '').strip()} latency of {limit_ns / 1e6:g} ms"
         said.append(
-            f"Within {shown} at {pattern_words(pattern)}: {', '.join(parts)} IOPS{''.join(f'; {one}' for one in against)}."
+            f"Within {shown} at {pattern_words(pattern)}: {', '.join(parts)} "
+            f"IOPS{''.join(f'; {one}' for one in against)}."
         )
     return "\n".join(said)
 
@@ -236,7 +240,8 @@ def _count(value: float) -> str:
 
 
 def _beside(verdict: Mapping, base: Mapping | None, names: Mapping[str, str]) -> str:
-    """What is said of a system where a side is a bound: a ratio over the blocks that have a number would favour one side."""
+    """What is said of a system where a side is a bound: a ratio over the blocks that have a number would favour one
+    side."""
     if not base or not (base["bound"] or verdict["bound"]):
         return ""
     name = names.get(verdict["system"], verdict["system"])
@@ -270,7 +275,8 @@ def _against(row: Mapping, names: Mapping[str, str]) -> str:
 
 
 def _offered(results: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
-    """The valid runs at a demand; ValueError where a column is missing, nothing was offered or a curve mixes factors."""
+    """The valid runs at a demand; ValueError where a column is missing, nothing was offered or a curve mixes
+    factors."""
     if missing := [name for name in (*by, *DEMAND, metric) if name not in results]:
         raise ValueError(
             f"results have no column {', '.join(map(repr, missing))}: load was offered by sweep(offered=...)"

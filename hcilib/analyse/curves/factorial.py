@@ -2,8 +2,8 @@
 
 Effects are contrasts of mean logs. For one factor: the mean log ratio of its two levels over the contexts (levels of
 the other factors) where both were measured. For an interaction of two: the log ratio of those ratios, and so on
-(Box, Hunter and Hunter, Statistics for Experimenters, chapter 5). A missing cell is named and takes its context out; it is
-never imputed, and what it leaves unknown is NaN.
+(Box, Hunter and Hunter, Statistics for Experimenters, chapter 5). A missing cell is named and takes its context out; it
+is never imputed, and what it leaves unknown is NaN.
 """
 
 from __future__ import annotations
@@ -20,8 +20,20 @@ from hcilib.caveats import Caveat, Caveats, caveats
 from hcilib.metrics import factors as factors_of
 
 COLUMNS = [
-    "effect", "level", "baseline", "ratio", "lo", "hi", "confidence", "n", "contexts", "possible", "used", "missing", "warnings",
-]  # fmt: skip
+    "effect",
+    "level",
+    "baseline",
+    "ratio",
+    "lo",
+    "hi",
+    "confidence",
+    "n",
+    "contexts",
+    "possible",
+    "used",
+    "missing",
+    "warnings",
+]
 
 
 def effects(table: pd.DataFrame, response: str, factors: Sequence[str], confidence: float = 0.95) -> pd.DataFrame:
@@ -36,10 +48,10 @@ def effects(table: pd.DataFrame, response: str, factors: Sequence[str], confiden
     Returns
     -------
     DataFrame
-        One row per effect and level: effect (``resiliency``, ``resiliency x write_pct``), level, baseline, ratio (level to
-        baseline; for an interaction the ratio of ratios, 1 if the factors act independently), lo, hi (t on the pooled
-        variance of the runs within cells; NaN without repeats), confidence, n (runs used), contexts and possible (how
-        many of how many), used, missing (the cells absent, named), warnings.
+        One row per effect and level: effect (``resiliency``, ``resiliency x write_pct``), level, baseline, ratio (level
+        to baseline; for an interaction the ratio of ratios, 1 if the factors act independently), lo, hi (t on the
+        pooled variance of the runs within cells; NaN without repeats), confidence, n (runs used), contexts and possible
+        (how many of how many), used, missing (the cells absent, named), warnings.
 
     Raises
     ------

@@ -1,4 +1,5 @@
-"""Where more load gave less: drops along a curve over the load, and whether a test stands behind each (METHODS section 1)."""
+"""Where more load gave less: drops along a curve over the load, and whether a test stands behind each (METHODS section
+1)."""
 
 from __future__ import annotations
 
@@ -20,15 +21,15 @@ def regimes(results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1, alp
     """Points where more load gave less: IOPS more than `drop` below the best at a lower `over`.
 
     IOPS are those of ``summarize``. A drop is told if a one-sided Welch test shows the point to be below that best, at
-    alpha / (k - 1) for a curve of k points as in ``peak`` (`lower`), or if one of the two is a single value, which nobody can
-    test (`point`). What repeated runs do not show is left out. `dip`: a later point is not below the earlier best, so the
-    system works in two regimes and a peak alone misleads; `decline`: all are, the peak lies behind.
+    alpha / (k - 1) for a curve of k points as in ``peak`` (`lower`), or if one of the two is a single value, which
+    nobody can test (`point`). What repeated runs do not show is left out. `dip`: a later point is not below the earlier
+    best, so the system works in two regimes and a peak alone misleads; `decline`: all are, the peak lies behind.
 
     Returns
     -------
     DataFrame
-        The keys source and system and the factors present, `over`, iops, n (fewest runs of the two points), best_iops and
-        best_at (the best before), ratio, kind, verdict (lower, point), note, warnings.
+        The keys source and system and the factors present, `over`, iops, n (fewest runs of the two points), best_iops
+        and best_at (the best before), ratio, kind, verdict (lower, point), note, warnings.
     """
     keys = [c for c in ("source", "system", *FACTORS) if c in results and c != over]
     measured = results[(results["iops"] > 0) & results[over].notna()]

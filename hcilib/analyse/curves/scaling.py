@@ -1,6 +1,7 @@
 """How many VMs until a system saturates: a two-segment knee with its interval, and the USL where it wins.
 
-METHODS section 4. Errors are relative: IOPS spread by percent, and an absolute fit would look at the largest fleets only.
+METHODS section 4. Errors are relative: IOPS spread by percent, and an absolute fit would look at the largest fleets
+only.
 """
 
 from __future__ import annotations
@@ -51,9 +52,10 @@ def saturation(
     -------
     One row per group of `by`: n (fewest runs at any VM count), points (VM counts), knee (VMs, on a 0.25 grid), lo, hi
     (parametric bootstrap of the runs), slope_before, slope_after (`metric` per VM), smallest_vms (smallest count whose
-    lower bound, by the pooled spread, is >= 95 % of the peak), peak (largest geometric mean), peak_vms, usl_gamma, usl_alpha, usl_beta,
-    usl_peak_n (NaN unless the USL wins by AICc and N* lies inside the measured range), model (`two-segment`, `line`,
-    `smooth` where a curve without a corner is as good by AICc, `usl`, or "" under 5 VM counts), confidence, warnings.
+    lower bound, by the pooled spread, is >= 95 % of the peak), peak (largest geometric mean), peak_vms, usl_gamma,
+    usl_alpha, usl_beta, usl_peak_n (NaN unless the USL wins by AICc and N* lies inside the measured range), model
+    (`two-segment`, `line`, `smooth` where a curve without a corner is as good by AICc, `usl`, or "" under 5 VM counts),
+    confidence, warnings.
 
     Where a straight line fits as well there is no knee: NaN, and both slopes are the line's. With one run a count
     there is no interval, and smallest_vms rests on the points themselves.
@@ -148,7 +150,8 @@ def _knee(curve: pd.DataFrame, confidence: float, rng: np.random.Generator, warn
 
 
 def _smooth_is_as_good(curve: pd.DataFrame, bend_rss: float) -> bool:
-    """Whether a hyperbola or the USL is as good as the corner, by AICc: every smooth curve bends, few have a knee (METHODS section 7)."""
+    """Whether a hyperbola or the USL is as good as the corner, by AICc: every smooth curve bends, few have a knee
+    (METHODS section 7)."""
     n, y, counts = (curve[c].to_numpy(float) for c in ("vms", "center", "n"))
     runs, within, weight = int(counts.sum()), _scatter_inside(curve), np.sqrt(counts) / y
     # X = N / (a + b (N - 1)): linear in N / X, whose relative error is that of X.
@@ -234,7 +237,8 @@ def _usl_if_it_wins(curve: pd.DataFrame, row: dict) -> dict:
 
 
 def _aicc(rss: float, runs: int, parameters: int) -> float:
-    """AIC corrected for few runs; `parameters` counts the error's variance. Infinite where the correction is undefined."""
+    """AIC corrected for few runs; `parameters` counts the error's variance. Infinite where the correction is
+    undefined."""
     if runs <= parameters + 1:
         return np.inf
     correction = 2 * parameters * (parameters + 1) / (runs - parameters - 1)

@@ -18,14 +18,14 @@ LOAD = ("iodepth", "numjobs", "outstanding")
 def winners(results: pd.DataFrame, metric: str = "iops", margin: float = 0.05) -> pd.DataFrame:
     """The best of each system and pattern beside the pattern's best, and whether that is shown, tied or untested.
 
-    Every system stands at the iodepth at which it was best (``peak``); ``rank`` tells those runs apart. So a lead is one of best
-    points, chosen from the same runs: `warnings` of ``peak`` say how far that flatters.
+    Every system stands at the iodepth at which it was best (``peak``); ``rank`` tells those runs apart. So a lead is
+    one of best points, chosen from the same runs: `warnings` of ``peak`` say how far that flatters.
 
     Returns
     -------
-    DataFrame : system, pattern, iodepth (of the best), n, center, pct_of_best, state (`leads`: shown to be better than every other;
-        `tied`: first, and not told apart from another; `untested`: first by single runs or printed values; `behind`; `missing`),
-        tied_with, iops_per_cpu_pct (at that point; NaN where CPU is not known)
+    DataFrame : system, pattern, iodepth (of the best), n, center, pct_of_best, state (`leads`: shown to be better than
+        every other; `tied`: first, and not told apart from another; `untested`: first by single runs or printed values;
+        `behind`; `missing`), tied_with, iops_per_cpu_pct (at that point; NaN where CPU is not known)
 
     Examples
     --------

@@ -31,8 +31,8 @@ class _Load(NamedTuple):
 def of_system(drives: pd.DataFrame, devices: str | None = None) -> pd.Series:
     """Which rows of ``read_drives`` are drives that a storage system may be built of.
 
-    `devices`: a regular expression for their whole names. Without it those that carry no mounted file system (a node's own disk, on
-    which it boots and logs), loop devices only where something is built on them.
+    `devices`: a regular expression for their whole names. Without it those that carry no mounted file system (a node's
+    own disk, on which it boots and logs), loop devices only where something is built on them.
     """
     name = drives["device"].astype(str)
     if devices is not None:
@@ -56,10 +56,11 @@ def amplification(
 ) -> pd.DataFrame:
     """I/Os and bytes of the drives per I/O and byte of the client, over repeats, beside the scheme's.
 
-    Expected of a client that reads a share r and writes w = 1 - r: r + w k_r reads and w k_w writes, with (k_r, k_w) the scheme's
-    `write_ios`: a mirror of c writes c times, RAID 5 reads and writes twice, levels multiply. Sequential writes, and random ones of
-    at least `stripe_bytes`, fill whole stripes: no reads, `stripe_cost` bytes a byte (n/(n-1) of RAID 5). How many I/Os that takes is
-    a matter of splitting and merging, and not expected; neither is that of random blocks above the chunk.
+    Expected of a client that reads a share r and writes w = 1 - r: r + w k_r reads and w k_w writes, with (k_r, k_w)
+    the scheme's `write_ios`: a mirror of c writes c times, RAID 5 reads and writes twice, levels multiply. Sequential
+    writes, and random ones of at least `stripe_bytes`, fill whole stripes: no reads, `stripe_cost` bytes a byte
+    (n/(n-1) of RAID 5). How many I/Os that takes is a matter of splitting and merging, and not expected; neither is
+    that of random blocks above the chunk.
 
     Parameters
     ----------
@@ -67,17 +68,17 @@ def amplification(
     drives : ``read_drives`` of the same runs
     stripe_bytes : client data of one parity stripe, where it is known
     chunk_bytes : the largest block that is one I/O on a drive; 64 KiB where it is not known
-    devices : which drives the system is built of, a regular expression for the whole name; otherwise those that carry no mounted
-        file system
+    devices : which drives the system is built of, a regular expression for the whole name; otherwise those that carry
+        no mounted file system
     tolerance : allowed deviation, relative to the expected value or to the client's own where that is larger
 
     Returns
     -------
     DataFrame
-        The by columns, measure (reads, writes per client I/O; read_bytes, write_bytes per client byte), n, seen, seen_lo, seen_hi
-        (mean over runs, t interval, NaN of one run), confidence, expected (NaN where the scheme does not tell), ratio, ok (<NA> where
-        a side is missing), explained (what is beyond, or missing, by name; or why it is not checkable), drives (how many were
-        counted), warnings.
+        The by columns, measure (reads, writes per client I/O; read_bytes, write_bytes per client byte), n, seen,
+        seen_lo, seen_hi (mean over runs, t interval, NaN of one run), confidence, expected (NaN where the scheme does
+        not tell), ratio, ok (<NA> where a side is missing), explained (what is beyond, or missing, by name; or why it
+        is not checkable), drives (how many were counted), warnings.
 
     Raises
     ------
@@ -120,8 +121,8 @@ def amplification(
 
 
 def drive_rates_of(results: pd.DataFrame, drives: pd.DataFrame, devices: str | None = None) -> pd.DataFrame:
-    """What all drives of the system did in each run, a second: `MEASURES`, drives (how many); NaN where none was sampled. On the
-    results' index."""
+    """What all drives of the system did in each run, a second: `MEASURES`, drives (how many); NaN where none was
+    sampled. On the results' index."""
     empty = pd.DataFrame({name: np.nan for name in (*MEASURES, "drives")}, index=results.index)
     if drives.empty:
         return empty

@@ -25,7 +25,8 @@ def audit(results: pd.DataFrame, ceilings: pd.Series | None = None, drives: pd.D
     ----------
     results : results table. A row with `rep` 0 or without `run_id` counts as published, that is printed and rounded.
     ceilings : IOPS no row may exceed, by the results' index; a column `ceiling_iops` serves as well.
-    drives : ``read_drives`` of the same runs: what the drives gave. Which of them are counted: `of_system` of the amplification.
+    drives : ``read_drives`` of the same runs: what the drives gave. Which of them are counted: `of_system` of the
+        amplification.
 
     Returns
     -------
@@ -33,11 +34,13 @@ def audit(results: pd.DataFrame, ceilings: pd.Series | None = None, drives: pd.D
         row (index of the results row), check, measured, expected, ratio, ok (nullable boolean), note:
 
         - `little`: iops x lat against outstanding, within [0.93, 1.01], published rows within 5 %;
-        - `bandwidth`: bw_bytes against iops x bs_bytes, within 1 % and what was in flight at the end, published rows within the printed rounding;
+        - `bandwidth`: bw_bytes against iops x bs_bytes, within 1 % and what was in flight at the end, published rows
+            within the printed rounding;
         - `cpu_efficiency`: iops_per_cpu_pct against iops / nodes / node_cpu_pct, within 0.1 %, published rows within
           the rounding of the printed CPU;
         - `ceiling`: iops against the ceiling, only if there are ceilings;
-        - `drives`: bytes a second that clients read against those that the drives gave, within 5 %, only if there are drives: what is
+        - `drives`: bytes a second that clients read against those that the drives gave, within 5 %, only if there are
+            drives: what is
           above came from a cache, and the note says how much.
 
     Raises
@@ -81,7 +84,9 @@ def _little(results: pd.DataFrame) -> pd.DataFrame:
     table = _judge(results, "little", results["iops"] * lat / 1e9, expected, low, high)
     weighted_ms = expected / results["iops"].where(results["iops"] > 0) * 1e3
     reason = {
-        "not checkable: the mean latency is (read + write)/2; weighted by IOPS it is {} ms, derived as N/X": only_unweighted,
+        (
+            "not checkable: the mean latency is (read + write)/2; weighted by IOPS it is {} ms, derived as N/X"
+        ): only_unweighted,
         "not checkable: a rate cap keeps fewer I/Os in flight than outstanding": capped & ~only_unweighted,
     }
     for text, rows in reason.items():
@@ -100,7 +105,8 @@ def _bandwidth(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def _in_flight(results: pd.DataFrame) -> pd.Series:
-    """The share of a run's I/Os that were out when it ended: fio counts their bytes and not the I/Os (seen with fio 3.33)."""
+    """The share of a run's I/Os that were out when it ended: fio counts their bytes and not the I/Os (seen with fio
+    3.33)."""
     counted = results["iops"].astype(float) * _column(results, "runtime_s")
     return (_column(results, "outstanding") / counted.where(counted > 0)).fillna(0)
 
@@ -119,7 +125,10 @@ def _ceiling(results: pd.DataFrame, limits: pd.Series) -> pd.DataFrame:
     unknown = above & (table["measured"].to_numpy(float) <= full)
     table.loc[unknown, "ok"] = pd.NA
     table.loc[unknown, "note"] = [
-        f"not checkable: the chunk is not known; {low:,.0f} IOPS if every write reads parity back, {high:,.0f} if it fills stripes"
+        (
+            f"not checkable: the chunk is not known; {low:,.0f} IOPS if every write reads parity back, {high:,.0f} if "
+            "it fills stripes"
+        )
         for low, high in zip(table["expected"][unknown], full[unknown], strict=True)
     ]
     above &= ~unknown
@@ -128,7 +137,8 @@ def _ceiling(results: pd.DataFrame, limits: pd.Series) -> pd.DataFrame:
 
 
 def _drives(results: pd.DataFrame, drives: pd.DataFrame) -> pd.DataFrame:
-    """Delivered reads cannot exceed what drives and caches gave; caches have no counter, so what is above the drives' is theirs."""
+    """Delivered reads cannot exceed what drives and caches gave; caches have no counter, so what is above the drives'
+    is theirs."""
     read = _column(results, "read_iops") * _column(results, "bs_bytes")
     gave = drive_rates_of(results, drives)["read_bytes"]
     table = _judge(results, "drives", read.where(read > 0), gave, 0, DRIVES_SLACK)
@@ -137,7 +147,10 @@ def _drives(results: pd.DataFrame, drives: pd.DataFrame) -> pd.DataFrame:
     table.loc[above, "ratio"] = table.loc[above, "ratio"].fillna(np.inf)  # the drives gave nothing at all
     table.loc[above, "ok"] = False
     table.loc[above, "note"] = [
-        f"the drives gave less than was read: {100 * s:.0f} % of it came from a cache (of a node, of the storage software, of a drive)"
+        (
+            f"the drives gave less than was read: {100 * s:.0f} % of it came from a cache (of a node, of the storage "
+            "software, of a drive)"
+        )
         for s in share[above]
     ]
     return table

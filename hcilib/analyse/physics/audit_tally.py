@@ -19,7 +19,8 @@ def name_rows(found: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
 
 
 def tally(audit: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
-    """How many rows of each check hold, by system: check, system, holds, fails, not_checkable, lowest and highest ratio."""
+    """How many rows of each check hold, by system: check, system, holds, fails, not_checkable, lowest and highest
+    ratio."""
     named = audit.assign(system=results.loc[audit["row"], "system"].to_numpy())
     ok = named["ok"].astype("boolean")
     counted = named.assign(holds=ok.fillna(False), fails=~ok.fillna(True), not_checkable=ok.isna())
@@ -56,7 +57,8 @@ OPEN = ("wrong", "rounding", "not checkable")
 
 
 def open_claims(judged: pd.DataFrame) -> pd.DataFrame:
-    """Of judged claims those that do not simply match: first what is wrong, then what only rounding explains, then the rest."""
+    """Of judged claims those that do not simply match: first what is wrong, then what only rounding explains, then the
+    rest."""
     rows = judged[judged["verdict"].isin(OPEN)]
     return rows.sort_values("verdict", key=lambda verdict: verdict.map(OPEN.index), kind="stable")
 
@@ -64,8 +66,9 @@ def open_claims(judged: pd.DataFrame) -> pd.DataFrame:
 def claim_checks(judged: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:
     """Judged claims in the columns of an audit, so that they are drawn and counted like one.
 
-    Returns id, check (the claim's statistic in words), measured (claimed), expected (recomputed), ratio (NaN where the wording is
-    no figure: a side has no ratio), ok (`matches` or `rounding`; <NA> where not checkable), note (the finding).
+    Returns id, check (the claim's statistic in words), measured (claimed), expected (recomputed), ratio (NaN where the
+    wording is no figure: a side has no ratio), ok (`matches` or `rounding`; <NA> where not checkable), note (the
+    finding).
     """
     wording = (
         judged["id"].map(claims.set_index("id")["wording"]) if "wording" in claims else pd.Series("", judged.index)

@@ -79,7 +79,8 @@ def _verdict(table: pd.DataFrame, least: pd.Series) -> np.ndarray:
 def pattern_cost(
     results: pd.DataFrame, pattern: str, base: str, metric: str = "lat_ns", confidence: float = 0.95
 ) -> pd.DataFrame:
-    """What `pattern` costs over `base` on the same system at the same load, such as a synchronous write over a plain one.
+    """What `pattern` costs over `base` on the same system at the same load, such as a synchronous write over a plain
+    one.
 
     Parameters
     ----------

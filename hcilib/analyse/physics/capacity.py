@@ -24,10 +24,28 @@ from hcilib.analyse.physics.schemes import (
 )
 
 __all__ = [
-    "TB", "TIB", "Dedup", "ErasureCode", "Mirror", "Product", "Raid5", "Raid6", "Reserved", "Scheme", "Survives", "Tiers",
-    "capacity_sentence", "capacity_table", "nested_mirror", "nested_parity", "nested_parity_grid", "pareto", "parse_scheme",
-    "per_usable_tib", "with_stated",
-]  # fmt: skip
+    "TB",
+    "TIB",
+    "Dedup",
+    "ErasureCode",
+    "Mirror",
+    "Product",
+    "Raid5",
+    "Raid6",
+    "Reserved",
+    "Scheme",
+    "Survives",
+    "Tiers",
+    "capacity_sentence",
+    "capacity_table",
+    "nested_mirror",
+    "nested_parity",
+    "nested_parity_grid",
+    "pareto",
+    "parse_scheme",
+    "per_usable_tib",
+    "with_stated",
+]
 
 TB, TIB = 10**12, 2**40
 """Drives are sold in TB, operating systems count in TiB: 32 TB are 29.1 TiB. Never one for the other."""
@@ -44,9 +62,10 @@ def capacity_table(schemes: Mapping[str, Scheme | str], raw_bytes: float | Mappi
     Returns
     -------
     DataFrame
-        One row per system: system, scheme (its formula), raw_bytes, reserve_bytes, reserve_tb, reserve_tib, efficiency (usable share of raw,
-        after reserve and deduplication), dedup_ratio (client bytes per stored byte), usable_bytes, usable_tb, usable_tib, write_cost, stripe_cost,
-        survives_drives, survives_servers, survives (in words).
+        One row per system: system, scheme (its formula), raw_bytes, reserve_bytes, reserve_tb, reserve_tib, efficiency
+        (usable share of raw, after reserve and deduplication), dedup_ratio (client bytes per stored byte),
+        usable_bytes, usable_tb, usable_tib, write_cost, stripe_cost, survives_drives, survives_servers, survives (in
+        words).
     """
     if raw_bytes is None:
         raise ValueError(
@@ -89,8 +108,8 @@ def capacity_sentence(
 ) -> str:
     """What `capacity` (as `with_stated` returns it) and `front` (as `pareto` does) come to, in one sentence.
 
-    The `measured` systems are named one by one, of the schemes set beside them the one that leaves most and the one that
-    leaves least.
+    The `measured` systems are named one by one, of the schemes set beside them the one that leaves most and the one
+    that leaves least.
     """
     ranked = capacity.sort_values("efficiency", ascending=False, kind="stable")
     usable = [
@@ -134,7 +153,8 @@ def nested_parity(n: int, mirror_share: float) -> Scheme:
 def nested_parity_grid(
     drives: Sequence[int] = (4, 5, 6, 7), mirror_pct: Sequence[float] = (10, 20, 30)
 ) -> pd.DataFrame:
-    """Usable percent of nested mirror-accelerated parity: drives (a server), then mirror_10_pct ..., one per mirror share.
+    """Usable percent of nested mirror-accelerated parity: drives (a server), then mirror_10_pct ..., one per mirror
+    share.
 
     More than seven drives a server are as seven (see :func:`nested_parity`).
     """
@@ -152,14 +172,15 @@ def tier_fit(scheme: Scheme, raw_bytes: float, data_bytes: float, full: float = 
     Parameters
     ----------
     scheme : of the volume; one without tiers has nothing to spill, and gives no row
-    raw_bytes : of all drives of all nodes. The whole pool counts as volume: a reserve makes the tier smaller than is said here
+    raw_bytes : of all drives of all nodes. The whole pool counts as volume: a reserve makes the tier smaller than is
+        said here
     data_bytes : what lies on the volume while it is measured
     full : share of the tier from which data is moved on
 
     Returns
     -------
-    DataFrame, one row or none: tier_bytes (usable, of the first tier), data_bytes, filled_pct, threshold_pct, fits (<NA> where
-    `raw_bytes` is not known)
+    DataFrame, one row or none: tier_bytes (usable, of the first tier), data_bytes, filled_pct, threshold_pct, fits
+    (<NA> where `raw_bytes` is not known)
 
     Examples
     --------
@@ -190,7 +211,8 @@ def with_stated(table: pd.DataFrame, stated_pct: Mapping[str, float]) -> pd.Data
     """
     if absent := [name for name in stated_pct if name not in set(table["system"])]:
         raise ValueError(
-            f"stated, but not in the capacity table: {', '.join(absent)}; give stated the names of your schemes, or {{}}"
+            f"stated, but not in the capacity table: {', '.join(absent)}; give stated the names of your schemes, or "
+            f"{{}}"
         )
     stated = table["system"].map(stated_pct).astype(float)
     unit = stated.map(lambda value: 10.0 ** -len(f"{value:g}".partition(".")[2]))
@@ -215,7 +237,8 @@ def pareto(table: pd.DataFrame, x: str, y: str, by: str | None = None) -> pd.Dat
 
 
 def per_usable_tib(results: pd.DataFrame, usable_bytes: Mapping[str, float] | pd.Series) -> pd.DataFrame:
-    """The results, or their ``peak``s, with usable_tib and iops_per_usable_tib, from system -> usable bytes; NaN where a system has none."""
+    """The results, or their ``peak``s, with usable_tib and iops_per_usable_tib, from system -> usable bytes; NaN where
+    a system has none."""
     usable_tib = results["system"].map(usable_bytes).astype(float) / TIB
     iops = results["iops" if "iops" in results else "center"]
     return results.assign(iops=iops, usable_tib=usable_tib, iops_per_usable_tib=iops / usable_tib)
@@ -266,7 +289,8 @@ def _value(node: ast.expr, text: str):
                 return _call(getattr(scheme, name), node, text)
     raise ValueError(
         f"scheme {text!r}: {ast.get_source_segment(text, node)!r} is not understood; expected "
-        f"{', '.join(_NAMES)} with numbers, e.g. Raid6(8) for 6+2, joined by *, then .reserve(servers, drives_per_server) or .dedup(savings); "
+        f"{', '.join(_NAMES)} with numbers, e.g. Raid6(8) for 6+2, joined by *, then .reserve(servers, "
+        "drives_per_server) or .dedup(savings); "
         "a hot spare is said of its array, Raid5(5).spare(1)"
     )
 

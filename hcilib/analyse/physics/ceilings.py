@@ -73,9 +73,9 @@ def system_ceilings(
 
     Parameters
     ----------
-    stripes : system -> bytes of data in one parity stripe (``stripe_bytes``): random writes of that size fill it, and read
-        nothing. Where it is not known, the ceiling is that of small writes, and ``attrs["full_stripe_iops"]`` (index -> IOPS) that
-        of full stripes: between the two nobody can judge.
+    stripes : system -> bytes of data in one parity stripe (``stripe_bytes``): random writes of that size fill it, and
+        read nothing. Where it is not known, the ceiling is that of small writes, and ``attrs["full_stripe_iops"]``
+        (index -> IOPS) that of full stripes: between the two nobody can judge.
     """
     limits = pd.Series(np.nan, results.index, name="ceiling_iops")
     if rates is None or rates.empty:

@@ -68,7 +68,8 @@ def _copies(scheme: Scheme, nodes: int, copies_per_node: float | None) -> tuple[
     if copies_per_node is None:
         if copies > nodes and copies % nodes:
             raise ValueError(
-                f"{copies} copies do not spread evenly over {nodes} nodes: give nodes= (at least {copies}) or copies_per_node="
+                f"{copies} copies do not spread evenly over {nodes} nodes: give nodes= (at least {copies}) or "
+                "copies_per_node="
             )
         copies_per_node = 1 / scheme.k if isinstance(scheme, ErasureCode) else max(copies / nodes, 1)
     if not 0 <= copies_per_node <= copies:
@@ -121,7 +122,10 @@ def _per_client_byte(observed: pd.DataFrame) -> pd.DataFrame:
 
 def _traffic_note(row, tolerance: float) -> str:
     if pd.isna(row.ok):
-        return f"not checkable: no {'expected' if pd.isna(row.expected) else 'observed'} traffic for {row.placement} {row.ddir}"
+        return (
+            f"not checkable: no {'expected' if pd.isna(row.expected) else 'observed'} traffic for "
+            f"{row.placement} {row.ddir}"
+        )
     verdict = "as" if row.ok else "not as"
     return (
         f"{row.observed:.2f} x the client's bytes, {verdict} expected ({row.expected:.2f} within {100 * tolerance:g} %)"
@@ -215,9 +219,10 @@ def against_ceiling(
 ) -> pd.DataFrame:
     """The results with ceiling_iops (`split_iops`), arithmetic_iops and pct_of_ceiling, pct_of_arithmetic.
 
-    `rates` as `drive_rates` returns them; NaN without them, and where they lack the row's block size and access. Sequential writes, and
-    random ones of at least `stripe_bytes` (data of one parity stripe), count as full stripes; `stripes` names that by system, as
-    ``system_ceilings`` takes it, and a system that it does not name has `stripe_bytes`.
+    `rates` as `drive_rates` returns them; NaN without them, and where they lack the row's block size and access.
+    Sequential writes, and random ones of at least `stripe_bytes` (data of one parity stripe), count as full stripes;
+    `stripes` names that by system, as ``system_ceilings`` takes it, and a system that it does not name has
+    `stripe_bytes`.
     """
     of_system = {name: size for name, size in (stripes or {}).items() if not np.isnan(size)}
     named = results["system"].map(of_system.get) if of_system else pd.Series(None, results.index, dtype=object)

@@ -1,4 +1,5 @@
-"""What must drives of known speed deliver? The truth that a campaign on a dialled lab is held against (METHODS section 8)."""
+"""What must drives of known speed deliver? The truth that a campaign on a dialled lab is held against (METHODS section
+8)."""
 
 from __future__ import annotations
 
@@ -7,11 +8,12 @@ import pandas as pd
 
 
 def dialled(dials: pd.DataFrame, results: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
-    """IOPS that each system's drives let through at a load that never leaves them idle, and its ratio to the baseline's.
+    """IOPS that each system's drives let through at a load that never leaves them idle, and its ratio to the
+    baseline's.
 
-    Reads are of one copy: N R / size. Writes are of all: N W / (copies size). A mix with the share r of reads waits for whichever
-    bucket empties first: min(N R / r, N W / ((1 - r) copies)) / size. Where drives differ, one copy delivers what each of them
-    lets through; with a copy on every drive, writes are the slowest one's.
+    Reads are of one copy: N R / size. Writes are of all: N W / (copies size). A mix with the share r of reads waits for
+    whichever bucket empties first: min(N R / r, N W / ((1 - r) copies)) / size. Where drives differ, one copy delivers
+    what each of them lets through; with a copy on every drive, writes are the slowest one's.
 
     Parameters
     ----------
@@ -22,8 +24,8 @@ def dialled(dials: pd.DataFrame, results: pd.DataFrame, baseline: str | None = N
     Returns
     -------
     DataFrame
-        One row a system and pattern: system, pattern, iops, ratio (1 of the baseline, NaN without one). NaN where a drive was turned
-        meanwhile, and where drives differ and the copies lie on more than one of them but not on all.
+        One row a system and pattern: system, pattern, iops, ratio (1 of the baseline, NaN without one). NaN where a
+        drive was turned meanwhile, and where drives differ and the copies lie on more than one of them but not on all.
 
     Examples
     --------
@@ -39,7 +41,7 @@ def dialled(dials: pd.DataFrame, results: pd.DataFrame, baseline: str | None = N
     3    two   4k-randread  2048.00    1.0
     4    two   4k-randrw70  2925.71    1.0
     5    two  4k-randwrite  1024.00    0.5
-    """
+    """  # noqa: E501
     patterns = results[["pattern", "bs_bytes", "rwmixread"]].astype({"pattern": str}).drop_duplicates("pattern")
     rows = [
         (str(system), name, _iops(own, bs_bytes, rwmixread / 100))

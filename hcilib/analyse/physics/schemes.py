@@ -81,7 +81,8 @@ class Scheme:
         """Bytes a client can store on `raw_bytes` of drives."""
         if not raw_bytes > 0:
             raise ValueError(
-                f"raw capacity is {raw_bytes!r}, expected bytes above 0: nodes, drives_per_node and drive.bytes of the system, or raw_bytes="
+                f"raw capacity is {raw_bytes!r}, expected bytes above 0: nodes, drives_per_node and drive.bytes of "
+                "the system, or raw_bytes="
             )
         return raw_bytes * self.efficiency
 
@@ -171,8 +172,9 @@ class Raid6(_Raid):
 
 @dataclass(frozen=True, repr=False)
 class Spared(Scheme):
-    """A RAID and its hot spares, which hold nothing: they cost capacity, and no failure more at once is survived, as a spare helps
-    after the rebuild only (METHODS section 4). A spare does no I/O either: of a ceiling's drives, count those that work."""
+    """A RAID and its hot spares, which hold nothing: they cost capacity, and no failure more at once is survived, as a
+    spare helps after the rebuild only (METHODS section 4). A spare does no I/O either: of a ceiling's drives, count
+    those that work."""
 
     array: _Raid
     spares: int

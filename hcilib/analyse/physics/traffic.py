@@ -21,7 +21,8 @@ def traffic(
     Parameters
     ----------
     results : runs of patterns that only read or only write, whose `bw_bytes` is the client's rate
-    counters : ``read_counters`` of the same runs; what all nodes received on `nic`, weighted by the intervals, is what crossed
+    counters : ``read_counters`` of the same runs; what all nodes received on `nic`, weighted by the intervals, is what
+        crossed
 
     Returns
     -------
@@ -62,7 +63,8 @@ def traffic(
 
 
 def placement_cost(expected: pd.DataFrame) -> pd.DataFrame:
-    """Network bytes per client byte of a VM on the owner and on another node, and what the latter adds; of ``expected_traffic``.
+    """Network bytes per client byte of a VM on the owner and on another node, and what the latter adds; of
+    ``expected_traffic``.
 
     Returns ddir, owner, non_owner, added.
     """

@@ -1,7 +1,7 @@
 """What a failure costs, and for how long: the gap, the degraded level, the dip while copies are made again.
 
-One run is disturbed once: its first event is the failure, a second one heals it. Levels inside a run come with intervals that
-know autocorrelation (METHODS section 2); what is claimed about the system rests on repeats.
+One run is disturbed once: its first event is the failure, a second one heals it. Levels inside a run come with
+intervals that know autocorrelation (METHODS section 2); what is claimed about the system rests on repeats.
 """
 
 from __future__ import annotations
@@ -20,10 +20,31 @@ TOLERANCE, WINDOW_S, MIN_CUT_S = 0.1, 5, 20
 CONDITIONS = ("system", *FACTORS, "failure", "heal")
 """What was set and what was done: runs that differ in one of these are no repeats of each other."""
 COLUMNS = [
-    "failure", "fail_s", "heal", "heal_s", "runtime_s", "healthy_iops", "healthy_lo", "healthy_hi", "gap_s", "gap_from_s", "resolution_s",
-    "degraded_iops", "degraded_lo", "degraded_hi", "degraded_from_s", "ratio", "heal_gap_s", "dip_iops", "dip_pct", "back_s",
-    "whole_s", "max_lat_ns", "confidence", "warnings",
-]  # fmt: skip
+    "failure",
+    "fail_s",
+    "heal",
+    "heal_s",
+    "runtime_s",
+    "healthy_iops",
+    "healthy_lo",
+    "healthy_hi",
+    "gap_s",
+    "gap_from_s",
+    "resolution_s",
+    "degraded_iops",
+    "degraded_lo",
+    "degraded_hi",
+    "degraded_from_s",
+    "ratio",
+    "heal_gap_s",
+    "dip_iops",
+    "dip_pct",
+    "back_s",
+    "whole_s",
+    "max_lat_ns",
+    "confidence",
+    "warnings",
+]
 
 
 def failures(
@@ -49,14 +70,15 @@ def failures(
 
     Returns
     -------
-    One row per disturbed run: its keys; failure, fail_s, heal, heal_s (NaN without one), runtime_s; healthy_iops before the
-    failure; gap_s, the longest time without a completion from the failure to the heal or the end, which lasted at least that
-    long and less than two resolution_s longer (0: shorter than that), gap_from_s its begin;
-    degraded_iops, the level after the gap from degraded_from_s on (MSER-5 from 20 s), and its ratio to the healthy one; after the
-    heal heal_gap_s, dip_iops (the lowest second from the heal to the end of the run), dip_pct (how far that is below healthy, 0
-    if it is not), back_s (seconds from the heal to a second that is back, and of which the window it begins, the next one and all the
-    rest are, by their medians: a burst does not pay for a stall), whole_s (from the heal until the system said so);
-    max_lat_ns; confidence, warnings. `_lo`, `_hi` are NaN where a phase is too short for an interval.
+    One row per disturbed run: its keys; failure, fail_s, heal, heal_s (NaN without one), runtime_s; healthy_iops before
+    the failure; gap_s, the longest time without a completion from the failure to the heal or the end, which lasted at
+    least that long and less than two resolution_s longer (0: shorter than that), gap_from_s its begin;
+    degraded_iops, the level after the gap from degraded_from_s on (MSER-5 from 20 s), and its ratio to the healthy one;
+    after the heal heal_gap_s, dip_iops (the lowest second from the heal to the end of the run), dip_pct (how far that
+    is below healthy, 0 if it is not), back_s (seconds from the heal to a second that is back, and of which the window
+    it begins, the next one and all the rest are, by their medians: a burst does not pay for a stall), whole_s (from the
+    heal until the system said so); max_lat_ns; confidence, warnings. `_lo`, `_hi` are NaN where a phase is too short
+    for an interval.
 
     Raises
     ------
@@ -168,7 +190,8 @@ def _named(name: str, level: pd.Series) -> dict:
 
 
 def _silent_seconds(rate: pd.Series) -> pd.DataFrame:
-    """Silences as far as whole seconds tell them, in the form of ``read_silences``; one of length 0 where there is none."""
+    """Silences as far as whole seconds tell them, in the form of ``read_silences``; one of length 0 where there is
+    none."""
     silent = rate.index[rate == 0].to_numpy(float)
     begins = np.flatnonzero(np.diff(silent, prepend=-np.inf) > 1)
     lengths = np.diff(np.append(begins, len(silent)))
@@ -188,8 +211,8 @@ def _gap(silences: pd.DataFrame, from_s: float, to_s: float) -> tuple[float, flo
 def _recovery(after: pd.Series, healthy: float, heal_s: float, tolerance: float, window_s: int) -> dict:
     """The dip after the heal, and when the healthy level is back.
 
-    By medians: in a mean a burst pays for a stall. Seconds of 1607, 322, 15, 20, 161 and 71 against a healthy 414 have a mean
-    that is back and are nothing of the kind.
+    By medians: in a mean a burst pays for a stall. Seconds of 1607, 322, 15, 20, 161 and 71 against a healthy 414 have
+    a mean that is back and are nothing of the kind.
     """
     y = after.to_numpy(float)
     if not healthy > 0 or y.size < window_s:

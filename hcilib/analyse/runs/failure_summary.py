@@ -32,9 +32,10 @@ BY = ("system", "pattern", "iodepth", "failure")
 def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY, confidence: float = 0.95) -> pd.DataFrame:
     """Every quantity of `failures` over the repeats of a failure, with a t interval.
 
-    Geometric means (t on logs) for rates and their ratio, arithmetic ones for seconds and percent, which may be 0 and whose
-    interval ends there (a dip also at 100). A gap is the time it lasted at least, and its interval is wider by what the logs do
-    not resolve: never of no width. A quantity that some run did not live to see (not back when it ended) has no mean: a warning says how many.
+    Geometric means (t on logs) for rates and their ratio, arithmetic ones for seconds and percent, which may be 0 and
+    whose interval ends there (a dip also at 100). A gap is the time it lasted at least, and its interval is wider by
+    what the logs do not resolve: never of no width. A quantity that some run did not live to see (not back when it
+    ended) has no mean: a warning says how many.
 
     Returns the by columns, quantity, n, center, lo, hi, confidence, warnings; quantities nobody has are left out.
     Raises ValueError for runs of one failure that vary in a factor, or in what was done, and it is not in `by`.
@@ -80,12 +81,13 @@ def failure_sentences(
     tolerance: float = TOLERANCE,
     labels: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
-    """One sentence a failure, from `failure_summary` by at least its default columns: the by columns, verdict, sentence.
+    """One sentence a failure, from `failure_summary` by at least its default columns: the by columns, verdict,
+    sentence.
 
     The worst failure comes first: what never came back, then the longest silence.
 
-    verdict: ``faster`` or ``slower`` when the interval of degraded / healthy lies on one side of 1, ``no difference`` when it
-    holds 1, ``point`` where there is one run. Faster is said for what it is: IOPS is no health check.
+    verdict: ``faster`` or ``slower`` when the interval of degraded / healthy lies on one side of 1, ``no difference``
+    when it holds 1, ``point`` where there is one run. Faster is said for what it is: IOPS is no health check.
     """
     by, rows = list(summary.columns[: summary.columns.get_loc("quantity")]), []
     for key, group in summary.groupby(by, dropna=False, sort=False):
@@ -114,7 +116,10 @@ def _verdict(ratio: Mapping) -> str:
 
 def _sentence(place: Mapping, found: Mapping, verdict: str, tolerance: float, labels: Mapping) -> str:
     n = max(row["n"] for row in found.values())
-    on = f"{labels.get(place['system'], place['system'])}, {pattern_words(place['pattern'])} at iodepth {place['iodepth']}"
+    on = (
+        f"{labels.get(place['system'], place['system'])}, {pattern_words(place['pattern'])} at iodepth "
+        f"{place['iodepth']}"
+    )
     if more := {k: v for k, v in place.items() if k not in BY}:
         on += f" {where(more)}"
     late = "back_s" in found and not _known(found, "back_s")

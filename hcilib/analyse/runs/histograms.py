@@ -55,7 +55,8 @@ def merge_bins(bins: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
 class Merged:
     """Histograms added up, sorted by group and latency; of millions of cells few are ever looked at.
 
-    `count` : I/Os of every cell. `starts` : the cell at which each group begins. `of(column, cells)` : its values there.
+    `count` : I/Os of every cell. `starts` : the cell at which each group begins. `of(column, cells)` : its values
+        there.
     """
 
     count: np.ndarray
@@ -88,7 +89,8 @@ class _Coded(NamedTuple):
 
 
 def _coded(column: pd.Series, held: slice | np.ndarray) -> _Coded:
-    """Of some rows. Cheap where the values are categories, or whole numbers that lie close together; else they are sorted."""
+    """Of some rows. Cheap where the values are categories, or whole numbers that lie close together; else they are
+    sorted."""
     if isinstance(column.dtype, pd.CategoricalDtype) and not column.hasnans:
         return _Coded(
             column.cat.codes.to_numpy()[held],
@@ -166,7 +168,8 @@ def _check(bins: pd.DataFrame, by: list[str]) -> None:
         raise ValueError("bins: bucket holds no whole numbers, expected those of fio's buckets, or lat_ns beside it")
     if "averaged" in bins and bins["averaged"].any() and (bins["averaged"] & (bins["count"] > 0)).any():
         raise ValueError(
-            "these rows come of log_avg_msec: percentiles of averages are not percentiles; log single I/Os or histograms "
+            "these rows come of log_avg_msec: percentiles of averages are not percentiles; log single I/Os or "
+            "histograms "
             "(log_hist_msec), or take the bins of json+"
         )
     if (

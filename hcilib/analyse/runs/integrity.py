@@ -1,4 +1,5 @@
-"""Was an acknowledged write lost? Acknowledgements beside the blocks as they were read afterwards (METHODS section 9)."""
+"""Was an acknowledged write lost? Acknowledgements beside the blocks as they were read afterwards (METHODS section
+9)."""
 
 from __future__ import annotations
 
@@ -18,16 +19,19 @@ def block_states(acknowledged: pd.DataFrame, blocks: pd.DataFrame) -> pd.DataFra
 
     Parameters
     ----------
-    acknowledged : run_id, vm, serial, block, sequence (1, 2, ... of that block), a row for each write the controller heard of
-    blocks : run_id, vm, serial, replica ("system" or the name of one), block, low, high (sequences in its sectors; 0 is never written;
-        NaN where no sector bears a stamp), foreign (sectors with another stamp or none; NaN where it could not be read)
+    acknowledged : run_id, vm, serial, block, sequence (1, 2, ... of that block), a row for each write the controller
+        heard of
+    blocks : run_id, vm, serial, replica ("system" or the name of one), block, low, high (sequences in its sectors; 0 is
+        never written; NaN where no sector bears a stamp), foreign (sectors with another stamp or none; NaN where it
+        could not be read)
 
     Returns
     -------
     DataFrame : `blocks` with acknowledged (highest sequence, 0 where there is none) and state:
 
         - ``latest``: every sector is of the last acknowledged write;
-        - ``in flight``: none is older, some are newer: written, and not acknowledged as far as the controller heard. One block has one
+        - ``in flight``: none is older, some are newer: written, and not acknowledged as far as the controller heard.
+            One block has one
           such write at a time, which may be cut anywhere: it was promised to nobody;
         - ``lost``: every sector is older than the acknowledged write;
         - ``torn``: some are older, others not;
@@ -53,9 +57,9 @@ def integrity_verdicts(
 ) -> pd.DataFrame:
     """How many acknowledged writes each run, VM, disk and replica lost.
 
-    Of zero found in n, the rate may still be 1 - (1 - confidence)^(1/n), about 3/n at 95 % (the rule of three: Hanley and
-    Lippman-Hand, JAMA 249 (1983) 1743). Here n are blocks: of each the last acknowledged write alone is looked for. Blocks of one
-    run fail together: over events count runs, as `integrity_sentence` does.
+    Of zero found in n, the rate may still be 1 - (1 - confidence)^(1/n), about 3/n at 95 % (the rule of three: Hanley
+    and Lippman-Hand, JAMA 249 (1983) 1743). Here n are blocks: of each the last acknowledged write alone is looked for.
+    Blocks of one run fail together: over events count runs, as `integrity_sentence` does.
 
     Parameters
     ----------
@@ -64,10 +68,10 @@ def integrity_verdicts(
     Returns
     -------
     DataFrame
-        The by columns, acknowledged (writes), checked (blocks with an acknowledged write that were read), latest, in_flight, lost,
-        torn, foreign, unreadable (blocks of which a write was acknowledged), at_most_pct (of checked blocks, where none was lost, torn or
-        foreign; NaN else), verdict: ``kept``, ``lost``, or ``not checkable: ...`` where nothing was
-        acknowledged or read, or a block could not be read and none was found lost.
+        The by columns, acknowledged (writes), checked (blocks with an acknowledged write that were read), latest,
+        in_flight, lost, torn, foreign, unreadable (blocks of which a write was acknowledged), at_most_pct (of checked
+        blocks, where none was lost, torn or foreign; NaN else), verdict: ``kept``, ``lost``, or ``not checkable: ...``
+        where nothing was acknowledged or read, or a block could not be read and none was found lost.
 
     Examples
     --------
@@ -78,7 +82,7 @@ def integrity_verdicts(
     >>> hci.integrity_verdicts(written, read)[["replica", "acknowledged", "checked", "latest", "lost", "verdict"]]
       replica  acknowledged  checked  latest  lost verdict
     0   node2             4        2       1     1    lost
-    """
+    """  # noqa: E501
     by = list(by)
     own = [name for name in by if name in acknowledged]
     table = block_states(acknowledged, blocks)

@@ -102,7 +102,8 @@ def percentile_interval(
     `by`, metric (the column's name), n (runs), center (geometric mean), lo, hi, confidence, warnings; NaN lo and hi at
     n = 1. Invalid runs and values missing or not above zero are left out and counted.
 
-    Raises ValueError if runs to be pooled vary in a factor, or if a run has several rows in a cell. Source: METHODS section 3.
+    Raises ValueError if runs to be pooled vary in a factor, or if a run has several rows in a cell. Source: METHODS
+    section 3.
     """
     by = list(by)
     metrics = list(metrics) if metrics else [c for c in per_run if str(c).startswith("p") and _is_percentile(c)]
@@ -147,7 +148,8 @@ def vm_spread(table: pd.DataFrame, metric: str | None = None, by: Sequence[str] 
 
     Parameters
     ----------
-    table : the `bins` table (each VM's histograms are merged first) or the `hosts` table (summed over jobs and directions)
+    table : the `bins` table (each VM's histograms are merged first) or the `hosts` table (summed over jobs and
+        directions)
     metric : `p99_ns` and the like for bins (default p99_ns), a rate of the hosts table for hosts (default iops)
     by : columns to keep apart, by default what tells runs apart
 

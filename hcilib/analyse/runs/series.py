@@ -1,6 +1,7 @@
 """Inside a run: the fleet's rate second by second, its mean with an interval, and whether it stands still.
 
-Seconds are not replicates: they say how well one run's mean is known, never how well the system's is. METHODS section 2.
+Seconds are not replicates: they say how well one run's mean is known, never how well the system's is. METHODS section
+2.
 """
 
 from __future__ import annotations

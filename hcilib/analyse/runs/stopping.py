@@ -116,7 +116,8 @@ def enough_runs(
 def confidence_sequence(
     t: ArrayLike, s: ArrayLike = 1.0, alpha: float = 0.05, t_star: float = 300
 ) -> np.ndarray | np.float64:
-    """Half-width of the asymptotic confidence sequence after `t` samples: valid at every t at once, tightest near t_star.
+    """Half-width of the asymptotic confidence sequence after `t` samples: valid at every t at once, tightest near
+    t_star.
 
     Parameters
     ----------
@@ -184,7 +185,8 @@ def batch_means(y: ArrayLike, batches: int = 10) -> np.ndarray:
 
 
 def long_run_sd(y: ArrayLike, batches: int = 20) -> float | np.ndarray:
-    """Standard deviation one sample would need for the mean of T independent ones to spread as this series' mean does."""
+    """Standard deviation one sample would need for the mean of T independent ones to spread as this series' mean
+    does."""
     length = np.asarray(y).shape[-1] // batches
     return _scalar(batch_means(y, batches).std(axis=-1, ddof=1) * length**0.5)
 

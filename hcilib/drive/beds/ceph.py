@@ -1,8 +1,10 @@
-"""A real Ceph cluster on loopback, with load generators that write to its images: fio's rbd engine, no root, no kernel module.
+"""A real Ceph cluster on loopback, with load generators that write to its images: fio's rbd engine, no root, no kernel
+module.
 
-Every host has its own 127.b.c.d address and its own sshd, as in the lab (hcilib.drive.beds.lab). The nodes carry the cluster: an OSD
-each, the first one the monitor and the manager too. A VM is an sshd whose disks are images of its own in the cluster.
-Failures, recovery and capacity are Ceph's own; one kernel and one disk carry them all, so its speed is this machine's.
+Every host has its own 127.b.c.d address and its own sshd, as in the lab (hcilib.drive.beds.lab). The nodes carry the
+cluster: an OSD each, the first one the monitor and the manager too. A VM is an sshd whose disks are images of its own
+in the cluster. Failures, recovery and capacity are Ceph's own; one kernel and one disk carry them all, so its speed is
+this machine's.
 """
 
 from __future__ import annotations
@@ -26,8 +28,15 @@ from hcilib.drive.beds.lab_hosts import LabError
 from hcilib.drive.beds.lab_places import Endpoint, make_folder, reserve, wait_refused
 from hcilib.testbed import Ceph, Disk, Fio, Node, Testbed, Vm
 
-PACKAGES = {"sshd": "openssh-server", "fio": "fio", "ceph-mon": "ceph-mon", "ceph-mgr": "ceph-mgr", "ceph-osd": "ceph-osd",
-            "ceph": "ceph-common", "rbd": "ceph-common"}  # fmt: skip
+PACKAGES = {
+    "sshd": "openssh-server",
+    "fio": "fio",
+    "ceph-mon": "ceph-mon",
+    "ceph-mgr": "ceph-mgr",
+    "ceph-osd": "ceph-osd",
+    "ceph": "ceph-common",
+    "rbd": "ceph-common",
+}
 OWN_BYTES = 512 * 2**20  # of an OSD's file, what BlueStore itself takes, as seen on small ones
 RESIDENT_BYTES = {"mon": 128 * 2**20, "mgr": 384 * 2**20, "osd": 448 * 2**20, "vm": 64 * 2**20}  # as seen, rounded up
 _ODD = re.compile(r"[^\w./+@%~-]")  # Ceph splits lists of files at the others, or expands them
@@ -49,8 +58,8 @@ def ceph(
 
     Parameters
     ----------
-    system : ``box-ceph`` (two nodes, pool size 2), ``box-ceph-ec`` (three nodes, erasure code 2+1) or the reference ``box-osd``
-        (one node, no second copy)
+    system : ``box-ceph`` (two nodes, pool size 2), ``box-ceph-ec`` (three nodes, erasure code 2+1) or the reference
+        ``box-osd`` (one node, no second copy)
     osd_bytes : what an OSD's sparse file may grow to
     cache : librbd's write-back cache, on by Ceph's default and off here: with it a write is done when the client has it
     root : folder under which the cluster's own folder is made and removed again; default: out/ of the repository
@@ -83,7 +92,8 @@ def ceph(
 
 
 def config_of(testbed: Testbed) -> Path:
-    """The configuration file of a running cluster, by which ``ceph -c`` and `hcilib.drive.beds.librados.Monitor` reach it."""
+    """The configuration file of a running cluster, by which ``ceph -c`` and `hcilib.drive.beds.librados.Monitor` reach
+    it."""
     names = {disk.uri.split("/")[2] for vm in testbed.vms for disk in vm.disks if disk.uri}
     if not testbed.lab_root or testbed.fio.ioengine != "rbd" or len(names) != 1:
         raise LabError(f"testbed {testbed.name} is no running Ceph cluster of hcilib's")
@@ -105,18 +115,21 @@ def _needed_bytes(pool: cluster.Pool, size: Ceph) -> int:
 
 
 def _require_room(pool: cluster.Pool, size: Ceph) -> None:
-    """LabError where the images do not fit the OSDs (Ceph stops writing at 95 %), or the daemons this machine's memory."""
+    """LabError where the images do not fit the OSDs (Ceph stops writing at 95 %), or the daemons this machine's
+    memory."""
     each, fit = _needed_bytes(pool, size) // pool.nodes, 0.85 * size.osd_bytes  # beyond 85 % it is HEALTH_WARN
     if each > fit:
         raise LabError(
-            f"ceph(osd_bytes={size.osd_bytes}): {size.vms * size.disks} images of {size.disk_bytes >> 20} MiB need an OSD of at least "
+            f"ceph(osd_bytes={size.osd_bytes}): {size.vms * size.disks} images of {size.disk_bytes >> 20} MiB need "
+            "an OSD of at least "
             f"{round(each / 0.85) >> 20} MiB; make osd_bytes larger or disk_bytes smaller"
         )
     needed = sum(RESIDENT_BYTES[kind] * count for kind, count in
                  (("mon", 1), ("mgr", 1), ("osd", pool.nodes), ("vm", size.vms)))  # fmt: skip
     if (free := available_memory()) < needed:
         raise LabError(
-            f"{free >> 20} MiB of memory available, the cluster's {pool.nodes} OSDs, monitor and manager need {needed >> 20} MiB"
+            f"{free >> 20} MiB of memory available, the cluster's {pool.nodes} OSDs, monitor and manager need "
+            f"{needed >> 20} MiB"
         )
 
 
@@ -143,7 +156,8 @@ def _reserved(base: str | None, pool: cluster.Pool, size: Ceph, folder: Path) ->
 
 
 def _layout(folder: Path, endpoints: list[Endpoint], pool: cluster.Pool, size: Ceph, system: str) -> Testbed:
-    """A name of its own for the cluster: whatever configuration else this machine holds, no program finds that by this name."""
+    """A name of its own for the cluster: whatever configuration else this machine holds, no program finds that by this
+    name."""
     user, name = getpass.getuser(), f"hci-{uuid.uuid4().hex[:8]}"
     ssh = [address for address, port in endpoints if port == SSH_PORT]
     nodes = tuple(

@@ -1,7 +1,9 @@
-"""The daemons of a Ceph cluster on loopback: its configuration, and what is started in which order until it can be written to.
+"""The daemons of a Ceph cluster on loopback: its configuration, and what is started in which order until it can be
+written to.
 
-One monitor and one manager on the first node, one BlueStore OSD on each node over a sparse file, no authentication (nothing
-but loopback is ever listened on). Options that are not Ceph's own defaults stand in `CONFIG` with their reason.
+One monitor and one manager on the first node, one BlueStore OSD on each node over a sparse file, no authentication
+(nothing but loopback is ever listened on). Options that are not Ceph's own defaults stand in `CONFIG` with their
+reason.
 """
 
 from __future__ import annotations
@@ -91,7 +93,8 @@ cluster_addr = {address}
 
 @dataclass(frozen=True)
 class Pool:
-    """How a system keeps its data: on how many nodes, and what ``ceph`` is told. `survivors`: OSDs that are enough to go on."""
+    """How a system keeps its data: on how many nodes, and what ``ceph`` is told. `survivors`: OSDs that are enough to
+    go on."""
 
     nodes: int
     create: Mapping[str, str | int]
@@ -129,7 +132,8 @@ def write_config(config: Path, addresses: Sequence[str], osd_bytes: int, cache: 
 
 
 def start(keeper: Keeper, programs: Mapping[str, str], config: Path, pool: Pool, images: Mapping[str, int]) -> None:
-    """From the written configuration to placement groups that are active and clean, and `images` (name -> bytes) in them.
+    """From the written configuration to placement groups that are active and clean, and `images` (name -> bytes) in
+    them.
 
     Raises LabError where a daemon exits or does not get there in time, with the end of its log.
     """
@@ -181,7 +185,8 @@ def argv(programs: Mapping[str, str], name: str) -> list[str]:
 
 
 def create_pool(monitor: Monitor, pool: Pool) -> None:
-    """The system's pool; an erasure-coded one holds the images' data alone, their names need a replicated one beside it."""
+    """The system's pool; an erasure-coded one holds the images' data alone, their names need a replicated one beside
+    it."""
     if pool.profile:
         monitor.ask("osd erasure-code-profile set", name="box", profile=list(pool.profile))
         _create(monitor, META, {"pool_type": "replicated", "size": 2}, 8)
@@ -202,7 +207,8 @@ def image_pool(pool: Pool) -> str:
 
 
 def mon_leads(folder: Path) -> bool:
-    """Whether the monitor of that folder answers and leads; asked on its own socket, as clients wait while it does not."""
+    """Whether the monitor of that folder answers and leads; asked on its own socket, as clients wait while it does
+    not."""
     return admin(folder / "mon.a.asok", "mon_status").get("state") == "leader"
 
 

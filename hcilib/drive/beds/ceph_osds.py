@@ -1,4 +1,5 @@
-"""What befalls an OSD of a running cluster: killed and started again as a host's operator would, and what the cluster says of it."""
+"""What befalls an OSD of a running cluster: killed and started again as a host's operator would, and what the cluster
+says of it."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ def kill_osd(fleet: Fleet, testbed: Testbed, osd: int) -> None:
 
 
 def start_osd(fleet: Fleet, testbed: Testbed, osd: int) -> None:
-    """Start a killed OSD again, on its node; returns at once. It ends with the cluster, like one that was never killed."""
+    """Start a killed OSD again, on its node; returns at once. It ends with the cluster, like one that was never
+    killed."""
     name, host = _placed(testbed, osd)
     folder, log = shlex.quote(str(config_of(testbed).parent)), _file(testbed, f"logs/{name}.log")
     argv = shlex.join(cluster.argv(find_programs(PACKAGES, engine="rbd"), name))
@@ -60,7 +62,8 @@ def wait_for(monitor: Monitor, wanted: Callable[[dict], bool], patience_s: float
 
 
 def is_whole(now: dict) -> bool:
-    """Every OSD up and in, every placement group active and clean. IOPS do not tell: a degraded cluster writes fewer copies."""
+    """Every OSD up and in, every placement group active and clean. IOPS do not tell: a degraded cluster writes fewer
+    copies."""
     return now["osds"] == now["osds_up"] == now["osds_in"] and now["groups"] == now["groups_clean"]
 
 

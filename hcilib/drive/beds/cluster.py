@@ -1,8 +1,9 @@
-"""The cluster in a box: virtual nodes with real kernels, real drives by serial, and a real replicated device between them.
+"""The cluster in a box: virtual nodes with real kernels, real drives by serial, and a real replicated device between
+them.
 
-Unlike the lab's hosts these share nothing but the machine they run on, so they are reached, checked and guarded exactly like a
-real cluster: verified host keys, preflight, consent, devices known by serial, an array's UUID or a DRBD resource. A node is its own
-load generator, as on a hyperconverged node whose VM reads its local copy.
+Unlike the lab's hosts these share nothing but the machine they run on, so they are reached, checked and guarded exactly
+like a real cluster: verified host keys, preflight, consent, devices known by serial, an array's UUID or a DRBD
+resource. A node is its own load generator, as on a hyperconverged node whose VM reads its local copy.
 """
 
 from __future__ import annotations
@@ -50,12 +51,14 @@ def cluster(
     base: str | None = None,
     cache: str | Path | None = None,
 ) -> Iterator[Testbed]:
-    """A running cluster of virtual nodes that serves `system`, stopped whatever happens to the caller, `kill -9` included.
+    """A running cluster of virtual nodes that serves `system`, stopped whatever happens to the caller, `kill -9`
+    included.
 
     Parameters
     ----------
     nodes : default 2, of ``box-drive`` 1; ``box-raid5`` on two nodes is one array on each, nothing replicated
-    system : ``box-drbd``, ``box-nvme-tcp``, ``box-nvme-remote`` (the other node's array alone), ``box-raid5`` or ``box-drive``
+    system : ``box-drbd``, ``box-nvme-tcp``, ``box-nvme-remote`` (the other node's array alone), ``box-raid5`` or
+        ``box-drive``
     drives, drive_bytes : of every node; ``box-drive`` has one
     throttle_iops : I/Os a second that each drive lets through, reads and writes together; None: no limit
     consent : the testbed's consent token, which a campaign has to repeat as for any real testbed
@@ -69,8 +72,8 @@ def cluster(
 
     Raises
     ------
-    LabError : a missing program or package, an address in use, too little memory or disk, a guest that does not boot (with the
-        end of its console) or storage that cannot be set up
+    LabError : a missing program or package, an address in use, too little memory or disk, a guest that does not boot
+        (with the end of its console) or storage that cannot be set up
     """
     given = {"drives": drives, "drive_bytes": drive_bytes, "memory_bytes": memory_bytes, "throttle_iops": throttle_iops}
     with running(system, nodes, consent=consent, root=root, base=base, cache=cache, **given) as box:
@@ -131,7 +134,8 @@ class Cluster:
         guests.kill(self.pids[node])
 
     def revive(self, node: str) -> None:
-        """Boot a killed node from the same drives and let it join again. Not node1, to whose socket the others are connected."""
+        """Boot a killed node from the same drives and let it join again. Not node1, to whose socket the others are
+        connected."""
         if node == "node1":
             raise LabError("node1 holds the link's socket and cannot be revived: kill and revive node2")
         self._boot([self._guest(node)])
@@ -157,7 +161,8 @@ class Cluster:
                     qmp.throttle(guest.monitor(self.folder), f"d{index}", iops)
 
     def _start(self) -> None:
-        """Boot all nodes, then set their storage up; `testbed` is complete only then, when the devices' sizes are known."""
+        """Boot all nodes, then set their storage up; `testbed` is complete only then, when the devices' sizes are
+        known."""
         _write_keys(self.testbed, self.folder)
         for guest in self._guests():
             guests.make_drives(guest, self.folder, self.size.drive_bytes)
@@ -193,7 +198,8 @@ class Cluster:
     def _set_clocks(self, fleet: Fleet, nodes: Iterable[str]) -> None:
         """A guest's clock starts at a whole second of the machine's; preflight allows half of one.
 
-        Each is moved by what the quickest of a few readings says, on the guest itself: a busy machine may answer seconds later.
+        Each is moved by what the quickest of a few readings says, on the guest itself: a busy machine may answer
+        seconds later.
         """
         seen: dict[str, list[Clock]] = {node: [] for node in nodes}
         for _ in range(CLOCK_READINGS):
@@ -209,8 +215,13 @@ class Cluster:
     def _guest(self, name: str) -> guests.Guest:
         names = [node.name for node in self.testbed.nodes]
         number = names.index(name) + 1
-        return guests.Guest(self.testbed.nodes[number - 1], number, _serials(number, self.size.drives), self.size.memory_bytes,
-                            len(names))  # fmt: skip
+        return guests.Guest(
+            self.testbed.nodes[number - 1],
+            number,
+            _serials(number, self.size.drives),
+            self.size.memory_bytes,
+            len(names),
+        )
 
     def _consoles(self) -> str:
         tails = {
@@ -243,8 +254,11 @@ def _addresses(base: str, nodes: int) -> list[tuple[str, int]]:
 
 def _require_memory(needed: int, nodes: int) -> None:
     if (available := _available_memory()) < needed:
-        raise LabError(f"{available >> 20} MiB of memory available, {nodes} guest(s) need {needed >> 20} MiB: end something, or "
-                       "start fewer nodes")  # fmt: skip
+        raise LabError(
+            f"{available >> 20} MiB of memory available, {nodes} guest(s) need {needed >> 20} MiB: end "
+            "something, or "
+            "start fewer nodes"
+        )
 
 
 def _available_memory() -> int:

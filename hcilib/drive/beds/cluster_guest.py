@@ -1,4 +1,5 @@
-"""One virtual node: a qemu guest with its drives, a card for SSH and a card for replication, all as an ordinary user."""
+"""One virtual node: a qemu guest with its drives, a card for SSH and a card for replication, all as an ordinary
+user."""
 
 from __future__ import annotations
 
@@ -46,13 +47,15 @@ def find_qemu() -> str:
     version = tuple(map(int, (re.findall(r"version (\d+)\.(\d+)", said) or [(0, 0)])[0]))
     if version < LEAST:
         raise LabError(
-            f"{found}: {said.splitlines()[0] if said else 'no version'}; the box needs qemu 7.2 or newer (netdev stream)"
+            f"{found}: {said.splitlines()[0] if said else 'no version'}; the box needs qemu 7.2 or newer (netdev "
+            "stream)"
         )
     return found
 
 
 def accelerator(qemu: str, kernel: Path, shelf: Path) -> str:
-    """`kvm` where a guest really boots under it within two seconds, else `tcg`; found out once for a kernel and this machine.
+    """`kvm` where a guest really boots under it within two seconds, else `tcg`; found out once for a kernel and this
+    machine.
 
     That /dev/kvm opens proves nothing: under a nested hypervisor it may, and stock guests then hang.
     """
@@ -66,8 +69,28 @@ def accelerator(qemu: str, kernel: Path, shelf: Path) -> str:
 
 def _boots(qemu: str, kernel: Path) -> bool:
     """Whether a kernel without a root file system comes as far as missing it."""
-    argv = [qemu, "-accel", "kvm", "-M", "q35", "-cpu", "max", "-m", "256", "-nodefaults", "-no-user-config", "-display", "none",
-            "-no-reboot", "-serial", "stdio", "-kernel", str(kernel), "-append", "console=ttyS0 panic=-1"]  # fmt: skip
+    argv = [
+        qemu,
+        "-accel",
+        "kvm",
+        "-M",
+        "q35",
+        "-cpu",
+        "max",
+        "-m",
+        "256",
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
+        "none",
+        "-no-reboot",
+        "-serial",
+        "stdio",
+        "-kernel",
+        str(kernel),
+        "-append",
+        "console=ttyS0 panic=-1",
+    ]
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_S)
     except (subprocess.TimeoutExpired, OSError):
@@ -94,12 +117,40 @@ def start(keeper: Keeper, qemu: str, accel: str, boot: tuple[Path, Path], guest:
 def command(qemu: str, accel: str, boot: tuple[Path, Path], guest: Guest, folder: Path, log: str) -> list[str]:
     """qemu's arguments; names of files are relative to the box's folder, as a socket's path may be too long."""
     node, (kernel, initramfs) = guest.node, boot
-    argv = [qemu, "-name", node.name, "-accel", accel, "-M", "q35,hpet=off", "-cpu", "host" if accel == KVM else "max", "-smp", "1",
-            "-m", str(guest.memory_bytes >> 20), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-            "-chardev", f"file,id=console,path={_quote(log)},append=on", "-serial", "chardev:console",
-            "-qmp", f"unix:{guest.monitor(folder).name},server=on,wait=off",
-            "-kernel", str(kernel), "-initrd", str(initramfs), "-append", "console=ttyS0 quiet panic=-1 mitigations=off",
-            "-device", "virtio-rng-pci"]  # fmt: skip
+    argv = [
+        qemu,
+        "-name",
+        node.name,
+        "-accel",
+        accel,
+        "-M",
+        "q35,hpet=off",
+        "-cpu",
+        "host" if accel == KVM else "max",
+        "-smp",
+        "1",
+        "-m",
+        str(guest.memory_bytes >> 20),
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
+        "none",
+        "-no-reboot",
+        "-chardev",
+        f"file,id=console,path={_quote(log)},append=on",
+        "-serial",
+        "chardev:console",
+        "-qmp",
+        f"unix:{guest.monitor(folder).name},server=on,wait=off",
+        "-kernel",
+        str(kernel),
+        "-initrd",
+        str(initramfs),
+        "-append",
+        ("console=ttyS0 quiet panic=-1 mitigations=off"),
+        "-device",
+        "virtio-rng-pci",
+    ]
     for key, file in (("hostkey", f"{node.name}.hostkey"), ("authorized", "authorized_keys"), ("hosts", "hosts")):
         argv += ["-fw_cfg", f"name=opt/org.hcilib/{key},file={file}"]
     for key, text in (("name", node.name), ("number", guest.number)):
@@ -108,11 +159,19 @@ def command(qemu: str, accel: str, boot: tuple[Path, Path], guest: Guest, folder
              "-device", "virtio-net-pci,netdev=ssh,romfile="]  # fmt: skip
     if guest.peers > 1:
         side = "on" if guest.number == 1 else "off"
-        argv += ["-netdev", f"stream,id=link,server={side},addr.type=unix,addr.path={LINK}",
-                 "-device", f"virtio-net-pci,netdev=link,id=repl,mac=52:54:00:00:00:{guest.number:02x},romfile="]  # fmt: skip
+        argv += [
+            "-netdev",
+            f"stream,id=link,server={side},addr.type=unix,addr.path={LINK}",
+            "-device",
+            f"virtio-net-pci,netdev=link,id=repl,mac=52:54:00:00:00:{guest.number:02x},romfile=",
+        ]
     for index, serial in enumerate(guest.drives):  # virtio-blk: qemu's emulated NVMe loses I/O
-        argv += ["-drive", f"if=none,id=d{index},file={guest.image(folder, index).name},format=raw,cache=writeback,aio=threads",
-                 "-device", f"virtio-blk-pci,drive=d{index},serial={serial}"]  # fmt: skip
+        argv += [
+            "-drive",
+            f"if=none,id=d{index},file={guest.image(folder, index).name},format=raw,cache=writeback,aio=threads",
+            "-device",
+            f"virtio-blk-pci,drive=d{index},serial={serial}",
+        ]
     return argv
 
 
@@ -129,7 +188,8 @@ def _is_up(log: Path, before: int) -> bool:
 
 
 def last_words(log: Path) -> str:
-    """The line of a console that says why a kernel gave up, which a page of its registers follows; empty if there is none."""
+    """The line of a console that says why a kernel gave up, which a page of its registers follows; empty if there is
+    none."""
     fatal = re.findall(r"[^\n]*(?:Kernel panic|Out of memory|Failed to execute)[^\n]*", log.read_text(errors="replace"))
     return f"{log.stem}'s console says: {fatal[0].strip()}" if fatal else ""
 

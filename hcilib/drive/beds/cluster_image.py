@@ -1,7 +1,9 @@
-"""What a guest boots: a Debian cloud kernel and an initramfs of this machine's programs, built once and kept in the cache.
+"""What a guest boots: a Debian cloud kernel and an initramfs of this machine's programs, built once and kept in the
+cache.
 
-The programs come from this machine with the libraries they are linked to, so that fio is of the controller's own release; what it
-need not have (mdadm, DRBD's and NVMe's tools, busybox) comes from packages that are unpacked and never installed.
+The programs come from this machine with the libraries they are linked to, so that fio is of the controller's own
+release; what it need not have (mdadm, DRBD's and NVMe's tools, busybox) comes from packages that are unpacked and never
+installed.
 """
 
 from __future__ import annotations
@@ -20,14 +22,61 @@ from hcilib.drive.beds import cluster_packages as packages
 from hcilib.drive.beds.lab_hosts import LabError
 
 INIT = Path(__file__).with_name("cluster_init.sh")
-HERE = ("bash", "fio", "sshd", "ip", "lsblk", "blkid", "ps", "pkill", "setpriv", "setsid", "timeout", "date", "ls", "dd", "od",
-        "nproc", "stat", "md5sum", "cmp", "wipefs")  # fmt: skip
+HERE = (
+    "bash",
+    "fio",
+    "sshd",
+    "ip",
+    "lsblk",
+    "blkid",
+    "ps",
+    "pkill",
+    "setpriv",
+    "setsid",
+    "timeout",
+    "date",
+    "ls",
+    "dd",
+    "od",
+    "nproc",
+    "stat",
+    "md5sum",
+    "cmp",
+    "wipefs",
+)
 MAYBE = ("tc", "mkfs.ext4")
 SSHD_PARTS = ("sshd-session", "sshd-auth")  # of OpenSSH 9.8 and later, beside sftp-server
-UNPACKED = ("usr/bin/busybox", "usr/sbin/mdadm", "usr/sbin/drbdsetup", "usr/sbin/drbdadm", "usr/sbin/drbdmeta",
-            "usr/lib/drbd/drbdadm-84", "usr/lib/drbd/drbdsetup-84", "usr/sbin/nvme", "usr/bin/kmod", "usr/sbin/dmsetup")  # fmt: skip
-MODULES = ("virtio_pci", "virtio_blk", "virtio_net", "virtio_rng", "qemu_fw_cfg", "raid456", "raid1", "dm_mod", "drbd", "nvmet",
-           "nvmet_tcp", "nvme_tcp", "crc32c_generic", "ext4", "loop", "sch_netem", "sch_tbf")  # fmt: skip
+UNPACKED = (
+    "usr/bin/busybox",
+    "usr/sbin/mdadm",
+    "usr/sbin/drbdsetup",
+    "usr/sbin/drbdadm",
+    "usr/sbin/drbdmeta",
+    "usr/lib/drbd/drbdadm-84",
+    "usr/lib/drbd/drbdsetup-84",
+    "usr/sbin/nvme",
+    "usr/bin/kmod",
+    "usr/sbin/dmsetup",
+)
+MODULES = (
+    "virtio_pci",
+    "virtio_blk",
+    "virtio_net",
+    "virtio_rng",
+    "qemu_fw_cfg",
+    "raid456",
+    "raid1",
+    "dm_mod",
+    "drbd",
+    "nvmet",
+    "nvmet_tcp",
+    "nvme_tcp",
+    "crc32c_generic",
+    "ext4",
+    "loop",
+    "sch_netem",
+    "sch_tbf",
+)
 MERGED = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}
 SSHD = """\
 Port 22
@@ -81,8 +130,11 @@ def _programs() -> dict[str, Path]:
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
     found = {name: Path(where) for name in (*HERE, *MAYBE) if (where := shutil.which(name, path=path))}
     if missing := [name for name in HERE if name not in found]:
-        raise LabError(f"not found: {', '.join(missing)}; a guest is made of this machine's programs: install them (packages fio, "
-                       "openssh-server, iproute2, procps, util-linux)")  # fmt: skip
+        raise LabError(
+            f"not found: {', '.join(missing)}; a guest is made of this machine's programs: install them "
+            "(packages fio, "
+            "openssh-server, iproute2, procps, util-linux)"
+        )
     return found
 
 
@@ -115,8 +167,21 @@ def _build(work: Path, debs: list[Path], programs: dict[str, Path], kernel: Path
 
 def _lay_out(root: Path) -> None:
     """The merged layout that today's distributions have, whichever way their packages still name a file."""
-    for folder in ("usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "etc", "proc", "sys", "dev", "run", "tmp", "root", "var/empty",
-                   "var/lib/drbd"):  # fmt: skip
+    for folder in (
+        "usr/bin",
+        "usr/sbin",
+        "usr/lib",
+        "usr/lib64",
+        "etc",
+        "proc",
+        "sys",
+        "dev",
+        "run",
+        "tmp",
+        "root",
+        "var/empty",
+        "var/lib/drbd",
+    ):
         (root / folder).mkdir(parents=True)
     for link, target in {**MERGED, "var/run": "../run", "var/lock": "../run/lock"}.items():
         (root / link).symlink_to(target)
@@ -162,7 +227,8 @@ def _put_program(root: Path, name: str, file: Path) -> None:
 
 
 def _put_libraries(root: Path, unpacked: Path, programs: Iterable[Path]) -> None:
-    """Whatever the loader would open, at the path where it would look; what a package brings along comes from the package."""
+    """Whatever the loader would open, at the path where it would look; what a package brings along comes from the
+    package."""
     own = {file.name: file for file in unpacked.glob("**/lib/*/*.so.*")}
     folders = {str(file.parent) for file in own.values()}
     for program in programs:

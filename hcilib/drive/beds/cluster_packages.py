@@ -1,4 +1,5 @@
-"""The Debian packages a guest is made of: fetched by apt-get as an ordinary user, unpacked, never installed, kept in the cache."""
+"""The Debian packages a guest is made of: fetched by apt-get as an ordinary user, unpacked, never installed, kept in
+the cache."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The storage of the virtual nodes, set up over SSH: RAID 5 of the local drives, and what replicates it between the nodes.
+"""The storage of the virtual nodes, set up over SSH: RAID 5 of the local drives, and what replicates it between the
+nodes.
 
-Every node has one volume a load generator: volume k is the data of node k, and the other node holds its copy. All identities are
-the same at every start, so that a campaign can be resumed on a new box.
+Every node has one volume a load generator: volume k is the data of node k, and the other node holds its copy. All
+identities are the same at every start, so that a campaign can be resumed on a new box.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ grep -q 'cs:Connected' /proc/drbd || {{ cat /proc/drbd; exit 1; }}
 drbdadm --clear-bitmap new-current-uuid r{v} 2>&1; drbdadm primary r{v} 2>&1
 for i in $(seq 100); do grep -q '^ *{v}: cs:Connected ro:Primary/Secondary ds:UpToDate/UpToDate' /proc/drbd && exit 0; sleep 0.1; done
 cat /proc/drbd; exit 1
-"""
+"""  # noqa: E501
 _NVME_TARGET = """
 modprobe nvmet; modprobe nvmet_tcp; modprobe nvme_tcp; modprobe raid1
 [ -d /sys/kernel/config/nvmet ] || mount -t configfs config /sys/kernel/config
@@ -78,7 +79,7 @@ mkdir subsystems/{nqn}/namespaces/1; echo -n /dev/mapper/vol{v} >subsystems/{nqn
 echo {nguid} >subsystems/{nqn}/namespaces/1/device_uuid; echo 1 >subsystems/{nqn}/namespaces/1/enable
 mkdir ports/1; cd ports/1; echo ipv4 >addr_adrfam; echo tcp >addr_trtype; echo 4420 >addr_trsvcid; echo 10.9.0.{n} >addr_traddr
 ln -s ../../subsystems/{nqn} subsystems/
-"""
+"""  # noqa: E501
 _NVME_CONNECT = """
 set -e
 nvme connect -t tcp -a 10.9.0.{peer} -s 4420 -n {nqn} -q {nqn}.host -I {host} -i 1 -l 60 2>&1
@@ -88,9 +89,10 @@ echo {fail_s} >/sys/class/nvme/$(ls /sys/class/nvme | head -n 1)/fast_io_fail_tm
 _NVME_MIRROR = """
 mdadm --create /dev/md1 --run --assume-clean --metadata=1.2 --level=1 --raid-devices=2 --bitmap=internal --homehost=box \
   --name=mirror --uuid={uuid} /dev/mapper/vol{v} --write-mostly $r 2>&1
-"""
+"""  # noqa: E501
 FAIL_S = 2
-"""Seconds after which I/O to a lost NVMe/TCP target fails, so that the mirror drops the leg; the default waits for it."""
+"""Seconds after which I/O to a lost NVMe/TCP target fails, so that the mirror drops the leg; the default waits for
+it."""
 
 
 def set_up(fleet: Fleet, system: str, drives: dict[str, tuple[str, ...]]) -> dict[str, Disk]:
@@ -98,11 +100,17 @@ def set_up(fleet: Fleet, system: str, drives: dict[str, tuple[str, ...]]) -> dic
 
     Parameters
     ----------
-    system : box-drive, box-raid5, box-drbd, box-nvme-tcp, or box-nvme-remote: the other node's RAID 5 alone, nothing local
+    system : box-drive, box-raid5, box-drbd, box-nvme-tcp, or box-nvme-remote: the other node's RAID 5 alone, nothing
+        local
     drives : node -> serials of its drives
     """
-    steps = {"box-drive": (), "box-raid5": (_raid5,), "box-drbd": (_raid5, _drbd), "box-nvme-tcp": (_raid5, _nvme_mirror),
-             "box-nvme-remote": (_raid5, _nvme_alone)}  # fmt: skip
+    steps = {
+        "box-drive": (),
+        "box-raid5": (_raid5,),
+        "box-drbd": (_raid5, _drbd),
+        "box-nvme-tcp": (_raid5, _nvme_mirror),
+        "box-nvme-remote": (_raid5, _nvme_alone),
+    }
     for step in steps[system]:
         step(fleet, drives)
     device = {"box-raid5": "md0", "box-nvme-tcp": "md1", "box-nvme-remote": "nvme0n1"}.get(system, "")
@@ -118,7 +126,8 @@ def set_up(fleet: Fleet, system: str, drives: dict[str, tuple[str, ...]]) -> dic
 
 
 def identity(system: str, node: str, number: int) -> str:
-    """What names a node's device: an array's UUID, a DRBD resource and volume; empty for a bare drive, which has a serial."""
+    """What names a node's device: an array's UUID, a DRBD resource and volume; empty for a bare drive, which has a
+    serial."""
     arrays = {"box-raid5": "raid5", "box-nvme-tcp": "mirror"}
     if system in arrays:
         return f"md-uuid-{array_uuid(arrays[system], node)}"
@@ -152,9 +161,11 @@ def _configured() -> str:
 
 
 def rejoin(fleet: Fleet, system: str, drives: dict[str, tuple[str, ...]]) -> None:
-    """A node that was killed takes its place again: its array assembled, its DRBD resources up. Resynchronisation follows.
+    """A node that was killed takes its place again: its array assembled, its DRBD resources up. Resynchronisation
+    follows.
 
-    Its own volume stays secondary, since the other node may not have made up its mind yet: ``drbdadm primary`` when it has.
+    Its own volume stays secondary, since the other node may not have made up its mind yet: ``drbdadm primary`` when it
+    has.
     """
     if system != "box-drbd":
         raise ValueError(f"{system}: only box-drbd knows how a node joins again")

@@ -1,12 +1,13 @@
-"""The embedded testbed on loopback: real sshd, real fio and a real replicated network block device on drives of known speed.
+"""The embedded testbed on loopback: real sshd, real fio and a real replicated network block device on drives of known
+speed.
 
 Every host has its own 127.b.c.d address. A VM's disk is an NBD export of its node's front (qemu-storage-daemon's
 quorum), which reads the replica on the next node and writes every replica before it acknowledges; nbdkit serves the
-replicas. `lab-single` and `lab-mirror` differ in the number of replicas behind the same front and in nothing else; one lab serves
-both, on disks of their own behind the same drives.
+replicas. `lab-single` and `lab-mirror` differ in the number of replicas behind the same front and in nothing else; one
+lab serves both, on disks of their own behind the same drives.
 
-A drive is dialled: nbdkit's token bucket over everything that lies on it, by the clock, slow enough that no processor is the
-bottleneck. So what a campaign must find is known before it starts (METHODS section 8).
+A drive is dialled: nbdkit's token bucket over everything that lies on it, by the clock, slow enough that no processor
+is the bottleneck. So what a campaign must find is known before it starts (METHODS section 8).
 """
 
 from __future__ import annotations
@@ -52,13 +53,14 @@ def lab(
 
     Parameters
     ----------
-    system : ``lab-single`` (one replica, on the next node), ``lab-mirror`` (a second one on the VM's own node) or ``lab-drive``
-        (one replica on the VM's own node: its bare drive), or several of them, which are then served at once: each on disks of
-        its own on every VM, all behind the same drives. A name may go on behind a hyphen: ``lab-single-b``
-    dial : the speed of every node's one drive (hcilib.testbed.Dial, or its fields); None: as fast as this machine happens to be. By
-        system (name -> fields): every system has a drive of its own on each node
-    delay_s : of drives that are not dialled, how long every replica waits before it answers: disks of a known latency, whose IOPS
-        are iodepth / delay_s and never more
+    system : ``lab-single`` (one replica, on the next node), ``lab-mirror`` (a second one on the VM's own node) or
+        ``lab-drive`` (one replica on the VM's own node: its bare drive), or several of them, which are then served at
+        once: each on disks of its own on every VM, all behind the same drives. A name may go on behind a hyphen:
+        ``lab-single-b``
+    dial : the speed of every node's one drive (hcilib.testbed.Dial, or its fields); None: as fast as this machine
+        happens to be. By system (name -> fields): every system has a drive of its own on each node
+    delay_s : of drives that are not dialled, how long every replica waits before it answers: disks of a known latency,
+        whose IOPS are iodepth / delay_s and never more
     root : folder under which the lab's own folder is made and removed again; default: out/ of the repository
     base : first three numbers of the loopback addresses, e.g. ``127.0.44``; default: the first free ones
 
@@ -68,8 +70,8 @@ def lab(
 
     Raises
     ------
-    LabError : a missing or too old program, an address in use, too little space, a host that does not come up, or a rate that this
-        machine cannot serve
+    LabError : a missing or too old program, an address in use, too little space, a host that does not come up, or a
+        rate that this machine cannot serve
     """
     systems = (system,) if isinstance(system, str) else tuple(system)
     places = {name: _places(name) for name in systems}
@@ -140,7 +142,8 @@ def dial(
 
 @contextlib.contextmanager
 def opened(testbed: Testbed) -> Iterator[None]:
-    """Dialled drives let everything through while the block runs: disks are filled at the machine's speed, not at the drive's."""
+    """Dialled drives let everything through while the block runs: disks are filled at the machine's speed, not at the
+    drive's."""
     turned = [(node.name, drive.system) for node in testbed.nodes for drive in node.drives]
     rates = {key: _rate_file(testbed, *key).read_text() for key in turned}
     try:
@@ -223,8 +226,15 @@ def _layout(
                 name = f"{system.removeprefix('lab-')}-vm{j + 1}-d{d}" if several else f"vm{j + 1}-d{d}"
                 copies = [folder / f"node{(home + step) % nodes + 1}" / f"{name}.img" for step in steps]
                 # A relative socket: fio runs in the lab's folder, and a socket's full path may not exceed 107 bytes.
-                owned.append(Disk(serial=f"lab-{name}", size_bytes=disk_bytes, backing=tuple(map(str, copies)),
-                                  uri=f"nbd+unix:///{name}?socket=node{home + 1}.sock", system=system if several else None))  # fmt: skip
+                owned.append(
+                    Disk(
+                        serial=f"lab-{name}",
+                        size_bytes=disk_bytes,
+                        backing=tuple(map(str, copies)),
+                        uri=f"nbd+unix:///{name}?socket=node{home + 1}.sock",
+                        system=system if several else None,
+                    )
+                )
         bed_vms.append(Vm(name=f"vm{j + 1}", address=f"{base}.{101 + j}", port=SSH_PORT, user=user,
                           node=f"node{home + 1}", disks=tuple(owned)))  # fmt: skip
     return Testbed(name="lab", nodes=tuple(bed_nodes), vms=tuple(bed_vms), fio=Fio(ioengine="nbd", direct=0),
@@ -248,7 +258,8 @@ def _start(keeper: hosts.Keeper, programs: dict[str, str], testbed: Testbed, fol
 def _start_replicas(
     keeper: hosts.Keeper, programs: Mapping[str, str], node: Node, testbed: Testbed, folder: Path, delay_s: float
 ) -> list[hosts.Waiting]:
-    """The images that lie on the node, and a server for each of its drives: a bucket is its server's, over all exports."""
+    """The images that lie on the node, and a server for each of its drives: a bucket is its server's, over all
+    exports."""
     home = folder / node.name
     home.mkdir()
     for disk in (d for vm in testbed.vms for d in vm.disks):
@@ -261,15 +272,33 @@ def _start_replicas(
         filters, options = [], []
         if drive:  # open until the machine's own speed is known
             _turn(testbed, node.name, drive.system, 0)
-            filters, options = ["--filter=rate"], [f"rate-file={_rate_file(testbed, node.name, drive.system)}",
-                                                   f"rate={8 * drive.read_bytes_per_s}", f"burstiness={drive.burst_s}"]  # fmt: skip
+            filters, options = (
+                ["--filter=rate"],
+                [
+                    f"rate-file={_rate_file(testbed, node.name, drive.system)}",
+                    f"rate={8 * drive.read_bytes_per_s}",
+                    f"burstiness={drive.burst_s}",
+                ],
+            )
         if wait_s := drive.delay_s if drive else delay_s:  # a request that waits holds a thread
             filters += ["--filter=delay", "--threads=64"]
             options += [f"rdelay={1e3 * wait_s:.0f}ms", f"wdelay={1e3 * wait_s:.0f}ms"]  # nbdkit counts whole ms
-        # Without structured replies: with them qemu's export asks every replica for the block's status before each read, and
+        # Without structured replies: with them qemu's export asks every replica for the block's status before each
+        # read, and
         # the second copy would cost reads a quarter of their IOPS for nothing.
-        argv = [programs["nbdkit"], "--foreground", "--no-sr", "--ipaddr", node.address, "--port", str(NBD_PORT + number),
-                *filters, "file", f"dir={home}", *options]  # fmt: skip
+        argv = [
+            programs["nbdkit"],
+            "--foreground",
+            "--no-sr",
+            "--ipaddr",
+            node.address,
+            "--port",
+            str(NBD_PORT + number),
+            *filters,
+            "file",
+            f"dir={home}",
+            *options,
+        ]
         pid = keeper.spawn(argv, f"nbdkit.{node.name}.{number}" if number else f"nbdkit.{node.name}")
         waiting.append(
             hosts.Waiting(f"replicas of {node.name}", pid, partial(hosts.answers, node.address, NBD_PORT + number))
@@ -288,8 +317,11 @@ def _start_front(
     for disk in (d for vm in testbed.vms if vm.node == node.name for d in vm.disks):
         name = disk.serial.removeprefix("lab-")
         for c, image in enumerate(map(Path, disk.backing)):
-            blockdevs += ["--blockdev", f"driver=nbd,node-name={name}.{c},server.type=inet,server.host={address[image.parent.name]},"
-                          f"server.port={port.get(disk.system, NBD_PORT)},export={image.name}"]  # fmt: skip
+            blockdevs += [
+                "--blockdev",
+                f"driver=nbd,node-name={name}.{c},server.type=inet,server.host={address[image.parent.name]},"
+                f"server.port={port.get(disk.system, NBD_PORT)},export={image.name}",
+            ]
         children = ",".join(f"children.{c}={name}.{c}" for c in range(len(disk.backing)))
         blockdevs += ["--blockdev", f"driver=quorum,node-name={name},vote-threshold=1,read-pattern=fifo,{children}"]
         exports += ["--export", f"type=nbd,id={name}-x,node-name={name},name={name},writable=on"]
@@ -300,15 +332,18 @@ def _start_front(
 
 
 def _require_served(programs: Mapping[str, str], testbed: Testbed) -> None:
-    """Dial the drives once it is seen that this machine serves more than they are to let through; LabError where it does not."""
+    """Dial the drives once it is seen that this machine serves more than they are to let through; LabError where it
+    does not."""
     drives = [(node.name, drive) for node in testbed.nodes for drive in node.drives]
     asked = sum(drive.read_bytes_per_s for _, drive in drives) / BLOCK
     served = _served(programs, testbed)
     if served < HEADROOM * asked and not any(drive.delay_s for _, drive in drives):
         each = int(served / HEADROOM / len(drives)) * BLOCK
         raise LabError(
-            f"dial: this machine serves {served:,.0f} IOPS of 4 KiB through the lab's open drives, the {len(drives)} dialled ones would "
-            f"let {asked:,.0f} through: what is measured would be its processors. Dial read_bytes_per_s and write_bytes_per_s to "
+            f"dial: this machine serves {served:,.0f} IOPS of 4 KiB through the lab's open drives, the "
+            f"{len(drives)} dialled ones would "
+            f"let {asked:,.0f} through: what is measured would be its processors. Dial read_bytes_per_s and "
+            "write_bytes_per_s to "
             f"{each:,} or less, or wait until the machine is quieter"
         )
     for node, drive in drives:
@@ -317,9 +352,22 @@ def _require_served(programs: Mapping[str, str], testbed: Testbed) -> None:
 
 def _served(programs: Mapping[str, str], testbed: Testbed) -> float:
     """IOPS of 4 KiB reads of all disks of the lab at once, its drives open."""
-    jobs = [argument for vm in testbed.vms for disk in vm.disks
-            for argument in (f"--name={disk.serial}", "--ioengine=nbd", f"--uri={disk.uri}", "--rw=randread", f"--bs={BLOCK}",
-                             "--iodepth=8", f"--size={disk.size_bytes}", "--time_based=1", f"--runtime={1000 * TRIAL_S:.0f}ms")]  # fmt: skip
+    jobs = [
+        argument
+        for vm in testbed.vms
+        for disk in vm.disks
+        for argument in (
+            f"--name={disk.serial}",
+            "--ioengine=nbd",
+            f"--uri={disk.uri}",
+            "--rw=randread",
+            f"--bs={BLOCK}",
+            "--iodepth=8",
+            f"--size={disk.size_bytes}",
+            "--time_based=1",
+            f"--runtime={1000 * TRIAL_S:.0f}ms",
+        )
+    ]
     argv = [programs["fio"], "--output-format=json", *jobs]
     done = subprocess.run(argv, cwd=testbed.lab_root, capture_output=True, text=True, timeout=60)
     start = done.stdout.find("{")

@@ -164,7 +164,8 @@ def find_programs(needed: Mapping[str, str] | None = None, engine: str = "nbd") 
     _require("sshd", _version([programs["sshd"], "-?"], r"OpenSSH_(\d+)\.(\d+)"), MIN_SSHD)
     if engine not in subprocess.run([programs["fio"], "--enghelp"], capture_output=True, text=True).stdout.split():
         raise LabError(
-            f"{programs['fio']} was built without the {engine} engine, which the lab's disks need; use the distribution's fio"
+            f"{programs['fio']} was built without the {engine} engine, which the lab's disks need; use the "
+            "distribution's fio"
         )
     return programs
 
@@ -235,8 +236,9 @@ _PENALTIES = (
 def start_sshd(keeper: Keeper, programs, host, folder: Path, env: Mapping[str, str] | None = None) -> Waiting:
     """A real sshd on the host's own address, as the current user. Ready when it sends its banner.
 
-    Every session there has HCILAB_HOST, the host's name, and `env` in its environment. Its home is the lab's folder: what the
-    user's own shell does at its start (half a second a command, with some tools) is no part of a host that is simulated.
+    Every session there has HCILAB_HOST, the host's name, and `env` in its environment. Its home is the lab's folder:
+    what the user's own shell does at its start (half a second a command, with some tools) is no part of a host that is
+    simulated.
     """
     if os.getuid() == 0:
         _privilege_separation_folder(keeper)
@@ -266,7 +268,8 @@ def _knows_penalties(sshd: str, folder: Path, name: str) -> bool:
 
 
 def _privilege_separation_folder(keeper: Keeper, path: str = "/run/sshd") -> None:
-    """sshd run by root insists on this folder, compiled in; a container without systemd lacks it. Removed at the end."""
+    """sshd run by root insists on this folder, compiled in; a container without systemd lacks it. Removed at the
+    end."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o755)
         (Path(path) / supervisor.MARKER).touch()

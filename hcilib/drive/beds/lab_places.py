@@ -1,4 +1,5 @@
-"""Where an embedded testbed lies on this machine: a folder and loopback addresses of its own, and whether they are free again."""
+"""Where an embedded testbed lies on this machine: a folder and loopback addresses of its own, and whether they are free
+again."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ PREFIX = "bed-"
 
 
 def make_folder(root: str | Path | None, need_bytes: int, what: str) -> Path:
-    """A new folder under `root` (default: out/ of the repository); LabError where `what` would find too little space there."""
+    """A new folder under `root` (default: out/ of the repository); LabError where `what` would find too little space
+    there."""
     parent = Path(root) if root else repository_root() / "out"
     parent.mkdir(parents=True, exist_ok=True)
     sweep(parent, PREFIX)  # the replicas and the key of labs that nobody lived to remove

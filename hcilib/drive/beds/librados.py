@@ -1,8 +1,8 @@
 """Questions and orders to a Ceph cluster's monitor, over Ceph's own C library.
 
-Debian has Python bindings for the system's interpreter alone and PyPI has none; one `ceph` command starts an interpreter,
-most of a second of a core, where this takes a millisecond on an open connection. So a cluster comes up in half the time,
-and its state can be read while something is measured.
+Debian has Python bindings for the system's interpreter alone and PyPI has none; one `ceph` command starts an
+interpreter, most of a second of a core, where this takes a millisecond on an open connection. So a cluster comes up in
+half the time, and its state can be read while something is measured.
 """
 
 from __future__ import annotations

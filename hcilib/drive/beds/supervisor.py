@@ -1,8 +1,8 @@
 """Keeps the lab's processes and ends them all when whoever started them is gone, however it went.
 
-Run as a script with the lab's folder and a pipe as standard input: the end of that pipe is the only signal that survives `kill -9` of a
-notebook kernel. Being a subreaper (Linux), it also inherits, and so finds, what an SSH session or a fio server
-left behind. Standard library alone, so that it starts in milliseconds.
+Run as a script with the lab's folder and a pipe as standard input: the end of that pipe is the only signal that
+survives `kill -9` of a notebook kernel. Being a subreaper (Linux), it also inherits, and so finds, what an SSH session
+or a fio server left behind. Standard library alone, so that it starts in milliseconds.
 
 Requests and answers are JSON lines: ``{"spawn": [argv], "cwd": dir, "log": file, "env": {}}`` -> ``{"pid": n}``;
 ``{"poll": true}`` -> ``{"exited": {pid: returncode}}``; ``{"at_exit": {"rmtree": dir, "rmdir": dir}}`` -> ``{}``.
@@ -57,7 +57,8 @@ def own(folder):
 
 
 def sweep(parent, prefix):
-    """Remove the folders of labs whose supervisor and holder were both killed: nobody else is left to do it. Returns them."""
+    """Remove the folders of labs whose supervisor and holder were both killed: nobody else is left to do it. Returns
+    them."""
     removed = []
     for entry in os.scandir(parent):
         if not entry.name.startswith(prefix) or not entry.is_dir(follow_symlinks=False):
@@ -76,7 +77,8 @@ def sweep(parent, prefix):
 
 
 def reap(children):
-    """What an SSH session left behind ends as our child, and nobody else waits for it. Those we started are Popen's to reap."""
+    """What an SSH session left behind ends as our child, and nobody else waits for it. Those we started are Popen's to
+    reap."""
     with contextlib.suppress(ChildProcessError):
         while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             if ended.si_pid in children:

@@ -1,4 +1,5 @@
-"""What can be done to a system, by name: the failures of the clusters on this machine, and the commands of a system's file."""
+"""What can be done to a system, by name: the failures of the clusters on this machine, and the commands of a system's
+file."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ _WHOLE_DRBD = re.compile(r"cs:Connected ro:\S+ ds:UpToDate/UpToDate")
 def actions_of(testbed: Testbed, system: System) -> Actions:
     """The actions that a running testbed of this machine offers, or those that the system's file names.
 
-    A Ceph cluster (hcilib.drive.beds.ceph): kill-osdN and start-osdN. Nothing is done, and no host asked, before an action is called.
+    A Ceph cluster (hcilib.drive.beds.ceph): kill-osdN and start-osdN. Nothing is done, and no host asked, before an
+    action is called.
     """
     if testbed.lab_root and testbed.fio.ioengine == "rbd":
         return _of_ceph(testbed)
@@ -35,8 +37,8 @@ def actions_of(testbed: Testbed, system: System) -> Actions:
 
 
 def of_box(box: Cluster) -> Actions:
-    """Of a cluster in a box, as far as its system can take it and come back: cut-link and heal-link, kill-node2 and revive-node2,
-    fail-drive and replace-drive (of node1)."""
+    """Of a cluster in a box, as far as its system can take it and come back: cut-link and heal-link, kill-node2 and
+    revive-node2, fail-drive and replace-drive (of node1)."""
     pairs: dict[str, tuple[str, Callable[[], object], Callable[[], object]]] = {
         "cut-link": ("heal-link", box.cut_link, box.heal_link),
         "kill-node2": ("revive-node2", partial(box.kill, "node2"), partial(box.revive, "node2")),
@@ -56,7 +58,8 @@ def _without_fleet(action: Callable[[], object]) -> Callable[[Fleet], object]:
 
 
 def _missing_of_box(fleet: Fleet, nodes: Sequence[str]) -> str:
-    """By the kernels' own words: every DRBD connected and up to date on both sides, every array complete and not rebuilding."""
+    """By the kernels' own words: every DRBD connected and up to date on both sides, every array complete and not
+    rebuilding."""
     answers = fleet.run("cat /proc/mdstat; ! [ -e /proc/drbd ] || cat /proc/drbd", nodes, limit_s=CHECK_S)
     short = {name: _missing_of_node(o.value) if o.ok else o.error for name, o in answers.items()}
     return "; ".join(f"{name}: {missing}" for name, missing in short.items() if missing)

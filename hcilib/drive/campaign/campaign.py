@@ -55,7 +55,8 @@ class CampaignInterrupted(KeyboardInterrupt):
 
 
 def interrupted(run_dir: str | Path, stopped: KeyboardInterrupt) -> CampaignInterrupted:
-    """What to raise, and how Python says it: the sentence alone, since nobody looks for a fault in a traceback of Ctrl-C."""
+    """What to raise, and how Python says it: the sentence alone, since nobody looks for a fault in a traceback of
+    Ctrl-C."""
     begun = (Path(run_dir) / "plan.json").exists()
     now = progress_of(run_dir) if begun else {"done": 0, "steps": 0}
     kept = f"{now['done']} of {now['steps']} steps are kept" if begun else "nothing had been measured"
@@ -85,18 +86,22 @@ def run(
 ) -> pd.DataFrame:
     """Measure, or finish measuring, a plan; returns what ``read_results(run_dir)`` returns.
 
-    A step counts only if every planned host answered, without error, for the full runtime; otherwise the attempt is kept
-    under ``failed/`` and tried again, at most twice; then the step is reported as missing and the campaign goes on.
-    ``results.attrs["missing"]`` lists such steps. Called again with the same arguments it does only what is not done.
+    A step counts only if every planned host answered, without error, for the full runtime; otherwise the attempt is
+    kept under ``failed/`` and tried again, at most twice; then the step is reported as missing and the campaign goes
+    on. ``results.attrs["missing"]`` lists such steps. Called again with the same arguments it does only what is not
+    done.
 
     Parameters
     ----------
-    systems, settings : see `hcilib.measure.run`. Of several systems each visit of a cell is one run of each, next to each other; a
-        visit that was interrupted is measured again whole, and what was left of it is kept under ``failed/``
-    rules : the statistics by which policy ``adaptive`` and warm-up by volume decide; ``hcilib.run`` hands them in, since this
-        room knows no formula
-    actions : what the plan's events are, where neither the testbed nor the system's file says it (hcilib.drive.campaign.actions)
-    earlier : run directories on the same testbed whose warm-ups by volume may still hold, or be spoilt (hcilib.drive.campaign.ledger)
+    systems, settings : see `hcilib.measure.run`. Of several systems each visit of a cell is one run of each, next to
+        each other; a visit that was interrupted is measured again whole, and what was left of it is kept under
+        ``failed/``
+    rules : the statistics by which policy ``adaptive`` and warm-up by volume decide; ``hcilib.run`` hands them in,
+        since this room knows no formula
+    actions : what the plan's events are, where neither the testbed nor the system's file says it
+        (hcilib.drive.campaign.actions)
+    earlier : run directories on the same testbed whose warm-ups by volume may still hold, or be spoilt
+        (hcilib.drive.campaign.ledger)
 
     Raises
     ------
@@ -207,8 +212,11 @@ def _naming_full_disk(run_dir, where: str) -> Iterator[None]:
     except OSError as error:
         if error.errno not in DISK_FULL:
             raise
-        raise CampaignError(f"{run_dir}: {(error.strerror or str(error)).lower()} on the controller in {where}; finished "
-                            "steps are kept: free some space and run the same again") from error  # fmt: skip
+        raise CampaignError(
+            f"{run_dir}: {(error.strerror or str(error)).lower()} on the controller in {where}; "
+            "finished "
+            "steps are kept: free some space and run the same again"
+        ) from error
 
 
 def _read_back(run_dir, missing: list[str]) -> pd.DataFrame:
@@ -244,7 +252,8 @@ def _execute(
                 accepted = _measure_patiently(step, course, switch, fleet, look, bars)
             if not accepted and step.kind == "prefill":
                 raise CampaignError(
-                    f"{step.id} failed {ATTEMPTS} times: the disks are not filled, and reading what was never written measures "
+                    f"{step.id} failed {ATTEMPTS} times: the disks are not filled, and reading what was never "
+                    "written measures "
                     f"nothing; see {course.rundir.path / 'failed'}, then run the same again"
                 )
             missing += [] if accepted else [step.id]
@@ -274,10 +283,19 @@ def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, look: L
     vms = testbed.fleet(step.cell.vms)
     shared = {"disks_of": step.disks_of, "pair": step.pair or None} if step.system else {}
     record: dict[str, Any]
-    record = {"kind": step.kind, "block": step.block, "rep": step.rep, "runtime_s": step.runtime_s, "ramp_s": step.ramp_s,
-              "cell": step.cell.to_dict(), "system": system.variant, **shared,
-              "span_bytes": testbed.used_bytes(step.cell.vms, step.cell.numjobs, plan.span_bytes),
-              "nodes": len(testbed.nodes), "hosts": [_host(vm, testbed, step) for vm in vms]}  # fmt: skip
+    record = {
+        "kind": step.kind,
+        "block": step.block,
+        "rep": step.rep,
+        "runtime_s": step.runtime_s,
+        "ramp_s": step.ramp_s,
+        "cell": step.cell.to_dict(),
+        "system": system.variant,
+        **shared,
+        "span_bytes": testbed.used_bytes(step.cell.vms, step.cell.numjobs, plan.span_bytes),
+        "nodes": len(testbed.nodes),
+        "hosts": [_host(vm, testbed, step) for vm in vms],
+    }
     if step.offered_iops:
         record |= {"offered_iops": sum(job.job_demand(step)) * step.cell.vms * step.cell.numjobs,
                    "offered_process": step.offered_process}  # fmt: skip
@@ -310,7 +328,8 @@ def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, look: L
 
 
 def _unfilled(step: Step, plan: Plan, testbed: Testbed, work: Path) -> list[str]:
-    """A prefill has no runtime to be held to; cut short by a signal, fio says that all is well. Whole blocks only: fio leaves the rest."""
+    """A prefill has no runtime to be held to; cut short by a signal, fio says that all is well. Whole blocks only: fio
+    leaves the rest."""
     block, span = step.cell.pattern.bs_bytes, plan.span_bytes
     disks = testbed.targets(step.cell.vms, step.cell.numjobs)
     due = sum(min(span, disk.size_bytes) // block * block for _, disk in disks)

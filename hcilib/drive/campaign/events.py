@@ -1,7 +1,9 @@
-"""What is done to a system while it is measured: a link cut, a node killed; when it was done, and when all was whole again.
+"""What is done to a system while it is measured: a link cut, a node killed; when it was done, and when all was whole
+again.
 
-A plan names the actions and their seconds (`hcilib.sweeps.sweep`: `events`); the testbed or the system's file says what they are
-(hcilib.drive.campaign.actions). What was done stands in step.json by the controller's clock, with how far the VMs' clocks are ahead.
+A plan names the actions and their seconds (`hcilib.sweeps.sweep`: `events`); the testbed or the system's file says what
+they are (hcilib.drive.campaign.actions). What was done stands in step.json by the controller's clock, with how far the
+VMs' clocks are ahead.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ LOOK_S, PATIENCE_S = 0.5, 300.0
 
 
 class EventError(FioError):
-    """An action nobody knows, one that failed, or a system that is not whole; the message names the action or what is missing."""
+    """An action nobody knows, one that failed, or a system that is not whole; the message names the action or what is
+    missing."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +68,10 @@ def asked(plan: Plan) -> list[str]:
 def during(step: Step, vms: Sequence[Vm], fleet: Fleet, actions: Actions, record: dict) -> Iterator[threading.Event]:
     """While the block runs, do the step's events; yields what the launcher sets when fio begins.
 
-    The system is whole when the block begins, and again when it ends: what was left standing is taken back, and the end is
-    waited for, also after a failure. A step without events only waits for the beginning. What happened is added to `record`:
-    events (action, planned_s, began_s, ended_s, error), states (at_s, missing) and clocks (VM -> seconds it is ahead, +-).
+    The system is whole when the block begins, and again when it ends: what was left standing is taken back, and the end
+    is waited for, also after a failure. A step without events only waits for the beginning. What happened is added to
+    `record`: events (action, planned_s, began_s, ended_s, error), states (at_s, missing) and clocks (VM -> seconds it
+    is ahead, +-).
 
     Raises
     ------
@@ -110,7 +114,8 @@ def during(step: Step, vms: Sequence[Vm], fleet: Fleet, actions: Actions, record
 
 
 def premature(record: Mapping, work: Path) -> list[str]:
-    """A sentence for every event that was done before fio had begun on all VMs, as may be on a machine that is too busy."""
+    """A sentence for every event that was done before fio had begun on all VMs, as may be on a machine that is too
+    busy."""
     ahead = [ahead for ahead, _ in record.get("clocks", {}).values()]
     begun = logged(work).values()
     if not record.get("events") or not ahead or not begun:

@@ -1,4 +1,5 @@
-"""What the hosts are: gathered once a campaign into facts/<host>.json, so that a result can be explained a year later."""
+"""What the hosts are: gathered once a campaign into facts/<host>.json, so that a result can be explained a year
+later."""
 
 from __future__ import annotations
 

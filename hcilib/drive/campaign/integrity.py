@@ -1,7 +1,8 @@
 """Stamped blocks on the disks of VMs: every acknowledgement kept on this machine, every block read back afterwards.
 
-The writer is one file of the standard library (hcilib.drive.launch.integrity_script), sent by SFTP and run by the VM's own python3. It
-writes to devices that the guard let pass, for this run alone, and ends by itself when this machine is gone.
+The writer is one file of the standard library (hcilib.drive.launch.integrity_script), sent by SFTP and run by the VM's
+own python3. It writes to devices that the guard let pass, for this run alone, and ends by itself when this machine is
+gone.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ def stamped_writes(
 ) -> Iterator[None]:
     """Writers on the first `disks` disks of the first `vms` VMs, while the block runs and until `limit_s` at most.
 
-    Every acknowledgement stands in integrity/writes.csv of the run directory before its block is written again; how the writers ended in
-    integrity/writers.json. A writer whose VM dies is an end like others: what it acknowledged is known.
+    Every acknowledgement stands in integrity/writes.csv of the run directory before its block is written again; how the
+    writers ended in integrity/writers.json. A writer whose VM dies is an end like others: what it acknowledged is
+    known.
 
     Raises
     ------
@@ -104,7 +106,8 @@ def read_back(
 
     Parameters
     ----------
-    devices : (VM, serial) whose blocks they are -> (host, device) where they are read: the VM itself, or where a replica can be reached
+    devices : (VM, serial) whose blocks they are -> (host, device) where they are read: the VM itself, or where a
+        replica can be reached
     replica : what they are called in the verdict
 
     A host that cannot be read gives blocks that are unreadable, not none.
@@ -144,7 +147,8 @@ def _send(fleet: Fleet, names: Sequence[str] | Mapping[str, None]) -> dict[str, 
     )
     if lacking := [name for name, outcome in made.items() if not outcome.ok and "exited with 9" in outcome.error]:
         raise IntegrityError(
-            f"{', '.join(lacking)}: no {PYTHON} there, which writes and reads stamped blocks: install it, or measure integrity from "
+            f"{', '.join(lacking)}: no {PYTHON} there, which writes and reads stamped blocks: install it, or "
+            "measure integrity from "
             "another VM"
         )
     folders = {name: said.strip() for name, said in need("a folder for stamped blocks", made).items()}

@@ -3,7 +3,8 @@
 A drive's speed depends on what was written to it last, so a warm-up is for a *pattern class*: block size and random or
 sequential, on one span (``4k random``). The rules, this library's own where no standard is named:
 
-- A class is ``steady`` on a device once a warm-up by volume said so (METHODS section 2; SNIA's steady state), and stays so
+- A class is ``steady`` on a device once a warm-up by volume said so (METHODS section 2; SNIA's steady state), and stays
+    so
   while the campaign goes on writing in that class, or reads.
 - Writes of another class, or of the same one on another span, disturb it; its own writes make that good, byte for byte.
   It is *spoilt* when more than `SPOILT_SPANS` of the span stands disturbed. What it had written then counts no more.
@@ -55,9 +56,10 @@ def ledger(run_dir: str | Path, *others: str | Path) -> pd.DataFrame:
 
     Returns
     -------
-    DataFrame : vm, serial, pattern (the class, ``4k random``), bytes_written, span_bytes (of this device), ratio (bytes over
-        span), steady (<NA> where no warm-up by volume ever judged), spoilt_by (run_id/step of what spoilt it last; empty
-        while steady, or never spoilt), spoilt_run (its place among the arguments: 0 is `run_dir`), since_bytes (of the bytes those written since), since_s (epoch of the first of them)
+    DataFrame : vm, serial, pattern (the class, ``4k random``), bytes_written, span_bytes (of this device), ratio (bytes
+        over span), steady (<NA> where no warm-up by volume ever judged), spoilt_by (run_id/step of what spoilt it last;
+        empty while steady, or never spoilt), spoilt_run (its place among the arguments: 0 is `run_dir`), since_bytes
+        (of the bytes those written since), since_s (epoch of the first of them)
 
     Raises
     ------
@@ -123,8 +125,15 @@ def _state(steps: pd.DataFrame, key: tuple) -> dict:
     end = reduce(
         lambda state, row: _after(state, row, span), zip(own, steps.itertuples(index=False), strict=True), _State()
     )
-    return {"bytes_written": end.written, "ratio": end.written / span, "steady": pd.NA if end.steady is None else end.steady,
-            "spoilt_by": end.spoilt_by, "spoilt_run": end.spoilt_run, "since_bytes": end.since, "since_s": end.since_s}  # fmt: skip
+    return {
+        "bytes_written": end.written,
+        "ratio": end.written / span,
+        "steady": pd.NA if end.steady is None else end.steady,
+        "spoilt_by": end.spoilt_by,
+        "spoilt_run": end.spoilt_run,
+        "since_bytes": end.since,
+        "since_s": end.since_s,
+    }
 
 
 def _after(state: _State, step: tuple[bool, _Write], span: float) -> _State:
@@ -160,9 +169,9 @@ def writes(run_dir: str | Path, *others: str | Path) -> pd.DataFrame:
 
     Returns
     -------
-    DataFrame : run (0 for `run_dir`, then in the order of `others`), run_id, step, kind, cell, rep, started_s, vm, serial,
-        pattern (class), span_bytes, bytes_written (NaN: a failed attempt, so unknown), iops (of all I/O of that device),
-        steady (a warm-up's judgement, else <NA>)
+    DataFrame : run (0 for `run_dir`, then in the order of `others`), run_id, step, kind, cell, rep, started_s, vm,
+        serial, pattern (class), span_bytes, bytes_written (NaN: a failed attempt, so unknown), iops (of all I/O of that
+        device), steady (a warm-up's judgement, else <NA>)
     """
     plans = [(Path(folder).resolve(), _plan(Path(folder))) for folder in (run_dir, *others)]
     same_testbed(plans[0][1]["identity"]["testbed"], others)

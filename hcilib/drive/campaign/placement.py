@@ -21,7 +21,8 @@ class PlacementError(FioError):
 
 
 def require(plan: Plan, testbed: Testbed, system: System) -> None:
-    """PlacementError, before any host is touched, where the plan asks for what the system's file does not say how to see."""
+    """PlacementError, before any host is touched, where the plan asks for what the system's file does not say how to
+    see."""
     asked = placed(plan)
     if not asked:
         return
@@ -43,7 +44,8 @@ def placed(plan: Plan) -> list[str]:
 
 
 def ensure(fleet: Fleet, testbed: Testbed, system: System, step: Step) -> None:
-    """See that every VM of the step is placed as the step says; move those that are not, where the system has the command.
+    """See that every VM of the step is placed as the step says; move those that are not, where the system has the
+    command.
 
     Raises
     ------
@@ -68,7 +70,8 @@ def ensure(fleet: Fleet, testbed: Testbed, system: System, step: Step) -> None:
 
 
 def restore(fleet: Fleet, testbed: Testbed, system: System, plan: Plan) -> str:
-    """Put the VMs back as the system's own command does; why not, or empty where it was done or there is nothing to do."""
+    """Put the VMs back as the system's own command does; why not, or empty where it was done or there is nothing to
+    do."""
     how = system.placement
     if not placed(plan) or not how or not how.restore:
         return ""
@@ -88,7 +91,8 @@ def _settled(fleet: Fleet, testbed: Testbed, how: Placement, vms: Sequence[Vm], 
 
 
 def _astray(fleet: Fleet, testbed: Testbed, how: Placement, vms: Sequence[Vm], wanted: str) -> dict[str, str]:
-    """VM -> what its check said, of those that are not placed as wanted. A check that fails is no answer, whatever is wanted."""
+    """VM -> what its check said, of those that are not placed as wanted. A check that fails is no answer, whatever is
+    wanted."""
     asked = {task.vm or task.host: task for task in tasks(how.check, testbed, vms)}
     answers = execute_all(fleet, list(asked.values()), CHECK_S)
     astray = {}
@@ -103,7 +107,8 @@ def _astray(fleet: Fleet, testbed: Testbed, how: Placement, vms: Sequence[Vm], w
         owner = re.search(fill(how.check.expect, vm, testbed, re.escape), said.value, re.MULTILINE) is not None
         if owner is not (wanted == "owner"):
             astray[vm.name] = (
-                f"on {'its owner' if owner else 'another node than its owner'} (`{task.run}` says {said.value.strip()[:200]!r})"
+                f"on {'its owner' if owner else 'another node than its owner'} (`{task.run}` says "
+                f"{said.value.strip()[:200]!r})"
             )
     return astray
 

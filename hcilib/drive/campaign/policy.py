@@ -1,8 +1,8 @@
 """What a campaign does next, and when a run has told enough: decided from what stands on the disk, never from memory.
 
-The statistics are handed in as `Rules` (hcilib.measure): drive reaches hosts and knows no formula. Steps beyond the plan's own
-(rounds of a warm-up, runs that a cell still needs) are made one at a time, after what came before them was read back. So an
-interrupted campaign decides the same when it is called again.
+The statistics are handed in as `Rules` (hcilib.measure): drive reaches hosts and knows no formula. Steps beyond the
+plan's own (rounds of a warm-up, runs that a cell still needs) are made one at a time, after what came before them was
+read back. So an interrupted campaign decides the same when it is called again.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ class PolicyError(ValueError):
 class Rules:
     """The decisions of METHODS section 2, as hcilib.analyse makes them.
 
-    stop : `stop_when(rates, target=, first=, most=, t_star=)`; enough : `enough_runs(values, target, least=, most=)`, both with
-    a truth value and a `reason`; warm : `warm_up_missing(bytes_written, span_bytes, rounds)`, empty text when nothing is.
+    stop : `stop_when(rates, target=, first=, most=, t_star=)`; enough : `enough_runs(values, target, least=, most=)`,
+    both with a truth value and a `reason`; warm : `warm_up_missing(bytes_written, span_bytes, rounds)`, empty text when
+    nothing is.
     """
 
     stop: Callable[..., Any]
@@ -56,7 +57,8 @@ def require(plan: Plan, testbed: Testbed, rules: Rules | None, earlier: Sequence
         )
     if plan.offered and testbed.fio.ioengine in ONE_AT_A_TIME:
         raise PolicyError(
-            f"testbed {testbed.name}: fio.ioengine {testbed.fio.ioengine!r} does one I/O at a time, so a demand would wait behind it "
+            f"testbed {testbed.name}: fio.ioengine {testbed.fio.ioengine!r} does one I/O at a time, so a demand "
+            "would wait behind it "
             "and be measured too low; choose libaio or io_uring"
         )
     ledger.same_testbed(testbed.digest, earlier)
@@ -83,8 +85,8 @@ def _volume(plan: Plan) -> Volume:
 
 @dataclass(frozen=True)
 class Policy:
-    """A plan as it is carried out on a testbed into a run directory. `subjects`: whose steps they are, by what results call it;
-    `earlier`: run directories whose warm-ups may still hold."""
+    """A plan as it is carried out on a testbed into a run directory. `subjects`: whose steps they are, by what results
+    call it; `earlier`: run directories whose warm-ups may still hold."""
 
     plan: Plan
     testbed: Testbed
@@ -111,8 +113,8 @@ class Policy:
             yield from self._extra_runs()
 
     def _at_demand(self, step: Step) -> Step:
-        """The step with its demand in IOPS: of a share, of the closed-loop maximum of its load, measured in its block or the last
-        before it; 0 where none was, which the launcher refuses."""
+        """The step with its demand in IOPS: of a share, of the closed-loop maximum of its load, measured in its block
+        or the last before it; 0 where none was, which the launcher refuses."""
         if not step.cell.demand:
             return step
         maximum = float("nan")
@@ -126,7 +128,8 @@ class Policy:
         return replace(step, offered_iops=0.0 if iops != iops else iops, offered_process=process)
 
     def begin(self, step: Step) -> None:
-        """Before the first run of a visit: what an interrupted one left of it was measured at another time, and is set aside."""
+        """Before the first run of a visit: what an interrupted one left of it was measured at another time, and is set
+        aside."""
         order = self._visit(step)
         if step.pair and step.id == order[0].id:
             held = self.rundir.done()
@@ -151,8 +154,9 @@ class Policy:
         return Watch(adaptive, _given(self.rules, self.plan).stop) if adaptive else None
 
     def judgement(self, step: Step, record: Mapping, watch: Watch | None, work: Path) -> dict:
-        """What an accepted attempt's step.json says beside its record: why it ended; of a round of a warm-up also whether it
-        is steady, and the warning that goes with every later run when the last round that the cap allows is not."""
+        """What an accepted attempt's step.json says beside its record: why it ended; of a round of a warm-up also
+        whether it is steady, and the warning that goes with every later run when the last round that the cap allows is
+        not."""
         if watch:
             return {"reason": watch.reason}
         if self.plan.volume and step.kind == "warmup":
@@ -216,7 +220,8 @@ class Policy:
 
 
 def closed_maximum(results: pd.DataFrame, cells: Collection[Cell], block: int) -> float:
-    """The most IOPS that a closed loop of one of these cells reached in this block, else in the last before it; NaN where none ran."""
+    """The most IOPS that a closed loop of one of these cells reached in this block, else in the last before it; NaN
+    where none ran."""
     wanted = pd.DataFrame([cell.factors() for cell in cells])
     ran = results[(results["block"] <= block) & results["demand"].isna()].merge(
         wanted.drop_duplicates(), on=list(wanted)
@@ -227,8 +232,8 @@ def closed_maximum(results: pd.DataFrame, cells: Collection[Cell], block: int) -
 class Watch:
     """Looks at a running step's rates when the plan says so, and holds what it found last.
 
-    Called with the fleet's IOPS of every sample so far. Each look that is due sees the samples up to it and no more, however
-    late the call: the same run is always judged the same.
+    Called with the fleet's IOPS of every sample so far. Each look that is due sees the samples up to it and no more,
+    however late the call: the same run is always judged the same.
     """
 
     def __init__(self, rule: Adaptive, stop: Callable[..., Any]):
@@ -258,14 +263,16 @@ class Watch:
 
     @property
     def shortest_s(self) -> float | None:
-        """The runtime from which a run that was stopped counts, in place of the planned one; None if it was not stopped."""
+        """The runtime from which a run that was stopped counts, in place of the planned one; None if it was not
+        stopped."""
         return FULL_RUNTIME * self.stopped_s if self.stopped_s else None
 
 
 def needed(plan: Plan, block: int, results: pd.DataFrame, rules: Rules) -> dict[Cell, str]:
     """Cells that a further block must visit, and why, by the runs of the blocks before it. Pure.
 
-    Of several systems one whose interval is too wide is enough: a visit is of all. A cell of which not one run was ever accepted is left alone: it is reported as missing already.
+    Of several systems one whose interval is too wide is enough: a visit is of all. A cell of which not one run was ever
+    accepted is left alone: it is reported as missing already.
     """
     rule, before = _adaptive(plan), results[results["block"] < block]
     found = {}
@@ -310,9 +317,9 @@ class Standing:
 def standing(step: Step, plan: Plan, testbed: Testbed, table: pd.DataFrame, rules: Rules) -> Standing:
     """Where a warm-up stands by the table of writes (`ledger.writes`). Pure.
 
-    The device that was written least decides the volume, the fleet's mean rate of each round whether it is steady. What was
-    written before another class spoilt a device counts no more, nor do the rounds before it; but what the campaign's own
-    later steps spoil is as the plan wants it: only another campaign's writes make a warm-up begin again.
+    The device that was written least decides the volume, the fleet's mean rate of each round whether it is steady. What
+    was written before another class spoilt a device counts no more, nor do the rounds before it; but what the
+    campaign's own later steps spoil is as the plan wants it: only another campaign's writes make a warm-up begin again.
     """
     devices, most = _devices(step, plan, testbed, ledger.settle(table)), _volume(plan).rounds
     ours = (table["run"] == 0) & table["bytes_written"].notna()

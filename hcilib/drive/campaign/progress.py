@@ -1,4 +1,5 @@
-"""What the one who started a campaign sees of it: bars for campaign, block and step, each result beside the last, failures in red."""
+"""What the one who started a campaign sees of it: bars for campaign, block and step, each result beside the last,
+failures in red."""
 
 from __future__ import annotations
 
@@ -87,7 +88,8 @@ class Bars:
 
 @contextlib.contextmanager
 def phase(name: str, shown: bool) -> Iterator[None]:
-    """What prepares a campaign and cannot tell how far it is: its name at once, and how long it has taken, while it lasts."""
+    """What prepares a campaign and cannot tell how far it is: its name at once, and how long it has taken, while it
+    lasts."""
     stop = threading.Event()
     with tqdm(desc=name, bar_format="{desc}: {elapsed}", leave=False, disable=not shown) as bar:
 

@@ -1,4 +1,5 @@
-"""The run directory while it is written: one plan, atomic steps, every failed attempt, a journal, one controller at a time."""
+"""The run directory while it is written: one plan, atomic steps, every failed attempt, a journal, one controller at a
+time."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ class RunDirError(RuntimeError):
 class RunDir:
     """Where one campaign is kept. Open it with :meth:`opened`.
 
-    `campaign` marks it: no two campaigns share it, and every step carries it. `said`: what was found when it was opened, repaired
-    or to be done again, one sentence each.
+    `campaign` marks it: no two campaigns share it, and every step carries it. `said`: what was found when it was
+    opened, repaired or to be done again, one sentence each.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, str]):
@@ -45,8 +46,8 @@ class RunDir:
     @classmethod
     @contextlib.contextmanager
     def opened(cls, path: str | Path, plan: Plan, testbed: Testbed, systems: Sequence[System]) -> Iterator[RunDir]:
-        """Lock the directory, refuse another campaign's, keep what an interrupted one left under failed/, and see that every
-        finished step is what was accepted: one that is not is kept there too, and done again.
+        """Lock the directory, refuse another campaign's, keep what an interrupted one left under failed/, and see that
+        every finished step is what was accepted: one that is not is kept there too, and done again.
 
         Of a new one nothing says yet whose it is: :meth:`claim` does, once the campaign is known to be sound.
         """
@@ -70,7 +71,8 @@ class RunDir:
     # Whose it is
 
     def _is_known(self) -> bool:
-        """Whether the directory is this campaign's; RunDirError where it is another's, or cannot be known to be this one's."""
+        """Whether the directory is this campaign's; RunDirError where it is another's, or cannot be known to be this
+        one's."""
         file = self.path / PLAN
         if file.exists():
             document = _read_json(file)
@@ -85,7 +87,8 @@ class RunDir:
         held = [witness for witness in witnesses if witness]
         if len(held) < len(witnesses) or len({mark["id"] for mark in held}) != 1:
             raise RunDirError(
-                f"{file}: it is gone, and the steps beside it do not say of which campaign they are; restore it, or choose a "
+                f"{file}: it is gone, and the steps beside it do not say of which campaign they are; restore it, or "
+                "choose a "
                 "new run_dir"
             )
         self._require_same(held[0])
@@ -106,8 +109,16 @@ class RunDir:
         file = self.path / PLAN
         if file.exists():
             return
-        document = {"format": FORMAT, "identity": self.identity, "campaign": self.campaign, "one_kernel": bool(testbed.lab_root),
-                    "caveat": testbed.caveat, "plan": plan.to_dict(), "testbed": _shown(testbed), **_described(systems)}  # fmt: skip
+        document = {
+            "format": FORMAT,
+            "identity": self.identity,
+            "campaign": self.campaign,
+            "one_kernel": bool(testbed.lab_root),
+            "caveat": testbed.caveat,
+            "plan": plan.to_dict(),
+            "testbed": _shown(testbed),
+            **_described(systems),
+        }
         write_atomically(file, json.dumps(document, indent=1))
 
     # What an earlier controller left
@@ -169,8 +180,8 @@ class RunDir:
         return work
 
     def accept(self, work: Path, step: Step, record: dict, iops: float | None = None) -> None:
-        """Make the step appear, complete, by one rename; its raw files are bound to it by their digests, and it to the journal by
-        its own. `iops` is told to those who watch; results are read from fio's output."""
+        """Make the step appear, complete, by one rename; its raw files are bound to it by their digests, and it to the
+        journal by its own. `iops` is told to those who watch; results are read from fio's output."""
         _compress(work / "fio.json")
         sealed = {
             "campaign": {"id": self.campaign, **self.identity},
@@ -219,7 +230,8 @@ class RunDir:
     # Beside them
 
     def standing_setting(self) -> str:
-        """The variant of a system whose setting was applied and not undone again, as the journal says; empty where none was."""
+        """The variant of a system whose setting was applied and not undone again, as the journal says; empty where none
+        was."""
         standing = ""
         for event in events_of(self.path):
             if event.get("event") == "setting":
@@ -247,8 +259,9 @@ def _identity(plan: Plan, testbed: Testbed, systems: Sequence[System]) -> dict[s
 
 
 def _shown(testbed: Testbed) -> dict:
-    """What tells a testbed from another: names, placement, disks, how fio runs. Not how its hosts are reached, which is nobody's
-    business who reads the results: addresses, accounts and jump hosts tell of a network, keys and consent open it."""
+    """What tells a testbed from another: names, placement, disks, how fio runs. Not how its hosts are reached, which is
+    nobody's business who reads the results: addresses, accounts and jump hosts tell of a network, keys and consent open
+    it."""
     shown = testbed.model_dump(mode="json", exclude={"key", "consent", "known_hosts"}) | {"lab_root": None}
     for host in (*shown["nodes"], *shown["vms"]):
         for private in ("address", "port", "user", "jump"):

@@ -1,8 +1,10 @@
-"""What is measured: each system on the disks that are its own, and the setting it is measured with, applied and put back.
+"""What is measured: each system on the disks that are its own, and the setting it is measured with, applied and put
+back.
 
-A setting is switched like a placement, right before the step that wants it; what an earlier step left standing is undone
-first, whosever it is: a setting of one system may not be felt by the other. The journal holds every one before it is applied and
-once it is undone, so that a controller that was killed leaves no setting that the next one does not know of.
+A setting is switched like a placement, right before the step that wants it; what an earlier step left standing is
+undone first, whosever it is: a setting of one system may not be felt by the other. The journal holds every one before
+it is applied and once it is undone, so that a controller that was killed leaves no setting that the next one does not
+know of.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from hcilib.testbed import Testbed
 
 
 class SettingError(FioError):
-    """A setting that could not be applied, is not seen after it was, or could not be undone; the message names it and the host."""
+    """A setting that could not be applied, is not seen after it was, or could not be undone; the message names it and
+    the host."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,8 @@ class Subject:
 
 
 def subjects(systems: Sequence[System], testbed: Testbed, actions: Actions | None) -> dict[str, Subject]:
-    """What results call a system -> the system on its disks; also the products themselves, on which prefill and warm-up are done.
+    """What results call a system -> the system on its disks; also the products themselves, on which prefill and warm-up
+    are done.
 
     `testbed` as `divided` gives it. TestbedError where one of the systems has no disk there.
     """
@@ -58,7 +62,8 @@ def divided(testbed: Testbed, systems: Sequence[System]) -> Testbed:
 
 
 def interleaved(plan: Plan, systems: Sequence[System]) -> Plan:
-    """The plan for these systems: as it is for one, for several each cell once per system; PlanError where it is for others."""
+    """The plan for these systems: as it is for one, for several each cell once per system; PlanError where it is for
+    others."""
     on = {system.variant: system.name for system in systems}
     if len(systems) == 1 and not plan.systems:
         return plan
@@ -66,7 +71,8 @@ def interleaved(plan: Plan, systems: Sequence[System]) -> Plan:
 
 
 class Settings:
-    """The setting that stands now, of at most one system; what stood when the last controller was killed is known from the journal."""
+    """The setting that stands now, of at most one system; what stood when the last controller was killed is known from
+    the journal."""
 
     def __init__(self, every: Mapping[str, Subject], rundir: RunDir):
         self._rundir = rundir
@@ -83,7 +89,8 @@ class Settings:
 
         Raises
         ------
-        SettingError : it cannot be applied, or its check does not find it (it is undone again), or the one before cannot be undone
+        SettingError : it cannot be applied, or its check does not find it (it is undone again), or the one before
+            cannot be undone
         """
         if self._standing and self._standing.system.variant == subject.system.variant:
             return
@@ -98,8 +105,11 @@ class Settings:
             _execute(fleet, subject, how.apply, f"setting {name} could not be applied")
             for host, said in _execute(fleet, subject, how.check, f"setting {name} cannot be seen").items():
                 if not re.search(how.check.expect, said, re.MULTILINE):
-                    raise SettingError(f"setting {name} is not seen on {host} after it was applied: `{how.check.run}` says "
-                                       f"{said.strip()[:200]!r}, expected {how.check.expect!r}; it was undone")  # fmt: skip
+                    raise SettingError(
+                        f"setting {name} is not seen on {host} after it was applied: "
+                        f"`{how.check.run}` says "
+                        f"{said.strip()[:200]!r}, expected {how.check.expect!r}; it was undone"
+                    )
         except SettingError as error:
             try:
                 self.undo(fleet)

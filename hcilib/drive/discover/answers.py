@@ -60,7 +60,8 @@ def vm_question(fio: str = "fio") -> str:
 
 
 def node_question(platform: str | None = None) -> str:
-    """The command for a node: who it is, its hardware, and what its platform (whichever is installed) says of its guests."""
+    """The command for a node: who it is, its hardware, and what its platform (whichever is installed) says of its
+    guests."""
     asked = "".join(text for name, text in platforms.QUESTIONS.items() if platform in (None, name))
     return f"{_WHO}{_HARDWARE}{asked}{END}"
 
@@ -79,7 +80,8 @@ class VmFacts:
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """A node: drives as (what, size_bytes, how many), links and controllers in words; platform -> its guests, or why not."""
+    """A node: drives as (what, size_bytes, how many), links and controllers in words; platform -> its guests, or why
+    not."""
 
     hostname: str
     drives: tuple[tuple[str, int, int], ...] = ()
@@ -106,7 +108,11 @@ def parse_node(text: str) -> NodeFacts:
         raise ValueError("its answer ends early")
     drives: dict[tuple[str, int], int] = {}
     for row in map(_fields, parts["drives"].splitlines()):
-        kind = "NVMe" if row["name"].startswith("nvme") else {"0": "SSD", "1": "disk that turns"}.get(row["queue/rotational"], "drive")  # fmt: skip
+        kind = (
+            "NVMe"
+            if row["name"].startswith("nvme")
+            else {"0": "SSD", "1": "disk that turns"}.get(row["queue/rotational"], "drive")
+        )
         what = " ".join(f"{kind} {row['device/vendor']} {row['device/model']}".split())
         if size := 512 * int(row["size"] or 0):
             drives[what, size] = drives.get((what, size), 0) + 1
@@ -116,7 +122,14 @@ def parse_node(text: str) -> NodeFacts:
     ]
     found, failed = platforms.guests(text)
     controllers = tuple(line.partition(" ")[2] for line in parts["controllers"].splitlines())
-    return NodeFacts(parts["hostname"].strip(), tuple((*what, n) for what, n in drives.items()), tuple(links), controllers, found, failed)  # fmt: skip
+    return NodeFacts(
+        parts["hostname"].strip(),
+        tuple((*what, n) for what, n in drives.items()),
+        tuple(links),
+        controllers,
+        found,
+        failed,
+    )
 
 
 def parse_windows_node(text: str) -> NodeFacts:
@@ -124,10 +137,15 @@ def parse_windows_node(text: str) -> NodeFacts:
     told = platforms.read_hyperv(text)
     drives: dict[tuple[str, int], int] = {}
     for drive in told["drives"]:
-        key = (" ".join(f"{drive.get('bus', '')} {drive.get('media', '')} {drive.get('model', '')}".split()), int(drive.get("bytes") or 0))  # fmt: skip
+        key = (
+            " ".join((f"{drive.get('bus', '')} {drive.get('media', '')} {drive.get('model', '')}").split()),
+            int(drive.get("bytes") or 0),
+        )
         drives[key] = drives.get(key, 0) + 1
-    links = [_link(str(link.get("name")), "", str(link.get("state")).lower(), str(int(link.get("bits_per_s") or 0) // 10**6))
-             for link in told["links"]]  # fmt: skip
+    links = [
+        _link(str(link.get("name")), "", str(link.get("state")).lower(), str(int(link.get("bits_per_s") or 0) // 10**6))
+        for link in told["links"]
+    ]
     return NodeFacts(str(told["node"]), tuple((*what, n) for what, n in drives.items()), tuple(links),
                      guests={"hyperv": told["guests"]})  # fmt: skip
 
@@ -135,7 +153,11 @@ def parse_windows_node(text: str) -> NodeFacts:
 def _link(name: str, driver: str, state: str, mbit: str) -> str:
     """The kernel writes -1, or nothing, for the speed of a link that is down or has none."""
     speed = f"{int(mbit) / 1000:g} Gbit/s" if re.fullmatch(r"[1-9]\d*", mbit) else "speed not said"
-    return f"{name} {speed}" + (f", {driver}" if driver else "") + ("" if state == "up" else f", {state or 'state not said'}")  # fmt: skip
+    return (
+        f"{name} {speed}"
+        + (f", {driver}" if driver else "")
+        + ("" if state == "up" else f", {state or 'state not said'}")
+    )
 
 
 def _fields(line: str) -> dict[str, str]:

@@ -34,7 +34,8 @@ class Discovery:
     Attributes
     ----------
     text : the testbed file, with comments; it never holds a consent token, nor a disk that carries anything
-    disks : vm, device, serial, size_bytes, proposed, holds, why; one row a disk of a VM (see hcilib.drive.discover.disks)
+    disks : vm, device, serial, size_bytes, proposed, holds, why; one row a disk of a VM (see
+        hcilib.drive.discover.disks)
     hosts : host, role (vm, node), ok, detail; one row a host that was asked, `detail` why it did not answer
     questions : what its reader must still say
     path : the file, None if none was asked for
@@ -68,10 +69,11 @@ def discover(
 
     Parameters
     ----------
-    hosts, nodes : load generators, and the hypervisors they run on: ``vm01``, ``root@vm01:2222``, ``vm01=root@192.0.2.7``, or
-        `Host` objects. What is left out comes from ~/.ssh/config. Every host key has to be in `known_hosts`
-    platform : the one to ask of the nodes, of libvirt, proxmox, kubevirt and hyperv (whose nodes run Windows); None asks
-        whichever of the first three a node has
+    hosts, nodes : load generators, and the hypervisors they run on: ``vm01``, ``root@vm01:2222``,
+        ``vm01=root@192.0.2.7``, or `Host` objects. What is left out comes from ~/.ssh/config. Every host key has to be
+        in `known_hosts`
+    platform : the one to ask of the nodes, of libvirt, proxmox, kubevirt and hyperv (whose nodes run Windows); None
+        asks whichever of the first three a node has
     out : the file to write. One that is there already stays as it is: the result's `diff` says what would change
     name : of the testbed; the name of the file unless given
 
@@ -89,13 +91,17 @@ def discover(
     >>> hci.discover(["root@vm 01"])
     Traceback (most recent call last):
     hcilib.drive.discover.discover.DiscoverError: host 'root@vm 01': its name may be letters, digits, '.', '_' and '-', the first a letter or a digit; write [name=][user@]address[:port]
-    """
+    """  # noqa: E501
     if platform not in (None, *PLATFORMS):
-        raise DiscoverError(f"platform {platform!r}: expected one of {', '.join(PLATFORMS)}, or none for what the nodes have")  # fmt: skip
+        raise DiscoverError(
+            f"platform {platform!r}: expected one of {', '.join(PLATFORMS)}, or none for what the nodes have"
+        )
     vms, carriers = _hosts(hosts, "linux"), _hosts(nodes, "windows" if platform == "hyperv" else "linux")
     called = _name(name or (Path(out).stem if out else "discovered"))
     both = {host.name: host for host in (*carriers, *vms)}
-    fleet_of = Testbed.model_construct(name=called, nodes=tuple(both.values()), vms=(), known_hosts=known_hosts, key=key)  # fmt: skip
+    fleet_of = Testbed.model_construct(
+        name=called, nodes=tuple(both.values()), vms=(), known_hosts=known_hosts, key=key
+    )
     with Fleet(fleet_of) as fleet:
         linux = [host for host in both.values() if host.os == "linux"]
         told = fleet.run({vm.name: answers.vm_question() for vm in vms}, limit_s=answers.LIMIT_S)
@@ -111,7 +117,9 @@ def discover(
     placed = {vm.name: _placed(vm, vm_facts[vm.name], carriers, node_facts) for vm in vms if vm.name in vm_facts}
     clocks = {host: _clock(seconds, blur) for host, (seconds, blur) in ahead.items()}
     questions = _questions(vm_facts, vm_failed, node_facts, node_failed, disks, placed, clocks, carriers)
-    text = write_testbed(called, vms, carriers, vm_facts, node_facts, disks, placed, clocks, questions, known_hosts, key)  # fmt: skip
+    text = write_testbed(
+        called, vms, carriers, vm_facts, node_facts, disks, placed, clocks, questions, known_hosts, key
+    )
     found = Discovery(text, disks, _host_table(told, told_nodes, vm_failed, node_failed), questions)
     if out is None:
         return found
@@ -143,14 +151,18 @@ def _host(given: str | Host, os: str) -> Node:
     except ValidationError as error:
         wrong = error.errors()[0]
         said = wrong["msg"].removeprefix("Value error, expected ")
-        raise DiscoverError(f"host {given!r}: its {wrong['loc'][0]} may be {said}; write [name=][user@]address[:port]") from None  # fmt: skip
+        raise DiscoverError(
+            f"host {given!r}: its {wrong['loc'][0]} may be {said}; write [name=][user@]address[:port]"
+        ) from None
 
 
 def _name(name: str) -> str:
     try:
         return Node(name=name).name
     except ValidationError:
-        raise DiscoverError(f"name {name!r}: a testbed's name is letters, digits, '.', '_' and '-', the first a letter or a digit") from None  # fmt: skip
+        raise DiscoverError(
+            f"name {name!r}: a testbed's name is letters, digits, '.', '_' and '-', the first a letter or a digit"
+        ) from None
 
 
 def _parsed(told: Mapping[str, Outcome], readers: Mapping) -> tuple[dict, dict[str, str]]:
@@ -177,7 +189,9 @@ def _placed(vm: Node, facts: VmFacts, nodes: Sequence[Node], node_facts: Mapping
             for guest in guests:
                 if how := _same(vm, facts, guest):
                     home = _node_called(guest.node, nodes, node_facts) if guest.node else asked
-                    seen.setdefault(how, {})[home or guest.node] = f"found: {platform}'s guest {guest.name}, by its {how}"  # fmt: skip
+                    seen.setdefault(how, {})[home or guest.node] = (
+                        f"found: {platform}'s guest {guest.name}, by its {how}"
+                    )
     for how in ("MAC address", "UUID", "name"):
         if len(homes := seen.get(how, {})) > 1:
             return UNKNOWN_NODE, f"guests of this {how} run on {', '.join(sorted(homes))}"
@@ -208,7 +222,11 @@ def _node_called(called: str, nodes: Sequence[Node], node_facts: Mapping[str, No
 
 def _clock(seconds: float, blur: float) -> str:
     """In words that stay the same from run to run while the clock is right."""
-    return f"within {CLOCK_LIMIT_S:g} s of this machine's" if abs(seconds) <= CLOCK_LIMIT_S + blur else f"{seconds:+.0f} s from this machine's"  # fmt: skip
+    return (
+        f"within {CLOCK_LIMIT_S:g} s of this machine's"
+        if abs(seconds) <= CLOCK_LIMIT_S + blur
+        else (f"{seconds:+.0f} s from this machine's")
+    )
 
 
 def _questions(
@@ -222,26 +240,47 @@ def _questions(
     nodes: Sequence[Node],
 ) -> tuple[str, ...]:
     """What only the reader knows, and what went wrong; in the order of the hosts."""
-    asked = ["Which system is it? Its file (params/systems/) says how data is laid out; disks of several need `system:`.",
-             "May every disk that is listed be overwritten? Then add `consent:` with a token of yours."]  # fmt: skip
+    asked = [
+        "Which system is it? Its file (params/systems/) says how data is laid out; disks of several need `system:`.",
+        "May every disk that is listed be overwritten? Then add `consent:` with a token of yours.",
+    ]
     asked += [
         f"{host} did not answer: {why}. Mend that and run this again."
         for host, why in {**vm_failed, **node_failed}.items()
     ]
-    asked += [] if nodes else ["On which nodes do the VMs run? Give them with --nodes: their CPU and links are counted."]  # fmt: skip
+    asked += (
+        [] if nodes else ["On which nodes do the VMs run? Give them with --nodes: their CPU and links are counted."]
+    )
     asked += [
         f"{node}: {platform} could not be read: {why}"
         for node, f in node_facts.items()
         for platform, why in f.failed.items()
     ]
     if nodes:
-        asked += [f"On which node does {vm} run? ({how}) Replace {node}." for vm, (node, how) in placed.items() if node == UNKNOWN_NODE]  # fmt: skip
+        asked += [
+            f"On which node does {vm} run? ({how}) Replace {node}."
+            for vm, (node, how) in placed.items()
+            if node == UNKNOWN_NODE
+        ]
     usable = set(disks.loc[disks["proposed"], "vm"])
-    asked += [f"{vm} has no disk that may be written: attach a blank one with a serial of its own, or clear one that is not needed."
-              for vm in vm_facts if vm not in usable]  # fmt: skip
-    asked += [f"{vm} has no fio that answers ({f.fio[:80] or 'nothing'}): install it there." for vm, f in vm_facts.items()
-              if not f.fio.startswith("fio-")]  # fmt: skip
-    asked += [f"{host}: its clock is {said}: start chrony or ntpd there." for host, said in clocks.items() if not said.startswith("within")]  # fmt: skip
+    asked += [
+        (
+            f"{vm} has no disk that may be written: attach a blank one with a serial of its own, or clear one that is "
+            "not needed."
+        )
+        for vm in vm_facts
+        if vm not in usable
+    ]
+    asked += [
+        f"{vm} has no fio that answers ({f.fio[:80] or 'nothing'}): install it there."
+        for vm, f in vm_facts.items()
+        if not f.fio.startswith("fio-")
+    ]
+    asked += [
+        f"{host}: its clock is {said}: start chrony or ntpd there."
+        for host, said in clocks.items()
+        if not said.startswith("within")
+    ]
     return tuple(asked)
 
 

@@ -1,4 +1,5 @@
-"""Which disks of the VMs may be proposed for writing, and why the others may not: the guard's judgement, and stricter than it."""
+"""Which disks of the VMs may be proposed for writing, and why the others may not: the guard's judgement, and stricter
+than it."""
 
 from __future__ import annotations
 
@@ -22,8 +23,9 @@ def disk_table(vms: Mapping[str, VmFacts]) -> pd.DataFrame:
 
     Returns
     -------
-    DataFrame : vm, device, serial ("" where it has none), size_bytes, proposed, holds, why; one row a disk. `proposed`: nothing
-        is on it, nobody has it, and its serial is its own; else `why` says what speaks against it. `holds`: what is on it
+    DataFrame : vm, device, serial ("" where it has none), size_bytes, proposed, holds, why; one row a disk. `proposed`:
+        nothing is on it, nobody has it, and its serial is its own; else `why` says what speaks against it. `holds`:
+        what is on it
     """
     disks = {vm: _disks(facts.inventory) for vm, facts in vms.items()}
     serials = {(vm, d.name): _serial(d, vms[vm].inventory) for vm, found in disks.items() for d in found}
@@ -40,19 +42,26 @@ def disk_table(vms: Mapping[str, VmFacts]) -> pd.DataFrame:
 
 
 _NAMELESS = (
-    "it has no serial, WWN or by-id link, so nobody could tell it from another: give it a serial of its own (libvirt: <serial> "
+    "it has no serial, WWN or by-id link, so nobody could tell it from another: give it a serial of its own "
+    "(libvirt: <serial> "
     "in its <disk>; Proxmox VE: serial=... on its line of `qm set`)"
 )
 
 
 def _disks(known: Inventory) -> list[Device]:
-    """Whole disks and what stands for one: no partition, no mapping of another disk, no loop over a file that nobody named."""
+    """Whole disks and what stands for one: no partition, no mapping of another disk, no loop over a file that nobody
+    named."""
     whole = [d for d in known.devices.values() if d.size_bytes and not d.partition and (d.stack or not d.slaves)]
-    return [d for d in whole if not re.match(r"(?:sr|fd|ram|zram)\d", d.name) and (not d.name.startswith("loop") or d.identifiers)]  # fmt: skip
+    return [
+        d
+        for d in whole
+        if not re.match(r"(?:sr|fd|ram|zram)\d", d.name) and (not d.name.startswith("loop") or d.identifiers)
+    ]
 
 
 def _serial(device: Device, known: Inventory) -> str:
-    """The name that a testbed may call it by: a serial before a WWN before a link, and one that is its own before one that is not."""
+    """The name that a testbed may call it by: a serial before a WWN before a link, and one that is its own before one
+    that is not."""
     own = sorted(device.identifiers, key=lambda name: (bool(_WWN.fullmatch(name)), len(name), name))
     fit = [name for name in (*own, *sorted(device.links)) if _fits(name)]
     alone = [name for name in fit if [found.name for found in find(known, name)] == [device.name]]

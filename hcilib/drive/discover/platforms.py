@@ -1,7 +1,8 @@
-"""What a virtualisation platform says its guests are: each platform's question, asked on the nodes, and a small reader of its answer.
+"""What a virtualisation platform says its guests are: each platform's question, asked on the nodes, and a small reader
+of its answer.
 
-libvirt is read from a real libvirtd; the readers of the others follow captures in their documented formats (tests/data/platforms).
-All questions are read-only: virsh connects with ``--readonly``, the others only list.
+libvirt is read from a real libvirtd; the readers of the others follow captures in their documented formats
+(tests/data/platforms). All questions are read-only: virsh connects with ``--readonly``, the others only list.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from xml.etree import ElementTree
 
 from hcilib.drive.hosts.hosts import sections
 
-# Plain virsh of an ordinary user would start a daemon of the user's own; the system's is asked unless the account says another.
+# Plain virsh of an ordinary user would start a daemon of the user's own; the system's is asked unless the account says
+# another.
 _LIBVIRT = r"""
 if command -v virsh >/dev/null 2>&1; then
   echo '==== libvirt'; : "${LIBVIRT_DEFAULT_URI:=qemu:///system}"; export LIBVIRT_DEFAULT_URI
@@ -28,7 +30,7 @@ if command -v pvesh >/dev/null 2>&1; then
   echo '==== proxmox'; pvesh get "/nodes/$(hostname -s)/qemu" --output-format json 2>&1 || echo 'failed pvesh'
   for guest in $(qm list 2>/dev/null | awk '$3 == "running" { print $1 }'); do echo; echo "---- $guest"; qm config "$guest"; done
 fi
-"""
+"""  # noqa: E501
 _KUBEVIRT = r"""
 if command -v kubectl >/dev/null 2>&1; then
   echo '==== kubevirt'; kubectl get vmi --all-namespaces -o json 2>&1 || echo 'failed kubectl'
@@ -47,7 +49,7 @@ $guests=@(Get-VM|Where-Object State -eq 'Running'|ForEach-Object{@{
 $drives=@(Get-PhysicalDisk|ForEach-Object{@{model=[string]$_.FriendlyName; bus=[string]$_.BusType; media=[string]$_.MediaType; bytes=[uint64]$_.Size}})
 $links=@(Get-NetAdapter -Physical|ForEach-Object{@{name=[string]$_.Name; state=[string]$_.Status; bits_per_s=[uint64]$_.Speed}})
 ConvertTo-Json -Compress -Depth 4 @{node=$env:COMPUTERNAME; guests=$guests; drives=$drives; links=$links}
-"""
+"""  # noqa: E501
 HYPERV = "powershell.exe -NoLogo -NoProfile -NonInteractive -OutputFormat Text -EncodedCommand " + base64.b64encode(
     _HYPERV.encode("utf-16-le")
 ).decode("ascii")
@@ -60,8 +62,8 @@ class PlatformError(ValueError):
 
 @dataclass(frozen=True)
 class Guest:
-    """A running guest as its platform describes it. `node` is the platform's own name of it, "" where the node that was asked is
-    meant; `disks` are (serial, where its data lies), the serial "" where the platform gave none."""
+    """A running guest as its platform describes it. `node` is the platform's own name of it, "" where the node that was
+    asked is meant; `disks` are (serial, where its data lies), the serial "" where the platform gave none."""
 
     name: str
     node: str = ""
@@ -71,7 +73,8 @@ class Guest:
 
 
 def guests(text: str) -> tuple[dict[str, list[Guest]], dict[str, str]]:
-    """Platform -> its guests, and platform -> why its answer could not be read, of what a node answered to QUESTIONS."""
+    """Platform -> its guests, and platform -> why its answer could not be read, of what a node answered to
+    QUESTIONS."""
     found, failed = {}, {}
     for platform, answer in ((p, part) for p, part in sections(text).items() if p in READERS):
         try:
@@ -100,7 +103,11 @@ def _domain(document: str) -> Guest:
         if disk.get("device", "disk") != "disk":  # a CD-ROM
             continue
         source = disk.find("source")
-        where = next((source.attrib[k] for k in ("dev", "file", "name", "volume") if k in source.attrib), "") if source is not None else ""  # fmt: skip
+        where = (
+            next((source.attrib[k] for k in ("dev", "file", "name", "volume") if k in source.attrib), "")
+            if source is not None
+            else ""
+        )
         disks.append((disk.findtext("serial") or disk.findtext("wwn") or "", where))
     macs = [mac.get("address", "") for mac in domain.iterfind("devices/interface/mac")]
     return Guest(domain.findtext("name") or "", "", (domain.findtext("uuid") or "").lower(), _macs(macs), tuple(disks))
@@ -114,7 +121,9 @@ def read_proxmox(text: str) -> list[Guest]:
         if not isinstance(row, dict) or "vmid" not in row:
             raise PlatformError(f"pvesh listed a guest without its vmid: {_start(listed)}")
         names[str(row["vmid"])] = str(row.get("name", f"VM {row['vmid']}"))
-    return [_config(names.get(vmid, f"VM {vmid}"), config) for vmid, config in zip(configs[::2], configs[1::2], strict=True)]  # fmt: skip
+    return [
+        _config(names.get(vmid, f"VM {vmid}"), config) for vmid, config in zip(configs[::2], configs[1::2], strict=True)
+    ]
 
 
 def _config(name: str, config: str) -> Guest:
@@ -124,7 +133,11 @@ def _config(name: str, config: str) -> Guest:
     ):  # snapshots follow in [brackets]
         options = dict(part.split("=", 1) for part in value.split(",") if "=" in part)
         if re.fullmatch(r"net\d+", key):
-            macs += [options[model] for model in options if re.fullmatch(r"(?i)(?:[0-9a-f]{2}:){5}[0-9a-f]{2}", options[model])]  # fmt: skip
+            macs += [
+                options[model]
+                for model in options
+                if re.fullmatch(r"(?i)(?:[0-9a-f]{2}:){5}[0-9a-f]{2}", options[model])
+            ]
         elif re.fullmatch(r"(?:scsi|virtio|sata|ide)\d+", key) and options.get("media") != "cdrom":
             disks.append((options.get("serial", ""), options.get("file") or value.split(",")[0]))
         elif key == "smbios1":
@@ -144,12 +157,20 @@ def _instance(item: dict) -> Guest:
     sources = {}
     for volume in _at(item, "spec", "volumes") or []:
         given = next((v for k, v in volume.items() if k != "name" and isinstance(v, dict)), {})
-        sources[volume.get("name")] = next((str(given[k]) for k in ("claimName", "name", "image", "path") if k in given), "")  # fmt: skip
+        sources[volume.get("name")] = next(
+            (str(given[k]) for k in ("claimName", "name", "image", "path") if k in given), ""
+        )
     disks = [(str(disk.get("serial", "")), sources.get(disk.get("name"), ""))
              for disk in _at(item, "spec", "domain", "devices", "disks") or [] if "cdrom" not in disk]  # fmt: skip
     macs = [str(nic.get("mac", "")) for nic in _at(item, "status", "interfaces") or []]
     uuid = _at(item, "spec", "domain", "firmware", "uuid") or ""
-    return Guest(str(_at(item, "metadata", "name") or ""), str(_at(item, "status", "nodeName")), str(uuid).lower(), _macs(macs), tuple(disks))  # fmt: skip
+    return Guest(
+        str(_at(item, "metadata", "name") or ""),
+        str(_at(item, "status", "nodeName")),
+        str(uuid).lower(),
+        _macs(macs),
+        tuple(disks),
+    )
 
 
 def read_hyperv(text: str) -> dict:

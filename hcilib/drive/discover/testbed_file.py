@@ -32,9 +32,13 @@ def write_testbed(
     known_hosts: str,
     key: str | None,
 ) -> str:
-    """The file's text. It holds no time and no measured number, so that two runs over the same hosts differ in nothing."""
+    """The file's text. It holds no time and no measured number, so that two runs over the same hosts differ in
+    nothing."""
     lines = [
-        f"# What `hci discover` found on {len(vm_facts)} VM(s) and {len(node_facts)} node(s). Nothing was written anywhere. Review it line by line.",
+        (
+            f"# What `hci discover` found on {len(vm_facts)} VM(s) and {len(node_facts)} node(s). Nothing was written "
+            "anywhere. Review it line by line."
+        ),
         "#",
         "# Still to be said:",
         *(f"# {n}. {_plain(question)}" for n, question in enumerate(questions, 1)),
@@ -42,7 +46,10 @@ def write_testbed(
         "# Assumed: fio's engine libaio, past the page cache, each VM on its own (launcher per-host).",
         f"name: {_scalar(name)}",
         "",
-        "# consent: not written here, by design: a token of yours, once you have seen that every disk below may be overwritten.",
+        (
+            "# consent: not written here, by design: a token of yours, once you have seen that every disk below may be "
+            "overwritten."
+        ),
         f"known_hosts: {_quoted(known_hosts)}",
         *([f"key: {_quoted(key)}"] if key else []),
         "fio: {ioengine: libaio, direct: 1, launcher: per-host}",
@@ -64,7 +71,8 @@ def write_testbed(
 
 
 def save(text: str, out: Path) -> str:
-    """Write a file that is not there yet; one that is stays as it is, and what would change is returned ("" if nothing)."""
+    """Write a file that is not there yet; one that is stays as it is, and what would change is returned ("" if
+    nothing)."""
     try:
         with out.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -100,7 +108,10 @@ def _vm(vm: Host, facts: VmFacts, disks: pd.DataFrame, placed: tuple[str, str], 
     mine = disks[disks["proposed"]]
     lines.append("    disks:" if len(mine) else "    disks: []")
     for disk in mine.itertuples():
-        lines.append(f"      - {{serial: {_quoted(disk.serial)}, size_bytes: {size_text(disk.size_bytes)}}}  # {disk.device}, blank")  # fmt: skip
+        lines.append(
+            f"      - {{serial: {_quoted(disk.serial)}, size_bytes: {size_text(disk.size_bytes)}}}  # "
+            f"{disk.device}, blank"
+        )
     for disk in disks[~disks["proposed"]].itertuples():
         what = f"{disk.device} ({disk.serial or 'no serial'}, {size_text(disk.size_bytes)}; {disk.holds})"
         lines.append(f"      # not {_plain(what)}: {_plain(disk.why)}")

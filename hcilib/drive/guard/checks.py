@@ -1,4 +1,5 @@
-"""Preflight's checks of what a host says about itself: one command a host, every answer judged here, no host asked twice.
+"""Preflight's checks of what a host says about itself: one command a host, every answer judged here, no host asked
+twice.
 
 And of a Ceph cluster's images, as each VM sees them: the right size, nobody else's, still filled, and no cache.
 """
@@ -34,7 +35,8 @@ _LAST = "echo '==== clock2'; date +%s.%N\n" + END
 _LOG_LINE, _LOGS, _JSON, _JSON_PACKED, _COUNTERS_PER_S = 40, 5, 100_000, 10_000, 1_000
 WATCHED_S = 20.0  # a client that was killed is seen as a watcher for osd_client_watch_timeout
 CACHED = (
-    "warning: rbd_cache is on: a write is done when the client has it in its memory, at iodepth 1 many times faster than the "
+    "warning: rbd_cache is on: a write is done when the client has it in its memory, at iodepth 1 many times faster "
+    "than the "
     "cluster; set rbd_cache = false for [client] in ceph.conf, and look for a pool's or an image's own setting"
 )
 Images = Sequence[tuple[str, Disk]]
@@ -57,7 +59,8 @@ def ask(fleet: Fleet, testbed: Testbed, nodes: Collection[str], vms: Collection[
 def judge(
     testbed: Testbed, answers: Mapping[str, Outcome], here: str, clock_limit_s: float = CLOCK_LIMIT_S
 ) -> list[dict]:
-    """Rows on clock, memory, governor, fio's release (`here`: the controller's) and processes, of every host that was asked."""
+    """Rows on clock, memory, governor, fio's release (`here`: the controller's) and processes, of every host that was
+    asked."""
     vms = {vm.name: vm for vm in testbed.vms}
     rows = []
     for name, outcome in answers.items():
@@ -93,7 +96,8 @@ def without_script(error: str) -> str:
 
 
 def _clock(outcome: Outcome, parts: dict[str, str], limit_s: float) -> dict:
-    """The host's clock less the controller's, between two bounds: no reading can be later than its answer or earlier than its question."""
+    """The host's clock less the controller's, between two bounds: no reading can be later than its answer or earlier
+    than its question."""
     first, last = (_epoch(parts[key]) for key in ("clock", "clock2"))
     if first is None or last is None:
         return row(outcome.host, "clock", False, f"`date +%s.%N` answered {parts['clock'].strip()!r}, which is no time")
@@ -135,7 +139,8 @@ def _memory(host: str, parts: dict[str, str]) -> dict:
 
 
 def _governor(host: str, parts: dict[str, str], lab: bool) -> dict:
-    """powersave is refused: it clocks down between I/Os, and the latency shows the CPU. A laptop's lab shows the method alone."""
+    """powersave is refused: it clocks down between I/Os, and the latency shows the CPU. A laptop's lab shows the method
+    alone."""
     found = sorted(set(parts["governor"].split()))
     if "powersave" in found:
         return row(
@@ -150,7 +155,8 @@ def _governor(host: str, parts: dict[str, str], lab: bool) -> dict:
 
 
 def _release(host: str, parts: dict[str, str], here: str, testbed: Testbed) -> dict:
-    """One release everywhere and on the controller: between releases the client just quits (TRAPS section 2). per-host has no client."""
+    """One release everywhere and on the controller: between releases the client just quits (TRAPS section 2). per-host
+    has no client."""
     there = parts["fio"].strip()
     if testbed.fio.launcher == "per-host":
         return row(host, "fio", there.startswith("fio-"), there or "no answer; install fio there")
@@ -168,7 +174,8 @@ def _idle(vm: Vm, testbed: Testbed, parts: dict[str, str]) -> dict:
 
 
 def _server(vm: Vm, testbed: Testbed, parts: dict[str, str]) -> dict:
-    """A fio server takes orders from whoever reaches it. None of ours listens on a port; another's is said, and is not ours to end."""
+    """A fio server takes orders from whoever reaches it. None of ours listens on a port; another's is said, and is not
+    ours to end."""
     open_to_all = {
         p.listens for p in processes.parse(parts["processes"], vm, testbed).values() if p.serves and p.listens
     }
@@ -184,7 +191,8 @@ def _server(vm: Vm, testbed: Testbed, parts: dict[str, str]) -> dict:
 
 
 def log_bytes(plan: Plan, nodes: int) -> int:
-    """About what a plan leaves on the controller: packed JSON, logs and counters of every step, and one step's JSON unpacked."""
+    """About what a plan leaves on the controller: packed JSON, logs and counters of every step, and one step's JSON
+    unpacked."""
     total = 0.0
     for step in plan.steps:
         jobs = step.cell.vms * step.cell.numjobs * (2 if 0 < step.cell.pattern.rwmixread < 100 else 1)
@@ -263,14 +271,16 @@ def _objection(disk: Disk, known: Mapping, filled: int) -> str:
         return f"it is open by {', '.join(others)}: wait for that client or end it"
     if used < filled:  # what was never written is read without asking a drive
         return (
-            f"{used} of them written, where this campaign's prefill wrote {filled}: the cluster was started anew since; "
+            f"{used} of them written, where this campaign's prefill wrote {filled}: the cluster was started anew "
+            "since; "
             "measure into another run_dir"
         )
     return ""
 
 
 def _cache(vm: str, disk: Disk, options: Sequence[Mapping]) -> dict:
-    """The value that holds for the image, wherever it was set: an image's own goes before its pool's and before ceph.conf's."""
+    """The value that holds for the image, wherever it was set: an image's own goes before its pool's and before
+    ceph.conf's."""
     found = [option for option in options if option["name"] == "rbd_cache"]
     if not found:
         return row(vm, "cache", False, f"{disk.serial}: `rbd config image ls` does not say whether rbd_cache is on")

@@ -1,4 +1,5 @@
-"""What a host's block devices are: one shell command a host, and its text parsed into facts. Judges nothing, writes nothing."""
+"""What a host's block devices are: one shell command a host, and its text parsed into facts. Judges nothing, writes
+nothing."""
 
 from __future__ import annotations
 
@@ -10,14 +11,19 @@ from dataclasses import dataclass, field, replace
 
 from hcilib.drive.hosts.hosts import sections
 
-# Plain sh and what every distribution has; /sys is the authority, since its files read the same everywhere, and lsblk adds
-# what only udev knows. A column that an old lsblk lacks (MOUNTPOINTS before 2.37, PTTYPE before 2.33) must not cost the rest.
-# One process of each mount namespace is enough (three, as one may end meanwhile). What the user may not look into is left out.
+# Plain sh and what every distribution has; /sys is the authority, since its files read the same everywhere, and lsblk
+# adds
+# what only udev knows. A column that an old lsblk lacks (MOUNTPOINTS before 2.37, PTTYPE before 2.33) must not cost the
+# rest.
+# One process of each mount namespace is enough (three, as one may end meanwhile). What the user may not look into is
+# left out.
 MOUNTS = r"""cat /proc/self/mountinfo /proc/1/mountinfo $(stat -L -c '%i %n' /proc/[0-9]*/ns/mnt 2>/dev/null | awk 'seen[$1]++ < 3 {
-  sub("/ns/mnt$", "/mountinfo", $2); print $2}') 2>/dev/null"""
-# A descriptor's target is known by its number: a node may be called anything and lie anywhere. `ls -l` shows in a descriptor's mode
+  sub("/ns/mnt$", "/mountinfo", $2); print $2}') 2>/dev/null"""  # noqa: E501
+# A descriptor's target is known by its number: a node may be called anything and lie anywhere. `ls -l` shows in a
+# descriptor's mode
 # whether it was opened to write.
-# wipefs opens so too, even to look: of a look like ours, by another host of this kernel or another campaign, nothing is left in a moment.
+# wipefs opens so too, even to look: of a look like ours, by another host of this kernel or another campaign, nothing is
+# left in a moment.
 OPEN_TO_WRITE = r"""for look in 1 2 3 4 5; do
   open=$(find -L /proc/[0-9]*/fd -maxdepth 1 -type b -exec stat -L -c '%t:%T %n' {} + 2>/dev/null |
     while read -r n f; do case $(ls -l "$f" 2>/dev/null) in l?w*) ;; *) continue;; esac
@@ -25,7 +31,8 @@ OPEN_TO_WRITE = r"""for look in 1 2 3 4 5; do
   case $open in *' wipefs (process '*) sleep 0.1;; *) break;; esac
 done; printf '%s' "${open:+$open
 }" """
-# Devices built on devices that have an identity of their own (md arrays, DRBD), and those that are handed to other hosts: what the
+# Devices built on devices that have an identity of their own (md arrays, DRBD), and those that are handed to other
+# hosts: what the
 # stack's own tools read from the kernel, never the name of a link, which anybody may have made.
 STACKS = r"""
 echo '==== stacks'
@@ -37,7 +44,7 @@ echo '==== exports'
 for f in /sys/kernel/config/nvmet/subsystems/*/namespaces/*/device_path /sys/kernel/config/target/core/*/*/udev_path; do
   p=; [ -r "$f" ] && read -r p 2>/dev/null <"$f"; [ -n "$p" ] && echo "$(readlink -f "$p") $p ${f#/sys/kernel/config/}"
 done
-"""
+"""  # noqa: E501
 INVENTORY = r"""
 LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/sbin:/sbin; export PATH
 echo '==== user'; id -un
@@ -66,9 +73,12 @@ echo '==== unseen'; n=0; for p in /proc/[0-9]*; do [ -r "$p/fd" ] || n=$((n + 1)
 """
 INVENTORY += f"echo '==== mounts'; {MOUNTS}\n" + STACKS
 
-# Signatures are probed on the device itself: udev's opinion is as old as its last event. blkid ends with 2 both for "nothing
-# found" and for "cannot be read", so a block is read first. blkid knows no GPT whose first half is gone; what cannot be opened
-# exclusively, as wipefs does, is held by the kernel, in a mount namespace that nobody lists too; but a probe like this one, of
+# Signatures are probed on the device itself: udev's opinion is as old as its last event. blkid ends with 2 both for
+# "nothing
+# found" and for "cannot be read", so a block is read first. blkid knows no GPT whose first half is gone; what cannot be
+# opened
+# exclusively, as wipefs does, is held by the kernel, in a mount namespace that nobody lists too; but a probe like this
+# one, of
 # udev's or another's, is over in a moment.
 CONTENT = r"""
 echo '==== content'
@@ -113,10 +123,11 @@ class DevicesError(ValueError):
 class Device:
     """A block device as its host describes it. `path` is what fio is given: a link by identity where udev made one.
 
-    ``claimed``: the kernel holds it for somebody. ``mounts`` are (where, through which device) of the device and of everything on top of it, ``[SWAP]`` for swap;
-    ``unjudged`` says why its content could not be looked at, "" if it was, None if nobody asked. ``stack`` is what names a device
-    that is built on others and has an identity of its own, as its own tools read it from the kernel: ``md-uuid-<UUID>`` of an
-    array, ``drbd-<resource>-<volume>``; ``role`` is DRBD's. ``exports``: where it is handed to other hosts.
+    ``claimed``: the kernel holds it for somebody. ``mounts`` are (where, through which device) of the device and of
+    everything on top of it, ``[SWAP]`` for swap; ``unjudged`` says why its content could not be looked at, "" if it
+    was, None if nobody asked. ``stack`` is what names a device that is built on others and has an identity of its own,
+    as its own tools read it from the kernel: ``md-uuid-<UUID>`` of an array, ``drbd-<resource>-<volume>``; ``role`` is
+    DRBD's. ``exports``: where it is handed to other hosts.
     """
 
     name: str
@@ -143,8 +154,8 @@ class Device:
 
 @dataclass(frozen=True)
 class Inventory:
-    """A host's devices by kernel name; `astray` are links under /dev/disk/by-id that lead to no block device; `unseen` counts the
-    processes of other accounts, into which the user may not look for who has a device open."""
+    """A host's devices by kernel name; `astray` are links under /dev/disk/by-id that lead to no block device; `unseen`
+    counts the processes of other accounts, into which the user may not look for who has a device open."""
 
     devices: dict[str, Device] = field(default_factory=dict)
     astray: dict[str, str] = field(default_factory=dict)
@@ -202,9 +213,18 @@ def _inventory(parts: dict[str, str]) -> Inventory:
 def _plain(name: str, row: dict[str, str]) -> Device:
     """What /sys alone says; it counts in sectors of 512 bytes, whatever the device's own are."""
     partitions, holders, slaves = (tuple(row[key].split()) for key in ("partitions", "holders", "slaves"))
-    return Device(name, row["dev"], 512 * int(row["size"] or 0), "/dev/" + name.replace("!", "/"), sequence=row["diskseq"],
-                  read_only=row["ro"] == "1", partition=bool(row["partition"]),
-                  partitions=partitions, holders=holders, slaves=slaves)  # fmt: skip
+    return Device(
+        name,
+        row["dev"],
+        512 * int(row["size"] or 0),
+        "/dev/" + name.replace("!", "/"),
+        sequence=row["diskseq"],
+        read_only=row["ro"] == "1",
+        partition=bool(row["partition"]),
+        partitions=partitions,
+        holders=holders,
+        slaves=slaves,
+    )
 
 
 def find(inventory: Inventory, serial: str) -> list[Device]:
@@ -279,7 +299,8 @@ def _by_path(rows: dict) -> dict[str, str]:
 
 
 def _mounts(mountinfo: str, swaps: str, udev: dict, rows: dict) -> dict[str, list[str]]:
-    """Device -> where it is mounted. btrfs and its kin have no device number of their own: there the source is believed."""
+    """Device -> where it is mounted. btrfs and its kin have no device number of their own: there the source is
+    believed."""
     by_number, by_path = {row["dev"]: name for name, row in rows.items()}, _by_path(rows)
     found = [
         (name, where)
@@ -302,7 +323,8 @@ def _unescape(path: str) -> str:
 
 
 def _above(name: str, rows: dict) -> list[str]:
-    """The device and everything on top of it: its partitions, what holds them, and so on (LVM over LUKS over a partition)."""
+    """The device and everything on top of it: its partitions, what holds them, and so on (LVM over LUKS over a
+    partition)."""
     order, waiting = [], [name]
     while waiting:
         current = waiting.pop(0)
@@ -345,11 +367,17 @@ def _unjudged(seen: dict[str, str] | None, user: str) -> str:
     if seen.get("node") == "missing":
         return "it has no node under /dev"
     if "blkid" not in seen:
-        return f"user {user} may not read it, so its content cannot be judged: log in as a user that can read and write the device"
+        return (
+            f"user {user} may not read it, so its content cannot be judged: log in as a user that can read and "
+            "write the device"
+        )
     if not seen.get("head"):
         return f"reading its first block failed for user {user}, so its content cannot be judged"
     if seen["blkid"] not in ("0", "2", "8"):
-        return f"its content cannot be probed: `blkid -p` ended with {seen['blkid']}; install util-linux's blkid on the host"
+        return (
+            f"its content cannot be probed: `blkid -p` ended with {seen['blkid']}; install util-linux's blkid on "
+            "the host"
+        )
     if "writable" not in seen:
         return f"user {user} may not write it: log in as a user that can read and write the device"
     return ""
@@ -368,8 +396,8 @@ def _writers(text: str, rows: dict) -> dict[str, list[str]]:
 def parse_stacks(text: str) -> dict[str, tuple[str, str]]:
     """Kernel name -> (identity, role).
 
-    ``md-uuid-<UUID>`` of an array, as udev names its link, without a role; ``drbd-<resource>-<volume>`` of a DRBD device, with
-    ``Primary``, ``Secondary`` or ``Unknown``.
+    ``md-uuid-<UUID>`` of an array, as udev names its link, without a role; ``drbd-<resource>-<volume>`` of a DRBD
+    device, with ``Primary``, ``Secondary`` or ``Unknown``.
     """
     found = {name: (f"md-uuid-{uuid}", "") for name, uuid in re.findall(r"(?m)^array (\S+) (\S+)$", text)}
     roles = dict(re.findall(r"(?m)^exists resource name:(\S+) role:(\w+)", text))

@@ -1,8 +1,10 @@
-"""May a disk of an embedded testbed be overwritten? Only what lies in its own folder, judged by this machine's files alone.
+"""May a disk of an embedded testbed be overwritten? Only what lies in its own folder, judged by this machine's files
+alone.
 
-A lab's disk is an export of files there. Of a Ceph cluster the name of a pool and an image says nothing about whose they are: so
-it is followed from the job's option to the bytes, by the configuration that the image's cluster name leads to, the monitor it
-names, and the files in which that cluster keeps its data. Its monitor and every OSD lie in the folder of one that hcilib has made.
+A lab's disk is an export of files there. Of a Ceph cluster the name of a pool and an image says nothing about whose
+they are: so it is followed from the job's option to the bytes, by the configuration that the image's cluster name leads
+to, the monitor it names, and the files in which that cluster keeps its data. Its monitor and every OSD lie in the
+folder of one that hcilib has made.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ URI = re.compile(r"rbd://(?P<cluster>hci-[0-9a-f]{8})/(?P<pool>box(?:-meta)?)/(?
 
 
 def judge_export(testbed: Testbed, disk: Disk) -> list[str]:
-    """A lab's disk: every replica is a regular file of the planned size inside the lab, reached through the lab's own socket."""
+    """A lab's disk: every replica is a regular file of the planned size inside the lab, reached through the lab's own
+    socket."""
     root, export = root_of(testbed), disk.serial.removeprefix("lab-")
     reasons = [reason for image in disk.backing for reason in judge_file(Path(image), root, disk.size_bytes)]
     if {Path(image).name for image in disk.backing} != {f"{export}.img"}:
@@ -69,7 +72,8 @@ def _loopback(address: str) -> bool:
 
 
 def judge_image(testbed: Testbed, disk: Disk) -> list[str]:
-    """Every reason why the image must not be written; asks the cluster's own monitor, on a socket in the cluster's folder."""
+    """Every reason why the image must not be written; asks the cluster's own monitor, on a socket in the cluster's
+    folder."""
     root, found = root_of(testbed), URI.fullmatch(disk.uri or "")
     if not found or f"ceph-{found['image']}" != disk.serial:
         return [f"its uri {disk.uri!r} is not the image of that name in a cluster made by hcilib"]
@@ -89,7 +93,10 @@ def _cluster(testbed: Testbed, config: Path, root: Path) -> list[str]:
     addresses = [a["addr"] for m in known.get("mons", []) for a in m["public_addrs"]["addrvec"]]
     if known.get("fsid") != named.get("fsid") or addresses != [here.removeprefix("v2:")]:
         return [
-            f"{config} is of cluster {named.get('fsid')}, the monitor in its folder of {known.get('fsid')} at {addresses}"
+            (
+                f"{config} is of cluster {named.get('fsid')}, the monitor in its folder of {known.get('fsid')} at "
+                f"{addresses}"
+            )
         ]
     return []
 

@@ -34,7 +34,8 @@ class GuardError(RuntimeError):
 
 
 def refusals(testbed: Testbed, vms: int, numjobs: int, consent: str | None = None) -> list[Refusal]:
-    """Every refusal that needs no host to be asked (DESIGN section 6): all of them for a lab, for real hosts consent and form.
+    """Every refusal that needs no host to be asked (DESIGN section 6): all of them for a lab, for real hosts consent
+    and form.
 
     What a real host's devices are is judged on the host, by :func:`hcilib.drive.guard.guard_devices.identify`.
     """
@@ -70,10 +71,18 @@ def _judge_consent(testbed: Testbed, consent: str | None) -> list[Refusal]:
 def _judge_form(disk: Disk, windows: bool) -> list[str]:
     if windows:
         return [
-            "the VM runs Windows, whose disks this version cannot judge, so none is written: use a Linux VM as load generator"
+            (
+                "the VM runs Windows, whose disks this version cannot judge, so none is written: use a Linux VM as "
+                "load "
+                "generator"
+            )
         ]
     if disk.uri:
         return [
-            f"its uri {disk.uri} is no block device of the VM; outside the lab only whole disks named by serial are written"
+            (
+                f"its uri {disk.uri} is no block device of the VM; outside the lab only whole disks named by serial "
+                "are "
+                "written"
+            )
         ]
     return []

@@ -1,8 +1,9 @@
 """The guard's judgement of block devices of real hosts: which device a serial is, and whether it may be overwritten.
 
-No exception is made for a disk that this campaign has filled before: its random bytes are judged like any others when the
-campaign starts and when it resumes. None of 1180 random fills looked like a signature to blkid 2.38; should one do so, the
-refusal names it and says how to clear it. A step in between asks for identity and use, which random bytes cannot imitate.
+No exception is made for a disk that this campaign has filled before: its random bytes are judged like any others when
+the campaign starts and when it resumes. None of 1180 random fills looked like a signature to blkid 2.38; should one do
+so, the refusal names it and says how to clear it. A step in between asks for identity and use, which random bytes
+cannot imitate.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _BOOT = ("/", "/boot", "/boot/efi", "/efi", "/usr")
 
 
 def identify(fleet: Fleet, testbed: Testbed, vms: int, numjobs: int, consent: str | None = None) -> Guarded:
-    """Every device that a plan may write, resolved and judged on its own host; {} for a lab, whose disks are its own exports.
+    """Every device that a plan may write, resolved and judged on its own host; {} for a lab, whose disks are its own
+    exports.
 
     Raises
     ------
@@ -40,7 +42,8 @@ def identify(fleet: Fleet, testbed: Testbed, vms: int, numjobs: int, consent: st
 
 
 def unchanged(fleet: Fleet, guarded: Guarded, vms: Iterable[str]) -> dict[str, str]:
-    """Serial -> path for fio, once every device of these VMs has proved to be the one that was judged; GuardError if one has not."""
+    """Serial -> path for fio, once every device of these VMs has proved to be the one that was judged; GuardError if
+    one has not."""
     vms = list(vms)
     if refused := recheck(fleet, guarded, vms):
         raise GuardError(refused)
@@ -48,7 +51,8 @@ def unchanged(fleet: Fleet, guarded: Guarded, vms: Iterable[str]) -> dict[str, s
 
 
 def recheck(fleet: Fleet, before: Guarded, vms: Iterable[str]) -> list[Refusal]:
-    """Whether the devices are still the ones that were judged, and still unused; one short command a VM, asked before every step."""
+    """Whether the devices are still the ones that were judged, and still unused; one short command a VM, asked before
+    every step."""
     before = {vm: before[vm] for vm in vms if vm in before}
     inventories = inventory(fleet, before, content=False) if before else {}
     after: Guarded = {}
@@ -65,7 +69,8 @@ def recheck(fleet: Fleet, before: Guarded, vms: Iterable[str]) -> list[Refusal]:
 
 
 def same(before: Guarded, after: Guarded) -> list[Refusal]:
-    """A refusal for every device that is not, by number, size, serial and the kernel's disk sequence, the one it was."""
+    """A refusal for every device that is not, by number, size, serial and the kernel's disk sequence, the one it
+    was."""
     refused = []
     for vm, serial, was in ((vm, serial, was) for vm, devices in before.items() for serial, was in devices.items()):
         now = after.get(vm, {}).get(serial)
@@ -85,8 +90,13 @@ def same(before: Guarded, after: Guarded) -> list[Refusal]:
 
 
 def _changes(was: Device, now: Device) -> list[str]:
-    pairs = [("number", was.number, now.number), ("bytes", was.size_bytes, now.size_bytes), ("path", was.path, now.path),
-             ("identifiers", sorted(was.identifiers), sorted(now.identifiers)), ("disk sequence", was.sequence, now.sequence)]  # fmt: skip
+    pairs = [
+        ("number", was.number, now.number),
+        ("bytes", was.size_bytes, now.size_bytes),
+        ("path", was.path, now.path),
+        ("identifiers", sorted(was.identifiers), sorted(now.identifiers)),
+        ("disk sequence", was.sequence, now.sequence),
+    ]
     return [f"{what} {old} is now {new}" for what, old, new in pairs if old != new]
 
 
@@ -98,7 +108,8 @@ def inventory(fleet: Fleet, vms: Iterable[str], content: bool = True) -> dict[st
 
 
 def read_inventory(outcome: Outcome) -> Inventory | str:
-    """The inventory in one host's answer; the script itself, which a failure would quote, is left out of the sentence."""
+    """The inventory in one host's answer; the script itself, which a failure would quote, is left out of the
+    sentence."""
     if not outcome.ok:
         head, _, tail = outcome.error.rpartition("` ")
         return f"its devices could not be listed: {tail if head else outcome.error}"
@@ -128,13 +139,19 @@ def _objections(disk: Disk, devices: list[Device], known: Inventory | str) -> li
         return [known]
     if disk.serial in known.astray:
         return [
-            f"/dev/disk/by-id/{disk.serial} leads to {known.astray[disk.serial]}, which is no block device: fio would fill a file"
+            (
+                f"/dev/disk/by-id/{disk.serial} leads to {known.astray[disk.serial]}, which is no block device: fio "
+                "would fill a file"
+            )
         ]
     if not devices:
         return [f"no device of this host has this serial, WWN or by-id link; it has {_catalogue(known)}"]
     if len(devices) > 1:
         return [
-            f"{len(devices)} devices have this serial, WWN or by-id link: {', '.join(d.name for d in devices)}; give each disk its own"
+            (
+                f"{len(devices)} devices have this serial, WWN or by-id link: {', '.join(d.name for d in devices)}; "
+                "give each disk its own"
+            )
         ]
     [device] = devices
     reasons = _in_use(device) + _content(device)
@@ -217,6 +234,13 @@ def _shared(found: Guarded, inventories: Mapping[str, Inventory | str]) -> list[
             {place for i in device.identifiers for place in seen.get(i, ()) if not place.startswith(f"{vm} (")}
         )
         if others:
-            refused.append(Refusal(vm, serial, f"{device.name} has the serial or WWN of {', '.join(others)}: a shared disk, or one "
-                                   "number given twice"))  # fmt: skip
+            refused.append(
+                Refusal(
+                    vm,
+                    serial,
+                    f"{device.name} has the serial or WWN of {', '.join(others)}: a "
+                    "shared disk, or one "
+                    "number given twice",
+                )
+            )
     return refused

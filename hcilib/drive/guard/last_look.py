@@ -1,23 +1,27 @@
-"""The look right before fio: at the device itself, by the shell that then starts fio; and what was judged is what fio opens.
+"""The look right before fio: at the device itself, by the shell that then starts fio; and what was judged is what fio
+opens.
 
-A campaign lasts for hours, and what was judged at its start may have become somebody's since. So the shell that is about to start
-fio on a VM opens every device first and asks of what it has opened, not of a name: is it the number, the disk sequence and the
-size that were judged; does the kernel or anybody else hold it, in whatever mount namespace, through whatever node; is what lies at
-both ends what we left there? Then fio is given the open descriptor (``/proc/self/fd/4``). A link that is turned meanwhile changes
-nothing, and the number of a device that is open is given to no other.
+A campaign lasts for hours, and what was judged at its start may have become somebody's since. So the shell that is
+about to start fio on a VM opens every device first and asks of what it has opened, not of a name: is it the number, the
+disk sequence and the size that were judged; does the kernel or anybody else hold it, in whatever mount namespace,
+through whatever node; is what lies at both ends what we left there? Then fio is given the open descriptor
+(``/proc/self/fd/4``). A link that is turned meanwhile changes nothing, and the number of a device that is open is given
+to no other.
 
-**What we wrote ourselves is allowed, by remembering it.** Right after each step that writes, the last bytes of ours at both ends
-(`ENDS_BYTES` each: where every signature that util-linux knows lies, backup GPT, md, ZFS and DRBD included) are noted as a
-checksum. Before the next step the same checksum is all there is to ask: random data that happens to look like a signature is
-never refused. Another checksum, between our steps, is another writer's doing and is refused, with or without a signature. Only
-where nothing is noted (the first step of a campaign, or a VM that could not be asked after the last one) is the content judged by
-signatures alone.
+**What we wrote ourselves is allowed, by remembering it.** Right after each step that writes, the last bytes of ours at
+both ends (`ENDS_BYTES` each: where every signature that util-linux knows lies, backup GPT, md, ZFS and DRBD included)
+are noted as a checksum. Before the next step the same checksum is all there is to ask: random data that happens to look
+like a signature is never refused. Another checksum, between our steps, is another writer's doing and is refused, with
+or without a signature. Only where nothing is noted (the first step of a campaign, or a VM that could not be asked after
+the last one) is the content judged by signatures alone.
 
-A signature that appears *during* a step of ours is somebody's if it stands among zeros, as every superblock and table does; what
-fio writes at random holds a zero in 256 bytes, and none of 1180 random fills looked like a signature to blkid 2.38 at all.
+A signature that appears *during* a step of ours is somebody's if it stands among zeros, as every superblock and table
+does; what fio writes at random holds a zero in 256 bytes, and none of 1180 random fills looked like a signature to
+blkid 2.38 at all.
 
-What the SSH user may not see is not seen: without root the descriptors and mounts of other accounts' processes. What the kernel
-itself holds (a mount in any namespace, swap, LVM, md) is seen all the same, as the device cannot be opened exclusively.
+What the SSH user may not see is not seen: without root the descriptors and mounts of other accounts' processes. What
+the kernel itself holds (a mount in any namespace, swap, LVM, md) is seen all the same, as the device cannot be opened
+exclusively.
 """
 
 from __future__ import annotations
@@ -35,8 +39,8 @@ from hcilib.testbed import Vm
 ENDS_BYTES = 2**20
 LIMIT_S = 60
 FIRST, DESCRIPTORS = 4, 6
-"""dash, Debian's sh, knows descriptors of one digit alone, and 0 to 3 are the launcher's: six disks are held by the shell itself,
-each further one by a shell of its own that ends with it."""
+"""dash, Debian's sh, knows descriptors of one digit alone, and 0 to 3 are the launcher's: six disks are held by the
+shell itself, each further one by a shell of its own that ends with it."""
 
 _COMMON = r"""
 LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/sbin:/sbin; export PATH
@@ -56,9 +60,11 @@ signature() {
   case $(piece "$1" 0 1 | dd bs=22 count=1 2>/dev/null | tr -d '\0') in 'bluestore block device') echo ceph_bluestore; return;; esac
   half "$1" "$2" && echo 'the second half of a gpt partition table'
 }
-"""
-# A process costs a millisecond: what a shell can see in a text it has read already (`case`) is asked first, and of all disks at once.
-# wipefs without acting opens a device exclusively and finds what blkid finds: no word of it means neither a claim nor a signature
+"""  # noqa: E501
+# A process costs a millisecond: what a shell can see in a text it has read already (`case`) is asked first, and of all
+# disks at once.
+# wipefs without acting opens a device exclusively and finds what blkid finds: no word of it means neither a claim nor a
+# signature
 # (but for a GPT of which the last sector alone is left).
 _LOOK = r"""
 refuse() { echo "$serial: $path ($name) $1" >&2; exit 1; }
@@ -98,7 +104,7 @@ look() {
     what=$(signature "$node" "$size"); [ -z "$what" ] || refuse "carries $what now"
   fi
 }
-"""
+"""  # noqa: E501
 _NOTE = r"""
 note() {
   serial=$1 hex=$2 size=$3 node=$4
@@ -117,7 +123,8 @@ _PROBED = "probed=$(wipefs --no-act --all {} 2>&1 || echo 'it cannot be probed s
 class LastLook:
     """What was judged when a campaign began, and what our own steps have left on it since.
 
-    `before` gives what `hcilib.drive.launch` needs to open these devices and no others; `after` notes what a writing step left.
+    `before` gives what `hcilib.drive.launch` needs to open these devices and no others; `after` notes what a writing
+    step left.
     """
 
     def __init__(self, fleet: Fleet, guarded: Guarded, lease: Lease | None = None):
@@ -126,7 +133,8 @@ class LastLook:
         self._left: dict[tuple[str, str], str] = {}
 
     def before(self, vms: Sequence[Vm], numjobs: int) -> tuple[dict[str, str], dict[str, str]]:
-        """Serial -> what fio opens for it, and VM -> lines of sh by which the shell that starts fio opens and judges it.
+        """Serial -> what fio opens for it, and VM -> lines of sh by which the shell that starts fio opens and judges
+        it.
 
         Lines that end with an error say on standard error which disk may not be written, and why.
 
@@ -165,7 +173,8 @@ class LastLook:
         return paths, preludes
 
     def after(self, vms: Sequence[Vm], numjobs: int) -> None:
-        """Note what a step that wrote has left at both ends of its disks; of a VM that does not answer, that nothing is known."""
+        """Note what a step that wrote has left at both ends of its disks; of a VM that does not answer, that nothing is
+        known."""
         devices = self._of(vms, numjobs)
         for vm, serial in ((vm, serial) for vm, own in devices.items() for serial in own):
             self._left.pop((vm, serial), None)
@@ -191,7 +200,8 @@ def _opened(place: int, path: str) -> tuple[str, str]:
     """(lines that open the disk in that place, what it is called from then on, by the shell and by fio)."""
     if place < DESCRIPTORS:
         return f"exec {FIRST + place}<{shlex.quote(path)}", f"/proc/self/fd/{FIRST + place}"
-    # a shell of its own holds it and ends with the one that starts fio; fio reaches its descriptor through a link in its folder
+    # a shell of its own holds it and ends with the one that starts fio; fio reaches its descriptor through a link in
+    # its folder
     held = f"{{ while kill -0 $$; do sleep 1; done; }} <{shlex.quote(path)} >/dev/null 2>&1 3<&- &"
     wait = 'n=0; until [ -b "/proc/$!/fd/0" ] || [ $n = 100 ]; do n=$((n + 1)); sleep 0.01; done'
     return f'{held}\n{wait}\nln -s "/proc/$!/fd/0" disk{place}', f"disk{place}"

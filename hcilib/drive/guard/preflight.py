@@ -52,10 +52,10 @@ def preflight(
 
     Returns
     -------
-    DataFrame : host, check, ok, detail; one row a host and check. `check` is one of reachable, clock, memory, governor, fio,
-        idle, server, device, writable, consent, space; also vms (too few for the plan), windows (a host that is not asked
-        this), image and cache (of an image in a Ceph cluster) and checks (a host that did not answer). `device`, `writable`,
-        `image` and `cache` have a row a disk
+    DataFrame : host, check, ok, detail; one row a host and check. `check` is one of reachable, clock, memory, governor,
+        fio, idle, server, device, writable, consent, space; also vms (too few for the plan), windows (a host that is
+        not asked this), image and cache (of an image in a Ceph cluster) and checks (a host that did not answer).
+        `device`, `writable`, `image` and `cache` have a row a disk
     """
     with Fleet(testbed) as fleet:
         return check(fleet, testbed, plan, consent, run_dir, clock_limit_s)
@@ -105,8 +105,8 @@ def wear(plan: Plan, testbed: Testbed, write_bytes_per_s: float = float("nan")) 
 
     Returns
     -------
-    DataFrame : vm, serial, bytes_written, endurance_bytes, share_pct; one row a disk that the plan uses. NaN where the rate
-        or the testbed's `endurance_bytes` is not given
+    DataFrame : vm, serial, bytes_written, endurance_bytes, share_pct; one row a disk that the plan uses. NaN where the
+        rate or the testbed's `endurance_bytes` is not given
     """
     steps = zip(plan.steps, plan.to_frame(testbed, write_bytes_per_s)["bytes_written"], strict=True)
     shares = [share for step, written in steps for share in _shares(step, written, plan.span_bytes, testbed)]
@@ -120,7 +120,8 @@ def wear(plan: Plan, testbed: Testbed, write_bytes_per_s: float = float("nan")) 
 
 
 def _shares(step, written: float, span_bytes: int, testbed: Testbed) -> list[tuple[str, str, float]]:
-    """(vm, serial, bytes) of every job of a step; a prefill ends when each job has filled its span, the others share evenly."""
+    """(vm, serial, bytes) of every job of a step; a prefill ends when each job has filled its span, the others share
+    evenly."""
     testbed = testbed.of_system(step.disks_of) if step.disks_of else testbed
     jobs = [
         (vm.name, vm.disks[j % len(vm.disks)])
@@ -190,7 +191,8 @@ def _space(run_dir: str | Path | None, needed: int, least: int = 256 * 2**20) ->
 def _devices(
     testbed: Testbed, plan: Plan, vms: Sequence[Vm], consent: str | None, answered: dict[str, Outcome]
 ) -> list[dict]:
-    """Of every disk whether it is there as the testbed says, and whether it may be overwritten; and the consent to do so."""
+    """Of every disk whether it is there as the testbed says, and whether it may be overwritten; and the consent to do
+    so."""
     found: Guarded = {}
     unseen: dict[str, str] = {}
     refused: list[Refusal] = refusals(testbed, len(vms), plan.numjobs, consent)

@@ -26,7 +26,8 @@ def clocks(fleet: Fleet, vms: Sequence[Host]) -> dict[str, Clock]:
 
 
 def clock(reading: str, asked_s: float, answered_s: float) -> Clock:
-    """A clock by one reading, taken between the question and the answer. busybox prints no fraction: half a second is missing."""
+    """A clock by one reading, taken between the question and the answer. busybox prints no fraction: half a second is
+    missing."""
     whole, _, part = reading.strip().partition(".")
     there, coarse = (float(f"{whole}.{part}"), 0.0) if part.isdigit() else (float(whole) + 0.5, 0.5)
     return there - (asked_s + answered_s) / 2, (answered_s - asked_s) / 2 + coarse

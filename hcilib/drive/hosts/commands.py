@@ -55,7 +55,8 @@ def _table(done: Sequence[tuple[Task, Outcome | None]]) -> pd.DataFrame:
 
 
 def tasks(command: Command, testbed: Testbed, vms: Sequence[Vm]) -> list[Task]:
-    """Where a command runs; one that speaks of a VM or its node runs once for each of `vms` (see hcilib.system.Placement)."""
+    """Where a command runs; one that speaks of a VM or its node runs once for each of `vms` (see
+    hcilib.system.Placement)."""
     if not any(place in command.run for place in _PLACES):
         return [Task(host, command.run) for host in _hosts(command, testbed, vms)]
     hosts = {"nodes": lambda vm: vm.node, "vms": lambda vm: vm.name}
@@ -64,7 +65,8 @@ def tasks(command: Command, testbed: Testbed, vms: Sequence[Vm]) -> list[Task]:
 
 
 def fill(text: str, vm: Vm, testbed: Testbed, quoted: Callable[[str], str]) -> str:
-    """The text with {vm}, {node} and {other} replaced by names as `quoted` (for a shell, for a regular expression) writes them.
+    """The text with {vm}, {node} and {other} replaced by names as `quoted` (for a shell, for a regular expression)
+    writes them.
 
     Other braces stay as they are: the text is its author's own, and nothing but a host's name gets into it.
     """

@@ -1,4 +1,5 @@
-"""CPU, network and drives of the nodes while a step runs. Linux: read by SFTP on the open connection, no process is started there.
+"""CPU, network and drives of the nodes while a step runs. Linux: read by SFTP on the open connection, no process is
+started there.
 
 Windows: one process a node that prints its counters (drive/windows.py); what it printed is kept beside the table.
 """
@@ -30,8 +31,8 @@ Sample = tuple[float, str, str, str]
 def sampled(
     fleet: Fleet, nodes: Sequence[str], path: Path, every_s: float = 1.0, limit_s: float = 3600
 ) -> Iterator[list[str]]:
-    """Sample the nodes until the block ends; one row an interval and network card in `path` (columns of read.nodes.counters), and
-    beside it, in drives.csv, one an interval and drive of a Linux node (read.nodes.drives).
+    """Sample the nodes until the block ends; one row an interval and network card in `path` (columns of
+    read.nodes.counters), and beside it, in drives.csv, one an interval and drive of a Linux node (read.nodes.drives).
 
     Yields a list that is complete after the block: a sentence for every Windows node's counters that are missing or
     doubtful. A node that stops answering leaves a gap, never a zero; the step's own acceptance decides what that means.
@@ -63,7 +64,8 @@ def sampled(
 
 
 def _loop(fleet: Fleet, nodes: Sequence[str], writer, of_drives, every_s: float, stop: threading.Event) -> list[str]:
-    """Sample until told to stop; a remark for each node that did not always answer, or whose drives could not be told."""
+    """Sample until told to stop; a remark for each node that did not always answer, or whose drives could not be
+    told."""
     last: dict[str, Sample] = {}
     silent: dict[str, list[str]] = {}
     built: dict[str, dict[str, str]] = {}
@@ -98,8 +100,8 @@ def _sample(fleet: Fleet, nodes: Sequence[str]) -> dict[str, Outcome]:
 def _tell_drives(
     fleet: Fleet, nodes: Sequence[str], built: dict[str, dict[str, str]], kernels: dict[bytes, str]
 ) -> list[str]:
-    """Put down the drives of these nodes and what each carries; of nodes that share one kernel those of the first alone. Of a node
-    of which it cannot be told: none, and why."""
+    """Put down the drives of these nodes and what each carries; of nodes that share one kernel those of the first
+    alone. Of a node of which it cannot be told: none, and why."""
 
     def ask(node: str) -> tuple[bytes, dict[str, str]]:
         return fleet.read_now(node, BOOT), blocks_of(fleet, node).drives

@@ -92,8 +92,9 @@ class Fleet:
         )
 
     def drop_dead(self) -> None:
-        """Close the connections that answer no more, e.g. one that a firewall forgot: open for hours yet, it would fail every step
-        to come, while a new one works. Not for use while a step runs: a host at work may be slow to answer."""
+        """Close the connections that answer no more, e.g. one that a firewall forgot: open for hours yet, it would fail
+        every step to come, while a new one works. Not for use while a step runs: a host at work may be slow to
+        answer."""
 
         def ask(name: str) -> None:
             with suppress(paramiko.ChannelException):  # a refusal is an answer too
@@ -186,7 +187,8 @@ class Fleet:
             sftp.get(path, str(to))
 
     def session(self, name: str, command: str) -> paramiko.Channel:
-        """A command left running, its standard input, output and error open: it can be talked to, and sees when we are gone."""
+        """A command left running, its standard input, output and error open: it can be talked to, and sees when we are
+        gone."""
         channel = self._open(name).transport.open_session(timeout=CONNECT_S)
         channel.exec_command(command)
         return channel
@@ -259,8 +261,8 @@ def _connection(host: Host, config: Config, known: KnownHosts, key: dict[str, An
 
 
 def _hops(connection: Connection) -> Iterator[Connection]:
-    """The connection and every jump host on its way, a ProxyJump of ~/.ssh/config too, which Fabric follows by itself. (A
-    ProxyCommand is a text: what it runs checks keys of its own.)"""
+    """The connection and every jump host on its way, a ProxyJump of ~/.ssh/config too, which Fabric follows by itself.
+    (A ProxyCommand is a text: what it runs checks keys of its own.)"""
     hop: Any = connection
     while isinstance(hop, Connection):
         yield hop
@@ -268,8 +270,8 @@ def _hops(connection: Connection) -> Iterator[Connection]:
 
 
 def _transport(sock, **kwargs) -> paramiko.Transport:
-    """Without Nagle's algorithm, which paramiko leaves on (48 ms a command instead of 4 ms), and with AES-GCM first: of the other
-    ciphers it compares each packet's MAC byte by byte in Python."""
+    """Without Nagle's algorithm, which paramiko leaves on (48 ms a command instead of 4 ms), and with AES-GCM first: of
+    the other ciphers it compares each packet's MAC byte by byte in Python."""
     with suppress(OSError, AttributeError):  # a gateway's channel has no such option
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     transport = paramiko.Transport(sock, **kwargs)
@@ -291,7 +293,8 @@ def _open_patiently(connection: Connection, attempts: int = 3) -> None:
             time.sleep(0.2 * attempt)
 
 
-# What paramiko says when a key was refused: it tries the file as every kind of key in turn and reports the last attempt.
+# What paramiko says when a key was refused: it tries the file as every kind of key in turn and reports the last
+# attempt.
 _KEY_OF_ANOTHER_KIND = re.compile("encountered .* key, expected|^Invalid key$")
 
 

@@ -1,7 +1,8 @@
-"""known_hosts as OpenSSH reads it: plain, hashed and wildcard names, revoked keys; what cannot be honoured is named by its line.
+"""known_hosts as OpenSSH reads it: plain, hashed and wildcard names, revoked keys; what cannot be honoured is named by
+its line.
 
-paramiko's own reader takes a marker (``@revoked``, ``@cert-authority``) for a host's name, and one line of another form for the
-end of everything.
+paramiko's own reader takes a marker (``@revoked``, ``@cert-authority``) for a host's name, and one line of another form
+for the end of everything.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from paramiko.hostkeys import HostKeyEntry, HostKeys
 
 
 class HostKeyError(paramiko.SSHException):
-    """A host's key is not one that known_hosts vouches for; the message says why, and which line of the file decides."""
+    """A host's key is not one that known_hosts vouches for; the message says why, and which line of the file
+    decides."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,8 @@ class _Line:
     key: paramiko.PKey | None
 
     def speaks_of(self, name: str) -> bool:
-        """Whether the name is among the line's: hashed, plain, with ``*`` and ``?``; one behind ``!`` is none whatever else fits."""
+        """Whether the name is among the line's: hashed, plain, with ``*`` and ``?``; one behind ``!`` is none whatever
+        else fits."""
         fits = False
         for pattern in self.names:
             bare = pattern.removeprefix("!")
@@ -42,7 +45,8 @@ class _Line:
 
 
 class KnownHosts(paramiko.MissingHostKeyPolicy):
-    """The keys of a file by host, and what is said to a host that has none there: nobody is learnt, nobody is let through."""
+    """The keys of a file by host, and what is said to a host that has none there: nobody is learnt, nobody is let
+    through."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -92,7 +96,8 @@ class KnownHosts(paramiko.MissingHostKeyPolicy):
         if line := self._revoking(hostname, key):
             unread = "" if line.key else ", though the key there cannot be read"
             raise HostKeyError(
-                f"host key revoked: {self.path} line {line.number} says so{unread}; find out why before you trust this host"
+                f"host key revoked: {self.path} line {line.number} says so{unread}; find out why before you trust "
+                "this host"
             )
         authority = next(
             (line for line in self._lines if line.marker == "@cert-authority" and line.speaks_of(hostname)), None

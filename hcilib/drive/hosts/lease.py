@@ -1,13 +1,13 @@
 """One campaign at a time on a host: each VM and node of a testbed is leased while a campaign runs on it.
 
-Two campaigns that share a disk, a VM or a node measure each other, and neither's numbers show it. So a campaign holds, on every
-host that it uses, a lock that belongs to the machine: a small shell there keeps it for as long as it hears from its controller,
-and the kernel frees it when that shell ends, whatever ended it. It does not matter by which testbed file, name, address or
-account the next one comes.
+Two campaigns that share a disk, a VM or a node measure each other, and neither's numbers show it. So a campaign holds,
+on every host that it uses, a lock that belongs to the machine: a small shell there keeps it for as long as it hears
+from its controller, and the kernel frees it when that shell ends, whatever ended it. It does not matter by which
+testbed file, name, address or account the next one comes.
 
-The lock is ``flock`` on a file in the first of /run/lock, /var/lock and /tmp that everybody may write to; nothing needs root.
-It is opened for reading alone, since a kernel with fs.protected_regular lets nobody, not even root, open another account's file
-there to create it; who holds it stands in a file beside it, one for each account.
+The lock is ``flock`` on a file in the first of /run/lock, /var/lock and /tmp that everybody may write to; nothing needs
+root. It is opened for reading alone, since a kernel with fs.protected_regular lets nobody, not even root, open another
+account's file there to create it; who holds it stands in a file beside it, one for each account.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ if TYPE_CHECKING:
     import paramiko
 
 BEAT_S, SILENT_S = 15, 90
-"""The controller says that it is there every so often; a host that hears nothing for so long (a controller without power, whose
-connection nobody closed) frees itself."""
+"""The controller says that it is there every so often; a host that hears nothing for so long (a controller without
+power, whose connection nobody closed) frees itself."""
 
-# Arguments: who asks, and a token by which a campaign knows its own lease: under another name of the same machine, or one of a
+# Arguments: who asks, and a token by which a campaign knows its own lease: under another name of the same machine, or
+# one of a
 # connection that was lost a moment ago and has not ended yet.
-# The hosts of a lab share one kernel and one file system, and each is at a loopback address of its own: that keeps them apart.
+# The hosts of a lab share one kernel and one file system, and each is at a loopback address of its own: that keeps them
+# apart.
 SCRIPT = r"""
 LC_ALL=C; export LC_ALL; umask 022
 who=$1 token=$2; set -- $SSH_CONNECTION; at=
@@ -90,8 +92,8 @@ class Lease:
 
         Parameters
         ----------
-        required : hosts that must be had (default: all). Another that cannot be reached is taken as soon as it can be: a node
-            that is down costs its counters, and nobody else reaches it either
+        required : hosts that must be had (default: all). Another that cannot be reached is taken as soon as it can be:
+            a node that is down costs its counters, and nobody else reaches it either
 
         Raises
         ------

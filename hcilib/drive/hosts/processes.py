@@ -1,4 +1,5 @@
-"""The fio processes of a VM: which are ours, which take orders from anybody, and which work for a controller that is gone."""
+"""The fio processes of a VM: which are ours, which take orders from anybody, and which work for a controller that is
+gone."""
 
 from __future__ import annotations
 
@@ -39,12 +40,14 @@ class Process:
 
     @property
     def runs_for_us(self) -> bool:
-        """Started by a launcher of this project (hcilib.drive.launch.session), which ends it as soon as its controller is gone."""
+        """Started by a launcher of this project (hcilib.drive.launch.session), which ends it as soon as its controller
+        is gone."""
         return re.search(r"/hci-\S+/(job\.fio|server)\b", self.command) is not None
 
     @property
     def listens(self) -> str:
-        """Where a server that is not ours takes orders from anybody: its argument; "" for what is none, or on a unix socket."""
+        """Where a server that is not ours takes orders from anybody: its argument; "" for what is none, or on a unix
+        socket."""
         given = re.search(r"--server(?:=(\S+))?", self.command)
         where = (given[1] or f"all addresses, port {DEFAULT_PORT}") if given else ""
         return "" if where.startswith("sock:") else where
@@ -61,15 +64,16 @@ def parse(text: str, vm: Vm, testbed: Testbed) -> dict[int, Process]:
 
 
 def jobs(processes: Mapping[int, Process]) -> list[Process]:
-    """Jobs of running servers. A server forks for a connection and again for its run; only a job has a session of its own."""
+    """Jobs of running servers. A server forks for a connection and again for its run; only a job has a session of its
+    own."""
     return [p for p in processes.values() if p.serves and p.parent in processes and p.session == p.pid]
 
 
 def end_orphans(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], patience_s: float = 3.0) -> dict[str, list[int]]:
     """VM -> processes killed: what a controller that died left running, which would share the disks with the next step.
 
-    Ours end by themselves a moment after their connection did, so busy VMs are asked again until patience ends; what is there even
-    then is killed: one controller at a time has a testbed. Nobody else's fio is touched.
+    Ours end by themselves a moment after their connection did, so busy VMs are asked again until patience ends; what is
+    there even then is killed: one controller at a time has a testbed. Nobody else's fio is touched.
     """
     killed: dict[str, list[int]] = {}
     deadline, busy = time.monotonic() + patience_s, list(vms)

@@ -106,7 +106,8 @@ def counters_script(seconds: float, every_s: float = 1.0) -> str:
 def streamed(
     fleet: Fleet, nodes: Sequence[str], folder: Path, every_s: float, limit_s: float
 ) -> Iterator[list[WindowsStream]]:
-    """One counters' process a node while the block runs; what each prints goes to `folder`/counters.<node>.txt as it is."""
+    """One counters' process a node while the block runs; what each prints goes to `folder`/counters.<node>.txt as it
+    is."""
     streams = [WindowsStream(fleet, node, folder, counters_command(limit_s, every_s)) for node in nodes]
     try:
         yield streams
@@ -143,7 +144,8 @@ class WindowsStream:
         self._pool.shutdown()
 
     def tables(self) -> tuple[pd.DataFrame, list[str]]:
-        """Rows of the counters table on the controller's clock, and a sentence for each thing that is missing or doubtful.
+        """Rows of the counters table on the controller's clock, and a sentence for each thing that is missing or
+        doubtful.
 
         The volumes' counters go to volumes.<node>.csv beside the stream. The node's clock is set by the line that
         came soonest after it was printed: a line can be late, never early.

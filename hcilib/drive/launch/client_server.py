@@ -1,9 +1,11 @@
-"""The client/server launcher: fio's own client here, one fio server a VM, and no socket in between that anybody else could open.
+"""The client/server launcher: fio's own client here, one fio server a VM, and no socket in between that anybody else
+could open.
 
-A fio server knows no authentication and runs whatever it is sent (docs/TRAPS.md), so none listens on a network, not even on
-loopback, which every account of a machine can reach. Each listens on a unix socket in the private folder of its VM's session,
-and is bridged through that session to a unix socket in a private folder here. A socket is called by its VM's address: by that
-name fio's client knows the VM in its result and in the names of its logs, as the per-host launcher does.
+A fio server knows no authentication and runs whatever it is sent (docs/TRAPS.md), so none listens on a network, not
+even on loopback, which every account of a machine can reach. Each listens on a unix socket in the private folder of its
+VM's session, and is bridged through that session to a unix socket in a private folder here. A socket is called by its
+VM's address: by that name fio's client knows the VM in its result and in the names of its logs, as the per-host
+launcher does.
 """
 
 from __future__ import annotations
@@ -29,11 +31,12 @@ from hcilib.drive.launch.session import Session, sessions
 PORT = 8765
 """What fio's client says of a server on a unix socket, whatever port a testbed names."""
 BEYOND_S = 15.0
-"""Of a server's own timeout beyond the client's deadline: first, it would end the healthy servers, which would be blamed, and wake a
-frozen one (timeout sends SIGCONT) before anybody saw that it was."""
+"""Of a server's own timeout beyond the client's deadline: first, it would end the healthy servers, which would be
+blamed, and wake a frozen one (timeout sends SIGCONT) before anybody saw that it was."""
 CHUNK, POLL_S, MARK = 65536, 0.02, b"hci bridge\n"
 
-# The bridge is what is there; a greeting of the login shell may stand before its mark. nc has to end with its input (-N).
+# The bridge is what is there; a greeting of the login shell may stand before its mark. nc has to end with its input
+# (-N).
 SCRIPT = r"""
 timeout -k 5 "$seconds" "$fio" --server="sock:../$mark" >said 2>&1 </dev/null 3<&- & job=$!
 exec 4<&3 3>&2
@@ -65,11 +68,12 @@ threading.Thread(target=copy, args=(lambda: far.recv(65536), lambda data: os.wri
 copy(lambda: os.read(0, 65536), far.send)' <&4;;
   nc) nc -N -U "${mark##*/}" <&4;;
 esac 2>/dev/null
-"""
+"""  # noqa: E501
 
 
 def launch(of: Launch) -> tuple[Launched, dict[str, Clock], dict[str, float]]:
-    """Run the jobs; also returns each VM's clock. (When each began stands in the logs, or in the result of fio 3.36 and later.)"""
+    """Run the jobs; also returns each VM's clock. (When each began stands in the logs, or in the result of fio 3.36 and
+    later.)"""
     places = {vm.name: (vm.target, PORT) for vm in of.vms}
     with sessions(of, SCRIPT, "server", of.limit_s + BEYOND_S) as opened, _sockets(of) as folder:
         _start(of, opened)
@@ -103,7 +107,8 @@ def _start(of: Launch, opened: Sequence[Session]) -> None:
 
 @contextlib.contextmanager
 def _sockets(of: Launch) -> Iterator[Path]:
-    """A folder of mode 0700 in which fio's client works: the job files, as they will be sent, and room for a socket a VM."""
+    """A folder of mode 0700 in which fio's client works: the job files, as they will be sent, and room for a socket a
+    VM."""
     folder = Path(tempfile.mkdtemp(prefix="client.", dir=of.work))
     try:
         (folder / "logs").symlink_to((of.work / "logs").absolute())
@@ -118,8 +123,8 @@ def _sockets(of: Launch) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _bridges(folder: Path, opened: Sequence[Session]) -> Iterator[dict[str, str]]:
-    """Listen for fio's client, one connection a VM, and pass its bytes through that VM's session. Yields VM -> what became of its
-    way, filled in while fio runs: the client may say nothing of it, or die of SIGPIPE without a word."""
+    """Listen for fio's client, one connection a VM, and pass its bytes through that VM's session. Yields VM -> what
+    became of its way, filled in while fio runs: the client may say nothing of it, or die of SIGPIPE without a word."""
     lost: dict[str, str] = {}
     with contextlib.ExitStack() as stack:
         there = os.open(folder, os.O_RDONLY)
@@ -177,7 +182,8 @@ def _shut(end) -> None:
 def _client(
     of: Launch, folder: Path, opened: Sequence[Session], seen: Watched, lost: dict[str, str]
 ) -> tuple[tuple[int, float, float, bool], tuple[str, ...]]:
-    """Run fio's client: its code, when it started and ended, whether it was ended from outside, and the VMs that this was due to.
+    """Run fio's client: its code, when it started and ended, whether it was ended from outside, and the VMs that this
+    was due to.
 
     Never --eta=never (the client then hangs on a frozen server) and never --output (errors would land in that file).
     """
@@ -207,8 +213,8 @@ def _client(
 
 
 def _behind(of: Launch, opened: Sequence[Session]) -> list[str]:
-    """After a deadline: the VMs it was due to, a sentence each. The healthy ones have long finished their jobs by then; where none
-    has, it was due to nobody."""
+    """After a deadline: the VMs it was due to, a sentence each. The healthy ones have long finished their jobs by then;
+    where none has, it was due to nobody."""
     asked = workers(of.fleet, opened, DEPTH["client-server"])
     busy = {name: own for name, own in asked.items() if own}
     said = []

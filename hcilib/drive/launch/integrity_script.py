@@ -5,12 +5,14 @@
     python3 integrity_script.py write DEVICE BLOCKS BLOCK_BYTES RUN VM SECONDS SEED
     python3 integrity_script.py read DEVICE BLOCKS BLOCK_BYTES RUN VM
 
-`write` goes over all blocks again and again, each round in an order of its own. A write goes past the page cache and is followed by
-fdatasync; then it is acknowledged: a line "<block> <sequence> <epoch second>" to the controller, which answers each with a line. No
-block is written again before the controller has answered for it: what it never heard of can be one write a block, no more.
+`write` goes over all blocks again and again, each round in an order of its own. A write goes past the page cache and is
+followed by fdatasync; then it is acknowledged: a line "<block> <sequence> <epoch second>" to the controller, which
+answers each with a line. No block is written again before the controller has answered for it: what it never heard of
+can be one write a block, no more.
 
-`read` says of each block, past the page cache, a line of JSON: block, lowest and highest sequence in its sectors (0: only zeros, never
-written), and how many of its sectors bear another stamp or none; null instead of these where it cannot be read.
+`read` says of each block, past the page cache, a line of JSON: block, lowest and highest sequence in its sectors (0:
+only zeros, never written), and how many of its sectors bear another stamp or none; null instead of these where it
+cannot be read.
 """
 
 import hashlib

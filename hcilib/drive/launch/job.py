@@ -1,4 +1,5 @@
-"""What is launched, and what came of it; fio's job files, read back by a strict parser of their own before any fio sees them."""
+"""What is launched, and what came of it; fio's job files, read back by a strict parser of their own before any fio sees
+them."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ LOG_MSEC = 500
 SHORTEST_LOGGED_S = 5  # below, a log holds a handful of points and costs twenty files
 GRACE_S = 30.0
 LIKELY_FILL, SLOWEST_FILL = 200e6, 50e3
-"""Bytes/s at which a VM's disks are filled: for the progress bar, and for the last resort where nobody sees that nothing moves."""
+"""Bytes/s at which a VM's disks are filled: for the progress bar, and for the last resort where nobody sees that
+nothing moves."""
 
 
 class FioError(RuntimeError):
@@ -41,13 +43,14 @@ class Launch:
     limit_s : a deadline outside fio, kept on the VMs as well
     paths : serial -> what fio opens for it, of disks without a `uri`
     preludes : VM -> lines of POSIX sh, run there as the SSH user in the very shell that then starts fio (its server, in
-        client/server), in a fresh folder of mode 0700 that is fio's own working folder as well: descriptors 4 to 9 that it opens
-        (``exec 4<>/dev/sdb``) are fio's (``paths={serial: "/proc/self/fd/4"}``), and so is a node that it makes there
-        (``mknod disk0 b 8 16``, ``paths={serial: "disk0"}``). One that fails, by its last command, by ``exit 1`` or because what it
-        opens is not there, ends the step before any fio starts on any VM; the last line it wrote to stderr is the reason
-    watch : called every few seconds with the fleet's IOPS, one value every `sample_s` since the start, of the samples that every VM
-        has reported; True ends the run, which then has `stopped_early`. Only the per-host launcher can: fio's client
-        prints nothing before the end
+        client/server), in a fresh folder of mode 0700 that is fio's own working folder as well: descriptors 4 to 9 that
+        it opens (``exec 4<>/dev/sdb``) are fio's (``paths={serial: "/proc/self/fd/4"}``), and so is a node that it
+        makes there (``mknod disk0 b 8 16``, ``paths={serial: "disk0"}``). One that fails, by its last command, by
+        ``exit 1`` or because what it opens is not there, ends the step before any fio starts on any VM; the last line
+        it wrote to stderr is the reason
+    watch : called every few seconds with the fleet's IOPS, one value every `sample_s` since the start, of the samples
+        that every VM has reported; True ends the run, which then has `stopped_early`. Only the per-host launcher can:
+        fio's client prints nothing before the end
     begun : set when fio was started everywhere
     """
 
@@ -76,8 +79,13 @@ class Launch:
 
     def offsets(self) -> dict[str, list[int]]:
         """VM -> at which byte of its disk each job begins; empty where all begin at 0."""
-        starts = {vm.name: [self.step.region(job, len(vm.disks), min(self.span_bytes, vm.disks[job % len(vm.disks)].size_bytes))[0]
-                            for job in range(self.step.jobs_on(len(vm.disks)))] for vm in self.vms}  # fmt: skip
+        starts = {
+            vm.name: [
+                self.step.region(job, len(vm.disks), min(self.span_bytes, vm.disks[job % len(vm.disks)].size_bytes))[0]
+                for job in range(self.step.jobs_on(len(vm.disks)))
+            ]
+            for vm in self.vms
+        }
         return starts if any(map(any, starts.values())) else {}
 
 
@@ -85,10 +93,11 @@ class Launch:
 class Launched:
     """What one launch left: return code, epoch seconds of start and end, and how it ended.
 
-    `places`: VM -> (hostname, port) by which fio's output knows it. `faults`: what the launcher itself saw go wrong, by VM.
-    `start_skew_s`, `common_window_s`: see hcilib.drive.launch.start_times; None where `starts_from` says why it is not known.
-    `remarks`: what went another way than planned and changes no number. `silent_s`: VM -> the longest time of more than half a
-    second in which none of its I/Os completed (hcilib.drive.launch.silence); `silences`: the same as sentences. `offsets`: VM -> the byte of its disk at which each job began.
+    `places`: VM -> (hostname, port) by which fio's output knows it. `faults`: what the launcher itself saw go wrong, by
+    VM. `start_skew_s`, `common_window_s`: see hcilib.drive.launch.start_times; None where `starts_from` says why it is
+    not known. `remarks`: what went another way than planned and changes no number. `silent_s`: VM -> the longest time
+    of more than half a second in which none of its I/Os completed (hcilib.drive.launch.silence); `silences`: the same
+    as sentences. `offsets`: VM -> the byte of its disk at which each job began.
     """
 
     returncode: int
@@ -140,7 +149,8 @@ def job_text(
     paths: Mapping[str, str] | None = None,
     content: Content | None = None,
 ) -> str:
-    """One VM's job file: one section a job, one job a disk in turn. `paths`: serial -> what the guard lets fio open for it.
+    """One VM's job file: one section a job, one job a disk in turn. `paths`: serial -> what the guard lets fio open for
+    it.
 
     Every option stands in the job's own section: what stands in [global] is unrecoverable per client in fio's JSON.
     """
@@ -188,19 +198,21 @@ def _section(
 
 
 def _flush(ioengine: str) -> str:
-    """How fio is told to flush after each write. Its engines nbd and rbd know fsync alone (fdatasync: invalid argument), which to a
-    device without metadata of files is the same."""
+    """How fio is told to flush after each write. Its engines nbd and rbd know fsync alone (fdatasync: invalid
+    argument), which to a device without metadata of files is the same."""
     return "fsync" if ioengine in ("nbd", "rbd") else "fdatasync"
 
 
 def job_caps(step: Step) -> tuple[int, int]:
-    """Bytes per second that one job may read and write: the VM's cap over its jobs, and over the directions as they are mixed."""
+    """Bytes per second that one job may read and write: the VM's cap over its jobs, and over the directions as they are
+    mixed."""
     share, each = step.cell.pattern.rwmixread, step.cell.pattern.rate_bytes // step.cell.numjobs
     return each * share // 100, each * (100 - share) // 100
 
 
 def job_demand(step: Step) -> tuple[int, int]:
-    """I/Os a second that one job offers, reads and writes: its part of the fleet's demand; at least 1 of what it does at all.
+    """I/Os a second that one job offers, reads and writes: its part of the fleet's demand; at least 1 of what it does
+    at all.
 
     FioError where the demand is a share and nothing was measured that it could be a share of.
     """
@@ -213,7 +225,8 @@ def job_demand(step: Step) -> tuple[int, int]:
 
 
 def _target(vm: Vm, disk: Disk, paths: Mapping[str, str]) -> dict[str, str | int]:
-    """What fio opens. A path that is gone must fail: by default fio makes a file of that name and measures the root disk."""
+    """What fio opens. A path that is gone must fail: by default fio makes a file of that name and measures the root
+    disk."""
     if disk.uri and disk.uri.startswith("rbd://"):
         cluster, pool, image = disk.uri.removeprefix("rbd://").split("/")
         return {"clustername": cluster, "clientname": "admin", "pool": pool, "rbdname": image}
@@ -226,24 +239,53 @@ def _target(vm: Vm, disk: Disk, paths: Mapping[str, str]) -> dict[str, str | int
     return {"filename": paths[disk.serial].replace(":", "\\:"), "allow_file_create": 0}
 
 
-# What a job file may hold. fio's own parser takes much more: `;` and `#` cut a value short, $name and ${NAME} are replaced,
+# What a job file may hold. fio's own parser takes much more: `;` and `#` cut a value short, $name and ${NAME} are
+# replaced,
 # `...` and (...) are computed by a shell, `include` reads another file, and an engine may be a library to load.
 _TEXT = r"[A-Za-z0-9_./:,=?&+@%-]+"
 _OPTIONS = {
-    "ioengine": "|".join(ENGINES), "filename": r"/?(?:[A-Za-z0-9_./,=+@%-]|\\:)+", "uri": _TEXT, "rw": "(?:rand)?(?:read|write|rw)",
-    "clustername": r"[\w.-]+", "clientname": "admin", "pool": r"[\w.-]+", "rbdname": r"[\w.-]+",
-    "rate": r"\d+,\d+", "rate_iops": r"\d+,\d+", "rate_process": "poisson|linear", "runtime": r"\d+ms", "ramp_time": r"\d+ms", "direct": "[01]", "allow_file_create": "0",
-    **dict.fromkeys(("time_based", "sync", "fdatasync", "fsync", "refill_buffers", "lat_percentiles", "log_unix_epoch"), "1"),
-    **dict.fromkeys(("bs", "iodepth", "size", "offset", "rwmixread", "randseed", "dedupe_percentage", "buffer_compress_percentage",
-                     "log_avg_msec", "log_hist_msec"), r"\d+"),
+    "ioengine": "|".join(ENGINES),
+    "filename": r"/?(?:[A-Za-z0-9_./,=+@%-]|\\:)+",
+    "uri": _TEXT,
+    "rw": "(?:rand)?(?:read|write|rw)",
+    "clustername": r"[\w.-]+",
+    "clientname": "admin",
+    "pool": r"[\w.-]+",
+    "rbdname": r"[\w.-]+",
+    "rate": r"\d+,\d+",
+    "rate_iops": r"\d+,\d+",
+    "rate_process": "poisson|linear",
+    "runtime": r"\d+ms",
+    "ramp_time": r"\d+ms",
+    "direct": "[01]",
+    "allow_file_create": "0",
+    **dict.fromkeys(
+        ("time_based", "sync", "fdatasync", "fsync", "refill_buffers", "lat_percentiles", "log_unix_epoch"), "1"
+    ),
+    **dict.fromkeys(
+        (
+            "bs",
+            "iodepth",
+            "size",
+            "offset",
+            "rwmixread",
+            "randseed",
+            "dedupe_percentage",
+            "buffer_compress_percentage",
+            "log_avg_msec",
+            "log_hist_msec",
+        ),
+        r"\d+",
+    ),
     **dict.fromkeys(("write_iops_log", "write_bw_log", "write_lat_log", "write_hist_log"), r"logs/[a-z0-9-]+"),
-}  # fmt: skip
+}
 _FREE = {"randseed"}
 """Any number will do."""
 
 
 def read_job(text: str, who: str = "job file") -> dict[str, dict[str, str]]:
-    """Section -> option -> value of a job file, held to the letters that this project writes; FioError for any other line."""
+    """Section -> option -> value of a job file, held to the letters that this project writes; FioError for any other
+    line."""
     found: dict[str, dict[str, str]] = {}
     section = ""
     for line in filter(None, text.split("\n")):
@@ -274,7 +316,8 @@ def verify(
     paths: Mapping[str, str] | None = None,
     content: Content | None = None,
 ) -> None:
-    """Hold a job file, as it will be sent, against the plan: its sections, targets, parts of disks, directions and rates.
+    """Hold a job file, as it will be sent, against the plan: its sections, targets, parts of disks, directions and
+    rates.
 
     Parameters
     ----------
@@ -306,8 +349,15 @@ def _asked(
     """Option -> value, of what a job does to which part of which disk, in the plan's words alone."""
     pattern, disk = step.cell.pattern, vm.disks[job % len(vm.disks)]
     first, length = step.region(job, len(vm.disks), min(span_bytes, disk.size_bytes))
-    asked: dict[str, object] = {"ioengine": testbed.fio.ioengine, "rw": pattern.rw, "bs": pattern.bs_bytes, "size": length,
-                                "iodepth": step.cell.iodepth, "direct": testbed.fio.direct, "lat_percentiles": 1}  # fmt: skip
+    asked: dict[str, object] = {
+        "ioengine": testbed.fio.ioengine,
+        "rw": pattern.rw,
+        "bs": pattern.bs_bytes,
+        "size": length,
+        "iodepth": step.cell.iodepth,
+        "direct": testbed.fio.direct,
+        "lat_percentiles": 1,
+    }
     if first:
         asked["offset"] = first
     if rbd := re.fullmatch(r"rbd://([^/]+)/([^/]+)/([^/]+)", disk.uri or ""):

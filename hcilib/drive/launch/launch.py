@@ -1,4 +1,5 @@
-"""One step on the whole fleet, by the launcher that the testbed names; both leave the same files and the same tables."""
+"""One step on the whole fleet, by the launcher that the testbed names; both leave the same files and the same
+tables."""
 
 from __future__ import annotations
 
@@ -14,13 +15,16 @@ def launch(of: Launch) -> Launched:
 
     Raises
     ------
-    FioError : a job file holds what the plan did not ask for, or fio was lost on the way; FleetError where a VM could not be
-        reached, or fio not be prepared there
+    FioError : a job file holds what the plan did not ask for, or fio was lost on the way; FleetError where a VM could
+        not be reached, or fio not be prepared there
     """
     testbed = of.testbed
     if of.watch is not None and testbed.fio.launcher != "per-host":
-        raise FioError(f"testbed {testbed.name}: fio.launcher {testbed.fio.launcher!r} shows no rates before a run ends; "
-                       "a run that is watched (policy 'adaptive') needs fio.launcher: per-host")  # fmt: skip
+        raise FioError(
+            f"testbed {testbed.name}: fio.launcher {testbed.fio.launcher!r} shows no rates before a run "
+            "ends; "
+            "a run that is watched (policy 'adaptive') needs fio.launcher: per-host"
+        )
     of.jobs  # noqa: B018  refused before any VM is asked for anything
     (of.work / "logs").mkdir(exist_ok=True)
     launcher = per_host if testbed.fio.launcher == "per-host" else client_server

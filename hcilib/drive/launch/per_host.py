@@ -1,4 +1,5 @@
-"""The per-host launcher: fio on each VM over SSH, released together, ended when its controller is gone. No fio listens anywhere."""
+"""The per-host launcher: fio on each VM over SSH, released together, ended when its controller is gone. No fio listens
+anywhere."""
 
 from __future__ import annotations
 
@@ -58,9 +59,14 @@ def launch(of: Launch) -> tuple[Launched, dict[str, Clock], dict[str, float]]:
     count_ms = f"{1000 * of.sample_s:.0f}" if of.watch else ""
     with sessions(of, SCRIPT, "job.fio", of.limit_s, count_ms) as opened:
         if of.watch:
-            need("preparing fio", of.fleet.each(
-                folders := {s.vm.name: s.folder for s in opened},
-                lambda name: of.fleet.put_now(name, f"{folders[name]}/tally.awk", TALLY.encode()), limit_s=CONNECT_S))  # fmt: skip
+            need(
+                "preparing fio",
+                of.fleet.each(
+                    folders := {s.vm.name: s.folder for s in opened},
+                    lambda name: of.fleet.put_now(name, f"{folders[name]}/tally.awk", TALLY.encode()),
+                    limit_s=CONNECT_S,
+                ),
+            )
         started = time.time()
         for session in opened:  # the barrier: a line each, on connections that are open and idle
             session.say("go")
@@ -74,13 +80,23 @@ def launch(of: Launch) -> tuple[Launched, dict[str, Clock], dict[str, float]]:
     late = [s.vm.name for s in opened if s.late(started + of.limit_s)] if not seen.faults else []
     faults = (*seen.faults, *(f"{name}: fio was stopped from outside after {of.limit_s:g} s" for name in late))
     _merge(opened, places, of.work)
-    launched = Launched(_returncode(opened, stopped), started, ended, bool(faults), stopped_early=stopped, launcher="per-host",
-                        places=places, faults=faults, remarks=remarks)  # fmt: skip
+    launched = Launched(
+        _returncode(opened, stopped),
+        started,
+        ended,
+        bool(faults),
+        stopped_early=stopped,
+        launcher="per-host",
+        places=places,
+        faults=faults,
+        remarks=remarks,
+    )
     return launched, {s.vm.name: s.clock for s in opened}, _begun(opened, of.work)
 
 
 def _follow(opened: Sequence[Session], of: Launch, seen: Watched, deadline_s: float) -> bool:
-    """Until fio has ended on every VM, or the deadline, or a disk is seen to answer nothing; whether `of.watch` ended it."""
+    """Until fio has ended on every VM, or the deadline, or a disk is seen to answer nothing; whether `of.watch` ended
+    it."""
     stopped, told, due = False, False, time.monotonic() + LOOK_S
     while left := [s for s in opened if s.returncode is None]:
         for session in left:
@@ -157,7 +173,8 @@ def _merge(sessions: Sequence[Session], places: Mapping[str, tuple[str, int]], w
 
 
 def _begun(sessions: Sequence[Session], work: Path) -> dict[str, float]:
-    """VM -> when its fio began, by the controller's clock: the time in its result less the runtime there. Ends the VM's own files."""
+    """VM -> when its fio began, by the controller's clock: the time in its result less the runtime there. Ends the VM's
+    own files."""
     begun = {}
     for session in sessions:
         path = work / f"{session.vm.name}.fio.json"

@@ -17,12 +17,14 @@ from hcilib.drive.launch.job import Launch
 from hcilib.drive.launch.session import Session
 
 EVERY_S, STALLED_S = 10.0, 40.0
-"""How often is asked, and after how long without a count a disk is said to answer nothing: named within 60 s of its last answer."""
+"""How often is asked, and after how long without a count a disk is said to answer nothing: named within 60 s of its
+last answer."""
 DEPTH = {"per-host": 2, "client-server": 4}
 """A worker's place below `timeout`: fio, worker; listener, connection, backend, worker."""
 STUCK = {"D": "waits for storage", "T": "is frozen", "t": "is held by a debugger"}  # process states of ps(1)
 
-# pid, parent, state, and a count of switches and ticks, of every process of this fio; the shell's own line has the mark in brackets
+# pid, parent, state, and a count of switches and ticks, of every process of this fio; the shell's own line has the mark
+# in brackets
 SCRIPT = r"""
 for p in $(pgrep -f '%s'); do
   c=0; read -r s <"/proc/$p/stat" || continue
@@ -34,7 +36,8 @@ done 2>/dev/null
 
 @dataclass(frozen=True)
 class Worker:
-    """A process of fio that does one job's I/O: its kernel's state letter, and a count that grows with whatever it does."""
+    """A process of fio that does one job's I/O: its kernel's state letter, and a count that grows with whatever it
+    does."""
 
     pid: int
     state: str
@@ -43,7 +46,8 @@ class Worker:
 
 @dataclass
 class Watched:
-    """What was seen of every VM's workers. `faults`: a sentence for each disk that answers nothing, empty as long as all do."""
+    """What was seen of every VM's workers. `faults`: a sentence for each disk that answers nothing, empty as long as
+    all do."""
 
     faults: tuple[str, ...] = ()
     _seen: dict[str, dict[int, tuple[int, float]]] = field(default_factory=dict)
@@ -80,12 +84,16 @@ class Watched:
             else "one of its disks"
         )
         how = f" (its fio {STUCK[worker.state]})" if worker.state in STUCK else ""
-        return f"{vm.name}: {disk} has answered nothing for {stood_s:.0f} s{how}: the run was ended; look at that disk's path"
+        return (
+            f"{vm.name}: {disk} has answered nothing for {stood_s:.0f} s{how}: the run was ended; look at that "
+            "disk's path"
+        )
 
 
 @contextlib.contextmanager
 def watched(of: Launch, opened: Sequence[Session], launcher: str) -> Iterator[Watched]:
-    """Ask while the block runs, in a thread of its own; the first time after `EVERY_S`, so that a short step costs nothing.
+    """Ask while the block runs, in a thread of its own; the first time after `EVERY_S`, so that a short step costs
+    nothing.
 
     A step with events is left alone: that its disks fall silent is what it measures, and its deadline ends it.
     """

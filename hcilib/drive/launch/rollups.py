@@ -1,7 +1,7 @@
 """Logs where they were written: a VM whose logs are large rolls them up itself, and a few KB come back.
 
-One file that needs the standard library alone is sent by SFTP and run by the VM's own python3. Where that does not work, or a log is not
-worth it, the raw log is fetched; both give the same table (hcilib.read.logs.rollup).
+One file that needs the standard library alone is sent by SFTP and run by the VM's own python3. Where that does not
+work, or a log is not worth it, the raw log is fetched; both give the same table (hcilib.read.logs.rollup).
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ PYTHON = "python3"
 SCRIPT, DOCUMENT = "rollup_script.py", "rollup.json.gz"
 
 
-def fetch_logs(fleet: Fleet, folders: Mapping[str, str], hosts: Mapping[str, str], above_bytes: int, to: Path) -> tuple[dict[str, Outcome], tuple[str, ...]]:  # fmt: skip
+def fetch_logs(
+    fleet: Fleet, folders: Mapping[str, str], hosts: Mapping[str, str], above_bytes: int, to: Path
+) -> tuple[dict[str, Outcome], tuple[str, ...]]:
     """The logs of every VM into `to`, named as fio's client names them; of large ones a rollup.
 
     Parameters
@@ -48,7 +50,10 @@ def fetch_logs(fleet: Fleet, folders: Mapping[str, str], hosts: Mapping[str, str
     limit_s = STARTING_S + max((sum(own.values()) for own in sizes.values()), default=0) / SLOWEST_FETCH
     fetched = fleet.each(sizes, fetch, limit_s=limit_s)
     said = tuple(
-        f"{name}: its raw logs were fetched, {large[name] / 1e6:.0f} MB, for they could not be rolled up there: {outcome.value}"
+        (
+            f"{name}: its raw logs were fetched, {large[name] / 1e6:.0f} MB, for they could not be rolled up there: "
+            f"{outcome.value}"
+        )
         for name, outcome in fetched.items()
         if outcome.value
     )
@@ -70,7 +75,8 @@ def _roll_up(fleet: Fleet, folders: Mapping[str, str], sizes: Mapping[str, int])
 
 
 def _take(fleet: Fleet, name: str, folder: str, host: str, to: Path, left: set[str]) -> str:
-    """Fetch the document and strike what it holds off the logs that are left; returns why it is of no use, or nothing."""
+    """Fetch the document and strike what it holds off the logs that are left; returns why it is of no use, or
+    nothing."""
     path = to / pushed_name(host)
     fleet.get_now(name, f"{folder}/{DOCUMENT}", path)
     try:

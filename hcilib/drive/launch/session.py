@@ -1,7 +1,7 @@
 """One VM's end of a launch: a shell script that holds one private folder and one fio, and dies with the connection.
 
-It is talked to over the open channel, a word a line, and answers on its standard error; the end of the channel is its last
-word: whatever becomes of the controller or the connection, fio is ended and the folder removed.
+It is talked to over the open channel, a word a line, and answers on its standard error; the end of the channel is its
+last word: whatever becomes of the controller or the connection, fio is ended and the folder removed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,13 @@ CLOCK_READS = 3
 ENDING_S = 10.0  # beyond the deadline: fio's own time to write its result, and timeout's to kill it
 FETCHING_S = 1800.0  # the session's own end, should its controller neither come back nor hang up: logs may be large
 
-# Arguments: parent folder, name, seconds, fio, what names its processes within the folder, folder of the sockets that the jobs name (a lab's) or "",
+# Arguments: parent folder, name, seconds, fio, what names its processes within the folder, folder of the sockets that
+# the jobs name (a lab's) or "",
 # the prelude, milliseconds between two counts or "".
-# Descriptor 3 is the channel's input, once fio may start, since a background command has none; before, it is the channel's
-# standard error, while the prelude's own is kept. fio's workers leave its process group (setsid): they are found by the folder.
+# Descriptor 3 is the channel's input, once fio may start, since a background command has none; before, it is the
+# channel's
+# standard error, while the prelude's own is kept. fio's workers leave its process group (setsid): they are found by the
+# folder.
 # What has to outlast the prelude, whose names are its own, begins with hci_ or is set after it.
 HEAD = r"""
 umask 077
@@ -73,7 +76,8 @@ class Session:
         self.channel.sendall(word.encode() + b"\n")
 
     def answer(self, word: str) -> str:
-        """What follows `hci <word>`, waited for. Other lines are the login shell's own; they matter if nothing follows them."""
+        """What follows `hci <word>`, waited for. Other lines are the login shell's own; they matter if nothing follows
+        them."""
         self.channel.settimeout(CONNECT_S)
         while not (found := re.search(rf"^hci {word} (.*)\n".encode(), self.heard, re.MULTILINE)):
             if refused := re.search(rb"^hci refused (.*)\n", self.heard, re.MULTILINE):
@@ -99,7 +103,8 @@ class Session:
 
 @contextlib.contextmanager
 def sessions(of: Launch, script: str, process: str, limit_s: float, count_ms: str = "") -> Iterator[list[Session]]:
-    """Every VM's script, its prelude done, ready for its release; its fio is ended and its folder removed when the block ends.
+    """Every VM's script, its prelude done, ready for its release; its fio is ended and its folder removed when the
+    block ends.
 
     Parameters
     ----------
@@ -130,7 +135,8 @@ def sessions(of: Launch, script: str, process: str, limit_s: float, count_ms: st
 def command(
     vm: Vm, testbed: Testbed, limit_s: float, script: str, process: str, prelude: str = "", count_ms: str = ""
 ) -> list[str]:
-    """What is run on the VM, under a timeout of its own, should even the script hang: the deadline, and time to fetch what fio left."""
+    """What is run on the VM, under a timeout of its own, should even the script hang: the deadline, and time to fetch
+    what fio left."""
     given = [
         testbed.lab_root or "/tmp",
         vm.target,

@@ -20,9 +20,10 @@ def silent(of: Launch, places: Mapping[str, tuple[str, int]]) -> dict[str, float
     """VM -> seconds, of VMs none of whose jobs completed anything for more than `LONGEST_S`.
 
     A job that completes nothing for a while has all its I/Os under way for that long: as many as its iodepth. So its
-    silence is at most the latency that iodepth of its I/Os reached or exceeded, and a VM's that of its job with the shortest;
-    exact at iodepth 1 and where the silence is the run's only one. Where a job's mean latency is of that order, fio's result
-    cannot tell a silence from a slow disk, and none is said. A job under a rate cap may be idle by its cap: its I/Os under way are fewer.
+    silence is at most the latency that iodepth of its I/Os reached or exceeded, and a VM's that of its job with the
+    shortest; exact at iodepth 1 and where the silence is the run's only one. Where a job's mean latency is of that
+    order, fio's result cannot tell a silence from a slow disk, and none is said. A job under a rate cap may be idle by
+    its cap: its I/Os under way are fewer.
     """
     try:
         table = read_fio(of.work / "fio.json")
@@ -43,7 +44,8 @@ def silent(of: Launch, places: Mapping[str, tuple[str, int]]) -> dict[str, float
 
 
 def _longest_s(bins: pd.DataFrame, iodepth: int) -> pd.Series:
-    """Of each job the latency that as many of its I/Os as its iodepth reached or exceeded; none of a job that did fewer."""
+    """Of each job the latency that as many of its I/Os as its iodepth reached or exceeded; none of a job that did
+    fewer."""
     slowest = bins.groupby([*_JOB, "lat_ns"])["count"].sum().reset_index().sort_values("lat_ns", ascending=False)
     slowest["so_far"] = slowest.groupby(_JOB)["count"].cumsum()
     return slowest[slowest["so_far"] >= iodepth].groupby(_JOB)["lat_ns"].max() / 1e9

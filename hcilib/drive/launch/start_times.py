@@ -15,10 +15,11 @@ from hcilib.read.fio.fio_json import FioOutputError, read_fio
 def measure(
     work: Path, places: Mapping[str, tuple[str, int]], offsets: Mapping[str, Clock], begun: Mapping[str, float]
 ) -> dict:
-    """start_skew_s (latest start less earliest), common_window_s (in which all VMs ran) and starts_from (the witness, or why none).
+    """start_skew_s (latest start less earliest), common_window_s (in which all VMs ran) and starts_from (the witness,
+    or why none).
 
-    Witnesses in this order: ``job_start`` (fio 3.36 and later), the first entry of the epoch logs, and `begun` (per-host
-    launcher: the time of a VM's result less the runtime it states). All corrected by the VM's clock.
+    Witnesses in this order: ``job_start`` (fio 3.36 and later), the first entry of the epoch logs, and `begun`
+    (per-host launcher: the time of a VM's result less the runtime it states). All corrected by the VM's clock.
     """
     table = _table(work)
     if table is None:
@@ -64,7 +65,8 @@ def _table(work: Path) -> pd.DataFrame | None:
 
 
 def logged(work: Path) -> dict[str, float]:
-    """Host -> epoch second at which its first job began: the first entry stands at the end of the first averaged interval."""
+    """Host -> epoch second at which its first job began: the first entry stands at the end of the first averaged
+    interval."""
     found: dict[str, float] = {}
     for file in work.glob("logs/*_iops.*.log.*"):
         first = file.open().readline().split(",")[0]

@@ -1,8 +1,8 @@
 """What a DiskSPD result says, whichever of its two formats it was written in: plain records, one a timespan.
 
 Layout after microsoft/diskspd (ResultParser, XmlResultParser, Profile), releases 2.0.17 to 2.2. No Windows machine was
-at hand: nothing here was checked against a run of our own. Two text results that microsoft/VirtualClient publishes, one of
-2.0 and one of 2.2, were read as they are; of real XML and of a real VMFleet run no file was found.
+at hand: nothing here was checked against a run of our own. Two text results that microsoft/VirtualClient publishes, one
+of 2.0 and one of 2.2, were read as they are; of real XML and of a real VMFleet run no file was found.
 """
 
 from __future__ import annotations

@@ -291,7 +291,8 @@ def _percentile(name: str) -> str:
     return {"min": "0", "max": "100"}.get(name) or name.removesuffix("th").lstrip("0") or "0"
 
 
-# --- what the command line asked for: all that is said of the settings where no input parameters are printed -------------
+# --- what the command line asked for: all that is said of the settings where no input parameters are printed
+# -------------
 # Options and defaults after microsoft/diskspd's wiki, Command line and parameters.
 
 

@@ -1,7 +1,8 @@
 """Clean output of fio 3.2 and later, decoded in one go into typed structs: the common case, at the parser's speed.
 
 Everything is a required float here, so whatever is not as such a fio writes it (another version, a patched build, nan,
-several documents, text behind the document) does not decode and is `Unusual`: hcilib.read.fio.fio_document reads it then.
+several documents, text behind the document) does not decode and is `Unusual`: hcilib.read.fio.fio_document reads it
+then.
 
 Every report has read, write and trim, most of them without I/O and then of the same text in every report of a document.
 A direction that is likely without stays text, and is decoded where that text is a new one.
@@ -170,8 +171,8 @@ def reports_of(document: Document) -> tuple[list[Report], list[int], list[list[t
     Raises
     ------
     Unusual
-        Reports of one key that may be snapshots of each other, a report without any I/O or none at all, or a direction as
-        no fio writes it.
+        Reports of one key that may be snapshots of each other, a report without any I/O or none at all, or a direction
+        as no fio writes it.
     """
     clients = document.client_stats or []
     if any(report.jobname == SUMS for report in clients[:-1]):

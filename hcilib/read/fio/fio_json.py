@@ -1,7 +1,7 @@
 """fio's JSON output as tables: the `hosts` of one file or of many, and the latency `bins` of one.
 
-Reports of many files are one packed table first: numbers in blocks, texts as codes. Packed tables are what processes hand
-to each other and what the cache keeps; a DataFrame is made of them once, at the end.
+Reports of many files are one packed table first: numbers in blocks, texts as codes. Packed tables are what processes
+hand to each other and what the cache keeps; a DataFrame is made of them once, at the end.
 """
 
 from __future__ import annotations
@@ -181,7 +181,8 @@ class Packer:
         self._of_file.append(len(directions))
 
     def _add_percentiles(self, directions: list[Direction]) -> None:
-        """Neighbours mostly have percentiles of the same names: they are packed together. All are, before any is added."""
+        """Neighbours mostly have percentiles of the same names: they are packed together. All are, before any is
+        added."""
         alike = [(layout, list(neighbours)) for layout, neighbours in groupby(directions, _layout)]
         packed = [_packed_percentiles(layout, neighbours) for layout, neighbours in alike]
         first = len(self._ddirs)
@@ -297,7 +298,8 @@ def _coded_options(options: list[Options]) -> dict[str, Texts]:
 
 
 def reading_order(names: Iterable[str]) -> list[str]:
-    """Columns of the `hosts` table as they are read: what stands before fio's (or alone), keys, measures, percentiles, options."""
+    """Columns of the `hosts` table as they are read: what stands before fio's (or alone), keys, measures, percentiles,
+    options."""
     names = list(names)
     percentiles = sorted((n for n in names if "_ns_p" in n and not n.startswith("opt_")), key=_percentile_order)
     options = [n for n in names if n.startswith("opt_")]
@@ -319,7 +321,8 @@ def frame(packed: Packed, *, categories: bool = False) -> pd.DataFrame:
 
 
 def _counted(packed: Packed) -> dict[str, np.ndarray]:
-    """The numbers, as integers where these say the same: every value is there and whole, and float64 has not rounded it."""
+    """The numbers, as integers where these say the same: every value is there and whole, and float64 has not rounded
+    it."""
     numbers = {name: column for name, column in packed.columns.items() if not isinstance(column, Texts)}
     is_count = {name: name not in WITH_DECIMALS and is_whole(column) for name, column in numbers.items()}
     return {name: column.astype(np.int64) if is_count[name] else column.copy() for name, column in numbers.items()}

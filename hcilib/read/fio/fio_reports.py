@@ -1,6 +1,7 @@
 """The reports of one file of fio that count, in one shape, by whichever of the two paths it had to be read.
 
-What fio's JSON does not say in so many words is decided here: which reports are final, and with which options a job ran.
+What fio's JSON does not say in so many words is decided here: which reports are final, and with which options a job
+ran.
 """
 
 from __future__ import annotations
@@ -71,14 +72,16 @@ def parse(raw: bytes, path: str | Path, *, fast: bool = True) -> FioFile:
 def _nothing_reported(document: fio_document.Document) -> str:
     if document.client_stats or document.jobs:
         return (
-            f"only fio's sum over hosts ({fio_fast.SUMS!r}) is in this file and none of the hosts' own reports; which hosts "
+            f"only fio's sum over hosts ({fio_fast.SUMS!r}) is in this file and none of the hosts' own reports; "
+            "which hosts "
             "it sums is not known. Take fio's whole output"
         )
     return "the fio document holds no report of any job, and nothing beside it says why. Repeat the run"
 
 
 def _unfinished(entries: list[Entry], documents: int) -> Caveats:
-    """Of several documents (`--status-interval`) the last is the result, unless fio was killed before it wrote that one.
+    """Of several documents (`--status-interval`) the last is the result, unless fio was killed before it wrote that
+    one.
 
     So it may be with one document, where a job was to run for its time and did not.
     """
@@ -195,9 +198,9 @@ def final_reports(document: fio_document.Document) -> list[fio_document.Report]:
     """The reports of a document without "All clients" and without interim ones, in the file's order.
 
     fio writes "All clients" once, when as many reports came as there are hosts and jobs: what stands behind it is of a
-    later round (or, where a host was refused, of the first). A file of one server has no such sum; there more reports of a
-    job than it owes are the sign. With neither sign, reports that ran for much longer than others of their key are the
-    later ones.
+    later round (or, where a host was refused, of the first). A file of one server has no such sum; there more reports
+    of a job than it owes are the sign. With neither sign, reports that ran for much longer than others of their key are
+    the later ones.
 
     Raises
     ------
@@ -221,7 +224,8 @@ def final_reports(document: fio_document.Document) -> list[fio_document.Report]:
         found = _last_round(reports, {owed[key], 1, first_round[key]} - {0}, growth)
         if not found and not growth and any(_continues(a, b) for a, b in combinations(reports, 2)):
             raise UncertainReports(
-                f"{key[0]}, job {key[2]!r}: {len(reports)} reports, some of them interim ones (--status-interval), and which "
+                f"{key[0]}, job {key[2]!r}: {len(reports)} reports, some of them interim ones (--status-interval), "
+                "and which "
                 "are final cannot be told. Run fio without --status-interval"
             )
         final += found or reports
@@ -247,7 +251,8 @@ def _last_round(reports: list[fio_document.Report], sizes: set[int], growth: flo
 
 
 def _is_chain(reports: list[fio_document.Report], growth: float) -> bool:
-    """Whether each can be the next one's past, and the last ran longer than the first by that factor (0: it need not)."""
+    """Whether each can be the next one's past, and the last ran longer than the first by that factor (0: it need
+    not)."""
     runtimes = [max((d.runtime or 0 for d in r.directions().values()), default=0) for r in reports]
     passed = runtimes[-1] >= growth * runtimes[0] and runtimes[-1] > 0 and reports[-1] != reports[0]
     return (passed or not growth) and all(_continues(a, b) for a, b in pairwise(reports))

@@ -16,8 +16,8 @@ MEASURES = ("sync_lat_ns", "sync_p99_ns")
 
 
 def sync_latency(document: bytes) -> dict[str, float]:
-    """MEASURES of all jobs of one output together: mean, and the bucket that 99 % of the flushes reach. NaN where none was timed, and
-    the percentile where a job that flushed has no histogram (fio 3.x in plain json).
+    """MEASURES of all jobs of one output together: mean, and the bucket that 99 % of the flushes reach. NaN where none
+    was timed, and the percentile where a job that flushed has no histogram (fio 3.x in plain json).
 
     The flush is not part of a write's own latency in fio: an acknowledged write costs both.
     """

@@ -1,4 +1,5 @@
-"""What was read of other tools' files, kept in a folder that the user chose: one file a place, never beside the results themselves.
+"""What was read of other tools' files, kept in a folder that the user chose: one file a place, never beside the results
+themselves.
 
 An outcome is used again while size and modification time of all its files are what they were, and this room's code too.
 """

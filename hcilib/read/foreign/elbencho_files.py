@@ -1,7 +1,7 @@
 """elbencho's results, csv or JSON, as the runs that they hold: one a line, or a document, that reads or writes.
 
-Rates and latencies are those of the whole phase ("last done"). Its histograms have buckets 19 % wide (four a power of two): no
-percentile is taken from them.
+Rates and latencies are those of the whole phase ("last done"). Its histograms have buckets 19 % wide (four a power of
+two): no percentile is taken from them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def parts_of(raw: bytes, path: str) -> tuple[list[tuple[Part, str]], str, str]:
 
     Raises
     ------
-    ForeignError : a line that has another number of fields than the heading, JSON that is cut off, or no phase that reads or writes
+    ForeignError : a line that has another number of fields than the heading, JSON that is cut off, or no phase that
+        reads or writes
     """
     text = raw.decode("utf-8-sig", "replace")
     phases = list(_of_csv(text, path) if text.startswith(_HEAD.decode()) else _of_json(text, path))

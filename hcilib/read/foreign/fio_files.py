@@ -55,7 +55,8 @@ def _bins(file: FioFile, path: str) -> tuple[str | None, list[tuple[np.ndarray, 
 
 
 def _groups(entries: Sequence[Entry], path: str) -> list[list[int]]:
-    """The entries of each run of the file. fio numbers groups anew after a `stonewall`, which it does not print, and for a `new_group`."""
+    """The entries of each run of the file. fio numbers groups anew after a `stonewall`, which it does not print, and
+    for a `new_group`."""
     if len(entries) == 1:
         return [[0]]
     by_group = defaultdict(list)
@@ -135,7 +136,8 @@ def _numbers(direction: Direction) -> tuple[float, ...]:
 def _jobs(entries: Sequence[Entry], told: Sequence[dict]) -> tuple[int, bool, float]:
     """How many jobs ran, whether numjobs says so, and their I/Os in flight.
 
-    Without numjobs each report is a job: group_reporting, which fio prints only where it was given a value, may hide some.
+    Without numjobs each report is a job: group_reporting, which fio prints only where it was given a value, may hide
+    some.
     """
     seen: dict[tuple, tuple[int, float]] = {}
     stated = all(["numjobs" in factors for factors in told])
@@ -155,7 +157,8 @@ def _jobs(entries: Sequence[Entry], told: Sequence[dict]) -> tuple[int, bool, fl
 
 
 def _own(places: Sequence[int], rows: Sequence) -> tuple[dict[str, float], str]:
-    """fio's own percentiles, which are those of one job and direction, where there is only one; else why there are none."""
+    """fio's own percentiles, which are those of one job and direction, where there is only one; else why there are
+    none."""
     if len(places) != 1:
         return (
             {},

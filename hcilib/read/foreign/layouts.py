@@ -1,7 +1,7 @@
 """Where other tools put what makes a run: which files belong to one, and what the path of each says.
 
-Told by path alone, as the tools' own sources have it (the docstring of each names repository and files). What stands in no path and in
-no file is not known here either: systems, and mostly repeats, have to be said by the user.
+Told by path alone, as the tools' own sources have it (the docstring of each names repository and files). What stands in
+no path and in no file is not known here either: systems, and mostly repeats, have to be said by the user.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Place:
 
 
 def placed(file: str) -> Place:
-    """The place of a file by its path below the folder that was given, ``/`` between; a loose file is a run of its own."""
+    """The place of a file by its path below the folder that was given, ``/`` between; a loose file is a run of its
+    own."""
     return next(_layouts(file), None) or Place("", file, file)
 
 

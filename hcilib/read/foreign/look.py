@@ -120,7 +120,8 @@ def _run_key(file: str, place: Place, named: dict[str, Any]) -> tuple:
 
 
 def look(task: Task) -> tuple[list[File], list[Run]]:
-    """The files of a task and the runs in them. A run of which one file cannot be read is none: its sum would be too low."""
+    """The files of a task and the runs in them. A run of which one file cannot be read is none: its sum would be too
+    low."""
     files: list[File] = []
     read: dict[str, list[tuple[Part, str, str]]] = defaultdict(list)
     place = task[0].place

@@ -1,4 +1,5 @@
-"""What the names of files say that the files do not: by a pattern, a regular expression, or a table of the user's own."""
+"""What the names of files say that the files do not: by a pattern, a regular expression, or a table of the user's
+own."""
 
 from __future__ import annotations
 
@@ -17,10 +18,20 @@ from hcilib.read.foreign.workloads import bytes_of
 Names = "str | re.Pattern[str] | pd.DataFrame | Mapping[str, Mapping[str, Any]] | None"
 _TEXT, _COUNT = r"[^/]+?", r"\d+"
 FIELDS = {
-    "system": _TEXT, "vm": _TEXT, "placement": _TEXT, "rep": _COUNT, "block": _COUNT, "iodepth": _COUNT, "numjobs": _COUNT,
-    "vms": _COUNT, "nodes": _COUNT, "rwmixread": _COUNT, "bs": r"\d+[kKmMgG]?(?:i?[bB])?",
-    "rw": "randreadwrite|randread|randwrite|randrw|readwrite|read|write|rw", "pattern": r"\d+[kKmM]-[a-z]+\d*(?:-sync|-fdatasync)?(?:-rate\d+m)?",
-}  # fmt: skip
+    "system": _TEXT,
+    "vm": _TEXT,
+    "placement": _TEXT,
+    "rep": _COUNT,
+    "block": _COUNT,
+    "iodepth": _COUNT,
+    "numjobs": _COUNT,
+    "vms": _COUNT,
+    "nodes": _COUNT,
+    "rwmixread": _COUNT,
+    "bs": r"\d+[kKmMgG]?(?:i?[bB])?",
+    "rw": "randreadwrite|randread|randwrite|randrw|readwrite|read|write|rw",
+    "pattern": r"\d+[kKmM]-[a-z]+\d*(?:-sync|-fdatasync)?(?:-rate\d+m)?",
+}
 """What a name may say, and how it is written there."""
 _COUNTS = tuple(name for name, written in FIELDS.items() if written == _COUNT)
 _TOKEN = re.compile(r"\{(\w+)\}|(\*\*/?)|(\*)|([^{*]+|[{*])")
@@ -35,12 +46,12 @@ class Naming:
 
     Parameters
     ----------
-    names : a pattern such as ``"{system}_{pattern}_qd{iodepth}_r{rep}.json"``: each field of `FIELDS` once, ``*`` and ``{_}`` for
-        anything inside a name, ``**`` for any folders. Without a slash it is held against the file's name, with one against
-        as many folders above it. Or a regular expression with groups named after fields (``(?P<system>...)``), searched
-        for in the path below the folder that was given. Or a table: a data frame or a ``.csv`` file with a column `file`
-        (the path below the folder, or the name alone) and one column a field, of which those that are no field become
-        factors of the user's own; or a mapping from file to fields.
+    names : a pattern such as ``"{system}_{pattern}_qd{iodepth}_r{rep}.json"``: each field of `FIELDS` once, ``*`` and
+        ``{_}`` for anything inside a name, ``**`` for any folders. Without a slash it is held against the file's name,
+        with one against as many folders above it. Or a regular expression with groups named after fields
+        (``(?P<system>...)``), searched for in the path below the folder that was given. Or a table: a data frame or a
+        ``.csv`` file with a column `file` (the path below the folder, or the name alone) and one column a field, of
+        which those that are no field become factors of the user's own; or a mapping from file to fields.
     """
 
     def __init__(self, names: Any):
@@ -60,8 +71,11 @@ class Naming:
         elif isinstance(names, str):
             self._regexes = _pattern(names, lazy=True), _pattern(names, lazy=False)
         else:
-            raise NamesError(f"names is a {type(names).__name__}; expected a pattern like '{{system}}_{{pattern}}.json', "
-                             "a regular expression with named groups, or a table with a column 'file'")  # fmt: skip
+            raise NamesError(
+                f"names is a {type(names).__name__}; expected a pattern like "
+                f"'{{system}}_{{pattern}}.json', "
+                "a regular expression with named groups, or a table with a column 'file'"
+            )
 
     def __bool__(self) -> bool:
         return self.given is not None
@@ -99,15 +113,19 @@ class Naming:
 
 
 def _pattern(names: str, *, lazy: bool) -> re.Pattern[str]:
-    """With fields as short as they can be, and as long: where the two readings differ, the name can be read in two ways."""
+    """With fields as short as they can be, and as long: where the two readings differ, the name can be read in two
+    ways."""
     written, seen = [], Counter[str]()
     for field, folders, anything, text in _TOKEN.findall(names):
         if field and field != "_":
             seen[field] += 1
             if field not in FIELDS:
                 near = get_close_matches(field, FIELDS, 1)
-                raise NamesError(f"names {names!r}: no field {field!r}" + (f", did you mean {near[0]!r}" if near else "")
-                                 + f"; there are {', '.join(FIELDS)}, and _ or * for what does not matter")  # fmt: skip
+                raise NamesError(
+                    (f"names {names!r}: no field {field!r}")
+                    + (f", did you mean {near[0]!r}" if near else "")
+                    + f"; there are {', '.join(FIELDS)}, and _ or * for what does not matter"
+                )
             as_written = FIELDS[field] if lazy or FIELDS[field] != _TEXT else _TEXT.removesuffix("?")
             written.append(f"(?P<{field}>{as_written})")
         elif folders:
@@ -137,7 +155,8 @@ def _regex(names: str | re.Pattern[str]) -> re.Pattern[str]:
 
 
 def _held(regex: re.Pattern[str], file: str, root: str) -> re.Match[str] | None:
-    """Against as many folders above the file as the pattern has, that of the folder given included, or below any with `**`."""
+    """Against as many folders above the file as the pattern has, that of the folder given included, or below any with
+    `**`."""
     whole = f"{root}/{file}".split("/")
     if ".*" not in regex.pattern:
         depth = regex.pattern.replace("[^/]", "").count("/")

@@ -1,4 +1,5 @@
-"""What one run did in one file, whichever tool wrote it; and what the parts of one run come to, as a row of `results`."""
+"""What one run did in one file, whichever tool wrote it; and what the parts of one run come to, as a row of
+`results`."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class Part:
     Parameters
     ----------
     job : which run of the file, where it holds several
-    factors : what the file says of the cell (hcilib.read.foreign.workloads.asked); `asked` is what it was read from, as text
+    factors : what the file says of the cell (hcilib.read.foreign.workloads.asked); `asked` is what it was read from, as
+        text
     rows : every job and direction
     bins : lat_ns and count of all of its histograms; None where there is none
     own_percentiles : column -> ns, where the file prints those of its only distribution
@@ -159,7 +161,8 @@ def _contradictions(found: dict[str, Any], named: dict[str, Any]) -> list[Caveat
 
 
 def _jobs_of_a_vm(parts: Sequence[Part], named: dict[str, Any], vms: int) -> float:
-    """By the files' options, else by the name, else as many as were seen; not whole where they were not spread evenly."""
+    """By the files' options, else by the name, else as many as were seen; not whole where they were not spread
+    evenly."""
     if all("numjobs" in part.factors for part in parts):
         jobs = sum(part.factors["numjobs"] for part in parts)
     elif "numjobs" in named:
@@ -178,7 +181,8 @@ def _outstanding(parts: Sequence[Part], vms: int, numjobs: float, iodepth: float
 
 
 def _percentiles(parts: Sequence[Part]) -> tuple[dict[str, float], str]:
-    """Of all histograms together; NaN, and why, where the tool kept only percentiles: those of several parts cannot be merged."""
+    """Of all histograms together; NaN, and why, where the tool kept only percentiles: those of several parts cannot be
+    merged."""
     whys = "; ".join(dict.fromkeys(part.percentiles for part in parts if part.percentiles))
     if len(parts) > 1 and any(part.own_percentiles for part in parts):
         whys = f"percentiles of {len(parts)} files without histograms cannot be merged, and an average of them is none"

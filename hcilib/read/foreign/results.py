@@ -74,29 +74,33 @@ def read_results(
 
     Parameters
     ----------
-    path : a run directory, ``data/published`` or one of its tables; or a file, a folder or a glob of fio's JSON (any version) or
-        DiskSPD's XML or text; or a result folder of bench-fio, CBT, HCIBench, VMFleet or elbencho (`recognise` says what is what).
-        Several of them are put one under the other; each may be a mapping ``{path:, names:, system:}`` of its own
-    article : of published tables keep only the rows whose `source` this is. Everything else is always read whole; on its own,
-        without such rows, it is refused: what is shown would be named after an article it is not from
+    path : a run directory, ``data/published`` or one of its tables; or a file, a folder or a glob of fio's JSON (any
+        version) or DiskSPD's XML or text; or a result folder of bench-fio, CBT, HCIBench, VMFleet or elbencho
+        (`recognise` says what is what). Several of them are put one under the other; each may be a mapping
+        ``{path:, names:, system:}`` of its own
+    article : of published tables keep only the rows whose `source` this is. Everything else is always read whole; on
+        its own, without such rows, it is refused: what is shown would be named after an article it is not from
     engine : where files are read (hcilib.engine.mapped). What was read of a run directory is kept in its ``tables/``
-    names : what the names of files say that the files do not: ``"{system}_{pattern}_qd{iodepth}_r{rep}.json"``, a regular
-        expression with such groups, or a table with a column `file` (hcilib.read.foreign.names)
-    system : the system of all files; else what `names` finds, else the name of the folder that was given, with a warning
-    cache : a folder of the user's choice in which what was read of other tools' files is kept. Without one nothing is kept:
-        nothing is ever written into a folder of results that is not ours
+    names : what the names of files say that the files do not: ``"{system}_{pattern}_qd{iodepth}_r{rep}.json"``, a
+        regular expression with such groups, or a table with a column `file` (hcilib.read.foreign.names)
+    system : the system of all files; else what `names` finds, else the name of the folder that was given, with a
+        warning
+    cache : a folder of the user's choice in which what was read of other tools' files is kept. Without one nothing is
+        kept: nothing is ever written into a folder of results that is not ours
 
     Returns
     -------
-    DataFrame : the columns of docs/RESULTS.md, after them factors that only these files have. ``lat_ns`` is IOPS-weighted;
-        percentiles come from the merged histograms of all files of a run, and are missing, with a warning, where a tool kept
-        only percentiles. ``tool`` is what measured. What a run directory tells and such files do not (nodes, span, warm-up, CPU) is missing.
-        ``attrs["left_out"]``: file and reason of every result that is in no row; each row warns of them.
-        ``attrs["unmeasured"]``: system -> why it has no row, of systems that a campaign was to measure and did not.
+    DataFrame : the columns of docs/RESULTS.md, after them factors that only these files have. ``lat_ns`` is
+        IOPS-weighted; percentiles come from the merged histograms of all files of a run, and are missing, with a
+        warning, where a tool kept only percentiles. ``tool`` is what measured. What a run directory tells and such
+        files do not (nodes, span, warm-up, CPU) is missing. ``attrs["left_out"]``: file and reason of every result that
+        is in no row; each row warns of them. ``attrs["unmeasured"]``: system -> why it has no row, of systems that a
+        campaign was to measure and did not.
 
     Raises
     ------
-    ForeignError, RunReadError : nothing there, nothing that is known, or nothing that could be read; the sentence says what there is
+    ForeignError, RunReadError : nothing there, nothing that is known, or nothing that could be read; the sentence says
+        what there is
 
     Examples
     --------
@@ -139,10 +143,10 @@ def recognise(
 
     Returns
     -------
-    DataFrame : file (its path below the folder); tool and version; what it is (result, log, summary, config, run directory,
-        something else); in_file (what it says of the cell); in_name (what its name or folder says); missing (what nobody says: to
-        be given by names= or system=); run (which run it belongs to: files of one run are summed); skipped (why nothing is
-        taken from it, empty where something is).
+    DataFrame : file (its path below the folder); tool and version; what it is (result, log, summary, config, run
+        directory, something else); in_file (what it says of the cell); in_name (what its name or folder says); missing
+        (what nobody says: to be given by names= or system=); run (which run it belongs to: files of one run are
+        summed); skipped (why nothing is taken from it, empty where something is).
 
     Raises
     ------
@@ -185,7 +189,8 @@ def recognise(
 
 
 def kinds_of_files(files: pd.DataFrame) -> pd.DataFrame:
-    """What `recognise` found, alike files in one line: files (how many), tool, version, what, missing, skipped, first (one of them).
+    """What `recognise` found, alike files in one line: files (how many), tool, version, what, missing, skipped, first
+    (one of them).
 
     Examples
     --------
@@ -355,7 +360,8 @@ def _looked(
 
 def _look_at(tasks: list[Task]) -> list[tuple[list[File], list[Run]]]:
     collecting = gc.isenabled()
-    gc.disable()  # what is made here has no circles, and looking for some in ten thousand files takes a tenth of the time
+    # what is made here has no circles, and looking for some in ten thousand files takes a tenth of the time
+    gc.disable()
     try:
         return list(map(look, tasks))
     finally:
@@ -436,16 +442,18 @@ def _without_clashes(rows: list[dict[str, Any]], files: dict[str, File]) -> list
         for row in own:
             others = ", ".join(other["_files"][0] for other in own if other is not row)
             for name in row["_files"]:
-                files[
-                    name
-                ].skipped = f"claims the same run as {others} ({row['system']}, {row['pattern']}, repeat {row['rep']}): which is it?"
+                files[name].skipped = (
+                    f"claims the same run as {others} ({row['system']}, {row['pattern']}, repeat "
+                    f"{row['rep']}): which is it?"
+                )
                 files[name].run = ""
     gone = {id(row) for own in clashing for row in own}
     return [row for row in rows if id(row) not in gone]
 
 
 def _label(rows: list[dict[str, Any]]) -> None:
-    """What only the user can read (a target, a remark in a name) becomes a factor where it is all that tells cells apart."""
+    """What only the user can read (a target, a remark in a name) becomes a factor where it is all that tells cells
+    apart."""
     labels = defaultdict(set)
     for row in rows:
         labels[row["system"]].add(row["_label"])
@@ -470,8 +478,14 @@ def _said_of_all(source: Source, folder: str, rows: list[dict[str, Any]], left_o
     said = []
     if left_out:
         named = ", ".join(file for file, _ in left_out[:3]) + ", ..." * (len(left_out) > 3)
-        said.append(Caveat("left-out", f"{len(left_out)} result file{'s' * (len(left_out) > 1)} of {folder} left out ({named}); "
-                           "hci.recognise says why"))  # fmt: skip
+        said.append(
+            Caveat(
+                "left-out",
+                f"{len(left_out)} result file{'s' * (len(left_out) > 1)} of {folder} left "
+                f"out ({named}); "
+                "hci.recognise says why",
+            )
+        )
     if source.system is None and any(row["system"] == folder for row in rows):
         said.append(
             Caveat(
@@ -509,7 +523,8 @@ def _together(tables: list[pd.DataFrame], article: str | None) -> pd.DataFrame:
     if article is not None and not table["source"].eq(article).any():
         held = ", ".join(sorted(table["source"].unique()))
         raise run.RunReadError(
-            f"no rows of article {article!r}; there are {held} (what is no published table is read without an article: None)"
+            f"no rows of article {article!r}; there are {held} (what is no published table is read without an "
+            "article: None)"
         )
     return table
 

@@ -12,9 +12,28 @@ from hcilib.caveats import Caveat
 from hcilib.plan import Pattern, PlanError
 
 RELEVANT = (
-    "rw", "readwrite", "bs", "blocksize", "iodepth", "numjobs", "rwmixread", "rwmixwrite", "percentage_random", "sync", "rate",
-    "rate_iops", "ioengine", "direct", "fsync", "fdatasync", "runtime", "timeout", "time_based", "group_reporting", "stonewall",
-)  # fmt: skip
+    "rw",
+    "readwrite",
+    "bs",
+    "blocksize",
+    "iodepth",
+    "numjobs",
+    "rwmixread",
+    "rwmixwrite",
+    "percentage_random",
+    "sync",
+    "rate",
+    "rate_iops",
+    "ioengine",
+    "direct",
+    "fsync",
+    "fdatasync",
+    "runtime",
+    "timeout",
+    "time_based",
+    "group_reporting",
+    "stonewall",
+)
 """The options of fio that are looked at."""
 _SIZE = re.compile(r"(\d+)(?:([kKmMgGtT])(i[bB])?[iI]?[bB]?|[bB]?)")
 _POWER = {"k": 1, "m": 2, "g": 3, "t": 4}
@@ -27,7 +46,8 @@ FACTORS = ("rw", "bs_bytes", "iodepth", "numjobs", "rwmixread", "sync", "rate_by
 
 
 def bytes_of(text: str) -> float:
-    """A size as fio takes it: k, kb and ki are 1024, but kib is 1000 (seen with 3.33); NaN where it is none, such as ``4k,64k``."""
+    """A size as fio takes it: k, kb and ki are 1024, but kib is 1000 (seen with 3.33); NaN where it is none, such as
+    ``4k,64k``."""
     match = _SIZE.fullmatch(text.strip().rstrip(","))
     if not match:
         return nan
@@ -43,8 +63,8 @@ def seconds_of(text: str) -> float:
 def asked(options: Mapping[str, str]) -> tuple[dict[str, Any], tuple[Caveat, ...]]:
     """Factors and caveats of a job's options under fio's names; what they do not say is not among the factors.
 
-    Besides `FACTORS`: runtime_s, time_based, in_flight (1 for an engine that waits for each I/O) and, where they matter, the
-    factors percentage_random, rate_iops, fsync that no plan of ours has.
+    Besides `FACTORS`: runtime_s, time_based, in_flight (1 for an engine that waits for each I/O) and, where they
+    matter, the factors percentage_random, rate_iops, fsync that no plan of ours has.
     """
     return _asked(tuple(map(options.get, RELEVANT)))
 
@@ -95,7 +115,8 @@ def _direction(rw: str, told: Mapping[str, str]) -> dict[str, Any]:
 
 
 def pattern_of(factors: Mapping[str, Any]) -> str:
-    """The pattern's name; one that no plan could have is named after what is known, and its rate in bytes is left out."""
+    """The pattern's name; one that no plan could have is named after what is known, and its rate in bytes is left
+    out."""
     bs, mix, sync, rate = (factors.get(name, nan) for name in ("bs_bytes", "rwmixread", "sync", "rate_bytes"))
     return _name(factors["rw"], bs, mix, int(sync == 1), rate if rate == rate else 0)
 

@@ -42,8 +42,8 @@ def read_log(path: str | Path) -> pd.DataFrame:
         t_s (float: since the start of the job, or since 1970 with log_unix_epoch), ddir, value, bs, then offset and
         prio where the log has them. `value` is IOPS, bytes/s (fio writes KiB/s) or ns (fio 3), by the name of the
         file; bs is 0 in a log averaged by log_avg_msec.
-        `.attrs`: kind, job (the prefix), number (of the job), host, epoch (bool); torn (True) only where the last line has
-        no end: it is not counted, for a log may still be written.
+        `.attrs`: kind, job (the prefix), number (of the job), host, epoch (bool); torn (True) only where the last line
+        has no end: it is not counted, for a log may still be written.
 
     Raises
     ------
@@ -109,8 +109,8 @@ def series_from_logs(folder: str | Path, log_avg_msec: float | None = None) -> p
 
     Jobs of one host are summed on aligned seconds (latency weighted by I/Os). A second in which nothing was logged
     inside the run is zero I/O, not missing: fio's rate logs leave stalled seconds out. fio does not log the rate of
-    the last, incomplete interval; it is left out here too. Logs of single I/Os (no log_avg_msec), and what VMs rolled up
-    of them, are counted instead (hcilib.read.logs.rollup).
+    the last, incomplete interval; it is left out here too. Logs of single I/Os (no log_avg_msec), and what VMs rolled
+    up of them, are counted instead (hcilib.read.logs.rollup).
 
     Parameters
     ----------
@@ -187,7 +187,8 @@ def _interval_ms(samples: pd.DataFrame, folder: str | Path) -> int:
     nearest = min(_INTERVALS, key=lambda interval: abs(np.log(distance / interval)))
     if abs(distance / nearest - 1) > 0.15:
         raise FioLogError(
-            f"{folder}: samples are {distance:g} ms apart, which does not divide a second; set log_avg_msec=1000 in the "
+            f"{folder}: samples are {distance:g} ms apart, which does not divide a second; set log_avg_msec=1000 in "
+            "the "
             "job, or pass log_avg_msec= if the device was too slow to show it"
         )
     return nearest
@@ -293,14 +294,15 @@ def silences_from_logs(folder: str | Path, log_avg_msec: float | None = None) ->
     """When nobody did I/O: from one completion to the next, as far as the logs tell.
 
     An averaged log leaves out the intervals without a completion, so two samples further apart than one interval have
-    silence between them: from the first to the beginning of the interval that the second stands for. What lies inside the
-    two intervals beside it nobody knows: the true silence is up to two intervals longer. Of single I/Os it is exact.
+    silence between them: from the first to the beginning of the interval that the second stands for. What lies inside
+    the two intervals beside it nobody knows: the true silence is up to two intervals longer. Of single I/Os it is
+    exact.
 
     Returns
     -------
     DataFrame
-        from_s, to_s (on the axis of `series_from_logs`), resolution_s (of the logs; NaN: no log). One row a silence that all
-        writers of the folder share; one of length 0 where there is none, so that the resolution is known.
+        from_s, to_s (on the axis of `series_from_logs`), resolution_s (of the logs; NaN: no log). One row a silence
+        that all writers of the folder share; one of length 0 where there is none, so that the resolution is known.
     """
     samples = _samples(Path(folder))
     none = pd.DataFrame({"from_s": [0.0], "to_s": [0.0], "resolution_s": [np.nan]})
@@ -336,7 +338,8 @@ def _both_silent(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.column_stack([begin[overlap], end[overlap]])
 
 
-# --- logs of single I/Os: counted per second in the rollup, not averaged by fio ----------------------------------------
+# --- logs of single I/Os: counted per second in the rollup, not averaged by fio
+# ----------------------------------------
 
 
 _WITNESSES = ("lat", "clat", "iops", "bw", "slat")

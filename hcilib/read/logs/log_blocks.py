@@ -1,4 +1,5 @@
-"""A log file: what its name says, and its text as blocks of whole lines, plain or packed, of any size, in bounded memory."""
+"""A log file: what its name says, and its text as blocks of whole lines, plain or packed, of any size, in bounded
+memory."""
 
 from __future__ import annotations
 
@@ -88,8 +89,11 @@ def line_blocks(
                     view[: filled - end] = view[end:filled]
                 kept = filled - end
                 if kept >= LINE_LIMIT:
-                    raise FioLogError(f"{path}: the line that begins at byte {done} is longer than {LINE_LIMIT} bytes: this is no "
-                                      "log of fio's, or its end was overwritten")  # fmt: skip
+                    raise FioLogError(
+                        f"{path}: the line that begins at byte {done} is longer than {LINE_LIMIT} "
+                        "bytes: this is no "
+                        "log of fio's, or its end was overwritten"
+                    )
     except DAMAGE as error:
         raise FioLogError(damaged(path, error)) from None
     except NotAFileError as error:

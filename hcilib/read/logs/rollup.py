@@ -1,7 +1,8 @@
-"""fio's logs as a rollup: I/Os, bytes and latency per second, direction and histogram bucket. What is added up stays exact.
+"""fio's logs as a rollup: I/Os, bytes and latency per second, direction and histogram bucket. What is added up stays
+exact.
 
-Whatever is asked of latency over time is asked of this table: percentiles come last (`hcilib.percentiles`), and are never averaged.
-Files are counted a part of each at a time, in threads: the compiled loop needs no lock of Python's.
+Whatever is asked of latency over time is asked of this table: percentiles come last (`hcilib.percentiles`), and are
+never averaged. Files are counted a part of each at a time, in threads: the compiled loop needs no lock of Python's.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def rollup_of_logs(
         raise FioLogError(f"{_files_of(error.args[1], [*logs, *documents, *paths])}: {error.args[0]}") from None
     except MemoryError:
         raise FioLogError(
-            f"{', '.join(map(str, paths))}: the seconds and latencies of these logs do not fit in memory; do their times make sense? "
+            f"{', '.join(map(str, paths))}: the seconds and latencies of these logs do not fit in memory; do their "
+            "times make sense? "
             "If so, read fewer logs at once"
         ) from None
 
@@ -136,7 +138,7 @@ def _counted(paths: Sequence[Path], engine: Engine, kernel: str | None, workers:
     yield from mapped(partial(count_logs, kernel=kernel, workers=1), chunks, engine)
 
 
-# --- counting ----------------------------------------------------------------------------------------------------------
+# --- counting
 
 
 class Counter(Protocol):
@@ -167,7 +169,8 @@ class Counted:
         self.torn += other.torn
 
     def add_documents(self, paths: Sequence[Path]) -> set[str]:
-        """What VMs rolled up; returns the names of the raw logs, which must not be counted again should they be there too."""
+        """What VMs rolled up; returns the names of the raw logs, which must not be counted again should they be there
+        too."""
         rolled = set()
         for path in paths:
             host, document = pushed_host(path), read_pushed(path)
@@ -206,10 +209,11 @@ def said_of(group: Group) -> Iterator[None]:
 
 
 def count_logs(paths: Sequence[Path], kernel: str | None = None, workers: int | None = None) -> Counted:
-    """Count every line of the logs; threads take parts of files from one queue, for the compiled loop needs no lock of Python's.
+    """Count every line of the logs; threads take parts of files from one queue, for the compiled loop needs no lock of
+    Python's.
 
-    All logs of a group are read abreast, the first parts of all before the second ones: fio logs in order of time, so that a
-    counter holds the seconds of one part, however long the logs are.
+    All logs of a group are read abreast, the first parts of all before the second ones: fio logs in order of time, so
+    that a counter holds the seconds of one part, however long the logs are.
     """
     counted, parts = Counted(), _parts(paths)
     queue: SimpleQueue[Part] = SimpleQueue()
@@ -229,7 +233,8 @@ def count_logs(paths: Sequence[Path], kernel: str | None = None, workers: int | 
 
 
 def _parts(paths: Sequence[Path]) -> list[Part]:
-    """Group, number, file and slice, in the order of reading. Logs of a group have equally many parts, of about the same seconds."""
+    """Group, number, file and slice, in the order of reading. Logs of a group have equally many parts, of about the
+    same seconds."""
     longest: dict[Group, int] = {}
     for path in paths:
         with contextlib.suppress(OSError):  # whoever reads it says why
@@ -244,7 +249,8 @@ def _parts(paths: Sequence[Path]) -> list[Part]:
 
 @dataclass
 class _Together:
-    """What the threads counted, added up as they come to the end of a part: of the same seconds it is held only once."""
+    """What the threads counted, added up as they come to the end of a part: of the same seconds it is held only
+    once."""
 
     cells: dict[tuple[Group, int], np.ndarray] = field(default_factory=dict)
     turn: Lock = field(default_factory=Lock)

@@ -2,13 +2,17 @@
 
 Why a loop over addresses, and why all of it in one file:
 
-- A log is 28 bytes a line and 100 million lines: whatever makes an object, a slice or an array per line costs more than the
+- A log is 28 bytes a line and 100 million lines: whatever makes an object, a slice or an array per line costs more than
+    the
   line. So the loop takes addresses, and reads eight bytes at a time.
-- Latencies of one second lie close together. A page holds 16 neighbouring buckets of one second and direction; a run touches
+- Latencies of one second lie close together. A page holds 16 neighbouring buckets of one second and direction; a run
+    touches
   few pages, they stay in cache, and the page of the line before is mostly the page of this line (`recent`).
-- What is not printed exactly as fio prints it goes to the reference (rollup_script), a line at a time. So the loop may refuse
+- What is not printed exactly as fio prints it goes to the reference (rollup_script), a line at a time. So the loop may
+    refuse
   whatever it does not expect, and must never guess.
-- numba keeps what it compiled beside this file and looks at this file's time alone. What other files give is frozen into it:
+- numba keeps what it compiled beside this file and looks at this file's time alone. What other files give is frozen
+    into it:
   `TAKEN_OVER` names that, and a test fails until it is changed here too, which makes numba compile anew.
 
 What the plain way costs stands in data/samples/bench_logs.csv (rollup_plain: pyarrow and numpy).
@@ -127,7 +131,8 @@ class Counter:
 
 @intrinsic
 def _byte(context, address):
-    """The byte at an address. Arrays would be reference-counted at every call of a helper, which costs more than the work."""
+    """The byte at an address. Arrays would be reference-counted at every call of a helper, which costs more than the
+    work."""
 
     def code(context, builder, signature, arguments):
         place = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())

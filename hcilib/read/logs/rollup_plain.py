@@ -57,7 +57,8 @@ class Counter:
 
 
 def columns(raw: bytes, width: int) -> pa.Table | None:
-    """Whole lines, the numbers as int64 (the offset unsigned) and the words behind them; None unless printed as fio prints them.
+    """Whole lines, the numbers as int64 (the offset unsigned) and the words behind them; None unless printed as fio
+    prints them.
 
     pyarrow reads more than fio writes (0x1f, +5, quotes): what could be such a thing is looked for first.
     """
@@ -83,7 +84,8 @@ def columns(raw: bytes, width: int) -> pa.Table | None:
 
 
 def _are_words(words: list[pa.ChunkedArray], raw: bytes) -> bool:
-    """Whether what follows the offset are words of up to 18 letters and digits, and nothing before it is hexadecimal."""
+    """Whether what follows the offset are words of up to 18 letters and digits, and nothing before it is
+    hexadecimal."""
     hexadecimal = 0
     for column in words:
         seen = [word.strip(" ") for word in column.unique().to_pylist()]

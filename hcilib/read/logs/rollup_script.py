@@ -60,8 +60,8 @@ class LineError(ValueError):
 def shape_of(head, log):
     """The shape of a log from its first lines (whole ones, at most `HEAD` bytes).
 
-    fio stamps an averaged sample and a histogram with the end of its interval, late by some ms; counted half an interval
-    earlier they fall into the second in which their I/O was done.
+    fio stamps an averaged sample and a histogram with the end of its interval, late by some ms; counted half an
+    interval earlier they fall into the second in which their I/O was done.
     """
     at, first = 0, b""
     for first in head.split(b"\n"):
@@ -98,15 +98,18 @@ def _interval_ms(head, ddir):
     return median_low(seen) if seen else 1000
 
 
-# --- the key of a cell: one int64, so that cells are sorted and added up by comparing single numbers ----------------------
+# --- the key of a cell: one int64, so that cells are sorted and added up by comparing single numbers
+# ----------------------
 #
 #     bits 0 to 10    bucket: fio's, or NO_BUCKET in a log of rates
 #     bit  11         averaged: whether the value is a mean of log_avg_msec
 #     bits 12 to 13   direction: 0 read, 1 write, 2 trim
 #     bits 14 on      second, as logged
 #
-# `when` is what lies above the bucket: a block of a log holds few different ones. These functions take numbers and arrays
-# alike, and nobody else shifts a key. rollup_kernel compiles them into its loop, and numba does not see that they changed:
+# `when` is what lies above the bucket: a block of a log holds few different ones. These functions take numbers and
+# arrays
+# alike, and nobody else shifts a key. rollup_kernel compiles them into its loop, and numba does not see that they
+# changed:
 # whoever changes them changes that file too (its TAKEN_OVER, which a test compares).
 
 BUCKET_BITS, WHEN_BITS = 11, 3
@@ -246,8 +249,15 @@ def main(folder, out):
         found = NAME.fullmatch(name)
         if found and _roll(folder, name, found, groups, torn):
             rolled.append(name)
-    tables = [{"job": job, "log": log, "every_ms": group["every_ms"], "cells": [[k, *v] for k, v in sorted(group["table"].items())]}
-              for (job, log), group in sorted(groups.items())]  # fmt: skip
+    tables = [
+        {
+            "job": job,
+            "log": log,
+            "every_ms": group["every_ms"],
+            "cells": [[k, *v] for k, v in sorted(group["table"].items())],
+        }
+        for (job, log), group in sorted(groups.items())
+    ]
     with gzip.open(out, "wt", 6) as file:
         json.dump({"format": FORMAT, "logs": rolled, "torn": torn, "tables": tables}, file, separators=(",", ":"))
 
@@ -286,7 +296,8 @@ def _add(name, block, number, shape, table):
 
 
 def _blocks(file, size):
-    """Whole lines, as (bytes, True), of a file as long as it was when it was opened; what is left of a line at its end, as (bytes, False)."""
+    """Whole lines, as (bytes, True), of a file as long as it was when it was opened; what is left of a line at its end,
+    as (bytes, False)."""
     rest = b""
     while size > 0:
         read = file.read(min(size, 1 << 18))

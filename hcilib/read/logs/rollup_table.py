@@ -1,7 +1,8 @@
 """What was counted of logs: cells that add up exactly, what VMs sent of theirs, and the table that analysis reads.
 
 Cells are rows of key, n, bytes and sum (int64), sorted by key; what a key says is read and written by the functions of
-rollup_script alone. Their sum is exact, in any order. The table is made in the memory of the cells, for it may be large.
+rollup_script alone. Their sum is exact, in any order. The table is made in the memory of the cells, for it may be
+large.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _LATENCY = np.append(np.array(MIDPOINTS, float), np.nan)
 _PUSHED = "rollup.", ".json.gz"
 
 
-# --- cells -------------------------------------------------------------------------------------------------------------
+# --- cells
 
 
 class SumError(FioLogError):
@@ -86,10 +87,11 @@ def add_cells(parts: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def room(rows: int) -> np.ndarray:
-    """Cells to be filled: column after column, as the table wants them, in memory that the system gets back when they are gone.
+    """Cells to be filled: column after column, as the table wants them, in memory that the system gets back when they
+    are gone.
 
-    Of freed arrays of this size glibc may keep tens of MB for later ones, and none come. Small ones are ordinary arrays: a process
-    may map 65,530 pieces of memory, and a fleet has thousands of logs.
+    Of freed arrays of this size glibc may keep tens of MB for later ones, and none come. Small ones are ordinary
+    arrays: a process may map 65,530 pieces of memory, and a fleet has thousands of logs.
     """
     if rows < MAPPED:
         return np.empty((4, rows), np.int64).T
@@ -124,7 +126,8 @@ def from_table(table: Mapping[int, Sequence[int]]) -> np.ndarray:
     return np.array(sorted([key, *cell] for key, cell in table.items()), np.int64).reshape(-1, 4)
 
 
-# --- what a VM sends: `rollup.HOST.json.gz`, made there by rollup_script ------------------------------------------------
+# --- what a VM sends: `rollup.HOST.json.gz`, made there by rollup_script
+# ------------------------------------------------
 
 
 def script_for_vms() -> bytes:
@@ -186,11 +189,12 @@ def read_pushed(path: Path) -> Document:
     return document
 
 
-# --- the table ---------------------------------------------------------------------------------------------------------
+# --- the table
 
 
 def frame(groups: Cells, every_ms: int, torn: list[str]) -> pd.DataFrame:
-    """The table of `read_rollup`, in the memory of the cells: they are taken out of `groups`, and are no cells any more."""
+    """The table of `read_rollup`, in the memory of the cells: they are taken out of `groups`, and are no cells any
+    more."""
     origins, epoch_s = _origins(groups)
     if every_ms <= LONGEST_MS:
         ends = _ends(groups, origins)
@@ -301,7 +305,8 @@ def _apart(spans: list[tuple[int, int]]) -> bool:
 
 
 def _ends(groups: Cells, origins: dict[str, int]) -> dict[tuple[str, str], int]:
-    """The last second, since the start of the run, in which a job on any host logged something of a kind: (job, log) -> t_s."""
+    """The last second, since the start of the run, in which a job on any host logged something of a kind: (job, log) ->
+    t_s."""
     ends: dict[tuple[str, str], int] = {}
     for (host, job, log), cells in groups.items():
         last = int(second_in(cells[-1, 0])) - origins[host]
@@ -310,7 +315,8 @@ def _ends(groups: Cells, origins: dict[str, int]) -> dict[tuple[str, str], int]:
 
 
 def _with_stalls(cells: np.ndarray, end: int) -> np.ndarray:
-    """A cell of nothing for each second after the first and before `end`, and direction, in which nothing was logged."""
+    """A cell of nothing for each second after the first and before `end`, and direction, in which nothing was
+    logged."""
     second, ddir = second_in(cells[:, 0]), ddir_in(cells[:, 0])
     begin = int(second[0])
     missing = []

@@ -18,8 +18,8 @@ _NEVER_PHYSICAL = re.compile(
 def parse_proc_stat(text: str) -> dict[str, tuple[int, int]]:
     """cpu name (``cpu`` is all of them) -> (busy, total) in ticks since boot.
 
-    Busy is user + nice + system + irq + softirq over the first eight fields: idle, iowait and steal are not busy, and guest
-    time is already inside user (proc(5)).
+    Busy is user + nice + system + irq + softirq over the first eight fields: idle, iowait and steal are not busy, and
+    guest time is already inside user (proc(5)).
     """
     counts = {}
     for line in text.splitlines():
@@ -70,12 +70,14 @@ def _share(before: tuple[int, int], after: tuple[int, int]) -> float:
 
 
 def read_counters_csv(path: Path) -> pd.DataFrame:
-    """One step's counters: node, t_s (epoch second at the end of the interval), interval_s, cpu_pct, core_max_pct, nic, rx, tx."""
+    """One step's counters: node, t_s (epoch second at the end of the interval), interval_s, cpu_pct, core_max_pct, nic,
+    rx, tx."""
     return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=list(COLUMNS))
 
 
 def within(counters: pd.DataFrame, start_s: float, end_s: float) -> pd.DataFrame:
-    """The intervals that lie wholly inside the measurement window (epoch seconds); all that touch it where none does."""
+    """The intervals that lie wholly inside the measurement window (epoch seconds); all that touch it where none
+    does."""
     begin = counters["t_s"] - counters["interval_s"]
     inside = counters[(begin >= start_s) & (counters["t_s"] <= end_s)]
     return inside if len(inside) else counters[(begin < end_s) & (counters["t_s"] > start_s)]
@@ -109,7 +111,8 @@ def _physical(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _means(rows: pd.DataFrame, column: str, nodes: int) -> pd.Series:
-    """Of every node the sum over its rows of an interval, as a mean by time over the intervals in which all are known."""
+    """Of every node the sum over its rows of an interval, as a mean by time over the intervals in which all are
+    known."""
     node, t_s, seconds, values = (rows[name].to_numpy() for name in ("node", "t_s", "interval_s", column))
     pairs = node + 1j * t_s  # sorted as one number each
     _, first, interval = np.unique(pairs, return_index=True, return_inverse=True)

@@ -1,7 +1,8 @@
-"""What the drives of a Linux node did: /proc/diskstats and /sys/class/block -> numbers, and a step's drives.csv -> the `drives` table.
+"""What the drives of a Linux node did: /proc/diskstats and /sys/class/block -> numbers, and a step's drives.csv -> the
+`drives` table.
 
-A drive is where a stack ends: a whole disk with nothing below it, of this node. Arrays, volumes, partitions, DRBD and network block
-devices are built of drives or reach those of another node, and would count a byte twice.
+A drive is where a stack ends: a whole disk with nothing below it, of this node. Arrays, volumes, partitions, DRBD and
+network block devices are built of drives or reach those of another node, and would count a byte twice.
 """
 
 from __future__ import annotations
@@ -15,8 +16,18 @@ from typing import NamedTuple
 import pandas as pd
 
 COLUMNS = (
-    "node", "t_s", "interval_s", "device", "carries", "reads", "writes", "read_bytes", "write_bytes", "merged", "flushes",
-)  # fmt: skip
+    "node",
+    "t_s",
+    "interval_s",
+    "device",
+    "carries",
+    "reads",
+    "writes",
+    "read_bytes",
+    "write_bytes",
+    "merged",
+    "flushes",
+)
 COUNTS = ("reads", "writes", "read_bytes", "write_bytes", "merged", "flushes")
 SECTOR = 512
 """Bytes of a sector of /proc/diskstats, whatever the drive's own are (Documentation/block/stat.rst of the kernel)."""
@@ -26,7 +37,8 @@ _OF_NETWORK = re.compile(r"/session\d+/|/nvme-fabrics/|/rport-")
 
 
 class Counts(NamedTuple):
-    """Totals of one block device since boot. `merged`: I/Os joined to a neighbour before they were counted; `flushes`: NaN before Linux 5.5."""
+    """Totals of one block device since boot. `merged`: I/Os joined to a neighbour before they were counted; `flushes`:
+    NaN before Linux 5.5."""
 
     reads: int
     writes: int
@@ -38,8 +50,9 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True)
 class Blocks:
-    """What /sys/class/block of a node says. `links`: device -> where its entry points; `holders`: device -> what is built on it;
-    `named`: dm-N -> its name in /dev/mapper; `transports`: NVMe namespace -> pcie, tcp, rdma, fc; `mounts`: /proc/mounts."""
+    """What /sys/class/block of a node says. `links`: device -> where its entry points; `holders`: device -> what is
+    built on it; `named`: dm-N -> its name in /dev/mapper; `transports`: NVMe namespace -> pcie, tcp, rdma, fc;
+    `mounts`: /proc/mounts."""
 
     links: Mapping[str, str]
     holders: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -49,7 +62,8 @@ class Blocks:
 
     @property
     def drives(self) -> dict[str, str]:
-        """Drive -> what it carries, from the bottom up: the devices built on it, then where it is mounted; "" where nothing is."""
+        """Drive -> what it carries, from the bottom up: the devices built on it, then where it is mounted; "" where
+        nothing is."""
         return {name: " ".join(self._carried(name)) for name in sorted(self.links) if self._is_drive(name)}
 
     def _is_drive(self, name: str) -> bool:
@@ -89,7 +103,8 @@ def parse_diskstats(text: str) -> dict[str, Counts]:
 
 
 def moved(node: str, drives: Mapping[str, str], before: tuple[float, str], after: tuple[float, str]) -> list[dict]:
-    """Rows of drives.csv, one a drive, from two samples (epoch second, /proc/diskstats). No row of a drive whose counters began anew."""
+    """Rows of drives.csv, one a drive, from two samples (epoch second, /proc/diskstats). No row of a drive whose
+    counters began anew."""
     was, now = parse_diskstats(before[1]), parse_diskstats(after[1])
     rows = []
     for device, carries in drives.items():
@@ -103,7 +118,8 @@ def moved(node: str, drives: Mapping[str, str], before: tuple[float, str], after
 
 
 def read_drives_csv(content: bytes | None, file: str) -> pd.DataFrame:
-    """One step's rows of COLUMNS; empty where nothing was sampled. ValueError names the file and what is wrong in it."""
+    """One step's rows of COLUMNS; empty where nothing was sampled. ValueError names the file and what is wrong in
+    it."""
     if content is None:
         return pd.DataFrame(columns=list(COLUMNS))
     try:

@@ -50,7 +50,9 @@ _KINDS = {"csv": "csv", "vdisk": "virtual disk"}
 _NARROW = {"ReadOperationsPerSec", "WriteOperationsPerSec"}
 """The uint32 ones: they wrap after 4.3 thousand million, three hours at 400,000 IOPS."""
 _WITHOUT = {
-    "lp": "CPU is NaN (without the Hyper-V role there is no such class; Windows' processor counters are not read instead)",
+    "lp": (
+        "CPU is NaN (without the Hyper-V role there is no such class; Windows' processor counters are not read instead)"
+    ),
     "nic": "there is no network traffic",
     "rdma": "there is no RDMA traffic (network interfaces do not count that of SMB Direct)",
     "csv": "there are no cluster shared volumes",
@@ -201,7 +203,8 @@ def _rates(name: str, before: dict, after: dict) -> Iterator[tuple[str, float, l
 
 
 def _step(before: int | None, after: int | None, bits: int) -> float:
-    """How far a counter went. One that fell has wrapped only if it stood in its last quarter and is in its first now."""
+    """How far a counter went. One that fell has wrapped only if it stood in its last quarter and is in its first
+    now."""
     if before is None or after is None:
         return nan
     if after >= before:

@@ -17,20 +17,65 @@ from hcilib.plan import Pattern
 from hcilib.read.published.tidy_csv import RATE, SIZE, TIME, Column, PublishedDataError, columns, number, read_tidy
 
 __all__ = [
-    "PublishedDataError", "published", "published_claims", "published_datasheet", "published_facts", "published_missing", "published_table",
-]  # fmt: skip
+    "PublishedDataError",
+    "published",
+    "published_claims",
+    "published_datasheet",
+    "published_facts",
+    "published_missing",
+    "published_table",
+]
 
 PUBLISHED = ROOT / "data" / "published"
 
 COLUMNS = (
-    "source", "system", "run_id", "tool", "block", "rep", "pair",
-    "pattern", "rw", "rwmixread", "bs_bytes", "numjobs", "iodepth", "sync", "rate_bytes",
-    "vms", "nodes", "placement", "span_bytes", "events", "demand",
-    "iops", "read_iops", "write_iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "read_lat_ns", "write_lat_ns",
-    "p50_ns", "p99_ns", "p999_ns", "sync_lat_ns", "sync_p99_ns", "offered_iops", "delivered_pct", "full_depth_pct", "open_loop",
-    "node_cpu_pct", "iops_per_cpu_pct", "net_bytes_per_s",
-    "outstanding", "runtime_s", "warmup_ratio", "valid", "warnings",
-)  # fmt: skip
+    "source",
+    "system",
+    "run_id",
+    "tool",
+    "block",
+    "rep",
+    "pair",
+    "pattern",
+    "rw",
+    "rwmixread",
+    "bs_bytes",
+    "numjobs",
+    "iodepth",
+    "sync",
+    "rate_bytes",
+    "vms",
+    "nodes",
+    "placement",
+    "span_bytes",
+    "events",
+    "demand",
+    "iops",
+    "read_iops",
+    "write_iops",
+    "bw_bytes",
+    "lat_ns",
+    "lat_unweighted_ns",
+    "read_lat_ns",
+    "write_lat_ns",
+    "p50_ns",
+    "p99_ns",
+    "p999_ns",
+    "sync_lat_ns",
+    "sync_p99_ns",
+    "offered_iops",
+    "delivered_pct",
+    "full_depth_pct",
+    "open_loop",
+    "node_cpu_pct",
+    "iops_per_cpu_pct",
+    "net_bytes_per_s",
+    "outstanding",
+    "runtime_s",
+    "warmup_ratio",
+    "valid",
+    "warnings",
+)
 """The results table, DESIGN section 3."""
 
 
@@ -60,7 +105,8 @@ TABLES = {
     ),
     "facts": columns("source key kind value? unit? note?"),
     "claims": columns(
-        "id:count source statistic metric? pattern? vms:count? reduce? iodepth? subject comparator? claimed:number? unit"
+        "id:count source statistic metric? pattern? vms:count? reduce? iodepth? subject comparator? claimed:number? "
+        "unit"
         " resolution:positive? formula? note? wording? tolerance:positive?"
     ),
     "datasheets": columns("source? system pattern:pattern figure:positive? unit conditions"),
@@ -145,7 +191,8 @@ def published_table(name: str, path: str | Path | None = None) -> pd.DataFrame:
 
 
 def published_missing(name: str, path: str | Path | None = None) -> pd.DataFrame:
-    """The cells of a published table the article has no number for: its keys and `missing`, the name of the empty column."""
+    """The cells of a published table the article has no number for: its keys and `missing`, the name of the empty
+    column."""
     table = published_table(name, path)
     if "statistic" in table:
         table = table[table["statistic"] == "cell"]  # datasheets and summaries were not measured cell by cell
@@ -176,8 +223,8 @@ def published_facts(path: str | Path | None = None, source: str | None = None, k
 
 
 def published_claims(path: str | Path | None = None, source: str | None = None) -> pd.DataFrame:
-    """What the articles' prose says about their numbers, one claim a row, for ``check_claims`` (README of data/published);
-    of one `source` alone where it is given."""
+    """What the articles' prose says about their numbers, one claim a row, for ``check_claims`` (README of
+    data/published); of one `source` alone where it is given."""
     file, claims = _read("claims", path)
     _refuse_unit(file, claims)
     return (claims if source is None else claims[claims["source"] == source]).drop(columns="line")
@@ -186,8 +233,8 @@ def published_claims(path: str | Path | None = None, source: str | None = None) 
 def published_datasheet(system: str, path: str | Path | None = None) -> pd.DataFrame:
     """What a raw drive's vendor publishes: pattern, figure in `unit` as printed, iops, conditions, source.
 
-    `iops` is the figure in I/Os a second: a throughput over the pattern's block size, whatever block size the vendor used, which
-    `conditions` says. A `figure` that no source at hand states is NaN.
+    `iops` is the figure in I/Os a second: a throughput over the pattern's block size, whatever block size the vendor
+    used, which `conditions` says. A `figure` that no source at hand states is NaN.
 
     Examples
     --------
@@ -211,7 +258,8 @@ def published_datasheet(system: str, path: str | Path | None = None) -> pd.DataF
 
 
 def _results_like(name: str, path) -> pd.DataFrame:
-    """A table with `pattern` spelled out in fio's words, the keys of a run, and outstanding = vms x numjobs x iodepth."""
+    """A table with `pattern` spelled out in fio's words, the keys of a run, and outstanding = vms x numjobs x
+    iodepth."""
     _, table = _read(name, path)
     patterns = [Pattern.parse(pattern) for pattern in table["pattern"]]
     for word in ("rw", "rwmixread", "bs_bytes", "sync", "rate_bytes"):

@@ -34,7 +34,8 @@ class PublishedDataError(ValueError):
 
 @dataclass(frozen=True)
 class Column:
-    """What a column holds. With `units`, the file's column is `name` + ``_`` + one of them, and comes back as `base`."""
+    """What a column holds. With `units`, the file's column is `name` + ``_`` + one of them, and comes back as
+    `base`."""
 
     name: str
     kind: str = TEXT
@@ -127,7 +128,8 @@ def _recognise(file: Path, name: str, spec: tuple[Column, ...]) -> tuple[Column,
     unit = column.unit_of(name)
     if unit not in column.units:
         raise PublishedDataError(
-            f"{file}, line 1, column {name}: unknown unit {unit!r}; expected {column.name}_ and one of {', '.join(column.units)}"
+            f"{file}, line 1, column {name}: unknown unit {unit!r}; expected {column.name}_ and one of "
+            f"{', '.join(column.units)}"
         )
     return column, column.units[unit]
 

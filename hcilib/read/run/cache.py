@@ -2,17 +2,20 @@
 
 A cache and nothing else: what stands in it was read from the raw files, and is read from them again when
 
-- size, modification or change time of a step's step.json, fio.json.zst, counters.csv or job.fio is not what it was when it was
+- size, modification or change time of a step's step.json, fio.json.zst, counters.csv or job.fio is not what it was when
+    it was
   read, and its SHA-256 is not either (files that were only copied or touched are known by their hash);
 - a step came or went;
-- a file of the cache is missing, half written, damaged or edited (pages carry checksums, and ``seal-<part>.json`` holds the
+- a file of the cache is missing, half written, damaged or edited (pages carry checksums, and ``seal-<part>.json`` holds
+    the
   SHA-256 of the part's files);
 - this code changed (the cache names a hash of hcilib/read).
 
 It may be deleted at any time. About 500 steps are one part: ``steps-`` (one row a step), ``hosts-`` and
 ``bins-<part>.parquet``, zstd. Files appear by rename and one process at a time writes them, under ``tables/.lock``;
-whoever does not get the lock, or may not write here, reads the raw files and keeps nothing. While a controller is at work
-on the run directory, steps are added to the cache only when `GATHERED` have come together; until then they are read.
+whoever does not get the lock, or may not write here, reads the raw files and keeps nothing. While a controller is at
+work on the run directory, steps are added to the cache only when `GATHERED` have come together; until then they are
+read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The files of the cache of a run directory: which of them are sound, and how new ones come about (hcilib.read.run.cache)."""
+"""The files of the cache of a run directory: which of them are sound, and how new ones come about
+(hcilib.read.run.cache)."""
 
 from __future__ import annotations
 
@@ -77,10 +78,12 @@ def _seal(folder: Path, number: int) -> Path:
 
 
 def _unsealed(folder: Path, number: int) -> tuple[str, bool]:
-    """The file of a part that is not what was written, if one is; and whether files were copied or touched, and are the same.
+    """The file of a part that is not what was written, if one is; and whether files were copied or touched, and are the
+    same.
 
-    Pages carry checksums against decay, but a file that was opened and saved with another number in it has good ones. So each part
-    has a small file beside it that holds the SHA-256 of the others, and their stamps, by which they need not be hashed again.
+    Pages carry checksums against decay, but a file that was opened and saved with another number in it has good ones.
+    So each part has a small file beside it that holds the SHA-256 of the others, and their stamps, by which they need
+    not be hashed again.
     """
     sealed, moved = json.loads(read_bytes(_seal(folder, number))), False
     for table in ("steps", *_LARGE):
@@ -127,8 +130,8 @@ def _file(folder: Path, table: str, number: int) -> Path:
 
 
 def _compared(folder: Path, steps: pa.Table, moved: bool) -> tuple[bool, np.ndarray | None]:
-    """Whether the raw files are those that were read; their stamps now, where these differ and the hashes do not, or where the cache's
-    own files were `moved`."""
+    """Whether the raw files are those that were read; their stamps now, where these differ and the hashes do not, or
+    where the cache's own files were `moved`."""
     base, names = folder / STEPS, steps["folder"].to_pylist()
     began_ns = time.time_ns()
     kept = np.array([steps[name].to_numpy() for name in STAMPS]).T.reshape(len(names), len(FILES), 3)

@@ -19,14 +19,15 @@ def read_dials(sources: str | Path | Sequence[str | Path]) -> pd.DataFrame:
 
     Parameters
     ----------
-    sources : run directories; anything else (published tables, results of other tools) was measured on drives nobody dialled
+    sources : run directories; anything else (published tables, results of other tools) was measured on drives nobody
+        dialled
 
     Returns
     -------
     DataFrame
-        One row a system and node: system, node, copies (of the data, as the disks' replicas were laid out), read_bytes_per_s,
-        write_bytes_per_s, delay_s. The rates are NaN where a drive was turned while the campaign ran (its journal says so): no
-        one number is its truth then. Empty where nothing was dialled.
+        One row a system and node: system, node, copies (of the data, as the disks' replicas were laid out),
+        read_bytes_per_s, write_bytes_per_s, delay_s. The rates are NaN where a drive was turned while the campaign ran
+        (its journal says so): no one number is its truth then. Empty where nothing was dialled.
 
     Examples
     --------
@@ -51,8 +52,10 @@ def _of_campaign(run_dir: Path) -> list[dict]:
             if (node["name"], drive["system"]) in turned:
                 rates = dict.fromkeys(rates, float("nan"))
             behind = [drive["system"]] if drive["system"] else list(copies)
-            rows += [{"system": system, "node": node["name"], "copies": copies[system], **rates, "delay_s": drive["delay_s"]}
-                     for system in behind]  # fmt: skip
+            rows += [
+                {"system": system, "node": node["name"], "copies": copies[system], **rates, "delay_s": drive["delay_s"]}
+                for system in behind
+            ]
     return rows
 
 

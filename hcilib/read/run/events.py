@@ -11,8 +11,8 @@ def events_of(step: dict, epoch_s: float | None) -> pd.DataFrame:
     """Rows of one step, by its step.json: the actions, and of what was `seen` (bool) what was missing from then on, or
     ``whole``; none for a step in which nothing was to be done.
 
-    t_s is counted as in the series, whose zero is `epoch_s` by the VMs' clocks; what was done stands by the controller's. NaN
-    where the logs hold no date or no VM told its clock.
+    t_s is counted as in the series, whose zero is `epoch_s` by the VMs' clocks; what was done stands by the
+    controller's. NaN where the logs hold no date or no VM told its clock.
     """
     if not step.get("events"):
         return pd.DataFrame(columns=list(TYPES)).astype(TYPES)

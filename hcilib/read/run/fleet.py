@@ -10,8 +10,16 @@ from hcilib.read.fio.fio_bins import merged
 QUANTILES = {"p50_ns": 50.0, "p99_ns": 99.0, "p999_ns": 99.9}
 """In percent, as fio is asked for them: its target is a little more than 999 in a thousand, 0.999 a little less."""
 MEASURES = (
-    "iops", "read_iops", "write_iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "read_lat_ns", "write_lat_ns", "runtime_s",
-)  # fmt: skip
+    "iops",
+    "read_iops",
+    "write_iops",
+    "bw_bytes",
+    "lat_ns",
+    "lat_unweighted_ns",
+    "read_lat_ns",
+    "write_lat_ns",
+    "runtime_s",
+)
 
 
 def aggregate(ddir: np.ndarray, numbers: dict[str, np.ndarray]) -> dict[str, float]:

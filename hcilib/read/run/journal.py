@@ -18,7 +18,8 @@ from hcilib.run_layout import JOURNAL, LOCK, PLAN, RECORD, STEPS
 
 
 def read_journal(run_dir: str | Path) -> pd.DataFrame:
-    """One row per event: t (epoch s), event (start, added, done, warm, failed, end), step, seconds, attempt, problems. A torn line is skipped."""
+    """One row per event: t (epoch s), event (start, added, done, warm, failed, end), step, seconds, attempt, problems.
+    A torn line is skipped."""
     return pd.DataFrame(events_of(run_dir), columns=["t", "event", "step", "seconds", "attempt", "problems"])
 
 
@@ -33,7 +34,8 @@ def events_of(run_dir: str | Path) -> list[dict]:
 
 
 def _event(line: str) -> dict | None:
-    """The controller may have died while it wrote a line, and another have gone on in it. The steps are judged by their folders."""
+    """The controller may have died while it wrote a line, and another have gone on in it. The steps are judged by their
+    folders."""
     with contextlib.suppress(msgspec.DecodeError):  # ten times as fast; nan is no JSON to it, but was to Python
         if isinstance(event := msgspec.json.decode(line), dict):
             return event
@@ -64,7 +66,8 @@ def last_result(run_dir: str | Path) -> str:
 
 
 def progress(run_dir: str | Path) -> dict:
-    """steps (with those added on the way), done, failed (attempts), last (step), running (whether a controller is at work on it).
+    """steps (with those added on the way), done, failed (attempts), last (step), running (whether a controller is at
+    work on it).
 
     What is done is what lies there complete: the journal may have lost a line.
     """

@@ -13,10 +13,12 @@ DELIVERED, FULL_PCT = 0.99, 0.1
 
 
 def full_depth_pct(document: bytes, iodepth: int) -> float:
-    """The percentage of I/Os that were submitted to a full queue of `iodepth`, over all jobs; NaN where fio does not say.
+    """The percentage of I/Os that were submitted to a full queue of `iodepth`, over all jobs; NaN where fio does not
+    say.
 
-    fio counts by powers of two up to ">=64": of a deeper queue that is an upper bound, which is 0 where no more I/Os can have been in
-    flight than arrived within the longest latency (four standard deviations of a Poisson process above its mean).
+    fio counts by powers of two up to ">=64": of a deeper queue that is an upper bound, which is 0 where no more I/Os
+    can have been in flight than arrived within the longest latency (four standard deviations of a Poisson process above
+    its mean).
     """
     text = document.decode(errors="replace")
     begin = re.search(r"(?m)^\{", text)  # what servers said may stand before it (TRAPS section 1)
@@ -43,6 +45,7 @@ def _deepest(levels: Mapping[str, float], iodepth: int) -> float:
 
 
 def open_loop(delivered_pct: np.ndarray, full_pct: np.ndarray, ios: np.ndarray) -> np.ndarray:
-    """Which runs kept up with their demand: 99 % of it, less three standard errors of a Poisson process, through a queue that did not bind."""
+    """Which runs kept up with their demand: 99 % of it, less three standard errors of a Poisson process, through a
+    queue that did not bind."""
     least = 100 * (DELIVERED - 3 / np.sqrt(np.maximum(ios, 1)))
     return (delivered_pct >= least) & (full_pct <= FULL_PCT)

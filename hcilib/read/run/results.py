@@ -65,7 +65,8 @@ _DECODE = msgspec.json.Decoder(_Record).decode
 
 
 def results_of(folder: Path, plan: dict, engine: Engine = None) -> pd.DataFrame:
-    """The columns of DESIGN section 3 of one run directory, whose plan.json is `plan`, in the order in which it was run."""
+    """The columns of DESIGN section 3 of one run directory, whose plan.json is `plan`, in the order in which it was
+    run."""
     records: list[_Record] = []
     measures: list[pa.Table] = []
     sampled: list[list[str] | None] = []
@@ -179,8 +180,8 @@ def _unsampled(step: _Record, sampled: list[str] | None, plan: dict) -> Caveats:
 
 
 def _from_one_start(runs: list[_Record], factors: dict[str, pd.Series], plan: dict) -> list[Caveats]:
-    """What to know of sequential runs of earlier versions, whose jobs all began where their disk begins: a run that recorded its
-    `offsets` gave each job a part of its own."""
+    """What to know of sequential runs of earlier versions, whose jobs all began where their disk begins: a run that
+    recorded its `offsets` gave each job a part of its own."""
     disks = {name: _fewest_disks(plan, name) for name in {run.disks_of or run.system for run in runs}}
     found = []
     for run, rw, jobs in zip(runs, factors["rw"], factors["numjobs"], strict=True):
@@ -199,7 +200,8 @@ def _fewest_disks(plan: dict, system: str) -> int:
 
 
 def _warned(step: _Record, unsteady: Caveats, unsampled: Caveats, kept_up: bool) -> Caveats:
-    """What every reader of the run must know: its warm-up, counters of nodes that are missing or doubtful, VMs that fell silent, a demand that was not met."""
+    """What every reader of the run must know: its warm-up, counters of nodes that are missing or doubtful, VMs that
+    fell silent, a demand that was not met."""
     own = [Caveat("counters", text) for text in step.counters] + [Caveat("silent", text) for text in step.silences]
     if step.offered_iops == step.offered_iops and not kept_up:
         own.append(Caveat("saturated", "saturated: the demand was not met, so its latencies are lower bounds"))

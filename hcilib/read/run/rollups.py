@@ -30,29 +30,30 @@ def read_rollup(
 
     Parameters
     ----------
-    path : a folder with logs, a log (plain, .zst, .gz), a saved rollup (.parquet), or several of them in any order; or a run
-        directory, whose steps' columns then stand in front as in `read_series`
+    path : a folder with logs, a log (plain, .zst, .gz), a saved rollup (.parquet), or several of them in any order; or
+        a run directory, whose steps' columns then stand in front as in `read_series`
     log : only logs of these kinds: iops, bw, lat, clat, slat, clat_hist
     engine : where logs are read (hcilib.engine.mapped), by default in threads of this process
-    kernel : "numba" (compiled; the extra `hcilib[fast]`) or "pyarrow"; by default what is there. They give the same table
+    kernel : "numba" (compiled; the extra `hcilib[fast]`) or "pyarrow"; by default what is there. They give the same
+        table
     workers : threads; by default one a processor
-    columns : only these of the table; of a saved rollup the others are not even read: for `percentiles` the columns of its `by`,
-        and bucket, count, averaged
+    columns : only these of the table; of a saved rollup the others are not even read: for `percentiles` the columns of
+        its `by`, and bucket, count, averaged
 
     Returns
     -------
     DataFrame
-        host, job (the logs' prefix), log (its kind), averaged (bool), ddir, second (as logged: since the job's start, or
-        since 1970), t_s (since the start of the run), bucket (of fio's 1856; -1 in a log of rates), lat_ns (its middle, as
-        in `read_bins`), count (I/Os), bytes, sum (of the values: ns, bytes/s of `bw`, IOPS of `iops`), stalled.
-        One row per second, direction and bucket, and one with count 0 and `stalled` per second in which a job of the run
-        logged nothing in a direction (its last, incomplete second aside). `add_rollups` adds such tables.
+        host, job (the logs' prefix), log (its kind), averaged (bool), ddir, second (as logged: since the job's start,
+        or since 1970), t_s (since the start of the run), bucket (of fio's 1856; -1 in a log of rates), lat_ns (its
+        middle, as in `read_bins`), count (I/Os), bytes, sum (of the values: ns, bytes/s of `bw`, IOPS of `iops`),
+        stalled. One row per second, direction and bucket, and one with count 0 and `stalled` per second in which a job
+        of the run logged nothing in a direction (its last, incomplete second aside). `add_rollups` adds such tables.
         `averaged` rows come of log_avg_msec: count counts samples, and `percentiles` refuses them, for percentiles of
         averages are not percentiles. The bytes of clat_hist are those of the one block size it names; its sum is of
         middles, within 1/128. fio does not log the histogram of the last interval: totals come from JSON.
         `.attrs`: epoch_s (of t_s 0; None where hosts are aligned by their own starts: no log_unix_epoch, or clocks that
-        have nothing in common), torn (files whose last line has no end: it is not counted), every_ms. Of a run directory:
-        epoch_s where its steps share it, else None; torn of all; the largest every_ms.
+        have nothing in common), torn (files whose last line has no end: it is not counted), every_ms. Of a run
+        directory: epoch_s where its steps share it, else None; torn of all; the largest every_ms.
 
     Raises
     ------
@@ -69,7 +70,8 @@ def read_rollup(
 def _of_steps(
     path: str | Path | Sequence[str | Path], read: Callable[..., pd.DataFrame], columns: Sequence[str] | None
 ) -> pd.DataFrame:
-    """The rollups of every step of run directories, with the VMs' names; those, and the steps' columns, are always there."""
+    """The rollups of every step of run directories, with the VMs' names; those, and the steps' columns, are always
+    there."""
     said: list[dict] = []
 
     def of(step: dict) -> pd.DataFrame:

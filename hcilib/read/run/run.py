@@ -41,20 +41,22 @@ def read_results(
     ----------
     path : a run directory, ``data/published``, one of its tables (``data/published/scaling.csv``), or several of them
         (their rows are put one under the other)
-    article : of published tables keep only the rows whose `source` this is. A run directory is always read whole; on its own,
-        without such rows, it is refused: what is shown would be named after an article it is not from
-    engine : where raw files are read (hcilib.engine.mapped). What was read is kept in the run directory's ``tables/`` and
-        read again only when a raw file is another than it was (hcilib.read.run.cache); a directory that cannot be written works too
+    article : of published tables keep only the rows whose `source` this is. A run directory is always read whole; on
+        its own, without such rows, it is refused: what is shown would be named after an article it is not from
+    engine : where raw files are read (hcilib.engine.mapped). What was read is kept in the run directory's ``tables/``
+        and read again only when a raw file is another than it was (hcilib.read.run.cache); a directory that cannot be
+        written works too
 
     Returns
     -------
-    DataFrame : the columns of DESIGN section 3, after them a published table's own. ``lat_ns`` is IOPS-weighted; percentiles come from the merged bins of all
-        hosts; ``warmup_ratio`` is the bytes written in this campaign before the run over its span. Only accepted steps of
-        kind ``measure`` are rows. ``warnings`` says ``not steady: ...`` of runs after a warm-up by volume that its cap ended.
-        ``events`` says what was done to the system during the run (``cut-link@10 heal-link@25``), missing where nothing was:
-        a factor, so such runs are never pooled with undisturbed ones. ``pair`` is the number of the visit that systems of one
-        campaign share (the runs of a cell next to each other), missing where one system was measured alone.
-        ``attrs["unmeasured"]``: system -> why it has no row, of the systems that were to be measured and were not.
+    DataFrame : the columns of DESIGN section 3, after them a published table's own. ``lat_ns`` is IOPS-weighted;
+        percentiles come from the merged bins of all hosts; ``warmup_ratio`` is the bytes written in this campaign
+        before the run over its span. Only accepted steps of kind ``measure`` are rows. ``warnings`` says
+        ``not steady: ...`` of runs after a warm-up by volume that its cap ended. ``events`` says what was done to the
+        system during the run (``cut-link@10 heal-link@25``), missing where nothing was: a factor, so such runs are
+        never pooled with undisturbed ones. ``pair`` is the number of the visit that systems of one campaign share (the
+        runs of a cell next to each other), missing where one system was measured alone. ``attrs["unmeasured"]``: system
+        -> why it has no row, of the systems that were to be measured and were not.
 
     Examples
     --------
@@ -70,7 +72,8 @@ def read_results(
         refuse_nothing(results)
         held = ", ".join(sorted(results["source"].unique())) or "none"
         raise RunReadError(
-            f"{where}: no rows of article {article!r}; it holds {held} (a run directory is read without an article: None)"
+            f"{where}: no rows of article {article!r}; it holds {held} (a run directory is read without an article: "
+            "None)"
         )
     return results
 
@@ -116,9 +119,11 @@ def _of_article(table: pd.DataFrame, article: str | None, folder: Path) -> pd.Da
 
 
 def read_hosts(path: str | Path | Sequence[str | Path], engine: Engine = None) -> pd.DataFrame:
-    """Every fio row of a run directory: step, kind, block, rep, pattern, numjobs, iodepth, vms, vm, then ``read_fio``'s columns.
+    """Every fio row of a run directory: step, kind, block, rep, pattern, numjobs, iodepth, vms, vm, then ``read_fio``'s
+    columns.
 
-    Texts are categories; counts are int64 where every row has one. `path` and `engine` as in `read_results`, and the same cache.
+    Texts are categories; counts are int64 where every row has one. `path` and `engine` as in `read_results`, and the
+    same cache.
     """
     return _kept(path, "hosts", engine).to_pandas()
 
@@ -132,14 +137,17 @@ def read_bins(path: str | Path | Sequence[str | Path], engine: Engine = None) ->
 
 
 def read_series(path: str | Path) -> pd.DataFrame:
-    """The per-second series of every step long enough to be logged: step ... vms, vm, job, ddir, t_s, iops, bw_bytes, lat_ns."""
+    """The per-second series of every step long enough to be logged: step ... vms, vm, job, ddir, t_s, iops, bw_bytes,
+    lat_ns."""
     return _each(path, lambda step: _named(step, _series(step)))
 
 
 def read_silences(path: str | Path) -> pd.DataFrame:
-    """When no VM did I/O, in every accepted step whose logs tell: step ... vms, from_s, to_s (on the axis of `read_series`), resolution_s.
+    """When no VM did I/O, in every accepted step whose logs tell: step ... vms, from_s, to_s (on the axis of
+    `read_series`), resolution_s.
 
-    A silence is known to last at least that long, and less than two resolutions longer. Steps without any have a row of length 0.
+    A silence is known to last at least that long, and less than two resolutions longer. Steps without any have a row of
+    length 0.
 
     Examples
     --------
@@ -147,21 +155,24 @@ def read_silences(path: str | Path) -> pd.DataFrame:
     >>> silent[["from_s", "to_s", "resolution_s"]].round(1)
        from_s  to_s  resolution_s
     5    11.1  12.6           0.5
-    """
+    """  # noqa: E501
     return _each(path, lambda step: silences_from_logs(step["folder"] / LOGS, _stated_ms(step)))
 
 
 def read_counters(path: str | Path) -> pd.DataFrame:
-    """The nodes' counters, trimmed to each step's window: step ... vms, node, t_s (0 at its start), cpu_pct, core_max_pct, nic, rx, tx."""
+    """The nodes' counters, trimmed to each step's window: step ... vms, node, t_s (0 at its start), cpu_pct,
+    core_max_pct, nic, rx, tx."""
     return _each(path, _counters, (COUNTERS,))
 
 
 def read_drives(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
-    """What the nodes' drives did in each step's window: step ... vms, node, device, carries (what is built on it, and where it is
-    mounted), seconds (of the window that were sampled), reads, writes, read_bytes, write_bytes, merged, flushes (NaN before Linux 5.5).
+    """What the nodes' drives did in each step's window: step ... vms, node, device, carries (what is built on it, and
+    where it is mounted), seconds (of the window that were sampled), reads, writes, read_bytes, write_bytes, merged,
+    flushes (NaN before Linux 5.5).
 
-    A drive is a whole disk of a Linux node with nothing below it (`hcilib.read.nodes.drives`); of nodes that share one kernel those of
-    the first. No row of a step whose drives were not sampled, as in run directories of earlier versions.
+    A drive is a whole disk of a Linux node with nothing below it (`hcilib.read.nodes.drives`); of nodes that share one
+    kernel those of the first. No row of a step whose drives were not sampled, as in run directories of earlier
+    versions.
 
     Examples
     --------
@@ -172,7 +183,8 @@ def read_drives(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
 
 
 def read_events(path: str | Path) -> pd.DataFrame:
-    """What was done and seen during the steps with events: step ... vms, events, seen, what, t_s (on the axis of `read_series`), took_s, planned_s."""
+    """What was done and seen during the steps with events: step ... vms, events, seen, what, t_s (on the axis of
+    `read_series`), took_s, planned_s."""
     return _each(
         path, lambda step: events_of(step, _series(step).attrs["epoch_s"] if step.get("events") else None), (JOB, LOGS)
     )
@@ -181,7 +193,8 @@ def read_events(path: str | Path) -> pd.DataFrame:
 def _each(
     path: str | Path | Sequence[str | Path], read: Callable[[dict], pd.DataFrame], uses: Sequence[str] = (JOB, LOGS)
 ) -> pd.DataFrame:
-    """What `read` finds in these files of every accepted step, of one run directory or of several; published tables hold no steps."""
+    """What `read` finds in these files of every accepted step, of one run directory or of several; published tables
+    hold no steps."""
     frames = []
     for folder, name in _names([located(p) for p in ([path] if isinstance(path, (str, Path)) else path)]).items():
         for step in _steps(folder, _plan(folder), uses):
@@ -193,7 +206,8 @@ def _each(
 
 
 def _kept(path: str | Path | Sequence[str | Path], want: str, engine: Engine) -> pa.Table:
-    """The wanted table of every accepted step in the order in which they were run, of one run directory or of several."""
+    """The wanted table of every accepted step in the order in which they were run, of one run directory or of
+    several."""
     pieces = []
     for folder, name in _names([located(p) for p in ([path] if isinstance(path, (str, Path)) else path)]).items():
         plan, parts = _plan(folder), list(tables(folder, want, engine))
@@ -241,8 +255,8 @@ def _no_plan(folder: Path) -> str:
 
 
 def _steps(folder: Path, plan: dict, uses: Sequence[str]) -> list[dict]:
-    """The accepted steps in the order in which they were run; what a step is stands in its step.json, not in its name. Of those that
-    carry digests, the files with these names are held against them."""
+    """The accepted steps in the order in which they were run; what a step is stands in its step.json, not in its name.
+    Of those that carry digests, the files with these names are held against them."""
     files = sorted(folder.glob(f"{STEPS}/*/{RECORD}"))
     contents = [read_bytes(file) for file in files]
     steps = [

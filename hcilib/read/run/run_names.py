@@ -13,7 +13,8 @@ from hcilib.read.run.steps import RunReadError
 def run_ids(folders: Sequence[Path]) -> list[str]:
     """The run_id of each: its folder's name, with as many folders above it as tell it from the others.
 
-    Raises RunReadError where two hold the same campaign: its runs would count twice, and every interval would be too narrow.
+    Raises RunReadError where two hold the same campaign: its runs would count twice, and every interval would be too
+    narrow.
     """
     places = [folder.resolve() for folder in folders]
     _refuse_copies(places)
@@ -43,7 +44,8 @@ def _refuse_copies(places: Sequence[Path]) -> None:
 
 
 def _begun(place: Path) -> str:
-    """What no two campaigns share: when it began, to the millisecond, and what was planned; empty where nobody wrote it down."""
+    """What no two campaigns share: when it began, to the millisecond, and what was planned; empty where nobody wrote it
+    down."""
     try:
         with opened(place / "journal.jsonl") as journal:
             first = json.loads(journal.readline(LARGEST))

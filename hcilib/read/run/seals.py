@@ -1,12 +1,13 @@
 """Is a step what was accepted? By the digests that were written when it was.
 
-step.json holds the campaign that the step is of, its id and the SHA-256 of every raw file beside it; the journal's ``done`` holds
-that of step.json. So a file that is missing, edited or another step's, a folder that was copied or renamed, and a step of another
-campaign are all seen. Who reads checks what it reads: the results' raw files when they are read (the cache knows them by their
-stamps afterwards), the logs when the series are, and everything when a campaign is resumed or `verify` is asked.
+step.json holds the campaign that the step is of, its id and the SHA-256 of every raw file beside it; the journal's
+``done`` holds that of step.json. So a file that is missing, edited or another step's, a folder that was copied or
+renamed, and a step of another campaign are all seen. Who reads checks what it reads: the results' raw files when they
+are read (the cache knows them by their stamps afterwards), the logs when the series are, and everything when a campaign
+is resumed or `verify` is asked.
 
-Run directories of earlier versions hold no digests: their steps count, unless one is there twice, and `verify` says what cannot
-be checked.
+Run directories of earlier versions hold no digests: their steps count, unless one is there twice, and `verify` says
+what cannot be checked.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ class RunDirWarning(UserWarning):
 
 
 class Accepted(NamedTuple):
-    """What a run directory says of its steps. `campaign`: its mark, empty where digests were not kept yet; `digests`: step -> the
-    SHA-256 of its step.json (empty where that was not kept), of steps that were accepted last we heard; `journal`: whether there is one."""
+    """What a run directory says of its steps. `campaign`: its mark, empty where digests were not kept yet; `digests`:
+    step -> the SHA-256 of its step.json (empty where that was not kept), of steps that were accepted last we heard;
+    `journal`: whether there is one."""
 
     campaign: str
     digests: dict[str, str]
@@ -64,7 +66,8 @@ def raw_digests(folder: Path) -> dict[str, str]:
 
 
 def unlike_record(record: Mapping, folder: str, digest: str, known: Accepted) -> str:
-    """Why a step is not what was accepted, by its step.json (whose SHA-256 `digest` is) and its folder's name; empty where it is."""
+    """Why a step is not what was accepted, by its step.json (whose SHA-256 `digest` is) and its folder's name; empty
+    where it is."""
     own = record.get("campaign")
     if not own:
         return "it carries no digests, and this campaign's steps do: it is of another one" if known.campaign else ""
@@ -78,7 +81,8 @@ def unlike_record(record: Mapping, folder: str, digest: str, known: Accepted) ->
 
 
 def unlike_files(record: Mapping, found: Mapping[str, str]) -> str:
-    """Why a step is not what was accepted, by the SHA-256 of some of its files (empty: not there); empty where nothing tells."""
+    """Why a step is not what was accepted, by the SHA-256 of some of its files (empty: not there); empty where nothing
+    tells."""
     sealed: Mapping[str, str] = record.get("raw", {}) if "raw" in record else found
     for name, digest in found.items():
         if digest != sealed.get(name, ""):
@@ -88,7 +92,8 @@ def unlike_files(record: Mapping, found: Mapping[str, str]) -> str:
 
 
 def unlike_folder(folder: Path, known: Accepted) -> str:
-    """Why the step in a folder is not what was accepted, with every file of it read; empty where it is, as far as can be known."""
+    """Why the step in a folder is not what was accepted, with every file of it read; empty where it is, as far as can
+    be known."""
     try:
         content = read_bytes(folder / RECORD)
         record = json.loads(content)
@@ -111,7 +116,8 @@ def unlike_folder(folder: Path, known: Accepted) -> str:
 def unlike_steps(
     run_dir: Path, plan: Mapping, steps: Iterable[tuple[str, Mapping, str, str]]
 ) -> tuple[list[bool], dict[str, str]]:
-    """Which of these steps count, and which do not and why: (folder's name, record, SHA-256 of step.json, what its files say)."""
+    """Which of these steps count, and which do not and why: (folder's name, record, SHA-256 of step.json, what its
+    files say)."""
     known, refused, names = accepted(run_dir, plan), {}, []
     for name, record, digest, unlike in steps:
         names.append(name)

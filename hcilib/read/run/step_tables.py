@@ -1,4 +1,5 @@
-"""Steps of a run directory, many at a time: their raw files in, three packed tables out. No cache, no order, no plan."""
+"""Steps of a run directory, many at a time: their raw files in, three packed tables out. No cache, no order, no
+plan."""
 
 from __future__ import annotations
 
@@ -57,10 +58,12 @@ _STEPS = pa.schema(
 class Tables(NamedTuple):
     """What some steps come to.
 
-    steps: one row a folder: its name, its `record` (step.json but its hosts and digests), why its files are `unlike` what was accepted
-        (empty where they are as they were; its numbers are then in no table), what its raw files were when they were read (size, times,
-        hash) and, of a valid one, the fleet's and the nodes' measures. hosts, bins: the tables of DESIGN section 3 without
-        run_id, texts as dictionaries, missing is null; a histogram is one row with two lists, lat_ns and count.
+    steps: one row a folder: its name, its `record` (step.json but its hosts and digests), why its files are `unlike`
+    what was accepted
+        (empty where they are as they were; its numbers are then in no table), what its raw files were when they were
+        read (size, times, hash) and, of a valid one, the fleet's and the nodes' measures. hosts, bins: the tables of
+        DESIGN section 3 without run_id, texts as dictionaries, missing is null; a histogram is one row with two lists,
+        lat_ns and count.
     """
 
     steps: pa.Table
@@ -119,7 +122,8 @@ def _is_copy(record: Mapping, folder: str) -> str:
 
 
 def _without_hosts(record: Mapping) -> str:
-    """Their names stand in the hosts table; twenty thousand steps with twenty hosts each would fill memory, as would digests."""
+    """Their names stand in the hosts table; twenty thousand steps with twenty hosts each would fill memory, as would
+    digests."""
     return json.dumps({name: value for name, value in record.items() if name not in ("hosts", "raw")})
 
 
@@ -250,8 +254,8 @@ def counted(run_dir, plan: Mapping, steps: Sequence[pa.Table]) -> tuple[list[dic
 def in_order_of_time(
     parts: Sequence[tuple[pa.Table, pa.Table]], counted: Sequence[Mapping], run_id: str
 ) -> list[pa.Table]:
-    """The tables of (steps, table) pairs of one run directory as one: the rows of the steps that are `counted`, in the order in
-    which these were run."""
+    """The tables of (steps, table) pairs of one run directory as one: the rows of the steps that are `counted`, in the
+    order in which these were run."""
     kept = [table for _, table in parts if len(table)]
     if not kept:
         return []

@@ -73,6 +73,6 @@ def window(step: Mapping) -> tuple[float, float]:
 
 
 def when(step: Mapping) -> tuple[float, float]:
-    """By what the steps of a campaign are sorted: the order in which they were begun, which no clock that is set back changes;
-    of earlier versions, which did not count them, when that was."""
+    """By what the steps of a campaign are sorted: the order in which they were begun, which no clock that is set back
+    changes; of earlier versions, which did not count them, when that was."""
     return step.get("order") or 0, step["started_s"]

@@ -17,7 +17,8 @@ _LONGEST = 300
 
 
 def unmeasured(folder: Path, plan: Mapping, results: pd.DataFrame) -> dict[str, str]:
-    """System -> one sentence that says why it has no row; `plan` is the directory's plan.json, `results` what was read of it."""
+    """System -> one sentence that says why it has no row; `plan` is the directory's plan.json, `results` what was read
+    of it."""
     planned = _planned_runs(plan)
     absent = [system for system in planned if not results["system"].eq(system).any()]
     if not absent:
@@ -27,7 +28,8 @@ def unmeasured(folder: Path, plan: Mapping, results: pd.DataFrame) -> dict[str, 
 
 
 def refuse_nothing(results: pd.DataFrame) -> pd.DataFrame:
-    """The results; RunReadError where they have no row because campaigns measured nothing, which it says of each system."""
+    """The results; RunReadError where they have no row because campaigns measured nothing, which it says of each
+    system."""
     reasons = results.attrs.get("unmeasured", {})
     if results.empty and reasons:
         raise RunReadError("; ".join(reasons.values()))

@@ -119,8 +119,8 @@ def plot_capacity(
     Parameters
     ----------
     table : as ``capacity_table`` returns it: ``system``, ``efficiency``; ``usable_bytes``, ``reserve_bytes`` with
-        ``raw_bytes`` and ``dedup_ratio`` where known. Bars are what is stored; the number at the end, what deduplication
-        makes of it.
+        ``raw_bytes`` and ``dedup_ratio`` where known. Bars are what is stored; the number at the end, what
+        deduplication makes of it.
     """
     labels = labelled(labels)
     own = ax is None
@@ -180,7 +180,8 @@ def plot_traffic(
 
     Parameters
     ----------
-    table : `by`, ``expected``, and ``observed`` where it was counted; as ``expected_traffic`` or ``check_traffic`` give it
+    table : `by`, ``expected``, and ``observed`` where it was counted; as ``expected_traffic`` or ``check_traffic`` give
+        it
     """
     own = ax is None
     names = [" · ".join(str(v) for v in row) for row in table[list(by)].itertuples(index=False, name=None)]

@@ -137,7 +137,10 @@ def _highest(table: pd.DataFrame, metric: str, by: str, over: str, hue: str, lab
     best = values.loc[groups.idxmin() if what.better == "lower" else groups.idxmax()]
     way = "lowest" if what.better == "lower" else "highest"
     said = (
-        f"{pattern_label(row[by])} {labels.get(row[hue], row[hue])} with {what.show(row[column])} at {over} {row[over]:g}"
+        (
+            f"{pattern_label(row[by])} {labels.get(row[hue], row[hue])} with {what.show(row[column])} at {over} "
+            f"{row[over]:g}"
+        )
         for row in best.to_dict("records")
     )
     return f"{way.capitalize()} {what.axis}: {'; '.join(said)}."

@@ -45,8 +45,8 @@ def plot_demand(
 
     Parameters
     ----------
-    table : as ``load_curve`` returns it for one metric or several. Demands that were not kept up with are hollow and not joined:
-        their latencies are lower bounds
+    table : as ``load_curve`` returns it for one metric or several. Demands that were not kept up with are hollow and
+        not joined: their latencies are lower bounds
     limits : metric -> ns, drawn as lines
 
     Raises
@@ -98,8 +98,15 @@ def _panel(ax: Axes, table: pd.DataFrame, metrics: list[str], hue: str, limits: 
     ax.set_yscale("log")
     for metric, limit_ns in limits.items():
         ax.axhline(limit_ns / 1e6, color=INK, linewidth=0.9, linestyle=(0, (1, 2)), gid="limit")
-        ax.annotate(f"{METRICS[metric].label} {limit_ns / 1e6:g} ms", (0.01, limit_ns / 1e6), (0, 2), fontsize=8, color=QUIET,
-                    xycoords=ax.get_yaxis_transform(), textcoords="offset points")  # fmt: skip
+        ax.annotate(
+            f"{METRICS[metric].label} {limit_ns / 1e6:g} ms",
+            (0.01, limit_ns / 1e6),
+            (0, 2),
+            fontsize=8,
+            color=QUIET,
+            xycoords=ax.get_yaxis_transform(),
+            textcoords="offset points",
+        )
     ax.set_xlim(left=0)
     ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))

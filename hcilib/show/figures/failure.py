@@ -44,8 +44,8 @@ def plot_failure(
     series : as ``aligned`` returns it: the run's keys, since_s, iops
     costs : as ``failures`` returns it, whose rows say where the levels, the gap and the return are drawn
 
-    Returns the panels' Axes in the order of `costs`. Raises ValueError for runs of one panel that vary in a factor, or in
-    what was done.
+    Returns the panels' Axes in the order of `costs`. Raises ValueError for runs of one panel that vary in a factor, or
+    in what was done.
     """
     keys = [c for c in ("system", "pattern", "iodepth", "failure") if c in costs]
     groups = list(costs.groupby(keys, sort=False, dropna=False))
@@ -59,7 +59,10 @@ def plot_failure(
     n = sorted({len(runs) for _, runs in groups})
     caption(
         grid[-1, 0],
-        f"A thin line is a run ({' to '.join(map(str, n[:: max(1, len(n) - 1)]))} each); bars are the mean levels of all runs.",
+        (
+            f"A thin line is a run ({' to '.join(map(str, n[:: max(1, len(n) - 1)]))} each); bars are the mean levels "
+            "of all runs."
+        ),
         "Red: seconds without any I/O." if (costs["gap_s"] > 0).any() or (costs["heal_gap_s"] > 0).any() else None,
         "Amber: healed, and not yet back." if (costs["back_s"] > 0).any() else None,
         source_of(costs, source),
@@ -119,6 +122,15 @@ def _bar(ax: Axes, start: float, end: float, level: float, name: str) -> None:
     """A level over its seconds, its value above its right end."""
     if level == level and start == start:
         ax.hlines(level, start, end, color=INK, linewidth=2.2, gid=name)
-        ax.annotate(f"{name} {count(level)}", (end, level), (-3, 3), textcoords="offset points", ha="right", va="bottom",
-                    bbox={"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.8},
-                    fontsize=8.5, color=QUIET, fontweight="bold")  # fmt: skip
+        ax.annotate(
+            f"{name} {count(level)}",
+            (end, level),
+            (-3, 3),
+            textcoords="offset points",
+            ha="right",
+            va="bottom",
+            bbox={"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.8},
+            fontsize=8.5,
+            color=QUIET,
+            fontweight="bold",
+        )

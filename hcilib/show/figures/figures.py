@@ -13,7 +13,21 @@ from hcilib.show.figures.points import plot_audit, plot_pareto, plot_pareto_pane
 from hcilib.show.figures.timeline import plot_plan
 
 __all__ = [
-    "plot_audit", "plot_baseline", "plot_capacity", "plot_coverage", "plot_factorial", "plot_failure", "plot_forest",
-    "plot_latency", "plot_panels", "plot_pareto", "plot_pareto_panels", "plot_plan", "plot_precision", "plot_regression", "plot_scaling",
-    "plot_sweep", "plot_traffic",
-]  # fmt: skip
+    "plot_audit",
+    "plot_baseline",
+    "plot_capacity",
+    "plot_coverage",
+    "plot_factorial",
+    "plot_failure",
+    "plot_forest",
+    "plot_latency",
+    "plot_panels",
+    "plot_pareto",
+    "plot_pareto_panels",
+    "plot_plan",
+    "plot_precision",
+    "plot_regression",
+    "plot_scaling",
+    "plot_sweep",
+    "plot_traffic",
+]

@@ -34,8 +34,8 @@ def plot_forest(
     Parameters
     ----------
     comparison : as ``compare`` returns it: system, the `by` columns, ``ratio``, ``lo``, ``hi``. Rows of one
-        ``by[0]`` stand under its heading. Points without an interval are hollow; a row without a ratio says missing. Of a
-        baseline that was measured alone there is no row, and the figure says so.
+        ``by[0]`` stand under its heading. Points without an interval are hollow; a row without a ratio says missing. Of
+        a baseline that was measured alone there is no row, and the figure says so.
     baseline, metric, margin : for the axis label and the band; the comparison's own columns of that name by default
     """
     if comparison.empty:

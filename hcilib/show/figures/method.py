@@ -33,7 +33,8 @@ def plot_precision(
 
     Parameters
     ----------
-    planned : as ``precision`` returns it for several numbers of runs: ``protocol``, ``runs``, ``hours``, ``half_width_pct``
+    planned : as ``precision`` returns it for several numbers of runs: ``protocol``, ``runs``, ``hours``,
+        ``half_width_pct``
     own : the same for the runs each protocol prescribes, drawn large
     target : relative half-width wanted, a dashed line
     """
@@ -44,8 +45,14 @@ def plot_precision(
         part = part.sort_values("hours")
         ax.plot(part["hours"], part["half_width_pct"], color=style[name][0], marker=".", zorder=2, gid="plan")
         for row in part.iloc[[0, -1]].itertuples():
-            ax.annotate(f"{row.runs} runs", (row.hours, row.half_width_pct), (4, 5), textcoords="offset points", fontsize=8,
-                        color=QUIET)  # fmt: skip
+            ax.annotate(
+                f"{row.runs} runs",
+                (row.hours, row.half_width_pct),
+                (4, 5),
+                textcoords="offset points",
+                fontsize=8,
+                color=QUIET,
+            )
     for row in own.itertuples() if own is not None else ():
         colour, marker = style[row.protocol]
         ax.plot(
@@ -79,7 +86,8 @@ def plot_coverage(coverage: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
     Parameters
     ----------
-    coverage : as ``simulate_coverage`` returns it: ``situation``, ``runs``, ``method``, ``coverage``, ``lo``, ``hi``, ``nominal``
+    coverage : as ``simulate_coverage`` returns it: ``situation``, ``runs``, ``method``, ``coverage``, ``lo``, ``hi``,
+        ``nominal``
     """
     fresh = ax is None
     rows = list(dict.fromkeys(zip(coverage["situation"], coverage["runs"], strict=True)))
@@ -120,8 +128,8 @@ def plot_regression(
 
     Parameters
     ----------
-    found : as ``regression`` returns it, one system: the `by` columns, ``ratio``, ``lo``, ``hi``, ``k``, ``verdict``. Where
-        k = 1 there is no such range and the declared `margin` is drawn instead, hatched
+    found : as ``regression`` returns it, one system: the `by` columns, ``ratio``, ``lo``, ``hi``, ``k``, ``verdict``.
+        Where k = 1 there is no such range and the declared `margin` is drawn instead, hatched
     history : as ``campaign_ratios`` returns it: every campaign's ``ratio``, small open points
     """
     fresh, by = ax is None, list(by)
@@ -173,8 +181,18 @@ def _expected(ax: Axes, y: int, row: Mapping, margin: float) -> None:
 
 def _latest(ax: Axes, y: int, row: Mapping) -> None:
     if row["ratio"] != row["ratio"]:
-        ax.text(0.995, y, "missing", transform=ax.get_yaxis_transform(), fontsize=8, style="italic", color=QUIET, ha="right",
-                va="center", gid="missing")  # fmt: skip
+        ax.text(
+            0.995,
+            y,
+            "missing",
+            transform=ax.get_yaxis_transform(),
+            fontsize=8,
+            style="italic",
+            color=QUIET,
+            ha="right",
+            va="center",
+            gid="missing",
+        )
         return
     ax.plot(row["ratio"], y, LATEST, color=VERDICTS[row["verdict"]], markersize=8, zorder=4, gid="new")
 

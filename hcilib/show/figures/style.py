@@ -22,8 +22,10 @@ from hcilib.system import known_labels
 
 INK, QUIET, GRID, WARN = "#222222", "#5f6368", "#e4e6e9", "#b3261e"
 
-# First match wins, so the narrower glob stands first. Every colour stands out from white by 3 : 1 (a page turns them for a dark
-# screen, hcilib.show.report.inked), and those of a figure are told apart under the common colour-vision deficiencies (a test
+# First match wins, so the narrower glob stands first. Every colour stands out from white by 3 : 1 (a page turns them
+# for a dark
+# screen, hcilib.show.report.inked), and those of a figure are told apart under the common colour-vision deficiencies (a
+# test
 # simulates them). In grey and in print the mark and the dash tell what the colour does not.
 SOLID, DASHED, DOTTED, MIXED = "-", (0, (5, 1.6)), (0, (1.4, 1.4)), (0, (6, 1.5, 1.2, 1.5))
 SYSTEMS = (
@@ -77,7 +79,8 @@ def drawn(plot: Callable[P, Drawn]) -> Callable[P, Drawn]:
         with plt.rc_context({**sns.axes_style("whitegrid"), **LOOK}):
             axes = plot(*args, **kwargs)
             interactive = plt.isinteractive()
-        # A notebook's backend turns interactive when the first figure is made; undone with the context, no later one shows.
+        # A notebook's backend turns interactive when the first figure is made; undone with the context, no later one
+        # shows.
         plt.interactive(interactive)
         return axes
 
@@ -126,7 +129,8 @@ def metric_drawn(table: pd.DataFrame, given: str | None, otherwise: str = "iops"
 
 
 def tip(artist: Artist, ax: Axes, system: str, texts: Sequence[str] = ()) -> None:
-    """What an artist's marks say, in the order of its points, when somebody points at one; and whose it is, to be dimmed.
+    """What an artist's marks say, in the order of its points, when somebody points at one; and whose it is, to be
+    dimmed.
 
     Kept with the figure; the report's kernel writes it into the SVG (hcilib.show.report.export).
     """
@@ -177,7 +181,8 @@ def source_of(table: pd.DataFrame, source: str | None) -> str | None:
 
 
 def runs_note(table: pd.DataFrame, hollow: bool = True) -> str | None:
-    """What a mark and its interval stand for, read from ``n`` and ``confidence``; `hollow` where n = 1 is drawn hollow."""
+    """What a mark and its interval stand for, read from ``n`` and ``confidence``; `hollow` where n = 1 is drawn
+    hollow."""
     if "n" not in table or table["n"].isna().all():
         return None
     n = table.loc[table["n"] > 0, "n"].astype(int)
@@ -237,9 +242,18 @@ def direct_labels(ax: Axes, ends: Mapping[str, tuple[float, float, str]], size: 
     gap = 1.37 * size / (high * 72 * 0.72)  # a line of text as a share of the axes' height
     for name, height in zip(names, _apart(wanted, gap), strict=True):
         x, y, colour = ends[name]
-        ax.annotate(name, (x, y), (1.03, height), textcoords="axes fraction", color=colour, va="center", fontsize=size,
-                    fontweight="bold", annotation_clip=False,
-                    arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkB": 5, "shrinkA": 1})  # fmt: skip
+        ax.annotate(
+            name,
+            (x, y),
+            (1.03, height),
+            textcoords="axes fraction",
+            color=colour,
+            va="center",
+            fontsize=size,
+            fontweight="bold",
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkB": 5, "shrinkA": 1},
+        )
 
 
 def _apart(wanted: np.ndarray, gap: float) -> np.ndarray:

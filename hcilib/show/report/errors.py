@@ -15,8 +15,8 @@ WIDTH = 100
 def explain_errors(shell: InteractiveShell) -> None:
     """From now on this shell shows what, where and what to do before any line of traceback.
 
-    Only for errors that the library raises itself: its messages are written for the analyst. Where another package fails
-    below it, the traceback stands alone as ever.
+    Only for errors that the library raises itself: its messages are written for the analyst. Where another package
+    fails below it, the traceback stands alone as ever.
     """
 
     def handler(

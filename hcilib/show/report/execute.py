@@ -23,7 +23,8 @@ from hcilib.show.report.studies import clause, studies, study_of, systems_of
 FORMAT = 3
 WIDGET = "application/vnd.jupyter.widget-view+json"
 KERNEL = [
-    # A kernel warns on stderr of each start that local TCP is not encrypted. Its alternative, ipc, was tried: two kernels
+    # A kernel warns on stderr of each start that local TCP is not encrypted. Its alternative, ipc, was tried: two
+    # kernels
     # at once pick the same socket name and answer each other's messages.
     "--IPKernelApp.log_level=ERROR",
     "--ext=hcilib.show.report.quiet",  # a kernel that ends is no error
@@ -36,8 +37,8 @@ KERNEL = [
 def execute(scenario: Scenario, root: Path, out: Path, revision: str) -> dict[str, Any]:
     """Run one notebook with papermill and leave its page, picture and result file under ``out/<scenario>``.
 
-    The result file is written last and only after success: a half-executed notebook, or one whose kernel died, has none,
-    whatever papermill's own metadata says.
+    The result file is written last and only after success: a half-executed notebook, or one whose kernel died, has
+    none, whatever papermill's own metadata says.
 
     Returns
     -------
@@ -58,14 +59,26 @@ def execute(scenario: Scenario, root: Path, out: Path, revision: str) -> dict[st
     sources, started = sources_digest(scenario, root), time.monotonic()
     part = folder / f".{scenario.name}.{os.getpid()}.part.ipynb"
     try:
-        papermill.execute_notebook(str(scenario.notebook), str(part), scenario.params, kernel_name="python3",
-                                   cwd=str(root), progress_bar=False, extra_arguments=KERNEL, **_replay(scenario))  # fmt: skip
+        papermill.execute_notebook(
+            str(scenario.notebook),
+            str(part),
+            scenario.params,
+            kernel_name="python3",
+            cwd=str(root),
+            progress_bar=False,
+            extra_arguments=KERNEL,
+            **_replay(scenario),
+        )
         error = ""
     except Exception as problem:  # papermill, nbclient and zmq raise unrelated types; each is this scenario's failure
         error = one_line(problem)
     seconds = time.monotonic() - started
     notebook = nbformat.read(part if part.exists() else scenario.notebook, as_version=4)
-    notebook.cells = [c for c in notebook.cells if not {"papermill-error-cell-tag", "papermill-error-cell"} & set(c.metadata.get("tags", []))]  # fmt: skip
+    notebook.cells = [
+        c
+        for c in notebook.cells
+        if not {"papermill-error-cell-tag", "papermill-error-cell"} & set(c.metadata.get("tags", []))
+    ]
     without_bars(notebook)
     data = data_named(scenario, root)
     result = describe(scenario, notebook, error, root) | provenance(revision, seconds, data)
@@ -79,10 +92,11 @@ def execute(scenario: Scenario, root: Path, out: Path, revision: str) -> dict[st
 
 
 def without_bars(notebook: nbformat.NotebookNode) -> None:
-    """Take out the progress bars, which only a running kernel moves: saved, a widget is the bar as it stood when it began.
+    """Take out the progress bars, which only a running kernel moves: saved, a widget is the bar as it stood when it
+    began.
 
-    Where there are no widgets a bar is a line written over and over: its last state stays. A kernel sends what was written
-    since it last sent something, so one bar may be several outputs.
+    Where there are no widgets a bar is a line written over and over: its last state stays. A kernel sends what was
+    written since it last sent something, so one bar may be several outputs.
     """
     for cell in notebook.cells:
         if "outputs" in cell:
@@ -105,8 +119,8 @@ def _streams_joined(outputs: Iterable[nbformat.NotebookNode]) -> list[nbformat.N
 def _replay(scenario: Scenario) -> dict[str, Any]:
     """A replay takes seconds: it is written once, at its end, and its kernel is a fork that has the imports done.
 
-    What measures is written after each cell, by a kernel that starts as a process of its own, as in JupyterLab. So does that
-    of a dask worker with a nanny: Python lets such a process have no child of its fork server.
+    What measures is written after each cell, by a kernel that starts as a process of its own, as in JupyterLab. So does
+    that of a dask worker with a nanny: Python lets such a process have no child of its fork server.
     """
     if scenario.params.get("testbed"):
         return {}
@@ -139,7 +153,8 @@ def everything(sources: str, data: list[dict[str, Any]]) -> str:
 def describe(
     scenario: Scenario, notebook: nbformat.NotebookNode, error: str, root: Path | None = None
 ) -> dict[str, Any]:
-    """What the index says of a scenario: its question (H1), its answer and its facts (outputs of the cells tagged so), its study.
+    """What the index says of a scenario: its question (H1), its answer and its facts (outputs of the cells tagged so),
+    its study.
 
     The title is the study and the first statement of the answer.
     """

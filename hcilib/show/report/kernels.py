@@ -1,8 +1,8 @@
 """Kernels forked from a process that has imported what notebooks import, behind papermill's engine interface.
 
-A notebook of this repository spends most of its time importing pandas, scipy, matplotlib and seaborn. The standard library's
-fork server imports them once; every notebook gets a fork of its own, which has run nothing else, so that notebooks
-see as little of each other as kernels started one by one (bench/batch.py compares outputs and times).
+A notebook of this repository spends most of its time importing pandas, scipy, matplotlib and seaborn. The standard
+library's fork server imports them once; every notebook gets a fork of its own, which has run nothing else, so that
+notebooks see as little of each other as kernels started one by one (bench/batch.py compares outputs and times).
 """
 
 from __future__ import annotations
@@ -23,10 +23,19 @@ if TYPE_CHECKING:
 _LAUNCHER, _BACKEND = "ipykernel_launcher", "module://matplotlib_inline.backend_inline"
 _PRELOADED = (
     # not matplotlib_inline: its backend hooks into the IPython it is imported under, and there is none yet
-    "ipykernel.kernelapp", "scipy.stats", "seaborn",
-    "hcilib.show.report.export", "hcilib.show.figures.figures", "hcilib.show.tables.tables", "hcilib.read.run.run", "hcilib.read.published.published",
-    "hcilib.analyse.compare.compare", "hcilib.analyse.runs.latency", "hcilib.analyse.physics.schemes", "hcilib.analyse.curves.scaling",
-)  # fmt: skip
+    "ipykernel.kernelapp",
+    "scipy.stats",
+    "seaborn",
+    "hcilib.show.report.export",
+    "hcilib.show.figures.figures",
+    "hcilib.show.tables.tables",
+    "hcilib.read.run.run",
+    "hcilib.read.published.published",
+    "hcilib.analyse.compare.compare",
+    "hcilib.analyse.runs.latency",
+    "hcilib.analyse.physics.schemes",
+    "hcilib.analyse.curves.scaling",
+)
 
 
 class ForkedKernelManager(AsyncKernelManager):

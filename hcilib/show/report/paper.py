@@ -1,4 +1,5 @@
-"""A study on paper: one PDF an article, its finding first, then each page's answer and first figure, its sources last."""
+"""A study on paper: one PDF an article, its finding first, then each page's answer and first figure, its sources
+last."""
 
 from __future__ import annotations
 

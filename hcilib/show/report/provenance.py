@@ -30,7 +30,8 @@ PACKAGES = ("hcilib", "pandas", "numpy", "scipy", "matplotlib", "seaborn", "pape
 
 
 def provenance(revision: str, seconds: float, data: list[dict[str, Any]]) -> dict[str, Any]:
-    """What a reader needs to make the page again: revision, data, versions, when and how long. No path of this machine."""
+    """What a reader needs to make the page again: revision, data, versions, when and how long. No path of this
+    machine."""
     return {
         "revision": revision, "seconds": round(seconds, 1), "data": data,
         "executed_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -43,7 +44,8 @@ def data_named(scenario: Scenario, root: Path) -> list[dict[str, Any]]:
     """Every file or folder that a parameter names by a path relative to `root`.
 
     A default counts if the notebook uses it with these parameters: the system that a live campaign would have measured
-    has no part in a page that replays. Asked after the run: a live scenario writes the run directory that its parameters name.
+    has no part in a page that replays. Asked after the run: a live scenario writes the run directory that its
+    parameters name.
 
     Returns
     -------
@@ -65,8 +67,8 @@ def data_named(scenario: Scenario, root: Path) -> list[dict[str, Any]]:
 def tree_digest(path: Path) -> str:
     """SHA-256 of a file; of a folder, over the list of its files as ``sha256sum`` prints it.
 
-    What stands beside a ``plan.json`` and was made from it, :data:`MADE`, is left out: a colleague's clone has another or
-    none. Anybody can repeat it without this library, in the folder, by :data:`COMMAND`.
+    What stands beside a ``plan.json`` and was made from it, :data:`MADE`, is left out: a colleague's clone has another
+    or none. Anybody can repeat it without this library, in the folder, by :data:`COMMAND`.
     """
     if path.is_file():
         return file_digest(path)
@@ -83,7 +85,8 @@ def fio_versions(run_dir: Path) -> list[str]:
 
 
 def sources_digest(scenario: Scenario, root: Path) -> str:
-    """SHA-256 over the notebook's cells (source and tags, no outputs), the params file, the library and the shared data."""
+    """SHA-256 over the notebook's cells (source and tags, no outputs), the params file, the library and the shared
+    data."""
     cells = nbformat.read(scenario.notebook, as_version=4).cells
     source = json.dumps([[c.cell_type, sorted(c.metadata.get("tags", [])), c.source] for c in cells])
     files = _files([LIBRARY, *(root / name for name in SHARED_DATA)])

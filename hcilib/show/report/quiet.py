@@ -1,7 +1,7 @@
 """An IPython extension for the kernels of `report`: what the end of one does not say on the analyst's terminal.
 
-jupyter_client interrupts a kernel before it asks it to end. One that is still busy with its last message then logs an error
-in the middle of the progress bar, about a scenario that has succeeded. Every other error is said.
+jupyter_client interrupts a kernel before it asks it to end. One that is still busy with its last message then logs an
+error in the middle of the progress bar, about a scenario that has succeeded. Every other error is said.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ def report(
     out : folder of the site
     workers : notebooks executed at the same time, each in its own process; two on two cores beat four
     root : the repository; notebooks run with it as working directory, so relative paths in parameters start there
-    engine : where replays are executed (hcilib.engine.mapped), by default in `workers` processes here. A cluster's workers
-        must see `root` and `out` under the same paths. What measures is executed here all the same
+    engine : where replays are executed (hcilib.engine.mapped), by default in `workers` processes here. A cluster's
+        workers must see `root` and `out` under the same paths. What measures is executed here all the same
 
     Returns
     -------
@@ -91,7 +91,8 @@ def papers(results: list[dict[str, Any]], out: Path, root: Path = Path(".")) -> 
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """``python -m hcilib.show.report params/*.yaml --out out/report``; prints a sentence a scenario, then the index page."""
+    """``python -m hcilib.show.report params/*.yaml --out out/report``; prints a sentence a scenario, then the index
+    page."""
     parser = argparse.ArgumentParser(prog="python -m hcilib.show.report", description=__doc__)
     parser.add_argument("params", nargs="*", default=["params"], help="params files or folders (default: params)")
     parser.add_argument("--out", default="out/report", help="folder of the site (default: %(default)s)")
@@ -121,7 +122,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _pages_of_others(out: Path, results: list[dict[str, Any]]) -> list[str]:
     """Scenarios whose page lies in the site's folder and that this run was not given.
 
-    They are told and not indexed: what they rest on may have changed, or be gone, and a page in the index says that it has not.
+    They are told and not indexed: what they rest on may have changed, or be gone, and a page in the index says that it
+    has not.
     """
     there = {page.parent.name for page in out.glob("*/*.html") if page.stem == page.parent.name}
     return sorted(there - {r["name"] for r in results})
@@ -138,8 +140,8 @@ def _execute_all(
 ) -> dict[str, dict[str, Any]]:
     """Execute in parallel processes; those that measure first, alone: two at once would measure each other.
 
-    A worker that is killed takes its pool along: what it left undone runs once more, each scenario in a pool of its own,
-    so that only the culprit fails.
+    A worker that is killed takes its pool along: what it left undone runs once more, each scenario in a pool of its
+    own, so that only the culprit fails.
     """
     live, replayed = [s for s in todo if s.params.get("testbed")], [s for s in todo if not s.params.get("testbed")]
     with tqdm(total=len(todo), desc="notebooks", unit="notebook", disable=not todo) as bar:

@@ -18,12 +18,20 @@ import yaml
 
 TYPES = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "tuple": list, "dict": dict,
          "Sequence": list, "Mapping": dict, "None": type(None)}  # fmt: skip
-WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", list: "a list", dict: "a mapping",
-         type(None): "null"}  # fmt: skip
+WORDS = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "a mapping",
+    type(None): "null",
+}
 
 
 SOURCES = ("source", "sources")
-"""Parameters that name what is read: of files of other tools a mapping says what the files do not (hcilib.read.foreign)."""
+"""Parameters that name what is read: of files of other tools a mapping says what the files do not
+(hcilib.read.foreign)."""
 SOURCE_KEYS = {"path": (str, list), "names": (str, dict, type(None)), "system": (str, type(None))}
 
 
@@ -95,10 +103,12 @@ def parameters_of(notebook: Path) -> dict[str, Parameter]:
 
 
 def names_used(notebook: Path, values: Mapping[str, Any]) -> set[str]:
-    """The parameters that a notebook's code reads when they have these values; all of them where the code is no plain Python.
+    """The parameters that a notebook's code reads when they have these values; all of them where the code is no plain
+    Python.
 
-    Of ``if testbed:`` and ``x if drive else y`` only the branch that is taken counts, of what is handed to ``hci.obtain``
-    only what it looks at (live the run directory, else the source), and nothing that is overwritten before it is read.
+    Of ``if testbed:`` and ``x if drive else y`` only the branch that is taken counts, of what is handed to
+    ``hci.obtain`` only what it looks at (live the run directory, else the source), and nothing that is overwritten
+    before it is read.
     """
     cells = nbformat.read(notebook, as_version=4).cells
     code = [c.source for c in cells if c.cell_type == "code" and "parameters" not in c.metadata.get("tags", [])]
@@ -257,7 +267,9 @@ def _trap(node: yaml.Node) -> Iterator[str]:
     elif tag in ("int", "float") and ":" in text:
         yield f"YAML reads {text} as {yaml.safe_load(text)} (base 60); quote it if it is text"
     elif tag == "bool" and text.lower() not in ("true", "false"):
-        yield f"YAML reads {text} as {str(yaml.safe_load(text)).lower()}; write true or false, or quote it if it is text"
+        yield (
+            f"YAML reads {text} as {str(yaml.safe_load(text)).lower()}; write true or false, or quote it if it is text"
+        )
     elif tag == "timestamp":
         yield f"YAML reads {text} as a date, which no notebook parameter can be; quote it"
 

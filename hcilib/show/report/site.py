@@ -1,4 +1,5 @@
-"""Executed notebooks as a site that needs no network: an index that tells the story, a page a scenario, style and script inside."""
+"""Executed notebooks as a site that needs no network: an index that tells the story, a page a scenario, style and
+script inside."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ def write_page(notebook: NotebookNode, result: dict[str, Any], folder: Path) -> 
 
     Returns
     -------
-    dict : page and thumbnail (its first picture) relative to the site ("" without a picture), alt of the thumbnail, files
+    dict : page and thumbnail (its first picture) relative to the site ("" without a picture), alt of the thumbnail,
+        files
     """
     files = write_downloads(notebook, folder)
     found = list(sections(notebook, result))
@@ -225,7 +227,8 @@ def _facts(pages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _matrix(pages: Sequence[Mapping[str, Any]], out: Path) -> dict[str, Any] | None:
-    """The winners of a study's comparison as rows of systems and columns of patterns, with what each leaves of its raw capacity."""
+    """The winners of a study's comparison as rows of systems and columns of patterns, with what each leaves of its raw
+    capacity."""
     page = next((r for r in pages if r["ok"] and "winners.csv" in r.get("files", [])), None)
     if page is None:
         return None
@@ -245,22 +248,28 @@ def _matrix(pages: Sequence[Mapping[str, Any]], out: Path) -> dict[str, Any] | N
     }
     most = max((float(v) for v in cpu.values()), default=1.0)
     return {
-        "patterns": [(p, pattern_label(p)) for p in patterns], "page": page["page"],
+        "patterns": [(p, pattern_label(p)) for p in patterns],
+        "page": page["page"],
         "rows": [
             {
-                "system": labels.get(name, name), "cells": [_cell(cells.get((name, p))) for p in patterns],
+                "system": labels.get(name, name),
+                "cells": [_cell(cells.get((name, p))) for p in patterns],
                 "usable": f"{100 * float(usable[name]):.0f} %" if usable.get(name) else "",
-                "cpu": f"{float(cpu[name]):,.0f}" if name in cpu else "", "bar": 100 * float(cpu[name]) / most if name in cpu else 0,
+                "cpu": f"{float(cpu[name]):,.0f}" if name in cpu else "",
+                "bar": 100 * float(cpu[name]) / most if name in cpu else 0,
             }
             for name in sorted(systems, key=lambda name: -best[name])
         ],
-    }  # fmt: skip
+    }
 
 
 STATES = {
-    "leads": ("●", "leads, shown by a test"), "tied": ("◐", "first, tied"), "untested": ("○", "first by one number each"),
-    "behind": ("", "behind"), "missing": ("", "missing"),
-}  # fmt: skip
+    "leads": ("●", "leads, shown by a test"),
+    "tied": ("◐", "first, tied"),
+    "untested": ("○", "first by one number each"),
+    "behind": ("", "behind"),
+    "missing": ("", "missing"),
+}
 
 
 def _cell(row: Mapping[str, str] | None) -> dict[str, Any]:
@@ -280,12 +289,20 @@ def _table(file: Path) -> list[dict[str, str]]:
 
 
 def _write_map(blocks: Sequence[Mapping[str, Any]], out: Path) -> None:
-    """What leads from page to page, in one file that every page loads: a page need not be written anew when another comes."""
+    """What leads from page to page, in one file that every page loads: a page need not be written anew when another
+    comes."""
     stories = [
-        {"short": b["study"].short, "key": b["study"].key,
-         "pages": [{"name": p["name"], "role": p["role"], "page": p["page"], "systems": p.get("systems", [])} for p in b["pages"] if p["page"]]}
+        {
+            "short": b["study"].short,
+            "key": b["study"].key,
+            "pages": [
+                {"name": p["name"], "role": p["role"], "page": p["page"], "systems": p.get("systems", [])}
+                for p in b["pages"]
+                if p["page"]
+            ],
+        }
         for b in blocks
-    ]  # fmt: skip
+    ]
     out.mkdir(parents=True, exist_ok=True)
     (out / "site.js").write_text(f"window.SITE={json.dumps(stories, ensure_ascii=False)};\n", "utf-8")
 

@@ -1,4 +1,5 @@
-"""Which pages tell one story: those of an article, of a box, of the lab, of your own; then the method. In reading order."""
+"""Which pages tell one story: those of an article, of a box, of the lab, of your own; then the method. In reading
+order."""
 
 from __future__ import annotations
 

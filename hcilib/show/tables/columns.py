@@ -22,14 +22,28 @@ LOWER = ("iodepth", "numjobs", "rw", "ddir", "rwmixread", "n", "k", "p", "f", "d
 """fio's words and the letters of statistics keep their small initial."""
 
 WORDS = {
-    "p_adjusted": "p adjusted", "vms": "VMs", "peak_vms": "VMs at the peak", "smallest_vms": "Smallest VMs",
-    "n_baseline": "n of the baseline", "ok": "Holds", "cpu_bound": "CPU bound", "run_id": "Run",
+    "p_adjusted": "p adjusted",
+    "vms": "VMs",
+    "peak_vms": "VMs at the peak",
+    "smallest_vms": "Smallest VMs",
+    "n_baseline": "n of the baseline",
+    "ok": "Holds",
+    "cpu_bound": "CPU bound",
+    "run_id": "Run",
     "pct_of_datasheet": "Share of the datasheet (%)",
-    "rwmixread": "rwmixread (%)", "pct_of_ceiling": "Share of the ceiling (%)", "leave_one_out": "Leave-one-out",
-    "pct_of_arithmetic": "Share of the arithmetic ceiling (%)", "within_cv_pct": "CV within runs (%)",
-    "between_cv_pct": "CV between runs (%)", "second_cv_pct": "CV of one second (%)", "block_cv_pct": "CV of blocks (%)",
-    "rest_cv_pct": "CV of the rest (%)", "rmse_pct": "RMS error (%)", "per_vm": "Per VM (IOPS)", "id": "ID",
-}  # fmt: skip
+    "rwmixread": "rwmixread (%)",
+    "pct_of_ceiling": "Share of the ceiling (%)",
+    "leave_one_out": "Leave-one-out",
+    "pct_of_arithmetic": "Share of the arithmetic ceiling (%)",
+    "within_cv_pct": "CV within runs (%)",
+    "between_cv_pct": "CV between runs (%)",
+    "second_cv_pct": "CV of one second (%)",
+    "block_cv_pct": "CV of blocks (%)",
+    "rest_cv_pct": "CV of the rest (%)",
+    "rmse_pct": "RMS error (%)",
+    "per_vm": "Per VM (IOPS)",
+    "id": "ID",
+}
 WORKED_OUT = ("iops_per_usable_tib",)
 DERIVED = ("p", "p_adjusted", "tost_p", "df", "cv_pct")
 UNITS = (

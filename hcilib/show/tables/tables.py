@@ -38,7 +38,8 @@ class Shown:
     caption: str = ""
     text_columns: frozenset[str] = frozenset()
     said: tuple[str, ...] = ()
-    """What each row says as a sentence, which a page opens below the row; empty where the table shows it or has none."""
+    """What each row says as a sentence, which a page opens below the row; empty where the table shows it or has
+    none."""
 
     def __repr__(self) -> str:
         body = self.cells.to_string(index=False) if len(self.cells) else f"none ({', '.join(self.cells.columns)})"
@@ -61,7 +62,10 @@ class Shown:
         caption = f'<caption style="text-align:left">{escape(self.caption)}</caption>' if self.caption else ""
         notes = "".join(f"<br>{escape(note)}" for note in self.notes)
         below = f'<p class="footnotes"><small>{notes.removeprefix("<br>")}</small></p>' if notes else ""
-        return f'<table class="dataframe hci">{caption}\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>{below}'
+        return (
+            '<table class="dataframe '
+            f'hci">{caption}\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>{below}'
+        )
 
     def _value(self, value: object, align: str) -> str:
         leads = LEAD in self.notes and align == "right" and "*" in str(value)
@@ -85,8 +89,8 @@ def table(
     ----------
     metric : what ``center`` (and its ``lo``, ``hi``) measures, for unit and scale; the frame's own ``metric`` column or
         attribute by default
-    columns : which columns, in which order; by default those of the table's kind (hcilib.show.tables.kinds), else all but the
-        wordy ones
+    columns : which columns, in which order; by default those of the table's kind (hcilib.show.tables.kinds), else all
+        but the wordy ones
     wide : a column (``system``) whose values become columns, one per value, each holding value and interval
     labels : text to show instead of an id, in cells and in headers; by default the short labels of params/systems
     ranks : what :func:`hcilib.rank` says of the same results: the system that really leads a row is marked in it
@@ -95,9 +99,9 @@ def table(
 
     Notes
     -----
-    ``warnings`` become footnotes, each said once and numbered where it first appears. A true ``best`` is marked ``*``: the analysis
-    says that the lead is real, never this function. Where every row is a single run, what takes several to say is left
-    out, and a note says so once.
+    ``warnings`` become footnotes, each said once and numbered where it first appears. A true ``best`` is marked ``*``:
+    the analysis says that the lead is real, never this function. Where every row is a single run, what takes several to
+    say is left out, and a note says so once.
 
     Raises
     ------
@@ -113,7 +117,7 @@ def table(
        StarWind RDMA 1m-read       4 1             31,700
         StarWind TCP 1m-read       4 1             21,700
     No interval: one run or one published mean each (n = 1).
-    """
+    """  # noqa: E501
     absent = [c for c in [*(columns or ()), *([wide] if wide else [])] if c not in frame]
     if absent:
         raise KeyError(f"the table has no column {absent[0]!r}; it has {', '.join(map(str, frame.columns))}")
@@ -210,7 +214,8 @@ def _best(frame: pd.DataFrame) -> pd.Series:
 def _footnotes(
     frame: pd.DataFrame, shown: pd.DataFrame, single: bool, brief: bool
 ) -> tuple[tuple[str, ...], pd.DataFrame]:
-    """What is warned of, each said once and numbered by first appearance; a row's interval, or last cell, carries its marks."""
+    """What is warned of, each said once and numbered by first appearance; a row's interval, or last cell, carries its
+    marks."""
     if "warnings" not in frame or shown.empty:
         return (), shown
     found = list(warnings_of(frame))

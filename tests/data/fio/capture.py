@@ -235,12 +235,12 @@ CASES = {
     "bad_option": client_case(job(section="nosuchoption=1"), vms=(1, 2)),
     "dirty": client_case(
         job(**PSYNC, name="4k-{read}").replace("iodepth=1", "iodepth=8"),
-        vms=(1, 2), before=("--output-format=json+", "--eta=always"), after=(),
+        vms=(1, 2),
+        before=("--output-format=json+", "--eta=always"),
+        after=(),
     ),
     "client_terminated": client_case(job(), vms=(1, 2), during=later(2.3, lambda client, _: client.terminate())),
-    "status_interval": client_case(
-        job(runtime=3), vms=(1, 2), after=("--output-format=json+", "--status-interval=1")
-    ),
+    "status_interval": client_case(job(runtime=3), vms=(1, 2), after=("--output-format=json+", "--status-interval=1")),
     "clones": client_case(job(numjobs=2, grouped=0), vms=(1, 2)),
     "listed_twice": client_case(job(), vms=(1, 2), listed=(1, 2, 2), expected=(1, 2)),
     "two_groups": client_case(
@@ -257,13 +257,17 @@ CASES = {
     "local_status": local_case(job(), "--output-format=json+", "--status-interval=1"),
     "local_failed": local_case(job(**{**WRITES, "filename": "/dev/full"})),
     "logs_epoch": client_case(
-        job(**PSYNC, rw="randrw", section="rwmixread=70", name="70", runtime=8, numjobs=2, more=LOGGED.format("cell", 1)),
-        vms=(1, 2), during=freeze(2.4), logs=True,
+        job(
+            **PSYNC, rw="randrw", section="rwmixread=70", name="70", runtime=8, numjobs=2, more=LOGGED.format("cell", 1)
+        ),
+        vms=(1, 2),
+        during=freeze(2.4),
+        logs=True,
     ),
     "logs_relative": client_case(
         job(**PSYNC, runtime=4, numjobs=2, more=LOGGED.format("cell", 0)), vms=(1, 2), logs=True
     ),
-}  # fmt: skip
+}
 
 
 def keep(name: str, case: dict, folder: Path) -> dict:

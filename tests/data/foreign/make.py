@@ -1,7 +1,7 @@
 """Writes the folders beside it: results as bench-fio, CBT, HCIBench, VMFleet and elbencho lay them out (see README.md).
 
-What those tools do with fio is done here with fio: the same options, into the same places. DiskSPD and elbencho are not to be
-had here: their files are written after the format, DiskSPD's by ../diskspd/make.py. Needs fio; about a minute.
+What those tools do with fio is done here with fio: the same options, into the same places. DiskSPD and elbencho are not
+to be had here: their files are written after the format, DiskSPD's by ../diskspd/make.py. Needs fio; about a minute.
 
     .venv/bin/python tests/data/foreign/make.py [bench-fio cbt hcibench vmfleet elbencho]
 """
@@ -30,14 +30,24 @@ def fio(place: Path, *options: str, **settings: str) -> str:
 
 
 def bench_fio(place: Path) -> None:
-    """`bench-fio --target disk.img --type file --mode randread randrw --rwmixread 75 --iodepth 1 4 --numjobs 2`, twice."""
+    """`bench-fio --target disk.img --type file --mode randread randrw --rwmixread 75 --iodepth 1 4 --numjobs 2`,
+    twice."""
     shared = {"ioengine": "psync", "bs": "4k", "size": "1m", "runtime": SECONDS, "time_based": "1"}
     for output in ("oak-1", "oak-2", "elm-1", "elm-2"):
         for mode, depth in (("randread", 1), ("randread", 4), ("randrw", 4)):
             folder = HERE / "bench-fio" / output / "disk.img" / ("randrw75/4k" if mode == "randrw" else "4k")
             folder.mkdir(parents=True, exist_ok=True)
-            said = fio(place, "--output-format=json", rw=mode, rwmixread="75", iodepth=str(depth), numjobs="2",
-                       filename="disk.img", thinktime="4000us" if output.startswith("elm") else "2000us", **shared)  # fmt: skip
+            said = fio(
+                place,
+                "--output-format=json",
+                rw=mode,
+                rwmixread="75",
+                iodepth=str(depth),
+                numjobs="2",
+                filename="disk.img",
+                thinktime="4000us" if output.startswith("elm") else "2000us",
+                **shared,
+            )
             (folder / f"{mode}-{depth}-2.json").write_text(said)
         (HERE / "bench-fio" / output / "disk.img" / "4k" / "randread-iodepth-1-numjobs-2_bw.1.log").write_text(
             "1000, 1600, 0, 0, 0\n"
@@ -105,9 +115,11 @@ def hcibench(place: Path) -> None:
         folder = HERE / "hcibench" / "results" / test / f"fio-2vmdk-100ws-4k-70rdpct-100randompct-4threads-{epoch}"
         folder.mkdir(parents=True, exist_ok=True)
         for vm in (1, 2, 3):
-            job = ("[global]\nioengine=psync\nrw=randrw\nrwmixread=70\npercentage_random=100\nbs=4k\niodepth=4\nsize=1m\ndirect=0\n"
-                   f"rate_iops={100 * vm},{43 * vm}\nruntime=2\ntime_based=1\ngroup_reporting\n"
-                   "[job0]\nfilename=sda\n[job1]\nfilename=sdb\n")  # fmt: skip
+            job = (
+                "[global]\nioengine=psync\nrw=randrw\nrwmixread=70\npercentage_random=100\nbs=4k\niodepth=4\nsize=1m\ndirect=0\n"
+                f"rate_iops={100 * vm},{43 * vm}\nruntime=2\ntime_based=1\ngroup_reporting\n"
+                "[job0]\nfilename=sda\n[job1]\nfilename=sdb\n"
+            )
             (place / "vm.fio").write_text(job)
             command = ["fio", "--output-format=json", "--status-interval=1", "vm.fio"]
             said = subprocess.run(command, cwd=place, check=True, capture_output=True, text=True).stdout
@@ -120,7 +132,8 @@ def hcibench(place: Path) -> None:
 
 
 def vmfleet(place: Path) -> None:
-    """Two systems, reads three times and a mix once, two VMs on two nodes; written as Windows PowerShell's `>` does: UTF-16LE with a mark."""
+    """Two systems, reads three times and a mix once, two VMs on two nodes; written as Windows PowerShell's `>` does:
+    UTF-16LE with a mark."""
     import make as diskspd
 
     for system, ios in (("mirror", 900), ("parity", 600)):
@@ -136,33 +149,97 @@ def vmfleet(place: Path) -> None:
             (folder / name).write_bytes(b"\xff\xfe" + text.encode("utf-16-le"))
 
 
-HEAD = ("ISO date", "label", "path type", "paths", "hosts", "threads", "dirs", "files", "file size", "block size", "direct IO",
-        "random", "random aligned", "IO depth", "shared paths", "truncate", "operation", "time ms [first]", "time ms [last]",
-        "entries/s [first]", "entries/s [last]", "IOPS [first]", "IOPS [last]", "MiB/s [first]", "MiB/s [last]", "CPU% [first]",
-        "CPU% [last]", "entries [first]", "entries [last]", "MiB [first]", "MiB [last]", "Ent lat us [min]", "Ent lat us [avg]",
-        "Ent lat us [max]", "IO lat us [min]", "IO lat us [avg]", "IO lat us [max]", "rwmix read entries/s [first]",
-        "rwmix read entries/s [last]", "rwmix read IOPS [first]", "rwmix read IOPS [last]", "rwmix read MiB/s [first]",
-        "rwmix read MiB/s [last]", "rwmix read entries [first]", "rwmix read entries [last]", "rwmix read MiB [first]",
-        "rwmix read MiB [last]", "rwmix read Ent lat us [min]", "rwmix read Ent lat us [avg]", "rwmix read Ent lat us [max]",
-        "rwmix read IO lat us [min]", "rwmix read IO lat us [avg]", "rwmix read IO lat us [max]", "version", "command")  # fmt: skip
+HEAD = (
+    "ISO date",
+    "label",
+    "path type",
+    "paths",
+    "hosts",
+    "threads",
+    "dirs",
+    "files",
+    "file size",
+    "block size",
+    "direct IO",
+    "random",
+    "random aligned",
+    "IO depth",
+    "shared paths",
+    "truncate",
+    "operation",
+    "time ms [first]",
+    "time ms [last]",
+    "entries/s [first]",
+    "entries/s [last]",
+    "IOPS [first]",
+    "IOPS [last]",
+    "MiB/s [first]",
+    "MiB/s [last]",
+    "CPU% [first]",
+    "CPU% [last]",
+    "entries [first]",
+    "entries [last]",
+    "MiB [first]",
+    "MiB [last]",
+    ("Ent lat us [min]"),
+    "Ent lat us [avg]",
+    "Ent lat us [max]",
+    "IO lat us [min]",
+    "IO lat us [avg]",
+    "IO lat us [max]",
+    "rwmix read entries/s [first]",
+    "rwmix read entries/s [last]",
+    "rwmix read IOPS [first]",
+    "rwmix read IOPS [last]",
+    "rwmix read MiB/s [first]",
+    "rwmix read MiB/s [last]",
+    "rwmix read entries [first]",
+    "rwmix read entries [last]",
+    "rwmix read MiB [first]",
+    "rwmix read MiB [last]",
+    ("rwmix read Ent lat us [min]"),
+    "rwmix read Ent lat us [avg]",
+    "rwmix read Ent lat us [max]",
+    "rwmix read IO lat us [min]",
+    "rwmix read IO lat us [avg]",
+    "rwmix read IO lat us [max]",
+    "version",
+    "command",
+)
 """Statistics::printPhaseStartISODateToStringVec, ProgArgs::getAsStringVec, Statistics::printPhaseResultsToStringVec."""
 
 
 def elbencho(place: Path) -> None:
-    """csv: two systems by label, a read phase twice, a mixed one, and one that makes folders. JSON: a read and a mixed one, which the csv
-    has too, as both files can be asked for at once."""
+    """csv: two systems by label, a read phase twice, a mixed one, and one that makes folders. JSON: a read and a mixed
+    one, which the csv has too, as both files can be asked for at once."""
     shared = {"path type": "blockdev", "paths": 1, "hosts": 4, "threads": 8,
               "file size": 2**30, "block size": 4096, "direct IO": 1, "random": 1, "random aligned": 1, "IO depth": 16,
               "shared paths": 1, "version": "3.0-1", "command": '"elbencho" "--rand"'}  # fmt: skip
     lines = []
     for label, iops in (("ash", 50_000), ("yew", 40_000)):
         for rep in (0, 1):
-            read = {"operation": "READ", "time ms [first]": 9900, "time ms [last]": 10000, "IOPS [first]": iops + 500,
-                    "IOPS [last]": iops + 10 * rep, "MiB/s [last]": (iops + 10 * rep) * 4096 // 2**20, "IO lat us [min]": 90,
-                    "IO lat us [avg]": 512 * 1_000_000 // (iops + 10 * rep), "IO lat us [max]": 70_000}  # fmt: skip
+            read = {
+                "operation": "READ",
+                "time ms [first]": 9900,
+                "time ms [last]": 10000,
+                "IOPS [first]": iops + 500,
+                "IOPS [last]": iops + 10 * rep,
+                "MiB/s [last]": (iops + 10 * rep) * 4096 // 2**20,
+                ("IO lat us [min]"): 90,
+                "IO lat us [avg]": 512 * 1_000_000 // (iops + 10 * rep),
+                "IO lat us [max]": 70_000,
+            }
             lines.append(shared | {"label": label} | read)
-        mixed = {"operation": "RWMIX70", "time ms [last]": 10000, "IOPS [last]": 9_000, "MiB/s [last]": 35, "IO lat us [avg]": 20_000,
-                 "rwmix read IOPS [last]": 21_000, "rwmix read MiB/s [last]": 82, "rwmix read IO lat us [avg]": 15_000}  # fmt: skip
+        mixed = {
+            "operation": "RWMIX70",
+            "time ms [last]": 10000,
+            "IOPS [last]": 9_000,
+            "MiB/s [last]": 35,
+            ("IO lat us [avg]"): 20_000,
+            "rwmix read IOPS [last]": 21_000,
+            "rwmix read MiB/s [last]": 82,
+            "rwmix read IO lat us [avg]": 15_000,
+        }
         lines.append(shared | {"label": label} | mixed)
     lines = [{"ISO date": f"2026-01-02T03:0{n}:05.678+0000", **line} for n, line in enumerate(lines)]
     lines.append(
@@ -181,14 +258,42 @@ def elbencho(place: Path) -> None:
         out = csv.DictWriter(file, HEAD, restval="", lineterminator="\n")
         out.writeheader()
         out.writerows(lines)
-    config = {"path_type": "blockdev", "paths": "1", "hosts": "4", "threads": "8", "file_size": str(2**30), "block_size": "4096",
-              "direct_io": "true", "random_offsets": "true", "random_aligned": "true", "io_depth": "16", "version": "3.0-1"}  # fmt: skip
-    read_done = {"elapsed_time_ms": "10000", "iops": "50000", "bytes/s": "204800000", "bytes": "2048000000", "cpu%": "12",
-                 "latency": {"IO": {"min_us": "90", "avg_us": "10240", "max_us": "70000",
-                                    "histogram": {"buckets": [{"range": "8192-9742us", "count": "500000"}]}}}}  # fmt: skip
-    mixed_done = {"elapsed_time_ms": "10000", "iops": "9000", "bytes/s": "36864000", "cpu%": "12",
-                  "rwmix_read": {"iops": "21000", "bytes/s": "86016000"},
-                  "latency": {"IO": {"min_us": "1", "avg_us": "20000", "max_us": "9", "rwmix_read": {"avg_us": "15000"}}}}  # fmt: skip
+    config = {
+        "path_type": "blockdev",
+        "paths": "1",
+        "hosts": "4",
+        "threads": "8",
+        "file_size": str(2**30),
+        "block_size": "4096",
+        "direct_io": "true",
+        "random_offsets": "true",
+        "random_aligned": "true",
+        "io_depth": "16",
+        "version": "3.0-1",
+    }
+    read_done = {
+        "elapsed_time_ms": "10000",
+        "iops": "50000",
+        "bytes/s": "204800000",
+        "bytes": "2048000000",
+        "cpu%": "12",
+        "latency": {
+            "IO": {
+                "min_us": "90",
+                "avg_us": "10240",
+                "max_us": "70000",
+                "histogram": {"buckets": [{"range": "8192-9742us", "count": "500000"}]},
+            }
+        },
+    }
+    mixed_done = {
+        "elapsed_time_ms": "10000",
+        "iops": "9000",
+        "bytes/s": "36864000",
+        "cpu%": "12",
+        "rwmix_read": {"iops": "21000", "bytes/s": "86016000"},
+        "latency": {"IO": {"min_us": "1", "avg_us": "20000", "max_us": "9", "rwmix_read": {"avg_us": "15000"}}},
+    }
     documents = [
         {"phase_type": phase, "phase_id": "1", "label": "ash", "iso_start_date": f"2026-01-02T03:0{n}:05.678+0000",
          "config": config, "first_done": {"iops": "1"}, "last_done": done}
