@@ -1,11 +1,12 @@
 """From fio's output file to one typed document: text around the JSON, several documents, every version's shape.
 
-The tolerant path: what hcilib.read.fio.fio_fast does not take as clean output comes here. A scan with the standard library
-finds the document in the text around it; every field may be missing or of another version.
+The tolerant path: what hcilib.read.fio.fio_fast does not take as clean output comes here. A scan with the standard
+library finds the document in the text around it; every field may be missing or of another version.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator
@@ -151,9 +152,13 @@ def _from_text(text: str, path: str | Path) -> tuple[Document, str, int]:
     if not documents:
         raise FioOutputError(_no_document(path, text))
     start, end = documents[-1]
+    plain = _plain_json(text[start:end])
     try:
-        return _decode(_plain_json(text[start:end])), _outside(text, documents), len(documents)
+        return _decode(plain), _outside(text, documents), len(documents)
     except msgspec.DecodeError as error:
+        with contextlib.suppress(ValueError, RecursionError):
+            # Of a key that stands twice the last counts, as everywhere in JSON; msgspec judges every one of them.
+            return _decode(json.dumps(json.loads(plain)).encode()), _outside(text, documents), len(documents)
         line = text.count("\n", 0, start) + 1
         raise FioOutputError(f"{path}: the fio document at line {line} has a wrong field: {error}") from None
 
@@ -172,7 +177,8 @@ def _scan(text: str, path: str | Path) -> tuple[list[tuple[int, int]], json.JSON
             position, failed = start + 1, failed + 1
             if failed > MOST_BROKEN:
                 raise FioOutputError(
-                    f"{path}: {MOST_BROKEN} places begin like a JSON document and end like none, the last of them at byte "
+                    f"{path}: {MOST_BROKEN} places begin like a JSON document and end like none, the last of them "
+                    "at byte "
                     f"{start}; copy the file again, or take the fio document out of the text around it"
                 ) from None
             if _FIO.match(text, start) and isinstance(error, json.JSONDecodeError):
@@ -229,7 +235,10 @@ def _cut_off(path, text: str, error: json.JSONDecodeError, complete: int) -> str
 def _no_document(path, text: str) -> str:
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     if not first:
-        return f"{path}: no fio JSON document, it is empty: fio was ended before it wrote, or the disk was full. Repeat the run."
+        return (
+            f"{path}: no fio JSON document, it is empty: fio was ended before it wrote, or the disk was full. "
+            "Repeat the run."
+        )
     said = f"{path}: no fio JSON document in this file; it begins with {first[:120]!r}"
     if first.startswith(("{", "[")):
         return f"{said}, and holds no `jobs` or `client_stats` with reports of fio's. Is it another program's?"
