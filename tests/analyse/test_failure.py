@@ -9,8 +9,7 @@ from simulate import ar1
 
 import hcilib as hci
 from hcilib.analyse.compare.compare import compare, summarize
-from hcilib.analyse.runs.failure import COLUMNS, aligned, failures
-from hcilib.analyse.runs.failure_summary import failure_sentences, failure_summary
+from hcilib.analyse.runs.failure import COLUMNS, aligned, failure_sentences, failure_summary, failures
 
 HEALTHY, DEGRADED, DIP = 1000.0, 4400.0, 400.0
 FAIL_S, GAP_S, HEAL_S, RESYNC_S, END_S = 30, 3, 70, 15, 130
