@@ -5,9 +5,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from hcilib.analyse.runs import histograms as histograms_room
-from hcilib.analyse.runs.histograms import BUCKETS, bucket_of, merge_bins, midpoint
-from hcilib.analyse.runs.latency import percentile_interval, percentiles, vm_spread
+from hcilib.analyse.runs import latency as histograms_room
+from hcilib.analyse.runs.latency import (
+    BUCKETS,
+    bucket_of,
+    merge_bins,
+    midpoint,
+    percentile_interval,
+    percentiles,
+    vm_spread,
+)
 
 # fio 3.33, ioengine=null, number_ios=1000, json+: its own bins and percentiles. One I/O lies above p99.9, and fio says
 # that p99.9 is that one: its target is 99.9 as a double, a little more than 999 of 1000.
