@@ -15,7 +15,7 @@ from scipy.special import stdtrit
 from hcilib.analyse.compare.cells import SINGLE_RUN, TWO_RUNS, group_codes, refuse_varying
 from hcilib.analyse.compare.language import pattern_words, where
 from hcilib.analyse.runs.series import mean_interval, run_columns
-from hcilib.analyse.runs.warmup import mser5
+from hcilib.analyse.runs.stopping import mser5
 from hcilib.caveats import Caveat, Caveats, caveats
 from hcilib.metrics import FACTORS
 

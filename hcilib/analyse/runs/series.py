@@ -16,20 +16,18 @@ from scipy.special import chdtrc, stdtrit
 
 from hcilib.analyse.runs.stopping import (
     MIN_EFFECTIVE,
+    MIN_LEVELS,
+    ROUNDS,
     autocorrelation_time,
     batch_means,
     confidence_sequence,
     effective_samples,
     enough_runs,
     long_run_sd,
-    stop_when,
-)
-from hcilib.analyse.runs.warmup import (
-    MIN_LEVELS,
-    ROUNDS,
     mser5,
     round_means,
     snia_steady,
+    stop_when,
     two_levels,
     warm_up_done,
     warm_up_missing,
