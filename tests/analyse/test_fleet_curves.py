@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.analyse.curves.fleet_curves import fleet_curves, saturation_sentences
-from hcilib.analyse.curves.scaling import curve_from_gains, saturation
+from hcilib.analyse.curves.scaling import curve_from_gains, fleet_curves, saturation, saturation_sentences
 
 
 def told(vms: int = 20) -> pd.DataFrame:

@@ -8,8 +8,8 @@ import pandas as pd
 
 from hcilib.analyse.compare.rank import rank
 from hcilib.analyse.curves.curves import peak_sentence
-from hcilib.analyse.curves.fleet_curves import saturation_sentences
 from hcilib.analyse.curves.regimes import regimes_sentence
+from hcilib.analyse.curves.scaling import saturation_sentences
 from hcilib.metrics import metric, pattern_order
 
 Labels = Mapping[str, str] | None

@@ -6,14 +6,15 @@ only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
+from scipy.optimize import least_squares
 from scipy.special import fdtrc, stdtrit
 
 from hcilib.analyse.compare.cells import valid_rows
-from hcilib.analyse.curves.usl import usl_fit
 from hcilib.caveats import Caveat, Caveats
 from hcilib.metrics import FACTORS
 
@@ -312,3 +313,111 @@ def _refuse_mixing(runs: pd.DataFrame, by: list[str], over: str) -> list[Caveat]
             raise ValueError(f"results vary in {column}: {seen}; add it to by= or filter")
         said += [Caveat("follows", f"{column} changes with {over}")] if (in_all > 1).any() else []
     return said
+
+
+# ---- The universal scalability law: contention and coherency as two numbers
+
+
+def usl_fit(n: ArrayLike, x: ArrayLike, weight: ArrayLike = 1.0) -> dict[str, float]:
+    """Fit the universal scalability law X(N) = gamma N / (1 + alpha (N - 1) + beta N (N - 1)).
+
+    Parameters
+    ----------
+    n, x : VM counts and rates, shape (m,), at least 4 different counts
+    weight : of each residual; 1 is the usual absolute fit, 1 / x a relative one
+
+    Returns
+    -------
+    gamma, alpha, beta (all >= 0), peak_n = sqrt((1 - alpha) / beta) (inf without a peak), rss.
+    Source: Gunther 1993; METHODS section 4.
+    """
+    n, x = np.asarray(n, float), np.asarray(x, float)
+    if np.unique(n).size < 4 or not (np.isfinite(x).all() and (x > 0).all() and (n > 0).all()):
+        raise ValueError("usl_fit: needs 4 different VM counts or more, counts and rates finite and above zero")
+    scale = x.max()
+
+    def residual(p: np.ndarray) -> np.ndarray:
+        return (p[0] * n / (1 + p[1] * (n - 1) + p[2] * n * (n - 1)) - x / scale) * weight
+
+    tight = {"ftol": 1e-15, "xtol": 1e-15, "gtol": 1e-15, "max_nfev": 2000}
+    start = _usl_start(n, x / scale)
+    found = least_squares(residual, start, bounds=(0, np.inf), x_scale=np.maximum(start, 1e-6), **tight)
+    gamma, alpha, beta = found.x
+    peak = np.sqrt((1 - alpha) / beta) if beta > 0 and alpha < 1 else (np.inf if alpha < 1 else float(n.min()))
+    return {
+        "gamma": float(gamma * scale), "alpha": float(alpha), "beta": float(beta), "peak_n": float(peak),
+        "rss": float(2 * found.cost * scale**2),
+    }  # fmt: skip
+
+
+def _usl_start(n: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Start from the linear form: N / X is a parabola in N."""
+    a, b, c = np.linalg.lstsq(np.column_stack([np.ones_like(n), n - 1, n * (n - 1)]), n / x, rcond=None)[0]
+    a = max(a, 1e-3 * float((n / x).min()))
+    return np.maximum([1 / a, b / a, c / a], 1e-9)
+
+
+# ---- The curve over the VM count as a table tells it: measured, printed, or rebuilt from the gains an article prints
+
+
+GAINS = "iops_from_gains"
+MEASURED, PRINTED, ADDED_UP = "measured", "printed", "gains added up"
+
+
+def fleet_curves(results: pd.DataFrame) -> pd.DataFrame:
+    """The rows once for every way the table tells their IOPS, named in `curve`.
+
+    Own runs have one curve, ``measured``. A table with `iops_from_gains` has two: ``printed``, the article's totals,
+    and, where it prints gains per added VM, ``gains added up``. They should be the same curve; where both have a value
+    the difference is the article's. `curve` counts as a factor, so the two are never pooled.
+
+    Raises
+    ------
+    ValueError
+        If the table has no `iops`.
+    """
+    if "iops" not in results:
+        raise ValueError(f"the table has no column 'iops', so it has no curve; it has {', '.join(map(str, results))}")
+    if GAINS not in results:
+        return results.assign(curve=MEASURED)
+    gained = results[results[GAINS].notna()]
+    told = {PRINTED: results, ADDED_UP: gained.assign(iops=gained[GAINS])}
+    rows = pd.concat([rows.assign(curve=name) for name, rows in told.items()], ignore_index=True)
+    return rows.drop(columns=GAINS)
+
+
+def saturation_sentences(saturated: pd.DataFrame, labels: Mapping[str, str] | None = None) -> pd.Series:
+    """One sentence for every row of ``saturation`` in IOPS, by system, pattern and, if it is there, `curve`."""
+    labels = labels or {}
+    return pd.Series([_sentence(row, labels) for row in saturated.to_dict("records")], saturated.index, dtype=str)
+
+
+def _sentence(row: Mapping, labels: Mapping[str, str]) -> str:
+    about = ", ".join(
+        [labels.get(row["system"], row["system"]), row["pattern"], *([row["curve"]] if "curve" in row else [])]
+    )
+    if row["n"] == 0:
+        return f"{about}: no value at any VM count."
+    top = f"{row['peak']:,.0f} IOPS at {row['peak_vms']:g} VMs"
+    near = "" if pd.isna(row["smallest_vms"]) else f", and 95 % of that from {row['smallest_vms']:g} VMs on"
+    return f"{about}: {_shape(row)}; {top}{near}."
+
+
+def _shape(row: Mapping) -> str:
+    match row["model"]:
+        case "two-segment":
+            sure = (
+                ""
+                if pd.isna(row["lo"])
+                else f" ({100 * row['confidence']:g} % interval {row['lo']:g} to {row['hi']:g})"
+            )
+            before, after = f"{row['slope_before']:,.0f}", f"{row['slope_after']:,.0f}"
+            return f"{before} IOPS per added VM up to {row['knee']:g} VMs{sure}, {after} after"
+        case "line":
+            return f"no knee, {row['slope_before']:,.0f} IOPS per added VM throughout"
+        case "smooth":
+            return "bends smoothly, no knee"
+        case "usl":
+            return f"the universal scalability law fits best and peaks at {row['usl_peak_n']:.1f} VMs"
+        case _:
+            return f"too few VM counts for a knee ({row['points']}, it takes 5)"
