@@ -62,9 +62,17 @@ _ROOMS = {
     "analyse.compare.overall": ("geometric_mean", "everywhere"),
     "analyse.compare.headline": ("headline",),
     "analyse.compare.chosen": ("chosen", "measured", "pooled", "under_load", "load_factors"),
-    "analyse.curves.curves": ("of_patterns", "peak", "peak_sentence", "crossover"),
+    "analyse.curves.curves": (
+        "of_patterns",
+        "peak",
+        "peak_sentence",
+        "crossover",
+        "winners",
+        "winners_facts",
+        "regimes",
+        "regimes_sentence",
+    ),
     "analyse.compare.rank": ("rank",),
-    "analyse.curves.winners": ("winners", "winners_facts"),
     "analyse.campaigns.answers": (
         "plan_answer",
         "baseline_answer",
@@ -111,7 +119,6 @@ _ROOMS = {
     "analyse.physics.audit_tally": ("claim_checks", "given", "open_claims", "name_rows", "tally"),
     "analyse.physics.savings": ("effective_capacity",),
     "analyse.physics.audit": ("audit", "rounding", "unlike_working_sets"),
-    "analyse.curves.regimes": ("regimes", "regimes_sentence"),
     "analyse.curves.factorial": ("effects", "grid"),
     "analyse.claims.claims": ("check_claims",),
     "show.figures.figures": (

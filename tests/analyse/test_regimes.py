@@ -6,8 +6,7 @@ import pandas as pd
 import pytest
 
 from hcilib.analyse.compare.compare import summarize
-from hcilib.analyse.curves.curves import peak
-from hcilib.analyse.curves.regimes import regimes, regimes_sentence
+from hcilib.analyse.curves.curves import peak, regimes, regimes_sentence
 
 UNTESTED = "one run or one printed value each: untested"
 

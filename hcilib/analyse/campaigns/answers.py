@@ -7,8 +7,7 @@ from collections.abc import Collection, Mapping
 import pandas as pd
 
 from hcilib.analyse.compare.rank import rank
-from hcilib.analyse.curves.curves import peak_sentence
-from hcilib.analyse.curves.regimes import regimes_sentence
+from hcilib.analyse.curves.curves import peak_sentence, regimes_sentence
 from hcilib.analyse.curves.scaling import saturation_sentences
 from hcilib.metrics import metric, pattern_order
 

@@ -11,8 +11,9 @@ import pandas as pd
 from hcilib.analyse.compare.cells import annotate, describe, group_codes, refuse_varying
 from hcilib.analyse.compare.contrast import against, below, contrast, judge, own_interval, own_notes, unlike
 from hcilib.analyse.compare.language import better_sign, crossover_sentence
-from hcilib.caveats import Caveat, caveats
-from hcilib.metrics import factors, pattern_order
+from hcilib.analyse.compare.rank import rank
+from hcilib.caveats import NONE, Caveat, caveats
+from hcilib.metrics import FACTORS, METRICS, factors, pattern_order
 
 UNTESTED = "one run or one printed value each: untested"
 """Of points that differ and cannot be compared by a test."""
@@ -279,3 +280,172 @@ def _crossing_verdict(verdicts: np.ndarray) -> str:
 def _zero(x: np.ndarray, y: np.ndarray, i: int) -> float:
     """Where the line from point i to the next passes 0."""
     return x[i] + (x[i + 1] - x[i]) * y[i] / (y[i] - y[i + 1])
+
+
+# ---- Where more load gave less
+
+
+_RUN_OF = ("run_id", "block", "rep", "valid")
+
+
+def regimes(results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1, alpha: float = 0.05) -> pd.DataFrame:
+    """Points where more load gave less: IOPS more than `drop` below the best at a lower `over`.
+
+    IOPS are those of ``summarize``. A drop is told if a one-sided Welch test shows the point to be below that best, at
+    alpha / (k - 1) for a curve of k points as in ``peak`` (`lower`), or if one of the two is a single value, which
+    nobody can test (`point`). What repeated runs do not show is left out. `dip`: a later point is not below the earlier
+    best, so the system works in two regimes and a peak alone misleads; `decline`: all are, the peak lies behind.
+
+    Returns
+    -------
+    DataFrame
+        The keys source and system and the factors present, `over`, iops, n (fewest runs of the two points), best_iops
+        and best_at (the best before), ratio, kind, verdict (lower, point), note, warnings.
+    """
+    keys = [c for c in ("source", "system", *FACTORS) if c in results and c != over]
+    measured = results[(results["iops"] > 0) & results[over].notna()]
+    cells = describe(measured[[c for c in (*keys, over, "iops", *_RUN_OF) if c in results]], "iops", [*keys, over])
+    cells = cells[cells["n"] > 0].reset_index(drop=True)
+    code = group_codes(cells, keys)[0]
+    curves = (np.flatnonzero(code == i) for i in range(code.max(initial=-1) + 1))
+    found = [point for curve in curves for point in _drops(cells, curve, over, drop, alpha)]
+    told = ["iops", "n", "best_iops", "best_at", "ratio", "kind", "verdict", "note", "warnings"]
+    table = pd.DataFrame(found, columns=[*keys, over, *told])
+    table.attrs |= {"over": over, "drop": drop}
+    return table
+
+
+def regimes_sentence(found: pd.DataFrame) -> str:
+    """How many points ``regimes`` found, those that a test shows apart from single values."""
+    over, less = found.attrs["over"], f"more than {100 * found.attrs['drop']:g} %"
+    if found.empty:
+        return f"more load is nowhere shown to give {less} less"
+    shown, single = ((found["verdict"] == verdict).sum() for verdict in ("lower", "point"))
+    tested = f"{shown} point{'s' if shown != 1 else ''} where more load is shown to give {less} less"
+    untested = f"{single} point{'s lie' if single != 1 else ' lies'} {less} below one at a lower {over} ({UNTESTED})"
+    return "; ".join([tested] * bool(shown) + [untested] * bool(single))
+
+
+def _drops(cells: pd.DataFrame, curve: np.ndarray, over: str, drop: float, alpha: float) -> Iterator[dict]:
+    """The drops of one curve; `curve` are its positions in `cells`, in order of `over`."""
+    iops, alpha = cells["center"].to_numpy(), alpha / max(len(curve) - 1, 1)
+    for i in range(1, len(curve)):
+        best = curve[:i][iops[curve[:i]].argmax()]
+        verdicts = _verdicts(cells, curve[i:], best, alpha)
+        if iops[curve[i]] >= (1 - drop) * iops[best] or verdicts[0] not in ("lower", "point"):
+            continue
+        kind = "decline" if np.isin(verdicts, ("lower", "point")).all() else "dip"
+        yield (
+            cells.iloc[curve[i]].to_dict() | _told(cells, curve[i], best, over) | {"kind": kind, "verdict": verdicts[0]}
+        )
+
+
+def _verdicts(cells: pd.DataFrame, rows: np.ndarray, best: int, alpha: float) -> np.ndarray:
+    """Of each row against `best` (positions in `cells`): not below; below by one value (point) or by the test (lower);
+    else inconclusive."""
+    base = np.full(len(rows), best)
+    pair = contrast(cells, rows, base, guard=False)
+    iops, n = cells["center"].to_numpy(), cells["n"].to_numpy()
+    p = below(pair["log_ratio"], pair["se"], pair["df"])
+    conditions = [iops[rows] >= iops[best], np.minimum(n[rows], n[best]) == 1, p <= alpha]
+    return np.select(conditions, ["not below", "point", "lower"], "inconclusive")
+
+
+def _told(cells: pd.DataFrame, row: int, best: int, over: str) -> dict:
+    """What a drop's row says of its two points."""
+    here, there = cells.loc[row], cells.loc[best]
+    names = [f"{over} {point[over]:g}" for point in (there, here)]
+    unstable = [
+        point["notes"].of(name) if point["unstable"] else NONE for name, point in zip(names, (there, here), strict=True)
+    ]
+    return {
+        "iops": here["center"], "n": min(here["n"], there["n"]), "best_iops": there["center"], "best_at": there[over],
+        "ratio": here["center"] / there["center"],
+        "note": f"{here['center']:,.0f} IOPS at {names[1]}, after {there['center']:,.0f} at {there[over]:g}",
+        "warnings": sum(unstable, NONE),
+    }  # fmt: skip
+
+
+# ---- Who is first in which pattern, each system at its own best load: the matrix that a decider reads
+
+
+LOAD = ("iodepth", "numjobs", "outstanding")
+"""What may differ between two systems' best points: the load at which each was best."""
+
+
+def winners(results: pd.DataFrame, metric: str = "iops", margin: float = 0.05) -> pd.DataFrame:
+    """The best of each system and pattern beside the pattern's best, and whether that is shown, tied or untested.
+
+    Every system stands at the iodepth at which it was best (``peak``); ``rank`` tells those runs apart. So a lead is
+    one of best points, chosen from the same runs: `warnings` of ``peak`` say how far that flatters.
+
+    Returns
+    -------
+    DataFrame : system, pattern, iodepth (of the best), n, center, pct_of_best, state (`leads`: shown to be better than
+        every other; `tied`: first, and not told apart from another; `untested`: first by single runs or printed values;
+        `behind`; `missing`), tied_with, iops_per_cpu_pct (at that point; NaN where CPU is not known)
+
+    Examples
+    --------
+    >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
+    >>> hci.winners(results)[["system", "iodepth", "pct_of_best", "state"]].round(1)
+                  system  iodepth  pct_of_best     state
+    0           ceph-pve        8         87.9    behind
+    1       drbd-tcp-pve        8        100.0  untested
+    2  starwind-rdma-pve        8         96.1  untested
+    3   starwind-tcp-pve        8         69.2    behind
+    """
+    peaks = peak(results, metric, by=("system", "pattern"))
+    here = peaks[["system", "pattern", "best"]].rename(columns={"best": "iodepth"})
+    rows = results.merge(here, on=["system", "pattern", "iodepth"]).drop(columns=[c for c in LOAD if c in results])
+    ranks = rank(rows, metric, by=("pattern",), margin=margin).drop_duplicates(["system", "pattern"])
+    table = peaks[["system", "pattern", "best", "n", "center"]].rename(columns={"best": "iodepth"})
+    table = table.merge(
+        ranks[["system", "pattern", "rank", "best", "tied_with", "verdict"]], on=["system", "pattern"], how="left"
+    )
+    top = table.groupby("pattern", observed=True)["center"].transform(
+        "min" if METRICS[metric].better == "lower" else "max"
+    )
+    first = table["rank"].eq(1)
+    table["state"] = np.select(
+        [table["center"].isna(), table["best"].eq(True), first & table["verdict"].eq("point"), first],
+        ["missing", "leads", "untested", "tied"],
+        "behind",
+    )
+    table["pct_of_best"] = 100 * table["center"] / top
+    if "iops_per_cpu_pct" in rows:
+        cpu = rows.groupby(["system", "pattern"], observed=True)["iops_per_cpu_pct"].mean().reset_index()
+        table = table.merge(cpu, on=["system", "pattern"], how="left")
+    order = {name: i for i, name in enumerate(pattern_order(table["pattern"]))}
+    table = table.sort_values(
+        ["system", "pattern"], key=lambda c: c.map(order) if c.name == "pattern" else c, kind="stable"
+    )
+    table.attrs["metric"] = metric
+    shown = ["system", "pattern", "iodepth", "n", "center", "pct_of_best", "state", "tied_with", "iops_per_cpu_pct"]
+    return table.filter(shown).reset_index(drop=True)
+
+
+def winners_facts(table: pd.DataFrame, labels: Mapping[str, str] | None = None) -> list[str]:
+    """Who has the highest best point in how many patterns and how sure that is, and what a percent of CPU buys."""
+    labels, patterns = labels or {}, table["pattern"].nunique()
+    first = (
+        table[table["pct_of_best"] >= 100 - 1e-9].groupby("system", observed=True).size().sort_values(ascending=False)
+    )
+    if first.empty:
+        return []
+    sure = table.loc[table["pct_of_best"] >= 100 - 1e-9, "state"].value_counts()
+    how = ["none of it tested: one number each"] if sure.get("untested", 0) == patterns else [
+        f"{sure.get('leads', 0)} of {patterns} shown by a test",
+        *([f"{sure['tied']} tied"] if sure.get("tied", 0) else []),
+    ]  # fmt: skip
+    said = [
+        "Highest best IOPS: "
+        + ", ".join(f"{labels.get(name, name)} in {n} of {patterns} patterns" for name, n in first.items())
+        + f" ({', '.join(how)})."
+    ]
+    cpu = table.dropna(subset=["iops_per_cpu_pct"]) if "iops_per_cpu_pct" in table else table.head(0)
+    for pattern in pattern_order(cpu["pattern"].unique())[:1]:
+        here = cpu[cpu["pattern"] == pattern].sort_values("iops_per_cpu_pct", ascending=False)
+        each = ", ".join(f"{labels.get(r.system, r.system)} {r.iops_per_cpu_pct:,.0f}" for r in here.itertuples())
+        said.append(f"IOPS for 1 % of a node's CPU at its best {pattern}: {each}.")
+    return said
