@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.analyse.physics.capacity import parse_scheme
-from hcilib.analyse.physics.savings import effective_capacity
+from hcilib.analyse.physics.capacity import effective_capacity, parse_scheme
 
 NESTED = ["nested_parity(6, 0.1)", "nested_parity(6, 0.2)"]
 
