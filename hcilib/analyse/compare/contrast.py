@@ -14,8 +14,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import chdtri, digamma, expit, logit, ndtri, polygamma, stdtr, stdtrit
 
-from hcilib.analyse.compare.cells import annotate, group_codes, listed
-from hcilib.analyse.compare.tools import engines, unlike_tools
+from hcilib.analyse.compare.cells import annotate, engines, group_codes, listed, unlike_tools
 from hcilib.caveats import NONE, Caveat, caveats, column
 from hcilib.metrics import FACTORS, factors
 
