@@ -59,8 +59,7 @@ _ROOMS = {
         "PublishedDataError",
     ),
     "analyse.compare.compare": ("summarize", "compare"),
-    "analyse.compare.overall": ("geometric_mean", "everywhere"),
-    "analyse.compare.headline": ("headline",),
+    "analyse.compare.overall": ("geometric_mean", "everywhere", "headline"),
     "analyse.compare.chosen": ("chosen", "measured", "pooled", "under_load", "load_factors"),
     "analyse.curves.curves": (
         "of_patterns",

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from hcilib.analyse.compare.compare import compare
-from hcilib.analyse.compare.headline import headline
+from hcilib.analyse.compare.overall import headline
 
 NOISE = np.array([-0.01, 0.0, 0.01])
 SHAKY = np.array([-0.2, 0.0, 0.2])
