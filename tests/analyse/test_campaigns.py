@@ -3,8 +3,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from hcilib.analyse.campaigns.campaigns import block_drift, campaign_noise, campaign_ratios, visible_change
-from hcilib.analyse.campaigns.regression import regression
+from hcilib.analyse.campaigns.regression import block_drift, campaign_noise, campaign_ratios, regression, visible_change
 
 
 def campaigns(logs, system="a"):

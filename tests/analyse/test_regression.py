@@ -3,8 +3,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from hcilib.analyse.campaigns.campaigns import campaign_noise
-from hcilib.analyse.campaigns.regression import regression, regression_headline
+from hcilib.analyse.campaigns.regression import campaign_noise, regression, regression_headline
 
 NOISE = np.array([-0.004, 0.0, 0.004])
 

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.analyse.campaigns.campaigns import block_drift
 from hcilib.analyse.campaigns.design import noise
+from hcilib.analyse.campaigns.regression import block_drift
 from hcilib.analyse.claims.claim_values import valid_runs
 from hcilib.analyse.compare.cells import valid_rows
 from hcilib.analyse.curves.scaling import saturation
