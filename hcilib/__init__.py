@@ -122,10 +122,9 @@ _ROOMS = {
     "analyse.physics.dialled": ("dialled",),
     "analyse.physics.ceilings": ("ceilings", "system_ceilings", "stripe_bytes", "best_share"),
     "analyse.physics.baseline": ("against_datasheet", "pattern_cost"),
-    "analyse.physics.audit_tally": ("claim_checks", "given", "open_claims", "name_rows", "tally"),
-    "analyse.physics.audit": ("audit", "rounding", "unlike_working_sets"),
+    "analyse.physics.audit": ("given", "name_rows", "tally", "audit", "rounding", "unlike_working_sets"),
     "analyse.curves.factorial": ("effects", "grid"),
-    "analyse.claims.claims": ("check_claims",),
+    "analyse.claims.claims": ("check_claims", "claim_checks", "open_claims"),
     "show.figures.figures": (
         "plot_audit",
         "plot_baseline",

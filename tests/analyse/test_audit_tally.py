@@ -5,9 +5,8 @@ import pytest
 
 from hcilib.analyse.claims.claim_values import CURVES, UNMEASURED
 from hcilib.analyse.claims.claim_values import STATISTICS as CLAIM_STATISTICS
-from hcilib.analyse.claims.claims import check_claims
-from hcilib.analyse.physics.audit import audit, rounding
-from hcilib.analyse.physics.audit_tally import STATISTICS, claim_checks, name_rows, tally
+from hcilib.analyse.claims.claims import IN_WORDS, check_claims, claim_checks
+from hcilib.analyse.physics.audit import audit, name_rows, rounding, tally
 from hcilib.read.published.published import published, published_claims, published_facts
 
 
@@ -54,7 +53,7 @@ def test_claims_as_checks_keep_the_verdicts():
 
 
 def test_every_statistic_of_a_claim_has_words():
-    assert set(STATISTICS) == {*CLAIM_STATISTICS, *CURVES, UNMEASURED, "formula"}
+    assert set(IN_WORDS) == {*CLAIM_STATISTICS, *CURVES, UNMEASURED, "formula"}
 
 
 def test_no_claim_is_no_check():

@@ -46,17 +46,29 @@ UNITS = {
 }
 """Units a claim may be made in, in base units."""
 
+
 BINARY = {"TB": "TiB", "GB/s": "GiB/s"}
+
+
 REQUIRED = ("id", "source", "statistic", "subject", "claimed", "unit", "resolution")
+
+
 OPTIONAL = ("metric", "pattern", "vms", "reduce", "iodepth", "comparator", "formula", "note", "wording", "tolerance")
+
+
 COLUMNS = ("id", "claimed", "recomputed", "verdict", "unit", "source", "what", "finding", "note")
 
+
 SAID = {"more_than": "more than", "less_than": "less than", "about": "about", "nearly": "nearly"}
+
+
 CURVE = {
     "spread": "highest above lowest",
     "least_step": "smallest step to the next iodepth",
     "overtakes_at": "iodepth from which it leads",
 }
+
+
 SUFFIX = {"pct_higher": "higher", "pct_lower": "lower", "pct_of": "of it", "times": "it", "times_higher": "more"}
 
 
@@ -384,3 +396,53 @@ def _known(claims: pd.DataFrame, column: str, known) -> None:
     for claim in claims[~claims[column].isin(list(known))].itertuples():
         value = getattr(claim, column)
         raise ValueError(f"claim {claim.id}: unknown {column} {value!r}; expected one of {', '.join(map(repr, known))}")
+
+
+IN_WORDS = {
+    "value": "A number of the tables",
+    "pct_higher": "So many % higher",
+    "pct_lower": "So many % lower",
+    "pct_of": "So many % of it",
+    "times": "So many times it",
+    "times_higher": "So many times more",
+    "difference": "A difference",
+    "spread": "A curve's highest above its lowest",
+    "least_step": "A curve that rises or falls",
+    "overtakes_at": "Where two curves cross",
+    "formula": "Follows from other facts",
+    "unmeasured": "No table can judge it",
+}
+
+
+OPEN = ("wrong", "rounding", "not checkable")
+"""What an editor should look at, in this order."""
+
+
+def open_claims(judged: pd.DataFrame) -> pd.DataFrame:
+    """Of judged claims those that do not simply match: first what is wrong, then what only rounding explains, then the
+    rest."""
+    rows = judged[judged["verdict"].isin(OPEN)]
+    return rows.sort_values("verdict", key=lambda verdict: verdict.map(OPEN.index), kind="stable")
+
+
+def claim_checks(judged: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:
+    """Judged claims in the columns of an audit, so that they are drawn and counted like one.
+
+    Returns id, check (the claim's statistic in words), measured (claimed), expected (recomputed), ratio (NaN where the
+    wording is no figure: a side has no ratio), ok (`matches` or `rounding`; <NA> where not checkable), note (the
+    finding).
+    """
+    wording = (
+        judged["id"].map(claims.set_index("id")["wording"]) if "wording" in claims else pd.Series("", judged.index)
+    )
+    statistic = judged["id"].map(claims.set_index("id")["statistic"])
+    ok = judged["verdict"].isin(("matches", "rounding")).astype("boolean")
+    table = judged.rename(columns={"claimed": "measured", "recomputed": "expected", "finding": "note"})
+    table = table.assign(
+        check=statistic.map(IN_WORDS),
+        ratio=(judged["claimed"] / judged["recomputed"].where(judged["recomputed"] != 0)).where(
+            wording.fillna("").eq("")
+        ),
+        ok=ok.mask(judged["verdict"] == "not checkable"),
+    )
+    return table[["id", "check", "measured", "expected", "ratio", "ok", "note"]]

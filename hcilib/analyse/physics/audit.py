@@ -5,6 +5,8 @@ A row that could not be checked is not ok: `ok` is <NA> and the note says what w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
@@ -305,3 +307,36 @@ def unlike_working_sets(results: pd.DataFrame, tolerance: float = 0.05) -> pd.Da
     table["note"] = np.where(small, [f"{r:.0%} of the largest span compared" for r in table["ratio"].fillna(1)], "")
     table.loc[table["ratio"].isna(), "note"] = "not checkable: the span is not stated"
     return table
+
+
+# ---- What an audit comes to: which rows failed, named, and how many of each check held
+
+
+NAMES = ("source", "system", "pattern", "vms", "numjobs", "iodepth", "block", "rep")
+
+
+def name_rows(found: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
+    """A table that has `row` (the index of the results row), with what that row is instead: system, pattern, load."""
+    names = [c for c in NAMES if c in results]
+    rows = results.loc[found["row"], names].reset_index(drop=True)
+    # a constant says nothing: one source, one block
+    rows = rows[[c for c in names if c in ("system", "pattern", "iodepth") or results[c].nunique() > 1]]
+    return pd.concat([rows, found.drop(columns="row").reset_index(drop=True)], axis=1)
+
+
+def tally(audit: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
+    """How many rows of each check hold, by system: check, system, holds, fails, not_checkable, lowest and highest
+    ratio."""
+    named = audit.assign(system=results.loc[audit["row"], "system"].to_numpy())
+    ok = named["ok"].astype("boolean")
+    counted = named.assign(holds=ok.fillna(False), fails=~ok.fillna(True), not_checkable=ok.isna())
+    groups = counted.groupby(["check", "system"], sort=False, observed=True)
+    table = groups[["holds", "fails", "not_checkable"]].sum().astype(int)
+    return table.assign(lowest=groups["ratio"].min(), highest=groups["ratio"].max()).reset_index()
+
+
+def given(results: pd.DataFrame, by: Sequence[str], measures: Sequence[str] = ("iops", "node_cpu_pct")) -> pd.DataFrame:
+    """How many rows hold a number: one row per measure and group of `by`, with rows, given and missing."""
+    long = results.melt(list(by), list(measures), var_name="measure")
+    counted = long.groupby(["measure", *by], sort=False, dropna=False)["value"].agg(rows="size", given="count")
+    return counted.assign(missing=counted["rows"] - counted["given"]).reset_index()
