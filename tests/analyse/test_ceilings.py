@@ -5,8 +5,14 @@ import pandas as pd
 import pytest
 
 from hcilib.analyse.physics.audit import audit
-from hcilib.analyse.physics.ceilings import best_share, ceilings, stripe_bytes, system_ceilings
-from hcilib.analyse.physics.datapath import against_ceiling, drive_rates
+from hcilib.analyse.physics.ceilings import (
+    against_ceiling,
+    best_share,
+    ceilings,
+    drive_rates,
+    stripe_bytes,
+    system_ceilings,
+)
 from hcilib.analyse.physics.schemes import Mirror, Raid5
 from hcilib.read.published.published import published
 

@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 from hcilib.analyse.physics.capacity import ErasureCode, Mirror, Raid5, nested_mirror, nested_parity
-from hcilib.analyse.physics.datapath import against_ceiling, ceiling, check_traffic, drive_rates, expected_traffic
+from hcilib.analyse.physics.ceilings import against_ceiling, ceiling, drive_rates
+from hcilib.analyse.physics.traffic import check_traffic, expected_traffic
 
 NESTED = {("owner", "read"): 0, ("non-owner", "read"): 1, ("owner", "write"): 2, ("non-owner", "write"): 3}
 TWO_WAY = {("owner", "read"): 0, ("non-owner", "read"): 1, ("owner", "write"): 1, ("non-owner", "write"): 2}

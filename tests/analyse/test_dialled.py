@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.analyse.physics.dialled import dialled
+from hcilib.analyse.physics.ceilings import dialled
 
 PATTERNS = pd.DataFrame(
     {

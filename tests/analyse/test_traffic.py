@@ -4,9 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.analyse.physics.datapath import check_traffic, expected_traffic
 from hcilib.analyse.physics.schemes import Mirror, Raid5
-from hcilib.analyse.physics.traffic import traffic
+from hcilib.analyse.physics.traffic import check_traffic, expected_traffic, traffic
 
 CLIENT = 16e6
 KEYS = ["system", "run_id", "block", "rep", "pattern", "placement"]

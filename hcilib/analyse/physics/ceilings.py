@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from hcilib.analyse.compare.cells import valid_rows
 from hcilib.analyse.compare.compare import summarize
-from hcilib.analyse.physics.datapath import against_ceiling, ceiling
 from hcilib.analyse.physics.schemes import Scheme
 
 
@@ -111,3 +111,185 @@ def stripe_bytes(commands: Iterable[str]) -> float:
             size = int(number) * {"": 2**10, "K": 2**10, "M": 2**20, "G": 2**30}[unit]
             return float(size * (int(drives[1]) - int(level[1]) + 4))
     return np.nan
+
+
+RANDOM = ("randread", "randwrite", "randrw")
+
+
+def ceiling(
+    drive: Mapping[str, float] | pd.Series,
+    drives: int,
+    scheme: Scheme,
+    rwmixread: float | Sequence[float] = (100, 70, 0),
+    full_stripe: bool = False,
+) -> pd.DataFrame:
+    """IOPS that `drives` drives cannot exceed under a scheme, by three formulas.
+
+    With R and W the IOPS of one raw drive, r the share of reads and k the write cost:
+
+    - `harmonic_iops` = N / (r/R + (1-r) k/W), time at the drives added up (METHODS section 4);
+    - `split_iops`, the same with the reads a parity write needs charged at R: N / (r/R + (1-r) (k_r/R + k_w/W)).
+      Drives read faster than they write, so this is the higher limit and the one to hold a measurement against;
+      for mirrors it equals harmonic;
+    - `arithmetic_iops` = N (r R + (1-r) W/k), the scaling article's form. It lets each drive do reads and writes at
+      once and so overstates every mix.
+
+    Parameters
+    ----------
+    drive : `read_iops` and `write_iops` of one drive at the block size and pattern in question (see `drive_rates`).
+    drives : drives of all nodes.
+    rwmixread : read share in percent, as fio has it; one or several.
+    full_stripe : writes fill whole stripes (large or sequential), so parity needs no reads and costs n/(n-1).
+
+    Returns
+    -------
+    DataFrame
+        One row per rwmixread: rwmixread, write_cost, harmonic_iops, split_iops, arithmetic_iops, overstated
+        (arithmetic / harmonic). NaN where the rate needed is missing.
+    """
+    mix = np.atleast_1d(np.asarray(rwmixread, float))
+    if not ((mix >= 0) & (mix <= 100)).all():
+        raise ValueError(f"rwmixread is a percentage from 0 to 100, got {rwmixread!r}")
+    if not drives > 0:
+        raise ValueError(f"drives must be positive, got {drives!r}")
+    rate_r, rate_w = _rate(drive, "read_iops"), _rate(drive, "write_iops")
+    r, w = mix / 100, 1 - mix / 100
+    reads, writes = (0, scheme.stripe_cost) if full_stripe else scheme.write_ios
+    cost = reads + writes
+    table = pd.DataFrame({"rwmixread": mix, "write_cost": float(cost)})
+    table["harmonic_iops"] = drives / (_share(r, 1 / rate_r) + _share(w, cost / rate_w))
+    table["split_iops"] = drives / (_share(r, 1 / rate_r) + _share(w, _share(reads, 1 / rate_r) + writes / rate_w))
+    table["arithmetic_iops"] = drives * (_share(r, rate_r) + _share(w, rate_w / cost))
+    table["overstated"] = table["arithmetic_iops"] / table["harmonic_iops"]
+    return table
+
+
+def _rate(drive: Mapping[str, float] | pd.Series, name: str) -> float:
+    if name not in drive:
+        raise ValueError(f"the drive has no {name}: give read_iops and write_iops, NaN for one that was not measured")
+    rate = float(drive[name])
+    if rate <= 0:
+        raise ValueError(f"{name} of the drive must be positive, got {rate:g}; use NaN if it was not measured")
+    return rate
+
+
+def _share(share, value: float):
+    """share x value, but 0 where the share is 0: a pure read needs no write rate."""
+    return np.where(np.asarray(share) == 0, 0.0, np.asarray(share) * value)
+
+
+def drive_rates(raw: pd.DataFrame) -> pd.DataFrame:
+    """Raw-drive results as rates: index (bs_bytes, access `random` or `sequential`), read_iops, write_iops.
+
+    The best iodepth counts, since a ceiling is asked for; mixed rows do not, since `ceiling` derives them, nor do
+    invalid runs.
+    """
+    raw = raw[valid_rows(raw)]
+    access = raw["rw"].isin(RANDOM).map({True: "random", False: "sequential"}).rename("access")
+    best = {}
+    for name, kinds in {"read_iops": ("read", "randread"), "write_iops": ("write", "randwrite")}.items():
+        rows = raw["rw"].isin(kinds)
+        best[name] = raw[rows].groupby(["bs_bytes", access[rows]])["iops"].max()
+    return pd.DataFrame(best)
+
+
+def against_ceiling(
+    results: pd.DataFrame,
+    rates: pd.DataFrame | None,
+    drives: int,
+    scheme: Scheme,
+    stripe_bytes: float | None = None,
+    stripes: Mapping[str, float] | None = None,
+) -> pd.DataFrame:
+    """The results with ceiling_iops (`split_iops`), arithmetic_iops and pct_of_ceiling, pct_of_arithmetic.
+
+    `rates` as `drive_rates` returns them; NaN without them, and where they lack the row's block size and access.
+    Sequential writes, and random ones of at least `stripe_bytes` (data of one parity stripe), count as full stripes;
+    `stripes` names that by system, as ``system_ceilings`` takes it, and a system that it does not name has
+    `stripe_bytes`.
+    """
+    of_system = {name: size for name, size in (stripes or {}).items() if not np.isnan(size)}
+    named = results["system"].map(of_system.get) if of_system else pd.Series(None, results.index, dtype=object)
+    stripe = [stripe_bytes if pd.isna(size) else size for size in named]
+    rows = zip(results.itertuples(), stripe, strict=True)
+    limits = [_row_ceiling(row, rates, drives, scheme, size) for row, size in rows]
+    limits = pd.DataFrame(limits, columns=["ceiling_iops", "arithmetic_iops"], index=results.index, dtype=float)
+    return results.assign(
+        **limits,
+        pct_of_ceiling=100 * results["iops"] / limits["ceiling_iops"],
+        pct_of_arithmetic=100 * results["iops"] / limits["arithmetic_iops"],
+    )
+
+
+def _row_ceiling(row, rates: pd.DataFrame | None, drives: int, scheme: Scheme, stripe_bytes: float | None):
+    key = (row.bs_bytes, "random" if row.rw in RANDOM else "sequential")
+    if rates is None or key not in rates.index:
+        return np.nan, np.nan
+    mix = {"randread": 100, "read": 100, "randwrite": 0, "write": 0}.get(row.rw, row.rwmixread)
+    if pd.isna(mix):
+        return np.nan, np.nan
+    full = key[1] == "sequential" or (stripe_bytes is not None and row.bs_bytes >= stripe_bytes)
+    limit = ceiling(rates.loc[key], drives, scheme, mix, full_stripe=full).iloc[0]
+    return limit["split_iops"], limit["arithmetic_iops"]
+
+
+# ---- What must drives of known speed deliver? The truth that a campaign on a dialled lab is held against
+
+
+def dialled(dials: pd.DataFrame, results: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
+    """IOPS that each system's drives let through at a load that never leaves them idle, and its ratio to the
+    baseline's.
+
+    Reads are of one copy: N R / size. Writes are of all: N W / (copies size). A mix with the share r of reads waits for
+    whichever bucket empties first: min(N R / r, N W / ((1 - r) copies)) / size. Where drives differ, one copy delivers
+    what each of them lets through; with a copy on every drive, writes are the slowest one's.
+
+    Parameters
+    ----------
+    dials : as ``read_dials`` gives it: system, node, copies, read_bytes_per_s, write_bytes_per_s
+    results : whose patterns are asked for: pattern, bs_bytes, rwmixread
+    baseline : the system whose truth the ratio is to; None: no ratio
+
+    Returns
+    -------
+    DataFrame
+        One row a system and pattern: system, pattern, iops, ratio (1 of the baseline, NaN without one). NaN where a
+        drive was turned meanwhile, and where drives differ and the copies lie on more than one of them but not on all.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> drives = dict(node=["node1", "node2"], read_bytes_per_s=4 * 2**20, write_bytes_per_s=4 * 2**20)
+    >>> both = pd.concat([pd.DataFrame({"system": name, "copies": n} | drives) for name, n in (("one", 1), ("two", 2))])
+    >>> asked = pd.DataFrame(dict(pattern=["4k-randread", "4k-randrw70", "4k-randwrite"], bs_bytes=4096, rwmixread=[100, 70, 0]))
+    >>> hci.dialled(both, asked, baseline="one").round(2)
+      system       pattern     iops  ratio
+    0    one   4k-randread  2048.00    1.0
+    1    one   4k-randrw70  2925.71    1.0
+    2    one  4k-randwrite  2048.00    1.0
+    3    two   4k-randread  2048.00    1.0
+    4    two   4k-randrw70  2925.71    1.0
+    5    two  4k-randwrite  1024.00    0.5
+    """  # noqa: E501
+    patterns = results[["pattern", "bs_bytes", "rwmixread"]].astype({"pattern": str}).drop_duplicates("pattern")
+    rows = [
+        (str(system), name, _iops(own, bs_bytes, rwmixread / 100))
+        for system, own in dials.groupby("system", sort=False, observed=True)
+        for name, bs_bytes, rwmixread in patterns.itertuples(index=False)
+    ]
+    table = pd.DataFrame(rows, columns=["system", "pattern", "iops"]).astype({"iops": float})
+    base = table[table["system"] == baseline].set_index("pattern")["iops"]
+    return table.assign(ratio=table["iops"] / table["pattern"].map(base).astype(float))
+
+
+def _iops(drives: pd.DataFrame, bs_bytes: float, share: float) -> float:
+    """Of one system behind these drives, a row each; `share`: of reads."""
+    reads, writes = (drives[name].to_numpy(float) / bs_bytes for name in ("read_bytes_per_s", "write_bytes_per_s"))
+    copies, n = int(drives["copies"].iloc[0]), len(drives)
+    alike = np.ptp(reads) == 0 and np.ptp(writes) == 0
+    with np.errstate(divide="ignore"):
+        if copies == 1:
+            return float(np.minimum(np.divide(reads, share), np.divide(writes, 1 - share)).sum())
+        if alike or copies == n:
+            return float(min(np.divide(reads.sum(), share), np.divide(n * writes.min(), (1 - share) * copies)))
+    return float("nan")
