@@ -6,17 +6,20 @@ Base units live in the frames (`_ns`, `_s`, `_bytes`, `_pct`; IOPS is bare); sca
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 KEYS = ("source", "system", "run_id", "tool", "block", "rep", "pair")
 """Which run a row is, and what measured it. Never a reason to refuse pooling by itself."""
+
 
 FACTORS = (
     "pattern", "rw", "rwmixread", "bs_bytes", "numjobs", "iodepth", "sync", "rate_bytes",
     "vms", "nodes", "placement", "span_bytes", "events", "demand",
 )  # fmt: skip
 """What was set before the run. Rows that differ in one of these are never pooled (METHODS section 1)."""
+
 
 VALIDITY = ("valid", "warnings", "derived", "open_loop")
 """What is known about a row's trustworthiness; `open_loop` whether a demand was met; `derived` names the columns that
@@ -54,6 +57,8 @@ def steady(value: float) -> float:
 
 
 _MS, _MIB = 1e6, 2**20
+
+
 METRICS = {
     m.name: m
     for m in (
@@ -120,3 +125,87 @@ def pattern_order(patterns: Iterable[str]) -> list[str]:
         return (0, (None, "-sync", "-fdatasync").index(match[5]), size, rank, -int(match[4] or 0), pattern)
 
     return sorted(dict.fromkeys(map(str, patterns)), key=key)
+
+
+# ---- how a ratio, a pattern and a cell are said: percent language that names its base (METHODS section 1)
+
+
+_PATTERN = re.compile(r"^(\d+)([km])-(rand)?(read|write|rw)(\d{1,2})?(-sync|-fdatasync)?(?:-rate(\d+)m)?$")
+
+
+def metric_of(name: str) -> Metric:
+    """The metric, or a bare one for a column of the user's own."""
+    return METRICS.get(name, Metric(name, name, "", "", 1, "{:,.6g}"))
+
+
+def percent(ratio: float) -> str:
+    """``29.3 % lower`` for 0.707, ``177.7 % higher`` for 2.777: lower = 100 (1 - ratio) cannot pass 100."""
+    return f"{size_of(ratio)} % {'higher' if ratio > 1 else 'lower'}"
+
+
+def percent_range(lo: float, hi: float) -> str:
+    """``25.1 to 33.2 %`` for an interval of ratios that lies on one side of 1."""
+    near, far = sorted((lo, hi), key=lambda r: abs(r - 1))
+    return f"{size_of(near)} to {size_of(far)} %"
+
+
+def where(cell: Mapping[str, Any]) -> str:
+    """``in 4k random write at iodepth 8`` from the cell's factors."""
+    return " ".join(_place(name, value) for name, value in cell.items()) or "overall"
+
+
+def pattern_words(pattern: str) -> str:
+    """``4k random write`` from ``4k-randwrite``; a name of another form stays as it is."""
+    match = _PATTERN.match(str(pattern))
+    if not match:
+        return str(pattern)
+    number, unit, random, rw, mix, sync, rate = match.groups()
+    size = f"{number}{unit.upper() if unit == 'm' else unit}"
+    share = f"read/write {mix}/{100 - int(mix)}" if mix else {"rw": "read/write"}.get(rw, rw)
+    words = f"{size} {'random ' if random else ''}{share}"
+    return (
+        words
+        + {None: "", "-sync": ", synchronous", "-fdatasync": ", flushed after each write"}[sync]
+        + (f" capped at {rate} MiB/s per VM" if rate else "")
+    )
+
+
+def noun(what: Metric) -> str:
+    """The metric in the middle of a sentence: ``IOPS``, ``mean latency``."""
+    return what.label if what.label[:2].isupper() else what.label[:1].lower() + what.label[1:]
+
+
+def verb(what: Metric) -> str:
+    return "delivers" if what.better == "higher" else "has"
+
+
+def value(what: Metric, number: float) -> str:
+    """A value with its unit."""
+    return f"{what.show(number)} {what.unit}".strip()
+
+
+def size_of(ratio: float) -> str:
+    """How far a ratio is from 1, in percent and without a sign: ``29.3`` for 0.707."""
+    if ratio < 0.001:
+        return "more than 99.9"  # rounding would print 100.0 for a system that still answers
+    size = steady(round(100 * abs(ratio - 1), 10))
+    return f"{size:,.1f}" if size >= 0.05 or size == 0 else f"{size:.1g}"
+
+
+def _place(name: str, value: Any) -> str:
+    if name == "pattern":
+        return f"in {pattern_words(value)}"
+    value = int(value) if isinstance(value, float) and value.is_integer() else value
+    if name == "system":
+        return f"on {value}"
+    if name == "vms":
+        return f"with {value} VM" if value == 1 else f"with {value} VMs"
+    return f"at {name} {value}"
+
+
+def better_sign(metric: str) -> int:
+    """1 if more is better, -1 if less is; ValueError for a metric of which neither is known."""
+    better = metric_of(metric).better
+    if not better:
+        raise ValueError(f"which way {metric!r} is better is not known to hcilib.metrics; the best cannot be named")
+    return 1 if better == "higher" else -1

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from hcilib.analyse.compare.language import pattern_words, percent, percent_range, where
+from hcilib.metrics import pattern_words, percent, percent_range, where
 
 
 @pytest.mark.parametrize(

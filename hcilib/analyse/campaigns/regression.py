@@ -11,9 +11,8 @@ from scipy.special import chdtri, fdtrc, stdtr, stdtrit
 
 from hcilib.analyse.compare.cells import annotate, describe, group_codes, listed, refuse_varying, valid_rows
 from hcilib.analyse.compare.contrast import ADJUST, FLOOR, check_options
-from hcilib.analyse.compare.language import metric_of, noun, percent, percent_range, where
 from hcilib.caveats import NONE, Caveat, Caveats, caveats
-from hcilib.metrics import factors
+from hcilib.metrics import factors, metric_of, noun, percent, percent_range, where
 
 _ONE = "k = 1: the effect of a campaign is not separable from a change; judged by the declared margin of {:g} %"
 

@@ -13,8 +13,8 @@ from scipy.special import stdtrit
 
 from hcilib.analyse.compare.cells import annotate, group_codes
 from hcilib.analyse.compare.contrast import holm, interval, tost, two_sided
-from hcilib.analyse.compare.language import metric_of, noun, pattern_words, percent, percent_range, size_of, verb, where
 from hcilib.caveats import NONE, Caveat
+from hcilib.metrics import metric_of, noun, pattern_words, percent, percent_range, size_of, verb, where
 
 
 def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system",)) -> pd.DataFrame:

@@ -17,8 +17,8 @@ from hcilib.analyse.compare.contrast import (
     two_sided,
     unlike,
 )
-from hcilib.analyse.compare.language import better_sign
 from hcilib.caveats import NONE, Caveat
+from hcilib.metrics import better_sign
 
 
 def rank(

@@ -10,15 +10,17 @@ import pandas as pd
 
 from hcilib.analyse.compare.cells import annotate, describe, group_codes, refuse_varying
 from hcilib.analyse.compare.contrast import against, below, contrast, judge, own_interval, own_notes, unlike
-from hcilib.analyse.compare.language import better_sign, crossover_sentence
 from hcilib.analyse.compare.rank import rank
 from hcilib.caveats import NONE, Caveat, caveats
-from hcilib.metrics import FACTORS, METRICS, factors, pattern_order
+from hcilib.metrics import FACTORS, METRICS, better_sign, factors, metric_of, noun, pattern_order, where
 
 UNTESTED = "one run or one printed value each: untested"
 """Of points that differ and cannot be compared by a test."""
 
+
 _JUDGED = ("ratio", "lo", "hi", "n", "n_baseline", "verdict", "warnings")
+
+
 _RUN = ("source", "run_id", "block", "rep")
 
 
@@ -449,3 +451,34 @@ def winners_facts(table: pd.DataFrame, labels: Mapping[str, str] | None = None) 
         each = ", ".join(f"{labels.get(r.system, r.system)} {r.iops_per_cpu_pct:,.0f}" for r in here.itertuples())
         said.append(f"IOPS for 1 % of a node's CPU at its best {pattern}: {each}.")
     return said
+
+
+def crossover_sentence(
+    row: Mapping[str, Any], place: Mapping[str, Any], over: str, metric: str, labels: Mapping[str, str]
+) -> str:
+    """Who overtakes whom, where, and how sure that is."""
+    what, a, b = metric_of(metric), *(labels.get(row[k], row[k]) for k in ("a", "b"))
+    at = where(place)
+    if row["verdict"] == "missing":
+        return f"{a} and {b} were not both measured {at}: no crossover can be looked for."
+    before, after = row["ratio_below"], row["ratio_above"]
+    if row["verdict"] == "none":
+        side = "level with" if before == after == 1 else "above" if max(before, after) > 1 else "below"
+        if row["shown"]:
+            return f"{b} stays {side} {a} in {noun(what)} {at} over the measured {over}: no crossover."
+        return (
+            f"The mean {noun(what)} of {b} stay {side} those of {a} {at} over the measured {over}, but not every "
+            "cell is shown "
+            "to differ: no crossover is seen, and none is ruled out."
+        )
+    first, second = (b, a) if (after > before) == (what.better != "lower") else (a, b)
+    between = f"between {over} {row['below']:g} and {row['above']:g}"
+    if row["verdict"] == "inconclusive":
+        return (
+            f"The mean {noun(what)} of {a} and {b} change places {at} {between}, but not both cells differ: no "
+            "crossover is claimed."
+        )
+    basis = "single published mean or run each: no interval"
+    if row["verdict"] == "crossover":
+        basis = f"{100 * row['confidence']:g} % interval {row['lo']:.1f} to {row['hi']:.1f}"
+    return f"{first} overtakes {second} in {noun(what)} {at} at {over} {row[over]:.1f}, {between} ({basis})."

@@ -16,9 +16,8 @@ from scipy.special import stdtrit
 
 from hcilib.analyse.compare.cells import group_codes, refuse_varying, valid_rows
 from hcilib.analyse.compare.compare import compare
-from hcilib.analyse.compare.language import pattern_words
 from hcilib.caveats import NONE, Caveat, Caveats
-from hcilib.metrics import factors, pattern_order
+from hcilib.metrics import factors, pattern_order, pattern_words
 from hcilib.metrics import metric as metric_of
 
 BY = ("system", "pattern")

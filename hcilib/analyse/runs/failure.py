@@ -13,11 +13,10 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from hcilib.analyse.compare.cells import SINGLE_RUN, TWO_RUNS, group_codes, refuse_varying
-from hcilib.analyse.compare.language import pattern_words, where
 from hcilib.analyse.runs.series import mean_interval, run_columns
 from hcilib.analyse.runs.stopping import mser5
 from hcilib.caveats import Caveat, Caveats, caveats
-from hcilib.metrics import FACTORS
+from hcilib.metrics import FACTORS, pattern_words, where
 
 TOLERANCE, WINDOW_S, MIN_CUT_S = 0.1, 5, 20
 CONDITIONS = ("system", *FACTORS, "failure", "heal")
