@@ -11,6 +11,7 @@ from dataclasses import replace
 from numbers import Integral, Real
 from typing import Never
 
+from hcilib.metrics import parse_bytes
 from hcilib.plan import (
     PLACEMENTS,
     SPREAD,
@@ -26,7 +27,6 @@ from hcilib.plan import (
     Volume,
     shuffled,
 )
-from hcilib.sizes import parse_bytes
 
 MIN_RUNTIME_S = 0.1  # below, fio's own start and end are most of a run
 MIN_EVENTFUL_S = 5.0  # below, there is no series (hcilib.drive.launch.job) that could show what an event did

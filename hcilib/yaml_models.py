@@ -19,8 +19,8 @@ from typing import Annotated, TypeVar, get_args
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from hcilib.metrics import parse_bytes
 from hcilib.places import at_home
-from hcilib.sizes import parse_bytes
 
 _SHOWN = 80  # characters of a wrong value that are repeated in the error: it may be a file of its own
 

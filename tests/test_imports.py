@@ -11,10 +11,9 @@ ROOT = Path(__file__).parents[1]
 ROOMS = {
     "run_layout": set(),
     "plan": set(),
-    "sizes": set(),
-    "sweeps": {"plan", "sizes"},
+    "sweeps": {"plan", "metrics"},
     "places": set(),
-    "yaml_models": {"places", "sizes"},
+    "yaml_models": {"places", "metrics"},
     "testbed": {"yaml_models"},
     "system": {"places", "yaml_models", "analyse"},
     "metrics": set(),
