@@ -41,7 +41,7 @@ from probes import until  # noqa: E402
 from hcilib.drive.beds.lab import lab  # noqa: E402
 from hcilib.drive.campaign.campaign import run  # noqa: E402
 from hcilib.plan import Plan, Step  # noqa: E402
-from hcilib.read.run.run import read_results  # noqa: E402
+from hcilib.read.run.results import read_results  # noqa: E402
 from hcilib.sweeps import sweep  # noqa: E402
 from hcilib.testbed import Testbed  # noqa: E402
 

@@ -338,14 +338,14 @@ def campaign(name: str, capture: bytes, steps: int, folder: Path) -> list[dict]:
 def first_read(run: Path) -> dict:
     """In one process: what the pool of processes adds in speed, it adds in memory a process."""
     from hcilib import engine
-    from hcilib.read.run.run import read_results
+    from hcilib.read.run.results import read_results
 
     engine.POOL_BYTES = float("inf")
     return timed(lambda: read_results(run))
 
 
 def second_read(run: Path) -> dict:
-    from hcilib.read.run.run import read_results
+    from hcilib.read.run.results import read_results
 
     return timed(lambda: read_results(run))
 

@@ -62,7 +62,7 @@ def gate(real: Path) -> None:
     import numpy as np
 
     from hcilib.analyse.runs.latency import percentiles
-    from hcilib.read.run.rollups import read_rollup
+    from hcilib.read.run.run import read_rollup
 
     expected = digest(plain_rows(real))
     ways = {*TILED, "hcilib, pyarrow"}

@@ -118,7 +118,7 @@ def fresh(way: str, run_dir: Path, address: str) -> dict:
 
 def one(way: str, run_dir: str, address: str) -> dict:
     from hcilib import engine
-    from hcilib.read.run.run import read_results
+    from hcilib.read.run.results import read_results
 
     engine.POOL_BYTES = 0 if way == "loky" else float("inf")
     started = time.monotonic()

@@ -30,7 +30,7 @@ from hcilib.places import at_home
 from hcilib.plan import Plan
 from hcilib.read.foreign.results import read_results
 from hcilib.read.run.journal import progress as progress_of
-from hcilib.read.run.stamped import read_integrity
+from hcilib.read.run.run import read_integrity
 from hcilib.sweeps import sweep
 from hcilib.system import System, load_system, under_test
 from hcilib.testbed import Testbed, load_testbed

@@ -32,7 +32,7 @@ def timed(work: Callable, rows: Callable | None = None) -> dict:
 
 def hcilib(kernel: str):
     def measure(folder: Path) -> dict:
-        from hcilib.read.run.rollups import read_rollup
+        from hcilib.read.run.run import read_rollup
 
         warm(kernel)
         return timed(lambda: read_rollup(folder, kernel=kernel), rollup_rows)
@@ -42,7 +42,7 @@ def hcilib(kernel: str):
 
 def warm(kernel: str, saved: bool = False) -> None:
     """What is imported, and what numba compiled before, is loaded; with `saved` also what reads a rollup back."""
-    from hcilib.read.run.rollups import read_rollup
+    from hcilib.read.run.run import read_rollup
 
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "P_clat.1.log").write_text("1, 2, 0, 4096, 0\n")
@@ -203,7 +203,7 @@ def query(times: int, held: bool = False):
 
     def measure(folder: Path) -> dict:
         from hcilib.analyse.runs.latency import percentiles
-        from hcilib.read.run.rollups import read_rollup
+        from hcilib.read.run.run import read_rollup
 
         warm("pyarrow", saved=True)
 
@@ -222,7 +222,7 @@ def query(times: int, held: bool = False):
 
 
 def save(folder: Path) -> dict:
-    from hcilib.read.run.rollups import read_rollup
+    from hcilib.read.run.run import read_rollup
 
     warm("numba")
     return timed(lambda: read_rollup(folder, kernel="numba").to_parquet(folder.parent / "rollup.parquet"))

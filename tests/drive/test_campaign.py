@@ -17,8 +17,8 @@ from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.campaign import CampaignError, run
 from hcilib.drive.campaign.rundir import RunDir, RunDirError
 from hcilib.drive.guard.preflight import PreflightError
-from hcilib.read.run.results import RESULTS
-from hcilib.read.run.run import read_hosts, read_results
+from hcilib.read.run.results import RESULTS, read_results
+from hcilib.read.run.run import read_hosts
 from hcilib.sweeps import sweep
 from hcilib.system import System
 from hcilib.testbed import Testbed

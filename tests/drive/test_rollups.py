@@ -16,7 +16,7 @@ from hcilib.drive.launch.launch import launch
 from hcilib.plan import Cell, Pattern, Step
 from hcilib.read.fio.fio_json import read_fio_bins
 from hcilib.read.logs.fio_log import series_from_logs
-from hcilib.read.run.rollups import read_rollup
+from hcilib.read.run.run import read_rollup
 
 pytestmark = pytest.mark.lab
 SPAN, ALWAYS, NEVER = 8 * 2**20, 1, 2**40

@@ -18,7 +18,7 @@ from hcilib.read.diskspd.diskspd import DiskspdOutputError, read_diskspd, read_d
 from hcilib.read.fio.fio_document import FioOutputError
 from hcilib.read.fio.fio_json import read_fio, read_fio_bins
 from hcilib.read.logs.fio_log import FioLogError, read_log
-from hcilib.read.run.rollups import read_rollup
+from hcilib.read.run.run import read_rollup
 
 DATA = Path(__file__).parents[1] / "data"
 LONGEST_S = 10.0

@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from hcilib.read.run import cache, cache_parts
-from hcilib.read.run.run import read_bins, read_hosts, read_results
+from hcilib.read.run import cache
+from hcilib.read.run.results import read_results
+from hcilib.read.run.run import read_bins, read_hosts
 from hcilib.read.run.seals import RunDirWarning
 from tests.read.test_run import MIXED, client, direction, mixed_clients, write_counters, write_plan, write_step
 
@@ -63,7 +64,7 @@ def rest(run: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def _soon_at_rest(monkeypatch):
-    monkeypatch.setattr("hcilib.read.run.raw_files.RESTLESS_NS", 0)
+    monkeypatch.setattr("hcilib.read.run.step_tables.RESTLESS_NS", 0)
 
 
 @contextlib.contextmanager
@@ -117,7 +118,7 @@ def test_the_second_read_opens_no_raw_file_and_gives_the_same(run_dir):
 
 def test_many_parts_are_one_table_in_the_order_of_time(run_dir, monkeypatch):
     wanted = without_cache(run_dir)
-    monkeypatch.setattr(cache_parts, "PART_STEPS", 3)
+    monkeypatch.setattr(cache, "PART_STEPS", 3)
     monkeypatch.setattr(cache, "CHUNK_STEPS", 1)
     monkeypatch.setattr(cache, "GROUP_BYTES", 0)
     assert_right(run_dir, wanted)
@@ -152,9 +153,7 @@ def test_touched_and_copied_files_are_known_by_their_hash(run_dir):
     with from_the_cache_alone():
         assert_right(copy, first)
     with from_the_cache_alone(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            cache_parts, "hash_of", lambda content: pytest.fail("hashed again, though its new times are kept")
-        )
+        patch.setattr(cache, "hash_of", lambda content: pytest.fail("hashed again, though its new times are kept"))
         assert_right(copy, first)
 
 
@@ -190,14 +189,14 @@ def test_a_change_of_the_same_size_and_time_is_seen(run_dir):
 def test_a_change_within_a_clock_tick_is_seen(run_dir, monkeypatch):
     """Two writes that the file system stamps alike: what had just been written is not trusted by its times."""
     monkeypatch.setattr(
-        "hcilib.read.run.raw_files.RESTLESS_NS", 10**12
+        "hcilib.read.run.step_tables.RESTLESS_NS", 10**12
     )  # on a slow machine two seconds pass before it is read
     read_results(run_dir)
     [step] = run_dir.glob("steps/measure3*")
-    same = cache_parts._stamp(str(step / "fio.json.zst"))
+    same = cache._stamp(str(step / "fio.json.zst"))
     replace_output(step, 4000)
-    real = cache_parts._stamp
-    monkeypatch.setattr(cache_parts, "_stamp", lambda path: same if path == str(step / "fio.json.zst") else real(path))
+    real = cache._stamp
+    monkeypatch.setattr(cache, "_stamp", lambda path: same if path == str(step / "fio.json.zst") else real(path))
     assert read_results(run_dir)["iops"].tolist()[2] == 500.0
 
 
@@ -235,7 +234,7 @@ def test_whether_nodes_share_a_kernel_is_the_plans_to_say(run_dir):
 
 def test_other_code_reads_anew(run_dir, monkeypatch):
     read_results(run_dir)
-    monkeypatch.setattr(cache_parts, "_code", lambda: b"another version")
+    monkeypatch.setattr(cache, "_code", lambda: b"another version")
     with from_the_cache_alone(), pytest.raises(AssertionError, match="7 steps were read"):
         read_results(run_dir)
     assert_right(run_dir)
@@ -247,7 +246,7 @@ def test_other_code_reads_anew(run_dir, monkeypatch):
 @pytest.mark.parametrize("table", ["steps", "hosts", "bins"])
 @pytest.mark.parametrize("damage", ["cut", "empty", "gone", "garbage", "bit", "folder", "another part's"])
 def test_a_damaged_file_is_ignored_and_made_again(run_dir, table, damage, monkeypatch):
-    monkeypatch.setattr(cache_parts, "PART_STEPS", 4)
+    monkeypatch.setattr(cache, "PART_STEPS", 4)
     monkeypatch.setattr(cache, "CHUNK_STEPS", 1)
     monkeypatch.setattr(cache, "GROUP_BYTES", 0)
     wanted = [read(run_dir) for read in READERS]
@@ -298,7 +297,7 @@ def test_what_a_killed_writer_left_is_no_part(run_dir):
 
 
 def test_it_may_be_deleted_between_its_parts(run_dir, monkeypatch):
-    monkeypatch.setattr(cache_parts, "PART_STEPS", 3)
+    monkeypatch.setattr(cache, "PART_STEPS", 3)
     monkeypatch.setattr(cache, "CHUNK_STEPS", 1)
     monkeypatch.setattr(cache, "GROUP_BYTES", 0)
     wanted = [read(run_dir) for read in READERS]
@@ -333,8 +332,9 @@ def test_a_directory_that_cannot_be_written_is_read_all_the_same(run_dir, obstac
 
 READ = """
 import sys
-from hcilib.read.run import cache, cache_parts
-from hcilib.read.run.run import read_hosts, read_results
+from hcilib.read.run import cache
+from hcilib.read.run.results import read_results
+from hcilib.read.run.run import read_hosts
 cache.PART_STEPS = cache.CHUNK_STEPS = int(sys.argv[2])
 print("ready", flush=True)
 sys.stdin.readline()
@@ -390,7 +390,7 @@ def test_a_running_campaign_is_right_at_every_moment_and_gathers_before_it_write
 
 def test_duckdb_answers_from_the_files_as_docs_use_says(run_dir, monkeypatch):
     duckdb = pytest.importorskip("duckdb", reason="a development dependency")
-    monkeypatch.setattr(cache_parts, "PART_STEPS", 3)
+    monkeypatch.setattr(cache, "PART_STEPS", 3)
     monkeypatch.setattr(cache, "CHUNK_STEPS", 1)
     monkeypatch.setattr(cache, "GROUP_BYTES", 0)
     hosts = read_hosts(run_dir)

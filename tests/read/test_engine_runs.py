@@ -8,7 +8,9 @@ import pytest
 
 from hcilib import engine
 from hcilib.engine import EngineError, located
-from hcilib.read.run.run import RunReadError, read_bins, read_hosts, read_results
+from hcilib.read.run.records import RunReadError
+from hcilib.read.run.results import read_results
+from hcilib.read.run.run import read_bins, read_hosts
 
 pytest.importorskip("distributed", reason="the extra `scale` is not installed")
 from tests.clusters import cluster

@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from hcilib.read.fio.fio_document import FioOutputError
+from hcilib.read.fio.fio_document import FioOutputError, merge_hosts, split
 from hcilib.read.fio.fio_json import read_fio
-from hcilib.read.fio.fio_merge import merge_hosts, split
 from hcilib.read.run.acceptance import problems
 
 

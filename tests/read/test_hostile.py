@@ -22,10 +22,17 @@ from hcilib.read.diskspd.diskspd import DiskspdOutputError, read_diskspd
 from hcilib.read.fio.fio_document import FioOutputError
 from hcilib.read.fio.fio_json import read_fio, read_fio_bins
 from hcilib.read.logs.fio_log import FioLogError, read_log
-from hcilib.read.run.dials import read_dials
 from hcilib.read.run.journal import progress
-from hcilib.read.run.rollups import read_rollup
-from hcilib.read.run.run import read_bins, read_counters, read_events, read_hosts, read_results, read_series
+from hcilib.read.run.records import read_dials
+from hcilib.read.run.results import read_results
+from hcilib.read.run.run import (
+    read_bins,
+    read_counters,
+    read_events,
+    read_hosts,
+    read_rollup,
+    read_series,
+)
 from hcilib.read.run.seals import verify
 from tests.read.mutations import FAMILIES, STEPS, compiled_rollup, mutated, outcome, plain_rollup
 
@@ -220,7 +227,6 @@ def _all_that_reads(run_dir: Path) -> list[str]:
     """What every reader of a run directory says of it: sentences of errors, and of warnings."""
     said = []
     readers = (
-        read_results,
         read_hosts,
         read_bins,
         read_series,

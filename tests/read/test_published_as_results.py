@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from hcilib.read.published.published import PUBLISHED, PublishedDataError, published, published_table
-from hcilib.read.run.run import read_results
+from hcilib.read.run.results import read_results
 
 
 @pytest.mark.parametrize("name", ["scaling", "datapath", "resiliency"])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hcilib.read.run.events import TYPES, events_of
+from hcilib.read.run.run import TYPES, events_of
 
 STEP = {
     "events": [

@@ -3,7 +3,8 @@
 import pytest
 
 import hcilib
-from hcilib.read.run.run import RunReadError, read_results
+from hcilib.read.run.records import RunReadError
+from hcilib.read.run.results import read_results
 
 PUBLISHED = hcilib.ROOT / "data" / "published"
 

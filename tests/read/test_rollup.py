@@ -21,11 +21,10 @@ from hypothesis import strategies as st
 import hcilib as hci
 from hcilib import fio_buckets
 from hcilib.read.logs import rollup, rollup_kernel, rollup_plain, rollup_script
-from hcilib.read.logs.log_blocks import FioLogError, line_blocks, slices
-from hcilib.read.logs.rollup import add_rollups, count_logs
+from hcilib.read.logs.rollup import add_rollups, count_logs, line_blocks, slices
 from hcilib.read.logs.rollup_script import LineError, Shape
-from hcilib.read.logs.rollup_table import add_cells, frame, from_table, pushed_name, room, script_for_vms
-from hcilib.read.run.rollups import read_rollup
+from hcilib.read.logs.rollup_table import FioLogError, add_cells, frame, from_table, pushed_name, room, script_for_vms
+from hcilib.read.run.run import read_rollup
 
 LOGS = Path(__file__).parents[1] / "data" / "fio" / "logs"
 START = 1_700_000_000_000

@@ -11,15 +11,14 @@ import zstandard
 
 from hcilib.analyse.runs.latency import percentiles
 from hcilib.read.published import published
-from hcilib.read.run import fleet, results, steps
-from hcilib.read.run.results import RESULTS
+from hcilib.read.run import fleet, records, results
+from hcilib.read.run.records import RunReadError
+from hcilib.read.run.results import RESULTS, read_results
 from hcilib.read.run.run import (
-    RunReadError,
     read_bins,
     read_counters,
     read_events,
     read_hosts,
-    read_results,
     read_series,
 )
 from hcilib.sweeps import sweep
@@ -382,7 +381,7 @@ def test_a_campaign_without_a_finished_step_is_an_empty_table(tmp_path):
 
 def test_the_columns_of_the_results_table_are_written_down_once():
     assert results.RESULTS is published.COLUMNS
-    assert results.factors_of_cell is steps.factors_of_cell
+    assert results.factors_of_cell is records.factors_of_cell
 
 
 def test_published_tables_enter_here_too():

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib.read.run.records import RunReadError
 from hcilib.read.run.run import read_hosts, read_series
-from hcilib.read.run.steps import RunReadError
 
 
 def test_several_run_directories_are_read_in_order():

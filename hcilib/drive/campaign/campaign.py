@@ -220,7 +220,7 @@ def _naming_full_disk(run_dir, where: str) -> Iterator[None]:
 
 
 def _read_back(run_dir, missing: list[str]) -> pd.DataFrame:
-    from hcilib.read.run.run import read_results  # measuring ends by reading from the disk: one path for both
+    from hcilib.read.run.results import read_results  # measuring ends by reading from the disk: one path for both
 
     results = read_results(run_dir)
     results.attrs["missing"] = missing

@@ -22,7 +22,7 @@ from hcilib.plan import Adaptive, Cell, Plan, Step, Volume, for_each, shuffled
 from hcilib.read.fio.fio_json import read_fio
 from hcilib.read.run.acceptance import FULL_RUNTIME
 from hcilib.read.run.journal import read_journal
-from hcilib.read.run.run import read_results
+from hcilib.read.run.results import read_results
 from hcilib.testbed import Testbed
 
 ONE_AT_A_TIME = ("psync", "sync", "pvsync2")

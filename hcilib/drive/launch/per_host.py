@@ -15,7 +15,7 @@ from hcilib.drive.launch.job import Launch, Launched
 from hcilib.drive.launch.progress import Watched, watched
 from hcilib.drive.launch.rollups import fetch_logs
 from hcilib.drive.launch.session import ENDING_S, Session, naming, sessions
-from hcilib.read.fio.fio_merge import merge_hosts, split
+from hcilib.read.fio.fio_document import merge_hosts, split
 
 LOOK_S, POLL_S = 2.0, 0.02
 STOPPED = 128  # fio's exit code after a signal that it obeyed

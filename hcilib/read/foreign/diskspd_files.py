@@ -9,8 +9,7 @@ import pandas as pd
 
 from hcilib.caveats import Caveat
 from hcilib.read.diskspd.diskspd import DiskspdOutputError, read_diskspd, read_diskspd_bins
-from hcilib.read.foreign.parts import NUMBERS, Part, Row
-from hcilib.read.foreign.workloads import asked
+from hcilib.read.foreign.parts import NUMBERS, Part, Row, asked
 
 _SHOWN = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "runtime")
 _MARKS = (b"<Results", b"Command Line:", b"Input parameters:")

@@ -14,8 +14,7 @@ from hcilib.read.fio.fio_bins import bins_of
 from hcilib.read.fio.fio_document import LOCAL_HOST
 from hcilib.read.fio.fio_fast import Direction
 from hcilib.read.fio.fio_reports import Entry, FioFile, FioOutputError, parse
-from hcilib.read.foreign.parts import Part, Row
-from hcilib.read.foreign.workloads import asked
+from hcilib.read.foreign.parts import Part, Row, asked
 from hcilib.read.run.fleet import QUANTILES
 
 _SHOWN = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "runtime")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hcilib.read.foreign.workloads import bytes_of
+from hcilib.read.foreign.parts import bytes_of
 
 
 @dataclass(frozen=True)

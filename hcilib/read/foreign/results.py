@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import gc
-import glob
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches
 from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,16 +14,14 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from hcilib.caveats import Caveat, Caveats, column
-from hcilib.engine import located, mapped
-from hcilib.read.foreign.cache import Cache
-from hcilib.read.foreign.look import OTHER, RUN_DIRECTORY, File, Run, Task, look, tasks_of, walked
+from hcilib.engine import mapped
+from hcilib.read.foreign.look import OTHER, RUN_DIRECTORY, Cache, File, Run, Task, look, tasks_of
 from hcilib.read.foreign.names import Naming
-from hcilib.read.foreign.parts import ForeignError
-from hcilib.read.foreign.workloads import FACTORS
+from hcilib.read.foreign.parts import FACTORS, ForeignError
+from hcilib.read.foreign.sources import Folder, Source, entries, gathered, is_ours, place_of, source_of
 from hcilib.read.published.published import COLUMNS
-from hcilib.read.run import run
-from hcilib.read.run.run_names import names_of_places
-from hcilib.read.run.unmeasured import refuse_nothing
+from hcilib.read.run import results as run
+from hcilib.read.run.records import RunReadError, names_of_places, refuse_nothing
 
 if TYPE_CHECKING:
     from hcilib.engine import Engine
@@ -35,7 +30,6 @@ CHUNK = 200
 """Runs that are read at a time."""
 SHOWN_AFTER_S = 1.0
 """Reading that takes longer shows how far it is."""
-_SOURCE_KEYS = ("path", "names", "system")
 _CELL = (
     "pattern",
     *FACTORS,
@@ -50,15 +44,6 @@ _CELL = (
 )
 _FILES = ("file", "tool", "version", "what", "in_file", "in_name", "missing", "run", "skipped")
 _ASKED = {"rw": "rw", "bs_bytes": "bs", "iodepth": "iodepth", "numjobs": "numjobs"}
-
-
-@dataclass(frozen=True)
-class Source:
-    """One entry of `sources`."""
-
-    path: Any
-    names: Any = None
-    system: str | None = None
 
 
 def read_results(
@@ -115,8 +100,8 @@ def read_results(
     2  cedar   4k-randread      3  1999.0
     3  cedar  4k-randwrite      3  1999.0
     """
-    sources = [_source(entry, names, system) for entry in _entries(path)]
-    ours = [source for source in sources if _is_ours(source.path)]
+    sources = [source_of(entry, names, system) for entry in entries(path)]
+    ours = [source for source in sources if is_ours(source.path)]
     for source in ours:
         if source.names is not None or source.system is not None:
             raise ForeignError(f"{source.path}: run directories and published tables say themselves what they are of; "
@@ -125,8 +110,8 @@ def read_results(
         given = path if isinstance(path, (str, Path)) else [source.path for source in ours]
         return refuse_nothing(run.read_results(given, article, engine))
     tables = [run.read_results([source.path for source in ours], engine=engine)] if ours else []
-    foreign = _gathered([source for source in sources if source not in ours])
-    places = [_place(source) for source in foreign]
+    foreign = gathered([source for source in sources if source not in ours])
+    places = [place_of(source) for source in foreign]
     for source, place, name in zip(foreign, places, names_of_places([place.root for place in places]), strict=True):
         tables.append(_read(source, place, name, engine, cache))
     return _together(tables, article)
@@ -161,13 +146,13 @@ def recognise(
     1                 config                      1
     """
     found: list[File] = []
-    for source in _gathered([_source(entry, names, system) for entry in _entries(path)]):
+    for source in gathered([source_of(entry, names, system) for entry in entries(path)]):
         if isinstance(source.path, str) and "://" in source.path:
             raise ForeignError(f"{source.path}: files of other tools are read from this machine's folders only")
-        if not isinstance(source.path, list) and _is_ours(source.path):
+        if not isinstance(source.path, list) and is_ours(source.path):
             found.append(File(str(source.path), str(source.path), "hcilib", what=RUN_DIRECTORY))
             continue
-        place = _place(source)
+        place = place_of(source)
         files, runs, _ = _looked(source, place, None, cache)
         _rows(runs, files, source, place.root.name, place.root.name)
         found += files
@@ -206,119 +191,10 @@ def kinds_of_files(files: pd.DataFrame) -> pd.DataFrame:
     return found.agg(files="count", first="first")[["files", *alike, "first"]]
 
 
-# --- which sources there are ------------------------------------------------------------------------------------------
-
-
-def _entries(path: Any) -> list:
-    entries = [path] if isinstance(path, (str, os.PathLike, Mapping)) or hasattr(path, "iterdir") else list(path)
-    if not entries:
-        raise run.RunReadError(
-            "no run directory, no published table and no file was named; hci.samples() has some to start from"
-        )
-    return entries
-
-
-def _source(entry: Any, names: Any, system: str | None) -> Source:
-    if not isinstance(entry, Mapping):
-        return Source(
-            entry,
-            None if names is not None and _is_ours(entry) else names,
-            None if system is not None and _is_ours(entry) else system,
-        )
-    unknown = [key for key in entry if key not in _SOURCE_KEYS]
-    if unknown or "path" not in entry:
-        wrong = f"has {', '.join(map(repr, unknown))}" if unknown else "has no path"
-        raise ForeignError(f"source {dict(entry)!r} {wrong}; a source is a path, or {{path:, names:, system:}}")
-    return Source(entry["path"], entry.get("names", names), entry.get("system", system))
-
-
-def _is_ours(path: Any) -> bool:
-    """A run directory (or what was one, or a URL), or a published table."""
-    if "://" in str(path) or glob.has_magic(str(path)):
-        return "://" in str(path)
-    folder = located(path)
-    if folder.suffix == ".csv":
-        return _is_published(folder)
-    if not folder.is_dir():
-        return False
-    return (
-        (folder / "plan.json").exists()
-        or _is_published(folder / "results.csv")
-        or any(folder.glob("*/plan.json"))
-        or (folder / "steps").is_dir()
-    )
-
-
-def _is_published(table: Any) -> bool:
-    """A table that is there and is not elbencho's, which users like to call results.csv too."""
-    try:
-        with table.open("rb") as opened:
-            return opened.read(9) != b"ISO date,"
-    except OSError:
-        return False
-
-
-def _gathered(sources: list[Source]) -> list[Source]:
-    """Single files that are given one by one and alike are one source: their repeats are counted together."""
-    files: dict[tuple, list] = defaultdict(list)
-    rest: list[Source] = []
-    for source in sources:
-        if isinstance(source.path, (str, Path)) and "://" not in str(source.path) and located(source.path).is_file():
-            files[id(source.names) if source.names is not None else None, source.system].append(source)
-        else:
-            rest.append(source)
-    return rest + [Source([s.path for s in own], own[0].names, own[0].system) for own in files.values()]
-
-
-@dataclass(frozen=True)
-class _Place:
-    """The files of a source, and the folder that they are seen from."""
-
-    root: Path
-    files: list[tuple[str, str]]
-
-
-def _place(source: Source) -> _Place:
-    path = source.path
-    if isinstance(path, list):
-        return _of_files(path)
-    if glob.has_magic(str(path)) and not located(path).exists():
-        found = [p for p in sorted(glob.glob(str(located(path)), recursive=True)) if os.path.isfile(p)]
-        if not found:
-            raise ForeignError(f"{path}: no file fits this")
-        return _of_files(found)
-    folder = located(path)
-    if folder.is_file():
-        return _of_files([folder])
-    if not folder.is_dir():
-        raise ForeignError(f"{path}: no such file or folder{_nearest(folder)}")
-    files = list(walked(folder))
-    if not files:
-        raise ForeignError(f"{path}: the folder holds no file")
-    return _Place(folder.resolve(), files)
-
-
-def _of_files(paths: Sequence[Any]) -> _Place:
-    places = [os.path.abspath(located(path)) for path in paths]
-    root = os.path.commonpath([os.path.dirname(place) for place in places])
-    return _Place(Path(root), [(place, Path(place[len(root) :].lstrip(os.sep)).as_posix()) for place in places])
-
-
-def _nearest(path: Path) -> str:
-    """What may have been meant."""
-    above = next((p for p in path.parents if p.is_dir()), None)
-    if above is None:
-        return ""
-    wrong = path.relative_to(above).parts[0]
-    near = get_close_matches(wrong, [p.name for p in above.iterdir()], 1)
-    there = f"{above} has no {wrong}" if str(above) != "." else "relative paths begin in the folder that Python runs in"
-    return f"; {there}" + (f", but {near[0]}" if near else "")
-
-
 # --- from files to rows -----------------------------------------------------------------------------------------------
 
 
-def _read(source: Source, place: _Place, run_id: str, engine: Engine, cache: str | Path | None) -> pd.DataFrame:
+def _read(source: Source, place: Folder, run_id: str, engine: Engine, cache: str | Path | None) -> pd.DataFrame:
     files, runs, naming = _looked(source, place, engine, cache)
     rows = _rows(runs, files, source, place.root.name, run_id)
     left_out = [(file.file, file.skipped) for file in files if file.left_out]
@@ -334,7 +210,7 @@ def _read(source: Source, place: _Place, run_id: str, engine: Engine, cache: str
 
 
 def _looked(
-    source: Source, place: _Place, engine: Engine, cache: str | Path | None
+    source: Source, place: Folder, engine: Engine, cache: str | Path | None
 ) -> tuple[list[File], list[Run], Naming]:
     """Every file and run, in the order of the files."""
     naming = Naming(source.names)
@@ -522,7 +398,7 @@ def _together(tables: list[pd.DataFrame], article: str | None) -> pd.DataFrame:
     table.attrs = attrs
     if article is not None and not table["source"].eq(article).any():
         held = ", ".join(sorted(table["source"].unique()))
-        raise run.RunReadError(
+        raise RunReadError(
             f"no rows of article {article!r}; there are {held} (what is no published table is read without an "
             "article: None)"
         )

@@ -20,7 +20,6 @@ from hcilib import fio_buckets
 from hcilib.fio_buckets import BUCKETS, MIDPOINTS
 from hcilib.read.compressed import read_bytes
 from hcilib.read.logs import rollup_script
-from hcilib.read.logs.log_blocks import FioLogError, Group
 from hcilib.read.logs.rollup_script import (
     EPOCH_MS,
     FORMAT,
@@ -39,6 +38,8 @@ ROWS_LIMIT = 1 << 25  # a day of two directions; more comes of times that are no
 PIECE = 1 << 13  # cells that are added at a time
 MAPPED = 1 << 15  # cells, 1 MB: from so many on they get memory of their own
 NOTHING = np.empty((0, 4), np.int64)
+Group = tuple[str, str, str]
+"""Host, job and kind of log: what is counted together."""
 Cells = dict[Group, np.ndarray]
 """(host, job, log) -> rows of key, n, bytes, sum."""
 DIRECTIONS = ("read", "write", "trim")
@@ -51,6 +52,10 @@ _PUSHED = "rollup.", ".json.gz"
 
 
 # --- cells
+
+
+class FioLogError(ValueError):
+    """A log that cannot be read or used; the sentence names the file and the line or the option to change."""
 
 
 class SumError(FioLogError):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,15 +17,23 @@ import pandas as pd
 import pyarrow as pa
 
 from hcilib.caveats import NONE, Caveat, Caveats, caveats, column
-from hcilib.read.fio.fio_sync import MEASURES as SYNC
+from hcilib.engine import located
+from hcilib.read.fio.fio_sections import MEASURES as SYNC
 from hcilib.read.published.published import COLUMNS
 from hcilib.read.run.cache import tables
 from hcilib.read.run.fleet import MEASURES as FLEET
 from hcilib.read.run.fleet import QUANTILES
-from hcilib.read.run.offered import open_loop
+from hcilib.read.run.records import (
+    RunReadError,
+    factors_of_cell,
+    is_published,
+    plan_of,
+    refuse_nothing,
+    run_names,
+    unmeasured,
+)
 from hcilib.read.run.seals import say, unlike_steps
 from hcilib.read.run.step_tables import CPU, MEASURES, NETWORK, SAMPLED
-from hcilib.read.run.steps import factors_of_cell
 from hcilib.run_layout import RECORD
 
 if TYPE_CHECKING:
@@ -33,6 +41,8 @@ if TYPE_CHECKING:
 
 RESULTS = COLUMNS
 
+DELIVERED, FULL_PCT = 0.99, 0.1
+"""An open loop delivers this share of what was asked, and at most this percentage of its I/Os found the queue full."""
 NOT_STEADY = "not steady"
 """How the warning of a warm-up begins that its cap ended (hcilib.drive.campaign.policy)."""
 
@@ -62,6 +72,92 @@ class _Record(msgspec.Struct, gc=False):
 
 
 _DECODE = msgspec.json.Decoder(_Record).decode
+
+
+def read_results(
+    path: str | Path | Sequence[str | Path], article: str | None = None, engine: Engine = None
+) -> pd.DataFrame:
+    """The results table: one row per accepted run of a cell, whole fleet.
+
+    Parameters
+    ----------
+    path : a run directory, ``data/published``, one of its tables (``data/published/scaling.csv``), or several of them
+        (their rows are put one under the other)
+    article : of published tables keep only the rows whose `source` this is. A run directory is always read whole; on
+        its own, without such rows, it is refused: what is shown would be named after an article it is not from
+    engine : where raw files are read (hcilib.engine.mapped). What was read is kept in the run directory's ``tables/``
+        and read again only when a raw file is another than it was (hcilib.read.run.cache); a directory that cannot be
+        written works too
+
+    Returns
+    -------
+    DataFrame : the columns of DESIGN section 3, after them a published table's own. ``lat_ns`` is IOPS-weighted;
+        percentiles come from the merged bins of all hosts; ``warmup_ratio`` is the bytes written in this campaign
+        before the run over its span. Only accepted steps of kind ``measure`` are rows. ``warnings`` says
+        ``not steady: ...`` of runs after a warm-up by volume that its cap ended. ``events`` says what was done to the
+        system during the run (``cut-link@10 heal-link@25``), missing where nothing was: a factor, so such runs are
+        never pooled with undisturbed ones. ``pair`` is the number of the visit that systems of one campaign share (the
+        runs of a cell next to each other), missing where one system was measured alone. ``attrs["unmeasured"]``: system
+        -> why it has no row, of the systems that were to be measured and were not.
+
+    Examples
+    --------
+    >>> results = hci.read_results(hci.samples()["lab-single"])
+    >>> sorted(results["pattern"].unique())
+    ['4k-randread', '4k-randrw70', '4k-randwrite']
+    """
+    if isinstance(path, (str, Path)):
+        where, results = str(located(path)), _results_at(located(path), article, engine)
+    else:
+        where, results = ", ".join(map(str, path)), _under_each_other(path, article, engine)
+    if article is not None and not results["source"].eq(article).any():
+        refuse_nothing(results)
+        held = ", ".join(sorted(results["source"].unique())) or "none"
+        raise RunReadError(
+            f"{where}: no rows of article {article!r}; it holds {held} (a run directory is read without an article: "
+            "None)"
+        )
+    return results
+
+
+def _under_each_other(path: Sequence[str | Path], article: str | None, engine: Engine) -> pd.DataFrame:
+    paths = [located(p) for p in path]
+    if not paths:
+        raise RunReadError("no run directory and no published table was named; hci.samples() has some to start from")
+    names = run_names(paths)
+    tables = [_results_at(p, article, engine) for p in paths]
+    tables = [t.assign(run_id=names[p]) if p in names else t for p, t in zip(paths, tables, strict=True)]
+    together = pd.concat(tables, ignore_index=True)
+    together.attrs["caveat"] = next((t.attrs["caveat"] for t in tables if t.attrs.get("caveat")), "")
+    absent = {system: why for t in tables for system, why in t.attrs.get("unmeasured", {}).items()}
+    elsewhere = set(together["system"])  # another of these campaigns measured it
+    together.attrs["unmeasured"] = {system: why for system, why in absent.items() if system not in elsewhere}
+    return together
+
+
+def _results_at(folder: Path, article: str | None, engine: Engine) -> pd.DataFrame:
+    if is_published(folder):
+        from hcilib.read.published.published import published, published_table
+
+        table = (
+            published(folder) if folder.stem == "results" or folder.is_dir() else published_table(folder.stem, folder)
+        )
+        return _of_article(table, article, folder)
+    plan = plan_of(folder)
+    results = results_of(folder, plan, engine)
+    results.attrs["caveat"] = plan.get("caveat", "")
+    results.attrs["unmeasured"] = unmeasured(folder, plan, results)
+    return results
+
+
+def _of_article(table: pd.DataFrame, article: str | None, folder: Path) -> pd.DataFrame:
+    if article is None:
+        return table
+    own = table[table["source"] == article].reset_index(drop=True)
+    if own.empty:
+        known = ", ".join(sorted(table["source"].unique()))
+        raise RunReadError(f"{folder}: no rows of article {article!r}; it holds {known}")
+    return own
 
 
 def results_of(folder: Path, plan: dict, engine: Engine = None) -> pd.DataFrame:
@@ -213,3 +309,10 @@ def _where_offered(kept_up: np.ndarray, offered: np.ndarray) -> np.ndarray:
     told = kept_up.astype(object)
     told[np.isnan(offered)] = None
     return told
+
+
+def open_loop(delivered_pct: np.ndarray, full_pct: np.ndarray, ios: np.ndarray) -> np.ndarray:
+    """Which runs kept up with their demand: 99 % of it, less three standard errors of a Poisson process, through a
+    queue that did not bind."""
+    least = 100 * (DELIVERED - 3 / np.sqrt(np.maximum(ios, 1)))
+    return (delivered_pct >= least) & (full_pct <= FULL_PCT)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,108 +15,28 @@ import pyarrow as pa
 
 from hcilib.engine import located
 from hcilib.places import ROOT
-from hcilib.read.compressed import NotAFileError, read_bytes
+from hcilib.read.compressed import read_bytes
 from hcilib.read.logs.fio_log import series_from_logs, silences_from_logs
+from hcilib.read.logs.rollup import rollup_of_logs
 from hcilib.read.nodes import counters as node_counters
 from hcilib.read.nodes import drives as node_drives
 from hcilib.read.run.cache import tables
-from hcilib.read.run.events import events_of
-from hcilib.read.run.results import results_of
-from hcilib.read.run.run_names import run_ids
+from hcilib.read.run.records import (
+    RunReadError,
+    keys_of,
+    plan_of,
+    record_of,
+    run_names,
+    sound,
+    when,
+    window,
+)
 from hcilib.read.run.seals import say, sha256, unlike_files, unlike_steps
 from hcilib.read.run.step_tables import counted, counters_of, exploded, in_order_of_time, sorted_texts, together
-from hcilib.read.run.steps import RunReadError, keys_of, record_of, sound, when, window
-from hcilib.read.run.unmeasured import refuse_nothing, unmeasured
-from hcilib.run_layout import COUNTERS, DRIVES, JOB, LOGS, PLAN, RECORD, STEPS
+from hcilib.run_layout import BLOCKS, COUNTERS, DRIVES, INTEGRITY, JOB, LOGS, RECORD, STEPS, WRITERS, WRITES
 
 if TYPE_CHECKING:
     from hcilib.engine import Engine
-
-
-def read_results(
-    path: str | Path | Sequence[str | Path], article: str | None = None, engine: Engine = None
-) -> pd.DataFrame:
-    """The results table: one row per accepted run of a cell, whole fleet.
-
-    Parameters
-    ----------
-    path : a run directory, ``data/published``, one of its tables (``data/published/scaling.csv``), or several of them
-        (their rows are put one under the other)
-    article : of published tables keep only the rows whose `source` this is. A run directory is always read whole; on
-        its own, without such rows, it is refused: what is shown would be named after an article it is not from
-    engine : where raw files are read (hcilib.engine.mapped). What was read is kept in the run directory's ``tables/``
-        and read again only when a raw file is another than it was (hcilib.read.run.cache); a directory that cannot be
-        written works too
-
-    Returns
-    -------
-    DataFrame : the columns of DESIGN section 3, after them a published table's own. ``lat_ns`` is IOPS-weighted;
-        percentiles come from the merged bins of all hosts; ``warmup_ratio`` is the bytes written in this campaign
-        before the run over its span. Only accepted steps of kind ``measure`` are rows. ``warnings`` says
-        ``not steady: ...`` of runs after a warm-up by volume that its cap ended. ``events`` says what was done to the
-        system during the run (``cut-link@10 heal-link@25``), missing where nothing was: a factor, so such runs are
-        never pooled with undisturbed ones. ``pair`` is the number of the visit that systems of one campaign share (the
-        runs of a cell next to each other), missing where one system was measured alone. ``attrs["unmeasured"]``: system
-        -> why it has no row, of the systems that were to be measured and were not.
-
-    Examples
-    --------
-    >>> results = hci.read_results(hci.samples()["lab-single"])
-    >>> sorted(results["pattern"].unique())
-    ['4k-randread', '4k-randrw70', '4k-randwrite']
-    """
-    if isinstance(path, (str, Path)):
-        where, results = str(located(path)), _results_at(located(path), article, engine)
-    else:
-        where, results = ", ".join(map(str, path)), _under_each_other(path, article, engine)
-    if article is not None and not results["source"].eq(article).any():
-        refuse_nothing(results)
-        held = ", ".join(sorted(results["source"].unique())) or "none"
-        raise RunReadError(
-            f"{where}: no rows of article {article!r}; it holds {held} (a run directory is read without an article: "
-            "None)"
-        )
-    return results
-
-
-def _under_each_other(path: Sequence[str | Path], article: str | None, engine: Engine) -> pd.DataFrame:
-    paths = [located(p) for p in path]
-    if not paths:
-        raise RunReadError("no run directory and no published table was named; hci.samples() has some to start from")
-    names = _names(paths)
-    tables = [_results_at(p, article, engine) for p in paths]
-    tables = [t.assign(run_id=names[p]) if p in names else t for p, t in zip(paths, tables, strict=True)]
-    together = pd.concat(tables, ignore_index=True)
-    together.attrs["caveat"] = next((t.attrs["caveat"] for t in tables if t.attrs.get("caveat")), "")
-    absent = {system: why for t in tables for system, why in t.attrs.get("unmeasured", {}).items()}
-    elsewhere = set(together["system"])  # another of these campaigns measured it
-    together.attrs["unmeasured"] = {system: why for system, why in absent.items() if system not in elsewhere}
-    return together
-
-
-def _results_at(folder: Path, article: str | None, engine: Engine) -> pd.DataFrame:
-    if _is_published(folder):
-        from hcilib.read.published.published import published, published_table
-
-        table = (
-            published(folder) if folder.stem == "results" or folder.is_dir() else published_table(folder.stem, folder)
-        )
-        return _of_article(table, article, folder)
-    plan = _plan(folder)
-    results = results_of(folder, plan, engine)
-    results.attrs["caveat"] = plan.get("caveat", "")
-    results.attrs["unmeasured"] = unmeasured(folder, plan, results)
-    return results
-
-
-def _of_article(table: pd.DataFrame, article: str | None, folder: Path) -> pd.DataFrame:
-    if article is None:
-        return table
-    own = table[table["source"] == article].reset_index(drop=True)
-    if own.empty:
-        known = ", ".join(sorted(table["source"].unique()))
-        raise RunReadError(f"{folder}: no rows of article {article!r}; it holds {known}")
-    return own
 
 
 def read_hosts(path: str | Path | Sequence[str | Path], engine: Engine = None) -> pd.DataFrame:
@@ -196,8 +117,8 @@ def _each(
     """What `read` finds in these files of every accepted step, of one run directory or of several; published tables
     hold no steps."""
     frames = []
-    for folder, name in _names([located(p) for p in ([path] if isinstance(path, (str, Path)) else path)]).items():
-        for step in _steps(folder, _plan(folder), uses):
+    for folder, name in run_names([located(p) for p in ([path] if isinstance(path, (str, Path)) else path)]).items():
+        for step in _steps(folder, plan_of(folder), uses):
             frame = read(step)
             keys = {"run_id": name} | keys_of(step)
             frames.append(pd.concat([pd.DataFrame(keys, index=frame.index), frame], axis=1))
@@ -209,49 +130,12 @@ def _kept(path: str | Path | Sequence[str | Path], want: str, engine: Engine) ->
     """The wanted table of every accepted step in the order in which they were run, of one run directory or of
     several."""
     pieces = []
-    for folder, name in _names([located(p) for p in ([path] if isinstance(path, (str, Path)) else path)]).items():
-        plan, parts = _plan(folder), list(tables(folder, want, engine))
+    for folder, name in run_names([located(p) for p in ([path] if isinstance(path, (str, Path)) else path)]).items():
+        plan, parts = plan_of(folder), list(tables(folder, want, engine))
         records, refused = counted(folder, plan, [steps for steps, _ in parts])
         say(folder, refused)
         pieces += in_order_of_time(parts, records, name)
     return sorted_texts(together(pieces)) if pieces else pa.table({})
-
-
-def _names(paths: Sequence[Path]) -> dict[Path, str]:
-    """Run directory -> its run_id beside the others; published tables are none."""
-    folders = [path for path in paths if not _is_published(path)]
-    return dict(zip(folders, run_ids(folders), strict=True))
-
-
-def _is_published(folder: Path) -> bool:
-    """A run directory into which somebody exported a results.csv is still one."""
-    if folder.suffix == ".csv":
-        return True
-    return not (folder / PLAN).exists() and (folder / "results.csv").exists()
-
-
-def _plan(folder: Path) -> dict:
-    try:
-        return json.loads(read_bytes(folder / PLAN))
-    except (FileNotFoundError, NotADirectoryError):
-        raise RunReadError(_no_plan(folder)) from None
-    except NotAFileError as error:
-        raise RunReadError(str(error)) from None
-    except ValueError as error:
-        raise RunReadError(f"{folder / 'plan.json'}: not JSON: {error}") from None
-
-
-def _no_plan(folder: Path) -> str:
-    """Why there is no plan.json, and which function reads what is there instead."""
-    if not folder.exists():
-        return f"{folder}: no such run directory, file or folder"
-    if folder.is_file():
-        return f"{folder}: a file, not a run directory; read_results reads the files of fio, DiskSPD and other tools"
-    said = f"{folder}: neither plan.json (a run directory) nor results.csv (published tables) is there"
-    inside = sorted(file.parent.name for file in folder.glob("*/plan.json"))
-    if inside:
-        return f"{said}; it holds the run directories {', '.join(inside)}"
-    return f"{said}; read_results reads the files of other tools, and recognise says what lies there"
 
 
 def _steps(folder: Path, plan: dict, uses: Sequence[str]) -> list[dict]:
@@ -324,3 +208,171 @@ def samples() -> dict[str, Path]:
     """
     root = ROOT / "data" / "samples"
     return {f.parent.name: f.parent for f in sorted(root.glob("*/plan.json"))}
+
+
+TYPES = {"seen": bool, "what": object, "t_s": float, "took_s": float, "planned_s": float}
+
+
+def events_of(step: dict, epoch_s: float | None) -> pd.DataFrame:
+    """Rows of one step, by its step.json: the actions, and of what was `seen` (bool) what was missing from then on, or
+    ``whole``; none for a step in which nothing was to be done.
+
+    t_s is counted as in the series, whose zero is `epoch_s` by the VMs' clocks; what was done stands by the
+    controller's. NaN where the logs hold no date or no VM told its clock.
+    """
+    if not step.get("events"):
+        return pd.DataFrame(columns=list(TYPES)).astype(TYPES)
+    ahead = [ahead for ahead, _ in step["clocks"].values()]
+    zero = epoch_s - sum(ahead) / len(ahead) if ahead and epoch_s is not None else float("nan")
+    rows = [
+        (False, e["action"], e["began_s"] - zero, e["ended_s"] - e["began_s"], e["planned_s"]) for e in step["events"]
+    ]
+    rows += [(True, s["missing"] or "whole", s["at_s"] - zero, float("nan"), float("nan")) for s in step["states"]]
+    return pd.DataFrame(rows, columns=list(TYPES)).astype(TYPES).sort_values("t_s", ignore_index=True)
+
+
+_WRITES = {"run_id": str, "vm": str, "serial": str, "block": "int64", "sequence": "int64", "t_s": float}
+_BLOCKS = {
+    "run_id": str,
+    "vm": str,
+    "serial": str,
+    "replica": str,
+    "block": "int64",
+    "low": float,
+    "high": float,
+    "foreign": float,
+}
+
+
+def read_integrity(run_dir: str | Path | Sequence[str | Path]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The acknowledgements and the blocks read back of run directories with stamped blocks.
+
+    Returns
+    -------
+    acknowledged : run_id, vm, serial, block, sequence, t_s (epoch second of the VM's clock)
+    blocks : run_id, vm, serial, replica, block, low, high, foreign, as `hci.block_states` takes them.
+        `attrs["warnings"]` of both: a sentence for each writer that did not end by itself, and for a line that was cut
+        short
+
+    Raises
+    ------
+    RunReadError : there is none, or a file holds something else; the message names it
+    """
+    folders = [Path(path) / INTEGRITY for path in ([run_dir] if isinstance(run_dir, (str, Path)) else run_dir)]
+    said: list[str] = []
+    writes = pd.concat([_table(folder / WRITES, _WRITES, said) for folder in folders], ignore_index=True)
+    blocks = pd.concat([_table(folder / BLOCKS, _BLOCKS, said) for folder in folders], ignore_index=True)
+    for folder in folders:
+        said += _ends(folder)
+    writes.attrs["warnings"] = blocks.attrs["warnings"] = "; ".join(said)
+    return writes, blocks
+
+
+def _table(file: Path, columns: dict, said: list[str]) -> pd.DataFrame:
+    """A file of whole lines; the last may have been cut by the end of the controller, and promises nothing then."""
+    try:
+        head, _, cut = file.read_text().rpartition("\n")
+    except FileNotFoundError:
+        raise RunReadError(
+            f"{file}: no stamped blocks were {'written' if file.name == WRITES else 'read back'} there"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise RunReadError(f"{file}: not a table of text: {error}") from None
+    names, *lines = [line.split(",") for line in head.split("\n")]
+    if names != list(columns):
+        raise RunReadError(f"{file}: line 1: columns {','.join(names)[:80]!r}, expected {','.join(columns)}")
+    if wrong := next((n for n, line in enumerate(lines, 2) if len(line) != len(columns)), None):
+        raise RunReadError(f"{file}: line {wrong}: expected {len(columns)} fields")
+    said += [f"{file}: its last line is cut short"] if cut else []
+    table = pd.DataFrame(lines, columns=names)
+    try:
+        return table.replace({"": None}).astype(columns) if len(table) else table.astype(columns)
+    except (ValueError, TypeError) as error:
+        raise RunReadError(f"{file}: a field that is no number: {error}") from None
+
+
+def _ends(folder: Path) -> list[str]:
+    try:
+        writers = json.loads((folder / WRITERS).read_text())["writers"]
+        return [f"{w['vm']} {w['serial']}: its writer ended early: {w['error']}" for w in writers if w["error"]]
+    except FileNotFoundError:
+        return [f"{folder / WRITERS}: how the writers ended is not known: the controller ended before them"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunReadError(f"{folder / WRITERS}: not the ends of writers: {error}") from None
+
+
+def read_rollup(
+    path: str | Path | Sequence[str | Path],
+    log: str | Sequence[str] | None = None,
+    engine: Engine = None,
+    kernel: str | None = None,
+    workers: int | None = None,
+    columns: Sequence[str] | None = None,
+) -> pd.DataFrame:
+    """fio's logs, local or of a fleet, per second, direction and latency bucket.
+
+    Parameters
+    ----------
+    path : a folder with logs, a log (plain, .zst, .gz), a saved rollup (.parquet), or several of them in any order; or
+        a run directory, whose steps' columns then stand in front as in `read_series`
+    log : only logs of these kinds: iops, bw, lat, clat, slat, clat_hist
+    engine : where logs are read (hcilib.engine.mapped), by default in threads of this process
+    kernel : "numba" (compiled; the extra `hcilib[fast]`) or "pyarrow"; by default what is there. They give the same
+        table
+    workers : threads; by default one a processor
+    columns : only these of the table; of a saved rollup the others are not even read: for `percentiles` the columns of
+        its `by`, and bucket, count, averaged
+
+    Returns
+    -------
+    DataFrame
+        host, job (the logs' prefix), log (its kind), averaged (bool), ddir, second (as logged: since the job's start,
+        or since 1970), t_s (since the start of the run), bucket (of fio's 1856; -1 in a log of rates), lat_ns (its
+        middle, as in `read_bins`), count (I/Os), bytes, sum (of the values: ns, bytes/s of `bw`, IOPS of `iops`),
+        stalled. One row per second, direction and bucket, and one with count 0 and `stalled` per second in which a job
+        of the run logged nothing in a direction (its last, incomplete second aside). `add_rollups` adds such tables.
+        `averaged` rows come of log_avg_msec: count counts samples, and `percentiles` refuses them, for percentiles of
+        averages are not percentiles. The bytes of clat_hist are those of the one block size it names; its sum is of
+        middles, within 1/128. fio does not log the histogram of the last interval: totals come from JSON.
+        `.attrs`: epoch_s (of t_s 0; None where hosts are aligned by their own starts: no log_unix_epoch, or clocks that
+        have nothing in common), torn (files whose last line has no end: it is not counted), every_ms. Of a run
+        directory: epoch_s where its steps share it, else None; torn of all; the largest every_ms.
+
+    Raises
+    ------
+    FioLogError
+        A line is not one of fio's (file and line are named), a file is no log or is cut off, or there is none.
+    """
+    read = partial(rollup_of_logs, log=log, engine=engine, kernel=kernel, workers=workers)
+    paths = [path] if isinstance(path, (str, Path)) else path
+    if any((located(p) / "plan.json").exists() for p in paths):
+        return _of_steps(path, read, columns)
+    return read(path, columns=columns)
+
+
+def _of_steps(
+    path: str | Path | Sequence[str | Path], read: Callable[..., pd.DataFrame], columns: Sequence[str] | None
+) -> pd.DataFrame:
+    """The rollups of every step of run directories, with the VMs' names; those, and the steps' columns, are always
+    there."""
+    said: list[dict] = []
+
+    def of(step: dict) -> pd.DataFrame:
+        logs = step["folder"] / "logs"
+        if not any(logs.glob("*")):
+            return pd.DataFrame()
+        in_front = {"run_id", "vm", "events", *keys_of(step)}  # no step without events has that one
+        own = None if columns is None else [c for c in columns if c not in in_front]
+        table = read(logs, columns=own if own is None else list(dict.fromkeys(["host", *own])))
+        said.append(table.attrs)
+        table = _named(step, table)  # by their addresses
+        return table if own is None else table[["vm", *own]]
+
+    together = _each(path, of)
+    starts = {one["epoch_s"] for one in said}
+    together.attrs = {
+        "epoch_s": starts.pop() if len(starts) == 1 else None,
+        "torn": sorted(file for one in said for file in one["torn"]),
+        "every_ms": max((one["every_ms"] for one in said), default=0),
+    }
+    return together

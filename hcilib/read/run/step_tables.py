@@ -3,10 +3,13 @@ plan."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,19 +19,23 @@ import pyarrow.compute as pc
 
 from hcilib.engine import located
 from hcilib.plan import SYNC, Pattern
-from hcilib.read.compressed import unpacked
-from hcilib.read.fio import fio_sync
+from hcilib.read.compressed import opened, read_bounded, unpacked
+from hcilib.read.fio import fio_sections
 from hcilib.read.fio.fio_bins import BIN_KEYS, Bins, bins_of, by_key
 from hcilib.read.fio.fio_document import FioOutputError
 from hcilib.read.fio.fio_fast import FioFile
 from hcilib.read.fio.fio_json import WITH_DECIMALS, Packed, Packer, Texts, add_bytes, coded, is_whole, reading_order
+from hcilib.read.fio.fio_sections import full_depth_pct
 from hcilib.read.nodes import counters
 from hcilib.read.run import fleet, seals
-from hcilib.read.run.offered import full_depth_pct
-from hcilib.read.run.raw_files import FILES, HASHES, STAMPS, read_raw, sealed
-from hcilib.read.run.steps import RunReadError, keys_of, record_of, sound, when, window
-from hcilib.run_layout import COUNTERS, OUTPUT, RECORD
+from hcilib.read.run.records import RunReadError, keys_of, record_of, sound, when, window
+from hcilib.run_layout import COUNTERS, JOB, OUTPUT, RECORD
 
+FILES = (RECORD, OUTPUT, COUNTERS, JOB)
+STAMPS = tuple(f"{file}:{what}" for file in FILES for what in ("size", "mtime_ns", "ctime_ns"))
+HASHES = tuple(f"{file}:sha256" for file in FILES)
+ABSENT = (-1, -1, -1)
+RESTLESS_NS = 2 * 10**9
 FDATASYNC = SYNC.index("-fdatasync")
 NETWORK = {True: "loopback_bytes_per_s", False: "net_bytes_per_s"}
 """By whether the nodes share one kernel: what counts as their network."""
@@ -41,7 +48,7 @@ MEASURES = (
     *fleet.QUANTILES,
     "written_bytes",
     "full_depth_pct",
-    *fio_sync.MEASURES,
+    *fio_sections.MEASURES,
     *CPU.values(),
     *NETWORK.values(),
 )
@@ -102,7 +109,7 @@ def read_steps(folders: Sequence[str], *, compiled: bool = False) -> Tables:
                 document = unpacked(raw[OUTPUT].content or b"", f"{folder}/{OUTPUT}")
                 rows[-1]["full_depth_pct"] = full_depth_pct(document, record["cell"]["iodepth"])
             if Pattern.parse(record["cell"]["pattern"]).sync == FDATASYNC:
-                rows[-1] |= fio_sync.sync_latency(unpacked(raw[OUTPUT].content or b"", f"{folder}/{OUTPUT}"))
+                rows[-1] |= fio_sections.sync_latency(unpacked(raw[OUTPUT].content or b"", f"{folder}/{OUTPUT}"))
             own, histograms = by_key(file, histograms)
             keys.append(own)
             bins.append(histograms)
@@ -299,3 +306,47 @@ def exploded(bins: pa.Table) -> pa.Table:
     for name, column in lists.items():
         long = long.append_column(name, column.flatten())
     return long
+
+
+# --- the raw files, and what they were when they were read ---
+
+
+class Raw(NamedTuple):
+    content: bytes | None
+    stamp: tuple[int, int, int]
+
+
+def read_raw(path: Path) -> Raw:
+    """Content of a file and what it was when it was read; a step may have no counters, an invalid one no output.
+
+    Raises
+    ------
+    NotAFileError : there is a pipe, a device or a folder in its place
+    """
+    try:
+        with opened(path) as file:
+            stamp = stamp_of(os.fstat(file.fileno())) if isinstance(path, Path) else ABSENT
+            return Raw(read_bounded(file), stamp)
+    except FileNotFoundError:
+        return Raw(None, ABSENT)
+
+
+def settled(stamps: np.ndarray, read_ns: int) -> np.ndarray:
+    """Stamps to keep. A file that changed just before it was read may change once more within the clock's tick, and its
+    times not show it: its change time is kept as 0, so that it is told by its hash until it has come to rest."""
+    moving = stamps[..., 2] > read_ns - RESTLESS_NS
+    return np.concatenate([stamps[..., :2], np.where(moving, 0, stamps[..., 2])[..., None]], axis=-1)
+
+
+def stamp_of(found: os.stat_result) -> tuple[int, int, int]:
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def hash_of(content: bytes | None) -> str:
+    return "" if content is None else hashlib.sha256(content).hexdigest()
+
+
+def sealed(raw: Mapping[str, Raw]) -> dict[str, int | str]:
+    stamps = settled(np.array([raw[file].stamp for file in FILES]), time.time_ns()).ravel().tolist()
+    hashes = (hash_of(raw[file].content) for file in FILES)
+    return dict(zip((*STAMPS, *HASHES), (*stamps, *hashes), strict=True))

@@ -44,3 +44,35 @@ def _p99(timed: list[Mapping]) -> float:
     lat_ns, counts = merged(*(np.concatenate(column) for column in zip(*bins, strict=True)))
     reached = counts.cumsum()
     return float(lat_ns[np.searchsorted(reached, ios_to_reach(99.0, reached[-1]))])
+
+
+def full_depth_pct(document: bytes, iodepth: int) -> float:
+    """The percentage of I/Os that were submitted to a full queue of `iodepth`, over all jobs; NaN where fio does not
+    say.
+
+    fio counts by powers of two up to ">=64": of a deeper queue that is an upper bound, which is 0 where no more I/Os
+    can have been in flight than arrived within the longest latency (four standard deviations of a Poisson process above
+    its mean).
+    """
+    text = document.decode(errors="replace")
+    begin = re.search(r"(?m)^\{", text)  # what servers said may stand before it (TRAPS section 1)
+    found = json.JSONDecoder().raw_decode(text, begin.start())[0] if begin else {}
+    total = full = 0.0
+    for job in found.get("client_stats") or found.get("jobs", ()):
+        if job["jobname"] == "All clients":
+            continue
+        both = [job["read"], job["write"]]
+        ios, rate = (sum(direction[name] for direction in both) for name in ("total_ios", "iops"))
+        longest_s = max(direction["lat_ns"]["max"] for direction in both) / 1e9
+        arrived = rate * longest_s
+        total += ios
+        if iodepth <= 64 or not longest_s or arrived + 4 * np.sqrt(arrived) + 1 >= iodepth:
+            full += ios * _deepest(job["iodepth_level"], iodepth)
+    return full / total if total else np.nan
+
+
+def _deepest(levels: Mapping[str, float], iodepth: int) -> float:
+    """The percentage in the bucket that holds `iodepth`."""
+    lowest = {int(name.removeprefix(">=")): share for name, share in levels.items()}
+    held = [first for first in lowest if first <= iodepth]
+    return lowest[max(held)] if held else np.nan

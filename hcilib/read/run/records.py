@@ -1,0 +1,279 @@
+"""What plan.json, step.json and the journal of run directories say of the campaign: which step is what, which systems were measured, how drives were dialled."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+import pandas as pd
+
+from hcilib.places import at_home
+from hcilib.plan import Cell, PlanError
+from hcilib.read.compressed import LARGEST, NotAFileError, opened, read_bytes
+from hcilib.run_layout import FAILED, PLAN, RECORD
+
+REPORTING_S = 0.15  # between the end of the jobs and the end of fio's client, as seen on the lab
+_TELL_RUNS_APART = ("pattern", "numjobs", "iodepth", "vms", "placement", "events", "demand")
+
+
+class RunReadError(ValueError):
+    """A folder that is no run directory, or a step of it that cannot be read; the message names the file."""
+
+
+def record_of(content: bytes | str | None, file: str) -> dict:
+    """What step.json says of its step."""
+    if content is None:
+        raise FileNotFoundError(f"{file}: it was there a moment ago; is somebody moving this run directory?")
+    with contextlib.suppress(msgspec.DecodeError):  # nan is no JSON to it, but was to Python when it was written
+        return msgspec.json.decode(content)
+    try:
+        return json.loads(content)
+    except ValueError as error:
+        raise RunReadError(f"{file}: not JSON: {error}") from None
+
+
+def sound(record: dict, file: str) -> dict:
+    """A record that says all that is asked of it; RunReadError names the file and the field of one that does not."""
+    try:
+        for name in ("valid", "started_s", "nodes", "span_bytes"):
+            record[name]
+        keys_of(record)
+        if record["valid"]:
+            window(record)
+            for host in record["hosts"]:
+                host["hostname"], host["vm"]
+    except KeyError as error:
+        raise RunReadError(f"{file}: field {error} is missing") from None
+    except (TypeError, PlanError) as error:
+        raise RunReadError(f"{file}: {error}") from None
+    return record
+
+
+def keys_of(step: Mapping) -> dict:
+    """The columns that say in front of every table of a run directory to which step a row belongs."""
+    keys = {"system": step["system"], "step": step["id"], **{k: step[k] for k in ("kind", "block", "rep")}}
+    return keys | {k: v for k, v in factors_of(step).items() if k in _TELL_RUNS_APART}
+
+
+def factors_of(step: Mapping) -> dict:
+    return factors_of_cell(msgspec.json.encode(step["cell"]))
+
+
+@lru_cache(maxsize=4096)
+def factors_of_cell(cell: bytes) -> dict:
+    """The same of the JSON of a cell; a campaign has few, and looks at each many times."""
+    return Cell.from_dict(json.loads(cell)).factors()
+
+
+def window(step: Mapping) -> tuple[float, float]:
+    """Epoch seconds in which fio measured: its client returns just after the jobs end."""
+    end = step["ended_s"] - REPORTING_S
+    lasted_s = step.get("elapsed_s", step["ended_s"] - step["started_s"]) - REPORTING_S
+    return end - min(step["runtime_s"] or math.inf, lasted_s), end  # its policy may have ended it early
+
+
+def when(step: Mapping) -> tuple[float, float]:
+    """By what the steps of a campaign are sorted: the order in which they were begun, which no clock that is set back
+    changes; of earlier versions, which did not count them, when that was."""
+    return step.get("order") or 0, step["started_s"]
+
+
+def run_ids(folders: Sequence[Path]) -> list[str]:
+    """The run_id of each: its folder's name, with as many folders above it as tell it from the others.
+
+    Raises RunReadError where two hold the same campaign: its runs would count twice, and every interval would be too
+    narrow.
+    """
+    places = [folder.resolve() for folder in folders]
+    _refuse_copies(places)
+    return names_of_places(places)
+
+
+def names_of_places(places: Sequence[Path]) -> list[str]:
+    """The name of each folder, with as many folders above it as tell it from the others."""
+    depth = 1
+    while len({place.parts[-depth:] for place in places}) < len(set(places)):
+        depth += 1
+    names = [place.name for place in places]
+    return [
+        place.name if names.count(place.name) == 1 else "/".join(place.parts[-depth:]).lstrip("/") for place in places
+    ]
+
+
+def _refuse_copies(places: Sequence[Path]) -> None:
+    known: dict[str, Path] = {}
+    for place in places:
+        begun = _begun(place)
+        if begun and begun in known:
+            raise RunReadError(
+                f"{place} holds the campaign of {known[begun]}: a copy is no replicate; name one of them"
+            )
+        known[begun] = place
+
+
+def _begun(place: Path) -> str:
+    """What no two campaigns share: when it began, to the millisecond, and what was planned; empty where nobody wrote it
+    down."""
+    try:
+        with opened(place / "journal.jsonl") as journal:
+            first = json.loads(journal.readline(LARGEST))
+        identity = json.loads(read_bytes(place / "plan.json"))["identity"]
+        return json.dumps([first["t"], identity], sort_keys=True)
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""  # whoever reads the runs says what is wrong with them
+
+
+_LONGEST = 300
+"""Characters of a reason that a sentence repeats; the whole of it is in the attempt's folder."""
+
+
+def unmeasured(folder: Path, plan: Mapping, results: pd.DataFrame) -> dict[str, str]:
+    """System -> one sentence that says why it has no row; `plan` is the directory's plan.json, `results` what was read
+    of it."""
+    planned = _planned_runs(plan)
+    absent = [system for system in planned if not results["system"].eq(system).any()]
+    if not absent:
+        return {}
+    attempts = _failed_attempts(folder)
+    return {system: _sentence(folder, system, planned[system], attempts) for system in absent}
+
+
+def refuse_nothing(results: pd.DataFrame) -> pd.DataFrame:
+    """The results; RunReadError where they have no row because campaigns measured nothing, which it says of each
+    system."""
+    reasons = results.attrs.get("unmeasured", {})
+    if results.empty and reasons:
+        raise RunReadError("; ".join(reasons.values()))
+    return results
+
+
+def _planned_runs(plan: Mapping) -> dict[str, int]:
+    only = (plan.get("system") or {}).get("name")
+    measured = [step for step in plan["plan"]["steps"] if step["kind"] == "measure"]
+    runs = pd.Series([step.get("system") or only for step in measured], dtype=object).dropna()
+    return runs.value_counts(sort=False).to_dict()
+
+
+def _failed_attempts(folder: Path) -> list[dict]:
+    """The records of all failed attempts in the order in which they were made."""
+    found = []
+    for file in (folder / FAILED).glob(f"*/{RECORD}"):
+        with contextlib.suppress(OSError, ValueError):  # a record torn by a full disk says nothing
+            found.append(json.loads(file.read_text()))
+    return sorted(found, key=lambda record: (record.get("order", 0), record.get("attempt", 0)))
+
+
+def _sentence(folder: Path, system: str, runs: int, attempts: list[dict]) -> str:
+    said = f"{folder}: nothing was measured of {system}: none of {runs} planned run{'s' * (runs != 1)} was accepted"
+    own = [attempt for attempt in attempts if attempt.get("system", system) == system]
+    if not own:
+        return f"{said} and no attempt failed: the campaign did not come so far; run the same again and it goes on"
+    last = own[-1]
+    why = "; ".join(last.get("problems") or ["no reason was recorded"])
+    why = why if len(why) <= _LONGEST else f"{why[:_LONGEST]}..."
+    where = folder / FAILED / f"{last.get('id')}.{last.get('attempt')}"
+    return f"{said}, {len(own)} attempt{'s' * (len(own) != 1)} failed, the last ({where}) because: {why}"
+
+
+COLUMNS = ["system", "node", "copies", "read_bytes_per_s", "write_bytes_per_s", "delay_s"]
+
+
+def read_dials(sources: str | Path | Sequence[str | Path]) -> pd.DataFrame:
+    """The drives behind each system of a lab's campaigns: what their truth is computed from (``dialled``).
+
+    Parameters
+    ----------
+    sources : run directories; anything else (published tables, results of other tools) was measured on drives nobody
+        dialled
+
+    Returns
+    -------
+    DataFrame
+        One row a system and node: system, node, copies (of the data, as the disks' replicas were laid out),
+        read_bytes_per_s, write_bytes_per_s, delay_s. The rates are NaN where a drive was turned while the campaign ran
+        (its journal says so): no one number is its truth then. Empty where nothing was dialled.
+
+    Examples
+    --------
+    >>> hci.read_dials("data/published").empty
+    True
+    """
+    listed = [sources] if isinstance(sources, (str, Path)) else list(sources)
+    folders = [at_home(source) for source in listed]
+    rows = [row for folder in folders if (folder / "plan.json").exists() for row in _of_campaign(folder)]
+    return pd.DataFrame(rows, columns=COLUMNS).drop_duplicates(ignore_index=True)
+
+
+def _of_campaign(run_dir: Path) -> list[dict]:
+    testbed = json.loads(read_bytes(run_dir / "plan.json"))["testbed"]
+    copies = {disk.get("system") or testbed.get("serves"): len(disk["backing"])
+              for vm in testbed["vms"] for disk in vm["disks"]}  # fmt: skip
+    turned = _turned(run_dir / "journal.jsonl")
+    rows = []
+    for node in testbed["nodes"]:
+        for drive in node.get("drives") or ():
+            rates = {name: float(drive[name]) for name in ("read_bytes_per_s", "write_bytes_per_s")}
+            if (node["name"], drive["system"]) in turned:
+                rates = dict.fromkeys(rates, float("nan"))
+            behind = [drive["system"]] if drive["system"] else list(copies)
+            rows += [
+                {"system": system, "node": node["name"], "copies": copies[system], **rates, "delay_s": drive["delay_s"]}
+                for system in behind
+            ]
+    return rows
+
+
+def _turned(journal: Path) -> set[tuple[str, str | None]]:
+    """(node, whose drive) of every drive that was turned."""
+    found = set()
+    for line in read_bytes(journal).decode(errors="replace").splitlines() if journal.exists() else ():
+        if '"dial"' in line:
+            try:
+                event = json.loads(line)
+            except ValueError:  # torn by a crash
+                continue
+            if event.get("event") == "dial":
+                found.add((event["node"], event.get("system")))
+    return found
+
+
+def run_names(paths: Sequence[Path]) -> dict[Path, str]:
+    """Run directory -> its run_id beside the others; published tables are none."""
+    folders = [path for path in paths if not is_published(path)]
+    return dict(zip(folders, run_ids(folders), strict=True))
+
+
+def is_published(folder: Path) -> bool:
+    """A run directory into which somebody exported a results.csv is still one."""
+    if folder.suffix == ".csv":
+        return True
+    return not (folder / PLAN).exists() and (folder / "results.csv").exists()
+
+
+def plan_of(folder: Path) -> dict:
+    try:
+        return json.loads(read_bytes(folder / PLAN))
+    except (FileNotFoundError, NotADirectoryError):
+        raise RunReadError(_no_plan(folder)) from None
+    except NotAFileError as error:
+        raise RunReadError(str(error)) from None
+    except ValueError as error:
+        raise RunReadError(f"{folder / 'plan.json'}: not JSON: {error}") from None
+
+
+def _no_plan(folder: Path) -> str:
+    """Why there is no plan.json, and which function reads what is there instead."""
+    if not folder.exists():
+        return f"{folder}: no such run directory, file or folder"
+    if folder.is_file():
+        return f"{folder}: a file, not a run directory; read_results reads the files of fio, DiskSPD and other tools"
+    said = f"{folder}: neither plan.json (a run directory) nor results.csv (published tables) is there"
+    inside = sorted(file.parent.name for file in folder.glob("*/plan.json"))
+    if inside:
+        return f"{said}; it holds the run directories {', '.join(inside)}"
+    return f"{said}; read_results reads the files of other tools, and recognise says what lies there"
