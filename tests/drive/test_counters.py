@@ -24,6 +24,10 @@ from hcilib.read.nodes.counters import (
 )
 
 
+def table_of(file: Path) -> pd.DataFrame:
+    return read_counters_csv(file.read_bytes() if file.exists() else None, str(file))
+
+
 @pytest.mark.lab
 def test_a_sample_an_interval_node_and_card(bed, tmp_path):
     with Fleet(bed) as fleet:
@@ -32,7 +36,7 @@ def test_a_sample_an_interval_node_and_card(bed, tmp_path):
         with sampled(fleet, ["node1", "node2"], tmp_path / "counters.csv", every_s=0.2):
             time.sleep(1.3)
         ended = time.time()
-    table = read_counters_csv(tmp_path / "counters.csv")
+    table = table_of(tmp_path / "counters.csv")
     assert tuple(table) == COLUMNS
     assert set(table["node"]) == {"node1", "node2"}
     lo = table[(table["node"] == "node1") & (table["nic"] == "lo")]
@@ -52,7 +56,7 @@ def test_traffic_and_cpu_are_seen(bed, tmp_path):
         with sampled(fleet, ["node1"], tmp_path / "counters.csv", every_s=0.3):
             sent = sum(len(o.value) for o in fleet.run("head -c 3000000 /dev/zero | tr '\\0' x", ["vm1"]).values())
             time.sleep(0.5)
-    lo = read_counters_csv(tmp_path / "counters.csv").query("nic == 'lo'")
+    lo = table_of(tmp_path / "counters.csv").query("nic == 'lo'")
     moved = (lo["rx_bytes_per_s"] * lo["interval_s"]).sum()
     assert moved > 0.5 * sent, "most of 3 MB over loopback lies inside the sampled intervals"
     assert lo["cpu_pct"].max() > 1
@@ -63,7 +67,7 @@ def test_a_node_that_does_not_answer_is_a_gap_and_not_a_zero(bed, tmp_path):
     dead = bed.model_copy(update={"nodes": (bed.nodes[0], bed.nodes[1].model_copy(update={"port": 2223}))})
     with Fleet(dead) as fleet, sampled(fleet, ["node1", "node2"], tmp_path / "counters.csv", every_s=0.1) as remarks:
         time.sleep(0.7)
-    assert set(read_counters_csv(tmp_path / "counters.csv")["node"]) == {"node1"}
+    assert set(table_of(tmp_path / "counters.csv")["node"]) == {"node1"}
     assert len(remarks) == 1, "and every reader of the run is told"
     assert re.match(r"node2: \d+ samples of its counters are missing: .*refused", remarks[0])
 
@@ -216,7 +220,7 @@ def test_of_nodes_on_one_kernel_each_tells_of_all():
 
 
 def test_nothing_sampled_is_missing(tmp_path):
-    empty = read_counters_csv(Path(tmp_path / "none.csv"))
+    empty = table_of(tmp_path / "none.csv")
     assert all(value != value for value in node_means(empty).values())
 
 
@@ -263,7 +267,7 @@ def test_a_windows_node_streams_its_counters_onto_the_controllers_clock(bed, tmp
     started = time.time()
     with Fleet(_windows(bed)) as fleet, sampled(fleet, ["node1", "node2"], tmp_path / "counters.csv", 0.2) as remarks:
         _wait(lambda: _streamed(tmp_path).count(b'"ms"') >= 3)
-    table = read_counters_csv(tmp_path / "counters.csv")
+    table = table_of(tmp_path / "counters.csv")
     assert set(table["node"]) == {"node1", "node2"}
     mine = table[table["node"] == "node1"]
     assert mine["t_s"].between(started, time.time()).all()
@@ -279,7 +283,7 @@ def test_a_windows_node_streams_its_counters_onto_the_controllers_clock(bed, tmp
 def test_a_windows_node_without_powershell_is_a_gap_that_is_named(bed, tmp_path):
     with Fleet(_windows(bed)) as fleet, sampled(fleet, ["node1", "node2"], tmp_path / "counters.csv", 0.2) as remarks:
         time.sleep(0.7)
-    assert set(read_counters_csv(tmp_path / "counters.csv")["node"]) == {"node2"}
+    assert set(table_of(tmp_path / "counters.csv")["node"]) == {"node2"}
     assert len(remarks) == 1
     assert "node1: no counters: no line of the counters' process" in remarks[0]
     assert "powershell" in remarks[0].lower()

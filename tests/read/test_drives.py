@@ -101,7 +101,7 @@ def test_a_node_named_nan_and_a_drive_that_carries_nothing_are_kept():
     ("content", "said"),
     [
         (b"a,b\n1,2\n", "line 1: not the drives"),
-        (",".join(COLUMNS).encode() + b"\nn,x,1,sda,,1,1,1,1,1,1\n", "not the drives"),
+        (",".join(COLUMNS).encode() + b"\nn,x,1,sda,,1,1,1,1,1,1\n", "line 2: not the drives of a step: t_s is 'x'"),
         (b"\xff\xfe\x00", "not the drives"),
     ],
 )

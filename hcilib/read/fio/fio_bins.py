@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from hcilib.fio_buckets import BITS, BUCKETS, MIDPOINTS, buckets_of, midpoint
+from hcilib.fio_buckets import BITS, BUCKETS, MIDPOINTS, buckets_of, ios_to_reach, midpoint
 from hcilib.read.fio.fio_document import FioOutputError
 from hcilib.read.fio.fio_fast import Direction, FioFile
 
@@ -172,3 +172,13 @@ def merged(lat_ns: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarra
     present = np.bincount(index, minlength=BUCKETS) > 0
     sums = np.bincount(index, weights=count, minlength=BUCKETS)
     return _MIDPOINTS[present], sums[present].astype(np.int64)
+
+
+def reached(lat_ns: np.ndarray, count: np.ndarray, percents: Iterable[float]) -> list[float]:
+    """Of many histograms together the first latency at which each share of the I/Os is reached (METHODS section 3); NaN
+    where there is no I/O. As hcilib.analyse.runs.latency, whose `percentiles` of the same bins are the same numbers."""
+    known, counts = merged(lat_ns, count)
+    sums = counts.cumsum()
+    if not len(sums) or not sums[-1]:
+        return [np.nan for _ in percents]
+    return [float(known[np.searchsorted(sums, ios_to_reach(percent, sums[-1]))]) for percent in percents]

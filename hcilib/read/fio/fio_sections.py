@@ -1,4 +1,6 @@
-"""What a flush took: the `sync` section of fio's output (fdatasync=1), which holds the latency of every fdatasync."""
+"""Sections of fio's output that matter to few runs: the latency of flushes (`sync`), and how full the queue was
+(`iodepth_level`). They are read beside the reports (hcilib.read.fio.fio_reports), by whoever needs them.
+"""
 
 from __future__ import annotations
 
@@ -8,42 +10,28 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hcilib.fio_buckets import ios_to_reach
-from hcilib.read.fio.fio_bins import merged, parse_bins
+from hcilib.read.fio.fio_bins import parse_bins, reached
 from hcilib.read.fio.fio_fast import SUMS
 
 MEASURES = ("sync_lat_ns", "sync_p99_ns")
 
 
 def sync_latency(document: bytes) -> dict[str, float]:
-    """MEASURES of all jobs of one output together: mean, and the bucket that 99 % of the flushes reach. NaN where none
-    was timed, and the percentile where a job that flushed has no histogram (fio 3.x in plain json).
+    """MEASURES of the flushes (fdatasync=1) of all jobs of one output together: mean, and the bucket that 99 % of them
+    reach. NaN where none was timed, and the percentile where a job that flushed has no histogram (fio 3.x in plain
+    json).
 
     The flush is not part of a write's own latency in fio: an acknowledged write costs both.
     """
-    text = document.decode(errors="replace")
-    begin = re.search(r"(?m)^\{", text)  # what servers said may stand before it (TRAPS section 1)
-    found = json.JSONDecoder().raw_decode(text, begin.start())[0] if begin else {}
-    jobs = [job for job in found.get("client_stats") or found.get("jobs", ()) if job.get("jobname") != SUMS]
-    timed = [lat for job in jobs if (lat := _latency(job)) and lat.get("N", 0) > 0]
+    of_jobs = [(job.get("sync") or {}).get("lat_ns") or {} for job in _jobs(document)]
+    timed = [lat for lat in of_jobs if lat.get("N", 0) > 0]
     if not timed:
         return dict.fromkeys(MEASURES, np.nan)
-    counts = np.array([lat["N"] for lat in timed], dtype=float)
-    mean = float(np.average([lat["mean"] for lat in timed], weights=counts))
-    return dict(zip(MEASURES, (mean, _p99(timed)), strict=True))
-
-
-def _latency(job: Mapping) -> Mapping:
-    return (job.get("sync") or {}).get("lat_ns") or {}
-
-
-def _p99(timed: list[Mapping]) -> float:
+    mean = float(np.average([lat["mean"] for lat in timed], weights=[lat["N"] for lat in timed]))
     bins = [parse_bins(json.dumps(lat["bins"]).encode()) for lat in timed if lat.get("bins")]
-    if len(bins) < len(timed):
-        return np.nan
-    lat_ns, counts = merged(*(np.concatenate(column) for column in zip(*bins, strict=True)))
-    reached = counts.cumsum()
-    return float(lat_ns[np.searchsorted(reached, ios_to_reach(99.0, reached[-1]))])
+    whole = len(bins) == len(timed)
+    p99 = reached(*map(np.concatenate, zip(*bins, strict=True)), [99.0])[0] if whole else np.nan
+    return dict(zip(MEASURES, (mean, p99), strict=True))
 
 
 def full_depth_pct(document: bytes, iodepth: int) -> float:
@@ -54,13 +42,8 @@ def full_depth_pct(document: bytes, iodepth: int) -> float:
     can have been in flight than arrived within the longest latency (four standard deviations of a Poisson process above
     its mean).
     """
-    text = document.decode(errors="replace")
-    begin = re.search(r"(?m)^\{", text)  # what servers said may stand before it (TRAPS section 1)
-    found = json.JSONDecoder().raw_decode(text, begin.start())[0] if begin else {}
     total = full = 0.0
-    for job in found.get("client_stats") or found.get("jobs", ()):
-        if job["jobname"] == "All clients":
-            continue
+    for job in _jobs(document):
         both = [job["read"], job["write"]]
         ios, rate = (sum(direction[name] for direction in both) for name in ("total_ios", "iops"))
         longest_s = max(direction["lat_ns"]["max"] for direction in both) / 1e9
@@ -76,3 +59,11 @@ def _deepest(levels: Mapping[str, float], iodepth: int) -> float:
     lowest = {int(name.removeprefix(">=")): share for name, share in levels.items()}
     held = [first for first in lowest if first <= iodepth]
     return lowest[max(held)] if held else np.nan
+
+
+def _jobs(document: bytes) -> list[dict]:
+    """What fio wrote of each job, its sums over clients aside; text of the servers may stand before it (TRAPS section 1)."""
+    text = document.decode(errors="replace")
+    begin = re.search(r"(?m)^\{", text)
+    found = json.JSONDecoder().raw_decode(text, begin.start())[0] if begin else {}
+    return [job for job in found.get("client_stats") or found.get("jobs", ()) if job.get("jobname") != SUMS]

@@ -20,8 +20,8 @@ from hcilib.read.foreign.names import Naming
 from hcilib.read.foreign.parts import FACTORS, ForeignError
 from hcilib.read.foreign.sources import Folder, Source, entries, gathered, is_ours, place_of, source_of
 from hcilib.read.published.published import COLUMNS
-from hcilib.read.run import results as run
-from hcilib.read.run.records import RunReadError, names_of_places, refuse_nothing
+from hcilib.read.run.records import names_of_places, refuse_nothing
+from hcilib.read.run.results import tables_of, under_each_other
 
 if TYPE_CHECKING:
     from hcilib.engine import Engine
@@ -104,17 +104,21 @@ def read_results(
     ours = [source for source in sources if is_ours(source.path)]
     for source in ours:
         if source.names is not None or source.system is not None:
-            raise ForeignError(f"{source.path}: run directories and published tables say themselves what they are of; "
-                               "names and system are for files of other tools")  # fmt: skip
-    if len(ours) == len(sources):
-        given = path if isinstance(path, (str, Path)) else [source.path for source in ours]
-        return refuse_nothing(run.read_results(given, article, engine))
-    tables = [run.read_results([source.path for source in ours], engine=engine)] if ours else []
+            raise ForeignError(
+                f"{source.path}: run directories and published tables say themselves what they are of; "
+                "names and system are for files of other tools"
+            )
+    tables = tables_of([source.path for source in ours], article, engine)
     foreign = gathered([source for source in sources if source not in ours])
     places = [place_of(source) for source in foreign]
     for source, place, name in zip(foreign, places, names_of_places([place.root for place in places]), strict=True):
         tables.append(_read(source, place, name, engine, cache))
-    return _together(tables, article)
+    if foreign and len(tables) > 1:  # what one of them never has is no column of text to the others
+        tables = [table.dropna(axis="columns", how="all") for table in tables]
+    together = under_each_other(tables, article, [source.path for source in sources])
+    if foreign:
+        together = together.reindex(columns=[*COLUMNS, *(name for name in together if name not in COLUMNS)])
+    return refuse_nothing(together)
 
 
 def recognise(
@@ -381,28 +385,6 @@ def _nothing(source: Source, files: list[File], naming: Naming) -> str:
     kinds = ", ".join(f"{n} {what}" for what, n in Counter(file.what for file in files).items())
     other = next((file for file in files if file.what == OTHER), files[0])
     return f"{where}: no result among its {len(files)} files ({kinds}), such as {other.file}: {other.skipped}"
-
-
-def _together(tables: list[pd.DataFrame], article: str | None) -> pd.DataFrame:
-    table = (
-        pd.concat([t.dropna(axis="columns", how="all") for t in tables], ignore_index=True)
-        if len(tables) > 1
-        else tables[0]
-    )
-    extra = [name for name in table if name not in COLUMNS]
-    attrs = {"caveat": next((t.attrs["caveat"] for t in tables if t.attrs.get("caveat")), "")}
-    attrs["left_out"] = [one for t in tables for one in t.attrs.get("left_out", [])]
-    absent = {system: why for t in tables for system, why in t.attrs.get("unmeasured", {}).items()}
-    attrs["unmeasured"] = {system: why for system, why in absent.items() if not table["system"].eq(system).any()}
-    table = table.reindex(columns=[*COLUMNS, *extra])
-    table.attrs = attrs
-    if article is not None and not table["source"].eq(article).any():
-        held = ", ".join(sorted(table["source"].unique()))
-        raise RunReadError(
-            f"no rows of article {article!r}; there are {held} (what is no published table is read without an "
-            "article: None)"
-        )
-    return table
 
 
 def _shown(named: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from typing import Any
 from hcilib.engine import located
 from hcilib.read.foreign.look import walked
 from hcilib.read.foreign.parts import ForeignError
-from hcilib.read.run.records import RunReadError
 
 _SOURCE_KEYS = ("path", "names", "system")
 
@@ -29,12 +28,8 @@ class Source:
 
 
 def entries(path: Any) -> list:
-    given = [path] if isinstance(path, (str, os.PathLike, Mapping)) or hasattr(path, "iterdir") else list(path)
-    if not given:
-        raise RunReadError(
-            "no run directory, no published table and no file was named; hci.samples() has some to start from"
-        )
-    return given
+    one = isinstance(path, (str, os.PathLike, Mapping)) or hasattr(path, "iterdir")
+    return [path] if one else list(path)
 
 
 def source_of(entry: Any, names: Any, system: str | None) -> Source:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import re
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
 COLUMNS = ("node", "t_s", "interval_s", "cpu_pct", "core_max_pct", "nic", "rx_bytes_per_s", "tx_bytes_per_s")
+_NEVER_MISSING = ("node", "device", "carries")
 _NEVER_PHYSICAL = re.compile(
     r"lo$|(?:bond|vmbr|br-|br\d|virbr|tap|veth|fwbr|fwpr|fwln|docker|ovs|vxlan)|\S+\.\d+$"  # the last are VLANs
 )
@@ -69,10 +71,33 @@ def _share(before: tuple[int, int], after: tuple[int, int]) -> float:
     return 100 * (after[0] - before[0]) / total if total else float("nan")
 
 
-def read_counters_csv(path: Path) -> pd.DataFrame:
+def read_counters_csv(content: bytes | None, file: str) -> pd.DataFrame:
     """One step's counters: node, t_s (epoch second at the end of the interval), interval_s, cpu_pct, core_max_pct, nic,
-    rx, tx."""
-    return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=list(COLUMNS))
+    rx, tx; as `read_step_csv`."""
+    return read_step_csv(content, file, COLUMNS, "counters")
+
+
+def read_step_csv(content: bytes | None, file: str, columns: Sequence[str], what: str) -> pd.DataFrame:
+    """A table that was sampled in a step; empty where nothing was. ValueError names the file, and the line and field
+    that are not the table's."""
+    if content is None:
+        return pd.DataFrame(columns=list(columns))
+    missing = {name: ["", "nan"] for name in columns if name not in _NEVER_MISSING}  # a node may be called nan
+    try:
+        table = pd.read_csv(io.BytesIO(content), keep_default_na=False, na_values=missing)
+    except (ValueError, UnicodeDecodeError) as error:  # pandas' own errors are ValueErrors, and name the line
+        raise ValueError(f"{file}: not the {what} of a step: {error}") from None
+    if absent := [name for name in columns if name not in table]:
+        raise ValueError(f"{file}: line 1: not the {what} of a step: no column {', '.join(absent)}")
+    for name in (name for name in columns if name not in ("nic", *_NEVER_MISSING)):
+        numbers = pd.to_numeric(table[name], errors="coerce")
+        wrong = np.flatnonzero(numbers.isna() & table[name].notna())
+        if len(wrong):
+            said = str(table[name][wrong[0]])[:80]
+            raise ValueError(
+                f"{file}: line {wrong[0] + 2}: not the {what} of a step: {name} is {said!r}, expected a number"
+            )
+    return table
 
 
 def within(counters: pd.DataFrame, start_s: float, end_s: float) -> pd.DataFrame:

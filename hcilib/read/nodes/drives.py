@@ -7,13 +7,14 @@ network block devices are built of drives or reach those of another node, and wo
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pandas as pd
+
+from hcilib.read.nodes.counters import read_step_csv
 
 COLUMNS = (
     "node",
@@ -118,22 +119,8 @@ def moved(node: str, drives: Mapping[str, str], before: tuple[float, str], after
 
 
 def read_drives_csv(content: bytes | None, file: str) -> pd.DataFrame:
-    """One step's rows of COLUMNS; empty where nothing was sampled. ValueError names the file and what is wrong in
-    it."""
-    if content is None:
-        return pd.DataFrame(columns=list(COLUMNS))
-    try:
-        table = pd.read_csv(
-            io.BytesIO(content), keep_default_na=False, na_values={name: ["", "nan"] for name in COUNTS}
-        )
-        numbers = table[["t_s", "interval_s", *COUNTS]].apply(pd.to_numeric)
-    except KeyError as error:
-        raise ValueError(f"{file}: line 1: not the drives of a step: {error}") from None
-    except (ValueError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file}: not the drives of a step: {error}") from None
-    if absent := [name for name in COLUMNS if name not in table]:
-        raise ValueError(f"{file}: line 1: not the drives of a step: no column {', '.join(absent)}")
-    return table.assign(**numbers)
+    """One step's rows of COLUMNS; as `read_step_csv`."""
+    return read_step_csv(content, file, COLUMNS, "drives")
 
 
 def totals(rows: pd.DataFrame) -> pd.DataFrame:

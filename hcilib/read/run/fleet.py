@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from hcilib.fio_buckets import ios_to_reach
-from hcilib.read.fio.fio_bins import merged
+from hcilib.read.fio.fio_bins import reached
 
 QUANTILES = {"p50_ns": 50.0, "p99_ns": 99.0, "p999_ns": 99.9}
 """In percent, as fio is asked for them: its target is a little more than 999 in a thousand, 0.999 a little less."""
-MEASURES = (
-    "iops",
-    "read_iops",
-    "write_iops",
-    "bw_bytes",
-    "lat_ns",
-    "lat_unweighted_ns",
-    "read_lat_ns",
-    "write_lat_ns",
-    "runtime_s",
+MEASURES = tuple(
+    [
+        "iops",
+        "read_iops",
+        "write_iops",
+        "bw_bytes",
+        "lat_ns",
+        "lat_unweighted_ns",
+        "read_lat_ns",
+        "write_lat_ns",
+        "runtime_s",
+    ]
 )
 
 
@@ -37,14 +38,15 @@ def aggregate(ddir: np.ndarray, numbers: dict[str, np.ndarray]) -> dict[str, flo
     read, write = ddir == "read", ddir == "write"
     busy = read | write
     lat, iops = numbers["lat_ns_mean"], numbers["iops"]
+    rates = [_sum(iops[rows]) for rows in (busy, read, write)]
+    bw_bytes = _sum(numbers["bw_bytes"][busy])
     by_direction = [_weighted(lat[rows], iops[rows]) for rows in (read, write)]
     measured = [one for one in by_direction if one == one]
+    unweighted = sum(measured) / len(measured) if measured else np.nan
     ran = numbers["runtime"][busy & ~np.isnan(numbers["runtime"])]
-    return {"iops": _sum(iops[busy]), "read_iops": _sum(iops[read]), "write_iops": _sum(iops[write]),
-            "bw_bytes": _sum(numbers["bw_bytes"][busy]), "lat_ns": _weighted(lat[busy], iops[busy]),
-            "lat_unweighted_ns": sum(measured) / len(measured) if measured else np.nan,
-            "read_lat_ns": by_direction[0], "write_lat_ns": by_direction[1],
-            "runtime_s": ran.max() / 1000 if len(ran) else np.nan}  # fmt: skip
+    runtime_s = ran.max() / 1000 if len(ran) else np.nan
+    lat_ns = _weighted(lat[busy], iops[busy])
+    return dict(zip(MEASURES, (*rates, bw_bytes, lat_ns, unweighted, *by_direction, runtime_s), strict=True))
 
 
 def of_one(ddir: str, row: dict[str, float]) -> dict[str, float]:
@@ -53,10 +55,9 @@ def of_one(ddir: str, row: dict[str, float]) -> dict[str, float]:
     iops, bw, ran = (row[name] if busy else np.nan for name in ("iops", "bw_bytes", "runtime"))
     lat = row["lat_ns_mean"] * iops / iops if iops > 0 else np.nan
     read, write = (lat if ddir == name else np.nan for name in ("read", "write"))
-    rate = iops if iops == iops else 0.0
-    return {"iops": rate, "read_iops": rate * (ddir == "read"), "write_iops": rate * (ddir == "write"),
-            "bw_bytes": bw if bw == bw else 0.0, "lat_ns": lat, "lat_unweighted_ns": lat, "read_lat_ns": read,
-            "write_lat_ns": write, "runtime_s": ran / 1000}  # fmt: skip
+    rate, bw = (value if value == value else 0.0 for value in (iops, bw))
+    rates = rate, rate * (ddir == "read"), rate * (ddir == "write")
+    return dict(zip(MEASURES, (*rates, bw, lat, lat, read, write, ran / 1000), strict=True))
 
 
 def _sum(values: np.ndarray) -> float:
@@ -73,13 +74,5 @@ def _weighted(values: np.ndarray, weights: np.ndarray) -> float:
 
 
 def percentiles(lat_ns: np.ndarray, count: np.ndarray) -> dict[str, float]:
-    """Of all hosts' I/Os together: first merged bin whose cumulative count reaches the share (METHODS section 3).
-
-    As hcilib.analyse.runs.latency, whose `percentiles` of the same bins are the same numbers.
-    """
-    known, counts = merged(lat_ns, count)
-    if not counts.sum():
-        return dict.fromkeys(QUANTILES, np.nan)
-    reached = counts.cumsum()
-    targets = {name: ios_to_reach(percent, reached[-1]) for name, percent in QUANTILES.items()}
-    return {name: float(known[np.searchsorted(reached, target)]) for name, target in targets.items()}
+    """Of all hosts' I/Os together."""
+    return dict(zip(QUANTILES, reached(lat_ns, count, QUANTILES.values()), strict=True))

@@ -1,4 +1,6 @@
-"""What plan.json, step.json and the journal of run directories say of the campaign: which step is what, which systems were measured, how drives were dialled."""
+"""What plan.json, step.json and the journal of run directories say of a campaign: what it is called beside others, which
+step is what, which systems were measured, how a lab's drives were dialled.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ import pandas as pd
 from hcilib.places import at_home
 from hcilib.plan import Cell, PlanError
 from hcilib.read.compressed import LARGEST, NotAFileError, opened, read_bytes
-from hcilib.run_layout import FAILED, PLAN, RECORD
+from hcilib.read.run.journal import events_of
+from hcilib.run_layout import FAILED, JOURNAL, PLAN, RECORD
 
 REPORTING_S = 0.15  # between the end of the jobs and the end of fio's client, as seen on the lab
 _TELL_RUNS_APART = ("pattern", "numjobs", "iodepth", "vms", "placement", "events", "demand")
@@ -83,15 +86,16 @@ def when(step: Mapping) -> tuple[float, float]:
     return step.get("order") or 0, step["started_s"]
 
 
-def run_ids(folders: Sequence[Path]) -> list[str]:
-    """The run_id of each: its folder's name, with as many folders above it as tell it from the others.
+def run_names(paths: Sequence[Path]) -> dict[Path, str]:
+    """Run directory -> its run_id beside the others; published tables are none.
 
     Raises RunReadError where two hold the same campaign: its runs would count twice, and every interval would be too
     narrow.
     """
+    folders = [path for path in paths if not is_published(path)]
     places = [folder.resolve() for folder in folders]
     _refuse_copies(places)
-    return names_of_places(places)
+    return dict(zip(folders, names_of_places(places), strict=True))
 
 
 def names_of_places(places: Sequence[Path]) -> list[str]:
@@ -120,9 +124,9 @@ def _begun(place: Path) -> str:
     """What no two campaigns share: when it began, to the millisecond, and what was planned; empty where nobody wrote it
     down."""
     try:
-        with opened(place / "journal.jsonl") as journal:
+        with opened(place / JOURNAL) as journal:
             first = json.loads(journal.readline(LARGEST))
-        identity = json.loads(read_bytes(place / "plan.json"))["identity"]
+        identity = json.loads(read_bytes(place / PLAN))["identity"]
         return json.dumps([first["t"], identity], sort_keys=True)
     except (OSError, ValueError, KeyError, TypeError):
         return ""  # whoever reads the runs says what is wrong with them
@@ -180,10 +184,10 @@ def _sentence(folder: Path, system: str, runs: int, attempts: list[dict]) -> str
     return f"{said}, {len(own)} attempt{'s' * (len(own) != 1)} failed, the last ({where}) because: {why}"
 
 
-COLUMNS = ["system", "node", "copies", "read_bytes_per_s", "write_bytes_per_s", "delay_s"]
+DIALS = ["system", "node", "copies", "read_bytes_per_s", "write_bytes_per_s", "delay_s"]
 
 
-def read_dials(sources: str | Path | Sequence[str | Path]) -> pd.DataFrame:
+def read_dials(sources: str | Path | Mapping | Sequence[str | Path | Mapping]) -> pd.DataFrame:
     """The drives behind each system of a lab's campaigns: what their truth is computed from (``dialled``).
 
     Parameters
@@ -203,17 +207,18 @@ def read_dials(sources: str | Path | Sequence[str | Path]) -> pd.DataFrame:
     >>> hci.read_dials("data/published").empty
     True
     """
-    listed = [sources] if isinstance(sources, (str, Path)) else list(sources)
-    folders = [at_home(source) for source in listed]
-    rows = [row for folder in folders if (folder / "plan.json").exists() for row in _of_campaign(folder)]
-    return pd.DataFrame(rows, columns=COLUMNS).drop_duplicates(ignore_index=True)
+    listed = [sources] if isinstance(sources, (str, Path, Mapping)) else list(sources)
+    paths = [source["path"] if isinstance(source, Mapping) else source for source in listed]
+    folders = [at_home(path) for path in paths if isinstance(path, (str, Path))]
+    rows = [row for folder in folders if (folder / PLAN).exists() for row in _of_campaign(folder)]
+    return pd.DataFrame(rows, columns=DIALS).drop_duplicates(ignore_index=True)
 
 
 def _of_campaign(run_dir: Path) -> list[dict]:
-    testbed = json.loads(read_bytes(run_dir / "plan.json"))["testbed"]
-    copies = {disk.get("system") or testbed.get("serves"): len(disk["backing"])
-              for vm in testbed["vms"] for disk in vm["disks"]}  # fmt: skip
-    turned = _turned(run_dir / "journal.jsonl")
+    testbed = json.loads(read_bytes(run_dir / PLAN))["testbed"]
+    disks = [disk for vm in testbed["vms"] for disk in vm["disks"]]
+    copies = {disk.get("system") or testbed.get("serves"): len(disk["backing"]) for disk in disks}
+    turned = {(event["node"], event.get("system")) for event in events_of(run_dir) if event.get("event") == "dial"}
     rows = []
     for node in testbed["nodes"]:
         for drive in node.get("drives") or ():
@@ -226,26 +231,6 @@ def _of_campaign(run_dir: Path) -> list[dict]:
                 for system in behind
             ]
     return rows
-
-
-def _turned(journal: Path) -> set[tuple[str, str | None]]:
-    """(node, whose drive) of every drive that was turned."""
-    found = set()
-    for line in read_bytes(journal).decode(errors="replace").splitlines() if journal.exists() else ():
-        if '"dial"' in line:
-            try:
-                event = json.loads(line)
-            except ValueError:  # torn by a crash
-                continue
-            if event.get("event") == "dial":
-                found.add((event["node"], event.get("system")))
-    return found
-
-
-def run_names(paths: Sequence[Path]) -> dict[Path, str]:
-    """Run directory -> its run_id beside the others; published tables are none."""
-    folders = [path for path in paths if not is_published(path)]
-    return dict(zip(folders, run_ids(folders), strict=True))
 
 
 def is_published(folder: Path) -> bool:
@@ -263,7 +248,7 @@ def plan_of(folder: Path) -> dict:
     except NotAFileError as error:
         raise RunReadError(str(error)) from None
     except ValueError as error:
-        raise RunReadError(f"{folder / 'plan.json'}: not JSON: {error}") from None
+        raise RunReadError(f"{folder / PLAN}: not JSON: {error}") from None
 
 
 def _no_plan(folder: Path) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,6 @@ from hcilib.read.run.fleet import QUANTILES
 from hcilib.read.run.records import (
     RunReadError,
     factors_of_cell,
-    is_published,
     plan_of,
     refuse_nothing,
     run_names,
@@ -77,87 +76,71 @@ _DECODE = msgspec.json.Decoder(_Record).decode
 def read_results(
     path: str | Path | Sequence[str | Path], article: str | None = None, engine: Engine = None
 ) -> pd.DataFrame:
-    """The results table: one row per accepted run of a cell, whole fleet.
+    """The results of run directories and published tables, by the rules of `hcilib.read_results`, which takes files of
+    other tools too."""
+    paths = [path] if isinstance(path, (str, Path)) else path
+    return under_each_other(tables_of(paths, article, engine), article, paths)
 
-    Parameters
-    ----------
-    path : a run directory, ``data/published``, one of its tables (``data/published/scaling.csv``), or several of them
-        (their rows are put one under the other)
-    article : of published tables keep only the rows whose `source` this is. A run directory is always read whole; on
-        its own, without such rows, it is refused: what is shown would be named after an article it is not from
-    engine : where raw files are read (hcilib.engine.mapped). What was read is kept in the run directory's ``tables/``
-        and read again only when a raw file is another than it was (hcilib.read.run.cache); a directory that cannot be
-        written works too
 
-    Returns
-    -------
-    DataFrame : the columns of DESIGN section 3, after them a published table's own. ``lat_ns`` is IOPS-weighted;
-        percentiles come from the merged bins of all hosts; ``warmup_ratio`` is the bytes written in this campaign
-        before the run over its span. Only accepted steps of kind ``measure`` are rows. ``warnings`` says
-        ``not steady: ...`` of runs after a warm-up by volume that its cap ended. ``events`` says what was done to the
-        system during the run (``cut-link@10 heal-link@25``), missing where nothing was: a factor, so such runs are
-        never pooled with undisturbed ones. ``pair`` is the number of the visit that systems of one campaign share (the
-        runs of a cell next to each other), missing where one system was measured alone. ``attrs["unmeasured"]``: system
-        -> why it has no row, of the systems that were to be measured and were not.
+def tables_of(paths: Sequence[str | Path], article: str | None, engine: Engine) -> list[pd.DataFrame]:
+    """The results of each of these run directories and published tables; of the latter those of the `article` alone."""
+    places = [located(path) for path in paths]
+    names = run_names(places)
+    return [
+        _of_campaign(place, names[place], engine) if place in names else _of_published(place, article)
+        for place in places
+    ]
 
-    Examples
-    --------
-    >>> results = hci.read_results(hci.samples()["lab-single"])
-    >>> sorted(results["pattern"].unique())
-    ['4k-randread', '4k-randrw70', '4k-randwrite']
-    """
-    if isinstance(path, (str, Path)):
-        where, results = str(located(path)), _results_at(located(path), article, engine)
-    else:
-        where, results = ", ".join(map(str, path)), _under_each_other(path, article, engine)
-    if article is not None and not results["source"].eq(article).any():
-        refuse_nothing(results)
-        held = ", ".join(sorted(results["source"].unique())) or "none"
+
+def under_each_other(tables: Sequence[pd.DataFrame], article: str | None, paths: Sequence[str | Path]) -> pd.DataFrame:
+    """One table of several; RunReadError where an `article` is wanted of which none of them has a row."""
+    if not tables:
         raise RunReadError(
-            f"{where}: no rows of article {article!r}; it holds {held} (a run directory is read without an article: "
-            "None)"
+            "no run directory, no published table and no file was named; hci.samples() has some to start from"
         )
-    return results
-
-
-def _under_each_other(path: Sequence[str | Path], article: str | None, engine: Engine) -> pd.DataFrame:
-    paths = [located(p) for p in path]
-    if not paths:
-        raise RunReadError("no run directory and no published table was named; hci.samples() has some to start from")
-    names = run_names(paths)
-    tables = [_results_at(p, article, engine) for p in paths]
-    tables = [t.assign(run_id=names[p]) if p in names else t for p, t in zip(paths, tables, strict=True)]
-    together = pd.concat(tables, ignore_index=True)
-    together.attrs["caveat"] = next((t.attrs["caveat"] for t in tables if t.attrs.get("caveat")), "")
-    absent = {system: why for t in tables for system, why in t.attrs.get("unmeasured", {}).items()}
-    elsewhere = set(together["system"])  # another of these campaigns measured it
-    together.attrs["unmeasured"] = {system: why for system, why in absent.items() if system not in elsewhere}
+    if len(tables) == 1:
+        together = tables[0]
+    else:
+        together = pd.concat(tables, ignore_index=True)
+        absent = {system: why for t in tables for system, why in t.attrs.get("unmeasured", {}).items()}
+        elsewhere = set(together["system"])  # another of these campaigns measured it
+        together.attrs |= {
+            "caveat": next((t.attrs["caveat"] for t in tables if t.attrs.get("caveat")), ""),
+            "left_out": [one for t in tables for one in t.attrs.get("left_out", [])],
+            "unmeasured": {system: why for system, why in absent.items() if system not in elsewhere},
+        }
+    if article is not None and not together["source"].eq(article).any():
+        refuse_nothing(together)
+        raise RunReadError(_other_articles(paths, article, together))
     return together
 
 
-def _results_at(folder: Path, article: str | None, engine: Engine) -> pd.DataFrame:
-    if is_published(folder):
-        from hcilib.read.published.published import published, published_table
-
-        table = (
-            published(folder) if folder.stem == "results" or folder.is_dir() else published_table(folder.stem, folder)
-        )
-        return _of_article(table, article, folder)
-    plan = plan_of(folder)
-    results = results_of(folder, plan, engine)
-    results.attrs["caveat"] = plan.get("caveat", "")
-    results.attrs["unmeasured"] = unmeasured(folder, plan, results)
-    return results
+def _other_articles(paths: Sequence[str | Path], article: str, table: pd.DataFrame) -> str:
+    held = ", ".join(sorted(table["source"].unique())) or "none"
+    return (
+        f"{', '.join(map(str, paths))}: no rows of article {article!r}; it holds {held} (a run directory, like files of "
+        "other tools, is read without an article: None)"
+    )
 
 
-def _of_article(table: pd.DataFrame, article: str | None, folder: Path) -> pd.DataFrame:
+def _of_published(place: Path, article: str | None) -> pd.DataFrame:
+    from hcilib.read.published.published import published, published_table
+
+    whole = place.stem == "results" or place.is_dir()
+    table = published(place) if whole else published_table(place.stem, place)
     if article is None:
         return table
     own = table[table["source"] == article].reset_index(drop=True)
     if own.empty:
-        known = ", ".join(sorted(table["source"].unique()))
-        raise RunReadError(f"{folder}: no rows of article {article!r}; it holds {known}")
+        raise RunReadError(_other_articles([place], article, table))
     return own
+
+
+def _of_campaign(folder: Path, run_id: str, engine: Engine) -> pd.DataFrame:
+    plan = plan_of(folder)
+    results = results_of(folder, plan, engine).assign(run_id=run_id)
+    results.attrs |= {"caveat": plan.get("caveat", ""), "unmeasured": unmeasured(folder, plan, results)}
+    return results
 
 
 def results_of(folder: Path, plan: dict, engine: Engine = None) -> pd.DataFrame:
@@ -180,17 +163,13 @@ def results_of(folder: Path, plan: dict, engine: Engine = None) -> pd.DataFrame:
     say(folder, refused)
     table = pd.DataFrame(columns=list(RESULTS))
     if records:
-        numbers = {name: column.to_numpy() for name, column in _columns(measures)}
+        together = pa.concat_tables(measures)
+        numbers = {name: together[name].to_numpy() for name in MEASURES}
         valid = [n for n, record in enumerate(records) if record.valid and counts[n]]
         order = sorted(valid, key=lambda n: (records[n].order, records[n].started_s))
         own = {name: column[order] for name, column in numbers.items()}
         table = _table([records[n] for n in order], own, [sampled[n] for n in order], plan)
-    return table.assign(run_id=folder.resolve().name)
-
-
-def _columns(measures: list[pa.Table]) -> Iterator[tuple[str, pa.ChunkedArray]]:
-    together = pa.concat_tables(measures)
-    return zip(together.column_names, together.columns, strict=True)
+    return table
 
 
 def _record(content: str) -> _Record:
@@ -217,27 +196,27 @@ def _table(
     kept_up = open_loop(delivered, own["full_depth_pct"], own["iops"] * own["runtime_s"])
     unsteady, factors = _unsteady_before(steps), _factors_of(runs)
     one_start = _from_one_start(runs, factors, plan)
-    return pd.DataFrame(
-        {"events": np.full(len(runs), np.nan), "demand": np.full(len(runs), np.nan)}  # where no cell has any
-        | factors
-        | {name: own[name] for name in (*FLEET, *QUANTILES, *SYNC)}
-        | {
-            "source": [plan["testbed"]["name"]] * len(runs), "tool": "fio", "system": [run.system for run in runs],
-            "block": [run.block for run in runs], "rep": [run.rep for run in runs],
-            "pair": np.array([run.pair for run in runs], dtype=float), "nodes": nodes, "span_bytes": span_bytes,
-            "offered_iops": offered, "delivered_pct": delivered, "full_depth_pct": own["full_depth_pct"],
-            "open_loop": _where_offered(kept_up, offered),
-            "bw_bytes": own["bw_bytes"].astype(np.int64), "node_cpu_pct": cpu_pct,
-            "net_bytes_per_s": own[NETWORK[bool(plan["one_kernel"])]],
-            "iops_per_cpu_pct": own["iops"] / nodes / np.where(cpu_pct == 0, np.nan, cpu_pct),
-            "warmup_ratio": written / span_bytes, "valid": True,
-            "warnings": column(
-                _warned(run, unsteady[n], _unsampled(run, sampled[n], plan), bool(kept)) + shared
-                for n, run, kept, shared in zip(measured, runs, kept_up, one_start, strict=True)
-            ),
-        },
-        columns=list(RESULTS),
-    )  # fmt: skip
+    warnings = (
+        _warned(run, unsteady[n], _unsampled(run, sampled[n], plan), bool(kept)) + shared
+        for n, run, kept, shared in zip(measured, runs, kept_up, one_start, strict=True)
+    )
+    nothing = np.full(len(runs), np.nan)
+    columns = {"events": nothing, "demand": nothing}  # where no cell has any
+    columns |= factors
+    columns |= {name: own[name] for name in (*FLEET, *QUANTILES, *SYNC, "full_depth_pct")}
+    columns |= {name: [getattr(run, name) for run in runs] for name in ("system", "block", "rep")}
+    columns |= {
+        "source": [plan["testbed"]["name"]] * len(runs),
+        "tool": "fio",
+        "nodes": nodes,
+        "span_bytes": span_bytes,
+    }
+    columns |= {"pair": np.array([run.pair for run in runs], dtype=float), "warmup_ratio": written / span_bytes}
+    columns |= {"offered_iops": offered, "delivered_pct": delivered, "open_loop": _where_offered(kept_up, offered)}
+    columns |= {"node_cpu_pct": cpu_pct, "net_bytes_per_s": own[NETWORK[bool(plan["one_kernel"])]]}
+    columns["iops_per_cpu_pct"] = own["iops"] / nodes / np.where(cpu_pct == 0, np.nan, cpu_pct)
+    columns["bw_bytes"] = own["bw_bytes"].astype(np.int64)
+    return pd.DataFrame(columns | {"valid": True, "warnings": column(warnings)}, columns=list(RESULTS))
 
 
 def _factors_of(runs: list[_Record]) -> dict[str, pd.Series]:

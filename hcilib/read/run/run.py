@@ -32,7 +32,7 @@ from hcilib.read.run.records import (
     window,
 )
 from hcilib.read.run.seals import say, sha256, unlike_files, unlike_steps
-from hcilib.read.run.step_tables import counted, counters_of, exploded, in_order_of_time, sorted_texts, together
+from hcilib.read.run.step_tables import counted, exploded, in_order_of_time, sorted_texts, together
 from hcilib.run_layout import BLOCKS, COUNTERS, DRIVES, INTEGRITY, JOB, LOGS, RECORD, STEPS, WRITERS, WRITES
 
 if TYPE_CHECKING:
@@ -182,20 +182,19 @@ def _named(step: dict, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _counters(step: dict) -> pd.DataFrame:
-    file = step["folder"] / COUNTERS
-    table = counters_of(read_bytes(file), str(file)) if file.exists() else node_counters.read_counters_csv(file)
     start, end = window(step)
-    table = node_counters.within(table, start, end)
+    table = node_counters.within(_sampled(step, COUNTERS, node_counters.read_counters_csv), start, end)
     return table.assign(t_s=table["t_s"] - start)
 
 
 def _drives(step: dict) -> pd.DataFrame:
-    file = step["folder"] / DRIVES
-    try:
-        table = node_drives.read_drives_csv(read_bytes(file) if file.exists() else None, str(file))
-    except ValueError as error:
-        raise RunReadError(str(error)) from None
+    table = _sampled(step, DRIVES, node_drives.read_drives_csv)
     return node_drives.totals(node_counters.within(table, *window(step)))
+
+
+def _sampled(step: dict, name: str, read: Callable[[bytes | None, str], pd.DataFrame]) -> pd.DataFrame:
+    file = step["folder"] / name
+    return read(read_bytes(file) if file.exists() else None, str(file))
 
 
 def samples() -> dict[str, Path]:

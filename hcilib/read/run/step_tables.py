@@ -4,7 +4,6 @@ plan."""
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import time
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,12 +21,10 @@ from hcilib.read.compressed import opened, read_bounded, unpacked
 from hcilib.read.fio import fio_sections
 from hcilib.read.fio.fio_bins import BIN_KEYS, Bins, bins_of, by_key
 from hcilib.read.fio.fio_document import FioOutputError
-from hcilib.read.fio.fio_fast import FioFile
 from hcilib.read.fio.fio_json import WITH_DECIMALS, Packed, Packer, Texts, add_bytes, coded, is_whole, reading_order
-from hcilib.read.fio.fio_sections import full_depth_pct
 from hcilib.read.nodes import counters
 from hcilib.read.run import fleet, seals
-from hcilib.read.run.records import RunReadError, keys_of, record_of, sound, when, window
+from hcilib.read.run.records import keys_of, record_of, sound, when, window
 from hcilib.run_layout import COUNTERS, JOB, OUTPUT, RECORD
 
 FILES = (RECORD, OUTPUT, COUNTERS, JOB)
@@ -43,15 +39,8 @@ CPU = {True: "kernel_cpu_pct", False: "node_cpu_pct"}
 """By whether the nodes share one kernel: of which any of them tells all, where of real nodes none may be missing."""
 SAMPLED = "sampled_nodes"
 """The nodes sampled in the step's window, where these are fewer than there are."""
-MEASURES = (
-    *fleet.MEASURES,
-    *fleet.QUANTILES,
-    "written_bytes",
-    "full_depth_pct",
-    *fio_sections.MEASURES,
-    *CPU.values(),
-    *NETWORK.values(),
-)
+_OF_STEP = ("written_bytes", "full_depth_pct", *fio_sections.MEASURES)
+MEASURES = (*fleet.MEASURES, *fleet.QUANTILES, *_OF_STEP, *CPU.values(), *NETWORK.values())
 """Of one step: its fleet, what it wrote, its nodes."""
 _STEPS = pa.schema(
     [("folder", pa.string()), ("record", pa.string()), ("unlike", pa.string())]
@@ -102,23 +91,26 @@ def read_steps(folders: Sequence[str], *, compiled: bool = False) -> Tables:
         rows.append({"folder": name, "record": _without_hosts(record), "unlike": unlike, **stamps})
         records.append(record := record | {"valid": record["valid"] and not unlike})
         if record["valid"]:
-            file, histograms = _add(packer, raw[OUTPUT].content, f"{folder}/{OUTPUT}", compiled)
+            output = f"{folder}/{OUTPUT}"
+            document = _document(raw[OUTPUT].content, output)
+            file = add_bytes(packer, document, output)
+            histograms = bins_of(file, output, compiled=compiled)
             counted = _nodes(raw[COUNTERS].content, record, f"{folder}/{COUNTERS}")
             rows[-1] |= fleet.percentiles(histograms.lat_ns, histograms.count) | counted
             if record.get("offered_iops"):
-                document = unpacked(raw[OUTPUT].content or b"", f"{folder}/{OUTPUT}")
-                rows[-1]["full_depth_pct"] = full_depth_pct(document, record["cell"]["iodepth"])
+                rows[-1]["full_depth_pct"] = fio_sections.full_depth_pct(document, record["cell"]["iodepth"])
             if Pattern.parse(record["cell"]["pattern"]).sync == FDATASYNC:
-                rows[-1] |= fio_sections.sync_latency(unpacked(raw[OUTPUT].content or b"", f"{folder}/{OUTPUT}"))
+                rows[-1] |= fio_sections.sync_latency(document)
             own, histograms = by_key(file, histograms)
             keys.append(own)
             bins.append(histograms)
     packed, valid = packer.packed(), [record for record in records if record["valid"]]
-    for row, measures in zip(
-        (r for r, given in zip(rows, records, strict=True) if given["valid"]), _fleets(packed), strict=True
-    ):
+    of_valid = [row for row, record in zip(rows, records, strict=True) if record["valid"]]
+    for row, measures in zip(of_valid, _fleets(packed), strict=True):
         row |= measures
-    return Tables(_steps_table(rows), _hosts_table(packed, valid), _bins_table(keys, bins, valid))
+    return Tables(
+        pa.Table.from_pylist(rows, schema=_STEPS), _hosts_table(packed, valid), _bins_table(keys, bins, valid)
+    )
 
 
 def _is_copy(record: Mapping, folder: str) -> str:
@@ -134,15 +126,13 @@ def _without_hosts(record: Mapping) -> str:
     return json.dumps({name: value for name, value in record.items() if name not in ("hosts", "raw")})
 
 
-def _add(packer: Packer, content: bytes | None, path: str, compiled: bool) -> tuple[FioFile, Bins]:
+def _document(content: bytes | None, path: str) -> bytes:
     if content is None:
         raise FileNotFoundError(f"{path}: fio's output of an accepted step is gone; restore it, or remove the step")
     try:
-        raw = unpacked(content, path)
+        return unpacked(content, path)
     except ValueError as error:
         raise FioOutputError(str(error)) from None
-    file = add_bytes(packer, raw, path)
-    return file, bins_of(file, path, compiled=compiled)
 
 
 def _nodes(content: bytes | None, step: Mapping, file: str) -> dict[str, float | list[str] | None]:
@@ -152,37 +142,15 @@ def _nodes(content: bytes | None, step: Mapping, file: str) -> dict[str, float |
     """
     if content is None:
         return dict.fromkeys((*CPU.values(), *NETWORK.values()), np.nan) | {SAMPLED: [] if step["nodes"] else None}
-    inside = counters.within(counters_of(content, file), *window(step))
+    inside = counters.within(counters.read_counters_csv(content, file), *window(step))
     sampled = sorted(inside["node"].unique())
     is_whole = len(sampled) >= step["nodes"]
-    lab, nodes = (counters.node_means(inside, one_kernel) for one_kernel in (True, False))
+    means = {one_kernel: counters.node_means(inside, one_kernel) for one_kernel in (True, False)}
     if not is_whole:
-        nodes = dict.fromkeys(nodes, np.nan)
-    return {
-        CPU[True]: lab["node_cpu_pct"],
-        CPU[False]: nodes["node_cpu_pct"],
-        NETWORK[True]: lab["net_bytes_per_s"],
-        NETWORK[False]: nodes["net_bytes_per_s"],
-        SAMPLED: None if is_whole else sampled,
-    }
-
-
-def counters_of(content: bytes, file: str) -> pd.DataFrame:
-    """A step's counters; RunReadError names the file and the line where they are none."""
-    try:
-        table = pd.read_csv(io.BytesIO(content))
-    except (ValueError, UnicodeDecodeError) as error:  # pandas' own errors are ValueErrors, and name the line
-        raise RunReadError(f"{file}: not the counters of a step: {error}") from None
-    if absent := [name for name in counters.COLUMNS if name not in table]:
-        raise RunReadError(f"{file}: line 1: not the counters of a step: no column {', '.join(absent)}")
-    for name in (name for name in counters.COLUMNS if name not in ("node", "nic")):
-        numbers = pd.to_numeric(table[name], errors="coerce")
-        wrong = np.flatnonzero(numbers.isna() & table[name].notna())
-        if len(wrong):
-            raise RunReadError(
-                f"{file}: line {wrong[0] + 2}: {name} is {str(table[name][wrong[0]])[:80]!r}, expected a number"
-            )
-    return table
+        means[False] = dict.fromkeys(means[False], np.nan)
+    found = {name: means[one_kernel]["node_cpu_pct"] for one_kernel, name in CPU.items()}
+    found |= {name: means[one_kernel]["net_bytes_per_s"] for one_kernel, name in NETWORK.items()}
+    return found | {SAMPLED: None if is_whole else sampled}
 
 
 def _fleets(packed: Packed) -> Iterator[dict[str, float]]:
@@ -196,10 +164,6 @@ def _fleets(packed: Packed) -> Iterator[dict[str, float]]:
         numbers = {name: packed.numbers(name)[own] for name in needed}
         written = numbers["io_bytes"][ddir[own] == "write"]
         yield fleet.aggregate(ddir[own], numbers) | {"written_bytes": float(np.nansum(written))}
-
-
-def _steps_table(rows: list[dict]) -> pa.Table:
-    return pa.Table.from_pylist(rows, schema=_STEPS)
 
 
 def _hosts_table(packed: Packed, steps: list[dict]) -> pa.Table:
