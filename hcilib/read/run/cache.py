@@ -3,12 +3,10 @@
 A cache and nothing else: what stands in it was read from the raw files, and is read from them again when
 
 - size, modification or change time of a step's step.json, fio.json.zst, counters.csv or job.fio is not what it was when
-    it was
-  read, and its SHA-256 is not either (files that were only copied or touched are known by their hash);
+  it was read, and its SHA-256 is not either (files that were only copied or touched are known by their hash);
 - a step came or went;
 - a file of the cache is missing, half written, damaged or edited (pages carry checksums, and ``seal-<part>.json`` holds
-    the
-  SHA-256 of the part's files);
+  the SHA-256 of the part's files), or says that it unpacks to more than its raw files can have held;
 - this code changed (the cache names a hash of hcilib/read).
 
 It may be deleted at any time. About 500 steps are one part: ``steps-`` (one row a step), ``hosts-`` and
@@ -65,14 +63,22 @@ COMPILED_BYTES = 512 * 2**20
 """From here on numba earns its start."""
 PACKED = 8
 """How many times smaller its .zst is than fio's JSON, about; it only decides about numba and a pool of processes."""
+MOST_PACKED, MOST_STEP_BYTES = 2**8, 2**18
+"""What a part may unpack to: so many times its steps' fio.json.zst, or so many bytes a step. Tables are smaller than the
+JSON that they were made of, which zstd makes ten to twenty times smaller; whoever can write here can seal a forged file."""
+PART_STEPS = 500
+_LARGE = ("hosts", "bins")
+_MARK = "hcilib.mark"
+_DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError)
+"""What reading a file that is missing, cut off or damaged may raise."""
 
 
 def tables(folder: Path, want: str, engine: Engine = None) -> Iterator[tuple[pa.Table, pa.Table]]:
     """The steps table and the wanted one ("steps", "hosts", "bins") of every step, a part at a time, in no order."""
     if not isinstance(folder, Path):  # on object storage there is neither rename nor lock
-        yield from _read(folder, sorted(file.parent.name for file in folder.glob(f"steps/*/{RECORD}")), want, engine)
+        yield from _read(folder, sorted(file.parent.name for file in folder.glob(f"{STEPS}/*/{RECORD}")), want, engine)
         return
-    names = _names(folder)
+    names = set(os.listdir(folder / STEPS)) if (folder / STEPS).is_dir() else set()
     parts = list(sound_parts(folder, names))
     held = {}
     for part in parts:
@@ -80,7 +86,7 @@ def tables(folder: Path, want: str, engine: Engine = None) -> Iterator[tuple[pa.
         if wanted is not None:
             held[part.number] = part.names
             yield part.steps, wanted
-    missing = {name for name in names.difference(*held.values()) if os.path.exists(f"{folder}/steps/{name}/{RECORD}")}
+    missing = {name for name in names.difference(*held.values()) if os.path.exists(f"{folder}/{STEPS}/{name}/{RECORD}")}
     changed = [(part, part.stamps) for part in parts if part.number in held and part.stamps is not None]
     if missing or changed:
         yield from _brought_up(folder, missing, held, changed, want, engine)
@@ -106,19 +112,14 @@ def _brought_up(
             tidy(folder, set(held))
             for part, stamps in changed:
                 restamp(folder, part, stamps)
-        yield from _read(folder, sorted(missing), want, engine, _free_numbers(held) if writing else None)
-
-
-def _names(folder: Path) -> set[str]:
-    with contextlib.suppress(FileNotFoundError):
-        return set(os.listdir(folder / "steps"))
-    return set()
+        free = (number for number in count() if number not in held) if writing else None
+        yield from _read(folder, sorted(missing), want, engine, free)
 
 
 def _read(folder, names: Sequence[str], want: str, engine: Engine, numbers: Iterator[int] | None = None) -> Iterator:
     """Steps from their raw files, a few at a time; with `numbers` they are written as parts of the cache."""
     at = folder.absolute() if engine is not None else folder  # a cluster's workers stand elsewhere
-    places = [str(at / "steps" / name) for name in names]
+    places = [str(at / STEPS / name) for name in names]
     sizes = [_size(place) if isinstance(folder, Path) else 0 for place in places]
     chunks, size_bytes = list(_chunks(places, sizes)), PACKED * sum(sizes)
     read = partial(read_steps, compiled=size_bytes >= COMPILED_BYTES)
@@ -166,27 +167,15 @@ def _size(step: str) -> int:
 def _may_write(folder: Path, missing: int) -> Iterator[bool]:
     """Whether this process may write the cache now: nobody else does, the place is writable, the campaign at rest."""
     with contextlib.ExitStack() as held:
-        writing = missing >= GATHERED or not locked(folder / ".lock")
+        writing = missing >= GATHERED or not locked(folder / LOCK)
         if writing:
             try:
-                (folder / FOLDER).mkdir(exist_ok=True)
-                lock = held.enter_context(open(folder / FOLDER / ".lock", "a"))
+                (folder / TABLES).mkdir(exist_ok=True)
+                lock = held.enter_context(open(folder / TABLES / LOCK, "a"))
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 writing = False
         yield writing
-
-
-def _free_numbers(held: dict[int, set[str]]) -> Iterator[int]:
-    return (number for number in count() if number not in held)
-
-
-FOLDER = TABLES
-PART_STEPS = 500
-_LARGE = ("hosts", "bins")
-_MARK = "hcilib.mark"
-_DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError)
-"""What reading a file that is missing, cut off or damaged may raise."""
 
 
 class Part(NamedTuple):
@@ -208,14 +197,14 @@ class Part(NamedTuple):
 def sound_parts(folder: Path, names: set[str]) -> Iterator[Part]:
     """The parts whose steps are all among the names and as they were when they were read; no step twice."""
     given: set[str] = set()
-    for file in sorted((folder / FOLDER).glob("steps-*.parquet")):
-        part = _part(folder, file)
+    for file in sorted((folder / TABLES).glob("steps-*.parquet")):
+        part = _part(folder, file, names)
         if part and part.names <= names and not part.names & given:
             given |= part.names
             yield part
 
 
-def _part(folder: Path, file: Path) -> Part | None:
+def _part(folder: Path, file: Path, names: set[str]) -> Part | None:
     """None where the part is not whole, not of this code, or a raw file of it is another now."""
     with contextlib.suppress(*_DAMAGE):
         number = int(file.stem.rpartition("-")[2])
@@ -223,7 +212,7 @@ def _part(folder: Path, file: Path) -> Part | None:
         if edited:
             say_edited(folder, edited)
             return None
-        steps, kept = _read_file(file)
+        steps, kept = _read_file(file, MOST_STEP_BYTES * min(len(names), 2 * PART_STEPS))
         if kept[_MARK] == _mark(steps):
             same, stamps = _compared(folder, steps, moved)
             return Part(number, kept[_MARK], steps, stamps) if same else None
@@ -231,7 +220,7 @@ def _part(folder: Path, file: Path) -> Part | None:
 
 
 def _seal(folder: Path, number: int) -> Path:
-    return folder / FOLDER / f"seal-{number:05}.json"
+    return folder / TABLES / f"seal-{number:05}.json"
 
 
 def _unsealed(folder: Path, number: int) -> tuple[str, bool]:
@@ -269,21 +258,29 @@ def loaded(folder: Path, part: Part, want: str) -> pa.Table | None:
     if want == "steps":
         return part.steps
     with contextlib.suppress(*_DAMAGE):
-        table, kept = _read_file(_file(folder, want, part.number))
+        packed = sum(part.steps[f"{OUTPUT}:size"].to_pylist())
+        most_bytes = max(MOST_PACKED * packed, MOST_STEP_BYTES * len(part.steps))
+        table, kept = _read_file(_file(folder, want, part.number), most_bytes)
         if kept[_MARK] == part.mark:
             return table
     return None
 
 
-def _read_file(file: Path) -> tuple[pa.Table, dict[str, str]]:
+def _read_file(file: Path, most_bytes: int) -> tuple[pa.Table, dict[str, str]]:
+    """The table and what stands beside it; ValueError where it says that it unpacks to more than so many bytes."""
     with opened(file) as content, pq.ParquetFile(content, page_checksum_verification=True) as kept:
-        return kept.read(), {
-            k.decode(): v.decode() for k, v in kept.metadata.metadata.items() if k.startswith(b"hcilib")
-        }
+        told = kept.metadata
+        columns = [told.row_group(n).column(c) for n in range(told.num_row_groups) for c in range(told.num_columns)]
+        # a dictionary's codes and an empty string take next to nothing: what they become is counted as well
+        unpacked = sum(max(column.total_uncompressed_size, 8 * column.num_values) for column in columns)
+        if unpacked > most_bytes or told.num_rows > most_bytes:
+            raise ValueError(f"{file}: unpacks to {unpacked:,} bytes, where {most_bytes:,} are the most")
+        said = {k.decode(): v.decode() for k, v in told.metadata.items() if k.startswith(b"hcilib")}
+        return kept.read(), said
 
 
 def _file(folder: Path, table: str, number: int) -> Path:
-    return folder / FOLDER / f"{table}-{number:05}.parquet"
+    return folder / TABLES / f"{table}-{number:05}.parquet"
 
 
 def _compared(folder: Path, steps: pa.Table, moved: bool) -> tuple[bool, np.ndarray | None]:
@@ -330,7 +327,7 @@ def _code() -> bytes:
 def tidy(folder: Path, held: set[int]) -> None:
     """Remove parts that are stale and what a writer that was killed left."""
     with contextlib.suppress(OSError):
-        for file in (folder / FOLDER).iterdir():
+        for file in (folder / TABLES).iterdir():
             number = file.stem.rpartition("-")[2]
             if file.name == LOCK or (file.suffix in (".parquet", ".json") and number.isdigit() and int(number) in held):
                 continue
