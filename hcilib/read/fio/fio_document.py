@@ -6,7 +6,6 @@ library finds the document in the text around it; every field may be missing or 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -153,13 +152,9 @@ def _from_text(text: str, path: str | Path) -> tuple[Document, str, int]:
     if not documents:
         raise FioOutputError(_no_document(path, text))
     start, end = documents[-1]
-    plain = _plain_json(text[start:end])
     try:
-        return _decode(plain), _outside(text, documents), len(documents)
+        return _decoded(text[start:end]), _outside(text, documents), len(documents)
     except msgspec.DecodeError as error:
-        with contextlib.suppress(ValueError, RecursionError):
-            # Of a key that stands twice the last counts, as everywhere in JSON; msgspec judges every one of them.
-            return _decode(json.dumps(json.loads(plain)).encode()), _outside(text, documents), len(documents)
         line = text.count("\n", 0, start) + 1
         raise FioOutputError(f"{path}: the fio document at line {line} has a wrong field: {error}") from None
 
@@ -206,13 +201,18 @@ def _decode(raw: bytes) -> Document:
 _DECODER = msgspec.json.Decoder(Document)
 
 
-def _plain_json(text: str) -> bytes:
-    """The document as msgspec takes it: NaN becomes null, control characters inside strings are escaped."""
+def _decoded(text: str) -> Document:
+    """Also of what msgspec does not take: NaN becomes null, control characters inside strings are escaped, and of a
+    field that is there twice the last counts, whatever the first is."""
     try:
-        msgspec.json.decode(text, type=msgspec.Raw)
-        return text.encode()
-    except msgspec.DecodeError:
-        return json.dumps(json.loads(text, strict=False, parse_constant=lambda _: None)).encode()
+        return _decode(text.encode())
+    except msgspec.DecodeError as error:
+        try:
+            return _decode(json.dumps(json.loads(text, strict=False, parse_constant=lambda _: None)).encode())
+        except (msgspec.DecodeError, RecursionError):
+            raise
+        except ValueError:  # Python makes no integer of more than 4,300 digits
+            raise error from None
 
 
 def _text(raw: bytes) -> str:

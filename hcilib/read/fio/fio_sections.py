@@ -29,8 +29,10 @@ def sync_latency(document: bytes) -> dict[str, float]:
         return dict.fromkeys(MEASURES, np.nan)
     mean = float(np.average([lat["mean"] for lat in timed], weights=[lat["N"] for lat in timed]))
     bins = [parse_bins(json.dumps(lat["bins"]).encode()) for lat in timed if lat.get("bins")]
-    whole = len(bins) == len(timed)
-    p99 = reached(*map(np.concatenate, zip(*bins, strict=True)), [99.0])[0] if whole else np.nan
+    p99 = np.nan
+    if len(bins) == len(timed):
+        lat_ns, count = map(np.concatenate, zip(*bins, strict=True))
+        [p99] = reached(lat_ns, count, [99.0])
     return dict(zip(MEASURES, (mean, p99), strict=True))
 
 

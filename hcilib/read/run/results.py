@@ -9,7 +9,7 @@ import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -201,7 +201,7 @@ def _table(
         for n, run, kept, shared in zip(measured, runs, kept_up, one_start, strict=True)
     )
     nothing = np.full(len(runs), np.nan)
-    columns = {"events": nothing, "demand": nothing}  # where no cell has any
+    columns: dict[str, Any] = {"events": nothing, "demand": nothing}  # where no cell has any
     columns |= factors
     columns |= {name: own[name] for name in (*FLEET, *QUANTILES, *SYNC, "full_depth_pct")}
     columns |= {name: [getattr(run, name) for run in runs] for name in ("system", "block", "rep")}
