@@ -65,3 +65,5 @@ def test_a_drive_that_was_turned_meanwhile_has_no_one_rate(claimed):
 def test_what_was_measured_elsewhere_was_not_dialled(claimed, tmp_path):
     assert hci.read_dials(["data/published", tmp_path / "nothing", "data/samples/box/box-ceph"]).empty
     assert len(hci.read_dials(["data/published", claimed])) == 4
+    loose = {"path": "data/samples/loose-files", "names": "{system}_*.json"}  # as `sources` of a notebook may say it
+    assert len(hci.read_dials([loose, {"path": str(claimed)}, {"path": ["a.json", "b.json"]}])) == 4

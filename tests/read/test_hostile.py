@@ -12,6 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 from hypothesis import HealthCheck, example, given, settings
@@ -22,6 +24,7 @@ from hcilib.read.diskspd.diskspd import DiskspdOutputError, read_diskspd
 from hcilib.read.fio.fio_document import FioOutputError
 from hcilib.read.fio.fio_json import read_fio, read_fio_bins
 from hcilib.read.logs.fio_log import FioLogError, read_log
+from hcilib.read.run import cache
 from hcilib.read.run.journal import progress
 from hcilib.read.run.records import read_dials
 from hcilib.read.run.results import read_results
@@ -168,6 +171,24 @@ def test_a_cache_half_written_is_read_again_from_the_raw_files(table, keep, tmp_
         found = read_results(run_dir), read_bins(run_dir)
         for one, other in zip(found, wanted, strict=True):
             pd.testing.assert_frame_equal(one, other, check_exact=True)
+
+
+@pytest.mark.parametrize("table", ["steps", "hosts", "bins"])
+def test_a_forged_cache_that_unpacks_to_gigabytes_is_not_unpacked(table, tmp_path):
+    """Whoever can write there can seal it, too: a small file of one number a hundred million times."""
+    run_dir = shutil.copytree(SAMPLE, tmp_path / "run", ignore=shutil.ignore_patterns("tables"))
+    wanted = read_results(run_dir), read_bins(run_dir), read_hosts(run_dir)
+    part = next((run_dir / "tables").glob(f"{table}-*.parquet"))
+    honest, said = pq.read_table(part), pq.read_metadata(part).metadata
+    many = pa.concat_tables([honest.slice(0, 1)] * 2**14).combine_chunks()
+    with pq.ParquetWriter(part, honest.schema, compression="zstd") as writer:
+        writer.add_key_value_metadata({key: value for key, value in said.items() if key.startswith(b"hcilib")})
+        for _ in range(2**3):
+            writer.write_table(many)
+    cache._write_seal(run_dir, 0)
+    assert grown(lambda: [read(run_dir) for read in (read_results, read_bins, read_hosts)]) < 2**27
+    for one, other in zip((read_results(run_dir), read_bins(run_dir), read_hosts(run_dir)), wanted, strict=True):
+        pd.testing.assert_frame_equal(one, other, check_exact=True)
 
 
 @pytest.mark.parametrize(

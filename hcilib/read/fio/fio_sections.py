@@ -64,7 +64,7 @@ def _deepest(levels: Mapping[str, float], iodepth: int) -> float:
 
 
 def _jobs(document: bytes) -> list[dict]:
-    """What fio wrote of each job, its sums over clients aside; text of the servers may stand before it (TRAPS section 1)."""
+    """What fio wrote of each job, but its sums over clients; text of servers may stand before it (TRAPS section 1)."""
     text = document.decode(errors="replace")
     begin = re.search(r"(?m)^\{", text)
     found = json.JSONDecoder().raw_decode(text, begin.start())[0] if begin else {}

@@ -64,8 +64,8 @@ COMPILED_BYTES = 512 * 2**20
 PACKED = 8
 """How many times smaller its .zst is than fio's JSON, about; it only decides about numba and a pool of processes."""
 MOST_PACKED, MOST_STEP_BYTES = 2**8, 2**18
-"""What a part may unpack to: so many times its steps' fio.json.zst, or so many bytes a step. Tables are smaller than the
-JSON that they were made of, which zstd makes ten to twenty times smaller; whoever can write here can seal a forged file."""
+"""What a part may unpack to: so many times its steps' fio.json.zst, or so many bytes a step. Tables are smaller than
+their JSON, which zstd makes ten to twenty times smaller; whoever can write here can seal a forged file, too."""
 PART_STEPS = 500
 _LARGE = ("hosts", "bins")
 _MARK = "hcilib.mark"

@@ -1,5 +1,5 @@
-"""What plan.json, step.json and the journal of run directories say of a campaign: what it is called beside others, which
-step is what, which systems were measured, how a lab's drives were dialled.
+"""What plan.json, step.json and the journal of run directories say of a campaign: its name beside others, which step is
+what, which systems were measured, how a lab's drives were dialled.
 """
 
 from __future__ import annotations

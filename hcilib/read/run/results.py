@@ -118,8 +118,8 @@ def under_each_other(tables: Sequence[pd.DataFrame], article: str | None, paths:
 def _other_articles(paths: Sequence[str | Path], article: str, table: pd.DataFrame) -> str:
     held = ", ".join(sorted(table["source"].unique())) or "none"
     return (
-        f"{', '.join(map(str, paths))}: no rows of article {article!r}; it holds {held} (a run directory, like files of "
-        "other tools, is read without an article: None)"
+        f"{', '.join(map(str, paths))}: no rows of article {article!r}; it holds {held} (a run directory, like files "
+        "of other tools, is read without an article: None)"
     )
 
 
