@@ -39,7 +39,7 @@ from hcilib.testbed import Testbed
 
 MIRROR = System(name="lab-mirror", label="lab-mirror")
 HURT, SPARED = "vm2", "vm1"
-SPAN, RUNTIME_S, GRACE_S = 2**20, 1.0, 3.0
+SPAN, RUNTIME_S, GRACE_S, SCRATCH = 2**20, 1.0, 3.0, 2**18
 
 
 @dataclass(frozen=True)
@@ -247,17 +247,33 @@ def _started(argv: list[str], bed: Testbed) -> Iterator[None]:
 
 @contextlib.contextmanager
 def full_disk(bed: Testbed) -> Iterator[None]:
-    """The other VM's replicas have all the space they need; for the hurt one's there is none."""
+    """The other VM's replicas have all the space they need; for the hurt one's there is none. Job files find the little
+    they need before each attempt, as a real VM's scratch space is not on its data disk."""
     for vm in bed.vms:
         for image in vm.disks[0].backing:
             if vm.name != HURT:
                 with open(image, "r+b") as file:
                     os.posix_fallocate(file.fileno(), 0, vm.disks[0].size_bytes)
-    with open(Path(bed.lab_root).parent / "filler", "wb", buffering=0) as filler, contextlib.suppress(OSError):
+    filler = Path(bed.lab_root).parent / "filler"
+    with open(filler, "wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
-            filler.write(bytes(2**16))
-    yield
-    (Path(bed.lab_root).parent / "filler").unlink()
+            file.write(bytes(2**16))
+    over = threading.Event()
+
+    def give_back() -> None:
+        while not over.wait(0.02):
+            space = os.statvfs(filler)
+            if space.f_bavail * space.f_bsize < SCRATCH / 2 and not working(bed, patience_s=0):
+                os.truncate(filler, filler.stat().st_size - SCRATCH)
+
+    giver = threading.Thread(target=give_back)
+    giver.start()
+    try:
+        yield
+    finally:
+        over.set()
+        giver.join()
+        filler.unlink()
 
 
 FAULTS = (

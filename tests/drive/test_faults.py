@@ -16,6 +16,7 @@ from hcilib.drive.beds.lab import lab
 from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.campaign import CampaignError, run
 from hcilib.drive.guard.preflight import PreflightError
+from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.launch import job
 from hcilib.read.run.run import read_hosts
 
@@ -220,3 +221,13 @@ def test_a_run_directory_that_cannot_be_written_is_named(victim, short, mirror_s
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(OSError, match="file"):
         run(short(), victim, mirror_system, tmp_path / "file" / "run", progress=False)
+
+
+def test_a_vm_whose_scratch_space_is_full_is_told_so_with_the_path(victim, small_disk):
+    (small_disk / "job.fio").touch()
+    stuff(small_disk)
+    with (
+        Fleet(victim) as fleet,
+        pytest.raises(OSError, match=rf"{small_disk}/job\.fio cannot be written: is its file system full\?"),
+    ):
+        fleet.put_now("vm1", f"{small_disk}/job.fio", bytes(2**21))

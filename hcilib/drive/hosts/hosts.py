@@ -167,9 +167,15 @@ class Fleet:
 
     def put_now(self, name: str, path: str, data: bytes) -> None:
         """Write one host's file, by SFTP, readable by its owner alone; raises what paramiko raises."""
-        with self._files(name) as sftp, sftp.open(path, "w") as file:
-            file.chmod(0o600)
-            file.write(data)
+        try:
+            with self._files(name) as sftp, sftp.open(path, "w") as file:
+                file.chmod(0o600)
+                file.write(data)
+        except OSError as error:
+            if str(error) != "Failure":
+                raise
+            # All that SFTP has for what it knows no code for, and of these it is nearly always this one.
+            raise OSError(f"{path} cannot be written: is its file system full? (`df {Path(path).parent}`)") from error
 
     def sizes_now(self, name: str, folder: str) -> dict[str, int]:
         """File -> bytes of one host's folder, by SFTP; raises what paramiko raises."""
