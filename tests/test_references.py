@@ -67,3 +67,20 @@ def test_no_reference_leads_to_a_document_that_is_not_there():
         if not (ROOT / "docs" / f"{document}.md").exists()
     }  # fmt: skip
     assert not lost
+
+
+ROOMS = (
+    "*",
+    ".ci/*",
+    *(f"{room}/**/*" for room in ("hcilib", "notebooks", "tests", "bench", "params", "docs", "data")),
+)
+NAMED = re.compile(r"`([\w./-]+\.(?:py|ipynb|yaml|md|sh))`")
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+
+
+@pytest.mark.parametrize("document", [d for d in DOCUMENTS if d.name != "CHANGELOG.md"], ids=lambda path: path.name)
+def test_every_file_that_a_document_names_is_there(document):
+    """By the end of its path, as documents name files within the room they speak of."""
+    files = {f"/{path.relative_to(ROOT)}" for room in ROOMS for path in ROOT.glob(room)}
+    named = set(NAMED.findall(document.read_text(encoding="utf-8")))
+    assert not sorted(name for name in named if not any(file.endswith(f"/{name}") for file in files))
