@@ -46,7 +46,7 @@ _ROOMS = {
     "read.logs.rollup": ("add_rollups",),
     "read.run.journal": ("watch", "progress"),
     "read.run.seals": ("verify", "RunDirWarning"),
-    "read.run.records": ("read_dials",),
+    "read.run.records": ("read_dials", "read_unseen"),
     "read.fio.fio_json": ("read_fio", "FioOutputError"),
     "read.diskspd.diskspd": ("read_diskspd", "read_diskspd_bins", "DiskspdOutputError"),
     "read.published.published": (
@@ -99,7 +99,7 @@ _ROOMS = {
     "analyse.runs.latency": ("percentiles", "percentile_interval", "vm_spread"),
     "analyse.runs.series": ("stationarity", "mean_interval"),
     "analyse.runs.integrity": ("block_states", "integrity_verdicts", "integrity_sentence"),
-    "analyse.runs.failure": ("failures", "aligned", "failure_summary", "failure_sentences"),
+    "analyse.runs.failure": ("failures", "aligned", "whole_shares", "failure_summary", "failure_sentences"),
     "analyse.curves.scaling": ("saturation", "per_vm_gain", "curve_from_gains", "fleet_curves", "saturation_sentences"),
     "analyse.curves.demand": ("load_curve", "load_within", "load_within_runs", "latency_at", "demand_answer"),
     "analyse.physics.traffic": ("expected_traffic", "check_traffic", "traffic", "placement_cost"),

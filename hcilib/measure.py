@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from hcilib.analyse.physics.capacity import parse_scheme, tier_fit
-from hcilib.analyse.runs.integrity import integrity_verdicts
+from hcilib.analyse.runs.integrity import integrity_of_run, integrity_verdicts
 from hcilib.analyse.runs.stopping import enough_runs, stop_when, warm_up_missing
 from hcilib.drive.beds.ceph import ceph
 from hcilib.drive.beds.cluster import running
@@ -35,7 +35,6 @@ from hcilib.sweeps import sweep
 from hcilib.system import System, load_system, under_test
 from hcilib.testbed import Testbed, load_testbed
 
-RULES = Rules(stop=stop_when, enough=enough_runs, warm=warm_up_missing)
 Systems = System | Sequence[System]
 
 
@@ -218,6 +217,13 @@ def integrity(run_dir: str | Path | Sequence[str | Path], confidence: float = 0.
     RunReadError : no stamped blocks were written or read back there, or a file holds something else
     """
     acknowledged, blocks = read_integrity(run_dir)
-    verdicts = integrity_verdicts(acknowledged, blocks, confidence=confidence)
+    verdicts = integrity_verdicts(acknowledged, blocks, confidence=confidence, died=blocks.attrs["died"])
     verdicts.attrs["warnings"] = blocks.attrs["warnings"]
     return verdicts
+
+
+def _kept(step: Path) -> dict:
+    return integrity_of_run(integrity(step))
+
+
+RULES = Rules(stop=stop_when, enough=enough_runs, warm=warm_up_missing, kept=_kept)

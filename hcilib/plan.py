@@ -321,7 +321,15 @@ class Content:
     compress_pct: int = 0
 
 
-_RULES = {"adaptive": Adaptive, "volume": Volume, "content": Content, "offered": Offered}
+@dataclass(frozen=True)
+class Integrity:
+    """Stamped writes beside fio in every run to which something is done: ``span_bytes`` of each disk, behind the part
+    that fio uses (hcilib.drive.campaign.integrity)."""
+
+    span_bytes: int
+
+
+_RULES = {"adaptive": Adaptive, "volume": Volume, "content": Content, "offered": Offered, "integrity": Integrity}
 
 
 @dataclass(frozen=True)
@@ -344,6 +352,7 @@ class Plan:
     volume: Volume | None = None
     content: Content | None = None
     offered: Offered | None = None
+    integrity: Integrity | None = None
 
     def to_dict(self) -> dict:
         """Plain data, the format version first; :meth:`from_dict` is its inverse."""

@@ -19,6 +19,7 @@ from hcilib.plan import (
     Cell,
     Content,
     Events,
+    Integrity,
     Offered,
     Pattern,
     Plan,
@@ -29,6 +30,7 @@ from hcilib.plan import (
 )
 
 MIN_RUNTIME_S = 0.1  # below, fio's own start and end are most of a run
+STAMPED_BYTES = 4096  # of a stamped block (hcilib.drive.campaign.integrity)
 MIN_EVENTFUL_S = 5.0  # below, there is no series (hcilib.drive.launch.job) that could show what an event did
 
 
@@ -62,6 +64,7 @@ def sweep(
     dedupe_pct: int | None = None,
     compress_pct: int | None = None,
     events: Sequence[Mapping[float, str]] = ({},),
+    integrity: int | str | None = None,
     offered: Sequence[float | str] = (),
     offered_iodepth: int = 256,
     offered_process: str = "poisson",
@@ -90,13 +93,15 @@ def sweep(
         together
     dedupe_pct, compress_pct : the share in percent of what prefill and writes write that repeats, and by which it
         compresses; a 0 given asks for new random data in every buffer
-    events : what is done to the system while a cell is measured, second -> action, e.g.
-        ``{10: "cut-link", 25: "heal-link"}``; one mapping for each way to measure every cell, ``{}`` undisturbed
-        (hcilib.drive.campaign.events). Such runs are marked
-    offered : demands at which every load is measured besides, each right after its closed-loop cells in the same block
-        and in random order: shares of their maximum (``0.5``) or the fleet's I/Os a second (``"2000iops"``); then
-        latencies are those of an open loop (METHODS section 6). Each job may queue ``offered_iodepth``;
-        ``offered_process`` is fio's rate_process, ``poisson`` or ``linear``
+    events : what is done to the system while a cell is measured, second -> action, e.g. ``{10: "cut-link", 25: "heal-link"}``;
+        one mapping for each way to measure every cell, ``{}`` undisturbed (hcilib.drive.campaign.events). Such runs are marked
+    integrity : bytes (``"1 MiB"``) of stamped blocks that are written beside fio in every run to which something is done, behind
+        the part of each disk that fio uses, and read back when the system is whole again: was an acknowledged write lost? Needs a
+        python3 on the VMs
+    offered : demands at which every load is measured besides, each right after its closed-loop cells in the same block and in random
+        order: shares of their maximum (``0.5``) or the fleet's I/Os a second (``"2000iops"``); then latencies are those of an
+        open loop (METHODS section 6). Each job may queue ``offered_iodepth``; ``offered_process`` is fio's rate_process,
+        ``poisson`` or ``linear``
 
     Raises
     ------
@@ -166,7 +171,21 @@ def sweep(
         volume=volume,
         content=content,
         offered=open_loop,
+        integrity=_integrity(integrity, cells),
     )
+
+
+def _integrity(span_bytes: int | str | None, cells: Sequence[Cell]) -> Integrity | None:
+    if span_bytes is None:
+        return None
+    if not any(cell.events for cell in cells):
+        raise PlanError("integrity, and nothing is done to the system: a healthy system loses nothing; give events")
+    size = int(_number("integrity", _size("integrity", span_bytes), least=STAMPED_BYTES))
+    if size % STAMPED_BYTES:
+        raise PlanError(
+            f"integrity is {size} bytes: expected a multiple of {STAMPED_BYTES}, the bytes of a stamped block"
+        )
+    return Integrity(size)
 
 
 def _size(name: str, value):

@@ -208,7 +208,9 @@ class Box(Model):
     many nodes.
 
     `drives`, `drive_bytes`, `memory_bytes`: of every node. `throttle_iops`: what each drive lets through, reads and
-    writes together.
+    writes together. `drive_cache`: what a power failure takes from a drive: nothing that it acknowledged (``kept``),
+    what was not flushed (``volatile``), or that too where its node's flushes are ignored as well (``unsafe``, qemu's
+    word). `protocol`: DRBD's; with A a write is acknowledged before the other node has it.
     """
 
     nodes: int | None = Field(None, ge=1, le=2)
@@ -216,6 +218,8 @@ class Box(Model):
     drive_bytes: Bytes = 256 * 2**20
     memory_bytes: Bytes = 2**30
     throttle_iops: int | None = Field(None, ge=1)
+    drive_cache: Literal["kept", "volatile", "unsafe"] = "kept"
+    protocol: Literal["A", "C"] = "C"
 
 
 class Testbed(Model):

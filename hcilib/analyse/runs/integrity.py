@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -53,7 +53,11 @@ def block_states(acknowledged: pd.DataFrame, blocks: pd.DataFrame) -> pd.DataFra
 
 
 def integrity_verdicts(
-    acknowledged: pd.DataFrame, blocks: pd.DataFrame, by: Sequence[str] = BY, confidence: float = 0.95
+    acknowledged: pd.DataFrame,
+    blocks: pd.DataFrame,
+    by: Sequence[str] = BY,
+    confidence: float = 0.95,
+    died: Mapping[tuple[str, str, str], str] | None = None,
 ) -> pd.DataFrame:
     """How many acknowledged writes each run, VM, disk and replica lost.
 
@@ -64,6 +68,8 @@ def integrity_verdicts(
     Parameters
     ----------
     acknowledged, blocks : as of `block_states`
+    died : (run_id, vm, serial) -> when and why its writer ended before anything was done to the system: nothing was at
+        stake then
 
     Returns
     -------
@@ -71,18 +77,20 @@ def integrity_verdicts(
         The by columns, acknowledged (writes), checked (blocks with an acknowledged write that were read), latest,
         in_flight, lost, torn, foreign, unreadable (blocks of which a write was acknowledged), at_most_pct (of checked
         blocks, where none was lost, torn or foreign; NaN else), verdict: ``kept``, ``lost``, or ``not checkable: ...``
-        where nothing was acknowledged or read, or a block could not be read and none was found lost.
+        where nothing was acknowledged or read, a block could not be read, or the writer died before the event, and
+        none was found lost.
 
     Examples
     --------
     >>> import pandas as pd
     >>> one = {"run_id": "r", "vm": "vm1", "serial": "A"}
     >>> written = pd.DataFrame([one | {"block": b, "sequence": s} for b in (0, 1) for s in (1, 2)])
-    >>> read = pd.DataFrame([one | {"replica": "node2", "block": b, "low": s, "high": s, "foreign": 0} for b, s in ((0, 2), (1, 1))])
+    >>> one |= {"replica": "node2", "foreign": 0}
+    >>> read = pd.DataFrame([one | {"block": b, "low": s, "high": s} for b, s in ((0, 2), (1, 1))])
     >>> hci.integrity_verdicts(written, read)[["replica", "acknowledged", "checked", "latest", "lost", "verdict"]]
       replica  acknowledged  checked  latest  lost verdict
     0   node2             4        2       1     1    lost
-    """  # noqa: E501
+    """
     by = list(by)
     own = [name for name in by if name in acknowledged]
     table = block_states(acknowledged, blocks)
@@ -106,7 +114,22 @@ def integrity_verdicts(
         ],
         verdict=[_verdict(*row) for row in zip(checked, broken, found["unreadable"], strict=True)],
     )
+    known = died or {}
+    for row, of in enumerate(found[["run_id", "vm", "serial"]].itertuples(index=False, name=None) if known else ()):
+        if of in known and found.at[row, "verdict"] == "kept":
+            found.loc[row, ["at_most_pct", "verdict"]] = np.nan, f"not checkable: its writer died {known[of]}"
     return found[[*by, "acknowledged", "checked", *names, "at_most_pct", "verdict"]]
+
+
+def integrity_of_run(verdicts: pd.DataFrame) -> dict[str, int | str]:
+    """One run's verdicts as the columns of its row in the results: integrity (``kept``, ``lost``, ``not checkable:
+    ...``), the writes acknowledged, and of the blocks on the system and on all replicas how many were lost, torn,
+    foreign, in flight, unreadable."""
+    counts = [state.replace(" ", "_") for state in STATES[1:]]
+    writes = verdicts.drop_duplicates(["vm", "serial"])["acknowledged"].sum()
+    unknown = verdicts.loc[verdicts["verdict"].str.startswith("not"), "verdict"]
+    worst = "lost" if verdicts["verdict"].eq("lost").any() else unknown.iloc[0] if len(unknown) else "kept"
+    return {"integrity": worst, "acknowledged": int(writes), **{name: int(verdicts[name].sum()) for name in counts}}
 
 
 def none_found(n: int, confidence: float = 0.95) -> float:

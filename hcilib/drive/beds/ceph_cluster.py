@@ -153,7 +153,10 @@ def start(keeper: Keeper, programs: Mapping[str, str], config: Path, pool: Pool,
         monitor.ask("health mute", code="MGR_MODULE_ERROR", sticky=True)  # of the modules left out: see mgr_module_path
     for image, size in images.items():
         data = ["--data-pool", DATA] if pool.profile else []
-        _run_all([[programs["rbd"], "create", f"{image_pool(pool)}/{image}", "--size", f"{size}B", *data]], config)
+        # Shared: stamped writes go to an image beside fio's, between which an exclusive lock would be handed over for
+        # every write.
+        create = ["create", f"{image_pool(pool)}/{image}", "--size", f"{size}B", "--image-shared", *data]
+        _run_all([[programs["rbd"], *create]], config)
 
 
 def _make_stores(programs: Mapping[str, str], config: Path, stores: Mapping[str, str]) -> None:

@@ -33,7 +33,8 @@ SYSTEMS = {"box-drbd": 2, "box-nvme-tcp": 2, "box-nvme-remote": 2, "box-raid5": 
 BETWEEN_NODES = ("box-drbd", "box-nvme-tcp", "box-nvme-remote")
 CONSENT, SSH_PORT = "overwrite-box", 2222
 LINK_CARD, CLOCK_READINGS = "repl", 4
-SHIFT = """date -s "@$(date +%s.%N | awk '{{printf "%.6f", $1 + {seconds:.6f}}}')" """
+SHIFT = "python3 -S -c 'import time; time.clock_settime(time.CLOCK_REALTIME, time.time() + {seconds:.6f})'"
+"""At once: what `date` printed is old by the time that another `date` was started, a second on a busy machine."""
 LabError = hosts.LabError
 
 
@@ -46,6 +47,8 @@ def cluster(
     drive_bytes: int = 256 * 2**20,
     memory_bytes: int = 2**30,
     throttle_iops: int | None = None,
+    drive_cache: str = "kept",
+    protocol: str = "C",
     consent: str | None = CONSENT,
     root: str | Path | None = None,
     base: str | None = None,
@@ -61,6 +64,7 @@ def cluster(
         ``box-drive``
     drives, drive_bytes : of every node; ``box-drive`` has one
     throttle_iops : I/Os a second that each drive lets through, reads and writes together; None: no limit
+    drive_cache, protocol : what a power failure takes from a drive, and DRBD's protocol, as in `hcilib.testbed.Box`
     consent : the testbed's consent token, which a campaign has to repeat as for any real testbed
     root : folder under which the box's own folder is made and removed again; default: out/ of the repository
     base : first three numbers of the loopback addresses; default: the first free ones
@@ -75,7 +79,8 @@ def cluster(
     LabError : a missing program or package, an address in use, too little memory or disk, a guest that does not boot
         (with the end of its console) or storage that cannot be set up
     """
-    given = {"drives": drives, "drive_bytes": drive_bytes, "memory_bytes": memory_bytes, "throttle_iops": throttle_iops}
+    given = {"drives": drives, "drive_bytes": drive_bytes, "memory_bytes": memory_bytes, "throttle_iops": throttle_iops,
+             "drive_cache": drive_cache, "protocol": protocol}  # fmt: skip
     with running(system, nodes, consent=consent, root=root, base=base, cache=cache, **given) as box:
         yield box.testbed
 
@@ -120,6 +125,7 @@ class Cluster:
     keeper: hosts.Keeper
     boot: tuple[str, str, tuple[Path, Path]]
     pids: dict[str, int] = field(default_factory=dict)
+    caches: dict[str, list[int]] = field(default_factory=dict)
 
     def cut_link(self, up: bool = False) -> None:
         """Pull the cable of the replication link out, on node1; both nodes go on without each other."""
@@ -130,8 +136,10 @@ class Cluster:
         self.cut_link(up=True)
 
     def kill(self, node: str) -> None:
-        """`kill -9` of a node's qemu: a power failure. Its drives keep what had reached them."""
-        guests.kill(self.pids[node])
+        """`kill -9` of a node's qemu: a power failure. Its drives keep what had reached them, volatile caches
+        nothing."""
+        for pid in (self.pids[node], *self.caches.get(node, ())):
+            guests.kill(pid)
 
     def revive(self, node: str) -> None:
         """Boot a killed node from the same drives and let it join again. Not node1, to whose socket the others are
@@ -141,7 +149,14 @@ class Cluster:
         self._boot([self._guest(node)])
         with Fleet(self.testbed) as fleet:
             self._set_clocks(fleet, [node])
-            storage.rejoin(fleet, self.system, {node: self._guest(node).drives})
+            storage.rejoin(fleet, self.system, {node: self._guest(node).drives}, self.size.protocol)
+
+    def settle(self) -> None:
+        """Have every drive's volatile cache written out, also where the nodes' flushes are ignored: all that is there
+        survives."""
+        for guest in self._guests() if self.size.drive_cache != "kept" else ():
+            for index in range(len(guest.drives)):
+                guests.flush(guest.socket(self.folder, index))
 
     def fail_drive(self, node: str, index: int = 0) -> None:
         """Mark a drive of the node's RAID 5 as failed; the array goes on without it."""
@@ -171,10 +186,12 @@ class Cluster:
             with Fleet(self.testbed) as fleet:
                 need("login to the box", fleet.connect())
                 self._set_clocks(fleet, fleet.names)
-                disks = storage.set_up(fleet, self.system, {g.node.name: g.drives for g in self._guests()})
+                drives = {g.node.name: g.drives for g in self._guests()}
+                disks = storage.set_up(fleet, self.system, drives, self.size.protocol)
         except FleetError as error:
             raise LabError(f"{error}; consoles: {self._consoles()}") from None
         self.testbed = _with_disks(self.testbed, disks)
+        self.settle()
         if self.size.throttle_iops:
             self.throttle(self.size.throttle_iops)
 
@@ -182,6 +199,9 @@ class Cluster:
         qemu, accel, boot = self.boot
         waiting = []
         for guest in started:
+            cached = guests.start_caches(self.keeper, guest, self.folder)
+            self.caches[guest.node.name] = [one.pid for one in cached]
+            self.keeper.wait_ready(cached)
             waiting.append(guests.start(self.keeper, qemu, accel, boot, guest, self.folder))
             self.pids[guest.node.name] = pid = waiting[-1].pid
             if (
@@ -215,13 +235,9 @@ class Cluster:
     def _guest(self, name: str) -> guests.Guest:
         names = [node.name for node in self.testbed.nodes]
         number = names.index(name) + 1
-        return guests.Guest(
-            self.testbed.nodes[number - 1],
-            number,
-            _serials(number, self.size.drives),
-            self.size.memory_bytes,
-            len(names),
-        )
+        size, serials = self.size, _serials(number, self.size.drives)
+        node = self.testbed.nodes[number - 1]
+        return guests.Guest(node, number, serials, size.memory_bytes, len(names), size.drive_cache)
 
     def _consoles(self) -> str:
         tails = {

@@ -8,16 +8,19 @@ import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from hcilib.drive.beds.lab_hosts import Keeper, LabError, Waiting
+from hcilib.drive.beds.lab_hosts import Keeper, LabError, Waiting, answers_unix, connect_unix
 from hcilib.testbed import Node
 
 QEMU, PACKAGE, LEAST = "qemu-system-x86_64", "qemu-system-x86", (7, 2)
+NBDKIT = "nbdkit"
 TCG, KVM = "tcg,thread=multi,tb-size=256", "kvm"
-PROBE_S, BOOT_S = 2.0, 180.0
+PROBE_S, BOOT_S, FLUSH_S = 2.0, 180.0, 30.0
 LINK = "link.sock"
 
 
@@ -30,9 +33,14 @@ class Guest:
     drives: tuple[str, ...]  # serials
     memory_bytes: int
     peers: int  # guests on the replication link, itself included
+    cache: str = "kept"  # of its drives: drive_cache of hcilib.testbed.Box
 
     def image(self, folder: Path, index: int) -> Path:
         return folder / f"{self.node.name}.d{index}.img"
+
+    def socket(self, folder: Path, index: int) -> Path:
+        """Of what keeps the volatile cache of a drive."""
+        return folder / f"{self.node.name}.d{index}.sock"
 
     def monitor(self, folder: Path) -> Path:
         return folder / f"{self.node.name}.qmp"
@@ -105,6 +113,45 @@ def make_drives(guest: Guest, folder: Path, size_bytes: int) -> None:
             file.truncate(size_bytes)
 
 
+def start_caches(keeper: Keeper, guest: Guest, folder: Path) -> list[Waiting]:
+    """The volatile write cache of each drive, a process of its own: what was not flushed from it is lost with it."""
+    if guest.cache == "kept":
+        return []
+    nbdkit = shutil.which(NBDKIT, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if not nbdkit:
+        raise LabError(f"not found: {NBDKIT}, which is the drives' cache; install with: apt-get install -y {NBDKIT}")
+    waiting = []
+    for index in range(len(guest.drives)):
+        sock = guest.socket(folder, index)
+        sock.unlink(missing_ok=True)  # of an earlier life
+        argv = [
+            nbdkit,
+            "-f",
+            "-U",
+            sock.name,
+            "--filter=cache",
+            "file",
+            guest.image(folder, index).name,
+            "cache=writeback",
+        ]
+        pid = keeper.spawn(argv, f"{guest.node.name}.d{index}")
+        waiting.append(Waiting(f"the cache of {guest.node.name}'s drive {index}", pid, partial(answers_unix, sock)))
+    return waiting
+
+
+def flush(sock: Path) -> None:
+    """Have a drive's cache written out, whatever its node would do with a flush; LabError if it does not."""
+    with contextlib.closing(connect_unix(sock, FLUSH_S)) as channel, channel.makefile("rwb") as stream:
+        stream.read(18)  # NBD's greeting; then the default export, without the 124 zeros of old
+        stream.write(struct.pack(">I8sII", 3, b"IHAVEOPT", 1, 0))
+        stream.flush()
+        stream.read(10)
+        stream.write(struct.pack(">IHHQQI", 0x25609513, 0, 3, 1, 0, 0))
+        stream.flush()
+        if stream.read(16) != struct.pack(">IIQ", 0x67446698, 0, 1):
+            raise LabError(f"{sock.name}: the drive's cache was not written out")
+
+
 def start(keeper: Keeper, qemu: str, accel: str, boot: tuple[Path, Path], guest: Guest, folder: Path) -> Waiting:
     """Ready when its sshd listens. Its log is its serial console, after whatever qemu itself says."""
     log = keeper.log(guest.node.name)
@@ -166,13 +213,16 @@ def command(qemu: str, accel: str, boot: tuple[Path, Path], guest: Guest, folder
             f"virtio-net-pci,netdev=link,id=repl,mac=52:54:00:00:00:{guest.number:02x},romfile=",
         ]
     for index, serial in enumerate(guest.drives):  # virtio-blk: qemu's emulated NVMe loses I/O
-        argv += [
-            "-drive",
-            f"if=none,id=d{index},file={guest.image(folder, index).name},format=raw,cache=writeback,aio=threads",
-            "-device",
-            f"virtio-blk-pci,drive=d{index},serial={serial}",
-        ]
+        argv += ["-drive", f"if=none,id=d{index},{_medium(guest, folder, index)}",
+                 "-device", f"virtio-blk-pci,drive=d{index},serial={serial}"]  # fmt: skip
     return argv
+
+
+def _medium(guest: Guest, folder: Path, index: int) -> str:
+    if guest.cache == "kept":
+        return f"file={guest.image(folder, index).name},format=raw,cache=writeback,aio=threads"
+    mode = "unsafe" if guest.cache == "unsafe" else "writeback"
+    return f"file=nbd+unix:///?socket={guest.socket(folder, index).name},format=raw,cache={mode}"
 
 
 def _quote(value: str) -> str:

@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -45,6 +46,11 @@ HERE = (
     "wipefs",
 )
 MAYBE = ("tc", "mkfs.ext4")
+PYTHON = """\
+import hashlib, json, mmap, random, struct, sys
+print(*(file for module in [*sys.modules.values()] if (file := getattr(module, "__file__", None))), sep="\\n")
+"""
+# The files of what stamped writes (hcilib.drive.launch.integrity_script) import: a hundredth of Python's library.
 SSHD_PARTS = ("sshd-session", "sshd-auth")  # of OpenSSH 9.8 and later, beside sftp-server
 UNPACKED = (
     "usr/bin/busybox",
@@ -131,11 +137,10 @@ def _programs() -> dict[str, Path]:
     found = {name: Path(where) for name in (*HERE, *MAYBE) if (where := shutil.which(name, path=path))}
     if missing := [name for name in HERE if name not in found]:
         raise LabError(
-            f"not found: {', '.join(missing)}; a guest is made of this machine's programs: install them "
-            "(packages fio, "
+            f"not found: {', '.join(missing)}; a guest is made of this machine's programs: install them (packages fio, "
             "openssh-server, iproute2, procps, util-linux)"
         )
-    return found
+    return found | {"python3": Path(getattr(sys, "_base_executable", sys.executable)).resolve()}  # not a venv's link
 
 
 def _key(programs: dict[str, Path], wanted: dict[str, str]) -> str:
@@ -209,8 +214,16 @@ def _put_tools(root: Path, unpacked: Path, programs: dict[str, Path]) -> None:
     (root / "usr/bin/sh").symlink_to(
         "bash"
     )  # busybox's shell prefers its own applets to the programs in the search path
+    library = [Path(file) for file in _ask([str(programs["python3"]), "-I", "-c", PYTHON]).split("\n") if file]
+    for file in library:
+        _copy(file, root / str(file.resolve()).lstrip("/"))
     parts = [Path("/usr/lib/openssh") / part for part in SSHD_PARTS]
-    every = [*programs.values(), *(p for p in parts if p.exists()), *(_unpacked(unpacked, name) for name in UNPACKED)]
+    every = [
+        *programs.values(),
+        *(file for file in library if file.suffix == ".so"),
+        *(p for p in parts if p.exists()),
+        *(_unpacked(unpacked, name) for name in UNPACKED),
+    ]
     for part in (p for p in parts if p.exists()):
         _copy(part, root / str(part).lstrip("/"))
     _put_libraries(root, unpacked, every)

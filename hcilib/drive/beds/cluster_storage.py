@@ -8,6 +8,7 @@ identities are the same at every start, so that a campaign can be resumed on a n
 from __future__ import annotations
 
 import uuid
+from functools import partial
 
 from hcilib.drive.beds.lab_hosts import LabError
 from hcilib.drive.hosts.hosts import Fleet
@@ -42,7 +43,7 @@ for v in 1 2; do dmsetup create vol$v --table "0 $half linear /dev/md0 $(( (v - 
 DRBD_CONF = """\
 global {{ usage-count no; }}
 common {{
-  net {{ protocol C; verify-alg crc32c; max-buffers 8000; {timeouts} }}
+  net {{ protocol {protocol}; verify-alg crc32c; max-buffers 8000; {timeouts} }}
   disk {{ resync-rate 200M; c-plan-ahead 0; }}
 }}
 {resources}"""
@@ -95,7 +96,7 @@ FAIL_S = 2
 it."""
 
 
-def set_up(fleet: Fleet, system: str, drives: dict[str, tuple[str, ...]]) -> dict[str, Disk]:
+def set_up(fleet: Fleet, system: str, drives: dict[str, tuple[str, ...]], protocol: str = "C") -> dict[str, Disk]:
     """Load generator -> its one disk, once the system stands; LabError says what a node said instead.
 
     Parameters
@@ -103,14 +104,10 @@ def set_up(fleet: Fleet, system: str, drives: dict[str, tuple[str, ...]]) -> dic
     system : box-drive, box-raid5, box-drbd, box-nvme-tcp, or box-nvme-remote: the other node's RAID 5 alone, nothing
         local
     drives : node -> serials of its drives
+    protocol : DRBD's
     """
-    steps = {
-        "box-drive": (),
-        "box-raid5": (_raid5,),
-        "box-drbd": (_raid5, _drbd),
-        "box-nvme-tcp": (_raid5, _nvme_mirror),
-        "box-nvme-remote": (_raid5, _nvme_alone),
-    }
+    steps = {"box-drive": (), "box-raid5": (_raid5,), "box-drbd": (_raid5, partial(_drbd, protocol=protocol)),
+             "box-nvme-tcp": (_raid5, _nvme_mirror), "box-nvme-remote": (_raid5, _nvme_alone)}  # fmt: skip
     for step in steps[system]:
         step(fleet, drives)
     device = {"box-raid5": "md0", "box-nvme-tcp": "md1", "box-nvme-remote": "nvme0n1"}.get(system, "")
@@ -149,29 +146,31 @@ def _raid5(fleet: Fleet, drives: dict[str, tuple[str, ...]]) -> None:
     })  # fmt: skip
 
 
-def _drbd(fleet: Fleet, drives: dict[str, tuple[str, ...]]) -> None:
-    _run(fleet, "DRBD", dict.fromkeys(drives, _DRIVE + _VOLUMES + _configured() + _DRBD_CREATE + _DRBD_UP))
+def _drbd(fleet: Fleet, drives: dict[str, tuple[str, ...]], protocol: str) -> None:
+    _run(fleet, "DRBD", dict.fromkeys(drives, _DRIVE + _VOLUMES + _configured(protocol) + _DRBD_CREATE + _DRBD_UP))
     for number, node in enumerate(drives, 1):  # one after the other: both would generate a new state at once
         _run(fleet, "DRBD's first primary", {node: _DRBD_PRIMARY.format(v=number)})
 
 
-def _configured() -> str:
-    conf = DRBD_CONF.format(timeouts=TIMEOUTS, resources="".join(_RESOURCE.format(v=v) for v in (1, 2)))
+def _configured(protocol: str) -> str:
+    conf = DRBD_CONF.format(
+        protocol=protocol, timeouts=TIMEOUTS, resources="".join(_RESOURCE.format(v=v) for v in (1, 2))
+    )
     return _DRBD_CONF.format(conf=conf)
 
 
-def rejoin(fleet: Fleet, system: str, drives: dict[str, tuple[str, ...]]) -> None:
+def rejoin(fleet: Fleet, system: str, drives: dict[str, tuple[str, ...]], protocol: str = "C") -> None:
     """A node that was killed takes its place again: its array assembled, its DRBD resources up. Resynchronisation
     follows.
 
     Its own volume stays secondary, since the other node may not have made up its mind yet: ``drbdadm primary`` when it
     has.
     """
-    if system != "box-drbd":
-        raise ValueError(f"{system}: only box-drbd knows how a node joins again")
+    above = {"box-raid5": "", "box-drbd": _VOLUMES + _configured(protocol) + _DRBD_UP}
+    if system not in above:
+        raise ValueError(f"{system}: only {' and '.join(above)} know how a node joins again")
     _run(fleet, "return", {
-        node: _DRIVE + _ASSEMBLE.format(serials=" ".join(serials)) + _VOLUMES + _configured() + _DRBD_UP
-        for node, serials in drives.items()
+        node: _DRIVE + _ASSEMBLE.format(serials=" ".join(serials)) + above[system] for node, serials in drives.items()
     })  # fmt: skip
 
 

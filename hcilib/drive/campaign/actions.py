@@ -48,9 +48,17 @@ def of_box(box: Cluster) -> Actions:
     do = {name: _without_fleet(action) for name, (_, action, _) in pairs.items()}
     back = {name: _without_fleet(action) for name, _, action in pairs.values()}
     nodes = [node.name for node in box.testbed.nodes]
-    return Actions(
-        do | back, {name: pair[0] for name, pair in pairs.items()}, lambda fleet: _missing_of_box(fleet, nodes)
-    )
+    undo = {name: pair[0] for name, pair in pairs.items()}
+    return Actions(do | back, undo, lambda fleet: _missing_of_box(fleet, nodes), replicas_of_box(box))
+
+
+def replicas_of_box(box: Cluster) -> dict[str, dict[tuple[str, str], tuple[str, str]]]:
+    """Of DRBD both copies of every volume: below the replication, where each node's data begins at the same byte."""
+    if box.system != "box-drbd":
+        return {}
+    disks = [(vm.name, disk.serial) for vm in box.testbed.vms for disk in vm.disks]
+    copies = {of: f"/dev/mapper/vol{number}" for number, of in enumerate(disks, 1)}
+    return {node.name: {of: (node.name, copy) for of, copy in copies.items()} for node in box.testbed.nodes}
 
 
 def _without_fleet(action: Callable[[], object]) -> Callable[[Fleet], object]:

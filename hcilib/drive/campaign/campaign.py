@@ -18,7 +18,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from hcilib.drive.beds import lab
-from hcilib.drive.campaign import events, placement, policy
+from hcilib.drive.campaign import events, integrity, placement, policy
 from hcilib.drive.campaign.facts import gather
 from hcilib.drive.campaign.policy import Policy, Rules, Watch
 from hcilib.drive.campaign.progress import Bars, phase, red
@@ -124,6 +124,7 @@ def run(
         placement.require(plan, subject.testbed, subject.system)
         events.require(plan, subject.actions, f"testbed {testbed.name}")
         guard.require(subject.testbed, plan.vms, plan.numjobs, consent)
+        integrity.require(plan, subject.testbed)
     try:
         with _naming_full_disk(run_dir, "its preparation"), RunDir.opened(run_dir, plan, testbed, measured) as rundir:
             for sentence in rundir.said:
@@ -155,6 +156,8 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
             ended = processes.end_orphans(fleet, testbed, vms)
         with phase(f"preflight of {len(fleet.names)} hosts", progress):
             preflight.require(_checked(fleet, products, plan, consent, rundir), but=preflight.GUARDED)
+            if plan.integrity:
+                integrity.require_python(fleet, [vm.name for vm in vms])
             lease.renew()
             look = LastLook(fleet, _identified(fleet, products, plan, consent), lease)
         rundir.claim(plan, testbed, measured)
@@ -304,8 +307,12 @@ def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, look: L
     try:
         switch.ensure(fleet, subject)
         placement.ensure(fleet, testbed, system, step)
+        beside = integrity.Beside.of(step, plan, testbed, fleet, look, work, f"{rundir.campaign}.{rundir.order}")
         with _eventful(step, course, fleet, record) as begun:
-            launched, remarks, elapsed_s = _launch(step, plan, testbed, fleet, look, vms, work, watch, begun)
+            launched, remarks, elapsed_s = _launch(step, plan, testbed, fleet, look, vms, work, watch, begun, beside)
+        if beside:
+            beside.read_back(subject.actions.replicas, record)
+            record |= {"integrity": course.rules.kept(work)} if course.rules and course.rules.kept else {}
         record |= asdict(launched) | {"counters": remarks, "elapsed_s": elapsed_s}
         record["hosts"] = [host | _place(launched, host["vm"]) for host in record["hosts"]]
         wrong = problems(work / "fio.json", (work / "fio.stderr").read_text(errors="replace"), launched.returncode,
@@ -347,6 +354,7 @@ def _launch(
     work: Path,
     watch: Watch | None,
     begun: threading.Event | None,
+    beside: integrity.Beside | None,
 ) -> tuple[Launched, list[str], float]:
     """What was launched, what is to be said of the counters, and how long it took by a clock that nobody sets."""
     limit_s = job.deadline_s(step, vms, plan.span_bytes)
@@ -359,10 +367,11 @@ def _launch(
     with filling, sampled(fleet, nodes, work / "counters.csv", every_s, limit_s) as remarks:
         began_s, began = time.time(), time.monotonic()
         try:
-            launched = launch(of)
+            with beside.written(begun, limit_s) if beside and begun else contextlib.nullcontext():
+                launched = launch(of)
             set_s = time.time() - began_s - (time.monotonic() - began)
         finally:
-            if step.cell.pattern.writes:
+            if step.cell.pattern.writes or beside:
                 look.after(vms, step.cell.numjobs)
     if abs(set_s) > CLOCK_SET_S:
         remarks = [

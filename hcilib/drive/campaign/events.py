@@ -24,6 +24,7 @@ from hcilib.plan import Plan, Step
 from hcilib.testbed import Vm
 
 LOOK_S, PATIENCE_S = 0.5, 300.0
+CLOCK_MOVED_S = 0.5  # a clock that is disciplined by NTP moves less during a step
 
 
 class EventError(FioError):
@@ -36,11 +37,14 @@ class Actions:
     """What can be done to one system. `missing`: what keeps it from being whole, in words, empty when nothing does.
 
     `undo` : action -> the one that takes it back. An action that is left standing when a step ends is taken back then.
+    `replicas` : name of a copy -> where each disk's is read, beside the system itself
+        (hcilib.drive.campaign.integrity.Disks).
     """
 
     do: Mapping[str, Callable[[Fleet], object]]
     undo: Mapping[str, str]
     missing: Callable[[Fleet], str]
+    replicas: Mapping[str, Mapping[tuple[str, str], tuple[str, str]]] = field(default_factory=dict)
 
 
 @dataclass
@@ -75,7 +79,8 @@ def during(step: Step, vms: Sequence[Vm], fleet: Fleet, actions: Actions, record
 
     Raises
     ------
-    EventError : the system does not become whole within PATIENCE_S, an action failed, or fio ended before it was due
+    EventError : the system does not become whole within PATIENCE_S, an action failed, fio ended before it was due, or
+        a clock moved
     """
     _wait_whole(fleet, actions, [])
     happened, begun, over, whole = Happened(), threading.Event(), threading.Event(), threading.Event()
@@ -87,6 +92,7 @@ def during(step: Step, vms: Sequence[Vm], fleet: Fleet, actions: Actions, record
         looking = pool.submit(_look, fleet, actions, happened.states, begun, whole)
         doing = pool.submit(_do, step, fleet, actions, happened.events, begun, over)
         interrupted: BaseException | None = None
+        moved: list[str] = []
         try:
             yield begun
         except BaseException as error:
@@ -101,6 +107,7 @@ def during(step: Step, vms: Sequence[Vm], fleet: Fleet, actions: Actions, record
                 finally:  # interrupted once more while an action is under way: what was done is taken back all the same
                     _take_back(fleet, actions, happened.events)
                 _wait_whole(fleet, actions, happened.states)
+                moved = _moved(happened.clocks, clocks(fleet, vms)) if interrupted is None else []
             except EventError as error:
                 if interrupted is None:
                     raise
@@ -109,8 +116,19 @@ def during(step: Step, vms: Sequence[Vm], fleet: Fleet, actions: Actions, record
                 whole.set()
                 looking.result()
                 record |= asdict(happened)
-    if wrong := [f"{e['action']} at {e['planned_s']:g} s: {e['error']}" for e in happened.events if e["error"]]:
+    if wrong := [f"{e['action']} at {e['planned_s']:g} s: {e['error']}" for e in happened.events if e["error"]] + moved:
         raise EventError("; ".join(wrong))
+
+
+def _moved(before: Mapping[str, tuple[float, float]], after: Mapping[str, tuple[float, float]]) -> list[str]:
+    """A sentence for every VM whose clock was set against this machine's meanwhile (or this machine's against all of
+    theirs)."""
+    moves = {vm: (after[vm][0] - before[vm][0], after[vm][1] + before[vm][1]) for vm in before if vm in after}
+    return [
+        f"{vm}'s clock moved by {by_s:+.1f} s against this machine's during the run: when what was done cannot be told"
+        for vm, (by_s, room_s) in moves.items()
+        if abs(by_s) > CLOCK_MOVED_S + room_s
+    ]
 
 
 def premature(record: Mapping, work: Path) -> list[str]:

@@ -37,13 +37,14 @@ class Rules:
     """The decisions of METHODS section 2, as hcilib.analyse makes them.
 
     stop : `stop_when(rates, target=, first=, most=, t_star=)`; enough : `enough_runs(values, target, least=, most=)`,
-    both with a truth value and a `reason`; warm : `warm_up_missing(bytes_written, span_bytes, rounds)`, empty text when
-    nothing is.
+    both with a truth value and a `reason`; warm : `warm_up_missing(bytes_written, span_bytes, rounds)`, empty text
+    when nothing is; kept : what came of the stamped blocks in a step's folder, as its step.json has it.
     """
 
     stop: Callable[..., Any]
     enough: Callable[..., Any]
     warm: Callable[..., str]
+    kept: Callable[[Path], dict] | None = None
 
 
 def require(plan: Plan, testbed: Testbed, rules: Rules | None, earlier: Sequence[str | Path] = ()) -> None:

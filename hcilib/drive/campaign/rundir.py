@@ -34,14 +34,14 @@ class RunDir:
     """Where one campaign is kept. Open it with :meth:`opened`.
 
     `campaign` marks it: no two campaigns share it, and every step carries it. `said`: what was found when it was
-    opened, repaired or to be done again, one sentence each.
+    opened, repaired or to be done again, one sentence each. `order` numbers the attempts.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, str]):
         self.path, self.identity = path, identity
         self.campaign = ""
         self.said: list[str] = []
-        self._order = 0
+        self.order = 0
 
     @classmethod
     @contextlib.contextmanager
@@ -163,7 +163,7 @@ class RunDir:
         if gone and folders:
             self.said.append(f"{FACTS} of {', '.join(gone)} are gone: they are gathered again with the next step")
         records = [*self.path.glob(f"{STEPS}/*/{RECORD}"), *self.path.glob(f"{FAILED}/*/{RECORD}")]
-        self._order = max((_record_of(file.parent).get("order", 0) for file in records), default=0)
+        self.order = max((_record_of(file.parent).get("order", 0) for file in records), default=0)
 
     # Steps
 
@@ -175,8 +175,8 @@ class RunDir:
         """A folder for one attempt, which says what it is of, whatever becomes of it."""
         work = self.path / WORK / step.id
         work.mkdir(parents=True)
-        self._order += 1
-        _write_record(work, {**step.to_dict(), "id": step.id, "valid": False, "order": self._order})
+        self.order += 1
+        _write_record(work, {**step.to_dict(), "id": step.id, "valid": False, "order": self.order})
         return work
 
     def accept(self, work: Path, step: Step, record: dict, iops: float | None = None) -> None:
@@ -185,7 +185,7 @@ class RunDir:
         _compress(work / "fio.json")
         sealed = {
             "campaign": {"id": self.campaign, **self.identity},
-            "order": self._order,
+            "order": self.order,
             "raw": seals.raw_digests(work),
         }
         _write_record(work, {**record, "id": step.id, "valid": True, **sealed})
@@ -208,7 +208,7 @@ class RunDir:
             re.fullmatch(rf"{re.escape(step_id)}\.(\d+)", folder.name) for folder in (self.path / FAILED).iterdir()
         )
         attempt = 1 + max((int(number[1]) for number in numbers if number), default=0)
-        kept = {"order": self._order, **record, "id": step_id, "valid": False, "attempt": attempt, "problems": problems}
+        kept = {"order": self.order, **record, "id": step_id, "valid": False, "attempt": attempt, "problems": problems}
         _write_record(work, kept)
         _compress(work / "fio.json")
         os.replace(work, self.path / FAILED / f"{step_id}.{attempt}")

@@ -132,11 +132,13 @@ class LastLook:
         self._fleet, self._lease = fleet, lease
         self._left: dict[tuple[str, str], str] = {}
 
-    def before(self, vms: Sequence[Vm], numjobs: int) -> tuple[dict[str, str], dict[str, str]]:
+    def before(self, vms: Sequence[Vm], numjobs: int, *, beside: bool = False) -> tuple[dict[str, str], dict[str, str]]:
         """Serial -> what fio opens for it, and VM -> lines of sh by which the shell that starts fio opens and judges
         it.
 
-        Lines that end with an error say on standard error which disk may not be written, and why.
+        Lines that end with an error say on standard error which disk may not be written, and why. `beside`: for what
+        writes beside a fio of ours, so that neither a writer nor another content is a stranger's; whose the disk is,
+        and what uses it, is asked.
 
         Raises
         ------
@@ -157,18 +159,21 @@ class LastLook:
                 held, node = _opened(place, device.path)
                 paths[serial] = node
                 asked = (serial, device.path, device.name, device.number, _hex(device.number), device.sequence,
-                         str(device.size_bytes), self._left.get((vm, serial), ""))  # fmt: skip
+                         str(device.size_bytes), "" if beside else self._left.get((vm, serial), ""))  # fmt: skip
                 opened.append(held)
                 nodes.append(node)
                 looks.append(f"look {shlex.join(asked)} {node}")
             seen = [
                 f"mounts=$({MOUNTS})",
-                f"writers=$({OPEN_TO_WRITE})",
+                "writers=" if beside else f"writers=$({OPEN_TO_WRITE})",
                 "swaps=$(cat /proc/swaps 2>/dev/null)",
                 "line='\n'",
             ]
             all_nodes = " ".join(nodes)
-            seen += [_PROBED.format(all_nodes), f'numbers="$(stat -L -c %t:%T {all_nodes})$line"']
+            seen += [
+                "probed=" if beside else _PROBED.format(all_nodes),
+                f'numbers="$(stat -L -c %t:%T {all_nodes})$line"',
+            ]
             preludes[vm] = "\n".join([_COMMON, _LOOK, *opened, *seen, *looks, ":"])
         return paths, preludes
 

@@ -15,10 +15,10 @@ import msgspec
 import pandas as pd
 
 from hcilib.places import at_home
-from hcilib.plan import Cell, PlanError
+from hcilib.plan import Cell, PlanError, Step
 from hcilib.read.compressed import LARGEST, NotAFileError, opened, read_bytes
 from hcilib.read.run.journal import events_of
-from hcilib.run_layout import FAILED, JOURNAL, PLAN, RECORD
+from hcilib.run_layout import FAILED, JOURNAL, PLAN, RECORD, STEPS
 
 REPORTING_S = 0.15  # between the end of the jobs and the end of fio's client, as seen on the lab
 _TELL_RUNS_APART = ("pattern", "numjobs", "iodepth", "vms", "placement", "events", "demand")
@@ -145,6 +145,36 @@ def unmeasured(folder: Path, plan: Mapping, results: pd.DataFrame) -> dict[str, 
         return {}
     attempts = _failed_attempts(folder)
     return {system: _sentence(folder, system, planned[system], attempts) for system in absent}
+
+
+def read_unseen(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
+    """Runs in which something was to be done to the system, and of which nothing is known: no attempt was accepted.
+
+    Returns
+    -------
+    DataFrame : run_id, system, pattern, iodepth, block, events, attempts, why (what the last attempt was refused for:
+        an event that never happened, a heal that failed, a clock that moved; or that the campaign did not come so far)
+
+    Examples
+    --------
+    >>> hci.read_unseen(hci.ROOT / "data/samples/box/failure-drbd").empty  # all nine were accepted
+    True
+    """
+    rows = []
+    for folder in [at_home(p) for p in ([path] if isinstance(path, (str, Path)) else path)]:
+        document = json.loads((folder / PLAN).read_text())
+        only = (document.get("system") or {}).get("name")
+        attempts = _failed_attempts(folder)
+        for step in document["plan"]["steps"]:
+            cell, name = Cell.from_dict(step["cell"]), Step.from_dict(step).id
+            if step["kind"] != "measure" or not cell.events or (folder / STEPS / name / RECORD).exists():
+                continue
+            own = [attempt for attempt in attempts if attempt.get("id") == name]
+            why = "; ".join(own[-1].get("problems") or []) if own else "the campaign did not come so far"
+            load = {name: cell.factors()[name] for name in ("pattern", "iodepth", "events")}
+            of = {"run_id": folder.resolve().name, "system": step.get("system") or only, "block": step["block"]}
+            rows.append({**of, **load, "attempts": len(own), "why": why})
+    return pd.DataFrame(rows, columns=["run_id", "system", "pattern", "iodepth", "block", "events", "attempts", "why"])
 
 
 def refuse_nothing(results: pd.DataFrame) -> pd.DataFrame:

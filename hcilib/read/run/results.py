@@ -42,6 +42,8 @@ RESULTS = COLUMNS
 
 DELIVERED, FULL_PCT = 0.99, 0.1
 """An open loop delivers this share of what was asked, and at most this percentage of its I/Os found the queue full."""
+STAMPED = ("integrity", "acknowledged", "in_flight", "lost", "torn", "foreign", "unreadable")
+"""What came of the stamped writes beside a run, as its step.json has it; missing of runs without any."""
 NOT_STEADY = "not steady"
 """How the warning of a warm-up begins that its cap ended (hcilib.drive.campaign.policy)."""
 
@@ -68,6 +70,7 @@ class _Record(msgspec.Struct, gc=False):
     silences: list[str] = []
     disks_of: str | None = None
     offsets: dict[str, list[int]] | None = None
+    integrity: dict[str, str | int] = {}
 
 
 _DECODE = msgspec.json.Decoder(_Record).decode
@@ -214,6 +217,7 @@ def _table(
     columns |= {"pair": np.array([run.pair for run in runs], dtype=float), "warmup_ratio": written / span_bytes}
     columns |= {"offered_iops": offered, "delivered_pct": delivered, "open_loop": _where_offered(kept_up, offered)}
     columns |= {"node_cpu_pct": cpu_pct, "net_bytes_per_s": own[NETWORK[bool(plan["one_kernel"])]]}
+    columns |= {name: [run.integrity.get(name, np.nan) for run in runs] for name in STAMPED}
     columns["iops_per_cpu_pct"] = own["iops"] / nodes / np.where(cpu_pct == 0, np.nan, cpu_pct)
     columns["bw_bytes"] = own["bw_bytes"].astype(np.int64)
     return pd.DataFrame(columns | {"valid": True, "warnings": column(warnings)}, columns=list(RESULTS))

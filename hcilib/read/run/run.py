@@ -244,26 +244,30 @@ _BLOCKS = {
 
 
 def read_integrity(run_dir: str | Path | Sequence[str | Path]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The acknowledgements and the blocks read back of run directories with stamped blocks.
+    """The acknowledgements and the blocks read back of run directories with stamped blocks; of a campaign's, each run
+    is its step.
 
     Returns
     -------
     acknowledged : run_id, vm, serial, block, sequence, t_s (epoch second of the VM's clock)
     blocks : run_id, vm, serial, replica, block, low, high, foreign, as `hci.block_states` takes them.
         `attrs["warnings"]` of both: a sentence for each writer that did not end by itself, and for a line that was cut
-        short
+        short; `attrs["died"]`: (run_id, vm, serial) -> why its writer had ended when the first event was done
 
     Raises
     ------
     RunReadError : there is none, or a file holds something else; the message names it
     """
-    folders = [Path(path) / INTEGRITY for path in ([run_dir] if isinstance(run_dir, (str, Path)) else run_dir)]
+    paths = [Path(path) for path in ([run_dir] if isinstance(run_dir, (str, Path)) else run_dir)]
+    folders = [at for path in paths for at in sorted(path.glob(f"{STEPS}/*/{INTEGRITY}")) or [path / INTEGRITY]]
     said: list[str] = []
+    died: dict[tuple[str, str, str], str] = {}
     writes = pd.concat([_table(folder / WRITES, _WRITES, said) for folder in folders], ignore_index=True)
     blocks = pd.concat([_table(folder / BLOCKS, _BLOCKS, said) for folder in folders], ignore_index=True)
     for folder in folders:
-        said += _ends(folder)
+        said += _ends(folder, died)
     writes.attrs["warnings"] = blocks.attrs["warnings"] = "; ".join(said)
+    blocks.attrs["died"] = died
     return writes, blocks
 
 
@@ -290,10 +294,17 @@ def _table(file: Path, columns: dict, said: list[str]) -> pd.DataFrame:
         raise RunReadError(f"{file}: a field that is no number: {error}") from None
 
 
-def _ends(folder: Path) -> list[str]:
+def _ends(folder: Path, died: dict[tuple[str, str, str], str]) -> list[str]:
     try:
-        writers = json.loads((folder / WRITERS).read_text())["writers"]
-        return [f"{w['vm']} {w['serial']}: its writer ended early: {w['error']}" for w in writers if w["error"]]
+        ends = json.loads((folder / WRITERS).read_text())
+        early = [writer for writer in ends["writers"] if writer["error"]]
+        for writer in early:
+            if ends.get("event_s") and writer["ended_s"] < ends["event_s"]:
+                before_s = ends["event_s"] - writer["ended_s"]
+                died[ends["run_id"], writer["vm"], writer["serial"]] = (
+                    f"{before_s:.0f} s before the event: {writer['error']}"
+                )
+        return [f"{w['vm']} {w['serial']}: its writer ended early: {w['error']}" for w in early]
     except FileNotFoundError:
         return [f"{folder / WRITERS}: how the writers ended is not known: the controller ended before them"]
     except (ValueError, KeyError, TypeError) as error:

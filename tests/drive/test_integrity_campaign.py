@@ -1,0 +1,102 @@
+"""Stamped writes beside fio in a campaign with events, on a real disk over SSH: what was kept, lost, and not to be
+known."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+from loops import MIB, own_kernels
+from probes import processes
+
+import hcilib as hci
+from hcilib.drive.campaign.campaign import run
+from hcilib.drive.campaign.events import Actions
+from hcilib.plan import PlanError
+from hcilib.sweeps import sweep
+from hcilib.system import Action, Check, Failures, System
+
+pytestmark = pytest.mark.lab
+SPAN, STAMPED = 2 * MIB, 64 * 1024
+GIVEN = {"repeats": 1, "iodepth": [1], "vms": 1, "write_runtime_s": 5, "span_bytes": SPAN, "canary": False,
+         "prefill": False, "integrity": STAMPED}  # fmt: skip
+LIGHT = "4k-randwrite-rate1m"
+
+
+@pytest.fixture
+def measured(blank, hosts, tmp_path):
+    """A campaign of these events on vm1's disk, whose stamped blocks are zeroed when `spoil` is taken back."""
+    _, device, testbed = blank
+    zero = f"dd if=/dev/zero of={device} bs=4096 seek={SPAN // 4096} count=2 oflag=direct conv=notrunc 2>/dev/null"
+    actions = {"touch": Action(run="true"), "spoil": Action(run="true", undo="zero"), "zero": Action(run=zero)}
+    system = System(
+        name="a-disk", label="A disk", failures=Failures(actions=actions, whole=Check(run="echo whole", expect="whole"))
+    )
+
+    def campaign(*events, **given):
+        with own_kernels(hosts.folder):
+            return hci.run(sweep([LIGHT], events=events, **GIVEN), testbed, system, tmp_path / "run", consent="wipe",
+                           progress=False, **given)  # fmt: skip
+
+    return campaign
+
+
+def test_what_an_event_took_is_lost_in_its_row_and_what_stays_is_kept(measured, tmp_path):
+    results = measured({1: "touch"}, {1: "spoil"})
+    assert results.attrs["missing"] == []
+    rows = results.set_index("events")
+    kept, lost = rows.loc["touch@1"], rows.loc["spoil@1"]
+    assert (kept["integrity"], kept["lost"], kept["torn"], kept["foreign"]) == ("kept", 0, 0, 0)
+    assert kept["acknowledged"] >= STAMPED // 4096
+    assert (lost["integrity"], lost["lost"], lost["foreign"]) == ("lost", 2, 0), "two blocks of zeros"
+    again = measured({1: "touch"}, {1: "spoil"})
+    assert again["integrity"].tolist() == results["integrity"].tolist(), "resumed, nothing is done again"
+    assert hci.verify(tmp_path / "run").empty
+    every = hci.integrity(tmp_path / "run")
+    assert sorted(every["verdict"]) == ["kept", "lost"]
+
+
+def test_a_writer_that_died_and_a_replica_that_cannot_be_read_are_not_checkable(measured, tmp_path):
+    """The writer is killed as soon as it has written, before anything is done; and it says so of the run."""
+
+    def kill() -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            for file in tmp_path.glob("run/work/*/integrity/writes.csv"):
+                if file.read_text().count("\n") > STAMPED // 4096:
+                    for pid, command in processes("integrity_script.py write").items():
+                        if "python3" in command.split()[0]:
+                            os.kill(pid, signal.SIGKILL)
+                    return
+            time.sleep(0.05)
+
+    nowhere = {"node2": {("vm1", "B1"): ("vm1", "/dev/nothing-here")}}
+    actions = Actions({"touch": lambda fleet: None}, {}, lambda fleet: "", nowhere)
+    threading.Thread(target=kill, daemon=True).start()
+    [row] = measured({4: "touch"}, actions=actions).to_dict("records")
+    assert row["integrity"].startswith("not checkable: its writer died")
+    verdicts = hci.integrity(tmp_path / "run").set_index("replica")["verdict"]
+    assert verdicts["system"].startswith("not checkable: its writer died")
+    assert "s before the event" in verdicts["system"]
+    assert verdicts["node2"] == "not checkable: no block could be read"
+
+
+def test_blocks_that_do_not_fit_are_refused_before_anything_is_written(blank, hosts, tmp_path):
+    file, _, testbed = blank
+    given = GIVEN | {"span_bytes": testbed.vms[0].disks[0].size_bytes}
+    system = System(name="a-disk", label="A disk", failures=Failures(
+        actions={"touch": Action(run="true")}, whole=Check(run="echo whole", expect="whole")))  # fmt: skip
+    with own_kernels(hosts.folder), pytest.raises(PlanError, match=r"vm1's disk B1 has .* make span_bytes smaller"):
+        run(sweep([LIGHT], events=[{1: "touch"}], **given), testbed, system, tmp_path / "run", consent="wipe")
+    assert not any(file.read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [({"events": [{}]}, "nothing is done to the system"), ({"integrity": 5000}, "multiple of 4096"),
+     ({"integrity": "a lot"}, "integrity: ")],
+)  # fmt: skip
+def test_what_cannot_be_asked_is_refused(given, said):
+    with pytest.raises(PlanError, match=said):
+        sweep([LIGHT], **{"events": [{1: "touch"}], **GIVEN, **given})
