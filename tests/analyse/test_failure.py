@@ -334,3 +334,59 @@ def test_the_known_outages_of_the_box_are_seen():
     block2 = known.query("failure == 'kill-node2' and block == 2").iloc[0]
     assert block2["dip_pct"] > 95
     assert np.isnan(block2["back_s"])
+
+
+def stamped(*verdicts, failure="cut-link") -> pd.DataFrame:
+    """Rows of results as of runs with stamped writes."""
+    return pd.DataFrame({**CELL, "events": f"{failure}@30 heal-link@70", "integrity": list(verdicts)})
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "said"),
+    [
+        (["kept"] * 5, "no acknowledged write was lost in 5 runs (at most 45 % of such runs lose one)"),
+        (["kept", "lost", "kept"], "an acknowledged write was lost in 1 of 3 runs"),
+        (["kept", "not checkable: no block could be read"],
+         "no acknowledged write was lost in 1 run (at most 95 % of such runs lose one); of 1 it is not known: "
+         "not checkable: no block could be read"),
+        ([None, None], "whether an acknowledged write was lost was not looked at"),
+    ],
+)  # fmt: skip
+def test_lost_or_not_is_said_of_each_failure(verdicts, said):
+    costs = failures(series(truth()), happened())
+    sentences = failure_sentences(failure_summary(costs), results=stamped(*verdicts))
+    assert sentences["sentence"].item().endswith(f"; {said}.")
+    answer = hci.failure_answer(costs, sentences, stamped(*verdicts))
+    assert answer.startswith("cut-link on box-drbd, 4k random write: silent for 3.0 to 5.0 s, one I/O up to")
+    assert "down to 40 % of healthy once healed, back after" in answer
+    assert answer.endswith(f"; {said}.")
+
+
+def test_a_lost_write_is_worse_than_any_silence():
+    never = failures(series(truth(end_s=80)), happened())
+    mild = failures(series(truth(gap_s=0), rep=2), happened(rep=2))
+    costs = pd.concat([never, mild.assign(failure="fail-drive")])
+    summary = failure_summary(costs)
+    assert failure_sentences(summary)["failure"].tolist() == ["cut-link", "fail-drive"]
+    lost = stamped("lost", failure="fail-drive")
+    assert failure_sentences(summary, results=lost)["failure"].tolist() == ["fail-drive", "cut-link"]
+
+
+def test_runs_of_which_nothing_is_known_are_said_and_never_fine():
+    costs = failures(series(truth()), happened())
+    unseen = pd.DataFrame(
+        [{"events": "kill-node2@30", "system": "box-drbd", "block": 2, "why": "fio had ended before"}]
+    )
+    answer = hci.failure_answer(costs, failure_sentences(failure_summary(costs)), unseen=unseen)
+    assert answer.splitlines()[-1] == "kill-node2@30 on box-drbd, block 2: not checkable: fio had ended before."
+
+
+def test_how_whole_the_system_said_it_was():
+    """The recovery of an array and clean placement groups are shares; other words are not."""
+    seen = ["whole", "node1: cs:WFConnection ro:Primary/Unknown", "node1: [3/2] [_UU], recovery = 43.3%",
+            "2 of 2 OSDs up, 24 of 32 placement groups clean", "whole"]  # fmt: skip
+    told = pd.DataFrame([{**happened().iloc[0], "seen": True, "what": w, "t_s": 25.0 + n} for n, w in enumerate(seen)])
+    shares = hci.whole_shares(pd.concat([happened(), told]), failures(series(truth()), happened()))
+    assert shares["since_s"].tolist() == [-5, -4, -3, -2, -1]
+    assert shares["is_whole"].tolist() == [True, False, False, False, True]
+    assert shares["whole_pct"].fillna(-1).tolist() == [100, -1, 43.3, 75, 100]

@@ -136,3 +136,27 @@ def test_unlike_runs_are_no_panel_and_unlike_lines_no_zigzag():
 def test_an_empty_table_is_refused():
     with pytest.raises(ValueError, match="no row, so there is no failure to draw"):
         plot_failure(laid(pd.DataFrame([row(1)])), pd.DataFrame([row(1)]).iloc[:0])
+
+
+def test_a_run_that_never_came_back_is_amber_to_the_end_and_a_short_silence_has_its_place():
+    costs = pd.DataFrame([row(1), row(2, back_s=NAN, gap_s=1.5, gap_from_s=11.1)]).assign(resolution_s=0.5)
+    [ax] = plot_failure(laid(costs), costs)
+    [never] = gid(ax, "not-back")
+    assert never.get_extents().x1 == pytest.approx(ax.transData.transform((30, 0))[0]), "to the end of the run"
+    assert len(gid(ax, "return")) == 1
+    assert len(gid(ax, "silence")) == 2
+    said = texts(ax).replace("\n", " ")
+    assert "as far as samples of 0.5 s tell" in said
+    assert "to the end: never back" in said
+
+
+def test_what_the_system_said_of_its_copies_stands_below_on_the_same_axis():
+    costs = pd.DataFrame([row(1)])
+    whole = pd.DataFrame({**{k: row(1)[k] for k in (*KEYS, "block", "rep")}, "since_s": [-10.0, 0.5, 12.0, 20.0],
+                          "is_whole": [True, False, False, True], "whole_pct": [100, NAN, 50, 100]})  # fmt: skip
+    [ax] = plot_failure(laid(costs), costs, whole=whole)
+    below = ax.figure.axes[1]
+    assert below.get_xlim() == ax.get_xlim()
+    assert len(gid(below, "missing")) == 2
+    [line] = gid(below, "whole")
+    assert list(line.get_ydata()) == [50, 100]

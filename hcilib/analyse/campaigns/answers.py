@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+import numpy as np
 import pandas as pd
 
 from hcilib.analyse.compare.rank import rank
 from hcilib.analyse.curves.curves import peak_sentence, regimes_sentence
 from hcilib.analyse.curves.scaling import saturation_sentences
-from hcilib.metrics import metric, pattern_order
+from hcilib.analyse.runs.failure import BY, lost_or_not, verdicts_of
+from hcilib.metrics import metric, pattern_order, pattern_words
 
 Labels = Mapping[str, str] | None
 
@@ -146,21 +148,54 @@ def method_answer(planned: pd.DataFrame, coverage: pd.DataFrame, drift_cv_pct: f
     )
 
 
-def failure_answer(costs: pd.DataFrame, said: pd.DataFrame) -> str:
-    """The longest silence and the longest I/O of all runs (``failures``), and whether degraded was slower
-    (``failure_sentences``)."""
-    faster = said.loc[said["verdict"] == "faster", "failure"]
-    level = (
-        f"above healthy ones in {len(faster)} of {len(said)} ({', '.join(faster)}), so IOPS is no health check"
-        if len(faster)
-        else "nowhere shown to be above healthy ones"
+def failure_answer(
+    costs: pd.DataFrame, said: pd.DataFrame, results: pd.DataFrame | None = None, unseen: pd.DataFrame | None = None,
+    labels: Labels = None,
+) -> str:  # fmt: skip
+    """One line a failure, the worst first, each by its worst run: how long silent, how deep, back or not, lost or not.
+
+    Parameters
+    ----------
+    costs, said : of ``failures`` and ``failure_sentences``, whose order this is
+    results : the rows of the same runs, of which `integrity` is told
+    unseen : ``read_unseen``: runs of which nothing is known, said last and never counted as fine
+    """
+    lines = []
+    for place in said.to_dict("records"):
+        own = costs[np.logical_and.reduce([costs[name] == place[name] for name in BY])]
+        system = (labels or {}).get(place["system"], place["system"])
+        on = f"{place['failure']} on {system}, {pattern_words(place['pattern'])}"
+        lost = lost_or_not(verdicts_of(results, {name: place[name] for name in BY}))
+        lines.append(f"{on}: {_silent_for(own)}; {_back_or_not(own)}; {lost}.")
+    for run in [] if unseen is None else unseen.to_dict("records"):
+        lines.append(f"{run['events']} on {run['system']}, block {run['block']}: not checkable: {run['why']}.")
+    return "\n".join(lines)
+
+
+def _silent_for(runs: pd.DataFrame) -> str:
+    """At its worst, with what the logs do not resolve."""
+    gaps = runs[["gap_s", "heal_gap_s"]].max(axis=1)
+    longest, unresolved = gaps.max(), 2 * runs["resolution_s"].max()
+    slowest = f"one I/O up to {runs['max_lat_ns'].max() / 1e9:.1f} s"
+    if not longest > 0:
+        return f"no silence of {unresolved:g} s or more, {slowest}"
+    return f"silent for {longest:.1f} to {longest + unresolved:.1f} s, {slowest}"
+
+
+def _back_or_not(runs: pd.DataFrame) -> str:
+    healed = runs[runs["heal"] != ""]
+    if healed.empty:
+        return "never healed"
+    never = int(healed["back_s"].isna().sum())
+    deep = (
+        f"down to {100 - healed['dip_pct'].max():.0f} % of healthy once healed"
+        if healed["dip_pct"].notna().any()
+        else ""
     )
-    kinds = "kind" if len(said) == 1 else "kinds"
-    silent = costs[["gap_s", "heal_gap_s"]].max(axis=None)
-    return (
-        f"{len(costs)} runs, {len(said)} {kinds} of failure: no I/O for at most {silent:g} s, one I/O up to "
-        f"{costs['max_lat_ns'].max() / 1e9:.1f} s; degraded IOPS are {level}."
+    back = (
+        f"not back in {never} of {len(healed)} runs" if never else f"back after {healed['back_s'].max():.0f} s at most"
     )
+    return ", ".join(filter(None, [deep, back]))
 
 
 def _capital(text: str) -> str:

@@ -6,6 +6,7 @@ intervals that know autocorrelation (METHODS section 2); what is claimed about t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -13,6 +14,7 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from hcilib.analyse.compare.cells import SINGLE_RUN, TWO_RUNS, group_codes, refuse_varying
+from hcilib.analyse.runs.integrity import none_found
 from hcilib.analyse.runs.series import mean_interval, run_columns
 from hcilib.analyse.runs.stopping import mser5
 from hcilib.caveats import Caveat, Caveats, caveats
@@ -116,6 +118,31 @@ def aligned(series: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
             frames.append(frame.assign(**dict(zip(keys, key, strict=True))))
     columns = [*keys, "t_s", "since_s", "iops"]
     return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
+
+
+def whole_shares(events: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
+    """How whole the system said it was, from the failure on: the keys, since_s, is_whole, whole_pct (what is told: the
+    recovery of an array, the placement groups that are clean; NaN where it told no share)."""
+    keys = [c for c in run_columns(costs) if c in events]
+    begun = {key: own["fail_s"].iloc[0] for key, own in _groups(costs, keys)}
+    seen = events[events["seen"].astype(bool)]
+    frames = [
+        pd.DataFrame({
+            **dict(zip(keys, key, strict=True)), "since_s": own["t_s"] - np.floor(begun[key]),
+            "is_whole": own["what"].eq("whole"), "whole_pct": own["what"].map(_whole_pct),
+        })
+        for key, own in _groups(seen, keys) if key in begun
+    ]  # fmt: skip
+    columns = [*keys, "since_s", "is_whole", "whole_pct"]
+    return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
+
+
+def _whole_pct(said: str) -> float:
+    if said == "whole":
+        return 100.0
+    arrays = [float(share) for share in re.findall(r"(?:recovery|resync) = *([\d.]+)%", said)]
+    groups = [100 * int(n) / int(of) for n, of in re.findall(r"(\d+) of (\d+) placement groups clean", said)]
+    return min([*arrays, *groups], default=np.nan)
 
 
 def _groups(table: pd.DataFrame, keys: list[str]) -> Iterator[tuple[tuple, pd.DataFrame]]:
@@ -335,11 +362,13 @@ def failure_sentences(
     summary: pd.DataFrame,
     tolerance: float = TOLERANCE,
     labels: Mapping[str, str] | None = None,
+    results: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """One sentence a failure, from `failure_summary` by at least its default columns: the by columns, verdict,
     sentence.
 
-    The worst failure comes first: what never came back, then the longest silence.
+    The worst failure comes first: what lost an acknowledged write, what never came back, then the longest silence.
+    `results`: the rows of the same runs, whose `integrity` says what became of stamped writes.
 
     verdict: ``faster`` or ``slower`` when the interval of degraded / healthy lies on one side of 1, ``no difference``
     when it holds 1, ``point`` where there is one run. Faster is said for what it is: IOPS is no health check.
@@ -349,10 +378,36 @@ def failure_sentences(
         found = {row["column"]: row for row in group.to_dict("records")}
         verdict = _verdict(found["ratio"]) if "ratio" in found else "missing"
         place = dict(zip(by, key, strict=True))
-        said = {"verdict": verdict, "sentence": _sentence(place, found, verdict, tolerance, labels or {})}
-        rows.append(place | said | {"_bad": _badness(found)})
+        kept = verdicts_of(results, place)
+        sentence = f"{_sentence(place, found, verdict, tolerance, labels or {})}; {lost_or_not(kept)}."
+        said = {"verdict": verdict, "sentence": sentence}
+        rows.append(place | said | {"_bad": (bool(kept.eq("lost").any()), *_badness(found))})
     rows.sort(key=lambda row: row["_bad"], reverse=True)
     return pd.DataFrame(rows, columns=[*by, "verdict", "sentence"])
+
+
+def verdicts_of(results: pd.DataFrame | None, place: Mapping) -> pd.Series:
+    """What became of the stamped writes of a failure's runs; no row where nobody looked."""
+    if results is None or "integrity" not in results or "events" not in results:
+        return pd.Series(dtype=object)
+    first = results["events"].astype(str).str.partition("@")[0]
+    own = first == place["failure"]
+    for name in (name for name in place if name != "failure" and name in results):
+        own &= results[name] == place[name]
+    return results.loc[own, "integrity"].dropna().astype(str)
+
+
+def lost_or_not(kept: pd.Series, confidence: float = 0.95) -> str:
+    """What is said of acknowledged writes, from the runs' verdicts (`hci.integrity`)."""
+    if kept.empty:
+        return "whether an acknowledged write was lost was not looked at"
+    lost, fine = int(kept.eq("lost").sum()), int(kept.eq("kept").sum())
+    unknown = kept[~kept.isin(["lost", "kept"])]
+    said = f"an acknowledged write was lost in {lost} of {lost + fine} runs"
+    if not lost:
+        said = f"no acknowledged write was lost in {fine} run{'s' * (fine != 1)}"
+        said += f" (at most {100 * none_found(fine, confidence):.0f} % of such runs lose one)" if fine else ""
+    return said + (f"; of {len(unknown)} it is not known: {unknown.iloc[0]}" if len(unknown) else "")
 
 
 def _badness(found: Mapping) -> tuple[bool, float]:
@@ -394,7 +449,7 @@ def _sentence(place: Mapping, found: Mapping, verdict: str, tolerance: float, la
             said.append(f"once healed it {', '.join(did[:-1])}{' and ' * (len(did) > 1)}{did[-1]}")
     if "whole_s" in found:
         said.append(f"its copies were whole after {_value(found, 'whole_s', ' s')}")
-    return f"{place['failure']} on {on} ({n} run{'s' * (n > 1)}): {'; '.join(said)}."
+    return f"{place['failure']} on {on} ({n} run{'s' * (n > 1)}): {'; '.join(said)}"
 
 
 _LEVELS = {

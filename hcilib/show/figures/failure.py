@@ -36,6 +36,7 @@ def plot_failure(
     costs: pd.DataFrame,
     labels: Mapping[str, str] | None = None,
     source: str | None = None,
+    whole: pd.DataFrame | None = None,
 ) -> np.ndarray:
     """One panel a system, pattern and failure: the rates of its runs, what was done when, the gap shaded, the levels.
 
@@ -43,6 +44,7 @@ def plot_failure(
     ----------
     series : as ``aligned`` returns it: the run's keys, since_s, iops
     costs : as ``failures`` returns it, whose rows say where the levels, the gap and the return are drawn
+    whole : as ``whole_shares`` returns it: below each panel, how whole the system said it was
 
     Returns the panels' Axes in the order of `costs`. Raises ValueError for runs of one panel that vary in a factor, or
     in what was done.
@@ -52,22 +54,50 @@ def plot_failure(
     if not groups:
         raise ValueError("plot_failure: the table has no row, so there is no failure to draw")
     _refuse_unlike(costs, keys)
-    _, grid = plt.subplots(len(groups), 1, figsize=(8.4, 0.9 + 2.6 * len(groups)), layout="constrained", squeeze=False)
-    for ax, (_, runs) in zip(grid[:, 0], groups, strict=True):
-        _panel(dress(ax), series.merge(runs[[c for c in series if c in runs and c != "iops"]]), runs, labelled(labels))
+    strips = whole is not None and len(whole) > 0
+    heights = [2.6, 0.8][: 1 + strips] * len(groups)
+    _, grid = plt.subplots(len(heights), 1, figsize=(8.4, 0.9 + sum(heights)), layout="constrained", squeeze=False,
+                           height_ratios=heights)  # fmt: skip
+    panels = grid[:: 1 + strips, 0]
+    for n, (ax, (_, runs)) in enumerate(zip(panels, groups, strict=True)):
+        _panel(dress(ax), _of(series, runs), runs, labelled(labels))
+        if strips:
+            _strip(dress(grid[2 * n + 1, 0]), _of(whole, runs), ax)
     grid[-1, 0].set_xlabel("Seconds since the failure")
-    n = sorted({len(runs) for _, runs in groups})
+    n_runs = sorted({len(runs) for _, runs in groups})
+    each = " to ".join(map(str, n_runs[:: max(1, len(n_runs) - 1)]))
+    resolution = costs["resolution_s"].max() if "resolution_s" in costs else np.nan
+    never = (costs["back_s"].isna() & costs["heal_s"].notna()).any()
     caption(
         grid[-1, 0],
-        (
-            f"A thin line is a run ({' to '.join(map(str, n[:: max(1, len(n) - 1)]))} each); bars are the mean levels "
-            "of all runs."
-        ),
-        "Red: seconds without any I/O." if (costs["gap_s"] > 0).any() or (costs["heal_gap_s"] > 0).any() else None,
-        "Amber: healed, and not yet back." if (costs["back_s"] > 0).any() else None,
+        f"A thin line is a run ({each} each); bars are the mean levels of all runs.",
+        "Red: no I/O" + (f", as far as samples of {resolution:g} s tell." if resolution == resolution else ".")
+        if (costs["gap_s"] > 0).any() or (costs["heal_gap_s"] > 0).any()
+        else None,
+        f"Amber: healed, and not yet back{'; to the end: never back' if never else ''}."
+        if (costs["back_s"] > 0).any() or never
+        else None,
+        "Below: how whole the system said it was (%), grey while something was missing." if strips else None,
         source_of(costs, source),
     )
-    return grid[:, 0]
+    return panels
+
+
+def _of(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    return table.merge(runs[[c for c in table if c in runs and c != "iops"]])
+
+
+def _strip(ax: Axes, whole: pd.DataFrame, above: Axes) -> None:
+    """Each run's own words: grey while anything is missing, a line where it told a share."""
+    runs = list(whole.groupby([c for c in RUN if c in whole], dropna=False))
+    for _, run in runs:
+        run = run.sort_values("since_s")
+        ends = [*run["since_s"].iloc[1:], above.get_xlim()[1]]
+        for at, end in ((a, e) for a, e, fine in zip(run["since_s"], ends, run["is_whole"], strict=True) if not fine):
+            ax.axvspan(at, end, color=QUIET, alpha=0.35 / len(runs), linewidth=0, gid="missing")
+        told = run.dropna(subset=["whole_pct"]).query("since_s >= 0")
+        ax.plot(told["since_s"], told["whole_pct"], color=INK, linewidth=1.0, alpha=0.7, gid="whole")
+    ax.set(xlim=above.get_xlim(), ylim=(-5, 105), ylabel="whole (%)")
 
 
 def _refuse_unlike(costs: pd.DataFrame, keys: list[str]) -> None:
@@ -84,13 +114,16 @@ def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame, labels: Mapping[s
     first = runs.iloc[0]
     system = first.get("system", "")
     colour = looks([system])[system][0]
-    _returns(ax, runs)
     for _, run in series.groupby([c for c in RUN if c in series], dropna=False):
         run = run.sort_values("since_s")
         for second in run.loc[run["iops"] == 0, "since_s"]:
             ax.axvspan(second, second + 1, color=GAP, alpha=0.35 / len(runs), linewidth=0, gid="gap")
         ax.plot(run["since_s"], run["iops"], color=colour, linewidth=1.0, alpha=0.7, gid="run")
+    for run in runs[runs["gap_s"] > 0].itertuples():  # a silence that whole seconds do not show has its own place
+        at = run.gap_from_s - np.floor(run.fail_s)
+        ax.axvspan(at, at + run.gap_s, color=GAP, alpha=0.35 / len(runs), linewidth=0, gid="silence")
     start, end = (float(series["since_s"].agg(f)) for f in ("min", "max"))
+    _returns(ax, runs, end + 1)
     heal = float((runs["heal_s"] - runs["fail_s"]).mean())
     _mark(ax, 0.0, first["failure"])
     if heal == heal:
@@ -101,15 +134,21 @@ def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame, labels: Mapping[s
     ax.set(xlim=(start, end + 1), ylabel="IOPS")
     ax.set_ylim(0, 1.22 * max(float(series["iops"].max()), 1.0))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: count(y)))
+    if (healthy := float(runs["healthy_iops"].mean())) > 0:
+        share = ax.secondary_yaxis(
+            "right", functions=(lambda y: np.divide(y, healthy / 100), lambda p: np.multiply(p, healthy / 100))
+        )
+        share.set_ylabel("% of healthy")
     where = f", {pattern_label(first['pattern'])} at iodepth {first['iodepth']}" if "pattern" in runs else ""
     ax.set_title(f"{labels.get(system, system)}{where}: {first['failure']}", loc="left")
 
 
-def _returns(ax: Axes, runs: pd.DataFrame) -> None:
-    """The way back of every run, lightly, so that what they share is darker."""
-    for run in runs[runs["back_s"] > 0].itertuples():
+def _returns(ax: Axes, runs: pd.DataFrame, end: float) -> None:
+    """The way back of every run, lightly, so that what they share is darker; to the end where it never came back."""
+    for run in runs[runs["heal_s"].notna() & ~(runs["back_s"] <= 0)].itertuples():
         healed = run.heal_s - run.fail_s
-        ax.axvspan(healed, healed + run.back_s, color=RETURN, alpha=0.35 / len(runs), linewidth=0, gid="return")
+        until, what = (end, "not-back") if run.back_s != run.back_s else (healed + run.back_s, "return")
+        ax.axvspan(healed, until, color=RETURN, alpha=0.35 / len(runs), linewidth=0, gid=what)
 
 
 def _mark(ax: Axes, at_s: float, what: str) -> None:

@@ -144,7 +144,13 @@ KINDS = {
         "", "system? failure block healthy_iops healthy_lo healthy_hi degraded_iops degraded_lo degraded_hi"
     ),
     "failure summary": _kind("quantity failure center", "system failure quantity n center lo hi"),
+    "acknowledged writes": _kind(
+        "replica checked verdict at_most_pct",
+        "run_id? vm replica acknowledged checked in_flight lost torn foreign unreadable at_most_pct? verdict",
+    ),
+    "unseen runs": _kind("attempts why events", "system pattern block events attempts why"),
     # views of any table
+    "stamped writes": _kind("", "system block events acknowledged in_flight lost torn foreign unreadable integrity"),
     "sentences": _kind("", "sentence"),
     "runs": _kind("valid rep", "system pattern iodepth block? events? iops bw_bytes lat_ns lat_unweighted_ns?"),
 }
