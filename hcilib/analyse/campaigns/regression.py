@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from scipy.special import chdtri, fdtrc, stdtr, stdtrit
 
-from hcilib.analyse.compare.cells import annotate, describe, group_codes, listed, refuse_varying, valid_rows
+from hcilib.analyse.compare.cells import annotate, describe, group_codes, listed, refuse_mixing, valid_rows
 from hcilib.analyse.compare.contrast import ADJUST, FLOOR, check_options
 from hcilib.caveats import NONE, Caveat, Caveats, caveats
-from hcilib.metrics import factors, metric_of, noun, percent, percent_range, where
+from hcilib.metrics import metric_of, noun, percent, percent_range, where
 
 _ONE = "k = 1: the effect of a campaign is not separable from a change; judged by the declared margin of {:g} %"
 
@@ -82,10 +82,8 @@ def _campaigns(
     if campaign in results and earlier is not None:
         results = results[results[campaign].isin([new, *(c for c in earlier if c != new)])]
     cells = describe(results, metric, [*by, campaign])
-    code, out = group_codes(cells, by)
-    alike = [c for c in factors(results.columns) if c in cells and c not in (*by, campaign, metric)]
-    refuse_varying(cells, alike, code, (cells["n"] > 0).to_numpy())
-    return cells, code, out
+    refuse_mixing(cells, by, cells["n"] > 0, besides=[campaign, metric])
+    return cells, *group_codes(cells, by)
 
 
 def _prediction(
@@ -289,8 +287,7 @@ def block_drift(
     by = [by] if isinstance(by, str) else list(by)
     runs = results[valid_rows(results)]
     keys = ["system", campaign]
-    others = [c for c in factors(runs.columns) if c not in (metric, *keys, *by)]
-    refuse_varying(runs, others, group_codes(runs, [*keys, *by])[0], (runs[metric] > 0).to_numpy(bool))
+    refuse_mixing(runs, [*keys, *by], runs[metric] > 0, besides=[metric])
     rows = [
         dict(zip(keys, key, strict=True)) | _blocks_of(part, metric, by)
         for key, part in runs.groupby(keys, dropna=False, sort=False)

@@ -7,7 +7,7 @@ so that five hundred cells cost no more Python than one.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +43,22 @@ class Runs:
 SINGLE_RUN = Caveat("single-run", "n = 1: no interval")
 TWO_RUNS = Caveat("two-runs", "n = 2: the interval rests on two runs")
 
+MOMENTS = (
+    "n",
+    "log_mean",
+    "log_var",
+    "rel_var",
+    "center",
+    "unstable",
+    "flat",
+    "runs",
+    "blocks",
+    "partners",
+    "notes",
+    "system_label",
+)
+"""What `describe` adds to a cell, and a system's name in words: nothing of it was set before a run."""
+
 _IDENTITY = ("run_id", "block", "rep")
 _MOST_VALUES = 6
 
@@ -59,7 +75,7 @@ def describe(results: pd.DataFrame, metric: str, keys: Sequence[str]) -> pd.Data
     Raises ValueError for a missing column, text among the numbers, rows that vary in a factor, and a run given twice.
     """
     keys = list(keys)
-    _require(results, [metric, *keys])
+    require_columns(results, [metric, *keys])
     values = _numbers(results, metric)
     valid = valid_rows(results)
     usable = valid & np.isfinite(values) & (values >= 0)
@@ -116,12 +132,10 @@ def not_among(role: str, system: str, results: pd.DataFrame) -> str:
     return f"{said}; {why}" if why else said
 
 
-def _require(results: pd.DataFrame, columns: Sequence[str]) -> None:
-    absent = [c for c in columns if c not in results.columns]
-    if absent:
-        raise ValueError(
-            f"results have no column {', '.join(map(repr, absent))}; they have {', '.join(map(str, results.columns))}"
-        )
+def require_columns(frame: pd.DataFrame, columns: Iterable[str], what: str = "results") -> None:
+    """ValueError that says which columns a table lacks, and which it has."""
+    if absent := [c for c in columns if c not in frame]:
+        raise ValueError(f"{what} have no column {', '.join(map(repr, absent))}; they have {', '.join(map(str, frame))}")
 
 
 def _numbers(results: pd.DataFrame, metric: str) -> np.ndarray:
@@ -154,6 +168,31 @@ def _constant_factors(
     )
     names += [c for c in ("source", "tool") if c in results and c not in known]
     return results[[n for n in names if n != "system"]].iloc[first].reset_index(drop=True)
+
+
+def refuse_mixing(
+    frame: pd.DataFrame,
+    by: Sequence[str],
+    rows: ArrayLike = True,
+    besides: Collection[str] = (),
+    remedy: str = "add it to by= or filter",
+) -> None:
+    """The refusal to pool, for whoever pools under the keys `by`: ValueError naming the first column in which rows that
+    would be taken together differ, the system or any factor (`hcilib.metrics.factors`).
+
+    `rows`: a mask of those that are pooled; `besides`: columns that may differ, or are no factors of this table.
+    """
+    names = [c for c in ("system", *factors(frame.columns)) if c in frame and c not in (*by, *besides, *MOMENTS)]
+    if names := [c for c in names if not _is_one_value(frame[c])]:  # of most tables: nothing more to do
+        code = group_codes(frame, by)[0]
+        refuse_varying(frame, names, code, np.broadcast_to(np.asarray(rows, dtype=bool), len(frame)), remedy)
+
+
+def _is_one_value(column: pd.Series) -> bool:
+    if isinstance(column.dtype, pd.CategoricalDtype):  # of a rollup, which has millions of rows
+        codes = column.cat.codes.to_numpy()
+        return bool((codes == codes[:1]).all())
+    return len(pd.factorize(column, use_na_sentinel=False)[1]) < 2
 
 
 def refuse_varying(

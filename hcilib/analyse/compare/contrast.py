@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import chdtri, digamma, expit, logit, ndtri, polygamma, stdtr, stdtrit
 
-from hcilib.analyse.compare.cells import annotate, engines, group_codes, listed, unlike_tools
+from hcilib.analyse.compare.cells import MOMENTS, annotate, engines, group_codes, listed, unlike_tools
 from hcilib.caveats import NONE, Caveat, caveats, column
 from hcilib.metrics import FACTORS, factors
 
@@ -79,7 +79,7 @@ def unlike(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, by: Sequence
     both = (n[rows] > 0) & (n[base] > 0)
     notes = column([NONE] * len(rows))
     for name in ("source", *factors(cells.columns)):
-        if name not in cells or name in by or name in _NOT_COMPARED:
+        if name not in cells or name in by or name in MOMENTS:
             continue
         level, values = pd.factorize(cells[name], use_na_sentinel=False)
         differs = both & (level[rows] != level[base])
@@ -95,12 +95,6 @@ def unlike(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, by: Sequence
     tools = np.array([*engines(cells), None], dtype=object)
     found = [unlike_tools(one, other) for one, other in zip(tools[rows], tools[base], strict=True)]
     return annotate(notes, ([caveat is not None for caveat in found], lambda i: caveats(found[i])))
-
-
-_NOT_COMPARED = (
-    "system", "system_label", "n", "log_mean", "log_var", "rel_var", "center", "unstable", "flat", "runs", "blocks",
-    "partners", "notes",
-)  # fmt: skip
 
 
 def _unlike(said: np.ndarray) -> Callable[[int], Caveat]:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import annotate, describe, group_codes, refuse_varying
+from hcilib.analyse.compare.cells import annotate, describe, group_codes, refuse_mixing
 from hcilib.analyse.compare.contrast import against, below, contrast, judge, own_interval, own_notes, unlike
 from hcilib.analyse.compare.rank import rank
 from hcilib.caveats import NONE, Caveat, caveats
-from hcilib.metrics import FACTORS, METRICS, better_sign, factors, metric_of, noun, pattern_order, where
+from hcilib.metrics import FACTORS, METRICS, better_sign, metric_of, noun, pattern_order, where
 
 UNTESTED = "one run or one printed value each: untested"
 """Of points that differ and cannot be compared by a test."""
@@ -171,10 +171,8 @@ def curves(
     cells = describe(results, metric, [*by, over])
     if len(cells) and not pd.api.types.is_numeric_dtype(cells[over]):
         raise ValueError(f"{over} holds {cells[over].iloc[0]!r}; a curve runs over numbers")
-    code, out = group_codes(cells, by)
-    along = [c for c in factors(results.columns) if c in cells and c not in (*by, over, metric)]
-    refuse_varying(cells, along, code, (cells["n"] > 0).to_numpy())
-    return cells, code, out
+    refuse_mixing(cells, by, cells["n"] > 0, besides=[over, metric])
+    return cells, *group_codes(cells, by)
 
 
 def _in_run_order(results: pd.DataFrame) -> pd.DataFrame:

@@ -14,11 +14,11 @@ import pandas as pd
 from scipy.optimize import isotonic_regression
 from scipy.special import stdtrit
 
-from hcilib.analyse.compare.cells import group_codes, refuse_varying, valid_rows
+from hcilib.analyse.compare.cells import group_codes, refuse_mixing, valid_rows
 from hcilib.analyse.compare.compare import compare
 from hcilib.caveats import NONE, Caveat, Caveats
-from hcilib.metrics import factors, pattern_order, pattern_words
 from hcilib.metrics import metric as metric_of
+from hcilib.metrics import pattern_order, pattern_words
 
 BY = ("system", "pattern")
 DEMAND = ("demand", "offered_iops", "open_loop", "iops")
@@ -283,9 +283,7 @@ def _offered(results: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFr
     offered = results[valid_rows(results) & results["offered_iops"].notna().to_numpy()]
     if offered.empty:
         raise ValueError(f"{CLOSED}; measure with sweep(offered=[0.25, 0.5, 0.75, 0.9])")
-    code, _ = group_codes(offered, list(by))
-    names = [name for name in factors(offered.columns) if name not in (*by, *OF_A_LEVEL)]
-    refuse_varying(offered, names, code, np.ones(len(offered), dtype=bool))
+    refuse_mixing(offered, by, besides=OF_A_LEVEL)
     return offered
 
 

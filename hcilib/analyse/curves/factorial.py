@@ -15,9 +15,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from hcilib.analyse.compare.cells import group_codes, refuse_varying, valid_rows
+from hcilib.analyse.compare.cells import refuse_mixing, require_columns, valid_rows
 from hcilib.caveats import Caveat, Caveats, caveats
-from hcilib.metrics import factors as factors_of
 
 COLUMNS = [
     "effect",
@@ -93,8 +92,7 @@ def grid(table: pd.DataFrame, response: str, factors: Sequence[str], cpu_bound_p
 
 def _cells(table: pd.DataFrame, response: str, factors: Sequence[str]) -> dict[tuple, tuple[float, float, int]]:
     """Cell -> mean log, sum of squares about it, runs."""
-    if absent := [c for c in (response, *factors) if c not in table]:
-        raise ValueError(f"the table has no column {', '.join(map(repr, absent))}; it has {', '.join(table.columns)}")
+    require_columns(table, (response, *factors))
     values = table[response].astype(float).where(valid_rows(table))
     for bad, why in (
         (table[list(factors)].isna().any(axis=1), "a factor is missing"),
@@ -104,9 +102,7 @@ def _cells(table: pd.DataFrame, response: str, factors: Sequence[str]) -> dict[t
             raise ValueError(
                 f"row {table.index[bad][0]}: {why}; an unmeasured response is NaN, and every factor is named"
             )
-    others = [c for c in ("system", *factors_of(table.columns)) if c in table and c not in (response, *factors)]
-    code, _ = group_codes(table, factors)
-    refuse_varying(table, others, code, values.notna().to_numpy(), "add it to the factors or filter")
+    refuse_mixing(table, factors, values.notna(), besides=[response], remedy="add it to the factors or filter")
     logs = np.log(values.dropna())
     groups = logs.groupby([table.loc[logs.index, f] for f in factors], observed=True)
     keyed = {key if isinstance(key, tuple) else (key,): group.to_numpy() for key, group in groups}

@@ -14,9 +14,8 @@ from numpy.typing import ArrayLike
 from scipy.optimize import least_squares
 from scipy.special import fdtrc, stdtrit
 
-from hcilib.analyse.compare.cells import valid_rows
+from hcilib.analyse.compare.cells import refuse_mixing, require_columns, valid_rows
 from hcilib.caveats import Caveat, Caveats
-from hcilib.metrics import FACTORS
 
 __all__ = ["curve_from_gains", "per_vm_gain", "saturation", "usl_fit"]
 
@@ -291,28 +290,18 @@ def curve_from_gains(gains: pd.DataFrame, metric: str = "iops", over: str = "vms
 
 def _usable(results: pd.DataFrame, metric: str, by: list[str], over: str) -> np.ndarray:
     """Which rows are runs one may use: valid, with a VM count and a rate above zero."""
-    if missing := [c for c in [*by, over, metric] if c not in results]:
-        raise ValueError(f"results have no column {', '.join(missing)}; they have {', '.join(map(str, results))}")
+    require_columns(results, [*by, over, metric])
     numbers = results[[over, metric]].to_numpy(dtype=float, na_value=np.nan)
     usable = (np.isfinite(numbers) & (numbers > 0)).all(axis=1)
     return usable & valid_rows(results)
 
 
 def _refuse_mixing(runs: pd.DataFrame, by: list[str], over: str) -> list[Caveat]:
-    """Refuse to pool runs that differ in a factor; what may follow the VM count is returned as warnings."""
-    said = []
-    for column in (c for c in ("system", *FACTORS) if c in runs and c not in (*by, over)):
-        at_each = runs.groupby([*by, over], dropna=False, observed=True)[column].nunique(dropna=False)
-        in_all = (
-            runs.groupby(by, dropna=False, observed=True)[column].nunique(dropna=False)
-            if by
-            else runs[[column]].nunique(dropna=False)
-        )
-        if (at_each > 1).any() or (column not in MAY_FOLLOW and (in_all > 1).any()):
-            seen = ", ".join(map(str, runs[column].drop_duplicates().tolist()[:6]))
-            raise ValueError(f"results vary in {column}: {seen}; add it to by= or filter")
-        said += [Caveat("follows", f"{column} changes with {over}")] if (in_all > 1).any() else []
-    return said
+    """The refusal to pool, at each VM count and along the curve; what may follow the count is returned as caveats."""
+    refuse_mixing(runs, [*by, over])
+    refuse_mixing(runs, by, besides=(over, *MAY_FOLLOW))
+    follow = [c for c in MAY_FOLLOW if c in runs and c not in by and runs[c].nunique(dropna=False) > 1]
+    return [Caveat("follows", f"{column} changes with {over}") for column in follow]
 
 
 # ---- The universal scalability law: contention and coherency as two numbers

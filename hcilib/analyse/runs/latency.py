@@ -15,11 +15,11 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
-from hcilib.analyse.compare.cells import SINGLE_RUN, valid_rows
+from hcilib.analyse.compare.cells import SINGLE_RUN, refuse_mixing, require_columns, valid_rows
 from hcilib.analyse.runs.series import run_columns
 from hcilib.caveats import NONE, Caveat, Caveats, caveats, column
 from hcilib.fio_buckets import BUCKETS, MIDPOINTS, buckets_of, ios_to_reach
-from hcilib.metrics import FACTORS
+from hcilib.metrics import INSIDE_A_RUN
 
 VM = ("host", "hostname", "port")
 TAIL = 10
@@ -53,7 +53,7 @@ def percentiles(
     by = run_columns(bins) if by is None else list(by)
     names = _names(q)
     merged = merged_by(bins, by)
-    _refuse_mixing(bins, by)
+    refuse_mixing(bins, by, besides=INSIDE_A_RUN)
     total = np.zeros(len(merged.count) + 1, np.int64)
     np.cumsum(merged.count, out=total[1:])
     n = np.diff(total[np.append(merged.starts, len(merged.count))])
@@ -110,11 +110,8 @@ def percentile_interval(
     """
     by = list(by)
     metrics = list(metrics) if metrics else [c for c in per_run if str(c).startswith("p") and _is_percentile(c)]
-    if missing := [c for c in [*by, *metrics] if c not in per_run]:
-        raise ValueError(
-            f"percentile_interval: no column {', '.join(missing)}; there are {', '.join(map(str, per_run))}"
-        )
-    _refuse_mixing(per_run, by)
+    require_columns(per_run, [*by, *metrics])
+    refuse_mixing(per_run, by, besides=INSIDE_A_RUN)
     _refuse_parts_of_runs(per_run, by)
     long = per_run.assign(_valid=valid_rows(per_run)).melt([*by, "_valid"], metrics, "metric", "value")
     long["log"] = np.log(pd.to_numeric(long["value"]).where(lambda v: long["_valid"] & (v > 0) & np.isfinite(v)))
@@ -214,27 +211,6 @@ def _refuse_parts_of_runs(per_run: pd.DataFrame, by: list[str]) -> None:
     keys = [c for c in ("run", "step_id", "source", "system", "run_id", "block", "rep") if c in per_run]
     if keys and per_run.duplicated(list(dict.fromkeys([*by, *keys]))).any():
         raise ValueError(f"percentile_interval: a run has several rows in one cell of {by}; merge its bins first")
-
-
-def _refuse_mixing(table: pd.DataFrame, by: list[str]) -> None:
-    """Refuse to pool rows that differ in a factor, or come from different systems (METHODS section 1)."""
-    for name in (c for c in ("system", "log", *FACTORS) if c in table and c not in by):
-        if _is_one_value(table[name]):
-            continue
-        code = table.groupby(name, dropna=False, observed=True).ngroup()
-        mixed = (
-            code.nunique() > 1 if not by else (code.groupby([table[c] for c in by], dropna=False).nunique() > 1).any()
-        )
-        if mixed:
-            seen = ", ".join(map(str, table[name].drop_duplicates().tolist()[:6]))
-            raise ValueError(f"results vary in {name}: {seen}; add it to by= or filter")
-
-
-def _is_one_value(column: pd.Series) -> bool:
-    if isinstance(column.dtype, pd.CategoricalDtype):  # of a rollup, which has millions of rows
-        codes = column.cat.codes.to_numpy()
-        return bool((codes == codes[:1]).all())
-    return len(pd.factorize(column, use_na_sentinel=False)[1]) < 2
 
 
 # ---- fio's latency histograms: which bucket a latency falls into, what a bucket stands for, and their exact sum
