@@ -12,7 +12,7 @@ from importlib import import_module
 from hcilib.places import ROOT
 
 _ROOMS = {
-    "plan": ("Pattern", "Cell", "Step", "Plan", "PlanError"),
+    "plan": ("Pattern", "Cell", "Step", "Plan", "PlanError", "Adaptive", "Volume", "Content"),
     "sweeps": ("sweep",),
     "testbed": ("Testbed", "load_testbed"),
     "system": ("System", "load_system", "load_systems", "short_labels"),

@@ -279,7 +279,13 @@ class Adaptive:
     """Policy ``adaptive``: a run stops between ``least_s`` and ``most_s``, a cell after ``least_runs`` to
     ``most_runs``, as soon as the half-width of its mean is within ``target`` (METHODS section 2). The rate is looked at
     every ``look_s``; a sample of it lasts ``sample_s``, and 30 independent ones are needed: a run of less than 30 s
-    needs shorter ones to be stopped."""
+    needs shorter ones to be stopped. In a sweep ``least_runs`` is its ``repeats``.
+
+    Examples
+    --------
+    >>> hci.sweep(["4k-randread"], policy=hci.Adaptive(target=0.01), warmup=hci.Volume(cap_s=7200)).adaptive.target
+    0.01
+    """
 
     least_s: float = 60.0
     most_s: float = 300.0

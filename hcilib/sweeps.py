@@ -7,9 +7,9 @@ import difflib
 import inspect
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from numbers import Integral, Real
-from typing import Never
+from typing import Any
 
 from hcilib.metrics import parse_bytes
 from hcilib.plan import (
@@ -31,6 +31,13 @@ from hcilib.plan import (
 
 MIN_RUNTIME_S = 0.1  # below, fio's own start and end are most of a run
 STAMPED_BYTES = 4096  # of a stamped block (hcilib.drive.campaign.integrity)
+WORDS = {
+    "warmup_cap_s" if field.name == "cap_s" else field.name: (rule, field.name)
+    for rule in (Adaptive, Volume, Content)
+    for field in fields(rule)
+    if field.name != "least_runs"  # that is what `repeats` says
+}
+"""Word of a sweep -> the rule and its field that it is a number of."""
 MIN_EVENTFUL_S = 5.0  # below, there is no series (hcilib.drive.launch.job) that could show what an event did
 
 
@@ -38,7 +45,7 @@ def sweep(
     patterns: Sequence[str] | Mapping[str, Mapping],
     repeats: int = 5,
     order: str = "blocks",
-    policy: str = "fixed",
+    policy: str | Adaptive = "fixed",
     *,
     iodepth: Sequence[int] = (1, 8, 32),
     numjobs: int = 1,
@@ -51,24 +58,15 @@ def sweep(
     warmup_s: float | Mapping[str, float] = 0.0,
     canary: bool = True,
     seed: int = 0,
-    least_s: float | None = None,
-    most_s: float | None = None,
-    look_s: float | None = None,
-    target: float | None = None,
-    sample_s: float | None = None,
-    most_runs: int | None = None,
-    warmup: str = "time",
-    warmup_cap_s: float | None = None,
-    round_s: float | None = None,
+    warmup: str | Volume = "time",
     placement: str | Sequence[str] = SPREAD,
-    dedupe_pct: int | None = None,
-    compress_pct: int | None = None,
+    content: Content | None = None,
     events: Sequence[Mapping[float, str]] = ({},),
     integrity: int | str | None = None,
     offered: Sequence[float | str] = (),
     offered_iodepth: int = 256,
     offered_process: str = "poisson",
-    **unknown: Never,
+    **words: float | None,
 ) -> Plan:
     """A sweep over patterns, iodepths and VM counts, repeated in blocks spread over time.
 
@@ -77,31 +75,31 @@ def sweep(
     patterns : names, or a mapping of name to ``{"iodepth": [...], "numjobs": n}`` where a pattern has its own load
     order : ``blocks`` (each block visits every cell once in seeded random order, canary first; METHODS section 1) or
         ``back-to-back`` (the articles': all repeats of a cell in a row)
-    policy : how long a run lasts. ``fixed``: ``read_runtime_s`` (600) or ``write_runtime_s`` (1800); ``short``: the
-        same, 300 unless given; ``adaptive``: until its mean is known to +-``target`` (0.02), looked at every ``look_s``
-        (30) from ``least_s`` (60) to ``most_s`` (300), then more runs of each cell, to ``most_runs`` (10), until its
-        interval is within ``target`` too (METHODS section 2). Those, and ``sample_s`` (1), how long a sample of the
-        rate lasts, are for ``adaptive`` alone
-    warmup : ``time``: ``warmup_s`` says how long. ``volume``: each writing pattern in rounds of ``round_s`` (300) until
-        twice the span is written and five rounds are steady, or ``warmup_cap_s`` (4 h) is used up: runs are then marked
-        ``not steady``. What a warm-up by volume has prepared is not prepared again while it lasts (see
-        hcilib.drive.campaign.ledger)
+    policy : how long a run lasts. ``fixed``: ``read_runtime_s`` (600) or ``write_runtime_s`` (1800); ``short``: the same,
+        300 unless given; ``adaptive``, or an `hcilib.plan.Adaptive` with numbers of its own: until its mean is known well
+        enough, then more runs of each cell until its interval is narrow enough too (METHODS section 2)
+    warmup : ``time``: ``warmup_s`` says how long. ``volume``, or an `hcilib.plan.Volume`: each writing pattern in rounds
+        until twice the span is written and five rounds are steady, or the cap is reached: runs are then marked ``not
+        steady``. What it has prepared is not prepared again while it lasts (see hcilib.drive.campaign.ledger)
     warmup_s : seconds of each writing pattern before its first measurement, at its largest load; or pattern -> seconds,
         as the articles did: one pattern warms up every writing pattern of its block size
     placement : ``owner`` and ``non-owner`` measure every cell with its VMs on the node that owns their data and on
         another, checked before each run (hcilib.system.Placement); within a block the cells of one placement stay
         together
-    dedupe_pct, compress_pct : the share in percent of what prefill and writes write that repeats, and by which it
-        compresses; a 0 given asks for new random data in every buffer
-    events : what is done to the system while a cell is measured, second -> action, e.g. ``{10: "cut-link", 25: "heal-link"}``;
-        one mapping for each way to measure every cell, ``{}`` undisturbed (hcilib.drive.campaign.events). Such runs are marked
-    integrity : bytes (``"1 MiB"``) of stamped blocks that are written beside fio in every run to which something is done, behind
-        the part of each disk that fio uses, and read back when the system is whole again: was an acknowledged write lost? Needs a
-        python3 on the VMs
-    offered : demands at which every load is measured besides, each right after its closed-loop cells in the same block and in random
-        order: shares of their maximum (``0.5``) or the fleet's I/Os a second (``"2000iops"``); then latencies are those of an
-        open loop (METHODS section 6). Each job may queue ``offered_iodepth``; ``offered_process`` is fio's rate_process,
-        ``poisson`` or ``linear``
+    content : what prefill and writes write; a 0 given asks for new random data in every buffer
+    events : what is done to the system while a cell is measured, second -> action, e.g.
+        ``{10: "cut-link", 25: "heal-link"}``; one mapping for each way to measure every cell, ``{}`` undisturbed
+        (hcilib.drive.campaign.events). Such runs are marked
+    integrity : bytes (``"1 MiB"``) of stamped blocks that are written beside fio in every run to which something is
+        done, behind the part of each disk that fio uses, and read back when the system is whole again: was an
+        acknowledged write lost? Needs a python3 on the VMs
+    offered : demands at which every load is measured besides, each right after its closed-loop cells in the same block
+        and in random order: shares of their maximum (``0.5``) or the fleet's I/Os a second (``"2000iops"``); then
+        latencies are those of an open loop (METHODS section 6). Each job may queue ``offered_iodepth``;
+        ``offered_process`` is fio's rate_process, ``poisson`` or ``linear``
+    words : the numbers of these rules one by one, as a params file gives them: ``least_s``, ``most_s``, ``look_s``,
+        ``target``, ``sample_s``, ``most_runs`` of `Adaptive`, ``round_s``, ``warmup_cap_s`` of `Volume`, ``dedupe_pct``,
+        ``compress_pct`` of `Content`
 
     Raises
     ------
@@ -118,24 +116,16 @@ def sweep(
     1   canary      3
     2  measure     12
     """  # noqa: E501
-    if unknown:
-        raise PlanError(_unknown(next(iter(unknown))))
+    if unknown := [word for word in words if word not in WORDS]:
+        raise PlanError(_unknown(unknown[0]))
     if order not in ("blocks", "back-to-back"):
         raise PlanError(f"order {order!r}: expected 'blocks' or 'back-to-back'")
     [repeats] = _counts("repeats", [repeats])
     span_bytes = int(_number("span_bytes", _size("span_bytes", span_bytes), least=1))
     ramp_s = _number("ramp_s", ramp_s)
-    given = {
-        "least_s": least_s,
-        "most_s": most_s,
-        "look_s": look_s,
-        "target": target,
-        "sample_s": sample_s,
-        "most_runs": most_runs,
-    }
-    adaptive = _adaptive(policy, order, repeats, ramp_s, given)
+    adaptive = _adaptive(policy, order, repeats, ramp_s, _given(Adaptive, policy, words))
     runtime = _runtimes(policy, adaptive, read_runtime_s, write_runtime_s)
-    volume = _volume(warmup, warmup_s, warmup_cap_s, round_s)
+    volume = _volume(warmup, warmup_s, _given(Volume, warmup, words))
     cells = _cells(patterns, iodepth, numjobs, vms, placement, events)
     open_loop = _offered(offered, offered_process)
     cells += _demands(cells, offered, offered_iodepth)
@@ -160,16 +150,15 @@ def sweep(
             due = [p for p in warmups if _warms(p, cell.pattern)]
             steps += [warmups.pop(p) for p in due]  # next to what it prepares: another block size would spoil it
             steps += [measure("measure", cell, 1, rep) for rep in range(1, repeats + 1)]
-    content = _content(dedupe_pct, compress_pct)
     return Plan(
         tuple(steps),
         span_bytes,
         order,
-        policy,
+        "adaptive" if adaptive else str(policy),
         seed,
         adaptive=adaptive,
         volume=volume,
-        content=content,
+        content=_content(_given(Content, content, words)),
         offered=open_loop,
         integrity=_integrity(integrity, cells),
     )
@@ -198,17 +187,24 @@ def _size(name: str, value):
 
 def _unknown(name: str) -> str:
     """A params file hands its mapping over as it is, so a name that is misspelt there arrives here."""
-    known = [p.name for p in inspect.signature(sweep).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    known = [*inspect.signature(sweep).parameters, *WORDS]
+    known.remove("words")
     meant = difflib.get_close_matches(name, known, 1)
     return f"a sweep has no {name!r}" + (f": did you mean {meant[0]}?" if meant else f"; it has {', '.join(known)}")
 
 
-def _adaptive(policy: str, order: str, repeats: int, ramp_s: float, given: Mapping) -> Adaptive | None:
+def _given(rule: type, chosen: object, words: Mapping) -> dict[str, Any]:
+    """Field -> value of a rule, from its dataclass where that was chosen, and from the words of the sweep."""
+    said = {field: words.get(word) for word, (of, field) in WORDS.items() if of is rule}
+    own = asdict(chosen) if isinstance(chosen, rule) else {}  # type: ignore[call-overload]
+    return own | {field: value for field, value in said.items() if value is not None}
+
+
+def _adaptive(policy: str | Adaptive, order: str, repeats: int, ramp_s: float, given: dict) -> Adaptive | None:
     """The numbers of policy ``adaptive``; None for the others, which have none."""
-    given = {name: value for name, value in given.items() if value is not None}
-    if policy not in ("fixed", "short", "adaptive"):
+    if not isinstance(policy, Adaptive) and policy not in ("fixed", "short", "adaptive"):
         raise PlanError(f"policy {policy!r}: expected 'fixed', 'short' or 'adaptive'")
-    if policy != "adaptive":
+    if policy in ("fixed", "short"):
         for name in given:
             raise PlanError(f"{name} is given, but only policy 'adaptive' has it, not {policy!r}: leave it out")
         return None
@@ -218,8 +214,11 @@ def _adaptive(policy: str, order: str, repeats: int, ramp_s: float, given: Mappi
             f"policy 'adaptive' with {wrong}: it measures in blocks and from a run's first second; leave it out"
         )
     [most_runs] = _counts("most_runs", [given.pop("most_runs", Adaptive.most_runs)])
-    numbers = {name: _number(name, value, 1e-6 if name == "target" else MIN_RUNTIME_S) for name, value in given.items()}
-    rule = Adaptive(**numbers, least_runs=repeats, most_runs=most_runs)
+    given.pop("least_runs", None)  # that is `repeats`
+    numbers: dict[str, Any] = {
+        name: _number(name, value, 1e-6 if name == "target" else MIN_RUNTIME_S) for name, value in given.items()
+    }
+    rule = replace(Adaptive(least_runs=repeats, most_runs=most_runs), **numbers)
     for refused, said in (
         (rule.most_s < rule.least_s, f"most_s {rule.most_s:g}: expected at least least_s, {rule.least_s:g}"),
         (rule.target >= 1, f"target {rule.target:g}: expected a relative half-width below 1, e.g. 0.02"),
@@ -231,7 +230,9 @@ def _adaptive(policy: str, order: str, repeats: int, ramp_s: float, given: Mappi
     return rule
 
 
-def _runtimes(policy: str, adaptive: Adaptive | None, read_s: float | None, write_s: float | None) -> dict[bool, float]:
+def _runtimes(
+    policy: str | Adaptive, adaptive: Adaptive | None, read_s: float | None, write_s: float | None
+) -> dict[bool, float]:
     """Whether a pattern writes -> seconds of its runs (of adaptive ones the most)."""
     given = {"read_runtime_s": read_s, "write_runtime_s": write_s}
     if adaptive:
@@ -243,10 +244,9 @@ def _runtimes(policy: str, adaptive: Adaptive | None, read_s: float | None, writ
     return {True: write, False: read}
 
 
-def _volume(warmup: str, warmup_s, cap_s: float | None, round_s: float | None) -> Volume | None:
+def _volume(warmup: str | Volume, warmup_s, given: Mapping) -> Volume | None:
     """The numbers of a warm-up by volume; None for one by time, which has none."""
-    given = {name: value for name, value in (("round_s", round_s), ("cap_s", cap_s)) if value is not None}
-    if warmup not in ("time", "volume"):
+    if not isinstance(warmup, Volume) and warmup not in ("time", "volume"):
         raise PlanError(f"warmup {warmup!r}: expected 'time' or 'volume'")
     if warmup == "time":
         if given:
@@ -365,14 +365,12 @@ def _demands(cells: Sequence[Cell], demands: Sequence[float | str], iodepth: int
     return [replace(load, demand=name) for load in loads for name in names]
 
 
-def _content(dedupe_pct: int | None, compress_pct: int | None) -> Content | None:
+def _content(given: Mapping[str, Any]) -> Content | None:
     """The content asked for; None where nothing was."""
-    given = {"dedupe_pct": dedupe_pct, "compress_pct": compress_pct}
     for name, value in given.items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or not 0 <= value <= 100):
+        if isinstance(value, bool) or not isinstance(value, Integral) or not 0 <= int(value) <= 100:
             raise PlanError(f"{name} is {value!r}: expected a whole number of percent, 0 to 100")
-    shares = {name: int(value) for name, value in given.items() if value is not None}
-    return Content(**shares) if shares else None
+    return Content(**{name: int(value) for name, value in given.items()}) if given else None
 
 
 def _prefill(cells: Sequence[Cell]) -> list[Step]:

@@ -135,7 +135,9 @@ def not_among(role: str, system: str, results: pd.DataFrame) -> str:
 def require_columns(frame: pd.DataFrame, columns: Iterable[str], what: str = "results") -> None:
     """ValueError that says which columns a table lacks, and which it has."""
     if absent := [c for c in columns if c not in frame]:
-        raise ValueError(f"{what} have no column {', '.join(map(repr, absent))}; they have {', '.join(map(str, frame))}")
+        raise ValueError(
+            f"{what} have no column {', '.join(map(repr, absent))}; they have {', '.join(map(str, frame))}"
+        )
 
 
 def _numbers(results: pd.DataFrame, metric: str) -> np.ndarray:
