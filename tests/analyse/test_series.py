@@ -4,22 +4,18 @@ import pytest
 from scipy import stats
 from simulate import ar1, reference_series, runs, seconds, slow_drift, starts, write_cliff
 
-from hcilib.analyse.runs.series import (
+from hcilib.analyse.runs.series import fleet, mean_interval, stationarity
+from hcilib.analyse.runs.stopping import (
     autocorrelation_time,
     batch_means,
-    cochran_q,
     confidence_sequence,
     effective_samples,
     enough_runs,
-    fleet,
     long_run_sd,
-    mean_interval,
     mser5,
     snia_steady,
-    stationarity,
     stop_when,
     two_levels,
-    warm_up_done,
     warm_up_missing,
 )
 
@@ -303,30 +299,6 @@ def test_two_levels_finds_regimes_and_nothing_else():
 # Between runs
 
 
-def test_cochran_q():
-    found = cochran_q([10.0, 12.0, 14.0], [1.0, 1.0, 2.0])
-    w = np.array([1, 1, 0.25])
-    mean = (w * [10, 12, 14]).sum() / w.sum()
-    q = (w * (np.array([10, 12, 14]) - mean) ** 2).sum()
-    assert found.q == pytest.approx(q)
-    assert found.p == pytest.approx(stats.chi2.sf(q, 2))
-    assert found.i2 == pytest.approx((q - 2) / q)
-    assert found.between_sd == pytest.approx(np.sqrt((q - 2) / (w.sum() - (w**2).sum() / w.sum())))
-
-
-def test_cochran_q_of_runs_from_one_level_is_chi_square():
-    rng = np.random.default_rng(8)
-    p = [cochran_q(row, np.full(5, 0.01)).p for row in 1 + 0.01 * rng.standard_normal((1000, 5))]
-    assert stats.kstest(p, "uniform").pvalue > 0.01
-
-
-def test_cochran_q_leaves_out_what_has_no_error():
-    found = cochran_q([1.0, 2.0, 3.0], [1.0, np.nan, 0.0])
-    assert np.isnan(found.q)
-    assert "2 runs" in str(found.warnings)
-    assert "needs 2 runs" in str(found.warnings)
-
-
 # Stopping
 
 
@@ -447,7 +419,7 @@ def test_volume_gate_never_opens_before_two_spans():
     for _ in range(100):
         fast = rng.uniform(0.5e9, 2e9)
         rates, written = write_cliff(rng, fast, fast * rng.uniform(0.1, 0.8), span * rng.uniform(0.5, 1.8), 40)
-        done = [warm_up_done(written[k], span, rates[: k + 1]) for k in range(40)]
+        done = [not warm_up_missing(written[k], span, rates[: k + 1]) for k in range(40)]
         if any(done):
             opened += 1
             assert written[done.index(True)] >= 2 * span
@@ -459,12 +431,12 @@ def test_volume_gate_never_opens_before_two_spans():
 
 def test_warm_up_says_what_is_missing():
     steady = [100.0] * 5
-    assert warm_up_done(2e12, 1e12, steady)
+    assert not warm_up_missing(2e12, 1e12, steady)
     assert warm_up_missing(2e12, 1e12, steady) == ""
     assert "1.99 x the span" in warm_up_missing(1.99e12, 1e12, steady)
     assert "4 rounds of 5" in warm_up_missing(3e12, 1e12, steady[:4])
     assert "not steady" in warm_up_missing(3e12, 1e12, [*steady[:4], 150])
-    assert warm_up_done(3e12, 1e12, [900.0, 500, *steady])
-    assert not warm_up_done(np.nan, 1e12, steady)
+    assert not warm_up_missing(3e12, 1e12, [900.0, 500, *steady])
+    assert warm_up_missing(np.nan, 1e12, steady)
     with pytest.raises(ValueError, match="span_bytes"):
-        warm_up_done(1, 0, steady)
+        not warm_up_missing(1, 0, steady)

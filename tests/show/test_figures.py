@@ -11,7 +11,8 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
-from hcilib.analyse.physics.capacity import Mirror, capacity_table
+from hcilib.analyse.physics.capacity import capacity_table
+from hcilib.analyse.physics.schemes import Mirror
 from hcilib.show.figures import figures
 from hcilib.show.figures.figures import (
     plot_audit,

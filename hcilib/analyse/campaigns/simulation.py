@@ -215,12 +215,7 @@ def schedule(order: str, run_s: np.ndarray, runs: int, draws: int, rng: np.rando
         lasts = np.tile(np.repeat(run_s, runs), 2)
         start = (np.cumsum(lasts) - lasts).reshape(1, 2, cells, runs)
         return np.repeat(start, draws, axis=0)
-    visit = rng.permuted(np.tile(np.arange(2 * cells), (draws, runs, 1)), axis=-1)  # which cell stands at a place
-    lasts = np.tile(run_s, 2)[visit]
-    start = np.empty(visit.shape)
-    np.put_along_axis(start, visit, np.cumsum(lasts, axis=-1) - lasts, axis=-1)
-    start += 2 * run_s.sum() * np.arange(runs)[None, :, None]
-    return start.transpose(0, 2, 1).reshape(draws, 2, cells, runs)
+    return _in_blocks(np.tile(run_s, 2), runs, draws, rng).reshape(draws, 2, cells, runs)
 
 
 def _in_blocks(run_s: np.ndarray, runs: int, draws: int, rng: np.random.Generator) -> np.ndarray:

@@ -17,8 +17,6 @@ from scipy.special import fdtrc, stdtrit
 from hcilib.analyse.compare.cells import refuse_mixing, require_columns, valid_rows
 from hcilib.caveats import Caveat, Caveats
 
-__all__ = ["curve_from_gains", "per_vm_gain", "saturation", "usl_fit"]
-
 GRID = 0.25
 NEAR_PEAK = 0.95
 DRAWS = 2000
@@ -68,12 +66,9 @@ def saturation(
     for key, group in table.groupby(by, dropna=False, observed=True) if by else [((), table)]:
         runs = group[group["_usable"]]
         warnings = _refuse_mixing(runs, by, over)
-        skipped = len(group) - len(runs)
-        warnings += (
-            [Caveat("invalid", f"{skipped} runs left out: invalid, or {metric} or {over} not above zero")]
-            if skipped
-            else []
-        )
+        if skipped := len(group) - len(runs):
+            said = f"{skipped} runs left out: invalid, or {metric} or {over} not above zero"
+            warnings.append(Caveat("invalid", said))
         row = _saturate(runs[over].to_numpy(float), runs[metric].to_numpy(float), confidence, seed, warnings)
         rows.append(dict(zip(by, key, strict=True)) | row)
     return pd.DataFrame(rows, columns=[*by, *COLUMNS])
@@ -133,14 +128,17 @@ def _knee(curve: pd.DataFrame, confidence: float, rng: np.random.Generator, warn
     bends = [_fit(_hinge(n, k), weight, y) for k in knots]
     best = int(np.argmin([rss for _, rss in bends]))
     (_, before, change), rss = bends[best]
-    within = _scatter_inside(curve)
-    if not _bend_is_real(line_rss + within, rss + within, int(curve["n"].sum())):
+    if not _bend_is_real(line_rss, rss, curve):
         warnings.append(Caveat("no-knee", "no knee in the measured range: a straight line fits as well"))
         return {"slope_before": line[1], "slope_after": line[1], "model": "line"}
     if _smooth_is_as_good(curve, rss):
         warnings.append(Caveat("no-knee", "no knee: the curve bends smoothly, one without a corner fits as well"))
         return {"slope_before": before, "slope_after": before + change, "model": "smooth"}
-    warnings += _knee_warnings(best, knots, change)
+    if best in (0, len(knots) - 1):
+        edge = "the knot lies at the edge of what was measured: measure more VM counts beyond it"
+        warnings.append(Caveat("at-the-end", edge))
+    if change > 0:
+        warnings.append(Caveat("steepens", "the curve steepens at the knot: no saturation"))
     fitted = _hinge(n, knots[best]) @ bends[best][0]
     lo, hi = _knee_interval(curve, fitted, knots, confidence, rng) if curve["n"].min() > 1 else (np.nan, np.nan)
     return {
@@ -153,12 +151,10 @@ def _smooth_is_as_good(curve: pd.DataFrame, bend_rss: float) -> bool:
     """Whether a hyperbola or the USL is as good as the corner, by AICc: every smooth curve bends, few have a knee
     (METHODS section 7)."""
     n, y, counts = (curve[c].to_numpy(float) for c in ("vms", "center", "n"))
-    runs, within, weight = int(counts.sum()), _scatter_inside(curve), np.sqrt(counts) / y
     # X = N / (a + b (N - 1)): linear in N / X, whose relative error is that of X.
-    design = np.column_stack([np.ones_like(n), n - 1])
-    hyperbola = _fit(design, np.sqrt(counts) * y / n, n / y)[1]
-    smooth = min(_aicc(hyperbola + within, runs, 3), _aicc(usl_fit(n, y, weight)["rss"] + within, runs, 4))
-    return smooth <= _aicc(bend_rss + within, runs, 5)
+    hyperbola = _fit(np.column_stack([np.ones_like(n), n - 1]), np.sqrt(counts) * y / n, n / y)[1]
+    usl = usl_fit(n, y, np.sqrt(counts) / y)["rss"]
+    return min(_aicc(hyperbola, curve, 3), _aicc(usl, curve, 4)) <= _aicc(bend_rss, curve, 5)
 
 
 def _hinge(n: np.ndarray, knot: float | None) -> np.ndarray:
@@ -183,21 +179,12 @@ def _floor(runs: int) -> float:
     return runs * 1e-18
 
 
-def _bend_is_real(line_rss: float, bend_rss: float, runs: int) -> bool:
+def _bend_is_real(line_rss: float, bend_rss: float, curve: pd.DataFrame) -> bool:
     """F test of the bend (its place and its size) against the line."""
-    spare = runs - 4
-    gain = line_rss - bend_rss
-    return gain > _floor(runs) and fdtrc(2, spare, gain / 2 / (max(bend_rss, _floor(runs)) / spare)) < ALPHA
-
-
-def _knee_warnings(best: int, knots: np.ndarray, change: float) -> list[Caveat]:
-    said = []
-    if best in (0, len(knots) - 1):
-        edge = "the knot lies at the edge of what was measured: measure more VM counts beyond it"
-        said.append(Caveat("at-the-end", edge))
-    if change > 0:
-        said.append(Caveat("steepens", "the curve steepens at the knot: no saturation"))
-    return said
+    runs, within = int(curve["n"].sum()), _scatter_inside(curve)
+    spare, gain = runs - 4, (line_rss + within) - (bend_rss + within)
+    rest = max(bend_rss + within, _floor(runs)) / spare
+    return gain > _floor(runs) and fdtrc(2, spare, gain / 2 / rest) < ALPHA
 
 
 def _knee_interval(
@@ -222,23 +209,21 @@ def _knee_interval(
 def _usl_if_it_wins(curve: pd.DataFrame, row: dict) -> dict:
     """USL parameters, if it beats bend and line by AICc on relative errors and peaks inside the measured range."""
     n, y, counts = (curve[c].to_numpy(float) for c in ("vms", "center", "n"))
-    runs, within = int(counts.sum()), _scatter_inside(curve)
-    weight = np.sqrt(counts) / y
-    usl = usl_fit(n, y)
+    weight, usl = np.sqrt(counts) / y, usl_fit(n, y)
     if not n[0] <= usl["peak_n"] <= n[-1]:
         return {}
-    knot = row["knee"] if row["model"] == "two-segment" else None
-    rival = _aicc(_fit(_hinge(n, knot), weight, y)[1] + within, runs, 3 if knot is None else 5)
-    line = _aicc(_fit(_hinge(n, None), weight, y)[1] + within, runs, 3)
-    relative = usl_fit(n, y, weight)
-    if not _aicc(relative["rss"] + within, runs, 4) < min(rival, line):
+    rivals = [_aicc(_fit(_hinge(n, None), weight, y)[1], curve, 3)]
+    if row["model"] == "two-segment":
+        rivals.append(_aicc(_fit(_hinge(n, row["knee"]), weight, y)[1], curve, 5))
+    if not _aicc(usl_fit(n, y, weight)["rss"], curve, 4) < min(rivals):
         return {}
     return {f"usl_{k}": usl[k] for k in ("gamma", "alpha", "beta", "peak_n")} | {"model": "usl"}
 
 
-def _aicc(rss: float, runs: int, parameters: int) -> float:
-    """AIC corrected for few runs; `parameters` counts the error's variance. Infinite where the correction is
-    undefined."""
+def _aicc(rss: float, curve: pd.DataFrame, parameters: int) -> float:
+    """AIC corrected for few runs, of a model that leaves `rss` between the counts' means; `parameters` counts the
+    error's variance. Infinite where the correction is undefined."""
+    runs, rss = int(curve["n"].sum()), rss + _scatter_inside(curve)
     if runs <= parameters + 1:
         return np.inf
     correction = 2 * parameters * (parameters + 1) / (runs - parameters - 1)
@@ -261,11 +246,8 @@ def per_vm_gain(
     logs = np.log(runs[metric].astype(float)).groupby([runs[c] for c in [*by, over]], dropna=False, observed=True)
     table = logs.agg(n="count", center="mean").reset_index()
     table["center"] = np.exp(table["center"])
-    step = (
-        table.groupby(by, dropna=False, observed=True)[["center", over]].diff()
-        if by
-        else table[["center", over]].diff()
-    )
+    groups = table.groupby(by, dropna=False, observed=True) if by else table
+    step = groups[["center", over]].diff()
     return table.assign(gain=step["center"] / step[over], per_vm=table["center"] / table[over])
 
 

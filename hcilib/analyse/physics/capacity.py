@@ -11,41 +11,13 @@ import numpy as np
 import pandas as pd
 
 from hcilib.analyse.physics.schemes import (
-    Dedup,
     ErasureCode,
     Mirror,
-    Product,
     Raid5,
     Raid6,
-    Reserved,
     Scheme,
-    Survives,
     Tiers,
 )
-
-__all__ = [
-    "TB",
-    "TIB",
-    "Dedup",
-    "ErasureCode",
-    "Mirror",
-    "Product",
-    "Raid5",
-    "Raid6",
-    "Reserved",
-    "Scheme",
-    "Survives",
-    "Tiers",
-    "capacity_sentence",
-    "capacity_table",
-    "nested_mirror",
-    "nested_parity",
-    "nested_parity_grid",
-    "pareto",
-    "parse_scheme",
-    "per_usable_tib",
-    "with_stated",
-]
 
 TB, TIB = 10**12, 2**40
 """Drives are sold in TB, operating systems count in TiB: 32 TB are 29.1 TiB. Never one for the other."""

@@ -7,12 +7,10 @@ Seconds are not replicates: they say how well one run's mean is known, never how
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
-from scipy.special import chdtrc, stdtrit
+from scipy.special import stdtrit
 
 from hcilib.analyse.runs.stopping import (
     MIN_EFFECTIVE,
@@ -20,26 +18,13 @@ from hcilib.analyse.runs.stopping import (
     ROUNDS,
     autocorrelation_time,
     batch_means,
-    confidence_sequence,
-    effective_samples,
-    enough_runs,
-    long_run_sd,
     mser5,
     round_means,
     snia_steady,
-    stop_when,
     two_levels,
-    warm_up_done,
-    warm_up_missing,
 )
 from hcilib.caveats import Caveat, Caveats
 from hcilib.metrics import FACTORS, KEYS
-
-__all__ = [
-    "autocorrelation_time", "batch_means", "cochran_q", "confidence_sequence", "effective_samples", "enough_runs",
-    "fleet", "long_run_sd", "mean_interval", "mser5", "run_columns", "snia_steady", "stationarity", "stop_when",
-    "two_levels", "warm_up_done", "warm_up_missing",
-]  # fmt: skip
 
 BATCHES = 10
 DRIFT_PCT = 5.0
@@ -146,46 +131,6 @@ def _complaints(drift_pct: float, cut: int, n: int, levels: tuple[float, float] 
     if levels:
         said.append(Caveat("regimes", f"two regimes: {levels[0]:,.0f} and {levels[1]:,.0f}"))
     return said
-
-
-@dataclass(frozen=True)
-class Heterogeneity:
-    """Whether runs differ more than their own seconds explain (`cochran_q`)."""
-
-    q: float
-    df: int
-    p: float
-    i2: float
-    between_sd: float
-    warnings: Caveats
-
-
-def cochran_q(means: ArrayLike, ses: ArrayLike) -> Heterogeneity:
-    """Between-run against within-run variance of one cell.
-
-    Parameters
-    ----------
-    means, ses : shape (k,), each run's mean and standard error (`mean_interval`: mean, se)
-
-    Returns
-    -------
-    q = sum w (x - x_w)^2 with w = 1 / se^2; df = k - 1; p from chi-square; i2 = max(0, 1 - df / q), the share of
-    variance between runs; between_sd, DerSimonian and Laird's. All NaN under two usable runs; a run without a
-    standard error, or with a zero one, is left out and counted in warnings.
-    Source: Cochran 1954; Higgins and Thompson 2002.
-    """
-    x, se = np.broadcast_arrays(np.asarray(means, float), np.asarray(ses, float))
-    usable = np.isfinite(x) & (se > 0) & np.isfinite(se)
-    x, w = x[usable], 1 / se[usable] ** 2
-    said = [] if usable.all() else [Caveat("unusable", f"{(~usable).sum()} runs without a standard error left out")]
-    df = x.size - 1
-    if df < 1:
-        few = Caveats([*said, Caveat("few-runs", "needs 2 runs")])
-        return Heterogeneity(np.nan, max(df, 0), np.nan, np.nan, np.nan, few)
-    q = float((w * (x - np.average(x, weights=w)) ** 2).sum())
-    excess = max(0.0, q - df)
-    between = excess / (w.sum() - (w**2).sum() / w.sum())
-    return Heterogeneity(q, df, float(chdtrc(df, q)), excess / q if q else 0.0, float(between**0.5), Caveats(said))
 
 
 def fleet(series: pd.DataFrame, metric: str = "iops") -> pd.DataFrame:

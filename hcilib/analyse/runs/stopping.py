@@ -208,8 +208,9 @@ MIN_LEVELS = 100
 """Samples below which one regime cannot be told from two (AR(1) runs of 60 s were flagged up to 9 %)."""
 
 
-def warm_up_done(bytes_written: float, span_bytes: float, rounds: ArrayLike) -> bool:
-    """Whether warm-up is over: at least 2 x the span written *and* the last five rounds steady.
+def warm_up_missing(bytes_written: float, span_bytes: float, rounds: ArrayLike) -> str:
+    """What keeps the warm-up from being over, in words for the journal; empty when at least 2 x the span is written
+    *and* the last five rounds are steady.
 
     Parameters
     ----------
@@ -217,11 +218,6 @@ def warm_up_done(bytes_written: float, span_bytes: float, rounds: ArrayLike) -> 
     span_bytes : bytes the pattern may touch, fleet-wide
     rounds : shape (n,), mean rate of each 300 s round, oldest first
     """
-    return not warm_up_missing(bytes_written, span_bytes, rounds)
-
-
-def warm_up_missing(bytes_written: float, span_bytes: float, rounds: ArrayLike) -> str:
-    """What keeps the warm-up from being over, in words for the journal; empty when nothing does."""
     if not span_bytes > 0:
         raise ValueError(f"warm-up: span_bytes is {span_bytes}, expected the working set in bytes, above zero")
     missing = []

@@ -1,0 +1,39 @@
+"""The refusal to pool is one rule: whoever pools refuses the same rows with the same words (METHODS section 1)."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import hcilib as hci
+
+RUNS = pd.DataFrame({
+    "source": "s", "system": np.repeat(["a", "b"], 12), "run_id": "r", "pattern": "4k-randread", "bs_bytes": 4096,
+    "iodepth": np.tile(np.repeat([1, 8], 6), 2), "vms": 4, "block": np.tile(np.arange(6), 4),
+    "rep": np.tile(np.arange(6), 4), "iops": 1000.0 + np.arange(24), "p99_ns": 1e6 + np.arange(24),
+})  # fmt: skip
+BINS = pd.DataFrame({"run_id": "r", "lat_ns": [1000, 2000], "count": [5, 6]})
+OFFERED = RUNS[RUNS["iodepth"] == 1].assign(demand="0.5", offered_iops=1000.0, open_loop=True)
+POOLS = {
+    "summarize": lambda own: hci.summarize(RUNS.assign(**own(24))),
+    "compare": lambda own: hci.compare(RUNS.assign(**own(24)), "a"),
+    "rank": lambda own: hci.rank(RUNS.assign(**own(24))),
+    "peak": lambda own: hci.peak(RUNS.assign(**own(24))),
+    "saturation": lambda own: hci.saturation(RUNS.query("iodepth == 1").assign(**own(12))),
+    "per_vm_gain": lambda own: hci.per_vm_gain(RUNS.query("iodepth == 1").assign(**own(12))),
+    "percentiles": lambda own: hci.percentiles(BINS.assign(**own(2)), by=["run_id"]),
+    "percentile_interval": lambda own: hci.percentile_interval(RUNS.assign(**own(24)), ["system", "iodepth"]),
+    "load_curve": lambda own: hci.load_curve(OFFERED.assign(**own(12))),
+    "effects": lambda own: hci.effects(RUNS.assign(**own(24)), "iops", ["system", "iodepth"]),
+    "block_drift": lambda own: hci.block_drift(RUNS.assign(**own(24))),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_rows_that_differ_in_a_column_of_the_users_own_are_refused(name):
+    with pytest.raises(ValueError, match="results vary in firmware: f1, f2; add it to"):
+        POOLS[name](lambda rows: {"firmware": np.resize(["f1", "f2"], rows)})
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_rows_that_differ_in_nothing_are_pooled(name):
+    assert len(POOLS[name](lambda rows: {"firmware": "f1"}))
