@@ -14,6 +14,7 @@ from hcilib.places import ROOT
 _ROOMS = {
     "plan": ("Pattern", "Cell", "Step", "Plan", "PlanError", "Adaptive", "Volume", "Content"),
     "sweeps": ("sweep",),
+    "plan_checks": ("plan_warnings",),
     "testbed": ("Testbed", "load_testbed"),
     "system": ("System", "load_system", "load_systems", "short_labels"),
     "yaml_models": ("TestbedError",),
@@ -21,7 +22,7 @@ _ROOMS = {
     "drive.beds.lab": ("dial", "lab", "LabError"),
     "drive.beds.ceph": ("ceph",),
     "drive.beds.cluster": ("cluster",),
-    "drive.guard.preflight": ("preflight", "wear", "PreflightError"),
+    "drive.guard.preflight": ("preflight", "require_ready", "wear", "PreflightError"),
     "drive.hosts.commands": ("prepare",),
     "drive.discover.discover": ("discover", "DiscoverError"),
     "drive.guard.guard": ("GuardError",),

@@ -5,6 +5,7 @@ Base units live in the frames (`_ns`, `_s`, `_bytes`, `_pct`; IOPS is bare); sca
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -234,3 +235,11 @@ def parse_bytes(value: int | str) -> int:
     if not match:
         raise ValueError(f"{value!r} is not a size; expected bytes or a number with one of {', '.join(_UNITS)}")
     return int(Fraction(match[1]) * _UNITS[match[2]])
+
+
+def meant(given: object, known: Iterable[str]) -> str:
+    """ "did you mean libaio? " where a known name is nearly what was given, or begins with it; else nothing."""
+    names = list(known)
+    near = difflib.get_close_matches(str(given)[:80], names, 1)
+    near = near or [name for name in names if given and name.startswith(str(given))]
+    return f"did you mean {near[0]}? " if near and near[0] != given else ""

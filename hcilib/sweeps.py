@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import inspect
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +10,7 @@ from dataclasses import asdict, fields, replace
 from numbers import Integral, Real
 from typing import Any
 
-from hcilib.metrics import parse_bytes
+from hcilib.metrics import meant, parse_bytes
 from hcilib.plan import (
     PLACEMENTS,
     SPREAD,
@@ -118,8 +117,7 @@ def sweep(
     """  # noqa: E501
     if unknown := [word for word in words if word not in WORDS]:
         raise PlanError(_unknown(unknown[0]))
-    if order not in ("blocks", "back-to-back"):
-        raise PlanError(f"order {order!r}: expected 'blocks' or 'back-to-back'")
+    _one_of("order", order, "blocks", "back-to-back")
     [repeats] = _counts("repeats", [repeats])
     span_bytes = int(_number("span_bytes", _size("span_bytes", span_bytes), least=1))
     ramp_s = _number("ramp_s", ramp_s)
@@ -185,12 +183,17 @@ def _size(name: str, value):
         raise PlanError(f"{name}: {error}") from None
 
 
+def _one_of(what: str, given: str, *known: str) -> None:
+    if given not in known:
+        expected = f"{', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
+        raise PlanError(f"{what} {given!r}: {meant(given, known)}expected {expected}")
+
+
 def _unknown(name: str) -> str:
     """A params file hands its mapping over as it is, so a name that is misspelt there arrives here."""
     known = [*inspect.signature(sweep).parameters, *WORDS]
     known.remove("words")
-    meant = difflib.get_close_matches(name, known, 1)
-    return f"a sweep has no {name!r}" + (f": did you mean {meant[0]}?" if meant else f"; it has {', '.join(known)}")
+    return f"a sweep has no {name!r}: {meant(name, known) or 'it has ' + ', '.join(known)}".rstrip()
 
 
 def _given(rule: type, chosen: object, words: Mapping) -> dict[str, Any]:
@@ -202,9 +205,15 @@ def _given(rule: type, chosen: object, words: Mapping) -> dict[str, Any]:
 
 def _adaptive(policy: str | Adaptive, order: str, repeats: int, ramp_s: float, given: dict) -> Adaptive | None:
     """The numbers of policy ``adaptive``; None for the others, which have none."""
+<<<<<<< HEAD
     if not isinstance(policy, Adaptive) and policy not in ("fixed", "short", "adaptive"):
         raise PlanError(f"policy {policy!r}: expected 'fixed', 'short' or 'adaptive'")
     if policy in ("fixed", "short"):
+=======
+    given = {name: value for name, value in given.items() if value is not None}
+    _one_of("policy", policy, "fixed", "short", "adaptive")
+    if policy != "adaptive":
+>>>>>>> 8d80d4d (params.01_plan: the cockpit: consent, warnings, green only if every check holds)
         for name in given:
             raise PlanError(f"{name} is given, but only policy 'adaptive' has it, not {policy!r}: leave it out")
         return None
@@ -246,8 +255,13 @@ def _runtimes(
 
 def _volume(warmup: str | Volume, warmup_s, given: Mapping) -> Volume | None:
     """The numbers of a warm-up by volume; None for one by time, which has none."""
+<<<<<<< HEAD
     if not isinstance(warmup, Volume) and warmup not in ("time", "volume"):
         raise PlanError(f"warmup {warmup!r}: expected 'time' or 'volume'")
+=======
+    given = {name: value for name, value in (("round_s", round_s), ("cap_s", cap_s)) if value is not None}
+    _one_of("warmup", warmup, "time", "volume")
+>>>>>>> 8d80d4d (params.01_plan: the cockpit: consent, warnings, green only if every check holds)
     if warmup == "time":
         if given:
             raise PlanError("round_s or warmup_cap_s is given, but only warmup 'volume' has them: leave them out")
@@ -282,8 +296,8 @@ def _counts(name: str, value) -> list[int]:
 
 def _cells(patterns, iodepth, numjobs, vms, placement, events) -> list[Cell]:
     placements = [placement] if isinstance(placement, str) else list(placement)
-    for wrong in (p for p in placements if p not in PLACEMENTS):
-        raise PlanError(f"placement {wrong!r}: expected {', '.join(PLACEMENTS)}")
+    for name in placements:
+        _one_of("placement", name, *PLACEMENTS)
     if SPREAD in placements and len(set(placements)) > 1:
         raise PlanError(
             f"placement {SPREAD!r} with others: nobody knows any more how the VMs were spread once they were moved"
@@ -294,7 +308,11 @@ def _cells(patterns, iodepth, numjobs, vms, placement, events) -> list[Cell]:
     for name, load in own:
         unknown = set(load or {}) - {"iodepth", "numjobs"}
         if unknown:
-            raise PlanError(f"pattern {name!r}: unknown field {sorted(unknown)[0]!r}; expected iodepth, numjobs")
+            wrong = sorted(unknown)[0]
+            raise PlanError(
+                f"pattern {name!r}: unknown field {wrong!r}; {meant(wrong, ('iodepth', 'numjobs'))}expected "
+                f"iodepth, numjobs"
+            )
         load = {"iodepth": iodepth, "numjobs": numjobs, **(load or {})}
         depths, [jobs] = _counts("iodepth", load["iodepth"]), _counts("numjobs", [load["numjobs"]])
         loads = [(depth, n, placed) for placed in placements for n in _counts("vms", vms) for depth in depths]
@@ -341,8 +359,7 @@ def _require_time(
 
 def _offered(demands: Sequence[float | str], process: str) -> Offered | None:
     """How demands are offered; None where there are none."""
-    if process not in ("poisson", "linear"):
-        raise PlanError(f"offered_process {process!r}: expected 'poisson' or 'linear'")
+    _one_of("offered_process", process, "poisson", "linear")
     return Offered(process) if demands else None
 
 

@@ -117,6 +117,7 @@ class VmSet(Model):
 class System(Model):
     """A storage product in one configuration. `scheme` is text that hcilib.analyse.physics.capacity.parse_scheme reads.
 
+    `cache_bytes`: what a node keeps of its data in memory (ARC, BlueStore's cache) or on a cache drive.
     `disks`: serials of the testbed that are this system's, as patterns (``lab-a-*``), where several systems share a
     testbed. `settings`: what a campaign may compare with the system as it is (`with_setting`); `setting`: the one it is
     measured with.
@@ -132,6 +133,7 @@ class System(Model):
     drive: DriveModel | None = None
     transport: Line | None = None
     working_set_bytes: Bytes | None = None
+    cache_bytes: Bytes | None = None
     vms: VmSet | None = None
     versions: dict[Line, Line] = Field(default_factory=dict)
     tuning: tuple[Prose, ...] = ()
@@ -147,7 +149,7 @@ class System(Model):
     @property
     def digest(self) -> str:
         """Identity by content; of a field that came with a later version only where it says something."""
-        later = ("placement", "failures", "disks", "settings", "setting")
+        later = ("placement", "failures", "disks", "settings", "setting", "cache_bytes")
         return digest(self.model_dump(exclude={name for name in later if not getattr(self, name)}))
 
     @property

@@ -141,6 +141,7 @@ Engine = Annotated[
             "judged; others load code (external:), "
             "make no I/O, or reach other targets",
             "|".join(ENGINES),
+            known=ENGINES,
         )
     ),
 ]

@@ -7,7 +7,6 @@ it).
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import re
@@ -19,7 +18,7 @@ from typing import Annotated, TypeVar, get_args
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from hcilib.metrics import parse_bytes
+from hcilib.metrics import meant, parse_bytes
 from hcilib.places import at_home
 
 _SHOWN = 80  # characters of a wrong value that are repeated in the error: it may be a file of its own
@@ -75,6 +74,7 @@ class Form:
     pattern: str = ".*"
     most: int = 255
     also: str = ""
+    known: tuple[str, ...] = ()
 
     def __call__(self, text: str) -> str:
         seen = text.translate(dict.fromkeys(map(ord, self.also)))
@@ -83,7 +83,7 @@ class Form:
             or not seen.isprintable()
             or not re.fullmatch(self.pattern, text, re.ASCII | re.DOTALL)
         ):
-            raise ValueError(f"expected {self.expected}")
+            raise ValueError(f"{meant(text, self.known)}expected {self.expected}")
         return text
 
 
@@ -160,10 +160,10 @@ def load(path: str | Path, model: type[M], live: Collection[str] = ()) -> M:
     try:
         data = yaml.load(at_home(path).read_text(encoding="utf-8"), Loader=_Yaml12)
     except FileNotFoundError:
-        beside = ", ".join(sorted(file.name for file in at_home(path).parent.glob("*.yaml")))
+        beside = sorted(file.name for file in at_home(path).parent.glob("*.yaml"))
         raise TestbedError(
-            f"{path}: no such file; a {model.__name__.lower()} is a YAML file under params/"
-            + (f"; in its folder are {beside}" if beside else "")
+            f"{path}: no such file; {meant(Path(path).name, beside)}a {model.__name__.lower()} is a YAML file "
+            f"under params/" + (f"; in its folder are {', '.join(beside)}" if beside else "")
         ) from None
     except OSError as error:
         raise TestbedError(f"{path}: {error.strerror}") from None
@@ -185,15 +185,12 @@ def _explain(error, model) -> str:
     where = ".".join(str(part)[:_SHOWN] for part in error["loc"])
     if error["type"] == "extra_forbidden":
         known, given = list(_model_at(model, error["loc"][:-1]).model_fields), str(error["loc"][-1])
-        meant = difflib.get_close_matches(given, known, 1) or [name for name in known if name.startswith(given)]
-        return (
-            f"field {where}: unknown; "
-            + (f"did you mean {meant[0]}? " if meant else "")
-            + (f"known fields are {', '.join(known)}")
-        )
+        return f"field {where}: unknown; {meant(given, known)}known fields are {', '.join(known)}"
     if error["type"] == "missing":
         return f"field {where}: {error['msg']}"
     said = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "literal_error":
+        said = meant(error["input"], re.findall("'([^']+)'", error["ctx"]["expected"])) + said
     if not where:
         return said
     found = repr(error["input"])

@@ -236,7 +236,7 @@ def test_a_plan_of_another_shape_is_refused(broken):
         ({"span_bytes": 0}, "span_bytes is 0"),
         ({"span_bytes": 2**19}, "1m-write"),
         ({"warmup_cap": 60}, r"a sweep has no 'warmup_cap': did you mean warmup_cap_s\?"),
-        ({"zzz": 1}, "a sweep has no 'zzz'; it has patterns, repeats, order"),
+        ({"zzz": 1}, "a sweep has no 'zzz': it has patterns, repeats, order"),
     ],
 )
 def test_a_sweep_that_cannot_be_run_names_the_field(wrong, said):

@@ -239,7 +239,8 @@ def test_a_scheme_that_is_none_is_refused_when_the_system_is_loaded(scheme, says
 def test_a_file_that_is_not_there_names_those_beside_it(tmp_path):
     (tmp_path / "rack7.yaml").write_text("")
     with pytest.raises(
-        TestbedError, match=r"rack8\.yaml: no such file; a testbed is .*; in its folder are rack7\.yaml"
+        TestbedError,
+        match=r"rack8\.yaml: no such file; did you mean rack7\.yaml\? a testbed is .*; in its folder are rack7\.yaml",
     ):
         load_testbed(tmp_path / "rack8.yaml")
 

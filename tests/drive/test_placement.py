@@ -118,7 +118,7 @@ def test_placements_are_a_factor_of_the_plan(short):
         order = [s.cell.placement for s in plan.steps if s.block == block]
         assert sum(a != b for a, b in pairwise(order)) == 1, "moved once a block"
     assert type(plan).from_dict(plan.to_dict()) == plan
-    with pytest.raises(PlanError, match="placement 'there': expected spread, owner, non-owner"):
+    with pytest.raises(PlanError, match="placement 'there': expected 'spread', 'owner' or 'non-owner'"):
         short(placement="there")
     with pytest.raises(PlanError, match="spread"):
         short(placement=("spread", "owner"))

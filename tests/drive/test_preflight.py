@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hcilib.drive.guard import preflight as room
-from hcilib.drive.guard.preflight import PreflightError, preflight, require
+from hcilib.drive.guard.preflight import PreflightError, preflight, require_ready
 from hcilib.testbed import Testbed
 
 pytestmark = pytest.mark.lab
@@ -25,7 +25,7 @@ def test_a_lab_is_ready(bed, short, tmp_path):
                                "writable": 6, "space": 1}  # fmt: skip
     assert not table.duplicated(["host", "check", "detail"]).any()
     assert not (tmp_path / "runs").exists(), "looking changes nothing"
-    require(table)
+    require_ready(table)
 
 
 def test_it_asks_only_the_vms_of_the_plan(bed, short):
@@ -52,7 +52,7 @@ def test_an_unknown_key_and_a_dead_host_are_two_rows_beside_the_good_ones(bed, s
     with pytest.raises(
         PreflightError, match=r"2 check\(s\) failed: node2: reachable: .*; vm1: reachable: host key unknown"
     ) as caught:
-        require(table)
+        require_ready(table)
     assert caught.value.table is table
 
 
@@ -108,3 +108,12 @@ def test_what_the_guard_refuses_is_a_row(bed, short):
     table = preflight(bed.model_copy(update={"vms": (strange, *bed.vms[1:])}), short(vms=3, numjobs=2))
     assert failed(table) == [("vm1", "writable"), ("vm1", "writable")]
     assert "where the testbed says 1" in table.loc[~table["ok"], "detail"].iloc[0]
+
+
+def test_a_dead_vm_of_a_real_testbed_is_one_row_and_its_disks_none(hosts, short):
+    real = hosts.testbed(("vm1", "B1"), ("vm2", "B2"), ("vm2", "B3"))
+    dead = real.vms[1].model_copy(update={"port": 2223})
+    table = preflight(real.model_copy(update={"vms": (real.vms[0], dead)}), short(vms=2, numjobs=2), consent="wipe")
+    assert table.loc[table["host"] == "vm2", "check"].tolist() == ["reachable"]
+    assert set(table.loc[table["host"] == "vm1", "check"]) >= {"device", "writable"}
+    assert not table.loc[table["host"] == "vm2", "ok"].any()

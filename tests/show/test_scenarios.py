@@ -56,7 +56,7 @@ def test_good_values_pass(notebooks, text):
 
 
 @pytest.mark.parametrize(("text", "finding"), [
-    ("margn: 0.1\n", r":1: 04_compare.ipynb has no parameter 'margn'; it has testbed, margin"),
+    ("margn: 0.1\n", r":1: 04_compare.ipynb has no parameter 'margn'; did you mean margin\? it has testbed, margin"),
     ("hidden: 2\n", r"has no parameter 'hidden'"),
     ("seed: 1\nmargin: 1e-3\n", r":2: margin: '1e-3' is text, expected a number .*write 0.001"),
     ("version: 3.10\n", r"version: '3.10' is a number, expected text \(quote it"),

@@ -16,15 +16,33 @@ from hcilib.metrics import metric, pattern_order, pattern_words
 Labels = Mapping[str, str] | None
 
 
-def plan_answer(cost: pd.DataFrame, cells: int, vms: int) -> str:
-    """Steps, time and writes of a plan, from its `cost`."""
+def plan_answer(
+    cost: pd.DataFrame, cells: int, vms: int, checks: pd.DataFrame | None = None, warnings: pd.DataFrame | None = None
+) -> str:
+    """Steps, time and writes of a plan, from its `cost`; before that whether the hosts are ready for it, from
+    `preflight`'s table, and behind it what is odd, from `plan_warnings`."""
     hours = cost["hours"].sum()
     time = f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.1f} minutes"
     written = cost["bytes_written"].sum() / 2**40
-    return (
+    said = [
         f"{cells} tests in {cost['steps'].sum()} steps take {time} on {vms} VMs and write {written:,.3g} TiB, "
         "filling the disks at the rate given."
-    )
+    ]
+    if checks is not None:
+        said.insert(0, _readiness(checks))
+    if warnings is not None and len(warnings):
+        said.append(f"{len(warnings)} warning{'s' * (len(warnings) > 1)}: {'; '.join(warnings['detail'])}.")
+    return " ".join(said)
+
+
+def _readiness(checks: pd.DataFrame) -> str:
+    failed = checks[~checks["ok"].astype(bool)]
+    hosts = checks["host"].nunique()
+    if failed.empty:
+        return f"Ready: all {len(checks)} checks on {hosts} hosts hold."
+    first = "; ".join(f"{row.host}: {row.check}: {row.detail}" for row in failed.head(3).itertuples())
+    more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
+    return f"Not ready: {len(failed)} of {len(checks)} checks on {hosts} hosts failed ({first}{more})."
 
 
 def baseline_answer(baseline: pd.DataFrame, name: str) -> str:

@@ -44,6 +44,7 @@ class Scheme:
     stripe_cost : bytes written to the drives per client byte when whole stripes are written.
     copies : full copies of the data that mirroring keeps, parity not counted.
     survives : `Survives`.
+    width : (servers, drives of each) that it takes at least.
     reserve_share : share of the raw capacity kept free for repairs.
     dedup_ratio : client bytes per byte that is stored; 1 without deduplication.
     """
@@ -60,6 +61,8 @@ class Scheme:
         def stripe_cost(self) -> float: ...
         @property
         def survives(self) -> Survives: ...
+        @property
+        def width(self) -> tuple[int, int]: ...
 
     @property
     def reserve_share(self) -> float:
@@ -125,6 +128,7 @@ class Mirror(Scheme):
     write_ios = property(lambda self: (0, self.copies))
     stripe_cost = property(lambda self: float(self.copies))
     survives = property(lambda self: _across_servers(self.copies - 1))
+    width = property(lambda self: (self.copies, 1))
 
 
 class Parity(Scheme):
@@ -136,6 +140,7 @@ class Parity(Scheme):
     write_ios = property(lambda self: (1 + self.parity, 1 + self.parity))
     stripe_cost = property(lambda self: (self.data + self.parity) / self.data)
     survives = property(lambda self: Survives(self.parity, 0, None))
+    width = property(lambda self: (1, self.data + self.parity))
 
 
 class _Raid(Parity):
@@ -187,6 +192,7 @@ class Spared(Scheme):
     write_ios = property(lambda self: self.array.write_ios)
     stripe_cost = property(lambda self: self.array.stripe_cost)
     survives = property(lambda self: self.array.survives)
+    width = property(lambda self: (1, self.array.n + self.spares))
 
     def __repr__(self) -> str:
         return f"{self.array!r}.spare({self.spares})"
@@ -206,6 +212,7 @@ class ErasureCode(Parity):
     data = property(lambda self: self.k)
     parity = property(lambda self: self.m)
     survives = property(lambda self: _across_servers(self.m))
+    width = property(lambda self: (self.k + self.m, 1))
 
 
 @dataclass(frozen=True, repr=False)
@@ -244,6 +251,13 @@ class Product(Scheme):
         outer, inner = self.levels[0].survives, prod(1 + level.survives.drives for level in self.levels[1:])
         beside = outer.drives * inner - 1 if outer.servers else None
         return Survives((1 + outer.drives) * inner - 1, outer.servers, beside)
+
+    @property
+    def width(self) -> tuple[int, int]:
+        """Of the levels inside a server, each unit is as wide as the next level: a mirror there takes drives, not
+        servers."""
+        servers, drives = self.levels[0].width
+        return servers, drives * prod(prod(level.width) for level in self.levels[1:])
 
     def __repr__(self) -> str:
         return " * ".join(map(repr, self.levels))
@@ -301,6 +315,11 @@ class Tiers(Scheme):
         beside = min(s.drives_beside_server or 0 for s in each) if servers else None
         return Survives(min(s.drives for s in each), servers, beside)
 
+    @property
+    def width(self) -> tuple[int, int]:
+        servers, drives = zip(*(tier.width for share, tier in self.parts if share), strict=True)
+        return max(servers), max(drives)
+
     def __repr__(self) -> str:
         return f"Tiers({', '.join(f'({share}, {tier!r})' for share, tier in self.parts)})"
 
@@ -319,6 +338,7 @@ class Wrapped(Scheme):
     write_ios = property(lambda self: self.scheme.write_ios)
     stripe_cost = property(lambda self: self.scheme.stripe_cost)
     survives = property(lambda self: self.scheme.survives)
+    width = property(lambda self: self.scheme.width)
 
     def __repr__(self) -> str:
         inner = f"({self.scheme!r})" if isinstance(self.scheme, Product) else f"{self.scheme!r}"

@@ -155,7 +155,7 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
             lease = held.enter_context(leased(fleet, testbed, vms, rundir.path))
             ended = processes.end_orphans(fleet, testbed, vms)
         with phase(f"preflight of {len(fleet.names)} hosts", progress):
-            preflight.require(_checked(fleet, products, plan, consent, rundir), but=preflight.GUARDED)
+            preflight.require_ready(_checked(fleet, products, plan, consent, rundir), but=preflight.GUARDED)
             if plan.integrity:
                 integrity.require_python(fleet, [vm.name for vm in vms])
             lease.renew()

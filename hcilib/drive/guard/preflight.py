@@ -55,7 +55,7 @@ def preflight(
     DataFrame : host, check, ok, detail; one row a host and check. `check` is one of reachable, clock, memory, governor,
         fio, idle, server, device, writable, consent, space; also vms (too few for the plan), windows (a host that is
         not asked this), image and cache (of an image in a Ceph cluster) and checks (a host that did not answer).
-        `device`, `writable`, `image` and `cache` have a row a disk
+        `device`, `writable`, `image` and `cache` have a row a disk, and none of a host that did not answer
     """
     with Fleet(testbed) as fleet:
         return check(fleet, testbed, plan, consent, run_dir, clock_limit_s)
@@ -132,8 +132,18 @@ def _shares(step, written: float, span_bytes: int, testbed: Testbed) -> list[tup
     return [(vm, d.serial, float(min(span_bytes, d.size_bytes)) if step.kind == "prefill" else each) for vm, d in jobs]
 
 
-def require(table: pd.DataFrame, but: Sequence[str] = ()) -> None:
-    """PreflightError unless every check is ok, but for those named, which the caller judges itself."""
+def require_ready(table: pd.DataFrame, but: Sequence[str] = ()) -> None:
+    """PreflightError, which names every failed check, unless all of `preflight`'s table are ok.
+
+    Parameters
+    ----------
+    but : checks that are not looked at, as the caller judges them itself
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> hci.require_ready(pd.DataFrame([("vm1", "reachable", True, "ssh")], columns=["host", "check", "ok", "detail"]))
+    """
     if not table.loc[~table["check"].isin(but), "ok"].all():
         raise PreflightError(table)
 
@@ -192,7 +202,8 @@ def _devices(
     testbed: Testbed, plan: Plan, vms: Sequence[Vm], consent: str | None, answered: dict[str, Outcome]
 ) -> list[dict]:
     """Of every disk whether it is there as the testbed says, and whether it may be overwritten; and the consent to do
-    so."""
+    so. Of a host that did not answer one row says so already, and nothing is known of its disks."""
+    silent = {vm.name for vm in vms if not (vm.name in answered and answered[vm.name].ok)} - testbed.windows
     found: Guarded = {}
     unseen: dict[str, str] = {}
     refused: list[Refusal] = refusals(testbed, len(vms), plan.numjobs, consent)
@@ -209,7 +220,7 @@ def _devices(
             if not isinstance(devices, str) and devices.unseen
         }
     rows = [row(r.host, r.device, False, r.reason) for r in refused if r.device == CONSENT]
-    for vm, disk in testbed.targets(len(vms), plan.numjobs):
+    for vm, disk in (target for target in testbed.targets(len(vms), plan.numjobs) if target[0] not in silent):
         rows += [] if testbed.lab_root else [_present(vm, disk, found.get(vm, {}).get(disk.serial))]
         reasons = [r.reason for r in refused if (r.host, r.device) == (vm, disk.serial)]
         said = "; ".join(reasons) or f"may be overwritten{unseen.get(vm, '')}"

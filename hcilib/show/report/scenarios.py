@@ -16,6 +16,8 @@ from typing import Any
 import nbformat
 import yaml
 
+from hcilib.metrics import meant
+
 TYPES = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "tuple": list, "dict": dict,
          "Sequence": list, "Mapping": dict, "None": type(None)}  # fmt: skip
 WORDS = {
@@ -153,7 +155,8 @@ def problems_of(path: Path, notebook: Path) -> Iterator[str]:
         if key.value in seen:
             yield f"{where}: {key.value} is given twice; YAML would keep the last and say nothing"
         elif key.value not in known:
-            yield f"{where}: {notebook.name} has no parameter {key.value!r}; it has {', '.join(known) or 'none'}"
+            near = meant(key.value, known)
+            yield f"{where}: {notebook.name} has no parameter {key.value!r}; {near}it has {', '.join(known) or 'none'}"
         else:
             parameter = known[key.value]
             if key.value in SOURCES:
@@ -169,7 +172,8 @@ def _unusable(path: Path, notebook: Path) -> Iterator[str]:
     elif not re.fullmatch(r"[^.]+\.[^.].*\.ya?ml", path.name):
         yield f"{path}: expected a name <notebook>.<case>.yaml, e.g. 04_compare.proxmox.yaml"
     elif not notebook.is_file():
-        yield f"{path}: there is no notebook {notebook}"
+        near = meant(notebook.stem, (file.stem for file in notebook.parent.glob("*.ipynb")))
+        yield f"{path}: there is no notebook {notebook}{'; ' + near if near else ''}".rstrip()
     else:
         try:
             yaml.safe_load(path.read_text("utf-8"))
