@@ -106,10 +106,13 @@ def _discover(given: argparse.Namespace) -> None:
         print(f"{number}. {question}")
     if found.written:
         proposed = int(found.disks["proposed"].sum())
-        print(f"{given.out}: written, with {proposed} of {len(found.disks)} disks. Review it, then look at 01_plan.")
-    elif found.diff:
-        print(f"{given.out} is there already and stays as it is. What was found now differs:\n{found.diff}", end="")
-    else:
+        systems = "".join(f", {path}" for path in found.systems)
+        print(
+            f"{given.out}{systems}: written, with {proposed} of {len(found.disks)} disks. Review it, then look at 01_plan."
+        )
+    if found.diff:
+        print(f"What is there already stays as it is. What was found now differs:\n{found.diff}", end="")
+    elif not found.written:
         print(f"{given.out} is there already and says the same.")
 
 

@@ -64,7 +64,7 @@ def test_disks_and_vms_without_a_job():
         "3 of 6 disks of the VMs at work have no job with numjobs=1: S01, S11, S21; numjobs=2 uses all"
     )
     assert (
-        "1 of 3 VMs have nothing to do with vms=2: vm1"
+        "1 of 3 VMs have nothing to do with vms=2: vm2"
         in warned(hci.sweep(["4k-randread"], vms=2, numjobs=2), None, bed())["unused"]
     )
 

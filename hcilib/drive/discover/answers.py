@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from hcilib.drive.discover import platforms
+from hcilib.drive.discover import platforms, storage
 from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, Inventory, parse
 from hcilib.drive.hosts.hosts import sections
 
@@ -60,10 +60,10 @@ def vm_question(fio: str = "fio") -> str:
 
 
 def node_question(platform: str | None = None) -> str:
-    """The command for a node: who it is, its hardware, and what its platform (whichever is installed) says of its
-    guests."""
+    """The command for a node: who it is, its hardware, what its platform (whichever is installed) says of its
+    guests, and what its storage says of itself."""
     asked = "".join(text for name, text in platforms.QUESTIONS.items() if platform in (None, name))
-    return f"{_WHO}{_HARDWARE}{asked}{END}"
+    return f"{_WHO}{_HARDWARE}{asked}{storage.QUESTIONS}{END}"
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,7 @@ class NodeFacts:
     controllers: tuple[str, ...] = ()
     guests: dict[str, list[platforms.Guest]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    tiers: tuple[dict, ...] = ()
 
 
 def parse_vm(text: str) -> VmFacts:
@@ -96,9 +97,14 @@ def parse_vm(text: str) -> VmFacts:
     inventory = parse(text)
     parts = sections(text)
     counts = dict(line.split() for line in parts.get("bytes", "").splitlines() if len(line.split()) == 2)
-    return VmFacts(parts["hostname"].strip(), frozenset(parts["macs"].split()) - {"00:00:00:00:00:00"},
-                   parts["uuid"].strip().lower(), parts["fio"].strip().rpartition("\n")[2], inventory,
-                   frozenset(name for name, count in counts.items() if count != "0"))  # fmt: skip
+    return VmFacts(
+        parts["hostname"].strip(),
+        frozenset(parts["macs"].split()) - {"00:00:00:00:00:00"},
+        parts["uuid"].strip().lower(),
+        parts["fio"].strip().rpartition("\n")[2],
+        inventory,
+        frozenset(name for name, count in counts.items() if count != "0"),
+    )
 
 
 def parse_node(text: str) -> NodeFacts:
@@ -146,8 +152,13 @@ def parse_windows_node(text: str) -> NodeFacts:
         _link(str(link.get("name")), "", str(link.get("state")).lower(), str(int(link.get("bits_per_s") or 0) // 10**6))
         for link in told["links"]
     ]
-    return NodeFacts(str(told["node"]), tuple((*what, n) for what, n in drives.items()), tuple(links),
-                     guests={"hyperv": told["guests"]})  # fmt: skip
+    return NodeFacts(
+        str(told["node"]),
+        tuple((*what, n) for what, n in drives.items()),
+        tuple(links),
+        guests={"hyperv": told["guests"]},
+        tiers=tuple(told.get("tiers") or ()),
+    )
 
 
 def _link(name: str, driver: str, state: str, mbit: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
@@ -13,7 +13,8 @@ from pydantic import ValidationError
 from hcilib.drive.discover import answers, platforms
 from hcilib.drive.discover.answers import NodeFacts, VmFacts
 from hcilib.drive.discover.disks import disk_table
-from hcilib.drive.discover.testbed_file import UNKNOWN_NODE, save, write_testbed
+from hcilib.drive.discover.storage import Storage, storages
+from hcilib.drive.discover.testbed_file import UNKNOWN_NODE, save, write_system, write_testbed
 from hcilib.drive.guard.checks import CLOCK_LIMIT_S, without_script
 from hcilib.drive.hosts.clock import clocks as ask_clocks
 from hcilib.drive.hosts.hosts import Fleet, FleetError, Outcome
@@ -39,8 +40,10 @@ class Discovery:
     hosts : host, role (vm, node), ok, detail; one row a host that was asked, `detail` why it did not answer
     questions : what its reader must still say
     path : the file, None if none was asked for
-    diff : how the file that was there already differs from `text`, "" if there was none or it is the same
+    diff : how the files that were there already differ from what was found, "" if there were none or they are the same
     written : whether the file was written now
+    systems : path of a system's file -> its text; one for each storage that the nodes run, beside the testbed (in
+        ``systems`` beside a folder ``testbeds``)
     """
 
     text: str
@@ -50,6 +53,7 @@ class Discovery:
     path: Path | None = None
     diff: str = ""
     written: bool = False
+    systems: Mapping[Path, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.text
@@ -90,13 +94,13 @@ def discover(
     --------
     >>> hci.discover(["root@vm 01"])
     Traceback (most recent call last):
-    hcilib.drive.discover.discover.DiscoverError: host 'root@vm 01': its name may be letters, digits, '.', '_' and '-', the first a letter or a digit; write [name=][user@]address[:port]
-    """  # noqa: E501
+    hcilib.drive.discover.discover.DiscoverError: host 'root@vm 01': its name may be letters, digits, '.', '_' and
+    '-', the first a letter or a digit; write [name=][user@]address[:port]"""
     if platform not in (None, *PLATFORMS):
         raise DiscoverError(
             f"platform {platform!r}: expected one of {', '.join(PLATFORMS)}, or none for what the nodes have"
         )
-    vms, carriers = _hosts(hosts, "linux"), _hosts(nodes, "windows" if platform == "hyperv" else "linux")
+    vms, carriers = hosts_given(hosts, "linux"), hosts_given(nodes, "windows" if platform == "hyperv" else "linux")
     called = _name(name or (Path(out).stem if out else "discovered"))
     both = {host.name: host for host in (*carriers, *vms)}
     fleet_of = Testbed.model_construct(
@@ -105,8 +109,10 @@ def discover(
     with Fleet(fleet_of) as fleet:
         linux = [host for host in both.values() if host.os == "linux"]
         told = fleet.run({vm.name: answers.vm_question() for vm in vms}, limit_s=answers.LIMIT_S)
-        told_nodes = fleet.run({n.name: platforms.HYPERV if n.os == "windows" else answers.node_question(platform)
-                                for n in carriers}, limit_s=answers.LIMIT_S)  # fmt: skip
+        told_nodes = fleet.run(
+            {n.name: platforms.HYPERV if n.os == "windows" else answers.node_question(platform) for n in carriers},
+            limit_s=answers.LIMIT_S,
+        )
         ahead = ask_clocks(fleet, [host for host in linux if (told | told_nodes)[host.name].ok])
     vm_facts, vm_failed = _parsed(told, dict.fromkeys(told, answers.parse_vm))
     if not vm_facts:
@@ -117,17 +123,35 @@ def discover(
     placed = {vm.name: _placed(vm, vm_facts[vm.name], carriers, node_facts) for vm in vms if vm.name in vm_facts}
     clocks = {host: _clock(seconds, blur) for host, (seconds, blur) in ahead.items()}
     questions = _questions(vm_facts, vm_failed, node_facts, node_failed, disks, placed, clocks, carriers)
+    printed = {n.name: told_nodes[n.name].value for n in carriers if n.name in node_facts and n.os == "linux"}
+    windows = {n.name: node_facts[n.name].tiers for n in carriers if n.name in node_facts and n.os == "windows"}
+    seen, unread = storages(printed, windows)
+    questions += tuple(f"{node}: {why}; say its system yourself." for node, why in unread.items())
+    systems = _systems(Path(out) if out else Path(called), called, seen, node_facts)
+    questions += tuple(
+        f"Is {path} what the system is? Each line that it was read from stands there." for path in systems
+    )
     text = write_testbed(
         called, vms, carriers, vm_facts, node_facts, disks, placed, clocks, questions, known_hosts, key
     )
-    found = Discovery(text, disks, _host_table(told, told_nodes, vm_failed, node_failed), questions)
+    asked = _host_table(told, told_nodes, vm_failed, node_failed)
     if out is None:
-        return found
+        return Discovery(text, disks, asked, questions, systems=systems)
     new, diff = not Path(out).exists(), save(text, Path(out))
-    return Discovery(text, disks, found.hosts, questions, Path(out), diff, new and not diff)
+    diff += "".join(save(its, path) for path, its in systems.items())
+    return Discovery(text, disks, asked, questions, Path(out), diff, new, systems)
 
 
-def _hosts(given: Sequence[str | Host], os: str) -> list[Node]:
+def _systems(out: Path, called: str, seen: Sequence[Storage], node_facts: Mapping[str, NodeFacts]) -> dict[Path, str]:
+    """Path -> text of each storage's file."""
+    drives = {facts.drives for facts in node_facts.values()}
+    alike = next(iter(drives)) if len(drives) == 1 else ()
+    beside = out.parent.parent / "systems" if out.parent.name == "testbeds" else out.parent
+    names = [f"{called}-{one.name}" for one in seen]
+    return {beside / f"{name}.yaml": write_system(name, one, alike) for name, one in zip(names, seen, strict=True)}
+
+
+def hosts_given(given: Sequence[str | Host], os: str = "linux") -> list[Node]:
     """What is said of how each is reached; the same host twice is named."""
     if isinstance(given, str):
         raise DiscoverError(f"hosts {given!r}: give a list of host names, such as [{given!r}]")
@@ -144,8 +168,13 @@ def _host(given: str | Host, os: str) -> Node:
     if not match:
         raise DiscoverError(f"host {given!r}: write [name=][user@]address[:port]")
     address = match["address"].strip("[]")
-    fields = {"name": match["name"] or address, "address": address if match["name"] else "",
-              "user": match["user"], "port": int(match["port"]) if match["port"] else None, "os": os}  # fmt: skip
+    fields = {
+        "name": match["name"] or address,
+        "address": address if match["name"] else "",
+        "user": match["user"],
+        "port": int(match["port"]) if match["port"] else None,
+        "os": os,
+    }
     try:
         return Node.model_validate(fields)
     except ValidationError as error:

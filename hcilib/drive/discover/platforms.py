@@ -48,7 +48,10 @@ $guests=@(Get-VM|Where-Object State -eq 'Running'|ForEach-Object{@{
   disks=@($_.HardDrives|ForEach-Object{[string]$_.Path})}})
 $drives=@(Get-PhysicalDisk|ForEach-Object{@{model=[string]$_.FriendlyName; bus=[string]$_.BusType; media=[string]$_.MediaType; bytes=[uint64]$_.Size}})
 $links=@(Get-NetAdapter -Physical|ForEach-Object{@{name=[string]$_.Name; state=[string]$_.Status; bits_per_s=[uint64]$_.Speed}})
-ConvertTo-Json -Compress -Depth 4 @{node=$env:COMPUTERNAME; guests=$guests; drives=$drives; links=$links}
+$tiers=@(Get-StorageTier -ErrorAction SilentlyContinue|ForEach-Object{@{
+  name=[string]$_.FriendlyName; resiliency=[string]$_.ResiliencySettingName; copies=[int]$_.NumberOfDataCopies
+  redundancy=[int]$_.PhysicalDiskRedundancy; columns=[int]$_.NumberOfColumns; bytes=[uint64]$_.Size}})
+ConvertTo-Json -Compress -Depth 4 @{node=$env:COMPUTERNAME; guests=$guests; drives=$drives; links=$links; tiers=$tiers}
 """  # noqa: E501
 HYPERV = "powershell.exe -NoLogo -NoProfile -NonInteractive -OutputFormat Text -EncodedCommand " + base64.b64encode(
     _HYPERV.encode("utf-16-le")
@@ -160,8 +163,11 @@ def _instance(item: dict) -> Guest:
         sources[volume.get("name")] = next(
             (str(given[k]) for k in ("claimName", "name", "image", "path") if k in given), ""
         )
-    disks = [(str(disk.get("serial", "")), sources.get(disk.get("name"), ""))
-             for disk in _at(item, "spec", "domain", "devices", "disks") or [] if "cdrom" not in disk]  # fmt: skip
+    disks = [
+        (str(disk.get("serial", "")), sources.get(disk.get("name"), ""))
+        for disk in _at(item, "spec", "domain", "devices", "disks") or []
+        if "cdrom" not in disk
+    ]
     macs = [str(nic.get("mac", "")) for nic in _at(item, "status", "interfaces") or []]
     uuid = _at(item, "spec", "domain", "firmware", "uuid") or ""
     return Guest(
@@ -182,9 +188,18 @@ def read_hyperv(text: str) -> dict:
     if missing := [key for key in ("node", "guests", "drives", "links") if key not in told]:
         raise PlatformError(f"PowerShell printed nothing about {', '.join(missing)}: {_start(text)}")
     listed = {key: told[key] if isinstance(told[key], list) else [told[key]] for key in ("guests", "drives", "links")}
-    found = [Guest(str(g.get("name", "")), "", str(g.get("uuid", "")).lower(), _macs(g.get("macs") or []),
-                   tuple(("", str(path)) for path in g.get("disks") or [])) for g in listed["guests"]]  # fmt: skip
-    return {"node": told["node"], **listed, "guests": found}
+    found = [
+        Guest(
+            str(g.get("name", "")),
+            "",
+            str(g.get("uuid", "")).lower(),
+            _macs(g.get("macs") or []),
+            tuple(("", str(path)) for path in g.get("disks") or []),
+        )
+        for g in listed["guests"]
+    ]
+    tiers = told.get("tiers") or []
+    return {"node": told["node"], **listed, "guests": found, "tiers": tiers if isinstance(tiers, list) else [tiers]}
 
 
 READERS: Mapping[str, Callable[[str], list[Guest]]] = {

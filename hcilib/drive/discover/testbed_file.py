@@ -1,4 +1,6 @@
-"""A testbed file to review: what was found, what is assumed, what its reader must still say. Never a consent token."""
+"""Files to review, a testbed's and its systems': what was found, what is assumed, what their reader must still say.
+
+Never a consent token."""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ import pandas as pd
 import yaml
 
 from hcilib.drive.discover.answers import NodeFacts, VmFacts
+from hcilib.drive.discover.storage import FINGERPRINTS, Storage
 from hcilib.testbed import Host, Node
 
 UNKNOWN_NODE = "SAY-WHICH-NODE"
@@ -67,6 +70,40 @@ def write_testbed(
             lines += _vm(vm, vm_facts[vm.name], disks[disks["vm"] == vm.name], placed[vm.name], clocks.get(vm.name, ""))
         else:
             lines.append(f"  # {vm.name} is left out: it could not be asked (see above)")
+    return "\n".join(lines) + "\n"
+
+
+def write_system(name: str, storage: Storage, drives: Sequence[tuple[str, int, int]]) -> str:
+    """A system's text; `drives` are those of each of its nodes as (what, size_bytes, how many), where all nodes have
+    the same."""
+    fits = [(what, size) for what, size, n in drives if n == storage.drives_per_node]
+    lines = [
+        f"# What `hci discover` saw of {storage.kind}. Review it: the formula decides about capacity, ceilings "
+        f"and expected traffic.",
+        *(f"# Read from {node}: {_plain(line)}" for node, line in storage.said),
+        *(f"# {_plain(doubt)}" for doubt in storage.doubts),
+        f"name: {_scalar(name)}",
+        f"label: {_quoted(f'{storage.kind} {storage.name}, as discovered')}",
+        f"scheme: {_quoted(storage.scheme)}"
+        if storage.scheme
+        else "# scheme: its lines do not tell one; write the formula",
+        *([f"nodes: {storage.nodes}"] if storage.nodes else []),
+        *([f"drives_per_node: {storage.drives_per_node}"] if storage.drives_per_node else []),
+    ]
+    if len(fits) == 1:
+        lines.append(f"drive: {{model: {_quoted(fits[0][0])}, bytes: {size_text(fits[0][1])}}}")
+    else:
+        lines.append(
+            "# drive: {model: ..., bytes: ...}  # say which of the nodes' drives are its own; 09_capacity needs it"
+        )
+    lines += [f"transport: {storage.transport}"] if storage.transport else []
+    lines += ["# cache_bytes: what a node keeps of its data in memory or on a cache drive, say 8 GiB"]
+    lines += (
+        [f"versions: {{{', '.join(f'{what}: {_quoted(v)}' for what, v in storage.versions.items())}}}"]
+        if storage.versions
+        else []
+    )
+    lines += ["fingerprint:", *(f"  - {{on: {on}, run: {_quoted(run)}}}" for on, run in FINGERPRINTS[storage.kind])]
     return "\n".join(lines) + "\n"
 
 

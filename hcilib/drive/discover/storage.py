@@ -1,0 +1,416 @@
+"""Which storage the nodes run, by what its own tools print: a system to review, its scheme as a formula with the
+lines it was read from.
+
+Ceph, DRBD (with LINSTOR), md and Storage Spaces Direct are read from real output or its documented form, ZFS from
+its documented form (tests/data/storage says which). StarWind has no command that tells its replication: that it runs
+is seen, what lies under it is read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hcilib.drive.hosts.hosts import sections
+
+QUESTIONS = r"""
+ask() { command -v "$2" >/dev/null 2>&1 || return 0; echo "==== $1"; shift; timeout 15 "$@" 2>&1; echo; }
+[ -e /proc/mdstat ] && { echo '==== md'; cat /proc/mdstat; }
+[ -e /proc/drbd ] && { echo '==== drbd'; cat /proc/drbd; }
+ask drbdstatus drbdsetup status --json
+ask drbdshow drbdsetup show
+ask linstor linstor --machine-readable --output-version v1 resource-group list
+ask zpool zpool status
+if v=$(timeout 15 ceph versions 2>&1); then
+  echo '==== cephversions'; echo "$v"; ask cephpools ceph osd pool ls detail
+  ask cephrules ceph osd crush rule dump -f json
+  ask cephosds ceph osd metadata -f json
+  for p in $(timeout 15 ceph osd erasure-code-profile ls 2>/dev/null); do
+    timeout 15 ceph osd erasure-code-profile get "$p" 2>/dev/null | sed "s/^/$p /"
+  done | { echo '==== cephprofiles'; cat; }
+elif [ -e /etc/ceph/ceph.conf ]; then echo '==== cephpools'; echo "$v"
+fi
+echo '==== starwind'; ps -eo comm= 2>/dev/null | grep -i starwind | sort -u
+"""
+"""Read-only, and nothing is printed by what is not installed."""
+
+FINGERPRINTS = {
+    "ceph": (
+        ("node", "ceph versions"),
+        ("node", "ceph osd pool ls detail"),
+        ("node", "ceph osd df"),
+        ("node", "ceph osd tree"),
+        ("node", "ceph config dump"),
+        ("node", "ceph -s"),
+    ),
+    "drbd": (
+        ("nodes", "cat /proc/drbd"),
+        ("nodes", "drbdsetup status --verbose"),
+        ("node", "drbdsetup show"),
+        ("nodes", "cat /proc/mdstat"),
+    ),
+    "md": (("nodes", "cat /proc/mdstat"), ("nodes", "mdadm --detail --scan --verbose")),
+    "zfs": (
+        ("nodes", "zpool status"),
+        ("nodes", "zfs version"),
+        ("nodes", "zfs get -H recordsize,volblocksize,compression,sync,primarycache"),
+    ),
+    "starwind": (("nodes", "cat /proc/mdstat"), ("nodes", "mdadm --detail --scan --verbose")),
+    "s2d": tuple(
+        ("node", f'powershell -NoProfile -Command "{what}"')
+        for what in (
+            "Get-ComputerInfo OsName,OsVersion,OsBuildNumber | Format-List",
+            "Get-StorageTier | Format-List "
+            "FriendlyName,ResiliencySettingName,NumberOfDataCopies,PhysicalDiskRedundancy,NumberOfGroups,Size",
+            "Get-VirtualDisk | Format-List "
+            "FriendlyName,ResiliencySettingName,NumberOfDataCopies,Size,OperationalStatus",
+            "Get-PhysicalDisk | Format-List Model,SerialNumber,FirmwareVersion,MediaType,Size",
+        )
+    ),
+}
+"""Kind of storage -> where and by which command its state is taken down with every campaign."""
+
+
+@dataclass(frozen=True)
+class Storage:
+    """One system that was seen. `scheme` is "" where its lines do not tell one; `said` are (node, line) that it was
+    read from."""
+
+    kind: str
+    name: str
+    scheme: str
+    said: tuple[tuple[str, str], ...]
+    doubts: tuple[str, ...] = ()
+    nodes: int | None = None
+    drives_per_node: int | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    transport: str = ""
+
+
+@dataclass(frozen=True)
+class _Local:
+    """What one node's own drives are joined to: a scheme inside a server, "" for none that repeats anything."""
+
+    scheme: str
+    drives: int
+    line: str
+
+
+def storages(
+    answers: Mapping[str, str], windows: Mapping[str, Sequence[Mapping]]
+) -> tuple[list[Storage], dict[str, str]]:
+    """What the nodes run, and node -> what could not be read; `windows`: the tiers of each Windows node."""
+    parts = {node: sections(text) for node, text in answers.items()}
+    found, failed = [], {}
+    for node, its in parts.items():  # every node says the same of a Ceph cluster
+        if "cephpools" in its:
+            try:
+                found += _ceph(node, its)
+            except (ValueError, KeyError, TypeError) as error:
+                failed[node] = f"ceph printed something else than is known ({error})"
+                continue
+            break
+    arrays = {node: _md(its.get("md", "")) for node, its in parts.items()}
+    pools = {node: _zfs(its.get("zpool", "")) for node, its in parts.items()}
+    over = _replicated(parts, arrays, pools, failed)
+    under = {line for one in over for _, line in one.said}
+    found += over
+    for kind, every in (("md", arrays), ("zfs", pools)):
+        found += [one for one in _alone(kind, every) if not under & {line for _, line in one.said}]
+    for node, tiers in windows.items():  # every node says the same of the pool
+        found += _s2d(node, tiers, len(windows))
+        break
+    return found, failed
+
+
+def _ceph(node: str, parts: Mapping[str, str]) -> list[Storage]:
+    """A system for each pool that holds images; all of them where none says so."""
+    lines = re.findall(r"(?m)^pool \d+ '.*$", parts["cephpools"])
+    if not lines:
+        raise ValueError(" ".join(parts["cephpools"].split())[:120] or "no pool")
+    used = [line for line in lines if re.search(r"application \S*rbd", line)] or lines
+    domains = {rule["rule_id"]: _domain(rule) for rule in json.loads(parts["cephrules"])}
+    metadata = json.loads(parts["cephosds"])
+    osds = Counter(osd.get("hostname", "?") for osd in metadata)
+    drives = Counter(
+        host for host, _ in {(osd.get("hostname", "?"), osd.get("devices") or osd["id"]) for osd in metadata}
+    )
+    alike = len(set(drives.values())) == 1
+    versions = sorted(set(re.findall(r"ceph version (\S+)", parts.get("cephversions", ""))))
+    found = []
+    for line in used:
+        name, kind = re.match(r"pool \d+ '([^']*)' (\w+)", line).groups()  # type: ignore[union-attr]
+        doubts = [f"{len(metadata)} OSDs on {', '.join(f'{host} ({n})' for host, n in sorted(osds.items()))}."]
+        said = [(node, line)]
+        if kind == "replicated":
+            scheme = f"Mirror({_number(' size', line)})"
+        else:
+            profile = re.search(r" profile (\S+)", line)[1]  # type: ignore[index]
+            given = dict(re.findall(rf"(?m)^{re.escape(profile)} (\w+)=(\d+)$", parts["cephprofiles"]))
+            scheme = f"ErasureCode({given['k']}, {given['m']})"
+            said.append((node, f"erasure-code-profile {profile}: k={given['k']} m={given['m']}"))
+        if (domain := domains.get(_number("crush_rule", line))) not in (None, "host"):
+            doubts.append(
+                f"Its CRUSH rule spreads copies over {domain}s, not hosts: a server may hold all copies, which the "
+                "formula does not say."
+            )
+        found.append(
+            Storage(
+                "ceph",
+                f"ceph-{_word(name)}",
+                scheme,
+                tuple(said),
+                tuple(doubts),
+                nodes=len(osds),
+                drives_per_node=next(iter(drives.values())) if alike else None,
+                versions={"ceph": "; ".join(versions)} if versions else {},
+            )
+        )
+    return found
+
+
+def _word(name: str) -> str:
+    """A pool's name as part of a system's."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")
+
+
+def _number(word: str, line: str) -> int:
+    if not (match := re.search(rf"{word} (\d+)", line)):
+        raise ValueError(f"no{word.rjust(len(word) + 1)} in {line[:80]!r}")
+    return int(match[1])
+
+
+def _domain(rule: Mapping) -> str | None:
+    return next(
+        (
+            step["type"]
+            for step in rule["steps"]
+            if step["op"].startswith(("chooseleaf", "choose_")) and step.get("type")
+        ),
+        None,
+    )
+
+
+def _replicated(parts, arrays, pools, failed) -> list[Storage]:
+    """DRBD, and StarWind where it runs, each over what joins the nodes' own drives, if all have the same."""
+    copies: dict[str, tuple[int, str, str]] = {}
+    for node, its in parts.items():
+        try:
+            if told := _drbd(its):
+                copies[node] = told
+        except (ValueError, KeyError, TypeError) as error:
+            failed[node] = f"drbdsetup printed something else than is known ({error})"
+    each = {node: its[0] for node in parts if len(its := [*arrays[node], *pools[node]]) == 1}
+    alike = len(each) == len(parts) and len({(one.scheme, one.drives) for one in each.values()}) == 1
+    below = next(iter(each.values())) if alike else None
+    lines = [(node, one.line) for node, one in each.items()] if below else []
+    inner = f" * {below.scheme}" if below and below.scheme else ""
+    nodes, drives = len(parts), below.drives if below else None
+    under = (
+        "Assumed: it lies on what is read here of the nodes' own drives."
+        if below
+        else (
+            "What joins the drives below it differs between the nodes, or was not seen: add it, as in Mirror(2) "
+            "* Raid5(5)."
+        )
+    )
+    if copies:
+        versions = {v for its in parts.values() for v in re.findall(r"^version: (\S+)", its.get("drbd", ""))}
+        said = (*((node, line) for node, (_, _, line) in copies.items()), *lines)
+        many = max(n for n, _, _ in copies.values())
+        return [
+            Storage(
+                "drbd",
+                "drbd",
+                f"Mirror({many}){inner}",
+                said,
+                (under, *_drbd_doubts(parts, copies)),
+                nodes=nodes,
+                drives_per_node=drives,
+                versions={"drbd": ", ".join(sorted(versions))} if versions else {},
+                transport="DRBD/TCP",
+            )
+        ]
+    if runs := [(node, f"process {name}") for node, its in parts.items() for name in its.get("starwind", "").split()]:
+        mirrored = (
+            "Assumed: each HA device is mirrored between two servers, which StarWind prints in its console alone."
+        )
+        return [
+            Storage(
+                "starwind",
+                "starwind",
+                f"Mirror(2){inner}",
+                (*runs, *lines),
+                (under, mirrored),
+                nodes=nodes,
+                drives_per_node=drives,
+            )
+        ]
+    return []
+
+
+def _drbd_doubts(parts, copies) -> list[str]:
+    many = {n for n, _, _ in copies.values()}
+    places = {int(n) for its in parts.values() for n in re.findall(r'"place_count": ?(\d+)', its.get("linstor", ""))}
+    protocols = {protocol for _, protocol, _ in copies.values()} - {"C"}
+    doubts = [f"Protocol {', '.join(sorted(protocols))}: a write is acknowledged before every copy has it."] * bool(
+        protocols
+    )
+    if len(many) > 1:
+        doubts.append(f"Resources have {', '.join(map(str, sorted(many)))} copies: a file for each number of copies.")
+    if places - many:
+        doubts.append(f"LINSTOR's resource groups place {', '.join(map(str, sorted(places)))} copies.")
+    return doubts
+
+
+def _drbd(its: Mapping[str, str]) -> tuple[int, str, str] | None:
+    """(copies, protocol, a line) of a node's DRBD resources; None where it has none."""
+    if old := re.findall(r"(?m)^ *\d+: cs:\S+ ro:\S+ ds:(\S+) (\w) .*$", its.get("drbd", "")):
+        line = re.search(r"(?m)^ *\d+: cs:.*$", its["drbd"])[0].strip()  # type: ignore[index]
+        return 1 + old[0][0].count("/"), old[0][1], line
+    if not its.get("drbdstatus", "").lstrip().startswith("["):
+        return None
+    resources = json.loads(its["drbdstatus"])
+    if not resources:
+        return None
+    counts = Counter(
+        sum(device["disk-state"] != "Diskless" for device in resource["devices"][:1])
+        + sum(
+            peer["peer_devices"][0]["peer-disk-state"] not in ("Diskless", "DUnknown")
+            for peer in resource["connections"]
+        )
+        for resource in resources
+    )
+    protocols = set(re.findall(r"protocol\s+([ABC]);", its.get("drbdshow", ""))) or {"C"}
+    first = resources[0]
+    peers = ", ".join(f"{peer['name']} {peer['peer_devices'][0]['peer-disk-state']}" for peer in first["connections"])
+    return (
+        counts.most_common(1)[0][0],
+        "".join(sorted(protocols)),
+        f"{first['name']}: {first['devices'][0]['disk-state']} here, {peers}",
+    )
+
+
+def _md(text: str) -> list[_Local]:
+    """Arrays of /proc/mdstat that are running."""
+    found = []
+    for line, level, members, below in re.findall(r"(?m)^(md\S+ : active (?:\([^)]*\) )?(\S+) (.*))\n(.*)$", text):
+        spares = members.count("(S)")
+        n = int(m[1]) if (m := re.search(r"\[(\d+)/\d+\]", below)) else len(members.split()) - spares
+        copies = int(m[1]) if (m := re.search(r"(\d) (?:near|far|offset)-copies", below)) else 2
+        schemes = {
+            "raid5": f"Raid5({n})",
+            "raid6": f"Raid6({n})",
+            "raid1": f"Mirror({n})",
+            "raid10": f"Mirror({copies})",
+        }
+        spare = f".spare({spares})" if spares and level in ("raid5", "raid6") else ""
+        found.append(_Local(schemes.get(level, "") + spare, n + spares, f"{line.strip()} / {' '.join(below.split())}"))
+    return found
+
+
+def _zfs(text: str) -> list[_Local]:
+    """Pools of `zpool status`: vdevs that are alike make one scheme."""
+    found = []
+    for name, body in re.findall(r"(?m)^ *pool: (\S+)\n((?:(?! *pool: ).*\n?)*)", text):
+        rows = re.findall(r"(?m)^\t( *)(\S+)(?: +(\S+))?", body.partition("config:")[2])
+        group, vdevs, spares = "", [], 0
+        for indent, what, state in rows:
+            if what in ("logs", "cache", "spares", "special", "dedup"):
+                group = what
+            elif len(indent) == 2 and not group and what != name:
+                vdevs.append([what, 0])
+            elif len(indent) == 4 and not group and vdevs:
+                vdevs[-1][1] += 1
+            elif group == "spares" and state in ("AVAIL", "INUSE"):
+                spares += 1
+        kinds = Counter((re.sub(r"-\d+$", "", what) if n else "disk", n) for what, n in vdevs)
+        made = [f"{count} x {kind}" + (f" of {n}" if n else "") for (kind, n), count in kinds.items()]
+        line = f"pool {name}: {', '.join(made)}"
+        line += f", {spares} spare" if spares else ""
+        (kind, n), _ = kinds.most_common(1)[0] if kinds else (("", 0), 0)
+        scheme = {
+            "mirror": f"Mirror({n})",
+            "raidz1": f"Raid5({n})",
+            "raidz2": f"Raid6({n})",
+            "raidz3": f"ErasureCode({n - 3}, 3)",
+        }.get(kind, "")
+        if spares and len(vdevs) == 1 and kind in ("raidz1", "raidz2"):
+            scheme += f".spare({spares})"
+        if len(kinds) == 1:
+            found.append(_Local(scheme, sum(n or 1 for _, n in vdevs) + spares, line))
+    return found
+
+
+def _alone(kind: str, every: Mapping[str, list[_Local]]) -> list[Storage]:
+    """Each different scheme once, with the lines of all nodes that have it. Nothing of it leaves the server."""
+    schemes: dict[tuple[str, int], list[tuple[str, str]]] = {}
+    for node, arrays in every.items():
+        for array in arrays:
+            schemes.setdefault((array.scheme, array.drives), []).append((node, array.line))
+    found: list[Storage] = []
+    for (scheme, drives), said in schemes.items():
+        whole = scheme if scheme.startswith("Raid") else f"Mirror(1) * {scheme}" if scheme else "Mirror(1)"
+        doubts = ["It stays inside one server: nothing replicates it that could be seen here."]
+        name = f"{kind}-{(re.match(r'[A-Za-z]+[56]?', scheme) or ['striped'])[0].lower()}"
+        name += f"-{len(found) + 1}" if name in {one.name for one in found} else ""
+        found.append(
+            Storage(
+                kind,
+                name,
+                whole,
+                tuple(said),
+                tuple(doubts),
+                nodes=len({node for node, _ in said}),
+                drives_per_node=drives,
+            )
+        )
+    return found
+
+
+def _s2d(node: str, tiers: Sequence[Mapping], servers: int) -> list[Storage]:
+    """Tiers that hold something make the volume's scheme; on two servers four copies, and mirrored parity, are
+    nested."""
+    named = [(tier, _tier(tier, servers)) for tier in tiers if int(tier.get("bytes") or 0)]
+    if not named:
+        return []
+    said = tuple(
+        (
+            node,
+            f"{t.get('name')}: {t.get('resiliency')}, {t.get('copies')} copies, redundancy {t.get('redundancy')}, "
+            f"{t.get('columns')} columns, {t.get('bytes')} bytes",
+        )
+        for t, _ in named
+    )
+    total = sum(int(tier["bytes"]) for tier, _ in named)
+    by_scheme: Counter[str] = Counter()
+    for tier, scheme in named:
+        by_scheme[scheme] += int(tier["bytes"])
+    if "" in by_scheme:
+        unknown = "A tier's layout is not known here: write the formula yourself."
+        return [Storage("s2d", "s2d", "", said, (unknown,), nodes=servers)]
+    doubts = (
+        "Shares are those of all tiers of all volumes together; a reserve is .reserve(servers, "
+        "drives_per_server) behind it.",
+    )
+    if len(by_scheme) == 1:
+        return [Storage("s2d", "s2d", next(iter(by_scheme)), said, nodes=servers)]
+    shares = [(round(size / total, 4), scheme) for scheme, size in by_scheme.items()]
+    shares[-1] = (round(1 - sum(share for share, _ in shares[:-1]), 4), shares[-1][1])
+    formula = f"Tiers({', '.join(f'({share:g}, {scheme})' for share, scheme in shares)})"
+    return [Storage("s2d", "s2d", formula, said, doubts, nodes=servers)]
+
+
+def _tier(tier: Mapping, servers: int) -> str:
+    """A tier's scheme; "" where it is not known here."""
+    copies, redundant, columns = (int(tier.get(key) or 0) for key in ("copies", "redundancy", "columns"))
+    if tier.get("resiliency") == "Mirror" and copies:
+        return "Mirror(2) * Mirror(2)" if copies == 4 and servers == 2 else f"Mirror({copies})"
+    if tier.get("resiliency") == "Parity" and copies == 2 and redundant == 1 and servers == 2 and columns:
+        return f"Mirror(2) * Raid5({columns})"
+    return ""
+
+
+__all__ = ["FINGERPRINTS", "QUESTIONS", "Storage", "storages"]

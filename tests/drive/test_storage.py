@@ -1,0 +1,153 @@
+"""Which storage nodes run: from what real ones printed, and from the documented forms of the others."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import hcilib as hci
+from hcilib.drive.discover.answers import NodeFacts, parse_windows_node
+from hcilib.drive.discover.discover import _systems
+from hcilib.drive.discover.storage import QUESTIONS, Storage, storages
+from hcilib.drive.hosts.hosts import Fleet, need
+
+ROOT = Path(__file__).parents[2]
+SAMPLES, DATA = ROOT / "data/samples/box", ROOT / "tests/data/storage"
+CEPH = """==== cephversions
+{versions}
+==== cephpools
+{pools}
+==== cephrules
+[{{"rule_id":0,"steps":[{{"op":"take"}},{{"num":0,"op":"chooseleaf_firstn","type":"{domain}"}},{{"op":"emit"}}]}},
+{{"rule_id":1,"steps":[{{"op":"take"}},{{"num":0,"op":"chooseleaf_indep","type":"{domain}"}},{{"op":"emit"}}]}}]
+==== cephosds
+[{{"id":0,"hostname":"srv1","devices":"sda"}},
+{{"id":1,"hostname":"srv2","devices":"sda"}},{{"id":2,"hostname":"srv3","devices":"sda"}}]
+==== cephprofiles
+box k=2
+box m=1
+"""
+
+
+def printed(system: str) -> dict[str, str]:
+    return json.loads((SAMPLES / system / "facts/node1.json").read_text())["fingerprint"]
+
+
+def of(sections: dict[str, str]) -> str:
+    return "".join(f"==== {name}\n{text}\n" for name, text in sections.items())
+
+
+def schemes(*nodes: str) -> list[tuple[str, str]]:
+    found, failed = storages({f"srv{n}": text for n, text in enumerate(nodes, 1)}, {})
+    assert not failed
+    assert all(hci.parse_scheme(one.scheme) for one in found)
+    return [(one.kind, one.scheme) for one in found]
+
+
+def test_the_boxes_own_output_gives_the_boxes_own_schemes():
+    for system in ("box-drbd", "box-raid5"):
+        said = printed(system)
+        node = of({"md": said["cat /proc/mdstat"], **({"drbd": drbd} if (drbd := said.get("cat /proc/drbd")) else {})})
+        [(_, scheme)] = schemes(node, node)
+        assert scheme == hci.load_system(f"params/systems/{system}.yaml").scheme
+
+
+@pytest.mark.parametrize("system", ["box-ceph", "box-ceph-ec"])
+def test_a_ceph_pools_line_gives_its_scheme(system):
+    said = printed(system)
+    text = CEPH.format(versions=said["ceph versions"], pools=said["ceph osd pool ls detail"], domain="host")
+    [*_, box], failed = storages({"srv1": text}, {})
+    assert not failed
+    assert (box.name, box.scheme) == ("ceph-box", hci.load_system(f"params/systems/{system}.yaml").scheme)
+    assert (box.nodes, box.drives_per_node, box.versions) == (3, 1, {"ceph": "16.2.15"})
+    assert not [doubt for doubt in box.doubts if "CRUSH" in doubt]
+    [*_, box], _ = storages({"srv1": text.replace('"host"', '"osd"')}, {})
+    assert [doubt for doubt in box.doubts if "spreads copies over osds, not hosts" in doubt]
+
+
+@pytest.mark.box
+def test_a_running_ceph_is_read_and_left_as_it_was(ceph_cluster):
+    with Fleet(ceph_cluster) as fleet:
+        before = need("state", fleet.run("ceph osd pool ls detail", [fleet.names[0]]))
+        told = need("asking", fleet.run(QUESTIONS, [fleet.names[0]], limit_s=100))
+        assert need("state", fleet.run("ceph osd pool ls detail", [fleet.names[0]])) == before
+    found, failed = storages(told, {})
+    assert not failed
+    assert ("ceph", "Mirror(2)") in [(one.kind, one.scheme) for one in found]
+
+
+def test_drbd_9_counts_copies_and_no_diskless_quorum_node():
+    node = of({"drbdstatus": (DATA / "drbd9.json").read_text(), "linstor": (DATA / "linstor.json").read_text()})
+    [drbd], _ = storages({"srv1": node, "srv2": node}, {})
+    assert drbd.scheme == "Mirror(2)"
+    assert any("LINSTOR's resource groups place 2, 3 copies" in doubt for doubt in drbd.doubts)
+    assert any("What joins the drives below it" in doubt for doubt in drbd.doubts)
+
+
+def test_md_knows_spares_failed_members_and_what_stays_in_one_server():
+    raid6 = (
+        "md127 : active raid6 sdf1[5](S) sde1[4] sdd1[3](F) sdc1[2] sdb1[1] sda1[0]\n"
+        "  10 blocks level 6 [5/4] [UUU_U]\n"
+    )
+    assert schemes(of({"md": raid6})) == [("md", "Raid6(5).spare(1)")]
+    assert schemes(of({"md": "md0 : active raid1 sdb1[1] sda1[0]\n      5 blocks [2/2] [UU]\n"})) == [
+        ("md", "Mirror(1) * Mirror(2)")
+    ]
+    raid10 = "md0 : active raid10 sdd[3] sdc[2] sdb[1] sda[0]\n      5 blocks 512K chunks 2 near-copies [4/4] [UUUU]\n"
+    assert schemes(of({"md": raid10})) == [("md", "Mirror(1) * Mirror(2)")]
+    assert schemes(of({"md": "Personalities : [raid1]\nunused devices: <none>\n"})) == []
+
+
+def test_zfs_pools_vdevs_and_spares():
+    assert schemes(of({"zpool": (DATA / "zpool.txt").read_text()})) == [
+        ("zfs", "Raid6(4).spare(1)"),
+        ("zfs", "Mirror(1) * Mirror(2)"),
+    ]
+
+
+def test_starwind_runs_over_the_arrays_that_are_seen():
+    said = of({"md": printed("box-raid5")["cat /proc/mdstat"], "starwind": "StarWindService"})
+    assert schemes(said, said) == [("starwind", "Mirror(2) * Raid5(5)")]
+
+
+def test_s2d_tiers_are_nested_on_two_servers():
+    told = json.loads((ROOT / "tests/data/platforms/hyperv.json").read_text())
+    tiers = [
+        {"name": "V1-MirrorOnSSD", "resiliency": "Mirror", "copies": 4, "redundancy": 3, "columns": 2, "bytes": 20},
+        {"name": "V1-ParityOnSSD", "resiliency": "Parity", "copies": 2, "redundancy": 1, "columns": 5, "bytes": 80},
+        {"name": "Capacity", "resiliency": "Mirror", "copies": 2, "redundancy": 1, "columns": 4, "bytes": 0},
+    ]
+    facts = parse_windows_node(json.dumps(told | {"tiers": tiers}))
+    [s2d], _ = storages({}, {"HV1": facts.tiers, "HV2": facts.tiers})
+    assert hci.parse_scheme(s2d.scheme) == hci.nested_parity(5, 0.2)
+    [plain], _ = storages({}, {"HV1": [{**tiers[2], "bytes": 5}]})
+    assert plain.scheme == "Mirror(2)"
+
+
+def test_what_is_printed_otherwise_is_named_and_the_rest_is_read():
+    found, failed = storages(
+        {"srv1": of({"cephpools": "Error EACCES: access denied", "md": printed("box-raid5")["cat /proc/mdstat"]})}, {}
+    )
+    assert failed == {"srv1": "ceph printed something else than is known (Error EACCES: access denied)"}
+    assert [one.kind for one in found] == ["md"]
+
+
+def test_a_systems_file_says_where_each_thing_was_read_and_is_loaded(tmp_path):
+    one = Storage(
+        "drbd",
+        "drbd",
+        "Mirror(2) * Raid5(5)",
+        (("srv1", "md0 : active\nraid5"),),
+        ("a doubt",),
+        nodes=2,
+        drives_per_node=5,
+    )
+    drives = {"srv1": NodeFacts("srv1", (("NVMe A", 3200 * 10**9, 5), ("SSD boot", 10**11, 2)))}
+    [(path, text)] = _systems(tmp_path / "testbeds/mine.yaml", "mine", [one], drives).items()
+    assert path == tmp_path / "systems/mine-drbd.yaml"
+    path.parent.mkdir()
+    path.write_text(text)
+    system = hci.load_system(path)
+    assert (system.name, system.scheme, system.raw_bytes) == ("mine-drbd", "Mirror(2) * Raid5(5)", 32e12)
+    assert "# Read from srv1: md0 : active raid5\n" in text
+    assert "drbdsetup show" in [command.run for command in system.fingerprint]
