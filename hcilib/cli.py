@@ -108,7 +108,7 @@ def _discover(given: argparse.Namespace) -> None:
         proposed = int(found.disks["proposed"].sum())
         systems = "".join(f", {path}" for path in found.systems)
         print(
-            f"{given.out}{systems}: written, with {proposed} of {len(found.disks)} disks. Review it, then look at 01_plan."
+            f"{given.out}{systems}: written, with {proposed} of {len(found.disks)} disks. Review, then look at 01_plan."
         )
     if found.diff:
         print(f"What is there already stays as it is. What was found now differs:\n{found.diff}", end="")
