@@ -92,10 +92,10 @@ def discover(
 
     Examples
     --------
-    >>> hci.discover(["root@vm 01"])
+    >>> hci.discover(["a=b=c"])
     Traceback (most recent call last):
-    hcilib.drive.discover.discover.DiscoverError: host 'root@vm 01': its name may be letters, digits, '.', '_' and
-    '-', the first a letter or a digit; write [name=][user@]address[:port]"""
+    hcilib.drive.discover.discover.DiscoverError: host 'a=b=c': write [name=][user@]address[:port]
+    """
     if platform not in (None, *PLATFORMS):
         raise DiscoverError(
             f"platform {platform!r}: expected one of {', '.join(PLATFORMS)}, or none for what the nodes have"
