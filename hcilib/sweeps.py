@@ -205,15 +205,9 @@ def _given(rule: type, chosen: object, words: Mapping) -> dict[str, Any]:
 
 def _adaptive(policy: str | Adaptive, order: str, repeats: int, ramp_s: float, given: dict) -> Adaptive | None:
     """The numbers of policy ``adaptive``; None for the others, which have none."""
-<<<<<<< HEAD
-    if not isinstance(policy, Adaptive) and policy not in ("fixed", "short", "adaptive"):
-        raise PlanError(f"policy {policy!r}: expected 'fixed', 'short' or 'adaptive'")
+    if not isinstance(policy, Adaptive):
+        _one_of("policy", policy, "fixed", "short", "adaptive")
     if policy in ("fixed", "short"):
-=======
-    given = {name: value for name, value in given.items() if value is not None}
-    _one_of("policy", policy, "fixed", "short", "adaptive")
-    if policy != "adaptive":
->>>>>>> 8d80d4d (params.01_plan: the cockpit: consent, warnings, green only if every check holds)
         for name in given:
             raise PlanError(f"{name} is given, but only policy 'adaptive' has it, not {policy!r}: leave it out")
         return None
@@ -255,13 +249,8 @@ def _runtimes(
 
 def _volume(warmup: str | Volume, warmup_s, given: Mapping) -> Volume | None:
     """The numbers of a warm-up by volume; None for one by time, which has none."""
-<<<<<<< HEAD
-    if not isinstance(warmup, Volume) and warmup not in ("time", "volume"):
-        raise PlanError(f"warmup {warmup!r}: expected 'time' or 'volume'")
-=======
-    given = {name: value for name, value in (("round_s", round_s), ("cap_s", cap_s)) if value is not None}
-    _one_of("warmup", warmup, "time", "volume")
->>>>>>> 8d80d4d (params.01_plan: the cockpit: consent, warnings, green only if every check holds)
+    if not isinstance(warmup, Volume):
+        _one_of("warmup", warmup, "time", "volume")
     if warmup == "time":
         if given:
             raise PlanError("round_s or warmup_cap_s is given, but only warmup 'volume' has them: leave them out")
