@@ -92,9 +92,9 @@ def discover(
 
     Examples
     --------
-    >>> hci.discover(["a=b=c"])
+    >>> hci.discover(["vm1", "root@vm1"])
     Traceback (most recent call last):
-    hcilib.drive.discover.discover.DiscoverError: host 'a=b=c': write [name=][user@]address[:port]
+    hcilib.drive.discover.discover.DiscoverError: host vm1: given more than once
     """
     if platform not in (None, *PLATFORMS):
         raise DiscoverError(
