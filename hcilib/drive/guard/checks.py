@@ -7,6 +7,7 @@ And of a Ceph cluster's images, as each VM sees them: the right size, nobody els
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -245,7 +246,8 @@ def _read_rbd(number: int, outcome: Outcome) -> dict:
     parts = sections(outcome.value) if outcome.ok else {}
     said = {what: parts.get(f"{what}{number}", "") for what in ("info", "status", "du", "cache")}
     try:
-        return {what: json.loads(text) for what, text in said.items()}
+        # rbd warns on lines before it, e.g. of an image without fast-diff
+        return {what: json.loads(re.sub(r"\A(?:[^\[{].*\n)*", "", text)) for what, text in said.items()}
     except ValueError:
         wrong = next((text for text in said.values() if not text.lstrip().startswith(("{", "["))), "")
         return {"error": " ".join((wrong or outcome.error).split())[-300:]}
