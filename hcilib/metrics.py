@@ -23,12 +23,6 @@ FACTORS = (
 """What was set before the run. Rows that differ in one of these are never pooled (METHODS section 1)."""
 
 
-INSIDE_A_RUN = (
-    *("run", "step_id", "host", "hostname", "port", "job", "jobname", "ddir", "t_s", "epoch_s"),
-    *("lat_ns", "bucket", "count", "averaged"),
-)
-"""Columns of tables that are finer than a run: who wrote, where and when, and histograms. No factors either."""
-
 VALIDITY = ("valid", "warnings", "derived", "open_loop")
 """What is known about a row's trustworthiness; `open_loop` whether a demand was met; `derived` names the columns that
 were computed, not printed."""

@@ -20,7 +20,6 @@ POOLS = {
     "peak": lambda own: hci.peak(RUNS.assign(**own(24))),
     "saturation": lambda own: hci.saturation(RUNS.query("iodepth == 1").assign(**own(12))),
     "per_vm_gain": lambda own: hci.per_vm_gain(RUNS.query("iodepth == 1").assign(**own(12))),
-    "percentiles": lambda own: hci.percentiles(BINS.assign(**own(2)), by=["run_id"]),
     "percentile_interval": lambda own: hci.percentile_interval(RUNS.assign(**own(24)), ["system", "iodepth"]),
     "load_curve": lambda own: hci.load_curve(OFFERED.assign(**own(12))),
     "effects": lambda own: hci.effects(RUNS.assign(**own(24)), "iops", ["system", "iodepth"]),
@@ -32,6 +31,13 @@ POOLS = {
 def test_rows_that_differ_in_a_column_of_the_users_own_are_refused(name):
     with pytest.raises(ValueError, match="results vary in firmware: f1, f2; add it to"):
         POOLS[name](lambda rows: {"firmware": np.resize(["f1", "f2"], rows)})
+
+
+def test_histograms_of_another_load_are_refused_and_what_their_readers_add_is_not():
+    with pytest.raises(ValueError, match="results vary in iodepth: 1, 8; add it to by= or filter"):
+        hci.percentiles(BINS.assign(iodepth=[1, 8]), by=["run_id"])
+    bins = hci.read_bins(hci.samples()["lab-single"])
+    assert len(hci.percentiles(bins, by=["pattern", "iodepth"]))
 
 
 @pytest.mark.parametrize("name", POOLS)

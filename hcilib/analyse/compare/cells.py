@@ -178,13 +178,16 @@ def refuse_mixing(
     rows: ArrayLike = True,
     besides: Collection[str] = (),
     remedy: str = "add it to by= or filter",
+    among: Iterable[str] | None = None,
 ) -> None:
     """The refusal to pool, for whoever pools under the keys `by`: ValueError naming the first column in which rows that
     would be taken together differ, the system or any factor (`hcilib.metrics.factors`).
 
-    `rows`: a mask of those that are pooled; `besides`: columns that may differ, or are no factors of this table.
+    `rows`: a mask of those that are pooled; `besides`: columns that may differ, or are no factors of this table;
+    `among`: the factors there are, where a table is finer than a run and most columns are its readers' own.
     """
-    names = [c for c in ("system", *factors(frame.columns)) if c in frame and c not in (*by, *besides, *MOMENTS)]
+    known = factors(frame.columns) if among is None else among
+    names = [c for c in ("system", *known) if c in frame and c not in (*by, *besides, *MOMENTS)]
     if names := [c for c in names if not _is_one_value(frame[c])]:  # of most tables: nothing more to do
         code = group_codes(frame, by)[0]
         refuse_varying(frame, names, code, np.broadcast_to(np.asarray(rows, dtype=bool), len(frame)), remedy)

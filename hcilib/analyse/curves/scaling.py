@@ -16,6 +16,7 @@ from scipy.special import fdtrc, stdtrit
 
 from hcilib.analyse.compare.cells import refuse_mixing, require_columns, valid_rows
 from hcilib.caveats import Caveat, Caveats
+from hcilib.metrics import FACTORS
 
 GRID = 0.25
 NEAR_PEAK = 0.95
@@ -279,9 +280,10 @@ def _usable(results: pd.DataFrame, metric: str, by: list[str], over: str) -> np.
 
 
 def _refuse_mixing(runs: pd.DataFrame, by: list[str], over: str) -> list[Caveat]:
-    """The refusal to pool, at each VM count and along the curve; what may follow the count is returned as caveats."""
+    """The refusal to pool at each VM count, and of known factors along the curve; what may follow the count is returned
+    as caveats. A column of the user's own, such as a note, may change along it: nothing is pooled there."""
     refuse_mixing(runs, [*by, over])
-    refuse_mixing(runs, by, besides=(over, *MAY_FOLLOW))
+    refuse_mixing(runs, by, besides=(over, *MAY_FOLLOW), among=FACTORS)
     follow = [c for c in MAY_FOLLOW if c in runs and c not in by and runs[c].nunique(dropna=False) > 1]
     return [Caveat("follows", f"{column} changes with {over}") for column in follow]
 

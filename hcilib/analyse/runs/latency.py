@@ -19,7 +19,7 @@ from hcilib.analyse.compare.cells import SINGLE_RUN, refuse_mixing, require_colu
 from hcilib.analyse.runs.series import run_columns
 from hcilib.caveats import NONE, Caveat, Caveats, caveats, column
 from hcilib.fio_buckets import BUCKETS, MIDPOINTS, buckets_of, ios_to_reach
-from hcilib.metrics import INSIDE_A_RUN
+from hcilib.metrics import FACTORS
 
 VM = ("host", "hostname", "port")
 TAIL = 10
@@ -53,7 +53,7 @@ def percentiles(
     by = run_columns(bins) if by is None else list(by)
     names = _names(q)
     merged = merged_by(bins, by)
-    refuse_mixing(bins, by, besides=INSIDE_A_RUN)
+    refuse_mixing(bins, by, among=("log", *FACTORS))
     total = np.zeros(len(merged.count) + 1, np.int64)
     np.cumsum(merged.count, out=total[1:])
     n = np.diff(total[np.append(merged.starts, len(merged.count))])
@@ -111,8 +111,8 @@ def percentile_interval(
     by = list(by)
     metrics = list(metrics) if metrics else [c for c in per_run if str(c).startswith("p") and _is_percentile(c)]
     require_columns(per_run, [*by, *metrics])
-    refuse_mixing(per_run, by, besides=INSIDE_A_RUN)
     _refuse_parts_of_runs(per_run, by)
+    refuse_mixing(per_run, by, besides=("run", "step_id", "n", *filter(_is_percentile, map(str, per_run))))
     long = per_run.assign(_valid=valid_rows(per_run)).melt([*by, "_valid"], metrics, "metric", "value")
     long["log"] = np.log(pd.to_numeric(long["value"]).where(lambda v: long["_valid"] & (v > 0) & np.isfinite(v)))
     groups = long.groupby([*by, "metric"], dropna=False, observed=True, sort=False)
