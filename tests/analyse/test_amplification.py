@@ -203,3 +203,14 @@ def test_what_was_not_sampled_or_not_read_is_not_checkable():
     assert absent.loc[0, "note"] == "not checkable: needs counters of drives in this run"
     assert audited(runs(), drives(runs(), writes=2))["ok"].isna().all()
     assert "drives" not in set(audit(reads)["check"]), "who gives none is told nothing of it"
+
+
+def test_each_system_is_held_against_its_own_scheme_and_stripe():
+    both = pd.concat([runs("64k-randwrite"), runs("64k-randwrite").assign(system="mirror")], ignore_index=True)
+    done = pd.concat([drives(runs("64k-randwrite"), writes=1.25),
+                      drives(runs("64k-randwrite").assign(system="mirror"), writes=2)], ignore_index=True)  # fmt: skip
+    table = amplification(both, done, {"s": Raid5(5), "mirror": Mirror(2)}, stripe_bytes={"s": 65536, "mirror": np.nan})
+    bytes_of = table[table["measure"] == "write_bytes"].set_index("system")
+    assert bytes_of["expected"].to_dict() == {"mirror": 2, "s": 1.25}
+    assert bytes_of["ok"].all()
+    assert amplification(both, done, {"other": Mirror(2)}).empty

@@ -111,3 +111,15 @@ def test_cost_refuses_what_is_no_latency_and_a_base_nobody_ran():
         pattern_cost(results, "4k-randwrite-sync", "4k-randwrite", "iops")
     with pytest.raises(ValueError, match="no run of '4k-write'"):
         pattern_cost(results, "4k-randwrite-sync", "4k-write")
+
+
+def test_a_write_with_fdatasync_lasts_once_its_flush_is_done():
+    patterns = {"w": (1e6, np.nan), "w-sync": (3e6, np.nan), "w-fdatasync": (1.5e6, 2.5e6)}
+    rows = [
+        {"system": "s", "iodepth": 1, "run_id": "r", "rep": rep, "block": rep, "pattern": name, "iops": 1.0,
+         "lat_ns": lat, "sync_lat_ns": flush}
+        for name, (lat, flush) in patterns.items() for rep in (1, 2, 3)
+    ]  # fmt: skip
+    table = pattern_cost(pd.DataFrame(rows), ["w-sync", "w-fdatasync"], "w").set_index("pattern")
+    assert table["center"].to_dict() == {"w-sync": pytest.approx(3e6), "w-fdatasync": pytest.approx(4e6)}
+    assert table["ratio"].to_dict() == {"w-sync": pytest.approx(3), "w-fdatasync": pytest.approx(4)}

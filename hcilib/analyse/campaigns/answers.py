@@ -78,11 +78,12 @@ def latency_answer(one: pd.DataFrame, cost: pd.DataFrame, labels: Labels = None,
     ranks = ranks[ranks["n"] > 0]
     said = [_first(ranks[ranks["pattern"] == name], name, labels) for name in pattern_order(ranks["pattern"].unique())]
     parts = [f"Shortest path of {ranks['system'].nunique()}: {', '.join(said)}"]
-    if cost["ratio"].notna().any():
-        dearest, times = cost.loc[cost["ratio"].idxmax(), "system"], cost["ratio"].dropna()
+    for pattern, own in cost.dropna(subset=["ratio"]).groupby("pattern", sort=False):
+        dearest, times = own.loc[own["ratio"].idxmax(), "system"], own["ratio"]
         span = f"{times.min():.2f}" if len(times) == 1 else f"{times.min():.2f} to {times.max():.2f}"
         most = "" if len(times) == 1 else f", most on {labels.get(dearest, dearest)}"
-        parts.append(f"a synchronous write takes {span} times a plain one{most}")
+        what = "one with fdatasync" if str(pattern).endswith("-fdatasync") else "a synchronous write"
+        parts.append(f"{what} takes {span} times a plain one{most}")
     return "; ".join(parts) + "."
 
 

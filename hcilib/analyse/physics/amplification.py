@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -45,10 +45,10 @@ def of_system(drives: pd.DataFrame, devices: str | None = None) -> pd.Series:
 def amplification(
     results: pd.DataFrame,
     drives: pd.DataFrame,
-    scheme: Scheme,
+    scheme: Scheme | Mapping[str, Scheme],
     by: Sequence[str] = ("system", "pattern"),
     *,
-    stripe_bytes: float | None = None,
+    stripe_bytes: float | Mapping[str, float] | None = None,
     chunk_bytes: float | None = None,
     devices: str | None = None,
     confidence: float = 0.95,
@@ -64,7 +64,7 @@ def amplification(
 
     Parameters
     ----------
-    results : runs of one scheme
+    results : runs of one scheme, or of systems whose schemes (and `stripe_bytes`) are given by name
     drives : ``read_drives`` of the same runs
     stripe_bytes : client data of one parity stripe, where it is known
     chunk_bytes : the largest block that is one I/O on a drive; 64 KiB where it is not known
@@ -94,7 +94,30 @@ def amplification(
     0   reads       1.0  not checkable: no drives were sampled in these...
     1  writes       0.0  not checkable: no drives were sampled in these...
     """
-    by = list(by)
+    parts = results.groupby("system", sort=False) if isinstance(scheme, Mapping) else [("", results)]
+    tables = []
+    for name, rows in parts:
+        own = scheme.get(str(name)) if isinstance(scheme, Mapping) else scheme
+        stripe = stripe_bytes.get(str(name)) if isinstance(stripe_bytes, Mapping) else stripe_bytes
+        if own is not None:
+            known = None if stripe is None or np.isnan(stripe) else stripe
+            chunk = CHUNK_BYTES if chunk_bytes is None else chunk_bytes
+            tables.append(_of_one(rows, drives, own, list(by), known, chunk, devices, confidence, tolerance))
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=[*by, "measure"])
+
+
+def _of_one(
+    results: pd.DataFrame,
+    drives: pd.DataFrame,
+    scheme: Scheme,
+    by: list[str],
+    stripe_bytes: float | None,
+    chunk_bytes: float,
+    devices: str | None,
+    confidence: float,
+    tolerance: float,
+) -> pd.DataFrame:
+    """Of runs of one scheme."""
     runs, keys = _per_client(results, drives, devices), list(by)
     head = summarize(results, "iops", by=keys)[by]  # which refuses to pool what differs in a factor
     code, counted = group_codes(runs, keys)[0], valid_rows(runs) & runs["reads"].notna().to_numpy()
@@ -102,7 +125,7 @@ def amplification(
     for i, row in head.iterrows():
         own = runs[(code == i) & counted]
         every = runs[code == i]
-        costs = _costs(_load(every), scheme, stripe_bytes, CHUNK_BYTES if chunk_bytes is None else chunk_bytes)
+        costs = _costs(_load(every), scheme, stripe_bytes, chunk_bytes)
         table = pd.DataFrame([_seen(own[name].to_numpy(float), confidence) for name in MEASURES])
         table = pd.DataFrame({name: row[name] for name in by}, index=table.index).assign(measure=MEASURES, **table)
         table = table.assign(confidence=confidence, expected=[costs[name] for name in MEASURES])

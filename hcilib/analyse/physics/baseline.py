@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -77,10 +77,10 @@ def _verdict(table: pd.DataFrame, least: pd.Series) -> np.ndarray:
 
 
 def pattern_cost(
-    results: pd.DataFrame, pattern: str, base: str, metric: str = "lat_ns", confidence: float = 0.95
+    results: pd.DataFrame, pattern: str | Sequence[str], base: str, metric: str = "lat_ns", confidence: float = 0.95
 ) -> pd.DataFrame:
-    """What `pattern` costs over `base` on the same system at the same load, such as a synchronous write over a plain
-    one.
+    """What `pattern` (or each of several) costs over `base` on the same system at the same load, such as a synchronous
+    write over a plain one. A write with fdatasync lasts once its flush is done: its mean latency is that of both.
 
     Parameters
     ----------
@@ -89,9 +89,9 @@ def pattern_cost(
     Returns
     -------
     DataFrame
-        One row per system and iodepth: system, iodepth, pattern, center, baseline (`base`), center_baseline, added_ns
-        (center - center_baseline), ratio, lo, hi, p_adjusted (Holm over the systems), n, n_baseline, confidence,
-        metric, verdict, warnings; by :func:`compare`, each system being compared with itself.
+        One row per system, iodepth and pattern: system, iodepth, pattern, center, baseline (`base`), center_baseline,
+        added_ns (center - center_baseline), ratio, lo, hi, p_adjusted (Holm over the systems), n, n_baseline,
+        confidence, metric, verdict, warnings; by :func:`compare`, each system being compared with itself.
 
     Raises
     ------
@@ -100,7 +100,9 @@ def pattern_cost(
     """
     if not metric.endswith("_ns"):
         raise ValueError(f"metric {metric!r} is no latency; expected one in ns, such as lat_ns or p99_ns")
-    pair = results[results["pattern"].isin((pattern, base))]
+    pair = results[results["pattern"].isin([*([pattern] if isinstance(pattern, str) else pattern), base])]
+    if metric == "lat_ns" and "sync_lat_ns" in pair:
+        pair = pair.assign(lat_ns=pair["lat_ns"] + pair["sync_lat_ns"].fillna(0))
     if base not in set(pair["pattern"]):
         raise ValueError(
             f"no run of {base!r} to compare with; the results hold {', '.join(results['pattern'].unique())}"

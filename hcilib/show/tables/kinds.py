@@ -54,7 +54,7 @@ KINDS = {
         "ratio p_adjusted tost_p center_baseline", "system pattern iodepth ratio lo hi p_adjusted n n_baseline verdict"
     ),
     "cost": _kind(
-        "added_ns center center_baseline ratio", "system center center_baseline added_ns ratio lo hi n verdict"
+        "added_ns center center_baseline ratio", "system pattern? center center_baseline added_ns ratio lo hi n verdict"
     ),
     "everywhere": _kind("lowest highest sentence", "system pattern n lowest highest verdict sentence"),
     "crossover": _kind(
@@ -93,6 +93,10 @@ KINDS = {
         "pattern placement ddir owner_node n observed observed_lo observed_hi net_bytes_per_s vdisk_bytes_per_s note?",
     ),
     "traffic checked": _kind("ddir observed expected ratio ok", "placement ddir expected observed ratio ok note?"),
+    "amplification": _kind(
+        "measure seen expected explained",
+        "system? pattern measure n seen seen_lo seen_hi expected ratio ok explained?",
+    ),
     "gains": _kind("gain per_vm center", "curve vms n center gain per_vm"),
     "knees": _kind(
         "knee slope_before slope_after",
