@@ -13,7 +13,7 @@ import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import zstandard
 
@@ -51,24 +51,41 @@ def opened(path: str | Path) -> io.BufferedReader:
     OSError
         It is not there, or not for us to read.
     """
+    place = _placed(path)
+    return os.fdopen(_descriptor(place, path), "rb") if isinstance(place, (str, Path)) else place.open("rb")
+
+
+def first_bytes(path: str | Path, most: int) -> bytes:
+    """The beginning of a file, with errors as of `opened`, without a file object: it takes as long as a small file."""
+    number = _descriptor(path, path)
+    try:
+        return os.read(number, min(os.fstat(number).st_size + 1, most))  # no more memory than the file needs
+    finally:
+        os.close(number)
+
+
+def _placed(path: str | Path) -> Any:
+    """Where it is; an object of a store, which has a length and a way to open it, as it is."""
     if not isinstance(path, str) and not hasattr(path, "open"):
         said = f"{type(path).__name__} {str(path)[:80]}"
         raise NotAFileError(f"one file is read here, not a {said}; read_results and read_rollup take several")
-    file = path if isinstance(path, str) and os.path.isabs(path) else located(path)
-    if not isinstance(file, (str, Path)):
-        return file.open("rb")  # an object of a store: it has a length
-    if kind := _other_kind(os.stat(file).st_mode):
+    return path if isinstance(path, str) and os.path.isabs(path) else located(path)
+
+
+def _descriptor(place: str | Path, path: str | Path) -> int:
+    """Looked at again once it is open: a pipe that has come in between must not be waited for."""
+    if kind := _other_kind(os.stat(place).st_mode):
         raise NotAFileError(_not_a_file(path, kind))
-    # looked at again once it is open: a pipe that has come in between must not be waited for
-    number = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    number = os.open(place, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     if kind := _other_kind(os.fstat(number).st_mode):
         os.close(number)
         raise NotAFileError(_not_a_file(path, kind))
-    return os.fdopen(number, "rb")
+    return number
 
 
 def _other_kind(mode: int) -> str:
-    return next((name for is_kind, name in _KINDS if is_kind(mode)), "")
+    """What it is, if it is no ordinary file."""
+    return "" if stat.S_ISREG(mode) else next((name for is_kind, name in _KINDS if is_kind(mode)), "no file")
 
 
 def _not_a_file(path: str | Path, kind: str) -> str:

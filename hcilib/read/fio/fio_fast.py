@@ -27,6 +27,8 @@ Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 GROWTH = 1.05
 """An interim report ran for less than its successor by this factor (hcilib.read.fio.fio_snapshots)."""
 _RW = b'"rw" : "'
+_IDLE: dict[str, Raw] = {}
+"""Direction -> the last text of it that said that nothing was done."""
 
 
 class Unusual(Exception):
@@ -189,19 +191,21 @@ def reports_of(document: Document) -> tuple[list[Report], list[int], list[list[t
 
 
 def _busy(reports: list[Report]) -> list[list[tuple[str, Direction]]]:
-    """The directions with I/O of each report."""
+    """The directions with I/O of each report; an idle one's text is that of a report, or of a file, before."""
     busy = []
-    idle: dict[str, Direction | Raw | None] = {}
     for report in reports:
         found = []
         for ddir, given in (("read", report.read), ("write", report.write), ("trim", report.trim)):
-            if given == idle.get(ddir):  # none, or the same as in a report before
+            if not isinstance(given, Raw):
+                direction = given
+            elif given == _IDLE.get(ddir):
                 continue
-            direction = _decoded(given) if isinstance(given, Raw) else given
+            else:
+                direction = _decoded(given)
             if direction is not None and direction.any_io:
                 found.append((ddir, direction))
-            else:
-                idle[ddir] = given
+            elif isinstance(given, Raw):
+                _IDLE[ddir] = given.copy()  # a copy: the text of the whole file would stay with it
         busy.append(found)
     return busy
 

@@ -20,7 +20,7 @@ import msgspec
 import zstandard
 
 from hcilib.caveats import Caveat, Caveats
-from hcilib.read.compressed import opened, read_bytes
+from hcilib.read.compressed import first_bytes, is_packed, read_bytes
 from hcilib.read.foreign import diskspd_files, elbencho_files, fio_files
 from hcilib.read.foreign.layouts import Place, placed
 from hcilib.read.foreign.names import Naming
@@ -34,7 +34,6 @@ _RESULT_NAME = re.compile(r".*\.(json|xml)(\.zst|\.gz)?")
 _LOG_NAME = re.compile(r".*(_(bw|iops|lat|slat|clat|hist)(\.\d+)?\.log|\.log)(\.zst|\.gz)?")
 _CONFIG_NAME = re.compile(r".*\.(fio|yaml|yml|ini|cfg|conf|ps1|sh|py)|.*profile.*\.xml|benchmark_config.*")
 _SUMMARY_NAME = re.compile(r".*(-res\.txt|result(-log)?\.tsv|-statistics\.json|\.html|\.pdf|\.xlsx?)")
-_COMPRESSED = (b"\x28\xb5\x2f\xfd", b"\x1f\x8b")
 _WHY = {
     LOG: "a log: read_results takes results",
     SUMMARY: "a summary: what it averages is taken from the results themselves",
@@ -209,12 +208,11 @@ def _parts(file: File, place: Place) -> list[tuple[Part, str]]:
     if not name or file.path.endswith(os.sep):
         file.what, file.tool, file.skipped = RUN_DIRECTORY, "hcilib", "a run directory: name it by itself"
         return []
-    with opened(file.path) as content:
-        head = content.raw.read(HEAD)
+    head = first_bytes(file.path, HEAD)
     if not head:
         file.what, file.skipped = (RESULT if _RESULT_NAME.fullmatch(name) else OTHER), "it is empty"
         return []
-    raw = read_bytes(file.path) if len(head) == HEAD or head.startswith(_COMPRESSED) else head
+    raw = read_bytes(file.path) if len(head) == HEAD or is_packed(head) else head
     file.digest = blake2b(raw, digest_size=16).hexdigest()
     if fio_files.is_fio(raw):
         file.what, file.tool = RESULT, place.tool or "fio"

@@ -6,6 +6,7 @@ import gc
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,18 +31,9 @@ CHUNK = 200
 """Runs that are read at a time."""
 SHOWN_AFTER_S = 1.0
 """Reading that takes longer shows how far it is."""
-_CELL = (
-    "pattern",
-    *FACTORS,
-    "vms",
-    "nodes",
-    "placement",
-    "span_bytes",
-    "percentage_random",
-    "rate_iops",
-    "fsync",
-    "fdatasync",
-)
+_PLACE = ("system", "tool", "pattern", "vms", "nodes", "placement", "span_bytes")
+_CELL = (*_PLACE, *FACTORS, "percentage_random", "rate_iops", "fsync", "fdatasync")
+"""What tells the cells of a folder apart; within one of them repeats are numbered."""
 _FILES = ("file", "tool", "version", "what", "in_file", "in_name", "missing", "run", "skipped")
 _ASKED = {"rw": "rw", "bs_bytes": "bs", "iodepth": "iodepth", "numjobs": "numjobs"}
 
@@ -205,8 +197,7 @@ def _read(source: Source, place: Folder, run_id: str, engine: Engine, cache: str
     if not rows:
         raise ForeignError(_nothing(source, files, naming))
     said = _said_of_all(source, place.root.name, rows, left_out)
-    extra = dict.fromkeys(name for row in rows for name in row if name not in COLUMNS and name != "_order")
-    table = pd.DataFrame(rows, columns=[*COLUMNS, *extra])
+    table = pd.DataFrame(rows, columns=list(dict.fromkeys(chain(COLUMNS, *rows))))
     if said:
         table["warnings"] = column([row["warnings"] + said for row in rows])
     table.attrs |= {"left_out": left_out}
@@ -270,11 +261,10 @@ def _rows(runs: list[Run], files: list[File], source: Source, folder: str, run_i
     by_name = {file.file: file for file in files}
     rows = []
     for one in _once(runs, by_name):
-        said = one.row.get("system")
-        row = {**dict.fromkeys(COLUMNS, nan), **one.row, "source": folder, "run_id": run_id, "rep": one.rep}
-        row["system"] = source.system or said or folder
-        row["_cell"] = _cell(row)
-        row["_files"], row["_label"] = one.files, one.label if source.names is None else ""
+        row = one.row | {"source": folder, "run_id": run_id, "rep": one.rep, "_files": one.files}
+        row["system"] = source.system or one.row.get("system") or folder
+        row["_label"] = one.label if source.names is None else ""
+        row["_cell"] = tuple([None if value != value else value for value in map(row.get, _CELL)])
         rows.append(row)
     rows = _without_clashes(rows, by_name)
     _label(rows)
@@ -283,7 +273,7 @@ def _rows(runs: list[Run], files: list[File], source: Source, folder: str, run_i
     for row, one in zip(rows, [row.pop("_files") for row in rows], strict=True):
         del row["_label"], row["_cell"]
         for name in one:
-            missing = [word for key, word in _ASKED.items() if _absent(row[key])]
+            missing = [word for key, word in _ASKED.items() if (value := row.get(key, nan)) != value]
             missing += ["system"] * (
                 not source.system and "system" not in by_name[name].named and row["system"] == folder
             )
@@ -302,14 +292,6 @@ def _once(runs: list[Run], files: dict[str, File]) -> list[Run]:
             if name not in used:
                 files[name].skipped, files[name].what = f"its runs stand in {kept[one.identity].files[0]} too", OTHER
     return list(kept.values())
-
-
-def _cell(row: Mapping[str, Any]) -> tuple:
-    return row["system"], row["tool"], *(None if _absent(row.get(name)) else row.get(name) for name in _CELL)
-
-
-def _absent(value: Any) -> bool:
-    return value is None or value != value
 
 
 def _without_clashes(rows: list[dict[str, Any]], files: dict[str, File]) -> list[dict[str, Any]]:
