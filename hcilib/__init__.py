@@ -61,7 +61,14 @@ _ROOMS = {
     ),
     "analyse.compare.compare": ("summarize", "compare"),
     "analyse.compare.overall": ("geometric_mean", "everywhere", "headline"),
-    "analyse.compare.chosen": ("chosen", "measured", "pooled", "under_load", "load_factors"),
+    "analyse.compare.chosen": (
+        "chosen",
+        "measured",
+        "pooled",
+        "under_load",
+        "one_in_flight",
+        "load_factors",
+    ),
     "analyse.curves.curves": (
         "of_patterns",
         "peak",

@@ -5,6 +5,9 @@ import math
 import os
 import re
 import shutil
+import subprocess
+import sys
+import time
 import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
@@ -219,6 +222,7 @@ def test_cbt_sums_endpoints_and_hosts_and_passes_over_what_is_there_twice():
         agrees(results.loc[row.Index], summed(sorted((folder / "results" / run).glob("json_output.*"))))
         assert (row.vms, row.numjobs, row.iodepth, row.tool) == (2, 2, 2, "cbt")
     files = hci.recognise(folder)
+    assert set(files.query("what == 'result'")["missing"]) == {"system"}  # the iteration in the path is the repeat
     assert files[files["file"].str.contains("/output")]["skipped"].str.contains("json_output").all()
     assert "cannot be merged" in str(results["warnings"].iat[0])
 
@@ -398,6 +402,55 @@ def test_names_that_cannot_be_used_say_what_would_do(names, said):
         hci.read_results(LOOSE, names=names)
 
 
+def test_a_file_that_two_sources_name_counts_once_or_not_at_all():
+    one = {"path": str(LOOSE), "names": NAMES}
+    with pytest.raises(ForeignError, match=r"birch_.*_r1.json \(and 5 more files\): two sources name it"):
+        hci.read_results([one, {"path": str(LOOSE / "birch_*"), "names": NAMES}])
+
+
+def test_the_system_of_a_mapping_is_its_own_and_an_article_is_of_published_tables_alone():
+    loose = {"path": str(LOOSE), "system": "mine"}
+    both = hci.read_results(["data/published", loose], "proxmox-2node-hci")
+    assert set(both["source"]) == {"proxmox-2node-hci", "loose-files"}
+    with pytest.raises(ValueError, match="no rows of article 'proxmox-2node-hci'; it holds loose-files"):
+        hci.read_results(loose, "proxmox-2node-hci")
+
+
+def test_reading_that_takes_longer_shows_how_far_it_is(capsys, monkeypatch):
+    from hcilib.read.foreign import results
+
+    real = results.look
+    monkeypatch.setattr(results, "SHOWN_AFTER_S", 0.1)
+    monkeypatch.setattr(results, "CHUNK", 4)
+    monkeypatch.setattr(results, "look", lambda task: (time.sleep(0.05), real(task))[1])
+    hci.read_results(LOOSE, names=NAMES)
+    assert re.search(r"loose-files: .* (4|8|12)/13 ", capsys.readouterr().err)
+    monkeypatch.setattr(results, "look", real)
+    hci.read_results(LOOSE, names=NAMES)
+    assert capsys.readouterr().err == ""
+
+
+def test_many_files_take_no_more_memory_at_a_time_than_few(tmp_path):
+    """What stays of a file is its row; measured by a process of its own, as what was freed is not given back."""
+    raw = (LOOSE / "cedar_4k-randread_qd8_r1.json").read_text()
+    grown = []
+    for count in (200, 800):
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        for n in range(count):  # histograms and all: 30 KB each
+            (folder / f"cedar_r{n}.json").write_text(raw.replace('"time" :', f'"number" : {n},\n  "time" :', 1))
+        script = (
+            "import sys, resource, hcilib as hci; peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; "
+            "hci.read_results(sys.argv[1] + '/cedar_r1.json', system='x'); before = peak(); "
+            "hci.read_results(sys.argv[1], names='{system}_r{rep}.json'); print(peak() - before)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script, folder], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        grown.append(1024 * int(done.stdout))
+    assert (grown[1] - grown[0]) / 600 < 12_000, grown  # a row and what is known of a file; the files are larger
+
+
 def test_a_name_that_contradicts_its_file_is_warned_of(tmp_path):
     shutil.copy(LOOSE / "cedar_4k-randread_qd8_r1.json", tmp_path / "cedar_qd16.json")
     results = hci.read_results(tmp_path, names="{system}_qd{iodepth}.json")
@@ -526,6 +579,32 @@ def test_two_tools_side_by_side_carry_a_warning_that_names_what_differs():
         assert "tools" in found.loc[system, "warnings"].codes
         assert "measured with diskspd v fio: DiskSPD prints some percentiles" in str(found.loc[system, "warnings"])
     assert "tools" not in found.loc["birch", "warnings"].codes
+
+
+def test_what_stands_behind_each_system_names_the_tools():
+    told = hci.pooled(side_by_side()).set_index("system")["warnings"]
+    assert all("measured with" in str(row) and "DiskSPD prints some percentiles" in str(row) for row in told)
+    assert not any("tools" in row.codes for row in hci.pooled(hci.read_results(LOOSE, names=NAMES))["warnings"])
+
+
+def test_the_notebooks_selections_keep_what_files_of_one_load_generator_hold():
+    loose, vmfleet = hci.read_results(LOOSE, names=NAMES), hci.read_results(FILES / "vmfleet", system="x")
+    assert len(hci.under_load(loose)) == 12
+    both = hci.read_results([{"path": str(LOOSE), "names": NAMES}, {"path": str(FILES / "vmfleet"), "system": "x"}])
+    assert len(hci.under_load(both)) == len(loose) + len(vmfleet)
+    assert len(hci.measured(loose, "iops_per_cpu_pct")) == 12  # nobody has it, and the table is to say so
+    with pytest.raises(
+        ValueError, match=r"no run of 4k-randread with one VM, one job, iodepth 1; .* 4k-randread, 1, 1, 8"
+    ):
+        hci.one_in_flight(loose, ["4k-randread"])
+    assert hci.pattern_cost(loose, "4k-randwrite-sync", "4k-randwrite").empty
+
+
+def test_a_rate_that_was_capped_is_no_breach_of_littles_law():
+    capped = hci.read_results(LOOSE, names=NAMES).assign(rate_iops="100", iops=100.0)
+    little = hci.audit(capped).query("check == 'little'")
+    assert little["ok"].isna().all()
+    assert little["note"].str.startswith("not checkable: a rate cap").all()
 
 
 def test_runs_of_two_tools_are_never_pooled():

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import annotate, campaign_counts, listed, not_among, valid_rows
+from hcilib.analyse.compare.cells import (
+    annotate,
+    campaign_counts,
+    engines,
+    listed,
+    not_among,
+    unlike_tools,
+    valid_rows,
+)
 from hcilib.caveats import NONE, Caveat
 from hcilib.metrics import pattern_order
 
@@ -52,22 +61,51 @@ def chosen(
     return results
 
 
-def measured(results: pd.DataFrame) -> pd.DataFrame:
+def measured(results: pd.DataFrame, metric: str | None = None) -> pd.DataFrame:
     """The rows that somebody measured: some published tables hold the vendor's datasheet too, which proves no
-    measurement."""
-    return results[results["statistic"] != "datasheet"] if "statistic" in results else results
+    measurement. Of a `metric`, those that have it; all where none has, so that what is made of them says so.
+
+    Examples
+    --------
+    >>> len(hci.measured(hci.published(), "iops_per_cpu_pct")) < len(hci.published())
+    True
+    """
+    rows = results[results["statistic"] != "datasheet"] if "statistic" in results else results
+    return rows if metric is None or rows[metric].isna().all() else rows[rows[metric].notna()]
 
 
 def under_load(results: pd.DataFrame) -> pd.DataFrame:
-    """The rows of more than one VM; all of them where none has more, as in files of a single load generator.
+    """The rows of more than one VM; of a source in which none has more, such as files of a single load generator, all.
 
     Examples
     --------
     >>> len(hci.published()), len(hci.under_load(hci.published()))
     (254, 219)
     """
-    several = results[results["vms"] > 1]
-    return several if len(several) else results
+    several = results["vms"] > 1
+    sources = results["source"] if "source" in results else pd.Series("", index=results.index)
+    return results[several | ~several.groupby(sources, dropna=False).transform("any")]
+
+
+def one_in_flight(results: pd.DataFrame, patterns: Sequence[str] | None = None) -> pd.DataFrame:
+    """The rows of one VM, one job and one outstanding I/O, of these patterns alone: what a single I/O costs. ValueError
+    where there is none, which says at what loads was measured.
+
+    Examples
+    --------
+    >>> len(hci.one_in_flight(hci.published(), ["4k-randread"]))
+    4
+    """
+    rows = results if patterns is None else results[results["pattern"].isin(patterns)]
+    alone = rows[rows["vms"].eq(1) & rows["numjobs"].eq(1) & rows["iodepth"].eq(1)]
+    if alone.empty:
+        loads = results[["pattern", "vms", "numjobs", "iodepth"]].drop_duplicates().astype(str)
+        there = "; ".join(loads.agg(", ".join, axis=1).head(3))
+        wanted = listed(patterns) if patterns else "any pattern"
+        raise ValueError(
+            f"no run of {wanted} with one VM, one job, iodepth 1; there are (pattern, VMs, jobs, iodepth) {there}, ..."
+        )
+    return alone
 
 
 def load_factors(results: pd.DataFrame) -> list[str]:
@@ -85,7 +123,8 @@ def pooled(results: pd.DataFrame) -> pd.DataFrame:
     """What stands behind each system, in the order of the rows: a line a system.
 
     Returns system, runs (valid), invalid, campaigns (run directories or articles), source, warnings: that runs of
-    several campaigns are pooled is said, as a campaign is also a reboot, a refilled disk and another day.
+    several campaigns are pooled is said, as a campaign is also a reboot, a refilled disk and another day; and that
+    another system was measured with another tool.
 
     Examples
     --------
@@ -100,16 +139,31 @@ def pooled(results: pd.DataFrame) -> pd.DataFrame:
     code = groups.ngroup().to_numpy()
     counts = campaign_counts(results, code, valid)
     names = [_names(results[valid & (code == i)]) for i in range(len(out))]
+    tools = engines(results)
+    others = [_other_tools(tools[code == i], tools[code != i]) for i in range(len(out))]
     return out.assign(
         invalid=groups.size().to_numpy() - out["runs"],
         campaigns=counts,
         source=groups["source"].agg(lambda s: ", ".join(map(str, s.dropna().unique()))).to_numpy(),
         warnings=annotate(
             [NONE] * len(out),
-            (counts > 1, lambda i: Caveat("pooled", f"runs of {counts[i]} campaigns pooled ({names[i]}): "
-             "12_regression asks whether they differ", about=str(out["system"][i]))),
+            (
+                counts > 1,
+                lambda i: Caveat(
+                    "pooled",
+                    f"runs of {counts[i]} campaigns pooled ({names[i]}): 12_regression asks whether they differ",
+                    about=str(out["system"][i]),
+                ),
+            ),
+            ([found is not None for found in others], lambda i: others[i]),
         ),
-    )  # fmt: skip
+    )
+
+
+def _other_tools(own: np.ndarray, rest: np.ndarray) -> Caveat | None:
+    """What makes numbers of this system's tool unlike another system's; the first such, where there are several."""
+    pairs = (unlike_tools(one, other) for one in pd.unique(own) for other in sorted(map(str, set(rest) - {None})))
+    return next((found for found in pairs if found is not None), None)
 
 
 def _names(rows: pd.DataFrame) -> str:

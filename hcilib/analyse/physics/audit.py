@@ -81,6 +81,8 @@ def _little(results: pd.DataFrame) -> pd.DataFrame:
     # A published lat_ns beside an unweighted one was derived as N/X: checking it would be checking N = N.
     only_unweighted = unweighted.notna() & _mixed(results) & (published | mean.isna())
     capped = _column(results, "rate_bytes") > 0
+    if "rate_iops" in results:  # text, of a file of fio's that is nobody's plan
+        capped |= results["rate_iops"].notna()
     lat = mean.mask(only_unweighted, unweighted)
     low, high = (np.where(published, a, b) for a, b in zip(LITTLE_PUBLISHED, LITTLE_OWN, strict=True))
     table = _judge(results, "little", results["iops"] * lat / 1e9, expected, low, high)

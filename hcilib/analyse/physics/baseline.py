@@ -91,19 +91,21 @@ def pattern_cost(
     DataFrame
         One row per system, iodepth and pattern: system, iodepth, pattern, center, baseline (`base`), center_baseline,
         added_ns (center - center_baseline), ratio, lo, hi, p_adjusted (Holm over the systems), n, n_baseline,
-        confidence, metric, verdict, warnings; by :func:`compare`, each system being compared with itself.
+        confidence, metric, verdict, warnings; by :func:`compare`, each system being compared with itself. No row
+        where nobody measured `pattern`.
 
     Raises
     ------
     ValueError
-        If the results hold no run of `base`, or `metric` is no latency.
+        If the results hold runs of `pattern` and none of `base`, or `metric` is no latency.
     """
     if not metric.endswith("_ns"):
         raise ValueError(f"metric {metric!r} is no latency; expected one in ns, such as lat_ns or p99_ns")
-    pair = results[results["pattern"].isin([*([pattern] if isinstance(pattern, str) else pattern), base])]
+    wanted = [pattern] if isinstance(pattern, str) else list(pattern)
+    pair = results[results["pattern"].isin([*wanted, base])]
     if metric == "lat_ns" and "sync_lat_ns" in pair:
         pair = pair.assign(lat_ns=pair["lat_ns"] + pair["sync_lat_ns"].fillna(0))
-    if base not in set(pair["pattern"]):
+    if base not in set(pair["pattern"]) and len(pair):
         raise ValueError(
             f"no run of {base!r} to compare with; the results hold {', '.join(results['pattern'].unique())}"
         )
@@ -112,6 +114,7 @@ def pattern_cost(
     table = compare(swapped, base, metric, by=("product", "iodepth"), adjust="holm", confidence=confidence)
     table = table.rename(columns={"system": "pattern", "product": "system"})
     table["added_ns"] = table["center"] - table["center_baseline"]
+    table = table[table["pattern"].isin(wanted)].reset_index(drop=True)
     both = ["center", "baseline", "center_baseline", "added_ns"]
     judged = ["ratio", "lo", "hi", "p_adjusted", "n", "n_baseline", "confidence", "metric", "verdict", "warnings"]
     return table[["system", "iodepth", "pattern", *both, *judged]]

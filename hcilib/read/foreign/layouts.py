@@ -102,7 +102,7 @@ def hcibench(file: str) -> Place | None:
 
 
 _CBT = re.compile(
-    r"(?P<above>(?:.*/)?(?:(?P<iteration>\d{8})/)?(?:.*/)?id-[0-9a-f]+)(?P<below>/.*)?/(?P<kind>json_output|output)\."
+    r"(?P<above>(?:.*/)?id-[0-9a-f]+)(?P<below>/.*)?/(?P<kind>json_output|output)\."
     r"(?P<endpoint>\d+)(?:\.(?P<host>[^/]+?))?(?:\.zst|\.gz)?"
 )
 _CBT_BELOW = re.compile(r"/(?P<workload>[^/.]+)\.(?P<host>[^/]+)(?P<rest>/.*)?")
@@ -122,7 +122,8 @@ def cbt(file: str) -> Place | None:
         below, host = f"/{newer['workload']}{rest}", newer["host"]
     if host.endswith(".fio") or re.search(r"_(bw|iops|lat|slat|clat)\.\d+\.log", host):
         return None
-    named = {"rep": int(match["iteration"])} if match["iteration"] else {}
+    iteration = re.search(r"(?:^|/)(\d{8})/", match["above"])
+    named = {"rep": int(iteration[1])} if iteration else {}
     twin = "" if match["kind"] == "json_output" else "it repeats what stands in its json_output"
     return Place("cbt", match["above"] + below, host or match["endpoint"], named, passed_over=twin)
 

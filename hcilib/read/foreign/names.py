@@ -93,7 +93,8 @@ class Naming:
             return {}, f"its name does not fit names {self.given!r}"
         if len(found) > 1:
             readings = " or ".join(", ".join(f"{k} {v}" for k, v in sorted(given)) for given in sorted(found))
-            return {}, f"names {self.given!r} fits its name twice: {readings}"
+            more = f"{readings}; say more of it, such as {{rw}} or {{pattern}} in place of *"
+            return {}, f"names {self.given!r} fits its name twice: {more}"
         return _valued(dict(found.pop()))
 
     def _searched(self, file: str) -> tuple[dict[str, Any], str]:

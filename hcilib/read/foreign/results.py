@@ -19,7 +19,7 @@ from hcilib.engine import mapped
 from hcilib.read.foreign.look import OTHER, RUN_DIRECTORY, Cache, File, Run, Task, look, tasks_of
 from hcilib.read.foreign.names import Naming
 from hcilib.read.foreign.parts import FACTORS, ForeignError
-from hcilib.read.foreign.sources import Folder, Source, entries, gathered, is_ours, place_of, source_of
+from hcilib.read.foreign.sources import Folder, Source, entries, gathered, is_ours, place_of, refuse_twice, source_of
 from hcilib.read.published.published import COLUMNS
 from hcilib.read.run.records import names_of_places, refuse_nothing
 from hcilib.read.run.results import tables_of, under_each_other
@@ -103,6 +103,7 @@ def read_results(
     tables = tables_of([source.path for source in ours], article, engine)
     foreign = gathered([source for source in sources if source not in ours])
     places = [place_of(source) for source in foreign]
+    refuse_twice(places)
     for source, place, name in zip(foreign, places, names_of_places([place.root for place in places]), strict=True):
         tables.append(_read(source, place, name, engine, cache))
     if foreign and len(tables) > 1:  # what one of them never has is no column of text to the others

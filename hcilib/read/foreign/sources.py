@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -110,6 +110,15 @@ def place_of(source: Source) -> Folder:
     if not files:
         raise ForeignError(f"{path}: the folder holds no file")
     return Folder(folder.resolve(), files)
+
+
+def refuse_twice(places: Sequence[Folder]) -> None:
+    """ForeignError where two sources name one file: its run would count twice."""
+    times = Counter(path for place in places for path, _ in place.files)
+    twice = [path for path, n in times.items() if n > 1]
+    if twice:
+        more = f" (and {len(twice) - 1} more files)" if len(twice) > 1 else ""
+        raise ForeignError(f"{twice[0]}{more}: two sources name it, and its run would count twice; name it once")
 
 
 def _of_files(paths: Sequence[Any]) -> Folder:
