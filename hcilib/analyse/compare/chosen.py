@@ -16,7 +16,7 @@ from hcilib.analyse.compare.cells import (
     unlike_tools,
     valid_rows,
 )
-from hcilib.caveats import NONE, Caveat
+from hcilib.caveats import NONE, Caveat, Caveats
 from hcilib.metrics import pattern_order
 
 
@@ -155,15 +155,15 @@ def pooled(results: pd.DataFrame) -> pd.DataFrame:
                     about=str(out["system"][i]),
                 ),
             ),
-            ([found is not None for found in others], lambda i: others[i]),
+            (np.array([len(found) > 0 for found in others]), lambda i: others[i]),
         ),
     )
 
 
-def _other_tools(own: np.ndarray, rest: np.ndarray) -> Caveat | None:
-    """What makes numbers of this system's tool unlike another system's; the first such, where there are several."""
+def _other_tools(own: np.ndarray, rest: np.ndarray) -> Caveats:
+    """What makes numbers of this system's tool unlike another system's; of the first such, where there are several."""
     pairs = (unlike_tools(one, other) for one in pd.unique(own) for other in sorted(map(str, set(rest) - {None})))
-    return next((found for found in pairs if found is not None), None)
+    return Caveats([found for found in pairs if found is not None][:1])
 
 
 def _names(rows: pd.DataFrame) -> str:
