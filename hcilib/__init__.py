@@ -25,6 +25,8 @@ _ROOMS = {
     "drive.guard.preflight": ("preflight", "require_ready", "wear", "PreflightError"),
     "drive.hosts.commands": ("prepare",),
     "drive.discover.discover": ("discover", "DiscoverError"),
+    "drive.clones.clones": ("fleet_up", "fleet_down"),
+    "drive.clones.clone": ("ClonesError",),
     "drive.guard.guard": ("GuardError",),
     "drive.hosts.lease": ("LeaseError",),
     "drive.campaign.campaign": ("CampaignError",),

@@ -4,6 +4,7 @@ hci recognise DIR [--names PATTERN] [--system NAME] [--all]     what lies there,
 hci report [PARAMS ...] [--out DIR]                             scenarios to a site
 hci watch RUN_DIR                                               a campaign's progress
 hci discover VM ... --nodes NODE ... [-o FILE]                  a testbed file from what hosts say they are
+hci fleet up NODE ... --template VM [--count N] [-o FILE]       load generators made for it; hci fleet down NAME
 """
 
 from __future__ import annotations
@@ -53,6 +54,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     discover.add_argument("--known-hosts", default="~/.ssh/known_hosts", help="a file with every host's key")
     discover.add_argument("--key", help="a private key; the agent's and ~/.ssh/config's unless given")
     discover.set_defaults(do=_discover)
+    fleet = verbs.add_parser("fleet", help="load generators cloned from a template, and removed again").add_subparsers(
+        dest="verb", required=True
+    )
+    up = fleet.add_parser("up", help="clone a template onto the nodes; with -o discover what was made")
+    up.add_argument("nodes", nargs="+", metavar="NODE", help="hypervisors: [name=][user@]address[:port]")
+    up.add_argument("--template", required=True, help="a VM that is shut off, with the QEMU guest agent and your key")
+    up.add_argument("--count", type=int, default=6, help="VMs (default: %(default)s)")
+    up.add_argument("--name", default="bench", help="of the fleet: its VMs are NAME-1 ... (default: %(default)s)")
+    up.add_argument("--platform", default="libvirt", help="libvirt or proxmox (default: %(default)s)")
+    up.add_argument("--disks", type=int, default=1, help="data disks a VM (default: %(default)s)")
+    up.add_argument("--disk", default="100 GiB", metavar="SIZE", help="of each data disk (default: %(default)s)")
+    up.add_argument("--pool", help="where data disks lie: a libvirt pool, a storage of Proxmox")
+    up.add_argument("--user", help="the account on the clones")
+    up.add_argument("-o", "--out", type=Path, help="the testbed's file, as of hci discover")
+    up.add_argument("--known-hosts", default="~/.ssh/known_hosts", help="has the nodes' keys; the clones' are added")
+    up.add_argument("--key", help="a private key; the agent's and ~/.ssh/config's unless given")
+    up.set_defaults(do=_fleet_up)
+    down = fleet.add_parser("down", help="remove the VMs that fleet up made, and no other")
+    down.add_argument("name")
+    down.set_defaults(do=_fleet_down)
+    for verb in (up, down):
+        verb.add_argument(
+            "--records", type=Path, default=Path("data/fleets"), help="folder of the record (default: %(default)s)"
+        )
     chosen = asked.parse_args(given)
     do: Callable[[argparse.Namespace], None] = chosen.do
     try:
@@ -114,6 +139,40 @@ def _discover(given: argparse.Namespace) -> None:
         print(f"What is there already stays as it is. What was found now differs:\n{found.diff}", end="")
     elif not found.written:
         print(f"{given.out} is there already and says the same.")
+
+
+def _fleet_up(given: argparse.Namespace) -> None:
+    reach = {"known_hosts": given.known_hosts, "key": given.key}
+    made = hci.fleet_up(
+        given.nodes,
+        given.template,
+        given.count,
+        platform=given.platform,
+        name=given.name,
+        disks=given.disks,
+        disk_bytes=given.disk,
+        pool=given.pool,
+        user=given.user,
+        records=given.records,
+        **reach,
+    )
+    for vm in made.itertuples():
+        print(f"{vm.vm} on {vm.node}, {vm.address}, {vm.fio}: {vm.serials}")
+    print(f"hci fleet down {given.name} removes them.")
+    if given.out:
+        account = f"{given.user}@" if given.user else ""
+        given.hosts = [f"{vm.vm}={account}{vm.address}" for vm in made.itertuples()]
+        _discover(given)
+
+
+def _fleet_down(given: argparse.Namespace) -> None:
+    gone = hci.fleet_down(given.name, given.records)
+    for vm in gone.itertuples():
+        print(f"{vm.vm} on {vm.node}: {vm.detail}")
+    if not gone["removed"].all():
+        raise RuntimeError(
+            f"{given.name}: what could not be removed stays in the record; run this again once it can be reached"
+        )
 
 
 if __name__ == "__main__":

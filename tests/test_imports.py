@@ -45,7 +45,7 @@ ONLY_IN = {
 """Package -> the rooms that may import it."""
 ORDER = {
     "read": [{"fio", "nodes", "published"}, {"logs", "diskspd"}, {"run"}, {"foreign"}],
-    "drive": [{"hosts"}, {"launch", "beds"}, {"guard"}, {"campaign", "discover"}],
+    "drive": [{"hosts"}, {"launch", "beds"}, {"guard"}, {"campaign", "discover"}, {"clones"}],
     "analyse": [{"compare"}, {"curves", "runs", "physics", "claims"}, {"campaigns"}],
     "show": [{"figures", "tables"}, {"report"}],
 }

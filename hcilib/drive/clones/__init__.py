@@ -1,0 +1,1 @@
+"""How are load generators made from a template, and removed again, they alone?"""

@@ -1,0 +1,224 @@
+"""Two real libvirt nodes on one machine, apart from it: each a libvirtd and an sshd in folders of its own, a bridge
+between them, in a network of their own. Their template is a guest of the box's kernel with the QEMU guest agent."""
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from probes import until
+
+from hcilib.drive.beds import cluster_image, cluster_packages
+
+NODES = {"srv1": "10.77.0.11", "srv2": "10.77.0.12"}
+AGENT = "qemu-guest-agent"
+INIT = r"""#!/usr/bin/bash
+export PATH=/usr/sbin:/usr/bin HOME=/root LC_ALL=C
+mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
+mkdir -p /dev/pts /dev/shm; mount -t devpts pts /dev/pts; mount -t tmpfs shm /dev/shm; mount -t tmpfs run /run
+mkdir -p /run/sshd /var/run
+for m in virtio_pci virtio_blk virtio_net virtio_rng; do modprobe -q $m; done
+insmod /usr/lib/virtio_console.ko
+hostname guest
+ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key
+ip link set lo up; mac=$(cat /sys/class/net/eth0/address)
+ip addr add "10.77.$((16#${mac:12:2} % 200 + 1)).$((16#${mac:15:2} % 250 + 1))/16" dev eth0; ip link set eth0 up
+/usr/sbin/sshd
+qemu-ga -m virtio-serial -p "$(ls /dev/vport*p1)" -t /run -d || ls /dev/vport* /sys/class/virtio-ports
+echo 'guest: ready'
+while :; do sleep 3600; done
+"""
+SSHD = """HostKey /etc/ssh/ssh_host_ed25519_key
+AuthorizedKeysFile /root/authorized
+PermitRootLogin prohibit-password
+StrictModes no
+UsePAM no
+UseDNS no
+Subsystem sftp internal-sftp
+"""
+# Every node believes these folders to be the machine's own.
+NODE = r"""
+mount --make-rprivate /
+for d in /var/lib /var/cache /var/log /etc/libvirt; do mkdir -p {home}$d; mount --bind {home}$d $d; done
+for f in passwd group; do cp /etc/$f {home}/$f; done
+echo 'libvirt-qemu:x:64055:64055::/tmp:/bin/false' >>{home}/passwd
+printf 'libvirt-qemu:x:64055:\nkvm:x:64056:\n' >>{home}/group
+for f in passwd group; do mount --bind {home}/$f /etc/$f; done
+mount -t tmpfs run /run; mkdir -p /run/sshd /run/lock
+cat >/etc/libvirt/qemu.conf <<'END'
+user = "root"
+group = "root"
+dynamic_ownership = 0
+security_driver = "none"
+cgroup_controllers = [ ]
+namespaces = [ ]
+stdio_handler = "file"
+END
+/usr/sbin/sshd -f {home}/sshd_config -E {home}/sshd.log
+exec libvirtd 2>{home}/libvirtd.log
+"""
+TEMPLATE = """<domain type='qemu'><name>{name}</name><description>somebody's</description>
+<memory unit='MiB'>448</memory><vcpu>1</vcpu>
+<os><type arch='x86_64' machine='q35'>hvm</type><kernel>{kernel}</kernel><initrd>{initrd}</initrd>
+<cmdline>console=ttyS0 quiet panic=-1 mitigations=off</cmdline></os><cpu mode='maximum'/>
+<devices><emulator>/usr/bin/qemu-system-x86_64</emulator>
+<disk type='file' device='disk'><driver name='qemu' type='raw'/>
+<source file='{pool}/{name}.img'/><target dev='vda' bus='virtio'/></disk>
+<interface type='bridge'><source bridge='br0'/><model type='virtio'/></interface>
+<serial type='file'><source path='{home}/{name}.console'/></serial>
+<channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel>
+<rng model='virtio'><backend model='random'>/dev/urandom</backend></rng><memballoon model='none'/></devices></domain>"""
+
+
+@dataclass
+class Nodes:
+    """The two nodes; `hci` runs the console script where their network is, `virsh` on one of them."""
+
+    home: Path
+    pids: dict[str, int]
+    inside: int
+
+    def _in(self, pid: int, *argv: str, **more) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            ["nsenter", "-t", str(pid), "-m", "-n", "--", *argv], capture_output=True, text=True, timeout=900, **more
+        )
+
+    def hci(self, *argv: str) -> subprocess.CompletedProcess:
+        return self._in(self.inside, sys.executable, "-m", "hcilib.cli", *argv, cwd=self.home)
+
+    def python(self, code: str) -> subprocess.CompletedProcess:
+        return self._in(self.inside, sys.executable, "-c", code, cwd=self.home)
+
+    def virsh(self, node: str, command: str) -> str:
+        done = self._in(self.pids[node], "virsh", "-q", "-c", "qemu:///system", *shlex.split(command))
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+def guest(folder: Path, authorized: str) -> tuple[Path, Path]:
+    """Kernel and initramfs of the box, the latter with an agent, host keys of its own at each start, and a key that
+    opens it."""
+    cache = cluster_packages.cache_folder()
+    kernel, initramfs = cluster_image.image()
+    wanted = cluster_packages.resolve()
+    shown = subprocess.run(["apt-cache", "show", "--no-all-versions", AGENT], capture_output=True, text=True).stdout
+    version = next((line.partition(": ")[2] for line in shown.splitlines() if line.startswith("Version: ")), None)
+    if not version:
+        pytest.skip(f"apt knows no {AGENT}")
+    unpacked, root = folder / "packages", folder / "overlay"
+    cluster_packages.unpack(cluster_packages.fetch(wanted | {AGENT: version}, cache), unpacked)
+    agent = unpacked / "usr/sbin/qemu-ga"
+    [module] = unpacked.glob("lib/modules/*/kernel/drivers/char/virtio_console.ko*")
+    keygen = Path(shutil.which("ssh-keygen"))
+    for name, source in {
+        "usr/sbin/qemu-ga": agent,
+        "usr/bin/ssh-keygen": keygen,
+        "usr/lib/virtio_console.ko": module,
+        "usr/bin/busybox": unpacked / "bin/busybox",
+    }.items():
+        cluster_image._copy(source, root / name)
+    libraries = folder / "libraries"
+    cluster_image._put_libraries(libraries, unpacked, [agent, keygen])
+    for file in (f for f in libraries.rglob("*") if f.is_file()):  # the image's /lib is a link
+        where = str(file.relative_to(libraries)).removeprefix("usr/")
+        cluster_image._copy(file, root / "usr" / where)
+    for name, text in {"init": INIT, "etc/ssh/sshd_config": SSHD, "root/authorized": authorized}.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    (root / "init").chmod(0o755)
+    cluster_image._pack(root, folder / "overlay.cpio")
+    both = folder / "initramfs.cpio"
+    with both.open("wb") as out:
+        for part in (initramfs, folder / "overlay.cpio"):
+            with part.open("rb") as file:
+                shutil.copyfileobj(file, out)
+    return kernel, both
+
+
+@contextlib.contextmanager
+def libvirt_nodes(home: Path) -> Iterator[Nodes]:
+    """srv1 and srv2, each with a pool `default` and a shut-off VM `template`; ended, with every guest, whatever
+    happens."""
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", home / "client"], check=True)
+    public = (home / "client.pub").read_text()
+    kernel, initrd = guest(home, public)
+    with contextlib.ExitStack() as stack:
+        up = "mount --make-rprivate /; ip link set lo up; ip link add br0 type bridge; ip link set br0 up; "
+        up += "ip addr add 10.77.0.1/16 dev br0; "
+        up += "".join(f"ip addr add {address}/16 dev br0; " for address in NODES.values())
+        outer = subprocess.Popen(
+            ["unshare", "-m", "-n", "--kill-child", "sh", "-c", f"{up} echo up; exec sleep 3600"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        stack.callback(outer.wait)
+        stack.callback(outer.kill)
+        assert outer.stdout.readline() == "up\n"
+        inside = outer.pid
+        pids = {}
+        for name, address in NODES.items():
+            own = home / name
+            own.mkdir()
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", own / "hostkey"], check=True)
+            with (home / "known_hosts").open("a") as known:
+                known.write(f"{address} {' '.join((own / 'hostkey.pub').read_text().split()[:2])}\n")
+            (own / "authorized").write_text(public)
+            (own / "sshd_config").write_text(
+                f"ListenAddress {address}\nHostKey {own}/hostkey\nAuthorizedKeysFile {own}/authorized\nPidFile "
+                f"{own}/sshd.pid\n"
+                "StrictModes no\nUsePAM no\nUseDNS no\nPermitRootLogin prohibit-password\nSubsystem sftp "
+                "internal-sftp\n"
+            )
+            argv = [
+                "nsenter",
+                "-t",
+                str(inside),
+                "-m",
+                "-n",
+                "--",
+                "unshare",
+                "-m",
+                "bash",
+                "-c",
+                NODE.format(home=own),
+            ]
+            daemon = subprocess.Popen(argv, start_new_session=True)
+            pids[name] = daemon.pid
+            stack.callback(daemon.wait)
+            stack.callback(daemon.terminate)
+            stack.callback(_end_sshd, own / "sshd.pid")
+        nodes = Nodes(home, pids, inside)
+        for name in NODES:
+            stack.callback(_end_guests, nodes, name)
+            assert until(
+                lambda n=name: nodes._in(pids[n], "virsh", "-q", "-c", "qemu:///system", "list").returncode == 0, 30
+            ), (home / name / "libvirtd.log").read_text()
+            pool = home / name / "pool"
+            pool.mkdir()
+            nodes.virsh(name, f"pool-create-as default dir --target {pool}")
+            nodes.virsh(name, "vol-create-as default template.img 1M --format raw")
+            xml = TEMPLATE.format(name="template", kernel=kernel, initrd=initrd, pool=pool, home=home / name)
+            (home / name / "template.xml").write_text(xml)
+            nodes.virsh(name, f"define {home / name / 'template.xml'}")
+        yield nodes
+
+
+def _end_guests(nodes: Nodes, name: str) -> None:
+    with contextlib.suppress(AssertionError):
+        for guest_name in nodes.virsh(name, "list --name").split():
+            nodes.virsh(name, f"destroy {guest_name}")
+
+
+def _end_sshd(pid_file: Path) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        os.kill(int(pid_file.read_text()), 15)
+
+
+__all__ = ["NODES", "Nodes", "json", "libvirt_nodes"]

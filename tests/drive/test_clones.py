@@ -1,0 +1,281 @@
+"""Load generators made and removed again: on two real libvirt nodes, and on Proxmox VE by shims that print what its
+documents say."""
+
+import json
+import subprocess
+
+import pytest
+import yaml
+from libvirts import NODES, libvirt_nodes
+
+from hcilib.drive.clones import libvirt, proxmox
+from hcilib.drive.clones.clone import Clone, ClonesError, address_of
+
+
+@pytest.fixture(scope="module")
+def servers(box_programs, tmp_path_factory):
+    with libvirt_nodes(tmp_path_factory.mktemp("libvirt")) as nodes:
+        yield nodes
+
+
+def up(nodes, *more):
+    where = [f"{name}=root@{address}" for name, address in NODES.items()]
+    return nodes.hci(
+        "fleet",
+        "up",
+        *where,
+        "--template",
+        "template",
+        "--name",
+        "t",
+        "--disk",
+        "64 MiB",
+        "--user",
+        "root",
+        "--known-hosts",
+        f"{nodes.home}/known_hosts",
+        "--key",
+        f"{nodes.home}/client",
+        "--records",
+        f"{nodes.home}/fleets",
+        *more,
+    )
+
+
+@pytest.mark.deep
+def test_a_fleet_is_made_discovered_and_removed_and_nothing_else_is(servers):
+    theirs = {
+        node: (servers.virsh(node, "list --all --name").split(), servers.virsh(node, "vol-list default").split())
+        for node in NODES
+    }
+    known = (servers.home / "known_hosts").read_text()
+    done = up(servers, "--count", "2", "--disks", "2", "-o", f"{servers.home}/mine.yaml")
+    assert done.returncode == 0, done.stderr + done.stdout
+    bed = yaml.safe_load((servers.home / "mine.yaml").read_text())
+    assert [(vm["name"], vm["node"], [d["serial"] for d in vm["disks"]]) for vm in bed["vms"]] == [
+        ("t-1", "srv1", ["HCI-t-1-1", "HCI-t-1-2"]),
+        ("t-2", "srv2", ["HCI-t-2-1", "HCI-t-2-2"]),
+    ]
+    assert {d["size_bytes"] for vm in bed["vms"] for d in vm["disks"]} == {"64 MiB"}
+    again = up(servers, "--count", "1")
+    assert again.returncode == 1
+    assert "fleet t is there already, whole or half made: t-1, t-2" in again.stderr
+    gone = servers.hci("fleet", "down", "t", "--records", f"{servers.home}/fleets")
+    assert gone.returncode == 0, gone.stderr
+    assert {
+        node: (servers.virsh(node, "list --all --name").split(), servers.virsh(node, "vol-list default").split())
+        for node in NODES
+    } == theirs
+    assert (servers.home / "known_hosts").read_text() == known
+
+
+@pytest.mark.deep
+def test_a_name_that_is_there_stays_and_a_half_made_fleet_is_named(servers):
+    home = servers.home
+    servers.virsh("srv2", "vol-create-as default theirs.img 1M --format raw")
+    xml = (
+        (home / "srv2/template.xml")
+        .read_text()
+        .replace("<name>template</name>", "<name>t-2</name>")
+        .replace("template.img", "theirs.img")
+    )
+    (home / "theirs.xml").write_text(xml)
+    servers.virsh("srv2", f"define {home}/theirs.xml")
+    taken = up(servers, "--count", "2")
+    assert taken.returncode == 1
+    assert "t-2: a VM of this name is there already and stays" in taken.stderr
+    assert servers.virsh("srv1", "list --all --name").split() == ["template"]
+    servers.virsh("srv2", "undefine t-2")
+    servers.virsh("srv2", "pool-destroy default")  # the second node can make nothing from now on
+    servers.virsh("srv2", f"pool-create-as default dir --target {home}/srv2/pool")
+    (home / "srv2/pool/template.img").rename(home / "srv2/pool/moved.img")
+    half = up(servers, "--count", "2")
+    assert half.returncode == 1
+    assert "fleet t is half made. Made: t-1. Not made: t-2:" in half.stderr
+    (home / "srv2/pool/moved.img").rename(home / "srv2/pool/template.img")
+    gone = servers.hci("fleet", "down", "t", "--records", f"{home}/fleets")
+    assert gone.returncode == 0, gone.stderr
+    assert servers.virsh("srv1", "list --all --name").split() == ["template"]
+    assert (home / "srv2/pool/theirs.img").exists()
+    servers.virsh("srv2", "vol-delete theirs.img --pool default")
+
+
+CLONE = Clone(
+    "t-1",
+    "srv1",
+    "5f0c2f0e-0000-4000-8000-000000000001",
+    "abc123",
+    ["HCI-t-1-1"],
+    ["52:54:00:00:00:01"],
+    [["default", "t-1-abc123-data1"]],
+)
+
+
+def test_a_domain_of_the_template_is_the_clones_own():
+    xml = """<domain type='kvm'><name>tpl</name>
+    <uuid>11111111-1111-4111-8111-111111111111</uuid><title>x</title><metadata/>
+    <description>theirs</description>
+    <devices><disk type='file' device='cdrom'><target dev='sda'/></disk>
+    <disk type='file' device='disk'><source file='/p/a.qcow2'/><target dev='vda'/></disk>
+    <interface type='bridge'><mac address='52:54:00:99:99:99'/></interface>
+    <channel type='unix'><source mode='bind' path='/x/tpl/agent'/></channel></devices></domain>"""
+    own = Clone(
+        "t-1",
+        "srv1",
+        CLONE.ident,
+        "abc123",
+        ["HCI-t-1-1"],
+        ["52:54:00:00:00:01"],
+        [["default", "sys"], ["fast", "data"]],
+    )
+    text = libvirt.domain(libvirt.Template(xml, (("/p/a.qcow2", "default", "a.qcow2"),), "fast"), own)
+    for theirs in ("tpl", "1111", "theirs", "99:99", "/p/a.qcow2", "<title>"):
+        assert theirs not in text
+    for ours in (
+        "t-1",
+        CLONE.ident,
+        "hcilib fleet t abc123",
+        'pool="fast" volume="data"',
+        'dev="vdb"',
+        "<serial>HCI-t-1-1</serial>",
+    ):
+        assert ours in text
+
+
+def test_an_address_is_that_of_the_clones_own_card():
+    cards = [
+        {
+            "name": "lo",
+            "hardware-address": "00:00:00:00:00:00",
+            "ip-addresses": [{"ip-address": "127.0.0.1", "ip-address-type": "ipv4"}],
+        },
+        {
+            "name": "docker0",
+            "hardware-address": "02:42:00:00:00:01",
+            "ip-addresses": [{"ip-address": "172.17.0.1", "ip-address-type": "ipv4"}],
+        },
+        {
+            "name": "eth0",
+            "hardware-address": "52:54:00:00:00:01",
+            "ip-addresses": [
+                {"ip-address": "fe80::1", "ip-address-type": "ipv6"},
+                {"ip-address": "192.0.2.7", "ip-address-type": "ipv4"},
+            ],
+        },
+    ]
+    assert address_of(cards, ["52:54:00:00:00:01"]) == "192.0.2.7"
+    assert address_of(cards[:1]) == ""
+
+
+# Proxmox VE: no machine with it was at hand. What these two print is what its documents (pve-docs, the API viewer)
+# show.
+QM = """#!/usr/bin/env python3
+import json, os, sys
+file = os.environ["PVE"]
+state = json.load(open(file))
+verb, number, *rest = sys.argv[1:]
+given = dict(zip(rest[::2], rest[1::2]))
+if verb == "clone":
+    new, *rest = rest
+    given = dict(zip(rest[::2], rest[1::2]))
+    if new in state: sys.exit(f"unable to create VM {new}: config file already exists")
+    state[new] = {"name": given["--name"], "description": given["--description"], "status": "stopped"}
+elif number not in state:
+    sys.exit(f"Configuration file 'nodes/pve1/qemu-server/{number}.conf' does not exist")
+elif verb == "set":
+    state[number] |= {k[2:]: v for k, v in given.items()}
+elif verb == "config":
+    print(*(f"{k}: {v}" for k, v in state[number].items()), sep="\\n")
+elif verb == "status":
+    print("status:", state[number]["status"])
+elif verb in ("start", "stop"):
+    state[number]["status"] = {"start": "running", "stop": "stopped"}[verb]
+elif verb == "destroy":
+    if state[number]["status"] != "stopped": sys.exit(f"VM {number} is running - destroy failed")
+    del state[number]
+elif verb == "agent":
+    cards = {"lo": ("00:00:00:00:00:00", "127.0.0.1"), "eth0": ("bc:24:11:00:00:01", "192.0.2." + number[-2:])}
+    print(json.dumps([{"name": name, "hardware-address": mac, "ip-addresses": [
+        {"ip-address": ip, "ip-address-type": "ipv4", "prefix": 8}]} for name, (mac, ip) in cards.items()]))
+json.dump(state, open(file, "w"))
+"""
+PVESH = """#!/usr/bin/env python3
+import json, os, sys
+state = json.load(open(os.environ["PVE"]))
+path = sys.argv[2]
+if path == "/cluster/resources":
+    print(json.dumps([{"id": f"qemu/{n}", "vmid": int(n), "name": v["name"], "node": "pve1", "status": v["status"],
+                       "template": int(v.get("template", 0)), "type": "qemu"} for n, v in state.items()]))
+elif path == "/cluster/nextid":
+    print(min(n for n in range(100, 999) if str(n) not in state))
+elif path.endswith("/storage"):
+    print(json.dumps([{"storage": "local-lvm", "type": "lvmthin", "content": "images,rootdir", "active": 1}]))
+elif path.endswith("/file-read"):
+    print(json.dumps({"content": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB root@tpl\\n"}))
+"""
+
+
+@pytest.fixture
+def pve(tmp_path):
+    """Runs a script where qm and pvesh are these, on a cluster of one node with a template and somebody's VM."""
+    for name, text in {"qm": QM, "pvesh": PVESH, "hostname": "#!/bin/sh\necho pve1\n"}.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    state = tmp_path / "state.json"
+    state.write_text(
+        json.dumps(
+            {"100": {"name": "db", "status": "running"}, "9000": {"name": "tpl", "status": "stopped", "template": 1}}
+        )
+    )
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PVE": str(state)}
+
+    def run(script: str) -> str:
+        done = subprocess.run(["sh", "-c", script], env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run.state = lambda: json.loads(state.read_text())
+    run.set = lambda number, **fields: state.write_text(json.dumps({**run.state(), number: fields}))
+    return run
+
+
+def test_proxmox_clones_carry_our_mark_and_only_they_are_destroyed(pve):
+    there = proxmox.found({"srv1": pve(proxmox.look("tpl"))}, "tpl", "local-lvm")
+    clones = [there.clone(f"b-{n + 1}", "srv1", n, "abc123", 1) for n in range(2)]
+    assert [clone.ident for clone in clones] == ["101", "102"]
+    for stage in there.stages(clones, 100 * 2**30):
+        for _, _, script in stage:
+            pve(f"set -e\n{script}")
+    made = pve.state()["101"]
+    assert (made["scsi20"], made["status"]) == ("local-lvm:100,serial=HCI-b-1-1,backup=0", "running")
+    assert proxmox.told(pve(proxmox.tell(clones[0])), clones[0]) == (
+        "192.0.2.01",
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB",
+    )
+    pve.set("102", name="theirs", status="running")  # somebody took the number after ours was gone
+    assert [pve(proxmox.remove(clone)).strip() for clone in clones] == [
+        "removed",
+        "a VM of another origin has its number: left as it is",
+    ]
+    assert sorted(pve.state()) == ["100", "102", "9000"]
+    assert pve(proxmox.remove(clones[0])).strip() == "not there any more"
+
+
+@pytest.mark.parametrize(
+    ("template", "pool", "said"),
+    [
+        ("tplx", "local-lvm", "no template 'tplx' on srv1; the cluster has tpl"),
+        ("tpl", None, "pool: say on which storage"),
+        ("tpl", "nvme", "srv1: no storage 'nvme'"),
+    ],
+)
+def test_what_proxmox_does_not_have_is_named(pve, template, pool, said):
+    with pytest.raises(ClonesError, match=said):
+        proxmox.found({"srv1": pve(proxmox.look(template))}, template, pool)
+
+
+def test_a_platform_that_prints_something_else_is_named():
+    with pytest.raises(ClonesError, match="srv1: pvesh printed something else than is known"):
+        proxmox.found({"srv1": "==== node\nsrv1\n==== guests\nipcc_send_rec failed\n==== end\n"}, "tpl", "x")
+    with pytest.raises(ClonesError, match="srv1: virsh's answer ends early: 'error: failed to connect"):
+        libvirt.found({"srv1": "error: failed to connect to the hypervisor\n"}, "tpl", None)
