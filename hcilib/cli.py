@@ -131,10 +131,8 @@ def _discover(given: argparse.Namespace) -> None:
         print(f"{number}. {question}")
     if found.written:
         proposed = int(found.disks["proposed"].sum())
-        systems = "".join(f", {path}" for path in found.systems)
-        print(
-            f"{given.out}{systems}: written, with {proposed} of {len(found.disks)} disks. Review, then look at 01_plan."
-        )
+        systems = "".join(f", {path}" for path in (*found.systems, *found.scenarios))
+        print(f"{given.out}{systems}: written, with {proposed} of {len(found.disks)} disks. Review them, then plan.")
     if found.diff:
         print(f"What is there already stays as it is. What was found now differs:\n{found.diff}", end="")
     elif not found.written:

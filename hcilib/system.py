@@ -4,7 +4,7 @@ Validated YAML."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from hcilib.metrics import meant
 from hcilib.places import SYSTEMS, at_home
 from hcilib.yaml_models import (
     ActionName,
@@ -228,6 +229,29 @@ def load_systems(folder: str | Path = SYSTEMS) -> dict[str, System]:
             raise TestbedError(f"{file}: field name: {system.name!r} is that of {files[system.name]} already")
         systems[system.name], files[system.name] = system, file
     return systems
+
+
+def systems_of(names: Iterable[str], files: Sequence[str | Path] = ()) -> dict[str, System]:
+    """Name -> system of those that results name, and of those whose files are named; files go before params/systems.
+
+    Raises
+    ------
+    TestbedError : a name that no file has, and as :func:`load_testbed`
+
+    Examples
+    --------
+    >>> list(hci.systems_of(["ceph-pve"], ["params/systems/box-drbd.yaml"]))
+    ['box-drbd', 'ceph-pve']
+    """
+    own = {system.name: system for system in map(load_system, files)}
+    known = load_systems() | own
+    wanted = dict.fromkeys([*own, *names])
+    for name in (name for name in wanted if name.partition(" [")[0] not in known):
+        raise TestbedError(
+            f"system {name!r}: no file in {SYSTEMS.name}/ has this name; {meant(name, known)}name its own file "
+            f"in systems"
+        )
+    return {name: known[name.partition(" [")[0]] for name in wanted}
 
 
 def short_labels(folder: str | Path = SYSTEMS) -> dict[str, str]:

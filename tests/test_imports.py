@@ -15,7 +15,7 @@ ROOMS = {
     "places": set(),
     "yaml_models": {"places", "metrics"},
     "testbed": {"yaml_models"},
-    "system": {"places", "yaml_models", "analyse"},
+    "system": {"places", "yaml_models", "analyse", "metrics"},
     "metrics": set(),
     "caveats": set(),
     "fio_buckets": set(),

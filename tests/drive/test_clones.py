@@ -42,6 +42,18 @@ def up(nodes, *more):
     )
 
 
+MEASURED = """
+import hcilib as hci
+bed = hci.load_testbed("mine.yaml")
+plan = hci.sweep(["4k-randread"], iodepth=[4], vms=2, repeats=2, read_runtime_s=2, span_bytes="16 MiB", canary=False)
+hci.require_ready(hci.preflight(bed, plan, consent="wipe"))
+both = [hci.System(name=name, label=name, disks=(f"HCI-*-{n}",)) for n, name in ((1, "first"), (2, "second"))]
+results = hci.run(plan, bed, both, "run", consent="wipe", progress=False)
+print(hci.compare(results, "first")["sentence"][0])
+"""
+"""From the discovered testbed to a green preflight, and to a comparison of two systems that own a disk of each VM."""
+
+
 @pytest.mark.deep
 def test_a_fleet_is_made_discovered_and_removed_and_nothing_else_is(servers):
     theirs = {
@@ -57,6 +69,11 @@ def test_a_fleet_is_made_discovered_and_removed_and_nothing_else_is(servers):
         ("t-2", "srv2", ["HCI-t-2-1", "HCI-t-2-2"]),
     ]
     assert {d["size_bytes"] for vm in bed["vms"] for d in vm["disks"]} == {"64 MiB"}
+    (servers.home / "mine.yaml").write_text((servers.home / "mine.yaml").read_text() + "consent: wipe\n")
+    compared = servers.python(MEASURED)
+    assert compared.returncode == 0, compared.stderr[-2000:]
+    assert "second" in compared.stdout
+    assert "first" in compared.stdout
     again = up(servers, "--count", "1")
     assert again.returncode == 1
     assert "fleet t is there already, whole or half made: t-1, t-2" in again.stderr

@@ -3,13 +3,16 @@
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import hcilib as hci
 from hcilib.drive.discover.answers import NodeFacts, parse_windows_node
 from hcilib.drive.discover.discover import _systems
 from hcilib.drive.discover.storage import QUESTIONS, Storage, storages
+from hcilib.drive.discover.testbed_file import write_scenarios
 from hcilib.drive.hosts.hosts import Fleet, need
+from hcilib.show.report.scenarios import find_scenarios
 
 ROOT = Path(__file__).parents[2]
 SAMPLES, DATA = ROOT / "data/samples/box", ROOT / "tests/data/storage"
@@ -151,3 +154,26 @@ def test_a_systems_file_says_where_each_thing_was_read_and_is_loaded(tmp_path):
     assert (system.name, system.scheme, system.raw_bytes) == ("mine-drbd", "Mirror(2) * Raid5(5)", 32e12)
     assert "# Read from srv1: md0 : active raid5\n" in text
     assert "drbdsetup show" in [command.run for command in system.fingerprint]
+
+
+def test_the_scenarios_that_come_along_are_valid(tmp_path):
+    disks = pd.DataFrame(
+        {"vm": ["vm1", "vm1", "vm2"], "proposed": [True, True, True], "size_bytes": [2**30, 2**31, 2**30]}
+    )
+    files = write_scenarios(
+        tmp_path / "mine.yaml", "mine", [tmp_path / "mine-drbd.yaml", tmp_path / "mine-md.yaml"], disks
+    )
+    for path, text in files.items():
+        path.write_text(text)
+    found = {s.name: s.params for s in find_scenarios(list(files), ROOT / "notebooks")}
+    assert sorted(found) == ["01_plan.mine", "03_sweep.mine", "04_compare.mine"]
+    assert found["01_plan.mine"]["sweep"] == {
+        "vms": 2,
+        "numjobs": 1,
+        "iodepth": [1, 8, 32],
+        "repeats": 5,
+        "span_bytes": "1 GiB",
+    }
+    assert found["04_compare.mine"]["baseline"] == "mine-drbd"
+    assert hci.sweep(found["01_plan.mine"]["patterns"], **found["01_plan.mine"]["sweep"]).vms == 2
+    assert write_scenarios(tmp_path / "mine.yaml", "mine", [], disks[:0]) == {}

@@ -6,6 +6,7 @@ import ast
 import inspect
 import operator
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ from hcilib.analyse.physics.schemes import (
     Scheme,
     Tiers,
 )
+from hcilib.metrics import parse_bytes
 
 TB, TIB = 10**12, 2**40
 """Drives are sold in TB, operating systems count in TiB: 32 TB are 29.1 TiB. Never one for the other."""
@@ -52,6 +54,53 @@ def capacity_table(schemes: Mapping[str, Scheme | str], raw_bytes: float | Mappi
         parsed = parse_scheme(scheme) if isinstance(scheme, str) else scheme
         rows.append({"system": name, **_capacity(parsed, raw[name]), **formula})
     return pd.DataFrame(rows)
+
+
+def system_capacity(
+    systems: Mapping[str, Any], schemes: Mapping[str, Scheme | str] | None = None, raw_bytes: float | str | None = None
+) -> pd.DataFrame:
+    """What systems make of the drives that their files say they have, each of its own, and schemes set beside them.
+
+    Parameters
+    ----------
+    systems : name -> system, as `load_systems` or `systems_of` gives: its scheme, nodes, drives_per_node and
+        drive.bytes
+    schemes : name -> scheme or formula: instead of a system's own, or a further row, on the largest system's raw
+        capacity
+    raw_bytes : of all drives of all nodes, one for every row (text such as "32 TB" too), instead of what the files say
+
+    Returns
+    -------
+    DataFrame : as `capacity_table`; where systems have different drives also drives, such as 2 x 5 x 3.2 TB.
+    `attrs["raw"]` says what the rows are shares of
+
+    Examples
+    --------
+    >>> two = hci.systems_of(["ceph-pve", "s2d-two-way-mirror"])
+    >>> hci.system_capacity(two)[["system", "drives", "usable_tb"]]
+                   system          drives  usable_tb
+    0            ceph-pve  2 x 5 x 3.2 TB       16.0
+    1  s2d-two-way-mirror  2 x 6 x 0.2 TB        1.2
+    """
+    formulas = {name: system.scheme for name, system in systems.items()} | dict(schemes or {})
+    if unsaid := [name for name, formula in formulas.items() if formula is None]:
+        raise ValueError(f"system {', '.join(unsaid)}: its file has no scheme: give it there, or in schemes")
+    known = {name: system.raw_bytes for name, system in systems.items() if system.raw_bytes == system.raw_bytes}
+    given = parse_bytes(raw_bytes) if isinstance(raw_bytes, str) else raw_bytes
+    most = float(given or max(known.values(), default=0))
+    own = {name: most if given else known.get(name, most) for name in formulas}
+    table = capacity_table(formulas, own if most else None)
+    if len(set(own.values())) > 1:
+        said = {
+            name: f"{s.nodes} x {s.drives_per_node} x {s.drive.bytes / TB:.3g} TB"
+            for name, s in systems.items()
+            if name in known
+        }
+        table["drives"] = table["system"].map(said).fillna(f"{most / TB:.4g} TB in all")
+        table.attrs["raw"] = "Each system on its own drives; schemes beside them on the largest system's"
+    else:
+        table.attrs["raw"] = f"Raw: {most / TB:.4g} TB, which is {most / TIB:.4g} TiB"
+    return table
 
 
 def _capacity(scheme: Scheme, raw_bytes: float) -> dict:

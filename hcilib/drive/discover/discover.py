@@ -14,7 +14,7 @@ from hcilib.drive.discover import answers, platforms
 from hcilib.drive.discover.answers import NodeFacts, VmFacts
 from hcilib.drive.discover.disks import disk_table
 from hcilib.drive.discover.storage import Storage, storages
-from hcilib.drive.discover.testbed_file import UNKNOWN_NODE, save, write_system, write_testbed
+from hcilib.drive.discover.testbed_file import UNKNOWN_NODE, save, write_scenarios, write_system, write_testbed
 from hcilib.drive.guard.checks import CLOCK_LIMIT_S, without_script
 from hcilib.drive.hosts.clock import clocks as ask_clocks
 from hcilib.drive.hosts.hosts import Fleet, FleetError, Outcome
@@ -44,7 +44,8 @@ class Discovery:
     written : whether the file was written now
     systems : path of a system's file -> its text; one for each storage that the nodes run, beside the testbed (in
         ``systems`` beside a folder ``testbeds``)
-    """
+    scenarios : path -> text of the scenarios of 01_plan, 03_sweep and, of several systems, 04_compare, beside the
+    testbed"""
 
     text: str
     disks: pd.DataFrame
@@ -54,6 +55,7 @@ class Discovery:
     diff: str = ""
     written: bool = False
     systems: Mapping[Path, str] = field(default_factory=dict)
+    scenarios: Mapping[Path, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.text
@@ -138,8 +140,9 @@ def discover(
     if out is None:
         return Discovery(text, disks, asked, questions, systems=systems)
     new, diff = not Path(out).exists(), save(text, Path(out))
-    diff += "".join(save(its, path) for path, its in systems.items())
-    return Discovery(text, disks, asked, questions, Path(out), diff, new, systems)
+    scenarios = write_scenarios(Path(out), called, list(systems), disks)
+    diff += "".join(save(its, path) for path, its in {**systems, **scenarios}.items())
+    return Discovery(text, disks, asked, questions, Path(out), diff, new, systems, scenarios)
 
 
 def _systems(out: Path, called: str, seen: Sequence[Storage], node_facts: Mapping[str, NodeFacts]) -> dict[Path, str]:

@@ -107,6 +107,57 @@ def write_system(name: str, storage: Storage, drives: Sequence[tuple[str, int, i
     return "\n".join(lines) + "\n"
 
 
+def write_scenarios(out: Path, name: str, systems: Sequence[Path], disks: pd.DataFrame) -> dict[Path, str]:
+    """Path -> text of the scenarios that plan, measure and, of two systems, compare; every value is the reader's to
+    change."""
+    mine = disks[disks["proposed"]].groupby("vm")["size_bytes"].agg(["size", "min"])
+    if mine.empty:
+        return {}
+    first = systems[0] if systems else "SAY-WHICH-SYSTEM.yaml"
+    sweep = [
+        f"vms: {len(mine)}",
+        f"numjobs: {mine['size'].min()}",
+        "iodepth: [1, 8, 32]",
+        "repeats: 5",
+        f"span_bytes: {size_text(int(mine['min'].min()))}",
+    ]
+    common = [f"testbed: {out}", "consent: null  # repeat the testbed's token here"]
+    patterns = "[4k-randread, 4k-randrw70, 4k-randwrite, 64k-randread, 64k-randwrite, 1m-read, 1m-write]"
+    plan = [
+        "# What will it cost, what will it overwrite, is every host ready?",
+        *common,
+        f"system: {first}",
+        f"patterns: {patterns}",
+        f"sweep: {{{', '.join(sweep)}}}",
+    ]
+    measure = [
+        "# One system, measured: resumed where it was broken off.",
+        *common,
+        f"system: {first}",
+        f"run_dir: data/runs/{name}",
+        "article: null",
+        "drive: null",
+        f"patterns: {patterns}",
+        f"sweep: {{{', '.join(sweep)}}}",
+    ]
+    texts = {f"01_plan.{name}.yaml": plan, f"03_sweep.{name}.yaml": measure}
+    if len(systems) > 1:
+        names = [path.stem for path in systems]
+        texts[f"04_compare.{name}.yaml"] = [
+            "# Two systems that coexist on the testbed, measured side by side: say in each system's `disks` "
+            "which are its own.",
+            *common,
+            f"systems: [{', '.join(map(str, systems))}]",
+            f"run_dir: data/runs/{name}-compared",
+            f"sweep: {{patterns: {patterns}, {', '.join(sweep)}}}",
+            "sources: []",
+            "article: null",
+            f"baseline: {names[0]}",
+            f"challenger: {names[1]}",
+        ]
+    return {out.parent / file: "\n".join(lines) + "\n" for file, lines in texts.items()}
+
+
 def save(text: str, out: Path) -> str:
     """Write a file that is not there yet; one that is stays as it is, and what would change is returned ("" if
     nothing)."""

@@ -109,7 +109,7 @@ KINDS = {
     "effects": _kind("effect level contexts possible", "effect level baseline ratio lo hi contexts possible used"),
     "capacity": _kind(
         "efficiency usable_tib write_cost survives",
-        "system scheme efficiency usable_tib usable_tb reserve_tib? reserve_tb? stated_pct? agrees?",
+        "system scheme drives? efficiency usable_tib usable_tb reserve_tib? reserve_tb? stated_pct? agrees?",
     ),
     "survival": _kind("", "system survives_drives survives_servers survives write_cost stripe_cost"),
     # the method

@@ -1,0 +1,47 @@
+"""Capacity as the system files say it, each on its own drives."""
+
+import pytest
+
+import hcilib as hci
+from hcilib.testbed import TestbedError
+
+
+def test_systems_with_different_drives_stand_in_one_table_each_on_its_own():
+    systems = hci.systems_of(["starwind-rdma-hyperv", "s2d-two-way-mirror"])
+    table = hci.system_capacity(systems, {"three-way mirror": "Mirror(3)"}).set_index("system")
+    assert table["usable_tb"].round(2).to_dict() == {
+        "starwind-rdma-hyperv": 12.8,
+        "s2d-two-way-mirror": 1.2,
+        "three-way mirror": 10.67,
+    }
+    assert table.loc["s2d-two-way-mirror", "drives"] == "2 x 6 x 0.2 TB"
+    assert table.loc["three-way mirror", "drives"] == "32 TB in all"
+
+
+def test_the_same_drives_need_no_column_and_a_size_may_be_text():
+    systems = hci.systems_of(["starwind-rdma-hyperv", "ceph-pve"])
+    table = hci.system_capacity(systems)
+    assert "drives" not in table
+    assert table.attrs["raw"] == "Raw: 32 TB, which is 29.1 TiB"
+    assert hci.system_capacity(systems, raw_bytes="16 TB")["usable_tb"].round(2).tolist() == [6.4, 8.0]
+
+
+def test_a_spare_of_a_systems_file_costs_its_drive(tmp_path):
+    file = tmp_path / "own.yaml"
+    file.write_text(
+        'name: own\nlabel: own\nscheme: "Mirror(2) * Raid5(5).spare(1)"\nnodes: 2\ndrives_per_node: 6\n'
+        "drive: {model: x, bytes: 1 TB}\n"
+    )
+    systems = hci.systems_of([], [file])
+    assert hci.system_capacity(systems)["usable_tb"].tolist() == [4.0], "of six drives a server four hold data, twice"
+
+
+def test_what_no_file_says_is_named(tmp_path):
+    with pytest.raises(
+        TestbedError, match=r"system 'ceph-pv': no file in systems/ has this name; did you mean ceph-pve\?"
+    ):
+        hci.systems_of(["ceph-pv"])
+    with pytest.raises(ValueError, match="raw_bytes is None"):
+        hci.system_capacity({"bare": hci.System(name="bare", label="bare", scheme="Mirror(2)")})
+    with pytest.raises(ValueError, match="system bare: its file has no scheme"):
+        hci.system_capacity({"bare": hci.System(name="bare", label="bare")})
