@@ -172,6 +172,7 @@ def test_the_scenarios_that_come_along_are_valid(tmp_path):
         "numjobs": 1,
         "iodepth": [1, 8, 32],
         "repeats": 5,
+        "policy": "short",
         "span_bytes": "1 GiB",
     }
     assert found["04_compare.mine"]["baseline"] == "mine-drbd"

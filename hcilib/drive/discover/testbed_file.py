@@ -119,6 +119,7 @@ def write_scenarios(out: Path, name: str, systems: Sequence[Path], disks: pd.Dat
         f"numjobs: {mine['size'].min()}",
         "iodepth: [1, 8, 32]",
         "repeats: 5",
+        "policy: short",
         f"span_bytes: {size_text(int(mine['min'].min()))}",
     ]
     common = [f"testbed: {out}", "consent: null  # repeat the testbed's token here"]
