@@ -210,7 +210,7 @@ class Box(Model):
 
     `drives`, `drive_bytes`, `memory_bytes`: of every node. `throttle_iops`: what each drive lets through, reads and
     writes together. `drive_cache`: what a power failure takes from a drive: nothing that it acknowledged (``kept``),
-    what was not flushed (``volatile``), or that too where its node's flushes are ignored as well (``unsafe``, qemu's
+    what was not flushed (``volatile``), or all since it was set up, as flushes are ignored too (``unsafe``, qemu's
     word). `protocol`: DRBD's; with A a write is acknowledged before the other node has it.
     """
 

@@ -201,7 +201,6 @@ class Cluster:
         for guest in started:
             cached = guests.start_caches(self.keeper, guest, self.folder)
             self.caches[guest.node.name] = [one.pid for one in cached]
-            self.keeper.wait_ready(cached)
             waiting.append(guests.start(self.keeper, qemu, accel, boot, guest, self.folder))
             self.pids[guest.node.name] = pid = waiting[-1].pid
             if (

@@ -114,7 +114,10 @@ def make_drives(guest: Guest, folder: Path, size_bytes: int) -> None:
 
 
 def start_caches(keeper: Keeper, guest: Guest, folder: Path) -> list[Waiting]:
-    """The volatile write cache of each drive, a process of its own: what was not flushed from it is lost with it."""
+    """The volatile write cache of each drive, a process of its own: what was not flushed from it is lost with it.
+
+    Where flushes are ignored another one before it drops them: qemu's own cache=unsafe hands them on to an NBD server.
+    """
     if guest.cache == "kept":
         return []
     nbdkit = shutil.which(NBDKIT, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
@@ -122,21 +125,20 @@ def start_caches(keeper: Keeper, guest: Guest, folder: Path) -> list[Waiting]:
         raise LabError(f"not found: {NBDKIT}, which is the drives' cache; install with: apt-get install -y {NBDKIT}")
     waiting = []
     for index in range(len(guest.drives)):
-        sock = guest.socket(folder, index)
-        sock.unlink(missing_ok=True)  # of an earlier life
-        argv = [
-            nbdkit,
-            "-f",
-            "-U",
-            sock.name,
-            "--filter=cache",
-            "file",
-            guest.image(folder, index).name,
-            "cache=writeback",
-        ]
-        pid = keeper.spawn(argv, f"{guest.node.name}.d{index}")
-        waiting.append(Waiting(f"the cache of {guest.node.name}'s drive {index}", pid, partial(answers_unix, sock)))
+        sock, image = guest.socket(folder, index), guest.image(folder, index).name
+        served = {sock: ["--filter=cache", "file", image, "cache=writeback"]}
+        if guest.cache == "unsafe":
+            served[_front(sock)] = ["--filter=fua", "nbd", f"socket={sock.name}", "fuamode=discard"]
+        for at, words in served.items():
+            at.unlink(missing_ok=True)  # of an earlier life
+            pid = keeper.spawn([nbdkit, "-f", "-U", at.name, *words], at.stem)
+            waiting.append(Waiting(f"the cache of {guest.node.name}'s drive {index}", pid, partial(answers_unix, at)))
+            keeper.wait_ready(waiting[-1:])
     return waiting
+
+
+def _front(sock: Path) -> Path:
+    return sock.with_suffix(".front.sock")
 
 
 def flush(sock: Path) -> None:
@@ -221,8 +223,9 @@ def command(qemu: str, accel: str, boot: tuple[Path, Path], guest: Guest, folder
 def _medium(guest: Guest, folder: Path, index: int) -> str:
     if guest.cache == "kept":
         return f"file={guest.image(folder, index).name},format=raw,cache=writeback,aio=threads"
-    mode = "unsafe" if guest.cache == "unsafe" else "writeback"
-    return f"file=nbd+unix:///?socket={guest.socket(folder, index).name},format=raw,cache={mode}"
+    sock = guest.socket(folder, index)
+    at = _front(sock) if guest.cache == "unsafe" else sock
+    return f"file=nbd+unix:///?socket={at.name},format=raw,cache=writeback"
 
 
 def _quote(value: str) -> str:
