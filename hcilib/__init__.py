@@ -113,6 +113,7 @@ _ROOMS = {
     "analyse.curves.scaling": ("saturation", "per_vm_gain", "curve_from_gains", "fleet_curves", "saturation_sentences"),
     "analyse.curves.demand": ("load_curve", "load_within", "load_within_runs", "latency_at", "demand_answer"),
     "analyse.physics.traffic": ("expected_traffic", "check_traffic", "traffic", "placement_cost"),
+    "analyse.curves.neighbours": ("neighbours", "fairness", "neighbours_answer"),
     "analyse.physics.amplification": ("amplification",),
     "analyse.physics.schemes": ("Mirror", "Raid5", "Raid6", "ErasureCode", "Tiers"),
     "analyse.physics.capacity": (
@@ -162,7 +163,7 @@ _ROOMS = {
         "plot_sweep",
         "plot_traffic",
     ),
-    "show.figures.demand": ("plot_demand",),
+    "show.figures.demand": ("plot_demand", "plot_neighbours"),
     "show.tables.tables": ("table",),
     "show.report.report": ("report",),
 }

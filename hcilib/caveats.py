@@ -67,6 +67,8 @@ class Caveats(tuple[Caveat, ...]):
 
 
 NONE = Caveats()
+THIN_TAIL = "thin-tail"
+"""Code of a run that is too short for some percentiles: of no matter to other metrics."""
 
 
 def caveats(value: object) -> Caveats:

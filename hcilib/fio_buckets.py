@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 BITS = 6
 """2^6 buckets for every power of two; fio 2.x may say another number in its JSON."""
 BUCKETS = 29 << BITS
+TAIL = 10
+"""I/Os that should lie beyond a percentile before it is more than the story of a few."""
 
 
 def bucket_of(lat_ns: int) -> int:

@@ -17,8 +17,8 @@ KEYS = ("source", "system", "run_id", "tool", "block", "rep", "pair")
 
 
 FACTORS = (
-    "pattern", "rw", "rwmixread", "bs_bytes", "numjobs", "iodepth", "sync", "rate_bytes",
-    "vms", "nodes", "placement", "span_bytes", "events", "demand",
+    "pattern", "rw", "rwmixread", "bs_bytes", "numjobs", "iodepth", "sync", "rate_bytes", "rate_iops",
+    "random_distribution", "vms", "nodes", "placement", "span_bytes", "events", "demand", "tenant", "beside",
 )  # fmt: skip
 """What was set before the run. Rows that differ in one of these are never pooled (METHODS section 1)."""
 
@@ -73,8 +73,11 @@ METRICS = {
         Metric("read_lat_ns", "Mean read latency", "ms", "lower", _MS, "{:,.3f}"),
         Metric("write_lat_ns", "Mean write latency", "ms", "lower", _MS, "{:,.3f}"),
         Metric("p50_ns", "Median latency", "ms", "lower", _MS, "{:,.3f}"),
+        Metric("p95_ns", "p95 latency", "ms", "lower", _MS, "{:,.3f}"),
         Metric("p99_ns", "p99 latency", "ms", "lower", _MS, "{:,.3f}"),
         Metric("p999_ns", "p99.9 latency", "ms", "lower", _MS, "{:,.3f}"),
+        Metric("p9999_ns", "p99.99 latency", "ms", "lower", _MS, "{:,.3f}"),
+        Metric("max_lat_ns", "Max lat", "ms", "lower", _MS, "{:,.3f}"),
         Metric("sync_lat_ns", "Mean latency of a flush", "ms", "lower", _MS, "{:,.3f}"),
         Metric("sync_p99_ns", "p99 latency of a flush", "ms", "lower", _MS, "{:,.3f}"),
         Metric("offered_iops", "Demand", "IOPS", ""),
@@ -119,12 +122,12 @@ def pattern_order(patterns: Iterable[str]) -> list[str]:
     articles' figures."""
 
     def key(pattern: str):
-        match = re.match(r"(\d+)([km])-(?:rand)?(read|rw|write)(\d*)(-sync|-fdatasync)?", pattern)
+        match = re.match(rf"(\d+)([km])-(?:rand)?(read|rw|write)(\d*)(?:{_HOT})(-sync|-fdatasync)?", pattern)
         if not match:
             return (1, 0, 0, 0, 0, pattern)
         size = int(match[1]) * {"k": 1, "m": 1024}[match[2]]
         rank = ("read", "rw", "write").index(match[3])
-        return (0, (None, "-sync", "-fdatasync").index(match[5]), size, rank, -int(match[4] or 0), pattern)
+        return (0, (None, "-sync", "-fdatasync").index(match[8]), size, rank, -int(match[4] or 0), pattern)
 
     return sorted(dict.fromkeys(map(str, patterns)), key=key)
 
@@ -132,7 +135,10 @@ def pattern_order(patterns: Iterable[str]) -> list[str]:
 # ---- how a ratio, a pattern and a cell are said: percent language that names its base (METHODS section 1)
 
 
-_PATTERN = re.compile(r"^(\d+)([km])-(rand)?(read|write|rw)(\d{1,2})?(-sync|-fdatasync)?(?:-rate(\d+)m)?$")
+_HOT = r"(?:-zipf([\d.]+)|-zoned(\d+)on(\d+))?"
+_PATTERN = re.compile(
+    rf"^(\d+)([km])-(rand)?(read|write|rw)(\d{{1,2}})?{_HOT}(-sync|-fdatasync)?(?:-rate(\d+)(m|iops))?$"
+)
 
 
 def metric_of(name: str) -> Metric:
@@ -161,14 +167,16 @@ def pattern_words(pattern: str) -> str:
     match = _PATTERN.match(str(pattern))
     if not match:
         return str(pattern)
-    number, unit, random, rw, mix, sync, rate = match.groups()
+    number, unit, random, rw, mix, theta, hits, span, sync, rate, of = match.groups()
     size = f"{number}{unit.upper() if unit == 'm' else unit}"
     share = f"read/write {mix}/{100 - int(mix)}" if mix else {"rw": "read/write"}.get(rw, rw)
     words = f"{size} {'random ' if random else ''}{share}"
+    hot = f", {hits} % of I/Os on {span} % of the span" if hits else f", zipf {theta}" if theta else ""
     return (
         words
+        + hot
         + {None: "", "-sync": ", synchronous", "-fdatasync": ", flushed after each write"}[sync]
-        + (f" capped at {rate} MiB/s per VM" if rate else "")
+        + (f" capped at {rate} {'MiB/s' if of == 'm' else 'IOPS'} per VM" if rate else "")
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import math
 import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +26,8 @@ SPREAD = "spread"  # VMs and their data as the testbed has them
 PLACEMENTS = (SPREAD, "owner", "non-owner")
 _RW = ("randread", "randwrite", "randrw", "read", "write", "rw")
 _NAME = re.compile(
-    r"([1-9]\d{0,8})(k|m)-(randread|randwrite|randrw|read|write|rw)([1-9]\d?)?(-sync|-fdatasync)?(?:-rate([1-9]\d{0,8})m)?",
+    r"([1-9]\d{0,8})(k|m)-(randread|randwrite|randrw|read|write|rw)([1-9]\d?)?"
+    r"(?:-zipf(\d(?:\.\d{1,2})?)|-zoned([1-9]\d?)on([1-9]\d?))?(-sync|-fdatasync)?(?:-rate([1-9]\d{0,8})(m|iops))?",
     re.ASCII,
 )
 SYNC = ("", "-sync", "-fdatasync")
@@ -44,10 +46,12 @@ class PlanError(ValueError):
 
 @dataclass(frozen=True, order=True)
 class Pattern:
-    """One fio workload. ``rwmixread`` is the share of reads in percent; ``rate_bytes`` caps each VM's bytes per second
-    (0: no cap).
+    """One fio workload. ``rwmixread`` is the share of reads in percent.
 
     ``sync``: 1 where every write is synchronous (O_SYNC), 2 where an fdatasync follows each, which fio times by itself.
+    ``rate_bytes``, ``rate_iops``: what each VM is let do in a second, its reads and writes and all its jobs together
+    (0: no cap). ``random_distribution``: fio's, where not every block is as likely as another: ``zipf:1.2`` (few
+    blocks are much asked for, wherever they lie), ``zoned:95/5:5/95`` (95 % of I/Os on the first 5 % of the span).
     """
 
     rw: str
@@ -55,6 +59,8 @@ class Pattern:
     rwmixread: int
     sync: int = 0
     rate_bytes: int = 0
+    rate_iops: int = 0
+    random_distribution: str = ""
 
     def __post_init__(self) -> None:
         """A pattern is known by its name in every file, so the name must say all of it."""
@@ -63,14 +69,15 @@ class Pattern:
 
     @classmethod
     def parse(cls, name: str) -> Pattern:
-        """From a name such as ``4k-randread``, ``4k-randrw70``, ``1m-write``, ``4k-randwrite-sync``,
-        ``4k-randwrite-fdatasync`` or ``1m-read-rate256m``.
+        """From a name, whose parts stand in this order: ``4k-randread`` (block size, rw), ``8k-randrw70`` (share of
+        reads), ``-zipf1.2`` or ``-zoned95on5`` (hot spots), ``-sync`` or ``-fdatasync``, ``-rate256m`` (MiB/s a VM) or
+        ``-rate2000iops`` (I/Os a second a VM).
 
         Examples
         --------
-        >>> pattern = hci.Pattern.parse("8k-randrw70")
-        >>> pattern.rwmixread, pattern.bs_bytes
-        (70, 8192)
+        >>> pattern = hci.Pattern.parse("8k-randrw70-zoned95on5-rate2000iops")
+        >>> pattern.rwmixread, pattern.bs_bytes, pattern.random_distribution, pattern.rate_iops
+        (70, 8192, 'zoned:95/5:5/95', 2000)
         """
         return cls(*_fields(name))
 
@@ -78,8 +85,20 @@ class Pattern:
     def name(self) -> str:
         bs = f"{self.bs_bytes >> 20}m" if self.bs_bytes % 2**20 == 0 else f"{self.bs_bytes >> 10}k"
         mix = self.rwmixread if self.rw in ("randrw", "rw") else ""
+        kind, _, how = self.random_distribution.partition(":")
+        hot = f"-{kind}{how.partition(':')[0].replace('/', 'on')}" if kind else ""
+        sync = SYNC[self.sync] if 0 <= self.sync < len(SYNC) else ""
         rate = f"-rate{self.rate_bytes >> 20}m" if self.rate_bytes else ""
-        return f"{bs}-{self.rw}{mix}{SYNC[self.sync] if 0 <= self.sync < len(SYNC) else ''}{rate}"
+        return f"{bs}-{self.rw}{mix}{hot}{sync}{rate}" + (f"-rate{self.rate_iops}iops" if self.rate_iops else "")
+
+    @property
+    def capped(self) -> bool:
+        return bool(self.rate_bytes or self.rate_iops)
+
+    def factors(self) -> dict:
+        """Its columns in results; hot spots and a cap in I/Os only where there are any: not asked for is missing."""
+        asked = {key: value for key, value in asdict(self).items() if value or key in _ALWAYS}
+        return {"pattern": self.name, **asked}
 
     @property
     def writes(self) -> bool:
@@ -93,23 +112,36 @@ class Pattern:
         return f"Pattern({self.name!r})"
 
 
-def _fields(name: str) -> tuple[str, int, int, int, int]:
-    match = _NAME.fullmatch(str(name))
+_ALWAYS = ("rw", "bs_bytes", "rwmixread", "sync", "rate_bytes")
+_GRAMMAR = (
+    "expected <block size>-<rw>, e.g. 4k-randread, 4k-randrw70 (70 % reads), 1m-write; rw is one of "
+    f"{', '.join(_RW)}, and a mixed one carries its read share; then, in this order, any of -zipf1.2 or -zoned95on5 "
+    "(hot "
+    "spots: 95 % of I/Os on 5 % of the span), -sync or -fdatasync, -rate256m (MiB/s a VM) or -rate2000iops (I/Os a "
+    "second a VM)"
+)
+
+
+def _fields(name: str) -> tuple[str, int, int, int, int, int, str]:
+    match, shown = _NAME.fullmatch(str(name)), repr(str(name)[:80])
     mixed = match is not None and match[3] in ("randrw", "rw")
     if not match or mixed != bool(match[4]):
-        raise PlanError(
-            f"unknown pattern {str(name)[:80]!r}: {_meant(str(name)[:80])}expected <block size>-<rw>, e.g. "
-            "4k-randread, 4k-randrw70 (70 % reads), "
-            f"1m-write, 4k-randwrite-sync, 4k-randwrite-fdatasync; rw is one of {', '.join(_RW)}, "
-            "and a mixed one carries its read share"
-        )
-    number, unit, rw, mix, sync, rate = match.groups()
+        raise PlanError(f"unknown pattern {shown}: {_meant(str(name)[:80])}{_GRAMMAR}")
+    number, unit, rw, mix, theta, hits, span, sync, rate, of = match.groups()
     rwmixread = int(mix) if mixed else (100 if rw.endswith("read") else 0)
-    if sync == "-fdatasync" and rwmixread == 100:
-        raise PlanError(
-            f"pattern {str(name)[:80]!r}: it writes nothing that fdatasync could flush; leave -fdatasync out"
-        )
-    return rw, int(number) * _UNIT[unit], rwmixread, SYNC.index(sync or ""), int(rate or 0) * 2**20
+    hot = f"zipf:{theta}" if theta else f"zoned:{hits}/{span}:{100 - int(hits)}/{100 - int(span)}" if hits else ""
+    for wrong, why in (
+        (
+            sync == "-fdatasync" and rwmixread == 100,
+            "it writes nothing that fdatasync could flush; leave -fdatasync out",
+        ),
+        (hot and not rw.startswith("rand"), "what is read or written in sequence has no hot spots; leave them out"),
+        (theta and float(theta) in (0, 1), f"fio knows no zipf {theta}: give a number above 0 that is not 1, e.g. 1.2"),
+    ):
+        if wrong:
+            raise PlanError(f"pattern {shown}: {why}")
+    caps = (int(rate or 0) * 2**20, 0) if of != "iops" else (0, int(rate))
+    return rw, int(number) * _UNIT[unit], rwmixread, SYNC.index(sync or ""), *caps, hot
 
 
 def _meant(name: str) -> str:
@@ -125,6 +157,24 @@ def _meant(name: str) -> str:
 
 
 @dataclass(frozen=True, order=True)
+class Load:
+    """What one tenant does, as a cell of its own, on `vms` of its own: their names, empty until `Plan.seated` knows
+    them.
+
+    ``limit``: the cap that this cell alone puts on it (``rate64m``), to see what that gives back to the others.
+    """
+
+    tenant: str
+    cell: Cell
+    vms: tuple[str, ...] = ()
+    limit: str = ""
+
+    @property
+    def who(self) -> str:
+        return f"{self.tenant}-{self.limit}" if self.limit else self.tenant
+
+
+@dataclass(frozen=True, order=True)
 class Cell:
     """A pattern at one load. ``numjobs`` is per VM (one job a disk), as the articles use it.
 
@@ -133,6 +183,8 @@ class Cell:
     runs. ``demand``: load that is offered, not as fast as the system answers: a share of the closed-loop maximum of the
     same load (``0.5``), or the fleet's I/Os a second (``2000iops``); ``iodepth`` is then a queue so deep that it does
     not bind (METHODS section 6).
+    ``tenants``: loads of groups of VMs at once (hcilib.tenants); pattern is then one of theirs, one that writes where
+    any does, numjobs and iodepth are the most of any, and vms is all of them.
     """
 
     pattern: Pattern
@@ -142,8 +194,11 @@ class Cell:
     placement: str = SPREAD
     events: Events = ()
     demand: str = ""
+    tenants: tuple[Load, ...] = ()
 
     def __post_init__(self) -> None:
+        for wrong in (load.tenant for load in self.tenants if not _ACTION.fullmatch(str(load.tenant))):
+            raise PlanError(f"tenant {str(wrong)[:80]!r}: expected lower-case words joined by -, e.g. database")
         if self.demand and not _DEMAND.fullmatch(self.demand):
             raise PlanError(
                 f"offered: demand {self.demand[:80]!r}: expected a share of the closed-loop maximum, 0.01 to 1.99, "
@@ -164,6 +219,8 @@ class Cell:
 
     @property
     def name(self) -> str:
+        if self.tenants:
+            return f"tenants-{'.'.join(dict.fromkeys(load.who for load in self.tenants))}"
         placed = "" if self.placement == SPREAD else f"-{self.placement}"
         done = "".join(f"-{action}@{t_s:g}" for t_s, action in self.events)
         offered = f"-at{self.demand}" if self.demand else ""
@@ -176,28 +233,50 @@ class Cell:
     def same_load(self, other: Cell) -> bool:
         """Whether the other asks the same of the same VMs, at whatever depth or demand."""
         return all(
-            getattr(self, name) == getattr(other, name) for name in ("pattern", "numjobs", "vms", "placement", "events")
+            getattr(self, name) == getattr(other, name)
+            for name in ("pattern", "numjobs", "vms", "placement", "events", "tenants")
         )
 
     def to_dict(self) -> dict:
         """Plain data; :meth:`from_dict` is its inverse. Without a placement, events or a demand where none was asked
         for."""
         plain = {**asdict(self), "pattern": self.pattern.name, "events": [list(event) for event in self.events]}
-        unasked: tuple[tuple[str, object], ...] = (("placement", SPREAD), ("events", []), ("demand", ""))
+        plain["tenants"] = [
+            {"tenant": load.tenant, "cell": load.cell.to_dict(), "vms": list(load.vms), "limit": load.limit}
+            for load in self.tenants
+        ]
+        unasked: tuple[tuple[str, object], ...] = (
+            ("placement", SPREAD),
+            ("events", []),
+            ("demand", ""),
+            ("tenants", []),
+        )
         return {key: value for key, value in plain.items() if (key, value) not in unasked}
 
     @classmethod
     def from_dict(cls, data: Mapping) -> Cell:
         events = tuple((t_s, action) for t_s, action in data.get("events", ()))
-        return cls(**{**data, "pattern": Pattern.parse(data["pattern"]), "events": events})
+        tenants = tuple(
+            Load(**{**load, "cell": Cell.from_dict(load["cell"]), "vms": tuple(load["vms"])})
+            for load in data.get("tenants", ())
+        )
+        return cls(**{**data, "pattern": Pattern.parse(data["pattern"]), "events": events, "tenants": tenants})
 
     def factors(self) -> dict:
         """The cell as the factor columns of the results table; `events` and `demand` only where there are any: nothing
-        done is missing."""
+        done is missing. Of tenants `factors_of` says what each does; as a whole they have a name alone."""
+        if self.tenants:
+            return {"pattern": self.name, "vms": self.vms, "placement": self.placement}
         done = {"events": " ".join(f"{action}@{t_s:g}" for t_s, action in self.events)} if self.events else {}
         done |= {"demand": self.demand} if self.demand else {}
-        return {"pattern": self.pattern.name, **asdict(self.pattern), "numjobs": self.numjobs, "iodepth": self.iodepth,
-                "vms": self.vms, "placement": self.placement, **done, "outstanding": self.outstanding}  # fmt: skip
+        return {**self.pattern.factors(), "numjobs": self.numjobs, "iodepth": self.iodepth, "vms": self.vms,
+                "placement": self.placement, **done, "outstanding": self.outstanding}  # fmt: skip
+
+    def factors_of(self, load: Load) -> dict:
+        """The same of one of the tenants' loads: `tenant`, and who was `beside` it, with their limits (missing:
+        nobody)."""
+        beside = dict.fromkeys(other.who for other in self.tenants if other.tenant != load.tenant)
+        return load.cell.factors() | {"tenant": load.tenant} | ({"beside": ", ".join(beside)} if beside else {})
 
 
 @dataclass(frozen=True)
@@ -248,6 +327,19 @@ class Step:
     @property
     def duration_s(self) -> float:
         return self.runtime_s + self.ramp_s
+
+    def of_vm(self, vm: str) -> tuple[Step, ...]:
+        """What one VM does in it: all of it, or of several tenants the loads of its own; nothing of a VM of
+        nobody's."""
+        if not self.cell.tenants:
+            return (self,)
+        own = [load.cell for load in self.cell.tenants if vm in load.vms]
+        demands = [cell.offered_iops(math.nan) if cell.demand else 0.0 for cell in own]
+        return tuple(replace(self, cell=cell, offered_iops=iops) for cell, iops in zip(own, demands, strict=True))
+
+    def jobs_of(self, vm: Any) -> list[tuple[Step, int]]:
+        """Every job of a VM (hcilib.testbed.Vm) in its order: whose load it is, and which of that load's jobs."""
+        return [(load, job) for load in self.of_vm(vm.name) for job in range(load.jobs_on(len(vm.disks)))]
 
     def jobs_on(self, disks: int) -> int:
         """Jobs on a VM of so many disks: a prefill has one a disk, as another one would write the same again."""
@@ -422,6 +514,26 @@ class Plan:
                 steps += for_each(step, systems, self.seed, next(visits) if step.kind == "measure" else 0)
         return replace(self, steps=tuple(steps))
 
+    def seated(self, testbed: Any) -> Plan:
+        """The same plan with each tenant on VMs of a testbed, by name: those it asks for, else the next that are free
+        in the order in which a testbed counts its VMs (nodes in turn). Unchanged without tenants.
+
+        Raises
+        ------
+        PlanError : a VM that is not there or is another tenant's, too few of them, or a disk that two tenants share
+        """
+        seats = _seats([load for cell in self.cells for load in cell.tenants], testbed)
+        if not seats:
+            return self
+        order = [vm.name for vm in testbed.fleet(len(testbed.vms))]
+
+        def of(step: Step) -> Step:
+            loads = tuple(replace(load, vms=seats[load.tenant]) for load in step.cell.tenants)
+            own = [vm for load in loads for vm in load.vms] or [vm for names in seats.values() for vm in names]
+            return replace(step, cell=replace(step.cell, tenants=loads, vms=1 + max(map(order.index, own))))
+
+        return replace(self, steps=tuple(map(of, self.steps)))
+
     @property
     def vms(self) -> int:
         """The most VMs any step needs."""
@@ -474,7 +586,8 @@ class Plan:
         overwrites = ", ".join(f"{vm}:{disk.serial}" for vm, disk in targets)
         if testbed is None and pattern.writes:
             overwrites = f"{cell.vms * cell.numjobs} devices"
-        return {"step": step.id, "kind": step.kind, **of, "block": step.block, "rep": step.rep, "pattern": pattern.name,
+        return {"step": step.id, "kind": step.kind, **of, "block": step.block, "rep": step.rep,
+                "pattern": cell.name if cell.tenants else pattern.name,
                 "numjobs": cell.numjobs, "iodepth": cell.iodepth, "vms": cell.vms, "duration_s": seconds,
                 "bytes_written": written, "overwrites": overwrites, "parts": self._parts(step, testbed)}  # fmt: skip
 
@@ -500,6 +613,34 @@ class Plan:
             f"{hours:.2f} h of runtime, order={self.order!r}, policy={self.policy!r}"
             + (f", interleaved: {', '.join(sorted(self.systems))})" if self.systems else ")")
         )
+
+
+def _seats(loads: Sequence[Load], testbed: Any) -> dict[str, tuple[str, ...]]:
+    """Tenant -> the VMs of a testbed that are its own."""
+    wanted = {load.tenant: load.vms or load.cell.vms for load in loads}
+    asked = {vm: tenant for tenant, names in wanted.items() if not isinstance(names, int) for vm in names}
+    order = [vm.name for vm in testbed.fleet(len(testbed.vms))]
+    for vm, tenant in asked.items():
+        if vm not in order:
+            raise PlanError(f"tenant {tenant!r}: testbed {testbed.name} has no VM {vm}; it has {', '.join(order)}")
+    free = [vm for vm in order if vm not in asked]
+    seats = {}
+    for tenant, names in wanted.items():
+        count = names if isinstance(names, int) else 0
+        if count > len(free):
+            raise PlanError(f"tenant {tenant!r} asks for {count} VMs, {len(free)} of testbed {testbed.name} are free")
+        seats[tenant] = tuple(free[:count]) if isinstance(names, int) else names
+        free = free[count:]
+    held: dict[str, str] = {}
+    for tenant, names in seats.items():
+        for disk in (disk for vm in testbed.vms if vm.name in names for disk in vm.disks):
+            if (other := held.setdefault(disk.uri or disk.serial, tenant)) != tenant:
+                raise PlanError(
+                    f"tenants {other!r} and {tenant!r} share the disk {disk.uri or disk.serial}: what one writes "
+                    "the other "
+                    "reads; give each disks of its own"
+                )
+    return seats
 
 
 def _span(values: Iterable[int]) -> str:

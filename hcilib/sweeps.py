@@ -27,6 +27,7 @@ from hcilib.plan import (
     Volume,
     shuffled,
 )
+from hcilib.tenants import tenant_cells
 
 MIN_RUNTIME_S = 0.1  # below, fio's own start and end are most of a run
 STAMPED_BYTES = 4096  # of a stamped block (hcilib.drive.campaign.integrity)
@@ -41,7 +42,7 @@ MIN_EVENTFUL_S = 5.0  # below, there is no series (hcilib.drive.launch.job) that
 
 
 def sweep(
-    patterns: Sequence[str] | Mapping[str, Mapping],
+    patterns: Sequence[str] | Mapping[str, Mapping] = (),
     repeats: int = 5,
     order: str = "blocks",
     policy: str | Adaptive = "fixed",
@@ -65,6 +66,7 @@ def sweep(
     offered: Sequence[float | str] = (),
     offered_iodepth: int = 256,
     offered_process: str = "poisson",
+    tenants: Mapping[str, Mapping | str] | None = None,
     **words: float | None,
 ) -> Plan:
     """A sweep over patterns, iodepths and VM counts, repeated in blocks spread over time.
@@ -96,6 +98,10 @@ def sweep(
         and in random order: shares of their maximum (``0.5``) or the fleet's I/Os a second (``"2000iops"``); then
         latencies are those of an open loop (METHODS section 6). Each job may queue ``offered_iodepth``;
         ``offered_process`` is fio's rate_process, ``poisson`` or ``linear``
+    tenants : instead of patterns, groups of VMs that each do something of their own: name -> a profile (``oltp``,
+        ``vdi``, ``backup``: hcilib.tenants.PROFILES) or a mapping of `profile` or `patterns`, `vms` (how many, or their
+        names), `iodepth`, `numjobs`, `offered` (``"500iops"``), `limit` (``"64m"`` or ``"500iops"`` a VM). Each
+        block visits each tenant alone, all together, and together with the limits where any has one
     words : the numbers of these rules one by one, as a params file gives them: ``least_s``, ``most_s``, ``look_s``,
         ``target``, ``sample_s``, ``most_runs`` of `Adaptive`, ``round_s``, ``warmup_cap_s`` of `Volume`, ``dedupe_pct``,
         ``compress_pct`` of `Content`
@@ -124,16 +130,23 @@ def sweep(
     adaptive = _adaptive(policy, order, repeats, ramp_s, _given(Adaptive, policy, words))
     runtime = _runtimes(policy, adaptive, read_runtime_s, write_runtime_s)
     volume = _volume(warmup, warmup_s, _given(Volume, warmup, words))
-    cells = _cells(patterns, iodepth, numjobs, vms, placement, events)
-    open_loop = _offered(offered, offered_process)
-    cells += _demands(cells, offered, offered_iodepth)
+    if tenants is None:
+        cells = _cells(patterns, iodepth, numjobs, vms, placement, events)
+        cells += _demands(cells, offered, offered_iodepth)
+    else:
+        _require_tenants_alone(patterns, offered, events, placement, adaptive, warmup_s or volume)
+        cells = tenant_cells(tenants, offered_iodepth)
+    loads = [load.cell for cell in cells for load in cell.tenants] or cells
+    open_loop = _offered([cell.demand for cell in loads if cell.demand], offered_process)
     _require_time(cells, adaptive, runtime, ramp_s)
-    for cell in cells:
+    for cell in loads:
         if cell.pattern.bs_bytes > span_bytes:
             raise PlanError(f"pattern {cell.pattern.name!r}: one block is larger than span_bytes, {span_bytes}")
 
     def measure(kind: str, cell: Cell, block: int, rep: int) -> Step:
-        return Step(kind, cell, block, rep, runtime[cell.pattern.writes], ramp_s)
+        as_long = loads if cell.tenants else [cell]  # a tenant alone as long as beside the others
+        writes = any(load.pattern.writes for load in as_long)
+        return Step(kind, cell, block, rep, runtime[writes], ramp_s)
 
     steps, warmups = _prefill(cells) if prefill else [], _warmups(cells, volume.cap_s if volume else warmup_s)
     if volume:  # the pattern that writes most first: what it leaves may do for a mixed one of its class
@@ -369,6 +382,23 @@ def _demands(cells: Sequence[Cell], demands: Sequence[float | str], iodepth: int
                 f"pattern {load.pattern.name!r} has a cap of its own: offer a demand or cap the rate, not both"
             )
     return [replace(load, demand=name) for load in loads for name in names]
+
+
+def _require_tenants_alone(patterns, offered, events, placement, adaptive, warmup) -> None:
+    """PlanError where a sweep of tenants is given what each of them says for itself, or what cannot be done to all."""
+    for name, given, usual in (
+        ("patterns", list(patterns), []),
+        ("offered", list(offered), []),
+        ("events", [dict(done) for done in events], [{}]),
+        ("placement", placement, SPREAD),
+        ("policy adaptive", bool(adaptive), False),
+        ("a warm-up", bool(warmup), False),
+    ):
+        if given != usual:
+            raise PlanError(
+                f"tenants with {name}: each tenant has patterns, demands and VMs of its own, its runs last as long as "
+                f"the others', and nothing is done to the system meanwhile: leave {name} out"
+            )
 
 
 def _content(given: Mapping[str, Any]) -> Content | None:

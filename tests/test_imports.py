@@ -11,7 +11,8 @@ ROOT = Path(__file__).parents[1]
 ROOMS = {
     "run_layout": set(),
     "plan": set(),
-    "sweeps": {"plan", "metrics"},
+    "sweeps": {"plan", "metrics", "tenants"},
+    "tenants": {"plan"},
     "places": set(),
     "yaml_models": {"places", "metrics"},
     "testbed": {"yaml_models"},

@@ -73,7 +73,8 @@ def agrees(row: pd.Series, expected: dict[str, float]) -> None:
 
 
 def codes(results: pd.DataFrame) -> set[str]:
-    return {code for row in results["warnings"] for code in row.codes}
+    """But which percentiles the captured runs are too short for, which hangs on how fast the machine was."""
+    return {code for row in results["warnings"] for code in row.codes} - {"thin-tail"}
 
 
 # --- loose files ------------------------------------------------------------------------------------------------------
@@ -210,7 +211,11 @@ def test_a_single_job_without_histograms_keeps_fio_s_own_percentile(tmp_path):
     document["jobs"] = document["jobs"][:1]
     (tmp_path / "one.json").write_text(json.dumps(document))
     result = hci.read_results(tmp_path, system="x").loc[0]
-    assert result["p99_ns"] == document["jobs"][0]["read"]["clat_ns"]["percentile"]["99.000000"]
+    read = document["jobs"][0]["read"]
+    assert result["p95_ns"] == read["clat_ns"]["percentile"]["95.000000"]
+    assert read["total_ios"] < 1000
+    assert np.isnan(result["p99_ns"])
+    assert "fewer than 10 I/Os beyond p99, p99.9, p99.99" in str(result["warnings"])
     assert "completion latency" in str(result["warnings"])
 
 
@@ -559,7 +564,7 @@ def test_what_is_kept_is_read_and_not_the_files(tmp_path, monkeypatch):
     first = hci.read_results(LOOSE, names=NAMES, cache=kept)
     monkeypatch.setattr("hcilib.read.foreign.results.look", None)
     pd.testing.assert_frame_equal(hci.read_results(LOOSE, names=NAMES, cache=kept), first)
-    assert np.isfinite(first["p999_ns"]).all()
+    assert np.isfinite(first["p99_ns"]).all()
 
 
 # --- how it is compared, and called -----------------------------------------------------------------------------------

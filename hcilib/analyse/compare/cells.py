@@ -7,6 +7,7 @@ so that five hundred cells cost no more Python than one.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from hcilib.caveats import NONE, Caveat, Caveats, caveats, column
+from hcilib.caveats import NONE, THIN_TAIL, Caveat, Caveats, caveats, column
 from hcilib.metrics import FACTORS, METRICS, factors, pattern_order
 
 UNSTABLE = 0.1
@@ -322,7 +323,9 @@ def _notes(
 ) -> np.ndarray:
     count = len(cell["n"])
     invalid = np.bincount(code[~valid], minlength=count)
-    unread = np.bincount(code[valid & ~usable], minlength=count)
+    thin = valid & ~usable & _is_thin(results, metric)
+    short = np.bincount(code[thin], minlength=count)
+    unread = np.bincount(code[valid & ~usable & ~thin], minlength=count)
     campaigns = campaign_counts(results, code, usable)
     zeros = np.array([(runs == 0).sum() for runs in cell["runs"]], dtype=int)
     return annotate(
@@ -333,6 +336,10 @@ def _notes(
             lambda i: Caveat(
                 "unusable", f"{_runs(unread[i])} without a usable value (NaN, infinite or negative) dropped"
             ),
+        ),
+        (
+            short,
+            lambda i: Caveat(THIN_TAIL, f"{_runs(short[i])} with too few I/Os for it dropped (10 must lie beyond)"),
         ),
         (_varies(results, "source", code, usable), Caveat("pooled", "runs of more than one source")),
         (campaigns > 1, lambda i: Caveat("pooled", f"runs of {campaigns[i]} campaigns pooled")),
@@ -345,6 +352,13 @@ def _notes(
         (cell["flat"], Caveat("zero-variance", "zero variance: floored at 0.1 %")),
         (cell["unstable"], lambda i: _unstable(cell["runs"][i], cell["log_var"][i], metric)),
     )
+
+
+def _is_thin(results: pd.DataFrame, metric: str) -> np.ndarray:
+    """Which runs say that they are too short for a percentile, where one is asked for."""
+    if not re.fullmatch(r"p\d+_ns", metric) or "warnings" not in results:
+        return np.zeros(len(results), dtype=bool)
+    return np.array([THIN_TAIL in caveats(said).codes for said in results["warnings"]], dtype=bool)
 
 
 def _runs(count: int) -> str:
@@ -391,7 +405,7 @@ def _own_warnings(results: pd.DataFrame, code: np.ndarray, usable: np.ndarray, c
         said = results["warnings"].to_numpy(object)
         for i in np.flatnonzero(usable):
             if said[i]:
-                own[code[i]] += caveats(said[i])
+                own[code[i]] += (caveat for caveat in caveats(said[i]) if caveat.code != THIN_TAIL)
     return own
 
 

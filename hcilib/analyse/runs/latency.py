@@ -17,13 +17,11 @@ from scipy.special import stdtrit
 
 from hcilib.analyse.compare.cells import SINGLE_RUN, refuse_mixing, require_columns, valid_rows
 from hcilib.analyse.runs.series import run_columns
-from hcilib.caveats import NONE, Caveat, Caveats, caveats, column
-from hcilib.fio_buckets import BUCKETS, MIDPOINTS, buckets_of, ios_to_reach
+from hcilib.caveats import NONE, THIN_TAIL, Caveat, Caveats, caveats, column
+from hcilib.fio_buckets import BUCKETS, MIDPOINTS, TAIL, buckets_of, ios_to_reach
 from hcilib.metrics import FACTORS
 
 VM = ("host", "hostname", "port")
-TAIL = 10
-"""I/Os that should lie beyond a percentile before it is more than the story of a few."""
 
 
 def percentiles(
@@ -85,7 +83,7 @@ def _thin_tails(n: np.ndarray, names: dict[str, float]) -> np.ndarray:
     said: list[Caveats] = [NONE] * n.size
     for i in np.flatnonzero(np.any(list(few.values()), axis=0)) if few else ():
         beyond = ", ".join(name for name, is_few in few.items() if is_few[i])
-        said[i] = caveats(Caveat("thin-tail", f"fewer than {TAIL} I/Os beyond {beyond}"))
+        said[i] = caveats(Caveat(THIN_TAIL, f"fewer than {TAIL} I/Os beyond {beyond}"))
     return column(said)
 
 

@@ -33,7 +33,7 @@ from hcilib.drive.hosts.lease import leased
 from hcilib.drive.launch import job
 from hcilib.drive.launch.job import FioError, Launch, Launched
 from hcilib.drive.launch.launch import launch
-from hcilib.plan import Plan, Step
+from hcilib.plan import Load, Plan, Step
 from hcilib.read.fio.fio_json import read_fio
 from hcilib.read.run.acceptance import problems
 from hcilib.read.run.journal import last_result
@@ -118,6 +118,7 @@ def run(
     for system in measured:
         _same_system(testbed, system)
     testbed, plan = divided(testbed, measured), interleaved(plan, measured)
+    plan = plan.seated(testbed)
     every = subjects(measured, testbed, actions)
     policy.require(plan, testbed, rules, earlier)
     for subject in every.values():
@@ -283,7 +284,7 @@ def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, look: L
     """One attempt; returns what is wrong with it, nothing if it was accepted."""
     plan, rundir, subject = course.plan, course.rundir, course.of(step)
     system, testbed = subject.system, subject.testbed
-    vms = testbed.fleet(step.cell.vms)
+    vms = [vm for vm in testbed.fleet(step.cell.vms) if step.of_vm(vm.name)]
     shared = {"disks_of": step.disks_of, "pair": step.pair or None} if step.system else {}
     record: dict[str, Any]
     record = {
@@ -302,6 +303,8 @@ def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, look: L
     if step.offered_iops:
         record |= {"offered_iops": sum(job.job_demand(step)) * step.cell.vms * step.cell.numjobs,
                    "offered_process": step.offered_process}  # fmt: skip
+    if step.cell.tenants:
+        record["tenants"] = [_tenant(load, step, testbed, plan.span_bytes) for load in step.cell.tenants]
     work = rundir.work(step)
     watch = course.watch(step)
     try:
@@ -317,7 +320,7 @@ def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, look: L
         record["hosts"] = [host | _place(launched, host["vm"]) for host in record["hosts"]]
         wrong = problems(work / "fio.json", (work / "fio.stderr").read_text(errors="replace"), launched.returncode,
                          _expected(record["hosts"]), step.runtime_s, min_runtime_s=watch.shortest_s if watch else None,
-                         rate_bytes=max(job.job_caps(step)) or None)  # fmt: skip
+                         **_caps(step))  # fmt: skip
         wrong = [_name_vm(sentence, launched.places) for sentence in wrong]
         wrong += [*launched.faults, *events.premature(record, work)]
         wrong += _unfilled(step, plan, testbed, work) if step.kind == "prefill" and not wrong else []
@@ -399,8 +402,31 @@ def _host(vm: Vm, testbed: Testbed, step: Step) -> dict:
         "node": vm.node,
         "hostname": vm.target,
         "port": testbed.fio.port,
-        "jobs": step.jobs_on(len(vm.disks)),
+        "jobs": len(step.jobs_of(vm)),
     }
+
+
+def _tenant(load: Load, step: Step, testbed: Testbed, span_bytes: int) -> dict:
+    """What is recorded of a tenant's load beside its cell: the part of its disks that it uses, and the demand on it."""
+    used = {
+        (vm.name, disk.serial): min(span_bytes, disk.size_bytes)
+        for vm in testbed.fleet(step.cell.vms)
+        for n, (own, _) in enumerate(step.jobs_of(vm))
+        if vm.name in load.vms and own.cell == load.cell
+        for disk in [vm.disks[n % len(vm.disks)]]
+    }
+    record: dict[str, Any] = {"span_bytes": sum(used.values())}
+    if load.cell.demand:
+        own = next(own for own in step.of_vm(load.vms[0]) if own.cell == load.cell)
+        record["offered_iops"] = sum(job.job_demand(own)) * load.cell.vms * load.cell.numjobs
+    return record
+
+
+def _caps(step: Step) -> dict[str, float]:
+    """What no job may exceed, where all have one cap: those of tenants differ."""
+    pattern = step.cell.pattern
+    given = {"rate_bytes": pattern.rate_bytes, "rate_iops": pattern.rate_iops}
+    return {} if step.cell.tenants else {name: max(job.job_caps(step, cap)) for name, cap in given.items() if cap}
 
 
 def _expected(hosts: list[dict]) -> list[dict]:

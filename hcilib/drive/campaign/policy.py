@@ -116,8 +116,9 @@ class Policy:
     def _at_demand(self, step: Step) -> Step:
         """The step with its demand in IOPS: of a share, of the closed-loop maximum of its load, measured in its block
         or the last before it; 0 where none was, which the launcher refuses."""
+        process = self.plan.offered.process if self.plan.offered else step.offered_process
         if not step.cell.demand:
-            return step
+            return replace(step, offered_process=process)
         maximum = float("nan")
         if not step.cell.demand.endswith("iops"):
             closed = {s.cell for s in self.plan.steps if s.cell.same_load(step.cell) and not s.cell.demand}
@@ -125,7 +126,6 @@ class Policy:
             own = results[results["system"] == step.system] if step.system else results
             maximum = closed_maximum(own, closed, step.block)
         iops = step.cell.offered_iops(maximum)
-        process = self.plan.offered.process if self.plan.offered else step.offered_process
         return replace(step, offered_iops=0.0 if iops != iops else iops, offered_process=process)
 
     def begin(self, step: Step) -> None:

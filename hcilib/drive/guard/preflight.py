@@ -126,7 +126,7 @@ def _shares(step, written: float, span_bytes: int, testbed: Testbed) -> list[tup
     jobs = [
         (vm.name, vm.disks[j % len(vm.disks)])
         for vm in testbed.fleet(step.cell.vms)
-        for j in range(step.jobs_on(len(vm.disks)))
+        for j in range(len(step.jobs_of(vm)))
     ]
     each = written / len(jobs)
     return [(vm, d.serial, float(min(span_bytes, d.size_bytes)) if step.kind == "prefill" else each) for vm, d in jobs]

@@ -81,8 +81,8 @@ class Launch:
         """VM -> at which byte of its disk each job begins; empty where all begin at 0."""
         starts = {
             vm.name: [
-                self.step.region(job, len(vm.disks), min(self.span_bytes, vm.disks[job % len(vm.disks)].size_bytes))[0]
-                for job in range(self.step.jobs_on(len(vm.disks)))
+                load.region(job, len(vm.disks), min(self.span_bytes, vm.disks[n % len(vm.disks)].size_bytes))[0]
+                for n, (load, job) in enumerate(self.step.jobs_of(vm))
             ]
             for vm in self.vms
         }
@@ -155,25 +155,37 @@ def job_text(
     Every option stands in the job's own section: what stands in [global] is unrecoverable per client in fio's JSON.
     """
     return "\n".join(
-        _section(step, vm, testbed, span_bytes, j, paths or {}, content) for j in range(step.jobs_on(len(vm.disks)))
+        _section(load, vm, testbed, span_bytes, (job, n), paths or {}, content)
+        for n, (load, job) in enumerate(step.jobs_of(vm))
     )
 
 
 def _section(
-    step: Step, vm: Vm, testbed: Testbed, span_bytes: int, job: int, paths: Mapping[str, str], content: Content | None
+    step: Step,
+    vm: Vm,
+    testbed: Testbed,
+    span_bytes: int,
+    number: tuple[int, int],
+    paths: Mapping[str, str],
+    content: Content | None,
 ) -> str:
+    """`number`: which job of its load it is, and which of the VM."""
+    own, job = number
     pattern, disk = step.cell.pattern, vm.disks[job % len(vm.disks)]
-    offset, size = step.region(job, len(vm.disks), min(span_bytes, disk.size_bytes))
+    offset, size = step.region(own, len(vm.disks), min(span_bytes, disk.size_bytes))
     options = {"ioengine": testbed.fio.ioengine, **_target(vm, disk, paths), "rw": pattern.rw, "bs": pattern.bs_bytes}
     if pattern.rw in ("randrw", "rw"):
         options["rwmixread"] = pattern.rwmixread
+    if pattern.random_distribution:
+        options["random_distribution"] = pattern.random_distribution
     options |= {"iodepth": step.cell.iodepth, "size": size, "direct": testbed.fio.direct}
     if offset:
         options["offset"] = offset
     if pattern.sync:
         options["sync" if pattern.sync == 1 else _flush(testbed.fio.ioengine)] = 1
-    if pattern.rate_bytes:
-        options["rate"] = ",".join(str(cap) for cap in job_caps(step))
+    for option, cap in (("rate", pattern.rate_bytes), ("rate_iops", pattern.rate_iops)):
+        if cap:
+            options[option] = ",".join(map(str, job_caps(step, cap)))
     if step.cell.demand:
         options |= {"rate_iops": ",".join(map(str, job_demand(step))), "rate_process": step.offered_process}
     if step.runtime_s:
@@ -203,11 +215,17 @@ def _flush(ioengine: str) -> str:
     return "fsync" if ioengine in ("nbd", "rbd") else "fdatasync"
 
 
-def job_caps(step: Step) -> tuple[int, int]:
-    """Bytes per second that one job may read and write: the VM's cap over its jobs, and over the directions as they are
-    mixed."""
-    share, each = step.cell.pattern.rwmixread, step.cell.pattern.rate_bytes // step.cell.numjobs
-    return each * share // 100, each * (100 - share) // 100
+def job_caps(step: Step, cap: int) -> tuple[int, int]:
+    """What one job may read and write in a second of what its VM may: the VM's cap over its jobs, and over the
+    directions as they are mixed; FioError where that is less than one."""
+    share, each = step.cell.pattern.rwmixread, cap // step.cell.numjobs
+    caps = each * share // 100, each * (100 - share) // 100
+    if any(part and not own for part, own in zip((share, 100 - share), caps, strict=True)):
+        raise FioError(
+            f"{step.id}: a cap of {cap} a second a VM leaves {' and '.join(map(str, caps))} to read and write to each "
+            f"of {step.cell.numjobs} jobs, which to fio is no cap at all: raise it, or use fewer jobs"
+        )
+    return caps
 
 
 def job_demand(step: Step) -> tuple[int, int]:
@@ -255,6 +273,7 @@ _OPTIONS = {
     "rate": r"\d+,\d+",
     "rate_iops": r"\d+,\d+",
     "rate_process": "poisson|linear",
+    "random_distribution": r"zipf:\d(?:\.\d{1,2})?|zoned:\d{1,2}/\d{1,2}:\d{1,2}/\d{1,2}",
     "runtime": r"\d+ms",
     "ramp_time": r"\d+ms",
     "direct": "[01]",
@@ -277,7 +296,7 @@ _OPTIONS = {
         ),
         r"\d+",
     ),
-    **dict.fromkeys(("write_iops_log", "write_bw_log", "write_lat_log", "write_hist_log"), r"logs/[a-z0-9-]+"),
+    **dict.fromkeys(("write_iops_log", "write_bw_log", "write_lat_log", "write_hist_log"), r"logs/[a-z0-9.-]+"),
 }
 _FREE = {"randseed"}
 """Any number will do."""
@@ -330,11 +349,12 @@ def verify(
     """
     who = f"{vm.name}: its job file"
     found = read_job(text, who)
-    due = [f"{step.cell.pattern.name}.j{job}" for job in range(step.jobs_on(len(vm.disks)))]
+    jobs = step.jobs_of(vm)
+    due = [f"{load.cell.pattern.name}.j{n}" for n, (load, _) in enumerate(jobs)]
     if list(found) != due:
         raise FioError(f"{who}: sections {', '.join(found)} where the plan has {', '.join(due)}; nothing was started")
-    for job, (section, given) in enumerate(found.items()):
-        asked = _asked(step, vm, job, testbed, span_bytes, paths or {}, content)
+    for job, ((section, given), (load, own)) in enumerate(zip(found.items(), jobs, strict=True)):
+        asked = _asked(load, vm, (own, job), testbed, span_bytes, paths or {}, content)
         for name in sorted(asked.keys() | given.keys() - _FREE):
             if given.get(name) != asked.get(name):
                 raise FioError(
@@ -344,11 +364,18 @@ def verify(
 
 
 def _asked(
-    step: Step, vm: Vm, job: int, testbed: Testbed, span_bytes: int, paths: Mapping[str, str], content: Content | None
+    step: Step,
+    vm: Vm,
+    number: tuple[int, int],
+    testbed: Testbed,
+    span_bytes: int,
+    paths: Mapping[str, str],
+    content: Content | None,
 ) -> dict[str, str]:
     """Option -> value, of what a job does to which part of which disk, in the plan's words alone."""
+    own, job = number
     pattern, disk = step.cell.pattern, vm.disks[job % len(vm.disks)]
-    first, length = step.region(job, len(vm.disks), min(span_bytes, disk.size_bytes))
+    first, length = step.region(own, len(vm.disks), min(span_bytes, disk.size_bytes))
     asked: dict[str, object] = {
         "ioengine": testbed.fio.ioengine,
         "rw": pattern.rw,
@@ -370,8 +397,12 @@ def _asked(
         asked["rwmixread"] = pattern.rwmixread
     if pattern.sync:
         asked["sync" if pattern.sync < 2 else "fsync" if testbed.fio.ioengine in ("nbd", "rbd") else "fdatasync"] = 1
+    if pattern.random_distribution:
+        asked["random_distribution"] = pattern.random_distribution
     if pattern.rate_bytes:
-        asked["rate"] = "{},{}".format(*job_caps(step))
+        asked["rate"] = "{},{}".format(*job_caps(step, pattern.rate_bytes))
+    if pattern.rate_iops:
+        asked["rate_iops"] = "{},{}".format(*job_caps(step, pattern.rate_iops))
     if step.cell.demand:
         reads, writes = job_demand(step)
         asked |= {"rate_iops": f"{reads},{writes}", "rate_process": step.offered_process}

@@ -66,7 +66,7 @@ class Watched:
                 continue
             self._silent.pop(vm.name, None)
             before, seen = self._seen.get(vm.name, {}), {}
-            if len(own) == of.step.jobs_on(len(vm.disks)):
+            if len(own) == len(of.step.jobs_of(vm)):
                 self._order.setdefault(vm.name, [w.pid for w in own])
             for worker in own:
                 count, since = before.get(worker.pid, (-1, now_s))

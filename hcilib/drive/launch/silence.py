@@ -31,7 +31,8 @@ def silent(of: Launch, places: Mapping[str, tuple[str, int]]) -> dict[str, float
         return {}
     if not (table["lat_ns_max"].groupby(table["hostname"]).max() > LONGEST_S * 1e9).any():
         return {}  # most runs: their histograms are not looked at
-    depth = 1 if of.step.cell.pattern.rate_bytes or of.step.cell.demand else of.step.cell.iodepth
+    loads = [load.cell for load in of.step.cell.tenants] or [of.step.cell]
+    depth = 1 if any(load.pattern.capped or load.demand for load in loads) else of.step.cell.iodepth
     table = table.assign(sum_ns=table["lat_ns_mean"] * table["total_ios"])
     jobs = table.groupby(_JOB).agg({"sum_ns": "sum", "total_ios": "sum", "runtime": "max"})
     longest_s = (

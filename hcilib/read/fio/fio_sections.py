@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -36,16 +36,16 @@ def sync_latency(document: bytes) -> dict[str, float]:
     return dict(zip(MEASURES, (mean, p99), strict=True))
 
 
-def full_depth_pct(document: bytes, iodepth: int) -> float:
-    """The percentage of I/Os that were submitted to a full queue of `iodepth`, over all jobs; NaN where fio does not
-    say.
+def full_depth_pct(document: bytes, iodepth: int, of: Callable[[str, str], bool] | None = None) -> float:
+    """The percentage of I/Os that were submitted to a full queue of `iodepth`, over all jobs, or those for whose host
+    and name `of` holds; NaN where fio does not say.
 
     fio counts by powers of two up to ">=64": of a deeper queue that is an upper bound, which is 0 where no more I/Os
     can have been in flight than arrived within the longest latency (four standard deviations of a Poisson process above
     its mean).
     """
     total = full = 0.0
-    for job in _jobs(document):
+    for job in (job for job in _jobs(document) if of is None or of(job.get("hostname", ""), job["jobname"])):
         both = [job["read"], job["write"]]
         ios, rate = (sum(direction[name] for direction in both) for name in ("total_ios", "iops"))
         longest_s = max(direction["lat_ns"]["max"] for direction in both) / 1e9

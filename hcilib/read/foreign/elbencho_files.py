@@ -121,7 +121,7 @@ def _phase(field: Field, number: int, phases: int) -> Iterator[tuple[Part, str]]
         job=f"phase {number}" if phases > 1 else "",
         factors=factors,
         asked=asked if kind == "rw" else {name: text for name, text in asked.items() if name != "rwmixread"},
-        rows=[Row(ddir, (rate, bw, lat, 1000 * seconds)) for ddir, rate, bw, lat in rows],
+        rows=[Row(ddir, (rate, bw, lat, 1000 * seconds, nan)) for ddir, rate, bw, lat in rows],
         hosts=tuple(f"host {n}" for n in range(1, hosts + 1)),
         outstanding=hosts * threads * depth,
         caveats=(Caveat("direct", "without --direct: the page cache of the host was measured too"),) * cached,

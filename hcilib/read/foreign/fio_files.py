@@ -15,7 +15,7 @@ from hcilib.read.fio.fio_document import LOCAL_HOST
 from hcilib.read.fio.fio_fast import Direction
 from hcilib.read.fio.fio_reports import Entry, FioFile, FioOutputError, parse
 from hcilib.read.foreign.parts import Part, Row, asked
-from hcilib.read.run.fleet import QUANTILES
+from hcilib.read.run.fleet import QUANTILES, is_thin, thin_tail
 
 _SHOWN = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "runtime")
 _OF_CLAT = "percentiles are of completion latency: the file has none of total latency (lat_percentiles=1)"
@@ -129,7 +129,8 @@ def _part(entries: Sequence[Entry], own: list[int], rows: Sequence, bins, severa
 def _numbers(direction: Direction) -> tuple[float, ...]:
     """fio prints zeros where it measured no latency."""
     lat = direction.lat_ns
-    return direction.iops, direction.bw_bytes, nan if lat.N == 0 else lat.mean, direction.runtime
+    mean, most = (nan, nan) if lat.N == 0 else (lat.mean, lat.max)
+    return direction.iops, direction.bw_bytes, mean, direction.runtime, most
 
 
 def _jobs(entries: Sequence[Entry], told: Sequence[dict]) -> tuple[int, bool, float]:
@@ -169,7 +170,10 @@ def _own(places: Sequence[int], rows: Sequence) -> tuple[dict[str, float], str]:
     found = {name: printed[q] for name, q in _printed_as(tuple(printed)).items()}
     if not found:
         return {}, "the file holds no percentiles"
-    return {name: found.get(name, nan) for name in QUANTILES}, "" if lat else _OF_CLAT
+    few = thin_tail(direction.total_ios)
+    beyond = {name for name, percent in QUANTILES.items() if is_thin(direction.total_ios, percent)}
+    found = {name: nan if name in beyond else found.get(name, nan) for name in QUANTILES}
+    return found, "; ".join(filter(None, [str(few), "" if lat else _OF_CLAT]))
 
 
 @lru_cache(maxsize=256)

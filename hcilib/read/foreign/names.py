@@ -30,7 +30,7 @@ FIELDS = {
     "rwmixread": _COUNT,
     "bs": r"\d+[kKmMgG]?(?:i?[bB])?",
     "rw": "randreadwrite|randread|randwrite|randrw|readwrite|read|write|rw",
-    "pattern": r"\d+[kKmM]-[a-z]+\d*(?:-sync|-fdatasync)?(?:-rate\d+m)?",
+    "pattern": r"\d+[kKmM]-[a-z]+\d*(?:-zipf[\d.]+|-zoned\d+on\d+)?(?:-sync|-fdatasync)?(?:-rate\d+(?:m|iops))?",
 }
 """What a name may say, and how it is written there."""
 _COUNTS = tuple(name for name, written in FIELDS.items() if written == _COUNT)

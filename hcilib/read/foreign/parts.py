@@ -17,7 +17,7 @@ from hcilib.plan import Pattern, PlanError
 from hcilib.read.run import fleet
 from hcilib.read.run.records import RunReadError
 
-NUMBERS = ("iops", "bw_bytes", "lat_ns_mean", "runtime")
+NUMBERS = ("iops", "bw_bytes", "lat_ns_mean", "runtime", "lat_ns_max")
 """As `fleet.aggregate` wants them: I/Os and bytes a second, ns, ms."""
 NOT_HERE = (nan,) * len(NUMBERS)
 
@@ -122,6 +122,9 @@ def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str
         said.append(Caveat("iodepth", f"no one iodepth: {', '.join(depths)} in one run"))
     row |= _measures([row for part in of for row in part.rows])
     percentiles, why = _percentiles(of)
+    said += (
+        fleet.thin_tail(sum(part.bins[1].sum() for part in of if part.bins)) if all(part.bins for part in of) else ()
+    )
     errors = [error for part in of for error in part.errors] + _cut_short(found, row["runtime_s"])
     said += [Caveat("percentiles", why)] * bool(why) + [Caveat("invalid", error) for error in errors]
     row |= percentiles

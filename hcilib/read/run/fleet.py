@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from hcilib.caveats import NONE, THIN_TAIL, Caveat, Caveats
+from hcilib.fio_buckets import TAIL
 from hcilib.read.fio.fio_bins import reached
 
-QUANTILES = {"p50_ns": 50.0, "p99_ns": 99.0, "p999_ns": 99.9}
+QUANTILES = {"p50_ns": 50.0, "p95_ns": 95.0, "p99_ns": 99.0, "p999_ns": 99.9, "p9999_ns": 99.99}
 """In percent, as fio is asked for them: its target is a little more than 999 in a thousand, 0.999 a little less."""
 MEASURES = tuple(
     [
@@ -18,6 +20,7 @@ MEASURES = tuple(
         "lat_unweighted_ns",
         "read_lat_ns",
         "write_lat_ns",
+        "max_lat_ns",
         "runtime_s",
     ]
 )
@@ -29,7 +32,7 @@ def aggregate(ddir: np.ndarray, numbers: dict[str, np.ndarray]) -> dict[str, flo
     Parameters
     ----------
     ddir : text of each row; "mixed" and "trim" rows are left out
-    numbers : iops, bw_bytes, lat_ns_mean, runtime of each row
+    numbers : iops, bw_bytes, lat_ns_mean, runtime, lat_ns_max of each row
 
     fio's own "All clients" row is not used.
     """
@@ -44,9 +47,9 @@ def aggregate(ddir: np.ndarray, numbers: dict[str, np.ndarray]) -> dict[str, flo
     measured = [one for one in by_direction if one == one]
     unweighted = sum(measured) / len(measured) if measured else np.nan
     ran = numbers["runtime"][busy & ~np.isnan(numbers["runtime"])]
-    runtime_s = ran.max() / 1000 if len(ran) else np.nan
+    ends = _largest(numbers["lat_ns_max"][busy]), ran.max() / 1000 if len(ran) else np.nan
     lat_ns = _weighted(lat[busy], iops[busy])
-    return dict(zip(MEASURES, (*rates, bw_bytes, lat_ns, unweighted, *by_direction, runtime_s), strict=True))
+    return dict(zip(MEASURES, (*rates, bw_bytes, lat_ns, unweighted, *by_direction, *ends), strict=True))
 
 
 def of_one(ddir: str, row: dict[str, float]) -> dict[str, float]:
@@ -57,12 +60,20 @@ def of_one(ddir: str, row: dict[str, float]) -> dict[str, float]:
     read, write = (lat if ddir == name else np.nan for name in ("read", "write"))
     rate, bw = (value if value == value else 0.0 for value in (iops, bw))
     rates = rate, rate * (ddir == "read"), rate * (ddir == "write")
-    return dict(zip(MEASURES, (*rates, bw, lat, lat, read, write, ran / 1000), strict=True))
+    longest = row["lat_ns_max"] if lat == lat else np.nan
+    return dict(zip(MEASURES, (*rates, bw, lat, lat, read, write, longest, ran / 1000), strict=True))
 
 
 def _sum(values: np.ndarray) -> float:
     total = float(values.sum())
     return total if total == total else float(np.nansum(values))  # which takes five times as long for a few numbers
+
+
+def _largest(values: np.ndarray) -> float:
+    """NaN where a row does not say: the longest of the others need not be the fleet's. 0 is how fio prints none at
+    all."""
+    known = values[values != 0]
+    return float(known.max()) if len(known) else np.nan
 
 
 def _weighted(values: np.ndarray, weights: np.ndarray) -> float:
@@ -74,5 +85,18 @@ def _weighted(values: np.ndarray, weights: np.ndarray) -> float:
 
 
 def percentiles(lat_ns: np.ndarray, count: np.ndarray) -> dict[str, float]:
-    """Of all hosts' I/Os together."""
-    return dict(zip(QUANTILES, reached(lat_ns, count, QUANTILES.values()), strict=True))
+    """Of all hosts' I/Os together; NaN where `thin_tail` says that too few of them lie beyond."""
+    ios = count.sum()
+    found = zip(QUANTILES.items(), reached(lat_ns, count, QUANTILES.values()), strict=True)
+    return {name: np.nan if is_thin(ios, percent) else value for (name, percent), value in found}
+
+
+def is_thin(ios: float, percent: float) -> bool:
+    """Whether fewer than ten I/Os lie beyond a percentile: it is then the story of those few."""
+    return bool(ios * (1 - percent / 100) < TAIL - 1e-6)
+
+
+def thin_tail(ios: float) -> Caveats:
+    """Which percentiles a run of so many I/Os cannot carry; nothing where it carries all."""
+    few = [f"p{percent:g}" for percent in QUANTILES.values() if ios > 0 and is_thin(ios, percent)]
+    return Caveats([Caveat(THIN_TAIL, f"fewer than {TAIL} I/Os beyond {', '.join(few)}")]) if few else NONE

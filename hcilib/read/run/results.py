@@ -18,11 +18,12 @@ import pyarrow as pa
 
 from hcilib.caveats import NONE, Caveat, Caveats, caveats, column
 from hcilib.engine import located
+from hcilib.plan import Cell
 from hcilib.read.fio.fio_sections import MEASURES as SYNC
 from hcilib.read.published.published import COLUMNS
 from hcilib.read.run.cache import tables
 from hcilib.read.run.fleet import MEASURES as FLEET
-from hcilib.read.run.fleet import QUANTILES
+from hcilib.read.run.fleet import QUANTILES, thin_tail
 from hcilib.read.run.records import (
     RunReadError,
     factors_of_cell,
@@ -32,13 +33,19 @@ from hcilib.read.run.records import (
     unmeasured,
 )
 from hcilib.read.run.seals import say, unlike_steps
-from hcilib.read.run.step_tables import CPU, MEASURES, NETWORK, SAMPLED
+from hcilib.read.run.step_tables import CPU, LOADS, MEASURES, NETWORK, SAMPLED
 from hcilib.run_layout import RECORD
 
 if TYPE_CHECKING:
     from hcilib.engine import Engine
 
 RESULTS = COLUMNS
+_ASKED = ("events", "demand", "rate_iops", "random_distribution")
+IN_FLIGHT = 0.1
+"""I/Os of a job in flight on average, which is the share of its arrivals that fio holds back, from which that is
+said."""
+CAP_REACHED = 0.95
+"""Share of a cap below which it was missed: fio holds a job to its cap within a few percent."""
 
 DELIVERED, FULL_PCT = 0.99, 0.1
 """An open loop delivers this share of what was asked, and at most this percentage of its I/Os found the queue full."""
@@ -71,6 +78,9 @@ class _Record(msgspec.Struct, gc=False):
     disks_of: str | None = None
     offsets: dict[str, list[int]] | None = None
     integrity: dict[str, str | int] = {}
+    tenants: list[dict[str, float]] = []
+    tenant: str | float = float("nan")
+    beside: str | float = float("nan")
 
 
 _DECODE = msgspec.json.Decoder(_Record).decode
@@ -152,10 +162,12 @@ def results_of(folder: Path, plan: dict, engine: Engine = None) -> pd.DataFrame:
     records: list[_Record] = []
     measures: list[pa.Table] = []
     sampled: list[list[str] | None] = []
+    loads: list[str | None] = []
     told: list[tuple] = []
     for steps, _ in tables(folder, "steps", engine):
         records += map(_record, steps["record"].to_pylist())
         sampled += steps[SAMPLED].to_pylist()
+        loads += steps[LOADS].to_pylist()
         told += zip(*(steps[name].to_pylist() for name in ("folder", f"{RECORD}:sha256", "unlike")), strict=True)
         measures.append(steps.select(MEASURES))
     every = (
@@ -171,7 +183,7 @@ def results_of(folder: Path, plan: dict, engine: Engine = None) -> pd.DataFrame:
         valid = [n for n, record in enumerate(records) if record.valid and counts[n]]
         order = sorted(valid, key=lambda n: (records[n].order, records[n].started_s))
         own = {name: column[order] for name, column in numbers.items()}
-        table = _table([records[n] for n in order], own, [sampled[n] for n in order], plan)
+        table = _table([records[n] for n in order], own, [(sampled[n], loads[n]) for n in order], plan)
     return table
 
 
@@ -182,15 +194,17 @@ def _record(content: str) -> _Record:
     return msgspec.convert(given | {"cell": msgspec.Raw(msgspec.json.encode(given["cell"]))}, _Record)
 
 
-def _table(
-    steps: list[_Record], numbers: dict[str, np.ndarray], sampled: list[list[str] | None], plan: dict
-) -> pd.DataFrame:
-    """`steps` are the accepted ones in order; `numbers` their measures; `sampled` as in their table."""
+def _table(steps: list[_Record], numbers: dict[str, np.ndarray], told: list[tuple], plan: dict) -> pd.DataFrame:
+    """`steps` are the accepted ones in order; `numbers` their measures; `told` what else is in their table."""
     measured = np.flatnonzero([step.kind == "measure" for step in steps])
     if not len(measured):
         return pd.DataFrame(columns=list(RESULTS))
-    runs = [steps[n] for n in measured]
+    apart = [(n, run, measures) for n in measured for run, measures in _loads_of(steps[n], told[n][1])]
+    measured, runs = np.array([n for n, *_ in apart]), [run for _, run, _ in apart]
     own = {name: column[measured] for name, column in numbers.items()}
+    for place, measures in ((place, measures) for place, (*_, measures) in enumerate(apart) if measures):
+        for name, value in measures.items():
+            own[name][place] = value
     span_bytes, nodes = (np.array([getattr(run, name) for run in runs]) for name in ("span_bytes", "nodes"))
     written = np.concatenate([[0.0], numbers["written_bytes"].cumsum()[:-1]])[measured]
     cpu_pct = own[CPU[bool(plan["one_kernel"])]]
@@ -199,15 +213,22 @@ def _table(
     kept_up = open_loop(delivered, own["full_depth_pct"], own["iops"] * own["runtime_s"])
     unsteady, factors = _unsteady_before(steps), _factors_of(runs)
     one_start = _from_one_start(runs, factors, plan)
+    said_of_load = zip(_missed_caps(own, factors), _held_back(own, factors, offered), strict=True)
     warnings = (
-        _warned(run, unsteady[n], _unsampled(run, sampled[n], plan), bool(kept)) + shared
-        for n, run, kept, shared in zip(measured, runs, kept_up, one_start, strict=True)
+        _warned(run, unsteady[n], _unsampled(run, told[n][0], plan), bool(kept))
+        + shared
+        + missed
+        + held
+        + thin_tail(ios)
+        for n, run, kept, shared, (missed, held), ios in zip(
+            measured, runs, kept_up, one_start, said_of_load, own["ios"], strict=True
+        )
     )
     nothing = np.full(len(runs), np.nan)
-    columns: dict[str, Any] = {"events": nothing, "demand": nothing}  # where no cell has any
+    columns: dict[str, Any] = dict.fromkeys(_ASKED, nothing)  # where no cell has any
     columns |= factors
     columns |= {name: own[name] for name in (*FLEET, *QUANTILES, *SYNC, "full_depth_pct")}
-    columns |= {name: [getattr(run, name) for run in runs] for name in ("system", "block", "rep")}
+    columns |= {name: [getattr(run, name) for run in runs] for name in ("system", "block", "rep", "tenant", "beside")}
     columns |= {
         "source": [plan["testbed"]["name"]] * len(runs),
         "tool": "fio",
@@ -218,9 +239,43 @@ def _table(
     columns |= {"offered_iops": offered, "delivered_pct": delivered, "open_loop": _where_offered(kept_up, offered)}
     columns |= {"node_cpu_pct": cpu_pct, "net_bytes_per_s": own[NETWORK[bool(plan["one_kernel"])]]}
     columns |= {name: [run.integrity.get(name, np.nan) for run in runs] for name in STAMPED}
-    columns["iops_per_cpu_pct"] = own["iops"] / nodes / np.where(cpu_pct == 0, np.nan, cpu_pct)
+    shared_cpu = (cpu_pct == 0) | pd.notna(columns["beside"])  # of tenants at once nobody knows whose CPU it was
+    columns["iops_per_cpu_pct"] = own["iops"] / nodes / np.where(shared_cpu, np.nan, cpu_pct)
     columns["bw_bytes"] = own["bw_bytes"].astype(np.int64)
     return pd.DataFrame(columns | {"valid": True, "warnings": column(warnings)}, columns=list(RESULTS))
+
+
+def _loads_of(step: _Record, measures: str | None) -> list[tuple[_Record, dict[str, float]]]:
+    """A run as its rows: one, or of several tenants one for each of their loads, with what that load measured."""
+    if not measures:
+        return [(step, {})]
+    cell = Cell.from_dict(json.loads(bytes(step.cell)))
+    return [
+        (
+            msgspec.structs.replace(
+                step,
+                cell=msgspec.Raw(msgspec.json.encode(load.cell.to_dict())),
+                span_bytes=stated["span_bytes"],
+                offered_iops=stated.get("offered_iops", np.nan),
+                tenant=load.tenant,
+                beside=cell.factors_of(load).get("beside", np.nan),
+            ),
+            measured,
+        )
+        for load, stated, measured in zip(cell.tenants, step.tenants, json.loads(measures), strict=True)
+    ]
+
+
+def _missed_caps(own: dict[str, np.ndarray], factors: dict[str, pd.Series]) -> list[Caveats]:
+    """What a run under a cap says that did not come near it: its rate is the storage's, not the cap's."""
+    said = [NONE] * len(own["iops"])
+    for name, measured, unit, scale in (("rate_bytes", "bw_bytes", "MiB/s", 2**20), ("rate_iops", "iops", "IOPS", 1)):
+        if name in factors:
+            cap = factors[name].to_numpy(float) * factors["vms"].to_numpy(float)
+            for n in np.flatnonzero((cap > 0) & (own[measured] < CAP_REACHED * cap)):
+                came = f"{own[measured][n] / scale:,.4g} of {cap[n] / scale:,.4g} {unit}"
+                said[n] += [Caveat("cap-missed", f"the cap was not reached: {came} came, as much as the storage gave")]
+    return said
 
 
 def _factors_of(runs: list[_Record]) -> dict[str, pd.Series]:
@@ -285,6 +340,19 @@ def _warned(step: _Record, unsteady: Caveats, unsampled: Caveats, kept_up: bool)
     if step.offered_iops == step.offered_iops and not kept_up:
         own.append(Caveat("saturated", "saturated: the demand was not met, so its latencies are lower bounds"))
     return unsteady + unsampled + own
+
+
+def _held_back(own: dict[str, np.ndarray], factors: dict[str, pd.Series], offered: np.ndarray) -> list[Caveats]:
+    """What a run at a demand says whose jobs nearly always had I/Os in flight: before fio sleeps until the next
+    arrival it waits for those, and what was due meanwhile is issued late and charged from then (METHODS section 6)."""
+    said = [NONE] * len(offered)
+    jobs = factors["vms"].to_numpy(float) * factors["numjobs"].to_numpy(float)
+    in_flight = own["iops"] * own["lat_ns"] / 1e9 / jobs
+    for n in np.flatnonzero(~np.isnan(offered) & (in_flight > IN_FLIGHT)):
+        needed = int(np.ceil(factors["numjobs"].iloc[n] * in_flight[n] / IN_FLIGHT))
+        begun = "fio begins no I/O of a job that waits for others of its own: latencies lack that wait"
+        said[n] += [Caveat("held-back", begun, f"; numjobs {needed} would show it")]
+    return said
 
 
 def _where_offered(kept_up: np.ndarray, offered: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,13 +40,16 @@ CPU = {True: "kernel_cpu_pct", False: "node_cpu_pct"}
 """By whether the nodes share one kernel: of which any of them tells all, where of real nodes none may be missing."""
 SAMPLED = "sampled_nodes"
 """The nodes sampled in the step's window, where these are fewer than there are."""
-_OF_STEP = ("written_bytes", "full_depth_pct", *fio_sections.MEASURES)
+LOADS = "loads"
+"""JSON: the same measures of each of the tenants' loads, in the order in which step.json has them; null without
+tenants."""
+_OF_STEP = ("ios", "written_bytes", "full_depth_pct", *fio_sections.MEASURES)
 MEASURES = (*fleet.MEASURES, *fleet.QUANTILES, *_OF_STEP, *CPU.values(), *NETWORK.values())
 """Of one step: its fleet, what it wrote, its nodes."""
 _STEPS = pa.schema(
     [("folder", pa.string()), ("record", pa.string()), ("unlike", pa.string())]
     + [(name, pa.float64()) for name in MEASURES]
-    + [(SAMPLED, pa.list_(pa.string()))]
+    + [(SAMPLED, pa.list_(pa.string())), (LOADS, pa.string())]
     + [(name, pa.int64()) for name in STAMPS]
     + [(name, pa.string()) for name in HASHES]
 )
@@ -79,7 +83,7 @@ def read_steps(folders: Sequence[str], *, compiled: bool = False) -> Tables:
     RunReadError, FioOutputError
         A file of a step cannot be read; the sentence names it.
     """
-    packer, records, bins, keys = Packer(), [], [], []
+    packer, records, bins, keys, of_rows = Packer(), [], [], [], []
     rows: list[dict[str, Any]] = []
     for folder in folders:
         raw = {file: read_raw(located(folder) / file) for file in FILES}
@@ -97,16 +101,18 @@ def read_steps(folders: Sequence[str], *, compiled: bool = False) -> Tables:
             histograms = bins_of(file, output, compiled=compiled)
             counted = _nodes(raw[COUNTERS].content, record, f"{folder}/{COUNTERS}")
             rows[-1] |= fleet.percentiles(histograms.lat_ns, histograms.count) | counted
+            rows[-1]["ios"] = float(histograms.count.sum())
             if record.get("offered_iops"):
                 rows[-1]["full_depth_pct"] = fio_sections.full_depth_pct(document, record["cell"]["iodepth"])
             if Pattern.parse(record["cell"]["pattern"]).sync == FDATASYNC:
                 rows[-1] |= fio_sections.sync_latency(document)
+            of_rows.append((histograms, _depths(document, record)))
             own, histograms = by_key(file, histograms)
             keys.append(own)
             bins.append(histograms)
     packed, valid = packer.packed(), [record for record in records if record["valid"]]
     of_valid = [row for row, record in zip(rows, records, strict=True) if record["valid"]]
-    for row, measures in zip(of_valid, _fleets(packed), strict=True):
+    for row, measures in zip(of_valid, _fleets(packed, valid, of_rows), strict=True):
         row |= measures
     return Tables(
         pa.Table.from_pylist(rows, schema=_STEPS), _hosts_table(packed, valid), _bins_table(keys, bins, valid)
@@ -153,17 +159,53 @@ def _nodes(content: bytes | None, step: Mapping, file: str) -> dict[str, float |
     return found | {SAMPLED: None if is_whole else sampled}
 
 
-def _fleets(packed: Packed) -> Iterator[dict[str, float]]:
-    """The fleet of every file, and the bytes it wrote."""
-    needed = ("iops", "bw_bytes", "lat_ns_mean", "runtime", "io_bytes")
+def _loads(record: Mapping) -> list[tuple[dict, set[str], str]]:
+    """Of every tenant's load what it is, its hosts, and how the names of its jobs begin."""
+    places = {host["vm"]: host["hostname"] for host in record["hosts"]}
+    return [
+        (load, {places[vm] for vm in load["vms"]}, f"{load['cell']['pattern']}.j")
+        for load in record["cell"].get("tenants", ())
+    ]
+
+
+def _depths(document: bytes, record: Mapping) -> list[float]:
+    """`full_depth_pct` of every tenant's load; NaN of one that is not offered."""
+    return [
+        fio_sections.full_depth_pct(document, load["cell"]["iodepth"], partial(_is_of, hosts, jobs))
+        if load["cell"].get("demand")
+        else np.nan
+        for load, hosts, jobs in _loads(record)
+    ]
+
+
+def _is_of(hosts: set[str], jobs: str, host: str, job: str) -> bool:
+    return host in hosts and job.startswith(jobs)
+
+
+def _fleets(packed: Packed, steps: Sequence[Mapping], of_rows: Sequence[tuple]) -> Iterator[dict[str, Any]]:
+    """The fleet of every file, the bytes it wrote, and of several tenants the fleet of each load. `of_rows`: the
+    histograms of its rows, and what `_depths` says of its loads."""
+    needed = ("iops", "bw_bytes", "lat_ns_mean", "runtime", "lat_ns_max", "io_bytes")
     coded_ddir = packed.texts("ddir")
     texts = np.array(coded_ddir.texts, dtype=object)
     ddir = texts[coded_ddir.codes] if len(texts) else texts
-    for end, rows in zip(np.cumsum(packed.rows), packed.rows, strict=True):
+    for end, rows, step, (bins, depths) in zip(np.cumsum(packed.rows), packed.rows, steps, of_rows, strict=True):
         own = slice(end - rows, end)
         numbers = {name: packed.numbers(name)[own] for name in needed}
         written = numbers["io_bytes"][ddir[own] == "write"]
-        yield fleet.aggregate(ddir[own], numbers) | {"written_bytes": float(np.nansum(written))}
+        whole = fleet.aggregate(ddir[own], numbers) | {"written_bytes": float(np.nansum(written))}
+        found = []
+        for (_, hosts, jobs), depth in zip(_loads(step), depths, strict=True):
+            at = packed.texts("hostname"), packed.texts("job")
+            where = zip(*(np.array([*one.texts, ""], dtype=object)[one.codes[own]] for one in at), strict=True)
+            mine = np.array([_is_of(hosts, jobs, host, job) for host, job in where], dtype=bool)
+            held = np.repeat(mine, bins.lengths)
+            found.append(
+                fleet.aggregate(ddir[own][mine], {name: column[mine] for name, column in numbers.items()})
+                | fleet.percentiles(bins.lat_ns[held], bins.count[held])
+                | {"ios": float(bins.count[held].sum()), "full_depth_pct": depth}
+            )
+        yield whole | ({LOADS: json.dumps(found)} if found else {})
 
 
 def _hosts_table(packed: Packed, steps: list[dict]) -> pa.Table:

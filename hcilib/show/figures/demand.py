@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from hcilib.metrics import METRICS, pattern_order
+from hcilib.show.figures.forest import plot_forest
 from hcilib.show.figures.style import (
     INK,
     QUIET,
@@ -123,3 +124,42 @@ def _handles(table: pd.DataFrame, metrics: list[str], hue: str, names: Mapping[s
         Line2D([], [], color=QUIET, linestyle=dash, label=METRICS[metric].label)
         for metric, dash in zip(metrics, DASHES * len(metrics), strict=False)
     ]
+
+
+@drawn
+def plot_neighbours(
+    table: pd.DataFrame, labels: Mapping[str, str] | None = None, source: str | None = None
+) -> np.ndarray:
+    """A panel a metric: each tenant beside the others, as a ratio to itself alone. Returns the panels' Axes.
+
+    Parameters
+    ----------
+    table : as ``neighbours`` returns it
+
+    Raises
+    ------
+    ValueError : the table has no row
+    """
+    if table.empty:
+        raise ValueError("plot_neighbours: the table has no row: no tenant was measured beside another")
+    metrics, names = list(dict.fromkeys(table["metric"])), labelled(labels)
+    several = table["system"].nunique() > 1
+    who = [
+        f"{names.get(row.system, row.system) + ': ' if several else ''}{row.tenant}, {pattern_label(row.pattern)}"
+        for row in table.itertuples()
+    ]
+    drawn_as = table.assign(who=who, of=table["system"], system="beside " + table["beside"])
+    _, grid = plt.subplots(
+        1,
+        len(metrics),
+        figsize=(4.6 * len(metrics) + 1.6, 1.9 + 0.42 * len(set(who))),
+        layout="constrained",
+        squeeze=False,
+    )
+    for ax, metric in zip(grid[0], metrics, strict=True):
+        plot_forest(drawn_as[drawn_as["metric"] == metric], "alone", metric, ["who"], ax=dress(ax))
+        if ax is not grid[0, 0]:
+            ax.set_yticklabels([])
+            ax.get_legend().remove()
+    caption(grid[0, 0], runs_note(table, hollow=False), "Grey band: as alone.", source_of(table, source))
+    return grid[0]

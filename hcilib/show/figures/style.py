@@ -218,13 +218,16 @@ def value_axis(axis, unit: str) -> None:
 
 def pattern_label(pattern: str) -> str:
     """``4k-randrw70`` as the articles say it: ``4k random 70/30``."""
-    match = re.fullmatch(r"(\d+[km])-(rand)?(read|write|rw)(\d*)(-sync|-fdatasync)?(-rate\d+m)?", str(pattern))
+    match = re.fullmatch(
+        r"(\d+[km])-(rand)?(read|write|rw)(\d*)(-z[a-z]+[\d.]+(?:on\d+)?)?(-sync|-fdatasync)?(?:-rate(\d+)(m|iops))?",
+        str(pattern),
+    )
     if not match:
         return str(pattern)
-    bs, rand, rw, mix, sync, rate = match.groups()
+    bs, rand, rw, mix, hot, sync, rate, of = match.groups()
     share = f"{mix}/{100 - int(mix)}" if mix else rw
-    words = [bs.replace("m", "M"), "random" if rand else "", share, f"({sync[1:]})" if sync else ""]
-    return " ".join(w for w in words if w) + (f" at {rate[5:-1]} MiB/s" if rate else "")
+    words = [bs.replace("m", "M"), "random" if rand else "", share, *(f"({word[1:]})" for word in (hot, sync) if word)]
+    return " ".join(w for w in words if w) + (f" at {rate} {'MiB/s' if of == 'm' else 'IOPS'}" if rate else "")
 
 
 def direct_labels(ax: Axes, ends: Mapping[str, tuple[float, float, str]], size: float = 9.5) -> None:

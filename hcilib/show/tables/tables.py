@@ -6,13 +6,14 @@ address, and never so few digits that a change of 1 % stays unseen.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
 import pandas as pd
 
-from hcilib.caveats import Caveats, warnings_of
+from hcilib.caveats import THIN_TAIL, Caveats, warnings_of
 from hcilib.metrics import FACTORS
 from hcilib.show.tables.columns import KNOWN, header, intervals, number, texts
 from hcilib.show.tables.kinds import kind_of, shown_columns
@@ -219,8 +220,11 @@ def _footnotes(
     if "warnings" not in frame or shown.empty:
         return (), shown
     found = list(warnings_of(frame))
-    if single:  # one note says it for all rows
-        found = [Caveats(caveat for caveat in row if caveat.code != "single-run") for row in found]
+    tails = [header(column, None) for column in frame if re.fullmatch(r"p\d+_ns", str(column))]
+    needless = {"single-run"} if single else set()  # one note says it for all rows
+    if tails and not set(tails) & set(shown):  # runs whose percentiles nobody sees
+        needless.add(THIN_TAIL)
+    found = [Caveats(caveat for caveat in row if caveat.code not in needless) for row in found]
     # Brief: then all unstable cells of a system share a note.
     said = [list(dict.fromkeys(caveat.brief if brief else str(caveat) for caveat in row)) for row in found]
     order = {text: i for i, text in enumerate(dict.fromkeys(w for warnings in said for w in warnings), start=1)}

@@ -1,0 +1,219 @@
+"""What does a neighbour cost? Each tenant beside the others, against itself alone in the same block (METHODS section
+6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtrit
+
+from hcilib.analyse.compare.cells import valid_rows
+from hcilib.analyse.compare.compare import compare
+from hcilib.caveats import NONE, Caveat, Caveats
+from hcilib.metrics import metric as metric_of
+from hcilib.metrics import noun, pattern_order, pattern_words
+
+ALONE = "alone"
+BY = ["of", "tenant", "pattern"]
+
+
+def neighbours(
+    results: pd.DataFrame,
+    metrics: Sequence[str] = ("iops", "p99_ns"),
+    margin: float = 0.05,
+    adjust: str | None = "bh",
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """Each tenant beside the others, as a ratio to itself alone, block by block.
+
+    Parameters
+    ----------
+    results : the results table of ``sweep(tenants=...)``: only rows of tenants count
+    metrics : columns of it; each is a family of tests of its own
+    margin, adjust, confidence : as in ``compare``
+
+    Returns
+    -------
+    system, tenant, pattern, beside (who else was at work; ``backup-rate64m`` is a neighbour with a limit), metric, n
+    (blocks), alone, center (geometric means), ratio (beside / alone), lo, hi, p_adjusted, verdict, equivalent,
+    given_back_pct (of what the unlimited neighbour took; NaN without a limit), confidence, margin, method, warnings. A
+    limited tenant's own rows are left out: it gets what it is let.
+
+    Raises
+    ------
+    ValueError : no row of a tenant, or a tenant that was never alone
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> kept = {None: 1000, "backup": 500, "backup-rate64m": 990}
+    >>> results = pd.DataFrame([
+    ...     {"system": "A", "tenant": "database", "beside": other, "pattern": "8k-randread", "block": b, "iops": iops+b}
+    ...     for other, iops in kept.items() for b in (1, 2, 3)])
+    >>> found = hci.neighbours(results, ["iops"])
+    >>> found[["beside", "ratio", "equivalent", "given_back_pct"]].round(2)
+               beside  ratio  equivalent  given_back_pct
+    0          backup   0.50       False             NaN
+    1  backup-rate64m   0.99        True            98.0
+    """
+    runs = _runs(results)
+    tables = [compare(runs, ALONE, metric, BY, margin, adjust=adjust, confidence=confidence) for metric in metrics]
+    table = pd.concat(tables, ignore_index=True)
+    there = pd.MultiIndex.from_frame(runs[["system", *BY]])
+    table = table[pd.MultiIndex.from_frame(table[["system", *BY]]).isin(there)].reset_index(drop=True)
+    table = table.rename(columns={"system": "beside", "of": "system", "center_baseline": "alone"})
+    key = ["system", "tenant", "pattern", "metric"]
+    free = table[~table["beside"].str.contains("-rate")].drop_duplicates(key).set_index(key)["ratio"]
+    taken = free.reindex(pd.MultiIndex.from_frame(table[key])).to_numpy()
+    limited = table["beside"].str.contains("-rate")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        table["given_back_pct"] = np.where(limited, 100 * (table["ratio"] - taken) / (1 - taken), np.nan)
+    measured = ["n", "alone", "center", "ratio", "lo", "hi", "p_adjusted", "verdict", "equivalent", "given_back_pct"]
+    return table[[*key[:3], "beside", "metric", *measured, "confidence", "margin", "method", "warnings"]]
+
+
+def fairness(results: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
+    """Jain's index of what each tenant keeps of its IOPS beside the others: 1 where all lose the same share, 1/k
+    where one keeps all.
+
+    Returns
+    -------
+    system, together (the tenants, with their limits), tenants (how many), n (blocks), jain (mean over blocks), lo, hi
+    (t over blocks, inside [1/k, 1]), confidence, warnings
+
+    Source: Jain, Chiu and Hawe 1984, of the shares iops beside / iops alone of the same block.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> results = pd.DataFrame([
+    ...     {"system": "A", "tenant": tenant, "beside": beside, "pattern": "4k-randread", "block": b, "iops": iops}
+    ...     for tenant, other, kept in (("a", "b", 500), ("b", "a", 100)) for b in (1, 2)
+    ...     for beside, iops in ((None, 1000), (other, kept + b))])
+    >>> hci.fairness(results)[["together", "n", "jain"]].round(2)
+      together  n  jain
+    0     a, b  2  0.69
+    """
+    runs = _runs(results)
+    total = runs.groupby(["of", "pair", "tenant", "system"], sort=False)["iops"].sum().reset_index()
+    alone = total[total["system"] == ALONE].set_index(["of", "pair", "tenant"])["iops"]
+    beside = total[total["system"] != ALONE].copy()
+    beside["share"] = (
+        beside["iops"] / alone.reindex(pd.MultiIndex.from_frame(beside[["of", "pair", "tenant"]])).to_numpy()
+    )
+    beside["together"] = [
+        _together(tenant, others) for tenant, others in zip(beside["tenant"], beside["system"], strict=True)
+    ]
+    rows = []
+    for (of, together), own in beside.groupby(["of", "together"], sort=False):
+        k = own["tenant"].nunique()
+        if k < 2:  # the others were limited, and are not asked what they kept
+            continue
+        shares = own.pivot(index="pair", columns="tenant", values="share").dropna()
+        blocks = shares.sum(axis=1) ** 2 / (k * (shares**2).sum(axis=1))
+        n, mean = len(blocks), blocks.mean()
+        half = stdtrit(n - 1, (1 + confidence) / 2) * blocks.std() / np.sqrt(n) if n > 1 else np.nan
+        rows.append(
+            {"system": of, "together": together, "tenants": k, "n": n, "jain": mean}
+            | {"lo": max(mean - half, 1 / k), "hi": min(mean + half, 1.0), "confidence": confidence}
+            | {"warnings": Caveats([Caveat("single-run", "n = 1: no interval")]) if n == 1 else NONE}
+        )
+    return pd.DataFrame(rows)
+
+
+def neighbours_answer(
+    table: pd.DataFrame, fair: pd.DataFrame | None = None, labels: Mapping[str, str] | None = None
+) -> str:
+    """What each tenant lost beside its neighbours, and whether a limit on them gives it back: a line each.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> kept = {None: 1000, "backup": 500, "backup-rate64m": 990}
+    >>> results = pd.DataFrame([
+    ...     {"system": "A", "tenant": "database", "beside": other, "pattern": "8k-randread", "block": b, "iops": iops+b}
+    ...     for other, iops in kept.items() for b in (1, 2, 3)])
+    >>> print(hci.neighbours_answer(hci.neighbours(results, ["iops"])))
+    A, database (8k random read)
+      beside backup: 50 % less IOPS [50, 50] (proven)
+      with backup limited to 64 MiB/s a VM: IOPS as alone (proven within 5 %)
+    """
+    names, said = dict(labels or {}), []
+    for system, of_system in table.groupby("system", sort=False):
+        for tenant, own in of_system.groupby("tenant", sort=False):
+            for pattern in pattern_order(own["pattern"].unique()):
+                rows = own[own["pattern"] == pattern]
+                head = f"{names.get(system, system)}, {tenant} ({pattern_words(pattern)})"
+                parts = [
+                    f"{_beside(beside)}: {', '.join(map(_lost, group.to_dict('records')))}"
+                    for beside, group in rows.groupby("beside", sort=False)
+                ]
+                said += [head, *(f"  {part}" for part in parts)]
+    if fair is not None:
+        said += [
+            f"{names.get(row.system, row.system)}, {row.together}: Jain's index {row.jain:.2f}{_range(row.lo, row.hi)}."
+            for row in fair.itertuples()
+        ]
+    return "\n".join(said)
+
+
+def _range(lo: float, hi: float) -> str:
+    return f" [{lo:.2f}, {hi:.2f}]" if lo == lo else " (one block, no interval)"
+
+
+def _beside(beside: str) -> str:
+    """``beside backup``, or ``with backup limited to 64 MiB/s a VM``."""
+    parts = [other.partition("-rate") for other in beside.split(", ")]
+    words = [f"{name} limited to {_cap(limit)} a VM" if limit else name for name, _, limit in parts]
+    return ("with " if any(limit for *_, limit in parts) else "beside ") + " and ".join(words)
+
+
+def _cap(limit: str) -> str:
+    return f"{limit[:-1]} MiB/s" if limit.endswith("m") else f"{limit.removesuffix('iops')} IOPS"
+
+
+def _lost(row: Mapping) -> str:
+    what = metric_of(row["metric"])
+    name = noun(what).replace(" latency", "")
+    ratio, lo, hi = row["ratio"], row["lo"], row["hi"]
+    if ratio != ratio:
+        return f"{name} unknown, a side has no number"
+    sure = {
+        "higher": " (proven)",
+        "lower": " (proven)",
+        "inconclusive": " (not shown: more blocks would decide)",
+        "point": " (one block, no interval)",
+    }
+    if row["equivalent"]:
+        return f"{name} as alone (proven within {100 * row['margin']:g} %)"
+    if ratio > 2:
+        return (
+            f"{name} {ratio:.1f} times as high" + (f" [{lo:.1f}, {hi:.1f}]" if lo == lo else "") + sure[row["verdict"]]
+        )
+    share, ends = 100 * abs(ratio - 1), sorted(100 * (x - 1) * (1 if ratio > 1 else -1) for x in (lo, hi))
+    interval = f" [{ends[0]:.0f}, {ends[1]:.0f}]" if lo == lo else ""
+    return f"{share:.0f} % {'more' if ratio > 1 else 'less'} {name}{interval}{sure[row['verdict']]}"
+
+
+def _runs(results: pd.DataFrame) -> pd.DataFrame:
+    """The tenants' rows as ``compare`` takes them: `system` is who was beside, `of` whose storage, `pair` the block
+    that shares a minute."""
+    if "tenant" not in results or results["tenant"].isna().all():
+        raise ValueError(
+            "results have no rows of tenants: measure with sweep(tenants={'database': {...}, 'backup': {...}})"
+        )
+    runs = results[results["tenant"].notna().to_numpy() & valid_rows(results)].copy()
+    runs["of"], runs["system"] = runs["system"], runs["beside"].where(runs["beside"].notna(), ALONE).astype(object)
+    alone = pd.MultiIndex.from_frame(runs.loc[runs["system"] == ALONE, BY])
+    if never := sorted(set(runs["tenant"]) - set(runs.loc[runs["system"] == ALONE, "tenant"])):
+        raise ValueError(f"tenant {', '.join(never)} was never measured alone, so nothing says what it lost")
+    runs = runs[pd.MultiIndex.from_frame(runs[BY]).isin(alone)]
+    keys = [name for name in ("source", "run_id", "of", "block") if name in runs]
+    return runs.assign(pair=runs.groupby(keys, dropna=False).ngroup()).drop(columns="beside")
+
+
+def _together(tenant: str, others: str) -> str:
+    """Everybody who was at work, in the alphabet's order, with their limits."""
+    return ", ".join(sorted([tenant, *others.split(", ")]))

@@ -1,0 +1,135 @@
+"""Tenants at once on drives of known speed: who shares a drive loses the half that arithmetic says, who does not,
+nothing."""
+
+import subprocess
+
+import pytest
+
+import hcilib as hci
+from hcilib.drive.beds.lab import lab
+from hcilib.plan import PlanError
+from hcilib.sweeps import sweep
+
+pytestmark = pytest.mark.lab
+RATE = 2**22  # 1,024 IOPS of 4 KiB each way
+SYSTEM = hci.System(name="lab-single", label="one copy on the other node")
+FOUND = 0.06  # of the truth: a bucket's burst, and VMs that begin 50 ms apart
+
+
+@pytest.fixture(scope="module")
+def bed(programs, tmp_path_factory):
+    """vm1 and vm3 have their data behind node2's drive, vm2 behind node1's."""
+    dial = {"read_bytes_per_s": RATE, "write_bytes_per_s": RATE}
+    with lab(2, 3, system="lab-single", disk_bytes=2**22, dial=dial, root=tmp_path_factory.mktemp("tenants")) as bed:
+        yield bed
+
+
+def tenants(**more):
+    """Three at once: `left` and `right` share a drive, `apart` does not."""
+    of = {"left": "vm1", "right": "vm3", "apart": "vm2"}
+    return {
+        name: {"patterns": "4k-randread", "iodepth": 8, "vms": [vm]} | more.get(name, {}) for name, vm in of.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def results(bed, tmp_path_factory):
+    plan = sweep(
+        tenants=tenants(right={"limit": "256iops"}),
+        repeats=1,
+        read_runtime_s=1.5,
+        ramp_s=0.3,
+        span_bytes=2**22,
+        prefill=False,
+        canary=False,
+    )
+    return hci.run(plan, bed, SYSTEM, tmp_path_factory.mktemp("run") / "run", progress=False)
+
+
+def test_each_tenant_is_measured_alone_and_beside_the_others_and_a_row_is_one_of_them(results):
+    assert len(results) == 3 + 3 + 3
+    rows = results.set_index(["tenant", results["beside"].fillna("")])
+    assert rows.loc[("left", ""), ["pattern", "vms", "iodepth", "outstanding"]].tolist() == ["4k-randread", 1, 8, 8]
+    assert set(results["beside"].dropna()) == {
+        "right, apart",
+        "left, apart",
+        "left, right",
+        "right-rate256iops, apart",
+        "left, right-rate256iops",
+    }
+    assert results["span_bytes"].eq(2**22).all()
+    assert results.loc[results["beside"].notna(), "iops_per_cpu_pct"].isna().all()
+
+
+def test_who_shares_a_drive_keeps_half_and_who_does_not_keeps_all(results):
+    found = hci.neighbours(results, ["iops"]).query("~beside.str.contains('rate')").set_index("tenant")
+    alone = results[results["beside"].isna()].set_index("tenant")["iops"]
+    assert alone.to_dict() == pytest.approx(dict.fromkeys(("left", "right", "apart"), RATE / 4096), rel=FOUND)
+    assert found["ratio"].to_dict() == pytest.approx({"left": 0.5, "right": 0.5, "apart": 1.0}, rel=2 * FOUND)
+    both = found.loc[["left", "right"], "center"].sum()
+    assert both == pytest.approx(RATE / 4096, rel=FOUND)
+
+
+def test_a_limit_on_the_neighbour_gives_back_what_it_does_not_take(results):
+    limited = hci.neighbours(results, ["iops"]).query("beside.str.contains('rate')").set_index("tenant")
+    assert limited.loc["left", "center"] == pytest.approx(RATE / 4096 - 256, rel=FOUND)
+    assert limited.loc["left", "given_back_pct"] == pytest.approx(50, abs=12)
+    cap = results[results["pattern"] == "4k-randread-rate256iops"].iloc[0]
+    assert cap["rate_iops"] == 256
+    assert cap["iops"] == pytest.approx(256, rel=FOUND)
+
+
+def test_a_profile_of_two_patterns_is_two_rows_of_one_tenant(bed, tmp_path):
+    who = {
+        "database": {"profile": "oltp", "vms": ["vm1"]},
+        "backup": {"patterns": {"4k-randread": {"offered": "100iops"}}},
+    }
+    plan = sweep(
+        tenants=who, repeats=1, read_runtime_s=1, write_runtime_s=1, span_bytes=2**22, prefill=False, canary=False
+    )
+    results = hci.run(plan, bed, SYSTEM, tmp_path / "run", progress=False)
+    own = results[(results["tenant"] == "database") & results["beside"].notna()]
+    assert own["pattern"].tolist() == ["8k-randrw70-zoned95on5", "32k-write-sync"]
+    assert own["iops"].gt(0).all()
+    offered = results[results["tenant"] == "backup"]
+    assert offered["offered_iops"].eq(100).all()
+    assert offered["open_loop"].astype(bool).all()
+    assert results.loc[results["tenant"] == "database", "offered_iops"].isna().all()
+
+
+def test_tenants_that_ask_for_one_vm_twice_or_for_one_that_is_not_there_are_named(bed, tmp_path):
+    who = tenants(apart={"vms": ["vm9"]})
+    with pytest.raises(PlanError, match="tenant 'apart': testbed lab has no VM vm9; it has vm1, vm2, vm3"):
+        hci.run(sweep(tenants=who), bed, SYSTEM, tmp_path / "run", progress=False)
+    with pytest.raises(PlanError, match="tenant 'apart' asks for 2 VMs, 1 of testbed lab are free"):
+        sweep(tenants=tenants(apart={"vms": 2})).seated(bed)
+    vms = [vm.model_copy(update={"disks": bed.vms[0].disks}) if vm.name == "vm3" else vm for vm in bed.vms]
+    with pytest.raises(PlanError, match="tenants 'left' and 'right' share the disk nbd"):
+        sweep(tenants=tenants()).seated(bed.model_copy(update={"vms": tuple(vms)}))
+
+
+def test_a_cap_that_was_missed_is_said_in_the_row_and_one_that_holds_is_not(bed, tmp_path):
+    patterns = ["4k-randread-rate4000iops", "4k-randread-rate256iops", "4k-randread-rate16m"]
+    plan = sweep(patterns, repeats=1, iodepth=8, vms=1, read_runtime_s=1, span_bytes=2**22, prefill=False, canary=False)
+    said = hci.run(plan, bed, SYSTEM, tmp_path / "run", progress=False).set_index("pattern")["warnings"]
+    missed = {name: [str(caveat) for caveat in found if caveat.code == "cap-missed"] for name, found in said.items()}
+    assert missed["4k-randread-rate256iops"] == []
+    [of_iops], [of_bytes] = missed["4k-randread-rate4000iops"], missed["4k-randread-rate16m"]
+    assert of_iops.startswith("the cap was not reached: 1,")
+    assert of_iops.endswith("of 4,000 IOPS came, as much as the storage gave")
+    assert of_bytes.endswith("of 16 MiB/s came, as much as the storage gave")
+
+
+@pytest.mark.parametrize(("pattern", "hottest"), [("4k-randread", 0.05), ("4k-randread-zoned95on5", 0.95)])
+def test_fio_spreads_i_os_as_a_pattern_s_name_says(programs, tmp_path, pattern, hottest):
+    """By the offsets that fio itself logs: the share on the first 5 % of the span."""
+    hot = hci.Pattern.parse(pattern).random_distribution or "random"
+    (tmp_path / "disk").write_bytes(bytes(2**22))
+    argv = ["fio", "--name=x", "--filename=disk", "--rw=randread", "--bs=4k", "--size=4m", "--io_size=40m",
+            "--norandommap",
+            f"--random_distribution={hot}", "--ioengine=psync", "--write_iolog=log"]  # fmt: skip
+    subprocess.run(argv, cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    lines = (line.split() for line in (tmp_path / "log").read_text().splitlines())
+    offsets = [int(line[-2]) for line in lines if line[-3:-2] == ["read"]]
+    assert len(offsets) >= 10_000
+    assert sum(offset < 0.05 * 2**22 for offset in offsets) / len(offsets) == pytest.approx(hottest, abs=0.01)
