@@ -84,3 +84,36 @@ def test_every_file_that_a_document_names_is_there(document):
     files = {f"/{path.relative_to(ROOT)}" for room in ROOMS for path in ROOT.glob(room)}
     named = set(NAMED.findall(document.read_text(encoding="utf-8")))
     assert not sorted(name for name in named if not any(file.endswith(f"/{name}") for file in files))
+
+
+def files_named() -> dict[str, set[str]]:
+    """Room -> the files that DESIGN section 9 names; the ground and what is above all stand in hcilib itself."""
+    table = (ROOT / "docs" / "DESIGN.md").read_text(encoding="utf-8").partition("## 9. Files")[2]
+    rows = re.findall(r"(?m)^\| (`?[a-z /]+`?) \| (.+) \|$", table)
+    named: dict[str, set[str]] = {}
+    for room, said in rows:
+        folder = room.strip("`") if "`" in room else ""
+        named.setdefault(folder, set()).update(re.findall(r"`(\w+)`", said))
+    named.pop("room", None)
+    named[""] -= {"hci"}
+    return named
+
+
+def test_every_file_that_design_names_is_there():
+    there: dict[str, set[str]] = {}
+    for path in (ROOT / "hcilib").rglob("*.py"):
+        room = path.parent.relative_to(ROOT / "hcilib").as_posix().removeprefix(".")
+        if not path.name.startswith("__"):
+            there.setdefault(room, set()).add(path.stem)
+    named = files_named()
+    assert named.keys() >= there.keys() - {"read"}, "a room that DESIGN section 9 does not name"
+    assert not {room: files - there[room] for room, files in named.items() if files - there[room]}
+
+
+def test_contributing_names_files_that_are_there():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    paths = re.findall(r"`((?:hcilib|tests|docs)/[\w/.]+)`", text)
+    assert len(paths) > 10
+    assert not [path for path in paths if not (ROOT / path).exists()]
+    for files in re.findall(r"(?m)^\| an? [^|]+\| ([^|]+) \|$", text):
+        assert len(set(re.findall(r"[\w/<>]+\.(?:py|md)", files))) <= 3, f"at most three files: {files}"
