@@ -1,7 +1,9 @@
 """Runs to cells: what may be pooled, what is left out, and the moments of what remains.
 
-The run is the unit of analysis (METHODS section 1). Everything here works on integer group codes and `bincount`,
-so that five hundred cells cost no more Python than one.
+The run is the unit of analysis (METHODS section 1). Everything here works on integer group codes: `group_codes` numbers
+the groups of rows from 0, and `np.bincount(code, x)` is the sum of x in each group, whatever their number. Four moments
+by `groupby(...).agg`, which calls a function of ours once a cell, take four times as long on 500 cells as all of
+`describe` does (0.31 s against 0.07), and `compare` describes before everything else.
 """
 
 from __future__ import annotations
@@ -100,7 +102,7 @@ def group_codes(frame: pd.DataFrame, keys: Sequence[str]) -> tuple[np.ndarray, p
     by = [_in_order(frame[key]) if key == "pattern" else frame[key] for key in keys]
     code = frame.groupby(by, sort=True, observed=True, dropna=False).ngroup().to_numpy()
     first = np.zeros(code.max(initial=-1) + 1, dtype=np.intp)
-    first[code[::-1]] = np.arange(len(code))[::-1]
+    first[code[::-1]] = np.arange(len(code))[::-1]  # from the last to the first row: the first stays
     return code, frame[list(keys)].iloc[first].reset_index(drop=True)
 
 
@@ -209,6 +211,7 @@ def refuse_varying(
     remedy: str = "add it to by= or filter",
 ) -> None:
     """ValueError naming the first of these columns that takes two values among the `rows` of one group."""
+    # A group varies where some row's level is not that of its first row: one comparison a column, however many groups.
     first = np.zeros(code.max(initial=-1) + 1, dtype=np.intp)
     order = np.flatnonzero(rows)[::-1]
     first[code[order]] = order
@@ -260,7 +263,11 @@ def _refuse_duplicates(results: pd.DataFrame, code: np.ndarray, valid: np.ndarra
 
 
 def _moments(values: np.ndarray, code: np.ndarray, usable: np.ndarray, cells: int) -> dict[str, np.ndarray]:
-    """Moments per cell, two-pass, as columns. A cell without runs has NaN, a cell with one run has no variance."""
+    """Moments per cell, as columns. A cell without runs has NaN, a cell with one run has no variance.
+
+    Two passes, the mean first: of rates of 1e6 that differ by 1 little would be left in the mean of squares less the
+    square of the mean.
+    """
     x, g = values[usable], code[usable]
     n = np.bincount(g, minlength=cells)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -105,18 +105,22 @@ def _error_over_blocks(
     sides = moved.groupby(["group", "side", "block"])["moved"].sum().groupby(level=["group", "side"])
     blocks = sides.size()
     variance = sides.agg(lambda x: (x**2).sum()) * blocks / (blocks - 1).where(blocks > 1)
-    # Of single runs nothing is known, whatever else the group holds.
-    index = range(len(cells))
+
+    def over_sides(values: pd.Series) -> np.ndarray:
+        return values.groupby(level="group").sum(min_count=1).reindex(range(len(cells))).to_numpy()
+
     with np.errstate(invalid="ignore", divide="ignore"):
-        total = variance.groupby(level="group").sum(min_count=1).reindex(index).to_numpy()
-        freedom = (variance**2 / (blocks - 1)).groupby(level="group").sum(min_count=1).reindex(index).to_numpy()
-        df = total**2 / freedom
+        total = over_sides(variance)
+        df = total**2 / over_sides(variance**2 / (blocks - 1))
+        # As if the cells were independent: their own errors, which the limits of their ratios tell.
         own_df = rows["df"].to_numpy(float)
         own = np.log(rows["hi"] / rows["lo"]).to_numpy() / (2 * stdtrit(own_df, 0.5 + confidence / 2))
         independent = np.bincount(code, own**2, len(cells)) / cells**2
         alone = cells == 1  # a group of one cell is that cell, degrees of freedom and all
         df = np.where(alone | ~(df > 0), np.bincount(code, own_df, len(cells)) / cells, df)
-    return np.where(alone, np.sqrt(independent), np.sqrt(np.fmax(total, independent))) + 0 * independent, df
+    # NaN where any cell is: of single runs nothing is known, whatever else the group holds, and fmax would hide it.
+    known = np.where(np.isnan(independent), np.nan, np.where(alone, independent, np.fmax(total, independent)))
+    return np.sqrt(known), df
 
 
 def _parts(row: Mapping, group: int, cells: int) -> list[tuple[int, str, int, float]]:
