@@ -18,6 +18,8 @@ from hcilib.analyse.campaigns.design import LOOK_S, Protocol, protocols_of, work
 from hcilib.analyse.compare.contrast import contrast, judge
 from hcilib.analyse.runs.stopping import MIN_EFFECTIVE, confidence_sequence, effective_samples, long_run_sd
 
+CELLS = 6
+"""Of every simulated campaign."""
 DRIFT_STEP_S = 300
 LIBRARY = 1500
 """Adaptive runs simulated second by second; campaigns draw theirs from these."""
@@ -27,8 +29,6 @@ def simulate_coverage(
     run_cv_pct: float = 1.0,
     drift_cv_pct: float = 2.0,
     drift_h: float = 4.0,
-    cells: int = 6,
-    run_s: float = 600,
     runs: Sequence[int] = (3, 5),
     draws: int = 300,
     resamples: int = 1000,
@@ -41,7 +41,6 @@ def simulate_coverage(
     ----------
     run_cv_pct : spread of runs, lognormal; drift_cv_pct, drift_h : an Ornstein-Uhlenbeck level all runs share, its
         spread and its time constant
-    cells, run_s : of the campaign; a back-to-back campaign measures one system and then the other
     draws : campaigns; resamples : of the bootstrap
 
     Returns
@@ -58,7 +57,7 @@ def simulate_coverage(
         ("drift, side by side in pairs", "pairs", drift_cv_pct),
     ):
         for n in runs:
-            start_s = schedule(order, np.full(cells, float(run_s)), n, draws, rng)
+            start_s = schedule(order, np.full(CELLS, 600.0), n, draws, rng)
             logs = run_cv_pct / 100 * rng.standard_normal(start_s.shape) + drift_levels(start_s, drift, drift_h, rng)
             rows += [
                 {"situation": situation, "runs": n, "method": method, **_covered(*interval(logs[:, 0], logs[:, 1]))}
@@ -116,25 +115,20 @@ def characteristics(
     runs: Sequence[int] = (3, 5, 8),
     cv_pct: Sequence[float] = (1, 2, 5, 10, 20),
     drift_cv_pct: Sequence[float] = (0, 2),
-    drift_h: float = 4.0,
-    cells: int = 6,
-    run_s: float = 300,
-    ratio: float = 0.9,
     draws: int = 200,
-    seed: int = 0,
 ) -> pd.DataFrame:
     """What `compare` is worth in the campaigns that can be run: two systems side by side, or one after the other.
 
     Parameters
     ----------
-    cv_pct : spread of runs, of both systems; drift_cv_pct, drift_h : of the testbed, as in `simulate_coverage`
-    ratio : the true ratio that `power` is about; everything else is of equal systems
+    cv_pct : spread of runs, of both systems; drift_cv_pct : of the testbed, as in `simulate_coverage`; it takes 4 h
 
     Returns
     -------
     design (pairs, apart), drift_cv_pct, cv_pct, runs, cells, n (campaigns), coverage (of the 95 % interval),
     calm_coverage (of cells whose runs spread by half of what is true or less; NaN below 50 of them), false_per_cell,
-    false_per_grid (share of campaigns of equal systems that find anything), power, half_width_pct (median), confidence.
+    false_per_grid (share of campaigns of equal systems that find anything), power (where the true ratio is 0.9; all
+    else is of equal systems), half_width_pct (median), confidence.
     METHODS section 7.
 
     Examples
@@ -145,17 +139,17 @@ def characteristics(
     0  pairs     3       2  20
     1  apart     3       2  20
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     rows = []
     for drift, cv, n, design in product(drift_cv_pct, cv_pct, runs, ("pairs", "apart")):
-        start_s = schedule(design, np.full(cells, float(run_s)), n, draws, rng)
+        start_s = schedule(design, np.full(CELLS, 300.0), n, draws, rng)
         sd = np.log1p(cv / 100)
-        logs = sd * rng.standard_normal(start_s.shape) + drift_levels(start_s, drift, drift_h, rng)
-        found = pd.concat([_judged(own, design, sd, ratio) for own in logs], keys=range(draws), names=["draw"])
+        logs = sd * rng.standard_normal(start_s.shape) + drift_levels(start_s, drift, 4.0, rng)
+        found = pd.concat([_judged(own, design, sd) for own in logs], keys=range(draws), names=["draw"])
         grid = found["false"].groupby(level="draw").any()
         calm = found.loc[found["calm"], "covers"]
         rows.append({
-            "design": design, "drift_cv_pct": drift, "cv_pct": cv, "runs": n, "cells": cells, "n": draws,
+            "design": design, "drift_cv_pct": drift, "cv_pct": cv, "runs": n, "cells": CELLS, "n": draws,
             "coverage": found["covers"].mean(), "calm_coverage": calm.mean() if len(calm) >= 50 else np.nan,
             "false_per_cell": found["false"].mean(), "false_per_grid": grid.mean(), "power": found["seen"].mean(),
             "half_width_pct": 100 * np.expm1(found["half"].median()),
@@ -163,9 +157,9 @@ def characteristics(
     return pd.DataFrame(rows).assign(confidence=0.95)
 
 
-def _judged(logs: np.ndarray, design: str, sd: float, ratio: float) -> pd.DataFrame:
+def _judged(logs: np.ndarray, design: str, sd: float) -> pd.DataFrame:
     """One campaign of logs (2 systems, cells, runs) through the tests of `compare`: of each cell whether it covers, is
-    falsely found, looks calm, and is seen where the true ratio is `ratio`."""
+    falsely found, looks calm, and is seen where the true ratio is 0.9."""
     _, cells, n = logs.shape
     flat = logs.reshape(2 * cells, n)
     described = pd.DataFrame(
@@ -183,7 +177,7 @@ def _judged(logs: np.ndarray, design: str, sd: float, ratio: float) -> pd.DataFr
     here = np.arange(cells)
     pair = contrast(described, here + cells, here, pairs="auto")
     equal = judge(pair, margin=0.05, adjust="bh", confidence=0.95)
-    unlike = judge(pair.assign(log_ratio=pair["log_ratio"] + np.log(ratio)), margin=0.05, adjust="bh", confidence=0.95)
+    unlike = judge(pair.assign(log_ratio=pair["log_ratio"] + np.log(0.9)), margin=0.05, adjust="bh", confidence=0.95)
     spread = (
         (logs[1] - logs[0]).std(axis=1, ddof=1) / np.sqrt(2)
         if design == "pairs"
@@ -191,7 +185,7 @@ def _judged(logs: np.ndarray, design: str, sd: float, ratio: float) -> pd.DataFr
     )
     return pd.DataFrame({
         "covers": (equal["lo"] <= 1) & (equal["hi"] >= 1), "false": equal["verdict"].isin(["higher", "lower"]),
-        "calm": spread <= sd / 2, "seen": unlike["verdict"].eq("lower" if ratio < 1 else "higher"),
+        "calm": spread <= sd / 2, "seen": unlike["verdict"].eq("lower"),
         "half": np.log(equal["hi"] / equal["lo"]) / 2,
     })  # fmt: skip
 

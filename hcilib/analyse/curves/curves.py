@@ -14,6 +14,9 @@ from hcilib.analyse.compare.rank import rank
 from hcilib.caveats import NONE, Caveat, caveats
 from hcilib.metrics import FACTORS, METRICS, better_sign, metric_of, noun, pattern_order, where
 
+ALPHA = 0.05
+"""Of the one-sided tests along a curve, divided by their number."""
+
 UNTESTED = "one run or one printed value each: untested"
 """Of points that differ and cannot be compared by a test."""
 
@@ -29,11 +32,10 @@ def peak(
     metric: str = "iops",
     by: str | Sequence[str] = ("system", "pattern"),
     over: str = "iodepth",
-    alpha: float = 0.05,
 ) -> pd.DataFrame:
     """The best point of each curve, honestly: which points are tied with it, and what it is worth on a fresh run.
 
-    Tied are the points not worse than the observed best by a one-sided Welch test at alpha / (k - 1). The observed
+    Tied are the points not worse than the observed best by a one-sided Welch test at ALPHA / (k - 1). The observed
     best is biased (the luckiest of k wins), so `leave_one_out` chooses with all runs but one and reads the one left
     out. Best is the largest value, or the smallest of a metric that is better lower.
 
@@ -54,9 +56,9 @@ def peak(
     sign = better_sign(metric)
     cells, code, out = curves(_in_run_order(results), metric, by, over)
     best = _best(sign * cells["center"].to_numpy(), code, cells["n"].to_numpy() > 0, len(out))
-    tied = _tied(cells, code, best, sign, alpha)
+    tied = _tied(cells, code, best, sign)
     depth, top = cells[over], cells.iloc[best].reset_index(drop=True)
-    lo, hi = own_interval(top, 1 - alpha)
+    lo, hi = own_interval(top, 1 - ALPHA)
     out = out.assign(
         best=top[over],
         smallest_tied=depth.where(tied).groupby(code).min().astype(depth.dtype),
@@ -65,7 +67,7 @@ def peak(
         center=top["center"],
         lo=lo,
         hi=hi,
-        confidence=1 - alpha,
+        confidence=1 - ALPHA,
         leave_one_out=_leave_one_out(cells, code, sign, len(out)),
     )
     out["bias_pct"] = 100 * sign * (out["center"] / out["leave_one_out"] - 1)
@@ -187,14 +189,14 @@ def _best(score: np.ndarray, code: np.ndarray, usable: np.ndarray, groups: int) 
     return order[np.searchsorted(code[order], np.arange(groups))]
 
 
-def _tied(cells: pd.DataFrame, code: np.ndarray, best: np.ndarray, sign: int, alpha: float) -> np.ndarray:
+def _tied(cells: pd.DataFrame, code: np.ndarray, best: np.ndarray, sign: int) -> np.ndarray:
     """Which cells are not shown to be worse than their curve's best. A curve with single runs shows nothing."""
     n = cells["n"].to_numpy()
     others = np.maximum(np.bincount(code[n > 0], minlength=len(best)) - 1, 1)
     pair = contrast(cells, np.arange(len(cells)), best[code], guard=False)
     p = below(sign * pair["log_ratio"], pair["se"], pair["df"])
     testable = (n > 0) & (_fewest(cells, code)[code] > 1)
-    return (np.arange(len(cells)) == best[code]) | (testable & ~(p <= alpha / others[code]))
+    return (np.arange(len(cells)) == best[code]) | (testable & ~(p <= ALPHA / others[code]))
 
 
 def _fewest(cells: pd.DataFrame, code: np.ndarray) -> np.ndarray:
@@ -288,11 +290,11 @@ def _zero(x: np.ndarray, y: np.ndarray, i: int) -> float:
 _RUN_OF = ("run_id", "block", "rep", "valid")
 
 
-def regimes(results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1, alpha: float = 0.05) -> pd.DataFrame:
+def regimes(results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1) -> pd.DataFrame:
     """Points where more load gave less: IOPS more than `drop` below the best at a lower `over`.
 
     IOPS are those of ``summarize``. A drop is told if a one-sided Welch test shows the point to be below that best, at
-    alpha / (k - 1) for a curve of k points as in ``peak`` (`lower`), or if one of the two is a single value, which
+    ALPHA / (k - 1) for a curve of k points as in ``peak`` (`lower`), or if one of the two is a single value, which
     nobody can test (`point`). What repeated runs do not show is left out. `dip`: a later point is not below the earlier
     best, so the system works in two regimes and a peak alone misleads; `decline`: all are, the peak lies behind.
 
@@ -308,7 +310,7 @@ def regimes(results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1, alp
     cells = cells[cells["n"] > 0].reset_index(drop=True)
     code = group_codes(cells, keys)[0]
     curves = (np.flatnonzero(code == i) for i in range(code.max(initial=-1) + 1))
-    found = [point for curve in curves for point in _drops(cells, curve, over, drop, alpha)]
+    found = [point for curve in curves for point in _drops(cells, curve, over, drop)]
     told = ["iops", "n", "best_iops", "best_at", "ratio", "kind", "verdict", "note", "warnings"]
     table = pd.DataFrame(found, columns=[*keys, over, *told])
     table.attrs |= {"over": over, "drop": drop}
@@ -326,9 +328,9 @@ def regimes_sentence(found: pd.DataFrame) -> str:
     return "; ".join([tested] * bool(shown) + [untested] * bool(single))
 
 
-def _drops(cells: pd.DataFrame, curve: np.ndarray, over: str, drop: float, alpha: float) -> Iterator[dict]:
+def _drops(cells: pd.DataFrame, curve: np.ndarray, over: str, drop: float) -> Iterator[dict]:
     """The drops of one curve; `curve` are its positions in `cells`, in order of `over`."""
-    iops, alpha = cells["center"].to_numpy(), alpha / max(len(curve) - 1, 1)
+    iops, alpha = cells["center"].to_numpy(), ALPHA / max(len(curve) - 1, 1)
     for i in range(1, len(curve)):
         best = curve[:i][iops[curve[:i]].argmax()]
         verdicts = _verdicts(cells, curve[i:], best, alpha)

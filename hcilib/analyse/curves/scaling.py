@@ -37,15 +37,13 @@ def saturation(
     results: pd.DataFrame,
     metric: str = "iops",
     by: Sequence[str] = ("system", "pattern"),
-    over: str = "vms",
     confidence: float = 0.95,
-    seed: int = 0,
 ) -> pd.DataFrame:
     """Where each curve over the VM count bends, and the smallest fleet that is as good as the largest.
 
     Parameters
     ----------
-    results : the results table, one row per run; or any table with `by`, `over` and `metric` (`curve_from_gains`)
+    results : the results table, one row per run; or any table with `by`, `vms` and `metric` (`curve_from_gains`)
 
     Returns
     -------
@@ -62,26 +60,26 @@ def saturation(
     Raises ValueError for a missing column, or if runs to be pooled vary in a factor. Source: METHODS section 4.
     """
     by = list(by)
-    table = results.assign(_usable=_usable(results, metric, by, over))
+    table = results.assign(_usable=_usable(results, metric, by))
     rows = []
     for key, group in table.groupby(by, dropna=False, observed=True) if by else [((), table)]:
         runs = group[group["_usable"]]
-        warnings = _refuse_mixing(runs, by, over)
+        warnings = _refuse_mixing(runs, by)
         if skipped := len(group) - len(runs):
-            said = f"{skipped} runs left out: invalid, or {metric} or {over} not above zero"
+            said = f"{skipped} runs left out: invalid, or {metric} or vms not above zero"
             warnings.append(Caveat("invalid", said))
-        row = _saturate(runs[over].to_numpy(float), runs[metric].to_numpy(float), confidence, seed, warnings)
+        row = _saturate(runs["vms"].to_numpy(float), runs[metric].to_numpy(float), confidence, warnings)
         rows.append(dict(zip(by, key, strict=True)) | row)
     return pd.DataFrame(rows, columns=[*by, *COLUMNS])
 
 
-def _saturate(vms: np.ndarray, x: np.ndarray, confidence: float, seed: int, warnings: list[Caveat]) -> dict:
+def _saturate(vms: np.ndarray, x: np.ndarray, confidence: float, warnings: list[Caveat]) -> dict:
     """One group's row. `warnings` is added to."""
     row = dict.fromkeys(COLUMNS, np.nan) | {"n": 0, "points": 0, "model": "", "confidence": confidence}
     if x.size:
         curve = _curve(vms, x, confidence)
         row |= _plateau(curve, warnings)
-        row |= _knee(curve, confidence, np.random.default_rng(seed), warnings)
+        row |= _knee(curve, confidence, np.random.default_rng(0), warnings)
         if row["model"]:
             row |= _usl_if_it_wins(curve, row)
     return row | {"warnings": Caveats(warnings)}
@@ -231,28 +229,26 @@ def _aicc(rss: float, curve: pd.DataFrame, parameters: int) -> float:
     return runs * np.log(max(rss, _floor(runs)) / runs) + 2 * parameters + correction
 
 
-def per_vm_gain(
-    results: pd.DataFrame, metric: str = "iops", by: Sequence[str] = ("system", "pattern"), over: str = "vms"
-) -> pd.DataFrame:
+def per_vm_gain(results: pd.DataFrame, by: Sequence[str] = ("system", "pattern")) -> pd.DataFrame:
     """What each further VM adds.
 
     Returns
     -------
-    `by`, `over`, n (runs), center (geometric mean), gain (per VM since the count before; NaN at the first), per_vm
-    (center / `over`). Points only: a gain's interval is the knee's business.
+    `by`, vms, n (runs), center (geometric mean of IOPS), gain (per VM since the count before; NaN at the first), per_vm
+    (center / vms). Points only: a gain's interval is the knee's business.
     """
     by = list(by)
-    runs = results[_usable(results, metric, by, over)]
-    _refuse_mixing(runs, by, over)
-    logs = np.log(runs[metric].astype(float)).groupby([runs[c] for c in [*by, over]], dropna=False, observed=True)
+    runs = results[_usable(results, "iops", by)]
+    _refuse_mixing(runs, by)
+    logs = np.log(runs["iops"].astype(float)).groupby([runs[c] for c in [*by, "vms"]], dropna=False, observed=True)
     table = logs.agg(n="count", center="mean").reset_index()
     table["center"] = np.exp(table["center"])
     groups = table.groupby(by, dropna=False, observed=True) if by else table
-    step = groups[["center", over]].diff()
-    return table.assign(gain=step["center"] / step[over], per_vm=table["center"] / table[over])
+    step = groups[["center", "vms"]].diff()
+    return table.assign(gain=step["center"] / step["vms"], per_vm=table["center"] / table["vms"])
 
 
-def curve_from_gains(gains: pd.DataFrame, metric: str = "iops", over: str = "vms") -> pd.DataFrame:
+def curve_from_gains(gains: pd.DataFrame) -> pd.DataFrame:
     """Rebuild a curve from gains "per VM from the first to the last", as articles print them.
 
     Parameters
@@ -261,31 +257,31 @@ def curve_from_gains(gains: pd.DataFrame, metric: str = "iops", over: str = "vms
 
     Returns
     -------
-    `over` (1 ... last), `metric` (the gains added up). Raises ValueError for a gap or an overlap.
+    vms (1 ... last), iops (the gains added up). Raises ValueError for a gap or an overlap.
     """
     gains = gains.sort_values("first")
     follows = gains["first"].to_numpy() == np.append(1, gains["last"].to_numpy()[:-1] + 1)
     if not follows.all() or (gains["last"] < gains["first"]).any():
         raise ValueError("curve_from_gains: the ranges first..last must start at 1 and follow each other without a gap")
     steps = np.repeat(gains["gain"].to_numpy(float), gains["last"] - gains["first"] + 1)
-    return pd.DataFrame({over: np.arange(1, steps.size + 1), metric: steps.cumsum()})
+    return pd.DataFrame({"vms": np.arange(1, steps.size + 1), "iops": steps.cumsum()})
 
 
-def _usable(results: pd.DataFrame, metric: str, by: list[str], over: str) -> np.ndarray:
+def _usable(results: pd.DataFrame, metric: str, by: list[str]) -> np.ndarray:
     """Which rows are runs one may use: valid, with a VM count and a rate above zero."""
-    require_columns(results, [*by, over, metric])
-    numbers = results[[over, metric]].to_numpy(dtype=float, na_value=np.nan)
+    require_columns(results, [*by, "vms", metric])
+    numbers = results[["vms", metric]].to_numpy(dtype=float, na_value=np.nan)
     usable = (np.isfinite(numbers) & (numbers > 0)).all(axis=1)
     return usable & valid_rows(results)
 
 
-def _refuse_mixing(runs: pd.DataFrame, by: list[str], over: str) -> list[Caveat]:
+def _refuse_mixing(runs: pd.DataFrame, by: list[str]) -> list[Caveat]:
     """The refusal to pool at each VM count, and of known factors along the curve; what may follow the count is returned
     as caveats. A column of the user's own, such as a note, may change along it: nothing is pooled there."""
-    refuse_mixing(runs, [*by, over])
-    refuse_mixing(runs, by, besides=(over, *MAY_FOLLOW), among=FACTORS)
+    refuse_mixing(runs, [*by, "vms"])
+    refuse_mixing(runs, by, besides=("vms", *MAY_FOLLOW), among=FACTORS)
     follow = [c for c in MAY_FOLLOW if c in runs and c not in by and runs[c].nunique(dropna=False) > 1]
-    return [Caveat("follows", f"{column} changes with {over}") for column in follow]
+    return [Caveat("follows", f"{column} changes with vms") for column in follow]
 
 
 # ---- The universal scalability law: contention and coherency as two numbers
