@@ -17,6 +17,8 @@ from dataclasses import asdict, astuple, dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from hcilib.metrics import parse_bytes
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -544,7 +546,7 @@ class Plan:
         """The most jobs a VM any step needs."""
         return max(s.cell.numjobs for s in self.steps)
 
-    def to_frame(self, testbed: Any = None, write_bytes_per_s: float = float("nan")) -> pd.DataFrame:
+    def to_frame(self, testbed: Any = None, write_bytes_per_s: float | str = float("nan")) -> pd.DataFrame:
         """Every step in order: step, kind, block, rep, pattern, numjobs, iodepth, vms, duration_s, bytes_written,
         overwrites, parts; of a plan of several systems also system and pair (NaN: no run that is compared).
 
@@ -557,9 +559,10 @@ class Plan:
         """
         import pandas as pd  # pandas costs 0.3 s: paid on the first frame, not on import
 
-        return pd.DataFrame([self._row(step, testbed, write_bytes_per_s) for step in self.steps])
+        rate = parse_bytes(write_bytes_per_s) if isinstance(write_bytes_per_s, str) else write_bytes_per_s
+        return pd.DataFrame([self._row(step, testbed, rate) for step in self.steps])
 
-    def cost(self, testbed: Any = None, write_bytes_per_s: float = float("nan")) -> pd.DataFrame:
+    def cost(self, testbed: Any = None, write_bytes_per_s: float | str = float("nan")) -> pd.DataFrame:
         """What the plan costs, by kind: kind, steps, hours, bytes_written (NaN where it cannot be known before)."""
         import pandas as pd
 

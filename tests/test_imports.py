@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ROOMS = {
     "run_layout": set(),
-    "plan": set(),
+    "plan": {"metrics"},
     "sweeps": {"plan", "metrics", "tenants"},
     "tenants": {"plan"},
     "places": set(),

@@ -113,3 +113,10 @@ def test_what_is_nearly_right_is_guessed(tmp_path):
         hci.sweep(["4k-randread"], order="block")
     with pytest.raises(hci.PlanError, match=r"unknown field 'iodepths'; did you mean iodepth"):
         hci.sweep({"4k-randread": {"iodepths": [1]}})
+
+
+def test_a_rate_may_be_text():
+    plan = hci.sweep(["4k-randwrite"], read_runtime_s=60, write_runtime_s=60)
+    assert plan.cost(write_bytes_per_s="1 GB").equals(plan.cost(write_bytes_per_s=1e9))
+    with pytest.raises(ValueError, match="'1 gigabyte' is not a size"):
+        plan.cost(write_bytes_per_s="1 gigabyte")

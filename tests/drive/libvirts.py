@@ -65,9 +65,9 @@ END
 exec libvirtd 2>{home}/libvirtd.log
 """
 TEMPLATE = """<domain type='qemu'><name>{name}</name><description>somebody's</description>
-<memory unit='MiB'>448</memory><vcpu>1</vcpu>
+<memory unit='MiB'>1024</memory><vcpu>1</vcpu>
 <os><type arch='x86_64' machine='q35'>hvm</type><kernel>{kernel}</kernel><initrd>{initrd}</initrd>
-<cmdline>console=ttyS0 quiet panic=-1 mitigations=off</cmdline></os><cpu mode='maximum'/>
+<cmdline>console=ttyS0 quiet panic=-1 mitigations=off rootfstype=ramfs</cmdline></os><cpu mode='maximum'/>
 <devices><emulator>/usr/bin/qemu-system-x86_64</emulator>
 <disk type='file' device='disk'><driver name='qemu' type='raw'/>
 <source file='{pool}/{name}.img'/><target dev='vda' bus='virtio'/></disk>

@@ -25,13 +25,15 @@ TB, TIB = 10**12, 2**40
 """Drives are sold in TB, operating systems count in TiB: 32 TB are 29.1 TiB. Never one for the other."""
 
 
-def capacity_table(schemes: Mapping[str, Scheme | str], raw_bytes: float | Mapping[str, float] | None) -> pd.DataFrame:
+def capacity_table(
+    schemes: Mapping[str, Scheme | str], raw_bytes: float | str | Mapping[str, float] | None
+) -> pd.DataFrame:
     """What each system makes of its raw capacity.
 
     Parameters
     ----------
     schemes : system -> scheme, or its formula, which is then shown as it was written.
-    raw_bytes : bytes of all drives of all servers; one number, or system -> bytes.
+    raw_bytes : bytes of all drives of all servers; one number, text such as "32 TB", or system -> bytes.
 
     Returns
     -------
@@ -45,7 +47,8 @@ def capacity_table(schemes: Mapping[str, Scheme | str], raw_bytes: float | Mappi
         raise ValueError(
             "raw_bytes is None: say how many bytes all drives of all servers hold, e.g. 32e12 for 10 of 3.2 TB"
         )
-    raw = raw_bytes if isinstance(raw_bytes, Mapping) else dict.fromkeys(schemes, raw_bytes)
+    one = parse_bytes(raw_bytes) if isinstance(raw_bytes, str) else raw_bytes
+    raw = one if isinstance(one, Mapping) else dict.fromkeys(schemes, one)
     if absent := [name for name in schemes if name not in raw]:
         raise ValueError(f"raw_bytes has no entry for {', '.join(absent)}")
     rows = []
@@ -337,7 +340,7 @@ def _tried(function, args, named: dict, node: ast.expr, text: str):
 
 
 def effective_capacity(
-    schemes: Mapping[str, Sequence[str]], savings_pct: Mapping[str, float] | pd.Series, raw_bytes: float
+    schemes: Mapping[str, Sequence[str]], savings_pct: Mapping[str, float] | pd.Series, raw_bytes: float | str
 ) -> pd.DataFrame:
     """What deduplication makes of the usable capacity.
 
@@ -347,7 +350,7 @@ def effective_capacity(
     ----------
     schemes : resiliency -> its formulas; several where it is not known which one was used.
     savings_pct : resiliency -> percent of the stored data that deduplication saved; absent or NaN is not known.
-    raw_bytes : bytes of all drives of all servers.
+    raw_bytes : bytes of all drives of all servers, or text such as "2.4 TB".
 
     Returns
     -------
@@ -368,12 +371,12 @@ def effective_capacity(
         name, value = rows["resiliency"][outside].iloc[0], saved[outside].iloc[0]
         raise ValueError(f"savings_pct of {name!r} is {value:g}: expected a percentage from 0 to below 100")
     efficiency = pd.Series([parse_scheme(text).efficiency for text in rows["scheme"]], rows.index, dtype=float)
-    ratio = 1 / (1 - saved / 100)
+    ratio, raw = 1 / (1 - saved / 100), parse_bytes(raw_bytes) if isinstance(raw_bytes, str) else raw_bytes
     return rows.assign(
         efficiency_pct=100 * efficiency,
         savings_pct=saved,
         dedup_ratio=ratio,
         effective_pct=100 * efficiency * ratio,
-        usable_tib=raw_bytes * efficiency / TIB,
-        effective_tib=raw_bytes * efficiency * ratio / TIB,
+        usable_tib=raw * efficiency / TIB,
+        effective_tib=raw * efficiency * ratio / TIB,
     )

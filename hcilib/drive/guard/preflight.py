@@ -96,7 +96,7 @@ def _reached(testbed: Testbed, plan: Plan, vms: Sequence[Vm], asked: set[str]) -
     return [(vm, disk) for vm, disk in testbed.targets(len(vms), plan.numjobs) if vm in asked]
 
 
-def wear(plan: Plan, testbed: Testbed, write_bytes_per_s: float = float("nan")) -> pd.DataFrame:
+def wear(plan: Plan, testbed: Testbed, write_bytes_per_s: float | str = float("nan")) -> pd.DataFrame:
     """What a plan writes to each disk beside what its maker allows.
 
     Parameters
