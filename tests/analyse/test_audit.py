@@ -277,3 +277,15 @@ def test_unlike_working_sets_are_named():
     assert odd["note"].iloc[0] == "10% of the largest span compared"
     assert table.loc[table["system"] == "raw", "alike"].isna().all()
     assert table.loc[table["vms"] == 1, "alike"].all()
+
+
+def test_a_job_that_flushes_after_each_write_waits_for_the_flush_too():
+    row = {"system": "s", "run_id": "r", "rep": 1, "pattern": "4k-randwrite-fdatasync", "rw": "randwrite",
+           "rwmixread": 0, "iops": 250.0, "write_iops": 250.0, "lat_ns": 1.5e6, "sync_lat_ns": 2.5e6, "outstanding": 1,
+           "bs_bytes": 4096, "bw_bytes": 250 * 4096, "rate_bytes": 0}  # fmt: skip
+    [law] = audit(pd.DataFrame([row])).query("check == 'little'").to_dict("records")
+    assert law["ratio"] == pytest.approx(1)
+    assert law["ok"]
+    half = {**row, "iops": 500.0, "lat_ns": 0.75e6}  # as many reads, of 0 ms: a flush follows the writes alone
+    [law] = audit(pd.DataFrame([half])).query("check == 'little'").to_dict("records")
+    assert law["ratio"] == pytest.approx(1)

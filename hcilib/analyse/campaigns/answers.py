@@ -78,7 +78,9 @@ def latency_answer(one: pd.DataFrame, cost: pd.DataFrame, labels: Labels = None,
     ranks = ranks[ranks["n"] > 0]
     said = [_first(ranks[ranks["pattern"] == name], name, labels) for name in pattern_order(ranks["pattern"].unique())]
     parts = [f"Shortest path of {ranks['system'].nunique()}: {', '.join(said)}"]
-    for pattern, own in cost.dropna(subset=["ratio"]).groupby("pattern", sort=False):
+    known = cost.dropna(subset=["ratio"])
+    for pattern in pattern_order(known["pattern"].unique()):
+        own = known[known["pattern"] == pattern]
         dearest, times = own.loc[own["ratio"].idxmax(), "system"], own["ratio"]
         span = f"{times.min():.2f}" if len(times) == 1 else f"{times.min():.2f} to {times.max():.2f}"
         most = "" if len(times) == 1 else f", most on {labels.get(dearest, dearest)}"

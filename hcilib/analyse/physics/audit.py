@@ -75,8 +75,11 @@ def audit(results: pd.DataFrame, ceilings: pd.Series | None = None, drives: pd.D
 
 
 def _little(results: pd.DataFrame) -> pd.DataFrame:
-    """N = X R. A published mixed row prints (read + write)/2, which is not the R of the law: judged by nobody."""
-    mean, unweighted = _column(results, "lat_ns"), _column(results, "lat_unweighted_ns")
+    """N = X R. A published mixed row prints (read + write)/2, which is not the R of the law: judged by nobody. A job
+    that flushes after each write waits for the flush too, which is not in its latency."""
+    share = (_column(results, "write_iops") / results["iops"].where(results["iops"] > 0)).fillna(1.0)
+    mean = _column(results, "lat_ns") + (_column(results, "sync_lat_ns") * share).fillna(0.0)
+    unweighted = _column(results, "lat_unweighted_ns")
     published, expected = _published(results), _outstanding(results)
     # A published lat_ns beside an unweighted one was derived as N/X: checking it would be checking N = N.
     only_unweighted = unweighted.notna() & _mixed(results) & (published | mean.isna())

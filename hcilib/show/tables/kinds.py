@@ -95,7 +95,7 @@ KINDS = {
     "traffic checked": _kind("ddir observed expected ratio ok", "placement ddir expected observed ratio ok note?"),
     "amplification": _kind(
         "measure seen expected explained",
-        "system? pattern measure n seen seen_lo seen_hi expected ratio ok explained?",
+        "system? pattern iodepth? placement? measure n seen seen_lo seen_hi expected ratio ok explained?",
     ),
     "gains": _kind("gain per_vm center", "curve vms n center gain per_vm"),
     "knees": _kind(
