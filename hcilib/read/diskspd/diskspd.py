@@ -15,16 +15,12 @@ from hcilib.read.compressed import read_bytes
 from hcilib.read.diskspd.diskspd_document import Counts, DiskspdOutputError, Target, Timespan
 from hcilib.read.diskspd.diskspd_text import parse_text
 from hcilib.read.diskspd.diskspd_xml import parse_xml
-from hcilib.read.fio.fio_document import LOCAL_HOST, LOCAL_PORT
+from hcilib.read.fio.fio_bins import BIN_KEYS
+from hcilib.read.fio.fio_fast import LOCAL_HOST, LOCAL_PORT
+from hcilib.read.fio.fio_json import HOST_KEYS, JOB, MEASURES, OF_LATENCIES, OPTIONS, reading_order
 
 __all__ = ["DiskspdOutputError", "read_diskspd", "read_diskspd_bins"]
 
-_KEYS = ["hostname", "port", "job", "groupid", "clone", "ddir"]
-_MEASURES = ["io_bytes", "bw_bytes", "iops", "runtime", "total_ios", "short_ios", "drop_ios"]
-_LATENCIES = [f"{kind}_ns_{s}" for kind in ("slat", "clat", "lat") for s in ("min", "max", "mean", "stddev", "N")]
-_JOB = ["usr_cpu", "sys_cpu", "ctx", "majf", "minf", "job_start", "job_runtime", "total_err"]
-_OPTIONS = ["rw", "bs", "iodepth", "numjobs", "rwmixread", "ioengine", "size", "filename"]
-_BINS = ["hostname", "port", "job", "groupid", "ddir", "lat_ns", "count"]
 _ALL_TARGETS = "all targets"
 _NS_PER_MS = 1_000_000
 _INTERRUPTED, _NOT_WHOLE = 4, 74
@@ -93,9 +89,10 @@ def read_diskspd_bins(path: str | Path) -> pd.DataFrame:
         for job, ddir, ios, values in _distributions(span)
         for bucket in _buckets(values, ios)
     ]
-    table = pd.DataFrame(pieces, columns=_BINS)
+    columns = [*BIN_KEYS, "lat_ns", "count"]
+    table = pd.DataFrame(pieces, columns=columns)
     if table.empty:
-        table = table.astype({c: "str" if c in ("hostname", "job", "ddir") else "int64" for c in _BINS})
+        table = table.astype({c: "str" if c in ("hostname", "job", "ddir") else "int64" for c in columns})
     table.attrs["latency"] = "lat" if pieces else None
     return table
 
@@ -240,13 +237,12 @@ def _options(target: Target, span: Timespan, depth: float, threads: float) -> di
 
 
 def _frame(rows: list[dict]) -> pd.DataFrame:
-    """Columns in `read_fio`'s order, the fixed ones always there."""
+    """Columns in `read_fio`'s order, the fixed ones always there, and DiskSPD's `thread` behind them."""
     table = pd.DataFrame(rows)
-    percentiles = sorted((c for c in table if c.startswith("lat_ns_p")), key=lambda c: float(c.rpartition("p")[2]))
-    options = [f"opt_{name}" for name in _OPTIONS]
-    fixed = [*_KEYS, "error", *_MEASURES, *_LATENCIES, *percentiles, *_JOB, *options]
-    table = table.reindex(
-        columns=[*fixed, *(c for c in ["thread", *table] if c not in fixed and c != "thread"), "thread"]
-    )
-    numbers = [c for c in [*fixed, "thread"] if c not in ("hostname", "job", "ddir", *options)]
-    return table.astype({c: "float64" for c in numbers if table[c].dtype == object})
+    options = [f"opt_{name}" for name in OPTIONS]
+    texts = {"hostname", "job", "ddir", *options}
+    fixed = (*HOST_KEYS, "error", *MEASURES, *OF_LATENCIES, *JOB, *options)
+    known = [name for name in dict.fromkeys((*fixed, *table)) if name != "thread"]
+    table = table.reindex(columns=[*reading_order(known), "thread"])
+    numbers = [name for name in (*fixed, "thread") if name not in texts and table[name].dtype == object]
+    return table.astype(dict.fromkeys(numbers, "float64"))

@@ -31,8 +31,8 @@ LATENCIES = ("slat_ns", "clat_ns", "lat_ns")
 STATISTICS = ("min", "max", "mean", "stddev", "N")
 JOB = ("usr_cpu", "sys_cpu", "ctx", "majf", "minf", "job_start", "job_runtime", "total_err")
 OPTIONS = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "ioengine", "size", "filename")
-_OF_LATENCIES = tuple(f"{name}_{s}" for name in LATENCIES for s in STATISTICS)
-_OF_ENTRY, _OF_ROW = ("clone", "port", "groupid", "error", *JOB), (*MEASURES, *_OF_LATENCIES)
+OF_LATENCIES = tuple(f"{name}_{s}" for name in LATENCIES for s in STATISTICS)
+_OF_ENTRY, _OF_ROW = ("clone", "port", "groupid", "error", *JOB), (*MEASURES, *OF_LATENCIES)
 MOST_PERCENTILES = 10_000
 """Of all files together: a column each."""
 _entry = attrgetter(*_OF_ENTRY[1:])
@@ -303,7 +303,7 @@ def reading_order(names: Iterable[str]) -> list[str]:
     names = list(names)
     percentiles = sorted((n for n in names if "_ns_p" in n and not n.startswith("opt_")), key=_percentile_order)
     options = [n for n in names if n.startswith("opt_")]
-    of_fio = dict.fromkeys((*HOST_KEYS, "error", *MEASURES, *_OF_LATENCIES, *percentiles, *JOB, *options))
+    of_fio = dict.fromkeys((*HOST_KEYS, "error", *MEASURES, *OF_LATENCIES, *percentiles, *JOB, *options))
     given = set(names)
     return [n for n in names if n not in of_fio] + [n for n in of_fio if n in given]
 
@@ -325,7 +325,7 @@ def _counted(packed: Packed) -> dict[str, np.ndarray]:
     All columns are looked at together: of a single file most of the time would go to starting numpy sixty times."""
     names = [name for name, column in packed.columns.items() if not isinstance(column, Texts)]
     block = np.array([packed.columns[name] for name in names])
-    whole = _are_whole(block).all(axis=1)
+    whole = np.all(_are_whole(block), axis=1)
     counts = np.where(whole[:, None], block, 0).astype(np.int64)
     made = zip(names, block, counts, whole, strict=True)
     return {n: count if is_count and n not in WITH_DECIMALS else own for n, own, count, is_count in made}

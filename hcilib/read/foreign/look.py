@@ -9,10 +9,10 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache
 from hashlib import blake2b
-from math import isnan, nan
+from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -240,6 +240,11 @@ Outcome = tuple[list[File], list[Run]]
 _READ = Path(__file__).parents[1]
 
 
+class _Kept(msgspec.Struct):
+    code: str
+    outcomes: dict[str, Outcome]
+
+
 class Cache:
     """The outcomes of one place under one `names`."""
 
@@ -251,17 +256,19 @@ class Cache:
     def known(self, tasks: Sequence[Task]) -> dict[int, Outcome]:
         """Of every task that is as it was when it was read, by its position."""
         try:
-            kept = msgspec.json.decode(zstandard.ZstdDecompressor().decompress(self._file.read_bytes()))
-        except (OSError, ValueError, zstandard.ZstdError):
+            kept = msgspec.json.decode(read_bytes(self._file), type=_Kept)
+        except (OSError, ValueError):
             return {}
-        if kept.get("code") != _code():
-            return {}
-        outcomes = kept["outcomes"]
-        return {n: _outcome(outcomes[key]) for n, task in enumerate(tasks) if (key := _key(task)) in outcomes}
+        outcomes = kept.outcomes if kept.code == _code() else {}
+        found = {n: outcomes[key] for n, task in enumerate(tasks) if (key := _key(task)) in outcomes}
+        for row in (run.row for _, runs in found.values() for run in runs):
+            row |= {name: nan for name, value in row.items() if value is None}  # JSON has no NaN
+            row["warnings"] = Caveats(Caveat(**caveat) for caveat in row["warnings"])
+        return found
 
     def keep(self, tasks: Sequence[Task], outcomes: dict[int, Outcome]) -> None:
-        plain = {_key(tasks[n]): _plain(outcome) for n, outcome in outcomes.items()}
-        raw = zstandard.ZstdCompressor().compress(msgspec.json.encode({"code": _code(), "outcomes": plain}))
+        kept = _Kept(_code(), {_key(tasks[n]): outcome for n, outcome in outcomes.items()})
+        raw = zstandard.ZstdCompressor().compress(msgspec.json.encode(kept, enc_hook=_of_numpy))
         self._file.parent.mkdir(parents=True, exist_ok=True)
         beside = self._file.with_name(f"{self._file.name}.{os.getpid()}")
         beside.write_bytes(raw)
@@ -287,28 +294,5 @@ def _stamp(path: str) -> tuple[int, int]:
     return state.st_size, state.st_mtime_ns
 
 
-def _plain(outcome: Outcome) -> dict[str, Any]:
-    files, runs = outcome
-    rows = [{k: _number(v) for k, v in one.row.items() if k != "warnings"} for one in runs]
-    said = [[asdict(caveat) for caveat in one.row["warnings"]] for one in runs]
-    return {
-        "files": [asdict(file) for file in files],
-        "runs": [[row, s, r.files, r.label, r.rep, r.identity] for row, s, r in zip(rows, said, runs, strict=True)],
-    }
-
-
-def _number(value: Any) -> Any:
-    """JSON has no NaN, and no number of numpy's."""
-    value = value.item() if hasattr(value, "item") else value
-    return None if isinstance(value, float) and isnan(value) else value
-
-
-def _outcome(plain: dict[str, Any]) -> Outcome:
-    known = {field.name for field in fields(File)}
-    files = [File(**{name: value for name, value in file.items() if name in known}) for file in plain["files"]]
-    runs = []
-    for row, said, names, label, rep, identity in plain["runs"]:
-        row = {name: nan if value is None else value for name, value in row.items()}
-        row["warnings"] = Caveats(Caveat(**caveat) for caveat in said)
-        runs.append(Run(row, names, label, rep, identity))
-    return files, runs
+def _of_numpy(value: Any) -> Any:
+    return list(value) if isinstance(value, Caveats) else value.item()

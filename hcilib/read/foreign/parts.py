@@ -19,7 +19,6 @@ from hcilib.read.run.records import RunReadError
 
 NUMBERS = ("iops", "bw_bytes", "lat_ns_mean", "runtime", "lat_ns_max")
 """As `fleet.aggregate` wants them: I/Os and bytes a second, ns, ms."""
-NOT_HERE = (nan,) * len(NUMBERS)
 
 
 class ForeignError(RunReadError):
