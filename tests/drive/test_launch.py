@@ -109,6 +109,44 @@ def test_logs_of_both_are_named_alike_and_tell_the_skew(bed, tmp_path, monkeypat
     assert len(names[0]) == 2 * 2 * 5  # VMs x jobs x (iops, bw, lat, clat, slat)
 
 
+def late_on(folder: Path, name: str, seconds: float) -> str:
+    """A fio that takes its time to start on one VM, as on a host that is busy."""
+    fio = folder / "fio"
+    fio.write_text(f'#!/bin/sh\n[ "$HCILAB_HOST" != {name} ] || sleep {seconds:g}\nexec fio "$@"\n')
+    fio.chmod(0o755)
+    return str(fio)
+
+
+def test_vms_begin_together_however_long_their_fio_takes_to_start(bed, tmp_path, monkeypatch):
+    """Seen by the first I/O in each VM's own log."""
+    monkeypatch.setattr(job, "SHORTEST_LOGGED_S", 1)
+    late = late_on(tmp_path, bed.fleet(2)[1].name, 0.8)
+    done, _, wrong = launched(by(bed, "per-host", binary=late), tmp_path, step(1.2))
+    assert wrong == []
+    assert done.starts_from == "logs"
+    assert done.start_skew_s < 0.4
+
+
+def test_who_hangs_at_the_start_holds_nobody_up_for_long(bed, tmp_path, monkeypatch):
+    monkeypatch.setattr(per_host, "CONNECT_S", 0.5)
+    late = late_on(tmp_path, bed.fleet(2)[1].name, 2.5)
+    done, work, wrong = launched(by(bed, "per-host", binary=late), tmp_path, step(0.6))
+    assert wrong == []
+    assert done.start_skew_s > 1
+    assert len(read_fio(work / "fio.json")["hostname"].unique()) == 2
+
+
+def test_nothing_waits_for_a_controller_that_died_before_the_start(bed, tmp_path):
+    late = late_on(tmp_path, bed.fleet(2)[1].name, 60)
+    control = python(CONTROL, by(bed, "per-host", binary=late).model_dump_json(), str(tmp_path))
+    waiting = lambda: [c for c in processes(bed.lab_root).values() if job.GATE in c]  # noqa: E731
+    assert until(lambda: len(waiting()) == 2, 20), control.communicate(timeout=5)
+    control.kill()
+    control.communicate()
+    assert until(lambda: not fios(bed) and not waiting(), 10), (fios(bed), waiting())
+    assert until(lambda: not list(Path(bed.lab_root).glob("hci-*")), 5)
+
+
 @pytest.fixture
 def steady(programs, tmp_path):
     """A lab whose drives let 1,024 IOPS of 4 KiB through each: what the fleet does is the same from second to
@@ -185,14 +223,13 @@ def test_a_vm_that_cannot_be_reached_is_named_and_no_other_is_started(bed, tmp_p
     assert until(lambda: not fios(bed) and not list(Path(bed.lab_root).glob("hci-*")), 5)
 
 
-def frozen_after(bed, vm, delay_s: float) -> threading.Thread:
-    """Stop every fio of a VM's own run in its tracks, a while after it began."""
+def frozen_after(bed, vm, delay_s: float, begun: threading.Event) -> threading.Thread:
+    """Stop every fio of a VM's own run in its tracks, a while after all began."""
 
     def freeze():
-        mine = until(
-            lambda: {p for p, c in fios(bed).items() if f"/hci-{vm.target}." in c and c.split()[0].endswith("fio")}, 20
-        )
+        begun.wait(20)
         time.sleep(delay_s)
+        mine = {p for p, c in fios(bed).items() if f"/hci-{vm.target}." in c and c.split()[0].endswith("fio")}
         for pid in mine:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
@@ -204,10 +241,11 @@ def frozen_after(bed, vm, delay_s: float) -> threading.Thread:
 
 @pytest.mark.slow
 def test_a_fio_that_freezes_is_killed_on_its_vm_by_the_deadline_and_named(bed, tmp_path):
-    freezer = frozen_after(bed, bed.fleet(2)[1], 0.3)
+    begun = threading.Event()
+    freezer = frozen_after(bed, bed.fleet(2)[1], 0.3, begun)
     name = bed.fleet(2)[1].name
     started = time.monotonic()
-    done, _, wrong = launched(by(bed, "per-host"), tmp_path, step(1.5), limit_s=4)
+    done, _, wrong = launched(by(bed, "per-host"), tmp_path, step(1.5), limit_s=4, begun=begun)
     freezer.join()
     assert time.monotonic() - started < 20
     assert done.timed_out

@@ -28,6 +28,11 @@ LIKELY_FILL, SLOWEST_FILL = 200e6, 50e3
 nothing moves."""
 
 
+GATE = "[ -p gate ] && echo >ready && : <gate || true"
+"""What each job runs right before its first I/O, when it is set up and its disk is open: it says so and waits for the
+others (hcilib.drive.launch.per_host). A job file that is run by hand finds no gate and goes on."""
+
+
 class FioError(RuntimeError):
     """fio could not be launched at all; the message names the host."""
 
@@ -200,6 +205,7 @@ def _section(
         }
     # A seed of its own for every step, VM and job: fio's default repeats one sequence, which a cache remembers.
     options["randseed"] = zlib.crc32(f"{step.id}/{vm.name}/{job}".encode())
+    options["exec_prerun"] = GATE
     options["lat_percentiles"] = 1  # percentiles and bins of the total latency, the one Little's law speaks of
     if step.duration_s >= SHORTEST_LOGGED_S:
         options |= {"log_avg_msec": LOG_MSEC, "log_unix_epoch": 1}
@@ -296,6 +302,7 @@ _OPTIONS = {
         ),
         r"\d+",
     ),
+    "exec_prerun": re.escape(GATE),
     **dict.fromkeys(("write_iops_log", "write_bw_log", "write_lat_log", "write_hist_log"), r"logs/[a-z0-9.-]+"),
 }
 _FREE = {"randseed"}
@@ -383,6 +390,7 @@ def _asked(
         "size": length,
         "iodepth": step.cell.iodepth,
         "direct": testbed.fio.direct,
+        "exec_prerun": GATE,
         "lat_percentiles": 1,
     }
     if first:

@@ -1,5 +1,8 @@
-"""The per-host launcher: fio on each VM over SSH, released together, ended when its controller is gone. No fio listens
-anywhere."""
+"""The per-host launcher: fio on each VM over SSH, ended when its controller is gone. No fio listens anywhere.
+
+How long a fio takes to start depends on how busy its VM is, so all of them are started, and released once every job of
+every VM stands before its first I/O: VMs that share drives begin and end within milliseconds of each other.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,9 @@ STOPPED = 128  # fio's exit code after a signal that it obeyed
 
 # mawk, Debian's awk, reads a pipe in large blocks unless it is told not to: the rates would be seconds old.
 SCRIPT = r"""
+mkfifo gate ready || exit 1
+exec 6<>ready
+jobs=$(grep -c '^\[' job.fio)
 out=fio.json status=
 if [ "$every" ]; then
   mkfifo pipe || exit 1
@@ -29,14 +35,17 @@ if [ "$every" ]; then
   case $(awk -W version 2>&1 </dev/null) in mawk*) live='-W interactive';; *) live=;; esac
   awk $live -f tally.awk pipe 3<&- 2>/dev/null & tally=$!
 fi
-timeout -k 5 "$seconds" "$fio" $status --output-format=json+ "$d/job.fio" >$out 2>fio.stderr 3<&- & job=$!
-{ read -r word <&3; kill -TERM $job; } 2>/dev/null & stop=$!
+timeout -k 5 "$seconds" "$fio" $status --output-format=json+ "$d/job.fio" >$out 2>fio.stderr 3<&- 6<&- & job=$!
+{ n=0; while [ $n -lt "$jobs" ] && read -r word <&6; do n=$((n+1)); done; echo 'hci ready all' >&2; } & ready=$!
+{ read -r word <&3; exec 7<>gate; [ "$word" != start ] || read -r word <&3; kill -TERM $job; } 2>/dev/null & stop=$!
 wait $job; code=$?
-kill $stop 2>/dev/null
+kill $ready $stop 2>/dev/null
+exec 7<>gate
 pkill -KILL -f "$mark"
 [ -z "$every" ] || wait $tally
-echo "hci ended $code" >&2
-read -r word <&3
+echo "hci ready as it ended
+hci ended $code" >&2
+while read -r word <&3; do :; done
 """
 
 # Of every interim document the runtime (ms) and the I/Os so far, a line each; of all documents only the last is kept.
@@ -68,8 +77,12 @@ def launch(of: Launch) -> tuple[Launched, dict[str, Clock], dict[str, float]]:
                 ),
             )
         started = time.time()
-        for session in opened:  # the barrier: a line each, on connections that are open and idle
+        for session in opened:
             session.say("go")
+        _await_all(of.fleet, opened)
+        for session in opened:  # a line each, on connections that are open and idle
+            with naming(session):
+                session.say("start")
         if of.begun:
             of.begun.set()
         with watched(of, opened, "per-host") as seen:
@@ -92,6 +105,12 @@ def launch(of: Launch) -> tuple[Launched, dict[str, Clock], dict[str, float]]:
         remarks=remarks,
     )
     return launched, {s.vm.name: s.clock for s in opened}, _begun(opened, of.work)
+
+
+def _await_all(fleet: Fleet, opened: Sequence[Session]) -> None:
+    """Until every job stands at its gate or its fio ended; who hangs for longer than `CONNECT_S` is others' to find."""
+    by_name = {session.vm.name: session for session in opened}
+    fleet.each(by_name, lambda name: by_name[name].answer("ready"), limit_s=2 * CONNECT_S)
 
 
 def _follow(opened: Sequence[Session], of: Launch, seen: Watched, deadline_s: float) -> bool:

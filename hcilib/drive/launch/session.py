@@ -42,6 +42,7 @@ hci_refuse() { why=$(tail -n 1 said); echo "hci refused ${why:-$1}" >&3; hci_rea
 hci_end() {
   [ "$hci_ready" ] || { why=$(tail -n 1 said); echo "hci refused ${why:-its prelude ended it}" >&3; }
   pkill -KILL -f "${hci_folder##*/}/$5"
+  [ ! -p "$hci_folder/gate" ] || exec 9<>"$hci_folder/gate"  # what waits there goes on, and ends with its fio
   cd /; rm -rf "$hci_folder"
 }
 exec 3>&2 2>said
@@ -96,7 +97,8 @@ class Session:
     def look(self) -> None:
         """Whether fio has ended there; OSError if it never can be known."""
         channel = self.channel
-        if self.returncode is None and (channel.recv_stderr_ready() or channel.eof_received or channel.closed):
+        told = self.heard or channel.recv_stderr_ready() or channel.eof_received or channel.closed
+        if self.returncode is None and told:
             code = self.answer("ended")
             self.returncode, self.ended_s = int(code), time.time()
 
