@@ -132,6 +132,7 @@ _ROOMS = {
     ),
     "analyse.physics.ceilings": (
         "dialled",
+        "against_dial",
         "ceilings",
         "system_ceilings",
         "stripe_bytes",

@@ -242,12 +242,14 @@ def dialled(dials: pd.DataFrame, results: pd.DataFrame, baseline: str | None = N
 
     Reads are of one copy: N R / size. Writes are of all: N W / (copies size). A mix with the share r of reads waits for
     whichever bucket empties first: min(N R / r, N W / ((1 - r) copies)) / size. Where drives differ, one copy delivers
-    what each of them lets through; with a copy on every drive, writes are the slowest one's.
+    what each of them lets through; with a copy on every drive, writes are the slowest one's. What a drive that was idle
+    lets through at once, burst_s of its rate, comes on top: over the runtime.
 
     Parameters
     ----------
-    dials : as ``read_dials`` gives it: system, node, copies, read_bytes_per_s, write_bytes_per_s
-    results : whose patterns are asked for: pattern, bs_bytes, rwmixread
+    dials : as ``read_dials`` gives it: system, node, copies, read_bytes_per_s, write_bytes_per_s and, if it is there,
+        burst_s
+    results : whose patterns are asked for: pattern, bs_bytes, rwmixread and, with burst_s, runtime_s
     baseline : the system whose truth the ratio is to; None: no ratio
 
     Returns
@@ -271,15 +273,62 @@ def dialled(dials: pd.DataFrame, results: pd.DataFrame, baseline: str | None = N
     4    two   4k-randrw70  2925.71    1.0
     5    two  4k-randwrite  1024.00    0.5
     """  # noqa: E501
+    lasting = results.get("runtime_s", pd.Series(np.inf, results.index)).groupby(results["pattern"].astype(str)).mean()
     patterns = results[["pattern", "bs_bytes", "rwmixread"]].astype({"pattern": str}).drop_duplicates("pattern")
     rows = [
-        (str(system), name, _iops(own, bs_bytes, rwmixread / 100))
+        (str(system), name, _iops(own, bs_bytes, rwmixread / 100) * (1 + _burst_s(own) / lasting[name]))
         for system, own in dials.groupby("system", sort=False, observed=True)
         for name, bs_bytes, rwmixread in patterns.itertuples(index=False)
     ]
     table = pd.DataFrame(rows, columns=["system", "pattern", "iops"]).astype({"iops": float})
     base = table[table["system"] == baseline].set_index("pattern")["iops"]
     return table.assign(ratio=table["iops"] / table["pattern"].map(base).astype(float))
+
+
+def against_dial(truth: pd.DataFrame, iops: pd.DataFrame, comparison: pd.DataFrame | None = None) -> pd.DataFrame:
+    """What was measured beside what the drives' rates say: of every system, then of every comparison.
+
+    Parameters
+    ----------
+    truth : as `dialled` gives it
+    iops : ``summarize(results, "iops")``: of each pattern the best iodepth's row is taken
+    comparison : as ``compare`` gives it, of IOPS
+
+    Returns
+    -------
+    DataFrame
+        what (IOPS, or the ratio to the baseline), system, pattern, expected, measured, lo, hi, off_pct (measured beside
+        expected). Empty where nothing was dialled.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> truth = pd.DataFrame({"system": ["one", "two"], "pattern": "4k-randwrite", "iops": [2048, 1024], "ratio": [1, 0.5]})
+    >>> runs = pd.DataFrame({"system": ["one"] * 3 + ["two"] * 3, "pattern": "4k-randwrite", "iodepth": 8,
+    ...                      "iops": [2047.0, 2050, 2046, 1023, 1025, 1022]})
+    >>> compared = hci.compare(runs, "one", by=["pattern", "iodepth"])
+    >>> hci.against_dial(truth, hci.summarize(runs, "iops"), compared)[["what", "system", "expected", "off_pct"]].round(2)
+               what system  expected  off_pct
+    0          IOPS    one    2048.0    -0.02
+    1          IOPS    two    1024.0    -0.07
+    2  ratio to one    two       0.5    -0.05
+    """  # noqa: E501
+    keys = ["system", "pattern"]
+    best = iops.astype(dict.fromkeys(keys, str)).sort_values("center").drop_duplicates(keys, keep="last")
+    found = best.rename(columns={"center": "measured"})[[*keys, "measured", "lo", "hi"]].assign(what="IOPS")
+    tables = [truth.rename(columns={"iops": "expected"})[[*keys, "expected"]].merge(found, on=keys)]
+    if comparison is not None and len(comparison):
+        ratios = comparison.astype(dict.fromkeys(keys, str)).rename(columns={"ratio": "measured"})
+        ratios["what"] = "ratio to " + ratios["baseline"].astype(str)
+        known = truth.rename(columns={"ratio": "expected"})[[*keys, "expected"]]
+        tables.append(known.merge(ratios[["what", *keys, "measured", "lo", "hi"]], on=keys))
+    table = pd.concat(tables, ignore_index=True)
+    table["off_pct"] = 100 * (table["measured"] / table["expected"] - 1)
+    return table[["what", *keys, "expected", "measured", "lo", "hi", "off_pct"]].dropna(subset=["expected"])
+
+
+def _burst_s(drives: pd.DataFrame) -> float:
+    return float(drives["burst_s"].min()) if "burst_s" in drives else 0.0
 
 
 def _iops(drives: pd.DataFrame, bs_bytes: float, share: float) -> float:

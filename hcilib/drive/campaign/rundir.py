@@ -267,7 +267,7 @@ def _shown(testbed: Testbed) -> dict:
         for private in ("address", "port", "user", "jump"):
             del host[private]
     for disk in (d for vm in shown["vms"] for d in vm["disks"]):
-        disk["backing"] = [Path(p).name for p in disk["backing"]]
+        disk["backing"] = ["/".join(Path(p).parts[-2:]) for p in disk["backing"]]  # node and replica
     return shown
 
 

@@ -214,7 +214,7 @@ def _sentence(folder: Path, system: str, runs: int, attempts: list[dict]) -> str
     return f"{said}, {len(own)} attempt{'s' * (len(own) != 1)} failed, the last ({where}) because: {why}"
 
 
-DIALS = ["system", "node", "copies", "read_bytes_per_s", "write_bytes_per_s", "delay_s"]
+DIALS = ["system", "node", "copies", "read_bytes_per_s", "write_bytes_per_s", "delay_s", "burst_s"]
 
 
 def read_dials(sources: str | Path | Mapping | Sequence[str | Path | Mapping]) -> pd.DataFrame:
@@ -228,9 +228,11 @@ def read_dials(sources: str | Path | Mapping | Sequence[str | Path | Mapping]) -
     Returns
     -------
     DataFrame
-        One row a system and node: system, node, copies (of the data, as the disks' replicas were laid out),
-        read_bytes_per_s, write_bytes_per_s, delay_s. The rates are NaN where a drive was turned while the campaign ran
-        (its journal says so): no one number is its truth then. Empty where nothing was dialled.
+        One row a system and node that holds data of it: system, node, copies (of the data, as the disks' replicas were
+        laid out), read_bytes_per_s, write_bytes_per_s, delay_s, burst_s (of its rate, which a drive that was idle lets
+        through at once in each run; 0 where the runs had a ramp, in which that is used up). The rates are NaN where a
+        drive was turned while the campaign ran (its journal says so): no one number is its truth then. Empty where
+        nothing was dialled.
 
     Examples
     --------
@@ -245,9 +247,14 @@ def read_dials(sources: str | Path | Mapping | Sequence[str | Path | Mapping]) -
 
 
 def _of_campaign(run_dir: Path) -> list[dict]:
-    testbed = json.loads(read_bytes(run_dir / PLAN))["testbed"]
-    disks = [disk for vm in testbed["vms"] for disk in vm["disks"]]
-    copies = {disk.get("system") or testbed.get("serves"): len(disk["backing"]) for disk in disks}
+    document = json.loads(read_bytes(run_dir / PLAN))
+    testbed, ramp_s = document["testbed"], max((step["ramp_s"] for step in document["plan"]["steps"]), default=0.0)
+    copies: dict[str, int] = {}
+    homes: dict[str, set[str]] = {}
+    for disk in (disk for vm in testbed["vms"] for disk in vm["disks"]):
+        name = disk.get("system") or testbed.get("serves")
+        copies[name] = len(disk["backing"])
+        homes.setdefault(name, set()).update(Path(image).parent.name for image in disk["backing"])
     turned = {(event["node"], event.get("system")) for event in events_of(run_dir) if event.get("event") == "dial"}
     rows = []
     for node in testbed["nodes"]:
@@ -255,10 +262,11 @@ def _of_campaign(run_dir: Path) -> list[dict]:
             rates = {name: float(drive[name]) for name in ("read_bytes_per_s", "write_bytes_per_s")}
             if (node["name"], drive["system"]) in turned:
                 rates = dict.fromkeys(rates, float("nan"))
-            behind = [drive["system"]] if drive["system"] else list(copies)
+            idle = {"delay_s": drive["delay_s"], "burst_s": 0.0 if ramp_s else drive["burst_s"]}
             rows += [
-                {"system": system, "node": node["name"], "copies": copies[system], **rates, "delay_s": drive["delay_s"]}
-                for system in behind
+                {"system": system, "node": node["name"], "copies": copies[system], **rates, **idle}
+                for system in ([drive["system"]] if drive["system"] else copies)
+                if node["name"] in homes[system] or "" in homes[system]  # of earlier versions, which did not say
             ]
     return rows
 

@@ -32,6 +32,7 @@ WORDS = {
     "run_id": "Run",
     "pct_of_datasheet": "Share of the datasheet (%)",
     "rwmixread": "rwmixread (%)",
+    "off_pct": "Off by (%)",
     "pct_of_ceiling": "Share of the ceiling (%)",
     "leave_one_out": "Leave-one-out",
     "pct_of_arithmetic": "Share of the arithmetic ceiling (%)",

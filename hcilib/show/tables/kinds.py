@@ -46,6 +46,7 @@ KINDS = {
         "iops ceiling_iops pct_of_ceiling",
         ("system? pattern curve vms? iodepth? iops ceiling_iops pct_of_ceiling arithmetic_iops? pct_of_arithmetic?"),
     ),
+    "against the dial": _kind("what expected measured off_pct", "what system pattern expected measured lo hi off_pct"),
     # files of other tools
     "files": _kind("file in_file in_name skipped", "file tool version what in_file in_name missing? run? skipped?"),
     "kinds of files": _kind("files first what skipped", "files tool version what missing? skipped? first"),
