@@ -34,11 +34,11 @@ KERNEL = [
 ]
 
 
-def execute(scenario: Scenario, root: Path, out: Path, revision: str) -> dict[str, Any]:
+def execute(scenario: Scenario, root: Path, out: Path, revision: str, refused: str = "") -> dict[str, Any]:
     """Run one notebook with papermill and leave its page, picture and result file under ``out/<scenario>``.
 
     The result file is written last and only after success: a half-executed notebook, or one whose kernel died, has
-    none, whatever papermill's own metadata says.
+    none, whatever papermill's own metadata says. `refused`: why it is not run at all, which its page then says.
 
     Returns
     -------
@@ -58,22 +58,26 @@ def execute(scenario: Scenario, root: Path, out: Path, revision: str) -> dict[st
         stale.unlink(missing_ok=True)
     sources, started = sources_digest(scenario, root), time.monotonic()
     part = folder / f".{scenario.name}.{os.getpid()}.part.ipynb"
+    error = refused
     try:
-        papermill.execute_notebook(
-            str(scenario.notebook),
-            str(part),
-            scenario.params,
-            kernel_name="python3",
-            cwd=str(root),
-            progress_bar=False,
-            extra_arguments=KERNEL,
-            **_replay(scenario),
-        )
-        error = ""
+        if not refused:
+            papermill.execute_notebook(
+                str(scenario.notebook),
+                str(part),
+                scenario.params,
+                kernel_name="python3",
+                cwd=str(root),
+                progress_bar=False,
+                extra_arguments=KERNEL,
+                **_replay(scenario),
+            )
     except Exception as problem:  # papermill, nbclient and zmq raise unrelated types; each is this scenario's failure
         error = one_line(problem)
     seconds = time.monotonic() - started
     notebook = nbformat.read(part if part.exists() else scenario.notebook, as_version=4)
+    for cell in notebook.cells if not part.exists() else ():
+        if "outputs" in cell:  # those that it is committed with are of other data
+            cell.outputs = []
     notebook.cells = [
         c
         for c in notebook.cells

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import threading
-from collections.abc import Iterable
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from multiprocessing import active_children, get_context, parent_process
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,10 @@ from hcilib.engine import Engine, mapped
 from hcilib.show.report.execute import describe, execute, one_line, unchanged
 from hcilib.show.report.paper import PaperError, write_papers
 from hcilib.show.report.provenance import data_named, provenance, revision_of
-from hcilib.show.report.scenarios import Scenario, ScenarioError, find_scenarios
+from hcilib.show.report.scenarios import SOURCES, Scenario, ScenarioError, find_scenarios
+
+LOOK_S, ENDING_S = 2.0, 20.0
+"""How often is said what is done, and how long a campaign has to end in order after Ctrl-C: fio, a setting put back."""
 
 
 class ReportError(RuntimeError):
@@ -29,6 +35,10 @@ class ReportError(RuntimeError):
     def __init__(self, message: str, index: Path | None = None):
         super().__init__(message)
         self.index = index
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, once what ran has ended; the message says what is kept and what to do."""
 
 
 def report(
@@ -56,6 +66,7 @@ def report(
     Raises
     ------
     ReportError : a params file that cannot be run (nothing is executed then), or scenarios that failed
+    Interrupted : Ctrl-C
     """
     index, results = build(params, out, workers, root, engine)
     failed = [r for r in results if not r["ok"]]
@@ -77,7 +88,10 @@ def build(params, out, workers: int, root, engine: Engine = None) -> tuple[Path,
     results = {s.name: result for s in scenarios if (result := unchanged(s, root, out))}
     todo = [s for s in scenarios if s.name not in results]
     revision = revision_of(root)
-    results |= _execute_all(todo, root, out, workers, revision, engine)
+    try:
+        results |= _execute_all(todo, root, out, workers, revision, engine)
+    except KeyboardInterrupt:
+        raise Interrupted(_kept(scenarios, root, out)) from None
     ordered = [results[s.name] for s in scenarios]
     write_method(out, revision)
     return write_index(ordered, out, revision, root), ordered
@@ -107,6 +121,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (ReportError, PaperError) as error:
         print(error, file=sys.stderr)
         return 2
+    except Interrupted as stopped:
+        print(f"\n{stopped}", file=sys.stderr)
+        return 128 + signal.SIGINT
     lines = {r["name"]: _line(r) for r in results}
     for name, line in lines.items():
         if name != given.headline:
@@ -146,6 +163,10 @@ def _execute_all(
     live, replayed = [s for s in todo if s.params.get("testbed")], [s for s in todo if not s.params.get("testbed")]
     with tqdm(total=len(todo), desc="notebooks", unit="notebook", disable=not todo) as bar:
         done = _pool(live, 1, bar, root, out, revision)
+        for scenario, why in _without_data(replayed, live, done):
+            done[scenario.name] = execute(scenario, root, out, revision, refused=why)
+            _tell(bar, done[scenario.name])
+        replayed = [scenario for scenario in replayed if scenario.name not in done]
         if engine is None:
             done |= _pool(replayed, workers, bar, root, out, revision)
         else:
@@ -159,6 +180,19 @@ def _execute_all(
     return done
 
 
+def _without_data(
+    replayed: Iterable[Scenario], live: Iterable[Scenario], done: Mapping[str, dict[str, Any]]
+) -> Iterator[tuple[Scenario, str]]:
+    """Scenarios that show what a campaign measured which failed, and one sentence that says so and why."""
+    failed = {s.params.get("run_dir"): done[s.name] for s in live if s.name in done and not done[s.name]["ok"]}
+    for scenario in replayed:
+        given = [scenario.params.get(name) or [] for name in SOURCES]
+        named = [path for paths in given for path in ([paths] if isinstance(paths, str) else paths)]
+        for result in (failed[path] for path in named if isinstance(path, str) and path in failed):
+            yield scenario, f"nothing to show: {result['name']}, which measures it, failed: {result['error']}"
+            break
+
+
 def _pool(
     todo: list[Scenario], workers: int, bar: tqdm, root: Path, out: Path, revision: str
 ) -> dict[str, dict[str, Any]]:
@@ -168,20 +202,74 @@ def _pool(
         return done
     # spawn: a fork of a process with threads (tqdm, Jupyter) may deadlock
     others = set(active_children())
-    pool = ProcessPoolExecutor(min(workers, len(todo)), get_context("spawn"), _end_with_parent)
+    pool = ProcessPoolExecutor(min(workers, len(todo)), get_context("spawn"), _worker)
     try:
         futures = {pool.submit(execute, s, root, out, revision): s for s in todo}
-        for future in as_completed(futures):
+        for future in _ended(futures, workers, bar, root):
             if result := _outcome(future, futures[future], root, revision):
                 done[result["name"]] = result
                 _tell(bar, result)
-    except BaseException:  # Ctrl-C: without this the pool would wait for notebooks that may measure for hours
-        for worker in set(active_children()) - others:
+    except BaseException as error:  # Ctrl-C: the pool would wait for notebooks that may measure for hours
+        own = set(active_children()) - others
+        if isinstance(error, KeyboardInterrupt):
+            _interrupt(own, todo, root)
+        for worker in own:
             worker.terminate()
         raise
     finally:
         pool.shutdown(cancel_futures=True)
     return done
+
+
+def _ended(futures: Mapping[Future, Scenario], workers: int, bar: tqdm, root: Path) -> Iterator[Future]:
+    """Each as it ends; meanwhile the bar says what is being done."""
+    left = set(futures)
+    while left:
+        ended, left = wait(left, timeout=LOOK_S, return_when=FIRST_COMPLETED)
+        yield from ended
+        at_work = [scenario for future, scenario in futures.items() if future in left and future.running()]
+        bar.set_postfix_str("; ".join(_now(scenario, root) for scenario in at_work[:workers]))
+
+
+def _now(scenario: Scenario, root: Path) -> str:
+    """What a scenario is at, by its campaign's journal."""
+    now = _progress(scenario, root)
+    return f"{scenario.name}, {now['done']} of {now['steps']} steps" if now.get("running") else scenario.name
+
+
+def _progress(scenario: Scenario, root: Path) -> dict[str, Any]:
+    """Of the campaign that a scenario measures, as a notebook asks for it; empty where none has begun."""
+    import hcilib as hci
+
+    run_dir = scenario.params.get("run_dir")
+    try:
+        return hci.progress(root / run_dir) if run_dir and scenario.params.get("testbed") else {}
+    except (OSError, ValueError):
+        return {}
+
+
+def _interrupt(workers: Iterable[BaseProcess], measured: Iterable[Scenario], root: Path) -> None:
+    """Interrupt the workers' kernels, and wait until no campaign of theirs is at work any more."""
+    for worker in workers:
+        if worker.pid:
+            os.kill(worker.pid, signal.SIGINT)
+    until = time.monotonic() + ENDING_S
+    while any(_progress(s, root).get("running") for s in measured) and time.monotonic() < until:
+        time.sleep(0.1)
+
+
+def _kept(scenarios: Iterable[Scenario], root: Path, out: Path) -> str:
+    """After Ctrl-C: what stays, and what to do."""
+    import hcilib as hci
+
+    whole = {s.name for s in scenarios if unchanged(s, root, out)}
+    said, anew = [f"{len(whole)} of {len(list(scenarios))} notebooks are done and kept"], ""
+    for scenario in (s for s in scenarios if s.name not in whole):
+        if now := _progress(scenario, root):
+            said.append(f"{now['done']} of {now['steps']} steps of {scenario.name} in {scenario.params['run_dir']}")
+            if hci.load_testbed(root / scenario.params["testbed"]).embedded:
+                anew = ", this campaign from its beginning, as its testbed's disks are new each time"
+    return f"Interrupted: {', '.join(said)}; run the same again and it goes on from there{anew}."
 
 
 def _execute_there(scenario: Scenario, root: Path, out: Path, revision: str) -> dict[str, Any]:
@@ -219,8 +307,13 @@ def _failed(scenario: Scenario, root: Path, revision: str, error: str) -> dict[s
     return result | {"page": "", "files": [], "thumbnail": "", "alt": ""}
 
 
-def _end_with_parent() -> None:
-    """A worker whose parent was killed would wait for work for ever: end it, and with it its kernel."""
+def _worker() -> None:
+    """A worker whose parent was killed would wait for work for ever: end it, and with it its kernel.
+
+    Ctrl-C in a terminal is said to all in the terminal's process group; the parent says it to its workers, once.
+    """
+    os.setpgrp()
+    signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))  # between two kernels, which handle it
 
     def watch() -> None:
         if parent := parent_process():
