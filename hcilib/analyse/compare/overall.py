@@ -441,6 +441,12 @@ def _beyond_runs(rows: pd.DataFrame) -> Iterator[str]:
     unlike = dict.fromkeys(caveat.text for said in rows["warnings"] for caveat in said if caveat.code == "unlike")
     if unlike:
         yield f"No run can tell how much of it is that {'; '.join(unlike)}."
+    busy = sum("busy" in said.codes for said in rows["warnings"])
+    if busy:
+        yield (
+            f"In {busy} of {_tests(len(rows))} a node's CPU was above 90 %: measure it again on a quieter machine, or "
+            "with the lab's drives dialled slower."
+        )
 
 
 # ---- drives whose rate is known

@@ -46,6 +46,9 @@ IN_FLIGHT = 0.1
 said."""
 CAP_REACHED = 0.95
 """Share of a cap below which it was missed: fio holds a job to its cap within a few percent."""
+BUSY_PCT = 90.0
+BUSY = Caveats([Caveat("busy", f"a node's CPU was above {BUSY_PCT:g} %")])
+"""Of the embedded lab alone: a rack's processors at their limit are a finding, the lab's are the end of its method."""
 
 DELIVERED, FULL_PCT = 0.99, 0.1
 """An open loop delivers this share of what was asked, and at most this percentage of its I/Os found the queue full."""
@@ -213,6 +216,8 @@ def _table(steps: list[_Record], numbers: dict[str, np.ndarray], told: list[tupl
     kept_up = open_loop(delivered, own["full_depth_pct"], own["iops"] * own["runtime_s"])
     unsteady, factors = _unsteady_before(steps), _factors_of(runs)
     one_start = _from_one_start(runs, factors, plan)
+    embedded = plan["one_kernel"] and plan["testbed"].get("fio", {}).get("ioengine") == "nbd"
+    busy = [BUSY if embedded and pct > BUSY_PCT else NONE for pct in cpu_pct]
     said_of_load = zip(_missed_caps(own, factors), _held_back(own, factors, offered), strict=True)
     warnings = (
         _warned(run, unsteady[n], _unsampled(run, told[n][0], plan), bool(kept))
@@ -220,8 +225,9 @@ def _table(steps: list[_Record], numbers: dict[str, np.ndarray], told: list[tupl
         + missed
         + held
         + thin_tail(ios)
-        for n, run, kept, shared, (missed, held), ios in zip(
-            measured, runs, kept_up, one_start, said_of_load, own["ios"], strict=True
+        + hot
+        for n, run, kept, shared, (missed, held), ios, hot in zip(
+            measured, runs, kept_up, one_start, said_of_load, own["ios"], busy, strict=True
         )
     )
     nothing = np.full(len(runs), np.nan)
