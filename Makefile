@@ -5,7 +5,7 @@ SHELL := /bin/bash
 BIN := $(if $(filter hcilib,$(CONDA_DEFAULT_ENV)),,.venv/bin/)
 PY := $(BIN)python
 
-.PHONY: help setup lab lab-again cluster quick test deep report notebooks refresh bench chaos lint bounds picture
+.PHONY: help setup lab greeting lab-again cluster quick test deep report notebooks refresh bench chaos lint bounds picture
 help:
 	@echo "make setup      install what is missing"
 	@echo "make lab        set up, measure two systems on the embedded lab, report: out/lab/index.html"
@@ -32,8 +32,11 @@ OUT ?= out/lab
 HERE := $(CURDIR)/out/.home
 INSIDE := env MPLCONFIGDIR=$(HERE)/matplotlib IPYTHONDIR=$(HERE)/ipython XDG_CACHE_HOME=$(HERE)/cache \
   JUPYTER_CONFIG_DIR=$(HERE)/jupyter/config JUPYTER_DATA_DIR=$(HERE)/jupyter/data JUPYTER_RUNTIME_DIR=$(HERE)/jupyter/runtime
-lab: setup
+lab: greeting setup
 	@mkdir -p $(HERE) && $(INSIDE) $(PY) -m hcilib.show.report $(LAB) --out $(OUT) --headline 04_compare.lab
+
+greeting:
+	@echo "make lab: one copy of the data against two, on drives of known speed; about three minutes, Ctrl-C keeps what is done"
 
 # Measured anew: what was measured before is kept beside it.
 lab-again:

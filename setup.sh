@@ -37,4 +37,6 @@ fi
 [ ! -e /etc/ssl/certs/ca-certificates.crt ] || export UV_SYSTEM_CERTS=true UV_NATIVE_TLS=true
 # The lock's environment, compiled once: uncompiled, every notebook pays seconds. Quick when nothing changed.
 command -v uv >/dev/null && uv=uv || uv="python3 -m uv"
+(n=0; while sleep 5 >/dev/null 2>&1; do n=$((n+5)); echo "Python packages of uv.lock: $n s"; done) & beat=$!
+trap 'kill $beat' EXIT
 $uv sync --quiet --frozen --compile-bytecode

@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.analyse.physics.ceilings import dialled
+from hcilib.analyse.compare.compare import compare, summarize
+from hcilib.analyse.physics.ceilings import against_dial, dialled
 
 PATTERNS = pd.DataFrame(
     {
@@ -65,3 +66,35 @@ def test_a_drive_that_was_turned_has_none_and_nothing_dialled_is_an_empty_table(
 
 def test_without_a_baseline_there_is_no_ratio():
     assert dialled(drives({"single": 1}, [(1000, 1000)]), PATTERNS)["ratio"].isna().all()
+
+
+def test_what_an_idle_drive_lets_through_at_once_comes_on_top():
+    """0.1 s of the rate in runs of 4 s and of 2 s, of every system alike."""
+    idle = drives({"single": 1, "mirror": 2}, [(1000, 1000)] * 2).assign(burst_s=0.1)
+    lasting = PATTERNS.assign(runtime_s=[4.0, 4.0, 4.0, 2.0, 2.0])
+    found = dialled(idle, lasting, baseline="single").set_index(["system", "pattern"])
+    assert found.loc[("single", "4k-randread"), "iops"] == pytest.approx(2000 * 1.025)
+    assert found.loc[("mirror", "4k-randwrite"), "iops"] == pytest.approx(1000 * 1.05)
+    assert found.loc[("mirror", "4k-randwrite"), "ratio"] == pytest.approx(0.5)
+
+
+def test_what_was_measured_stands_beside_what_the_drives_say():
+    known = dialled(drives({"single": 1, "mirror": 2}, [(1000, 1000)] * 2), PATTERNS, baseline="single")
+    runs = pd.DataFrame(
+        [
+            (system, "4k-randwrite", depth, level * (1 + 0.001 * rep))
+            for system, level in (("single", 2000), ("mirror", 990))
+            for depth, level in ((1, level / 2), (8, level))
+            for rep in (-1, 0, 1)
+        ],
+        columns=["system", "pattern", "iodepth", "iops"],
+    )
+    table = against_dial(known, summarize(runs, "iops"), compare(runs[runs["iodepth"] == 8], "single"))
+    assert table[["what", "system"]].to_numpy().tolist() == [
+        ["IOPS", "single"],
+        ["IOPS", "mirror"],
+        ["ratio to single", "mirror"],
+    ]
+    assert table["expected"].tolist() == pytest.approx([2000, 1000, 0.5])
+    assert table["off_pct"].tolist() == pytest.approx([0, -1, -1], abs=1e-3), "the best iodepth, which fills the drives"
+    assert against_dial(known.head(0), summarize(runs, "iops")).empty

@@ -6,6 +6,7 @@ import pytest
 
 from hcilib.analyse.compare.compare import compare
 from hcilib.analyse.compare.overall import headline
+from hcilib.caveats import NONE, Caveat, Caveats
 
 NOISE = np.array([-0.01, 0.0, 0.01])
 SHAKY = np.array([-0.2, 0.0, 0.2])
@@ -104,3 +105,18 @@ def test_a_challenger_that_was_not_compared_is_named():
         ValueError, match="challenger is 'bb', which was not compared; compared with the baseline are: b, c"
     ):
         said(grid(b=[0.5], c=[0.5]), "bb")
+
+
+def test_a_lab_whose_processors_were_at_their_end_asks_for_a_quieter_or_a_slower_one():
+    hot = Caveats([Caveat("busy", "a node's CPU was above 90 %")])
+    rows = grid(b=[0.5, 0.5])
+    rows["warnings"] = [
+        hot if (s, q) == ("b", 2) else NONE for s, q in zip(rows["system"], rows["iodepth"], strict=True)
+    ]
+    text = said(rows)
+    assert text.startswith("Beta against Alpha: reads 50.0 % slower ("), "what was decided stands, and first"
+    assert text.endswith(
+        "In 1 of 2 tests a node's CPU was above 90 %: measure it again on a quieter machine, or with the lab's drives "
+        "dialled slower."
+    )
+    assert "above 90 %" not in said(grid(b=[0.5, 0.5]))
