@@ -1,12 +1,15 @@
-"""What `make lab` writes outside its folder: nothing, with a home and a folder for temporaries that are new (20 s)."""
+"""`make lab` from outside: what it says, how it ends, and that it writes nothing outside its folder (20 s each)."""
 
+import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
-from probes import REPOSITORY
+from probes import REPOSITORY, processes, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 SMALL = """
@@ -24,31 +27,64 @@ BED = (
 )
 
 
-def test_make_lab_leaves_nothing_at_home_nor_among_the_temporaries(programs, tmp_path):
-    """The set-up apart, which keeps packages where uv and apt keep them. Measured: a campaign of two systems, and its
-    page."""
+@pytest.fixture
+def make_lab(programs, tmp_path):
+    """`make lab` of one small campaign of two systems, started: the set-up apart, which keeps packages where uv and apt
+    keep them."""
     if not shutil.which("make"):
         pytest.skip("no make on this machine")
-    home, temporaries, inside = (tmp_path / name for name in ("home", "temporaries", "inside"))
-    for folder in (home, temporaries, inside):
-        folder.mkdir()
+    for name in ("home", "temporaries", "inside"):
+        (tmp_path / name).mkdir()
+    inside = tmp_path / "inside"
     (inside / "lab.yaml").write_text(BED)
     (inside / "04_compare.lab.yaml").write_text("# small" + SMALL.format(bed=inside / "lab.yaml", run=inside / "run"))
-    environment = {
+    kept = {
         key: value for key, value in os.environ.items() if not key.startswith(("XDG_", "JUPYTER", "IPYTHON", "MPL"))
     }
-    done = subprocess.run(
+    with subprocess.Popen(
         ["make", "-o", "setup", "lab", f"LAB={inside / '04_compare.lab.yaml'}", f"OUT={inside / 'site'}"],
         cwd=REPOSITORY,
-        env={**environment, "HOME": str(home), "TMPDIR": str(temporaries)},
-        capture_output=True,
+        env={**kept, "HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "temporaries")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert (inside / "site" / "index.html").exists()
-    assert everything(home) == []
-    assert everything(temporaries) == []
+        start_new_session=True,
+    ) as made:
+        try:
+            yield made
+        finally:
+            if made.poll() is None:
+                os.killpg(made.pid, signal.SIGKILL)
+
+
+def test_make_lab_leaves_nothing_at_home_nor_among_the_temporaries(make_lab, tmp_path):
+    """Measured: a campaign of two systems, and its page. Meanwhile it says how far it is."""
+    out, err = make_lab.communicate(timeout=240)
+    assert make_lab.returncode == 0, out + err
+    assert out.splitlines()[0].startswith("make lab: one copy of the data against two")
+    assert re.search(r"04_compare\.lab, \d+ of 6 steps", err), err
+    assert (tmp_path / "inside" / "site" / "index.html").exists()
+    assert everything(tmp_path / "home") == []
+    assert everything(tmp_path / "temporaries") == []
+
+
+def test_ctrl_c_ends_make_lab_in_one_sentence_and_its_campaign_in_order(make_lab, tmp_path):
+    journal = tmp_path / "inside" / "run" / "journal.jsonl"
+    assert until(lambda: journal.exists() and '"kind": "measure"' in journal.read_text(), 120), make_lab.poll()
+    os.killpg(make_lab.pid, signal.SIGINT)
+    _, err = make_lab.communicate(timeout=60)
+    assert make_lab.returncode != 0
+    said = re.sub(r"\r[^\n]*", "", err).strip().splitlines()  # the bar, and what make itself says last
+    assert re.fullmatch(
+        r"Interrupted: 0 of 1 notebooks are done and kept, [1-5] of 6 steps of 04_compare\.lab in .*/inside/run; "
+        r"run the same again and it goes on from there, this campaign from its beginning, as its testbed's disks are "
+        r"new each time\.",
+        said[0],
+    ), err
+    assert [line for line in said[1:] if not line.startswith("make: ***")] == []
+    last = json.loads(journal.read_text().splitlines()[-1])
+    assert last["event"] == "end"
+    assert until(lambda: not processes(str(tmp_path / "inside")), 10)
 
 
 def everything(folder: Path) -> list[str]:

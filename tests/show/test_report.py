@@ -311,3 +311,34 @@ def test_the_command_prints_answers_then_the_index_and_exits_by_success(
     assert any(line.startswith("05_bad.one: FAILED: ") for line in lines)
     with pytest.raises(ReportError, match=r"2 of 3 scenarios failed.*\n.*05_bad\.one: .*no file <x>"):
         report(root=repository)
+
+
+@pytest.fixture
+def measured(tmp_path) -> Path:
+    """A notebook that measures and fails, and one that is to show it and is committed with other data's outputs."""
+    for folder in ("notebooks", "params"):
+        (tmp_path / folder).mkdir()
+    live = "testbed: str | None = None\nrun_dir: str = 'x'"
+    broken = new_code_cell("raise RuntimeError('this machine serves 9 IOPS, the drives would let 2,048 through')")
+    notebook(
+        tmp_path / "notebooks/04_compare.ipynb", new_markdown_cell("# Faster?"), tagged(live, "parameters"), broken
+    )
+    of_others = new_code_cell("1", outputs=[nbformat.v4.new_output("stream", text="of other data")])
+    shows = tagged("sources: list = ['data/published']", "parameters")
+    notebook(tmp_path / "notebooks/10_audit.ipynb", new_markdown_cell("# Physics?"), shows, of_others)
+    (tmp_path / "params/04_compare.lab.yaml").write_text("testbed: lab.yaml\nrun_dir: data/runs/lab\n")
+    (tmp_path / "params/10_audit.lab.yaml").write_text("sources: [data/runs/lab]\n")
+    (tmp_path / "params/10_audit.other.yaml").write_text("sources: [data/other]\n")
+    return tmp_path
+
+
+def test_a_page_whose_campaign_failed_says_that_and_why_and_shows_nothing_else(measured):
+    _, results = build(measured / "params", measured / "out", 2, measured)
+    found = {r["name"]: r for r in results}
+    assert [r["ok"] for r in results] == [False, False, True]
+    said = found["10_audit.lab"]["error"]
+    assert said.startswith("nothing to show: 04_compare.lab, which measures it, failed: cell [")
+    assert said.endswith("RuntimeError: this machine serves 9 IOPS, the drives would let 2,048 through")
+    page = (measured / "out" / found["10_audit.lab"]["page"]).read_text()
+    assert "this machine serves 9 IOPS" in page
+    assert "of other data" not in page
