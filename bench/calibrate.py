@@ -33,6 +33,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+import hcilib as hci
 from hcilib.analyse.compare.compare import compare
 from hcilib.drive.beds.lab import LabError, lab
 from hcilib.measure import run
@@ -65,7 +66,7 @@ def main() -> None:
             f"for {row['truth']:g}, {row['verdict']}; load {row['load_before']:.1f}",
             flush=True,
         )
-    print(summary(read(asked.out)).to_string(index=False))
+    print(hci.calibrated(read(asked.out)).round(3).to_string(index=False))
 
 
 def arguments() -> argparse.Namespace:
@@ -162,16 +163,6 @@ def judged(truth: float, difference: int, ratio: float, lo: float, hi: float, ve
     )
     found = np.nan if difference == MARGIN_PCT else float(verdict == right or (difference > 0 and verdict == side))
     return {"held": lo <= truth <= hi, "found": found, "wrong": verdict in against}
-
-
-def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """By difference: campaigns, each verdict's number, how often the interval held the truth, its half-width, wrong
-    verdicts, load."""
-    groups = table.groupby("difference_pct")
-    counts = pd.crosstab(table["difference_pct"], table["verdict"])
-    half = (50 * (table["hi"] - table["lo"]) / table["ratio"]).groupby(table["difference_pct"]).median()
-    return pd.concat([groups.size().rename("campaigns"), counts, groups["held"].mean(), half.rename("half_width_pct"),
-                      groups["wrong"].sum(), groups["load_before"].mean()], axis=1).round(3).reset_index()  # fmt: skip
 
 
 if __name__ == "__main__":

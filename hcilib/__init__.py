@@ -105,7 +105,7 @@ _ROOMS = {
         "visible_change",
     ),
     "analyse.campaigns.design": ("noise", "pool_noise", "precision"),
-    "analyse.campaigns.simulation": ("characteristics", "simulate_coverage", "simulate_protocols"),
+    "analyse.campaigns.simulation": ("calibrated", "characteristics", "simulate_coverage", "simulate_protocols"),
     "analyse.runs.latency": ("percentiles", "percentile_interval", "vm_spread"),
     "analyse.runs.series": ("stationarity", "mean_interval"),
     "analyse.runs.integrity": ("block_states", "integrity_verdicts", "integrity_sentence"),

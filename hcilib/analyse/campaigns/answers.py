@@ -150,8 +150,11 @@ def audit_answer(audit: pd.DataFrame, regimes: pd.DataFrame, judged: pd.DataFram
     )
 
 
-def method_answer(planned: pd.DataFrame, coverage: pd.DataFrame, drift_cv_pct: float) -> str:
-    """What each protocol costs (``precision``), and which interval holds under a drift (``simulate_coverage``)."""
+def method_answer(
+    planned: pd.DataFrame, coverage: pd.DataFrame, drift_cv_pct: float, calibration: pd.DataFrame | None = None
+) -> str:
+    """What each protocol costs (``precision``), which interval holds under a drift (``simulate_coverage``), and what
+    was found where the truth was dialled (``calibrated``)."""
     own = coverage["situation"].map(
         lambda name: "paired" if "pairs" in name else "Welch"
     )  # the test that fits the design
@@ -162,10 +165,17 @@ def method_answer(planned: pd.DataFrame, coverage: pd.DataFrame, drift_cv_pct: f
     )
     share = {name: f"{100 * value:.0f} %" for name, value in held.items() if name.startswith("drift")}
     under = " and ".join(f"{value} of those measured {name.partition(', ')[2]}" for name, value in share.items())
+    tried = ""
+    if calibration is not None and len(calibration):
+        n, right = calibration["n"], (calibration["held_pct"] * calibration["n"]).sum() / calibration["n"].sum()
+        tried = (
+            f"; of {n.sum()} campaigns measured on drives of known difference the interval held the truth in "
+            f"{right:.0f} %, and {calibration['wrong'].sum()} verdicts were wrong"
+        )
     return (
         f"Runs that repeat within {planned['cv_pct'].iloc[0]:.1f} % make {planned['cells'].iloc[0]} tests on two "
         "systems "
-        f"cost: {costs}; under a drift of {drift_cv_pct:g} % an interval that promises 95 % holds in {under}."
+        f"cost: {costs}; under a drift of {drift_cv_pct:g} % an interval that promises 95 % holds in {under}{tried}."
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy.signal import lfilter
 from scipy.special import stdtrit
+from scipy.stats import binomtest
 
 from hcilib.analyse.campaigns.design import LOOK_S, Protocol, protocols_of, workload
 from hcilib.analyse.compare.contrast import contrast, judge
@@ -155,6 +156,42 @@ def characteristics(
             "half_width_pct": 100 * np.expm1(found["half"].median()),
         })  # fmt: skip
     return pd.DataFrame(rows).assign(confidence=0.95)
+
+
+def calibrated(campaigns: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
+    """What whole campaigns said of drives whose true difference was dialled, by that difference.
+
+    Parameters
+    ----------
+    campaigns : one row a campaign, as bench/calibrate.py writes them: difference_pct, truth, ratio, lo, hi, verdict,
+        held, wrong, load_before
+
+    Returns
+    -------
+    DataFrame
+        difference_pct, n (campaigns), different (verdicts higher or lower), equivalent, inconclusive, wrong (verdicts
+        that the truth contradicts), held_pct (intervals that hold the truth) with lo and hi (exact binomial),
+        half_width_pct (median), off_pct (median distance of the ratio from the truth), load_lo, load_hi (1-minute load
+        averages).
+
+    Examples
+    --------
+    >>> measured = pd.read_csv(hci.ROOT / "data/samples/calibration.csv")
+    >>> hci.calibrated(measured)["difference_pct"].tolist()
+    [0, 2, 5, 10, 50]
+    """
+    rows = []
+    for difference, own in campaigns.groupby("difference_pct"):
+        n, held, verdicts = len(own), int(own["held"].sum()), own["verdict"]
+        interval = binomtest(held, n).proportion_ci(confidence, method="exact")
+        row = {"difference_pct": difference, "n": n, "different": int(verdicts.isin(["higher", "lower"]).sum())}
+        row |= {name: int((verdicts == name).sum()) for name in ("equivalent", "inconclusive")}
+        row |= {"wrong": int(own["wrong"].sum()), "held_pct": 100 * held / n}
+        row |= {"lo": 100 * interval.low, "hi": 100 * interval.high, "confidence": confidence}
+        row["half_width_pct"] = float((50 * (own["hi"] - own["lo"]) / own["ratio"]).median())
+        row["off_pct"] = float((100 * (own["ratio"] / own["truth"] - 1)).abs().median())
+        rows.append(row | {"load_lo": own["load_before"].min(), "load_hi": own["load_before"].max()})
+    return pd.DataFrame(rows)
 
 
 def _judged(logs: np.ndarray, design: str, sd: float) -> pd.DataFrame:

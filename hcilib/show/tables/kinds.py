@@ -47,6 +47,10 @@ KINDS = {
         ("system? pattern curve vms? iodepth? iops ceiling_iops pct_of_ceiling arithmetic_iops? pct_of_arithmetic?"),
     ),
     "against the dial": _kind("what expected measured off_pct", "what system pattern expected measured lo hi off_pct"),
+    "calibration": _kind(
+        "difference_pct different held_pct wrong",
+        "difference_pct n different equivalent inconclusive wrong held_pct lo hi half_width_pct load_lo load_hi",
+    ),
     # files of other tools
     "files": _kind("file in_file in_name skipped", "file tool version what in_file in_name missing? run? skipped?"),
     "kinds of files": _kind("files first what skipped", "files tool version what missing? skipped? first"),
