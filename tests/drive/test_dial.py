@@ -15,7 +15,7 @@ from hcilib.system import System
 from hcilib.testbed import Dial, Testbed
 
 pytestmark = pytest.mark.lab
-RATE = 2**22  # 1,024 IOPS of 4 KiB
+RATE = 2**21  # 512 IOPS of 4 KiB
 NODES, VMS, DISK = 2, 4, 2**23
 FOUND = 0.04  # of the truth: binomial noise of a mix's reads, and what the bucket holds at the start
 
@@ -26,7 +26,7 @@ def rate_of(testbed, node: str, system: str = "") -> str:
 
 @pytest.fixture(scope="module")
 def dialled(programs, tmp_path_factory):
-    """A lab that serves both systems on disks of their own, behind two drives of 4 MiB/s."""
+    """A lab that serves both systems on disks of their own, behind two drives of 2 MiB/s."""
     drives = Dial(read_bytes_per_s=RATE, write_bytes_per_s=RATE)
     systems = ("lab-single", "lab-mirror")
     with lab(NODES, VMS, system=systems, disk_bytes=DISK, dial=drives, root=tmp_path_factory.mktemp("dialled")) as bed:
@@ -56,7 +56,7 @@ def delivered(testbed: Testbed, system: str, rw: str) -> float:
             "--iodepth=8",
             f"--size={disk.size_bytes}",
             "--time_based=1",
-            "--runtime=2s",
+            "--runtime=3s",
             "--ramp_time=300ms",
         )
     ]

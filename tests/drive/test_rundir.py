@@ -111,7 +111,7 @@ def test_the_plan_is_written_whole_and_without_secrets(claimed):
     document = json.loads(text)
     assert next(iter(document)) == "format"
     assert document["plan"] == json.loads(json.dumps(PLAN.to_dict()))
-    assert document["testbed"]["vms"][0]["disks"][0]["backing"] == ["vm1-d0.img"]
+    assert document["testbed"]["vms"][0]["disks"][0]["backing"] == ["node1/vm1-d0.img"]
     assert "/home/someone" not in text, "nothing of this machine"
     assert "wipe" not in text
     assert document["one_kernel"] is True
