@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib.drive.beds.lab import lab
 from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.rundir import RunDirError
 from hcilib.plan import Plan, PlanError
@@ -269,3 +270,20 @@ def test_a_file_does_not_choose_a_setting(tmp_path):
     (tmp_path / "s.yaml").write_text("name: s\nlabel: s\nsetting: turbo\n")
     with pytest.raises(TestbedError, match="field setting: a campaign chooses"):
         hci.load_system(tmp_path / "s.yaml")
+
+
+# Two equal systems
+
+
+@pytest.mark.lab
+def test_a_campaign_of_two_equal_systems_finds_no_difference(programs, tmp_path):
+    """On drives of known speed: at a confidence at which chance finds one in a thousand campaigns."""
+    names = ("lab-single-a", "lab-single-b")
+    each = {name: {"read_bytes_per_s": 2**21, "write_bytes_per_s": 2**21} for name in names}
+    plan = hci.sweep(["4k-randread"], repeats=3, iodepth=8, vms=2, read_runtime_s=0.8, span_bytes=2**22, canary=False)
+    with lab(2, 2, system=names, disk_bytes=2**22, dial=each, root=tmp_path / "lab") as bed:
+        results = hci.run(plan, bed, [System(name=n, label=n) for n in names], tmp_path / "run", progress=False)
+    [row] = hci.compare(results, names[0], confidence=0.999).to_dict("records")
+    assert row["method"].startswith("paired")
+    assert row["verdict"] in ("equivalent", "inconclusive"), row
+    assert row["ratio"] == pytest.approx(1, abs=0.05)
