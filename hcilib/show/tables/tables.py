@@ -160,7 +160,8 @@ def _texts(
 ) -> tuple[pd.DataFrame, set[str]]:
     """Header -> text cells, and which headers are numbers. lo and hi become one column right of what they bound."""
     chosen = list(columns) if columns else [c for c in frame.columns if c not in LEFT_OUT]
-    bounded = next((c for c in ("ratio", "knee", "center", "mean", "coverage", "cv_pct", "held_pct", "measured") if c in frame), None)
+    may_be = ("ratio", "knee", "center", "mean", "coverage", "cv_pct", "held_pct", "measured")
+    bounded = next((c for c in may_be if c in frame), None)
     paired = {"lo", "hi"} <= set(frame.columns) and bounded in chosen
     hidden = {c for c in FROM_RUNS if single and c in frame and _empty(frame[c])}
     cells, numeric = {}, set()
