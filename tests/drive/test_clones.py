@@ -44,11 +44,11 @@ def up(nodes, *more):
 
 MEASURED = """
 import hcilib as hci
-bed = hci.load_testbed("mine.yaml")
+bed = hci.load_testbed("HOME/mine.yaml")
 plan = hci.sweep(["4k-randread"], iodepth=[4], vms=2, repeats=2, read_runtime_s=2, span_bytes="16 MiB", canary=False)
 hci.require_ready(hci.preflight(bed, plan, consent="wipe"))
 both = [hci.System(name=name, label=name, disks=(f"HCI-*-{n}",)) for n, name in ((1, "first"), (2, "second"))]
-results = hci.run(plan, bed, both, "run", consent="wipe", progress=False)
+results = hci.run(plan, bed, both, "HOME/run", consent="wipe", progress=False)
 print(hci.compare(results, "first")["sentence"][0])
 """
 """From the discovered testbed to a green preflight, and to a comparison of two systems that own a disk of each VM."""
@@ -70,7 +70,7 @@ def test_a_fleet_is_made_discovered_and_removed_and_nothing_else_is(servers):
     ]
     assert {d["size_bytes"] for vm in bed["vms"] for d in vm["disks"]} == {"64 MiB"}
     (servers.home / "mine.yaml").write_text((servers.home / "mine.yaml").read_text() + "consent: wipe\n")
-    compared = servers.python(MEASURED)
+    compared = servers.python(MEASURED.replace("HOME", str(servers.home)))
     assert compared.returncode == 0, compared.stderr[-2000:]
     assert "second" in compared.stdout
     assert "first" in compared.stdout
