@@ -362,6 +362,12 @@ def test_lost_or_not_is_said_of_each_failure(verdicts, said):
     assert answer.endswith(f"; {said}.")
 
 
+def test_what_a_summary_was_asked_by_is_carried_and_not_guessed():
+    summary = failure_summary(repeats(4, 0.05))
+    moved = summary[sorted(summary.columns)]
+    assert failure_sentences(moved).equals(failure_sentences(summary))
+
+
 def test_a_lost_write_is_worse_than_any_silence():
     never = failures(series(truth(end_s=80)), happened())
     mild = failures(series(truth(gap_s=0), rep=2), happened(rep=2))

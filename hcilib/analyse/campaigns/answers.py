@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 import pandas as pd
 
+from hcilib.analyse.compare.cells import asked_by
 from hcilib.analyse.compare.rank import rank
 from hcilib.analyse.curves.curves import peak_sentence, regimes_sentence
 from hcilib.analyse.curves.scaling import saturation_sentences
@@ -123,7 +124,7 @@ def traffic_answer(checked: pd.DataFrame, cost: pd.DataFrame, scheme: str, toler
 
 def factorial_answer(effects: pd.DataFrame, cells: pd.DataFrame) -> str:
     """Which main effects on IOPS can be estimated (``effects``), and how much of the grid (``grid``) is there."""
-    main = effects[~effects["effect"].str.contains(" x ")]
+    main = effects[effects["effect"].isin(asked_by(effects))]
     found = [
         f"{row.effect} {row.level} has {row.ratio:.3f} times the IOPS of {row.baseline} ({row.used})"
         for row in main.dropna(subset=["ratio"]).itertuples()

@@ -135,6 +135,16 @@ def not_among(role: str, system: str, results: pd.DataFrame) -> str:
     return f"{said}; {why}" if why else said
 
 
+def asked_by(table: pd.DataFrame) -> list[str]:
+    """The columns that make a row of a comparison or summary, as it was asked `by`.
+
+    Raises ValueError for a table that no longer says so: pandas forgets it in a merge.
+    """
+    if "by" not in table.attrs:
+        raise ValueError("the table has no attrs['by']: set it to the columns that it was asked by")
+    return list(table.attrs["by"])
+
+
 def require_columns(frame: pd.DataFrame, columns: Iterable[str], what: str = "results") -> None:
     """ValueError that says which columns a table lacks, and which it has."""
     if absent := [c for c in columns if c not in frame]:

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
-from hcilib.analyse.compare.cells import annotate, group_codes
+from hcilib.analyse.compare.cells import annotate, asked_by, group_codes
 from hcilib.analyse.compare.contrast import holm, interval, tost, two_sided
 from hcilib.caveats import NONE, Caveat
 from hcilib.metrics import metric_of, noun, pattern_words, percent, percent_range, size_of, verb, where
@@ -146,16 +146,6 @@ def _mean_verdict(center: ArrayLike, se: ArrayLike, df: ArrayLike, margin: float
     return np.select([differs & (center > 0), differs, same], ["higher", "lower", "equivalent"], "inconclusive")
 
 
-def cell_columns(comparison: pd.DataFrame) -> list[str]:
-    """The factors that make a cell of a comparison, as `compare` was asked by.
-
-    Raises ValueError for a table that no longer says so: pandas forgets it in a merge.
-    """
-    if "by" not in comparison.attrs:
-        raise ValueError("the comparison has no attrs['by']: set it to the columns that compare was asked by")
-    return list(comparison.attrs["by"])
-
-
 def everywhere(
     comparison: pd.DataFrame, over: str = "iodepth", labels: Mapping[str, str] | None = None
 ) -> pd.DataFrame:
@@ -179,7 +169,7 @@ def everywhere(
     1      drbd-tcp-pve   0.679    1.041   point
     2  starwind-tcp-pve   0.685    0.880   point
     """
-    by = cell_columns(comparison)
+    by = asked_by(comparison)
     if over not in by:
         raise ValueError(f"the comparison has no factor {over!r}; it has {', '.join(by)}: compare by it first")
     rest = [c for c in by if c != over]

@@ -64,7 +64,9 @@ def effects(table: pd.DataFrame, response: str, factors: Sequence[str], confiden
         for chosen in combinations(factors, order):
             for target in product(*(levels[f][1:] for f in chosen)):
                 rows.append(_effect(cells, levels, dict(zip(chosen, target, strict=True)), confidence))
-    return pd.DataFrame(rows, columns=COLUMNS)
+    found = pd.DataFrame(rows, columns=COLUMNS)
+    found.attrs["by"] = tuple(factors)
+    return found
 
 
 def grid(table: pd.DataFrame, response: str, factors: Sequence[str], cpu_bound_pct: float = 95.0) -> pd.DataFrame:

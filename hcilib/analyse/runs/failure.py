@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from hcilib.analyse.compare.cells import SINGLE_RUN, TWO_RUNS, group_codes, refuse_varying
+from hcilib.analyse.compare.cells import SINGLE_RUN, TWO_RUNS, asked_by, group_codes, refuse_varying
 from hcilib.analyse.runs.integrity import none_found
 from hcilib.analyse.runs.series import mean_interval, run_columns
 from hcilib.analyse.runs.stopping import mser5
@@ -337,7 +337,9 @@ def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY, confidenc
                         found |= {"lo": found["center"], "hi": found["center"] + 2 * runs["resolution_s"].max()}
                 rows.append(dict(zip(by, key, strict=True)) | {"quantity": name, "column": column} | found)
     columns = [*by, "quantity", "n", "center", "lo", "hi", "confidence", "warnings", "column"]
-    return pd.DataFrame(rows, columns=columns)
+    table = pd.DataFrame(rows, columns=columns)
+    table.attrs["by"] = tuple(by)
+    return table
 
 
 def _over_repeats(values: np.ndarray, column: str, confidence: float) -> dict:
@@ -373,7 +375,7 @@ def failure_sentences(
     verdict: ``faster`` or ``slower`` when the interval of degraded / healthy lies on one side of 1, ``no difference``
     when it holds 1, ``point`` where there is one run. Faster is said for what it is: IOPS is no health check.
     """
-    by, rows = list(summary.columns[: summary.columns.get_loc("quantity")]), []
+    by, rows = asked_by(summary), []
     for key, group in summary.groupby(by, dropna=False, sort=False):
         found = {row["column"]: row for row in group.to_dict("records")}
         verdict = _verdict(found["ratio"]) if "ratio" in found else "missing"
