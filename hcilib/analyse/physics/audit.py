@@ -45,6 +45,8 @@ def audit(results: pd.DataFrame, ceilings: pd.Series | None = None, drives: pd.D
             drives: what is
           above came from a cache, and the note says how much.
 
+    ``attrs["unweighted"]`` : the rows of which only (read + write)/2 is printed, the law's own latency not.
+
     Raises
     ------
     ValueError
@@ -71,7 +73,9 @@ def audit(results: pd.DataFrame, ceilings: pd.Series | None = None, drives: pd.D
     if drives is not None:
         checks.append(_drives(results, drives))
     by_row = np.argsort(np.tile(np.arange(len(results)), len(checks)), kind="stable")
-    return pd.concat(checks, ignore_index=True).iloc[by_row].reset_index(drop=True)
+    table = pd.concat(checks, ignore_index=True).iloc[by_row].reset_index(drop=True)
+    table.attrs["unweighted"] = checks[0].attrs["unweighted"]
+    return table
 
 
 def _little(results: pd.DataFrame) -> pd.DataFrame:
@@ -96,6 +100,7 @@ def _little(results: pd.DataFrame) -> pd.DataFrame:
         ): only_unweighted,
         "not checkable: a rate cap keeps fewer I/Os in flight than outstanding": capped & ~only_unweighted,
     }
+    table.attrs["unweighted"] = tuple(results.index[only_unweighted & expected.notna()])
     for text, rows in reason.items():
         where = (rows & expected.notna()).to_numpy()
         table.loc[where, "ok"] = pd.NA
