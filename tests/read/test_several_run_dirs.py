@@ -56,6 +56,7 @@ def test_none_and_a_folder_of_them_are_said():
         hci.read_results([])
     folder = hci.samples()["lab-single"].parent
     with pytest.raises(
-        RunReadError, match=r"neither plan\.json .*; it holds the run directories lab-demand, lab-mirror, lab-single"
+        RunReadError,
+        match=r"neither plan\.json .*; it holds the run directories lab-demand, lab-mirror, lab-neighbours, lab-single",
     ):
         hci.read_results([folder])

@@ -40,3 +40,16 @@ def test_what_was_not_met_is_hollow_and_not_joined():
 def test_nothing_to_draw_is_said():
     with pytest.raises(ValueError, match="no demand was offered"):
         hci.plot_demand(curve().iloc[:0])
+
+
+def test_neighbours_stand_beside_a_line_for_alone_a_panel_a_metric():
+    rows = [{"system": "A", "tenant": tenant, "beside": beside, "pattern": "4k-randread", "block": block,
+             "iops": kept + block, "p99_ns": 1e9 / kept}
+            for tenant, other in (("a", "b"), ("b", "a")) for block in (1, 2, 3)
+            for beside, kept in ((None, 1000), (other, 500), (f"{other}-rate5m", 900))]  # fmt: skip
+    axes = hci.plot_neighbours(hci.neighbours(pd.DataFrame(rows)))
+    assert [ax.get_xlabel() for ax in axes] == ["IOPS relative to alone", "p99 latency relative to alone"]
+    drawn = {x for line in axes[0].lines for x in line.get_xdata() if len(line.get_xdata()) == 2}
+    assert any(abs(x - 0.5) < 0.01 for x in drawn)
+    with pytest.raises(ValueError, match="no tenant was measured beside another"):
+        hci.plot_neighbours(hci.neighbours(pd.DataFrame(rows)).iloc[:0])

@@ -38,8 +38,8 @@ def neighbours(
     -------
     system, tenant, pattern, beside (who else was at work; ``backup-rate64m`` is a neighbour with a limit), metric, n
     (blocks), alone, center (geometric means), ratio (beside / alone), lo, hi, p_adjusted, verdict, equivalent,
-    given_back_pct (of what the unlimited neighbour took; NaN without a limit), confidence, margin, method, warnings. A
-    limited tenant's own rows are left out: it gets what it is let.
+    given_back_pct (of what the unlimited neighbour took; NaN without a limit, or where it is not shown to take any),
+    confidence, margin, method, warnings. A limited tenant's own rows are left out: it gets what it is let.
 
     Raises
     ------
@@ -65,7 +65,8 @@ def neighbours(
     table = table[pd.MultiIndex.from_frame(table[["system", *BY]]).isin(there)].reset_index(drop=True)
     table = table.rename(columns={"system": "beside", "of": "system", "center_baseline": "alone"})
     key = ["system", "tenant", "pattern", "metric"]
-    free = table[~table["beside"].str.contains("-rate")].drop_duplicates(key).set_index(key)["ratio"]
+    free = table[~table["beside"].str.contains("-rate")].drop_duplicates(key).set_index(key)
+    free = free["ratio"].where(free["verdict"].isin(("higher", "lower", "point")))  # of what was not taken nothing is
     taken = free.reindex(pd.MultiIndex.from_frame(table[key])).to_numpy()
     limited = table["beside"].str.contains("-rate")
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -148,7 +148,8 @@ def plot_neighbours(
         f"{names.get(row.system, row.system) + ': ' if several else ''}{row.tenant}, {pattern_label(row.pattern)}"
         for row in table.itertuples()
     ]
-    drawn_as = table.assign(who=who, of=table["system"], system="beside " + table["beside"])
+    limited = table["beside"].str.contains("-rate").map({True: "with the limit", False: "beside the others"})
+    drawn_as = table.assign(who=who, of=table["system"], system=limited)
     _, grid = plt.subplots(
         1,
         len(metrics),

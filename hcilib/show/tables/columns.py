@@ -40,6 +40,8 @@ WORDS = {
     "pct_of_ceiling": "Share of the ceiling (%)",
     "leave_one_out": "Leave-one-out",
     "pct_of_arithmetic": "Share of the arithmetic ceiling (%)",
+    "given_back_pct": "Given back by the limit (%)",
+    "jain": "Jain's index",
     "within_cv_pct": "CV within runs (%)",
     "between_cv_pct": "CV between runs (%)",
     "second_cv_pct": "CV of one second (%)",

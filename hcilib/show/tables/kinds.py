@@ -54,6 +54,11 @@ KINDS = {
     # files of other tools
     "files": _kind("file in_file in_name skipped", "file tool version what in_file in_name missing? run? skipped?"),
     "kinds of files": _kind("files first what skipped", "files tool version what missing? skipped? first"),
+    # who shares a storage
+    "neighbours": _kind(
+        "beside alone given_back_pct", "system? tenant pattern beside metric ratio lo hi n verdict given_back_pct?"
+    ),
+    "fairness": _kind("together jain tenants", "system? together tenants n jain lo hi"),
     # what was compared
     "comparison": _kind(
         "ratio p_adjusted tost_p center_baseline", "system pattern iodepth ratio lo hi p_adjusted n n_baseline verdict"
