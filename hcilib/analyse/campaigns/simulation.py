@@ -176,6 +176,7 @@ def calibrated(campaigns: pd.DataFrame, confidence: float = 0.95) -> pd.DataFram
 
     Examples
     --------
+    >>> import pandas as pd
     >>> measured = pd.read_csv(hci.ROOT / "data/samples/calibration.csv")
     >>> hci.calibrated(measured)["difference_pct"].tolist()
     [0, 2, 5, 10, 50]
