@@ -10,12 +10,15 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from hcilib.analyse.curves.loads import loads, next_loads, stops
 from hcilib.analyse.physics.capacity import parse_scheme, tier_fit
 from hcilib.analyse.runs.integrity import integrity_of_run, integrity_verdicts
 from hcilib.analyse.runs.stopping import enough_runs, stop_when, warm_up_missing
@@ -36,6 +39,8 @@ from hcilib.system import System, load_system, under_test
 from hcilib.testbed import Testbed, load_testbed
 
 Systems = System | Sequence[System]
+SEARCHED = "search.txt"
+"""Beside the rounds of a search that is over: why it ended."""
 
 
 def run(
@@ -160,6 +165,7 @@ def obtain(
     article: str | None = None,
     settings: Sequence[str | None] | None = None,
     consent: str | None = None,
+    search: Mapping | None = None,
 ) -> pd.DataFrame:
     """The results of one system, or of several: measured now when a testbed is given, else read from what was measured
     before.
@@ -169,6 +175,11 @@ def obtain(
     parameters of a notebook hold it (laid out only if it is to be measured), and a system its file. Replayed, `source`
     is a run directory or ``data/published``, of which the rows of `article`, if one is given, and of the systems are
     taken; a ValueError names those it holds where a system has none. `systems` and `settings` as in `run`.
+
+    `search`, live, measures in rounds (run directories ``round-1``, ... in `run_dir`), each decided by those before it.
+    With `numjobs` and `iodepth` it looks for the load to choose, from coarse to fine (``next_loads``; `within_ms`,
+    `saturated`, `latency` as in ``loads``); with `vms` it adds VMs until a rule ends it (``stops``; `gain_pct`,
+    `cpu_pct`). `attrs["search"]` says why it ended.
 
     Examples
     --------
@@ -182,6 +193,8 @@ def obtain(
         if run_dir is None:
             raise ValueError(f"{testbed}: what is measured is written to a run directory: give run_dir")
         run_dir = at_home(run_dir)
+        if search:
+            return _searched(plan, products, testbed, run_dir, dict(search), settings=settings, consent=consent)
         if load_testbed(testbed).embedded:
             _set_aside_unfinished(run_dir)
         laid_out = sweep(**plan) if isinstance(plan, Mapping) else plan
@@ -189,13 +202,78 @@ def obtain(
             return run(laid_out, bed, products, run_dir, settings=settings, consent=consent, actions=actions)
     if source is None:
         raise ValueError("give testbed, to measure on it, or source, to read what was measured before")
-    results = read_results(source, article)
+    searched = at_home(source) if isinstance(source, str | Path) else None
+    is_search = searched is not None and (searched / SEARCHED).exists()
+    results = _rounds(searched) if searched and is_search else read_results(source, article)
     asked = [system.variant for system in under_test(products, settings)]
     for absent in (name for name in asked if not results["system"].eq(name).any()):
         held = ", ".join(sorted(set(results["system"])))
         why = results.attrs.get("unmeasured", {}).get(absent)
         raise ValueError(why or f"{source}: no rows of system {absent!r}; it holds {held}")
     return results[results["system"].isin(asked)]
+
+
+def _searched(
+    plan: Plan | Mapping, products: Sequence[System], testbed: str | Path, run_dir: str | Path, search: Mapping, **given
+) -> pd.DataFrame:
+    """Round after round until the search proposes no more; each is a campaign of its own, and resumed like one."""
+    if not isinstance(plan, Mapping):
+        raise ValueError("a search lays out its own plans: give what hci.sweep takes, by name, and no Plan")
+    folder, propose = Path(run_dir), _proposing(search)
+    ended = folder / SEARCHED
+    if load_testbed(testbed).embedded and folder.exists() and not ended.exists():
+        folder.rename(folder.with_name(f"{folder.name}.{time.strftime('%Y%m%dT%H%M%S')}"))  # its disks are gone
+    if not ended.exists():
+        found, why = pd.DataFrame(), ""
+        with _opened(load_testbed(testbed), products) as (bed, actions):
+            for number in count(1):
+                more, kept, why = propose(found)
+                if not more:
+                    break
+                later = {} if number == 1 else {"prefill": False, "network_s": 0}
+                one = sweep(**{**plan, **more, **later})
+                load_of = lambda step: (step.cell.numjobs, step.cell.iodepth)  # noqa: E731
+                steps = [s for s in one.steps if s.kind == "prefill" or not kept or load_of(s) in kept]
+                into = folder / f"round-{number}"
+                measured = run(replace(one, steps=tuple(steps)), bed, products, into, actions=actions, **given)
+                found = pd.concat([found, measured], ignore_index=True)
+        ended.write_text(why + "\n", encoding="utf-8")
+    return _rounds(folder)
+
+
+def _rounds(folder: Path) -> pd.DataFrame:
+    results = read_results([str(path) for path in folder.glob("round-*")])
+    results.attrs["search"] = (folder / SEARCHED).read_text(encoding="utf-8").strip()
+    return results
+
+
+def _proposing(search: Mapping) -> Callable[[pd.DataFrame], tuple[dict, set, str]]:
+    """What a search measures next, by the results so far: parameters of the sweep (none: it is over), the loads that
+    are kept of it (none: all), and why it ended."""
+    of_vms = "vms" in search
+    axes = ("vms",) if of_vms else ("numjobs", "iodepth")
+    rules = {name: value for name, value in search.items() if name not in axes}
+    known = ("gain_pct", "cpu_pct") if of_vms else ("within_ms", "saturated", "latency")
+    if wrong := [f"no {name}" for name in axes if name not in search] + [f"{n!r}" for n in rules if n not in known]:
+        raise ValueError(f"search has {wrong[0]}: expected lists of numjobs and iodepth, with within_ms, saturated, "
+                         "latency where they are to hold, or a list of vms, with gain_pct, cpu_pct")  # fmt: skip
+    within_ns = 1e6 * rules.pop("within_ms") if rules.get("within_ms") else None
+
+    def more_vms(found: pd.DataFrame) -> tuple[dict, set, str]:
+        done = set() if found.empty else set(found["vms"])
+        why = stops(found, rules) if done else ""
+        left = [vms for vms in sorted(search["vms"]) if vms not in done]
+        if why or not left:
+            return {}, set(), why or f"no rule ended it up to {max(done):g} VMs"
+        return {"vms": left[:1]}, set(), ""
+
+    def more_loads(found: pd.DataFrame) -> tuple[dict, set, str]:
+        table = found if found.empty else loads(found, within_ns, **rules)
+        if due := set(next_loads(table, search["numjobs"], search["iodepth"])):
+            return {name: sorted({load[n] for load in due}) for n, name in enumerate(axes)}, due, ""
+        return {}, set(), "; ".join(filter(None, table["why"].unique()))
+
+    return more_vms if of_vms else more_loads
 
 
 def _set_aside_unfinished(run_dir: str | Path) -> None:

@@ -87,6 +87,7 @@ METRICS = {
         Metric("iops_per_cpu_pct", "IOPS per node and 1 % CPU", "", "higher"),
         Metric("net_bytes_per_s", "Network traffic of the nodes", "MiB/s", "lower", _MIB),
         Metric("outstanding", "Outstanding I/Os", "", ""),
+        Metric("savings_pct", "Saved by deduplication", "%", "higher", 1, "{:,.1f}"),
         Metric("runtime_s", "Runtime", "s", "", 1, "{:,.1f}"),
         Metric("warmup_ratio", "Written before measuring / span", "", "", 1, "{:,.2f}"),
     )

@@ -429,6 +429,7 @@ class Integrity:
     span_bytes: int
 
 
+_SECONDS = ("network_s", "pause_s")
 _RULES = {"adaptive": Adaptive, "volume": Volume, "content": Content, "offered": Offered, "integrity": Integrity}
 
 
@@ -439,7 +440,8 @@ class Plan:
 
     ``adaptive`` and ``volume`` hold the numbers of those rules; steps they call for beyond ``steps`` are decided while
     it runs. ``content`` says what prefill and writes consist of; None: fio's own buffers, which neither repeat nor
-    compress well.
+    compress well. ``network_s``: how long each link between two nodes is measured before the first step (0: not at
+    all); ``pause_s``: how long nothing happens before each run.
     """
 
     steps: tuple[Step, ...]
@@ -453,12 +455,15 @@ class Plan:
     content: Content | None = None
     offered: Offered | None = None
     integrity: Integrity | None = None
+    network_s: float = 0.0
+    pause_s: float = 0.0
 
     def to_dict(self) -> dict:
         """Plain data, the format version first; :meth:`from_dict` is its inverse."""
         steps = [step.to_dict() for step in self.steps]
         head = {"format": self.format, "order": self.order, "policy": self.policy, "seed": self.seed}
         rules = {name: asdict(rule) for name in _RULES if (rule := getattr(self, name))}
+        rules |= {name: value for name in _SECONDS if (value := getattr(self, name))}
         return {**head, **rules, "span_bytes": self.span_bytes, "steps": steps}
 
     @classmethod
@@ -467,7 +472,8 @@ class Plan:
             raise PlanError(f"plan format {data.get('format')!r} is not {FORMAT}, the one this version reads")
         try:
             steps = tuple(map(Step.from_dict, data["steps"]))
-            rules = {name: rule(**data[name]) for name, rule in _RULES.items() if name in data}
+            rules: dict[str, Any] = {name: rule(**data[name]) for name, rule in _RULES.items() if name in data}
+            rules |= {name: data[name] for name in _SECONDS if name in data}
             return cls(steps, *(data[k] for k in ("span_bytes", "order", "policy", "seed")), **rules)
         except KeyError as error:
             raise PlanError(f"plan: field {error} is missing") from None
@@ -568,7 +574,8 @@ class Plan:
 
         frame = self.to_frame(testbed, write_bytes_per_s)
         by_kind = frame.groupby("kind", sort=False)
-        hours = by_kind["duration_s"].sum() / 3600
+        pauses = self.pause_s * (frame["kind"] != "prefill")
+        hours = (frame["duration_s"] + pauses).groupby(frame["kind"], sort=False).sum() / 3600
         written = by_kind["bytes_written"].agg(lambda column: column.sum(skipna=False))
         return pd.DataFrame({"steps": by_kind.size(), "hours": hours, "bytes_written": written}).reset_index()
 

@@ -7,6 +7,7 @@ import inspect
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
+from itertools import product
 from numbers import Integral, Real
 from typing import Any
 
@@ -48,7 +49,7 @@ def sweep(
     policy: str | Adaptive = "fixed",
     *,
     iodepth: Sequence[int] = (1, 8, 32),
-    numjobs: int = 1,
+    numjobs: int | Sequence[int] = 1,
     vms: int | Sequence[int] = 4,
     read_runtime_s: float | None = None,
     write_runtime_s: float | None = None,
@@ -67,6 +68,9 @@ def sweep(
     offered_iodepth: int = 256,
     offered_process: str = "poisson",
     tenants: Mapping[str, Mapping | str] | None = None,
+    network_s: float = 0.0,
+    refill: bool = False,
+    pause_s: float = 0.0,
     **words: float | None,
 ) -> Plan:
     """A sweep over patterns, iodepths and VM counts, repeated in blocks spread over time.
@@ -102,6 +106,10 @@ def sweep(
         ``vdi``, ``backup``: hcilib.tenants.PROFILES) or a mapping of `profile` or `patterns`, `vms` (how many, or their
         names), `iodepth`, `numjobs`, `offered` (``"500iops"``), `limit` (``"64m"`` or ``"500iops"`` a VM). Each
         block visits each tenant alone, all together, and together with the limits where any has one
+    network_s : how long each link between two nodes is measured, before storage is (hcilib.drive.hosts.network); 0: not
+        at all
+    refill : fill the disks anew before each run, as the four-node article did; what a warm-up prepared would be gone
+    pause_s : how long nothing happens before each run
     words : the numbers of these rules one by one, as a params file gives them: ``least_s``, ``most_s``, ``look_s``,
         ``target``, ``sample_s``, ``most_runs`` of `Adaptive`, ``round_s``, ``warmup_cap_s`` of `Volume`, ``dedupe_pct``,
         ``compress_pct`` of `Content`
@@ -161,6 +169,8 @@ def sweep(
             due = [p for p in warmups if _warms(p, cell.pattern)]
             steps += [warmups.pop(p) for p in due]  # next to what it prepares: another block size would spoil it
             steps += [measure("measure", cell, 1, rep) for rep in range(1, repeats + 1)]
+    if refill:
+        steps = _refilled(steps, cells, prefill)
     return Plan(
         tuple(steps),
         span_bytes,
@@ -172,6 +182,8 @@ def sweep(
         content=_content(_given(Content, content, words)),
         offered=open_loop,
         integrity=_integrity(integrity, cells),
+        network_s=_number("network_s", network_s),
+        pause_s=_number("pause_s", pause_s),
     )
 
 
@@ -316,9 +328,9 @@ def _cells(patterns, iodepth, numjobs, vms, placement, events) -> list[Cell]:
                 f"iodepth, numjobs"
             )
         load = {"iodepth": iodepth, "numjobs": numjobs, **(load or {})}
-        depths, [jobs] = _counts("iodepth", load["iodepth"]), _counts("numjobs", [load["numjobs"]])
-        loads = [(depth, n, placed) for placed in placements for n in _counts("vms", vms) for depth in depths]
-        cells += [Cell(Pattern.parse(name), jobs, *at, done) for at in loads for done in every]
+        depths, jobs = _counts("iodepth", load["iodepth"]), _counts("numjobs", load["numjobs"])
+        loads = product(placements, _counts("vms", vms), jobs, depths)
+        cells += [Cell(Pattern.parse(name), j, depth, n, at, done) for at, n, j, depth in loads for done in every]
     if not cells:
         raise PlanError(
             "the sweep has no cell: name at least one pattern, one iodepth, one VM count, one placement, one of events"
@@ -413,6 +425,17 @@ def _prefill(cells: Sequence[Cell]) -> list[Step]:
     """Fill every disk that any cell touches."""
     fill = Cell(Pattern.parse("1m-write"), max(c.numjobs for c in cells), 8, max(c.vms for c in cells))
     return [Step("prefill", fill, 0, 0, 0.0)]
+
+
+def _refilled(steps: Sequence[Step], cells: Sequence[Cell], prefill: bool) -> list[Step]:
+    """The steps with the disks filled anew before each run but the first, which the campaign's own filling precedes."""
+    if not prefill or any(step.kind == "warmup" for step in steps):
+        raise PlanError("refill fills the disks before each run: with prefill false, or a warm-up that it would undo, "
+                        "it says two things at once; leave one of them out")  # fmt: skip
+    [fill], refilled = _prefill(cells), list(steps[:2])
+    for number, step in enumerate(steps[2:], 1):
+        refilled += [replace(fill, rep=number), step]
+    return refilled
 
 
 def _warmups(cells: Sequence[Cell], warmup_s: float | Mapping[str, float]) -> dict[Pattern, Step]:

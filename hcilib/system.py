@@ -101,6 +101,16 @@ class Setting(Model):
     undo: Command
 
 
+class Savings(Check):
+    """How a store that deduplicates says what it saves: the first group of `expect` is the percentage, on each host."""
+
+    @model_validator(mode="after")
+    def _has_a_group(self):
+        if re.compile(self.expect).groups < 1:
+            raise ValueError("expect: no group: put the percentage in brackets, as in saved ([0-9.]+) %")
+        return self
+
+
 class DriveModel(Model):
     model: Line
     bytes: Bytes | None = None
@@ -120,8 +130,9 @@ class System(Model):
 
     `cache_bytes`: what a node keeps of its data in memory (ARC, BlueStore's cache) or on a cache drive.
     `disks`: serials of the testbed that are this system's, as patterns (``lab-a-*``), where several systems share a
-    testbed. `settings`: what a campaign may compare with the system as it is (`with_setting`); `setting`: the one it is
-    measured with.
+    testbed. `savings`: what its store saves by deduplication, read after every run. `settings`: what a campaign may
+    compare with the system as it is (`with_setting`); `setting`: the one it is measured with. `redirected`: a regular
+    expression that is found in what placement.check says of a VM whose I/O goes through another node's file system.
     """
 
     name: Name
@@ -145,12 +156,14 @@ class System(Model):
     disks: tuple[SerialPattern, ...] = ()
     settings: dict[ActionName, Setting] = Field(default_factory=dict)
     setting: ActionName | None = None
+    savings: Savings | None = None
+    redirected: Line | None = None
     notes: Prose | None = None
 
     @property
     def digest(self) -> str:
         """Identity by content; of a field that came with a later version only where it says something."""
-        later = ("placement", "failures", "disks", "settings", "setting", "cache_bytes")
+        later = ("placement", "failures", "disks", "settings", "setting", "cache_bytes", "savings", "redirected")
         return digest(self.model_dump(exclude={name for name in later if not getattr(self, name)}))
 
     @property

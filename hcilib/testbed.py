@@ -105,8 +105,10 @@ class Drive(Dial):
 
 
 class Node(Host):
-    """A hypervisor: it carries VMs and its CPU and network are counted."""
+    """A hypervisor: it carries VMs and its CPU and network are counted. `storage`: its address on the network that
+    joins the nodes, where that is not the one by which it is reached."""
 
+    storage: Address = ""
     os: Literal["linux", "windows"] = "linux"
     drives: tuple[Drive, ...] = ()  # set by a running lab whose drives are dialled, never in a file
 
@@ -182,6 +184,7 @@ class Lab(Model):
     """An embedded testbed to be started on loopback (see hcilib.drive.beds.lab).
 
     `dial`: the speed of each node's one drive; without it the drives are as fast as this machine happens to be.
+    `store`: ``xfs`` puts each node's replicas on a file system that can share blocks (hcilib.drive.beds.dedup_store).
     """
 
     nodes: int = Field(2, ge=2, le=16)
@@ -189,6 +192,7 @@ class Lab(Model):
     disks: int = Field(1, ge=1, le=8)
     disk_bytes: Bytes = 64 * 2**20
     dial: Dial | None = None
+    store: Literal["", "xfs"] = ""
 
 
 class Ceph(Model):

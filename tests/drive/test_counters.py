@@ -287,3 +287,26 @@ def test_a_windows_node_without_powershell_is_a_gap_that_is_named(bed, tmp_path)
     assert len(remarks) == 1
     assert "node1: no counters: no line of the counters' process" in remarks[0]
     assert "powershell" in remarks[0].lower()
+
+
+def test_rdma_ports_join_the_cards_in_bytes(bed, tmp_path, monkeypatch):
+    """Laid out as /sys/class/infiniband is; read by real SFTP. A port without counters is left out."""
+    for port, counts in (("mlx5_0/ports/1", (1000, 500)), ("mlx5_1/ports/1", None)):
+        folder = tmp_path / port / "counters"
+        folder.mkdir(parents=True)
+        for way, count in zip(("rcv", "xmit"), counts or (), strict=False):
+            (folder / f"port_{way}_data").write_text(f"{count}\n")
+    monkeypatch.setattr("hcilib.drive.hosts.counters.INFINIBAND", str(tmp_path))
+    with Fleet(bed) as fleet:
+        ports = counters.rdma_ports(fleet, "node1")
+        assert ports == ["mlx5_0/ports/1"]
+        [before] = counters._sample(fleet, ["node1"], {"node1": ports}).values()
+        (tmp_path / "mlx5_0/ports/1/counters/port_rcv_data").write_text("251000\n")  # words of four bytes
+        [after] = counters._sample(fleet, ["node1"], {"node1": ports}).values()
+    seconds = after.value[0] - before.value[0]
+    cards = {row["nic"]: row for row in rates("node1", before.value[:3], after.value[:3])}
+    assert cards["mlx5_0/1 (RDMA)"]["rx_bytes_per_s"] == pytest.approx(1e6 / seconds)
+    assert cards["mlx5_0/1 (RDMA)"]["tx_bytes_per_s"] == 0
+    monkeypatch.setattr("hcilib.drive.hosts.counters.INFINIBAND", str(tmp_path / "absent"))
+    with Fleet(bed) as fleet:
+        assert counters.rdma_ports(fleet, "node1") == []

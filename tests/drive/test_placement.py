@@ -218,3 +218,18 @@ def test_what_the_controller_runs_ends_with_all_it_started():
     assert "gave no answer within 0.5 s" in outcome.error
     assert not processes("sleep 61.25") | processes("sleep 62.25")
     assert _here("cat; echo done", limit_s=5).value == "done\n", "nothing to read from the analyst's terminal"
+
+
+@pytest.mark.parametrize(("state", "seen"), [("FileSystemRedirected", True), ("Direct", False), ("", False)])
+def test_the_state_of_a_volume_is_judged(bed, short, state, seen):
+    """S2D's StateInfo, as its placement's check prints it; a node that prints another word is not called redirected."""
+    check = Check(on="nodes", run=f"echo owner={{node}} state={state}", expect="owner={node} ")
+    system = System(
+        name="lab-mirror", label="m", placement=Placement(check=check), redirected="state=(?:File|Block)\\w+"
+    )
+    [step] = [s for s in short(placement="owner", vms=1).steps if s.kind == "measure"]
+    with Fleet(bed) as fleet:
+        said = placement.redirected(fleet, bed, system, step)
+    assert bool(said) is seen
+    if seen:
+        assert said[0].startswith("vm1: its volume is redirected (state=FileSystemRedirected)")

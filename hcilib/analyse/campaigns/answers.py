@@ -102,12 +102,15 @@ def _first(ranks: pd.DataFrame, pattern: str, labels: Mapping[str, str]) -> str:
 
 
 def scaling_answer(knees: pd.DataFrame, share: pd.DataFrame, pattern: str, labels: Labels = None) -> str:
-    """The knee of one pattern's curve (``saturation``), and its share of the drives' ceiling (``best_share``)."""
+    """The knee of one pattern's curve (``saturation``), its share of the drives' ceiling (``best_share``), and what
+    binds it where ``binding`` was asked."""
     fullest = knees[knees["pattern"] == pattern].nlargest(1, "points")
     sentence = saturation_sentences(fullest, labels).iloc[0].rstrip(".")
     reached = share[share["pattern"] == pattern].dropna(subset=["pct_of_ceiling"])
     shares = ", ".join(f"{row.pct_of_ceiling:.1f} % ({row.curve})" for row in reached.itertuples())
-    return f"{sentence}; share of the drives' ceiling: {shares or 'not known'}."
+    fullest_curve = share[(share["pattern"] == pattern) & share["iops"].notna()]
+    binds = [str(said) for said in fullest_curve["said"].tail(1)] if "said" in share else []
+    return "; ".join([sentence, f"share of the drives' ceiling: {shares or 'not known'}", *binds]) + "."
 
 
 def traffic_answer(checked: pd.DataFrame, cost: pd.DataFrame, scheme: str, tolerance: float) -> str:

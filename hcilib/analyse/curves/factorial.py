@@ -8,7 +8,7 @@ is never imputed, and what it leaves unknown is NaN.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations, product
 
 import numpy as np
@@ -33,6 +33,40 @@ COLUMNS = [
     "missing",
     "warnings",
 ]
+
+
+def as_factorial(results: pd.DataFrame, resiliency: Mapping[str, str] | None = None) -> pd.DataFrame:
+    """Results with the factors of the deduplication article as columns: resiliency, dedup, write_pct, and note.
+
+    A table that has them stays as it is. Of a campaign, `resiliency` says what each system is (system -> its level; its
+    own name where it is not named), a setting in brackets whose name holds ``dedup`` is deduplication, and what is not
+    read is written.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame({"system": ["a", "a [dedup]"], "rwmixread": [100, 70], "iops": [2.0, 1.0]})
+    >>> hci.as_factorial(rows, {"a": "mirror"})[["resiliency", "dedup", "write_pct"]].values.tolist()
+    [['mirror', 'no', 0], ['mirror', 'yes', 30]]
+    """
+    if {"resiliency", "dedup", "write_pct"} <= set(results):
+        return results
+    product_of = results["system"].str.partition(" [")
+    levels = dict(resiliency or {})
+    return results.assign(
+        resiliency=product_of[0].map(lambda name: levels.get(name, name)),
+        dedup=np.where(product_of[2].str.contains("dedup"), "yes", "no"),
+        write_pct=100 - results["rwmixread"],
+        note="",
+    ).sort_values(["dedup", "write_pct"], kind="stable", ignore_index=True)
+
+
+def factor_cells(results: pd.DataFrame, factors: Sequence[str], cpu_bound_pct: float = 95) -> pd.DataFrame:
+    """Every combination (``grid``) with system, lat_ns, savings_pct (means of its runs) and the note of its rows."""
+    measured = results.assign(savings_pct=results.get("savings_pct", pd.Series(np.nan, results.index)))
+    beside = {"system": "first", "lat_ns": "mean", "savings_pct": "mean", "note": "first"}
+    about = measured.groupby(list(factors), as_index=False, sort=False, dropna=False).agg(beside)
+    return grid(results, "iops", factors, cpu_bound_pct).merge(about, on=list(factors), how="left")
 
 
 def effects(table: pd.DataFrame, response: str, factors: Sequence[str], confidence: float = 0.95) -> pd.DataFrame:

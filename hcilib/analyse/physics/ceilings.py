@@ -50,13 +50,17 @@ def best_share(
     stripes: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
     """The best of each curve (``fleet_curves``) against the drives' ceiling: the by columns, vms, iops, then those of
-    ``against_ceiling``; without `rates` all of these are NaN. `stripes` as in ``system_ceilings``."""
+    ``against_ceiling``; without `rates` all of these are NaN. `stripes` as in ``system_ceilings``. Beside them the
+    means of nodes, bw_bytes, node_cpu_pct and net_bytes_per_s, where the table has them (``binding``)."""
     keys = list(dict.fromkeys([*by, "system", "rw", "rwmixread", "bs_bytes", "vms"]))
     means = summarize(told, "iops", by=keys).rename(columns={"center": "iops"})
     best = means.loc[means["iops"].fillna(-1.0).groupby([means[c] for c in by], sort=False).idxmax()].reset_index(
         drop=True
     )
     best = best[[*keys, "iops"]].assign(vms=best["vms"].where(best["iops"].notna()))
+    beside = [c for c in ("nodes", "bw_bytes", "node_cpu_pct", "net_bytes_per_s") if c in told]
+    if beside:  # what the other ceilings rest on
+        best = best.merge(told.groupby(keys, dropna=False)[beside].mean().reset_index(), on=keys, how="left")
     return against_ceiling(best, rates, drives, scheme, stripes=stripes)
 
 

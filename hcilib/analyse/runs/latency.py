@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
 from hcilib.analyse.compare.cells import SINGLE_RUN, refuse_mixing, require_columns, valid_rows
+from hcilib.analyse.compare.compare import summarize
 from hcilib.analyse.runs.series import run_columns
 from hcilib.caveats import NONE, THIN_TAIL, Caveat, Caveats, caveats, column
 from hcilib.fio_buckets import BUCKETS, MIDPOINTS, TAIL, buckets_of, ios_to_reach
@@ -387,3 +388,29 @@ def _check(bins: pd.DataFrame, by: list[str]) -> None:
     bad = (unknown & (bins["count"] != 0)) | bins["count"].isna() | (bins["count"] < 0)
     if bad.any():
         raise ValueError(f"bins: row {bins.index[bad][0]} has a missing latency or a missing or negative count")
+
+
+def mixed_latency(results: pd.DataFrame) -> pd.DataFrame:
+    """The mean latency of each mixed cell, both ways: as articles print it, and as Little's law has it.
+
+    Returns
+    -------
+    system, pattern, vms, numjobs, iodepth, latency (which of the two, after its pattern), then n, center, lo, hi,
+    cv_pct, confidence and warnings of ``summarize``. Cells whose unweighted mean is not known are left out: there is
+    nothing beside it.
+
+    Examples
+    --------
+    >>> results = hci.published().query("source == 'proxmox-2node-hci' and system == 'ceph-pve' and vms > 1")
+    >>> both = hci.mixed_latency(results)
+    >>> print((both["center"] / 1e6).round(2).max(), both["latency"].iloc[0])
+    11.75 4k-randrw70 as printed, (read + write)/2
+    """
+    mixed = results[results["rwmixread"].between(0, 100, inclusive="neither") & results["lat_unweighted_ns"].notna()]
+    ways = {"as printed, (read + write)/2": "lat_unweighted_ns", "weighted by I/Os, as Little's law has it": "lat_ns"}
+    keys = ["system", "pattern", "vms", "numjobs", "iodepth"]
+    told = [summarize(mixed, metric, by=keys).assign(latency=way) for way, metric in ways.items()]
+    table = pd.concat(told, ignore_index=True)
+    table["latency"] = table["pattern"].astype(str) + " " + table["latency"]
+    table.attrs |= {"metric": "lat_ns", "source": ", ".join(results["source"].dropna().unique())}
+    return table[[*keys, "latency", *(c for c in table if c not in (*keys, "latency"))]]

@@ -27,11 +27,13 @@ from pydantic import ValidationError
 
 from hcilib.drive.beds import lab_hosts as hosts
 from hcilib.drive.beds.lab_places import make_folder, reserve, wait_refused
+from hcilib.drive.beds.supervisor import remove
 from hcilib.testbed import Dial, Disk, Drive, Fio, Lab, Node, Testbed, Vm
 
 PLACES = {"lab-drive": (0,), "lab-single": (1,), "lab-mirror": (1, 2)}
 """System -> where the replicas lie, counted in nodes from the VM's own; the first is read."""
 SSH_PORT, NBD_PORT = 2222, 10809
+STORE, LEAST_XFS = {"mkfs.xfs": "xfsprogs"}, 320 * 2**20  # mkfs.xfs makes none below 300 MiB
 BLOCK, TRIAL_S, HEADROOM = 4096, 0.4, 1.5  # of the check that this machine can serve the dialled rate
 LabError = hosts.LabError
 
@@ -46,6 +48,7 @@ def lab(
     disk_bytes: int = 64 * 2**20,
     dial: Dial | Mapping | None = None,
     delay_s: float = 0.0,
+    store: str = "",
     root: str | Path | None = None,
     base: str | None = None,
 ) -> Iterator[Testbed]:
@@ -61,6 +64,8 @@ def lab(
         happens to be. By system (name -> fields): every system has a drive of its own on each node
     delay_s : of drives that are not dialled, how long every replica waits before it answers: disks of a known latency,
         whose IOPS are iodepth / delay_s and never more
+    store : ``xfs``: each node's replicas lie on an XFS of their own, whose blocks files can share, and a write reaches
+        it before it is acknowledged; needs root, to mount it. ``""``: in the lab's folder
     root : folder under which the lab's own folder is made and removed again; default: out/ of the repository
     base : first three numbers of the loopback addresses, e.g. ``127.0.44``; default: the first free ones
 
@@ -77,21 +82,45 @@ def lab(
     places = {name: _places(name) for name in systems}
     disk_bytes = _require_size(nodes, vms, disks, disk_bytes)
     drives = _drives(systems, dial)
-    programs = hosts.find_programs()
+    programs = hosts.find_programs(hosts.PACKAGES | STORE if store else None)
+    if store and os.getuid():
+        raise LabError(
+            f"lab(store={store!r}): a file system is mounted by root alone: run it as root, or without a store"
+        )
     replicas = sum(map(len, places.values())) * vms * disks
     folder = make_folder(root, replicas * disk_bytes, "the lab's replicas")
     with contextlib.ExitStack() as stack:
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        stack.callback(remove, folder)
         listening = lambda block: _addresses(block, nodes, vms, max(1, len(drives)))  # noqa: E731
         base = stack.enter_context(reserve(base, listening, seed=str(folder)))
         testbed = _layout(folder, base, nodes, vms, disks, disk_bytes, places, drives)
         keeper = stack.enter_context(hosts.Keeper(folder))
-        _start(keeper, programs, testbed, folder, delay_s)
+        shutil.copy(Path(__file__).with_name("dedup_store.py"), folder)
+        for node in testbed.nodes if store else ():
+            _mount(programs, folder, node, replicas * disk_bytes)
+        _start(keeper, programs, testbed, folder, delay_s, bool(store))
         stack.callback(wait_refused, listening(base))
         stack.callback(keeper.stop)  # before waiting for the ports
         if drives:
             _require_served(programs, testbed)
         yield testbed
+
+
+def _mount(programs: Mapping[str, str], folder: Path, node: Node, holds_bytes: int) -> None:
+    """A file system of the node's own, in a sparse file, where its replicas will lie; the lab's end unmounts it."""
+    image, home = folder / f"{node.name}.xfs", folder / node.name
+    home.mkdir()
+    with open(image, "wb") as file:
+        file.truncate(max(LEAST_XFS, 3 * holds_bytes + LEAST_XFS // 2))
+    for argv in (
+        [programs["mkfs.xfs"], "-q", "-m", "reflink=1", str(image)],
+        ["mount", "-o", "loop", str(image), str(home)],
+    ):
+        done = subprocess.run(argv, capture_output=True, text=True)
+        if done.returncode:
+            raise LabError(
+                f"{node.name}: {' '.join(argv[:1])}: {done.stderr.strip()[-300:]}: its replicas have no file system"
+            )
 
 
 def dial(
@@ -242,13 +271,15 @@ def _layout(
                    serves=None if several else next(iter(places)))  # fmt: skip
 
 
-def _start(keeper: hosts.Keeper, programs: dict[str, str], testbed: Testbed, folder: Path, delay_s: float) -> None:
+def _start(
+    keeper: hosts.Keeper, programs: dict[str, str], testbed: Testbed, folder: Path, delay_s: float, is_store: bool
+) -> None:
     """Start by readiness: replicas and hosts first, then the fronts, which connect to the replicas at once."""
     hosts.write_keys(testbed, folder)
     waiting = []
     for node in testbed.nodes:
         waiting.append(hosts.start_sshd(keeper, programs, node, folder))
-        waiting += _start_replicas(keeper, programs, node, testbed, folder, delay_s)
+        waiting += _start_replicas(keeper, programs, node, testbed, folder, delay_s, is_store)
     for vm in testbed.vms:
         waiting.append(hosts.start_sshd(keeper, programs, vm, folder))
     keeper.wait_ready(waiting)
@@ -256,12 +287,18 @@ def _start(keeper: hosts.Keeper, programs: dict[str, str], testbed: Testbed, fol
 
 
 def _start_replicas(
-    keeper: hosts.Keeper, programs: Mapping[str, str], node: Node, testbed: Testbed, folder: Path, delay_s: float
+    keeper: hosts.Keeper,
+    programs: Mapping[str, str],
+    node: Node,
+    testbed: Testbed,
+    folder: Path,
+    delay_s: float,
+    is_store: bool,
 ) -> list[hosts.Waiting]:
     """The images that lie on the node, and a server for each of its drives: a bucket is its server's, over all
     exports."""
     home = folder / node.name
-    home.mkdir()
+    home.mkdir(exist_ok=True)  # it is there where a file system was mounted on it
     for disk in (d for vm in testbed.vms for d in vm.disks):
         for image in (Path(p) for p in disk.backing):
             if image.parent == home:
@@ -283,6 +320,9 @@ def _start_replicas(
         if wait_s := drive.delay_s if drive else delay_s:  # a request that waits holds a thread
             filters += ["--filter=delay", "--threads=64"]
             options += [f"rdelay={1e3 * wait_s:.0f}ms", f"wdelay={1e3 * wait_s:.0f}ms"]  # nbdkit counts whole ms
+        if is_store:  # a write is acknowledged when the file system has it, not when the page cache has
+            filters += ["--filter=fua"]
+            options += ["fuamode=force"]
         # Without structured replies: with them qemu's export asks every replica for the block's status before each
         # read, and
         # the second copy would cost reads a quarter of their IOPS for nothing.

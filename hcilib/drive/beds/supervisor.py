@@ -69,11 +69,22 @@ def sweep(parent, prefix):
             lock = os.open(os.path.join(entry.path, LOCK), os.O_RDWR)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(entry.path, ignore_errors=True)
+                remove(entry.path)
                 removed.append(entry.path)
             finally:
                 os.close(lock)
     return removed
+
+
+def remove(folder):
+    """The folder and all in it; what is mounted there is unmounted first, the innermost before what it lies on."""
+    with contextlib.suppress(OSError):
+        with open("/proc/self/mounts") as mounts:
+            places = [line.split()[1].replace("\\040", " ") for line in mounts]
+        inside = os.path.join(os.path.realpath(folder), "")
+        for place in sorted((place for place in places if place.startswith(inside)), key=len, reverse=True):
+            subprocess.run(["umount", "-l", place], stdin=subprocess.DEVNULL, capture_output=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def reap(children):
@@ -166,7 +177,7 @@ def descendants(root):
 
 def clean(at_exit):
     if at_exit.get("rmtree"):
-        shutil.rmtree(at_exit["rmtree"], ignore_errors=True)
+        remove(at_exit["rmtree"])
     if at_exit.get("rmdir") and not _runs("sshd"):  # another lab may be using it
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(at_exit["rmdir"], MARKER))

@@ -23,10 +23,18 @@ from hcilib.drive.campaign.facts import gather
 from hcilib.drive.campaign.policy import Policy, Rules, Watch
 from hcilib.drive.campaign.progress import Bars, phase, red
 from hcilib.drive.campaign.rundir import RunDir
-from hcilib.drive.campaign.subjects import SettingError, Settings, Subject, divided, interleaved, subjects
+from hcilib.drive.campaign.subjects import (
+    SettingError,
+    Settings,
+    Subject,
+    divided,
+    interleaved,
+    saved_pct,
+    subjects,
+)
 from hcilib.drive.guard import guard, guard_devices, preflight
 from hcilib.drive.guard.last_look import LastLook
-from hcilib.drive.hosts import processes
+from hcilib.drive.hosts import network, processes
 from hcilib.drive.hosts.counters import sampled
 from hcilib.drive.hosts.hosts import Fleet, FleetError
 from hcilib.drive.hosts.lease import leased
@@ -38,6 +46,7 @@ from hcilib.read.fio.fio_json import read_fio
 from hcilib.read.run.acceptance import problems
 from hcilib.read.run.journal import last_result
 from hcilib.read.run.journal import progress as progress_of
+from hcilib.run_layout import NETWORK
 from hcilib.system import System, under_test
 from hcilib.testbed import Testbed, Vm
 
@@ -169,6 +178,9 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
         try:
             with phase(f"facts of {len(fleet.names)} hosts, fingerprint of {names}", progress):
                 gather(fleet, testbed, [subject.system for subject in products], rundir)
+            if plan.network_s and not (rundir.path / NETWORK).exists():
+                with phase(f"network between {len(testbed.nodes)} nodes, {plan.network_s:g} s a link", progress):
+                    network.write(network.measure(fleet, testbed, plan.network_s), rundir.path / NETWORK)
             try:
                 missing = _execute(todo, course, switch, fleet, look, progress)
             finally:
@@ -252,6 +264,7 @@ def _execute(
             bars.say(course.testbed.caveat)
         for step in todo:
             course.begin(step)
+            time.sleep(course.plan.pause_s if step.kind != "prefill" else 0)
             with bars.step(step):
                 accepted = _measure_patiently(step, course, switch, fleet, look, bars)
             if not accepted and step.kind == "prefill":
@@ -310,12 +323,17 @@ def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, look: L
     try:
         switch.ensure(fleet, subject)
         placement.ensure(fleet, testbed, system, step)
+        states = placement.redirected(fleet, testbed, system, step)
         beside = integrity.Beside.of(step, plan, testbed, fleet, look, work, f"{rundir.campaign}.{rundir.order}")
         with _eventful(step, course, fleet, record) as begun:
             launched, remarks, elapsed_s = _launch(step, plan, testbed, fleet, look, vms, work, watch, begun, beside)
         if beside:
             beside.read_back(subject.actions.replicas, record)
             record |= {"integrity": course.rules.kept(work)} if course.rules and course.rules.kept else {}
+        remarks = [*remarks, *states]
+        if system.savings and step.kind == "measure":
+            saved, unsaid = saved_pct(fleet, subject)
+            record, remarks = record | ({"savings_pct": saved} if saved == saved else {}), [*remarks, *unsaid]
         record |= asdict(launched) | {"counters": remarks, "elapsed_s": elapsed_s}
         record["hosts"] = [host | _place(launched, host["vm"]) for host in record["hosts"]]
         wrong = problems(work / "fio.json", (work / "fio.stderr").read_text(errors="replace"), launched.returncode,

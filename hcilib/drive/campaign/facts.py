@@ -22,6 +22,7 @@ HOST_FACTS = {
     "fio": "fio --version 2>/dev/null || echo none",  # the testbed's own
     "disks": "lsblk -dbno NAME,SERIAL,SIZE,MODEL 2>/dev/null || true",
     "nics": "ls /sys/class/net",
+    "rdma": "ls /sys/class/infiniband 2>/dev/null || echo none",  # whose bytes the nics do not count
 }
 
 

@@ -91,11 +91,21 @@ def _settled(fleet: Fleet, testbed: Testbed, how: Placement, vms: Sequence[Vm], 
 
 
 def _astray(fleet: Fleet, testbed: Testbed, how: Placement, vms: Sequence[Vm], wanted: str) -> dict[str, str]:
-    """VM -> what its check said, of those that are not placed as wanted. A check that fails is no answer, whatever is
-    wanted."""
-    asked = {task.vm or task.host: task for task in tasks(how.check, testbed, vms)}
-    answers = execute_all(fleet, list(asked.values()), CHECK_S)
+    """VM -> what its check said, of those that are not placed as wanted."""
     astray = {}
+    for vm, (run, said) in _told(fleet, testbed, how, vms).items():
+        owner = re.search(fill(how.check.expect, vm, testbed, re.escape), said, re.MULTILINE) is not None
+        if owner is not (wanted == "owner"):
+            astray[vm.name] = (
+                f"on {'its owner' if owner else 'another node than its owner'} (`{run}` says {said.strip()[:200]!r})"
+            )
+    return astray
+
+
+def _told(fleet: Fleet, testbed: Testbed, how: Placement, vms: Sequence[Vm]) -> dict[Vm, tuple[str, str]]:
+    """VM -> its check and what that said. A check that fails is no answer, whatever is wanted: PlacementError."""
+    asked = {task.vm or task.host: task for task in tasks(how.check, testbed, vms)}
+    answers, told = execute_all(fleet, list(asked.values()), CHECK_S), {}
     for vm in vms:
         # a command for each VM, for each host (then the VM's own node answers for it), or one that speaks of all
         task = asked.get(vm.name) or asked.get(vm.node) or next(iter(asked.values()))
@@ -104,13 +114,20 @@ def _astray(fleet: Fleet, testbed: Testbed, how: Placement, vms: Sequence[Vm], w
             raise PlacementError(
                 f"{vm.name}: placement cannot be seen: {said.error or f'`{task.run}` on {task.host} says nothing'}"
             )
-        owner = re.search(fill(how.check.expect, vm, testbed, re.escape), said.value, re.MULTILINE) is not None
-        if owner is not (wanted == "owner"):
-            astray[vm.name] = (
-                f"on {'its owner' if owner else 'another node than its owner'} (`{task.run}` says "
-                f"{said.value.strip()[:200]!r})"
-            )
-    return astray
+        told[vm] = (task.run, said.value)
+    return told
+
+
+def redirected(fleet: Fleet, testbed: Testbed, system: System, step: Step) -> list[str]:
+    """A sentence for each VM whose I/O goes through another node's file system, by what its placement's check says."""
+    if step.cell.placement == SPREAD or not system.redirected:
+        return []
+    told = _told(fleet, testbed, _field(system, step.cell.placement), testbed.fleet(step.cell.vms))
+    return [
+        f"{vm.name}: its volume is redirected ({found[0]}): from any node but its owner, I/O crosses the network"
+        for vm, (_, said) in told.items()
+        if (found := re.search(system.redirected, said))
+    ]
 
 
 def _run(fleet: Fleet, testbed: Testbed, command: Command, vms: Sequence[Vm]) -> None:

@@ -134,3 +134,21 @@ def _execute(fleet: Fleet, subject: Subject, command: Command, failing: str) -> 
     if failed := [f"{task.host}: {outcome.error}" for task, outcome in done.items() if not outcome.ok]:
         raise SettingError(f"{failing}: {'; '.join(failed)}")
     return {task.host: outcome.value or "" for task, outcome in done.items()}
+
+
+def saved_pct(fleet: Fleet, subject: Subject) -> tuple[float, list[str]]:
+    """What the system's store says that it saves, as the mean of its hosts, and a remark for each that does not say."""
+    how = subject.system.savings
+    if how is None:
+        return float("nan"), []
+    told, remarks = [], []
+    for task, outcome in execute_all(fleet, tasks(how, subject.testbed, subject.testbed.vms)).items():
+        found = re.search(how.expect, outcome.value or "", re.MULTILINE) if outcome.ok else None
+        try:
+            told.append(float(found[1].replace(",", ".")) if found else float("nan"))  # 68,4 of a German Windows
+        except ValueError:
+            told.append(float("nan"))
+        if not 0 <= told[-1] < 100:
+            said = outcome.error or f"`{how.run}` says {(outcome.value or '').strip()[:200]!r}"
+            remarks.append(f"{task.host}: what is saved is not known: {said}")
+    return (float("nan") if remarks or not told else sum(told) / len(told)), remarks

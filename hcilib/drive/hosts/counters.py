@@ -22,6 +22,7 @@ from hcilib.read.nodes.counters import COLUMNS, rates
 from hcilib.run_layout import DRIVES
 
 FILES = ("/proc/stat", "/proc/net/dev", "/proc/diskstats")
+INFINIBAND = "/sys/class/infiniband"
 BLOCKS, MOUNTS, BOOT = "/sys/class/block", "/proc/mounts", "/proc/sys/kernel/random/boot_id"
 Sample = tuple[float, str, str, str]
 """Epoch second, and the texts of FILES."""
@@ -70,10 +71,11 @@ def _loop(fleet: Fleet, nodes: Sequence[str], writer, of_drives, every_s: float,
     silent: dict[str, list[str]] = {}
     built: dict[str, dict[str, str]] = {}
     kernels: dict[bytes, str] = {}
+    ports: dict[str, list[str]] = {}
     remarks: list[str] = []
     while True:
         started = time.monotonic()
-        for node, outcome in _sample(fleet, nodes).items():
+        for node, outcome in _sample(fleet, nodes, ports).items():
             if not outcome.ok:
                 silent.setdefault(node, []).append(outcome.error)
                 continue
@@ -89,12 +91,35 @@ def _loop(fleet: Fleet, nodes: Sequence[str], writer, of_drives, every_s: float,
             return missing + remarks
 
 
-def _sample(fleet: Fleet, nodes: Sequence[str]) -> dict[str, Outcome]:
+def _sample(fleet: Fleet, nodes: Sequence[str], ports: dict[str, list[str]]) -> dict[str, Outcome]:
     def each(node: str) -> Sample:
+        if node not in ports:
+            ports[node] = rdma_ports(fleet, node)
         stat, net, disks = (fleet.read_now(node, path).decode() for path in FILES)
-        return time.time(), stat, net, disks
+        return time.time(), stat, net + "".join(_rdma(fleet, node, port) for port in ports[node]), disks
 
     return fleet.each(nodes, each, limit_s=10)
+
+
+def rdma_ports(fleet: Fleet, node: str) -> list[str]:
+    """The RDMA ports of a Linux node whose bytes can be read, such as ``mlx5_0/ports/1``; none where it has none."""
+    found = []
+    with contextlib.suppress(OSError):
+        for device in sorted(fleet.sizes_now(node, INFINIBAND)):
+            for port in sorted(fleet.sizes_now(node, f"{INFINIBAND}/{device}/ports")):
+                with contextlib.suppress(OSError, ValueError):
+                    _rdma(fleet, node, f"{device}/ports/{port}")
+                    found.append(f"{device}/ports/{port}")
+    return found
+
+
+def _rdma(fleet: Fleet, node: str, port: str) -> str:
+    """A port's bytes as a line of /proc/net/dev, which does not count them: the card's name as Windows' rows have it.
+    The kernel counts words of four bytes."""
+    folder = f"{INFINIBAND}/{port}/counters"
+    words = [int(fleet.read_now(node, f"{folder}/port_{way}_data")) for way in ("rcv", "xmit")]
+    received, sent = (4 * count for count in words)
+    return f"{port.replace('/ports/', '/')} (RDMA): {received} 0 0 0 0 0 0 0 {sent} 0 0 0 0 0 0 0\n"
 
 
 def _tell_drives(

@@ -38,7 +38,8 @@ COLUMNS = (
     "offered_iops", "delivered_pct", "full_depth_pct", "open_loop",
     "node_cpu_pct", "iops_per_cpu_pct", "net_bytes_per_s",
     "integrity", "acknowledged", "in_flight", "lost", "torn", "foreign", "unreadable",
-    "outstanding", "runtime_s", "warmup_ratio", "valid", "warnings",
+    "outstanding", "runtime_s", "warmup_ratio",
+    "savings_pct", "valid", "warnings",
 )  # fmt: skip
 """The results table, DESIGN section 3."""
 

@@ -71,6 +71,7 @@ class _Record(msgspec.Struct, gc=False):
     span_bytes: int
     started_s: float
     offered_iops: float = float("nan")
+    savings_pct: float | None = None
     id: str = ""
     campaign: dict[str, str] = {}
     order: int = 0
@@ -248,6 +249,7 @@ def _table(steps: list[_Record], numbers: dict[str, np.ndarray], told: list[tupl
     shared_cpu = (cpu_pct == 0) | pd.notna(columns["beside"])  # of tenants at once nobody knows whose CPU it was
     columns["iops_per_cpu_pct"] = own["iops"] / nodes / np.where(shared_cpu, np.nan, cpu_pct)
     columns["bw_bytes"] = own["bw_bytes"].astype(np.int64)
+    columns["savings_pct"] = np.array([run.savings_pct for run in runs], dtype=float)  # where a store says so
     return pd.DataFrame(columns | {"valid": True, "warnings": column(warnings)}, columns=list(RESULTS))
 
 

@@ -112,6 +112,24 @@ KINDS = {
         "knee slope_before slope_after",
         "system? pattern curve points knee lo hi slope_before slope_after smallest_vms peak peak_vms model",
     ),
+    "loads": _kind(
+        "pct_of_best within chosen outstanding",
+        "system? pattern? vms? numjobs iodepth outstanding n iops lat_ns? p99_ns? pct_of_best within chosen",
+    ),
+    "stop rules": _kind("rule pct_of_peak why", "system? pattern curve? rule vms iops pct_of_peak node_cpu_pct why"),
+    "mixed latency": _kind("latency center numjobs vms", "system vms? numjobs? iodepth latency n center lo hi"),
+    "one I/O": _kind("", "system pattern vms numjobs iodepth block? iops bw_bytes lat_ns lat_unweighted_ns?"),
+    "links": _kind(
+        "source target transport latency_ns label_bytes_per_s",
+        "source target transport tool streams bytes_per_s latency_ns label_bytes_per_s? card? note",
+    ),
+    "binding": _kind(
+        "drives_iops network_iops cpu_iops binds",
+        (
+            "system? pattern curve? placement? vms? iodepth? iops drives_iops network_iops cpu_iops binds "
+            "pct_of_binding said"
+        ),
+    ),
     # resiliency and capacity
     "grid": _kind(
         "cpu_bound missing iops", "system resiliency dedup write_pct iops lat_ns node_cpu_pct cpu_bound note?"

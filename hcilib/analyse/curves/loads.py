@@ -1,0 +1,222 @@
+"""Which load to choose: threads x outstanding I/Os from coarse to fine, and when a sweep over VMs has seen enough
+(METHODS section 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import product
+
+import numpy as np
+import pandas as pd
+
+from hcilib.analyse.compare.cells import valid_rows
+from hcilib.analyse.compare.compare import summarize
+
+SATURATED, COARSE = 0.95, 4
+"""Share of the highest IOPS from which a load counts as saturating; the step of the first look, as a factor on both
+axes."""
+Load = tuple[int, int]
+"""numjobs (threads of a VM), iodepth (outstanding I/Os of each)."""
+
+
+def loads(
+    results: pd.DataFrame,
+    within_ns: float | None = None,
+    saturated: float = SATURATED,
+    latency: str = "lat_ns",
+    by: Sequence[str] = ("system", "pattern", "vms"),
+) -> pd.DataFrame:
+    """Every load of threads x outstanding I/Os with what it gave, and the one to choose: the smallest that saturates in
+    time.
+
+    Parameters
+    ----------
+    results : results table; rows of `by` are one search each
+    within_ns : the latency that a load may cost; None: any
+    saturated : a load saturates from this share of the highest IOPS that stay within the latency
+    latency : the metric that is bounded, such as ``lat_ns`` or ``p99_ns``
+
+    Returns
+    -------
+    `by`, numjobs, iodepth, outstanding (of a VM), n, iops, the latency's own column, pct_of_best (of the highest IOPS
+    within the latency), within, chosen, why, warnings; in order of numjobs and iodepth. Of loads with as many
+    outstanding I/Os the one with more IOPS is chosen. `why` says of the chosen one what decided it, and of a group
+    without one that no load stays within the latency.
+
+    Raises
+    ------
+    ValueError : a missing column, `saturated` outside 0 to 1, or a latency that is not above zero
+
+    Examples
+    --------
+    >>> results = hci.published().query("system == 'drbd-tcp-pve' and pattern == '4k-randread' and vms > 1")
+    >>> found = hci.loads(results, within_ns=2e6)
+    >>> print(found.loc[found["chosen"], "why"].item())
+    3 x 8: 96.9 % of the highest IOPS within 2 ms, with the fewest outstanding I/Os
+    """
+    if not 0 < saturated <= 1:
+        raise ValueError(f"saturated is {saturated!r}: expected a share of the highest IOPS, such as 0.95")
+    if within_ns is not None and not within_ns > 0:
+        raise ValueError(f"within_ns is {within_ns!r}: expected nanoseconds above zero, or None for any latency")
+    by = list(by)
+    keys = [*by, "numjobs", "iodepth"]
+    table = summarize(results, "iops", by=keys)[[*keys, "n", "center", "warnings"]].rename(columns={"center": "iops"})
+    cost = summarize(results, latency, by=keys)[[*keys, "center"]].rename(columns={"center": latency})
+    table = table.merge(cost, on=keys, how="left").sort_values(keys, ignore_index=True)
+    table["outstanding"] = table["numjobs"] * table["iodepth"]
+    table["within"] = table[latency].le(np.inf if within_ns is None else within_ns) & table["iops"].notna()
+    if within_ns is None:  # nothing is bounded, so nothing has to be known
+        table["within"] = table["iops"].notna()
+    best = table["iops"].where(table["within"]).groupby([table[c] for c in by], dropna=False).transform("max")
+    table["pct_of_best"] = 100 * table["iops"] / best
+    enough = table[table["within"] & (table["pct_of_best"] >= 100 * saturated - 1e-9)]
+    first = enough.sort_values(["outstanding", "iops"], ascending=[True, False]).drop_duplicates(by)
+    table["chosen"] = table.index.isin(first.index)
+    bound = "" if within_ns is None else f" within {within_ns / 1e6:g} ms"
+    table["why"] = [
+        (
+            f"{row.numjobs:.0f} x {row.iodepth:.0f}: {row.pct_of_best:.1f} % of the highest IOPS{bound}, with the "
+            "fewest outstanding I/Os"
+        )
+        if row.chosen
+        else f"no load stays{bound}"
+        if np.isnan(row.pct_of_best)
+        else ""
+        for row in table.itertuples()
+    ]
+    columns = [*keys, "outstanding", "n", "iops", latency, "pct_of_best", "within", "chosen", "why", "warnings"]
+    return table[columns]
+
+
+def next_loads(found: pd.DataFrame, numjobs: Sequence[int], iodepth: Sequence[int]) -> list[Load]:
+    """The loads of the grid to measure next, from coarse to fine; empty when the search is over.
+
+    First every second value of both axes and their ends; then whatever is not measured yet beside the chosen load,
+    until everything beside it is. Where no load stays within the latency, what lies beside the quickest one.
+
+    Parameters
+    ----------
+    found : as ``loads`` returns it for one search, empty before the first look
+    """
+    axes = [sorted(set(numjobs)), sorted(set(iodepth))]
+    if found.empty:
+        jobs, depths = (sorted({*axis[::2], axis[-1]}) for axis in axes)
+        return list(product(jobs, depths))
+    known = {(int(row.numjobs), int(row.iodepth)) for row in found.itertuples()}
+    chosen = found[found["chosen"]] if found["chosen"].any() else found.nsmallest(1, "outstanding")
+    jobs, depths = (
+        axis[max(0, (at := axis.index(int(chosen[name].iloc[0]))) - 1) : at + 2]
+        for name, axis in zip(("numjobs", "iodepth"), axes, strict=True)
+    )
+    return [load for load in product(jobs, depths) if load not in known]
+
+
+def stop_rules(
+    results: pd.DataFrame,
+    shares: Collection[float] = (0.8, 0.95),
+    gain_pct: float | None = 5.0,
+    cpu_pct: float | None = 80.0,
+    by: Sequence[str] = ("system", "pattern"),
+) -> pd.DataFrame:
+    """At how many VMs each rule ends a sweep over VMs, and what is reached there.
+
+    Parameters
+    ----------
+    shares : of the highest IOPS of the curve, such as 0.8 (the four-node article's) and 0.95: the fewest VMs that reach
+        it
+    gain_pct : the first VM count from which a further VM adds less than this percent of the mean IOPS a VM so far
+    cpu_pct : the last VM count at which the nodes' CPU is at most this, so that cycles are left for the guests
+
+    Returns
+    -------
+    `by`, rule, vms (NaN where the rule does not fire), iops, pct_of_peak, node_cpu_pct (NaN where it is not known),
+    why.
+
+    Raises
+    ------
+    ValueError : a missing column, or a share outside 0 to 1
+
+    Examples
+    --------
+    >>> told = hci.fleet_curves(hci.read_results("data/published/scaling.csv").query("vms > 0"))
+    >>> found = hci.stop_rules(told.query("curve == 'gains added up'"), gain_pct=50, cpu_pct=None)
+    >>> found[["rule", "vms", "pct_of_peak"]].round(1)
+                        rule   vms  pct_of_peak
+    0    80 % of the maximum  13.0         81.1
+    1    95 % of the maximum  19.0         97.0
+    2  gain below 5 % of a VM   NaN          NaN
+    """
+    if wrong := [share for share in shares if not 0 < share <= 1]:
+        raise ValueError(f"shares has {wrong[0]!r}: expected shares of the highest IOPS, such as 0.8 and 0.95")
+    by = list(by)
+    runs = results[valid_rows(results)]
+    curve = (
+        runs.groupby([*by, "vms"], dropna=False, observed=True)["iops"].agg(lambda x: np.exp(np.log(x).mean())).dropna()
+    )
+    cpu = (
+        runs.groupby([*by, "vms"], dropna=False, observed=True)["node_cpu_pct"].mean()
+        if "node_cpu_pct" in runs
+        else None
+    )
+    table = curve.reset_index().assign(node_cpu_pct=cpu.reindex(curve.index).to_numpy() if cpu is not None else np.nan)
+    rows = []
+    for key, own in table.groupby(by, dropna=False, observed=True, sort=False):
+        own = own.sort_values("vms", ignore_index=True)
+        for rule, at, why in _rules(own, shares, gain_pct, cpu_pct):
+            there = own.loc[at] if at is not None else pd.Series(np.nan, ["vms", "iops", "node_cpu_pct"])
+            rows.append(
+                {
+                    **dict(zip(by, key, strict=True)),
+                    "rule": rule,
+                    "vms": there["vms"],
+                    "iops": there["iops"],
+                    "pct_of_peak": 100 * there["iops"] / own["iops"].max(),
+                    "node_cpu_pct": there["node_cpu_pct"],
+                    "why": why,
+                }
+            )
+    return pd.DataFrame(rows, columns=[*by, "rule", "vms", "iops", "pct_of_peak", "node_cpu_pct", "why"])
+
+
+def _rules(curve: pd.DataFrame, shares: Collection[float], gain_pct: float | None, cpu_pct: float | None):
+    """Rule, row of the curve where it ends the sweep (None: nowhere), why; of one curve in order of VMs."""
+    top, last = curve["iops"].max(), f"up to {curve['vms'].iloc[-1]:g} VMs"
+    for share in shares:
+        yield (
+            f"{100 * share:g} % of the maximum",
+            curve.index[curve["iops"] >= share * top - 1e-9][0],
+            f"{top:,.0f} IOPS at most {last}",
+        )
+    if gain_pct is not None:
+        added = curve["iops"].diff() / curve["vms"].diff()
+        fair = curve["iops"].shift() / curve["vms"].shift()
+        small = curve.index[100 * added < gain_pct * fair]
+        at = small[0] - 1 if len(small) else None
+        why = (
+            f"every further VM adds at least that {last}"
+            if at is None
+            else f"the next step adds {added[at + 1]:,.0f} IOPS a VM, so far {fair[at + 1]:,.0f}"
+        )
+        yield f"gain below {gain_pct:g} % of a VM", at, why
+    if cpu_pct is not None:
+        over = curve.index[curve["node_cpu_pct"] > cpu_pct]
+        at, why = len(curve) - 1, f"never exceeded {last}"
+        if len(over):
+            at, why = over[0] - 1, f"{curve['node_cpu_pct'].iloc[over[0]]:.0f} % at {curve['vms'].iloc[over[0]]:g} VMs"
+        elif curve["node_cpu_pct"].isna().all():
+            at, why = -1, "the nodes' CPU is not known"
+        yield f"node CPU up to {cpu_pct:g} %", at if at >= 0 else None, why
+
+
+def stops(results: pd.DataFrame, rules: Mapping[str, float]) -> str:
+    """Why a sweep over VMs that adds them one by one ends now, by the last of them; empty where it goes on.
+
+    Parameters
+    ----------
+    results : of the VM counts measured so far, of one system and pattern
+    rules : of ``gain_pct`` and ``cpu_pct``, as in `stop_rules`; a rule that is not named ends nothing
+    """
+    found = stop_rules(results, (), rules.get("gain_pct"), rules.get("cpu_pct"))
+    most = results["vms"].max()
+    ended = found[found["vms"].notna() & (found["vms"] < most)]
+    return "; ".join(f"{row.rule} at {row.vms:g} VMs: {row.why}" for row in ended.itertuples())

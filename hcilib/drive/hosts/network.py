@@ -1,0 +1,169 @@
+"""The network first: what every link between two nodes gives, TCP by iperf3 and RDMA by perftest, before storage is
+measured on it.
+
+Each node has one server for one test, on its storage address, which ends after it. What is missing is a row that says
+so.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from hcilib.drive.hosts.hosts import Fleet, sections
+from hcilib.read.nodes.network import COLUMNS, NetworkOutputError, parse_iperf3, parse_perftest, parse_ping
+from hcilib.testbed import Node, Testbed
+
+PORT, STREAMS, SLOW = 5201, 4, 0.8
+"""A link that gives less than this share of what its card says of itself is said to be slow."""
+_PATH = "PATH=$PATH:/usr/sbin:/sbin\n"
+_TOOLS = f"""{_PATH}echo '==== tools'
+for tool in iperf3 ib_write_bw ib_write_lat ping; do command -v $tool >/dev/null && echo $tool; done
+echo '==== rdma'; ls /sys/class/infiniband 2>/dev/null; true
+"""
+_CARD = (
+    _PATH
+    + """card=$(ip -o route get {address} | sed -n 's/.* dev \\([^ ]*\\) .*/\\1/p')
+echo '==== card'; echo "$card"
+echo '==== label'; cat "/sys/class/net/$card/speed" 2>/dev/null
+echo '==== ping'; {ping}
+"""
+)
+_CLIENT = """{path}for again in 1 2 3 4 5 6 7 8; do sleep 0.3; said=$({command} 2>&1) && break; done
+printf '%s\\n' "$said"
+"""
+
+
+def network(testbed: Testbed, seconds: float = 5.0, streams: int = STREAMS) -> pd.DataFrame:
+    """What the links between the nodes of a testbed give, and at which latency: every node to every other, one at a
+    time.
+
+    Parameters
+    ----------
+    seconds : how long each test sends, in whole seconds: the tools count no other
+    streams : of TCP at once: one connection seldom fills a fast link
+
+    Returns
+    -------
+    As ``read_network``. A node that runs Windows, a tool that is not installed, a node without an RDMA device and a
+    link below 80 % of its card's own speed are named in `note`.
+
+    Raises
+    ------
+    ValueError : the testbed has fewer than two nodes, or a number that is not above zero
+    """
+    with Fleet(testbed) as fleet:
+        return measure(fleet, testbed, seconds, streams)
+
+
+def measure(fleet: Fleet, testbed: Testbed, seconds: float, streams: int = STREAMS) -> pd.DataFrame:
+    """The same over connections that are open."""
+    if len(testbed.nodes) < 2:
+        raise ValueError(f"testbed {testbed.name}: it has one node, so there is no link between nodes to measure")
+    if not seconds > 0 or not streams > 0:
+        raise ValueError(f"{seconds!r} s of {streams!r} streams: expected numbers above zero")
+    linux = [node for node in testbed.nodes if node.name not in testbed.windows]
+    told = {name: sections(o.value) if o.ok else {} for name, o in fleet.run(_TOOLS, [n.name for n in linux]).items()}
+    tools = {name: parts.get("tools", "").split() for name, parts in told.items()}
+    devices = {name: parts.get("rdma", "").split() for name, parts in told.items()}
+    rows: list[dict] = []
+    for source, target in permutations(testbed.nodes, 2):
+        pair: dict = {"source": source.name, "target": target.name}
+        if windows := [n.name for n in (source, target) if n.name in testbed.windows]:
+            rows.append({**pair, "note": f"{windows[0]} runs Windows: measure it there with iperf3 and nd_send_bw"})
+            continue
+        card = _card(fleet, source, target, tools)
+        rows.append({**pair, **card, **_tcp(fleet, source, target, tools, seconds, streams)})
+        card.pop("latency_ns", None)  # a packet of the kernel's tells nothing of RDMA
+        rows.append({**pair, **card, **_rdma(fleet, source, target, tools, devices, seconds)})
+    table = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
+    table["note"] = [_noted(row) for row in table.to_dict("records")]
+    table.attrs["one_kernel"] = bool(testbed.lab_root)
+    return table
+
+
+def write(table: pd.DataFrame, file: Path) -> None:
+    """Keep the table beside the hosts' facts."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    head = "# one kernel: the nodes share one loopback\n" if table.attrs.get("one_kernel") else ""
+    file.write_text(head + table.to_csv(index=False), encoding="utf-8")
+
+
+def _card(fleet: Fleet, source: Node, target: Node, tools: Mapping[str, Sequence[str]]) -> dict:
+    """The card by which one node reaches the other, its own speed, and how long a packet takes."""
+    address = shlex.quote(_address(target))
+    ping = f"ping -n -q -c 20 -i 0.05 {address} 2>&1; true" if "ping" in tools[source.name] else "true"
+    outcome = fleet.run({source.name: _CARD.format(address=address, ping=ping)})[source.name]
+    parts = sections(outcome.value) if outcome.ok else {}
+    label = parts.get("label", "").strip()
+    found: dict[str, str | float] = {"card": parts.get("card", "").strip()}
+    if label.lstrip("-").isdigit() and int(label) > 0:  # a card that is down, or virtual, says -1
+        found["label_bytes_per_s"] = int(label) * 1e6 / 8
+    if "ping" in tools[source.name]:
+        try:
+            found["latency_ns"] = parse_ping(parts.get("ping", ""))
+        except NetworkOutputError as error:
+            found["note"] = str(error)
+    return found
+
+
+def _tcp(
+    fleet: Fleet, source: Node, target: Node, tools: Mapping[str, Sequence[str]], seconds: float, streams: int
+) -> dict:
+    row = {"transport": "TCP", "tool": "iperf3", "streams": streams}
+    if without := [n.name for n in (source, target) if "iperf3" not in tools[n.name]]:
+        return {**row, "note": f"no iperf3 on {' and '.join(without)}: apt-get install iperf3"}
+    address = shlex.quote(_address(target))
+    server = f"{_PATH}iperf3 -s -1 -B {address} -p {PORT}"
+    client = (
+        f"iperf3 -c {address} -B {shlex.quote(_address(source))} -p {PORT} -t {max(1, round(seconds))} -P {streams} -J"
+    )
+    return {**row, **_between(fleet, source, target, server, client, seconds, parse_iperf3)}
+
+
+def _rdma(fleet: Fleet, source: Node, target: Node, tools, devices, seconds: float) -> dict:
+    row = {"transport": "RDMA", "tool": "ib_write_bw, ib_write_lat", "streams": 1}
+    if without := [n.name for n in (source, target) if not devices[n.name]]:
+        return {**row, "note": f"no RDMA device on {' and '.join(without)} (/sys/class/infiniband)"}
+    if without := [n.name for n in (source, target) if not {"ib_write_bw", "ib_write_lat"} <= set(tools[n.name])]:
+        return {**row, "note": f"no perftest on {' and '.join(without)}: apt-get install perftest"}
+    found: dict = {}
+    for tool, more in (("ib_write_bw", "--report_gbits"), ("ib_write_lat", "")):
+        each = f"{tool} -R -F {more} -D {max(1, round(seconds))} -p {PORT + 1}"
+        reached = f"{each} {shlex.quote(_address(target))}"
+        done = _between(fleet, source, target, _PATH + each, reached, seconds, parse_perftest)
+        notes = [note for note in (found.get("note"), done.get("note")) if note]
+        found |= done | ({"note": "; ".join(notes)} if notes else {})
+    return {**row, **found}
+
+
+def _between(fleet: Fleet, source: Node, target: Node, server: str, client: str, seconds: float, parse) -> dict:
+    """Both ends at once: the server ends after one test, or by its time limit."""
+    limit_s = 3 * seconds + 20
+    commands = {target.name: f"{server} >/dev/null 2>&1; true", source.name: _CLIENT.format(path=_PATH, command=client)}
+    done = fleet.run(commands, limit_s=limit_s)[source.name]
+    if not done.ok:
+        return {"note": done.error[-300:]}
+    try:
+        return parse(done.value)
+    except NetworkOutputError as error:
+        return {"note": str(error)}
+
+
+def _address(node: Node) -> str:
+    return node.storage or node.target
+
+
+def _noted(row: Mapping) -> str:
+    """What was missing, and a link that is slower than its card says of itself."""
+    said = [row["note"]] if isinstance(row["note"], str) and row["note"] else []
+    share = row["bytes_per_s"] / row["label_bytes_per_s"] if row["label_bytes_per_s"] else np.nan
+    if share < SLOW:
+        gives, label = (8e-9 * row[name] for name in ("bytes_per_s", "label_bytes_per_s"))
+        said.append(f"slower than its label: {gives:.3g} of {label:.3g} Gbit/s, {100 * share:.0f} %")
+    return "; ".join(said)

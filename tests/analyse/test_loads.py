@@ -1,0 +1,112 @@
+"""Choosing a load: surfaces whose knee is known, searched from coarse to fine; and the rules that end a sweep over
+VMs."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import hcilib as hci
+from hcilib.plan import Cell, Pattern
+
+JOBS, DEPTHS = (1, 2, 4, 8), (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+def surface(loads, rate=10_000.0, delay_s=0.002, slower=0.0) -> pd.DataFrame:
+    """A drive that answers after `delay_s` and no more than `rate` times a second; each job more costs `slower` of the
+    rate."""
+    rows = []
+    for jobs, depth in loads:
+        most = rate * (1 - slower * (jobs - 1))
+        iops = min(jobs * depth / delay_s, most)
+        cell = Cell(Pattern.parse("4k-randread"), jobs, depth, 1).factors()
+        rows.append(
+            {**cell, "system": "known", "rep": 1, "iops": iops, "lat_ns": 1e9 * jobs * depth / iops, "valid": True}
+        )
+    return pd.DataFrame(rows)
+
+
+def search(within_ns=None, **drive) -> pd.DataFrame:
+    """Look, decide, look again, as a campaign does."""
+    measured: list = []
+    found = pd.DataFrame()
+    while due := hci.next_loads(found, JOBS, DEPTHS):
+        assert not set(due) & set(measured)
+        measured += due
+        found = hci.loads(surface(measured, **drive), within_ns)
+    return found
+
+
+def chosen(found: pd.DataFrame) -> tuple[int, int]:
+    [row] = found[found["chosen"]].itertuples()
+    return int(row.numjobs), int(row.iodepth)
+
+
+def test_the_search_ends_at_the_knee_and_looks_at_less_than_the_grid():
+    found = search()  # 10,000 IOPS at 2 ms: 20 outstanding; 32 is the first of the grid that gives 95 %
+    assert np.prod(chosen(found)) == 32
+    assert len(found) < len(JOBS) * len(DEPTHS)
+
+
+def test_fewer_threads_where_threads_cost():
+    assert chosen(search(slower=0.1)) == (1, 32)
+
+
+def test_a_latency_bound_moves_the_choice_and_both_hold():
+    found = search(within_ns=2.1e6)  # 16 outstanding wait for nobody: 8,000 IOPS; 32 take 3.2 ms
+    assert np.prod(chosen(found)) == 16
+    best = found[found["chosen"]].iloc[0]
+    assert best["lat_ns"] <= 2.1e6
+    assert best["pct_of_best"] == pytest.approx(100)
+    assert "within 2.1" in best["why"]
+
+
+def test_no_load_within_the_latency_is_said_and_the_search_ends():
+    found = search(within_ns=1e6)
+    assert not found["chosen"].any()
+    assert set(found["why"]) == {"no load stays within 1 ms"}
+    assert (1, 1) in set(zip(found["numjobs"], found["iodepth"], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"), [({"saturated": 95}, "saturated is 95"), ({"within_ns": 0}, "within_ns is 0")]
+)
+def test_impossible_parameters_are_refused(wrong, said):
+    with pytest.raises(ValueError, match=said):
+        hci.loads(surface([(1, 1)]), **wrong)
+
+
+def fleet(iops, cpu=None) -> pd.DataFrame:
+    vms = np.arange(1, len(iops) + 1)
+    return pd.DataFrame({"system": "known", "pattern": "4k-randread", "vms": vms, "iops": iops,
+                         "node_cpu_pct": np.nan if cpu is None else cpu, "valid": True})  # fmt: skip
+
+
+def test_every_rule_is_named_with_where_it_ends_the_sweep():
+    found = hci.stop_rules(fleet([100, 200, 300, 330, 335, 336], [20, 40, 60, 75, 85, 95]), gain_pct=20, cpu_pct=80)
+    at = found.set_index("rule")["vms"].to_dict()
+    assert at == {
+        "80 % of the maximum": 3,
+        "95 % of the maximum": 4,
+        "gain below 20 % of a VM": 4,
+        "node CPU up to 80 %": 4,
+    }
+    assert "85 % at 5 VMs" in found["why"].iloc[-1]
+
+
+def test_a_rule_that_does_not_fire_says_why():
+    found = hci.stop_rules(fleet([100, 200, 300])).set_index("rule")
+    assert found.loc["gain below 5 % of a VM", "why"] == "every further VM adds at least that up to 3 VMs"
+    assert found.loc["node CPU up to 80 %", "why"] == "the nodes' CPU is not known"
+    assert found.loc[["gain below 5 % of a VM", "node CPU up to 80 %"], "vms"].isna().all()
+    busy = hci.stop_rules(fleet([100, 200], [90, 95])).set_index("rule").loc["node CPU up to 80 %"]
+    assert np.isnan(busy["vms"])
+    assert "90 % at 1 VMs" in busy["why"]
+
+
+def test_a_live_sweep_is_ended_by_a_rule_and_by_nothing_else():
+    grows, bends = fleet([100, 200, 300]), fleet([100, 200, 300, 304])
+    assert hci.stops(grows, {"gain_pct": 5}) == ""
+    assert hci.stops(bends, {"gain_pct": 5}).startswith("gain below 5 % of a VM at 3 VMs")
+    assert hci.stops(bends, {}) == ""
+    with pytest.raises(ValueError, match="shares has 80"):
+        hci.stop_rules(grows, shares=[80])

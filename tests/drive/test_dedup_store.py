@@ -1,0 +1,99 @@
+"""A store that shares blocks: what a job after the writing saves is known beforehand, files stay as they are, and
+nothing stays mounted."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import hcilib as hci
+from hcilib.drive.beds import dedup_store as store
+from hcilib.drive.beds.supervisor import remove
+from hcilib.drive.campaign.subjects import Subject, saved_pct
+from hcilib.drive.hosts.hosts import Fleet
+from hcilib.system import Savings
+from hcilib.yaml_models import TestbedError
+
+ROOT = Path(__file__).resolve().parents[2]
+SYSTEMS = [f"params/systems/lab-{name}-store.yaml" for name in ("single", "mirror")]
+pytestmark = pytest.mark.skipif(
+    os.getuid() != 0 or not shutil.which("mkfs.xfs", path="/usr/sbin:/sbin:/usr/bin"), reason="needs root and xfsprogs"
+)
+
+
+@pytest.fixture
+def mounted(tmp_path):
+    home, image = tmp_path / "home", tmp_path / "store.xfs"
+    home.mkdir()
+    with open(image, "wb") as file:
+        file.truncate(320 * 2**20)
+    subprocess.run(["mkfs.xfs", "-q", str(image)], check=True, env={"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"})
+    subprocess.run(["mount", "-o", "loop", str(image), str(home)], check=True)
+    yield home
+    remove(tmp_path)
+    assert str(home) not in Path("/proc/self/mounts").read_text()
+
+
+def test_what_is_saved_is_what_was_written_twice(mounted):
+    once, twice = os.urandom(64 * store.BLOCK), os.urandom(64 * store.BLOCK)
+    files = [mounted / "a-1.img", mounted / "a-2.img"]
+    for file, content in zip(files, (once + twice, twice + os.urandom(64 * store.BLOCK)), strict=True):
+        file.write_bytes(content)
+    held = [file.read_bytes() for file in files]
+    assert store.saved(map(str, files)) == 0
+    store.share(list(map(str, files)))
+    assert store.saved(map(str, files)) == pytest.approx(100 * 64 / 256)
+    assert [file.read_bytes() for file in files] == held
+    with open(files[1], "r+b") as file:  # a write to a shared block is a copy, and the other file keeps its own
+        file.write(os.urandom(32 * store.BLOCK))
+    assert store.saved(map(str, files)) == pytest.approx(100 * 32 / 256)
+    assert files[0].read_bytes() == held[0]
+    store.unshare(list(map(str, files)))
+    assert store.saved(map(str, files)) == 0
+    assert files[0].read_bytes() == held[0]
+
+
+def test_the_factorial_runs_and_its_savings_are_the_stores(tmp_path):
+    sweep = {"patterns": ["4k-randread", "4k-randrw70"], "iodepth": [8], "vms": 2, "repeats": 1, "read_runtime_s": 0.5,
+             "write_runtime_s": 0.5, "span_bytes": "8 MiB", "canary": False, "dedupe_pct": 70}  # fmt: skip
+    bed = tmp_path / "bed.yaml"
+    bed.write_text("name: lab-store\nlab: {nodes: 2, vms: 2, disk_bytes: 8 MiB, store: xfs}\n")
+    results = hci.obtain(sweep, SYSTEMS[:1], testbed=bed, run_dir=tmp_path / "run", settings=[None, "dedup"])
+    cells = hci.factor_cells(hci.as_factorial(results), ["dedup", "write_pct"])
+    saved = cells.set_index(["dedup", "write_pct"])["savings_pct"]
+    assert (saved["no"] < 1).all()
+    assert 40 < saved["yes", 0] < 90  # of seven in ten blocks each repeats the one before it
+    assert 0 < saved["yes", 30] < saved["yes", 0]  # what was written since is a copy
+    effects = hci.effects(hci.as_factorial(results), "iops", ["dedup", "write_pct"])
+    assert effects["ratio"].notna().all()
+
+
+@pytest.mark.parametrize(
+    ("said", "known"),
+    [
+        ("saved 68.4 %", 68.4),
+        ("SavingsRate : 70", 70.0),
+        ("eingespart: 68,4", 68.4),
+        ("Zugriff verweigert", None),
+        ("saved 101 %", None),
+    ],
+)
+def test_a_store_that_answers_in_another_language_is_named(bed, mirror_system, said, known):
+    how = Savings(on="node", run=f"echo '{said}'", expect=r"(?:saved |SavingsRate : |eingespart: )([0-9.,]+)")
+    system = mirror_system.model_copy(update={"savings": how})
+    with Fleet(bed) as fleet:
+        value, remarks = saved_pct(fleet, Subject(system, bed, None))
+    assert value == known if known else value != value
+    assert bool(remarks) is (known is None)
+    if remarks:
+        assert remarks[0].startswith("node1: what is saved is not known")
+        assert said in remarks[0]
+
+
+def test_a_pattern_without_a_group_is_refused(tmp_path):
+    text = (ROOT / SYSTEMS[0]).read_text().replace("expect: '^saved ([0-9.]+) %'", "expect: saved")
+    (tmp_path / "s.yaml").write_text(text)
+    with pytest.raises(TestbedError, match="no group: put the percentage in brackets"):
+        hci.load_system(tmp_path / "s.yaml")

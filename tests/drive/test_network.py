@@ -1,0 +1,68 @@
+"""The network before storage: real iperf3 over a lab's loopback, and what is said where something is missing."""
+
+import shutil
+
+import pytest
+
+import hcilib as hci
+from hcilib.drive.hosts import network as links
+from hcilib.drive.hosts.hosts import Fleet
+from hcilib.testbed import Node
+
+needs_iperf3 = pytest.mark.skipif(not shutil.which("iperf3"), reason="not installed: iperf3")
+
+
+@needs_iperf3
+def test_every_link_is_measured_and_rdma_named_as_absent(bed):
+    table = hci.network(bed, seconds=0.5)
+    tcp, rdma = (table[table["transport"] == name] for name in ("TCP", "RDMA"))
+    assert set(zip(tcp["source"], tcp["target"], strict=True)) == {("node1", "node2"), ("node2", "node1")}
+    assert (tcp["bytes_per_s"] > 1e7).all()
+    assert (tcp["note"] == "").all()
+    assert rdma["note"].str.startswith("no RDMA device on node").all()
+    assert table.attrs["one_kernel"]
+
+
+@needs_iperf3
+def test_a_campaign_measures_it_once_and_keeps_it_with_its_facts(bed, mirror_system, short, tmp_path):
+    plan = short(network_s=0.3)
+    hci.run(plan, bed, mirror_system, tmp_path / "run", progress=False)
+    kept = hci.read_network(tmp_path / "run")
+    assert (kept.loc[kept["transport"] == "TCP", "bytes_per_s"] > 1e7).all()
+    assert kept.attrs["one_kernel"]
+    assert "network" not in hci.read_results(tmp_path / "run").columns
+
+
+def test_a_missing_tool_is_named_and_the_rest_goes_on(bed, monkeypatch):
+    monkeypatch.setattr(links, "_TOOLS", links._TOOLS.replace("iperf3 ", "iperf3-of-nowhere "))
+    with Fleet(bed) as fleet:
+        table = links.measure(fleet, bed, 0.5)
+    tcp = table[table["transport"] == "TCP"]
+    assert tcp["bytes_per_s"].isna().all()
+    assert tcp["note"].str.match("no iperf3 on node. and node.: apt-get install iperf3").all()
+    assert len(table) == 4
+
+
+def test_a_server_that_nobody_reaches_is_a_sentence(bed):
+    nowhere = bed.model_copy(update={"nodes": (bed.nodes[0], bed.nodes[1].model_copy(update={"storage": "192.0.2.1"}))})
+    if not shutil.which("iperf3"):
+        pytest.skip("not installed: iperf3")
+    with Fleet(nowhere) as fleet:
+        row = links._tcp(fleet, *nowhere.nodes, {n.name: ["iperf3"] for n in nowhere.nodes}, 0.3, 1)
+    assert "bytes_per_s" not in row
+    assert row["note"]
+
+
+def test_a_link_below_its_label_and_a_windows_node_are_named(bed):
+    row = {"note": "", "bytes_per_s": 0.9e9 / 8, "label_bytes_per_s": 25e9 / 8}
+    assert links._noted(row) == "slower than its label: 0.9 of 25 Gbit/s, 4 %"
+    assert links._noted({**row, "label_bytes_per_s": 1e9 / 8}) == ""
+    windows = bed.model_copy(update={"nodes": (bed.nodes[0], Node(name="hv2", address="127.0.0.9", os="windows"))})
+    with Fleet(windows) as fleet:
+        table = links.measure(fleet, windows, 0.3)
+    assert table["note"].str.contains("hv2 runs Windows").all()
+
+
+def test_one_node_has_no_link(bed):
+    with pytest.raises(ValueError, match="no link between nodes"):
+        hci.network(bed.model_copy(update={"nodes": bed.nodes[:1]}))

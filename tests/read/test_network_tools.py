@@ -1,0 +1,58 @@
+"""iperf3, perftest and ping as they print: numbers, or a sentence that says what is there instead."""
+
+from pathlib import Path
+
+import pytest
+
+import hcilib as hci
+from hcilib.read.nodes.network import NetworkOutputError, parse_iperf3, parse_perftest, parse_ping
+
+DATA = Path(__file__).parents[1] / "data" / "network"
+
+
+def text(name: str) -> str:
+    return (DATA / name).read_text(encoding="utf-8")
+
+
+def test_iperf3_tells_what_arrived():
+    told = parse_iperf3(text("iperf3-3.12.json"))
+    assert 1e8 < told["bytes_per_s"] < 1e12
+    assert told["retransmits"] >= 0
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        (text("iperf3-refused.json"), "unable to connect to server: Connection refused"),
+        ("", "printed no result: nothing"),
+        ("iperf3: Versuch's noch einmal", "printed no result: iperf3: Versuch's"),
+        ('{"end": {}}', "printed no result"),
+        ("[1]", "printed no result"),
+    ],
+)
+def test_iperf3_that_measured_nothing_is_named(output, said):
+    with pytest.raises(NetworkOutputError, match=said):
+        parse_iperf3(output)
+
+
+def test_perftest_by_the_names_of_its_columns():
+    assert parse_perftest(text("perftest-bw.txt")) == {"bytes_per_s": pytest.approx(197.52e9 / 8)}
+    assert parse_perftest(text("perftest-lat.txt")) == {"latency_ns": pytest.approx(1060)}
+    assert parse_perftest(text("perftest-lat-duration.txt")) == {"latency_ns": pytest.approx(1080)}
+    with pytest.raises(NetworkOutputError, match=r"Couldn.t connect to 10\.0\.0\.2:18515"):
+        parse_perftest("Couldn't connect to 10.0.0.2:18515\n ------ \n")
+
+
+def test_ping_of_iputils_and_of_busybox():
+    assert 0 < parse_ping(text("ping-iputils.txt")) < 1e6
+    assert parse_ping("round-trip min/avg/max = 0.100/0.300/0.900 ms") == pytest.approx(150_000)
+    with pytest.raises(NetworkOutputError, match="100% packet loss"):
+        parse_ping("20 packets transmitted, 0 received, 100% packet loss, time 19ms\n")
+
+
+def test_a_run_directory_without_links_has_an_empty_table_and_garbage_is_named(tmp_path):
+    assert hci.read_network(tmp_path).empty
+    (tmp_path / "facts").mkdir()
+    (tmp_path / "facts" / "network.csv").write_text("source,target\n\x00a,b\n")
+    with pytest.raises(ValueError, match=r"network\.csv: not a table of links"):
+        hci.read_network(tmp_path)
