@@ -120,6 +120,7 @@ def test_an_iops_from_fios_json_to_a_table_and_a_sentence(folder):
 
 def files_run(call) -> set[str]:
     """The files of hcilib in which a call runs a function, but for the ground."""
+    call()  # so that nothing is imported while it is watched
     ran = set()
 
     def look(frame, event, _):
