@@ -147,6 +147,9 @@ def test_the_four_node_article_sweeps_its_vms_over_four_nodes():
     assert len(bed.nodes) == 4
     assert [vm.node for vm in bed.fleet(4)] == ["hv1", "hv2", "hv3", "hv4"]
     assert {disk.size_bytes for vm in bed.vms for disk in vm.disks} == {256e9} == {plan.span_bytes}
+    kinds = [step.kind for step in plan.steps]
+    assert kinds[::2] == ["prefill"] * (len(kinds) // 2)  # before each test
+    assert (plan.pause_s, plan.network_s) == (10, 10)
     drawn = hci.published_table("scaling").query("statistic == 'cell' and vms > 0")
     assert {c.pattern.name for c in plan.cells} == set(drawn["pattern"])
     load = planned(campaign("03_sweep.starwind-iscsi-4node"))
