@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from ceph_beds import on
 
 import hcilib as hci
 from hcilib.drive.discover.answers import NodeFacts, parse_windows_node
@@ -69,8 +70,9 @@ def test_a_ceph_pools_line_gives_its_scheme(system):
 
 
 @pytest.mark.box
+@on("box-ceph")
 def test_a_running_ceph_is_read_and_left_as_it_was(ceph_cluster):
-    with Fleet(ceph_cluster) as fleet:
+    with Fleet(ceph_cluster.bed) as fleet:
         before = need("state", fleet.run("ceph osd pool ls detail", [fleet.names[0]]))
         told = need("asking", fleet.run(QUESTIONS, [fleet.names[0]], limit_s=100))
         assert need("state", fleet.run("ceph osd pool ls detail", [fleet.names[0]])) == before
