@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.show.figures.figures import plot_factorial, plot_panels
+from hcilib.show.figures.bars import plot_factorial
+from hcilib.show.figures.curves import plot_panels
 
 
 @pytest.fixture(autouse=True)
@@ -27,13 +28,11 @@ def texts(ax) -> str:
     return " | ".join(t.get_text() for t in ax.texts)
 
 
-def test_a_panel_without_any_value_has_no_scale_and_says_why():
+def test_a_pattern_without_any_value_has_no_panel_and_is_named():
     table = pd.concat([fleet([1e5, 1.5e5, 2e5]), fleet([np.nan] * 3).assign(pattern="1m-read")], ignore_index=True)
-    full, empty = plot_panels(table, "iops", over="vms")
-    assert "no value given" in texts(empty)
-    assert list(empty.get_yticks()) == []
-    assert "no value given" not in texts(full)
-    assert len(full.get_yticks()) > 2
+    [full] = plot_panels(table, "iops", over="vms")
+    assert full.get_title(loc="left") == "4k random read"
+    assert "No value given: 1M read." in full.figure._supxlabel.get_text()
 
 
 def test_a_flagged_tile_says_its_flag_and_an_unknown_flag_says_nothing():

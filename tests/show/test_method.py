@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 
-from hcilib.show.figures.figures import plot_coverage, plot_precision, plot_regression
-from hcilib.show.figures.method import VERDICTS, WIDEST
+from hcilib.show.figures.points import plot_precision
+from hcilib.show.figures.rows import VERDICTS, WIDEST, plot_coverage, plot_regression
 
 NAN = np.nan
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.show.figures.figures import plot_failure
+from hcilib.show.figures.times import plot_failure
 
 NAN = np.nan
 KEYS = {
@@ -160,3 +160,12 @@ def test_what_the_system_said_of_its_copies_stands_below_on_the_same_axis():
     assert len(gid(below, "missing")) == 2
     [line] = gid(below, "whole")
     assert list(line.get_ydata()) == [50, 100]
+
+
+def test_the_worst_run_is_the_one_that_stood_still_longest_and_is_drawn_dark():
+    costs = pd.DataFrame([row(1), row(2, gap_s=3.0), row(3)])
+    [ax] = plot_failure(laid(costs), costs)
+    assert [line.get_linewidth() for line in gid(ax, "run")] == [1.0, 2.0, 1.0]
+    assert [t.get_text() for t in gid(ax, "worst")] == [
+        "worst run (block 2): 3 s without I/O, back 8 s after it was healed"
+    ]

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.show.figures.bars import plot_baseline
-from hcilib.show.figures.points import plot_audit, plot_pareto_panels
+from hcilib.show.figures.points import plot_pareto_panels
+from hcilib.show.figures.rows import plot_audit, plot_baseline
 from hcilib.show.tables.tables import table
 
 NAN = np.nan
@@ -54,7 +54,7 @@ def test_intervals_are_the_tables_and_missing_is_named():
     )
     [ax] = plot_pareto_panels(frame)
     assert [list(map(float, path.vertices[:, 1])) for path in gid(ax, "interval")[0].get_paths()] == [[9, 12]]
-    assert "Missing somewhere: b." in captions(ax)
+    assert "Missing: b." in captions(ax)
 
 
 def test_panels_of_an_empty_table_say_so():
@@ -78,8 +78,8 @@ def test_an_empty_audit_says_so():
 def test_baseline_without_a_datasheet_has_no_datasheet_in_its_legend():
     frame = pd.DataFrame({"pattern": ["4k-randread"], "measured": [9e5], "datasheet": [NAN], "n": [1]})
     ax = plot_baseline(frame)
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["measured"]
-    assert "datasheet: missing" in [text.get_text() for text in ax.texts]
+    assert [text.get_text() for text in ax.figure.legends[0].get_texts()] == ["measured"]
+    assert "900,000, datasheet: missing" in [text.get_text() for text in ax.texts]
 
 
 def test_counts_have_no_decimals_and_measures_keep_their_digits():
@@ -93,4 +93,4 @@ def test_latencies_that_nobody_kept_are_said_to_be_missing():
     results = hci.read_results("tests/data/foreign/cbt", system="ceph")
     [ax] = hci.plot_panels(hci.summarize(results, "p99_ns"))
     ax.figure.canvas.draw()
-    assert "no value given" in [text.get_text() for text in ax.texts]
+    assert [text.get_text() for text in ax.texts] == ["p99 latency: no value given."]

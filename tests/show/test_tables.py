@@ -322,3 +322,20 @@ def test_rows_of_results_that_were_checked_show_the_check():
     assert "Ceiling (IOPS)" in table(rows.assign(ceiling_iops=1e6, pct_of_ceiling=2.0)).cells
     assert "Expected" in table(rows.assign(ddir="read", observed=1.0, expected=1.0, ratio=1.0, ok=True, note="")).cells
     assert "Throughput (MiB/s)" in table(rows).cells
+
+
+@pytest.mark.parametrize(
+    ("value", "lo", "hi", "shown", "interval"),
+    [
+        (96_432.0, 90_112.0, 102_003.0, "96,400", "[90,100, 102,000]"),
+        (96_432.0, 96_391.0, 96_478.0, "96,432", "[96,391, 96,478]"),
+        (431.0, 120.0, 800.0, "431", "[120, 800]"),
+        (1_234_567.0, 1_100_000.0, 1_400_000.0, "1,230,000", "[1,100,000, 1,400,000]"),
+    ],
+)
+def test_a_number_has_the_digits_its_interval_leaves_it(value, lo, hi, shown, interval):
+    frame = pd.DataFrame({"system": ["a"], "center": [value], "lo": [lo], "hi": [hi], "n": [3], "confidence": [0.95]})
+    cells = table(frame, "iops").cells
+    assert (cells["IOPS"][0], cells["95 % interval"][0]) == (shown, interval)
+    latency = table(frame.assign(center=12.345e6, lo=10.9e6, hi=14.2e6), "lat_ns").cells
+    assert (latency["Mean latency (ms)"][0], latency["95 % interval"][0]) == ("12.3", "[10.9, 14.2]")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -10,26 +10,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.patches import Rectangle
+from matplotlib.patches import Patch, Rectangle
 
 from hcilib.metrics import metric as metric_of
-from hcilib.metrics import pattern_order
-from hcilib.show.figures.style import (
-    INK,
-    QUIET,
-    WARN,
-    canvas,
-    caption,
-    drawn,
-    labelled,
-    looks,
-    metric_drawn,
-    pattern_label,
-    runs_note,
-    say,
-    source_of,
-    value_axis,
-)
+from hcilib.show.figures import style
+from hcilib.show.figures.style import INK, QUIET, WARN, drawn, labelled, looks
 
 ABSENT: dict[str, Any] = {
     "facecolor": "white",
@@ -38,95 +23,28 @@ ABSENT: dict[str, Any] = {
     "linewidth": 0.8,
     "gid": "missing",
 }
-MEASURED, EXPECTED = "#0072B2", "#c9ced4"
-
-
-@drawn
-def plot_latency(
-    table: pd.DataFrame,
-    metric: str | None = None,
-    by: str = "pattern",
-    hue: str = "system",
-    labels: Mapping[str, str] | None = None,
-    source: str | None = None,
-    ax: Axes | None = None,
-) -> Axes:
-    """Grouped bars of what one I/O costs: `by` along the axis, a bar per `hue`, its value on top.
-
-    Parameters
-    ----------
-    table : as ``summarize`` returns it: `by`, `hue`, ``center`` (or the metric's own column), ``lo``, ``hi``, ``n``
-    """
-    own, metric = ax is None, metric_drawn(table, metric, "lat_ns")
-    kind, labels = metric_of(metric), labelled(labels)
-    value = "center" if "center" in table else metric
-    groups = pattern_order(table[by]) if by == "pattern" else [str(v) for v in dict.fromkeys(table[by])]
-    ax = canvas(ax, max(5.2, 1.0 + 0.55 * len(groups) * table[hue].nunique()), 3.8)
-    frame = table.assign(**{by: table[by].astype(str)}).set_index([hue, by])
-    if frame.index.has_duplicates:
-        raise ValueError(f"plot_latency: several rows for one {hue} and {by}; filter the table to one of each")
-    systems = looks(table[hue])
-    width = 0.8 / len(systems)
-    for lane, (name, (colour, _)) in enumerate(systems.items()):
-        part = frame.loc[name].reindex(groups)
-        x = np.arange(len(groups)) + width * (lane + 0.5) - 0.4
-        _bars(ax, x, part, value, kind, width * 0.9, colour, labels.get(name, str(name)))
-    ax.set_xticks(range(len(groups)), [pattern_label(g) if by == "pattern" else g for g in groups])
-    ax.set_ylabel(kind.axis)
-    value_axis(ax.yaxis, kind.unit)
-    ax.grid(False, axis="x")
-    ax.margins(y=0.12)
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2)
-    if own:
-        hatch = "Hatched: no value." if frame[value].isna().any() or len(frame) < len(groups) * len(systems) else None
-        caption(ax, runs_note(table, False), hatch, source_of(table, source))
-    return ax
-
-
-def _bars(ax: Axes, x, part: pd.DataFrame, value: str, kind, width: float, colour: str, label: str) -> None:
-    height = part[value].to_numpy(float) / kind.scale
-    there = ~np.isnan(height)
-    ax.bar(x[there], height[there], width, color=colour, label=label)
-    if "lo" in part:
-        lo, hi = (part[c].to_numpy(float) / kind.scale for c in ("lo", "hi"))
-        sure = ~np.isnan(lo)
-        ax.errorbar(x[sure], height[sure], yerr=[(height - lo)[sure], (hi - height)[sure]], fmt="none", ecolor=INK,
-                    capsize=3, elinewidth=1)  # fmt: skip
-    tops = part["hi"].to_numpy(float) / kind.scale if "hi" in part else height
-    for xi, h, top in zip(x[there], height[there], tops[there], strict=True):
-        text = kind.show(h * kind.scale)
-        ax.annotate(text, (xi, top if top == top else h), (0, 3), textcoords="offset points", ha="center", fontsize=8)
-    for xi in x[~there]:
-        ax.add_patch(Rectangle((xi - width / 2, 0), width, 0.25, transform=ax.get_xaxis_transform(), **ABSENT))
-        ax.text(
-            float(xi),
-            0.27,
-            "missing",
-            transform=ax.get_xaxis_transform(),
-            rotation=90,
-            ha="center",
-            fontsize=8,
-            color=QUIET,
-        )
+MEASURED, EXPECTED, RESERVE = "#0072B2", "#c9ced4", "#9aa0a6"
+PLACES = {"owner": "VM on the owner", "non-owner": "VM on another node"}
+"""How a placement is said beside its bar."""
 
 
 @drawn
 def plot_capacity(
     table: pd.DataFrame, labels: Mapping[str, str] | None = None, source: str | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Where the raw capacity goes: usable, reserve, copies and parity, as shares of raw.
+    """Where the raw capacity goes, the most usable first: usable, reserve, and what of the rest is copies or parity.
 
     Parameters
     ----------
-    table : as ``capacity_table`` returns it: ``system``, ``efficiency``; ``usable_bytes``, ``reserve_bytes`` with
-        ``raw_bytes`` and ``dedup_ratio`` where known. Bars are what is stored; the number at the end, what
-        deduplication makes of it.
+    table : as ``capacity_table`` returns it: ``system``, ``efficiency``; ``scheme``, ``usable_bytes``,
+        ``reserve_bytes`` with ``raw_bytes`` and ``dedup_ratio`` where known. Bars are what is stored; the number at the
+        end, what deduplication makes of it.
     """
-    labels = labelled(labels)
-    own = ax is None
-    ax = canvas(ax, 7.2, 1.3 + 0.48 * len(table))
+    own, labels = ax is None, labelled(labels)
+    ax = style.canvas(ax, 7.2, 1.3 + 0.48 * len(table))
     table = table.sort_values("efficiency", ascending=False, kind="stable", na_position="last")
-    systems, y = looks(table["system"]), np.arange(len(table))
+    systems = looks(table["system"])
+    y = style.row_axis(ax, [str(labels.get(s, s)) for s in table["system"]])
     usable = 100 * table["efficiency"].to_numpy(float)
     ratio = table["dedup_ratio"].to_numpy(float) if "dedup_ratio" in table else np.ones(len(table))
     stored = usable / ratio  # copies are made of what is stored, so the client's bytes leave no honest rest
@@ -135,37 +53,45 @@ def plot_capacity(
     there = ~np.isnan(usable)
     rest = np.clip(100 - stored - reserve, 0, None)
     ax.barh(y[there], stored[there], 0.62, color=[systems[s][0] for s in table["system"][there]], label="usable")
-    ax.barh(y[there], reserve[there], 0.62, stored[there], color="#9aa0a6", label="reserve")
+    ax.barh(y[there], reserve[there], 0.62, stored[there], color=RESERVE, label="reserve")
     ax.barh(y[there], rest[there], 0.62, (stored + reserve)[there], color=EXPECTED, label="copies and parity")
     for yi in y[~there]:
         ax.add_patch(Rectangle((0, yi - 0.31), 100, 0.62, **ABSENT))
         ax.text(50, yi, "missing", ha="center", va="center", fontsize=9, color=QUIET, backgroundcolor="white")
-    for yi, share, row in zip(y, usable, table.to_dict("records"), strict=True):
-        if share == share:
-            usable_bytes = row.get("usable_bytes", np.nan)
-            unit, size = ("TiB", 2**40) if not usable_bytes < 2**40 / 10 else ("GiB", 2**30)
-            text = f"{share:.1f} %" + (f"  ({usable_bytes / size:,.2f} {unit})" if usable_bytes == usable_bytes else "")
-            text += "\nafter deduplication" if row.get("dedup_ratio", 1.0) > 1 else ""
-            ax.text(
-                1.01, float(yi), text, transform=ax.get_yaxis_transform(), va="center", fontsize=9.5, fontweight="bold"
-            )
-    ax.set_yticks(y, [labels.get(s, str(s)) for s in table["system"]])
+    for row, at in zip(table.to_dict("records"), np.flatnonzero(there), strict=False):
+        usable_bytes = row.get("usable_bytes", np.nan)
+        unit, size = ("TiB", 2**40) if not usable_bytes < 2**40 / 10 else ("GiB", 2**30)
+        text = f"{usable[at]:.1f} %" + (
+            f"  ({usable_bytes / size:,.2f} {unit})" if usable_bytes == usable_bytes else ""
+        )
+        text += "\nafter deduplication" if row.get("dedup_ratio", 1.0) > 1 else ""
+        ax.text(1.01, y[at], text, transform=ax.get_yaxis_transform(), va="center", fontsize=9.5, fontweight="bold")
+        parts = [(stored[at] / 2, "usable", "white", stored[at])]
+        parts += [(stored[at] + reserve[at] / 2, "reserve", INK, reserve[at])]
+        parts += [(stored[at] + reserve[at] + rest[at] / 2, _redundancy(row.get("scheme", "")), INK, rest[at])]
+        for middle, word, ink, width in parts:
+            if width > 1.6 * len(word):
+                ax.text(middle, y[at], word, ha="center", va="center", fontsize=8, color=ink, gid="part")
     ax.set(xlabel="Share of raw capacity (%)", xlim=(0, max(100, np.nanmax(stored, initial=0))))
-    ax.set_ylim(len(table) - 0.5, -0.5)
-    ax.grid(False, axis="y")
     usable_as = "usable, before deduplication" if (ratio > 1).any() else "usable (each system in its colour)"
-    parts = [
-        (usable_as, MEASURED),
-        *([("reserve", "#9aa0a6")] if reserve.any() else []),
-        ("copies and parity", EXPECTED),
-    ]
-    handles = [Rectangle((0, 0), 1, 1, color=colour, label=name) for name, colour in parts]
-    ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2)
+    kept = [("reserve", RESERVE)] if reserve.any() else []
+    parts_named = [(usable_as, MEASURED), *kept, ("copies and parity", EXPECTED)]
+    style.legend(ax, [Patch(color=colour, label=name) for name, colour in parts_named], own)
     each = (f"{labels.get(s, s)} {u:.1f} %" for s, u in zip(table["system"], usable, strict=True) if u == u)
-    say(ax, f"Usable share of the raw capacity: {', '.join(each)}.")
+    style.say(ax, f"Usable share of the raw capacity: {', '.join(each)}.")
     if own:
-        caption(ax, source_of(table, source))
+        style.caption(ax, style.source_of(table, source))
     return ax
+
+
+def _redundancy(scheme: str) -> str:
+    """What a scheme keeps beside the data, from its formula."""
+    formula = str(scheme).lower()
+    copies, parity = (
+        "mirror" in formula or "nested" in formula,
+        any(w in formula for w in ("raid", "erasure", "parity")),
+    )
+    return "copies" if copies and not parity else "parity" if parity and not copies else "copies and parity"
 
 
 @drawn
@@ -176,75 +102,54 @@ def plot_traffic(
     source: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Network bytes per client byte: expected from the scheme beside observed on the nodes.
+    """Network bytes per client byte: expected from the scheme beside observed on the nodes; a rejected scheme says so.
 
     Parameters
     ----------
     table : `by`, ``expected``, and ``observed`` where it was counted; as ``expected_traffic`` or ``check_traffic`` give
-        it
+        it; with ``ok`` a bar that does not fit is red and the title counts them
     """
     own = ax is None
-    names = [" · ".join(str(v) for v in row) for row in table[list(by)].itertuples(index=False, name=None)]
-    ax = canvas(ax, 7.2, 1.2 + 0.55 * len(names))
-    y = np.arange(len(names))
-    _pair(ax, y, table["expected"], "expected from the scheme", EXPECTED, -0.18)
+    ax = style.canvas(ax, 7.2, 1.2 + 0.55 * len(table))
+    ways = table[list(by)].itertuples(index=False, name=None)
+    y = style.row_axis(ax, [", ".join(PLACES.get(v, str(v)) for v in row) for row in ways])
+    wrong = table["ok"].eq(False).fillna(False).to_numpy(bool) if "ok" in table else np.zeros(len(table), bool)
+    _series(ax, y - 0.18, table["expected"], "expected from the scheme", EXPECTED)
+    handles = [Patch(color=EXPECTED, label="expected from the scheme")]
     if "observed" in table:
-        _pair(ax, y, table["observed"], "observed on the nodes", MEASURED, 0.18)
-    ax.set_yticks(y, names)
-    ax.set_ylim(len(names) - 0.5, -0.5)
+        _series(ax, y + 0.18, table["observed"], "observed on the nodes", np.where(wrong, WARN, MEASURED))
+        handles += [Patch(color=MEASURED, label="observed on the nodes")]
+        handles += [Patch(color=WARN, label="observed, does not fit")] if wrong.any() else []
     ax.set_xlim(left=0)
     ax.margins(x=0.12)
     ax.set_xlabel("Network bytes per client byte")
-    ax.grid(False, axis="y")
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
-    ax.set_title(title or "", pad=26)  # above the legend
+    style.legend(ax, handles, own)
+    judged = int(table["ok"].notna().sum()) if "ok" in table else 0
+    verdict = (
+        f"rejected: {wrong.sum()} of {judged} do not fit"
+        if wrong.any()
+        else f"{judged} of {judged} fit"
+        if judged
+        else ""
+    )
+    named = ": ".join(text for text in (title or "", verdict) if text)
+    ax.set_title(named, color=WARN if wrong.any() else INK)
+    style.say(ax, named)
     if own:
-        caption(ax, source_of(table, source))
+        style.caption(ax, style.source_of(table, source))
     return ax
 
 
-@drawn
-def plot_baseline(
-    table: pd.DataFrame,
-    metric: str = "iops",
-    by: str = "pattern",
-    source: str | None = None,
-    ax: Axes | None = None,
-) -> Axes:
-    """The bare drive: measured beside the vendor's datasheet.
-
-    Parameters
-    ----------
-    table : `by`, ``measured`` and ``datasheet`` in the metric's base unit; NaN where a datasheet says nothing
-    """
-    own, kind = ax is None, metric_of(metric)
-    ax = canvas(ax, 7.2, 1.2 + 0.55 * len(table))
-    y = np.arange(len(table))
-    _pair(ax, y, table["measured"] / kind.scale, "measured", MEASURED, -0.18, kind.format)
-    _pair(ax, y, table["datasheet"] / kind.scale, "datasheet", EXPECTED, 0.18, kind.format)
-    ax.set_yticks(y, [pattern_label(v) if by == "pattern" else str(v) for v in table[by]])
-    ax.set_ylim(len(table) - 0.5, -0.5)
-    ax.set_xlim(left=0)
-    ax.margins(x=0.12)
-    ax.set_xlabel(kind.axis)
-    value_axis(ax.xaxis, kind.unit)
-    ax.grid(False, axis="y")
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
-    if own:
-        caption(ax, runs_note(table, False), source_of(table, source))
-    return ax
-
-
-def _pair(ax: Axes, y, values: pd.Series, label: str, colour: str, offset: float, form: str = "{:,.2f}") -> None:
-    """One bar of a pair per row, its value at its end; 'missing' in words where there is none."""
+def _series(ax: Axes, y: np.ndarray, values: pd.Series, label: str, colour) -> None:
+    """A bar per row, its value at its end; 'missing' in words where there is none."""
     width = values.to_numpy(float)
     there = ~np.isnan(width)
-    if there.any():  # a bar series without a bar would stand in the legend in the axes' own colour
-        ax.barh(y[there] + offset, width[there], 0.34, color=colour, label=label)
-    for yi, w in zip(y + offset, width, strict=True):
-        text, x = (form.format(w), w) if w == w else (f"{label.split()[0]}: missing", 0)
-        style: dict[str, Any] = {} if w == w else {"style": "italic", "color": QUIET, "gid": "missing"}
-        ax.annotate(text, (x, yi), (4, 0), textcoords="offset points", va="center", fontsize=8.5, **style)
+    if there.any():
+        ax.barh(y[there], width[there], 0.34, color=colour if isinstance(colour, str) else colour[there], label=label)
+    for yi, w in zip(y, width, strict=True):
+        text, x = (f"{w:,.2f}", w) if w == w else (f"{label.split()[0]}: missing", 0)
+        look: dict[str, Any] = {} if w == w else {"style": "italic", "color": QUIET, "gid": "missing"}
+        ax.annotate(text, (x, yi), (4, 0), textcoords="offset points", va="center", fontsize=8.5, **look)
 
 
 @drawn
@@ -252,24 +157,44 @@ def plot_factorial(
     table: pd.DataFrame,
     rows: str,
     columns: str,
-    value: str = "center",
-    metric: str = "iops",
+    value: str | Sequence[str] = "center",
+    metric: str | Sequence[str] = "iops",
     labels: Mapping[str, str] | None = None,
     flag: str | None = None,
     title: str | None = None,
     source: str | None = None,
     ax: Axes | None = None,
-) -> Axes:
+) -> Axes | np.ndarray:
     """Tiles of a factorial table, `rows` x `columns`, the value printed on each; a missing cell is hatched and says so.
 
-    Where the column `flag` is true the tile is framed and carries the column's name; <NA> is not a flag.
+    Several values stand side by side, each with its metric (the values' own names where `metric` is one), and an array
+    of Axes is returned. Where the column `flag` is true the tile is framed and carries the column's name; <NA> is none.
     """
-    own, kind, labels = ax is None, metric_of(metric), labelled(labels)
     if table.duplicated([rows, columns]).any():
         raise ValueError(f"plot_factorial: several rows for one {rows} and {columns}; filter the table first")
+    if isinstance(value, str):
+        own, size = ax is None, (2.6 + 1.35 * table[columns].nunique(), 1.5 + 0.55 * table[rows].nunique())
+        axes, names, metrics = np.array([style.canvas(ax, *size)]), [value], [str(metric)]
+    else:
+        own, names, metrics = True, list(value), list(value if isinstance(metric, str) else metric)
+        size = (2.0 + 1.2 * table[columns].nunique(), 0.7 + 0.55 * table[rows].nunique())
+        _, axes = style.panels(len(names), len(names), *size)
+    for place, (one, name, what) in enumerate(zip(axes, names, metrics, strict=True)):
+        _tiles(one, table, rows, columns, name, what, labelled(labels), flag)
+        one.set_title(title if title is not None else metric_of(what).axis)
+        if place:
+            one.set_yticklabels([])
+    if own:
+        style.caption(axes[0], style.runs_note(table, False), style.source_of(table, source))
+    return axes[0] if isinstance(value, str) else axes
+
+
+def _tiles(
+    ax: Axes, table: pd.DataFrame, rows: str, columns: str, value: str, metric: str, labels, flag: str | None
+) -> None:
+    kind = metric_of(metric)
     grid = table.pivot(index=rows, columns=columns, values=value)
     grid = grid.reindex(index=dict.fromkeys(table[rows]), columns=dict.fromkeys(table[columns])) / kind.scale
-    ax = canvas(ax, 2.6 + 1.35 * grid.shape[1], 1.5 + 0.55 * grid.shape[0])
     shades = LinearSegmentedColormap.from_list("quiet", ["#eef3f8", "#0072B2"])
     top = np.nanmax(grid.to_numpy(float), initial=0) or 1
     for (i, j), v in np.ndenumerate(grid.to_numpy(float)):
@@ -285,10 +210,6 @@ def plot_factorial(
     ax.set(xlim=(-0.5, grid.shape[1] - 0.5), ylim=(grid.shape[0] - 0.5, -0.5))
     ax.grid(False)
     plt.setp(ax.spines.values(), visible=False)
-    ax.set_title(title if title is not None else kind.axis)
-    if own:
-        caption(ax, runs_note(table, False), source_of(table, source))
-    return ax
 
 
 def _level(factor: str, level: object) -> str:

@@ -1,42 +1,26 @@
-"""Lines over a load: iodepth or VM count."""
+"""Curves: a metric over iodepth or VM count, a fleet's knee, and latency over the IOPS that were delivered."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from inspect import unwrap
+from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
 from hcilib.metrics import METRICS, Metric, pattern_order
 from hcilib.metrics import metric as metric_of
-from hcilib.show.figures.style import (
-    INK,
-    QUIET,
-    canvas,
-    caption,
-    darker,
-    dash,
-    direct_labels,
-    drawn,
-    dress,
-    iodepth_axis,
-    labelled,
-    looks,
-    metric_drawn,
-    pattern_label,
-    runs_note,
-    say,
-    source_of,
-    tip,
-    value_axis,
-)
+from hcilib.show.figures import style
+from hcilib.show.figures.style import INK, QUIET, darker, dash, drawn, labelled, looks, pattern_label, tip
 
 OVER = {"iodepth": "iodepth (outstanding I/Os per job)", "vms": "Number of VMs", "numjobs": "numjobs (jobs per VM)"}
+APART = 0.07
+"""Neighbouring systems whose intervals would cover each other stand so many doublings of the load apart."""
+DASHES: tuple[Any, ...] = ("-", "--", ":")
+"""Of the metrics in the order of the table: the median solid, the tails broken."""
 
 
 @drawn
@@ -68,20 +52,26 @@ def plot_sweep(
     >>> axes.get_ylabel()
     'Throughput (MiB/s)'
     """
-    own, metric = ax is None, metric_drawn(table, metric)
-    ax = canvas(ax)
-    missing = _curves(ax, table, metric, over, hue, labelled(labels))
-    lines = _ends(ax, table, metric, over, hue, labelled(labels))
+    return _sweep(table, metric, over, hue, labelled(labels), title, source, ax)
+
+
+def _sweep(table, metric, over, hue, labels, title, source, ax, top: float = 0.0) -> Axes:
+    """The lines of one panel with all that stands around them; the axis reaches `top`, in the shown unit."""
+    own, metric = ax is None, style.metric_drawn(table, metric)
+    ax = style.canvas(ax)
+    missing = _curves(ax, table, metric, over, hue, labels)
+    ax.set_ylim(top=max(ax.get_ylim()[1], top))
+    lines = _ends(ax, table, metric, over, hue, labels)
     if len(lines) <= 4:
-        direct_labels(ax, lines)
+        style.direct_labels(ax, lines)
     else:
-        ax.legend(handles=_handles(table, hue, labelled(labels), False), loc="upper left", bbox_to_anchor=(1.01, 1))
+        ax.legend(handles=_handles(table, hue, labels, False), loc="upper left", bbox_to_anchor=(1.01, 1))
     patterns = table["pattern"].dropna().unique() if "pattern" in table else []
     ax.set_title(title if title is not None else pattern_label(patterns[0]) if len(patterns) == 1 else "")
     if own:
         lost = table[over].isna().sum()
-        caption(ax, runs_note(table), "× no value." if missing else None,
-                f"{lost} rows without {over} not drawn." if lost else None, source_of(table, source))  # fmt: skip
+        style.caption(ax, style.runs_note(table), "× no value." if missing else None,
+                f"{lost} rows without {over} not drawn." if lost else None, style.source_of(table, source))  # fmt: skip
     return ax
 
 
@@ -96,35 +86,38 @@ def plot_panels(
     source: str | None = None,
     columns: int = 4,
 ) -> np.ndarray:
-    """Small multiples of :func:`plot_sweep`, one panel per `by`, one legend. Returns the panels' Axes in order."""
-    metric = metric_drawn(table, metric)
-    values = pattern_order(table[by]) if by == "pattern" else list(dict.fromkeys(table[by]))
-    if not values:
+    """Small multiples of :func:`plot_sweep`, one panel per `by` that has a value; the others are named in the caption.
+
+    Returns the panels' Axes in order.
+    """
+    metric, names = style.metric_drawn(table, metric), labelled(labels)
+    every = pattern_order(table[by]) if by == "pattern" else list(dict.fromkeys(table[by]))
+    if not every:
         raise ValueError(f"plot_panels: the table has no row, so there is no {by} to draw")
+    given = set(table.loc[table["center" if "center" in table else metric].notna(), by])
+    values = [value for value in every if value in given]
+    heads = {value: pattern_label(value) if by == "pattern" else f"{by} {value}" for value in every}
+    if not values:
+        return np.array([style.nothing(style.canvas(None, 7.2, 0.6), f"{metric_of(metric).label}: no value given.")])
     named = 2 <= table[hue].nunique() <= 4  # one needs none; more names than that would stand on each other
-    columns = min(columns - named, len(values))
-    rows = -(-len(values) // columns)
-    width = 3.5 if named else 2.6
-    fig, grid = plt.subplots(rows, columns, figsize=(width * columns + 0.2, 2.4 * rows + 0.8), layout="constrained")
-    axes = np.atleast_1d(grid).ravel()
+    fig, axes = style.panels(len(values), columns - named, 3.5 if named else 2.6, 2.4)
     missing = False
-    for ax, value in zip(axes, values, strict=False):
+    for ax, value in zip(axes, values, strict=True):
         panel = table[table[by] == value]
-        missing |= _curves(dress(ax), panel, metric, over, hue, labelled(labels))
-        ax.set_title(pattern_label(value) if by == "pattern" else f"{by} {value}")
+        missing |= _curves(ax, panel, metric, over, hue, names)
+        ax.set_title(heads[value])
         ax.set(xlabel="", ylabel="")
         if named:
-            direct_labels(ax, _ends(ax, panel, metric, over, hue, labelled(labels)), size=7.5)
-    for ax in axes[len(values) :]:
-        ax.remove()
+            style.direct_labels(ax, _ends(ax, panel, metric, over, hue, names), size=7.5)
     fig.supylabel(metric_of(metric).axis, fontsize=10)
-    axes[-columns].set_xlabel(OVER.get(over, over), loc="left")
+    axes[-1].set_xlabel(OVER.get(over, over), loc="left")
     if not named:
-        handles = _handles(table, hue, labelled(labels), missing)
-        fig.legend(handles=handles, loc="outside upper left", ncols=columns + 1 if columns > 1 else 1)
-    caption(axes[0], runs_note(table), "× no value." if named and missing else None, source_of(table, source))
-    say(axes[0], _highest(table, metric, by, over, hue, labelled(labels)))
-    return axes[: len(values)]
+        style.legend(axes[0], _handles(table, hue, names, missing), True)
+    lost = [heads[value] for value in every if value not in given]
+    style.caption(axes[0], style.runs_note(table), "× no value." if named and missing else None,
+                  f"No value given: {', '.join(lost)}." if lost else None, style.source_of(table, source))  # fmt: skip
+    style.say(axes[0], _highest(table, metric, by, over, hue, names))
+    return axes
 
 
 def _highest(table: pd.DataFrame, metric: str, by: str, over: str, hue: str, labels: Mapping[str, str]) -> str:
@@ -156,16 +149,25 @@ def plot_scaling(
     title: str | None = None,
     source: str | None = None,
     ax: Axes | None = None,
+    ceiling: float | None = None,
 ) -> Axes:
     """A metric over the VM count with the knee and, where the table has it, the knee's interval.
 
     Parameters
     ----------
     saturation : as ``saturation`` returns it, with `hue`, ``knee``, ``lo``, ``hi``, ``slope_before``, ``slope_after``
+    ceiling : what the drives could give (``best_share``'s ``ceiling_iops``), in the metric's base unit: a line above
     """
-    metric = metric_drawn(table, metric)
-    ax = unwrap(plot_sweep)(table, metric, "vms", hue, labels, title, source, ax)
+    metric = style.metric_drawn(table, metric)
+    height = np.nan if ceiling is None else ceiling / metric_of(metric).scale
+    top = 1.05 * height if height == height else 0.0
+    ax = _sweep(table, metric, "vms", hue, labelled(labels), title, source, ax, top)
     ax.set_xlim(left=0)
+    if height == height:
+        ax.axhline(height, color=INK, linewidth=1, linestyle=(0, (1, 2)), gid="ceiling")
+        ax.annotate(f"the drives' ceiling: {style.count(height)}", (0.01, height), (0, -4), va="top", color=QUIET,
+                    fontsize=9,
+                    xycoords=ax.get_yaxis_transform(), textcoords="offset points")  # fmt: skip
     if saturation is not None:
         several = table[hue].nunique() > 1
         for row in saturation[saturation[hue].isin(table[hue])].to_dict("records"):
@@ -178,14 +180,26 @@ def _curves(ax: Axes, table: pd.DataFrame, metric: str, over: str, hue: str, lab
     data = _points(table, metric, over, hue)
     loads = sorted(data[over].unique())
     missing = False
+    spread = _dodge(data, hue, over)
     for name, (colour, marker) in looks(table[hue]).items():
         curve = data[data[hue] == name].set_index(over).reindex(loads)
-        _line(ax, curve, colour, marker, labels.get(name, str(name)), dash(name))
         absent = curve.index[curve["value"].isna()]
+        curve.index = pd.Index(spread(curve.index.to_numpy(float), name), name=over)
+        _line(ax, curve, colour, marker, labels.get(name, str(name)), dash(name))
         missing |= len(absent) > 0
         ax.plot(absent, [0.02] * len(absent), "x", color=colour, transform=ax.get_xaxis_transform(), gid="missing")
     _axes(ax, metric_of(metric), over, loads, data)
     return missing
+
+
+def _dodge(data: pd.DataFrame, hue: str, over: str):
+    """Where a system's points stand: beside others where intervals would cover each other, else at their load."""
+    names = list(dict.fromkeys(data[hue]))
+    if len(names) < 2 or data["lo"].isna().all():
+        return lambda loads, name: loads
+    apart = APART if data[over].nunique() > 1 else 0.25
+    steps = {name: apart * (place - (len(names) - 1) / 2) for place, name in enumerate(names)}
+    return lambda loads, name: loads * 2 ** steps[name] if over == "iodepth" else loads + steps[name]
 
 
 def _points(table: pd.DataFrame, metric: str, over: str, hue: str) -> pd.DataFrame:
@@ -240,33 +254,27 @@ def _axes(ax: Axes, metric: Metric, over: str, loads: list[float], data: pd.Data
     """Labels and scales: latency spans decades and is drawn on a log axis, everything else from zero."""
     ax.set(xlabel=OVER.get(over, over), ylabel=metric.axis)
     if over == "iodepth":
-        iodepth_axis(ax, loads)
+        style.iodepth_axis(ax, loads)
     else:
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.margins(x=0.06)
     if metric.unit == "ms" and data["value"].notna().any():
-        ax.set_yscale("log")
-        low, high = ax.get_ylim()
-        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low > 6 else (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8)))
-        ax.yaxis.set_minor_locator(NullLocator())
-        value_axis(ax.yaxis, metric.unit)
+        drawn_values = data[["value", "lo", "hi"]].to_numpy(float)
+        style.log_axis(ax.yaxis, metric.unit, np.nanmin(drawn_values), np.nanmax(drawn_values))
         return
     top = np.nanmax(data[["value", "hi"]].to_numpy(float), initial=0)
     ax.set_ylim(0, 1.08 * top if top > 0 else 1)
-    value_axis(ax.yaxis, metric.unit)
-    if data["value"].isna().all():  # a scale would be one of nothing
-        ax.set_yticks([])
-        ax.text(
-            0.5, 0.5, "no value given", transform=ax.transAxes, ha="center", color=QUIET, style="italic", gid="missing"
-        )
+    style.value_axis(ax.yaxis, metric.unit)
 
 
 def _ends(ax: Axes, table: pd.DataFrame, metric: str, over: str, hue: str, labels: Mapping[str, str]) -> dict:
     """Label -> last drawn point and colour of each line."""
-    data = _points(table, metric, over, hue).dropna(subset="value").sort_values(over).groupby(hue).last()
-    style = looks(table[hue])
+    data, colours = _points(table, metric, over, hue), looks(table[hue])
+    spread = _dodge(data, hue, over)
+    last = data.dropna(subset="value").sort_values(over).groupby(hue).last()
     return {
-        labels.get(name, str(name)): (row[over], row["value"], darker(style[name][0])) for name, row in data.iterrows()
+        labels.get(name, str(name)): (spread(row[over], name), row["value"], darker(colours[name][0]))
+        for name, row in last.iterrows()
     }
 
 
@@ -294,3 +302,99 @@ def _knee(ax: Axes, row: Mapping, metric: Metric, colour: str) -> None:
         (row["knee"], 0.04), (6, 0), xycoords=ax.get_xaxis_transform(), textcoords="offset points", fontsize=9,
         color=INK, va="bottom",
     )  # fmt: skip
+
+
+@drawn
+def plot_demand(
+    table: pd.DataFrame,
+    limits: Mapping[str, float] | None = None,
+    hue: str = "system",
+    labels: Mapping[str, str] | None = None,
+    source: str | None = None,
+    columns: int = 3,
+    delivered: pd.DataFrame | None = None,
+) -> np.ndarray:
+    """A panel a pattern: every system's latencies over its delivered IOPS, log; one dash a metric, one colour a system.
+
+    Parameters
+    ----------
+    table : as ``load_curve`` returns it for one metric or several. Demands that were not kept up with are hollow and
+        not joined: their latencies are lower bounds
+    limits : metric -> ns, drawn as lines
+    delivered : of a closed loop, where the load was a queue: `table` is then ``summarize``'s latency, and this its IOPS
+        in the same tests; points are joined in the order of iodepth
+
+    Raises
+    ------
+    ValueError : the table has no row
+    """
+    if table.empty:
+        raise ValueError("plot_demand: the table has no row: no demand was offered, so there is nothing to draw")
+    if delivered is not None:
+        table = _closed(table, delivered)
+    patterns, metrics = pattern_order(table["pattern"].unique()), list(dict.fromkeys(table["metric"]))
+    fig, axes = style.panels(len(patterns), columns, 3.6, 2.8)
+    names = labelled(labels)
+    direct = len(metrics) == 1 and 2 <= table[hue].nunique() <= 4
+    for ax, pattern in zip(axes, patterns, strict=True):
+        panel = table[table["pattern"] == pattern]
+        _latencies(ax, panel, metrics, hue, limits or {}, names)
+        ax.set_title(pattern_label(pattern))
+        if direct:
+            last = panel.dropna(subset=["iops", "center"]).groupby(hue, sort=False).last()
+            ends = ((name, row["iops"], row["center"] / 1e6) for name, row in last.iterrows())
+            style.direct_labels(
+                ax, {str(names.get(n, n)): (x, y, darker(looks(table[hue])[n][0])) for n, x, y in ends}, 7.5
+            )
+    fig.supylabel("Latency (ms)" if len(metrics) > 1 else metric_of(metrics[0]).axis, fontsize=10)
+    axes[-1].set_xlabel("Delivered IOPS", loc="left")
+    dashes = zip(metrics, DASHES * len(metrics), strict=False)
+    lines = [Line2D([], [], color=QUIET, linestyle=line, label=METRICS[metric].label) for metric, line in dashes]
+    if not direct:
+        style.legend(axes[0], [*_handles(table, hue, names, False), *(lines if len(metrics) > 1 else [])], True)
+    unmet = "Hollow: the demand was not met, the latency is a lower bound." if delivered is None else None
+    joined = None if delivered is None else "Along a line iodepth grows: up without going right is queue, not work."
+    style.caption(axes[0], style.runs_note(table, hollow=False), unmet, joined, style.source_of(table, source))
+    return axes
+
+
+def _closed(latency: pd.DataFrame, iops: pd.DataFrame) -> pd.DataFrame:
+    """A closed loop's latency with the IOPS of the same tests, in the order of iodepth."""
+    keys = [c for c in ("system", "pattern", "iodepth") if c in latency]
+    table = latency.merge(iops[[*keys, "center"]].rename(columns={"center": "iops"}), on=keys, how="inner")
+    table = table.assign(metric=style.metric_drawn(latency, None, "lat_ns"), open_loop=True)
+    return table.sort_values("iodepth", kind="stable")
+
+
+def _latencies(
+    ax: Axes, table: pd.DataFrame, metrics: list[str], hue: str, limits: Mapping[str, float], names: Mapping[str, str]
+) -> None:
+    for name, (colour, marker) in looks(table[hue]).items():
+        for metric, line in zip(metrics, DASHES * len(metrics), strict=False):
+            curve = table[(table[hue] == name) & (table["metric"] == metric)]
+            curve = curve if "iodepth" in curve else curve.sort_values("iops")
+            met = curve["open_loop"].to_numpy(bool)
+            x, y = curve["iops"].to_numpy(float), curve["center"].to_numpy(float) / 1e6
+            lo, hi = (curve[side].to_numpy(float) / 1e6 for side in ("lo", "hi"))
+            ax.plot(x[met], y[met], line, color=colour, zorder=3)
+            [points] = ax.plot(x[met], y[met], marker, color=colour, markersize=4.5, zorder=4)
+            at = [
+                f"iodepth {depth:g}: " if depth == depth else ""
+                for depth in curve.get("iodepth", curve["iops"] * np.nan)[met]
+            ]
+            said = [f"{w}{b:,.4g} ms at {a:,.0f} IOPS" for w, a, b in zip(at, x[met], y[met], strict=True)]
+            tip(points, ax, str(names.get(name, name)), said)
+            ax.plot(
+                x[~met], y[~met], marker, markeredgecolor=colour, markerfacecolor="white", zorder=4, gid="saturated"
+            )
+            known = np.isfinite(lo)
+            ax.vlines(x[known], lo[known], hi[known], color=colour, linewidth=1, alpha=0.7, zorder=2)
+    ends = table[["center", "lo", "hi"]].to_numpy(float) / 1e6
+    style.log_axis(ax.yaxis, "ms", np.nanmin(ends, initial=np.inf), np.nanmax(ends, initial=-np.inf))
+    for metric, limit_ns in limits.items():
+        ax.axhline(limit_ns / 1e6, color=INK, linewidth=0.9, linestyle=(0, (1, 2)), gid="limit")
+        ax.annotate(f"{METRICS[metric].label} {limit_ns / 1e6:g} ms", (0.01, limit_ns / 1e6), (0, 2), fontsize=8,
+                    color=QUIET, xycoords=ax.get_yaxis_transform(), textcoords="offset points")  # fmt: skip
+    ax.set_xlim(left=0)
+    ax.xaxis.set_major_locator(MaxNLocator(4))
+    style.value_axis(ax.xaxis, "")

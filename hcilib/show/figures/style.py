@@ -16,17 +16,17 @@ import seaborn as sns
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from hcilib.system import known_labels
 
 INK, QUIET, GRID, WARN = "#222222", "#5f6368", "#e4e6e9", "#b3261e"
 
 # First match wins, so the narrower glob stands first. Every colour stands out from white by 3 : 1 (a page turns them
-# for a dark
-# screen, hcilib.show.report.inked), and those of a figure are told apart under the common colour-vision deficiencies (a
-# test
-# simulates them). In grey and in print the mark and the dash tell what the colour does not.
+# for a dark screen, hcilib.show.report.page), and those of a figure are told apart under the common colour-vision
+# deficiencies (a test simulates them). In grey and in print the mark and the dash tell what the colour does not.
 SOLID, DASHED, DOTTED, MIXED = "-", (0, (5, 1.6)), (0, (1.4, 1.4)), (0, (6, 1.5, 1.2, 1.5))
 SYSTEMS = (
     ("starwind-rdma-*", "#004C8C", "o", SOLID),
@@ -61,6 +61,8 @@ Drawn = TypeVar("Drawn")  # an Axes, or an array of them
 
 SPARE = ("#117733", "#AA4499", "#7D7D20", "#661100", "#4C78A8", "#A87900", "#332288", "#2B8C82", "#BB5566", "#000000")
 MARKERS = "osD^vPX<>h"
+HALO = withStroke(linewidth=2.5, foreground="white")
+"""Around names that stand on lines."""
 
 LOOK: Any = {
     "font.family": "DejaVu Sans", "font.size": 10, "axes.titlesize": 11, "axes.titleweight": "bold",
@@ -216,6 +218,87 @@ def value_axis(axis, unit: str) -> None:
     axis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.10g}" if unit else count(y)))
 
 
+def log_axis(axis, unit: str, least: float, most: float) -> None:
+    """A log axis from `least` to `most`: 1, 2 and 5 are named, every digit has its tick."""
+    along = {"x": axis.axes.set_xscale, "y": axis.axes.set_yscale}[axis.axis_name]
+    along("log")
+    if np.isfinite([least, most]).all() and least > 0:
+        (axis.axes.set_xlim if axis.axis_name == "x" else axis.axes.set_ylim)(least / 1.3, most * 1.3)
+    few, many = (1, 2, 5), (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
+    named = (1,) if most / least > 500 else few if most / least > 6 else many
+    axis.set_major_locator(LogLocator(subs=named, numticks=30))
+    axis.set_minor_locator(LogLocator(subs=range(1, 10), numticks=30))
+    axis.set_minor_formatter(NullFormatter())
+    axis.axes.tick_params(
+        axis=axis.axis_name,
+        which="minor",
+        length=3,
+        width=0.7,
+        color="#9aa0a6",
+        **{"x": {"bottom": True}, "y": {"left": True}}[axis.axis_name],
+    )
+    value_axis(axis, unit)
+
+
+RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 50, 100)
+TENTHS = tuple(n / 10 for n in range(3, 21))
+
+
+def ratio_axis(ax: Axes, ratios: Iterable[float], label: str) -> None:
+    """Ratios on a log axis, where half and double are equally far from 1, with a line at 1."""
+    values = np.array([r for r in ratios if np.isfinite(r) and r > 0])
+    least, most = values.min(initial=0.93) / 1.06, values.max(initial=1.07) * 1.06
+    ticks = TENTHS if most / least < 3 else RATIOS
+    ax.set_xscale("log")
+    ax.set_xlim(least, most)
+    ax.xaxis.set_major_locator(FixedLocator([t for t in ticks if least <= t <= most]))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}×"))
+    ax.set_xlabel(label)
+    ax.axvline(1, color=QUIET, linewidth=1, zorder=1, gid="reference")
+
+
+def row_axis(ax: Axes, names: Sequence[str]) -> np.ndarray:
+    """One row a name, the first on top; returns their heights."""
+    heights = np.arange(len(names), dtype=float)
+    ax.set_yticks(heights, names)
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.grid(False, axis="y")
+    return heights
+
+
+def legend(ax: Axes, handles: Sequence[Artist], own: bool, columns: int = 4) -> None:
+    """Above the axes. On a figure of its own it stands beside them, so that its width takes nothing from theirs."""
+    if own:
+        sheet(ax).legend(handles=handles, loc="outside upper left", ncols=columns, handletextpad=0.5)
+    else:
+        ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.2)
+
+
+def mark(colour: str, marker: str, label: str, hollow: bool = False) -> Line2D:
+    """A point in a legend."""
+    return Line2D([], [], linestyle="", marker=marker, color=colour, label=label,
+                  markerfacecolor="white" if hollow else colour)  # fmt: skip
+
+
+def panels(count: int, columns: int, width: float, height: float) -> tuple[Figure, np.ndarray]:
+    """So many axes in rows of `columns`, dressed; the figure is high enough for a legend and a caption."""
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    size = (width * columns + 0.3, height * rows + 0.8)
+    fig, grid = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+    for ax in grid.ravel()[count:]:
+        ax.remove()
+    return fig, np.array([dress(ax) for ax in grid.ravel()[:count]])
+
+
+def nothing(ax: Axes, said: str) -> Axes:
+    """A page without its figure looks broken."""
+    ax.set_axis_off()
+    ax.text(0, 0.5, said, transform=ax.transAxes, va="center", color=QUIET, gid="nothing")
+    return ax
+
+
 def pattern_label(pattern: str) -> str:
     """``4k-randrw70`` as the articles say it: ``4k random 70/30``."""
     match = re.fullmatch(
@@ -257,6 +340,19 @@ def direct_labels(ax: Axes, ends: Mapping[str, tuple[float, float, str]], size: 
             annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkB": 5, "shrinkA": 1},
         )
+
+
+def point_labels(ax: Axes, points: Mapping[str, tuple[float, float, Any]], size: float = 9.5) -> None:
+    """Name points where they are: on the side where there is room, pushed apart where names would cover each other."""
+    where = {n: ax.transLimits.transform(ax.transScale.transform(p[:2])) for n, p in points.items()}
+    place = ax.get_subplotspec()
+    gap = 1.3 * size / (sheet(ax).get_figheight() / (place.get_gridspec().nrows if place else 1) * 72 * 0.72)
+    for side, shift in (("left", 0.015), ("right", -0.015)):
+        names = sorted((n for n, at in where.items() if (at[0] > 0.55) == (side == "right")), key=lambda n: where[n][1])
+        heights = _apart(np.array([where[n][1] for n in names]), gap)
+        for name, height in zip(names, heights, strict=True):
+            ax.text(where[name][0] + shift, height + 0.02, name, transform=ax.transAxes, color=points[name][2],
+                    fontsize=size, fontweight="bold", ha=side, va="bottom", zorder=5, path_effects=[HALO])  # fmt: skip
 
 
 def _apart(wanted: np.ndarray, gap: float) -> np.ndarray:

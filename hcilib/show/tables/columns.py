@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import floor, isfinite, log10
 
 import pandas as pd
@@ -119,14 +119,34 @@ def texts(values: pd.Series, column: str, metric: str | None, labels: Mapping) -
     return [number(v / how.scale, how.format, digits(column)) for v in values.astype(float)]
 
 
-def intervals(frame: pd.DataFrame, column: str, metric: str | None) -> list[str]:
-    """``lo`` and ``hi`` as ``[lo, hi]``, scaled and printed like the `column` that they bound."""
+def with_intervals(frame: pd.DataFrame, column: str, metric: str | None) -> tuple[list[str], list[str]]:
+    """The `column` and, as ``[lo, hi]``, what bounds it: all three with the digits that the interval leaves a meaning.
+
+    That is two digits of its half-width, and never fewer than the column shows without an interval.
+    """
     how, shown = kind(column, metric), digits(column)
-    pairs = zip(frame["lo"] / how.scale, frame["hi"] / how.scale, strict=True)
-    return [
-        "none" if lo != lo else f"[{number(lo, how.format, shown)}, {number(hi, how.format, shown)}]"
-        for lo, hi in pairs
-    ]
+    values, bounds = [], []
+    for row in (frame[[column, "lo", "hi"]].astype(float) / how.scale).to_numpy():
+        last = _last_digit(row, shown)
+        value, lo, hi = (_rounded(number(v, how.format, shown), v, last) for v in row)
+        values.append(value)
+        bounds.append("none" if row[1] != row[1] else f"[{lo}, {hi}]")
+    return values, bounds
+
+
+def _last_digit(row: Sequence[float], shown: int) -> int | None:
+    """Which power of ten the last digit of a value and its interval is worth; None where there is no interval."""
+    value, lo, hi = row
+    if not (isfinite(hi - lo) and hi > lo and value):
+        return None
+    return min(floor(log10((hi - lo) / 2)) - 1, floor(log10(abs(value))) - shown + 1)
+
+
+def _rounded(text: str, value: float, last: int | None) -> str:
+    """The number as printed, cut to its last digit."""
+    if last is None or last < -len(text.partition(".")[2]):
+        return text
+    return f"{round(steady(value), -last):,.{max(0, -last)}f}"
 
 
 def digits(column: str) -> int:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from hcilib.caveats import THIN_TAIL, Caveats, warnings_of
 from hcilib.metrics import FACTORS
-from hcilib.show.tables.columns import KNOWN, header, intervals, number, texts
+from hcilib.show.tables.columns import KNOWN, PLAIN, header, number, texts, with_intervals
 from hcilib.show.tables.kinds import kind_of, shown_columns
 from hcilib.system import known_labels
 
@@ -172,7 +172,8 @@ def _texts(
         if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values):
             numeric.add(title)
         if paired and column == bounded and frame["lo"].notna().any():
-            cells[name := _interval_header(frame)] = intervals(frame, column, metric)
+            told, cells[name := _interval_header(frame)] = with_intervals(frame, column, metric)
+            cells[title] = cells[title] if column in PLAIN else _nothing_lost(told, values, frame)
             numeric.add(name)
     shown = pd.DataFrame(cells, index=frame.index)
     value = header(bounded, metric) if bounded else None

@@ -1,33 +1,100 @@
-"""What a failure did, second by second: every run laid over the others at the failure."""
+"""What happens when: a plan's hours, and a failure second by second, every run laid over the others."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import groupby
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
-from hcilib.metrics import FACTORS, KEYS
-from hcilib.show.figures.style import (
-    INK,
-    QUIET,
-    WARN,
-    caption,
-    count,
-    drawn,
-    dress,
-    labelled,
-    looks,
-    pattern_label,
-    source_of,
-)
+from hcilib.metrics import FACTORS, KEYS, pattern_order
+from hcilib.show.figures import style
+from hcilib.show.figures.style import INK, QUIET, WARN, count, drawn
 
+KINDS = {"prefill": "#9aa0a6", "warmup": "#E69F00", "canary": "#CC79A7", "measure": "#0072B2"}
+UNITS = ((2 * 3600, 3600, "hours"), (120, 60, "minutes"), (0, 1, "seconds"))
 GAP, RETURN = WARN, "#E69F00"
 RUN = ("run", "step_id", *KEYS, *FACTORS)
 """What tells one run from another."""
+
+
+@drawn
+def plot_plan(frame: pd.DataFrame, title: str | None = None, ax: Axes | None = None) -> Axes:
+    """A plan's steps along time, a row per pattern, coloured by kind, with the iodepth in its blocks.
+
+    Parameters
+    ----------
+    frame : as ``plan.to_frame()`` gives it, in order: ``kind``, ``pattern``, ``duration_s``; ``iodepth`` is written
+        into blocks that have the room, and the GiB written (``bytes_written``) at the end of a row. A step whose
+        duration is not known before it runs (prefill: 0 or NaN) is a tick without width.
+    """
+    own, rows = ax is None, pattern_order(frame["pattern"])
+    ax = style.canvas(ax, 8.4, 1.5 + 0.34 * len(rows))
+    seconds = frame["duration_s"].fillna(0).to_numpy(float)
+    whole = seconds.sum()
+    span, name = next((span, name) for least, span, name in UNITS if whole >= least)
+    start = (np.cumsum(seconds) - seconds) / span
+    style.row_axis(ax, [style.pattern_label(p) for p in rows])
+    y = frame["pattern"].astype(str).map({p: i for i, p in enumerate(rows)}).to_numpy()
+    for kind, colour in KINDS.items():
+        mask = (frame["kind"] == kind).to_numpy()
+        ax.barh(y[mask], seconds[mask] / span, 0.7, start[mask], color=colour, edgecolor="white", linewidth=0.3)
+        untimed = mask & (seconds == 0)
+        ax.plot(
+            start[untimed], y[untimed], "|", color=colour, markersize=16, markeredgewidth=2.5, gid="unknown duration"
+        )
+    labelled = _blocks(ax, frame, y, start, seconds / span) if "iodepth" in frame else False
+    if "bytes_written" in frame:
+        for row, pattern in enumerate(rows):
+            gib = frame.loc[frame["pattern"].astype(str) == pattern, "bytes_written"].sum() / 2**30
+            if gib > 0:
+                said = f"{gib:,.0f} GiB" if gib >= 1 else f"{gib:.2g} GiB"
+                ax.text(1.01, row, said, transform=ax.get_yaxis_transform(),
+                        va="center", fontsize=8.5, color=QUIET, gid="written")  # fmt: skip
+    ax.set(xlabel=f"Time since the start ({name})", title=title or "")
+    ax.margins(x=0.01)
+    plt.setp(ax.spines.values(), visible=False)
+    style.legend(
+        ax, [Patch(color=colour, label=kind) for kind, colour in KINDS.items() if (frame["kind"] == kind).any()], own
+    )
+    hours = f"{len(frame)} steps, {whole / span:,.1f} {name} of runtime"
+    style.say(ax, f"{hours}: {', '.join(style.pattern_label(p) for p in rows)}.")
+    if own:
+        tick = "A tick is a step whose duration is known only when it ends." if (seconds == 0).any() else None
+        inside = "In the blocks: iodepth." if labelled else None
+        right = (
+            "At the right: what the row writes." if "bytes_written" in frame and frame["bytes_written"].sum() else None
+        )
+        style.caption(ax, f"{hours}.", inside, right, tick)
+    return ax
+
+
+def _blocks(ax: Axes, frame: pd.DataFrame, y: np.ndarray, start: np.ndarray, width: np.ndarray) -> bool:
+    """The iodepth in each stretch of steps of one kind, pattern and iodepth that is wide enough for it."""
+    keys = list(zip(frame["kind"], y, frame["iodepth"], strict=True))
+    least, wrote = (start[-1] + width[-1]) / 45 if len(width) else 0, False
+    for (kind, row, depth), places in groupby(range(len(keys)), key=lambda i: keys[i]):
+        steps = list(places)
+        wide = width[steps].sum()
+        if wide >= least > 0 and depth == depth:
+            ink = INK if kind in ("prefill", "warmup") else "white"
+            ax.text(
+                start[steps[0]] + wide / 2,
+                row,
+                f"{depth:g}",
+                ha="center",
+                va="center",
+                fontsize=8,
+                color=ink,
+                gid="iodepth",
+            )
+            wrote = True
+    return wrote
 
 
 @drawn
@@ -38,7 +105,7 @@ def plot_failure(
     source: str | None = None,
     whole: pd.DataFrame | None = None,
 ) -> np.ndarray:
-    """One panel a system, pattern and failure: the rates of its runs, what was done when, the gap shaded, the levels.
+    """One panel a system, pattern and failure: the rates of its runs, the worst named, what was done and the levels.
 
     Parameters
     ----------
@@ -59,18 +126,21 @@ def plot_failure(
     _, grid = plt.subplots(len(heights), 1, figsize=(8.4, 0.9 + sum(heights)), layout="constrained", squeeze=False,
                            height_ratios=heights)  # fmt: skip
     panels = grid[:: 1 + strips, 0]
+    said = []
     for n, (ax, (_, runs)) in enumerate(zip(panels, groups, strict=True)):
-        _panel(dress(ax), _of(series, runs), runs, labelled(labels))
+        worst = _panel(style.dress(ax), _of(series, runs), runs, style.labelled(labels))
+        said.append(f"{ax.get_title(loc='left')}: {worst}")
         if strips:
-            _strip(dress(grid[2 * n + 1, 0]), _of(whole, runs), ax)
+            _strip(style.dress(grid[2 * n + 1, 0]), _of(whole, runs), ax)
     grid[-1, 0].set_xlabel("Seconds since the failure")
     n_runs = sorted({len(runs) for _, runs in groups})
     each = " to ".join(map(str, n_runs[:: max(1, len(n_runs) - 1)]))
     resolution = costs["resolution_s"].max() if "resolution_s" in costs else np.nan
     never = (costs["back_s"].isna() & costs["heal_s"].notna()).any()
-    caption(
+    style.say(grid[0, 0], "; ".join(said) + ".")
+    style.caption(
         grid[-1, 0],
-        f"A thin line is a run ({each} each); bars are the mean levels of all runs.",
+        f"A thin line is a run ({each} each), the dark one the worst; bars are the mean levels of all runs.",
         "Red: no I/O" + (f", as far as samples of {resolution:g} s tell." if resolution == resolution else ".")
         if (costs["gap_s"] > 0).any() or (costs["heal_gap_s"] > 0).any()
         else None,
@@ -78,7 +148,7 @@ def plot_failure(
         if (costs["back_s"] > 0).any() or never
         else None,
         "Below: how whole the system said it was (%), grey while something was missing." if strips else None,
-        source_of(costs, source),
+        style.source_of(costs, source),
     )
     return panels
 
@@ -110,15 +180,33 @@ def _refuse_unlike(costs: pd.DataFrame, keys: list[str]) -> None:
             )
 
 
-def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame, labels: Mapping[str, str]) -> None:
-    first = runs.iloc[0]
+def _worst(runs: pd.DataFrame) -> int:
+    """The place of the run that stood still longest, then came back last, then kept least."""
+    order = runs.reset_index(drop=True).assign(
+        still=runs[["gap_s", "heal_gap_s"]].fillna(0).sum(axis=1).to_numpy(),
+        back=runs["back_s"].fillna(np.inf).where(runs["heal_s"].notna(), 0.0).to_numpy(),
+    )
+    return int(order.sort_values(["still", "back", "degraded_iops"], ascending=[False, False, True]).index[0])
+
+
+def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame, labels: Mapping[str, str]) -> str:
+    """One failure's runs; returns what its worst one was."""
+    first, worst = runs.iloc[0], runs.iloc[_worst(runs)]
     system = first.get("system", "")
-    colour = looks([system])[system][0]
-    for _, run in series.groupby([c for c in RUN if c in series], dropna=False):
+    colour = style.looks([system])[system][0]
+    known = [c for c in RUN if c in series]
+    for key, run in series.groupby(known, dropna=False):
         run = run.sort_values("since_s")
         for second in run.loc[run["iops"] == 0, "since_s"]:
             ax.axvspan(second, second + 1, color=GAP, alpha=0.35 / len(runs), linewidth=0, gid="gap")
-        ax.plot(run["since_s"], run["iops"], color=colour, linewidth=1.0, alpha=0.7, gid="run")
+        named = zip(known, key, strict=True)
+        is_worst = len(runs) > 1 and all(worst[c] == v for c, v in named if c in runs and v == v)
+        look = (
+            {"color": style.darker(colour, 0.45), "linewidth": 2.0} if is_worst else {"color": colour, "linewidth": 1.0}
+        )
+        ax.plot(
+            run["since_s"], run["iops"], alpha=1 if is_worst else 0.6, gid="run", zorder=3 if is_worst else 2, **look
+        )
     for run in runs[runs["gap_s"] > 0].itertuples():  # a silence that whole seconds do not show has its own place
         at = run.gap_from_s - np.floor(run.fail_s)
         ax.axvspan(at, at + run.gap_s, color=GAP, alpha=0.35 / len(runs), linewidth=0, gid="silence")
@@ -131,6 +219,10 @@ def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame, labels: Mapping[s
     _bar(ax, start, 0.0, runs["healthy_iops"].mean(), "healthy")
     _bar(ax, float((runs["degraded_from_s"] - runs["fail_s"]).mean()), heal if heal == heal else end,
          runs["degraded_iops"].mean(), "degraded")  # fmt: skip
+    said = _said_of(worst, len(runs))
+    ax.text(0.995, 0.97, said, transform=ax.transAxes, ha="right", va="top", fontsize=8.5, fontweight="bold",
+            color=style.darker(colour, 0.45), gid="worst",
+            bbox={"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.8})  # fmt: skip
     ax.set(xlim=(start, end + 1), ylabel="IOPS")
     ax.set_ylim(0, 1.22 * max(float(series["iops"].max()), 1.0))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: count(y)))
@@ -139,8 +231,17 @@ def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame, labels: Mapping[s
             "right", functions=(lambda y: np.divide(y, healthy / 100), lambda p: np.multiply(p, healthy / 100))
         )
         share.set_ylabel("% of healthy")
-    where = f", {pattern_label(first['pattern'])} at iodepth {first['iodepth']}" if "pattern" in runs else ""
+    where = f", {style.pattern_label(first['pattern'])} at iodepth {first['iodepth']}" if "pattern" in runs else ""
     ax.set_title(f"{labels.get(system, system)}{where}: {first['failure']}", loc="left")
+    return said
+
+
+def _said_of(worst: pd.Series, runs: int) -> str:
+    which = f" (block {worst['block']:g})" if "block" in worst and runs > 1 else ""
+    still = worst[["gap_s", "heal_gap_s"]].fillna(0).sum()
+    back = f", back {worst['back_s']:g} s after it was healed" if worst["back_s"] > 0 else ""
+    never = ", never back" if worst["heal_s"] == worst["heal_s"] and worst["back_s"] != worst["back_s"] else ""
+    return f"worst run{which}: {still:g} s without I/O{back}{never}"
 
 
 def _returns(ax: Axes, runs: pd.DataFrame, end: float) -> None:

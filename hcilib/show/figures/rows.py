@@ -1,0 +1,525 @@
+"""A row a case and its points along it: ratios, checks, campaigns, intervals that hold, one I/O, the bare drive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter
+
+from hcilib.metrics import metric as metric_of
+from hcilib.metrics import pattern_order
+from hcilib.show.figures import style
+from hcilib.show.figures.style import INK, QUIET, WARN, drawn, looks, tip
+
+VERDICTS = {"regression": WARN, "improvement": "#00805A", "changed": "#AA4499", "no change seen": "#0072B2"}
+HOLDS = "#0072B2"
+WIDEST = 4.0
+"""A range from one degree of freedom would leave no room for the points: beyond this it ends in an arrow."""
+LEAST, MOST = 0.1, 10
+"""Ratios beyond are drawn at the end."""
+OFFENDERS = 3
+"""So many rows that break a law are named in the figure, the farthest first; each says its name when pointed at."""
+CHECKS = {
+    "little": "Little's law: IOPS × latency / outstanding",
+    "bandwidth": "Throughput = IOPS × block size",
+    "cpu_efficiency": "IOPS per 1 % CPU",
+    "ceiling": "Share of the ceiling",
+}
+GATES = {"little": (0.95, 1.05), "bandwidth": (0.95, 1.05), "cpu_efficiency": (0.95, 1.05), "ceiling": (0.0001, 1.0)}
+"""Check -> the ratios within which a row holds (hcilib.analyse.physics.audit)."""
+
+
+@drawn
+def plot_forest(
+    comparison: pd.DataFrame,
+    baseline: str | None = None,
+    metric: str | None = None,
+    by: Sequence[str] = ("pattern", "iodepth"),
+    margin: float | None = None,
+    labels: Mapping[str, str] | None = None,
+    source: str | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Ratios on a log axis, a line at 1 and the band inside which a difference does not matter.
+
+    Parameters
+    ----------
+    comparison : as ``compare`` returns it: system, the `by` columns, ``ratio``, ``lo``, ``hi``. Rows of one
+        ``by[0]`` stand under its heading. Points without an interval are hollow; a row without a ratio says missing.
+        Of a baseline that was measured alone there is no row, and the figure says so.
+    baseline, metric, margin : for the axis label and the band; the comparison's own columns of that name by default
+    """
+    own, labels, by = ax is None, style.labelled(labels), list(by)
+    if comparison.empty:
+        return style.nothing(style.canvas(ax, 7.2, 0.6), "One system alone: nothing to compare.")
+    baseline = baseline or _only(comparison, "baseline", "the baseline")
+    margin = _only(comparison, "margin", 0.05) if margin is None else margin
+    what = metric_of(metric or _only(comparison, "metric", "iops")).label
+    name_of = {name: str(labels.get(name, name)) for name in [*comparison["system"], baseline]}
+    rows, systems = _grouped(comparison, by), looks(comparison["system"])
+    ax = style.canvas(ax, 7.2, 1.5 + 0.19 * len(rows) + 0.06 * len(rows) * (len(systems) - 1))
+    ax.axvspan(1 / (1 + margin), 1 + margin, color="#9aa0a6", alpha=0.22, linewidth=0, zorder=0, gid="margin")
+    _headed_axis(ax, rows, by)
+    for lane, (name, look) in enumerate(systems.items()):
+        part = comparison[comparison["system"] == name]
+        cells = list(part[by].itertuples(index=False, name=None))
+        y = np.array([rows[cell] for cell in cells]) + 0.66 * ((lane + 0.5) / len(systems) - 0.5)
+        told = [", ".join(map(str, cell)) for cell in cells]
+        _points(ax, y, *(part[c].to_numpy(float) for c in ("ratio", "lo", "hi")), look, name_of[name], told)
+    style.ratio_axis(
+        ax, comparison[["ratio", "lo", "hi"]].to_numpy(float).ravel(), f"{what} relative to {name_of[baseline]}"
+    )
+    style.legend(ax, [style.mark(*look, name_of[name]) for name, look in systems.items()], own)
+    style.say(ax, f"{what} relative to {name_of[baseline]}: {'; '.join(_counted(comparison, name_of))}.")
+    if own:
+        note = "Hollow: n = 1, no interval." if comparison["lo"].isna().any() else None
+        band = f"Grey band: within {100 * margin:g} % of equal."
+        style.caption(ax, _interval_note(comparison), note, band, style.source_of(comparison, source))
+    return ax
+
+
+@drawn
+def plot_neighbours(
+    table: pd.DataFrame, labels: Mapping[str, str] | None = None, source: str | None = None
+) -> np.ndarray:
+    """A panel a metric: each tenant beside the others, as a ratio to itself alone. Returns the panels' Axes.
+
+    Parameters
+    ----------
+    table : as ``neighbours`` returns it
+
+    Raises
+    ------
+    ValueError : the table has no row
+    """
+    if table.empty:
+        raise ValueError("plot_neighbours: the table has no row: no tenant was measured beside another")
+    metrics, names = list(dict.fromkeys(table["metric"])), style.labelled(labels)
+    several = table["system"].nunique() > 1
+    who = [
+        f"{names.get(row.system, row.system) + ': ' if several else ''}{row.tenant}, {style.pattern_label(row.pattern)}"
+        for row in table.itertuples()
+    ]
+    drawn_as = table.assign(who=who, of=table["system"], system="beside " + table["beside"])
+    _, grid = style.panels(len(metrics), len(metrics), 4.6, 1.1 + 0.42 * len(set(who)))
+    for ax, metric in zip(grid, metrics, strict=True):
+        plot_forest(drawn_as[drawn_as["metric"] == metric], "alone", metric, ["who"], ax=ax)
+        if ax is not grid[0]:
+            ax.set_yticklabels([])
+            ax.get_legend().remove()
+    style.caption(grid[0], style.runs_note(table, hollow=False), "Grey band: as alone.", style.source_of(table, source))
+    return grid
+
+
+def _counted(comparison: pd.DataFrame, name_of: Mapping[str, str]) -> Iterable[str]:
+    """How many ratios of each system lie above 1, and how many of all a test shows."""
+    for name, part in comparison.groupby("system", sort=False, observed=True):
+        ratio = part["ratio"].dropna()
+        shown = part["verdict"].isin(("higher", "lower")).sum() if "verdict" in part else 0
+        ends = f" ({ratio.min():.2f} to {ratio.max():.2f})" if len(ratio) else ""
+        yield f"{name_of[name]} above in {(ratio > 1).sum()} of {len(ratio)}{ends}, {shown} shown by a test"
+
+
+def _only(comparison: pd.DataFrame, column: str, otherwise):
+    """The one value of a column that says how the comparison was made."""
+    values = comparison[column].dropna().unique() if column in comparison else []
+    if len(values) > 1:
+        mixed = ", ".join(map(str, values))
+        raise ValueError(f"plot_forest: the comparison mixes {column} {mixed}; draw one at a time")
+    return values[0] if len(values) else otherwise
+
+
+def _grouped(table: pd.DataFrame, by: list[str]) -> dict[tuple, float]:
+    """(by values) -> y, headings included as 1-tuples, top to bottom."""
+    head, *rest = by
+    order = {name: i for i, name in enumerate(pattern_order(table[head]))}
+    cells = table[by].drop_duplicates().assign(_head=table[head].astype(str).map(order))
+    rows: dict[tuple, float] = {}
+    for cell in cells.sort_values(["_head", *rest])[by].itertuples(index=False, name=None):
+        if rest:
+            rows.setdefault(cell[:1], float(len(rows)))
+        rows.setdefault(cell, float(len(rows)))
+    return rows
+
+
+def _headed_axis(ax: Axes, rows: Mapping[tuple, float], by: Sequence[str], names: Sequence[str] | None = None) -> None:
+    """Headings bold, the cells under them, every second group shaded; no grid line crosses a row."""
+    under = (", ".join(f"{f} {v}" for f, v in zip(by[1:], cell[1:], strict=False)) for cell in rows)
+    said = [text or style.pattern_label(cell[0]) for text, cell in zip(under, rows, strict=True)]
+    style.row_axis(ax, names or said)
+    heads = [y for cell, y in rows.items() if len(cell) == 1]
+    for y in heads:
+        ax.get_yticklabels()[int(y)].set_fontweight("bold")
+    for top, bottom in list(zip(heads, [*heads[1:], float(len(rows))], strict=True))[::2]:
+        ax.axhspan(top - 0.5, bottom - 0.5, color="#f4f5f6", linewidth=0, zorder=-1)
+
+
+def _points(
+    ax: Axes, y, centre, lo, hi, look: tuple[str, str], label: str, told: Sequence[str], form: str = "{:.3f}×"
+) -> None:
+    """Points with their intervals, hollow without one, in words where there is no value."""
+    (colour, marker), sure, there = look, ~np.isnan(lo), ~np.isnan(centre)
+    show = form.format
+    bars = ax.errorbar(centre[sure], y[sure], xerr=[(centre - lo)[sure], (hi - centre)[sure]], fmt=marker, color=colour,
+                       elinewidth=1.5, capsize=0, zorder=3)  # fmt: skip
+    [single] = ax.plot(centre[~sure & there], y[~sure & there], marker, markeredgecolor=colour, markerfacecolor="white",
+                       markeredgewidth=1.5, zorder=3)  # fmt: skip
+    tip(bars.lines[0], ax, label,
+        [f"{told[i]}: {show(centre[i])} [{show(lo[i])}, {show(hi[i])}]" for i in np.flatnonzero(sure)])  # fmt: skip
+    tip(single, ax, label, [f"{told[i]}: {show(centre[i])}, one number" for i in np.flatnonzero(~sure & there)])
+    for height in y[~there]:
+        _missing(ax, height, colour)
+
+
+def _missing(ax: Axes, height: float, colour: str = QUIET, said: str = "missing") -> None:
+    ax.text(0.995, height, said, transform=ax.get_yaxis_transform(), fontsize=8, style="italic", color=colour,
+            va="center", ha="right", gid="missing")  # fmt: skip
+
+
+def _interval_note(comparison: pd.DataFrame) -> str | None:
+    if comparison["lo"].isna().all():
+        return None
+    percent = f"{100 * comparison['confidence'].max():.0f} % " if "confidence" in comparison else ""
+    corrected = "p_adjusted" in comparison and (comparison["p_adjusted"] > comparison["p"]).any()
+    more = ", each cell's own; verdicts are corrected for their number" if corrected else ""
+    return f"Bars: {percent}intervals{more}."
+
+
+@drawn
+def plot_latency(
+    table: pd.DataFrame,
+    metric: str | None = None,
+    by: str = "pattern",
+    hue: str = "system",
+    labels: Mapping[str, str] | None = None,
+    source: str | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """What one I/O costs: a row per `hue` under each `by`, the best first, on a log axis with the value beside its dot.
+
+    Parameters
+    ----------
+    table : as ``summarize`` returns it: `by`, `hue`, ``center`` (or the metric's own column), ``lo``, ``hi``, ``n``
+    """
+    own, labels, what = ax is None, style.labelled(labels), metric_of(style.metric_drawn(table, metric, "lat_ns"))
+    if table.duplicated([hue, by]).any():
+        raise ValueError(f"plot_latency: several rows for one {hue} and {by}; filter the table to one of each")
+    value = "center" if "center" in table else what.name
+    groups = pattern_order(table[by]) if by == "pattern" else list(dict.fromkeys(table[by]))
+    ladder = pd.MultiIndex.from_product([groups, list(dict.fromkeys(table[hue]))], names=[by, hue])
+    table = table.assign(**{by: table[by].astype(str)}).set_index([by, hue]).reindex(ladder).reset_index()
+    table = table.sort_values(value, ascending=what.better == "lower", na_position="last", kind="stable")
+    rows: dict[tuple, float] = {}
+    for group in groups:
+        for cell in [(group,), *((group, name) for name in table.loc[table[by] == group, hue])]:
+            rows[cell] = float(len(rows))
+    ax = style.canvas(ax, 7.2, 1.0 + 0.25 * len(rows))
+    names = [str(labels.get(c[1], c[1])) if len(c) == 2 else style.pattern_label(c[0]) for c in rows]
+    _headed_axis(ax, rows, (by, hue), names)
+    nan = pd.Series(np.nan, index=table.index)
+    values = table.assign(_lo=table.get("lo", nan), _hi=table.get("hi", nan))[[value, "_lo", "_hi"]] / what.scale
+    for name, look in looks(table[hue]).items():
+        mine = (table[hue] == name).to_numpy()
+        cells = list(table.loc[mine, [by, hue]].itertuples(index=False, name=None))
+        y, at = np.array([rows[cell] for cell in cells]), values[mine].to_numpy(float)
+        _points(
+            ax, y, *at.T, look, str(labels.get(name, name)), [style.pattern_label(c[0]) for c in cells], what.format
+        )
+        for height, (centre, _, hi) in zip(y, at, strict=True):
+            if centre == centre:
+                text = what.show(centre * what.scale)
+                ax.annotate(text, (np.nanmax([centre, hi]), height), (8, 0), textcoords="offset points", va="center",
+                            fontsize=8.5, fontweight="bold", color=style.darker(look[0]))  # fmt: skip
+    ends = values.to_numpy(float)
+    style.log_axis(ax.xaxis, what.unit, np.nanmin(ends, initial=np.inf), np.nanmax(ends, initial=-np.inf))
+    ax.set_xlabel(what.axis)
+    best = table.dropna(subset=[value]).groupby(by, sort=False).first()
+    said = (
+        f"{style.pattern_label(g)} {labels.get(r[hue], r[hue])} with {what.show(r[value])}" for g, r in best.iterrows()
+    )
+    style.say(ax, f"Best {what.axis}: {'; '.join(said)}.")
+    if own:
+        style.caption(ax, style.runs_note(table), style.source_of(table, source))
+    return ax
+
+
+@drawn
+def plot_baseline(
+    table: pd.DataFrame, metric: str = "iops", by: str = "pattern", source: str | None = None, ax: Axes | None = None
+) -> Axes:
+    """The bare drive on a log axis: measured, filled, beside the vendor's datasheet, hollow, and its share of it.
+
+    Parameters
+    ----------
+    table : `by`, ``measured`` and ``datasheet`` in the metric's base unit; NaN where a datasheet says nothing
+    """
+    own, what = ax is None, metric_of(metric)
+    ax = style.canvas(ax, 7.2, 1.2 + 0.4 * len(table))
+    y = style.row_axis(ax, [style.pattern_label(v) if by == "pattern" else str(v) for v in table[by]])
+    values = table[["measured", "datasheet"]].to_numpy(float) / what.scale
+    least, most = np.nanmin(values, initial=np.inf), np.nanmax(values, initial=-np.inf)
+    style.log_axis(ax.xaxis, what.unit, least, most)
+    middle = np.sqrt(least * most)
+    for height, (measured, stated) in zip(y, values, strict=True):
+        ax.hlines(height, *sorted((measured, stated)), color="#b0b4b9", linewidth=2, zorder=2)
+        share = f"{100 * measured / stated:.0f} % of the datasheet's {what.format.format(stated)}"
+        said = [what.format.format(measured) if measured == measured else "measured: missing"]
+        said += ["datasheet: missing"] if stated != stated else [share] if measured == measured else [what.show(stated)]
+        left = np.nanmin([measured, stated, most]) > middle
+        at = np.nanmin([measured, stated, most]) if left else np.nanmax([measured, stated, least])
+        ax.annotate(", ".join(said), (at, height), (-9 if left else 9, 0), textcoords="offset points", va="center",
+                    fontsize=8.5, ha="right" if left else "left",
+                    gid="missing" if "missing" in said[-1] else "said")  # fmt: skip
+    ax.plot(
+        values[:, 1], y, "D", markersize=11, markeredgecolor=INK, markerfacecolor="white", zorder=3, gid="datasheet"
+    )
+    ax.plot(values[:, 0], y, "o", color=HOLDS, zorder=4, gid="measured")
+    ax.set_xlabel(what.axis)
+    stated_too = [style.mark(INK, "D", "datasheet", True)] if np.isfinite(values[:, 1]).any() else []
+    style.legend(ax, [style.mark(HOLDS, "o", "measured"), *stated_too], own)
+    if own:
+        style.caption(ax, style.runs_note(table, False), style.source_of(table, source))
+    return ax
+
+
+@drawn
+def plot_audit(
+    audit: pd.DataFrame,
+    gates: Mapping[str, tuple[float, float]] | None = None,
+    source: str | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Measured over expected, one row of points per check: the tolerance as a band, who breaks it by name.
+
+    Shares of a ceiling, which span decades and break nothing below 1, stand on an axis of their own below.
+
+    Parameters
+    ----------
+    audit : as ``audit`` returns it: ``check``, ``ratio``, ``ok`` (<NA>: could not be checked); with the columns of
+        ``name_rows``, or the ``id`` of a claim, the rows that break it are named
+    gates : check -> (low, high) of the ratio, drawn as a band behind its points
+    """
+    own, gates = ax is None, GATES if gates is None else gates
+    checks = [c for c in dict.fromkeys(audit["check"]) if audit.loc[audit["check"] == c, "ok"].notna().any()]
+    unjudged = [CHECKS.get(c, c) for c in dict.fromkeys(audit["check"]) if c not in checks]
+    if not checks:
+        return style.nothing(style.canvas(ax, 7.2, 1.0), "nothing to check")
+    laws, shares = [c for c in checks if c != "ceiling"], [c for c in checks if c == "ceiling"]
+    if own and laws and shares:
+        heights = [len(laws) + 0.3, 1.3]
+        _, (ax, below) = plt.subplots(2, 1, figsize=(9.0, 2.2 + 0.75 * len(checks)), height_ratios=heights,
+                                        layout="constrained")  # fmt: skip
+        beyond = [_checks(style.dress(ax), audit, laws, gates), _checks(style.dress(below), audit, shares, gates)]
+        below.set_xlabel("Share of what the drives can give (1 = their ceiling)")
+    else:
+        ax = style.canvas(ax, 9.0, 1.5 + 0.75 * len(checks))
+        beyond = [_checks(ax, audit, checks, gates)]
+    broken = (audit["ok"].eq(False)).fillna(False)
+    style.legend(
+        ax, [style.mark(HOLDS, "o", "holds"), *([style.mark(WARN, "X", "does not hold")] if broken.any() else [])], own
+    )
+    style.say(ax, "; ".join(f"{CHECKS.get(c, c)}: {_verdict(audit[audit['check'] == c])}" for c in checks) + ".")
+    if own:
+        band = "Grey: the tolerance." if gates else None
+        blank = f"Nothing to check it with: {', '.join(unjudged)}." if unjudged else None
+        style.caption(ax, band, *beyond, blank, style.source_of(audit, source))
+    return ax
+
+
+def _checks(ax: Axes, audit: pd.DataFrame, checks: Sequence[str], gates: Mapping) -> str | None:
+    """The rows of these checks; returns what had to be drawn at the axis' end."""
+    parts = [audit[audit["check"] == check] for check in checks]
+    style.row_axis(ax, [f"{CHECKS.get(c, c)}\n{_verdict(p)}" for c, p in zip(checks, parts, strict=True)])
+    judged = pd.concat(parts)
+    ratios = judged.loc[judged["ok"].notna(), "ratio"].to_numpy(float)
+    ratios = ratios[np.isfinite(ratios) & (ratios > 0)]
+    for y, (check, part) in enumerate(zip(checks, parts, strict=True)):
+        _check(ax, y, part, gates.get(check))
+    style.ratio_axis(ax, ratios.clip(LEAST, MOST), "Measured / expected")
+    beyond = int(((ratios < LEAST) | (ratios > MOST)).sum())
+    return f"{beyond} beyond {LEAST:g} or {MOST:g}, drawn at the end." if beyond else None
+
+
+def _check(ax: Axes, y: int, part: pd.DataFrame, gate: tuple[float, float] | None) -> None:
+    """Points spread over the row in their own order, so that the same table is always the same picture."""
+    if gate:
+        ax.fill_betweenx([y - 0.36, y + 0.36], *gate, color="#9aa0a6", alpha=0.25, linewidth=0, gid="gate")
+    spread = y + 0.5 * ((np.arange(len(part)) * 0.618) % 1 - 0.5)
+    ok, ratio = part["ok"].astype("boolean"), part["ratio"].to_numpy(float).clip(LEAST, MOST)
+    names = _row_names(part)
+    for marker, colour, chosen in (("o", HOLDS, ok.fillna(False)), ("X", WARN, ~ok.fillna(True))):
+        mask = chosen.to_numpy(bool)
+        [points] = ax.plot(ratio[mask], spread[mask], marker, color=colour, alpha=0.75, markersize=5, markeredgewidth=0)
+        tip(points, ax, "", [f"{names[i]}: {part['ratio'].iloc[i]:.3g}×" for i in np.flatnonzero(mask)])
+    wrong = np.flatnonzero((~ok.fillna(True)).to_numpy(bool) & np.isfinite(ratio))
+    named = [i for i in wrong[np.argsort(-np.abs(np.log(ratio[wrong])), kind="stable")] if names[i]]
+    told = [f"× {names[i]}: {part['ratio'].iloc[i]:.3g}×" for i in named[:OFFENDERS]]
+    told += [f"and {len(named) - OFFENDERS} more"] if len(named) > OFFENDERS else []
+    if told:
+        ax.text(1.01, y, "\n".join(told), transform=ax.get_yaxis_transform(), fontsize=7.5, color=WARN, va="center",
+                gid="offender")  # fmt: skip
+
+
+def _row_names(part: pd.DataFrame) -> list[str]:
+    """What a row of results or a claim is called in a figure."""
+    if "id" in part:
+        return [f"claim {number}" for number in part["id"]]
+    if "system" not in part:
+        return [""] * len(part)
+    labels = style.labelled(None)
+    return [
+        f"{labels.get(row['system'], row['system'])}, {style.pattern_label(row['pattern'])}"
+        + (f" at iodepth {row['iodepth']:g}" if "iodepth" in row and row["iodepth"] == row["iodepth"] else "")
+        for row in part.to_dict("records")
+    ]
+
+
+def _verdict(part: pd.DataFrame) -> str:
+    ok = part["ok"].astype("boolean")
+    unknown = f", {ok.isna().sum()} not checkable" if ok.isna().any() else ""
+    return f"{ok.sum()} of {ok.notna().sum()} hold{unknown}"
+
+
+@drawn
+def plot_coverage(coverage: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """How often each interval held the truth, a row per situation and number of runs, the promise as a line.
+
+    Parameters
+    ----------
+    coverage : as ``simulate_coverage`` returns it: ``situation``, ``runs``, ``method``, ``coverage``, ``lo``, ``hi``,
+        ``nominal``
+    """
+    own = ax is None
+    rows = list(dict.fromkeys(zip(coverage["situation"], coverage["runs"], strict=True)))
+    ax = style.canvas(ax, 7.6, 1.4 + 0.42 * len(rows))
+    systems = looks(coverage["method"])
+    for nominal in coverage["nominal"].unique():
+        ax.axvline(nominal, color=INK, linestyle="--", linewidth=1, zorder=1, gid="nominal")
+        ax.axvspan(nominal, 1.05, color="#00956B", alpha=0.1, linewidth=0, zorder=0, gid="as promised")
+        ax.text(nominal, 1.005, f"as promised: {100 * nominal:g} % or more →", transform=ax.get_xaxis_transform(),
+                ha="right", va="bottom", fontsize=8.5, color="#00603F")  # fmt: skip
+    for lane, (name, (colour, marker)) in enumerate(systems.items()):
+        part = coverage[coverage["method"] == name]
+        y = np.array([rows.index(key) for key in zip(part["situation"], part["runs"], strict=True)])
+        error = [part["coverage"] - part["lo"], part["hi"] - part["coverage"]]
+        y = y + 0.5 * ((lane + 0.5) / len(systems) - 0.5)
+        ax.errorbar(part["coverage"], y, xerr=error, fmt=marker, color=colour,
+                    elinewidth=1.5, label=name, zorder=3)  # fmt: skip
+    style.row_axis(ax, [f"{situation}, {n} runs" for situation, n in rows])
+    ax.set_xlim(min(0.3, coverage["lo"].min()), 1.01)
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{100 * x:.0f} %"))
+    ax.set_xlabel("Intervals that hold the truth")
+    style.legend(ax, [style.mark(*look, name) for name, look in systems.items()], own)
+    if own:
+        style.caption(ax, f"{coverage['n'].iloc[0]} simulated campaigns a row; dashed: what is promised.")
+    return ax
+
+
+@drawn
+def plot_regression(
+    found: pd.DataFrame,
+    history: pd.DataFrame | None = None,
+    margin: float = 0.05,
+    metric: str = "iops",
+    by: Sequence[str] = ("pattern", "iodepth"),
+    ax: Axes | None = None,
+) -> Axes:
+    """The new campaign relative to the earlier ones, and the range in which one more campaign was to be expected.
+
+    Parameters
+    ----------
+    found : as ``regression`` returns it, one system: the `by` columns, ``ratio``, ``lo``, ``hi``, ``k``, ``verdict``.
+        Where k = 1 there is no such range and the declared `margin` is drawn instead, hatched
+    history : as ``campaign_ratios`` returns it: every campaign's ``ratio``, small open points, and when it was, if
+        ``date`` is there
+    """
+    own, by = ax is None, list(by)
+    if found.empty:
+        raise ValueError("plot_regression: the table has no row to draw")
+    order = {name: i for i, name in enumerate(pattern_order(found["pattern"]))} if "pattern" in found else {}
+    found = found.sort_values(by, key=lambda c: c.map(order) if c.name == "pattern" else c)
+    rows = {cell: y for y, cell in enumerate(found[by].itertuples(index=False, name=None))}
+    ax = style.canvas(ax, 7.6, 1.6 + 0.36 * len(rows))
+    style.row_axis(ax, [_cell_name(by, cell) for cell in rows])
+    if history is not None:
+        for cell, part in history.groupby(by, observed=True):
+            [points] = ax.plot(part["ratio"], np.full(len(part), rows[cell]), "o", markerfacecolor="none",
+                               markeredgecolor=QUIET, zorder=3)  # fmt: skip
+            tip(
+                points,
+                ax,
+                "",
+                [f"{run}: {ratio:.3f}×" for run, ratio in zip(part["run_id"], part["ratio"], strict=True)],
+            )
+    for y, row in enumerate(found.to_dict("records")):
+        _expected(ax, y, row, margin)
+        if row["ratio"] != row["ratio"]:
+            _missing(ax, y)
+        else:
+            ax.plot(row["ratio"], y, "D", color=VERDICTS[row["verdict"]], markersize=8, zorder=4, gid="new")
+    range_lo, range_hi = ((found[side] / found["ratio"]).clip(1 / WIDEST, WIDEST) for side in ("lo", "hi"))
+    around = [found["ratio"], range_lo, range_hi, [1 / (1 + margin), 1 + margin]]
+    ratios = np.concatenate([*around, *([history["ratio"]] if history is not None else [])])
+    style.ratio_axis(ax, ratios, f"{metric_of(metric).label} relative to the earlier campaigns (1 = their mean)")
+    style.legend(ax, list(_regression_handles(found, history)), own)
+    if own:
+        style.caption(ax, _when(history), *_regression_notes(found, margin))
+    return ax
+
+
+def _expected(ax: Axes, y: int, row: Mapping, margin: float) -> None:
+    """Where one more campaign of the same kind was to be expected: the interval of the ratio, turned around 1."""
+    look: dict[str, Any] = {"hatch": "////", "facecolor": "none", "edgecolor": "#9aa0a6", "gid": "margin"}
+    if row["k"] == 1:
+        lo, hi = 1 / (1 + margin), 1 + margin
+    elif row["lo"] == row["lo"]:
+        lo, hi = max(row["lo"] / row["ratio"], 1 / WIDEST), min(row["hi"] / row["ratio"], WIDEST)
+        look = {"color": "#9aa0a6", "alpha": 0.3, "linewidth": 0, "gid": "expected"}
+        if row["hi"] / row["ratio"] > WIDEST:
+            ax.plot([lo, hi], [y, y], linestyle="", marker="$↔$", color=QUIET, markersize=9, gid="beyond", zorder=2)
+    else:
+        return
+    ax.fill_betweenx([y - 0.32, y + 0.32], lo, hi, zorder=0, **look)
+
+
+def _cell_name(by: Sequence[str], cell: tuple) -> str:
+    named = zip(by, cell, strict=True)
+    return ", ".join(style.pattern_label(value) if name == "pattern" else f"{name} {value}" for name, value in named)
+
+
+def _regression_handles(found: pd.DataFrame, history: pd.DataFrame | None) -> Iterable[Any]:
+    for verdict, colour in VERDICTS.items():
+        if (found["verdict"] == verdict).any():
+            yield style.mark(colour, "D", f"the new campaign: {verdict}")
+    if history is not None:
+        yield style.mark(QUIET, "o", "each campaign", True)
+    if (found["k"] > 1).any():
+        yield Patch(color="#9aa0a6", alpha=0.3, label="to be expected")
+    if (found["k"] == 1).any():
+        yield Patch(facecolor="none", edgecolor="#9aa0a6", hatch="////", label="declared margin")
+
+
+def _when(history: pd.DataFrame | None) -> str | None:
+    """Which campaigns the open points are, in the order of their days where these are known."""
+    if history is None or "date" not in history:
+        return None
+    days = history[["run_id", "date"]].drop_duplicates().sort_values("date")
+    return "Campaigns: " + ", ".join(f"{run} ({day})" for run, day in days.itertuples(index=False)) + "."
+
+
+def _regression_notes(found: pd.DataFrame, margin: float) -> Iterable[str]:
+    several = found.loc[found["k"] > 1]
+    if len(several):
+        k = "/".join(str(k) for k in sorted(several["k"].unique()))
+        percent = f"{100 * several['confidence'].max():.0f} %"
+        yield f"Grey: where one more campaign was to be expected, {percent} from {k} earlier ones."
+    if (several["hi"] / several["ratio"] > WIDEST).any():
+        yield f"A double arrow: the range goes on beyond {WIDEST:g}×."
+    if (found["k"] == 1).any():
+        yield f"Hatched: one earlier campaign, no such range; judged by ±{100 * margin:g} %."
