@@ -15,7 +15,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from hcilib.show.report import export
-from hcilib.show.report.downloads import shown_name, shown_names, without_numbers, write_downloads
+from hcilib.show.report.page import shown_name, shown_names, without_numbers, write_downloads
 from hcilib.show.report.provenance import COMMAND, data_named, file_digest, fio_versions, sources_digest, tree_digest
 from hcilib.show.report.report import build
 from hcilib.show.report.scenarios import find_scenarios

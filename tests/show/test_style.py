@@ -20,7 +20,7 @@ from hcilib.show.figures.style import (
     pattern_label,
     runs_note,
 )
-from hcilib.show.report.inked import contrast, on_dark
+from hcilib.show.report.page import contrast, on_dark
 
 # Machado, Oliveira and Fernandes 2009, severity 1.0, on linear RGB
 VISION = {

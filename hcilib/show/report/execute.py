@@ -27,8 +27,7 @@ KERNEL = [
     # kernels
     # at once pick the same socket name and answer each other's messages.
     "--IPKernelApp.log_level=ERROR",
-    "--ext=hcilib.show.report.quiet",  # a kernel that ends is no error
-    "--ext=hcilib.show.report.export",  # tables carry their numbers along, for the page's downloads
+    "--ext=hcilib.show.report.export",  # tables carry their numbers along, and a kernel that ends is no error
     "--InlineBackend.figure_formats=svg",
     "--InlineBackend.figure_formats=retina",  # PNG at twice the screen's resolution
 ]
@@ -49,8 +48,7 @@ def execute(scenario: Scenario, root: Path, out: Path, revision: str, refused: s
     # It warns of every parameter annotated `str | None`, which its regular expression does not see; scenarios.py does.
     logging.getLogger("papermill").setLevel(logging.ERROR)
 
-    from hcilib.show.report.downloads import without_numbers
-    from hcilib.show.report.site import write_page
+    from hcilib.show.report.page import without_numbers, write_page
 
     folder = out / scenario.name
     folder.mkdir(parents=True, exist_ok=True)

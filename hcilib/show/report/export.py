@@ -2,13 +2,14 @@
 
 The notebooks know nothing of it. A kernel started with ``--ext=hcilib.show.report.export`` adds to every table it
 shows, whether made by ``hci.table`` or a bare DataFrame, its unrounded numbers as CSV and as Parquet;
-hcilib.show.report.downloads makes files of them. Kernels of JupyterLab and nbval do not load it: committed notebooks
+hcilib.show.report.page makes files of them. Kernels of JupyterLab and nbval do not load it: committed notebooks
 hold no second copy of their numbers.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import re
 from base64 import b64encode
 from collections.abc import Callable
@@ -27,11 +28,15 @@ from traitlets import ObjectName, Unicode
 
 from hcilib.show.tables import tables
 
+# jupyter_client interrupts a kernel before it asks it to end. One that is still busy with its last message then logs an
+# error in the middle of the progress bar, about a scenario that has succeeded. Every other error is said.
+_ENDED = "KeyboardInterrupt caught in kernel"
 CSV, PARQUET = "text/csv", "application/vnd.apache.parquet"
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Called by IPython once, before the first cell and so before ``hci.table`` is first looked up."""
+    logging.getLogger("IPKernelApp").addFilter(lambda record: _ENDED not in record.getMessage())
     assert shell.display_formatter is not None  # a shell has one from its start
     formatters = shell.display_formatter.formatters
     for mime, formatter, rendered in ((CSV, CsvFormatter, as_csv), (PARQUET, ParquetFormatter, as_parquet)):

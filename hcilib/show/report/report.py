@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -21,12 +23,14 @@ from tqdm import tqdm
 
 from hcilib.engine import Engine, mapped
 from hcilib.show.report.execute import describe, execute, one_line, unchanged
-from hcilib.show.report.paper import PaperError, write_papers
 from hcilib.show.report.provenance import data_named, provenance, revision_of
 from hcilib.show.report.scenarios import SOURCES, Scenario, ScenarioError, find_scenarios
 
 LOOK_S, ENDING_S = 2.0, 20.0
 """How often is said what is done, and how long a campaign has to end in order after Ctrl-C: fio, a setting put back."""
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+LIMIT_S = 120
 
 
 class ReportError(RuntimeError):
@@ -39,6 +43,10 @@ class ReportError(RuntimeError):
 
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C, once what ran has ended; the message says what is kept and what to do."""
+
+
+class PaperError(RuntimeError):
+    """No browser to print with, or it printed nothing."""
 
 
 def report(
@@ -98,10 +106,47 @@ def build(params, out, workers: int, root, engine: Engine = None) -> tuple[Path,
 
 
 def papers(results: list[dict[str, Any]], out: Path, root: Path = Path(".")) -> list[Path]:
-    """One PDF a study of what was built into `out`."""
+    """``<study>.pdf`` of every study of what was built into `out`, beside its index: the finding first, sources last.
+
+    Raises
+    ------
+    PaperError : there is no chromium, or it failed; the text says what to do
+    """
+    from hcilib.show.report.page import rendered, style
     from hcilib.show.report.site import blocks_of
 
-    return write_papers(blocks_of(results, out, root.resolve()), out, revision_of(root.resolve()))
+    browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if browser is None:
+        raise PaperError(
+            f"no browser to print with: looked for {', '.join(BROWSERS)}; on Debian: apt-get install chromium"
+        )
+    written = []
+    for block in blocks_of(results, out, root.resolve()):
+        sheet, paper = out / f"{block['study'].key}.print.html", out / f"{block['study'].key}.pdf"
+        sheet.write_text(rendered("paper", css=style(), b=block, revision=revision_of(root.resolve())), "utf-8")
+        printed(browser, sheet, paper)
+        sheet.unlink()
+        written.append(paper)
+    return written
+
+
+def printed(browser: str, sheet: Path, paper: Path) -> None:
+    """The page as PDF; page numbers come from its own style (@page)."""
+    paper.unlink(missing_ok=True)
+    root = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium refuses to sandbox root
+    command = [
+        browser,
+        "--headless",
+        *root,
+        "--disable-gpu",
+        "--no-pdf-header-footer",
+        f"--print-to-pdf={paper}",
+        sheet.as_uri(),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    if done.returncode or not paper.is_file():
+        said = done.stderr.strip().splitlines() or ["nothing said"]
+        raise PaperError(f"{browser} could not print {sheet.name}: {said[-1]}")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,0 +1,352 @@
+"""A page of an executed notebook: answer, sections, figures for a light and a dark screen, and the files beside it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from html import escape
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader
+from matplotlib.colors import to_hex, to_rgb
+from nbconvert.filters import Highlight2HTML, markdown2html, strip_ansi
+from nbformat import NotebookNode
+from pygments.formatters import HtmlFormatter
+
+TEMPLATES = Path(__file__).parent / "templates"
+# No widgets: what they show is in the outputs' other forms, and nothing is fetched from a network.
+SHOWN = ["text/html", "image/svg+xml", "image/png", "text/markdown", "text/plain"]
+DRAWN = ("figure", "picture")
+FEW = 12
+"""Rows of a table that is open where no figure shows the same; longer ones are one click away."""
+
+
+@dataclass
+class Part:
+    """One thing shown: a table, a figure, text, or the error of a cell."""
+
+    kind: str
+    body: str
+    alt: str = ""
+    files: list[str] = field(default_factory=list)
+    rows: int = 0
+    caption: str = ""
+
+    @property
+    def open(self) -> bool:
+        return self.kind != "table" or 0 < self.rows <= FEW
+
+
+@dataclass
+class Section:
+    """A heading, the sentence under it, what it says of the method, what is shown and the code behind it."""
+
+    title: str
+    said: str = ""
+    more: str = ""
+    parts: list[Part] = field(default_factory=list)
+    code: list[str] = field(default_factory=list)
+
+    @property
+    def anchor(self) -> str:
+        return re.sub(r"\W+", "-", self.title.lower()).strip("-") or "section"
+
+    @property
+    def drawn(self) -> bool:
+        return any(part.kind in DRAWN for part in self.parts)
+
+
+def write_page(notebook: NotebookNode, result: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The page of one executed notebook, and beside it the files of its tables and figures.
+
+    Returns
+    -------
+    dict : page and thumbnail (its first picture) relative to the site ("" without a picture), alt of the thumbnail,
+        files
+    """
+    files = write_downloads(notebook, folder)
+    found = list(sections(notebook, result))
+    hero = next((part for section in found for part in section.parts if part.kind in DRAWN), None)
+    for section in found:
+        section.parts = [part for part in section.parts if part is not hero]
+    shown = [s for s in found if s.parts or s.said or s.code]
+    body = "".join(part.body for s in shown for part in s.parts) + (hero.body if hero else "")
+    page = folder / f"{result['name']}.html"
+    text = rendered(
+        "scenario", page=result, sections=shown, hero=hero, css=style(), inks=dark_inks(body), script=script(), up="../"
+    )
+    page.write_text(text, "utf-8")
+    picture = next((name for name in hero.files if name.endswith(".png")), "") if hero else ""
+    thumbnail = f"{folder.name}/{picture}" if picture else ""
+    alt = hero.alt if hero and picture else ""
+    return {"page": f"{folder.name}/{page.name}", "thumbnail": thumbnail, "alt": alt, "files": files}
+
+
+def sections(notebook: NotebookNode, result: Mapping[str, Any]) -> Iterator[Section]:
+    """A notebook by its headings; the answer and the facts, which stand at the top of the page, are left out below."""
+    highlight, numbers = Highlight2HTML(), {"Table": count(1), "Figure": count(1)}
+    section, before = Section("What this page is about"), result["question"]
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            title = re.match(r"##? +(.+)\n*", cell.source)
+            text = cell.source[title.end() :] if title else cell.source
+            if title and title[0].startswith("# "):
+                section = Section("What this page is about", more=markdown2html(text))
+                before = plain(text) or before
+                continue
+            if title or not section.parts:
+                yield section
+                first, rest = first_sentence(text)
+                section = Section(
+                    title[1].strip() if title else plain(first)[:60],
+                    markdown2html(first),
+                    markdown2html(rest) if rest else "",
+                )
+            else:
+                section.parts.append(Part("text", markdown2html(text)))
+            before = plain(text) or before
+        elif cell.cell_type == "code":
+            section.code.append(highlight(cell.source))
+            tags = cell.metadata.get("tags", [])
+            if not ({"answer", "facts"} & set(tags) and result["answer"]):
+                alt = cell.metadata.get("alt") or before
+                section.parts += [part for output in cell.get("outputs", []) for part in _parts(output, alt, numbers)]
+    yield section
+
+
+def first_sentence(text: str) -> tuple[str, str]:
+    """What is read at once, and what is said beside it."""
+    text = text.strip()
+    end = re.search(r"(?<=[^.\d][a-z0-9)%`*])[.?](?=\s+[A-Z`*])", text)
+    return (text[: end.end()], text[end.end() :].strip()) if end and "\n" not in text[: end.end()] else (text, "")
+
+
+def _parts(output: NotebookNode, alt: str, numbers: dict) -> Iterator[Part]:
+    if output.output_type == "stream":
+        yield Part("stream", strip_ansi(output.text))
+        return
+    if output.output_type == "error":
+        yield Part("error", strip_ansi("\n".join(output.traceback)))
+        return
+    data, files = output.get("data", {}), output.get("metadata", {}).get("files", [])
+    kind = next((kind for kind in SHOWN if kind in data), None)
+    if kind == "text/html":
+        rows = data[kind].count("<tr") - 1
+        if "data-empty" in data[kind]:
+            yield Part("nothing", f"Checked, nothing found: {alt[:1].lower() + alt[1:].rstrip('.')}.")
+        else:
+            caption = re.search(r"<caption[^>]*>(.*?)</caption>", data[kind], re.S)
+            yield Part(
+                "table",
+                data[kind],
+                f"Table {next(numbers['Table'])}: {alt}",
+                files,
+                rows,
+                caption[1] if caption else "",
+            )
+    elif kind == "image/svg+xml":
+        yield Part(
+            "figure", inked(data[kind]), f"Figure {next(numbers['Figure'])}: {finding(data[kind]) or alt}", files
+        )
+    elif kind == "image/png":
+        said = f"Figure {next(numbers['Figure'])}: {alt}"
+        source = f"data:image/png;base64,{data[kind].strip()}"
+        yield Part("picture", f'<img src="{source}" alt="{escape(said)}">', said, files)
+    elif kind == "text/markdown":
+        yield Part("text", markdown2html(data[kind]))
+    elif kind:
+        yield Part("stream", strip_ansi(data[kind]))
+
+
+def finding(svg: str) -> str:
+    """What a figure says of itself (hcilib.show.figures.style.say), for those who do not see it."""
+    said = re.search(r"<desc>(.*?)</desc>", svg, re.S)
+    return said[1].strip() if said else ""
+
+
+def rendered(template: str, **content: Any) -> str:
+    return (
+        Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True)
+        .get_template(f"{template}.html.j2")
+        .render(**content)
+    )
+
+
+def plain(markdown: str) -> str:
+    """A paragraph of markdown as one line of text, without headings and marks."""
+    lines = [line for line in markdown.splitlines() if not line.startswith("#")] or [markdown.lstrip("# ")]
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(lines))
+    return " ".join(re.sub(r"[*`_]{1,3}(?=\S)|(?<=\S)[*`]{1,3}", "", text).split())[:300]
+
+
+def style() -> str:
+    """The site's style with highlighting for a light and a dark screen."""
+    light = HtmlFormatter(style="default").get_style_defs(".highlight")
+    dark = HtmlFormatter(style="monokai").get_style_defs(":root[data-theme=dark] .highlight")
+    css = (TEMPLATES / "style.css").read_text("utf-8")
+    return f"{light}\n{dark}\n{css}"
+
+
+def script() -> str:
+    return (TEMPLATES / "script.js").read_text("utf-8")
+
+
+# ---- Files beside the page: every table as CSV and Parquet, every figure as SVG and PNG
+
+KINDS = {"text/csv": "csv", "application/vnd.apache.parquet": "parquet", "image/svg+xml": "svg", "image/png": "png"}
+"""Form of an output -> ending of its file."""
+
+NUMBERS = ("text/csv", "application/vnd.apache.parquet")
+"""Forms that hcilib.show.report.export gives every table."""
+
+BASE64 = ("application/vnd.apache.parquet", "image/png")
+
+
+def write_downloads(notebook: NotebookNode, folder: Path) -> list[str]:
+    """Write the files of an executed notebook's outputs; each output's metadata then lists its own as ``files``.
+
+    A file is named after what its cell shows: ``iops.csv`` for ``hci.table(iops)``, ``iops.svg`` for
+    ``hci.plot_panels(iops)``. Two views of one table share its files; other repetitions are numbered.
+
+    Returns
+    -------
+    list : names of all files, each once
+    """
+    for stale in (p for ending in KINDS.values() for p in folder.glob(f"*.{ending}")):
+        stale.unlink()
+    written: dict[str, bytes] = {}
+    for cell in notebook.cells:
+        outputs = [o for o in cell.get("outputs", []) if KINDS.keys() & o.get("data", {}).keys()]
+        for output, name in zip(outputs, shown_names(cell.source, len(outputs)), strict=True):
+            data = output["data"]
+            contents = {ending: _bytes(kind, data[kind]) for kind, ending in KINDS.items() if kind in data}
+            files = _named(name, contents, written)
+            output.setdefault("metadata", {})["files"] = list(files)
+            written |= files
+    for name, content in written.items():
+        (folder / name).write_bytes(content)
+    return list(written)
+
+
+def without_numbers(notebook: NotebookNode) -> NotebookNode:
+    """The same notebook after its tables' second and third forms have become files."""
+    for output in (o for cell in notebook.cells for o in cell.get("outputs", []) if "data" in o):
+        output["data"] = {kind: value for kind, value in output["data"].items() if kind not in NUMBERS}
+    return notebook
+
+
+def shown_names(source: str, outputs: int) -> list[str]:
+    """A name for each of a cell's `outputs`: after what each ``display`` is given, else all after its last expression.
+
+    Which of its displays a cell has come to is not known; where there are as many as outputs, it was all of them.
+    """
+    last = shown_name(source)
+    try:
+        calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    except SyntaxError:
+        return [last] * outputs
+    displays = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "display" and len(c.args) == 1]
+    shown = [_subject(call.args[0]) for call in sorted(displays, key=lambda call: call.lineno)]
+    shown += [last] * (len(shown) < outputs)
+    return shown if len(shown) == outputs else [last] * outputs
+
+
+def shown_name(source: str) -> str:
+    """The name of what a cell's last expression shows, e.g. ``iops`` of ``hci.table(iops, "iops")``.
+
+    A call within the call names itself: ``hci.table(hci.block_drift(results))`` is ``block_drift``.
+    """
+    try:
+        last = ast.parse(source).body[-1]
+    except (SyntaxError, IndexError):
+        return "output"
+    return _subject(last.value if isinstance(last, ast.Expr) else None)
+
+
+def _subject(node: ast.expr | None) -> str:
+    while not isinstance(node, ast.Name):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="hci"), attr=attr), args=args):
+                if not attr.startswith(("table", "plot_")):
+                    return attr
+                node = args[0] if args else None
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="pd")), args=[first, *_]):
+                node = first  # pd.read_csv(measured) shows what was measured, not pandas
+            case ast.Call(func=inner) | ast.Attribute(value=inner) | ast.Subscript(value=inner):
+                node = inner
+            case _:
+                return "output"
+    return node.id
+
+
+def _named(name: str, contents: dict[str, bytes], written: dict[str, bytes]) -> dict[str, bytes]:
+    """File name -> content under the first free name, or the name that already holds exactly this."""
+    number = 1
+    while True:
+        stem = name if number == 1 else f"{name}-{number}"
+        files = {f"{stem}.{ending}": content for ending, content in contents.items()}
+        if all(written.get(file, content) == content for file, content in files.items()):
+            return files
+        number += 1
+
+
+def _bytes(kind: str, data: str) -> bytes:
+    return b64decode(data) if kind in BASE64 else data.encode()
+
+
+# ---- A figure's colours as variables of the page, read on a light and on a dark screen alike
+
+PAPER = "#17191c"
+"""The dark page (templates/style.css)."""
+NEUTRAL = 0.06
+"""Below this difference between its channels a colour is a grey: on a dark page its lightness is turned round."""
+LEAST_CONTRAST = 3.2
+"""Contrast of marks and lines with the page: 3 : 1 is asked for (WCAG 1.4.11)."""
+
+
+def inked(svg: str) -> str:
+    """The ``<svg>`` element alone, every colour as a variable that falls back to itself."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
+    return re.sub(r"(fill|stroke|stop-color): ?(#[0-9a-f]{6})", lambda m: f"{m[1]}: var(--i{m[2][1:]}, {m[2]})", svg)
+
+
+def dark_inks(body: str) -> str:
+    """CSS that gives every colour of a page's figures its like on a dark page."""
+    colours = sorted(set(re.findall(r"var\(--i([0-9a-f]{6}),", body)))
+    return ";".join(f"--i{colour}:{on_dark('#' + colour)}" for colour in colours)
+
+
+def on_dark(colour: str) -> str:
+    """The colour as it is drawn on a dark page: greys turned round, the rest lightened until it stands out."""
+    red, green, blue = channels = to_rgb(colour)
+    if max(red, green, blue) - min(red, green, blue) < NEUTRAL:
+        grey = (red + green + blue) / 3
+        low = sum(to_rgb(PAPER)) / 3
+        turned = low + (0.93 - low) * (1 - grey)
+        return to_hex((turned, turned, turned)) if grey < 0.999 else PAPER
+    share = 0.0
+    while contrast(lightened := _lighter(channels, share), PAPER) < LEAST_CONTRAST and share < 1:
+        share += 0.05
+    return lightened
+
+
+def _lighter(channels: tuple[float, float, float], share: float) -> str:
+    red, green, blue = (c + (1 - c) * share for c in channels)
+    return to_hex((red, green, blue))
+
+
+def contrast(a: str, b: str) -> float:
+    """WCAG 2's contrast ratio of two colours."""
+    one, other = sorted((luminance(a), luminance(b)))
+    return (other + 0.05) / (one + 0.05)
+
+
+def luminance(colour: str) -> float:
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
