@@ -156,6 +156,7 @@ _ROOMS = {
         "plot_coverage",
         "plot_forest",
         "plot_latency",
+        "plot_neighbours",
         "plot_regression",
     ),
     "show.figures.loads": ("plot_loads",),
