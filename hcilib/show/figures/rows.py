@@ -71,7 +71,7 @@ def plot_forest(
         cells = list(part[by].itertuples(index=False, name=None))
         y = np.array([rows[cell] for cell in cells]) + 0.66 * ((lane + 0.5) / len(systems) - 0.5)
         told = [", ".join(map(str, cell)) for cell in cells]
-        _points(ax, y, *(part[c].to_numpy(float) for c in ("ratio", "lo", "hi")), look, name_of[name], told)
+        _points(ax, y, part[["ratio", "lo", "hi"]].to_numpy(float), look, name_of[name], told)
     style.ratio_axis(
         ax, comparison[["ratio", "lo", "hi"]].to_numpy(float).ravel(), f"{what} relative to {name_of[baseline]}"
     )
@@ -161,18 +161,26 @@ def _headed_axis(ax: Axes, rows: Mapping[tuple, float], by: Sequence[str], names
 
 
 def _points(
-    ax: Axes, y, centre, lo, hi, look: tuple[str, str], label: str, told: Sequence[str], form: str = "{:.3f}×"
+    ax: Axes,
+    y: np.ndarray,
+    values: np.ndarray,
+    look: tuple[str, str],
+    label: str,
+    told: Sequence[str],
+    form: str = "{:.3f}×",
 ) -> None:
-    """Points with their intervals, hollow without one, in words where there is no value."""
-    (colour, marker), sure, there = look, ~np.isnan(lo), ~np.isnan(centre)
-    show = form.format
+    """Rows of centre, lo and hi as points with intervals, hollow without one, in words where there is no value."""
+    (colour, marker), show, (centre, lo, hi) = look, form.format, values.T
+    sure, there = ~np.isnan(lo), ~np.isnan(centre)
     bars = ax.errorbar(centre[sure], y[sure], xerr=[(centre - lo)[sure], (hi - centre)[sure]], fmt=marker, color=colour,
                        elinewidth=1.5, capsize=0, zorder=3)  # fmt: skip
     [single] = ax.plot(centre[~sure & there], y[~sure & there], marker, markeredgecolor=colour, markerfacecolor="white",
                        markeredgewidth=1.5, zorder=3)  # fmt: skip
-    tip(bars.lines[0], ax, label,
-        [f"{told[i]}: {show(centre[i])} [{show(lo[i])}, {show(hi[i])}]" for i in np.flatnonzero(sure)])  # fmt: skip
-    tip(single, ax, label, [f"{told[i]}: {show(centre[i])}, one number" for i in np.flatnonzero(~sure & there)])
+    tested = np.flatnonzero(sure).tolist()
+    tip(bars.lines[0], ax, label, [f"{told[i]}: {show(centre[i])} [{show(lo[i])}, {show(hi[i])}]" for i in tested])
+    tip(
+        single, ax, label, [f"{told[i]}: {show(centre[i])}, one number" for i in np.flatnonzero(~sure & there).tolist()]
+    )
     for height in y[~there]:
         _missing(ax, height, colour)
 
@@ -228,9 +236,7 @@ def plot_latency(
         mine = (table[hue] == name).to_numpy()
         cells = list(table.loc[mine, [by, hue]].itertuples(index=False, name=None))
         y, at = np.array([rows[cell] for cell in cells]), values[mine].to_numpy(float)
-        _points(
-            ax, y, *at.T, look, str(labels.get(name, name)), [style.pattern_label(c[0]) for c in cells], what.format
-        )
+        _points(ax, y, at, look, str(labels.get(name, name)), [style.pattern_label(c[0]) for c in cells], what.format)
         for height, (centre, _, hi) in zip(y, at, strict=True):
             if centre == centre:
                 text = what.show(centre * what.scale)

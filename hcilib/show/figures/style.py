@@ -313,7 +313,7 @@ def pattern_label(pattern: str) -> str:
     return " ".join(w for w in words if w) + (f" at {rate} {'MiB/s' if of == 'm' else 'IOPS'}" if rate else "")
 
 
-def direct_labels(ax: Axes, ends: Mapping[str, tuple[float, float, str]], size: float = 9.5) -> None:
+def direct_labels(ax: Axes, ends: Mapping[str, tuple[float, float, Any]], size: float = 9.5) -> None:
     """Name each line at its right end, pushed apart where they would overlap.
 
     Parameters

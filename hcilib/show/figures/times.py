@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import groupby
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -201,7 +202,7 @@ def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame, labels: Mapping[s
             ax.axvspan(second, second + 1, color=GAP, alpha=0.35 / len(runs), linewidth=0, gid="gap")
         named = zip(known, key, strict=True)
         is_worst = len(runs) > 1 and all(worst[c] == v for c, v in named if c in runs and v == v)
-        look = (
+        look: dict[str, Any] = (
             {"color": style.darker(colour, 0.45), "linewidth": 2.0} if is_worst else {"color": colour, "linewidth": 1.0}
         )
         ax.plot(
