@@ -106,7 +106,8 @@ def plot_neighbours(
         f"{names.get(row.system, row.system) + ': ' if several else ''}{row.tenant}, {style.pattern_label(row.pattern)}"
         for row in table.itertuples()
     ]
-    drawn_as = table.assign(who=who, of=table["system"], system="beside " + table["beside"])
+    limited = table["beside"].str.contains("-rate").map({True: "with the limit", False: "beside the others"})
+    drawn_as = table.assign(who=who, of=table["system"], system=limited)
     _, grid = style.panels(len(metrics), len(metrics), 4.6, 1.1 + 0.42 * len(set(who)))
     for ax, metric in zip(grid, metrics, strict=True):
         plot_forest(drawn_as[drawn_as["metric"] == metric], "alone", metric, ["who"], ax=ax)
