@@ -326,8 +326,8 @@ def measured(tmp_path) -> Path:
     of_others = new_code_cell("1", outputs=[nbformat.v4.new_output("stream", text="of other data")])
     shows = tagged("sources: list = ['data/published']", "parameters")
     notebook(tmp_path / "notebooks/10_audit.ipynb", new_markdown_cell("# Physics?"), shows, of_others)
-    (tmp_path / "params/04_compare.lab.yaml").write_text("testbed: lab.yaml\nrun_dir: data/runs/lab\n")
-    (tmp_path / "params/10_audit.lab.yaml").write_text("sources: [data/runs/lab]\n")
+    (tmp_path / "params/04_compare.bed.yaml").write_text("testbed: lab.yaml\nrun_dir: data/runs/lab\n")
+    (tmp_path / "params/10_audit.bed.yaml").write_text("sources: [data/runs/lab]\n")
     (tmp_path / "params/10_audit.other.yaml").write_text("sources: [data/other]\n")
     return tmp_path
 
@@ -336,9 +336,9 @@ def test_a_page_whose_campaign_failed_says_that_and_why_and_shows_nothing_else(m
     _, results = build(measured / "params", measured / "out", 2, measured)
     found = {r["name"]: r for r in results}
     assert [r["ok"] for r in results] == [False, False, True]
-    said = found["10_audit.lab"]["error"]
-    assert said.startswith("nothing to show: 04_compare.lab, which measures it, failed: cell [")
+    said = found["10_audit.bed"]["error"]
+    assert said.startswith("nothing to show: 04_compare.bed, which measures it, failed: cell [")
     assert said.endswith("RuntimeError: this machine serves 9 IOPS, the drives would let 2,048 through")
-    page = (measured / "out" / found["10_audit.lab"]["page"]).read_text()
+    page = (measured / "out" / found["10_audit.bed"]["page"]).read_text()
     assert "this machine serves 9 IOPS" in page
     assert "of other data" not in page
