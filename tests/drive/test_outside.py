@@ -1,6 +1,5 @@
 """`make lab` from outside: what it says, how it ends, and that it writes nothing outside its folder (20 s each)."""
 
-import json
 import os
 import re
 import shutil
@@ -68,7 +67,7 @@ def test_make_lab_leaves_nothing_at_home_nor_among_the_temporaries(make_lab, tmp
     assert everything(tmp_path / "temporaries") == []
 
 
-def test_ctrl_c_ends_make_lab_in_one_sentence_and_its_campaign_in_order(make_lab, tmp_path):
+def test_ctrl_c_ends_make_lab_in_one_sentence_and_leaves_nothing(make_lab, tmp_path):
     journal = tmp_path / "inside" / "run" / "journal.jsonl"
     assert until(lambda: journal.exists() and '"kind": "measure"' in journal.read_text(), 120), make_lab.poll()
     os.killpg(make_lab.pid, signal.SIGINT)
@@ -82,8 +81,6 @@ def test_ctrl_c_ends_make_lab_in_one_sentence_and_its_campaign_in_order(make_lab
         said[0],
     ), err
     assert [line for line in said[1:] if not line.startswith("make: ***")] == []
-    last = json.loads(journal.read_text().splitlines()[-1])
-    assert last["event"] == "end"
     assert until(lambda: not processes(str(tmp_path / "inside")), 10)
 
 
