@@ -23,7 +23,9 @@ FACTORS = (
 """What was set before the run. Rows that differ in one of these are never pooled (METHODS section 1)."""
 
 
-VALIDITY = ("valid", "warnings", "derived", "open_loop")
+STAMPED = ("integrity", "acknowledged", "in_flight", "lost", "torn", "foreign", "unreadable")
+"""What became of a run's stamped writes (hcilib.analyse.runs.integrity): a result, which may differ as any."""
+VALIDITY = ("valid", "warnings", "derived", "open_loop", *STAMPED)
 """What is known about a row's trustworthiness; `open_loop` whether a demand was met; `derived` names the columns that
 were computed, not printed."""
 

@@ -82,12 +82,12 @@ def test_claims_and_rows_are_counted_as_they_are(rows, broken, claims):
 def test_a_tie_names_both_and_a_single_number_says_so():
     tied = hci.latency_answer(
         results({"a": [100.0, 101, 99], "b": [100.0, 99, 101]}).assign(lat_ns=lambda t: 1e9 / t["iops"]),
-        pd.DataFrame({"system": [], "ratio": []}), {"a": "A", "b": "B"},
+        pd.DataFrame({"system": [], "pattern": [], "ratio": []}), {"a": "A", "b": "B"},
     )  # fmt: skip
     assert re.search(r"4k-randread (A and B|B and A) tied \(", tied)
     single = hci.latency_answer(
         results({"a": [100.0], "b": [200.0]}).assign(lat_ns=lambda t: 1e9 / t["iops"]),
-        pd.DataFrame({"system": [], "ratio": []}), {"a": "A", "b": "B"},
+        pd.DataFrame({"system": [], "pattern": [], "ratio": []}), {"a": "A", "b": "B"},
     )  # fmt: skip
     assert "4k-randread B (5.000 ms, one number each: untested)" in single
 

@@ -43,3 +43,8 @@ def test_histograms_of_another_load_are_refused_and_what_their_readers_add_is_no
 @pytest.mark.parametrize("name", POOLS)
 def test_rows_that_differ_in_nothing_are_pooled(name):
     assert len(POOLS[name](lambda rows: {"firmware": "f1"}))
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_what_became_of_stamped_writes_is_a_result_and_no_factor(name):
+    assert len(POOLS[name](lambda rows: {"lost": np.arange(rows) % 2, "integrity": np.resize(["kept", "lost"], rows)}))
