@@ -13,6 +13,7 @@ def test_a_latency_is_weighted_by_iops_where_hosts_ran_for_different_times():
     numbers = {
         "iops": np.array([1000.0, 1000.0]), "bw_bytes": np.array([4.096e6] * 2), "lat_ns_mean": np.array([1e6, 3e6]),
         "total_ios": np.array([10_000.0, 5_000.0]), "runtime": np.array([10_000.0, 5_000.0]),
+        "lat_ns_max": np.array([9e6, 8e6]),
     }  # fmt: skip
     made = fleet.aggregate(ddir, numbers)
     assert made["lat_ns"] == made["read_lat_ns"] == pytest.approx(2e6)
@@ -24,7 +25,7 @@ def test_the_mixed_latency_of_methods_section_5():
     ddir = np.array(["read", "write"], dtype=object)
     numbers = {
         "iops": np.array([7000.0, 3000.0]), "bw_bytes": np.array([1.0, 1.0]), "lat_ns_mean": np.array([0.2e6, 2e6]),
-        "runtime": np.array([1000.0, 1000.0]),
+        "runtime": np.array([1000.0, 1000.0]), "lat_ns_max": np.array([9e6, 8e6]),
     }  # fmt: skip
     made = fleet.aggregate(ddir, numbers)
     assert made["lat_ns"] == pytest.approx(0.74e6)

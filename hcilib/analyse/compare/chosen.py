@@ -94,7 +94,7 @@ def one_in_flight(results: pd.DataFrame, patterns: Sequence[str] | None = None) 
     Examples
     --------
     >>> len(hci.one_in_flight(hci.published(), ["4k-randread"]))
-    4
+    7
     """
     rows = results if patterns is None else results[results["pattern"].isin(patterns)]
     alone = rows[rows["vms"].eq(1) & rows["numjobs"].eq(1) & rows["iodepth"].eq(1)]

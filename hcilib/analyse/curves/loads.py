@@ -141,10 +141,10 @@ def stop_rules(
     >>> told = hci.fleet_curves(hci.read_results("data/published/scaling.csv").query("vms > 0"))
     >>> found = hci.stop_rules(told.query("curve == 'gains added up'"), gain_pct=50, cpu_pct=None)
     >>> found[["rule", "vms", "pct_of_peak"]].round(1)
-                        rule   vms  pct_of_peak
-    0    80 % of the maximum  13.0         81.1
-    1    95 % of the maximum  19.0         97.0
-    2  gain below 5 % of a VM   NaN          NaN
+                          rule   vms  pct_of_peak
+    0      80 % of the maximum  14.0         82.6
+    1      95 % of the maximum  19.0         97.1
+    2  gain below 50 % of a VM   9.0         68.1
     """
     if wrong := [share for share in shares if not 0 < share <= 1]:
         raise ValueError(f"shares has {wrong[0]!r}: expected shares of the highest IOPS, such as 0.8 and 0.95")

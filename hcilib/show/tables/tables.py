@@ -121,7 +121,8 @@ def table(
     """  # noqa: E501
     absent = [c for c in [*(columns or ()), *([wide] if wide else [])] if c not in frame]
     if absent:
-        raise KeyError(f"the table has no column {absent[0]!r}; it has {', '.join(map(str, frame.columns))}")
+        there = frame.columns[frame.notna().any()]  # of dozens, those that say something
+        raise KeyError(f"the table has no column {absent[0]!r}; it has {', '.join(map(str, there))}")
     metric, labels = metric or _own_metric(frame), known_labels() if labels is None else labels
     if columns is None:
         columns = shown_columns(frame, kind or kind_of(frame))
