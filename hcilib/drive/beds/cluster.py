@@ -290,7 +290,7 @@ def _layout(folder: Path, base: str, nodes: int, size: Box, system: str, consent
     reach = {"port": SSH_PORT, "user": "root"}
     bed = [Node(name=f"node{i + 1}", address=f"{base}.{i + 1}", **reach) for i in range(nodes)]
     vms = [
-        Vm(**node.model_dump(exclude={"os", "drives"}), node=node.name, disks=(_bare(i + 1, size),))
+        Vm(**node.model_dump(exclude={"os", "drives", "storage"}), node=node.name, disks=(_bare(i + 1, size),))
         for i, node in enumerate(bed)
     ]
     return Testbed(name="box", nodes=tuple(bed), vms=tuple(vms), fio=Fio(), known_hosts=str(folder / "known_hosts"),
