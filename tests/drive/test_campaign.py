@@ -175,8 +175,10 @@ def test_own_numbers_obey_little(finished):
 
 def test_percentiles_rise_and_the_mix_is_as_asked(finished):
     results, _ = finished
-    assert (results["p50_ns"] <= results["p99_ns"]).all()
-    assert (results["p99_ns"] <= results["p999_ns"]).all()
+    assert results["p50_ns"].notna().all()
+    assert results["p99_ns"].notna().any(), "a thousand I/Os and more carry it; where fewer were done it is missing"
+    assert not (results["p50_ns"] > results["p99_ns"]).any()
+    assert not (results["p99_ns"] > results["p999_ns"]).any()
     mixed = results[results["pattern"] == "4k-randrw70"]
     assert (mixed["read_iops"] / mixed["iops"]).between(0.6, 0.8).all()
     written = results[results["pattern"] != "4k-randrw70"]

@@ -182,7 +182,7 @@ def test_a_drive_that_is_not_there_or_not_dialled_is_named(bed, dialled):
 
 def test_a_testbed_file_may_dial_its_lab_and_no_node_of_a_real_one(tmp_path):
     (tmp_path / "lab.yaml").write_text("name: x\nlab: {dial: {read_bytes_per_s: 4 MiB, write_bytes_per_s: 4 MiB}}\n")
-    assert hci.load_testbed(tmp_path / "lab.yaml").lab.dial.read_bytes_per_s == RATE
+    assert hci.load_testbed(tmp_path / "lab.yaml").lab.dial.read_bytes_per_s == 4 * 2**20
     (tmp_path / "real.yaml").write_text(
         "name: x\nnodes: [{name: n, drives: [{read_bytes_per_s: 4 MiB, write_bytes_per_s: 4 MiB}]}]\n"
         "vms: [{name: v, node: n, disks: [{serial: s, size_bytes: 1 GiB}]}]\n"

@@ -241,6 +241,7 @@ def log_axis(axis, unit: str, least: float, most: float) -> None:
 
 
 RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 50, 100)
+DECADES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 TENTHS = tuple(n / 10 for n in range(3, 21))
 
 
@@ -248,7 +249,7 @@ def ratio_axis(ax: Axes, ratios: Iterable[float], label: str) -> None:
     """Ratios on a log axis, where half and double are equally far from 1, with a line at 1."""
     values = np.array([r for r in ratios if np.isfinite(r) and r > 0])
     least, most = values.min(initial=0.93) / 1.06, values.max(initial=1.07) * 1.06
-    ticks = TENTHS if most / least < 3 else RATIOS
+    ticks = TENTHS if most / least < 3 else RATIOS if most / least < 12 else DECADES  # no label on another's
     ax.set_xscale("log")
     ax.set_xlim(least, most)
     ax.xaxis.set_major_locator(FixedLocator([t for t in ticks if least <= t <= most]))

@@ -221,7 +221,7 @@ def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame, labels: Mapping[s
     _bar(ax, float((runs["degraded_from_s"] - runs["fail_s"]).mean()), heal if heal == heal else end,
          runs["degraded_iops"].mean(), "degraded")  # fmt: skip
     said = _said_of(worst, len(runs))
-    ax.text(0.995, 0.97, said, transform=ax.transAxes, ha="right", va="top", fontsize=8.5, fontweight="bold",
+    ax.text(0.995, 0.87, said, transform=ax.transAxes, ha="right", va="top", fontsize=8.5, fontweight="bold",
             color=style.darker(colour, 0.45), gid="worst",
             bbox={"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.8})  # fmt: skip
     ax.set(xlim=(start, end + 1), ylabel="IOPS")
