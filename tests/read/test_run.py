@@ -469,4 +469,6 @@ def test_the_committed_samples_read():
         # Only a closed loop keeps its whole depth outstanding: a rate cap or an offered load leaves some of it idle.
         closed = results["rate_bytes"].eq(0) & results["offered_iops"].isna()
         ratio = results["iops"] * results["lat_ns"] / 1e9 / results["outstanding"]
-        assert ratio[closed].between(0.9, 1.02).all()
+        # What is in flight when a run ends is a larger share of fewer I/Os: 4 of 52 in three seconds of a slow disk.
+        flight = results["outstanding"] / (results["iops"] * results["runtime_s"])
+        assert ratio[closed].between(0.9, 1.02 + flight[closed]).all(), name
