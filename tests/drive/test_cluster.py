@@ -27,7 +27,7 @@ def test_a_campaign_runs_on_drbd_as_on_any_cluster(drbd, tmp_path):
     """Preflight, guard, consent, prefill, fio through SSH, counters of the replication link, the fingerprint,
     results."""
     system = load_system(SYSTEMS / "box-drbd.yaml")
-    small = plan(["64k-randwrite"], vms=2, prefill=True, write_runtime_s=2)
+    small = plan(["64k-randwrite"], vms=2, prefill=True, write_runtime_s=6)
     checks = hci.preflight(drbd.testbed, small, consent=CONSENT)
     assert checks["ok"].all(), checks[~checks["ok"]].to_string()
     results = hci.run(small, drbd.testbed, system, tmp_path / "run", consent=CONSENT, progress=False)
