@@ -306,7 +306,7 @@ def test_what_a_kill_left_half_written_is_removed_and_attempts_are_kept(run_dir)
     ("content", "said"),
     [("garbage\n", "line 1: .*no column node, t_s"), ("a,b\n1,2,3\n", "counters.csv: not the counters"),
      ("node,t_s,interval_s,cpu_pct,core_max_pct,nic,rx_bytes_per_s,tx_bytes_per_s\nn,1,1,2,2,lo,0,0\nn,x,1,2,2,lo,0,0\n",
-      "line 3: t_s is 'x', expected a number")],
+      "line 3: not the counters of a step: t_s is 'x', expected a number")],
 )  # fmt: skip
 def test_counters_that_are_none_are_named_with_their_line(tmp_path, content, said):
     run_dir = shutil.copytree(hci.samples()["lab-single"], tmp_path / "run")
