@@ -371,6 +371,7 @@ def hostile_sweep(path: tuple, text: str) -> None:
             "uri",
             "filename",
             "allow_file_create",
+            "exec_prerun",  # the start that all VMs share: one fixed line, held by `verify`
             "rw",
             "bs",
             "rwmixread",
