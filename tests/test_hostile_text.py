@@ -21,7 +21,7 @@ from pydantic import AfterValidator
 
 from hcilib.drive.hosts import commands
 from hcilib.drive.launch import client_server, per_host, session
-from hcilib.drive.launch.job import job_text, verify
+from hcilib.drive.launch.job import GATE, job_text, verify
 from hcilib.plan import PlanError
 from hcilib.sweeps import sweep
 from hcilib.system import System, load_system
@@ -364,8 +364,8 @@ def hostile_sweep(path: tuple, text: str) -> None:
     for step in plan.steps:
         assert re.fullmatch(r"[\w.@-]+", step.id, re.ASCII), "it is the name of a folder"
         assert len(step.id) < 240
-    own = {text, *(pattern.name for pattern in {cell.pattern for cell in plan.cells})}
-    for options in (options for job in reached(bed, plan)[0] for _, options in job):
+    own = {text, GATE, *(pattern.name for pattern in {cell.pattern for cell in plan.cells})}
+    for options in (options for sections in reached(bed, plan)[0] for _, options in sections):
         assert {key for key, _ in options} <= {
             "ioengine",
             "uri",
