@@ -88,7 +88,8 @@ class Form:
 
 
 _WORD = "[A-Za-z0-9][A-Za-z0-9._-]*"
-_HOST = rf"(?:{_WORD}|(?=[0-9A-Fa-f:.]*:)[0-9A-Fa-f:.]+(?:%{_WORD})?)"  # a name, an IPv4 or an IPv6 address
+# A name, an IPv4 or an IPv6 address; the last has two colons at least: one alone stands before a port, for Fabric too.
+_HOST = rf"(?:{_WORD}|(?=(?:[0-9A-Fa-f.]*:){{2}})[0-9A-Fa-f:.]+(?:%{_WORD})?)"
 _ACCOUNT = r"[A-Za-z0-9_][A-Za-z0-9._\\-]*"
 Name = Annotated[str, AfterValidator(Form("letters, digits, '.', '_' and '-', the first a letter or a digit", _WORD))]
 Address = Annotated[str, AfterValidator(Form("a host name or an IP address", f"{_HOST}?"))]

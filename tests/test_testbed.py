@@ -6,7 +6,7 @@ import pytest
 
 import hcilib as hci
 from hcilib.system import load_system, load_systems
-from hcilib.testbed import Disk, Node, Testbed, Vm, load_testbed
+from hcilib.testbed import Disk, Host, Node, Testbed, Vm, load_testbed
 from hcilib.yaml_models import TestbedError, parse_bytes
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -260,3 +260,14 @@ def test_a_misspelt_field_is_guessed_at_any_depth(tmp_path):
         "vms.0.disks.0.siz: unknown; did you mean size_bytes? known fields are serial, size_bytes",
     ):
         assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "ok"), [("fe80::1", True), ("::1", True), ("vm1.lab", True), (":", False), ("a:22", False)]
+)
+def test_an_address_that_fabric_would_take_for_a_port_is_none(address, ok):
+    if ok:
+        assert Host(name="vm1", address=address).address == address
+        return
+    with pytest.raises(ValueError, match="a host name or an IP address"):
+        Host(name="vm1", address=address)
