@@ -12,7 +12,8 @@ from importlib import import_module
 from hcilib.places import ROOT
 
 _ROOMS = {
-    "plan": ("Pattern", "Cell", "Step", "Plan", "PlanError", "Adaptive", "Volume", "Content"),
+    "workload": ("Pattern", "Cell", "PlanError"),
+    "plan": ("Step", "Plan", "Adaptive", "Volume", "Content"),
     "sweeps": ("sweep",),
     "plan_checks": ("plan_warnings",),
     "testbed": ("Testbed", "load_testbed"),

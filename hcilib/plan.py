@@ -1,284 +1,28 @@
-"""What to measure and in which order. No I/O.
+"""What is done, and in which order. No I/O.
 
-A Pattern is what fio does; a Cell is a pattern at one load, with what is done to the system meanwhile; a Step is one
-thing done once; a Plan is all of them in order. hcilib.sweeps makes one.
+A Step is one thing done once to a cell (hcilib.workload); a Plan is all of them in order. hcilib.sweeps makes one.
 """
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import math
 import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from hcilib.metrics import parse_bytes
+from hcilib.workload import Cell, Load, PlanError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FORMAT = 1
 KINDS = ("prefill", "warmup", "canary", "measure")
-SPREAD = "spread"  # VMs and their data as the testbed has them
-PLACEMENTS = (SPREAD, "owner", "non-owner")
-_RW = ("randread", "randwrite", "randrw", "read", "write", "rw")
-_NAME = re.compile(
-    r"([1-9]\d{0,8})(k|m)-(randread|randwrite|randrw|read|write|rw)([1-9]\d?)?"
-    r"(?:-zipf(\d(?:\.\d{1,2})?)|-zoned([1-9]\d?)on([1-9]\d?))?(-sync|-fdatasync)?(?:-rate([1-9]\d{0,8})(m|iops))?",
-    re.ASCII,
-)
-SYNC = ("", "-sync", "-fdatasync")
-"""How a write is made to last, by the number that results hold of it: not at all, O_SYNC, an fdatasync after each."""
-_UNIT = {"k": 2**10, "m": 2**20}
-_ACTION = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")  # part of the name of a folder
-_LONGEST = 200  # characters of a cell's name: with a step's kind, block and attempt it is the name of a folder
-_DEMAND = re.compile(r"(0\.\d{1,4}|1(?:\.\d{1,4})?)|([1-9]\d{0,11})iops", re.ASCII)
-Events = tuple[tuple[float, str], ...]
-"""What is done to the system while a cell is measured: seconds since fio's start, and the name of the action."""
-
-
-class PlanError(ValueError):
-    """A plan that cannot be run as written; the message names the pattern or field."""
-
-
-@dataclass(frozen=True, order=True)
-class Pattern:
-    """One fio workload. ``rwmixread`` is the share of reads in percent.
-
-    ``sync``: 1 where every write is synchronous (O_SYNC), 2 where an fdatasync follows each, which fio times by itself.
-    ``rate_bytes``, ``rate_iops``: what each VM is let do in a second, its reads and writes and all its jobs together
-    (0: no cap). ``random_distribution``: fio's, where not every block is as likely as another: ``zipf:1.2`` (few
-    blocks are much asked for, wherever they lie), ``zoned:95/5:5/95`` (95 % of I/Os on the first 5 % of the span).
-    """
-
-    rw: str
-    bs_bytes: int
-    rwmixread: int
-    sync: int = 0
-    rate_bytes: int = 0
-    rate_iops: int = 0
-    random_distribution: str = ""
-
-    def __post_init__(self) -> None:
-        """A pattern is known by its name in every file, so the name must say all of it."""
-        if _fields(self.name) != astuple(self):
-            raise PlanError(f"pattern {astuple(self)}: its name {self.name!r} would not say so; use Pattern.parse")
-
-    @classmethod
-    def parse(cls, name: str) -> Pattern:
-        """From a name, whose parts stand in this order: ``4k-randread`` (block size, rw), ``8k-randrw70`` (share of
-        reads), ``-zipf1.2`` or ``-zoned95on5`` (hot spots), ``-sync`` or ``-fdatasync``, ``-rate256m`` (MiB/s a VM) or
-        ``-rate2000iops`` (I/Os a second a VM).
-
-        Examples
-        --------
-        >>> pattern = hci.Pattern.parse("8k-randrw70-zoned95on5-rate2000iops")
-        >>> pattern.rwmixread, pattern.bs_bytes, pattern.random_distribution, pattern.rate_iops
-        (70, 8192, 'zoned:95/5:5/95', 2000)
-        """
-        return cls(*_fields(name))
-
-    @property
-    def name(self) -> str:
-        bs = f"{self.bs_bytes >> 20}m" if self.bs_bytes % 2**20 == 0 else f"{self.bs_bytes >> 10}k"
-        mix = self.rwmixread if self.rw in ("randrw", "rw") else ""
-        kind, _, how = self.random_distribution.partition(":")
-        hot = f"-{kind}{how.partition(':')[0].replace('/', 'on')}" if kind else ""
-        sync = SYNC[self.sync] if 0 <= self.sync < len(SYNC) else ""
-        rate = f"-rate{self.rate_bytes >> 20}m" if self.rate_bytes else ""
-        return f"{bs}-{self.rw}{mix}{hot}{sync}{rate}" + (f"-rate{self.rate_iops}iops" if self.rate_iops else "")
-
-    @property
-    def capped(self) -> bool:
-        return bool(self.rate_bytes or self.rate_iops)
-
-    def factors(self) -> dict:
-        """Its columns in results; hot spots and a cap in I/Os only where there are any: not asked for is missing."""
-        asked = {key: value for key, value in asdict(self).items() if value or key in _ALWAYS}
-        return {"pattern": self.name, **asked}
-
-    @property
-    def writes(self) -> bool:
-        return self.rwmixread < 100
-
-    @property
-    def sequential(self) -> bool:
-        return not self.rw.startswith("rand")
-
-    def __repr__(self) -> str:
-        return f"Pattern({self.name!r})"
-
-
-_ALWAYS = ("rw", "bs_bytes", "rwmixread", "sync", "rate_bytes")
-_GRAMMAR = (
-    "expected <block size>-<rw>, e.g. 4k-randread, 4k-randrw70 (70 % reads), 1m-write; rw is one of "
-    f"{', '.join(_RW)}, and a mixed one carries its read share; then, in this order, any of -zipf1.2 or -zoned95on5 "
-    "(hot "
-    "spots: 95 % of I/Os on 5 % of the span), -sync or -fdatasync, -rate256m (MiB/s a VM) or -rate2000iops (I/Os a "
-    "second a VM)"
-)
-
-
-def _fields(name: str) -> tuple[str, int, int, int, int, int, str]:
-    match, shown = _NAME.fullmatch(str(name)), repr(str(name)[:80])
-    mixed = match is not None and match[3] in ("randrw", "rw")
-    if not match or mixed != bool(match[4]):
-        raise PlanError(f"unknown pattern {shown}: {_meant(str(name)[:80])}{_GRAMMAR}")
-    number, unit, rw, mix, theta, hits, span, sync, rate, of = match.groups()
-    rwmixread = int(mix) if mixed else (100 if rw.endswith("read") else 0)
-    hot = f"zipf:{theta}" if theta else f"zoned:{hits}/{span}:{100 - int(hits)}/{100 - int(span)}" if hits else ""
-    for wrong, why in (
-        (
-            sync == "-fdatasync" and rwmixread == 100,
-            "it writes nothing that fdatasync could flush; leave -fdatasync out",
-        ),
-        (hot and not rw.startswith("rand"), "what is read or written in sequence has no hot spots; leave them out"),
-        (theta and float(theta) in (0, 1), f"fio knows no zipf {theta}: give a number above 0 that is not 1, e.g. 1.2"),
-    ):
-        if wrong:
-            raise PlanError(f"pattern {shown}: {why}")
-    caps = (int(rate or 0) * 2**20, 0) if of != "iops" else (0, int(rate))
-    return rw, int(number) * _UNIT[unit], rwmixread, SYNC.index(sync or ""), *caps, hot
-
-
-def _meant(name: str) -> str:
-    """ "did you mean 4k-randread? " of a name whose parts are nearly right, else nothing."""
-    bs, rw, rest = re.fullmatch(r"([^-]*)-?([^-\d]*)(.*)", name, re.DOTALL).groups()  # type: ignore[union-attr]
-    near = difflib.get_close_matches(rw.lower(), _RW, 1)
-    size = re.fullmatch(r"(\d+)\s*([km])(?:i?b)?", bs.lower())
-    if not near or not size:
-        return ""
-    read_share = "70" if near[0] in ("randrw", "rw") and not re.match(r"\d", rest) else ""
-    meant = f"{size[1]}{size[2]}-{near[0]}{read_share}{rest.lower()}"
-    return f"did you mean {meant}? " if meant != name and _NAME.fullmatch(meant) else ""
-
-
-@dataclass(frozen=True, order=True)
-class Load:
-    """What one tenant does, as a cell of its own, on `vms` of its own: their names, empty until `Plan.seated` knows
-    them.
-
-    ``limit``: the cap that this cell alone puts on it (``rate64m``), to see what that gives back to the others.
-    """
-
-    tenant: str
-    cell: Cell
-    vms: tuple[str, ...] = ()
-    limit: str = ""
-
-    @property
-    def who(self) -> str:
-        return f"{self.tenant}-{self.limit}" if self.limit else self.tenant
-
-
-@dataclass(frozen=True, order=True)
-class Cell:
-    """A pattern at one load. ``numjobs`` is per VM (one job a disk), as the articles use it.
-
-    ``placement``: ``owner`` or ``non-owner`` where the VMs run on the node that owns their data, or on another; the
-    system's own commands see to it (see hcilib.system.Placement). ``events``: what is done to the system while fio
-    runs. ``demand``: load that is offered, not as fast as the system answers: a share of the closed-loop maximum of the
-    same load (``0.5``), or the fleet's I/Os a second (``2000iops``); ``iodepth`` is then a queue so deep that it does
-    not bind (METHODS section 6).
-    ``tenants``: loads of groups of VMs at once (hcilib.tenants); pattern is then one of theirs, one that writes where
-    any does, numjobs and iodepth are the most of any, and vms is all of them.
-    """
-
-    pattern: Pattern
-    numjobs: int
-    iodepth: int
-    vms: int
-    placement: str = SPREAD
-    events: Events = ()
-    demand: str = ""
-    tenants: tuple[Load, ...] = ()
-
-    def __post_init__(self) -> None:
-        for wrong in (load.tenant for load in self.tenants if not _ACTION.fullmatch(str(load.tenant))):
-            raise PlanError(f"tenant {str(wrong)[:80]!r}: expected lower-case words joined by -, e.g. database")
-        if self.demand and not _DEMAND.fullmatch(self.demand):
-            raise PlanError(
-                f"offered: demand {self.demand[:80]!r}: expected a share of the closed-loop maximum, 0.01 to 1.99, "
-                "or I/Os a second of the whole fleet, such as 2000iops"
-            )
-        for wrong in (action for _, action in self.events if not _ACTION.fullmatch(str(action))):
-            raise PlanError(f"events: action {str(wrong)[:80]!r}: expected lower-case words joined by -, e.g. cut-link")
-        if self.placement not in PLACEMENTS:
-            raise PlanError(f"placement {str(self.placement)[:80]!r}: expected {', '.join(PLACEMENTS)}")
-        if len(self.name) > _LONGEST:
-            raise PlanError(
-                f"events: {self.name[:80]}... is longer than a folder's name may be: expected fewer, or shorter words"
-            )
-
-    @property
-    def outstanding(self) -> int:
-        return self.vms * self.numjobs * self.iodepth
-
-    @property
-    def name(self) -> str:
-        if self.tenants:
-            return f"tenants-{'.'.join(dict.fromkeys(load.who for load in self.tenants))}"
-        placed = "" if self.placement == SPREAD else f"-{self.placement}"
-        done = "".join(f"-{action}@{t_s:g}" for t_s, action in self.events)
-        offered = f"-at{self.demand}" if self.demand else ""
-        return f"{self.pattern.name}-nj{self.numjobs}-qd{self.iodepth}-vm{self.vms}{placed}{offered}{done}"
-
-    def offered_iops(self, maximum: float) -> float:
-        """The fleet's demand in IOPS, where the closed-loop maximum of the same load is `maximum`."""
-        return float(self.demand.removesuffix("iops")) if self.demand.endswith("iops") else maximum * float(self.demand)
-
-    def same_load(self, other: Cell) -> bool:
-        """Whether the other asks the same of the same VMs, at whatever depth or demand."""
-        return all(
-            getattr(self, name) == getattr(other, name)
-            for name in ("pattern", "numjobs", "vms", "placement", "events", "tenants")
-        )
-
-    def to_dict(self) -> dict:
-        """Plain data; :meth:`from_dict` is its inverse. Without a placement, events or a demand where none was asked
-        for."""
-        plain = {**asdict(self), "pattern": self.pattern.name, "events": [list(event) for event in self.events]}
-        plain["tenants"] = [
-            {"tenant": load.tenant, "cell": load.cell.to_dict(), "vms": list(load.vms), "limit": load.limit}
-            for load in self.tenants
-        ]
-        unasked: tuple[tuple[str, object], ...] = (
-            ("placement", SPREAD),
-            ("events", []),
-            ("demand", ""),
-            ("tenants", []),
-        )
-        return {key: value for key, value in plain.items() if (key, value) not in unasked}
-
-    @classmethod
-    def from_dict(cls, data: Mapping) -> Cell:
-        events = tuple((t_s, action) for t_s, action in data.get("events", ()))
-        tenants = tuple(
-            Load(**{**load, "cell": Cell.from_dict(load["cell"]), "vms": tuple(load["vms"])})
-            for load in data.get("tenants", ())
-        )
-        return cls(**{**data, "pattern": Pattern.parse(data["pattern"]), "events": events, "tenants": tenants})
-
-    def factors(self) -> dict:
-        """The cell as the factor columns of the results table; `events` and `demand` only where there are any: nothing
-        done is missing. Of tenants `factors_of` says what each does; as a whole they have a name alone."""
-        if self.tenants:
-            return {"pattern": self.name, "vms": self.vms, "placement": self.placement}
-        done = {"events": " ".join(f"{action}@{t_s:g}" for t_s, action in self.events)} if self.events else {}
-        done |= {"demand": self.demand} if self.demand else {}
-        return {**self.pattern.factors(), "numjobs": self.numjobs, "iodepth": self.iodepth, "vms": self.vms,
-                "placement": self.placement, **done, "outstanding": self.outstanding}  # fmt: skip
-
-    def factors_of(self, load: Load) -> dict:
-        """The same of one of the tenants' loads: `tenant`, and who was `beside` it, with their limits (missing:
-        nobody)."""
-        beside = dict.fromkeys(other.who for other in self.tenants if other.tenant != load.tenant)
-        return load.cell.factors() | {"tenant": load.tenant} | ({"beside": ", ".join(beside)} if beside else {})
 
 
 @dataclass(frozen=True)

@@ -12,23 +12,9 @@ from numbers import Integral, Real
 from typing import Any
 
 from hcilib.metrics import meant, parse_bytes
-from hcilib.plan import (
-    PLACEMENTS,
-    SPREAD,
-    Adaptive,
-    Cell,
-    Content,
-    Events,
-    Integrity,
-    Offered,
-    Pattern,
-    Plan,
-    PlanError,
-    Step,
-    Volume,
-    shuffled,
-)
+from hcilib.plan import Adaptive, Content, Integrity, Offered, Plan, Step, Volume, shuffled
 from hcilib.tenants import tenant_cells
+from hcilib.workload import PLACEMENTS, SPREAD, Cell, Events, Pattern, PlanError
 
 MIN_RUNTIME_S = 0.1  # below, fio's own start and end are most of a run
 STAMPED_BYTES = 4096  # of a stamped block (hcilib.drive.campaign.integrity)

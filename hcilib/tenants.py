@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-from hcilib.plan import Cell, Load, Pattern, PlanError
+from hcilib.workload import Cell, Load, Pattern, PlanError
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,10 @@ from pydantic import AfterValidator
 from hcilib.drive.hosts import commands
 from hcilib.drive.launch import client_server, per_host, session
 from hcilib.drive.launch.job import GATE, job_text, verify
-from hcilib.plan import PlanError
 from hcilib.sweeps import sweep
 from hcilib.system import System, load_system
 from hcilib.testbed import Testbed, load_testbed
+from hcilib.workload import PlanError
 from hcilib.yaml_models import Form, Model, TestbedError
 
 LIVE = {("lab_root",), ("serves",), ("stand_in",)}

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hcilib.plan import Cell, Pattern, Plan, PlanError, Step
+from hcilib.plan import Plan, Step
 from hcilib.sweeps import sweep
 from hcilib.testbed import Disk, Node, Testbed, Vm
+from hcilib.workload import Cell, Pattern, PlanError
 
 PLAIN = ("randread", "randwrite", "read", "write")
 

@@ -29,10 +29,11 @@ from hcilib.drive.hosts.lease import LeaseError
 from hcilib.drive.launch import job, progress
 from hcilib.drive.launch.job import FioError, Launch
 from hcilib.drive.launch.launch import launch
-from hcilib.plan import Cell, Pattern, Plan, Step
+from hcilib.plan import Plan, Step
 from hcilib.read.fio.fio_json import read_fio
 from hcilib.sweeps import sweep
 from hcilib.testbed import Testbed
+from hcilib.workload import Cell, Pattern
 
 DISK = 16 * 2**20
 LAUNCHERS = ("client-server", "per-host")

@@ -12,9 +12,10 @@ from hcilib.drive.campaign.actions import actions_of
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.campaign.events import Actions, EventError, during
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.plan import Cell, Pattern, Plan, PlanError, Step
+from hcilib.plan import Plan, Step
 from hcilib.sweeps import sweep
 from hcilib.system import Action, Check, Failures, System
+from hcilib.workload import Cell, Pattern, PlanError
 
 pytestmark = pytest.mark.lab
 FREEZE = {3: "freeze-replicas", 5: "thaw-replicas"}

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from hcilib.drive.launch.job import GATE, FioError, deadline_s, job_caps, job_text, read_job, verify
-from hcilib.plan import Cell, Content, Pattern, Step
+from hcilib.plan import Content, Step
 from hcilib.testbed import ENGINES, Disk, Fio, Node, Testbed, Vm
+from hcilib.workload import Cell, Pattern
 
 MIB = 2**20
 

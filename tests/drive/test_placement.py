@@ -12,9 +12,9 @@ from hcilib.drive.campaign.campaign import run
 from hcilib.drive.campaign.placement import PlacementError, ensure
 from hcilib.drive.hosts.commands import _here, prepare, tasks
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.plan import PlanError
 from hcilib.sweeps import sweep
 from hcilib.system import Check, Command, Placement, System
+from hcilib.workload import PlanError
 
 pytestmark = pytest.mark.lab
 

@@ -18,12 +18,13 @@ from hcilib.drive.campaign.policy import Policy, PolicyError, Rules, Watch, furt
 from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.campaign.subjects import subjects
 from hcilib.drive.launch.launch import launch
-from hcilib.plan import Adaptive, Plan, PlanError, Volume, shuffled
+from hcilib.plan import Adaptive, Plan, Volume, shuffled
 from hcilib.read.run.journal import progress
 from hcilib.read.run.results import read_results
 from hcilib.read.run.run import read_counters
 from hcilib.sweeps import sweep
 from hcilib.testbed import Disk, Fio, Node, Testbed, Vm
+from hcilib.workload import PlanError
 
 RULES = measure.RULES
 MIB = 2**20

@@ -8,8 +8,9 @@ import pytest
 from hcilib.drive.launch import progress, silence
 from hcilib.drive.launch.job import Launch
 from hcilib.drive.launch.progress import Watched, Worker
-from hcilib.plan import Cell, Pattern, Step
+from hcilib.plan import Step
 from hcilib.testbed import Disk, Node, Testbed, Vm
+from hcilib.workload import Cell, Pattern
 
 VMS = tuple(
     Vm(

@@ -10,7 +10,6 @@ import yaml
 
 from hcilib import ROOT
 from hcilib.metrics import FACTORS, KEYS
-from hcilib.plan import Pattern
 from hcilib.read.published.published import (
     COLUMNS,
     PUBLISHED,
@@ -23,6 +22,7 @@ from hcilib.read.published.published import (
     published_table,
 )
 from hcilib.system import load_system
+from hcilib.workload import Pattern
 
 
 @pytest.fixture(scope="module")

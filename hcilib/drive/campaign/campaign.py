@@ -41,7 +41,7 @@ from hcilib.drive.hosts.lease import leased
 from hcilib.drive.launch import job
 from hcilib.drive.launch.job import FioError, Launch, Launched
 from hcilib.drive.launch.launch import launch
-from hcilib.plan import Load, Plan, Step
+from hcilib.plan import Plan, Step
 from hcilib.read.fio.fio_json import read_fio
 from hcilib.read.run.acceptance import problems
 from hcilib.read.run.journal import last_result
@@ -49,6 +49,7 @@ from hcilib.read.run.journal import progress as progress_of
 from hcilib.run_layout import NETWORK
 from hcilib.system import System, under_test
 from hcilib.testbed import Testbed, Vm
+from hcilib.workload import Load
 
 ATTEMPTS = 3
 CLOCK_SET_S = 0.5  # a clock that is disciplined by NTP moves less during a step

@@ -23,9 +23,10 @@ from hcilib.drive.guard import guard, guard_devices
 from hcilib.drive.guard.last_look import LastLook
 from hcilib.drive.hosts.hosts import Fleet, explain, need
 from hcilib.drive.launch import integrity_script
-from hcilib.plan import Plan, PlanError, Step
+from hcilib.plan import Plan, Step
 from hcilib.run_layout import BLOCKS, INTEGRITY, WRITERS, WRITES
 from hcilib.testbed import Testbed, Vm
+from hcilib.workload import PlanError
 
 PYTHON, SCRIPT = "python3", "integrity_script.py"
 BLOCK_BYTES = 4096

@@ -23,10 +23,11 @@ from typing import Any, Protocol
 
 import pandas as pd
 
-from hcilib.plan import Cell, Pattern, Plan
+from hcilib.plan import Plan
 from hcilib.read.fio.fio_json import read_fio
 from hcilib.read.run.journal import read_journal
 from hcilib.testbed import Testbed
+from hcilib.workload import Cell, Pattern
 
 SPOILT_SPANS = 0.1
 """Share of the span that other classes may have overwritten before a warm-up no longer holds."""

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from hcilib.drive.hosts.commands import execute_all, fill, tasks
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.launch.job import FioError
-from hcilib.plan import SPREAD, Plan, Step
+from hcilib.plan import Plan, Step
 from hcilib.system import Command, Placement, System
 from hcilib.testbed import Testbed, Vm
+from hcilib.workload import SPREAD
 
 CHECK_S, PATIENCE_S, AGAIN_S = 60.0, 300.0, 2.0
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from hcilib.plan import Pattern, PlanError
 from hcilib.read.foreign.parts import bytes_of
+from hcilib.workload import Pattern, PlanError
 
 Names = "str | re.Pattern[str] | pd.DataFrame | Mapping[str, Mapping[str, Any]] | None"
 _TEXT, _COUNT = r"[^/]+?", r"\d+"

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hcilib.caveats import NONE, Caveat, Caveats
-from hcilib.plan import Pattern, PlanError
 from hcilib.read.run import fleet
 from hcilib.read.run.records import RunReadError
+from hcilib.workload import Pattern, PlanError
 
 NUMBERS = ("iops", "bw_bytes", "lat_ns_mean", "runtime", "lat_ns_max")
 """As `fleet.aggregate` wants them: I/Os and bytes a second, ns, ms."""

@@ -13,8 +13,8 @@ import pandas as pd
 
 from hcilib.caveats import NONE, column
 from hcilib.places import ROOT, at_home
-from hcilib.plan import Pattern
 from hcilib.read.published.tidy_csv import RATE, SIZE, TIME, Column, PublishedDataError, columns, number, read_tidy
+from hcilib.workload import Pattern
 
 __all__ = [
     "PublishedDataError",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hcilib.plan import Pattern, PlanError
+from hcilib.workload import Pattern, PlanError
 
 SIZE = {"bytes": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 TIME = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}

@@ -15,10 +15,11 @@ import msgspec
 import pandas as pd
 
 from hcilib.places import at_home
-from hcilib.plan import Cell, PlanError, Step
+from hcilib.plan import Step
 from hcilib.read.compressed import LARGEST, NotAFileError, opened, read_bytes
 from hcilib.read.run.journal import events_of
 from hcilib.run_layout import FAILED, JOURNAL, PLAN, RECORD, STEPS
+from hcilib.workload import Cell, PlanError
 
 REPORTING_S = 0.15  # between the end of the jobs and the end of fio's client, as seen on the lab
 _TELL_RUNS_APART = ("pattern", "numjobs", "iodepth", "vms", "placement", "events", "demand")

@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from hcilib.caveats import NONE, Caveat, Caveats, caveats, column
 from hcilib.engine import located
-from hcilib.plan import Cell
 from hcilib.read.fio.fio_sections import MEASURES as SYNC
 from hcilib.read.published.published import COLUMNS
 from hcilib.read.run.cache import tables
@@ -35,6 +34,7 @@ from hcilib.read.run.records import (
 from hcilib.read.run.seals import say, unlike_steps
 from hcilib.read.run.step_tables import CPU, LOADS, MEASURES, NETWORK, SAMPLED
 from hcilib.run_layout import RECORD
+from hcilib.workload import Cell
 
 if TYPE_CHECKING:
     from hcilib.engine import Engine

@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hcilib.engine import located
-from hcilib.plan import SYNC, Pattern
 from hcilib.read.compressed import opened, read_bounded, unpacked
 from hcilib.read.fio import fio_sections
 from hcilib.read.fio.fio_bins import BIN_KEYS, Bins, bins_of, by_key
@@ -27,6 +26,7 @@ from hcilib.read.nodes import counters
 from hcilib.read.run import fleet, seals
 from hcilib.read.run.records import keys_of, record_of, sound, when, window
 from hcilib.run_layout import COUNTERS, JOB, OUTPUT, RECORD
+from hcilib.workload import SYNC, Pattern
 
 FILES = (RECORD, OUTPUT, COUNTERS, JOB)
 STAMPS = tuple(f"{file}:{what}" for file in FILES for what in ("size", "mtime_ns", "ctime_ns"))
