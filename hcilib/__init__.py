@@ -62,8 +62,8 @@ _ROOMS = {
         "published_facts",
         "published_missing",
         "published_table",
-        "PublishedDataError",
     ),
+    "read.published.tidy_csv": ("PublishedDataError",),
     "analyse.compare.compare": ("summarize", "compare"),
     "analyse.compare.overall": ("geometric_mean", "everywhere", "headline"),
     "analyse.compare.chosen": (

@@ -59,7 +59,7 @@ def baseline_answer(baseline: pd.DataFrame, name: str) -> str:
     open_ = f", {known - met - missed} not decided" if known > met + missed else ""
     return (
         f"{said}; it meets its datasheet in {met} of the {known} patterns that have a figure there, misses "
-        f"{missed}{open_}."
+        f"{missed or 'none'}{open_}."
     )
 
 

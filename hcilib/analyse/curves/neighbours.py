@@ -131,15 +131,11 @@ def neighbours_answer(
 
     Examples
     --------
-    >>> import pandas as pd
-    >>> kept = {None: 1000, "backup": 500, "backup-rate64m": 990}
-    >>> results = pd.DataFrame([
-    ...     {"system": "A", "tenant": "database", "beside": other, "pattern": "8k-randread", "block": b, "iops": iops+b}
-    ...     for other, iops in kept.items() for b in (1, 2, 3)])
-    >>> print(hci.neighbours_answer(hci.neighbours(results, ["iops"])))
-    A, database (8k random read)
-      beside backup: 50 % less IOPS [50, 50] (proven)
-      with backup limited to 64 MiB/s a VM: IOPS as alone (proven within 5 %)
+    >>> lost = hci.neighbours(hci.read_results("data/samples/lab-neighbours"), ["iops"])
+    >>> print(hci.neighbours_answer(lost.query("tenant == 'database'")))
+    lab-single, database (8k random read/write 70/30)
+      beside backup and desktops: 16 % less IOPS [9, 22] (proven)
+      with backup limited to 1 MiB/s a VM and desktops: 12 % less IOPS [7, 17] (proven)
     """
     names, said = dict(labels or {}), []
     for system, of_system in table.groupby("system", sort=False):

@@ -16,16 +16,6 @@ from hcilib.places import ROOT, at_home
 from hcilib.read.published.tidy_csv import RATE, SIZE, TIME, Column, PublishedDataError, columns, number, read_tidy
 from hcilib.workload import Pattern
 
-__all__ = [
-    "PublishedDataError",
-    "published",
-    "published_claims",
-    "published_datasheet",
-    "published_facts",
-    "published_missing",
-    "published_table",
-]
-
 PUBLISHED = ROOT / "data" / "published"
 
 COLUMNS = (
