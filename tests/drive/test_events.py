@@ -66,7 +66,8 @@ def test_what_was_done_stands_on_the_axis_of_the_series(bed, frozen, disturbed, 
     assert frozen_s < thawed_s
     assert list(seen["what"]) == ["whole", next(w for w in seen["what"] if w != "whole"), "whole"]
     hosts = hci.read_hosts(tmp_path / "run")
-    [cost] = hci.failures(hci.read_series(tmp_path / "run"), happened, hosts).to_dict("records")
+    series, silences = hci.read_series(tmp_path / "run"), hci.read_silences(tmp_path / "run")
+    [cost] = hci.failures(series, happened, hosts, silences=silences).to_dict("records")
     assert cost["gap_from_s"] == pytest.approx(frozen_s, abs=1 + ordered_s)
     assert cost["gap_s"] == pytest.approx(thawed_s - frozen_s, abs=1 + ordered_s)
     assert cost["max_lat_ns"] / 1e9 == pytest.approx(thawed_s - frozen_s, abs=0.5 + ordered_s)

@@ -250,6 +250,17 @@ def test_a_dead_supervisor_is_an_error_not_a_hang_and_its_work_is_done(tmp_path,
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_lab_stopped_twice_closes_nobody_elses_file(tmp_path):
+    """By the second time its descriptors' numbers are another's: a thread's that lists /proc, for one."""
+    (tmp_path / "bed").mkdir()
+    keeper = lab_hosts.Keeper(tmp_path / "bed")
+    keeper.stop()
+    with contextlib.ExitStack() as held:
+        files = [held.enter_context(open(os.devnull, "rb")) for _ in range(64)]  # all that came free
+        keeper.stop()
+        assert [file.read() for file in files] == [b""] * len(files)
+
+
 def test_two_labs_at_once_share_nothing(bed, small):
     with small() as other:
         assert base_of(other) != base_of(bed)

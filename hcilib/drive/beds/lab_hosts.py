@@ -67,7 +67,7 @@ class Keeper:
         self._names: dict[int, str] = {}
         self._at_exit: dict[str, str] = {}
         (folder / "logs").mkdir()
-        self._owned = supervisor.own(folder)
+        self._owned = os.fdopen(supervisor.own(folder), "rb")  # closed twice, a bare number would be another's by then
         self._process = subprocess.Popen(
             [sys.executable, "-S", "-E", supervisor.__file__, str(folder)],
             stdin=subprocess.PIPE,
@@ -141,8 +141,7 @@ class Keeper:
             self._process.wait()
         self._answers.close()
         supervisor.clean(self._at_exit)  # again, in case the supervisor itself was killed
-        with contextlib.suppress(OSError):  # stopped already
-            os.close(self._owned)
+        self._owned.close()
 
 
 def find_programs(needed: Mapping[str, str] | None = None, engine: str = "nbd") -> dict[str, str]:
