@@ -152,8 +152,9 @@ from pathlib import Path
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.launch.job import Launch
 from hcilib.drive.launch.launch import launch
-from hcilib.plan import Cell, Pattern, Step
+from hcilib.plan import Step
 from hcilib.testbed import Testbed
+from hcilib.workload import Cell, Pattern
 bed = Testbed.model_validate_json(sys.argv[1])
 step = Step("measure", Cell(Pattern.parse("4k-randrw70"), 2, 4, 2), 1, 1, 120)
 with Fleet(bed) as fleet:
