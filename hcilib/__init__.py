@@ -150,7 +150,7 @@ _ROOMS = {
     "analyse.physics.audit": ("given", "name_rows", "tally", "audit", "rounding", "unlike_working_sets"),
     "analyse.curves.factorial": ("as_factorial", "effects", "factor_cells", "grid"),
     "analyse.claims.claims": ("check_claims", "claim_checks", "open_claims"),
-    "show.figures.curves": ("plot_demand", "plot_panels", "plot_scaling", "plot_sweep"),
+    "show.figures.curves": ("plot_demand", "plot_loads", "plot_panels", "plot_scaling", "plot_sweep"),
     "show.figures.rows": (
         "plot_audit",
         "plot_baseline",
@@ -160,7 +160,6 @@ _ROOMS = {
         "plot_neighbours",
         "plot_regression",
     ),
-    "show.figures.loads": ("plot_loads",),
     "show.figures.bars": ("plot_capacity", "plot_factorial", "plot_traffic"),
     "show.figures.points": ("plot_pareto", "plot_pareto_panels", "plot_precision"),
     "show.figures.times": ("plot_failure", "plot_plan"),

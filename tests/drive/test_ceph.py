@@ -12,8 +12,7 @@ from ceph_beds import DISK, on
 from probes import base_of, listening, processes
 
 import hcilib as hci
-from hcilib.drive.beds.ceph import config_of
-from hcilib.drive.beds.ceph_osds import is_whole, kill_osd, start_osd, state, wait_for
+from hcilib.drive.beds.ceph import config_of, is_whole, kill_osd, start_osd, state, wait_for
 from hcilib.drive.beds.lab_hosts import LabError
 from hcilib.sweeps import sweep
 

@@ -12,7 +12,7 @@ from probes import listening, processes, until
 
 from hcilib.drive.beds import cluster_guest, cluster_packages
 from hcilib.drive.beds.cluster import LabError, cluster
-from hcilib.drive.beds.qmp import QmpError, execute
+from hcilib.drive.beds.cluster_guest import QmpError, execute
 
 pytestmark = [pytest.mark.box, pytest.mark.deep]
 SMALL = {"drive_bytes": 16 * 2**20}

@@ -19,8 +19,7 @@ from probes import processes, python, until
 
 from hcilib.drive.beds.lab import lab
 from hcilib.drive.campaign.campaign import run
-from hcilib.drive.hosts.clock import clock
-from hcilib.drive.hosts.hosts import Fleet, FleetError
+from hcilib.drive.hosts.hosts import Fleet, FleetError, clock
 from hcilib.drive.launch import job, per_host
 from hcilib.drive.launch.job import FioError, Launch
 from hcilib.drive.launch.launch import launch

@@ -17,15 +17,14 @@ from types import SimpleNamespace
 
 from pydantic import ValidationError
 
+from hcilib.drive.beds import cluster_guest
 from hcilib.drive.beds import cluster_guest as guests
 from hcilib.drive.beds import cluster_storage as storage
 from hcilib.drive.beds import lab_hosts as hosts
-from hcilib.drive.beds import qmp
 from hcilib.drive.beds.cluster_image import image
 from hcilib.drive.beds.cluster_packages import cache_folder
-from hcilib.drive.beds.lab_places import make_folder, reserve, wait_refused
-from hcilib.drive.hosts.clock import Clock, clock
-from hcilib.drive.hosts.hosts import Fleet, FleetError, need
+from hcilib.drive.beds.lab_hosts import make_folder, reserve, wait_refused
+from hcilib.drive.hosts.hosts import Clock, Fleet, FleetError, clock, need
 from hcilib.testbed import BOX_CAVEAT, Box, Disk, Fio, Node, Testbed, Vm
 
 SYSTEMS = {"box-drbd": 2, "box-nvme-tcp": 2, "box-nvme-remote": 2, "box-raid5": 2, "box-drive": 1}
@@ -129,7 +128,7 @@ class Cluster:
 
     def cut_link(self, up: bool = False) -> None:
         """Pull the cable of the replication link out, on node1; both nodes go on without each other."""
-        qmp.set_link(self._guest("node1").monitor(self.folder), up, LINK_CARD)
+        cluster_guest.set_link(self._guest("node1").monitor(self.folder), up, LINK_CARD)
 
     def heal_link(self) -> None:
         """Plug it in again; what replicates notices by itself."""
@@ -173,7 +172,7 @@ class Cluster:
         for guest in self._guests():
             if node in (None, guest.node.name):
                 for index in range(len(guest.drives)):
-                    qmp.throttle(guest.monitor(self.folder), f"d{index}", iops)
+                    cluster_guest.throttle(guest.monitor(self.folder), f"d{index}", iops)
 
     def _start(self) -> None:
         """Boot all nodes, then set their storage up; `testbed` is complete only then, when the devices' sizes are

@@ -26,7 +26,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from hcilib.drive.beds import lab_hosts as hosts
-from hcilib.drive.beds.lab_places import make_folder, reserve, wait_refused
+from hcilib.drive.beds.lab_hosts import make_folder, reserve, wait_refused
 from hcilib.drive.beds.supervisor import remove
 from hcilib.testbed import Dial, Disk, Drive, Fio, Lab, Node, Testbed, Vm
 

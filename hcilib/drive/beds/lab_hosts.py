@@ -11,12 +11,15 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hcilib.drive.beds import supervisor
+from hcilib.drive.beds.supervisor import sweep
 from hcilib.drive.hosts.hosts import answers
 
 PACKAGES = {"sshd": "openssh-server", "fio": "fio", "qemu-storage-daemon": "qemu-system-common", "nbdkit": "nbdkit"}
@@ -274,3 +277,93 @@ def _privilege_separation_folder(keeper: Keeper, path: str = "/run/sshd") -> Non
         (Path(path) / supervisor.MARKER).touch()
     if (Path(path) / supervisor.MARKER).exists():
         keeper.at_exit(rmdir=path)
+
+
+# Where an embedded testbed lies on this machine: a folder and loopback addresses of its own, and whether they are
+# free again.
+
+Endpoint = tuple[str, int]
+PREFIX = "bed-"
+
+
+def make_folder(root: str | Path | None, need_bytes: int, what: str) -> Path:
+    """A new folder under `root` (default: out/ of the repository); LabError where `what` would find too little space
+    there."""
+    parent = Path(root) if root else repository_root() / "out"
+    parent.mkdir(parents=True, exist_ok=True)
+    sweep(parent, PREFIX)  # the replicas and the key of labs that nobody lived to remove
+    free = shutil.disk_usage(parent).free
+    if free < need_bytes + 64 * 2**20:
+        raise LabError(f"{parent}: {free >> 20} MiB free, {what} need {need_bytes >> 20} MiB and 64 MiB to spare")
+    return Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent)).resolve()
+
+
+def repository_root() -> Path:
+    """The folder that holds hcilib, when it is a checkout; else the working directory."""
+    home = Path(__file__).resolve().parents[3]
+    return home if (home / "pyproject.toml").exists() else Path.cwd()
+
+
+@contextlib.contextmanager
+def reserve(base: str | None, endpoints: Callable[[str], Sequence[Endpoint]], seed: str) -> Iterator[str]:
+    """Hold a block of addresses; yields its first three numbers, ``127.b.c``. LabError where it is not free.
+
+    `endpoints` : block -> the addresses and ports that will be used
+    """
+    wanted = [(int(address.rpartition(".")[2]), port) for address, port in endpoints("127.0.0")]
+    with contextlib.ExitStack() as stack:
+        try:
+            block = stack.enter_context(hold(wanted, base, seed))
+        except AddressInUse as error:
+            raise LabError(str(error)) from None
+        yield block
+
+
+def wait_refused(endpoints: Sequence[Endpoint], patience_s: float = 5.0) -> None:
+    """Until nothing answers at any of them; LabError names what still does when patience ends."""
+    left, deadline = list(endpoints), time.monotonic() + patience_s
+    while left and time.monotonic() < deadline:
+        left = [(a, p) for a, p in left if answers(a, p)]
+    if left:
+        raise LabError("still listening after the lab was stopped: " + ", ".join(f"{a}:{p}" for a, p in left))
+
+
+# A block of loopback addresses that nobody else on this machine uses.
+
+TRIES = 64
+
+
+class AddressInUse(LabError):
+    """No free block; the message names the address that is taken."""
+
+
+@contextlib.contextmanager
+def hold(wanted: Sequence[tuple[int, int]], base: str | None, seed: str, first: int = 64) -> Iterator[str]:
+    """Yield the first three numbers of a free block, held by a bound (never listening) socket while the block runs.
+
+    Parameters
+    ----------
+    wanted : (last number, port) of everything that will listen
+    base : the block to take, e.g. ``127.0.44``; None: the first free one, beginning at a place given by `seed`
+    first : blocks are 127.<first>.x to 127.<first + 127>.x
+
+    Raises
+    ------
+    AddressInUse : names the address that is taken
+    """
+    start = zlib.crc32(seed.encode())
+    blocks = [base] if base else [f"127.{first + (start + i) % 128}.{(start >> 8) % 256}" for i in range(TRIES)]
+    busy = ""
+    for block in blocks:
+        with socket.socket() as lock:
+            try:
+                lock.bind((f"{block}.254", wanted[0][1]))
+            except OSError as error:
+                busy = f"{block}.254:{wanted[0][1]} {(error.strerror or str(error)).lower()} (another lab?)"
+                continue
+            taken = [f"{block}.{host}:{port}" for host, port in wanted if answers(f"{block}.{host}", port)]
+            if not taken:
+                yield block
+                return
+            busy = f"{taken[0]} already answers"
+    raise AddressInUse(f"address in use: {busy}; stop what listens there or pass another base=")

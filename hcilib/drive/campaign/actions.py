@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from hcilib.drive.beds import ceph, ceph_osds, librados
+from hcilib.drive.beds import ceph, librados
 from hcilib.drive.beds.cluster import Cluster
 from hcilib.drive.campaign.events import Actions
 from hcilib.drive.hosts.commands import execute_all, tasks
@@ -81,8 +81,8 @@ def _missing_of_node(said: str) -> str:
 
 def _of_ceph(testbed: Testbed) -> Actions:
     config, osds = ceph.config_of(testbed), range(len(testbed.nodes))
-    kill = {f"kill-osd{i}": _of_osd(ceph_osds.kill_osd, testbed, i) for i in osds}
-    start = {f"start-osd{i}": _of_osd(ceph_osds.start_osd, testbed, i) for i in osds}
+    kill = {f"kill-osd{i}": _of_osd(ceph.kill_osd, testbed, i) for i in osds}
+    start = {f"start-osd{i}": _of_osd(ceph.start_osd, testbed, i) for i in osds}
     return Actions(kill | start, dict(zip(kill, start, strict=True)), lambda fleet: _missing_of_ceph(config))
 
 
@@ -92,8 +92,8 @@ def _of_osd(action: Callable, testbed: Testbed, osd: int) -> Callable[[Fleet], o
 
 def _missing_of_ceph(config) -> str:
     with librados.Monitor(config) as monitor:
-        now = ceph_osds.state(monitor)
-    if ceph_osds.is_whole(now):
+        now = ceph.state(monitor)
+    if ceph.is_whole(now):
         return ""
     return f"{now['osds_up']} of {now['osds']} OSDs up, {now['groups_clean']} of {now['groups']} placement groups clean"
 

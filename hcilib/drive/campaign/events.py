@@ -16,8 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from hcilib.drive.hosts.clock import clocks
-from hcilib.drive.hosts.hosts import Fleet, explain
+from hcilib.drive.hosts.hosts import Fleet, clocks, explain
 from hcilib.drive.launch.job import FioError
 from hcilib.drive.launch.start_times import logged
 from hcilib.plan import Plan, Step

@@ -16,8 +16,8 @@ from hcilib.drive.discover.disks import disk_table
 from hcilib.drive.discover.storage import Storage, storages
 from hcilib.drive.discover.testbed_file import UNKNOWN_NODE, save, write_scenarios, write_system, write_testbed
 from hcilib.drive.guard.checks import CLOCK_LIMIT_S, without_script
-from hcilib.drive.hosts.clock import clocks as ask_clocks
 from hcilib.drive.hosts.hosts import Fleet, FleetError, Outcome
+from hcilib.drive.hosts.hosts import clocks as ask_clocks
 from hcilib.testbed import Host, Node, Testbed
 
 _HOST = re.compile(r"(?:(?P<name>[^=@]+)=)?(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:@]+)(?::(?P<port>\d+))?")

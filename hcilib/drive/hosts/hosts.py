@@ -8,7 +8,7 @@ import shlex
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager, suppress
@@ -325,3 +325,30 @@ def explain(error: BaseException) -> str:
     if isinstance(error, paramiko.AuthenticationException) or _KEY_OF_ANOTHER_KIND.search(text):
         return "authentication failed: check the user and the key in the agent or ~/.ssh/config"
     return text or type(error).__name__
+
+
+# How far is a host's clock ahead of the controller's?
+
+Clock = tuple[float, float]
+"""Seconds that a host's clock is ahead of the controller's, and how far that may be off."""
+
+
+def clocks(fleet: Fleet, vms: Sequence[Host]) -> dict[str, Clock]:
+    """VM -> its clock, of those that answered."""
+    asked = fleet.run("date +%s.%N", [vm.name for vm in vms], limit_s=10)
+    said = {
+        name: (o, (o.value or "").strip().rpartition("\n")[2]) for name, o in asked.items() if o.ok
+    }  # a shell may greet
+    return {
+        name: clock(last, o.started_s, o.started_s + o.seconds)
+        for name, (o, last) in said.items()
+        if re.fullmatch(r"\d+(\.\w*)?", last)
+    }
+
+
+def clock(reading: str, asked_s: float, answered_s: float) -> Clock:
+    """A clock by one reading, taken between the question and the answer. busybox prints no fraction: half a second is
+    missing."""
+    whole, _, part = reading.strip().partition(".")
+    there, coarse = (float(f"{whole}.{part}"), 0.0) if part.isdigit() else (float(whole) + 0.5, 0.5)
+    return there - (asked_s + answered_s) / 2, (answered_s - asked_s) / 2 + coarse

@@ -22,8 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from hcilib.drive.hosts.clock import Clock
-from hcilib.drive.hosts.hosts import CONNECT_S
+from hcilib.drive.hosts.hosts import CONNECT_S, Clock
 from hcilib.drive.launch.job import FioError, Launch, Launched, verify
 from hcilib.drive.launch.progress import DEPTH, STUCK, Watched, watched, workers
 from hcilib.drive.launch.session import Session, sessions

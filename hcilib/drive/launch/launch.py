@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hcilib.drive.launch import client_server, per_host, start_times
 from hcilib.drive.launch.job import FioError, Launch, Launched
-from hcilib.drive.launch.silence import sentences, silent
+from hcilib.drive.launch.start_times import sentences, silent
 
 
 def launch(of: Launch) -> Launched:

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hcilib.drive.hosts.clock import Clock
-from hcilib.drive.hosts.hosts import CONNECT_S, Fleet, need
+from hcilib.drive.hosts.hosts import CONNECT_S, Clock, Fleet, need
 from hcilib.drive.launch.job import Launch, Launched
 from hcilib.drive.launch.progress import Watched, watched
 from hcilib.drive.launch.rollups import fetch_logs

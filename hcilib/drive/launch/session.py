@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hcilib.drive.hosts.clock import Clock, clock
-from hcilib.drive.hosts.hosts import CONNECT_S, explain, need
+from hcilib.drive.hosts.hosts import CONNECT_S, Clock, clock, explain, need
 from hcilib.drive.launch.job import FioError, Launch
 from hcilib.testbed import Testbed, Vm
 

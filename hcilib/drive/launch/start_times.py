@@ -1,4 +1,5 @@
-"""Did the VMs run at the same time? When each began, by the controller's clock, from the best witness there is."""
+"""Did the VMs run at the same time, and all the time? When each began, by the controller's clock, from the best witness
+there is; and for how long one completed nothing, as far as its result alone tells it, logs or no logs."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from hcilib.drive.hosts.clock import Clock
-from hcilib.drive.launch.job import LOG_MSEC
-from hcilib.read.fio.fio_json import FioOutputError, read_fio
+from hcilib.drive.hosts.hosts import Clock
+from hcilib.drive.launch.job import LOG_MSEC, Launch
+from hcilib.read.fio.fio_json import FioOutputError, read_fio, read_fio_bins
 
 
 def measure(
@@ -75,3 +76,55 @@ def logged(work: Path) -> dict[str, float]:
             began = (int(first) - LOG_MSEC) / 1000
             found[host] = min(began, found.get(host, began))
     return found
+
+
+LONGEST_S = 0.5
+"""A silence that is not worth a word (METHODS section 9)."""
+ORDINARY = 4.0
+"""Times a job's mean latency: what takes no longer is how slow its disk is, and no silence."""
+_JOB = ["hostname", "port", "job"]
+
+
+def silent(of: Launch, places: Mapping[str, tuple[str, int]]) -> dict[str, float]:
+    """VM -> seconds, of VMs none of whose jobs completed anything for more than `LONGEST_S`.
+
+    A job that completes nothing for a while has all its I/Os under way for that long: as many as its iodepth. So its
+    silence is at most the latency that iodepth of its I/Os reached or exceeded, and a VM's that of its job with the
+    shortest; exact at iodepth 1 and where the silence is the run's only one. Where a job's mean latency is of that
+    order, fio's result cannot tell a silence from a slow disk, and none is said. A job under a rate cap may be idle by
+    its cap: its I/Os under way are fewer.
+    """
+    try:
+        table = read_fio(of.work / "fio.json")
+    except (FioOutputError, OSError):
+        return {}
+    if not (table["lat_ns_max"].groupby(table["hostname"]).max() > LONGEST_S * 1e9).any():
+        return {}  # most runs: their histograms are not looked at
+    loads = [load.cell for load in of.step.cell.tenants] or [of.step.cell]
+    depth = 1 if any(load.pattern.capped or load.demand for load in loads) else of.step.cell.iodepth
+    table = table.assign(sum_ns=table["lat_ns_mean"] * table["total_ios"])
+    jobs = table.groupby(_JOB).agg({"sum_ns": "sum", "total_ios": "sum", "runtime": "max"})
+    longest_s = (
+        _longest_s(read_fio_bins(of.work / "fio.json"), depth).reindex(jobs.index).fillna(jobs["runtime"] / 1000)
+    )
+    ordinary_s = ORDINARY * jobs["sum_ns"] / jobs["total_ios"] / 1e9
+    held = longest_s.where(~(longest_s <= ordinary_s), 0.0).groupby(["hostname", "port"]).min()
+    by_vm = {vm: float(held.get(place, 0.0)) for vm, place in places.items()}
+    return {vm: round(seconds, 3) for vm, seconds in by_vm.items() if seconds > LONGEST_S}
+
+
+def _longest_s(bins: pd.DataFrame, iodepth: int) -> pd.Series:
+    """Of each job the latency that as many of its I/Os as its iodepth reached or exceeded; none of a job that did
+    fewer."""
+    slowest = bins.groupby([*_JOB, "lat_ns"])["count"].sum().reset_index().sort_values("lat_ns", ascending=False)
+    slowest["so_far"] = slowest.groupby(_JOB)["count"].cumsum()
+    return slowest[slowest["so_far"] >= iodepth].groupby(_JOB)["lat_ns"].max() / 1e9
+
+
+def sentences(of: Launch, quiet: Mapping[str, float]) -> tuple[str, ...]:
+    """What is to be said of a run in which VMs fell silent."""
+    who = "; ".join(f"{vm} for up to {seconds:.2g} s" for vm, seconds in quiet.items())
+    if not quiet:
+        return ()
+    everywhere = " (the whole fleet)" if len(quiet) == len(of.vms) else ""
+    return (f"no I/O completed on {who}{everywhere}: something hung while it was measured",)
