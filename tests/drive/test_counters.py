@@ -258,6 +258,7 @@ def _wait(ready, patience_s: float = 20) -> None:
     deadline = time.monotonic() + patience_s
     while not ready() and time.monotonic() < deadline:
         time.sleep(0.05)
+    assert ready(), f"not within {patience_s:.0f} s"
 
 
 @pytest.mark.lab

@@ -198,7 +198,8 @@ def test_it_is_gone_after_kill_9_of_its_holder(held):
     with Fleet(bed) as fleet:  # what a session left behind goes too
         for outcome in fleet.run(f"cd '{bed.lab_root}' && setsid sleep 900 </dev/null >/dev/null 2>&1 &").values():
             assert outcome.ok
-    assert len([c for c in processes(bed.lab_root).values() if c.startswith("sleep 900")]) == 3
+    asleep = lambda: [c for c in processes(bed.lab_root).values() if c.startswith("sleep 900")]  # noqa: E731
+    assert until(lambda: len(asleep()) == 3), asleep()  # a shell takes its time to become it
     holder.kill()
     assert_gone(bed)
 

@@ -1,5 +1,6 @@
 """`make lab` from outside: what it says, how it ends, and that it writes nothing outside its folder (20 s each)."""
 
+import json
 import os
 import re
 import shutil
@@ -81,6 +82,8 @@ def test_ctrl_c_ends_make_lab_in_one_sentence_and_leaves_nothing(make_lab, tmp_p
     ), err
     assert [line for line in said[1:] if not line.startswith("make: ***")] == []
     assert until(lambda: not processes(str(tmp_path / "inside")), 10)
+    ended = json.loads(journal.read_text().splitlines()[-1])
+    assert (ended["event"], ended["problems"][0].split(":")[0]) == ("end", "KeyboardInterrupt"), "it ended in order"
 
 
 def everything(folder: Path) -> list[str]:

@@ -12,6 +12,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from hcilib.show.report import execute as execute_module
 from hcilib.show.report.execute import KERNEL, execute
+from hcilib.show.report.kernels import MeasuringKernelManager
 from hcilib.show.report.report import report
 from hcilib.show.report.scenarios import find_scenarios
 
@@ -89,7 +90,7 @@ def test_outputs_are_those_of_a_kernel_of_its_own(house, monkeypatch):
 def test_what_measures_gets_a_kernel_of_its_own(house):
     scenario = find_scenarios(house / "params", house / "notebooks")[0]
     scenario.params["testbed"] = "params/testbeds/lab.yaml"
-    assert execute_module._replay(scenario) == {}
+    assert execute_module._replay(scenario) == {"kernel_manager_class": MeasuringKernelManager}
 
 
 @pytest.mark.deep

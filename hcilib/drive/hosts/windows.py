@@ -132,7 +132,7 @@ class WindowsStream:
 
     def _copy(self) -> None:
         left = b""
-        with open(self.file, "wb") as file:
+        with open(self.file, "wb", buffering=0) as file:
             while self._channel and (chunk := self._channel.recv(2**16)):
                 file.write(chunk)
                 *lines, left = (left + chunk).split(b"\n")

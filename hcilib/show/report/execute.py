@@ -125,7 +125,9 @@ def _replay(scenario: Scenario) -> dict[str, Any]:
     that of a dask worker with a nanny: Python lets such a process have no child of its fork server.
     """
     if scenario.params.get("testbed"):
-        return {}
+        from hcilib.show.report.kernels import MeasuringKernelManager
+
+        return {"kernel_manager_class": MeasuringKernelManager}
     if "forkserver" not in get_all_start_methods() or current_process().daemon:
         return {"request_save_on_cell_execute": False}
     from hcilib.show.report.kernels import ForkedKernelManager

@@ -20,6 +20,8 @@ from jupyter_client.provisioning import LocalProvisioner
 if TYPE_CHECKING:
     from jupyter_client.connect import KernelConnectionInfo
 
+MEASURING: list[int] = []
+"""The kernel of this process's notebook that measures, by its process id."""
 _LAUNCHER, _BACKEND = "ipykernel_launcher", "module://matplotlib_inline.backend_inline"
 _PRELOADED = (
     # not matplotlib_inline: its backend hooks into the IPython it is imported under, and there is none yet
@@ -58,6 +60,24 @@ class ForkedKernelManager(AsyncKernelManager):
         super().cleanup_connection_file()
         if self._folder is not None:
             self._folder.cleanup()
+
+
+class MeasuringKernelManager(AsyncKernelManager):
+    """Knows its kernel's process while it runs, so that Ctrl-C is said to the cell that measures, as in JupyterLab.
+
+    Asked to shut down instead, a kernel first ends its children: the hosts of an embedded testbed, or the connections
+    to real ones, before the campaign has put back what it changed there.
+    """
+
+    async def _async_post_start_kernel(self, **given: Any) -> None:
+        await super()._async_post_start_kernel(**given)
+        assert isinstance(self.provisioner, LocalProvisioner)
+        assert self.provisioner.pid is not None  # it was started
+        MEASURING.append(self.provisioner.pid)
+
+    async def _async_cleanup_resources(self, restart: bool = False) -> None:
+        MEASURING.clear()
+        await super()._async_cleanup_resources(restart)
 
 
 class ForkedProvisioner(LocalProvisioner):

@@ -358,7 +358,7 @@ def _worker() -> None:
     Ctrl-C in a terminal is said to all in the terminal's process group; the parent says it to its workers, once.
     """
     os.setpgrp()
-    signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))  # between two kernels, which handle it
+    signal.signal(signal.SIGINT, _stop)
 
     def watch() -> None:
         if parent := parent_process():
@@ -366,3 +366,13 @@ def _worker() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def _stop(*_) -> None:
+    """A campaign ends in order, as its cell is interrupted; of what only shows there is nothing to put back."""
+    from hcilib.show.report.kernels import MEASURING
+
+    if not MEASURING:
+        os._exit(128 + signal.SIGINT)
+    for kernel in MEASURING:
+        os.kill(kernel, signal.SIGINT)
