@@ -49,6 +49,8 @@ WORDS = {
     "rest_cv_pct": "CV of the rest (%)",
     "rmse_pct": "RMS error (%)",
     "per_vm": "Per VM (IOPS)",
+    "due_p999_ns": "p99.9 that the stall makes (ms)",
+    "ios": "I/Os",
     "id": "ID",
 }
 WORKED_OUT = ("iops_per_usable_tib",)
