@@ -404,13 +404,13 @@ def mixed_latency(results: pd.DataFrame) -> pd.DataFrame:
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and system == 'ceph-pve' and vms > 1")
     >>> both = hci.mixed_latency(results)
     >>> print((both["center"] / 1e6).round(2).max(), both["latency"].iloc[0])
-    11.75 4k-randrw70 as printed, (read + write)/2
+    11.75 4k-randrw70, (read + write) / 2
     """
     mixed = results[results["rwmixread"].between(0, 100, inclusive="neither") & results["lat_unweighted_ns"].notna()]
-    ways = {"as printed, (read + write)/2": "lat_unweighted_ns", "weighted by I/Os, as Little's law has it": "lat_ns"}
+    ways = {"(read + write) / 2": "lat_unweighted_ns", "by I/Os": "lat_ns"}
     keys = ["system", "pattern", "vms", "numjobs", "iodepth"]
     told = [summarize(mixed, metric, by=keys).assign(latency=way) for way, metric in ways.items()]
     table = pd.concat(told, ignore_index=True)
-    table["latency"] = table["pattern"].astype(str) + " " + table["latency"]
+    table["latency"] = table["pattern"].astype(str) + ", " + table["latency"]
     table.attrs |= {"metric": "lat_ns", "source": ", ".join(results["source"].dropna().unique())}
     return table[[*keys, "latency", *(c for c in table if c not in (*keys, "latency"))]]
