@@ -209,7 +209,8 @@ def obtain(
     for absent in (name for name in asked if not results["system"].eq(name).any()):
         held = ", ".join(sorted(set(results["system"])))
         why = results.attrs.get("unmeasured", {}).get(absent)
-        raise ValueError(why or f"{source}: no rows of system {absent!r}; it holds {held}")
+        remedy = "give a system's file whose name: is one of these (and its scheme:, how it keeps data)"
+        raise ValueError(why or f"{source}: no rows of system {absent!r}; it holds {held}: {remedy}")
     return results[results["system"].isin(asked)]
 
 

@@ -177,6 +177,11 @@ def test_what_is_not_understood_is_named(text, named):
     assert repr(text) in str(error.value)
 
 
+def test_a_system_whose_file_names_no_scheme_is_told_what_to_write():
+    with pytest.raises(ValueError, match=r"no scheme: a system's file says how it keeps data \(scheme: Mirror\(2\)"):
+        parse_scheme(None)
+
+
 @pytest.mark.parametrize("wrong", [0, -1, float("nan")])
 def test_raw_capacity_must_be_positive(wrong):
     with pytest.raises(ValueError, match="raw capacity"):

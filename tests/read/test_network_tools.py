@@ -56,3 +56,9 @@ def test_a_run_directory_without_links_has_an_empty_table_and_garbage_is_named(t
     (tmp_path / "facts" / "network.csv").write_text("source,target\n\x00a,b\n")
     with pytest.raises(ValueError, match=r"network\.csv: not a table of links"):
         hci.read_network(tmp_path)
+
+
+def test_links_are_found_from_the_notebooks_folder_and_other_tools_files_have_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(hci.ROOT / "notebooks")
+    assert len(hci.read_network("data/samples/lab-fleet"))
+    assert hci.read_network({"path": tmp_path, "names": "{system}_{pattern}.json"}).empty

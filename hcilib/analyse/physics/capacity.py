@@ -272,19 +272,22 @@ _NAMES = {f.__name__: f for f in (Mirror, Raid5, Raid6, ErasureCode, Tiers, nest
 _METHODS = ("reserve", "dedup", "spare")
 
 
-def parse_scheme(text: str) -> Scheme:
+def parse_scheme(text: str | None) -> Scheme:
     """The scheme a formula such as ``"Mirror(2) * Raid5(5)"`` stands for; what `repr` prints is read back.
 
     Raises
     ------
     ValueError
-        Naming the part of the text that is not understood. Nothing but the schemes is ever evaluated.
+        Naming the part of the text that is not understood, or that there is none. Nothing but the schemes is ever
+        evaluated.
 
     Examples
     --------
     >>> hci.parse_scheme("Mirror(2) * Raid5(5)").usable_bytes(10e12)
     4000000000000.0
     """
+    if text is None:
+        raise ValueError("no scheme: a system's file says how it keeps data (scheme: Mirror(2); of one copy Mirror(1))")
     try:
         scheme = _value(ast.parse(text.strip(), mode="eval").body, text.strip())
     except SyntaxError as error:

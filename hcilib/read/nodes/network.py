@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
 
+from hcilib.places import at_home
 from hcilib.run_layout import NETWORK
 
 COLUMNS = (
@@ -80,8 +82,12 @@ def _number(text: str | None) -> float | None:
         return None
 
 
-def read_network(run_dir: str | Path) -> pd.DataFrame:
+def read_network(source: str | Path | Mapping[str, object]) -> pd.DataFrame:
     """What the links between the nodes gave before a campaign (``run(..., network_s=...)``); empty where nobody asked.
+
+    Parameters
+    ----------
+    source : a run directory; of an entry of other tools' files, whose folder holds no links, nothing is told
 
     Returns
     -------
@@ -99,7 +105,8 @@ def read_network(run_dir: str | Path) -> pd.DataFrame:
     >>> links["transport"].unique().tolist()
     ['TCP', 'RDMA']
     """
-    file = next(Path(run_dir).glob(f"round-1/{NETWORK}"), Path(run_dir) / NETWORK)  # of a search, its first round
+    folder = at_home(str(source["path"]) if isinstance(source, Mapping) else source)
+    file = next(folder.glob(f"round-1/{NETWORK}"), folder / NETWORK)  # of a search, its first round
     if not file.exists():
         return pd.DataFrame(columns=list(COLUMNS))
     try:
