@@ -38,7 +38,7 @@ def main() -> None:
         rows = once(number, 0 if number <= RUNS - BUSY else 2)
         print(rows.to_string(index=False), flush=True)
         kept = pd.concat([kept, rows], ignore_index=True) if len(kept) else rows
-        kept.to_csv(given.csv, index=False)
+        kept.to_csv(given.csv, index=False, float_format="%.5g")
     print(f"{int(kept['right'].sum())} of {len(kept)} verdicts are the truth's, in {kept['run'].nunique()} runs")
 
 
