@@ -656,3 +656,12 @@ def test_a_source_of_a_scenario_may_be_a_mapping_and_is_checked(tmp_path):
         find_scenarios(params, ROOT / "notebooks")
     for said in ("a source has 'sytem'", "a source has no path", "path of a source: '7' is a whole number"):
         assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["xml", "txt"])
+def test_of_an_interrupted_diskspd_the_timespan_that_ended_is_a_run_and_the_other_says_why_not(tmp_path, kind):
+    shutil.copy(hci.ROOT / f"tests/data/diskspd/interrupted.{kind}", tmp_path)
+    rows = hci.read_results(tmp_path, system="oak")
+    assert rows.attrs["left_out"] == []
+    assert list(rows["valid"]) == [True, False]
+    assert "interrupted before it measured" in [str(said) for said in rows["warnings"].iloc[1]]

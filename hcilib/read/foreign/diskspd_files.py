@@ -55,7 +55,7 @@ def _part(rows: pd.DataFrame, bins: pd.DataFrame, attrs: dict[str, Any], number:
     factors["numjobs"] = len(threads)
     outstanding = attrs["outstanding"].get(number, nan)
     depth = outstanding / len(threads)
-    factors["iodepth"] = int(depth) if depth == int(depth or 0) else depth
+    factors["iodepth"] = int(depth) if float(depth).is_integer() else depth
     measured = rows[list(NUMBERS)].astype(float).to_numpy()
     errors = {4: "interrupted before it measured", 74: "its rows cannot be the whole timespan"}
     failed = sorted({int(error) for error in rows["error"] if error})
