@@ -182,6 +182,16 @@ def load(path: str | Path, model: type[M], live: Collection[str] = ()) -> M:
         raise TestbedError(f"{path}: " + "; ".join(_explain(e, model) for e in error.errors())) from None
 
 
+_IN_YAML = {
+    "tuple_type": "expected a list",
+    "dict_type": "expected names, each with its value",
+    "model_type": "expected fields, each with its value",
+    "string_type": "expected a text",
+    "int_type": "expected a whole number",
+}
+"""What a file has where pydantic speaks of Python's types."""
+
+
 def _explain(error, model) -> str:
     where = ".".join(str(part)[:_SHOWN] for part in error["loc"])
     if error["type"] == "extra_forbidden":
@@ -189,7 +199,7 @@ def _explain(error, model) -> str:
         return f"field {where}: unknown; {meant(given, known)}known fields are {', '.join(known)}"
     if error["type"] == "missing":
         return f"field {where}: {error['msg']}"
-    said = error["msg"].removeprefix("Value error, ")
+    said = _IN_YAML.get(error["type"], error["msg"].removeprefix("Value error, "))
     if error["type"] == "literal_error":
         said = meant(error["input"], re.findall("'([^']+)'", error["ctx"]["expected"])) + said
     if not where:

@@ -271,3 +271,11 @@ def test_an_address_that_fabric_would_take_for_a_port_is_none(address, ok):
         return
     with pytest.raises(ValueError, match="a host name or an IP address"):
         Host(name="vm1", address=address)
+
+
+def test_what_a_field_takes_is_said_in_the_words_of_its_file(tmp_path):
+    (file := tmp_path / "bed.yaml").write_text("name: x\nnodes: 2\nvms: [7]\nfio: 5\n")
+    with pytest.raises(
+        TestbedError, match=r"field nodes: expected a list \(given: 2\); .*vms\.0: expected fields, each"
+    ):
+        load_testbed(file)
