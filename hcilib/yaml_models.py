@@ -186,7 +186,7 @@ _IN_YAML = {
     "tuple_type": "expected a list",
     "dict_type": "expected names, each with its value",
     "model_type": "expected fields, each with its value",
-    "string_type": "expected a text",
+    "string_type": "expected a text (in quotes, where it reads like a number)",
     "int_type": "expected a whole number",
 }
 """What a file has where pydantic speaks of Python's types."""

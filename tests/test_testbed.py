@@ -107,7 +107,7 @@ def test_identity_is_content_and_not_addresses(load):
         (("serial: S3", "serial: S1"), ["disk serial S1 appears more than once"]),
         (("serial: S3", "serial: ../sda"), ["field vms.1.disks.0.serial"]),
         (("serial: S3", 'serial: "S3\\nfilename=/dev/sda"'), ["field vms.1.disks.0.serial"]),
-        (("serial: S3", "serial: 0123"), ["field vms.1.disks.0.serial", "valid string"]),
+        (("serial: S3", "serial: 0123"), ["field vms.1.disks.0.serial", "in quotes"]),
         (("name: vm2", "name: vm1"), ["host name vm1 appears more than once"]),
         (("name: vm2", "name: n2"), ["host name n2 appears more than once"]),
         (("name: vm2", 'name: "vm2; reboot"'), ["field vms.1.name"]),
