@@ -14,6 +14,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
+import hcilib as hci
 from hcilib.show.report import report as report_module
 from hcilib.show.report.execute import execute, sources_digest, unchanged
 from hcilib.show.report.report import ReportError, build, main, report
@@ -342,3 +343,26 @@ def test_a_page_whose_campaign_failed_says_that_and_why_and_shows_nothing_else(m
     page = (measured / "out" / found["10_audit.bed"]["page"]).read_text()
     assert "this machine serves 9 IOPS" in page
     assert "of other data" not in page
+
+
+def test_a_plan_whose_hosts_are_gone_is_a_red_card_and_an_exit_code(tmp_path, monkeypatch, capsys):
+    """The repository's own 01_plan, asked of addresses where nobody listens: each dead host once, and nothing green."""
+    monkeypatch.chdir(hci.ROOT)
+    (tmp_path / "known_hosts").touch()
+    nodes, vms = [], []
+    for n in (1, 2):
+        nodes.append({"name": f"n{n}", "address": f"127.9.9.{n}", "port": 9})
+        disk = {"serial": f"S{n}", "size_bytes": "200 GiB"}
+        vms.append({"name": f"vm{n}", "node": f"n{n}", "address": f"127.9.9.{n + 2}", "port": 9, "disks": [disk]})
+    bed = {"name": "gone", "known_hosts": f"{tmp_path}/known_hosts", "consent": "wipe-gone", "nodes": nodes, "vms": vms}
+    (tmp_path / "bed.yaml").write_text(json.dumps(bed))
+    (case := tmp_path / "01_plan.gone.yaml").write_text(
+        f"testbed: {tmp_path}/bed.yaml\nsystem: params/systems/lab-single.yaml\nconsent: wipe-gone\n"
+        "patterns: [4k-randread]\nsweep: {vms: 2, repeats: 3}\n"
+    )
+    assert main([str(case), "--out", str(tmp_path / "out")]) == 1
+    said = capsys.readouterr().out
+    assert said.count("connection refused") == len(nodes + vms)
+    page = (tmp_path / "out" / "01_plan.gone" / "01_plan.gone.html").read_text()
+    assert "This notebook failed." in page
+    assert "Not ready: 4 of 6 checks on 5 hosts failed" in page
