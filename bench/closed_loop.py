@@ -48,18 +48,24 @@ def main() -> None:
 
 def stalled(bed: Testbed, stall_s: float) -> list[dict]:
     """A row a way of asking: what each was told of one stall of all their drives."""
-    stalling = threading.Thread(target=stall, args=(bed, stall_s))
-    stalling.start()
-    jobs = ask_all(bed)
-    stalling.join()
     told = []
-    for way, read in zip(WAYS, jobs, strict=True):
+    for way, read in zip(WAYS, asked(bed, stall_s), strict=True):
         ns = {float(name): value for name, value in read["lat_ns"]["percentile"].items()}
         told.append({
             "asked": way, "stall_s": stall_s, "ios": read["total_ios"], "p50_ns": ns[50.0], "p99_ns": ns[99.0],
             "p999_ns": ns[99.9], "max_lat_ns": read["lat_ns"]["max"], "due_p999_ns": (stall_s - SECONDS / 1000) * 1e9,
         })  # fmt: skip
     return told
+
+
+def asked(bed: Testbed, stall_s: float) -> list[dict]:
+    """fio's reads of each way, all at once, while the node that serves them stands still."""
+    stalling = threading.Thread(target=stall, args=(bed, stall_s))
+    stalling.start()
+    try:
+        return ask_all(bed)
+    finally:
+        stalling.join()
 
 
 def ask_all(bed: Testbed) -> list[dict]:

@@ -3,18 +3,19 @@ tell."""
 
 import heapq
 import json
-import os
-import signal
 import subprocess
-import threading
-import time
-from pathlib import Path
+import sys
 
 import numpy as np
 import pytest
 from scipy.special import stdtrit
 
+import hcilib as hci
 from hcilib.drive.beds.lab import lab
+
+sys.path.append(str(hci.ROOT / "bench"))
+
+import closed_loop
 
 pytestmark = pytest.mark.lab
 SLOW, BURST_S = 2**17, 0.033  # 32 IOPS of 4 KiB, one of them at once: 31 ms each, beside which a busy machine is small
@@ -99,35 +100,7 @@ def test_a_stall_of_a_second_is_seen_by_a_demand_and_hidden_by_a_closed_loop(pro
     it waits for what is in flight, and an I/O is charged from when it was issued at last. So a demand needs many
     jobs."""
     with lab(2, 1, system="lab-single", disks=3, disk_bytes=2**20, root=tmp_path) as bed:
-        pattern = f"nbdkit.*dir={bed.lab_root}/node2"
-        said = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True).stdout
-        [server] = map(int, said.split())
-
-        def stall() -> None:
-            """A second after its I/Os began, however long fio took to start its jobs."""
-            read = lambda: int(Path(f"/proc/{server}/io").read_text().split("syscr: ")[1].split()[0])  # noqa: E731
-            before = read()
-            while read() < before + 300:
-                time.sleep(0.05)
-            time.sleep(1.0)
-            os.kill(server, signal.SIGSTOP)
-            time.sleep(1.0)
-            os.kill(server, signal.SIGCONT)
-
-        threading.Thread(target=stall).start()
-        jobs, rates = [100, 1, 1], ["2,0", "200,0", "0,0"]
-        many, one, closed = fio(
-            bed,
-            bed.vms[0].disks,
-            6,
-            iodepth=[16, 1024, 1],
-            numjobs=jobs,
-            thread=1,
-            group_reporting=1,
-            new_group=1,
-            rate_iops=rates,
-            rate_process="poisson",
-        )
+        many, one, closed = closed_loop.asked(bed, stall_s=1.0)
     tails = [{name: ns / 1e9 for name, ns in read["lat_ns"]["percentile"].items()} for read in (many, one, closed)]
     assert tails[0]["99.900000"] == pytest.approx(1.0, abs=0.15), "0.1 % of all, 0.6 % of those that waited"
     assert closed["lat_ns"]["max"] / 1e9 == pytest.approx(1.0, abs=0.15), "one I/O alone met it"
