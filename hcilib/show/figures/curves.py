@@ -114,8 +114,7 @@ def plot_panels(
         raise ValueError(f"plot_panels: the table has no row, so there is no {by} to draw")
     given = set(table.loc[table["center" if "center" in table else metric].notna(), by])
     values = [value for value in every if value in given]
-    named = pattern_label if by == "pattern" else lambda value: value if isinstance(value, str) else f"{by} {value}"
-    heads = {value: named(value) for value in every}
+    heads = {value: pattern_label(value) if by == "pattern" else f"{by} {value}" for value in every}
     if not values:
         return np.array([style.nothing(style.canvas(None, 7.2, 0.6), f"{metric_of(metric).label}: no value given.")])
     named = 2 <= table[hue].nunique() <= 4  # one needs none; more names than that would stand on each other
