@@ -172,9 +172,16 @@ def send(pids, sig) -> None:
 
 
 def sshd(bed: Testbed, listener: bool = True) -> list[int]:
-    """The hurt VM's sshd: its sessions, and the listener where asked."""
+    """The hurt VM's sshd: its sessions, and the listener where asked. What runs in a session is left to notice."""
     [parent] = [p for p, c in processes(bed.lab_root).items() if f"/{HURT}.sshd" in c and "sshd -D" in c]
-    return [*descendants(parent), *([parent] if listener else [])]
+    sessions = [pid for pid in descendants(parent) if _program(pid).startswith("sshd")]
+    return [*sessions, *([parent] if listener else [])]
+
+
+def _program(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
 
 
 @contextlib.contextmanager

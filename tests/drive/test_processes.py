@@ -69,7 +69,7 @@ def test_where_a_server_takes_orders_from_anybody(command, where):
 @pytest.mark.parametrize("launcher", ["client-server", "per-host"])
 def test_a_fio_of_ours_that_does_not_end_with_its_controller_is_ended_and_nobody_elses(bed, short, tmp_path, launcher):
     """Its shell, which would end it, is frozen: as by a machine that was suspended."""
-    vm = bed.fleet(2)[0]
+    vm, before = bed.fleet(2)[0], set(running(bed.lab_root))
     control = python(CONTROL, by(bed, launcher).model_dump_json(), str(tmp_path))
 
     def mine():
@@ -80,14 +80,14 @@ def test_a_fio_of_ours_that_does_not_end_with_its_controller_is_ended_and_nobody
         }
 
     def shells():
-        return [
-            p
+        return {
+            p: c[-200:]
             for p, c in running(bed.lab_root).items()
-            if c.startswith(("sh -c", "timeout")) and f" hci {bed.lab_root} {vm.target} " in c
-        ]
+            if p not in before and c.startswith(("sh -c", "timeout")) and f" hci {bed.lab_root} {vm.target} " in c
+        }
 
     other = subprocess.Popen(["sleep", "60"], cwd=bed.lab_root)
-    held: list[int] = []
+    held: dict[int, str] = {}
     try:
         assert until(lambda: len(mine()) >= 3, 20), control.communicate(timeout=5)
         held = shells()
@@ -112,4 +112,5 @@ def test_a_fio_of_ours_that_does_not_end_with_its_controller_is_ended_and_nobody
         other.wait()
         for pid in held:
             os.kill(pid, signal.SIGCONT)
-    assert until(lambda: not shells(), 10), "woken, it ends and removes its folder"
+    until(lambda: not shells(), 20)
+    assert shells() == {}, "woken, it ends and removes its folder"

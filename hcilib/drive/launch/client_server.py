@@ -153,20 +153,23 @@ def _accept(listener: socket.socket, session: Session, lost: dict[str, str]) -> 
         if not far.eof_received:
             lost[session.vm.name] = "its SSH connection was lost while fio ran"
 
-    for source, sink, ended in ((near, far, None), (far, near, note_loss)):
-        threading.Thread(target=_pump, args=(source, sink, ended), daemon=True).start()
+    for source, sink in ((near, far), (far, near)):
+        threading.Thread(target=_pump, args=(source, sink, far, note_loss), daemon=True).start()
 
 
-def _pump(source, sink, ended: Callable[[], None] | None) -> None:
+def _pump(source, sink, far, ended: Callable[[], None]) -> None:
     """Bytes one way until either end closes; then both are closed, as a server that is gone must be seen at once.
 
-    `ended`: called when it was the source that closed.
+    `ended`: called when it was `far` that closed, before fio's client can see it and be gone.
     """
+    closed = source
     with contextlib.suppress(OSError, EOFError):
         while data := source.recv(CHUNK):
+            closed = sink
             sink.sendall(data)
-        if ended:
-            ended()
+            closed = source
+    if closed is far:
+        ended()
     for end in (source, sink):
         _shut(end)  # close alone sends nothing while the other thread still reads
         with contextlib.suppress(Exception):

@@ -23,6 +23,8 @@ LOOK_S, POLL_S = 2.0, 0.02
 STOPPED = 128  # fio's exit code after a signal that it obeyed
 
 # mawk, Debian's awk, reads a pipe in large blocks unless it is told not to: the rates would be seconds old.
+# What waits for the jobs holds both ends of its pipe and never reads an end: what waits for the channel's ends it, also
+# when the script itself was killed and cannot.
 SCRIPT = r"""
 mkfifo gate ready || exit 1
 exec 6<>ready
@@ -36,7 +38,7 @@ if [ "$every" ]; then
 fi
 timeout -k 5 "$seconds" "$fio" $status --output-format=json+ "$d/job.fio" >$out 2>fio.stderr 3<&- 6<&- & job=$!
 { n=0; while [ $n -lt "$jobs" ] && read -r word <&6; do n=$((n+1)); done; echo 'hci ready all' >&2; } & ready=$!
-{ read -r word <&3; exec 7<>gate; [ "$word" != start ] || read -r word <&3; kill -TERM $job; } 2>/dev/null & stop=$!
+{ read -r word <&3; exec 7<>gate; [ "$word" != start ] || read -r word <&3; kill $job $ready; } 2>/dev/null & stop=$!
 wait $job; code=$?
 kill $ready $stop 2>/dev/null
 exec 7<>gate
