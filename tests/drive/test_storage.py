@@ -11,7 +11,7 @@ import hcilib as hci
 from hcilib.drive.discover.answers import NodeFacts, parse_windows_node
 from hcilib.drive.discover.discover import _systems
 from hcilib.drive.discover.storage import QUESTIONS, Storage, storages
-from hcilib.drive.discover.testbed_file import write_scenarios
+from hcilib.drive.discover.testbed_file import write_scenarios, write_system
 from hcilib.drive.hosts.hosts import Fleet, need
 from hcilib.show.report.scenarios import find_scenarios
 
@@ -79,6 +79,7 @@ def test_a_running_ceph_is_read_and_left_as_it_was(ceph_cluster):
     found, failed = storages(told, {})
     assert not failed
     assert ("ceph", "Mirror(2)") in [(one.kind, one.scheme) for one in found]
+    assert all(one.cache and one.cache[0] > 2**20 for one in found), "what an OSD may keep in memory"
 
 
 def test_drbd_9_counts_copies_and_no_diskless_quorum_node():
@@ -108,6 +109,24 @@ def test_zfs_pools_vdevs_and_spares():
         ("zfs", "Raid6(4).spare(1)"),
         ("zfs", "Mirror(1) * Mirror(2)"),
     ]
+
+
+def test_what_a_node_may_keep_in_memory_is_said_with_what_says_so(tmp_path):
+    arc = "9 1 0x01 123 33456 1 2\nname         type data\nc            4    1\nc_max        4    8589934592\n"
+    found, _ = storages({"srv1": of({"zpool": (DATA / "zpool.txt").read_text(), "arc": arc})}, {})
+    assert [one.cache for one in found] == [(8 * 2**30, "the ARC's c_max")] * 2
+    pools = printed("box-ceph")["ceph osd pool ls detail"]
+    ceph = CEPH.format(versions="", pools=pools, domain="host")
+    two = ceph.replace('"hostname":"srv2"', '"hostname":"srv1"')
+    for text, cache in (
+        (ceph, None),
+        (ceph + of({"cephmemory": "Error ENOENT"}), None),
+        (two + of({"cephmemory": "4294967296"}), (8 * 2**30, "2 OSDs x osd_memory_target, at most")),
+    ):
+        [*_, box], failed = storages({"srv1": text}, {})
+        assert (box.cache, failed) == (cache, {})
+    (file := tmp_path / "ceph.yaml").write_text(write_system("ceph", box, []))
+    assert hci.load_system(file).cache_bytes == 8 * 2**30
 
 
 def test_starwind_runs_over_the_arrays_that_are_seen():

@@ -11,7 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hcilib.drive.hosts.hosts import sections
 
@@ -23,10 +23,12 @@ ask drbdstatus drbdsetup status --json
 ask drbdshow drbdsetup show
 ask linstor linstor --machine-readable --output-version v1 resource-group list
 ask zpool zpool status
+[ -e /proc/spl/kstat/zfs/arcstats ] && { echo '==== arc'; cat /proc/spl/kstat/zfs/arcstats; }
 if v=$(timeout 15 ceph versions 2>&1); then
   echo '==== cephversions'; echo "$v"; ask cephpools ceph osd pool ls detail
   ask cephrules ceph osd crush rule dump -f json
   ask cephosds ceph osd metadata -f json
+  ask cephmemory ceph config get osd osd_memory_target
   for p in $(timeout 15 ceph osd erasure-code-profile ls 2>/dev/null); do
     timeout 15 ceph osd erasure-code-profile get "$p" 2>/dev/null | sed "s/^/$p /"
   done | { echo '==== cephprofiles'; cat; }
@@ -76,7 +78,7 @@ FINGERPRINTS = {
 @dataclass(frozen=True)
 class Storage:
     """One system that was seen. `scheme` is "" where its lines do not tell one; `said` are (node, line) that it was
-    read from."""
+    read from. `cache`: bytes of its data that a node may keep in memory, and what says so."""
 
     kind: str
     name: str
@@ -87,6 +89,7 @@ class Storage:
     drives_per_node: int | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     transport: str = ""
+    cache: tuple[int, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -114,11 +117,14 @@ def storages(
             break
     arrays = {node: _md(its.get("md", "")) for node, its in parts.items()}
     pools = {node: _zfs(its.get("zpool", "")) for node, its in parts.items()}
-    over = _replicated(parts, arrays, pools, failed)
+    sizes = [int(n) for its in parts.values() for n in re.findall(r"(?m)^c_max +4 +(\d+)", its.get("arc", ""))]
+    arc = (max(sizes), "the ARC's c_max") if sizes else None
+    over = [replace(one, cache=arc) for one in _replicated(parts, arrays, pools, failed)]
     under = {line for one in over for _, line in one.said}
     found += over
     for kind, every in (("md", arrays), ("zfs", pools)):
-        found += [one for one in _alone(kind, every) if not under & {line for _, line in one.said}]
+        alone = [one for one in _alone(kind, every) if not under & {line for _, line in one.said}]
+        found += [replace(one, cache=arc if kind == "zfs" else None) for one in alone]
     for node, tiers in windows.items():  # every node says the same of the pool
         found += _s2d(node, tiers, len(windows))
         break
@@ -139,6 +145,7 @@ def _ceph(node: str, parts: Mapping[str, str]) -> list[Storage]:
     )
     alike = len(set(drives.values())) == 1
     versions = sorted(set(re.findall(r"ceph version (\S+)", parts.get("cephversions", ""))))
+    memory, most = re.fullmatch(r"\s*(\d+)\s*", parts.get("cephmemory", "")), max(osds.values(), default=0)
     found = []
     for line in used:
         name, kind = re.match(r"pool \d+ '([^']*)' (\w+)", line).groups()  # type: ignore[union-attr]
@@ -166,6 +173,7 @@ def _ceph(node: str, parts: Mapping[str, str]) -> list[Storage]:
                 nodes=len(osds),
                 drives_per_node=next(iter(drives.values())) if alike else None,
                 versions={"ceph": "; ".join(versions)} if versions else {},
+                cache=(most * int(memory[1]), f"{most} OSDs x osd_memory_target, at most") if memory else None,
             )
         )
     return found

@@ -97,7 +97,11 @@ def write_system(name: str, storage: Storage, drives: Sequence[tuple[str, int, i
             "# drive: {model: ..., bytes: ...}  # say which of the nodes' drives are its own; 09_capacity needs it"
         )
     lines += [f"transport: {storage.transport}"] if storage.transport else []
-    lines += ["# cache_bytes: what a node keeps of its data in memory or on a cache drive, say 8 GiB"]
+    lines += [
+        f"cache_bytes: {size_text(storage.cache[0])}  # a node's: {storage.cache[1]}"
+        if storage.cache
+        else "# cache_bytes: what a node keeps of its data in memory or on a cache drive, say 8 GiB"
+    ]
     lines += (
         [f"versions: {{{', '.join(f'{what}: {_quoted(v)}' for what, v in storage.versions.items())}}}"]
         if storage.versions
