@@ -178,6 +178,50 @@ def test_output_of_fio_s_client_is_one_run_of_its_hosts(name):
     assert results["numjobs"].iat[0] == (2 if name == "clones" else 1)
 
 
+def fio_at(rate_iops: str, out: Path, **options) -> None:
+    """A job of fio's engine that does nothing, held at a rate; it says at once how long its I/Os took."""
+    given = {"rw": "randread", "bs": "4k", "iodepth": 16, "numjobs": 2, "runtime": 1, "size": "64m"} | options
+    argv = ["fio", "--name=j", "--ioengine=null", "--time_based", "--group_reporting", f"--rate_iops={rate_iops}"]
+    argv += [f"--{name}={value}" for name, value in given.items()]
+    subprocess.run([*argv, "--output-format=json+", f"--output={out}"], check=True, cwd=out.parent)
+
+
+def test_a_folder_of_fio_at_several_rates_says_which_latency_at_which_demand(tmp_path):
+    for rate in (150, 300, 600):
+        for rep in (1, 2):
+            fio_at(str(rate), tmp_path / f"cedar_{rate}_r{rep}.json", rate_process="poisson")
+    fio_at("90000000", tmp_path / "cedar_most_r1.json")
+    results = hci.read_results(tmp_path, names="{system}_*_r{rep}.json").sort_values(["offered_iops", "rep"])
+    assert results["demand"].tolist() == [f"{n}iops" for n in (300, 300, 600, 600, 1200, 1200, 180_000_000)]
+    assert results["rep"].tolist() == [1, 2, 1, 2, 1, 2, 1]
+    assert results["rate_iops"].isna().all()
+    assert results["open_loop"].tolist() == [True] * 6 + [False]
+    assert results["delivered_pct"].to_numpy() == pytest.approx(
+        (results["iops"] / results["offered_iops"] * 100).to_numpy()
+    )
+    assert "saturated" in results["warnings"].iloc[-1].codes
+    curve = hci.load_curve(results, ["p50_ns"])
+    assert curve["n"].tolist() == [2, 2, 2, 1]
+    within = hci.load_within(results, p50_ns=1e9)
+    assert (within["n"].iloc[0], within["bound"].iloc[0]) == (2, "at least"), "without blocks a repeat is a curve"
+
+
+@pytest.mark.parametrize(
+    ("rates", "options", "offered"),
+    [
+        ("700,300", {"rw": "randrw", "rwmixread": 70}, 2000),
+        ("500", {"rw": "randrw", "rwmixread": 50}, 2000),
+        ("500", {"rw": "randrw", "rwmixread": 70}, math.nan),  # as many writes as reads, or 70 %? fio does not say
+        ("100,800", {"rw": "randwrite"}, 1600),
+    ],
+)
+def test_what_a_rate_asks_of_a_mix(tmp_path, rates, options, offered):
+    fio_at(rates, tmp_path / "x.json", **options)
+    [row] = hci.read_results(tmp_path / "x.json").to_dict("records")
+    assert row["offered_iops"] == pytest.approx(offered, nan_ok=True)
+    assert (row["rate_iops"] == rates) if math.isnan(offered) else math.isnan(row["rate_iops"])
+
+
 # --- the folders of other tools ---------------------------------------------------------------------------------------
 
 

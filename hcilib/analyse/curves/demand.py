@@ -284,6 +284,8 @@ def _offered(results: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFr
     if offered.empty:
         raise ValueError(f"{CLOSED}; measure with sweep(offered=[0.25, 0.5, 0.75, 0.9])")
     refuse_mixing(offered, by, besides=OF_A_LEVEL)
+    if "rep" in offered and offered.reindex(columns=["block"])["block"].isna().all():
+        offered = offered.assign(block=offered["rep"])  # files of other tools have no blocks: a repeat is a curve
     return offered
 
 

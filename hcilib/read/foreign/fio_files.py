@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from math import isfinite, nan
 
@@ -14,10 +14,11 @@ from hcilib.read.fio.fio_bins import bins_of
 from hcilib.read.fio.fio_document import LOCAL_HOST
 from hcilib.read.fio.fio_fast import Direction
 from hcilib.read.fio.fio_reports import Entry, FioFile, FioOutputError, parse
+from hcilib.read.fio.fio_sections import full_depth_pct
 from hcilib.read.foreign.parts import Part, Row, asked
 from hcilib.read.run.fleet import QUANTILES, is_thin, thin_tail
 
-_SHOWN = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "runtime")
+_SHOWN = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "rate_iops", "runtime")
 _OF_CLAT = "percentiles are of completion latency: the file has none of total latency (lat_percentiles=1)"
 _APART = 0.9
 """Groups overlap where one begins before this share of the other's runtime has passed."""
@@ -40,7 +41,16 @@ def parts_of(raw: bytes, path: str) -> tuple[list[Part], str]:
     rows = [(n, ddir, direction) for n, entry in enumerate(file.entries) for ddir, direction in entry.directions]
     bins = _bins(file, path) if b'"bins"' in raw else (None, [])
     groups = _groups(file.entries, path)
-    return [_part(file.entries, own, rows, bins, len(groups) > 1) for own in groups], file.version
+    parts = [_part(file.entries, own, rows, bins, len(groups) > 1) for own in groups]
+    for part, own in zip(parts, groups, strict=True):
+        if isfinite(part.offered) and isfinite(depth := part.factors["iodepth"]):
+            mine = {(file.entries[n].report.hostname, file.entries[n].report.jobname) for n in own}
+            part.full_depth_pct = full_depth_pct(raw, depth, partial(_is_of, mine))
+    return parts, file.version
+
+
+def _is_of(mine: set[tuple[str, str]], host: str, job: str) -> bool:
+    return (host or LOCAL_HOST, job) in mine
 
 
 def _bins(file: FioFile, path: str) -> tuple[str | None, list[tuple[np.ndarray, np.ndarray]]]:
@@ -94,7 +104,10 @@ def _part(entries: Sequence[Entry], own: list[int], rows: Sequence, bins, severa
             raise FioOutputError(f"jobs of {unlike[0]} {shown} ran at once: together they are no one cell")
         said = tuple(dict.fromkeys(caveat for _, caveats in told for caveat in caveats))
     jobs, stated, flying = _jobs(mine, [f for f, _ in told])
-    factors.pop("numjobs", None)
+    offered = jobs * told[0][0].get("offered", nan) if len({f.get("offered", nan) for f, _ in told}) == 1 else nan
+    factors = {name: value for name, value in factors.items() if name not in ("numjobs", "offered")}
+    if isfinite(offered):
+        del factors["rate_iops"]
     factors |= {"numjobs": jobs} if stated else {}
     if mine[0].options:  # what is not among them is fio's default
         factors = {"rw": "read", "rwmixread": 100, "bs_bytes": 4096, "iodepth": 1} | factors
@@ -120,6 +133,7 @@ def _part(entries: Sequence[Entry], own: list[int], rows: Sequence, bins, severa
         hosts=tuple(f"{host}:{port}" for host, port in sorted(remote)),
         jobs=jobs,
         outstanding=flying if stated or not even else nan,
+        offered=offered,
         errors=tuple(_errors(mine)),
         caveats=said,
         percentiles=why,

@@ -15,6 +15,7 @@ import numpy as np
 from hcilib.caveats import NONE, Caveat, Caveats
 from hcilib.read.run import fleet
 from hcilib.read.run.records import RunReadError
+from hcilib.read.run.results import SATURATED, held_back, open_loop
 from hcilib.workload import Pattern, PlanError
 
 NUMBERS = ("iops", "bw_bytes", "lat_ns_mean", "runtime", "lat_ns_max")
@@ -47,6 +48,8 @@ class Part:
     hosts : the load generators in it
     jobs : how many were seen, over all hosts; one report may hide more of them, so what a name says goes before it
     outstanding : I/Os in flight, where it is known better than as numjobs x iodepth
+    offered, full_depth_pct : IOPS that all of its jobs were to do, whether or not the storage keeps up, and the share
+        of I/Os that found the queue full; NaN in a closed loop
     errors : why it may not count
     percentiles : what is to be known of percentiles taken from it, or why it has none
     identity : what no two runs share, where a tool may write one into two files
@@ -61,6 +64,8 @@ class Part:
     hosts: tuple[str, ...] = ()
     jobs: int = 1
     outstanding: float = nan
+    offered: float = nan
+    full_depth_pct: float = nan
     errors: tuple[str, ...] = ()
     caveats: tuple[Caveat, ...] = ()
     percentiles: str = ""
@@ -108,7 +113,7 @@ def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str
     numjobs = _jobs_of_a_vm(of, named, vms)
     depth = factors.get("iodepth", nan)
     row: dict[str, Any] = {
-        name: factors[name] for name in factors if name not in ("time_based", "runtime_s", "in_flight")
+        name: factors[name] for name in factors if name not in ("time_based", "runtime_s", "in_flight", "offered")
     }
     row |= {"pattern": pattern_of(factors), "numjobs": numjobs, "iodepth": depth, "vms": vms}
     row |= {
@@ -120,6 +125,9 @@ def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str
         depths = sorted({str(part.factors.get("iodepth")) for part in of})
         said.append(Caveat("iodepth", f"no one iodepth: {', '.join(depths)} in one run"))
     row |= _measures([row for part in of for row in part.rows])
+    if isfinite(offered := sum(part.offered for part in of)):
+        row |= _at_demand(row, offered, max(part.full_depth_pct for part in of))
+        said += _said_of_demand(row)
     percentiles, why = _percentiles(of)
     said += (
         fleet.thin_tail(sum(part.bins[1].sum() for part in of if part.bins)) if all(part.bins for part in of) else ()
@@ -174,6 +182,20 @@ def _jobs_of_a_vm(parts: Sequence[Part], named: dict[str, Any], vms: int) -> flo
     else:
         jobs = sum(part.jobs for part in parts)
     return jobs / vms if jobs % vms else jobs // vms
+
+
+def _at_demand(row: Mapping[str, Any], offered: float, full_pct: float) -> dict[str, Any]:
+    """What a run says whose jobs were to do so many I/Os a second."""
+    delivered = 100 * row["iops"] / offered
+    kept_up = open_loop(*map(np.atleast_1d, (delivered, full_pct, row["iops"] * row["runtime_s"])))[0]
+    said = {"demand": f"{offered:.0f}iops", "offered_iops": offered, "delivered_pct": delivered}
+    return said | {"full_depth_pct": full_pct, "open_loop": bool(kept_up)}
+
+
+def _said_of_demand(row: Mapping[str, Any]) -> list[Caveat]:
+    names = ("iops", "lat_ns", "vms", "numjobs", "offered_iops")
+    [held] = held_back(*(np.array([row[name]], dtype=float) for name in names))
+    return [*([] if row["open_loop"] else [SATURATED]), *held]
 
 
 def _outstanding(parts: Sequence[Part], vms: int, numjobs: float, iodepth: float) -> float:
@@ -240,6 +262,8 @@ _ONE_IN_FLIGHT = {"sync", "psync", "vsync", "pvsync", "pvsync2", "mmap"}
 _PAGE_CACHED = {"libaio", "io_uring", "posixaio", "windowsaio", "solarisaio", *_ONE_IN_FLIGHT}
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)?")
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400, None: 1}
+RATE_SHARES = 0.01
+"""By which the shares of a mix may be off that its rate_iops are rounded from."""
 FACTORS = ("rw", "bs_bytes", "iodepth", "numjobs", "rwmixread", "sync", "rate_bytes")
 """What of a cell a file may say of itself."""
 
@@ -262,8 +286,9 @@ def seconds_of(text: str) -> float:
 def asked(options: Mapping[str, str]) -> tuple[dict[str, Any], tuple[Caveat, ...]]:
     """Factors and caveats of a job's options under fio's names; what they do not say is not among the factors.
 
-    Besides `FACTORS`: runtime_s, time_based, in_flight (1 for an engine that waits for each I/O) and, where they
-    matter, the factors percentage_random, rate_iops, fsync that no plan of ours has.
+    Besides `FACTORS`: runtime_s, time_based, in_flight (1 for an engine that waits for each I/O), offered (IOPS of each
+    job, where rate_iops says a demand) and, where they matter, the factors percentage_random, rate_iops, fsync that no
+    plan of ours has.
     """
     return _asked(tuple(map(options.get, RELEVANT)))
 
@@ -288,6 +313,8 @@ def _asked(values: tuple[str | None, ...]) -> tuple[dict[str, Any], tuple[Caveat
     found |= {
         name: told[name] for name in ("rate_iops", "fsync", "fdatasync") if told.get(name, "0") not in ("0", "0,0")
     }
+    if "rate_iops" in found:
+        found["offered"] = _offered(found["rate_iops"], found.get("rw", "read"), found.get("rwmixread", 100))
     said = []
     engine = told.get("ioengine", "")
     if engine in _ONE_IN_FLIGHT:
@@ -297,6 +324,17 @@ def _asked(values: tuple[str | None, ...]) -> tuple[dict[str, Any], tuple[Caveat
     if engine in _PAGE_CACHED and told.get("direct", "0") in ("0", "false"):
         said.append(Caveat("direct", "direct=0: the page cache of the host was measured too"))
     return found, tuple(said)
+
+
+def _offered(rates: str, rw: str, rwmixread: float) -> float:
+    """IOPS of one job by fio's rate_iops, one number or one a direction; NaN where it is no demand: of a mix whose
+    directions are held at other shares than its own, nobody can say how much is asked."""
+    given = [float(rate) if rate.isdigit() else nan for rate in rates.split(",")]
+    both = dict(zip(("read", "write"), [*given, *given[:1]] if len(given) == 1 else given, strict=False))
+    asked = [both.get(name, nan) for name, share in (("read", rwmixread), ("write", 100 - rwmixread)) if share > 0]
+    if len(asked) == 2 and not abs(asked[0] / sum(asked) - rwmixread / 100) <= RATE_SHARES:
+        return nan
+    return sum(asked) or nan
 
 
 def _direction(rw: str, told: Mapping[str, str]) -> dict[str, Any]:

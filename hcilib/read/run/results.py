@@ -51,6 +51,7 @@ BUSY = Caveats([Caveat("busy", f"a node's CPU was above {BUSY_PCT:g} %")])
 """Of the embedded lab alone: a rack's processors at their limit are a finding, the lab's are the end of its method."""
 
 DELIVERED, FULL_PCT = 0.99, 0.1
+SATURATED = Caveat("saturated", "saturated: the demand was not met, so its latencies are lower bounds")
 """An open loop delivers this share of what was asked, and at most this percentage of its I/Os found the queue full."""
 STAMPED = ("integrity", "acknowledged", "in_flight", "lost", "torn", "foreign", "unreadable")
 """What came of the stamped writes beside a run, as its step.json has it; missing of runs without any."""
@@ -219,7 +220,9 @@ def _table(steps: list[_Record], numbers: dict[str, np.ndarray], told: list[tupl
     one_start = _from_one_start(runs, factors, plan)
     embedded = plan["one_kernel"] and plan["testbed"].get("fio", {}).get("ioengine") == "nbd"
     busy = [BUSY if embedded and pct > BUSY_PCT else NONE for pct in cpu_pct]
-    said_of_load = zip(_missed_caps(own, factors), _held_back(own, factors, offered), strict=True)
+    vms, numjobs = (factors[name].to_numpy(float) for name in ("vms", "numjobs"))
+    held_up = held_back(own["iops"], own["lat_ns"], vms, numjobs, offered)
+    said_of_load = zip(_missed_caps(own, factors), held_up, strict=True)
     warnings = (
         _warned(run, unsteady[n], _unsampled(run, told[n][0], plan), bool(kept))
         + shared
@@ -346,18 +349,19 @@ def _warned(step: _Record, unsteady: Caveats, unsampled: Caveats, kept_up: bool)
     fell silent, a demand that was not met."""
     own = [Caveat("counters", text) for text in step.counters] + [Caveat("silent", text) for text in step.silences]
     if step.offered_iops == step.offered_iops and not kept_up:
-        own.append(Caveat("saturated", "saturated: the demand was not met, so its latencies are lower bounds"))
+        own.append(SATURATED)
     return unsteady + unsampled + own
 
 
-def _held_back(own: dict[str, np.ndarray], factors: dict[str, pd.Series], offered: np.ndarray) -> list[Caveats]:
+def held_back(
+    iops: np.ndarray, lat_ns: np.ndarray, vms: np.ndarray, numjobs: np.ndarray, offered: np.ndarray
+) -> list[Caveats]:
     """What a run at a demand says whose jobs nearly always had I/Os in flight: before fio sleeps until the next
     arrival it waits for those, and what was due meanwhile is issued late and charged from then (METHODS section 6)."""
     said = [NONE] * len(offered)
-    jobs = factors["vms"].to_numpy(float) * factors["numjobs"].to_numpy(float)
-    in_flight = own["iops"] * own["lat_ns"] / 1e9 / jobs
+    in_flight = iops * lat_ns / 1e9 / (vms * numjobs)
     for n in np.flatnonzero(~np.isnan(offered) & (in_flight > IN_FLIGHT)):
-        needed = int(np.ceil(factors["numjobs"].iloc[n] * in_flight[n] / IN_FLIGHT))
+        needed = int(np.ceil(numjobs[n] * in_flight[n] / IN_FLIGHT))
         begun = "fio begins no I/O of a job that waits for others of its own: latencies lack that wait"
         said[n] += [Caveat("held-back", begun, f"; numjobs {needed} would show it")]
     return said
