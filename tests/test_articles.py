@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hcilib.show.report.site import write_index
+
 ROOT = Path(__file__).resolve().parents[1]
 COLUMNS = ("article", "figure", "what", "scenario", "heading", "why")
 TEXT = (ROOT / "docs" / "ARTICLES.md").read_text(encoding="utf-8")
@@ -64,3 +66,32 @@ def test_every_named_campaign_exists_and_none_is_left_out():
     assert named <= there
     left_out = {name for name in there - named if not name.startswith(("05_latency.", "02_baseline."))}
     assert not left_out
+
+
+def test_the_report_leads_from_every_figure_to_the_heading_that_shows_it(tmp_path):
+    page = {
+        "ok": True,
+        "error": "",
+        "question": "",
+        "answer": "",
+        "files": [],
+        "thumbnail": "",
+        "alt": "",
+        "seconds": 0,
+    }
+    shown = {row["scenario"].strip("`") for row in rows() if row["article"].startswith("003") and row["scenario"]}
+    results = [page | {"name": name, "page": f"{name}/{name}.html", "study": "proxmox-2node-hci"} for name in shown]
+    index = write_index(results, tmp_path, "x").read_text("utf-8")
+    assert 'href="figures.html#proxmox-2node-hci"' in index
+    table = (tmp_path / "figures.html").read_text("utf-8")
+    wanted = [row for row in rows() if row["article"].startswith("003")]
+    assert table.count('<tr><th scope="row">') == len(wanted)
+    assert (
+        'href="04_compare.proxmox/04_compare.proxmox.html#throughput-of-large-blocks">Throughput of large blocks<'
+        in table
+    )
+    assert table.count('<td><a href="') == sum(bool(row["scenario"]) for row in wanted)
+    assert "not in this report" not in table
+    (tmp_path / "figures.html").unlink()
+    assert "figures.html" not in write_index([results[0] | {"study": "yours"}], tmp_path, "x").read_text("utf-8")
+    assert not (tmp_path / "figures.html").exists()

@@ -13,8 +13,8 @@ from nbconvert.filters import markdown2html
 from hcilib.metrics import pattern_order
 from hcilib.places import ROOT
 from hcilib.show.figures.style import pattern_label
-from hcilib.show.report.page import TEMPLATES, rendered, script, style
-from hcilib.show.report.studies import Study, reading_order, role_of, studies
+from hcilib.show.report.page import TEMPLATES, Section, rendered, script, style
+from hcilib.show.report.studies import Study, figures, reading_order, role_of, studies
 from hcilib.system import known_labels
 
 
@@ -25,6 +25,7 @@ def write_index(results: list[dict[str, Any]], out: Path, revision: str, root: P
     told = [b for b in blocks if b["study"].key != "method"]
     apart = [b for b in blocks if b["study"].key == "method"]
     _write_map(blocks, out)
+    _write_figures(blocks, out, revision, root)
     return _write(out, "index.html", results=results, failed=failed, revision=revision, told=told, apart=apart)
 
 
@@ -146,6 +147,24 @@ def _write_map(blocks: Sequence[Mapping[str, Any]], out: Path) -> None:
     ]
     out.mkdir(parents=True, exist_ok=True)
     (out / "site.js").write_text(f"window.SITE={json.dumps(stories, ensure_ascii=False)};\n", "utf-8")
+
+
+def _write_figures(blocks: Sequence[dict[str, Any]], out: Path, revision: str, root: Path) -> None:
+    """Where each figure and table of the articles is: a page for those that have pages here, to which their blocks
+    lead."""
+    drawn = figures(root)
+    told = [block for block in blocks if block["study"].key in drawn]
+    pages = {page["name"]: page["page"] for block in blocks for page in block["pages"] if page["page"]}
+    for block in told:
+        block["figures"] = [_figure(row, pages) for row in drawn[block["study"].key]]
+    if told:
+        _write(out, "figures.html", told=told, revision=revision)
+
+
+def _figure(row: Mapping[str, str], pages: Mapping[str, str]) -> dict[str, str]:
+    scenario = row["scenario"].strip("`")
+    page = f"{pages[scenario]}#{Section(row['heading']).anchor}" if scenario in pages else ""
+    return {**row, "scenario": scenario, "page": page, "why": row["why"].replace("`", "")}
 
 
 def write_method(out: Path, revision: str) -> Path:

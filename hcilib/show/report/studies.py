@@ -30,6 +30,9 @@ ROLES = {
 """Notebook -> what its page is in a story, in reading order: the finding first, then what it costs, then the doubts."""
 
 
+_FIGURE = ("article", "figure", "what", "scenario", "heading", "why")
+
+
 @dataclass(frozen=True)
 class Study:
     """One story: who measured what, and where it was published."""
@@ -52,6 +55,21 @@ def studies(root: Path = ROOT) -> dict[str, Study]:
     for key in ("yours", "method"):
         found.setdefault(key, Study(key, key.capitalize(), key.capitalize(), "", ""))
     return found
+
+
+def figures(root: Path = ROOT) -> dict[str, list[dict[str, str]]]:
+    """Study -> what its article prints, draws or states, and the scenario and heading that show it: the rows of
+    docs/ARTICLES.md, which knows articles by the numbers in sources.csv."""
+    document = root / "docs" / "ARTICLES.md"
+    lines = document.read_text("utf-8").splitlines() if document.is_file() else []
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    found = [dict(zip(_FIGURE, row, strict=True)) for row in cells if len(row) == len(_FIGURE)]
+    known = _rows(root / "data" / "published" / "sources.csv")
+    return {
+        row["source"]: [own for own in found if own["article"][:3] == row["article"][:3]]
+        for row in known
+        if any(own["article"][:3] == row["article"][:3] for own in found)
+    }
 
 
 def study_of(scenario: Scenario, root: Path = ROOT) -> str:
