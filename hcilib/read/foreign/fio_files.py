@@ -16,7 +16,7 @@ from hcilib.read.fio.fio_fast import Direction
 from hcilib.read.fio.fio_reports import Entry, FioFile, FioOutputError, parse
 from hcilib.read.fio.fio_sections import full_depth_pct
 from hcilib.read.foreign.parts import Part, Row, asked
-from hcilib.read.run.fleet import QUANTILES, is_thin, thin_tail
+from hcilib.read.run.fleet import QUANTILES, carried, thin_tail
 
 _SHOWN = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "rate_iops", "runtime")
 _OF_CLAT = "percentiles are of completion latency: the file has none of total latency (lat_percentiles=1)"
@@ -104,10 +104,12 @@ def _part(entries: Sequence[Entry], own: list[int], rows: Sequence, bins, severa
             raise FioOutputError(f"jobs of {unlike[0]} {shown} ran at once: together they are no one cell")
         said = tuple(dict.fromkeys(caveat for _, caveats in told for caveat in caveats))
     jobs, stated, flying = _jobs(mine, [f for f, _ in told])
-    offered = jobs * told[0][0].get("offered", nan) if len({f.get("offered", nan) for f, _ in told}) == 1 else nan
-    factors = {name: value for name, value in factors.items() if name not in ("numjobs", "offered")}
-    if isfinite(offered):
+    factors.pop("numjobs", None)
+    offered = jobs * factors.pop("offered", nan)
+    if isfinite(offered) and len({f.get("offered") for f, _ in told}) == 1:
         del factors["rate_iops"]
+    else:
+        offered = nan
     factors |= {"numjobs": jobs} if stated else {}
     if mine[0].options:  # what is not among them is fio's default
         factors = {"rw": "read", "rwmixread": 100, "bs_bytes": 4096, "iodepth": 1} | factors
@@ -184,9 +186,8 @@ def _own(places: Sequence[int], rows: Sequence) -> tuple[dict[str, float], str]:
     found = {name: printed[q] for name, q in _printed_as(tuple(printed)).items()}
     if not found:
         return {}, "the file holds no percentiles"
-    few = thin_tail(direction.total_ios)
-    beyond = {name for name, percent in QUANTILES.items() if is_thin(direction.total_ios, percent)}
-    found = {name: nan if name in beyond else found.get(name, nan) for name in QUANTILES}
+    few, known = thin_tail(direction.total_ios), carried(direction.total_ios)
+    found = {name: found.get(name, nan) if n < known else nan for n, name in enumerate(QUANTILES)}
     return found, "; ".join(filter(None, [str(few), "" if lat else _OF_CLAT]))
 
 

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -159,10 +160,15 @@ def _held(regex: re.Pattern[str], file: str, root: str) -> re.Match[str] | None:
     """Against as many folders above the file as the pattern has, that of the folder given included, or below any with
     `**`."""
     whole = f"{root}/{file}".split("/")
-    if ".*" not in regex.pattern:
-        depth = regex.pattern.replace("[^/]", "").count("/")
+    if (depth := _depth(regex.pattern)) is not None:
         return regex.fullmatch("/".join(whole[-depth - 1 :])) if depth < len(whole) else None
     return regex.fullmatch(file) or regex.fullmatch("/".join(whole))
+
+
+@lru_cache
+def _depth(pattern: str) -> int | None:
+    """Folders in it; None where it takes any number of them."""
+    return None if ".*" in pattern else pattern.replace("[^/]", "").count("/")
 
 
 def _csv(names: str) -> pd.DataFrame:

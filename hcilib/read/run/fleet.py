@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from functools import lru_cache
+
 import numpy as np
 
 from hcilib.caveats import NONE, THIN_TAIL, Caveat, Caveats
@@ -10,6 +13,7 @@ from hcilib.read.fio.fio_bins import reached
 
 QUANTILES = {"p50_ns": 50.0, "p95_ns": 95.0, "p99_ns": 99.0, "p999_ns": 99.9, "p9999_ns": 99.99}
 """In percent, as fio is asked for them: its target is a little more than 999 in a thousand, 0.999 a little less."""
+_NEEDED = [(TAIL - 1e-6) / (1 - percent / 100) for percent in QUANTILES.values()]
 MEASURES = tuple(
     [
         "iops",
@@ -96,7 +100,17 @@ def is_thin(ios: float, percent: float) -> bool:
     return bool(ios * (1 - percent / 100) < TAIL - 1e-6)
 
 
+def carried(ios: float) -> int:
+    """How many of QUANTILES, from the median on, a run of so many I/Os can carry."""
+    return bisect_right(_NEEDED, ios)
+
+
 def thin_tail(ios: float) -> Caveats:
     """Which percentiles a run of so many I/Os cannot carry; nothing where it carries all."""
-    few = [f"p{percent:g}" for percent in QUANTILES.values() if ios > 0 and is_thin(ios, percent)]
+    return _of_few(carried(ios)) if ios > 0 else NONE
+
+
+@lru_cache  # files come by the ten thousand, and there are six answers
+def _of_few(known: int) -> Caveats:
+    few = [f"p{percent:g}" for percent in list(QUANTILES.values())[known:]]
     return Caveats([Caveat(THIN_TAIL, f"fewer than {TAIL} I/Os beyond {', '.join(few)}")]) if few else NONE
