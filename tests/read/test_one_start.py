@@ -1,6 +1,7 @@
 """Sequential jobs of earlier versions that all began where their disk begins: said of the runs that are read."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -10,13 +11,17 @@ import hcilib as hci
 
 @pytest.fixture
 def rewritten(tmp_path):
-    """A real campaign, its first measured step rewritten as `change` says."""
+    """A real campaign, its first measured step rewritten as `change` says; without digests, as earlier versions left
+    it."""
 
     def change(cell=(), **record):
         run_dir = shutil.copytree(hci.samples()["lab-single"], tmp_path / "run", dirs_exist_ok=True)
         shutil.rmtree(run_dir / "tables", ignore_errors=True)
+        journal = run_dir / "journal.jsonl"
+        journal.write_text(re.sub(r', "digest": "\w+"', "", journal.read_text()))
         file = min((run_dir / "steps").glob("measure-*")) / "step.json"
         step = json.loads(file.read_text())
+        step.pop("offsets", None)  # earlier versions recorded none
         file.write_text(json.dumps(step | record | {"cell": step["cell"] | dict(cell)}))
         return hci.read_results(run_dir)
 

@@ -48,7 +48,7 @@ def test_two_campaigns_in_folders_of_one_name_are_told_apart(tmp_path):
     names = ["monday/single", "tuesday/single", "lab-mirror"]
     assert results["run_id"].drop_duplicates().tolist() == names
     assert hci.read_hosts([first, second, third])["run_id"].drop_duplicates().tolist() == names
-    assert hci.summarize(results.query("system == 'lab-single'"), "iops")["n"].min() == 6
+    assert hci.summarize(results.query("system == 'lab-single'"), "iops")["n"].min() == 8
 
 
 def test_none_and_a_folder_of_them_are_said():
@@ -57,6 +57,6 @@ def test_none_and_a_folder_of_them_are_said():
     folder = hci.samples()["lab-single"].parent
     with pytest.raises(
         RunReadError,
-        match=r"neither plan\.json .*; it holds the run directories lab-demand, lab-mirror, lab-neighbours, lab-single",
+        match=r"neither plan\.json .*; it holds the run directories lab-dedup, lab-demand, lab-mirror, lab-neighbours",
     ):
         hci.read_results([folder])

@@ -32,7 +32,7 @@ def failed(tmp_path):
 
 
 SAID = (
-    r"failed-run: nothing was measured of lab-single: none of 18 planned runs was accepted, 18 attempts failed, "
+    r"failed-run: nothing was measured of lab-single: none of 24 planned runs was accepted, 24 attempts failed, "
     rf"the last \(.*failed-run/failed/measure-.*\.1\) because: {WHY}"
 )
 
