@@ -43,6 +43,7 @@ _ROOMS = {
         "read_silences",
         "read_counters",
         "read_drives",
+        "read_wear",
         "read_events",
         "read_rollup",
         "read_integrity",

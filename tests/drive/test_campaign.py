@@ -18,7 +18,7 @@ from hcilib.drive.campaign.campaign import CampaignError, run
 from hcilib.drive.campaign.rundir import RunDir, RunDirError
 from hcilib.drive.guard.preflight import PreflightError
 from hcilib.read.run.results import RESULTS, read_results
-from hcilib.read.run.run import read_hosts
+from hcilib.read.run.run import read_hosts, read_wear
 from hcilib.sweeps import sweep
 from hcilib.system import System
 from hcilib.testbed import Testbed
@@ -213,11 +213,17 @@ def test_what_was_written_before_grows(finished):
 
 def test_every_host_has_its_facts_and_nothing_of_this_machine_is_kept(finished, bed):
     _, run_dir = finished
-    assert {f.stem for f in (run_dir / "facts").iterdir()} == {"node1", "node2", "vm1", "vm2", "vm3"}
+    assert {f.stem for f in (run_dir / "facts").glob("*.json")} == {"node1", "node2", "vm1", "vm2", "vm3"}
+    drives = read_wear(run_dir)
+    assert set(drives["node"]) == {"node1"}, "both nodes tell of the same kernel"
+    assert not drives["warnings"].map(lambda said: {"smart-open", "smart-late"} & said.codes).any()
+    kept = {n: json.loads((run_dir / f"facts/wear/node{n}.json").read_text())["readings"] for n in (1, 2)}
+    assert [[reading["when"] for reading in kept[n]] for n in (1, 2)] == [["start", "end"]] * 2
+    assert all(reading["shares_kernel"] for reading in kept[2])
     assert json.loads((run_dir / "facts" / "vm1.json").read_text())["fio"].startswith("fio-")
     for file in (
         run_dir / "plan.json",
-        *run_dir.glob("facts/*"),
+        *run_dir.glob("facts/**/*.json"),
         *run_dir.glob("steps/*/job.fio"),
         *run_dir.glob("steps/*/step.json"),
     ):

@@ -45,7 +45,7 @@ HERE = (
     "cmp",
     "wipefs",
 )
-MAYBE = ("tc", "mkfs.ext4")
+MAYBE = ("tc", "mkfs.ext4", "smartctl")
 PYTHON = """\
 import hashlib, json, mmap, random, struct, sys
 print(*(file for module in [*sys.modules.values()] if (file := getattr(module, "__file__", None))), sep="\\n")
@@ -77,6 +77,7 @@ MODULES = (
     "nvmet",
     "nvmet_tcp",
     "nvme_tcp",
+    "nvme",
     "crc32c_generic",
     "ext4",
     "loop",

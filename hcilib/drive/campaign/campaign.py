@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 
 from hcilib.drive.beds import lab
 from hcilib.drive.campaign import events, integrity, placement, policy
-from hcilib.drive.campaign.facts import gather
+from hcilib.drive.campaign.facts import gather, note_wear
 from hcilib.drive.campaign.policy import Policy, Rules, Watch
 from hcilib.drive.campaign.progress import Bars, phase, red
 from hcilib.drive.campaign.rundir import RunDir
@@ -179,6 +179,7 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
         try:
             with phase(f"facts of {len(fleet.names)} hosts, fingerprint of {names}", progress):
                 gather(fleet, testbed, [subject.system for subject in products], rundir)
+                note_wear(fleet, testbed, rundir, "start")
             if plan.network_s and not (rundir.path / NETWORK).exists():
                 with phase(f"network between {len(testbed.nodes)} nodes, {plan.network_s:g} s a link", progress):
                     network.write(network.measure(fleet, testbed, plan.network_s), rundir.path / NETWORK)
@@ -186,6 +187,8 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
                 missing = _execute(todo, course, switch, fleet, look, progress)
             finally:
                 _put_back(fleet, switch, products, plan)
+                with contextlib.suppress(OSError):  # a full disk must not hide the reason
+                    note_wear(fleet, testbed, rundir, "end")
         except BaseException as error:
             with contextlib.suppress(OSError):  # a full disk must not hide the reason
                 rundir.log("end", problems=[f"{type(error).__name__}: {error}"])

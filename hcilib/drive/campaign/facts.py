@@ -1,14 +1,16 @@
 """What the hosts are: gathered once a campaign into facts/<host>.json, so that a result can be explained a year
-later."""
+later; and what their drives say of themselves, at its start and end."""
 
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Sequence
 
 from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.hosts.commands import execute_all, tasks
-from hcilib.drive.hosts.hosts import Fleet
+from hcilib.drive.hosts.counters import drives_of
+from hcilib.drive.hosts.hosts import Fleet, Outcome, sections
 from hcilib.system import System
 from hcilib.testbed import Testbed
 
@@ -24,6 +26,24 @@ HOST_FACTS = {
     "nics": "ls /sys/class/net",
     "rdma": "ls /sys/class/infiniband 2>/dev/null || echo none",  # whose bytes the nics do not count
 }
+SMART_S = 60
+SMART = r"""
+PATH=$PATH:/usr/sbin:/sbin
+for d in {drives}; do
+  said=; tool=none
+  case $d in
+    nvme*) command -v nvme >/dev/null && tool=nvme && said=$(timeout 10 nvme smart-log -o json "/dev/$d" 2>&1) && ok=1 || ok= ;;
+    *) ok= ;;
+  esac
+  if [ -z "$ok" ] && command -v smartctl >/dev/null; then
+    tool=smartctl; said=$(timeout 10 smartctl --json=c -i -A -l devstat -l ssd -l error "/dev/$d" 2>/dev/null)
+  fi
+  echo "==== $d"
+  for f in device/model device/serial; do echo "$(head -n 1 "/sys/class/block/$d/$f" 2>/dev/null)"; done
+  echo "$tool"; echo "$said"
+done
+"""  # noqa: E501
+"""Read-only, and each question ends by itself: a drive that hangs costs its own answer, not its neighbours'."""
 
 
 def gather(fleet: Fleet, testbed: Testbed, systems: Sequence[System], rundir: RunDir) -> None:
@@ -54,3 +74,38 @@ def _fingerprints(fleet: Fleet, testbed: Testbed, systems: Sequence[System]) -> 
     for task, outcome in execute_all(fleet, every, LIMIT_S).items():
         taken.setdefault(task.host, {})[task.run] = outcome.value if outcome.ok else f"failed: {outcome.error}"
     return taken
+
+
+def note_wear(fleet: Fleet, testbed: Testbed, rundir: RunDir, when: str) -> None:
+    """Add to facts/wear/<node>.json what each drive of a Linux node says was written to it, and how worn it is.
+
+    `when`: start or end, of a session of the campaign. Of nodes on one kernel the first answers. What does not answer
+    is noted with its reason, and stops nothing.
+    """
+    kernels: dict[bytes, str] = {}
+    told = drives_of(fleet, [node.name for node in testbed.nodes if node.name not in fleet.windows], kernels)
+    drives = {node: [name for name in o.value if not name.startswith("loop")] for node, o in told.items() if o.ok}
+    scripts = {n: SMART.replace("{drives}", shlex.join(names)) for n, names in drives.items() if names}
+    said = fleet.run(scripts, limit_s=SMART_S)
+    for node in (node.name for node in testbed.nodes):
+        reading: dict = {"when": when, "t": round(time.time(), 3), "drives": {}}
+        if node in fleet.windows:
+            reading["error"] = "a Windows node, whose drives are not asked"
+        elif not told[node].ok:
+            reading["error"] = told[node].error
+        elif node not in kernels.values():
+            reading["shares_kernel"] = True
+        elif node in said and not said[node].ok:
+            reading["error"] = said[node].error
+        elif node in said:
+            reading["drives"] = _answers(said[node], told[node].value)
+        rundir.wear(node, reading)
+
+
+def _answers(said: Outcome, carries: dict[str, str]) -> dict[str, dict[str, str]]:
+    found = {}
+    for device, text in sections(said.value).items():
+        model, serial, tool, output = text.split("\n", 3)
+        found[device] = {"carries": carries[device], "model": model.strip(), "serial": serial.strip()}
+        found[device] |= {"tool": tool, "said": output.strip()}
+    return found

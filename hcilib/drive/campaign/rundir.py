@@ -20,7 +20,7 @@ from hcilib.plan import FORMAT, Plan, Step
 from hcilib.read.compressed import read_bytes
 from hcilib.read.run import seals
 from hcilib.read.run.journal import events_of
-from hcilib.run_layout import FACTS, FAILED, JOURNAL, LOCK, OUTPUT, PLAN, RECORD, STEPS, TABLES, TEMPORARY, WORK
+from hcilib.run_layout import FACTS, FAILED, JOURNAL, LOCK, OUTPUT, PLAN, RECORD, STEPS, TABLES, TEMPORARY, WEAR, WORK
 from hcilib.system import System
 from hcilib.testbed import Testbed
 from hcilib.yaml_models import digest
@@ -125,7 +125,7 @@ class RunDir:
 
     def _remove_temporaries(self) -> None:
         """What a kill left half written. The cache's are its writer's own, while it is at work."""
-        for folder in (self.path, self.path / FACTS):
+        for folder in (self.path, self.path / FACTS, self.path / WEAR):
             for file in folder.glob(f".*{TEMPORARY}"):
                 file.unlink(missing_ok=True)
         with contextlib.suppress(OSError), open(self.path / TABLES / LOCK) as lock:
@@ -247,6 +247,16 @@ class RunDir:
         write_atomically(
             self.path / FACTS / f"{host}.json", json.dumps({"format": FORMAT, "host": host, **facts}, indent=1)
         )
+
+    def wear(self, node: str, reading: dict) -> None:
+        """Put one more reading of a node's drives behind those that are there: the first is the campaign's, whoever
+        resumes it. A file that was damaged begins anew, and `done` tells that it did."""
+        file, before = self.path / WEAR / f"{node}.json", []
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            before = list(json.loads(file.read_text())["readings"])
+        file.parent.mkdir(exist_ok=True)
+        readings = [*before, {**reading, "done": len(self.done())}]
+        write_atomically(file, json.dumps({"format": FORMAT, "host": node, "readings": readings}, indent=1))
 
 
 def _identity(plan: Plan, testbed: Testbed, systems: Sequence[System]) -> dict[str, str]:

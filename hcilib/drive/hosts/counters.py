@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from hcilib.drive.hosts.hosts import Fleet, Outcome
@@ -125,17 +126,24 @@ def _rdma(fleet: Fleet, node: str, port: str) -> str:
 def _tell_drives(
     fleet: Fleet, nodes: Sequence[str], built: dict[str, dict[str, str]], kernels: dict[bytes, str]
 ) -> list[str]:
-    """Put down the drives of these nodes and what each carries; of nodes that share one kernel those of the first
-    alone. Of a node of which it cannot be told: none, and why."""
+    """Put down the drives of these nodes and what each carries; of a node of which it cannot be told: none, and why."""
+    told = drives_of(fleet, nodes, kernels)
+    built.update({node: outcome.value if outcome.ok else {} for node, outcome in told.items()})
+    return [f"{n}: what its drives did is not known: {o.error}" for n, o in told.items() if not o.ok]
+
+
+def drives_of(fleet: Fleet, nodes: Sequence[str], kernels: dict[bytes, str]) -> dict[str, Outcome]:
+    """Linux node -> its drives and what each carries; none of a node that shares its kernel with an earlier one
+    (`kernels`: boot -> node)."""
 
     def ask(node: str) -> tuple[bytes, dict[str, str]]:
         return fleet.read_now(node, BOOT), blocks_of(fleet, node).drives
 
+    def own(node: str, boot: bytes, found: dict[str, str]) -> dict[str, str]:
+        return found if not boot or kernels.setdefault(boot, node) == node else {}
+
     told = fleet.each(nodes, ask, limit_s=10)
-    for node, outcome in told.items():
-        boot, found = outcome.value if outcome.ok else (b"", {})
-        built[node] = found if not boot or kernels.setdefault(boot, node) == node else {}
-    return [f"{n}: what its drives did is not known: {o.error}" for n, o in told.items() if not o.ok]
+    return {node: replace(o, value=own(node, *o.value)) if o.ok else o for node, o in told.items()}
 
 
 def blocks_of(fleet: Fleet, node: str) -> drives.Blocks:

@@ -20,6 +20,7 @@ from hcilib.read.logs.fio_log import series_from_logs, silences_from_logs
 from hcilib.read.logs.rollup import rollup_of_logs
 from hcilib.read.nodes import counters as node_counters
 from hcilib.read.nodes import drives as node_drives
+from hcilib.read.nodes import wear
 from hcilib.read.run.cache import tables
 from hcilib.read.run.records import (
     RunReadError,
@@ -33,7 +34,7 @@ from hcilib.read.run.records import (
 )
 from hcilib.read.run.seals import say, sha256, unlike_files, unlike_steps
 from hcilib.read.run.step_tables import counted, exploded, in_order_of_time, sorted_texts, together
-from hcilib.run_layout import BLOCKS, COUNTERS, DRIVES, INTEGRITY, JOB, LOGS, RECORD, STEPS, WRITERS, WRITES
+from hcilib.run_layout import BLOCKS, COUNTERS, DRIVES, INTEGRITY, JOB, LOGS, RECORD, STEPS, WEAR, WRITERS, WRITES
 
 if TYPE_CHECKING:
     from hcilib.engine import Engine
@@ -101,6 +102,44 @@ def read_drives(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
     True
     """
     return _each(path, _drives, (DRIVES,))
+
+
+def read_wear(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
+    """What the nodes' drives say was written to them during a campaign, and how worn they are: from before its first
+    step to after its last, prefill and warm-up included (METHODS section 9).
+
+    Returns
+    -------
+    DataFrame
+        One row a drive: run_id, node, device, carries, model, serial, bytes_written (by its
+        host), unit_bytes (in whose steps the drive counts), wear_before_pct, wear_after_pct (% of the rated endurance
+        that is used, above 100 beyond it), warnings. NaN, never 0, where a drive does not tell or its node has neither
+        nvme-cli nor smartmontools; the warning says which. A node of which nothing is known has one row that says so.
+
+    Raises
+    ------
+    RunReadError : no run directory; a file of facts/wear that holds something else
+
+    Examples
+    --------
+    >>> worn = hci.read_wear(hci.ROOT / "tests/data/wear/box-nvme")
+    >>> worn[["device", "model", "bytes_written", "unit_bytes", "wear_after_pct"]]
+        device           model  bytes_written  unit_bytes  wear_after_pct
+    0  nvme0n1  QEMU NVMe Ctrl    231424000.0    512000.0             0.0
+    1      vda                            NaN         NaN             NaN
+    >>> print(worn["warnings"][1])
+    a virtual disk: it has no counters of its own
+    """
+    found = []
+    for folder, name in run_names([located(p) for p in ([path] if isinstance(path, (str, Path)) else path)]).items():
+        for node in plan_of(folder)["testbed"]["nodes"]:
+            file = folder / WEAR / f"{node['name']}.json"
+            try:
+                content = read_bytes(file) if file.exists() else None
+                found += [{"run_id": name, **row} for row in wear.rows_of_node(content, node["name"], str(file))]
+            except ValueError as error:
+                raise RunReadError(str(error)) from None
+    return pd.DataFrame(found, columns=["run_id", *wear.COLUMNS])
 
 
 def read_events(path: str | Path) -> pd.DataFrame:

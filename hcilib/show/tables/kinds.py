@@ -107,6 +107,10 @@ KINDS = {
         "measure seen expected explained",
         "system? pattern iodepth? placement? measure n seen seen_lo seen_hi expected ratio ok explained?",
     ),
+    "drives' own counters": _kind(
+        "wear_before_pct wear_after_pct unit_bytes",
+        "run_id? node device carries? model bytes_written unit_bytes? wear_before_pct wear_after_pct",
+    ),
     "gains": _kind("gain per_vm center", "curve vms n center gain per_vm"),
     "knees": _kind(
         "knee slope_before slope_after",

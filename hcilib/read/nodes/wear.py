@@ -1,0 +1,222 @@
+"""What drives say of themselves: the SMART output of nvme-cli and smartctl -> bytes written and wear, and a campaign's
+facts -> the `wear` table.
+
+The tools' output is kept as it came, so that it can be read anew. What a drive does not tell is missing, with the
+reason: a counter that is not there is no zero.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from hcilib.caveats import Caveat, Caveats
+
+COLUMNS = (
+    "node",
+    "device",
+    "carries",
+    "model",
+    "serial",
+    "bytes_written",
+    "unit_bytes",
+    "wear_before_pct",
+    "wear_after_pct",
+    "warnings",
+)
+NVME_UNIT = 512_000
+"""Bytes of a data unit: a thousand times 512, rounded up (NVM Express Base Specification 2.0, 5.16.1.3)."""
+_SECTOR = 512
+_LONGEST = 200
+_NAN = float("nan")
+_HOST_WRITES = re.compile(r"(?:Total_Host|Total|Host|Lifetime)_Writes_(\d*)(MiB|GiB)")
+"""SATA attributes that count the host's writes, with their unit (smartctl's drivedb.h); NAND_Writes_* are the drive's
+own."""
+_LIFE_LEFT = ("Wear_Leveling_Count", "Media_Wearout_Indicator", "Percent_Lifetime_Remain", "SSD_Life_Left")
+"""SATA attributes whose normalized value goes from 100 down to the end of life."""
+
+
+class Told(NamedTuple):
+    """What a drive told: bytes that hosts ever wrote to it, in steps of `unit_bytes`, and % of its rated endurance that
+    is used (above 100 beyond it). NaN where it does not tell, `why` says it then."""
+
+    written_bytes: float = _NAN
+    wear_pct: float = _NAN
+    unit_bytes: float = _NAN
+    model: str = ""
+    serial: str = ""
+    why: str = ""
+
+
+def parse_smart(tool: str, text: str) -> Told:
+    """Output of ``nvme smart-log -o json`` (`tool` nvme) or ``smartctl --json`` (smartctl) of one drive."""
+    if tool not in ("nvme", "smartctl"):
+        return Told(why="neither nvme (nvme-cli) nor smartctl (smartmontools) is on this node")
+    try:
+        document = json.loads(text)
+        told = _of_nvme(document) if tool == "nvme" else _of_smartctl(document)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        said = " ".join(text.split())[:_LONGEST]
+        return Told(why=f"{tool} printed no counters: {said}" if said else f"{tool} gave no answer in time")
+    absent = [name for name, n in (("bytes written", told.written_bytes), ("wear", told.wear_pct)) if n != n]
+    return told._replace(why=told.why or (f"the drive does not tell its {' and '.join(absent)}" if absent else ""))
+
+
+def _of_nvme(log: Mapping[str, Any]) -> Told:
+    """The key of wear is percent_used in nvme-cli 1 and 2, percentage_used in smartctl's JSON; counts of 128 bit may be
+    texts."""
+    written, wear = (_number(log, *names) for names in (["data_units_written"], ["percent_used", "percentage_used"]))
+    return Told(NVME_UNIT * written, wear, NVME_UNIT)
+
+
+def _of_smartctl(document: Mapping[str, Any]) -> Told:
+    if log := document.get("nvme_smart_health_information_log"):
+        told = _of_nvme(log)
+    elif "ata_smart_attributes" in document or "ata_device_statistics" in document:
+        told = _of_ata(document)
+    elif "scsi_error_counter_log" in document or "scsi_percentage_used_endurance_indicator" in document:
+        told = _of_scsi(document)
+    else:
+        said = "; ".join(m["string"] for m in document["smartctl"].get("messages", ())) or "no counters of this drive"
+        told = Told(why=f"smartctl: {said[:_LONGEST]}")
+    return told._replace(model=document.get("model_name", ""), serial=document.get("serial_number", ""))
+
+
+def _of_ata(document: Mapping[str, Any]) -> Told:
+    """The device statistics, whose units ATA fixes (ACS-3, annex A), before the vendor's attributes, whose units
+    smartctl knows of the drives in its database alone."""
+    sector = document.get("logical_block_size", _SECTOR)
+    pages = document.get("ata_device_statistics", {}).get("pages", ())
+    rows = [row for page in pages for row in page.get("table", ())]
+    standard = {row["name"]: row["value"] for row in rows if row["flags"]["valid"] and "value" in row}
+    written, unit = _number(standard, "Logical Sectors Written"), float(sector)
+    wear = _number(standard, "Percentage Used Endurance Indicator")
+    attributes = {row["name"]: row for row in document.get("ata_smart_attributes", {}).get("table", ())}
+    why = ""
+    if not document.get("in_smartctl_database"):
+        why = "its attributes have no known unit: it is not in smartctl's database" if written != written else ""
+    else:
+        for name, row in attributes.items() if written != written else ():
+            counts = _HOST_WRITES.fullmatch(name)
+            if counts or name == "Total_LBAs_Written":
+                unit = float(counts[1] or 1) * 2.0 ** {"MiB": 20, "GiB": 30}[counts[2]] if counts else float(sector)
+                written = float(row["raw"]["value"])
+        left = [float(attributes[name]["value"]) for name in _LIFE_LEFT if name in attributes]
+        wear = 100 - left[0] if wear != wear and left else wear
+    return Told(unit * written, wear, unit if written == written else _NAN, why=why)
+
+
+def _of_scsi(document: Mapping[str, Any]) -> Told:
+    """smartctl's gigabytes are 10^9 bytes, with three decimals."""
+    gigabytes = _number(document.get("scsi_error_counter_log", {}).get("write", {}), "gigabytes_processed")
+    wear = _number(document, "scsi_percentage_used_endurance_indicator")
+    return Told(round(1e9 * gigabytes, -6) if gigabytes == gigabytes else _NAN, wear, 1e6)
+
+
+def _number(told: Mapping[str, Any], *names: str) -> float:
+    return next((float(told[name]) for name in names if told.get(name) is not None), _NAN)
+
+
+class _Seen(NamedTuple):
+    device: str
+    carries: str
+    told: Told
+
+
+def rows_of_node(content: bytes | None, node: str, file: str) -> Iterator[dict[str, Any]]:
+    """Rows of COLUMNS of one node's facts, one a drive; a node without an answer has one that says why.
+
+    From the first reading of the campaign to its last, however often it was interrupted. Raises ValueError where the
+    file holds something else.
+    """
+    blank = {"node": node, **dict.fromkeys(COLUMNS[1:5], ""), **dict.fromkeys(COLUMNS[5:9], _NAN)}
+    if content is None:
+        yield {**blank, "warnings": _say("no-smart", "what its drives say of themselves was not taken down")}
+        return
+    try:
+        readings = json.loads(content)["readings"]
+        first, last = readings[0], readings[-1]
+        if first.get("shares_kernel"):
+            return
+        before, after = _drives(first), _drives(last)
+        about = _of_course(readings)
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise ValueError(f"{file}: not what drives say of themselves: {type(error).__name__} {error}") from None
+    wrong = [f"{what}: {r['error']}" for what, r in (("at its start", first), ("at its end", last)) if r.get("error")]
+    if not before and not after:
+        yield {**blank, "warnings": _say("no-smart", "; ".join(dict.fromkeys(wrong)) or "it has no drive of its own")}
+        return
+    for key in dict.fromkeys([*before, *after]):
+        yield {**blank, **_row(before.get(key), after.get(key), len(readings) > 1, about, wrong)}
+
+
+def _drives(reading: Mapping[str, Any]) -> dict[str, _Seen]:
+    """Serial, or device where there is none -> what was seen: names of devices change when a node boots. Namespaces of
+    one controller share its counters and are one drive."""
+    found: dict[str, _Seen] = {}
+    for device, said in reading["drives"].items():
+        if re.match(r"x?vd[a-z]", device):
+            told = Told(why="a virtual disk: it has no counters of its own")
+        else:
+            told = parse_smart(said["tool"], said["said"])
+        told = told._replace(model=told.model or said["model"], serial=told.serial or said["serial"])
+        key = told.serial or device
+        if key in found:
+            one = found[key]
+            found[key] = _Seen(f"{one.device} {device}", f"{one.carries} {said['carries']}".strip(), one.told)
+        else:
+            found[key] = _Seen(device, said["carries"], told)
+    return found
+
+
+def _of_course(readings: Sequence[Mapping[str, Any]]) -> list[Caveat]:
+    """What interruptions make of all drives of the node."""
+    starts = sum(reading["when"] == "start" for reading in readings)
+    found = []
+    if readings[0].get("done"):
+        text = f"{readings[0]['done']} steps had been measured before the first reading, which are not counted"
+        found.append(Caveat("smart-late", text))
+    if readings[-1]["when"] != "end":
+        found.append(
+            Caveat("smart-open", "the campaign did not end in order: what followed its last reading is not counted")
+        )
+    if starts > 1:
+        pauses = f"the campaign was interrupted {starts - 1} time{'s' * (starts > 2)}"
+        found.append(Caveat("smart-paused", f"{pauses}: what anybody wrote meanwhile is counted too"))
+    return found
+
+
+def _row(
+    before: _Seen | None, after: _Seen | None, is_read_twice: bool, about: Sequence[Caveat], wrong: Sequence[str]
+) -> dict[str, Any]:
+    seen = after or before
+    assert seen is not None
+    was, now = (before or seen).told, (after or seen).told
+    reasons = list(dict.fromkeys(filter(None, (was.why, now.why))))
+    if before is None or after is None:
+        reasons = list(wrong) or [f"the drive was not there at the campaign's {'start' if before is None else 'end'}"]
+    written = now.written_bytes - was.written_bytes
+    if before is None or after is None or not is_read_twice:
+        written = _NAN
+    elif written < 0:
+        written, reasons = _NAN, [*reasons, "its counter went back"]
+    elif was.unit_bytes == NVME_UNIT and now.written_bytes == 0:
+        written, reasons = _NAN, [*reasons, "it counts 0 data units, which is how NVMe says that they are not counted"]
+    about = [caveat for caveat in about if written == written or caveat.code != "smart-paused"]
+    return {
+        "device": seen.device,
+        "carries": seen.carries,
+        "model": seen.told.model,
+        "serial": seen.told.serial,
+        "bytes_written": written,
+        "unit_bytes": now.unit_bytes,
+        "wear_before_pct": was.wear_pct if before else _NAN,
+        "wear_after_pct": now.wear_pct if after and is_read_twice else _NAN,
+        "warnings": Caveats([*(Caveat("no-smart", reason) for reason in reasons), *about]),
+    }
+
+
+def _say(code: str, text: str) -> Caveats:
+    return Caveats([Caveat(code, text)])
