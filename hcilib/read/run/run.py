@@ -98,8 +98,12 @@ def read_drives(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
 
     Examples
     --------
-    >>> hci.read_drives(hci.samples()["lab-single"]).empty  # measured before drives were sampled
-    True
+    >>> drives = hci.read_drives(hci.ROOT / "data/samples/box/drives-raid5")
+    >>> drives.groupby(["node", "carries"])["device"].nunique()
+    node   carries
+    node1  md0        5
+    node2  md0        5
+    Name: device, dtype: int64
     """
     return _each(path, _drives, (DRIVES,))
 
@@ -242,7 +246,7 @@ def samples() -> dict[str, Path]:
     Examples
     --------
     >>> sorted(hci.samples())[:2]
-    ['lab-demand', 'lab-mirror']
+    ['lab-dedup', 'lab-demand']
     """
     root = ROOT / "data" / "samples"
     return {f.parent.name: f.parent for f in sorted(root.glob("*/plan.json"))}

@@ -162,8 +162,8 @@ def verify(run_dir: str | Path) -> pd.DataFrame:
 
     Examples
     --------
-    >>> hci.verify(hci.samples()["lab-single"])["file"].tolist()  # measured before digests were kept
-    ['steps']
+    >>> hci.verify(hci.samples()["lab-single"])["file"].tolist()  # all that was accepted is there, and as it was
+    []
     """
     folder = Path(run_dir)
     plan = json.loads(read_bytes(folder / PLAN))
