@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 
 import pytest
 from boxes import naming, plan
@@ -10,9 +11,11 @@ import hcilib as hci
 from hcilib.drive.beds import cluster_guest
 from hcilib.drive.beds.cluster import running
 from hcilib.drive.campaign import campaign
-from hcilib.drive.hosts.hosts import Fleet, need
+from hcilib.drive.campaign.facts import SMART, _answers
+from hcilib.drive.hosts.hosts import Fleet, Outcome, need
 from hcilib.read.nodes.wear import parse_smart
 
+WEAR = hci.ROOT / "tests/data/wear"
 SERIAL, BYTES = "BOX-NVME1", 64 * 2**20
 
 
@@ -69,6 +72,19 @@ def test_a_drive_says_what_a_campaign_wrote_to_it_interrupted_and_resumed(box, t
     assert [r["when"] for r in json.loads((run_dir / "facts/wear/node1.json").read_text())["readings"]] == [
         *("start", "end") * 2
     ]
+
+
+def test_where_nvme_cli_is_refused_smartctl_is_asked_and_no_shell_changes_what_it_says(tmp_path):
+    printed = (WEAR / "smartctl_nvme.json").read_text().replace("QEMU NVMe Ctrl", r"a \\n \"drive\"")
+    (tmp_path / "printed").write_text(printed)
+    for tool, does in (("nvme", "echo Permission denied; exit 1"), ("smartctl", f"cat {tmp_path}/printed; exit 4")):
+        (tmp_path / tool).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / tool).chmod(0o755)
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(["sh", "-c", SMART.replace("{drives}", "nvme99n1")], env=env, capture_output=True, text=True)
+    found = _answers(Outcome("node1", True, done.stdout), {"nvme99n1": "md0"})["nvme99n1"]
+    assert (found["tool"], found["carries"]) == ("smartctl", "md0")
+    assert parse_smart(found["tool"], found["said"]).model == r'a \n "drive"'
 
 
 @pytest.mark.box

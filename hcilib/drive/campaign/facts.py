@@ -39,8 +39,8 @@ for d in {drives}; do
     tool=smartctl; said=$(timeout 10 smartctl --json=c -i -A -l devstat -l ssd -l error "/dev/$d" 2>/dev/null)
   fi
   echo "==== $d"
-  for f in device/model device/serial; do echo "$(head -n 1 "/sys/class/block/$d/$f" 2>/dev/null)"; done
-  echo "$tool"; echo "$said"
+  for f in device/model device/serial; do printf '%s\n' "$(head -n 1 "/sys/class/block/$d/$f" 2>/dev/null)"; done
+  printf '%s\n' "$tool" "$said"
 done
 """  # noqa: E501
 """Read-only, and each question ends by itself: a drive that hangs costs its own answer, not its neighbours'."""
