@@ -22,7 +22,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 # No widgets: what they show is in the outputs' other forms, and nothing is fetched from a network.
 SHOWN = ["text/html", "image/svg+xml", "image/png", "text/markdown", "text/plain"]
 DRAWN = ("figure", "picture")
-FEW = 12
+FEW = 6
 """Rows of a table that is open where no figure shows the same; longer ones are one click away."""
 
 
