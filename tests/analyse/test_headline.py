@@ -70,13 +70,12 @@ def test_each_challenger_has_a_line_of_its_own():
 def test_printed_means_are_counted_and_never_proven():
     point = said(grid(noise=np.zeros(1), b=[0.5, 3.0, 2.0]))
     assert point == (
-        "Beta against Alpha leads in 2 of 3 tests of IOPS (ratio 0.500 to 3.000); each is one printed number or "
-        "run, so none is "
-        "proven."
+        "Beta against Alpha leads in 2 of 3 tests of IOPS, trails in 1 (ratio 0.500 to 3.000); each is one printed "
+        "number or run, so none is proven."
     )
     one = said(grid(noise=np.zeros(1), b=[0.5]))
     assert one.endswith(
-        "leads in 0 of 1 test of IOPS (ratio 0.500); it is one printed number or run, so it is not proven."
+        "leads in 0 of 1 test of IOPS, trails in 1 (ratio 0.500); it is one printed number or run, so it is not proven."
     )
 
 

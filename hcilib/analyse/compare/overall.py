@@ -292,7 +292,7 @@ def headline(
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> print(hci.headline(hci.compare(results, baseline="starwind-rdma-pve"), "drbd-tcp-pve"))
-    drbd-tcp-pve against starwind-rdma-pve leads in 1 of 4 tests of IOPS (ratio 0.679 to 1.041); each is one printed number or run, so none is proven.
+    drbd-tcp-pve against starwind-rdma-pve leads in 1 of 4 tests of IOPS, trails in 3 (ratio 0.679 to 1.041); each is one printed number or run, so none is proven.
     """  # noqa: E501
     systems = [str(name) for name in pd.unique(comparison["system"])]
     if challenger is not None and challenger not in systems:
@@ -409,14 +409,16 @@ def _would_decide(rows: pd.DataFrame) -> str:
 def _untested(points: pd.DataFrame, what: str) -> str:
     """Of single means: who leads how often, and that nobody can test it."""
     better = metric_of(points["metric"].iloc[0]).better
-    leads = int((points["ratio"] < 1).sum() if better == "lower" else (points["ratio"] > 1).sum())
+    leads, trails = int((points["ratio"] > 1).sum()), int((points["ratio"] < 1).sum())
+    leads, trails = (trails, leads) if better == "lower" else (leads, trails)
     each = "it is" if len(points) == 1 else "each is"
     none = "it is not proven" if len(points) == 1 else "none is proven"
     span = " to ".join(dict.fromkeys(f"{r:.3f}" for r in (points["ratio"].min(), points["ratio"].max())))
-    verb = "leads" if better else "is higher"
+    does, fails = ("leads", "trails") if better else ("is higher", "is lower")
+    behind = f", {fails} in {trails}" if trails else ""
     return (
-        f"{verb} in {leads} of {_tests(len(points))} of {what} (ratio {span}); {each} one printed number or run, "
-        f"so {none}."
+        f"{does} in {leads} of {_tests(len(points))} of {what}{behind} (ratio {span}); {each} one printed number or "
+        f"run, so {none}."
     )
 
 
