@@ -17,6 +17,8 @@ from hcilib.system import System
 from hcilib.testbed import Disk, Node, Testbed, Vm
 from tests.read.test_run import client, direction, write_counters
 
+EARLIER = hci.ROOT / "data/samples/box/box-drbd"
+"""A campaign of before digests were kept."""
 PLAN = sweep(["4k-randread", "4k-randwrite"], repeats=2, iodepth=1, vms=1, span_bytes=2**20, read_runtime_s=8,
              write_runtime_s=8, prefill=False, canary=False)  # fmt: skip
 SYSTEM = System(name="s", label="S")
@@ -158,7 +160,7 @@ def test_a_step_of_the_same_plan_measured_elsewhere_is_of_another_campaign(run_d
 
 
 def test_a_step_of_an_earlier_version_is_not_smuggled_in(run_dir):
-    sample = hci.samples()["lab-single"]
+    sample = EARLIER
     shutil.copytree(next((sample / "steps").iterdir()), run_dir / "steps" / "old")
     with pytest.warns(hci.RunDirWarning, match="steps/old: it carries no digests"):
         assert len(hci.read_results(run_dir)) == len(PLAN.steps)
@@ -167,13 +169,13 @@ def test_a_step_of_an_earlier_version_is_not_smuggled_in(run_dir):
 def test_run_directories_of_earlier_versions_are_read_as_ever_and_verify_says_what_is_not_known():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert len(hci.read_results(hci.samples()["lab-single"])) > 0
-    [problem] = hci.verify(hci.samples()["lab-single"])["problem"]
+        assert len(hci.read_results(EARLIER)) > 0
+    [problem] = hci.verify(EARLIER)["problem"]
     assert "no digests were kept" in problem
 
 
 def test_a_copied_step_of_an_earlier_version_does_not_count_twice(tmp_path):
-    run_dir = shutil.copytree(hci.samples()["lab-single"], tmp_path / "run")
+    run_dir = shutil.copytree(EARLIER, tmp_path / "run")
     before = hci.read_results(run_dir)
     step = next((run_dir / "steps").glob("measure*"))
     shutil.copytree(step, step.with_name("again"))
@@ -231,7 +233,7 @@ def test_a_deleted_plan_is_written_again_for_its_own_campaign_and_refuses_anothe
 
 
 def test_a_deleted_plan_of_steps_that_do_not_say_whose_they_are_is_refused(tmp_path):
-    run_dir = shutil.copytree(hci.samples()["lab-single"], tmp_path / "run")
+    run_dir = shutil.copytree(EARLIER, tmp_path / "run")
     (run_dir / "plan.json").unlink()
     with pytest.raises(RunDirError, match=r"plan\.json: it is gone, and the steps .* do not say"), opened(run_dir):
         pass
@@ -309,7 +311,7 @@ def test_what_a_kill_left_half_written_is_removed_and_attempts_are_kept(run_dir)
       "line 3: not the counters of a step: t_s is 'x', expected a number")],
 )  # fmt: skip
 def test_counters_that_are_none_are_named_with_their_line(tmp_path, content, said):
-    run_dir = shutil.copytree(hci.samples()["lab-single"], tmp_path / "run")
+    run_dir = shutil.copytree(EARLIER, tmp_path / "run")
     step = next((run_dir / "steps").glob("measure*"))
     (step / "counters.csv").write_text(content)
     for reader in (hci.read_results, hci.read_counters):

@@ -19,6 +19,7 @@ import zstandard
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+import hcilib
 from hcilib.read import compressed
 from hcilib.read.diskspd.diskspd import DiskspdOutputError, read_diskspd
 from hcilib.read.fio.fio_document import FioOutputError
@@ -47,6 +48,7 @@ HOSTILE = settings(
 )
 LARGE = 2 * 2**30
 SAMPLE = Path(__file__).parents[2] / "data" / "samples" / "lab-single-2"
+EARLIER = Path(__file__).parents[2] / "data" / "samples" / "box" / "box-drbd"
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
@@ -154,10 +156,21 @@ def _append_slowly(path: Path, content: bytes, looked: threading.Event, pieces: 
 
 
 def test_a_run_directory_with_two_gigabytes_in_a_step_is_refused_in_little_memory(tmp_path):
-    run_dir = shutil.copytree(SAMPLE, tmp_path / "run", ignore=shutil.ignore_patterns("tables"))
+    """One of before digests were kept, which alone say that the file is another."""
+    run_dir = shutil.copytree(EARLIER, tmp_path / "run", ignore=shutil.ignore_patterns("tables"))
     large = next(run_dir.glob("steps/*/fio.json.zst"))
     os.truncate(large, LARGE)
     assert grown(lambda: refused(read_results, run_dir, FioOutputError, large)) < LARGE / 4
+
+
+def test_a_step_that_grew_is_named_and_the_others_are_read(tmp_path):
+    """Alone among those that are read at once, as it is large: nothing of what was accepted is left in its table."""
+    run_dir = shutil.copytree(SAMPLE, tmp_path / "run", ignore=shutil.ignore_patterns("tables"))
+    [large] = run_dir.glob("steps/measure-b1-r1-4k-randread-nj1-qd8-vm4/fio.json.zst")
+    os.truncate(large, 2**22)
+    for _ in range(2):  # from the raw files, and from what was kept of them
+        with pytest.warns(hcilib.RunDirWarning, match=large.parent.name):
+            assert len(read_results(run_dir)) == len(read_results(SAMPLE)) - 1
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.3, 0.99])
@@ -262,7 +275,7 @@ def _all_that_reads(run_dir: Path) -> list[str]:
         for read in (*readers, read_results):  # the second time from the cache
             try:
                 found = read(run_dir)
-                said += found.astype(str).agg(": ".join, axis=1).tolist() if read is verify else []
+                said += found.astype(str).agg(": ".join, axis=1).tolist() if read is verify and len(found) else []
             except (ValueError, FileNotFoundError) as error:
                 said.append(str(error))
     return said + [str(warning.message) for warning in warned]

@@ -297,7 +297,9 @@ def sorted_texts(table: pa.Table) -> pa.Table:
 
 
 def together(pieces: Sequence[pa.Table]) -> pa.Table:
-    """One table of several: columns that some lack are null there, dictionaries become one."""
+    """One table of several: columns that some lack are null there, dictionaries become one. A table without rows, as of
+    steps that are none of what was accepted, has no types of its own."""
+    pieces = [piece for piece in pieces if len(piece)] or pieces[:1]
     return pa.concat_tables(pieces, promote_options="permissive").unify_dictionaries().combine_chunks()
 
 
