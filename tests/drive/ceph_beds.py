@@ -86,9 +86,10 @@ def measured(bed, fleet, monitor, system, run_dir) -> Cluster:
 
 
 def settled(monitor: Monitor) -> dict[str, dict]:
-    """Pool -> its counters of ``ceph df``, once two readings agree: OSDs report theirs once a second."""
+    """Pool -> its counters of ``ceph df``, once two readings agree: OSDs report theirs once a second, on a busy machine
+    later, and a pool whose images have headers is not empty before they have."""
     before, now = None, read_pools(monitor)
-    while before != now:
+    while before != now or not now["box"]["objects"]:
         time.sleep(1.5)
         before, now = now, read_pools(monitor)
     return now
