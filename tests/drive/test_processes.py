@@ -112,5 +112,5 @@ def test_a_fio_of_ours_that_does_not_end_with_its_controller_is_ended_and_nobody
         other.wait()
         for pid in held:
             os.kill(pid, signal.SIGCONT)
-    until(lambda: not shells(), 20)
+    until(lambda: not shells(), 10)
     assert shells() == {}, "woken, it ends and removes its folder"
