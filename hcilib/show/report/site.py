@@ -161,10 +161,16 @@ def _write_figures(blocks: Sequence[dict[str, Any]], out: Path, revision: str, r
         _write(out, "figures.html", told=told, revision=revision)
 
 
-def _figure(row: Mapping[str, str], pages: Mapping[str, str]) -> dict[str, str]:
+def _figure(row: Mapping[str, str], pages: Mapping[str, str]) -> dict[str, str | None]:
     scenario = row["scenario"].strip("`")
-    page = f"{pages[scenario]}#{Section(row['heading']).anchor}" if scenario in pages else ""
-    return {**row, "scenario": scenario, "page": page, "why": row["why"].replace("`", "")}
+    anchor = Section(row["heading"]).anchor
+    return {
+        **row,
+        "scenario": scenario,
+        "page": pages.get(scenario),
+        "anchor": anchor,
+        "why": row["why"].replace("`", ""),
+    }
 
 
 def write_method(out: Path, revision: str) -> Path:
