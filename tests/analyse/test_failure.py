@@ -242,12 +242,21 @@ def test_a_heal_after_the_last_second_has_no_silence_but_a_sentence():
     assert "not back within 10 % when the run ended: 1 of 1 runs" in said
 
 
-def test_the_second_of_the_heal_is_counted_once():
+def test_a_silence_across_the_heal_is_parted_at_the_heal_itself():
     y = truth()
     y[FAIL_S : HEAL_S + 1] = 0
     row = late_heal(y, HEAL_S + 0.4).iloc[0]
-    assert (row["gap_s"], row["heal_gap_s"]) == (HEAL_S - FAIL_S, 1)
-    assert row["gap_s"] + row["heal_gap_s"] == (y == 0).sum()
+    assert (row["gap_s"], row["heal_gap_s"]) == pytest.approx((HEAL_S + 0.4 - FAIL_S, 0.6))
+    assert row["gap_s"] + row["heal_gap_s"] == pytest.approx((y == 0).sum())
+
+
+def test_a_heal_at_the_end_of_its_second_takes_nothing_from_the_gap():
+    fine = pd.DataFrame(
+        {**CELL, "run_id": "r", "block": 1, "rep": 1, "from_s": [30.3], "to_s": [32.3], "resolution_s": 0.01}, index=[0]
+    )
+    events = happened().assign(t_s=[30.3, 31.998])
+    row = failures(series(truth(gap_s=0)), events, silences=fine).iloc[0]
+    assert (row["gap_s"], row["heal_gap_s"]) == pytest.approx((1.698, 0.302))
 
 
 def test_the_way_back_is_counted_from_the_heal_itself():

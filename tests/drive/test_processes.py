@@ -69,13 +69,13 @@ def test_where_a_server_takes_orders_from_anybody(command, where):
 @pytest.mark.parametrize("launcher", ["client-server", "per-host"])
 def test_a_fio_of_ours_that_does_not_end_with_its_controller_is_ended_and_nobody_elses(bed, short, tmp_path, launcher):
     """Its shell, which would end it, is frozen: as by a machine that was suspended."""
-    vm, before = bed.fleet(2)[0], set(running(bed.lab_root))
+    (vm, other_vm), before = bed.fleet(2), set(running(bed.lab_root))
     control = python(CONTROL, by(bed, launcher).model_dump_json(), str(tmp_path))
 
-    def mine():
+    def mine(host=vm):
         return {
             p: c
-            for p, c in running(f"/hci-{vm.target}.").items()
+            for p, c in running(f"/hci-{host.target}.").items()
             if processes.Process(p, 1, 1, c).runs_for_us and "/fio" in f"/{c.split()[0]}"
         }
 
@@ -102,6 +102,7 @@ def test_a_fio_of_ours_that_does_not_end_with_its_controller_is_ended_and_nobody
                 "another fio is running"
                 in table.loc[(table["check"] == "idle") & (table["host"] == vm.name), "detail"].iloc[0]
             )
+            assert until(lambda: not mine(other_vm), 20), "the VM whose shell is awake ends its own fio"
             killed = processes.end_orphans(fleet, bed, bed.fleet(2), patience_s=0.5)
             assert set(killed) == {vm.name}
             assert until(lambda: not mine(), 3)

@@ -182,7 +182,8 @@ def _cost(
     degraded = _level(plateau, confidence)
     silences = _silent_seconds(rate) if silences is None or silences["resolution_s"].isna().all() else silences
     resolution_s = silences["resolution_s"].max()
-    gap_s, gap_from_s = _gap(silences, fail_s - resolution_s, turn_s)
+    healed_s = heal_s if heal_s == heal_s else end_s  # a silence is told finer than a second, and so is its end
+    gap_s, gap_from_s = _gap(silences, fail_s - resolution_s, healed_s)
     after = rate[rate.index >= turn_s]
     row = {
         "failure": done["what"].iloc[0], "fail_s": fail_s, "heal": done["what"].iloc[1] if len(done) > 1 else "",
@@ -190,7 +191,7 @@ def _cost(
         "resolution_s": resolution_s, **_named("degraded", degraded),
         "degraded_from_s": float(plateau.index[0]) if len(plateau) else np.nan,
         "ratio": degraded["mean"] / healthy["mean"] if healthy["mean"] > 0 else np.nan,
-        "heal_gap_s": _gap(silences, turn_s, end_s)[0] if len(after) else np.nan,
+        "heal_gap_s": _gap(silences, healed_s, end_s)[0] if len(after) else np.nan,
         **_recovery(after, healthy["mean"], heal_s, tolerance, window_s),
     }  # fmt: skip
     return row | {"warnings": Caveats(_complaints(row, before, plateau, tolerance, window_s))}
