@@ -73,7 +73,8 @@ def sweep(
         until twice the span is written and five rounds are steady, or the cap is reached: runs are then marked ``not
         steady``. What it has prepared is not prepared again while it lasts (see hcilib.drive.campaign.ledger)
     warmup_s : seconds of each writing pattern before its first measurement, at its largest load; or pattern -> seconds,
-        as the articles did: one pattern warms up every writing pattern of its block size
+        as the articles did: one pattern warms up every writing pattern of its block size, and is left out where the
+        sweep has none
     placement : ``owner`` and ``non-owner`` measure every cell with its VMs on the node that owns their data and on
         another, checked before each run (hcilib.system.Placement); within a block the cells of one placement stay
         together
@@ -433,14 +434,9 @@ def _warmups(cells: Sequence[Cell], warmup_s: float | Mapping[str, float]) -> di
     warmups = {}
     for pattern, duration in ((pattern, s) for pattern, s in seconds.items() if s):  # 0 s would mean the whole span
         like = [c for c in cells if c.pattern == pattern] or [c for c in cells if _warms(pattern, c.pattern)]
-        if not like:
-            raise PlanError(
-                f"warmup_s: {pattern.name} warms up nothing: no writing pattern of the sweep has its block size; "
-                "take it out "
-                "of warmup_s, or set warmup_s: {} for no warm-up"
-            )
-        load = max(like, key=lambda c: c.outstanding)
-        warmups[pattern] = Step("warmup", Cell(pattern, load.numjobs, load.iodepth, load.vms), 0, 0, duration)
+        if like:
+            load = max(like, key=lambda c: c.outstanding)
+            warmups[pattern] = Step("warmup", Cell(pattern, load.numjobs, load.iodepth, load.vms), 0, 0, duration)
     return warmups
 
 

@@ -176,6 +176,15 @@ def test_a_warmup_of_0_s_is_none():
     assert "warmup" not in {s.kind for s in plan.steps}
 
 
+@pytest.mark.parametrize(
+    ("patterns", "warmed"), [(["4k-randread"], []), (["4k-randrw70"], ["4k-randwrite"]), (["1m-write"], [])]
+)
+def test_a_warmup_of_a_block_size_that_is_not_written_is_left_out(patterns, warmed):
+    """So that who changes 01_plan's patterns alone need not touch its warm-ups."""
+    page = {"warmup_s": {"4k-randwrite": 14400, "64k-randwrite": 7200}, "order": "back-to-back", "canary": False}
+    assert [s.cell.pattern.name for s in sweep(patterns, **page).steps if s.kind == "warmup"] == warmed
+
+
 def test_runtime_follows_the_direction_and_ramp_is_added():
     plan = small(ramp_s=0.5, canary=False, prefill=False)
     assert {(s.cell.pattern.name, s.runtime_s, s.duration_s) for s in plan.steps} == {
