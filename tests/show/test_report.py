@@ -352,7 +352,7 @@ def test_a_plan_whose_hosts_are_gone_is_a_red_card_and_an_exit_code(tmp_path, mo
     nodes, vms = [], []
     for n in (1, 2):
         nodes.append({"name": f"n{n}", "address": f"127.9.9.{n}", "port": 9})
-        disk = {"serial": f"S{n}", "size_bytes": "200 GiB"}
+        disk = {"serial": f"S{n}", "size_bytes": f"{n} GiB"}
         vms.append({"name": f"vm{n}", "node": f"n{n}", "address": f"127.9.9.{n + 2}", "port": 9, "disks": [disk]})
     bed = {"name": "gone", "known_hosts": f"{tmp_path}/known_hosts", "consent": "wipe-gone", "nodes": nodes, "vms": vms}
     (tmp_path / "bed.yaml").write_text(json.dumps(bed))
@@ -366,3 +366,6 @@ def test_a_plan_whose_hosts_are_gone_is_a_red_card_and_an_exit_code(tmp_path, mo
     page = (tmp_path / "out" / "01_plan.gone" / "01_plan.gone.html").read_text()
     assert "This notebook failed." in page
     assert "Not ready: 4 of 6 checks on 5 hosts failed" in page
+    filled = re.findall(r">prefill</td>.*?</tr>", page, re.DOTALL)
+    assert ["3.00" in row for row in filled] == [True, True], "cost and steps: disks of 1 and 2 GiB, a span of 100 GiB"
+    assert "write 0.00293 TiB" in page, "and so does the sentence"
