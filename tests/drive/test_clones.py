@@ -2,7 +2,10 @@
 documents say."""
 
 import json
+import shutil
+import socket
 import subprocess
+import time
 
 import pytest
 import yaml
@@ -10,6 +13,9 @@ from libvirts import NODES, libvirt_nodes
 
 from hcilib.drive.clones import libvirt, proxmox
 from hcilib.drive.clones.clone import Clone, ClonesError, address_of
+from hcilib.drive.clones.clones import _bed, _see_to_fio
+from hcilib.drive.hosts.hosts import Fleet
+from hcilib.testbed import Host
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +121,102 @@ def test_a_name_that_is_there_stays_and_a_half_made_fleet_is_named(servers):
     assert servers.virsh("srv1", "list --all --name").split() == ["template"]
     assert (home / "srv2/pool/theirs.img").exists()
     servers.virsh("srv2", "vol-delete theirs.img --pool default")
+
+
+# This machine once more, in a layer of its own that is gone with its sshd: without fio, and with a repository on disk
+# that has this one package.
+BARE = r"""
+set -e
+mount -t tmpfs layer "$1"; mkdir "$1/upper" "$1/work" "$1/root"
+mount -t overlay layer -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/root"
+cd "$1/root"; mount -t proc proc proc; mount --rbind /dev dev
+cp -r "$2" etc/bare; mkdir -p run/sshd repo/p/DEBIAN
+dpkg -L fio | while read -r file; do [ ! -f "$file" ] || echo "$file"; done | tar -cT - 2>/dev/null | tar -xC repo/p
+dpkg-query -f 'Package: fio\nVersion: ${Version}\nArchitecture: ${Architecture}\nMaintainer: ${Maintainer}\n' -W fio \
+  > repo/p/DEBIAN/control
+echo 'Description: fio' >> repo/p/DEBIAN/control
+dpkg-deb -b repo/p repo >/dev/null
+chroot . sh -ec 'dpkg --purge --force-depends fio; cd /repo; dpkg-scanpackages . > Packages
+  rm -rf /etc/apt/sources.list.d; echo "deb [trusted=yes] file:/repo ./" > /etc/apt/sources.list' >/dev/null 2>&1
+exec chroot . /usr/sbin/sshd -D -e -f /etc/bare/sshd_config
+"""
+SSHD = """ListenAddress 127.71.24.1:2271
+HostKey /etc/bare/host
+AuthorizedKeysFile /etc/bare/client.pub
+StrictModes no
+PidFile none
+"""
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    """A fleet of one host without fio."""
+    if missing := [name for name in ("apt-get", "dpkg-scanpackages", "fio", "unshare") if not shutil.which(name)]:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    if subprocess.run(["dpkg-query", "-W", "fio"], capture_output=True).returncode:
+        pytest.skip("fio is not of a package")
+    home, layer = tmp_path_factory.mktemp("bare"), tmp_path_factory.mktemp("layer")
+    for key in ("host", "client"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", home / key], check=True)
+    (home / "sshd_config").write_text(SSHD)
+    (home / "known_hosts").write_text("[127.71.24.1]:2271 " + (home / "host.pub").read_text())
+    with (home / "said").open("w") as said:
+        host = subprocess.Popen(["unshare", "-m", "sh", "-c", BARE, "bare", layer, home], stdout=said, stderr=said)
+    try:
+        deadline = time.monotonic() + 60
+        while host.poll() is None and time.monotonic() < deadline:
+            with socket.socket() as sock:
+                if not sock.connect_ex(("127.71.24.1", 2271)):
+                    break
+            time.sleep(0.1)
+        assert host.poll() is None, (home / "said").read_text()
+        given = Host(name="t-1", address="127.71.24.1", port=2271, user="root")
+        with Fleet(_bed([given], f"{home}/known_hosts", f"{home}/client")) as fleet:
+            yield fleet
+    finally:
+        host.terminate()
+        host.wait()
+
+
+def done(fleet, command: str) -> str:
+    [outcome] = fleet.run(command).values()
+    assert outcome.ok, outcome.error
+    return outcome.value
+
+
+HOLD = """
+import fcntl, glob, pathlib, time
+def installing():
+    for line in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            if b"apt-get\\0install" in pathlib.Path(line).read_bytes(): return True
+        except OSError: pass
+lock = open("/var/lib/dpkg/lock-frontend", "w")
+fcntl.lockf(lock, fcntl.LOCK_EX)
+print("held", flush=True)
+until = time.monotonic() + 60
+while not installing() and time.monotonic() < until: time.sleep(0.1)
+time.sleep(2)
+"""
+"""Another package tool of the VM at work, until two seconds after ours has begun to install."""
+
+
+def test_fio_is_installed_by_apt_while_the_vm_still_installs_for_itself(bare):
+    assert done(bare, "command -v fio || echo none") == "none\n"
+    done(bare, f"python3 -c '{HOLD}' > /tmp/held 2>&1 & until grep -q held /tmp/held; do sleep 0.1; done")
+    assert _see_to_fio(bare, "t")["t-1"].startswith("fio-3.")
+    done(bare, "dpkg --purge fio")
+
+
+def test_a_host_that_cannot_get_fio_is_named_with_what_to_do(bare):
+    todo = r"Put fio into the template, then `hci fleet down t` and up again"
+    done(bare, "rm -rf /var/lib/apt/lists/* && mv /etc/apt/sources.list /tmp")
+    with pytest.raises(ClonesError, match=rf"t-1: (.|\n)*fio(.|\n)*\. {todo}"):
+        _see_to_fio(bare, "t")
+    done(bare, "mv /tmp/sources.list /etc/apt && mv /usr/bin/apt-get /tmp")
+    with pytest.raises(ClonesError, match=rf"t-1: exited with 1: neither apt-get nor dnf is there.*\. {todo}"):
+        _see_to_fio(bare, "t")
+    done(bare, "mv /tmp/apt-get /usr/bin")
 
 
 CLONE = Clone(

@@ -35,7 +35,8 @@ _FIO = """
 command -v fio >/dev/null && exec fio --version
 as_root=; [ "$(id -u)" = 0 ] || as_root='sudo -n'
 if command -v apt-get >/dev/null; then
-  $as_root apt-get update -qq && $as_root apt-get install -y -qq --no-install-recommends fio
+  $as_root apt-get update -qq  # a VM that has just booted may be at it itself: then this fails, and the next waits
+  $as_root apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=300 fio
 elif command -v dnf >/dev/null; then $as_root dnf install -y -q fio
 else echo 'neither apt-get nor dnf is there: put fio into the template' >&2; exit 1
 fi >/dev/null && fio --version
@@ -125,12 +126,9 @@ def fleet_up(
     hosts = [Host(name=c.name, address=reached[c.name][0], user=user) for c in clones]
     _learn(record, known_hosts, {address: public for address, public in reached.values()})
     with Fleet(_bed(hosts, known_hosts, key)) as fleet:
-        fio = fleet.run(_FIO, limit_s=INSTALL_S)
-    if without := [f"{o.host}: {o.error.rpartition('` ')[2]}" for o in fio.values() if not o.ok]:
-        raise ClonesError(f"fleet {name} runs, but has no fio everywhere: {'; '.join(without)}")
+        fio = _see_to_fio(fleet, name)
     rows = [
-        (c.name, c.node, h.address, user, ", ".join(c.serials), fio[c.name].value.strip())
-        for c, h in zip(clones, hosts, strict=True)
+        (c.name, c.node, h.address, user, ", ".join(c.serials), fio[c.name]) for c, h in zip(clones, hosts, strict=True)
     ]
     return pd.DataFrame(rows, columns=["vm", "node", "address", "user", "serials", "fio"])
 
@@ -252,6 +250,17 @@ def _wait(fleet: Fleet, maker: Any, clones: Sequence[Clone]) -> dict[str, tuple[
             )
         time.sleep(LOOK_S)
     return reached
+
+
+def _see_to_fio(fleet: Fleet, name: str) -> dict[str, str]:
+    """VM -> its version of fio, which is installed where there is none."""
+    told = fleet.run(_FIO, limit_s=INSTALL_S)
+    if without := [f"{o.host}: {_last(o)}" for o in told.values() if not o.ok]:
+        raise ClonesError(
+            f"fleet {name} runs, but has no fio everywhere: {'; '.join(without)}. Put fio into the template, then "
+            f"`hci fleet down {name}` and up again"
+        )
+    return {o.host: o.value.strip() for o in told.values()}
 
 
 def _learn(record: Path, known_hosts: str, keys: Mapping[str, str]) -> None:
