@@ -148,6 +148,14 @@ def test_only_a_long_run_is_logged():
     assert "write_iops_log" not in next(iter(job("4k-read", runtime_s=2).values()))
 
 
+def test_what_is_done_to_a_system_is_sampled_finer():
+    plain, bed = step("4k-randwrite"), real_bed()
+    disturbed = replace(plain, cell=replace(plain.cell, events=((10.0, "cut-link"),)))
+    for given, interval in ((plain, "500"), (disturbed, "100")):
+        [options] = read_job(job_text(given, bed.vms[0], bed, 50 * MIB, PATHS)).values()
+        assert options["log_avg_msec"] == interval
+
+
 def test_the_deadline_covers_runtime_and_ramp_and_leaves_a_slow_disk_all_the_time_it_needs():
     vms = real_bed().vms
     assert deadline_s(step("4k-read", runtime_s=600, ramp_s=60), vms, 10**12) == 690

@@ -11,6 +11,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
+import hcilib as hci
 from hcilib.analyse.physics.capacity import capacity_table
 from hcilib.analyse.physics.schemes import Mirror
 from hcilib.show.figures.bars import plot_capacity, plot_factorial, plot_traffic
@@ -225,13 +226,25 @@ def test_one_io_is_a_dot_on_a_log_axis_the_best_first_with_its_value():
 
 
 def test_a_closed_loops_latency_stands_over_its_iops_in_the_order_of_iodepth():
-    iops = summary(n=1).assign(center=[10e3, 50e3, 49e3, 9e3, 40e3, 41e3])
-    latency = summary(n=1).assign(center=[1e5, 2e5, 8e5, 2e5, 4e5, 9e5])
-    latency.attrs["metric"] = "lat_ns"
-    [ax] = plot_demand(latency, delivered=iops)
-    assert list(ax.get_lines()[0].get_xdata()) == [10e3, 50e3, 49e3], "it turns back where more load gives less"
-    assert list(ax.get_lines()[0].get_ydata()) == [0.1, 0.2, 0.8]
+    results = summary()[["system", "pattern", "iodepth"]].assign(
+        iops=[10e3, 50e3, 49e3, 9e3, 40e3, 41e3], lat_ns=[1e5, 2e5, 8e5, 2e5, 4e5, 9e5]
+    )
+    [ax] = plot_demand(hci.latency_over_iops(results))
+    lines = [np.array(line.get_xydata()).ravel() for line in ax.get_lines() if line.get_linestyle() == "-"]
+    assert lines[0] == pytest.approx([9e3, 0.2, 40e3, 0.4, 41e3, 0.9])
+    assert lines[1] == pytest.approx([10e3, 0.1, 50e3, 0.2, 49e3, 0.8]), "it turns back where more load gives less"
+    assert "No demand was offered" in " ".join(texts(ax).split())
     assert "lower bound" not in texts(ax)
+
+
+def test_where_demands_were_offered_the_latency_is_theirs_and_the_rest_is_compared():
+    results = hci.read_results("data/samples/lab-demand")
+    [ax, *_] = plot_demand(hci.latency_over_iops(results, "p99_ns"))
+    assert "No demand was offered" not in " ".join(texts(ax).split())
+    assert gid(ax, "saturated"), "1.05 of the maximum was not met"
+    with pytest.raises(ValueError, match="vary in demand"):
+        hci.summarize(results)
+    assert set(hci.summarize(hci.closed_loop(results))["n"]) == {4}
 
 
 def test_the_knee_has_its_ceiling_above_it():

@@ -87,6 +87,23 @@ def under_load(results: pd.DataFrame) -> pd.DataFrame:
     return results[several | ~several.groupby(sources, dropna=False).transform("any")]
 
 
+def closed_loop(results: pd.DataFrame) -> pd.DataFrame:
+    """The rows that ran as fast as their queue let them; of a source whose every row was offered a demand, all.
+
+    A demand's IOPS are what was asked for: beside a maximum they are no repeat of it. Their latencies are
+    `latency_over_iops`'s.
+
+    Examples
+    --------
+    >>> results = hci.read_results("data/samples/lab-demand")
+    >>> len(hci.closed_loop(results)) < len(results)
+    True
+    """
+    asked = results["demand"].notna() if "demand" in results else pd.Series(False, index=results.index)
+    sources = results["source"] if "source" in results else pd.Series("", index=results.index)
+    return results[~asked | asked.groupby(sources, dropna=False).transform("all")]
+
+
 def one_in_flight(results: pd.DataFrame, patterns: Sequence[str] | None = None) -> pd.DataFrame:
     """The rows of one VM, one job and one outstanding I/O, of these patterns alone: what a single I/O costs. ValueError
     where there is none, which says at what loads was measured.

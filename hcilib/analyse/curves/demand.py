@@ -15,7 +15,7 @@ from scipy.optimize import isotonic_regression
 from scipy.special import stdtrit
 
 from hcilib.analyse.compare.cells import group_codes, refuse_mixing, valid_rows
-from hcilib.analyse.compare.compare import compare
+from hcilib.analyse.compare.compare import compare, summarize
 from hcilib.caveats import NONE, Caveat, Caveats
 from hcilib.metrics import metric as metric_of
 from hcilib.metrics import pattern_order, pattern_words
@@ -75,6 +75,32 @@ def load_curve(
     columns = [*by, "demand", "offered_iops", "iops", "metric", "n", "center", "lo", "hi", "fitted", "open_loop"]
     table = pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=[*columns, "warnings"])
     return table.assign(confidence=confidence)[[*columns, "confidence", "warnings"]]
+
+
+def latency_over_iops(results: pd.DataFrame, metric: str = "lat_ns", confidence: float = 0.95) -> pd.DataFrame:
+    """A latency over the IOPS of the same tests: at demands where any was offered, else at the depths of a closed loop.
+
+    Only the former says which latency a demand has: of a closed loop each axis is the other's reciprocal times the
+    queue, and the figure shows where more queue buys no more work.
+
+    Returns
+    -------
+    `load_curve`'s table; of a closed loop system, pattern, iodepth, iops (the center of ``summarize``), metric, n,
+    center, lo, hi, open_loop (True: no demand was missed), confidence, warnings, in the order of iodepth
+
+    Examples
+    --------
+    >>> table = hci.latency_over_iops(hci.published().query("source == 'proxmox-2node-hci' and vms > 1"))
+    >>> table[["system", "pattern", "iodepth", "iops", "center"]].head(1)
+         system        pattern  iodepth     iops     center
+    0  ceph-pve  64k-randwrite        1  36200.0  1323000.0
+    """
+    if "demand" in results and results["demand"].notna().any():
+        return load_curve(results, metric, BY, confidence)
+    latency = summarize(results, metric, confidence=confidence)
+    delivered = summarize(results, "iops").rename(columns={"center": "iops"})
+    table = latency.merge(delivered[[*BY, "iodepth", "iops"]], on=[*BY, "iodepth"])
+    return table.assign(metric=metric, open_loop=True).sort_values("iodepth", kind="stable", ignore_index=True)
 
 
 def load_within(

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from hcilib.drive.hosts.hosts import Fleet, clocks, explain
-from hcilib.drive.launch.job import FioError
+from hcilib.drive.launch.job import EVENT_LOG_MSEC, FioError
 from hcilib.drive.launch.start_times import logged
 from hcilib.plan import Plan, Step
 from hcilib.testbed import Vm
@@ -134,7 +134,7 @@ def premature(record: Mapping, work: Path) -> list[str]:
     """A sentence for every event that was done before fio had begun on all VMs, as may be on a machine that is too
     busy."""
     ahead = [ahead for ahead, _ in record.get("clocks", {}).values()]
-    begun = logged(work).values()
+    begun = logged(work, EVENT_LOG_MSEC).values()
     if not record.get("events") or not ahead or not begun:
         return []
     start_s = max(begun) - sum(ahead) / len(ahead)

@@ -16,7 +16,7 @@ from pathlib import Path
 from hcilib.drive.guard.devices import CONTENT, END, INVENTORY
 from hcilib.drive.hosts import processes
 from hcilib.drive.hosts.hosts import Fleet, Outcome, sections
-from hcilib.drive.launch.job import LOG_MSEC, SHORTEST_LOGGED_S
+from hcilib.drive.launch.job import SHORTEST_LOGGED_S, log_msec
 from hcilib.plan import Plan
 from hcilib.testbed import Disk, Testbed, Vm
 
@@ -199,7 +199,7 @@ def log_bytes(plan: Plan, nodes: int) -> int:
         jobs = step.cell.vms * step.cell.numjobs * (2 if 0 < step.cell.pattern.rwmixread < 100 else 1)
         logged_s = step.duration_s if step.duration_s >= SHORTEST_LOGGED_S else 0
         total += (
-            jobs * (_JSON_PACKED + _LOGS * _LOG_LINE * logged_s * 1000 / LOG_MSEC)
+            jobs * (_JSON_PACKED + _LOGS * _LOG_LINE * logged_s * 1000 / log_msec(step))
             + nodes * _COUNTERS_PER_S * step.duration_s
         )
     return round(total + max((s.cell.vms * s.cell.numjobs for s in plan.steps), default=0) * _JSON)

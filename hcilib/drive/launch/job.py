@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hcilib.drive.hosts.hosts import Fleet
 
-LOG_MSEC = 500
+LOG_MSEC, EVENT_LOG_MSEC = 500, 100
 SHORTEST_LOGGED_S = 5  # below, a log holds a handful of points and costs twenty files
 GRACE_S = 30.0
 LIKELY_FILL, SLOWEST_FILL = 200e6, 50e3
@@ -208,11 +208,17 @@ def _section(
     options["exec_prerun"] = GATE
     options["lat_percentiles"] = 1  # percentiles and bins of the total latency, the one Little's law speaks of
     if step.duration_s >= SHORTEST_LOGGED_S:
-        options |= {"log_avg_msec": LOG_MSEC, "log_unix_epoch": 1}
+        options |= {"log_avg_msec": log_msec(step), "log_unix_epoch": 1}
         options |= {f"write_{what}_log": f"logs/{pattern.name}" for what in ("iops", "bw", "lat")}
         if testbed.fio.log_hist_msec:
             options |= {"log_hist_msec": testbed.fio.log_hist_msec, "write_hist_log": f"logs/{pattern.name}"}
     return "\n".join([f"[{pattern.name}.j{job}]", *(f"{k}={v}" for k, v in options.items()), ""])
+
+
+def log_msec(step: Step) -> int:
+    """The interval, in ms, over which fio averages a sample of the step's logs: finer where something is done to the
+    system, as a silence is known no better than that (METHODS section 9)."""
+    return EVENT_LOG_MSEC if step.cell.events else LOG_MSEC
 
 
 def _flush(ioengine: str) -> str:
@@ -424,7 +430,7 @@ def _asked(
     if step.runtime_s + step.ramp_s >= SHORTEST_LOGGED_S:
         logs = ("iops", "bw", "lat", "hist") if testbed.fio.log_hist_msec else ("iops", "bw", "lat")
         asked |= {
-            "log_avg_msec": LOG_MSEC,
+            "log_avg_msec": log_msec(step),
             "log_unix_epoch": 1,
             **{f"write_{what}_log": f"logs/{pattern.name}" for what in logs},
         }

@@ -32,5 +32,5 @@ def launch(of: Launch) -> Launched:
     quiet = silent(of, launched.places)
     return replace(
         launched, silent_s=quiet, silences=sentences(of, quiet), offsets=of.offsets(),
-        **start_times.measure(of.work, launched.places, clocks, begun),
+        **start_times.measure(of, launched.places, clocks, begun),
     )  # fmt: skip

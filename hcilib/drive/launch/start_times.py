@@ -9,12 +9,12 @@ from pathlib import Path
 import pandas as pd
 
 from hcilib.drive.hosts.hosts import Clock
-from hcilib.drive.launch.job import LOG_MSEC, Launch
+from hcilib.drive.launch.job import Launch, log_msec
 from hcilib.read.fio.fio_json import FioOutputError, read_fio, read_fio_bins
 
 
 def measure(
-    work: Path, places: Mapping[str, tuple[str, int]], offsets: Mapping[str, Clock], begun: Mapping[str, float]
+    of: Launch, places: Mapping[str, tuple[str, int]], offsets: Mapping[str, Clock], begun: Mapping[str, float]
 ) -> dict:
     """start_skew_s (latest start less earliest), common_window_s (in which all VMs ran) and starts_from (the witness,
     or why none).
@@ -22,24 +22,24 @@ def measure(
     Witnesses in this order: ``job_start`` (fio 3.36 and later), the first entry of the epoch logs, and `begun`
     (per-host launcher: the time of a VM's result less the runtime it states). All corrected by the VM's clock.
     """
-    table = _table(work)
+    table = _table(of.work)
     if table is None:
         return _unknown("there is no complete result")
     hosts = {vm: table[(table["hostname"] == host) & (table["port"] == port)] for vm, (host, port) in places.items()}
     ran_s = {vm: rows["runtime"].max() / 1000 for vm, rows in hosts.items()}
-    for source, start_s in _witnesses(hosts, work, places, begun):
+    for source, start_s in _witnesses(hosts, of, places, begun):
         if start_s.keys() >= places.keys() and (source == "begun" or offsets.keys() >= places.keys()):
             own = {vm: s - (0.0 if source == "begun" else offsets[vm][0]) for vm, s in start_s.items()}
             return _window(own, ran_s, source)
     return _unknown("this fio gives no job_start, and a step shorter than 5 s has no logs")
 
 
-def _witnesses(hosts, work: Path, places, begun):
+def _witnesses(hosts, of: Launch, places, begun):
     yield (
         "job_start",
         {vm: rows["job_start"].min() / 1000 for vm, rows in hosts.items() if rows["job_start"].notna().any()},
     )
-    logs = logged(work)
+    logs = logged(of.work, log_msec(of.step))
     yield "logs", {vm: logs[host] for vm, (host, _) in places.items() if host in logs}
     yield "begun", dict(begun)
 
@@ -65,7 +65,7 @@ def _table(work: Path) -> pd.DataFrame | None:
         return None
 
 
-def logged(work: Path) -> dict[str, float]:
+def logged(work: Path, interval_ms: int) -> dict[str, float]:
     """Host -> epoch second at which its first job began: the first entry stands at the end of the first averaged
     interval."""
     found: dict[str, float] = {}
@@ -73,7 +73,7 @@ def logged(work: Path) -> dict[str, float]:
         first = file.open().readline().split(",")[0]
         host = file.name.split(".log.", 1)[1]
         if first.isdigit():
-            began = (int(first) - LOG_MSEC) / 1000
+            began = (int(first) - interval_ms) / 1000
             found[host] = min(began, found.get(host, began))
     return found
 

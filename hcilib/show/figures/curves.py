@@ -330,17 +330,15 @@ def plot_demand(
     labels: Mapping[str, str] | None = None,
     source: str | None = None,
     columns: int = 3,
-    delivered: pd.DataFrame | None = None,
 ) -> np.ndarray:
     """A panel a pattern: every system's latencies over its delivered IOPS, log; one dash a metric, one colour a system.
 
     Parameters
     ----------
-    table : as ``load_curve`` returns it for one metric or several. Demands that were not kept up with are hollow and
-        not joined: their latencies are lower bounds
+    table : as ``load_curve`` returns it for one metric or several, or ``latency_over_iops``. Demands that were not kept
+        up with are hollow and not joined: their latencies are lower bounds. Of a closed loop, where the load was a
+        queue, points are joined in the order of iodepth
     limits : metric -> ns, drawn as lines
-    delivered : of a closed loop, where the load was a queue: `table` is then ``summarize``'s latency, and this its IOPS
-        in the same tests; points are joined in the order of iodepth
 
     Raises
     ------
@@ -348,8 +346,6 @@ def plot_demand(
     """
     if table.empty:
         raise ValueError("plot_demand: the table has no row: no demand was offered, so there is nothing to draw")
-    if delivered is not None:
-        table = _closed(table, delivered)
     patterns, metrics = pattern_order(table["pattern"].unique()), list(dict.fromkeys(table["metric"]))
     fig, axes = style.panels(len(patterns), columns, 3.6, 2.8)
     names = labelled(labels)
@@ -370,18 +366,13 @@ def plot_demand(
     lines = [Line2D([], [], color=QUIET, linestyle=line, label=METRICS[metric].label) for metric, line in dashes]
     if not direct:
         style.legend(axes[0], [*_handles(table, hue, names, False), *(lines if len(metrics) > 1 else [])], True)
-    unmet = "Hollow: the demand was not met, the latency is a lower bound." if delivered is None else None
-    joined = None if delivered is None else "Along a line iodepth grows: up without going right is queue, not work."
-    style.caption(axes[0], style.runs_note(table, hollow=False), unmet, joined, style.source_of(table, source))
+    how = (
+        "No demand was offered. Along a line iodepth grows: up without going right is queue, not work."
+        if "iodepth" in table
+        else "Hollow: the demand was not met, the latency is a lower bound."
+    )
+    style.caption(axes[0], style.runs_note(table, hollow=False), how, style.source_of(table, source))
     return axes
-
-
-def _closed(latency: pd.DataFrame, iops: pd.DataFrame) -> pd.DataFrame:
-    """A closed loop's latency with the IOPS of the same tests, in the order of iodepth."""
-    keys = [c for c in ("system", "pattern", "iodepth") if c in latency]
-    table = latency.merge(iops[[*keys, "center"]].rename(columns={"center": "iops"}), on=keys, how="inner")
-    table = table.assign(metric=style.metric_drawn(latency, None, "lat_ns"), open_loop=True)
-    return table.sort_values("iodepth", kind="stable")
 
 
 def _latencies(
