@@ -24,14 +24,19 @@ SYSTEMS = hci.ROOT / "params" / "systems"
 
 
 def test_a_campaign_runs_on_drbd_as_on_any_cluster(drbd, tmp_path):
-    """Preflight, guard, consent, prefill, fio through SSH, counters of the replication link, the fingerprint,
-    results."""
+    """Preflight, guard, consent, prefill, fio through SSH, a setting of the arrays, counters of the replication link, the
+    fingerprint, results."""
     system = load_system(SYSTEMS / "box-drbd.yaml")
     small = plan(["64k-randwrite"], vms=2, prefill=True, write_runtime_s=6)
-    checks = hci.preflight(drbd.testbed, small, consent=CONSENT)
+    checks = hci.preflight(drbd.testbed, small, system, consent=CONSENT)
     assert checks["ok"].all(), checks[~checks["ok"]].to_string()
-    results = hci.run(small, drbd.testbed, system, tmp_path / "run", consent=CONSENT, progress=False)
+    given = dict(consent=CONSENT, settings=["stripe-cache"], progress=False)
+    results = hci.run(small, drbd.testbed, system, tmp_path / "run", **given)
     assert results.attrs["missing"] == []
+    assert set(results["system"]) == {"box-drbd [stripe-cache]"}
+    says = "stripe-cache does not hold: `cat /sys/block/md0/md/stripe_cache_size` says '256', with it '^4096$'"
+    for held in (checks, hci.preflight(drbd.testbed, small, system, consent=CONSENT)):
+        assert list(held.loc[held["check"] == "setting", "detail"].str.startswith(says)) == [True, True, False, False]
     assert "emulated" in results.attrs["caveat"]
     [row] = results.to_dict("records")
     assert (row["vms"], row["nodes"], row["valid"]) == (2, 2, True)

@@ -151,8 +151,8 @@ def test_only_a_long_run_is_logged():
 def test_what_is_done_to_a_system_is_sampled_finer():
     plain, bed = step("4k-randwrite"), real_bed()
     disturbed = replace(plain, cell=replace(plain.cell, events=((10.0, "cut-link"),)))
-    for given, interval in ((plain, "500"), (disturbed, "100")):
-        [options] = read_job(job_text(given, bed.vms[0], bed, 50 * MIB, PATHS)).values()
+    for this, interval in ((plain, "500"), (disturbed, "100")):
+        [options] = read_job(job_text(this, bed.vms[0], bed, 50 * MIB, PATHS)).values()
         assert options["log_avg_msec"] == interval
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from hcilib.drive.guard import preflight as room
 from hcilib.drive.guard.preflight import PreflightError, preflight, require_ready
+from hcilib.system import System
 from hcilib.testbed import Testbed
 
 pytestmark = pytest.mark.lab
@@ -100,6 +101,30 @@ def test_too_little_space(bed, short, monkeypatch, tmp_path):
     usage = room.shutil.disk_usage(tmp_path)
     monkeypatch.setattr(room.shutil, "disk_usage", lambda place: usage._replace(free=2**20))
     assert failed(preflight(bed, short(), run_dir=tmp_path)) == [("controller", "space")]
+
+
+def test_which_settings_hold_is_said_and_fails_nothing(bed, short, tmp_path):
+    def of(run, expect):
+        command = {"on": "nodes", "run": run}
+        return {"apply": command, "check": {**command, "expect": expect}, "undo": command}
+
+    (tmp_path / "depth").write_text("256\n")
+    settings = {
+        "deep": of(f"cat '{tmp_path}/depth'", "^4096$"),
+        "shallow": of(f"cat '{tmp_path}/depth'", "^256$"),
+        "lost": of(f"cat '{tmp_path}/gone'", "^1$"),
+    }
+    system = System.model_validate({"name": "lab-mirror", "label": "lab-mirror", "settings": settings})
+    table = preflight(bed, short(vms=2), system)
+    assert table["ok"].all()
+    held = table[table["check"] == "setting"]
+    nodes = [node.name for node in bed.nodes]
+    assert list(held["host"]) == nodes * 3
+    deep, shallow, lost = (list(held["detail"])[i * len(nodes)] for i in range(3))
+    assert deep == f"deep does not hold: `cat '{tmp_path}/depth'` says '256', with it '^4096$'"
+    assert shallow == "shallow holds"
+    assert lost.startswith("lost: not known whether it holds: ")
+    assert "gone" in lost
 
 
 def test_what_the_guard_refuses_is_a_row(bed, short):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -16,8 +17,10 @@ from hcilib.drive.guard.devices import Device
 from hcilib.drive.guard.guard import CONSENT, Refusal, refusals
 from hcilib.drive.guard.guard_devices import Guarded, read_inventory
 from hcilib.drive.guard.guard_devices import judge as judge_devices
+from hcilib.drive.hosts.commands import execute_all, tasks
 from hcilib.drive.hosts.hosts import Fleet, Outcome
 from hcilib.plan import Plan
+from hcilib.system import System
 from hcilib.testbed import Disk, Testbed, Vm
 
 GUARDED = ("consent", "device", "writable")
@@ -39,6 +42,7 @@ class PreflightError(RuntimeError):
 def preflight(
     testbed: Testbed,
     plan: Plan,
+    system: System | None = None,
     *,
     consent: str | None = None,
     run_dir: str | Path | None = None,
@@ -48,17 +52,21 @@ def preflight(
 
     Parameters
     ----------
+    system : whose `settings` are looked for: which of them hold, as it stands, on which host
     clock_limit_s : how far a host's clock may be from the controller's, beyond what the round trip blurs
 
     Returns
     -------
     DataFrame : host, check, ok, detail; one row a host and check. `check` is one of reachable, clock, memory, governor,
         fio, idle, server, device, writable, consent, space; also vms (too few for the plan), windows (a host that is
-        not asked this), image and cache (of an image in a Ceph cluster) and checks (a host that did not answer).
-        `device`, `writable`, `image` and `cache` have a row a disk, and none of a host that did not answer
+        not asked this), image and cache (of an image in a Ceph cluster), setting (of `system`; always ok, as a campaign
+        is sound with it and without) and checks (a host that did not answer). `device`, `writable`, `image` and `cache`
+        have a row a disk, and none of a host that did not answer
     """
     with Fleet(testbed) as fleet:
-        return check(fleet, testbed, plan, consent, run_dir, clock_limit_s)
+        table = check(fleet, testbed, plan, consent, run_dir, clock_limit_s)
+        held = pd.DataFrame(_settings(fleet, testbed, system) if system else [], columns=table.columns)
+        return pd.concat([table, held.astype(table.dtypes)], ignore_index=True)
 
 
 def check(
@@ -89,6 +97,22 @@ def check(
         *checks.image_rows(fleet, _reached(testbed, plan, vms, asked), plan.span_bytes, run_dir),
     ]
     return pd.DataFrame(rows, columns=["host", "check", "ok", "detail"])
+
+
+def _settings(fleet: Fleet, testbed: Testbed, system: System) -> list[dict]:
+    """A row for every setting of the system's file and host that its check asks."""
+    rows = []
+    for name, setting in system.settings.items():
+        for task, outcome in execute_all(fleet, tasks(setting.check, testbed, testbed.vms), checks.LIMIT_S).items():
+            said = " ".join((outcome.value or "").split())[:200] or "nothing"
+            if not outcome.ok:
+                detail = f"{name}: not known whether it holds: {outcome.error}"
+            elif re.search(setting.check.expect, outcome.value, re.MULTILINE):
+                detail = f"{name} holds"
+            else:
+                detail = f"{name} does not hold: `{task.run}` says {said!r}, with it {setting.check.expect!r}"
+            rows.append(row(task.host, "setting", True, detail))
+    return rows
 
 
 def _reached(testbed: Testbed, plan: Plan, vms: Sequence[Vm], asked: set[str]) -> list[tuple[str, Disk]]:
