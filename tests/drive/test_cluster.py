@@ -24,7 +24,7 @@ SYSTEMS = hci.ROOT / "params" / "systems"
 
 
 def test_a_campaign_runs_on_drbd_as_on_any_cluster(drbd, tmp_path):
-    """Preflight, guard, consent, prefill, fio through SSH, a setting of the arrays, counters of the replication link, the
+    """Preflight, guard, consent, prefill, fio through SSH, a setting of the arrays, counters of the link, the
     fingerprint, results."""
     system = load_system(SYSTEMS / "box-drbd.yaml")
     small = plan(["64k-randwrite"], vms=2, prefill=True, write_runtime_s=6)
