@@ -131,15 +131,21 @@ def _opened(testbed: Testbed, systems: Systems) -> Iterator[tuple[Testbed, Actio
     served = _served(systems)
     if size := testbed.box:
         with running(_only(served, testbed), consent=testbed.consent, **size.model_dump()) as box:
-            yield box.testbed, of_box(box)
+            yield _as_asked(box.testbed, testbed), of_box(box)
     elif size_of_ceph := testbed.ceph:
         with ceph(system=_only(served, testbed), **size_of_ceph.model_dump()) as started:
-            yield started, None
+            yield _as_asked(started, testbed), None
     elif size_of_lab := testbed.lab:
         with lab(system=served if len(served) > 1 else served[0], **size_of_lab.model_dump()) as started:
-            yield started, None
+            yield _as_asked(started, testbed), None
     else:
         yield testbed, None
+
+
+def _as_asked(started: Testbed, given: Testbed) -> Testbed:
+    """What was started, with what the file says of how fio is launched and what it keeps."""
+    asked = {name: getattr(given.fio, name) for name in given.fio.model_fields_set}
+    return started.model_copy(update={"fio": started.fio.model_copy(update=asked)})
 
 
 def _served(systems: Systems) -> list[str]:

@@ -253,6 +253,11 @@ class Testbed(Model):
                 raise ValueError(
                     f"{section}: an embedded testbed makes its own nodes and VMs; remove nodes and vms, or {section}"
                 )
+            if own_way := sorted(self.fio.model_fields_set & {"ioengine", "direct", "port", "binary"}):
+                raise ValueError(
+                    f"fio.{own_way[0]}: an embedded testbed reaches its disks in a way of its own; remove "
+                    f"{' and '.join(own_way)} from fio, or {section}"
+                )
             return self
         if not self.lab_root and (named := [node.name for node in self.nodes if node.drives]):
             raise ValueError(f"nodes: {named[0]} has drives, which a running lab alone dials: remove them")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from probes import REPOSITORY, assert_gone, base_of, listening, processes, python, until
 
+import hcilib as hci
 from hcilib.drive.beds import lab_hosts
 from hcilib.drive.beds.lab import LabError, lab
 from hcilib.drive.hosts.hosts import Fleet
@@ -51,6 +52,19 @@ def test_the_testbed_says_what_the_lab_is(bed):
     assert [vm.node for vm in bed.vms] == ["node1", "node2", "node1"]
     assert len({d.serial for vm in bed.vms for d in vm.disks}) == 6
     assert Testbed.model_validate_json(bed.model_dump_json()) == bed
+
+
+def test_how_fio_is_launched_and_what_it_keeps_stands_in_the_file(programs, tmp_path):
+    file = tmp_path / "bed.yaml"
+    file.write_text(
+        "name: kept\nfio: {launcher: client-server, log_hist_msec: 500}\nlab: {nodes: 2, vms: 1, disk_bytes: 4 MiB}\n"
+    )
+    with hci.open_testbed(file, hci.load_system(hci.ROOT / "params/systems/lab-single.yaml")) as started:
+        assert (started.fio.launcher, started.fio.log_hist_msec) == ("client-server", 500)
+        assert (started.fio.ioengine, started.fio.direct) == ("nbd", 0), "the lab's own way to its disks"
+    file.write_text("name: other\nfio: {ioengine: io_uring}\nlab: {}\n")
+    with pytest.raises(hci.TestbedError, match="fio.ioengine: an embedded testbed reaches its disks in a way of its"):
+        hci.load_testbed(file)
 
 
 def test_its_keys_are_for_it_alone(bed):
