@@ -63,7 +63,7 @@ def test_how_fio_is_launched_and_what_it_keeps_stands_in_the_file(programs, tmp_
         assert (started.fio.launcher, started.fio.log_hist_msec) == ("client-server", 500)
         assert (started.fio.ioengine, started.fio.direct) == ("nbd", 0), "the lab's own way to its disks"
     file.write_text("name: other\nfio: {ioengine: io_uring}\nlab: {}\n")
-    with pytest.raises(hci.TestbedError, match="fio.ioengine: an embedded testbed reaches its disks in a way of its"):
+    with pytest.raises(hci.TestbedError, match=r"fio\.ioengine: an embedded testbed reaches its disks in a way of its"):
         hci.load_testbed(file)
 
 
