@@ -30,13 +30,13 @@ def test_a_campaign_runs_on_drbd_as_on_any_cluster(drbd, tmp_path):
     small = plan(["64k-randwrite"], vms=2, prefill=True, write_runtime_s=6)
     checks = hci.preflight(drbd.testbed, small, system, consent=CONSENT)
     assert checks["ok"].all(), checks[~checks["ok"]].to_string()
-    given = dict(consent=CONSENT, settings=["stripe-cache"], progress=False)
+    given = dict(consent=CONSENT, settings=["raid-threads"], progress=False)
     results = hci.run(small, drbd.testbed, system, tmp_path / "run", **given)
     assert results.attrs["missing"] == []
-    assert set(results["system"]) == {"box-drbd [stripe-cache]"}
-    says = "stripe-cache does not hold: `cat /sys/block/md0/md/stripe_cache_size` says '256', with it '^4096$'"
+    assert set(results["system"]) == {"box-drbd [raid-threads]"}
+    says = "raid-threads does not hold: `cat /sys/block/md0/md/group_thread_cnt` says '0', with it '^2$'"
     for held in (checks, hci.preflight(drbd.testbed, small, system, consent=CONSENT)):
-        assert list(held.loc[held["check"] == "setting", "detail"].str.startswith(says)) == [True, True, False, False]
+        assert list(held.loc[held["check"] == "setting", "detail"].str.startswith(says)) == [False, False, True, True]
     assert "emulated" in results.attrs["caveat"]
     [row] = results.to_dict("records")
     assert (row["vms"], row["nodes"], row["valid"]) == (2, 2, True)
@@ -53,6 +53,14 @@ def test_a_campaign_runs_on_drbd_as_on_any_cluster(drbd, tmp_path):
     assert sent == pytest.approx(traffic["write"], rel=0.4), (
         "bytes on the link for each byte written, protocol and noise included"
     )
+    drives = hci.read_drives(tmp_path / "run")
+    assert set(drives["carries"]) == {"md0 dm-1 dm-0 drbd2 drbd1"}, "the nodes' ten drives, and nothing built of them"
+    seen = hci.amplification(results, drives, hci.parse_scheme(system.scheme)).set_index("measure")
+    assert seen.loc["read_bytes", "expected"] == seen.loc["write_bytes", "expected"] == 4
+    assert 2.6 <= seen.loc["read_bytes", "seen"] <= 4.4, "old data and old parity, but for strips in the arrays' caches"
+    assert 3.0 <= seen.loc["write_bytes", "seen"] <= 5.2
+    assert (seen["ok"].fillna(False) | (seen["explained"] != "")).all()
+    assert hci.verify(tmp_path / "run").empty
 
 
 def test_without_consent_nothing_is_written(drbd, tmp_path):

@@ -8,6 +8,7 @@ from hcilib.drive.beds.cluster import running
 
 
 @pytest.mark.box
+@pytest.mark.deep
 def test_small_writes_on_a_real_raid_5_read_and_write_twice(box_programs, tmp_path):
     system = hci.load_system(hci.ROOT / "params/systems/box-raid5.yaml")
     with running("box-raid5", drive_bytes=DRIVE_BYTES, root=tmp_path / "box") as box:
