@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.drive.launch import progress, start_times
+from hcilib.drive.launch import launch, progress
 from hcilib.drive.launch.job import Launch
 from hcilib.drive.launch.progress import Watched, Worker
 from hcilib.plan import Step
@@ -41,11 +41,11 @@ def told(monkeypatch, tmp_path, slowest: dict[tuple[int, int], list[float]], iod
         ]
     )
     bins = pd.concat([pd.DataFrame(key(v, j) | {"lat_ns": s * 1e9, "count": 1}) for (v, j), s in jobs.items()])
-    monkeypatch.setattr(start_times, "read_fio", lambda path: table)
-    monkeypatch.setattr(start_times, "read_fio_bins", lambda path: bins)
+    monkeypatch.setattr(launch, "read_fio", lambda path: table)
+    monkeypatch.setattr(launch, "read_fio_bins", lambda path: bins)
     of = order(iodepth=iodepth)
     object.__setattr__(of, "work", tmp_path)
-    return start_times.silent(of, {vm.name: (vm.target, 8765) for vm in VMS})
+    return launch.silent(of, {vm.name: (vm.target, 8765) for vm in VMS})
 
 
 def test_a_vm_whose_every_job_hung_is_said_with_how_long(monkeypatch, tmp_path):

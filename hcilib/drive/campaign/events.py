@@ -18,7 +18,7 @@ from pathlib import Path
 
 from hcilib.drive.hosts.hosts import Fleet, clocks, explain
 from hcilib.drive.launch.job import EVENT_LOG_MSEC, FioError
-from hcilib.drive.launch.start_times import logged
+from hcilib.drive.launch.launch import logged
 from hcilib.plan import Plan, Step
 from hcilib.testbed import Vm
 

@@ -99,7 +99,7 @@ class Launched:
     """What one launch left: return code, epoch seconds of start and end, and how it ended.
 
     `places`: VM -> (hostname, port) by which fio's output knows it. `faults`: what the launcher itself saw go wrong, by
-    VM. `start_skew_s`, `common_window_s`: see hcilib.drive.launch.start_times; None where `starts_from` says why it is
+    VM. `start_skew_s`, `common_window_s`: see hcilib.drive.launch.launch; None where `starts_from` says why it is
     not known. `remarks`: what went another way than planned and changes no number. `silent_s`: VM -> the longest time
     of more than half a second in which none of its I/Os completed (the same file); `silences`: the same as sentences.
     `offsets`: VM -> the byte of its disk at which each job began.

@@ -1,13 +1,17 @@
-"""One step on the whole fleet, by the launcher that the testbed names; both leave the same files and the same
-tables."""
+"""One step on the whole fleet, by the launcher that the testbed names; did all VMs begin together, and go on?"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
-from hcilib.drive.launch import client_server, per_host, start_times
-from hcilib.drive.launch.job import FioError, Launch, Launched
-from hcilib.drive.launch.start_times import sentences, silent
+import pandas as pd
+
+from hcilib.drive.hosts.hosts import Clock
+from hcilib.drive.launch import client_server, per_host
+from hcilib.drive.launch.job import FioError, Launch, Launched, log_msec
+from hcilib.read.fio.fio_json import FioOutputError, read_fio, read_fio_bins
 
 
 def launch(of: Launch) -> Launched:
@@ -32,5 +36,126 @@ def launch(of: Launch) -> Launched:
     quiet = silent(of, launched.places)
     return replace(
         launched, silent_s=quiet, silences=sentences(of, quiet), offsets=of.offsets(),
-        **start_times.measure(of, launched.places, clocks, begun),
+        **starts(of, launched.places, clocks, begun),
     )  # fmt: skip
+
+
+# When each VM began, by the controller's clock, from the best witness there is; and for how long one completed nothing,
+# as far as its result alone tells it, logs or no logs.
+
+
+def starts(
+    of: Launch, places: Mapping[str, tuple[str, int]], offsets: Mapping[str, Clock], begun: Mapping[str, float]
+) -> dict:
+    """start_skew_s (latest start less earliest), common_window_s (in which all VMs ran) and starts_from (the witness,
+    or why none).
+
+    Witnesses in this order: ``job_start`` (fio 3.36 and later), the first entry of the epoch logs, and `begun`
+    (per-host launcher: the time of a VM's result less the runtime it states). All corrected by the VM's clock.
+    """
+    table = _table(of.work)
+    if table is None:
+        return _unknown("there is no complete result")
+    hosts = {vm: table[(table["hostname"] == host) & (table["port"] == port)] for vm, (host, port) in places.items()}
+    ran_s = {vm: rows["runtime"].max() / 1000 for vm, rows in hosts.items()}
+    for source, start_s in _witnesses(hosts, of, places, begun):
+        if start_s.keys() >= places.keys() and (source == "begun" or offsets.keys() >= places.keys()):
+            own = {vm: s - (0.0 if source == "begun" else offsets[vm][0]) for vm, s in start_s.items()}
+            return _window(own, ran_s, source)
+    return _unknown("this fio gives no job_start, and a step shorter than 5 s has no logs")
+
+
+def _witnesses(hosts, of: Launch, places, begun):
+    yield (
+        "job_start",
+        {vm: rows["job_start"].min() / 1000 for vm, rows in hosts.items() if rows["job_start"].notna().any()},
+    )
+    logs = logged(of.work, log_msec(of.step))
+    yield "logs", {vm: logs[host] for vm, (host, _) in places.items() if host in logs}
+    yield "begun", dict(begun)
+
+
+def _window(start_s: Mapping[str, float], ran_s: Mapping[str, float], source: str) -> dict:
+    first, last = min(start_s.values()), max(start_s.values())
+    common = min(start_s[vm] + ran_s[vm] for vm in start_s) - last
+    return {
+        "start_skew_s": round(float(last - first), 4),
+        "common_window_s": round(max(0.0, float(common)), 4),
+        "starts_from": source,
+    }
+
+
+def _unknown(why: str) -> dict:
+    return {"start_skew_s": None, "common_window_s": None, "starts_from": f"unknown: {why}"}
+
+
+def _table(work: Path) -> pd.DataFrame | None:
+    try:
+        return read_fio(work / "fio.json")
+    except (FioOutputError, OSError):
+        return None
+
+
+def logged(work: Path, interval_ms: int) -> dict[str, float]:
+    """Host -> epoch second at which its first job began: the first entry stands at the end of the first averaged
+    interval."""
+    found: dict[str, float] = {}
+    for file in work.glob("logs/*_iops.*.log.*"):
+        first = file.open().readline().split(",")[0]
+        host = file.name.split(".log.", 1)[1]
+        if first.isdigit():
+            began = (int(first) - interval_ms) / 1000
+            found[host] = min(began, found.get(host, began))
+    return found
+
+
+LONGEST_S = 0.5
+"""A silence that is not worth a word (METHODS section 9)."""
+ORDINARY = 4.0
+"""Times a job's mean latency: what takes no longer is how slow its disk is, and no silence."""
+_JOB = ["hostname", "port", "job"]
+
+
+def silent(of: Launch, places: Mapping[str, tuple[str, int]]) -> dict[str, float]:
+    """VM -> seconds, of VMs none of whose jobs completed anything for more than `LONGEST_S`.
+
+    A job that completes nothing for a while has all its I/Os under way for that long: as many as its iodepth. So its
+    silence is at most the latency that iodepth of its I/Os reached or exceeded, and a VM's that of its job with the
+    shortest; exact at iodepth 1 and where the silence is the run's only one. Where a job's mean latency is of that
+    order, fio's result cannot tell a silence from a slow disk, and none is said. A job under a rate cap may be idle by
+    its cap: its I/Os under way are fewer.
+    """
+    try:
+        table = read_fio(of.work / "fio.json")
+    except (FioOutputError, OSError):
+        return {}
+    if not (table["lat_ns_max"].groupby(table["hostname"]).max() > LONGEST_S * 1e9).any():
+        return {}  # most runs: their histograms are not looked at
+    loads = [load.cell for load in of.step.cell.tenants] or [of.step.cell]
+    depth = 1 if any(load.pattern.capped or load.demand for load in loads) else of.step.cell.iodepth
+    table = table.assign(sum_ns=table["lat_ns_mean"] * table["total_ios"])
+    jobs = table.groupby(_JOB).agg({"sum_ns": "sum", "total_ios": "sum", "runtime": "max"})
+    longest_s = (
+        _longest_s(read_fio_bins(of.work / "fio.json"), depth).reindex(jobs.index).fillna(jobs["runtime"] / 1000)
+    )
+    ordinary_s = ORDINARY * jobs["sum_ns"] / jobs["total_ios"] / 1e9
+    held = longest_s.where(~(longest_s <= ordinary_s), 0.0).groupby(["hostname", "port"]).min()
+    by_vm = {vm: float(held.get(place, 0.0)) for vm, place in places.items()}
+    return {vm: round(seconds, 3) for vm, seconds in by_vm.items() if seconds > LONGEST_S}
+
+
+def _longest_s(bins: pd.DataFrame, iodepth: int) -> pd.Series:
+    """Of each job the latency that as many of its I/Os as its iodepth reached or exceeded; none of a job that did
+    fewer."""
+    slowest = bins.groupby([*_JOB, "lat_ns"])["count"].sum().reset_index().sort_values("lat_ns", ascending=False)
+    slowest["so_far"] = slowest.groupby(_JOB)["count"].cumsum()
+    return slowest[slowest["so_far"] >= iodepth].groupby(_JOB)["lat_ns"].max() / 1e9
+
+
+def sentences(of: Launch, quiet: Mapping[str, float]) -> tuple[str, ...]:
+    """What is to be said of a run in which VMs fell silent."""
+    who = "; ".join(f"{vm} for up to {seconds:.2g} s" for vm, seconds in quiet.items())
+    if not quiet:
+        return ()
+    everywhere = " (the whole fleet)" if len(quiet) == len(of.vms) else ""
+    return (f"no I/O completed on {who}{everywhere}: something hung while it was measured",)
