@@ -1,9 +1,11 @@
 """What a comparison is worth, simulated: coverage, false finds and power of the campaigns that can be run, and noisy
 cells.
 
-    .venv/bin/python bench/characteristics.py                                     # both tables, roughly, in half a
-    minute .venv/bin/python bench/characteristics.py --draws 4000 --designs 0            # noisy cells as
-    docs/METHODS.md has them .venv/bin/python bench/characteristics.py data/samples/characteristics.csv --designs 60
+Both tables, roughly, in half a minute; noisy cells as docs/METHODS.md has them; and the committed table of designs:
+
+    .venv/bin/python bench/characteristics.py
+    .venv/bin/python bench/characteristics.py --draws 4000 --designs 0
+    .venv/bin/python bench/characteristics.py data/samples/characteristics.csv --draws 0 --designs 60
 
 Nothing is measured, so the tables are the same on every machine. docs/METHODS.md section 7 says what they mean.
 """

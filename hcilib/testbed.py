@@ -179,6 +179,15 @@ class Fio(Model):
     log_hist_msec: int = Field(0, ge=0, le=60_000)
     rollup_above_bytes: Bytes = 4 * 2**20
 
+    @model_validator(mode="after")
+    def _histograms_are_whole(self):
+        if self.log_hist_msec and self.launcher == "client-server":
+            raise ValueError(
+                "log_hist_msec: fio's server sends its client histograms that count I/Os again and again; take "
+                "launcher: per-host, or leave log_hist_msec out"
+            )
+        return self
+
 
 class Lab(Model):
     """An embedded testbed to be started on loopback (see hcilib.drive.beds.lab).

@@ -53,9 +53,9 @@ def disturbed(short):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["client-server", "per-host"])
-def test_what_was_done_stands_on_the_axis_of_the_series(bed, frozen, disturbed, tmp_path, launcher):
-    running = bed.model_copy(update={"fio": bed.fio.model_copy(update={"launcher": launcher})})
+@pytest.mark.parametrize(("launcher", "kept"), [("client-server", 0), ("per-host", 500)])
+def test_what_was_done_stands_on_the_axis_of_the_series(bed, frozen, disturbed, tmp_path, launcher, kept):
+    running = bed.model_copy(update={"fio": bed.fio.model_copy(update={"launcher": launcher, "log_hist_msec": kept})})
     results = run(disturbed(FREEZE), running, frozen, tmp_path / "run", progress=False)
     assert results.attrs["missing"] == []
     assert list(results["events"]) == ["freeze-replicas@3 thaw-replicas@5"]
@@ -75,6 +75,10 @@ def test_what_was_done_stands_on_the_axis_of_the_series(bed, frozen, disturbed, 
     assert cost["whole_s"] > 0
     [step] = [json.loads(f.read_text()) for f in (tmp_path / "run").glob("steps/*@*/step.json")]
     assert [e["error"] for e in step["events"]] == ["", ""]
+    if kept:
+        assert {log.suffix for log in (tmp_path / "run").glob("steps/*/logs/*_clat_hist.*")} == {".zst"}, "mostly zeros"
+        told = hci.read_rollup(tmp_path / "run", "clat_hist")["count"].sum()
+        assert 0.8 * hosts["total_ios"].sum() < told <= hosts["total_ios"].sum(), "all but the last interval's"
 
 
 @pytest.mark.slow

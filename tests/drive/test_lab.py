@@ -57,10 +57,10 @@ def test_the_testbed_says_what_the_lab_is(bed):
 def test_how_fio_is_launched_and_what_it_keeps_stands_in_the_file(programs, tmp_path):
     file = tmp_path / "bed.yaml"
     file.write_text(
-        "name: kept\nfio: {launcher: client-server, log_hist_msec: 500}\nlab: {nodes: 2, vms: 1, disk_bytes: 4 MiB}\n"
+        "name: kept\nfio: {launcher: per-host, log_hist_msec: 500}\nlab: {nodes: 2, vms: 1, disk_bytes: 4 MiB}\n"
     )
     with hci.open_testbed(file, hci.load_system(hci.ROOT / "params/systems/lab-single.yaml")) as started:
-        assert (started.fio.launcher, started.fio.log_hist_msec) == ("client-server", 500)
+        assert (started.fio.launcher, started.fio.log_hist_msec) == ("per-host", 500)
         assert (started.fio.ioengine, started.fio.direct) == ("nbd", 0), "the lab's own way to its disks"
     file.write_text("name: other\nfio: {ioengine: io_uring}\nlab: {}\n")
     with pytest.raises(hci.TestbedError, match=r"fio\.ioengine: an embedded testbed reaches its disks in a way of its"):

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import hcilib as hci
 from hcilib import fio_buckets
+from hcilib.read.compressed import unpacked
 from hcilib.read.logs import rollup, rollup_kernel, rollup_plain, rollup_script
 from hcilib.read.logs.rollup import add_rollups, count_logs, line_blocks, slices
 from hcilib.read.logs.rollup_script import LineError, Shape
@@ -356,6 +357,25 @@ def test_histogram_logs_are_the_single_ios_without_the_last_interval(real):
     ios, hist = (table[table["log"] == log].groupby("lat_ns")["count"].sum() for log in ("clat", "clat_hist"))
     assert (hist <= ios.reindex(hist.index)).all()
     assert 0.6 * ios.sum() < hist.sum() < ios.sum()
+
+
+def test_histograms_that_fio_s_server_sent_are_refused_and_ordinary_ones_are_not(real, tmp_path):
+    """Of 6,001 I/Os at 1,000 a second its eleven lines hold 18,066; each less the last but one before it is right."""
+    [served] = (LOGS.parent / "served").iterdir()
+    with pytest.raises(FioLogError, match=r"served.* count I/Os again and again.*launcher: per-host"):
+        read_rollup(served)
+    lines = [[int(n) for n in line.split(b",")] for line in unpacked(served.read_bytes(), served).splitlines()]
+    true = [
+        [*line[:3], *(n - before for n, before in zip(line[3:], earlier[3:], strict=True))]
+        for line, earlier in zip(lines, [[0] * len(lines[0])] * 2 + lines, strict=False)
+    ]
+    mended = tmp_path / "P_clat_hist.1.log.127.0.0.1"
+    mended.write_text("".join(f"{', '.join(map(str, line))}\n" for line in true))
+    assert read_rollup(mended)["count"].sum() == 5511
+    for log in real.glob("*_clat_hist.*"):
+        copy = tmp_path / f"{log.name}.127.0.0.1"
+        copy.write_bytes(log.read_bytes())
+        assert read_rollup(copy)["count"].sum() == read_rollup(log)["count"].sum()
 
 
 def test_a_saved_rollup_is_the_same_table(real, tmp_path):

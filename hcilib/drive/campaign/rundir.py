@@ -20,7 +20,7 @@ from hcilib.plan import FORMAT, Plan, Step
 from hcilib.read.compressed import read_bytes
 from hcilib.read.run import seals
 from hcilib.read.run.journal import events_of
-from hcilib.run_layout import FACTS, FAILED, JOURNAL, LOCK, OUTPUT, PLAN, RECORD, STEPS, TABLES, TEMPORARY, WEAR, WORK
+from hcilib.run_layout import FACTS, FAILED, JOURNAL, LOCK, PLAN, RECORD, STEPS, TABLES, TEMPORARY, WEAR, WORK
 from hcilib.system import System
 from hcilib.testbed import Testbed
 from hcilib.yaml_models import digest
@@ -182,7 +182,7 @@ class RunDir:
     def accept(self, work: Path, step: Step, record: dict, iops: float | None = None) -> None:
         """Make the step appear, complete, by one rename; its raw files are bound to it by their digests, and it to the
         journal by its own. `iops` is told to those who watch; results are read from fio's output."""
-        _compress(work / "fio.json")
+        _pack(work)
         sealed = {
             "campaign": {"id": self.campaign, **self.identity},
             "order": self.order,
@@ -210,7 +210,7 @@ class RunDir:
         attempt = 1 + max((int(number[1]) for number in numbers if number), default=0)
         kept = {"order": self.order, **record, "id": step_id, "valid": False, "attempt": attempt, "problems": problems}
         _write_record(work, kept)
-        _compress(work / "fio.json")
+        _pack(work)
         os.replace(work, self.path / FAILED / f"{step_id}.{attempt}")
         self.log("failed", step=step_id, attempt=attempt, problems=problems)
         return attempt
@@ -314,8 +314,9 @@ def write_atomically(path: Path, text: str) -> None:
     os.replace(beside, path)
 
 
-def _compress(path: Path) -> None:
-    if path.exists():
-        with open(path, "rb") as raw, zstandard.open(path.with_name(OUTPUT), "wb") as packed:
+def _pack(work: Path) -> None:
+    """fio's result, and its logs of histograms, which are zeros for the most part, become a tenth or less."""
+    for path in [*work.glob("fio.json"), *work.glob("logs/*_clat_hist.*")]:
+        with open(path, "rb") as raw, zstandard.open(path.with_name(f"{path.name}.zst"), "wb") as packed:
             shutil.copyfileobj(raw, packed)
         path.unlink()

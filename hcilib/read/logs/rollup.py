@@ -47,6 +47,7 @@ FILES = 8  # a process of an engine counts at a time
 SAVED = ".parquet"
 SMALL_BYTES = 32 << 20  # read before numba is imported
 PART_BYTES = 8 << 20  # of a log, read at a time
+LOOKED_AT, LEAST_TOLD = 40, 4  # lines of a log of histograms, and differences between them, that tell how it was made
 
 
 class Slice(NamedTuple):
@@ -229,6 +230,8 @@ def count_logs(paths: Sequence[Path], kernel: str | None = None, workers: int | 
     All logs of a group are read abreast, the first parts of all before the second ones: fio logs in order of time, so
     that a counter holds the seconds of one part, however long the logs are.
     """
+    for path in paths:
+        _require_counted_once(path)
     counted, parts = Counted(), _parts(paths)
     queue: SimpleQueue[Part] = SimpleQueue()
     for part in parts:
@@ -335,6 +338,30 @@ def group_of(path: Path) -> Group:
     if not name:
         raise FioLogError(f"{path}: not named like a fio log (PREFIX_iops|bw|lat|clat|slat|clat_hist[.N].log[.HOST])")
     return name["host"] or LOCAL_HOST, name["job"], name["log"]
+
+
+def _require_counted_once(path: Path) -> None:
+    """Refuse a log of histograms as fio's server sends them to its client.
+
+    There each histogram is the difference to the one before, which has just been made a difference itself (fio 3.33):
+    what is written is v[k] = true[k] + v[k - 2], so that I/Os are counted again in every second line. No other log has
+    lines that each have the I/Os of the one before last, bucket by bucket, and more.
+    """
+    host, _, log = group_of(path)
+    if log != "clat_hist" or host == LOCAL_HOST:
+        return
+    try:
+        lines = bytes(next(line_blocks(path), b"")).splitlines()[:LOOKED_AT]
+        rows = np.array([line.split(b",") for line in lines]).astype(np.int64)
+    except (OSError, ValueError):  # whoever counts it says why
+        return
+    of_each = (rows[rows[:, 1] == ddir, 3:] for ddir in np.unique(rows[:, 1])) if rows.ndim == 2 else ()
+    grown = (counts[2:] - counts[:-2] for counts in of_each)
+    if any(len(more) >= LEAST_TOLD and (more >= 0).all() and more.any(axis=1).all() for more in grown):
+        raise FioLogError(
+            f"{path}: its histograms count I/Os again and again, as fio's server (3.33) sends them to its client; take "
+            "latency over time from logs of single I/Os, or log histograms where fio itself runs (launcher: per-host)"
+        )
 
 
 def slices(path: Path, number: int) -> list[Slice]:
