@@ -23,6 +23,8 @@ from hcilib.fio_buckets import BUCKETS, MIDPOINTS, TAIL, buckets_of, ios_to_reac
 from hcilib.metrics import FACTORS
 
 VM = ("host", "hostname", "port")
+A_DECADE = 12
+"""Bins of `latency_over_time`: each is a fifth wider than the one below, which the eye still tells apart."""
 
 
 def percentiles(
@@ -414,3 +416,53 @@ def mixed_latency(results: pd.DataFrame) -> pd.DataFrame:
     table["latency"] = table["pattern"].astype(str) + ", " + table["latency"]
     table.attrs |= {"metric": "lat_ns", "source": ", ".join(results["source"].dropna().unique())}
     return table[[*keys, "latency", *(c for c in table if c not in (*keys, "latency"))]]
+
+
+# --- second by second -------------------------------------------------------------------------------------------------
+
+
+def latency_over_time(histograms: pd.DataFrame, costs: pd.DataFrame | None = None) -> pd.DataFrame:
+    """How many I/Os of each second took how long: what a heat map of latency is drawn from.
+
+    Parameters
+    ----------
+    histograms : ``read_histograms``, or other rows of ``read_rollup`` that are single I/Os and no averages
+    costs : ``failures`` of the same runs: these runs alone, and time counted from the failure
+
+    Returns
+    -------
+    The run's keys, t_s (with `costs` since_s: from the second of the failure, as in ``aligned``), lat_lo_ns and
+    lat_hi_ns (a bin: twelve a decade), count (I/Os), p50_ns (the second's median, once for each of its bins). A second
+    without I/O has no row. Empty for an empty table.
+
+    Raises
+    ------
+    ValueError : rows of averages, or of several kinds of log
+
+    Examples
+    --------
+    >>> kept = hci.read_histograms("data/samples/box/stamped-drbd").query("block == 1 and events.str.contains('kill')")
+    >>> hci.latency_over_time(kept)[["t_s", "lat_lo_ns", "lat_hi_ns", "count"]].round().head(2)
+       t_s   lat_lo_ns   lat_hi_ns  count
+    0    0   8254042.0  10000000.0      1
+    1    0  10000000.0  12115277.0      1
+    """
+    seconds, edges = ("since_s" if costs is not None else "t_s"), ["lat_lo_ns", "lat_hi_ns"]
+    if histograms.empty:
+        return pd.DataFrame(columns=["system", "pattern", seconds, *edges, "count", "p50_ns"])
+    refuse_mixing(histograms, run_columns(histograms), among=("log",))
+    told = histograms[(histograms["bucket"] >= 0) & (histograms["count"] > 0)]
+    if told["averaged"].any():
+        raise ValueError("these rows are averages (log_avg_msec): keep histograms by log_hist_msec, or log single I/Os")
+    keys = run_columns(told)
+    medians = percentiles(told, by=[*keys, "t_s"], q=[50]).drop(columns=["n", "warnings"])
+    step = np.floor(A_DECADE * np.log10(told["lat_ns"]))
+    table = told.assign(lat_lo_ns=10 ** (step / A_DECADE), lat_hi_ns=10 ** ((step + 1) / A_DECADE))
+    table = table.groupby([*keys, "t_s", *edges], dropna=False, sort=True, as_index=False)["count"].sum()
+    table = table.merge(medians, on=[*keys, "t_s"])
+    if costs is None:
+        return table
+    shared = [name for name in keys if name in costs]
+    since = table.merge(costs[[*shared, "fail_s"]], on=shared)
+    since.insert(since.columns.get_loc("t_s"), "since_s", since["t_s"] - np.floor(since["fail_s"]))
+    return since.drop(columns=["t_s", "fail_s"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -401,6 +401,26 @@ def read_rollup(
     if any((located(p) / "plan.json").exists() for p in paths):
         return _of_steps(path, read, columns)
     return read(path, columns=columns)
+
+
+def read_histograms(sources: str | Path | Mapping | Sequence[str | Path | Mapping]) -> pd.DataFrame:
+    """The histograms of latency that run directories kept, second by second: `read_rollup`'s rows of ``clat_hist``.
+
+    A testbed asks for them (``fio: {log_hist_msec: 500}``). Empty where none were kept, as of published tables and
+    of results of other tools. Their latency is fio's clat, without the submission; the last interval of a run is not
+    in them.
+
+    Examples
+    --------
+    >>> hci.read_histograms(["data/samples/lab-single", "data/published"]).empty
+    True
+    >>> hci.read_histograms("data/samples/box/stamped-drbd")["events"].nunique()
+    3
+    """
+    listed = [sources] if isinstance(sources, (str, Path, Mapping)) else list(sources)
+    paths = [source["path"] if isinstance(source, Mapping) else source for source in listed]
+    runs = [path for path in paths if isinstance(path, (str, Path)) and (located(path) / "plan.json").exists()]
+    return read_rollup(runs, log="clat_hist") if runs else pd.DataFrame()
 
 
 def _of_steps(

@@ -10,6 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
@@ -275,3 +276,105 @@ def _bar(ax: Axes, start: float, end: float, level: float, name: str) -> None:
             color=QUIET,
             fontweight="bold",
         )
+
+
+# Latency second by second: a column a second, a row a latency, the darker the more I/Os took that long.
+
+
+@drawn
+def plot_latency_over_time(
+    table: pd.DataFrame,
+    costs: pd.DataFrame | None = None,
+    labels: Mapping[str, str] | None = None,
+    source: str | None = None,
+) -> np.ndarray:
+    """One panel a pattern, of the middle run at its highest load; with `costs` one a failure, of its worst run.
+
+    The line is each second's median; a second without I/O is red.
+
+    Parameters
+    ----------
+    table : as ``latency_over_time`` returns it; made with `costs` where they are given
+    costs : as ``failures`` returns it: its worst run is the one that ``plot_failure`` names
+
+    Returns the panels' Axes. Raises ValueError where the table has no row, so no histograms were kept.
+    """
+    if table.empty:
+        raise ValueError("plot_latency_over_time: no histograms were kept; ask for them by fio: {log_hist_msec: 500}")
+    shown = _highest_loads(table) if costs is None else _worst_runs(table, costs)
+    _, grid = plt.subplots(len(shown), 1, figsize=(8.4, 0.9 + 2.4 * len(shown)), layout="constrained", squeeze=False)
+    names, most = style.labelled(labels), max(run["count"].max() for run, _ in shown)
+    least_ns, most_ns = (f([f(run[edge]) for run, _ in shown]) for f, edge in ((min, "lat_lo_ns"), (max, "lat_hi_ns")))
+    said = []
+    for ax, (run, cost) in zip(grid[:, 0], shown, strict=True):
+        said.append(_columns(style.dress(ax), run, cost, most, names))
+        style.log_axis(ax.yaxis, "ms", least_ns / 1e6, most_ns / 1e6)
+        ax.set_ylabel("Latency (ms)")
+    grid[-1, 0].set_xlabel("Second of the run" if costs is None else "Seconds since the failure")
+    style.say(grid[0, 0], "; ".join(said) + ".")
+    style.caption(
+        grid[-1, 0],
+        f"The darker, the more I/Os of that second took that long (at most {count(most)}); the line is their median.",
+        "Red: a second without I/O. fio's clat, without the submission; the last interval of a run is not logged.",
+        style.source_of(table, source),
+    )
+    return grid[:, 0]
+
+
+def _highest_loads(table: pd.DataFrame) -> list[tuple[pd.DataFrame, None]]:
+    """Of each system's patterns the run that did the middle number of I/Os at the most that was outstanding."""
+    shown = []
+    for _, own in table.groupby([c for c in ("system", "pattern") if c in table], sort=False):
+        load = own["numjobs"] * own["iodepth"] * own["vms"]
+        totals = (
+            own[load == load.max()].groupby([c for c in RUN if c in own], dropna=False)["count"].sum().sort_values()
+        )
+        middle = totals.index[(len(totals) - 1) // 2]
+        key = dict(zip(totals.index.names, middle if isinstance(middle, tuple) else (middle,), strict=True))
+        shown.append((own.merge(pd.DataFrame([key])), None))
+    return shown
+
+
+def _worst_runs(table: pd.DataFrame, costs: pd.DataFrame) -> list[tuple[pd.DataFrame, pd.Series]]:
+    keys = [c for c in ("system", "pattern", "iodepth", "failure") if c in costs]
+    shown = []
+    for _, runs in costs.groupby(keys, sort=False, dropna=False):
+        worst = runs.iloc[[_worst(runs)]]
+        if len(run := _of(table, worst)):
+            shown.append((run, worst.iloc[0]))
+    return shown
+
+
+def _ms(value: float) -> str:
+    return f"{value:,.0f} ms" if value >= 100 else f"{value:.3g} ms"
+
+
+def _columns(ax: Axes, run: pd.DataFrame, cost: pd.Series | None, most: float, labels: Mapping[str, str]) -> str:
+    """One run's seconds; returns what it was and its slowest second."""
+    seconds, first = run.columns[run.columns.isin(["t_s", "since_s"])][0], run.iloc[0]
+    edges = np.unique(np.concatenate([run["lat_lo_ns"], run["lat_hi_ns"]]).round(6))
+    edges = edges[np.append(True, np.diff(np.log10(edges)) > 1e-6)] / 1e6
+    along = np.arange(run[seconds].min(), run[seconds].max() + 2)
+    cells = np.full((len(edges) - 1, len(along) - 1), np.nan)
+    rows = np.searchsorted(edges, run["lat_lo_ns"] / 1e6 * 1.01) - 1
+    cells[rows, (run[seconds] - along[0]).astype(int)] = run["count"]
+    ax.pcolormesh(along, edges, np.ma.masked_invalid(cells), cmap="Blues", norm=LogNorm(0.3, most), rasterized=True,
+                  gid="latencies")  # fmt: skip
+    for silent in along[:-1][np.isnan(cells).all(axis=0)]:
+        ax.axvspan(silent, silent + 1, color=GAP, alpha=0.35, linewidth=0, gid="gap")
+    medians = run.drop_duplicates(seconds).set_index(seconds)["p50_ns"].reindex(along[:-1]) / 1e6
+    [line] = ax.plot(along[:-1] + 0.5, medians, color=INK, linewidth=1.3, gid="median")
+    name = labels.get(first.get("system", ""), first.get("system", ""))
+    style.tip(line, ax, str(name), [f"{at:g} s: median {_ms(ms)}" for at, ms in medians.items()])
+    ax.set_xlim(along[0], along[-1])
+    slowest = f"the slowest second's median is {_ms(medians.max())}, the middle one's {_ms(medians.median())}"
+    load = f"{style.pattern_label(first['pattern'])} at iodepth {first['iodepth']}"
+    if cost is None:
+        ax.set_title(f"{name}, {load}", loc="left")
+        return f"{name}, {load}: {slowest}"
+    _mark(ax, 0.0, cost["failure"])
+    if cost["heal_s"] == cost["heal_s"]:
+        _mark(ax, cost["heal_s"] - cost["fail_s"], cost["heal"])
+    which = f", block {cost['block']:g}" if "block" in cost else ""
+    ax.set_title(f"{name}, {load}: {cost['failure']} (worst run{which})", loc="left")
+    return f"{name}, {cost['failure']}: {slowest}"

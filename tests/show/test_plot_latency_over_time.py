@@ -1,0 +1,87 @@
+"""A heat map of latency, read back from its artists: which run is shown, what each second holds, what is silent."""
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+import hcilib as hci
+
+STAMPED = "data/samples/box/stamped-drbd"
+
+
+@pytest.fixture(autouse=True)
+def _closed():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def histograms():
+    return hci.read_histograms(STAMPED)
+
+
+@pytest.fixture(scope="module")
+def costs():
+    silences = hci.read_silences(STAMPED)
+    return hci.failures(hci.read_series(STAMPED), hci.read_events(STAMPED), hci.read_hosts(STAMPED), silences=silences)
+
+
+def cells(ax) -> np.ndarray:
+    [mesh] = [artist for artist in ax.collections if artist.get_gid() == "latencies"]
+    return mesh.get_array().filled(0)
+
+
+def test_every_io_of_a_histogram_is_in_one_bin_of_its_second(histograms):
+    table = hci.latency_over_time(histograms)
+    assert table["count"].sum() == histograms["count"].sum()
+    assert (table["lat_hi_ns"] / table["lat_lo_ns"]).round(6).nunique() == 1
+    run = histograms[histograms["step"] == histograms["step"].iloc[0]]
+    second = run[run["t_s"] == 3]
+    told = hci.percentiles(second, by=[], q=[50])["p50_ns"].item()
+    assert hci.latency_over_time(run).query("t_s == 3")["p50_ns"].unique().tolist() == [told]
+    hosts = hci.read_hosts(STAMPED).query("kind == 'measure'")
+    short = 1 - histograms.groupby("step")["count"].sum() / hosts.set_index("step")["total_ios"]
+    assert short.between(0, 0.06).all(), "fio logs no histogram of the last interval, and nothing else is missing"
+
+
+def test_the_worst_run_of_each_failure_is_shown_from_the_failure_on(histograms, costs):
+    table = hci.latency_over_time(histograms, costs)
+    axes = hci.plot_latency_over_time(table, costs)
+    panels = hci.plot_failure(hci.aligned(hci.read_series(STAMPED), costs), costs)
+    said = [next(t.get_text() for t in ax.texts if t.get_gid() == "worst") for ax in panels]
+    for ax, worst in zip(axes, said, strict=True):
+        block = worst.split("(block ")[1][0]
+        assert ax.get_title(loc="left").endswith(f"(worst run, block {block})")
+        failure = ax.get_title(loc="left").split(": ")[1].split(" ")[0]
+        own = table[table["events"].str.startswith(failure) & (table["block"] == int(block))]
+        assert cells(ax).sum() == own["count"].sum()
+        assert next(line.get_xdata()[0] for line in ax.lines if line.get_gid() == "event") == 0
+        silent = {round(patch.get_x()) for patch in ax.patches if patch.get_gid() == "gap"}
+        there = set(own["since_s"].astype(int))
+        assert silent == set(range(min(there), max(there) + 1)) - there
+
+
+def test_without_failures_the_middle_run_at_the_highest_load_is_shown(histograms):
+    table = hci.latency_over_time(histograms.query("events.str.startswith('fail-drive')"))
+    higher = table.assign(iodepth=32, count=lambda t: 10 * t["count"])
+    [ax] = hci.plot_latency_over_time(pd.concat([table, higher]))
+    totals = sorted(higher.groupby("block")["count"].sum())
+    assert cells(ax).sum() == totals[1]
+    assert "iodepth 32" in ax.get_title(loc="left")
+
+
+def test_where_none_were_kept_nothing_is_drawn():
+    none = hci.latency_over_time(hci.read_histograms(["data/samples/lab-single", "data/published"]))
+    assert none.empty
+    with pytest.raises(ValueError, match=r"no histograms were kept; ask for them by fio: \{log_hist_msec: 500\}"):
+        hci.plot_latency_over_time(none)
+
+
+def test_averages_are_no_histograms(histograms):
+    with pytest.raises(ValueError, match=r"these rows are averages \(log_avg_msec\)"):
+        hci.latency_over_time(histograms.assign(averaged=True))
