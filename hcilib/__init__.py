@@ -44,6 +44,7 @@ _ROOMS = {
         "read_counters",
         "read_drives",
         "read_wear",
+        "read_pool_fill",
         "read_events",
         "read_rollup",
         "read_histograms",

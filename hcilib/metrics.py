@@ -18,9 +18,12 @@ KEYS = ("source", "system", "run_id", "tool", "block", "rep", "pair")
 
 FACTORS = (
     "pattern", "rw", "rwmixread", "bs_bytes", "numjobs", "iodepth", "sync", "rate_bytes", "rate_iops",
-    "random_distribution", "vms", "nodes", "placement", "span_bytes", "events", "demand", "tenant", "beside",
+    "random_distribution", "vms", "nodes", "placement", "span_bytes", "pool_fill_pct", "events", "demand", "tenant",
+    "beside",
 )  # fmt: skip
 """What was set before the run. Rows that differ in one of these are never pooled (METHODS section 1)."""
+MAY_BE_UNTOLD = ("pool_fill_pct",)
+"""Factors that many systems do not tell: a row without one is not known to differ from any other."""
 
 
 STAMPED = ("integrity", "acknowledged", "in_flight", "lost", "torn", "foreign", "unreadable")
@@ -213,6 +216,8 @@ def _place(name: str, value: Any) -> str:
         return f"on {value}"
     if name == "vms":
         return f"with {value} VM" if value == 1 else f"with {value} VMs"
+    if name == "pool_fill_pct":
+        return f"with its pool {value} % full"
     return f"at {name} {value}"
 
 

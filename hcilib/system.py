@@ -101,13 +101,14 @@ class Setting(Model):
     undo: Command
 
 
-class Savings(Check):
-    """How a store that deduplicates says what it saves: the first group of `expect` is the percentage, on each host."""
+class Percentage(Check):
+    """How a store says what it saves, or how full it is: the first group of `expect` is the percentage, on each
+    host."""
 
     @model_validator(mode="after")
     def _has_a_group(self):
         if re.compile(self.expect).groups < 1:
-            raise ValueError("expect: no group: put the percentage in brackets, as in saved ([0-9.]+) %")
+            raise ValueError("expect: no group: put the percentage in brackets, as in ([0-9.]+) %")
         return self
 
 
@@ -130,9 +131,11 @@ class System(Model):
 
     `cache_bytes`: what a node keeps of its data in memory (ARC, BlueStore's cache) or on a cache drive.
     `disks`: serials of the testbed that are this system's, as patterns (``lab-a-*``), where several systems share a
-    testbed. `savings`: what its store saves by deduplication, read after every run. `settings`: what a campaign may
-    compare with the system as it is (`with_setting`); `setting`: the one it is measured with. `redirected`: a regular
-    expression that is found in what placement.check says of a VM whose I/O goes through another node's file system.
+    testbed. `savings`: what its store saves by deduplication, read after every run. `pool_fill`: how full its pool is,
+    read before the first run and after the last; of several that `expect` finds the fullest. `settings`: what a
+    campaign may compare with the system as it is (`with_setting`); `setting`: the one it is measured with.
+    `redirected`: a regular expression that is found in what placement.check says of a VM whose I/O goes through another
+    node's file system.
     """
 
     name: Name
@@ -156,14 +159,16 @@ class System(Model):
     disks: tuple[SerialPattern, ...] = ()
     settings: dict[ActionName, Setting] = Field(default_factory=dict)
     setting: ActionName | None = None
-    savings: Savings | None = None
+    savings: Percentage | None = None
+    pool_fill: Percentage | None = None
     redirected: Line | None = None
     notes: Prose | None = None
 
     @property
     def digest(self) -> str:
         """Identity by content; of a field that came with a later version only where it says something."""
-        later = ("placement", "failures", "disks", "settings", "setting", "cache_bytes", "savings", "redirected")
+        later = ("placement", "failures", "disks", "settings", "setting", "cache_bytes", "savings", "pool_fill")
+        later += ("redirected",)
         return digest(self.model_dump(exclude={name for name in later if not getattr(self, name)}))
 
     @property

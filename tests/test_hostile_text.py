@@ -68,6 +68,7 @@ SYSTEM = {
     },
     "disks": ["S*"],
     "savings": {"on": "nodes", "run": "saved", "expect": "([0-9.]+) %"},
+    "pool_fill": {"on": "node", "run": "full", "expect": "([0-9.]+) %"},
     "settings": {
         "turbo": {
             "apply": {"on": "node", "run": "on"},
@@ -307,7 +308,8 @@ def test_hostile_text_is_refused_by_name_or_stays_its_own(tmp_path_factory, fiel
         assert len(said) < 2000
         consistent = ("appears more than once", "is not among nodes", "is the node itself", "is not among actions",
                       "has drives, which a running lab alone",
-                      "field savings: expect: no group: put the percentage in brackets")  # fmt: skip
+                      "field savings: expect: no group: put the percentage in brackets",
+                      "field pool_fill: expect: no group: put the percentage in brackets")  # fmt: skip
         assert f"field {in_error(path)}" in said or any(sentence in said for sentence in consistent), said
         return None
     assert path not in LIVE

@@ -93,6 +93,22 @@ def test_its_fingerprint_says_which_ceph_and_how_full(ceph_cluster):
     assert list(vm.values()) == ["false\n"]
 
 
+@on("box-ceph")
+def test_how_full_its_osds_were_is_kept_with_its_line_and_is_a_level_of_the_results(ceph_cluster):
+    full = hci.read_pool_fill(ceph_cluster.run_dir)
+    assert list(zip(full["system"], full["when"], full["host"], strict=True)) == [
+        ("box-ceph", when, "node1") for when in ("start", "end")
+    ]
+    fullest = max(osd["utilization"] for osd in ceph_cluster.monitor.ask("osd df")["nodes"])
+    assert full["pool_fill_pct"].tolist() == pytest.approx([fullest] * 2, abs=2)  # two images of 32 MiB on 4 GiB
+    [line] = {line.split()[-1] for line in full["line"]}
+    assert line == "up", "of an OSD, not of all together"
+    assert set(ceph_cluster.results["pool_fill_pct"]) == {10 * ((full["pool_fill_pct"].max() + 5) // 10)}
+    assert (
+        "box-ceph" in json.loads((ceph_cluster.run_dir / "facts/pools/fill.json").read_text())["readings"][0]["systems"]
+    )
+
+
 @EVERY
 def test_what_it_stores_and_what_that_takes_is_the_scheme_exactly(ceph_cluster):
     """ceph df, full less empty: 2.000 with two copies, 1.500 with two data strips and one parity strip, 1.000 with

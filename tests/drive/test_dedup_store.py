@@ -13,11 +13,12 @@ from hcilib.drive.beds import dedup_store as store
 from hcilib.drive.beds.supervisor import remove
 from hcilib.drive.campaign.subjects import Subject, saved_pct
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.system import Savings
+from hcilib.system import Percentage
 from hcilib.yaml_models import TestbedError
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEMS = [f"params/systems/lab-{name}-store.yaml" for name in ("single", "mirror")]
+BOTH = ("node1", "node2")
 pytestmark = pytest.mark.skipif(
     os.getuid() != 0 or not shutil.which("mkfs.xfs", path="/usr/sbin:/sbin:/usr/bin"), reason="needs root and xfsprogs"
 )
@@ -66,6 +67,12 @@ def test_the_factorial_runs_and_its_savings_are_the_stores(tmp_path):
     assert (saved["no"] < 1).all()
     assert 40 < saved["yes", 0] < 90  # of seven in ten blocks each repeats the one before it
     assert 0 < saved["yes", 30] < saved["yes", 0]  # what was written since is a copy
+    full = hci.read_pool_fill(tmp_path / "run")
+    assert list(zip(full["when"], full["host"], strict=True)) == [(w, n) for w in ("start", "end") for n in BOTH]
+    assert full["pool_fill_pct"].between(1, 60).all()
+    assert full["line"].str.fullmatch(r"\d+%").all(), "df's own line"
+    level = 10 * ((full["pool_fill_pct"].max() + 5) // 10)
+    assert set(results["pool_fill_pct"]) == {level}, "the store as it is and deduplicated lie in one pool"
     effects = hci.effects(hci.as_factorial(results), "iops", ["dedup", "write_pct"])
     assert effects["ratio"].notna().all()
 
@@ -81,7 +88,7 @@ def test_the_factorial_runs_and_its_savings_are_the_stores(tmp_path):
     ],
 )
 def test_a_store_that_answers_in_another_language_is_named(bed, mirror_system, said, known):
-    how = Savings(on="node", run=f"echo '{said}'", expect=r"(?:saved |SavingsRate : |eingespart: )([0-9.,]+)")
+    how = Percentage(on="node", run=f"echo '{said}'", expect=r"(?:saved |SavingsRate : |eingespart: )([0-9.,]+)")
     system = mirror_system.model_copy(update={"savings": how})
     with Fleet(bed) as fleet:
         value, remarks = saved_pct(fleet, Subject(system, bed, None))

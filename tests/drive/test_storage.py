@@ -8,12 +8,14 @@ import pytest
 from ceph_beds import on
 
 import hcilib as hci
+from hcilib.drive.campaign.subjects import percentages
 from hcilib.drive.discover.answers import NodeFacts, parse_windows_node
 from hcilib.drive.discover.discover import _systems
 from hcilib.drive.discover.storage import QUESTIONS, Storage, storages
 from hcilib.drive.discover.testbed_file import write_scenarios, write_system
 from hcilib.drive.hosts.hosts import Fleet, need
 from hcilib.show.report.scenarios import find_scenarios
+from hcilib.system import Percentage
 
 ROOT = Path(__file__).parents[2]
 SAMPLES, DATA = ROOT / "data/samples/box", ROOT / "tests/data/storage"
@@ -109,6 +111,55 @@ def test_zfs_pools_vdevs_and_spares():
         ("zfs", "Raid6(4).spare(1)"),
         ("zfs", "Mirror(1) * Mirror(2)"),
     ]
+
+
+ZPOOL = "rpool\t12%\ntank\t43%\nfast\t7%\n"
+LVS = "  pve/data/3.11\n  pve/root/\n  vg0/thin/61.87\n  vg0/vm-1/10.00\n"
+"""As zpool-list(8) and lvs(8) have them; neither ZFS nor device-mapper was at hand."""
+
+
+def fills(found: list[Storage], *printed: str) -> list[list[float]]:
+    """Of each of these systems what its command finds in each of these outputs."""
+    hows = [one.pool_fill and dict(zip(("on", "run", "expect"), one.pool_fill, strict=True)) for one in found]
+    return [[pct for text in printed for pct, _ in percentages(Percentage(**how), text)] if how else [] for how in hows]
+
+
+@pytest.mark.parametrize(("rule", "full"), [("", [7.09, 7.09]), ("default~hdd", [7.09, 7.09]), ("default~ssd", [])])
+def test_a_ceph_pool_is_as_full_as_the_osds_of_its_class(rule, full):
+    said = printed("box-ceph")
+    text = CEPH.format(versions="", pools=said["ceph osd pool ls detail"], domain="host")
+    found, _ = storages({"srv1": text.replace('"op":"take"', f'"op":"take","item_name":"{rule}"')}, {})
+    assert fills(found[-1:], said["ceph osd df"]) == [full]
+
+
+def test_zfs_and_thin_pools_are_asked_by_name_and_md_has_none():
+    zpool = (DATA / "zpool.txt").read_text()
+    assert fills(storages({"srv1": of({"zpool": zpool})}, {})[0], ZPOOL) == [[43], [7]]
+    drbd = {"drbdstatus": (DATA / "drbd9.json").read_text()}
+    fast = of({**drbd, "zpool": zpool[zpool.index("  pool: fast") :]})
+    assert fills(storages({"srv1": fast, "srv2": fast}, {})[0], ZPOOL, LVS) == [[7]]
+    thin = "  pve/data/twi-aotz--\n  pve/root/-wi-ao----\n  vg0/thin/twi-aotz--\n  vg0/vm-1/Vwi-aotz--\n"
+    found, _ = storages(dict.fromkeys(("srv1", "srv2"), of({**drbd, "thin": thin})), {})
+    assert fills(found, ZPOOL, LVS) == [[3.11, 61.87]]
+    assert any("asks for pve/data, vg0/thin: leave those that hold its data" in doubt for doubt in found[0].doubts)
+    assert storages({"srv1": of({"md": printed("box-raid5")["cat /proc/mdstat"]})}, {})[0][0].pool_fill is None
+    assert storages(dict.fromkeys(("srv1", "srv2"), of(drbd)), {})[0][0].pool_fill is None
+
+
+def test_the_volumes_of_s2d_in_the_words_of_another_language():
+    told = [{"name": "V1", "resiliency": "Mirror", "copies": 2, "redundancy": 1, "columns": 2, "bytes": 5}]
+    found, _ = storages({}, {"HV1": told, "HV2": told})
+    assert fills(found, "V1 68,4 %\r\nV2 7,0 %\r\n") == [[68.4, 7]]  # written after its documents: no Windows was there
+
+
+@pytest.mark.parametrize("zpool", ["", "zpool.txt"])
+def test_a_systems_file_asks_how_full_its_pool_is_and_is_loaded(tmp_path, zpool):
+    text = {"zpool": (DATA / zpool).read_text()} if zpool else {"md": printed("box-raid5")["cat /proc/mdstat"]}
+    one = storages({"srv1": of(text)}, {})[0][0]
+    (file := tmp_path / "one.yaml").write_text(write_system("one", one, []))
+    asks = hci.load_system(file).pool_fill
+    assert tuple(asks.model_dump().values()) == one.pool_fill if zpool else asks is None
+    assert ("# pool_fill: " in file.read_text()) is not bool(zpool)
 
 
 def test_what_a_node_may_keep_in_memory_is_said_with_what_says_so(tmp_path):

@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from hcilib.caveats import NONE, THIN_TAIL, Caveat, Caveats, caveats, column
-from hcilib.metrics import FACTORS, METRICS, factors, pattern_order
+from hcilib.metrics import FACTORS, MAY_BE_UNTOLD, METRICS, factors, pattern_order
 
 UNSTABLE = 0.1
 """A cell whose runs spread by more than this (standard deviation of their logs) is called unstable. Of the variance and
@@ -221,17 +221,18 @@ def refuse_varying(
     remedy: str = "add it to by= or filter",
 ) -> None:
     """ValueError naming the first of these columns that takes two values among the `rows` of one group."""
-    # A group varies where some row's level is not that of its first row: one comparison a column, however many groups.
-    first = np.zeros(code.max(initial=-1) + 1, dtype=np.intp)
-    order = np.flatnonzero(rows)[::-1]
-    first[code[order]] = order
     for name in names:
         level, values = pd.factorize(frame[name], use_na_sentinel=False)
         if len(values) < 2:
             continue
-        differs = rows & (level != level[first[code]])
+        told = rows & frame[name].notna().to_numpy() if name in MAY_BE_UNTOLD else rows
+        # A group varies where some row's level is not that of its first row: one comparison, however many groups.
+        first = np.zeros(code.max(initial=-1) + 1, dtype=np.intp)
+        order = np.flatnonzero(told)[::-1]
+        first[code[order]] = order
+        differs = told & (level != level[first[code]])
         if differs.any():
-            found = np.unique(level[rows & np.isin(code, code[differs])])
+            found = np.unique(level[told & np.isin(code, code[differs])])
             raise ValueError(f"results vary in {name}: {listed(values[found])}; {_what_to_do(frame, name, remedy)}")
 
 

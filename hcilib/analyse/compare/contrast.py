@@ -16,7 +16,7 @@ from scipy.special import chdtri, digamma, expit, logit, ndtri, polygamma, stdtr
 
 from hcilib.analyse.compare.cells import MOMENTS, annotate, engines, group_codes, listed, unlike_tools
 from hcilib.caveats import NONE, Caveat, caveats, column
-from hcilib.metrics import FACTORS, factors
+from hcilib.metrics import FACTORS, MAY_BE_UNTOLD, factors
 
 FLOOR = 1e-3
 """Relative standard deviation given to identical runs: real runs repeat no better than 0.1 %, and zero would make
@@ -33,7 +33,7 @@ SURE_UNLIKE = 0.95
 section 7)."""
 
 METHODS = ("welch", "guarded", "own")
-_DESCRIBES_SYSTEM = ("nodes", "placement", "span_bytes", "vms")
+_DESCRIBES_SYSTEM = ("nodes", "placement", "span_bytes", "pool_fill_pct", "vms")
 
 
 # ---- which cell against which
@@ -82,7 +82,8 @@ def unlike(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, by: Sequence
         if name not in cells or name in by or name in MOMENTS:
             continue
         level, values = pd.factorize(cells[name], use_na_sentinel=False)
-        differs = both & (level[rows] != level[base])
+        told = np.append(cells[name].notna() | (name not in MAY_BE_UNTOLD), False)
+        differs = both & told[rows] & told[base] & (level[rows] != level[base])
         if not differs.any():
             continue
         if not _describes_system(cells, name):

@@ -16,7 +16,7 @@ from scipy.special import fdtrc, stdtrit
 
 from hcilib.analyse.compare.cells import refuse_mixing, require_columns, valid_rows
 from hcilib.caveats import Caveat, Caveats
-from hcilib.metrics import FACTORS
+from hcilib.metrics import FACTORS, MAY_BE_UNTOLD
 
 GRID = 0.25
 NEAR_PEAK = 0.95
@@ -24,8 +24,9 @@ DRAWS = 2000
 ALPHA = 0.05
 """A knee is believed when a straight line is worse by more than chance at this level."""
 
-MAY_FOLLOW = ("nodes", "placement", "span_bytes")
-"""Factors that may change with the number of VMs because they describe where the VMs are; named in a warning."""
+MAY_FOLLOW = ("nodes", "placement", "span_bytes", "pool_fill_pct")
+"""Factors that may change with the number of VMs because they describe where the VMs and their data are; named in a
+warning."""
 
 COLUMNS = [
     "n", "points", "knee", "lo", "hi", "slope_before", "slope_after", "smallest_vms", "peak", "peak_vms",
@@ -280,7 +281,8 @@ def _refuse_mixing(runs: pd.DataFrame, by: list[str]) -> list[Caveat]:
     as caveats. A column of the user's own, such as a note, may change along it: nothing is pooled there."""
     refuse_mixing(runs, [*by, "vms"])
     refuse_mixing(runs, by, besides=("vms", *MAY_FOLLOW), among=FACTORS)
-    follow = [c for c in MAY_FOLLOW if c in runs and c not in by and runs[c].nunique(dropna=False) > 1]
+    own = [c for c in MAY_FOLLOW if c in runs and c not in by]
+    follow = [c for c in own if runs[c].nunique(dropna=c in MAY_BE_UNTOLD) > 1]
     return [Caveat("follows", f"{column} changes with vms") for column in follow]
 
 

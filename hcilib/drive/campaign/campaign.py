@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 
 from hcilib.drive.beds import lab
 from hcilib.drive.campaign import events, integrity, placement, policy
-from hcilib.drive.campaign.facts import gather, note_wear
+from hcilib.drive.campaign.facts import gather, note_pool_fill, note_wear
 from hcilib.drive.campaign.policy import Policy, Rules, Watch
 from hcilib.drive.campaign.progress import Bars, phase, red
 from hcilib.drive.campaign.rundir import RunDir
@@ -189,6 +189,7 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
                 _put_back(fleet, switch, products, plan)
                 with contextlib.suppress(OSError):  # a full disk must not hide the reason
                     note_wear(fleet, testbed, rundir, "end")
+                    note_pool_fill(fleet, course.subjects.values(), rundir, "end")
         except BaseException as error:
             with contextlib.suppress(OSError):  # a full disk must not hide the reason
                 rundir.log("end", problems=[f"{type(error).__name__}: {error}"])
@@ -260,7 +261,7 @@ def _same_system(testbed: Testbed, system: System) -> None:
 def _execute(
     todo: Iterable[Step], course: Policy, switch: Settings, fleet, look: LastLook, progress: bool
 ) -> list[str]:
-    missing, done = [], course.rundir.done()
+    missing, done, filling = [], course.rundir.done(), True
     left = [step for step in course.plan.steps if step.id not in done]
     name = ", ".join(sorted(course.plan.systems)) or next(reversed(course.subjects))
     with Bars(name, left, lambda step: _seconds(step, course), progress) as bars:
@@ -269,6 +270,9 @@ def _execute(
         for step in todo:
             course.begin(step)
             time.sleep(course.plan.pause_s if step.kind != "prefill" else 0)
+            if filling and step.kind != "prefill":
+                note_pool_fill(fleet, course.subjects.values(), course.rundir, "start")
+                filling = False
             with bars.step(step):
                 accepted = _measure_patiently(step, course, switch, fleet, look, bars)
             if not accepted and step.kind == "prefill":

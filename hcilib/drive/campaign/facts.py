@@ -1,17 +1,18 @@
 """What the hosts are: gathered once a campaign into facts/<host>.json, so that a result can be explained a year
-later; and what their drives say of themselves, at its start and end."""
+later; what their drives say of themselves, and how full the systems' pools are, at its start and end."""
 
 from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from hcilib.drive.campaign.rundir import RunDir
-from hcilib.drive.hosts.commands import execute_all, tasks
+from hcilib.drive.campaign.subjects import Subject, percentages, says
+from hcilib.drive.hosts.commands import Task, execute_all, tasks
 from hcilib.drive.hosts.counters import drives_of
 from hcilib.drive.hosts.hosts import Fleet, Outcome, sections
-from hcilib.system import System
+from hcilib.system import Percentage, System
 from hcilib.testbed import Testbed
 
 LIMIT_S = 60
@@ -100,6 +101,35 @@ def note_wear(fleet: Fleet, testbed: Testbed, rundir: RunDir, when: str) -> None
         elif node in said:
             reading["drives"] = _answers(said[node], told[node].value)
         rundir.wear(node, reading)
+
+
+def note_pool_fill(fleet: Fleet, subjects: Iterable[Subject], rundir: RunDir, when: str) -> None:
+    """Add to facts/pools/fill.json how full each system's pool is, by the command of its file (`pool_fill`): of what it
+    prints on a host the fullest, the line that says so, and all of it. Of a system without the command, nothing.
+
+    `when`: start (the disks are filled, the first run of a session is next) or end. What does not answer, or tells no
+    percentage, is noted with its reason, and stops nothing.
+    """
+    asked = {
+        one.system.name: (how, tasks(how, one.testbed, one.testbed.vms))
+        for one in subjects
+        if (how := one.system.pool_fill)
+    }
+    told = execute_all(fleet, [task for _, todo in asked.values() for task in todo], LIMIT_S)
+    systems = {name: [_fullest(how, t, told[t]) for t in todo] for name, (how, todo) in asked.items()}
+    if systems:
+        rundir.pool_fill({"when": when, "t": round(time.time(), 3), "systems": systems})
+
+
+def _fullest(how: Percentage, task: Task, outcome: Outcome) -> dict[str, str | float]:
+    noted: dict[str, str | float] = {"host": task.host, "run": task.run}
+    if not outcome.ok:
+        return noted | {"error": outcome.error}
+    found = percentages(how, outcome.value)
+    if not found or any(number != number for number, _ in found):
+        return noted | {"error": says(task, outcome), "said": outcome.value}
+    number, line = max(found)
+    return noted | {"pct": number, "line": line, "said": outcome.value}
 
 
 def _answers(said: Outcome, carries: dict[str, str]) -> dict[str, dict[str, str]]:

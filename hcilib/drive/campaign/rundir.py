@@ -20,7 +20,20 @@ from hcilib.plan import FORMAT, Plan, Step
 from hcilib.read.compressed import read_bytes
 from hcilib.read.run import seals
 from hcilib.read.run.journal import events_of
-from hcilib.run_layout import FACTS, FAILED, JOURNAL, LOCK, PLAN, RECORD, STEPS, TABLES, TEMPORARY, WEAR, WORK
+from hcilib.run_layout import (
+    FACTS,
+    FAILED,
+    JOURNAL,
+    LOCK,
+    PLAN,
+    POOL_FILL,
+    RECORD,
+    STEPS,
+    TABLES,
+    TEMPORARY,
+    WEAR,
+    WORK,
+)
 from hcilib.system import System
 from hcilib.testbed import Testbed
 from hcilib.yaml_models import digest
@@ -251,12 +264,18 @@ class RunDir:
     def wear(self, node: str, reading: dict) -> None:
         """Put one more reading of a node's drives behind those that are there: the first is the campaign's, whoever
         resumes it. A file that was damaged begins anew, and `done` tells that it did."""
-        file, before = self.path / WEAR / f"{node}.json", []
+        self._read_once_more(self.path / WEAR / f"{node}.json", {**reading, "done": len(self.done())}, host=node)
+
+    def pool_fill(self, reading: dict) -> None:
+        """The same of one more reading of how full the systems' pools are."""
+        self._read_once_more(self.path / POOL_FILL, reading)
+
+    def _read_once_more(self, file: Path, reading: dict, **of) -> None:
+        before = []
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             before = list(json.loads(file.read_text())["readings"])
         file.parent.mkdir(exist_ok=True)
-        readings = [*before, {**reading, "done": len(self.done())}]
-        write_atomically(file, json.dumps({"format": FORMAT, "host": node, "readings": readings}, indent=1))
+        write_atomically(file, json.dumps({"format": FORMAT, **of, "readings": [*before, reading]}, indent=1))
 
 
 def _identity(plan: Plan, testbed: Testbed, systems: Sequence[System]) -> dict[str, str]:

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from hcilib.drive.campaign.actions import actions_of
 from hcilib.drive.campaign.events import Actions
 from hcilib.drive.campaign.rundir import RunDir
-from hcilib.drive.hosts.commands import execute_all, tasks
-from hcilib.drive.hosts.hosts import Fleet
+from hcilib.drive.hosts.commands import Task, execute_all, tasks
+from hcilib.drive.hosts.hosts import Fleet, Outcome
 from hcilib.drive.launch.job import FioError
 from hcilib.plan import Plan
-from hcilib.system import Command, System
+from hcilib.system import Command, Percentage, System
 from hcilib.testbed import Testbed
 
 
@@ -143,12 +143,27 @@ def saved_pct(fleet: Fleet, subject: Subject) -> tuple[float, list[str]]:
         return float("nan"), []
     told, remarks = [], []
     for task, outcome in execute_all(fleet, tasks(how, subject.testbed, subject.testbed.vms)).items():
-        found = re.search(how.expect, outcome.value or "", re.MULTILINE) if outcome.ok else None
-        try:
-            told.append(float(found[1].replace(",", ".")) if found else float("nan"))  # 68,4 of a German Windows
-        except ValueError:
-            told.append(float("nan"))
-        if not 0 <= told[-1] < 100:
-            said = outcome.error or f"`{how.run}` says {(outcome.value or '').strip()[:200]!r}"
-            remarks.append(f"{task.host}: what is saved is not known: {said}")
+        found = percentages(how, outcome.value) if outcome.ok else []
+        told.append(found[0][0] if found else float("nan"))
+        if not told[-1] < 100:
+            remarks.append(f"{task.host}: what is saved is not known: {outcome.error or says(task, outcome)}")
     return (float("nan") if remarks or not told else sum(told) / len(told)), remarks
+
+
+def percentages(how: Percentage, text: str) -> list[tuple[float, str]]:
+    """Every percentage that `how.expect` finds, NaN for what is none, and its line."""
+    found = []
+    for match in re.finditer(how.expect, text, re.MULTILINE):
+        start, end = text.rfind("\n", 0, match.start(1)) + 1, text.find("\n", match.end(1))
+        try:
+            number = float((match[1] or "").replace(",", "."))  # 68,4 of a German Windows
+        except ValueError:
+            number = float("nan")
+        line = text[start : end if end >= 0 else None].strip()
+        found.append((number if 0 <= number <= 100 else float("nan"), line))
+    return found
+
+
+def says(task: Task, outcome: Outcome) -> str:
+    """What a command printed where a percentage was expected."""
+    return f"`{task.run}` says {outcome.value.strip()[:200]!r}"

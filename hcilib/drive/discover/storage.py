@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hcilib.drive.hosts.hosts import sections
@@ -23,6 +23,7 @@ ask drbdstatus drbdsetup status --json
 ask drbdshow drbdsetup show
 ask linstor linstor --machine-readable --output-version v1 resource-group list
 ask zpool zpool status
+ask thin lvs --noheadings --separator / -o vg_name,lv_name,lv_attr
 [ -e /proc/spl/kstat/zfs/arcstats ] && { echo '==== arc'; cat /proc/spl/kstat/zfs/arcstats; }
 if v=$(timeout 15 ceph versions 2>&1); then
   echo '==== cephversions'; echo "$v"; ask cephpools ceph osd pool ls detail
@@ -75,10 +76,24 @@ FINGERPRINTS = {
 """Kind of storage -> where and by which command its state is taken down with every campaign."""
 
 
+_CSV = "Get-Volume | Where-Object FileSystemType -like 'CSVFS*' | ForEach-Object { '{0} {1:N1} %' -f "
+_CSV += "$_.FileSystemLabel, (100 - 100 * $_.SizeRemaining / $_.Size) }"
+POOL_FILLS = {
+    "ceph": ("node", "ceph osd df", r"^ *\d+ +(?:{name}).* ([0-9.]+) +[0-9.]+ +\d+ +up"),
+    "zfs": ("nodes", "zpool list -H -o name,capacity", r"^(?:{name})\t(\d+)%"),
+    "thin": ("nodes", "lvs --noheadings --separator / -o vg_name,lv_name,data_percent", r"^ *(?:{name})/([0-9.]+)"),
+    "s2d": ("node", f'powershell -NoProfile -Command "{_CSV}"', r" ([0-9.,]+) %"),
+}
+"""What holds the data -> where and by which command it says how full it is, and where the percentage stands: of Ceph
+its OSDs (of the device class `name`), of which the fullest ends all writes; of ZFS and LVM's thin pools those of this
+`name`; of S2D the volumes, as their pool counts all of a volume that is provisioned in full."""
+
+
 @dataclass(frozen=True)
 class Storage:
     """One system that was seen. `scheme` is "" where its lines do not tell one; `said` are (node, line) that it was
-    read from. `cache`: bytes of its data that a node may keep in memory, and what says so."""
+    read from. `cache`: bytes of its data that a node may keep in memory, and what says so. `pool_fill`: on which hosts,
+    by which command and by which expression it tells how full it is."""
 
     kind: str
     name: str
@@ -90,15 +105,18 @@ class Storage:
     versions: Mapping[str, str] = field(default_factory=dict)
     transport: str = ""
     cache: tuple[int, str] | None = None
+    pool_fill: tuple[str, str, str] | None = None
 
 
 @dataclass(frozen=True)
 class _Local:
-    """What one node's own drives are joined to: a scheme inside a server, "" for none that repeats anything."""
+    """What one node's own drives are joined to: a scheme inside a server, "" for none that repeats anything; `pool`
+    is its name where it tells how full it is."""
 
     scheme: str
     drives: int
     line: str
+    pool: str = ""
 
 
 def storages(
@@ -137,7 +155,10 @@ def _ceph(node: str, parts: Mapping[str, str]) -> list[Storage]:
     if not lines:
         raise ValueError(" ".join(parts["cephpools"].split())[:120] or "no pool")
     used = [line for line in lines if re.search(r"application \S*rbd", line)] or lines
-    domains = {rule["rule_id"]: _domain(rule) for rule in json.loads(parts["cephrules"])}
+    rules = json.loads(parts["cephrules"])
+    domains = {rule["rule_id"]: _domain(rule) for rule in rules}
+    taken = {rule["rule_id"]: [s.get("item_name", "") for s in rule["steps"] if s["op"] == "take"] for rule in rules}
+    classes = {rule: {root.partition("~")[2] for root in roots} for rule, roots in taken.items()}  # of default~ssd
     metadata = json.loads(parts["cephosds"])
     osds = Counter(osd.get("hostname", "?") for osd in metadata)
     drives = Counter(
@@ -158,7 +179,8 @@ def _ceph(node: str, parts: Mapping[str, str]) -> list[Storage]:
             given = dict(re.findall(rf"(?m)^{re.escape(profile)} (\w+)=(\d+)$", parts["cephprofiles"]))
             scheme = f"ErasureCode({given['k']}, {given['m']})"
             said.append((node, f"erasure-code-profile {profile}: k={given['k']} m={given['m']}"))
-        if (domain := domains.get(_number("crush_rule", line))) not in (None, "host"):
+        rule = _number("crush_rule", line)
+        if (domain := domains.get(rule)) not in (None, "host"):
             doubts.append(
                 f"Its CRUSH rule spreads copies over {domain}s, not hosts: a server may hold all copies, which the "
                 "formula does not say."
@@ -174,9 +196,15 @@ def _ceph(node: str, parts: Mapping[str, str]) -> list[Storage]:
                 drives_per_node=next(iter(drives.values())) if alike else None,
                 versions={"ceph": "; ".join(versions)} if versions else {},
                 cache=(most * int(memory[1]), f"{most} OSDs x osd_memory_target, at most") if memory else None,
+                pool_fill=_pool_fill("ceph", classes.get(rule, ())),
             )
         )
     return found
+
+
+def _pool_fill(kind: str, names: Iterable[str]) -> tuple[str, str, str]:
+    on, run, expect = POOL_FILLS[kind]
+    return on, run, expect.replace("{name}", "|".join(map(re.escape, sorted(set(names)))))
 
 
 def _word(name: str) -> str:
@@ -215,6 +243,9 @@ def _replicated(parts, arrays, pools, failed) -> list[Storage]:
     below = next(iter(each.values())) if alike else None
     lines = [(node, one.line) for node, one in each.items()] if below else []
     inner = f" * {below.scheme}" if below and below.scheme else ""
+    thin = {name for its in parts.values() for name in re.findall(r"(?m)^ *([^/\s]+/[^/\s]+)/t", its.get("thin", ""))}
+    pools_below = {one.pool for one in each.values() if below and one.pool}
+    full = _pool_fill("thin", thin) if thin else _pool_fill("zfs", pools_below) if pools_below else None
     nodes, drives = len(parts), below.drives if below else None
     under = (
         "Assumed: it lies on what is read here of the nodes' own drives."
@@ -224,6 +255,9 @@ def _replicated(parts, arrays, pools, failed) -> list[Storage]:
             "* Raid5(5)."
         )
     )
+    doubts = [under]
+    if len(thin) > 1:
+        doubts.append(f"Its pool_fill asks for {', '.join(sorted(thin))}: leave those that hold its data.")
     if copies:
         versions = {v for its in parts.values() for v in re.findall(r"^version: (\S+)", its.get("drbd", ""))}
         said = (*((node, line) for node, (_, _, line) in copies.items()), *lines)
@@ -234,11 +268,12 @@ def _replicated(parts, arrays, pools, failed) -> list[Storage]:
                 "drbd",
                 f"Mirror({many}){inner}",
                 said,
-                (under, *_drbd_doubts(parts, copies)),
+                (*doubts, *_drbd_doubts(parts, copies)),
                 nodes=nodes,
                 drives_per_node=drives,
                 versions={"drbd": ", ".join(sorted(versions))} if versions else {},
                 transport="DRBD/TCP",
+                pool_fill=full,
             )
         ]
     if runs := [(node, f"process {name}") for node, its in parts.items() for name in its.get("starwind", "").split()]:
@@ -251,9 +286,10 @@ def _replicated(parts, arrays, pools, failed) -> list[Storage]:
                 "starwind",
                 f"Mirror(2){inner}",
                 (*runs, *lines),
-                (under, mirrored),
+                (*doubts, mirrored),
                 nodes=nodes,
                 drives_per_node=drives,
+                pool_fill=full,
             )
         ]
     return []
@@ -348,18 +384,19 @@ def _zfs(text: str) -> list[_Local]:
         if spares and len(vdevs) == 1 and kind in ("raidz1", "raidz2"):
             scheme += f".spare({spares})"
         if len(kinds) == 1:
-            found.append(_Local(scheme, sum(n or 1 for _, n in vdevs) + spares, line))
+            found.append(_Local(scheme, sum(n or 1 for _, n in vdevs) + spares, line, name))
     return found
 
 
 def _alone(kind: str, every: Mapping[str, list[_Local]]) -> list[Storage]:
     """Each different scheme once, with the lines of all nodes that have it. Nothing of it leaves the server."""
-    schemes: dict[tuple[str, int], list[tuple[str, str]]] = {}
+    schemes: dict[tuple[str, int], list[tuple[str, _Local]]] = {}
     for node, arrays in every.items():
         for array in arrays:
-            schemes.setdefault((array.scheme, array.drives), []).append((node, array.line))
+            schemes.setdefault((array.scheme, array.drives), []).append((node, array))
     found: list[Storage] = []
-    for (scheme, drives), said in schemes.items():
+    for (scheme, drives), own in schemes.items():
+        said = tuple((node, array.line) for node, array in own)
         whole = scheme if scheme.startswith("Raid") else f"Mirror(1) * {scheme}" if scheme else "Mirror(1)"
         doubts = ["It stays inside one server: nothing replicates it that could be seen here."]
         name = f"{kind}-{(re.match(r'[A-Za-z]+[56]?', scheme) or ['striped'])[0].lower()}"
@@ -369,10 +406,11 @@ def _alone(kind: str, every: Mapping[str, list[_Local]]) -> list[Storage]:
                 kind,
                 name,
                 whole,
-                tuple(said),
+                said,
                 tuple(doubts),
                 nodes=len({node for node, _ in said}),
                 drives_per_node=drives,
+                pool_fill=_pool_fill(kind, (array.pool for _, array in own)) if kind in POOL_FILLS else None,
             )
         )
     return found
@@ -392,23 +430,23 @@ def _s2d(node: str, tiers: Sequence[Mapping], servers: int) -> list[Storage]:
         )
         for t, _ in named
     )
-    total = sum(int(tier["bytes"]) for tier, _ in named)
+    total, full = sum(int(tier["bytes"]) for tier, _ in named), _pool_fill("s2d", ())
     by_scheme: Counter[str] = Counter()
     for tier, scheme in named:
         by_scheme[scheme] += int(tier["bytes"])
     if "" in by_scheme:
         unknown = "A tier's layout is not known here: write the formula yourself."
-        return [Storage("s2d", "s2d", "", said, (unknown,), nodes=servers)]
+        return [Storage("s2d", "s2d", "", said, (unknown,), nodes=servers, pool_fill=full)]
     doubts = (
         "Shares are those of all tiers of all volumes together; a reserve is .reserve(servers, "
         "drives_per_server) behind it.",
     )
     if len(by_scheme) == 1:
-        return [Storage("s2d", "s2d", next(iter(by_scheme)), said, nodes=servers)]
+        return [Storage("s2d", "s2d", next(iter(by_scheme)), said, nodes=servers, pool_fill=full)]
     shares = [(round(size / total, 4), scheme) for scheme, size in by_scheme.items()]
     shares[-1] = (round(1 - sum(share for share, _ in shares[:-1]), 4), shares[-1][1])
     formula = f"Tiers({', '.join(f'({share:g}, {scheme})' for share, scheme in shares)})"
-    return [Storage("s2d", "s2d", formula, said, doubts, nodes=servers)]
+    return [Storage("s2d", "s2d", formula, said, doubts, nodes=servers, pool_fill=full)]
 
 
 def _tier(tier: Mapping, servers: int) -> str:

@@ -107,6 +107,9 @@ def write_system(name: str, storage: Storage, drives: Sequence[tuple[str, int, i
         if storage.versions
         else []
     )
+    on, run, expect = storage.pool_fill or ("nodes", "...", "([0-9.]+) %")
+    says = f"pool_fill: {{on: {on}, run: {_quoted(run)}, expect: {_quoted(expect)}}}"
+    lines.append(says if storage.pool_fill else f"# {says}  # what tells how full it is, where anything does")
     lines += ["fingerprint:", *(f"  - {{on: {on}, run: {_quoted(run)}}}" for on, run in FINGERPRINTS[storage.kind])]
     return "\n".join(lines) + "\n"
 

@@ -22,7 +22,7 @@ COLUMNS = (
     "source", "system", "run_id", "tool", "block", "rep", "pair",
     "pattern", "rw", "rwmixread", "bs_bytes", "numjobs", "iodepth", "sync", "rate_bytes",
     "rate_iops", "random_distribution",
-    "vms", "nodes", "placement", "span_bytes", "events", "demand", "tenant", "beside",
+    "vms", "nodes", "placement", "span_bytes", "pool_fill_pct", "events", "demand", "tenant", "beside",
     "iops", "read_iops", "write_iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "read_lat_ns", "write_lat_ns",
     "p50_ns", "p95_ns", "p99_ns", "p999_ns", "p9999_ns", "max_lat_ns", "sync_lat_ns", "sync_p99_ns",
     "offered_iops", "delivered_pct", "full_depth_pct", "open_loop",

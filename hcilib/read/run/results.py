@@ -19,6 +19,7 @@ import pyarrow as pa
 from hcilib.caveats import NONE, Caveat, Caveats, caveats, column
 from hcilib.engine import located
 from hcilib.read.fio.fio_sections import MEASURES as SYNC
+from hcilib.read.nodes.pool_fill import with_levels
 from hcilib.read.published.published import COLUMNS
 from hcilib.read.run.cache import tables
 from hcilib.read.run.fleet import MEASURES as FLEET
@@ -33,7 +34,7 @@ from hcilib.read.run.records import (
 )
 from hcilib.read.run.seals import say, unlike_steps
 from hcilib.read.run.step_tables import CPU, LOADS, MEASURES, NETWORK, SAMPLED
-from hcilib.run_layout import RECORD
+from hcilib.run_layout import POOL_FILL, RECORD
 from hcilib.workload import Cell
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def _of_published(place: Path, article: str | None) -> pd.DataFrame:
 
 def _of_campaign(folder: Path, run_id: str, engine: Engine) -> pd.DataFrame:
     plan = plan_of(folder)
-    results = results_of(folder, plan, engine).assign(run_id=run_id)
+    results = with_levels(results_of(folder, plan, engine).assign(run_id=run_id), folder / POOL_FILL)
     results.attrs |= {"caveat": plan.get("caveat", ""), "unmeasured": unmeasured(folder, plan, results)}
     return results
 

@@ -20,7 +20,7 @@ from hcilib.read.logs.fio_log import series_from_logs, silences_from_logs
 from hcilib.read.logs.rollup import rollup_of_logs
 from hcilib.read.nodes import counters as node_counters
 from hcilib.read.nodes import drives as node_drives
-from hcilib.read.nodes import wear
+from hcilib.read.nodes import pool_fill, wear
 from hcilib.read.run.cache import tables
 from hcilib.read.run.records import (
     RunReadError,
@@ -34,7 +34,20 @@ from hcilib.read.run.records import (
 )
 from hcilib.read.run.seals import say, sha256, unlike_files, unlike_steps
 from hcilib.read.run.step_tables import counted, exploded, in_order_of_time, sorted_texts, together
-from hcilib.run_layout import BLOCKS, COUNTERS, DRIVES, INTEGRITY, JOB, LOGS, RECORD, STEPS, WEAR, WRITERS, WRITES
+from hcilib.run_layout import (
+    BLOCKS,
+    COUNTERS,
+    DRIVES,
+    INTEGRITY,
+    JOB,
+    LOGS,
+    POOL_FILL,
+    RECORD,
+    STEPS,
+    WEAR,
+    WRITERS,
+    WRITES,
+)
 
 if TYPE_CHECKING:
     from hcilib.engine import Engine
@@ -144,6 +157,37 @@ def read_wear(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
             except ValueError as error:
                 raise RunReadError(str(error)) from None
     return pd.DataFrame(found, columns=["run_id", *wear.COLUMNS])
+
+
+def read_pool_fill(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
+    """How full each system's pool was when a campaign measured it: before its first run, once the disks were filled,
+    and after the last, at both ends of every session.
+
+    Returns
+    -------
+    DataFrame
+        One row a reading, system and host: run_id, system, when (start, end), at_s (epoch second of the controller),
+        host, pool_fill_pct (of several pools of a host the fullest; NaN where it did not tell), line (that says so),
+        warnings. No row of a system whose file has no `pool_fill`, nor of run directories of earlier versions. The
+        results' column `pool_fill_pct` is the level in tens (docs/RESULTS.md).
+
+    Raises
+    ------
+    RunReadError : no run directory; facts/pools/fill.json holds something else
+
+    Examples
+    --------
+    >>> full = hci.read_pool_fill(hci.ROOT / "tests/data/pool_fill/box-ceph")
+    >>> full[["system", "when", "host", "pool_fill_pct"]]
+    """
+    found = []
+    for folder, name in run_names([located(p) for p in ([path] if isinstance(path, (str, Path)) else path)]).items():
+        plan_of(folder)
+        try:
+            found += [{"run_id": name, **row} for row in pool_fill.rows_of(folder / POOL_FILL)]
+        except ValueError as error:
+            raise RunReadError(str(error)) from None
+    return pd.DataFrame(found, columns=["run_id", *pool_fill.COLUMNS])
 
 
 def read_events(path: str | Path) -> pd.DataFrame:
