@@ -43,6 +43,7 @@ TYPES = {
     "nodes": "int64",
     "placement": "str",
     "span_bytes": "int64",
+    "pool_fill_pct": "float64",
     "events": None,
     "iops": "float64",
     "read_iops": "float64",
