@@ -1,12 +1,18 @@
 """A real link is cut under a real DRBD while fio writes: what the kernels said of it stands beside what the client
 saw."""
 
+import re
+import time
+
+import pandas as pd
 import pytest
 from boxes import plan
 
 import hcilib as hci
+from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.actions import of_box
-from hcilib.drive.hosts.hosts import Fleet
+from hcilib.drive.campaign.events import Actions
+from hcilib.drive.hosts.hosts import Fleet, need
 
 pytestmark = [pytest.mark.box, pytest.mark.deep]
 
@@ -30,3 +36,25 @@ def test_a_cut_link_is_seen_by_both_sides_and_is_whole_again(drbd, tmp_path):
     assert cost["whole_s"] > 0
     with Fleet(drbd.testbed) as fleet:
         assert of_box(drbd).missing(fleet) == ""
+
+
+def test_a_guests_clock_that_is_set_while_a_run_is_on_leaves_nothing_to_count(drbd, tmp_path, monkeypatch):
+    monkeypatch.setattr(campaign, "ATTEMPTS", 1)
+    system, box = hci.load_system(hci.ROOT / "params/systems/box-drbd.yaml"), of_box(drbd)
+    given = plan(["4k-randwrite"], write_runtime_s=4, events=[{1: "set-clock"}])
+    [vm] = [vm.name for vm in drbd.testbed.fleet(1)]
+
+    def set_clock(fleet, by_s: float = 20.0) -> None:
+        need("date -s", fleet.run(f"date -s @{time.time() + by_s:.0f}", [vm]))
+
+    actions = Actions({"set-clock": set_clock}, {}, box.missing)
+    try:
+        results = hci.run(given, drbd.testbed, system, tmp_path / "run", consent=drbd.testbed.consent, progress=False,
+                          actions=actions)  # fmt: skip
+    finally:
+        with Fleet(drbd.testbed) as fleet:
+            set_clock(fleet, 0.0)
+    assert results.empty
+    unseen = hci.read_unseen(tmp_path / "run")
+    assert re.fullmatch(rf"{vm}'s clock moved by \+(19|20)\.\d s against this machine's .*", unseen["why"].item())
+    assert "not checkable: " in hci.failure_answer(pd.DataFrame(), pd.DataFrame(), unseen=unseen)
