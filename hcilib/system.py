@@ -167,8 +167,8 @@ class System(Model):
     @property
     def digest(self) -> str:
         """Identity by content; of a field that came with a later version only where it says something."""
-        later = ("placement", "failures", "disks", "settings", "setting", "cache_bytes", "savings", "pool_fill")
-        later += ("redirected",)
+        later = ["placement", "failures", "disks", "settings", "setting", "cache_bytes"]
+        later += ["savings", "pool_fill", "redirected"]
         return digest(self.model_dump(exclude={name for name in later if not getattr(self, name)}))
 
     @property

@@ -51,6 +51,7 @@ BUSY_PCT = 90.0
 BUSY = Caveats([Caveat("busy", f"a node's CPU was above {BUSY_PCT:g} %")])
 """Of the embedded lab alone: a rack's processors at their limit are a finding, the lab's are the end of its method."""
 
+UNSYNCED = Caveats([Caveat("unsynced", "fio's engine nbd does not pass O_SYNC on: these were plain writes")])
 DELIVERED, FULL_PCT = 0.99, 0.1
 SATURATED = Caveat("saturated", "saturated: the demand was not met, so its latencies are lower bounds")
 """An open loop delivers this share of what was asked, and at most this percentage of its I/Os found the queue full."""
@@ -219,8 +220,13 @@ def _table(steps: list[_Record], numbers: dict[str, np.ndarray], told: list[tupl
     kept_up = open_loop(delivered, own["full_depth_pct"], own["iops"] * own["runtime_s"])
     unsteady, factors = _unsteady_before(steps), _factors_of(runs)
     one_start = _from_one_start(runs, factors, plan)
-    embedded = plan["one_kernel"] and plan["testbed"].get("fio", {}).get("ioengine") == "nbd"
-    busy = [BUSY if embedded and pct > BUSY_PCT else NONE for pct in cpu_pct]
+    over_nbd = plan["testbed"].get("fio", {}).get("ioengine") == "nbd"
+    of_nbd = [
+        (BUSY if plan["one_kernel"] and pct > BUSY_PCT else NONE) + (UNSYNCED if sync == 1 else NONE)
+        if over_nbd
+        else NONE
+        for pct, sync in zip(cpu_pct, factors["sync"], strict=True)
+    ]
     vms, numjobs = (factors[name].to_numpy(float) for name in ("vms", "numjobs"))
     held_up = held_back(own["iops"], own["lat_ns"], vms, numjobs, offered)
     said_of_load = zip(_missed_caps(own, factors), held_up, strict=True)
@@ -232,7 +238,7 @@ def _table(steps: list[_Record], numbers: dict[str, np.ndarray], told: list[tupl
         + thin_tail(ios)
         + hot
         for n, run, kept, shared, (missed, held), ios, hot in zip(
-            measured, runs, kept_up, one_start, said_of_load, own["ios"], busy, strict=True
+            measured, runs, kept_up, one_start, said_of_load, own["ios"], of_nbd, strict=True
         )
     )
     nothing = np.full(len(runs), np.nan)
