@@ -8,11 +8,8 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.caveats import NONE
-from hcilib.read.nodes.pool_fill import with_levels
+from hcilib.read.nodes.pool_fill import levels_of
 from hcilib.read.run.records import RunReadError
-
-KEPT = hci.ROOT / "tests/data/pool_fill/box-ceph"
 
 
 def reading(at_s: float, *hosts: float | str, when: str = "end", system: str = "a") -> dict:
@@ -26,8 +23,8 @@ def level(tmp_path):
 
     def of(*readings: dict) -> tuple[float, str]:
         (file := tmp_path / "fill.json").write_text(json.dumps({"readings": readings}))
-        results = pd.DataFrame({"system": ["a", "a [turbo]", "b"], "warnings": "", "pool_fill_pct": np.nan})
-        own, variant, other = with_levels(results.assign(warnings=[NONE] * 3), file).to_dict("records")
+        told = levels_of(pd.Series(["a", "a [turbo]", "b"]), file)
+        own, variant, other = told.to_dict("records")
         assert other["pool_fill_pct"] != other["pool_fill_pct"], "nothing was asked of b"
         assert str(other["warnings"]) == ""
         assert str(variant["pool_fill_pct"]) == str(own["pool_fill_pct"]), "a setting has the pool of its system"

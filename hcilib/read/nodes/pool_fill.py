@@ -44,21 +44,20 @@ def rows_of(file: Path) -> Iterator[dict[str, Any]]:
         raise ValueError(f"{file}: not what systems say of their pools: {type(error).__name__} {error}") from None
 
 
-def with_levels(results: pd.DataFrame, file: Path) -> pd.DataFrame:
-    """A campaign's results with the level of each system's pool, where its `file` of facts tells any. One that is
-    damaged is said, and costs the level alone."""
+def levels_of(systems: pd.Series, file: Path) -> pd.DataFrame:
+    """pool_fill_pct and warnings beside each of a campaign's `systems`, by its `file` of facts. One that is damaged is
+    said, and costs the level alone."""
     rows, broken = [], NONE
     try:
         rows = list(rows_of(file))
     except (OSError, ValueError) as error:
         broken = _caveats(str(error))
-    if results.empty or not (rows or broken):
-        return results
-    names = results["system"].str.partition(" [")[0]  # a setting is measured on its system's pool
-    levels = {name: _level([row for row in rows if row["system"] == name]) for name in names.unique()}
-    said = [own + levels[name][1] + broken for own, name in zip(results["warnings"], names, strict=True)]
-    full = names.map({name: full for name, (full, _) in levels.items()}).astype(float)
-    return results.assign(pool_fill_pct=full, warnings=column(said))
+    names = (
+        systems.astype(str).str.partition(" [").reindex(columns=[0])[0]
+    )  # a setting is measured on its system's pool
+    told = {name: _level([row for row in rows if row["system"] == name]) for name in names.unique()}
+    full = names.map({name: full for name, (full, _) in told.items()}).astype(float)
+    return pd.DataFrame({"pool_fill_pct": full, "warnings": column(told[name][1] + broken for name in names)})
 
 
 def _level(rows: Sequence[Mapping[str, Any]]) -> tuple[float, Caveats]:

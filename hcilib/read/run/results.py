@@ -19,7 +19,7 @@ import pyarrow as pa
 from hcilib.caveats import NONE, Caveat, Caveats, caveats, column
 from hcilib.engine import located
 from hcilib.read.fio.fio_sections import MEASURES as SYNC
-from hcilib.read.nodes.pool_fill import with_levels
+from hcilib.read.nodes.pool_fill import levels_of
 from hcilib.read.published.published import COLUMNS
 from hcilib.read.run.cache import tables
 from hcilib.read.run.fleet import MEASURES as FLEET
@@ -158,7 +158,10 @@ def _of_published(place: Path, article: str | None) -> pd.DataFrame:
 
 def _of_campaign(folder: Path, run_id: str, engine: Engine) -> pd.DataFrame:
     plan = plan_of(folder)
-    results = with_levels(results_of(folder, plan, engine).assign(run_id=run_id), folder / POOL_FILL)
+    results = results_of(folder, plan, engine)
+    full = levels_of(results["system"], folder / POOL_FILL)
+    said = column(own + more for own, more in zip(results["warnings"], full["warnings"], strict=True))
+    results = results.assign(run_id=run_id, pool_fill_pct=full["pool_fill_pct"], warnings=said)
     results.attrs |= {"caveat": plan.get("caveat", ""), "unmeasured": unmeasured(folder, plan, results)}
     return results
 
