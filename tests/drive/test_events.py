@@ -132,7 +132,7 @@ def test_an_action_a_heal_or_a_clock_that_went_wrong_leaves_nothing_to_count(
     }
     how = Failures(actions=actions, whole=Check(run="echo whole", expect="whole"))
     system = System(name="lab-mirror", label="lab-mirror", failures=how)
-    results = run(disturbed({1: event}, runtime_s=3.0), bed, system, tmp_path / "run", progress=False)
+    results = run(disturbed({1: event}, runtime_s=5.0), bed, system, tmp_path / "run", progress=False)
     assert results.empty
     assert len(results.attrs["missing"]) == 1
     unseen = hci.read_unseen(tmp_path / "run")

@@ -41,7 +41,7 @@ def test_a_cut_link_is_seen_by_both_sides_and_is_whole_again(drbd, tmp_path):
 def test_a_guests_clock_that_is_set_while_a_run_is_on_leaves_nothing_to_count(drbd, tmp_path, monkeypatch):
     monkeypatch.setattr(campaign, "ATTEMPTS", 1)
     system, box = hci.load_system(hci.ROOT / "params/systems/box-drbd.yaml"), of_box(drbd)
-    given = plan(["4k-randwrite"], write_runtime_s=4, events=[{1: "set-clock"}])
+    given = plan(["4k-randwrite"], write_runtime_s=5, events=[{1: "set-clock"}])
     [vm] = [vm.name for vm in drbd.testbed.fleet(1)]
 
     def set_clock(fleet, by_s: float = 20.0) -> None:

@@ -4,6 +4,8 @@ import errno
 import hashlib
 import json
 import os
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,9 +13,13 @@ import zstandard
 from probes import python
 
 from hcilib.drive.campaign import rundir as room
+from hcilib.drive.campaign.facts import note_pool_fill
 from hcilib.drive.campaign.rundir import RunDir, RunDirError
+from hcilib.drive.campaign.subjects import Subject
+from hcilib.drive.hosts.hosts import Fleet
+from hcilib.read.run.run import read_pool_fill
 from hcilib.sweeps import sweep
-from hcilib.system import System
+from hcilib.system import Percentage, System
 from hcilib.testbed import Disk, Fio, Node, Testbed, Vm
 
 PLAN = sweep(["4k-randread", "4k-randwrite"], repeats=2, iodepth=1, vms=1, span_bytes=2**20)
@@ -253,3 +259,30 @@ def test_readings_of_drives_are_kept_over_sessions_and_a_damaged_file_begins_ane
     file.write_text('{"readings": [')
     claimed.wear("node1", {"when": "end"})
     assert json.loads(file.read_text())["readings"] == [{"when": "end", "done": 1}]
+
+
+def test_how_full_pools_are_is_kept_over_sessions_with_the_line_or_the_reason(claimed, tmp_path):
+    """Of this machine's own file systems, asked here: no host is reached."""
+    df = Percentage(on="controller", run=f"df --output=target,pcent '{tmp_path}' /", expect=r" (\d+)%$")
+    of = {
+        "full": df,
+        "two": df.model_copy(update={"run": "printf 'a 12,5%%\\nb 83%%\\n'", "expect": r" ([0-9.,]+)%$"}),
+        "strange": df.model_copy(update={"run": "echo b 101%"}),
+        "gone": df.model_copy(update={"run": "echo no pool >&2; exit 3"}),
+        "silent": None,
+    }
+    asked = [Subject(System(name=name, label=name, pool_fill=how), bed(), None) for name, how in of.items()]
+    with Fleet(bed(key=None)) as fleet:
+        for when in ("start", "end", "start"):
+            note_pool_fill(fleet, asked, claimed, when)
+        note_pool_fill(fleet, asked[-1:], claimed, "end")
+    full = read_pool_fill(claimed.path)
+    assert list(full["when"]) == [when for when in ("start", "end", "start") for _ in range(4)]
+    [*_, own, two, strange, gone] = full.to_dict("records")
+    here = subprocess.run(["df", "--output=pcent", tmp_path, "/"], capture_output=True, text=True).stdout
+    assert own["pool_fill_pct"] == pytest.approx(max(map(float, re.findall(r"(\d+)%", here))), abs=2)
+    assert own["line"].endswith(f" {own['pool_fill_pct']:.0f}%")
+    assert (two["host"], two["pool_fill_pct"], two["line"]) == ("controller", 83, "b 83%")
+    assert [one["pool_fill_pct"] == one["pool_fill_pct"] for one in (strange, gone)] == [False, False]
+    assert "`echo b 101%` says 'b 101%'" in str(strange["warnings"])
+    assert "exited with 3: no pool" in str(gone["warnings"])

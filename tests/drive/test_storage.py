@@ -130,6 +130,9 @@ def test_a_ceph_pool_is_as_full_as_the_osds_of_its_class(rule, full):
     text = CEPH.format(versions="", pools=said["ceph osd pool ls detail"], domain="host")
     found, _ = storages({"srv1": text.replace('"op":"take"', f'"op":"take","item_name":"{rule}"')}, {})
     assert fills(found[-1:], said["ceph osd df"]) == [full]
+    for box in ("box-ceph", "box-ceph-ec"):
+        own = percentages(hci.load_system(f"params/systems/{box}.yaml").pool_fill, said["ceph osd df"])
+        assert own == [(7.09, line.strip()) for line in said["ceph osd df"].splitlines() if line.endswith("up")]
 
 
 def test_zfs_and_thin_pools_are_asked_by_name_and_md_has_none():
