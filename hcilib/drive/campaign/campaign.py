@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 
 from hcilib.drive.beds import lab
 from hcilib.drive.campaign import events, integrity, placement, policy
-from hcilib.drive.campaign.facts import gather, note_pool_fill, note_wear
+from hcilib.drive.campaign.facts import gather, note_wear, pool_fill_noted
 from hcilib.drive.campaign.policy import Policy, Rules, Watch
 from hcilib.drive.campaign.progress import Bars, phase, red
 from hcilib.drive.campaign.rundir import RunDir
@@ -189,7 +189,6 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
                 _put_back(fleet, switch, products, plan)
                 with contextlib.suppress(OSError):  # a full disk must not hide the reason
                     note_wear(fleet, testbed, rundir, "end")
-                    note_pool_fill(fleet, course.subjects.values(), rundir, "end")
         except BaseException as error:
             with contextlib.suppress(OSError):  # a full disk must not hide the reason
                 rundir.log("end", problems=[f"{type(error).__name__}: {error}"])
@@ -264,14 +263,14 @@ def _execute(
     missing, done, filling = [], course.rundir.done(), True
     left = [step for step in course.plan.steps if step.id not in done]
     name = ", ".join(sorted(course.plan.systems)) or next(reversed(course.subjects))
-    with Bars(name, left, lambda step: _seconds(step, course), progress) as bars:
+    with Bars(name, left, lambda step: _seconds(step, course), progress) as bars, contextlib.ExitStack() as filled:
         if course.testbed.caveat:
             bars.say(course.testbed.caveat)
         for step in todo:
             course.begin(step)
             time.sleep(course.plan.pause_s if step.kind != "prefill" else 0)
             if filling and step.kind != "prefill":
-                note_pool_fill(fleet, course.subjects.values(), course.rundir, "start")
+                filled.enter_context(pool_fill_noted(fleet, course.subjects.values(), course.rundir))
                 filling = False
             with bars.step(step):
                 accepted = _measure_patiently(step, course, switch, fleet, look, bars)

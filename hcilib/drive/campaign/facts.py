@@ -3,9 +3,10 @@ later; what their drives say of themselves, and how full the systems' pools are,
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.campaign.subjects import Subject, percentages, says
@@ -103,12 +104,23 @@ def note_wear(fleet: Fleet, testbed: Testbed, rundir: RunDir, when: str) -> None
         rundir.wear(node, reading)
 
 
+@contextlib.contextmanager
+def pool_fill_noted(fleet: Fleet, subjects: Iterable[Subject], rundir: RunDir) -> Iterator[None]:
+    """Note how full the pools are before the first run of a session, whose disks are filled, and after its last,
+    however it ends."""
+    note_pool_fill(fleet, subjects, rundir, "start")
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # a full disk must not hide the reason
+            note_pool_fill(fleet, subjects, rundir, "end")
+
+
 def note_pool_fill(fleet: Fleet, subjects: Iterable[Subject], rundir: RunDir, when: str) -> None:
     """Add to facts/pools/fill.json how full each system's pool is, by the command of its file (`pool_fill`): of what it
     prints on a host the fullest, the line that says so, and all of it. Of a system without the command, nothing.
 
-    `when`: start (the disks are filled, the first run of a session is next) or end. What does not answer, or tells no
-    percentage, is noted with its reason, and stops nothing.
+    What does not answer, or tells no percentage, is noted with its reason, and stops nothing.
     """
     asked = {
         one.system.name: (how, tasks(how, one.testbed, one.testbed.vms))
