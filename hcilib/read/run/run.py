@@ -177,8 +177,11 @@ def read_pool_fill(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
 
     Examples
     --------
-    >>> hci.read_pool_fill(hci.samples()["lab-single"]).empty  # its drives are no pool
-    True
+    >>> full = hci.read_pool_fill(hci.ROOT / "tests/data/pool_fill/box-ceph")
+    >>> full[["system", "when", "host", "pool_fill_pct"]]
+         system   when   host  pool_fill_pct
+    0  box-ceph  start  node1           8.65
+    1  box-ceph    end  node1           8.65
     """
     found = []
     for folder, name in run_names([located(p) for p in ([path] if isinstance(path, (str, Path)) else path)]).items():
