@@ -241,9 +241,9 @@ def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame, labels: Mapping[s
 def _said_of(worst: pd.Series, runs: int) -> str:
     which = f" (block {worst['block']:g})" if "block" in worst and runs > 1 else ""
     still = worst[["gap_s", "heal_gap_s"]].fillna(0).sum()
-    back = f", back {worst['back_s']:g} s after it was healed" if worst["back_s"] > 0 else ""
+    back = f", back {worst['back_s']:.3g} s after it was healed" if worst["back_s"] > 0 else ""
     never = ", never back" if worst["heal_s"] == worst["heal_s"] and worst["back_s"] != worst["back_s"] else ""
-    return f"worst run{which}: {still:g} s without I/O{back}{never}"
+    return f"worst run{which}: {still:.3g} s without I/O{back}{never}"
 
 
 def _returns(ax: Axes, runs: pd.DataFrame, end: float) -> None:
