@@ -222,6 +222,60 @@ def test_what_a_rate_asks_of_a_mix(tmp_path, rates, options, offered):
     assert (row["rate_iops"] == rates) if math.isnan(offered) else math.isnan(row["rate_iops"])
 
 
+@pytest.mark.parametrize(
+    ("options", "sizes"),
+    [
+        ({"bssplit": "4k/60:64k/40"}, "4k/60:64k/40"),
+        ({"bsrange": "4k-64k"}, "4k-64k"),
+        ({"bs": "4k,8k", "rw": "randrw"}, "4k,8k"),
+    ],
+)
+def test_several_block_sizes_are_none_of_them_whatever_the_name_says(tmp_path, options, sizes):
+    fio_at("400", tmp_path / "oak_4k_r1.json", runtime="300ms", **options)
+    fio_at("400", tmp_path / "oak_4k_r2.json", runtime="300ms")
+    [several, one] = hci.read_results(tmp_path, names="{system}_{bs}_r{rep}.json").to_dict("records")
+    assert several["block_sizes"] == sizes
+    assert math.isnan(several["bs_bytes"])
+    assert several["pattern"].startswith("?-rand")
+    assert (one["bs_bytes"], one["pattern"]) == (4096, "4k-randread")
+
+
+def test_hot_spots_are_another_pattern(tmp_path):
+    for rep, spread in enumerate(("random", "zipf:1.2")):
+        fio_at("400", tmp_path / f"oak_r{rep}.json", runtime="300ms", random_distribution=spread)
+    results = hci.read_results(tmp_path, system="oak")
+    assert results["pattern"].tolist() == ["4k-randread", "4k-randread-zipf1.2"]
+    assert results["rep"].tolist() == [0, 0], "no repeats of each other"
+
+
+def test_unified_numbers_are_read_where_they_are_of_one_direction(tmp_path):
+    for rw in ("randwrite", "randrw"):
+        fio_at("400", tmp_path / f"{rw}.json", runtime="300ms", rw=rw, unified_rw_reporting="mixed")
+    results = hci.read_results(tmp_path, system="oak")
+    [job] = documents(tmp_path / "randwrite.json")[0]["jobs"]
+    assert results["write_iops"].tolist() == [job["mixed"]["iops"]]
+    assert results["lat_ns"].tolist() == [pytest.approx(job["mixed"]["lat_ns"]["mean"], rel=1e-12)]
+    assert [file for file, _ in results.attrs["left_out"]] == ["randrw.json"]
+
+
+@pytest.mark.parametrize("form", ["normal", "terse"])
+def test_what_fio_prints_without_json_is_known_as_such(tmp_path, form):
+    argv = ["fio", "--name=j", "--ioengine=null", "--size=1m", f"--output-format={form}", "--output=said.txt"]
+    subprocess.run(argv, check=True, cwd=tmp_path)
+    [file] = hci.recognise(tmp_path).to_dict("records")
+    assert (file["tool"], "--output-format=json+" in file["skipped"]) == ("fio", True)
+    with pytest.raises(ForeignError, match="fio's text"):
+        hci.read_results(tmp_path)
+
+
+def test_demands_are_audited_by_what_they_are(tmp_path):
+    fio_at("400", tmp_path / "oak.json")
+    results = hci.read_results(tmp_path, system="oak")
+    [little] = hci.audit(results).query("check == 'little'").to_dict("records")
+    assert pd.isna(little["ok"])
+    assert little["note"].startswith("not checkable: a demand")
+
+
 # --- the folders of other tools ---------------------------------------------------------------------------------------
 
 
@@ -241,6 +295,27 @@ def test_bench_fio():
     assert results["p99_ns"].isna().all()  # two jobs, plain json
     assert "percentiles" in codes(results)
     assert set(hci.compare(results, "oak", by=["pattern", "iodepth"])["verdict"]) <= {"lower", "inconclusive"}
+
+
+def test_every_load_of_bench_fio_has_a_place_in_figure_and_table(tmp_path):
+    """Targets of which nobody said what they are, and jobs that vary as its own grids have them: --numjobs 1 8."""
+    shutil.copytree(FILES / "bench-fio", tmp_path / "bench-fio")
+    for output in ("oak-1", "elm-1"):
+        folder = tmp_path / "bench-fio" / output / "disk.img/4k"
+        file = (folder / "randread-1-2.json").read_text().replace('"numjobs" : "2"', '"numjobs" : "8"')
+        (folder / "randread-1-8.json").write_text(file)
+    results = hci.read_results(tmp_path / "bench-fio")
+    by = hci.load_factors(results)
+    assert by == ["pattern", "iodepth", "numjobs", "label"]
+    axes = hci.plot_panels(hci.summarize(results, "iops", by=["system", *by]), by=by)
+    titles = [ax.get_title(loc="left") for ax in axes]
+    assert len(set(titles)) == len(titles) == 4 * 2 + 2
+    assert "4k random read, numjobs 8, label bench-fio/oak-1/disk.img" in titles
+    named = hci.read_results(tmp_path / "bench-fio", names="{system}-{rep}/**")
+    by = hci.load_factors(named)
+    shown = hci.table(hci.compare(named, "oak", by=by)).cells
+    assert "numjobs" in shown, "else two rows look alike"
+    assert not shown.duplicated(["Pattern", "iodepth", "numjobs"]).any()
 
 
 def test_targets_of_bench_fio_are_not_pooled_unless_the_user_says_what_they_are():

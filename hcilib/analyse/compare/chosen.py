@@ -17,7 +17,7 @@ from hcilib.analyse.compare.cells import (
     valid_rows,
 )
 from hcilib.caveats import NONE, Caveat, Caveats
-from hcilib.metrics import pattern_order
+from hcilib.metrics import FACTORS, factors, pattern_order
 
 
 def chosen(
@@ -126,14 +126,19 @@ def one_in_flight(results: pd.DataFrame, patterns: Sequence[str] | None = None) 
 
 
 def load_factors(results: pd.DataFrame) -> list[str]:
-    """What tells the loads of these results apart: pattern and iodepth, and numjobs, vms where they vary. For `by=`.
+    """What tells the loads of these results apart, for `by=`: pattern and iodepth, numjobs and vms where they vary, and
+    of demands and factors that only such files have those in which runs of one system differ.
 
     Examples
     --------
     >>> hci.load_factors(hci.published())
     ['pattern', 'iodepth', 'numjobs', 'vms']
     """
-    return ["pattern", "iodepth", *(name for name in ("numjobs", "vms") if results[name].nunique(dropna=False) > 1)]
+    by = ["pattern", "iodepth", *(name for name in ("numjobs", "vms") if results[name].nunique(dropna=False) > 1)]
+    cells = results.groupby(["system", *by], dropna=False, observed=True)
+    own = [name for name in factors(results.columns) if name not in FACTORS]
+    asked = [name for name in ("demand", "rate_iops", "random_distribution", *own) if name in results]
+    return [*by, *(name for name in asked if cells[name].nunique(dropna=False).gt(1).any())]
 
 
 def pooled(results: pd.DataFrame) -> pd.DataFrame:

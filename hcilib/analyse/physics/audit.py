@@ -90,6 +90,7 @@ def _little(results: pd.DataFrame) -> pd.DataFrame:
     capped = _column(results, "rate_bytes") > 0
     if "rate_iops" in results:  # text, of a file of fio's that is nobody's plan
         capped |= results["rate_iops"].notna()
+    demanded = results["demand"].notna() & ~capped if "demand" in results else capped & False
     lat = mean.mask(only_unweighted, unweighted)
     low, high = (np.where(published, a, b) for a, b in zip(LITTLE_PUBLISHED, LITTLE_OWN, strict=True))
     table = _judge(results, "little", results["iops"] * lat / 1e9, expected, low, high)
@@ -99,6 +100,8 @@ def _little(results: pd.DataFrame) -> pd.DataFrame:
             "not checkable: the mean latency is (read + write)/2; weighted by IOPS it is {} ms, derived as N/X"
         ): only_unweighted,
         "not checkable: a rate cap keeps fewer I/Os in flight than outstanding": capped & ~only_unweighted,
+        "not checkable: a demand keeps in flight what it needs, outstanding is what it may": demanded
+        & ~only_unweighted,
     }
     table.attrs["unweighted"] = tuple(results.index[only_unweighted & expected.notna()])
     for text, rows in reason.items():

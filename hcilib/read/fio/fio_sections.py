@@ -46,7 +46,7 @@ def full_depth_pct(document: bytes, iodepth: int, of: Callable[[str, str], bool]
     """
     total = full = 0.0
     for job in (job for job in _jobs(document) if of is None or of(job.get("hostname", ""), job["jobname"])):
-        both = [job["read"], job["write"]]
+        both = [job[ddir] for ddir in ("read", "write") if ddir in job] or [job["mixed"]]
         ios, rate = (sum(direction[name] for direction in both) for name in ("total_ios", "iops"))
         longest_s = max(direction["lat_ns"]["max"] for direction in both) / 1e9
         arrived = rate * longest_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import lru_cache, partial
@@ -15,7 +16,7 @@ from hcilib.read.fio.fio_document import LOCAL_HOST
 from hcilib.read.fio.fio_fast import Direction
 from hcilib.read.fio.fio_reports import Entry, FioFile, FioOutputError, parse
 from hcilib.read.fio.fio_sections import full_depth_pct
-from hcilib.read.foreign.parts import Part, Row, asked
+from hcilib.read.foreign.parts import UNLIKE, Part, Row, asked
 from hcilib.read.run.fleet import QUANTILES, carried, thin_tail
 
 _SHOWN = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "rate_iops", "runtime")
@@ -26,6 +27,11 @@ _APART = 0.9
 
 def is_fio(raw: bytes) -> bool:
     return b'"fio version"' in raw
+
+
+def is_fio_text(raw: bytes) -> bool:
+    """What fio prints when nobody asks for JSON, or its terse lines."""
+    return b": (g=0): rw=" in raw or re.match(rb"\d;fio-\d", raw) is not None
 
 
 def parts_of(raw: bytes, path: str) -> tuple[list[Part], str]:
@@ -92,13 +98,15 @@ def _groups(entries: Sequence[Entry], path: str) -> list[list[int]]:
 def _part(entries: Sequence[Entry], own: list[int], rows: Sequence, bins, several: bool) -> Part:
     wanted = set(own)
     mine = [entries[n] for n in own]
-    places = [place for place, (n, ddir, _) in enumerate(rows) if n in wanted and ddir in ("read", "write")]
-    if not places and any(ddir == "mixed" for n, ddir, _ in rows if n in wanted):
-        raise FioOutputError("unified_rw_reporting: reads and writes are one number in it, and cannot be told apart")
     told = [asked(entry.options) for entry in mine]
+    alone = {100: "read", 0: "write"}.get(told[0][0].get("rwmixread", nan), "mixed")
+    ddirs = {place: alone if ddir == "mixed" else ddir for place, (n, ddir, _) in enumerate(rows) if n in wanted}
+    places = [place for place, ddir in ddirs.items() if ddir in ("read", "write")]
+    if not places and "mixed" in ddirs.values():
+        raise FioOutputError("unified_rw_reporting: reads and writes are one number in it, and cannot be told apart")
     factors, said = dict(told[0][0]), told[0][1]
     if len(told) > 1:
-        unlike = [name for name in ("rw", "bs_bytes", "rwmixread", "sync") if len({f.get(name) for f, _ in told}) > 1]
+        unlike = [name for name in UNLIKE if len({f.get(name) for f, _ in told}) > 1]
         if unlike:
             shown = " and ".join(sorted({str(f.get(unlike[0])) for f, _ in told}))
             raise FioOutputError(f"jobs of {unlike[0]} {shown} ran at once: together they are no one cell")
@@ -129,7 +137,7 @@ def _part(entries: Sequence[Entry], own: list[int], rows: Sequence, bins, severa
         job=mine[0].report.jobname if several else "",
         factors=factors,
         asked={name: mine[0].options[name] for name in _SHOWN if name in mine[0].options},
-        rows=[Row(rows[place][1], _numbers(rows[place][2])) for place in places],
+        rows=[Row(ddirs[place], _numbers(rows[place][2])) for place in places],
         bins=tuple(np.concatenate(arrays) for arrays in zip(*given, strict=True)) if given else None,  # type: ignore[arg-type]
         own_percentiles=own_percentiles,
         hosts=tuple(f"{host}:{port}" for host, port in sorted(remote)),

@@ -226,6 +226,9 @@ def _parts(file: File, place: Place) -> list[tuple[Part, str]]:
         file.what, file.tool = RESULT, "elbencho"
         found, file.version, _ = elbencho_files.parts_of(raw, file.path)
         return found
+    if fio_files.is_fio_text(raw):
+        file.tool, file.skipped = "fio", "fio's text: read_results takes its JSON (--output-format=json+)"
+        return []
     if place.tool and _RESULT_NAME.fullmatch(name):
         raise ForeignError(f"it lies where {place.tool} puts a result, and holds none")
     file.skipped = _WHY[OTHER] + (f"; it begins with {_first_line(head)!r}" if _RESULT_NAME.fullmatch(name) else "")

@@ -80,7 +80,8 @@ def _measures(rows: Sequence[Row]) -> dict[str, float]:
     return fleet.aggregate(ddir, dict(zip(NUMBERS, numbers.T, strict=True)))
 
 
-_UNLIKE = ("rw", "bs_bytes", "rwmixread", "sync", "percentage_random")
+UNLIKE = ("rw", "bs_bytes", "block_sizes", "rwmixread", "random_distribution", "sync", "percentage_random")
+"""Jobs that differ in one of these and run at once are no one cell."""
 
 
 def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str, Any]:
@@ -103,6 +104,8 @@ def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str
         *_contradictions(found, named),
     ]
     factors = {**named, **{name: value for name, value in found.items() if value == value}}
+    if "block_sizes" in factors:  # whatever a name says
+        factors["bs_bytes"] = nan
     if "rw" not in factors:
         raise ForeignError("neither the file nor its name says rw: which pattern was it?")
     if "trim" in factors["rw"]:
@@ -148,7 +151,7 @@ def _factors(parts: Sequence[Part]) -> dict[str, Any]:
         values = {part.factors.get(name, nan) for part in parts}
         if len(values) == 1 or all(value != value for value in values):
             found[name] = values.pop()
-        elif name in _UNLIKE:
+        elif name in UNLIKE:
             shown = ", ".join(sorted(map(str, values)))
             raise ForeignError(f"{name} {shown} in one run: jobs that do different things at once are no one cell")
         elif name == "iodepth":
@@ -237,6 +240,10 @@ RELEVANT = (
     "readwrite",
     "bs",
     "blocksize",
+    "bssplit",
+    "bsrange",
+    "blocksize_range",
+    "random_distribution",
     "iodepth",
     "numjobs",
     "rwmixread",
@@ -287,8 +294,9 @@ def asked(options: Mapping[str, str]) -> tuple[dict[str, Any], tuple[Caveat, ...
     """Factors and caveats of a job's options under fio's names; what they do not say is not among the factors.
 
     Besides `FACTORS`: runtime_s, time_based, in_flight (1 for an engine that waits for each I/O), offered (IOPS of each
-    job, where rate_iops says a demand) and, where they matter, the factors percentage_random, rate_iops, fsync that no
-    plan of ours has.
+    job, where rate_iops says a demand) and, where they matter, random_distribution and the factors block_sizes
+    (bssplit, bsrange, a bs of several: there is no one size), percentage_random, rate_iops, fsync that no plan of ours
+    has.
     """
     return _asked(tuple(map(options.get, RELEVANT)))
 
@@ -301,6 +309,11 @@ def _asked(values: tuple[str | None, ...]) -> tuple[dict[str, Any], tuple[Caveat
         found |= _direction(rw.partition(":")[0], told)
     if bs := told.get("bs", told.get("blocksize")):
         found["bs_bytes"] = bytes_of(bs)
+    listed = told.get("bs") if "," in told.get("bs", "")[:-1] else None
+    if sizes := told.get("bssplit", told.get("bsrange", told.get("blocksize_range", listed))):
+        found |= {"bs_bytes": nan, "block_sizes": sizes}
+    if told.get("random_distribution", "random") != "random":
+        found["random_distribution"] = told["random_distribution"]
     for name in ("iodepth", "numjobs"):
         if told.get(name, "").isdigit():
             found[name] = int(told[name])
@@ -355,13 +368,14 @@ def pattern_of(factors: Mapping[str, Any]) -> str:
     """The pattern's name; one that no plan could have is named after what is known, and its rate in bytes is left
     out."""
     bs, mix, sync, rate = (factors.get(name, nan) for name in ("bs_bytes", "rwmixread", "sync", "rate_bytes"))
-    return _name(factors["rw"], bs, mix, int(sync == 1), rate if rate == rate else 0)
+    hot = factors.get("random_distribution", "")
+    return _name(factors["rw"], bs, mix, int(sync == 1), rate if rate == rate else 0, hot)
 
 
 @lru_cache(maxsize=4096)
-def _name(rw: str, bs: float, mix: float, sync: int, rate: float) -> str:
+def _name(rw: str, bs: float, mix: float, sync: int, rate: float, hot: str) -> str:
     try:
-        return Pattern(rw, int(bs), int(mix), sync, int(rate)).name
+        return Pattern(rw, int(bs), int(mix), sync, int(rate), 0, hot).name
     except (PlanError, ValueError):
         size = "?" if not isfinite(bs) else f"{bs / 1024:g}k" if bs % 1024 == 0 else f"{bs:g}b"
         return f"{size}-{rw}{f'{mix:g}' if rw.endswith('rw') and isfinite(mix) else ''}{'-sync' * sync}"

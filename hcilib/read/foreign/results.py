@@ -32,7 +32,10 @@ CHUNK = 200
 SHOWN_AFTER_S = 1.0
 """Reading that takes longer shows how far it is."""
 _PLACE = ("system", "tool", "pattern", "vms", "nodes", "placement", "span_bytes")
-_CELL = (*_PLACE, *FACTORS, "percentage_random", "rate_iops", "demand", "fsync", "fdatasync")
+_CELL = (
+    *(*_PLACE, *FACTORS, "block_sizes", "random_distribution", "percentage_random", "rate_iops", "demand"),
+    *("fsync", "fdatasync"),
+)
 """What tells the cells of a folder apart; within one of them repeats are numbered."""
 _FILES = ("file", "tool", "version", "what", "in_file", "in_name", "missing", "run", "skipped")
 _ASKED = {"rw": "rw", "bs_bytes": "bs", "iodepth": "iodepth", "numjobs": "numjobs"}

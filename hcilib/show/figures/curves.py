@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -97,7 +97,7 @@ def _sweep(table, metric, over, hue, labels, title, source, ax, top: float = 0.0
 def plot_panels(
     table: pd.DataFrame,
     metric: str | None = None,
-    by: str = "pattern",
+    by: str | Sequence[str] = "pattern",
     over: str = "iodepth",
     hue: str = "system",
     labels: Mapping[str, str] | None = None,
@@ -106,24 +106,29 @@ def plot_panels(
 ) -> np.ndarray:
     """Small multiples of :func:`plot_sweep`, one panel per `by` that has a value; the others are named in the caption.
 
-    Returns the panels' Axes in order.
+    `by`: a column, or all that tell the loads apart, of which `over` is left out. Returns the panels' Axes in order.
     """
     metric, names = style.metric_drawn(table, metric), labelled(labels)
-    every = pattern_order(table[by]) if by == "pattern" else list(dict.fromkeys(table[by]))
-    if not every:
-        raise ValueError(f"plot_panels: the table has no row, so there is no {by} to draw")
-    given = set(table.loc[table["center" if "center" in table else metric].notna(), by])
+    keys = [by] if isinstance(by, str) else [name for name in by if name != over]
+    if table.empty:
+        raise ValueError(f"plot_panels: the table has no row, so there is no {', '.join(keys)} to draw")
+    table = table.assign(panel=[_head(keys, row) for row in table[keys].itertuples(index=False, name=None)])
+    if "pattern" in keys:
+        place = {pattern: n for n, pattern in enumerate(pattern_order(table["pattern"]))}
+        every = list(dict.fromkeys(table.sort_values("pattern", key=lambda c: c.map(place), kind="stable")["panel"]))
+    else:
+        every = list(dict.fromkeys(table["panel"]))
+    given = set(table.loc[table["center" if "center" in table else metric].notna(), "panel"])
     values = [value for value in every if value in given]
-    heads = {value: pattern_label(value) if by == "pattern" else f"{by} {value}" for value in every}
     if not values:
         return np.array([style.nothing(style.canvas(None, 7.2, 0.6), f"{metric_of(metric).label}: no value given.")])
     named = 2 <= table[hue].nunique() <= 4  # one needs none; more names than that would stand on each other
     fig, axes = style.panels(len(values), columns - named, 3.5 if named else 2.6, 2.4)
     missing = False
     for ax, value in zip(axes, values, strict=True):
-        panel = table[table[by] == value]
+        panel = table[table["panel"] == value]
         missing |= _curves(ax, panel, metric, over, hue, names)
-        ax.set_title(heads[value])
+        ax.set_title(value)
         ax.set(xlabel="", ylabel="")
         if named:
             style.direct_labels(ax, _ends(ax, panel, metric, over, hue, names), size=7.5)
@@ -131,27 +136,32 @@ def plot_panels(
     axes[-1].set_xlabel(OVER.get(over, over), loc="left")
     if not named:
         style.legend(axes[0], _handles(table, hue, names, missing), True)
-    lost = [heads[value] for value in every if value not in given]
+    lost = [value for value in every if value not in given]
     style.caption(axes[0], style.runs_note(table), "× no value." if named and missing else None,
                   f"No value given: {', '.join(lost)}." if lost else None, style.source_of(table, source))  # fmt: skip
-    style.say(axes[0], _highest(table, metric, by, over, hue, names))
+    style.say(axes[0], _highest(table, metric, over, hue, names))
     return axes
 
 
-def _highest(table: pd.DataFrame, metric: str, by: str, over: str, hue: str, labels: Mapping[str, str]) -> str:
+def _head(keys: Sequence[str], values: Sequence[Any]) -> str:
+    """What a panel is of, in words."""
+    told = zip(keys, values, strict=True)
+    return ", ".join(
+        pattern_label(v) if k == "pattern" else f"{k} {count(v) if isinstance(v, float) else v}" for k, v in told
+    )
+
+
+def _highest(table: pd.DataFrame, metric: str, over: str, hue: str, labels: Mapping[str, str]) -> str:
     """Who stands best in each panel, for those who do not see it."""
     column, what = "center" if "center" in table else metric, metric_of(metric)
     values = table.dropna(subset=[column])
     if values.empty:
         return f"{what.label}: no value given."
-    groups = values.groupby(by, observed=True, sort=False)[column]
+    groups = values.groupby("panel", observed=True, sort=False)[column]
     best = values.loc[groups.idxmin() if what.better == "lower" else groups.idxmax()]
     way = "lowest" if what.better == "lower" else "highest"
     said = (
-        (
-            f"{pattern_label(row[by])} {labels.get(row[hue], row[hue])} with {what.show(row[column])} at {over} "
-            f"{row[over]:g}"
-        )
+        (f"{row['panel']} {labels.get(row[hue], row[hue])} with {what.show(row[column])} at {over} {row[over]:g}")
         for row in best.to_dict("records")
     )
     return f"{way.capitalize()} {what.axis}: {'; '.join(said)}."

@@ -202,7 +202,7 @@ def kind_of(frame: pd.DataFrame) -> str | None:
 
 
 def shown_columns(frame: pd.DataFrame, kind: str | None) -> Sequence[str] | None:
-    """The columns to show of a frame of that kind; None where its kind prescribes none.
+    """The columns to show of a frame of that kind, with what it was asked by; None where its kind prescribes none.
 
     Raises
     ------
@@ -213,7 +213,11 @@ def shown_columns(frame: pd.DataFrame, kind: str | None) -> Sequence[str] | None
     wanted = KINDS[kind].shown if kind else ()
     columns = [c.removesuffix("?") for c in wanted if c.removesuffix("?") in frame]
     optional = {c.removesuffix("?") for c in wanted if c.endswith("?")}
-    return [c for c in columns if c not in optional or _says_something(frame[c])] or None
+    shown = [c for c in columns if c not in optional or _says_something(frame[c])]
+    by = [c for c in frame.attrs.get("by", ()) if c in frame]
+    told = [c for c in by if c not in columns and _says_something(frame[c])]  # rows that else nothing tells apart
+    at = max((n for n, c in enumerate(shown, 1) if c in by), default=0)
+    return [*shown[:at], *told, *shown[at:]] or None
 
 
 def _says_something(values: pd.Series) -> bool:
