@@ -1,4 +1,5 @@
-"""Sequential jobs of earlier versions that all began where their disk begins: said of the runs that are read."""
+"""What is said of runs that are not what their pattern says: sequential jobs of earlier versions that all began where
+their disk begins, O_SYNC that an engine does not pass on."""
 
 import json
 import re
@@ -55,3 +56,10 @@ def test_random_jobs_and_one_job_a_disk_are_not(rewritten, cell):
 @pytest.mark.parametrize("name", sorted(hci.samples()))
 def test_no_sample_is(name):
     assert said(hci.read_results(hci.samples()[name])) == []
+
+
+@pytest.mark.parametrize(("pattern", "n"), [("4k-randwrite-sync", 1), ("4k-randwrite-fdatasync", 0)])
+def test_synchronous_writes_over_fios_nbd_engine_are_said_to_be_plain(rewritten, pattern, n):
+    results = rewritten({"pattern": pattern})
+    assert sum("unsynced" in own.codes for own in results["warnings"]) == n
+    assert (results["pattern"] == pattern).sum() == 1
