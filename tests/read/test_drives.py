@@ -50,12 +50,13 @@ NODE = Blocks(
     holders={"sda2": ["dm-0"], "nvme0n1": ["md0"], "nvme1n1": ["md0"], "md0": ["dm-1"]},
     named={"dm-0": "pve-root", "dm-1": "vg-vms"},
     transports={"nvme0n1": "pcie", "nvme1n1": "pcie", "nvme2n1": "tcp", "nvme3n1": "tcp"},
-    mounts="proc /proc proc rw 0 0\n/dev/mapper/pve-root / ext4 rw 0 0\n/dev/sda1 /boot/efi vfat rw 0 0\n",
+    mounts="proc /proc proc rw 0 0\n/dev/mapper/pve-root / ext4 rw 0 0\n/dev/sda1 /boot/efi vfat rw 0 0\n"
+    "/dev/sda1 /home/ada/benchmarks ext4 rw 0 0\n",
 )
 
 
 def test_drives_are_whole_disks_of_the_node_with_nothing_below_them():
-    assert NODE.drives == {"nvme0n1": "md0 dm-1", "nvme1n1": "md0 dm-1", "sda": "dm-0 / /boot/efi", "vdb": ""}
+    assert NODE.drives == {"nvme0n1": "md0 dm-1", "nvme1n1": "md0 dm-1", "sda": "dm-0 / /boot/efi /...", "vdb": ""}
 
 
 def test_two_samples_are_what_was_done_between_them():

@@ -32,6 +32,7 @@ COLUMNS = (
 COUNTS = ("reads", "writes", "read_bytes", "write_bytes", "merged", "flushes")
 SECTOR = 512
 """Bytes of a sector of /proc/diskstats, whatever the drive's own are (Documentation/block/stat.rst of the kernel)."""
+_OF_AN_OS = ("/", "/boot", "/boot/efi", "/home", "/opt", "/srv", "/tmp", "/usr", "/var", "/var/lib", "/mnt")
 _NO_DRIVE = re.compile(r"(?:ram|zram|sr|fd|nbd|rbd|drbd|md|dm-)\d")
 _OF_NETWORK = re.compile(r"/session\d+/|/nvme-fabrics/|/rport-")
 """In the path of a disk that is reached over a network: iSCSI, NVMe over fabrics, Fibre Channel."""
@@ -63,8 +64,8 @@ class Blocks:
 
     @property
     def drives(self) -> dict[str, str]:
-        """Drive -> what it carries, from the bottom up: the devices built on it, then where it is mounted; "" where
-        nothing is."""
+        """Drive -> what it carries, from the bottom up: the devices built on it, then where it is mounted ("/..." for a
+        folder of somebody's own, whose name is nobody's business who reads the results); "" where nothing is."""
         return {name: " ".join(self._carried(name)) for name in sorted(self.links) if self._is_drive(name)}
 
     def _is_drive(self, name: str) -> bool:
@@ -86,7 +87,8 @@ class Blocks:
             todo += above
         known = {drive, *parts, *found, *(f"mapper/{self.named[name]}" for name in found if name in self.named)}
         mounted = [line.split()[:2] for line in self.mounts.splitlines() if line.startswith("/dev/")]
-        return [*found, *dict.fromkeys(where for what, where in mounted if what.removeprefix("/dev/") in known)]
+        where = (where for what, where in mounted if what.removeprefix("/dev/") in known)
+        return [*found, *dict.fromkeys(place if place in _OF_AN_OS else "/..." for place in where)]
 
 
 def parse_diskstats(text: str) -> dict[str, Counts]:
