@@ -27,6 +27,7 @@ def test_seconds_are_counted_from_the_series_zero_by_the_vms_clocks():
     done = table[~table["seen"]]
     assert list(done["what"]) == ["cut-link", "heal-link"]
     assert list(done["t_s"]) == [9.5, 19.5]
+    assert list(done["at_s"]) == [1011.5, 1021.5]
     assert list(done["took_s"]) == [0.25, 0.25]
     assert list(table.loc[table["seen"], "what"]) == ["whole", "node1: cs:WFConnection", "whole"]
     assert list(table["t_s"]) == sorted(table["t_s"])

@@ -66,6 +66,20 @@ def test_the_worst_run_of_each_failure_is_shown_from_the_failure_on(histograms, 
         assert silent == set(range(min(there), max(there) + 1)) - there
 
 
+def test_a_column_stands_where_its_second_of_the_clock_was(histograms, costs):
+    events = hci.read_events(STAMPED)
+    table = hci.latency_over_time(histograms, costs, events)
+    done = events[~events["seen"]].sort_values("t_s").groupby("step")["at_s"].first()
+    told = histograms[(histograms["count"] > 0) & histograms["step"].isin(done.index)]
+    expected = np.unique((told["second"] - told["step"].map(done)).round(3))
+    assert np.unique(table["since_s"]) == pytest.approx(expected, abs=0.002)
+    late = hci.latency_over_time(histograms, costs)["since_s"].to_numpy() - table["since_s"].to_numpy()
+    assert late.max() > 0.5, "by whole seconds of the series the sample's columns stand beside their marks"
+    for ax in hci.plot_latency_over_time(table, costs):
+        [mesh] = [artist for artist in ax.collections if artist.get_gid() == "latencies"]
+        assert mesh.get_coordinates()[0, 0, 0] in table["since_s"].to_numpy()
+
+
 def test_without_failures_the_middle_run_at_the_highest_load_is_shown(histograms):
     table = hci.latency_over_time(histograms.query("events.str.startswith('fail-drive')"))
     higher = table.assign(iodepth=32, count=lambda t: 10 * t["count"])

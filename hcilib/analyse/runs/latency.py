@@ -421,19 +421,24 @@ def mixed_latency(results: pd.DataFrame) -> pd.DataFrame:
 # --- second by second -------------------------------------------------------------------------------------------------
 
 
-def latency_over_time(histograms: pd.DataFrame, costs: pd.DataFrame | None = None) -> pd.DataFrame:
+def latency_over_time(
+    histograms: pd.DataFrame, costs: pd.DataFrame | None = None, events: pd.DataFrame | None = None
+) -> pd.DataFrame:
     """How many I/Os of each second took how long: what a heat map of latency is drawn from.
 
     Parameters
     ----------
     histograms : ``read_histograms``, or other rows of ``read_rollup`` that are single I/Os and no averages
     costs : ``failures`` of the same runs: these runs alone, and time counted from the failure
+    events : ``read_events`` of them. A histogram's second is one of the clock, which begins up to a second before or
+        after one of the series: without it `since_s` is off by as much
 
     Returns
     -------
-    The run's keys, t_s (with `costs` since_s: from the second of the failure, as in ``aligned``), lat_lo_ns and
+    The run's keys, t_s (with `costs` since_s: where the second begins, from the failure on), lat_lo_ns and
     lat_hi_ns (a bin: twelve a decade), count (I/Os), p50_ns (the second's median, once for each of its bins). A second
-    without I/O has no row. Empty for an empty table.
+    without I/O has no row. fio writes a histogram at the first I/O after its interval, so the last ones before a
+    silence stand up to half an interval before its end. Empty for an empty table.
 
     Raises
     ------
@@ -463,6 +468,12 @@ def latency_over_time(histograms: pd.DataFrame, costs: pd.DataFrame | None = Non
     if costs is None:
         return table
     shared = [name for name in keys if name in costs]
-    since = table.merge(costs[[*shared, "fail_s"]], on=shared)
-    since.insert(since.columns.get_loc("t_s"), "since_s", since["t_s"] - np.floor(since["fail_s"]))
-    return since.drop(columns=["t_s", "fail_s"])
+    begun = costs[shared].assign(failed_s=np.floor(costs["fail_s"]))
+    if events is not None:
+        done = events[~events["seen"].astype(bool)].sort_values("t_s").drop_duplicates(shared)
+        dates = told.assign(origin_s=told["second"] - told["t_s"]).drop_duplicates(shared)[[*shared, "origin_s"]]
+        dated = begun.merge(done[[*shared, "at_s"]], on=shared, how="left").merge(dates, on=shared, how="left")
+        begun = dated.assign(failed_s=(dated["at_s"] - dated["origin_s"]).fillna(dated["failed_s"]))[list(begun)]
+    since = table.merge(begun, on=shared)
+    since.insert(since.columns.get_loc("t_s"), "since_s", (since["t_s"] - since["failed_s"]).round(3))
+    return since.drop(columns=["t_s", "failed_s"])

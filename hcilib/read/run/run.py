@@ -195,7 +195,7 @@ def read_pool_fill(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
 
 def read_events(path: str | Path) -> pd.DataFrame:
     """What was done and seen during the steps with events: step ... vms, events, seen, what, t_s (on the axis of
-    `read_series`), took_s, planned_s."""
+    `read_series`), at_s (since 1970 by the VMs' clocks, as `second` of `read_rollup`), took_s, planned_s."""
     return _each(
         path, lambda step: events_of(step, _series(step).attrs["epoch_s"] if step.get("events") else None), (JOB, LOGS)
     )
@@ -299,7 +299,7 @@ def samples() -> dict[str, Path]:
     return {f.parent.name: f.parent for f in sorted(root.glob("*/plan.json"))}
 
 
-TYPES = {"seen": bool, "what": object, "t_s": float, "took_s": float, "planned_s": float}
+TYPES = {"seen": bool, "what": object, "t_s": float, "at_s": float, "took_s": float, "planned_s": float}
 
 
 def events_of(step: dict, epoch_s: float | None) -> pd.DataFrame:
@@ -317,7 +317,9 @@ def events_of(step: dict, epoch_s: float | None) -> pd.DataFrame:
         (False, e["action"], e["began_s"] - zero, e["ended_s"] - e["began_s"], e["planned_s"]) for e in step["events"]
     ]
     rows += [(True, s["missing"] or "whole", s["at_s"] - zero, float("nan"), float("nan")) for s in step["states"]]
-    return pd.DataFrame(rows, columns=list(TYPES)).astype(TYPES).sort_values("t_s", ignore_index=True)
+    table = pd.DataFrame(rows, columns=[name for name in TYPES if name != "at_s"])
+    table["at_s"] = table["t_s"] + (float("nan") if epoch_s is None else epoch_s)
+    return table[list(TYPES)].astype(TYPES).sort_values("t_s", ignore_index=True)
 
 
 _WRITES = {"run_id": str, "vm": str, "serial": str, "block": "int64", "sequence": "int64", "t_s": float}

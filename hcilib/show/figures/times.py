@@ -354,18 +354,19 @@ def _columns(ax: Axes, run: pd.DataFrame, cost: pd.Series | None, most: float, l
     seconds, first = run.columns[run.columns.isin(["t_s", "since_s"])][0], run.iloc[0]
     edges = np.unique(np.concatenate([run["lat_lo_ns"], run["lat_hi_ns"]]).round(6))
     edges = edges[np.append(True, np.diff(np.log10(edges)) > 1e-6)] / 1e6
-    along = np.arange(run[seconds].min(), run[seconds].max() + 2)
+    at = (run[seconds] - run[seconds].min()).round().astype(int)  # a failure is not at the begin of a second
+    along = run[seconds].min() + np.arange(at.max() + 2)
     cells = np.full((len(edges) - 1, len(along) - 1), np.nan)
     rows = np.searchsorted(edges, run["lat_lo_ns"] / 1e6 * 1.01) - 1
-    cells[rows, (run[seconds] - along[0]).astype(int)] = run["count"]
+    cells[rows, at] = run["count"]
     ax.pcolormesh(along, edges, np.ma.masked_invalid(cells), cmap="Blues", norm=LogNorm(0.3, most), rasterized=True,
                   gid="latencies")  # fmt: skip
     for silent in along[:-1][np.isnan(cells).all(axis=0)]:
         ax.axvspan(silent, silent + 1, color=GAP, alpha=0.35, linewidth=0, gid="gap")
-    medians = run.drop_duplicates(seconds).set_index(seconds)["p50_ns"].reindex(along[:-1]) / 1e6
+    medians = run.set_index(at)["p50_ns"].groupby(level=0).first().reindex(range(len(along) - 1)) / 1e6
     [line] = ax.plot(along[:-1] + 0.5, medians, color=INK, linewidth=1.3, gid="median")
     name = labels.get(first.get("system", ""), first.get("system", ""))
-    style.tip(line, ax, str(name), [f"{at:g} s: median {_ms(ms)}" for at, ms in medians.items()])
+    style.tip(line, ax, str(name), [f"{t:.3g} s: median {_ms(ms)}" for t, ms in zip(along, medians, strict=False)])
     ax.set_xlim(along[0], along[-1])
     slowest = f"the slowest second's median is {_ms(medians.max())}, the middle one's {_ms(medians.median())}"
     load = f"{style.pattern_label(first['pattern'])} at iodepth {first['iodepth']}"
