@@ -268,6 +268,14 @@ def test_what_fio_prints_without_json_is_known_as_such(tmp_path, form):
         hci.read_results(tmp_path)
 
 
+def test_the_drives_of_sources_are_those_of_campaigns_and_files_have_none():
+    """As 10_audit asks for them."""
+    run = ROOT / "data/samples/box/drives-raid5"
+    files = [{"path": LOOSE, "names": NAMES}, LOOSE, f"{LOOSE}/*.json", LOOSE / "job.fio"]
+    assert hci.read_drives(files).empty
+    pd.testing.assert_frame_equal(hci.read_drives([*files, run]), hci.read_drives(run))
+
+
 def test_demands_are_audited_by_what_they_are(tmp_path):
     fio_at("400", tmp_path / "oak.json")
     results = hci.read_results(tmp_path, system="oak")

@@ -41,6 +41,7 @@ from hcilib.run_layout import (
     INTEGRITY,
     JOB,
     LOGS,
+    PLAN,
     POOL_FILL,
     RECORD,
     STEPS,
@@ -100,14 +101,14 @@ def read_counters(path: str | Path) -> pd.DataFrame:
     return _each(path, _counters, (COUNTERS,))
 
 
-def read_drives(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
+def read_drives(path: str | Path | Sequence[str | Path | Mapping]) -> pd.DataFrame:
     """What the nodes' drives did in each step's window: step ... vms, node, device, carries (what is built on it, and
     where it is mounted), seconds (of the window that were sampled), reads, writes, read_bytes, write_bytes, merged,
     flushes (NaN before Linux 5.5).
 
     A drive is a whole disk of a Linux node with nothing below it (`hcilib.read.nodes.drives`); of nodes that share one
     kernel those of the first. No row of a step whose drives were not sampled, as in run directories of earlier
-    versions.
+    versions, nor of a notebook's `sources` that are other tools' files: `read_results` says what is wrong with those.
 
     Examples
     --------
@@ -118,7 +119,11 @@ def read_drives(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
     node2  md0        5
     Name: device, dtype: int64
     """
-    return _each(path, _drives, (DRIVES,))
+    if isinstance(path, (str, Path)):
+        return _each(path, _drives, (DRIVES,))
+    named = [entry for entry in path if not isinstance(entry, Mapping)]
+    campaigns = [entry for entry in named if any((located(entry) / part).exists() for part in (PLAN, STEPS))]
+    return _each(campaigns, _drives, (DRIVES,))
 
 
 def read_wear(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
