@@ -23,6 +23,17 @@ def runs(system, campaign="c1", source="lab", patterns=("4k-randread", "1m-write
 RESULTS = pd.concat([runs("a"), runs("b"), runs("c", patterns=["4k-randread"])], ignore_index=True)
 
 
+def test_one_of_several_loads_is_kept_by_its_value():
+    loads = pd.concat([RESULTS.assign(numjobs=1, demand=None), RESULTS.assign(numjobs=4, demand="0.5")])
+    assert set(chosen(loads, "a", "b", where={"numjobs": 4})["demand"]) == {"0.5"}
+    assert set(chosen(loads, "a", "b", where={"numjobs": "1"})["numjobs"]) == {1}, "as YAML or a notebook may give it"
+    assert set(chosen(loads, "a", "b", where={"demand": 0.5})["numjobs"]) == {4}
+    with pytest.raises(ValueError, match=r"where: numjobs: 3 is nobody's; there are: 1, 4"):
+        chosen(loads, "a", "b", where={"numjobs": 3})
+    with pytest.raises(ValueError, match=r"where: 'threads' is no column of results"):
+        chosen(loads, "a", "b", where={"threads": 3})
+
+
 def test_without_a_wish_every_row_is_kept():
     assert chosen(RESULTS, "a", "b").equals(RESULTS)
     assert set(chosen(RESULTS, "a", "b", ["1m-write"])["system"]) == {"a", "b"}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,7 @@ def chosen(
     challenger: str,
     patterns: Sequence[str] | None = None,
     article: str | None = None,
+    where: Mapping[str, Any] | None = None,
 ) -> pd.DataFrame:
     """The rows of `results` that the question is about, or a ValueError that says what the question gets wrong.
 
@@ -34,6 +36,7 @@ def chosen(
     baseline, challenger : two different systems, both among these rows
     patterns : these patterns alone, each measured by somebody; None for every one
     article : the rows with this `source` alone; None for every one, as for run directories
+    where : column -> its one value, where the sources hold several loads: ``{"numjobs": 4}``
 
     Examples
     --------
@@ -49,6 +52,8 @@ def chosen(
         results = _of_article(results, article)
     if patterns is not None:
         results = _of_patterns(results, patterns)
+    for column, value in (where or {}).items():
+        results = _with_one(results, column, value)
     systems = [str(name) for name in pd.unique(results["system"])]
     for role, name in (("baseline", baseline), ("challenger", challenger)):
         if name not in systems:
@@ -202,6 +207,18 @@ def _of_article(results: pd.DataFrame, article: str) -> pd.DataFrame:
             "for run directories it is None (null in a params file)"
         )
     return rows
+
+
+def _with_one(results: pd.DataFrame, column: str, value: Any) -> pd.DataFrame:
+    if column not in results:
+        raise ValueError(f"where: {column!r} is no column of results: those that are known stand in docs/RESULTS.md")
+    there = results[column].dropna().unique()
+    kept = results[results[column].eq(value) | results[column].astype(str).eq(str(value))]
+    if kept.empty:
+        raise ValueError(
+            f"where: {column}: {value!r} is nobody's; there are: {listed(there) if len(there) else 'none'}"
+        )
+    return kept
 
 
 def _of_patterns(results: pd.DataFrame, patterns: Sequence[str]) -> pd.DataFrame:
