@@ -64,8 +64,8 @@ def test_holds_outputs_that_nbval_compares(notebook):
 
 
 def test_they_show_their_figures_and_are_small_enough_to_commit():
-    """A forge and JupyterLab show a committed notebook without running it (all together under 6 MB). 03's default source
-    kept no histograms; 13's did, and shows what 03 would."""
+    """A forge and JupyterLab show a committed notebook without running it (all together under 6 MB). 03's default
+    source kept no histograms; 13's did, and shows what 03 would."""
     for notebook in NOTEBOOKS:
         drawn = [c for c in code_cells(notebook) if text(c).rstrip().endswith(";")]
         if notebook.stem == "03_sweep":
