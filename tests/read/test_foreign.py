@@ -240,6 +240,31 @@ def test_several_block_sizes_are_none_of_them_whatever_the_name_says(tmp_path, o
     assert (one["bs_bytes"], one["pattern"]) == (4096, "4k-randread")
 
 
+def test_a_write_that_is_flushed_is_another_pattern_and_the_flush_is_timed(tmp_path):
+    argv = ["fio", "--name=j", "--ioengine=psync", "--size=1m", "--rw=randwrite", "--bs=4k", "--output-format=json+"]
+    for name, flush in (("a", "fdatasync=1"), ("b", "fdatasync=32"), ("c", "fsync=1"), ("d", "sync=1")):
+        subprocess.run([*argv, f"--{flush}", f"--output={name}.json"], check=True, cwd=tmp_path)
+    results = hci.read_results(tmp_path / "*.json", system="x")
+    patterns = ["4k-randwrite-fdatasync", "4k-randwrite-fdatasync32", "4k-randwrite-fsync", "4k-randwrite-sync"]
+    assert results["pattern"].tolist() == patterns
+    timed = documents(tmp_path / "a.json")[0]["jobs"][0]["sync"]["lat_ns"]
+    assert results["sync_lat_ns"].iat[0] == timed["mean"]
+    assert results["sync_p99_ns"].iat[0] == pytest.approx(timed["percentile"]["99.000000"], rel=0.05)
+    assert results["sync_lat_ns"].iloc[1:].isna().all()
+    audit = hci.audit(results).query("check == 'little'")
+    assert audit["measured"].iat[0] == pytest.approx(
+        results["iops"].iat[0] * (results["lat_ns"].iat[0] + timed["mean"]) / 1e9
+    )
+    both = tmp_path / "both"  # two VMs of a run
+    both.mkdir()
+    for vm in "12":
+        shutil.copy(tmp_path / "a.json", both / f"x-{vm}.json")
+    (both / "x-2.json").write_text((both / "x-2.json").read_text().replace("fio-3.33", "fio-3.34"))
+    [row] = hci.read_results(both, names="{system}-{vm}.json").to_dict("records")
+    assert row["sync_lat_ns"] == pytest.approx(timed["mean"])
+    assert math.isnan(row["sync_p99_ns"])
+
+
 def test_hot_spots_are_another_pattern(tmp_path):
     for rep, spread in enumerate(("random", "zipf:1.2")):
         fio_at("400", tmp_path / f"oak_r{rep}.json", runtime="300ms", random_distribution=spread)
@@ -259,13 +284,30 @@ def test_unified_numbers_are_read_where_they_are_of_one_direction(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["normal", "terse"])
-def test_what_fio_prints_without_json_is_known_as_such(tmp_path, form):
-    argv = ["fio", "--name=j", "--ioengine=null", "--size=1m", f"--output-format={form}", "--output=said.txt"]
+@pytest.mark.parametrize("name", ["said.txt", "said.log"])
+def test_what_fio_prints_without_json_is_a_result_that_cannot_be_read(tmp_path, form, name):
+    argv = ["fio", "--name=j", "--ioengine=null", "--size=1m", f"--output-format={form}", f"--output={name}"]
     subprocess.run(argv, check=True, cwd=tmp_path)
     [file] = hci.recognise(tmp_path).to_dict("records")
-    assert (file["tool"], "--output-format=json+" in file["skipped"]) == ("fio", True)
+    assert (file["tool"], file["what"], "--output-format=json+" in file["skipped"]) == ("fio", "result", True)
     with pytest.raises(ForeignError, match="fio's text"):
         hci.read_results(tmp_path)
+    shutil.copy(LOOSE / "cedar_4k-randread_qd8_r1.json", tmp_path)
+    [warnings] = hci.read_results(tmp_path, system="x")["warnings"]
+    assert f"1 result file of {tmp_path.name} left out ({name})" in str(warnings)
+
+
+def test_a_result_is_one_whatever_it_is_called_and_in_the_encoding_of_powershell(tmp_path):
+    raw = (LOOSE / "cedar_4k-randread_qd8_r1.json").read_text()
+    (tmp_path / "a.log").write_text(raw)
+    (tmp_path / "b.json").write_bytes(raw.replace("fio-3.33", "fio-3.34").encode("utf-16"))
+    shutil.copy(ROOT / "tests/data/diskspd/write_one.xml", tmp_path / "my-profile-1.xml")
+    (tmp_path / "syslog.log").write_text("Nov 23 14:00:00 node1 kernel: nothing\n")
+    assert hci.recognise(tmp_path)["what"].tolist() == ["result", "result", "result", "log"]
+    results = hci.read_results(tmp_path, system="x")
+    assert results["iops"].iloc[0] == results["iops"].iloc[1]
+    assert results["p99_ns"].iloc[0] == results["p99_ns"].iloc[1]
+    assert results["tool"].tolist() == ["fio", "fio", "diskspd"]
 
 
 def test_the_drives_of_sources_are_those_of_campaigns_and_files_have_none():
@@ -357,6 +399,60 @@ def test_cbt_sums_endpoints_and_hosts_and_passes_over_what_is_there_twice():
     assert set(files.query("what == 'result'")["missing"]) == {"system"}  # the iteration in the path is the repeat
     assert files[files["file"].str.contains("/output")]["skipped"].str.contains("json_output").all()
     assert "cannot be merged" in str(results["warnings"].iat[0])
+
+
+def cbt_of(place: Path, iteration: str, name: str, slower: float, **settings: str) -> None:
+    """The run of that iteration once more, as CBT puts it when a setting of its list is another."""
+    [run] = (FILES / "cbt/results" / iteration).iterdir()
+    folder = shutil.copytree(run, place / "results" / iteration / name)
+    config = folder / "benchmark_config.yaml"
+    config.write_text(config.read_text() + "".join(f"  {name}: {value}\n" for name, value in settings.items()))
+    for file in folder.glob("json_output.*"):
+        document = documents(file)[0]
+        for job in document["jobs"]:
+            job["write"]["iops"] *= slower
+        file.write_text(json.dumps(document))
+
+
+def test_an_archive_of_cbt_is_compared_by_the_settings_that_it_says_differ(tmp_path):
+    for iteration in ("00000000", "00000001"):
+        for profile, slower in (("rep3", 1.0), ("ec42", 0.5)):
+            cbt_of(tmp_path, iteration, f"id-0{profile[-1]}", slower, pool_profile=profile)
+    results = hci.read_results(tmp_path, system="ceph")
+    assert results.groupby("system")["rep"].apply(list).to_dict() == {
+        "ceph, pool_profile ec42": [0, 1],
+        "ceph, pool_profile rep3": [0, 1],
+    }
+    assert hci.compare(results, "ceph, pool_profile rep3")["ratio"].tolist() == pytest.approx([0.5], rel=0.02)
+    assert results.attrs["left_out"] == []
+    assert set(hci.read_results(tmp_path)["warnings"].iloc[0].codes) >= {"system"}  # of which only the user knows
+
+
+def test_runs_of_cbt_that_nothing_tells_apart_are_left_out_and_archives_are_systems_by_their_folders(tmp_path):
+    for archive, slower in (("ceph", 1.0), ("ceph-ec", 0.5)):
+        cbt_of(tmp_path / archive, "00000000", "id-00c0ffee", slower)
+    with pytest.raises(ForeignError, match=r"claims the same run as .*; if their folders are systems: names"):
+        hci.read_results(tmp_path, system=None)
+    results = hci.read_results(tmp_path, names="{system}/**")
+    assert results["system"].tolist() == ["ceph", "ceph-ec"]
+    assert hci.compare(results, "ceph")["ratio"].tolist() == pytest.approx([0.5])
+
+
+def test_what_cbt_did_not_take_out_is_read_from_its_output_and_what_filled_the_volumes_is_not(tmp_path):
+    """Its raw benchmark writes JSON alone; before 2019 it numbered runs without a dash."""
+    shutil.copytree(FILES / "cbt/results", tmp_path / "results")
+    (tmp_path / "results/00000001/id-9b77e310").rename(tmp_path / "results/00000001/id4411223344")
+    for file in tmp_path.rglob("json_output.*"):
+        file.unlink()
+    shutil.copytree(FILES / "cbt-newer/results", tmp_path / "newer/results")
+    newer = tmp_path / "newer/results/00000000/id-77aa01ff"
+    shutil.copytree(newer / "rw4k.client1.lan", newer / "precondition.client1.lan")
+    results = hci.read_results(tmp_path / "results", system="ceph")
+    for row, folder in zip(results.itertuples(), sorted(tmp_path.glob("results/*/*")), strict=True):
+        agrees(results.loc[row.Index], summed(sorted(folder.glob("output.*"))))
+    assert len(hci.read_results(tmp_path / "newer", system="ceph")) == 1
+    said = hci.recognise(tmp_path / "newer").set_index("file")["skipped"]
+    assert said[said.index.str.contains("precondition")].str.contains("before measuring").all()
 
 
 def test_cbt_s_newer_layout_is_one_run_of_its_volumes_even_where_depths_differ():
@@ -459,9 +555,21 @@ def test_what_cannot_be_read_is_named_and_counted_in_every_table_made_of_the_res
     assert all("does not fit" in left_out[name] for name in ("copy of cedar.json", "oddly-named.json"))
     assert len(results) == 13
     assert set(results["tool"]) == {"fio", "diskspd"}
-    for table in (hci.compare(results, "cedar"), hci.summarize(results)):
+    compared = hci.compare(results, "cedar")
+    of_all = hci.winners(results), hci.pooled(results), hci.tally(hci.audit(results), results), hci.peak(results)
+    for table in (compared, hci.summarize(results)):
         assert all("4 result files of messy left out" in str(row) for row in table["warnings"])
-    assert "4 result files of messy left out" in repr(hci.table(hci.summarize(results)))
+    for table in (compared, hci.everywhere(compared), hci.geometric_mean(compared), hci.summarize(results), *of_all):
+        assert "4 result files of messy left out" in repr(hci.table(table))
+    assert "4 result files of messy left out" in str(hci.unlike_working_sets(results)["warnings"].iat[0])
+
+
+def test_an_empty_file_that_is_called_as_results_are_is_one(messy):
+    (messy / "cedar_4k-randread_qd8_r6.txt").touch()
+    (messy / "notes.txt").touch()
+    left_out = dict(hci.read_results(messy, names="{system}_{pattern}_qd{iodepth}_r{rep}.*").attrs["left_out"])
+    assert left_out["cedar_4k-randread_qd8_r6.txt"] == "it is empty"
+    assert "notes.txt" not in left_out
 
 
 def test_a_copy_is_no_replicate(messy):

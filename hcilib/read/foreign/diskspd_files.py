@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from hcilib.caveats import Caveat
+from hcilib.caveats import PERCENTILES, Caveat
 from hcilib.read.diskspd.diskspd import DiskspdOutputError, read_diskspd, read_diskspd_bins
 from hcilib.read.foreign.parts import NUMBERS, Part, Row, asked
 
@@ -15,7 +15,7 @@ _SHOWN = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "runtime")
 _MARKS = (b"<Results", b"Command Line:", b"Input parameters:")
 _ENCODINGS = ("utf-8", "utf-16-le", "utf-16-be")
 _REBUILT = Caveat(
-    "percentiles", "percentiles are rebuilt from those that DiskSPD prints: in between they are upper bounds"
+    PERCENTILES, "percentiles are rebuilt from those that DiskSPD prints: in between they are upper bounds"
 )
 
 

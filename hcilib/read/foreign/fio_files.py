@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from math import isfinite, nan
 
@@ -14,10 +14,10 @@ import numpy as np
 from hcilib.read.fio.fio_bins import bins_of
 from hcilib.read.fio.fio_document import LOCAL_HOST
 from hcilib.read.fio.fio_fast import Direction
+from hcilib.read.fio.fio_json import full_depth_pct, sync_latency
 from hcilib.read.fio.fio_reports import Entry, FioFile, FioOutputError, parse
-from hcilib.read.fio.fio_sections import full_depth_pct
-from hcilib.read.foreign.parts import UNLIKE, Part, Row, asked
-from hcilib.read.run.fleet import QUANTILES, carried, thin_tail
+from hcilib.read.foreign.parts import FDATASYNC, UNLIKE, Part, Row, asked
+from hcilib.read.run.step_tables import QUANTILES, carried, thin_tail
 
 _SHOWN = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "rate_iops", "runtime")
 _OF_CLAT = "percentiles are of completion latency: the file has none of total latency (lat_percentiles=1)"
@@ -50,13 +50,16 @@ def parts_of(raw: bytes, path: str) -> tuple[list[Part], str]:
     parts = [_part(file.entries, own, rows, bins, len(groups) > 1) for own in groups]
     for part, own in zip(parts, groups, strict=True):
         if isfinite(part.offered) and isfinite(depth := part.factors["iodepth"]):
-            mine = {(file.entries[n].report.hostname, file.entries[n].report.jobname) for n in own}
-            part.full_depth_pct = full_depth_pct(raw, depth, partial(_is_of, mine))
+            part.full_depth_pct = full_depth_pct(raw, depth, _of(file.entries, own))
+        if part.factors.get("sync") == FDATASYNC:
+            part.flushes = sync_latency(raw, _of(file.entries, own))
     return parts, file.version
 
 
-def _is_of(mine: set[tuple[str, str]], host: str, job: str) -> bool:
-    return (host or LOCAL_HOST, job) in mine
+def _of(entries: Sequence[Entry], own: Sequence[int]) -> Callable[[str, str], bool]:
+    """Whether a job, by its host and name, is one of these."""
+    mine = {(entries[n].report.hostname, entries[n].report.jobname) for n in own}
+    return lambda host, job: (host or LOCAL_HOST, job) in mine
 
 
 def _bins(file: FioFile, path: str) -> tuple[str | None, list[tuple[np.ndarray, np.ndarray]]]:

@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import yaml
+
+from hcilib.read.compressed import read_bytes
 from hcilib.read.foreign.parts import bytes_of
 
 
@@ -102,7 +105,7 @@ def hcibench(file: str) -> Place | None:
 
 
 _CBT = re.compile(
-    r"(?P<above>(?:.*/)?id-[0-9a-f]+)(?P<below>/.*)?/(?P<kind>json_output|output)\."
+    r"(?P<above>(?:.*/)?(?:id-[0-9a-f]+|(?<=/\d{8}/)id\d+))(?P<below>/.*)?/(?:json_)?output\."
     r"(?P<endpoint>\d+)(?:\.(?P<host>[^/]+?))?(?:\.zst|\.gz)?"
 )
 _CBT_BELOW = re.compile(r"/(?P<workload>[^/.]+)\.(?P<host>[^/]+)(?P<rest>/.*)?")
@@ -113,7 +116,7 @@ def cbt(file: str) -> Place | None:
 
     ceph/cbt: benchmark/fio.py, librbdfio.py (until 2025); workloads/workload.py, command/fio_command.py (newer).
     """
-    match = _CBT.fullmatch(file) if "/id-" in file else None
+    match = _CBT.fullmatch(file) if "/id" in file else None
     if not match:
         return None
     below, host = match["below"] or "", match["host"] or ""
@@ -124,8 +127,25 @@ def cbt(file: str) -> Place | None:
         return None
     iteration = re.search(r"(?:^|/)(\d{8})/", match["above"])
     named = {"rep": int(iteration[1])} if iteration else {}
-    twin = "" if match["kind"] == "json_output" else "it repeats what stands in its json_output"
-    return Place("cbt", match["above"] + below, host or match["endpoint"], named, passed_over=twin)
+    first = "CBT ran it to fill its volumes before measuring" if "precond" in below else ""
+    return Place("cbt", match["above"] + below, host or match["endpoint"], named, passed_over=first)
+
+
+def cbt_twin(file: str) -> str:
+    """The file that CBT takes out of an ``output.*`` as soon as a run has ended; empty where `file` is none."""
+    folder, slash, name = file.rpartition("/")
+    return f"{folder}{slash}json_{name}" if name.startswith("output.") else ""
+
+
+def cbt_settings(path: str) -> dict[str, str]:
+    """What CBT was told of the run whose result lies at `path`, as it keeps it (benchmark/benchmark.py); empty where it
+    did not."""
+    above = re.sub(r"(.*/id-?[0-9a-f]+)/.*", r"\1", path)
+    try:
+        told = yaml.safe_load(read_bytes(f"{above}/benchmark_config.yaml"))["cluster"]
+        return {str(name): str(value) for name, value in told.items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError):
+        return {}
 
 
 _BENCH_FIO = re.compile(

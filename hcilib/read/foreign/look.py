@@ -9,7 +9,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import blake2b
 from math import nan
@@ -22,18 +22,23 @@ import zstandard
 from hcilib.caveats import Caveat, Caveats
 from hcilib.read.compressed import first_bytes, is_packed, read_bytes
 from hcilib.read.foreign import diskspd_files, elbencho_files, fio_files
-from hcilib.read.foreign.layouts import Place, placed
+from hcilib.read.foreign.layouts import Place, cbt_twin, placed
 from hcilib.read.foreign.names import Naming
 from hcilib.read.foreign.parts import ForeignError, Part, row_of
 
 HEAD = 2**16
 """Bytes of a file that are looked at before it is read whole."""
 RESULT, LOG, SUMMARY, CONFIG, OTHER = "result", "log", "summary", "config", "something else"
-RUN_DIRECTORY = "run directory"
+RUN_DIRECTORY, EMPTY = "run directory", "it is empty"
 _RESULT_NAME = re.compile(r".*\.(json|xml)(\.zst|\.gz)?")
-_LOG_NAME = re.compile(r".*(_(bw|iops|lat|slat|clat|hist)(\.\d+)?\.log|\.log)(\.zst|\.gz)?")
-_CONFIG_NAME = re.compile(r".*\.(fio|yaml|yml|ini|cfg|conf|ps1|sh|py)|.*profile.*\.xml|benchmark_config.*")
-_SUMMARY_NAME = re.compile(r".*(-res\.txt|result(-log)?\.tsv|-statistics\.json|\.html|\.pdf|\.xlsx?)")
+_SURE = (
+    (LOG, re.compile(r".*_(bw|iops|lat|slat|clat|hist)(\.\d+)?\.log(\.zst|\.gz)?")),
+    (CONFIG, re.compile(r".*\.(fio|yaml|yml|ini|cfg|conf|ps1|sh|py)|benchmark_config.*")),
+    (SUMMARY, re.compile(r".*(-res\.txt|result(-log)?\.tsv|-statistics\.json|\.html|\.pdf|\.xlsx?)")),
+)
+_LIKELY = ((LOG, re.compile(r".*\.log(\.zst|\.gz)?")), (CONFIG, re.compile(r".*profile.*\.xml")))
+_NAMES = (_SURE, _LIKELY)
+"""Names that say what a file is; of likely ones the first bytes are looked at, as results are kept under them, too."""
 _WHY = {
     LOG: "a log: read_results takes results",
     SUMMARY: "a summary: what it averages is taken from the results themselves",
@@ -109,8 +114,11 @@ def walked(folder: Path) -> Iterator[tuple[str, str]]:
 def tasks_of(files: Sequence[tuple[str, str]], root: str, naming: Naming) -> list[Task]:
     """Files to runs, by their paths alone."""
     by_run: dict[tuple, Task] = defaultdict(list)
+    there = {file for _, file in files}
     for path, file in files:
         place = placed(f"{root}/{file}")
+        if place.tool == "cbt" and cbt_twin(file) in there:
+            place = replace(place, passed_over="it repeats what stands in its json_output")
         named, why = naming.of(file, root)
         by_run[_run_key(file, place, named)].append(Named(path, file, place, named, why))
     return list(by_run.values())
@@ -140,6 +148,8 @@ def look(task: Task) -> tuple[list[File], list[Run]]:
         except (ValueError, OSError) as error:
             file.what, file.skipped = RESULT, str(error).removeprefix(f"{one.path}: ")
             continue
+        if file.what == OTHER and file.skipped == EMPTY and one.named and not one.why:
+            file.what = RESULT  # it is called as results are
         if file.what != RESULT or file.skipped:
             continue
         if one.why:
@@ -190,18 +200,7 @@ def _parts(file: File, place: Place) -> list[tuple[Part, str]]:
     if place.passed_over:
         file.what, file.tool, file.skipped = OTHER, place.tool, place.passed_over
         return []
-    known = (
-        ""
-        if name.endswith(".json") and not name.endswith("-statistics.json")
-        else next(
-            (
-                what
-                for what, regex in ((LOG, _LOG_NAME), (CONFIG, _CONFIG_NAME), (SUMMARY, _SUMMARY_NAME))
-                if regex.fullmatch(name)
-            ),
-            "",
-        )
-    )
+    known = _by_name(name, file.path)
     if known:
         file.what, file.tool, file.skipped = known, place.tool, _WHY[known]
         return []
@@ -210,10 +209,11 @@ def _parts(file: File, place: Place) -> list[tuple[Part, str]]:
         return []
     head = first_bytes(file.path, HEAD)
     if not head:
-        file.what, file.skipped = (RESULT if _RESULT_NAME.fullmatch(name) else OTHER), "it is empty"
+        file.what, file.skipped = (RESULT if _RESULT_NAME.fullmatch(name) else OTHER), EMPTY
         return []
     raw = read_bytes(file.path) if len(head) == HEAD or is_packed(head) else head
     file.digest = blake2b(raw, digest_size=16).hexdigest()
+    raw = _as_utf8(raw)
     if fio_files.is_fio(raw):
         file.what, file.tool = RESULT, place.tool or "fio"
         parts, file.version = fio_files.parts_of(raw, file.path)
@@ -227,12 +227,35 @@ def _parts(file: File, place: Place) -> list[tuple[Part, str]]:
         found, file.version, _ = elbencho_files.parts_of(raw, file.path)
         return found
     if fio_files.is_fio_text(raw):
-        file.tool, file.skipped = "fio", "fio's text: read_results takes its JSON (--output-format=json+)"
+        file.what, file.tool = RESULT, place.tool or "fio"
+        file.skipped = "fio's text, of which nothing is read: run fio with --output-format=json+ (both: normal,json+)"
         return []
     if place.tool and _RESULT_NAME.fullmatch(name):
         raise ForeignError(f"it lies where {place.tool} puts a result, and holds none")
     file.skipped = _WHY[OTHER] + (f"; it begins with {_first_line(head)!r}" if _RESULT_NAME.fullmatch(name) else "")
     return []
+
+
+def _by_name(name: str, path: str) -> str:
+    """What it is, where its name says so."""
+    if name.endswith(".json") and not name.endswith("-statistics.json"):
+        return ""
+    sure, likely = (next((what for what, regex in kinds if regex.fullmatch(name)), "") for kinds in _NAMES)
+    return sure or ("" if likely and _is_result(path) else likely)
+
+
+def _is_result(path: str) -> bool:
+    try:
+        head = first_bytes(path, HEAD)
+    except (OSError, ValueError):
+        return False
+    text = _as_utf8(head)
+    return diskspd_files.is_diskspd(head) or fio_files.is_fio(text) or fio_files.is_fio_text(text)
+
+
+def _as_utf8(raw: bytes) -> bytes:
+    """Windows PowerShell's ``>`` writes UTF-16."""
+    return raw.decode("utf-16", "replace").encode() if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else raw
 
 
 def _first_line(head: bytes) -> str:

@@ -12,14 +12,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hcilib.caveats import NONE, Caveat, Caveats
-from hcilib.read.run import fleet
+from hcilib.caveats import NONE, PERCENTILES, Caveat, Caveats
 from hcilib.read.run.records import RunReadError
 from hcilib.read.run.results import SATURATED, held_back, open_loop
-from hcilib.workload import Pattern, PlanError
+from hcilib.read.run.step_tables import QUANTILES, aggregate, of_one, thin_tail
+from hcilib.read.run.step_tables import percentiles as percentiles_of
+from hcilib.workload import SYNC, Pattern, PlanError
 
 NUMBERS = ("iops", "bw_bytes", "lat_ns_mean", "runtime", "lat_ns_max")
-"""As `fleet.aggregate` wants them: I/Os and bytes a second, ns, ms."""
+"""As `aggregate` wants them: I/Os and bytes a second, ns, ms."""
 
 
 class ForeignError(RunReadError):
@@ -50,6 +51,7 @@ class Part:
     outstanding : I/Os in flight, where it is known better than as numjobs x iodepth
     offered, full_depth_pct : IOPS that all of its jobs were to do, whether or not the storage keeps up, and the share
         of I/Os that found the queue full; NaN in a closed loop
+    flushes : sync_lat_ns and sync_p99_ns of jobs that flush after each write
     errors : why it may not count
     percentiles : what is to be known of percentiles taken from it, or why it has none
     identity : what no two runs share, where a tool may write one into two files
@@ -66,6 +68,7 @@ class Part:
     outstanding: float = nan
     offered: float = nan
     full_depth_pct: float = nan
+    flushes: dict[str, float] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
     caveats: tuple[Caveat, ...] = ()
     percentiles: str = ""
@@ -74,10 +77,10 @@ class Part:
 
 def _measures(rows: Sequence[Row]) -> dict[str, float]:
     if len(rows) == 1:
-        return fleet.of_one(rows[0].ddir, dict(zip(NUMBERS, rows[0].numbers, strict=True)))
+        return of_one(rows[0].ddir, dict(zip(NUMBERS, rows[0].numbers, strict=True)))
     ddir = np.array([row.ddir for row in rows], dtype=object)
     numbers = np.array([row.numbers for row in rows], dtype=float).reshape(-1, len(NUMBERS))
-    return fleet.aggregate(ddir, dict(zip(NUMBERS, numbers.T, strict=True)))
+    return aggregate(ddir, dict(zip(NUMBERS, numbers.T, strict=True)))
 
 
 UNLIKE = ("rw", "bs_bytes", "block_sizes", "rwmixread", "random_distribution", "sync", "percentage_random")
@@ -131,12 +134,11 @@ def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str
     if isfinite(offered := sum(part.offered for part in of)):
         row |= _at_demand(row, offered, max(part.full_depth_pct for part in of))
         said += _said_of_demand(row)
+    row |= _flushes(of)
     percentiles, why = _percentiles(of)
-    said += (
-        fleet.thin_tail(sum(part.bins[1].sum() for part in of if part.bins)) if all(part.bins for part in of) else ()
-    )
+    said += thin_tail(sum(part.bins[1].sum() for part in of if part.bins)) if all(part.bins for part in of) else ()
     errors = [error for part in of for error in part.errors] + _cut_short(found, row["runtime_s"])
-    said += [Caveat("percentiles", why)] * bool(why) + [Caveat("invalid", error) for error in errors]
+    said += [Caveat(PERCENTILES, why)] * bool(why) + [Caveat("invalid", error) for error in errors]
     row |= percentiles
     row |= {"valid": not errors, "warnings": Caveats(said) if said else NONE}
     return row
@@ -209,6 +211,16 @@ def _outstanding(parts: Sequence[Part], vms: int, numjobs: float, iodepth: float
     return vms * numjobs * iodepth
 
 
+def _flushes(parts: Sequence[Part]) -> dict[str, float]:
+    """A mean weighted by writes, as a flush follows each; the p99 of one file, as those of several cannot be merged."""
+    if len(parts) == 1:
+        return parts[0].flushes
+    if not all(part.flushes for part in parts):
+        return {}
+    writes = [sum(row.numbers[0] for row in part.rows if row.ddir == "write") for part in parts]
+    return {"sync_lat_ns": float(np.average([part.flushes["sync_lat_ns"] for part in parts], weights=writes))}
+
+
 def _percentiles(parts: Sequence[Part]) -> tuple[dict[str, float], str]:
     """Of all histograms together; NaN, and why, where the tool kept only percentiles: those of several parts cannot be
     merged."""
@@ -217,7 +229,7 @@ def _percentiles(parts: Sequence[Part]) -> tuple[dict[str, float], str]:
         whys = f"percentiles of {len(parts)} files without histograms cannot be merged, and an average of them is none"
     if all(part.bins is not None for part in parts):
         lat_ns, count = (np.concatenate(arrays) for arrays in zip(*[p.bins for p in parts if p.bins], strict=True))
-        return fleet.percentiles(lat_ns, count), whys
+        return percentiles_of(lat_ns, count), whys
     if len(parts) == 1 and parts[0].own_percentiles:
         return parts[0].own_percentiles, whys
     if len(parts) > 1:
@@ -225,7 +237,7 @@ def _percentiles(parts: Sequence[Part]) -> tuple[dict[str, float], str]:
             whys
             or f"percentiles of {len(parts)} files without histograms cannot be merged, and an average of them is none"
         )
-    return dict.fromkeys(fleet.QUANTILES, nan), whys
+    return dict.fromkeys(QUANTILES, nan), whys
 
 
 def _cut_short(found: dict[str, Any], ran_s: float) -> list[str]:
@@ -271,6 +283,7 @@ _TIME = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)?")
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400, None: 1}
 RATE_SHARES = 0.01
 """By which the shares of a mix may be off that its rate_iops are rounded from."""
+FDATASYNC = SYNC.index("-fdatasync")
 FACTORS = ("rw", "bs_bytes", "iodepth", "numjobs", "rwmixread", "sync", "rate_bytes")
 """What of a cell a file may say of itself."""
 
@@ -318,6 +331,8 @@ def _asked(values: tuple[str | None, ...]) -> tuple[dict[str, Any], tuple[Caveat
         if told.get(name, "").isdigit():
             found[name] = int(told[name])
     found["sync"] = int(told.get("sync", "0") not in ("0", "none", "false"))
+    if told.get("fdatasync") == "1":
+        found["sync"] = FDATASYNC
     if "rate" in told:
         found["rate_bytes"] = bytes_of(told["rate"].partition(",")[0])
     if runtime := told.get("runtime", told.get("timeout")):
@@ -326,6 +341,8 @@ def _asked(values: tuple[str | None, ...]) -> tuple[dict[str, Any], tuple[Caveat
     found |= {
         name: told[name] for name in ("rate_iops", "fsync", "fdatasync") if told.get(name, "0") not in ("0", "0,0")
     }
+    if found["sync"] == FDATASYNC:
+        del found["fdatasync"]
     if "rate_iops" in found:
         found["offered"] = _offered(found["rate_iops"], found.get("rw", "read"), found.get("rwmixread", 100))
     said = []
@@ -369,7 +386,11 @@ def pattern_of(factors: Mapping[str, Any]) -> str:
     out."""
     bs, mix, sync, rate = (factors.get(name, nan) for name in ("bs_bytes", "rwmixread", "sync", "rate_bytes"))
     hot = factors.get("random_distribution", "")
-    return _name(factors["rw"], bs, mix, int(sync == 1), rate if rate == rate else 0, hot)
+    name = _name(factors["rw"], bs, mix, int(sync) if sync == sync else 0, rate if rate == rate else 0, hot)
+    for flush in ("fsync", "fdatasync"):
+        if flush in factors and mix < 100:
+            name += f"-{flush}" if factors[flush] == "1" else f"-{flush}{factors[flush]}"
+    return name
 
 
 @lru_cache(maxsize=4096)
@@ -378,4 +399,4 @@ def _name(rw: str, bs: float, mix: float, sync: int, rate: float, hot: str) -> s
         return Pattern(rw, int(bs), int(mix), sync, int(rate), 0, hot).name
     except (PlanError, ValueError):
         size = "?" if not isfinite(bs) else f"{bs / 1024:g}k" if bs % 1024 == 0 else f"{bs:g}b"
-        return f"{size}-{rw}{f'{mix:g}' if rw.endswith('rw') and isfinite(mix) else ''}{'-sync' * sync}"
+        return f"{size}-{rw}{f'{mix:g}' if rw.endswith('rw') and isfinite(mix) else ''}{SYNC[sync]}"

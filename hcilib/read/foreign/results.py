@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from tqdm.auto import tqdm
 
-from hcilib.caveats import Caveat, Caveats, column
+from hcilib.caveats import LEFT_OUT, Caveat, Caveats, column
 from hcilib.engine import mapped
+from hcilib.read.foreign.layouts import cbt_settings
 from hcilib.read.foreign.look import OTHER, RUN_DIRECTORY, Cache, File, Run, Task, look, tasks_of
 from hcilib.read.foreign.names import Naming
 from hcilib.read.foreign.parts import FACTORS, ForeignError
 from hcilib.read.foreign.sources import Folder, Source, entries, gathered, is_ours, place_of, refuse_twice, source_of
-from hcilib.read.published.published import COLUMNS
+from hcilib.read.published import COLUMNS
 from hcilib.read.run.records import names_of_places, refuse_nothing
 from hcilib.read.run.results import tables_of, under_each_other
 
@@ -200,7 +201,8 @@ def _read(source: Source, place: Folder, run_id: str, engine: Engine, cache: str
     left_out = [(file.file, file.skipped) for file in files if file.left_out]
     if not rows:
         raise ForeignError(_nothing(source, files, naming))
-    said = _said_of_all(source, place.root.name, rows, left_out)
+    unsaid = any("system" in file.missing for file in files)
+    said = _said_of_all(place.root.name, left_out, unsaid)
     table = pd.DataFrame(rows, columns=list(dict.fromkeys(chain(COLUMNS, *rows))))
     if said:
         table["warnings"] = column([row["warnings"] + said for row in rows])
@@ -270,17 +272,18 @@ def _rows(runs: list[Run], files: list[File], source: Source, folder: str, run_i
         row["_label"] = one.label if source.names is None else ""
         row["_cell"] = tuple([None if value != value else value for value in map(row.get, _CELL)])
         rows.append(row)
-    rows = _without_clashes(rows, by_name)
+    _apart_by_settings(rows, by_name)
+    rows = _without_clashes(rows, by_name, source.names is None and source.system is None)
     _label(rows)
     for number, row in _numbered(rows):
         row["rep"] = number if row["rep"] is None else row["rep"]
     for row, one in zip(rows, [row.pop("_files") for row in rows], strict=True):
+        unsaid = row["system"] == folder and not source.system
+        row["system"] = ", ".join([row["system"], *row.pop("_settings", ())])
         del row["_label"], row["_cell"]
         for name in one:
             missing = [word for key, word in _ASKED.items() if (value := row.get(key, nan)) != value]
-            missing += ["system"] * (
-                not source.system and "system" not in by_name[name].named and row["system"] == folder
-            )
+            missing += ["system"] * (unsaid and "system" not in by_name[name].named)
             by_name[name].missing = missing + ["repeat"] * ("rep" not in by_name[name].named)
     return rows
 
@@ -298,19 +301,41 @@ def _once(runs: list[Run], files: dict[str, File]) -> list[Run]:
     return list(kept.values())
 
 
-def _without_clashes(rows: list[dict[str, Any]], files: dict[str, File]) -> list[dict[str, Any]]:
+def _claims(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Rows that claim to be the same run."""
     claims = defaultdict(list)
     for row in rows:
         if row["rep"] is not None:
             claims[row["_cell"], row["_label"], row.get("block"), row["rep"]].append(row)
-    clashing = [own for own in claims.values() if len(own) > 1]
+    return [own for own in claims.values() if len(own) > 1]
+
+
+def _apart_by_settings(rows: list[dict[str, Any]], files: dict[str, File]) -> None:
+    """An archive of CBT holds runs of several settings (pool profiles, read-ahead), each written down beside them.
+    Where runs would claim to be one, the settings that differ make systems of their own."""
+    cbt = [row for row in rows if row["tool"] == "cbt"]
+    clashing = _claims(cbt)
+    if not clashing:
+        return
+    told = {id(row): cbt_settings(files[row["_files"][0]].path) for row in cbt}
+    kept = [[told[id(row)].items() for row in own] for own in clashing]
+    differ = sorted({name for own in kept for name, _ in set().union(*own) - set(own[0]).intersection(*own)})
+    for row in cbt:
+        row["_settings"] = [f"{name} {told[id(row)][name]}" for name in differ if name in told[id(row)]]
+        row["_cell"] += tuple(row["_settings"])
+
+
+def _without_clashes(rows: list[dict[str, Any]], files: dict[str, File], unnamed: bool) -> list[dict[str, Any]]:
+    clashing = _claims(rows)
     for own in clashing:
+        folders = {row["_files"][0].partition("/")[0] for row in own}
+        hint = "; if their folders are systems: names '{system}/**'" if unnamed and len(folders) > 1 else ""
         for row in own:
             others = ", ".join(other["_files"][0] for other in own if other is not row)
             for name in row["_files"]:
                 files[name].skipped = (
                     f"claims the same run as {others} ({row['system']}, {row['pattern']}, repeat "
-                    f"{row['rep']}): which is it?"
+                    f"{row['rep']}): which is it?{hint}"
                 )
                 files[name].run = ""
     gone = {id(row) for own in clashing for row in own}
@@ -340,25 +365,15 @@ def _numbered(rows: list[dict[str, Any]]) -> Iterator[tuple[int, dict[str, Any]]
 # --- what has to be said ----------------------------------------------------------------------------------------------
 
 
-def _said_of_all(source: Source, folder: str, rows: list[dict[str, Any]], left_out: list[tuple[str, str]]) -> Caveats:
+def _said_of_all(folder: str, left_out: list[tuple[str, str]], unsaid: bool) -> Caveats:
     said = []
     if left_out:
         named = ", ".join(file for file, _ in left_out[:3]) + ", ..." * (len(left_out) > 3)
-        said.append(
-            Caveat(
-                "left-out",
-                f"{len(left_out)} result file{'s' * (len(left_out) > 1)} of {folder} left "
-                f"out ({named}); "
-                "hci.recognise says why",
-            )
-        )
-    if source.system is None and any(row["system"] == folder for row in rows):
-        said.append(
-            Caveat(
-                "system",
-                f"system {folder!r} is the name of the folder: nobody said what was measured (system=, names=)",
-            )
-        )
+        files = f"{len(left_out)} result file{'s' * (len(left_out) > 1)} of {folder}"
+        said.append(Caveat(LEFT_OUT, f"{files} left out ({named}); hci.recognise says why"))
+    if unsaid:
+        text = f"system {folder!r} is the name of the folder: nobody said what was measured (system=, names=)"
+        said.append(Caveat("system", text))
     return Caveats(said)
 
 

@@ -67,7 +67,9 @@ def cbt(place: Path) -> None:
     for iteration, name in enumerate(("id-4f1c02ab", "id-9b77e310")):
         folder = HERE / "cbt" / "results" / f"{iteration:08d}" / name
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "benchmark_config.yaml").write_text("cluster: {}\nmode: randwrite\n")
+        told = {"benchmark": "librbdfio", "iteration": iteration, "mode": "randwrite", "op_size": 4096, "iodepth": 2}
+        lines = [f"  {name}: {value}\n" for name, value in told.items()]
+        (folder / "benchmark_config.yaml").write_text("".join(["cluster:\n", *lines, "  pool_profile: rep3\n"]))
         for endpoint in (0, 1):
             for host in ("client1", "client2"):
                 said = fio(
