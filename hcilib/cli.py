@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     recognise.set_defaults(do=_recognise)
     watch = verbs.add_parser("watch", help="the progress of a campaign, live, from its journal")
     watch.add_argument("run_dir")
-    watch.set_defaults(do=_watch)
+    watch.set_defaults(do=lambda given: hci.watch(given.run_dir))
     discover = verbs.add_parser("discover", help="a testbed file to review, from what hosts say they are; read-only")
     discover.add_argument("hosts", nargs="+", metavar="VM", help="load generators: [name=][user@]address[:port]")
     discover.add_argument("--nodes", nargs="+", default=[], metavar="NODE", help="the hypervisors they run on")
@@ -53,6 +53,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     discover.add_argument("--known-hosts", default="~/.ssh/known_hosts", help="a file with every host's key")
     discover.add_argument("--key", help="a private key; the agent's and ~/.ssh/config's unless given")
+    discover.add_argument(
+        "--system",
+        action="append",
+        type=_system,
+        metavar="NAME=SERIALS",
+        help='of several on the testbed: which disks are its own, e.g. ceph="*-ceph"; once for each',
+    )
     discover.set_defaults(do=_discover)
     fleet = verbs.add_parser("fleet", help="load generators cloned from a template, and removed again").add_subparsers(
         dest="verb", required=True
@@ -65,7 +72,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     up.add_argument("--platform", default="libvirt", help="libvirt or proxmox (default: %(default)s)")
     up.add_argument("--disks", type=int, default=1, help="data disks a VM (default: %(default)s)")
     up.add_argument("--disk", default="100 GiB", metavar="SIZE", help="of each data disk (default: %(default)s)")
-    up.add_argument("--pool", help="where data disks lie: a libvirt pool, a storage of Proxmox")
+    up.add_argument(
+        "--pool", nargs="+", default=[], metavar="POOL",
+        help="where data disks lie: libvirt pools, storages of Proxmox; several are systems to be compared",
+    )  # fmt: skip
     up.add_argument("--user", help="the account on the clones")
     up.add_argument("-o", "--out", type=Path, help="the testbed's file, as of hci discover")
     up.add_argument("--known-hosts", default="~/.ssh/known_hosts", help="has the nodes' keys; the clones' are added")
@@ -83,9 +93,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         do(chosen)
     except (ValueError, OSError, RuntimeError) as error:
-        print(f"hci {chosen.verb}: {error}", file=sys.stderr)
+        print(f"hci {' '.join(given[: 1 + (given[0] == 'fleet')])}: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _system(given: str) -> tuple[str, list[str]]:
+    name, _, serials = given.partition("=")
+    if not name or not serials:
+        raise argparse.ArgumentTypeError(f"{given!r}: write NAME=SERIALS, patterns with commas between them")
+    return name, serials.split(",")
 
 
 def _recognise(given: argparse.Namespace) -> None:
@@ -116,13 +133,15 @@ def _write_down(file: Path, params: dict[str, object]) -> None:
         yaml.safe_dump(params, out, sort_keys=False, allow_unicode=True)
 
 
-def _watch(given: argparse.Namespace) -> None:
-    hci.watch(given.run_dir)
-
-
 def _discover(given: argparse.Namespace) -> None:
     found = hci.discover(
-        given.hosts, given.nodes, given.platform, given.out, known_hosts=given.known_hosts, key=given.key
+        given.hosts,
+        given.nodes,
+        given.platform,
+        given.out,
+        known_hosts=given.known_hosts,
+        key=given.key,
+        systems=dict(given.system or ()),
     )
     if given.out is None:
         print(found.text, end="")
@@ -131,8 +150,13 @@ def _discover(given: argparse.Namespace) -> None:
         print(f"{number}. {question}")
     if found.written:
         proposed = int(found.disks["proposed"].sum())
-        systems = "".join(f", {path}" for path in (*found.systems, *found.scenarios))
-        print(f"{given.out}{systems}: written, with {proposed} of {len(found.disks)} disks. Review them, then plan.")
+        files = "".join(f", {path}" for path in (*found.systems, *found.scenarios))
+        print(f"{given.out}{files}: written, with {proposed} of {len(found.disks)} disks.")
+        print(
+            f"Review them, then plan: hci report {next(iter(found.scenarios))}"
+            if proposed
+            else f"No disk may be written: what stands above and in {given.out} says why of each. Then run this again."
+        )
     if found.diff:
         print(f"What is there already stays as it is. What was found now differs:\n{found.diff}", end="")
     elif not found.written:
@@ -158,6 +182,7 @@ def _fleet_up(given: argparse.Namespace) -> None:
         print(f"{vm.vm} on {vm.node}, {vm.address}, {vm.fio}: {vm.serials}")
     print(f"hci fleet down {given.name} removes them.")
     if given.out:
+        given.system = made.attrs["systems"]
         account = f"{given.user}@" if given.user else ""
         given.hosts = [f"{vm.vm}={account}{vm.address}" for vm in made.itertuples()]
         _discover(given)

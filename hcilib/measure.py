@@ -26,13 +26,13 @@ from hcilib.drive.beds.ceph import ceph
 from hcilib.drive.beds.cluster import running
 from hcilib.drive.beds.lab import lab
 from hcilib.drive.campaign import campaign
-from hcilib.drive.campaign.actions import of_box
-from hcilib.drive.campaign.events import Actions
+from hcilib.drive.campaign.events import Actions, of_box
 from hcilib.drive.campaign.policy import Rules
+from hcilib.drive.campaign.subjects import divided
 from hcilib.places import at_home
 from hcilib.plan import Plan
 from hcilib.read.foreign.results import read_results
-from hcilib.read.run.journal import progress as progress_of
+from hcilib.read.run.records import progress as progress_of
 from hcilib.read.run.run import read_integrity
 from hcilib.sweeps import sweep
 from hcilib.system import System, load_system, under_test
@@ -119,8 +119,8 @@ def tier_warning(plan: Plan, testbed: Testbed, system: System) -> str:
 
 @contextlib.contextmanager
 def open_testbed(path: str | Path, systems: Systems) -> Iterator[Testbed]:
-    """The testbed of a YAML file. One with a section ``lab:``, ``ceph:`` or ``box:`` is started for these systems, and
-    stopped at the end of the block."""
+    """The testbed of a YAML file, of one system with its disks alone. One with a section ``lab:``, ``ceph:`` or
+    ``box:`` is started for these systems, and stopped at the end of the block."""
     with _opened(load_testbed(path), systems) as (testbed, _):
         yield testbed
 
@@ -139,7 +139,7 @@ def _opened(testbed: Testbed, systems: Systems) -> Iterator[tuple[Testbed, Actio
         with lab(system=served if len(served) > 1 else served[0], **size_of_lab.model_dump()) as started:
             yield _as_asked(started, testbed), None
     else:
-        yield testbed, None
+        yield divided(testbed, under_test(systems)), None
 
 
 def _as_asked(started: Testbed, given: Testbed) -> Testbed:

@@ -4,6 +4,7 @@ between them, in a network of their own. Their template is a guest of the box's 
 import contextlib
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -15,10 +16,10 @@ from pathlib import Path
 import pytest
 from probes import until
 
-from hcilib.drive.beds import cluster_image, cluster_packages
+from hcilib.drive.beds import cluster_image
 
 NODES = {"srv1": "10.77.0.11", "srv2": "10.77.0.12"}
-AGENT = "qemu-guest-agent"
+AGENT, IMAGES = "qemu-guest-agent", "qemu-utils"
 INIT = r"""#!/usr/bin/bash
 export PATH=/usr/sbin:/usr/bin HOME=/root LC_ALL=C
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
@@ -62,6 +63,7 @@ namespaces = [ ]
 stdio_handler = "file"
 END
 /usr/sbin/sshd -f {home}/sshd_config -E {home}/sshd.log
+export PATH={home}/../packages/usr/bin:$PATH  # qemu-img of qemu-utils
 exec libvirtd 2>{home}/libvirtd.log
 """
 TEMPLATE = """<domain type='qemu'><name>{name}</name><description>somebody's</description>
@@ -105,15 +107,15 @@ class Nodes:
 def guest(folder: Path, authorized: str) -> tuple[Path, Path]:
     """Kernel and initramfs of the box, the latter with an agent, host keys of its own at each start, and a key that
     opens it."""
-    cache = cluster_packages.cache_folder()
+    cache = cluster_image.cache_folder()
     kernel, initramfs = cluster_image.image()
-    wanted = cluster_packages.resolve()
-    shown = subprocess.run(["apt-cache", "show", "--no-all-versions", AGENT], capture_output=True, text=True).stdout
-    version = next((line.partition(": ")[2] for line in shown.splitlines() if line.startswith("Version: ")), None)
-    if not version:
-        pytest.skip(f"apt knows no {AGENT}")
+    wanted = cluster_image.resolve()
+    shown = subprocess.run(["apt-cache", "show", "--no-all-versions", AGENT, IMAGES], capture_output=True, text=True)
+    ours = dict(re.findall(r"(?ms)^Package: (\S+)$.*?^Version: (\S+)$", shown.stdout))
+    if missing := [name for name in (AGENT, IMAGES) if name not in ours]:
+        pytest.skip(f"apt knows no {', '.join(missing)}")
     unpacked, root = folder / "packages", folder / "overlay"
-    cluster_packages.unpack(cluster_packages.fetch(wanted | {AGENT: version}, cache), unpacked)
+    cluster_image.unpack(cluster_image.fetch(wanted | ours, cache), unpacked)
     agent = unpacked / "usr/sbin/qemu-ga"
     [module] = unpacked.glob("lib/modules/*/kernel/drivers/char/virtio_console.ko*")
     keygen = Path(shutil.which("ssh-keygen"))

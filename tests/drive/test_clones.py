@@ -2,6 +2,7 @@
 documents say."""
 
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -12,7 +13,7 @@ import yaml
 from libvirts import NODES, libvirt_nodes
 
 from hcilib.drive.clones import libvirt, proxmox
-from hcilib.drive.clones.clone import Clone, ClonesError, address_of
+from hcilib.drive.clones.clone import Clone, ClonesError, address_of, systems_of
 from hcilib.drive.clones.clones import _bed, _see_to_fio
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.testbed import Host
@@ -123,6 +124,34 @@ def test_a_name_that_is_there_stays_and_a_half_made_fleet_is_named(servers):
     servers.virsh("srv2", "vol-delete theirs.img --pool default")
 
 
+@pytest.mark.deep
+def test_a_qcow2_template_on_a_backing_file_is_copied_whole_and_stays(servers):
+    """The guest's own disk has the image's size, which read as raw would be some hundred KiB."""
+    for node in NODES:
+        servers.virsh(node, "vol-create-as default base.qcow2 16M --format qcow2")
+        servers.virsh(
+            node,
+            "vol-create-as default cow.qcow2 16M --format qcow2 --backing-vol base.qcow2 --backing-vol-format qcow2",
+        )
+        xml = (servers.home / node / "template.xml").read_text().replace("<name>template</name>", "<name>cow</name>")
+        own = xml.replace("template.img", "cow.qcow2").replace("type='raw'", "type='qcow2'")
+        (servers.home / node / "cow.xml").write_text(own)
+        servers.virsh(node, f"define {servers.home / node / 'cow.xml'}")
+    images = {file: file.read_bytes() for node in NODES for file in (servers.home / node / "pool").glob("*.qcow2")}
+    done = up(servers, "--count", "1", "--template", "cow", "-o", f"{servers.home}/cow.yaml")
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "not vda (no serial, 16 MiB;" in (servers.home / "cow.yaml").read_text()
+    gone = servers.hci("fleet", "down", "t", "--records", f"{servers.home}/fleets")
+    assert gone.returncode == 0, gone.stderr
+    assert {
+        file: file.read_bytes() for node in NODES for file in (servers.home / node / "pool").glob("*.qcow2")
+    } == images
+    for node in NODES:
+        servers.virsh(node, "undefine cow")
+        for volume in ("cow.qcow2", "base.qcow2"):
+            servers.virsh(node, f"vol-delete {volume} --pool default")
+
+
 # This machine once more, in a layer of its own that is gone with its sshd: without fio, and with a repository on disk
 # that has this one package.
 BARE = r"""
@@ -151,6 +180,8 @@ PidFile none
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory):
     """A fleet of one host without fio."""
+    if os.getuid() != 0:
+        pytest.skip("a root file system of its own needs root")
     if missing := [name for name in ("apt-get", "dpkg-scanpackages", "fio", "unshare") if not shutil.which(name)]:
         pytest.skip(f"not installed: {', '.join(missing)}")
     if subprocess.run(["dpkg-query", "-W", "fio"], capture_output=True).returncode:
@@ -247,7 +278,7 @@ def test_a_domain_of_the_template_is_the_clones_own():
         ["52:54:00:00:00:01"],
         [["default", "sys"], ["fast", "data"]],
     )
-    text = libvirt.domain(libvirt.Template(xml, (("/p/a.qcow2", "default", "a.qcow2"),), "fast"), own)
+    text = libvirt.domain(libvirt.Template(xml, (("/p/a.qcow2", "default", "a.qcow2"),), ("fast",)), own)
     for theirs in ("tpl", "1111", "theirs", "99:99", "/p/a.qcow2", "<title>"):
         assert theirs not in text
     for ours in (
@@ -259,6 +290,18 @@ def test_a_domain_of_the_template_is_the_clones_own():
         "<serial>HCI-t-1-1</serial>",
     ):
         assert ours in text
+
+
+def test_each_pool_is_a_system_with_its_own_disks_of_every_vm():
+    xml = "<domain><devices><disk device='disk'/></devices></domain>"
+    there = libvirt.Found(frozenset(), {"srv1": libvirt.Template(xml, (("/p/a", "slow", "a"),), ("slow", "fast"))})
+    made = there.clone("t-1", "srv1", 0, "abc", 2)
+    assert made.serials == [f"HCI-t-1-{disk}" for disk in (1, 2, 3, 4)]
+    assert [pool for pool, _ in made.volumes] == ["slow", "slow", "slow", "fast", "fast"], "its own disk, then the data"
+    assert systems_of("t", 2, ["slow", "fast 2"]) == {
+        "slow": ["HCI-t-*-1", "HCI-t-*-2"],
+        "fast-2": ["HCI-t-*-3", "HCI-t-*-4"],
+    }
 
 
 def test_an_address_is_that_of_the_clones_own_card():
@@ -359,7 +402,7 @@ def pve(tmp_path):
 
 
 def test_proxmox_clones_carry_our_mark_and_only_they_are_destroyed(pve):
-    there = proxmox.found({"srv1": pve(proxmox.look("tpl"))}, "tpl", "local-lvm")
+    there = proxmox.found({"srv1": pve(proxmox.look("tpl"))}, "tpl", ["local-lvm"])
     clones = [there.clone(f"b-{n + 1}", "srv1", n, "abc123", 1) for n in range(2)]
     assert [clone.ident for clone in clones] == ["101", "102"]
     for stage in there.stages(clones, 100 * 2**30):
@@ -383,9 +426,9 @@ def test_proxmox_clones_carry_our_mark_and_only_they_are_destroyed(pve):
 @pytest.mark.parametrize(
     ("template", "pool", "said"),
     [
-        ("tplx", "local-lvm", "no template 'tplx' on srv1; the cluster has tpl"),
-        ("tpl", None, "pool: say on which storage"),
-        ("tpl", "nvme", "srv1: no storage 'nvme'"),
+        ("tplx", ["local-lvm"], "no template 'tplx' on srv1; the cluster has tpl"),
+        ("tpl", [], "pool: say on which storage"),
+        ("tpl", ["local-lvm", "nvme"], "srv1: no storage 'nvme'"),
     ],
 )
 def test_what_proxmox_does_not_have_is_named(pve, template, pool, said):
@@ -395,6 +438,6 @@ def test_what_proxmox_does_not_have_is_named(pve, template, pool, said):
 
 def test_a_platform_that_prints_something_else_is_named():
     with pytest.raises(ClonesError, match="srv1: pvesh printed something else than is known"):
-        proxmox.found({"srv1": "==== node\nsrv1\n==== guests\nipcc_send_rec failed\n==== end\n"}, "tpl", "x")
+        proxmox.found({"srv1": "==== node\nsrv1\n==== guests\nipcc_send_rec failed\n==== end\n"}, "tpl", ["x"])
     with pytest.raises(ClonesError, match="srv1: virsh's answer ends early: 'error: failed to connect"):
-        libvirt.found({"srv1": "error: failed to connect to the hypervisor\n"}, "tpl", None)
+        libvirt.found({"srv1": "error: failed to connect to the hypervisor\n"}, "tpl", [])

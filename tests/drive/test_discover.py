@@ -14,7 +14,7 @@ import hcilib as hci
 from hcilib import cli
 from hcilib.drive.discover import discover as module
 from hcilib.drive.discover.answers import parse_node, parse_vm, vm_question
-from hcilib.drive.discover.disks import disk_table
+from hcilib.drive.discover.discover import disk_table
 from hcilib.drive.discover.testbed_file import UNKNOWN_NODE, size_text
 from hcilib.drive.hosts.hosts import FleetError
 from hcilib.testbed import Host, TestbedError, load_testbed
@@ -115,12 +115,37 @@ def test_the_file_is_loaded_once_its_questions_are_answered_and_never_written_ov
 
 
 @pytest.mark.lab
+def test_systems_that_share_a_testbed_have_disks_of_their_own(ask, hosts, media, bed, tmp_path, capsys):
+    for n in (1, 2):
+        hosts.give("vm1", f"S-{n}", file := media.file(f"{n}.img"))
+        media.attach(file)
+    out = tmp_path / "mine.yaml"
+    for systems, said in {
+        "system c: no blank disk has a serial like its patterns; blank disks are S-1, S-2": {"c": ["X*"]},
+        "disk S-1 is a and b's": {"a": ["S-1"], "b": ["S-*"]},
+    }.items():
+        with pytest.raises(hci.DiscoverError, match=systems):
+            ask(["vm1"], ["node1"], out=out, systems=said)
+    assert not list(tmp_path.glob("*.yaml")), "nothing is written of what cannot be"
+    found = ask(["vm1"], ["node1"], out=out, systems={"a": ["S-1"], "b": ["S-2"]})
+    assert sorted(path.name for path in tmp_path.glob("*.yaml")) == [
+        *("01_plan.mine.yaml", "03_sweep.mine.yaml", "04_compare.mine.yaml"),
+        *("mine-a.yaml", "mine-b.yaml", "mine.yaml"),
+    ]
+    assert [path.name for path in found.systems] == ["mine-a.yaml", "mine-b.yaml"]
+    with pytest.raises(SystemExit):
+        cli.main(["discover", "vm1", "--system", "a"])
+    assert "'a': write NAME=SERIALS" in capsys.readouterr().err
+
+
+@pytest.mark.lab
 def test_a_host_that_does_not_answer_is_named_and_the_others_stay(ask, tmp_path):
     dead = Host(name="vm9", address="127.0.0.1", port=1)
     found = ask(["vm1", dead], ["node1"])
     assert not found.hosts.set_index("host").loc["vm9", "ok"]
     assert "# vm9 is left out" in found.text
     assert any(q.startswith("vm9 did not answer: connection refused") for q in found.questions)
+    assert any(q.endswith("running there? Mend that and run this again.") for q in found.questions)
     with pytest.raises(FleetError, match="vm9: connection refused"):
         ask([dead], out=tmp_path / "none.yaml")
     assert not (tmp_path / "none.yaml").exists()
@@ -132,7 +157,9 @@ def test_the_verb_writes_the_file_and_shows_what_would_change(bed, tmp_path, cap
     asked = ["discover", given[0], "--nodes", given[1], "-o", str(tmp_path / "mine.yaml"),
              "--known-hosts", bed.known_hosts, "--key", bed.key]  # fmt: skip
     assert cli.main(asked) == 0
-    assert "mine.yaml: written, with 0 of" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "mine-system.yaml: written, with 0 of" in said
+    assert "No disk may be written: what stands above" in said
     (tmp_path / "mine.yaml").write_text("name: mine\n")
     assert cli.main(asked) == 0
     assert "stays as it is" in (said := capsys.readouterr().out)

@@ -204,3 +204,9 @@ def test_a_vm_is_placed_by_what_is_surest(guests, node, how):
     placed, said = _placed(VM, captured("debian12_proxmox"), SRV, known(*guests))
     assert placed == node
     assert said.startswith(how)
+
+
+def test_a_vm_is_not_assumed_on_an_only_node_that_has_other_guests():
+    one, vm = SRV[:1], captured("debian12_proxmox")
+    assert _placed(VM, vm, one, known())[0] == "srv1"
+    assert _placed(VM, vm, one, known(("srv1", Guest("other")))) == (UNKNOWN_NODE, "no node's platform knows it")

@@ -221,7 +221,7 @@ def test_a_systems_file_says_where_each_thing_was_read_and_is_loaded(tmp_path):
         drives_per_node=5,
     )
     drives = {"srv1": NodeFacts("srv1", (("NVMe A", 3200 * 10**9, 5), ("SSD boot", 10**11, 2)))}
-    [(path, text)] = _systems(tmp_path / "testbeds/mine.yaml", "mine", [one], drives).items()
+    [(path, (_, text))] = _systems(tmp_path / "testbeds/mine.yaml", "mine", [one], drives, {}).items()
     assert path == tmp_path / "systems/mine-drbd.yaml"
     path.parent.mkdir()
     path.write_text(text)
@@ -234,7 +234,7 @@ def test_a_systems_file_says_where_each_thing_was_read_and_is_loaded(tmp_path):
 def test_the_scenarios_that_come_along_are_valid(tmp_path):
     disks = pd.DataFrame(
         {"vm": ["vm1", "vm1", "vm2"], "proposed": [True, True, True], "size_bytes": [2**30, 2**31, 2**30]}
-    )
+    ).assign(serial=["a-1", "a-2", "b-1"])
     files = write_scenarios(
         tmp_path / "mine.yaml", "mine", [tmp_path / "mine-drbd.yaml", tmp_path / "mine-md.yaml"], disks
     )
@@ -253,3 +253,25 @@ def test_the_scenarios_that_come_along_are_valid(tmp_path):
     assert found["04_compare.mine"]["baseline"] == "mine-drbd"
     assert hci.sweep(found["01_plan.mine"]["patterns"], **found["01_plan.mine"]["sweep"]).vms == 2
     assert write_scenarios(tmp_path / "mine.yaml", "mine", [], disks[:0]) == {}
+
+
+def test_systems_are_named_with_their_serials_and_one_that_no_node_tells_of_has_a_file_all_the_same(tmp_path):
+    """Nothing of the scenarios is left to be typed: two systems of two disks a VM have jobs for their own alone."""
+    drbd = Storage("drbd", "drbd", "Mirror(2)", (("srv1", "Connected"),))
+    owned = {"drbd": ["*-1"], "local": ["*-2"]}
+    files = _systems(tmp_path / "mine.yaml", "mine", [drbd], {}, owned)
+    for path, (_, text) in files.items():
+        path.write_text(text)
+    systems = [hci.load_system(path) for path in files]
+    assert [(s.name, s.scheme, s.disks) for s in systems] == [
+        ("mine-drbd", "Mirror(2)", ("*-1",)),
+        ("mine-local", None, ("*-2",)),
+    ]
+    disks = pd.DataFrame({"vm": "vm1", "serial": ["a-1", "a-2"], "proposed": True, "size_bytes": [3 << 30, 2 << 30]})
+    for path, text in write_scenarios(tmp_path / "mine.yaml", "mine", list(files), disks, list(owned.values())).items():
+        path.write_text(text)
+    found = {s.name: s.params for s in find_scenarios(sorted(tmp_path.glob("0*.yaml")), ROOT / "notebooks")}
+    assert found["04_compare.mine"]["sweep"].items() >= {"vms": 1, "numjobs": 1, "span_bytes": "2 GiB"}.items()
+    [(path, (_, text))] = _systems(tmp_path / "alone.yaml", "alone", [], {}, {}).items()
+    assert path.name == "alone-system.yaml"
+    assert "# scheme: Mirror(2)" in text

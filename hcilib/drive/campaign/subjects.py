@@ -13,8 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hcilib.drive.campaign.actions import actions_of
-from hcilib.drive.campaign.events import Actions
+from hcilib.drive.campaign.events import Actions, actions_of
 from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.hosts.commands import Task, execute_all, tasks
 from hcilib.drive.hosts.hosts import Fleet, Outcome

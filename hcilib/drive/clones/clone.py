@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -35,6 +36,14 @@ class Clone:
 
 def serials_of(name: str, disks: int) -> list[str]:
     return [f"HCI-{name}-{disk}" for disk in range(1, disks + 1)]
+
+
+def systems_of(name: str, disks: int, pools: Sequence[str]) -> dict[str, list[str]]:
+    """Of a fleet with `disks` data disks of each pool: the pool as a system's name -> patterns of its serials."""
+    return {
+        re.sub(r"[^\w.-]", "-", pool): [f"HCI-{name}-*-{n * disks + disk}" for disk in range(1, disks + 1)]
+        for n, pool in enumerate(pools)
+    }
 
 
 def mac_of(token: str, name: str, card: int) -> str:

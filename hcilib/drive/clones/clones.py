@@ -18,10 +18,9 @@ from typing import Any
 import pandas as pd
 
 from hcilib.drive.clones import libvirt, proxmox
-from hcilib.drive.clones.clone import Clone, ClonesError
+from hcilib.drive.clones.clone import Clone, ClonesError, systems_of
 from hcilib.drive.discover.discover import hosts_given
-from hcilib.drive.hosts.hosts import Fleet, Outcome, need
-from hcilib.drive.hosts.known_hosts import KnownHosts
+from hcilib.drive.hosts.hosts import Fleet, KnownHosts, Outcome, need
 from hcilib.metrics import parse_bytes
 from hcilib.places import at_home
 from hcilib.testbed import Host, Node, Testbed
@@ -52,7 +51,7 @@ def fleet_up(
     name: str = "bench",
     disks: int = 1,
     disk_bytes: int | str = "100 GiB",
-    pool: str | None = None,
+    pool: str | Sequence[str] | None = None,
     user: str | None = None,
     known_hosts: str = "~/.ssh/known_hosts",
     key: str | None = None,
@@ -71,15 +70,17 @@ def fleet_up(
         under this name
     platform : ``libvirt``, or ``proxmox`` (written after its documented commands; no Proxmox VE was at hand)
     name : of the fleet; its VMs are <name>-1, <name>-2, ...
-    disks, disk_bytes : data disks of each VM; their serials are HCI-<name>-<VM>-<disk>
-    pool : where data disks lie: a libvirt pool (default: that of the template's disk), a storage of Proxmox
+    disks, disk_bytes : data disks of each VM (in each pool); their serials are HCI-<name>-<VM>-<disk>
+    pool : where data disks lie: a libvirt pool (default: that of the template's disk), a storage of Proxmox; several
+        are systems to be compared: every VM gets its disks in each of them, in this order
     user : the account on the clones; default: as ~/.ssh/config has it
     known_hosts : the nodes' keys are in it; the clones' are added to it
     records : folder of the record, <name>.jsonl, by which `fleet_down` removes the fleet
 
     Returns
     -------
-    DataFrame : vm, node, address, user, serials, fio; one row a VM
+    DataFrame : vm, node, address, user, serials, fio; one row a VM. `attrs["systems"]` is what `discover` takes as
+        `systems` where there are several pools
 
     Raises
     ------
@@ -92,8 +93,12 @@ def fleet_up(
     size, carriers = _size(disk_bytes), hosts_given(nodes)
     if not NAME.fullmatch(name):
         raise ClonesError(f"fleet {name!r}: a name is at most ten lower-case letters and digits, the first a letter")
-    if not 1 <= count <= 64 or not 1 <= disks <= 4:
-        raise ClonesError(f"fleet {name}: {count} VMs with {disks} disks each: expected 1 to 64 VMs, 1 to 4 disks")
+    pools = [pool] if isinstance(pool, str) else list(pool or [])
+    if twice := sorted({one for one in pools if pools.count(one) > 1}):
+        raise ClonesError(f"fleet {name}: pool {', '.join(twice)}: given more than once")
+    each = disks * max(1, len(pools))
+    if not 1 <= count <= 64 or not 1 <= each <= 4:
+        raise ClonesError(f"fleet {name}: {count} VMs with {each} disks each: expected 1 to 64 VMs, 1 to 4 disks")
     record = at_home(records) / f"{name}.jsonl"
     if standing := list(_standing(record)):
         raise ClonesError(
@@ -102,7 +107,7 @@ def fleet_up(
         )
     with Fleet(_bed(carriers, known_hosts, key)) as fleet:
         told = need("looking for the template", fleet.run(maker.look(template), limit_s=60))
-        found = maker.found(told, template, pool)
+        found = maker.found(told, template, pools)
         wanted = [f"{name}-{n}" for n in range(1, count + 1)]
         if taken := sorted(found.names & set(wanted)):
             raise ClonesError(
@@ -130,7 +135,9 @@ def fleet_up(
     rows = [
         (c.name, c.node, h.address, user, ", ".join(c.serials), fio[c.name]) for c, h in zip(clones, hosts, strict=True)
     ]
-    return pd.DataFrame(rows, columns=["vm", "node", "address", "user", "serials", "fio"])
+    made = pd.DataFrame(rows, columns=["vm", "node", "address", "user", "serials", "fio"])
+    made.attrs["systems"] = systems_of(name, disks, pools) if len(pools) > 1 else {}
+    return made
 
 
 def fleet_down(name: str, records: str | Path = RECORDS) -> pd.DataFrame:

@@ -50,11 +50,12 @@ virsh -q qemu-agent-command IDENT '{"execute":"guest-file-close","arguments":{"h
 
 @dataclass(frozen=True)
 class Template:
-    """A shut-off domain of one node: its XML, and (path, pool, volume) of each of its disks."""
+    """A shut-off domain of one node: its XML, (path, pool, volume) of each of its disks, and the pools that data disks
+    lie in."""
 
     xml: str
     disks: tuple[tuple[str, str, str], ...]
-    pool: str
+    pools: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -68,11 +69,11 @@ class Found:
         template = self.templates[node]
         cards = len(re.findall("<interface ", template.xml))
         volumes = [(pool, f"{name}-{token}-system{n}") for n, (_, pool, _) in enumerate(template.disks)]
-        volumes += [(template.pool, f"{name}-{token}-data{n}") for n in range(1, disks + 1)]
+        pools = [pool for pool in template.pools for _ in range(disks)]
+        volumes += [(pool, f"{name}-{token}-data{n}") for n, pool in enumerate(pools, 1)]
         own = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{token} {name}"))
-        return Clone(
-            name, node, own, token, serials_of(name, disks), [mac_of(token, name, n) for n in range(cards)], volumes
-        )
+        macs = [mac_of(token, name, n) for n in range(cards)]
+        return Clone(name, node, own, token, serials_of(name, len(pools)), macs, volumes)
 
     def stages(self, clones: Sequence[Clone], size: int) -> list[list[tuple[str, Clone, str]]]:
         return [[(clone.node, clone, _make(self.templates[clone.node], clone, size)) for clone in clones]]
@@ -83,7 +84,7 @@ def look(template: str) -> str:
     return _FIRST + _LOOK.replace("TEMPLATE", shlex.quote(template))
 
 
-def found(told: Mapping[str, str], template: str, pool: str | None) -> Found:
+def found(told: Mapping[str, str], template: str, pools: Sequence[str]) -> Found:
     """What the nodes answered; ClonesError names the node whose template or pool cannot be used."""
     names: set[str] = set()
     templates = {}
@@ -107,10 +108,11 @@ def found(told: Mapping[str, str], template: str, pool: str | None) -> Found:
                     f"{node}: the disk {path} of {template} lies in no storage pool: define one for its folder (virsh "
                     "pool-create-as) and try again"
                 )
-        own = pool or (disks[0][1] if disks else "default")
-        if own not in parts["pools"].split():
+        own = tuple(pools or [disks[0][1] if disks else "default"])
+        there = parts["pools"].split()
+        if absent := [one for one in own if one not in there]:
             raise ClonesError(
-                f"{node}: it has no active storage pool {own!r}; it has {', '.join(parts['pools'].split()) or 'none'}"
+                f"{node}: it has no active storage pool {absent[0]!r}; it has {', '.join(there) or 'none'}"
             )
         templates[node] = Template(parts["xml"], disks, own)
     return Found(frozenset(names), templates)

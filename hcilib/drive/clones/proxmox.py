@@ -49,12 +49,12 @@ class Found:
     first: int
     sources: Mapping[str, int]
     called: Mapping[str, str]
-    pool: str
+    pools: Sequence[str]
 
     def clone(self, name: str, node: str, number: int, token: str, disks: int) -> Clone:
         free = (n for n in range(self.first, self.first + 10_000) if n not in self.numbers)
         ident = [next(free) for _ in range(number + 1)][-1]
-        return Clone(name, node, str(ident), token, serials_of(name, disks))
+        return Clone(name, node, str(ident), token, serials_of(name, disks * len(self.pools)))
 
     def stages(self, clones: Sequence[Clone], size: int) -> list[list[tuple[str, Clone, str]]]:
         if size % 2**30:
@@ -71,9 +71,10 @@ class Found:
                     f"'{clone.mark}'{there}",
                 )
             )
+            where = [pool for pool in self.pools for _ in range(len(clone.serials) // len(self.pools))]
             lines = [
-                f"qm set {clone.ident} --scsi{SLOT + n} {shlex.quote(self.pool)}:{size >> 30},serial={serial},backup=0"
-                for n, serial in enumerate(clone.serials)
+                f"qm set {clone.ident} --scsi{SLOT + n} {shlex.quote(pool)}:{size >> 30},serial={serial},backup=0"
+                for n, (pool, serial) in enumerate(zip(where, clone.serials, strict=True))
             ]
             starts.append((clone.node, clone, "\n".join([*lines, f"qm start {clone.ident}"])))
         return [copies, starts]
@@ -84,7 +85,7 @@ def look(_template: str) -> str:
     return _LOOK
 
 
-def found(told: Mapping[str, str], template: str, pool: str | None) -> Found:
+def found(told: Mapping[str, str], template: str, pools: Sequence[str]) -> Found:
     """What the nodes answered; ClonesError names what is missing."""
     parts = {node: sections(text) for node, text in told.items()}
     try:
@@ -111,16 +112,15 @@ def found(told: Mapping[str, str], template: str, pool: str | None) -> Found:
             f"no template {template!r} on {', '.join(told)}; the cluster has {', '.join(there) or 'none'} (qm "
             f"template makes one)"
         )
-    if pool is None:
+    if not pools:
         raise ClonesError(
             f"pool: say on which storage the data disks are to lie: "
             f"{', '.join(sorted(set.intersection(*storages.values())))}"
         )
-    if absent := [node for node, its in storages.items() if pool not in its]:
-        raise ClonesError(
-            f"{', '.join(absent)}: no storage {pool!r} for images; it has {', '.join(sorted(storages[absent[0]]))}"
-        )
-    return Found(frozenset(names), frozenset(numbers), first, sources, called, pool)
+    if absent := [(node, pool) for node, its in storages.items() for pool in pools if pool not in its]:
+        node, pool = absent[0]
+        raise ClonesError(f"{node}: no storage {pool!r} for images; it has {', '.join(sorted(storages[node]))}")
+    return Found(frozenset(names), frozenset(numbers), first, sources, called, pools)
 
 
 def tell(clone: Clone) -> str:

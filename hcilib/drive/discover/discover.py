@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pandas as pd
@@ -12,13 +13,14 @@ from pydantic import ValidationError
 
 from hcilib.drive.discover import answers, platforms
 from hcilib.drive.discover.answers import NodeFacts, VmFacts
-from hcilib.drive.discover.disks import disk_table
 from hcilib.drive.discover.storage import Storage, storages
 from hcilib.drive.discover.testbed_file import UNKNOWN_NODE, save, write_scenarios, write_system, write_testbed
 from hcilib.drive.guard.checks import CLOCK_LIMIT_S, without_script
+from hcilib.drive.guard.devices import Device, Inventory, find
+from hcilib.drive.guard.guard import judge
 from hcilib.drive.hosts.hosts import Fleet, FleetError, Outcome
 from hcilib.drive.hosts.hosts import clocks as ask_clocks
-from hcilib.testbed import Host, Node, Testbed
+from hcilib.testbed import Disk, Host, Node, Testbed, Vm
 
 _HOST = re.compile(r"(?:(?P<name>[^=@]+)=)?(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:@]+)(?::(?P<port>\d+))?")
 PLATFORMS = (*platforms.QUESTIONS, "hyperv")
@@ -36,7 +38,7 @@ class Discovery:
     ----------
     text : the testbed file, with comments; it never holds a consent token, nor a disk that carries anything
     disks : vm, device, serial, size_bytes, proposed, holds, why; one row a disk of a VM (see
-        hcilib.drive.discover.disks)
+        `disk_table`)
     hosts : host, role (vm, node), ok, detail; one row a host that was asked, `detail` why it did not answer
     questions : what its reader must still say
     path : the file, None if none was asked for
@@ -70,6 +72,7 @@ def discover(
     name: str | None = None,
     known_hosts: str = "~/.ssh/known_hosts",
     key: str | None = None,
+    systems: Mapping[str, Sequence[str]] | None = None,
 ) -> Discovery:
     """A testbed file from what load generators and nodes say of themselves. Nothing is written on any host.
 
@@ -82,6 +85,8 @@ def discover(
         asks whichever of the first three a node has
     out : the file to write. One that is there already stays as it is: the result's `diff` says what would change
     name : of the testbed; the name of the file unless given
+    systems : of several that share the testbed, name -> patterns of the serials that are its own
+        (``{"ceph": ["*-ceph"]}``); those that the nodes tell of and are called so keep what they told
 
     Returns
     -------
@@ -89,7 +94,8 @@ def discover(
 
     Raises
     ------
-    DiscoverError : a host, a platform or a name that cannot be
+    DiscoverError : a host, a platform or a name that cannot be; a blank disk that is two systems', a system without
+        any
     FleetError : no load generator could be asked, with the reason of each
 
     Examples
@@ -103,7 +109,9 @@ def discover(
             f"platform {platform!r}: expected one of {', '.join(PLATFORMS)}, or none for what the nodes have"
         )
     vms, carriers = hosts_given(hosts, "linux"), hosts_given(nodes, "windows" if platform == "hyperv" else "linux")
-    called = _name(name or (Path(out).stem if out else "discovered"))
+    called, owned = _name(name or (Path(out).stem if out else "discovered")), dict(systems or {})
+    for system in owned:
+        _name(system)
     both = {host.name: host for host in (*carriers, *vms)}
     fleet_of = Testbed.model_construct(
         name=called, nodes=tuple(both.values()), vms=(), known_hosts=known_hosts, key=key
@@ -122,36 +130,66 @@ def discover(
     readers = {n.name: answers.parse_windows_node if n.os == "windows" else answers.parse_node for n in carriers}
     node_facts, node_failed = _parsed(told_nodes, readers)
     disks = disk_table(vm_facts)
+    _each_has_its_own(owned, disks)
     placed = {vm.name: _placed(vm, vm_facts[vm.name], carriers, node_facts) for vm in vms if vm.name in vm_facts}
     clocks = {host: _clock(seconds, blur) for host, (seconds, blur) in ahead.items()}
-    questions = _questions(vm_facts, vm_failed, node_facts, node_failed, disks, placed, clocks, carriers)
     printed = {n.name: told_nodes[n.name].value for n in carriers if n.name in node_facts and n.os == "linux"}
     windows = {n.name: node_facts[n.name].tiers for n in carriers if n.name in node_facts and n.os == "windows"}
     seen, unread = storages(printed, windows)
+    files = _systems(Path(out) if out else Path(called), called, seen, node_facts, owned)
+    questions = _questions(vm_facts, vm_failed, node_facts, node_failed, disks, placed, clocks, carriers)
     questions += tuple(f"{node}: {why}; say its system yourself." for node, why in unread.items())
-    systems = _systems(Path(out) if out else Path(called), called, seen, node_facts)
-    questions += tuple(
-        f"Is {path} what the system is? Each line that it was read from stands there." for path in systems
-    )
+    questions += tuple(_doubt(path, one, len(files)) for path, (one, _) in files.items())
     text = write_testbed(
         called, vms, carriers, vm_facts, node_facts, disks, placed, clocks, questions, known_hosts, key
     )
     asked = _host_table(told, told_nodes, vm_failed, node_failed)
+    texts = {path: its for path, (_, its) in files.items()}
     if out is None:
-        return Discovery(text, disks, asked, questions, systems=systems)
+        return Discovery(text, disks, asked, questions, systems=texts)
     new, diff = not Path(out).exists(), save(text, Path(out))
-    scenarios = write_scenarios(Path(out), called, list(systems), disks)
-    diff += "".join(save(its, path) for path, its in {**systems, **scenarios}.items())
-    return Discovery(text, disks, asked, questions, Path(out), diff, new, systems, scenarios)
+    scenarios = write_scenarios(Path(out), called, list(texts), disks, list(owned.values()))
+    diff += "".join(save(its, path) for path, its in {**texts, **scenarios}.items())
+    return Discovery(text, disks, asked, questions, Path(out), diff, new, texts, scenarios)
 
 
-def _systems(out: Path, called: str, seen: Sequence[Storage], node_facts: Mapping[str, NodeFacts]) -> dict[Path, str]:
-    """Path -> text of each storage's file."""
+def _systems(
+    out: Path,
+    called: str,
+    seen: Sequence[Storage],
+    node_facts: Mapping[str, NodeFacts],
+    owned: Mapping[str, Sequence[str]],
+) -> dict[Path, tuple[Storage, str]]:
+    """Path -> storage and text of each system's file: those that were asked for, else those that were seen, else one
+    to be filled in."""
     drives = {facts.drives for facts in node_facts.values()}
     alike = next(iter(drives)) if len(drives) == 1 else ()
     beside = out.parent.parent / "systems" if out.parent.name == "testbeds" else out.parent
-    names = [f"{called}-{one.name}" for one in seen]
-    return {beside / f"{name}.yaml": write_system(name, one, alike) for name, one in zip(names, seen, strict=True)}
+    told = {one.name: one for one in seen}
+    given = {name: told.get(name, Storage("", name, "", ())) for name in owned} or told
+    files = {}
+    for name, one in (given or {"system": Storage("", "system", "", ())}).items():
+        path = beside / f"{called}-{name}.yaml"
+        files[path] = (one, write_system(path.stem, one, alike, owned.get(name, ())))
+    return files
+
+
+def _doubt(path: Path, storage: Storage, systems: int) -> str:
+    if not storage.kind:
+        return f"How does {storage.name} lay out data? No node told: say it in {path} (scheme, drives)."
+    its = " Say in its field disks which serials are its own." if systems > 1 else ""
+    return f"Is {path} what the system is? Each line that it was read from stands there.{its}"
+
+
+def _each_has_its_own(owned: Mapping[str, Sequence[str]], disks: pd.DataFrame) -> None:
+    """Every system has a blank disk, and no disk is two systems'."""
+    serials = disks.loc[disks["proposed"], "serial"].tolist()
+    whose = {s: [name for name, own in owned.items() if any(fnmatchcase(s, p) for p in own)] for s in serials}
+    there = f"blank disks are {', '.join(serials) or 'none'}"
+    if without := [name for name in owned if not any(name in names for names in whose.values())]:
+        raise DiscoverError(f"system {', '.join(without)}: no blank disk has a serial like its patterns; {there}")
+    if shared := [f"{serial} is {' and '.join(names)}'s" for serial, names in whose.items() if len(names) > 1]:
+        raise DiscoverError(f"systems: disk {', '.join(shared)}: each disk may be one system's alone")
 
 
 def hosts_given(given: Sequence[str | Host], os: str = "linux") -> list[Node]:
@@ -231,7 +269,8 @@ def _placed(vm: Node, facts: VmFacts, nodes: Sequence[Node], node_facts: Mapping
             if home in {node.name for node in nodes}:
                 return home, said
             return UNKNOWN_NODE, f"it runs on {home}, which is not among the nodes that were given"
-    if len(nodes) == 1:
+    others = any(guests for told in node_facts.values() for guests in told.guests.values())
+    if len(nodes) == 1 and not others:  # a platform that knows others would know this one
         return nodes[0].name, "assumed: it is the only node"
     return UNKNOWN_NODE, "no node's platform knows it"
 
@@ -273,11 +312,11 @@ def _questions(
 ) -> tuple[str, ...]:
     """What only the reader knows, and what went wrong; in the order of the hosts."""
     asked = [
-        "Which system is it? Its file (params/systems/) says how data is laid out; disks of several need `system:`.",
-        "May every disk that is listed be overwritten? Then add `consent:` with a token of yours.",
+        "May every disk that is listed be overwritten? Then add `consent:` with a token of yours, here and in each "
+        "scenario."
     ]
     asked += [
-        f"{host} did not answer: {why}. Mend that and run this again."
+        f"{host} did not answer: {why}{'' if why.endswith('?') else '.'} Mend that and run this again."
         for host, why in {**vm_failed, **node_failed}.items()
     ]
     asked += (
@@ -286,6 +325,7 @@ def _questions(
     asked += [
         f"{node}: {platform} could not be read: {why}"
         for node, f in node_facts.items()
+        if not any(f.guests.values())  # else another platform told of the VMs, and this one is not in use
         for platform, why in f.failed.items()
     ]
     if nodes:
@@ -325,3 +365,92 @@ def _host_table(
     rows = [(host, "vm", host not in vm_failed, vm_failed.get(host, "")) for host in told]
     rows += [(host, "node", host not in node_failed, node_failed.get(host, "")) for host in told_nodes]
     return pd.DataFrame(rows, columns=["host", "role", "ok", "detail"])
+
+
+# ---- Which disks of the VMs may be proposed for writing, and why the others may not: the guard's judgement, and
+# stricter than it
+
+DISK_COLUMNS = ["vm", "device", "serial", "size_bytes", "proposed", "holds", "why"]
+_WWN = re.compile("[0-9a-f]{16}|[0-9a-f]{32}")
+
+
+_NAMELESS = (
+    "it has no serial, WWN or by-id link, so nobody could tell it from another: give it a serial of its own "
+    "(libvirt: <serial> "
+    "in its <disk>; Proxmox VE: serial=... on its line of `qm set`)"
+)
+
+
+def disk_table(vms: Mapping[str, VmFacts]) -> pd.DataFrame:
+    """Every disk of every VM.
+
+    Returns
+    -------
+    DataFrame : vm, device, serial ("" where it has none), size_bytes, proposed, holds, why; one row a disk. `proposed`:
+        nothing is on it, nobody has it, and its serial is its own; else `why` says what speaks against it. `holds`:
+        what is on it
+    """
+    disks = {vm: _disks(facts.inventory) for vm, facts in vms.items()}
+    serials = {(vm, d.name): _serial(d, vms[vm].inventory) for vm, found in disks.items() for d in found}
+    against = _judged(vms, disks, serials)
+    rows = []
+    for vm, found in disks.items():
+        for device in found:
+            serial = serials[vm, device.name]
+            why = list(against.get((vm, serial), ())) if serial else [_NAMELESS]
+            if not why and device.name in vms[vm].written:
+                why = ["it carries bytes that no tool names: somebody's data, or what an earlier campaign wrote"]
+            rows.append((vm, device.name, serial, device.size_bytes, not why, _holds(device), "; ".join(why)))
+    return pd.DataFrame(rows, columns=DISK_COLUMNS)
+
+
+def _disks(known: Inventory) -> list[Device]:
+    """Whole disks and what stands for one: no partition, no mapping of another disk, no loop over a file that nobody
+    named."""
+    whole = [d for d in known.devices.values() if d.size_bytes and not d.partition and (d.stack or not d.slaves)]
+    return [
+        d
+        for d in whole
+        if not re.match(r"(?:sr|fd|ram|zram)\d", d.name) and (not d.name.startswith("loop") or d.identifiers)
+    ]
+
+
+def _serial(device: Device, known: Inventory) -> str:
+    """The name that a testbed may call it by: a serial before a WWN before a link, and one that is its own before one
+    that is not."""
+    own = sorted(device.identifiers, key=lambda name: (bool(_WWN.fullmatch(name)), len(name), name))
+    fit = [name for name in (*own, *sorted(device.links)) if _fits(name)]
+    alone = [name for name in fit if [found.name for found in find(known, name)] == [device.name]]
+    return next(iter([*alone, *fit]), "")
+
+
+def _fits(serial: str) -> bool:
+    try:
+        return bool(Disk(serial=serial, size_bytes=1))
+    except ValidationError:
+        return False
+
+
+def _judged(
+    vms: Mapping[str, VmFacts], disks: Mapping[str, list[Device]], serials: Mapping[tuple[str, str], str]
+) -> dict[tuple[str, str], tuple[str, ...]]:
+    """(vm, serial) -> the guard's reasons, asked as if a plan would write every disk of every VM."""
+    fleet = []
+    for vm, found in disks.items():
+        owned = [Disk(serial=serials[vm, d.name], size_bytes=d.size_bytes) for d in found if serials[vm, d.name]]
+        fleet.append(Vm.model_construct(name=vm, node="every", disks=tuple(owned)))
+    asked = Testbed.model_construct(name="every", nodes=(Node(name="every"),), vms=tuple(fleet))
+    most = max((len(vm.disks) for vm in fleet), default=0)
+    _, refused = judge(asked, len(fleet), most, {vm: facts.inventory for vm, facts in vms.items()})
+    reasons: dict[tuple[str, str], dict[str, None]] = {}
+    for refusal in refused:
+        reasons.setdefault((refusal.host, refusal.device), {})[refusal.reason] = None
+    return {disk: tuple(said) for disk, said in reasons.items()}
+
+
+def _holds(device: Device) -> str:
+    """What is on it, in a few words."""
+    said = [*device.signatures, *(f"mounted on {where}" if where != "[SWAP]" else "swap" for where, _ in device.mounts)]
+    said += [f"partitions {', '.join(device.partitions)}"] if device.partitions else []
+    said += [f"held by {', '.join(device.holders)}"] if device.holders else []
+    return ", ".join(dict.fromkeys(said)) or "nothing that is known"

@@ -91,9 +91,9 @@ its OSDs (of the device class `name`), of which the fullest ends all writes; of 
 
 @dataclass(frozen=True)
 class Storage:
-    """One system that was seen. `scheme` is "" where its lines do not tell one; `said` are (node, line) that it was
-    read from. `cache`: bytes of its data that a node may keep in memory, and what says so. `pool_fill`: on which hosts,
-    by which command and by which expression it tells how full it is."""
+    """One system that was seen, or of which no node told (then `kind` is ""). `scheme` is "" where its lines do not
+    tell one; `said` are (node, line) that it was read from. `cache`: bytes of its data that a node may keep in memory,
+    and what says so. `pool_fill`: on which hosts, by which command and by which expression it tells how full it is."""
 
     kind: str
     name: str

@@ -7,6 +7,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pandas as pd
@@ -73,20 +74,21 @@ def write_testbed(
     return "\n".join(lines) + "\n"
 
 
-def write_system(name: str, storage: Storage, drives: Sequence[tuple[str, int, int]]) -> str:
+def write_system(name: str, storage: Storage, drives: Sequence[tuple[str, int, int]], disks: Sequence[str] = ()) -> str:
     """A system's text; `drives` are those of each of its nodes as (what, size_bytes, how many), where all nodes have
-    the same."""
+    the same; `disks` are patterns of the serials that are its own."""
     fits = [(what, size) for what, size, n in drives if n == storage.drives_per_node]
     lines = [
-        f"# What `hci discover` saw of {storage.kind}. Review it: the formula decides about capacity, ceilings "
-        f"and expected traffic.",
+        f"# What `hci discover` saw of {storage.kind or storage.name}. Review it: the formula decides about capacity, "
+        "ceilings and expected traffic.",
         *(f"# Read from {node}: {_plain(line)}" for node, line in storage.said),
         *(f"# {_plain(doubt)}" for doubt in storage.doubts),
         f"name: {_scalar(name)}",
-        f"label: {_quoted(f'{storage.kind} {storage.name}, as discovered')}",
+        f"label: {_quoted(f'{storage.kind} {storage.name}, as discovered' if storage.kind else storage.name)}",
         f"scheme: {_quoted(storage.scheme)}"
         if storage.scheme
-        else "# scheme: its lines do not tell one; write the formula",
+        else "# scheme: Mirror(2)  # nothing told it: write the formula; capacity and ceilings are computed from it",
+        *([f"disks: [{', '.join(map(_quoted, disks))}]"] if disks else []),
         *([f"nodes: {storage.nodes}"] if storage.nodes else []),
         *([f"drives_per_node: {storage.drives_per_node}"] if storage.drives_per_node else []),
     ]
@@ -110,24 +112,33 @@ def write_system(name: str, storage: Storage, drives: Sequence[tuple[str, int, i
     on, run, expect = storage.pool_fill or ("nodes", "...", "([0-9.]+) %")
     says = f"pool_fill: {{on: {on}, run: {_quoted(run)}, expect: {_quoted(expect)}}}"
     lines.append(says if storage.pool_fill else f"# {says}  # what tells how full it is, where anything does")
-    lines += ["fingerprint:", *(f"  - {{on: {on}, run: {_quoted(run)}}}" for on, run in FINGERPRINTS[storage.kind])]
+    if storage.kind:
+        lines += ["fingerprint:", *(f"  - {{on: {on}, run: {_quoted(run)}}}" for on, run in FINGERPRINTS[storage.kind])]
+    else:
+        lines.append("# fingerprint: [{on: nodes, run: ...}]  # what tells how it is set up, kept with every campaign")
     return "\n".join(lines) + "\n"
 
 
-def write_scenarios(out: Path, name: str, systems: Sequence[Path], disks: pd.DataFrame) -> dict[Path, str]:
+def write_scenarios(
+    out: Path, name: str, systems: Sequence[Path], disks: pd.DataFrame, owned: Sequence[Sequence[str]] = ()
+) -> dict[Path, str]:
     """Path -> text of the scenarios that plan, measure and, of two systems, compare; every value is the reader's to
-    change."""
-    mine = disks[disks["proposed"]].groupby("vm")["size_bytes"].agg(["size", "min"])
-    if mine.empty:
+    change. `owned` are the patterns of each system's serials, where they share the testbed."""
+    blank = disks[disks["proposed"]]
+    if blank.empty:
         return {}
-    first = systems[0] if systems else "SAY-WHICH-SYSTEM.yaml"
+    each = [
+        blank[[any(fnmatchcase(serial, p) for p in own) for serial in blank["serial"]]].groupby("vm")["size_bytes"]
+        for own in owned or [("*",)]
+    ]
+    first = systems[0]
     sweep = [
-        f"vms: {len(mine)}",
-        f"numjobs: {mine['size'].min()}",
+        f"vms: {min(len(its) for its in each)}",
+        f"numjobs: {min(its.size().min() for its in each)}",
         "iodepth: [1, 8, 32]",
         "repeats: 5",
         "policy: short",
-        f"span_bytes: {size_text(int(mine['min'].min()))}",
+        f"span_bytes: {size_text(int(min(its.min().min() for its in each)))}",
     ]
     common = [f"testbed: {out}", "consent: null  # repeat the testbed's token here"]
     patterns = "[4k-randread, 4k-randrw70, 4k-randwrite, 64k-randread, 64k-randwrite, 1m-read, 1m-write]"
@@ -152,8 +163,8 @@ def write_scenarios(out: Path, name: str, systems: Sequence[Path], disks: pd.Dat
     if len(systems) > 1:
         names = [path.stem for path in systems]
         texts[f"04_compare.{name}.yaml"] = [
-            "# Two systems that coexist on the testbed, measured side by side: say in each system's `disks` "
-            "which are its own.",
+            "# Systems that coexist on the testbed, measured side by side, each on the serials that the `disks` of its "
+            "file name.",
             *common,
             f"systems: [{', '.join(map(str, systems))}]",
             f"run_dir: data/runs/{name}-compared",
