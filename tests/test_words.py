@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hcilib as hci
-from hcilib.show.report.studies import clause
+from hcilib.show.report.scenarios import clause
 
 ROOT = Path(__file__).resolve().parents[1]
 WORDS = (ROOT / "docs/WORDS.md").read_text("utf-8")
@@ -58,7 +58,7 @@ def test_who_is_first_is_said_as_it_is_known(level, ratio, runs, seed):
     table = hci.winners(drawn)
     first = table.loc[table["pct_of_best"].idxmax()]
     said = hci.winners_facts(table, {"a": "Array A", "b": "Array B"})
-    assert said[0].startswith(f"Highest best IOPS: Array {first['system'].upper()} in 1 of 1 patterns (")
+    assert said[0].startswith(f"Highest IOPS: Array {first['system'].upper()} in 1 of 1 patterns (")
     if runs == 1:
         assert first["state"] == "untested"
         assert "none of it tested: one number each" in said[0]
@@ -75,8 +75,21 @@ def test_claims_and_rows_are_counted_as_they_are(rows, broken, claims):
     audit = pd.DataFrame({"ok": pd.array([False] * broken + [True] * (rows - broken), dtype="boolean")})
     judged = pd.DataFrame({"verdict": ["wrong"] * (claims // 3) + ["matches"] * (claims - claims // 3)}, dtype=object)
     said = hci.audit_facts(audit, judged)
-    assert f"{broken} of {rows} checks of the rows against physics fail." in said
-    assert (f"{claims // 3} of {claims} claims in the text do not follow from its tables." in said) == (claims > 0)
+    physics = f"{broken} of {rows} checks of the rows against physics fail."
+    assert said[-1] == (physics if broken else f"All {rows} checks of the rows against physics hold.")
+    wrong = f"{claims // 3} of {claims} claims in the text do not follow from its tables."
+    assert said[:-1] == [wrong if claims // 3 else f"None of {claims} claims in the text is wrong."] * (claims > 0)
+
+
+def test_of_rows_that_nothing_can_check_nothing_is_claimed():
+    audit, none = pd.DataFrame({"ok": pd.array([None, None], dtype="boolean")}), pd.DataFrame({"verdict": []})
+    assert hci.audit_facts(audit, none) == []
+    open_ = pd.DataFrame({"verdict": ["matches", "not checkable"]})
+    assert hci.audit_facts(audit, open_) == ["None of 2 claims in the text is wrong; 1 cannot be checked."]
+    no_drop = pd.DataFrame()
+    no_drop.attrs = {"over": "iodepth", "drop": 0.1}
+    assert hci.audit_answer(audit, no_drop, open_, 2).startswith("Of 2 claims in the text 0 are wrong")
+    assert "None of 2 rows prints what a check against physics needs" in hci.audit_answer(audit, no_drop, none, 2)
 
 
 def test_a_tie_names_both_and_a_single_number_says_so():
@@ -84,12 +97,12 @@ def test_a_tie_names_both_and_a_single_number_says_so():
         results({"a": [100.0, 101, 99], "b": [100.0, 99, 101]}).assign(lat_ns=lambda t: 1e9 / t["iops"]),
         pd.DataFrame({"system": [], "pattern": [], "ratio": []}), {"a": "A", "b": "B"},
     )  # fmt: skip
-    assert re.search(r"4k-randread (A and B|B and A) tied \(", tied)
+    assert re.search(r"(A and B|B and A), tied, in 4k random read \(", tied)
     single = hci.latency_answer(
         results({"a": [100.0], "b": [200.0]}).assign(lat_ns=lambda t: 1e9 / t["iops"]),
         pd.DataFrame({"system": [], "pattern": [], "ratio": []}), {"a": "A", "b": "B"},
     )  # fmt: skip
-    assert "4k-randread B (5.000 ms, one number each: untested)" in single
+    assert "B in 4k random read (5.000 ms, one number each: untested)" in single
 
 
 @pytest.mark.parametrize(
@@ -98,7 +111,16 @@ def test_a_tie_names_both_and_a_single_number_says_so():
         ("A leads B in 18 of 27 tests of IOPS (ratio 0.3 to 1.2); each is one printed number, so none is "
          "proven.", "A leads B in 18 of 27 tests of IOPS"),
         ("397 of 406 checks of 127 rows hold; 13 points lie below.", "397 of 406 checks of 127 rows hold"),
+        ("A against B: not decided: reads (1 of 2 tests, ratio 1.02), writes (2 of 2 tests, ratio 0.99 to 1.01); "
+         "about 8 runs a cell would decide it, 3 were made. 1 test of 4 has no ratio.",
+         "A against B: not decided: reads, writes; about 8 runs a cell would decide it, 3 were made"),
+        ("A against B: reads 3 % faster (2 to 4 %, 1 of 1 test); writes 5 % slower (3 to 7 %, 1 of 1 test).",
+         "A against B: reads 3 % faster; writes 5 % slower"),
+        ("The highest IOPS are 1,000, on StarWind RDMA (4k-randread; untested). 2 points lie below.",
+         "The highest IOPS are 1,000, on StarWind RDMA"),
         ("Usable of raw: A 40.0 %, B 28.6 %; of 6 schemes.", "Usable of raw: A 40.0 %, B 28.6 %"),
+        ("A, database (8k random read/write 70/30)\n  beside backup: 52 % less IOPS [-42, 84] (not shown: more blocks "
+         "would decide)", "A, database beside backup: 52 % less IOPS (not shown)"),
     ],
 )  # fmt: skip
 def test_the_first_clause_is_a_title(answer, title):

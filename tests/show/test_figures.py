@@ -14,10 +14,11 @@ from matplotlib.colors import to_hex
 import hcilib as hci
 from hcilib.analyse.physics.capacity import capacity_table
 from hcilib.analyse.physics.schemes import Mirror
-from hcilib.show.figures.bars import plot_capacity, plot_factorial, plot_traffic
+from hcilib.show.figures.bars import plot_amplification, plot_capacity, plot_factorial, plot_traffic
 from hcilib.show.figures.curves import plot_demand, plot_panels, plot_scaling, plot_sweep
 from hcilib.show.figures.points import plot_pareto
 from hcilib.show.figures.rows import plot_audit, plot_baseline, plot_forest, plot_latency
+from hcilib.show.figures.style import looks
 from hcilib.show.figures.times import plot_plan
 
 NAN = np.nan
@@ -317,6 +318,22 @@ def test_a_rejected_scheme_is_said_and_its_bars_are_red():
     assert plot_traffic(traffic.assign(ok=True)).get_title(loc="left") == "2 of 2 fit"
 
 
+def test_what_the_drives_did_stands_beside_what_the_scheme_costs_and_what_does_not_fit_is_red():
+    sources = ["data/samples/box/drives-raid5", "data/samples/box/drives-drbd"]
+    schemes = {name: hci.parse_scheme(hci.load_systems()[name].scheme) for name in ("box-raid5", "box-drbd")}
+    by = ["system", "pattern", "iodepth", "placement"]
+    table = hci.amplification(hci.read_results(sources), hci.read_drives(sources), schemes, by)
+    axes = plot_amplification(table).axes
+    assert [ax.get_title(loc="left") for ax in axes] == ["Drive reads", "Drive writes", "Bytes read", "Bytes written"]
+    for ax, (measure, own) in zip(axes, table.groupby("measure", sort=False), strict=True):
+        expected, fits, wrong = ax.lines
+        assert expected.get_color() == "#9aa0a6", measure
+        assert expected.get_xdata() == pytest.approx(own["expected"], nan_ok=True)
+        assert wrong.get_xdata() == pytest.approx(own.loc[own["ok"].eq(False), "seen"])
+        assert len(fits.get_xdata()) + len(wrong.get_xdata()) == len(own)
+    assert table["ok"].eq(False).any()
+
+
 def test_factorial_missing_cells_are_hatched():
     table = pd.DataFrame({"scheme": ["mirror", "mirror", "parity"], "writes": [0, 30, 0], "iops": [1e6, 5e5, 8e5]})
     ax = plot_factorial(table, "scheme", "writes", "iops")
@@ -392,3 +409,42 @@ def test_every_figure_can_be_drawn_into_a_given_axes_and_saved(tmp_path):
     assert plot_sweep(summary(), ax=ax) is ax
     ax.figure.savefig(tmp_path / "figure.svg")
     assert (tmp_path / "figure.svg").stat().st_size > 1000
+
+
+def at_one_load(systems=("birch", "cedar", "oak")) -> pd.DataFrame:
+    return pd.DataFrame({
+        "system": systems, "pattern": "4k-randread", "iodepth": 8, "center": [1e3, 2e3, 3e3][: len(systems)], "n": 3,
+        "lo": [9e2, 1.9e3, 2.9e3][: len(systems)], "hi": [1.1e3, 2.1e3, 3.1e3][: len(systems)], "confidence": 0.95,
+    })  # fmt: skip
+
+
+def marked(ax: Axes) -> list:
+    """What is drawn as points."""
+    return [line for line in ax.get_lines() if line.get_marker() in tuple("osD^vPX<>hp*") and len(line.get_xdata())]
+
+
+def test_systems_at_one_load_stand_near_each_other_and_the_lines_to_their_names_are_no_curves():
+    [ax] = plot_panels(at_one_load(), "iops")
+    points = [x for line in marked(ax) for x in line.get_xdata()]
+    least, most = np.log2(ax.get_xlim())
+    assert len(set(points)) == 3
+    assert np.ptp(np.log2(points)) < 0.3 * (most - least)
+    leaders = [text.arrow_patch for text in ax.texts if text.arrow_patch is not None]
+    assert len(leaders) == 3
+    assert all(arrow.get_linestyle() not in ("-", "solid") for arrow in leaders)
+
+
+def test_a_forest_has_the_colours_of_the_panels_beside_it():
+    """Of systems nobody chose a colour for, too: two of these would take the same one, each drawn alone."""
+    table = at_one_load(("birch", "cedar"))
+    assert looks(["birch"])["birch"][0] == looks(["cedar"])["cedar"][0]
+    ratios = pd.DataFrame({"system": ["cedar"], "baseline": "birch", "pattern": "4k-randread", "iodepth": 8,
+                           "ratio": 2.0, "lo": 1.9, "hi": 2.1, "verdict": "higher", "metric": "iops"})  # fmt: skip
+    [mark] = marked(plot_forest(ratios))
+    assert to_hex(mark.get_color()) == to_hex(looks(table["system"])["cedar"][0])
+
+
+def test_a_map_of_loads_is_no_wider_than_a_page_shows():
+    results = hci.published().query("system == 's2d-nmap-mirror' and vms > 1")
+    axes = hci.plot_loads(hci.loads(results))
+    assert axes.flat[0].figure.get_figwidth() <= 11.5

@@ -134,6 +134,28 @@ def test_pages_fetch_nothing_fold_the_code_and_describe_pictures(site, result):
         assert word in html
 
 
+def test_where_nothing_is_known_a_page_says_so_once(tmp_path):
+    """Of a figure and of its table, and without a downloadable picture of a sentence; about a change of your own."""
+    for folder in ("notebooks", "params", "mine"):
+        (tmp_path / folder).mkdir()
+    shown = """
+    import hcilib as hci
+    results = hci.read_results(str(hci.ROOT / "data/samples/loose-files"), system="mine")
+    cpu = hci.summarize(results, "node_cpu_pct")
+    hci.plot_panels(cpu);
+    """
+    cells = [tagged("a: int = 1", "parameters"), new_markdown_cell("## What the nodes pay\n\nIt.")]
+    cells += [new_code_cell(cleandoc(shown)), new_code_cell("hci.table(cpu)")]
+    notebook(tmp_path / "notebooks/12_change.ipynb", new_markdown_cell("# Bars?"), *cells)
+    (tmp_path / "mine/12_change.mine.yaml").write_text("")
+    index, (result,) = build(tmp_path / "mine", tmp_path / "out", 1, tmp_path)
+    assert result["ok"], result["error"]
+    assert result["study"] == "yours"
+    html = (index.parent / result["page"]).read_text()
+    assert html.count("Node CPU: no value given.") == 1
+    assert "cpu.svg" not in html
+
+
 def test_a_page_shows_no_frozen_progress_bar(tmp_path):
     """A bar of JupyterLab is a widget, saved as it stood at 0 %; one of a terminal is a line written over and over."""
     for folder in ("notebooks", "params"):
@@ -368,4 +390,4 @@ def test_a_plan_whose_hosts_are_gone_is_a_red_card_and_an_exit_code(tmp_path, mo
     assert "Not ready: 4 of 6 checks on 5 hosts failed" in page
     filled = re.findall(r">prefill</td>.*?</tr>", page, re.DOTALL)
     assert ["3.00" in row for row in filled] == [True, True], "cost and steps: disks of 1 and 2 GiB, a span of 100 GiB"
-    assert "write 0.00293 TiB" in page, "and so does the sentence"
+    assert "write 3 GiB" in page, "and so does the sentence"

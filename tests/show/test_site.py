@@ -15,8 +15,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from hcilib.show.report import export
-from hcilib.show.report.page import shown_name, shown_names, without_numbers, write_downloads
-from hcilib.show.report.provenance import COMMAND, data_named, file_digest, fio_versions, sources_digest, tree_digest
+from hcilib.show.report.execute import COMMAND, data_named, file_digest, fio_versions, sources_digest, tree_digest
+from hcilib.show.report.page import plain, shown_name, shown_names, without_numbers, write_downloads, write_page
 from hcilib.show.report.report import build
 from hcilib.show.report.scenarios import find_scenarios
 from hcilib.show.report.site import write_index, write_method
@@ -397,3 +397,62 @@ def test_the_result_file_can_be_read_by_others(site):
     kept = json.loads((site[0] / "03_sweep.case/03_sweep.case.json").read_text("utf-8"))
     assert kept["files"] == site[1]["files"]
     assert kept["thumbnail"] == "03_sweep.case/iops.png"
+
+
+NOTED = '<table class="dataframe hci"><tr><th>a</th></tr>\n<tr><td>1 (1, 4)</td></tr></table>'
+NOTES = [f"({i}) runs spread" for i in range(1, 5)]
+
+
+def shown(cells, folder: Path) -> str:
+    """The page of cells that are given with their outputs."""
+    result = {
+        "name": "04_compare.case",
+        "question": "Which?",
+        "answer": "First.\n  second",
+        "ok": True,
+        "params": "",
+        "versions": {},
+    }
+    write_page(new_notebook(cells=cells), result, folder)
+    return (folder / "04_compare.case.html").read_text()
+
+
+def given(source: str, **data) -> nbformat.NotebookNode:
+    outputs = [new_output("display_data", {kind.replace("_", "/", 1): text for kind, text in data.items()})]
+    return new_code_cell(source, outputs=outputs)
+
+
+def test_notes_stand_outside_of_what_scrolls_and_many_are_folded(tmp_path):
+    below = '<p class="footnotes"><small>* leads<br>{}</small></p>'
+    few, many = (NOTED + below.format("<br>".join(notes)) for notes in (NOTES[:1], NOTES))
+    page = shown([new_markdown_cell("# Which?"), given("few", text_html=few), given("many", text_html=many)], tmp_path)
+    scrolling = re.findall(r'<div class="scroll".*?</div>', page, re.S)
+    assert len(scrolling) == 2
+    assert not [text for text in scrolling if "runs spread" in text]
+    assert re.findall(r'<details class="notes"( open)?><summary>(\d)', page) == [(" open", "1"), ("", "4")]
+    assert page.index("* leads") < page.index('<details class="notes"')
+
+
+def test_an_empty_table_and_an_empty_figure_say_once_that_nothing_was_found(tmp_path):
+    empty = '<table class="dataframe hci"><tr data-empty=""><td>none</td></tr></table>'
+    drawing = '<svg><g id="nothing"><text x="0">nothing to check</text></g></svg>'
+    written = drawing.replace("<svg>", '<?xml version="1.0"?><svg width="9">')
+    cells = [
+        new_markdown_cell("# Which?"),
+        new_markdown_cell("## Rows that break a law\n\nThe rows that break a law."),
+        given("rows", text_html=empty),
+        new_markdown_cell("## Physics\n\nEvery row."),
+        new_code_cell("hci.plot_audit(a)", outputs=[new_output("display_data", {"image/svg+xml": written})]),
+        given("rows", text_html=empty),
+    ]
+    page = shown(cells, tmp_path)
+    assert page.count("Checked, nothing found.") == 1
+    assert page.count("nothing to check") == 1
+    assert "<figure" not in page
+
+
+def test_a_heading_is_not_said_again_below_it_and_names_keep_their_underscores(tmp_path):
+    cells = [new_markdown_cell("# Which?"), new_markdown_cell("## What it costs\n\nWhat it costs. Hours of fio.")]
+    page = shown([*cells, given("cost", text_html=NOTED)], tmp_path)
+    assert page.count(">What it costs<") == 2  # the contents and the heading
+    assert plain("*A write* with O_SYNC, _said_ `p_99`") == "A write with O_SYNC, said p_99"

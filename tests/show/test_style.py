@@ -18,6 +18,7 @@ from hcilib.show.figures.style import (
     drawn,
     looks,
     pattern_label,
+    ratio_axis,
     runs_note,
 )
 from hcilib.show.report.page import contrast, on_dark
@@ -136,3 +137,15 @@ def test_runs_note_says_what_an_interval_is():
         == "3 to 5 runs each, 90 % intervals. Hollow: n = 1, no interval."
     )
     assert runs_note(pd.DataFrame({"x": [1]})) is None
+
+
+@pytest.mark.parametrize("most", [1.4, 2.1, 2.6, 8, 200])
+def test_labels_of_ratios_stand_beside_each_other(most):
+    ax = canvas(None, 7.2, 2.0)
+    ratio_axis(ax, [0.9, most], "Ratio")
+    ax.figure.canvas.draw()
+    boxes = [label.get_window_extent() for label in ax.get_xticklabels() if label.get_text()]
+    assert "1×" in [label.get_text() for label in ax.get_xticklabels()]
+    assert len(boxes) > 2
+    assert not [1 for a, b in combinations(boxes, 2) if a.overlaps(b)]
+    plt.close("all")

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import hcilib as hci
 from hcilib.caveats import Caveat, Caveats
-from hcilib.read.published.published import published
+from hcilib.read.published import published
 from hcilib.show.tables.tables import number, table
 
 NAN = np.nan
@@ -116,8 +117,19 @@ def test_wide_has_a_column_per_system_and_says_what_is_missing():
         table(pd.concat([summary(), summary()]), "iops", wide="system")
 
 
-def test_wide_of_nothing_is_none():
-    assert repr(table(summary().head(0), "iops", wide="system")).startswith("none (System, Pattern, iodepth")
+def test_a_summary_without_a_value_is_a_sentence_that_says_why():
+    assert repr(table(summary().head(0), "iops", wide="system")) == "IOPS: no value given."
+    lost = summary().assign(center=np.nan, warnings=[Caveats([Caveat("percentiles", "kept only averages")])] * 4)
+    shown = table(lost, "p99_ns")
+    assert repr(shown) == "p99 latency: no value given (kept only averages)."
+    assert shown._repr_html_() == '<p class="nothing">p99 latency: no value given (kept only averages).</p>'
+    some = lost.assign(center=[1e6, *[np.nan] * 3], lo=np.nan, hi=np.nan)
+    assert "missing" in repr(table(some, "p99_ns"))
+
+
+def test_working_sets_that_nobody_stated_are_a_sentence():
+    spans = hci.unlike_working_sets(hci.read_results("data/samples/loose-files", names="{system}_{pattern}_*.json"))
+    assert repr(table(spans)) == "Not checkable: the span is not stated (birch, cedar)."
 
 
 def test_best_is_marked_only_where_the_analysis_says_so():

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from hcilib.analyse.compare.cells import asked_by
-from hcilib.analyse.compare.rank import rank
+from hcilib.analyse.compare.compare import rank
 from hcilib.analyse.curves.curves import peak_sentence, regimes_sentence
 from hcilib.analyse.curves.scaling import saturation_sentences
 from hcilib.analyse.runs.failure import BY, lost_or_not, verdicts_of
@@ -24,9 +24,10 @@ def plan_answer(
     `preflight`'s table, and behind it what is odd, from `plan_warnings`."""
     hours = cost["hours"].sum()
     time = f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.1f} minutes"
-    written = cost["bytes_written"].sum() / 2**40
+    written = cost["bytes_written"].sum()
+    amount = f"{written / 2**40:,.3g} TiB" if written >= 2**39 else f"{written / 2**30:,.3g} GiB"
     said = [
-        f"{cells} tests in {cost['steps'].sum()} steps take {time} on {vms} VMs and write {written:,.3g} TiB, "
+        f"{cells} tests in {cost['steps'].sum()} steps take {time} on {vms} VMs and write {amount}, "
         "filling the disks at the rate given."
     ]
     if checks is not None:
@@ -51,12 +52,14 @@ def baseline_answer(baseline: pd.DataFrame, name: str) -> str:
     if baseline["measured"].isna().all():
         return f"{name} has no measured value."
     best = baseline.loc[baseline["measured"].idxmax()]
-    said = f"{name} delivers up to {metric('iops').show(best['measured'])} IOPS ({best['pattern']})"
+    said = f"{name} delivers up to {metric('iops').show(best['measured'])} IOPS in {pattern_words(best['pattern'])}"
     known, counts = int(baseline["datasheet"].notna().sum()), baseline["verdict"].value_counts()
     if not known:
         return f"{said}; no datasheet figure is known for any of {len(baseline)} patterns, so nothing is judged."
     met, missed = (int(counts.get(verdict, 0)) for verdict in ("meets", "below"))
-    open_ = f", {known - met - missed} not decided" if known > met + missed else ""
+    absent = int((baseline["datasheet"].notna() & baseline["measured"].isna()).sum())
+    undecided = known - met - missed - absent
+    open_ = f", {undecided} not decided" * (undecided > 0) + f", {absent} not measured" * (absent > 0)
     return (
         f"{said}; it meets its datasheet in {met} of the {known} patterns that have a figure there, misses "
         f"{missed or 'none'}{open_}."
@@ -77,8 +80,16 @@ def latency_answer(one: pd.DataFrame, cost: pd.DataFrame, labels: Labels = None,
     labels = labels or {}
     ranks = rank(one, "lat_ns", by=("pattern", "iodepth"), margin=margin)
     ranks = ranks[ranks["n"] > 0]
-    said = [_first(ranks[ranks["pattern"] == name], name, labels) for name in pattern_order(ranks["pattern"].unique())]
-    parts = [f"Shortest path of {ranks['system'].nunique()}: {', '.join(said)}"]
+    patterns = {name: ranks[ranks["pattern"] == name] for name in pattern_order(ranks["pattern"].unique())}
+    if ranks["system"].nunique() == 1:
+        own = ", ".join(
+            f"{pattern_words(name)} {metric('lat_ns').show(rows['center'].iloc[0])} ms"
+            for name, rows in patterns.items()
+        )
+        parts = [f"One I/O on {labels.get(ranks['system'].iloc[0], ranks['system'].iloc[0])} takes: {own}"]
+    else:
+        said = [_first(rows, name, labels) for name, rows in patterns.items()]
+        parts = [f"Fastest with one outstanding I/O, of {ranks['system'].nunique()} systems: {', '.join(said)}"]
     known = cost.dropna(subset=["ratio"])
     for pattern in pattern_order(known["pattern"].unique()):
         own = known[known["pattern"] == pattern]
@@ -97,8 +108,8 @@ def _first(ranks: pd.DataFrame, pattern: str, labels: Mapping[str, str]) -> str:
     ahead = ranks.sort_values("center").loc[ranks["rank"] == ranks["rank"].min(), "system"]
     names = [labels.get(name, name) for name in ahead]
     if len(names) == 1:
-        return f"{pattern} {names[0]} ({shown}{single})"
-    return f"{pattern} {' and '.join(names)} tied ({shown} at best{single})"
+        return f"{names[0]} in {pattern_words(pattern)} ({shown}{single})"
+    return f"{' and '.join(names)}, tied, in {pattern_words(pattern)} ({shown} at best{single})"
 
 
 def scaling_answer(knees: pd.DataFrame, share: pd.DataFrame, pattern: str, labels: Labels = None) -> str:
@@ -113,44 +124,72 @@ def scaling_answer(knees: pd.DataFrame, share: pd.DataFrame, pattern: str, label
     return "; ".join([sentence, f"share of the drives' ceiling: {shares or 'not known'}", *binds]) + "."
 
 
-def traffic_answer(checked: pd.DataFrame, cost: pd.DataFrame, scheme: str, tolerance: float) -> str:
-    """How many counters agree with a scheme (``check_traffic``), and what it sends by placement
-    (``placement_cost``)."""
+def traffic_answer(
+    checked: pd.DataFrame, cost: pd.DataFrame, scheme: str, tolerance: float, on_drives: pd.DataFrame | None = None
+) -> str:
+    """How many counters agree with a scheme (``check_traffic``), what it sends by placement (``placement_cost``), and
+    how many counts of the drives are what it costs there (``amplification``)."""
     judged = checked["ok"].dropna()
     verdict = f"{judged.sum()} of {len(judged)} counters agree with {scheme} within {100 * tolerance:g} %"
     rows = (f"{row.ddir} {row.owner:g} on the owner and {row.non_owner:g} elsewhere" for row in cost.itertuples())
-    return (
-        f"{verdict if len(judged) else f'No counters of {scheme} were given'}; network bytes per client byte by "
-        f"the scheme: {', '.join(rows)}."
-    )
+    parts = [
+        verdict if len(judged) else f"No counters of {scheme} were given",
+        f"network bytes per client byte by the scheme: {', '.join(rows)}",
+    ]
+    counts = on_drives["ok"].dropna() if on_drives is not None else judged[:0]
+    if len(counts):
+        parts.append(f"on the drives {counts.sum()} of {len(counts)} counts are what the schemes cost")
+    return "; ".join(parts) + "."
 
 
 def factorial_answer(effects: pd.DataFrame, cells: pd.DataFrame) -> str:
     """Which main effects on IOPS can be estimated (``effects``), and how much of the grid (``grid``) is there."""
     main = effects[effects["effect"].isin(asked_by(effects))]
     found = [
-        f"{row.effect} {row.level} has {row.ratio:.3f} times the IOPS of {row.baseline} ({row.used})"
+        f"{_level(row.effect, row.level)} gives {row.ratio:.3f} times the IOPS of {_level(row.effect, row.baseline)}"
+        f" ({_pairs(row.used)})"
         for row in main.dropna(subset=["ratio"]).itertuples()
     ]
-    unknown = ", ".join(main[main["ratio"].isna()]["effect"]) or "none"
-    return (
-        f"{'; '.join(found) or 'No effect on IOPS can be estimated'}; not estimable: {unknown}; "
-        f"{cells['missing'].sum()} of {len(cells)} cells have no IOPS, {cells['cpu_bound'].sum()} are CPU-bound."
+    unknown = ", ".join(EFFECTS.get(name, name) for name in main[main["ratio"].isna()]["effect"])
+    open_ = [f"what {unknown} costs cannot be said"] if unknown else []
+    missing, bound = int(cells["missing"].sum()), int(cells["cpu_bound"].sum())
+    state = (
+        f"{missing} of {len(cells)} combinations have no IOPS" if missing else f"all {len(cells)} combinations measured"
     )
+    parts = [*(found or ["no effect on IOPS can be estimated"]), *open_, f"{state}, in {bound} the CPU is the limit"]
+    return f"{_capital('; '.join(parts))}."
+
+
+EFFECTS = {"dedup": "deduplication", "write_pct": "the share of writes", "resiliency": "the resiliency"}
+"""Columns of a factorial -> what they are in a sentence."""
+
+
+def _pairs(used: str) -> str:
+    """Of how many pairs of combinations, alike but for the factor, a ratio is; `used` lists them."""
+    count = used.count(";") + 1
+    return f"in {count} pair{'s' * (count > 1)} of combinations"
+
+
+def _level(effect: str, level: object) -> str:
+    """A factor's level in words: ``dedup`` yes is "with deduplication"."""
+    if effect == "dedup":
+        return f"{'with' if level in ('yes', True) else 'no'} deduplication"
+    return f"{level} % writes" if effect == "write_pct" else str(level)
 
 
 def audit_answer(audit: pd.DataFrame, regimes: pd.DataFrame, judged: pd.DataFrame, rows: int) -> str:
-    """How many checks hold (``audit``), how many points lie behind a better one, how many claims (``check_claims``) are
-    wrong."""
-    said = (
-        f"{audit['ok'].sum()} of {audit['ok'].notna().sum()} checks of {rows} rows hold; {regimes_sentence(regimes)}."
-    )
+    """How many claims (``check_claims``) are wrong, how many checks hold (``audit``), where more load gives less."""
+    asked = int(audit["ok"].notna().sum())
+    held = f"{audit['ok'].sum()} of {asked} checks of {rows} rows against physics hold"
+    held = held if asked else f"none of {rows} rows prints what a check against physics needs"
+    said = f"{held}; {regimes_sentence(regimes)}."
     if not len(judged):
-        return said
+        return _capital(said)
     count = judged["verdict"].value_counts()
-    return said + (
-        f" Of {len(judged)} claims {count.get('wrong', 0)} are wrong, {count.get('rounding', 0)} hold within rounding, "
-        f"{count.get('matches', 0)} match, {count.get('not checkable', 0)} cannot be checked."
+    return (
+        f"Of {len(judged)} claims in the text {count.get('wrong', 0)} are wrong, {count.get('rounding', 0)} hold "
+        f"within rounding, {count.get('matches', 0)} match, {count.get('not checkable', 0)} cannot be checked. "
+        f"{_capital(said)}"
     )
 
 
@@ -254,8 +293,13 @@ def capacity_facts(capacity: pd.DataFrame, measured: Collection[str], labels: La
 def audit_facts(audit: pd.DataFrame, judged: pd.DataFrame) -> list[str]:
     """How many claims do not follow from the tables, and how many rows break a law."""
     fails = int((~audit["ok"].astype("boolean").fillna(True)).sum())
-    said = [f"{fails} of {audit['ok'].notna().sum()} checks of the rows against physics fail."]
+    asked = int(audit["ok"].notna().sum())
+    said = [f"{fails} of {asked} checks of the rows against physics fail."]
+    if not fails:
+        said = [f"All {asked} checks of the rows against physics hold."] * (asked > 0)
     if len(judged):
-        wrong = int(judged["verdict"].eq("wrong").sum())
-        said.insert(0, f"{wrong} of {len(judged)} claims in the text do not follow from its tables.")
+        wrong, open_ = (int(judged["verdict"].eq(verdict).sum()) for verdict in ("wrong", "not checkable"))
+        told = f"{wrong} of {len(judged)} claims in the text do not follow from its tables"
+        told = told if wrong else f"None of {len(judged)} claims in the text is wrong"
+        said.insert(0, f"{told}{f'; {open_} cannot be checked' * (open_ > 0)}.")
     return said

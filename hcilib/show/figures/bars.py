@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from hcilib.metrics import metric as metric_of
@@ -24,8 +25,10 @@ ABSENT: dict[str, Any] = {
     "gid": "missing",
 }
 MEASURED, EXPECTED, RESERVE = "#0072B2", "#c9ced4", "#9aa0a6"
-PLACES = {"owner": "VM on the owner", "non-owner": "VM on another node"}
+PLACES = {"owner": "VM on the owner", "non-owner": "VM on another node", "spread": "VMs spread"}
 """How a placement is said beside its bar."""
+COUNTED = {"reads": "Drive reads", "writes": "Drive writes", "read_bytes": "Bytes read", "write_bytes": "Bytes written"}
+"""What is counted on drives, as its panel is headed."""
 
 
 @drawn
@@ -138,6 +141,55 @@ def plot_traffic(
     if own:
         style.caption(ax, style.source_of(table, source))
     return ax
+
+
+@drawn
+def plot_amplification(
+    table: pd.DataFrame, labels: Mapping[str, str] | None = None, source: str | None = None
+) -> Figure:
+    """What the drives do for one I/O and one byte of the client, with its interval, beside what the scheme costs; red
+    where more or less was counted than that.
+
+    Parameters
+    ----------
+    table : as ``amplification`` returns it: ``system``, ``pattern``, ``measure``, ``seen``, ``seen_lo``, ``seen_hi``,
+        ``expected``, ``ok``; what else it was grouped by stands in a row's name where it varies
+    """
+    labels = labelled(labels)
+    varies = [name for name in ("iodepth", "placement") if name in table and table[name].nunique() > 1]
+    rows = table[["system", "pattern", *varies]].drop_duplicates().reset_index(drop=True)
+    if rows.empty:
+        ax = style.nothing(style.canvas(None, 7.2, 0.6), "No counters of drives were given.")
+        return style.sheet(ax)
+    names = [
+        ", ".join([labels.get(system, system), *(PLACES.get(value, f"iodepth {value}") for value in rest)])
+        + f"\n{style.pattern_label(pattern)}"
+        for system, pattern, *rest in rows.itertuples(index=False, name=None)
+    ]
+    fig, axes = style.panels(len(COUNTED), len(COUNTED), 2.3, 0.9 + 0.36 * len(rows))
+    for ax, (measure, title) in zip(axes, COUNTED.items(), strict=True):
+        y = style.row_axis(ax, names)
+        ax.tick_params(labelleft=ax is axes[0])
+        own = rows.merge(table[table["measure"] == measure], how="left")
+        wrong = own["ok"].eq(False).fillna(False).to_numpy(bool)
+        ax.plot(own["expected"], y, linestyle="", marker="|", markersize=13, markeredgewidth=3, color=RESERVE)
+        for colour, those in ((MEASURED, ~wrong), (WARN, wrong)):
+            ax.hlines(y[those], own["seen_lo"][those], own["seen_hi"][those], color=colour)
+            ax.plot(own["seen"][those], y[those], linestyle="", marker="o", markersize=5, color=colour)
+        ax.set_xlim(left=-0.02 * max(1.0, own[["seen_hi", "expected"]].max(axis=None)))
+        ax.set_title(title)
+        ax.set_xlabel("per I/O" if measure in ("reads", "writes") else "per byte")
+    judged, beyond = int(table["ok"].notna().sum()), int(table["ok"].eq(False).sum())
+    costs = Patch(color=RESERVE, label="what the scheme costs")
+    handles = [costs, style.mark(MEASURED, "o", "counted on the drives")]
+    fig.legend(
+        handles=[*handles, *([style.mark(WARN, "o", "counted, does not fit")] if beyond else [])],
+        loc="outside upper left",
+        ncols=3,
+    )
+    style.say(axes[0], f"What the drives did fits the scheme in {judged - beyond} of {judged} counts.")
+    style.caption(axes[-1], style.runs_note(table), style.source_of(table, source))
+    return fig
 
 
 def _series(ax: Axes, y: np.ndarray, values: pd.Series, label: str, colour) -> None:

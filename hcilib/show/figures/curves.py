@@ -37,6 +37,8 @@ from hcilib.show.figures.style import (
 OVER = {"iodepth": "iodepth (outstanding I/Os per job)", "vms": "Number of VMs", "numjobs": "numjobs (jobs per VM)"}
 APART = 0.07
 """Neighbouring systems whose intervals would cover each other stand so many doublings of the load apart."""
+ROOM = 1.2
+"""So many doublings of the load are free on each side of a single one."""
 DASHES: tuple[Any, ...] = ("-", "--", ":")
 """Of the metrics in the order of the table: the median solid, the tails broken."""
 
@@ -286,6 +288,9 @@ def _axes(ax: Axes, metric: Metric, over: str, loads: list[float], data: pd.Data
     else:
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.margins(x=0.06)
+    if len(loads) == 1:  # systems that stand beside each other at one load are near each other, not a curve
+        (load,) = loads
+        ax.set_xlim((load / 2**ROOM, load * 2**ROOM) if over == "iodepth" else (load - ROOM, load + ROOM))
     if metric.unit == "ms" and data["value"].notna().any():
         drawn_values = data[["value", "lo", "hi"]].to_numpy(float)
         style.log_axis(ax.yaxis, metric.unit, np.nanmin(drawn_values), np.nanmax(drawn_values))
@@ -414,12 +419,16 @@ def _latencies(
         ax.axhline(limit_ns / 1e6, color=INK, linewidth=0.9, linestyle=(0, (1, 2)), gid="limit")
         ax.annotate(f"{METRICS[metric].label} {limit_ns / 1e6:g} ms", (0.01, limit_ns / 1e6), (0, 2), fontsize=8,
                     color=QUIET, xycoords=ax.get_yaxis_transform(), textcoords="offset points")  # fmt: skip
-    ax.set_xlim(left=0)
+    ax.set_xlim(0, 1.06 * np.nanmax(table["iops"], initial=1))  # a single point stands inside
     ax.xaxis.set_major_locator(MaxNLocator(4))
     style.value_axis(ax.xaxis, "")
 
 
 # Threads x outstanding I/Os as a map: what each load gives, which of them cost too much time, and the one chosen.
+
+
+PAPER = 11.5
+"""Inches that a page shows at full size."""
 
 
 @drawn
@@ -446,9 +455,9 @@ def plot_loads(
         raise ValueError("plot_loads: the table has no row: no load was measured, so there is nothing to draw")
     metric = next(name for name in table if name.endswith("_ns"))
     groups = list(table.groupby(["system", "pattern", "vms"], dropna=False, sort=False, observed=True))
-    columns = min(columns, len(groups))
+    deep, wide = (max(own[name].nunique() for _, own in groups) for name in ("numjobs", "iodepth"))
+    columns = min(columns, len(groups), max(1, int(PAPER // (1.6 + 0.72 * wide))))  # numbers stay readable
     rows = -(-len(groups) // columns)
-    deep, wide = table["numjobs"].nunique(), table["iodepth"].nunique()
     size = (columns * (1.6 + 0.72 * wide), rows * (1.4 + 0.6 * deep))
     _, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
     for ax in axes.flat[len(groups) :]:

@@ -62,7 +62,8 @@ def plot_forest(
     margin = _only(comparison, "margin", 0.05) if margin is None else margin
     what = metric_of(metric or _only(comparison, "metric", "iops")).label
     name_of = {name: str(labels.get(name, name)) for name in [*comparison["system"], baseline]}
-    rows, systems = _grouped(comparison, by), looks(comparison["system"])
+    rows, every = _grouped(comparison, by), looks([*comparison["system"], baseline])  # as where all are drawn
+    systems = {name: look for name, look in every.items() if name != baseline}
     ax = style.canvas(ax, 7.2, 1.5 + 0.19 * len(rows) + 0.06 * len(rows) * (len(systems) - 1))
     ax.axvspan(1 / (1 + margin), 1 + margin, color="#9aa0a6", alpha=0.22, linewidth=0, zorder=0, gid="margin")
     _headed_axis(ax, rows, by)

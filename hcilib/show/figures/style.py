@@ -245,14 +245,22 @@ DECADES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 TENTHS = tuple(n / 10 for n in range(3, 21))
 
 
+LABEL = 0.065
+"""Of an axis' length, what the label of a ratio takes."""
+
+
 def ratio_axis(ax: Axes, ratios: Iterable[float], label: str) -> None:
     """Ratios on a log axis, where half and double are equally far from 1, with a line at 1."""
     values = np.array([r for r in ratios if np.isfinite(r) and r > 0])
     least, most = values.min(initial=0.93) / 1.06, values.max(initial=1.07) * 1.06
-    ticks = TENTHS if most / least < 3 else RATIOS if most / least < 12 else DECADES  # no label on another's
+    ticks = TENTHS if most / least < 3 else RATIOS if most / least < 12 else DECADES
+    shown: list[float] = []
+    for tick in sorted((t for t in ticks if least <= t <= most), key=lambda t: abs(np.log(t))):
+        if all(abs(np.log(tick / other)) > LABEL * np.log(most / least) for other in shown):  # no label on another's
+            shown.append(tick)
     ax.set_xscale("log")
     ax.set_xlim(least, most)
-    ax.xaxis.set_major_locator(FixedLocator([t for t in ticks if least <= t <= most]))
+    ax.xaxis.set_major_locator(FixedLocator(sorted(shown)))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}×"))
     ax.set_xlabel(label)
@@ -339,7 +347,15 @@ def direct_labels(ax: Axes, ends: Mapping[str, tuple[float, float, Any]], size: 
             fontsize=size,
             fontweight="bold",
             annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkB": 5, "shrinkA": 1},
+            # dotted: it leads to a name and is no curve
+            arrowprops={
+                "arrowstyle": "-",
+                "color": colour,
+                "linewidth": 0.6,
+                "linestyle": (0, (1, 2)),
+                "shrinkB": 5,
+                "shrinkA": 1,
+            },
         )
 
 

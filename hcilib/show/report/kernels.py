@@ -33,7 +33,7 @@ _PRELOADED = (
     "hcilib.show.figures.rows",
     "hcilib.show.tables.tables",
     "hcilib.read.run.run",
-    "hcilib.read.published.published",
+    "hcilib.read.published",
     "hcilib.analyse.compare.compare",
     "hcilib.analyse.runs.latency",
     "hcilib.analyse.physics.schemes",
@@ -51,7 +51,9 @@ class ForkedKernelManager(AsyncKernelManager):
             self.kernel_id = self.kernel_id or "forked"
             self.provisioner = ForkedProvisioner(kernel_id=self.kernel_id, kernel_spec=self.kernel_spec, parent=self)
             # Sockets in a folder: TCP ports are looked for here and bound by the kernel, and somebody may be faster.
-            self._folder = tempfile.TemporaryDirectory(prefix="hci-", dir="/tmp")  # a socket's path may have 107 bytes
+            usual = tempfile.gettempdir()
+            short = usual if len(usual) < 60 else "/tmp"  # a socket's path may have 107 bytes
+            self._folder = tempfile.TemporaryDirectory(prefix="hci-", dir=short)
             self.transport, self.ip = "ipc", f"{self._folder.name}/kernel"
         return await super()._async_pre_start_kernel(**given)
 

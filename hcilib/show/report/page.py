@@ -7,7 +7,7 @@ import re
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from html import escape
+from html import escape, unescape
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,9 @@ TEMPLATES = Path(__file__).parent / "templates"
 # No widgets: what they show is in the outputs' other forms, and nothing is fetched from a network.
 SHOWN = ["text/html", "image/svg+xml", "image/png", "text/markdown", "text/plain"]
 DRAWN = ("figure", "picture")
+NOTHING_DRAWN = re.compile(r'id="nothing">.*?<text[^>]*>(.*?)</text>', re.S)
+NOTHING = "Checked, nothing found."
+"""What stands in place of an empty table: the sentence above it says what was looked for."""
 FEW = 6
 """Rows of a table that is open where no figure shows the same; longer ones are one click away."""
 
@@ -36,6 +39,12 @@ class Part:
     files: list[str] = field(default_factory=list)
     rows: int = 0
     caption: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def marked(self) -> list[str]:
+        """The notes that cells carry the numbers of."""
+        return [note for note in self.notes if note.startswith("(")]
 
     @property
     def open(self) -> bool:
@@ -59,6 +68,13 @@ class Section:
     @property
     def drawn(self) -> bool:
         return any(part.kind in DRAWN for part in self.parts)
+
+    def add(self, part: Part) -> None:
+        """One more thing shown; that nothing was found is said once, whether a figure or a table was empty."""
+        if part.kind != "nothing" or not self.parts:
+            self.parts.append(part)
+        elif self.parts[-1].kind != "nothing":
+            self.parts.append(Part("nothing", f"Beyond this: {part.body[:1].lower()}{part.body[1:]}"))
 
 
 def write_page(notebook: NotebookNode, result: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -102,11 +118,9 @@ def sections(notebook: NotebookNode, result: Mapping[str, Any]) -> Iterator[Sect
             if title or not section.parts:
                 yield section
                 first, rest = first_sentence(text)
-                section = Section(
-                    title[1].strip() if title else plain(first)[:60],
-                    markdown2html(first),
-                    markdown2html(rest) if rest else "",
-                )
+                name = title[1].strip() if title else plain(first)[:60]
+                told = "" if plain(first).rstrip(".?") == name.rstrip(".?") else markdown2html(first)
+                section = Section(name, told, markdown2html(rest) if rest else "")
             else:
                 section.parts.append(Part("text", markdown2html(text)))
             before = plain(text) or before
@@ -115,7 +129,8 @@ def sections(notebook: NotebookNode, result: Mapping[str, Any]) -> Iterator[Sect
             tags = cell.metadata.get("tags", [])
             if not ({"answer", "facts"} & set(tags) and result["answer"]):
                 alt = cell.metadata.get("alt") or before
-                section.parts += [part for output in cell.get("outputs", []) for part in _parts(output, alt, numbers)]
+                for part in (part for output in cell.get("outputs", []) for part in _parts(output, alt, numbers)):
+                    section.add(part)
     yield section
 
 
@@ -137,18 +152,17 @@ def _parts(output: NotebookNode, alt: str, numbers: dict) -> Iterator[Part]:
     kind = next((kind for kind in SHOWN if kind in data), None)
     if kind == "text/html":
         rows = data[kind].count("<tr") - 1
-        if "data-empty" in data[kind]:
-            yield Part("nothing", f"Checked, nothing found: {alt[:1].lower() + alt[1:].rstrip('.')}.")
+        if instead := re.fullmatch(r'<p class="nothing">(.*)</p>', data[kind], re.S):
+            yield Part("nothing", unescape(instead[1]))
+        elif "data-empty" in data[kind]:
+            yield Part("nothing", NOTHING)
         else:
             caption = re.search(r"<caption[^>]*>(.*?)</caption>", data[kind], re.S)
-            yield Part(
-                "table",
-                data[kind],
-                f"Table {next(numbers['Table'])}: {alt}",
-                files,
-                rows,
-                caption[1] if caption else "",
-            )
+            body, notes = without_notes(data[kind])
+            said = f"Table {next(numbers['Table'])}: {alt}"
+            yield Part("table", body, said, files, rows, caption[1] if caption else "", notes)
+    elif kind == "image/svg+xml" and (empty := NOTHING_DRAWN.search(data[kind])):
+        yield Part("nothing", unescape(empty[1].strip()))
     elif kind == "image/svg+xml":
         yield Part(
             "figure", inked(data[kind]), f"Figure {next(numbers['Figure'])}: {finding(data[kind]) or alt}", files
@@ -161,6 +175,12 @@ def _parts(output: NotebookNode, alt: str, numbers: dict) -> Iterator[Part]:
         yield Part("text", markdown2html(data[kind]))
     elif kind:
         yield Part("stream", strip_ansi(data[kind]))
+
+
+def without_notes(table: str) -> tuple[str, list[str]]:
+    """A table's HTML, and the footnotes below it, which stand outside of what scrolls."""
+    below = re.search(r'<p class="footnotes"><small>(.*?)</small></p>', table, re.S)
+    return (table.replace(below[0], ""), below[1].split("<br>")) if below else (table, [])
 
 
 def finding(svg: str) -> str:
@@ -181,7 +201,9 @@ def plain(markdown: str) -> str:
     """A paragraph of markdown as one line of text, without headings and marks."""
     lines = [line for line in markdown.splitlines() if not line.startswith("#")] or [markdown.lstrip("# ")]
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(lines))
-    return " ".join(re.sub(r"[*`_]{1,3}(?=\S)|(?<=\S)[*`]{1,3}", "", text).split())[:300]
+    return " ".join(
+        re.sub(r"[*`]{1,3}(?=\S)|(?<!\w)_{1,3}(?=\S)|(?<=\S)[*`]{1,3}|(?<=\w)_{1,3}(?!\w)", "", text).split()
+    )[:300]
 
 
 def style() -> str:

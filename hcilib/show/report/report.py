@@ -22,8 +22,7 @@ from typing import Any
 from tqdm import tqdm
 
 from hcilib.engine import Engine, mapped
-from hcilib.show.report.execute import describe, execute, one_line, unchanged
-from hcilib.show.report.provenance import data_named, provenance, revision_of
+from hcilib.show.report.execute import data_named, describe, execute, one_line, provenance, revision_of, unchanged
 from hcilib.show.report.scenarios import SOURCES, Scenario, ScenarioError, find_scenarios
 
 LOOK_S, ENDING_S = 2.0, 20.0

@@ -14,7 +14,7 @@ from hcilib.metrics import pattern_order
 from hcilib.places import ROOT
 from hcilib.show.figures.style import pattern_label
 from hcilib.show.report.page import TEMPLATES, Section, rendered, script, style
-from hcilib.show.report.studies import Study, figures, reading_order, role_of, studies
+from hcilib.show.report.scenarios import Study, figures, reading_order, role_of, studies
 from hcilib.system import known_labels
 
 
@@ -53,9 +53,10 @@ def _block(study: Study, results: list[dict[str, Any]], out: Path) -> dict[str, 
         }
         for result, role in zip(pages, roles, strict=True)
     ]
+    told_as_one = study.key != "method"  # self-tests have no finding in common
     return {
         "study": study, "pages": told, "facts": list(_facts(pages)), "matrix": _matrix(pages, out),
-        "headline": next((r["answer"] for r in pages if r["ok"] and r["answer"]), ""),
+        "headline": next((r["answer"] for r in pages if r["ok"] and r["answer"]), "") if told_as_one else "",
         "picture": next((r for r in pages if r.get("thumbnail")), None),
     }  # fmt: skip
 
