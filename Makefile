@@ -53,7 +53,7 @@ quick:
 	@$(PY) .ci/quick $(or $(BASE),HEAD)
 
 # Two files at once; what reaches hosts asserts rates and times on dialled drives, and waits more than it works. (Three took 13 min
-# 39 s instead of 18, on two cores; a rate was then 7 % low.)
+# 39 s instead of 16, on two cores; a rate was then 7 % low.)
 # The last line is the reviewer's: every committed notebook again, strictly, against the outputs it was committed with.
 test: lint
 	@./setup.sh test

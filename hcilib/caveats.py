@@ -69,6 +69,10 @@ class Caveats(tuple[Caveat, ...]):
 NONE = Caveats()
 THIN_TAIL = "thin-tail"
 """Code of a run that is too short for some percentiles: of no matter to other metrics."""
+LEFT_OUT = "left-out"
+"""Code of how many result files are in no row: it stands in every table that is made of the rest."""
+PERCENTILES = "percentiles"
+"""Code of a run that has none of all its I/Os, or some of less worth, and why: of no matter to other metrics."""
 
 
 def caveats(value: object) -> Caveats:

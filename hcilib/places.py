@@ -1,4 +1,5 @@
-"""Where the repository's own files lie, and where a relative path begins. No I/O beyond asking what is there."""
+"""Where things lie: the repository's own files, what a relative path means, and what the files of a run directory are
+called. No I/O beyond asking what is there."""
 
 from __future__ import annotations
 
@@ -23,3 +24,39 @@ def at_home(path: str | Path) -> Path:
     if path.is_absolute() or Path(first).exists() or not (ROOT / first).exists():
         return path
     return Path(os.path.relpath(ROOT / path))
+
+
+# What the files of a run directory are called (DESIGN section 5): one place for whoever writes them and whoever reads
+# them.
+
+PLAN = "plan.json"
+JOURNAL = "journal.jsonl"
+LOCK = ".lock"
+FACTS = "facts"
+NETWORK = f"{FACTS}/network.csv"
+WEAR = f"{FACTS}/wear"
+"""Of each node what its drives say of themselves, at the start and the end of every session."""
+POOL_FILL = f"{FACTS}/pools/fill.json"
+"""What each system says of how full its pool is, before the first run and after the last of every session."""
+WORK = "work"
+"""The attempt that is under way; it leaves by one rename, for `STEPS` or for `FAILED`."""
+STEPS = "steps"
+FAILED = "failed"
+TABLES = "tables"
+"""A cache of what was read; it may be deleted at any time."""
+
+# Of one step
+RECORD = "step.json"
+OUTPUT = "fio.json.zst"
+COUNTERS = "counters.csv"
+DRIVES = "drives.csv"
+JOB = "job.fio"
+LOGS = "logs"
+
+# Of stamped blocks, below the run directory
+INTEGRITY = "integrity"
+WRITES, BLOCKS, WRITERS = "writes.csv", "blocks.csv", "writers.json"
+
+TEMPORARY = ".tmp"
+"""What a file is called while it is written: ``.name.<process>.tmp`` beside its place. A kill may leave one; nobody
+reads it."""

@@ -168,7 +168,7 @@ class Fio(Model):
     release everywhere: the articles' way). `port` is what results call a VM by, beside its address; no fio listens on
     it. `log_hist_msec`: also log histograms of latency, one each so many ms (0: none), for percentiles over time
     (`read_rollup`). `rollup_above_bytes`: with ``per-host`` a VM whose logs are larger rolls them up itself
-    (hcilib.drive.launch.rollups).
+    (hcilib.drive.launch.per_host).
     """
 
     ioengine: Engine = "libaio"

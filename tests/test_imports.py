@@ -9,7 +9,6 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ROOMS = {
-    "run_layout": set(),
     "workload": set(),
     "plan": {"workload", "metrics"},
     "sweeps": {"plan", "workload", "metrics", "tenants"},
@@ -25,7 +24,6 @@ ROOMS = {
     "plan_checks": {"plan", "workload", "testbed", "system", "analyse"},
     "drive": {
         "drive",
-        "run_layout",
         "places",
         "plan",
         "workload",
@@ -35,10 +33,10 @@ ROOMS = {
         "read",
         "metrics",
     },
-    "read": {"read", "run_layout", "places", "plan", "workload", "engine", "caveats", "fio_buckets"},
+    "read": {"read", "places", "plan", "workload", "engine", "caveats", "fio_buckets"},
     "analyse": {"analyse", "metrics", "caveats", "fio_buckets"},
     "show": {"show", "metrics", "engine", "places", "system", "caveats"},
-    "measure": {"places", "run_layout", "plan", "workload", "sweeps", "testbed", "system", "drive", "read", "analyse"},
+    "measure": {"places", "plan", "workload", "sweeps", "testbed", "system", "drive", "read", "analyse"},
     "cli": {"show"},
     "__init__": {"places"},
 }
@@ -57,7 +55,7 @@ ONLY_IN = {
 }
 """Package -> the rooms that may import it."""
 ORDER = {
-    "read": [{"fio", "nodes", "published"}, {"logs", "diskspd"}, {"run"}, {"foreign"}],
+    "read": [{"fio", "nodes"}, {"logs", "diskspd"}, {"run"}, {"foreign"}],
     "drive": [{"hosts"}, {"launch", "beds"}, {"guard"}, {"campaign", "discover"}, {"clones"}],
     "analyse": [{"compare"}, {"curves", "runs", "physics", "claims"}, {"campaigns"}],
     "show": [{"figures", "tables"}, {"report"}],

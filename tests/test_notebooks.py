@@ -156,7 +156,7 @@ def test_the_latency_of_one_system_alone_gets_through(tmp_path):
     case.write_text("sources: [data/samples/box/box-drbd-latency]\narticle: null\nbaseline: box-drbd\n")
     _, [result] = build(case, tmp_path / "out", 1, ROOT)
     assert result["ok"], result["error"]
-    assert result["answer"].startswith("Shortest path of 1: ")
+    assert result["answer"].startswith("One I/O on box DRBD takes: 4k-randread ")
 
 
 def test_an_article_nobody_wrote_is_refused_and_never_named_as_a_source(tmp_path):

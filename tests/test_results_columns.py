@@ -6,7 +6,7 @@ from pathlib import Path
 
 import hcilib as hci
 from hcilib.metrics import FACTORS, KEYS
-from hcilib.read.published.published import COLUMNS
+from hcilib.read.published import COLUMNS
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "RESULTS.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import hcilib as hci
 from hcilib.analyse.physics.amplification import amplification
 from hcilib.analyse.physics.audit import audit
 from hcilib.analyse.physics.schemes import Mirror, Raid5, Raid6
@@ -214,3 +215,20 @@ def test_each_system_is_held_against_its_own_scheme_and_stripe():
     assert bytes_of["expected"].to_dict() == {"mirror": 2, "s": 1.25}
     assert bytes_of["ok"].all()
     assert amplification(both, done, {"other": Mirror(2)}).empty
+
+
+def test_the_answer_of_the_data_path_counts_the_drives_too():
+    """And nothing is said of drives, nor is it an error, where nobody sampled any."""
+    expected = hci.expected_traffic(Mirror(2), nodes=2)
+    checked, cost = (
+        hci.check_traffic(expected.assign(observed=expected["expected"]), expected),
+        hci.placement_cost(expected),
+    )
+    reads = runs("4k-randread", read_share=1.0)
+    table = amplification(reads, drives(reads, reads=1), Mirror(2))
+    assert hci.traffic_answer(checked, cost, "Mirror(2)", 0.1, table).endswith(
+        "; on the drives 4 of 4 counts are what the schemes cost."
+    )
+    none = amplification(reads.head(0), hci.read_drives([]), {})
+    assert "drives" not in hci.traffic_answer(checked, cost, "Mirror(2)", 0.1, none)
+    assert [ax.texts[0].get_text() for ax in hci.plot_amplification(none).axes] == ["No counters of drives were given."]

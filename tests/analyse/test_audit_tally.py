@@ -7,7 +7,7 @@ from hcilib.analyse.claims.claim_values import CURVES, UNMEASURED
 from hcilib.analyse.claims.claim_values import STATISTICS as CLAIM_STATISTICS
 from hcilib.analyse.claims.claims import IN_WORDS, check_claims, claim_checks
 from hcilib.analyse.physics.audit import audit, name_rows, rounding, tally
-from hcilib.read.published.published import published, published_claims, published_facts
+from hcilib.read.published import published, published_claims, published_facts
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.analyse.physics.baseline import against_datasheet, pattern_cost
-from hcilib.read.published.published import published, published_table
+import hcilib as hci
+from hcilib.analyse.physics.ceilings import against_datasheet, pattern_cost
+from hcilib.read.published import published, published_table
 
 NAN = np.nan
 
@@ -123,3 +124,20 @@ def test_a_write_with_fdatasync_lasts_once_its_flush_is_done():
     table = pattern_cost(pd.DataFrame(rows), ["w-sync", "w-fdatasync"], "w").set_index("pattern")
     assert table["center"].to_dict() == {"w-sync": pytest.approx(3e6), "w-fdatasync": pytest.approx(4e6)}
     assert table["ratio"].to_dict() == {"w-sync": pytest.approx(3), "w-fdatasync": pytest.approx(4)}
+
+
+def test_who_acknowledges_first_and_flushes_longest_is_not_the_faster_one():
+    """fio times the flush apart: the write's own latency alone would say the opposite."""
+    rows = [
+        {"system": name, "iodepth": 1, "numjobs": 1, "vms": 1, "run_id": name, "rep": rep, "block": rep, "iops": 1.0,
+         "pattern": "4k-randwrite-fdatasync", "lat_ns": lat + rep, "sync_lat_ns": flush}
+        for name, lat, flush in (("slow", 1e6, 9e6), ("fast", 2e6, 2e6)) for rep in (1, 2, 3)
+    ]  # fmt: skip
+    results = pd.DataFrame(rows)
+    one = hci.one_in_flight(results)
+    assert hci.compare(one, "slow", "lat_ns", by=["pattern"])["verdict"].tolist() == ["lower"]
+    assert {str(said) for said in one["warnings"]} == {"until its flush is done, which fio times by itself"}
+    assert hci.until_stable(one)["lat_ns"].equals(one["lat_ns"]), "counted once"
+    assert hci.latency_answer(one, pd.DataFrame(columns=["ratio", "pattern"])).startswith(
+        "Fastest with one outstanding I/O, of 2 systems: fast in 4k random write, flushed after each write (4.000 ms)"
+    )

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import hcilib as hci
 from hcilib.analyse.physics.audit import audit
 from hcilib.analyse.physics.ceilings import (
     against_ceiling,
@@ -14,7 +15,7 @@ from hcilib.analyse.physics.ceilings import (
     system_ceilings,
 )
 from hcilib.analyse.physics.schemes import Mirror, Raid5
-from hcilib.read.published.published import published
+from hcilib.read.published import published
 
 RAID51 = Mirror(2) * Raid5(5)
 
@@ -111,3 +112,14 @@ def test_stripes_reach_every_ceiling(article, rates):
     assert limits.to_numpy() == pytest.approx(full)
     best = best_share(rows, rates, 10, RAID51, by=("pattern", "iodepth"), stripes=stripes)
     assert best["ceiling_iops"].to_numpy() == pytest.approx(full)
+
+
+def test_dialled_drives_are_the_ceiling_where_no_raw_drive_was_measured():
+    """Of a search, whose rounds are folders of their own: two drives of 4 MiB/s each way, one copy."""
+    dials = hci.read_dials("data/samples/lab-fleet")
+    assert dials["node"].tolist() == ["node1", "node2"]
+    told = hci.fleet_curves(hci.obtain({}, "params/systems/lab-single.yaml", source="data/samples/lab-fleet"))
+    best = best_share(told, None, 2, hci.parse_scheme("Mirror(1)"), dials=dials)
+    assert best["ceiling_iops"].tolist() == [2 * 4 * 2**20 / 4096]
+    assert best["pct_of_ceiling"].tolist() == pytest.approx([100 * best["iops"].iloc[0] / 2048])
+    assert best_share(told, None, 2, hci.parse_scheme("Mirror(1)"))["ceiling_iops"].isna().all()

@@ -5,7 +5,7 @@ import pytest
 
 from hcilib.analyse.claims.claim_values import half_unit
 from hcilib.analyse.claims.claims import check_claims
-from hcilib.read.published.published import published, published_claims, published_facts, published_table
+from hcilib.read.published import published, published_claims, published_facts, published_table
 
 
 @pytest.fixture(scope="module")

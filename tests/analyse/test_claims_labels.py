@@ -1,7 +1,7 @@
 """Systems by their labels in the texts of judged claims."""
 
 from hcilib.analyse.claims.claims import check_claims
-from hcilib.read.published.published import published, published_claims, published_facts
+from hcilib.read.published import published, published_claims, published_facts
 
 
 def test_labels_replace_whole_names_only():

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hcilib.analyse.compare.compare import compare, summarize
+from hcilib.analyse.compare.compare import compare, rank, summarize
 from hcilib.analyse.compare.contrast import benjamini_hochberg, holm
-from hcilib.analyse.compare.rank import rank
 from hcilib.analyse.curves.curves import peak
 
 value = st.floats(1.0, 1e7, allow_nan=False)

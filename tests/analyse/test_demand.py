@@ -35,6 +35,19 @@ def test_a_curve_has_one_row_a_demand_and_marks_what_did_not_keep_up():
     assert [sorted(w.codes) for w in curve["warnings"]] == [[]] * 4 + [["saturated"]]
 
 
+def test_of_blocks_that_disagree_the_answer_has_no_number_and_says_why():
+    both = [campaign(blocks=1).assign(block=block, p99_ns=p99_ns) for block, p99_ns in ((1, 9e6), (2, 1e6))]
+    said = hci.demand_answer(pd.concat(both, ignore_index=True), p99_ns=2e6)
+    assert said.endswith("A no number (its blocks disagree) IOPS.")
+
+
+def test_demands_stand_in_the_order_of_their_numbers():
+    results = campaign().dropna(subset=["demand"])
+    results = results.assign(demand=(1000 * results["demand"].astype(float)).map("{:.0f}iops".format))
+    found = hci.summarize(results, "iops", by=["system", "pattern", "demand"])
+    assert found["demand"].tolist() == ["300iops", "600iops", "800iops", "950iops", "1100iops"]
+
+
 def test_a_dip_of_chance_does_not_make_latency_fall_with_load():
     results = campaign(blocks=1)
     results.loc[results["demand"] == "0.6", "p99_ns"] = MEAN_NS

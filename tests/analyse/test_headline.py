@@ -70,12 +70,12 @@ def test_each_challenger_has_a_line_of_its_own():
 def test_printed_means_are_counted_and_never_proven():
     point = said(grid(noise=np.zeros(1), b=[0.5, 3.0, 2.0]))
     assert point == (
-        "Beta against Alpha leads in 2 of 3 tests of IOPS, trails in 1 (ratio 0.500 to 3.000); each is one printed "
+        "Beta leads Alpha in 2 of 3 tests of IOPS, trails in 1 (ratio 0.500 to 3.000); each is one printed "
         "number or run, so none is proven."
     )
     one = said(grid(noise=np.zeros(1), b=[0.5]))
-    assert one.endswith(
-        "leads in 0 of 1 test of IOPS, trails in 1 (ratio 0.500); it is one printed number or run, so it is not proven."
+    assert one == (  # whoever leads is the subject
+        "Alpha leads Beta in 1 of 1 test of IOPS (ratio 2.000); it is one printed number or run, so it is not proven."
     )
 
 
@@ -85,7 +85,7 @@ def test_what_no_run_can_is_said_last():
     apart = pd.concat([grid(b=[1.0]).query("system == 'a'"), grid(b=[1.0]).query("system == 'b'").assign(iodepth=8)])
     assert said(apart) == "Beta against Alpha: no test in common with a ratio of IOPS, nothing to compare."
     unlike = grid(b=[0.5]).assign(nodes=lambda t: np.where(t["system"] == "b", 3, 2))
-    assert said(unlike).endswith("No run can tell how much of it is that systems differ in nodes: 3 v 2.")
+    assert said(unlike).endswith("No run can tell how much of it is due to nodes (3 v 2).")
 
 
 def test_what_the_drives_rates_say_stands_beside_it():

@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from hcilib.analyse.compare.compare import compare
-from hcilib.analyse.compare.rank import rank
+from hcilib.analyse.compare.compare import compare, rank
 
 
 def campaign(n=5, ratio=0.9, drift=0.1, noise=0.02, systems="ab", cells=1, seed=0, run_id="c1"):

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.analyse.compare.rank import rank
+from hcilib.analyse.compare.compare import rank
 
 NOISE = np.array([-0.01, 0.0, 0.01])
 

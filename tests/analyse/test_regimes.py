@@ -38,7 +38,7 @@ def test_the_regimes_of_s2ds_mirror_are_found_and_called_untested():
     assert list(table["verdict"]) == ["point", "point"]
     assert list(table["ratio"]) == pytest.approx([113.4 / 410, 58.2 / 410])
     assert table["note"].iloc[1] == "58,200 IOPS at iodepth 8, after 410,000 at 2"
-    assert regimes_sentence(table) == f"2 points lie more than 10 % below one at a lower iodepth ({UNTESTED})"
+    assert regimes_sentence(table) == f"at 2 loads, more iodepth gives more than 10 % less IOPS ({UNTESTED})"
 
 
 def test_a_collapse_past_the_peak_is_a_decline():
@@ -67,7 +67,7 @@ def test_a_drop_that_runs_show_is_told_in_the_numbers_of_the_table():
     assert table[["verdict", "n"]].iloc[0].tolist() == ["lower", 3]
     assert str(table["warnings"].iloc[0]).startswith("iodepth 1: unstable")
     assert "iodepth 8: unstable" in str(table["warnings"].iloc[0])
-    assert regimes_sentence(table) == "1 point where more load is shown to give more than 10 % less"
+    assert regimes_sentence(table) == "at 1 load, more iodepth gives more than 10 % less IOPS, shown by a test"
 
 
 def test_the_test_is_that_of_the_ties():
@@ -96,11 +96,11 @@ def test_a_single_run_among_several_is_untested():
     both = regimes(measured([100, 50, [20.0]]))
     assert list(both["verdict"]) == ["lower", "point"]
     assert regimes_sentence(both) == (
-        "1 point where more load is shown to give more than 10 % less; 1 point lies more than 10 % below one at a "
-        f"lower iodepth ({UNTESTED})"
+        "at 1 load, more iodepth gives more than 10 % less IOPS, shown by a test; "
+        f"at 1 load, more iodepth gives more than 10 % less IOPS ({UNTESTED})"
     )
     halves = regimes(published(vms=[1, 2], iops=[100, 40]), over="vms", drop=0.5)
-    assert regimes_sentence(halves) == f"1 point lies more than 50 % below one at a lower vms ({UNTESTED})"
+    assert regimes_sentence(halves) == f"at 1 load, more vms gives more than 50 % less IOPS ({UNTESTED})"
 
 
 def test_cells_are_kept_apart_and_the_input_left_alone():

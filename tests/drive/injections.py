@@ -27,7 +27,7 @@ from hcilib.drive.beds.lab_hosts import _write_key
 from hcilib.drive.beds.supervisor import descendants
 from hcilib.drive.campaign.campaign import _name_vm, run
 from hcilib.drive.hosts.hosts import Fleet, answers
-from hcilib.drive.launch import job, progress
+from hcilib.drive.launch import job, session
 from hcilib.drive.launch.job import Launch
 from hcilib.drive.launch.launch import launch
 from hcilib.plan import Plan
@@ -159,7 +159,7 @@ def hurt(bed: Testbed):
 
 def at_work(bed: Testbed) -> list[set[int]]:
     """The hurt VM's fio by generation, a moment after its job began."""
-    depth = progress.DEPTH[bed.fio.launcher]
+    depth = session.DEPTH[bed.fio.launcher]
     found = until(lambda: len(now := tree(bed, hurt(bed))) >= depth and now, 30)
     time.sleep(0.2)
     return found or [set()]

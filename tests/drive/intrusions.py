@@ -26,7 +26,7 @@ from hcilib.drive.campaign.campaign import run
 from hcilib.drive.campaign.rundir import RunDirError
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.hosts.lease import LeaseError
-from hcilib.drive.launch import job, progress
+from hcilib.drive.launch import job, session
 from hcilib.drive.launch.job import FioError, Launch
 from hcilib.drive.launch.launch import launch
 from hcilib.plan import Plan, Step
@@ -62,7 +62,7 @@ def at_work(bed: Testbed, vm: str) -> bool:
     """Whether every worker of the VM's fio is there."""
     target = next(v.target for v in bed.vms if v.name == vm)
     own = [c for c in processes(f"/hci-{target}.").values() if Path(c.split()[0]).name == "fio"]
-    return len(own) > progress.DEPTH[bed.fio.launcher] - 1
+    return len(own) > session.DEPTH[bed.fio.launcher] - 1
 
 
 @contextlib.contextmanager

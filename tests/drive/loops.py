@@ -18,7 +18,7 @@ import pytest
 from probes import until
 
 from hcilib.drive.campaign import campaign
-from hcilib.drive.guard.guard_devices import identify
+from hcilib.drive.guard.guard import identify
 from hcilib.drive.guard.last_look import LastLook
 from hcilib.drive.hosts import processes
 from hcilib.drive.hosts.hosts import Fleet

@@ -11,10 +11,9 @@ import pandas as pd
 
 import hcilib as hci
 from hcilib.drive.beds.cluster import Cluster, running
-from hcilib.drive.campaign.actions import of_box, replicas_of_box
-from hcilib.drive.campaign.events import Actions
+from hcilib.drive.campaign.events import Actions, of_box, replicas_of_box
 from hcilib.drive.campaign.integrity import read_back, stamped_writes
-from hcilib.drive.guard import guard_devices
+from hcilib.drive.guard import guard
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.testbed import Testbed
 
@@ -60,7 +59,7 @@ def survived(event: str, bed: Testbed, actions: Actions, run_dir: Path) -> pd.Da
     """The verdicts of one failure of a running system, its first VM writing before, during and after it."""
     [(vm, disk)] = bed.targets(1, 1)
     with Fleet(bed) as fleet:
-        device = disk.uri or guard_devices.identify(fleet, bed, 1, 1, bed.consent)[vm][disk.serial].path
+        device = disk.uri or guard.identify(fleet, bed, 1, 1, bed.consent)[vm][disk.serial].path
         with stamped_writes(fleet, bed, run_dir, consent=bed.consent, span_bytes=SPAN, limit_s=400):
             _until_written(run_dir, [(vm, disk.serial)], 1)
             actions.do[event](fleet)

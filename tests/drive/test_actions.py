@@ -4,7 +4,7 @@ them."""
 import pytest
 
 from hcilib.drive.beds.cluster import Cluster
-from hcilib.drive.campaign.actions import _missing_of_node, actions_of, of_box
+from hcilib.drive.campaign.events import _missing_of_node, actions_of, of_box
 from hcilib.system import Action, Check, Failures, System
 from hcilib.testbed import Box, Disk, Fio, Node, Testbed, Vm
 

@@ -11,8 +11,7 @@ from probes import until
 
 import hcilib as hci
 from hcilib.drive.beds.cluster import CONSENT
-from hcilib.drive.guard.guard import GuardError
-from hcilib.drive.guard.guard_devices import identify, inventory, judge, recheck
+from hcilib.drive.guard.guard import GuardError, identify, inventory, judge, recheck
 from hcilib.drive.hosts.hosts import Fleet, need
 from hcilib.system import load_system
 

@@ -10,7 +10,7 @@ from probes import listening, processes, until
 
 import hcilib as hci
 from hcilib.drive.beds.cluster import CONSENT, cluster, running
-from hcilib.drive.guard.guard_devices import inventory, judge
+from hcilib.drive.guard.guard import inventory, judge
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.system import load_system
 

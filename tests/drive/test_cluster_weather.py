@@ -10,7 +10,7 @@ import threading
 import pytest
 from probes import listening, processes, until
 
-from hcilib.drive.beds import cluster_guest, cluster_packages
+from hcilib.drive.beds import cluster_guest, cluster_image
 from hcilib.drive.beds.cluster import LabError, cluster
 from hcilib.drive.beds.cluster_guest import QmpError, execute
 
@@ -127,17 +127,17 @@ def test_packages_that_apt_does_not_know_are_named(monkeypatch, tmp_path):
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     with pytest.raises(LabError, match=r"apt knows no package busybox-static.*linux-image-cloud-amd64.*apt-get update"):
-        cluster_packages.resolve()
+        cluster_image.resolve()
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(LabError, match="apt-cache: not found"):
-        cluster_packages.resolve()
+        cluster_image.resolve()
 
 
 def test_a_cache_folder_that_cannot_be_made_is_named(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(LabError, match=r"file/hcilib/box: not a directory.*XDG_CACHE_HOME"):
-        cluster_packages.cache_folder()
+        cluster_image.cache_folder()
 
 
 def test_a_monitor_that_nobody_answers_is_named(tmp_path):

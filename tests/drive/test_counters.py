@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from hcilib.drive.hosts import counters, windows
+from hcilib.drive.hosts import counters
 from hcilib.drive.hosts.counters import sampled
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.read.nodes.counters import (
@@ -264,7 +264,7 @@ def _wait(ready, patience_s: float = 20) -> None:
 @pytest.mark.lab
 @pytest.mark.parametrize("ahead_s", [0.0, 3600.0])
 def test_a_windows_node_streams_its_counters_onto_the_controllers_clock(bed, tmp_path, monkeypatch, ahead_s):
-    monkeypatch.setattr(windows, "counters_command", lambda *_: _replay(tmp_path, _lines(), ahead_s))
+    monkeypatch.setattr(counters, "counters_command", lambda *_: _replay(tmp_path, _lines(), ahead_s))
     started = time.time()
     with Fleet(_windows(bed)) as fleet, sampled(fleet, ["node1", "node2"], tmp_path / "counters.csv", 0.2) as remarks:
         _wait(lambda: _streamed(tmp_path).count(b'"ms"') >= 3)

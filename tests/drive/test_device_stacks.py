@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hcilib.drive.guard.devices import Inventory, find, parse, parse_exports, parse_stacks
-from hcilib.drive.guard.guard_devices import judge
+from hcilib.drive.guard.guard import judge
 from hcilib.testbed import Disk, Node, Testbed, Vm
 
 CAPTURE = Path(__file__).parents[1] / "data" / "devices" / "box_drbd_on_raid5.txt"

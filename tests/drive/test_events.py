@@ -11,9 +11,8 @@ from probes import processes, until
 
 import hcilib as hci
 from hcilib.drive.campaign import campaign, events
-from hcilib.drive.campaign.actions import actions_of
 from hcilib.drive.campaign.campaign import run
-from hcilib.drive.campaign.events import Actions, EventError, during
+from hcilib.drive.campaign.events import Actions, EventError, actions_of, during
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.plan import Plan, Step
 from hcilib.sweeps import sweep

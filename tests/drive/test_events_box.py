@@ -10,8 +10,7 @@ from boxes import plan
 
 import hcilib as hci
 from hcilib.drive.campaign import campaign
-from hcilib.drive.campaign.actions import of_box
-from hcilib.drive.campaign.events import Actions
+from hcilib.drive.campaign.events import Actions, of_box
 from hcilib.drive.hosts.hosts import Fleet, need
 
 pytestmark = [pytest.mark.box, pytest.mark.deep]

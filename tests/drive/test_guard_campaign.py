@@ -7,8 +7,7 @@ from loops import MIB, SIZE, own_kernels
 
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.guard import preflight
-from hcilib.drive.guard.guard import GuardError
-from hcilib.drive.guard.guard_devices import identify
+from hcilib.drive.guard.guard import GuardError, identify
 from hcilib.drive.guard.last_look import LastLook
 from hcilib.sweeps import sweep
 from hcilib.system import System

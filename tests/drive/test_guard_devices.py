@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from hcilib.drive.guard.devices import identity, parse
-from hcilib.drive.guard.guard import GuardError, refusals
-from hcilib.drive.guard.guard_devices import identify, judge, same
+from hcilib.drive.guard.guard import GuardError, identify, judge, refusals, same
 from hcilib.testbed import Disk, Node, Testbed, Vm, load_testbed
 
 DATA = Path(__file__).parents[1] / "data" / "devices"

@@ -14,8 +14,7 @@ from loops import SIZE, Media, by_id, hosts_in, losetup, mounted
 from signatures import CONTENT, write
 
 from hcilib.drive.guard.devices import OPEN_TO_WRITE
-from hcilib.drive.guard.guard import GuardError, Refusal
-from hcilib.drive.guard.guard_devices import identify, recheck, unchanged
+from hcilib.drive.guard.guard import GuardError, Refusal, identify, recheck, unchanged
 
 pytestmark = pytest.mark.lab
 

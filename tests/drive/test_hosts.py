@@ -200,6 +200,28 @@ def test_a_jump_hosts_key_is_verified_too(bed, tmp_path, monkeypatch, by, known)
             assert "host key unknown" in outcome.error
 
 
+def test_included_files_and_aliases_of_host_keys_are_read_as_openssh_reads_them(bed, tmp_path, monkeypatch):
+    """Paramiko knows neither: the host's name could not be resolved, and its key was unknown."""
+    vm, other = bed.vms[:2]
+    (tmp_path / ".ssh/config.d").mkdir(parents=True)
+    reach = "Host {0.name}\n HostName {0.address}\n Port {0.port}\n IdentityFile {1}\n HostKeyAlias {0.name}.example\n"
+    (tmp_path / ".ssh/config.d/bench").write_text(reach.format(vm, bed.key))
+    (tmp_path / ".ssh/config").write_text(
+        f"Include config.d/* nothing/*\nUser {vm.user}\n"
+        + reach.format(other, bed.key).replace(" HostKey", " #HostKey")
+    )
+    known = Path(bed.known_hosts).read_text().replace(f"[{vm.address}]:{vm.port} ", f"{vm.name}.example ")
+    (tmp_path / "known").write_text(known)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    bare = tuple(host.model_copy(update={"address": "", "port": None, "user": None}) for host in (vm, other))
+    plain = {"lab_root": None, "nodes": (), "vms": bare, "known_hosts": str(tmp_path / "known")}
+    with Fleet(bed.model_copy(update=plain)) as fleet:
+        assert {host: o.error or o.value.strip() for host, o in fleet.run("echo $HCILAB_HOST").items()} == {
+            vm.name: vm.name,
+            other.name: other.name,
+        }
+
+
 @pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa", "rsa -m PEM"])
 def test_another_users_key_is_an_authentication_failure(bed, tmp_path, kind):
     subprocess.run(["ssh-keygen", "-q", "-N", "", "-f", tmp_path / "stranger", "-t", *kind.split()], check=True)
@@ -227,7 +249,9 @@ def test_files_are_read_without_a_process(fleet, bed):
 
 
 def test_a_connection_that_is_cut_is_said_and_made_again(fleet):
-    session = int(fleet.run("ps -o ppid= -p $PPID", ["vm1"])["vm1"].value)  # sh < timeout < sshd's session
+    # Above them is sshd's session, behind the login shell where that does not exec its last command (dash).
+    up = "p=$PPID; until [ $(cat /proc/$p/comm) = sshd ]; do p=$(ps -o ppid= -p $p | tr -d ' '); done; echo $p"
+    session = int(fleet.run(up, ["vm1"])["vm1"].value)
     cut = threading.Timer(0.4, os.kill, (session, signal.SIGKILL))
     cut.start()
     outcome = fleet.run("sleep 5; echo late", ["vm1"], limit_s=10)["vm1"]

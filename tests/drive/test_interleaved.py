@@ -13,7 +13,7 @@ from hcilib.drive.beds.lab import lab
 from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.rundir import RunDirError
 from hcilib.plan import Plan
-from hcilib.read.run.journal import progress
+from hcilib.read.run.records import progress
 from hcilib.system import Check, Command, Setting, System
 from hcilib.testbed import Disk, Node, Testbed, TestbedError, Vm
 from hcilib.workload import PlanError

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paramiko.hostkeys import HostKeys
 
-from hcilib.drive.hosts.hosts import Fleet
-from hcilib.drive.hosts.known_hosts import KnownHosts
+from hcilib.drive.hosts.hosts import Fleet, KnownHosts
 
 pytestmark = pytest.mark.lab
 

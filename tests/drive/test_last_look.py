@@ -11,8 +11,7 @@ import pytest
 from loops import FIO, MIB, RANDOM, SIZE, Attacked, by_id, losetup, mounted_elsewhere
 from signatures import gpt, write
 
-from hcilib.drive.guard.guard import GuardError
-from hcilib.drive.guard.guard_devices import identify
+from hcilib.drive.guard.guard import GuardError, identify
 
 pytestmark = pytest.mark.lab
 

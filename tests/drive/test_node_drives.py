@@ -11,11 +11,11 @@ from loops import losetup
 import hcilib as hci
 from hcilib.drive.hosts.counters import sampled
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.read.nodes.drives import read_drives_csv, totals
+from hcilib.read.nodes.counters import read_drives_csv, totals
 
 
 @pytest.fixture
-def device(tmp_path):
+def device(machine, tmp_path):
     backing = tmp_path / "drive"
     backing.write_bytes(bytes(8 * 2**20))
     made = losetup("-f", "--show", backing)

@@ -19,7 +19,7 @@ from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.campaign.subjects import subjects
 from hcilib.drive.launch.launch import launch
 from hcilib.plan import Adaptive, Plan, Volume, shuffled
-from hcilib.read.run.journal import progress
+from hcilib.read.run.records import progress
 from hcilib.read.run.results import read_results
 from hcilib.read.run.run import read_counters
 from hcilib.sweeps import sweep

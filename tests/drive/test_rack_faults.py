@@ -26,7 +26,7 @@ from hcilib.drive.campaign.campaign import run
 from hcilib.drive.hosts import hosts as hosts_module
 from hcilib.drive.launch import job
 from hcilib.plan import Plan
-from hcilib.read.run.journal import read_journal
+from hcilib.read.run.records import read_journal
 from hcilib.read.run.results import read_results
 from hcilib.read.run.run import read_hosts
 from hcilib.system import System

@@ -10,7 +10,7 @@ import pytest
 
 import hcilib as hci
 from hcilib.drive.hosts.hosts import Fleet, need
-from hcilib.drive.launch import job, rollups
+from hcilib.drive.launch import job, per_host
 from hcilib.drive.launch.job import Launch
 from hcilib.drive.launch.launch import launch
 from hcilib.plan import Step
@@ -96,7 +96,7 @@ def written(bed, tmp_path, programs):
 
 def fetched(written, above_bytes: int, to: Path):
     to.mkdir()
-    outcomes, said = rollups.fetch_logs(*written, above_bytes, to)
+    outcomes, said = per_host.fetch_logs(*written, above_bytes, to)
     need("fetching", outcomes)
     return said, {p.name for p in to.iterdir()}
 
@@ -114,7 +114,7 @@ def test_rolled_up_there_or_fetched_raw_is_the_same_table_to_the_bit(written, tm
 
 def test_where_python3_is_missing_the_raw_logs_come_and_it_is_said(written, tmp_path, monkeypatch):
     expected = fetched(written, NEVER, tmp_path / "raw")[1]
-    monkeypatch.setattr(rollups, "PYTHON", "/no/such/python3")
+    monkeypatch.setattr(per_host, "PYTHON", "/no/such/python3")
     said, names = fetched(written, ALWAYS, tmp_path / "all")
     assert names == expected
     assert len(said) == 2

@@ -11,7 +11,7 @@ import pytest
 import hcilib as hci
 from hcilib.drive.campaign.rundir import RunDir, RunDirError
 from hcilib.plan import Step
-from hcilib.read.run.journal import events_of, progress
+from hcilib.read.run.records import events_of, progress
 from hcilib.sweeps import sweep
 from hcilib.system import System
 from hcilib.testbed import Disk, Node, Testbed, Vm

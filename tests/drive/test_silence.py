@@ -5,9 +5,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.drive.launch import launch, progress
+from hcilib.drive.launch import launch, session
 from hcilib.drive.launch.job import Launch
-from hcilib.drive.launch.progress import Watched, Worker
+from hcilib.drive.launch.session import Watched, Worker
 from hcilib.plan import Step
 from hcilib.testbed import Disk, Node, Testbed, Vm
 from hcilib.workload import Cell, Pattern
@@ -69,7 +69,7 @@ def test_what_is_no_silence_is_not_said(monkeypatch, tmp_path, slowest):
 
 def test_a_disk_that_answers_nothing_is_named_within_a_minute_and_no_other():
     seen, of = Watched(), order()
-    for now_s in np.arange(progress.EVERY_S, 60, progress.EVERY_S):
+    for now_s in np.arange(session.EVERY_S, 60, session.EVERY_S):
         seen.note(of, {"vm1": [Worker(10, "S", int(now_s)), Worker(11, "S", int(2 * now_s))],
                        "vm2": [Worker(20, "S", int(now_s)), Worker(21, "D", 7)]}, now_s)  # fmt: skip
         if seen.faults:

@@ -13,7 +13,7 @@ from hcilib.drive.beds.cluster import running
 from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.facts import SMART, _answers
 from hcilib.drive.hosts.hosts import Fleet, Outcome, need
-from hcilib.read.nodes.wear import parse_smart
+from hcilib.read.nodes.facts import parse_smart
 
 WEAR = hci.ROOT / "tests/data/wear"
 SERIAL, BYTES = "BOX-NVME1", 64 * 2**20

@@ -19,9 +19,9 @@ import pytest
 import zstandard
 
 from hcilib.read.run import cache
+from hcilib.read.run.acceptance import RunDirWarning
 from hcilib.read.run.results import read_results
 from hcilib.read.run.run import read_bins, read_hosts
-from hcilib.read.run.seals import RunDirWarning
 from tests.read.test_run import MIXED, client, direction, mixed_clients, write_counters, write_plan, write_step
 
 ROOT = Path(__file__).parents[2]

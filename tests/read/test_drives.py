@@ -4,7 +4,7 @@ from math import isnan
 
 import pytest
 
-from hcilib.read.nodes.drives import COLUMNS, Blocks, moved, parse_diskstats, read_drives_csv, totals
+from hcilib.read.nodes.counters import DRIVE_COLUMNS, Blocks, moved, parse_diskstats, read_drives_csv, totals
 
 # A node of Linux 6.18 (20 fields), its system disk and a loop device; the last line as Linux 4.17 wrote it (14 fields).
 CAPTURED = """\
@@ -62,7 +62,7 @@ def test_drives_are_whole_disks_of_the_node_with_nothing_below_them():
 def test_two_samples_are_what_was_done_between_them():
     before, after = "8 0 sda 10 1 80 0 5 0 40 0 0 0 0\n", "8 0 sda 13 2 104 0 9 1 88 0 0 0 0\n"
     [row] = moved("n1", {"sda": "md0", "gone": ""}, (100.0, before), (102.0, after))
-    assert tuple(row) == COLUMNS
+    assert tuple(row) == DRIVE_COLUMNS
     assert [row[name] for name in ("node", "t_s", "interval_s", "device", "carries")] == [
         "n1",
         102.0,
@@ -85,7 +85,7 @@ def test_a_drive_that_was_exchanged_or_a_node_that_booted_gives_no_row():
 
 
 def test_totals_are_over_the_intervals_that_are_known():
-    text = ",".join(COLUMNS) + "\nn1,1.0,1.0,vda,md0,2,3,1024,1536,0,\nn1,3.0,2.0,vda,md0,4,5,2048,2560,1,\n"
+    text = ",".join(DRIVE_COLUMNS) + "\nn1,1.0,1.0,vda,md0,2,3,1024,1536,0,\nn1,3.0,2.0,vda,md0,4,5,2048,2560,1,\n"
     [row] = totals(read_drives_csv(text.encode(), "f")).to_dict("records")
     assert (row["seconds"], row["reads"], row["writes"], row["write_bytes"]) == (3.0, 6, 8, 4096)
     assert isnan(row["flushes"])
@@ -93,7 +93,7 @@ def test_totals_are_over_the_intervals_that_are_known():
 
 
 def test_a_node_named_nan_and_a_drive_that_carries_nothing_are_kept():
-    text = ",".join(COLUMNS) + "\nnan,1.0,1.0,vda,,2,3,1024,1536,0,1\n"
+    text = ",".join(DRIVE_COLUMNS) + "\nnan,1.0,1.0,vda,,2,3,1024,1536,0,1\n"
     [row] = totals(read_drives_csv(text.encode(), "f")).to_dict("records")
     assert (row["node"], row["carries"], row["flushes"]) == ("nan", "", 1)
 
@@ -102,7 +102,10 @@ def test_a_node_named_nan_and_a_drive_that_carries_nothing_are_kept():
     ("content", "said"),
     [
         (b"a,b\n1,2\n", "line 1: not the drives"),
-        (",".join(COLUMNS).encode() + b"\nn,x,1,sda,,1,1,1,1,1,1\n", "line 2: not the drives of a step: t_s is 'x'"),
+        (
+            ",".join(DRIVE_COLUMNS).encode() + b"\nn,x,1,sda,,1,1,1,1,1,1\n",
+            "line 2: not the drives of a step: t_s is 'x'",
+        ),
         (b"\xff\xfe\x00", "not the drives"),
     ],
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hcilib.read.fio.fio_sections import sync_latency
+from hcilib.read.fio.fio_json import sync_latency
 
 CAPTURED = Path(__file__).parents[1] / "data" / "fio" / "sync" / "fdatasync.json"
 

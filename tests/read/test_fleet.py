@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hcilib.read.run import fleet
+from hcilib.read.run.step_tables import aggregate
 
 
 def test_a_latency_is_weighted_by_iops_where_hosts_ran_for_different_times():
@@ -15,7 +15,7 @@ def test_a_latency_is_weighted_by_iops_where_hosts_ran_for_different_times():
         "total_ios": np.array([10_000.0, 5_000.0]), "runtime": np.array([10_000.0, 5_000.0]),
         "lat_ns_max": np.array([9e6, 8e6]),
     }  # fmt: skip
-    made = fleet.aggregate(ddir, numbers)
+    made = aggregate(ddir, numbers)
     assert made["lat_ns"] == made["read_lat_ns"] == pytest.approx(2e6)
     assert made["iops"] == 2000
     assert np.isnan(made["write_lat_ns"])
@@ -27,6 +27,6 @@ def test_the_mixed_latency_of_methods_section_5():
         "iops": np.array([7000.0, 3000.0]), "bw_bytes": np.array([1.0, 1.0]), "lat_ns_mean": np.array([0.2e6, 2e6]),
         "runtime": np.array([1000.0, 1000.0]), "lat_ns_max": np.array([9e6, 8e6]),
     }  # fmt: skip
-    made = fleet.aggregate(ddir, numbers)
+    made = aggregate(ddir, numbers)
     assert made["lat_ns"] == pytest.approx(0.74e6)
     assert made["lat_unweighted_ns"] == pytest.approx(1.1e6)

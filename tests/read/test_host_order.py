@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hcilib.read.run.fleet import aggregate
+from hcilib.read.run.step_tables import aggregate
 
 host = st.tuples(
     st.sampled_from(["read", "write", "trim"]), st.integers(1, 10**6), st.floats(1e3, 1e9), st.floats(0.5, 10)

@@ -26,8 +26,8 @@ from hcilib.read.fio.fio_document import FioOutputError
 from hcilib.read.fio.fio_json import read_fio, read_fio_bins
 from hcilib.read.logs.fio_log import FioLogError, read_log
 from hcilib.read.run import cache
-from hcilib.read.run.journal import progress
-from hcilib.read.run.records import read_dials
+from hcilib.read.run.acceptance import verify
+from hcilib.read.run.records import progress, read_dials
 from hcilib.read.run.results import read_results
 from hcilib.read.run.run import (
     read_bins,
@@ -37,7 +37,6 @@ from hcilib.read.run.run import (
     read_rollup,
     read_series,
 )
-from hcilib.read.run.seals import verify
 from tests.read.mutations import FAMILIES, STEPS, compiled_rollup, mutated, outcome, plain_rollup
 
 CASES = {"fio": 600, "fio_log": 700, "diskspd": 700}

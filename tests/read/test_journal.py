@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from hcilib.read.run.journal import progress, read_journal, watch
+from hcilib.read.run.records import progress, read_journal, watch
 from hcilib.sweeps import sweep
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.read.nodes.pool_fill import levels_of
+from hcilib.read.nodes.facts import levels_of
 from hcilib.read.run.records import RunReadError
 
 

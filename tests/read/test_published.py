@@ -11,7 +11,7 @@ import yaml
 import hcilib as hci
 from hcilib import ROOT
 from hcilib.metrics import FACTORS, KEYS
-from hcilib.read.published.published import (
+from hcilib.read.published import (
     COLUMNS,
     PUBLISHED,
     PublishedDataError,

@@ -5,8 +5,7 @@ import shutil
 import pandas as pd
 import pytest
 
-from hcilib.read.published.published import PUBLISHED, published, published_table
-from hcilib.read.published.tidy_csv import PublishedDataError
+from hcilib.read.published import PUBLISHED, PublishedDataError, published, published_table
 from hcilib.read.run.results import read_results
 
 

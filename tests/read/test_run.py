@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,10 @@ import pandas as pd
 import pytest
 import zstandard
 
+import hcilib as hci
 from hcilib.analyse.runs.latency import percentiles
-from hcilib.read.published import published
-from hcilib.read.run import fleet, records, results
+from hcilib.read import published
+from hcilib.read.run import records, results, step_tables
 from hcilib.read.run.records import RunReadError
 from hcilib.read.run.results import RESULTS, read_results
 from hcilib.read.run.run import (
@@ -211,14 +213,14 @@ def test_percentiles_are_of_all_ios_together(run_dir):
 @pytest.mark.parametrize("ios", [1, 2, 10, 100, 999, 1000, 1001, 10**4, 10**6])
 def test_percentiles_are_those_of_the_bins_table_and_of_fio_ties_included(ios):
     lat_ns, count = np.array([100, 1004]), np.array([ios * 999, ios])
-    table = percentiles(pd.DataFrame({"lat_ns": lat_ns, "count": count}), [], list(fleet.QUANTILES.values()))
+    table = percentiles(pd.DataFrame({"lat_ns": lat_ns, "count": count}), [], list(step_tables.QUANTILES.values()))
     assert table["p999_ns"].item() == 1004, "fio 3.33 of 1000 I/Os, one slow (tests/analyse/test_latency.py)"
     carried = [name for name, few in (("p50_ns", 20), ("p95_ns", 200), ("p99_ns", 1000), ("p999_ns", 10**4),
                                       ("p9999_ns", 10**5)) if 1000 * ios >= few]  # fmt: skip
-    own = {name: value for name, value in fleet.percentiles(lat_ns, count).items() if value == value}
+    own = {name: value for name, value in step_tables.percentiles(lat_ns, count).items() if value == value}
     assert own == table[carried].iloc[0].to_dict(), "ten I/Os lie beyond, or it is missing"
-    beyond = [f"p{fleet.QUANTILES[name]:g}" for name in fleet.QUANTILES if name not in carried]
-    assert [str(caveat) for caveat in fleet.thin_tail(1000 * ios)] == (
+    beyond = [f"p{step_tables.QUANTILES[name]:g}" for name in step_tables.QUANTILES if name not in carried]
+    assert [str(caveat) for caveat in step_tables.thin_tail(1000 * ios)] == (
         [f"fewer than 10 I/Os beyond {', '.join(beyond)}"] if beyond else []
     )
 
@@ -468,7 +470,18 @@ def test_the_committed_samples_read():
         assert results["node_cpu_pct"].gt(0).all()
         # Only a closed loop keeps its whole depth outstanding: a rate cap or an offered load leaves some of it idle.
         closed = results["rate_bytes"].eq(0) & results["offered_iops"].isna()
-        ratio = results["iops"] * results["lat_ns"] / 1e9 / results["outstanding"]
+        # An I/O is outstanding until the flush behind it is done.
+        lasts = results["lat_ns"] + results["sync_lat_ns"].fillna(0)
+        ratio = results["iops"] * lasts / 1e9 / results["outstanding"]
         # What is in flight when a run ends is a larger share of fewer I/Os: 4 of 52 in three seconds of a slow disk.
         flight = results["outstanding"] / (results["iops"] * results["runtime_s"])
         assert ratio[closed].between(0.9, 1.02 + flight[closed]).all(), name
+
+
+def test_of_a_search_the_histograms_of_every_round_are_read(tmp_path):
+    rows = {}
+    for number, name in enumerate(("stamped-drbd", "stamped-ceph"), 1):
+        shutil.copytree(f"data/samples/box/{name}", tmp_path / "search" / f"round-{number}")
+        rows[f"round-{number}"] = len(hci.read_histograms(f"data/samples/box/{name}"))
+    assert hci.read_histograms(tmp_path / "search").groupby("run_id").size().to_dict() == rows
+    assert hci.read_histograms(tmp_path).empty

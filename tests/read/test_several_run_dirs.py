@@ -57,6 +57,6 @@ def test_none_and_a_folder_of_them_are_said():
     folder = hci.samples()["lab-single"].parent
     with pytest.raises(
         RunReadError,
-        match=r"neither plan\.json .*; it holds the run directories lab-dedup, lab-demand, lab-mirror, lab-neighbours",
+        match=r"neither plan\.json .*; it holds the run directories lab-dedup, lab-demand, lab-flushed, lab-mirror",
     ):
         hci.read_results([folder])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import hcilib as hci
-from hcilib.read.nodes.wear import parse_smart, rows_of_node
+from hcilib.read.nodes.facts import parse_smart, rows_of_node
 from hcilib.read.run.records import RunReadError
 
 WEAR = hci.ROOT / "tests/data/wear"

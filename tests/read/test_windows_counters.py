@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hcilib.drive.hosts.windows import LONGEST, counters_command, counters_script
+from hcilib.drive.hosts.counters import LONGEST, counters_command, counters_script
 from hcilib.read.nodes.counters import COLUMNS, node_means
 from hcilib.read.nodes.windows_counters import (
     CLASSES,
@@ -19,7 +19,6 @@ from hcilib.read.nodes.windows_counters import (
     VOLUME_COLUMNS,
     WindowsCountersError,
     parse_windows_counters,
-    read_windows_counters,
 )
 
 DATA = Path(__file__).parents[1] / "data" / "windows"
@@ -44,7 +43,7 @@ def cpu(ticks: int, *run: int) -> bytes:
 
 
 def test_a_row_an_interval_and_physical_card():
-    counters, _ = read_windows_counters(DATA / "node.txt", "n1")
+    counters, _ = parse_windows_counters((DATA / "node.txt").read_bytes(), "n1")
     assert tuple(counters) == COLUMNS
     assert counters.values.tolist() == [
         ["n1", 1_700_000_001.0, 1.0, 40.0, 100.0, CARD, 1e9, 2e8],
@@ -84,7 +83,7 @@ def test_other_lines_and_the_torn_last_one_are_noise():
 
 
 def test_without_the_hyperv_role_cpu_is_missing_and_said():
-    counters, volumes = read_windows_counters(DATA / "no_hyperv.txt", "f1")
+    counters, volumes = parse_windows_counters((DATA / "no_hyperv.txt").read_bytes(), "f1")
     assert counters[["cpu_pct", "core_max_pct"]].isna().all(axis=None)
     assert counters[["interval_s", "rx_bytes_per_s", "tx_bytes_per_s"]].values.tolist() == [[1.0, 5000.0, 300.0]]
     assert volumes.empty
@@ -179,12 +178,9 @@ def test_a_byte_order_mark_does_not_hide_the_first_line():
         (MARK.encode() + b'{"ms": 1, "nic": {"a": [1, 2', "begins with 'line 1"),
     ],
 )
-def test_a_stream_without_a_sample_is_an_error_that_says_what_it_holds(stream, says, tmp_path):
-    path = tmp_path / "counters.txt"
-    path.write_bytes(stream)
-    with pytest.raises(WindowsCountersError, match=says) as caught:
-        read_windows_counters(path, "n")
-    assert str(path) in str(caught.value)
+def test_a_stream_without_a_sample_is_an_error_that_says_what_it_holds(stream, says):
+    with pytest.raises(WindowsCountersError, match=says):
+        parse_windows_counters(stream, "n")
 
 
 EDIT = st.tuples(

@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from hcilib.caveats import NONE, THIN_TAIL, Caveat, Caveats, caveats, column
-from hcilib.metrics import FACTORS, MAY_BE_UNTOLD, METRICS, factors, pattern_order
+from hcilib.caveats import LEFT_OUT, NONE, PERCENTILES, THIN_TAIL, Caveat, Caveats, caveats, column, warnings_of
+from hcilib.metrics import FACTORS, MAY_BE_UNTOLD, METRICS, factors, natural, pattern_order
 
 UNSTABLE = 0.1
 """A cell whose runs spread by more than this (standard deviation of their logs) is called unstable. Of the variance and
@@ -62,6 +62,7 @@ MOMENTS = (
 )
 """What `describe` adds to a cell, and a system's name in words: nothing of it was set before a run."""
 
+_PERCENTILE = re.compile(r"p\d+_ns")
 _IDENTITY = ("run_id", "block", "rep")
 _MOST_VALUES = 6
 
@@ -95,25 +96,28 @@ def describe(results: pd.DataFrame, metric: str, keys: Sequence[str]) -> pd.Data
 def group_codes(frame: pd.DataFrame, keys: Sequence[str]) -> tuple[np.ndarray, pd.DataFrame]:
     """The group number of every row, and the key columns of the groups in sorted order. No key is one group.
 
-    Patterns sort by block size, then read, mixed, write: the field's order, not the alphabet's.
+    Patterns sort by block size, then read, mixed, write: the field's order, not the alphabet's; of other labels, such
+    as demands, the numbers in them count.
     """
     if not keys:
         return np.zeros(len(frame), dtype=np.intp), pd.DataFrame(index=range(min(len(frame), 1)))
-    by = [_in_order(frame[key]) if key == "pattern" else frame[key] for key in keys]
+    by = [_in_order(frame[key]) for key in keys]
     code = frame.groupby(by, sort=True, observed=True, dropna=False).ngroup().to_numpy()
     first = np.zeros(code.max(initial=-1) + 1, dtype=np.intp)
     first[code[::-1]] = np.arange(len(code))[::-1]  # from the last to the first row: the first stays
     return code, frame[list(keys)].iloc[first].reset_index(drop=True)
 
 
-def _in_order(patterns: pd.Series) -> pd.Series:
+def _in_order(labels: pd.Series) -> pd.Series:
     # Names that are no text, or that already have an order of their own, keep it: as categories they would turn to NaN.
-    if pd.api.types.infer_dtype(patterns, skipna=True) != "string":
-        return patterns
-    return patterns.astype(pd.CategoricalDtype(pattern_order(patterns.dropna().unique()), ordered=True))
+    if pd.api.types.infer_dtype(labels, skipna=True) != "string":
+        return labels
+    named = labels.dropna().unique()
+    ordered = pattern_order(named) if labels.name == "pattern" else sorted(named, key=natural)
+    return labels.astype(pd.CategoricalDtype(ordered, ordered=True))
 
 
-Condition = tuple[ArrayLike, Caveat | Callable[[int], Caveat | Caveats]]
+Condition = tuple[ArrayLike, Caveat | Caveats | Callable[[int], Caveat | Caveats]]
 """A mask over rows, and what is to be known where it holds; what differs by row is a function of the row's position."""
 
 
@@ -347,7 +351,7 @@ def _notes(
     campaigns = campaign_counts(results, code, usable)
     zeros = np.array([(runs == 0).sum() for runs in cell["runs"]], dtype=int)
     return annotate(
-        _own_warnings(results, code, usable, count),
+        _own_warnings(results, metric, code, usable, count),
         (invalid, lambda i: Caveat("invalid", f"{_runs(invalid[i])} invalid, not used")),
         (
             unread,
@@ -374,7 +378,7 @@ def _notes(
 
 def _is_thin(results: pd.DataFrame, metric: str) -> np.ndarray:
     """Which runs say that they are too short for a percentile, where one is asked for."""
-    if not re.fullmatch(r"p\d+_ns", metric) or "warnings" not in results:
+    if not _PERCENTILE.fullmatch(metric) or "warnings" not in results:
         return np.zeros(len(results), dtype=bool)
     return np.array([THIN_TAIL in caveats(said).codes for said in results["warnings"]], dtype=bool)
 
@@ -416,15 +420,25 @@ def campaign_counts(results: pd.DataFrame, code: np.ndarray, rows: np.ndarray) -
     return np.bincount(which.to_numpy(int), minlength=groups)
 
 
-def _own_warnings(results: pd.DataFrame, code: np.ndarray, usable: np.ndarray, cells: int) -> list[Caveats]:
-    """What the runs themselves warn of, each once a cell."""
+def _own_warnings(
+    results: pd.DataFrame, metric: str, code: np.ndarray, usable: np.ndarray, cells: int
+) -> list[Caveats]:
+    """What the usable runs themselves warn of, each once a cell; of a percentile all say why they have none, and of
+    other metrics nobody says what percentiles are worth."""
     own = [NONE] * cells
     if "warnings" in results:
-        said = results["warnings"].to_numpy(object)
-        for i in np.flatnonzero(usable):
-            if said[i]:
-                own[code[i]] += (caveat for caveat in caveats(said[i]) if caveat.code != THIN_TAIL)
+        said, tail = results["warnings"].to_numpy(object), bool(_PERCENTILE.fullmatch(metric))
+        for i in range(len(said)) if tail else np.flatnonzero(usable):
+            wanted = (c for c in caveats(said[i]) if (tail if c.code == PERCENTILES else usable[i]))
+            own[code[i]] += (caveat for caveat in wanted if caveat.code != THIN_TAIL)
     return own
+
+
+def left_out(table: pd.DataFrame) -> Caveats:
+    """How many result files are in no row of `table`, as its rows say it; also of what was made of them."""
+    if "warnings" not in table:
+        return NONE
+    return Caveats(dict.fromkeys(c for row in warnings_of(table) for c in row if c.code == LEFT_OUT))
 
 
 # ---- Which tool measured, and what makes numbers of two tools unlike

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from typing import TypeAlias
@@ -11,7 +12,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
-from hcilib.analyse.compare.cells import annotate, asked_by, group_codes
+from hcilib.analyse.compare.cells import annotate, asked_by, group_codes, left_out
 from hcilib.analyse.compare.contrast import holm, interval, tost, two_sided
 from hcilib.caveats import NONE, Caveat
 from hcilib.metrics import metric_of, noun, pattern_words, percent, percent_range, size_of, verb, where
@@ -81,6 +82,7 @@ def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system"
                 ),
             ),
             (single, Caveat("single-runs", "cells of a single run: no interval")),
+            (cells >= 0, left_out(comparison)),
         ),
         tost_lo=tost_lo,
         tost_hi=tost_hi,
@@ -200,6 +202,7 @@ def everywhere(
             unstable > 0,
             lambda i: Caveat("unstable", f"{unstable[i]} unstable {'cell' if unstable[i] == 1 else 'cells'}"),
         ),
+        (unstable >= 0, left_out(comparison)),
     )
     return out
 
@@ -292,7 +295,7 @@ def headline(
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> print(hci.headline(hci.compare(results, baseline="starwind-rdma-pve"), "drbd-tcp-pve"))
-    drbd-tcp-pve against starwind-rdma-pve leads in 1 of 4 tests of IOPS, trails in 3 (ratio 0.679 to 1.041); each is one printed number or run, so none is proven.
+    starwind-rdma-pve leads drbd-tcp-pve in 3 of 4 tests of IOPS, trails in 1 (ratio 0.961 to 1.472); each is one printed number or run, so none is proven.
     """  # noqa: E501
     systems = [str(name) for name in pd.unique(comparison["system"])]
     if challenger is not None and challenger not in systems:
@@ -314,8 +317,7 @@ def _said(rows: pd.DataFrame, labels: Mapping[str, str]) -> str:
     sentences += [text if sentences else f"{who}: {text[0].lower()}{text[1:]}" for text in _undecided(rows)]
     points = rows[rows["verdict"] == "point"]
     if len(points):
-        subject = "It" if sentences else who
-        sentences.append(f"{subject} {_untested(points, what)}")
+        sentences.append(f"It {_untested(points, what)}" if sentences else _lead(points, system, base, what))
     if (rows["verdict"] == "missing").all():
         return f"{who}: no test in common with a ratio of {what}, nothing to compare."
     return " ".join([*sentences, *_beyond_runs(rows)])
@@ -350,16 +352,12 @@ def _clause(found: pd.DataFrame, doing: str, verdict: str, count: str, which: st
     ratios = found["ratio"]
     if ratios.max() / ratios.min() > ALIKE:
         return (
-            f"{subject} {percent_range(*_from_far(ratios))} {side}{which} ({count}, each at "
+            f"{subject} {percent_range(ratios.min(), ratios.max())} {side}{which} ({count}, each at "
             f"{100 * found['confidence'].iloc[0]:g} %)"
         )
     mean = geometric_mean(found.assign(verdict=verdict)).iloc[0]
     sure = f"{percent_range(mean['lo'], mean['hi'])}, " if (mean["lo"] - 1) * (mean["hi"] - 1) > 0 else ""
     return f"{subject} {size_of(mean['ratio'])} % {side}{which} ({sure}{count})"
-
-
-def _from_far(ratios: pd.Series) -> tuple[float, float]:
-    return ratios.min(), ratios.max()
 
 
 def _which(found: pd.DataFrame, asked: pd.DataFrame) -> str:
@@ -406,6 +404,16 @@ def _would_decide(rows: pd.DataFrame) -> str:
     return f"; about {int(most)} runs a cell would decide it, {now} were made"
 
 
+def _lead(points: pd.DataFrame, system: str, base: str, what: str) -> str:
+    """Of single means alone: whoever leads more often is the subject."""
+    better = metric_of(points["metric"].iloc[0]).better
+    if not better:
+        return f"{system} against {base} {_untested(points, what)}"
+    if ((points["ratio"] > 1).sum() < (points["ratio"] < 1).sum()) == (better == "higher"):
+        system, base, points = base, system, points.assign(ratio=1 / points["ratio"])
+    return f"{system} {_untested(points, what).replace('leads in', f'leads {base} in', 1)}"
+
+
 def _untested(points: pd.DataFrame, what: str) -> str:
     """Of single means: who leads how often, and that nobody can test it."""
     better = metric_of(points["metric"].iloc[0]).better
@@ -432,13 +440,28 @@ def _beyond_runs(rows: pd.DataFrame) -> Iterator[str]:
         )
     unlike = dict.fromkeys(caveat.text for said in rows["warnings"] for caveat in said if caveat.code == "unlike")
     if unlike:
-        yield f"No run can tell how much of it is that {'; '.join(unlike)}."
+        yield f"No run can tell how much of it is {'; '.join(map(_due, unlike))}."
     busy = sum("busy" in said.codes for said in rows["warnings"])
     if busy:
         yield (
             f"In {busy} of {_tests(len(rows))} a node's CPU was above 90 %: measure it again on a quieter machine, or "
             "with the lab's drives dialled slower."
         )
+
+
+def _due(caveat: str) -> str:
+    """``systems differ in span_bytes: 1073741824 v 2147483648`` as a reader says it."""
+    differ = re.fullmatch(r"systems differ in (\w+): (.+) v (.+)", caveat)
+    if differ is None:
+        return f"that {caveat}"
+    name, *levels = differ.groups()
+    if name.endswith("_bytes"):
+        levels = [f"{float(level) / 2**30:.3g} GiB" if level.isdigit() else level for level in levels]
+    return f"due to {SAID_OF.get(name, name)} ({' v '.join(levels)})"
+
+
+SAID_OF = {"span_bytes": "how much data is tested", "source": "where it was measured", "vms": "the number of VMs"}
+"""Columns in which systems may differ, where their name says too little."""
 
 
 # ---- drives whose rate is known

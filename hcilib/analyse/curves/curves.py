@@ -8,22 +8,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import annotate, describe, group_codes, refuse_mixing
+from hcilib.analyse.compare.cells import annotate, describe, group_codes, left_out, refuse_mixing
+from hcilib.analyse.compare.compare import rank
 from hcilib.analyse.compare.contrast import against, below, contrast, judge, own_interval, own_notes, unlike
-from hcilib.analyse.compare.rank import rank
-from hcilib.caveats import NONE, Caveat, caveats
-from hcilib.metrics import FACTORS, METRICS, better_sign, metric_of, noun, pattern_order, where
+from hcilib.caveats import NONE, Caveat, caveats, column
+from hcilib.metrics import FACTORS, METRICS, better_sign, metric_of, noun, pattern_order, pattern_words, where
 
 ALPHA = 0.05
 """Of the one-sided tests along a curve, divided by their number."""
 
 UNTESTED = "one run or one printed value each: untested"
 """Of points that differ and cannot be compared by a test."""
-
-
 _JUDGED = ("ratio", "lo", "hi", "n", "n_baseline", "verdict", "warnings")
-
-
 _RUN = ("source", "run_id", "block", "rep")
 
 
@@ -323,9 +319,10 @@ def regimes_sentence(found: pd.DataFrame) -> str:
     if found.empty:
         return f"more load is nowhere shown to give {less} less"
     shown, single = ((found["verdict"] == verdict).sum() for verdict in ("lower", "point"))
-    tested = f"{shown} point{'s' if shown != 1 else ''} where more load is shown to give {less} less"
-    untested = f"{single} point{'s lie' if single != 1 else ' lies'} {less} below one at a lower {over} ({UNTESTED})"
-    return "; ".join([tested] * bool(shown) + [untested] * bool(single))
+    loads = lambda count: f"at {count} load{'s' if count != 1 else ''}, more {over} gives {less} less IOPS"  # noqa: E731
+    return "; ".join(
+        [f"{loads(shown)}, shown by a test"] * bool(shown) + [f"{loads(single)} ({UNTESTED})"] * bool(single)
+    )
 
 
 def _drops(cells: pd.DataFrame, curve: np.ndarray, over: str, drop: float) -> Iterator[dict]:
@@ -424,7 +421,7 @@ def winners(results: pd.DataFrame, metric: str = "iops", margin: float = 0.05) -
     )
     table.attrs["metric"] = metric
     shown = ["system", "pattern", "iodepth", "n", "center", "pct_of_best", "state", "tied_with", "iops_per_cpu_pct"]
-    return table.filter(shown).reset_index(drop=True)
+    return table.filter(shown).reset_index(drop=True).assign(warnings=column([left_out(results)] * len(table)))
 
 
 def winners_facts(table: pd.DataFrame, labels: Mapping[str, str] | None = None) -> list[str]:
@@ -441,7 +438,7 @@ def winners_facts(table: pd.DataFrame, labels: Mapping[str, str] | None = None) 
         *([f"{sure['tied']} tied"] if sure.get("tied", 0) else []),
     ]  # fmt: skip
     said = [
-        "Highest best IOPS: "
+        "Highest IOPS: "
         + ", ".join(f"{labels.get(name, name)} in {n} of {patterns} patterns" for name, n in first.items())
         + f" ({', '.join(how)})."
     ]
@@ -449,7 +446,7 @@ def winners_facts(table: pd.DataFrame, labels: Mapping[str, str] | None = None) 
     for pattern in pattern_order(cpu["pattern"].unique())[:1]:
         here = cpu[cpu["pattern"] == pattern].sort_values("iops_per_cpu_pct", ascending=False)
         each = ", ".join(f"{labels.get(r.system, r.system)} {r.iops_per_cpu_pct:,.0f}" for r in here.itertuples())
-        said.append(f"IOPS for 1 % of a node's CPU at its best {pattern}: {each}.")
+        said.append(f"IOPS for 1 % of a node's CPU at the best {pattern_words(pattern)}: {each}.")
     return said
 
 

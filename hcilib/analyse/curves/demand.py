@@ -252,7 +252,7 @@ def demand_answer(
 
 def _held(row: Mapping) -> str:
     if row["iops"] != row["iops"]:
-        return "no number, its blocks disagree:"
+        return "no number (its blocks disagree)"
     if row["bound"]:
         return f"{row['bound']} {_count(row['lo' if row['bound'] == 'at least' else 'hi'])}"
     interval = f" [{_count(row['lo'])}, {_count(row['hi'])}]" if row["lo"] == row["lo"] else " (one block, no interval)"

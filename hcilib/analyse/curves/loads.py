@@ -12,9 +12,8 @@ import pandas as pd
 from hcilib.analyse.compare.cells import valid_rows
 from hcilib.analyse.compare.compare import summarize
 
-SATURATED, COARSE = 0.95, 4
-"""Share of the highest IOPS from which a load counts as saturating; the step of the first look, as a factor on both
-axes."""
+SATURATED = 0.95
+"""Share of the highest IOPS from which a load counts as saturating."""
 Load = tuple[int, int]
 """numjobs (threads of a VM), iodepth (outstanding I/Os of each)."""
 

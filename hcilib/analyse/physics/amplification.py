@@ -103,7 +103,20 @@ def amplification(
             known = None if stripe is None or np.isnan(stripe) else stripe
             chunk = CHUNK_BYTES if chunk_bytes is None else chunk_bytes
             tables.append(_of_one(rows, drives, own, list(by), known, chunk, devices, confidence, tolerance))
-    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=[*by, "measure"])
+    judged = [
+        "n",
+        "seen",
+        "seen_lo",
+        "seen_hi",
+        "confidence",
+        "expected",
+        "ratio",
+        "ok",
+        "explained",
+        "drives",
+        "warnings",
+    ]
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=[*by, "measure", *judged])
 
 
 def _of_one(

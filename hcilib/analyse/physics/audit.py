@@ -10,7 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from hcilib.analyse.compare.cells import left_out
+from hcilib.analyse.compare.chosen import until_stable
 from hcilib.analyse.physics.amplification import drive_rates_of
+from hcilib.caveats import column
 from hcilib.metrics import METRICS
 
 COLUMNS = ["row", "check", "measured", "expected", "ratio", "ok", "note"]
@@ -80,9 +83,8 @@ def audit(results: pd.DataFrame, ceilings: pd.Series | None = None, drives: pd.D
 
 def _little(results: pd.DataFrame) -> pd.DataFrame:
     """N = X R. A published mixed row prints (read + write)/2, which is not the R of the law: judged by nobody. A job
-    that flushes after each write waits for the flush too, which is not in its latency."""
-    share = (_column(results, "write_iops") / results["iops"].where(results["iops"] > 0)).fillna(1.0)
-    mean = _column(results, "lat_ns") + (_column(results, "sync_lat_ns") * share).fillna(0.0)
+    that flushes after each write waits for the flush too."""
+    mean = _column(until_stable(results), "lat_ns")
     unweighted = _column(results, "lat_unweighted_ns")
     published, expected = _published(results), _outstanding(results)
     # A published lat_ns beside an unweighted one was derived as N/X: checking it would be checking N = N.
@@ -308,7 +310,7 @@ def unlike_working_sets(results: pd.DataFrame, tolerance: float = 0.05) -> pd.Da
     -------
     DataFrame
         One row per source, vms, system and span: source, vms, system, span_bytes, ratio (to the largest span of that
-        source and vms), alike (<NA> where the span is not stated), note.
+        source and vms), alike (<NA> where the span is not stated), note, warnings.
     """
     keys = [c for c in ("source", "vms") if c in results]
     table = results.assign(span_bytes=_column(results, "span_bytes"))[[*keys, "system", "span_bytes"]]
@@ -319,7 +321,7 @@ def unlike_working_sets(results: pd.DataFrame, tolerance: float = 0.05) -> pd.Da
     small = table["alike"].eq(False).fillna(False)
     table["note"] = np.where(small, [f"{r:.0%} of the largest span compared" for r in table["ratio"].fillna(1)], "")
     table.loc[table["ratio"].isna(), "note"] = "not checkable: the span is not stated"
-    return table
+    return table.assign(warnings=column([left_out(results)] * len(table)))
 
 
 # ---- What an audit comes to: which rows failed, named, and how many of each check held
@@ -339,13 +341,14 @@ def name_rows(found: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
 
 def tally(audit: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
     """How many rows of each check hold, by system: check, system, holds, fails, not_checkable, lowest and highest
-    ratio."""
+    ratio, warnings."""
     named = audit.assign(system=results.loc[audit["row"], "system"].to_numpy())
     ok = named["ok"].astype("boolean")
     counted = named.assign(holds=ok.fillna(False), fails=~ok.fillna(True), not_checkable=ok.isna())
     groups = counted.groupby(["check", "system"], sort=False, observed=True)
     table = groups[["holds", "fails", "not_checkable"]].sum().astype(int)
-    return table.assign(lowest=groups["ratio"].min(), highest=groups["ratio"].max()).reset_index()
+    table = table.assign(lowest=groups["ratio"].min(), highest=groups["ratio"].max()).reset_index()
+    return table.assign(warnings=column([left_out(results)] * len(table)))
 
 
 def given(results: pd.DataFrame, by: Sequence[str], measures: Sequence[str] = ("iops", "node_cpu_pct")) -> pd.DataFrame:

@@ -1,4 +1,5 @@
-"""Ceilings of whole tables: every block size of a drive, every system of a comparison (METHODS section 4)."""
+"""What drives give: against their datasheet, what they let through a scheme, and the truth of drives of known speed
+(METHODS section 4)."""
 
 from __future__ import annotations
 
@@ -9,8 +10,139 @@ import numpy as np
 import pandas as pd
 
 from hcilib.analyse.compare.cells import valid_rows
-from hcilib.analyse.compare.compare import summarize
+from hcilib.analyse.compare.chosen import until_stable
+from hcilib.analyse.compare.compare import compare, summarize
 from hcilib.analyse.physics.schemes import Scheme
+from hcilib.caveats import warnings_of
+from hcilib.metrics import pattern_order
+
+RANDOM = ("randread", "randwrite", "randrw")
+LOAD = ["numjobs", "iodepth"]
+OF_PATTERN = ["pattern", "rw", "rwmixread", "bs_bytes", "sync", "rate_bytes"]
+
+
+# ---- Does the bare drive deliver what its vendor states, and what does one kind of I/O cost over another?
+
+
+def against_datasheet(
+    raw: pd.DataFrame, datasheet: Mapping[str, float] | None = None, margin: float = 0.05
+) -> pd.DataFrame:
+    """The best measured point of each pattern beside the vendor's figure.
+
+    Parameters
+    ----------
+    raw : results of one bare drive. Rows whose `statistic` is ``datasheet`` (published tables) are the vendor's word.
+    datasheet : pattern -> IOPS the vendor states, added to those rows; a pattern of both takes this one.
+    margin : within this share below the figure still counts as meeting it.
+
+    Returns
+    -------
+    DataFrame
+        One row per pattern measured or stated: pattern, numjobs, iodepth (where the drive did best), n, measured
+        (geometric mean, IOPS), lo, hi, confidence, datasheet, pct_of_datasheet, verdict, warnings. Verdict: `meets`,
+        `below`, `inconclusive` (the interval holds both), `no datasheet figure`, `not measured`. One run has no
+        interval: its own value decides, and the warning says so.
+
+    Raises
+    ------
+    ValueError
+        If `raw` holds several systems, or a figure of the datasheet is not positive.
+    """
+    if raw["system"].nunique() > 1:
+        raise ValueError(f"one drive at a time: the results hold {', '.join(sorted(raw['system'].unique()))}")
+    word = raw.get("statistic", pd.Series("", raw.index)).eq("datasheet")
+    stated = raw[word].groupby("pattern")["iops"].max().to_dict() | dict(datasheet or {})
+    if wrong := [f"{pattern}: {iops!r}" for pattern, iops in stated.items() if not iops > 0]:
+        raise ValueError(
+            f"datasheet figures must be positive IOPS, got {', '.join(wrong)}; leave out what is not stated"
+        )
+    table = _best(raw[~word]).reindex(pattern_order({*raw["pattern"], *stated})).rename_axis("pattern").reset_index()
+    table["n"] = table["n"].fillna(0).astype(int)  # stated, and never run
+    table["datasheet"] = table["pattern"].map(stated).astype(float)
+    table["pct_of_datasheet"] = 100 * table["measured"] / table["datasheet"]
+    table["verdict"] = _verdict(table, table["datasheet"] * (1 - margin))
+    table["warnings"] = warnings_of(table)
+    columns = [*LOAD, "n", "measured", "lo", "hi", "confidence", "datasheet", "pct_of_datasheet", "verdict", "warnings"]
+    return table[["pattern", *columns]]
+
+
+def _best(raw: pd.DataFrame) -> pd.DataFrame:
+    """The highest cell of each pattern, by pattern; a pattern without a number keeps a row with n = 0."""
+    cells = summarize(raw, "iops", by=("pattern", *LOAD)).rename(columns={"center": "measured"})
+    highest = (
+        cells.sort_values("measured", na_position="first", kind="stable").groupby("pattern", observed=True).tail(1)
+    )
+    return highest.set_index(highest["pattern"].astype(str)).drop(columns="pattern")
+
+
+def _verdict(table: pd.DataFrame, least: pd.Series) -> np.ndarray:
+    low, high = table["lo"].fillna(table["measured"]), table["hi"].fillna(table["measured"])
+    least = least * (1 - 1e-9)  # a mean of logs gives one run back with a hair of the last digit missing
+    return np.select(
+        [table["measured"].isna(), least.isna(), low >= least, high < least],
+        ["not measured", "no datasheet figure", "meets", "below"],
+        "inconclusive",
+    )
+
+
+def pattern_cost(
+    results: pd.DataFrame, pattern: str | Sequence[str], base: str, metric: str = "lat_ns", confidence: float = 0.95
+) -> pd.DataFrame:
+    """What `pattern` (or each of several) costs over `base` on the same system at the same load, such as a synchronous
+    write over a plain one. The mean latency of a write with fdatasync is that :func:`until_stable`.
+
+    Parameters
+    ----------
+    metric : a latency, in ns
+
+    Returns
+    -------
+    DataFrame
+        One row per system, iodepth and pattern: system, iodepth, pattern, center, baseline (`base`), center_baseline,
+        added_ns (center - center_baseline), ratio, lo, hi, p_adjusted (Holm over the systems), n, n_baseline,
+        confidence, metric, verdict, warnings; by :func:`compare`, each system being compared with itself. No row
+        where nobody measured `pattern`.
+
+    Raises
+    ------
+    ValueError
+        If the results hold runs of `pattern` and none of `base`, or `metric` is no latency.
+    """
+    if not metric.endswith("_ns"):
+        raise ValueError(f"metric {metric!r} is no latency; expected one in ns, such as lat_ns or p99_ns")
+    wanted = [pattern] if isinstance(pattern, str) else list(pattern)
+    pair = until_stable(results[results["pattern"].isin([*wanted, base])])
+    if base not in set(pair["pattern"]) and len(pair):
+        raise ValueError(
+            f"no run of {base!r} to compare with; the results hold {', '.join(results['pattern'].unique())}"
+        )
+    # compare sets systems against one another within a cell; here the patterns stand against one another in a system
+    swapped = pair.drop(columns=OF_PATTERN, errors="ignore").assign(product=pair["system"], system=pair["pattern"])
+    table = compare(swapped, base, metric, by=("product", "iodepth"), adjust="holm", confidence=confidence)
+    table = table.rename(columns={"system": "pattern", "product": "system"})
+    table["added_ns"] = table["center"] - table["center_baseline"]
+    table = table[table["pattern"].isin(wanted)].reset_index(drop=True)
+    both = ["center", "baseline", "center_baseline", "added_ns"]
+    judged = ["ratio", "lo", "hi", "p_adjusted", "n", "n_baseline", "confidence", "metric", "verdict", "warnings"]
+    return table[["system", "iodepth", "pattern", *both, *judged]]
+
+
+# ---- What drives let through
+
+
+def drive_rates(raw: pd.DataFrame) -> pd.DataFrame:
+    """Raw-drive results as rates: index (bs_bytes, access `random` or `sequential`), read_iops, write_iops.
+
+    The best iodepth counts, since a ceiling is asked for; mixed rows do not, since `ceiling` derives them, nor do
+    invalid runs.
+    """
+    raw = raw[valid_rows(raw)]
+    access = raw["rw"].isin(RANDOM).map({True: "random", False: "sequential"}).rename("access")
+    best = {}
+    for name, kinds in {"read_iops": ("read", "randread"), "write_iops": ("write", "randwrite")}.items():
+        rows = raw["rw"].isin(kinds)
+        best[name] = raw[rows].groupby(["bs_bytes", access[rows]])["iops"].max()
+    return pd.DataFrame(best)
 
 
 def ceilings(
@@ -48,10 +180,12 @@ def best_share(
     scheme: Scheme,
     by: Sequence[str] = ("pattern", "curve"),
     stripes: Mapping[str, float] | None = None,
+    dials: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """The best of each curve (``fleet_curves``) against the drives' ceiling: the by columns, vms, iops, then those of
-    ``against_ceiling``; without `rates` all of these are NaN. `stripes` as in ``system_ceilings``. Beside them the
-    means of nodes, bw_bytes, node_cpu_pct and net_bytes_per_s, where the table has them (``binding``)."""
+    ``against_ceiling``; without `rates` what dialled drives let through (`dials` of ``read_dials``), and without both
+    NaN. `stripes` as in ``system_ceilings``. Beside them the means of nodes, bw_bytes, node_cpu_pct and
+    net_bytes_per_s, where the table has them (``binding``)."""
     keys = list(dict.fromkeys([*by, "system", "rw", "rwmixread", "bs_bytes", "vms"]))
     means = summarize(told, "iops", by=keys).rename(columns={"center": "iops"})
     best = means.loc[means["iops"].fillna(-1.0).groupby([means[c] for c in by], sort=False).idxmax()].reset_index(
@@ -61,7 +195,12 @@ def best_share(
     beside = [c for c in ("nodes", "bw_bytes", "node_cpu_pct", "net_bytes_per_s") if c in told]
     if beside:  # what the other ceilings rest on
         best = best.merge(told.groupby(keys, dropna=False)[beside].mean().reset_index(), on=keys, how="left")
-    return against_ceiling(best, rates, drives, scheme, stripes=stripes)
+    best = against_ceiling(best, rates, drives, scheme, stripes=stripes)
+    if rates is None and dials is not None and len(dials):
+        let = dialled(dials, told.dropna(subset=["iops"])).set_index(["system", "pattern"])["iops"]
+        best["ceiling_iops"] = let.reindex(pd.MultiIndex.from_frame(best[["system", "pattern"]])).to_numpy()
+        best["pct_of_ceiling"] = 100 * best["iops"] / best["ceiling_iops"]
+    return best
 
 
 def system_ceilings(
@@ -115,9 +254,6 @@ def stripe_bytes(commands: Iterable[str]) -> float:
             size = int(number) * {"": 2**10, "K": 2**10, "M": 2**20, "G": 2**30}[unit]
             return float(size * (int(drives[1]) - int(level[1]) + 4))
     return np.nan
-
-
-RANDOM = ("randread", "randwrite", "randrw")
 
 
 def ceiling(
@@ -180,21 +316,6 @@ def _rate(drive: Mapping[str, float] | pd.Series, name: str) -> float:
 def _share(share, value: float):
     """share x value, but 0 where the share is 0: a pure read needs no write rate."""
     return np.where(np.asarray(share) == 0, 0.0, np.asarray(share) * value)
-
-
-def drive_rates(raw: pd.DataFrame) -> pd.DataFrame:
-    """Raw-drive results as rates: index (bs_bytes, access `random` or `sequential`), read_iops, write_iops.
-
-    The best iodepth counts, since a ceiling is asked for; mixed rows do not, since `ceiling` derives them, nor do
-    invalid runs.
-    """
-    raw = raw[valid_rows(raw)]
-    access = raw["rw"].isin(RANDOM).map({True: "random", False: "sequential"}).rename("access")
-    best = {}
-    for name, kinds in {"read_iops": ("read", "randread"), "write_iops": ("write", "randwrite")}.items():
-        rows = raw["rw"].isin(kinds)
-        best[name] = raw[rows].groupby(["bs_bytes", access[rows]])["iops"].max()
-    return pd.DataFrame(best)
 
 
 def against_ceiling(

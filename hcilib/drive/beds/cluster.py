@@ -21,8 +21,7 @@ from hcilib.drive.beds import cluster_guest
 from hcilib.drive.beds import cluster_guest as guests
 from hcilib.drive.beds import cluster_storage as storage
 from hcilib.drive.beds import lab_hosts as hosts
-from hcilib.drive.beds.cluster_image import image
-from hcilib.drive.beds.cluster_packages import cache_folder
+from hcilib.drive.beds.cluster_image import cache_folder, image
 from hcilib.drive.beds.lab_hosts import make_folder, reserve, wait_refused
 from hcilib.drive.hosts.hosts import Clock, Fleet, FleetError, clock, need
 from hcilib.testbed import BOX_CAVEAT, Box, Disk, Fio, Node, Testbed, Vm

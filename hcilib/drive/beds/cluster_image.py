@@ -19,7 +19,6 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from hcilib.drive.beds import cluster_packages as packages
 from hcilib.drive.beds.lab_hosts import LabError
 
 INIT = Path(__file__).with_name("cluster_init.sh")
@@ -50,6 +49,7 @@ PYTHON = """\
 import hashlib, json, mmap, random, struct, sys
 print(*(file for module in [*sys.modules.values()] if (file := getattr(module, "__file__", None))), sep="\\n")
 """
+
 # The files of what stamped writes (hcilib.drive.launch.integrity_script) import: a hundredth of Python's library.
 SSHD_PARTS = ("sshd-session", "sshd-auth")  # of OpenSSH 9.8 and later, beside sftp-server
 UNPACKED = (
@@ -107,6 +107,13 @@ FILES = {
     "etc/hosts": "127.0.0.1 localhost\n",
     "etc/ssh/sshd_config": SSHD,
 }
+SHELF_MB = 500  # debs, unpacked files and two images
+
+
+# Debian packages: fetched by apt-get as an ordinary user, unpacked, never installed, kept in the cache
+
+KERNEL = "linux-image-cloud-amd64"  # names the current cloud kernel, whatever its number is by now
+TOOLS = ("busybox-static", "mdadm", "drbd-utils", "nvme-cli", "libnvme1", "kmod", "dmsetup")
 
 
 def image(cache: str | Path | None = None) -> tuple[Path, Path]:
@@ -118,14 +125,14 @@ def image(cache: str | Path | None = None) -> tuple[Path, Path]:
     ------
     LabError : a program or package that is missing, by name; no space, no network
     """
-    shelf = packages.cache_folder(cache)
-    programs, wanted = _programs(), packages.resolve()
+    shelf = cache_folder(cache)
+    programs, wanted = _programs(), resolve()
     key = _key(programs, wanted)
     kernel, initramfs = shelf / f"vmlinuz-{key}", shelf / f"initramfs-{key}.cpio"
     with open(shelf / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two that start at once build once
         if not (kernel.exists() and initramfs.exists()):
-            debs = packages.fetch(wanted, shelf)
+            debs = fetch(wanted, shelf)
             with tempfile.TemporaryDirectory(dir=shelf, prefix="build-") as work:
                 _build(Path(work), debs, programs, kernel, initramfs)
             _forget(shelf, {kernel, initramfs, *debs})
@@ -155,7 +162,7 @@ def _key(programs: dict[str, Path], wanted: dict[str, str]) -> str:
 
 def _build(work: Path, debs: list[Path], programs: dict[str, Path], kernel: Path, initramfs: Path) -> None:
     unpacked, root = work / "packages", work / "root"
-    packages.unpack(debs, unpacked)
+    unpack(debs, unpacked)
     _lay_out(root)
     [boot] = unpacked.glob("boot/vmlinuz-*")
     _put_tools(root, unpacked, programs)
@@ -318,4 +325,81 @@ def _ask(
     )
     if done.returncode and not may_fail:
         raise LabError(f"`{' '.join(argv[:2])}` failed while the guests' image was built: {done.stderr.strip()[-300:]}")
+    return done.stdout
+
+
+def cache_folder(given: str | Path | None = None) -> Path:
+    """Where kernels and images are kept, made if need be: hcilib/box in the user's cache folder."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
+    folder = Path(given) if given else home / "hcilib" / "box"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LabError(
+            f"{folder}: {(error.strerror or str(error)).lower()}; the guests' kernel is kept there: set XDG_CACHE_HOME"
+        ) from None
+    return folder.resolve()
+
+
+def resolve() -> dict[str, str]:
+    """Package -> version that apt would fetch now, the kernel's own package in place of the name that stands for it.
+
+    Raises
+    ------
+    LabError : there is no apt here, or its lists do not hold a package
+    """
+    if not shutil.which("apt-cache"):
+        raise LabError(
+            "apt-cache: not found; the guests of the box are made of Debian or Ubuntu packages: use such a machine"
+        )
+    depends = re.findall(r"Depends: (linux-image-[\w.+-]+)", _apt("apt-cache", "depends", KERNEL))
+    names = (*depends[:1], *TOOLS)
+    shown = _apt("apt-cache", "show", "--no-all-versions", *names)
+    found = dict(re.findall(r"^Package: (\S+)$.*?^Version: (\S+)$", shown, re.M | re.S))
+    missing = sorted({*TOOLS, *([] if depends else [KERNEL])} - found.keys())
+    if missing:
+        raise LabError(
+            f"apt knows no package {', '.join(missing)}: run `apt-get update` as root, then start the box again"
+        )
+    return {name: found[name] for name in names}
+
+
+def fetch(packages: dict[str, str], cache: Path) -> list[Path]:
+    """The .deb file of every package, downloaded into the cache where it is not there yet."""
+    shelf = cache / "debs"
+    shelf.mkdir(exist_ok=True)
+    wanted = {name: shelf / f"{name}_{version.replace(':', '%3a')}.deb" for name, version in packages.items()}
+    absent = [f"{name}={packages[name]}" for name, file in wanted.items() if not file.exists()]
+    if absent:
+        _require_space(cache)
+        with tempfile.TemporaryDirectory(dir=shelf) as work:
+            _apt("apt-get", "download", "-qq", *absent, cwd=work)
+            for name, file in wanted.items():
+                for deb in Path(work).glob(f"{name}_*.deb"):
+                    os.replace(deb, file)
+    return list(wanted.values())
+
+
+def unpack(debs: list[Path], folder: Path) -> None:
+    """The files of the packages, put one over the other."""
+    for deb in debs:
+        _apt("dpkg-deb", "-x", str(deb), str(folder))
+
+
+def _require_space(cache: Path) -> None:
+    free = shutil.disk_usage(cache).free >> 20
+    if free < SHELF_MB:
+        raise LabError(f"{cache}: {free} MiB free, the guests' packages and images need {SHELF_MB} MiB")
+
+
+def _apt(*argv: str, cwd: str | None = None) -> str:
+    try:
+        done = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
+    except OSError as error:
+        raise LabError(
+            f"{argv[0]}: {(error.strerror or str(error)).lower()}; the guests of the box are made of Debian packages"
+        ) from None
+    if done.returncode:
+        said = " ".join(done.stderr.split())[-300:]
+        raise LabError(f"`{' '.join(argv[:3])} ...` failed: {said}; run `apt-get update` as root, or check the network")
     return done.stdout

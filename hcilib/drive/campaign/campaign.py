@@ -32,7 +32,7 @@ from hcilib.drive.campaign.subjects import (
     saved_pct,
     subjects,
 )
-from hcilib.drive.guard import guard, guard_devices, preflight
+from hcilib.drive.guard import guard, preflight
 from hcilib.drive.guard.last_look import LastLook
 from hcilib.drive.hosts import network, processes
 from hcilib.drive.hosts.counters import sampled
@@ -41,12 +41,12 @@ from hcilib.drive.hosts.lease import leased
 from hcilib.drive.launch import job
 from hcilib.drive.launch.job import FioError, Launch, Launched
 from hcilib.drive.launch.launch import launch
+from hcilib.places import NETWORK
 from hcilib.plan import Plan, Step
 from hcilib.read.fio.fio_json import read_fio
 from hcilib.read.run.acceptance import problems
-from hcilib.read.run.journal import last_result
-from hcilib.read.run.journal import progress as progress_of
-from hcilib.run_layout import NETWORK
+from hcilib.read.run.records import last_result
+from hcilib.read.run.records import progress as progress_of
 from hcilib.system import System, under_test
 from hcilib.testbed import Testbed, Vm
 from hcilib.workload import Load
@@ -109,7 +109,7 @@ def run(
     rules : the statistics by which policy ``adaptive`` and warm-up by volume decide; ``hcilib.run`` hands them in,
         since this room knows no formula
     actions : what the plan's events are, where neither the testbed nor the system's file says it
-        (hcilib.drive.campaign.actions)
+        (hcilib.drive.campaign.events.actions_of)
     earlier : run directories on the same testbed whose warm-ups by volume may still hold, or be spoilt
         (hcilib.drive.campaign.ledger)
 
@@ -205,11 +205,11 @@ def _checked(
     return pd.concat(tables, ignore_index=True).drop_duplicates(ignore_index=True)
 
 
-def _identified(fleet: Fleet, products: Iterable[Subject], plan: Plan, consent: str | None) -> guard_devices.Guarded:
+def _identified(fleet: Fleet, products: Iterable[Subject], plan: Plan, consent: str | None) -> guard.Guarded:
     """The devices of every system, judged on their hosts; a VM may have some of each."""
-    guarded: guard_devices.Guarded = {}
+    guarded: guard.Guarded = {}
     for subject in products:
-        for vm, devices in guard_devices.identify(fleet, subject.testbed, plan.vms, plan.numjobs, consent).items():
+        for vm, devices in guard.identify(fleet, subject.testbed, plan.vms, plan.numjobs, consent).items():
             guarded[vm] = guarded.get(vm, {}) | devices
     return guarded
 

@@ -19,12 +19,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hcilib.drive.guard import guard, guard_devices
+from hcilib.drive.guard import guard
 from hcilib.drive.guard.last_look import LastLook
 from hcilib.drive.hosts.hosts import Fleet, explain, need
 from hcilib.drive.launch import integrity_script
+from hcilib.places import BLOCKS, INTEGRITY, WRITERS, WRITES
 from hcilib.plan import Plan, Step
-from hcilib.run_layout import BLOCKS, INTEGRITY, WRITERS, WRITES
 from hcilib.testbed import Testbed, Vm
 from hcilib.workload import PlanError
 
@@ -86,10 +86,10 @@ def stamped_writes(
     IntegrityError : a VM has no python3
     """
     guard.require(testbed, vms, disks, consent)
-    guarded = guard_devices.identify(fleet, testbed, vms, disks, consent)
+    guarded = guard.identify(fleet, testbed, vms, disks, consent)
     targets = testbed.targets(vms, disks)
     require_python(fleet, dict.fromkeys(vm for vm, _ in targets))
-    paths = guard_devices.unchanged(fleet, guarded, guarded)
+    paths = guard.unchanged(fleet, guarded, guarded)
     devices = {(vm, disk.serial): disk.uri or paths[disk.serial] for vm, disk in targets}
     with _writers(fleet, _alone(run_dir, span_bytes, block_bytes), devices, limit_s):
         yield

@@ -25,7 +25,7 @@ import pandas as pd
 
 from hcilib.plan import Plan
 from hcilib.read.fio.fio_json import read_fio
-from hcilib.read.run.journal import read_journal
+from hcilib.read.run.records import read_journal
 from hcilib.testbed import Testbed
 from hcilib.workload import Cell, Pattern
 

@@ -21,7 +21,7 @@ from hcilib.drive.campaign.subjects import Subject
 from hcilib.plan import Adaptive, Plan, Step, Volume, for_each, shuffled
 from hcilib.read.fio.fio_json import read_fio
 from hcilib.read.run.acceptance import FULL_RUNTIME
-from hcilib.read.run.journal import read_journal
+from hcilib.read.run.records import read_journal
 from hcilib.read.run.results import read_results
 from hcilib.testbed import Testbed
 from hcilib.workload import Cell

@@ -47,15 +47,14 @@ class Bars:
         """While a step is done its own bar runs; then the other two go on by what was planned for it."""
         seconds = self._seconds(step)
         self._enter_block(step)
-        stop = threading.Event()
         with self._bar(f"{step.kind} {step.cell.name}", seconds, 2, leave=False) as bar:
-            ticking = threading.Thread(target=_tick, args=(bar, seconds, stop), daemon=True)
-            ticking.start()
-            try:
+
+            def tick() -> None:  # waits just before its end for the step, which may take longer than planned
+                bar.update(max(0.0, min(TICK_S, 0.99 * seconds - bar.n)))
+                bar.refresh()  # also of one that waits: whoever looks sees that it lives
+
+            with _ticking(tick):
                 yield
-            finally:
-                stop.set()
-                ticking.join()
             _fill(bar)
         for done in (self._of_block, self._campaign):
             done.total = max(done.total, round(done.n + seconds, 1))  # steps may be added on the way
@@ -90,27 +89,26 @@ class Bars:
 def phase(name: str, shown: bool) -> Iterator[None]:
     """What prepares a campaign and cannot tell how far it is: its name at once, and how long it has taken, while it
     lasts."""
+    with tqdm(desc=name, bar_format="{desc}: {elapsed}", leave=False, disable=not shown) as bar, _ticking(bar.refresh):
+        yield
+
+
+@contextlib.contextmanager
+def _ticking(tick: Callable[[], object]) -> Iterator[None]:
+    """Tick every `TICK_S` while the block runs."""
     stop = threading.Event()
-    with tqdm(desc=name, bar_format="{desc}: {elapsed}", leave=False, disable=not shown) as bar:
 
-        def tick() -> None:
-            while not stop.wait(TICK_S):
-                bar.refresh()
+    def ticks() -> None:
+        while not stop.wait(TICK_S):
+            tick()
 
-        ticking = threading.Thread(target=tick, daemon=True)
-        ticking.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            ticking.join()
-
-
-def _tick(bar: tqdm, seconds: float, stop: threading.Event) -> None:
-    """One step's bar by the clock; it waits just before its end for the step, which may take longer than planned."""
-    while not stop.wait(TICK_S):
-        bar.update(max(0.0, min(TICK_S, 0.99 * seconds - bar.n)))
-        bar.refresh()  # also of one that waits: whoever looks sees that it lives
+    thread = threading.Thread(target=ticks, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def _fill(bar: tqdm) -> None:

@@ -16,11 +16,7 @@ from pathlib import Path
 
 import zstandard
 
-from hcilib.plan import FORMAT, Plan, Step
-from hcilib.read.compressed import read_bytes
-from hcilib.read.run import seals
-from hcilib.read.run.journal import events_of
-from hcilib.run_layout import (
+from hcilib.places import (
     FACTS,
     FAILED,
     JOURNAL,
@@ -34,6 +30,10 @@ from hcilib.run_layout import (
     WEAR,
     WORK,
 )
+from hcilib.plan import FORMAT, Plan, Step
+from hcilib.read.compressed import read_bytes
+from hcilib.read.run import acceptance
+from hcilib.read.run.records import events_of
 from hcilib.system import System
 from hcilib.testbed import Testbed
 from hcilib.yaml_models import digest
@@ -157,16 +157,19 @@ class RunDir:
 
     def _check(self, testbed: Testbed) -> None:
         """See that every finished step is what was accepted, and that the journal and the facts are whole."""
-        known, folders = seals.accepted(self.path, {"campaign": self.campaign}), sorted((self.path / STEPS).iterdir())
+        known, folders = (
+            acceptance.accepted(self.path, {"campaign": self.campaign}),
+            sorted((self.path / STEPS).iterdir()),
+        )
         for folder in folders:
             for file in folder.glob(f".*{TEMPORARY}"):
                 file.unlink()
-            if why := seals.unlike_folder(folder, known):
+            if why := acceptance.unlike_folder(folder, known):
                 self.set_aside(folder.name, why)
                 self.said.append(f"{folder.name} is done again: {why}")
             elif folder.name not in known.digests:
                 self._log_done(folder.name, _record_of(folder), found=True)
-        for name, why in seals.lost(known, (folder.name for folder in folders)).items():
+        for name, why in acceptance.lost(known, (folder.name for folder in folders)).items():
             self.log("lost", step=name)
             self.said.append(f"{name} is done again: {why}")
         if folders and not known.journal:
@@ -199,7 +202,7 @@ class RunDir:
         sealed = {
             "campaign": {"id": self.campaign, **self.identity},
             "order": self.order,
-            "raw": seals.raw_digests(work),
+            "raw": acceptance.raw_digests(work),
         }
         _write_record(work, {**record, "id": step.id, "valid": True, **sealed})
         place = self.path / STEPS / step.id
@@ -212,7 +215,7 @@ class RunDir:
     def _log_done(self, step_id: str, record: Mapping, **run) -> None:
         seconds = record.get("elapsed_s", record["ended_s"] - record["started_s"])
         why = {"reason": record["reason"]} if "reason" in record else {}
-        own = seals.sha256(self.path / STEPS / step_id / RECORD)
+        own = acceptance.sha256(self.path / STEPS / step_id / RECORD)
         self.log("done", step=step_id, seconds=round(seconds, 3), **run, **why, digest=own)
 
     def reject(self, work: Path, step_id: str, problems: list[str], record: dict) -> int:

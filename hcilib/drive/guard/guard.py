@@ -1,10 +1,20 @@
-"""The guard: decides what may be overwritten. What it does not know to be safe it refuses."""
+"""The guard: decides what may be overwritten, a real host's devices and the disks of a testbed that this machine is.
+What it does not know to be safe it refuses."""
 
 from __future__ import annotations
 
+import ipaddress
+import os
+import re
+import stat
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from hcilib.drive.guard.embedded import judge_export, judge_image
+from hcilib.drive.beds.ceph_cluster import MON_PORT, admin
+from hcilib.drive.beds.librados import read_config
+from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, Device, DevicesError, Inventory, find, parse
+from hcilib.drive.hosts.hosts import Fleet, Outcome
 from hcilib.testbed import Disk, Testbed
 
 CONSENT = "consent"
@@ -37,12 +47,12 @@ def refusals(testbed: Testbed, vms: int, numjobs: int, consent: str | None = Non
     """Every refusal that needs no host to be asked (DESIGN section 6): all of them for a lab, for real hosts consent
     and form.
 
-    What a real host's devices are is judged on the host, by :func:`hcilib.drive.guard.guard_devices.identify`.
+    What a real host's devices are is judged on the host, by :func:`identify`.
     """
     targets = testbed.targets(vms, numjobs)
     if testbed.lab_root:
-        judge = judge_image if testbed.fio.ioengine == "rbd" else judge_export
-        return [Refusal(vm, disk.serial, reason) for vm, disk in targets for reason in judge(testbed, disk)]
+        judge_disk = judge_image if testbed.fio.ioengine == "rbd" else judge_export
+        return [Refusal(vm, disk.serial, reason) for vm, disk in targets for reason in judge_disk(testbed, disk)]
     devices = [
         Refusal(vm, disk.serial, reason) for vm, disk in targets for reason in _judge_form(disk, vm in testbed.windows)
     ]
@@ -86,3 +96,336 @@ def _judge_form(disk: Disk, windows: bool) -> list[str]:
             )
         ]
     return []
+
+
+# Block devices of real hosts: which device a serial is, and whether it may be overwritten. No exception is made for a
+# disk that this campaign has filled before: its random bytes are judged like any others when the campaign starts and
+# when it resumes. None of 1180 random fills looked like a signature to blkid 2.38; should one do so, the refusal
+# names it and says how to clear it. A step in between asks for identity and use, which random bytes cannot imitate.
+
+Guarded = dict[str, dict[str, Device]]
+"""VM -> serial -> the one device that carries it."""
+
+LIMIT_S = 60
+_BOOT = ("/", "/boot", "/boot/efi", "/efi", "/usr")
+
+
+def identify(fleet: Fleet, testbed: Testbed, vms: int, numjobs: int, consent: str | None = None) -> Guarded:
+    """Every device that a plan may write, resolved and judged on its own host; {} for a lab, whose disks are its own
+    exports.
+
+    Raises
+    ------
+    GuardError : with every refusal, of every host; nothing was written
+    """
+    refused = refusals(testbed, vms, numjobs, consent)
+    found: Guarded = {}
+    if not testbed.lab_root:
+        inventories = inventory(fleet, {name for name, _ in testbed.targets(vms, numjobs)} - testbed.windows)
+        found, more = judge(testbed, vms, numjobs, inventories)
+        refused += more
+    if refused:
+        raise GuardError(refused)
+    return found
+
+
+def unchanged(fleet: Fleet, guarded: Guarded, vms: Iterable[str]) -> dict[str, str]:
+    """Serial -> path for fio, once every device of these VMs has proved to be the one that was judged; GuardError if
+    one has not."""
+    vms = list(vms)
+    if refused := recheck(fleet, guarded, vms):
+        raise GuardError(refused)
+    return {serial: device.path for vm in vms for serial, device in guarded.get(vm, {}).items()}
+
+
+def recheck(fleet: Fleet, before: Guarded, vms: Iterable[str]) -> list[Refusal]:
+    """Whether the devices are still the ones that were judged, and still unused; one short command a VM, asked before
+    every step."""
+    before = {vm: before[vm] for vm in vms if vm in before}
+    inventories = inventory(fleet, before, content=False) if before else {}
+    after: Guarded = {}
+    refused = []
+    for vm, devices in before.items():
+        known = inventories[vm]
+        if isinstance(known, str):
+            refused += [Refusal(vm, serial, f"its host could not be asked again: {known}") for serial in devices]
+            after[vm] = devices
+            continue
+        after[vm] = {serial: found[0] for serial in devices if len(found := find(known, serial)) == 1}
+        refused += [Refusal(vm, serial, reason) for serial, device in after[vm].items() for reason in _in_use(device)]
+    return same(before, after) + refused
+
+
+def same(before: Guarded, after: Guarded) -> list[Refusal]:
+    """A refusal for every device that is not, by number, size, serial and the kernel's disk sequence, the one it
+    was."""
+    refused = []
+    for vm, serial, was in ((vm, serial, was) for vm, devices in before.items() for serial, was in devices.items()):
+        now = after.get(vm, {}).get(serial)
+        if now is None:
+            refused.append(
+                Refusal(
+                    vm, serial, f"{was.path} ({was.name}) vanished, or is no longer the only one: it was checked before"
+                )
+            )
+        elif changed := _changes(was, now):
+            refused.append(
+                Refusal(
+                    vm, serial, f"{was.path} came back as another device since it was checked: {', '.join(changed)}"
+                )
+            )
+    return refused
+
+
+def _changes(was: Device, now: Device) -> list[str]:
+    pairs = [
+        ("number", was.number, now.number),
+        ("bytes", was.size_bytes, now.size_bytes),
+        ("path", was.path, now.path),
+        ("identifiers", sorted(was.identifiers), sorted(now.identifiers)),
+        ("disk sequence", was.sequence, now.sequence),
+    ]
+    return [f"{what} {old} is now {new}" for what, old, new in pairs if old != new]
+
+
+def inventory(fleet: Fleet, vms: Iterable[str], content: bool = True) -> dict[str, Inventory | str]:
+    """VM -> its devices, or one sentence on why they are not known."""
+    return {
+        vm: read_inventory(o) for vm, o in fleet.run(INVENTORY + CONTENT * content + END, vms, limit_s=LIMIT_S).items()
+    }
+
+
+def read_inventory(outcome: Outcome) -> Inventory | str:
+    """The inventory in one host's answer; the script itself, which a failure would quote, is left out of the
+    sentence."""
+    if not outcome.ok:
+        head, _, tail = outcome.error.rpartition("` ")
+        return f"its devices could not be listed: {tail if head else outcome.error}"
+    try:
+        return parse(outcome.value)
+    except DevicesError as error:
+        return f"its devices could not be listed: {error}"
+
+
+def judge(
+    testbed: Testbed, vms: int, numjobs: int, inventories: Mapping[str, Inventory | str]
+) -> tuple[Guarded, list[Refusal]]:
+    """Every target that was found exactly once, allowed or not, and every reason against writing one. Asks nobody."""
+    found: Guarded = {}
+    refused = []
+    for vm, disk in testbed.targets(vms, numjobs):
+        known = inventories.get(vm, "its host was not asked")
+        devices = [] if isinstance(known, str) else find(known, disk.serial)
+        if len(devices) == 1:
+            found.setdefault(vm, {})[disk.serial] = devices[0]
+        refused += [Refusal(vm, disk.serial, reason) for reason in _objections(disk, devices, known)]
+    return found, refused + _shared(found, inventories)
+
+
+def _objections(disk: Disk, devices: list[Device], known: Inventory | str) -> list[str]:
+    if isinstance(known, str):
+        return [known]
+    if disk.serial in known.astray:
+        return [
+            (
+                f"/dev/disk/by-id/{disk.serial} leads to {known.astray[disk.serial]}, which is no block device: fio "
+                "would fill a file"
+            )
+        ]
+    if not devices:
+        return [f"no device of this host has this serial, WWN or by-id link; it has {_catalogue(known)}"]
+    if len(devices) > 1:
+        return [
+            (
+                f"{len(devices)} devices have this serial, WWN or by-id link: {', '.join(d.name for d in devices)}; "
+                "give each disk its own"
+            )
+        ]
+    [device] = devices
+    reasons = _in_use(device) + _content(device)
+    if device.size_bytes != disk.size_bytes:
+        reasons.insert(0, f"{device.name} has {device.size_bytes} bytes where the testbed says {disk.size_bytes}")
+    return reasons
+
+
+def _in_use(device: Device) -> list[str]:
+    """What someone has made of the device; asked again before every step."""
+    name = device.name
+    boot = [_at(m, device) for m in device.mounts if m[0] in _BOOT]
+    reasons = [f"{name} is the boot disk: it carries {', '.join(boot)}"] if boot else []
+    reasons += [f"{name} is in use as swap{_through(m, device)}" for m in device.mounts if m[0] == "[SWAP]"]
+    reasons += [f"{name} is mounted on {_at(m, device)}" for m in device.mounts if m[0] not in (*_BOOT, "[SWAP]")]
+    reasons += [f"{name} is a partition, not a whole disk"] if device.partition else []
+    reasons += [f"{name} has partition(s) {', '.join(device.partitions)}"] if device.partitions else []
+    reasons += (
+        [f"{name} is held by {', '.join(device.holders)} (LVM, md, multipath, bcache or the like)"]
+        if device.holders
+        else []
+    )
+    if device.slaves and not device.stack:  # an array or a DRBD device has an identity of its own, a mapping has none
+        reasons.append(f"{name} is built on {', '.join(device.slaves)}: name the disk itself")
+    if device.role not in ("", "Primary"):
+        reasons.append(
+            f"{name} is {device.role} here: another node may be writing this DRBD resource; name it where it is Primary"
+        )
+    reasons += [f"{name} is exported to other hosts ({entry})" for entry in device.exports]
+    return reasons + ([f"{name} is read-only"] if device.read_only else [])
+
+
+def _content(device: Device) -> list[str]:
+    """What is written on the device, and who is writing there."""
+    reasons = [f"{device.name} is open for writing by {writer}" for writer in device.writers]
+    if device.claimed and not _in_use(device):
+        reasons.append(
+            f"{device.name} is held by the kernel: mounted where this user cannot see it, or opened exclusively"
+        )
+    if device.signatures:
+        idle = not (reasons or _in_use(device))  # a command that destroys is never suggested for what someone uses
+        hint = f"; if nothing on it is needed, clear it on the host with `wipefs --all {device.path}`" if idle else ""
+        reasons.append(f"{device.name} carries {', '.join(device.signatures)}{hint}")
+    if device.unjudged != "":
+        reasons.append(f"{device.name}: {device.unjudged or 'its content was not looked at'}")
+    return reasons
+
+
+def _at(mount: tuple[str, str], device: Device) -> str:
+    return mount[0] + _through(mount, device)
+
+
+def _through(mount: tuple[str, str], device: Device) -> str:
+    return "" if mount[1] == device.name else f" (through {mount[1]})"
+
+
+def _catalogue(known: Inventory, most: int = 8) -> str:
+    disks = [d for d in known.devices.values() if d.size_bytes and not d.partition and (d.stack or not d.slaves)]
+    shown = [
+        f"{d.name} ({', '.join(sorted(d.identifiers)) or 'no serial'}, {d.size_bytes} bytes)" for d in disks[:most]
+    ]
+    return (
+        ", ".join(shown) + (f" and {len(disks) - most} more" if len(disks) > most else "")
+        if disks
+        else "no disk at all"
+    )
+
+
+def _shared(found: Guarded, inventories: Mapping[str, Inventory | str]) -> list[Refusal]:
+    """A disk that another VM of the plan sees too: two campaigns' jobs, or a cluster file system, would meet on it."""
+    seen: dict[str, list[str]] = {}
+    for vm, known in inventories.items():
+        for device in () if isinstance(known, str) else known.devices.values():
+            closed = device.partition or device.role == "Secondary"  # DRBD lets nobody open it
+            for identifier in () if closed else device.identifiers:
+                seen.setdefault(identifier, []).append(f"{vm} ({device.name})")
+    refused = []
+    for vm, serial, device in ((vm, serial, d) for vm, devices in found.items() for serial, d in devices.items()):
+        others = sorted(
+            {place for i in device.identifiers for place in seen.get(i, ()) if not place.startswith(f"{vm} (")}
+        )
+        if others:
+            refused.append(
+                Refusal(
+                    vm,
+                    serial,
+                    f"{device.name} has the serial or WWN of {', '.join(others)}: a "
+                    "shared disk, or one "
+                    "number given twice",
+                )
+            )
+    return refused
+
+
+# Disks of an embedded testbed: only what lies in its own folder, judged by this machine's files alone. A lab's disk
+# is an export of files there. Of a Ceph cluster the name of a pool and an image says nothing about whose they are: so
+# it is followed from the job's option to the bytes, by the configuration that the image's cluster name leads to, the
+# monitor it names, and the files in which that cluster keeps its data. Its monitor and every OSD lie in the folder of
+# one that hcilib has made.
+
+URI = re.compile(r"rbd://(?P<cluster>hci-[0-9a-f]{8})/(?P<pool>box(?:-meta)?)/(?P<image>[\w.-]+)")
+
+
+def judge_export(testbed: Testbed, disk: Disk) -> list[str]:
+    """A lab's disk: every replica is a regular file of the planned size inside the lab, reached through the lab's own
+    socket."""
+    root, export = root_of(testbed), disk.serial.removeprefix("lab-")
+    reasons = [reason for image in disk.backing for reason in judge_file(Path(image), root, disk.size_bytes)]
+    if {Path(image).name for image in disk.backing} != {f"{export}.img"}:
+        reasons.append(f"names no replica image {export}.img inside the lab, or another as well")
+    if disk.uri not in {f"nbd+unix:///{export}?socket={node.name}.sock" for node in testbed.nodes}:
+        reasons.append(f"its uri {disk.uri!r} is not an export of the lab's own fronts")
+    return reasons + judge_hosts(testbed)
+
+
+def root_of(testbed: Testbed) -> Path:
+    """The folder of a running lab: what lies elsewhere is not its own."""
+    if not testbed.lab_root:
+        raise ValueError(f"testbed {testbed.name}: no lab is running, so no disk can be judged by where its file lies")
+    return Path(testbed.lab_root).resolve()
+
+
+def judge_hosts(testbed: Testbed) -> list[str]:
+    """A lab's hosts are this machine's: every one is on loopback."""
+    outside = [host.name for host in (*testbed.nodes, *testbed.vms) if not _loopback(host.target)]
+    return [f"host {name} of this lab is not on loopback" for name in outside]
+
+
+def judge_file(image: Path, root: Path, size: int | None = None) -> list[str]:
+    """Reasons why this is not a plain file of the lab's own, and of `size` where one is given."""
+    try:
+        found = os.lstat(image)
+    except OSError as error:
+        return [f"{image}: {error.strerror}"]
+    if stat.S_ISLNK(found.st_mode):
+        return [f"{image} is a symbolic link; only plain files inside the lab are written"]
+    if root not in image.resolve().parents:
+        return [f"{image} is outside the lab's folder {root}"]
+    if not stat.S_ISREG(found.st_mode):
+        return [f"{image} is not a plain file"]
+    if found.st_nlink != 1:
+        return [f"{image} is also known by another name (a hard link), maybe outside the lab"]
+    return [] if size in (None, found.st_size) else [f"{image} has {found.st_size} bytes where the testbed says {size}"]
+
+
+def _loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def judge_image(testbed: Testbed, disk: Disk) -> list[str]:
+    """Every reason why the image must not be written; asks the cluster's own monitor, on a socket in the cluster's
+    folder."""
+    root, found = root_of(testbed), URI.fullmatch(disk.uri or "")
+    if not found or f"ceph-{found['image']}" != disk.serial:
+        return [f"its uri {disk.uri!r} is not the image of that name in a cluster made by hcilib"]
+    config = root / f"{found['cluster']}.conf"
+    return judge_file(config, root) or _cluster(testbed, config, root) + _stores(disk, root) + judge_hosts(testbed)
+
+
+def _cluster(testbed: Testbed, config: Path, root: Path) -> list[str]:
+    """Its configuration names one monitor, on the first node; there listens the one whose socket lies in the folder."""
+    named = read_config(config)
+    here = f"v2:{testbed.nodes[0].target}:{MON_PORT}"
+    if named.get("mon_host") != here:
+        return [f"{config} names the monitor {named.get('mon_host')!r}, not the cluster's own, {here}"]
+    known = admin(root / "mon.a.asok", "mon_status").get("monmap", {})
+    if not known:
+        return [f"{root / 'mon.a.asok'}: no monitor answers, so nobody knows whose cluster this is; start it again"]
+    addresses = [a["addr"] for m in known.get("mons", []) for a in m["public_addrs"]["addrvec"]]
+    if known.get("fsid") != named.get("fsid") or addresses != [here.removeprefix("v2:")]:
+        return [
+            (
+                f"{config} is of cluster {named.get('fsid')}, the monitor in its folder of {known.get('fsid')} at "
+                f"{addresses}"
+            )
+        ]
+    return []
+
+
+def _stores(disk: Disk, root: Path) -> list[str]:
+    """Every OSD of the folder keeps its bytes in a plain file there: none leads to a device."""
+    stores = sorted(str(folder / "block") for folder in root.glob("osd.*") if folder.is_dir())
+    reasons = [reason for store in stores for reason in judge_file(Path(store), root)]
+    if sorted(disk.backing) != stores:
+        reasons.append(f"the testbed names the stores {list(disk.backing)}, the cluster's folder has {stores}")
+    return reasons

@@ -31,7 +31,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from hcilib.drive.guard.devices import MOUNTS, OPEN_TO_WRITE, Device
-from hcilib.drive.guard.guard_devices import Guarded, unchanged
+from hcilib.drive.guard.guard import Guarded, unchanged
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.hosts.lease import Lease
 from hcilib.testbed import Vm

@@ -14,9 +14,8 @@ import pandas as pd
 from hcilib.drive.guard import checks
 from hcilib.drive.guard.checks import row
 from hcilib.drive.guard.devices import Device
-from hcilib.drive.guard.guard import CONSENT, Refusal, refusals
-from hcilib.drive.guard.guard_devices import Guarded, read_inventory
-from hcilib.drive.guard.guard_devices import judge as judge_devices
+from hcilib.drive.guard.guard import CONSENT, Guarded, Refusal, read_inventory, refusals
+from hcilib.drive.guard.guard import judge as judge_devices
 from hcilib.drive.hosts.commands import execute_all, tasks
 from hcilib.drive.hosts.hosts import Fleet, Outcome
 from hcilib.plan import Plan
@@ -84,6 +83,7 @@ def check(
     nodes, guests = ([h.name for h in hosts if h.name in asked] for hosts in (testbed.nodes, vms))
     answered = checks.ask(fleet, testbed, nodes, guests)
     here = _fio_here(testbed)
+    reached = [(vm, disk) for vm, disk in testbed.targets(len(vms), plan.numjobs) if vm in asked]
     rows = [row(o.host, "reachable", o.ok, "ssh, host key verified" if o.ok else o.error) for o in connected.values()]
     rows += [
         *_not_asked(testbed),
@@ -94,7 +94,7 @@ def check(
     rows += [
         _space(run_dir, checks.log_bytes(plan, len(testbed.nodes))),
         *_devices(testbed, plan, vms, consent, answered),
-        *checks.image_rows(fleet, _reached(testbed, plan, vms, asked), plan.span_bytes, run_dir),
+        *checks.image_rows(fleet, reached, plan.span_bytes, run_dir),
     ]
     return pd.DataFrame(rows, columns=["host", "check", "ok", "detail"])
 
@@ -113,11 +113,6 @@ def _settings(fleet: Fleet, testbed: Testbed, system: System) -> list[dict]:
                 detail = f"{name} does not hold: `{task.run}` says {said!r}, with it {setting.check.expect!r}"
             rows.append(row(task.host, "setting", True, detail))
     return rows
-
-
-def _reached(testbed: Testbed, plan: Plan, vms: Sequence[Vm], asked: set[str]) -> list[tuple[str, Disk]]:
-    """The disks that the plan uses, of the VMs that answer."""
-    return [(vm, disk) for vm, disk in testbed.targets(len(vms), plan.numjobs) if vm in asked]
 
 
 def wear(plan: Plan, testbed: Testbed, write_bytes_per_s: float | str = float("nan")) -> pd.DataFrame:

@@ -1,13 +1,12 @@
 """CPU, network and drives of the nodes while a step runs. Linux: read by SFTP on the open connection, no process is
-started there.
-
-Windows: one process a node that prints its counters (drive/windows.py); what it printed is kept beside the table.
-"""
+started there. Windows: one process a node that prints its counters; what it printed is kept beside the table."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import csv
+import json
 import re
 import threading
 import time
@@ -16,11 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from hcilib.drive.hosts.hosts import Fleet, Outcome
-from hcilib.drive.hosts.windows import streamed
-from hcilib.read.nodes import drives
-from hcilib.read.nodes.counters import COLUMNS, rates
-from hcilib.run_layout import DRIVES
+import pandas as pd
+
+from hcilib.drive.hosts.hosts import Fleet, Outcome, explain
+from hcilib.places import DRIVES
+from hcilib.read.nodes.counters import COLUMNS, DRIVE_COLUMNS, Blocks, moved, rates
+from hcilib.read.nodes.windows_counters import CLASSES, MARK, WindowsCountersError, parse_windows_counters
 
 FILES = ("/proc/stat", "/proc/net/dev", "/proc/diskstats")
 INFINIBAND = "/sys/class/infiniband"
@@ -34,7 +34,7 @@ def sampled(
     fleet: Fleet, nodes: Sequence[str], path: Path, every_s: float = 1.0, limit_s: float = 3600
 ) -> Iterator[list[str]]:
     """Sample the nodes until the block ends; one row an interval and network card in `path` (columns of
-    read.nodes.counters), and beside it, in drives.csv, one an interval and drive of a Linux node (read.nodes.drives).
+    read.nodes.counters), and beside it, in drives.csv, one an interval and drive of a Linux node (DRIVE_COLUMNS).
 
     Yields a list that is complete after the block: a sentence for every Windows node's counters that are missing or
     doubtful. A node that stops answering leaves a gap, never a zero; the step's own acceptance decides what that means.
@@ -49,7 +49,7 @@ def sampled(
         open(path.with_name(DRIVES), "w", newline="") as beside,
         ThreadPoolExecutor(1, thread_name_prefix="counters") as pool,
     ):
-        writer, of_drives = csv.DictWriter(file, COLUMNS), csv.DictWriter(beside, drives.COLUMNS)
+        writer, of_drives = csv.DictWriter(file, COLUMNS), csv.DictWriter(beside, DRIVE_COLUMNS)
         writer.writeheader()
         of_drives.writeheader()
         with streamed(fleet, [n for n in nodes if n in fleet.windows], path.parent, every_s, limit_s) as streams:
@@ -83,7 +83,7 @@ def _loop(fleet: Fleet, nodes: Sequence[str], writer, of_drives, every_s: float,
             if node in last:
                 (t0, stat0, net0, disks0), (t1, stat1, net1, disks1) = last[node], outcome.value
                 writer.writerows(rates(node, (t0, stat0, net0), (t1, stat1, net1)))
-                of_drives.writerows(drives.moved(node, built.get(node, {}), (t0, disks0), (t1, disks1)))
+                of_drives.writerows(moved(node, built.get(node, {}), (t0, disks0), (t1, disks1)))
             last[node] = outcome.value
         if unknown := [node for node in last if node not in built]:
             remarks += _tell_drives(fleet, unknown, built, kernels)
@@ -146,7 +146,7 @@ def drives_of(fleet: Fleet, nodes: Sequence[str], kernels: dict[bytes, str]) -> 
     return {node: replace(o, value=own(node, *o.value)) if o.ok else o for node, o in told.items()}
 
 
-def blocks_of(fleet: Fleet, node: str) -> drives.Blocks:
+def blocks_of(fleet: Fleet, node: str) -> Blocks:
     """The block devices of a Linux node and what is built of them, by SFTP; raises what paramiko raises."""
     links = fleet.links_now(node, BLOCKS)
     holders = {name: list(fleet.sizes_now(node, f"{BLOCKS}/{name}/holders")) for name in links}
@@ -154,7 +154,7 @@ def blocks_of(fleet: Fleet, node: str) -> drives.Blocks:
     named = {name: fleet.read_now(node, f"{BLOCKS}/{name}/dm/name").decode().strip() for name in mapped}
     spaces = [name for name, link in links.items() if re.fullmatch(r"nvme\d+n\d+", name) and "/nvme" in link]
     transports = {name: _transport_of(fleet, node, name) for name in spaces}
-    return drives.Blocks(links, holders, named, transports, fleet.read_now(node, MOUNTS).decode())
+    return Blocks(links, holders, named, transports, fleet.read_now(node, MOUNTS).decode())
 
 
 def _transport_of(fleet: Fleet, node: str, space: str) -> str:
@@ -164,3 +164,164 @@ def _transport_of(fleet: Fleet, node: str, space: str) -> str:
     controller = next((name for name in sorted(inside) if re.fullmatch(r"nvme\d+", name)), None)
     where = device if "transport" in inside or controller is None else f"{device}/{controller}"
     return fleet.read_now(node, f"{where}/transport").decode().strip()
+
+
+# Of a Windows node: one PowerShell process, started once a step, one line an interval. Never run: no Windows machine
+# was available. It uses CIM classes by name, never the counters' localized paths, and prints whole numbers and
+# escaped ASCII; hcilib.read.nodes.windows_counters reads it.
+
+FARTHEST_S = 0.5
+"""Seconds a node's clock may differ before it is said (preflight's limit for Linux hosts)."""
+
+LONGEST = 8191
+"""Characters of a command line in cmd.exe, the default shell of OpenSSH on Windows."""
+
+_SCRIPT = """
+$ErrorActionPreference='Stop'
+$ProgressPreference='SilentlyContinue'
+$want=@{@WANT@}
+function say($x){
+  $json=ConvertTo-Json $x -Compress -Depth 5
+  $json=[regex]::Replace($json,'[^ -~]',{param($m) '\\u{0:x4}' -f [int][char]$m.Value})
+  [Console]::Out.WriteLine('@MARK@'+$json)
+  [Console]::Out.Flush()
+}
+$classes=@{}
+foreach($k in $want.Keys){
+  $found=@(Get-CimClass -ClassName ('Win32_PerfRawData_*_'+$want[$k][0]) -ErrorAction SilentlyContinue)
+  if($found.Count){$classes[$k]=$found[0].CimClassName}
+}
+$physical=@(Get-NetAdapter -Physical -ErrorAction SilentlyContinue|ForEach-Object{[string]$_.InterfaceDescription})
+say @{begin=1;node=$env:COMPUTERNAME;classes=$classes;physical=$physical}
+$clock=[Diagnostics.Stopwatch]::StartNew()
+$n=0
+while($clock.ElapsedMilliseconds -lt @LAST_MS@){
+  $line=@{ms=[DateTimeOffset]::UtcNow.ToUnixTimeMilliseconds()}
+  $errors=@{}
+  foreach($k in $classes.Keys){
+    $rows=@{}
+    try{
+      foreach($o in Get-CimInstance -ClassName $classes[$k]){
+        $rows[[string]$o.Name]=@($o.Timestamp_PerfTime,$o.Frequency_PerfTime)+@($want[$k][1]|ForEach-Object{$o.$_})
+      }
+      $line[$k]=$rows
+    }catch{$errors[$k]=[string]$_}
+  }
+  if($errors.Count){$line.errors=$errors}
+  say $line
+  $n++
+  $wait=$n*@EVERY_MS@-$clock.ElapsedMilliseconds
+  if($wait -gt 0){Start-Sleep -Milliseconds $wait}
+}
+"""
+
+
+def counters_command(seconds: float, every_s: float = 1.0) -> str:
+    """A command line that prints a Windows node's counters every `every_s` and ends by itself after `seconds`.
+
+    -EncodedCommand: the text passes cmd.exe, PowerShell and SSH unquoted. That the process ends by itself is its time
+    limit: Windows has no `timeout` that would end it, and OpenSSH does not end it with the channel.
+
+    Raises
+    ------
+    ValueError
+        `seconds` or `every_s` is not a positive number.
+    """
+    encoded = base64.b64encode(counters_script(seconds, every_s).encode("utf-16-le")).decode()
+    return f"powershell.exe -NoLogo -NoProfile -NonInteractive -OutputFormat Text -EncodedCommand {encoded}"
+
+
+def counters_script(seconds: float, every_s: float = 1.0) -> str:
+    """The PowerShell text of `counters_command`, for PowerShell 5.1 and later."""
+    for name, value in (("seconds", seconds), ("every_s", every_s)):
+        if not 0 < value < 1e7:
+            raise ValueError(f"{name} is {value!r}; give a positive number of seconds.")
+    wanted = (
+        f"{name}=@('{ending}',@({','.join(repr(p) for p in properties)}))"
+        for name, (ending, properties) in CLASSES.items()
+    )
+    values = {
+        "WANT": ";".join(wanted),
+        "MARK": MARK,
+        "LAST_MS": f"{1000 * seconds:.0f}",
+        "EVERY_MS": f"{1000 * every_s:.0f}",
+    }
+    script = _SCRIPT.strip()
+    for name, text in values.items():
+        script = script.replace(f"@{name}@", text)
+    return script
+
+
+@contextlib.contextmanager
+def streamed(
+    fleet: Fleet, nodes: Sequence[str], folder: Path, every_s: float, limit_s: float
+) -> Iterator[list[WindowsStream]]:
+    """One counters' process a node while the block runs; what each prints goes to `folder`/counters.<node>.txt as it
+    is."""
+    streams = [WindowsStream(fleet, node, folder, counters_command(limit_s, every_s)) for node in nodes]
+    try:
+        yield streams
+    finally:
+        for stream in streams:
+            stream.stop()
+
+
+class WindowsStream:
+    """The process on one node, and what it has printed. It ends when we close the channel, or by its own time limit."""
+
+    def __init__(self, fleet: Fleet, node: str, folder: Path, command: str):
+        self.node, self.file, self._error = node, folder / f"counters.{node}.txt", ""
+        self._ahead_s: list[float] = []
+        self._channel = None
+        try:
+            self._channel = fleet.session(node, command)
+        except Exception as error:  # the step goes on without this node's counters, and says so
+            self._error = explain(error)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"counters-{node}")
+        self._copied = self._pool.submit(self._copy)
+
+    def _copy(self) -> None:
+        left = b""
+        with open(self.file, "wb", buffering=0) as file:
+            while self._channel and (chunk := self._channel.recv(2**16)):
+                file.write(chunk)
+                *lines, left = (left + chunk).split(b"\n")
+                self._ahead_s += [stamp - time.time() for stamp in map(_stamp, lines) if stamp]
+
+    def stop(self) -> None:
+        if self._channel:
+            self._channel.close()
+        self._pool.shutdown()
+
+    def tables(self) -> tuple[pd.DataFrame, list[str]]:
+        """Rows of the counters table on the controller's clock, and a sentence for each thing that is missing or
+        doubtful.
+
+        The volumes' counters go to volumes.<node>.csv beside the stream. The node's clock is set by the line that
+        came soonest after it was printed: a line can be late, never early.
+        """
+        self._copied.result()  # a full disk is raised, not swallowed
+        empty = pd.DataFrame(columns=list(COLUMNS))
+        if self._error:
+            return empty, [f"{self.node}: no counters: {self._error}"]
+        try:
+            counters, volumes = parse_windows_counters(self.file.read_bytes(), self.node)
+        except WindowsCountersError as error:
+            return empty, [f"{self.node}: no counters: {error}"]
+        ahead_s = max(self._ahead_s)
+        said = [f"{self.node}: {sentence}" for sentence in counters.attrs["missing"]]
+        if abs(ahead_s) > FARTHEST_S:
+            said.append(
+                f"{self.node}: its clock is {ahead_s:+.1f} s from the controller's; its counters were moved by that"
+            )
+        volumes.assign(t_s=volumes["t_s"] - ahead_s).to_csv(
+            self.file.with_name(f"volumes.{self.node}.csv"), index=False
+        )
+        return counters.assign(t_s=counters["t_s"] - ahead_s), said
+
+
+def _stamp(line: bytes) -> float | None:
+    """When a sample was printed, by the node's clock, in seconds since the epoch; None for any other line."""
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        return json.loads(line.partition(MARK.encode())[2])["ms"] / 1000
+    return None

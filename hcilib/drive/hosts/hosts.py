@@ -1,7 +1,8 @@
-"""A fleet over Fabric: verified host keys, time limits on both ends, one mapping host -> outcome."""
+"""A fleet over Fabric: verified host keys, time limits on both ends, clocks, one mapping host -> outcome."""
 
 from __future__ import annotations
 
+import glob
 import logging
 import re
 import shlex
@@ -20,8 +21,8 @@ import fabric.runners
 import paramiko
 from fabric import Config, Connection
 from invoke.exceptions import CommandTimedOut
+from paramiko.hostkeys import HostKeyEntry, HostKeys
 
-from hcilib.drive.hosts.known_hosts import KnownHosts
 from hcilib.testbed import Host, Node, Testbed, Vm
 
 CONNECT_S, POOL = 10, 32
@@ -62,7 +63,7 @@ class Fleet:
         self.names = tuple(h.name for h in hosts)
         self.windows = testbed.windows
         self._testbed = testbed
-        config = Config(overrides={"load_ssh_configs": not testbed.lab_root})
+        config = Config(ssh_config=paramiko.SSHConfig() if testbed.lab_root else _ssh_config())
         known, key = (
             KnownHosts(Path(testbed.known_hosts).expanduser()),
             _key(testbed),
@@ -242,6 +243,28 @@ def _timed(name: str, ask: Callable[[str], Any]) -> Outcome:
     return Outcome(name, not error, value, error, time.monotonic() - start, started_s)
 
 
+def _ssh_config() -> paramiko.SSHConfig:
+    """What OpenSSH reads, the user's file before the machine's; paramiko passes over their Include lines in silence."""
+    places = (Path("~/.ssh/config").expanduser(), Path("/etc/ssh/ssh_config"))
+    return paramiko.SSHConfig.from_text("\n".join(line for file in places for line in [*_lines(file), "Host *"]))
+
+
+def _lines(file: Path, folder: Path | None = None, depth: int = 0) -> Iterator[str]:
+    """A file's lines with those it includes (relative to the first one's folder, sixteen deep as in OpenSSH); behind
+    them the block goes on that they stood in."""
+    block, folder = "Host *", folder or file.parent
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else ():
+        word = re.match(r'\s*(include|host|match)\b["\s=]', line, re.IGNORECASE)
+        if word and word[1].lower() == "include":
+            for pattern in shlex.split(line[word.end(1) :].lstrip(" \t="), comments=True) if depth < 16 else ():
+                for included in sorted(glob.glob(str(folder / Path(pattern).expanduser()))):
+                    yield from _lines(Path(included), folder, depth + 1)
+            yield block
+        else:
+            block = line if word else block
+            yield line
+
+
 def _key(testbed: Testbed) -> dict[str, Any]:
     """How to prove who we are: with the testbed's own key alone, else as ~/.ssh/config and the agent have it."""
     if not testbed.key:
@@ -261,7 +284,7 @@ def _connection(host: Host, config: Config, known: KnownHosts, key: dict[str, An
         hop.connect_timeout = CONNECT_S
         hop.client.set_missing_host_key_policy(known)  # Fabric's own accepts any key, silently
         name = hop.host if hop.port == 22 else f"[{hop.host}]:{hop.port}"  # as known_hosts writes it
-        for kind, its in known.keys(name).items():
+        for kind, its in known.keys(hop.ssh_config.get("hostkeyalias") or name).items():
             hop.client.get_host_keys().add(name, kind, its)
     return connection
 
@@ -352,3 +375,107 @@ def clock(reading: str, asked_s: float, answered_s: float) -> Clock:
     whole, _, part = reading.strip().partition(".")
     there, coarse = (float(f"{whole}.{part}"), 0.0) if part.isdigit() else (float(whole) + 0.5, 0.5)
     return there - (asked_s + answered_s) / 2, (answered_s - asked_s) / 2 + coarse
+
+
+# Host keys are verified: known_hosts as OpenSSH reads it, plain, hashed and wildcard names, revoked keys; what cannot
+# be honoured is named by its line. paramiko's own reader takes a marker (@revoked, @cert-authority) for a host's
+# name, and one line of another form for the end of everything.
+
+
+class HostKeyError(paramiko.SSHException):
+    """A host's key is not one that known_hosts vouches for; the message says why, and which line of the file
+    decides."""
+
+
+@dataclass(frozen=True)
+class _Line:
+    number: int
+    marker: str
+    names: tuple[str, ...]
+    key: paramiko.PKey | None
+
+    def speaks_of(self, name: str) -> bool:
+        """Whether the name is among the line's: hashed, plain, with ``*`` and ``?``; one behind ``!`` is none whatever
+        else fits."""
+        fits = False
+        for pattern in self.names:
+            bare = pattern.removeprefix("!")
+            if bare.startswith("|1|"):
+                same = HostKeys.hash_host(name, bare) == bare
+            else:
+                glob = re.escape(bare.lower()).replace(r"\*", ".*").replace(r"\?", ".")
+                same = re.fullmatch(glob, name.lower()) is not None
+            if same and pattern.startswith("!"):
+                return False
+            fits = fits or same
+        return fits
+
+
+class KnownHosts(paramiko.MissingHostKeyPolicy):
+    """The keys of a file by host, and what is said to a host that has none there: nobody is learnt, nobody is let
+    through."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._lines: list[_Line] = []
+        self._unread: list[str] = []
+        text = path.read_text(errors="replace") if path.exists() else ""
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.strip() and not line.lstrip().startswith("#"):
+                self._read(number, line.strip())
+
+    def _read(self, number: int, line: str) -> None:
+        marker, _, rest = line.partition(" ") if line.startswith("@") else ("", "", line)
+        fields = rest.split()
+        try:
+            entry = HostKeyEntry.from_line(" ".join(fields[:3]), number)
+            if marker not in ("", "@revoked", "@cert-authority"):
+                raise ValueError(f"marker {marker[:40]!r} is not known")
+            if entry is None:
+                raise ValueError("expected names, the kind of a key that paramiko knows, and the key")
+            self._lines.append(_Line(number, marker, tuple(fields[0].split(",")), entry.key))
+        except Exception as error:  # of one line: its own trouble must not hide the others
+            why = " ".join(str(error).split())[:80] or type(error).__name__
+            self._unread.append(f"line {number} cannot be read ({why})")
+            if marker == "@revoked":  # what it revokes is not known: whoever it speaks of has no key here
+                self._lines.append(_Line(number, marker, tuple(fields[0].split(",")) if fields else ("*",), None))
+
+    def keys(self, name: str) -> dict[str, paramiko.PKey]:
+        """Kind -> key of a host, by its name as known_hosts writes it (``[host]:2222``), without revoked ones."""
+        found: dict[str, paramiko.PKey] = {}
+        for line in self._lines:
+            if not line.marker and line.key and line.speaks_of(name) and not self._revoking(name, line.key):
+                found.setdefault(line.key.get_name(), line.key)
+        return found
+
+    def _revoking(self, name: str, key: paramiko.PKey) -> _Line | None:
+        return next(
+            (
+                line
+                for line in self._lines
+                if line.marker == "@revoked" and line.key in (None, key) and line.speaks_of(name)
+            ),
+            None,
+        )
+
+    def missing_host_key(self, client, hostname: str, key: paramiko.PKey) -> None:
+        """What paramiko asks where `keys` gave nothing for a host."""
+        if line := self._revoking(hostname, key):
+            unread = "" if line.key else ", though the key there cannot be read"
+            raise HostKeyError(
+                f"host key revoked: {self.path} line {line.number} says so{unread}; find out why before you trust "
+                "this host"
+            )
+        authority = next(
+            (line for line in self._lines if line.marker == "@cert-authority" and line.speaks_of(hostname)), None
+        )
+        said = (
+            [f"line {authority.number} names a certificate authority, whose signatures are not checked here"]
+            if authority
+            else []
+        )
+        said += self._unread[:3]
+        raise HostKeyError(
+            "host key unknown: add it to known_hosts after checking its fingerprint on the host"
+            + (f" ({self.path}: {'; '.join(said)})" if said else "")
+        )

@@ -24,8 +24,7 @@ from pathlib import Path
 
 from hcilib.drive.hosts.hosts import CONNECT_S, Clock
 from hcilib.drive.launch.job import FioError, Launch, Launched, verify
-from hcilib.drive.launch.progress import DEPTH, STUCK, Watched, watched, workers
-from hcilib.drive.launch.session import Session, sessions
+from hcilib.drive.launch.session import DEPTH, STUCK, Session, Watched, sessions, watched, workers
 
 PORT = 8765
 """What fio's client says of a server on a unix socket, whatever port a testbed names."""

@@ -126,7 +126,7 @@ def deadline_s(step: Step, vms: Sequence[Vm], span_bytes: int) -> float:
     """How long a launch may take from outside: fio's client waits for ever on a server that froze.
 
     A step that ends when its disks are full may take what it takes: as long as they take anything at all it goes on
-    (hcilib.drive.launch.progress), and this is only the last resort.
+    (hcilib.drive.launch.session), and this is only the last resort.
     """
     return step.duration_s + _fill_bytes(step, vms, span_bytes) / SLOWEST_FILL + GRACE_S
 

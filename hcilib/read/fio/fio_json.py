@@ -6,8 +6,10 @@ hand to each other and what the cache keeps; a DataFrame is made of them once, a
 
 from __future__ import annotations
 
+import json
+import re
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from itertools import chain, groupby
 from operator import attrgetter
@@ -18,9 +20,9 @@ import numpy as np
 import pandas as pd
 
 from hcilib.read.compressed import read_bytes
-from hcilib.read.fio.fio_bins import BIN_KEYS, bins_of, by_key
+from hcilib.read.fio.fio_bins import BIN_KEYS, bins_of, by_key, parse_bins, reached
 from hcilib.read.fio.fio_document import FioOutputError
-from hcilib.read.fio.fio_fast import Direction, FioFile, Options, Unusual
+from hcilib.read.fio.fio_fast import SUMS, Direction, FioFile, Options, Unusual
 from hcilib.read.fio.fio_reports import parse, read_reports, short
 
 __all__ = ["HOST_KEYS", "FioOutputError", "frame", "read_fio", "read_fio_bins"]
@@ -352,3 +354,65 @@ def _texts(columns: dict[str, Texts]) -> dict[str, pd.api.extensions.ExtensionAr
 
 def _categories(columns: dict[str, Texts]) -> dict[str, pd.Categorical]:
     return {n: pd.Categorical.from_codes(c.codes, pd.Index(c.texts, dtype="str")) for n, c in columns.items()}
+
+
+# Sections of fio's output that matter to few runs: the latency of flushes (`sync`), and how full the queue was
+# (`iodepth_level`). They are read beside the reports (hcilib.read.fio.fio_reports), by whoever needs them.
+
+OF_FLUSHES = ("sync_lat_ns", "sync_p99_ns")
+
+
+def sync_latency(document: bytes, of: Callable[[str, str], bool] | None = None) -> dict[str, float]:
+    """`OF_FLUSHES` (fdatasync=1) of all jobs of one output together, or of those for whose host and name `of` holds:
+    mean, and the bucket that 99 % of them reach. NaN where none was timed, and the percentile where a job that flushed
+    has no histogram (fio 3.x in plain json).
+
+    The flush is not part of a write's own latency in fio: an acknowledged write costs both.
+    """
+    of_jobs = [(job.get("sync") or {}).get("lat_ns") or {} for job in _jobs(document, of)]
+    timed = [lat for lat in of_jobs if lat.get("N", 0) > 0]
+    if not timed:
+        return dict.fromkeys(OF_FLUSHES, np.nan)
+    mean = float(np.average([lat["mean"] for lat in timed], weights=[lat["N"] for lat in timed]))
+    bins = [parse_bins(json.dumps(lat["bins"]).encode()) for lat in timed if lat.get("bins")]
+    p99 = np.nan
+    if len(bins) == len(timed):
+        lat_ns, count = map(np.concatenate, zip(*bins, strict=True))
+        [p99] = reached(lat_ns, count, [99.0])
+    return dict(zip(OF_FLUSHES, (mean, p99), strict=True))
+
+
+def full_depth_pct(document: bytes, iodepth: int, of: Callable[[str, str], bool] | None = None) -> float:
+    """The percentage of I/Os that were submitted to a full queue of `iodepth`, over all jobs, or those for whose host
+    and name `of` holds; NaN where fio does not say.
+
+    fio counts by powers of two up to ">=64": of a deeper queue that is an upper bound, which is 0 where no more I/Os
+    can have been in flight than arrived within the longest latency (four standard deviations of a Poisson process above
+    its mean).
+    """
+    total = full = 0.0
+    for job in _jobs(document, of):
+        both = [job[ddir] for ddir in ("read", "write") if ddir in job] or [job["mixed"]]
+        ios, rate = (sum(direction[name] for direction in both) for name in ("total_ios", "iops"))
+        longest_s = max(direction["lat_ns"]["max"] for direction in both) / 1e9
+        arrived = rate * longest_s
+        total += ios
+        if iodepth <= 64 or not longest_s or arrived + 4 * np.sqrt(arrived) + 1 >= iodepth:
+            full += ios * _deepest(job["iodepth_level"], iodepth)
+    return full / total if total else np.nan
+
+
+def _deepest(levels: Mapping[str, float], iodepth: int) -> float:
+    """The percentage in the bucket that holds `iodepth`."""
+    lowest = {int(name.removeprefix(">=")): share for name, share in levels.items()}
+    held = [first for first in lowest if first <= iodepth]
+    return lowest[max(held)] if held else np.nan
+
+
+def _jobs(document: bytes, of: Callable[[str, str], bool] | None) -> list[dict]:
+    """What fio wrote of each job, but its sums over clients; text of servers may stand before it (TRAPS section 1)."""
+    text = document.decode(errors="replace")
+    begin = re.search(r"(?m)^\{", text)
+    found = json.JSONDecoder().raw_decode(text, begin.start())[0] if begin else {}
+    jobs = [job for job in found.get("client_stats") or found.get("jobs", ()) if job.get("jobname") != SUMS]
+    return [job for job in jobs if of is None or of(job.get("hostname", ""), job["jobname"])]

@@ -82,7 +82,7 @@ def rollup_of_logs(
     counted = Counted()
     try:
         rolled = counted.add_documents(documents)
-        of_logs = [p for p in logs if p.name not in rolled and _is_wanted(p, wanted)]
+        of_logs = [p for p in logs if p.name not in rolled and (wanted is None or group_of(p)[2] in wanted)]
         for part in _counted(of_logs, engine, kernel, workers):
             counted.add(part)
         for table in saved:
@@ -118,10 +118,6 @@ def _files_of(host: str, paths: Iterable[Path]) -> str:
     own = [p for p in paths if host in (pushed_host(p), NAME.fullmatch(p.name) and group_of(p)[0])] or paths
     more = f" and {len(own) - 4} more" if len(own) > 4 else ""
     return ", ".join(map(str, own[:4])) + more
-
-
-def _is_wanted(path: Path, wanted: set[str] | None) -> bool:
-    return wanted is None or group_of(path)[2] in wanted
 
 
 def _found(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:

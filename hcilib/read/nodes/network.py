@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hcilib.places import at_home
-from hcilib.run_layout import NETWORK
+from hcilib.places import NETWORK, at_home
 
 COLUMNS = (
     "source",

@@ -1,4 +1,4 @@
-"""What the counters' PowerShell process on a Windows node prints (drive/windows.py): lines -> the `counters` table.
+"""What the PowerShell process on a Windows node (drive/hosts/counters.py) prints: lines -> the `counters` table.
 
 Written from the documented performance classes; no Windows machine was available, so no line of a real node was ever
 read. Marked lines are ASCII JSON of raw counters and integers only, so that neither the node's language, its number
@@ -11,11 +11,9 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import nan
-from pathlib import Path
 
 import pandas as pd
 
-from hcilib.read.compressed import read_bytes
 from hcilib.read.nodes.counters import COLUMNS
 
 MARK = "hcilib-counters "
@@ -73,14 +71,6 @@ class _Stream:
 
     physical: set[str] = field(default_factory=set)
     samples: list[dict] = field(default_factory=list)
-
-
-def read_windows_counters(path: str | Path, node: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """As `parse_windows_counters`, of a file that the stream was written to, plain, .zst or .gz."""
-    try:
-        return parse_windows_counters(read_bytes(path), node)
-    except WindowsCountersError as error:
-        raise WindowsCountersError(f"{path}: {error}") from None
 
 
 def parse_windows_counters(stream: bytes, node: str) -> tuple[pd.DataFrame, pd.DataFrame]:

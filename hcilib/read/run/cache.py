@@ -36,9 +36,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hcilib.engine import Engine, mapped
+from hcilib.places import LOCK, OUTPUT, RECORD, STEPS, TABLES, TEMPORARY
 from hcilib.read.compressed import opened, read_bytes
-from hcilib.read.run.journal import locked
-from hcilib.read.run.seals import say_edited, sha256
+from hcilib.read.run.acceptance import say_edited, sha256
+from hcilib.read.run.records import locked
 from hcilib.read.run.step_tables import (
     ABSENT,
     FILES,
@@ -52,7 +53,6 @@ from hcilib.read.run.step_tables import (
     stamp_of,
     together,
 )
-from hcilib.run_layout import LOCK, OUTPUT, RECORD, STEPS, TABLES, TEMPORARY
 
 CHUNK_STEPS, CHUNK_BYTES = 20, 2**19
 """Read at a time: so many steps, of so many bytes of fio.json.zst (histograms make files large, and tables of them)."""

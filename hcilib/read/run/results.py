@@ -18,12 +18,12 @@ import pyarrow as pa
 
 from hcilib.caveats import NONE, Caveat, Caveats, caveats, column
 from hcilib.engine import located
-from hcilib.read.fio.fio_sections import MEASURES as SYNC
-from hcilib.read.nodes.pool_fill import levels_of
-from hcilib.read.published.published import COLUMNS
+from hcilib.places import POOL_FILL, RECORD
+from hcilib.read.fio.fio_json import OF_FLUSHES
+from hcilib.read.nodes.facts import levels_of
+from hcilib.read.published import COLUMNS
+from hcilib.read.run.acceptance import say, unlike_steps
 from hcilib.read.run.cache import tables
-from hcilib.read.run.fleet import MEASURES as FLEET
-from hcilib.read.run.fleet import QUANTILES, thin_tail
 from hcilib.read.run.records import (
     RunReadError,
     factors_of_cell,
@@ -32,9 +32,7 @@ from hcilib.read.run.records import (
     run_names,
     unmeasured,
 )
-from hcilib.read.run.seals import say, unlike_steps
-from hcilib.read.run.step_tables import CPU, LOADS, MEASURES, NETWORK, SAMPLED
-from hcilib.run_layout import POOL_FILL, RECORD
+from hcilib.read.run.step_tables import CPU, FLEET, LOADS, MEASURES, NETWORK, QUANTILES, SAMPLED, thin_tail
 from hcilib.workload import Cell
 
 if TYPE_CHECKING:
@@ -144,7 +142,7 @@ def _other_articles(paths: Sequence[str | Path], article: str, table: pd.DataFra
 
 
 def _of_published(place: Path, article: str | None) -> pd.DataFrame:
-    from hcilib.read.published.published import published, published_table
+    from hcilib.read.published import published, published_table
 
     whole = place.stem == "results" or place.is_dir()
     table = published(place) if whole else published_table(place.stem, place)
@@ -247,7 +245,7 @@ def _table(steps: list[_Record], numbers: dict[str, np.ndarray], told: list[tupl
     nothing = np.full(len(runs), np.nan)
     columns: dict[str, Any] = dict.fromkeys(_ASKED, nothing)  # where no cell has any
     columns |= factors
-    columns |= {name: own[name] for name in (*FLEET, *QUANTILES, *SYNC, "full_depth_pct")}
+    columns |= {name: own[name] for name in (*FLEET, *QUANTILES, *OF_FLUSHES, "full_depth_pct")}
     columns |= {name: [getattr(run, name) for run in runs] for name in ("system", "block", "rep", "tenant", "beside")}
     columns |= {
         "source": [plan["testbed"]["name"]] * len(runs),

@@ -14,27 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from hcilib.engine import located
-from hcilib.places import ROOT
-from hcilib.read.compressed import read_bytes
-from hcilib.read.logs.fio_log import series_from_logs, silences_from_logs
-from hcilib.read.logs.rollup import rollup_of_logs
-from hcilib.read.nodes import counters as node_counters
-from hcilib.read.nodes import drives as node_drives
-from hcilib.read.nodes import pool_fill, wear
-from hcilib.read.run.cache import tables
-from hcilib.read.run.records import (
-    RunReadError,
-    keys_of,
-    plan_of,
-    record_of,
-    run_names,
-    sound,
-    when,
-    window,
-)
-from hcilib.read.run.seals import say, sha256, unlike_files, unlike_steps
-from hcilib.read.run.step_tables import counted, exploded, in_order_of_time, sorted_texts, together
-from hcilib.run_layout import (
+from hcilib.places import (
     BLOCKS,
     COUNTERS,
     DRIVES,
@@ -44,11 +24,31 @@ from hcilib.run_layout import (
     PLAN,
     POOL_FILL,
     RECORD,
+    ROOT,
     STEPS,
     WEAR,
     WRITERS,
     WRITES,
 )
+from hcilib.read.compressed import read_bytes
+from hcilib.read.logs.fio_log import series_from_logs, silences_from_logs
+from hcilib.read.logs.rollup import rollup_of_logs
+from hcilib.read.nodes import counters as node_counters
+from hcilib.read.nodes import facts
+from hcilib.read.run.acceptance import say, sha256, unlike_files, unlike_steps
+from hcilib.read.run.cache import tables
+from hcilib.read.run.records import (
+    RunReadError,
+    campaigns_in,
+    keys_of,
+    plan_of,
+    record_of,
+    run_names,
+    sound,
+    when,
+    window,
+)
+from hcilib.read.run.step_tables import counted, exploded, in_order_of_time, sorted_texts, together
 
 if TYPE_CHECKING:
     from hcilib.engine import Engine
@@ -106,7 +106,7 @@ def read_drives(path: str | Path | Sequence[str | Path | Mapping]) -> pd.DataFra
     where it is mounted), seconds (of the window that were sampled), reads, writes, read_bytes, write_bytes, merged,
     flushes (NaN before Linux 5.5).
 
-    A drive is a whole disk of a Linux node with nothing below it (`hcilib.read.nodes.drives`); of nodes that share one
+    A drive is a whole disk of a Linux node with nothing below it (hcilib.read.nodes.counters); of nodes that share one
     kernel those of the first. No row of a step whose drives were not sampled, as in run directories of earlier
     versions, nor of a notebook's `sources` that are other tools' files: `read_results` says what is wrong with those.
 
@@ -158,10 +158,10 @@ def read_wear(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
             file = folder / WEAR / f"{node['name']}.json"
             try:
                 content = read_bytes(file) if file.exists() else None
-                found += [{"run_id": name, **row} for row in wear.rows_of_node(content, node["name"], str(file))]
+                found += [{"run_id": name, **row} for row in facts.rows_of_node(content, node["name"], str(file))]
             except ValueError as error:
                 raise RunReadError(str(error)) from None
-    return pd.DataFrame(found, columns=["run_id", *wear.COLUMNS])
+    return pd.DataFrame(found, columns=["run_id", *facts.WEAR_COLUMNS])
 
 
 def read_pool_fill(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
@@ -192,10 +192,10 @@ def read_pool_fill(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
     for folder, name in run_names([located(p) for p in ([path] if isinstance(path, (str, Path)) else path)]).items():
         plan_of(folder)
         try:
-            found += [{"run_id": name, **row} for row in pool_fill.rows_of(folder / POOL_FILL)]
+            found += [{"run_id": name, **row} for row in facts.rows_of_pools(folder / POOL_FILL)]
         except ValueError as error:
             raise RunReadError(str(error)) from None
-    return pd.DataFrame(found, columns=["run_id", *pool_fill.COLUMNS])
+    return pd.DataFrame(found, columns=["run_id", *facts.POOL_COLUMNS])
 
 
 def read_events(path: str | Path) -> pd.DataFrame:
@@ -283,8 +283,8 @@ def _counters(step: dict) -> pd.DataFrame:
 
 
 def _drives(step: dict) -> pd.DataFrame:
-    table = _sampled(step, DRIVES, node_drives.read_drives_csv)
-    return node_drives.totals(node_counters.within(table, *window(step)))
+    table = _sampled(step, DRIVES, node_counters.read_drives_csv)
+    return node_counters.totals(node_counters.within(table, *window(step)))
 
 
 def _sampled(step: dict, name: str, read: Callable[[bytes | None, str], pd.DataFrame]) -> pd.DataFrame:
@@ -460,9 +460,9 @@ def read_rollup(
 def read_histograms(sources: str | Path | Mapping | Sequence[str | Path | Mapping]) -> pd.DataFrame:
     """The histograms of latency that run directories kept, second by second: `read_rollup`'s rows of ``clat_hist``.
 
-    A testbed asks for them (``fio: {log_hist_msec: 500}``). Empty where none were kept, as of published tables and
-    of results of other tools. Their latency is fio's clat, without the submission; the last interval of a run is not
-    in them.
+    A testbed asks for them (``fio: {log_hist_msec: 500}``); of a search, all its rounds. Empty where none were kept, as
+    of published tables and of results of other tools. Their latency is fio's clat, without the submission; the last
+    interval of a run is not in them.
 
     Examples
     --------
@@ -473,7 +473,8 @@ def read_histograms(sources: str | Path | Mapping | Sequence[str | Path | Mappin
     """
     listed = [sources] if isinstance(sources, (str, Path, Mapping)) else list(sources)
     paths = [source["path"] if isinstance(source, Mapping) else source for source in listed]
-    runs = [path for path in paths if isinstance(path, (str, Path)) and (located(path) / "plan.json").exists()]
+    named = [located(path) for path in paths if isinstance(path, (str, Path))]
+    runs = [str(campaign) for folder in named for campaign in campaigns_in(folder)]
     return read_rollup(runs, log="clat_hist") if runs else pd.DataFrame()
 
 

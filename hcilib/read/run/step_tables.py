@@ -1,5 +1,5 @@
-"""Steps of a run directory, many at a time: their raw files in, three packed tables out. No cache, no order, no
-plan."""
+"""Steps of a run directory, many at a time: raw files in, three packed tables out, and what a step's hosts come to as a
+fleet. No cache, no order, no plan."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import hashlib
 import json
 import os
 import time
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,16 +17,29 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hcilib.caveats import NONE, THIN_TAIL, Caveat, Caveats
 from hcilib.engine import located
+from hcilib.fio_buckets import TAIL
+from hcilib.places import COUNTERS, JOB, OUTPUT, RECORD
 from hcilib.read.compressed import opened, read_bounded, unpacked
-from hcilib.read.fio import fio_sections
-from hcilib.read.fio.fio_bins import BIN_KEYS, Bins, bins_of, by_key
+from hcilib.read.fio.fio_bins import BIN_KEYS, Bins, bins_of, by_key, reached
 from hcilib.read.fio.fio_document import FioOutputError
-from hcilib.read.fio.fio_json import WITH_DECIMALS, Packed, Packer, Texts, add_bytes, coded, is_whole, reading_order
+from hcilib.read.fio.fio_json import (
+    OF_FLUSHES,
+    WITH_DECIMALS,
+    Packed,
+    Packer,
+    Texts,
+    add_bytes,
+    coded,
+    full_depth_pct,
+    is_whole,
+    reading_order,
+    sync_latency,
+)
 from hcilib.read.nodes import counters
-from hcilib.read.run import fleet, seals
+from hcilib.read.run import acceptance
 from hcilib.read.run.records import keys_of, record_of, sound, when, window
-from hcilib.run_layout import COUNTERS, JOB, OUTPUT, RECORD
 from hcilib.workload import SYNC, Pattern
 
 FILES = (RECORD, OUTPUT, COUNTERS, JOB)
@@ -43,8 +57,13 @@ SAMPLED = "sampled_nodes"
 LOADS = "loads"
 """JSON: the same measures of each of the tenants' loads, in the order in which step.json has them; null without
 tenants."""
-_OF_STEP = ("ios", "written_bytes", "full_depth_pct", *fio_sections.MEASURES)
-MEASURES = (*fleet.MEASURES, *fleet.QUANTILES, *_OF_STEP, *CPU.values(), *NETWORK.values())
+QUANTILES = {"p50_ns": 50.0, "p95_ns": 95.0, "p99_ns": 99.0, "p999_ns": 99.9, "p9999_ns": 99.99}
+"""In percent, as fio is asked for them: its target is a little more than 999 in a thousand, 0.999 a little less."""
+_NEEDED = [(TAIL - 1e-6) / (1 - percent / 100) for percent in QUANTILES.values()]
+_RATES = ("iops", "read_iops", "write_iops", "bw_bytes")
+FLEET = (*_RATES, "lat_ns", "lat_unweighted_ns", "read_lat_ns", "write_lat_ns", "max_lat_ns", "runtime_s")
+_OF_STEP = ("ios", "written_bytes", "full_depth_pct", *OF_FLUSHES)
+MEASURES = (*FLEET, *QUANTILES, *_OF_STEP, *CPU.values(), *NETWORK.values())
 """Of one step: its fleet, what it wrote, its nodes."""
 _STEPS = pa.schema(
     [("folder", pa.string()), ("record", pa.string()), ("unlike", pa.string())]
@@ -89,7 +108,7 @@ def read_steps(folders: Sequence[str], *, compiled: bool = False) -> Tables:
         raw = {file: read_raw(located(folder) / file) for file in FILES}
         record = sound(record_of(raw[RECORD].content, f"{folder}/{RECORD}"), f"{folder}/{RECORD}")
         name, stamps = os.path.basename(folder), sealed(raw)
-        unlike = _is_copy(record, folder) or seals.unlike_files(
+        unlike = _is_copy(record, folder) or acceptance.unlike_files(
             record, {file: str(stamps[f"{file}:sha256"]) for file in FILES if file in record.get("raw", ())}
         )
         rows.append({"folder": name, "record": _without_hosts(record), "unlike": unlike, **stamps})
@@ -100,12 +119,12 @@ def read_steps(folders: Sequence[str], *, compiled: bool = False) -> Tables:
             file = add_bytes(packer, document, output)
             histograms = bins_of(file, output, compiled=compiled)
             counted = _nodes(raw[COUNTERS].content, record, f"{folder}/{COUNTERS}")
-            rows[-1] |= fleet.percentiles(histograms.lat_ns, histograms.count) | counted
+            rows[-1] |= percentiles(histograms.lat_ns, histograms.count) | counted
             rows[-1]["ios"] = float(histograms.count.sum())
             if record.get("offered_iops"):
-                rows[-1]["full_depth_pct"] = fio_sections.full_depth_pct(document, record["cell"]["iodepth"])
+                rows[-1]["full_depth_pct"] = full_depth_pct(document, record["cell"]["iodepth"])
             if Pattern.parse(record["cell"]["pattern"]).sync == FDATASYNC:
-                rows[-1] |= fio_sections.sync_latency(document)
+                rows[-1] |= sync_latency(document)
             of_rows.append((histograms, _depths(document, record)))
             own, histograms = by_key(file, histograms)
             keys.append(own)
@@ -171,7 +190,7 @@ def _loads(record: Mapping) -> list[tuple[dict, set[str], str]]:
 def _depths(document: bytes, record: Mapping) -> list[float]:
     """`full_depth_pct` of every tenant's load; NaN of one that is not offered."""
     return [
-        fio_sections.full_depth_pct(document, load["cell"]["iodepth"], partial(_is_of, hosts, jobs))
+        full_depth_pct(document, load["cell"]["iodepth"], partial(_is_of, hosts, jobs))
         if load["cell"].get("demand")
         else np.nan
         for load, hosts, jobs in _loads(record)
@@ -193,7 +212,7 @@ def _fleets(packed: Packed, steps: Sequence[Mapping], of_rows: Sequence[tuple]) 
         own = slice(end - rows, end)
         numbers = {name: packed.numbers(name)[own] for name in needed}
         written = numbers["io_bytes"][ddir[own] == "write"]
-        whole = fleet.aggregate(ddir[own], numbers) | {"written_bytes": float(np.nansum(written))}
+        whole = aggregate(ddir[own], numbers) | {"written_bytes": float(np.nansum(written))}
         found = []
         for (_, hosts, jobs), depth in zip(_loads(step), depths, strict=True):
             at = packed.texts("hostname"), packed.texts("job")
@@ -201,8 +220,8 @@ def _fleets(packed: Packed, steps: Sequence[Mapping], of_rows: Sequence[tuple]) 
             mine = np.array([_is_of(hosts, jobs, host, job) for host, job in where], dtype=bool)
             held = np.repeat(mine, bins.lengths)
             found.append(
-                fleet.aggregate(ddir[own][mine], {name: column[mine] for name, column in numbers.items()})
-                | fleet.percentiles(bins.lat_ns[held], bins.count[held])
+                aggregate(ddir[own][mine], {name: column[mine] for name, column in numbers.items()})
+                | percentiles(bins.lat_ns[held], bins.count[held])
                 | {"ios": float(bins.count[held].sum()), "full_depth_pct": depth}
             )
         yield whole | ({LOADS: json.dumps(found)} if found else {})
@@ -260,7 +279,7 @@ def counted(run_dir, plan: Mapping, steps: Sequence[pa.Table]) -> tuple[list[dic
         together(list(steps)).select(["folder", "record", "unlike", f"{RECORD}:sha256"]).to_pylist() if steps else []
     )
     told = [(s["folder"], record_of(s["record"], "cache"), s[f"{RECORD}:sha256"], s["unlike"]) for s in every]
-    counts, refused = seals.unlike_steps(run_dir, plan, told)
+    counts, refused = acceptance.unlike_steps(run_dir, plan, told)
     return [record for (_, record, _, _), one in zip(told, counts, strict=True) if one and record["valid"]], refused
 
 
@@ -358,3 +377,92 @@ def sealed(raw: Mapping[str, Raw]) -> dict[str, int | str]:
     stamps = settled(np.array([raw[file].stamp for file in FILES]), time.time_ns()).ravel().tolist()
     hashes = (hash_of(raw[file].content) for file in FILES)
     return dict(zip((*STAMPS, *HASHES), (*stamps, *hashes), strict=True))
+
+
+# ---- The fleet of one step: what the rows and histograms of its hosts come to
+
+
+def aggregate(ddir: np.ndarray, numbers: dict[str, np.ndarray]) -> dict[str, float]:
+    """FLEET from the rows of one step: rates add up, latencies are weighted by IOPS (METHODS section 3).
+
+    Parameters
+    ----------
+    ddir : text of each row; "mixed" and "trim" rows are left out
+    numbers : iops, bw_bytes, lat_ns_mean, runtime, lat_ns_max of each row
+
+    fio's own "All clients" row is not used.
+    """
+    if len(ddir) == 1:
+        return of_one(ddir[0], {name: float(column[0]) for name, column in numbers.items()})
+    read, write = ddir == "read", ddir == "write"
+    busy = read | write
+    lat, iops = numbers["lat_ns_mean"], numbers["iops"]
+    rates = [_sum(iops[rows]) for rows in (busy, read, write)]
+    bw_bytes = _sum(numbers["bw_bytes"][busy])
+    by_direction = [_weighted(lat[rows], iops[rows]) for rows in (read, write)]
+    measured = [one for one in by_direction if one == one]
+    unweighted = sum(measured) / len(measured) if measured else np.nan
+    ran = numbers["runtime"][busy & ~np.isnan(numbers["runtime"])]
+    ends = _largest(numbers["lat_ns_max"][busy]), ran.max() / 1000 if len(ran) else np.nan
+    lat_ns = _weighted(lat[busy], iops[busy])
+    return dict(zip(FLEET, (*rates, bw_bytes, lat_ns, unweighted, *by_direction, *ends), strict=True))
+
+
+def of_one(ddir: str, row: dict[str, float]) -> dict[str, float]:
+    """`aggregate` of a single row, without arrays: files of one job come by the ten thousand."""
+    busy = ddir in ("read", "write")
+    iops, bw, ran = (row[name] if busy else np.nan for name in ("iops", "bw_bytes", "runtime"))
+    lat = row["lat_ns_mean"] * iops / iops if iops > 0 else np.nan
+    read, write = (lat if ddir == name else np.nan for name in ("read", "write"))
+    rate, bw = (value if value == value else 0.0 for value in (iops, bw))
+    rates = rate, rate * (ddir == "read"), rate * (ddir == "write")
+    longest = row["lat_ns_max"] if lat == lat else np.nan
+    return dict(zip(FLEET, (*rates, bw, lat, lat, read, write, longest, ran / 1000), strict=True))
+
+
+def _sum(values: np.ndarray) -> float:
+    total = float(values.sum())
+    return total if total == total else float(np.nansum(values))  # which takes five times as long for a few numbers
+
+
+def _largest(values: np.ndarray) -> float:
+    """NaN where a row does not say: the longest of the others need not be the fleet's. 0 is how fio prints none at
+    all."""
+    known = values[values != 0]
+    return float(known.max()) if len(known) else np.nan
+
+
+def _weighted(values: np.ndarray, weights: np.ndarray) -> float:
+    """NaN where a host did I/O without saying how long it took: a mean over the others would not be the fleet's."""
+    if np.isnan(values[weights > 0]).any():
+        return np.nan
+    total = _sum(weights)
+    return _sum(values * weights) / total if total else np.nan
+
+
+def percentiles(lat_ns: np.ndarray, count: np.ndarray) -> dict[str, float]:
+    """Of all hosts' I/Os together; NaN where `thin_tail` says that too few of them lie beyond."""
+    ios = count.sum()
+    found = zip(QUANTILES.items(), reached(lat_ns, count, QUANTILES.values()), strict=True)
+    return {name: np.nan if is_thin(ios, percent) else value for (name, percent), value in found}
+
+
+def is_thin(ios: float, percent: float) -> bool:
+    """Whether fewer than ten I/Os lie beyond a percentile: it is then the story of those few."""
+    return bool(ios * (1 - percent / 100) < TAIL - 1e-6)
+
+
+def carried(ios: float) -> int:
+    """How many of QUANTILES, from the median on, a run of so many I/Os can carry."""
+    return bisect_right(_NEEDED, ios)
+
+
+def thin_tail(ios: float) -> Caveats:
+    """Which percentiles a run of so many I/Os cannot carry; nothing where it carries all."""
+    return _of_few(carried(ios)) if ios > 0 else NONE
+
+
+@lru_cache  # files come by the ten thousand, and there are six answers
+def _of_few(known: int) -> Caveats:
+    few = [f"p{percent:g}" for percent in list(QUANTILES.values())[known:]]
+    return Caveats([Caveat(THIN_TAIL, f"fewer than {TAIL} I/Os beyond {', '.join(few)}")]) if few else NONE

@@ -13,15 +13,14 @@ from html import escape
 
 import pandas as pd
 
-from hcilib.caveats import THIN_TAIL, Caveats, warnings_of
-from hcilib.metrics import FACTORS
-from hcilib.show.tables.columns import KNOWN, PLAIN, header, number, texts, with_intervals
-from hcilib.show.tables.kinds import kind_of, shown_columns
+from hcilib.caveats import LEFT_OUT, PERCENTILES, THIN_TAIL, Caveats, warnings_of
+from hcilib.metrics import FACTORS, metric_of, pattern_order
+from hcilib.show.tables.columns import KNOWN, PLAIN, header, kind_of, number, shown_columns, texts, with_intervals
 from hcilib.system import known_labels
 
 __all__ = ["Shown", "number", "table"]
 
-LEFT_OUT = ("sentence", "confidence", "baseline", "metric", "method", "adjust", "margin", "warnings", "best",
+WORDY = ("sentence", "confidence", "baseline", "metric", "method", "adjust", "margin", "warnings", "best",
             "df", "p", "tost_p", "tost_lo", "tost_hi")  # fmt: skip
 FROM_RUNS = ("cv_pct", "unstable", "p_adjusted", "leave_one_out", "bias_pct")
 """What takes two runs to say: not shown where every row has one, the note says why."""
@@ -41,13 +40,19 @@ class Shown:
     said: tuple[str, ...] = ()
     """What each row says as a sentence, which a page opens below the row; empty where the table shows it or has
     none."""
+    instead: str = ""
+    """A sentence that is shown in place of a table without a single value."""
 
     def __repr__(self) -> str:
+        if self.instead:
+            return self.instead
         body = self.cells.to_string(index=False) if len(self.cells) else f"none ({', '.join(self.cells.columns)})"
         lines = [self.caption] * bool(self.caption) + [body, *self.notes]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
+        if self.instead:
+            return f'<p class="nothing">{escape(self.instead)}</p>'
         align = ["left" if c in self.text_columns else "right" for c in self.cells.columns]
         head = "".join(
             _cell("th", c, a, ' scope="col"' + ' data-kind="number"' * (a == "right"))
@@ -90,7 +95,7 @@ def table(
     ----------
     metric : what ``center`` (and its ``lo``, ``hi``) measures, for unit and scale; the frame's own ``metric`` column or
         attribute by default
-    columns : which columns, in which order; by default those of the table's kind (hcilib.show.tables.kinds), else all
+    columns : which columns, in which order; by default those of the table's kind (hcilib.show.tables.columns), else all
         but the wordy ones
     wide : a column (``system``) whose values become columns, one per value, each holding value and interval
     labels : text to show instead of an id, in cells and in headers; by default the short labels of params/systems
@@ -100,6 +105,7 @@ def table(
 
     Notes
     -----
+    Of a summary without a single value one sentence is shown: which metric nobody gave, and why, where that is known.
     ``warnings`` become footnotes, each said once and numbered where it first appears. A true ``best`` is marked ``*``:
     the analysis says that the lead is real, never this function. Where every row is a single run, what takes several to
     say is left out, and a note says so once.
@@ -124,6 +130,8 @@ def table(
         there = frame.columns[frame.notna().any()]  # of dozens, those that say something
         raise KeyError(f"the table has no column {absent[0]!r}; it has {', '.join(map(str, there))}")
     metric, labels = metric or _own_metric(frame), known_labels() if labels is None else labels
+    if instead := _nothing(frame, metric):
+        return Shown(frame.iloc[:0], instead=instead)
     if columns is None:
         columns = shown_columns(frame, kind or kind_of(frame))
     if ranks is not None:
@@ -149,6 +157,19 @@ def _own_metric(frame: pd.DataFrame) -> str | None:
     return own if own in KNOWN else None
 
 
+def _nothing(frame: pd.DataFrame, metric: str | None) -> str:
+    """What is said of a table in which nothing is known: a metric that nobody gave, working sets that nobody stated."""
+    told = list(warnings_of(frame)) if "warnings" in frame else []
+    lost = "".join(dict.fromkeys(f" {said.text}." for row in told for said in row if said.code == LEFT_OUT))
+    if "alike" in frame and len(frame) and frame["alike"].isna().all() and frame["note"].nunique() == 1:
+        systems = ", ".join(map(str, dict.fromkeys(frame["system"])))
+        return f"{str(frame['note'].iat[0]).capitalize()} ({systems}).{lost}"
+    if not {"center", "cv_pct", "unstable"} <= set(frame.columns) or metric is None or frame["center"].notna().any():
+        return ""
+    why = dict.fromkeys(said.text for row in told for said in row if said.code == PERCENTILES)
+    return f"{metric_of(metric).label}: no value given{f' ({next(iter(why))})' if why else ''}.{lost}"
+
+
 def _single(frame: pd.DataFrame) -> bool:
     """Whether every row rests on one run, so that none has an interval."""
     if not {"n", "lo"} <= set(frame.columns) or frame.empty:
@@ -160,7 +181,7 @@ def _texts(
     frame: pd.DataFrame, metric: str | None, columns: Sequence[str] | None, labels: Mapping, single: bool
 ) -> tuple[pd.DataFrame, set[str]]:
     """Header -> text cells, and which headers are numbers. lo and hi become one column right of what they bound."""
-    chosen = list(columns) if columns else [c for c in frame.columns if c not in LEFT_OUT]
+    chosen = list(columns) if columns else [c for c in frame.columns if c not in WORDY]
     may_be = ("ratio", "knee", "center", "mean", "coverage", "cv_pct", "held_pct", "measured")
     bounded = next((c for c in may_be if c in frame), None)
     paired = {"lo", "hi"} <= set(frame.columns) and bounded in chosen
@@ -226,7 +247,7 @@ def _footnotes(
     tails = [header(column, None) for column in frame if re.fullmatch(r"p\d+_ns", str(column))]
     needless = {"single-run"} if single else set()  # one note says it for all rows
     if tails and not set(tails) & set(shown):  # runs whose percentiles nobody sees
-        needless.add(THIN_TAIL)
+        needless |= {THIN_TAIL, PERCENTILES}
     found = [Caveats(caveat for caveat in row if caveat.code not in needless) for row in found]
     # Brief: then all unstable cells of a system share a note.
     said = [list(dict.fromkeys(caveat.brief if brief else str(caveat) for caveat in row)) for row in found]
@@ -250,6 +271,9 @@ def _widen(shown: pd.DataFrame, frame: pd.DataFrame, metric: str | None, wide: s
     if long.duplicated([*keys, "_name"]).any():
         raise ValueError(f"several rows for one {', '.join(keys)} and {wide}: filter the table first")
     order = long[keys].drop_duplicates()
+    if header("pattern", None) in keys:  # whoever of the columns has it first
+        place = {name: n for n, name in enumerate(pattern_order(order[header("pattern", None)]))}
+        order = order.sort_values(header("pattern", None), key=lambda names: names.map(place), kind="stable")
     spread = long.pivot(index=keys, columns="_name", values="_text").reindex(columns=list(dict.fromkeys(names)))
     return order.merge(spread.fillna("missing").reset_index(), on=keys).rename_axis(columns=None)
 

@@ -1,1 +1,0 @@
-"""What did the articles print?"""
