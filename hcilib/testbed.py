@@ -227,7 +227,7 @@ class Box(Model):
     word). `protocol`: DRBD's; with A a write is acknowledged before the other node has it.
     """
 
-    nodes: int | None = Field(None, ge=1, le=2)
+    nodes: int | None = Field(None, ge=1, le=4)
     drives: int = Field(5, ge=1, le=8)
     drive_bytes: Bytes = 256 * 2**20
     memory_bytes: Bytes = 2**30

@@ -34,8 +34,9 @@ def test_a_mirror_over_nvme_tcp_holds_two_equal_copies(box_programs, tmp_path):
 
 
 def _capacity_is_the_schemes(box):
-    usable, raw = sum(vm.disks[0].size_bytes for vm in box.testbed.vms), 2 * 5 * DRIVE_BYTES
-    scheme = hci.parse_scheme(load_system(SYSTEMS / "box-nvme-tcp.yaml").scheme)
+    system = load_system(SYSTEMS / f"{box.system}.yaml")
+    scheme = hci.parse_scheme(system.scheme)
+    usable, raw = sum(vm.disks[0].size_bytes for vm in box.testbed.vms), system.nodes * box.size.drives * DRIVE_BYTES
     assert 0.9 * scheme.efficiency < usable / raw < scheme.efficiency, (
         "two arrays' metadata, large on drives this small"
     )
@@ -51,6 +52,25 @@ def _its_parts_are_refused(box):
     assert any("nvme0n1 is held by md1" in reason for reason in said)
     exported = [d for d in known["node2"].devices.values() if d.exports]
     assert [d.name for d in exported] == ["dm-0"], "node2 hands volume 1 to node1"
+
+
+def test_a_mirror_of_three_on_four_nodes_outlives_one(box_programs, tmp_path):
+    """Three equal copies on the node itself and the two after it, all four nodes in one network; with one of them dead
+    what stands on it goes on with two."""
+    with running("box-mirror3", drive_bytes=DRIVE_BYTES, root=tmp_path) as box:
+        assert [len(node.drives) for node in box._guests()] == [1, 1, 1, 1]
+        said = say(box, "ping -c 1 -W 2 10.9.0.1 && ping -c 1 -W 2 10.9.0.3 && ping -c 1 -W 2 10.9.0.4", ["node2"])
+        assert said["node2"].count("1 packets received") == 3
+        say(box, VERIFY.format(device="/dev/md1", rw="randwrite", more="--do_verify=1"), ["node3"])
+        examined = say(box, "mdadm --examine /dev/mapper/vol3", ["node3"])["node3"]
+        offset = re.search(r"Data Offset : (\d+) sectors", examined)[1]
+        copy = f"dd if=/dev/mapper/vol3 bs=512 skip={offset} count=16384 2>/dev/null | md5sum"
+        copies = say(box, f"sync; echo 3 >/proc/sys/vm/drop_caches; {copy}", ["node3", "node4", "node1"])
+        assert len(set(copies.values())) == 1
+        _capacity_is_the_schemes(box)
+        box.kill("node4")
+        say(box, VERIFY.format(device="/dev/md1", rw="randwrite", more="--do_verify=1"), ["node3"])
+        assert "[3/2]" in say(box, "cat /proc/mdstat", ["node3"])["node3"]
 
 
 def test_throttled_drives_are_a_ceiling_that_holds(box_programs, tmp_path):

@@ -12,6 +12,7 @@ import contextlib
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,9 +27,12 @@ from hcilib.drive.beds.lab_hosts import make_folder, reserve, wait_refused
 from hcilib.drive.hosts.hosts import Clock, Fleet, FleetError, clock, need
 from hcilib.testbed import BOX_CAVEAT, Box, Disk, Fio, Node, Testbed, Vm
 
-SYSTEMS = {"box-drbd": 2, "box-nvme-tcp": 2, "box-nvme-remote": 2, "box-raid5": 2, "box-drive": 1}
+SYSTEMS = {"box-drbd": 2, "box-nvme-tcp": 2, "box-nvme-remote": 2, "box-raid5": 2, "box-drive": 1,
+           "box-mirror3": 4, "box-mirror3-remote": 4}  # fmt: skip
 """System -> how many nodes it has unless told otherwise."""
-BETWEEN_NODES = ("box-drbd", "box-nvme-tcp", "box-nvme-remote")
+ALONE = ("box-raid5", "box-drive")
+"""Nothing between the nodes: any number of them."""
+ONE_DRIVE = ("box-drive", "box-mirror3", "box-mirror3-remote")
 CONSENT, SSH_PORT = "overwrite-box", 2222
 LINK_CARD, CLOCK_READINGS = "repl", 4
 SHIFT = "python3 -S -c 'import time; time.clock_settime(time.CLOCK_REALTIME, time.time() + {seconds:.6f})'"
@@ -57,10 +61,12 @@ def cluster(
 
     Parameters
     ----------
-    nodes : default 2, of ``box-drive`` 1; ``box-raid5`` on two nodes is one array on each, nothing replicated
-    system : ``box-drbd``, ``box-nvme-tcp``, ``box-nvme-remote`` (the other node's array alone), ``box-raid5`` or
-        ``box-drive``
-    drives, drive_bytes : of every node; ``box-drive`` has one
+    nodes : default 2, of ``box-drive`` 1, of mirrors of three copies 4; ``box-raid5`` on two nodes is one array on
+        each, nothing replicated
+    system : ``box-drbd``, ``box-nvme-tcp``, ``box-nvme-remote`` (the other node's array alone), ``box-raid5``,
+        ``box-drive``, ``box-mirror3`` (copies on the node that uses it and the two after it) or
+        ``box-mirror3-remote`` (on the three others)
+    drives, drive_bytes : of every node; ``box-drive`` and mirrors of three copies have one
     throttle_iops : I/Os a second that each drive lets through, reads and writes together; None: no limit
     drive_cache, protocol : what a power failure takes from a drive, and DRBD's protocol, as in `hcilib.testbed.Box`
     consent : the testbed's consent token, which a campaign has to repeat as for any real testbed
@@ -201,11 +207,10 @@ class Cluster:
             self.caches[guest.node.name] = [one.pid for one in cached]
             waiting.append(guests.start(self.keeper, qemu, accel, boot, guest, self.folder))
             self.pids[guest.node.name] = pid = waiting[-1].pid
-            if (
-                guest.peers > 1 and guest.number == 1
-            ):  # the others connect to its socket, and give up where there is none
-                link = self.folder / guests.LINK
-                self.keeper.wait_ready([hosts.Waiting(f"guest {guest.node.name}", pid, link.exists)])
+            if guest.number == 1:  # the others connect to its sockets, and give up where there are none
+                links = [self.folder / guests.link(number) for number in range(2, guest.peers + 1)]
+                there = partial(_all_exist, links)
+                self.keeper.wait_ready([hosts.Waiting(f"guest {guest.node.name}", pid, there)])
         try:
             self.keeper.wait_ready(waiting, guests.BOOT_S)
         except LabError as error:
@@ -249,16 +254,20 @@ def _require(system: str, nodes: int | None, size: dict) -> tuple[int, Box]:
         raise LabError(f"unknown box system {system!r}: expected one of {', '.join(SYSTEMS)}")
     given = {key: value for key, value in size.items() if value is not None}
     try:
-        box = Box(nodes=nodes, **given | ({"drives": 1} if system == "box-drive" else {}))
+        box = Box(nodes=nodes, **given | ({"drives": 1} if system in ONE_DRIVE else {}))
     except ValidationError as error:
         wrong = error.errors()[0]
         raise LabError(f"cluster({wrong['loc'][0]}={wrong['input']!r}): {wrong['msg']}") from None
     nodes = nodes or SYSTEMS[system]
-    if system in BETWEEN_NODES and nodes != 2:
-        raise LabError(f"{system} stands on two nodes; nodes={nodes} was given")
-    if system != "box-drive" and box.drives < 3:
+    if system not in ALONE and nodes != SYSTEMS[system]:
+        raise LabError(f"{system} stands on {SYSTEMS[system]} nodes; nodes={nodes} was given")
+    if system not in ONE_DRIVE and box.drives < 3:
         raise LabError(f"{system} stands on RAID 5, which needs three drives; drives={box.drives} was given")
     return nodes, box
+
+
+def _all_exist(paths: list[Path]) -> bool:
+    return all(path.exists() for path in paths)
 
 
 def _addresses(base: str, nodes: int) -> list[tuple[str, int]]:

@@ -23,7 +23,6 @@ QEMU, PACKAGE, LEAST = "qemu-system-x86_64", "qemu-system-x86", (7, 2)
 NBDKIT = "nbdkit"
 TCG, KVM = "tcg,thread=multi,tb-size=256", "kvm"
 PROBE_S, BOOT_S, FLUSH_S = 2.0, 180.0, 30.0
-LINK = "link.sock"
 
 
 @dataclass(frozen=True)
@@ -208,18 +207,32 @@ def command(qemu: str, accel: str, boot: tuple[Path, Path], guest: Guest, folder
         argv += ["-fw_cfg", f"name=opt/org.hcilib/{key},string={text}"]
     argv += ["-netdev", f"user,id=ssh,restrict=on,hostfwd=tcp:{node.address}:{node.port}-:22",
              "-device", "virtio-net-pci,netdev=ssh,romfile="]  # fmt: skip
-    if guest.peers > 1:
-        side = "on" if guest.number == 1 else "off"
-        argv += [
-            "-netdev",
-            f"stream,id=link,server={side},addr.type=unix,addr.path={LINK}",
-            "-device",
-            f"virtio-net-pci,netdev=link,id=repl,mac=52:54:00:00:00:{guest.number:02x},romfile=",
-        ]
+    argv += _replication(guest)
     for index, serial in enumerate(guest.drives):  # virtio-blk: qemu's emulated NVMe loses I/O
         argv += ["-drive", f"if=none,id=d{index},{_medium(guest, folder, index)}",
                  "-device", f"virtio-blk-pci,drive=d{index},serial={serial}"]  # fmt: skip
     return argv
+
+
+def link(number: int) -> str:
+    """The socket between node1 and another guest."""
+    return f"link{number}.sock"
+
+
+def _replication(guest: Guest) -> list[str]:
+    """The card of the replication network. node1's qemu is its switch: a socket for each of the others, on one hub."""
+    card = f"virtio-net-pci,netdev=link,id=repl,mac=52:54:00:00:00:{guest.number:02x},romfile="
+    if guest.peers < 2:
+        return []
+    if guest.number > 1:
+        words = [f"stream,id=link,server=off,addr.type=unix,addr.path={link(guest.number)}"]
+    elif guest.peers == 2:
+        words = [f"stream,id=link,server=on,addr.type=unix,addr.path={link(2)}"]
+    else:
+        others = range(2, guest.peers + 1)
+        words = [f"stream,id=to{n},server=on,addr.type=unix,addr.path={link(n)}" for n in others]
+        words += [f"hubport,id=port{n},hubid=0,netdev=to{n}" for n in others] + ["hubport,id=link,hubid=0"]
+    return [*(word for netdev in words for word in ("-netdev", netdev)), "-device", card]
 
 
 def _medium(guest: Guest, folder: Path, index: int) -> str:

@@ -1,7 +1,7 @@
-"""The storage of the virtual nodes, set up over SSH: RAID 5 of the local drives, and what replicates it between the
-nodes.
+"""The storage of the virtual nodes, set up over SSH: RAID 5 of the local drives or one drive, and what replicates it
+between the nodes.
 
-Every node has one volume a load generator: volume k is the data of node k, and the other node holds its copy. All
+Every node has one volume a load generator: volume k is the data of node k, and other nodes hold its copies. All
 identities are the same at every start, so that a campaign can be resumed on a new box.
 """
 
@@ -18,6 +18,9 @@ SETUP_S = 60.0
 NQN = "nqn.2026-01.org.hcilib:{node}.vol{volume}"
 EXPORTED = "BOXN{n}V{v}"
 """Serial of the volume `v` as node `n` exports it."""
+COPIES = {"box-nvme-tcp": (0, 1), "box-nvme-remote": (1,), "box-mirror3": (0, 1, 2), "box-mirror3-remote": (1, 2, 3)}
+"""Over NVMe/TCP: how many nodes after the one that uses it each copy of a volume lies; 0 is that node itself."""
+MIRRORS = tuple(system for system, copies in COPIES.items() if len(copies) > 1)
 _DRIVE = r"""
 set -e
 drive() { for d in /sys/block/vd*; do if [ "$(cat "$d/serial")" = "$1" ]; then echo "/dev/${d##*/}"; fi; done; }
@@ -37,8 +40,9 @@ mdadm --create /dev/md0 --run --assume-clean --metadata=1.2 --level=5 --raid-dev
 """
 _VOLUMES = """
 modprobe dm_mod; export DM_DISABLE_UDEV=1  # no udev here: dmsetup itself makes the nodes
-half=$(( $(blockdev --getsz /dev/md0) / 2 / 2048 * 2048 ))
-for v in 1 2; do dmsetup create vol$v --table "0 $half linear /dev/md0 $(( (v - 1) * half ))"; done
+device={device}; set -- {volumes}; from=0
+size=$(( $(blockdev --getsz $device) / $# / 2048 * 2048 ))
+for v; do dmsetup create vol$v --table "0 $size linear $device $from"; from=$(( from + size )); done
 """
 DRBD_CONF = """\
 global {{ usage-count no; }}
@@ -71,26 +75,31 @@ drbdadm --clear-bitmap new-current-uuid r{v} 2>&1; drbdadm primary r{v} 2>&1
 for i in $(seq 100); do grep -q '^ *{v}: cs:Connected ro:Primary/Secondary ds:UpToDate/UpToDate' /proc/drbd && exit 0; sleep 0.1; done
 cat /proc/drbd; exit 1
 """  # noqa: E501
-_NVME_TARGET = """
+_NVME_PORT = """
 modprobe nvmet; modprobe nvmet_tcp; modprobe nvme_tcp; modprobe raid1
 [ -d /sys/kernel/config/nvmet ] || mount -t configfs config /sys/kernel/config
-cd /sys/kernel/config/nvmet
-mkdir subsystems/{nqn}; echo 1 >subsystems/{nqn}/attr_allow_any_host; echo {serial} >subsystems/{nqn}/attr_serial
-mkdir subsystems/{nqn}/namespaces/1; echo -n /dev/mapper/vol{v} >subsystems/{nqn}/namespaces/1/device_path
-echo {nguid} >subsystems/{nqn}/namespaces/1/device_uuid; echo 1 >subsystems/{nqn}/namespaces/1/enable
-mkdir ports/1; cd ports/1; echo ipv4 >addr_adrfam; echo tcp >addr_trtype; echo 4420 >addr_trsvcid; echo 10.9.0.{n} >addr_traddr
-ln -s ../../subsystems/{nqn} subsystems/
-"""  # noqa: E501
+cd /sys/kernel/config/nvmet/ports; mkdir 1; cd 1
+echo ipv4 >addr_adrfam; echo tcp >addr_trtype; echo 4420 >addr_trsvcid; echo 10.9.0.{n} >addr_traddr
+cd ../../subsystems
+"""
+_NVME_EXPORT = """
+mkdir {nqn}; echo 1 >{nqn}/attr_allow_any_host; echo {serial} >{nqn}/attr_serial
+mkdir {nqn}/namespaces/1; echo -n /dev/mapper/vol{v} >{nqn}/namespaces/1/device_path
+echo {nguid} >{nqn}/namespaces/1/device_uuid; echo 1 >{nqn}/namespaces/1/enable
+ln -s /sys/kernel/config/nvmet/subsystems/{nqn} /sys/kernel/config/nvmet/ports/1/subsystems/
+"""
 _NVME_CONNECT = """
-set -e
 nvme connect -t tcp -a 10.9.0.{peer} -s 4420 -n {nqn} -q {nqn}.host -I {host} -i 1 -l 60 2>&1
-for i in $(seq 100); do r=$(ls /dev/nvme[0-9]n1 2>/dev/null | head -n 1); [ -n "$r" ] && break; sleep 0.1; done
-echo {fail_s} >/sys/class/nvme/$(ls /sys/class/nvme | head -n 1)/fast_io_fail_tmo
+for i in $(seq 100); do r=$(grep -ls "^{serial}" /sys/block/nvme[0-9]n1/device/serial || :); [ -n "$r" ] && break; sleep 0.1; done
+r=${{r#/sys/block/}}; remote="$remote /dev/${{r%%/*}}"
+"""  # noqa: E501
+_NVME_CONNECTED = """
+for c in /sys/class/nvme/nvme*; do echo {fail_s} >$c/fast_io_fail_tmo; done
 """
 _NVME_MIRROR = """
-mdadm --create /dev/md1 --run --assume-clean --metadata=1.2 --level=1 --raid-devices=2 --bitmap=internal --homehost=box \
-  --name=mirror --uuid={uuid} /dev/mapper/vol{v} --write-mostly $r 2>&1
-"""  # noqa: E501
+mdadm --create /dev/md1 --run --assume-clean --metadata=1.2 --level=1 --raid-devices={count} --bitmap=internal \
+  --homehost=box --name=mirror --uuid={uuid} {local} $remote 2>&1
+"""
 FAIL_S = 2
 """Seconds after which I/O to a lost NVMe/TCP target fails, so that the mirror drops the leg; the default waits for
 it."""
@@ -101,21 +110,20 @@ def set_up(fleet: Fleet, system: str, drives: dict[str, tuple[str, ...]], protoc
 
     Parameters
     ----------
-    system : box-drive, box-raid5, box-drbd, box-nvme-tcp, or box-nvme-remote: the other node's RAID 5 alone, nothing
-        local
+    system : box-drive, box-raid5, box-drbd, box-nvme-tcp, box-nvme-remote (the other node's RAID 5 alone, nothing
+        local), box-mirror3 or box-mirror3-remote (three copies on single drives, one of them local or none)
     drives : node -> serials of its drives
     protocol : DRBD's
     """
-    steps = {"box-drive": (), "box-raid5": (_raid5,), "box-drbd": (_raid5, partial(_drbd, protocol=protocol)),
-             "box-nvme-tcp": (_raid5, _nvme_mirror), "box-nvme-remote": (_raid5, _nvme_alone)}  # fmt: skip
+    drbd, nvme = partial(_drbd, protocol=protocol), partial(_nvme, system=system)
+    steps = {"box-drive": (), "box-raid5": (_raid5,), "box-drbd": (_raid5, drbd), "box-nvme-tcp": (_raid5, nvme),
+             "box-nvme-remote": (_raid5, nvme), "box-mirror3": (nvme,), "box-mirror3-remote": (nvme,)}  # fmt: skip
     for step in steps[system]:
         step(fleet, drives)
-    device = {"box-raid5": "md0", "box-nvme-tcp": "md1", "box-nvme-remote": "nvme0n1"}.get(system, "")
+    device = {"box-raid5": "md0", "box-nvme-remote": "nvme0n1"} | dict.fromkeys(MIRRORS, "md1")
     found = {}
     for number, (node, serials) in enumerate(drives.items(), 1):
-        path = (
-            f"/dev/{device}" if device else f"/dev/drbd{number}" if system == "box-drbd" else f"$(drive {serials[0]})"
-        )
+        path = f"$(drive {serials[0]})" if system == "box-drive" else f"/dev/{device.get(system, f'drbd{number}')}"
         serial = identity(system, node, number) or serials[0]
         found[node] = (f"{_DRIVE}blockdev --getsize64 {path}", serial)
     sizes = _run(fleet, f"sizes of {system}", {node: script for node, (script, _) in found.items()})
@@ -125,7 +133,7 @@ def set_up(fleet: Fleet, system: str, drives: dict[str, tuple[str, ...]], protoc
 def identity(system: str, node: str, number: int) -> str:
     """What names a node's device: an array's UUID, a DRBD resource and volume; empty for a bare drive, which has a
     serial."""
-    arrays = {"box-raid5": "raid5", "box-nvme-tcp": "mirror"}
+    arrays = {"box-raid5": "raid5"} | dict.fromkeys(MIRRORS, "mirror")
     if system in arrays:
         return f"md-uuid-{array_uuid(arrays[system], node)}"
     if system == "box-nvme-remote":
@@ -147,9 +155,13 @@ def _raid5(fleet: Fleet, drives: dict[str, tuple[str, ...]]) -> None:
 
 
 def _drbd(fleet: Fleet, drives: dict[str, tuple[str, ...]], protocol: str) -> None:
-    _run(fleet, "DRBD", dict.fromkeys(drives, _DRIVE + _VOLUMES + _configured(protocol) + _DRBD_CREATE + _DRBD_UP))
+    _run(fleet, "DRBD", dict.fromkeys(drives, _DRIVE + _of_raid5() + _configured(protocol) + _DRBD_CREATE + _DRBD_UP))
     for number, node in enumerate(drives, 1):  # one after the other: both would generate a new state at once
         _run(fleet, "DRBD's first primary", {node: _DRBD_PRIMARY.format(v=number)})
+
+
+def _of_raid5() -> str:
+    return _VOLUMES.format(device="/dev/md0", volumes="1 2")
 
 
 def _configured(protocol: str) -> str:
@@ -166,7 +178,7 @@ def rejoin(fleet: Fleet, system: str, drives: dict[str, tuple[str, ...]], protoc
     Its own volume stays secondary, since the other node may not have made up its mind yet: ``drbdadm primary`` when it
     has.
     """
-    above = {"box-raid5": "", "box-drbd": _VOLUMES + _configured(protocol) + _DRBD_UP}
+    above = {"box-raid5": "", "box-drbd": _of_raid5() + _configured(protocol) + _DRBD_UP}
     if system not in above:
         raise ValueError(f"{system}: only {' and '.join(above)} know how a node joins again")
     _run(fleet, "return", {
@@ -184,29 +196,33 @@ def replace_drive(fleet: Fleet, node: str, serial: str) -> None:
     _run(fleet, "replaced drive", {node: _DRIVE + _REPLACE.format(serial=serial)})
 
 
-def _nvme_mirror(fleet: Fleet, drives: dict[str, tuple[str, ...]]) -> None:
-    """Of each node's volume, the local copy and the other node's."""
-    _nvme(fleet, drives, _NVME_CONNECT + _NVME_MIRROR)
-
-
-def _nvme_alone(fleet: Fleet, drives: dict[str, tuple[str, ...]]) -> None:
-    """Each node's volume on the other node only."""
-    _nvme(fleet, drives, _NVME_CONNECT)
-
-
-def _nvme(fleet: Fleet, drives: dict[str, tuple[str, ...]], script: str) -> None:
+def _nvme(fleet: Fleet, drives: dict[str, tuple[str, ...]], system: str) -> None:
+    """Of each node's volume the copies that `COPIES` says: one on another node as it is, several as a mirror that reads
+    the local one where there is one. A bare drive is divided among the volumes that have a copy on it."""
+    numbers, copies = range(1, len(drives) + 1), COPIES[system]
+    held = {n: [v for v in numbers if (n - v) % len(drives) in copies] for n in numbers}
     targets, scripts = {}, {}
-    for number, node in enumerate(drives, 1):
-        peer = 3 - number
-        exported = NQN.format(node=node, volume=peer)
-        nguid = uuid.uuid5(uuid.NAMESPACE_DNS, exported)
-        targets[node] = _DRIVE + _VOLUMES + _NVME_TARGET.format(
-            nqn=exported, n=number, v=peer, nguid=nguid, serial=EXPORTED.format(n=number, v=peer))  # fmt: skip
-        scripts[node] = script.format(
-            peer=peer, nqn=NQN.format(node=f"node{peer}", volume=number), host=uuid.uuid5(nguid, "host"), v=number,
-            uuid=array_uuid("mirror", node), fail_s=FAIL_S)  # fmt: skip
+    for n, (node, serials) in enumerate(drives.items(), 1):
+        on_drive = _VOLUMES.format(device=f"$(drive {serials[0]})", volumes=" ".join(map(str, held[n])))
+        below = on_drive if len(drives) > 2 else _of_raid5()
+        exports = (_NVME_EXPORT.format(v=v, **_exported(n, v)) for v in held[n] if v != n)
+        targets[node] = _DRIVE + below + _NVME_PORT.format(n=n) + "".join(exports)
+        peers = [(n + far - 1) % len(drives) + 1 for far in copies if far]
+        scripts[node] = _DRIVE + "".join(_NVME_CONNECT.format(peer=peer, **_exported(peer, n)) for peer in peers)
+        scripts[node] += _NVME_CONNECTED.format(fail_s=FAIL_S)
+        if system in MIRRORS:
+            local = f"/dev/mapper/vol{n} --write-mostly" if 0 in copies else ""
+            identity = array_uuid("mirror", node)
+            scripts[node] += _NVME_MIRROR.format(count=len(copies), uuid=identity, local=local)
     _run(fleet, "NVMe/TCP targets", targets)
     _run(fleet, "volumes over NVMe/TCP", scripts)
+
+
+def _exported(node: int, volume: int) -> dict[str, object]:
+    """How node number `node` names its copy of a volume to whoever connects."""
+    nqn = NQN.format(node=f"node{node}", volume=volume)
+    nguid = uuid.uuid5(uuid.NAMESPACE_DNS, nqn)
+    return {"nqn": nqn, "nguid": nguid, "serial": EXPORTED.format(n=node, v=volume), "host": uuid.uuid5(nguid, "host")}
 
 
 def _run(fleet: Fleet, what: str, scripts: dict[str, str]) -> dict[str, str]:

@@ -34,6 +34,7 @@ CHECK_S, COMMAND_S = 20.0, 120.0
 OF_BOX = {
     "box-drbd": ("cut-link", "kill-node2", "fail-drive"), "box-nvme-tcp": ("cut-link", "fail-drive"),
     "box-nvme-remote": ("cut-link", "fail-drive"), "box-raid5": ("fail-drive",), "box-drive": (),
+    "box-mirror3": (), "box-mirror3-remote": (),
 }  # fmt: skip
 _WHOLE_DRBD = re.compile(r"cs:Connected ro:\S+ ds:UpToDate/UpToDate")
 
