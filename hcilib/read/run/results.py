@@ -51,7 +51,9 @@ BUSY = Caveats([Caveat("busy", f"a node's CPU was above {BUSY_PCT:g} %")])
 
 UNSYNCED = Caveats([Caveat("unsynced", "fio's engine nbd does not pass O_SYNC on: these were plain writes")])
 DELIVERED, FULL_PCT = 0.99, 0.1
-SATURATED = Caveat("saturated", "saturated: the demand was not met, so its latencies are lower bounds")
+SATURATED = Caveat(
+    "saturated", "saturated: the demand was not met, or only with a full queue, so its latencies are lower bounds"
+)
 """An open loop delivers this share of what was asked, and at most this percentage of its I/Os found the queue full."""
 STAMPED = ("integrity", "acknowledged", "in_flight", "lost", "torn", "foreign", "unreadable")
 """What came of the stamped writes beside a run, as its step.json has it; missing of runs without any."""
