@@ -161,11 +161,7 @@ def load(path: str | Path, model: type[M], live: Collection[str] = ()) -> M:
     try:
         data = yaml.load(at_home(path).read_text(encoding="utf-8"), Loader=_Yaml12)
     except FileNotFoundError:
-        beside = sorted(file.name for file in at_home(path).parent.glob("*.yaml"))
-        raise TestbedError(
-            f"{path}: no such file; {meant(Path(path).name, beside)}a {model.__name__.lower()} is a YAML file "
-            f"under params/" + (f"; in its folder are {', '.join(beside)}" if beside else "")
-        ) from None
+        raise TestbedError(f"{path}: no such file; {_there_is(Path(path), model.__name__.lower())}") from None
     except OSError as error:
         raise TestbedError(f"{path}: {error.strerror}") from None
     except TestbedError as error:
@@ -180,6 +176,17 @@ def load(path: str | Path, model: type[M], live: Collection[str] = ()) -> M:
         return model.model_validate(data)
     except ValidationError as error:
         raise TestbedError(f"{path}: " + "; ".join(_explain(e, model) for e in error.errors())) from None
+
+
+def _there_is(path: Path, kind: str) -> str:
+    """What a file that is not there may have been meant to be: one beside it, else one of those that come along."""
+    here, listed = Path("params") / f"{kind}s", ""
+    for folder, called in ((path.parent, "its folder"), (here, str(here))):
+        beside = sorted(file.name for file in at_home(folder).glob("*.yaml") if not file.name.startswith("."))
+        if beside:
+            listed = f"; in {called} are {', '.join(beside)}"
+            break
+    return f"{meant(path.name, beside)}a {kind} is a YAML file under params/{listed}"
 
 
 _IN_YAML = {

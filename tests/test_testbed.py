@@ -245,6 +245,18 @@ def test_a_file_that_is_not_there_names_those_beside_it(tmp_path):
         load_testbed(tmp_path / "rack8.yaml")
 
 
+def test_a_name_that_nobody_has_names_those_that_come_along(tmp_path):
+    """A name alone lies in the repository's own folder, where hooks of git have files that no analyst means."""
+    hidden = tmp_path / ".pre-commit-config.yaml"
+    hidden.write_text("")
+    for load, name, own in ((load_system, "ceph-pv", "ceph-pve.yaml"), (load_testbed, "hyperv.yaml", "lab.yaml")):
+        for path in (name, f"{tmp_path}/{name}"):
+            with pytest.raises(TestbedError, match=f"{name}: no such file; did you mean .*; in params/") as error:
+                load(path)
+            assert own in str(error.value)
+            assert "pre-commit" not in str(error.value)
+
+
 def test_a_misspelt_field_is_guessed_at_any_depth(tmp_path):
     file = tmp_path / "bed.yaml"
     file.write_text(
