@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import time
+from fnmatch import fnmatchcase
 
 import pytest
 import yaml
@@ -371,7 +372,8 @@ if path == "/cluster/resources":
 elif path == "/cluster/nextid":
     print(min(n for n in range(100, 999) if str(n) not in state))
 elif path.endswith("/storage"):
-    print(json.dumps([{"storage": "local-lvm", "type": "lvmthin", "content": "images,rootdir", "active": 1}]))
+    print(json.dumps([{"storage": name, "type": kind, "content": "images,rootdir", "active": 1}
+                      for name, kind in {"local-lvm": "lvmthin", "ceph-rbd": "rbd"}.items()]))
 elif path.endswith("/file-read"):
     print(json.dumps({"content": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB root@tpl\\n"}))
 """
@@ -423,11 +425,33 @@ def test_proxmox_clones_carry_our_mark_and_only_they_are_destroyed(pve):
     assert pve(proxmox.remove(clones[0])).strip() == "not there any more"
 
 
+def test_on_proxmox_each_storage_is_a_system_with_its_own_disks_of_every_vm(pve):
+    pools = ["ceph-rbd", "local-lvm"]
+    there = proxmox.found({"srv1": pve(proxmox.look("tpl"))}, "tpl", pools)
+    clones = [there.clone(f"b-{n + 1}", "srv1", n, "abc123", 2) for n in range(2)]
+    for stage in there.stages(clones, 2**30):
+        for _, _, script in stage:
+            pve(f"set -e\n{script}")
+    own = {key: value for key, value in pve.state()["102"].items() if key.startswith("scsi")}
+    assert own == {
+        "scsi20": "ceph-rbd:1,serial=HCI-b-2-1,backup=0",
+        "scsi21": "ceph-rbd:1,serial=HCI-b-2-2,backup=0",
+        "scsi22": "local-lvm:1,serial=HCI-b-2-3,backup=0",
+        "scsi23": "local-lvm:1,serial=HCI-b-2-4,backup=0",
+    }
+    owned = systems_of("b", 2, pools)
+    for clone in clones:
+        whose = [[pool for pool, its in owned.items() if any(fnmatchcase(s, p) for p in its)] for s in clone.serials]
+        assert whose == [["ceph-rbd"], ["ceph-rbd"], ["local-lvm"], ["local-lvm"]]
+    assert [pve(proxmox.remove(clone)).strip() for clone in clones] == ["removed"] * 2
+    assert sorted(pve.state()) == ["100", "9000"]
+
+
 @pytest.mark.parametrize(
     ("template", "pool", "said"),
     [
         ("tplx", ["local-lvm"], "no template 'tplx' on srv1; the cluster has tpl"),
-        ("tpl", [], "pool: say on which storage"),
+        ("tpl", [], "pool: say on which storage the data disks are to lie: ceph-rbd, local-lvm"),
         ("tpl", ["local-lvm", "nvme"], "srv1: no storage 'nvme'"),
     ],
 )

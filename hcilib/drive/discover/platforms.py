@@ -8,6 +8,7 @@ libvirt is read from a real libvirtd; the readers of the others follow captures 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -27,15 +28,19 @@ fi
 """
 _PROXMOX = r"""
 if command -v pvesh >/dev/null 2>&1; then
-  echo '==== proxmox'; pvesh get "/nodes/$(hostname -s)/qemu" --output-format json 2>&1 || echo 'failed pvesh'
+  echo '==== proxmox'
+  { said=$(pvesh get "/nodes/$(hostname -s)/qemu" --output-format json 2>&1 >&3) || printf '%s\nfailed pvesh\n' "$said"
+  } 3>&1
   for guest in $(qm list 2>/dev/null | awk '$3 == "running" { print $1 }'); do echo; echo "---- $guest"; qm config "$guest"; done
 fi
 """  # noqa: E501
 _KUBEVIRT = r"""
 if command -v kubectl >/dev/null 2>&1; then
-  echo '==== kubevirt'; kubectl get vmi --all-namespaces -o json 2>&1 || echo 'failed kubectl'
+  echo '==== kubevirt'
+  { said=$(kubectl get vmi --all-namespaces -o json 2>&1 >&3) || printf '%s\nfailed kubectl\n' "$said"; } 3>&1
 fi
 """
+# What kubectl and pvesh warn of on standard error is no part of their JSON, and is shown only where they fail.
 QUESTIONS = {"libvirt": _LIBVIRT, "proxmox": _PROXMOX, "kubevirt": _KUBEVIRT}
 """Platform -> the lines of sh that ask for it; nothing is printed where it is not installed."""
 
@@ -150,10 +155,10 @@ def _config(name: str, config: str) -> Guest:
 
 def read_kubevirt(text: str) -> list[Guest]:
     """Guests from `kubectl get vmi --all-namespaces -o json`, of those that run on a node."""
-    _refused(text, "kubectl")
-    return [
-        _instance(item) for item in _json(text, "kubectl", dict).get("items", []) if _at(item, "status", "nodeName")
-    ]
+    listed = _json(text, "kubectl", dict)
+    if "items" not in listed:
+        raise PlatformError(f"kubectl printed other JSON than was expected: {_start(text)}")
+    return [_instance(item) for item in listed["items"] if _at(item, "status", "nodeName")]
 
 
 def _instance(item: dict) -> Guest:
@@ -223,14 +228,20 @@ def _refused(text: str, program: str) -> None:
 
 
 def _json(text: str, program: str, kind: type):
+    """The document in what a program printed, whatever it said on the lines before and behind. A document begins a
+    line: what is indented is a part of one that was cut off."""
     _refused(text, program)
-    try:
-        found = json.loads(text)
-    except ValueError:
-        raise PlatformError(f"{program} printed no JSON: {_start(text)}") from None
-    if not isinstance(found, kind):
+    documents, read = [], json.JSONDecoder().raw_decode
+    for line in re.finditer(r"(?m)^[\[{]", text):
+        with contextlib.suppress(ValueError):
+            document, end = read(text, line.start())
+            documents.append((isinstance(document, kind), end - line.start(), document))
+    if not documents:
+        raise PlatformError(f"{program} printed no JSON: {_start(text)}")
+    fits, _, longest = max(documents, key=lambda one: one[:2])
+    if not fits:
         raise PlatformError(f"{program} printed other JSON than was expected: {_start(text)}")
-    return found
+    return longest
 
 
 def _at(item, *path: str):
