@@ -20,6 +20,7 @@ import hcilib as hci
 
 SHOWN = 40
 """More files than these are shown as kinds."""
+RUNS = Path("data/runs")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,6 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="NAME=SERIALS",
         help='of several on the testbed: which disks are its own, e.g. ceph="*-ceph"; once for each',
     )
+    discover.add_argument(
+        "--runs", type=Path, default=RUNS, metavar="DIR",
+        help="folder of run directories: a disk that holds what one of them left is ours (default: %(default)s)",
+    )  # fmt: skip
     discover.set_defaults(do=_discover)
     fleet = verbs.add_parser("fleet", help="load generators cloned from a template, and removed again").add_subparsers(
         dest="verb", required=True
@@ -141,7 +146,8 @@ def _discover(given: argparse.Namespace) -> None:
         given.out,
         known_hosts=given.known_hosts,
         key=given.key,
-        systems=dict(given.system or ()),
+        systems=dict(given.system) if given.system else None,
+        runs=given.runs,
     )
     if given.out is None:
         print(found.text, end="")
@@ -182,7 +188,7 @@ def _fleet_up(given: argparse.Namespace) -> None:
         print(f"{vm.vm} on {vm.node}, {vm.address}, {vm.fio}: {vm.serials}")
     print(f"hci fleet down {given.name} removes them.")
     if given.out:
-        given.system = made.attrs["systems"]
+        given.system, given.runs = made.attrs["systems"], RUNS
         account = f"{given.user}@" if given.user else ""
         given.hosts = [f"{vm.vm}={account}{vm.address}" for vm in made.itertuples()]
         _discover(given)

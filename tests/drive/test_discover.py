@@ -3,11 +3,12 @@ printed."""
 
 import shlex
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
-from loops import RANDOM, _Shimmed, mounted
+from loops import RANDOM, SIZE, _Shimmed, mounted, own_kernels
 from signatures import CONTENT
 
 import hcilib as hci
@@ -139,6 +140,68 @@ def test_systems_that_share_a_testbed_have_disks_of_their_own(ask, hosts, media,
 
 
 @pytest.mark.lab
+def test_a_second_run_knows_the_systems_of_the_first(ask, hosts, media, tmp_path):
+    for n in (1, 2):
+        hosts.give("vm1", f"S-{n}", file := media.file(f"{n}.img"))
+        media.attach(file)
+    out = tmp_path / "mine.yaml"
+    (tmp_path / "mine-other-one.yaml").write_text("name: another-testbeds\nlabel: b\ndisks: ['T-*']\n")
+    first = ask(["vm1"], ["node1"], out=out, systems={"a": ["S-1"], "b": ["S-2"]})
+    names = {path.name for path in tmp_path.iterdir()}
+    again = ask(["vm1"], ["node1"], out=out)
+    assert (again.written, again.diff) == (False, "")
+    assert list(again.systems) == list(first.systems)
+    for path in (out, *first.scenarios):  # what only the reader says is no change
+        path.write_text(
+            path.read_text().replace("# consent: not written here", "consent: t  #").replace("null", "t", 1)
+        )
+    own = tmp_path / "mine-a.yaml"
+    own.write_text(own.read_text() + "scheme: Mirror(2)\n")
+    third = ask(["vm1"], ["node1"], out=out)
+    assert [q for q in first.questions if "How does a lay out" in q]
+    assert not [q for q in third.questions if "How does a lay out" in q]
+    changed = [line for line in third.diff.splitlines() if line[:1] in "+-" and not line.startswith(("---", "+++"))]
+    assert [(line[0], "How does b" in line) for line in changed] == [("-", False), ("-", True), ("+", True)]
+    assert {path.name for path in tmp_path.iterdir()} == names, "no file of a system nobody has"
+
+
+@pytest.mark.lab
+def test_what_a_campaign_left_is_ours_and_what_came_after_is_not(ask, hosts, media, tmp_path):
+    """A disk is proposed again as long as it holds what a campaign of ours left, to the byte in five places."""
+    files = {serial: media.file(f"{serial}.img") for serial in ("OURS", "READ", "THEIRS")}
+    for serial, file in files.items():
+        hosts.give("vm1", serial, file)
+    devices = {serial: media.attach(file) for serial, file in files.items()}
+    files["THEIRS"].write_bytes(RANDOM)
+    bed, runs = hosts.testbed(("vm1", "OURS")), tmp_path / "runs"
+    plan = hci.sweep(["1m-write"], repeats=1, iodepth=[4], vms=1, write_runtime_s=0.5, canary=False)
+    disk = hci.System(name="disk", label="A disk")
+    with own_kernels(hosts.folder):
+        hci.run(plan, bed, disk, runs / "first", consent="wipe", progress=False)
+        reads = hci.sweep(
+            ["4k-randread"], repeats=1, iodepth=[4], vms=1, read_runtime_s=0.5, canary=False, prefill=False
+        )
+        hci.run(reads, hosts.testbed(("vm1", "READ")), disk, runs / "reads", consent="wipe", progress=False)
+    assert not (runs / "reads/facts/disks").exists()
+    found = ask(["vm1"], ["node1"], runs=runs)
+    assert {s: ok for s, (ok, _) in fate(found).items()} == {"OURS": True, "READ": True, "THEIRS": False}
+    assert f"what the campaign {runs}/first left there" in found.text
+    assert "no run directory here says that a campaign left them" in fate(found)["THEIRS"][1]
+    elsewhere = fate(ask(["vm1"], ["node1"], runs=tmp_path / "none"))["OURS"]
+    assert not elsewhere[0], "what nobody can prove"
+    with open(devices["OURS"], "r+b") as device:
+        device.seek(SIZE // 2 + 4711)
+        byte = device.read(1)
+        device.seek(SIZE // 2 + 4711)
+        device.write(bytes([byte[0] ^ 1]))
+    proposed, why = fate(ask(["vm1"], ["node1"], runs=runs))["OURS"]
+    assert not proposed
+    assert f"not those that {runs}/first left there: somebody has written since" in why
+    (runs / "first/facts/disks/left.json").write_text("{")
+    assert not fate(ask(["vm1"], ["node1"], runs=runs))["OURS"][0], "a damaged note proves nothing"
+
+
+@pytest.mark.lab
 def test_a_host_that_does_not_answer_is_named_and_the_others_stay(ask, tmp_path):
     dead = Host(name="vm9", address="127.0.0.1", port=1)
     found = ask(["vm1", dead], ["node1"])
@@ -193,6 +256,16 @@ def test_a_captured_vm_tells_its_serials_and_what_holds_its_disks():
     assert not table.loc["sda", "proposed"]
     assert "mounted on /" in table.loc["sda", "holds"]
     assert "sr0" not in table.index
+
+
+def test_a_disk_without_a_name_is_left_alone_and_nobody_is_told_to_give_it_one():
+    """It may be the template's own, which every clone has."""
+    facts = captured("debian12_proxmox")
+    bare = replace(facts.inventory.devices["sdb"], identifiers=frozenset(), links=())
+    vm = replace(facts, inventory=replace(facts.inventory, devices={**facts.inventory.devices, "sdb": bare}))
+    row = disk_table({"vm01": vm}).set_index("device").loc["sdb"]
+    assert (row["serial"], row["proposed"]) == ("", False)
+    assert row["why"] == "it has no serial, WWN or by-id link, so nobody could tell it from another"
 
 
 def test_a_user_who_may_not_read_is_told_and_gets_no_disk():

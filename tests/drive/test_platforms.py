@@ -143,6 +143,55 @@ def test_kubevirt():
     assert guest.disks == (("", "quay.io/containerdisks/fedora:40"), ("KV01-D0", "vm01-data"))
 
 
+WARNED = """W1123 17:00:00.000000 4711 warnings.go:70] kubevirt.io/v1alpha3 is deprecated, use kubevirt.io/v1
+[client-go] {"level": "warn"} couldn't get current server API group list
+{"level": "warn", "msg": "[throttled] waited for 1.2 s"}
+Unable to connect to the server's metrics: {}
+"""
+"""What kubectl, client-go and plugins write beside a document."""
+
+
+def test_what_kubectl_writes_beside_its_json_is_no_part_of_it():
+    plain = read_kubevirt(document := text("kubevirt.json"))
+    for noisy in (WARNED + document, document + WARNED, f"{WARNED}\n\n{document}\n{WARNED}"):
+        assert read_kubevirt(noisy) == plain
+    for cut in (len(document) // 3, len(document) - 4):
+        with pytest.raises(PlatformError, match=r"kubectl printed (no|other) JSON"):
+            read_kubevirt(WARNED + document[:cut])
+    with pytest.raises(PlatformError, match="kubectl printed no JSON: 'No resources found"):
+        read_kubevirt("No resources found\n")
+
+
+@pytest.mark.parametrize(("program", "platform"), [("kubectl", "kubevirt"), ("pvesh", "proxmox")])
+def test_a_warning_on_standard_error_is_shown_only_where_the_program_fails(program, platform, tmp_path):
+    shim = tmp_path / program
+    document = text("kubevirt.json") if program == "kubectl" else '[{"vmid": 101, "name": "vm01"}]'
+    (tmp_path / "document").write_text(document)
+    shim.write_text(f"#!/bin/sh\necho '[warn] one' >&2; cat {tmp_path}/document; echo '{{two' >&2; exit ${{EXIT:-0}}\n")
+    shim.chmod(0o755)
+
+    def answered(code: str) -> tuple[dict, dict]:
+        env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "EXIT": code}
+        asked = subprocess.run(["sh", "-c", QUESTIONS[platform]], env=env, capture_output=True, text=True, timeout=30)
+        assert not asked.stderr
+        return guests(asked.stdout)
+
+    found, failed = answered("0")
+    assert not failed
+    assert [guest.name for guest in found[platform]] == (["vm01"] if program == "kubectl" else [])
+    found, failed = answered("1")
+    assert not found
+    assert f"{program} failed on the node: '{{two'" in failed[platform]
+
+
+def test_a_drive_of_a_guest_is_called_by_what_it_hangs_on():
+    node = (PLATFORMS / "node.txt").read_text()
+    rows = "name=vda\tsize=8\tqueue/rotational=1\tdevice/model=\tdevice/vendor=0x1af4\n"
+    rows += "name=xvdb\tsize=8\tqueue/rotational=1\tdevice/model=\tdevice/vendor=0x5853\n"
+    drives = parse_node(node.replace("==== drives\n", f"==== drives\n{rows}")).drives
+    assert drives[:2] == (("virtio disk", 4096, 1), ("disk", 4096, 1))
+
+
 def test_hyperv():
     node = parse_windows_node(text("hyperv.json"))
     assert node.drives == (("NVMe SSD SAMSUNG MZQL21T9HCJR-00A07", 1920383410176, 2),)

@@ -1,16 +1,18 @@
 """Which storage nodes run: from what real ones printed, and from the documented forms of the others."""
 
 import json
+import re
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 from ceph_beds import on
 
 import hcilib as hci
 from hcilib.drive.campaign.subjects import percentages
 from hcilib.drive.discover.answers import NodeFacts, parse_windows_node
-from hcilib.drive.discover.discover import _systems
+from hcilib.drive.discover.discover import _beside, _systems
 from hcilib.drive.discover.storage import QUESTIONS, Storage, storages
 from hcilib.drive.discover.testbed_file import write_scenarios, write_system
 from hcilib.drive.hosts.hosts import Fleet, need
@@ -221,7 +223,7 @@ def test_a_systems_file_says_where_each_thing_was_read_and_is_loaded(tmp_path):
         drives_per_node=5,
     )
     drives = {"srv1": NodeFacts("srv1", (("NVMe A", 3200 * 10**9, 5), ("SSD boot", 10**11, 2)))}
-    [(path, (_, text))] = _systems(tmp_path / "testbeds/mine.yaml", "mine", [one], drives, {}).items()
+    [(path, (_, text))] = _systems(_beside(tmp_path / "testbeds/mine.yaml"), "mine", [one], drives, {}).items()
     assert path == tmp_path / "systems/mine-drbd.yaml"
     path.parent.mkdir()
     path.write_text(text)
@@ -242,24 +244,39 @@ def test_the_scenarios_that_come_along_are_valid(tmp_path):
         path.write_text(text)
     found = {s.name: s.params for s in find_scenarios(list(files), ROOT / "notebooks")}
     assert sorted(found) == ["01_plan.mine", "03_sweep.mine", "04_compare.mine"]
-    assert found["01_plan.mine"]["sweep"] == {
-        "vms": 2,
-        "numjobs": 1,
-        "iodepth": [1, 8, 32],
-        "repeats": 5,
-        "policy": "short",
-        "span_bytes": "1 GiB",
-    }
+    short = found["01_plan.mine"]["sweep"]
+    assert short.items() >= {"vms": 2, "numjobs": 1, "iodepth": [1, 32], "span_bytes": "1 GiB"}.items()
     assert found["04_compare.mine"]["baseline"] == "mine-drbd"
-    assert hci.sweep(found["01_plan.mine"]["patterns"], **found["01_plan.mine"]["sweep"]).vms == 2
+    plan = hci.sweep(found["01_plan.mine"]["patterns"], **short)
+    assert plan.vms == 2
+    assert sum(2 * step.duration_s + 3 for step in plan.steps) < 40 * 60, "both systems, with time to start fio"
     assert write_scenarios(tmp_path / "mine.yaml", "mine", [], disks[:0]) == {}
+
+
+@pytest.mark.parametrize("notebook", ["01_plan", "03_sweep", "04_compare"])
+def test_each_sweep_takes_what_its_scenario_says(notebook, tmp_path):
+    """The short one as it stands, the long one once its comments are taken off."""
+    disks = pd.DataFrame({"vm": [f"vm{n}" for n in range(6)], "proposed": True, "size_bytes": 2 << 40})
+    disks = disks.assign(serial=[f"a-{n}" for n in range(6)])
+    systems = [tmp_path / f"mine-{name}.yaml" for name in ("a", "b")]
+    text = write_scenarios(tmp_path / "mine.yaml", "mine", systems, disks)[tmp_path / f"{notebook}.mine.yaml"]
+    short, said = yaml.safe_load(text), re.findall(r"(\d+) (minutes|hours) of runs", text)
+    _, long_one = text.split(" in place of those above.\n")
+    long = short | yaml.safe_load(long_one.replace("# ", ""))
+    both = 1 + (notebook == "04_compare")
+    assert said == [(f"{27 * 30 * both / 60:.0f}", "minutes"), (f"{110 * 300 * both / 3600:.0f}", "hours")]
+    for given, hours in ((short, 27 * 30 / 3600), (long, 110 * 300 / 3600)):
+        plan = hci.sweep(**{"patterns": given.get("patterns"), **given["sweep"]})
+        assert plan.cost().query("kind != 'prefill'")["hours"].sum() == pytest.approx(hours)
+    assert [given["sweep"]["span_bytes"] for given in (short, long)] == ["42 GiB", "2 TiB"]
+    assert notebook == "01_plan" or long["run_dir"] == f"{short['run_dir']}-long"
 
 
 def test_systems_are_named_with_their_serials_and_one_that_no_node_tells_of_has_a_file_all_the_same(tmp_path):
     """Nothing of the scenarios is left to be typed: two systems of two disks a VM have jobs for their own alone."""
     drbd = Storage("drbd", "drbd", "Mirror(2)", (("srv1", "Connected"),))
     owned = {"drbd": ["*-1"], "local": ["*-2"]}
-    files = _systems(tmp_path / "mine.yaml", "mine", [drbd], {}, owned)
+    files = _systems(tmp_path, "mine", [drbd], {}, owned)
     for path, (_, text) in files.items():
         path.write_text(text)
     systems = [hci.load_system(path) for path in files]
@@ -272,6 +289,6 @@ def test_systems_are_named_with_their_serials_and_one_that_no_node_tells_of_has_
         path.write_text(text)
     found = {s.name: s.params for s in find_scenarios(sorted(tmp_path.glob("0*.yaml")), ROOT / "notebooks")}
     assert found["04_compare.mine"]["sweep"].items() >= {"vms": 1, "numjobs": 1, "span_bytes": "2 GiB"}.items()
-    [(path, (_, text))] = _systems(tmp_path / "alone.yaml", "alone", [], {}, {}).items()
+    [(path, (_, text))] = _systems(tmp_path, "alone", [], {}, {}).items()
     assert path.name == "alone-system.yaml"
     assert "# scheme: Mirror(2)" in text

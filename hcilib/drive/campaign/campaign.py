@@ -188,6 +188,7 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
             finally:
                 _put_back(fleet, switch, products, plan)
                 with contextlib.suppress(OSError):  # a full disk must not hide the reason
+                    rundir.left(look.left, {disk.serial: disk.size_bytes for vm in vms for disk in vm.disks})
                     note_wear(fleet, testbed, rundir, "end")
         except BaseException as error:
             with contextlib.suppress(OSError):  # a full disk must not hide the reason

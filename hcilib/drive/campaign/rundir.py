@@ -20,6 +20,7 @@ from hcilib.places import (
     FACTS,
     FAILED,
     JOURNAL,
+    LEFT,
     LOCK,
     PLAN,
     POOL_FILL,
@@ -272,6 +273,23 @@ class RunDir:
     def pool_fill(self, reading: dict) -> None:
         """The same of one more reading of how full the systems' pools are."""
         self._read_once_more(self.path / POOL_FILL, reading)
+
+    def left(self, places: Mapping[tuple[str, str], str], sizes: Mapping[str, int]) -> None:
+        """What this session's steps left on each disk (`LastLook.left`); of one that is not known nothing is kept."""
+        if not places:
+            return
+        file, before = self.path / LEFT, []
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            before = [
+                disk for disk in json.loads(file.read_text())["disks"] if (disk["vm"], disk["serial"]) not in places
+            ]
+        now = [
+            {"vm": vm, "serial": serial, "size_bytes": sizes[serial], "places": checksum}
+            for (vm, serial), checksum in places.items()
+            if checksum
+        ]
+        file.parent.mkdir(exist_ok=True)
+        write_atomically(file, json.dumps({"format": FORMAT, "disks": [*before, *now]}, indent=1))
 
     def _read_once_more(self, file: Path, reading: dict, **of) -> None:
         before = []

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hcilib.drive.discover import platforms, storage
-from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, Inventory, parse
+from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, PLACES, Inventory, parse
 from hcilib.drive.hosts.hosts import sections
 
 _WHO = r"""
@@ -15,8 +16,9 @@ echo '==== hostname'; hostname 2>/dev/null || cat /proc/sys/kernel/hostname
 echo '==== macs'; cat /sys/class/net/*/address 2>/dev/null
 echo '==== uuid'; cat /sys/class/dmi/id/product_uuid 2>/dev/null
 """
-# Five places of a MiB each: what blkid does not know (a database on the raw disk, ciphertext) is not nothing.
-_BYTES = r"""
+_BYTES = (
+    PLACES
+    + r"""
 echo '==== bytes'
 for d in /sys/class/block/*; do
   n=${d##*/}
@@ -24,13 +26,11 @@ for d in /sys/class/block/*; do
   [ -e "$d/partition" ] && continue
   read -r s 2>/dev/null <"$d/size" && [ "$s" -ge 2048 ] || continue
   p=/dev/$(printf '%s' "$n" | tr '!' '/'); [ -r "$p" ] || continue
-  m=$((s / 2048)); c=0
-  for k in 0 $((m / 4)) $((m / 2)) $((m * 3 / 4)) $((m - 1)); do
-    c=$((c + $(dd if="$p" bs=1048576 skip=$k count=1 2>/dev/null | tr -d '\000' | head -c 1 | wc -c)))
-  done
-  echo "$n $c"
+  c=$(places "$p" $((s * 512)) | tr -d '\000' | head -c 1 | wc -c)
+  [ "$c" = 0 ] && echo "$n 0" || echo "$n $c $(places "$p" $((s * 512)) | cksum)"
 done
 """
+)
 _HARDWARE = r"""
 echo '==== drives'
 for d in /sys/block/*; do
@@ -52,6 +52,8 @@ done
 echo '==== controllers'; lspci 2>/dev/null | grep -E 'RAID|SAS|Serial Attached|SATA|SCSI|Non-Volatile'
 """
 LIMIT_S = 120
+_VENDORS = {"0x1af4": "virtio"}
+"""Numbers of PCI that the kernel gives where a disk has no name of its own."""
 
 
 def vm_question(fio: str = "fio") -> str:
@@ -68,14 +70,15 @@ def node_question(platform: str | None = None) -> str:
 
 @dataclass(frozen=True)
 class VmFacts:
-    """A load generator. `written` are the devices on which bytes other than zero were read in one of five places."""
+    """A load generator. `written`: of each device on which bytes other than zero were read in one of five places
+    their checksum."""
 
     hostname: str
     macs: frozenset[str]
     uuid: str
     fio: str
     inventory: Inventory
-    written: frozenset[str]
+    written: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -96,14 +99,14 @@ def parse_vm(text: str) -> VmFacts:
     """Facts of a load generator; DevicesError where its devices were not listed whole."""
     inventory = parse(text)
     parts = sections(text)
-    counts = dict(line.split() for line in parts.get("bytes", "").splitlines() if len(line.split()) == 2)
+    looked = (line.split(maxsplit=2) for line in parts.get("bytes", "").splitlines() if " " in line)
     return VmFacts(
         parts["hostname"].strip(),
         frozenset(parts["macs"].split()) - {"00:00:00:00:00:00"},
         parts["uuid"].strip().lower(),
         parts["fio"].strip().rpartition("\n")[2],
         inventory,
-        frozenset(name for name, count in counts.items() if count != "0"),
+        {name: "".join(places) for name, count, *places in looked if count != "0"},
     )
 
 
@@ -114,12 +117,7 @@ def parse_node(text: str) -> NodeFacts:
         raise ValueError("its answer ends early")
     drives: dict[tuple[str, int], int] = {}
     for row in map(_fields, parts["drives"].splitlines()):
-        kind = (
-            "NVMe"
-            if row["name"].startswith("nvme")
-            else {"0": "SSD", "1": "disk that turns"}.get(row["queue/rotational"], "drive")
-        )
-        what = " ".join(f"{kind} {row['device/vendor']} {row['device/model']}".split())
+        what = _drive(row["name"], row["queue/rotational"], row["device/vendor"], row["device/model"])
         if size := 512 * int(row["size"] or 0):
             drives[what, size] = drives.get((what, size), 0) + 1
     links = [
@@ -136,6 +134,14 @@ def parse_node(text: str) -> NodeFacts:
         found,
         failed,
     )
+
+
+def _drive(name: str, rotational: str, vendor: str, model: str) -> str:
+    """A drive in words. With a number of PCI for its vendor it is a guest's, and nobody knows whether it turns."""
+    if vendor.startswith("0x"):
+        return " ".join(f"{_VENDORS.get(vendor.lower(), '')} disk {model}".split())
+    kind = "NVMe" if name.startswith("nvme") else {"0": "SSD", "1": "disk that turns"}.get(rotational, "drive")
+    return " ".join(f"{kind} {vendor} {model}".split())
 
 
 def parse_windows_node(text: str) -> NodeFacts:

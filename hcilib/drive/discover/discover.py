@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
+from types import MappingProxyType
 
 import pandas as pd
 from pydantic import ValidationError
@@ -14,13 +16,16 @@ from pydantic import ValidationError
 from hcilib.drive.discover import answers, platforms
 from hcilib.drive.discover.answers import NodeFacts, VmFacts
 from hcilib.drive.discover.storage import Storage, storages
-from hcilib.drive.discover.testbed_file import UNKNOWN_NODE, save, write_scenarios, write_system, write_testbed
+from hcilib.drive.discover.testbed_file import NOTHING, UNKNOWN_NODE, save, write_scenarios, write_system, write_testbed
 from hcilib.drive.guard.checks import CLOCK_LIMIT_S, without_script
 from hcilib.drive.guard.devices import Device, Inventory, find
 from hcilib.drive.guard.guard import judge
 from hcilib.drive.hosts.hosts import Fleet, FleetError, Outcome
 from hcilib.drive.hosts.hosts import clocks as ask_clocks
-from hcilib.testbed import Disk, Host, Node, Testbed, Vm
+from hcilib.places import at_home
+from hcilib.read.nodes.facts import read_left
+from hcilib.system import load_system
+from hcilib.testbed import Disk, Host, Node, Testbed, TestbedError, Vm
 
 _HOST = re.compile(r"(?:(?P<name>[^=@]+)=)?(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:@]+)(?::(?P<port>\d+))?")
 PLATFORMS = (*platforms.QUESTIONS, "hyperv")
@@ -73,6 +78,7 @@ def discover(
     known_hosts: str = "~/.ssh/known_hosts",
     key: str | None = None,
     systems: Mapping[str, Sequence[str]] | None = None,
+    runs: str | Path = "data/runs",
 ) -> Discovery:
     """A testbed file from what load generators and nodes say of themselves. Nothing is written on any host.
 
@@ -86,7 +92,10 @@ def discover(
     out : the file to write. One that is there already stays as it is: the result's `diff` says what would change
     name : of the testbed; the name of the file unless given
     systems : of several that share the testbed, name -> patterns of the serials that are its own
-        (``{"ceph": ["*-ceph"]}``); those that the nodes tell of and are called so keep what they told
+        (``{"ceph": ["*-ceph"]}``); those that the nodes tell of and are called so keep what they told. None: as the
+        systems' files beside `out` have it
+    runs : folder of run directories: a disk that holds what one of these campaigns left on it, and nothing since, is
+        known to be ours
 
     Returns
     -------
@@ -109,9 +118,8 @@ def discover(
             f"platform {platform!r}: expected one of {', '.join(PLATFORMS)}, or none for what the nodes have"
         )
     vms, carriers = hosts_given(hosts, "linux"), hosts_given(nodes, "windows" if platform == "hyperv" else "linux")
-    called, owned = _name(name or (Path(out).stem if out else "discovered")), dict(systems or {})
-    for system in owned:
-        _name(system)
+    called = _name(name or (Path(out).stem if out else "discovered"))
+    owned = {_name(system): tuple(serials) for system, serials in (systems or {}).items()}
     both = {host.name: host for host in (*carriers, *vms)}
     fleet_of = Testbed.model_construct(
         name=called, nodes=tuple(both.values()), vms=(), known_hosts=known_hosts, key=key
@@ -129,17 +137,19 @@ def discover(
         raise FleetError("discovering", {name: Outcome(name, False, error=why) for name, why in vm_failed.items()})
     readers = {n.name: answers.parse_windows_node if n.os == "windows" else answers.parse_node for n in carriers}
     node_facts, node_failed = _parsed(told_nodes, readers)
-    disks = disk_table(vm_facts)
+    disks = disk_table(vm_facts, read_left(at_home(runs)))
     _each_has_its_own(owned, disks)
     placed = {vm.name: _placed(vm, vm_facts[vm.name], carriers, node_facts) for vm in vms if vm.name in vm_facts}
     clocks = {host: _clock(seconds, blur) for host, (seconds, blur) in ahead.items()}
     printed = {n.name: told_nodes[n.name].value for n in carriers if n.name in node_facts and n.os == "linux"}
     windows = {n.name: node_facts[n.name].tiers for n in carriers if n.name in node_facts and n.os == "windows"}
     seen, unread = storages(printed, windows)
-    files = _systems(Path(out) if out else Path(called), called, seen, node_facts, owned)
+    beside = _beside(Path(out) if out else Path(called))
+    before = _before(beside, called, disks) if systems is None else {}
+    files = _systems(beside, called, seen, node_facts, owned, before)
     questions = _questions(vm_facts, vm_failed, node_facts, node_failed, disks, placed, clocks, carriers)
     questions += tuple(f"{node}: {why}; say its system yourself." for node, why in unread.items())
-    questions += tuple(_doubt(path, one, len(files)) for path, (one, _) in files.items())
+    questions += tuple(filter(None, (_doubt(path, one, len(files)) for path, (one, _) in files.items())))
     text = write_testbed(
         called, vms, carriers, vm_facts, node_facts, disks, placed, clocks, questions, known_hosts, key
     )
@@ -148,33 +158,53 @@ def discover(
     if out is None:
         return Discovery(text, disks, asked, questions, systems=texts)
     new, diff = not Path(out).exists(), save(text, Path(out))
-    scenarios = write_scenarios(Path(out), called, list(texts), disks, list(owned.values()))
+    scenarios = write_scenarios(Path(out), called, list(texts), disks, list((owned or before).values()))
     diff += "".join(save(its, path) for path, its in {**texts, **scenarios}.items())
     return Discovery(text, disks, asked, questions, Path(out), diff, new, texts, scenarios)
 
 
+def _beside(out: Path) -> Path:
+    """The folder of the systems' files."""
+    return out.parent.parent / "systems" if out.parent.name == "testbeds" else out.parent
+
+
+def _before(beside: Path, called: str, disks: pd.DataFrame) -> dict[str, tuple[str, ...]]:
+    """Name -> patterns of the serials of each system that has a file already and disks of this testbed in it."""
+    found = {}
+    for file in sorted(beside.glob(f"{called}-*.yaml")):
+        with contextlib.suppress(TestbedError):
+            own = load_system(file).disks
+            if any(fnmatchcase(serial, pattern) for serial in disks["serial"] for pattern in own):
+                found[file.stem.removeprefix(f"{called}-")] = own
+    return found
+
+
 def _systems(
-    out: Path,
+    beside: Path,
     called: str,
     seen: Sequence[Storage],
     node_facts: Mapping[str, NodeFacts],
     owned: Mapping[str, Sequence[str]],
+    before: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> dict[Path, tuple[Storage, str]]:
-    """Path -> storage and text of each system's file: those that were asked for, else those that were seen, else one
-    to be filled in."""
+    """Path -> storage and text of each system's file: those that were asked for, else those that were seen and those
+    that have a file from `before`, else one to be filled in. Of what no node tells a file that is there is the text."""
     drives = {facts.drives for facts in node_facts.values()}
     alike = next(iter(drives)) if len(drives) == 1 else ()
-    beside = out.parent.parent / "systems" if out.parent.name == "testbeds" else out.parent
     told = {one.name: one for one in seen}
-    given = {name: told.get(name, Storage("", name, "", ())) for name in owned} or told
     files = {}
-    for name, one in (given or {"system": Storage("", "system", "", ())}).items():
-        path = beside / f"{called}-{name}.yaml"
-        files[path] = (one, write_system(path.stem, one, alike, owned.get(name, ())))
+    for name in list(owned) or [*before, *(name for name in told if name not in before)] or ["system"]:
+        one = told.get(name, Storage("", name, "", ()))
+        path, patterns = beside / f"{called}-{name}.yaml", owned.get(name) or before.get(name, ())
+        kept = path.read_text(encoding="utf-8") if name in before and not one.kind else ""
+        files[path] = (one, kept or write_system(path.stem, one, alike, patterns))
     return files
 
 
 def _doubt(path: Path, storage: Storage, systems: int) -> str:
+    with contextlib.suppress(TestbedError):
+        if not storage.kind and load_system(path).scheme:
+            return ""
     if not storage.kind:
         return f"How does {storage.name} lay out data? No node told: say it in {path} (scheme, drives)."
     its = " Say in its field disks which serials are its own." if systems > 1 else ""
@@ -312,8 +342,8 @@ def _questions(
 ) -> tuple[str, ...]:
     """What only the reader knows, and what went wrong; in the order of the hosts."""
     asked = [
-        "May every disk that is listed be overwritten? Then add `consent:` with a token of yours, here and in each "
-        "scenario."
+        "May every disk that is listed be overwritten? Then add `consent:` with a token of yours to the testbed, and "
+        "type it again in each scenario that is to run: so a plan says that it means these disks."
     ]
     asked += [
         f"{host} did not answer: {why}{'' if why.endswith('?') else '.'} Mend that and run this again."
@@ -337,8 +367,8 @@ def _questions(
     usable = set(disks.loc[disks["proposed"], "vm"])
     asked += [
         (
-            f"{vm} has no disk that may be written: attach a blank one with a serial of its own, or clear one that is "
-            "not needed."
+            f"{vm} has no disk that may be written: attach a blank one with a serial of its own (libvirt: <serial> in "
+            "its <disk>; Proxmox VE: serial=... on its line of `qm set`), or clear one that is not needed."
         )
         for vm in vm_facts
         if vm not in usable
@@ -374,21 +404,20 @@ DISK_COLUMNS = ["vm", "device", "serial", "size_bytes", "proposed", "holds", "wh
 _WWN = re.compile("[0-9a-f]{16}|[0-9a-f]{32}")
 
 
-_NAMELESS = (
-    "it has no serial, WWN or by-id link, so nobody could tell it from another: give it a serial of its own "
-    "(libvirt: <serial> "
-    "in its <disk>; Proxmox VE: serial=... on its line of `qm set`)"
-)
+_NAMELESS = "it has no serial, WWN or by-id link, so nobody could tell it from another"
+_UNNAMED = "it carries bytes that no tool names, {}"
+Left = Mapping[str, Mapping[tuple[int, str], Path]]
+"""Serial -> (size_bytes, checksum of five places) -> the campaign that left it so (hcilib.read.nodes.facts)."""
 
 
-def disk_table(vms: Mapping[str, VmFacts]) -> pd.DataFrame:
+def disk_table(vms: Mapping[str, VmFacts], left: Left = MappingProxyType({})) -> pd.DataFrame:
     """Every disk of every VM.
 
     Returns
     -------
     DataFrame : vm, device, serial ("" where it has none), size_bytes, proposed, holds, why; one row a disk. `proposed`:
-        nothing is on it, nobody has it, and its serial is its own; else `why` says what speaks against it. `holds`:
-        what is on it
+        nothing is on it, or what a campaign `left` there and nothing since; nobody has it, and its serial is its own;
+        else `why` says what speaks against it. `holds`: what is on it
     """
     disks = {vm: _disks(facts.inventory) for vm, facts in vms.items()}
     serials = {(vm, d.name): _serial(d, vms[vm].inventory) for vm, found in disks.items() for d in found}
@@ -398,9 +427,17 @@ def disk_table(vms: Mapping[str, VmFacts]) -> pd.DataFrame:
         for device in found:
             serial = serials[vm, device.name]
             why = list(against.get((vm, serial), ())) if serial else [_NAMELESS]
-            if not why and device.name in vms[vm].written:
-                why = ["it carries bytes that no tool names: somebody's data, or what an earlier campaign wrote"]
-            rows.append((vm, device.name, serial, device.size_bytes, not why, _holds(device), "; ".join(why)))
+            holds, bytes_there = _holds(device), vms[vm].written.get(device.name)
+            if bytes_there is not None and not why:
+                ours = left.get(serial, {})
+                if run := ours.get((device.size_bytes, bytes_there)):
+                    holds = f"what the campaign {run} left there"
+                elif ours:
+                    runs = ", ".join(dict.fromkeys(map(str, ours.values())))
+                    why = [_UNNAMED.format(f"and not those that {runs} left there: somebody has written since")]
+                else:
+                    why = [_UNNAMED.format("and no run directory here says that a campaign left them: somebody's data")]
+            rows.append((vm, device.name, serial, device.size_bytes, not why, holds, "; ".join(why)))
     return pd.DataFrame(rows, columns=DISK_COLUMNS)
 
 
@@ -453,4 +490,4 @@ def _holds(device: Device) -> str:
     said = [*device.signatures, *(f"mounted on {where}" if where != "[SWAP]" else "swap" for where, _ in device.mounts)]
     said += [f"partitions {', '.join(device.partitions)}"] if device.partitions else []
     said += [f"held by {', '.join(device.holders)}"] if device.holders else []
-    return ", ".join(dict.fromkeys(said)) or "nothing that is known"
+    return ", ".join(dict.fromkeys(said)) or NOTHING

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -20,6 +21,9 @@ from hcilib.testbed import Host, Node
 UNKNOWN_NODE = "SAY-WHICH-NODE"
 """Where a VM's node could not be found: the file is refused until it is replaced."""
 
+NOTHING = "nothing that is known"
+"""What a disk holds that is blank."""
+_CONSENT = re.compile("(?:# *)?consent:")
 _UNITS = {"TiB": 2**40, "GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
 
 
@@ -50,10 +54,10 @@ def write_testbed(
         "# Assumed: fio's engine libaio, past the page cache, each VM on its own (launcher per-host).",
         f"name: {_scalar(name)}",
         "",
-        (
-            "# consent: not written here, by design: a token of yours, once you have seen that every disk below may be "
-            "overwritten."
-        ),
+        "# consent: not written here, by design: a token of yours, once you have seen that every disk below may be "
+        "overwritten.",
+        "# Each scenario that is to run repeats it: by that a plan says that it means these disks, and none that is "
+        "copied does by itself.",
         f"known_hosts: {_quoted(known_hosts)}",
         *([f"key: {_quoted(key)}"] if key else []),
         "fio: {ioengine: libaio, direct: 1, launcher: per-host}",
@@ -78,9 +82,9 @@ def write_system(name: str, storage: Storage, drives: Sequence[tuple[str, int, i
     """A system's text; `drives` are those of each of its nodes as (what, size_bytes, how many), where all nodes have
     the same; `disks` are patterns of the serials that are its own."""
     fits = [(what, size) for what, size, n in drives if n == storage.drives_per_node]
+    seen = f"What `hci discover` saw of {storage.kind}. Review it:" if storage.kind else "No node told of it. Say it:"
     lines = [
-        f"# What `hci discover` saw of {storage.kind or storage.name}. Review it: the formula decides about capacity, "
-        "ceilings and expected traffic.",
+        f"# {seen} the formula decides about capacity, ceilings and expected traffic.",
         *(f"# Read from {node}: {_plain(line)}" for node, line in storage.said),
         *(f"# {_plain(doubt)}" for doubt in storage.doubts),
         f"name: {_scalar(name)}",
@@ -122,8 +126,9 @@ def write_system(name: str, storage: Storage, drives: Sequence[tuple[str, int, i
 def write_scenarios(
     out: Path, name: str, systems: Sequence[Path], disks: pd.DataFrame, owned: Sequence[Sequence[str]] = ()
 ) -> dict[Path, str]:
-    """Path -> text of the scenarios that plan, measure and, of two systems, compare; every value is the reader's to
-    change. `owned` are the patterns of each system's serials, where they share the testbed."""
+    """Path -> text of the scenarios that plan, measure and, of two systems, compare: a first look of well under an
+    hour, beside it the sweep that takes a night; every value is the reader's to change. `owned` are the patterns of
+    each system's serials, where they share the testbed. None where a system has no disk that may be written."""
     blank = disks[disks["proposed"]]
     if blank.empty:
         return {}
@@ -131,62 +136,84 @@ def write_scenarios(
         blank[[any(fnmatchcase(serial, p) for p in own) for serial in blank["serial"]]].groupby("vm")["size_bytes"]
         for own in owned or [("*",)]
     ]
-    first = systems[0]
-    sweep = [
-        f"vms: {min(len(its) for its in each)}",
-        f"numjobs: {min(its.size().min() for its in each)}",
-        "iodepth: [1, 8, 32]",
-        "repeats: 5",
-        "policy: short",
-        f"span_bytes: {size_text(int(min(its.min().min() for its in each)))}",
-    ]
-    common = [f"testbed: {out}", "consent: null  # repeat the testbed's token here"]
-    patterns = "[4k-randread, 4k-randrw70, 4k-randwrite, 64k-randread, 64k-randwrite, 1m-read, 1m-write]"
-    plan = [
-        "# What will it cost, what will it overwrite, is every host ready?",
-        *common,
-        f"system: {first}",
-        f"patterns: {patterns}",
-        f"sweep: {{{', '.join(sweep)}}}",
-    ]
-    measure = [
-        "# One system, measured: resumed where it was broken off.",
-        *common,
-        f"system: {first}",
-        f"run_dir: data/runs/{name}",
-        "article: null",
-        "drive: null",
-        f"patterns: {patterns}",
-        f"sweep: {{{', '.join(sweep)}}}",
-    ]
-    texts = {f"01_plan.{name}.yaml": plan, f"03_sweep.{name}.yaml": measure}
+    if not all(len(its) for its in each):
+        return {}
+    load = f"vms: {min(len(its) for its in each)}, numjobs: {min(its.size().min() for its in each)}"
+    least = int(min(its.min().min() for its in each))
+    part = min(least, max(_SPAN_BYTES, _FILL_BYTES // len(blank) // _UNITS["GiB"] * _UNITS["GiB"]))
+    runs, common = f"data/runs/{name}", [f"testbed: {out}", "consent: null  # the testbed's token: see its file"]
+    texts = {
+        "01_plan": [
+            "# What will it cost, what will it overwrite, is every host ready?",
+            *common,
+            f"system: {systems[0]}",
+            "write_bytes_per_s: 500 MB  # what the fleet is expected to write: for the estimate of wear and of filling",
+            *_sweep(load, part, least),
+        ],
+        "03_sweep": [
+            "# One system, measured: resumed where it was broken off.",
+            *common,
+            f"system: {systems[0]}",
+            "article: null",
+            "drive: null",
+            *_sweep(load, part, least, runs),
+        ],
+    }
     if len(systems) > 1:
-        names = [path.stem for path in systems]
-        texts[f"04_compare.{name}.yaml"] = [
+        texts["04_compare"] = [
             "# Systems that coexist on the testbed, measured side by side, each on the serials that the `disks` of its "
             "file name.",
             *common,
             f"systems: [{', '.join(map(str, systems))}]",
-            f"run_dir: data/runs/{name}-compared",
-            f"sweep: {{patterns: {patterns}, {', '.join(sweep)}}}",
             "sources: []",
             "article: null",
-            f"baseline: {names[0]}",
-            f"challenger: {names[1]}",
+            f"baseline: {systems[0].stem}",
+            f"challenger: {systems[1].stem}",
+            *_sweep(load, part, least, f"{runs}-compared", len(systems)),
         ]
-    return {out.parent / file: "\n".join(lines) + "\n" for file, lines in texts.items()}
+    return {out.parent / f"{notebook}.{name}.yaml": "\n".join(lines) + "\n" for notebook, lines in texts.items()}
+
+
+_FILL_BYTES, _SPAN_BYTES = 256 * 2**30, 8 * 2**30
+"""A first look fills so much of all disks together, in some minutes, and of each disk at least so much."""
+
+
+def _sweep(load: str, part: int, whole: int, run_dir: str = "", compared: int = 0) -> list[str]:
+    """Lines of a short sweep over `part` of each disk, and as comments those of the long one, with the time both take;
+    of systems that are `compared` the patterns are the sweep's own."""
+    few = ["4k-randread", "4k-randrw70", "4k-randwrite", "1m-read"]
+    every = [*few[:3], "64k-randread", "64k-randwrite", "1m-read", "1m-write"]
+    short = "iodepth: [1, 32], repeats: 3, read_runtime_s: 30, write_runtime_s: 30"
+    long = "iodepth: [1, 8, 32], repeats: 5, policy: short"
+
+    def lines(patterns: Sequence[str], sweep: str, span: int, suffix: str = "") -> list[str]:
+        said, rest = f"patterns: [{', '.join(patterns)}]", f"{load}, {sweep}, span_bytes: {size_text(span)}"
+        head = [f"run_dir: {run_dir}{suffix}"] * bool(run_dir)
+        return [*head, *([f"sweep: {{{said}, {rest}}}"] if compared else [said, f"sweep: {{{rest}}}"])]
+
+    minutes, hours = (
+        runs * max(1, compared) * seconds / unit
+        for runs, seconds, unit in ((3 * (1 + 2 * len(few)), 30, 60), (5 * (1 + 3 * len(every)), 300, 3600))
+    )
+    return [
+        f"# A first look: {minutes:.0f} minutes of runs once the disks are filled; writes as fast as fresh flash is.",
+        *lines(few, short, part),
+        f"# Numbers to defend: {hours:.0f} hours of runs, with these lines in place of those above.",
+        *(f"# {line}" for line in lines(every, long, whole, "-long")),
+    ]
 
 
 def save(text: str, out: Path) -> str:
     """Write a file that is not there yet; one that is stays as it is, and what would change is returned ("" if
-    nothing)."""
+    nothing). Its consent is its reader's, and no change."""
     try:
         with out.open("x", encoding="utf-8") as file:
             file.write(text)
         return ""
     except FileExistsError:
         was = out.read_text(encoding="utf-8")
-    return "".join(difflib.unified_diff(was.splitlines(True), text.splitlines(True), str(out), "found now"))
+    before, now = ([line for line in its.splitlines(True) if not _CONSENT.match(line)] for its in (was, text))
+    return "".join(difflib.unified_diff(before, now, str(out), "found now"))
 
 
 def size_text(size: int) -> str:
@@ -217,7 +244,7 @@ def _vm(vm: Host, facts: VmFacts, disks: pd.DataFrame, placed: tuple[str, str], 
     for disk in mine.itertuples():
         lines.append(
             f"      - {{serial: {_quoted(disk.serial)}, size_bytes: {size_text(disk.size_bytes)}}}  # "
-            f"{disk.device}, blank"
+            f"{disk.device}, {'blank' if disk.holds == NOTHING else _plain(disk.holds)}"
         )
     for disk in disks[~disks["proposed"]].itertuples():
         what = f"{disk.device} ({disk.serial or 'no serial'}, {size_text(disk.size_bytes)}; {disk.holds})"

@@ -30,7 +30,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from hcilib.drive.guard.devices import MOUNTS, OPEN_TO_WRITE, Device
+from hcilib.drive.guard.devices import MOUNTS, OPEN_TO_WRITE, PLACES, Device
 from hcilib.drive.guard.guard import Guarded, unchanged
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.hosts.lease import Lease
@@ -115,6 +115,7 @@ note() {
     [ "$zeros" -gt 9600 ] || [ "$near" -gt 1300 ] && return 0
   fi
   echo "left $serial $(ends "$node" "$size")"
+  echo "places $serial $(places "$node" "$size" | cksum)"
 }
 """
 _PROBED = "probed=$(wipefs --no-act --all {} 2>&1 || echo 'it cannot be probed so')"
@@ -124,13 +125,15 @@ class LastLook:
     """What was judged when a campaign began, and what our own steps have left on it since.
 
     `before` gives what `hcilib.drive.launch` needs to open these devices and no others; `after` notes what a writing
-    step left.
+    step left. `left` is for who looks at the disks when the campaign is over: (VM, serial) -> checksum of five places
+    of each disk that was written, "" where nothing is known.
     """
 
     def __init__(self, fleet: Fleet, guarded: Guarded, lease: Lease | None = None):
         self.guarded = guarded
         self._fleet, self._lease = fleet, lease
         self._left: dict[tuple[str, str], str] = {}
+        self.left: dict[tuple[str, str], str] = {}
 
     def before(self, vms: Sequence[Vm], numjobs: int, *, beside: bool = False) -> tuple[dict[str, str], dict[str, str]]:
         """Serial -> what fio opens for it, and VM -> lines of sh by which the shell that starts fio opens and judges
@@ -183,10 +186,13 @@ class LastLook:
         devices = self._of(vms, numjobs)
         for vm, serial in ((vm, serial) for vm, own in devices.items() for serial in own):
             self._left.pop((vm, serial), None)
+            self.left[vm, serial] = ""
         scripts = {vm: note(own) for vm, own in devices.items()}
         for vm, outcome in (self._fleet.run(scripts, limit_s=LIMIT_S) if scripts else {}).items():
             found = re.findall(r"(?m)^left (\S+) (\d+ \d+)$", outcome.value or "")
             self._left |= {(vm, serial): checksum for serial, checksum in found}
+            places = re.findall(r"(?m)^places (\S+) (\d+ \d+)$", outcome.value or "")
+            self.left |= {(vm, serial): checksum for serial, checksum in places}
 
     def _of(self, vms: Sequence[Vm], numjobs: int) -> Guarded:
         """The devices that a step opens; {} for a lab, whose disks are its own exports."""
@@ -198,7 +204,7 @@ def note(devices: Mapping[str, Device]) -> str:
     """Lines of sh that print what lies at both ends of each disk, if it can be ours."""
     probed = _PROBED.format(shlex.join(device.path for device in devices.values()))
     notes = [shlex.join(["note", serial, _hex(d.number), str(d.size_bytes), d.path]) for serial, d in devices.items()]
-    return "\n".join([_COMMON, _NOTE, probed, *notes])
+    return "\n".join([_COMMON, PLACES, _NOTE, probed, *notes])
 
 
 def _opened(place: int, path: str) -> tuple[str, str]:

@@ -1,5 +1,5 @@
 """A campaign's facts -> tables: what its drives say was written to them and how worn they are (the SMART output of
-nvme-cli and smartctl -> the `wear` table), and how full its pools were.
+nvme-cli and smartctl -> the `wear` table), how full its pools were, and what it left on the disks it wrote.
 
 The tools' output is kept as it came, so that it can be read anew. What a drive does not tell is missing, with the
 reason: a counter that is not there is no zero.
@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from hcilib.caveats import NONE, Caveat, Caveats, column
+from hcilib.places import LEFT
 from hcilib.read.compressed import read_bytes
 
 WEAR_COLUMNS = (
@@ -292,3 +294,23 @@ def _level(rows: Sequence[Mapping[str, Any]]) -> tuple[float, Caveats]:
 
 def _caveats(text: str) -> Caveats:
     return Caveats([Caveat("pool-fill", text)])
+
+
+# What campaigns left on the disks that they wrote, so that it is known again when they are over.
+
+
+def read_left(runs: Path) -> dict[str, dict[tuple[int, str], Path]]:
+    """Serial -> (size_bytes, checksum of five places) -> the campaign that left it so, of all run directories of a
+    folder. One whose file is damaged or gone tells nothing."""
+    found: dict[str, dict[tuple[int, str], Path]] = {}
+    for file in sorted(chain(runs.glob(f"*/{LEFT}"), runs.glob(f"*/*/{LEFT}"))):  # a search has rounds
+        try:
+            own = [
+                (str(d["serial"]), int(d["size_bytes"]), str(d["places"]))
+                for d in json.loads(read_bytes(file))["disks"]
+            ]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        for serial, size, places in own:
+            found.setdefault(serial, {})[size, places] = file.parents[2]
+    return found
