@@ -51,7 +51,7 @@ _ROOMS = {
         "read_integrity",
         "samples",
     ),
-    "read.nodes.network": ("read_network",),
+    "read.nodes.facts": ("read_network",),
     "read.logs.rollup": ("add_rollups",),
     "read.run.acceptance": (
         "verify",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import hcilib as hci
-from hcilib.read.nodes.network import NetworkOutputError, parse_iperf3, parse_perftest, parse_ping
+from hcilib.read.nodes.facts import NetworkOutputError, parse_iperf3, parse_perftest, parse_ping
 
 DATA = Path(__file__).parents[1] / "data" / "network"
 

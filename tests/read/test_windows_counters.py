@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hcilib.drive.hosts.counters import LONGEST, counters_command, counters_script
-from hcilib.read.nodes.counters import COLUMNS, node_means
-from hcilib.read.nodes.windows_counters import (
+from hcilib.read.nodes.counters import (
     CLASSES,
+    COLUMNS,
     MARK,
     VOLUME_COLUMNS,
     WindowsCountersError,
+    node_means,
     parse_windows_counters,
 )
 

@@ -19,8 +19,17 @@ import pandas as pd
 
 from hcilib.drive.hosts.hosts import Fleet, Outcome, explain
 from hcilib.places import DRIVES
-from hcilib.read.nodes.counters import COLUMNS, DRIVE_COLUMNS, Blocks, moved, rates
-from hcilib.read.nodes.windows_counters import CLASSES, MARK, WindowsCountersError, parse_windows_counters
+from hcilib.read.nodes.counters import (
+    CLASSES,
+    COLUMNS,
+    DRIVE_COLUMNS,
+    MARK,
+    Blocks,
+    WindowsCountersError,
+    moved,
+    parse_windows_counters,
+    rates,
+)
 
 FILES = ("/proc/stat", "/proc/net/dev", "/proc/diskstats")
 INFINIBAND = "/sys/class/infiniband"
@@ -168,7 +177,7 @@ def _transport_of(fleet: Fleet, node: str, space: str) -> str:
 
 # Of a Windows node: one PowerShell process, started once a step, one line an interval. Never run: no Windows machine
 # was available. It uses CIM classes by name, never the counters' localized paths, and prints whole numbers and
-# escaped ASCII; hcilib.read.nodes.windows_counters reads it.
+# escaped ASCII; hcilib.read.nodes.counters reads it.
 
 FARTHEST_S = 0.5
 """Seconds a node's clock may differ before it is said (preflight's limit for Linux hosts)."""

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from hcilib.drive.hosts.hosts import Fleet, sections
-from hcilib.read.nodes.network import COLUMNS, NetworkOutputError, parse_iperf3, parse_perftest, parse_ping
+from hcilib.read.nodes.facts import LINK_COLUMNS, NetworkOutputError, parse_iperf3, parse_perftest, parse_ping
 from hcilib.testbed import Node, Testbed
 
 PORT, STREAMS, SLOW = 5201, 4, 0.8
@@ -81,7 +81,7 @@ def measure(fleet: Fleet, testbed: Testbed, seconds: float, streams: int = STREA
         rows.append({**pair, **card, **_tcp(fleet, source, target, tools, seconds, streams)})
         card.pop("latency_ns", None)  # a packet of the kernel's tells nothing of RDMA
         rows.append({**pair, **card, **_rdma(fleet, source, target, tools, devices, seconds)})
-    table = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
+    table = pd.DataFrame(rows).reindex(columns=list(LINK_COLUMNS))
     table["note"] = [_noted(row) for row in table.to_dict("records")]
     table.attrs["one_kernel"] = bool(testbed.lab_root)
     return table

@@ -1,20 +1,27 @@
-"""Where other tools put what makes a run: which files belong to one, and what the path of each says.
+"""What the paths and names of files say that the files do not: where other tools put what makes a run, and how a user's
+own files are named.
 
-Told by path alone, as the tools' own sources have it (the docstring of each names repository and files). What stands in
-no path and in no file is not known here either: systems, and mostly repeats, have to be said by the user.
+Of tools, told by path alone, as their own sources have it (the docstring of each names repository and files). What
+stands in no path and in no file has to be said by the user: by a pattern, a regular expression, or a table.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import yaml
 
 from hcilib.read.compressed import read_bytes
 from hcilib.read.foreign.parts import bytes_of
+from hcilib.workload import Pattern, PlanError
 
 
 @dataclass(frozen=True)
@@ -170,3 +177,202 @@ def bench_fio(file: str) -> Place | None:
 
 
 LAYOUTS: tuple[Callable[[str], Place | None], ...] = (vmfleet, hcibench, cbt, bench_fio)
+
+
+# What a user says of the names of files.
+
+Names = "str | re.Pattern[str] | pd.DataFrame | Mapping[str, Mapping[str, Any]] | None"
+_TEXT, _COUNT = r"[^/]+?", r"\d+"
+FIELDS = {
+    "system": _TEXT,
+    "vm": _TEXT,
+    "placement": _TEXT,
+    "rep": _COUNT,
+    "block": _COUNT,
+    "iodepth": _COUNT,
+    "numjobs": _COUNT,
+    "vms": _COUNT,
+    "nodes": _COUNT,
+    "rwmixread": _COUNT,
+    "bs": r"\d+[kKmMgG]?(?:i?[bB])?",
+    "rw": "randreadwrite|randread|randwrite|randrw|readwrite|read|write|rw",
+    "pattern": r"\d+[kKmM]-[a-z]+\d*(?:-zipf[\d.]+|-zoned\d+on\d+)?(?:-sync|-fdatasync)?(?:-rate\d+(?:m|iops))?",
+}
+"""What a name may say, and how it is written there."""
+_COUNTS = tuple(name for name, written in FIELDS.items() if written == _COUNT)
+_TOKEN = re.compile(r"\{(\w+)\}|(\*\*/?)|(\*)|([^{*]+|[{*])")
+
+
+class NamesError(ValueError):
+    """A `names` that cannot be used; the sentence says what it was and what would do."""
+
+
+class Naming:
+    """`names`, ready to be asked of each file.
+
+    Parameters
+    ----------
+    names : a pattern such as ``"{system}_{pattern}_qd{iodepth}_r{rep}.json"``: each field of `FIELDS` once, ``*`` and
+        ``{_}`` for anything inside a name, ``**`` for any folders. Without a slash it is held against the file's name,
+        with one against as many folders above it. Or a regular expression with groups named after fields
+        (``(?P<system>...)``), searched for in the path below the folder that was given. Or a table: a data frame or a
+        ``.csv`` file with a column `file` (the path below the folder, or the name alone) and one column a field, of
+        which those that are no field become factors of the user's own; or a mapping from file to fields.
+    """
+
+    def __init__(self, names: Any):
+        self.given = names
+        self._table: dict[str, list[dict[str, Any]]] | None = None
+        self._regexes: tuple[re.Pattern[str], ...] = ()
+        if names is None:
+            return
+        if isinstance(names, Mapping):
+            names = pd.DataFrame([{"file": file, **fields} for file, fields in names.items()])
+        if isinstance(names, str) and names.endswith(".csv") and "{" not in names:
+            names = _csv(names)
+        if isinstance(names, pd.DataFrame):
+            self._table = _rows(names)
+        elif isinstance(names, re.Pattern) or (isinstance(names, str) and "(?P<" in names):
+            self._regexes = (_regex(names),)
+        elif isinstance(names, str):
+            self._regexes = _pattern(names, lazy=True), _pattern(names, lazy=False)
+        else:
+            raise NamesError(
+                f"names is a {type(names).__name__}; expected a pattern like "
+                f"'{{system}}_{{pattern}}.json', "
+                "a regular expression with named groups, or a table with a column 'file'"
+            )
+
+    def __bool__(self) -> bool:
+        return self.given is not None
+
+    def of(self, file: str, root: str) -> tuple[dict[str, Any], str]:
+        """What the name of `file` (its path below the folder `root`) says, or why nothing."""
+        if self.given is None:
+            return {}, ""
+        if self._table is not None:
+            return self._row(file)
+        if len(self._regexes) == 1:
+            return self._searched(file)
+        found = {tuple(match.groupdict().items()) for regex in self._regexes if (match := _held(regex, file, root))}
+        if not found:
+            return {}, f"its name does not fit names {self.given!r}"
+        if len(found) > 1:
+            readings = " or ".join(", ".join(f"{k} {v}" for k, v in sorted(given)) for given in sorted(found))
+            more = f"{readings}; say more of it, such as {{rw}} or {{pattern}} in place of *"
+            return {}, f"names {self.given!r} fits its name twice: {more}"
+        return _valued(dict(found.pop()))
+
+    def _searched(self, file: str) -> tuple[dict[str, Any], str]:
+        found = [match.groupdict() for match in self._regexes[0].finditer(file)]
+        if not found:
+            return {}, f"its name does not fit names {self._regexes[0].pattern!r}"
+        if any(other != found[0] for other in found):
+            return {}, f"names {self._regexes[0].pattern!r} fits its name {len(found)} times, each time otherwise"
+        return _valued({name: value for name, value in found[0].items() if value is not None})
+
+    def _row(self, file: str) -> tuple[dict[str, Any], str]:
+        assert self._table is not None
+        rows = self._table.get(file) or self._table.get(Path(file).name, [])
+        if len(rows) != 1:
+            return {}, "names has no line of it" if not rows else f"names has {len(rows)} lines of it"
+        return _valued(rows[0])
+
+
+def _pattern(names: str, *, lazy: bool) -> re.Pattern[str]:
+    """With fields as short as they can be, and as long: where the two readings differ, the name can be read in two
+    ways."""
+    written, seen = [], Counter[str]()
+    for factor, folders, anything, text in _TOKEN.findall(names):
+        if factor and factor != "_":
+            seen[factor] += 1
+            if factor not in FIELDS:
+                near = get_close_matches(factor, FIELDS, 1)
+                raise NamesError(
+                    (f"names {names!r}: no field {factor!r}")
+                    + (f", did you mean {near[0]!r}" if near else "")
+                    + f"; there are {', '.join(FIELDS)}, and _ or * for what does not matter"
+                )
+            as_written = FIELDS[factor] if lazy or FIELDS[factor] != _TEXT else _TEXT.removesuffix("?")
+            written.append(f"(?P<{factor}>{as_written})")
+        elif folders:
+            written.append("(?:.*/)?" if folders.endswith("/") else ".*")
+        else:
+            written.append(re.escape(text) if text else "[^/]*?" if anything or factor else "")
+    twice = [factor for factor, times in seen.items() if times > 1]
+    if twice:
+        raise NamesError(f"names {names!r} has the field {twice[0]!r} twice")
+    if not seen:
+        raise NamesError(
+            f"names {names!r} has no field; one is written like {{system}}, and there are {', '.join(FIELDS)}"
+        )
+    return re.compile("".join(written))
+
+
+def _regex(names: str | re.Pattern[str]) -> re.Pattern[str]:
+    try:
+        regex = re.compile(names)
+    except re.error as error:
+        raise NamesError(f"names {names!r} is no regular expression: {error}") from None
+    unknown = [name for name in regex.groupindex if name not in FIELDS]
+    if unknown or not regex.groupindex:
+        what = f"has a group {unknown[0]!r}" if unknown else "has no named group"
+        raise NamesError(f"names {regex.pattern!r} {what}; groups are named after {', '.join(FIELDS)}")
+    return regex
+
+
+def _held(regex: re.Pattern[str], file: str, root: str) -> re.Match[str] | None:
+    """Against as many folders above the file as the pattern has, that of the folder given included, or below any with
+    `**`."""
+    whole = f"{root}/{file}".split("/")
+    if (depth := _depth(regex.pattern)) is not None:
+        return regex.fullmatch("/".join(whole[-depth - 1 :])) if depth < len(whole) else None
+    return regex.fullmatch(file) or regex.fullmatch("/".join(whole))
+
+
+@lru_cache
+def _depth(pattern: str) -> int | None:
+    """Folders in it; None where it takes any number of them."""
+    return None if ".*" in pattern else pattern.replace("[^/]", "").count("/")
+
+
+def _csv(names: str) -> pd.DataFrame:
+    try:
+        return pd.read_csv(names, dtype=str, keep_default_na=False)
+    except (OSError, ValueError) as error:
+        raise NamesError(f"names {names}: {error}; expected a table with a column 'file'") from None
+
+
+def _rows(table: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:
+    if "file" not in table:
+        raise NamesError(f"names has no column 'file'; it has {', '.join(map(str, table.columns))}")
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for row in table.to_dict("records"):
+        file = str(row.pop("file"))
+        rows.setdefault(file, []).append({str(k): v for k, v in row.items() if not pd.isna(v) and v != ""})
+    return rows
+
+
+def _valued(fields: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Counts as integers, sizes in bytes, a pattern as what fio is told; or what cannot be read as such."""
+    try:
+        return dict(_values(fields)), ""
+    except (PlanError, ValueError) as error:
+        return {}, f"names: {error}"
+
+
+def _values(fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in fields.items():
+        if name in _COUNTS:
+            yield name, int(value)
+        elif name == "bs":
+            yield "bs_bytes", bytes_of(str(value))
+        elif name == "rw":
+            yield "rw", {"readwrite": "rw", "randreadwrite": "randrw"}.get(str(value), str(value))
+        elif name == "pattern":
+            pattern = Pattern.parse(str(value).lower())
+            yield from (("rw", pattern.rw), ("bs_bytes", pattern.bs_bytes), ("rwmixread", pattern.rwmixread))
+            if pattern.sync:
+                yield "sync", pattern.sync
+        else:
+            yield name, value

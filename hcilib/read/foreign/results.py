@@ -16,11 +16,26 @@ from tqdm.auto import tqdm
 
 from hcilib.caveats import LEFT_OUT, Caveat, Caveats, column
 from hcilib.engine import mapped
-from hcilib.read.foreign.layouts import cbt_settings
-from hcilib.read.foreign.look import OTHER, RUN_DIRECTORY, Cache, File, Run, Task, look, tasks_of
-from hcilib.read.foreign.names import Naming
+from hcilib.read.foreign.layouts import Naming, cbt_settings
+from hcilib.read.foreign.look import (
+    OTHER,
+    RUN_DIRECTORY,
+    Cache,
+    File,
+    Folder,
+    Run,
+    Source,
+    Task,
+    entries,
+    gathered,
+    is_ours,
+    look,
+    place_of,
+    refuse_twice,
+    source_of,
+    tasks_of,
+)
 from hcilib.read.foreign.parts import FACTORS, ForeignError
-from hcilib.read.foreign.sources import Folder, Source, entries, gathered, is_ours, place_of, refuse_twice, source_of
 from hcilib.read.published import COLUMNS
 from hcilib.read.run.records import names_of_places, refuse_nothing
 from hcilib.read.run.results import tables_of, under_each_other
@@ -63,7 +78,7 @@ def read_results(
         its own, without such rows, it is refused: what is shown would be named after an article it is not from
     engine : where files are read (hcilib.engine.mapped). What was read of a run directory is kept in its ``tables/``
     names : what the names of files say that the files do not: ``"{system}_{pattern}_qd{iodepth}_r{rep}.json"``, a
-        regular expression with such groups, or a table with a column `file` (hcilib.read.foreign.names)
+        regular expression with such groups, or a table with a column `file` (hcilib.read.foreign.layouts)
     system : the system of all files; else what `names` finds, else the name of the folder that was given, with a
         warning
     cache : a folder of the user's choice in which what was read of other tools' files is kept. Without one nothing is
