@@ -21,7 +21,7 @@ import pandas as pd
 from hcilib.analyse.curves.loads import loads, next_loads, stops
 from hcilib.analyse.physics.capacity import parse_scheme, tier_fit
 from hcilib.analyse.runs.integrity import integrity_of_run, integrity_verdicts
-from hcilib.analyse.runs.stopping import enough_runs, stop_when, warm_up_missing
+from hcilib.analyse.runs.series import enough_runs, stop_when, warm_up_missing
 from hcilib.drive.beds.ceph import ceph
 from hcilib.drive.beds.cluster import running
 from hcilib.drive.beds.lab import lab

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.analyse.physics.amplification import amplification
 from hcilib.analyse.physics.audit import audit
 from hcilib.analyse.physics.schemes import Mirror, Raid5, Raid6
+from hcilib.analyse.physics.traffic import amplification
 
 IOPS = 1000.0
 

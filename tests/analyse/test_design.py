@@ -16,7 +16,7 @@ from hcilib.analyse.campaigns.design import (
     precision,
     protocols_of,
 )
-from hcilib.analyse.runs.stopping import enough_runs
+from hcilib.analyse.runs.series import enough_runs
 
 ARTICLES = {"runs": 3, "read_s": 600, "write_s": 1800, "order": "back-to-back"}
 ADAPTIVE = {"runs": 5, "most_runs": 10, "read_s": 300, "write_s": 300, "first_s": 60}

@@ -11,8 +11,15 @@ from simulate import runs, seconds, slow_drift, starts
 from hcilib.analyse.campaigns import simulation
 from hcilib.analyse.campaigns.design import Protocol, half_width_factors, noise, precision
 from hcilib.analyse.campaigns.simulation import drift_levels, schedule, simulate_coverage, simulate_protocols, welch
-from hcilib.analyse.runs.series import fleet, mean_interval
-from hcilib.analyse.runs.stopping import confidence_sequence, effective_samples, enough_runs, long_run_sd, stop_when
+from hcilib.analyse.runs.series import (
+    confidence_sequence,
+    effective_samples,
+    enough_runs,
+    fleet,
+    long_run_sd,
+    mean_interval,
+    stop_when,
+)
 
 PROTOCOLS = {
     "fixed": {"runs": 3, "read_s": 600, "write_s": 1800, "order": "back-to-back"},

@@ -4,16 +4,18 @@ import pytest
 from scipy import stats
 from simulate import ar1, reference_series, runs, seconds, slow_drift, starts, write_cliff
 
-from hcilib.analyse.runs.series import fleet, mean_interval, stationarity
-from hcilib.analyse.runs.stopping import (
+from hcilib.analyse.runs.series import (
     autocorrelation_time,
     batch_means,
     confidence_sequence,
     effective_samples,
     enough_runs,
+    fleet,
     long_run_sd,
+    mean_interval,
     mser5,
     snia_steady,
+    stationarity,
     stop_when,
     two_levels,
     warm_up_missing,

@@ -20,7 +20,7 @@ from probes import until
 from hcilib.drive.campaign import campaign
 from hcilib.drive.guard.guard import identify
 from hcilib.drive.guard.last_look import LastLook
-from hcilib.drive.hosts import processes
+from hcilib.drive.hosts import lease
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.testbed import Disk, Fio, Testbed
 
@@ -141,14 +141,14 @@ class _Shimmed(Fleet):
 def own_kernels(folder: Path) -> Iterator[None]:
     """Campaigns reach the hosts whose lsblk is decorated, and count a VM's own fio only: these hosts share one
     kernel."""
-    everything = processes.parse
+    everything = lease.parse_processes
 
     def own(text, vm, bed):
         return {k: p for k, p in everything(text, vm, bed).items() if f"/hci-{vm.target}." in p.command}
 
     with (
         mock.patch.object(campaign, "Fleet", lambda testbed: _Shimmed(testbed, folder)),
-        mock.patch.object(processes, "parse", own),
+        mock.patch.object(lease, "parse_processes", own),
     ):
         yield
 

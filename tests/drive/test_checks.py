@@ -5,9 +5,7 @@ import math
 import pytest
 from fio_trees import JOB, LINGERING, LOST_RUN, RUN, SERVER
 
-from hcilib.drive.guard import checks
-from hcilib.drive.guard.checks import judge, log_bytes
-from hcilib.drive.guard.preflight import check, preflight, wear
+from hcilib.drive.guard.preflight import _HOST, check, judge, log_bytes, preflight, wear
 from hcilib.drive.hosts.hosts import Fleet, Outcome
 from hcilib.sweeps import sweep
 from hcilib.testbed import Disk, Node, Testbed, Vm
@@ -177,7 +175,7 @@ def test_a_fio_that_waits_is_fine_and_one_that_works_is_not(found, said):
 
 
 def test_a_host_that_does_not_answer_is_one_row_without_the_script():
-    error = f"`{checks._HOST}` was stopped after 60 s"
+    error = f"`{_HOST}` was stopped after 60 s"
     rows = judge(
         real_bed(), {"vm1": Outcome("vm1", False, error=error), "vm2": Outcome("vm2", True, answer()[:-10])}, "fio-3.33"
     )

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from probes import processes
 
-from hcilib.drive.campaign import placement
+from hcilib.drive.campaign import subjects
 from hcilib.drive.campaign.campaign import run
-from hcilib.drive.campaign.placement import PlacementError, ensure
+from hcilib.drive.campaign.subjects import PlacementError, ensure_placement
 from hcilib.drive.hosts.commands import _here, prepare, tasks
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.sweeps import sweep
@@ -64,11 +64,11 @@ def test_what_is_placed_as_wanted_is_not_moved(bed, short, owned):
     [owner, other] = [s for s in short(placement=("owner", "non-owner")).steps if s.kind == "measure"]
     owner, other = sorted((owner, other), key=lambda s: s.cell.placement == "non-owner")
     with Fleet(bed) as fleet:
-        ensure(fleet, bed, system, owner)
+        ensure_placement(fleet, bed, system, owner)
         assert moves(folder) == []
-        ensure(fleet, bed, system, other)
+        ensure_placement(fleet, bed, system, other)
         assert sorted(moves(folder)) == ["vm1", "vm2"]
-        ensure(fleet, bed, system, other)
+        ensure_placement(fleet, bed, system, other)
         assert len(moves(folder)) == 2
     vm1 = bed.fleet(2)[0]
     assert owners(folder)[vm1.name] != vm1.node
@@ -79,7 +79,7 @@ def test_without_a_command_a_wrong_placement_is_refused_by_vm(bed, short, owned)
     how = system.placement.model_copy(update={"non_owner": None})
     step = short(placement="non-owner").steps[-1]
     with Fleet(bed) as fleet, pytest.raises(PlacementError) as caught:
-        ensure(fleet, bed, system.model_copy(update={"placement": how}), step)
+        ensure_placement(fleet, bed, system.model_copy(update={"placement": how}), step)
     said = str(caught.value)
     assert said.startswith("placement non-owner: vm1: on its owner")
     assert "the system's file has no command placement.non_owner" in said
@@ -87,12 +87,14 @@ def test_without_a_command_a_wrong_placement_is_refused_by_vm(bed, short, owned)
 
 
 def test_a_move_that_does_not_help_is_said(bed, short, owned, monkeypatch):
-    monkeypatch.setattr(placement, "PATIENCE_S", 0.1)
-    monkeypatch.setattr(placement, "AGAIN_S", 0.05)
+    monkeypatch.setattr(subjects, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(subjects, "AGAIN_S", 0.05)
     system, _ = owned
     how = system.placement.model_copy(update={"non_owner": Command(on="nodes", run="true")})
     with Fleet(bed) as fleet, pytest.raises(PlacementError, match="`true` did not change that"):
-        ensure(fleet, bed, system.model_copy(update={"placement": how}), short(placement="non-owner").steps[-1])
+        ensure_placement(
+            fleet, bed, system.model_copy(update={"placement": how}), short(placement="non-owner").steps[-1]
+        )
 
 
 @pytest.mark.parametrize("broken", ["cat /no/such/{vm}", "true"])
@@ -101,7 +103,9 @@ def test_a_check_that_fails_or_is_silent_is_no_answer(bed, short, owned, broken)
     how = system.placement.model_copy(update={"check": Check(on="nodes", run=broken, expect="^{node}$")})
     for wanted in ("owner", "non-owner"):
         with Fleet(bed) as fleet, pytest.raises(PlacementError, match="vm1: placement cannot be seen"):
-            ensure(fleet, bed, system.model_copy(update={"placement": how}), short(placement=wanted).steps[-1])
+            ensure_placement(
+                fleet, bed, system.model_copy(update={"placement": how}), short(placement=wanted).steps[-1]
+            )
 
 
 def test_a_system_that_cannot_say_is_refused_before_any_host(bed, short, mirror_system, tmp_path):
@@ -207,7 +211,7 @@ def test_each_vm_is_judged_by_its_own_node_where_the_check_names_none(bed, short
     step = short(placement="owner", vms=2).steps[-1]
     on_the_second = next(vm.name for vm in bed.fleet(2) if vm.node == "node2")
     with Fleet(bed) as fleet, pytest.raises(PlacementError) as caught:
-        ensure(fleet, bed, system, step)
+        ensure_placement(fleet, bed, system, step)
     assert f"{on_the_second}: on another node than its owner" in str(caught.value)
     assert "vm1: " not in str(caught.value)
 
@@ -229,7 +233,7 @@ def test_the_state_of_a_volume_is_judged(bed, short, state, seen):
     )
     [step] = [s for s in short(placement="owner", vms=1).steps if s.kind == "measure"]
     with Fleet(bed) as fleet:
-        said = placement.redirected(fleet, bed, system, step)
+        said = subjects.redirected(fleet, bed, system, step)
     assert bool(said) is seen
     if seen:
         assert said[0].startswith("vm1: its volume is redirected (state=FileSystemRedirected)")

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from hcilib import measure
-from hcilib.analyse.runs.stopping import enough_runs, stop_when, warm_up_missing
+from hcilib.analyse.runs.series import enough_runs, stop_when, warm_up_missing
 from hcilib.drive.campaign import campaign, ledger
 from hcilib.drive.campaign.ledger import WRITES, LedgerError
 from hcilib.drive.campaign.policy import Policy, PolicyError, Rules, Watch, further_block, needed, require, standing

@@ -11,7 +11,7 @@ from probes import until
 from test_launch import CONTROL, by, python
 
 from hcilib.drive.guard.preflight import check
-from hcilib.drive.hosts import processes
+from hcilib.drive.hosts import lease
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.testbed import Disk, Node, Testbed, Vm
 
@@ -31,17 +31,17 @@ OTHERS = (
 
 
 def parsed(*commands: str) -> dict:
-    return processes.parse("\n".join(f"{n}\t1\t{n}\t/\t{c} " for n, c in enumerate(commands, 20)), VM, REAL)
+    return lease.parse_processes("\n".join(f"{n}\t1\t{n}\t/\t{c} " for n, c in enumerate(commands, 20)), VM, REAL)
 
 
 def test_ours_are_known_by_their_folder():
     assert [p.runs_for_us for p in parsed(*OURS, *OTHERS[:4]).values()] == [True, True, False, False, False, False]
-    assert not processes.Process(1, 1, 1, "fio /tmp/hci-x/job.fiox").runs_for_us
+    assert not lease.Process(1, 1, 1, "fio /tmp/hci-x/job.fiox").runs_for_us
 
 
 def test_a_job_of_a_running_server_is_no_server_that_waits():
     def jobs(*lines):
-        return [p.pid for p in processes.jobs(processes.parse("\n".join(lines), VM, REAL))]
+        return [p.pid for p in lease.jobs_of_servers(lease.parse_processes("\n".join(lines), VM, REAL))]
 
     assert jobs(SERVER, LINGERING, RUN) == []
     assert jobs(SERVER, LINGERING, RUN, JOB) == [13]
@@ -62,7 +62,7 @@ def test_a_job_of_a_running_server_is_no_server_that_waits():
     ],
 )
 def test_where_a_server_takes_orders_from_anybody(command, where):
-    assert processes.Process(1, 1, 1, command).listens == where
+    assert lease.Process(1, 1, 1, command).listens == where
 
 
 @pytest.mark.lab
@@ -76,7 +76,7 @@ def test_a_fio_of_ours_that_does_not_end_with_its_controller_is_ended_and_nobody
         return {
             p: c
             for p, c in running(f"/hci-{host.target}.").items()
-            if processes.Process(p, 1, 1, c).runs_for_us and "/fio" in f"/{c.split()[0]}"
+            if lease.Process(p, 1, 1, c).runs_for_us and "/fio" in f"/{c.split()[0]}"
         }
 
     def shells():
@@ -103,7 +103,7 @@ def test_a_fio_of_ours_that_does_not_end_with_its_controller_is_ended_and_nobody
                 in table.loc[(table["check"] == "idle") & (table["host"] == vm.name), "detail"].iloc[0]
             )
             assert until(lambda: not mine(other_vm), 20), "the VM whose shell is awake ends its own fio"
-            killed = processes.end_orphans(fleet, bed, bed.fleet(2), patience_s=0.5)
+            killed = lease.end_orphans(fleet, bed, bed.fleet(2), patience_s=0.5)
             assert set(killed) == {vm.name}
             assert until(lambda: not mine(), 3)
             assert check(fleet, bed, short(vms=2), None, None)["ok"].all()

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 
-from hcilib.show.figures.points import plot_precision
+from hcilib.show.figures.bars import plot_precision
 from hcilib.show.figures.rows import VERDICTS, WIDEST, plot_coverage, plot_regression
 
 NAN = np.nan

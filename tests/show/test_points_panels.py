@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.show.figures.points import plot_pareto_panels
+from hcilib.show.figures.bars import plot_pareto_panels
 from hcilib.show.figures.rows import plot_audit, plot_baseline
 from hcilib.show.tables.tables import table
 

@@ -16,8 +16,7 @@ from scipy.optimize import brentq
 from scipy.special import chdtr, chdtri, gammaln, roots_jacobi, stdtrit
 
 from hcilib.analyse.compare.cells import annotate, describe, group_codes, valid_rows
-from hcilib.analyse.runs.series import mean_interval, run_columns
-from hcilib.analyse.runs.stopping import MIN_EFFECTIVE, confidence_sequence
+from hcilib.analyse.runs.series import MIN_EFFECTIVE, confidence_sequence, mean_interval, run_columns
 from hcilib.caveats import Caveat
 
 LOOK_S = 30

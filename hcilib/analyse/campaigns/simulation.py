@@ -17,7 +17,7 @@ from scipy.stats import binomtest
 
 from hcilib.analyse.campaigns.design import LOOK_S, Protocol, protocols_of, workload
 from hcilib.analyse.compare.contrast import contrast, judge
-from hcilib.analyse.runs.stopping import MIN_EFFECTIVE, confidence_sequence, effective_samples, long_run_sd
+from hcilib.analyse.runs.series import MIN_EFFECTIVE, confidence_sequence, effective_samples, long_run_sd
 
 CELLS = 6
 """Of every simulated campaign."""

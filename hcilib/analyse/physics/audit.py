@@ -12,7 +12,7 @@ import pandas as pd
 
 from hcilib.analyse.compare.cells import left_out
 from hcilib.analyse.compare.chosen import until_stable
-from hcilib.analyse.physics.amplification import drive_rates_of
+from hcilib.analyse.physics.traffic import drive_rates_of
 from hcilib.caveats import column
 from hcilib.metrics import METRICS
 

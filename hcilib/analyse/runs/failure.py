@@ -15,8 +15,7 @@ from scipy.special import stdtrit
 
 from hcilib.analyse.compare.cells import SINGLE_RUN, TWO_RUNS, asked_by, group_codes, refuse_varying
 from hcilib.analyse.runs.integrity import none_found
-from hcilib.analyse.runs.series import mean_interval, run_columns
-from hcilib.analyse.runs.stopping import mser5
+from hcilib.analyse.runs.series import mean_interval, mser5, run_columns
 from hcilib.caveats import Caveat, Caveats, caveats
 from hcilib.metrics import FACTORS, pattern_words, where
 

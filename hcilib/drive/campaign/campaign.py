@@ -18,7 +18,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from hcilib.drive.beds import lab
-from hcilib.drive.campaign import events, integrity, placement, policy
+from hcilib.drive.campaign import events, integrity, policy
 from hcilib.drive.campaign.facts import gather, note_wear, pool_fill_noted
 from hcilib.drive.campaign.policy import Policy, Rules, Watch
 from hcilib.drive.campaign.progress import Bars, phase, red
@@ -28,16 +28,20 @@ from hcilib.drive.campaign.subjects import (
     Settings,
     Subject,
     divided,
+    ensure_placement,
     interleaved,
+    redirected,
+    require_placement,
+    restore_placement,
     saved_pct,
     subjects,
 )
 from hcilib.drive.guard import guard, preflight
 from hcilib.drive.guard.last_look import LastLook
-from hcilib.drive.hosts import network, processes
+from hcilib.drive.hosts import network
 from hcilib.drive.hosts.counters import sampled
 from hcilib.drive.hosts.hosts import Fleet, FleetError
-from hcilib.drive.hosts.lease import leased
+from hcilib.drive.hosts.lease import end_orphans, leased
 from hcilib.drive.launch import job
 from hcilib.drive.launch.job import FioError, Launch, Launched
 from hcilib.drive.launch.launch import launch
@@ -132,7 +136,7 @@ def run(
     every = subjects(measured, testbed, actions)
     policy.require(plan, testbed, rules, earlier)
     for subject in every.values():
-        placement.require(plan, subject.testbed, subject.system)
+        require_placement(plan, subject.testbed, subject.system)
         events.require(plan, subject.actions, f"testbed {testbed.name}")
         guard.require(subject.testbed, plan.vms, plan.numjobs, consent)
         integrity.require(plan, subject.testbed)
@@ -164,7 +168,7 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
         fleet = held.enter_context(Fleet(testbed))
         with phase(f"connecting to {len(fleet.names)} hosts, ending what an earlier run left", progress):
             lease = held.enter_context(leased(fleet, testbed, vms, rundir.path))
-            ended = processes.end_orphans(fleet, testbed, vms)
+            ended = end_orphans(fleet, testbed, vms)
         with phase(f"preflight of {len(fleet.names)} hosts", progress):
             preflight.require_ready(_checked(fleet, products, plan, consent, rundir), but=preflight.GUARDED)
             if plan.integrity:
@@ -222,7 +226,7 @@ def _put_back(fleet: Fleet, switch: Settings, products: Iterable[Subject], plan:
     except SettingError as error:
         tqdm.write(red(str(error)))
     for subject in products:
-        if undone := placement.restore(fleet, subject.testbed, subject.system, plan):
+        if undone := restore_placement(fleet, subject.testbed, subject.system, plan):
             tqdm.write(red(undone))
 
 
@@ -330,8 +334,8 @@ def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, look: L
     watch = course.watch(step)
     try:
         switch.ensure(fleet, subject)
-        placement.ensure(fleet, testbed, system, step)
-        states = placement.redirected(fleet, testbed, system, step)
+        ensure_placement(fleet, testbed, system, step)
+        states = redirected(fleet, testbed, system, step)
         beside = integrity.Beside.of(step, plan, testbed, fleet, look, work, f"{rundir.campaign}.{rundir.order}")
         with _eventful(step, course, fleet, record) as begun:
             launched, remarks, elapsed_s = _launch(step, plan, testbed, fleet, look, vms, work, watch, begun, beside)

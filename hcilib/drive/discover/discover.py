@@ -17,9 +17,9 @@ from hcilib.drive.discover import answers, platforms
 from hcilib.drive.discover.answers import NodeFacts, VmFacts
 from hcilib.drive.discover.storage import Storage, storages
 from hcilib.drive.discover.testbed_file import NOTHING, UNKNOWN_NODE, save, write_scenarios, write_system, write_testbed
-from hcilib.drive.guard.checks import CLOCK_LIMIT_S, without_script
 from hcilib.drive.guard.devices import Device, Inventory, find
 from hcilib.drive.guard.guard import judge
+from hcilib.drive.guard.preflight import CLOCK_LIMIT_S, without_script
 from hcilib.drive.hosts.hosts import Fleet, FleetError, Outcome
 from hcilib.drive.hosts.hosts import clocks as ask_clocks
 from hcilib.places import at_home

@@ -1,4 +1,5 @@
-"""One campaign at a time on a host: each VM and node of a testbed is leased while a campaign runs on it.
+"""A host for one campaign at a time: each VM and node of a testbed is leased while a campaign runs on it, and which fio
+processes work there, and for whom, is asked.
 
 Two campaigns that share a disk, a VM or a node measure each other, and neither's numbers show it. So a campaign holds,
 on every host that it uses, a lock that belongs to the machine: a small shell there keeps it for as long as it hears
@@ -21,15 +22,17 @@ import shlex
 import socket
 import threading
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hcilib.drive.hosts.hosts import CONNECT_S, Fleet, need
+from hcilib.drive.hosts.hosts import CONNECT_S, Fleet, need, sections
 from hcilib.testbed import Node, Testbed, Vm
 
 if TYPE_CHECKING:
     import paramiko
+
 
 BEAT_S, SILENT_S = 15, 90
 """The controller says that it is there every so often; a host that hears nothing for so long (a controller without
@@ -177,3 +180,87 @@ def _answer(channel: paramiko.Channel) -> str:
 def _seen(text: str) -> str:
     """One line of characters that can be seen: a folder may be called anything."""
     return "".join(c if c.isprintable() else "?" for c in text)
+
+
+# The fio processes of a VM: which are ours, which take orders from anybody, and which work for a controller that is
+# gone.
+
+DEFAULT_PORT = 8765
+FIO_PROCESSES = r"""
+echo '==== processes'
+for p in /proc/[0-9]*; do
+  c=; read -r c 2>/dev/null <"$p/comm"
+  case $c in fio*) ;; *) continue;; esac
+  s=; read -r s 2>/dev/null <"$p/stat" || continue
+  s=${s##*) }; set -- $s; [ "$1" = Z ] && continue
+  printf '%s\t%s\t%s\t%s\t' "${p#/proc/}" "$2" "$4" "$(readlink "$p/cwd")"; tr '\0' ' ' 2>/dev/null <"$p/cmdline"; echo
+done
+"""
+
+
+@dataclass(frozen=True)
+class Process:
+    """One fio process of a host."""
+
+    pid: int
+    parent: int
+    session: int
+    command: str
+
+    @property
+    def serves(self) -> bool:
+        return "--server" in self.command
+
+    @property
+    def runs_for_us(self) -> bool:
+        """Started by a launcher of this project (hcilib.drive.launch.session), which ends it as soon as its controller
+        is gone."""
+        return re.search(r"/hci-\S+/(job\.fio|server)\b", self.command) is not None
+
+    @property
+    def listens(self) -> str:
+        """Where a server that is not ours takes orders from anybody: its argument; "" for what is none, or on a unix
+        socket."""
+        given = re.search(r"--server(?:=(\S+))?", self.command)
+        where = (given[1] or f"all addresses, port {DEFAULT_PORT}") if given else ""
+        return "" if where.startswith("sock:") else where
+
+
+def parse_processes(text: str, vm: Vm, testbed: Testbed) -> dict[int, Process]:
+    """Process id -> process, of every fio on the VM; in a lab, whose hosts share one kernel, of this VM's own."""
+    found = {}
+    for line in text.splitlines():
+        pid, parent, session, folder, command = line.split("\t", 4)
+        if not testbed.lab_root or (Path(folder).is_relative_to(testbed.lab_root) and f"/hci-{vm.target}." in command):
+            found[int(pid)] = Process(int(pid), int(parent), int(session), command.strip())
+    return found
+
+
+def jobs_of_servers(processes: Mapping[int, Process]) -> list[Process]:
+    """Jobs of running servers. A server forks for a connection and again for its run; only a job has a session of its
+    own."""
+    return [p for p in processes.values() if p.serves and p.parent in processes and p.session == p.pid]
+
+
+def end_orphans(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], patience_s: float = 3.0) -> dict[str, list[int]]:
+    """VM -> processes killed: what a controller that died left running, which would share the disks with the next step.
+
+    Ours end by themselves a moment after their connection did, so busy VMs are asked again until patience ends; what is
+    there even then is killed: one controller at a time has a testbed. Nobody else's fio is touched.
+    """
+    killed: dict[str, list[int]] = {}
+    deadline, busy = time.monotonic() + patience_s, list(vms)
+    while busy:
+        asked = fleet.run(FIO_PROCESSES, [vm.name for vm in busy], limit_s=10)
+        found = {vm.name: _ours(asked[vm.name].value, vm, testbed) for vm in busy if asked[vm.name].ok}
+        busy = [vm for vm in busy if found.get(vm.name)]
+        if time.monotonic() >= deadline:
+            killed = {vm.name: found[vm.name] for vm in busy}
+            fleet.run({name: f"kill -KILL {' '.join(map(str, pids))}" for name, pids in killed.items()}, limit_s=10)
+            break
+        time.sleep(0.1 * bool(busy))
+    return killed
+
+
+def _ours(text: str, vm: Vm, testbed: Testbed) -> list[int]:
+    return [pid for pid, p in parse_processes(sections(text)["processes"], vm, testbed).items() if p.runs_for_us]
