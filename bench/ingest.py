@@ -244,8 +244,8 @@ def hcilib_merged(compiled: bool):
 
 def _merged_bins(files: list[Path], compiled: bool, packer=None) -> list:
     """One histogram a file, of all its hosts; the rows of the hosts table go to the packer."""
-    from hcilib.read.fio.fio_bins import bins_of, merged
     from hcilib.read.fio.fio_json import Packer, add_bytes
+    from hcilib.read.fio.fio_reports import bins_of, merged
 
     packer = packer or Packer()
     read = ((add_bytes(packer, file.read_bytes(), file), file) for file in files)

@@ -13,8 +13,7 @@ from typing import Any
 
 from hcilib.metrics import meant, parse_bytes
 from hcilib.plan import Adaptive, Content, Integrity, Offered, Plan, Step, Volume, shuffled
-from hcilib.tenants import tenant_cells
-from hcilib.workload import PLACEMENTS, SPREAD, Cell, Events, Pattern, PlanError
+from hcilib.workload import PLACEMENTS, SPREAD, Cell, Events, Pattern, PlanError, tenant_cells
 
 MIN_RUNTIME_S = 0.1  # below, fio's own start and end are most of a run
 STAMPED_BYTES = 4096  # of a stamped block (hcilib.drive.campaign.integrity)
@@ -90,7 +89,7 @@ def sweep(
         latencies are those of an open loop (METHODS section 6). Each job may queue ``offered_iodepth``;
         ``offered_process`` is fio's rate_process, ``poisson`` or ``linear``
     tenants : instead of patterns, groups of VMs that each do something of their own: name -> a profile (``oltp``,
-        ``vdi``, ``backup``: hcilib.tenants.PROFILES) or a mapping of `profile` or `patterns`, `vms` (how many, or their
+        ``vdi``, ``backup``: hcilib.workload.PROFILES) or a mapping of `profile` or `patterns`, `vms` (how many, or their
         names), `iodepth`, `numjobs`, `offered` (``"500iops"``), `limit` (``"64m"`` or ``"500iops"`` a VM). Each
         block visits each tenant alone, all together, and together with the limits where any has one
     network_s : how long each link between two nodes is measured, before storage is (hcilib.drive.hosts.network); 0: not

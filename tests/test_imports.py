@@ -11,8 +11,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS = {
     "workload": set(),
     "plan": {"workload", "metrics"},
-    "sweeps": {"plan", "workload", "metrics", "tenants"},
-    "tenants": {"plan", "workload"},
+    "sweeps": {"plan", "workload", "metrics"},
     "places": set(),
     "yaml_models": {"places", "metrics"},
     "testbed": {"yaml_models"},

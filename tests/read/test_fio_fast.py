@@ -16,11 +16,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hcilib.fio_buckets import MIDPOINTS
-from hcilib.read.fio import fio_bins
-from hcilib.read.fio.fio_bins import bins_of, by_key, merged, parse_runs
+from hcilib.read.fio import fio_reports
 from hcilib.read.fio.fio_fast import Unusual
 from hcilib.read.fio.fio_json import FioOutputError, Packer, add_bytes, frame, read_fio, read_fio_bins
-from hcilib.read.fio.fio_reports import parse
+from hcilib.read.fio.fio_reports import bins_of, by_key, merged, parse, parse_runs
 from tests.read.mutations import STEPS, mutated
 
 DATA = Path(__file__).parents[1] / "data" / "fio"
@@ -215,7 +214,7 @@ def test_an_idle_direction_as_no_fio_writes_it_is_not_clean(said, which):
 
 
 def by_numpy(raws: list[bytes]):
-    return fio_bins._by_numpy(fio_bins._BETWEEN.join(raws), len(raws))
+    return fio_reports._by_numpy(fio_reports._BETWEEN.join(raws), len(raws))
 
 
 PAIRS = st.dictionaries(st.integers(0, 2**62), st.integers(0, 2**62), max_size=6)
@@ -280,7 +279,7 @@ def test_neither_importing_nor_reading_one_file_loads_numba():
 
 def test_without_numba_a_compiled_read_is_numpys():
     code = (
-        "import sys\nsys.modules['numba'] = None\nfrom hcilib.read.fio.fio_bins import parse_runs\n"
+        "import sys\nsys.modules['numba'] = None\nfrom hcilib.read.fio.fio_reports import parse_runs\n"
         """print(parse_runs([b'{"5": 6, "7": 8}'], compiled=True))"""
     )
     assert (

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
 from hcilib.fio_buckets import MIDPOINTS, midpoint
-from hcilib.read.fio.fio_bins import parse_bins
 from hcilib.read.fio.fio_json import FioOutputError, read_fio, read_fio_bins
+from hcilib.read.fio.fio_reports import parse_bins
 
 DATA = Path(__file__).parents[1] / "data" / "fio"
 CASES = json.loads((DATA / "cases.json").read_text())

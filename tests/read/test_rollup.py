@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import hcilib as hci
 from hcilib import fio_buckets
 from hcilib.read.compressed import unpacked
-from hcilib.read.logs import rollup, rollup_kernel, rollup_plain, rollup_script
+from hcilib.read.logs import rollup, rollup_kernel, rollup_script, rollup_table
 from hcilib.read.logs.rollup import add_rollups, count_logs, line_blocks, slices
 from hcilib.read.logs.rollup_script import LineError, Shape
 from hcilib.read.logs.rollup_table import FioLogError, add_cells, frame, from_table, pushed_name, room, script_for_vms
@@ -115,7 +115,7 @@ def all_ways(raw: bytes, cut: int, shape: Shape):
     for block in ([raw] if raw else [], [b"".join(lines[:cut]), b"".join(lines[cut:])], lines):
         blocks = [b for b in block if b]
         yield by_kernel(rollup_kernel.Counter(pages=128), blocks, shape)
-        yield by_kernel(rollup_plain.Counter(), blocks, shape)
+        yield by_kernel(rollup_table.Counter(), blocks, shape)
         yield by_script(blocks, shape)
 
 
@@ -267,7 +267,7 @@ def test_however_many_parts_the_table_is_the_same(kernel, real, tmp_path, monkey
 def test_more_seconds_than_pages_are_put_aside():
     raw = "".join(f"{1000 * (7 * n % 500)}, {n * n % 10**7}, {n % 3}, 512, 0\n" for n in range(20_000)).encode()
     shape = Shape("lat", 5, 0, 0, False)
-    expected = by_kernel(rollup_plain.Counter(), [raw], shape)
+    expected = by_kernel(rollup_table.Counter(), [raw], shape)
     assert by_kernel(rollup_kernel.Counter(pages=64), [raw], shape) == expected
 
 

@@ -20,10 +20,9 @@ import numpy as np
 import pandas as pd
 
 from hcilib.read.compressed import read_bytes
-from hcilib.read.fio.fio_bins import BIN_KEYS, bins_of, by_key, parse_bins, reached
 from hcilib.read.fio.fio_document import FioOutputError
 from hcilib.read.fio.fio_fast import SUMS, Direction, FioFile, Options, Unusual
-from hcilib.read.fio.fio_reports import parse, read_reports, short
+from hcilib.read.fio.fio_reports import BIN_KEYS, bins_of, by_key, parse, parse_bins, reached, read_reports, short
 
 __all__ = ["HOST_KEYS", "FioOutputError", "frame", "read_fio", "read_fio_bins"]
 

@@ -19,7 +19,7 @@ _SMALLEST = len('"1":1,')
 
 
 def scan(raws: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """As hcilib.read.fio.fio_bins.parse_runs; None without numba, and where one object is not as fio writes it."""
+    """As hcilib.read.fio.fio_reports.parse_runs; None without numba, and where one object is not as fio writes it."""
     if njit is None:
         return None
     text = np.frombuffer(b"".join(raws), np.uint8)

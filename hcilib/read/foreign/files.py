@@ -22,11 +22,10 @@ import pandas as pd
 
 from hcilib.caveats import PERCENTILES, Caveat
 from hcilib.read.diskspd.diskspd import DiskspdOutputError, read_diskspd, read_diskspd_bins
-from hcilib.read.fio.fio_bins import bins_of
 from hcilib.read.fio.fio_document import LOCAL_HOST
 from hcilib.read.fio.fio_fast import Direction
 from hcilib.read.fio.fio_json import full_depth_pct, sync_latency
-from hcilib.read.fio.fio_reports import Entry, FioFile, FioOutputError, parse
+from hcilib.read.fio.fio_reports import Entry, FioFile, FioOutputError, bins_of, parse
 from hcilib.read.foreign.parts import FDATASYNC, NUMBERS, UNLIKE, ForeignError, Part, Row, asked
 from hcilib.read.run.step_tables import QUANTILES, carried, thin_tail
 

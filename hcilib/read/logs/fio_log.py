@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from hcilib.read.fio.fio_fast import LOCAL_HOST
 from hcilib.read.logs.rollup import each_block, group_of, line_blocks, rollup_of_logs
-from hcilib.read.logs.rollup_plain import COLUMNS, columns
 from hcilib.read.logs.rollup_script import (
     BS_LIMIT,
     EPOCH_MS,
@@ -23,7 +22,7 @@ from hcilib.read.logs.rollup_script import (
     sample_of,
     shape_of,
 )
-from hcilib.read.logs.rollup_table import FioLogError, pushed_host, read_pushed
+from hcilib.read.logs.rollup_table import COLUMNS, FioLogError, columns, pushed_host, read_pushed
 
 _NAME = re.compile(
     r"(?P<job>.+)_(?P<kind>iops|bw|lat|clat|slat)(?:\.(?P<number>\d+))?\.log(?:\.(?P<host>.+?))??(?:\.zst|\.gz)?"

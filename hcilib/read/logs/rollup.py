@@ -153,7 +153,7 @@ def _counted(paths: Sequence[Path], engine: Engine, kernel: str | None, workers:
 
 
 class Counter(Protocol):
-    """What rollup_kernel and rollup_plain each have one of."""
+    """What rollup_kernel and rollup_table each have one of."""
 
     def feed(self, block: memoryview, shape: Shape) -> None: ...
 
@@ -292,7 +292,7 @@ def _kernel(kernel: str | None, paths: Sequence[Path]) -> Callable[[], Counter]:
         except ImportError:
             if kernel:
                 raise
-    from hcilib.read.logs.rollup_plain import Counter as Plain
+    from hcilib.read.logs.rollup_table import Counter as Plain
 
     return Plain
 

@@ -15,7 +15,7 @@ Why a loop over addresses, and why all of it in one file:
     into it:
   `TAKEN_OVER` names that, and a test fails until it is changed here too, which makes numba compile anew.
 
-What the plain way costs stands in data/samples/bench_logs.csv (rollup_plain: pyarrow and numpy).
+What the plain way costs stands in data/samples/bench_logs.csv (rollup_table: pyarrow and numpy).
 """
 
 from __future__ import annotations

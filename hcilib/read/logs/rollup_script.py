@@ -4,7 +4,7 @@ The file has two lives. `hcilib` sends it to the VM that wrote the logs, where a
 
     python3 rollup_script.py FOLDER OUT.json.gz
 
-And it is the reference: rollup_kernel and rollup_plain do the same faster, and hand every line that is not printed
+And it is the reference: rollup_kernel and rollup_table do the same faster, and hand every line that is not printed
 exactly as fio prints it to `cells_of` here.
 
 A cell is [key, n, bytes, sum]; its key packs second, direction, whether the value is an average, and fio's bucket.

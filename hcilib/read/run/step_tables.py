@@ -22,7 +22,6 @@ from hcilib.engine import located
 from hcilib.fio_buckets import TAIL
 from hcilib.places import COUNTERS, JOB, OUTPUT, RECORD
 from hcilib.read.compressed import opened, read_bounded, unpacked
-from hcilib.read.fio.fio_bins import BIN_KEYS, Bins, bins_of, by_key, reached
 from hcilib.read.fio.fio_document import FioOutputError
 from hcilib.read.fio.fio_json import (
     OF_FLUSHES,
@@ -37,6 +36,7 @@ from hcilib.read.fio.fio_json import (
     reading_order,
     sync_latency,
 )
+from hcilib.read.fio.fio_reports import BIN_KEYS, Bins, bins_of, by_key, reached
 from hcilib.read.nodes import counters
 from hcilib.read.run import acceptance
 from hcilib.read.run.records import keys_of, record_of, sound, when, window
