@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -21,12 +22,16 @@ pytestmark = [
 ]
 
 
-def test_the_attack_works_where_a_server_listens(programs, tmp_path):
+@pytest.fixture
+def open_to_all():
+    """A folder that anybody may look into; pytest's own are closed, and not this test's to open."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_the_attack_works_where_a_server_listens(programs, open_to_all):
     """Or the other tests would show nothing: on loopback's TCP, and on a socket in a folder that is open to all."""
-    open_to_all = tmp_path / "open"
-    open_to_all.mkdir()
-    for folder in (open_to_all, *open_to_all.parents[:4]):
-        folder.chmod(0o755)
     servers = [
         subprocess.Popen(["fio", f"--server={where}"], cwd=open_to_all, stdout=subprocess.DEVNULL)
         for where in ("ip:127.99.98.97,8765", "sock:s")
@@ -45,12 +50,10 @@ def test_the_attack_works_where_a_server_listens(programs, tmp_path):
 
 
 @BOTH
-def test_another_account_reaches_no_fio_during_a_step_nor_after_the_controllers_death(bed, tmp_path, launcher):
-    work = tmp_path / "work"
-    work.mkdir()
+def test_another_account_reaches_no_fio_during_a_step_nor_after_the_controllers_death(bed, open_to_all, launcher):
+    work = open_to_all / "work"
+    work.mkdir(mode=0o755)  # the run directory is anybody's to read
     places = (Path(bed.lab_root), work)
-    for folder in (work, *work.parents[:4]):
-        folder.chmod(0o755)  # the run directory is anybody's to read
     control = python(CONTROL, by(bed, launcher).model_dump_json(), str(work))
     try:
         assert until(lambda: len(fios(bed)) >= (6 if launcher == "per-host" else 12), 20), control.communicate(

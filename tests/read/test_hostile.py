@@ -384,9 +384,9 @@ def test_a_thousand_jobs_with_options_of_their_own_take_no_minutes(tmp_path):
     inner = b", ".join(job.partition(b'"jobs": [')[2].removesuffix(b"]}") for job in jobs)
     path = tmp_path / "fio.json"
     path.write_bytes(b'{"fio version": "fio-3.33", "jobs": [%s]}' % inner)
-    began = time.monotonic()
+    began = time.process_time()  # whatever else the machine does
     assert len(read_fio(path)) == 1000
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began < 10
 
 
 @pytest.mark.parametrize(
