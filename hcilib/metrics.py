@@ -191,6 +191,28 @@ def pattern_words(pattern: str) -> str:
     )
 
 
+def scheme_words(formula: str) -> str:
+    """``a two-way mirror over RAID 5 of 5 drives`` from ``Mirror(2) * Raid5(5)``; what it does not know stays as it
+    is."""
+    return " over ".join(_level(level.strip()) for level in str(formula).split(" * "))
+
+
+def _level(formula: str) -> str:
+    kind, _, numbers = formula.removesuffix(")").partition("(")
+    first, *rest = [number.strip() for number in numbers.split(",")]
+    match kind:
+        case "Mirror" if not rest:
+            return f"a {_COPIES.get(first, first + '-way')} mirror" if first != "1" else "one copy"
+        case "Raid5" | "Raid6" if not rest:
+            return f"RAID {kind[-1]} of {first} drives"
+        case "ErasureCode" if len(rest) == 1:
+            return f"erasure code {first}+{rest[0]}"
+    return formula
+
+
+_COPIES = {"2": "two-way", "3": "three-way"}
+
+
 def noun(what: Metric) -> str:
     """The metric in the middle of a sentence: ``IOPS``, ``mean latency``."""
     return what.label if what.label[:2].isupper() else what.label[:1].lower() + what.label[1:]

@@ -181,7 +181,7 @@ def test_a_sweep_names_the_load_at_which_its_best_was_measured(tmp_path):
     case.write_text(system + "patterns: [4k-randread]\n")
     _, [result] = build(case, tmp_path / "out", 1, ROOT)
     assert result["answer"].startswith(
-        "The highest IOPS measured are 4,967, on box DRBD (4k-randread, iodepth 32; tied with iodepth 4)."
+        "box DRBD delivers at most 4,967 IOPS, in 4k random read at iodepth 32 (tied with iodepth 4)."
     )
 
 

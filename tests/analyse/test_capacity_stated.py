@@ -72,7 +72,8 @@ def test_the_sentence_names_what_was_measured_and_the_ends_of_what_was_set_besid
     front = pareto(speeds, "usable_tib", "iops", by="pattern")
     assert capacity_sentence(table, front, {"a", "b"}, {"a": "A"}) == (
         "Usable of raw: A 50.0 %, b 35.7 %; of the 3 schemes beside them: raid5 80.0 % to three 33.3 %; "
-        "1 of 2 printed shares follow from their scheme; best for its capacity (nobody has more of both), untested: "
+        "1 of 2 printed shares follow from their scheme; unbeaten in IOPS and usable capacity together (nobody "
+        "has more of both; untested): "
         "A in 1 of 1 patterns, b in 0 of 1 patterns."
     )
     alone = with_stated(capacity_table({"three": Mirror(3)}, 1e12), {})

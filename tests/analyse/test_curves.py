@@ -134,17 +134,17 @@ def test_the_sentence_of_a_peak_names_the_load_at_which_it_was_measured():
     found = peak(tied)
     assert found["smallest_tied"].iloc[0] == 1
     assert peak_sentence(found) == (
-        "The highest IOPS measured are 20,271, on lab-single (4k-randread, iodepth 8; tied with iodepth 1; no other "
+        "lab-single delivers at most 20,271 IOPS, in 4k random read at iodepth 8 (tied with iodepth 1; no other "
         "curve is "
         "tested against it here)."
     )
     single = peak(curve("a", A))
     assert peak_sentence(single, {"a": "System A"}) == (
-        "The highest IOPS measured are 1,624, on System A (4k-randread, iodepth 32; one run or one printed value "
+        "System A delivers at most 1,624 IOPS, in 4k random read at iodepth 32 (one run or one printed value "
         "each: untested)."
     )
     clear = peak(curve("a", [100, 200, 300], [1, 2, 4], (-0.01, 0.0, 0.01)))
-    assert peak_sentence(clear).endswith("(4k-randread, iodepth 4; no other iodepth is tied with it).")
+    assert peak_sentence(clear).endswith("300 IOPS, in 4k random read at iodepth 4 (no other iodepth is tied with it).")
     assert peak_sentence(peak(curve("a", A).assign(valid=False))) == "No system has a valid run with IOPS."
 
 

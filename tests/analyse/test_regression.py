@@ -89,11 +89,11 @@ def test_the_headline_calls_a_margin_no_test_and_the_new_campaign_no_yardstick()
     noise = campaign_noise(results[results["run_id"] != "c5"])
     said = regression_headline(found, alone, noise, "c5", "c1", 0.05)
     assert said.startswith(
-        f"c5 against 4 earlier campaigns, 1 cell: 1 regression; those lie {noise['cv_pct'][0]:.1f} % apart (95 %"
+        f"c5 against 4 earlier campaigns: worse in 1 of 1 test; those lie {noise['cv_pct'][0]:.1f} % apart (95 %"
     )
-    assert said.endswith("Against c1 alone the margin of 5 % would have said, untested: 1 regression.")
+    assert said.endswith("Against c1 alone the margin of 5 % would have said, untested: worse in 1 of 1 test.")
     assert regression_headline(alone, alone, noise.head(0), "c5", "c1", 0.05) == (
-        "c5 against one earlier campaign, 1 cell: 1 regression, by the margin of 5 % alone, which is no test: a bad "
+        "c5 against one earlier campaign: worse in 1 of 1 test, by the margin of 5 % alone, which is no test: a bad "
         "day looks the same."
     )
 

@@ -311,7 +311,7 @@ def test_a_rejected_scheme_is_said_and_its_bars_are_red():
                             "observed": [2, 2],
                             "ok": pd.array([False, True], dtype="boolean")})  # fmt: skip
     ax = plot_traffic(traffic, title="Mirror(2)")
-    assert ax.get_title(loc="left") == "Mirror(2): rejected: 1 of 2 do not fit"
+    assert ax.get_title(loc="left") == "A two-way mirror: rejected: 1 of 2 do not fit"
     assert [to_hex(p.get_facecolor()) for p in ax.containers[1].patches] == ["#b3261e", "#0072b2"]
     assert [t.get_text() for t in ax.get_yticklabels()] == ["VM on the owner, write", "VM on another node, write"]
     assert plot_traffic(traffic.assign(ok=True)).get_title(loc="left") == "2 of 2 fit"

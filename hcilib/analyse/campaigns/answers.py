@@ -12,7 +12,7 @@ from hcilib.analyse.compare.compare import rank
 from hcilib.analyse.curves.curves import peak_sentence, regimes_sentence
 from hcilib.analyse.curves.scaling import saturation_sentences
 from hcilib.analyse.runs.failure import BY, lost_or_not, verdicts_of
-from hcilib.metrics import metric, pattern_order, pattern_words
+from hcilib.metrics import metric, pattern_order, pattern_words, scheme_words
 
 Labels = Mapping[str, str] | None
 
@@ -129,16 +129,19 @@ def traffic_answer(
 ) -> str:
     """How many counters agree with a scheme (``check_traffic``), what it sends by placement (``placement_cost``), and
     how many counts of the drives are what it costs there (``amplification``)."""
-    judged = checked["ok"].dropna()
-    verdict = f"{judged.sum()} of {len(judged)} counters agree with {scheme} within {100 * tolerance:g} %"
-    rows = (f"{row.ddir} {row.owner:g} on the owner and {row.non_owner:g} elsewhere" for row in cost.itertuples())
-    parts = [
-        verdict if len(judged) else f"No counters of {scheme} were given",
-        f"network bytes per client byte by the scheme: {', '.join(rows)}",
-    ]
+    judged, layout = checked["ok"].dropna(), scheme_words(scheme)
+    rows = ", ".join(
+        f"{row.ddir} {row.owner:g} on the owner and {row.non_owner:g} elsewhere" for row in cost.itertuples()
+    )
+    if len(judged):
+        fits = "carries" if judged.all() else "does not carry"
+        counted = f"{judged.sum()} of {len(judged)} counters within {100 * tolerance:g} %"
+        parts = [f"The network {fits} what {layout} sends: {counted}", f"bytes for each byte of the client: {rows}"]
+    else:
+        parts = [f"{_capital(layout)} sends for each byte of the client: {rows}", "no counters to hold it against"]
     counts = on_drives["ok"].dropna() if on_drives is not None else judged[:0]
     if len(counts):
-        parts.append(f"on the drives {counts.sum()} of {len(counts)} counts are what the schemes cost")
+        parts.append(f"on the drives {counts.sum()} of {len(counts)} counts are what the scheme costs")
     return "; ".join(parts) + "."
 
 

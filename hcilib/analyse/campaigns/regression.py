@@ -163,17 +163,16 @@ def regression_headline(
     noise : `campaign_noise` of the earlier ones alone: the new one is no yardstick for itself
     """
     said, k = _counted(found), int(found["k"].max())
-    cells = f"{len(found)} {'cell' if len(found) == 1 else 'cells'}"
     if k < 2:
         return (
-            f"{new} against one earlier campaign, {cells}: {said}, by the margin of {100 * margin:g} % alone, which "
+            f"{new} against one earlier campaign: {said}, by the margin of {100 * margin:g} % alone, which "
             "is no "
             "test: a bad day looks the same."
         )
     widest = noise.loc[noise["cv_pct"].idxmax()]
     few, many = (visible_change(widest["cv_pct"], [campaigns])["lower_pct"].iloc[0] for campaigns in (k, 12))
     return (
-        f"{new} against {k} earlier campaigns, {cells}: {said}; those lie {widest['cv_pct']:.1f} % apart (95 % "
+        f"{new} against {k} earlier campaigns: {said}; those lie {widest['cv_pct']:.1f} % apart (95 % "
         "interval "
         f"{widest['lo']:.1f} to {widest['hi']:.1f} %), so a loss below {few:.0f} % could not be seen with {k} of "
         f"them, below {many:.0f} % "
@@ -183,7 +182,16 @@ def regression_headline(
 
 
 def _counted(found: pd.DataFrame) -> str:
-    return ", ".join(f"{count} {verdict}" for verdict, count in found["verdict"].value_counts().items())
+    counts = found["verdict"].value_counts()
+    first, *rest = (
+        f"{PLAIN.get(verdict, verdict)} in {n}" for verdict, n in counts.reindex(VERDICTS).dropna().astype(int).items()
+    )
+    return ", ".join([f"{first} of {len(found)} test{'s' * (len(found) > 1)}", *rest])
+
+
+VERDICTS = ("regression", "improvement", "changed", "no change seen", "missing")
+PLAIN = {"regression": "worse", "improvement": "better", "missing": "no number"}
+"""Verdicts of a test as an answer says them, the worst first."""
 
 
 # ---- What a campaign adds of its own

@@ -98,9 +98,9 @@ def peak_sentence(peaks: pd.DataFrame, labels: Mapping[str, str] | None = None, 
         "point": UNTESTED,
     }
     system = (labels or {}).get(row["system"], row["system"])
-    load = f"{row['pattern']}, {over} {row['best']:g}"
+    load = f"in {pattern_words(row['pattern'])} at {over} {row['best']:g}"
     rest = "" if len(peaks) == 1 else "; no other curve is tested against it here"
-    return f"The highest IOPS measured are {row['center']:,.0f}, on {system} ({load}; {sure[row['verdict']]}{rest})."
+    return f"{system} delivers at most {row['center']:,.0f} IOPS, {load} ({sure[row['verdict']]}{rest})."
 
 
 def crossover(

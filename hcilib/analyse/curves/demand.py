@@ -261,7 +261,7 @@ def _held(row: Mapping) -> str:
 
 def _count(value: float) -> str:
     """Three digits, in thousands where there are more: 798, 41.2k."""
-    return f"{value / 1e3:.3g}k" if value >= 1e4 else f"{value:.3g}" if value < 100 else f"{value:.0f}"
+    return f"{value / 1e3:.3g}k" if value >= 1e4 else f"{value:.3g}" if value < 100 else f"{value:,.0f}"
 
 
 def _beside(verdict: Mapping, base: Mapping | None, names: Mapping[str, str]) -> str:

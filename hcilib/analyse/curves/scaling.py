@@ -16,7 +16,7 @@ from scipy.special import fdtrc, stdtrit
 
 from hcilib.analyse.compare.cells import refuse_mixing, require_columns, valid_rows
 from hcilib.caveats import Caveat, Caveats
-from hcilib.metrics import FACTORS, MAY_BE_UNTOLD
+from hcilib.metrics import FACTORS, MAY_BE_UNTOLD, pattern_words
 
 GRID = 0.25
 NEAR_PEAK = 0.95
@@ -365,7 +365,11 @@ def saturation_sentences(saturated: pd.DataFrame, labels: Mapping[str, str] | No
 
 def _sentence(row: Mapping, labels: Mapping[str, str]) -> str:
     about = ", ".join(
-        [labels.get(row["system"], row["system"]), row["pattern"], *([row["curve"]] if "curve" in row else [])]
+        [
+            labels.get(row["system"], row["system"]),
+            pattern_words(row["pattern"]),
+            *([row["curve"]] if "curve" in row else []),
+        ]
     )
     if row["n"] == 0:
         return f"{about}: no value at any VM count."

@@ -152,8 +152,9 @@ def capacity_sentence(
         parts.append(f"{stated.sum()} of {len(stated)} printed shares follow from their scheme")
     if len(front):
         places, patterns = front.groupby("system", observed=True)["front"].sum(), front["pattern"].nunique()
+        places = places.sort_values(ascending=False, kind="stable")
         on = ", ".join(f"{(labels or {}).get(name, name)} in {n} of {patterns} patterns" for name, n in places.items())
-        parts.append(f"best for its capacity (nobody has more of both), untested: {on}")
+        parts.append(f"unbeaten in IOPS and usable capacity together (nobody has more of both; untested): {on}")
     return "; ".join(parts) + "."
 
 

@@ -17,6 +17,7 @@ from matplotlib.ticker import MaxNLocator
 
 from hcilib.metrics import METRICS, pattern_order
 from hcilib.metrics import metric as metric_of
+from hcilib.metrics import scheme_words
 from hcilib.show.figures import style
 from hcilib.show.figures.style import INK, QUIET, WARN, darker, drawn, labelled, looks, pattern_label, tip
 
@@ -138,7 +139,8 @@ def plot_traffic(
         if judged
         else ""
     )
-    named = ": ".join(text for text in (title or "", verdict) if text)
+    named = ": ".join(text for text in (scheme_words(title or ""), verdict) if text)
+    named = named[:1].upper() + named[1:]
     ax.set_title(named, color=WARN if wrong.any() else INK)
     style.say(ax, named)
     if own:

@@ -188,10 +188,13 @@ def plot_scaling(
     saturation : as ``saturation`` returns it, with `hue`, ``knee``, ``lo``, ``hi``, ``slope_before``, ``slope_after``
     ceiling : what the drives could give (``best_share``'s ``ceiling_iops``), in the metric's base unit: a line above
     """
-    metric = style.metric_drawn(table, metric)
+    metric, names = style.metric_drawn(table, metric), labelled(labels)
+    about = [table[name].dropna().unique() for name in ("system", "pattern") if name in table and name != hue]
+    if title is None and all(len(found) == 1 for found in about):
+        title = ", ".join(names.get(found[0], pattern_label(found[0])) for found in about)
     height = np.nan if ceiling is None else ceiling / metric_of(metric).scale
     top = 1.05 * height if height == height else 0.0
-    ax = _sweep(table, metric, "vms", hue, labelled(labels), title, source, ax, top)
+    ax = _sweep(table, metric, "vms", hue, names, title, source, ax, top)
     ax.set_xlim(left=0)
     if height == height:
         ax.axhline(height, color=INK, linewidth=1, linestyle=(0, (1, 2)), gid="ceiling")

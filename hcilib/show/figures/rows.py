@@ -12,8 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
-from hcilib.metrics import metric as metric_of
-from hcilib.metrics import pattern_order
+from hcilib.metrics import metric_of, noun, pattern_order
 from hcilib.show.figures import style
 from hcilib.show.figures.style import INK, QUIET, WARN, drawn, looks, tip
 
@@ -317,7 +316,7 @@ def plot_audit(
     checks = [c for c in dict.fromkeys(audit["check"]) if audit.loc[audit["check"] == c, "ok"].notna().any()]
     unjudged = [CHECKS.get(c, c) for c in dict.fromkeys(audit["check"]) if c not in checks]
     if not checks:
-        return style.nothing(style.canvas(ax, 7.2, 1.0), "nothing to check")
+        return style.nothing(style.canvas(ax, 7.2, 1.0), _why_nothing(audit))
     laws, shares = [c for c in checks if c != "ceiling"], [c for c in checks if c == "ceiling"]
     if own and laws and shares:
         heights = [len(laws) + 0.3, 1.3]
@@ -338,6 +337,14 @@ def plot_audit(
         blank = f"Nothing to check it with: {', '.join(unjudged)}." if unjudged else None
         style.caption(ax, band, *beyond, blank, style.source_of(audit, source))
     return ax
+
+
+def _why_nothing(audit: pd.DataFrame) -> str:
+    """What the rows would have had to print."""
+    notes = audit["note"].dropna().astype(str) if "note" in audit else pd.Series(dtype=str)
+    needed = dict.fromkeys(notes.str.extract(r"needs (\w+)$")[0].dropna())
+    named = " or ".join(noun(metric_of(name)) for name in needed)
+    return f"Nothing can be held against physics: no row prints {named}." if named else "nothing to check"
 
 
 def _checks(ax: Axes, audit: pd.DataFrame, checks: Sequence[str], gates: Mapping) -> str | None:

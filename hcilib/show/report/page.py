@@ -39,6 +39,7 @@ class Part:
     files: list[str] = field(default_factory=list)
     rows: int = 0
     caption: str = ""
+    heads: str = ""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -119,8 +120,8 @@ def sections(notebook: NotebookNode, result: Mapping[str, Any]) -> Iterator[Sect
                 yield section
                 first, rest = first_sentence(text)
                 name = title[1].strip() if title else plain(first)[:60]
-                told = "" if plain(first).rstrip(".?") == name.rstrip(".?") else markdown2html(first)
-                section = Section(name, told, markdown2html(rest) if rest else "")
+                told = beyond(name, first)
+                section = Section(name, markdown2html(told) if told else "", markdown2html(rest) if rest else "")
             else:
                 section.parts.append(Part("text", markdown2html(text)))
             before = plain(text) or before
@@ -132,6 +133,16 @@ def sections(notebook: NotebookNode, result: Mapping[str, Any]) -> Iterator[Sect
                 for part in (part for output in cell.get("outputs", []) for part in _parts(output, alt, numbers)):
                     section.add(part)
     yield section
+
+
+def beyond(heading: str, sentence: str) -> str:
+    """What a sentence says more than the heading above it, whose words it may begin with."""
+    name, said = heading.rstrip(".?"), sentence.strip()
+    if plain(said).rstrip(".?") == plain(name):
+        return ""
+    same = re.match(rf"{re.escape(name)}[,:] +", said, re.I)
+    rest = said[same.end() :] if same else said
+    return rest[:1].upper() + rest[1:]
 
 
 def first_sentence(text: str) -> tuple[str, str]:
@@ -160,7 +171,8 @@ def _parts(output: NotebookNode, alt: str, numbers: dict) -> Iterator[Part]:
             caption = re.search(r"<caption[^>]*>(.*?)</caption>", data[kind], re.S)
             body, notes = without_notes(data[kind])
             said = f"Table {next(numbers['Table'])}: {alt}"
-            yield Part("table", body, said, files, rows, caption[1] if caption else "", notes)
+            heads = ", ".join(unescape(head) for head in re.findall(r"<th\b[^>]*>(.*?)</th>", body, re.S))
+            yield Part("table", body, said, files, rows, caption[1] if caption else "", heads, notes)
     elif kind == "image/svg+xml" and (empty := NOTHING_DRAWN.search(data[kind])):
         yield Part("nothing", unescape(empty[1].strip()))
     elif kind == "image/svg+xml":

@@ -22,7 +22,7 @@ PLAIN = (
 )  # fmt: skip
 """Counts: never padded with decimals."""
 
-LOWER = ("iodepth", "numjobs", "rw", "ddir", "rwmixread", "n", "k", "p", "f", "df", "p_adjusted")
+LOWER = ("iodepth", "numjobs", "rw", "ddir", "rwmixread", "n", "n_baseline", "k", "p", "f", "df", "p_adjusted")
 """fio's words and the letters of statistics keep their small initial."""
 
 WORDS = {
@@ -60,6 +60,8 @@ WORDS = {
     "per_vm": "Per VM (IOPS)",
     "due_p999_ns": "p99.9 that the stall makes (ms)",
     "ios": "I/Os",
+    "lo": "Interval from",
+    "hi": "Interval to",
     "id": "ID",
 }
 WORKED_OUT = ("iops_per_usable_tib",)
@@ -85,15 +87,22 @@ KNOWN = METRICS | {
         Metric("iops_per_usable_tib", "IOPS per usable TiB", "", "higher"),
         Metric("bytes_written", "Written", "GiB", "", 2**30, "{:,.1f}"),
         Metric("bs_bytes", "Block size", "KiB", "", 2**10),
+        Metric("latency_ns", "Latency", "ms", "lower", 1e6, "{:,.3f}"),
     )
 }
+NAMES = {name: metric.label for name, metric in METRICS.items()} | {
+    "reads": "reads", "writes": "writes", "read_bytes": "bytes read", "write_bytes": "bytes written",
+}  # fmt: skip
+NAMED = ("metric", "measure", "latency")
+"""Columns whose cells are names of metrics, or of what drives count: NAMES says what those are called."""
 
 
 def header(column: str, metric: str | None) -> str:
     """The column's title with its unit; ``center`` is titled as the metric it is the center of."""
     if column in ("center", "center_baseline") and metric:
         return KNOWN[metric].axis + (" of the baseline" if column == "center_baseline" else "")
-    text = WORDS.get(column) or printed_as(column, metric).axis
+    side = {"_lo": ", from", "_hi": ", to"}.get(column[-3:])
+    text = WORDS.get(column) or (column[:-3] + side if side else printed_as(column, metric).axis)
     return text if column in LOWER else text[:1].upper() + text[1:]
 
 
@@ -113,7 +122,7 @@ def texts(values: pd.Series, column: str, metric: str | None, labels: Mapping) -
     if pd.api.types.is_bool_dtype(values):
         return ["missing" if pd.isna(v) else "yes" if v else "no" for v in values]
     if not pd.api.types.is_numeric_dtype(values):
-        return [_words(v, labels) for v in values]
+        return [_words(v, NAMES if column in NAMED else labels) for v in values]
     how = printed_as(column, metric)
     if column in DERIVED:  # nothing to compute it from is not a lost value
         return [
@@ -300,6 +309,10 @@ KINDS = {
     ),
     "stop rules": _kind("rule pct_of_peak why", "system? pattern curve? rule vms iops pct_of_peak node_cpu_pct why"),
     "mixed latency": _kind("latency center numjobs vms", "system vms? numjobs? iodepth latency n center lo hi"),
+    "load curve": _kind(
+        "demand offered_iops open_loop metric center",
+        "system? pattern? demand offered_iops iops metric center lo hi n open_loop",
+    ),
     "one I/O": _kind("", "system pattern vms numjobs iodepth block? iops bw_bytes lat_ns lat_unweighted_ns?"),
     "links": _kind(
         "source target transport latency_ns label_bytes_per_s",

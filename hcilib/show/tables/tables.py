@@ -153,6 +153,8 @@ def table(
 
 def _own_metric(frame: pd.DataFrame) -> str | None:
     names = frame["metric"].dropna().unique() if "metric" in frame else []
+    if len(names) > 1 and all(str(name).endswith("_ns") for name in names):
+        return "latency_ns"
     own = names[0] if len(names) == 1 else frame.attrs.get("metric")
     return own if own in KNOWN else None
 
@@ -182,7 +184,7 @@ def _texts(
 ) -> tuple[pd.DataFrame, set[str]]:
     """Header -> text cells, and which headers are numbers. lo and hi become one column right of what they bound."""
     chosen = list(columns) if columns else [c for c in frame.columns if c not in WORDY]
-    may_be = ("ratio", "knee", "center", "mean", "coverage", "cv_pct", "held_pct", "measured")
+    may_be = ("ratio", "knee", "center", "mean", "coverage", "cv_pct", "held_pct", "measured", "jain", "iops")
     bounded = next((c for c in may_be if c in frame), None)
     paired = {"lo", "hi"} <= set(frame.columns) and bounded in chosen
     hidden = {c for c in FROM_RUNS if single and c in frame and _empty(frame[c])}
