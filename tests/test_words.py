@@ -77,7 +77,7 @@ def test_claims_and_rows_are_counted_as_they_are(rows, broken, claims):
     said = hci.audit_facts(audit, judged)
     physics = f"{broken} of {rows} checks of the rows against physics fail."
     assert said[-1] == (physics if broken else f"All {rows} checks of the rows against physics hold.")
-    wrong = f"{claims // 3} of {claims} claims in the text do not follow from its tables."
+    wrong = f"{claims // 3} of {claims} claims in the text {'does' if claims // 3 == 1 else 'do'} not follow from its tables."
     assert said[:-1] == [wrong if claims // 3 else f"None of {claims} claims in the text is wrong."] * (claims > 0)
 
 
@@ -88,7 +88,7 @@ def test_of_rows_that_nothing_can_check_nothing_is_claimed():
     assert hci.audit_facts(audit, open_) == ["None of 2 claims in the text is wrong; 1 cannot be checked."]
     no_drop = pd.DataFrame()
     no_drop.attrs = {"over": "iodepth", "drop": 0.1}
-    assert hci.audit_answer(audit, no_drop, open_, 2).startswith("Of 2 claims in the text 0 are wrong")
+    assert hci.audit_answer(audit, no_drop, open_, 2).startswith("Of 2 claims in the text none is wrong")
     assert "None of 2 rows prints what a check against physics needs" in hci.audit_answer(audit, no_drop, none, 2)
 
 

@@ -88,8 +88,13 @@ def latency_answer(one: pd.DataFrame, cost: pd.DataFrame, labels: Labels = None,
         )
         parts = [f"One I/O on {labels.get(ranks['system'].iloc[0], ranks['system'].iloc[0])} takes: {own}"]
     else:
-        said = [_first(rows, name, labels) for name, rows in patterns.items()]
-        parts = [f"Fastest with one outstanding I/O, of {ranks['system'].nunique()} systems: {', '.join(said)}"]
+        said = ", ".join(_first(rows, name, labels) for name, rows in patterns.items())
+        parts = [f"Fastest with one outstanding I/O, of {ranks['system'].nunique()} systems: {said}"]
+        if len(patterns) > 1:
+            parts[0] = (
+                f"Fastest with one outstanding I/O, of {ranks['system'].nunique()} systems: {_ahead(ranks, labels)}"
+            )
+            parts.append(said)
     known = cost.dropna(subset=["ratio"])
     for pattern in pattern_order(known["pattern"].unique()):
         own = known[known["pattern"] == pattern]
@@ -99,6 +104,19 @@ def latency_answer(one: pd.DataFrame, cost: pd.DataFrame, labels: Labels = None,
         what = "one with fdatasync" if str(pattern).endswith("-fdatasync") else "a synchronous write"
         parts.append(f"{what} takes {span} times a plain one{most}")
     return "; ".join(parts) + "."
+
+
+def _ahead(ranks: pd.DataFrame, labels: Mapping[str, str]) -> str:
+    """In how many patterns each system is ahead, alone or tied."""
+    first = ranks[ranks["rank"] == ranks.groupby("pattern")["rank"].transform("min")]
+    tied = first.groupby("pattern")["system"].transform("size") > 1
+    counts = first.assign(tied=tied).groupby("system", sort=False)["tied"].agg(["size", "sum"])
+    counts = counts.sort_values("size", ascending=False, kind="stable")
+    return ", ".join(
+        f"{labels.get(name, name)} in {row['size']} of {ranks['pattern'].nunique()} patterns"
+        + (f" ({row['sum']} tied)" if row["sum"] else "")
+        for name, row in counts.iterrows()
+    )
 
 
 def _first(ranks: pd.DataFrame, pattern: str, labels: Mapping[str, str]) -> str:
@@ -190,10 +208,15 @@ def audit_answer(audit: pd.DataFrame, regimes: pd.DataFrame, judged: pd.DataFram
         return _capital(said)
     count = judged["verdict"].value_counts()
     return (
-        f"Of {len(judged)} claims in the text {count.get('wrong', 0)} are wrong, {count.get('rounding', 0)} hold "
-        f"within rounding, {count.get('matches', 0)} match, {count.get('not checkable', 0)} cannot be checked. "
+        f"Of {len(judged)} claims in the text {_number(count.get('wrong', 0), 'is', 'are')} wrong, "
+        f"{_number(count.get('rounding', 0), 'holds', 'hold')} within rounding, "
+        f"{_number(count.get('matches', 0), 'matches', 'match')}, {count.get('not checkable', 0)} cannot be checked. "
         f"{_capital(said)}"
     )
+
+
+def _number(count: int, one: str, many: str) -> str:
+    return f"{count or 'none'} {one if count <= 1 else many}"
 
 
 def method_answer(
@@ -302,7 +325,9 @@ def audit_facts(audit: pd.DataFrame, judged: pd.DataFrame) -> list[str]:
         said = [f"All {asked} checks of the rows against physics hold."] * (asked > 0)
     if len(judged):
         wrong, open_ = (int(judged["verdict"].eq(verdict).sum()) for verdict in ("wrong", "not checkable"))
-        told = f"{wrong} of {len(judged)} claims in the text do not follow from its tables"
+        told = (
+            f"{wrong} of {len(judged)} claims in the text {'does' if wrong == 1 else 'do'} not follow from its tables"
+        )
         told = told if wrong else f"None of {len(judged)} claims in the text is wrong"
         said.insert(0, f"{told}{f'; {open_} cannot be checked' * (open_ > 0)}.")
     return said

@@ -90,8 +90,14 @@ def _sweep(table, metric, over, hue, labels, title, source, ax, top: float = 0.0
     ax.set_title(title if title is not None else pattern_label(patterns[0]) if len(patterns) == 1 else "")
     if own:
         lost = table[over].isna().sum()
-        style.caption(ax, style.runs_note(table), "× no value." if missing else None,
-                f"{lost} rows without {over} not drawn." if lost else None, style.source_of(table, source))  # fmt: skip
+        style.caption(
+            ax,
+            style.runs_note(table),
+            "× no value." if missing else None,
+            _hardly(_points(table, metric, over, hue), over, hue, labels),
+            f"{lost} rows without {over} not drawn." if lost else None,
+            style.source_of(table, source),
+        )
     return ax
 
 
@@ -219,10 +225,19 @@ def _curves(ax: Axes, table: pd.DataFrame, metric: str, over: str, hue: str, lab
         absent = curve.index[curve["value"].isna()]
         curve.index = pd.Index(spread(curve.index.to_numpy(float), name), name=over)
         _line(ax, curve, colour, marker, labels.get(name, str(name)), dash(name))
-        missing |= len(absent) > 0
-        ax.plot(absent, [0.02] * len(absent), "x", color=colour, transform=ax.get_xaxis_transform(), gid="missing")
+        if 2 * len(absent) <= len(loads):  # of a curve that is hardly there the caption says how much is
+            missing |= len(absent) > 0
+            ax.plot(absent, [0.02] * len(absent), "x", color=colour, transform=ax.get_xaxis_transform(), gid="missing")
     _axes(ax, metric_of(metric), over, loads, data)
     return missing
+
+
+def _hardly(data: pd.DataFrame, over: str, hue: str, labels: Mapping[str, str]) -> str | None:
+    """At how many loads the curves have a value that have one at less than half of them."""
+    given, loads = data.dropna(subset=["value"]).groupby(hue, sort=False)[over].nunique(), data[over].nunique()
+    few = given[given < loads / 2]
+    said = (f"{labels.get(name, str(name))} has a value at {n} of {loads}" for name, n in few.items())
+    return "; ".join(said) + "." if len(few) else None
 
 
 def _dodge(data: pd.DataFrame, hue: str, over: str):

@@ -170,9 +170,12 @@ def caption(ax: Axes, *sentences: str | None) -> None:
     """Sentences in small quiet type under the figure; empty ones are left out."""
     text = " ".join(s for s in sentences if s)
     if text:
-        width = int(sheet(ax).get_figwidth() * 15.5)
-        lines = re.sub(rf"(.{{1,{width}}})(?:\s+|$)", r"\1\n", text).strip()
-        sheet(ax).supxlabel(lines, x=0.01, ha="left", fontsize=8, color=QUIET)
+        sheet(ax).supxlabel(folded(text, sheet(ax).get_figwidth()), x=0.01, ha="left", fontsize=8, color=QUIET)
+
+
+def folded(text: str, inches: float) -> str:
+    """A caption in lines that a figure of this width has room for."""
+    return re.sub(rf"(.{{1,{int(inches * 15.5)}}})(?:\s+|$)", r"\1\n", text.replace("\n", " ")).strip()
 
 
 def source_of(table: pd.DataFrame, source: str | None) -> str | None:

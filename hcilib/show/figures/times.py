@@ -251,7 +251,7 @@ def _returns(ax: Axes, runs: pd.DataFrame, end: float) -> None:
     for run in runs[runs["heal_s"].notna() & ~(runs["back_s"] <= 0)].itertuples():
         healed = run.heal_s - run.fail_s
         until, what = (end, "not-back") if run.back_s != run.back_s else (healed + run.back_s, "return")
-        ax.axvspan(healed, until, color=RETURN, alpha=0.35 / len(runs), linewidth=0, gid=what)
+        ax.axvspan(healed, until, color=RETURN, alpha=0.24 / len(runs), linewidth=0, gid=what)
 
 
 def _mark(ax: Axes, at_s: float, what: str) -> None:
@@ -314,7 +314,8 @@ def plot_latency_over_time(
     style.say(grid[0, 0], "; ".join(said) + ".")
     style.caption(
         grid[-1, 0],
-        f"The darker, the more I/Os of that second took that long (at most {count(most)}); the line is their median.",
+        f"The stronger the blue, the more I/Os of that second took that long (at most {count(most)}); the "
+        "line is their median.",
         "Red: a second without I/O. fio's clat, without the submission; the last interval of a run is not logged.",
         style.source_of(table, source),
     )

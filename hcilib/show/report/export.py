@@ -11,11 +11,14 @@ from __future__ import annotations
 import json
 import logging
 import re
+import warnings
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from html import escape
+from textwrap import wrap
 from typing import Any
 
 import pandas as pd
@@ -24,13 +27,20 @@ from IPython.core.formatters import BaseFormatter
 from IPython.core.interactiveshell import InteractiveShell
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from traitlets import ObjectName, Unicode
 
+from hcilib.show.figures.style import folded
+from hcilib.show.report.page import NARROW
 from hcilib.show.tables import tables
 
 # jupyter_client interrupts a kernel before it asks it to end. One that is still busy with its last message then logs an
 # error in the middle of the progress bar, about a scenario that has succeeded. Every other error is said.
 _ENDED = "KeyboardInterrupt caught in kernel"
+PHONE = 4.4
+"""Inches: as wide as a phone shows at full size."""
+LINE = 38
+"""Letters that such a panel has room for."""
 CSV, PARQUET = "text/csv", "application/vnd.apache.parquet"
 
 
@@ -54,16 +64,81 @@ def with_tips(print_figure: Callable[..., Any]) -> Callable[..., Any]:
         if fmt != "svg":
             return print_figure(fig, fmt, *args, **kwargs)
         with rc_context({"svg.fonttype": "none", "svg.hashsalt": "hcilib"}):
-            svg = print_figure(fig, fmt, *args, **kwargs)
-        tips, said = getattr(fig, "hci_tips", {}), getattr(fig, "hci_said", "")
-        if not isinstance(svg, str) or not (tips or said):
-            return svg
-        data = escape(json.dumps(tips, ensure_ascii=False), quote=True)
-        return re.sub(
-            r"<svg\b([^>]*)>", lambda m: f'<svg{m[1]} data-tips="{data}"><desc>{escape(said)}</desc>', svg, count=1
-        )
+            svg = _told(print_figure(fig, fmt, *args, **kwargs), fig)
+            with warnings.catch_warnings(), narrow(fig) as fits:
+                warnings.simplefilter("error", UserWarning)  # a layout that has no room warns
+                try:
+                    small = _told(print_figure(fig, fmt, *args, **kwargs), fig) if fits else ""
+                except UserWarning:
+                    return svg
+            return svg + NARROW + small if 0 < _inches(small) <= 1.15 * PHONE else svg
 
     return printing
+
+
+def _inches(svg: str) -> float:
+    """How wide it became: what stands beside the axes counts."""
+    found = re.search(r'<svg\b[^>]*\bwidth="([\d.]+)pt"', svg)
+    return float(found[1]) / 72 if found else 0.0
+
+
+def _told(svg: str, fig: Figure) -> str:
+    """With what its marks say and what it shows."""
+    tips, said = getattr(fig, "hci_tips", {}), getattr(fig, "hci_said", "")
+    if not (tips or said):
+        return svg
+    data = escape(json.dumps(tips, ensure_ascii=False), quote=True)
+    return re.sub(
+        r"<svg\b([^>]*)>", lambda m: f'<svg{m[1]} data-tips="{data}"><desc>{escape(said)}</desc>', svg, count=1
+    )
+
+
+@contextmanager
+def narrow(fig: Figure) -> Iterator[bool]:
+    """The figure with its panels below each other, as wide as a phone; False where it is narrow or has no grid."""
+    size = fig.get_size_inches()
+    places = {ax: place for ax in fig.axes if ax.get_visible() and (place := ax.get_subplotspec())}
+    if not places or size[0] <= 1.1 * PHONE:
+        yield False
+        return
+    rows, columns = next(iter(places.values())).get_gridspec().get_geometry()
+    legends, caption = list(fig.legends), getattr(fig, "_supxlabel", None)
+    text = caption.get_text() if caption else ""
+    inside = (child for ax in places for child in ax.get_children())
+    long = [said for said in inside if isinstance(said, Text) and len(said.get_text()) > LINE]
+    words = [said.get_text() for said in long]
+    again = [_folded_legend(fig, legend) for legend in legends]
+    if columns > 1:
+        grid = fig.add_gridspec(len(places), 1)
+        for n, ax in enumerate(places):
+            ax.set_subplotspec(grid[n])
+    for said in long:
+        said.set_text("\n".join(wrap(said.get_text(), LINE)))
+    if caption:
+        caption.set_text(folded(text, PHONE))
+    fig.set_size_inches(PHONE, (size[1] - 0.8) / rows * (len(places) if columns > 1 else rows) + 1.2)
+    try:
+        yield True
+    finally:
+        for legend, copy in zip(legends, again, strict=True):
+            copy.remove()
+            legend.set(visible=True, in_layout=True)
+        for ax, place in places.items():
+            ax.set_subplotspec(place)
+        for said, whole in zip(long, words, strict=True):
+            said.set_text(whole)
+        if caption:
+            caption.set_text(text)
+        fig.set_size_inches(*size)
+
+
+def _folded_legend(fig: Figure, legend: Any) -> Any:
+    """The same in two columns, in its place."""
+    legend.set(visible=False, in_layout=False)
+    return fig.legend(
+        handles=legend.legend_handles, labels=[text.get_text() for text in legend.get_texts()],
+        loc="outside upper left", ncols=2, handletextpad=0.5, frameon=False, fontsize=9,
+    )  # fmt: skip
 
 
 def with_numbers(table: Callable[..., tables.Shown]) -> Callable[..., tables.Shown]:

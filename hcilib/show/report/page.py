@@ -21,6 +21,8 @@ from pygments.formatters import HtmlFormatter
 TEMPLATES = Path(__file__).parent / "templates"
 # No widgets: what they show is in the outputs' other forms, and nothing is fetched from a network.
 SHOWN = ["text/html", "image/svg+xml", "image/png", "text/markdown", "text/plain"]
+NARROW = "<!-- narrow -->"
+"""Between a figure and the same for a phone (hcilib.show.report.export)."""
 DRAWN = ("figure", "picture")
 NOTHING_DRAWN = re.compile(r'id="nothing">.*?<text[^>]*>(.*?)</text>', re.S)
 NOTHING = "Checked, nothing found."
@@ -40,6 +42,7 @@ class Part:
     rows: int = 0
     caption: str = ""
     heads: str = ""
+    narrow: str = ""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -141,8 +144,10 @@ def beyond(heading: str, sentence: str) -> str:
     if plain(said).rstrip(".?") == plain(name):
         return ""
     same = re.match(rf"{re.escape(name)}[,:] +", said, re.I)
-    rest = said[same.end() :] if same else said
-    return rest[:1].upper() + rest[1:]
+    if not same:
+        return said
+    rest = said[same.end() :]
+    return rest[:1].upper() + rest[1:] if len(rest.split()) > 1 else ""
 
 
 def first_sentence(text: str) -> tuple[str, str]:
@@ -172,13 +177,13 @@ def _parts(output: NotebookNode, alt: str, numbers: dict) -> Iterator[Part]:
             body, notes = without_notes(data[kind])
             said = f"Table {next(numbers['Table'])}: {alt}"
             heads = ", ".join(unescape(head) for head in re.findall(r"<th\b[^>]*>(.*?)</th>", body, re.S))
-            yield Part("table", body, said, files, rows, caption[1] if caption else "", heads, notes)
+            yield Part("table", body, said, files, rows, caption[1] if caption else "", heads, "", notes)
     elif kind == "image/svg+xml" and (empty := NOTHING_DRAWN.search(data[kind])):
         yield Part("nothing", unescape(empty[1].strip()))
     elif kind == "image/svg+xml":
-        yield Part(
-            "figure", inked(data[kind]), f"Figure {next(numbers['Figure'])}: {finding(data[kind]) or alt}", files
-        )
+        wide, _, narrow = data[kind].partition(NARROW)
+        said = f"Figure {next(numbers['Figure'])}: {finding(wide) or alt}"
+        yield Part("figure", inked(wide), said, files, narrow=inked(narrow) if narrow else "")
     elif kind == "image/png":
         said = f"Figure {next(numbers['Figure'])}: {alt}"
         source = f"data:image/png;base64,{data[kind].strip()}"
@@ -268,9 +273,13 @@ def write_downloads(notebook: NotebookNode, folder: Path) -> list[str]:
 
 
 def without_numbers(notebook: NotebookNode) -> NotebookNode:
-    """The same notebook after its tables' second and third forms have become files."""
+    """The same notebook after its tables' second and third forms, and its figures' second, have found their places."""
     for output in (o for cell in notebook.cells for o in cell.get("outputs", []) if "data" in o):
-        output["data"] = {kind: value for kind, value in output["data"].items() if kind not in NUMBERS}
+        output["data"] = {
+            kind: value.partition(NARROW)[0] if kind == "image/svg+xml" else value
+            for kind, value in output["data"].items()
+            if kind not in NUMBERS
+        }
     return notebook
 
 
@@ -330,7 +339,7 @@ def _named(name: str, contents: dict[str, bytes], written: dict[str, bytes]) -> 
 
 
 def _bytes(kind: str, data: str) -> bytes:
-    return b64decode(data) if kind in BASE64 else data.encode()
+    return b64decode(data) if kind in BASE64 else data.partition(NARROW)[0].encode()
 
 
 # ---- A figure's colours as variables of the page, read on a light and on a dark screen alike
@@ -339,8 +348,8 @@ PAPER = "#17191c"
 """The dark page (templates/style.css)."""
 NEUTRAL = 0.06
 """Below this difference between its channels a colour is a grey: on a dark page its lightness is turned round."""
-LEAST_CONTRAST = 3.2
-"""Contrast of marks and lines with the page: 3 : 1 is asked for (WCAG 1.4.11)."""
+LEAST_CONTRAST = 4.6
+"""Contrast of lines and of the names beside them with the page: 4.5 : 1 is asked for of text (WCAG 1.4.3)."""
 
 
 def inked(svg: str) -> str:

@@ -389,7 +389,28 @@ def role_of(scenario: str) -> str:
     """What a page is in its story, such as ``capacity``; of a sweep, whose."""
     number, case = scenario[:2], scenario.partition(".")[2]
     role = ROLES.get(number, scenario.partition(".")[0])
-    return known_labels().get(case, case) if role == "each system" else role
+    if role != "each system":
+        return role
+    return known_labels().get(case, CASES.get(case.removeprefix("samples-"), case))
+
+
+CASES = {
+    "hyperv": "Hyper-V", "microsoft-table": "Microsoft's table", "samples": "measured here", "load": "search of a load",
+    "flushed": "with flushes", "remote": "over NVMe/TCP", "drives": "the drives' own counters",
+    "stamped": "with stamped writes",
+}  # fmt: skip
+"""What the rest of a params file's name means, where its study and its system are known."""
+
+
+def case_of(scenario: str, study: Study) -> str:
+    """What sets a page apart from the others of its study and notebook; empty where it is the plain one."""
+    case, labels = scenario.partition(".")[2], known_labels()
+    system = max((name for name in labels if f"{case}-".startswith(f"{name}-")), key=len, default="")
+    rest = case.removeprefix(system).strip("-")
+    for own in (study.key, study.short.lower().replace(" ", ""), study.short.lower().replace("-", "")):
+        rest = "" if rest == own else rest.removeprefix(f"{own}-")
+    rest = rest.removeprefix("samples-")
+    return ", ".join(word for word in (labels.get(system, ""), CASES.get(rest, rest.replace("-", " "))) if word)
 
 
 def reading_order(name: str) -> tuple[int, str]:

@@ -14,7 +14,7 @@ from hcilib.metrics import pattern_order
 from hcilib.places import ROOT
 from hcilib.show.figures.style import pattern_label
 from hcilib.show.report.page import TEMPLATES, Section, rendered, script, style
-from hcilib.show.report.scenarios import Study, figures, reading_order, role_of, studies
+from hcilib.show.report.scenarios import Study, case_of, figures, reading_order, role_of, studies
 from hcilib.system import known_labels
 
 
@@ -48,7 +48,7 @@ def _block(study: Study, results: list[dict[str, Any]], out: Path) -> dict[str, 
     told = [
         {
             **result,
-            "role": f"{role}, {result['name'].partition('.')[2]}" if roles.count(role) > 1 else role,
+            "role": ", ".join(filter(None, (role, case_of(result["name"], study) if roles.count(role) > 1 else ""))),
             "what": (result.get("title") or result["question"]).removeprefix(f"{study.short}: "),
         }
         for result, role in zip(pages, roles, strict=True)
@@ -57,7 +57,7 @@ def _block(study: Study, results: list[dict[str, Any]], out: Path) -> dict[str, 
     return {
         "study": study, "pages": told, "facts": list(_facts(pages)), "matrix": _matrix(pages, out),
         "headline": next((r["answer"] for r in pages if r["ok"] and r["answer"]), "") if told_as_one else "",
-        "picture": next((r for r in pages if r.get("thumbnail")), None),
+        "picture": next((r for r in pages if r.get("thumbnail")), None) if told_as_one else None,
     }  # fmt: skip
 
 

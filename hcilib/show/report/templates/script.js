@@ -99,42 +99,44 @@
   // figures: a mark says its value, a click on a system dims the others
   const tip = make("div", { className: "tip", role: "status", hidden: true });
   document.body.append(tip);
-  for (const svg of $$(".drawing svg")) {
-    let known = {};
-    try { known = JSON.parse(svg.dataset.tips || "{}"); } catch {}
-    const groups = [];
-    for (const [id, { s, t }] of Object.entries(known)) {
-      const group = svg.querySelector(`[id="${id}"]`);
-      if (!group) continue;
-      group.dataset.system = s; groups.push(group);
-      const marks = $$("use", group).length ? $$("use", group) : $$("path", group);
-      if (t) marks.forEach((mark, i) => { if (t[i]) mark.dataset.tip = (s ? s + "\n" : "") + t[i]; });
-    }
+  for (const figure of $$("figure")) {
+    const groups = [], drawings = $$(".drawing svg", figure);
     const dim = system => {
-      const again = svg.dataset.only === system || !system;
-      svg.dataset.only = again ? "" : system;
+      const again = figure.dataset.only === system || !system;
+      figure.dataset.only = again ? "" : system;
       groups.forEach(g => g.classList.toggle("dim", !again && g.dataset.system !== system));
     };
-    svg.addEventListener("pointermove", e => {
-      const mark = e.target.closest("[data-tip]");
-      tip.hidden = !mark;
-      if (!mark) return;
-      tip.textContent = mark.dataset.tip;
-      tip.style.left = Math.min(e.clientX + 12, innerWidth - tip.offsetWidth - 8) + "px";
-      tip.style.top = e.clientY + 14 + "px";
-    });
-    svg.addEventListener("pointerleave", () => { tip.hidden = true; });
-    svg.addEventListener("click", e => dim(e.target.closest("[data-system]")?.dataset.system));
+    for (const svg of drawings) {
+      let known = {};
+      try { known = JSON.parse(svg.dataset.tips || "{}"); } catch {}
+      for (const [id, { s, t }] of Object.entries(known)) {
+        const group = svg.querySelector(`[id="${id}"]`);
+        if (!group) continue;
+        group.dataset.system = s; groups.push(group);
+        const marks = $$("use", group).length ? $$("use", group) : $$("path", group);
+        if (t) marks.forEach((mark, i) => { if (t[i]) mark.dataset.tip = (s ? s + "\n" : "") + t[i]; });
+      }
+      svg.addEventListener("pointermove", e => {
+        const mark = e.target.closest("[data-tip]");
+        tip.hidden = !mark;
+        if (!mark) return;
+        tip.textContent = mark.dataset.tip;
+        tip.style.left = Math.min(e.clientX + 12, innerWidth - tip.offsetWidth - 8) + "px";
+        tip.style.top = e.clientY + 14 + "px";
+      });
+      svg.addEventListener("pointerleave", () => { tip.hidden = true; });
+      svg.addEventListener("click", e => dim(e.target.closest("[data-system]")?.dataset.system));
+    }
     const names = [...new Set(groups.map(g => g.dataset.system).filter(Boolean))];
     if (names.length > 1) {
       const row = make("p", { className: "only" }, "Show alone: ");
       for (const system of names) {
         const button = make("button", { type: "button", textContent: system });
-        button.addEventListener("click", () => { dim(system); $$("button", row).forEach(b => b.setAttribute("aria-pressed", svg.dataset.only === b.textContent)); });
+        button.addEventListener("click", () => { dim(system); $$("button", row).forEach(b => b.setAttribute("aria-pressed", figure.dataset.only === b.textContent)); });
         button.setAttribute("aria-pressed", "false");
         row.append(button, " ");
       }
-      svg.closest(".drawing").after(row);
+      drawings[drawings.length - 1].closest(".drawing").after(row);
     }
   }
 })();
