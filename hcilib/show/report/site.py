@@ -57,7 +57,7 @@ def _block(study: Study, results: list[dict[str, Any]], out: Path) -> dict[str, 
     return {
         "study": study, "pages": told, "facts": list(_facts(pages)), "matrix": _matrix(pages, out),
         "headline": next((r["answer"] for r in pages if r["ok"] and r["answer"]), "") if told_as_one else "",
-        "picture": next((r for r in pages if r.get("thumbnail")), None) if told_as_one else None,
+        "picture": next((r for r in pages if r.get("thumbnail")), None),
     }  # fmt: skip
 
 

@@ -101,7 +101,7 @@ def header(column: str, metric: str | None) -> str:
     """The column's title with its unit; ``center`` is titled as the metric it is the center of."""
     if column in ("center", "center_baseline") and metric:
         return KNOWN[metric].axis + (" of the baseline" if column == "center_baseline" else "")
-    side = {"_lo": ", from", "_hi": ", to"}.get(column[-3:])
+    side = {"_lo": " from", "_hi": " to"}.get(column[-3:])
     text = WORDS.get(column) or (column[:-3] + side if side else printed_as(column, metric).axis)
     return text if column in LOWER else text[:1].upper() + text[1:]
 
