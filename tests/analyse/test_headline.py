@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from hcilib.analyse.compare.chosen import load_factors
 from hcilib.analyse.compare.compare import compare
 from hcilib.analyse.compare.overall import headline
 from hcilib.caveats import NONE, Caveat, Caveats
@@ -83,7 +84,16 @@ def test_what_no_run_can_is_said_last():
     gap = said(grid(b=[0.5, 0.5, None]))
     assert gap.endswith("1 test of 3 has no ratio: a system was not measured there.")
     apart = pd.concat([grid(b=[1.0]).query("system == 'a'"), grid(b=[1.0]).query("system == 'b'").assign(iodepth=8)])
-    assert said(apart) == "Beta against Alpha: no test in common with a ratio of IOPS, nothing to compare."
+    assert said(apart) == (
+        "Beta against Alpha: no test in common with a ratio of IOPS, nothing to compare: "
+        "of Alpha there is iodepth 1, of Beta 8."
+    )
+    demands = grid(b=[1.0]).assign(
+        vms=1, numjobs=1, demand=lambda t: np.where(t["system"] == "b", "800iops", "1000iops")
+    )
+    asked = load_factors(demands)
+    assert "demand" in asked
+    assert said(demands, by=asked).endswith(": of Alpha there is demand 1000iops, of Beta 800iops.")
     unlike = grid(b=[0.5]).assign(nodes=lambda t: np.where(t["system"] == "b", 3, 2))
     assert said(unlike).endswith("No run can tell how much of it is due to nodes (3 v 2).")
 

@@ -159,8 +159,9 @@ def until_stable(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def load_factors(results: pd.DataFrame) -> list[str]:
-    """What tells the loads of these results apart, for `by=`: pattern and iodepth, numjobs and vms where they vary, and
-    of demands and factors that only such files have those in which runs of one system differ.
+    """What tells the loads of these results apart, for `by=`: pattern and iodepth, numjobs and vms where they vary, a
+    demand, cap or distribution that is not everywhere the same, and of factors that only such files have those in which
+    runs of one system differ.
 
     Examples
     --------
@@ -168,10 +169,11 @@ def load_factors(results: pd.DataFrame) -> list[str]:
     ['pattern', 'iodepth', 'numjobs', 'vms']
     """
     by = ["pattern", "iodepth", *(name for name in ("numjobs", "vms") if results[name].nunique(dropna=False) > 1)]
+    asked = [name for name in ("demand", "rate_iops", "random_distribution") if name in results]
+    by += [name for name in asked if results.groupby(by, dropna=False)[name].nunique(dropna=False).gt(1).any()]
     cells = results.groupby(["system", *by], dropna=False, observed=True)
-    own = [name for name in factors(results.columns) if name not in FACTORS]
-    asked = [name for name in ("demand", "rate_iops", "random_distribution", *own) if name in results]
-    return [*by, *(name for name in asked if cells[name].nunique(dropna=False).gt(1).any())]
+    own = [name for name in factors(results.columns) if name not in (*FACTORS, *by) and name in results]
+    return [*by, *(name for name in own if cells[name].nunique(dropna=False).gt(1).any())]
 
 
 def pooled(results: pd.DataFrame) -> pd.DataFrame:

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
-from hcilib.analyse.compare.cells import annotate, asked_by, group_codes, left_out
+from hcilib.analyse.compare.cells import annotate, asked_by, group_codes, left_out, listed
 from hcilib.analyse.compare.contrast import holm, interval, tost, two_sided
 from hcilib.caveats import NONE, Caveat
 from hcilib.metrics import metric_of, noun, pattern_words, percent, percent_range, size_of, verb, where
@@ -319,8 +319,17 @@ def _said(rows: pd.DataFrame, labels: Mapping[str, str]) -> str:
     if len(points):
         sentences.append(f"It {_untested(points, what)}" if sentences else _lead(points, system, base, what))
     if (rows["verdict"] == "missing").all():
-        return f"{who}: no test in common with a ratio of {what}, nothing to compare."
+        return f"{who}: no test in common with a ratio of {what}, nothing to compare{_apart(rows, system, base)}."
     return " ".join([*sentences, *_beyond_runs(rows)])
+
+
+def _apart(rows: pd.DataFrame, system: str, base: str) -> str:
+    """Of which load the two have no value in common."""
+    for name in asked_by(rows):
+        mine, theirs = (pd.unique(rows.loc[rows[n] > 0, name]) for n in ("n", "n_baseline"))
+        if len(mine) and len(theirs) and not set(mine) & set(theirs):
+            return f": of {base} there is {name} {listed(theirs)}, of {system} {listed(mine)}"
+    return ""
 
 
 def _doing(rows: pd.DataFrame) -> list[str]:
