@@ -186,7 +186,7 @@ def test_what_a_campaign_left_is_ours_and_what_came_after_is_not(ask, hosts, med
     found = ask(["vm1"], ["node1"], runs=runs)
     assert {s: ok for s, (ok, _) in fate(found).items()} == {"OURS": True, "READ": True, "THEIRS": False}
     assert f"what the campaign {runs}/first left there" in found.text
-    assert "no run directory here says that a campaign left them" in fate(found)["THEIRS"][1]
+    assert "nor does any run directory here: somebody's data" in fate(found)["THEIRS"][1]
     elsewhere = fate(ask(["vm1"], ["node1"], runs=tmp_path / "none"))["OURS"]
     assert not elsewhere[0], "what nobody can prove"
     with open(devices["OURS"], "r+b") as device:

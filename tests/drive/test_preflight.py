@@ -2,9 +2,12 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
+from hcilib.drive.campaign.campaign import _checked
 from hcilib.drive.guard import preflight as room
 from hcilib.drive.guard.preflight import PreflightError, preflight, require_ready
 from hcilib.system import System
@@ -27,6 +30,17 @@ def test_a_lab_is_ready(bed, short, tmp_path):
     assert not table.duplicated(["host", "check", "detail"]).any()
     assert not (tmp_path / "runs").exists(), "looking changes nothing"
     require_ready(table)
+
+
+def test_what_is_asked_for_each_system_of_a_campaign_stands_once(monkeypatch):
+    """A clock is measured anew each time, so that its words differ."""
+    one = [("vm1", "clock", False, "-0.925 s"), ("vm1", "fio", True, "3.33"), ("vm1", "device", True, "A: /dev/sdb")]
+    two = [("vm1", "clock", False, "-0.948 s"), ("vm1", "fio", True, "3.33"), ("vm1", "device", True, "B: /dev/sdc")]
+    tables = iter([pd.DataFrame(rows, columns=["host", "check", "ok", "detail"]) for rows in (one, two)])
+    monkeypatch.setattr(room, "check", lambda *_: next(tables))
+    both = SimpleNamespace(testbed=None)
+    table = _checked(None, [both, both], None, None, SimpleNamespace(path=None))
+    assert table.to_numpy().tolist() == [list(row) for row in (*one, two[-1])]
 
 
 def test_it_asks_only_the_vms_of_the_plan(bed, short):

@@ -436,7 +436,11 @@ def disk_table(vms: Mapping[str, VmFacts], left: Left = MappingProxyType({})) ->
                     runs = ", ".join(dict.fromkeys(map(str, ours.values())))
                     why = [_UNNAMED.format(f"and not those that {runs} left there: somebody has written since")]
                 else:
-                    why = [_UNNAMED.format("and no run directory here says that a campaign left them: somebody's data")]
+                    why = [
+                        _UNNAMED.format(
+                            "nor does any run directory here: somebody's data, or of a campaign that left no note"
+                        )
+                    ]
             rows.append((vm, device.name, serial, device.size_bytes, not why, holds, "; ".join(why)))
     return pd.DataFrame(rows, columns=DISK_COLUMNS)
 
