@@ -103,7 +103,6 @@ def _redundancy(scheme: str) -> str:
 @drawn
 def plot_traffic(
     table: pd.DataFrame,
-    by: tuple[str, ...] = ("placement", "ddir"),
     title: str | None = None,
     source: str | None = None,
     ax: Axes | None = None,
@@ -112,12 +111,12 @@ def plot_traffic(
 
     Parameters
     ----------
-    table : `by`, ``expected``, and ``observed`` where it was counted; as ``expected_traffic`` or ``check_traffic`` give
-        it; with ``ok`` a bar that does not fit is red and the title counts them
+    table : ``placement``, ``ddir``, ``expected``, and ``observed`` where it was counted; as ``expected_traffic`` or
+        ``check_traffic`` give it; with ``ok`` a bar that does not fit is red and the title counts them
     """
     own = ax is None
     ax = style.canvas(ax, 7.2, 1.2 + 0.55 * len(table))
-    ways = table[list(by)].itertuples(index=False, name=None)
+    ways = table[["placement", "ddir"]].itertuples(index=False, name=None)
     y = style.row_axis(ax, [", ".join(PLACES.get(v, str(v)) for v in row) for row in ways])
     wrong = table["ok"].eq(False).fillna(False).to_numpy(bool) if "ok" in table else np.zeros(len(table), bool)
     _series(ax, y - 0.18, table["expected"], "expected from the scheme", EXPECTED)
@@ -214,30 +213,29 @@ def plot_factorial(
     rows: str,
     columns: str,
     value: str | Sequence[str] = "center",
-    metric: str | Sequence[str] = "iops",
     labels: Mapping[str, str] | None = None,
     flag: str | None = None,
-    title: str | None = None,
     source: str | None = None,
     ax: Axes | None = None,
 ) -> Axes | np.ndarray:
     """Tiles of a factorial table, `rows` x `columns`, the value printed on each; a missing cell is hatched and says so.
 
-    Several values stand side by side, each with its metric (the values' own names where `metric` is one), and an array
-    of Axes is returned. Where the column `flag` is true the tile is framed and carries the column's name; <NA> is none.
+    Several values, each a metric's name, stand side by side, and an array of Axes is returned. Where the column `flag`
+    is true the tile is framed and carries the column's name; <NA> is none.
     """
     if table.duplicated([rows, columns]).any():
         raise ValueError(f"plot_factorial: several rows for one {rows} and {columns}; filter the table first")
     if isinstance(value, str):
         own, size = ax is None, (2.6 + 1.35 * table[columns].nunique(), 1.5 + 0.55 * table[rows].nunique())
-        axes, names, metrics = np.array([style.canvas(ax, *size)]), [value], [str(metric)]
+        axes, names = np.array([style.canvas(ax, *size)]), [value]
     else:
-        own, names, metrics = True, list(value), list(value if isinstance(metric, str) else metric)
+        own, names = True, list(value)
         size = (2.0 + 1.2 * table[columns].nunique(), 0.7 + 0.55 * table[rows].nunique())
         _, axes = style.panels(len(names), len(names), *size)
-    for place, (one, name, what) in enumerate(zip(axes, names, metrics, strict=True)):
+    for place, (one, name) in enumerate(zip(axes, names, strict=True)):
+        what = "iops" if name == "center" else name
         _tiles(one, table, rows, columns, name, what, labelled(labels), flag)
-        one.set_title(title if title is not None else metric_of(what).axis)
+        one.set_title(metric_of(what).axis)
         if place:
             one.set_yticklabels([])
     if own:
@@ -287,126 +285,94 @@ def _flags(ax: Axes, table: pd.DataFrame, rows: str, columns: str, flag: str, gr
 
 # Points of two goods.
 
-AXES = {
-    "efficiency": ("Usable share of raw capacity (%)", 0.01),
-    "usable_bytes": ("Usable capacity (TiB)", 2.0**40),
-    "usable_tib": ("Usable capacity (TiB)", 1.0),
-    "usable_tb": ("Usable capacity (TB)", 1.0),
-    "iops_per_usable_tib": ("IOPS per usable TiB", 1.0),
-}
+USABLE = "Usable capacity (TiB)"
 
 
 @drawn
 def plot_pareto(
-    table: pd.DataFrame,
-    x: str = "usable_tib",
-    y: str = "iops",
-    hue: str = "system",
-    labels: Mapping[str, str] | None = None,
-    title: str | None = None,
-    source: str | None = None,
-    ax: Axes | None = None,
+    table: pd.DataFrame, labels: Mapping[str, str] | None = None, source: str | None = None, ax: Axes | None = None
 ) -> Axes:
     """Performance against usable capacity, a named point per row, the front joined.
 
     Parameters
     ----------
-    table : `hue`, `x`, `y` and ``front`` as ``pareto`` gives it (more is better in both). Rows without an x or a y are
+    table : ``system``, ``usable_tib``, ``iops`` and ``front`` as ``pareto`` gives it. Rows without one of the two are
         named under the figure as missing.
     """
     own = ax is None
     ax = style.canvas(ax, 6.6, 4.2)
-    _panel(ax, table, x, y, hue, looks(table[hue]), labelled(labels), 9.5)
-    ax.set(xlabel=_axis(x)[0], ylabel=_axis(y)[0], title=title or "")
+    _panel(ax, table, looks(table["system"]), labelled(labels), 9.5)
+    ax.set(xlabel=USABLE, ylabel=METRICS["iops"].axis)
     if own:
-        style.caption(ax, *_notes(table, x, y, hue, labelled(labels)), style.source_of(table, source))
+        style.caption(ax, *_notes(table, labelled(labels)), style.source_of(table, source))
     return ax
 
 
 @drawn
 def plot_pareto_panels(
-    table: pd.DataFrame,
-    x: str = "usable_tib",
-    y: str = "iops",
-    by: str = "pattern",
-    hue: str = "system",
-    labels: Mapping[str, str] | None = None,
-    source: str | None = None,
-    columns: int = 3,
+    table: pd.DataFrame, labels: Mapping[str, str] | None = None, source: str | None = None
 ) -> np.ndarray:
-    """Small multiples of :func:`plot_pareto`, one panel per `by`. Returns the panels' Axes in order.
+    """Small multiples of :func:`plot_pareto`, one panel per ``pattern``. Returns the panels' Axes in order.
 
     Parameters
     ----------
-    table : as for :func:`plot_pareto`; ``front`` judged within each `by` (``pareto(..., by=by)``)
+    table : as for :func:`plot_pareto`; ``front`` judged within each pattern (``pareto(..., by="pattern")``)
     """
-    values = pattern_order(table[by]) if by == "pattern" else list(dict.fromkeys(table[by]))
+    values = pattern_order(table["pattern"])
     if not values:
         return np.array([style.nothing(style.canvas(None, 7.2, 0.6), "nothing was measured")])
-    fig, axes = style.panels(len(values), columns, 3.4, 2.4)
-    widest = 1.12 * np.nanmax(table[x] / _axis(x)[1], initial=0) or 1
+    fig, axes = style.panels(len(values), 3, 3.4, 2.4)
+    widest = 1.12 * np.nanmax(table["usable_tib"], initial=0) or 1
     for ax, value in zip(axes, values, strict=True):
-        _panel(ax, table[table[by] == value], x, y, hue, looks(table[hue]), labelled(labels), 7.5, widest)
-        ax.set_title(pattern_label(value) if by == "pattern" else f"{by} {value}")
-    fig.supylabel(_axis(y)[0], fontsize=10)
-    axes[-1].set_xlabel(_axis(x)[0], loc="left")
-    style.caption(axes[0], *_notes(table, x, y, hue, labelled(labels)), style.runs_note(table, False),
+        _panel(ax, table[table["pattern"] == value], looks(table["system"]), labelled(labels), 7.5, widest)
+        ax.set_title(pattern_label(value))
+    fig.supylabel(METRICS["iops"].axis, fontsize=10)
+    axes[-1].set_xlabel(USABLE, loc="left")
+    style.caption(axes[0], *_notes(table, labelled(labels)), style.runs_note(table, False),
                   style.source_of(table, source))  # fmt: skip
     return axes
 
 
 def _panel(
-    ax: Axes,
-    panel: pd.DataFrame,
-    x: str,
-    y: str,
-    hue: str,
-    marks: Mapping,
-    labels: Mapping[str, str],
-    size: float,
-    widest=None,
+    ax: Axes, panel: pd.DataFrame, marks: Mapping, labels: Mapping[str, str], size: float, widest: float | None = None
 ) -> None:
-    there = panel.assign(_x=panel[x] / _axis(x)[1], _y=panel[y] / _axis(y)[1]).dropna(subset=["_x", "_y"])
+    there = panel.dropna(subset=["usable_tib", "iops"])
     if "front" in there:
         _front(ax, there[there["front"].fillna(False).astype(bool)])
     points: dict[str, tuple[float, float, Any]] = {}
     for row in there.to_dict("records"):
-        colour, marker = marks[row[hue]]
-        [point] = ax.plot(row["_x"], row["_y"], marker, color=colour, markersize=size, zorder=3)
-        name = str(labels.get(row[hue], row[hue]))
+        colour, marker = marks[row["system"]]
+        [point] = ax.plot(row["usable_tib"], row["iops"], marker, color=colour, markersize=size, zorder=3)
+        name = str(labels.get(row["system"], row["system"]))
         load = f" at {row['best']:g}" if row.get("best", np.nan) == row.get("best", np.nan) else ""
-        tip(point, ax, name, [f"{row['_y']:,.4g} over {row['_x']:,.3g}{load and ' TiB, iodepth' + load[3:]}"])
-        points[f"{name}{load}"] = (row["_x"], row["_y"], darker(colour))
-        if y in METRICS and row.get("hi", np.nan) == row.get("hi", np.nan):  # lo and hi are the metric's own
-            ends = (row["lo"] / METRICS[y].scale, row["hi"] / METRICS[y].scale)
-            ax.vlines(row["_x"], *ends, color=colour, gid="interval")
+        tip(point, ax, name, [f"{row['iops']:,.4g} over {row['usable_tib']:,.3g}{load and ' TiB, iodepth' + load[3:]}"])
+        points[f"{name}{load}"] = (row["usable_tib"], row["iops"], darker(colour))
+        if row.get("hi", np.nan) == row.get("hi", np.nan):
+            ax.vlines(row["usable_tib"], row["lo"], row["hi"], color=colour, gid="interval")
     ax.xaxis.set_major_locator(MaxNLocator(4))
-    style.value_axis(ax.yaxis, METRICS[y].unit if y in METRICS else "")
+    style.value_axis(ax.yaxis, METRICS["iops"].unit)
     ax.margins(0.15)
     ax.set_xlim(0, widest)
     ax.set_ylim(0, 1.18 * max([y for _, y, _ in points.values()], default=1.0))
     style.point_labels(ax, points, size)
 
 
-def _notes(table: pd.DataFrame, x: str, y: str, hue: str, labels: Mapping[str, str]) -> list[str | None]:
-    lost = dict.fromkeys(str(labels.get(name, name)) for name in table.loc[table[[x, y]].isna().any(axis=1), hue])
+def _notes(table: pd.DataFrame, labels: Mapping[str, str]) -> list[str | None]:
+    lost = dict.fromkeys(
+        str(labels.get(name, name)) for name in table.loc[table[["usable_tib", "iops"]].isna().any(axis=1), "system"]
+    )
     best = "At a name: the iodepth of its best." if "best" in table and table["best"].notna().any() else None
     front = "Dashed: Pareto front." if "front" in table else None
     return [best, front, f"Missing: {', '.join(lost)}." if lost else None]
 
 
-def _axis(column: str) -> tuple[str, float]:
-    if column in METRICS:
-        return METRICS[column].axis, METRICS[column].scale
-    return AXES.get(column, (column.replace("_", " "), 1.0))
-
-
 def _front(ax: Axes, front: pd.DataFrame) -> None:
     """Steps, not slopes: nothing between two systems of the front can be bought."""
-    front = front.sort_values("_x")
+    front = front.sort_values("usable_tib")
     if front.empty:
         return
-    x, y = [0, *front["_x"], front["_x"].iloc[-1]], [front["_y"].iloc[0], *front["_y"], 0]
+    tib, iops = front["usable_tib"], front["iops"]
+    x, y = [0, *tib, tib.iloc[-1]], [iops.iloc[0], *iops, 0]
     ax.step(x, y, where="pre", color=QUIET, linestyle="--", linewidth=1.1, zorder=2, gid="front")
 
 

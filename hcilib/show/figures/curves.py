@@ -47,19 +47,17 @@ DASHES: tuple[Any, ...] = ("-", "--", ":")
 def plot_sweep(
     table: pd.DataFrame,
     metric: str | None = None,
-    over: str = "iodepth",
-    hue: str = "system",
     labels: Mapping[str, str] | None = None,
-    title: str | None = None,
     source: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """One line per `hue` over the load, with intervals where the table has them.
+    """One line a system over the load, with intervals where the table has them.
 
     Parameters
     ----------
-    table : as ``summarize`` returns it for one pattern: `hue`, `over`, ``center`` (or the metric's own column),
-        ``lo``, ``hi``, ``n``; one row per `hue` and `over`. A cell without a value is marked with a cross on the axis.
+    table : as ``summarize`` returns it for one pattern: ``system``, ``iodepth``, ``center`` (or the metric's own
+        column), ``lo``, ``hi``, ``n``; one row a system and iodepth. A cell without a value is marked with a cross on the
+        axis.
 
     Raises
     ------
@@ -72,7 +70,7 @@ def plot_sweep(
     >>> axes.get_ylabel()
     'Throughput (MiB/s)'
     """
-    return _sweep(table, metric, over, hue, labelled(labels), title, source, ax)
+    return _sweep(table, metric, "iodepth", "system", labelled(labels), None, source, ax)
 
 
 def _sweep(table, metric, over, hue, labels, title, source, ax, top: float = 0.0) -> Axes:
@@ -110,7 +108,6 @@ def plot_panels(
     hue: str = "system",
     labels: Mapping[str, str] | None = None,
     source: str | None = None,
-    columns: int = 4,
 ) -> np.ndarray:
     """Small multiples of :func:`plot_sweep`, one panel per `by` that has a value; the others are named in the caption.
 
@@ -131,7 +128,7 @@ def plot_panels(
     if not values:
         return np.array([style.nothing(style.canvas(None, 7.2, 0.6), f"{metric_of(metric).label}: no value given.")])
     named = 2 <= table[hue].nunique() <= 4  # one needs none; more names than that would stand on each other
-    fig, axes = style.panels(len(values), columns - named, 3.5 if named else 2.6, 2.4)
+    fig, axes = style.panels(len(values), 4 - named, 3.5 if named else 2.6, 2.4)
     missing = False
     for ax, value in zip(axes, values, strict=True):
         panel = table[table["panel"] == value]
@@ -179,7 +176,6 @@ def _highest(table: pd.DataFrame, metric: str, over: str, hue: str, labels: Mapp
 def plot_scaling(
     table: pd.DataFrame,
     saturation: pd.DataFrame | None = None,
-    metric: str | None = None,
     hue: str = "system",
     labels: Mapping[str, str] | None = None,
     title: str | None = None,
@@ -194,7 +190,7 @@ def plot_scaling(
     saturation : as ``saturation`` returns it, with `hue`, ``knee``, ``lo``, ``hi``, ``slope_before``, ``slope_after``
     ceiling : what the drives could give (``best_share``'s ``ceiling_iops``), in the metric's base unit: a line above
     """
-    metric, names = style.metric_drawn(table, metric), labelled(labels)
+    metric, names = style.metric_drawn(table), labelled(labels)
     about = [table[name].dropna().unique() for name in ("system", "pattern") if name in table and name != hue]
     if title is None and all(len(found) == 1 for found in about):
         title = ", ".join(names.get(found[0], pattern_label(found[0])) for found in about)
@@ -359,10 +355,8 @@ def _knee(ax: Axes, row: Mapping, metric: Metric, colour: str) -> None:
 def plot_demand(
     table: pd.DataFrame,
     limits: Mapping[str, float] | None = None,
-    hue: str = "system",
     labels: Mapping[str, str] | None = None,
     source: str | None = None,
-    columns: int = 3,
 ) -> np.ndarray:
     """A panel a pattern: every system's latencies over its delivered IOPS, log; one dash a metric, one colour a system.
 
@@ -380,25 +374,25 @@ def plot_demand(
     if table.empty:
         raise ValueError("plot_demand: the table has no row: no demand was offered, so there is nothing to draw")
     patterns, metrics = pattern_order(table["pattern"].unique()), list(dict.fromkeys(table["metric"]))
-    fig, axes = style.panels(len(patterns), columns, 3.6, 2.8)
+    fig, axes = style.panels(len(patterns), 3, 3.6, 2.8)
     names = labelled(labels)
-    direct = len(metrics) == 1 and 2 <= table[hue].nunique() <= 4
+    direct = len(metrics) == 1 and 2 <= table["system"].nunique() <= 4
     for ax, pattern in zip(axes, patterns, strict=True):
         panel = table[table["pattern"] == pattern]
-        _latencies(ax, panel, metrics, hue, limits or {}, names)
+        _latencies(ax, panel, metrics, limits or {}, names)
         ax.set_title(pattern_label(pattern))
         if direct:
-            last = panel.dropna(subset=["iops", "center"]).groupby(hue, sort=False).last()
+            last = panel.dropna(subset=["iops", "center"]).groupby("system", sort=False).last()
             ends = ((name, row["iops"], row["center"] / 1e6) for name, row in last.iterrows())
             style.direct_labels(
-                ax, {str(names.get(n, n)): (x, y, darker(looks(table[hue])[n][0])) for n, x, y in ends}, 7.5
+                ax, {str(names.get(n, n)): (x, y, darker(looks(table["system"])[n][0])) for n, x, y in ends}, 7.5
             )
     fig.supylabel("Latency (ms)" if len(metrics) > 1 else metric_of(metrics[0]).axis, fontsize=10)
     axes[-1].set_xlabel("Delivered IOPS", loc="left")
     dashes = zip(metrics, DASHES * len(metrics), strict=False)
     lines = [Line2D([], [], color=QUIET, linestyle=line, label=METRICS[metric].label) for metric, line in dashes]
     if not direct:
-        style.legend(axes[0], [*_handles(table, hue, names, False), *(lines if len(metrics) > 1 else [])], True)
+        style.legend(axes[0], [*_handles(table, "system", names, False), *(lines if len(metrics) > 1 else [])], True)
     how = (
         "No demand was offered. Along a line iodepth grows: up without going right is queue, not work."
         if "iodepth" in table
@@ -409,11 +403,11 @@ def plot_demand(
 
 
 def _latencies(
-    ax: Axes, table: pd.DataFrame, metrics: list[str], hue: str, limits: Mapping[str, float], names: Mapping[str, str]
+    ax: Axes, table: pd.DataFrame, metrics: list[str], limits: Mapping[str, float], names: Mapping[str, str]
 ) -> None:
-    for name, (colour, marker) in looks(table[hue]).items():
+    for name, (colour, marker) in looks(table["system"]).items():
         for metric, line in zip(metrics, DASHES * len(metrics), strict=False):
-            curve = table[(table[hue] == name) & (table["metric"] == metric)]
+            curve = table[(table["system"] == name) & (table["metric"] == metric)]
             curve = curve if "iodepth" in curve else curve.sort_values("iops")
             met = curve["open_loop"].to_numpy(bool)
             x, y = curve["iops"].to_numpy(float), curve["center"].to_numpy(float) / 1e6
@@ -454,7 +448,6 @@ def plot_loads(
     table: pd.DataFrame,
     labels: Mapping[str, str] | None = None,
     source: str | None = None,
-    columns: int = 3,
 ) -> np.ndarray:
     """A map for each search: numjobs down, iodepth across, IOPS as colour and number, the latency below it.
 
@@ -474,7 +467,7 @@ def plot_loads(
     metric = next(name for name in table if name.endswith("_ns"))
     groups = list(table.groupby(["system", "pattern", "vms"], dropna=False, sort=False, observed=True))
     deep, wide = (max(own[name].nunique() for _, own in groups) for name in ("numjobs", "iodepth"))
-    columns = min(columns, len(groups), max(1, int(PAPER // (1.6 + 0.72 * wide))))  # numbers stay readable
+    columns = min(3, len(groups), max(1, int(PAPER // (1.6 + 0.72 * wide))))  # numbers stay readable
     rows = -(-len(groups) // columns)
     size = (columns * (1.6 + 0.72 * wide), rows * (1.4 + 0.6 * deep))
     _, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")

@@ -40,7 +40,6 @@ def plot_forest(
     baseline: str | None = None,
     metric: str | None = None,
     by: Sequence[str] = ("pattern", "iodepth"),
-    margin: float | None = None,
     labels: Mapping[str, str] | None = None,
     source: str | None = None,
     ax: Axes | None = None,
@@ -52,13 +51,13 @@ def plot_forest(
     comparison : as ``compare`` returns it: system, the `by` columns, ``ratio``, ``lo``, ``hi``. Rows of one
         ``by[0]`` stand under its heading. Points without an interval are hollow; a row without a ratio says missing.
         Of a baseline that was measured alone there is no row, and the figure says so.
-    baseline, metric, margin : for the axis label and the band; the comparison's own columns of that name by default
+    baseline, metric : for the axis label; the comparison's own columns of that name by default
     """
     own, labels, by = ax is None, style.labelled(labels), list(by)
     if comparison.empty:
         return style.nothing(style.canvas(ax, 7.2, 0.6), "One system alone: nothing to compare.")
     baseline = baseline or _only(comparison, "baseline", "the baseline")
-    margin = _only(comparison, "margin", 0.05) if margin is None else margin
+    margin = _only(comparison, "margin", 0.05)
     what = metric_of(metric or _only(comparison, "metric", "iops")).label
     name_of = {name: str(labels.get(name, name)) for name in [*comparison["system"], baseline]}
     rows, every = _grouped(comparison, by), looks([*comparison["system"], baseline])  # as where all are drawn
@@ -186,8 +185,8 @@ def _points(
         _missing(ax, height, colour)
 
 
-def _missing(ax: Axes, height: float, colour: str = QUIET, said: str = "missing") -> None:
-    ax.text(0.995, height, said, transform=ax.get_yaxis_transform(), fontsize=8, style="italic", color=colour,
+def _missing(ax: Axes, height: float, colour: str = QUIET) -> None:
+    ax.text(0.995, height, "missing", transform=ax.get_yaxis_transform(), fontsize=8, style="italic", color=colour,
             va="center", ha="right", gid="missing")  # fmt: skip
 
 
@@ -203,39 +202,37 @@ def _interval_note(comparison: pd.DataFrame) -> str | None:
 @drawn
 def plot_latency(
     table: pd.DataFrame,
-    metric: str | None = None,
-    by: str = "pattern",
-    hue: str = "system",
     labels: Mapping[str, str] | None = None,
     source: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """What one I/O costs: a row per `hue` under each `by`, the best first, on a log axis with the value beside its dot.
+    """What one I/O costs: a row a system under each pattern, the best first, on a log axis with the value beside its dot.
 
     Parameters
     ----------
-    table : as ``summarize`` returns it: `by`, `hue`, ``center`` (or the metric's own column), ``lo``, ``hi``, ``n``
+    table : as ``summarize`` returns it: ``pattern``, ``system``, ``center`` (or the metric's own column), ``lo``, ``hi``, ``n``
     """
-    own, labels, what = ax is None, style.labelled(labels), metric_of(style.metric_drawn(table, metric, "lat_ns"))
-    if table.duplicated([hue, by]).any():
-        raise ValueError(f"plot_latency: several rows for one {hue} and {by}; filter the table to one of each")
+    own, labels, what = ax is None, style.labelled(labels), metric_of(style.metric_drawn(table, otherwise="lat_ns"))
+    keys = ["pattern", "system"]
+    if table.duplicated(keys).any():
+        raise ValueError("plot_latency: several rows for one system and pattern; filter the table to one of each")
     value = "center" if "center" in table else what.name
-    groups = pattern_order(table[by]) if by == "pattern" else list(dict.fromkeys(table[by]))
-    ladder = pd.MultiIndex.from_product([groups, list(dict.fromkeys(table[hue]))], names=[by, hue])
-    table = table.assign(**{by: table[by].astype(str)}).set_index([by, hue]).reindex(ladder).reset_index()
+    groups = pattern_order(table["pattern"])
+    ladder = pd.MultiIndex.from_product([groups, list(dict.fromkeys(table["system"]))], names=keys)
+    table = table.assign(pattern=table["pattern"].astype(str)).set_index(keys).reindex(ladder).reset_index()
     table = table.sort_values(value, ascending=what.better == "lower", na_position="last", kind="stable")
     rows: dict[tuple, float] = {}
     for group in groups:
-        for cell in [(group,), *((group, name) for name in table.loc[table[by] == group, hue])]:
+        for cell in [(group,), *((group, name) for name in table.loc[table["pattern"] == group, "system"])]:
             rows[cell] = float(len(rows))
     ax = style.canvas(ax, 7.2, 1.0 + 0.25 * len(rows))
     names = [str(labels.get(c[1], c[1])) if len(c) == 2 else style.pattern_label(c[0]) for c in rows]
-    _headed_axis(ax, rows, (by, hue), names)
+    _headed_axis(ax, rows, keys, names)
     nan = pd.Series(np.nan, index=table.index)
     values = table.assign(_lo=table.get("lo", nan), _hi=table.get("hi", nan))[[value, "_lo", "_hi"]] / what.scale
-    for name, look in looks(table[hue]).items():
-        mine = (table[hue] == name).to_numpy()
-        cells = list(table.loc[mine, [by, hue]].itertuples(index=False, name=None))
+    for name, look in looks(table["system"]).items():
+        mine = (table["system"] == name).to_numpy()
+        cells = list(table.loc[mine, keys].itertuples(index=False, name=None))
         y, at = np.array([rows[cell] for cell in cells]), values[mine].to_numpy(float)
         _points(ax, y, at, look, str(labels.get(name, name)), [style.pattern_label(c[0]) for c in cells], what.format)
         for height, (centre, _, hi) in zip(y, at, strict=True):
@@ -246,9 +243,10 @@ def plot_latency(
     ends = values.to_numpy(float)
     style.log_axis(ax.xaxis, what.unit, np.nanmin(ends, initial=np.inf), np.nanmax(ends, initial=-np.inf))
     ax.set_xlabel(what.axis)
-    best = table.dropna(subset=[value]).groupby(by, sort=False).first()
+    best = table.dropna(subset=[value]).groupby("pattern", sort=False).first()
     said = (
-        f"{style.pattern_label(g)} {labels.get(r[hue], r[hue])} with {what.show(r[value])}" for g, r in best.iterrows()
+        f"{style.pattern_label(g)} {labels.get(r['system'], r['system'])} with {what.show(r[value])}"
+        for g, r in best.iterrows()
     )
     style.say(ax, f"Best {what.axis}: {'; '.join(said)}.")
     if own:
@@ -257,18 +255,16 @@ def plot_latency(
 
 
 @drawn
-def plot_baseline(
-    table: pd.DataFrame, metric: str = "iops", by: str = "pattern", source: str | None = None, ax: Axes | None = None
-) -> Axes:
+def plot_baseline(table: pd.DataFrame, source: str | None = None, ax: Axes | None = None) -> Axes:
     """The bare drive on a log axis: measured, filled, beside the vendor's datasheet, hollow, and its share of it.
 
     Parameters
     ----------
-    table : `by`, ``measured`` and ``datasheet`` in the metric's base unit; NaN where a datasheet says nothing
+    table : ``pattern``, ``measured`` and ``datasheet`` in IOPS; NaN where a datasheet says nothing
     """
-    own, what = ax is None, metric_of(metric)
+    own, what = ax is None, metric_of("iops")
     ax = style.canvas(ax, 7.2, 1.2 + 0.4 * len(table))
-    y = style.row_axis(ax, [style.pattern_label(v) if by == "pattern" else str(v) for v in table[by]])
+    y = style.row_axis(ax, [style.pattern_label(v) for v in table["pattern"]])
     values = table[["measured", "datasheet"]].to_numpy(float) / what.scale
     least, most = np.nanmin(values, initial=np.inf), np.nanmax(values, initial=-np.inf)
     style.log_axis(ax.xaxis, what.unit, least, most)
@@ -442,26 +438,25 @@ def plot_regression(
     history: pd.DataFrame | None = None,
     margin: float = 0.05,
     metric: str = "iops",
-    by: Sequence[str] = ("pattern", "iodepth"),
     ax: Axes | None = None,
 ) -> Axes:
     """The new campaign relative to the earlier ones, and the range in which one more campaign was to be expected.
 
     Parameters
     ----------
-    found : as ``regression`` returns it, one system: the `by` columns, ``ratio``, ``lo``, ``hi``, ``k``, ``verdict``.
+    found : as ``regression`` returns it, one system: ``pattern``, ``iodepth``, ``ratio``, ``lo``, ``hi``, ``k``, ``verdict``.
         Where k = 1 there is no such range and the declared `margin` is drawn instead, hatched
     history : as ``campaign_ratios`` returns it: every campaign's ``ratio``, small open points, and when it was, if
         ``date`` is there
     """
-    own, by = ax is None, list(by)
+    own, by = ax is None, ["pattern", "iodepth"]
     if found.empty:
         raise ValueError("plot_regression: the table has no row to draw")
-    order = {name: i for i, name in enumerate(pattern_order(found["pattern"]))} if "pattern" in found else {}
+    order = {name: i for i, name in enumerate(pattern_order(found["pattern"]))}
     found = found.sort_values(by, key=lambda c: c.map(order) if c.name == "pattern" else c)
     rows = {cell: y for y, cell in enumerate(found[by].itertuples(index=False, name=None))}
     ax = style.canvas(ax, 7.6, 1.6 + 0.36 * len(rows))
-    style.row_axis(ax, [_cell_name(by, cell) for cell in rows])
+    style.row_axis(ax, [f"{style.pattern_label(pattern)}, iodepth {depth}" for pattern, depth in rows])
     if history is not None:
         for cell, part in history.groupby(by, observed=True):
             [points] = ax.plot(part["ratio"], np.full(len(part), rows[cell]), "o", markerfacecolor="none",
@@ -501,11 +496,6 @@ def _expected(ax: Axes, y: int, row: Mapping, margin: float) -> None:
     else:
         return
     ax.fill_betweenx([y - 0.32, y + 0.32], lo, hi, zorder=0, **look)
-
-
-def _cell_name(by: Sequence[str], cell: tuple) -> str:
-    named = zip(by, cell, strict=True)
-    return ", ".join(style.pattern_label(value) if name == "pattern" else f"{name} {value}" for name, value in named)
 
 
 def _regression_handles(found: pd.DataFrame, history: pd.DataFrame | None) -> Iterable[Any]:

@@ -125,7 +125,7 @@ def labelled(labels: Mapping[str, str] | None) -> Mapping[str, str]:
     return known_labels() if labels is None else labels
 
 
-def metric_drawn(table: pd.DataFrame, given: str | None, otherwise: str = "iops") -> str:
+def metric_drawn(table: pd.DataFrame, given: str | None = None, otherwise: str = "iops") -> str:
     """What a table's ``center`` measures: as given, else as the table itself says (``summarize``)."""
     return given or table.attrs.get("metric") or otherwise
 
@@ -279,12 +279,12 @@ def row_axis(ax: Axes, names: Sequence[str]) -> np.ndarray:
     return heights
 
 
-def legend(ax: Axes, handles: Sequence[Artist], own: bool, columns: int = 4) -> None:
+def legend(ax: Axes, handles: Sequence[Artist], own: bool) -> None:
     """Above the axes. On a figure of its own it stands beside them, so that its width takes nothing from theirs."""
     if own:
-        sheet(ax).legend(handles=handles, loc="outside upper left", ncols=columns, handletextpad=0.5)
+        sheet(ax).legend(handles=handles, loc="outside upper left", ncols=4, handletextpad=0.5)
     else:
-        ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.2)
+        ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2)
 
 
 def mark(colour: str, marker: str, label: str, hollow: bool = False) -> Line2D:

@@ -26,7 +26,7 @@ RUN = ("run", "step_id", *KEYS, *FACTORS)
 
 
 @drawn
-def plot_plan(frame: pd.DataFrame, title: str | None = None, ax: Axes | None = None) -> Axes:
+def plot_plan(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """A plan's steps along time, a row per pattern, coloured by kind, with the iodepth in its blocks.
 
     Parameters
@@ -58,7 +58,7 @@ def plot_plan(frame: pd.DataFrame, title: str | None = None, ax: Axes | None = N
                 said = f"{gib:,.0f} GiB" if gib >= 1 else f"{gib:.2g} GiB"
                 ax.text(1.01, row, said, transform=ax.get_yaxis_transform(),
                         va="center", fontsize=8.5, color=QUIET, gid="written")  # fmt: skip
-    ax.set(xlabel=f"Time since the start ({name})", title=title or "")
+    ax.set(xlabel=f"Time since the start ({name})")
     ax.margins(x=0.01)
     plt.setp(ax.spines.values(), visible=False)
     style.legend(
