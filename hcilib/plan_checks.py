@@ -16,6 +16,8 @@ STEADY_S = 300.0
 """A run that writes without any warm-up before it, and ends sooner than this, measures a drive's cache and its first
 minutes."""
 GIB = 2**30
+Row = tuple[str, str, str]
+"""What it is about, which warning, and what is said."""
 
 
 def plan_warnings(plan: Plan, system: System | None = None, testbed: Testbed | None = None) -> pd.DataFrame:
@@ -45,98 +47,64 @@ def plan_warnings(plan: Plan, system: System | None = None, testbed: Testbed | N
     return pd.DataFrame(rows, columns=["about", "warning", "detail"])
 
 
-def _scheme(system: System) -> Iterator[tuple[str, str, str]]:
+def _scheme(system: System) -> Iterator[Row]:
     if not system.scheme:
         return
-    servers, drives = parse_scheme(system.scheme).width
+    (servers, drives), told = parse_scheme(system.scheme).width, system.scheme
     if system.nodes and servers > system.nodes:
-        yield (
-            system.name,
-            "scheme",
-            f"{system.scheme} lies across {servers} servers, its file says {system.nodes} nodes",
-        )
+        said = f"{told} lies across {servers} servers, its file says {system.nodes} nodes"
+        yield system.name, "scheme", said
     if system.drives_per_node and drives > system.drives_per_node:
-        yield (
-            system.name,
-            "scheme",
-            f"{system.scheme} takes {drives} drives of a server, its file says {system.drives_per_node} "
-            f"drives_per_node",
-        )
+        said = f"{told} takes {drives} drives of a server, its file says {system.drives_per_node} drives_per_node"
+        yield system.name, "scheme", said
 
 
-def _disks(plan: Plan, testbed: Testbed) -> Iterator[tuple[str, str, str]]:
+def _disks(plan: Plan, testbed: Testbed) -> Iterator[Row]:
     used = {(vm, disk.serial) for vm, disk in testbed.targets(min(plan.vms, len(testbed.vms)), plan.numjobs)}
-    idle = [vm.name for vm in testbed.vms if not any((vm.name, d.serial) in used for d in vm.disks)]
-    if idle:
-        yield (
-            testbed.name,
-            "unused",
-            f"{len(idle)} of {len(testbed.vms)} VMs have nothing to do with vms={plan.vms}: {', '.join(idle)}",
+    at_work = {vm for vm, _ in used}
+    busy = [vm for vm in testbed.vms if vm.name in at_work]
+    if idle := [vm.name for vm in testbed.vms if vm.name not in at_work]:
+        said = f"{len(idle)} of {len(testbed.vms)} VMs have nothing to do with vms={plan.vms}: {', '.join(idle)}"
+        yield testbed.name, "unused", said
+    if rest := [d.serial for vm in busy for d in vm.disks if (vm.name, d.serial) not in used]:
+        shown = ", ".join(rest[:4]) + (", ..." if len(rest) > 4 else "")
+        said = (
+            f"{len(rest)} of {sum(len(vm.disks) for vm in busy)} disks of the VMs at work have no job with "
+            f"numjobs={plan.numjobs}: {shown}; numjobs={max(len(vm.disks) for vm in testbed.vms)} uses all"
         )
-    partly = {
-        vm.name: [d.serial for d in vm.disks if (vm.name, d.serial) not in used]
-        for vm in testbed.vms
-        if vm.name not in idle
-    }
-    if rest := [serial for serials in partly.values() for serial in serials]:
-        total = sum(len(vm.disks) for vm in testbed.vms if vm.name not in idle)
-        yield (
-            testbed.name,
-            "unused",
-            (
-                f"{len(rest)} of {total} disks of the VMs at work have no job with numjobs={plan.numjobs}: "
-                f"{', '.join(rest[:4])}"
-                + (", ..." if len(rest) > 4 else "")
-                + f"; numjobs={max(len(vm.disks) for vm in testbed.vms)} uses all"
-            ),
+        yield testbed.name, "unused", said
+    sizes = [d.size_bytes for vm in busy for d in vm.disks if (vm.name, d.serial) in used]
+    if small := [size for size in sizes if size < plan.span_bytes]:
+        said = (
+            f"span_bytes is {plan.span_bytes / GIB:.4g} GiB, {len(small)} disk(s) are smaller (from "
+            f"{min(small) / GIB:.4g} GiB): those are used whole, so disks differ in what is used of them"
         )
-    small = [
-        d for vm in testbed.vms for d in vm.disks if (vm.name, d.serial) in used and d.size_bytes < plan.span_bytes
-    ]
-    if small:
-        least = min(d.size_bytes for d in small)
-        yield (
-            testbed.name,
-            "span",
-            (
-                f"span_bytes is {plan.span_bytes / GIB:.4g} GiB, {len(small)} disk(s) are smaller (from "
-                f"{least / GIB:.4g} GiB): "
-                "those are used whole, so disks differ in what is used of them"
-            ),
-        )
+        yield testbed.name, "span", said
 
 
-def _cached(plan: Plan, system: System, testbed: Testbed | None) -> Iterator[tuple[str, str, str]]:
+def _cached(plan: Plan, system: System, testbed: Testbed | None) -> Iterator[Row]:
     if not system.cache_bytes:
         return
-    nodes = system.nodes or (len(testbed.nodes) if testbed else 0)
-    used = (
-        testbed.used_bytes(min(plan.vms, len(testbed.vms)), plan.numjobs, plan.span_bytes)
-        if testbed and testbed.vms
-        else plan.vms * plan.numjobs * plan.span_bytes
-    )
-    caches = max(1, nodes) * system.cache_bytes
+    nodes, used = system.nodes, plan.vms * plan.numjobs * plan.span_bytes
+    if testbed:
+        nodes = nodes or len(testbed.nodes)
+    if testbed and testbed.vms:
+        used = testbed.used_bytes(min(plan.vms, len(testbed.vms)), plan.numjobs, plan.span_bytes)
+    caches = max(1, nodes or 0) * system.cache_bytes
     if used <= caches:
-        yield (
-            system.name,
-            "cached",
-            (
-                f"the working set of {used / GIB:.4g} GiB fits the caches of {caches / GIB:.4g} GiB "
-                f"({nodes or 1} x cache_bytes): "
-                f"what is measured is memory; span_bytes above "
-                f"{math.ceil(caches / GIB / plan.vms / plan.numjobs)} GiB does not"
-            ),
+        enough = math.ceil(caches / GIB / plan.vms / plan.numjobs)
+        said = (
+            f"the working set of {used / GIB:.4g} GiB fits the caches of {caches / GIB:.4g} GiB ({nodes or 1} x "
+            f"cache_bytes): what is measured is memory; span_bytes above {enough} GiB does not"
         )
+        yield system.name, "cached", said
 
 
-def _short(plan: Plan, dialled: bool) -> Iterator[tuple[str, str, str]]:
+def _short(plan: Plan, dialled: bool) -> Iterator[Row]:
     measured = [step for step in plan.steps if step.kind == "measure"]
     if ramped := sorted({step.cell.pattern.name for step in measured if 0 < step.runtime_s < step.ramp_s}):
-        yield (
-            "plan",
-            "short",
-            f"runs of {', '.join(ramped)} are shorter than their own ramp_s of {measured[0].ramp_s:g} s",
-        )
+        said = f"runs of {', '.join(ramped)} are shorter than their own ramp_s of {measured[0].ramp_s:g} s"
+        yield "plan", "short", said
     warmed = {step.cell.pattern.bs_bytes for step in plan.steps if step.kind == "warmup"}
     cold = {
         step.cell.pattern.name: step.runtime_s
@@ -144,12 +112,8 @@ def _short(plan: Plan, dialled: bool) -> Iterator[tuple[str, str, str]]:
         if step.cell.pattern.writes and step.cell.pattern.bs_bytes not in warmed and step.duration_s < STEADY_S
     }
     if cold and not dialled:
-        yield (
-            "plan",
-            "short",
-            (
-                f"{', '.join(cold)}: runs of {min(cold.values()):g} s and no warm-up before them: flash writes "
-                f"at its first speed for minutes "
-                "to hours; give warmup_s, or warmup: volume"
-            ),
+        said = (
+            f"{', '.join(cold)}: runs of {min(cold.values()):g} s and no warm-up before them: flash writes at its "
+            "first speed for minutes to hours; give warmup_s, or warmup: volume"
         )
+        yield "plan", "short", said

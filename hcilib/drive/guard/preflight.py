@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 import pandas as pd
@@ -31,7 +32,8 @@ from hcilib.testbed import Disk, Testbed, Vm
 
 LIMIT_S = 60
 CLOCK_LIMIT_S = 0.5
-MEMORY_BYTES = 512 * 2**20
+MEMORY_BYTES, LEAST_BYTES = 512 * 2**20, 256 * 2**20
+"""Free on a host, and for results on the controller."""
 
 # The clock is read first and last: between the two the host's own work does not blur the comparison.
 _FIRST = "PATH=$PATH:/usr/sbin:/sbin\necho '==== clock'; date +%s.%N\n"
@@ -46,8 +48,7 @@ _LOG_LINE, _LOGS, _JSON, _JSON_PACKED, _COUNTERS_PER_S = 40, 5, 100_000, 10_000,
 WATCHED_S = 20.0  # a client that was killed is seen as a watcher for osd_client_watch_timeout
 CACHED = (
     "warning: rbd_cache is on: a write is done when the client has it in its memory, at iodepth 1 many times faster "
-    "than the "
-    "cluster; set rbd_cache = false for [client] in ceph.conf, and look for a pool's or an image's own setting"
+    "than the cluster; set rbd_cache = false for [client] in ceph.conf, and look for a pool's or an image's own setting"
 )
 Images = Sequence[tuple[str, Disk]]
 GUARDED = ("consent", "device", "writable")
@@ -113,17 +114,11 @@ def check(
     here = _fio_here(testbed)
     reached = [(vm, disk) for vm, disk in testbed.targets(len(vms), plan.numjobs) if vm in asked]
     rows = [row(o.host, "reachable", o.ok, "ssh, host key verified" if o.ok else o.error) for o in connected.values()]
-    rows += [
-        *_not_asked(testbed),
-        here,
-        *judge(testbed, answered, here["detail"] if here["ok"] else "", clock_limit_s),
-    ]
-    rows += _enough_vms(testbed, plan)
-    rows += [
-        _space(run_dir, log_bytes(plan, len(testbed.nodes))),
-        *_devices(testbed, plan, vms, consent, answered),
-        *image_rows(fleet, reached, plan.span_bytes, run_dir),
-    ]
+    rows += [*_not_asked(testbed), here]
+    rows += judge(testbed, answered, here["detail"] if here["ok"] else "", clock_limit_s)
+    rows += [*_enough_vms(testbed, plan), _space(run_dir, log_bytes(plan, len(testbed.nodes)))]
+    rows += _devices(testbed, plan, vms, consent, answered)
+    rows += image_rows(fleet, reached, plan.span_bytes, run_dir)
     return pd.DataFrame(rows, columns=["host", "check", "ok", "detail"])
 
 
@@ -157,10 +152,9 @@ def wear(plan: Plan, testbed: Testbed, write_bytes_per_s: float | str = float("n
     """
     steps = zip(plan.steps, plan.to_frame(testbed, write_bytes_per_s)["bytes_written"], strict=True)
     shares = [share for step, written in steps for share in _shares(step, written, plan.span_bytes, testbed)]
-    written = pd.DataFrame(shares, columns=["vm", "serial", "bytes_written"]).groupby(["vm", "serial"], sort=False)[
-        "bytes_written"
-    ]
-    table = written.agg(lambda column: column.sum(skipna=False)).reset_index()
+    written = pd.DataFrame(shares, columns=["vm", "serial", "bytes_written"])
+    disks = written.groupby(["vm", "serial"], sort=False)["bytes_written"]
+    table = disks.agg(lambda column: column.sum(skipna=False)).reset_index()
     endurance = {disk.serial: disk.endurance_bytes for vm in testbed.vms for disk in vm.disks}
     table["endurance_bytes"] = table["serial"].map(endurance).astype(float)
     return table.assign(share_pct=100 * table["bytes_written"] / table["endurance_bytes"])
@@ -199,22 +193,11 @@ def _fio_here(testbed: Testbed) -> dict:
     try:
         here = subprocess.run([testbed.fio.binary, "--version"], capture_output=True, text=True).stdout.strip()
     except OSError as error:
-        if testbed.fio.launcher == "per-host":
-            return row(
-                "controller",
-                "fio",
-                True,
-                f"{testbed.fio.binary}: {error.strerror}; the launcher per-host needs none here",
-            )
-        return row(
-            "controller", "fio", False, f"{testbed.fio.binary}: {error.strerror}; install fio on this machine too"
-        )
-    return row(
-        "controller",
-        "fio",
-        bool(here),
-        here or f"`{testbed.fio.binary} --version` says nothing; install fio on this machine too",
-    )
+        unneeded = testbed.fio.launcher == "per-host"
+        what = "the launcher per-host needs none here" if unneeded else "install fio on this machine too"
+        return row("controller", "fio", unneeded, f"{testbed.fio.binary}: {error.strerror}; {what}")
+    silent = f"`{testbed.fio.binary} --version` says nothing; install fio on this machine too"
+    return row("controller", "fio", bool(here), here or silent)
 
 
 def _not_asked(testbed: Testbed) -> list[dict]:
@@ -226,23 +209,18 @@ def _enough_vms(testbed: Testbed, plan: Plan) -> list[dict]:
     if plan.vms <= len(testbed.vms):
         return []
     start = "; it is embedded and not running: start it with open_testbed or lab" if testbed.embedded else ""
-    return [
-        row(testbed.name, "vms", False, f"the plan needs {plan.vms} VMs, the testbed has {len(testbed.vms)}{start}")
-    ]
+    said = f"the plan needs {plan.vms} VMs, the testbed has {len(testbed.vms)}{start}"
+    return [row(testbed.name, "vms", False, said)]
 
 
-def _space(run_dir: str | Path | None, needed: int, least: int = 256 * 2**20) -> dict:
+def _space(run_dir: str | Path | None, needed: int) -> dict:
     place = Path(run_dir or ".").absolute()
     while not place.exists():
         place = place.parent
-    free, needed = shutil.disk_usage(place).free, max(least, needed)
+    free, needed = shutil.disk_usage(place).free, max(LEAST_BYTES, needed)
     ok = free > needed and os.access(place, os.W_OK)
-    return row(
-        "controller",
-        "space",
-        ok,
-        f"{free >> 20} MiB free for results" + ("" if ok else f"; {needed >> 20} MiB and write access needed"),
-    )
+    wanted = "" if ok else f"; {needed >> 20} MiB and write access needed"
+    return row("controller", "space", ok, f"{free >> 20} MiB free for results{wanted}")
 
 
 def _devices(
@@ -277,12 +255,8 @@ def _devices(
 
 def _present(vm: str, disk: Disk, device: Device | None) -> dict:
     if device is None:
-        return row(
-            vm,
-            "device",
-            False,
-            f"{disk.serial}: no single device of this host could be found; the check `writable` says why",
-        )
+        why = "no single device of this host could be found; the check `writable` says why"
+        return row(vm, "device", False, f"{disk.serial}: {why}")
     there = f"{disk.serial}: {device.path} ({device.name}), {device.size_bytes} bytes"
     same = device.size_bytes == disk.size_bytes
     return row(vm, "device", same, there + ("" if same else f"; the testbed says {disk.size_bytes}"))
@@ -312,26 +286,14 @@ def judge(
     for name, outcome in answers.items():
         parts = sections(outcome.value) if outcome.ok else {}
         if "end" not in parts:
-            rows.append(
-                row(
-                    name,
-                    "checks",
-                    False,
-                    f"not all of them could be made: {without_script(outcome.error) or 'the answer ends early'}",
-                )
-            )
+            why = without_script(outcome.error) or "the answer ends early"
+            rows.append(row(name, "checks", False, f"not all of them could be made: {why}"))
             continue
-        rows += [
-            _clock(outcome, parts, clock_limit_s),
-            _memory(name, parts),
-            _governor(name, parts, bool(testbed.lab_root)),
-        ]
+        rows += [_clock(outcome, parts, clock_limit_s), _memory(name, parts)]
+        rows.append(_governor(name, parts, bool(testbed.lab_root)))
         if "fio" in parts:  # not of a node that is a load generator too, where the plan needs fewer
-            rows += [
-                _release(name, parts, here, testbed),
-                _idle(vms[name], testbed, parts),
-                _server(vms[name], testbed, parts),
-            ]
+            fio = lease.parse_processes(parts["processes"], vms[name], testbed)
+            rows += [_release(name, parts, here, testbed), _idle(name, fio), _server(name, fio)]
     return rows
 
 
@@ -351,12 +313,8 @@ def _clock(outcome: Outcome, parts: dict[str, str], limit_s: float) -> dict:
     offset, blur = (low + high) / 2, abs(high - low) / 2
     ok = abs(offset) <= limit_s + blur
     detail = f"{round(offset, 3) + 0.0:+.3f} s from the controller's, known to {blur:.3f} s"
-    return row(
-        outcome.host,
-        "clock",
-        ok,
-        detail + ("" if ok else f"; at most {limit_s:g} s is allowed: start chrony or ntpd on both"),
-    )
+    wanted = "" if ok else f"; at most {limit_s:g} s is allowed: start chrony or ntpd on both"
+    return row(outcome.host, "clock", ok, detail + wanted)
 
 
 def _epoch(text: str) -> tuple[float, float] | None:
@@ -368,20 +326,12 @@ def _epoch(text: str) -> tuple[float, float] | None:
 
 
 def _memory(host: str, parts: dict[str, str]) -> dict:
-    kib = {
-        words[0]: int(words[1])
-        for line in parts["memory"].splitlines()
-        if len(words := line.split()) > 1 and words[1].isdigit()
-    }
+    lines = (line.split() for line in parts["memory"].splitlines())
+    kib = {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()}
     free = kib.get("MemAvailable:", kib.get("MemFree:", 0) + kib.get("Buffers:", 0) + kib.get("Cached:", 0)) * 1024
     ok = free >= MEMORY_BYTES
-    return row(
-        host,
-        "memory",
-        ok,
-        f"{free >> 20} MiB available"
-        + ("" if ok else f"; {MEMORY_BYTES >> 20} MiB are needed, or it may swap while it measures"),
-    )
+    wanted = "" if ok else f"; {MEMORY_BYTES >> 20} MiB are needed, or it may swap while it measures"
+    return row(host, "memory", ok, f"{free >> 20} MiB available{wanted}")
 
 
 def _governor(host: str, parts: dict[str, str], lab: bool) -> dict:
@@ -389,12 +339,8 @@ def _governor(host: str, parts: dict[str, str], lab: bool) -> dict:
     alone."""
     found = sorted(set(parts["governor"].split()))
     if "powersave" in found:
-        return row(
-            host,
-            "governor",
-            lab,
-            "powersave: results show the CPU's sleep; `cpupower frequency-set -g performance` on the host",
-        )
+        what = "powersave: results show the CPU's sleep; `cpupower frequency-set -g performance` on the host"
+        return row(host, "governor", lab, what)
     if found in ([], ["performance"]):
         return row(host, "governor", True, found[0] if found else "none: the CPU's frequency is not this host's to set")
     return row(host, "governor", True, f"warning: {', '.join(found)}; performance gives steadier results")
@@ -410,30 +356,22 @@ def _release(host: str, parts: dict[str, str], here: str, testbed: Testbed) -> d
     return row(host, "fio", there == here != "", there if there == here else wrong)
 
 
-def _idle(vm: Vm, testbed: Testbed, parts: dict[str, str]) -> dict:
+def _idle(vm: str, fio: Mapping[int, lease.Process]) -> dict:
     """A server that waits is fine, one that works is not: two fios on one VM measure each other."""
-    fio = lease.parse_processes(parts["processes"], vm, testbed)
     others = [f"{p.pid} ({p.command})" for p in fio.values() if not p.serves]
     others += [f"{p.pid} (a job of a running server)" for p in lease.jobs_of_servers(fio)]
     wrong = f"another fio is running: process {', '.join(others[:4])}; wait for it or end it"
-    return row(vm.name, "idle", not others, wrong if others else "no other fio is running")
+    return row(vm, "idle", not others, wrong if others else "no other fio is running")
 
 
-def _server(vm: Vm, testbed: Testbed, parts: dict[str, str]) -> dict:
+def _server(vm: str, fio: Mapping[int, lease.Process]) -> dict:
     """A fio server takes orders from whoever reaches it. None of ours listens on a port; another's is said, and is not
     ours to end."""
-    open_to_all = {
-        p.listens for p in lease.parse_processes(parts["processes"], vm, testbed).values() if p.serves and p.listens
-    }
-    if not open_to_all:
-        return row(vm.name, "server", True, "no fio server listens")
-    where = ", ".join(sorted(open_to_all))
-    return row(
-        vm.name,
-        "server",
-        True,
-        f"warning: a fio server that is not ours listens ({where}): whoever reaches it runs commands there; end it",
-    )
+    where = ", ".join(sorted({p.listens for p in fio.values() if p.serves and p.listens}))
+    if not where:
+        return row(vm, "server", True, "no fio server listens")
+    what = f"a fio server that is not ours listens ({where}): whoever reaches it runs commands there; end it"
+    return row(vm, "server", True, f"warning: {what}")
 
 
 def log_bytes(plan: Plan, nodes: int) -> int:
@@ -443,10 +381,8 @@ def log_bytes(plan: Plan, nodes: int) -> int:
     for step in plan.steps:
         jobs = step.cell.vms * step.cell.numjobs * (2 if 0 < step.cell.pattern.rwmixread < 100 else 1)
         logged_s = step.duration_s if step.duration_s >= SHORTEST_LOGGED_S else 0
-        total += (
-            jobs * (_JSON_PACKED + _LOGS * _LOG_LINE * logged_s * 1000 / log_msec(step))
-            + nodes * _COUNTERS_PER_S * step.duration_s
-        )
+        total += jobs * (_JSON_PACKED + _LOGS * _LOG_LINE * logged_s * 1000 / log_msec(step))
+        total += nodes * _COUNTERS_PER_S * step.duration_s
     return round(total + max((s.cell.vms * s.cell.numjobs for s in plan.steps), default=0) * _JSON)
 
 
@@ -460,9 +396,8 @@ def image_rows(fleet: Fleet, targets: Images, span_bytes: int, run_dir: str | Pa
     deadline = time.monotonic() + WATCHED_S
     while _watched(answers := _ask_rbd(fleet, images)) and time.monotonic() < deadline:
         time.sleep(1)
-    return [
-        row for (vm, disk), known in zip(images, answers, strict=True) for row in _judge_image(vm, disk, known, filled)
-    ]
+    judged = (_judge_image(vm, disk, known, filled) for (vm, disk), known in zip(images, answers, strict=True))
+    return list(chain.from_iterable(judged))
 
 
 def _ask_rbd(fleet: Fleet, images: Images) -> list[dict]:
@@ -519,8 +454,7 @@ def _objection(disk: Disk, known: Mapping, filled: int) -> str:
     if used < filled:  # what was never written is read without asking a drive
         return (
             f"{used} of them written, where this campaign's prefill wrote {filled}: the cluster was started anew "
-            "since; "
-            "measure into another run_dir"
+            "since; measure into another run_dir"
         )
     return ""
 

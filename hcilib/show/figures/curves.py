@@ -56,8 +56,8 @@ def plot_sweep(
     Parameters
     ----------
     table : as ``summarize`` returns it for one pattern: ``system``, ``iodepth``, ``center`` (or the metric's own
-        column), ``lo``, ``hi``, ``n``; one row a system and iodepth. A cell without a value is marked with a cross on the
-        axis.
+        column), ``lo``, ``hi``, ``n``; one row a system and iodepth. A cell without a value is marked with a cross on
+        the axis.
 
     Raises
     ------

@@ -206,7 +206,7 @@ def plot_latency(
     source: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """What one I/O costs: a row a system under each pattern, the best first, on a log axis with the value beside its dot.
+    """What one I/O costs: a row a system under each pattern, the best first, on a log axis, the value beside its dot.
 
     Parameters
     ----------
