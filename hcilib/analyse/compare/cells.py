@@ -47,19 +47,9 @@ SINGLE_RUN = Caveat("single-run", "n = 1: no interval")
 TWO_RUNS = Caveat("two-runs", "n = 2: the interval rests on two runs")
 
 MOMENTS = (
-    "n",
-    "log_mean",
-    "log_var",
-    "rel_var",
-    "center",
-    "unstable",
-    "flat",
-    "runs",
-    "blocks",
-    "partners",
-    "notes",
+    "n", "log_mean", "log_var", "rel_var", "center", "unstable", "flat", "runs", "blocks", "partners", "notes",
     "system_label",
-)
+)  # fmt: skip
 """What `describe` adds to a cell, and a system's name in words: nothing of it was set before a run."""
 
 _PERCENTILE = re.compile(r"p\d+_ns")

@@ -19,20 +19,9 @@ from hcilib.analyse.compare.cells import refuse_mixing, require_columns, valid_r
 from hcilib.caveats import Caveat, Caveats, caveats
 
 COLUMNS = [
-    "effect",
-    "level",
-    "baseline",
-    "ratio",
-    "lo",
-    "hi",
-    "confidence",
-    "n",
-    "contexts",
-    "possible",
-    "used",
-    "missing",
+    "effect", "level", "baseline", "ratio", "lo", "hi", "confidence", "n", "contexts", "possible", "used", "missing",
     "warnings",
-]
+]  # fmt: skip
 
 
 def as_factorial(results: pd.DataFrame, resiliency: Mapping[str, str] | None = None) -> pd.DataFrame:

@@ -386,18 +386,8 @@ def amplification(
             chunk = CHUNK_BYTES if chunk_bytes is None else chunk_bytes
             tables.append(_of_one(rows, drives, own, list(by), known, chunk, devices, confidence, tolerance))
     judged = [
-        "n",
-        "seen",
-        "seen_lo",
-        "seen_hi",
-        "confidence",
-        "expected",
-        "ratio",
-        "ok",
-        "explained",
-        "drives",
-        "warnings",
-    ]
+        "n", "seen", "seen_lo", "seen_hi", "confidence", "expected", "ratio", "ok", "explained", "drives", "warnings",
+    ]  # fmt: skip
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=[*by, "measure", *judged])
 
 

@@ -23,31 +23,10 @@ TOLERANCE, WINDOW_S, MIN_CUT_S = 0.1, 5, 20
 CONDITIONS = ("system", *FACTORS, "failure", "heal")
 """What was set and what was done: runs that differ in one of these are no repeats of each other."""
 COLUMNS = [
-    "failure",
-    "fail_s",
-    "heal",
-    "heal_s",
-    "runtime_s",
-    "healthy_iops",
-    "healthy_lo",
-    "healthy_hi",
-    "gap_s",
-    "gap_from_s",
-    "resolution_s",
-    "degraded_iops",
-    "degraded_lo",
-    "degraded_hi",
-    "degraded_from_s",
-    "ratio",
-    "heal_gap_s",
-    "dip_iops",
-    "dip_pct",
-    "back_s",
-    "whole_s",
-    "max_lat_ns",
-    "confidence",
-    "warnings",
-]
+    "failure", "fail_s", "heal", "heal_s", "runtime_s", "healthy_iops", "healthy_lo", "healthy_hi", "gap_s",
+    "gap_from_s", "resolution_s", "degraded_iops", "degraded_lo", "degraded_hi", "degraded_from_s", "ratio",
+    "heal_gap_s", "dip_iops", "dip_pct", "back_s", "whole_s", "max_lat_ns", "confidence", "warnings",
+]  # fmt: skip
 
 
 def failures(

@@ -35,17 +35,9 @@ DEVICE = ["vm", "serial"]
 KEY = [*DEVICE, "pattern", "span_bytes"]
 WRITES = ["run", "run_id", "step", "kind", "cell", "rep", "started_s", *KEY, "bytes_written", "iops", "steady"]
 LEDGER = [
-    *DEVICE,
-    "pattern",
-    "bytes_written",
-    "span_bytes",
-    "ratio",
-    "steady",
-    "spoilt_by",
-    "spoilt_run",
-    "since_bytes",
+    *DEVICE, "pattern", "bytes_written", "span_bytes", "ratio", "steady", "spoilt_by", "spoilt_run", "since_bytes",
     "since_s",
-]
+]  # fmt: skip
 
 
 class LedgerError(ValueError):

@@ -248,32 +248,10 @@ def _cut_short(found: dict[str, Any], ran_s: float) -> list[str]:
 
 
 RELEVANT = (
-    "rw",
-    "readwrite",
-    "bs",
-    "blocksize",
-    "bssplit",
-    "bsrange",
-    "blocksize_range",
-    "random_distribution",
-    "iodepth",
-    "numjobs",
-    "rwmixread",
-    "rwmixwrite",
-    "percentage_random",
-    "sync",
-    "rate",
-    "rate_iops",
-    "ioengine",
-    "direct",
-    "fsync",
-    "fdatasync",
-    "runtime",
-    "timeout",
-    "time_based",
-    "group_reporting",
-    "stonewall",
-)
+    "rw", "readwrite", "bs", "blocksize", "bssplit", "bsrange", "blocksize_range", "random_distribution", "iodepth",
+    "numjobs", "rwmixread", "rwmixwrite", "percentage_random", "sync", "rate", "rate_iops", "ioengine", "direct",
+    "fsync", "fdatasync", "runtime", "timeout", "time_based", "group_reporting", "stonewall",
+)  # fmt: skip
 """The options of fio that are looked at."""
 _SIZE = re.compile(r"(\d+)(?:([kKmMgGtT])(i[bB])?[iI]?[bB]?|[bB]?)")
 _POWER = {"k": 1, "m": 2, "g": 3, "t": 4}

@@ -158,18 +158,9 @@ def _means(rows: pd.DataFrame, column: str, nodes: int) -> pd.Series:
 # DRBD and network block devices are built of drives or reach those of another node, and would count a byte twice.
 
 DRIVE_COLUMNS = (
-    "node",
-    "t_s",
-    "interval_s",
-    "device",
-    "carries",
-    "reads",
-    "writes",
-    "read_bytes",
-    "write_bytes",
-    "merged",
+    "node", "t_s", "interval_s", "device", "carries", "reads", "writes", "read_bytes", "write_bytes", "merged",
     "flushes",
-)
+)  # fmt: skip
 DRIVE_COUNTS = ("reads", "writes", "read_bytes", "write_bytes", "merged", "flushes")
 SECTOR = 512
 """Bytes of a sector of /proc/diskstats, whatever the drive's own are (Documentation/block/stat.rst of the kernel)."""

@@ -22,17 +22,9 @@ from hcilib.places import LEFT, NETWORK, at_home
 from hcilib.read.compressed import read_bytes
 
 WEAR_COLUMNS = (
-    "node",
-    "device",
-    "carries",
-    "model",
-    "serial",
-    "bytes_written",
-    "unit_bytes",
-    "wear_before_pct",
-    "wear_after_pct",
-    "warnings",
-)
+    "node", "device", "carries", "model", "serial", "bytes_written", "unit_bytes", "wear_before_pct",
+    "wear_after_pct", "warnings",
+)  # fmt: skip
 NVME_UNIT = 512_000
 """Bytes of a data unit: a thousand times 512, rounded up (NVM Express Base Specification 2.0, 5.16.1.3)."""
 _SECTOR = 512
@@ -321,18 +313,9 @@ def read_left(runs: Path) -> dict[str, dict[tuple[int, str], Path]]:
 
 
 LINK_COLUMNS = (
-    "source",
-    "target",
-    "transport",
-    "tool",
-    "streams",
-    "bytes_per_s",
-    "latency_ns",
-    "retransmits",
-    "card",
-    "label_bytes_per_s",
-    "note",
-)
+    "source", "target", "transport", "tool", "streams", "bytes_per_s", "latency_ns", "retransmits", "card",
+    "label_bytes_per_s", "note",
+)  # fmt: skip
 _RATES = ("bytes_per_s", "latency_ns", "retransmits", "label_bytes_per_s", "streams")
 _HEAD = re.compile(r"#?[\w.]+%?(?: (?:peak|average|percentile))?(?:\[[^\]]+\])?")
 _BITS = {"[Gb/sec]": 1e9 / 8, "[MB/sec]": 2.0**20}

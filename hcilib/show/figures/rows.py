@@ -210,7 +210,8 @@ def plot_latency(
 
     Parameters
     ----------
-    table : as ``summarize`` returns it: ``pattern``, ``system``, ``center`` (or the metric's own column), ``lo``, ``hi``, ``n``
+    table : as ``summarize`` returns it: ``pattern``, ``system``, ``center`` (or the metric's own column), ``lo``, ``hi``,
+        ``n``
     """
     own, labels, what = ax is None, style.labelled(labels), metric_of(style.metric_drawn(table, otherwise="lat_ns"))
     keys = ["pattern", "system"]
