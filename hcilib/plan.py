@@ -105,9 +105,8 @@ class Step:
         part = span_bytes // sharing // block * block
         if not part:
             raise PlanError(
-                f"{self.id}: {sharing} sequential jobs share a disk of which {span_bytes} bytes are used: "
-                "that is less than a block "
-                f"of {block} bytes each; give it a larger span or fewer jobs"
+                f"{self.id}: {sharing} sequential jobs share a disk of which {span_bytes} bytes are used: that is less "
+                f"than a block of {block} bytes each; give it a larger span or fewer jobs"
             )
         return job // disks * part, part
 
@@ -253,9 +252,8 @@ class Plan:
         slugs = [slug(name) for name in systems]
         if self.systems or len(systems) < 2 or len(set(slugs)) < len(slugs):
             raise PlanError(
-                f"a plan of {len(self.systems) or 1} system(s) for {', '.join(systems) or 'none'}: "
-                "expected at least two systems "
-                "whose names differ in letters or digits, and a plan that names none yet"
+                f"a plan of {len(self.systems) or 1} system(s) for {', '.join(systems) or 'none'}: expected at least "
+                "two systems whose names differ in letters or digits, and a plan that names none yet"
             )
         steps: list[Step] = []
         visits = count(1)
@@ -362,9 +360,8 @@ class Plan:
         depths, vms = ({getattr(cell, load) for cell in self.cells} for load in ("iodepth", "vms"))
         load = f"iodepth {_span(depths)} on {_span(vms)} VMs" if self.cells else "no load"
         return (
-            f"Plan({len({cell.pattern for cell in self.cells})} patterns, {len(self.cells)} cells at "
-            f"{load}, {len(self.steps)} steps, "
-            f"{hours:.2f} h of runtime, order={self.order!r}, policy={self.policy!r}"
+            f"Plan({len({cell.pattern for cell in self.cells})} patterns, {len(self.cells)} cells at {load}, "
+            f"{len(self.steps)} steps, {hours:.2f} h of runtime, order={self.order!r}, policy={self.policy!r}"
             + (f", interleaved: {', '.join(sorted(self.systems))})" if self.systems else ")")
         )
 
@@ -390,9 +387,8 @@ def _seats(loads: Sequence[Load], testbed: Any) -> dict[str, tuple[str, ...]]:
         for disk in (disk for vm in testbed.vms if vm.name in names for disk in vm.disks):
             if (other := held.setdefault(disk.uri or disk.serial, tenant)) != tenant:
                 raise PlanError(
-                    f"tenants {other!r} and {tenant!r} share the disk {disk.uri or disk.serial}: what one writes "
-                    "the other "
-                    "reads; give each disks of its own"
+                    f"tenants {other!r} and {tenant!r} share the disk {disk.uri or disk.serial}: what one writes the "
+                    "other reads; give each disks of its own"
                 )
     return seats
 

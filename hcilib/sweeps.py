@@ -351,9 +351,8 @@ def _require_time(
             raise PlanError("events with policy 'adaptive', which may end a run before they are done: choose 'fixed'")
         if last_s >= lasts_s or lasts_s < MIN_EVENTFUL_S:
             raise PlanError(
-                f"events: {cell.events[-1][1]} at {last_s:g} s, but a run of {cell.pattern.name} lasts {lasts_s:g} "
-                "s: expected "
-                f"events within it, and a run of at least {MIN_EVENTFUL_S:g} s"
+                f"events: {cell.events[-1][1]} at {last_s:g} s, but a run of {cell.pattern.name} lasts {lasts_s:g} s: "
+                f"expected events within it, and a run of at least {MIN_EVENTFUL_S:g} s"
             )
 
 

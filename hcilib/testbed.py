@@ -39,17 +39,15 @@ LAB_CAVEAT = (
 
 
 CEPH_CAVEAT = (
-    "All hosts of this Ceph cluster share one kernel and one disk: node CPU is the whole machine's and network "
-    "traffic is "
-    "loopback's. Its failures and its capacity are Ceph's own; its speed is this machine's and says "
-    "nothing about a rack."
+    "All hosts of this Ceph cluster share one kernel and one disk: node CPU is the whole machine's and network traffic "
+    "is loopback's. Its failures and its capacity are Ceph's own; its speed is this machine's and says nothing about a "
+    "rack."
 )
 
 
 BOX_CAVEAT = (
-    "The nodes of the box are emulated guests on one machine, their drives are files on its disk and "
-    "their link is a socket. "
-    "The storage stacks are real, their speed is this machine's; it says nothing about any product or rack."
+    "The nodes of the box are emulated guests on one machine, their drives are files on its disk and their link is a "
+    "socket. The storage stacks are real, their speed is this machine's; it says nothing about any product or rack."
 )
 
 
@@ -91,9 +89,8 @@ class Dial(Model):
     def _one_rate(self):
         if self.read_bytes_per_s != self.write_bytes_per_s:
             raise ValueError(
-                f"read_bytes_per_s {self.read_bytes_per_s} and write_bytes_per_s {self.write_bytes_per_s} "
-                "differ: nbdkit's rate "
-                "filter keeps a bucket for each way, both of one rate; give the same number twice"
+                f"read_bytes_per_s {self.read_bytes_per_s} and write_bytes_per_s {self.write_bytes_per_s} differ: "
+                "nbdkit's rate filter keeps a bucket for each way, both of one rate; give the same number twice"
             )
         return self
 
@@ -139,9 +136,8 @@ Engine = Annotated[
     str,
     AfterValidator(
         Form(
-            f"one of {', '.join(ENGINES)}: engines that read and write the disks that the guard has "
-            "judged; others load code (external:), "
-            "make no I/O, or reach other targets",
+            f"one of {', '.join(ENGINES)}: engines that read and write the disks that the guard has judged; others "
+            "load code (external:), make no I/O, or reach other targets",
             "|".join(ENGINES),
             known=ENGINES,
         )
@@ -151,9 +147,8 @@ Program = Annotated[
     str,
     AfterValidator(
         Form(
-            "a program called fio..., such as fio, fio-3.36 or /opt/fio-3.36/bin/fio: its name alone or "
-            "a whole path, in letters, digits "
-            "and . _ + - (no blank, no .., nothing that a shell reads)",
+            "a program called fio..., such as fio, fio-3.36 or /opt/fio-3.36/bin/fio: its name alone or a whole path, "
+            "in letters, digits and . _ + - (no blank, no .., nothing that a shell reads)",
             r"(?:/(?:[A-Za-z0-9_+-][A-Za-z0-9._+-]*/)*)?fio[A-Za-z0-9._+-]*",
         )
     ),
@@ -328,11 +323,10 @@ class Testbed(Model):
             owners = [name for name, patterns in systems.items() if _is_of(disk, name, patterns, tagged)]
             if len(claims := {*owners, *([disk.system] if disk.system else [])}) > 1:
                 raise TestbedError(
-                    f"testbed {self.name}: {vm.name}: disk {disk.serial} is "
-                    f"{' and '.join(sorted(claims))}'s: systems that share a "
-                    "disk cannot be measured beside each other; say in the field disks of each system's "
-                    "file which serials are "
-                    "its own (patterns such as ceph-*), or in the field system of each disk of the testbed whose it is"
+                    f"testbed {self.name}: {vm.name}: disk {disk.serial} is {' and '.join(sorted(claims))}'s: systems "
+                    "that share a disk cannot be measured beside each other; say in the field disks of each system's "
+                    "file which serials are its own (patterns such as ceph-*), or in the field system of each disk of "
+                    "the testbed whose it is"
                 )
             return disk.model_copy(update={"system": owners[0]}) if owners else disk
 
@@ -369,9 +363,8 @@ class Testbed(Model):
         size = sum(disk.size_bytes for disk in disks) / 2**30
         consent = "overwritten with its consent token alone" if self.consent else "without a consent token"
         return (
-            f"Testbed({self.name!r}: {len(self.nodes)} nodes, {len(self.vms)} VMs, {len(disks)} disks, "
-            f"{size:,.4g} GiB; "
-            f"fio with {self.fio.ioengine}, {self.fio.launcher}; {consent})"
+            f"Testbed({self.name!r}: {len(self.nodes)} nodes, {len(self.vms)} VMs, {len(disks)} disks, {size:,.4g} "
+            f"GiB; fio with {self.fio.ioengine}, {self.fio.launcher}; {consent})"
         )
 
     __str__ = __repr__

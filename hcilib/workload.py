@@ -103,11 +103,9 @@ class Pattern:
 
 _ALWAYS = ("rw", "bs_bytes", "rwmixread", "sync", "rate_bytes")
 _GRAMMAR = (
-    "expected <block size>-<rw>, e.g. 4k-randread, 4k-randrw70 (70 % reads), 1m-write; rw is one of "
-    f"{', '.join(_RW)}, and a mixed one carries its read share; then, in this order, any of -zipf1.2 or -zoned95on5 "
-    "(hot "
-    "spots: 95 % of I/Os on 5 % of the span), -sync or -fdatasync, -rate256m (MiB/s a VM) or -rate2000iops (I/Os a "
-    "second a VM)"
+    f"expected <block size>-<rw>, e.g. 4k-randread, 4k-randrw70 (70 % reads), 1m-write; rw is one of {', '.join(_RW)}, "
+    "and a mixed one carries its read share; then, in this order, any of -zipf1.2 or -zoned95on5 (hot spots: 95 % of "
+    "I/Os on 5 % of the span), -sync or -fdatasync, -rate256m (MiB/s a VM) or -rate2000iops (I/Os a second a VM)"
 )
 
 
@@ -285,9 +283,8 @@ PROFILES = {
     ),
     "vdi": Profile(
         {"8k-randread-zoned95on5": {"iodepth": 8}, "32k-write": {"iodepth": 8}},
-        "VMFleet 2, profile VDI (the same file): reads of 8 KiB, 80 % of them random, 95 % of I/O on 5 % of the "
-        "file; writes of 32 KiB, "
-        "80 % of them in sequence. Here the reads are all random, the writes all in sequence",
+        "VMFleet 2, profile VDI (the same file): reads of 8 KiB, 80 % of them random, 95 % of I/O on 5 % of the file; "
+        "writes of 32 KiB, 80 % of them in sequence. Here the reads are all random, the writes all in sequence",
     ),
     "backup": Profile(
         {"1m-read": {"iodepth": 4}},

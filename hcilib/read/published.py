@@ -111,8 +111,7 @@ TABLES = {
     "facts": columns("source key kind value? unit? note?"),
     "claims": columns(
         "id:count source statistic metric? pattern? vms:count? reduce? iodepth? subject comparator? claimed:number? "
-        "unit"
-        " resolution:positive? formula? note? wording? tolerance:positive?"
+        "unit resolution:positive? formula? note? wording? tolerance:positive?"
     ),
     "datasheets": columns("source? system pattern:pattern figure:positive? unit conditions"),
     "sources": columns("source article title? author? site? date? under_test"),

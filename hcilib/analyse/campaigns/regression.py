@@ -165,18 +165,15 @@ def regression_headline(
     said, k = _counted(found), int(found["k"].max())
     if k < 2:
         return (
-            f"{new} against one earlier campaign: {said}, by the margin of {100 * margin:g} % alone, which "
-            "is no "
-            "test: a bad day looks the same."
+            f"{new} against one earlier campaign: {said}, by the margin of {100 * margin:g} % alone, which is no test: "
+            "a bad day looks the same."
         )
     widest = noise.loc[noise["cv_pct"].idxmax()]
     few, many = (visible_change(widest["cv_pct"], [campaigns])["lower_pct"].iloc[0] for campaigns in (k, 12))
     return (
-        f"{new} against {k} earlier campaigns: {said}; those lie {widest['cv_pct']:.1f} % apart (95 % "
-        "interval "
-        f"{widest['lo']:.1f} to {widest['hi']:.1f} %), so a loss below {few:.0f} % could not be seen with {k} of "
-        f"them, below {many:.0f} % "
-        f"not with 12. Against {only} alone the margin of {100 * margin:g} % would have said, "
+        f"{new} against {k} earlier campaigns: {said}; those lie {widest['cv_pct']:.1f} % apart (95 % interval "
+        f"{widest['lo']:.1f} to {widest['hi']:.1f} %), so a loss below {few:.0f} % could not be seen with {k} of them, "
+        f"below {many:.0f} % not with 12. Against {only} alone the margin of {100 * margin:g} % would have said, "
         f"untested: {_counted(alone)}."
     )
 

@@ -464,9 +464,8 @@ def crossover_sentence(
         if row["shown"]:
             return f"{b} stays {side} {a} in {noun(what)} {at} over the measured {over}: no crossover."
         return (
-            f"The mean {noun(what)} of {b} stay {side} those of {a} {at} over the measured {over}, but not every "
-            "cell is shown "
-            "to differ: no crossover is seen, and none is ruled out."
+            f"The mean {noun(what)} of {b} stay {side} those of {a} {at} over the measured {over}, but not every cell "
+            "is shown to differ: no crossover is seen, and none is ruled out."
         )
     first, second = (b, a) if (after > before) == (what.better != "lower") else (a, b)
     between = f"between {over} {row['below']:g} and {row['above']:g}"

@@ -316,10 +316,9 @@ def _value(node: ast.expr, text: str):
             if isinstance(scheme, Scheme) and hasattr(scheme, name):
                 return _call(getattr(scheme, name), node, text)
     raise ValueError(
-        f"scheme {text!r}: {ast.get_source_segment(text, node)!r} is not understood; expected "
-        f"{', '.join(_NAMES)} with numbers, e.g. Raid6(8) for 6+2, joined by *, then .reserve(servers, "
-        "drives_per_server) or .dedup(savings); "
-        "a hot spare is said of its array, Raid5(5).spare(1)"
+        f"scheme {text!r}: {ast.get_source_segment(text, node)!r} is not understood; expected {', '.join(_NAMES)} with "
+        "numbers, e.g. Raid6(8) for 6+2, joined by *, then .reserve(servers, drives_per_server) or .dedup(savings); a "
+        "hot spare is said of its array, Raid5(5).spare(1)"
     )
 
 

@@ -376,8 +376,7 @@ def _check(bins: pd.DataFrame, by: list[str]) -> None:
     if "averaged" in bins and bins["averaged"].any() and (bins["averaged"] & (bins["count"] > 0)).any():
         raise ValueError(
             "these rows come of log_avg_msec: percentiles of averages are not percentiles; log single I/Os or "
-            "histograms "
-            "(log_hist_msec), or take the bins of json+"
+            "histograms (log_hist_msec), or take the bins of json+"
         )
     if (
         latency == "bucket"

@@ -240,9 +240,8 @@ def _naming_full_disk(run_dir, where: str) -> Iterator[None]:
         if error.errno not in DISK_FULL:
             raise
         raise CampaignError(
-            f"{run_dir}: {(error.strerror or str(error)).lower()} on the controller in {where}; "
-            "finished "
-            "steps are kept: free some space and run the same again"
+            f"{run_dir}: {(error.strerror or str(error)).lower()} on the controller in {where}; finished steps are "
+            "kept: free some space and run the same again"
         ) from error
 
 
@@ -283,9 +282,8 @@ def _execute(
                 accepted = _measure_patiently(step, course, switch, fleet, look, bars)
             if not accepted and step.kind == "prefill":
                 raise CampaignError(
-                    f"{step.id} failed {ATTEMPTS} times: the disks are not filled, and reading what was never "
-                    "written measures "
-                    f"nothing; see {course.rundir.path / 'failed'}, then run the same again"
+                    f"{step.id} failed {ATTEMPTS} times: the disks are not filled, and reading what was never written "
+                    f"measures nothing; see {course.rundir.path / 'failed'}, then run the same again"
                 )
             missing += [] if accepted else [step.id]
             bars.result(last_result(course.rundir.path))

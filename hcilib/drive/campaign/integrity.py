@@ -146,9 +146,8 @@ def require_python(fleet: Fleet, names: Sequence[str] | Mapping[str, object]) ->
     )
     if lacking := [name for name, outcome in asked.items() if not outcome.ok and "exited with 9" in outcome.error]:
         raise IntegrityError(
-            f"{', '.join(lacking)}: no {PYTHON} there, which writes and reads stamped blocks: install it, or "
-            "measure integrity from "
-            "another VM"
+            f"{', '.join(lacking)}: no {PYTHON} there, which writes and reads stamped blocks: install it, or measure "
+            "integrity from another VM"
         )
 
 

@@ -59,9 +59,8 @@ def require(plan: Plan, testbed: Testbed, rules: Rules | None, earlier: Sequence
         )
     if plan.offered and testbed.fio.ioengine in ONE_AT_A_TIME:
         raise PolicyError(
-            f"testbed {testbed.name}: fio.ioengine {testbed.fio.ioengine!r} does one I/O at a time, so a demand "
-            "would wait behind it "
-            "and be measured too low; choose libaio or io_uring"
+            f"testbed {testbed.name}: fio.ioengine {testbed.fio.ioengine!r} does one I/O at a time, so a demand would "
+            "wait behind it and be measured too low; choose libaio or io_uring"
         )
     ledger.same_testbed(testbed.digest, earlier)
 

@@ -102,8 +102,7 @@ class RunDir:
         if len(held) < len(witnesses) or len({mark["id"] for mark in held}) != 1:
             raise RunDirError(
                 f"{file}: it is gone, and the steps beside it do not say of which campaign they are; restore it, or "
-                "choose a "
-                "new run_dir"
+                "choose a new run_dir"
             )
         self._require_same(held[0])
         self.campaign = held[0]["id"]

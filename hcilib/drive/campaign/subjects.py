@@ -107,8 +107,7 @@ class Settings:
             for host, said in _execute(fleet, subject, how.check, f"setting {name} cannot be seen").items():
                 if not re.search(how.check.expect, said, re.MULTILINE):
                     raise SettingError(
-                        f"setting {name} is not seen on {host} after it was applied: "
-                        f"`{how.check.run}` says "
+                        f"setting {name} is not seen on {host} after it was applied: `{how.check.run}` says "
                         f"{said.strip()[:200]!r}, expected {how.check.expect!r}; it was undone"
                     )
         except SettingError as error:

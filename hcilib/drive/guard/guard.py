@@ -83,16 +83,14 @@ def _judge_form(disk: Disk, windows: bool) -> list[str]:
         return [
             (
                 "the VM runs Windows, whose disks this version cannot judge, so none is written: use a Linux VM as "
-                "load "
-                "generator"
+                "load generator"
             )
         ]
     if disk.uri:
         return [
             (
                 f"its uri {disk.uri} is no block device of the VM; outside the lab only whole disks named by serial "
-                "are "
-                "written"
+                "are written"
             )
         ]
     return []
@@ -326,9 +324,8 @@ def _shared(found: Guarded, inventories: Mapping[str, Inventory | str]) -> list[
                 Refusal(
                     vm,
                     serial,
-                    f"{device.name} has the serial or WWN of {', '.join(others)}: a "
-                    "shared disk, or one "
-                    "number given twice",
+                    f"{device.name} has the serial or WWN of {', '.join(others)}: a shared disk, or one number given "
+                    "twice",
                 )
             )
     return refused

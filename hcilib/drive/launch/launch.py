@@ -25,9 +25,8 @@ def launch(of: Launch) -> Launched:
     testbed = of.testbed
     if of.watch is not None and testbed.fio.launcher != "per-host":
         raise FioError(
-            f"testbed {testbed.name}: fio.launcher {testbed.fio.launcher!r} shows no rates before a run "
-            "ends; "
-            "a run that is watched (policy 'adaptive') needs fio.launcher: per-host"
+            f"testbed {testbed.name}: fio.launcher {testbed.fio.launcher!r} shows no rates before a run ends; a run "
+            "that is watched (policy 'adaptive') needs fio.launcher: per-host"
         )
     of.jobs  # noqa: B018  refused before any VM is asked for anything
     (of.work / "logs").mkdir(exist_ok=True)

@@ -173,9 +173,8 @@ def _scan(text: str, path: str | Path) -> tuple[list[tuple[int, int]], json.JSON
             position, failed = start + 1, failed + 1
             if failed > MOST_BROKEN:
                 raise FioOutputError(
-                    f"{path}: {MOST_BROKEN} places begin like a JSON document and end like none, the last of them "
-                    "at byte "
-                    f"{start}; copy the file again, or take the fio document out of the text around it"
+                    f"{path}: {MOST_BROKEN} places begin like a JSON document and end like none, the last of them at "
+                    f"byte {start}; copy the file again, or take the fio document out of the text around it"
                 ) from None
             if _FIO.match(text, start) and isinstance(error, json.JSONDecodeError):
                 broken = error

@@ -75,9 +75,8 @@ def parse(raw: bytes, path: str | Path, *, fast: bool = True) -> FioFile:
 def _nothing_reported(document: fio_document.Document) -> str:
     if document.client_stats or document.jobs:
         return (
-            f"only fio's sum over hosts ({fio_fast.SUMS!r}) is in this file and none of the hosts' own reports; "
-            "which hosts "
-            "it sums is not known. Take fio's whole output"
+            f"only fio's sum over hosts ({fio_fast.SUMS!r}) is in this file and none of the hosts' own reports; which "
+            "hosts it sums is not known. Take fio's whole output"
         )
     return "the fio document holds no report of any job, and nothing beside it says why. Repeat the run"
 
@@ -227,9 +226,8 @@ def final_reports(document: fio_document.Document) -> list[fio_document.Report]:
         found = _last_round(reports, {owed[key], 1, first_round[key]} - {0}, growth)
         if not found and not growth and any(_continues(a, b) for a, b in combinations(reports, 2)):
             raise UncertainReports(
-                f"{key[0]}, job {key[2]!r}: {len(reports)} reports, some of them interim ones (--status-interval), "
-                "and which "
-                "are final cannot be told. Run fio without --status-interval"
+                f"{key[0]}, job {key[2]!r}: {len(reports)} reports, some of them interim ones (--status-interval), and "
+                "which are final cannot be told. Run fio without --status-interval"
             )
         final += found or reports
     kept = set(map(id, final))

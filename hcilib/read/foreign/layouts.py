@@ -238,9 +238,8 @@ class Naming:
             self._regexes = _pattern(names, lazy=True), _pattern(names, lazy=False)
         else:
             raise NamesError(
-                f"names is a {type(names).__name__}; expected a pattern like "
-                f"'{{system}}_{{pattern}}.json', "
-                "a regular expression with named groups, or a table with a column 'file'"
+                f"names is a {type(names).__name__}; expected a pattern like '{{system}}_{{pattern}}.json', a regular "
+                "expression with named groups, or a table with a column 'file'"
             )
 
     def __bool__(self) -> bool:

@@ -186,8 +186,7 @@ def _interval_ms(samples: pd.DataFrame, folder: str | Path) -> int:
     if abs(distance / nearest - 1) > 0.15:
         raise FioLogError(
             f"{folder}: samples are {distance:g} ms apart, which does not divide a second; set log_avg_msec=1000 in "
-            "the "
-            "job, or pass log_avg_msec= if the device was too slow to show it"
+            "the job, or pass log_avg_msec= if the device was too slow to show it"
         )
     return nearest
 

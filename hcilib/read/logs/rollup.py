@@ -93,8 +93,7 @@ def rollup_of_logs(
     except MemoryError:
         raise FioLogError(
             f"{', '.join(map(str, paths))}: the seconds and latencies of these logs do not fit in memory; do their "
-            "times make sense? "
-            "If so, read fewer logs at once"
+            "times make sense? If so, read fewer logs at once"
         ) from None
 
 
@@ -405,8 +404,7 @@ def line_blocks(
                 kept = filled - end
                 if kept >= LINE_LIMIT:
                     raise FioLogError(
-                        f"{path}: the line that begins at byte {done} is longer than {LINE_LIMIT} "
-                        "bytes: this is no "
+                        f"{path}: the line that begins at byte {done} is longer than {LINE_LIMIT} bytes: this is no "
                         "log of fio's, or its end was overwritten"
                     )
     except DAMAGE as error:

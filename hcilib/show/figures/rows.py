@@ -210,8 +210,8 @@ def plot_latency(
 
     Parameters
     ----------
-    table : as ``summarize`` returns it: ``pattern``, ``system``, ``center`` (or the metric's own column), ``lo``, ``hi``,
-        ``n``
+    table : as ``summarize`` returns it: ``pattern``, ``system``, ``center`` (or the metric's own column), ``lo``,
+        ``hi``, ``n``
     """
     own, labels, what = ax is None, style.labelled(labels), metric_of(style.metric_drawn(table, otherwise="lat_ns"))
     keys = ["pattern", "system"]
@@ -445,8 +445,8 @@ def plot_regression(
 
     Parameters
     ----------
-    found : as ``regression`` returns it, one system: ``pattern``, ``iodepth``, ``ratio``, ``lo``, ``hi``, ``k``, ``verdict``.
-        Where k = 1 there is no such range and the declared `margin` is drawn instead, hatched
+    found : as ``regression`` returns it, one system: ``pattern``, ``iodepth``, ``ratio``, ``lo``, ``hi``, ``k``,
+        ``verdict``. Where k = 1 there is no such range and the declared `margin` is drawn instead, hatched
     history : as ``campaign_ratios`` returns it: every campaign's ``ratio``, small open points, and when it was, if
         ``date`` is there
     """
