@@ -322,7 +322,8 @@ def audit_facts(audit: pd.DataFrame, judged: pd.DataFrame) -> list[str]:
     asked = int(audit["ok"].notna().sum())
     said = [f"{fails} of {asked} checks of the rows against physics fail."]
     if not fails:
-        said = [f"All {asked} checks of the rows against physics hold."] * (asked > 0)
+        all_ = f"All {asked} checks of the rows against physics hold."
+        said = [all_ if asked > 1 else "The one check of the rows against physics holds."] * (asked > 0)
     if len(judged):
         wrong, open_ = (int(judged["verdict"].eq(verdict).sum()) for verdict in ("wrong", "not checkable"))
         told = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -338,8 +339,8 @@ def plot_audit(
 
 def _why_nothing(audit: pd.DataFrame) -> str:
     """What the rows would have had to print."""
-    notes = audit["note"].dropna().astype(str) if "note" in audit else pd.Series(dtype=str)
-    needed = dict.fromkeys(notes.str.extract(r"needs (\w+)$")[0].dropna())
+    notes = map(str, audit["note"]) if len(audit) and "note" in audit else ()
+    needed = dict.fromkeys(found[1] for note in notes if (found := re.search(r"needs (\w+)$", note)))
     named = " or ".join(noun(metric_of(name)) for name in needed)
     return f"Nothing can be held against physics: no row prints {named}." if named else "nothing to check"
 
