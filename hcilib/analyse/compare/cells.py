@@ -139,12 +139,11 @@ def asked_by(table: pd.DataFrame) -> list[str]:
     return list(table.attrs["by"])
 
 
-def require_columns(frame: pd.DataFrame, columns: Iterable[str], what: str = "results") -> None:
+def require_columns(frame: pd.DataFrame, columns: Iterable[str]) -> None:
     """ValueError that says which columns a table lacks, and which it has."""
     if absent := [c for c in columns if c not in frame]:
-        raise ValueError(
-            f"{what} have no column {', '.join(map(repr, absent))}; they have {', '.join(map(str, frame))}"
-        )
+        there = ", ".join(map(str, frame))
+        raise ValueError(f"results have no column {', '.join(map(repr, absent))}; they have {there}")
 
 
 def _numbers(results: pd.DataFrame, metric: str) -> np.ndarray:

@@ -131,7 +131,8 @@ def compare(
     rows, base, keys = against(cells, baseline, by)
     differences = unlike(cells, rows, base, by)
     pair = contrast(cells, rows, base, guard, pairs)
-    others = [_p(contrast(cells, *where, guard, pairs)) for where in _other_pairs(cells, baseline, by)]
+    rest = (contrast(cells, *where, guard, pairs) for where in _other_pairs(cells, baseline, by))
+    others = [two_sided(one["log_ratio"], one["se"], one["df"]) for one in rest]
     judged = judge(pair, margin=margin, adjust=adjust, confidence=confidence, others=others)
     judged = judged.assign(
         baseline=baseline,
@@ -169,10 +170,6 @@ def _other_pairs(cells: pd.DataFrame, baseline: str, by: Sequence[str]) -> Itera
         rows, base, _ = against(rest.reset_index(drop=True), one, by)
         where = np.append(np.flatnonzero(cells["system"].isin(others[i:])), -1)
         yield where[rows], where[base]
-
-
-def _p(pair: pd.DataFrame) -> np.ndarray:
-    return two_sided(pair["log_ratio"], pair["se"], pair["df"])
 
 
 def _method(pair: pd.DataFrame, guard: bool) -> np.ndarray:

@@ -378,7 +378,7 @@ def verdicts_of(results: pd.DataFrame | None, place: Mapping) -> pd.Series:
     return results.loc[own, "integrity"].dropna().astype(str)
 
 
-def lost_or_not(kept: pd.Series, confidence: float = 0.95) -> str:
+def lost_or_not(kept: pd.Series) -> str:
     """What is said of acknowledged writes, from the runs' verdicts (`hci.integrity`)."""
     if kept.empty:
         return "whether an acknowledged write was lost was not looked at"
@@ -387,7 +387,7 @@ def lost_or_not(kept: pd.Series, confidence: float = 0.95) -> str:
     said = f"an acknowledged write was lost in {lost} of {lost + fine} runs"
     if not lost:
         said = f"no acknowledged write was lost in {fine} run{'s' * (fine != 1)}"
-        said += f" (at most {100 * none_found(fine, confidence):.0f} % of such runs lose one)" if fine else ""
+        said += f" (at most {100 * none_found(fine, 0.95):.0f} % of such runs lose one)" if fine else ""
     return said + (f"; of {len(unknown)} it is not known: {unknown.iloc[0]}" if len(unknown) else "")
 
 

@@ -19,6 +19,7 @@ from scipy.special import stdtrit
 from hcilib.caveats import Caveat, Caveats
 from hcilib.metrics import FACTORS, KEYS
 
+LONG_RUN_BATCHES = 20
 MIN_EFFECTIVE = 30
 """Fewer independent samples than this support no interval (METHODS section 2)."""
 
@@ -96,10 +97,8 @@ def _why(n: int, n_eff: float, half: float, target: float, first: int, most: int
     return f"time limit of {most} samples: {state}" if n >= most else state
 
 
-def enough_runs(
-    values: ArrayLike, target: float = 0.02, confidence: float = 0.95, least: int = 5, most: int = 10
-) -> Decision:
-    """Decide whether a cell has runs enough: the t interval of its geometric mean is within +-`target`.
+def enough_runs(values: ArrayLike, target: float = 0.02, least: int = 5, most: int = 10) -> Decision:
+    """Decide whether a cell has runs enough: the 95 % t interval of its geometric mean is within +-`target`.
 
     Parameters
     ----------
@@ -114,7 +113,7 @@ def enough_runs(
         raise ValueError(f"enough_runs: {x[~(x > 0)][0]} is not a rate above zero; pass valid runs only")
     n, logs = x.size, np.log(x)
     mean = float(np.exp(logs.mean())) if n else np.nan
-    half = float(np.expm1(stdtrit(n - 1, (1 + confidence) / 2) * logs.std(ddof=1) / n**0.5)) if n > 1 else np.nan
+    half = float(np.expm1(stdtrit(n - 1, 0.975) * logs.std(ddof=1) / n**0.5)) if n > 1 else np.nan
     reached = bool(n >= least and half <= target)
     wanted = f"half-width {half:.2%} over {n} runs, wanted {target:.2%}" if n > 1 else f"{n} runs, needs {least}"
     return Decision(reached or n >= most, reached, mean, half, n, float(n), wanted)
@@ -191,11 +190,11 @@ def batch_means(y: ArrayLike, batches: int = 10) -> np.ndarray:
     return y[..., y.shape[-1] - length * batches :].reshape(*y.shape[:-1], batches, length).mean(axis=-1)
 
 
-def long_run_sd(y: ArrayLike, batches: int = 20) -> float | np.ndarray:
+def long_run_sd(y: ArrayLike) -> float | np.ndarray:
     """Standard deviation one sample would need for the mean of T independent ones to spread as this series' mean
     does."""
-    length = np.asarray(y).shape[-1] // batches
-    return _scalar(batch_means(y, batches).std(axis=-1, ddof=1) * length**0.5)
+    length = np.asarray(y).shape[-1] // LONG_RUN_BATCHES
+    return _scalar(batch_means(y, LONG_RUN_BATCHES).std(axis=-1, ddof=1) * length**0.5)
 
 
 def _scalar(x: np.ndarray) -> float | np.ndarray:

@@ -71,10 +71,8 @@ def stamped_writes(
     span_bytes: int,
     limit_s: float,
     vms: int = 1,
-    disks: int = 1,
-    block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[None]:
-    """Writers on the first `disks` disks of the first `vms` VMs, while the block runs and until `limit_s` at most.
+    """Writers on the first disk of each of the first `vms` VMs, while the block runs and until `limit_s` at most.
 
     Every acknowledgement stands in integrity/writes.csv of the run directory before its block is written again; how the
     writers ended in integrity/writers.json. A writer whose VM dies is an end like others: what it acknowledged is
@@ -85,37 +83,29 @@ def stamped_writes(
     GuardError : a device may not be overwritten; nothing was written, on no host
     IntegrityError : a VM has no python3
     """
-    guard.require(testbed, vms, disks, consent)
-    guarded = guard.identify(fleet, testbed, vms, disks, consent)
-    targets = testbed.targets(vms, disks)
+    guard.require(testbed, vms, 1, consent)
+    guarded = guard.identify(fleet, testbed, vms, 1, consent)
+    targets = testbed.targets(vms, 1)
     require_python(fleet, dict.fromkeys(vm for vm, _ in targets))
     paths = guard.unchanged(fleet, guarded, guarded)
     devices = {(vm, disk.serial): disk.uri or paths[disk.serial] for vm, disk in targets}
-    with _writers(fleet, _alone(run_dir, span_bytes, block_bytes), devices, limit_s):
+    with _writers(fleet, _alone(run_dir, span_bytes), devices, limit_s):
         yield
 
 
-def read_back(
-    fleet: Fleet,
-    run_dir: str | Path,
-    devices: Disks,
-    *,
-    span_bytes: int,
-    replica: str = "system",
-    block_bytes: int = BLOCK_BYTES,
-) -> None:
+def read_back(fleet: Fleet, run_dir: str | Path, devices: Disks, *, span_bytes: int, replica: str = "system") -> None:
     """Every block as it is now, added to integrity/blocks.csv; nothing is written on any host.
 
     `replica`: what these devices are called in the verdict. A host that cannot be read gives blocks that are
     unreadable, not none.
     """
-    _read_back(fleet, _alone(run_dir, span_bytes, block_bytes), devices, replica)
+    _read_back(fleet, _alone(run_dir, span_bytes), devices, replica)
 
 
-def _alone(run_dir: str | Path, span_bytes: int, block_bytes: int) -> Stamped:
+def _alone(run_dir: str | Path, span_bytes: int) -> Stamped:
     """Blocks that were written without a campaign, from the disks' begin."""
     name = Path(run_dir).resolve().name
-    return Stamped(Path(run_dir) / INTEGRITY, name, name, span_bytes, block_bytes)
+    return Stamped(Path(run_dir) / INTEGRITY, name, name, span_bytes)
 
 
 # In a campaign

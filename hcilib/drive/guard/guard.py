@@ -104,7 +104,7 @@ def _judge_form(disk: Disk, windows: bool) -> list[str]:
 Guarded = dict[str, dict[str, Device]]
 """VM -> serial -> the one device that carries it."""
 
-LIMIT_S = 60
+LIMIT_S, NAMED = 60, 8
 _BOOT = ("/", "/boot", "/boot/efi", "/efi", "/usr")
 
 
@@ -161,17 +161,11 @@ def same(before: Guarded, after: Guarded) -> list[Refusal]:
     for vm, serial, was in ((vm, serial, was) for vm, devices in before.items() for serial, was in devices.items()):
         now = after.get(vm, {}).get(serial)
         if now is None:
-            refused.append(
-                Refusal(
-                    vm, serial, f"{was.path} ({was.name}) vanished, or is no longer the only one: it was checked before"
-                )
-            )
+            why = f"{was.path} ({was.name}) vanished, or is no longer the only one: it was checked before"
+            refused.append(Refusal(vm, serial, why))
         elif changed := _changes(was, now):
-            refused.append(
-                Refusal(
-                    vm, serial, f"{was.path} came back as another device since it was checked: {', '.join(changed)}"
-                )
-            )
+            why = f"{was.path} came back as another device since it was checked: {', '.join(changed)}"
+            refused.append(Refusal(vm, serial, why))
     return refused
 
 
@@ -188,9 +182,8 @@ def _changes(was: Device, now: Device) -> list[str]:
 
 def inventory(fleet: Fleet, vms: Iterable[str], content: bool = True) -> dict[str, Inventory | str]:
     """VM -> its devices, or one sentence on why they are not known."""
-    return {
-        vm: read_inventory(o) for vm, o in fleet.run(INVENTORY + CONTENT * content + END, vms, limit_s=LIMIT_S).items()
-    }
+    answers = fleet.run(INVENTORY + CONTENT * content + END, vms, limit_s=LIMIT_S)
+    return {vm: read_inventory(outcome) for vm, outcome in answers.items()}
 
 
 def read_inventory(outcome: Outcome) -> Inventory | str:
@@ -224,21 +217,13 @@ def _objections(disk: Disk, devices: list[Device], known: Inventory | str) -> li
     if isinstance(known, str):
         return [known]
     if disk.serial in known.astray:
-        return [
-            (
-                f"/dev/disk/by-id/{disk.serial} leads to {known.astray[disk.serial]}, which is no block device: fio "
-                "would fill a file"
-            )
-        ]
+        where = known.astray[disk.serial]
+        return [f"/dev/disk/by-id/{disk.serial} leads to {where}, which is no block device: fio would fill a file"]
     if not devices:
         return [f"no device of this host has this serial, WWN or by-id link; it has {_catalogue(known)}"]
     if len(devices) > 1:
-        return [
-            (
-                f"{len(devices)} devices have this serial, WWN or by-id link: {', '.join(d.name for d in devices)}; "
-                "give each disk its own"
-            )
-        ]
+        names = ", ".join(d.name for d in devices)
+        return [f"{len(devices)} devices have this serial, WWN or by-id link: {names}; give each disk its own"]
     [device] = devices
     reasons = _in_use(device) + _content(device)
     if device.size_bytes != disk.size_bytes:
@@ -294,16 +279,11 @@ def _through(mount: tuple[str, str], device: Device) -> str:
     return "" if mount[1] == device.name else f" (through {mount[1]})"
 
 
-def _catalogue(known: Inventory, most: int = 8) -> str:
+def _catalogue(known: Inventory) -> str:
     disks = [d for d in known.devices.values() if d.size_bytes and not d.partition and (d.stack or not d.slaves)]
-    shown = [
-        f"{d.name} ({', '.join(sorted(d.identifiers)) or 'no serial'}, {d.size_bytes} bytes)" for d in disks[:most]
-    ]
-    return (
-        ", ".join(shown) + (f" and {len(disks) - most} more" if len(disks) > most else "")
-        if disks
-        else "no disk at all"
-    )
+    named = [f"{d.name} ({', '.join(sorted(d.identifiers)) or 'no serial'}, {d.size_bytes} bytes)" for d in disks]
+    more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
+    return ", ".join(named[:NAMED]) + more if named else "no disk at all"
 
 
 def _shared(found: Guarded, inventories: Mapping[str, Inventory | str]) -> list[Refusal]:

@@ -26,6 +26,7 @@ from paramiko.hostkeys import HostKeyEntry, HostKeys
 from hcilib.testbed import Host, Node, Testbed, Vm
 
 CONNECT_S, POOL = 10, 32
+ATTEMPTS = 3
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # it prints tracebacks for what an Outcome says in one line
 
 # Fabric polls every 10 ms and joins output per 1000 bytes, which is quadratic (10 MB took 6 s, now 0.1 s).
@@ -310,14 +311,14 @@ def _transport(sock, **kwargs) -> paramiko.Transport:
     return transport
 
 
-def _open_patiently(connection: Connection, attempts: int = 3) -> None:
+def _open_patiently(connection: Connection) -> None:
     """Only a missing banner is tried again: that is sshd's MaxStartups turning away a crowd, not a dead host."""
-    for attempt in range(1, attempts + 1):
+    for attempt in range(1, ATTEMPTS + 1):
         try:
             connection.open()
             return
         except paramiko.SSHException as error:
-            if "banner" not in str(error) or attempt == attempts:
+            if "banner" not in str(error) or attempt == ATTEMPTS:
                 raise
             time.sleep(0.2 * attempt)
 
