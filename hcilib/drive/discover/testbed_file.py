@@ -142,18 +142,19 @@ def write_scenarios(
     least = int(min(its.min().min() for its in each))
     part = min(least, max(_SPAN_BYTES, _FILL_BYTES // len(blank) // _UNITS["GiB"] * _UNITS["GiB"]))
     runs, common = f"data/runs/{name}", [f"testbed: {out}", "consent: null  # the testbed's token: see its file"]
+    others = ", ".join(map(str, systems[1:]))
     texts = {
         "01_plan": [
             "# What will it cost, what will it overwrite, is every host ready?",
             *common,
-            f"system: {systems[0]}",
+            f"system: {systems[0]}" + f"  # then {others}" * bool(others),
             "write_bytes_per_s: 500 MB  # what the fleet is expected to write: for the estimate of wear and of filling",
             *_sweep(load, part, least),
         ],
         "03_sweep": [
             "# One system, measured: resumed where it was broken off.",
             *common,
-            f"system: {systems[0]}",
+            f"system: {systems[0]}" + f"  # of {others} in a copy with its own run_dir" * bool(others),
             "article: null",
             "drive: null",
             *_sweep(load, part, least, runs),
