@@ -47,7 +47,8 @@ class Discovery:
     hosts : host, role (vm, node), ok, detail; one row a host that was asked, `detail` why it did not answer
     questions : what its reader must still say
     path : the file, None if none was asked for
-    diff : how the files that were there already differ from what was found, "" if there were none or they are the same
+    diff : how the testbed's and the systems' files that were there already differ from what was found, "" if there were
+        none or they are the same
     written : whether the file was written now
     systems : path of a system's file -> its text; one for each storage that the nodes run, beside the testbed (in
         ``systems`` beside a folder ``testbeds``)
@@ -149,7 +150,11 @@ def discover(
     files = _systems(beside, called, seen, node_facts, owned, before)
     questions = _questions(vm_facts, vm_failed, node_facts, node_failed, disks, placed, clocks, carriers)
     questions += tuple(f"{node}: {why}; say its system yourself." for node, why in unread.items())
-    questions += tuple(filter(None, (_doubt(path, one, len(files)) for path, (one, _) in files.items())))
+    questions += tuple(
+        filter(
+            None, (_doubt(path, one, len(files)) for path, (one, _) in sorted(files.items(), key=lambda its: its[0]))
+        )
+    )
     text = write_testbed(
         called, vms, carriers, vm_facts, node_facts, disks, placed, clocks, questions, known_hosts, key
     )
@@ -159,7 +164,8 @@ def discover(
         return Discovery(text, disks, asked, questions, systems=texts)
     new, diff = not Path(out).exists(), save(text, Path(out))
     scenarios = write_scenarios(Path(out), called, list(texts), disks, list((owned or before).values()))
-    diff += "".join(save(its, path) for path, its in {**texts, **scenarios}.items())
+    plans = {path: its for path, its in scenarios.items() if not path.exists()}  # one that is there is its reader's
+    diff += "".join(save(its, path) for path, its in {**texts, **plans}.items())
     return Discovery(text, disks, asked, questions, Path(out), diff, new, texts, scenarios)
 
 
