@@ -227,7 +227,7 @@ def test_the_answer_of_the_data_path_counts_the_drives_too():
     reads = runs("4k-randread", read_share=1.0)
     table = amplification(reads, drives(reads, reads=1), Mirror(2))
     assert hci.traffic_answer(checked, cost, "Mirror(2)", 0.1, table).endswith(
-        "; on the drives 4 of 4 counts are what the schemes cost."
+        "; on the drives 4 of 4 counts are what the scheme costs."
     )
     none = amplification(reads.head(0), hci.read_drives([]), {})
     assert "drives" not in hci.traffic_answer(checked, cost, "Mirror(2)", 0.1, none)
