@@ -17,8 +17,12 @@ import pytest
 from axe_playwright_python import sync_playwright as axe
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
+from hcilib.show.report.execute import describe, provenance
+from hcilib.show.report.page import write_page
 from hcilib.show.report.report import build
 from hcilib.show.report.report import papers as report_papers
+from hcilib.show.report.scenarios import find_scenarios
+from hcilib.show.report.site import write_index, write_method
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -294,11 +298,40 @@ def test_the_repositorys_own_pages_have_no_serious_accessibility_finding(chromiu
     assert [finding for page in pages for finding in serious(chromium, page, scheme)] == []
 
 
-def serious(chromium, path: Path, scheme: str) -> list[tuple[str, str, str]]:
-    """What axe calls serious or critical on a page: the page, the rule and where it is broken first."""
+@pytest.fixture(scope="module")
+def every_kind(tmp_path_factory) -> Path:
+    """A page of each notebook as it is committed, with all kinds of table, and the pages that lead to them."""
+    out, results = tmp_path_factory.mktemp("kinds"), {}
+    for scenario in find_scenarios(ROOT / "params", ROOT / "notebooks"):
+        book = nbformat.read(scenario.notebook, 4)
+        told = describe(scenario, book, "", ROOT) | provenance("committed", 0.0, []) | {"digest": "0"}
+        if scenario.notebook not in results:
+            (out / scenario.name).mkdir()
+            results[scenario.notebook] = told | write_page(book, told, out / scenario.name)
+    write_method(out, "committed")
+    write_index(list(results.values()), out, "committed", ROOT)
+    return out
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_kind_of_page_with_all_tables_open_has_no_serious_accessibility_finding(chromium, every_kind, scheme):
+    pages = sorted(every_kind.glob("**/*.html"))
+    assert len(pages) == len(list((ROOT / "notebooks").glob("*.ipynb"))) + 3  # index, method, figures
+    rules = {"runOnly": ["color-contrast"]} if scheme == "dark" else None  # all else is the same in the dark
+    assert [finding for page in pages for finding in serious(chromium, page, scheme, True, rules)] == []
+
+
+def serious(
+    chromium, path: Path, scheme: str, whole: bool = False, rules: dict | None = None
+) -> list[tuple[str, str, str]]:
+    """What axe calls serious or critical on a page, or on all that it folds: the page, the rule and where it is broken
+    first."""
     page = chromium.new_context(viewport=LAPTOP, color_scheme=scheme, offline=True).new_page()
     page.goto(f"file://{path}")
-    found = axe.Axe().run(page).response["violations"]
+    if whole:
+        page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+        page.evaluate("document.body.classList.add('with-code')")
+    found = axe.Axe().run(page, options=rules).response["violations"]
     page.context.close()
     return [(path.name, v["id"], v["nodes"][0]["html"]) for v in found if v["impact"] in ("serious", "critical")]
 
@@ -366,6 +399,19 @@ def test_no_page_is_longer_than_nine_screens_folded_and_none_is_wider_than_its_w
             assert page.evaluate("document.documentElement.scrollWidth") <= width, path.name
             assert width < 1280 or page.evaluate("document.documentElement.scrollHeight") <= 8000, path.name
             page.context.close()
+
+
+def test_on_a_phone_panels_stand_below_each_other_and_nothing_of_them_is_scrolled_sideways(chromium, repository_report):
+    page = opened(chromium, repository_report / COMPARED, viewport={"width": 390, "height": 844})
+    shown = page.locator(".drawing:visible")
+    assert shown.count() == page.locator("figure").count() == 5
+    assert shown.evaluate_all("all => all.filter(d => d.scrollWidth > d.clientWidth).length") == 0
+    small = "svg => svg.getBoundingClientRect().width / parseFloat(svg.getAttribute('width'))"
+    assert shown.first.locator("svg").evaluate(small) >= 1  # 8 points and more stay 8 pixels and more
+    figure = page.locator("figure").first
+    figure.get_by_role("button", name="Ceph").click()
+    assert figure.locator(".narrow .dim").count() == figure.locator(".wide .dim").count() > 0
+    page.context.close()
 
 
 def test_one_switch_shows_all_code_and_one_opens_all_tables(chromium, repository_report):
@@ -456,3 +502,5 @@ def test_each_article_is_a_pdf_of_a_few_pages_whose_first_says_the_finding(repos
         ).stdout
         assert "StarWind RDMA" in said
     assert not list(folder.glob("*.print.html"))
+    (many,) = report_papers([r for r in results if r["study"] == "box"] * 17, folder, ROOT)
+    assert len(re.findall(rb"/Type\s*/Page\b", many.read_bytes())) < 12

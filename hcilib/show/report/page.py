@@ -225,7 +225,7 @@ def plain(markdown: str) -> str:
 
 def style() -> str:
     """The site's style with highlighting for a light and a dark screen."""
-    light = HtmlFormatter(style="default").get_style_defs(".highlight")
+    light = HtmlFormatter(style="xcode").get_style_defs(".highlight")
     dark = HtmlFormatter(style="monokai").get_style_defs(":root[data-theme=dark] .highlight")
     css = (TEMPLATES / "style.css").read_text("utf-8")
     return f"{light}\n{dark}\n{css}"
