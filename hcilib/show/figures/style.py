@@ -248,7 +248,7 @@ DECADES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 TENTHS = tuple(n / 10 for n in range(3, 21))
 
 
-LABEL = 0.065
+LABEL = 0.09
 """Of an axis' length, what the label of a ratio takes."""
 
 

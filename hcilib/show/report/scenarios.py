@@ -397,7 +397,7 @@ def role_of(scenario: str) -> str:
 CASES = {
     "hyperv": "Hyper-V", "microsoft-table": "Microsoft's table", "samples": "measured here", "load": "search of a load",
     "flushed": "with flushes", "remote": "over NVMe/TCP", "drives": "the drives' own counters",
-    "stamped": "with stamped writes",
+    "stamped": "stamped",
 }  # fmt: skip
 """What the rest of a params file's name means, where its study and its system are known."""
 
