@@ -124,7 +124,9 @@ def _recognise(given: argparse.Namespace) -> None:
             f"Not said by the files: {', '.join(missing)}. --names tells what their names say, --system what was "
             "measured."
         )
-    if given.params:
+    if given.params and not runs:
+        print(f"{given.params} is not written, as no run can be read yet; what stands above says why of each file.")
+    elif given.params:
         _write_down(given.params, {"path": path, "names": given.names, "system": given.system})
         print(f"Written down; hci report {given.params} compares, audits and draws them.")
 
@@ -133,6 +135,8 @@ def _write_down(file: Path, params: dict[str, object]) -> None:
     """A scenario of 00_files; one that is there already stays."""
     if not file.name.startswith("00_files.") or file.suffix != ".yaml":
         raise ValueError(f"{file}: a scenario of this notebook is called 00_files.<case>.yaml")
+    if file.exists():
+        raise ValueError(f"{file} is there already and stays as it is: edit it, remove it, or choose another name")
     with file.open("x", encoding="utf-8") as out:
         out.write("# What do the files that are there already say?\n")
         yaml.safe_dump(params, out, sort_keys=False, allow_unicode=True)

@@ -877,6 +877,13 @@ def test_recognise_on_the_command_line(tmp_path, capsys, monkeypatch):
     assert main(["recognise", "data/nosuch"]) == 1
     assert "no such file or folder" in capsys.readouterr().err
     assert main(["recognise", "data/samples/loose-files", "--params", str(params)]) == 1  # what is there stays
+    assert "is there already and stays as it is" in capsys.readouterr().err
+    wrong = tmp_path / "00_files.wrong.yaml"
+    assert (
+        main(["recognise", "data/samples/loose-files", "--names", "{system}-{rep}.json", "--params", str(wrong)]) == 0
+    )
+    assert f"{wrong} is not written, as no run can be read yet" in capsys.readouterr().out
+    assert not wrong.exists()
 
 
 def test_a_source_of_a_scenario_may_be_a_mapping_and_is_checked(tmp_path):
