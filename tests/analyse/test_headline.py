@@ -80,6 +80,11 @@ def test_printed_means_are_counted_and_never_proven():
     )
 
 
+def test_a_printed_mean_that_trails_beside_runs_is_not_said_to_lead_in_none():
+    both = pd.concat([grid(b=[0.5]), grid(np.zeros(1), "4k-randwrite", b=[0.7])])
+    assert "It trails in 1 of 1 test of IOPS (ratio 0.700); it is one printed number or run" in said(both)
+
+
 def test_what_no_run_can_is_said_last():
     gap = said(grid(b=[0.5, 0.5, None]))
     assert gap.endswith("1 test of 3 has no ratio: a system was not measured there.")

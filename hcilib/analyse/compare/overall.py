@@ -432,11 +432,11 @@ def _untested(points: pd.DataFrame, what: str) -> str:
     none = "it is not proven" if len(points) == 1 else "none is proven"
     span = " to ".join(dict.fromkeys(f"{r:.3f}" for r in (points["ratio"].min(), points["ratio"].max())))
     does, fails = ("leads", "trails") if better else ("is higher", "is lower")
-    behind = f", {fails} in {trails}" if trails else ""
-    return (
-        f"{does} in {leads} of {_tests(len(points))} of {what}{behind} (ratio {span}); {each} one printed number or "
-        f"run, so {none}."
-    )
+    counted = [
+        f"{doing} in {n}" for doing, n in ((does, leads), (fails, trails)) if n or (doing == does and not trails)
+    ]
+    counted[0] += f" of {_tests(len(points))} of {what}"
+    return f"{', '.join(counted)} (ratio {span}); {each} one printed number or run, so {none}."
 
 
 def _beyond_runs(rows: pd.DataFrame) -> Iterator[str]:
