@@ -101,6 +101,7 @@ _ROOMS = {
         "regimes_sentence",
     ),
     "analyse.campaigns.answers": (
+        "files_answer",
         "plan_answer",
         "baseline_answer",
         "sweep_answer",

@@ -73,6 +73,8 @@ LEFT_OUT = "left-out"
 """Code of how many result files are in no row: it stands in every table that is made of the rest."""
 PERCENTILES = "percentiles"
 """Code of a run that has none of all its I/Os, or some of less worth, and why: of no matter to other metrics."""
+THINKTIME = "thinktime"
+"""Code of a run whose jobs pause between I/Os: fewer of them are in flight than iodepth says."""
 
 
 def caveats(value: object) -> Caveats:

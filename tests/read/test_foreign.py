@@ -863,6 +863,20 @@ def test_a_column_that_is_no_factor_is_named_with_what_to_do():
         hci.compare(own, "cedar")
 
 
+def test_what_breaks_physics_stands_in_the_answer():
+    """Of numbers that are what they are called nothing is added, nor of jobs that pause between their I/Os."""
+    for folder, names, said in (
+        (LOOSE, NAMES, ""),
+        (FILES / "bench-fio", "{system}-{rep}/**", ""),
+        (FILES / "vmfleet", "{system}/result-*-r{rep}-{vm}.xml", "8 of 8 checks of Little's law fail."),
+    ):
+        rows = hci.read_results(folder, names=names)
+        comparison = hci.compare(rows, rows["system"].iat[0], by=hci.load_factors(rows))
+        answer = hci.files_answer(comparison, hci.audit(rows), rows)
+        assert answer == hci.headline(comparison) + (said and f" Before this is used: {said}")
+    assert "thinktime" in codes(hci.read_results(FILES / "bench-fio", names="{system}-{rep}/**"))
+
+
 def test_recognise_on_the_command_line(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     assert main(["recognise", "data/samples/loose-files"]) == 0

@@ -9,12 +9,28 @@ import pandas as pd
 
 from hcilib.analyse.compare.cells import asked_by
 from hcilib.analyse.compare.compare import rank
-from hcilib.analyse.curves.curves import peak_sentence, regimes_sentence
+from hcilib.analyse.compare.overall import headline
+from hcilib.analyse.curves.curves import peak, peak_sentence, regimes_sentence
 from hcilib.analyse.curves.scaling import saturation_sentences
 from hcilib.analyse.runs.failure import BY, lost_or_not, verdicts_of
 from hcilib.metrics import metric, pattern_order, pattern_words, scheme_words
 
+LAWS = {"little": "Little's law", "bandwidth": "IOPS times block size", "cpu_efficiency": "IOPS per CPU"}
 Labels = Mapping[str, str] | None
+
+
+def files_answer(comparison: pd.DataFrame, audit: pd.DataFrame, results: pd.DataFrame) -> str:
+    """Of anybody's files: who is faster (``compare``'s headline; of one system alone its peak), and which laws of
+    physics (``audit``) their numbers break, as then one of them is not what it is called."""
+    load = [name for name in asked_by(comparison) if name != "iodepth"]
+    said = headline(comparison)
+    if not len(comparison):
+        alone = "One system alone: give a second folder as well, or names that tell two systems apart."
+        said = f"{peak_sentence(peak(results, by=['system', *load]))} {alone}"
+    broken = audit[audit["ok"].eq(False)].groupby("check", sort=False).size()
+    asked = audit[audit["ok"].notna()].groupby("check").size()
+    found = " and ".join(f"{n} of {asked[check]} checks of {LAWS.get(check, check)}" for check, n in broken.items())
+    return f"{said} Before this is used: {found} fail." if found else said
 
 
 def plan_answer(

@@ -13,7 +13,7 @@ import pandas as pd
 from hcilib.analyse.compare.cells import left_out
 from hcilib.analyse.compare.chosen import until_stable
 from hcilib.analyse.physics.traffic import drive_rates_of
-from hcilib.caveats import column
+from hcilib.caveats import THINKTIME, column, warnings_of
 from hcilib.metrics import METRICS
 
 COLUMNS = ["row", "check", "measured", "expected", "ratio", "ok", "note"]
@@ -92,6 +92,7 @@ def _little(results: pd.DataFrame) -> pd.DataFrame:
     capped = _column(results, "rate_bytes") > 0
     if "rate_iops" in results:  # text, of a file of fio's that is nobody's plan
         capped |= results["rate_iops"].notna()
+    capped |= np.array([THINKTIME in said.codes for said in warnings_of(results)], bool)
     demanded = results["demand"].notna() & ~capped if "demand" in results else capped & False
     lat = mean.mask(only_unweighted, unweighted)
     low, high = (np.where(published, a, b) for a, b in zip(LITTLE_PUBLISHED, LITTLE_OWN, strict=True))
@@ -101,7 +102,7 @@ def _little(results: pd.DataFrame) -> pd.DataFrame:
         (
             "not checkable: the mean latency is (read + write)/2; weighted by IOPS it is {} ms, derived as N/X"
         ): only_unweighted,
-        "not checkable: a rate cap keeps fewer I/Os in flight than outstanding": capped & ~only_unweighted,
+        "not checkable: a rate cap or thinktime keeps fewer I/Os in flight than outstanding": capped & ~only_unweighted,
         "not checkable: a demand keeps in flight what it needs, outstanding is what it may": demanded
         & ~only_unweighted,
     }

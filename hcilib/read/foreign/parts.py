@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hcilib.caveats import NONE, PERCENTILES, Caveat, Caveats
+from hcilib.caveats import NONE, PERCENTILES, THINKTIME, Caveat, Caveats
 from hcilib.read.run.records import RunReadError
 from hcilib.read.run.results import SATURATED, held_back, open_loop
 from hcilib.read.run.step_tables import QUANTILES, aggregate, of_one, thin_tail
@@ -249,8 +249,8 @@ def _cut_short(found: dict[str, Any], ran_s: float) -> list[str]:
 
 RELEVANT = (
     "rw", "readwrite", "bs", "blocksize", "bssplit", "bsrange", "blocksize_range", "random_distribution", "iodepth",
-    "numjobs", "rwmixread", "rwmixwrite", "percentage_random", "sync", "rate", "rate_iops", "ioengine", "direct",
-    "fsync", "fdatasync", "runtime", "timeout", "time_based", "group_reporting", "stonewall",
+    "numjobs", "rwmixread", "rwmixwrite", "percentage_random", "sync", "rate", "rate_iops", "thinktime", "ioengine",
+    "direct", "fsync", "fdatasync", "runtime", "timeout", "time_based", "group_reporting", "stonewall",
 )  # fmt: skip
 """The options of fio that are looked at."""
 _SIZE = re.compile(r"(\d+)(?:([kKmMgGtT])(i[bB])?[iI]?[bB]?|[bB]?)")
@@ -331,6 +331,8 @@ def _asked(values: tuple[str | None, ...]) -> tuple[dict[str, Any], tuple[Caveat
             said.append(Caveat("iodepth", f"ioengine {engine} keeps one I/O in flight, whatever iodepth says"))
     if engine in _PAGE_CACHED and told.get("direct", "0") in ("0", "false"):
         said.append(Caveat("direct", "direct=0: the page cache of the host was measured too"))
+    if told.get("thinktime", "0") != "0":
+        said.append(Caveat(THINKTIME, f"thinktime {told['thinktime']}: jobs pause after I/Os, so it is no full load"))
     return found, tuple(said)
 
 
