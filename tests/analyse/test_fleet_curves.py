@@ -48,11 +48,11 @@ def test_sentence_of_a_knee_states_gains_knee_peak_and_plateau():
     saturated = saturation(fleet_curves(told()), by=("system", "pattern", "curve"))
     sentences = dict(zip(saturated["curve"], saturation_sentences(saturated, {"a": "System A"}), strict=True))
     assert sentences["gains added up"] == (
-        "System A, 4k-randread, gains added up: 120 IOPS per added VM up to 9 VMs, 46 after; 1,586 IOPS at 20 VMs, "
+        "System A, 4k random read, gains added up: 120 IOPS per added VM up to 9 VMs, 46 after; 1,586 IOPS at 20 VMs, "
         "and 95 % of that from 19 VMs on."
     )
     assert sentences["printed"] == (
-        "System A, 4k-randread, printed: too few VM counts for a knee (1, it takes 5); 1,700 IOPS at 20 VMs, "
+        "System A, 4k random read, printed: too few VM counts for a knee (1, it takes 5); 1,700 IOPS at 20 VMs, "
         "and 95 % of that from 20 VMs on."
     )
 
