@@ -18,7 +18,7 @@ need() { # need <what for> <program=package>...: apt-get the packages whose prog
 
 need "the lab" fio=fio sshd=openssh-server qemu-storage-daemon=qemu-system-common nbdkit=nbdkit
 # Real storage stacks on virtual nodes: what the guests are made of. Their kernel is fetched by apt too, and never installed.
-[ "${1:-}" != cluster ] || need "the box" qemu-system-x86_64=qemu-system-x86 "libvirtd=libvirt-daemon libvirt-daemon-driver-qemu" virsh=libvirt-clients pkill=procps ip=iproute2 blkid=util-linux
+[ "${1:-}" != cluster ] || need "the box" qemu-system-x86_64=qemu-system-x86 iperf3=iperf3 "libvirtd=libvirt-daemon libvirt-daemon-driver-qemu" virsh=libvirt-clients pkill=procps ip=iproute2 blkid=util-linux
 [ "${1:-}" != cluster ] || need "the Ceph cluster" ceph-mon=ceph-mon ceph-mgr=ceph-mgr ceph-osd=ceph-osd rbd=ceph-common
 # The tests look at JupyterLab and at the report in a browser. Without one they skip that and say so; the rest needs none.
 if [ "${1:-}" = test ] && ! command -v chromium-browser >/dev/null; then

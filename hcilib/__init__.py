@@ -179,6 +179,7 @@ _ROOMS = {
         "best_share",
         "ceiling",
         "drive_rates",
+        "datasheet_rates",
         "against_ceiling",
         "against_datasheet",
         "pattern_cost",

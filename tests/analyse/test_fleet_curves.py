@@ -52,8 +52,8 @@ def test_sentence_of_a_knee_states_gains_knee_peak_and_plateau():
         "and 95 % of that from 19 VMs on."
     )
     assert sentences["printed"] == (
-        "System A, 4k random read, printed: too few VM counts for a knee (1, it takes 5); 1,700 IOPS at 20 VMs, "
-        "and 95 % of that from 20 VMs on."
+        "System A, 4k random read, printed: 1,700 IOPS at 20 VMs, and 95 % of that from 20 VMs on; "
+        "too few VM counts for a knee (1, it takes 5)."
     )
 
 
@@ -74,7 +74,7 @@ def test_sentences_of_a_line_a_usl_and_nothing():
     usl = line.head(7).assign(vms=n, iops=90 * n / (1 + 0.03 * (n - 1) + 1e-4 * n * (n - 1)))
     assert "fits best and peaks at 98.5 VMs" in saturation_sentences(saturation(usl))[0]
     noisy = pd.concat([line.head(2), line.head(2).assign(iops=[1e3, 1e4])])
-    assert saturation_sentences(saturation(noisy))[0].endswith("IOPS at 2 VMs.")  # no plateau: nothing said of it
+    assert "IOPS at 2 VMs; too few" in saturation_sentences(saturation(noisy))[0]  # no plateau: nothing said of it
     empty = saturation(line.assign(iops=np.nan))
     assert list(saturation_sentences(empty)) == ["a, p: no value at any VM count."]
     assert saturation_sentences(empty.head(0)).empty

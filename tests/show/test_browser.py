@@ -313,7 +313,7 @@ def every_kind(tmp_path_factory) -> Path:
     return out
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.deep)])
 def test_every_kind_of_page_with_all_tables_open_has_no_serious_accessibility_finding(chromium, every_kind, scheme):
     pages = sorted(every_kind.glob("**/*.html"))
     assert len(pages) == len(list((ROOT / "notebooks").glob("*.ipynb"))) + 3  # index, method, figures

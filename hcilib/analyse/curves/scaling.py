@@ -375,7 +375,8 @@ def _sentence(row: Mapping, labels: Mapping[str, str]) -> str:
         return f"{about}: no value at any VM count."
     top = f"{row['peak']:,.0f} IOPS at {row['peak_vms']:g} VMs"
     near = "" if pd.isna(row["smallest_vms"]) else f", and 95 % of that from {row['smallest_vms']:g} VMs on"
-    return f"{about}: {_shape(row)}; {top}{near}."
+    known = [_shape(row), f"{top}{near}"] if row["model"] else [f"{top}{near}", _shape(row)]
+    return f"{about}: {'; '.join(known)}."
 
 
 def _shape(row: Mapping) -> str:

@@ -145,6 +145,26 @@ def drive_rates(raw: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(best)
 
 
+def datasheet_rates(datasheet: Mapping[str, float] | None, bs_bytes: int = 4096) -> pd.DataFrame | None:
+    """What a datasheet promises for random I/O of one size, as ``drive_rates`` has it measured; None without one.
+
+    Parameters
+    ----------
+    datasheet : read_iops and write_iops of one drive
+
+    Examples
+    --------
+    >>> hci.datasheet_rates({"read_iops": 460000, "write_iops": 175000})
+                     read_iops  write_iops
+    bs_bytes access
+    4096     random     460000      175000
+    """
+    if datasheet is None:
+        return None
+    place = pd.MultiIndex.from_tuples([(bs_bytes, "random")], names=["bs_bytes", "access"])
+    return pd.DataFrame([{name: datasheet[name] for name in ("read_iops", "write_iops")}], index=place)
+
+
 def ceilings(
     rates: pd.DataFrame, drives: int, schemes: Mapping[str, Scheme], rwmixread: Sequence[float] = (100, 70, 0)
 ) -> pd.DataFrame:
@@ -183,8 +203,8 @@ def best_share(
     dials: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """The best of each curve (``fleet_curves``) against the drives' ceiling: the by columns, vms, iops, then those of
-    ``against_ceiling``; without `rates` what dialled drives let through (`dials` of ``read_dials``), and without both
-    NaN. `stripes` as in ``system_ceilings``. Beside them the means of nodes, bw_bytes, node_cpu_pct and
+    ``against_ceiling``; of dialled drives (`dials` of ``read_dials``) what they let through, and without `rates` and
+    dials NaN. `stripes` as in ``system_ceilings``. Beside them the means of nodes, bw_bytes, node_cpu_pct and
     net_bytes_per_s, where the table has them (``binding``)."""
     keys = list(dict.fromkeys([*by, "system", "rw", "rwmixread", "bs_bytes", "vms"]))
     means = summarize(told, "iops", by=keys).rename(columns={"center": "iops"})
@@ -196,7 +216,7 @@ def best_share(
     if beside:  # what the other ceilings rest on
         best = best.merge(told.groupby(keys, dropna=False)[beside].mean().reset_index(), on=keys, how="left")
     best = against_ceiling(best, rates, drives, scheme, stripes=stripes)
-    if rates is None and dials is not None and len(dials):
+    if dials is not None and len(dials):
         let = dialled(dials, told.dropna(subset=["iops"])).set_index(["system", "pattern"])["iops"]
         best["ceiling_iops"] = let.reindex(pd.MultiIndex.from_frame(best[["system", "pattern"]])).to_numpy()
         best["pct_of_ceiling"] = 100 * best["iops"] / best["ceiling_iops"]

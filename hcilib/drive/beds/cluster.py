@@ -34,7 +34,7 @@ ALONE = ("box-raid5", "box-drive")
 """Nothing between the nodes: any number of them."""
 ONE_DRIVE = ("box-drive", "box-mirror3", "box-mirror3-remote")
 CONSENT, SSH_PORT = "overwrite-box", 2222
-LINK_CARD, CLOCK_READINGS = "repl", 4
+LINK_CARD, REPLICATION, CLOCK_READINGS = "repl", "10.9.0.{}", 4
 SHIFT = "python3 -S -c 'import time; time.clock_settime(time.CLOCK_REALTIME, time.time() + {seconds:.6f})'"
 """At once: what `date` printed is old by the time that another `date` was started, a second on a busy machine."""
 LabError = hosts.LabError
@@ -295,7 +295,15 @@ def _serials(number: int, drives: int) -> tuple[str, ...]:
 def _layout(folder: Path, base: str, nodes: int, size: Box, system: str, consent: str | None) -> Testbed:
     """The testbed before its storage stands: every node owns its first drive, bare."""
     reach = {"port": SSH_PORT, "user": "root"}
-    bed = [Node(name=f"node{i + 1}", address=f"{base}.{i + 1}", **reach) for i in range(nodes)]
+    bed = [
+        Node(
+            name=f"node{i + 1}",
+            address=f"{base}.{i + 1}",
+            storage=REPLICATION.format(i + 1) if nodes > 1 else "",
+            **reach,
+        )
+        for i in range(nodes)
+    ]
     vms = [
         Vm(**node.model_dump(exclude={"os", "drives", "storage"}), node=node.name, disks=(_bare(i + 1, size),))
         for i, node in enumerate(bed)
@@ -316,4 +324,6 @@ def _with_disks(testbed: Testbed, disks: dict[str, Disk]) -> Testbed:
 def _write_keys(testbed: Testbed, folder: Path) -> None:
     """Keys of this box alone, and the names by which its nodes know each other."""
     hosts.write_keys(SimpleNamespace(nodes=testbed.nodes, vms=()), folder)
-    (folder / "hosts").write_text("".join(f"10.9.0.{i} {node.name}\n" for i, node in enumerate(testbed.nodes, 1)))
+    (folder / "hosts").write_text(
+        "".join(f"{REPLICATION.format(i)} {node.name}\n" for i, node in enumerate(testbed.nodes, 1))
+    )

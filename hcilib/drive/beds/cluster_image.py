@@ -44,7 +44,7 @@ HERE = (
     "cmp",
     "wipefs",
 )
-MAYBE = ("tc", "mkfs.ext4", "smartctl")
+MAYBE = ("tc", "mkfs.ext4", "smartctl", "iperf3")
 PYTHON = """\
 import hashlib, json, mmap, random, struct, sys
 print(*(file for module in [*sys.modules.values()] if (file := getattr(module, "__file__", None))), sep="\\n")
