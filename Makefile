@@ -43,7 +43,7 @@ lab-again:
 	@[ ! -d data/runs/lab ] || mv data/runs/lab data/runs/lab.$$(date +%Y%m%dT%H%M%S)
 	@$(MAKE) --no-print-directory lab
 
-# Ceph on loopback; two virtual nodes for each other system: their kernel and tools are kept in the user's cache folder.
+# Ceph on loopback; two virtual nodes for each other system, four for a mirror of three: their kernel and tools are kept in the user's cache folder.
 cluster: setup
 	@./setup.sh cluster
 	@$(PY) -m hcilib.show.report params/box --out out/box --headline 04_compare.box
