@@ -185,7 +185,7 @@ def errors(book: nbformat.NotebookNode) -> list[str]:
 FIGURE, TABLE = ".jp-OutputArea-output img", ".jp-OutputArea-output table.hci"
 
 
-@pytest.mark.parametrize("name", ["03_sweep", "04_compare"])
+@pytest.mark.parametrize("name", [pytest.param("03_sweep", marks=pytest.mark.deep), "04_compare"])
 def test_a_notebook_runs_shows_a_figure_and_a_table_and_is_saved(window, lab_url, desk, tmp_path, name):
     path = desk / f"notebooks/{name}.ipynb"
     committed = nbformat.read(path, 4)
@@ -313,7 +313,8 @@ def every_kind(tmp_path_factory) -> Path:
     return out
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.deep)])
+@pytest.mark.deep
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_kind_of_page_with_all_tables_open_has_no_serious_accessibility_finding(chromium, every_kind, scheme):
     pages = sorted(every_kind.glob("**/*.html"))
     assert len(pages) == len(list((ROOT / "notebooks").glob("*.ipynb"))) + 3  # index, method, figures

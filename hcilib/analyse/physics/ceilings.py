@@ -154,10 +154,9 @@ def datasheet_rates(datasheet: Mapping[str, float] | None, bs_bytes: int = 4096)
 
     Examples
     --------
-    >>> hci.datasheet_rates({"read_iops": 460000, "write_iops": 175000})
-                     read_iops  write_iops
-    bs_bytes access
-    4096     random     460000      175000
+    >>> hci.datasheet_rates({"read_iops": 460000, "write_iops": 175000}).reset_index()
+       bs_bytes  access  read_iops  write_iops
+    0      4096  random     460000      175000
     """
     if datasheet is None:
         return None
