@@ -185,7 +185,7 @@ def errors(book: nbformat.NotebookNode) -> list[str]:
 FIGURE, TABLE = ".jp-OutputArea-output img", ".jp-OutputArea-output table.hci"
 
 
-@pytest.mark.parametrize("name", [pytest.param("03_sweep", marks=pytest.mark.deep), "04_compare"])
+@pytest.mark.parametrize("name", ["03_sweep", "04_compare"])
 def test_a_notebook_runs_shows_a_figure_and_a_table_and_is_saved(window, lab_url, desk, tmp_path, name):
     path = desk / f"notebooks/{name}.ipynb"
     committed = nbformat.read(path, 4)
