@@ -27,13 +27,15 @@ def listening(base: str) -> list[str]:
 
 
 def processes(mark: str) -> dict[int, str]:
-    """Process id -> command line of every process, not a zombie, that has `mark` in its command line, folder or
-    environment."""
+    """Process id -> command line of every process of this account, not a zombie, that has `mark` in its command line,
+    folder or environment. (A test beside may be a stranger's, who tries every socket of the machine.)"""
     found = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         proc = Path("/proc") / pid
         try:
-            if int(pid) == os.getpid() or proc.joinpath("stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+            if int(pid) == os.getpid() or proc.stat().st_uid != os.geteuid():
+                continue
+            if proc.joinpath("stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
                 continue
             command = proc.joinpath("cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             environment = proc.joinpath("environ").read_bytes().decode(errors="replace")
