@@ -28,7 +28,7 @@ _ROOMS = {
     "drive.hosts.network": ("network",),
     "drive.discover.discover": ("discover", "DiscoverError"),
     "drive.clones.clones": ("fleet_up", "fleet_down"),
-    "drive.clones.clone": ("ClonesError",),
+    "drive.clones.hypervisors": ("ClonesError",),
     "drive.guard.guard": ("GuardError",),
     "drive.hosts.lease": ("LeaseError",),
     "drive.campaign.campaign": ("CampaignError",),

@@ -13,9 +13,17 @@ import pytest
 import yaml
 from libvirts import NODES, libvirt_nodes
 
-from hcilib.drive.clones import libvirt, proxmox
-from hcilib.drive.clones.clone import Clone, ClonesError, address_of, systems_of
 from hcilib.drive.clones.clones import _bed, _see_to_fio
+from hcilib.drive.clones.hypervisors import (
+    Clone,
+    ClonesError,
+    Libvirt,
+    Proxmox,
+    Template,
+    address_of,
+    domain,
+    systems_of,
+)
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.testbed import Host
 
@@ -279,7 +287,7 @@ def test_a_domain_of_the_template_is_the_clones_own():
         ["52:54:00:00:00:01"],
         [["default", "sys"], ["fast", "data"]],
     )
-    text = libvirt.domain(libvirt.Template(xml, (("/p/a.qcow2", "default", "a.qcow2"),), ("fast",)), own)
+    text = domain(Template(xml, (("/p/a.qcow2", "default", "a.qcow2"),), ("fast",)), own)
     for theirs in ("tpl", "1111", "theirs", "99:99", "/p/a.qcow2", "<title>"):
         assert theirs not in text
     for ours in (
@@ -295,7 +303,7 @@ def test_a_domain_of_the_template_is_the_clones_own():
 
 def test_each_pool_is_a_system_with_its_own_disks_of_every_vm():
     xml = "<domain><devices><disk device='disk'/></devices></domain>"
-    there = libvirt.Found(frozenset(), {"srv1": libvirt.Template(xml, (("/p/a", "slow", "a"),), ("slow", "fast"))})
+    there = Libvirt(frozenset(), {"srv1": Template(xml, (("/p/a", "slow", "a"),), ("slow", "fast"))})
     made = there.clone("t-1", "srv1", 0, "abc", 2)
     assert made.serials == [f"HCI-t-1-{disk}" for disk in (1, 2, 3, 4)]
     assert [pool for pool, _ in made.volumes] == ["slow", "slow", "slow", "fast", "fast"], "its own disk, then the data"
@@ -404,7 +412,7 @@ def pve(tmp_path):
 
 
 def test_proxmox_clones_carry_our_mark_and_only_they_are_destroyed(pve):
-    there = proxmox.found({"srv1": pve(proxmox.look("tpl"))}, "tpl", ["local-lvm"])
+    there = Proxmox.found({"srv1": pve(Proxmox.look("tpl"))}, "tpl", ["local-lvm"])
     clones = [there.clone(f"b-{n + 1}", "srv1", n, "abc123", 1) for n in range(2)]
     assert [clone.ident for clone in clones] == ["101", "102"]
     for stage in there.stages(clones, 100 * 2**30):
@@ -412,22 +420,22 @@ def test_proxmox_clones_carry_our_mark_and_only_they_are_destroyed(pve):
             pve(f"set -e\n{script}")
     made = pve.state()["101"]
     assert (made["scsi20"], made["status"]) == ("local-lvm:100,serial=HCI-b-1-1,backup=0", "running")
-    assert proxmox.told(pve(proxmox.tell(clones[0])), clones[0]) == (
+    assert Proxmox.told(pve(Proxmox.tell(clones[0])), clones[0]) == (
         "192.0.2.01",
         "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB",
     )
     pve.set("102", name="theirs", status="running")  # somebody took the number after ours was gone
-    assert [pve(proxmox.remove(clone)).strip() for clone in clones] == [
+    assert [pve(Proxmox.remove(clone)).strip() for clone in clones] == [
         "removed",
         "a VM of another origin has its number: left as it is",
     ]
     assert sorted(pve.state()) == ["100", "102", "9000"]
-    assert pve(proxmox.remove(clones[0])).strip() == "not there any more"
+    assert pve(Proxmox.remove(clones[0])).strip() == "not there any more"
 
 
 def test_on_proxmox_each_storage_is_a_system_with_its_own_disks_of_every_vm(pve):
     pools = ["ceph-rbd", "local-lvm"]
-    there = proxmox.found({"srv1": pve(proxmox.look("tpl"))}, "tpl", pools)
+    there = Proxmox.found({"srv1": pve(Proxmox.look("tpl"))}, "tpl", pools)
     clones = [there.clone(f"b-{n + 1}", "srv1", n, "abc123", 2) for n in range(2)]
     for stage in there.stages(clones, 2**30):
         for _, _, script in stage:
@@ -443,7 +451,7 @@ def test_on_proxmox_each_storage_is_a_system_with_its_own_disks_of_every_vm(pve)
     for clone in clones:
         whose = [[pool for pool, its in owned.items() if any(fnmatchcase(s, p) for p in its)] for s in clone.serials]
         assert whose == [["ceph-rbd"], ["ceph-rbd"], ["local-lvm"], ["local-lvm"]]
-    assert [pve(proxmox.remove(clone)).strip() for clone in clones] == ["removed"] * 2
+    assert [pve(Proxmox.remove(clone)).strip() for clone in clones] == ["removed"] * 2
     assert sorted(pve.state()) == ["100", "9000"]
 
 
@@ -457,11 +465,11 @@ def test_on_proxmox_each_storage_is_a_system_with_its_own_disks_of_every_vm(pve)
 )
 def test_what_proxmox_does_not_have_is_named(pve, template, pool, said):
     with pytest.raises(ClonesError, match=said):
-        proxmox.found({"srv1": pve(proxmox.look(template))}, template, pool)
+        Proxmox.found({"srv1": pve(Proxmox.look(template))}, template, pool)
 
 
 def test_a_platform_that_prints_something_else_is_named():
     with pytest.raises(ClonesError, match="srv1: pvesh printed something else than is known"):
-        proxmox.found({"srv1": "==== node\nsrv1\n==== guests\nipcc_send_rec failed\n==== end\n"}, "tpl", ["x"])
+        Proxmox.found({"srv1": "==== node\nsrv1\n==== guests\nipcc_send_rec failed\n==== end\n"}, "tpl", ["x"])
     with pytest.raises(ClonesError, match="srv1: virsh's answer ends early: 'error: failed to connect"):
-        libvirt.found({"srv1": "error: failed to connect to the hypervisor\n"}, "tpl", [])
+        Libvirt.found({"srv1": "error: failed to connect to the hypervisor\n"}, "tpl", [])

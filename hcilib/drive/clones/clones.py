@@ -17,15 +17,15 @@ from typing import Any
 
 import pandas as pd
 
-from hcilib.drive.clones import libvirt, proxmox
-from hcilib.drive.clones.clone import Clone, ClonesError, systems_of
+from hcilib.drive.clones.hypervisors import Clone, ClonesError, Libvirt, Proxmox, systems_of
 from hcilib.drive.discover.discover import hosts_given
 from hcilib.drive.hosts.hosts import Fleet, KnownHosts, Outcome, need
 from hcilib.metrics import parse_bytes
 from hcilib.places import at_home
 from hcilib.testbed import Host, Node, Testbed
 
-PLATFORMS = {"libvirt": libvirt, "proxmox": proxmox}
+Hypervisor = type[Libvirt] | type[Proxmox]
+PLATFORMS: dict[str, Hypervisor] = {"libvirt": Libvirt, "proxmox": Proxmox}
 RECORDS = "data/fleets"
 NAME = re.compile("[a-z][a-z0-9]{0,9}")
 """A serial on virtio-blk has 20 characters, HCI-<name>-<number>-<disk>."""
@@ -173,7 +173,7 @@ def fleet_down(name: str, records: str | Path = RECORDS) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["vm", "node", "removed", "detail"])
 
 
-def _maker(platform: str) -> Any:
+def _maker(platform: str) -> Hypervisor:
     if platform not in PLATFORMS:
         raise ClonesError(f"platform {platform!r}: VMs can be made with {' or '.join(PLATFORMS)}")
     return PLATFORMS[platform]
@@ -239,7 +239,7 @@ def _last(outcome: Outcome) -> str:
     return outcome.error.rpartition("` ")[2] or outcome.error
 
 
-def _wait(fleet: Fleet, maker: Any, clones: Sequence[Clone]) -> dict[str, tuple[str, str]]:
+def _wait(fleet: Fleet, maker: Hypervisor, clones: Sequence[Clone]) -> dict[str, tuple[str, str]]:
     """VM -> (address, host key), as their agents tell them through the hypervisor."""
     reached: dict[str, tuple[str, str]] = {}
     deadline = time.monotonic() + BOOT_S
