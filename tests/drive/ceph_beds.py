@@ -12,7 +12,7 @@ from probes import assert_gone
 
 import hcilib as hci
 from hcilib.drive.beds.ceph import PACKAGES, ceph, config_of
-from hcilib.drive.beds.librados import Monitor
+from hcilib.drive.beds.ceph_cluster import Monitor
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.sweeps import sweep
 from hcilib.testbed import Testbed

@@ -6,9 +6,8 @@ import pytest
 
 import hcilib as hci
 from hcilib.drive.beds.ceph import config_of
-from hcilib.drive.beds.ceph_cluster import POOLS, environment, image_pool, write_config
+from hcilib.drive.beds.ceph_cluster import POOLS, environment, image_pool, read_config, write_config
 from hcilib.drive.beds.lab_hosts import LabError
-from hcilib.drive.beds.librados import read_config
 from hcilib.drive.launch.job import job_text
 from hcilib.sweeps import sweep
 from hcilib.testbed import CEPH_CAVEAT, Disk, Fio, Node, Testbed, Vm

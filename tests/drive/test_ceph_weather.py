@@ -14,8 +14,8 @@ import hcilib as hci
 from hcilib.drive.beds import ceph as module
 from hcilib.drive.beds import ceph_cluster, lab_hosts
 from hcilib.drive.beds.ceph import ceph
+from hcilib.drive.beds.ceph_cluster import CephError, Monitor
 from hcilib.drive.beds.lab_hosts import LabError
-from hcilib.drive.beds.librados import CephError, Monitor
 
 pytestmark = [pytest.mark.lab, pytest.mark.deep]
 SMALL = {"vms": 1, "disk_bytes": 4 * 2**20}
@@ -148,7 +148,7 @@ def test_it_is_gone_after_kill_9_of_its_holder_while_it_starts(ceph_programs, tm
 
 
 def test_a_monitor_that_is_not_there_is_an_error_and_no_hang(ceph_programs, tmp_path, monkeypatch):
-    monkeypatch.setattr("hcilib.drive.beds.librados.LIMIT_S", 2)
+    monkeypatch.setattr("hcilib.drive.beds.ceph_cluster.LIMIT_S", 2)
     config = tmp_path / "hci-00000000.conf"
     config.write_text("[global]\nfsid = 7d7dbfa1-2a51-4ac1-8f1e-4a5c3d8e3f00\nmon_host = v2:127.213.10.1:3300\n"
                       "auth_client_required = none\n")  # fmt: skip

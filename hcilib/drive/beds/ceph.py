@@ -25,9 +25,9 @@ from pydantic import ValidationError
 
 from hcilib.drive.beds import ceph_cluster as cluster
 from hcilib.drive.beds import lab_hosts as hosts
+from hcilib.drive.beds.ceph_cluster import CephError, Monitor
 from hcilib.drive.beds.lab import SSH_PORT
 from hcilib.drive.beds.lab_hosts import Endpoint, LabError, find_programs, make_folder, reserve, wait_refused
-from hcilib.drive.beds.librados import CephError, Monitor
 from hcilib.drive.hosts.hosts import Fleet, need
 from hcilib.testbed import Ceph, Disk, Fio, Node, Testbed, Vm
 
@@ -95,8 +95,8 @@ def ceph(
 
 
 def config_of(testbed: Testbed) -> Path:
-    """The configuration file of a running cluster, by which ``ceph -c`` and `hcilib.drive.beds.librados.Monitor` reach
-    it."""
+    """The configuration file of a running cluster, by which ``ceph -c`` and `hcilib.drive.beds.ceph_cluster.Monitor`
+    reach it."""
     names = {disk.uri.split("/")[2] for vm in testbed.vms for disk in vm.disks if disk.uri}
     if not testbed.lab_root or testbed.fio.ioengine != "rbd" or len(names) != 1:
         raise LabError(f"testbed {testbed.name} is no running Ceph cluster of hcilib's")

@@ -18,7 +18,8 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
-from hcilib.drive.beds import ceph, librados
+from hcilib.drive.beds import ceph
+from hcilib.drive.beds.ceph_cluster import Monitor
 from hcilib.drive.beds.cluster import Cluster
 from hcilib.drive.hosts.commands import execute_all, tasks
 from hcilib.drive.hosts.hosts import Fleet, clocks, explain, need
@@ -148,7 +149,7 @@ def _of_osd(action: Callable, testbed: Testbed, osd: int) -> Callable[[Fleet], o
 
 
 def _missing_of_ceph(config) -> str:
-    with librados.Monitor(config) as monitor:
+    with Monitor(config) as monitor:
         now = ceph.state(monitor)
     if ceph.is_whole(now):
         return ""

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hcilib.drive.beds.ceph_cluster import MON_PORT, admin
-from hcilib.drive.beds.librados import read_config
+from hcilib.drive.beds.ceph_cluster import MON_PORT, admin, read_config
 from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, Device, DevicesError, Inventory, find, parse
 from hcilib.drive.hosts.hosts import Fleet, Outcome
 from hcilib.testbed import Disk, Testbed
