@@ -14,9 +14,18 @@ from test_lab import ordinary_user  # noqa: F401 (a fixture)
 
 import hcilib as hci
 from hcilib.drive.discover import discover as module
-from hcilib.drive.discover.answers import NodeFacts, parse_node, parse_windows_node
+from hcilib.drive.discover.answers import (
+    PLATFORM_QUESTIONS,
+    Guest,
+    NodeFacts,
+    PlatformError,
+    guests,
+    parse_node,
+    parse_windows_node,
+    read_hyperv,
+    read_kubevirt,
+)
 from hcilib.drive.discover.discover import _placed
-from hcilib.drive.discover.platforms import QUESTIONS, Guest, PlatformError, guests, read_hyperv, read_kubevirt
 from hcilib.drive.discover.testbed_file import UNKNOWN_NODE
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.testbed import Node
@@ -84,7 +93,9 @@ def libvirt(ordinary_user):  # noqa: F811
 def test_a_real_libvirtd_tells_its_guests_and_is_left_as_it_was(libvirt):
     uri, home = libvirt
     asked = {**os.environ, "LIBVIRT_DEFAULT_URI": uri}
-    told = subprocess.run(["sh", "-c", QUESTIONS["libvirt"]], env=asked, capture_output=True, text=True, timeout=30)
+    told = subprocess.run(
+        ["sh", "-c", PLATFORM_QUESTIONS["libvirt"]], env=asked, capture_output=True, text=True, timeout=30
+    )
     found, failed = guests(told.stdout)
     assert not failed
     by_name = {guest.name: guest for guest in found["libvirt"]}
@@ -172,7 +183,9 @@ def test_a_warning_on_standard_error_is_shown_only_where_the_program_fails(progr
 
     def answered(code: str) -> tuple[dict, dict]:
         env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "EXIT": code}
-        asked = subprocess.run(["sh", "-c", QUESTIONS[platform]], env=env, capture_output=True, text=True, timeout=30)
+        asked = subprocess.run(
+            ["sh", "-c", PLATFORM_QUESTIONS[platform]], env=env, capture_output=True, text=True, timeout=30
+        )
         assert not asked.stderr
         return guests(asked.stdout)
 

@@ -1,12 +1,21 @@
-"""What hosts say about themselves: one read-only command a host, and its text parsed into facts."""
+"""What hosts say about themselves, and their virtualisation platforms of their guests: one read-only command a host,
+and its text parsed into facts.
+
+Of the platforms libvirt is read from a real libvirtd; the readers of the others follow captures in their documented
+formats (tests/data/platforms). virsh connects with ``--readonly``, the others only list.
+"""
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from xml.etree import ElementTree
 
-from hcilib.drive.discover import platforms, storage
+from hcilib.drive.discover import storage
 from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, PLACES, Inventory, parse
 from hcilib.drive.hosts.hosts import sections
 
@@ -64,7 +73,7 @@ def vm_question(fio: str = "fio") -> str:
 def node_question(platform: str | None = None) -> str:
     """The command for a node: who it is, its hardware, what its platform (whichever is installed) says of its
     guests, and what its storage says of itself."""
-    asked = "".join(text for name, text in platforms.QUESTIONS.items() if platform in (None, name))
+    asked = "".join(text for name, text in PLATFORM_QUESTIONS.items() if platform in (None, name))
     return f"{_WHO}{_HARDWARE}{asked}{storage.QUESTIONS}{END}"
 
 
@@ -90,7 +99,7 @@ class NodeFacts:
     drives: tuple[tuple[str, int, int], ...] = ()
     links: tuple[str, ...] = ()
     controllers: tuple[str, ...] = ()
-    guests: dict[str, list[platforms.Guest]] = field(default_factory=dict)
+    guests: dict[str, list[Guest]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     tiers: tuple[dict, ...] = ()
 
@@ -124,7 +133,7 @@ def parse_node(text: str) -> NodeFacts:
         _link(row["name"], row["driver"], row["operstate"], row["speed"])
         for row in map(_fields, parts["links"].splitlines())
     ]
-    found, failed = platforms.guests(text)
+    found, failed = guests(text)
     controllers = tuple(line.partition(" ")[2] for line in parts["controllers"].splitlines())
     return NodeFacts(
         parts["hostname"].strip(),
@@ -146,7 +155,7 @@ def _drive(name: str, rotational: str, vendor: str, model: str) -> str:
 
 def parse_windows_node(text: str) -> NodeFacts:
     """Facts of a Hyper-V node; PlatformError where PowerShell printed something else."""
-    told = platforms.read_hyperv(text)
+    told = read_hyperv(text)
     drives: dict[tuple[str, int], int] = {}
     for drive in told["drives"]:
         key = (
@@ -179,3 +188,242 @@ def _link(name: str, driver: str, state: str, mbit: str) -> str:
 
 def _fields(line: str) -> dict[str, str]:
     return dict(part.split("=", 1) for part in line.split("\t") if "=" in part)
+
+
+# What a platform says its guests are
+
+
+# Plain virsh of an ordinary user would start a daemon of the user's own; the system's is asked unless the account says
+# another.
+_LIBVIRT = r"""
+if command -v virsh >/dev/null 2>&1; then
+  echo '==== libvirt'; : "${LIBVIRT_DEFAULT_URI:=qemu:///system}"; export LIBVIRT_DEFAULT_URI
+  guests=$(virsh -q --readonly list --uuid 2>&1) || { echo "failed $guests"; guests=; }
+  for guest in $guests; do virsh -q --readonly dumpxml "$guest" 2>&1 || echo 'failed dumpxml'; done
+fi
+"""
+_PROXMOX = r"""
+if command -v pvesh >/dev/null 2>&1; then
+  echo '==== proxmox'
+  { said=$(pvesh get "/nodes/$(hostname -s)/qemu" --output-format json 2>&1 >&3) || printf '%s\nfailed pvesh\n' "$said"
+  } 3>&1
+  for guest in $(qm list 2>/dev/null | awk '$3 == "running" { print $1 }'); do echo; echo "---- $guest"; qm config "$guest"; done
+fi
+"""  # noqa: E501
+_KUBEVIRT = r"""
+if command -v kubectl >/dev/null 2>&1; then
+  echo '==== kubevirt'
+  { said=$(kubectl get vmi --all-namespaces -o json 2>&1 >&3) || printf '%s\nfailed kubectl\n' "$said"; } 3>&1
+fi
+"""
+# What kubectl and pvesh warn of on standard error is no part of their JSON, and is shown only where they fail.
+PLATFORM_QUESTIONS = {"libvirt": _LIBVIRT, "proxmox": _PROXMOX, "kubevirt": _KUBEVIRT}
+"""Platform -> the lines of sh that ask for it; nothing is printed where it is not installed."""
+
+_HYPERV = """
+$ErrorActionPreference='Stop'
+$ProgressPreference='SilentlyContinue'
+$guests=@(Get-VM|Where-Object State -eq 'Running'|ForEach-Object{@{
+  name=[string]$_.Name; uuid=[string]$_.Id
+  macs=@($_.NetworkAdapters|ForEach-Object{[string]$_.MacAddress})
+  disks=@($_.HardDrives|ForEach-Object{[string]$_.Path})}})
+$drives=@(Get-PhysicalDisk|ForEach-Object{@{model=[string]$_.FriendlyName; bus=[string]$_.BusType; media=[string]$_.MediaType; bytes=[uint64]$_.Size}})
+$links=@(Get-NetAdapter -Physical|ForEach-Object{@{name=[string]$_.Name; state=[string]$_.Status; bits_per_s=[uint64]$_.Speed}})
+$tiers=@(Get-StorageTier -ErrorAction SilentlyContinue|ForEach-Object{@{
+  name=[string]$_.FriendlyName; resiliency=[string]$_.ResiliencySettingName; copies=[int]$_.NumberOfDataCopies
+  redundancy=[int]$_.PhysicalDiskRedundancy; columns=[int]$_.NumberOfColumns; bytes=[uint64]$_.Size}})
+ConvertTo-Json -Compress -Depth 4 @{node=$env:COMPUTERNAME; guests=$guests; drives=$drives; links=$links; tiers=$tiers}
+"""  # noqa: E501
+HYPERV = "powershell.exe -NoLogo -NoProfile -NonInteractive -OutputFormat Text -EncodedCommand " + base64.b64encode(
+    _HYPERV.encode("utf-16-le")
+).decode("ascii")
+"""The command line that asks a Windows node. Never run: no Windows machine was available."""
+
+
+class PlatformError(ValueError):
+    """A platform printed something else than its reader knows."""
+
+
+@dataclass(frozen=True)
+class Guest:
+    """A running guest as its platform describes it. `node` is the platform's own name of it, "" where the node that was
+    asked is meant; `disks` are (serial, where its data lies), the serial "" where the platform gave none."""
+
+    name: str
+    node: str = ""
+    uuid: str = ""
+    macs: frozenset[str] = frozenset()
+    disks: tuple[tuple[str, str], ...] = ()
+
+
+def guests(text: str) -> tuple[dict[str, list[Guest]], dict[str, str]]:
+    """Platform -> its guests, and platform -> why its answer could not be read, of what a node answered."""
+    found, failed = {}, {}
+    for platform, answer in ((p, part) for p, part in sections(text).items() if p in READERS):
+        try:
+            found[platform] = READERS[platform](answer)
+        except PlatformError as error:
+            failed[platform] = str(error)
+    return found, failed
+
+
+def read_libvirt(text: str) -> list[Guest]:
+    """Guests from the output of `virsh dumpxml`, one document after the other."""
+    _refused(text, "virsh")
+    documents = re.findall(r"(?s)<domain\b.*?</domain>", text)
+    if text.strip() and not documents:
+        raise PlatformError(f"virsh printed no <domain>: {_start(text)}")
+    return [_domain(document) for document in documents]
+
+
+def _domain(document: str) -> Guest:
+    try:
+        domain = ElementTree.fromstring(document)
+    except ElementTree.ParseError as error:
+        raise PlatformError(f"virsh printed a <domain> that is no XML ({error}): {_start(document)}") from None
+    disks = []
+    for disk in domain.iterfind("devices/disk"):
+        if disk.get("device", "disk") != "disk":  # a CD-ROM
+            continue
+        source = disk.find("source")
+        where = (
+            next((source.attrib[k] for k in ("dev", "file", "name", "volume") if k in source.attrib), "")
+            if source is not None
+            else ""
+        )
+        disks.append((disk.findtext("serial") or disk.findtext("wwn") or "", where))
+    macs = [mac.get("address", "") for mac in domain.iterfind("devices/interface/mac")]
+    return Guest(domain.findtext("name") or "", "", (domain.findtext("uuid") or "").lower(), _macs(macs), tuple(disks))
+
+
+def read_proxmox(text: str) -> list[Guest]:
+    """Guests from `pvesh get /nodes/NODE/qemu --output-format json` and, of each that runs, `qm config`."""
+    listed, *configs = re.split(r"(?m)^---- (\d+)\n", text)
+    names = {}
+    for row in _json(listed, "pvesh", list):
+        if not isinstance(row, dict) or "vmid" not in row:
+            raise PlatformError(f"pvesh listed a guest without its vmid: {_start(listed)}")
+        names[str(row["vmid"])] = str(row.get("name", f"VM {row['vmid']}"))
+    return [
+        _config(names.get(vmid, f"VM {vmid}"), config) for vmid, config in zip(configs[::2], configs[1::2], strict=True)
+    ]
+
+
+def _config(name: str, config: str) -> Guest:
+    macs, disks, uuid = [], [], ""
+    for key, value in re.findall(
+        r"(?m)^([a-z]+\d*): (.*)$", config.partition("\n[")[0]
+    ):  # snapshots follow in [brackets]
+        options = dict(part.split("=", 1) for part in value.split(",") if "=" in part)
+        if re.fullmatch(r"net\d+", key):
+            macs += [
+                options[model]
+                for model in options
+                if re.fullmatch(r"(?i)(?:[0-9a-f]{2}:){5}[0-9a-f]{2}", options[model])
+            ]
+        elif re.fullmatch(r"(?:scsi|virtio|sata|ide)\d+", key) and options.get("media") != "cdrom":
+            disks.append((options.get("serial", ""), options.get("file") or value.split(",")[0]))
+        elif key == "smbios1":
+            uuid = options.get("uuid", "").lower()
+    return Guest(name, "", uuid, _macs(macs), tuple(disks))
+
+
+def read_kubevirt(text: str) -> list[Guest]:
+    """Guests from `kubectl get vmi --all-namespaces -o json`, of those that run on a node."""
+    listed = _json(text, "kubectl", dict)
+    if "items" not in listed:
+        raise PlatformError(f"kubectl printed other JSON than was expected: {_start(text)}")
+    return [_instance(item) for item in listed["items"] if _at(item, "status", "nodeName")]
+
+
+def _instance(item: dict) -> Guest:
+    sources = {}
+    for volume in _at(item, "spec", "volumes") or []:
+        given = next((v for k, v in volume.items() if k != "name" and isinstance(v, dict)), {})
+        sources[volume.get("name")] = next(
+            (str(given[k]) for k in ("claimName", "name", "image", "path") if k in given), ""
+        )
+    disks = [
+        (str(disk.get("serial", "")), sources.get(disk.get("name"), ""))
+        for disk in _at(item, "spec", "domain", "devices", "disks") or []
+        if "cdrom" not in disk
+    ]
+    macs = [str(nic.get("mac", "")) for nic in _at(item, "status", "interfaces") or []]
+    uuid = _at(item, "spec", "domain", "firmware", "uuid") or ""
+    return Guest(
+        str(_at(item, "metadata", "name") or ""),
+        str(_at(item, "status", "nodeName")),
+        str(uuid).lower(),
+        _macs(macs),
+        tuple(disks),
+    )
+
+
+def read_hyperv(text: str) -> dict:
+    """What a Windows node answered to HYPERV: node, guests (as Guest), drives and links.
+
+    A VHDX's WWN, by which Linux knows it, is not among what Hyper-V prints; its path is.
+    """
+    told = _json(text, "PowerShell", dict)
+    if missing := [key for key in ("node", "guests", "drives", "links") if key not in told]:
+        raise PlatformError(f"PowerShell printed nothing about {', '.join(missing)}: {_start(text)}")
+    listed = {key: told[key] if isinstance(told[key], list) else [told[key]] for key in ("guests", "drives", "links")}
+    found = [
+        Guest(
+            str(g.get("name", "")),
+            "",
+            str(g.get("uuid", "")).lower(),
+            _macs(g.get("macs") or []),
+            tuple(("", str(path)) for path in g.get("disks") or []),
+        )
+        for g in listed["guests"]
+    ]
+    tiers = told.get("tiers") or []
+    return {"node": told["node"], **listed, "guests": found, "tiers": tiers if isinstance(tiers, list) else [tiers]}
+
+
+READERS: Mapping[str, Callable[[str], list[Guest]]] = {
+    "libvirt": read_libvirt,
+    "proxmox": read_proxmox,
+    "kubevirt": read_kubevirt,
+}
+
+
+def _macs(given) -> frozenset[str]:
+    """As the kernel writes them; Hyper-V leaves the colons out. All zeroes is nobody's."""
+    bare = [re.sub("[^0-9a-f]", "", str(mac).lower()) for mac in given]
+    return frozenset(":".join(re.findall("..", mac)) for mac in bare if len(mac) == 12 and mac.strip("0"))
+
+
+def _refused(text: str, program: str) -> None:
+    if failed := re.search(r"(?m)^failed (.*)$", text):
+        before = text[: failed.start()].strip().rpartition("\n")[2]  # the last line: kubectl's others hold the time
+        said = failed[1] if program == "virsh" and failed[1] != "dumpxml" else before
+        raise PlatformError(f"{program} failed on the node: {_start(said)}")
+
+
+def _json(text: str, program: str, kind: type):
+    """The document in what a program printed, whatever it said on the lines before and behind. A document begins a
+    line: what is indented is a part of one that was cut off."""
+    _refused(text, program)
+    documents, read = [], json.JSONDecoder().raw_decode
+    for line in re.finditer(r"(?m)^[\[{]", text):
+        with contextlib.suppress(ValueError):
+            document, end = read(text, line.start())
+            documents.append((isinstance(document, kind), end - line.start(), document))
+    if not documents:
+        raise PlatformError(f"{program} printed no JSON: {_start(text)}")
+    fits, _, longest = max(documents, key=lambda one: one[:2])
+    if not fits:
+        raise PlatformError(f"{program} printed other JSON than was expected: {_start(text)}")
+    return longest
+
+
+def _at(item, *path: str):
+    for key in path:
+        item = item.get(key) if isinstance(item, dict) else None
+    return item
+
+
+def _start(text: str) -> str:
+    return repr(" ".join(text.split())[:160])

@@ -13,8 +13,8 @@ from types import MappingProxyType
 import pandas as pd
 from pydantic import ValidationError
 
-from hcilib.drive.discover import answers, platforms
-from hcilib.drive.discover.answers import NodeFacts, VmFacts
+from hcilib.drive.discover import answers
+from hcilib.drive.discover.answers import Guest, NodeFacts, VmFacts
 from hcilib.drive.discover.storage import Storage, storages
 from hcilib.drive.discover.testbed_file import NOTHING, UNKNOWN_NODE, save, write_scenarios, write_system, write_testbed
 from hcilib.drive.guard.devices import Device, Inventory, find
@@ -28,7 +28,7 @@ from hcilib.system import load_system
 from hcilib.testbed import Disk, Host, Node, Testbed, TestbedError, Vm
 
 _HOST = re.compile(r"(?:(?P<name>[^=@]+)=)?(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:@]+)(?::(?P<port>\d+))?")
-PLATFORMS = (*platforms.QUESTIONS, "hyperv")
+PLATFORMS = (*answers.PLATFORM_QUESTIONS, "hyperv")
 
 
 class DiscoverError(ValueError):
@@ -129,7 +129,7 @@ def discover(
         linux = [host for host in both.values() if host.os == "linux"]
         told = fleet.run({vm.name: answers.vm_question() for vm in vms}, limit_s=answers.LIMIT_S)
         told_nodes = fleet.run(
-            {n.name: platforms.HYPERV if n.os == "windows" else answers.node_question(platform) for n in carriers},
+            {n.name: answers.HYPERV if n.os == "windows" else answers.node_question(platform) for n in carriers},
             limit_s=answers.LIMIT_S,
         )
         ahead = ask_clocks(fleet, [host for host in linux if (told | told_nodes)[host.name].ok])
@@ -311,7 +311,7 @@ def _placed(vm: Node, facts: VmFacts, nodes: Sequence[Node], node_facts: Mapping
     return UNKNOWN_NODE, "no node's platform knows it"
 
 
-def _same(vm: Node, facts: VmFacts, guest: platforms.Guest) -> str:
+def _same(vm: Node, facts: VmFacts, guest: Guest) -> str:
     """By what the guest is this VM, "" if it is not: a name alone is the weakest."""
     if guest.macs & facts.macs:
         return "MAC address"
