@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from ceph_beds import DISK, on
 from probes import base_of, listening, processes
 
 import hcilib as hci
-from hcilib.drive.beds.ceph import config_of, is_whole, kill_osd, start_osd, state, wait_for
+from hcilib.drive.beds.ceph import config_of, is_whole, kill_osd, start_osd, state
+from hcilib.drive.beds.ceph_cluster import Monitor
 from hcilib.drive.beds.lab_hosts import LabError
 from hcilib.sweeps import sweep
 
@@ -208,6 +210,15 @@ def test_both_osds_hold_the_same_bytes_after_a_verified_write(ceph_cluster):
     assert all(any(store[at : at + 65536]) for store in stores for at in range(0, len(store), 65536)), (
         "every block was written"
     )
+
+
+def wait_for(monitor: Monitor, wanted: Callable[[dict], bool], patience_s: float) -> dict:
+    """The first state that is `wanted`."""
+    deadline = time.monotonic() + patience_s
+    while not wanted(now := state(monitor)):
+        assert time.monotonic() < deadline, f"after {patience_s:g} s the cluster is still {now}"
+        time.sleep(0.2)
+    return now
 
 
 def objects(folder: Path, osd: int, name: str) -> bytes:

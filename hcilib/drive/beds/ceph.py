@@ -18,14 +18,14 @@ import shutil
 import signal
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from hcilib.drive.beds import ceph_cluster as cluster
 from hcilib.drive.beds import lab_hosts as hosts
-from hcilib.drive.beds.ceph_cluster import CephError, Monitor
+from hcilib.drive.beds.ceph_cluster import Monitor
 from hcilib.drive.beds.lab import SSH_PORT
 from hcilib.drive.beds.lab_hosts import Endpoint, LabError, find_programs, make_folder, reserve, wait_refused
 from hcilib.drive.hosts.hosts import Fleet, need
@@ -238,16 +238,6 @@ def state(monitor: Monitor) -> dict:
         "misplaced_pct": 100 * groups.get("misplaced_ratio", 0.0),
         "recovery_bytes_per_s": float(groups.get("recovering_bytes_per_sec", 0)),
     }
-
-
-def wait_for(monitor: Monitor, wanted: Callable[[dict], bool], patience_s: float = 120.0, every_s: float = 0.2) -> dict:
-    """The first state that is `wanted`; CephError with the last one when patience ends."""
-    deadline = time.monotonic() + patience_s
-    while not wanted(now := state(monitor)):
-        if time.monotonic() > deadline:
-            raise CephError(f"after {patience_s:g} s the cluster is still {now}")
-        time.sleep(every_s)
-    return now
 
 
 def is_whole(now: dict) -> bool:
