@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,12 +11,20 @@ from hcilib.analyse.runs import latency as histograms_room
 from hcilib.analyse.runs.latency import (
     BUCKETS,
     bucket_of,
-    merge_bins,
+    merged_by,
     midpoint,
     percentile_interval,
     percentiles,
     vm_spread,
 )
+
+
+def merge_bins(bins: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
+    """All cells of the sums: `by`, lat_ns, count (int64), sorted; one row per bucket that holds an I/O."""
+    merged = merged_by(bins, list(by))
+    every = np.arange(len(merged.count))
+    return pd.DataFrame({key: merged.of(key, every) for key in [*by, "lat_ns"]} | {"count": merged.count})
+
 
 # fio 3.33, ioengine=null, number_ios=1000, json+: its own bins and percentiles. One I/O lies above p99.9, and fio says
 # that p99.9 is that one: its target is 99.9 as a double, a little more than 999 of 1000.

@@ -238,20 +238,6 @@ def midpoint(bucket: ArrayLike) -> np.ndarray:
     return _MIDDLES[index]
 
 
-def merge_bins(bins: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
-    """Sum histograms over everything not in `by`: associative, commutative, no I/O gained or lost.
-
-    `bins` says latencies as lat_ns, the middles of fio's buckets, or as bucket, their number.
-
-    Returns
-    -------
-    `by`, lat_ns, count (int64), sorted; one row per bucket that holds an I/O.
-    """
-    merged = merged_by(bins, list(by))
-    every = np.arange(len(merged.count))
-    return pd.DataFrame({key: merged.of(key, every) for key in [*by, "lat_ns"]} | {"count": merged.count})
-
-
 @dataclass(frozen=True)
 class Merged:
     """Histograms added up, sorted by group and latency; of millions of cells few are ever looked at.
@@ -266,7 +252,11 @@ class Merged:
 
 
 def merged_by(bins: pd.DataFrame, by: list[str]) -> Merged:
-    """What `merge_bins` makes of them; ValueError for a missing column or a count or latency that is none."""
+    """Histograms summed over everything not in `by`: associative, commutative, no I/O gained or lost.
+
+    `bins` says latencies as lat_ns, the middles of fio's buckets, or as bucket, their number. ValueError for a missing
+    column, or a count or latency that is none.
+    """
     _check(bins, by)
     keys, some = [*by, "lat_ns"], bins["count"].to_numpy() > 0
     if (full := np.count_nonzero(some)) > LARGE:
