@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 
 from hcilib.drive.discover import storage
 from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, PLACES, Inventory, parse
-from hcilib.drive.hosts.hosts import sections
+from hcilib.drive.hosts.hosts import fields, sections
 
 _WHO = r"""
 PATH=$PATH:/usr/sbin:/sbin; LC_ALL=C; export PATH LC_ALL
@@ -65,9 +65,9 @@ _VENDORS = {"0x1af4": "virtio"}
 """Numbers of PCI that the kernel gives where a disk has no name of its own."""
 
 
-def vm_question(fio: str = "fio") -> str:
+def vm_question() -> str:
     """The command for a load generator: who it is, its fio, and the guard's own inventory of its devices."""
-    return f"{_WHO}echo '==== fio'; {fio} --version 2>&1\n{_BYTES}{INVENTORY}{CONTENT}{END}"
+    return f"{_WHO}echo '==== fio'; fio --version 2>&1\n{_BYTES}{INVENTORY}{CONTENT}{END}"
 
 
 def node_question(platform: str | None = None) -> str:
@@ -125,13 +125,13 @@ def parse_node(text: str) -> NodeFacts:
     if "end" not in parts:
         raise ValueError("its answer ends early")
     drives: dict[tuple[str, int], int] = {}
-    for row in map(_fields, parts["drives"].splitlines()):
+    for row in map(fields, parts["drives"].splitlines()):
         what = _drive(row["name"], row["queue/rotational"], row["device/vendor"], row["device/model"])
         if size := 512 * int(row["size"] or 0):
             drives[what, size] = drives.get((what, size), 0) + 1
     links = [
         _link(row["name"], row["driver"], row["operstate"], row["speed"])
-        for row in map(_fields, parts["links"].splitlines())
+        for row in map(fields, parts["links"].splitlines())
     ]
     found, failed = guests(text)
     controllers = tuple(line.partition(" ")[2] for line in parts["controllers"].splitlines())
@@ -184,10 +184,6 @@ def _link(name: str, driver: str, state: str, mbit: str) -> str:
         + (f", {driver}" if driver else "")
         + ("" if state == "up" else f", {state or 'state not said'}")
     )
-
-
-def _fields(line: str) -> dict[str, str]:
-    return dict(part.split("=", 1) for part in line.split("\t") if "=" in part)
 
 
 # What a platform says its guests are

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from hcilib.drive.hosts.hosts import sections
+from hcilib.drive.hosts.hosts import fields, sections
 
 # Plain sh and what every distribution has; /sys is the authority, since its files read the same everywhere, and lsblk
 # adds
@@ -189,7 +189,7 @@ def parse(text: str) -> Inventory:
 
 
 def _inventory(parts: dict[str, str]) -> Inventory:
-    rows = {row["name"]: row for row in map(_fields, parts["sysfs"].splitlines())}
+    rows = {row["name"]: row for row in map(fields, parts["sysfs"].splitlines())}
     for name, row in rows.items():  # the kernel lists no holder where a loop device holds a disk
         rows.get(row.get("loop/backing_file", "").removeprefix("/dev/"), {"holders": ""})["holders"] += f"{name} "
     udev = _lsblk(parts["lsblk"])
@@ -254,10 +254,6 @@ def _with_stable_path(device: Device, serial: str) -> Device:
     """A link by identity follows the disk; sdb is whichever came second at this boot."""
     best = sorted(device.links, key=lambda link: (serial not in link, not link.startswith("wwn-"), link))
     return replace(device, path=f"/dev/disk/by-id/{best[0]}") if best else device
-
-
-def _fields(line: str) -> dict[str, str]:
-    return dict(part.split("=", 1) for part in line.split("\t") if "=" in part)
 
 
 def _lsblk(text: str) -> dict[str, dict]:

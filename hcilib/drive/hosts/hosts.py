@@ -235,6 +235,11 @@ def sections(text: str) -> dict[str, str]:
     return dict(zip(pieces[1::2], pieces[2::2], strict=True))
 
 
+def fields(line: str) -> dict[str, str]:
+    """Name -> value, of a line of ``name=value`` with tabs between."""
+    return dict(part.split("=", 1) for part in line.split("\t") if "=" in part)
+
+
 def _timed(name: str, ask: Callable[[str], Any]) -> Outcome:
     start, started_s = time.monotonic(), time.time()
     try:
