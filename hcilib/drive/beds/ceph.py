@@ -27,7 +27,15 @@ from hcilib.drive.beds import ceph_cluster as cluster
 from hcilib.drive.beds import lab_hosts as hosts
 from hcilib.drive.beds.ceph_cluster import Monitor
 from hcilib.drive.beds.lab import SSH_PORT
-from hcilib.drive.beds.lab_hosts import Endpoint, LabError, find_programs, make_folder, reserve, wait_refused
+from hcilib.drive.beds.lab_hosts import (
+    Endpoint,
+    LabError,
+    available_memory,
+    find_programs,
+    make_folder,
+    reserve,
+    wait_refused,
+)
 from hcilib.drive.hosts.hosts import Fleet, need
 from hcilib.testbed import Ceph, Disk, Fio, Node, Testbed, Vm
 
@@ -134,12 +142,6 @@ def _require_room(pool: cluster.Pool, size: Ceph) -> None:
             f"{free >> 20} MiB of memory available, the cluster's {pool.nodes} OSDs, monitor and manager need "
             f"{needed >> 20} MiB"
         )
-
-
-def available_memory(file: Path = Path("/proc/meminfo")) -> int:
-    """Bytes that programs can have without swapping."""
-    [kib] = re.findall(r"^MemAvailable: *(\d+) kB", file.read_text(), re.M)
-    return int(kib) * 1024
 
 
 def _require_plain(folder: Path) -> None:

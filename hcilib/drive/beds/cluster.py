@@ -23,7 +23,7 @@ from hcilib.drive.beds import cluster_guest as guests
 from hcilib.drive.beds import cluster_storage as storage
 from hcilib.drive.beds import lab_hosts as hosts
 from hcilib.drive.beds.cluster_image import cache_folder, image
-from hcilib.drive.beds.lab_hosts import make_folder, reserve, wait_refused
+from hcilib.drive.beds.lab_hosts import available_memory, make_folder, reserve, wait_refused
 from hcilib.drive.hosts.hosts import Clock, Fleet, FleetError, clock, need
 from hcilib.testbed import BOX_CAVEAT, Box, Disk, Fio, Node, Testbed, Vm
 
@@ -275,17 +275,12 @@ def _addresses(base: str, nodes: int) -> list[tuple[str, int]]:
 
 
 def _require_memory(needed: int, nodes: int) -> None:
-    if (available := _available_memory()) < needed:
+    if (available := available_memory()) < needed:
         raise LabError(
             f"{available >> 20} MiB of memory available, {nodes} guest(s) need {needed >> 20} MiB: end "
             "something, or "
             "start fewer nodes"
         )
-
-
-def _available_memory() -> int:
-    words = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-    return int(words["MemAvailable"].split()[0]) * 1024
 
 
 def _serials(number: int, drives: int) -> tuple[str, ...]:

@@ -319,6 +319,12 @@ def reserve(base: str | None, endpoints: Callable[[str], Sequence[Endpoint]], se
         yield block
 
 
+def available_memory(file: Path = Path("/proc/meminfo")) -> int:
+    """Bytes that programs can have without swapping."""
+    [kib] = re.findall(r"^MemAvailable: *(\d+) kB", file.read_text(), re.M)
+    return int(kib) * 1024
+
+
 def wait_refused(endpoints: Sequence[Endpoint], patience_s: float = 5.0) -> None:
     """Until nothing answers at any of them; LabError names what still does when patience ends."""
     left, deadline = list(endpoints), time.monotonic() + patience_s
