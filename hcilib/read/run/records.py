@@ -89,13 +89,14 @@ def when(step: Mapping) -> tuple[float, float]:
     return step.get("order") or 0, step["started_s"]
 
 
-def run_names(paths: Sequence[Path]) -> dict[Path, str]:
-    """Run directory -> its run_id beside the others; published tables are none.
+def run_names(path: str | Path | Sequence[str | Path]) -> dict[Path, str]:
+    """Run directory -> its run_id beside the others, of one path or of several; published tables are none.
 
     Raises RunReadError where two hold the same campaign: its runs would count twice, and every interval would be too
     narrow.
     """
-    folders = [path for path in paths if not is_published(path)]
+    paths = [path] if isinstance(path, (str, Path)) else path
+    folders = [folder for folder in map(located, paths) if not is_published(folder)]
     places = [folder.resolve() for folder in folders]
     _refuse_copies(places)
     return dict(zip(folders, names_of_places(places), strict=True))
@@ -242,16 +243,17 @@ def read_dials(sources: str | Path | Mapping | Sequence[str | Path | Mapping]) -
     >>> hci.read_dials("data/published").empty
     True
     """
-    listed = [sources] if isinstance(sources, (str, Path, Mapping)) else list(sources)
-    paths = [source["path"] if isinstance(source, Mapping) else source for source in listed]
-    folders = [at_home(path) for path in paths if isinstance(path, (str, Path))]
-    rows = [row for folder in folders for campaign in campaigns_in(folder) for row in _of_campaign(campaign)]
+    rows = [row for campaign in campaigns_of(sources) for row in _of_campaign(campaign)]
     return pd.DataFrame(rows, columns=DIALS).drop_duplicates(ignore_index=True)
 
 
-def campaigns_in(folder: Path) -> list[Path]:
-    """A run directory itself, or those of a search's rounds; none of anything else."""
-    return [plan.parent for plan in (folder / PLAN, *sorted(folder.glob(f"round-*/{PLAN}"))) if plan.exists()]
+def campaigns_of(sources: str | Path | Mapping | Sequence[str | Path | Mapping]) -> list[Path]:
+    """Of each source the run directory itself, or those of a search's rounds; none of anything else."""
+    listed = [sources] if isinstance(sources, (str, Path, Mapping)) else sources
+    paths = [source["path"] if isinstance(source, Mapping) else source for source in listed]
+    folders = [located(path) for path in paths if isinstance(path, (str, Path))]
+    plans = [plan for folder in folders for plan in (folder / PLAN, *sorted(folder.glob(f"round-*/{PLAN}")))]
+    return [plan.parent for plan in plans if plan.exists()]
 
 
 def _of_campaign(run_dir: Path) -> list[dict]:

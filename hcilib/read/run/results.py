@@ -105,7 +105,7 @@ def read_results(
 def tables_of(paths: Sequence[str | Path], article: str | None, engine: Engine) -> list[pd.DataFrame]:
     """The results of each of these run directories and published tables; of the latter those of the `article` alone."""
     places = [located(path) for path in paths]
-    names = run_names(places)
+    names = run_names(paths)
     return [
         _of_campaign(place, names[place], engine) if place in names else _of_published(place, article)
         for place in places

@@ -39,7 +39,7 @@ from hcilib.read.run.acceptance import say, sha256, unlike_files, unlike_steps
 from hcilib.read.run.cache import tables
 from hcilib.read.run.records import (
     RunReadError,
-    campaigns_in,
+    campaigns_of,
     keys_of,
     plan_of,
     record_of,
@@ -153,7 +153,7 @@ def read_wear(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
     a virtual disk: it has no counters of its own
     """
     found = []
-    for folder, name in run_names([located(p) for p in ([path] if isinstance(path, (str, Path)) else path)]).items():
+    for folder, name in run_names(path).items():
         for node in plan_of(folder)["testbed"]["nodes"]:
             file = folder / WEAR / f"{node['name']}.json"
             try:
@@ -189,7 +189,7 @@ def read_pool_fill(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
     1  box-ceph    end  node1           8.65
     """
     found = []
-    for folder, name in run_names([located(p) for p in ([path] if isinstance(path, (str, Path)) else path)]).items():
+    for folder, name in run_names(path).items():
         plan_of(folder)
         try:
             found += [{"run_id": name, **row} for row in facts.rows_of_pools(folder / POOL_FILL)]
@@ -212,7 +212,7 @@ def _each(
     """What `read` finds in these files of every accepted step, of one run directory or of several; published tables
     hold no steps."""
     frames = []
-    for folder, name in run_names([located(p) for p in ([path] if isinstance(path, (str, Path)) else path)]).items():
+    for folder, name in run_names(path).items():
         for step in _steps(folder, plan_of(folder), uses):
             frame = read(step)
             keys = {"run_id": name} | keys_of(step)
@@ -225,7 +225,7 @@ def _kept(path: str | Path | Sequence[str | Path], want: str, engine: Engine) ->
     """The wanted table of every accepted step in the order in which they were run, of one run directory or of
     several."""
     pieces = []
-    for folder, name in run_names([located(p) for p in ([path] if isinstance(path, (str, Path)) else path)]).items():
+    for folder, name in run_names(path).items():
         plan, parts = plan_of(folder), list(tables(folder, want, engine))
         records, refused = counted(folder, plan, [steps for steps, _ in parts])
         say(folder, refused)
@@ -471,10 +471,7 @@ def read_histograms(sources: str | Path | Mapping | Sequence[str | Path | Mappin
     >>> hci.read_histograms("data/samples/box/stamped-drbd")["events"].nunique()
     3
     """
-    listed = [sources] if isinstance(sources, (str, Path, Mapping)) else list(sources)
-    paths = [source["path"] if isinstance(source, Mapping) else source for source in listed]
-    named = [located(path) for path in paths if isinstance(path, (str, Path))]
-    runs = [str(campaign) for folder in named for campaign in campaigns_in(folder)]
+    runs = [str(campaign) for campaign in campaigns_of(sources)]
     return read_rollup(runs, log="clat_hist") if runs else pd.DataFrame()
 
 
