@@ -220,7 +220,8 @@ def _execute_all(
         for scenario in (s for s in todo if s.name not in done):
             done |= _pool([scenario], 1, bar, root, out, revision)
     for scenario in (s for s in todo if s.name not in done):
-        done[scenario.name] = _died(scenario, root, revision)
+        killed = "the process that executed it was killed (out of memory?)"
+        done[scenario.name] = _failed(scenario, root, revision, killed)
     return done
 
 
@@ -336,10 +337,6 @@ def _outcome(future: Future, scenario: Scenario, root: Path, revision: str) -> d
         return None
     except Exception as error:  # the page could not be written, say: this scenario's failure, not the site's
         return _failed(scenario, root, revision, one_line(error))
-
-
-def _died(scenario: Scenario, root: Path, revision: str) -> dict[str, Any]:
-    return _failed(scenario, root, revision, "the process that executed it was killed (out of memory?)")
 
 
 def _failed(scenario: Scenario, root: Path, revision: str, error: str) -> dict[str, Any]:
