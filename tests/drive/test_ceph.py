@@ -13,8 +13,8 @@ from ceph_beds import DISK, on
 from probes import base_of, listening, processes
 
 import hcilib as hci
-from hcilib.drive.beds.ceph import config_of, is_whole, kill_osd, start_osd, state
-from hcilib.drive.beds.ceph_cluster import Monitor
+from hcilib.drive.beds.ceph import config_of, kill_osd, start_osd
+from hcilib.drive.beds.ceph_cluster import Monitor, is_whole, state
 from hcilib.drive.beds.lab_hosts import LabError
 from hcilib.sweeps import sweep
 

@@ -16,7 +16,6 @@ import re
 import shlex
 import shutil
 import signal
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +24,6 @@ from pydantic import ValidationError
 
 from hcilib.drive.beds import ceph_cluster as cluster
 from hcilib.drive.beds import lab_hosts as hosts
-from hcilib.drive.beds.ceph_cluster import Monitor
 from hcilib.drive.beds.lab import SSH_PORT
 from hcilib.drive.beds.lab_hosts import (
     Endpoint,
@@ -202,8 +200,7 @@ def _kill_daemons(folder: Path) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-# What befalls an OSD of a running cluster: killed and started again as a host's operator would, and what the cluster
-# says of it.
+# What befalls an OSD of a running cluster: killed and started again as a host's operator would.
 
 
 def kill_osd(fleet: Fleet, testbed: Testbed, osd: int) -> None:
@@ -220,32 +217,6 @@ def start_osd(fleet: Fleet, testbed: Testbed, osd: int) -> None:
     folder, log = shlex.quote(str(config_of(testbed).parent)), _file(testbed, f"logs/{name}.log")
     argv = shlex.join(cluster.argv(find_programs(PACKAGES, engine="rbd"), name))
     need(f"starting {name}", fleet.run({host: f"cd {folder} && {{ setsid {argv} </dev/null >>{log} 2>&1 & }}"}))
-
-
-def state(monitor: Monitor) -> dict:
-    """The cluster now: t_s (epoch), health, osds, osds_up, osds_in, groups, groups_clean, degraded_pct, misplaced_pct,
-    recovery_bytes_per_s. The manager counts anew once a second. Raises CephError where the monitor is silent."""
-    said = monitor.ask("status")
-    osds, groups = said["osdmap"], said["pgmap"]
-    clean = sum(s["count"] for s in groups["pgs_by_state"] if s["state_name"] == "active+clean")
-    return {
-        "t_s": time.time(),
-        "health": said["health"]["status"],
-        "osds": osds["num_osds"],
-        "osds_up": osds["num_up_osds"],
-        "osds_in": osds["num_in_osds"],
-        "groups": groups["num_pgs"],
-        "groups_clean": clean,
-        "degraded_pct": 100 * groups.get("degraded_ratio", 0.0),
-        "misplaced_pct": 100 * groups.get("misplaced_ratio", 0.0),
-        "recovery_bytes_per_s": float(groups.get("recovering_bytes_per_sec", 0)),
-    }
-
-
-def is_whole(now: dict) -> bool:
-    """Every OSD up and in, every placement group active and clean. IOPS do not tell: a degraded cluster writes fewer
-    copies."""
-    return now["osds"] == now["osds_up"] == now["osds_in"] and now["groups"] == now["groups_clean"]
 
 
 def _placed(testbed: Testbed, osd: int) -> tuple[str, str]:

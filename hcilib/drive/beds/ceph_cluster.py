@@ -14,6 +14,7 @@ import ctypes
 import json
 import os
 import subprocess
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -343,11 +344,36 @@ def is_up(monitor: Monitor, osd: str) -> bool:
     return any(f"osd.{o['osd']}" == osd and o["up"] for o in monitor.ask("osd dump")["osds"])
 
 
+def state(monitor: Monitor) -> dict:
+    """The cluster now: t_s (epoch), health, osds, osds_up, osds_in, groups, groups_clean, degraded_pct, misplaced_pct,
+    recovery_bytes_per_s. The manager counts anew once a second. Raises CephError where the monitor is silent."""
+    said = monitor.ask("status")
+    osds, groups = said["osdmap"], said["pgmap"]
+    clean = sum(s["count"] for s in groups["pgs_by_state"] if s["state_name"] == "active+clean")
+    return {
+        "t_s": time.time(),
+        "health": said["health"]["status"],
+        "osds": osds["num_osds"],
+        "osds_up": osds["num_up_osds"],
+        "osds_in": osds["num_in_osds"],
+        "groups": groups["num_pgs"],
+        "groups_clean": clean,
+        "degraded_pct": 100 * groups.get("degraded_ratio", 0.0),
+        "misplaced_pct": 100 * groups.get("misplaced_ratio", 0.0),
+        "recovery_bytes_per_s": float(groups.get("recovering_bytes_per_sec", 0)),
+    }
+
+
+def is_whole(now: dict) -> bool:
+    """Every OSD up and in, every placement group active and clean. IOPS do not tell: a degraded cluster writes fewer
+    copies."""
+    return now["osds"] == now["osds_up"] == now["osds_in"] and now["groups"] == now["groups_clean"]
+
+
 def is_clean(monitor: Monitor) -> bool:
     """Every placement group active and clean; HEALTH_OK may be said before they have peered."""
-    groups = monitor.ask("status")["pgmap"]
-    clean = sum(s["count"] for s in groups["pgs_by_state"] if s["state_name"] == "active+clean")
-    return clean == groups["num_pgs"] >= GROUPS
+    now = state(monitor)
+    return now["groups_clean"] == now["groups"] >= GROUPS
 
 
 def admin(sock: Path, command: str) -> dict:

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from hcilib.drive.beds import ceph
-from hcilib.drive.beds.ceph_cluster import Monitor
+from hcilib.drive.beds.ceph_cluster import Monitor, is_whole, state
 from hcilib.drive.beds.cluster import Cluster
 from hcilib.drive.hosts.commands import execute_all, tasks
 from hcilib.drive.hosts.hosts import Fleet, clocks, explain, need
@@ -150,8 +150,8 @@ def _of_osd(action: Callable, testbed: Testbed, osd: int) -> Callable[[Fleet], o
 
 def _missing_of_ceph(config) -> str:
     with Monitor(config) as monitor:
-        now = ceph.state(monitor)
-    if ceph.is_whole(now):
+        now = state(monitor)
+    if is_whole(now):
         return ""
     return f"{now['osds_up']} of {now['osds']} OSDs up, {now['groups_clean']} of {now['groups']} placement groups clean"
 
