@@ -42,7 +42,7 @@ def processes(mark: str) -> dict[int, str]:
             where = os.readlink(proc / "cwd")
         except OSError:
             continue
-        if mark in command or mark in where or mark in environment:
+        if command and (mark in command or mark in where or mark in environment):  # none: it is just ending
             found[int(pid)] = command
     return found
 

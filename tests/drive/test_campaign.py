@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import zstandard
+from intrusions import at_work
 from probes import assert_gone, processes, python, until
 
 from hcilib.drive.campaign import campaign
@@ -344,16 +345,29 @@ with hci.lab(nodes=2, vms=1, disk_bytes=2**22, root=sys.argv[1]) as bed:
 """  # noqa: E501
 
 
-def test_ctrl_c_leaves_no_client_no_lab_and_keeps_the_attempt(programs, tmp_path):
+DROPPED = """
+import signal
+class Gone:
+    def __del__(self): raise KeyboardInterrupt
+def drop(*_):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    Gone()
+signal.signal(signal.SIGINT, drop)
+"""
+"""Python forgets what is raised while an object goes; Ctrl-C falls there once in about seventy times."""
+
+
+@pytest.mark.parametrize("before", ["", DROPPED], ids=["raised", "dropped"])
+def test_ctrl_c_leaves_no_client_no_lab_and_keeps_the_attempt(programs, tmp_path, before):
     run_dir = tmp_path / "run"
-    controller = python(OWN_LAB, str(tmp_path / "lab"), str(run_dir))
+    controller = python(before + OWN_LAB, str(tmp_path / "lab"), str(run_dir))
     line = controller.stdout.readline()
     assert line, controller.communicate()
     bed = Testbed.model_validate_json(line)
-    assert until(lambda: list(run_dir.glob("work/*/fio.json")), 20)
+    assert until(lambda: at_work(bed, "vm1"), 20)
     controller.send_signal(signal.SIGINT)
     _, said = controller.communicate(timeout=15)
-    assert controller.returncode in (1, 130, -signal.SIGINT)
+    assert controller.returncode in (1, 130, -signal.SIGINT), said
     assert said == f"{run_dir}: interrupted, 0 of 2 steps are kept; run the same again and it goes on from there\n"
     assert_gone(bed)
     assert processes(str(run_dir)) == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
+import signal
 import sys
 import threading
 import time
@@ -85,6 +86,28 @@ def interrupted(run_dir: str | Path, stopped: KeyboardInterrupt) -> CampaignInte
     return error
 
 
+@contextlib.contextmanager
+def ctrl_c_heard() -> Iterator[None]:
+    """Ctrl-C once more where Python dropped it: what is raised while a destructor or a weak reference's callback runs
+    is printed and forgotten, and a campaign would go on for hours. Only the main thread is ever interrupted."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before, main = sys.unraisablehook, threading.main_thread().ident
+
+    def again(dropped) -> None:
+        if issubclass(dropped.exc_type, KeyboardInterrupt):  # a little later: in here it would be dropped again
+            threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT)).start()
+        else:
+            before(dropped)
+
+    sys.unraisablehook = again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
 def run(
     plan: Plan,
     testbed: Testbed,
@@ -141,7 +164,11 @@ def run(
         guard.require(subject.testbed, plan.vms, plan.numjobs, consent)
         integrity.require(plan, subject.testbed)
     try:
-        with _naming_full_disk(run_dir, "its preparation"), RunDir.opened(run_dir, plan, testbed, measured) as rundir:
+        with (
+            ctrl_c_heard(),
+            _naming_full_disk(run_dir, "its preparation"),
+            RunDir.opened(run_dir, plan, testbed, measured) as rundir,
+        ):
             for sentence in rundir.said:
                 tqdm.write(red(f"{run_dir}: {sentence}"))
             course, switch = Policy(plan, testbed, rundir, every, rules, tuple(earlier)), Settings(every, rundir)
