@@ -101,7 +101,7 @@ def files_named() -> dict[str, set[str]]:
     return named
 
 
-def test_every_file_that_design_names_is_there():
+def test_design_names_the_files_that_are_there_and_no_other():
     there: dict[str, set[str]] = {}
     for path in (ROOT / "hcilib").rglob("*.py"):
         room = path.parent.relative_to(ROOT / "hcilib").as_posix().removeprefix(".")
@@ -110,6 +110,7 @@ def test_every_file_that_design_names_is_there():
     named = files_named()
     assert named.keys() >= there.keys() - {"read"}, "a room that DESIGN section 9 does not name"
     assert not {room: files - there[room] for room, files in named.items() if files - there[room]}
+    assert not {room: files - named.get(room, set()) for room, files in there.items() if files - named.get(room, set())}
 
 
 def test_contributing_names_files_that_are_there():
