@@ -42,6 +42,7 @@ HERE = (
     "stat",
     "md5sum",
     "cmp",
+    "cksum",
     "wipefs",
 )
 MAYBE = ("tc", "mkfs.ext4", "smartctl", "iperf3")
