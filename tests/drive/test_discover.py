@@ -108,11 +108,18 @@ def test_the_file_is_loaded_once_its_questions_are_answered_and_never_written_ov
     assert bed.consent is None
     assert "\nconsent:" not in edited
     assert [[d.serial for d in vm.disks] for vm in bed.vms] == [["D-vm1"], ["D-vm2"]]
+    may = "May every disk that is listed be overwritten?"
+    assert [q.startswith(may) for q in again.questions].count(True) == 1
+    for empty in ("# consent: mine", "consent: null", "consent:  # mine"):
+        out.write_text(f"{edited}{empty}\n")
+        assert ask(["vm1", "vm2"], ["node1", "node2"], out=out).questions[0].startswith(may), "nobody has said it"
     hosts.give("vm1", "NEW", file := media.file("new.img"))
     media.attach(file)
+    out.write_text(edited := edited + 'consent: "mine"\n')
     third = ask(["vm1", "vm2"], ["node1", "node2"], out=out)
     assert '+      - {serial: "NEW", size_bytes: 16 MiB}' in third.diff
     assert (third.written, out.read_text()) == (False, edited)
+    assert not [q for q in third.questions if q.startswith(may)], "what is answered is asked no more"
 
 
 @pytest.mark.lab

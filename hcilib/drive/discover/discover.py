@@ -16,7 +16,15 @@ from pydantic import ValidationError
 from hcilib.drive.discover import answers
 from hcilib.drive.discover.answers import Guest, NodeFacts, VmFacts
 from hcilib.drive.discover.storage import Storage, storages
-from hcilib.drive.discover.testbed_file import NOTHING, UNKNOWN_NODE, save, write_scenarios, write_system, write_testbed
+from hcilib.drive.discover.testbed_file import (
+    NOTHING,
+    UNKNOWN_NODE,
+    save,
+    says_consent,
+    write_scenarios,
+    write_system,
+    write_testbed,
+)
 from hcilib.drive.guard.devices import Device, Inventory, find
 from hcilib.drive.guard.guard import judge
 from hcilib.drive.guard.preflight import CLOCK_LIMIT_S, without_script
@@ -33,6 +41,12 @@ PLATFORMS = (*answers.PLATFORM_QUESTIONS, "hyperv")
 
 class DiscoverError(ValueError):
     """What was given to discover cannot be asked for; the message says which host or name, and what to give."""
+
+
+CONSENT = (
+    "May every disk that is listed be overwritten? Then add `consent:` with a token of yours to the testbed, and type "
+    "it again in each scenario that is to run: so a plan says that it means these disks."
+)
 
 
 @dataclass(frozen=True)
@@ -166,7 +180,8 @@ def discover(
     scenarios = write_scenarios(Path(out), called, list(texts), disks, list((owned or before).values()))
     plans = {path: its for path, its in scenarios.items() if not path.exists()}  # one that is there is its reader's
     diff += "".join(save(its, path) for path, its in {**texts, **plans}.items())
-    return Discovery(text, disks, asked, questions, Path(out), diff, new, texts, scenarios)
+    left = tuple(q for q in questions if q != CONSENT or not says_consent(Path(out)))
+    return Discovery(text, disks, asked, left, Path(out), diff, new, texts, scenarios)
 
 
 def _beside(out: Path) -> Path:
@@ -347,10 +362,7 @@ def _questions(
     nodes: Sequence[Node],
 ) -> tuple[str, ...]:
     """What only the reader knows, and what went wrong; in the order of the hosts."""
-    asked = [
-        "May every disk that is listed be overwritten? Then add `consent:` with a token of yours to the testbed, and "
-        "type it again in each scenario that is to run: so a plan says that it means these disks."
-    ]
+    asked = [CONSENT]
     asked += [
         f"{host} did not answer: {why}{'' if why.endswith('?') else '.'} Mend that and run this again."
         for host, why in {**vm_failed, **node_failed}.items()

@@ -217,6 +217,11 @@ def save(text: str, out: Path) -> str:
     return "".join(difflib.unified_diff(before, now, str(out), "found now"))
 
 
+def says_consent(out: Path) -> bool:
+    """Whether the file that is there holds a token; what follows a comment's mark is none."""
+    return bool(re.search(r"^consent:[ \t]*(?!null\b|~)[^\s#]", out.read_text(encoding="utf-8"), re.M))
+
+
 def size_text(size: int) -> str:
     """Exactly so many bytes, in the largest unit of which they are a whole number."""
     unit = next((u for u, n in _UNITS.items() if size % n == 0), None)
