@@ -392,6 +392,12 @@ class Bins(NamedTuple):
     count: np.ndarray  # type: ignore[assignment]  # it hides tuple.count, which nobody calls on a histogram
     lengths: np.ndarray
 
+    def of_rows(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The latencies and counts of each row, empty where it has none."""
+        ends = np.cumsum(self.lengths)
+        spans = [slice(end - length, end) for end, length in zip(ends, self.lengths, strict=True)]
+        return [(self.lat_ns[span], self.count[span]) for span in spans]
+
 
 def bins_of(file: FioFile, path: str | Path, *, compiled: bool = False) -> Bins:
     """The histograms of a file's reports; FioOutputError as of `read_fio_bins`. `compiled`: see `parse_runs`."""
@@ -433,12 +439,8 @@ def by_key(file: FioFile, bins: Bins) -> tuple[list[tuple], Bins]:
         rows.setdefault(key, []).append(int(row))
     if len(rows) == np.count_nonzero(bins.lengths) and _rises(bins):
         return list(rows), bins._replace(lengths=bins.lengths[bins.lengths > 0])
-    ends = np.cumsum(bins.lengths)
-    of_row = [slice(end - length, end) for end, length in zip(ends, bins.lengths, strict=True)]
-    sums = [
-        merged(*(np.concatenate([a[of_row[r]] for r in own]) for a in (bins.lat_ns, bins.count)))
-        for own in rows.values()
-    ]
+    each = bins.of_rows()
+    sums = [merged(*map(np.concatenate, zip(*(each[row] for row in own), strict=True))) for own in rows.values()]
     lat_ns, count = (np.concatenate(column) for column in zip(*sums, strict=True))
     return list(rows), Bins(bins.kind, lat_ns, count, np.array([len(lat) for lat, _ in sums]))
 

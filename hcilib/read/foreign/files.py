@@ -75,11 +75,7 @@ def _of(entries: Sequence[Entry], own: Sequence[int]) -> Callable[[str, str], bo
 def _bins(file: FioFile, path: str) -> tuple[str | None, list[tuple[np.ndarray, np.ndarray]]]:
     """The histogram of every row, empty where it has none."""
     bins = bins_of(file, path)
-    if bins.kind is None:
-        return None, []
-    ends = np.cumsum(bins.lengths)
-    spans = [slice(end - length, end) for end, length in zip(ends, bins.lengths, strict=True)]
-    return bins.kind, [(bins.lat_ns[span], bins.count[span]) for span in spans]
+    return bins.kind, bins.of_rows() if bins.kind else []
 
 
 def _groups(entries: Sequence[Entry], path: str) -> list[list[int]]:
