@@ -113,6 +113,34 @@ def test_design_names_the_files_that_are_there_and_no_other():
     assert not {room: files - named.get(room, set()) for room, files in there.items() if files - named.get(room, set())}
 
 
+MODULE = re.compile(r"\bhcilib(?:\.[a-z_0-9]+){2,}")
+
+
+def is_there(reference: str) -> bool:
+    """Of hcilib.read.fio.fio_fast.decode the folders, the file, and that the file knows the name behind it."""
+    _, *names = reference.split(".")
+    place = ROOT / "hcilib"
+    while names and (place / names[0]).is_dir():
+        place /= names.pop(0)
+    file = place / f"{names.pop(0)}.py" if names else place / "__init__.py"
+    return file.exists() and all(re.search(rf"\b{name}\b", file.read_text(encoding="utf-8")) for name in names)
+
+
+def test_every_module_that_the_library_and_its_documents_name_is_there():
+    assert is_there("hcilib.read.fio.fio_fast.decode")
+    assert is_there("hcilib.read.fio")
+    assert not is_there("hcilib.read.fio.fio_fast.no_such_name")
+    assert not is_there("hcilib.read.fio.no_such_file")
+    named = {
+        (path, reference)
+        for path in READ
+        if path.is_relative_to(ROOT / "hcilib") or path.suffix == ".md"
+        for reference in MODULE.findall(path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 100
+    assert not sorted(f"{path.relative_to(ROOT)}: {reference}" for path, reference in named if not is_there(reference))
+
+
 def test_contributing_names_files_that_are_there():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     paths = re.findall(r"`((?:hcilib|tests|docs)/[\w/.]+)`", text)

@@ -25,7 +25,7 @@ LOCAL_HOST, LOCAL_PORT = "localhost", 0
 SUMS = "All clients"
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 GROWTH = 1.05
-"""An interim report ran for less than its successor by this factor (hcilib.read.fio.fio_snapshots)."""
+"""An interim report ran for less than its successor by this factor (hcilib.read.fio.fio_reports)."""
 _RW = b'"rw" : "'
 _IDLE: dict[str, Raw] = {}
 """Direction -> the last text of it that said that nothing was done."""
