@@ -63,6 +63,17 @@ def steady(value: float) -> float:
     return value * (1 + 1e-13)
 
 
+CHECKS = {
+    "little": "Little's law",
+    "bandwidth": "Throughput = IOPS × block size",
+    "cpu_efficiency": "IOPS per 1 % CPU",
+    "ceiling": "Share of the ceiling",
+    "drives": "Read by clients / by drives",
+}
+"""How a check of the audit is called where it is shown (docs/WORDS.md)."""
+PLACES = {"owner": "VM on the owner", "non-owner": "VM on another node", "spread": "VMs spread"}
+"""How a placement is said."""
+
 _MS, _MIB = 1e6, 2**20
 
 

@@ -72,14 +72,14 @@ def test_audit_draws_what_is_far_off_at_the_end_and_counts_it():
 
 def test_an_empty_audit_says_so():
     ax = plot_audit(pd.DataFrame({"check": [], "ratio": [], "ok": []}))
-    assert [text.get_text() for text in ax.texts] == ["nothing to check"]
+    assert [text.get_text() for text in ax.texts] == ["Nothing here to check."]
     rows = pd.DataFrame({"row": [0, 1], "pattern": "4k-randread"})
     ax = plot_audit(hci.audit(rows.assign(iops=[1.0, 2.0], system="a", iodepth=1, numjobs=1, vms=1, bs_bytes=4096)))
     assert next(text.get_text() for text in ax.texts).startswith("Nothing can be held against physics: no row prints ")
     made = hci.published_claims().head(0)
     judged = hci.check_claims(hci.published().head(3), made)
     ax = plot_audit(hci.claim_checks(judged, made))
-    assert [text.get_text() for text in ax.texts] == ["nothing to check"]
+    assert [text.get_text() for text in ax.texts] == ["Nothing here to check."]
 
 
 def test_baseline_without_a_datasheet_has_no_datasheet_in_its_legend():

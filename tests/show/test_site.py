@@ -434,7 +434,7 @@ def test_notes_stand_outside_of_what_scrolls_and_many_are_folded(tmp_path):
 
 
 def test_an_empty_table_and_an_empty_figure_say_once_that_nothing_was_found(tmp_path):
-    empty = '<table class="dataframe hci"><tr data-empty=""><td>none</td></tr></table>'
+    empty = '<table class="dataframe hci"><tr data-empty="found"><td>none</td></tr></table>'
     drawing = '<svg><g id="nothing"><text x="0">nothing to check</text></g></svg>'
     written = drawing.replace("<svg>", '<?xml version="1.0"?><svg width="9">')
     cells = [

@@ -11,14 +11,18 @@ from hcilib.metrics import pattern_order
 from hcilib.show.figures.style import (
     SPARE,
     SYSTEMS,
+    Aside,
     _apart,
     canvas,
     count,
     dash,
     drawn,
     looks,
+    panels,
     pattern_label,
+    point_labels,
     ratio_axis,
+    row_axis,
     runs_note,
 )
 from hcilib.show.report.page import contrast, on_dark
@@ -148,4 +152,56 @@ def test_labels_of_ratios_stand_beside_each_other(most):
     assert "1×" in [label.get_text() for label in ax.get_xticklabels()]
     assert len(boxes) > 2
     assert not [1 for a, b in combinations(boxes, 2) if a.overlaps(b)]
+    plt.close("all")
+
+
+def test_labels_of_ratios_stand_beside_each_other_where_long_names_leave_little_room():
+    ax = canvas(None, 9.0, 2.0)
+    row_axis(ax, ["a row with a name that takes a third of the sheet"])
+    ax.text(1.01, 0, "and beside it " * 4, transform=ax.get_yaxis_transform())
+    ratio_axis(ax, [0.9, 1.8], "Ratio")
+    ax.figure.canvas.draw()
+    boxes = [label.get_window_extent() for label in ax.get_xticklabels() if label.get_text()]
+    assert len(boxes) > 2
+    assert not [1 for a, b in combinations(boxes, 2) if a.overlaps(b)]
+    plt.close("all")
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.02, 0.05, 0.2])
+def test_names_at_points_leave_each_other_free_on_both_sides_of_a_panel(gap):
+    _, axes = panels(3, 3, 3.4, 2.4)
+    ax = axes[0]
+    points = {"S2D mirror tier at 64": (8.3, 1.0, "k"), "S2D mirror + parity at 64": (8.3, 1.0 - gap, "k"),
+              "StarWind RDMA at 16": (11.6, 0.9, "k"), "Ceph at 8": (3.0, 0.95, "k")}  # fmt: skip
+    ax.set(xlim=(0, 13), ylim=(0, 1.2))
+    point_labels(ax, points, 7.5)
+    ax.figure.canvas.draw()
+    boxes = [text.get_window_extent().shrunk(1, 0.8) for text in ax.texts]
+    assert len(boxes) == 4
+    assert not [1 for a, b in combinations(boxes, 2) if a.overlaps(b)]
+    plt.close("all")
+
+
+def test_rows_that_panels_share_are_named_once_beside_each_other_and_each_time_below():
+    fig, axes = panels(2, 2, 4.0, 2.0)
+    for ax in axes:
+        row_axis(ax, ["box DRBD, iodepth 1, VMs spread over all nodes"], shared=True)
+    said = lambda: [[label.get_text() for label in ax.get_yticklabels()] for ax in axes]  # noqa: E731
+    fig.canvas.draw()
+    assert said() == [["box DRBD, iodepth 1, VMs spread over all nodes"], [""]]
+    grid = fig.add_gridspec(2, 1)
+    for n, ax in enumerate(axes):
+        ax.set_subplotspec(grid[n])
+    fig.set_size_inches(4.4, 4.0)
+    fig.canvas.draw()
+    assert said() == [["box DRBD, iodepth 1, VMs spread\nover all nodes"]] * 2
+    plt.close("all")
+
+
+def test_what_stands_beside_the_axes_is_left_out_on_a_phone():
+    ax = canvas(None, 7.2, 2.0)
+    ax.add_artist(beside := Aside(1.01, 0, "an offender"))
+    assert beside.get_visible()
+    ax.figure.set_figwidth(4.4)
+    assert not beside.get_visible()
     plt.close("all")

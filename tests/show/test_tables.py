@@ -240,7 +240,7 @@ def test_html_is_escaped_and_columns_are_scoped():
 def test_an_empty_table_says_none_below_its_header():
     """A bare header reads as a table that was cut off."""
     html = table(pd.DataFrame({"system": [], "pattern": []}))._repr_html_()
-    assert '<tbody>\n<tr data-empty=""><td colspan="2" style="text-align:left">none</td></tr>\n</tbody>' in html
+    assert '<tbody>\n<tr data-empty="there"><td colspan="2" style="text-align:left">none</td></tr>\n</tbody>' in html
     assert ">none<" not in table(pd.DataFrame({"system": ["a"], "pattern": ["b"]}))._repr_html_()
 
 

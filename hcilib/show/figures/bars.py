@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from hcilib.metrics import METRICS, pattern_order, scheme_words
+from hcilib.metrics import METRICS, PLACES, pattern_order, scheme_words
 from hcilib.metrics import metric as metric_of
 from hcilib.show.figures import style
 from hcilib.show.figures.style import INK, QUIET, WARN, darker, drawn, labelled, looks, pattern_label, tip
@@ -28,8 +28,6 @@ ABSENT: dict[str, Any] = {
     "gid": "missing",
 }
 MEASURED, EXPECTED, RESERVE = "#0072B2", "#c9ced4", "#9aa0a6"
-PLACES = {"owner": "VM on the owner", "non-owner": "VM on another node", "spread": "VMs spread"}
-"""How a placement is said beside its bar."""
 COUNTED = {"reads": "Drive reads", "writes": "Drive writes", "read_bytes": "Bytes read", "write_bytes": "Bytes written"}
 """What is counted on drives, as its panel is headed."""
 
@@ -139,7 +137,7 @@ def plot_traffic(
     )
     named = ": ".join(text for text in (scheme_words(title or ""), verdict) if text)
     named = named[:1].upper() + named[1:]
-    ax.set_title(named, color=WARN if wrong.any() else INK)
+    ax.set_title(named, color=WARN if wrong.any() else INK, wrap=True)
     style.say(ax, named)
     if own:
         style.caption(ax, style.source_of(table, source))
@@ -171,8 +169,7 @@ def plot_amplification(
     ]
     fig, axes = style.panels(len(COUNTED), len(COUNTED), 2.3, 0.9 + 0.36 * len(rows))
     for ax, (measure, title) in zip(axes, COUNTED.items(), strict=True):
-        y = style.row_axis(ax, names)
-        ax.tick_params(labelleft=ax is axes[0])
+        y = style.row_axis(ax, names, shared=True)
         own = rows.merge(table[table["measure"] == measure], how="left")
         wrong = own["ok"].eq(False).fillna(False).to_numpy(bool)
         ax.plot(own["expected"], y, linestyle="", marker="|", markersize=13, markeredgewidth=3, color=RESERVE)

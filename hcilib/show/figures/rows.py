@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
-from hcilib.metrics import metric_of, noun, pattern_order
+from hcilib.metrics import CHECKS, metric_of, noun, pattern_order
 from hcilib.show.figures import style
 from hcilib.show.figures.style import INK, QUIET, WARN, drawn, looks, tip
 
@@ -25,12 +25,6 @@ LEAST, MOST = 0.1, 10
 """Ratios beyond are drawn at the end."""
 OFFENDERS = 3
 """So many rows that break a law are named in the figure, the farthest first; each says its name when pointed at."""
-CHECKS = {
-    "little": "Little's law: IOPS × latency / outstanding",
-    "bandwidth": "Throughput = IOPS × block size",
-    "cpu_efficiency": "IOPS per 1 % CPU",
-    "ceiling": "Share of the ceiling",
-}
 GATES = {"little": (0.95, 1.05), "bandwidth": (0.95, 1.05), "cpu_efficiency": (0.95, 1.05), "ceiling": (0.0001, 1.0)}
 """Check -> the ratios within which a row holds (hcilib.analyse.physics.audit)."""
 
@@ -112,7 +106,7 @@ def plot_neighbours(
     for ax, metric in zip(grid, metrics, strict=True):
         plot_forest(drawn_as[drawn_as["metric"] == metric], "alone", metric, ["who"], ax=ax)
         if ax is not grid[0]:
-            ax.set_yticklabels([])
+            ax.yaxis.get_major_formatter().shared = True
             ax.get_legend().remove()
     style.caption(grid[0], style.runs_note(table, hollow=False), "Grey band: as alone.", style.source_of(table, source))
     return grid
@@ -331,8 +325,8 @@ def plot_audit(
     )
     style.say(ax, "; ".join(f"{CHECKS.get(c, c)}: {_verdict(audit[audit['check'] == c])}" for c in checks) + ".")
     if own:
-        band = "Grey: the tolerance." if gates else None
-        blank = f"Nothing to check it with: {', '.join(unjudged)}." if unjudged else None
+        band = "Grey: the tolerance." if any(check in gates for check in checks) else None
+        blank = f"Not checkable: {', '.join(unjudged)}." if unjudged else None
         style.caption(ax, band, *beyond, blank, style.source_of(audit, source))
     return ax
 
@@ -342,7 +336,7 @@ def _why_nothing(audit: pd.DataFrame) -> str:
     notes = map(str, audit["note"]) if len(audit) and "note" in audit else ()
     needed = dict.fromkeys(found[1] for note in notes if (found := re.search(r"needs (\w+)$", note)))
     named = " or ".join(noun(metric_of(name)) for name in needed)
-    return f"Nothing can be held against physics: no row prints {named}." if named else "nothing to check"
+    return f"Nothing can be held against physics: no row prints {named}." if named else "Nothing here to check."
 
 
 def _checks(ax: Axes, audit: pd.DataFrame, checks: Sequence[str], gates: Mapping) -> str | None:
@@ -369,14 +363,23 @@ def _check(ax: Axes, y: int, part: pd.DataFrame, gate: tuple[float, float] | Non
     for marker, colour, chosen in (("o", HOLDS, ok.fillna(False)), ("X", WARN, ~ok.fillna(True))):
         mask = chosen.to_numpy(bool)
         [points] = ax.plot(ratio[mask], spread[mask], marker, color=colour, alpha=0.75, markersize=5, markeredgewidth=0)
-        tip(points, ax, "", [f"{names[i]}: {part['ratio'].iloc[i]:.3g}×" for i in np.flatnonzero(mask)])
+        tip(points, ax, "", [f"{names[i]}: {_times(part['ratio'].iloc[i])}" for i in np.flatnonzero(mask)])
     wrong = np.flatnonzero((~ok.fillna(True)).to_numpy(bool) & np.isfinite(ratio))
     named = [i for i in wrong[np.argsort(-np.abs(np.log(ratio[wrong])), kind="stable")] if names[i]]
-    told = [f"× {names[i]}: {part['ratio'].iloc[i]:.3g}×" for i in named[:OFFENDERS]]
+    told = [f"× {names[i]}: {_times(part['ratio'].iloc[i])}" for i in named[:OFFENDERS]]
     told += [f"and {len(named) - OFFENDERS} more"] if len(named) > OFFENDERS else []
     if told:
-        ax.text(1.01, y, "\n".join(told), transform=ax.get_yaxis_transform(), fontsize=7.5, color=WARN, va="center",
-                gid="offender")  # fmt: skip
+        beside = style.Aside(1.01, y, "\n".join(told), transform=ax.get_yaxis_transform(), fontsize=7.5, color=WARN,
+                                   va="center", gid="offender", clip_on=False)  # fmt: skip
+        ax.add_artist(beside)
+    if ok.notna().any() and not np.isfinite(ratio[ok.notna().to_numpy()]).any():
+        ax.text(0.5, y, "no ratio to draw", transform=ax.get_yaxis_transform(), fontsize=8, style="italic",
+                color=QUIET, va="center", ha="center", gid="no ratio")  # fmt: skip
+
+
+def _times(ratio: float) -> str:
+    """With the digits that tell it from 1."""
+    return f"{ratio:.3g}×" if abs(ratio - 1) >= 0.05 else f"{ratio:.4f}×"
 
 
 def _row_names(part: pd.DataFrame) -> list[str]:
@@ -503,7 +506,7 @@ def _expected(ax: Axes, y: int, row: Mapping, margin: float) -> None:
 def _regression_handles(found: pd.DataFrame, history: pd.DataFrame | None) -> Iterable[Any]:
     for verdict, colour in VERDICTS.items():
         if (found["verdict"] == verdict).any():
-            yield style.mark(colour, "D", f"the new campaign: {verdict}")
+            yield style.mark(colour, "D", f"new: {verdict}")
     if history is not None:
         yield style.mark(QUIET, "o", "each campaign", True)
     if (found["k"] > 1).any():

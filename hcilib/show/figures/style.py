@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import wraps
+from textwrap import wrap
 from typing import Any, ParamSpec, TypeVar, cast
 from zlib import crc32
 
@@ -18,7 +19,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.text import Text
+from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from hcilib.system import known_labels
 
@@ -63,6 +65,8 @@ SPARE = ("#117733", "#AA4499", "#7D7D20", "#661100", "#4C78A8", "#A87900", "#332
 MARKERS = "osD^vPX<>h"
 HALO = withStroke(linewidth=2.5, foreground="white")
 """Around names that stand on lines."""
+NARROW, LETTERS = 5.0, 32
+"""Inches: a sheet that is narrower is a phone's (hcilib.show.report.export); so many letters a row's name has there."""
 
 LOOK: Any = {
     "font.family": "DejaVu Sans", "font.size": 10, "axes.titlesize": 11, "axes.titleweight": "bold",
@@ -248,8 +252,25 @@ DECADES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 TENTHS = tuple(n / 10 for n in range(3, 21))
 
 
-LABEL = 0.09
-"""Of an axis' length, what the label of a ratio takes."""
+LABEL = 34
+"""Points that the label of a ratio takes."""
+
+
+class RatioTicks(FixedLocator):
+    """Of the ratios those whose labels have room on the axis as long as it is drawn, the nearest to 1 first."""
+
+    def __init__(self, ax: Axes, ratios: Sequence[float]) -> None:
+        super().__init__(ratios)
+        self.ax, self.ratios = ax, ratios
+
+    def __call__(self) -> list[float]:
+        least, most = sorted(self.ax.get_xlim())
+        apart = LABEL / (self.ax.bbox.width / sheet(self.ax).dpi * 72) * np.log(most / least)
+        shown: list[float] = []
+        for tick in sorted((t for t in self.ratios if least <= t <= most), key=lambda t: abs(np.log(t))):
+            if all(abs(np.log(tick / other)) > apart for other in shown):
+                shown.append(tick)
+        return sorted(shown)
 
 
 def ratio_axis(ax: Axes, ratios: Iterable[float], label: str) -> None:
@@ -257,23 +278,43 @@ def ratio_axis(ax: Axes, ratios: Iterable[float], label: str) -> None:
     values = np.array([r for r in ratios if np.isfinite(r) and r > 0])
     least, most = values.min(initial=0.93) / 1.06, values.max(initial=1.07) * 1.06
     ticks = TENTHS if most / least < 3 else RATIOS if most / least < 12 else DECADES
-    shown: list[float] = []
-    for tick in sorted((t for t in ticks if least <= t <= most), key=lambda t: abs(np.log(t))):
-        if all(abs(np.log(tick / other)) > LABEL * np.log(most / least) for other in shown):  # no label on another's
-            shown.append(tick)
     ax.set_xscale("log")
     ax.set_xlim(least, most)
-    ax.xaxis.set_major_locator(FixedLocator(sorted(shown)))
+    ax.xaxis.set_major_locator(RatioTicks(ax, ticks))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}×"))
-    ax.set_xlabel(label)
+    ax.set_xlabel(label, wrap=True)
     ax.axvline(1, color=QUIET, linewidth=1, zorder=1, gid="reference")
 
 
-def row_axis(ax: Axes, names: Sequence[str]) -> np.ndarray:
-    """One row a name, the first on top; returns their heights."""
+class RowNames(FixedFormatter):
+    """Folded on a phone's sheet; of panels that share their rows the first of a line names them."""
+
+    def __init__(self, ax: Axes, names: Sequence[str], shared: bool) -> None:
+        super().__init__(list(names))
+        self.ax, self.shared = ax, shared
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        place, name = self.ax.get_subplotspec(), super().__call__(x, pos)
+        if self.shared and place is not None and not place.is_first_col():
+            return ""
+        if sheet(self.ax).get_figwidth() > NARROW:
+            return name
+        return "\n".join(line for part in name.splitlines() for line in wrap(part, LETTERS))
+
+
+class Aside(Text):
+    """Said beside the axes, where a phone's sheet has no room."""
+
+    def get_visible(self) -> bool:
+        return super().get_visible() and (self.axes is None or sheet(cast(Axes, self.axes)).get_figwidth() > NARROW)
+
+
+def row_axis(ax: Axes, names: Sequence[str], shared: bool = False) -> np.ndarray:
+    """One row a name, the first on top; returns their heights. `shared`: with the panels beside it."""
     heights = np.arange(len(names), dtype=float)
     ax.set_yticks(heights, names)
+    ax.yaxis.set_major_formatter(RowNames(ax, names, shared))
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.grid(False, axis="y")
     return heights
@@ -363,16 +404,41 @@ def direct_labels(ax: Axes, ends: Mapping[str, tuple[float, float, Any]], size: 
 
 
 def point_labels(ax: Axes, points: Mapping[str, tuple[float, float, Any]], size: float = 9.5) -> None:
-    """Name points where they are: on the side where there is room, pushed apart where names would cover each other."""
+    """Name points where they are: on the side where there is room, higher or lower where a name would cover another,
+    or another's point."""
     where = {n: ax.transLimits.transform(ax.transScale.transform(p[:2])) for n, p in points.items()}
-    place = ax.get_subplotspec()
-    gap = 1.3 * size / (sheet(ax).get_figheight() / (place.get_gridspec().nrows if place else 1) * 72 * 0.72)
-    for side, shift in (("left", 0.015), ("right", -0.015)):
-        names = sorted((n for n, at in where.items() if (at[0] > 0.55) == (side == "right")), key=lambda n: where[n][1])
-        heights = _apart(np.array([where[n][1] for n in names]), gap)
-        for name, height in zip(names, heights, strict=True):
-            ax.text(where[name][0] + shift, height + 0.02, name, transform=ax.transAxes, color=points[name][2],
-                    fontsize=size, fontweight="bold", ha=side, va="bottom", zorder=5, path_effects=[HALO])  # fmt: skip
+    place, fig = ax.get_subplotspec(), sheet(ax)
+    rows, columns = place.get_gridspec().get_geometry() if place else (1, 1)
+    line = 1.2 * size / (fig.get_figheight() / rows * 72 * 0.72)  # letters as shares of the axes
+    letter = 0.66 * size / (fig.get_figwidth() / columns * 72 * 0.8)
+    taken = {name: [(x - 0.03, y - 0.035, x + 0.03, y + 0.035)] for name, (x, y) in where.items()}
+    for name in sorted(where, key=lambda name: -where[name][1]):
+        (x, y), wide = where[name], letter * len(name)
+        others = [box for other, boxes in taken.items() if other != name for box in boxes]
+        sides = ("right", "left") if x > 0.55 else ("left", "right")
+        heights = [y + 0.03, y - 0.03 - line]
+        heights += [height for n in (1, 2, 3) for height in (y + 0.03 + n * line, y - 0.03 - (n + 1) * line)]
+        choices = [(side, height) for height in heights for side in sides]
+        boxes = [(x - wide, h, x, h + line) if side == "right" else (x, h, x + wide, h + line) for side, h in choices]
+        costs = [sum(_covered(box, other) for other in others) + _outside(box) for box in boxes]
+        chosen = int(np.argmin(np.round(costs, 4)))
+        side, height = choices[chosen]
+        taken[name].append(boxes[chosen])
+        ax.text(x, height, name, transform=ax.transAxes, color=points[name][2], fontsize=size, fontweight="bold",
+                ha=side, va="bottom", zorder=5, path_effects=[HALO])  # fmt: skip
+
+
+Box = tuple[float, float, float, float]
+
+
+def _covered(a: Box, b: Box) -> float:
+    """The area that two boxes share."""
+    return max(0.0, min(a[2], b[2]) - max(a[0], b[0])) * max(0.0, min(a[3], b[3]) - max(a[1], b[1]))
+
+
+def _outside(box: Box) -> float:
+    """How far a name leaves its axes; a little to the right and above there is room."""
+    return max(0.0, -box[0]) + max(0.0, box[2] - 1.02) + max(0.0, -box[1]) + max(0.0, box[3] - 1.0)
 
 
 def _apart(wanted: np.ndarray, gap: float) -> np.ndarray:

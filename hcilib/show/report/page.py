@@ -25,8 +25,11 @@ NARROW = "<!-- narrow -->"
 """Between a figure and the same for a phone (hcilib.show.report.export)."""
 DRAWN = ("figure", "picture")
 NOTHING_DRAWN = re.compile(r'id="nothing">.*?<text[^>]*>(.*?)</text>', re.S)
-NOTHING = "Checked, nothing found."
-"""What stands in place of an empty table: the sentence above it says what was looked for."""
+NOTHING = {"found": "Checked, nothing found.", "there": "Nothing here to check."}
+"""What stands in place of an empty table, by its own word (hcilib.show.tables): the sentence above it says what was
+looked for."""
+SLIM_PT = 370
+"""A phone's width and a little: text that much smaller is still read."""
 FEW = 6
 """Rows of a table that is open where no figure shows the same; longer ones are one click away."""
 
@@ -49,6 +52,12 @@ class Part:
     def marked(self) -> list[str]:
         """The notes that cells carry the numbers of."""
         return [note for note in self.notes if note.startswith("(")]
+
+    @property
+    def slim(self) -> bool:
+        """Whether a phone shows the figure as it is: it has one panel's width, and no second drawing."""
+        wide = re.search(r'<svg\b[^>]*\bwidth="([\d.]+)pt"', self.body)
+        return not self.narrow and wide is not None and float(wide[1]) <= SLIM_PT
 
     @property
     def open(self) -> bool:
@@ -170,8 +179,8 @@ def _parts(output: NotebookNode, alt: str, numbers: dict) -> Iterator[Part]:
         rows = data[kind].count("<tr") - 1
         if instead := re.fullmatch(r'<p class="nothing">(.*)</p>', data[kind], re.S):
             yield Part("nothing", unescape(instead[1]))
-        elif "data-empty" in data[kind]:
-            yield Part("nothing", NOTHING)
+        elif empty := re.search(r'data-empty="(\w+)"', data[kind]):
+            yield Part("nothing", NOTHING[empty[1]])
         else:
             caption = re.search(r"<caption[^>]*>(.*?)</caption>", data[kind], re.S)
             body, notes = without_notes(data[kind])
