@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hcilib as hci
+from hcilib.metrics import CHECKS, PLACES
+from hcilib.show.report.page import NOTHING
 from hcilib.show.report.scenarios import clause
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -93,6 +95,37 @@ def test_of_rows_that_nothing_can_check_nothing_is_claimed():
     no_drop.attrs = {"over": "iodepth", "drop": 0.1}
     assert hci.audit_answer(audit, no_drop, open_, 2).startswith("Of 2 claims in the text none is wrong")
     assert "None of 2 rows prints what a check against physics needs" in hci.audit_answer(audit, no_drop, none, 2)
+
+
+def test_tables_call_checks_and_placements_by_the_words_of_the_page():
+    audit = pd.DataFrame({"system": "a", "pattern": "4k-read", "check": list(CHECKS), "measured": 1.0, "expected": 1.0,
+                          "ratio": 1.0, "ok": True})  # fmt: skip
+    traffic = pd.DataFrame({"placement": list(PLACES), "ddir": "read", "observed": 1.0, "expected": 1.0, "ratio": 1.0,
+                            "ok": True})  # fmt: skip
+    for frame, words in ((audit, CHECKS), (traffic, PLACES)):
+        said = repr(hci.table(frame))
+        for name, word in words.items():
+            assert word in said
+            assert f"| `{name}` | {word} |" in WORDS
+            assert not re.search(rf"(^|  ){name}  ", said)
+    assert "Direction" in repr(hci.table(traffic))
+    assert "ddir" not in repr(hci.table(traffic))
+
+
+def test_what_was_not_looked_at_is_not_said_to_be_fine():
+    rows = results({"a": [100.0]}).assign(rep=1, run_id="r", outstanding=32)
+    unchecked, checked = hci.audit(rows), hci.audit(rows.assign(lat_ns=320e6))
+    for audit, word in ((unchecked, "there"), (checked, "found")):
+        broken = hci.name_rows(audit[audit["ok"].eq(False).fillna(False)], rows)
+        assert f'data-empty="{word}"' in hci.table(broken)._repr_html_()
+    assert 'data-empty="there"' in hci.table(hci.regimes(rows))._repr_html_()
+    more = pd.concat([rows, rows.assign(iodepth=16, iops=150.0)])
+    assert 'data-empty="found"' in hci.table(hci.regimes(more))._repr_html_()
+    assert (
+        hci.regimes_sentence(hci.regimes(rows)) == "each pattern has one iodepth, so what more load gives is not known"
+    )
+    for said in NOTHING.values():
+        assert said in WORDS
 
 
 def test_a_tie_names_both_and_a_single_number_says_so():

@@ -298,24 +298,27 @@ def regimes(results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1) -> 
     -------
     DataFrame
         The keys source and system and the factors present, `over`, iops, n (fewest runs of the two points), best_iops
-        and best_at (the best before), ratio, kind, verdict (lower, point), note, warnings.
+        and best_at (the best before), ratio, kind, verdict (lower, point), note, warnings. ``attrs["looked_at"]``: how
+        many points have one of a lower `over` below them.
     """
     keys = [c for c in ("source", "system", *FACTORS) if c in results and c != over]
     measured = results[(results["iops"] > 0) & results[over].notna()]
     cells = describe(measured[[c for c in (*keys, over, "iops", *_RUN_OF) if c in results]], "iops", [*keys, over])
     cells = cells[cells["n"] > 0].reset_index(drop=True)
     code = group_codes(cells, keys)[0]
-    curves = (np.flatnonzero(code == i) for i in range(code.max(initial=-1) + 1))
+    curves = [np.flatnonzero(code == i) for i in range(code.max(initial=-1) + 1)]
     found = [point for curve in curves for point in _drops(cells, curve, over, drop)]
     told = ["iops", "n", "best_iops", "best_at", "ratio", "kind", "verdict", "note", "warnings"]
     table = pd.DataFrame(found, columns=[*keys, over, *told])
-    table.attrs |= {"over": over, "drop": drop}
+    table.attrs |= {"over": over, "drop": drop, "looked_at": sum(len(curve) - 1 for curve in curves)}
     return table
 
 
 def regimes_sentence(found: pd.DataFrame) -> str:
     """How many points ``regimes`` found, those that a test shows apart from single values."""
     over, less = found.attrs["over"], f"more than {100 * found.attrs['drop']:g} %"
+    if not found.attrs.get("looked_at", 1):
+        return f"each pattern has one {over}, so what more load gives is not known"
     if found.empty:
         return f"more load is nowhere shown to give {less} less"
     shown, single = ((found["verdict"] == verdict).sum() for verdict in ("lower", "point"))

@@ -48,7 +48,8 @@ def audit(results: pd.DataFrame, ceilings: pd.Series | None = None, drives: pd.D
             drives: what is
           above came from a cache, and the note says how much.
 
-    ``attrs["unweighted"]`` : the rows of which only (read + write)/2 is printed, the law's own latency not.
+    ``attrs["unweighted"]`` : the rows of which only (read + write)/2 is printed, the law's own latency not;
+    ``attrs["looked_at"]`` : how many checks could be made.
 
     Raises
     ------
@@ -78,6 +79,7 @@ def audit(results: pd.DataFrame, ceilings: pd.Series | None = None, drives: pd.D
     by_row = np.argsort(np.tile(np.arange(len(results)), len(checks)), kind="stable")
     table = pd.concat(checks, ignore_index=True).iloc[by_row].reset_index(drop=True)
     table.attrs["unweighted"] = checks[0].attrs["unweighted"]
+    table.attrs["looked_at"] = int(table["ok"].notna().sum())
     return table
 
 
@@ -301,6 +303,7 @@ def rounding(results: pd.DataFrame, limit_pct: float = 5.0) -> pd.DataFrame:
     if not parts:
         return pd.DataFrame(columns=["row", "metric", "value", "unit", "half_unit_pct", "coarse"])
     table = pd.concat(parts, ignore_index=True).dropna(subset=["half_unit_pct"])
+    table.attrs["looked_at"] = len(table)
     return table.assign(coarse=table["half_unit_pct"] > limit_pct).reset_index(drop=True)
 
 
@@ -337,7 +340,9 @@ def name_rows(found: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
     rows = results.loc[found["row"], names].reset_index(drop=True)
     # a constant says nothing: one source, one block
     rows = rows[[c for c in names if c in ("system", "pattern", "iodepth") or results[c].nunique() > 1]]
-    return pd.concat([rows, found.drop(columns="row").reset_index(drop=True)], axis=1)
+    named = pd.concat([rows, found.drop(columns="row").reset_index(drop=True)], axis=1)
+    named.attrs.update(found.attrs)
+    return named
 
 
 def tally(audit: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:

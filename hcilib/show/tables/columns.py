@@ -11,7 +11,7 @@ from math import floor, isfinite, log10
 
 import pandas as pd
 
-from hcilib.metrics import METRICS, Metric, steady
+from hcilib.metrics import CHECKS, METRICS, PLACES, Metric, steady
 
 DIGITS = 3
 """Significant digits at least: with three, one step of the last digit is at most 1 % of the number."""
@@ -22,7 +22,7 @@ PLAIN = (
 )  # fmt: skip
 """Counts: never padded with decimals."""
 
-LOWER = ("iodepth", "numjobs", "rw", "ddir", "rwmixread", "n", "n_baseline", "k", "p", "f", "df", "p_adjusted")
+LOWER = ("iodepth", "numjobs", "rw", "rwmixread", "n", "n_baseline", "k", "p", "f", "df", "p_adjusted")
 """fio's words and the letters of statistics keep their small initial."""
 
 WORDS = {
@@ -60,6 +60,9 @@ WORDS = {
     "per_vm": "Per VM (IOPS)",
     "due_p999_ns": "p99.9 that the stall makes (ms)",
     "ios": "I/Os",
+    "ddir": "Direction",
+    "owner": "VM on the owner",
+    "non_owner": "VM on another node",
     "lo": "Interval from",
     "hi": "Interval to",
     "id": "ID",
@@ -93,8 +96,9 @@ KNOWN = METRICS | {
 NAMES = {name: metric.label for name, metric in METRICS.items()} | {
     "reads": "reads", "writes": "writes", "read_bytes": "bytes read", "write_bytes": "bytes written",
 }  # fmt: skip
-NAMED = ("metric", "measure", "latency")
-"""Columns whose cells are names of metrics, or of what drives count: NAMES says what those are called."""
+NAMED = {"metric": NAMES, "measure": NAMES, "latency": NAMES, "check": CHECKS, "placement": PLACES}
+"""Columns whose cells are names: of metrics, of what drives count, of laws, of where a VM runs; and what those are
+called."""
 
 
 def header(column: str, metric: str | None) -> str:
@@ -122,7 +126,7 @@ def texts(values: pd.Series, column: str, metric: str | None, labels: Mapping) -
     if pd.api.types.is_bool_dtype(values):
         return ["missing" if pd.isna(v) else "yes" if v else "no" for v in values]
     if not pd.api.types.is_numeric_dtype(values):
-        return [_words(v, NAMES if column in NAMED else labels) for v in values]
+        return [_words(v, NAMED.get(column, labels)) for v in values]
     how = printed_as(column, metric)
     if column in DERIVED:  # nothing to compute it from is not a lost value
         return [
@@ -278,6 +282,8 @@ KINDS = {
         "check measured expected ratio ok",
         "system? pattern vms? numjobs? iodepth? check? measured expected ratio ok note?",
     ),
+    "odd plan": _kind("about warning detail", "about warning detail"),
+    "not given": _kind("rows given missing", ""),
     "rounding": _kind("half_unit_pct coarse", "system pattern iodepth metric value unit half_unit_pct"),
     "working sets": _kind("alike span_bytes ratio", "system vms span_bytes ratio alike note"),
     "claims": _kind("claimed recomputed finding what", "id what finding verdict"),
@@ -381,6 +387,15 @@ KINDS = {
     "sentences": _kind("", "sentence"),
     "runs": _kind("valid rep", "system pattern iodepth block? events? iops bw_bytes lat_ns lat_unweighted_ns?"),
 }
+
+
+FINDINGS = ("audit", "claims", "files", "not given", "odd plan", "regimes", "rounding", "unseen runs", "working sets")
+"""Tables of what was found wrong: without a row nothing was. Of every other one nothing was there."""
+
+
+def looked_at(frame: pd.DataFrame) -> bool:
+    """Whether something was looked at for the rows of a table; a table of findings may tell how much that was."""
+    return kind_of(frame) in FINDINGS and frame.attrs.get("looked_at", 1) > 0
 
 
 def kind_of(frame: pd.DataFrame) -> str | None:

@@ -15,7 +15,17 @@ import pandas as pd
 
 from hcilib.caveats import LEFT_OUT, PERCENTILES, THIN_TAIL, Caveats, warnings_of
 from hcilib.metrics import FACTORS, metric_of, pattern_order
-from hcilib.show.tables.columns import KNOWN, PLAIN, header, kind_of, number, shown_columns, texts, with_intervals
+from hcilib.show.tables.columns import (
+    KNOWN,
+    PLAIN,
+    header,
+    kind_of,
+    looked_at,
+    number,
+    shown_columns,
+    texts,
+    with_intervals,
+)
 from hcilib.system import known_labels
 
 __all__ = ["Shown", "number", "table"]
@@ -42,6 +52,8 @@ class Shown:
     none."""
     instead: str = ""
     """A sentence that is shown in place of a table without a single value."""
+    looked: bool = False
+    """Whether a table without a row says that nothing was found, or that there was nothing to look at."""
 
     def __repr__(self) -> str:
         if self.instead:
@@ -64,7 +76,8 @@ class Shown:
             f"<tr{note}>" + "".join(self._value(value, a) for value, a in row) + "</tr>"
             for row, note in zip(rows, told, strict=True)
         )
-        body = body or f'<tr data-empty=""><td colspan="{len(align)}" style="text-align:left">none</td></tr>'
+        empty = f'<tr data-empty="{"found" if self.looked else "there"}">'
+        body = body or f'{empty}<td colspan="{len(align)}" style="text-align:left">none</td></tr>'
         caption = f'<caption style="text-align:left">{escape(self.caption)}</caption>' if self.caption else ""
         notes = "".join(f"<br>{escape(note)}" for note in self.notes)
         below = f'<p class="footnotes"><small>{notes.removeprefix("<br>")}</small></p>' if notes else ""
@@ -148,7 +161,8 @@ def table(
         notes = (LEAD, *notes)
     apart = "sentence" in frame and not wide and header("sentence", metric) not in shown
     said = tuple("" if text != text or text is None else str(text) for text in frame["sentence"]) if apart else ()
-    return Shown(shown, notes, caption, frozenset(map(str, shown.columns)) - frozenset(numeric), said)
+    return Shown(shown, notes, caption, frozenset(map(str, shown.columns)) - frozenset(numeric), said,
+                 looked=looked_at(frame))  # fmt: skip
 
 
 def _own_metric(frame: pd.DataFrame) -> str | None:
