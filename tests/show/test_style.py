@@ -194,7 +194,7 @@ def test_rows_that_panels_share_are_named_once_beside_each_other_and_each_time_b
         ax.set_subplotspec(grid[n])
     fig.set_size_inches(4.4, 4.0)
     fig.canvas.draw()
-    assert said() == [["box DRBD, iodepth 1, VMs spread\nover all nodes"]] * 2
+    assert said() == [["box DRBD, iodepth 1, VMs spread over\nall nodes"]] * 2
     plt.close("all")
 
 

@@ -107,7 +107,10 @@ def plot_neighbours(
         plot_forest(drawn_as[drawn_as["metric"] == metric], "alone", metric, ["who"], ax=ax)
         if ax is not grid[0]:
             ax.yaxis.get_major_formatter().shared = True
-            ax.get_legend().remove()
+    handles = list({h.get_label(): h for ax in grid for h in ax.get_legend().legend_handles}.values())
+    for ax in grid:
+        ax.get_legend().remove()
+    style.legend(grid[0], handles, own=True)
     style.caption(grid[0], style.runs_note(table, hollow=False), "Grey band: as alone.", style.source_of(table, source))
     return grid
 

@@ -65,7 +65,7 @@ SPARE = ("#117733", "#AA4499", "#7D7D20", "#661100", "#4C78A8", "#A87900", "#332
 MARKERS = "osD^vPX<>h"
 HALO = withStroke(linewidth=2.5, foreground="white")
 """Around names that stand on lines."""
-NARROW, LETTERS = 5.0, 32
+NARROW, LETTERS = 5.0, 36
 """Inches: a sheet that is narrower is a phone's (hcilib.show.report.export); so many letters a row's name has there."""
 
 LOOK: Any = {
