@@ -61,9 +61,9 @@ def test_too_little_memory_is_said_before_anything_starts(ceph_programs, monkeyp
     """A machine of which 200 MiB are left, as /proc/meminfo would say it."""
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 8000000 kB\nMemFree: 1000 kB\nMemAvailable: 204800 kB\n")
-    real = module.available_memory
+    real = lab_hosts.available_memory
     assert real() > 2**28
-    monkeypatch.setattr(module, "available_memory", lambda: real(meminfo))
+    monkeypatch.setattr(lab_hosts, "available_memory", lambda: real(meminfo))
     with (
         pytest.raises(
             LabError, match=r"200 MiB of memory available, the cluster's 3 OSDs, monitor and manager need \d+ MiB"

@@ -20,32 +20,17 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from hcilib.drive.beds import ceph_cluster as cluster
 from hcilib.drive.beds import lab_hosts as hosts
 from hcilib.drive.beds.lab import SSH_PORT
-from hcilib.drive.beds.lab_hosts import (
-    Endpoint,
-    LabError,
-    available_memory,
-    find_programs,
-    make_folder,
-    reserve,
-    wait_refused,
-)
+from hcilib.drive.beds.lab_hosts import Endpoint, LabError
 from hcilib.drive.hosts.hosts import Fleet, need
 from hcilib.testbed import Ceph, Disk, Fio, Node, Testbed, Vm
 
 PACKAGES = {
-    "sshd": "openssh-server",
-    "fio": "fio",
-    "ceph-mon": "ceph-mon",
-    "ceph-mgr": "ceph-mgr",
-    "ceph-osd": "ceph-osd",
-    "ceph": "ceph-common",
-    "rbd": "ceph-common",
-}
+    "sshd": "openssh-server", "fio": "fio", "ceph-mon": "ceph-mon", "ceph-mgr": "ceph-mgr", "ceph-osd": "ceph-osd",
+    "ceph": "ceph-common", "rbd": "ceph-common",
+}  # fmt: skip
 OWN_BYTES = 512 * 2**20  # of an OSD's file, what BlueStore itself takes, as seen on small ones
 RESIDENT_BYTES = {"mon": 128 * 2**20, "mgr": 384 * 2**20, "osd": 448 * 2**20, "vm": 64 * 2**20}  # as seen, rounded up
 _ODD = re.compile(r"[^\w./+@%~-]")  # Ceph splits lists of files at the others, or expands them
@@ -84,16 +69,19 @@ def ceph(
     """
     if system not in cluster.POOLS:
         raise LabError(f"unknown Ceph system {system!r}: expected one of {', '.join(cluster.POOLS)}")
-    pool, size = cluster.POOLS[system], _require_size(vms, disks, disk_bytes, osd_bytes)
+    pool = cluster.POOLS[system]
+    size = hosts.checked(Ceph, "ceph", vms=vms, disks=disks, disk_bytes=disk_bytes, osd_bytes=osd_bytes)
     programs = hosts.find_programs(PACKAGES, engine="rbd")
     _require_room(pool, size)
-    folder = make_folder(root, _needed_bytes(pool, size), "the cluster's OSDs")
+    folder = hosts.make_folder(root, _needed_bytes(pool, size), "the cluster's OSDs")
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        _require_plain(folder)
-        endpoints = stack.enter_context(_reserved(base, pool, size, folder))
+        if odd := _ODD.search(str(folder)):
+            raise LabError(f"{folder}: Ceph cannot be told of a path with {odd[0]!r} in it; pass another root=")
+        listening = lambda block: _endpoints(block, pool, size)  # noqa: E731
+        endpoints = listening(stack.enter_context(hosts.reserve(base, listening, seed=str(folder))))
         testbed = _layout(folder, endpoints, pool, size, system)
-        stack.callback(wait_refused, endpoints)
+        stack.callback(hosts.wait_refused, endpoints)
         keeper = stack.enter_context(hosts.Keeper(folder))
         stack.callback(_kill_daemons, folder)  # nothing of it is kept, so nobody waits for a clean end
         _start(keeper, programs, testbed, folder, pool, size, cache)
@@ -109,15 +97,6 @@ def config_of(testbed: Testbed) -> Path:
     return Path(testbed.lab_root) / f"{names.pop()}.conf"
 
 
-def _require_size(vms: int, disks: int, disk_bytes, osd_bytes) -> Ceph:
-    """The sizes, validated; LabError where one is outside what the addresses and the OSDs allow."""
-    try:
-        return Ceph(vms=vms, disks=disks, disk_bytes=disk_bytes, osd_bytes=osd_bytes)
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        raise LabError(f"ceph({wrong['loc'][0]}={wrong['input']!r}): {wrong['msg']}") from None
-
-
 def _needed_bytes(pool: cluster.Pool, size: Ceph) -> int:
     """What all OSDs' files grow to when every image is full: at most every byte on every node."""
     return pool.nodes * (size.vms * size.disks * size.disk_bytes + OWN_BYTES)
@@ -130,32 +109,20 @@ def _require_room(pool: cluster.Pool, size: Ceph) -> None:
     if each > fit:
         raise LabError(
             f"ceph(osd_bytes={size.osd_bytes}): {size.vms * size.disks} images of {size.disk_bytes >> 20} MiB need "
-            "an OSD of at least "
-            f"{round(each / 0.85) >> 20} MiB; make osd_bytes larger or disk_bytes smaller"
+            f"an OSD of at least {round(each / 0.85) >> 20} MiB; make osd_bytes larger or disk_bytes smaller"
         )
-    needed = sum(RESIDENT_BYTES[kind] * count for kind, count in
-                 (("mon", 1), ("mgr", 1), ("osd", pool.nodes), ("vm", size.vms)))  # fmt: skip
-    if (free := available_memory()) < needed:
+    counts = {"mon": 1, "mgr": 1, "osd": pool.nodes, "vm": size.vms}
+    needed = sum(RESIDENT_BYTES[kind] * count for kind, count in counts.items())
+    if (free := hosts.available_memory()) < needed:
         raise LabError(
             f"{free >> 20} MiB of memory available, the cluster's {pool.nodes} OSDs, monitor and manager need "
             f"{needed >> 20} MiB"
         )
 
 
-def _require_plain(folder: Path) -> None:
-    if odd := _ODD.search(str(folder)):
-        raise LabError(f"{folder}: Ceph cannot be told of a path with {odd[0]!r} in it; pass another root=")
-
-
-@contextlib.contextmanager
-def _reserved(base: str | None, pool: cluster.Pool, size: Ceph, folder: Path) -> Iterator[list[Endpoint]]:
-    def endpoints(block: str) -> list[Endpoint]:
-        nodes = [f"{block}.{1 + i}" for i in range(pool.nodes)]
-        vms = [f"{block}.{101 + i}" for i in range(size.vms)]
-        return [*((a, SSH_PORT) for a in (*nodes, *vms)), (nodes[0], cluster.MON_PORT)]
-
-    with reserve(base, endpoints, seed=str(folder)) as block:
-        yield endpoints(block)
+def _endpoints(block: str, pool: cluster.Pool, size: Ceph) -> list[Endpoint]:
+    nodes, vms = range(1, 1 + pool.nodes), range(101, 101 + size.vms)
+    return [*((f"{block}.{host}", SSH_PORT) for host in (*nodes, *vms)), (f"{block}.1", cluster.MON_PORT)]
 
 
 def _layout(folder: Path, endpoints: list[Endpoint], pool: cluster.Pool, size: Ceph, system: str) -> Testbed:
@@ -163,9 +130,8 @@ def _layout(folder: Path, endpoints: list[Endpoint], pool: cluster.Pool, size: C
     name."""
     user, name = getpass.getuser(), f"hci-{uuid.uuid4().hex[:8]}"
     ssh = [address for address, port in endpoints if port == SSH_PORT]
-    nodes = tuple(
-        Node(name=f"node{i + 1}", address=a, port=SSH_PORT, user=user) for i, a in enumerate(ssh[: pool.nodes])
-    )
+    own = enumerate(ssh[: pool.nodes], 1)
+    nodes = tuple(Node(name=f"node{i}", address=address, port=SSH_PORT, user=user) for i, address in own)
     stores = tuple(str(folder / f"osd.{i}" / "block") for i in range(pool.nodes))
     vms = []
     for j, address in enumerate(ssh[pool.nodes :]):
@@ -215,7 +181,7 @@ def start_osd(fleet: Fleet, testbed: Testbed, osd: int) -> None:
     killed."""
     name, host = _placed(testbed, osd)
     folder, log = shlex.quote(str(config_of(testbed).parent)), _file(testbed, f"logs/{name}.log")
-    argv = shlex.join(cluster.argv(find_programs(PACKAGES, engine="rbd"), name))
+    argv = shlex.join(cluster.argv(hosts.find_programs(PACKAGES, engine="rbd"), name))
     need(f"starting {name}", fleet.run({host: f"cd {folder} && {{ setsid {argv} </dev/null >>{log} 2>&1 & }}"}))
 
 

@@ -16,7 +16,7 @@ import os
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -145,7 +145,7 @@ def start(keeper: Keeper, programs: Mapping[str, str], config: Path, pool: Pool,
     _make_stores(programs, config, stores)
     mon = daemon(keeper, programs, config, "mon.a", lambda: mon_leads(config.parent))
     keeper.wait_ready([mon], PATIENCE_S)
-    with _as_lab_error(), Monitor(config) as monitor:
+    with Monitor(config) as monitor:
         waiting = [mon, daemon(keeper, programs, config, "mgr.x", lambda: monitor.ask("mgr stat")["available"])]
         for name, store in stores.items():
             monitor.ask("osd new", uuid=store)  # the monitor counts them up from 0
@@ -224,9 +224,8 @@ def _run_all(commands: Sequence[Sequence[str]], config: Path) -> None:
         for command, process in zip(commands, running, strict=True):
             said = process.communicate(timeout=PATIENCE_S)[1]
             if process.returncode:
-                raise LabError(
-                    f"{' '.join(command)} exited with {process.returncode}: {' / '.join(said.split(chr(10))[-6:])}"
-                )
+                last = " / ".join(said.split("\n")[-6:])
+                raise LabError(f"{' '.join(command)} exited with {process.returncode}: {last}")
     except subprocess.TimeoutExpired as error:
         raise LabError(f"{' '.join(error.cmd)} did not end within {PATIENCE_S:.0f} s") from None
     finally:
@@ -235,15 +234,7 @@ def _run_all(commands: Sequence[Sequence[str]], config: Path) -> None:
             process.wait()
 
 
-@contextlib.contextmanager
-def _as_lab_error() -> Iterator[None]:
-    try:
-        yield
-    except CephError as error:
-        raise LabError(str(error)) from error
-
-
-class CephError(RuntimeError):
+class CephError(LabError):
     """A monitor does not answer, or refuses what was asked; the message names the command and its reason."""
 
 
@@ -260,17 +251,17 @@ class Monitor:
         self._named("rados_create", ctypes.byref(self._handle), b"admin")
         try:
             self._named("rados_conf_read_file", self._handle, os.fsencode(config))
-            for option, value in self._settings(config).items():
+            options = dict.fromkeys(("client_mount_timeout", "rados_mon_op_timeout"), str(LIMIT_S))
+            if monitor := read_config(config).get(
+                "mon_host"
+            ):  # a CEPH_ARGS in the environment would go before the file
+                options["mon_host"] = monitor
+            for option, value in options.items():
                 self._named("rados_conf_set", self._handle, option.encode(), value.encode())
             self._named("rados_connect", self._handle)
         except BaseException:
             self.close()
             raise
-
-    def _settings(self, config) -> dict[str, str]:
-        """Limits, and the monitor once more: a CEPH_ARGS in the environment would go before the file."""
-        limits = dict.fromkeys(("client_mount_timeout", "rados_mon_op_timeout"), str(LIMIT_S))
-        return limits | {name: value for name, value in read_config(config).items() if name == "mon_host"}
 
     def __enter__(self) -> Monitor:
         return self

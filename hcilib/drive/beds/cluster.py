@@ -9,16 +9,14 @@ resource. A node is its own load generator, as on a hyperconverged node whose VM
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
-from pydantic import ValidationError
-
-from hcilib.drive.beds import cluster_guest
 from hcilib.drive.beds import cluster_guest as guests
 from hcilib.drive.beds import cluster_storage as storage
 from hcilib.drive.beds import lab_hosts as hosts
@@ -102,7 +100,11 @@ def running(
 ) -> Iterator[Cluster]:
     """As :func:`cluster`, with the handle by which faults are done to it."""
     nodes, size = _require(system, nodes, given)
-    _require_memory(nodes * size.memory_bytes, nodes)
+    if (available := available_memory()) < (needed := nodes * size.memory_bytes):
+        raise LabError(
+            f"{available >> 20} MiB of memory available, {nodes} guest(s) need {needed >> 20} MiB: end something, or "
+            "start fewer nodes"
+        )
     qemu, boot = guests.find_qemu(), image(cache)
     folder = make_folder(root, nodes * size.drives * size.drive_bytes, "the box's drives")
     with contextlib.ExitStack() as stack:
@@ -133,7 +135,7 @@ class Cluster:
 
     def cut_link(self, up: bool = False) -> None:
         """Pull the cable of the replication link out, on node1; both nodes go on without each other."""
-        cluster_guest.set_link(self._guest("node1").monitor(self.folder), up, LINK_CARD)
+        guests.execute(self._guest("node1").monitor(self.folder), "set_link", name=LINK_CARD, up=up)
 
     def heal_link(self) -> None:
         """Plug it in again; what replicates notices by itself."""
@@ -143,7 +145,8 @@ class Cluster:
         """`kill -9` of a node's qemu: a power failure. Its drives keep what had reached them, volatile caches
         nothing."""
         for pid in (self.pids[node], *self.caches.get(node, ())):
-            guests.kill(pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def revive(self, node: str) -> None:
         """Boot a killed node from the same drives and let it join again. Not node1, to whose socket the others are
@@ -177,7 +180,7 @@ class Cluster:
         for guest in self._guests():
             if node in (None, guest.node.name):
                 for index in range(len(guest.drives)):
-                    cluster_guest.throttle(guest.monitor(self.folder), f"d{index}", iops)
+                    guests.throttle(guest.monitor(self.folder), f"d{index}", iops)
 
     def _start(self) -> None:
         """Boot all nodes, then set their storage up; `testbed` is complete only then, when the devices' sizes are
@@ -194,7 +197,8 @@ class Cluster:
                 disks = storage.set_up(fleet, self.system, drives, self.size.protocol)
         except FleetError as error:
             raise LabError(f"{error}; consoles: {self._consoles()}") from None
-        self.testbed = _with_disks(self.testbed, disks)
+        vms = tuple(vm.model_copy(update={"disks": (disks[vm.name],)}) for vm in self.testbed.vms)
+        self.testbed = self.testbed.model_copy(update={"vms": vms})
         self.settle()
         if self.size.throttle_iops:
             self.throttle(self.size.throttle_iops)
@@ -209,7 +213,7 @@ class Cluster:
             self.pids[guest.node.name] = pid = waiting[-1].pid
             if guest.number == 1:  # the others connect to its sockets, and give up where there are none
                 links = [self.folder / guests.link(number) for number in range(2, guest.peers + 1)]
-                there = partial(_all_exist, links)
+                there = lambda: all(link.exists() for link in links)  # noqa: B023, E731  asked at once
                 self.keeper.wait_ready([hosts.Waiting(f"guest {guest.node.name}", pid, there)])
         try:
             self.keeper.wait_ready(waiting, guests.BOOT_S)
@@ -236,16 +240,14 @@ class Cluster:
 
     def _guest(self, name: str) -> guests.Guest:
         names = [node.name for node in self.testbed.nodes]
-        number = names.index(name) + 1
-        size, serials = self.size, _serials(number, self.size.drives)
-        node = self.testbed.nodes[number - 1]
+        number, size = names.index(name) + 1, self.size
+        node, serials = self.testbed.nodes[number - 1], _serials(number, size.drives)
         return guests.Guest(node, number, serials, size.memory_bytes, len(names), size.drive_cache)
 
     def _consoles(self) -> str:
-        tails = {
-            node.name: self.keeper.log(node.name).read_text(errors="replace")[-300:] for node in self.testbed.nodes
-        }
-        return "; ".join(f"{name}: {' / '.join(tail.split(chr(10)))}" for name, tail in tails.items())
+        logs = {node.name: self.keeper.log(node.name) for node in self.testbed.nodes}
+        tails = {name: log.read_text(errors="replace")[-300:].split("\n") for name, log in logs.items()}
+        return "; ".join(f"{name}: {' / '.join(lines)}" for name, lines in tails.items())
 
 
 def _require(system: str, nodes: int | None, size: dict) -> tuple[int, Box]:
@@ -253,11 +255,7 @@ def _require(system: str, nodes: int | None, size: dict) -> tuple[int, Box]:
     if system not in SYSTEMS:
         raise LabError(f"unknown box system {system!r}: expected one of {', '.join(SYSTEMS)}")
     given = {key: value for key, value in size.items() if value is not None}
-    try:
-        box = Box(nodes=nodes, **given | ({"drives": 1} if system in ONE_DRIVE else {}))
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        raise LabError(f"cluster({wrong['loc'][0]}={wrong['input']!r}): {wrong['msg']}") from None
+    box = hosts.checked(Box, "cluster", nodes=nodes, **given | ({"drives": 1} if system in ONE_DRIVE else {}))
     nodes = nodes or SYSTEMS[system]
     if system not in ALONE and nodes != SYSTEMS[system]:
         raise LabError(f"{system} stands on {SYSTEMS[system]} nodes; nodes={nodes} was given")
@@ -266,21 +264,8 @@ def _require(system: str, nodes: int | None, size: dict) -> tuple[int, Box]:
     return nodes, box
 
 
-def _all_exist(paths: list[Path]) -> bool:
-    return all(path.exists() for path in paths)
-
-
 def _addresses(base: str, nodes: int) -> list[tuple[str, int]]:
     return [(f"{base}.{number + 1}", SSH_PORT) for number in range(nodes)]
-
-
-def _require_memory(needed: int, nodes: int) -> None:
-    if (available := available_memory()) < needed:
-        raise LabError(
-            f"{available >> 20} MiB of memory available, {nodes} guest(s) need {needed >> 20} MiB: end "
-            "something, or "
-            "start fewer nodes"
-        )
 
 
 def _serials(number: int, drives: int) -> tuple[str, ...]:
@@ -289,36 +274,18 @@ def _serials(number: int, drives: int) -> tuple[str, ...]:
 
 def _layout(folder: Path, base: str, nodes: int, size: Box, system: str, consent: str | None) -> Testbed:
     """The testbed before its storage stands: every node owns its first drive, bare."""
-    reach = {"port": SSH_PORT, "user": "root"}
-    bed = [
-        Node(
-            name=f"node{i + 1}",
-            address=f"{base}.{i + 1}",
-            storage=REPLICATION.format(i + 1) if nodes > 1 else "",
-            **reach,
-        )
-        for i in range(nodes)
-    ]
-    vms = [
-        Vm(**node.model_dump(exclude={"os", "drives", "storage"}), node=node.name, disks=(_bare(i + 1, size),))
-        for i, node in enumerate(bed)
-    ]
+    bed, vms = [], []
+    for number in range(1, nodes + 1):
+        reach = {"name": f"node{number}", "address": f"{base}.{number}", "port": SSH_PORT, "user": "root"}
+        bare = Disk(serial=_serials(number, 1)[0], size_bytes=size.drive_bytes)
+        bed.append(Node(**reach, storage=REPLICATION.format(number) if nodes > 1 else ""))
+        vms.append(Vm(**reach, node=f"node{number}", disks=(bare,)))
     return Testbed(name="box", nodes=tuple(bed), vms=tuple(vms), fio=Fio(), known_hosts=str(folder / "known_hosts"),
                    key=str(folder / "client_key"), consent=consent, serves=system, stand_in=BOX_CAVEAT)  # fmt: skip
-
-
-def _bare(number: int, size: Box) -> Disk:
-    return Disk(serial=_serials(number, 1)[0], size_bytes=size.drive_bytes)
-
-
-def _with_disks(testbed: Testbed, disks: dict[str, Disk]) -> Testbed:
-    vms = tuple(vm.model_copy(update={"disks": (disks[vm.name],)}) for vm in testbed.vms)
-    return testbed.model_copy(update={"vms": vms})
 
 
 def _write_keys(testbed: Testbed, folder: Path) -> None:
     """Keys of this box alone, and the names by which its nodes know each other."""
     hosts.write_keys(SimpleNamespace(nodes=testbed.nodes, vms=()), folder)
-    (folder / "hosts").write_text(
-        "".join(f"{REPLICATION.format(i)} {node.name}\n" for i, node in enumerate(testbed.nodes, 1))
-    )
+    named = (f"{REPLICATION.format(number)} {node.name}\n" for number, node in enumerate(testbed.nodes, 1))
+    (folder / "hosts").write_text("".join(named))

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import struct
 import subprocess
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from hcilib.testbed import Node
 QEMU, PACKAGE, LEAST = "qemu-system-x86_64", "qemu-system-x86", (7, 2)
 NBDKIT = "nbdkit"
 TCG, KVM = "tcg,thread=multi,tb-size=256", "kvm"
+BARE = ("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot")
 PROBE_S, BOOT_S, FLUSH_S = 2.0, 180.0, 30.0
 
 
@@ -55,10 +55,8 @@ def find_qemu() -> str:
     said = subprocess.run([found, "--version"], capture_output=True, text=True).stdout
     version = tuple(map(int, (re.findall(r"version (\d+)\.(\d+)", said) or [(0, 0)])[0]))
     if version < LEAST:
-        raise LabError(
-            f"{found}: {said.splitlines()[0] if said else 'no version'}; the box needs qemu 7.2 or newer (netdev "
-            "stream)"
-        )
+        shown = said.splitlines()[0] if said else "no version"
+        raise LabError(f"{found}: {shown}; the box needs qemu 7.2 or newer (netdev stream)")
     return found
 
 
@@ -78,28 +76,8 @@ def accelerator(qemu: str, kernel: Path, shelf: Path) -> str:
 
 def _boots(qemu: str, kernel: Path) -> bool:
     """Whether a kernel without a root file system comes as far as missing it."""
-    argv = [
-        qemu,
-        "-accel",
-        "kvm",
-        "-M",
-        "q35",
-        "-cpu",
-        "max",
-        "-m",
-        "256",
-        "-nodefaults",
-        "-no-user-config",
-        "-display",
-        "none",
-        "-no-reboot",
-        "-serial",
-        "stdio",
-        "-kernel",
-        str(kernel),
-        "-append",
-        "console=ttyS0 panic=-1",
-    ]
+    argv = [qemu, *BARE, "-accel", "kvm", "-M", "q35", "-cpu", "max", "-m", "256", "-serial", "stdio"]
+    argv += ["-kernel", str(kernel), "-append", "console=ttyS0 panic=-1"]
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_S)
     except (subprocess.TimeoutExpired, OSError):
@@ -167,40 +145,13 @@ def start(keeper: Keeper, qemu: str, accel: str, boot: tuple[Path, Path], guest:
 def command(qemu: str, accel: str, boot: tuple[Path, Path], guest: Guest, folder: Path, log: str) -> list[str]:
     """qemu's arguments; names of files are relative to the box's folder, as a socket's path may be too long."""
     node, (kernel, initramfs) = guest.node, boot
-    argv = [
-        qemu,
-        "-name",
-        node.name,
-        "-accel",
-        accel,
-        "-M",
-        "q35,hpet=off",
-        "-cpu",
-        "host" if accel == KVM else "max",
-        "-smp",
-        "1",
-        "-m",
-        str(guest.memory_bytes >> 20),
-        "-nodefaults",
-        "-no-user-config",
-        "-display",
-        "none",
-        "-no-reboot",
-        "-chardev",
-        f"file,id=console,path={_quote(log)},append=on",
-        "-serial",
-        "chardev:console",
-        "-qmp",
-        f"unix:{guest.monitor(folder).name},server=on,wait=off",
-        "-kernel",
-        str(kernel),
-        "-initrd",
-        str(initramfs),
-        "-append",
-        ("console=ttyS0 quiet panic=-1 mitigations=off"),
-        "-device",
-        "virtio-rng-pci",
-    ]
+    argv = [qemu, "-name", node.name, *BARE, "-accel", accel, "-M", "q35,hpet=off"]
+    argv += ["-cpu", "host" if accel == KVM else "max", "-smp", "1", "-m", str(guest.memory_bytes >> 20)]
+    console = log.replace(",", ",,")  # a comma ends an option of qemu's; two of them are one
+    argv += ["-chardev", f"file,id=console,path={console},append=on", "-serial", "chardev:console"]
+    argv += ["-qmp", f"unix:{guest.monitor(folder).name},server=on,wait=off", "-device", "virtio-rng-pci"]
+    argv += ["-kernel", str(kernel), "-initrd", str(initramfs)]
+    argv += ["-append", "console=ttyS0 quiet panic=-1 mitigations=off"]
     for key, file in (("hostkey", f"{node.name}.hostkey"), ("authorized", "authorized_keys"), ("hosts", "hosts")):
         argv += ["-fw_cfg", f"name=opt/org.hcilib/{key},file={file}"]
     for key, text in (("name", node.name), ("number", guest.number)):
@@ -243,11 +194,6 @@ def _medium(guest: Guest, folder: Path, index: int) -> str:
     return f"file=nbd+unix:///?socket={at.name},format=raw,cache=writeback"
 
 
-def _quote(value: str) -> str:
-    """A comma ends an option of qemu's; two of them are one."""
-    return value.replace(",", ",,")
-
-
 def _is_up(log: Path, before: int) -> bool:
     """Its console says when its sshd listens; the forwarded port accepts long before that."""
     with contextlib.suppress(OSError):
@@ -260,12 +206,6 @@ def last_words(log: Path) -> str:
     none."""
     fatal = re.findall(r"[^\n]*(?:Kernel panic|Out of memory|Failed to execute)[^\n]*", log.read_text(errors="replace"))
     return f"{log.stem}'s console says: {fatal[0].strip()}" if fatal else ""
-
-
-def kill(pid: int) -> None:
-    """As a power failure: nothing is flushed, nobody is told."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
 
 
 # What is said to a running qemu over its monitor socket (QMP): cut the replication link, throttle a drive, quit.
@@ -298,11 +238,6 @@ def execute(path: Path, command: str, **arguments: Any) -> Any:
     if "error" in answer:
         raise QmpError(f"{path.name}: `{command}` was refused: {answer['error'].get('desc', answer['error'])}")
     return answer["return"]
-
-
-def set_link(path: Path, up: bool, card: str = "repl") -> None:
-    """Plug in or pull out the cable of a network card: the guest sees its carrier go."""
-    execute(path, "set_link", name=card, up=up)
 
 
 def throttle(path: Path, drive: str, iops: int) -> None:

@@ -23,28 +23,9 @@ from hcilib.drive.beds.lab_hosts import LabError
 
 INIT = Path(__file__).with_name("cluster_init.sh")
 HERE = (
-    "bash",
-    "fio",
-    "sshd",
-    "ip",
-    "lsblk",
-    "blkid",
-    "ps",
-    "pkill",
-    "setpriv",
-    "setsid",
-    "timeout",
-    "date",
-    "ls",
-    "dd",
-    "od",
-    "nproc",
-    "stat",
-    "md5sum",
-    "cmp",
-    "cksum",
-    "wipefs",
-)
+    "bash", "fio", "sshd", "ip", "lsblk", "blkid", "ps", "pkill", "setpriv", "setsid", "timeout", "date", "ls", "dd",
+    "od", "nproc", "stat", "md5sum", "cmp", "cksum", "wipefs",
+)  # fmt: skip
 MAYBE = ("tc", "mkfs.ext4", "smartctl", "iperf3")
 PYTHON = """\
 import hashlib, json, mmap, random, struct, sys
@@ -54,38 +35,22 @@ print(*(file for module in [*sys.modules.values()] if (file := getattr(module, "
 # The files of what stamped writes (hcilib.drive.launch.integrity_script) import: a hundredth of Python's library.
 SSHD_PARTS = ("sshd-session", "sshd-auth")  # of OpenSSH 9.8 and later, beside sftp-server
 UNPACKED = (
-    "usr/bin/busybox",
-    "usr/sbin/mdadm",
-    "usr/sbin/drbdsetup",
-    "usr/sbin/drbdadm",
-    "usr/sbin/drbdmeta",
-    "usr/lib/drbd/drbdadm-84",
-    "usr/lib/drbd/drbdsetup-84",
-    "usr/sbin/nvme",
-    "usr/bin/kmod",
-    "usr/sbin/dmsetup",
-)
+    "usr/bin/busybox", "usr/bin/kmod", "usr/sbin/mdadm", "usr/sbin/nvme", "usr/sbin/dmsetup", "usr/sbin/drbdsetup",
+    "usr/sbin/drbdadm", "usr/sbin/drbdmeta", "usr/lib/drbd/drbdadm-84", "usr/lib/drbd/drbdsetup-84",
+)  # fmt: skip
 MODULES = (
-    "virtio_pci",
-    "virtio_blk",
-    "virtio_net",
-    "virtio_rng",
-    "qemu_fw_cfg",
-    "raid456",
-    "raid1",
-    "dm_mod",
-    "drbd",
-    "nvmet",
-    "nvmet_tcp",
-    "nvme_tcp",
-    "nvme",
-    "crc32c_generic",
-    "ext4",
-    "loop",
-    "sch_netem",
-    "sch_tbf",
-)
-MERGED = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}
+    "virtio_pci", "virtio_blk", "virtio_net", "virtio_rng", "qemu_fw_cfg", "raid456", "raid1", "dm_mod", "drbd",
+    "nvmet", "nvmet_tcp", "nvme_tcp", "nvme", "crc32c_generic", "ext4", "loop", "sch_netem", "sch_tbf",
+)  # fmt: skip
+FOLDERS = (
+    "usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "etc", "proc", "sys", "dev", "run", "tmp", "root", "var/empty",
+    "var/lib/drbd",
+)  # fmt: skip
+LINKS = {
+    "bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64", "var/run": "../run",
+    "var/lock": "../run/lock",
+}  # fmt: skip
+"""The merged layout that today's distributions have, whichever way their packages still name a file."""
 SSHD = """\
 Port 22
 HostKey /run/keys/hostkey
@@ -164,7 +129,10 @@ def _key(programs: dict[str, Path], wanted: dict[str, str]) -> str:
 def _build(work: Path, debs: list[Path], programs: dict[str, Path], kernel: Path, initramfs: Path) -> None:
     unpacked, root = work / "packages", work / "root"
     unpack(debs, unpacked)
-    _lay_out(root)
+    for folder in FOLDERS:
+        (root / folder).mkdir(parents=True)
+    for link, target in LINKS.items():
+        (root / link).symlink_to(target)
     [boot] = unpacked.glob("boot/vmlinuz-*")
     _put_tools(root, unpacked, programs)
     _put_modules(root, unpacked, boot.name.removeprefix("vmlinuz-"))
@@ -179,63 +147,28 @@ def _build(work: Path, debs: list[Path], programs: dict[str, Path], kernel: Path
     os.replace(work / "kernel", kernel)
 
 
-def _lay_out(root: Path) -> None:
-    """The merged layout that today's distributions have, whichever way their packages still name a file."""
-    for folder in (
-        "usr/bin",
-        "usr/sbin",
-        "usr/lib",
-        "usr/lib64",
-        "etc",
-        "proc",
-        "sys",
-        "dev",
-        "run",
-        "tmp",
-        "root",
-        "var/empty",
-        "var/lib/drbd",
-    ):
-        (root / folder).mkdir(parents=True)
-    for link, target in {**MERGED, "var/run": "../run", "var/lock": "../run/lock"}.items():
-        (root / link).symlink_to(target)
-
-
 def _put_tools(root: Path, unpacked: Path, programs: dict[str, Path]) -> None:
     for name in UNPACKED:
         _copy(_unpacked(unpacked, name), root / name)
     for applet in _ask([str(root / "usr/bin/busybox"), "--list"]).split():
         if applet != "busybox":
             (root / "usr/bin" / applet).symlink_to("busybox")
-    for link in (
-        "modprobe",
-        "insmod",
-        "lsmod",
-        "rmmod",
-        "modinfo",
-    ):  # kmod's own, which knows soft dependencies and packed modules
+    for link in ("modprobe", "insmod", "lsmod", "rmmod", "modinfo"):  # kmod's know soft dependencies, packed modules
         for folder in ("usr/sbin", "usr/bin"):
             (root / folder / link).unlink(missing_ok=True)
         (root / "usr/sbin" / link).symlink_to("/usr/bin/kmod")
     for name, file in programs.items():
         _put_program(root, name, file)
-    (root / "usr/bin/sh").unlink()
-    (root / "usr/bin/sh").symlink_to(
-        "bash"
-    )  # busybox's shell prefers its own applets to the programs in the search path
+    (root / "usr/bin/sh").unlink()  # busybox's shell prefers its own applets to the programs in the search path
+    (root / "usr/bin/sh").symlink_to("bash")
     library = [Path(file) for file in _ask([str(programs["python3"]), "-I", "-c", PYTHON]).split("\n") if file]
     for file in library:
         _copy(file, root / str(file.resolve()).lstrip("/"))
-    parts = [Path("/usr/lib/openssh") / part for part in SSHD_PARTS]
-    every = [
-        *programs.values(),
-        *(file for file in library if file.suffix == ".so"),
-        *(p for p in parts if p.exists()),
-        *(_unpacked(unpacked, name) for name in UNPACKED),
-    ]
-    for part in (p for p in parts if p.exists()):
+    parts = [part for name in SSHD_PARTS if (part := Path("/usr/lib/openssh", name)).exists()]
+    for part in parts:
         _copy(part, root / str(part).lstrip("/"))
-    _put_libraries(root, unpacked, every)
+    linked = [*parts, *(file for file in library if file.suffix == ".so"), *(_unpacked(unpacked, n) for n in UNPACKED)]
+    _put_libraries(root, unpacked, [*programs.values(), *linked])
 
 
 def _put_program(root: Path, name: str, file: Path) -> None:
@@ -260,9 +193,8 @@ def _put_libraries(root: Path, unpacked: Path, programs: Iterable[Path]) -> None
             target = root / where.replace(str(unpacked), "").lstrip("/")
             if not target.exists():
                 _copy(own.get(name, Path(where)), target)
-    for extra in ("libgcc_s.so.1",):  # opened by libpthread when a thread ends, so no program names it
-        for file in Path("/usr/lib").glob(f"*/{extra}"):
-            _copy(file, root / str(file).lstrip("/"))
+    for file in Path("/usr/lib").glob("*/libgcc_s.so.1"):  # opened when a thread ends, so no program names it
+        _copy(file, root / str(file).lstrip("/"))
 
 
 def _put_modules(root: Path, unpacked: Path, release: str) -> None:
@@ -271,12 +203,9 @@ def _put_modules(root: Path, unpacked: Path, release: str) -> None:
     if not (unpacked / "lib").exists():  # where depmod looks
         (unpacked / "lib").symlink_to("usr/lib")
     _ask(["depmod", "-b", str(unpacked), release], executable=kmod)
-    needed = set()
+    needed, depends = set(), ["modprobe", "-d", str(unpacked), "-S", release, "--show-depends"]
     for module in MODULES:
-        listed = _ask(
-            ["modprobe", "-d", str(unpacked), "-S", release, "--show-depends", module], executable=kmod, may_fail=True
-        )
-        needed |= set(re.findall(r"^insmod (\S+)", listed, re.M))
+        needed |= set(re.findall(r"^insmod (\S+)", _ask([*depends, module], executable=kmod, may_fail=True), re.M))
     for file in map(Path, needed):
         _copy(file, root / "usr/lib/modules" / release / file.resolve().relative_to(source.resolve()))
     for known in source.glob("modules.*"):
@@ -321,9 +250,8 @@ def _forget(shelf: Path, keep: set[Path]) -> None:
 def _ask(
     argv: list[str], env: dict[str, str] | None = None, executable: Path | None = None, may_fail: bool = False
 ) -> str:
-    done = subprocess.run(
-        argv, capture_output=True, text=True, env={**os.environ, **(env or {})}, executable=executable
-    )
+    whole = {**os.environ, **(env or {})}
+    done = subprocess.run(argv, capture_output=True, text=True, env=whole, executable=executable)
     if done.returncode and not may_fail:
         raise LabError(f"`{' '.join(argv[:2])}` failed while the guests' image was built: {done.stderr.strip()[-300:]}")
     return done.stdout
@@ -372,7 +300,8 @@ def fetch(packages: dict[str, str], cache: Path) -> list[Path]:
     wanted = {name: shelf / f"{name}_{version.replace(':', '%3a')}.deb" for name, version in packages.items()}
     absent = [f"{name}={packages[name]}" for name, file in wanted.items() if not file.exists()]
     if absent:
-        _require_space(cache)
+        if (free := shutil.disk_usage(cache).free >> 20) < SHELF_MB:
+            raise LabError(f"{cache}: {free} MiB free, the guests' packages and images need {SHELF_MB} MiB")
         with tempfile.TemporaryDirectory(dir=shelf) as work:
             _apt("apt-get", "download", "-qq", *absent, cwd=work)
             for name, file in wanted.items():
@@ -385,12 +314,6 @@ def unpack(debs: list[Path], folder: Path) -> None:
     """The files of the packages, put one over the other."""
     for deb in debs:
         _apt("dpkg-deb", "-x", str(deb), str(folder))
-
-
-def _require_space(cache: Path) -> None:
-    free = shutil.disk_usage(cache).free >> 20
-    if free < SHELF_MB:
-        raise LabError(f"{cache}: {free} MiB free, the guests' packages and images need {SHELF_MB} MiB")
 
 
 def _apt(*argv: str, cwd: str | None = None) -> str:

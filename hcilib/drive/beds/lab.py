@@ -21,6 +21,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -28,6 +29,7 @@ from pydantic import ValidationError
 from hcilib.drive.beds import lab_hosts as hosts
 from hcilib.drive.beds.lab_hosts import make_folder, reserve, wait_refused
 from hcilib.drive.beds.supervisor import remove
+from hcilib.places import JOURNAL
 from hcilib.testbed import Dial, Disk, Drive, Fio, Lab, Node, Testbed, Vm
 
 PLACES = {"lab-drive": (0,), "lab-single": (1,), "lab-mirror": (1, 2)}
@@ -80,7 +82,7 @@ def lab(
     """
     systems = (system,) if isinstance(system, str) else tuple(system)
     places = {name: _places(name) for name in systems}
-    disk_bytes = _require_size(nodes, vms, disks, disk_bytes)
+    disk_bytes = hosts.checked(Lab, "lab", nodes=nodes, vms=vms, disks=disks, disk_bytes=disk_bytes).disk_bytes
     drives = _drives(systems, dial)
     programs = hosts.find_programs(hosts.PACKAGES | STORE if store else None)
     if store and os.getuid():
@@ -98,7 +100,7 @@ def lab(
         shutil.copy(Path(__file__).with_name("dedup_store.py"), folder)
         for node in testbed.nodes if store else ():
             _mount(programs, folder, node, replicas * disk_bytes)
-        _start(keeper, programs, testbed, folder, delay_s, bool(store))
+        _start(keeper, programs, testbed, delay_s, bool(store))
         stack.callback(wait_refused, listening(base))
         stack.callback(keeper.stop)  # before waiting for the ports
         if drives:
@@ -112,15 +114,12 @@ def _mount(programs: Mapping[str, str], folder: Path, node: Node, holds_bytes: i
     home.mkdir()
     with open(image, "wb") as file:
         file.truncate(max(LEAST_XFS, 3 * holds_bytes + LEAST_XFS // 2))
-    for argv in (
-        [programs["mkfs.xfs"], "-q", "-m", "reflink=1", str(image)],
-        ["mount", "-o", "loop", str(image), str(home)],
-    ):
+    make = [programs["mkfs.xfs"], "-q", "-m", "reflink=1", str(image)]
+    for argv in (make, ["mount", "-o", "loop", str(image), str(home)]):
         done = subprocess.run(argv, capture_output=True, text=True)
         if done.returncode:
-            raise LabError(
-                f"{node.name}: {' '.join(argv[:1])}: {done.stderr.strip()[-300:]}: its replicas have no file system"
-            )
+            said = done.stderr.strip()[-300:]
+            raise LabError(f"{node.name}: {argv[0]}: {said}: its replicas have no file system")
 
 
 def dial(
@@ -162,11 +161,9 @@ def dial(
         raise LabError(f"dial({node!r}{f', system={system!r}' if system else ''}): dialled drives are those of {known}")
     _turn(testbed, node, system, wanted.read_bytes_per_s)
     if run_dir:
-        line = json.dumps(
-            {"t": time.time(), "event": "dial", "node": node, **({"system": system} if system else {}), **given}
-        )
-        with open(Path(run_dir) / "journal.jsonl", "a") as journal:
-            journal.write(line + "\n")
+        of = {"node": node, "system": system} if system else {"node": node}
+        with open(Path(run_dir) / JOURNAL, "a") as journal:
+            journal.write(json.dumps({"t": time.time(), "event": "dial", **of, **given}) + "\n")
 
 
 @contextlib.contextmanager
@@ -224,15 +221,6 @@ def _fields(dial: Dial | Mapping) -> dict:
     return dial.model_dump() if isinstance(dial, Dial) else dict(dial)
 
 
-def _require_size(nodes, vms, disks, disk_bytes) -> int:
-    """The disk size in bytes; LabError where a size is outside what the lab's addresses and its mirror allow."""
-    try:
-        return Lab(nodes=nodes, vms=vms, disks=disks, disk_bytes=disk_bytes).disk_bytes
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        raise LabError(f"lab({wrong['loc'][0]}={wrong['input']!r}): {wrong['msg']}") from None
-
-
 def _addresses(base: str, nodes: int, vms: int, drives: int) -> list[tuple[str, int]]:
     node, vm = ([f"{base}.{first + i}" for i in range(n)] for first, n in ((1, nodes), (101, vms)))
     served = [(a, NBD_PORT + drive) for a in node for drive in range(drives)]
@@ -248,22 +236,14 @@ def _layout(
     several = len(places) > 1
     bed_vms = []
     for j in range(vms):
-        home = j % nodes
-        owned = []
-        for d in range(disks):
-            for system, steps in places.items():
-                name = f"{system.removeprefix('lab-')}-vm{j + 1}-d{d}" if several else f"vm{j + 1}-d{d}"
-                copies = [folder / f"node{(home + step) % nodes + 1}" / f"{name}.img" for step in steps]
-                # A relative socket: fio runs in the lab's folder, and a socket's full path may not exceed 107 bytes.
-                owned.append(
-                    Disk(
-                        serial=f"lab-{name}",
-                        size_bytes=disk_bytes,
-                        backing=tuple(map(str, copies)),
-                        uri=f"nbd+unix:///{name}?socket=node{home + 1}.sock",
-                        system=system if several else None,
-                    )
-                )
+        home, owned = j % nodes, []
+        for d, (system, steps) in product(range(disks), places.items()):
+            name = f"{system.removeprefix('lab-')}-vm{j + 1}-d{d}" if several else f"vm{j + 1}-d{d}"
+            copies = tuple(str(folder / f"node{(home + step) % nodes + 1}" / f"{name}.img") for step in steps)
+            # A relative socket: fio runs in the lab's folder, and a socket's full path may not exceed 107 bytes.
+            owned.append(Disk(serial=f"lab-{name}", size_bytes=disk_bytes, backing=copies,
+                              uri=f"nbd+unix:///{name}?socket=node{home + 1}.sock",
+                              system=system if several else None))  # fmt: skip
         bed_vms.append(Vm(name=f"vm{j + 1}", address=f"{base}.{101 + j}", port=SSH_PORT, user=user,
                           node=f"node{home + 1}", disks=tuple(owned)))  # fmt: skip
     return Testbed(name="lab", nodes=tuple(bed_nodes), vms=tuple(bed_vms), fio=Fio(ioengine="nbd", direct=0),
@@ -271,33 +251,23 @@ def _layout(
                    serves=None if several else next(iter(places)))  # fmt: skip
 
 
-def _start(
-    keeper: hosts.Keeper, programs: dict[str, str], testbed: Testbed, folder: Path, delay_s: float, is_store: bool
-) -> None:
+def _start(keeper: hosts.Keeper, programs: dict[str, str], testbed: Testbed, delay_s: float, is_store: bool) -> None:
     """Start by readiness: replicas and hosts first, then the fronts, which connect to the replicas at once."""
-    hosts.write_keys(testbed, folder)
-    waiting = []
+    hosts.write_keys(testbed, keeper.folder)
+    every = (*testbed.nodes, *testbed.vms)
+    waiting = [hosts.start_sshd(keeper, programs, host, keeper.folder) for host in every]
     for node in testbed.nodes:
-        waiting.append(hosts.start_sshd(keeper, programs, node, folder))
-        waiting += _start_replicas(keeper, programs, node, testbed, folder, delay_s, is_store)
-    for vm in testbed.vms:
-        waiting.append(hosts.start_sshd(keeper, programs, vm, folder))
+        waiting += _start_replicas(keeper, programs, node, testbed, delay_s, is_store)
     keeper.wait_ready(waiting)
-    keeper.wait_ready([_start_front(keeper, programs, node, testbed, folder) for node in testbed.nodes])
+    keeper.wait_ready([_start_front(keeper, programs, node, testbed) for node in testbed.nodes])
 
 
 def _start_replicas(
-    keeper: hosts.Keeper,
-    programs: Mapping[str, str],
-    node: Node,
-    testbed: Testbed,
-    folder: Path,
-    delay_s: float,
-    is_store: bool,
+    keeper: hosts.Keeper, programs: Mapping[str, str], node: Node, testbed: Testbed, delay_s: float, is_store: bool
 ) -> list[hosts.Waiting]:
     """The images that lie on the node, and a server for each of its drives: a bucket is its server's, over all
     exports."""
-    home = folder / node.name
+    home = keeper.folder / node.name
     home.mkdir(exist_ok=True)  # it is there where a file system was mounted on it
     for disk in (d for vm in testbed.vms for d in vm.disks):
         for image in (Path(p) for p in disk.backing):
@@ -309,14 +279,8 @@ def _start_replicas(
         filters, options = [], []
         if drive:  # open until the machine's own speed is known
             _turn(testbed, node.name, drive.system, 0)
-            filters, options = (
-                ["--filter=rate"],
-                [
-                    f"rate-file={_rate_file(testbed, node.name, drive.system)}",
-                    f"rate={8 * drive.read_bytes_per_s}",
-                    f"burstiness={drive.burst_s}",
-                ],
-            )
+            rate, told = 8 * drive.read_bytes_per_s, _rate_file(testbed, node.name, drive.system)
+            filters, options = ["--filter=rate"], [f"rate-file={told}", f"rate={rate}", f"burstiness={drive.burst_s}"]
         if wait_s := drive.delay_s if drive else delay_s:  # a request that waits holds a thread
             filters += ["--filter=delay", "--threads=64"]
             options += [f"rdelay={1e3 * wait_s:.0f}ms", f"wdelay={1e3 * wait_s:.0f}ms"]  # nbdkit counts whole ms
@@ -326,29 +290,15 @@ def _start_replicas(
         # Without structured replies: with them qemu's export asks every replica for the block's status before each
         # read, and
         # the second copy would cost reads a quarter of their IOPS for nothing.
-        argv = [
-            programs["nbdkit"],
-            "--foreground",
-            "--no-sr",
-            "--ipaddr",
-            node.address,
-            "--port",
-            str(NBD_PORT + number),
-            *filters,
-            "file",
-            f"dir={home}",
-            *options,
-        ]
-        pid = keeper.spawn(argv, f"nbdkit.{node.name}.{number}" if number else f"nbdkit.{node.name}")
-        waiting.append(
-            hosts.Waiting(f"replicas of {node.name}", pid, partial(hosts.answers, node.address, NBD_PORT + number))
-        )
+        port = NBD_PORT + number
+        argv = [programs["nbdkit"], "--foreground", "--no-sr", "--ipaddr", node.address, "--port", str(port)]
+        log = f"nbdkit.{node.name}.{number}" if number else f"nbdkit.{node.name}"
+        pid = keeper.spawn([*argv, *filters, "file", f"dir={home}", *options], log)
+        waiting.append(hosts.Waiting(f"replicas of {node.name}", pid, partial(hosts.answers, node.address, port)))
     return waiting
 
 
-def _start_front(
-    keeper: hosts.Keeper, programs: Mapping[str, str], node: Node, testbed: Testbed, folder: Path
-) -> hosts.Waiting:
+def _start_front(keeper: hosts.Keeper, programs: Mapping[str, str], node: Node, testbed: Testbed) -> hosts.Waiting:
     """One qemu-storage-daemon a node. nbdkit and not a second qemu serves the replicas: qemu 7.2's NBD server leaves
     Nagle's algorithm on, and at iodepth 8 every request then waits 40 ms for a delayed acknowledgement."""
     address = {n.name: n.address for n in testbed.nodes}
@@ -367,8 +317,7 @@ def _start_front(
         exports += ["--export", f"type=nbd,id={name}-x,node-name={name},name={name},writable=on"]
     server = ["--nbd-server", f"addr.type=unix,addr.path={node.name}.sock,max-connections=0"]
     pid = keeper.spawn([programs["qemu-storage-daemon"], *blockdevs, *server, *exports], f"front.{node.name}")
-    sock = folder / f"{node.name}.sock"
-    return hosts.Waiting(f"front of {node.name}", pid, lambda: hosts.answers_unix(sock))
+    return hosts.Waiting(f"front of {node.name}", pid, lambda: hosts.answers_unix(keeper.folder / f"{node.name}.sock"))
 
 
 def _require_served(programs: Mapping[str, str], testbed: Testbed) -> None:
@@ -380,11 +329,9 @@ def _require_served(programs: Mapping[str, str], testbed: Testbed) -> None:
     if served < HEADROOM * asked and not any(drive.delay_s for _, drive in drives):
         each = int(served / HEADROOM / len(drives)) * BLOCK
         raise LabError(
-            f"dial: this machine serves {served:,.0f} IOPS of 4 KiB through the lab's open drives, the "
-            f"{len(drives)} dialled ones would "
-            f"let {asked:,.0f} through: what is measured would be its processors. Dial read_bytes_per_s and "
-            "write_bytes_per_s to "
-            f"{each:,} or less, or wait until the machine is quieter"
+            f"dial: this machine serves {served:,.0f} IOPS of 4 KiB through the lab's open drives, the {len(drives)} "
+            f"dialled ones would let {asked:,.0f} through: what is measured would be its processors. Dial "
+            f"read_bytes_per_s and write_bytes_per_s to {each:,} or less, or wait until the machine is quieter"
         )
     for node, drive in drives:
         _turn(testbed, node, drive.system, drive.read_bytes_per_s)
@@ -392,27 +339,13 @@ def _require_served(programs: Mapping[str, str], testbed: Testbed) -> None:
 
 def _served(programs: Mapping[str, str], testbed: Testbed) -> float:
     """IOPS of 4 KiB reads of all disks of the lab at once, its drives open."""
-    jobs = [
-        argument
-        for vm in testbed.vms
-        for disk in vm.disks
-        for argument in (
-            f"--name={disk.serial}",
-            "--ioengine=nbd",
-            f"--uri={disk.uri}",
-            "--rw=randread",
-            f"--bs={BLOCK}",
-            "--iodepth=8",
-            f"--size={disk.size_bytes}",
-            "--time_based=1",
-            f"--runtime={1000 * TRIAL_S:.0f}ms",
-        )
-    ]
-    argv = [programs["fio"], "--output-format=json", *jobs]
+    argv, runtime = [programs["fio"], "--output-format=json"], f"--runtime={1000 * TRIAL_S:.0f}ms"
+    for disk in (disk for vm in testbed.vms for disk in vm.disks):
+        argv += [f"--name={disk.serial}", "--ioengine=nbd", f"--uri={disk.uri}", f"--size={disk.size_bytes}"]
+        argv += ["--rw=randread", f"--bs={BLOCK}", "--iodepth=8", "--time_based=1", runtime]
     done = subprocess.run(argv, cwd=testbed.lab_root, capture_output=True, text=True, timeout=60)
     start = done.stdout.find("{")
     if done.returncode or start < 0:
-        raise LabError(
-            f"dial: the lab's drives cannot be tried: fio says {(done.stderr or done.stdout).strip()[-300:]!r}"
-        )
+        said = (done.stderr or done.stdout).strip()[-300:]
+        raise LabError(f"dial: the lab's drives cannot be tried: fio says {said!r}")
     return sum(job["read"]["iops"] for job in json.loads(done.stdout[start:])["jobs"])

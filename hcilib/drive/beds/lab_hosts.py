@@ -17,17 +17,30 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from hcilib.drive.beds import supervisor
 from hcilib.drive.beds.supervisor import sweep
 from hcilib.drive.hosts.hosts import answers
 
+M = TypeVar("M", bound=BaseModel)
 PACKAGES = {"sshd": "openssh-server", "fio": "fio", "qemu-storage-daemon": "qemu-system-common", "nbdkit": "nbdkit"}
 MIN_FIO, MIN_SSHD = (3, 16), (8, 0)
 
 
 class LabError(RuntimeError):
     """The embedded testbed cannot start or stop; the message names the host or program and what to do."""
+
+
+def checked(model: type[M], of: str, **given: Any) -> M:
+    """The bed of these sizes; LabError where one is outside what its addresses, drives and copies allow."""
+    try:
+        return model(**given)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        raise LabError(f"{of}({wrong['loc'][0]}={wrong['input']!r}): {wrong['msg']}") from None
 
 
 @dataclass(frozen=True)
@@ -71,13 +84,8 @@ class Keeper:
         self._at_exit: dict[str, str] = {}
         (folder / "logs").mkdir()
         self._owned = os.fdopen(supervisor.own(folder), "rb")  # closed twice, a bare number would be another's by then
-        self._process = subprocess.Popen(
-            [sys.executable, "-S", "-E", supervisor.__file__, str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        argv, pipe = [sys.executable, "-S", "-E", supervisor.__file__, str(folder)], subprocess.PIPE
+        self._process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True, start_new_session=True)
         assert self._process.stdin is not None  # both are pipes
         assert self._process.stdout is not None
         self._requests, self._answers = self._process.stdin, self._process.stdout
@@ -190,9 +198,8 @@ def write_keys(testbed, folder: Path) -> None:
     """One ed25519 key for the client, one a host, and the known_hosts file that holds the hosts' to it."""
     client = _write_key(folder / "client_key")
     (folder / "authorized_keys").write_text(client + "\n")
-    lines = [
-        f"[{h.address}]:{h.port} {_write_key(folder / f'{h.name}.hostkey')}" for h in (*testbed.nodes, *testbed.vms)
-    ]
+    every = (*testbed.nodes, *testbed.vms)
+    lines = [f"[{h.address}]:{h.port} {_write_key(folder / f'{h.name}.hostkey')}" for h in every]
     (folder / "known_hosts").write_text("\n".join(lines) + "\n")
 
 
@@ -230,9 +237,8 @@ AllowTcpForwarding yes
 Subsystem sftp internal-sftp
 SetEnv {environment}
 """
-_PENALTIES = (
-    "PerSourcePenalties no\n"  # OpenSSH 9.8 and later would lock every host out after one bad login from 127.0.0.1
-)
+_PENALTIES = "PerSourcePenalties no\n"
+"""OpenSSH 9.8 and later would lock every host out after one bad login from 127.0.0.1."""
 
 
 def start_sshd(keeper: Keeper, programs, host, folder: Path, env: Mapping[str, str] | None = None) -> Waiting:
@@ -247,16 +253,13 @@ def start_sshd(keeper: Keeper, programs, host, folder: Path, env: Mapping[str, s
     config = folder / f"{host.name}.sshd"
     expanded = str(folder).replace("%", "%%")  # sshd expands %h and its kin in this one path
     variables = {"HCILAB_HOST": host.name, "HOME": str(folder), **(env or {})}
-    environment = " ".join(
-        f'"{name}={value}"' for name, value in variables.items()
-    )  # sshd reads its first SetEnv alone
+    environment = " ".join(f'"{name}={value}"' for name, value in variables.items())  # sshd reads one SetEnv alone
     text = _SSHD.format(address=host.address, port=host.port, name=host.name, folder=folder, expanded=expanded,
                         user=getpass.getuser(), environment=environment)  # fmt: skip
     config.write_text(text + (_PENALTIES if _knows_penalties(programs["sshd"], folder, host.name) else ""))
     pid = keeper.spawn([programs["sshd"], "-D", "-e", "-f", str(config)], f"sshd.{host.name}")
-    return Waiting(
-        f"sshd of {host.name} ({host.address}:{host.port})", pid, lambda: answers(host.address, host.port, b"SSH-")
-    )
+    where = (host.address, host.port)
+    return Waiting(f"sshd of {host.name} ({host.address}:{host.port})", pid, lambda: answers(*where, b"SSH-"))
 
 
 def _knows_penalties(sshd: str, folder: Path, name: str) -> bool:
@@ -304,21 +307,6 @@ def repository_root() -> Path:
     return home if (home / "pyproject.toml").exists() else Path.cwd()
 
 
-@contextlib.contextmanager
-def reserve(base: str | None, endpoints: Callable[[str], Sequence[Endpoint]], seed: str) -> Iterator[str]:
-    """Hold a block of addresses; yields its first three numbers, ``127.b.c``. LabError where it is not free.
-
-    `endpoints` : block -> the addresses and ports that will be used
-    """
-    wanted = [(int(address.rpartition(".")[2]), port) for address, port in endpoints("127.0.0")]
-    with contextlib.ExitStack() as stack:
-        try:
-            block = stack.enter_context(hold(wanted, base, seed))
-        except AddressInUse as error:
-            raise LabError(str(error)) from None
-        yield block
-
-
 def available_memory(file: Path = Path("/proc/meminfo")) -> int:
     """Bytes that programs can have without swapping."""
     [kib] = re.findall(r"^MemAvailable: *(\d+) kB", file.read_text(), re.M)
@@ -336,40 +324,37 @@ def wait_refused(endpoints: Sequence[Endpoint], patience_s: float = 5.0) -> None
 
 # A block of loopback addresses that nobody else on this machine uses.
 
-TRIES = 64
-
-
-class AddressInUse(LabError):
-    """No free block; the message names the address that is taken."""
+TRIES, FIRST = 64, 64
+"""Blocks are 127.<FIRST>.x and the 127 after it."""
 
 
 @contextlib.contextmanager
-def hold(wanted: Sequence[tuple[int, int]], base: str | None, seed: str, first: int = 64) -> Iterator[str]:
+def reserve(base: str | None, endpoints: Callable[[str], Sequence[Endpoint]], seed: str) -> Iterator[str]:
     """Yield the first three numbers of a free block, held by a bound (never listening) socket while the block runs.
 
     Parameters
     ----------
-    wanted : (last number, port) of everything that will listen
     base : the block to take, e.g. ``127.0.44``; None: the first free one, beginning at a place given by `seed`
-    first : blocks are 127.<first>.x to 127.<first + 127>.x
+    endpoints : block -> the address and port of everything that will listen
 
     Raises
     ------
-    AddressInUse : names the address that is taken
+    LabError : names the address that is taken
     """
     start = zlib.crc32(seed.encode())
-    blocks = [base] if base else [f"127.{first + (start + i) % 128}.{(start >> 8) % 256}" for i in range(TRIES)]
+    blocks = [base] if base else [f"127.{FIRST + (start + i) % 128}.{(start >> 8) % 256}" for i in range(TRIES)]
     busy = ""
     for block in blocks:
+        wanted = endpoints(block)
         with socket.socket() as lock:
             try:
                 lock.bind((f"{block}.254", wanted[0][1]))
             except OSError as error:
                 busy = f"{block}.254:{wanted[0][1]} {(error.strerror or str(error)).lower()} (another lab?)"
                 continue
-            taken = [f"{block}.{host}:{port}" for host, port in wanted if answers(f"{block}.{host}", port)]
+            taken = [f"{address}:{port}" for address, port in wanted if answers(address, port)]
             if not taken:
                 yield block
                 return
             busy = f"{taken[0]} already answers"
-    raise AddressInUse(f"address in use: {busy}; stop what listens there or pass another base=")
+    raise LabError(f"address in use: {busy}; stop what listens there or pass another base=")
