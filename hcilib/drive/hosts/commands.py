@@ -48,9 +48,8 @@ def prepare(testbed: Testbed, system: System, execute: bool = False) -> pd.DataF
 
 
 def _table(done: Sequence[tuple[Task, Outcome | None]]) -> pd.DataFrame:
-    rows = [
-        (t.host, t.run, o is not None, o.ok if o else None, (o.value or o.error).strip() if o else "") for t, o in done
-    ]
+    came = [(True, o.ok, (o.value or o.error).strip()) if o else (False, None, "") for _, o in done]
+    rows = [(task.host, task.run, *its) for (task, _), its in zip(done, came, strict=True)]
     return pd.DataFrame(rows, columns=["host", "command", "executed", "ok", "output"])
 
 
@@ -97,18 +96,15 @@ def execute_all(fleet: Fleet, todo: Sequence[Task], limit_s: float = LIMIT_S) ->
 
 
 def _here(command: str, limit_s: float) -> Outcome:
+    # by timeout, which ends what the shell has started too; ours is for one that cannot be ended
+    argv, nothing = ["timeout", "-k", "5", f"{limit_s:g}", "sh", "-c", command], subprocess.DEVNULL
     try:
-        # by timeout, which ends what the shell has started too; ours is for one that cannot be ended
-        argv = ["timeout", "-k", "5", f"{limit_s:g}", "sh", "-c", command]
         done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=limit_s + 10
+            argv, stdin=nothing, capture_output=True, text=True, errors="replace", timeout=limit_s + 10
         )
     except subprocess.TimeoutExpired:
         done = None
     if done is None or done.returncode in (124, 137):
         return Outcome(CONTROLLER, False, error=f"`{command}` gave no answer within {limit_s:g} s")
-    if done.returncode:
-        return Outcome(
-            CONTROLLER, False, error=f"`{command}` exited with {done.returncode}: {done.stderr.strip()[-400:]}"
-        )
-    return Outcome(CONTROLLER, True, done.stdout)
+    said = f"`{command}` exited with {done.returncode}: {done.stderr.strip()[-400:]}" if done.returncode else ""
+    return Outcome(CONTROLLER, not said, None if said else done.stdout, said)

@@ -245,20 +245,9 @@ def counters_script(seconds: float, every_s: float = 1.0) -> str:
     for name, value in (("seconds", seconds), ("every_s", every_s)):
         if not 0 < value < 1e7:
             raise ValueError(f"{name} is {value!r}; give a positive number of seconds.")
-    wanted = (
-        f"{name}=@('{ending}',@({','.join(repr(p) for p in properties)}))"
-        for name, (ending, properties) in CLASSES.items()
-    )
-    values = {
-        "WANT": ";".join(wanted),
-        "MARK": MARK,
-        "LAST_MS": f"{1000 * seconds:.0f}",
-        "EVERY_MS": f"{1000 * every_s:.0f}",
-    }
-    script = _SCRIPT.strip()
-    for name, text in values.items():
-        script = script.replace(f"@{name}@", text)
-    return script
+    wanted = (f"{name}=@('{ending}',@({','.join(map(repr, its))}))" for name, (ending, its) in CLASSES.items())
+    script = _SCRIPT.strip().replace("@WANT@", ";".join(wanted)).replace("@MARK@", MARK)
+    return script.replace("@LAST_MS@", f"{1000 * seconds:.0f}").replace("@EVERY_MS@", f"{1000 * every_s:.0f}")
 
 
 @contextlib.contextmanager
@@ -320,12 +309,10 @@ class WindowsStream:
         ahead_s = max(self._ahead_s)
         said = [f"{self.node}: {sentence}" for sentence in counters.attrs["missing"]]
         if abs(ahead_s) > FARTHEST_S:
-            said.append(
-                f"{self.node}: its clock is {ahead_s:+.1f} s from the controller's; its counters were moved by that"
-            )
-        volumes.assign(t_s=volumes["t_s"] - ahead_s).to_csv(
-            self.file.with_name(f"volumes.{self.node}.csv"), index=False
-        )
+            clock = f"its clock is {ahead_s:+.1f} s from the controller's; its counters were moved by that"
+            said.append(f"{self.node}: {clock}")
+        beside = self.file.with_name(f"volumes.{self.node}.csv")
+        volumes.assign(t_s=volumes["t_s"] - ahead_s).to_csv(beside, index=False)
         return counters.assign(t_s=counters["t_s"] - ahead_s), said
 
 

@@ -63,12 +63,9 @@ class Fleet:
         hosts = {h.name: h for h in every}.values()  # a node may be a load generator too
         self.names = tuple(h.name for h in hosts)
         self.windows = testbed.windows
-        self._testbed = testbed
         config = Config(ssh_config=paramiko.SSHConfig() if testbed.lab_root else _ssh_config())
-        known, key = (
-            KnownHosts(Path(testbed.known_hosts).expanduser()),
-            _key(testbed),
-        )  # read once: for each of a hundred hosts it took a second
+        known = KnownHosts(Path(testbed.known_hosts).expanduser())  # once: for each of a hundred hosts it took a second
+        key = _key(testbed)
         self._connections = {h.name: _connection(h, config, known, key) for h in hosts}
         self._sftp: dict[str, paramiko.SFTPClient] = {}
         self._locks = {name: threading.Lock() for name in self.names}
@@ -89,9 +86,8 @@ class Fleet:
 
     def connect(self, hosts: Iterable[str] | None = None) -> dict[str, Outcome]:
         """Open these connections (all) at once; a host that refuses is an outcome, not an exception."""
-        return self.each(
-            self.names if hosts is None else hosts, lambda name: self._open(name).is_connected, limit_s=3 * CONNECT_S
-        )
+        asked = self.names if hosts is None else hosts
+        return self.each(asked, lambda name: self._open(name).is_connected, limit_s=3 * CONNECT_S)
 
     def drop_dead(self) -> None:
         """Close the connections that answer no more, e.g. one that a firewall forgot: open for hours yet, it would fail
@@ -114,12 +110,9 @@ class Fleet:
 
         A non-zero exit is an outcome with ok False whose error carries the exit code and the end of standard error.
         """
-        commands = (
-            command if isinstance(command, Mapping) else dict.fromkeys(self.names if hosts is None else hosts, command)
-        )
-        return self.each(
-            commands, lambda name: self._command(name, commands[name], limit_s), limit_s=limit_s + 4 * CONNECT_S
-        )
+        asked, most_s = self.names if hosts is None else hosts, limit_s + 4 * CONNECT_S
+        commands = command if isinstance(command, Mapping) else dict.fromkeys(asked, command)
+        return self.each(commands, lambda name: self._command(name, commands[name], limit_s), limit_s=most_s)
 
     def read(self, path: str, hosts: Iterable[str]) -> dict[str, Outcome]:
         """The bytes of a remote file by SFTP on the open connection: no process is started on the host."""
@@ -151,9 +144,8 @@ class Fleet:
         wrapped = command if name in self.windows else f"timeout -k 5 {limit_s:g} sh -c {shlex.quote(command)}"
         started = time.monotonic()
         done = self._open(name).run(wrapped, hide=True, warn=True, in_stream=False, timeout=limit_s + 10)
-        if done.exited == 124 or (
-            done.exited == 137 and time.monotonic() - started >= limit_s
-        ):  # 137: TERM was not enough
+        killed = done.exited == 137 and time.monotonic() - started >= limit_s  # TERM was not enough
+        if done.exited == 124 or killed:
             raise OSError(f"`{command}` was stopped after {limit_s:g} s")
         if done.exited == -1:  # paramiko does not tell these two apart
             raise OSError(f"`{command}` did not end by itself: the connection was lost, or a signal ended it")
@@ -205,9 +197,8 @@ class Fleet:
     def _files(self, name: str) -> Iterator[paramiko.SFTPClient]:
         connection = self._open(name)
         with self._locks[name]:
-            if (
-                name not in self._sftp or self._sftp[name].get_channel().closed
-            ):  # its server may end before the connection
+            before = self._sftp.get(name)
+            if before is None or before.get_channel().closed:  # its server may end before the connection
                 self._sftp[name] = connection.client.open_sftp()
                 self._sftp[name].get_channel().settimeout(CONNECT_S)
             yield self._sftp[name]
@@ -331,6 +322,7 @@ def _open_patiently(connection: Connection) -> None:
 # What paramiko says when a key was refused: it tries the file as every kind of key in turn and reports the last
 # attempt.
 _KEY_OF_ANOTHER_KIND = re.compile("encountered .* key, expected|^Invalid key$")
+_UNKNOWN = "host key unknown: add it to known_hosts after checking its fingerprint on the host"
 
 
 def explain(error: BaseException) -> str:
@@ -339,7 +331,7 @@ def explain(error: BaseException) -> str:
     if isinstance(error, paramiko.BadHostKeyException):
         return "host key does not match known_hosts: the host was re-imaged, or it is not the host you mean"
     if "not found in known_hosts" in text:
-        return "host key unknown: add it to known_hosts after checking its fingerprint on the host"
+        return _UNKNOWN
     if isinstance(error, paramiko.ChannelException):
         return f"its sshd opened no channel: {error.text.lower()}"
     if isinstance(error, CommandTimedOut):
@@ -364,15 +356,12 @@ Clock = tuple[float, float]
 
 def clocks(fleet: Fleet, vms: Sequence[Host]) -> dict[str, Clock]:
     """VM -> its clock, of those that answered."""
-    asked = fleet.run("date +%s.%N", [vm.name for vm in vms], limit_s=10)
-    said = {
-        name: (o, (o.value or "").strip().rpartition("\n")[2]) for name, o in asked.items() if o.ok
-    }  # a shell may greet
-    return {
-        name: clock(last, o.started_s, o.started_s + o.seconds)
-        for name, (o, last) in said.items()
-        if re.fullmatch(r"\d+(\.\w*)?", last)
-    }
+    found = {}
+    for name, o in fleet.run("date +%s.%N", [vm.name for vm in vms], limit_s=10).items():
+        last = (o.value or "").strip().rpartition("\n")[2]  # a shell may greet
+        if o.ok and re.fullmatch(r"\d+(\.\w*)?", last):
+            found[name] = clock(last, o.started_s, o.started_s + o.seconds)
+    return found
 
 
 def clock(reading: str, asked_s: float, answered_s: float) -> Clock:
@@ -455,14 +444,8 @@ class KnownHosts(paramiko.MissingHostKeyPolicy):
         return found
 
     def _revoking(self, name: str, key: paramiko.PKey) -> _Line | None:
-        return next(
-            (
-                line
-                for line in self._lines
-                if line.marker == "@revoked" and line.key in (None, key) and line.speaks_of(name)
-            ),
-            None,
-        )
+        revoked = (line for line in self._lines if line.marker == "@revoked" and line.key in (None, key))
+        return next((line for line in revoked if line.speaks_of(name)), None)
 
     def missing_host_key(self, client, hostname: str, key: paramiko.PKey) -> None:
         """What paramiko asks where `keys` gave nothing for a host."""
@@ -472,16 +455,7 @@ class KnownHosts(paramiko.MissingHostKeyPolicy):
                 f"host key revoked: {self.path} line {line.number} says so{unread}; find out why before you trust "
                 "this host"
             )
-        authority = next(
-            (line for line in self._lines if line.marker == "@cert-authority" and line.speaks_of(hostname)), None
-        )
-        said = (
-            [f"line {authority.number} names a certificate authority, whose signatures are not checked here"]
-            if authority
-            else []
-        )
-        said += self._unread[:3]
-        raise HostKeyError(
-            "host key unknown: add it to known_hosts after checking its fingerprint on the host"
-            + (f" ({self.path}: {'; '.join(said)})" if said else "")
-        )
+        vouching = [line for line in self._lines if line.marker == "@cert-authority" and line.speaks_of(hostname)]
+        what = "names a certificate authority, whose signatures are not checked here"
+        said = [*(f"line {line.number} {what}" for line in vouching[:1]), *self._unread[:3]]
+        raise HostKeyError(_UNKNOWN + (f" ({self.path}: {'; '.join(said)})" if said else ""))

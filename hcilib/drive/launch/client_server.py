@@ -129,13 +129,10 @@ def _bridges(folder: Path, opened: Sequence[Session]) -> Iterator[dict[str, str]
         stack.callback(os.close, there)
         for session in opened:
             near = stack.enter_context(socket.socket(socket.AF_UNIX))
-            near.bind(
-                f"/proc/self/fd/{there}/{session.vm.target}"
-            )  # a whole path may be too long for a socket's address
+            near.bind(f"/proc/self/fd/{there}/{session.vm.target}")  # a path may be too long for a socket's address
             near.listen(1)
-            threading.Thread(
-                target=_accept, args=(near, session, lost), daemon=True, name=f"bridge {session.vm.name}"
-            ).start()
+            name = f"bridge {session.vm.name}"
+            threading.Thread(target=_accept, args=(near, session, lost), daemon=True, name=name).start()
             stack.callback(_shut, near)  # closed alone, a socket is held as long as somebody waits in accept
         yield lost
 
@@ -220,12 +217,11 @@ def _behind(of: Launch, opened: Sequence[Session]) -> list[str]:
     busy = {name: own for name, own in asked.items() if own}
     said = []
     for name, own in busy.items() if len(busy) < len(asked) else ():
-        states = [] if isinstance(own, str) else sorted({STUCK.get(w.state, "is still at work") for w in own})
-        said.append(
-            f"{name} does not answer: {own}"
-            if isinstance(own, str)
-            else f"{name}: its fio {' and '.join(states)}; it was killed"
-        )
+        if isinstance(own, str):
+            said.append(f"{name} does not answer: {own}")
+        else:
+            states = sorted({STUCK.get(worker.state, "is still at work") for worker in own})
+            said.append(f"{name}: its fio {' and '.join(states)}; it was killed")
     return said
 
 

@@ -28,6 +28,8 @@ LIKELY_FILL, SLOWEST_FILL = 200e6, 50e3
 nothing moves."""
 
 
+Paths = Mapping[str, str]
+"""Serial -> what the guard lets fio open for it."""
 GATE = "[ -p gate ] && echo >ready && : <gate || true"
 """What each job runs right before its first I/O, when it is set up and its disk is open: it says so and waits for the
 others (hcilib.drive.launch.per_host). A job file that is run by hand finds no gate and goes on."""
@@ -66,7 +68,7 @@ class Launch:
     work: Path
     span_bytes: int
     limit_s: float
-    paths: Mapping[str, str] = field(default_factory=dict)
+    paths: Paths = field(default_factory=dict)
     content: Content | None = None
     preludes: Mapping[str, str] = field(default_factory=dict)
     watch: Callable[[np.ndarray], bool] | None = None
@@ -84,13 +86,11 @@ class Launch:
 
     def offsets(self) -> dict[str, list[int]]:
         """VM -> at which byte of its disk each job begins; empty where all begin at 0."""
-        starts = {
-            vm.name: [
-                load.region(job, len(vm.disks), min(self.span_bytes, vm.disks[n % len(vm.disks)].size_bytes))[0]
-                for n, (load, job) in enumerate(self.step.jobs_of(vm))
-            ]
-            for vm in self.vms
-        }
+        starts: dict[str, list[int]] = {}
+        for vm in self.vms:
+            spans = [min(self.span_bytes, disk.size_bytes) for disk in vm.disks]
+            jobs = enumerate(self.step.jobs_of(vm))
+            starts[vm.name] = [load.region(job, len(spans), spans[n % len(spans)])[0] for n, (load, job) in jobs]
         return starts if any(map(any, starts.values())) else {}
 
 
@@ -140,22 +140,14 @@ def _fill_bytes(step: Step, vms: Sequence[Vm], span_bytes: int) -> int:
     """What the busiest VM writes in a step that ends when its disks are full; 0 for one that ends by time."""
     if step.runtime_s:
         return 0
-    return max(
-        sum(min(span_bytes, vm.disks[j % len(vm.disks)].size_bytes) for j in range(step.jobs_on(len(vm.disks))))
-        for vm in vms
-    )
+    spans = [[min(span_bytes, disk.size_bytes) for disk in vm.disks] for vm in vms]
+    return max(sum(own[job % len(own)] for job in range(step.jobs_on(len(own)))) for own in spans)
 
 
 def job_text(
-    step: Step,
-    vm: Vm,
-    testbed: Testbed,
-    span_bytes: int,
-    paths: Mapping[str, str] | None = None,
-    content: Content | None = None,
+    step: Step, vm: Vm, testbed: Testbed, span_bytes: int, paths: Paths | None = None, content: Content | None = None
 ) -> str:
-    """One VM's job file: one section a job, one job a disk in turn. `paths`: serial -> what the guard lets fio open for
-    it.
+    """One VM's job file: one section a job, one job a disk in turn.
 
     Every option stands in the job's own section: what stands in [global] is unrecoverable per client in fio's JSON.
     """
@@ -171,7 +163,7 @@ def _section(
     testbed: Testbed,
     span_bytes: int,
     number: tuple[int, int],
-    paths: Mapping[str, str],
+    paths: Paths,
     content: Content | None,
 ) -> str:
     """`number`: which job of its load it is, and which of the VM."""
@@ -198,11 +190,8 @@ def _section(
     if step.ramp_s:
         options["ramp_time"] = f"{round(step.ramp_s * 1000)}ms"
     if content and pattern.writes:  # without refill_buffers a job writes variations of one buffer
-        options |= {
-            "refill_buffers": 1,
-            "dedupe_percentage": content.dedupe_pct,
-            "buffer_compress_percentage": content.compress_pct,
-        }
+        options |= {"refill_buffers": 1, "dedupe_percentage": content.dedupe_pct}
+        options["buffer_compress_percentage"] = content.compress_pct
     # A seed of its own for every step, VM and job: fio's default repeats one sequence, which a cache remembers.
     options["randseed"] = zlib.crc32(f"{step.id}/{vm.name}/{job}".encode())
     options["exec_prerun"] = GATE
@@ -254,7 +243,7 @@ def job_demand(step: Step) -> tuple[int, int]:
     return tuple(max(1, round(each * part)) if part else 0 for part in (share, 1 - share))  # type: ignore[return-value]
 
 
-def _target(vm: Vm, disk: Disk, paths: Mapping[str, str]) -> dict[str, str | int]:
+def _target(vm: Vm, disk: Disk, paths: Paths) -> dict[str, str | int]:
     """What fio opens. A path that is gone must fail: by default fio makes a file of that name and measures the root
     disk."""
     if disk.uri and disk.uri.startswith("rbd://"):
@@ -263,9 +252,8 @@ def _target(vm: Vm, disk: Disk, paths: Mapping[str, str]) -> dict[str, str | int
     if disk.uri:
         return {"uri": disk.uri}
     if disk.serial not in paths:
-        raise FioError(
-            f"{vm.name}: disk {disk.serial} was not resolved to a device by the guard, so nothing is run on it"
-        )
+        why = "was not resolved to a device by the guard, so nothing is run on it"
+        raise FioError(f"{vm.name}: disk {disk.serial} {why}")
     return {"filename": paths[disk.serial].replace(":", "\\:"), "allow_file_create": 0}
 
 
@@ -273,6 +261,9 @@ def _target(vm: Vm, disk: Disk, paths: Mapping[str, str]) -> dict[str, str | int
 # replaced,
 # `...` and (...) are computed by a shell, `include` reads another file, and an engine may be a library to load.
 _TEXT = r"[A-Za-z0-9_./:,=?&+@%-]+"
+_SWITCHES = ("time_based", "sync", "fdatasync", "fsync", "refill_buffers", "lat_percentiles", "log_unix_epoch")
+_NUMBERS = ("bs", "iodepth", "size", "offset", "rwmixread", "randseed", "dedupe_percentage",
+            "buffer_compress_percentage", "log_avg_msec", "log_hist_msec")  # fmt: skip
 _OPTIONS = {
     "ioengine": "|".join(ENGINES),
     "filename": r"/?(?:[A-Za-z0-9_./,=+@%-]|\\:)+",
@@ -290,24 +281,8 @@ _OPTIONS = {
     "ramp_time": r"\d+ms",
     "direct": "[01]",
     "allow_file_create": "0",
-    **dict.fromkeys(
-        ("time_based", "sync", "fdatasync", "fsync", "refill_buffers", "lat_percentiles", "log_unix_epoch"), "1"
-    ),
-    **dict.fromkeys(
-        (
-            "bs",
-            "iodepth",
-            "size",
-            "offset",
-            "rwmixread",
-            "randseed",
-            "dedupe_percentage",
-            "buffer_compress_percentage",
-            "log_avg_msec",
-            "log_hist_msec",
-        ),
-        r"\d+",
-    ),
+    **dict.fromkeys(_SWITCHES, "1"),
+    **dict.fromkeys(_NUMBERS, r"\d+"),
     "exec_prerun": re.escape(GATE),
     **dict.fromkeys(("write_iops_log", "write_bw_log", "write_lat_log", "write_hist_log"), r"logs/[a-z0-9.-]+"),
 }
@@ -340,14 +315,9 @@ def read_job(text: str, who: str = "job file") -> dict[str, dict[str, str]]:
 
 
 def verify(
-    text: str,
-    step: Step,
-    vm: Vm,
-    testbed: Testbed,
-    span_bytes: int,
-    paths: Mapping[str, str] | None = None,
+    text: str, step: Step, vm: Vm, testbed: Testbed, span_bytes: int, paths: Paths | None = None,
     content: Content | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Hold a job file, as it will be sent, against the plan: its sections, targets, parts of disks, directions and
     rates.
 
@@ -367,7 +337,7 @@ def verify(
     if list(found) != due:
         raise FioError(f"{who}: sections {', '.join(found)} where the plan has {', '.join(due)}; nothing was started")
     for job, ((section, given), (load, own)) in enumerate(zip(found.items(), jobs, strict=True)):
-        asked = _asked(load, vm, (own, job), testbed, span_bytes, paths or {}, content)
+        asked = _asked(load, vm, testbed, span_bytes, (own, job), paths or {}, content)
         for name in sorted(asked.keys() | given.keys() - _FREE):
             if given.get(name) != asked.get(name):
                 raise FioError(
@@ -379,10 +349,10 @@ def verify(
 def _asked(
     step: Step,
     vm: Vm,
-    number: tuple[int, int],
     testbed: Testbed,
     span_bytes: int,
-    paths: Mapping[str, str],
+    number: tuple[int, int],
+    paths: Paths,
     content: Content | None,
 ) -> dict[str, str]:
     """Option -> value, of what a job does to which part of which disk, in the plan's words alone."""
@@ -429,10 +399,7 @@ def _asked(
                   "buffer_compress_percentage": content.compress_pct}  # fmt: skip
     if step.runtime_s + step.ramp_s >= SHORTEST_LOGGED_S:
         logs = ("iops", "bw", "lat", "hist") if testbed.fio.log_hist_msec else ("iops", "bw", "lat")
-        asked |= {
-            "log_avg_msec": log_msec(step),
-            "log_unix_epoch": 1,
-            **{f"write_{what}_log": f"logs/{pattern.name}" for what in logs},
-        }
+        asked |= {"log_avg_msec": log_msec(step), "log_unix_epoch": 1}
+        asked |= {f"write_{what}_log": f"logs/{pattern.name}" for what in logs}
         asked |= {"log_hist_msec": testbed.fio.log_hist_msec} if "hist" in logs else {}
     return {name: str(value) for name, value in asked.items()}

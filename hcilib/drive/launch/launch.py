@@ -53,7 +53,7 @@ def starts(
     (per-host launcher: the time of a VM's result less the runtime it states). All corrected by the VM's clock.
     """
     table = _table(of.work)
-    if table is None:
+    if table.empty:
         return _unknown("there is no complete result")
     hosts = {vm: table[(table["hostname"] == host) & (table["port"] == port)] for vm, (host, port) in places.items()}
     ran_s = {vm: rows["runtime"].max() / 1000 for vm, rows in hosts.items()}
@@ -65,10 +65,8 @@ def starts(
 
 
 def _witnesses(hosts, of: Launch, places, begun):
-    yield (
-        "job_start",
-        {vm: rows["job_start"].min() / 1000 for vm, rows in hosts.items() if rows["job_start"].notna().any()},
-    )
+    told = {vm: rows["job_start"] for vm, rows in hosts.items() if rows["job_start"].notna().any()}
+    yield "job_start", {vm: column.min() / 1000 for vm, column in told.items()}
     logs = logged(of.work, log_msec(of.step))
     yield "logs", {vm: logs[host] for vm, (host, _) in places.items() if host in logs}
     yield "begun", dict(begun)
@@ -88,11 +86,12 @@ def _unknown(why: str) -> dict:
     return {"start_skew_s": None, "common_window_s": None, "starts_from": f"unknown: {why}"}
 
 
-def _table(work: Path) -> pd.DataFrame | None:
+def _table(work: Path) -> pd.DataFrame:
+    """fio's result; empty where there is no complete one."""
     try:
         return read_fio(work / "fio.json")
     except (FioOutputError, OSError):
-        return None
+        return pd.DataFrame()
 
 
 def logged(work: Path, interval_ms: int) -> dict[str, float]:
@@ -124,19 +123,15 @@ def silent(of: Launch, places: Mapping[str, tuple[str, int]]) -> dict[str, float
     order, fio's result cannot tell a silence from a slow disk, and none is said. A job under a rate cap may be idle by
     its cap: its I/Os under way are fewer.
     """
-    try:
-        table = read_fio(of.work / "fio.json")
-    except (FioOutputError, OSError):
-        return {}
-    if not (table["lat_ns_max"].groupby(table["hostname"]).max() > LONGEST_S * 1e9).any():
+    table = _table(of.work)
+    if table.empty or not (table["lat_ns_max"].groupby(table["hostname"]).max() > LONGEST_S * 1e9).any():
         return {}  # most runs: their histograms are not looked at
     loads = [load.cell for load in of.step.cell.tenants] or [of.step.cell]
     depth = 1 if any(load.pattern.capped or load.demand for load in loads) else of.step.cell.iodepth
     table = table.assign(sum_ns=table["lat_ns_mean"] * table["total_ios"])
     jobs = table.groupby(_JOB).agg({"sum_ns": "sum", "total_ios": "sum", "runtime": "max"})
-    longest_s = (
-        _longest_s(read_fio_bins(of.work / "fio.json"), depth).reindex(jobs.index).fillna(jobs["runtime"] / 1000)
-    )
+    longest_s = _longest_s(read_fio_bins(of.work / "fio.json"), depth)
+    longest_s = longest_s.reindex(jobs.index).fillna(jobs["runtime"] / 1000)
     ordinary_s = ORDINARY * jobs["sum_ns"] / jobs["total_ios"] / 1e9
     held = longest_s.where(~(longest_s <= ordinary_s), 0.0).groupby(["hostname", "port"]).min()
     by_vm = {vm: float(held.get(place, 0.0)) for vm, place in places.items()}
@@ -154,7 +149,5 @@ def _longest_s(bins: pd.DataFrame, iodepth: int) -> pd.Series:
 def sentences(of: Launch, quiet: Mapping[str, float]) -> tuple[str, ...]:
     """What is to be said of a run in which VMs fell silent."""
     who = "; ".join(f"{vm} for up to {seconds:.2g} s" for vm, seconds in quiet.items())
-    if not quiet:
-        return ()
     everywhere = " (the whole fleet)" if len(quiet) == len(of.vms) else ""
-    return (f"no I/O completed on {who}{everywhere}: something hung while it was measured",)
+    return (f"no I/O completed on {who}{everywhere}: something hung while it was measured",) if quiet else ()

@@ -69,14 +69,9 @@ def launch(of: Launch) -> tuple[Launched, dict[str, Clock], dict[str, float]]:
     count_ms = f"{1000 * of.sample_s:.0f}" if of.watch else ""
     with sessions(of, SCRIPT, "job.fio", of.limit_s, count_ms) as opened:
         if of.watch:
-            need(
-                "preparing fio",
-                of.fleet.each(
-                    folders := {s.vm.name: s.folder for s in opened},
-                    lambda name: of.fleet.put_now(name, f"{folders[name]}/tally.awk", TALLY.encode()),
-                    limit_s=CONNECT_S,
-                ),
-            )
+            files = {s.vm.name: f"{s.folder}/tally.awk" for s in opened}
+            sent = of.fleet.each(files, lambda n: of.fleet.put_now(n, files[n], TALLY.encode()), limit_s=CONNECT_S)
+            need("preparing fio", sent)
         started = time.time()
         for session in opened:
             session.say("go")
@@ -94,17 +89,8 @@ def launch(of: Launch) -> tuple[Launched, dict[str, Clock], dict[str, float]]:
     late = [s.vm.name for s in opened if s.late(started + of.limit_s)] if not seen.faults else []
     faults = (*seen.faults, *(f"{name}: fio was stopped from outside after {of.limit_s:g} s" for name in late))
     _merge(opened, places, of.work)
-    launched = Launched(
-        _returncode(opened, stopped),
-        started,
-        ended,
-        bool(faults),
-        stopped_early=stopped,
-        launcher="per-host",
-        places=places,
-        faults=faults,
-        remarks=remarks,
-    )
+    launched = Launched(_returncode(opened, stopped), started, ended, bool(faults), stopped, "per-host", places, faults,
+                        remarks=remarks)  # fmt: skip
     return launched, {s.vm.name: s.clock for s in opened}, _begun(opened, of.work)
 
 
@@ -184,12 +170,8 @@ def _merge(sessions: Sequence[Session], places: Mapping[str, tuple[str, int]], w
     """One fio.json and one fio.stderr, the lines of the latter behind their VM's name."""
     own = {s.vm.name: work / f"{s.vm.name}.fio.json" for s in sessions if s.returncode is not None}
     (work / "fio.json").write_text(merge_hosts({places[name]: path for name, path in own.items()}))
-    said = [
-        f"{name}: {line}\n"
-        for name in own
-        for line in (work / f"{name}.fio.stderr").read_text(errors="replace").splitlines()
-    ]
-    (work / "fio.stderr").write_text("".join(said))
+    said = {name: (work / f"{name}.fio.stderr").read_text(errors="replace").splitlines() for name in own}
+    (work / "fio.stderr").write_text("".join(f"{name}: {line}\n" for name, its in said.items() for line in its))
 
 
 def _begun(sessions: Sequence[Session], work: Path) -> dict[str, float]:
@@ -253,29 +235,17 @@ def fetch_logs(
 
     limit_s = STARTING_S + max((sum(own.values()) for own in sizes.values()), default=0) / SLOWEST_FETCH
     fetched = fleet.each(sizes, fetch, limit_s=limit_s)
-    said = tuple(
-        (
-            f"{name}: its raw logs were fetched, {large[name] / 1e6:.0f} MB, for they could not be rolled up there: "
-            f"{outcome.value}"
-        )
-        for name, outcome in fetched.items()
-        if outcome.value
-    )
-    return listed | fetched, said
+    why = {name: outcome.value for name, outcome in fetched.items() if outcome.value}
+    raw = "its raw logs were fetched, {:.0f} MB, for they could not be rolled up there"
+    return listed | fetched, tuple(f"{name}: {raw.format(large[name] / 1e6)}: {said}" for name, said in why.items())
 
 
 def _roll_up(fleet: Fleet, folders: Mapping[str, str], sizes: Mapping[str, int]) -> dict[str, Outcome]:
-    source = script_for_vms()
-    sent = fleet.each(
-        folders, lambda name: fleet.put_now(name, f"{folders[name]}/{ROLLUP_SCRIPT}", source), limit_s=STARTING_S
-    )
-    commands = {
-        name: f"cd {shlex.quote(folders[name])} && {PYTHON} {ROLLUP_SCRIPT} logs {ROLLUP}"
-        for name, o in sent.items()
-        if o.ok
-    }
-    limit_s = STARTING_S + max(sizes.values(), default=0) / SLOWEST_ROLL
-    return sent | (fleet.run(commands, limit_s=limit_s) if commands else {})
+    source, roll = script_for_vms(), f"{PYTHON} {ROLLUP_SCRIPT} logs {ROLLUP}"
+    files = {name: f"{folder}/{ROLLUP_SCRIPT}" for name, folder in folders.items()}
+    sent = fleet.each(files, lambda name: fleet.put_now(name, files[name], source), limit_s=STARTING_S)
+    commands = {name: f"cd {shlex.quote(folders[name])} && {roll}" for name, o in sent.items() if o.ok}
+    return sent | fleet.run(commands, limit_s=STARTING_S + max(sizes.values(), default=0) / SLOWEST_ROLL)
 
 
 def _take(fleet: Fleet, name: str, folder: str, host: str, to: Path, left: set[str]) -> str:

@@ -140,16 +140,8 @@ def command(
 ) -> list[str]:
     """What is run on the VM, under a timeout of its own, should even the script hang: the deadline, and time to fetch
     what fio left."""
-    given = [
-        testbed.lab_root or "/tmp",
-        vm.target,
-        f"{limit_s:g}",
-        testbed.fio.binary,
-        process,
-        testbed.lab_root or "",
-        prelude,
-        count_ms,
-    ]
+    root, limit = testbed.lab_root or "", f"{limit_s:g}"
+    given = [root or "/tmp", vm.target, limit, testbed.fio.binary, process, root, prelude, count_ms]
     return ["timeout", "-k", "5", f"{limit_s + FETCHING_S:g}", "sh", "-c", HEAD + script, "hci", *given]
 
 
@@ -233,17 +225,12 @@ class Watched:
         self.faults = tuple(dict.fromkeys(found))
 
     def _said(self, vm, worker: Worker, stood_s: float) -> str:
-        order = self._order.get(vm.name, [])
-        disk = (
-            f"disk {vm.disks[order.index(worker.pid) % len(vm.disks)].serial}"
-            if worker.pid in order
-            else "one of its disks"
-        )
-        how = f" (its fio {STUCK[worker.state]})" if worker.state in STUCK else ""
-        return (
-            f"{vm.name}: {disk} has answered nothing for {stood_s:.0f} s{how}: the run was ended; look at that "
-            "disk's path"
-        )
+        order, disk = self._order.get(vm.name, []), "one of its disks"
+        if worker.pid in order:
+            disk = f"disk {vm.disks[order.index(worker.pid) % len(vm.disks)].serial}"
+        silent = f"has answered nothing for {stood_s:.0f} s"
+        silent += f" (its fio {STUCK[worker.state]})" if worker.state in STUCK else ""
+        return f"{vm.name}: {disk} {silent}: the run was ended; look at that disk's path"
 
 
 @contextlib.contextmanager
@@ -282,5 +269,5 @@ def _parse(text: str, depth: int) -> list[Worker]:
     def below(pid: int) -> int:
         return 1 + below(parents[pid]) if parents[pid] in parents else 0
 
-    return [Worker(int(p), state, int(count)) for p, _, state, count in sorted(rows, key=lambda r: int(r[0]))
-            if below(int(p)) == depth]  # fmt: skip
+    workers = (Worker(int(pid), state, int(count)) for pid, _, state, count in rows)
+    return sorted((worker for worker in workers if below(worker.pid) == depth), key=lambda worker: worker.pid)
