@@ -5,21 +5,18 @@ No function here averages percentiles: of one real run the pooled p99.9 is 4.95 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
 from hcilib.analyse.compare.cells import SINGLE_RUN, refuse_mixing, require_columns, valid_rows
 from hcilib.analyse.compare.compare import summarize
 from hcilib.analyse.runs.series import run_columns
 from hcilib.caveats import NONE, THIN_TAIL, Caveat, Caveats, caveats, column
-from hcilib.fio_buckets import BUCKETS, MIDPOINTS, TAIL, buckets_of, ios_to_reach
+from hcilib.fio_buckets import BUCKETS, MIDPOINTS, TAIL, ios_to_reach
 from hcilib.metrics import FACTORS
 
 VM = ("host", "hostname", "port")
@@ -55,18 +52,12 @@ def percentiles(
     names = _names(q)
     merged = merged_by(bins, by)
     refuse_mixing(bins, by, among=("log", *FACTORS))
-    total = np.zeros(len(merged.count) + 1, np.int64)
-    np.cumsum(merged.count, out=total[1:])
-    n = np.diff(total[np.append(merged.starts, len(merged.count))])
-    reached = {name: _first_reaching(total, merged.starts, n, percent) for name, percent in names.items()}
-    keys = {key: merged.of(key, merged.starts) for key in by}
-    latencies = {name: merged.of("lat_ns", cells) for name, cells in reached.items()}
-    return pd.DataFrame(keys | {"n": n} | latencies | {"warnings": _thin_tails(n, names)}, index=range(len(n)))
-
-
-def _first_reaching(total: np.ndarray, starts: np.ndarray, n: np.ndarray, percent: float) -> np.ndarray:
-    """Row of each group where the cumulative count reaches percent/100 n; `total` counts all rows before each row."""
-    return np.searchsorted(total[1:], total[starts] + ios_to_reach(percent, n))
+    total = np.append(0, merged.count.cumsum())
+    before = total[merged.starts]
+    n = np.diff(np.append(before, total[-1]))
+    reached = {name: np.searchsorted(total[1:], before + ios_to_reach(q, n)) for name, q in names.items()}
+    latencies = {name: merged.lat_ns[cells] for name, cells in reached.items()}
+    return merged.keys.assign(n=n, **latencies, warnings=_thin_tails(n, names))
 
 
 def _names(q: Sequence[float]) -> dict[str, float]:
@@ -214,41 +205,24 @@ def _refuse_parts_of_runs(per_run: pd.DataFrame, by: list[str]) -> None:
         raise ValueError(f"percentile_interval: a run has several rows in one cell of {by}; merge its bins first")
 
 
-# ---- fio's latency histograms: which bucket a latency falls into, what a bucket stands for, and their exact sum
+# ---- fio's latency histograms: their exact sum
 
 
-LARGE = 20_000
-"""Rows from which summing by codes pays."""
 _MIDDLES = np.array(MIDPOINTS)
-
-
-def bucket_of(lat_ns: ArrayLike) -> np.ndarray:
-    """Index of fio's histogram bucket of each latency, any shape."""
-    lat = np.asarray(lat_ns)
-    if (lat < 0).any() or np.isnan(lat.astype(float)).any():
-        raise ValueError("bucket_of: a latency is negative or missing; expected nanoseconds")
-    return buckets_of(np.minimum(lat, 2**35).astype(np.int64))
-
-
-def midpoint(bucket: ArrayLike) -> np.ndarray:
-    """Middle of fio's bucket in ns, as its JSON prints it, any shape."""
-    index = np.asarray(bucket, dtype=np.int64)
-    if ((index < 0) | (index >= BUCKETS)).any():
-        raise ValueError(f"midpoint: a bucket lies outside 0 to {BUCKETS - 1}")
-    return _MIDDLES[index]
 
 
 @dataclass(frozen=True)
 class Merged:
-    """Histograms added up, sorted by group and latency; of millions of cells few are ever looked at.
+    """Histograms added up, sorted by group and latency.
 
-    `count` : I/Os of every cell. `starts` : the cell at which each group begins. `of(column, cells)` : its values
-        there.
+    `keys` : a row for each group. `starts` : the cell at which it begins. `count`, `lat_ns` : I/Os and latency of every
+        cell.
     """
 
-    count: np.ndarray
+    keys: pd.DataFrame
     starts: np.ndarray
-    of: Callable[[str, np.ndarray], ArrayLike]
+    count: np.ndarray
+    lat_ns: np.ndarray
 
 
 def merged_by(bins: pd.DataFrame, by: list[str]) -> Merged:
@@ -256,125 +230,35 @@ def merged_by(bins: pd.DataFrame, by: list[str]) -> Merged:
 
     `bins` says latencies as lat_ns, the middles of fio's buckets, or as bucket, their number. ValueError for a missing
     column, or a count or latency that is none.
+
+    A cell is one number, its group's times the number of latencies, plus its latency's: rows are added up by one key,
+    and dividing gives group and latency back.
     """
     _check(bins, by)
-    keys, some = [*by, "lat_ns"], bins["count"].to_numpy() > 0
-    if (full := np.count_nonzero(some)) > LARGE:
-        held = slice(None) if full == len(some) else np.flatnonzero(some)
-        codes = {key: _coded(bins[key], held) for key in by} | {"lat_ns": _coded_latency(bins, held)}
-        count = bins["count"].to_numpy(np.int64)[held]
-        if math.prod(levels for _, levels, _ in codes.values()) < 20 * len(count):
-            return _by_code(count, codes)
-    table = bins if "lat_ns" in bins else bins.assign(lat_ns=_MIDDLES.take(bins["bucket"], mode="clip"))
-    merged = table[some].groupby(keys, dropna=False, observed=True)["count"].sum().astype("int64").reset_index()
-    starts = np.flatnonzero(~merged.duplicated(by)) if by else np.arange(min(len(merged), 1))
-    return Merged(merged["count"].to_numpy(), starts, lambda column, cells: merged[column].iloc[cells].array)
-
-
-class _Coded(NamedTuple):
-    """A column as numbers from 0 in the order of its values; how many there may be; and the values of some of them."""
-
-    codes: np.ndarray
-    levels: int
-    values: Callable[[np.ndarray], ArrayLike]
-
-
-def _coded(column: pd.Series, held: slice | np.ndarray) -> _Coded:
-    """Of some rows. Cheap where the values are categories, or whole numbers that lie close together; else they are
-    sorted."""
-    if isinstance(column.dtype, pd.CategoricalDtype) and not column.hasnans:
-        return _Coded(
-            column.cat.codes.to_numpy()[held],
-            len(column.cat.categories),
-            lambda codes: pd.Categorical.from_codes(codes, dtype=column.dtype),
-        )
-    if _is_whole(column):
-        values = column.to_numpy()[held]
-        low, high = int(values.min()), int(values.max())
-        if high - low < len(values):
-            from_0 = values - low if low else values  # millions of rows are not copied for nothing
-            return _Coded(from_0, high - low + 1, lambda codes: (codes + low).astype(values.dtype))
-    codes, uniques = pd.factorize(column.iloc[held], sort=True, use_na_sentinel=False)
-    return _Coded(codes, len(uniques), uniques.take)
-
-
-def _coded_latency(bins: pd.DataFrame, held: slice | np.ndarray) -> _Coded:
-    """A rollup says the bucket itself: believed where it stands alone, or is the one of the latency."""
-    if "bucket" in bins and _is_whole(bins["bucket"]):
-        bucket, lat_ns = (
-            bins["bucket"].to_numpy()[held],
-            None if "lat_ns" not in bins else bins["lat_ns"].to_numpy()[held],
-        )
-        if bucket.min() >= 0 and bucket.max() < BUCKETS:
-            middle = _MIDDLES if lat_ns is None else _MIDDLES.astype(lat_ns.dtype)
-            if lat_ns is None or np.array_equal(middle[bucket], lat_ns):
-                return _Coded(bucket, 1 << 11, middle.take)  # a power of two: divided by in no time
-    return _coded(bins["lat_ns"], held)
-
-
-def _within(column: pd.Series, low: int, high: int) -> bool:
-    return bool(len(column)) and column.min() >= low and column.max() <= high
-
-
-def _is_whole(column: pd.Series) -> bool:
-    return isinstance(column.dtype, np.dtype) and column.dtype.kind in "iu"
-
-
-def _by_code(count: np.ndarray, columns: dict[str, _Coded]) -> Merged:
-    """What groupby gives, sooner: a row's cell is a number whose digits are its codes, column by column, the latency's
-    the last. So the same cells have the same number, `np.bincount` adds them up, and dividing gives the columns back.
-
-    Every combination of levels has a place in bincount, whether it occurs or not: `merged_by` comes here only where
-    these are less than twenty times the rows. Counts add up exactly below 2^53, the whole numbers that a float holds.
-    """
-    combinations = math.prod(levels for _, levels, _ in columns.values())
-    (first, *_), *others = columns.values()
-    cell: np.ndarray = first.astype(np.int32 if combinations < 1 << 31 else np.int64)
-    for codes, levels, _ in others:
-        cell *= levels
-        cell += codes
-    if (cell[1:] > cell[:-1]).all():  # a rollup by second and direction: sorted, and nothing to add up
-        cells, summed = cell, count
+    told = bins[bins["count"].to_numpy() > 0]
+    if "lat_ns" in told:
+        latency, middles = pd.factorize(told["lat_ns"], sort=True)
     else:
-        every = np.bincount(cell, count)
-        cells = np.flatnonzero(every > 0)
-        summed = every[cells].astype(np.int64)
-
-    def of(column: str, at: np.ndarray) -> ArrayLike:
-        rest = cells[at]
-        for name, (_, levels, values) in reversed(columns.items()):
-            rest, code = np.divmod(rest, levels)
-            if name == column:
-                return values(code)
-        raise KeyError(column)
-
-    # Without its last digit a cell is its group. The latency has 2^11 levels where it can: a shift is much cheaper.
-    levels = columns["lat_ns"].levels
-    group = cells >> (levels.bit_length() - 1) if levels.bit_count() == 1 else cells // levels
-    begins = np.ones(len(group), bool)
-    np.not_equal(group[1:], group[:-1], out=begins[1:])
-    starts = np.flatnonzero(begins)
-    return Merged(summed, starts, of)
+        latency, middles = told["bucket"].to_numpy(int), _MIDDLES
+    group = told.groupby(by, dropna=False, observed=True).ngroup().to_numpy() if by else np.zeros(len(told), int)
+    cells = told["count"].astype("int64").groupby(group * len(middles) + latency).sum()
+    group_of, latency_of = np.divmod(cells.index.to_numpy(int), len(middles))
+    first = np.unique(group, return_index=True)[1]
+    starts = np.flatnonzero(np.diff(group_of, prepend=-1))
+    return Merged(told[by].iloc[first].reset_index(drop=True), starts, cells.to_numpy(), middles[latency_of])
 
 
 def _check(bins: pd.DataFrame, by: list[str]) -> None:
     latency = "bucket" if "bucket" in bins and "lat_ns" not in bins else "lat_ns"
     if missing := [c for c in [*by, latency, "count"] if c not in bins]:
         raise ValueError(f"bins have no column {', '.join(missing)}; they have {', '.join(map(str, bins))}")
-    if latency == "bucket" and not _is_whole(bins["bucket"]):
+    if latency == "bucket" and not pd.api.types.is_integer_dtype(bins["bucket"]):
         raise ValueError("bins: bucket holds no whole numbers, expected those of fio's buckets, or lat_ns beside it")
     if "averaged" in bins and bins["averaged"].any() and (bins["averaged"] & (bins["count"] > 0)).any():
         raise ValueError(
             "these rows come of log_avg_msec: percentiles of averages are not percentiles; log single I/Os or "
             "histograms (log_hist_msec), or take the bins of json+"
         )
-    if (
-        latency == "bucket"
-        and _is_whole(bins["count"])
-        and _within(bins["bucket"], 0, BUCKETS - 1)
-        and bins["count"].min() >= 0
-    ):
-        return  # as every rollup without stalls; what follows looks for the row
     unknown = bins[latency].isna() if latency == "lat_ns" else ~bins[latency].between(0, BUCKETS - 1)
     bad = (unknown & (bins["count"] != 0)) | bins["count"].isna() | (bins["count"] < 0)
     if bad.any():

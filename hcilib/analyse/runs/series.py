@@ -22,6 +22,8 @@ from hcilib.metrics import FACTORS, KEYS
 LONG_RUN_BATCHES = 20
 MIN_EFFECTIVE = 30
 """Fewer independent samples than this support no interval (METHODS section 2)."""
+ALPHA, T_STAR = 0.05, 300
+"""Of the confidence sequence: how often it may fail at any look, and the samples at which it is tightest."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +46,7 @@ class Decision:
         return self.stop
 
 
-def stop_when(
-    rates: ArrayLike,
-    target: float = 0.02,
-    alpha: float = 0.05,
-    t_star: float = 300,
-    first: int = 60,
-    most: int = 300,
-) -> Decision:
+def stop_when(rates: ArrayLike, target: float = 0.02, first: int = 60, most: int = 300) -> Decision:
     """Decide whether a run may stop: its mean is known to +-`target`.
 
     Looking again and again costs nothing: the interval at the look that stops covers at least .95 on AR(1) series of
@@ -61,7 +56,6 @@ def stop_when(
     ----------
     rates : shape (T,), the fleet's summed rate per second since the run began; missing seconds (NaN) are left out
     target : wanted half-width relative to the mean
-    alpha, t_star : of `confidence_sequence`
     first, most : samples before which the answer is always no, and from which it is always yes
 
     Source: METHODS section 2; the long-run spread comes from 20 batch means and is trusted from n_eff >= 30.
@@ -72,15 +66,11 @@ def stop_when(
     y = y[~np.isnan(y)]
     mean = float(y.mean()) if y.size else np.nan
     n_eff = min(effective_samples(y), y.size) if y.size >= 4 else 0.0
-    half = _relative_half_width(y, alpha, t_star) if y.size >= first and n_eff >= MIN_EFFECTIVE else np.nan
+    can_be_had = y.size >= first and n_eff >= MIN_EFFECTIVE and mean > 0
+    half = float(confidence_sequence(y.size, long_run_sd(y)) / mean) if can_be_had else np.nan
     reached = bool(half <= target)
     stop = reached or y.size >= most
     return Decision(stop, reached, mean, half, y.size, n_eff, _why(y.size, n_eff, half, target, first, most))
-
-
-def _relative_half_width(y: np.ndarray, alpha: float, t_star: float) -> float:
-    mean = y.mean()
-    return float(confidence_sequence(y.size, long_run_sd(y), alpha, t_star) / mean) if mean > 0 else np.nan
 
 
 def _why(n: int, n_eff: float, half: float, target: float, first: int, most: int) -> str:
@@ -119,11 +109,9 @@ def enough_runs(values: ArrayLike, target: float = 0.02, least: int = 5, most: i
     return Decision(reached or n >= most, reached, mean, half, n, float(n), wanted)
 
 
-def confidence_sequence(
-    t: ArrayLike, s: ArrayLike = 1.0, alpha: float = 0.05, t_star: float = 300
-) -> np.ndarray | np.float64:
+def confidence_sequence(t: ArrayLike, s: ArrayLike = 1.0) -> np.ndarray | np.float64:
     """Half-width of the asymptotic confidence sequence after `t` samples: valid at every t at once, tightest near
-    t_star.
+    `T_STAR`.
 
     Parameters
     ----------
@@ -132,12 +120,10 @@ def confidence_sequence(
 
     Source: METHODS section 2; Waudby-Smith et al. 2021, Gaussian mixture boundary.
     """
-    if not 0 < alpha < 1:
-        raise ValueError(f"confidence_sequence: alpha is {alpha}, expected a probability between 0 and 1, e.g. 0.05")
     t = np.asarray(t, float)
-    rho2 = (-2 * np.log(alpha) + np.log(-2 * np.log(alpha) + 1)) / t_star
+    rho2 = (-2 * np.log(ALPHA) + np.log(-2 * np.log(ALPHA) + 1)) / T_STAR
     grown = t * rho2 + 1
-    return np.asarray(s, float) * np.sqrt(2 * grown / (t**2 * rho2) * np.log(np.sqrt(grown) / alpha))
+    return np.asarray(s, float) * np.sqrt(2 * grown / (t**2 * rho2) * np.log(np.sqrt(grown) / ALPHA))
 
 
 def autocorrelation_time(y: ArrayLike) -> float | np.ndarray:
@@ -414,23 +400,6 @@ def _complaints(drift_pct: float, cut: int, n: int, levels: tuple[float, float] 
     return said
 
 
-def fleet(series: pd.DataFrame, metric: str = "iops") -> pd.DataFrame:
-    """One series per run: summed over hosts, jobs and directions, on the seconds all of them have.
-
-    Latency is averaged by IOPS instead of summed. A host that died early cuts the run short for all: its share cannot
-    be made up. `mean_interval` and `stationarity` say in their warnings what was cut.
-
-    Returns
-    -------
-    The run's keys, t_s, `metric` (NaN in a second some writer lacks), ascending in t_s.
-    """
-    frames = [total.rename(metric).reset_index().assign(**key) for key, total, _ in _runs(series, metric)]
-    if not frames:
-        return pd.DataFrame(columns=[*run_columns(series), "t_s", metric])
-    table = pd.concat(frames, ignore_index=True)
-    return table[[c for c in table if c not in ("t_s", metric)] + ["t_s", metric]]
-
-
 def run_columns(table: pd.DataFrame) -> list[str]:
     """The columns that tell one run from another, of those the table has; none means it holds a single run."""
     return [c for c in ("run", "step_id", *KEYS, *FACTORS) if c in table]
@@ -439,7 +408,7 @@ def run_columns(table: pd.DataFrame) -> list[str]:
 def _per_run(series: pd.DataFrame, metric: str, columns: list[str], judge: Callable) -> pd.DataFrame:
     """One row per run from `judge(t, y)`, its `warnings` joined to those of the summing."""
     rows = []
-    for key, total, cut in _runs(series, metric):
+    for key, total, cut in fleet(series, metric):
         known = total.dropna()
         row = judge(known.index.to_numpy(float), known.to_numpy(float))
         rows.append(key | row | {"warnings": Caveats([*row["warnings"], *cut])})
@@ -447,8 +416,13 @@ def _per_run(series: pd.DataFrame, metric: str, columns: list[str], judge: Calla
     return pd.DataFrame(rows, columns=[*keys, *columns])
 
 
-def _runs(series: pd.DataFrame, metric: str) -> Iterator[tuple[dict, pd.Series, list[Caveat]]]:
-    """Each run's keys, its fleet series indexed by t_s, and what was wrong with it."""
+def fleet(series: pd.DataFrame, metric: str = "iops") -> Iterator[tuple[dict, pd.Series, list[Caveat]]]:
+    """Each run's keys, its one series, summed over hosts, jobs and directions on the seconds all of them have, and what
+    was cut of it.
+
+    Latency is averaged by IOPS instead of summed. A host that died early cuts the run short for all: its share cannot
+    be made up. NaN in a second that some writer lacks; indexed by t_s.
+    """
     table = _checked(series, metric)
     keys = run_columns(table)
     for key, run in table.groupby(keys, dropna=False, sort=False) if keys else [((), table)]:
