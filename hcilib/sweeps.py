@@ -13,7 +13,7 @@ from typing import Any
 
 from hcilib.metrics import meant, parse_bytes
 from hcilib.plan import Adaptive, Content, Integrity, Offered, Plan, Step, Volume, shuffled
-from hcilib.workload import PLACEMENTS, SPREAD, Cell, Events, Pattern, PlanError, tenant_cells
+from hcilib.workload import PLACEMENTS, SPREAD, Cell, Events, Pattern, PlanError, count, tenant_cells
 
 MIN_RUNTIME_S = 0.1  # below, fio's own start and end are most of a run
 STAMPED_BYTES = 4096  # of a stamped block (hcilib.drive.campaign.integrity)
@@ -118,7 +118,7 @@ def sweep(
     if unknown := [word for word in words if word not in WORDS]:
         raise PlanError(_unknown(unknown[0]))
     _one_of("order", order, "blocks", "back-to-back")
-    [repeats] = _counts("repeats", [repeats])
+    repeats = count("repeats", repeats)
     span_bytes = int(_number("span_bytes", _size("span_bytes", span_bytes), least=1))
     ramp_s = _number("ramp_s", ramp_s)
     adaptive = _adaptive(policy, order, repeats, ramp_s, _given(Adaptive, policy, words))
@@ -227,7 +227,7 @@ def _adaptive(policy: str | Adaptive, order: str, repeats: int, ramp_s: float, g
         raise PlanError(
             f"policy 'adaptive' with {wrong}: it measures in blocks and from a run's first second; leave it out"
         )
-    [most_runs] = _counts("most_runs", [given.pop("most_runs", Adaptive.most_runs)])
+    most_runs = count("most_runs", given.pop("most_runs", Adaptive.most_runs))
     given.pop("least_runs", None)  # that is `repeats`
     numbers: dict[str, Any] = {
         name: _number(name, value, 1e-6 if name == "target" else MIN_RUNTIME_S) for name, value in given.items()
@@ -286,12 +286,8 @@ def _number(name: str, value, least: float = 0) -> float:
 
 
 def _counts(name: str, value) -> list[int]:
-    """Whole numbers from one or several; what a hand-written file has as text or as a fraction is refused, not
-    rounded."""
-    values = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
-    for wrong in (v for v in values if isinstance(v, bool) or not isinstance(v, Integral) or v < 1):
-        raise PlanError(f"{name} is {wrong!r}: expected a whole number of at least 1")
-    return [int(v) for v in values]
+    """Whole numbers from one or several."""
+    return [count(name, v) for v in (value if isinstance(value, Iterable) and not isinstance(value, str) else [value])]
 
 
 def _cells(patterns, iodepth, numjobs, vms, placement, events) -> list[Cell]:
@@ -368,7 +364,7 @@ def _demands(cells: Sequence[Cell], demands: Sequence[float | str], iodepth: int
         raise PlanError(
             f"offered is {demands!r}: expected a list of shares or IOPS, e.g. [0.25, 0.5, 0.9] or ['2000iops']"
         )
-    [depth] = _counts("offered_iodepth", [iodepth])
+    depth = count("offered_iodepth", iodepth)
     names = [demand if isinstance(demand, str) else f"{demand:g}" for demand in demands]
     if len(set(names)) < len(names):
         raise PlanError(f"offered names a demand twice: {', '.join(names)}")

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from hcilib.yaml_models import (
     Account,
@@ -134,23 +134,19 @@ class Vm(Host):
 
 Engine = Annotated[
     str,
-    AfterValidator(
-        Form(
-            f"one of {', '.join(ENGINES)}: engines that read and write the disks that the guard has judged; others "
-            "load code (external:), make no I/O, or reach other targets",
-            "|".join(ENGINES),
-            known=ENGINES,
-        )
+    Form(
+        f"one of {', '.join(ENGINES)}: engines that read and write the disks that the guard has judged; others "
+        "load code (external:), make no I/O, or reach other targets",
+        "|".join(ENGINES),
+        known=ENGINES,
     ),
 ]
 Program = Annotated[
     str,
-    AfterValidator(
-        Form(
-            "a program called fio..., such as fio, fio-3.36 or /opt/fio-3.36/bin/fio: its name alone or a whole path, "
-            "in letters, digits and . _ + - (no blank, no .., nothing that a shell reads)",
-            r"(?:/(?:[A-Za-z0-9_+-][A-Za-z0-9._+-]*/)*)?fio[A-Za-z0-9._+-]*",
-        )
+    Form(
+        "a program called fio..., such as fio, fio-3.36 or /opt/fio-3.36/bin/fio: its name alone or a whole path, "
+        "in letters, digits and . _ + - (no blank, no .., nothing that a shell reads)",
+        r"(?:/(?:[A-Za-z0-9_+-][A-Za-z0-9._+-]*/)*)?fio[A-Za-z0-9._+-]*",
     ),
 ]
 

@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from numbers import Integral, Real
 from typing import Any
+
+from hcilib.metrics import meant
 
 SPREAD = "spread"  # VMs and their data as the testbed has them
 PLACEMENTS = (SPREAD, "owner", "non-owner")
@@ -232,13 +235,8 @@ class Cell:
             {"tenant": load.tenant, "cell": load.cell.to_dict(), "vms": list(load.vms), "limit": load.limit}
             for load in self.tenants
         ]
-        unasked: tuple[tuple[str, object], ...] = (
-            ("placement", SPREAD),
-            ("events", []),
-            ("demand", ""),
-            ("tenants", []),
-        )
-        return {key: value for key, value in plain.items() if (key, value) not in unasked}
+        unasked = {"placement": SPREAD, "events": [], "demand": "", "tenants": []}
+        return {key: value for key, value in plain.items() if key not in unasked or value != unasked[key]}
 
     @classmethod
     def from_dict(cls, data: Mapping) -> Cell:
@@ -278,8 +276,8 @@ PROFILES = {
     "oltp": Profile(
         {"8k-randrw70-zoned95on5": {"iodepth": 32}, "32k-write-sync": {"iodepth": 1}},
         "VMFleet 2, profile SQL (microsoft/diskspd, Frameworks/VMFleet/Profile.psm1): pages of 8 KiB, 30 % of them "
-        "written, 95 % of "
-        "I/O on 5 % of the file, 32 outstanding; a log of 32 KiB written in sequence, one at a time, each made stable",
+        "written, 95 % of I/O on 5 % of the file, 32 outstanding; a log of 32 KiB written in sequence, one at a time, "
+        "each made stable",
     ),
     "vdi": Profile(
         {"8k-randread-zoned95on5": {"iodepth": 8}, "32k-write": {"iodepth": 8}},
@@ -335,12 +333,9 @@ def tenant_cells(tenants: Mapping[str, Mapping[str, Any] | str], offered_iodepth
 def _loads(name: str, fields: Mapping[str, Any], offered_iodepth: int) -> tuple[Load, ...]:
     """What one tenant does: a load for each of its patterns, all on the same VMs."""
     if unknown := [field for field in fields if field not in _FIELDS]:
-        near = difflib.get_close_matches(unknown[0], _FIELDS, 1)
-        raise PlanError(
-            f"tenant {name!r} has no {unknown[0]!r}"
-            + (f": did you mean {near[0]}?" if near else f"; it has {', '.join(_FIELDS)}")
-        )
-    count, on = _vms(name, fields.get("vms", 1))
+        near = meant(unknown[0], _FIELDS).strip() or f"it has {', '.join(_FIELDS)}"
+        raise PlanError(f"tenant {name!r} has no {unknown[0]!r}: {near}")
+    vms, on = _vms(name, fields.get("vms", 1))
     patterns = _patterns(name, fields)
     of_one = ("offered", "limit", *(("iodepth", "numjobs") if fields.get("profile") else ()))
     for field in (field for field in of_one if fields.get(field) and len(patterns) > 1):
@@ -350,21 +345,16 @@ def _loads(name: str, fields: Mapping[str, Any], offered_iodepth: int) -> tuple[
         )
     found = []
     for pattern, own in patterns.items():
-        whole = {key: fields[key] for key in _OF_PATTERN if fields.get(key)}
-        own = dict(own or {}) | whole if fields.get("profile") else whole | dict(own or {})
+        of_all = {key: fields[key] for key in _OF_PATTERN if fields.get(key)}
+        own = dict(own or {}) | of_all if fields.get("profile") else of_all | dict(own or {})
         if wrong := [key for key in own if key not in _OF_PATTERN]:
             raise PlanError(
                 f"tenant {name!r}, pattern {pattern!r}: unknown field {wrong[0]!r}; expected {', '.join(_OF_PATTERN)}"
             )
         demand = _demand(name, own.get("offered", ""))
-        depth = own.get("iodepth", offered_iodepth if demand else 32)
-        jobs = own.get("numjobs", 1)
-        for what, value in (("iodepth", depth), ("numjobs", jobs)):
-            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-                raise PlanError(
-                    f"tenant {name!r}, pattern {pattern!r}: {what} is {value!r}: expected a whole number of at least 1"
-                )
-        cell = Cell(Pattern.parse(pattern), int(jobs), int(depth), count, demand=demand)
+        whole = {"iodepth": offered_iodepth if demand else 32, "numjobs": 1} | own
+        depth, jobs = (count(f"tenant {name!r}, pattern {pattern!r}: {n}", whole[n]) for n in ("iodepth", "numjobs"))
+        cell = Cell(Pattern.parse(pattern), jobs, depth, vms, demand=demand)
         if demand and cell.pattern.capped:
             raise PlanError(
                 f"tenant {name!r}: pattern {pattern!r} has a cap of its own: offer a demand or cap the rate, not both"
@@ -373,14 +363,20 @@ def _loads(name: str, fields: Mapping[str, Any], offered_iodepth: int) -> tuple[
     return tuple(found)
 
 
+def count(name: str, value: Any) -> int:
+    """A whole number; what a hand-written file has as text or as a fraction is refused, not rounded."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise PlanError(f"{name} is {value!r}: expected a whole number of at least 1")
+    return int(value)
+
+
 def _patterns(name: str, fields: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     if bool(fields.get("profile")) == bool(fields.get("patterns")):
         raise PlanError(f"tenant {name!r}: expected one of profile ({', '.join(PROFILES)}) and patterns")
     if profile := fields.get("profile"):
         if profile not in PROFILES:
-            near = difflib.get_close_matches(str(profile), PROFILES, 1)
-            meant = f": did you mean {near[0]}?" if near else f"; there are {', '.join(PROFILES)}"
-            raise PlanError(f"tenant {name!r}: there is no profile {profile!r}{meant}")
+            near = meant(profile, PROFILES).strip() or f"there are {', '.join(PROFILES)}"
+            raise PlanError(f"tenant {name!r}: there is no profile {profile!r}: {near}")
         return PROFILES[profile].patterns
     given = fields["patterns"]
     if isinstance(given, str):
@@ -392,12 +388,8 @@ def _vms(name: str, given: Any) -> tuple[int, tuple[str, ...]]:
     """How many VMs, and which where that is said."""
     if isinstance(given, int) and not isinstance(given, bool) and given >= 1:
         return int(given), ()
-    if (
-        isinstance(given, Sequence)
-        and not isinstance(given, str)
-        and given
-        and all(isinstance(vm, str) for vm in given)
-    ):
+    named = given if isinstance(given, Sequence) and not isinstance(given, str) else ()
+    if named and all(isinstance(vm, str) for vm in named):
         if twice := [vm for vm in given if list(given).count(vm) > 1]:
             raise PlanError(f"tenant {name!r} names VM {twice[0]} twice")
         return len(given), tuple(given)
@@ -427,13 +419,11 @@ def _limited(name: str, loads: tuple[Load, ...], limit: Any) -> tuple[Load, ...]
 
 def _refuse_shared(loads: Mapping[str, tuple[Load, ...]]) -> None:
     of: dict[str, str] = {}
-    for name, own in loads.items():
-        for vm in own[0].vms:
-            if vm in of:
-                raise PlanError(
-                    f"tenants {of[vm]!r} and {name!r} share VM {vm}: give each VMs, and with them disks, of its own"
-                )
-            of[vm] = name
+    for name, vm in ((name, vm) for name, own in loads.items() for vm in own[0].vms):
+        if (other := of.setdefault(vm, name)) != name:
+            raise PlanError(
+                f"tenants {other!r} and {name!r} share VM {vm}: give each VMs, and with them disks, of its own"
+            )
 
 
 def _cell(together: Iterable[tuple[Load, ...]]) -> Cell:
@@ -441,11 +431,8 @@ def _cell(together: Iterable[tuple[Load, ...]]) -> Cell:
     does."""
     loads = tuple(load for own in together for load in own)
     face = next((load.cell for load in loads if load.cell.pattern.writes), loads[0].cell)
-    jobs = {
-        name: sum(load.cell.numjobs for load in loads if load.tenant == name)
-        for name in (load.tenant for load in loads)
-    }
-    vms = {load.tenant: load.cell.vms for load in loads}
-    return Cell(
-        face.pattern, max(jobs.values()), max(load.cell.iodepth for load in loads), sum(vms.values()), tenants=loads
-    )
+    jobs: Counter[str] = Counter()
+    for load in loads:
+        jobs[load.tenant] += load.cell.numjobs
+    vms = sum({load.tenant: load.cell.vms for load in loads}.values())
+    return Cell(face.pattern, max(jobs.values()), max(load.cell.iodepth for load in loads), vms, tenants=loads)

@@ -13,10 +13,11 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import core_schema
 
 from hcilib.metrics import meant, parse_bytes
 from hcilib.places import at_home
@@ -86,58 +87,43 @@ class Form:
             raise ValueError(f"{meant(text, self.known)}expected {self.expected}")
         return text
 
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
+        """How pydantic asks an annotation what it adds: this check, of what is a text."""
+        return core_schema.no_info_after_validator_function(self, handler(source))
+
 
 _WORD = "[A-Za-z0-9][A-Za-z0-9._-]*"
 # A name, an IPv4 or an IPv6 address; the last has two colons at least: one alone stands before a port, for Fabric too.
 _HOST = rf"(?:{_WORD}|(?=(?:[0-9A-Fa-f.]*:){{2}})[0-9A-Fa-f:.]+(?:%{_WORD})?)"
 _ACCOUNT = r"[A-Za-z0-9_][A-Za-z0-9._\\-]*"
-Name = Annotated[str, AfterValidator(Form("letters, digits, '.', '_' and '-', the first a letter or a digit", _WORD))]
-Address = Annotated[str, AfterValidator(Form("a host name or an IP address", f"{_HOST}?"))]
-Account = Annotated[
-    str, AfterValidator(Form("an account's name: letters, digits, '.', '_', '-' (DOMAIN\\name on Windows)", _ACCOUNT))
-]
-Jump = Annotated[
-    str,
-    AfterValidator(Form("a host to jump over, as [user@]host[:port]", rf"(?:{_ACCOUNT}@)?{_HOST}(?::[0-9]{{1,5}})?")),
-]
+Name = Annotated[str, Form("letters, digits, '.', '_' and '-', the first a letter or a digit", _WORD)]
+Address = Annotated[str, Form("a host name or an IP address", f"{_HOST}?")]
+Account = Annotated[str, Form("an account's name: letters, digits, '.', '_', '-' (DOMAIN\\name on Windows)", _ACCOUNT)]
+Jump = Annotated[str, Form("a host to jump over, as [user@]host[:port]", rf"(?:{_ACCOUNT}@)?{_HOST}(?::[0-9]{{1,5}})?")]
 Serial = Annotated[
     str,
-    AfterValidator(
-        Form(
-            "a serial, a WWN or the name of a link under /dev/disk/by-id: letters, digits and ._:+@=,~-",
-            r"[A-Za-z0-9][\w.:+@=,~-]*",
-        )
+    Form(
+        "a serial, a WWN or the name of a link under /dev/disk/by-id: letters, digits and ._:+@=,~-",
+        r"[A-Za-z0-9][\w.:+@=,~-]*",
     ),
 ]
 SerialPattern = Annotated[
-    str,
-    AfterValidator(
-        Form("a disk's serial, or a pattern of serials with * and ?, such as ceph-*", r"[A-Za-z0-9*?][\w.:+@=,~*?-]*")
-    ),
+    str, Form("a disk's serial, or a pattern of serials with * and ?, such as ceph-*", r"[A-Za-z0-9*?][\w.:+@=,~*?-]*")
 ]
 Uri = Annotated[
     str,
-    AfterValidator(
-        Form(
-            "nbd://host/export, nbd+unix:///export?socket=name.sock or rbd://cluster/pool/image",
-            rf"nbd://{_HOST}(?::[0-9]{{1,5}})?/{_WORD}|nbd\+unix:///{_WORD}\?socket={_WORD}\.sock|rbd://{_WORD}/{_WORD}/{_WORD}",
-        )
+    Form(
+        "nbd://host/export, nbd+unix:///export?socket=name.sock or rbd://cluster/pool/image",
+        rf"nbd://{_HOST}(?::[0-9]{{1,5}})?/{_WORD}|nbd\+unix:///{_WORD}\?socket={_WORD}\.sock|rbd://{_WORD}/{_WORD}/{_WORD}",
     ),
 ]
-FilePath = Annotated[str, AfterValidator(Form("the path of a file on one line", "[^-].*", most=4096))]
-Token = Annotated[str, AfterValidator(Form("a token without blanks, of at most 255 characters", r"\S+"))]
-ActionName = Annotated[
-    str, AfterValidator(Form("lower-case words joined by -, e.g. cut-link", "[a-z0-9]+(-[a-z0-9]+)*", most=64))
-]
-Line = Annotated[str, AfterValidator(Form("one line of text that can be seen, at most 1,000 characters", most=1000))]
-Prose = Annotated[
-    str, AfterValidator(Form("text that can be seen, at most 20,000 characters", most=20_000, also="\n\t"))
-]
+FilePath = Annotated[str, Form("the path of a file on one line", "[^-].*", most=4096)]
+Token = Annotated[str, Form("a token without blanks, of at most 255 characters", r"\S+")]
+ActionName = Annotated[str, Form("lower-case words joined by -, e.g. cut-link", "[a-z0-9]+(-[a-z0-9]+)*", most=64)]
+Line = Annotated[str, Form("one line of text that can be seen, at most 1,000 characters", most=1000)]
+Prose = Annotated[str, Form("text that can be seen, at most 20,000 characters", most=20_000, also="\n\t")]
 Shell = Annotated[
-    str,
-    AfterValidator(
-        Form("a shell command of characters that can be seen, at most 20,000", r".*\S.*", 20_000, also="\n\t")
-    ),
+    str, Form("a shell command of characters that can be seen, at most 20,000", r".*\S.*", 20_000, also="\n\t")
 ]
 """A user's own shell text by design: it runs as it is, where the file says, and nothing else of the file gets into
 it."""

@@ -17,7 +17,6 @@ import yaml
 from fabric import Connection
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import AfterValidator
 
 from hcilib.drive.hosts import commands
 from hcilib.drive.launch import client_server, per_host, session
@@ -168,7 +167,7 @@ def texts(annotation: Any, path: tuple = (), form: Any = None):
     and SYSTEM."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        form = next((m.func for m in inner[1:] if isinstance(m, AfterValidator) and isinstance(m.func, Form)), form)
+        form = next((m for m in inner[1:] if isinstance(m, Form)), form)
         yield from texts(inner[0], path, form)
     elif origin in (Union, UnionType):
         for one in inner:
@@ -184,9 +183,7 @@ def texts(annotation: Any, path: tuple = (), form: Any = None):
         yield path, form
     elif isinstance(annotation, type) and issubclass(annotation, Model):
         for name, field in annotation.model_fields.items():
-            own = next(
-                (m.func for m in field.metadata if isinstance(m, AfterValidator) and isinstance(m.func, Form)), None
-            )
+            own = next((m for m in field.metadata if isinstance(m, Form)), None)
             yield from texts(field.annotation, (*path, name), own)
 
 
