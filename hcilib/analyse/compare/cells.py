@@ -93,8 +93,7 @@ def group_codes(frame: pd.DataFrame, keys: Sequence[str]) -> tuple[np.ndarray, p
         return np.zeros(len(frame), dtype=np.intp), pd.DataFrame(index=range(min(len(frame), 1)))
     by = [_in_order(frame[key]) for key in keys]
     code = frame.groupby(by, sort=True, observed=True, dropna=False).ngroup().to_numpy()
-    first = np.zeros(code.max(initial=-1) + 1, dtype=np.intp)
-    first[code[::-1]] = np.arange(len(code))[::-1]  # from the last to the first row: the first stays
+    first = np.unique(code, return_index=True)[1]
     return code, frame[list(keys)].iloc[first].reset_index(drop=True)
 
 
@@ -169,11 +168,9 @@ def _constant_factors(
     first[code[order]] = order  # the last assignment wins: a cell's first usable row, else its first row
     names = [c for c in ("system", *factors(results.columns)) if c in results and c not in known]
     refuse_varying(results, names, code, usable)
-    measured_by = engines(results)
-    stated = pd.DataFrame({"tool": measured_by})
-    refuse_varying(
-        stated, ["tool"], code, usable & stated["tool"].notna().to_numpy(), "tools measure differently: filter one"
-    )
+    measured_by = pd.DataFrame({"tool": engines(results)})
+    told = usable & measured_by["tool"].notna().to_numpy()
+    refuse_varying(measured_by, ["tool"], code, told, "tools measure differently: filter one")
     names += [c for c in ("source", "tool") if c in results and c not in known]
     return results[[n for n in names if n != "system"]].iloc[first].reset_index(drop=True)
 
@@ -232,10 +229,7 @@ def refuse_varying(
 def _what_to_do(frame: pd.DataFrame, name: str, remedy: str) -> str:
     """Of a column that is none of ours: is it a factor of the user's own at all?"""
     if {"hostname", "ddir"} <= set(frame.columns):
-        return (
-            "these are rows of one file, a host and direction each, and no runs: read_results makes runs of the "
-            "same file"
-        )
+        return "these are rows of one file, a host and direction each: read_results makes runs of the same file"
     if name in FACTORS or name == "tool":
         return remedy
     return f"{remedy}; or drop the column if it is no factor: those that are known stand in docs/RESULTS.md"
@@ -341,17 +335,9 @@ def _notes(
     zeros = np.array([(runs == 0).sum() for runs in cell["runs"]], dtype=int)
     return annotate(
         _own_warnings(results, metric, code, usable, count),
-        (invalid, lambda i: Caveat("invalid", f"{_runs(invalid[i])} invalid, not used")),
-        (
-            unread,
-            lambda i: Caveat(
-                "unusable", f"{_runs(unread[i])} without a usable value (NaN, infinite or negative) dropped"
-            ),
-        ),
-        (
-            short,
-            lambda i: Caveat(THIN_TAIL, f"{_runs(short[i])} with too few I/Os for it dropped (10 must lie beyond)"),
-        ),
+        runs_that("invalid", invalid, "invalid, not used"),
+        runs_that("unusable", unread, "without a usable value (NaN, infinite or negative) dropped"),
+        runs_that(THIN_TAIL, short, "with too few I/Os for it dropped (10 must lie beyond)"),
         (_varies(results, "source", code, usable), Caveat("pooled", "runs of more than one source")),
         (campaigns > 1, lambda i: Caveat("pooled", f"runs of {campaigns[i]} campaigns pooled")),
         (cell["n"] == 1, SINGLE_RUN),
@@ -376,6 +362,11 @@ def _runs(count: int) -> str:
     return f"{count} run" if count == 1 else f"{count} runs"
 
 
+def runs_that(code: str, counts: np.ndarray, are: str) -> Condition:
+    """Where there are such runs, how many: ``2 runs invalid, not used``."""
+    return counts > 0, lambda i: Caveat(code, f"{_runs(counts[i])} {are}")
+
+
 def _unstable(runs: np.ndarray, log_var: float, metric: str) -> Caveat:
     """The runs in the unit in which the table below which this stands shows them."""
     known = METRICS.get(metric)
@@ -391,11 +382,8 @@ def _varies(results: pd.DataFrame, name: str, code: np.ndarray, usable: np.ndarr
     cells = code.max(initial=-1) + 1
     if name not in results:
         return np.zeros(cells, dtype=bool)
-    level = pd.factorize(results[name], use_na_sentinel=False)[0][usable]
-    low, high = np.full(cells, len(results)), np.full(cells, -1)
-    np.minimum.at(low, code[usable], level)
-    np.maximum.at(high, code[usable], level)
-    return high > low
+    values = results[name][usable].groupby(code[usable]).nunique(dropna=False)
+    return values.reindex(range(cells), fill_value=0).to_numpy() > 1
 
 
 def campaign_counts(results: pd.DataFrame, code: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -437,14 +425,14 @@ ENGINES = {"vmfleet": "diskspd", "hcibench": "fio", "cbt": "fio", "bench-fio": "
 """What a tool runs to measure; any other is its own."""
 
 _UNLIKE = {
-    ("diskspd", "fio"): "DiskSPD prints some percentiles where fio keeps a histogram, its -Sh makes writes wait for "
-    "the medium as fio's sync=1 "
-    "does, it writes one repeated pattern (unless -Z) where fio writes random data, which a system may compress or "
-    "deduplicate, and its "
-    "random I/Os may meet a block twice where fio's visit every block once",
+    (
+        "diskspd",
+        "fio",
+    ): "DiskSPD prints some percentiles where fio keeps a histogram, its -Sh makes writes wait for "
+    "the medium as fio's sync=1 does, it writes one repeated pattern (unless -Z) where fio writes random data, which a "
+    "system may compress or deduplicate, and its random I/Os may meet a block twice where fio's visit every block once",
     ("elbencho", "fio"): "elbencho's rates are those of the whole phase with its slowest thread, its latencies are "
-    "kept in coarse buckets, and its "
-    "random I/Os may meet a block twice where fio's visit every block once",
+    "kept in coarse buckets, and its random I/Os may meet a block twice where fio's visit every block once",
     ("diskspd", "elbencho"): "they count latency, choose random blocks and fill buffers each in its own way",
 }
 

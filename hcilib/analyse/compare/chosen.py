@@ -212,8 +212,7 @@ def pooled(results: pd.DataFrame) -> pd.DataFrame:
                     about=str(out["system"][i]),
                 ),
             ),
-            (np.array([len(found) > 0 for found in others]), lambda i: others[i]),
-            (np.full(len(out), True), lambda i: left_out(results[code == i])),
+            (out.index >= 0, lambda i: others[i] + left_out(results[code == i])),
         ),
     )
 

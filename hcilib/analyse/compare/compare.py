@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import Runs, annotate, describe, group_codes, not_among
+from hcilib.analyse.compare.cells import Runs, annotate, describe, group_codes, not_among, runs_that
 from hcilib.analyse.compare.contrast import (
     against,
     benjamini_hochberg,
@@ -142,11 +142,11 @@ def compare(
         **_both(cells, rows, base, pair),
     )
     table = pd.concat([keys, judged], axis=1)
-    table["sentence"] = [sentence(row, by, metric, labels or {}) for row in records(table)]
+    table["sentence"] = [sentence(row, by, metric, labels or {}) for row in table.to_dict("records")]
     table["warnings"] = annotate(
         own_notes(cells, rows, base, keys["system"].to_numpy(object), baseline),
         (differences.astype(bool), differences.__getitem__),
-        (pair["unpaired"] > 0, lambda i: _unpaired(int(pair["unpaired"].iat[i]))),
+        runs_that("unpaired", pair["unpaired"].to_numpy(int), "without the other system's beside it left out"),
     )
     table = table[[*keys.columns, *_FIRST, *_THEN]]
     table.attrs["by"] = tuple(by)
@@ -177,10 +177,6 @@ def _method(pair: pd.DataFrame, guard: bool) -> np.ndarray:
     return np.where(pair["se"].notna(), name, "")
 
 
-def _unpaired(runs: int) -> Caveat:
-    return Caveat("unpaired", f"{runs} run{'s' * (runs > 1)} without the other system's beside it left out")
-
-
 def _both(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, pair: pd.DataFrame) -> dict[str, np.ndarray]:
     """The centres of both sides, and the runs they rest on, each beside its partner where they are paired."""
     center = np.append(cells["center"].to_numpy(), np.nan)
@@ -207,24 +203,9 @@ def _runs_of(cells: pd.DataFrame, place: int, kept: np.ndarray | None = None) ->
 
 def sentence(row: Mapping[str, Any], by: Sequence[str], metric: str, labels: Mapping[str, str]) -> str:
     """What one row of a comparison says, in one sentence that names the base."""
-    say = _SENTENCES[_kind(row)]
+    say = _SENTENCES[row["verdict"] if row["verdict"] == "missing" or row["ratio"] > 0 else "zero"]
     names = {"system": labels.get(row["system"], row["system"]), "base": labels.get(row["baseline"], row["baseline"])}
     return say(row, metric_of(metric), where({k: row[k] for k in by}), **names)
-
-
-def records(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """The rows as mappings of plain Python values; several times as fast as `to_dict("records")` on text."""
-    names = list(table.columns)
-    columns = [table[c].to_numpy(object) for c in names]
-    return (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
-
-
-def _kind(row: Mapping[str, Any]) -> str:
-    if row["verdict"] == "missing":
-        return "missing"
-    if not row["ratio"] > 0:
-        return "zero"
-    return row["verdict"]
 
 
 def _missing(row, what, place, system, base) -> str:

@@ -92,14 +92,10 @@ def unlike(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, by: Sequence
             raise ValueError(f"results vary in {name}: {listed(found)}; add it to by= or filter (systems {systems})")
         shown = np.array([listed([v]) for v in values], dtype=object)
         said = f"systems differ in {name}: " + shown[level[rows]] + " v " + shown[level[base]]
-        notes = annotate(notes, (differs, _unlike(said)))
+        notes = annotate(notes, (differs, [Caveat("unlike", text) for text in said].__getitem__))
     tools = np.array([*engines(cells), None], dtype=object)
     found = [unlike_tools(one, other) for one, other in zip(tools[rows], tools[base], strict=True)]
     return annotate(notes, ([caveat is not None for caveat in found], lambda i: caveats(found[i])))
-
-
-def _unlike(said: np.ndarray) -> Callable[[int], Caveat]:
-    return lambda i: Caveat("unlike", said[i])
 
 
 def _describes_system(cells: pd.DataFrame, name: str) -> bool:
@@ -174,11 +170,7 @@ def _paired(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, guard: bool
     n, variance = table["n"].to_numpy(), table["variance"].to_numpy(float)
     group = _group(cells)[rows[table.index]] if len(table) else n
     flat = variance < (1e-6 * FLOOR) ** 2
-    variance = (
-        guarded_variances(variance, n, group, flat)
-        if guard
-        else np.where(flat, np.maximum(variance, FLOOR**2), variance)
-    )
+    variance = guarded_variances(variance, n, group, flat) if guard else _floored(variance, flat)
     return table.drop(columns="variance").assign(
         se=np.sqrt(variance / n), df=np.where(n > 1, n - 1.0, np.nan), n_baseline=table["n"], paired=True
     )
@@ -209,7 +201,11 @@ def guarded_variances(variance: np.ndarray, n: np.ndarray, group: np.ndarray, fl
             d0, s02 = fit_fdist(out[members], f, SURE_UNLIKE)
             moderated = s02 if np.isinf(d0) else (d0 * s02 + f * out[members]) / (d0 + f)
             out[members] = np.maximum(out[members], moderated)
-    return np.where(flat, np.maximum(np.nan_to_num(out), FLOOR**2), out)
+    return _floored(out, flat)
+
+
+def _floored(variance: np.ndarray, flat: np.ndarray) -> np.ndarray:
+    return np.where(flat, np.maximum(np.nan_to_num(variance), FLOOR**2), variance)
 
 
 def fit_fdist(variances: ArrayLike, f: ArrayLike, sure: float | None = None) -> tuple[float, float]:
@@ -259,8 +255,7 @@ def own_interval(cells: pd.DataFrame, confidence: float, share: bool = False) ->
     if share:
         return _interval_of_share(cells, confidence)
     n = cells["n"].to_numpy()
-    variance, flat = cells["log_var"].to_numpy(float), cells["flat"].to_numpy(bool)
-    variance = np.where(flat, np.maximum(variance, FLOOR**2), variance)
+    variance = _floored(cells["log_var"].to_numpy(float), cells["flat"].to_numpy(bool))
     with np.errstate(divide="ignore", invalid="ignore"):
         logs, se = np.log(cells["center"].to_numpy(float)), np.sqrt(variance / n)
         return interval(logs, se, np.where(n > 1, n - 1.0, np.nan), confidence)

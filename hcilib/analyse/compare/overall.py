@@ -179,9 +179,8 @@ def everywhere(
     groups = comparison.groupby(code)
     out = out.assign(n=groups.size(), lowest=groups["ratio"].min(), highest=groups["ratio"].max())
     same_side = (out["lowest"] > 1) | (out["highest"] < 1)
-    out["p"] = groups["p"].max().where(same_side, 1.0)
-    no_p = groups["p"].apply(lambda p: p.isna().any())
-    out.loc[no_p, "p"] = np.nan
+    no_p = comparison["p"].isna().groupby(code).any()
+    out["p"] = groups["p"].max().where(same_side, 1.0).mask(no_p)
     out["p_adjusted"] = holm(out["p"])
     out["confidence"] = groups["confidence"].first()
     holds = same_side & (out["p_adjusted"] <= 1 - out["confidence"])
@@ -380,18 +379,16 @@ def _tests(count: int) -> str:
     return f"{count} test" if count == 1 else f"{count} tests"
 
 
-def _undecided(rows: pd.DataFrame) -> Iterator[str]:
-    open_ = rows[rows["verdict"] == "inconclusive"]
-    if open_.empty:
-        return
-    kinds = []
+def _undecided(rows: pd.DataFrame) -> list[str]:
+    """One sentence, where there is anything."""
+    open_, kinds = rows[rows["verdict"] == "inconclusive"], []
     for doing, found in open_.groupby("doing", sort=False):
         asked = rows[rows["doing"] == doing]
         count = f"{len(found)} of {_tests(len(asked))}"
         span = " to ".join(dict.fromkeys(f"{r:.3f}" for r in (found["ratio"].min(), found["ratio"].max())))
         ratio = f", ratio {span}" if found["ratio"].notna().any() else ", a run without I/O"
         kinds.append(f"{doing}{_which(found, asked)} ({count}{ratio}{_lost(found)})")
-    yield f"Not decided: {', '.join(kinds)}{_would_decide(open_)}."
+    return [f"Not decided: {', '.join(kinds)}{_would_decide(open_)}."] if kinds else []
 
 
 def _lost(found: pd.DataFrame) -> str:
@@ -428,8 +425,7 @@ def _untested(points: pd.DataFrame, what: str) -> str:
     better = metric_of(points["metric"].iloc[0]).better
     leads, trails = int((points["ratio"] > 1).sum()), int((points["ratio"] < 1).sum())
     leads, trails = (trails, leads) if better == "lower" else (leads, trails)
-    each = "it is" if len(points) == 1 else "each is"
-    none = "it is not proven" if len(points) == 1 else "none is proven"
+    each, none = ("it is", "it is not proven") if len(points) == 1 else ("each is", "none is proven")
     span = " to ".join(dict.fromkeys(f"{r:.3f}" for r in (points["ratio"].min(), points["ratio"].max())))
     does, fails = ("leads", "trails") if better else ("is higher", "is lower")
     counted = [
@@ -479,10 +475,7 @@ SAID_OF = {"span_bytes": "how much data is tested", "source": "where it was meas
 def _with_truth(rows: pd.DataFrame, truth: Truth | None) -> pd.DataFrame:
     if truth is None:
         return rows.assign(truth=np.nan)
-    if isinstance(truth, pd.DataFrame):
-        table = truth
-    else:
-        table = pd.DataFrame({"pattern": list(truth), "ratio": list(truth.values())})
+    table = truth if isinstance(truth, pd.DataFrame) else pd.DataFrame(truth.items(), columns=["pattern", "ratio"])
     keys = [c for c in table.columns if c in rows and c != "ratio"]
     known = table[[*keys, "ratio"]].rename(columns={"ratio": "truth"})
     return rows.assign(truth=rows[keys].merge(known, on=keys, how="left", validate="many_to_one")["truth"].to_numpy())

@@ -321,11 +321,9 @@ def regimes_sentence(found: pd.DataFrame) -> str:
         return f"each pattern has one {over}, so what more load gives is not known"
     if found.empty:
         return f"more load is nowhere shown to give {less} less"
-    shown, single = ((found["verdict"] == verdict).sum() for verdict in ("lower", "point"))
-    loads = lambda count: f"at {count} load{'s' if count != 1 else ''}, more {over} gives {less} less IOPS"  # noqa: E731
-    return "; ".join(
-        [f"{loads(shown)}, shown by a test"] * bool(shown) + [f"{loads(single)} ({UNTESTED})"] * bool(single)
-    )
+    shown, single = (int((found["verdict"] == verdict).sum()) for verdict in ("lower", "point"))
+    ways = ((shown, ", shown by a test"), (single, f" ({UNTESTED})"))
+    return "; ".join(f"at {n} load{'s' * (n != 1)}, more {over} gives {less} less IOPS{how}" for n, how in ways if n)
 
 
 def _drops(cells: pd.DataFrame, curve: np.ndarray, over: str, drop: float) -> Iterator[dict]:
@@ -337,9 +335,8 @@ def _drops(cells: pd.DataFrame, curve: np.ndarray, over: str, drop: float) -> It
         if iops[curve[i]] >= (1 - drop) * iops[best] or verdicts[0] not in ("lower", "point"):
             continue
         kind = "decline" if np.isin(verdicts, ("lower", "point")).all() else "dip"
-        yield (
-            cells.iloc[curve[i]].to_dict() | _told(cells, curve[i], best, over) | {"kind": kind, "verdict": verdicts[0]}
-        )
+        point = cells.iloc[curve[i]].to_dict() | _told(cells, curve[i], best, over)
+        yield point | {"kind": kind, "verdict": verdicts[0]}
 
 
 def _verdicts(cells: pd.DataFrame, rows: np.ndarray, best: int, alpha: float) -> np.ndarray:
@@ -357,9 +354,8 @@ def _told(cells: pd.DataFrame, row: int, best: int, over: str) -> dict:
     """What a drop's row says of its two points."""
     here, there = cells.loc[row], cells.loc[best]
     names = [f"{over} {point[over]:g}" for point in (there, here)]
-    unstable = [
-        point["notes"].of(name) if point["unstable"] else NONE for name, point in zip(names, (there, here), strict=True)
-    ]
+    points = zip(names, (there, here), strict=True)
+    unstable = [point["notes"].of(name) if point["unstable"] else NONE for name, point in points]
     return {
         "iops": here["center"], "n": min(here["n"], there["n"]), "best_iops": there["center"], "best_at": there[over],
         "ratio": here["center"] / there["center"],
@@ -402,12 +398,10 @@ def winners(results: pd.DataFrame, metric: str = "iops", margin: float = 0.05) -
     rows = results.merge(here, on=["system", "pattern", "iodepth"]).drop(columns=[c for c in LOAD if c in results])
     ranks = rank(rows, metric, by=("pattern",), margin=margin).drop_duplicates(["system", "pattern"])
     table = peaks[["system", "pattern", "best", "n", "center"]].rename(columns={"best": "iodepth"})
-    table = table.merge(
-        ranks[["system", "pattern", "rank", "best", "tied_with", "verdict"]], on=["system", "pattern"], how="left"
-    )
-    top = table.groupby("pattern", observed=True)["center"].transform(
-        "min" if METRICS[metric].better == "lower" else "max"
-    )
+    told = ranks[["system", "pattern", "rank", "best", "tied_with", "verdict"]]
+    table = table.merge(told, on=["system", "pattern"], how="left")
+    best = "min" if METRICS[metric].better == "lower" else "max"
+    top = table.groupby("pattern", observed=True)["center"].transform(best)
     first = table["rank"].eq(1)
     table["state"] = np.select(
         [table["center"].isna(), table["best"].eq(True), first & table["verdict"].eq("point"), first],
@@ -430,21 +424,17 @@ def winners(results: pd.DataFrame, metric: str = "iops", margin: float = 0.05) -
 def winners_facts(table: pd.DataFrame, labels: Mapping[str, str] | None = None) -> list[str]:
     """Who has the highest best point in how many patterns and how sure that is, and what a percent of CPU buys."""
     labels, patterns = labels or {}, table["pattern"].nunique()
-    first = (
-        table[table["pct_of_best"] >= 100 - 1e-9].groupby("system", observed=True).size().sort_values(ascending=False)
-    )
-    if first.empty:
+    best = table[table["pct_of_best"] >= 100 - 1e-9]
+    if best.empty:
         return []
-    sure = table.loc[table["pct_of_best"] >= 100 - 1e-9, "state"].value_counts()
-    how = ["none of it tested: one number each"] if sure.get("untested", 0) == patterns else [
-        f"{sure.get('leads', 0)} of {patterns} shown by a test",
-        *([f"{sure['tied']} tied"] if sure.get("tied", 0) else []),
-    ]  # fmt: skip
-    said = [
-        "Highest IOPS: "
-        + ", ".join(f"{labels.get(name, name)} in {n} of {patterns} patterns" for name, n in first.items())
-        + f" ({', '.join(how)})."
-    ]
+    first, sure = best.groupby("system", observed=True).size(), best["state"].value_counts()
+    how = f"{sure.get('leads', 0)} of {patterns} shown by a test"
+    how += f", {sure['tied']} tied" if sure.get("tied", 0) else ""
+    if sure.get("untested", 0) == patterns:
+        how = "none of it tested: one number each"
+    ranked = first.sort_values(ascending=False).items()
+    who = ", ".join(f"{labels.get(name, name)} in {n} of {patterns} patterns" for name, n in ranked)
+    said = [f"Highest IOPS: {who} ({how})."]
     cpu = table.dropna(subset=["iops_per_cpu_pct"]) if "iops_per_cpu_pct" in table else table.head(0)
     for pattern in pattern_order(cpu["pattern"].unique())[:1]:
         here = cpu[cpu["pattern"] == pattern].sort_values("iops_per_cpu_pct", ascending=False)

@@ -8,15 +8,17 @@ and nothing is interpolated through them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from scipy.optimize import isotonic_regression
 from scipy.special import stdtrit
 
-from hcilib.analyse.compare.cells import group_codes, refuse_mixing, valid_rows
+from hcilib.analyse.compare.cells import SINGLE_RUN, group_codes, refuse_mixing, valid_rows
 from hcilib.analyse.compare.compare import compare, summarize
-from hcilib.caveats import NONE, Caveat, Caveats
+from hcilib.caveats import Caveat, Caveats, caveats
 from hcilib.metrics import metric as metric_of
 from hcilib.metrics import pattern_order, pattern_words
 
@@ -229,18 +231,14 @@ def demand_answer(
     names = dict(labels or {})
     held = load_within(results, BY, confidence, **limit)
     runs = load_within_runs(results, BY, **limit)
-    bounds = held.rename(columns={"lo": "held_lo", "hi": "held_hi"})[
-        ["system", "pattern", "bound", "held_lo", "held_hi"]
-    ]
+    bounds = held[[*BY, "bound", "lo", "hi"]].rename(columns={"lo": "held_lo", "hi": "held_hi"})
     compared = pd.DataFrame(_verdicts(runs, baseline or held["system"].iloc[0]))
     verdicts = compared.merge(bounds, on=["system", "pattern"]).to_dict("records") if len(compared) else []
     said = []
     for pattern in pattern_order(held["pattern"].unique()):
-        own = held[held["pattern"] == pattern]
-        parts = [f"{names.get(row['system'], row['system'])} {_held(row)}" for row in own.to_dict("records")]
-        base = next(
-            (row for row in own.to_dict("records") if row["system"] == (baseline or own["system"].iloc[0])), None
-        )
+        own = held[held["pattern"] == pattern].to_dict("records")
+        parts = [f"{names.get(row['system'], row['system'])} {_held(row)}" for row in own]
+        base = next((row for row in own if row["system"] == (baseline or own[0]["system"])), None)
         against = [_beside(row, base, names) or _against(row, names) for row in verdicts if row["pattern"] == pattern]
         shown = f"{metric_of(metric).label.replace('latency', '').strip()} latency of {limit_ns / 1e6:g} ms"
         said.append(
@@ -317,9 +315,7 @@ def _offered(results: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFr
 
 def _limits(limits: Mapping[str, float | Sequence[float]]) -> list[tuple[str, float]]:
     """(metric, ns) of every limit."""
-    named = [
-        (name, float(value)) for name, values in limits.items() for value in np.atleast_1d(np.asarray(values, float))
-    ]
+    named = [(name, float(value)) for name, values in limits.items() for value in np.atleast_1d(values)]
     for name, value in named:
         if not name.endswith("_ns") or not value > 0:
             raise ValueError(f"limit {name}={value!r}: expected a latency column and nanoseconds, e.g. p99_ns=2e6")
@@ -340,20 +336,12 @@ def _groups(frame: pd.DataFrame, by: Sequence[str]):
 
 def _level(runs: pd.DataFrame, metric: str, confidence: float) -> dict:
     """One demand over its runs."""
-    center, lo, hi, n = _interval(runs[metric], confidence)
+    found = _interval(runs[metric], confidence)
     kept_up = runs["open_loop"].astype(bool)
-    return {
-        "demand": runs["demand"].iloc[0],
-        "offered_iops": np.exp(np.log(runs["offered_iops"]).mean()),
-        "iops": np.exp(np.log(runs["iops"]).mean()),
-        "metric": metric,
-        "n": n,
-        "center": center,
-        "lo": lo,
-        "hi": hi,
-        "open_loop": bool(kept_up.all()),
-        "warnings": _said_of_level(n, len(runs), int((~kept_up).sum())),
-    }
+    rates = {name: np.exp(np.log(runs[name]).mean()) for name in ("offered_iops", "iops")}
+    said = _said_of_level(found["n"], len(runs), int((~kept_up).sum()))
+    level = {"demand": runs["demand"].iloc[0], "metric": metric, "open_loop": bool(kept_up.all()), "warnings": said}
+    return level | rates | found
 
 
 def _said_of_level(n: int, runs: int, saturated: int) -> Caveats:
@@ -363,20 +351,18 @@ def _said_of_level(n: int, runs: int, saturated: int) -> Caveats:
     if n < runs:
         said.append(Caveat("no-value", f"{runs - n} of {runs} runs without a value: too few I/Os for it"))
     if n == 1:
-        said.append(Caveat("single-run", "n = 1: no interval"))
+        said.append(SINGLE_RUN)
     return Caveats(said)
 
 
-def _interval(values: pd.Series, confidence: float) -> tuple[float, float, float, int]:
-    """Geometric mean with a t interval on logs; NaN where there is none, and n."""
-    logs = np.log(values.to_numpy(float))
+def _interval(values: ArrayLike, confidence: float) -> dict[str, Any]:
+    """n, and the geometric mean (center) with a t interval on logs (lo, hi); NaN where there is none."""
+    logs = np.log(np.asarray(values, float))
     logs = logs[np.isfinite(logs)]
     n = len(logs)
-    if not n:
-        return np.nan, np.nan, np.nan, 0
     half = stdtrit(n - 1, (1 + confidence) / 2) * logs.std(ddof=1) / np.sqrt(n) if n > 1 else np.nan
-    mean = logs.mean()
-    return float(np.exp(mean)), float(np.exp(mean - half)), float(np.exp(mean + half)), n
+    mean = logs.mean() if n else np.nan
+    return {"n": n, "center": np.exp(mean), "lo": np.exp(mean - half), "hi": np.exp(mean + half)}
 
 
 def _monotone(iops: pd.Series, latency: pd.Series, kept_up: pd.Series, weights: pd.Series) -> np.ndarray:
@@ -413,23 +399,22 @@ def _crossing(iops: pd.Series, latency: np.ndarray, kept_up: pd.Series, limit_ns
 
 
 def _over_blocks(blocks: pd.DataFrame, confidence: float) -> dict:
-    center, lo, hi, n = _interval(blocks["iops"], confidence)
-    bounds = set(blocks["bound"])
-    said = NONE
-    if n == 1:
-        said += [Caveat("single-run", "n = 1: no interval")]
-    if {"below", "at least"} <= bounds:
-        said += [Caveat("disagree", "blocks disagree whether the limit can be held at all: no number stands for them")]
-        return {"n": n, "iops": np.nan, "lo": np.nan, "hi": np.nan, "bound": "", "warnings": said}
-    bound = next(iter(bounds - {""}), "")
-    if bound == "at least":
-        least = float(blocks["iops"].min())
-        said += [Caveat("at-least", "the limit was not reached at the highest demand that was kept up with")]
-        return {"n": n, "iops": center, "lo": lo if lo == lo else least, "hi": np.inf, "bound": bound, "warnings": said}
-    if bound == "below":
-        said += [Caveat("below", "even the least demand exceeded the limit")]
-        return {"n": n, "iops": center, "lo": 0.0, "hi": float(blocks["iops"].max()), "bound": bound, "warnings": said}
-    return {"n": n, "iops": center, "lo": lo, "hi": hi, "bound": "", "warnings": said}
+    found = _interval(blocks["iops"], confidence)
+    bounds = sorted(set(blocks["bound"]) - {""})
+    said = [SINGLE_RUN] if found["n"] == 1 else []
+    match bounds:
+        case ["at least"]:
+            said.append(Caveat("at-least", "the limit was not reached at the highest demand that was kept up with"))
+            found |= {"lo": blocks["iops"].min() if np.isnan(found["lo"]) else found["lo"], "hi": np.inf}
+        case ["below"]:
+            said.append(Caveat("below", "even the least demand exceeded the limit"))
+            found |= {"lo": 0.0, "hi": blocks["iops"].max()}
+        case [_, _]:
+            why = "blocks disagree whether the limit can be held at all: no number stands for them"
+            said.append(Caveat("disagree", why))
+            found |= dict.fromkeys(("center", "lo", "hi"), np.nan)
+    bound = bounds[0] if len(bounds) == 1 else ""
+    return found | {"iops": found["center"], "bound": bound, "warnings": Caveats(said)}
 
 
 def _at(runs: pd.DataFrame, asked: float, metric: str, confidence: float) -> dict:
@@ -444,11 +429,8 @@ def _at(runs: pd.DataFrame, asked: float, metric: str, confidence: float) -> dic
             low, high = min(low, x[0]), max(high, x[-1])
         if len(x) and x[0] <= asked <= x[-1]:
             found.append(float(np.exp(np.interp(asked, x, np.log(latency[known])))))
-    center, lo, hi, n = _interval(pd.Series(found, dtype=float), confidence)
-    said = NONE
+    said = SINGLE_RUN if len(found) == 1 else None
     if not found:
         measured = f"measured from {low:,.0f} to {high:,.0f}" if high >= low else "nothing was kept up with"
-        said += [Caveat("not-measured", f"no latency at {asked:,.0f} IOPS: {measured}")]
-    elif n == 1:
-        said += [Caveat("single-run", "n = 1: no interval")]
-    return {"n": n, "center": center, "lo": lo, "hi": hi, "warnings": said}
+        said = Caveat("not-measured", f"no latency at {asked:,.0f} IOPS: {measured}")
+    return _interval(found, confidence) | {"warnings": caveats(said)}

@@ -63,9 +63,8 @@ def loads(
     cost = summarize(results, latency, by=keys)[[*keys, "center"]].rename(columns={"center": latency})
     table = table.merge(cost, on=keys, how="left").sort_values(keys, ignore_index=True)
     table["outstanding"] = table["numjobs"] * table["iodepth"]
-    table["within"] = table[latency].le(np.inf if within_ns is None else within_ns) & table["iops"].notna()
-    if within_ns is None:  # nothing is bounded, so nothing has to be known
-        table["within"] = table["iops"].notna()
+    in_time = True if within_ns is None else table[latency] <= within_ns  # not bounded: nothing has to be known
+    table["within"] = table["iops"].notna() & in_time
     best = table["iops"].where(table["within"]).groupby([table[c] for c in by], dropna=False).transform("max")
     table["pct_of_best"] = 100 * table["iops"] / best
     enough = table[table["within"] & (table["pct_of_best"] >= 100 * saturated - 1e-9)]
@@ -149,31 +148,17 @@ def stop_rules(
         raise ValueError(f"shares has {wrong[0]!r}: expected shares of the highest IOPS, such as 0.8 and 0.95")
     by = list(by)
     runs = results[valid_rows(results)]
-    curve = (
-        runs.groupby([*by, "vms"], dropna=False, observed=True)["iops"].agg(lambda x: np.exp(np.log(x).mean())).dropna()
-    )
-    cpu = (
-        runs.groupby([*by, "vms"], dropna=False, observed=True)["node_cpu_pct"].mean()
-        if "node_cpu_pct" in runs
-        else None
-    )
-    table = curve.reset_index().assign(node_cpu_pct=cpu.reindex(curve.index).to_numpy() if cpu is not None else np.nan)
+    runs = runs.assign(iops=np.log(runs["iops"]), node_cpu_pct=runs.get("node_cpu_pct", np.nan))
+    means = runs.groupby([*by, "vms"], dropna=False, observed=True)[["iops", "node_cpu_pct"]].mean().reset_index()
+    table = means.assign(iops=np.exp(means["iops"])).dropna(subset=["iops"])
     rows = []
     for key, own in table.groupby(by, dropna=False, observed=True, sort=False):
         own = own.sort_values("vms", ignore_index=True)
         for rule, at, why in _rules(own, shares, gain_pct, cpu_pct):
             there = own.loc[at] if at is not None else pd.Series(np.nan, ["vms", "iops", "node_cpu_pct"])
-            rows.append(
-                {
-                    **dict(zip(by, key, strict=True)),
-                    "rule": rule,
-                    "vms": there["vms"],
-                    "iops": there["iops"],
-                    "pct_of_peak": 100 * there["iops"] / own["iops"].max(),
-                    "node_cpu_pct": there["node_cpu_pct"],
-                    "why": why,
-                }
-            )
+            reached = {name: there[name] for name in ("vms", "iops", "node_cpu_pct")}
+            share = 100 * there["iops"] / own["iops"].max()
+            rows.append({**dict(zip(by, key, strict=True)), "rule": rule, **reached, "pct_of_peak": share, "why": why})
     return pd.DataFrame(rows, columns=[*by, "rule", "vms", "iops", "pct_of_peak", "node_cpu_pct", "why"])
 
 
@@ -190,12 +175,9 @@ def _rules(curve: pd.DataFrame, shares: Collection[float], gain_pct: float | Non
         added = curve["iops"].diff() / curve["vms"].diff()
         fair = curve["iops"].shift() / curve["vms"].shift()
         small = curve.index[100 * added < gain_pct * fair]
-        at = small[0] - 1 if len(small) else None
-        why = (
-            f"every further VM adds at least that {last}"
-            if at is None
-            else f"the next step adds {added[at + 1]:,.0f} IOPS a VM, so far {fair[at + 1]:,.0f}"
-        )
+        at, why = None, f"every further VM adds at least that {last}"
+        if len(small):
+            at, why = small[0] - 1, f"the next step adds {added[small[0]]:,.0f} IOPS a VM, so far {fair[small[0]]:,.0f}"
         yield f"gain below {gain_pct:g} % of a VM", at, why
     if cpu_pct is not None:
         over = curve.index[curve["node_cpu_pct"] > cpu_pct]

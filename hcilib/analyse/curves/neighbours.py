@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from hcilib.analyse.compare.cells import valid_rows
+from hcilib.analyse.compare.cells import SINGLE_RUN, valid_rows
 from hcilib.analyse.compare.compare import compare
-from hcilib.caveats import NONE, Caveat, Caveats
+from hcilib.caveats import caveats
 from hcilib.metrics import metric as metric_of
 from hcilib.metrics import noun, pattern_order, pattern_words
 
@@ -101,12 +101,9 @@ def fairness(results: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
     total = runs.groupby(["of", "pair", "tenant", "system"], sort=False)["iops"].sum().reset_index()
     alone = total[total["system"] == ALONE].set_index(["of", "pair", "tenant"])["iops"]
     beside = total[total["system"] != ALONE].copy()
-    beside["share"] = (
-        beside["iops"] / alone.reindex(pd.MultiIndex.from_frame(beside[["of", "pair", "tenant"]])).to_numpy()
-    )
-    beside["together"] = [
-        _together(tenant, others) for tenant, others in zip(beside["tenant"], beside["system"], strict=True)
-    ]
+    own_alone = alone.reindex(pd.MultiIndex.from_frame(beside[["of", "pair", "tenant"]])).to_numpy()
+    everybody = beside["system"].str.split(", ") + beside["tenant"].map(lambda tenant: [tenant])
+    beside = beside.assign(share=beside["iops"] / own_alone, together=everybody.map(sorted).str.join(", "))
     rows = []
     for (of, together), own in beside.groupby(["of", "together"], sort=False):
         k = own["tenant"].nunique()
@@ -119,7 +116,7 @@ def fairness(results: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
         rows.append(
             {"system": of, "together": together, "tenants": k, "n": n, "jain": mean}
             | {"lo": max(mean - half, 1 / k), "hi": min(mean + half, 1.0), "confidence": confidence}
-            | {"warnings": Caveats([Caveat("single-run", "n = 1: no interval")]) if n == 1 else NONE}
+            | {"warnings": caveats(SINGLE_RUN if n == 1 else None)}
         )
     return pd.DataFrame(rows)
 
@@ -186,9 +183,8 @@ def _lost(row: Mapping) -> str:
     if row["equivalent"]:
         return f"{name} as alone (proven within {100 * row['margin']:g} %)"
     if ratio > 2:
-        return (
-            f"{name} {ratio:.1f} times as high" + (f" [{lo:.1f}, {hi:.1f}]" if lo == lo else "") + sure[row["verdict"]]
-        )
+        interval = f" [{lo:.1f}, {hi:.1f}]" if lo == lo else ""
+        return f"{name} {ratio:.1f} times as high{interval}{sure[row['verdict']]}"
     share, ends = 100 * abs(ratio - 1), sorted(100 * (x - 1) * (1 if ratio > 1 else -1) for x in (lo, hi))
     interval = f" [{ends[0]:.0f}, {ends[1]:.0f}]" if lo == lo else ""
     return f"{share:.0f} % {'more' if ratio > 1 else 'less'} {name}{interval}{sure[row['verdict']]}"
@@ -209,8 +205,3 @@ def _runs(results: pd.DataFrame) -> pd.DataFrame:
     runs = runs[pd.MultiIndex.from_frame(runs[BY]).isin(alone)]
     keys = [name for name in ("source", "run_id", "of", "block") if name in runs]
     return runs.assign(pair=runs.groupby(keys, dropna=False).ngroup()).drop(columns="beside")
-
-
-def _together(tenant: str, others: str) -> str:
-    """Everybody who was at work, in the alphabet's order, with their limits."""
-    return ", ".join(sorted([tenant, *others.split(", ")]))

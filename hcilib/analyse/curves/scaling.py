@@ -105,8 +105,8 @@ def _plateau(curve: pd.DataFrame, warnings: list[Caveat]) -> dict:
     top = curve.loc[curve["center"].idxmax()]
     single = int(curve["n"].min()) == 1
     if single:
-        said = "single runs at some VM counts: no interval for the knee, smallest_vms from points"
-        warnings.append(Caveat("single-runs", said))
+        why = "single runs at some VM counts: no interval for the knee, smallest_vms from points"
+        warnings.append(Caveat("single-runs", why))
     near = curve["center" if single else "low"] >= NEAR_PEAK * top["center"]
     if not near.any():
         warnings.append(Caveat("no-bound", "no lower bound reaches 95 % of the peak: too few or too noisy runs"))
@@ -364,13 +364,8 @@ def saturation_sentences(saturated: pd.DataFrame, labels: Mapping[str, str] | No
 
 
 def _sentence(row: Mapping, labels: Mapping[str, str]) -> str:
-    about = ", ".join(
-        [
-            labels.get(row["system"], row["system"]),
-            pattern_words(row["pattern"]),
-            *([row["curve"]] if "curve" in row else []),
-        ]
-    )
+    named = [labels.get(row["system"], row["system"]), pattern_words(row["pattern"])]
+    about = ", ".join([*named, row["curve"]] if "curve" in row else named)
     if row["n"] == 0:
         return f"{about}: no value at any VM count."
     top = f"{row['peak']:,.0f} IOPS at {row['peak_vms']:g} VMs"
@@ -382,11 +377,8 @@ def _sentence(row: Mapping, labels: Mapping[str, str]) -> str:
 def _shape(row: Mapping) -> str:
     match row["model"]:
         case "two-segment":
-            sure = (
-                ""
-                if pd.isna(row["lo"])
-                else f" ({100 * row['confidence']:g} % interval {row['lo']:g} to {row['hi']:g})"
-            )
+            interval = f" ({100 * row['confidence']:g} % interval {row['lo']:g} to {row['hi']:g})"
+            sure = "" if pd.isna(row["lo"]) else interval
             before, after = f"{row['slope_before']:,.0f}", f"{row['slope_after']:,.0f}"
             return f"{before} IOPS per added VM up to {row['knee']:g} VMs{sure}, {after} after"
         case "line":
