@@ -100,20 +100,16 @@ def tier_warning(plan: Plan, testbed: Testbed, system: System) -> str:
     fits, or where the system's file has no tiers or does not say how large the drives are."""
     if not system.scheme:
         return ""
-    used = {
-        (vm, disk.serial): min(plan.span_bytes, disk.size_bytes) for vm, disk in testbed.targets(plan.vms, plan.numjobs)
-    }
-    fit = tier_fit(parse_scheme(system.scheme), system.raw_bytes, float(sum(used.values())))
+    disks, used = testbed.targets(plan.vms, plan.numjobs), testbed.used_bytes(plan.vms, plan.numjobs, plan.span_bytes)
+    fit = tier_fit(parse_scheme(system.scheme), system.raw_bytes, float(used))
     if fit.empty or fit["fits"].fillna(True).item():
         return ""
     row = fit.iloc[0]
     return (
-        f"{system.name}: the plan's {row['data_bytes'] / 1e12:.2f} TB on {len(used)} disks fill "
-        f"{row['filled_pct']:.0f} % of the first tier "
-        f"({row['tier_bytes'] / 1e12:.2f} TB at most), which moves data on from {row['threshold_pct']:.0f} %: what "
-        "is measured is "
-        "both tiers and the moving. To measure the first tier alone, use fewer or smaller disks, or a "
-        "smaller span_bytes"
+        f"{system.name}: the plan's {row['data_bytes'] / 1e12:.2f} TB on {len(disks)} disks fill "
+        f"{row['filled_pct']:.0f} % of the first tier ({row['tier_bytes'] / 1e12:.2f} TB at most), which moves data on "
+        f"from {row['threshold_pct']:.0f} %: what is measured is both tiers and the moving. To measure the first tier "
+        "alone, use fewer or smaller disks, or a smaller span_bytes"
     )
 
 

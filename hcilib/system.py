@@ -185,12 +185,8 @@ class System(Model):
         return self.model_copy(update={"setting": name})
 
     def __repr__(self) -> str:
-        drives = (
-            f"{self.nodes} nodes with {self.drives_per_node} drives each"
-            if self.nodes and self.drives_per_node
-            else None
-        )
-        facts = (self.label, self.scheme, drives, self.transport)
+        drives = f"{self.nodes} nodes with {self.drives_per_node} drives each"
+        facts = (self.label, self.scheme, drives if self.nodes and self.drives_per_node else None, self.transport)
         return f"System({self.name!r}: {'; '.join(fact for fact in facts if fact)})"
 
     __str__ = __repr__

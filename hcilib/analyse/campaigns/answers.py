@@ -98,19 +98,13 @@ def latency_answer(one: pd.DataFrame, cost: pd.DataFrame, labels: Labels = None,
     ranks = ranks[ranks["n"] > 0]
     patterns = {name: ranks[ranks["pattern"] == name] for name in pattern_order(ranks["pattern"].unique())}
     if ranks["system"].nunique() == 1:
-        own = ", ".join(
-            f"{pattern_words(name)} {metric('lat_ns').show(rows['center'].iloc[0])} ms"
-            for name, rows in patterns.items()
-        )
+        centers = {pattern_words(name): rows["center"].iloc[0] for name, rows in patterns.items()}
+        own = ", ".join(f"{words} {metric('lat_ns').show(center)} ms" for words, center in centers.items())
         parts = [f"One I/O on {labels.get(ranks['system'].iloc[0], ranks['system'].iloc[0])} takes: {own}"]
     else:
         said = ", ".join(_first(rows, name, labels) for name, rows in patterns.items())
-        parts = [f"Fastest with one outstanding I/O, of {ranks['system'].nunique()} systems: {said}"]
-        if len(patterns) > 1:
-            parts[0] = (
-                f"Fastest with one outstanding I/O, of {ranks['system'].nunique()} systems: {_ahead(ranks, labels)}"
-            )
-            parts.append(said)
+        parts = [_ahead(ranks, labels), said] if len(patterns) > 1 else [said]
+        parts[0] = f"Fastest with one outstanding I/O, of {ranks['system'].nunique()} systems: {parts[0]}"
     known = cost.dropna(subset=["ratio"])
     for pattern in pattern_order(known["pattern"].unique()):
         own = known[known["pattern"] == pattern]
@@ -128,11 +122,9 @@ def _ahead(ranks: pd.DataFrame, labels: Mapping[str, str]) -> str:
     tied = first.groupby("pattern")["system"].transform("size") > 1
     counts = first.assign(tied=tied).groupby("system", sort=False)["tied"].agg(["size", "sum"])
     counts = counts.sort_values("size", ascending=False, kind="stable")
-    return ", ".join(
-        f"{labels.get(name, name)} in {row['size']} of {ranks['pattern'].nunique()} patterns"
-        + (f" ({row['sum']} tied)" if row["sum"] else "")
-        for name, row in counts.iterrows()
-    )
+    of = f"of {ranks['pattern'].nunique()} patterns"
+    ahead = counts.itertuples(name=None)
+    return ", ".join(f"{labels.get(who, who)} in {n} {of}{f' ({k} tied)' * (k > 0)}" for who, n, k in ahead)
 
 
 def _first(ranks: pd.DataFrame, pattern: str, labels: Mapping[str, str]) -> str:
@@ -164,9 +156,7 @@ def traffic_answer(
     """How many counters agree with a scheme (``check_traffic``), what it sends by placement (``placement_cost``), and
     how many counts of the drives are what it costs there (``amplification``)."""
     judged, layout = checked["ok"].dropna(), scheme_words(scheme)
-    rows = ", ".join(
-        f"{row.ddir} {row.owner:g} on the owner and {row.non_owner:g} elsewhere" for row in cost.itertuples()
-    )
+    rows = ", ".join(f"{r.ddir} {r.owner:g} on the owner and {r.non_owner:g} elsewhere" for r in cost.itertuples())
     if len(judged):
         fits = "carries" if judged.all() else "does not carry"
         counted = f"{judged.sum()} of {len(judged)} counters within {100 * tolerance:g} %"
@@ -184,15 +174,14 @@ def factorial_answer(effects: pd.DataFrame, cells: pd.DataFrame) -> str:
     main = effects[effects["effect"].isin(asked_by(effects))]
     found = [
         f"{_level(row.effect, row.level)} gives {row.ratio:.3f} times the IOPS of {_level(row.effect, row.baseline)}"
-        f" ({_pairs(row.used)})"
+        f" (in {_pairs(row.used)} of combinations)"
         for row in main.dropna(subset=["ratio"]).itertuples()
     ]
     unknown = ", ".join(EFFECTS.get(name, name) for name in main[main["ratio"].isna()]["effect"])
     open_ = [f"what {unknown} costs cannot be said"] if unknown else []
     missing, bound = int(cells["missing"].sum()), int(cells["cpu_bound"].sum())
-    state = (
-        f"{missing} of {len(cells)} combinations have no IOPS" if missing else f"all {len(cells)} combinations measured"
-    )
+    every = f"all {len(cells)} combinations measured"
+    state = f"{missing} of {len(cells)} combinations have no IOPS" if missing else every
     parts = [*(found or ["no effect on IOPS can be estimated"]), *open_, f"{state}, in {bound} the CPU is the limit"]
     return f"{_capital('; '.join(parts))}."
 
@@ -204,7 +193,7 @@ EFFECTS = {"dedup": "deduplication", "write_pct": "the share of writes", "resili
 def _pairs(used: str) -> str:
     """Of how many pairs of combinations, alike but for the factor, a ratio is; `used` lists them."""
     count = used.count(";") + 1
-    return f"in {count} pair{'s' * (count > 1)} of combinations"
+    return f"{count} pair{'s' * (count > 1)}"
 
 
 def _level(effect: str, level: object) -> str:
@@ -240,14 +229,10 @@ def method_answer(
 ) -> str:
     """What each protocol costs (``precision``), which interval holds under a drift (``simulate_coverage``), and what
     was found where the truth was dialled (``calibrated``)."""
-    own = coverage["situation"].map(
-        lambda name: "paired" if "pairs" in name else "Welch"
-    )  # the test that fits the design
-    fits = [method.startswith(test) for method, test in zip(coverage["method"], own, strict=True)]
+    in_pairs, method = coverage["situation"].str.contains("pairs"), coverage["method"]
+    fits = method.str.startswith("paired").where(in_pairs, method.str.startswith("Welch"))  # the design's own test
     held = coverage[fits].groupby("situation", sort=False)["coverage"].min()
-    costs = ", ".join(
-        f"{row.protocol} {row.hours:.1f} h for ±{row.half_width_pct:.1f} %" for row in planned.itertuples()
-    )
+    costs = ", ".join(f"{r.protocol} {r.hours:.1f} h for ±{r.half_width_pct:.1f} %" for r in planned.itertuples())
     share = {name: f"{100 * value:.0f} %" for name, value in held.items() if name.startswith("drift")}
     under = " and ".join(f"{value} of those measured {name.partition(', ')[2]}" for name, value in share.items())
     tried = ""
@@ -259,8 +244,8 @@ def method_answer(
         )
     return (
         f"Runs that repeat within {planned['cv_pct'].iloc[0]:.1f} % make {planned['cells'].iloc[0]} tests on two "
-        "systems "
-        f"cost: {costs}; under a drift of {drift_cv_pct:g} % an interval that promises 95 % holds in {under}{tried}."
+        f"systems cost: {costs}; under a drift of {drift_cv_pct:g} % an interval that promises 95 % holds in "
+        f"{under}{tried}."
     )
 
 
@@ -302,16 +287,11 @@ def _back_or_not(runs: pd.DataFrame) -> str:
     healed = runs[runs["heal"] != ""]
     if healed.empty:
         return "never healed"
-    never = int(healed["back_s"].isna().sum())
-    deep = (
-        f"down to {100 - healed['dip_pct'].max():.0f} % of healthy once healed"
-        if healed["dip_pct"].notna().any()
-        else ""
-    )
-    back = (
-        f"not back in {never} of {len(healed)} runs" if never else f"back after {healed['back_s'].max():.0f} s at most"
-    )
-    return ", ".join(filter(None, [deep, back]))
+    never, lowest = int(healed["back_s"].isna().sum()), 100 - healed["dip_pct"].max()
+    deep = "" if pd.isna(lowest) else f"down to {lowest:.0f} % of healthy once healed, "
+    if never:
+        return f"{deep}not back in {never} of {len(healed)} runs"
+    return f"{deep}back after {healed['back_s'].max():.0f} s at most"
 
 
 def _capital(text: str) -> str:
@@ -342,9 +322,8 @@ def audit_facts(audit: pd.DataFrame, judged: pd.DataFrame) -> list[str]:
         said = [all_ if asked > 1 else "The one check of the rows against physics holds."] * (asked > 0)
     if len(judged):
         wrong, open_ = (int(judged["verdict"].eq(verdict).sum()) for verdict in ("wrong", "not checkable"))
-        told = (
-            f"{wrong} of {len(judged)} claims in the text {'does' if wrong == 1 else 'do'} not follow from its tables"
-        )
-        told = told if wrong else f"None of {len(judged)} claims in the text is wrong"
+        of = f"of {len(judged)} claims in the text"
+        told = f"{wrong} {of} {'does' if wrong == 1 else 'do'} not follow from its tables"
+        told = told if wrong else f"None {of} is wrong"
         said.insert(0, f"{told}{f'; {open_} cannot be checked' * (open_ > 0)}.")
     return said

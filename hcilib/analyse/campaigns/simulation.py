@@ -216,11 +216,8 @@ def _judged(logs: np.ndarray, design: str, sd: float) -> pd.DataFrame:
     pair = contrast(described, here + cells, here, pairs="auto")
     equal = judge(pair, margin=0.05, adjust="bh", confidence=0.95)
     unlike = judge(pair.assign(log_ratio=pair["log_ratio"] + np.log(0.9)), margin=0.05, adjust="bh", confidence=0.95)
-    spread = (
-        (logs[1] - logs[0]).std(axis=1, ddof=1) / np.sqrt(2)
-        if design == "pairs"
-        else logs.std(axis=2, ddof=1).max(axis=0)
-    )
+    in_pairs, apart = (logs[1] - logs[0]).std(axis=1, ddof=1) / np.sqrt(2), logs.std(axis=2, ddof=1).max(axis=0)
+    spread = in_pairs if design == "pairs" else apart
     return pd.DataFrame({
         "covers": (equal["lo"] <= 1) & (equal["hi"] >= 1), "false": equal["verdict"].isin(["higher", "lower"]),
         "calm": spread <= sd / 2, "seen": unlike["verdict"].eq("lower"),
@@ -357,9 +354,8 @@ def _stopped_early(second: float, tau_s: float, first_s: float, longest: int, ta
     for t in range(int(first_s), longest, LOOK_S):
         seen = y[running, :t]
         level = seen.mean(axis=-1)
-        stop = (effective_samples(seen) >= MIN_EFFECTIVE) & (
-            confidence_sequence(t, long_run_sd(seen)) <= target * level
-        )
+        known = confidence_sequence(t, long_run_sd(seen)) <= target * level
+        stop = known & (effective_samples(seen) >= MIN_EFFECTIVE)
         stopped[running[stop]], mean[running[stop]] = t, level[stop]
         running = running[~stop]
     return stopped, mean

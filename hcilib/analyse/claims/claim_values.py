@@ -100,7 +100,10 @@ def from_facts(claim: dict, facts: pd.DataFrame | None) -> Recomputed:
         raise NotCheckableError("rests on one printed number: it would be judged by itself")
     names = {key: f"_{position}" for position, key in enumerate(keys)}
     text = re.sub(r"[A-Za-z_]\w*(?:\.\w+)+", lambda match: names[match[0]], claim["formula"])
-    tree = _expression(text, claim)
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except SyntaxError:
+        raise ValueError(f"claim {claim['id']}: formula {claim['formula']!r} is not an arithmetic expression") from None
     inputs = [_fact(facts, claim["source"], key) for key in keys]
     return _propagate(lambda *values: _arithmetic(tree, dict(zip(names.values(), values, strict=True))), inputs)
 
@@ -114,13 +117,6 @@ def fact_values(claim: dict, facts: pd.DataFrame) -> set[float]:
     left out."""
     own = facts[(facts["source"] == claim["source"]) & facts["key"].isin(_fact_keys(claim)) & facts["number"].notna()]
     return set(own["number"])
-
-
-def _expression(text: str, claim: dict) -> ast.expr:
-    try:
-        return ast.parse(text, mode="eval").body
-    except SyntaxError:
-        raise ValueError(f"claim {claim['id']}: formula {claim['formula']!r} is not an arithmetic expression") from None
 
 
 def valid_runs(results: pd.DataFrame) -> Runs:
@@ -149,10 +145,12 @@ def _mean_run(rows: list[dict], metric: str, system: str, pattern: str, iodepth:
     varying = [load for load in LOADS if len({str(row.get(load)) for row in rows}) > 1]
     if varying:
         raise NotCheckableError(f"rows of {system} in {pattern} at iodepth {iodepth} vary in {', '.join(varying)}")
-    value, half = (
-        math.fsum(column) / len(rows) for column in zip(*((r[metric], half_unit(r, metric)) for r in rows), strict=True)
-    )
-    return Printed(value, half, system, pattern, iodepth)
+    return Printed(*_means((r[metric], half_unit(r, metric)) for r in rows), system, pattern, iodepth)
+
+
+def _means(pairs: Iterable[tuple[float, float]]) -> tuple[float, float]:
+    first, second = zip(*pairs, strict=True)
+    return math.fsum(first) / len(first), math.fsum(second) / len(second)
 
 
 def half_unit(row: dict, metric: str) -> float:
@@ -207,12 +205,8 @@ def _pairs(claim: dict, subject: list[Printed], comparators: list[list[Printed]]
         raise NotCheckableError(f"no row of {claim['subject']} at iodepth {_list(sorted(absent))}")
     if not comparators:
         return [[cell] for cell in chosen]
-    pairs = [
-        [a, b]
-        for side, a in product(comparators, chosen)
-        for b in side
-        if (a.pattern, a.iodepth) == (b.pattern, b.iodepth)
-    ]
+    both = ([a, b] for side, a in product(comparators, chosen) for b in side)
+    pairs = [[a, b] for a, b in both if (a.pattern, a.iodepth) == (b.pattern, b.iodepth)]
     if len(pairs) < len(chosen) * len(comparators):
         raise NotCheckableError("the comparator has no row at the same load")
     return pairs
@@ -222,11 +216,7 @@ def _one(claim: dict, candidates: list[Recomputed], claimed: float) -> Recompute
     """One number from the candidates: their mean, the nearest to the claimed (``any``) or the farthest (``each``)."""
     match claim["reduce"]:
         case "mean":
-            value, slack = (
-                math.fsum(column) / len(candidates)
-                for column in zip(*((c.value, c.slack) for c in candidates), strict=True)
-            )
-            return Recomputed(value, slack, parts=tuple(candidates))
+            return Recomputed(*_means((c.value, c.slack) for c in candidates), parts=tuple(candidates))
         case "any":
             return min(candidates, key=lambda c: abs(c.value - claimed))
         case "each":

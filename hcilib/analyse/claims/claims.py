@@ -134,9 +134,8 @@ def _judged_from_each_other(claims: pd.DataFrame, facts: pd.DataFrame | None) ->
     ways."""
     if facts is None:
         return {}
-    formulas = claims[
-        (claims["statistic"] == "formula") & claims["wording"].eq("")
-    ]  # a threshold is not the number itself
+    is_number = claims["wording"].eq("")  # a threshold is not the number itself
+    formulas = claims[is_number & claims["statistic"].eq("formula")]
     number = dict(zip(formulas["id"], formulas["claimed"] * formulas["unit"].map(UNITS), strict=True))
     found = {}
     for _, own in formulas.groupby("source"):
@@ -151,13 +150,9 @@ def _judged_from_each_other(claims: pd.DataFrame, facts: pd.DataFrame | None) ->
 def _judge(claim: dict, runs: Runs, facts: pd.DataFrame | None, mutual: Mapping) -> dict:
     scale = UNITS[claim["unit"]]
     row = {column: claim.get(column) for column in ("id", "claimed", "unit", "source", "note")} | {"what": _what(claim)}
-    if claim["statistic"] == UNMEASURED:
-        return row | {
-            "recomputed": math.nan,
-            "verdict": "not checkable",
-            "finding": f"no table judges it: {claim['note']}",
-        }
     try:
+        if claim["statistic"] == UNMEASURED:
+            raise NotCheckableError(f"no table judges it: {claim['note']}")
         if claim["id"] in mutual:
             raise NotCheckableError(f"rests on the number of claim {mutual[claim['id']]}, which rests on this one's")
         if claim["statistic"] == "formula":
@@ -181,11 +176,8 @@ def _needed(claim: dict, made: Recomputed) -> tuple[Printed, float, float] | Non
     ends = []
     for b in (comparator.value - comparator.half, comparator.value + comparator.half):
         at_0, at_1 = (STATISTICS[claim["statistic"]](a, b) for a in (0.0, 1.0))  # all of them are linear in the subject
-        for claimed in (
-            claim["claimed"] - claim["resolution"] / 2,
-            claim["claimed"] + claim["resolution"],
-        ):  # cut off or rounded
-            ends.append((claimed - at_0) / (at_1 - at_0))
+        for off in (-claim["resolution"] / 2, claim["resolution"]):  # rounded, or cut off
+            ends.append((claim["claimed"] + off - at_0) / (at_1 - at_0))
     return subject, min(ends), max(ends)
 
 
@@ -293,12 +285,9 @@ def _other_base(claim: dict, made: Recomputed) -> list[str]:
 
 def _one_alone(claim: dict, made: Recomputed) -> list[str]:
     """The claimed mean as one of the numbers the mean was to be taken over."""
-    alone = [part.inputs for part in made.parts if _near(claim, part.value / UNITS[claim["unit"]])]
-    return [
-        f"{_number(claim)} is the figure at iodepth {i[0].iodepth} against {i[-1].system} alone"
-        for i in alone
-        if len(i) == 2
-    ]
+    pairs = [part.inputs for part in made.parts if _near(claim, part.value / UNITS[claim["unit"]])]
+    of_two = [pair for pair in pairs if len(pair) == 2]
+    return [f"{_number(claim)} is the figure at iodepth {a.iodepth} against {b.system} alone" for a, b in of_two]
 
 
 def _other_cell(claim: dict, runs: Runs) -> list[str]:
@@ -308,11 +297,8 @@ def _other_cell(claim: dict, runs: Runs) -> list[str]:
     mine = {key: rows for key, rows in runs.items() if key[:2] == (claim["source"], claim["subject"])}
     near_first = sorted(mine, key=lambda key: key[2] not in words(claim["pattern"]))
     rows = [row for key in near_first for row in mine[key] if pd.isna(claim["vms"]) or row["vms"] == claim["vms"]]
-    hits = [
-        row
-        for row in rows
-        if _rounds_to(row[claim["metric"]] / UNITS[claim["unit"]], claim["claimed"], claim["resolution"])
-    ]
+    scale, claimed = UNITS[claim["unit"]], (claim["claimed"], claim["resolution"])
+    hits = [row for row in rows if _rounds_to(row[claim["metric"]] / scale, *claimed)]
     return [f"{_number(claim)} is its value in {hit['pattern']} at iodepth {hit['iodepth']}" for hit in hits]
 
 
@@ -384,10 +370,8 @@ def _validated(claims: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
         raise ValueError(
             f"claim {claim.id}: reduce {claim.reduce} compares with one system, not with {claim.comparator}"
         )
-    lacking = {"source", "system", "pattern", "iodepth", "vms", "iops", "bs_bytes", *claims.loc[~formula, "metric"]} - {
-        *results.columns
-    }
-    if lacking:
+    needed = {"source", "system", "pattern", "iodepth", "vms", "iops", "bs_bytes", *claims.loc[~formula, "metric"]}
+    if lacking := needed - {*results.columns}:
         raise ValueError(f"results: column {', '.join(sorted(lacking))} is missing; the claims are about it")
     return claims
 
@@ -434,17 +418,14 @@ def claim_checks(judged: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:
     wording is no figure: a side has no ratio), ok (`matches` or `rounding`; <NA> where not checkable), note (the
     finding).
     """
-    wording = (
-        judged["id"].map(claims.set_index("id")["wording"]) if "wording" in claims else pd.Series("", judged.index)
-    )
-    statistic = judged["id"].map(claims.set_index("id")["statistic"])
+    asked = claims.reindex(columns=["id", "wording", "statistic"]).set_index("id")
+    statistic, is_figure = judged["id"].map(asked["statistic"]), judged["id"].map(asked["wording"].fillna("") == "")
+    ratio = judged["claimed"] / judged["recomputed"].where(judged["recomputed"] != 0)
     ok = judged["verdict"].isin(("matches", "rounding")).astype("boolean")
     table = judged.rename(columns={"claimed": "measured", "recomputed": "expected", "finding": "note"})
     table = table.assign(
         check=statistic.map(IN_WORDS),
-        ratio=(judged["claimed"] / judged["recomputed"].where(judged["recomputed"] != 0)).where(
-            wording.fillna("").eq("")
-        ),
+        ratio=ratio.where(is_figure.ne(False)),
         ok=ok.mask(judged["verdict"] == "not checkable"),
     )
     return table[["id", "check", "measured", "expected", "ratio", "ok", "note"]]

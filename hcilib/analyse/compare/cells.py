@@ -145,6 +145,11 @@ def require_columns(frame: pd.DataFrame, columns: Iterable[str]) -> None:
         raise ValueError(f"results have no column {', '.join(map(repr, absent))}; they have {there}")
 
 
+def numbers_of(results: pd.DataFrame, name: str) -> pd.Series:
+    """A column as numbers; NaN where the table has none of this name."""
+    return results.get(name, pd.Series(np.nan, results.index)).astype(float)
+
+
 def _numbers(results: pd.DataFrame, metric: str) -> np.ndarray:
     try:
         return pd.to_numeric(results[metric]).to_numpy(dtype=float, na_value=np.nan)

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from hcilib.analyse.compare.cells import refuse_mixing, require_columns, valid_rows
+from hcilib.analyse.compare.cells import numbers_of, refuse_mixing, require_columns, valid_rows
 from hcilib.caveats import Caveat, Caveats, caveats
 
 COLUMNS = [
@@ -52,7 +52,7 @@ def as_factorial(results: pd.DataFrame, resiliency: Mapping[str, str] | None = N
 
 def factor_cells(results: pd.DataFrame, factors: Sequence[str], cpu_bound_pct: float = 95) -> pd.DataFrame:
     """Every combination (``grid``) with system, lat_ns, savings_pct (means of its runs) and the note of its rows."""
-    measured = results.assign(savings_pct=results.get("savings_pct", pd.Series(np.nan, results.index)))
+    measured = results.assign(savings_pct=numbers_of(results, "savings_pct"))
     beside = {"system": "first", "lat_ns": "mean", "savings_pct": "mean", "note": "first"}
     about = measured.groupby(list(factors), as_index=False, sort=False, dropna=False).agg(beside)
     return grid(results, "iops", factors, cpu_bound_pct).merge(about, on=list(factors), how="left")
@@ -103,7 +103,7 @@ def grid(table: pd.DataFrame, response: str, factors: Sequence[str], cpu_bound_p
         the processor, not the storage. CPU is shown for a cell without a response too.
     """
     cells, levels = _cells(table, response, factors), _levels(table, factors)
-    cpu = table.get("node_cpu_pct", pd.Series(np.nan, table.index)).astype(float).where(valid_rows(table))
+    cpu = numbers_of(table, "node_cpu_pct").where(valid_rows(table))
     cpu = cpu.groupby([table[f] for f in factors], observed=True).mean()
     rows = pd.DataFrame(list(product(*levels.values())), columns=list(factors))
     keys = list(rows.itertuples(index=False, name=None))
@@ -119,14 +119,10 @@ def _cells(table: pd.DataFrame, response: str, factors: Sequence[str]) -> dict[t
     """Cell -> mean log, sum of squares about it, runs."""
     require_columns(table, (response, *factors))
     values = table[response].astype(float).where(valid_rows(table))
-    for bad, why in (
-        (table[list(factors)].isna().any(axis=1), "a factor is missing"),
-        (values <= 0, f"{response} is not positive"),
-    ):
-        if bad.any():
-            raise ValueError(
-                f"row {table.index[bad][0]}: {why}; an unmeasured response is NaN, and every factor is named"
-            )
+    unnamed = table[list(factors)].isna().any(axis=1)
+    for bad, why in ((unnamed, "a factor is missing"), (values <= 0, f"{response} is not positive")):
+        for row in table.index[bad]:
+            raise ValueError(f"row {row}: {why}; an unmeasured response is NaN, and every factor is named")
     refuse_mixing(table, factors, values.notna(), besides=[response], remedy="add it to the factors or filter")
     logs = np.log(values.dropna())
     groups = logs.groupby([table.loc[logs.index, f] for f in factors], observed=True)
@@ -191,9 +187,8 @@ def _half_width(cells: dict, weights: dict[tuple, float], confidence: float) -> 
     if not weights or df == 0:
         return np.nan
     variance = sum(ss for _, ss, _ in cells.values()) / df
-    return stats.t.ppf((1 + confidence) / 2, df) * np.sqrt(
-        variance * sum(w**2 / cells[c][2] for c, w in weights.items())
-    )
+    of_weights = sum(w**2 / cells[c][2] for c, w in weights.items())
+    return stats.t.ppf((1 + confidence) / 2, df) * np.sqrt(variance * of_weights)
 
 
 def _name(factors, cell: tuple) -> str:

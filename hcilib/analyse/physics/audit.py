@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import left_out
+from hcilib.analyse.compare.cells import left_out, numbers_of
 from hcilib.analyse.compare.chosen import until_stable
 from hcilib.analyse.physics.traffic import drive_rates_of
 from hcilib.caveats import THINKTIME, column, warnings_of
@@ -86,30 +86,28 @@ def audit(results: pd.DataFrame, ceilings: pd.Series | None = None, drives: pd.D
 def _little(results: pd.DataFrame) -> pd.DataFrame:
     """N = X R. A published mixed row prints (read + write)/2, which is not the R of the law: judged by nobody. A job
     that flushes after each write waits for the flush too."""
-    mean = _column(until_stable(results), "lat_ns")
-    unweighted = _column(results, "lat_unweighted_ns")
+    mean = numbers_of(until_stable(results), "lat_ns")
+    unweighted = numbers_of(results, "lat_unweighted_ns")
     published, expected = _published(results), _outstanding(results)
     # A published lat_ns beside an unweighted one was derived as N/X: checking it would be checking N = N.
     only_unweighted = unweighted.notna() & _mixed(results) & (published | mean.isna())
-    capped = _column(results, "rate_bytes") > 0
+    capped = numbers_of(results, "rate_bytes") > 0
     if "rate_iops" in results:  # text, of a file of fio's that is nobody's plan
         capped |= results["rate_iops"].notna()
     capped |= np.array([THINKTIME in said.codes for said in warnings_of(results)], bool)
-    demanded = results["demand"].notna() & ~capped if "demand" in results else capped & False
+    demanded = results.get("demand", pd.Series(None, results.index, dtype=object)).notna()
     lat = mean.mask(only_unweighted, unweighted)
     low, high = (np.where(published, a, b) for a, b in zip(LITTLE_PUBLISHED, LITTLE_OWN, strict=True))
     table = _judge(results, "little", results["iops"] * lat / 1e9, expected, low, high)
     weighted_ms = expected / results["iops"].where(results["iops"] > 0) * 1e3
-    reason = {
-        (
-            "not checkable: the mean latency is (read + write)/2; weighted by IOPS it is {} ms, derived as N/X"
-        ): only_unweighted,
-        "not checkable: a rate cap or thinktime keeps fewer I/Os in flight than outstanding": capped & ~only_unweighted,
-        "not checkable: a demand keeps in flight what it needs, outstanding is what it may": demanded
-        & ~only_unweighted,
-    }
+    reasons = (
+        (demanded, "not checkable: a demand keeps in flight what it needs, outstanding is what it may"),
+        (capped, "not checkable: a rate cap or thinktime keeps fewer I/Os in flight than outstanding"),
+        (only_unweighted, "not checkable: the mean latency is (read + write)/2; weighted by IOPS it is {} ms, "
+         "derived as N/X"),
+    )  # fmt: skip
     table.attrs["unweighted"] = tuple(results.index[only_unweighted & expected.notna()])
-    for text, rows in reason.items():
+    for rows, text in reasons:  # the last of them that holds is said
         where = (rows & expected.notna()).to_numpy()
         table.loc[where, "ok"] = pd.NA
         table.loc[where, "note"] = [text.format(f"{ms:.3f}") for ms in weighted_ms[where]]
@@ -117,23 +115,23 @@ def _little(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def _bandwidth(results: pd.DataFrame) -> pd.DataFrame:
-    bw, iops = _column(results, "bw_bytes"), results["iops"].astype(float)
+    bw, iops = numbers_of(results, "bw_bytes"), results["iops"].astype(float)
     printed = _half_unit(results, "bw_bytes") + _half_unit(results, "iops")
     slack = pd.Series(np.where(_published(results), printed, 0.01), results.index)
     high = 1 + slack + _in_flight(results).where(~_published(results), 0)
-    return _judge(results, "bandwidth", bw, iops * _column(results, "bs_bytes"), 1 - slack, high)
+    return _judge(results, "bandwidth", bw, iops * numbers_of(results, "bs_bytes"), 1 - slack, high)
 
 
 def _in_flight(results: pd.DataFrame) -> pd.Series:
     """The share of a run's I/Os that were out when it ended: fio counts their bytes and not the I/Os (seen with fio
     3.33)."""
-    counted = results["iops"].astype(float) * _column(results, "runtime_s")
-    return (_column(results, "outstanding") / counted.where(counted > 0)).fillna(0)
+    counted = results["iops"].astype(float) * numbers_of(results, "runtime_s")
+    return (numbers_of(results, "outstanding") / counted.where(counted > 0)).fillna(0)
 
 
 def _cpu_efficiency(results: pd.DataFrame) -> pd.DataFrame:
-    cpu, efficiency = _column(results, "node_cpu_pct"), _column(results, "iops_per_cpu_pct")
-    expected = results["iops"] / _column(results, "nodes") / cpu.where(cpu > 0)
+    cpu, efficiency = numbers_of(results, "node_cpu_pct"), numbers_of(results, "iops_per_cpu_pct")
+    expected = results["iops"] / numbers_of(results, "nodes") / cpu.where(cpu > 0)
     slack = pd.Series(np.where(_published(results), _half_unit(results, "node_cpu_pct"), 0.001), results.index)
     return _judge(results, "cpu_efficiency", efficiency, expected, 1 - slack, 1 + slack)
 
@@ -159,20 +157,15 @@ def _ceiling(results: pd.DataFrame, limits: pd.Series) -> pd.DataFrame:
 def _drives(results: pd.DataFrame, drives: pd.DataFrame) -> pd.DataFrame:
     """Delivered reads cannot exceed what drives and caches gave; caches have no counter, so what is above the drives'
     is theirs."""
-    read = _column(results, "read_iops") * _column(results, "bs_bytes")
+    read = numbers_of(results, "read_iops") * numbers_of(results, "bs_bytes")
     gave = drive_rates_of(results, drives)["read_bytes"]
     table = _judge(results, "drives", read.where(read > 0), gave, 0, DRIVES_SLACK)
     share = (1 - gave / read).to_numpy()
     above = ((read > 0) & (read > DRIVES_SLACK * gave)).to_numpy()
     table.loc[above, "ratio"] = table.loc[above, "ratio"].fillna(np.inf)  # the drives gave nothing at all
     table.loc[above, "ok"] = False
-    table.loc[above, "note"] = [
-        (
-            f"the drives gave less than was read: {100 * s:.0f} % of it came from a cache (of a node, of the storage "
-            "software, of a drive)"
-        )
-        for s in share[above]
-    ]
+    cache = "of it came from a cache (of a node, of the storage software, of a drive)"
+    table.loc[above, "note"] = [f"the drives gave less than was read: {100 * s:.0f} % {cache}" for s in share[above]]
     return table
 
 
@@ -209,25 +202,19 @@ def _note(check: str, measured: float, ratio: float, low: float, high: float) ->
 
 def _published(results: pd.DataFrame) -> pd.Series:
     run_id = results.get("run_id", pd.Series(None, results.index, dtype=object))
-    return run_id.isna() | run_id.eq("") | (_column(results, "rep") == 0)
+    return run_id.isna() | run_id.eq("") | (numbers_of(results, "rep") == 0)
 
 
 def _mixed(results: pd.DataFrame) -> pd.Series:
     if "rw" in results:
         return results["rw"].isin(MIXED)
-    return _column(results, "rwmixread").between(0, 100, inclusive="neither")
+    return numbers_of(results, "rwmixread").between(0, 100, inclusive="neither")
 
 
 def _outstanding(results: pd.DataFrame) -> pd.Series:
     """The column where it is given, else vms x numjobs x iodepth, numjobs being per VM."""
-    product = _column(results, "vms") * _column(results, "numjobs") * _column(results, "iodepth")
-    return _column(results, "outstanding").fillna(product)
-
-
-def _column(results: pd.DataFrame, name: str) -> pd.Series:
-    if name not in results:
-        return pd.Series(np.nan, results.index)
-    return results[name].astype(float)
+    product = numbers_of(results, "vms") * numbers_of(results, "numjobs") * numbers_of(results, "iodepth")
+    return numbers_of(results, "outstanding").fillna(product)
 
 
 def _half_unit(results: pd.DataFrame, name: str) -> pd.Series:
@@ -236,7 +223,7 @@ def _half_unit(results: pd.DataFrame, name: str) -> pd.Series:
     Trailing zeros of a whole number are taken for rounding beyond the digits its source usually prints: 300,000 in a
     table of three digits may be rounded to thousands, hardly to hundred thousands.
     """
-    value = _column(results, name)
+    value = numbers_of(results, name)
     shown = value / METRICS[name].scale
     source = results["source"] if "source" in results else pd.Series("", results.index)
     usual = shown.map(_digits).groupby(source, dropna=False).transform(_usual_digits)
@@ -317,7 +304,7 @@ def unlike_working_sets(results: pd.DataFrame, tolerance: float = 0.05) -> pd.Da
         source and vms), alike (<NA> where the span is not stated), note, warnings.
     """
     keys = [c for c in ("source", "vms") if c in results]
-    table = results.assign(span_bytes=_column(results, "span_bytes"))[[*keys, "system", "span_bytes"]]
+    table = results.assign(span_bytes=numbers_of(results, "span_bytes"))[[*keys, "system", "span_bytes"]]
     table = table.drop_duplicates(ignore_index=True)
     groups = table.groupby(keys, dropna=False)["span_bytes"] if keys else table["span_bytes"]
     table["ratio"] = table["span_bytes"] / groups.transform("max")

@@ -11,14 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.physics.schemes import (
-    ErasureCode,
-    Mirror,
-    Raid5,
-    Raid6,
-    Scheme,
-    Tiers,
-)
+from hcilib.analyse.physics.schemes import ErasureCode, Mirror, Raid5, Raid6, Scheme, Tiers
 from hcilib.metrics import parse_bytes
 
 TB, TIB = 10**12, 2**40
@@ -94,11 +87,8 @@ def system_capacity(
     own = {name: most if given else known.get(name, most) for name in formulas}
     table = capacity_table(formulas, own if most else None)
     if len(set(own.values())) > 1:
-        said = {
-            name: f"{s.nodes} x {s.drives_per_node} x {s.drive.bytes / TB:.3g} TB"
-            for name, s in systems.items()
-            if name in known
-        }
+        of = {name: systems[name] for name in known}
+        said = {name: f"{s.nodes} x {s.drives_per_node} x {s.drive.bytes / TB:.3g} TB" for name, s in of.items()}
         table["drives"] = table["system"].map(said).fillna(f"{most / TB:.4g} TB in all")
         table.attrs["raw"] = "Each system on its own drives; schemes beside them on the largest system's"
     else:
@@ -136,18 +126,15 @@ def capacity_sentence(
     that leaves least.
     """
     ranked = capacity.sort_values("efficiency", ascending=False, kind="stable")
-    usable = [
-        f"{(labels or {}).get(row.system, row.system)} {100 * row.efficiency:.1f} %" for row in ranked.itertuples()
-    ]
-    own = ranked["system"].isin(measured).to_numpy()
-    beside = [text for text, mine in zip(usable, own, strict=True) if not mine]
-    parts = []
-    if own.any():
-        parts.append("Usable of raw: " + ", ".join(text for text, mine in zip(usable, own, strict=True) if mine))
+    is_own, names = ranked["system"].isin(measured), ranked["system"].map(lambda name: (labels or {}).get(name, name))
+    usable = names + (100 * ranked["efficiency"]).map(" {:.1f} %".format)
+    own, beside, parts = usable[is_own].tolist(), usable[~is_own].tolist(), []
+    if own:
+        parts.append(f"Usable of raw: {', '.join(own)}")
     if beside:
         ends = beside[0] if len(beside) == 1 else f"{beside[0]} to {beside[-1]}"
         schemes = "the scheme" if len(beside) == 1 else f"the {len(beside)} schemes"
-        parts.append(f"of {schemes} beside them: {ends}" if own.any() else f"Usable of raw, by {schemes}: {ends}")
+        parts.append(f"of {schemes} beside them: {ends}" if own else f"Usable of raw, by {schemes}: {ends}")
     if len(stated := capacity["agrees"].dropna()):
         parts.append(f"{stated.sum()} of {len(stated)} printed shares follow from their scheme")
     if len(front):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -69,9 +70,8 @@ def against_datasheet(
 def _best(raw: pd.DataFrame) -> pd.DataFrame:
     """The highest cell of each pattern, by pattern; a pattern without a number keeps a row with n = 0."""
     cells = summarize(raw, "iops", by=("pattern", *LOAD)).rename(columns={"center": "measured"})
-    highest = (
-        cells.sort_values("measured", na_position="first", kind="stable").groupby("pattern", observed=True).tail(1)
-    )
+    ordered = cells.sort_values("measured", na_position="first", kind="stable")
+    highest = ordered.groupby("pattern", observed=True).tail(1)
     return highest.set_index(highest["pattern"].astype(str)).drop(columns="pattern")
 
 
@@ -179,13 +179,10 @@ def ceilings(
     DataFrame
         scheme, bs_bytes, access, then the columns of ``ceiling`` (NaN where the drive's rate is missing).
     """
-    limits = [
-        ceiling(rate, drives, scheme, rwmixread, full_stripe=access == "sequential").assign(
-            scheme=name, bs_bytes=size, access=access
-        )
-        for name, scheme in schemes.items()
-        for (size, access), rate in rates.iterrows()
-    ]
+    limits = []
+    for (name, scheme), ((size, access), rate) in product(schemes.items(), rates.iterrows()):
+        limit = ceiling(rate, drives, scheme, rwmixread, full_stripe=access == "sequential")
+        limits.append(limit.assign(scheme=name, bs_bytes=size, access=access))
     columns = ["rwmixread", "write_cost", "harmonic_iops", "split_iops", "arithmetic_iops", "overstated"]
     if not limits:
         return pd.DataFrame(columns=["scheme", "bs_bytes", "access", *columns])
@@ -207,9 +204,8 @@ def best_share(
     net_bytes_per_s, where the table has them (``binding``)."""
     keys = list(dict.fromkeys([*by, "system", "rw", "rwmixread", "bs_bytes", "vms"]))
     means = summarize(told, "iops", by=keys).rename(columns={"center": "iops"})
-    best = means.loc[means["iops"].fillna(-1.0).groupby([means[c] for c in by], sort=False).idxmax()].reset_index(
-        drop=True
-    )
+    highest = means["iops"].fillna(-1.0).groupby([means[c] for c in by], sort=False).idxmax()
+    best = means.loc[highest].reset_index(drop=True)
     best = best[[*keys, "iops"]].assign(vms=best["vms"].where(best["iops"].notna()))
     beside = [c for c in ("nodes", "bw_bytes", "node_cpu_pct", "net_bytes_per_s") if c in told]
     if beside:  # what the other ceilings rest on

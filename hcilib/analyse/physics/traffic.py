@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from hcilib.analyse.compare.cells import annotate, group_codes, valid_rows
+from hcilib.analyse.compare.cells import SINGLE_RUN, annotate, group_codes, numbers_of, runs_that, valid_rows
 from hcilib.analyse.compare.compare import summarize
 from hcilib.analyse.physics.schemes import ErasureCode, Product, Scheme, Tiers, Wrapped
-from hcilib.caveats import Caveat, Caveats, column
+from hcilib.caveats import NONE
 from hcilib.metrics import FACTORS, KEYS
 
 PLACEMENT = ["placement", "ddir"]
@@ -122,22 +122,17 @@ def _per_client_byte(observed: pd.DataFrame) -> pd.DataFrame:
     if "ddir" not in table:
         table = table.assign(ddir=table["rw"].map(lambda rw: rw.removeprefix("rand")))
     if "observed" not in table:
-        client = table["bw_bytes"] if "bw_bytes" in table else pd.Series(np.nan, table.index)
-        client = client.fillna(table["rate_bytes"]) if "rate_bytes" in table else client
+        client = numbers_of(table, "bw_bytes").fillna(numbers_of(table, "rate_bytes"))
         table = table.assign(observed=table["net_bytes_per_s"] / client.where(client > 0))
     return table
 
 
 def _traffic_note(row, tolerance: float) -> str:
     if pd.isna(row.ok):
-        return (
-            f"not checkable: no {'expected' if pd.isna(row.expected) else 'observed'} traffic for "
-            f"{row.placement} {row.ddir}"
-        )
-    verdict = "as" if row.ok else "not as"
-    return (
-        f"{row.observed:.2f} x the client's bytes, {verdict} expected ({row.expected:.2f} within {100 * tolerance:g} %)"
-    )
+        absent = "expected" if pd.isna(row.expected) else "observed"
+        return f"not checkable: no {absent} traffic for {row.placement} {row.ddir}"
+    expected = f"{'as' if row.ok else 'not as'} expected ({row.expected:.2f} within {100 * tolerance:g} %)"
+    return f"{row.observed:.2f} x the client's bytes, {expected}"
 
 
 # ---- What crossed a network card, per byte of the client: counted, to stand beside what the placement demands
@@ -182,14 +177,8 @@ def traffic(
     code, valid, counted = group_codes(runs, list(by))[0], valid_rows(runs), np.isfinite(runs["observed"])
     rate = runs[["net_bytes_per_s", "bw_bytes"]].where(valid & counted).groupby(code).mean()
     absent = np.bincount(code[valid & runs["nic_bytes_per_s"].isna()], minlength=len(table))
-    warnings = annotate(
-        table["warnings"],
-        (
-            absent,
-            lambda i: Caveat("counters", f"{absent[i]} run{'s' * int(absent[i] > 1)} without counters of card {nic!r}"),
-        ),
-    )
-    return table.assign(warnings=warnings).join(rate)
+    said = annotate(table["warnings"], runs_that("counters", absent, f"without counters of card {nic!r}"))
+    return table.assign(warnings=said).join(rate)
 
 
 def placement_cost(expected: pd.DataFrame) -> pd.DataFrame:
@@ -242,11 +231,11 @@ def binding(
     drives, network, node CPU), pct_of_binding, and said: one sentence, which names what is not known too.
     """
     iops = results["iops"].astype(float)
-    cpu = results.get("node_cpu_pct", pd.Series(np.nan, results.index)).astype(float)
+    cpu = numbers_of(results, "node_cpu_pct")
     capacity = float("nan") if links is None else network_bytes_per_s(links, links.attrs.get("one_kernel", False))
     crossing = _crossing(results, scheme, redirected)
     limits = pd.DataFrame({
-        "drives_iops": results.get("ceiling_iops", pd.Series(np.nan, results.index)).astype(float),
+        "drives_iops": numbers_of(results, "ceiling_iops"),
         "network_iops": capacity / crossing.where(crossing > 0) / results["bs_bytes"].astype(float),
         "cpu_iops": iops * 100 / cpu.where(cpu > 0),
     })  # fmt: skip
@@ -259,22 +248,15 @@ def binding(
 
 def _crossing(results: pd.DataFrame, scheme: Scheme | None, redirected: float) -> pd.Series:
     """Network bytes of a client byte: counted, else by the scheme; NaN where neither says."""
-    counted = pd.Series(np.nan, results.index)
-    if {"net_bytes_per_s", "bw_bytes"} <= set(results):
-        counted = results["net_bytes_per_s"].astype(float) / results["bw_bytes"].where(results["bw_bytes"] > 0).astype(
-            float
-        )
+    client = numbers_of(results, "bw_bytes")
+    counted = numbers_of(results, "net_bytes_per_s") / client.where(client > 0)
     if scheme is None:
         return counted
-    expected = expected_traffic(
-        scheme, redirected, int(results["nodes"].max()) if results.get("nodes", pd.Series()).notna().any() else 2
-    )
+    nodes = numbers_of(results, "nodes").max()
+    expected = expected_traffic(scheme, redirected, 2 if np.isnan(nodes) else int(nodes))
     each = expected.set_index("ddir")["expected"]
-    read = (
-        results["rw"]
-        .map({"read": 1.0, "randread": 1.0, "write": 0.0, "randwrite": 0.0})
-        .fillna(results["rwmixread"] / 100)
-    )
+    pure = results["rw"].map({"read": 1.0, "randread": 1.0, "write": 0.0, "randwrite": 0.0})
+    read = pure.fillna(results["rwmixread"] / 100)
     return counted.fillna(read * each["read"] + (1 - read) * each["write"])
 
 
@@ -286,13 +268,10 @@ def _said(row: pd.Series) -> str:
         return f"nothing is known of what could bind{tail}"
     order = sorted(shares, key=lambda name: -shares[name])
     rest = ", ".join(f"{name} {100 * shares[name]:.3g} %" for name in order[1:])
-    used = f"{order[0]} used to {100 * shares[order[0]]:.3g} %"
+    used = f"used to {100 * shares[order[0]]:.3g} %"
     if 100 * shares[order[0]] >= NEAR_PCT:
-        return (
-            f"{order[0]} bind{'s' * (order[0] != 'drives')}: used to {100 * shares[order[0]]:.3g} "
-            f"%{f' ({rest})' if rest else ''}{tail}"
-        )
-    return f"none of those known binds: {used}{f', {rest}' if rest else ''}{tail}"
+        return f"{order[0]} bind{'s' * (order[0] != 'drives')}: {used}{f' ({rest})' if rest else ''}{tail}"
+    return f"none of those known binds: {order[0]} {used}{f', {rest}' if rest else ''}{tail}"
 
 
 # What the drives did for one I/O and one byte of the client, beside what the scheme costs (METHODS section 9).
@@ -408,23 +387,20 @@ def _of_one(
     code, counted = group_codes(runs, keys)[0], valid_rows(runs) & runs["reads"].notna().to_numpy()
     pieces = []
     for i, row in head.iterrows():
-        own = runs[(code == i) & counted]
-        every = runs[code == i]
-        costs = _costs(_load(every), scheme, stripe_bytes, chunk_bytes)
+        own, every = runs[(code == i) & counted], runs[code == i]
+        load = _load(every)
+        costs = _costs(load, scheme, stripe_bytes, chunk_bytes)
         table = pd.DataFrame([_seen(own[name].to_numpy(float), confidence) for name in MEASURES])
         table = pd.DataFrame({name: row[name] for name in by}, index=table.index).assign(measure=MEASURES, **table)
         table = table.assign(confidence=confidence, expected=[costs[name] for name in MEASURES])
-        table = _judged(table, tolerance, _load(every), scheme)
-        absent = int((valid_rows(every) & every["reads"].isna().to_numpy()).sum())
-        said = Caveats(
-            found
-            for is_so, found in (
-                (absent > 0, Caveat("drives", f"{absent} run{'s' * (absent > 1)} without counters of drives")),
-                (len(own) == 1, Caveat("single-run", "n = 1: no interval")),
-            )
-            if is_so
+        table = _judged(table, tolerance, load, scheme)
+        absent = np.full(len(table), (valid_rows(every) & every["reads"].isna().to_numpy()).sum())
+        said = annotate(
+            [NONE] * len(table),
+            runs_that("drives", absent, "without counters of drives"),
+            (table["n"] == 1, SINGLE_RUN),
         )
-        pieces.append(table.assign(drives=own["drives"].max() if len(own) else 0, warnings=column([said] * len(table))))
+        pieces.append(table.assign(drives=own["drives"].max() if len(own) else 0, warnings=said))
     return pd.concat(pieces, ignore_index=True) if pieces else head
 
 
@@ -450,12 +426,8 @@ def _per_client(results: pd.DataFrame, drives: pd.DataFrame, devices: str | None
 
 
 def _load(runs: pd.DataFrame) -> _Load:
-    first = runs.iloc[0]
-    return _Load(
-        float((runs["read_iops"] / runs["iops"]).mean()),
-        float(first["bs_bytes"]),
-        not str(first["rw"]).startswith("rand"),
-    )
+    first, read_share = runs.iloc[0], float((runs["read_iops"] / runs["iops"]).mean())
+    return _Load(read_share, float(first["bs_bytes"]), not str(first["rw"]).startswith("rand"))
 
 
 def _costs(load: _Load, scheme: Scheme, stripe_bytes: float | None, chunk_bytes: float) -> dict[str, float]:
@@ -478,22 +450,18 @@ def _seen(values: np.ndarray, confidence: float) -> dict[str, float]:
 
 
 def _judged(table: pd.DataFrame, tolerance: float, load: _Load, scheme: Scheme) -> pd.DataFrame:
-    off = table["seen"] - table["expected"]
-    room = tolerance * table["expected"].clip(lower=1)
-    ok = (off.abs() <= room + 1e-12).astype("boolean").mask(off.isna())
     by = table.set_index("measure")
-    over = {name: float(by.at[name, "seen"] - by.at[name, "expected"]) for name in MEASURES}
-    beyond = {
-        name: 0 if pd.isna(d) or abs(d) <= r else int(np.sign(d))
-        for name, d, r in zip(MEASURES, off, room, strict=True)
-    }
-    why = [_why(name, by, beyond, over, load, scheme, tolerance) for name in MEASURES]
-    return table.assign(ratio=table["seen"] / table["expected"].where(table["expected"] > 0), ok=ok, explained=why)
+    off, room = by["seen"] - by["expected"], tolerance * by["expected"].clip(lower=1)
+    by = by.assign(over=off, beyond=np.sign(off).where(off.abs() > room, 0))
+    ok = (off.abs() <= room + 1e-12).astype("boolean").mask(off.isna())
+    why = [_why(name, by, load, scheme, tolerance) for name in MEASURES]
+    ratio = table["seen"] / table["expected"].where(table["expected"] > 0)
+    return table.assign(ratio=ratio, ok=ok.array, explained=why)
 
 
-def _why(name: str, by: pd.DataFrame, beyond: dict, over: dict, load: _Load, scheme: Scheme, tolerance: float) -> str:
+def _why(name: str, by: pd.DataFrame, load: _Load, scheme: Scheme, tolerance: float) -> str:
     """What a deviation is, as far as the counters tell; nothing where there is none."""
-    seen, expected = by.at[name, "seen"], by.at[name, "expected"]
+    seen, expected, over, beyond = by.at[name, "seen"], by.at[name, "expected"], by["over"], by["beyond"]
     if np.isnan(seen):
         return "not checkable: no drives were sampled in these runs"
     if np.isnan(expected):
@@ -501,28 +469,23 @@ def _why(name: str, by: pd.DataFrame, beyond: dict, over: dict, load: _Load, sch
     if not beyond[name]:
         return ""
     if name in ("writes", "write_bytes"):
-        return _why_written(name, by, beyond, over, load, scheme, tolerance)
+        return _why_written(name, by, load, scheme, tolerance)
     if beyond[name] < 0:
         if name == "reads" and not beyond["read_bytes"]:
             return "merging: fewer and larger reads of the same bytes"
         return f"cache: {max(0.0, -over[name]):.2f} of {expected:.2f} were not read from the drives"
     if name == "read_bytes" and not beyond["reads"]:
         return "read-ahead, or reads in larger units than the client's"
-    return (
-        "metadata, or a partial block read before it is written"
-        if load.read_share < 1
-        else "metadata, or other readers"
-    )
+    return "metadata, or " + ("a partial block read before it is written" if load.read_share < 1 else "other readers")
 
 
-def _why_written(name, by, beyond, over, load: _Load, scheme: Scheme, tolerance: float) -> str:
-    seen, expected = by.at[name, "seen"], by.at[name, "expected"]
+def _why_written(name: str, by: pd.DataFrame, load: _Load, scheme: Scheme, tolerance: float) -> str:
+    seen, expected, over, beyond = by.at[name, "seen"], by.at[name, "expected"], by["over"], by["beyond"]
     if beyond[name] < 0:
         if name == "writes" and beyond["write_bytes"] >= 0:
             return "merging: fewer and larger writes of the bytes"
-        if scheme.copies > 1 and any(
-            abs(seen / expected - k / scheme.copies) <= tolerance for k in range(1, scheme.copies)
-        ):
+        kept = seen / expected  # k of its copies, or what was saved otherwise
+        if any(abs(kept - k / scheme.copies) <= tolerance for k in range(1, scheme.copies)):
             return "fewer copies than the scheme has: degraded, or the drives of a node were not counted"
         return "not written yet (a write-back cache), or deduplicated, compressed"
     if expected and abs(by.at["write_bytes", "seen"] / by.at["write_bytes", "expected"] - 2) <= tolerance:

@@ -89,11 +89,9 @@ def aligned(series: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
     frames = []
     for key, run in _groups(series, keys):
         if key in begun:
-            rate = _rates(run)
-            frame = pd.DataFrame(
-                {"t_s": rate.index, "since_s": rate.index - np.floor(begun[key]), "iops": rate.to_numpy()}
-            )
-            frames.append(frame.assign(**dict(zip(keys, key, strict=True))))
+            rate = _rates(run).rename_axis("t_s").rename("iops").reset_index()
+            since_s = rate["t_s"] - np.floor(begun[key])
+            frames.append(rate.assign(since_s=since_s, **dict(zip(keys, key, strict=True))))
     columns = [*keys, "t_s", "since_s", "iops"]
     return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
 
@@ -227,12 +225,9 @@ def _recovery(after: pd.Series, healthy: float, heal_s: float, tolerance: float,
         return dict.fromkeys(("dip_iops", "dip_pct", "back_s"), np.nan)
     windows = np.median(np.lib.stride_tricks.sliding_window_view(y, window_s), axis=1)
     rest = np.array([np.median(y[i:]) for i in range(y.size)])
-    near = (np.abs(windows / healthy - 1) <= tolerance) & (np.abs(y[: windows.size] / healthy - 1) <= tolerance)
-    both = (
-        near[:-window_s]
-        & (np.abs(windows[window_s:] / healthy - 1) <= tolerance)
-        & (np.abs(rest[: max(0, near.size - window_s)] / healthy - 1) <= tolerance)
-    )
+    window, second, rest = (np.abs(level / healthy - 1) <= tolerance for level in (windows, y, rest))
+    last = max(0, windows.size - window_s)
+    both = window[:last] & second[:last] & window[window_s:] & rest[:last]
     back = int(np.argmax(both)) if both.any() else None
     lowest = float(y.min())
     return {
@@ -325,11 +320,8 @@ def _over_repeats(values: np.ndarray, column: str, confidence: float) -> dict:
     known, n = values[~np.isnan(values)], values.size
     whole = {"n": n, "center": np.nan, "lo": np.nan, "hi": np.nan, "confidence": confidence}
     if known.size < n:
-        return whole | {
-            "warnings": caveats(
-                Caveat("not-seen", f"{QUANTITIES[column]}: not seen in", f" {n - known.size} of {n} runs")
-            )
-        }
+        unseen = Caveat("not-seen", f"{QUANTITIES[column]}: not seen in", f" {n - known.size} of {n} runs")
+        return whole | {"warnings": caveats(unseen)}
     logs = column in RATIOS and bool((known > 0).all())
     x = np.log(known) if logs else known
     half = stdtrit(n - 1, 0.5 + confidence / 2) * x.std(ddof=1) / n**0.5 if n > 1 else np.nan
@@ -407,10 +399,8 @@ def _verdict(ratio: Mapping) -> str:
 
 def _sentence(place: Mapping, found: Mapping, verdict: str, tolerance: float, labels: Mapping) -> str:
     n = max(row["n"] for row in found.values())
-    on = (
-        f"{labels.get(place['system'], place['system'])}, {pattern_words(place['pattern'])} at iodepth "
-        f"{place['iodepth']}"
-    )
+    system = labels.get(place["system"], place["system"])
+    on = f"{system}, {pattern_words(place['pattern'])} at iodepth {place['iodepth']}"
     if more := {k: v for k, v in place.items() if k not in BY}:
         on += f" {where(more)}"
     late = "back_s" in found and not _known(found, "back_s")
