@@ -7,12 +7,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from numbers import Integral, Real
 from typing import Any
-
-from hcilib.metrics import meant
 
 SPREAD = "spread"  # VMs and their data as the testbed has them
 PLACEMENTS = (SPREAD, "owner", "non-owner")
@@ -333,8 +331,7 @@ def tenant_cells(tenants: Mapping[str, Mapping[str, Any] | str], offered_iodepth
 def _loads(name: str, fields: Mapping[str, Any], offered_iodepth: int) -> tuple[Load, ...]:
     """What one tenant does: a load for each of its patterns, all on the same VMs."""
     if unknown := [field for field in fields if field not in _FIELDS]:
-        near = meant(unknown[0], _FIELDS).strip() or f"it has {', '.join(_FIELDS)}"
-        raise PlanError(f"tenant {name!r} has no {unknown[0]!r}: {near}")
+        raise PlanError(f"tenant {name!r} has no {unknown[0]!r}: {_near(unknown[0], _FIELDS)}")
     vms, on = _vms(name, fields.get("vms", 1))
     patterns = _patterns(name, fields)
     of_one = ("offered", "limit", *(("iodepth", "numjobs") if fields.get("profile") else ()))
@@ -375,13 +372,17 @@ def _patterns(name: str, fields: Mapping[str, Any]) -> Mapping[str, Mapping[str,
         raise PlanError(f"tenant {name!r}: expected one of profile ({', '.join(PROFILES)}) and patterns")
     if profile := fields.get("profile"):
         if profile not in PROFILES:
-            near = meant(profile, PROFILES).strip() or f"there are {', '.join(PROFILES)}"
-            raise PlanError(f"tenant {name!r}: there is no profile {profile!r}: {near}")
+            raise PlanError(f"tenant {name!r}: there is no profile {profile!r}: {_near(profile, PROFILES)}")
         return PROFILES[profile].patterns
     given = fields["patterns"]
     if isinstance(given, str):
         return {given: {}}
     return given if isinstance(given, Mapping) else {pattern: {} for pattern in given}
+
+
+def _near(given: object, known: Collection[str]) -> str:
+    near = difflib.get_close_matches(str(given), list(known), 1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
 
 
 def _vms(name: str, given: Any) -> tuple[int, tuple[str, ...]]:
