@@ -220,7 +220,6 @@ def _inventory(parts: dict[str, str]) -> Inventory:
 
 def _plain(name: str, row: dict[str, str]) -> Device:
     """What /sys alone says; it counts in sectors of 512 bytes, whatever the device's own are."""
-    partitions, holders, slaves = (tuple(row[key].split()) for key in ("partitions", "holders", "slaves"))
     return Device(
         name,
         row["dev"],
@@ -229,9 +228,9 @@ def _plain(name: str, row: dict[str, str]) -> Device:
         sequence=row["diskseq"],
         read_only=row["ro"] == "1",
         partition=bool(row["partition"]),
-        partitions=partitions,
-        holders=holders,
-        slaves=slaves,
+        partitions=tuple(row["partitions"].split()),
+        holders=tuple(row["holders"].split()),
+        slaves=tuple(row["slaves"].split()),
     )
 
 
@@ -245,9 +244,8 @@ def find(inventory: Inventory, serial: str) -> list[Device]:
 def identity(identifier: str) -> str:
     """A serial or WWN as it is compared: udev and /sys write one WWN as 0x6002.., naa.6002.. and in either case."""
     bare = _PREFIX.sub("", identifier.strip())
-    return (
-        bare.lower() if bare != identifier.strip() or re.fullmatch(r"[0-9A-Fa-f]{16}|[0-9A-Fa-f]{32}", bare) else bare
-    )
+    is_wwn = bare != identifier.strip() or re.fullmatch(r"[0-9A-Fa-f]{16}|[0-9A-Fa-f]{32}", bare)
+    return bare.lower() if is_wwn else bare
 
 
 def _with_stable_path(device: Device, serial: str) -> Device:
@@ -271,10 +269,8 @@ def _lsblk(text: str) -> dict[str, dict]:
 
 
 def _identifiers(row: dict[str, str], udev: dict) -> frozenset[str]:
-    given = [row[key] for key in ("serial", "device/serial", "wwid", "device/wwid")] + [
-        udev.get("serial"),
-        udev.get("wwn"),
-    ]
+    own = [row[key] for key in ("serial", "device/serial", "wwid", "device/wwid")]
+    given = [*own, udev.get("serial"), udev.get("wwn")]
     return frozenset(identity(value) for value in given if value and value.strip())
 
 
@@ -306,11 +302,8 @@ def _mounts(mountinfo: str, swaps: str, udev: dict, rows: dict) -> dict[str, lis
     """Device -> where it is mounted. btrfs and its kin have no device number of their own: there the source is
     believed."""
     by_number, by_path = {row["dev"]: name for name, row in rows.items()}, _by_path(rows)
-    found = [
-        (name, where)
-        for name, row in udev.items()
-        for where in (*(row.get("mountpoints") or ()), row.get("mountpoint"))
-    ]
+    told = {name: (*(row.get("mountpoints") or ()), row.get("mountpoint")) for name, row in udev.items()}
+    found = [(name, where) for name, places in told.items() for where in places]
     for line in mountinfo.splitlines():
         words, tail = line.split(), line.split(" - ")[-1].split()
         found.append((by_number.get(words[2]) or by_path.get(tail[1]), _unescape(words[4])))
@@ -355,11 +348,8 @@ def _signatures(udev: dict, seen: dict[str, str]) -> tuple[str, ...]:
              seen.get("PTTYPE") and f"{seen['PTTYPE']} partition table"]  # fmt: skip
     head = bytes.fromhex(seen.get("head", ""))
     given += [name for magic, name in _HEADS.items() if head.startswith(magic)]
-    given += (
-        ["the second half of a gpt partition table"]
-        if seen.get("tail") == "gpt" and "gpt" not in seen.get("PTTYPE", "")
-        else []
-    )
+    if seen.get("tail") == "gpt" and "gpt" not in seen.get("PTTYPE", ""):
+        given.append("the second half of a gpt partition table")
     given += ["several signatures at once"] if seen.get("blkid") == "8" else []
     names = tuple(dict.fromkeys(name for name in given if name))
     return names or (("something that blkid does not name",) if seen.get("blkid") == "0" else ())
@@ -370,21 +360,15 @@ def _unjudged(seen: dict[str, str] | None, user: str) -> str:
         return "its content was not looked at: it has no size, or is a partition or a CD-ROM"
     if seen.get("node") == "missing":
         return "it has no node under /dev"
+    log_in = "log in as a user that can read and write the device"
     if "blkid" not in seen:
-        return (
-            f"user {user} may not read it, so its content cannot be judged: log in as a user that can read and "
-            "write the device"
-        )
+        return f"user {user} may not read it, so its content cannot be judged: {log_in}"
     if not seen.get("head"):
         return f"reading its first block failed for user {user}, so its content cannot be judged"
     if seen["blkid"] not in ("0", "2", "8"):
-        return (
-            f"its content cannot be probed: `blkid -p` ended with {seen['blkid']}; install util-linux's blkid on "
-            "the host"
-        )
-    if "writable" not in seen:
-        return f"user {user} may not write it: log in as a user that can read and write the device"
-    return ""
+        ended = f"`blkid -p` ended with {seen['blkid']}"
+        return f"its content cannot be probed: {ended}; install util-linux's blkid on the host"
+    return "" if "writable" in seen else f"user {user} may not write it: {log_in}"
 
 
 def _writers(text: str, rows: dict) -> dict[str, list[str]]:

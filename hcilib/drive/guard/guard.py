@@ -52,9 +52,8 @@ def refusals(testbed: Testbed, vms: int, numjobs: int, consent: str | None = Non
     if testbed.lab_root:
         judge_disk = judge_image if testbed.fio.ioengine == "rbd" else judge_export
         return [Refusal(vm, disk.serial, reason) for vm, disk in targets for reason in judge_disk(testbed, disk)]
-    devices = [
-        Refusal(vm, disk.serial, reason) for vm, disk in targets for reason in _judge_form(disk, vm in testbed.windows)
-    ]
+    forms = [(vm, disk.serial, _judge_form(disk, vm in testbed.windows)) for vm, disk in targets]
+    devices = [Refusal(vm, serial, reason) for vm, serial, reasons in forms for reason in reasons]
     return _judge_consent(testbed, consent) + devices
 
 
@@ -79,20 +78,10 @@ def _judge_consent(testbed: Testbed, consent: str | None) -> list[Refusal]:
 
 def _judge_form(disk: Disk, windows: bool) -> list[str]:
     if windows:
-        return [
-            (
-                "the VM runs Windows, whose disks this version cannot judge, so none is written: use a Linux VM as "
-                "load generator"
-            )
-        ]
-    if disk.uri:
-        return [
-            (
-                f"its uri {disk.uri} is no block device of the VM; outside the lab only whole disks named by serial "
-                "are written"
-            )
-        ]
-    return []
+        what = "the VM runs Windows, whose disks this version cannot judge, so none is written"
+        return [f"{what}: use a Linux VM as load generator"]
+    written = "outside the lab only whole disks named by serial are written"
+    return [f"its uri {disk.uri} is no block device of the VM; {written}"] if disk.uri else []
 
 
 # Block devices of real hosts: which device a serial is, and whether it may be overwritten. No exception is made for a
@@ -139,7 +128,7 @@ def recheck(fleet: Fleet, before: Guarded, vms: Iterable[str]) -> list[Refusal]:
     """Whether the devices are still the ones that were judged, and still unused; one short command a VM, asked before
     every step."""
     before = {vm: before[vm] for vm in vms if vm in before}
-    inventories = inventory(fleet, before, content=False) if before else {}
+    inventories = inventory(fleet, before, content=False)
     after: Guarded = {}
     refused = []
     for vm, devices in before.items():
@@ -239,11 +228,8 @@ def _in_use(device: Device) -> list[str]:
     reasons += [f"{name} is mounted on {_at(m, device)}" for m in device.mounts if m[0] not in (*_BOOT, "[SWAP]")]
     reasons += [f"{name} is a partition, not a whole disk"] if device.partition else []
     reasons += [f"{name} has partition(s) {', '.join(device.partitions)}"] if device.partitions else []
-    reasons += (
-        [f"{name} is held by {', '.join(device.holders)} (LVM, md, multipath, bcache or the like)"]
-        if device.holders
-        else []
-    )
+    holders = ", ".join(device.holders)
+    reasons += [f"{name} is held by {holders} (LVM, md, multipath, bcache or the like)"] if holders else []
     if device.slaves and not device.stack:  # an array or a DRBD device has an identity of its own, a mapping has none
         reasons.append(f"{name} is built on {', '.join(device.slaves)}: name the disk itself")
     if device.role not in ("", "Primary"):
@@ -295,18 +281,10 @@ def _shared(found: Guarded, inventories: Mapping[str, Inventory | str]) -> list[
                 seen.setdefault(identifier, []).append(f"{vm} ({device.name})")
     refused = []
     for vm, serial, device in ((vm, serial, d) for vm, devices in found.items() for serial, d in devices.items()):
-        others = sorted(
-            {place for i in device.identifiers for place in seen.get(i, ()) if not place.startswith(f"{vm} (")}
-        )
-        if others:
-            refused.append(
-                Refusal(
-                    vm,
-                    serial,
-                    f"{device.name} has the serial or WWN of {', '.join(others)}: a shared disk, or one number given "
-                    "twice",
-                )
-            )
+        places = {place for identifier in device.identifiers for place in seen.get(identifier, ())}
+        if others := sorted(place for place in places if not place.startswith(f"{vm} (")):
+            why = f"has the serial or WWN of {', '.join(others)}: a shared disk, or one number given twice"
+            refused.append(Refusal(vm, serial, f"{device.name} {why}"))
     return refused
 
 
@@ -389,12 +367,8 @@ def _cluster(testbed: Testbed, config: Path, root: Path) -> list[str]:
         return [f"{root / 'mon.a.asok'}: no monitor answers, so nobody knows whose cluster this is; start it again"]
     addresses = [a["addr"] for m in known.get("mons", []) for a in m["public_addrs"]["addrvec"]]
     if known.get("fsid") != named.get("fsid") or addresses != [here.removeprefix("v2:")]:
-        return [
-            (
-                f"{config} is of cluster {named.get('fsid')}, the monitor in its folder of {known.get('fsid')} at "
-                f"{addresses}"
-            )
-        ]
+        other = f"the monitor in its folder of {known.get('fsid')} at {addresses}"
+        return [f"{config} is of cluster {named.get('fsid')}, {other}"]
     return []
 
 

@@ -166,14 +166,12 @@ class LastLook:
                 opened.append(held)
                 nodes.append(node)
                 looks.append(f"look {shlex.join(asked)} {node}")
+            all_nodes = " ".join(nodes)
             seen = [
                 f"mounts=$({MOUNTS})",
                 "writers=" if beside else f"writers=$({OPEN_TO_WRITE})",
                 "swaps=$(cat /proc/swaps 2>/dev/null)",
                 "line='\n'",
-            ]
-            all_nodes = " ".join(nodes)
-            seen += [
                 "probed=" if beside else _PROBED.format(all_nodes),
                 f'numbers="$(stat -L -c %t:%T {all_nodes})$line"',
             ]
@@ -188,11 +186,9 @@ class LastLook:
             self._left.pop((vm, serial), None)
             self.left[vm, serial] = ""
         scripts = {vm: note(own) for vm, own in devices.items()}
-        for vm, outcome in (self._fleet.run(scripts, limit_s=LIMIT_S) if scripts else {}).items():
-            found = re.findall(r"(?m)^left (\S+) (\d+ \d+)$", outcome.value or "")
-            self._left |= {(vm, serial): checksum for serial, checksum in found}
-            places = re.findall(r"(?m)^places (\S+) (\d+ \d+)$", outcome.value or "")
-            self.left |= {(vm, serial): checksum for serial, checksum in places}
+        for vm, outcome in self._fleet.run(scripts, limit_s=LIMIT_S).items():
+            for what, serial, checksum in re.findall(r"(?m)^(left|places) (\S+) (\d+ \d+)$", outcome.value or ""):
+                (self._left if what == "left" else self.left)[vm, serial] = checksum
 
     def _of(self, vms: Sequence[Vm], numjobs: int) -> Guarded:
         """The devices that a step opens; {} for a lab, whose disks are its own exports."""

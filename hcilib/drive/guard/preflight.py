@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, Device
+from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, Device, Inventory
 from hcilib.drive.guard.guard import CONSENT, Guarded, Refusal, read_inventory, refusals
 from hcilib.drive.guard.guard import judge as judge_devices
 from hcilib.drive.hosts import lease
@@ -60,11 +60,8 @@ class PreflightError(RuntimeError):
 
     def __init__(self, table: pd.DataFrame):
         self.table = table
-        bad = table[~table["ok"]]
-        super().__init__(
-            f"preflight: {len(bad)} check(s) failed: "
-            + "; ".join(f"{r.host}: {r.check}: {r.detail}" for r in bad.itertuples())
-        )
+        bad = [f"{r.host}: {r.check}: {r.detail}" for r in table[~table["ok"]].itertuples()]
+        super().__init__(f"preflight: {len(bad)} check(s) failed: {'; '.join(bad)}")
 
 
 def preflight(
@@ -98,13 +95,9 @@ def preflight(
 
 
 def check(
-    fleet: Fleet,
-    testbed: Testbed,
-    plan: Plan,
-    consent: str | None,
-    run_dir: str | Path | None,
+    fleet: Fleet, testbed: Testbed, plan: Plan, consent: str | None, run_dir: str | Path | None,
     clock_limit_s: float = CLOCK_LIMIT_S,
-) -> pd.DataFrame:
+) -> pd.DataFrame:  # fmt: skip
     """The same over connections that are already open."""
     vms = testbed.fleet(min(plan.vms, len(testbed.vms)))
     connected = fleet.connect(dict.fromkeys(host.name for host in (*testbed.nodes, *vms)))
@@ -164,11 +157,8 @@ def _shares(step, written: float, span_bytes: int, testbed: Testbed) -> list[tup
     """(vm, serial, bytes) of every job of a step; a prefill ends when each job has filled its span, the others share
     evenly."""
     testbed = testbed.of_system(step.disks_of) if step.disks_of else testbed
-    jobs = [
-        (vm.name, vm.disks[j % len(vm.disks)])
-        for vm in testbed.fleet(step.cell.vms)
-        for j in range(len(step.jobs_of(vm)))
-    ]
+    vms = [(vm, len(step.jobs_of(vm))) for vm in testbed.fleet(step.cell.vms)]
+    jobs = [(vm.name, vm.disks[job % len(vm.disks)]) for vm, count in vms for job in range(count)]
     each = written / len(jobs)
     return [(vm, d.serial, float(min(span_bytes, d.size_bytes)) if step.kind == "prefill" else each) for vm, d in jobs]
 
@@ -233,17 +223,13 @@ def _devices(
     unseen: dict[str, str] = {}
     refused: list[Refusal] = refusals(testbed, len(vms), plan.numjobs, consent)
     if not testbed.lab_root:
-        known = {
-            vm.name: read_inventory(answered[vm.name]) if vm.name in answered else "its host could not be asked"
-            for vm in vms
-        }
+        known: dict[str, Inventory | str] = dict.fromkeys((vm.name for vm in vms), "its host could not be asked")
+        known |= {vm: read_inventory(outcome) for vm, outcome in answered.items() if vm in known}
         found, more = judge_devices(testbed, len(vms), plan.numjobs, known)
         refused += more
-        unseen = {
-            vm: f"; what {devices.unseen} processes of other accounts have open is hidden from this user"
-            for vm, devices in known.items()
-            if not isinstance(devices, str) and devices.unseen
-        }
+        for vm, devices in known.items():
+            if not isinstance(devices, str) and devices.unseen:
+                unseen[vm] = f"; what {devices.unseen} processes of other accounts have open is hidden from this user"
     rows = [row(r.host, r.device, False, r.reason) for r in refused if r.device == CONSENT]
     for vm, disk in (target for target in testbed.targets(len(vms), plan.numjobs) if target[0] not in silent):
         rows += [] if testbed.lab_root else [_present(vm, disk, found.get(vm, {}).get(disk.serial))]
@@ -405,7 +391,7 @@ def _ask_rbd(fleet: Fleet, images: Images) -> list[dict]:
     commands: dict[str, str] = {}
     for number, (vm, disk) in enumerate(images):
         commands[vm] = commands.get(vm, "") + _questions(number, disk)
-    answered = fleet.run(commands, limit_s=LIMIT_S) if commands else {}
+    answered = fleet.run(commands, limit_s=LIMIT_S)
     return [_read_rbd(number, answered[vm]) for number, (vm, _) in enumerate(images)]
 
 
@@ -452,10 +438,8 @@ def _objection(disk: Disk, known: Mapping, filled: int) -> str:
     if others := sorted({watcher["address"] for watcher in known["status"]["watchers"]}):
         return f"it is open by {', '.join(others)}: wait for that client or end it"
     if used < filled:  # what was never written is read without asking a drive
-        return (
-            f"{used} of them written, where this campaign's prefill wrote {filled}: the cluster was started anew "
-            "since; measure into another run_dir"
-        )
+        anew = "the cluster was started anew since; measure into another run_dir"
+        return f"{used} of them written, where this campaign's prefill wrote {filled}: {anew}"
     return ""
 
 
