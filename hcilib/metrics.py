@@ -192,14 +192,10 @@ def pattern_words(pattern: str) -> str:
     number, unit, random, rw, mix, theta, hits, span, sync, rate, of = match.groups()
     size = f"{number}{unit.upper() if unit == 'm' else unit}"
     share = f"read/write {mix}/{100 - int(mix)}" if mix else {"rw": "read/write"}.get(rw, rw)
-    words = f"{size} {'random ' if random else ''}{share}"
     hot = f", {hits} % of I/Os on {span} % of the span" if hits else f", zipf {theta}" if theta else ""
-    return (
-        words
-        + hot
-        + {None: "", "-sync": ", synchronous", "-fdatasync": ", flushed after each write"}[sync]
-        + (f" capped at {rate} {'MiB/s' if of == 'm' else 'IOPS'} per VM" if rate else "")
-    )
+    lasting = {None: "", "-sync": ", synchronous", "-fdatasync": ", flushed after each write"}[sync]
+    cap = f" capped at {rate} {'MiB/s' if of == 'm' else 'IOPS'} per VM" if rate else ""
+    return f"{size} {'random ' if random else ''}{share}{hot}{lasting}{cap}"
 
 
 def scheme_words(formula: str) -> str:

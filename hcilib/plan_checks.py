@@ -85,9 +85,8 @@ def _disks(plan: Plan, testbed: Testbed) -> Iterator[Row]:
 def _cached(plan: Plan, system: System, testbed: Testbed | None) -> Iterator[Row]:
     if not system.cache_bytes:
         return
-    nodes, used = system.nodes, plan.vms * plan.numjobs * plan.span_bytes
-    if testbed:
-        nodes = nodes or len(testbed.nodes)
+    nodes = system.nodes or (len(testbed.nodes) if testbed else None)
+    used = plan.vms * plan.numjobs * plan.span_bytes
     if testbed and testbed.vms:
         used = testbed.used_bytes(min(plan.vms, len(testbed.vms)), plan.numjobs, plan.span_bytes)
     caches = max(1, nodes or 0) * system.cache_bytes
@@ -106,11 +105,8 @@ def _short(plan: Plan, dialled: bool) -> Iterator[Row]:
         said = f"runs of {', '.join(ramped)} are shorter than their own ramp_s of {measured[0].ramp_s:g} s"
         yield "plan", "short", said
     warmed = {step.cell.pattern.bs_bytes for step in plan.steps if step.kind == "warmup"}
-    cold = {
-        step.cell.pattern.name: step.runtime_s
-        for step in measured
-        if step.cell.pattern.writes and step.cell.pattern.bs_bytes not in warmed and step.duration_s < STEADY_S
-    }
+    brief = ((step, step.cell.pattern) for step in measured if step.duration_s < STEADY_S)
+    cold = {p.name: step.runtime_s for step, p in brief if p.writes and p.bs_bytes not in warmed}
     if cold and not dialled:
         said = (
             f"{', '.join(cold)}: runs of {min(cold.values()):g} s and no warm-up before them: flash writes at its "

@@ -131,7 +131,8 @@ def sweep(
         _require_tenants_alone(patterns, offered, events, placement, adaptive, warmup_s or volume)
         cells = tenant_cells(tenants, offered_iodepth)
     loads = [load.cell for cell in cells for load in cell.tenants] or cells
-    open_loop = _offered([cell.demand for cell in loads if cell.demand], offered_process)
+    _one_of("offered_process", offered_process, "poisson", "linear")
+    open_loop = Offered(offered_process) if any(cell.demand for cell in loads) else None
     _require_time(cells, adaptive, runtime, ramp_s)
     for cell in loads:
         if cell.pattern.bs_bytes > span_bytes:
@@ -229,9 +230,8 @@ def _adaptive(policy: str | Adaptive, order: str, repeats: int, ramp_s: float, g
         )
     most_runs = count("most_runs", given.pop("most_runs", Adaptive.most_runs))
     given.pop("least_runs", None)  # that is `repeats`
-    numbers: dict[str, Any] = {
-        name: _number(name, value, 1e-6 if name == "target" else MIN_RUNTIME_S) for name, value in given.items()
-    }
+    least = {name: 1e-6 if name == "target" else MIN_RUNTIME_S for name in given}
+    numbers: dict[str, Any] = {name: _number(name, value, least[name]) for name, value in given.items()}
     rule = replace(Adaptive(least_runs=repeats, most_runs=most_runs), **numbers)
     for refused, said in (
         (rule.most_s < rule.least_s, f"most_s {rule.most_s:g}: expected at least least_s, {rule.least_s:g}"),
@@ -268,9 +268,8 @@ def _volume(warmup: str | Volume, warmup_s, given: Mapping) -> Volume | None:
         return None
     if warmup_s:
         raise PlanError("warmup_s is given, but warmup 'volume' ends by bytes written: cap it by warmup_cap_s")
-    rule = Volume(
-        **{name: _number(name.replace("cap", "warmup_cap"), value, MIN_RUNTIME_S) for name, value in given.items()}
-    )
+    words = {name: name.replace("cap", "warmup_cap") for name in given}
+    rule = Volume(**{name: _number(words[name], value, MIN_RUNTIME_S) for name, value in given.items()})
     if rule.rounds < 5:
         raise PlanError(
             f"warmup_cap_s {rule.cap_s:g} holds {rule.rounds} rounds of {rule.round_s:g} s: expected at least the 5 "
@@ -302,13 +301,9 @@ def _cells(patterns, iodepth, numjobs, vms, placement, events) -> list[Cell]:
     own = patterns.items() if isinstance(patterns, Mapping) else [(name, {}) for name in patterns]
     cells = []
     for name, load in own:
-        unknown = set(load or {}) - {"iodepth", "numjobs"}
-        if unknown:
-            wrong = sorted(unknown)[0]
-            raise PlanError(
-                f"pattern {name!r}: unknown field {wrong!r}; {meant(wrong, ('iodepth', 'numjobs'))}expected "
-                f"iodepth, numjobs"
-            )
+        for wrong in sorted(set(load or {}) - {"iodepth", "numjobs"}):
+            near = meant(wrong, ("iodepth", "numjobs"))
+            raise PlanError(f"pattern {name!r}: unknown field {wrong!r}; {near}expected iodepth, numjobs")
         load = {"iodepth": iodepth, "numjobs": numjobs, **(load or {})}
         depths, jobs = _counts("iodepth", load["iodepth"]), _counts("numjobs", load["numjobs"])
         loads = product(placements, _counts("vms", vms), jobs, depths)
@@ -350,12 +345,6 @@ def _require_time(
                 f"events: {cell.events[-1][1]} at {last_s:g} s, but a run of {cell.pattern.name} lasts {lasts_s:g} s: "
                 f"expected events within it, and a run of at least {MIN_EVENTFUL_S:g} s"
             )
-
-
-def _offered(demands: Sequence[float | str], process: str) -> Offered | None:
-    """How demands are offered; None where there are none."""
-    _one_of("offered_process", process, "poisson", "linear")
-    return Offered(process) if demands else None
 
 
 def _demands(cells: Sequence[Cell], demands: Sequence[float | str], iodepth: int) -> list[Cell]:

@@ -116,9 +116,7 @@ class Disk(Model):
     serial: Serial  # it becomes part of a path
     size_bytes: Bytes
     uri: Uri | None = None
-    endurance_bytes: Bytes | None = (
-        None  # what its maker allows to be written in its life; a plan's share of it is shown
-    )
+    endurance_bytes: Bytes | None = None  # what its maker allows to be written; a plan's share of it is shown
     backing: tuple[FilePath, ...] = ()  # the lab's replica images: the only files its guard lets be written
     system: Name | None = None  # whose it is, by the name in the system's file, where several systems share the testbed
 
@@ -407,6 +405,5 @@ def _is_of(disk: Disk, system: str, patterns: Sequence[str], tagged: bool) -> bo
 
 
 def _unique(what: str, values: list[str]) -> None:
-    twice = sorted({v for v in values if values.count(v) > 1})
-    if twice:
+    if twice := sorted({v for v in values if values.count(v) > 1}):
         raise ValueError(f"{what} {', '.join(twice)} appears more than once")

@@ -220,10 +220,8 @@ class Cell:
 
     def same_load(self, other: Cell) -> bool:
         """Whether the other asks the same of the same VMs, at whatever depth or demand."""
-        return all(
-            getattr(self, name) == getattr(other, name)
-            for name in ("pattern", "numjobs", "vms", "placement", "events", "tenants")
-        )
+        asked = ("pattern", "numjobs", "vms", "placement", "events", "tenants")
+        return all(getattr(self, name) == getattr(other, name) for name in asked)
 
     def to_dict(self) -> dict:
         """Plain data; :meth:`from_dict` is its inverse. Without a placement, events or a demand where none was asked

@@ -122,9 +122,8 @@ def _prediction(
 
 def _verdict(out: pd.DataFrame, metric: str, margin: float, alpha: float) -> np.ndarray:
     better = metric_of(metric).better
-    up, down = {"higher": ("improvement", "regression"), "lower": ("regression", "improvement")}.get(
-        better, ("changed", "changed")
-    )
+    ways = {"higher": ("improvement", "regression"), "lower": ("regression", "improvement")}
+    up, down = ways.get(better, ("changed", "changed"))
     beyond = np.abs(np.log(out["ratio"])) > np.log1p(margin)
     changed = np.where(out["k"] == 1, beyond, out["p_adjusted"] <= alpha)
     return np.select(
@@ -237,9 +236,8 @@ def campaign_noise(
     """
     by = [by] if isinstance(by, str) else list(by)
     cells = describe(results, metric, [*by, campaign])
-    cells = cells[(cells["n"] > 0) & (cells["center"] > 0)].assign(
-        log=lambda t: np.log(t["center"]), own=lambda t: t["log_var"] / t["n"]
-    )
+    cells = cells[(cells["n"] > 0) & (cells["center"] > 0)]
+    cells = cells.assign(log=np.log(cells["center"]), own=cells["log_var"] / cells["n"])
     per_cell = cells.groupby(by, dropna=False, observed=True)
     table = per_cell.agg(k=("log", "size"), variance=("log", "var"), own=("own", "mean"), n=("n", "sum")).reset_index()
     table = table[table["k"] > 1]
@@ -260,15 +258,8 @@ def visible_change(
     if (k < 2).any():
         raise ValueError(f"visible_change: {k.min()} earlier campaign; a spread between campaigns needs at least 2")
     half = stdtrit(k - 1, (1 + confidence) / 2) * cv_pct / 100 * np.sqrt(1 + 1 / k)
-    return pd.DataFrame(
-        {
-            "k": k,
-            "df": k - 1,
-            "lower_pct": -100 * np.expm1(-half),
-            "higher_pct": 100 * np.expm1(half),
-            "confidence": confidence,
-        }
-    )
+    seen = {"lower_pct": -100 * np.expm1(-half), "higher_pct": 100 * np.expm1(half)}
+    return pd.DataFrame({"k": k, "df": k - 1, **seen, "confidence": confidence})
 
 
 def block_drift(
@@ -293,10 +284,8 @@ def block_drift(
     runs = results[valid_rows(results)]
     keys = ["system", campaign]
     refuse_mixing(runs, [*keys, *by], runs[metric] > 0, besides=[metric])
-    rows = [
-        dict(zip(keys, key, strict=True)) | _blocks_of(part, metric, by)
-        for key, part in runs.groupby(keys, dropna=False, sort=False)
-    ]
+    groups = runs.groupby(keys, dropna=False, sort=False)
+    rows = [dict(zip(keys, key, strict=True)) | _blocks_of(part, metric, by) for key, part in groups]
     columns = ["blocks", "cells", "n", "block_cv_pct", "rest_cv_pct", "f", "p", "warnings"]
     return pd.DataFrame(rows, columns=[*keys, *columns])
 

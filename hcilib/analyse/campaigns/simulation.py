@@ -60,10 +60,9 @@ def simulate_coverage(
         for n in runs:
             start_s = schedule(order, np.full(CELLS, 600.0), n, draws, rng)
             logs = run_cv_pct / 100 * rng.standard_normal(start_s.shape) + drift_levels(start_s, drift, drift_h, rng)
-            rows += [
-                {"situation": situation, "runs": n, "method": method, **_covered(*interval(logs[:, 0], logs[:, 1]))}
-                for method, interval in _methods(rng, resamples, order == "pairs").items()
-            ]
+            for method, interval in _methods(rng, resamples, order == "pairs").items():
+                found = _covered(*interval(logs[:, 0], logs[:, 1]))
+                rows.append({"situation": situation, "runs": n, "method": method, **found})
     return pd.DataFrame(rows).assign(nominal=0.95, confidence=0.95)
 
 
@@ -200,16 +199,8 @@ def _judged(logs: np.ndarray, design: str, sd: float) -> pd.DataFrame:
     falsely found, looks calm, and is seen where the true ratio is 0.9."""
     _, cells, n = logs.shape
     flat = logs.reshape(2 * cells, n)
-    described = pd.DataFrame(
-        {
-            "system": np.repeat(["a", "b"], cells),
-            "n": n,
-            "log_mean": flat.mean(axis=1),
-            "log_var": flat.var(axis=1, ddof=1),
-            "unstable": False,
-            "flat": False,
-        }
-    )
+    moments = {"n": n, "log_mean": flat.mean(axis=1), "log_var": flat.var(axis=1, ddof=1)}
+    described = pd.DataFrame({"system": np.repeat(["a", "b"], cells), **moments, "unstable": False, "flat": False})
     described["runs"] = pd.Series(list(np.exp(flat)), dtype=object)
     described["partners"] = pd.Series([np.arange(n) if design == "pairs" else np.full(n, -1)] * len(flat), dtype=object)
     here = np.arange(cells)

@@ -276,11 +276,8 @@ def _other_base(claim: dict, made: Recomputed) -> list[str]:
     }
     same_unit = [name for name in phrases if name.startswith(claim["statistic"].split("_")[0])]
     readings = [(name, a, b) for a, b in (made.inputs, made.inputs[::-1]) for name in same_unit]
-    return [
-        f"{_number(claim)} is {phrases[name].format(a.system, b.system)}"
-        for name, a, b in readings
-        if _near(claim, STATISTICS[name](a.value, b.value))
-    ]
+    near = [(name, a, b) for name, a, b in readings if _near(claim, STATISTICS[name](a.value, b.value))]
+    return [f"{_number(claim)} is {phrases[name].format(a.system, b.system)}" for name, a, b in near]
 
 
 def _one_alone(claim: dict, made: Recomputed) -> list[str]:

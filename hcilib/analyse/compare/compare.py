@@ -60,10 +60,8 @@ def summarize(
         unstable=cells["unstable"],
         warnings=annotate(cells["notes"], (cells["n"] == 0, Caveat("no-run", "no usable run"))),
     )
-    table.attrs = {
-        "metric": metric,
-        "source": ", ".join(map(str, results["source"].dropna().unique())) if "source" in results else "",
-    }  # so that what shows it need not be told
+    source = ", ".join(map(str, results["source"].dropna().unique())) if "source" in results else ""
+    table.attrs = {"metric": metric, "source": source}  # so that what shows it need not be told
     return table
 
 
@@ -212,10 +210,8 @@ def _missing(row, what, place, system, base) -> str:
     if row["n"] == row["n_baseline"]:
         return f"Neither {system} nor {base} has a valid run with {noun(what)} {place}."
     absent, there, n = (base, system, row["n"]) if row["n"] else (system, base, row["n_baseline"])
-    return (
-        f"{absent} has no valid run with {noun(what)} {place}: nothing to compare with {there} ({n} "
-        f"{'run' if n == 1 else 'runs'})."
-    )
+    beside = f"{there} ({n} {'run' if n == 1 else 'runs'})"
+    return f"{absent} has no valid run with {noun(what)} {place}: nothing to compare with {beside}."
 
 
 def _zero(row, what, place, system, base) -> str:

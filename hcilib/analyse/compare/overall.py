@@ -221,9 +221,7 @@ def _per_pattern(
     if "pattern" in by or "pattern" not in comparison:
         return pd.DataFrame(index=range(cells))
     logs = np.log(comparison["ratio"].where(used))
-    wide = np.exp(
-        logs.groupby([pd.Series(code, comparison.index, name="cell"), comparison["pattern"]]).mean().unstack()
-    )
+    wide = np.exp(logs.groupby([code, comparison["pattern"]]).mean().unstack())
     return wide.reindex(range(cells)).rename_axis(columns=None, index=None)
 
 
@@ -335,10 +333,8 @@ def _doing(rows: pd.DataFrame) -> list[str]:
     """What the cell's I/O does, in a word: the headline counts by it."""
     if "pattern" not in rows:
         return ["I/O"] * len(rows)
-    return [
-        "mixed I/O" if "rw" in p else "writes" if "write" in p else "reads" if "read" in p else p
-        for p in map(str, rows["pattern"])
-    ]
+    words = {"rw": "mixed I/O", "write": "writes", "read": "reads"}
+    return [next((word for part, word in words.items() if part in p), p) for p in map(str, rows["pattern"])]
 
 
 def _decided(rows: pd.DataFrame) -> Iterator[str]:
@@ -359,10 +355,8 @@ def _clause(found: pd.DataFrame, doing: str, verdict: str, count: str, which: st
     subject, side = (doing, speed) if metric in SPEEDS else (f"{noun(metric_of(metric))} of {doing}", verdict)
     ratios = found["ratio"]
     if ratios.max() / ratios.min() > ALIKE:
-        return (
-            f"{subject} {percent_range(ratios.min(), ratios.max())} {side}{which} ({count}, each at "
-            f"{100 * found['confidence'].iloc[0]:g} %)"
-        )
+        each = f"{count}, each at {100 * found['confidence'].iloc[0]:g} %"
+        return f"{subject} {percent_range(ratios.min(), ratios.max())} {side}{which} ({each})"
     mean = geometric_mean(found.assign(verdict=verdict)).iloc[0]
     sure = f"{percent_range(mean['lo'], mean['hi'])}, " if (mean["lo"] - 1) * (mean["hi"] - 1) > 0 else ""
     return f"{subject} {size_of(mean['ratio'])} % {side}{which} ({sure}{count})"
@@ -428,21 +422,16 @@ def _untested(points: pd.DataFrame, what: str) -> str:
     each, none = ("it is", "it is not proven") if len(points) == 1 else ("each is", "none is proven")
     span = " to ".join(dict.fromkeys(f"{r:.3f}" for r in (points["ratio"].min(), points["ratio"].max())))
     does, fails = ("leads", "trails") if better else ("is higher", "is lower")
-    counted = [
-        f"{doing} in {n}" for doing, n in ((does, leads), (fails, trails)) if n or (doing == does and not trails)
-    ]
+    counted = [f"{doing} in {n}" for doing, n in ((does, leads), (fails, trails)) if n] or [f"{does} in 0"]
     counted[0] += f" of {_tests(len(points))} of {what}"
     return f"{', '.join(counted)} (ratio {span}); {each} one printed number or run, so {none}."
 
 
 def _beyond_runs(rows: pd.DataFrame) -> Iterator[str]:
     """What more runs of the same would not change."""
-    missing = int((rows["verdict"] == "missing").sum())
-    if missing:
-        yield (
-            f"{_tests(missing)} of {len(rows)} {'has' if missing == 1 else 'have'} no ratio: a system was not "
-            "measured there."
-        )
+    if missing := int((rows["verdict"] == "missing").sum()):
+        have = "has" if missing == 1 else "have"
+        yield f"{_tests(missing)} of {len(rows)} {have} no ratio: a system was not measured there."
     unlike = dict.fromkeys(caveat.text for said in rows["warnings"] for caveat in said if caveat.code == "unlike")
     if unlike:
         yield f"No run can tell how much of it is {'; '.join(map(_due, unlike))}."
@@ -488,8 +477,7 @@ def _as_known(rows: pd.DataFrame) -> str:
         return ""
     inside = (known["lo"] <= known["truth"]) & (known["truth"] <= known["hi"])
     same = (known["verdict"] == "equivalent") & (np.abs(np.log(known["truth"])) <= np.log1p(known["margin"]))
-    order = {verdict: place for place, verdict in enumerate(DECIDED)}
-    in_order = known.sort_values("verdict", key=lambda verdicts: verdicts.map(order), kind="stable")
+    in_order = known.sort_values("verdict", key=lambda verdicts: verdicts.map(DECIDED.index), kind="stable")
     said = ", ".join(dict.fromkeys(f"{size_of(ratio)} %" for ratio in in_order["truth"]))
     if (inside | same).all():
         return f"; as the drives' rates say ({said})"

@@ -71,17 +71,11 @@ def loads(
     first = enough.sort_values(["outstanding", "iops"], ascending=[True, False]).drop_duplicates(by)
     table["chosen"] = table.index.isin(first.index)
     bound = "" if within_ns is None else f" within {within_ns / 1e6:g} ms"
-    table["why"] = [
-        (
-            f"{row.numjobs:.0f} x {row.iodepth:.0f}: {row.pct_of_best:.1f} % of the highest IOPS{bound}, with the "
-            "fewest outstanding I/Os"
-        )
-        if row.chosen
-        else f"no load stays{bound}"
-        if np.isnan(row.pct_of_best)
-        else ""
-        for row in table.itertuples()
-    ]
+    table["why"] = ""
+    table.loc[table["pct_of_best"].isna(), "why"] = f"no load stays{bound}"
+    for row in table[table["chosen"]].itertuples():
+        reached = f"{row.numjobs:.0f} x {row.iodepth:.0f}: {row.pct_of_best:.1f} % of the highest IOPS{bound}"
+        table.loc[row.Index, "why"] = f"{reached}, with the fewest outstanding I/Os"
     columns = [*keys, "outstanding", "n", "iops", latency, "pct_of_best", "within", "chosen", "why", "warnings"]
     return table[columns]
 
@@ -166,11 +160,8 @@ def _rules(curve: pd.DataFrame, shares: Collection[float], gain_pct: float | Non
     """Rule, row of the curve where it ends the sweep (None: nowhere), why; of one curve in order of VMs."""
     top, last = curve["iops"].max(), f"up to {curve['vms'].iloc[-1]:g} VMs"
     for share in shares:
-        yield (
-            f"{100 * share:g} % of the maximum",
-            curve.index[curve["iops"] >= share * top - 1e-9][0],
-            f"{top:,.0f} IOPS at most {last}",
-        )
+        at = curve.index[curve["iops"] >= share * top - 1e-9][0]
+        yield f"{100 * share:g} % of the maximum", at, f"{top:,.0f} IOPS at most {last}"
     if gain_pct is not None:
         added = curve["iops"].diff() / curve["vms"].diff()
         fair = curve["iops"].shift() / curve["vms"].shift()

@@ -138,18 +138,12 @@ def neighbours_answer(
     for system, of_system in table.groupby("system", sort=False):
         for tenant, own in of_system.groupby("tenant", sort=False):
             for pattern in pattern_order(own["pattern"].unique()):
-                rows = own[own["pattern"] == pattern]
-                head = f"{names.get(system, system)}, {tenant} ({pattern_words(pattern)})"
-                parts = [
-                    f"{_beside(beside)}: {', '.join(map(_lost, group.to_dict('records')))}"
-                    for beside, group in rows.groupby("beside", sort=False)
-                ]
-                said += [head, *(f"  {part}" for part in parts)]
-    if fair is not None:
-        said += [
-            f"{names.get(row.system, row.system)}, {row.together}: Jain's index {row.jain:.2f}{_range(row.lo, row.hi)}."
-            for row in fair.itertuples()
-        ]
+                said.append(f"{names.get(system, system)}, {tenant} ({pattern_words(pattern)})")
+                for beside, rows in own[own["pattern"] == pattern].groupby("beside", sort=False):
+                    said.append(f"  {_beside(beside)}: {', '.join(map(_lost, rows.to_dict('records')))}")
+    for row in () if fair is None else fair.itertuples():
+        index = f"Jain's index {row.jain:.2f}{_range(row.lo, row.hi)}"
+        said.append(f"{names.get(row.system, row.system)}, {row.together}: {index}.")
     return "\n".join(said)
 
 

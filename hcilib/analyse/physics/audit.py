@@ -142,13 +142,9 @@ def _ceiling(results: pd.DataFrame, limits: pd.Series) -> pd.DataFrame:
     full = results.index.map(limits.attrs.get("full_stripe_iops", {}).get).astype(float)
     unknown = above & (table["measured"].to_numpy(float) <= full)
     table.loc[unknown, "ok"] = pd.NA
-    table.loc[unknown, "note"] = [
-        (
-            f"not checkable: the chunk is not known; {low:,.0f} IOPS if every write reads parity back, {high:,.0f} if "
-            "it fills stripes"
-        )
-        for low, high in zip(table["expected"][unknown], full[unknown], strict=True)
-    ]
+    said = "not checkable: the chunk is not known; {:,.0f} IOPS if every write reads parity back, {:,.0f} if it fills "
+    ends = zip(table["expected"][unknown], full[unknown], strict=True)
+    table.loc[unknown, "note"] = [f"{said}stripes".format(low, high) for low, high in ends]
     above &= ~unknown
     table.loc[above, "note"] += ": cached, an unlike working set, or the drive was measured below its best"
     return table
@@ -277,16 +273,11 @@ def rounding(results: pd.DataFrame, limit_pct: float = 5.0) -> pd.DataFrame:
     """
     names = [m for m in ("iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "node_cpu_pct") if m in results]
     rows = results[_published(results)]
-    parts = [
-        pd.DataFrame({
-            "row": rows.index,
-            "metric": name,
-            "value": (rows[name].astype(float) / METRICS[name].scale).array,
-            "unit": METRICS[name].unit,
-            "half_unit_pct": 100 * _half_unit(rows, name).array,
-        })
-        for name in names
-    ]  # fmt: skip
+    parts = []
+    for what in (METRICS[name] for name in names):
+        value, half = rows[what.name].astype(float) / what.scale, 100 * _half_unit(rows, what.name)
+        printed = {"value": value.array, "unit": what.unit, "half_unit_pct": half.array}
+        parts.append(pd.DataFrame({"row": rows.index, "metric": what.name, **printed}))
     if not parts:
         return pd.DataFrame(columns=["row", "metric", "value", "unit", "half_unit_pct", "coarse"])
     table = pd.concat(parts, ignore_index=True).dropna(subset=["half_unit_pct"])

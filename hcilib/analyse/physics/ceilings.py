@@ -262,11 +262,8 @@ def stripe_bytes(commands: Iterable[str]) -> float:
             continue
         level, chunk, drives = (re.search(f"--{name}=(\\w+)", command) for name in ("level", "chunk", "raid-devices"))
         if level and chunk and drives and level[1] in ("5", "6"):
-            number, unit = (
-                chunk[1].rstrip("KMG"),
-                chunk[1][-1:].strip("0123456789"),
-            )  # mdadm counts KiB where it names no unit
-            size = int(number) * {"": 2**10, "K": 2**10, "M": 2**20, "G": 2**30}[unit]
+            unit = chunk[1][-1:].strip("0123456789")  # mdadm counts KiB where it names none
+            size = int(chunk[1].rstrip("KMG")) * {"": 2**10, "K": 2**10, "M": 2**20, "G": 2**30}[unit]
             return float(size * (int(drives[1]) - int(level[1]) + 4))
     return np.nan
 

@@ -495,8 +495,6 @@ def _why_written(name: str, by: pd.DataFrame, load: _Load, scheme: Scheme, toler
         return f"metadata or journal: {over['writes']:.2f} more writes of {each:.1f} KiB for each I/O of the client"
     if name == "writes":
         return "splitting: more and smaller writes of the same bytes, or metadata of small size"
-    return (
-        "metadata or journal: more bytes than the scheme writes"
-        if load.read_share < 1
-        else "metadata, or other writers"
-    )
+    if load.read_share < 1:
+        return "metadata or journal: more bytes than the scheme writes"
+    return "metadata, or other writers"

@@ -102,13 +102,11 @@ def whole_shares(events: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
     keys = [c for c in run_columns(costs) if c in events]
     begun = {key: own["fail_s"].iloc[0] for key, own in _groups(costs, keys)}
     seen = events[events["seen"].astype(bool)]
-    frames = [
-        pd.DataFrame({
-            **dict(zip(keys, key, strict=True)), "since_s": own["t_s"] - np.floor(begun[key]),
-            "is_whole": own["what"].eq("whole"), "whole_pct": own["what"].map(_whole_pct),
-        })
-        for key, own in _groups(seen, keys) if key in begun
-    ]  # fmt: skip
+    frames = []
+    for key, own in ((key, own) for key, own in _groups(seen, keys) if key in begun):
+        told = {"is_whole": own["what"].eq("whole"), "whole_pct": own["what"].map(_whole_pct)}
+        since = {"since_s": own["t_s"] - np.floor(begun[key])}
+        frames.append(pd.DataFrame(dict(zip(keys, key, strict=True)) | since | told))
     columns = [*keys, "since_s", "is_whole", "whole_pct"]
     return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
 

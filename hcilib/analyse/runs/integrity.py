@@ -109,9 +109,7 @@ def integrity_verdicts(
     found = found.assign(
         acknowledged=found["acknowledged"].astype(int),
         checked=checked,
-        at_most_pct=[
-            100 * none_found(n, confidence) if n and not b else np.nan for n, b in zip(checked, broken, strict=True)
-        ],
+        at_most_pct=[100 * none_found(n, confidence) for n in checked.where((checked > 0) & (broken == 0))],
         verdict=[_verdict(*row) for row in zip(checked, broken, found["unreadable"], strict=True)],
     )
     known = died or {}

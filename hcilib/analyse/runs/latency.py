@@ -113,9 +113,7 @@ def percentile_interval(
     table["center"] = np.exp(table["mean"])
     table["lo"], table["hi"] = np.exp(table["mean"] - half), np.exp(table["mean"] + half)
     table["confidence"] = confidence
-    table["warnings"] = [
-        _run_warnings(n, runs, sd) for n, runs, sd in zip(table["n"], table["runs"], table["sd"], strict=True)
-    ]
+    table["warnings"] = [_run_warnings(*row) for row in table[["n", "runs", "sd"]].itertuples(index=False)]
     return table[[*by, "metric", "n", "center", "lo", "hi", "confidence", "warnings"]]
 
 
