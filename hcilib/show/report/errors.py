@@ -38,11 +38,9 @@ def explain_errors(shell: InteractiveShell) -> None:
 def paragraph(error: BaseException) -> str:
     """The message in bold, wrapped; a list keeps its lines. A KeyError's text would else be quoted."""
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-    lines = (
-        textwrap.fill(line, WIDTH, subsequent_indent=" " * (len(line) - len(line.lstrip())))
-        for line in text.splitlines()
-    )
-    return f"\033[1m{chr(10).join(lines)}\033[0m"
+    indents = ((line, " " * (len(line) - len(line.lstrip()))) for line in text.splitlines())
+    lines = "\n".join(textwrap.fill(line, WIDTH, subsequent_indent=indent) for line, indent in indents)
+    return f"\033[1m{lines}\033[0m"
 
 
 def raised_by_library(traceback: TracebackType | None) -> bool:

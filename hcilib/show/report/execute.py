@@ -3,6 +3,7 @@ on, which is known by digests."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -99,11 +100,8 @@ def execute(scenario: Scenario, root: Path, out: Path, revision: str, refused: s
     for cell in notebook.cells if not part.exists() else ():
         if "outputs" in cell:  # those that it is committed with are of other data
             cell.outputs = []
-    notebook.cells = [
-        c
-        for c in notebook.cells
-        if not {"papermill-error-cell-tag", "papermill-error-cell"} & set(c.metadata.get("tags", []))
-    ]
+    banners = {"papermill-error-cell-tag", "papermill-error-cell"}
+    notebook.cells = [c for c in notebook.cells if banners.isdisjoint(c.metadata.get("tags", []))]
     without_bars(notebook)
     data = data_named(scenario, root)
     result = describe(scenario, notebook, error, root) | provenance(revision, seconds, data)
@@ -224,11 +222,8 @@ def _sentence(output: dict) -> str:
         return output["text"].strip()
     data = output.get("data", {})
     text = (data.get("text/markdown") or data.get("text/plain") or "").strip()
-    if re.fullmatch(r"""(['"]).*\1""", text, re.S):
-        try:
-            return str(literal_eval(text)).strip()
-        except (ValueError, SyntaxError):
-            return text
+    with contextlib.suppress(ValueError, SyntaxError):
+        return str(literal_eval(text)).strip() if re.fullmatch(r"""(['"]).*\1""", text, re.S) else text
     return text
 
 
@@ -267,14 +262,13 @@ def data_named(scenario: Scenario, root: Path) -> list[dict[str, Any]]:
     """
     values = {name: p.default for name, p in parameters_of(scenario.notebook).items()} | scenario.params
     named = names_used(scenario.notebook, values) | set(scenario.params)
-    texts = dict.fromkeys(t for name in values if name in named for t in strings_in(values[name]))
-    texts = {t: None for t in texts if t.strip() and len(t) < 1000}
-    there = {t: root / t for t in texts if (root / t).exists()}
-    inside = {t: p for t, p in there.items() if not root.resolve().is_relative_to(p.resolve())}
-    return [
-        {"path": t, "files": sum(1 for _ in _files([p])), "sha256": tree_digest(p), "fio": fio_versions(p)}
-        for t, p in inside.items()
-    ]
+    texts = dict.fromkeys(t for name in values if name in named for t in strings_in(values[name]) if t.strip())
+    found = []
+    for text, path in ((text, root / text) for text in texts):
+        if len(text) < 1000 and path.exists() and not root.resolve().is_relative_to(path.resolve()):
+            counted = {"files": sum(1 for _ in _files([path])), "sha256": tree_digest(path), "fio": fio_versions(path)}
+            found.append({"path": text, **counted})
+    return found
 
 
 def tree_digest(path: Path) -> str:

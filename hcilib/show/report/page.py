@@ -8,7 +8,7 @@ from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from html import escape, unescape
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -216,20 +216,16 @@ def finding(svg: str) -> str:
 
 
 def rendered(template: str, **content: Any) -> str:
-    return (
-        Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True)
-        .get_template(f"{template}.html.j2")
-        .render(**content)
-    )
+    templates = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True)
+    return templates.get_template(f"{template}.html.j2").render(**content)
 
 
 def plain(markdown: str) -> str:
     """A paragraph of markdown as one line of text, without headings and marks."""
     lines = [line for line in markdown.splitlines() if not line.startswith("#")] or [markdown.lstrip("# ")]
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(lines))
-    return " ".join(
-        re.sub(r"[*`]{1,3}(?=\S)|(?<!\w)_{1,3}(?=\S)|(?<=\S)[*`]{1,3}|(?<=\w)_{1,3}(?!\w)", "", text).split()
-    )[:300]
+    text = re.sub(r"[*`]{1,3}(?=\S)|(?<!\w)_{1,3}(?=\S)|(?<=\S)[*`]{1,3}|(?<=\w)_{1,3}(?!\w)", "", text)
+    return " ".join(text.split())[:300]
 
 
 def style() -> str:
@@ -284,11 +280,9 @@ def write_downloads(notebook: NotebookNode, folder: Path) -> list[str]:
 def without_numbers(notebook: NotebookNode) -> NotebookNode:
     """The same notebook after its tables' second and third forms, and its figures' second, have found their places."""
     for output in (o for cell in notebook.cells for o in cell.get("outputs", []) if "data" in o):
-        output["data"] = {
-            kind: value.partition(NARROW)[0] if kind == "image/svg+xml" else value
-            for kind, value in output["data"].items()
-            if kind not in NUMBERS
-        }
+        output["data"] = {kind: value for kind, value in output["data"].items() if kind not in NUMBERS}
+        if svg := output["data"].get("image/svg+xml"):
+            output["data"]["image/svg+xml"] = svg.partition(NARROW)[0]
     return notebook
 
 
@@ -338,13 +332,11 @@ def _subject(node: ast.expr | None) -> str:
 
 def _named(name: str, contents: dict[str, bytes], written: dict[str, bytes]) -> dict[str, bytes]:
     """File name -> content under the first free name, or the name that already holds exactly this."""
-    number = 1
-    while True:
-        stem = name if number == 1 else f"{name}-{number}"
+    for stem in chain([name], (f"{name}-{number}" for number in count(2))):
         files = {f"{stem}.{ending}": content for ending, content in contents.items()}
         if all(written.get(file, content) == content for file, content in files.items()):
-            return files
-        number += 1
+            break
+    return files
 
 
 def _bytes(kind: str, data: str) -> bytes:

@@ -76,8 +76,7 @@ def report(
     Interrupted : Ctrl-C
     """
     index, results = build(params, out, workers, root, engine)
-    failed = [r for r in results if not r["ok"]]
-    if failed:
+    if failed := [r for r in results if not r["ok"]]:
         lines = "\n".join(f"  {r['name']}: {r['error']}" for r in failed)
         raise ReportError(f"{len(failed)} of {len(results)} scenarios failed; {index} shows them:\n{lines}", index)
     return index
@@ -133,16 +132,8 @@ def printed(browser: str, sheet: Path, paper: Path) -> None:
     """The page as PDF; page numbers come from its own style (@page)."""
     paper.unlink(missing_ok=True)
     root = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium refuses to sandbox root
-    command = [
-        browser,
-        "--headless",
-        *root,
-        "--disable-gpu",
-        "--no-pdf-header-footer",
-        f"--print-to-pdf={paper}",
-        sheet.as_uri(),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    how = ["--headless", *root, "--disable-gpu", "--no-pdf-header-footer", f"--print-to-pdf={paper}"]
+    done = subprocess.run([browser, *how, sheet.as_uri()], capture_output=True, text=True, timeout=LIMIT_S)
     if done.returncode or not paper.is_file():
         said = done.stderr.strip().splitlines() or ["nothing said"]
         raise PaperError(f"{browser} could not print {sheet.name}: {said[-1]}")

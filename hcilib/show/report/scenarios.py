@@ -233,9 +233,7 @@ def _names(annotation: ast.expr) -> list[str]:
     match annotation:
         case ast.BinOp(left=left, right=right):
             return _names(left) + _names(right)
-        case ast.Subscript(value=ast.Name(id=name)):
-            return [name]
-        case ast.Name(id=name):
+        case ast.Name(id=name) | ast.Subscript(value=ast.Name(id=name)):
             return [name]
         case ast.Constant(value=None):
             return ["None"]
@@ -298,9 +296,8 @@ def _trap(node: yaml.Node) -> Iterator[str]:
     elif tag in ("int", "float") and ":" in text:
         yield f"YAML reads {text} as {yaml.safe_load(text)} (base 60); quote it if it is text"
     elif tag == "bool" and text.lower() not in ("true", "false"):
-        yield (
-            f"YAML reads {text} as {str(yaml.safe_load(text)).lower()}; write true or false, or quote it if it is text"
-        )
+        read = str(yaml.safe_load(text)).lower()
+        yield f"YAML reads {text} as {read}; write true or false, or quote it if it is text"
     elif tag == "timestamp":
         yield f"YAML reads {text} as a date, which no notebook parameter can be; quote it"
 
@@ -354,11 +351,8 @@ def figures(root: Path = ROOT) -> dict[str, list[dict[str, str]]]:
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
     found = [dict(zip(_FIGURE, row, strict=True)) for row in cells if len(row) == len(_FIGURE)]
     known = _rows(root / "data" / "published" / "sources.csv")
-    return {
-        row["source"]: [own for own in found if own["article"][:3] == row["article"][:3]]
-        for row in known
-        if any(own["article"][:3] == row["article"][:3] for own in found)
-    }
+    by_source = {row["source"]: [own for own in found if own["article"][:3] == row["article"][:3]] for row in known}
+    return {source: rows for source, rows in by_source.items() if rows}
 
 
 def study_of(scenario: Scenario, root: Path = ROOT) -> str:
@@ -441,12 +435,15 @@ def strings_in(value: Any) -> Iterator[str]:
         yield from (text for item in value for text in strings_in(item))
 
 
-@cache
-def _rows(file: Path) -> list[dict[str, str]]:
+def rows_of(file: Path) -> list[dict[str, str]]:
+    """Of a CSV file; none where there is no such file."""
     if not file.is_file():
         return []
     with file.open(encoding="utf-8", newline="") as lines:
         return list(csv.DictReader(lines))
+
+
+_rows = cache(rows_of)
 
 
 def clause(answer: str, longest: int = 130) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from hcilib.metrics import pattern_order
 from hcilib.places import ROOT
 from hcilib.show.figures.style import pattern_label
 from hcilib.show.report.page import TEMPLATES, Section, rendered, script, style
-from hcilib.show.report.scenarios import Study, case_of, figures, reading_order, role_of, studies
+from hcilib.show.report.scenarios import Study, case_of, figures, reading_order, role_of, rows_of, studies
 from hcilib.system import known_labels
 
 
@@ -45,14 +45,11 @@ def _block(study: Study, results: list[dict[str, Any]], out: Path) -> dict[str, 
         return None
     pages = sorted(results, key=lambda r: reading_order(r["name"]))
     roles = [role_of(r["name"]) for r in pages]
-    told = [
-        {
-            **result,
-            "role": ", ".join(filter(None, (role, case_of(result["name"], study) if roles.count(role) > 1 else ""))),
-            "what": (result.get("title") or result["question"]).removeprefix(f"{study.short}: "),
-        }
-        for result, role in zip(pages, roles, strict=True)
-    ]
+    told = []
+    for result, role in zip(pages, roles, strict=True):
+        case = case_of(result["name"], study) if roles.count(role) > 1 else ""
+        what = (result.get("title") or result["question"]).removeprefix(f"{study.short}: ")
+        told.append({**result, "role": ", ".join(filter(None, (role, case))), "what": what})
     told_as_one = study.key != "method"  # self-tests have no finding in common
     return {
         "study": study, "pages": told, "facts": list(_facts(pages)), "matrix": _matrix(pages, out),
@@ -75,21 +72,17 @@ def _matrix(pages: Sequence[Mapping[str, Any]], out: Path) -> dict[str, Any] | N
     page = next((r for r in pages if r["ok"] and "winners.csv" in r.get("files", [])), None)
     if page is None:
         return None
-    rows = _table(out / page["name"] / "winners.csv")
+    rows = rows_of(out / page["name"] / "winners.csv")
     patterns, labels = pattern_order(row["pattern"] for row in rows), known_labels()
     sizes = next((p for p in pages if "capacity.csv" in p.get("files", [])), None)
-    usable = {r["system"]: r["efficiency"] for r in _table(out / sizes["name"] / "capacity.csv")} if sizes else {}
+    usable = {r["system"]: r["efficiency"] for r in rows_of(out / sizes["name"] / "capacity.csv")} if sizes else {}
     cells = {(row["system"], row["pattern"]): row for row in rows}
     systems = list(dict.fromkeys(row["system"] for row in rows))
-    best = {
-        name: sum(float(cells[name, p]["pct_of_best"] or 0) for p in patterns if (name, p) in cells) for name in systems
-    }
-    cpu = {
-        name: row["iops_per_cpu_pct"]
-        for name in systems
-        if (row := cells.get((name, patterns[0]))) and row.get("iops_per_cpu_pct")
-    }
-    most = max((float(v) for v in cpu.values()), default=1.0)
+    first = {name: cells.get((name, patterns[0])) or {} for name in systems}
+    cpu = {name: float(row["iops_per_cpu_pct"]) for name, row in first.items() if row.get("iops_per_cpu_pct")}
+    best: defaultdict[str, float] = defaultdict(float)
+    for row in cells.values():
+        best[row["system"]] += float(row["pct_of_best"] or 0)
     return {
         "patterns": [(p, pattern_label(p)) for p in patterns],
         "page": page["page"],
@@ -98,8 +91,8 @@ def _matrix(pages: Sequence[Mapping[str, Any]], out: Path) -> dict[str, Any] | N
                 "system": labels.get(name, name),
                 "cells": [_cell(cells.get((name, p))) for p in patterns],
                 "usable": f"{100 * float(usable[name]):.0f} %" if usable.get(name) else "",
-                "cpu": f"{float(cpu[name]):,.0f}" if name in cpu else "",
-                "bar": 100 * float(cpu[name]) / most if name in cpu else 0,
+                "cpu": f"{cpu[name]:,.0f}" if name in cpu else "",
+                "bar": 100 * cpu[name] / max(cpu.values()) if name in cpu else 0,
             }
             for name in sorted(systems, key=lambda name: -best[name])
         ],
@@ -124,28 +117,13 @@ def _cell(row: Mapping[str, str] | None) -> dict[str, Any]:
     return {"mark": mark, "said": f"{said}; {center}", "pct": f"{percent:.0f}", "state": row["state"]}
 
 
-def _table(file: Path) -> list[dict[str, str]]:
-    if not file.is_file():
-        return []
-    with file.open(encoding="utf-8", newline="") as lines:
-        return list(csv.DictReader(lines))
-
-
 def _write_map(blocks: Sequence[Mapping[str, Any]], out: Path) -> None:
     """What leads from page to page, in one file that every page loads: a page need not be written anew when another
     comes."""
-    stories = [
-        {
-            "short": b["study"].short,
-            "key": b["study"].key,
-            "pages": [
-                {"name": p["name"], "role": p["role"], "page": p["page"], "systems": p.get("systems", [])}
-                for p in b["pages"]
-                if p["page"]
-            ],
-        }
-        for b in blocks
-    ]
+    stories = []
+    for study, pages in ((block["study"], block["pages"]) for block in blocks):
+        shown = [{key: p.get(key, []) for key in ("name", "role", "page", "systems")} for p in pages if p["page"]]
+        stories.append({"short": study.short, "key": study.key, "pages": shown})
     out.mkdir(parents=True, exist_ok=True)
     (out / "site.js").write_text(f"window.SITE={json.dumps(stories, ensure_ascii=False)};\n", "utf-8")
 
@@ -163,15 +141,9 @@ def _write_figures(blocks: Sequence[dict[str, Any]], out: Path, revision: str, r
 
 
 def _figure(row: Mapping[str, str], pages: Mapping[str, str]) -> dict[str, str | None]:
-    scenario = row["scenario"].strip("`")
+    scenario, why = row["scenario"].strip("`"), row["why"].replace("`", "")
     anchor = Section(row["heading"]).anchor
-    return {
-        **row,
-        "scenario": scenario,
-        "page": pages.get(scenario),
-        "anchor": anchor,
-        "why": row["why"].replace("`", ""),
-    }
+    return {**row, "scenario": scenario, "page": pages.get(scenario), "anchor": anchor, "why": why}
 
 
 def write_method(out: Path, revision: str) -> Path:
@@ -182,7 +154,6 @@ def write_method(out: Path, revision: str) -> Path:
 
 def _write(out: Path, page: str, **content: Any) -> Path:
     out.mkdir(parents=True, exist_ok=True)
-    (out / page).write_text(
-        rendered(page.removesuffix(".html"), css=style(), script=script(), up="", **content), "utf-8"
-    )
+    text = rendered(page.removesuffix(".html"), css=style(), script=script(), up="", **content)
+    (out / page).write_text(text, "utf-8")
     return out / page
