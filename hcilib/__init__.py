@@ -53,16 +53,8 @@ _ROOMS = {
     ),
     "read.nodes.facts": ("read_network",),
     "read.logs.rollup": ("add_rollups",),
-    "read.run.acceptance": (
-        "verify",
-        "RunDirWarning",
-    ),
-    "read.run.records": (
-        "read_dials",
-        "read_unseen",
-        "watch",
-        "progress",
-    ),
+    "read.run.acceptance": ("verify", "RunDirWarning"),
+    "read.run.records": ("read_dials", "read_unseen", "watch", "progress"),
     "read.fio.fio_json": ("read_fio", "FioOutputError"),
     "read.diskspd.diskspd": ("read_diskspd", "read_diskspd_bins", "DiskspdOutputError"),
     "read.published": (
@@ -74,11 +66,7 @@ _ROOMS = {
         "published_table",
         "PublishedDataError",
     ),
-    "analyse.compare.compare": (
-        "summarize",
-        "compare",
-        "rank",
-    ),
+    "analyse.compare.compare": ("summarize", "compare", "rank"),
     "analyse.compare.overall": ("geometric_mean", "everywhere", "headline"),
     "analyse.compare.chosen": (
         "chosen",
@@ -125,13 +113,7 @@ _ROOMS = {
     ),
     "analyse.campaigns.design": ("noise", "pool_noise", "precision"),
     "analyse.campaigns.simulation": ("calibrated", "characteristics", "simulate_coverage", "simulate_protocols"),
-    "analyse.runs.latency": (
-        "mixed_latency",
-        "percentiles",
-        "percentile_interval",
-        "vm_spread",
-        "latency_over_time",
-    ),
+    "analyse.runs.latency": ("mixed_latency", "percentiles", "percentile_interval", "vm_spread", "latency_over_time"),
     "analyse.runs.series": ("stationarity", "mean_interval"),
     "analyse.runs.integrity": ("block_states", "integrity_verdicts", "integrity_sentence"),
     "analyse.runs.failure": ("failures", "aligned", "whole_shares", "failure_summary", "failure_sentences"),

@@ -223,9 +223,8 @@ def planned_runs(protocol: Protocol, run_sd: float, target: float, confidence: f
 
 
 def _widths(run_sd: float, n: int, confidence: float) -> dict[str, float]:
-    expected, assured = half_width_factors(n, confidence)
-    widths = {"half_width_pct": expected, "assured_pct": assured}
-    return {"cv_pct": 100 * run_sd} | {name: 100 * float(np.expm1(run_sd * f)) for name, f in widths.items()}
+    expected, assured = (100 * float(np.expm1(run_sd * factor)) for factor in half_width_factors(n, confidence))
+    return {"cv_pct": 100 * run_sd, "half_width_pct": expected, "assured_pct": assured}
 
 
 @lru_cache(maxsize=256)

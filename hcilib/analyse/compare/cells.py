@@ -52,7 +52,6 @@ MOMENTS = (
 )  # fmt: skip
 """What `describe` adds to a cell, and a system's name in words: nothing of it was set before a run."""
 
-_PERCENTILE = re.compile(r"p\d+_ns")
 _IDENTITY = ("run_id", "block", "rep")
 _MOST_VALUES = 6
 
@@ -196,16 +195,9 @@ def refuse_mixing(
     """
     known = factors(frame.columns) if among is None else among
     names = [c for c in ("system", *known) if c in frame and c not in (*by, *besides, *MOMENTS)]
-    if names := [c for c in names if not _is_one_value(frame[c])]:  # of most tables: nothing more to do
+    if names := [c for c in names if frame[c].nunique(dropna=False) > 1]:  # of most tables: nothing more to do
         code = group_codes(frame, by)[0]
         refuse_varying(frame, names, code, np.broadcast_to(np.asarray(rows, dtype=bool), len(frame)), remedy)
-
-
-def _is_one_value(column: pd.Series) -> bool:
-    if isinstance(column.dtype, pd.CategoricalDtype):  # of a rollup, which has millions of rows
-        codes = column.cat.codes.to_numpy()
-        return bool((codes == codes[:1]).all())
-    return len(pd.factorize(column, use_na_sentinel=False)[1]) < 2
 
 
 def refuse_varying(
@@ -358,9 +350,14 @@ def _notes(
 
 def _is_thin(results: pd.DataFrame, metric: str) -> np.ndarray:
     """Which runs say that they are too short for a percentile, where one is asked for."""
-    if not _PERCENTILE.fullmatch(metric) or "warnings" not in results:
+    if not is_percentile(metric) or "warnings" not in results:
         return np.zeros(len(results), dtype=bool)
     return np.array([THIN_TAIL in caveats(said).codes for said in results["warnings"]], dtype=bool)
+
+
+def is_percentile(name: str) -> bool:
+    """Whether a column is one, such as p99_ns."""
+    return re.fullmatch(r"p\d+_ns", name) is not None
 
 
 def _runs(count: int) -> str:
@@ -409,7 +406,7 @@ def _own_warnings(
     other metrics nobody says what percentiles are worth."""
     own = [NONE] * cells
     if "warnings" in results:
-        said, tail = results["warnings"].to_numpy(object), bool(_PERCENTILE.fullmatch(metric))
+        said, tail = results["warnings"].to_numpy(object), is_percentile(metric)
         for i in range(len(said)) if tail else np.flatnonzero(usable):
             wanted = (c for c in caveats(said[i]) if (tail if c.code == PERCENTILES else usable[i]))
             own[code[i]] += (caveat for caveat in wanted if caveat.code != THIN_TAIL)
@@ -430,10 +427,7 @@ ENGINES = {"vmfleet": "diskspd", "hcibench": "fio", "cbt": "fio", "bench-fio": "
 """What a tool runs to measure; any other is its own."""
 
 _UNLIKE = {
-    (
-        "diskspd",
-        "fio",
-    ): "DiskSPD prints some percentiles where fio keeps a histogram, its -Sh makes writes wait for "
+    ("diskspd", "fio"): "DiskSPD prints some percentiles where fio keeps a histogram, its -Sh makes writes wait for "
     "the medium as fio's sync=1 does, it writes one repeated pattern (unless -Z) where fio writes random data, which a "
     "system may compress or deduplicate, and its random I/Os may meet a block twice where fio's visit every block once",
     ("elbencho", "fio"): "elbencho's rates are those of the whole phase with its slowest thread, its latencies are "

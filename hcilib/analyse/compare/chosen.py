@@ -195,7 +195,8 @@ def pooled(results: pd.DataFrame) -> pd.DataFrame:
     out = groups["_valid"].sum().astype(int).rename("runs").reset_index()
     code = groups.ngroup().to_numpy()
     counts = campaign_counts(results, code, valid)
-    names = [_names(results[valid & (code == i)]) for i in range(len(out))]
+    run_ids = results.get("run_id", pd.Series(dtype=object, index=results.index))
+    names = [listed(pd.unique(run_ids[valid & (code == i)].dropna())) for i in range(len(out))]
     tools = engines(results)
     others = [_other_tools(tools[code == i], tools[code != i]) for i in range(len(out))]
     return out.assign(
@@ -221,11 +222,6 @@ def _other_tools(own: np.ndarray, rest: np.ndarray) -> Caveats:
     """What makes numbers of this system's tool unlike another system's; of the first such, where there are several."""
     pairs = (unlike_tools(one, other) for one in pd.unique(own) for other in sorted(map(str, set(rest) - {None})))
     return Caveats([found for found in pairs if found is not None][:1])
-
-
-def _names(rows: pd.DataFrame) -> str:
-    """The campaigns of these rows, by name."""
-    return listed(pd.unique(rows["run_id"].dropna())) if "run_id" in rows else ""
 
 
 def _of_article(results: pd.DataFrame, article: str) -> pd.DataFrame:

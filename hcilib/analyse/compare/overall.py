@@ -381,27 +381,21 @@ def _undecided(rows: pd.DataFrame) -> list[str]:
         count = f"{len(found)} of {_tests(len(asked))}"
         span = " to ".join(dict.fromkeys(f"{r:.3f}" for r in (found["ratio"].min(), found["ratio"].max())))
         ratio = f", ratio {span}" if found["ratio"].notna().any() else ", a run without I/O"
-        kinds.append(f"{doing}{_which(found, asked)} ({count}{ratio}{_lost(found)})")
+        lost = int(((found["lo"] > 1) | (found["hi"] < 1)).sum())  # no more among all that was asked
+        alone = f"; {lost} would stand if asked alone" if lost else ""
+        kinds.append(f"{doing}{_which(found, asked)} ({count}{ratio}{alone})")
     return [f"Not decided: {', '.join(kinds)}{_would_decide(open_)}."] if kinds else []
-
-
-def _lost(found: pd.DataFrame) -> str:
-    """Intervals that exclude 1 and no longer do among all that was asked."""
-    lost = int(((found["lo"] > 1) | (found["hi"] < 1)).sum())
-    return f"; {lost} would stand if asked alone" if lost else ""
 
 
 def _would_decide(rows: pd.DataFrame) -> str:
     runs = rows["runs_to_decide"].dropna()
     if runs.empty:
         return ""
-    now = int(rows.loc[runs.index, ["n", "n_baseline"]].min(axis=None))
-    most = runs.max()
-    if np.isinf(most):
-        some = runs[np.isfinite(runs)]
-        rest = "" if some.empty else f"; {int(some.max())} would decide {len(some)} of them"
-        return f"; more than 100 runs a cell would be needed, {now} were made{rest}"
-    return f"; about {int(most)} runs a cell would decide it, {now} were made"
+    some, now = runs[np.isfinite(runs)], int(rows.loc[runs.index, ["n", "n_baseline"]].min(axis=None))
+    if len(some) == len(runs):
+        return f"; about {int(runs.max())} runs a cell would decide it, {now} were made"
+    rest = "" if some.empty else f"; {int(some.max())} would decide {len(some)} of them"
+    return f"; more than 100 runs a cell would be needed, {now} were made{rest}"
 
 
 def _lead(points: pd.DataFrame, system: str, base: str, what: str) -> str:

@@ -347,8 +347,7 @@ def fleet_curves(results: pd.DataFrame) -> pd.DataFrame:
     ValueError
         If the table has no `iops`.
     """
-    if "iops" not in results:
-        raise ValueError(f"the table has no column 'iops', so it has no curve; it has {', '.join(map(str, results))}")
+    require_columns(results, ["iops"])
     if GAINS not in results:
         return results.assign(curve=MEASURED)
     gained = results[results[GAINS].notna()]

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from hcilib.analyse.compare.cells import SINGLE_RUN, refuse_mixing, require_columns, valid_rows
+from hcilib.analyse.compare.cells import SINGLE_RUN, is_percentile, refuse_mixing, require_columns, valid_rows
 from hcilib.analyse.compare.compare import summarize
 from hcilib.analyse.runs.series import run_columns
 from hcilib.caveats import NONE, THIN_TAIL, Caveat, Caveats, caveats, column
@@ -101,10 +101,10 @@ def percentile_interval(
     section 3.
     """
     by = list(by)
-    metrics = list(metrics) if metrics else [c for c in per_run if str(c).startswith("p") and _is_percentile(c)]
+    metrics = list(metrics) if metrics else list(filter(is_percentile, map(str, per_run)))
     require_columns(per_run, [*by, *metrics])
     _refuse_parts_of_runs(per_run, by)
-    refuse_mixing(per_run, by, besides=("run", "step_id", "n", *filter(_is_percentile, map(str, per_run))))
+    refuse_mixing(per_run, by, besides=("run", "step_id", "n", *filter(is_percentile, map(str, per_run))))
     long = per_run.assign(_valid=valid_rows(per_run)).melt([*by, "_valid"], metrics, "metric", "value")
     long["log"] = np.log(pd.to_numeric(long["value"]).where(lambda v: long["_valid"] & (v > 0) & np.isfinite(v)))
     groups = long.groupby([*by, "metric"], dropna=False, observed=True, sort=False)
@@ -115,10 +115,6 @@ def percentile_interval(
     table["confidence"] = confidence
     table["warnings"] = [_run_warnings(*row) for row in table[["n", "runs", "sd"]].itertuples(index=False)]
     return table[[*by, "metric", "n", "center", "lo", "hi", "confidence", "warnings"]]
-
-
-def _is_percentile(column: str) -> bool:
-    return column.endswith("_ns") and column[1:-3].isdigit()
 
 
 def _run_warnings(n: int, runs: int, sd: float) -> Caveats:
@@ -166,7 +162,7 @@ def vm_spread(table: pd.DataFrame, metric: str | None = None, by: Sequence[str] 
 def _vm_values(table: pd.DataFrame, metric: str | None, by: list[str], vm: list[str]) -> tuple[pd.DataFrame, str]:
     if {"lat_ns", "count"} <= set(table):
         metric = metric or "p99_ns"
-        if not _is_percentile(metric):
+        if not is_percentile(metric):
             raise ValueError(f"vm_spread: {metric!r} is no percentile column, expected e.g. p99_ns or p999_ns")
         digits = metric[1:-3]
         percent = 100.0 if digits == "100" else float(f"{digits[:2]}.{digits[2:] or 0}")
