@@ -54,7 +54,7 @@ from hcilib.read.run.records import last_result
 from hcilib.read.run.records import progress as progress_of
 from hcilib.system import System, under_test
 from hcilib.testbed import Testbed, Vm
-from hcilib.workload import Load
+from hcilib.workload import Cell, Load
 
 ATTEMPTS = 3
 CLOCK_SET_S = 0.5  # a clock that is disciplined by NTP moves less during a step
@@ -184,9 +184,7 @@ def run(
 def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: str | None, progress: bool) -> list[str]:
     """Do the steps that are left; ids of those that could not be done."""
     plan, testbed, rundir = course.plan, course.testbed, course.rundir
-    measured = [
-        subject.system for name, subject in course.subjects.items() if name in (plan.systems or course.subjects)
-    ]
+    measured = [course.subjects[name].system for name in course.subjects if name in (plan.systems or course.subjects)]
     products = {subject.system.name: subject for subject in course.subjects.values()}.values()
     left = {step.id for step in plan.steps} - rundir.done()
     used = {vm.name for subject in products for vm in subject.testbed.fleet(min(plan.vms, len(subject.testbed.vms)))}
@@ -337,24 +335,15 @@ def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, look: L
     plan, rundir, subject = course.plan, course.rundir, course.of(step)
     system, testbed = subject.system, subject.testbed
     vms = [vm for vm in testbed.fleet(step.cell.vms) if step.of_vm(vm.name)]
-    shared = {"disks_of": step.disks_of, "pair": step.pair or None} if step.system else {}
-    record: dict[str, Any]
-    record = {
-        "kind": step.kind,
-        "block": step.block,
-        "rep": step.rep,
-        "runtime_s": step.runtime_s,
-        "ramp_s": step.ramp_s,
-        "cell": step.cell.to_dict(),
+    record: dict[str, Any] = {
+        **step.to_dict(),
         "system": system.variant,
-        **shared,
         "span_bytes": testbed.used_bytes(step.cell.vms, step.cell.numjobs, plan.span_bytes),
         "nodes": len(testbed.nodes),
         "hosts": [_host(vm, testbed, step) for vm in vms],
     }
     if step.offered_iops:
-        record |= {"offered_iops": sum(job.job_demand(step)) * step.cell.vms * step.cell.numjobs,
-                   "offered_process": step.offered_process}  # fmt: skip
+        record |= {"offered_iops": _offered(step, step.cell), "offered_process": step.offered_process}
     if step.cell.tenants:
         record["tenants"] = [_tenant(load, step, testbed, plan.span_bytes) for load in step.cell.tenants]
     work = rundir.work(step)
@@ -365,7 +354,7 @@ def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, look: L
         states = redirected(fleet, testbed, system, step)
         beside = integrity.Beside.of(step, plan, testbed, fleet, look, work, f"{rundir.campaign}.{rundir.order}")
         with _eventful(step, course, fleet, record) as begun:
-            launched, remarks, elapsed_s = _launch(step, plan, testbed, fleet, look, vms, work, watch, begun, beside)
+            launched, remarks, elapsed_s = _launch(step, course, vms, fleet, look, work, watch, begun, beside)
         if beside:
             beside.read_back(subject.actions.replicas, record)
             record |= {"integrity": course.rules.kept(work)} if course.rules and course.rules.kept else {}
@@ -374,9 +363,10 @@ def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, look: L
             saved, unsaid = saved_pct(fleet, subject)
             record, remarks = record | ({"savings_pct": saved} if saved == saved else {}), [*remarks, *unsaid]
         record |= asdict(launched) | {"counters": remarks, "elapsed_s": elapsed_s}
-        record["hosts"] = [host | _place(launched, host["vm"]) for host in record["hosts"]]
+        for host in record["hosts"]:
+            host["hostname"], host["port"] = launched.places[host["vm"]]
         wrong = problems(work / "fio.json", (work / "fio.stderr").read_text(errors="replace"), launched.returncode,
-                         _expected(record["hosts"]), step.runtime_s, min_runtime_s=watch.shortest_s if watch else None,
+                         record["hosts"], step.runtime_s, min_runtime_s=watch.shortest_s if watch else None,
                          **_caps(step))  # fmt: skip
         wrong = [_name_vm(sentence, launched.places) for sentence in wrong]
         wrong += [*launched.faults, *events.premature(record, work)]
@@ -405,18 +395,11 @@ def _unfilled(step: Step, plan: Plan, testbed: Testbed, work: Path) -> list[str]
 
 
 def _launch(
-    step: Step,
-    plan: Plan,
-    testbed: Testbed,
-    fleet,
-    look: LastLook,
-    vms: Sequence[Vm],
-    work: Path,
-    watch: Watch | None,
-    begun: threading.Event | None,
-    beside: integrity.Beside | None,
-) -> tuple[Launched, list[str], float]:
+    step: Step, course: Policy, vms: Sequence[Vm], fleet: Fleet, look: LastLook, work: Path, watch: Watch | None,
+    begun: threading.Event | None, beside: integrity.Beside | None,
+) -> tuple[Launched, list[str], float]:  # fmt: skip
     """What was launched, what is to be said of the counters, and how long it took by a clock that nobody sets."""
+    plan, testbed = course.plan, course.of(step).testbed
     limit_s = job.deadline_s(step, vms, plan.span_bytes)
     paths, preludes = look.before(vms, step.cell.numjobs)
     of = Launch(step, vms, testbed, fleet, work, plan.span_bytes, limit_s, paths, plan.content, preludes, watch,
@@ -433,14 +416,11 @@ def _launch(
         finally:
             if step.cell.pattern.writes or beside:
                 look.after(vms, step.cell.numjobs)
-    if abs(set_s) > CLOCK_SET_S:
-        remarks = [
-            *remarks,
-            f"the controller's clock was set by {set_s:+.0f} s during this run: its counters may be of another time",
-        ]
-    else:
-        set_s = 0.0
-    return launched, remarks, launched.ended_s - launched.started_s - set_s
+    elapsed_s = launched.ended_s - launched.started_s
+    if abs(set_s) <= CLOCK_SET_S:
+        return launched, remarks, elapsed_s
+    moved = f"the controller's clock was set by {set_s:+.0f} s during this run: its counters may be of another time"
+    return launched, [*remarks, moved], elapsed_s - set_s
 
 
 def _eventful(
@@ -454,28 +434,25 @@ def _eventful(
 
 
 def _host(vm: Vm, testbed: Testbed, step: Step) -> dict:
-    return {
-        "vm": vm.name,
-        "node": vm.node,
-        "hostname": vm.target,
-        "port": testbed.fio.port,
-        "jobs": len(step.jobs_of(vm)),
-    }
+    who = {"vm": vm.name, "node": vm.node, "hostname": vm.target}
+    return {**who, "port": testbed.fio.port, "jobs": len(step.jobs_of(vm))}
+
+
+def _offered(step: Step, cell: Cell) -> int:
+    """The demand of all jobs together, in I/Os a second."""
+    return sum(job.job_demand(step)) * cell.vms * cell.numjobs
 
 
 def _tenant(load: Load, step: Step, testbed: Testbed, span_bytes: int) -> dict:
     """What is recorded of a tenant's load beside its cell: the part of its disks that it uses, and the demand on it."""
-    used = {
-        (vm.name, disk.serial): min(span_bytes, disk.size_bytes)
-        for vm in testbed.fleet(step.cell.vms)
-        for n, (own, _) in enumerate(step.jobs_of(vm))
-        if vm.name in load.vms and own.cell == load.cell
-        for disk in [vm.disks[n % len(vm.disks)]]
-    }
+    used = {}
+    for vm in (vm for vm in testbed.fleet(step.cell.vms) if vm.name in load.vms):
+        its = [vm.disks[n % len(vm.disks)] for n, (own, _) in enumerate(step.jobs_of(vm)) if own.cell == load.cell]
+        used |= {(vm.name, disk.serial): min(span_bytes, disk.size_bytes) for disk in its}
     record: dict[str, Any] = {"span_bytes": sum(used.values())}
     if load.cell.demand:
         own = next(own for own in step.of_vm(load.vms[0]) if own.cell == load.cell)
-        record["offered_iops"] = sum(job.job_demand(own)) * load.cell.vms * load.cell.numjobs
+        record["offered_iops"] = _offered(own, load.cell)
     return record
 
 
@@ -486,18 +463,8 @@ def _caps(step: Step) -> dict[str, float]:
     return {} if step.cell.tenants else {name: max(job.job_caps(step, cap)) for name, cap in given.items() if cap}
 
 
-def _expected(hosts: list[dict]) -> list[dict]:
-    return [{key: host[key] for key in ("hostname", "port", "jobs")} for host in hosts]
-
-
-def _place(launched: Launched, vm: str) -> dict:
-    hostname, port = launched.places[vm]
-    return {"hostname": hostname, "port": port}
-
-
 def _name_vm(sentence: str, places: Mapping[str, tuple[str, int]]) -> str:
     """fio knows hosts by address; whoever reads the message knows them by name."""
     named = {address: f"{name} ({address})" for name, (address, _) in places.items() if address != name}
-    return re.sub(
-        r"[\w.-]*\w", lambda word: named.get(word[0], word[0]), sentence
-    )  # whole words: 10.0.0.1 is in 10.0.0.10
+    whole_word = r"[\w.-]*\w"  # 10.0.0.1 is in 10.0.0.10
+    return re.sub(whole_word, lambda word: named.get(word[0], word[0]), sentence)
