@@ -445,7 +445,7 @@ def _offered(step: Step, cell: Cell) -> int:
 
 def _tenant(load: Load, step: Step, testbed: Testbed, span_bytes: int) -> dict:
     """What is recorded of a tenant's load beside its cell: the part of its disks that it uses, and the demand on it."""
-    used = {}
+    used: dict[tuple[str, str], int] = {}
     for vm in (vm for vm in testbed.fleet(step.cell.vms) if vm.name in load.vms):
         its = [vm.disks[n % len(vm.disks)] for n, (own, _) in enumerate(step.jobs_of(vm)) if own.cell == load.cell]
         used |= {(vm.name, disk.serial): min(span_bytes, disk.size_bytes) for disk in its}

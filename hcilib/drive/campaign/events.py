@@ -103,8 +103,8 @@ def of_box(box: Cluster) -> Actions:
         "fail-drive": ("replace-drive", partial(box.fail_drive, "node1"), partial(box.replace_drive, "node1")),
     }
     pairs = {name: pair for name, pair in pairs.items() if name in OF_BOX[box.system]}
-    do = {name: _without_fleet(action) for name, (_, action, _) in pairs.items()}
-    back = {name: _without_fleet(action) for name, _, action in pairs.values()}
+    do = {name: partial(_without_fleet, action) for name, (_, action, _) in pairs.items()}
+    back = {name: partial(_without_fleet, action) for name, _, action in pairs.values()}
     nodes = [node.name for node in box.testbed.nodes]
     undo = {name: pair[0] for name, pair in pairs.items()}
     return Actions(do | back, undo, lambda fleet: _missing_of_box(fleet, nodes), replicas_of_box(box))
@@ -119,8 +119,8 @@ def replicas_of_box(box: Cluster) -> dict[str, dict[tuple[str, str], tuple[str, 
     return {node.name: {of: (node.name, copy) for of, copy in copies.items()} for node in box.testbed.nodes}
 
 
-def _without_fleet(action: Callable[[], object]) -> Callable[[Fleet], object]:
-    return lambda fleet: action()
+def _without_fleet(action: Callable[[], object], _: Fleet) -> object:
+    return action()
 
 
 def _missing_of_box(fleet: Fleet, nodes: Sequence[str]) -> str:
@@ -139,13 +139,9 @@ def _missing_of_node(said: str) -> str:
 
 def _of_ceph(testbed: Testbed) -> Actions:
     config, osds = ceph.config_of(testbed), range(len(testbed.nodes))
-    kill = {f"kill-osd{i}": _of_osd(ceph.kill_osd, testbed, i) for i in osds}
-    start = {f"start-osd{i}": _of_osd(ceph.start_osd, testbed, i) for i in osds}
+    kill = {f"kill-osd{i}": partial(ceph.kill_osd, testbed=testbed, osd=i) for i in osds}
+    start = {f"start-osd{i}": partial(ceph.start_osd, testbed=testbed, osd=i) for i in osds}
     return Actions(kill | start, dict(zip(kill, start, strict=True)), lambda fleet: _missing_of_ceph(config))
-
-
-def _of_osd(action: Callable, testbed: Testbed, osd: int) -> Callable[[Fleet], object]:
-    return lambda fleet: action(fleet, testbed, osd)
 
 
 def _missing_of_ceph(config) -> str:
@@ -157,17 +153,14 @@ def _missing_of_ceph(config) -> str:
 
 
 def _of_file(testbed: Testbed, failures: Failures) -> Actions:
-    do = {name: _of_command(testbed, action) for name, action in failures.actions.items()}
+    do = {name: partial(_command, testbed, action) for name, action in failures.actions.items()}
     undo = {name: action.undo for name, action in failures.actions.items() if action.undo}
     return Actions(do, undo, lambda fleet: _missing_of_file(fleet, testbed, failures))
 
 
-def _of_command(testbed: Testbed, command: Command) -> Callable[[Fleet], object]:
-    def run(fleet: Fleet) -> None:
-        outcomes = execute_all(fleet, tasks(command, testbed, testbed.vms), COMMAND_S)
-        need(f"`{command.run}`", {task.host: outcome for task, outcome in outcomes.items()})
-
-    return run
+def _command(testbed: Testbed, command: Command, fleet: Fleet) -> None:
+    outcomes = execute_all(fleet, tasks(command, testbed, testbed.vms), COMMAND_S)
+    need(f"`{command.run}`", {task.host: outcome for task, outcome in outcomes.items()})
 
 
 def _missing_of_file(fleet: Fleet, testbed: Testbed, failures: Failures) -> str:
@@ -286,9 +279,8 @@ def _take_back(fleet: Fleet, actions: Actions, events: Sequence[Mapping]) -> Non
             standing = {name: back for name, back in standing.items() if back != event["action"]}
             standing |= {event["action"]: actions.undo[event["action"]]} if event["action"] in actions.undo else {}
     tried = {name: _done(actions.do[back], fleet)["error"] for name, back in reversed(standing.items())}
-    if wrong := [
-        f"{standing[name]}, which takes {name} back, failed: {error}" for name, error in tried.items() if error
-    ]:
+    failed = {name: error for name, error in tried.items() if error}
+    if wrong := [f"{standing[name]}, which takes {name} back, failed: {error}" for name, error in failed.items()]:
         raise EventError("; ".join(wrong))
 
 

@@ -56,13 +56,10 @@ def gather(fleet: Fleet, testbed: Testbed, systems: Sequence[System], rundir: Ru
     prints = _fingerprints(fleet, testbed, systems)
     for name in fleet.windows:  # they have no shell
         rundir.facts(name, {"fingerprint": prints.get(name, {})})
-    for name, outcome in fleet.run(
-        script, [name for name in fleet.names if name not in fleet.windows], limit_s=30
-    ).items():
-        parts = (outcome.value or "").split(separator)
-        facts = (
-            dict(zip(HOST_FACTS, (p.strip() for p in parts), strict=False)) if outcome.ok else {"error": outcome.error}
-        )
+    linux = [name for name in fleet.names if name not in fleet.windows]
+    for name, outcome in fleet.run(script, linux, limit_s=30).items():
+        parts = map(str.strip, (outcome.value or "").split(separator))
+        facts = dict(zip(HOST_FACTS, parts, strict=False)) if outcome.ok else {"error": outcome.error}
         rundir.facts(name, {**facts, "fingerprint": prints.get(name, {})})
     if "controller" in prints:
         rundir.facts("controller", {"fingerprint": prints["controller"]})
@@ -122,11 +119,8 @@ def note_pool_fill(fleet: Fleet, subjects: Iterable[Subject], rundir: RunDir, wh
 
     What does not answer, or tells no percentage, is noted with its reason, and stops nothing.
     """
-    asked = {
-        one.system.name: (how, tasks(how, one.testbed, one.testbed.vms))
-        for one in subjects
-        if (how := one.system.pool_fill)
-    }
+    telling = [(one, how) for one in subjects if (how := one.system.pool_fill)]
+    asked = {one.system.name: (how, tasks(how, one.testbed, one.testbed.vms)) for one, how in telling}
     told = execute_all(fleet, [task for _, todo in asked.values() for task in todo], LIMIT_S)
     systems = {name: [_fullest(how, t, told[t]) for t in todo] for name, (how, todo) in asked.items()}
     if systems:

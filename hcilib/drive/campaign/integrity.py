@@ -131,9 +131,8 @@ def require(plan: Plan, testbed: Testbed) -> None:
 
 def require_python(fleet: Fleet, names: Sequence[str] | Mapping[str, object]) -> None:
     """IntegrityError where no python3 runs the writer."""
-    asked = fleet.run(
-        f"command -v {PYTHON} >/dev/null || {{ echo no {PYTHON} >&2; exit 9; }}", names, limit_s=STARTING_S
-    )
+    look = f"command -v {PYTHON} >/dev/null || {{ echo no {PYTHON} >&2; exit 9; }}"
+    asked = fleet.run(look, names, limit_s=STARTING_S)
     if lacking := [name for name, outcome in asked.items() if not outcome.ok and "exited with 9" in outcome.error]:
         raise IntegrityError(
             f"{', '.join(lacking)}: no {PYTHON} there, which writes and reads stamped blocks: install it, or measure "
@@ -220,10 +219,9 @@ def _writers(
         def one(vm: str, serial: str, device: str) -> dict:
             acknowledged, error = 0, ""
             words = [*of.words("write", vm, serial, device), limit_s, f"{of.run}/{serial}"]
+            command = _command(folders[vm], words, preludes, vm)
             try:
-                for block, sequence, t_s in _told(
-                    fleet, vm, _command(folders[vm], words, preludes, vm), limit_s, go, stop
-                ):
+                for block, sequence, t_s in _told(fleet, vm, command, limit_s, go, stop):
                     with lock:
                         writer.writerow((of.run_id, vm, serial, block, sequence, t_s))
                         file.flush()
@@ -261,9 +259,8 @@ def _read_back(
             if host in folders:
                 command = _command(folders[host], of.words("read", vm, serial, device), preludes, host)
                 outcome = fleet.run({host: command}, limit_s=STARTING_S + of.span_bytes / SLOWEST_READ)[host]
-                rows = {
-                    row[0]: row[1:] for row in map(json.loads, (outcome.value or "").splitlines() if outcome.ok else ())
-                }
+                said = map(json.loads, (outcome.value or "").splitlines())  # of a command that failed there is none
+                rows = {block: its for block, *its in said}
             for block in range(of.span_bytes // of.block_bytes):
                 writer.writerow((of.run_id, vm, serial, replica, block, *rows.get(block, (None, None, None))))
     _remove(fleet, folders)
@@ -283,10 +280,8 @@ def _send(fleet: Fleet, names: Mapping[str, None], may_fail: bool = False) -> di
     reached = {name: outcome for name, outcome in made.items() if outcome.ok} if may_fail else made
     folders = {name: said.strip() for name, said in need("a folder for stamped blocks", reached).items()}
     source = Path(integrity_script.__file__).read_bytes()
-    need(
-        "sending the writer",
-        fleet.each(folders, lambda n: fleet.put_now(n, f"{folders[n]}/{SCRIPT}", source), STARTING_S),
-    )
+    sent = fleet.each(folders, lambda name: fleet.put_now(name, f"{folders[name]}/{SCRIPT}", source), STARTING_S)
+    need("sending the writer", sent)
     return folders
 
 

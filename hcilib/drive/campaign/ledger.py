@@ -17,7 +17,6 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -69,23 +68,14 @@ def settle(table: pd.DataFrame) -> pd.DataFrame:
         for key in _classes(device, steps)
     ]
     found = pd.DataFrame(rows, columns=LEDGER)
-    return found.astype(
-        {
-            "steady": "boolean",
-            "bytes_written": "float64",
-            "spoilt_run": "float64",
-            "since_bytes": "float64",
-            "since_s": "float64",
-        }
-    )
+    numbers = dict.fromkeys(("bytes_written", "spoilt_run", "since_bytes", "since_s"), "float64")
+    return found.astype({"steady": "boolean", **numbers})
 
 
 def _classes(device: tuple, steps: pd.DataFrame) -> list[tuple]:
     """The classes in which something is known to have been written to the device."""
-    known = steps[steps["bytes_written"] > 0]
-    return [
-        (*device, *own) for own in known[["pattern", "span_bytes"]].drop_duplicates().itertuples(index=False, name=None)
-    ]
+    known = steps.loc[steps["bytes_written"] > 0, ["pattern", "span_bytes"]].drop_duplicates()
+    return [(*device, *own) for own in known.itertuples(index=False, name=None)]
 
 
 @dataclass(frozen=True)
@@ -115,9 +105,9 @@ class _Write(Protocol):
 def _state(steps: pd.DataFrame, key: tuple) -> dict:
     *_, pattern, span = key
     own = (steps["pattern"] == pattern) & (steps["span_bytes"] == span)
-    end = reduce(
-        lambda state, row: _after(state, row, span), zip(own, steps.itertuples(index=False), strict=True), _State()
-    )
+    end = _State()
+    for step in zip(own, steps.itertuples(index=False), strict=True):
+        end = _after(end, step, span)
     return {
         "bytes_written": end.written,
         "ratio": end.written / span,
@@ -200,7 +190,7 @@ def of_step(step: Mapping, hosts: pd.DataFrame, testbed: Testbed, span_bytes: in
         bytes_written=rows["io_bytes"].where(rows["ddir"] == "write", 0.0).astype(float),
     )
     table = rows.groupby(DEVICE, as_index=False, sort=False)[["bytes_written", "iops"]].sum()
-    return _keyed(table, step, _cell(step["cell"]), testbed, span_bytes)
+    return _keyed(table, step, Cell.from_dict(step["cell"]), testbed, span_bytes)
 
 
 def _keyed(table: pd.DataFrame, step: Mapping, cell: Cell, testbed: Testbed, span_bytes: int) -> pd.DataFrame:
@@ -213,10 +203,6 @@ def _keyed(table: pd.DataFrame, step: Mapping, cell: Cell, testbed: Testbed, spa
     )  # fmt: skip
 
 
-def _cell(written: Mapping) -> Cell:
-    return Cell.from_dict(written)
-
-
 def class_of(pattern: Pattern) -> str:
     """``4k random`` or ``1m sequential``: what of a pattern matters to the state it leaves behind."""
     return f"{pattern.name.split('-')[0]} {'random' if pattern.rw.startswith('rand') else 'sequential'}"
@@ -226,7 +212,7 @@ def _finished(folder: Path, plan: Mapping) -> Iterator[pd.DataFrame]:
     testbed = Testbed.model_validate(plan["testbed"])
     for file in folder.glob("steps/*/step.json"):
         step = json.loads(file.read_text())
-        if _cell(step["cell"]).pattern.writes:
+        if Cell.from_dict(step["cell"]).pattern.writes:
             own = testbed.of_system(step["disks_of"]) if step.get("disks_of") else testbed
             yield of_step(step, read_fio(file.parent / "fio.json.zst"), own, plan["plan"]["span_bytes"])
 
@@ -241,7 +227,7 @@ def _failed(folder: Path, plan: Mapping) -> Iterator[pd.DataFrame]:
         if not (attempt / "job.fio").exists():
             continue
         step = _like(event.step, planned) | _record(attempt) | {"id": event.step, "started_s": event.t}
-        cell = _cell(step["cell"])
+        cell = Cell.from_dict(step["cell"])
         if cell.pattern.writes:
             own = testbed.of_system(step["disks_of"]) if step.get("disks_of") else testbed
             devices = [(vm, disk.serial) for vm, disk in own.targets(cell.vms, cell.numjobs)]
@@ -259,18 +245,14 @@ def _record(attempt: Path) -> dict:
 
 def _like(step_id: str, planned: Mapping[str, dict]) -> dict:
     """The planned step of this id; of one that was added on the way, the planned one of its kind and cell."""
-    like = [
-        step
-        for known, step in planned.items()
-        if step_id.endswith(_cell(step["cell"]).name) and step_id.startswith(step["kind"])
-    ]
-    return planned.get(step_id) or next(iter(like), {})
+    alike = (step for step in planned.values() if step_id.startswith(step["kind"]))
+    like = (step for step in alike if step_id.endswith(Cell.from_dict(step["cell"]).name))
+    return planned.get(step_id) or next(like, {})
 
 
 def _plan(folder: Path) -> dict:
     try:
         return json.loads((folder / "plan.json").read_text())
     except (OSError, ValueError) as error:
-        raise LedgerError(
-            f"{folder / 'plan.json'}: cannot be read ({error}); expected the run directory of a campaign"
-        ) from None
+        expected = "expected the run directory of a campaign"
+        raise LedgerError(f"{folder / 'plan.json'}: cannot be read ({error}); {expected}") from None

@@ -134,10 +134,9 @@ class Policy:
         order = self._visit(step)
         if step.pair and step.id == order[0].id:
             held = self.rundir.done()
+            why = "its visit, which systems share, was interrupted: it is measured again beside the other's"
             for other in (other for other in order if other.id in held):
-                self.rundir.set_aside(
-                    other.id, "its visit, which systems share, was interrupted: it is measured again beside the other's"
-                )
+                self.rundir.set_aside(other.id, why)
 
     def _visit(self, step: Step) -> list[Step]:
         """The runs of one cell in one block, of every system, in their order."""
@@ -223,10 +222,8 @@ class Policy:
 def closed_maximum(results: pd.DataFrame, cells: Collection[Cell], block: int) -> float:
     """The most IOPS that a closed loop of one of these cells reached in this block, else in the last before it; NaN
     where none ran."""
-    wanted = pd.DataFrame([cell.factors() for cell in cells])
-    ran = results[(results["block"] <= block) & results["demand"].isna()].merge(
-        wanted.drop_duplicates(), on=list(wanted)
-    )
+    wanted = pd.DataFrame([cell.factors() for cell in cells]).drop_duplicates()
+    ran = results[(results["block"] <= block) & results["demand"].isna()].merge(wanted, on=list(wanted))
     return float(ran.loc[ran["block"] == ran["block"].max(), "iops"].max()) if len(ran) else float("nan")
 
 
@@ -296,9 +293,8 @@ def further_block(plan: Plan, block: int, due: Mapping[Cell, str]) -> list[tuple
         if cell in due:
             run = Step("measure", cell, block, block, _adaptive(plan).most_s)
             visit = (block - 1) * len(plan.cells) + position
-            steps += [
-                (one, due[cell]) for one in (for_each(run, plan.systems, plan.seed, visit) if plan.systems else [run])
-            ]
+            runs = for_each(run, plan.systems, plan.seed, visit) if plan.systems else [run]
+            steps += [(one, due[cell]) for one in runs]
     return steps
 
 
@@ -343,9 +339,7 @@ def standing(step: Step, plan: Plan, testbed: Testbed, table: pd.DataFrame, rule
 def _devices(step: Step, plan: Plan, testbed: Testbed, state: pd.DataFrame) -> pd.DataFrame:
     """The ledger's row of every device the warm-up is for; nothing written is 0 bytes, and not steady."""
     targets = testbed.targets(step.cell.vms, step.cell.numjobs)
-    wanted = pd.DataFrame(
-        [(vm, disk.serial, min(plan.span_bytes, disk.size_bytes)) for vm, disk in targets],
-        columns=[*ledger.DEVICE, "span_bytes"],
-    )
+    spans = [(vm, disk.serial, min(plan.span_bytes, disk.size_bytes)) for vm, disk in targets]
+    wanted = pd.DataFrame(spans, columns=[*ledger.DEVICE, "span_bytes"])
     own = state[state["pattern"] == ledger.class_of(step.cell.pattern)]
     return wanted.merge(own, how="left", on=list(wanted)).fillna({"since_bytes": 0.0})

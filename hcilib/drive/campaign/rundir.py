@@ -123,7 +123,6 @@ class RunDir:
         if file.exists():
             return
         document = {
-            "format": FORMAT,
             "identity": self.identity,
             "campaign": self.campaign,
             "one_kernel": bool(testbed.lab_root),
@@ -132,7 +131,7 @@ class RunDir:
             "testbed": _shown(testbed),
             **_described(systems),
         }
-        write_atomically(file, json.dumps(document, indent=1))
+        _write(file, document)
 
     # What an earlier controller left
 
@@ -157,10 +156,8 @@ class RunDir:
 
     def _check(self, testbed: Testbed) -> None:
         """See that every finished step is what was accepted, and that the journal and the facts are whole."""
-        known, folders = (
-            acceptance.accepted(self.path, {"campaign": self.campaign}),
-            sorted((self.path / STEPS).iterdir()),
-        )
+        known = acceptance.accepted(self.path, {"campaign": self.campaign})
+        folders = sorted((self.path / STEPS).iterdir())
         for folder in folders:
             for file in folder.glob(f".*{TEMPORARY}"):
                 file.unlink()
@@ -199,11 +196,8 @@ class RunDir:
         """Make the step appear, complete, by one rename; its raw files are bound to it by their digests, and it to the
         journal by its own. `iops` is told to those who watch; results are read from fio's output."""
         _pack(work)
-        sealed = {
-            "campaign": {"id": self.campaign, **self.identity},
-            "order": self.order,
-            "raw": acceptance.raw_digests(work),
-        }
+        sealed = {"campaign": {"id": self.campaign, **self.identity}, "order": self.order}
+        sealed["raw"] = acceptance.raw_digests(work)
         _write_record(work, {**record, "id": step.id, "valid": True, **sealed})
         place = self.path / STEPS / step.id
         if place.exists():  # somebody put it there meanwhile
@@ -220,9 +214,8 @@ class RunDir:
 
     def reject(self, work: Path, step_id: str, problems: list[str], record: dict) -> int:
         """Keep a failed attempt, with its reasons; returns its number."""
-        numbers = (
-            re.fullmatch(rf"{re.escape(step_id)}\.(\d+)", folder.name) for folder in (self.path / FAILED).iterdir()
-        )
+        failed = (folder.name for folder in (self.path / FAILED).iterdir())
+        numbers = (re.fullmatch(rf"{re.escape(step_id)}\.(\d+)", name) for name in failed)
         attempt = 1 + max((int(number[1]) for number in numbers if number), default=0)
         kept = {"order": self.order, **record, "id": step_id, "valid": False, "attempt": attempt, "problems": problems}
         _write_record(work, kept)
@@ -260,9 +253,7 @@ class RunDir:
             journal.write(json.dumps({"t": round(time.time(), 3), "event": event, **fields}) + "\n")
 
     def facts(self, host: str, facts: dict) -> None:
-        write_atomically(
-            self.path / FACTS / f"{host}.json", json.dumps({"format": FORMAT, "host": host, **facts}, indent=1)
-        )
+        _write(self.path / FACTS / f"{host}.json", {"host": host, **facts})
 
     def wear(self, node: str, reading: dict) -> None:
         """Put one more reading of a node's drives behind those that are there: the first is the campaign's, whoever
@@ -277,34 +268,28 @@ class RunDir:
         """What this session's steps left on each disk (`LastLook.left`); of one that is not known nothing is kept."""
         if not places:
             return
-        file, before = self.path / LEFT, []
+        file, disks = self.path / LEFT, []
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            before = [
-                disk for disk in json.loads(file.read_text())["disks"] if (disk["vm"], disk["serial"]) not in places
-            ]
-        now = [
-            {"vm": vm, "serial": serial, "size_bytes": sizes[serial], "places": checksum}
-            for (vm, serial), checksum in places.items()
-            if checksum
-        ]
+            before = json.loads(file.read_text())["disks"]
+            disks = [disk for disk in before if (disk["vm"], disk["serial"]) not in places]
+        for (vm, serial), checksum in places.items():
+            if checksum:
+                disks.append({"vm": vm, "serial": serial, "size_bytes": sizes[serial], "places": checksum})
         file.parent.mkdir(exist_ok=True)
-        write_atomically(file, json.dumps({"format": FORMAT, "disks": [*before, *now]}, indent=1))
+        _write(file, {"disks": disks})
 
     def _read_once_more(self, file: Path, reading: dict, **of) -> None:
         before = []
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             before = list(json.loads(file.read_text())["readings"])
         file.parent.mkdir(exist_ok=True)
-        write_atomically(file, json.dumps({"format": FORMAT, **of, "readings": [*before, reading]}, indent=1))
+        _write(file, {**of, "readings": [*before, reading]})
 
 
 def _identity(plan: Plan, testbed: Testbed, systems: Sequence[System]) -> dict[str, str]:
     digests = [system.digest for system in sorted(systems, key=lambda system: system.variant)]
-    return {
-        "plan": plan.digest,
-        "testbed": testbed.digest,
-        "system": digests[0] if len(digests) == 1 else digest(digests),
-    }
+    system = digests[0] if len(digests) == 1 else digest(digests)
+    return {"plan": plan.digest, "testbed": testbed.digest, "system": system}
 
 
 def _shown(testbed: Testbed) -> dict:
@@ -329,9 +314,8 @@ def _read_json(file: Path) -> dict:
     try:
         return json.loads(read_bytes(file))
     except ValueError as error:
-        raise RunDirError(
-            f"{file}: not JSON ({error}); restore it, or move its folder away to have it done again"
-        ) from None
+        restore = "restore it, or move its folder away to have it done again"
+        raise RunDirError(f"{file}: not JSON ({error}); {restore}") from None
 
 
 def _record_of(folder: Path) -> dict:
@@ -344,7 +328,12 @@ def _record_of(folder: Path) -> dict:
 
 
 def _write_record(work: Path, record: dict) -> None:
-    write_atomically(work / RECORD, json.dumps({"format": FORMAT, **record}, indent=1))
+    _write(work / RECORD, record)
+
+
+def _write(file: Path, document: dict) -> None:
+    """With the format's version first."""
+    write_atomically(file, json.dumps({"format": FORMAT, **document}, indent=1))
 
 
 def write_atomically(path: Path, text: str) -> None:

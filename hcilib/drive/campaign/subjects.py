@@ -219,11 +219,8 @@ def ensure_placement(fleet: Fleet, testbed: Testbed, system: System, step: Step)
         _run(fleet, testbed, move, [vm for vm in vms if vm.name in wrong])
         wrong = _settled(fleet, testbed, how, vms, wanted)
     if wrong:
-        undone = (
-            f"`{move.run}` did not change that"
-            if move
-            else f"the system's file has no command placement.{wanted.replace('-', '_')}"
-        )
+        none = f"the system's file has no command placement.{wanted.replace('-', '_')}"
+        undone = f"`{move.run}` did not change that" if move else none
         raise PlacementError(f"placement {wanted}: {'; '.join(f'{vm}: {why}' for vm, why in wrong.items())}; {undone}")
 
 
@@ -254,9 +251,8 @@ def _astray(fleet: Fleet, testbed: Testbed, how: Placement, vms: Sequence[Vm], w
     for vm, (run, said) in _told(fleet, testbed, how, vms).items():
         owner = re.search(fill(how.check.expect, vm, testbed, re.escape), said, re.MULTILINE) is not None
         if owner is not (wanted == "owner"):
-            astray[vm.name] = (
-                f"on {'its owner' if owner else 'another node than its owner'} (`{run}` says {said.strip()[:200]!r})"
-            )
+            where = "its owner" if owner else "another node than its owner"
+            astray[vm.name] = f"on {where} (`{run}` says {said.strip()[:200]!r})"
     return astray
 
 
@@ -269,9 +265,8 @@ def _told(fleet: Fleet, testbed: Testbed, how: Placement, vms: Sequence[Vm]) -> 
         task = asked.get(vm.name) or asked.get(vm.node) or next(iter(asked.values()))
         said = answers[task]
         if not said.ok or not (said.value or "").strip():
-            raise PlacementError(
-                f"{vm.name}: placement cannot be seen: {said.error or f'`{task.run}` on {task.host} says nothing'}"
-            )
+            why = said.error or f"`{task.run}` on {task.host} says nothing"
+            raise PlacementError(f"{vm.name}: placement cannot be seen: {why}")
         told[vm] = (task.run, said.value)
     return told
 
