@@ -46,7 +46,9 @@ class Decision:
         return self.stop
 
 
-def stop_when(rates: ArrayLike, target: float = 0.02, first: int = 60, most: int = 300) -> Decision:
+def stop_when(
+    rates: ArrayLike, target: float = 0.02, first: int = 60, most: int = 300, t_star: float = T_STAR
+) -> Decision:
     """Decide whether a run may stop: its mean is known to +-`target`.
 
     Looking again and again costs nothing: the interval at the look that stops covers at least .95 on AR(1) series of
@@ -57,6 +59,7 @@ def stop_when(rates: ArrayLike, target: float = 0.02, first: int = 60, most: int
     rates : shape (T,), the fleet's summed rate per second since the run began; missing seconds (NaN) are left out
     target : wanted half-width relative to the mean
     first, most : samples before which the answer is always no, and from which it is always yes
+    t_star : of `confidence_sequence`
 
     Source: METHODS section 2; the long-run spread comes from 20 batch means and is trusted from n_eff >= 30.
     """
@@ -67,7 +70,7 @@ def stop_when(rates: ArrayLike, target: float = 0.02, first: int = 60, most: int
     mean = float(y.mean()) if y.size else np.nan
     n_eff = min(effective_samples(y), y.size) if y.size >= 4 else 0.0
     can_be_had = y.size >= first and n_eff >= MIN_EFFECTIVE and mean > 0
-    half = float(confidence_sequence(y.size, long_run_sd(y)) / mean) if can_be_had else np.nan
+    half = float(confidence_sequence(y.size, long_run_sd(y), t_star) / mean) if can_be_had else np.nan
     reached = bool(half <= target)
     stop = reached or y.size >= most
     return Decision(stop, reached, mean, half, y.size, n_eff, _why(y.size, n_eff, half, target, first, most))
@@ -109,9 +112,9 @@ def enough_runs(values: ArrayLike, target: float = 0.02, least: int = 5, most: i
     return Decision(reached or n >= most, reached, mean, half, n, float(n), wanted)
 
 
-def confidence_sequence(t: ArrayLike, s: ArrayLike = 1.0) -> np.ndarray | np.float64:
+def confidence_sequence(t: ArrayLike, s: ArrayLike = 1.0, t_star: float = T_STAR) -> np.ndarray | np.float64:
     """Half-width of the asymptotic confidence sequence after `t` samples: valid at every t at once, tightest near
-    `T_STAR`.
+    `t_star`.
 
     Parameters
     ----------
@@ -121,7 +124,7 @@ def confidence_sequence(t: ArrayLike, s: ArrayLike = 1.0) -> np.ndarray | np.flo
     Source: METHODS section 2; Waudby-Smith et al. 2021, Gaussian mixture boundary.
     """
     t = np.asarray(t, float)
-    rho2 = (-2 * np.log(ALPHA) + np.log(-2 * np.log(ALPHA) + 1)) / T_STAR
+    rho2 = (-2 * np.log(ALPHA) + np.log(-2 * np.log(ALPHA) + 1)) / t_star
     grown = t * rho2 + 1
     return np.asarray(s, float) * np.sqrt(2 * grown / (t**2 * rho2) * np.log(np.sqrt(grown) / ALPHA))
 
