@@ -110,31 +110,21 @@ def fleet_up(
         found = maker.found(told, template, pools)
         wanted = [f"{name}-{n}" for n in range(1, count + 1)]
         if taken := sorted(found.names & set(wanted)):
-            raise ClonesError(
-                f"{', '.join(taken)}: a VM of this name is there already and stays; choose another fleet name"
-            )
+            there = "a VM of this name is there already and stays"
+            raise ClonesError(f"{', '.join(taken)}: {there}; choose another fleet name")
         token, places = secrets.token_hex(6), [carriers[n % len(carriers)].name for n in range(count)]
         clones = [found.clone(vm, places[n], n, token, disks) for n, vm in enumerate(wanted)]
         stages = found.stages(clones, size)
-        _write(
-            record,
-            {
-                "fleet": name,
-                "platform": platform,
-                "known_hosts": known_hosts,
-                "key": key,
-                "nodes": [c.model_dump(exclude={"drives"}) for c in carriers],
-            },
-        )
+        head = {"fleet": name, "platform": platform, "known_hosts": known_hosts, "key": key}
+        _write(record, {**head, "nodes": [carrier.model_dump(exclude={"drives"}) for carrier in carriers]})
         _make(fleet, record, clones, stages)
         reached = _wait(fleet, maker, clones)
     hosts = [Host(name=c.name, address=reached[c.name][0], user=user) for c in clones]
     _learn(record, known_hosts, {address: public for address, public in reached.values()})
     with Fleet(_bed(hosts, known_hosts, key)) as fleet:
         fio = _see_to_fio(fleet, name)
-    rows = [
-        (c.name, c.node, h.address, user, ", ".join(c.serials), fio[c.name]) for c, h in zip(clones, hosts, strict=True)
-    ]
+    made_as = zip(clones, hosts, strict=True)
+    rows = [(c.name, c.node, host.address, user, ", ".join(c.serials), fio[c.name]) for c, host in made_as]
     made = pd.DataFrame(rows, columns=["vm", "node", "address", "user", "serials", "fio"])
     made.attrs["systems"] = systems_of(name, disks, pools) if len(pools) > 1 else {}
     return made
@@ -250,10 +240,9 @@ def _wait(fleet: Fleet, maker: Hypervisor, clones: Sequence[Clone]) -> dict[str,
                 reached[clone.name] = said
         if time.monotonic() > deadline:
             raise ClonesError(
-                f"{', '.join(c.name for c in missing)}: no address and host key within {BOOT_S:g} s: is the "
-                f"QEMU guest agent "
-                "in the template, with leave to read files, and does the network give addresses? They run; `hci fleet "
-                f"down {missing[0].name.rpartition('-')[0]}` removes the fleet"
+                f"{', '.join(c.name for c in missing)}: no address and host key within {BOOT_S:g} s: is the QEMU guest "
+                "agent in the template, with leave to read files, and does the network give addresses? They run; "
+                f"`hci fleet down {missing[0].name.rpartition('-')[0]}` removes the fleet"
             )
         time.sleep(LOOK_S)
     return reached

@@ -146,14 +146,11 @@ class Libvirt:
             here = parts["names"].split()
             names |= set(here)
             if template not in here:
-                raise ClonesError(
-                    f"{node}: it has no VM {template!r} to clone; it has {', '.join(sorted(here)) or 'none'}"
-                )
-            if parts["state"].strip() != "shut off":
-                raise ClonesError(
-                    f"{node}: template {template} is {parts['state'].strip()!r}: shut it down first, a copy of a "
-                    f"running disk is none"
-                )
+                others = ", ".join(sorted(here)) or "none"
+                raise ClonesError(f"{node}: it has no VM {template!r} to clone; it has {others}")
+            if (state := parts["state"].strip()) != "shut off":
+                first = "shut it down first, a copy of a running disk is none"
+                raise ClonesError(f"{node}: template {template} is {state!r}: {first}")
             disks = tuple((p, owner, v) for p, owner, v in (line.split("\t") for line in parts["disks"].splitlines()))
             for path, owner, _ in disks:
                 if not owner:
@@ -164,9 +161,8 @@ class Libvirt:
             own = tuple(pools or [disks[0][1] if disks else "default"])
             there = parts["pools"].split()
             if absent := [one for one in own if one not in there]:
-                raise ClonesError(
-                    f"{node}: it has no active storage pool {absent[0]!r}; it has {', '.join(there) or 'none'}"
-                )
+                others = ", ".join(there) or "none"
+                raise ClonesError(f"{node}: it has no active storage pool {absent[0]!r}; it has {others}")
             templates[node] = Template(parts["xml"], disks, own)
         return cls(frozenset(names), templates)
 
@@ -202,11 +198,8 @@ class Libvirt:
     @staticmethod
     def remove(clone: Clone) -> str:
         """Stop and remove it if it carries the mark, then its volumes, whose names hold the token."""
-        deletes = "".join(
-            f"virsh -q vol-info {shlex.quote(v)} --pool {shlex.quote(p)} >/dev/null 2>&1 && virsh -q vol-delete "
-            f"{shlex.quote(v)} --pool {shlex.quote(p)} >&2\n"
-            for p, v in clone.volumes
-        )
+        volumes = [f"{shlex.quote(volume)} --pool {shlex.quote(pool)}" for pool, volume in clone.volumes]
+        deletes = "".join(f"virsh -q vol-info {v} >/dev/null 2>&1 && virsh -q vol-delete {v} >&2\n" for v in volumes)
         removes = _VIRSH_REMOVE.replace("IDENT", clone.ident).replace("MARK", clone.mark)
         return f'{_VIRSH}{removes}{deletes}echo "$said"\n'
 
@@ -334,10 +327,9 @@ class Proxmox:
             numbers = {int(row["vmid"]) for row in guests}
             called = {node: part["node"].strip() for node, part in parts.items()}
         except (KeyError, ValueError, TypeError) as error:
-            said = " ".join(next(iter(told.values())).split())[:200]
-            raise ClonesError(
-                f"{next(iter(told))}: pvesh printed something else than is known ({error!r}): {said!r}"
-            ) from None
+            node, text = next(iter(told.items()))
+            said = f"pvesh printed something else than is known ({error!r}): {' '.join(text.split())[:200]!r}"
+            raise ClonesError(f"{node}: {said}") from None
         by_name = {their: ours for ours, their in called.items()}
         sources = {
             by_name[row["node"]]: int(row["vmid"])
@@ -346,15 +338,11 @@ class Proxmox:
         }
         if not sources:
             there = sorted(str(row.get("name")) for row in guests if row.get("template"))
-            raise ClonesError(
-                f"no template {template!r} on {', '.join(told)}; the cluster has {', '.join(there) or 'none'} (qm "
-                f"template makes one)"
-            )
+            has = f"the cluster has {', '.join(there) or 'none'} (qm template makes one)"
+            raise ClonesError(f"no template {template!r} on {', '.join(told)}; {has}")
         if not pools:
-            raise ClonesError(
-                f"pool: say on which storage the data disks are to lie: "
-                f"{', '.join(sorted(set.intersection(*storages.values())))}"
-            )
+            shared = ", ".join(sorted(set.intersection(*storages.values())))
+            raise ClonesError(f"pool: say on which storage the data disks are to lie: {shared}")
         if absent := [(node, pool) for node, its in storages.items() for pool in pools if pool not in its]:
             node, pool = absent[0]
             raise ClonesError(f"{node}: no storage {pool!r} for images; it has {', '.join(sorted(storages[node]))}")
@@ -372,14 +360,8 @@ class Proxmox:
         for clone in clones:
             source = clone.node if clone.node in self.sources else next(iter(self.sources))
             there = "" if source == clone.node else f" --target {shlex.quote(self.called[clone.node])}"
-            copies.append(
-                (
-                    source,
-                    clone,
-                    f"qm clone {self.sources[source]} {clone.ident} --name {clone.name} --full 1 --description "
-                    f"'{clone.mark}'{there}",
-                )
-            )
+            copy = f"qm clone {self.sources[source]} {clone.ident} --name {clone.name} --full 1"
+            copies.append((source, clone, f"{copy} --description '{clone.mark}'{there}"))
             where = [pool for pool in self.pools for _ in range(len(clone.serials) // len(self.pools))]
             lines = [
                 f"qm set {clone.ident} --scsi{SLOT + n} {shlex.quote(pool)}:{size >> 30},serial={serial},backup=0"

@@ -11,7 +11,7 @@ import base64
 import contextlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from xml.etree import ElementTree
 
@@ -129,20 +129,12 @@ def parse_node(text: str) -> NodeFacts:
         what = _drive(row["name"], row["queue/rotational"], row["device/vendor"], row["device/model"])
         if size := 512 * int(row["size"] or 0):
             drives[what, size] = drives.get((what, size), 0) + 1
-    links = [
-        _link(row["name"], row["driver"], row["operstate"], row["speed"])
-        for row in map(fields, parts["links"].splitlines())
-    ]
+    rows = map(fields, parts["links"].splitlines())
+    links = [_link(row["name"], row["driver"], row["operstate"], row["speed"]) for row in rows]
     found, failed = guests(text)
     controllers = tuple(line.partition(" ")[2] for line in parts["controllers"].splitlines())
-    return NodeFacts(
-        parts["hostname"].strip(),
-        tuple((*what, n) for what, n in drives.items()),
-        tuple(links),
-        controllers,
-        found,
-        failed,
-    )
+    counted = tuple((*what, n) for what, n in drives.items())
+    return NodeFacts(parts["hostname"].strip(), counted, tuple(links), controllers, found, failed)
 
 
 def _drive(name: str, rotational: str, vendor: str, model: str) -> str:
@@ -158,32 +150,23 @@ def parse_windows_node(text: str) -> NodeFacts:
     told = read_hyperv(text)
     drives: dict[tuple[str, int], int] = {}
     for drive in told["drives"]:
-        key = (
-            " ".join((f"{drive.get('bus', '')} {drive.get('media', '')} {drive.get('model', '')}").split()),
-            int(drive.get("bytes") or 0),
-        )
+        what = " ".join(f"{drive.get('bus', '')} {drive.get('media', '')} {drive.get('model', '')}".split())
+        key = what, int(drive.get("bytes") or 0)
         drives[key] = drives.get(key, 0) + 1
     links = [
         _link(str(link.get("name")), "", str(link.get("state")).lower(), str(int(link.get("bits_per_s") or 0) // 10**6))
         for link in told["links"]
     ]
-    return NodeFacts(
-        str(told["node"]),
-        tuple((*what, n) for what, n in drives.items()),
-        tuple(links),
-        guests={"hyperv": told["guests"]},
-        tiers=tuple(told.get("tiers") or ()),
-    )
+    counted = tuple((*key, n) for key, n in drives.items())
+    known, tiers = {"hyperv": told["guests"]}, tuple(told.get("tiers") or ())
+    return NodeFacts(str(told["node"]), counted, tuple(links), guests=known, tiers=tiers)
 
 
 def _link(name: str, driver: str, state: str, mbit: str) -> str:
     """The kernel writes -1, or nothing, for the speed of a link that is down or has none."""
     speed = f"{int(mbit) / 1000:g} Gbit/s" if re.fullmatch(r"[1-9]\d*", mbit) else "speed not said"
-    return (
-        f"{name} {speed}"
-        + (f", {driver}" if driver else "")
-        + ("" if state == "up" else f", {state or 'state not said'}")
-    )
+    driven, stands = f", {driver}" if driver else "", "" if state == "up" else f", {state or 'state not said'}"
+    return f"{name} {speed}{driven}{stands}"
 
 
 # What a platform says its guests are
@@ -282,11 +265,8 @@ def _domain(document: str) -> Guest:
         if disk.get("device", "disk") != "disk":  # a CD-ROM
             continue
         source = disk.find("source")
-        where = (
-            next((source.attrib[k] for k in ("dev", "file", "name", "volume") if k in source.attrib), "")
-            if source is not None
-            else ""
-        )
+        given = {} if source is None else source.attrib
+        where = next((given[key] for key in ("dev", "file", "name", "volume") if key in given), "")
         disks.append((disk.findtext("serial") or disk.findtext("wwn") or "", where))
     macs = [mac.get("address", "") for mac in domain.iterfind("devices/interface/mac")]
     return Guest(domain.findtext("name") or "", "", (domain.findtext("uuid") or "").lower(), _macs(macs), tuple(disks))
@@ -300,23 +280,17 @@ def read_proxmox(text: str) -> list[Guest]:
         if not isinstance(row, dict) or "vmid" not in row:
             raise PlatformError(f"pvesh listed a guest without its vmid: {_start(listed)}")
         names[str(row["vmid"])] = str(row.get("name", f"VM {row['vmid']}"))
-    return [
-        _config(names.get(vmid, f"VM {vmid}"), config) for vmid, config in zip(configs[::2], configs[1::2], strict=True)
-    ]
+    each = zip(configs[::2], configs[1::2], strict=True)
+    return [_config(names.get(vmid, f"VM {vmid}"), config) for vmid, config in each]
 
 
 def _config(name: str, config: str) -> Guest:
     macs, disks, uuid = [], [], ""
-    for key, value in re.findall(
-        r"(?m)^([a-z]+\d*): (.*)$", config.partition("\n[")[0]
-    ):  # snapshots follow in [brackets]
+    now = config.partition("\n[")[0]  # snapshots follow in [brackets]
+    for key, value in re.findall(r"(?m)^([a-z]+\d*): (.*)$", now):
         options = dict(part.split("=", 1) for part in value.split(",") if "=" in part)
         if re.fullmatch(r"net\d+", key):
-            macs += [
-                options[model]
-                for model in options
-                if re.fullmatch(r"(?i)(?:[0-9a-f]{2}:){5}[0-9a-f]{2}", options[model])
-            ]
+            macs += [given for given in options.values() if re.fullmatch(r"(?i)(?:[0-9a-f]{2}:){5}[0-9a-f]{2}", given)]
         elif re.fullmatch(r"(?:scsi|virtio|sata|ide)\d+", key) and options.get("media") != "cdrom":
             disks.append((options.get("serial", ""), options.get("file") or value.split(",")[0]))
         elif key == "smbios1":
@@ -336,23 +310,17 @@ def _instance(item: dict) -> Guest:
     sources = {}
     for volume in _at(item, "spec", "volumes") or []:
         given = next((v for k, v in volume.items() if k != "name" and isinstance(v, dict)), {})
-        sources[volume.get("name")] = next(
-            (str(given[k]) for k in ("claimName", "name", "image", "path") if k in given), ""
-        )
+        named = (str(given[key]) for key in ("claimName", "name", "image", "path") if key in given)
+        sources[volume.get("name")] = next(named, "")
     disks = [
         (str(disk.get("serial", "")), sources.get(disk.get("name"), ""))
         for disk in _at(item, "spec", "domain", "devices", "disks") or []
         if "cdrom" not in disk
     ]
     macs = [str(nic.get("mac", "")) for nic in _at(item, "status", "interfaces") or []]
-    uuid = _at(item, "spec", "domain", "firmware", "uuid") or ""
-    return Guest(
-        str(_at(item, "metadata", "name") or ""),
-        str(_at(item, "status", "nodeName")),
-        str(uuid).lower(),
-        _macs(macs),
-        tuple(disks),
-    )
+    uuid = str(_at(item, "spec", "domain", "firmware", "uuid") or "").lower()
+    name, node = str(_at(item, "metadata", "name") or ""), str(_at(item, "status", "nodeName"))
+    return Guest(name, node, uuid, _macs(macs), tuple(disks))
 
 
 def read_hyperv(text: str) -> dict:
@@ -364,25 +332,16 @@ def read_hyperv(text: str) -> dict:
     if missing := [key for key in ("node", "guests", "drives", "links") if key not in told]:
         raise PlatformError(f"PowerShell printed nothing about {', '.join(missing)}: {_start(text)}")
     listed = {key: told[key] if isinstance(told[key], list) else [told[key]] for key in ("guests", "drives", "links")}
-    found = [
-        Guest(
-            str(g.get("name", "")),
-            "",
-            str(g.get("uuid", "")).lower(),
-            _macs(g.get("macs") or []),
-            tuple(("", str(path)) for path in g.get("disks") or []),
-        )
-        for g in listed["guests"]
-    ]
+    found = []
+    for guest in listed["guests"]:
+        disks = tuple(("", str(path)) for path in guest.get("disks") or [])
+        uuid, macs = str(guest.get("uuid", "")).lower(), _macs(guest.get("macs") or [])
+        found.append(Guest(str(guest.get("name", "")), "", uuid, macs, disks))
     tiers = told.get("tiers") or []
     return {"node": told["node"], **listed, "guests": found, "tiers": tiers if isinstance(tiers, list) else [tiers]}
 
 
-READERS: Mapping[str, Callable[[str], list[Guest]]] = {
-    "libvirt": read_libvirt,
-    "proxmox": read_proxmox,
-    "kubevirt": read_kubevirt,
-}
+READERS = {"libvirt": read_libvirt, "proxmox": read_proxmox, "kubevirt": read_kubevirt}
 
 
 def _macs(given) -> frozenset[str]:

@@ -136,16 +136,12 @@ def discover(
     called = _name(name or (Path(out).stem if out else "discovered"))
     owned = {_name(system): tuple(serials) for system, serials in (systems or {}).items()}
     both = {host.name: host for host in (*carriers, *vms)}
-    fleet_of = Testbed.model_construct(
-        name=called, nodes=tuple(both.values()), vms=(), known_hosts=known_hosts, key=key
-    )
-    with Fleet(fleet_of) as fleet:
-        linux = [host for host in both.values() if host.os == "linux"]
+    every = tuple(both.values())
+    asks = {n.name: answers.HYPERV if n.os == "windows" else answers.node_question(platform) for n in carriers}
+    with Fleet(Testbed.model_construct(name=called, nodes=every, vms=(), known_hosts=known_hosts, key=key)) as fleet:
+        linux = [host for host in every if host.os == "linux"]
         told = fleet.run({vm.name: answers.vm_question() for vm in vms}, limit_s=answers.LIMIT_S)
-        told_nodes = fleet.run(
-            {n.name: answers.HYPERV if n.os == "windows" else answers.node_question(platform) for n in carriers},
-            limit_s=answers.LIMIT_S,
-        )
+        told_nodes = fleet.run(asks, limit_s=answers.LIMIT_S)
         ahead = ask_clocks(fleet, [host for host in linux if (told | told_nodes)[host.name].ok])
     vm_facts, vm_failed = _parsed(told, dict.fromkeys(told, answers.parse_vm))
     if not vm_facts:
@@ -164,11 +160,8 @@ def discover(
     files = _systems(beside, called, seen, node_facts, owned, before)
     questions = _questions(vm_facts, vm_failed, node_facts, node_failed, disks, placed, clocks, carriers)
     questions += tuple(f"{node}: {why}; say its system yourself." for node, why in unread.items())
-    questions += tuple(
-        filter(
-            None, (_doubt(path, one, len(files)) for path, (one, _) in sorted(files.items(), key=lambda its: its[0]))
-        )
-    )
+    doubts = (_doubt(path, files[path][0], len(files)) for path in sorted(files))
+    questions += tuple(filter(None, doubts))
     text = write_testbed(
         called, vms, carriers, vm_facts, node_facts, disks, placed, clocks, questions, known_hosts, key
     )
@@ -272,9 +265,8 @@ def _host(given: str | Host, os: str) -> Node:
     except ValidationError as error:
         wrong = error.errors()[0]
         said = wrong["msg"].removeprefix("Value error, expected ")
-        raise DiscoverError(
-            f"host {given!r}: its {wrong['loc'][0]} may be {said}; write [name=][user@]address[:port]"
-        ) from None
+        how = "write [name=][user@]address[:port]"
+        raise DiscoverError(f"host {given!r}: its {wrong['loc'][0]} may be {said}; {how}") from None
 
 
 def _name(name: str) -> str:
@@ -310,9 +302,8 @@ def _placed(vm: Node, facts: VmFacts, nodes: Sequence[Node], node_facts: Mapping
             for guest in guests:
                 if how := _same(vm, facts, guest):
                     home = _node_called(guest.node, nodes, node_facts) if guest.node else asked
-                    seen.setdefault(how, {})[home or guest.node] = (
-                        f"found: {platform}'s guest {guest.name}, by its {how}"
-                    )
+                    said = f"found: {platform}'s guest {guest.name}, by its {how}"
+                    seen.setdefault(how, {})[home or guest.node] = said
     for how in ("MAC address", "UUID", "name"):
         if len(homes := seen.get(how, {})) > 1:
             return UNKNOWN_NODE, f"guests of this {how} run on {', '.join(sorted(homes))}"
@@ -344,11 +335,8 @@ def _node_called(called: str, nodes: Sequence[Node], node_facts: Mapping[str, No
 
 def _clock(seconds: float, blur: float) -> str:
     """In words that stay the same from run to run while the clock is right."""
-    return (
-        f"within {CLOCK_LIMIT_S:g} s of this machine's"
-        if abs(seconds) <= CLOCK_LIMIT_S + blur
-        else (f"{seconds:+.0f} s from this machine's")
-    )
+    right = abs(seconds) <= CLOCK_LIMIT_S + blur
+    return f"within {CLOCK_LIMIT_S:g} s of this machine's" if right else f"{seconds:+.0f} s from this machine's"
 
 
 def _questions(
@@ -367,9 +355,8 @@ def _questions(
         f"{host} did not answer: {why}{'' if why.endswith('?') else '.'} Mend that and run this again."
         for host, why in {**vm_failed, **node_failed}.items()
     ]
-    asked += (
-        [] if nodes else ["On which nodes do the VMs run? Give them with --nodes: their CPU and links are counted."]
-    )
+    if not nodes:
+        asked.append("On which nodes do the VMs run? Give them with --nodes: their CPU and links are counted.")
     asked += [
         f"{node}: {platform} could not be read: {why}"
         for node, f in node_facts.items()
@@ -454,11 +441,8 @@ def disk_table(vms: Mapping[str, VmFacts], left: Left = MappingProxyType({})) ->
                     runs = ", ".join(dict.fromkeys(map(str, ours.values())))
                     why = [_UNNAMED.format(f"and not those that {runs} left there: somebody has written since")]
                 else:
-                    why = [
-                        _UNNAMED.format(
-                            "nor does any run directory here: somebody's data, or of a campaign that left no note"
-                        )
-                    ]
+                    nobodys = "nor does any run directory here: somebody's data, or of a campaign that left no note"
+                    why = [_UNNAMED.format(nobodys)]
             rows.append((vm, device.name, serial, device.size_bytes, not why, holds, "; ".join(why)))
     return pd.DataFrame(rows, columns=DISK_COLUMNS)
 
@@ -467,11 +451,8 @@ def _disks(known: Inventory) -> list[Device]:
     """Whole disks and what stands for one: no partition, no mapping of another disk, no loop over a file that nobody
     named."""
     whole = [d for d in known.devices.values() if d.size_bytes and not d.partition and (d.stack or not d.slaves)]
-    return [
-        d
-        for d in whole
-        if not re.match(r"(?:sr|fd|ram|zram)\d", d.name) and (not d.name.startswith("loop") or d.identifiers)
-    ]
+    lasting = [d for d in whole if not re.match(r"(?:sr|fd|ram|zram)\d", d.name)]
+    return [d for d in lasting if d.identifiers or not d.name.startswith("loop")]
 
 
 def _serial(device: Device, known: Inventory) -> str:

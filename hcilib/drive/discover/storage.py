@@ -39,28 +39,23 @@ echo '==== starwind'; ps -eo comm= 2>/dev/null | grep -i starwind | sort -u
 """
 """Read-only, and nothing is printed by what is not installed."""
 
+_CEPH = ("versions", "osd pool ls detail", "osd df", "osd tree", "config dump", "-s")
+_MD = (("nodes", "cat /proc/mdstat"), ("nodes", "mdadm --detail --scan --verbose"))
 FINGERPRINTS = {
-    "ceph": (
-        ("node", "ceph versions"),
-        ("node", "ceph osd pool ls detail"),
-        ("node", "ceph osd df"),
-        ("node", "ceph osd tree"),
-        ("node", "ceph config dump"),
-        ("node", "ceph -s"),
-    ),
+    "ceph": tuple(("node", f"ceph {what}") for what in _CEPH),
     "drbd": (
         ("nodes", "cat /proc/drbd"),
         ("nodes", "drbdsetup status --verbose"),
         ("node", "drbdsetup show"),
         ("nodes", "cat /proc/mdstat"),
     ),
-    "md": (("nodes", "cat /proc/mdstat"), ("nodes", "mdadm --detail --scan --verbose")),
+    "md": _MD,
     "zfs": (
         ("nodes", "zpool status"),
         ("nodes", "zfs version"),
         ("nodes", "zfs get -H recordsize,volblocksize,compression,sync,primarycache"),
     ),
-    "starwind": (("nodes", "cat /proc/mdstat"), ("nodes", "mdadm --detail --scan --verbose")),
+    "starwind": _MD,
     "s2d": tuple(
         ("node", f'powershell -NoProfile -Command "{what}"')
         for what in (
@@ -161,9 +156,8 @@ def _ceph(node: str, parts: Mapping[str, str]) -> list[Storage]:
     classes = {rule: {root.partition("~")[2] for root in roots} for rule, roots in taken.items()}  # of default~ssd
     metadata = json.loads(parts["cephosds"])
     osds = Counter(osd.get("hostname", "?") for osd in metadata)
-    drives = Counter(
-        host for host, _ in {(osd.get("hostname", "?"), osd.get("devices") or osd["id"]) for osd in metadata}
-    )
+    held = {(osd.get("hostname", "?"), osd.get("devices") or osd["id"]) for osd in metadata}
+    drives = Counter(host for host, _ in held)
     alike = len(set(drives.values())) == 1
     versions = sorted(set(re.findall(r"ceph version (\S+)", parts.get("cephversions", ""))))
     memory, most = re.fullmatch(r"\s*(\d+)\s*", parts.get("cephmemory", "")), max(osds.values(), default=0)
@@ -219,14 +213,8 @@ def _number(word: str, line: str) -> int:
 
 
 def _domain(rule: Mapping) -> str | None:
-    return next(
-        (
-            step["type"]
-            for step in rule["steps"]
-            if step["op"].startswith(("chooseleaf", "choose_")) and step.get("type")
-        ),
-        None,
-    )
+    chosen = (step.get("type") for step in rule["steps"] if step["op"].startswith(("chooseleaf", "choose_")))
+    return next(filter(None, chosen), None)
 
 
 def _replicated(parts, arrays, pools, failed) -> list[Storage]:
@@ -247,51 +235,24 @@ def _replicated(parts, arrays, pools, failed) -> list[Storage]:
     pools_below = {one.pool for one in each.values() if below and one.pool}
     full = _pool_fill("thin", thin) if thin else _pool_fill("zfs", pools_below) if pools_below else None
     nodes, drives = len(parts), below.drives if below else None
-    under = (
-        "Assumed: it lies on what is read here of the nodes' own drives."
-        if below
-        else (
-            "What joins the drives below it differs between the nodes, or was not seen: add it, as in Mirror(2) "
-            "* Raid5(5)."
-        )
-    )
-    doubts = [under]
+    unseen = "What joins the drives below it differs between the nodes, or was not seen"
+    assumed = "Assumed: it lies on what is read here of the nodes' own drives."
+    doubts = [assumed if below else f"{unseen}: add it, as in Mirror(2) * Raid5(5)."]
     if len(thin) > 1:
         doubts.append(f"Its pool_fill asks for {', '.join(sorted(thin))}: leave those that hold its data.")
     if copies:
         versions = {v for its in parts.values() for v in re.findall(r"^version: (\S+)", its.get("drbd", ""))}
         said = (*((node, line) for node, (_, _, line) in copies.items()), *lines)
         many = max(n for n, _, _ in copies.values())
-        return [
-            Storage(
-                "drbd",
-                "drbd",
-                f"Mirror({many}){inner}",
-                said,
-                (*doubts, *_drbd_doubts(parts, copies)),
-                nodes=nodes,
-                drives_per_node=drives,
-                versions={"drbd": ", ".join(sorted(versions))} if versions else {},
-                transport="DRBD/TCP",
-                pool_fill=full,
-            )
-        ]
+        doubts += _drbd_doubts(parts, copies)
+        seen = Storage("drbd", "drbd", f"Mirror({many}){inner}", said, tuple(doubts), nodes, drives, pool_fill=full)
+        kept = {"drbd": ", ".join(sorted(versions))} if versions else {}
+        return [replace(seen, versions=kept, transport="DRBD/TCP")]
     if runs := [(node, f"process {name}") for node, its in parts.items() for name in its.get("starwind", "").split()]:
-        mirrored = (
-            "Assumed: each HA device is mirrored between two servers, which StarWind prints in its console alone."
-        )
-        return [
-            Storage(
-                "starwind",
-                "starwind",
-                f"Mirror(2){inner}",
-                (*runs, *lines),
-                (*doubts, mirrored),
-                nodes=nodes,
-                drives_per_node=drives,
-                pool_fill=full,
-            )
-        ]
+        mirrored = "Assumed: each HA device is mirrored between two servers"
+        doubts.append(f"{mirrored}, which StarWind prints in its console alone.")
+        said, scheme = (*runs, *lines), f"Mirror(2){inner}"
+        return [Storage("starwind", "starwind", scheme, said, tuple(doubts), nodes, drives, pool_fill=full)]
     return []
 
 
@@ -299,9 +260,9 @@ def _drbd_doubts(parts, copies) -> list[str]:
     many = {n for n, _, _ in copies.values()}
     places = {int(n) for its in parts.values() for n in re.findall(r'"place_count": ?(\d+)', its.get("linstor", ""))}
     protocols = {protocol for _, protocol, _ in copies.values()} - {"C"}
-    doubts = [f"Protocol {', '.join(sorted(protocols))}: a write is acknowledged before every copy has it."] * bool(
-        protocols
-    )
+    doubts = []
+    if protocols:
+        doubts.append(f"Protocol {', '.join(sorted(protocols))}: a write is acknowledged before every copy has it.")
     if len(many) > 1:
         doubts.append(f"Resources have {', '.join(map(str, sorted(many)))} copies: a file for each number of copies.")
     if places - many:
@@ -319,22 +280,16 @@ def _drbd(its: Mapping[str, str]) -> tuple[int, str, str] | None:
     resources = json.loads(its["drbdstatus"])
     if not resources:
         return None
-    counts = Counter(
-        sum(device["disk-state"] != "Diskless" for device in resource["devices"][:1])
-        + sum(
-            peer["peer_devices"][0]["peer-disk-state"] not in ("Diskless", "DUnknown")
-            for peer in resource["connections"]
-        )
-        for resource in resources
-    )
+    counts: Counter[int] = Counter()
+    for resource in resources:
+        theirs = [peer["peer_devices"][0]["peer-disk-state"] for peer in resource["connections"]]
+        own = sum(device["disk-state"] != "Diskless" for device in resource["devices"][:1])
+        counts[own + sum(state not in ("Diskless", "DUnknown") for state in theirs)] += 1
     protocols = set(re.findall(r"protocol\s+([ABC]);", its.get("drbdshow", ""))) or {"C"}
     first = resources[0]
     peers = ", ".join(f"{peer['name']} {peer['peer_devices'][0]['peer-disk-state']}" for peer in first["connections"])
-    return (
-        counts.most_common(1)[0][0],
-        "".join(sorted(protocols)),
-        f"{first['name']}: {first['devices'][0]['disk-state']} here, {peers}",
-    )
+    line = f"{first['name']}: {first['devices'][0]['disk-state']} here, {peers}"
+    return counts.most_common(1)[0][0], "".join(sorted(protocols)), line
 
 
 def _md(text: str) -> list[_Local]:
@@ -344,12 +299,8 @@ def _md(text: str) -> list[_Local]:
         spares = members.count("(S)")
         n = int(m[1]) if (m := re.search(r"\[(\d+)/\d+\]", below)) else len(members.split()) - spares
         copies = int(m[1]) if (m := re.search(r"(\d) (?:near|far|offset)-copies", below)) else 2
-        schemes = {
-            "raid5": f"Raid5({n})",
-            "raid6": f"Raid6({n})",
-            "raid1": f"Mirror({n})",
-            "raid10": f"Mirror({copies})",
-        }
+        schemes = {"raid5": f"Raid5({n})", "raid6": f"Raid6({n})", "raid1": f"Mirror({n})"}
+        schemes["raid10"] = f"Mirror({copies})"
         spare = f".spare({spares})" if spares and level in ("raid5", "raid6") else ""
         found.append(_Local(schemes.get(level, "") + spare, n + spares, f"{line.strip()} / {' '.join(below.split())}"))
     return found
@@ -375,12 +326,9 @@ def _zfs(text: str) -> list[_Local]:
         line = f"pool {name}: {', '.join(made)}"
         line += f", {spares} spare" if spares else ""
         (kind, n), _ = kinds.most_common(1)[0] if kinds else (("", 0), 0)
-        scheme = {
-            "mirror": f"Mirror({n})",
-            "raidz1": f"Raid5({n})",
-            "raidz2": f"Raid6({n})",
-            "raidz3": f"ErasureCode({n - 3}, 3)",
-        }.get(kind, "")
+        schemes = {"mirror": f"Mirror({n})", "raidz1": f"Raid5({n})", "raidz2": f"Raid6({n})"}
+        schemes["raidz3"] = f"ErasureCode({n - 3}, 3)"
+        scheme = schemes.get(kind, "")
         if spares and len(vdevs) == 1 and kind in ("raidz1", "raidz2"):
             scheme += f".spare({spares})"
         if len(kinds) == 1:
@@ -401,18 +349,9 @@ def _alone(kind: str, every: Mapping[str, list[_Local]]) -> list[Storage]:
         doubts = ["It stays inside one server: nothing replicates it that could be seen here."]
         name = f"{kind}-{(re.match(r'[A-Za-z]+[56]?', scheme) or ['striped'])[0].lower()}"
         name += f"-{len(found) + 1}" if name in {one.name for one in found} else ""
-        found.append(
-            Storage(
-                kind,
-                name,
-                whole,
-                said,
-                tuple(doubts),
-                nodes=len({node for node, _ in said}),
-                drives_per_node=drives,
-                pool_fill=_pool_fill(kind, (array.pool for _, array in own)) if kind in POOL_FILLS else None,
-            )
-        )
+        full = _pool_fill(kind, (array.pool for _, array in own)) if kind in POOL_FILLS else None
+        nodes = len({node for node, _ in said})
+        found.append(Storage(kind, name, whole, said, tuple(doubts), nodes, drives, pool_fill=full))
     return found
 
 
@@ -422,14 +361,9 @@ def _s2d(node: str, tiers: Sequence[Mapping], servers: int) -> list[Storage]:
     named = [(tier, _tier(tier, servers)) for tier in tiers if int(tier.get("bytes") or 0)]
     if not named:
         return []
-    said = tuple(
-        (
-            node,
-            f"{t.get('name')}: {t.get('resiliency')}, {t.get('copies')} copies, redundancy {t.get('redundancy')}, "
-            f"{t.get('columns')} columns, {t.get('bytes')} bytes",
-        )
-        for t, _ in named
-    )
+    line = "{name}: {resiliency}, {copies} copies, redundancy {redundancy}, {columns} columns, {bytes} bytes"
+    words = ("name", "resiliency", "copies", "redundancy", "columns", "bytes")
+    said = tuple((node, line.format(**{word: tier.get(word) for word in words})) for tier, _ in named)
     total, full = sum(int(tier["bytes"]) for tier, _ in named), _pool_fill("s2d", ())
     by_scheme: Counter[str] = Counter()
     for tier, scheme in named:
@@ -437,10 +371,8 @@ def _s2d(node: str, tiers: Sequence[Mapping], servers: int) -> list[Storage]:
     if "" in by_scheme:
         unknown = "A tier's layout is not known here: write the formula yourself."
         return [Storage("s2d", "s2d", "", said, (unknown,), nodes=servers, pool_fill=full)]
-    doubts = (
-        "Shares are those of all tiers of all volumes together; a reserve is .reserve(servers, "
-        "drives_per_server) behind it.",
-    )
+    together = "Shares are those of all tiers of all volumes together"
+    doubts = (f"{together}; a reserve is .reserve(servers, drives_per_server) behind it.",)
     if len(by_scheme) == 1:
         return [Storage("s2d", "s2d", next(iter(by_scheme)), said, nodes=servers, pool_fill=full)]
     shares = [(round(size / total, 4), scheme) for scheme, size in by_scheme.items()]

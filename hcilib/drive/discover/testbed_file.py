@@ -96,23 +96,17 @@ def write_system(name: str, storage: Storage, drives: Sequence[tuple[str, int, i
         *([f"nodes: {storage.nodes}"] if storage.nodes else []),
         *([f"drives_per_node: {storage.drives_per_node}"] if storage.drives_per_node else []),
     ]
+    drive = "# drive: {model: ..., bytes: ...}  # say which of the nodes' drives are its own; 09_capacity needs it"
     if len(fits) == 1:
-        lines.append(f"drive: {{model: {_quoted(fits[0][0])}, bytes: {size_text(fits[0][1])}}}")
-    else:
-        lines.append(
-            "# drive: {model: ..., bytes: ...}  # say which of the nodes' drives are its own; 09_capacity needs it"
-        )
+        drive = f"drive: {{model: {_quoted(fits[0][0])}, bytes: {size_text(fits[0][1])}}}"
+    lines.append(drive)
     lines += [f"transport: {storage.transport}"] if storage.transport else []
-    lines += [
-        f"cache_bytes: {size_text(storage.cache[0])}  # a node's: {storage.cache[1]}"
-        if storage.cache
-        else "# cache_bytes: what a node keeps of its data in memory or on a cache drive, say 8 GiB"
-    ]
-    lines += (
-        [f"versions: {{{', '.join(f'{what}: {_quoted(v)}' for what, v in storage.versions.items())}}}"]
-        if storage.versions
-        else []
-    )
+    if storage.cache:
+        lines.append(f"cache_bytes: {size_text(storage.cache[0])}  # a node's: {storage.cache[1]}")
+    else:
+        lines.append("# cache_bytes: what a node keeps of its data in memory or on a cache drive, say 8 GiB")
+    versions = ", ".join(f"{what}: {_quoted(version)}" for what, version in storage.versions.items())
+    lines += [f"versions: {{{versions}}}"] if versions else []
     on, run, expect = storage.pool_fill or ("nodes", "...", "([0-9.]+) %")
     says = f"pool_fill: {{on: {on}, run: {_quoted(run)}, expect: {_quoted(expect)}}}"
     lines.append(says if storage.pool_fill else f"# {says}  # what tells how full it is, where anything does")
