@@ -206,6 +206,25 @@ def test_what_was_not_sampled_or_not_read_is_not_checkable():
     assert "drives" not in set(audit(reads)["check"]), "who gives none is told nothing of it"
 
 
+@pytest.mark.parametrize("devices", [None, "vd."])
+def test_of_a_node_whose_drives_are_not_known_the_others_are_not_taken_for_all(devices):
+    """Half of the copies would read as half of the writes: such a run is without counters, the others are as before."""
+    measured = runs()
+    seen = drives(measured, writes=2)
+    last = measured.iloc[-1]
+    of_last = (seen[["run_id", "block", "rep"]] == last[["run_id", "block", "rep"]]).all(axis=1)
+    unknown = seen[of_last].head(1).assign(node="n2", device="", carries="", reads=np.nan, writes=np.nan,
+                                           read_bytes=np.nan, write_bytes=np.nan)  # fmt: skip
+    partly = pd.concat([seen[~(of_last & (seen["node"] == "n2"))], unknown], ignore_index=True)
+    whole, table = (by_measure(measured, given, Mirror(2), devices=devices) for given in (seen, partly))
+    assert (table["n"] == whole["n"] - 1).all()
+    assert table.loc["writes", "seen"] == pytest.approx(2, rel=0.05)
+    assert {str(said) for said in table["warnings"].iloc[0]} == {"1 run without counters of drives"}
+    alone = by_measure(measured.tail(1), partly[partly["node"] != "n1"], Mirror(2), devices=devices)
+    assert alone["seen"].isna().all()
+    assert alone["ok"].isna().all()
+
+
 def test_each_system_is_held_against_its_own_scheme_and_stripe():
     both = pd.concat([runs("64k-randwrite"), runs("64k-randwrite").assign(system="mirror")], ignore_index=True)
     done = pd.concat([drives(runs("64k-randwrite"), writes=1.25),

@@ -226,7 +226,9 @@ def refuse_varying(
 def _what_to_do(frame: pd.DataFrame, name: str, remedy: str) -> str:
     """Of a column that is none of ours: is it a factor of the user's own at all?"""
     if {"hostname", "ddir"} <= set(frame.columns):
-        return "these are rows of one file, a host and direction each: read_results makes runs of the same file"
+        return (
+            "these are rows of one file, a host and direction each, no runs: read_results makes runs of the same file"
+        )
     if name in FACTORS or name == "tool":
         return remedy
     return f"{remedy}; or drop the column if it is no factor: those that are known stand in docs/RESULTS.md"

@@ -293,11 +293,12 @@ def of_system(drives: pd.DataFrame, devices: str | None = None) -> pd.Series:
     """Which rows of ``read_drives`` are drives that a storage system may be built of.
 
     `devices`: a regular expression for their whole names. Without it those that carry no mounted file system (a node's
-    own disk, on which it boots and logs), loop devices only where something is built on them.
+    own disk, on which it boots and logs), loop devices only where something is built on them. The row without a device,
+    of a node whose drives are not known, may stand for one.
     """
-    name = drives["device"].astype(str)
+    name = drives["device"].fillna("").astype(str)
     if devices is not None:
-        return name.str.fullmatch(devices)
+        return name.str.fullmatch(devices) | name.eq("")
     carries = drives["carries"].fillna("").astype(str)
     is_mounted = carries.str.contains(r"(?:^| )/", regex=True)
     return ~is_mounted & ~(name.str.startswith("loop") & carries.eq(""))
@@ -406,7 +407,7 @@ def _of_one(
 
 def drive_rates_of(results: pd.DataFrame, drives: pd.DataFrame, devices: str | None = None) -> pd.DataFrame:
     """What all drives of the system did in each run, a second: `MEASURES`, drives (how many); NaN where none was
-    sampled. On the results' index."""
+    sampled, or where those of one node are not known. On the results' index."""
     empty = pd.DataFrame({name: np.nan for name in (*MEASURES, "drives")}, index=results.index)
     if drives.empty:
         return empty
@@ -415,7 +416,8 @@ def drive_rates_of(results: pd.DataFrame, drives: pd.DataFrame, devices: str | N
     if own.empty or not keys:
         return empty
     rates = own[keys].assign(drives=1, **{name: own[name] / own["seconds"] for name in MEASURES})
-    sums = rates.groupby(keys, dropna=False, observed=True)[[*MEASURES, "drives"]].sum(min_count=1).reset_index()
+    runs = rates.assign(unknown=own["device"].fillna("").eq("")).groupby(keys, dropna=False, observed=True)
+    sums = runs[[*MEASURES, "drives"]].sum(min_count=1).mask(runs["unknown"].any()).reset_index()
     return results[keys].merge(sums, on=keys, how="left").set_axis(results.index)[[*MEASURES, "drives"]]
 
 

@@ -10,8 +10,8 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +34,7 @@ from hcilib.read.nodes.counters import (
 FILES = ("/proc/stat", "/proc/net/dev", "/proc/diskstats")
 INFINIBAND = "/sys/class/infiniband"
 BLOCKS, MOUNTS, BOOT = "/sys/class/block", "/proc/mounts", "/proc/sys/kernel/random/boot_id"
+DRIVES_LIMIT_S = 60
 Sample = tuple[float, str, str, str]
 """Epoch second, and the texts of FILES."""
 
@@ -79,26 +80,38 @@ def _loop(fleet: Fleet, nodes: Sequence[str], writer, of_drives, every_s: float,
     told."""
     last: dict[str, Sample] = {}
     silent: dict[str, list[str]] = {}
-    built: dict[str, dict[str, str]] = {}
+    built: dict[str, dict[str, str] | None] = {}
     kernels: dict[bytes, str] = {}
     ports: dict[str, list[str]] = {}
+    waiting: list[tuple[str, tuple[float, str], tuple[float, str]]] = []
+    asked: dict[str, Future] = {}
     remarks: list[str] = []
-    while True:
-        started = time.monotonic()
-        for node, outcome in _sample(fleet, nodes, ports).items():
-            if not outcome.ok:
-                silent.setdefault(node, []).append(outcome.error)
-                continue
-            if node in last:
-                (t0, stat0, net0, disks0), (t1, stat1, net1, disks1) = last[node], outcome.value
-                writer.writerows(rates(node, (t0, stat0, net0), (t1, stat1, net1)))
-                of_drives.writerows(moved(node, built.get(node, {}), (t0, disks0), (t1, disks1)))
-            last[node] = outcome.value
-        if unknown := [node for node in last if node not in built]:
-            remarks += _tell_drives(fleet, unknown, built, kernels)
-        if stop.wait(max(0.0, every_s - (time.monotonic() - started))):
-            missing = [f"{n}: {len(why)} samples of its counters are missing: {why[-1]}" for n, why in silent.items()]
-            return missing + remarks
+    # Which drives a node has takes many questions: on a busy one longer than a sample, which must not wait for it.
+    with ThreadPoolExecutor(max(1, len(nodes)), thread_name_prefix="drives") as asking:
+        is_over = False
+        while not is_over:
+            started = time.monotonic()
+            for node, outcome in _sample(fleet, nodes, ports).items():
+                if not outcome.ok:
+                    silent.setdefault(node, []).append(outcome.error)
+                    continue
+                if node in last:
+                    (t0, stat0, net0, disks0), (t1, stat1, net1, disks1) = last[node], outcome.value
+                    writer.writerows(rates(node, (t0, stat0, net0), (t1, stat1, net1)))
+                    waiting.append((node, (t0, disks0), (t1, disks1)))
+                else:
+                    asked[node] = asking.submit(_asked_of, fleet, node)
+                last[node] = outcome.value
+            is_over = stop.wait(max(0.0, every_s - (time.monotonic() - started)))
+            if is_over:
+                wait(asked.values(), timeout=DRIVES_LIMIT_S)
+            if is_over or all(answer.done() for answer in asked.values()):
+                remarks += _tell_drives(asked, built, kernels)
+                for node, before, after in waiting:
+                    of_drives.writerows(moved(node, built[node], before, after))
+                waiting = []
+    missing = [f"{n}: {len(why)} samples of its counters are missing: {why[-1]}" for n, why in silent.items()]
+    return missing + remarks
 
 
 def _sample(fleet: Fleet, nodes: Sequence[str], ports: dict[str, list[str]]) -> dict[str, Outcome]:
@@ -133,26 +146,35 @@ def _rdma(fleet: Fleet, node: str, port: str) -> str:
 
 
 def _tell_drives(
-    fleet: Fleet, nodes: Sequence[str], built: dict[str, dict[str, str]], kernels: dict[bytes, str]
+    asked: Mapping[str, Future], built: dict[str, dict[str, str] | None], kernels: dict[bytes, str]
 ) -> list[str]:
-    """Put down the drives of these nodes and what each carries; of a node of which it cannot be told: none, and why."""
-    told = drives_of(fleet, nodes, kernels)
-    built.update({node: outcome.value if outcome.ok else {} for node, outcome in told.items()})
-    return [f"{n}: what its drives did is not known: {o.error}" for n, o in told.items() if not o.ok]
+    """Put down the drives of the nodes that were asked, and what each carries; of a node of which it cannot be told:
+    None, and why."""
+    remarks = []
+    for node, answer in asked.items():
+        if node not in built:
+            try:
+                built[node] = _once_a_kernel(node, kernels, *answer.result(timeout=0))
+            except Exception as error:  # whatever kept one node from telling: the others' drives are known
+                why = explain(error) if answer.done() else f"no answer within {DRIVES_LIMIT_S:g} s"
+                built[node] = None
+                remarks.append(f"{node}: what its drives did is not known: {why}")
+    return remarks
 
 
 def drives_of(fleet: Fleet, nodes: Sequence[str], kernels: dict[bytes, str]) -> dict[str, Outcome]:
     """Linux node -> its drives and what each carries; none of a node that shares its kernel with an earlier one
     (`kernels`: boot -> node)."""
+    told = fleet.each(nodes, lambda node: _asked_of(fleet, node), limit_s=DRIVES_LIMIT_S)
+    return {node: replace(o, value=_once_a_kernel(node, kernels, *o.value)) if o.ok else o for node, o in told.items()}
 
-    def ask(node: str) -> tuple[bytes, dict[str, str]]:
-        return fleet.read_now(node, BOOT), blocks_of(fleet, node).drives
 
-    def own(node: str, boot: bytes, found: dict[str, str]) -> dict[str, str]:
-        return found if not boot or kernels.setdefault(boot, node) == node else {}
+def _asked_of(fleet: Fleet, node: str) -> tuple[bytes, dict[str, str]]:
+    return fleet.read_now(node, BOOT), blocks_of(fleet, node).drives
 
-    told = fleet.each(nodes, ask, limit_s=10)
-    return {node: replace(o, value=own(node, *o.value)) if o.ok else o for node, o in told.items()}
+
+def _once_a_kernel(node: str, kernels: dict[bytes, str], boot: bytes, found: dict[str, str]) -> dict[str, str]:
+    return found if not boot or kernels.setdefault(boot, node) == node else {}
 
 
 def blocks_of(fleet: Fleet, node: str) -> Blocks:

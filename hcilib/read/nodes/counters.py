@@ -237,9 +237,15 @@ def parse_diskstats(text: str) -> dict[str, Counts]:
     return counts
 
 
-def moved(node: str, drives: Mapping[str, str], before: tuple[float, str], after: tuple[float, str]) -> list[dict]:
+def moved(
+    node: str, drives: Mapping[str, str] | None, before: tuple[float, str], after: tuple[float, str]
+) -> list[dict]:
     """Rows of drives.csv, one a drive, from two samples (epoch second, /proc/diskstats). No row of a drive whose
-    counters began anew."""
+    counters began anew; of a node whose drives are not known (None) one without a device and without counts, so that
+    the others' are not taken for all."""
+    if drives is None:
+        unknown = {"node": node, "t_s": after[0], "interval_s": after[0] - before[0], "device": "", "carries": ""}
+        return [unknown | dict.fromkeys(DRIVE_COUNTS, "")]
     was, now = parse_diskstats(before[1]), parse_diskstats(after[1])
     rows = []
     for device, carries in drives.items():

@@ -107,8 +107,9 @@ def read_drives(path: str | Path | Sequence[str | Path | Mapping]) -> pd.DataFra
     flushes (NaN before Linux 5.5).
 
     A drive is a whole disk of a Linux node with nothing below it (hcilib.read.nodes.counters); of nodes that share one
-    kernel those of the first. No row of a step whose drives were not sampled, as in run directories of earlier
-    versions, nor of a notebook's `sources` that are other tools' files: `read_results` says what is wrong with those.
+    kernel those of the first; a node whose drives could not be told has a row without a device, whose counts are NaN.
+    No row of a step whose drives were not sampled, as in run directories of earlier versions, nor of a notebook's
+    `sources` that are other tools' files: `read_results` says what is wrong with those.
 
     Examples
     --------
