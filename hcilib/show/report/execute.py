@@ -156,8 +156,8 @@ def _replay(scenario: Scenario) -> dict[str, Any]:
     return {"request_save_on_cell_execute": False, "kernel_manager_class": ForkedKernelManager}
 
 
-def unchanged(scenario: Scenario, root: Path, out: Path) -> dict[str, Any] | None:
-    """The earlier result, if it is complete and rests on exactly what is there now."""
+def unchanged(scenario: Scenario, root: Path, out: Path, shared: str | None = None) -> dict[str, Any] | None:
+    """The earlier result, if it is complete and rests on exactly what is there now. `shared`: as `sources_digest`."""
     path = result_path(scenario, out)
     try:
         result = json.loads(path.read_text("utf-8"))
@@ -166,7 +166,7 @@ def unchanged(scenario: Scenario, root: Path, out: Path) -> dict[str, Any] | Non
     if result.get("format") != FORMAT:
         return None
     kept = [f"{scenario.name}.ipynb", f"{scenario.name}.html", *result["files"]]
-    now = everything(sources_digest(scenario, root), data_named(scenario, root))
+    now = everything(sources_digest(scenario, root, shared), data_named(scenario, root))
     return result if result["digest"] == now and all((path.parent / name).is_file() for name in kept) else None
 
 
@@ -291,14 +291,21 @@ def fio_versions(run_dir: Path) -> list[str]:
     return sorted({fio for fio in stated if fio})
 
 
-def sources_digest(scenario: Scenario, root: Path) -> str:
+def sources_digest(scenario: Scenario, root: Path, shared: str | None = None) -> str:
     """SHA-256 over the notebook's cells (source and tags, no outputs), the params file, the library and the shared
-    data."""
+    data.
+
+    `shared`: `shared_digest` of this root, by who asks for many scenarios at once: its files are thousands.
+    """
     cells = nbformat.read(scenario.notebook, as_version=4).cells
     source = json.dumps([[c.cell_type, sorted(c.metadata.get("tags", [])), c.source] for c in cells])
+    return combined(source, scenario.params_path.read_text("utf-8"), shared or shared_digest(root))
+
+
+def shared_digest(root: Path) -> str:
+    """SHA-256 over what every page rests on: the library and the shared data."""
     files = _files([LIBRARY, *(root / name for name in SHARED_DATA)])
-    prints = (f"{path.parent.name}/{path.name} {file_digest(path)}" for path in files)
-    return combined(source, scenario.params_path.read_text("utf-8"), *prints)
+    return combined(*(f"{path.parent.name}/{path.name} {file_digest(path)}" for path in files))
 
 
 def combined(*parts: str) -> str:

@@ -22,7 +22,16 @@ from typing import Any
 from tqdm import tqdm
 
 from hcilib.engine import Engine, mapped
-from hcilib.show.report.execute import data_named, describe, execute, one_line, provenance, revision_of, unchanged
+from hcilib.show.report.execute import (
+    data_named,
+    describe,
+    execute,
+    one_line,
+    provenance,
+    revision_of,
+    shared_digest,
+    unchanged,
+)
 from hcilib.show.report.scenarios import SOURCES, Scenario, ScenarioError, find_scenarios
 
 LOOK_S, ENDING_S = 2.0, 20.0
@@ -91,7 +100,8 @@ def build(params, out, workers: int, root, engine: Engine = None) -> tuple[Path,
         scenarios = find_scenarios(params, root / "notebooks")
     except ScenarioError as error:
         raise ReportError(str(error)) from None
-    results = {s.name: result for s in scenarios if (result := unchanged(s, root, out))}
+    shared = shared_digest(root)
+    results = {s.name: result for s in scenarios if (result := unchanged(s, root, out, shared))}
     todo = [s for s in scenarios if s.name not in results]
     revision = revision_of(root)
     try:
@@ -298,7 +308,8 @@ def _kept(scenarios: Iterable[Scenario], root: Path, out: Path) -> str:
     """After Ctrl-C: what stays, and what to do."""
     import hcilib as hci
 
-    whole = {s.name for s in scenarios if unchanged(s, root, out)}
+    shared = shared_digest(root)
+    whole = {s.name for s in scenarios if unchanged(s, root, out, shared)}
     said, anew = [f"{len(whole)} of {len(list(scenarios))} notebooks are done and kept"], ""
     for scenario in (s for s in scenarios if s.name not in whole):
         if now := _progress(scenario, root):
