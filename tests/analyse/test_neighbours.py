@@ -39,6 +39,16 @@ def test_who_loses_nothing_is_shown_to_lose_nothing():
     assert "IOPS as alone (proven within 5 %)" in hci.neighbours_answer(found.reset_index())
 
 
+def test_what_is_not_shown_is_told_as_its_interval_and_not_as_a_loss():
+    narrow, wide = (hci.neighbours(campaign(TWO | {("db", "backup"): 1000}, spread=s), ["iops"]) for s in (0.1, 0.3))
+    for found in (narrow, wide):
+        [db] = found[found["tenant"] == "db"].to_dict("records")
+        assert (db["verdict"], db["equivalent"]) == ("inconclusive", False)
+        most = f"{100 * (db['hi'] - 1):.0f} % more" if found is narrow else f"{db['hi']:.1f} times as high"
+        said = f"IOPS between {100 * (1 - db['lo']):.0f} % less and {most} (not shown: more blocks would decide)"
+        assert said in hci.neighbours_answer(found)
+
+
 def test_jain_s_index_is_one_where_all_lose_alike_and_a_half_where_one_of_two_keeps_all():
     alike = hci.fairness(campaign(TWO | {("db", "backup"): 500, ("backup", "db"): 400}, spread=0.001)).iloc[0]
     assert (alike["jain"], alike["n"], alike["tenants"]) == (pytest.approx(1, abs=1e-4), 4, 2)

@@ -176,12 +176,20 @@ def _lost(row: Mapping) -> str:
     }
     if row["equivalent"]:
         return f"{name} as alone (proven within {100 * row['margin']:g} %)"
+    if row["verdict"] == "inconclusive" and lo == lo:
+        return f"{name} between {_of_alone(lo)} and {_of_alone(hi)}{sure['inconclusive']}"
     if ratio > 2:
         interval = f" [{lo:.1f}, {hi:.1f}]" if lo == lo else ""
         return f"{name} {ratio:.1f} times as high{interval}{sure[row['verdict']]}"
     share, ends = 100 * abs(ratio - 1), sorted(100 * (x - 1) * (1 if ratio > 1 else -1) for x in (lo, hi))
     interval = f" [{ends[0]:.0f}, {ends[1]:.0f}]" if lo == lo else ""
     return f"{share:.0f} % {'more' if ratio > 1 else 'less'} {name}{interval}{sure[row['verdict']]}"
+
+
+def _of_alone(ratio: float) -> str:
+    if ratio > 2:
+        return f"{ratio:.1f} times as high"
+    return f"{100 * abs(ratio - 1):.0f} % {'more' if ratio > 1 else 'less'}"
 
 
 def _runs(results: pd.DataFrame) -> pd.DataFrame:
