@@ -39,6 +39,8 @@ LOOK_S, ENDING_S = 2.0, 20.0
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 LIMIT_S = 120
+TALL = 0.8
+"""Height by width of a picture that is given more of a sheet than half."""
 
 
 class ReportError(RuntimeError):
@@ -131,11 +133,21 @@ def papers(results: list[dict[str, Any]], out: Path, root: Path = Path(".")) -> 
     written = []
     for block in blocks_of(results, out, root.resolve()):
         sheet, paper = out / f"{block['study'].key}.print.html", out / f"{block['study'].key}.pdf"
-        sheet.write_text(rendered("paper", css=style(), b=block, revision=revision_of(root.resolve())), "utf-8")
+        tall = {r["name"] for r in block["pages"] if r["thumbnail"] and _height_of(out / r["thumbnail"]) > TALL}
+        told = rendered("paper", css=style(), b=block, tall=tall, revision=revision_of(root.resolve()))
+        sheet.write_text(told, "utf-8")
         printed(browser, sheet, paper)
         sheet.unlink()
         written.append(paper)
     return written
+
+
+def _height_of(picture: Path) -> float:
+    """For a width of 1."""
+    from matplotlib.image import imread
+
+    height, width = imread(picture).shape[:2]
+    return height / width
 
 
 def printed(browser: str, sheet: Path, paper: Path) -> None:
