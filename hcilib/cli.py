@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -20,7 +21,7 @@ import hcilib as hci
 
 SHOWN = 40
 """More files than these are shown as kinds."""
-RUNS = Path("data/runs")
+RUNS, FLEETS = Path("data/runs"), Path("data/fleets")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,77 +31,73 @@ def main(argv: Sequence[str] | None = None) -> int:
         from hcilib.show.report.report import main as report
 
         return report(given[1:])
-    asked = argparse.ArgumentParser(
-        prog="hci", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    chosen = vars(_parser().parse_args(given))
+    do: Callable[..., None] = chosen.pop("do")
+    del chosen["verb"]
+    try:
+        do(**chosen)
+    except (ValueError, OSError, RuntimeError) as error:
+        print(f"hci {' '.join(given[: 1 + (given[0] == 'fleet')])}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Each verb's arguments are called as the parameters of what does it."""
+    asked = argparse.ArgumentParser("hci", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = asked.add_subparsers(dest="verb", required=True)
     verbs.add_parser("report", help="scenarios to a site: hci report --help")
     recognise = verbs.add_parser("recognise", help="what lies in a folder of results, file by file")
     recognise.add_argument("path", nargs="+", help="a folder, a file or a glob of results of any tool")
     recognise.add_argument("--names", help='what their names say, e.g. "{system}_{pattern}_qd{iodepth}_r{rep}.json"')
     recognise.add_argument("--system", help="the system of all of them")
-    recognise.add_argument("--all", action="store_true", help=f"every file, also of more than {SHOWN}")
+    recognise.add_argument("--all", dest="every", action="store_true", help=f"every file, also of more than {SHOWN}")
     recognise.add_argument("--params", type=Path, help="write these arguments as a scenario of notebooks/00_files")
     recognise.set_defaults(do=_recognise)
     watch = verbs.add_parser("watch", help="the progress of a campaign, live, from its journal")
     watch.add_argument("run_dir")
-    watch.set_defaults(do=lambda given: hci.watch(given.run_dir))
+    watch.set_defaults(do=lambda run_dir: hci.watch(run_dir))
     discover = verbs.add_parser("discover", help="a testbed file to review, from what hosts say they are; read-only")
     discover.add_argument("hosts", nargs="+", metavar="VM", help="load generators: [name=][user@]address[:port]")
     discover.add_argument("--nodes", nargs="+", default=[], metavar="NODE", help="the hypervisors they run on")
     discover.add_argument("--platform", help="ask this one of the nodes: libvirt, proxmox, kubevirt or hyperv")
     discover.add_argument(
-        "-o", "--out", type=Path, help="the file; one that is there stays, and what would change is shown"
-    )
-    discover.add_argument("--known-hosts", default="~/.ssh/known_hosts", help="a file with every host's key")
-    discover.add_argument("--key", help="a private key; the agent's and ~/.ssh/config's unless given")
-    discover.add_argument(
-        "--system",
-        action="append",
-        type=_system,
-        metavar="NAME=SERIALS",
+        "--system", dest="systems", action="append", type=_system, metavar="NAME=SERIALS",
         help='of several on the testbed: which disks are its own, e.g. ceph="*-ceph"; once for each',
-    )
+    )  # fmt: skip
     discover.add_argument(
         "--runs", type=Path, default=RUNS, metavar="DIR",
         help="folder of run directories: a disk that holds what one of them left is ours (default: %(default)s)",
     )  # fmt: skip
     discover.set_defaults(do=_discover)
-    fleet = verbs.add_parser("fleet", help="load generators cloned from a template, and removed again").add_subparsers(
-        dest="verb", required=True
-    )
-    up = fleet.add_parser("up", help="clone a template onto the nodes; with -o discover what was made")
+    fleet = verbs.add_parser("fleet", help="load generators cloned from a template, and removed again")
+    ways = fleet.add_subparsers(dest="verb", required=True)
+    up = ways.add_parser("up", help="clone a template onto the nodes; with -o discover what was made")
     up.add_argument("nodes", nargs="+", metavar="NODE", help="hypervisors: [name=][user@]address[:port]")
     up.add_argument("--template", required=True, help="a VM that is shut off, with the QEMU guest agent and your key")
     up.add_argument("--count", type=int, default=6, help="VMs (default: %(default)s)")
     up.add_argument("--name", default="bench", help="of the fleet: its VMs are NAME-1 ... (default: %(default)s)")
     up.add_argument("--platform", default="libvirt", help="libvirt or proxmox (default: %(default)s)")
     up.add_argument("--disks", type=int, default=1, help="data disks a VM (default: %(default)s)")
-    up.add_argument("--disk", default="100 GiB", metavar="SIZE", help="of each data disk (default: %(default)s)")
+    up.add_argument(
+        "--disk", dest="disk_bytes", default="100 GiB", metavar="SIZE", help="of each data disk (default: %(default)s)"
+    )
     up.add_argument(
         "--pool", nargs="+", default=[], metavar="POOL",
         help="where data disks lie: libvirt pools, storages of Proxmox; several are systems to be compared",
     )  # fmt: skip
     up.add_argument("--user", help="the account on the clones")
-    up.add_argument("-o", "--out", type=Path, help="the testbed's file, as of hci discover")
-    up.add_argument("--known-hosts", default="~/.ssh/known_hosts", help="has the nodes' keys; the clones' are added")
-    up.add_argument("--key", help="a private key; the agent's and ~/.ssh/config's unless given")
     up.set_defaults(do=_fleet_up)
-    down = fleet.add_parser("down", help="remove the VMs that fleet up made, and no other")
+    down = ways.add_parser("down", help="remove the VMs that fleet up made, and no other")
     down.add_argument("name")
     down.set_defaults(do=_fleet_down)
+    for verb in (discover, up):
+        verb.add_argument("-o", "--out", type=Path, help="the testbed's file; one that is there stays, and is compared")
+        verb.add_argument("--known-hosts", default="~/.ssh/known_hosts", help="every host's key; clones' are added")
+        verb.add_argument("--key", help="a private key; the agent's and ~/.ssh/config's unless given")
     for verb in (up, down):
-        verb.add_argument(
-            "--records", type=Path, default=Path("data/fleets"), help="folder of the record (default: %(default)s)"
-        )
-    chosen = asked.parse_args(given)
-    do: Callable[[argparse.Namespace], None] = chosen.do
-    try:
-        do(chosen)
-    except (ValueError, OSError, RuntimeError) as error:
-        print(f"hci {' '.join(given[: 1 + (given[0] == 'fleet')])}: {error}", file=sys.stderr)
-        return 1
-    return 0
+        verb.add_argument("--records", type=Path, default=FLEETS, help="folder of the record (default: %(default)s)")
+    return asked
 
 
 def _system(given: str) -> tuple[str, list[str]]:
@@ -110,25 +107,22 @@ def _system(given: str) -> tuple[str, list[str]]:
     return name, serials.split(",")
 
 
-def _recognise(given: argparse.Namespace) -> None:
-    path = given.path[0] if len(given.path) == 1 else given.path
-    files = hci.recognise(path, names=given.names, system=given.system)
-    print(hci.table(files if given.all or len(files) <= SHOWN else hci.kinds_of_files(files)))
+def _recognise(path: list[str], names: str | None, system: str | None, every: bool, params: Path | None) -> None:
+    place = path[0] if len(path) == 1 else path
+    files = hci.recognise(place, names=names, system=system)
+    print(hci.table(files if every or len(files) <= SHOWN else hci.kinds_of_files(files)))
     results = files[files["what"] == "result"]
     usable = results[results["skipped"] == ""]
     runs = usable["run"].nunique()
     print(f"\n{len(files)} files, {len(results)} results, {len(results) - len(usable)} of them left out; {runs} runs.")
-    missing = sorted({word for words in usable["missing"] for word in words.split(", ") if word})
-    if missing:
-        print(
-            f"Not said by the files: {', '.join(missing)}. --names tells what their names say, --system what was "
-            "measured."
-        )
-    if given.params and not runs:
-        print(f"{given.params} is not written, as no run can be read yet; what stands above says why of each file.")
-    elif given.params:
-        _write_down(given.params, {"path": path, "names": given.names, "system": given.system})
-        print(f"Written down; hci report {given.params} compares, audits and draws them.")
+    if missing := sorted({word for words in usable["missing"] for word in words.split(", ") if word}):
+        said = "--names tells what their names say, --system what was measured."
+        print(f"Not said by the files: {', '.join(missing)}. {said}")
+    if params and not runs:
+        print(f"{params} is not written, as no run can be read yet; what stands above says why of each file.")
+    elif params:
+        _write_down(params, {"path": place, "names": names, "system": system})
+        print(f"Written down; hci report {params} compares, audits and draws them.")
 
 
 def _write_down(file: Path, params: dict[str, object]) -> None:
@@ -142,18 +136,9 @@ def _write_down(file: Path, params: dict[str, object]) -> None:
         yaml.safe_dump(params, out, sort_keys=False, allow_unicode=True)
 
 
-def _discover(given: argparse.Namespace) -> None:
-    found = hci.discover(
-        given.hosts,
-        given.nodes,
-        given.platform,
-        given.out,
-        known_hosts=given.known_hosts,
-        key=given.key,
-        systems=dict(given.system) if given.system else None,
-        runs=given.runs,
-    )
-    if given.out is None:
+def _discover(out: Path | None, systems: Iterable[tuple[str, list[str]]] | None, **asked: Any) -> None:
+    found = hci.discover(out=out, systems=dict(systems) if systems else None, **asked)
+    if out is None:
         print(found.text, end="")
         return
     for number, question in enumerate(found.questions, 1):
@@ -161,51 +146,33 @@ def _discover(given: argparse.Namespace) -> None:
     if found.written:
         proposed = int(found.disks["proposed"].sum())
         files = "".join(f", {path}" for path in (*found.systems, *found.scenarios))
-        print(f"{given.out}{files}: written, with {proposed} of {len(found.disks)} disks.")
-        print(
-            f"Review them, then plan: hci report {next(iter(found.scenarios))}"
-            if proposed
-            else f"No disk may be written: what stands above and in {given.out} says why of each. Then run this again."
-        )
+        print(f"{out}{files}: written, with {proposed} of {len(found.disks)} disks.")
+        none = f"No disk may be written: what stands above and in {out} says why of each. Then run this again."
+        print(f"Review them, then plan: hci report {next(iter(found.scenarios))}" if proposed else none)
     if found.diff:
         print(f"What is there already stays as it is. What was found now differs:\n{found.diff}", end="")
     elif not found.written:
-        print(f"{given.out} is there already and says the same.")
+        print(f"{out} is there already and says the same.")
 
 
-def _fleet_up(given: argparse.Namespace) -> None:
-    reach = {"known_hosts": given.known_hosts, "key": given.key}
-    made = hci.fleet_up(
-        given.nodes,
-        given.template,
-        given.count,
-        platform=given.platform,
-        name=given.name,
-        disks=given.disks,
-        disk_bytes=given.disk,
-        pool=given.pool,
-        user=given.user,
-        records=given.records,
-        **reach,
-    )
+def _fleet_up(out: Path | None, **asked: Any) -> None:
+    made = hci.fleet_up(**asked)
     for vm in made.itertuples():
         print(f"{vm.vm} on {vm.node}, {vm.address}, {vm.fio}: {vm.serials}")
-    print(f"hci fleet down {given.name} removes them.")
-    if given.out:
-        given.system, given.runs = made.attrs["systems"], RUNS
-        account = f"{given.user}@" if given.user else ""
-        given.hosts = [f"{vm.vm}={account}{vm.address}" for vm in made.itertuples()]
-        _discover(given)
+    print(f"hci fleet down {asked['name']} removes them.")
+    if out:
+        account = f"{asked['user']}@" if asked["user"] else ""
+        hosts = [f"{vm.vm}={account}{vm.address}" for vm in made.itertuples()]
+        same = {name: asked[name] for name in ("nodes", "platform", "known_hosts", "key")}
+        _discover(out, made.attrs["systems"].items(), hosts=hosts, runs=RUNS, **same)
 
 
-def _fleet_down(given: argparse.Namespace) -> None:
-    gone = hci.fleet_down(given.name, given.records)
+def _fleet_down(name: str, records: Path) -> None:
+    gone = hci.fleet_down(name, records)
     for vm in gone.itertuples():
         print(f"{vm.vm} on {vm.node}: {vm.detail}")
     if not gone["removed"].all():
-        raise RuntimeError(
-            f"{given.name}: what could not be removed stays in the record; run this again once it can be reached"
-        )
+        raise RuntimeError(f"{name}: what could not be removed stays in the record; run this again once it is reached")
 
 
 if __name__ == "__main__":
