@@ -71,6 +71,14 @@ CHECKS = {
     "drives": "Read by clients / by drives",
 }
 """How a check of the audit is called where it is shown (docs/WORDS.md)."""
+CHECK_UNITS = {
+    "little": ("I/Os", 1.0),
+    "bandwidth": ("MiB/s", 2.0**20),
+    "cpu_efficiency": ("IOPS", 1.0),
+    "ceiling": ("IOPS", 1.0),
+    "drives": ("MiB/s", 2.0**20),
+}
+"""Check -> the unit that its two sides are shown in, and that unit's size."""
 PLACES = {"owner": "VM on the owner", "non-owner": "VM on another node", "spread": "VMs spread"}
 """How a placement is said."""
 
@@ -147,6 +155,13 @@ def pattern_order(patterns: Iterable[str]) -> list[str]:
         return (0, (None, "-sync", "-fdatasync").index(match[8]), size, rank, -int(match[4] or 0), pattern)
 
     return sorted(dict.fromkeys(map(str, patterns)), key=key)
+
+
+def time_unit(seconds: float) -> tuple[int, str]:
+    """The unit that so long a time is read in, as seconds and by name: 3600, hours; 60, minutes; 1, seconds."""
+    if seconds >= 2 * 3600:
+        return 3600, "hours"
+    return (60, "minutes") if seconds >= 120 else (1, "seconds")
 
 
 def natural(text: str) -> str:

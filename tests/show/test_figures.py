@@ -230,7 +230,7 @@ def test_a_closed_loops_latency_stands_over_its_iops_in_the_order_of_iodepth():
         iops=[10e3, 50e3, 49e3, 9e3, 40e3, 41e3], lat_ns=[1e5, 2e5, 8e5, 2e5, 4e5, 9e5]
     )
     [ax] = plot_demand(hci.latency_over_iops(results))
-    lines = [np.array(line.get_xydata()).ravel() for line in ax.get_lines() if line.get_linestyle() == "-"]
+    lines = [np.array(line.get_xydata()).ravel() for line in ax.get_lines() if line.get_linestyle() != "None"]
     assert lines[0] == pytest.approx([9e3, 0.2, 40e3, 0.4, 41e3, 0.9])
     assert lines[1] == pytest.approx([10e3, 0.1, 50e3, 0.2, 49e3, 0.8]), "it turns back where more load gives less"
     assert "No demand was offered" in " ".join(texts(ax).split())

@@ -53,3 +53,12 @@ def test_neighbours_stand_beside_a_line_for_alone_a_panel_a_metric():
     assert any(abs(x - 0.5) < 0.01 for x in drawn)
     with pytest.raises(ValueError, match="no tenant was measured beside another"):
         hci.plot_neighbours(hci.neighbours(pd.DataFrame(rows)).iloc[:0])
+
+
+def test_of_a_closed_loop_one_run_is_hollow_as_everywhere():
+    closed = curve(iodepth=1.0, open_loop=True).assign(lo=lambda t: t["lo"].where(t["iops"] < 600), n=[5, 1, 1] * 2)
+    [ax] = hci.plot_demand(closed)
+    faces = {tuple(line.get_xdata()): line.get_markerfacecolor() for line in ax.lines if line.get_linestyle() == "None"}
+    assert faces[600, 700] == "white"
+    assert faces[300,] != "white"
+    assert "Hollow: n = 1" in ax.figure._supxlabel.get_text()

@@ -169,3 +169,7 @@ def test_the_worst_run_is_the_one_that_stood_still_longest_and_is_drawn_dark():
     assert [t.get_text() for t in gid(ax, "worst")] == [
         "worst run (block 2): 3 s without I/O, back 8 s after it was healed"
     ]
+    ax.figure.canvas.draw()
+    [said] = gid(ax, "worst")
+    assert said.get_window_extent().y0 > ax.get_window_extent().y1, "above the curves"
+    assert said.get_window_extent().y1 < ax._left_title.get_window_extent().y0, "and below the title"

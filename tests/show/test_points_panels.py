@@ -92,7 +92,7 @@ def test_baseline_without_a_datasheet_has_no_datasheet_in_its_legend():
 def test_counts_have_no_decimals_and_measures_keep_their_digits():
     shown = table(pd.DataFrame({"holds": [6], "ratio": [1.5], "bs_bytes": [65536]})).cells
     assert shown["Holds"].tolist() == ["6"]
-    assert shown["Block size (KiB)"].tolist() == ["64.0"]
+    assert shown["Block size (KiB)"].tolist() == ["64"]
 
 
 def test_latencies_that_nobody_kept_are_said_to_be_missing():
@@ -101,3 +101,26 @@ def test_latencies_that_nobody_kept_are_said_to_be_missing():
     [ax] = hci.plot_panels(hci.summarize(results, "p99_ns"))
     ax.figure.canvas.draw()
     assert [text.get_text() for text in ax.texts] == ["p99 latency: no value given."]
+
+
+def test_the_bare_drive_has_the_intervals_that_its_caption_promises():
+    frame = pd.DataFrame({"pattern": ["4k-randread", "4k-randwrite"], "measured": [9e5, 3e5], "datasheet": [1e6, NAN],
+                          "lo": [8e5, NAN], "hi": [95e4, NAN], "n": [3, 1], "confidence": 0.95})  # fmt: skip
+    ax = plot_baseline(frame)
+    [bars] = gid(ax, "interval")
+    assert sorted(bars.get_segments()[0][:, 0]) == [8e5, 95e4]
+    assert "3 runs each, 95 % intervals. No bar: n = 1" in captions(ax)
+    alone = plot_baseline(frame.assign(lo=NAN, hi=NAN, n=3))
+    assert "3 runs each." in captions(alone)
+    assert "interval" not in captions(alone)
+
+
+def test_a_box_of_a_few_gib_has_an_axis_in_gib_and_an_interval_stays_inside():
+    frame = pd.DataFrame({"system": ["a", "b"], "usable_tib": [1 / 1024, 2 / 1024], "iops": [900.0, 500.0],
+                          "lo": [400.0, NAN], "hi": [2000.0, NAN], "n": [3, 1], "pattern": "4k-randread"})  # fmt: skip
+    [ax] = plot_pareto_panels(frame)
+    assert ax.xaxis.get_label_text() == "Usable capacity (GiB)"
+    assert ax.get_ylim()[1] > 2000
+    faces = {line.get_xdata()[0]: line.get_markerfacecolor() for line in ax.get_lines() if len(line.get_xdata()) == 1}
+    assert faces[2] == "white"
+    assert faces[1] != "white"

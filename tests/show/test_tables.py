@@ -259,7 +259,7 @@ def test_nullable_booleans_and_bytes():
         }
     )
     shown = table(frame).cells
-    assert list(shown["Holds"]) == ["yes", "missing"]
+    assert list(shown["Holds"]) == ["yes", "–"]
     assert list(shown["Span (GiB)"]) == ["1.00", "3.00"]
 
 
@@ -297,13 +297,13 @@ def test_where_nothing_crosses_no_number_is_missing():
     frame = pd.DataFrame(
         {"iodepth": [NAN, NAN, NAN], "ratio_below": [0.5, 0.5, NAN], "verdict": ["none", "inconclusive", "missing"]}
     )
-    assert list(table(frame).cells["iodepth"]) == ["none", "none", "missing"]
+    assert list(table(frame).cells["iodepth"]) == ["none", "none", "–"]
 
 
 def test_a_number_worked_out_has_no_more_digits_than_it_was_made_of():
     """A crossing at iodepth 5.846118583, and 105,920,337 IOPS per TiB, were printed once."""
     crossing = pd.DataFrame({"iodepth": [5.846118583, np.nan]})
-    assert table(crossing).cells["iodepth"].tolist() == ["5.85", "missing"]
+    assert table(crossing).cells["iodepth"].tolist() == ["5.85", "–"]
     assert table(pd.DataFrame({"iodepth": [8, 16]})).cells["iodepth"].tolist() == ["8", "16"]
     per_tib = table(pd.DataFrame({"system": ["a"], "iops_per_usable_tib": [105_920_337.0]}))
     assert per_tib.cells["IOPS per usable TiB"].tolist() == ["105,900,000"]
@@ -351,3 +351,50 @@ def test_a_number_has_the_digits_its_interval_leaves_it(value, lo, hi, shown, in
     assert (cells["IOPS"][0], cells["95 % interval"][0]) == (shown, interval)
     latency = table(frame.assign(center=12.345e6, lo=10.9e6, hi=14.2e6), "lat_ns").cells
     assert (latency["Mean latency (ms)"][0], latency["95 % interval"][0]) == ("12.3", "[10.9, 14.2]")
+
+
+def test_words_and_what_is_worked_out_are_not_missing_where_they_are_not_there():
+    frame = pd.DataFrame({"system": ["a", "a"], "note": [None, "seen"], "gain": [NAN, 5.0], "iops": [NAN, 7.0],
+                          "stated_pct": [NAN, 40.0], "took_s": [NAN, 1.0], "vms": [NAN, 2.0]})  # fmt: skip
+    assert table(frame, columns=list(frame)).cells.iloc[0].tolist() == ["a", "–", "–", "missing", "–", "–", "–"]
+    bounded = pd.DataFrame({"ratio": [NAN, 2.0], "lo": [NAN, 1.5], "hi": [NAN, 2.5], "n": 3})
+    assert table(bounded).cells["Ratio"].tolist() == ["–", "2.000"]
+
+
+def test_a_few_seconds_are_not_thousandths_of_an_hour():
+    cost = pd.DataFrame({"kind": ["prefill", "measure"], "steps": [1, 12], "hours": [0.000233, 0.01]})
+    assert table(cost).cells["Seconds"].tolist() == ["0.839", "36.0"]
+    assert table(cost.assign(hours=[0.5, 1.5])).cells["Minutes"].tolist() == ["30.0", "90.0"]
+    assert table(cost.assign(hours=[0.5, 15])).cells["Hours"].tolist() == ["0.500", "15.0"]
+
+
+def test_a_small_capacity_is_in_gib():
+    box = pd.DataFrame({"system": ["a", "b"], "usable_tib": [2 / 1024, 1 / 1024], "usable_tb": [0.00215, 0.00107]})
+    assert list(table(box).cells) == ["System", "Usable (GiB)", "Usable (GB)"]
+    assert table(box).cells["Usable (GiB)"].tolist() == ["2.00", "1.00"]
+    assert list(table(box.assign(usable_tib=[8.0, 0.01])).cells)[1] == "Usable (TiB)"
+
+
+def test_each_check_has_its_unit():
+    found = pd.DataFrame({"system": "a", "pattern": "4k-randread", "check": ["little", "bandwidth", "mine"],
+                          "measured": [48.0, 2**21, 3.0], "expected": [50.0, 2**20, 3.0], "ratio": [0.96, 2.0, 1.0],
+                          "ok": [True, False, True], "note": ""})  # fmt: skip
+    shown = table(found).cells
+    assert shown[["Measured", "Expected", "Unit"]].to_numpy().tolist() == [
+        ["48.0", "50.0", "I/Os"], ["2.00", "1.00", "MiB/s"], ["3.00", "3.00", ""],
+    ]  # fmt: skip
+
+
+def test_a_system_that_did_not_come_back_has_no_missing_time():
+    costs = pd.DataFrame({"healthy_iops": [9.0, 9.0], "degraded_iops": 5.0, "gap_s": 0.0, "back_s": NAN,
+                          "heal_s": [20.0, NAN], "system": "a", "failure": "kill", "block": [1, 2]})  # fmt: skip
+    assert table(costs).cells["Back (s)"].tolist() == ["not back", "–"]
+
+
+def test_ceilings_that_nobody_knows_are_a_sentence():
+    rows = pd.DataFrame({"pattern": ["4k-randread"], "iops": [9.0], "ceiling_iops": [NAN], "pct_of_ceiling": [NAN]})
+    assert repr(table(rows)) == "Nothing here to check: what one drive can do is not known."
+
+
+def test_how_many_runs_has_no_decimals_unless_it_is_a_mean():
+    assert table(pd.DataFrame({"runs": [3.0, 5.0, 9.44]})).cells["Runs"].tolist() == ["3", "5", "9.44"]

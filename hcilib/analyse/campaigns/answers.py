@@ -74,12 +74,10 @@ def baseline_answer(baseline: pd.DataFrame, name: str) -> str:
         return f"{said}; no datasheet figure is known for any of {len(baseline)} patterns, so nothing is judged."
     met, missed = (int(counts.get(verdict, 0)) for verdict in ("meets", "below"))
     absent = int((baseline["datasheet"].notna() & baseline["measured"].isna()).sum())
-    undecided = known - met - missed - absent
-    open_ = f", {undecided} not decided" * (undecided > 0) + f", {absent} not measured" * (absent > 0)
-    return (
-        f"{said}; it meets its datasheet in {met} of the {known} patterns that have a figure there, misses "
-        f"{missed or 'none'}{open_}."
-    )
+    others = {"below it": missed, "not decided": known - met - missed - absent, "not measured": absent}
+    rest = "".join(f", {count} {what}" for what, count in others.items() if count)
+    of = f"{met} of the {known} patterns" if rest else "every pattern" if known > 1 else "the one pattern"
+    return f"{said}; it meets its datasheet in {of} with a figure there{rest}."
 
 
 def sweep_answer(peaks: pd.DataFrame, regimes: pd.DataFrame, labels: Labels = None) -> str:

@@ -236,7 +236,7 @@ def plot_factorial(
         if place:
             one.set_yticklabels([])
     if own:
-        style.caption(axes[0], style.runs_note(table, False), style.source_of(table, source))
+        style.caption(axes[0], style.runs_note(table, False, intervals=False), style.source_of(table, source))
     return axes[0] if isinstance(value, str) else axes
 
 
@@ -282,7 +282,15 @@ def _flags(ax: Axes, table: pd.DataFrame, rows: str, columns: str, flag: str, gr
 
 # Points of two goods.
 
-USABLE = "Usable capacity (TiB)"
+SMALL = 0.1
+"""TiB: where every system has less, the axis is in GiB."""
+
+
+def _usable(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The table with its capacities in the unit of the axis, and that unit."""
+    if 0 < table["usable_tib"].max() < SMALL:
+        return table.assign(usable_tib=1024 * table["usable_tib"]), "GiB"
+    return table, "TiB"
 
 
 @drawn
@@ -296,12 +304,12 @@ def plot_pareto(
     table : ``system``, ``usable_tib``, ``iops`` and ``front`` as ``pareto`` gives it. Rows without one of the two are
         named under the figure as missing.
     """
-    own = ax is None
+    own, (table, unit) = ax is None, _usable(table)
     ax = style.canvas(ax, 6.6, 4.2)
-    _panel(ax, table, looks(table["system"]), labelled(labels), 9.5)
-    ax.set(xlabel=USABLE, ylabel=METRICS["iops"].axis)
+    _panel(ax, table, unit, looks(table["system"]), labelled(labels), 9.5)
+    ax.set(xlabel=f"Usable capacity ({unit})", ylabel=METRICS["iops"].axis)
     if own:
-        style.caption(ax, *_notes(table, labelled(labels)), style.source_of(table, source))
+        style.caption(ax, *_notes(table, labelled(labels)), style.runs_note(table), style.source_of(table, source))
     return ax
 
 
@@ -319,19 +327,26 @@ def plot_pareto_panels(
     if not values:
         return np.array([style.nothing(style.canvas(None, 7.2, 0.6), "nothing was measured")])
     fig, axes = style.panels(len(values), 3, 3.4, 2.4)
+    table, unit = _usable(table)
     widest = 1.12 * np.nanmax(table["usable_tib"], initial=0) or 1
     for ax, value in zip(axes, values, strict=True):
-        _panel(ax, table[table["pattern"] == value], looks(table["system"]), labelled(labels), 7.5, widest)
+        _panel(ax, table[table["pattern"] == value], unit, looks(table["system"]), labelled(labels), 7.5, widest)
         ax.set_title(pattern_label(value))
     fig.supylabel(METRICS["iops"].axis, fontsize=10)
-    axes[-1].set_xlabel(USABLE, loc="left")
-    style.caption(axes[0], *_notes(table, labelled(labels)), style.runs_note(table, False),
+    axes[-1].set_xlabel(f"Usable capacity ({unit})", loc="left")
+    style.caption(axes[0], *_notes(table, labelled(labels)), style.runs_note(table),
                   style.source_of(table, source))  # fmt: skip
     return axes
 
 
 def _panel(
-    ax: Axes, panel: pd.DataFrame, marks: Mapping, labels: Mapping[str, str], size: float, widest: float | None = None
+    ax: Axes,
+    panel: pd.DataFrame,
+    unit: str,
+    marks: Mapping,
+    labels: Mapping[str, str],
+    size: float,
+    widest: float | None = None,
 ) -> None:
     there = panel.dropna(subset=["usable_tib", "iops"])
     if "front" in there:
@@ -339,10 +354,14 @@ def _panel(
     points: dict[str, tuple[float, float, Any]] = {}
     for row in there.to_dict("records"):
         colour, marker = marks[row["system"]]
-        [point] = ax.plot(row["usable_tib"], row["iops"], marker, color=colour, markersize=size, zorder=3)
+        face = "white" if row.get("n") == 1 else colour
+        [point] = ax.plot(
+            row["usable_tib"], row["iops"], marker, color=colour, markerfacecolor=face, markersize=size, zorder=3
+        )
         name = str(labels.get(row["system"], row["system"]))
         load = f" at {row['best']:g}" if row.get("best", np.nan) == row.get("best", np.nan) else ""
-        tip(point, ax, name, [f"{row['iops']:,.4g} over {row['usable_tib']:,.3g}{load and ' TiB, iodepth' + load[3:]}"])
+        where = f"{row['usable_tib']:,.3g} {unit}{load and ', iodepth' + load[3:]}"
+        tip(point, ax, name, [f"{row['iops']:,.4g} over {where}"])
         points[f"{name}{load}"] = (row["usable_tib"], row["iops"], darker(colour))
         if row.get("hi", np.nan) == row.get("hi", np.nan):
             ax.vlines(row["usable_tib"], row["lo"], row["hi"], color=colour, gid="interval")
@@ -350,7 +369,8 @@ def _panel(
     style.value_axis(ax.yaxis, METRICS["iops"].unit)
     ax.margins(0.15)
     ax.set_xlim(0, widest)
-    ax.set_ylim(0, 1.18 * max([y for _, y, _ in points.values()], default=1.0))
+    highest = there.reindex(columns=["iops", "hi"]).max(axis=None) if len(there) else 1.0
+    ax.set_ylim(0, 1.18 * highest)
     style.point_labels(ax, points, size)
 
 

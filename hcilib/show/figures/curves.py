@@ -398,7 +398,7 @@ def plot_demand(
         if "iodepth" in table
         else "Hollow: the demand was not met, the latency is a lower bound."
     )
-    style.caption(axes[0], style.runs_note(table, hollow=False), how, style.source_of(table, source))
+    style.caption(axes[0], style.runs_note(table, hollow="iodepth" in table), how, style.source_of(table, source))
     return axes
 
 
@@ -406,20 +406,25 @@ def _latencies(
     ax: Axes, table: pd.DataFrame, metrics: list[str], limits: Mapping[str, float], names: Mapping[str, str]
 ) -> None:
     for name, (colour, marker) in looks(table["system"]).items():
-        for metric, line in zip(metrics, DASHES * len(metrics), strict=False):
+        lines = (dash(name),) if len(metrics) == 1 else DASHES * len(metrics)
+        for metric, line in zip(metrics, lines, strict=False):
             curve = table[(table["system"] == name) & (table["metric"] == metric)]
             curve = curve if "iodepth" in curve else curve.sort_values("iops")
             met = curve["open_loop"].to_numpy(bool)
             x, y = curve["iops"].to_numpy(float), curve["center"].to_numpy(float) / 1e6
             lo, hi = (curve[side].to_numpy(float) / 1e6 for side in ("lo", "hi"))
-            ax.plot(x[met], y[met], line, color=colour, zorder=3)
-            [points] = ax.plot(x[met], y[met], marker, color=colour, markersize=4.5, zorder=4)
+            ax.plot(x[met], y[met], linestyle=line, color=colour, zorder=3)
             at = [
                 f"iodepth {depth:g}: " if depth == depth else ""
-                for depth in curve.get("iodepth", curve["iops"] * np.nan)[met]
+                for depth in curve.get("iodepth", curve["iops"] * np.nan)
             ]
-            said = [f"{w}{b:,.4g} ms at {a:,.0f} IOPS" for w, a, b in zip(at, x[met], y[met], strict=True)]
-            tip(points, ax, str(names.get(name, name)), said)
+            single = met & np.isnan(lo) & ("iodepth" in curve)  # as in every figure; of demands hollow is not met
+            for those, face in ((met & ~single, colour), (single, "white")):
+                [points] = ax.plot(
+                    x[those], y[those], marker, color=colour, markerfacecolor=face, markersize=4.5, zorder=4
+                )
+                said = [f"{at[i]}{y[i]:,.4g} ms at {x[i]:,.0f} IOPS" for i in np.flatnonzero(those)]
+                tip(points, ax, str(names.get(name, name)), said)
             ax.plot(
                 x[~met], y[~met], marker, markeredgecolor=colour, markerfacecolor="white", zorder=4, gid="saturated"
             )
@@ -485,7 +490,7 @@ def plot_loads(
         axes.flat[0],
         f"Number: IOPS, below it {below[0].lower()}{below[1:]}; framed: the load to choose; ×: above "
         "the latency that a load may cost; empty: not measured.",
-        runs_note(table, hollow=False),
+        runs_note(table, hollow=False, intervals=False),
         source_of(table, source),
     )
     return axes

@@ -259,22 +259,26 @@ def plot_baseline(table: pd.DataFrame, source: str | None = None, ax: Axes | Non
 
     Parameters
     ----------
-    table : ``pattern``, ``measured`` and ``datasheet`` in IOPS; NaN where a datasheet says nothing
+    table : ``pattern``, ``measured`` and ``datasheet`` in IOPS; NaN where a datasheet says nothing; intervals where
+        ``lo`` and ``hi`` are known
     """
     own, what = ax is None, metric_of("iops")
     ax = style.canvas(ax, 7.2, 1.2 + 0.4 * len(table))
     y = style.row_axis(ax, [style.pattern_label(v) for v in table["pattern"]])
-    values = table[["measured", "datasheet"]].to_numpy(float) / what.scale
-    least, most = np.nanmin(values, initial=np.inf), np.nanmax(values, initial=-np.inf)
+    ends = table.reindex(columns=["measured", "datasheet", "lo", "hi"]).to_numpy(float) / what.scale
+    values, bounds = ends[:, :2], ends[:, 2:]
+    least, most = np.nanmin(ends, initial=np.inf), np.nanmax(ends, initial=-np.inf)
     style.log_axis(ax.xaxis, what.unit, least, most)
     middle = np.sqrt(least * most)
-    for height, (measured, stated) in zip(y, values, strict=True):
+    ax.hlines(y, *bounds.T, color=HOLDS, linewidth=1.5, zorder=3, gid="interval")
+    for height, (measured, stated), bound in zip(y, values, bounds, strict=True):
         ax.hlines(height, *sorted((measured, stated)), color="#b0b4b9", linewidth=2, zorder=2)
         share = f"{100 * measured / stated:.0f} % of the datasheet's {what.format.format(stated)}"
         said = [what.format.format(measured) if measured == measured else "measured: missing"]
         said += ["datasheet: missing"] if stated != stated else [share] if measured == measured else [what.show(stated)]
-        left = np.nanmin([measured, stated, most]) > middle
-        at = np.nanmin([measured, stated, most]) if left else np.nanmax([measured, stated, least])
+        low, high = np.nanmin([measured, stated, *bound, most]), np.nanmax([measured, stated, *bound, least])
+        left = low > middle
+        at = low if left else high
         ax.annotate(", ".join(said), (at, height), (-9 if left else 9, 0), textcoords="offset points", va="center",
                     fontsize=8.5, ha="right" if left else "left",
                     gid="missing" if "missing" in said[-1] else "said")  # fmt: skip

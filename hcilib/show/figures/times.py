@@ -14,12 +14,11 @@ from matplotlib.colors import LogNorm
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
-from hcilib.metrics import FACTORS, KEYS, pattern_order
+from hcilib.metrics import FACTORS, KEYS, pattern_order, time_unit
 from hcilib.show.figures import style
 from hcilib.show.figures.style import INK, QUIET, WARN, count, drawn
 
 KINDS = {"prefill": "#9aa0a6", "warmup": "#E69F00", "canary": "#CC79A7", "measure": "#0072B2"}
-UNITS = ((2 * 3600, 3600, "hours"), (120, 60, "minutes"), (0, 1, "seconds"))
 GAP, RETURN = WARN, "#E69F00"
 RUN = ("run", "step_id", *KEYS, *FACTORS)
 """What tells one run from another."""
@@ -39,7 +38,7 @@ def plot_plan(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax = style.canvas(ax, 8.4, 1.5 + 0.34 * len(rows))
     seconds = frame["duration_s"].fillna(0).to_numpy(float)
     whole = seconds.sum()
-    span, name = next((span, name) for least, span, name in UNITS if whole >= least)
+    span, name = time_unit(whole)
     start = (np.cumsum(seconds) - seconds) / span
     style.row_axis(ax, [style.pattern_label(p) for p in rows])
     y = frame["pattern"].astype(str).map({p: i for i, p in enumerate(rows)}).to_numpy()
@@ -222,9 +221,8 @@ def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame, labels: Mapping[s
     _bar(ax, float((runs["degraded_from_s"] - runs["fail_s"]).mean()), heal if heal == heal else end,
          runs["degraded_iops"].mean(), "degraded")  # fmt: skip
     said = _said_of(worst, len(runs))
-    ax.text(0.995, 0.87, said, transform=ax.transAxes, ha="right", va="top", fontsize=8.5, fontweight="bold",
-            color=style.darker(colour, 0.45), gid="worst",
-            bbox={"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.8})  # fmt: skip
+    ax.annotate(said, (0, 1), (0, 5), xycoords="axes fraction", textcoords="offset points", va="bottom", fontsize=8.5,
+                fontweight="bold", color=style.darker(colour, 0.45), gid="worst")  # fmt: skip
     ax.set(xlim=(start, end + 1), ylabel="IOPS")
     ax.set_ylim(0, 1.22 * max(float(series["iops"].max()), 1.0))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: count(y)))
@@ -234,7 +232,7 @@ def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame, labels: Mapping[s
         )
         share.set_ylabel("% of healthy")
     where = f", {style.pattern_label(first['pattern'])} at iodepth {first['iodepth']}" if "pattern" in runs else ""
-    ax.set_title(f"{labels.get(system, system)}{where}: {first['failure']}", loc="left")
+    ax.set_title(f"{labels.get(system, system)}{where}: {first['failure']}", loc="left", pad=20)
     return said
 
 

@@ -5,20 +5,22 @@ What a metric is called stands in hcilib.metrics.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import floor, isfinite, log10
 
+import numpy as np
 import pandas as pd
 
-from hcilib.metrics import CHECKS, METRICS, PLACES, Metric, steady
+from hcilib.metrics import CHECK_UNITS, CHECKS, FACTORS, METRICS, PLACES, Metric, steady, time_unit
 
 DIGITS = 3
 """Significant digits at least: with three, one step of the last digit is at most 1 % of the number."""
 
 PLAIN = (
     "iodepth", "numjobs", "vms", "nodes", "rwmixread", "n", "n_baseline", "block", "rep", "row", "outstanding", "rank",
-    "points", "knee", "smallest_vms", "peak_vms", "cells", "given", "missing", "contexts", "possible",
+    "points", "knee", "smallest_vms", "peak_vms", "cells", "given", "missing", "contexts", "possible", "runs",
 )  # fmt: skip
 """Counts: never padded with decimals."""
 
@@ -67,13 +69,31 @@ WORDS = {
     "hi": "Interval to",
     "id": "ID",
 }
-WORKED_OUT = ("iops_per_usable_tib",)
 DERIVED = ("p", "p_adjusted", "tost_p", "df", "cv_pct")
+OF_ROUNDED = ("iops_per_usable_tib",)
+MISSING, NOTHING = "missing", "–"
+"""What was to be measured and is not there; and what was not: words that nobody gave, and what cannot be worked out."""
+SIZES = {
+    "usable_tib": ("usable_gib", 1024),
+    "usable_tb": ("usable_gb", 1000),
+    "reserve_tib": ("reserve_gib", 1024),
+    "reserve_tb": ("reserve_gb", 1000),
+}
+SMALL = 0.1
+"""Of a TiB: capacities below are shown in GiB."""
+WORKED_OUT = re.compile(
+    r"p|p_adjusted|tost_p|f|df|\w*cv_pct|(\w+_)?ratio|gain|knee|slope_\w+|peak|peak_vms|smallest_vms|(pct_of|load)_\w+"
+    r"|\w+_(lo|hi)|lowest|highest|overstated|given_back_pct|stated_pct|took_s|back_s|heal_gap_s|dip_pct|expected|claimed|recomputed"
+    r"|(ceiling|harmonic|arithmetic|drives|network|cpu)_iops"
+)
+"""Columns that are made of others, or said by somebody: nothing was lost where they have no value."""
 UNITS = (
     ("_bytes_per_s", "MiB/s", 2.0**20),
     ("_bytes", "GiB", 2.0**30),
     ("_iops", "IOPS", 1.0),
     ("_tib", "TiB", 1.0),
+    ("_gib", "GiB", 1.0),
+    ("_gb", "GB", 1.0),
     ("_tb", "TB", 1.0),
     ("_ns", "ms", 1e6),
     ("_s", "s", 1.0),
@@ -123,25 +143,59 @@ def printed_as(column: str, metric: str | None) -> Metric:
 
 def texts(values: pd.Series, column: str, metric: str | None, labels: Mapping) -> list[str]:
     """The column's cells as text."""
+    if column in KNOWN and values.isna().all():
+        values = values.astype(float)  # a metric that nobody gave has no type
+    shown = _given(values, column, metric, labels)
+    return [_absent(values) if gone else text for gone, text in zip(values.isna(), shown, strict=True)]
+
+
+def _absent(values: pd.Series) -> str:
+    """What stands where a column has no value: of measured numbers another word than of what was set, told or worked
+    out."""
+    told = values.name in FACTORS or WORKED_OUT.fullmatch(str(values.name))
+    measured = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+    return MISSING if measured and (values.name in METRICS or not told) else NOTHING
+
+
+def _given(values: pd.Series, column: str, metric: str | None, labels: Mapping) -> list[str]:
+    """The column's cells as text, those without a value too."""
     if pd.api.types.is_bool_dtype(values):
-        return ["missing" if pd.isna(v) else "yes" if v else "no" for v in values]
+        return ["yes" if v else "no" for v in values.fillna(False)]
     if not pd.api.types.is_numeric_dtype(values):
         return [_words(v, NAMED.get(column, labels)) for v in values]
-    how = printed_as(column, metric)
-    if column in DERIVED:  # nothing to compute it from is not a lost value
-        return [
-            "none" if v != v else "<0.0001" if column.startswith(("p", "tost")) and v < 1e-4 else number(v)
-            for v in values.astype(float)
-        ]
-    if column in PLAIN and not values.dropna().mod(1).eq(0).all():  # worked out between two counts: a crossing, a knee
-        return [number(float(f"{v:.{DIGITS}g}"), "{:,.10g}", 1) if v == v else "missing" for v in values.astype(float)]
-    if column in WORKED_OUT:  # of two rounded numbers: more digits than these say nothing
-        return [
-            number(float(f"{v / how.scale:.4g}"), how.format) if v == v else "missing" for v in values.astype(float)
-        ]
-    if pd.api.types.is_integer_dtype(values) and column not in KNOWN and how.scale == 1:  # a count has no decimals
-        return ["missing" if pd.isna(v) else f"{v:,}" for v in values]
-    return [number(v / how.scale, how.format, digits(column)) for v in values.astype(float)]
+    if pd.api.types.is_integer_dtype(values) and column not in KNOWN and printed_as(column, metric).scale == 1:
+        return ["" if pd.isna(v) else f"{v:,}" for v in values]  # a count has no decimals
+    how, given = printed_as(column, metric), values.astype(float)
+    if column in DERIVED:
+        return ["<0.0001" if column not in ("df", "cv_pct") and v < 1e-4 else number(v) for v in given]
+    if column in PLAIN and not given.dropna().mod(1).eq(0).all():  # worked out between two counts: a crossing, a knee
+        return [number(float(f"{v:.{DIGITS}g}"), "{:,.10g}", 1) for v in given]
+    if column in OF_ROUNDED:  # of two rounded numbers: more digits than these say nothing
+        return [number(float(f"{v / how.scale:.4g}"), how.format) for v in given]
+    return [number(v / how.scale, how.format, digits(column)) for v in given]
+
+
+def in_fit_unit(values: pd.Series) -> pd.Series:
+    """Few hours as minutes or seconds, and capacities far below a TiB as GiB, under that name; any other column as it
+    is."""
+    name, most = str(values.name), values.max() if values.name in (*SIZES, "hours") else np.nan
+    if name == "hours" and most == most:
+        span, name = time_unit(3600 * most)
+        return (values * 3600 / span).rename(name)
+    if 0 < most < SMALL:
+        smaller, times = SIZES[name]
+        return (values * times).rename(smaller)
+    return values
+
+
+def with_units(frame: pd.DataFrame) -> pd.DataFrame:
+    """The two sides of each check in the unit of that check, which stands beside them."""
+    if not {"check", "measured", "expected"} <= set(frame.columns):
+        return frame
+    known = [CHECK_UNITS.get(check, ("", 1.0)) for check in frame["check"]]
+    scale = [size for _, size in known]
+    units = [unit for unit, _ in known]
+    return frame.assign(unit=units, measured=frame["measured"] / scale, expected=frame["expected"] / scale)
 
 
 def with_intervals(frame: pd.DataFrame, column: str, metric: str | None) -> tuple[list[str], list[str]]:
@@ -154,7 +208,7 @@ def with_intervals(frame: pd.DataFrame, column: str, metric: str | None) -> tupl
     for row in (frame[[column, "lo", "hi"]].astype(float) / how.scale).to_numpy():
         last = _last_digit(row, shown)
         value, lo, hi = (_rounded(number(v, how.format, shown), v, last) for v in row)
-        values.append(value)
+        values.append(value if row[0] == row[0] else _absent(frame[column]))
         bounds.append("none" if row[1] != row[1] else f"[{lo}, {hi}]")
     return values, bounds
 
@@ -175,13 +229,13 @@ def _rounded(text: str, value: float, last: int | None) -> str:
 
 
 def digits(column: str) -> int:
-    return 1 if column in PLAIN else 4 if column == "ratio" else DIGITS
+    return 1 if column in (*PLAIN, "bs_bytes") else 4 if column == "ratio" else DIGITS
 
 
 def number(value: float, form: str = "{:,.0f}", digits: int = DIGITS) -> str:
     """A number in its metric's format, with more decimals where that leaves fewer than `digits` significant ones."""
     if value is None or value != value:
-        return "missing"
+        return MISSING
     if not isfinite(value):
         return "∞" if value > 0 else "-∞"
     value = steady(value)
@@ -195,7 +249,7 @@ def _words(value: object, labels: Mapping) -> str:
     if isinstance(value, tuple | list):
         return ", ".join(_words(v, labels) for v in value)
     if value is None or value is pd.NA or value != value:
-        return "missing"
+        return NOTHING
     return str(labels.get(value, value))
 
 
@@ -235,7 +289,10 @@ KINDS = {
     ),
     "share of ceiling": _kind(
         "iops ceiling_iops pct_of_ceiling",
-        ("system? pattern curve vms? iodepth? iops ceiling_iops pct_of_ceiling arithmetic_iops? pct_of_arithmetic?"),
+        (
+            "system? pattern curve vms? iodepth? block? iops ceiling_iops pct_of_ceiling arithmetic_iops? "
+            "pct_of_arithmetic?"
+        ),
     ),
     "against the dial": _kind("what expected measured off_pct", "what system pattern expected measured lo hi off_pct"),
     "calibration": _kind(
@@ -280,7 +337,7 @@ KINDS = {
     # checks
     "audit": _kind(
         "check measured expected ratio ok",
-        "system? pattern vms? numjobs? iodepth? check? measured expected ratio ok note?",
+        "system? pattern vms? numjobs? iodepth? block? check? measured expected unit ratio ok note?",
     ),
     "odd plan": _kind("about warning detail", "about warning detail"),
     "not given": _kind("rows given missing", ""),
@@ -374,7 +431,7 @@ KINDS = {
         "system failure block healthy_iops gap_s degraded_iops ratio heal_gap_s dip_pct back_s whole_s max_lat_ns",
     ),
     "levels": _kind(
-        "", "system? failure block healthy_iops healthy_lo healthy_hi degraded_iops degraded_lo degraded_hi"
+        "", "system? failure block healthy_iops healthy_lo? healthy_hi? degraded_iops degraded_lo? degraded_hi?"
     ),
     "failure summary": _kind("quantity failure center", "system failure quantity n center lo hi"),
     "acknowledged writes": _kind(

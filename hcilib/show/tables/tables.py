@@ -19,12 +19,14 @@ from hcilib.show.tables.columns import (
     KNOWN,
     PLAIN,
     header,
+    in_fit_unit,
     kind_of,
     looked_at,
     number,
     shown_columns,
     texts,
     with_intervals,
+    with_units,
 )
 from hcilib.system import known_labels
 
@@ -145,6 +147,7 @@ def table(
     metric, labels = metric or _own_metric(frame), known_labels() if labels is None else labels
     if instead := _nothing(frame, metric):
         return Shown(frame.iloc[:0], instead=instead)
+    frame = with_units(frame)
     if columns is None:
         columns = shown_columns(frame, kind or kind_of(frame))
     if ranks is not None:
@@ -177,6 +180,8 @@ def _nothing(frame: pd.DataFrame, metric: str | None) -> str:
     """What is said of a table in which nothing is known: a metric that nobody gave, working sets that nobody stated."""
     told = list(warnings_of(frame)) if "warnings" in frame else []
     lost = "".join(dict.fromkeys(f" {said.text}." for row in told for said in row if said.code == LEFT_OUT))
+    if {"ceiling_iops", "pct_of_ceiling"} <= set(frame.columns) and len(frame) and frame["ceiling_iops"].isna().all():
+        return f"Nothing here to check: what one drive can do is not known.{lost}"
     if "alike" in frame and len(frame) and frame["alike"].isna().all() and frame["note"].nunique() == 1:
         systems = ", ".join(map(str, dict.fromkeys(frame["system"])))
         return f"{str(frame['note'].iat[0]).capitalize()} ({systems}).{lost}"
@@ -204,7 +209,9 @@ def _texts(
     hidden = {c for c in FROM_RUNS if single and c in frame and _empty(frame[c])}
     cells, numeric = {}, set()
     for column in (c for c in chosen if not (paired and c in ("lo", "hi")) and c not in hidden):
-        values, title = frame[column], header(column, metric)
+        values = in_fit_unit(frame[column])
+        column = str(values.name)
+        title = header(column, metric)
         title = column if title in cells else title
         cells[title] = _nothing_lost(texts(values, column, metric, labels), values, frame)
         if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values):
@@ -221,7 +228,11 @@ def _texts(
 
 
 def _nothing_lost(shown: list[str], values: pd.Series, frame: pd.DataFrame) -> list[str]:
-    """Where a curve's verdict is that nothing crosses, or that no crossing is claimed, no value of it got lost."""
+    """Where a curve's verdict is that nothing crosses, or that no crossing is claimed, no value of it got lost; nor
+    where a healed system was not seen to come back."""
+    if values.name == "back_s" and "heal_s" in frame:
+        never = values.isna() & frame["heal_s"].notna()
+        return ["not back" if gone else text for gone, text in zip(never, shown, strict=True)]
     if "verdict" not in frame:
         return shown
     none = (values.isna() & frame["verdict"].isin(NOT_THERE)).to_numpy()
