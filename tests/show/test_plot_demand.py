@@ -35,6 +35,8 @@ def test_what_was_not_met_is_hollow_and_not_joined():
     assert [line.get_ydata()[0] for line in ax.lines if line.get_gid() == "limit"] == [5]
     assert ax.get_yscale() == "log"
     assert "Hollow: the demand was not met" in ax.figure._supxlabel.get_text()
+    [met] = hci.plot_demand(curve(open_loop=True))
+    assert "Hollow" not in met.figure._supxlabel.get_text()
 
 
 def test_nothing_to_draw_is_said():

@@ -86,7 +86,10 @@ def test_baseline_without_a_datasheet_has_no_datasheet_in_its_legend():
     frame = pd.DataFrame({"pattern": ["4k-randread"], "measured": [9e5], "datasheet": [NAN], "n": [1]})
     ax = plot_baseline(frame)
     assert [text.get_text() for text in ax.figure.legends[0].get_texts()] == ["measured"]
-    assert "900,000, datasheet: missing" in [text.get_text() for text in ax.texts]
+    assert [text.get_text() for text in ax.texts] == ["900,000"]
+    assert "No figure of the vendor is known." in captions(ax)
+    two = pd.concat([frame, frame.assign(pattern="4k-randwrite", datasheet=1e6)])
+    assert "900,000, datasheet: missing" in [text.get_text() for text in plot_baseline(two).texts]
 
 
 def test_counts_have_no_decimals_and_measures_keep_their_digits():

@@ -25,7 +25,7 @@ from hcilib.show.figures.style import (
     row_axis,
     runs_note,
 )
-from hcilib.show.report.page import contrast, on_dark
+from hcilib.show.report.page import contrast, inked, on_dark
 
 # Machado, Oliveira and Fernandes 2009, severity 1.0, on linear RGB
 VISION = {
@@ -205,3 +205,8 @@ def test_what_stands_beside_the_axes_is_left_out_on_a_phone():
     ax.figure.set_figwidth(4.4)
     assert not beside.get_visible()
     plt.close("all")
+
+
+def test_what_lies_under_a_hatch_turns_dark_with_the_page():
+    hatched = inked('<svg><rect fill="#ffffff"/><path style="fill: #b0b4b9"/></svg>')
+    assert hatched == ('<svg><rect fill="var(--iffffff, #ffffff)"/><path style="fill: var(--ib0b4b9, #b0b4b9)"/></svg>')

@@ -113,6 +113,7 @@ def test_wide_has_a_column_per_system_and_says_what_is_missing():
     assert list(shown.cells.columns) == ["Pattern", "iodepth", "One copy", "Two"]
     assert shown.cells["One copy"].iloc[0] == "10,000 [9,500, 10,500]"
     assert list(shown.cells["Two"]) == ["missing", "missing (1)"]
+    assert shown.caption == "IOPS", "its heads are systems: what they have stands above them"
     with pytest.raises(ValueError, match="several rows for one Pattern, iodepth and system"):
         table(pd.concat([summary(), summary()]), "iops", wide="system")
 

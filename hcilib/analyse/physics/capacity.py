@@ -92,8 +92,8 @@ def system_capacity(
         table["drives"] = table["system"].map(said).fillna(f"{most / TB:.4g} TB in all")
         table.attrs["raw"] = "Each system on its own drives; schemes beside them on the largest system's"
     else:
-        decimal, binary, of = (TB, TIB, "T") if most >= TIB / 10 else (TB / 1000, TIB / 1024, "G")
-        table.attrs["raw"] = f"Raw: {most / decimal:.4g} {of}B, which is {most / binary:.4g} {of}iB"
+        decimal, binary, size = (TB, TIB, "T") if most >= TIB / 10 else (TB / 1000, TIB / 1024, "G")
+        table.attrs["raw"] = f"Raw: {most / decimal:.4g} {size}B, which is {most / binary:.4g} {size}iB"
     return table
 
 

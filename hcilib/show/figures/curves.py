@@ -392,12 +392,16 @@ def plot_demand(
     dashes = zip(metrics, DASHES * len(metrics), strict=False)
     lines = [Line2D([], [], color=QUIET, linestyle=line, label=METRICS[metric].label) for metric, line in dashes]
     if not direct:
-        style.legend(axes[0], [*_handles(table, "system", names, False), *(lines if len(metrics) > 1 else [])], True)
-    how = (
-        "No demand was offered. Along a line iodepth grows: up without going right is queue, not work."
-        if "iodepth" in table
-        else "Hollow: the demand was not met, the latency is a lower bound."
-    )
+        systems = _handles(table, "system", names, False)
+        if len(metrics) > 1:  # then the dash is the metric's
+            plt.setp(systems, linestyle="")
+            systems += lines
+        style.legend(axes[0], systems, True)
+    how = None
+    if "iodepth" in table:
+        how = "No demand was offered. Along a line iodepth grows: up without going right is queue, not work."
+    elif not table["open_loop"].all():
+        how = "Hollow: the demand was not met, the latency is a lower bound."
     style.caption(axes[0], style.runs_note(table, hollow="iodepth" in table), how, style.source_of(table, source))
     return axes
 

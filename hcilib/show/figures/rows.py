@@ -269,13 +269,15 @@ def plot_baseline(table: pd.DataFrame, source: str | None = None, ax: Axes | Non
     values, bounds = ends[:, :2], ends[:, 2:]
     least, most = np.nanmin(ends, initial=np.inf), np.nanmax(ends, initial=-np.inf)
     style.log_axis(ax.xaxis, what.unit, least, most)
-    middle = np.sqrt(least * most)
+    middle, known = np.sqrt(least * most), np.isfinite(values[:, 1]).any()
     ax.hlines(y, *bounds.T, color=HOLDS, linewidth=1.5, zorder=3, gid="interval")
     for height, (measured, stated), bound in zip(y, values, bounds, strict=True):
         ax.hlines(height, *sorted((measured, stated)), color="#b0b4b9", linewidth=2, zorder=2)
         share = f"{100 * measured / stated:.0f} % of the datasheet's {what.format.format(stated)}"
         said = [what.format.format(measured) if measured == measured else "measured: missing"]
-        said += ["datasheet: missing"] if stated != stated else [share] if measured == measured else [what.show(stated)]
+        if known:  # else the caption says once that there is none
+            told = share if measured == measured else what.show(stated)
+            said += ["datasheet: missing" if stated != stated else told]
         low, high = np.nanmin([measured, stated, *bound, most]), np.nanmax([measured, stated, *bound, least])
         left = low > middle
         at = low if left else high
@@ -287,10 +289,11 @@ def plot_baseline(table: pd.DataFrame, source: str | None = None, ax: Axes | Non
     )
     ax.plot(values[:, 0], y, "o", color=HOLDS, zorder=4, gid="measured")
     ax.set_xlabel(what.axis)
-    stated_too = [style.mark(INK, "D", "datasheet", True)] if np.isfinite(values[:, 1]).any() else []
+    stated_too = [style.mark(INK, "D", "datasheet", True)] if known else []
     style.legend(ax, [style.mark(HOLDS, "o", "measured"), *stated_too], own)
     if own:
-        style.caption(ax, style.runs_note(table, False), style.source_of(table, source))
+        none = None if known else "No figure of the vendor is known."
+        style.caption(ax, style.runs_note(table, False), none, style.source_of(table, source))
     return ax
 
 

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
+from matplotlib.transforms import offset_copy
 
 from hcilib.metrics import FACTORS, KEYS, pattern_order, time_unit
 from hcilib.show.figures import style
@@ -141,7 +142,7 @@ def plot_failure(
     style.say(grid[0, 0], "; ".join(said) + ".")
     style.caption(
         grid[-1, 0],
-        f"A thin line is a run ({each} each), the dark one the worst; bars are the mean levels of all runs.",
+        f"A thin line is a run ({each} each), the thick one the worst; bars are the mean levels of all runs.",
         "Red: no I/O" + (f", as far as samples of {resolution:g} s tell." if resolution == resolution else ".")
         if (costs["gap_s"] > 0).any() or (costs["heal_gap_s"] > 0).any()
         else None,
@@ -221,8 +222,9 @@ def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame, labels: Mapping[s
     _bar(ax, float((runs["degraded_from_s"] - runs["fail_s"]).mean()), heal if heal == heal else end,
          runs["degraded_iops"].mean(), "degraded")  # fmt: skip
     said = _said_of(worst, len(runs))
-    ax.annotate(said, (0, 1), (0, 5), xycoords="axes fraction", textcoords="offset points", va="bottom", fontsize=8.5,
-                fontweight="bold", color=style.darker(colour, 0.45), gid="worst")  # fmt: skip
+    above = offset_copy(ax.transAxes, style.sheet(ax), y=5, units="points")
+    ax.add_artist(style.Aside(0, 1, said, transform=above, va="bottom", fontsize=8.5, fontweight="bold", gid="worst",
+                              color=style.darker(colour, 0.45), clip_on=False))  # fmt: skip
     ax.set(xlim=(start, end + 1), ylabel="IOPS")
     ax.set_ylim(0, 1.22 * max(float(series["iops"].max()), 1.0))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: count(y)))

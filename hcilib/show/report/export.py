@@ -105,7 +105,8 @@ def narrow(fig: Figure) -> Iterator[bool]:
     legends, caption = list(fig.legends), getattr(fig, "_supxlabel", None)
     text = caption.get_text() if caption else ""
     inside = (child for ax in places for child in ax.get_children())
-    long = [said for said in inside if isinstance(said, Text) and len(said.get_text()) > LINE]
+    texts = (said for said in inside if isinstance(said, Text) and not said.get_wrap())  # those fold by themselves
+    long = [said for said in texts if len(said.get_text()) > LINE]
     words = [said.get_text() for said in long]
     again = [_folded_legend(fig, legend) for legend in legends]
     if columns > 1:

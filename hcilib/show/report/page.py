@@ -357,7 +357,8 @@ def inked(svg: str) -> str:
     """The ``<svg>`` element alone, every colour as a variable that falls back to itself."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
-    return re.sub(r"(fill|stroke|stop-color): ?(#[0-9a-f]{6})", lambda m: f"{m[1]}: var(--i{m[2][1:]}, {m[2]})", svg)
+    svg = re.sub(r"(fill|stroke|stop-color): ?(#[0-9a-f]{6})", lambda m: f"{m[1]}: var(--i{m[2][1:]}, {m[2]})", svg)
+    return re.sub(r'(fill|stroke)="#([0-9a-f]{6})"', r'\1="var(--i\2, #\2)"', svg)  # what lies under a hatch
 
 
 def dark_inks(body: str) -> str:

@@ -145,7 +145,7 @@ def table(
         there = frame.columns[frame.notna().any()]  # of dozens, those that say something
         raise KeyError(f"the table has no column {absent[0]!r}; it has {', '.join(map(str, there))}")
     metric, labels = metric or _own_metric(frame), known_labels() if labels is None else labels
-    if instead := _nothing(frame, metric):
+    if instead := _nothing(frame, metric, labels):
         return Shown(frame.iloc[:0], instead=instead)
     frame = with_units(frame)
     if columns is None:
@@ -158,6 +158,7 @@ def table(
     if wide and len(frame):
         shown = _widen(shown, frame, metric, wide, labels)
         numeric |= {str(labels.get(v, v)) for v in frame[wide]}
+        caption = ": ".join(filter(None, [header(_spread(frame, metric), metric), caption]))
     if single:
         notes = ("No interval: one run or one published mean each (n = 1).", *notes)
     if _best(frame).any():
@@ -176,14 +177,14 @@ def _own_metric(frame: pd.DataFrame) -> str | None:
     return own if own in KNOWN else None
 
 
-def _nothing(frame: pd.DataFrame, metric: str | None) -> str:
+def _nothing(frame: pd.DataFrame, metric: str | None, labels: Mapping) -> str:
     """What is said of a table in which nothing is known: a metric that nobody gave, working sets that nobody stated."""
     told = list(warnings_of(frame)) if "warnings" in frame else []
     lost = "".join(dict.fromkeys(f" {said.text}." for row in told for said in row if said.code == LEFT_OUT))
     if {"ceiling_iops", "pct_of_ceiling"} <= set(frame.columns) and len(frame) and frame["ceiling_iops"].isna().all():
         return f"Nothing here to check: what one drive can do is not known.{lost}"
     if "alike" in frame and len(frame) and frame["alike"].isna().all() and frame["note"].nunique() == 1:
-        systems = ", ".join(map(str, dict.fromkeys(frame["system"])))
+        systems = ", ".join(str(labels.get(name, name)) for name in dict.fromkeys(frame["system"]))
         return f"{str(frame['note'].iat[0]).capitalize()} ({systems}).{lost}"
     if not {"center", "cv_pct", "unstable"} <= set(frame.columns) or metric is None or frame["center"].notna().any():
         return ""
@@ -285,12 +286,17 @@ def _footnotes(
     return notes, shown.assign(**{carrier: shown[carrier].astype(str) + marks})
 
 
+def _spread(frame: pd.DataFrame, metric: str | None) -> str:
+    """The column whose values a wide table spreads."""
+    for column in (metric, "ratio", "center"):
+        if column in frame:
+            return str(column)
+    raise KeyError("a wide table needs a column center, ratio or the metric itself to spread")
+
+
 def _widen(shown: pd.DataFrame, frame: pd.DataFrame, metric: str | None, wide: str, labels: Mapping) -> pd.DataFrame:
     """One row per cell, one column per value of `wide`, holding value and interval."""
-    bounded = next((c for c in (metric, "ratio", "center") if c in frame), None)
-    if bounded is None:
-        raise KeyError("a wide table needs a column center, ratio or the metric itself to spread")
-    value, interval = header(bounded, metric), _interval_header(frame)
+    value, interval = header(_spread(frame, metric), metric), _interval_header(frame)
     keys = [h for h in (header(c, metric) for c in frame.columns if c in FACTORS and c != wide) if h in shown]
     both = shown[value] + (" " + shown[interval].str.removeprefix("none").str.strip() if interval in shown else "")
     names = frame[wide].map(lambda v: f"{labels.get(v, v)}")
