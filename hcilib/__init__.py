@@ -52,7 +52,7 @@ _ROOMS = {
     "analyse.curves.curves": "of_patterns peak peak_sentence crossover winners winners_facts regimes regimes_sentence",
     "analyse.campaigns.answers": "files_answer plan_answer baseline_answer sweep_answer latency_answer "
     "scaling_answer traffic_answer factorial_answer audit_answer method_answer failure_answer capacity_facts "
-    "audit_facts",
+    "unknown_facts audit_facts",
     "analyse.campaigns.regression": "regression regression_headline block_drift campaign_noise campaign_ratios "
     "visible_change",
     "analyse.campaigns.design": "noise pool_noise precision",
@@ -69,7 +69,7 @@ _ROOMS = {
     "analyse.curves.neighbours": "neighbours fairness neighbours_answer",
     "analyse.physics.schemes": "Mirror Raid5 Raid6 ErasureCode Tiers",
     "analyse.physics.capacity": "parse_scheme nested_mirror nested_parity nested_parity_grid tier_fit capacity_table "
-    "system_capacity capacity_sentence with_stated pareto per_usable_tib effective_capacity",
+    "system_capacity usable_shares capacity_sentence with_stated pareto per_usable_tib effective_capacity",
     "analyse.physics.ceilings": "dialled against_dial ceilings system_ceilings stripe_bytes best_share ceiling "
     "drive_rates datasheet_rates against_ceiling against_datasheet pattern_cost",
     "analyse.physics.audit": "given name_rows tally audit rounding unlike_working_sets",

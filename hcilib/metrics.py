@@ -229,6 +229,10 @@ def _level(formula: str) -> str:
             return f"RAID {kind[-1]} of {first} drives"
         case "ErasureCode" if len(rest) == 1:
             return f"erasure code {first}+{rest[0]}"
+        case "nested_parity":
+            share, _, reserve = ", ".join(rest).partition(").reserve(")
+            kept = ", less a reserve" if reserve else ""
+            return f"nested parity of {first} drives, {100 * float(share):g} % of it mirrored{kept}"
     return formula
 
 

@@ -86,6 +86,18 @@ def test_claims_and_rows_are_counted_as_they_are(rows, broken, claims):
     assert said[:-1] == [wrong if claims // 3 else f"None of {claims} claims in the text is wrong."] * (claims > 0)
 
 
+def test_what_a_comparison_leaves_open_is_said_and_nothing_where_all_is_known():
+    printed = results({"a": [100.0], "b": [200.0]}).assign(node_cpu_pct=50.0)
+    known = results({"a": [100.0, 101], "b": [200.0, 202]}).assign(node_cpu_pct=50.0, p99_ns=1e6)
+    assert hci.unknown_facts(hci.winners(printed), printed) == [
+        "Not known: the tail (p99 latency), which no source gives; what a second campaign would give, as each is one "
+        "number."
+    ]
+    assert hci.unknown_facts(hci.winners(known), known) == []
+    half = known.assign(node_cpu_pct=lambda t: t["node_cpu_pct"].where(t["system"] == "a"))
+    assert hci.unknown_facts(hci.winners(half), half, labels={"b": "B"}) == ["Not known: the nodes' CPU of B."]
+
+
 def test_of_rows_that_nothing_can_check_nothing_is_claimed():
     audit, none = pd.DataFrame({"ok": pd.array([None, None], dtype="boolean")}), pd.DataFrame({"verdict": []})
     assert hci.audit_facts(audit, none) == []
@@ -144,8 +156,8 @@ def test_a_tie_names_both_and_a_single_number_says_so():
 @pytest.mark.parametrize(
     ("answer", "title"),
     [
-        ("A leads B in 18 of 27 tests of IOPS (ratio 0.3 to 1.2); each is one printed number, so none is "
-         "proven.", "A leads B in 18 of 27 tests of IOPS"),
+        ("A leads B in 18 of 27 tests of IOPS (1.01 to 3.27 times), trails in 9 (0.82 to 0.99 times); each is one "
+         "printed number, so none is proven.", "A leads B in 18 of 27 tests of IOPS, trails in 9"),
         ("397 of 406 checks of 127 rows hold; 13 points lie below.", "397 of 406 checks of 127 rows hold"),
         ("A against B: not decided: reads (1 of 2 tests, ratio 1.02), writes (2 of 2 tests, ratio 0.99 to 1.01); "
          "about 8 runs a cell would decide it, 3 were made. 1 test of 4 has no ratio.",

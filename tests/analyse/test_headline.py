@@ -8,6 +8,7 @@ from hcilib.analyse.compare.chosen import load_factors
 from hcilib.analyse.compare.compare import compare
 from hcilib.analyse.compare.overall import headline
 from hcilib.caveats import NONE, Caveat, Caveats
+from hcilib.read.published import published
 
 NOISE = np.array([-0.01, 0.0, 0.01])
 SHAKY = np.array([-0.2, 0.0, 0.2])
@@ -71,18 +72,46 @@ def test_each_challenger_has_a_line_of_its_own():
 def test_printed_means_are_counted_and_never_proven():
     point = said(grid(noise=np.zeros(1), b=[0.5, 3.0, 2.0]))
     assert point == (
-        "Beta leads Alpha in 2 of 3 tests of IOPS, trails in 1 (ratio 0.500 to 3.000); each is one printed "
+        "Beta leads Alpha in 2 of 3 tests of IOPS (2.00 to 3.00 times), trails in 1 (0.50 times); each is one printed "
         "number or run, so none is proven."
     )
     one = said(grid(noise=np.zeros(1), b=[0.5]))
     assert one == (  # whoever leads is the subject
-        "Alpha leads Beta in 1 of 1 test of IOPS (ratio 2.000); it is one printed number or run, so it is not proven."
+        "Alpha leads Beta in 1 of 1 test of IOPS (2.00 times); it is one printed number or run, so it is not proven."
     )
+
+
+@pytest.mark.parametrize("metric", ["iops", "lat_ns"])
+@pytest.mark.parametrize(
+    ("article", "baseline"),
+    [("proxmox-2node-hci", "starwind-rdma-pve"), ("starwind-s2d-rdma-hyperv", "starwind-rdma-hyperv")],
+)
+def test_each_side_of_single_numbers_has_its_own_range_worked_out_again_from_the_table(article, baseline, metric):
+    table = compare(published().query("source == @article and vms > 1"), baseline, metric)
+    for challenger, rows in table.dropna(subset=["ratio"]).groupby("system"):
+        text = headline(table, challenger)
+        better = rows["ratio"] if metric == "iops" else 1 / rows["ratio"]
+        challenger_leads = text.startswith(challenger)
+        ratios = rows["ratio"] if challenger_leads else 1 / rows["ratio"]
+        ahead = (better > 1) == challenger_leads
+        for word, side in (("leads", ratios[ahead & (better != 1)]), ("trails", ratios[~ahead & (better != 1)])):
+            counted = re.search(rf"{word} (?:\S+ )?in (\d+)[^(,]* \(([\d.]+)(?: to ([\d.]+))? times\)", text)
+            assert (counted is None) == side.empty, text
+            if counted:
+                count, low, high = counted.groups()
+                assert int(count) == len(side)
+                assert float(low) == pytest.approx(side.min(), abs=0.0051)
+                assert float(high or low) == pytest.approx(side.max(), abs=0.0051)
+                assert (float(low) - 1) * (side.iloc[0] - 1) > 0, "a side is not printed as 1.00"
+
+
+def test_what_is_nearly_level_is_not_printed_as_level():
+    assert "(1.002 to 2.000 times)" in said(grid(noise=np.zeros(1), b=[1.002, 2.0]))
 
 
 def test_a_printed_mean_that_trails_beside_runs_is_not_said_to_lead_in_none():
     both = pd.concat([grid(b=[0.5]), grid(np.zeros(1), "4k-randwrite", b=[0.7])])
-    assert "It trails in 1 of 1 test of IOPS (ratio 0.700); it is one printed number or run" in said(both)
+    assert "It trails in 1 of 1 test of IOPS (0.70 times); it is one printed number or run" in said(both)
 
 
 def test_what_no_run_can_is_said_last():

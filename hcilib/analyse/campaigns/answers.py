@@ -13,7 +13,7 @@ from hcilib.analyse.compare.overall import headline
 from hcilib.analyse.curves.curves import peak, peak_sentence, regimes_sentence
 from hcilib.analyse.curves.scaling import saturation_sentences
 from hcilib.analyse.runs.failure import BY, lost_or_not, verdicts_of
-from hcilib.metrics import metric, pattern_order, pattern_words, scheme_words
+from hcilib.metrics import metric, noun, pattern_order, pattern_words, scheme_words
 
 LAWS = {"little": "Little's law", "bandwidth": "IOPS times block size", "cpu_efficiency": "IOPS per CPU"}
 Labels = Mapping[str, str] | None
@@ -297,17 +297,39 @@ def _capital(text: str) -> str:
 
 
 def capacity_facts(capacity: pd.DataFrame, measured: Collection[str], labels: Labels = None) -> list[str]:
-    """What share of the raw capacity each measured system leaves, and whether printed shares follow from their
-    scheme."""
-    labels = labels or {}
+    """What share of the raw capacity each measured system leaves and by which scheme, and whether printed shares follow
+    from it."""
     own = capacity[capacity["system"].isin(measured)].sort_values("efficiency", ascending=False, kind="stable")
-    said = []
-    if len(own):
-        each = ", ".join(f"{labels.get(r.system, r.system)} {100 * r.efficiency:.1f} %" for r in own.itertuples())
-        said.append(f"Usable of the raw capacity: {each}.")
+    own = own.assign(called=own["system"].map(lambda name: (labels or {}).get(name, name)))
+    each = [
+        f"{', '.join(alike['called'])} {100 * share:.1f} %{' each' * (len(alike) > 1)} ({scheme_words(scheme)})"
+        for (share, scheme), alike in own.groupby(["efficiency", "scheme"], sort=False)
+    ]
+    if unknown := own.loc[own["efficiency"].isna(), "called"].tolist():
+        each.append(f"of {', '.join(unknown)} not known, as no file says the scheme")
+    said = [f"Usable of the raw capacity, by its scheme: {'; '.join(each)}."] if each else []
     if "agrees" in capacity and len(stated := capacity["agrees"].dropna()):
         said.append(f"{stated.sum()} of {len(stated)} printed shares follow from their scheme.")
     return said
+
+
+def unknown_facts(
+    winners: pd.DataFrame, results: pd.DataFrame, tail: str = "p99_ns", labels: Labels = None
+) -> list[str]:
+    """What a comparison's `results` leave open, whoever leads (`winners`): the tail of the latency, the nodes' CPU, and
+    how much one number each would vary; no sentence where all of it is known."""
+    labels = labels or {}
+    said = []
+    for name, what in ((tail, f"the tail ({noun(metric(tail))})"), ("node_cpu_pct", "the nodes' CPU")):
+        given = results.reindex(columns=["system", name]).groupby("system", sort=False)[name].count()
+        absent = [labels.get(system, system) for system in given.index[given == 0]]
+        if len(absent) == len(given):
+            said.append(f"{what}, which no source gives")
+        elif absent:
+            said.append(f"{what} of {', '.join(absent)}")
+    if (winners["n"] <= 1).all():
+        said.append("what a second campaign would give, as each is one number")
+    return [f"Not known: {'; '.join(said)}."] if said else []
 
 
 def audit_facts(audit: pd.DataFrame, judged: pd.DataFrame) -> list[str]:

@@ -292,7 +292,7 @@ def headline(
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> print(hci.headline(hci.compare(results, baseline="starwind-rdma-pve"), "drbd-tcp-pve"))
-    starwind-rdma-pve leads drbd-tcp-pve in 3 of 4 tests of IOPS, trails in 1 (ratio 0.961 to 1.472); each is one printed number or run, so none is proven.
+    starwind-rdma-pve leads drbd-tcp-pve in 3 of 4 tests of IOPS (1.05 to 1.47 times), trails in 1 (0.96 times); each is one printed number or run, so none is proven.
     """  # noqa: E501
     systems = [str(name) for name in pd.unique(comparison["system"])]
     if challenger is not None and challenger not in systems:
@@ -411,14 +411,22 @@ def _lead(points: pd.DataFrame, system: str, base: str, what: str) -> str:
 def _untested(points: pd.DataFrame, what: str) -> str:
     """Of single means: who leads how often, and that nobody can test it."""
     better = metric_of(points["metric"].iloc[0]).better
-    leads, trails = int((points["ratio"] > 1).sum()), int((points["ratio"] < 1).sum())
-    leads, trails = (trails, leads) if better == "lower" else (leads, trails)
+    above, below = (points.loc[on_side, "ratio"] for on_side in (points["ratio"] > 1, points["ratio"] < 1))
+    leads, trails = (below, above) if better == "lower" else (above, below)
     each, none = ("it is", "it is not proven") if len(points) == 1 else ("each is", "none is proven")
-    span = " to ".join(dict.fromkeys(f"{r:.3f}" for r in (points["ratio"].min(), points["ratio"].max())))
     does, fails = ("leads", "trails") if better else ("is higher", "is lower")
-    counted = [f"{doing} in {n}" for doing, n in ((does, leads), (fails, trails)) if n] or [f"{does} in 0"]
-    counted[0] += f" of {_tests(len(points))} of {what}"
-    return f"{', '.join(counted)} (ratio {span}); {each} one printed number or run, so {none}."
+    sides = [side for side in ((does, leads), (fails, trails)) if len(side[1])] or [(does, leads)]
+    (first, ratios), *other = sides
+    said = f"{first} in {len(ratios)} of {_tests(len(points))} of {what}{_times(ratios)}"
+    said += "".join(f", {doing} in {len(rest)}{_times(rest)}" for doing, rest in other)
+    return f"{said}; {each} one printed number or run, so {none}."
+
+
+def _times(ratios: pd.Series) -> str:
+    """How far a group of ratios reaches, of that group alone; what is not 1 is not printed as 1.00."""
+    digits = 3 if (abs(ratios - 1) < 0.005).any() else 2
+    ends = dict.fromkeys(f"{end:.{digits}f}" for end in (ratios.min(), ratios.max()))
+    return f" ({' to '.join(ends)} times)" if len(ratios) else ""
 
 
 def _beyond_runs(rows: pd.DataFrame) -> Iterator[str]:

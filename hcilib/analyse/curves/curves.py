@@ -380,8 +380,9 @@ def winners(results: pd.DataFrame, metric: str = "iops", margin: float = 0.05) -
     Returns
     -------
     DataFrame : system, pattern, iodepth (of the best), n, center, pct_of_best, state (`leads`: shown to be better than
-        every other; `tied`: first, and not told apart from another; `untested`: first by single runs or printed values;
-        `behind`; `missing`), tied_with, iops_per_cpu_pct (at that point; NaN where CPU is not known)
+        every other; `tied`: first, and not told apart from another; `untested`: first by single runs or printed values,
+        or within `margin` of the first; `behind`; `missing`), tied_with, iops_per_cpu_pct (at that point; NaN where CPU
+        is not known), margin
 
     Examples
     --------
@@ -418,23 +419,28 @@ def winners(results: pd.DataFrame, metric: str = "iops", margin: float = 0.05) -
     )
     table.attrs["metric"] = metric
     shown = ["system", "pattern", "iodepth", "n", "center", "pct_of_best", "state", "tied_with", "iops_per_cpu_pct"]
-    return table.filter(shown).reset_index(drop=True).assign(warnings=column([left_out(results)] * len(table)))
+    table = table.filter(shown).reset_index(drop=True)
+    return table.assign(margin=margin, warnings=column([left_out(results)] * len(table)))
 
 
 def winners_facts(table: pd.DataFrame, labels: Mapping[str, str] | None = None) -> list[str]:
-    """Who has the highest best point in how many patterns and how sure that is, and what a percent of CPU buys."""
+    """Who has the highest best point in which patterns and how sure that is, and what a percent of CPU buys."""
     labels, patterns = labels or {}, table["pattern"].nunique()
     best = table[table["pct_of_best"] >= 100 - 1e-9]
     if best.empty:
         return []
-    first, sure = best.groupby("system", observed=True).size(), best["state"].value_counts()
+    first, sure = best.groupby("system", observed=True)["pattern"].agg(list), best["state"].value_counts()
     how = f"{sure.get('leads', 0)} of {patterns} shown by a test"
     how += f", {sure['tied']} tied" if sure.get("tied", 0) else ""
     if sure.get("untested", 0) == patterns:
         how = "none of it tested: one number each"
-    ranked = first.sort_values(ascending=False).items()
-    who = ", ".join(f"{labels.get(name, name)} in {n} of {patterns} patterns" for name, n in ranked)
-    said = [f"Highest IOPS: {who} ({how})."]
+    ranked = sorted(first.items(), key=lambda own: -len(own[1]))
+    who = [
+        f"{labels.get(name, name)} in {len(own)} of {patterns} patterns "
+        f"({', '.join(map(pattern_words, pattern_order(own)))})"
+        for name, own in ranked
+    ]
+    said = [f"Highest IOPS: {', '.join(who)}; {how}."]
     cpu = table.dropna(subset=["iops_per_cpu_pct"]) if "iops_per_cpu_pct" in table else table.head(0)
     for pattern in pattern_order(cpu["pattern"].unique())[:1]:
         here = cpu[cpu["pattern"] == pattern].sort_values("iops_per_cpu_pct", ascending=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,6 +95,37 @@ def system_capacity(
         decimal, binary, size = (TB, TIB, "T") if most >= TIB / 10 else (TB / 1000, TIB / 1024, "G")
         table.attrs["raw"] = f"Raw: {most / decimal:.4g} {size}B, which is {most / binary:.4g} {size}iB"
     return table
+
+
+def usable_shares(
+    names: Iterable[str], systems: Mapping[str, Any], schemes: Mapping[str, Scheme | str] | None = None
+) -> pd.DataFrame:
+    """What share of the raw capacity each system leaves, whatever its drives: beside a comparison, what the speed
+    costs.
+
+    Parameters
+    ----------
+    names : systems of results; of one with a setting in brackets the file is that of the system
+    systems : name -> system, as `load_systems` or `systems_of` gives
+    schemes : name -> scheme or formula, instead of a system's own
+
+    Returns
+    -------
+    DataFrame : a row a system: system, scheme, efficiency, survives, write_cost; missing where no scheme is known
+
+    Examples
+    --------
+    >>> hci.usable_shares(["ceph-pve", "mine"], hci.load_systems())[["system", "scheme", "efficiency"]]
+         system     scheme  efficiency
+    0  ceph-pve  Mirror(2)         0.5
+    1      mine        NaN         NaN
+    """
+    wanted = list(dict.fromkeys(map(str, names)))
+    own = {name: getattr(systems.get(name.partition(" [")[0]), "scheme", None) for name in wanted}
+    own |= {name: scheme for name, scheme in (schemes or {}).items() if name in own}
+    table = capacity_table({name: scheme for name, scheme in own.items() if scheme}, 1.0)
+    known = table.reindex(columns=["system", "scheme", "efficiency", "survives", "write_cost"])
+    return known.set_index("system").reindex(wanted).reset_index()
 
 
 def _capacity(scheme: Scheme, raw_bytes: float) -> dict:

@@ -422,7 +422,13 @@ def _article(key: str, row: Mapping[str, str]) -> Study:
     what = row["under_test"].partition(":")[0]
     title = row["title"] or what[:1].upper() + what[1:]
     line = ", ".join(text for text in (row["author"], row["site"], row["date"]) if text) or "author and date not stated"
-    return Study(key, SHORT.get(key, key), title, f"{line}; one printed mean a test: no interval", row["under_test"])
+    return Study(
+        key,
+        SHORT.get(key, key),
+        title,
+        f"{line}; one printed mean a test: no interval, no tail (p99)",
+        row["under_test"],
+    )
 
 
 def strings_in(value: Any) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from nbconvert.filters import markdown2html
 
-from hcilib.metrics import pattern_order
+from hcilib.metrics import pattern_order, scheme_words
 from hcilib.places import ROOT
 from hcilib.show.figures.style import pattern_label
 from hcilib.show.report.page import TEMPLATES, Section, rendered, script, style
@@ -59,11 +59,11 @@ def _block(study: Study, results: list[dict[str, Any]], out: Path) -> dict[str, 
 
 
 def _facts(pages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What it costs in capacity and in CPU, and how many claims are wrong, as far as a study's pages say it."""
-    for notebook, which in (("09", 0), ("04", -1), ("10", 0)):
-        page = next((r for r in pages if r["name"].startswith(notebook) and r.get("facts")), None)
-        if page is not None:
-            yield page["facts"][which]
+    """What it costs in CPU and in capacity, what is not known, and how many claims are wrong, as far as a study's pages
+    say it; who is first stands in the matrix above."""
+    told = {r["name"][:2]: r["facts"] for r in reversed(pages) if r.get("facts")}
+    yield from told.get("04", ["", *told.get("09", [])[:1]])[1:]
+    yield from told.get("10", [])[:1]
 
 
 def _matrix(pages: Sequence[Mapping[str, Any]], out: Path) -> dict[str, Any] | None:
@@ -74,8 +74,7 @@ def _matrix(pages: Sequence[Mapping[str, Any]], out: Path) -> dict[str, Any] | N
         return None
     rows = rows_of(out / page["name"] / "winners.csv")
     patterns, labels = pattern_order(row["pattern"] for row in rows), known_labels()
-    sizes = next((p for p in pages if "capacity.csv" in p.get("files", [])), None)
-    usable = {r["system"]: r["efficiency"] for r in rows_of(out / sizes["name"] / "capacity.csv")} if sizes else {}
+    sizes = {row["system"]: row for row in rows_of(out / page["name"] / "capacity.csv")}
     cells = {(row["system"], row["pattern"]): row for row in rows}
     systems = list(dict.fromkeys(row["system"] for row in rows))
     first = {name: cells.get((name, patterns[0])) or {} for name in systems}
@@ -83,14 +82,17 @@ def _matrix(pages: Sequence[Mapping[str, Any]], out: Path) -> dict[str, Any] | N
     best: defaultdict[str, float] = defaultdict(float)
     for row in cells.values():
         best[row["system"]] += float(row["pct_of_best"] or 0)
+    order = [mark for mark, _ in STATES.values()]
+    marks = {(cell["mark"], cell["words"]) for cell in map(_cell, cells.values()) if cell["mark"]}
     return {
         "patterns": [(p, pattern_label(p)) for p in patterns],
         "page": page["page"],
+        "legend": dict(sorted(marks, key=lambda mark: order.index(mark[0]))),
         "rows": [
             {
                 "system": labels.get(name, name),
                 "cells": [_cell(cells.get((name, p))) for p in patterns],
-                "usable": f"{100 * float(usable[name]):.0f} %" if usable.get(name) else "",
+                "usable": _usable(sizes.get(name, {})),
                 "cpu": f"{cpu[name]:,.0f}" if name in cpu else "",
                 "bar": 100 * cpu[name] / max(cpu.values()) if name in cpu else 0,
             }
@@ -101,20 +103,31 @@ def _matrix(pages: Sequence[Mapping[str, Any]], out: Path) -> dict[str, Any] | N
 
 STATES = {
     "leads": ("●", "leads, shown by a test"),
-    "tied": ("◐", "first, tied"),
-    "untested": ("○", "first by one number each"),
+    "tied": ("◐", "first, or not told apart from the first by a test"),
+    "untested": ("○", "first by one number each, untested"),
+    "near": ("≈", "within {margin} of the first, by one number each: who is first is open"),
     "behind": ("", "behind"),
-    "missing": ("", "missing"),
+    "missing": ("", "not measured"),
 }
+"""Of a cell: its mark, and what that says."""
 
 
 def _cell(row: Mapping[str, str] | None) -> dict[str, Any]:
     if row is None or not row["pct_of_best"]:
         return {"mark": "", "said": "not measured", "pct": None, "state": "missing"}
-    mark, said = STATES[row["state"]]
     percent, load = float(row["pct_of_best"]), f"{float(row['iodepth']):g}"
+    state = "near" if row["state"] == "untested" and percent < 100 else row["state"]
+    mark, words = STATES[state]
+    said = words.format(margin=f"{100 * float(row['margin']):g} %")
     center = f"{float(row['center']):,.0f} IOPS at iodepth {load}"
-    return {"mark": mark, "said": f"{said}; {center}", "pct": f"{percent:.0f}", "state": row["state"]}
+    return {"mark": mark, "words": said, "said": f"{said}; {center}", "pct": f"{percent:.0f}", "state": state}
+
+
+def _usable(size: Mapping[str, str]) -> tuple[str, str]:
+    """The share of the raw capacity, and by which scheme."""
+    if not size.get("efficiency"):
+        return "not known", "no file says how it keeps its data"
+    return f"{100 * float(size['efficiency']):.0f} %", scheme_words(size["scheme"])
 
 
 def _write_map(blocks: Sequence[Mapping[str, Any]], out: Path) -> None:
