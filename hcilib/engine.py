@@ -143,9 +143,7 @@ def _on_this_machine(function: Callable[[Chunk], Result], chunks: Sequence[Chunk
 def _on_cluster(function: Callable[[Chunk], Result], chunks: Sequence[Chunk], engine: str | Client) -> Outcomes:
     with _client(engine) as client, _quiet():
         if client.status != "running":
-            raise EngineError(
-                f"the Client given as engine= is {client.status}: make a new one with the scheduler's address"
-            )
+            raise EngineError(f"the Client given as engine= is {client.status}: make one with the scheduler's address")
         address = client.scheduler.address
         try:
             yield from _outcomes(function, chunks, "dask", client=client, wait_for_workers_timeout=CONNECT_S)

@@ -151,9 +151,7 @@ def _served(systems: Systems) -> list[str]:
 
 def _only(served: Sequence[str], testbed: Testbed) -> str:
     if len(served) > 1:
-        raise ValueError(
-            f"testbed {testbed.name}: the embedded {testbed.embedded} serves one system, not {', '.join(served)}"
-        )
+        raise ValueError(f"testbed {testbed.name}: its {testbed.embedded} serves one system, not {', '.join(served)}")
     return served[0]
 
 

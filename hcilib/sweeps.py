@@ -181,9 +181,7 @@ def _integrity(span_bytes: int | str | None, cells: Sequence[Cell]) -> Integrity
         raise PlanError("integrity, and nothing is done to the system: a healthy system loses nothing; give events")
     size = int(_number("integrity", _size("integrity", span_bytes), least=STAMPED_BYTES))
     if size % STAMPED_BYTES:
-        raise PlanError(
-            f"integrity is {size} bytes: expected a multiple of {STAMPED_BYTES}, the bytes of a stamped block"
-        )
+        raise PlanError(f"integrity is {size} bytes: expected a multiple of {STAMPED_BYTES}, a stamped block's")
     return Integrity(size)
 
 
@@ -294,9 +292,7 @@ def _cells(patterns, iodepth, numjobs, vms, placement, events) -> list[Cell]:
     for name in placements:
         _one_of("placement", name, *PLACEMENTS)
     if SPREAD in placements and len(set(placements)) > 1:
-        raise PlanError(
-            f"placement {SPREAD!r} with others: nobody knows any more how the VMs were spread once they were moved"
-        )
+        raise PlanError(f"placement {SPREAD!r} with others: nobody knows how the VMs were spread once they were moved")
     every = [_events(given) for given in events]
     own = patterns.items() if isinstance(patterns, Mapping) else [(name, {}) for name in patterns]
     cells = []
@@ -309,9 +305,7 @@ def _cells(patterns, iodepth, numjobs, vms, placement, events) -> list[Cell]:
         loads = product(placements, _counts("vms", vms), jobs, depths)
         cells += [Cell(Pattern.parse(name), j, depth, n, at, done) for at, n, j, depth in loads for done in every]
     if not cells:
-        raise PlanError(
-            "the sweep has no cell: name at least one pattern, one iodepth, one VM count, one placement, one of events"
-        )
+        raise PlanError("the sweep has no cell: name at least one pattern, iodepth, VM count, placement and events")
     if len(set(cells)) < len(cells):
         raise PlanError("the sweep visits a cell twice: " + next(c.name for c in cells if cells.count(c) > 1))
     return cells
@@ -319,9 +313,7 @@ def _cells(patterns, iodepth, numjobs, vms, placement, events) -> list[Cell]:
 
 def _events(given: Mapping[float | str, str]) -> Events:
     if not isinstance(given, Mapping):
-        raise PlanError(
-            f"events has {given!r}: expected a mapping of second to action, e.g. {{10: cut-link, 25: heal-link}}"
-        )
+        raise PlanError(f"events has {given!r}: expected a mapping of second to action, e.g. {{10: cut-link}}")
     return tuple(sorted((_number("events: the second", _second(t_s)), str(action)) for t_s, action in given.items()))
 
 
@@ -350,9 +342,7 @@ def _require_time(
 def _demands(cells: Sequence[Cell], demands: Sequence[float | str], iodepth: int) -> list[Cell]:
     """Every undisturbed load of the sweep at every demand."""
     if isinstance(demands, str) or not all(isinstance(d, (str, Real)) and not isinstance(d, bool) for d in demands):
-        raise PlanError(
-            f"offered is {demands!r}: expected a list of shares or IOPS, e.g. [0.25, 0.5, 0.9] or ['2000iops']"
-        )
+        raise PlanError(f"offered is {demands!r}: expected a list of shares or IOPS, e.g. [0.25, 0.9] or ['2000iops']")
     depth = count("offered_iodepth", iodepth)
     names = [demand if isinstance(demand, str) else f"{demand:g}" for demand in demands]
     if len(set(names)) < len(names):
@@ -360,9 +350,7 @@ def _demands(cells: Sequence[Cell], demands: Sequence[float | str], iodepth: int
     loads = dict.fromkeys(replace(cell, iodepth=depth) for cell in cells if not cell.events)
     for load in loads if names else ():
         if load.pattern.rate_bytes:
-            raise PlanError(
-                f"pattern {load.pattern.name!r} has a cap of its own: offer a demand or cap the rate, not both"
-            )
+            raise PlanError(f"pattern {load.pattern.name!r} has a cap: offer a demand or cap the rate, not both")
     return [replace(load, demand=name) for load in loads for name in names]
 
 

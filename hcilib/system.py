@@ -262,8 +262,7 @@ def systems_of(names: Iterable[str], files: Sequence[str | Path] = ()) -> dict[s
     wanted = dict.fromkeys([*own, *names])
     for name in (name for name in wanted if name.partition(" [")[0] not in known):
         raise TestbedError(
-            f"system {name!r}: no file in {SYSTEMS.name}/ has this name; {meant(name, known)}name its own file "
-            f"in systems"
+            f"system {name!r}: no file in {SYSTEMS.name}/ has this name; {meant(name, known)}name it in systems"
         )
     return {name: known[name.partition(" [")[0]] for name in wanted}
 

@@ -248,9 +248,7 @@ class Testbed(Model):
     def _consistent(self):
         if section := self.embedded:
             if self.nodes or self.vms:
-                raise ValueError(
-                    f"{section}: an embedded testbed makes its own nodes and VMs; remove nodes and vms, or {section}"
-                )
+                raise ValueError(f"{section}: an embedded testbed makes its own; remove nodes and vms, or {section}")
             if own_way := sorted(self.fio.model_fields_set & {"ioengine", "direct", "port", "binary"}):
                 raise ValueError(
                     f"fio.{own_way[0]}: an embedded testbed reaches its disks in a way of its own; remove "
@@ -266,9 +264,7 @@ class Testbed(Model):
         for node in (node for node in self.nodes if node.name in own):
             reached = [(h.target, h.port, h.user, h.jump) for h in (node, own[node.name])]
             if reached[0] != reached[1]:
-                raise ValueError(
-                    f"vms: {node.name} is the node itself: give it the same address, port, user and jump in both places"
-                )
+                raise ValueError(f"vms: {node.name} is the node itself: give both the same address, port, user, jump")
         _unique("VM address", [vm.target for vm in self.vms])  # fio would run the job there twice and count it twice
         _unique("disk serial", [d.serial for vm in self.vms for d in vm.disks])
         known = {n.name for n in self.nodes}

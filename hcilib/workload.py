@@ -198,7 +198,7 @@ class Cell:
             raise PlanError(f"placement {str(self.placement)[:80]!r}: expected {', '.join(PLACEMENTS)}")
         if len(self.name) > _LONGEST:
             raise PlanError(
-                f"events: {self.name[:80]}... is longer than a folder's name may be: expected fewer, or shorter words"
+                f"events: {self.name[:80]}... is too long for a folder's name: expected fewer or shorter words"
             )
 
     @property
@@ -306,17 +306,12 @@ def tenant_cells(tenants: Mapping[str, Mapping[str, Any] | str], offered_iodepth
     name
     """
     if not isinstance(tenants, Mapping) or len(tenants) < 2:
-        raise PlanError(
-            f"tenants is {tenants!r}: expected at least two, e.g. "
-            f"{{database: {{profile: oltp}}, backup: {{profile: backup}}}}"
-        )
+        raise PlanError(f"tenants is {tenants!r}: expected at least two, e.g. {{database: oltp, backup: backup}}")
     loads, limited = {}, {}
     for name, given in tenants.items():
         fields = {"profile": given} if isinstance(given, str) else given
         if "-rate" in str(name) or not isinstance(fields, Mapping):
-            raise PlanError(
-                f"tenant {name!r} is {given!r}: expected a profile's name or a mapping of {', '.join(_FIELDS)}"
-            )
+            raise PlanError(f"tenant {name!r} is {given!r}: expected a profile or a mapping of {', '.join(_FIELDS)}")
         loads[name] = _loads(name, fields, offered_iodepth)
         limited[name] = _limited(name, loads[name], fields["limit"]) if fields.get("limit") else loads[name]
     _refuse_shared(loads)
@@ -343,17 +338,13 @@ def _loads(name: str, fields: Mapping[str, Any], offered_iodepth: int) -> tuple[
         of_all = {key: fields[key] for key in _OF_PATTERN if fields.get(key)}
         own = dict(own or {}) | of_all if fields.get("profile") else of_all | dict(own or {})
         if wrong := [key for key in own if key not in _OF_PATTERN]:
-            raise PlanError(
-                f"tenant {name!r}, pattern {pattern!r}: unknown field {wrong[0]!r}; expected {', '.join(_OF_PATTERN)}"
-            )
+            raise PlanError(f"tenant {name!r}, pattern {pattern!r} has no {wrong[0]!r}: {_near(wrong[0], _OF_PATTERN)}")
         demand = _demand(name, own.get("offered", ""))
         whole = {"iodepth": offered_iodepth if demand else 32, "numjobs": 1} | own
         depth, jobs = (count(f"tenant {name!r}, pattern {pattern!r}: {n}", whole[n]) for n in ("iodepth", "numjobs"))
         cell = Cell(Pattern.parse(pattern), jobs, depth, vms, demand=demand)
         if demand and cell.pattern.capped:
-            raise PlanError(
-                f"tenant {name!r}: pattern {pattern!r} has a cap of its own: offer a demand or cap the rate, not both"
-            )
+            raise PlanError(f"tenant {name!r}: pattern {pattern!r} has a cap: offer a demand or cap the rate, not both")
         found.append(Load(name, cell, on))
     return tuple(found)
 
@@ -392,9 +383,7 @@ def _vms(name: str, given: Any) -> tuple[int, tuple[str, ...]]:
         if twice := [vm for vm in given if list(given).count(vm) > 1]:
             raise PlanError(f"tenant {name!r} names VM {twice[0]} twice")
         return len(given), tuple(given)
-    raise PlanError(
-        f"tenant {name!r}: vms is {given!r}: expected how many, or a list of the names of the testbed's VMs"
-    )
+    raise PlanError(f"tenant {name!r}: vms is {given!r}: expected how many, or a list of the names of VMs")
 
 
 def _demand(name: str, given: Any) -> str:
@@ -409,9 +398,7 @@ def _limited(name: str, loads: tuple[Load, ...], limit: Any) -> tuple[Load, ...]
     [load] = loads
     pattern = load.cell.pattern
     if load.cell.demand or pattern.capped:
-        raise PlanError(
-            f"tenant {name!r}: limit {limit!r}, but its load is offered or capped already: a limit is for what is not"
-        )
+        raise PlanError(f"tenant {name!r}: limit {limit!r}, but its load is offered or capped already: leave it out")
     cell = Cell(Pattern.parse(f"{pattern.name}-rate{limit}"), load.cell.numjobs, load.cell.iodepth, load.cell.vms)
     return (Load(name, cell, load.vms, limit=f"rate{limit}"),)
 
@@ -420,9 +407,7 @@ def _refuse_shared(loads: Mapping[str, tuple[Load, ...]]) -> None:
     of: dict[str, str] = {}
     for name, vm in ((name, vm) for name, own in loads.items() for vm in own[0].vms):
         if (other := of.setdefault(vm, name)) != name:
-            raise PlanError(
-                f"tenants {other!r} and {name!r} share VM {vm}: give each VMs, and with them disks, of its own"
-            )
+            raise PlanError(f"tenants {other!r} and {name!r} share VM {vm}: give each VMs and disks of its own")
 
 
 def _cell(together: Iterable[tuple[Load, ...]]) -> Cell:

@@ -54,9 +54,7 @@ _Yaml12.yaml_implicit_resolvers = {
     first: [(tag, regexp) for tag, regexp in resolvers if tag != "tag:yaml.org,2002:bool"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Yaml12.add_implicit_resolver(
-    "tag:yaml.org,2002:bool", re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
-)
+_Yaml12.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(?:[Tt]rue|TRUE|[Ff]alse|FALSE)$"), list("tTfF"))
 
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
@@ -122,9 +120,7 @@ Token = Annotated[str, Form("a token without blanks, of at most 255 characters",
 ActionName = Annotated[str, Form("lower-case words joined by -, e.g. cut-link", "[a-z0-9]+(-[a-z0-9]+)*", most=64)]
 Line = Annotated[str, Form("one line of text that can be seen, at most 1,000 characters", most=1000)]
 Prose = Annotated[str, Form("text that can be seen, at most 20,000 characters", most=20_000, also="\n\t")]
-Shell = Annotated[
-    str, Form("a shell command of characters that can be seen, at most 20,000", r".*\S.*", 20_000, also="\n\t")
-]
+Shell = Annotated[str, Form("a shell command of visible characters, at most 20,000", r".*\S.*", 20_000, also="\n\t")]
 """A user's own shell text by design: it runs as it is, where the file says, and nothing else of the file gets into
 it."""
 

@@ -232,9 +232,7 @@ def execute(path: Path, command: str, **arguments: Any) -> Any:
                 stream.flush()
                 answer = _answer(stream)
     except (OSError, ValueError) as error:
-        raise QmpError(
-            f"{path.name}: `{command}`: no answer from qemu ({error}): is the guest still running?"
-        ) from None
+        raise QmpError(f"{path.name}: `{command}`: no answer from qemu ({error}): is the guest running?") from None
     if "error" in answer:
         raise QmpError(f"{path.name}: `{command}` was refused: {answer['error'].get('desc', answer['error'])}")
     return answer["return"]

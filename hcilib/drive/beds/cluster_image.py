@@ -220,9 +220,7 @@ def _unpacked(folder: Path, name: str) -> Path:
 
 def _copy(source: Path, target: Path) -> None:
     if not source.exists():
-        raise LabError(
-            f"{source.name}: not where its package used to have it ({source}); the box has to be taught the new place"
-        )
+        raise LabError(f"{source.name}: not where its package used to have it ({source}); teach the box the new place")
     if not target.exists() or target.is_symlink():
         target.unlink(missing_ok=True)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -278,18 +276,14 @@ def resolve() -> dict[str, str]:
     LabError : there is no apt here, or its lists do not hold a package
     """
     if not shutil.which("apt-cache"):
-        raise LabError(
-            "apt-cache: not found; the guests of the box are made of Debian or Ubuntu packages: use such a machine"
-        )
+        raise LabError("apt-cache: not found; guests are made of Debian or Ubuntu packages: use such a machine")
     depends = re.findall(r"Depends: (linux-image-[\w.+-]+)", _apt("apt-cache", "depends", KERNEL))
     names = (*depends[:1], *TOOLS)
     shown = _apt("apt-cache", "show", "--no-all-versions", *names)
     found = dict(re.findall(r"^Package: (\S+)$.*?^Version: (\S+)$", shown, re.M | re.S))
     missing = sorted({*TOOLS, *([] if depends else [KERNEL])} - found.keys())
     if missing:
-        raise LabError(
-            f"apt knows no package {', '.join(missing)}: run `apt-get update` as root, then start the box again"
-        )
+        raise LabError(f"apt knows no package {', '.join(missing)}: run `apt-get update` as root, then start again")
     return {name: found[name] for name in names}
 
 

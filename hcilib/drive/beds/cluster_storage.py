@@ -165,9 +165,8 @@ def _of_raid5() -> str:
 
 
 def _configured(protocol: str) -> str:
-    conf = DRBD_CONF.format(
-        protocol=protocol, timeouts=TIMEOUTS, resources="".join(_RESOURCE.format(v=v) for v in (1, 2))
-    )
+    resources = "".join(_RESOURCE.format(v=v) for v in (1, 2))
+    conf = DRBD_CONF.format(protocol=protocol, timeouts=TIMEOUTS, resources=resources)
     return _DRBD_CONF.format(conf=conf)
 
 

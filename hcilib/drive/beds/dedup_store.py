@@ -43,9 +43,8 @@ def share(files):
 def _share(fd, run):
     if run:
         source, at, offset, length = run
-        fcntl.ioctl(
-            source, FIDEDUPERANGE, bytearray(struct.pack("=QQHHIqQQiI", at, length, 1, 0, 0, fd, offset, 0, 0, 0))
-        )
+        asked = struct.pack("=QQHHIqQQiI", at, length, 1, 0, 0, fd, offset, 0, 0, 0)
+        fcntl.ioctl(source, FIDEDUPERANGE, bytearray(asked))
 
 
 def unshare(files):

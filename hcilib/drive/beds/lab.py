@@ -86,9 +86,7 @@ def lab(
     drives = _drives(systems, dial)
     programs = hosts.find_programs(hosts.PACKAGES | STORE if store else None)
     if store and os.getuid():
-        raise LabError(
-            f"lab(store={store!r}): a file system is mounted by root alone: run it as root, or without a store"
-        )
+        raise LabError(f"lab(store={store!r}): a file system is mounted by root alone: run as root, or without a store")
     replicas = sum(map(len, places.values())) * vms * disks
     folder = make_folder(root, replicas * disk_bytes, "the lab's replicas")
     with contextlib.ExitStack() as stack:

@@ -173,10 +173,7 @@ def find_programs(needed: Mapping[str, str] | None = None, engine: str = "nbd") 
     _require("fio", _version([programs["fio"], "--version"], r"fio-(\d+)\.(\d+)"), MIN_FIO)
     _require("sshd", _version([programs["sshd"], "-?"], r"OpenSSH_(\d+)\.(\d+)"), MIN_SSHD)
     if engine not in subprocess.run([programs["fio"], "--enghelp"], capture_output=True, text=True).stdout.split():
-        raise LabError(
-            f"{programs['fio']} was built without the {engine} engine, which the lab's disks need; use the "
-            "distribution's fio"
-        )
+        raise LabError(f"{programs['fio']} has no {engine} engine, which the disks need: use the distribution's fio")
     return programs
 
 

@@ -74,9 +74,8 @@ class Bars:
             return
         self._block = step.block
         self._of_block.reset(total=round(max(self._left.get(step.block, 0.0), self._seconds(step)), 1))
-        self._of_block.set_description_str(
-            f"block {step.block} of {max(self._blocks, step.block)}" if step.block else "preparation"
-        )
+        name = f"block {step.block} of {max(self._blocks, step.block)}" if step.block else "preparation"
+        self._of_block.set_description_str(name)
 
     def _bar(self, name: str, seconds: float, position: int, leave: bool = True) -> tqdm:
         form = "{desc}: {percentage:3.0f}%|{bar}| {n:.0f}/{total:.0f} s, {remaining} left {postfix}"

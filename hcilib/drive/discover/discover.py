@@ -129,9 +129,7 @@ def discover(
     hcilib.drive.discover.discover.DiscoverError: host vm1: given more than once
     """
     if platform not in (None, *PLATFORMS):
-        raise DiscoverError(
-            f"platform {platform!r}: expected one of {', '.join(PLATFORMS)}, or none for what the nodes have"
-        )
+        raise DiscoverError(f"platform {platform!r}: expected one of {', '.join(PLATFORMS)}, or none for what is there")
     vms, carriers = hosts_given(hosts, "linux"), hosts_given(nodes, "windows" if platform == "hyperv" else "linux")
     called = _name(name or (Path(out).stem if out else "discovered"))
     owned = {_name(system): tuple(serials) for system, serials in (systems or {}).items()}

@@ -236,9 +236,7 @@ def job_demand(step: Step) -> tuple[int, int]:
     FioError where the demand is a share and nothing was measured that it could be a share of.
     """
     if not step.offered_iops:
-        raise FioError(
-            f"{step.id}: no closed-loop run of its load was accepted before it, so a share of its maximum is not known"
-        )
+        raise FioError(f"{step.id}: no closed-loop run of its load was accepted before it: its maximum is not known")
     each, share = step.offered_iops / step.cell.vms / step.cell.numjobs, step.cell.pattern.rwmixread / 100
     return tuple(max(1, round(each * part)) if part else 0 for part in (share, 1 - share))  # type: ignore[return-value]
 
