@@ -11,7 +11,8 @@ import base64
 import contextlib
 import json
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from xml.etree import ElementTree
 
@@ -124,42 +125,41 @@ def parse_node(text: str) -> NodeFacts:
     parts = sections(text)
     if "end" not in parts:
         raise ValueError("its answer ends early")
-    drives: dict[tuple[str, int], int] = {}
-    for row in map(fields, parts["drives"].splitlines()):
-        what = _drive(row["name"], row["queue/rotational"], row["device/vendor"], row["device/model"])
-        if size := 512 * int(row["size"] or 0):
-            drives[what, size] = drives.get((what, size), 0) + 1
+    sized = (row for row in map(fields, parts["drives"].splitlines()) if int(row["size"] or 0))
+    drives = _counted((_drive(row), 512 * int(row["size"])) for row in sized)
     rows = map(fields, parts["links"].splitlines())
     links = [_link(row["name"], row["driver"], row["operstate"], row["speed"]) for row in rows]
     found, failed = guests(text)
     controllers = tuple(line.partition(" ")[2] for line in parts["controllers"].splitlines())
-    counted = tuple((*what, n) for what, n in drives.items())
-    return NodeFacts(parts["hostname"].strip(), counted, tuple(links), controllers, found, failed)
+    return NodeFacts(parts["hostname"].strip(), drives, tuple(links), controllers, found, failed)
 
 
-def _drive(name: str, rotational: str, vendor: str, model: str) -> str:
+def _counted(drives: Iterable[tuple[str, int]]) -> tuple[tuple[str, int, int], ...]:
+    """(what, size_bytes, how many) of drives that are alike."""
+    return tuple((*drive, n) for drive, n in Counter(drives).items())
+
+
+def _drive(row: Mapping[str, str]) -> str:
     """A drive in words. With a number of PCI for its vendor it is a guest's, and nobody knows whether it turns."""
+    vendor, model = row["device/vendor"], row["device/model"]
     if vendor.startswith("0x"):
         return " ".join(f"{_VENDORS.get(vendor.lower(), '')} disk {model}".split())
-    kind = "NVMe" if name.startswith("nvme") else {"0": "SSD", "1": "disk that turns"}.get(rotational, "drive")
+    turns = {"0": "SSD", "1": "disk that turns"}.get(row["queue/rotational"], "drive")
+    kind = "NVMe" if row["name"].startswith("nvme") else turns
     return " ".join(f"{kind} {vendor} {model}".split())
 
 
 def parse_windows_node(text: str) -> NodeFacts:
     """Facts of a Hyper-V node; PlatformError where PowerShell printed something else."""
     told = read_hyperv(text)
-    drives: dict[tuple[str, int], int] = {}
-    for drive in told["drives"]:
-        what = " ".join(f"{drive.get('bus', '')} {drive.get('media', '')} {drive.get('model', '')}".split())
-        key = what, int(drive.get("bytes") or 0)
-        drives[key] = drives.get(key, 0) + 1
+    words = [(" ".join(str(d.get(key, "")) for key in ("bus", "media", "model")), d) for d in told["drives"]]
+    drives = _counted((" ".join(what.split()), int(drive.get("bytes") or 0)) for what, drive in words)
     links = [
         _link(str(link.get("name")), "", str(link.get("state")).lower(), str(int(link.get("bits_per_s") or 0) // 10**6))
         for link in told["links"]
     ]
-    counted = tuple((*key, n) for key, n in drives.items())
     known, tiers = {"hyperv": told["guests"]}, tuple(told.get("tiers") or ())
-    return NodeFacts(str(told["node"]), counted, tuple(links), guests=known, tiers=tiers)
+    return NodeFacts(str(told["node"]), drives, tuple(links), guests=known, tiers=tiers)
 
 
 def _link(name: str, driver: str, state: str, mbit: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -19,6 +19,7 @@ from hcilib.drive.discover.storage import Storage, storages
 from hcilib.drive.discover.testbed_file import (
     NOTHING,
     UNKNOWN_NODE,
+    Seen,
     save,
     says_consent,
     write_scenarios,
@@ -37,6 +38,8 @@ from hcilib.testbed import Disk, Host, Node, Testbed, TestbedError, Vm
 
 _HOST = re.compile(r"(?:(?P<name>[^=@]+)=)?(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:@]+)(?::(?P<port>\d+))?")
 PLATFORMS = (*answers.PLATFORM_QUESTIONS, "hyperv")
+Own = Mapping[str, Sequence[str]]
+"""System -> patterns of the serials that are its own."""
 
 
 class DiscoverError(ValueError):
@@ -150,20 +153,18 @@ def discover(
     _each_has_its_own(owned, disks)
     placed = {vm.name: _placed(vm, vm_facts[vm.name], carriers, node_facts) for vm in vms if vm.name in vm_facts}
     clocks = {host: _clock(seconds, blur) for host, (seconds, blur) in ahead.items()}
+    seen = Seen(vms, carriers, vm_facts, node_facts, vm_failed, node_failed, disks, placed, clocks)
     printed = {n.name: told_nodes[n.name].value for n in carriers if n.name in node_facts and n.os == "linux"}
     windows = {n.name: node_facts[n.name].tiers for n in carriers if n.name in node_facts and n.os == "windows"}
-    seen, unread = storages(printed, windows)
+    stored, unread = storages(printed, windows)
     beside = _beside(Path(out) if out else Path(called))
     before = _before(beside, called, disks) if systems is None else {}
-    files = _systems(beside, called, seen, node_facts, owned, before)
-    questions = _questions(vm_facts, vm_failed, node_facts, node_failed, disks, placed, clocks, carriers)
-    questions += tuple(f"{node}: {why}; say its system yourself." for node, why in unread.items())
+    files = _systems(beside, called, stored, node_facts, owned, before)
     doubts = (_doubt(path, files[path][0], len(files)) for path in sorted(files))
-    questions += tuple(filter(None, doubts))
-    text = write_testbed(
-        called, vms, carriers, vm_facts, node_facts, disks, placed, clocks, questions, known_hosts, key
-    )
-    asked = _host_table(told, told_nodes, vm_failed, node_failed)
+    unsaid = (f"{node}: {why}; say its system yourself." for node, why in unread.items())
+    questions = (*_questions(seen), *unsaid, *filter(None, doubts))
+    text = write_testbed(called, seen, questions, known_hosts, key)
+    asked = _host_table(seen)
     texts = {path: its for path, (_, its) in files.items()}
     if out is None:
         return Discovery(text, disks, asked, questions, systems=texts)
@@ -192,18 +193,13 @@ def _before(beside: Path, called: str, disks: pd.DataFrame) -> dict[str, tuple[s
 
 
 def _systems(
-    beside: Path,
-    called: str,
-    seen: Sequence[Storage],
-    node_facts: Mapping[str, NodeFacts],
-    owned: Mapping[str, Sequence[str]],
-    before: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    beside: Path, called: str, stored: Sequence[Storage], node_facts: Mapping[str, NodeFacts], owned: Own, before: Own
 ) -> dict[Path, tuple[Storage, str]]:
     """Path -> storage and text of each system's file: those that were asked for, else those that were seen and those
     that have a file from `before`, else one to be filled in. Of what no node tells a file that is there is the text."""
     drives = {facts.drives for facts in node_facts.values()}
     alike = next(iter(drives)) if len(drives) == 1 else ()
-    told = {one.name: one for one in seen}
+    told = {one.name: one for one in stored}
     files = {}
     for name in list(owned) or [*before, *(name for name in told if name not in before)] or ["system"]:
         one = told.get(name, Storage("", name, "", ()))
@@ -223,7 +219,7 @@ def _doubt(path: Path, storage: Storage, systems: int) -> str:
     return f"Is {path} what the system is? Each line that it was read from stands there.{its}"
 
 
-def _each_has_its_own(owned: Mapping[str, Sequence[str]], disks: pd.DataFrame) -> None:
+def _each_has_its_own(owned: Own, disks: pd.DataFrame) -> None:
     """Every system has a blank disk, and no disk is two systems'."""
     serials = disks.loc[disks["proposed"], "serial"].tolist()
     whose = {s: [name for name, own in owned.items() if any(fnmatchcase(s, p) for p in own)] for s in serials}
@@ -337,66 +333,37 @@ def _clock(seconds: float, blur: float) -> str:
     return f"within {CLOCK_LIMIT_S:g} s of this machine's" if right else f"{seconds:+.0f} s from this machine's"
 
 
-def _questions(
-    vm_facts: Mapping[str, VmFacts],
-    vm_failed: Mapping[str, str],
-    node_facts: Mapping[str, NodeFacts],
-    node_failed: Mapping[str, str],
-    disks: pd.DataFrame,
-    placed: Mapping[str, tuple[str, str]],
-    clocks: Mapping[str, str],
-    nodes: Sequence[Node],
-) -> tuple[str, ...]:
+def _questions(seen: Seen) -> Iterator[str]:
     """What only the reader knows, and what went wrong; in the order of the hosts."""
-    asked = [CONSENT]
-    asked += [
-        f"{host} did not answer: {why}{'' if why.endswith('?') else '.'} Mend that and run this again."
-        for host, why in {**vm_failed, **node_failed}.items()
-    ]
-    if not nodes:
-        asked.append("On which nodes do the VMs run? Give them with --nodes: their CPU and links are counted.")
-    asked += [
-        f"{node}: {platform} could not be read: {why}"
-        for node, f in node_facts.items()
-        if not any(f.guests.values())  # else another platform told of the VMs, and this one is not in use
-        for platform, why in f.failed.items()
-    ]
-    if nodes:
-        asked += [
-            f"On which node does {vm} run? ({how}) Replace {node}."
-            for vm, (node, how) in placed.items()
-            if node == UNKNOWN_NODE
-        ]
-    usable = set(disks.loc[disks["proposed"], "vm"])
-    asked += [
-        (
+    yield CONSENT
+    for host, why in {**seen.vm_failed, **seen.node_failed}.items():
+        yield f"{host} did not answer: {why}{'' if why.endswith('?') else '.'} Mend that and run this again."
+    if not seen.nodes:
+        yield "On which nodes do the VMs run? Give them with --nodes: their CPU and links are counted."
+    for node, of_node in seen.node_facts.items():
+        # where another platform told of the VMs, this one is not in use
+        for platform, why in of_node.failed.items() if not any(of_node.guests.values()) else ():
+            yield f"{node}: {platform} could not be read: {why}"
+    for vm, (node, how) in seen.placed.items():
+        if seen.nodes and node == UNKNOWN_NODE:
+            yield f"On which node does {vm} run? ({how}) Replace {node}."
+    usable = set(seen.disks.loc[seen.disks["proposed"], "vm"])
+    for vm in (vm for vm in seen.vm_facts if vm not in usable):
+        yield (
             f"{vm} has no disk that may be written: attach a blank one with a serial of its own (libvirt: <serial> in "
             "its <disk>; Proxmox VE: serial=... on its line of `qm set`), or clear one that is not needed."
         )
-        for vm in vm_facts
-        if vm not in usable
-    ]
-    asked += [
-        f"{vm} has no fio that answers ({f.fio[:80] or 'nothing'}): install it there."
-        for vm, f in vm_facts.items()
-        if not f.fio.startswith("fio-")
-    ]
-    asked += [
-        f"{host}: its clock is {said}: start chrony or ntpd there."
-        for host, said in clocks.items()
-        if not said.startswith("within")
-    ]
-    return tuple(asked)
+    for vm, facts in seen.vm_facts.items():
+        if not facts.fio.startswith("fio-"):
+            yield f"{vm} has no fio that answers ({facts.fio[:80] or 'nothing'}): install it there."
+    for host, said in seen.clocks.items():
+        if not said.startswith("within"):
+            yield f"{host}: its clock is {said}: start chrony or ntpd there."
 
 
-def _host_table(
-    told: Mapping[str, Outcome],
-    told_nodes: Mapping[str, Outcome],
-    vm_failed: Mapping[str, str],
-    node_failed: Mapping[str, str],
-) -> pd.DataFrame:
-    rows = [(host, "vm", host not in vm_failed, vm_failed.get(host, "")) for host in told]
-    rows += [(host, "node", host not in node_failed, node_failed.get(host, "")) for host in told_nodes]
+def _host_table(seen: Seen) -> pd.DataFrame:
+    asked = [("vm", seen.vms, seen.vm_failed), ("node", seen.nodes, seen.node_failed)]
+    rows = [(h.name, role, h.name not in failed, failed.get(h.name, "")) for role, its, failed in asked for h in its]
     return pd.DataFrame(rows, columns=["host", "role", "ok", "detail"])
 
 

@@ -8,6 +8,7 @@ import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -27,26 +28,28 @@ _CONSENT = re.compile("(?:# *)?consent:")
 _UNITS = {"TiB": 2**40, "GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
 
 
-def write_testbed(
-    name: str,
-    vms: Sequence[Host],
-    nodes: Sequence[Node],
-    vm_facts: Mapping[str, VmFacts],
-    node_facts: Mapping[str, NodeFacts],
-    disks: pd.DataFrame,
-    placed: Mapping[str, tuple[str, str]],
-    clocks: Mapping[str, str],
-    questions: Sequence[str],
-    known_hosts: str,
-    key: str | None,
-) -> str:
+@dataclass(frozen=True)
+class Seen:
+    """The hosts that were asked, what they told or why they did not, and what follows from it: `placed`, VM -> its node
+    and how that is known; `clocks`, in words."""
+
+    vms: Sequence[Host]
+    nodes: Sequence[Node]
+    vm_facts: Mapping[str, VmFacts]
+    node_facts: Mapping[str, NodeFacts]
+    vm_failed: Mapping[str, str]
+    node_failed: Mapping[str, str]
+    disks: pd.DataFrame
+    placed: Mapping[str, tuple[str, str]]
+    clocks: Mapping[str, str]
+
+
+def write_testbed(name: str, seen: Seen, questions: Sequence[str], known_hosts: str, key: str | None) -> str:
     """The file's text. It holds no time and no measured number, so that two runs over the same hosts differ in
     nothing."""
+    found = f"# What `hci discover` found on {len(seen.vm_facts)} VM(s) and {len(seen.node_facts)} node(s)."
     lines = [
-        (
-            f"# What `hci discover` found on {len(vm_facts)} VM(s) and {len(node_facts)} node(s). Nothing was written "
-            "anywhere. Review it line by line."
-        ),
+        f"{found} Nothing was written anywhere. Review it line by line.",
         "#",
         "# Still to be said:",
         *(f"# {n}. {_plain(question)}" for n, question in enumerate(questions, 1)),
@@ -62,17 +65,15 @@ def write_testbed(
         *([f"key: {_quoted(key)}"] if key else []),
         "fio: {ioengine: libaio, direct: 1, launcher: per-host}",
         "",
-        "nodes:" if nodes else "nodes: []",
+        "nodes:" if seen.nodes else "nodes: []",
     ]
-    for node in nodes:
-        lines += [
-            *_node_comments(node_facts.get(node.name), clocks.get(node.name, "")),
-            f"  - {{{', '.join([f'name: {_scalar(node.name)}', *_reach(node)])}}}",
-        ]
+    for node in seen.nodes:
+        lines += _node_comments(seen.node_facts.get(node.name), seen.clocks.get(node.name, ""))
+        lines.append(f"  - {{{', '.join([f'name: {_scalar(node.name)}', *_reach(node)])}}}")
     lines += ["", "vms:"]
-    for vm in vms:
-        if vm.name in vm_facts:
-            lines += _vm(vm, vm_facts[vm.name], disks[disks["vm"] == vm.name], placed[vm.name], clocks.get(vm.name, ""))
+    for vm in seen.vms:
+        if vm.name in seen.vm_facts:
+            lines += _vm(vm, seen)
         else:
             lines.append(f"  # {vm.name} is left out: it could not be asked (see above)")
     return "\n".join(lines) + "\n"
@@ -232,13 +233,11 @@ def _node_comments(facts: NodeFacts | None, clock: str) -> list[str]:
     return [f"  # {_plain(row)}" for row in rows]
 
 
-def _vm(vm: Host, facts: VmFacts, disks: pd.DataFrame, placed: tuple[str, str], clock: str) -> list[str]:
-    node, how = placed
-    lines = [
-        f"  - name: {_scalar(vm.name)}  # {_plain(facts.fio or 'no fio')}" + (f"; clock: {clock}" if clock else "")
-    ]
-    lines += [f"    {part}" for part in _reach(vm)]
-    lines.append(f"    node: {node}  # {_plain(how)}")
+def _vm(vm: Host, seen: Seen) -> list[str]:
+    (node, how), disks = seen.placed[vm.name], seen.disks[seen.disks["vm"] == vm.name]
+    clock = f"; clock: {seen.clocks[vm.name]}" if vm.name in seen.clocks else ""
+    lines = [f"  - name: {_scalar(vm.name)}  # {_plain(seen.vm_facts[vm.name].fio or 'no fio')}{clock}"]
+    lines += [*(f"    {part}" for part in _reach(vm)), f"    node: {node}  # {_plain(how)}"]
     mine = disks[disks["proposed"]]
     lines.append("    disks:" if len(mine) else "    disks: []")
     for disk in mine.itertuples():
