@@ -14,10 +14,10 @@ import getpass
 import os
 import re
 import shlex
-import shutil
 import signal
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from hcilib.drive.beds import ceph_cluster as cluster
@@ -73,19 +73,16 @@ def ceph(
     size = hosts.checked(Ceph, "ceph", vms=vms, disks=disks, disk_bytes=disk_bytes, osd_bytes=osd_bytes)
     programs = hosts.find_programs(PACKAGES, engine="rbd")
     _require_room(pool, size)
-    folder = hosts.make_folder(root, _needed_bytes(pool, size), "the cluster's OSDs")
-    with contextlib.ExitStack() as stack:
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    needed, listening = _needed_bytes(pool, size), partial(_endpoints, pool=pool, size=size)
+    with hosts.ground(root, needed, "the cluster's OSDs", base, listening) as (folder, block, keeper):
         if odd := _ODD.search(str(folder)):
             raise LabError(f"{folder}: Ceph cannot be told of a path with {odd[0]!r} in it; pass another root=")
-        listening = lambda block: _endpoints(block, pool, size)  # noqa: E731
-        endpoints = listening(stack.enter_context(hosts.reserve(base, listening, seed=str(folder))))
-        testbed = _layout(folder, endpoints, pool, size, system)
-        stack.callback(hosts.wait_refused, endpoints)
-        keeper = stack.enter_context(hosts.Keeper(folder))
-        stack.callback(_kill_daemons, folder)  # nothing of it is kept, so nobody waits for a clean end
-        _start(keeper, programs, testbed, folder, pool, size, cache)
-        yield testbed
+        testbed = _layout(folder, listening(block), pool, size, system)
+        try:
+            _start(keeper, programs, testbed, folder, pool, size, cache)
+            yield testbed
+        finally:
+            _kill_daemons(folder)  # nothing of it is kept, so nobody waits for a clean end
 
 
 def config_of(testbed: Testbed) -> Path:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,7 +21,6 @@ from hcilib.drive.beds import cluster_guest as guests
 from hcilib.drive.beds import cluster_storage as storage
 from hcilib.drive.beds import lab_hosts as hosts
 from hcilib.drive.beds.cluster_image import cache_folder, image
-from hcilib.drive.beds.lab_hosts import available_memory, make_folder, reserve, wait_refused
 from hcilib.drive.hosts.hosts import Clock, Fleet, FleetError, clock, need
 from hcilib.testbed import BOX_CAVEAT, Box, Disk, Fio, Node, Testbed, Vm
 
@@ -100,23 +99,18 @@ def running(
 ) -> Iterator[Cluster]:
     """As :func:`cluster`, with the handle by which faults are done to it."""
     nodes, size = _require(system, nodes, given)
-    if (available := available_memory()) < (needed := nodes * size.memory_bytes):
+    if (available := hosts.available_memory()) < (needed := nodes * size.memory_bytes):
         raise LabError(
             f"{available >> 20} MiB of memory available, {nodes} guest(s) need {needed >> 20} MiB: end something, or "
             "start fewer nodes"
         )
     qemu, boot = guests.find_qemu(), image(cache)
-    folder = make_folder(root, nodes * size.drives * size.drive_bytes, "the box's drives")
-    with contextlib.ExitStack() as stack:
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        base = stack.enter_context(reserve(base, lambda block: _addresses(block, nodes), seed=str(folder)))
-        testbed = _layout(folder, base, nodes, size, system, consent)
-        keeper = stack.enter_context(hosts.Keeper(folder))
+    needed, listening = nodes * size.drives * size.drive_bytes, partial(_addresses, nodes=nodes)
+    with hosts.ground(root, needed, "the box's drives", base, listening) as (folder, block, keeper):
+        testbed = _layout(folder, block, nodes, size, system, consent)
         accel = guests.accelerator(qemu, boot[0], cache_folder(cache))
         box = Cluster(system, testbed, folder, size, keeper, (qemu, accel, boot))
         box._start()
-        stack.callback(wait_refused, _addresses(base, nodes))
-        stack.callback(keeper.stop)  # before waiting for the ports
         yield box
 
 

@@ -27,8 +27,6 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from hcilib.drive.beds import lab_hosts as hosts
-from hcilib.drive.beds.lab_hosts import make_folder, reserve, wait_refused
-from hcilib.drive.beds.supervisor import remove
 from hcilib.places import JOURNAL
 from hcilib.testbed import Dial, Disk, Drive, Fio, Lab, Node, Testbed, Vm
 
@@ -88,19 +86,13 @@ def lab(
     if store and os.getuid():
         raise LabError(f"lab(store={store!r}): a file system is mounted by root alone: run as root, or without a store")
     replicas = sum(map(len, places.values())) * vms * disks
-    folder = make_folder(root, replicas * disk_bytes, "the lab's replicas")
-    with contextlib.ExitStack() as stack:
-        stack.callback(remove, folder)
-        listening = lambda block: _addresses(block, nodes, vms, max(1, len(drives)))  # noqa: E731
-        base = stack.enter_context(reserve(base, listening, seed=str(folder)))
-        testbed = _layout(folder, base, nodes, vms, disks, disk_bytes, places, drives)
-        keeper = stack.enter_context(hosts.Keeper(folder))
+    needed, listening = replicas * disk_bytes, partial(_addresses, nodes=nodes, vms=vms, drives=max(1, len(drives)))
+    with hosts.ground(root, needed, "the lab's replicas", base, listening) as (folder, block, keeper):
+        testbed = _layout(folder, block, nodes, vms, disks, disk_bytes, places, drives)
         shutil.copy(Path(__file__).with_name("dedup_store.py"), folder)
         for node in testbed.nodes if store else ():
-            _mount(programs, folder, node, replicas * disk_bytes)
+            _mount(programs, folder, node, needed)
         _start(keeper, programs, testbed, delay_s, bool(store))
-        stack.callback(wait_refused, listening(base))
-        stack.callback(keeper.stop)  # before waiting for the ports
         if drives:
             _require_served(programs, testbed)
         yield testbed

@@ -286,16 +286,30 @@ Endpoint = tuple[str, int]
 PREFIX = "bed-"
 
 
-def make_folder(root: str | Path | None, need_bytes: int, what: str) -> Path:
-    """A new folder under `root` (default: out/ of the repository); LabError where `what` would find too little space
-    there."""
+@contextlib.contextmanager
+def ground(
+    root: str | Path | None,
+    need_bytes: int,
+    what: str,
+    base: str | None,
+    listening: Callable[[str], Sequence[Endpoint]],
+) -> Iterator[tuple[Path, str, Keeper]]:
+    """A new folder under `root` (default: out/ of the repository), a block of addresses (see `reserve`) and a keeper of
+    processes. At the end nothing runs, nothing answers there, and the folder is gone.
+
+    LabError where `what` would find too little space there."""
     parent = Path(root) if root else repository_root() / "out"
     parent.mkdir(parents=True, exist_ok=True)
     sweep(parent, PREFIX)  # the replicas and the key of labs that nobody lived to remove
     free = shutil.disk_usage(parent).free
     if free < need_bytes + 64 * 2**20:
         raise LabError(f"{parent}: {free >> 20} MiB free, {what} need {need_bytes >> 20} MiB and 64 MiB to spare")
-    return Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent)).resolve()
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent)).resolve()
+    with contextlib.ExitStack() as stack:
+        stack.callback(supervisor.remove, folder)
+        block = stack.enter_context(reserve(base, listening, seed=str(folder)))
+        stack.callback(wait_refused, listening(block))
+        yield folder, block, stack.enter_context(Keeper(folder))
 
 
 def repository_root() -> Path:
