@@ -19,24 +19,12 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from hcilib.drive.beds import lab
-from hcilib.drive.campaign import events, integrity, policy
+from hcilib.drive.campaign import events, integrity, policy, subjects
 from hcilib.drive.campaign.facts import gather, note_wear, pool_fill_noted
 from hcilib.drive.campaign.policy import Policy, Rules, Watch
 from hcilib.drive.campaign.progress import Bars, phase, red
 from hcilib.drive.campaign.rundir import RunDir
-from hcilib.drive.campaign.subjects import (
-    SettingError,
-    Settings,
-    Subject,
-    divided,
-    ensure_placement,
-    interleaved,
-    redirected,
-    require_placement,
-    restore_placement,
-    saved_pct,
-    subjects,
-)
+from hcilib.drive.campaign.subjects import SettingError, Settings, Subject
 from hcilib.drive.guard import guard, preflight
 from hcilib.drive.guard.last_look import LastLook
 from hcilib.drive.hosts import network
@@ -154,12 +142,12 @@ def run(
     measured = under_test(systems, settings)
     for system in measured:
         _same_system(testbed, system)
-    testbed, plan = divided(testbed, measured), interleaved(plan, measured)
+    testbed, plan = subjects.divided(testbed, measured), subjects.interleaved(plan, measured)
     plan = plan.seated(testbed)
-    every = subjects(measured, testbed, actions)
+    every = subjects.subjects(measured, testbed, actions)
     policy.require(plan, testbed, rules, earlier)
     for subject in every.values():
-        require_placement(plan, subject.testbed, subject.system)
+        subjects.require_placement(plan, subject.testbed, subject.system)
         events.require(plan, subject.actions, f"testbed {testbed.name}")
         guard.require(subject.testbed, plan.vms, plan.numjobs, consent)
         integrity.require(plan, subject.testbed)
@@ -253,7 +241,7 @@ def _put_back(fleet: Fleet, switch: Settings, products: Iterable[Subject], plan:
     except SettingError as error:
         tqdm.write(red(str(error)))
     for subject in products:
-        if undone := restore_placement(fleet, subject.testbed, subject.system, plan):
+        if undone := subjects.restore_placement(fleet, subject.testbed, subject.system, plan):
             tqdm.write(red(undone))
 
 
@@ -350,8 +338,8 @@ def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, look: L
     watch = course.watch(step)
     try:
         switch.ensure(fleet, subject)
-        ensure_placement(fleet, testbed, system, step)
-        states = redirected(fleet, testbed, system, step)
+        subjects.ensure_placement(fleet, testbed, system, step)
+        states = subjects.redirected(fleet, testbed, system, step)
         beside = integrity.Beside.of(step, plan, testbed, fleet, look, work, f"{rundir.campaign}.{rundir.order}")
         with _eventful(step, course, fleet, record) as begun:
             launched, remarks, elapsed_s = _launch(step, course, vms, fleet, look, work, watch, begun, beside)
@@ -360,7 +348,7 @@ def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, look: L
             record |= {"integrity": course.rules.kept(work)} if course.rules and course.rules.kept else {}
         remarks = [*remarks, *states]
         if system.savings and step.kind == "measure":
-            saved, unsaid = saved_pct(fleet, subject)
+            saved, unsaid = subjects.saved_pct(fleet, subject)
             record, remarks = record | ({"savings_pct": saved} if saved == saved else {}), [*remarks, *unsaid]
         record |= asdict(launched) | {"counters": remarks, "elapsed_s": elapsed_s}
         for host in record["hosts"]:

@@ -16,9 +16,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pandas as pd
 
@@ -82,24 +82,13 @@ def _classes(device: tuple, steps: pd.DataFrame) -> list[tuple]:
 class _State:
     """One class on one device after some step. `disturbed`: bytes others wrote that it has not overwritten since."""
 
-    written: float = 0.0
-    since: float = 0.0
+    bytes_written: float = 0.0
+    since_bytes: float = 0.0
     since_s: float = math.nan
     disturbed: float = 0.0
     steady: bool | None = None
     spoilt_by: str = ""
     spoilt_run: float = math.nan
-
-
-class _Write(Protocol):
-    """A row of the table of writes."""
-
-    run: int
-    run_id: str
-    step: str
-    started_s: float
-    bytes_written: float
-    steady: Any
 
 
 def _state(steps: pd.DataFrame, key: tuple) -> dict:
@@ -108,38 +97,30 @@ def _state(steps: pd.DataFrame, key: tuple) -> dict:
     end = _State()
     for step in zip(own, steps.itertuples(index=False), strict=True):
         end = _after(end, step, span)
-    return {
-        "bytes_written": end.written,
-        "ratio": end.written / span,
-        "steady": pd.NA if end.steady is None else end.steady,
-        "spoilt_by": end.spoilt_by,
-        "spoilt_run": end.spoilt_run,
-        "since_bytes": end.since,
-        "since_s": end.since_s,
-    }
+    return asdict(end) | {"ratio": end.bytes_written / span, "steady": pd.NA if end.steady is None else end.steady}
 
 
-def _after(state: _State, step: tuple[bool, _Write], span: float) -> _State:
+def _after(state: _State, step: tuple[bool, Any], span: float) -> _State:
     own, row = step
     unknown = pd.isna(row.bytes_written)
     if own:
         return state if unknown else _grown(state, row)
     disturbed = state.disturbed + (math.inf if unknown else row.bytes_written)
-    if disturbed <= SPOILT_SPANS * span or not state.written:
-        return replace(state, disturbed=disturbed if state.written else 0.0)
+    if disturbed <= SPOILT_SPANS * span or not state.bytes_written:
+        return replace(state, disturbed=disturbed if state.bytes_written else 0.0)
     steady = None if state.steady is None else False
-    return _State(written=state.written, steady=steady, spoilt_by=f"{row.run_id}/{row.step}", spoilt_run=row.run)
+    return _State(state.bytes_written, steady=steady, spoilt_by=f"{row.run_id}/{row.step}", spoilt_run=row.run)
 
 
-def _grown(state: _State, row: _Write) -> _State:
+def _grown(state: _State, row: Any) -> _State:
     if not row.bytes_written:
         return state
     steady = state.steady if pd.isna(row.steady) else bool(row.steady)
     return replace(
         state,
-        written=state.written + row.bytes_written,
-        since=state.since + row.bytes_written,
-        since_s=state.since_s if state.since else row.started_s,
+        bytes_written=state.bytes_written + row.bytes_written,
+        since_bytes=state.since_bytes + row.bytes_written,
+        since_s=state.since_s if state.since_bytes else row.started_s,
         disturbed=max(0.0, state.disturbed - row.bytes_written),
         steady=steady,
         spoilt_by="" if steady else state.spoilt_by,
