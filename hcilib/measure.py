@@ -81,18 +81,8 @@ def run(
     for system in under_test(systems, settings):
         if spill := tier_warning(plan, testbed, system):
             warnings.warn(spill, stacklevel=2)
-    return campaign.run(
-        plan,
-        testbed,
-        systems,
-        run_dir,
-        settings=settings,
-        consent=consent,
-        progress=progress,
-        rules=RULES,
-        earlier=earlier,
-        actions=actions,
-    )
+    how: dict[str, Any] = {"settings": settings, "consent": consent, "progress": progress, "earlier": earlier}
+    return campaign.run(plan, testbed, systems, run_dir, rules=RULES, actions=actions, **how)
 
 
 def tier_warning(plan: Plan, testbed: Testbed, system: System) -> str:

@@ -158,20 +158,11 @@ def sweep(
             steps += [measure("measure", cell, 1, rep) for rep in range(1, repeats + 1)]
     if refill:
         steps = _refilled(steps, cells, prefill)
-    return Plan(
-        tuple(steps),
-        span_bytes,
-        order,
-        "adaptive" if adaptive else str(policy),
-        seed,
-        adaptive=adaptive,
-        volume=volume,
-        content=_content(_given(Content, content, words)),
-        offered=open_loop,
-        integrity=_integrity(integrity, cells),
-        network_s=_number("network_s", network_s),
-        pause_s=_number("pause_s", pause_s),
-    )
+    rules: dict[str, Any] = {"adaptive": adaptive, "volume": volume, "offered": open_loop}
+    rules |= {"content": _content(_given(Content, content, words)), "integrity": _integrity(integrity, cells)}
+    rules |= {"network_s": _number("network_s", network_s), "pause_s": _number("pause_s", pause_s)}
+    named = "adaptive" if adaptive else str(policy)
+    return Plan(tuple(steps), span_bytes, order, named, seed, **rules)
 
 
 def _integrity(span_bytes: int | str | None, cells: Sequence[Cell]) -> Integrity | None:

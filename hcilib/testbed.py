@@ -130,23 +130,16 @@ class Vm(Host):
     os: Literal["linux", "windows"] = "linux"
 
 
-Engine = Annotated[
-    str,
-    Form(
-        f"one of {', '.join(ENGINES)}: engines that read and write the disks that the guard has judged; others "
-        "load code (external:), make no I/O, or reach other targets",
-        "|".join(ENGINES),
-        known=ENGINES,
-    ),
-]
-Program = Annotated[
-    str,
-    Form(
-        "a program called fio..., such as fio, fio-3.36 or /opt/fio-3.36/bin/fio: its name alone or a whole path, "
-        "in letters, digits and . _ + - (no blank, no .., nothing that a shell reads)",
-        r"(?:/(?:[A-Za-z0-9_+-][A-Za-z0-9._+-]*/)*)?fio[A-Za-z0-9._+-]*",
-    ),
-]
+_ENGINE = (
+    f"one of {', '.join(ENGINES)}: engines that read and write the disks that the guard has judged; others "
+    "load code (external:), make no I/O, or reach other targets"
+)
+Engine = Annotated[str, Form(_ENGINE, "|".join(ENGINES), known=ENGINES)]
+_PROGRAM = (
+    "a program called fio..., such as fio, fio-3.36 or /opt/fio-3.36/bin/fio: its name alone or a whole path, "
+    "in letters, digits and . _ + - (no blank, no .., nothing that a shell reads)"
+)
+Program = Annotated[str, Form(_PROGRAM, r"(?:/(?:[A-Za-z0-9_+-][A-Za-z0-9._+-]*/)*)?fio[A-Za-z0-9._+-]*")]
 
 
 class Fio(Model):

@@ -119,10 +119,7 @@ def _fields(name: str) -> tuple[str, int, int, int, int, int, str]:
     rwmixread = int(mix) if mixed else (100 if rw.endswith("read") else 0)
     hot = f"zipf:{theta}" if theta else f"zoned:{hits}/{span}:{100 - int(hits)}/{100 - int(span)}" if hits else ""
     for wrong, why in (
-        (
-            sync == "-fdatasync" and rwmixread == 100,
-            "it writes nothing that fdatasync could flush; leave -fdatasync out",
-        ),
+        (sync == "-fdatasync" and rwmixread == 100, "it writes nothing that fdatasync could flush; leave it out"),
         (hot and not rw.startswith("rand"), "what is read or written in sequence has no hot spots; leave them out"),
         (theta and float(theta) in (0, 1), f"fio knows no zipf {theta}: give a number above 0 that is not 1, e.g. 1.2"),
     ):

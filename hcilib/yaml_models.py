@@ -98,23 +98,12 @@ Name = Annotated[str, Form("letters, digits, '.', '_' and '-', the first a lette
 Address = Annotated[str, Form("a host name or an IP address", f"{_HOST}?")]
 Account = Annotated[str, Form("an account's name: letters, digits, '.', '_', '-' (DOMAIN\\name on Windows)", _ACCOUNT)]
 Jump = Annotated[str, Form("a host to jump over, as [user@]host[:port]", rf"(?:{_ACCOUNT}@)?{_HOST}(?::[0-9]{{1,5}})?")]
-Serial = Annotated[
-    str,
-    Form(
-        "a serial, a WWN or the name of a link under /dev/disk/by-id: letters, digits and ._:+@=,~-",
-        r"[A-Za-z0-9][\w.:+@=,~-]*",
-    ),
-]
-SerialPattern = Annotated[
-    str, Form("a disk's serial, or a pattern of serials with * and ?, such as ceph-*", r"[A-Za-z0-9*?][\w.:+@=,~*?-]*")
-]
-Uri = Annotated[
-    str,
-    Form(
-        "nbd://host/export, nbd+unix:///export?socket=name.sock or rbd://cluster/pool/image",
-        rf"nbd://{_HOST}(?::[0-9]{{1,5}})?/{_WORD}|nbd\+unix:///{_WORD}\?socket={_WORD}\.sock|rbd://{_WORD}/{_WORD}/{_WORD}",
-    ),
-]
+_SERIAL = "a serial, a WWN or the name of a link under /dev/disk/by-id: letters, digits and ._:+@=,~-"
+Serial = Annotated[str, Form(_SERIAL, r"[A-Za-z0-9][\w.:+@=,~-]*")]
+_SERIALS = "a disk's serial, or a pattern of serials with * and ?, such as ceph-*"
+SerialPattern = Annotated[str, Form(_SERIALS, r"[A-Za-z0-9*?][\w.:+@=,~*?-]*")]
+_URIS = rf"nbd://{_HOST}(?::[0-9]{{1,5}})?/{_WORD}|nbd\+unix:///{_WORD}\?socket={_WORD}\.sock|rbd:/(?:/{_WORD}){{3}}"
+Uri = Annotated[str, Form("nbd://host/export, nbd+unix:///export?socket=name.sock or rbd://cluster/pool/image", _URIS)]
 FilePath = Annotated[str, Form("the path of a file on one line", "[^-].*", most=4096)]
 Token = Annotated[str, Form("a token without blanks, of at most 255 characters", r"\S+")]
 ActionName = Annotated[str, Form("lower-case words joined by -, e.g. cut-link", "[a-z0-9]+(-[a-z0-9]+)*", most=64)]
