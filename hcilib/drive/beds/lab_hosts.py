@@ -288,11 +288,7 @@ PREFIX = "bed-"
 
 @contextlib.contextmanager
 def ground(
-    root: str | Path | None,
-    need_bytes: int,
-    what: str,
-    base: str | None,
-    listening: Callable[[str], Sequence[Endpoint]],
+    root: str | Path | None, needed: int, what: str, base: str | None, listening: Callable[[str], Sequence[Endpoint]]
 ) -> Iterator[tuple[Path, str, Keeper]]:
     """A new folder under `root` (default: out/ of the repository), a block of addresses (see `reserve`) and a keeper of
     processes. At the end nothing runs, nothing answers there, and the folder is gone.
@@ -302,8 +298,8 @@ def ground(
     parent.mkdir(parents=True, exist_ok=True)
     sweep(parent, PREFIX)  # the replicas and the key of labs that nobody lived to remove
     free = shutil.disk_usage(parent).free
-    if free < need_bytes + 64 * 2**20:
-        raise LabError(f"{parent}: {free >> 20} MiB free, {what} need {need_bytes >> 20} MiB and 64 MiB to spare")
+    if free < needed + 64 * 2**20:
+        raise LabError(f"{parent}: {free >> 20} MiB free, {what} need {needed >> 20} MiB and 64 MiB to spare")
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent)).resolve()
     with contextlib.ExitStack() as stack:
         stack.callback(supervisor.remove, folder)

@@ -157,16 +157,13 @@ def job_text(
     )
 
 
+Job = tuple[int, int]
+"""Which job of its load it is, and which of the VM."""
+
+
 def _section(
-    step: Step,
-    vm: Vm,
-    testbed: Testbed,
-    span_bytes: int,
-    number: tuple[int, int],
-    paths: Paths,
-    content: Content | None,
+    step: Step, vm: Vm, testbed: Testbed, span_bytes: int, number: Job, paths: Paths, content: Content | None
 ) -> str:
-    """`number`: which job of its load it is, and which of the VM."""
     own, job = number
     pattern, disk = step.cell.pattern, vm.disks[job % len(vm.disks)]
     offset, size = step.region(own, len(vm.disks), min(span_bytes, disk.size_bytes))
@@ -345,13 +342,7 @@ def verify(
 
 
 def _asked(
-    step: Step,
-    vm: Vm,
-    testbed: Testbed,
-    span_bytes: int,
-    number: tuple[int, int],
-    paths: Paths,
-    content: Content | None,
+    step: Step, vm: Vm, testbed: Testbed, span_bytes: int, number: Job, paths: Paths, content: Content | None
 ) -> dict[str, str]:
     """Option -> value, of what a job does to which part of which disk, in the plan's words alone."""
     own, job = number
