@@ -223,7 +223,7 @@ def test_a_systems_file_says_where_each_thing_was_read_and_is_loaded(tmp_path):
         drives_per_node=5,
     )
     drives = {"srv1": NodeFacts("srv1", (("NVMe A", 3200 * 10**9, 5), ("SSD boot", 10**11, 2)))}
-    [(path, (_, text))] = _systems(_beside(tmp_path / "testbeds/mine.yaml"), "mine", [one], drives, {}).items()
+    [(path, (_, text))] = _systems(_beside(tmp_path / "testbeds/mine.yaml"), "mine", [one], drives, {}, {}).items()
     assert path == tmp_path / "systems/mine-drbd.yaml"
     path.parent.mkdir()
     path.write_text(text)
@@ -276,7 +276,7 @@ def test_systems_are_named_with_their_serials_and_one_that_no_node_tells_of_has_
     """Nothing of the scenarios is left to be typed: two systems of two disks a VM have jobs for their own alone."""
     drbd = Storage("drbd", "drbd", "Mirror(2)", (("srv1", "Connected"),))
     owned = {"drbd": ["*-1"], "local": ["*-2"]}
-    files = _systems(tmp_path, "mine", [drbd], {}, owned)
+    files = _systems(tmp_path, "mine", [drbd], {}, owned, {})
     for path, (_, text) in files.items():
         path.write_text(text)
     systems = [hci.load_system(path) for path in files]
@@ -289,6 +289,6 @@ def test_systems_are_named_with_their_serials_and_one_that_no_node_tells_of_has_
         path.write_text(text)
     found = {s.name: s.params for s in find_scenarios(sorted(tmp_path.glob("0*.yaml")), ROOT / "notebooks")}
     assert found["04_compare.mine"]["sweep"].items() >= {"vms": 1, "numjobs": 1, "span_bytes": "2 GiB"}.items()
-    [(path, (_, text))] = _systems(tmp_path, "alone", [], {}, {}).items()
+    [(path, (_, text))] = _systems(tmp_path, "alone", [], {}, {}, {}).items()
     assert path.name == "alone-system.yaml"
     assert "# scheme: Mirror(2)" in text
