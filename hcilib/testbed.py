@@ -257,7 +257,7 @@ class Testbed(Model):
         for node in (node for node in self.nodes if node.name in own):
             reached = [(h.target, h.port, h.user, h.jump) for h in (node, own[node.name])]
             if reached[0] != reached[1]:
-                raise ValueError(f"vms: {node.name} is the node itself: give both the same address, port, user, jump")
+                raise ValueError(f"vms: {node.name} is the node itself: give it the same address, port, user and jump")
         _unique("VM address", [vm.target for vm in self.vms])  # fio would run the job there twice and count it twice
         _unique("disk serial", [d.serial for vm in self.vms for d in vm.disks])
         known = {n.name for n in self.nodes}
