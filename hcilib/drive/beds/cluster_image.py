@@ -18,8 +18,9 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from hcilib.drive.beds.lab_hosts import LabError
+from hcilib.drive.beds.lab_hosts import SSHD, LabError
 
 INIT = Path(__file__).with_name("cluster_init.sh")
 HERE = (
@@ -51,27 +52,13 @@ LINKS = {
     "var/lock": "../run/lock",
 }  # fmt: skip
 """The merged layout that today's distributions have, whichever way their packages still name a file."""
-SSHD = """\
-Port 22
-HostKey /run/keys/hostkey
-AuthorizedKeysFile /run/keys/authorized
-PermitRootLogin prohibit-password
-PasswordAuthentication no
-KbdInteractiveAuthentication no
-StrictModes no
-UsePAM no
-UseDNS no
-MaxStartups 500:30:1000
-MaxSessions 500
-Subsystem sftp internal-sftp
-"""
 FILES = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/bash\nsshd:x:101:65534::/run/sshd:/bin/false\n",
     "etc/group": "root:x:0:\ndisk:x:6:\n",
     "etc/shadow": "root:*:19000:0:99999:7:::\n",
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
     "etc/hosts": "127.0.0.1 localhost\n",
-    "etc/ssh/sshd_config": SSHD,
+    "etc/ssh/sshd_config": f"{SSHD}Port 22\nHostKey /run/keys/hostkey\nAuthorizedKeysFile /run/keys/authorized\n",
 }
 SHELF_MB = 500  # debs, unpacked files and two images
 
@@ -122,7 +109,7 @@ def _key(programs: dict[str, Path], wanted: dict[str, str]) -> str:
     for name, file in programs.items():
         known = file.stat()
         parts.append(f"{name} {file} {known.st_size} {known.st_mtime_ns}")
-    sources = (INIT.read_text(), Path(__file__).read_text())
+    sources = (INIT.read_text(), Path(__file__).read_text(), *FILES.values())
     return hashlib.sha256("\n".join([*parts, *sources]).encode()).hexdigest()[:16]
 
 
@@ -245,13 +232,17 @@ def _forget(shelf: Path, keep: set[Path]) -> None:
             file.unlink(missing_ok=True)
 
 
-def _ask(
-    argv: list[str], env: dict[str, str] | None = None, executable: Path | None = None, may_fail: bool = False
-) -> str:
-    whole = {**os.environ, **(env or {})}
-    done = subprocess.run(argv, capture_output=True, text=True, env=whole, executable=executable)
+def _ask(argv: list[str], env: dict[str, str] | None = None, may_fail: bool = False, **how: Any) -> str:
+    """What a program prints, in English; LabError where it is not there or fails."""
+    whole = {**os.environ, "LC_ALL": "C", **(env or {})}
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, env=whole, **how)
+    except OSError as error:
+        raise LabError(f"{argv[0]}: {error.strerror}; the guests of the box are made of Debian packages") from None
     if done.returncode and not may_fail:
-        raise LabError(f"`{' '.join(argv[:2])}` failed while the guests' image was built: {done.stderr.strip()[-300:]}")
+        said = f"`{' '.join(argv[:3])} ...` failed: {' '.join(done.stderr.split())[-300:]}"
+        mend = "; run `apt-get update` as root, or check the network" if argv[0].startswith("apt-") else ""
+        raise LabError(said + mend)
     return done.stdout
 
 
@@ -277,9 +268,9 @@ def resolve() -> dict[str, str]:
     """
     if not shutil.which("apt-cache"):
         raise LabError("apt-cache: not found; guests are made of Debian or Ubuntu packages: use such a machine")
-    depends = re.findall(r"Depends: (linux-image-[\w.+-]+)", _apt("apt-cache", "depends", KERNEL))
+    depends = re.findall(r"Depends: (linux-image-[\w.+-]+)", _ask(["apt-cache", "depends", KERNEL]))
     names = (*depends[:1], *TOOLS)
-    shown = _apt("apt-cache", "show", "--no-all-versions", *names)
+    shown = _ask(["apt-cache", "show", "--no-all-versions", *names])
     found = dict(re.findall(r"^Package: (\S+)$.*?^Version: (\S+)$", shown, re.M | re.S))
     missing = sorted({*TOOLS, *([] if depends else [KERNEL])} - found.keys())
     if missing:
@@ -297,7 +288,7 @@ def fetch(packages: dict[str, str], cache: Path) -> list[Path]:
         if (free := shutil.disk_usage(cache).free >> 20) < SHELF_MB:
             raise LabError(f"{cache}: {free} MiB free, the guests' packages and images need {SHELF_MB} MiB")
         with tempfile.TemporaryDirectory(dir=shelf) as work:
-            _apt("apt-get", "download", "-qq", *absent, cwd=work)
+            _ask(["apt-get", "download", "-qq", *absent], cwd=work)
             for name, file in wanted.items():
                 for deb in Path(work).glob(f"{name}_*.deb"):
                     os.replace(deb, file)
@@ -307,17 +298,4 @@ def fetch(packages: dict[str, str], cache: Path) -> list[Path]:
 def unpack(debs: list[Path], folder: Path) -> None:
     """The files of the packages, put one over the other."""
     for deb in debs:
-        _apt("dpkg-deb", "-x", str(deb), str(folder))
-
-
-def _apt(*argv: str, cwd: str | None = None) -> str:
-    try:
-        done = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
-    except OSError as error:
-        raise LabError(
-            f"{argv[0]}: {(error.strerror or str(error)).lower()}; the guests of the box are made of Debian packages"
-        ) from None
-    if done.returncode:
-        said = " ".join(done.stderr.split())[-300:]
-        raise LabError(f"`{' '.join(argv[:3])} ...` failed: {said}; run `apt-get update` as root, or check the network")
-    return done.stdout
+        _ask(["dpkg-deb", "-x", str(deb), str(folder)])

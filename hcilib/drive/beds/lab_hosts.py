@@ -211,27 +211,27 @@ def _write_key(path: Path) -> str:
     return key.public_key().public_bytes(ser.Encoding.OpenSSH, ser.PublicFormat.OpenSSH).decode()
 
 
+SSHD = """\
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+StrictModes no
+UsePAM no
+UseDNS no
+MaxStartups 500:30:1000
+MaxSessions 500
+Subsystem sftp internal-sftp
+"""
+"""Of every sshd of a bed."""
 _SSHD = """\
 ListenAddress {address}:{port}
 HostKey "{folder}/{name}.hostkey"
 AuthorizedKeysFile "{expanded}/authorized_keys"
 PidFile none
-StrictModes no
-UsePAM no
-PubkeyAuthentication yes
-PasswordAuthentication no
-KbdInteractiveAuthentication no
-PermitRootLogin prohibit-password
 AllowUsers {user}
-MaxStartups 500:30:1000
-MaxSessions 500
 LoginGraceTime 20
-UseDNS no
 PrintMotd no
 PrintLastLog no
-X11Forwarding no
-AllowTcpForwarding yes
-Subsystem sftp internal-sftp
 SetEnv {environment}
 """
 _PENALTIES = "PerSourcePenalties no\n"
@@ -253,7 +253,7 @@ def start_sshd(keeper: Keeper, programs, host, folder: Path, env: Mapping[str, s
     environment = " ".join(f'"{name}={value}"' for name, value in variables.items())  # sshd reads one SetEnv alone
     text = _SSHD.format(address=host.address, port=host.port, name=host.name, folder=folder, expanded=expanded,
                         user=getpass.getuser(), environment=environment)  # fmt: skip
-    config.write_text(text + (_PENALTIES if _knows_penalties(programs["sshd"], folder, host.name) else ""))
+    config.write_text(SSHD + text + (_PENALTIES if _knows_penalties(programs["sshd"], folder, host.name) else ""))
     pid = keeper.spawn([programs["sshd"], "-D", "-e", "-f", str(config)], f"sshd.{host.name}")
     where = (host.address, host.port)
     return Waiting(f"sshd of {host.name} ({host.address}:{host.port})", pid, lambda: answers(*where, b"SSH-"))
