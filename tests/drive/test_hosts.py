@@ -238,14 +238,18 @@ def test_a_key_file_that_is_not_there_is_named(bed, tmp_path):
 # Files and broken connections
 
 
+def _read(fleet, path, *names):
+    return fleet.each(names, lambda name: fleet.read_now(name, path), limit_s=10)
+
+
 def test_files_are_read_without_a_process(fleet, bed):
     path = f"{bed.lab_root}/authorized_keys"
-    outcomes = fleet.read(path, ["vm1", "vm3"])
+    outcomes = _read(fleet, path, "vm1", "vm3")
     assert {o.value for o in outcomes.values()} == {Path(path).read_bytes()}
-    missing = fleet.read("/no/such/file", ["vm1"])["vm1"]
+    missing = _read(fleet, "/no/such/file", "vm1")["vm1"]
     assert not missing.ok
     assert "No such file" in missing.error
-    assert fleet.read(path, ["vm1"])["vm1"].ok, "and the channel is still good"
+    assert _read(fleet, path, "vm1")["vm1"].ok, "and the channel is still good"
 
 
 def test_a_connection_that_is_cut_is_said_and_made_again(fleet):

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -58,15 +58,6 @@ class Actions:
     undo: Mapping[str, str]
     missing: Callable[[Fleet], str]
     replicas: Mapping[str, Mapping[tuple[str, str], tuple[str, str]]] = field(default_factory=dict)
-
-
-@dataclass
-class Happened:
-    """What happened during one step, as it is kept in step.json. Not a table: two threads write it while fio runs."""
-
-    events: list[dict] = field(default_factory=list)
-    states: list[dict] = field(default_factory=list)
-    clocks: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def require(plan: Plan, actions: Actions, where: str) -> None:
@@ -189,14 +180,16 @@ def during(step: Step, vms: Sequence[Vm], fleet: Fleet, actions: Actions, record
         a clock moved
     """
     _wait_whole(fleet, actions, [])
-    happened, begun, over, whole = Happened(), threading.Event(), threading.Event(), threading.Event()
+    done: list[dict] = []  # two threads write them while fio runs
+    states: list[dict] = []
+    begun, over, whole = threading.Event(), threading.Event(), threading.Event()
     if not step.cell.events:
         yield begun
         return
-    happened.clocks = clocks(fleet, vms)
+    before = clocks(fleet, vms)
     with ThreadPoolExecutor(2, thread_name_prefix="events") as pool:
-        looking = pool.submit(_look, fleet, actions, happened.states, begun, whole)
-        doing = pool.submit(_do, step, fleet, actions, happened.events, begun, over)
+        looking = pool.submit(_look, fleet, actions, states, begun, whole)
+        doing = pool.submit(_do, step, fleet, actions, done, begun, over)
         interrupted: BaseException | None = None
         moved: list[str] = []
         try:
@@ -211,9 +204,9 @@ def during(step: Step, vms: Sequence[Vm], fleet: Fleet, actions: Actions, record
                 try:
                     doing.result()
                 finally:  # interrupted once more while an action is under way: what was done is taken back all the same
-                    _take_back(fleet, actions, happened.events)
-                _wait_whole(fleet, actions, happened.states)
-                moved = _moved(happened.clocks, clocks(fleet, vms)) if interrupted is None else []
+                    _take_back(fleet, actions, done)
+                _wait_whole(fleet, actions, states)
+                moved = _moved(before, clocks(fleet, vms)) if interrupted is None else []
             except EventError as error:
                 if interrupted is None:
                     raise
@@ -221,8 +214,8 @@ def during(step: Step, vms: Sequence[Vm], fleet: Fleet, actions: Actions, record
             finally:
                 whole.set()
                 looking.result()
-                record |= asdict(happened)
-    if wrong := [f"{e['action']} at {e['planned_s']:g} s: {e['error']}" for e in happened.events if e["error"]] + moved:
+                record |= {"events": done, "states": states, "clocks": before}
+    if wrong := [f"{e['action']} at {e['planned_s']:g} s: {e['error']}" for e in done if e["error"]] + moved:
         raise EventError("; ".join(wrong))
 
 

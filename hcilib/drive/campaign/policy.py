@@ -235,7 +235,7 @@ class Watch:
     """
 
     def __init__(self, rule: Adaptive, stop: Callable[..., Any]):
-        self._rule, self._stop, self._due = rule, stop, rule.least_s
+        self._rule, self._stop, self._due, self.sample_s = rule, stop, rule.least_s, rule.sample_s
         self.stopped_s, self._found = 0.0, "none"
 
     def __call__(self, rates: np.ndarray) -> bool:
@@ -248,11 +248,6 @@ class Watch:
             self.stopped_s = seen * rule.sample_s if decision and seen < most else 0.0
             self._due += rule.look_s
         return bool(self.stopped_s)
-
-    @property
-    def sample_s(self) -> float:
-        """How long one sample of the rate lasts."""
-        return self._rule.sample_s
 
     @property
     def reason(self) -> str:

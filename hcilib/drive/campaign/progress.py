@@ -117,8 +117,5 @@ def _fill(bar: tqdm) -> None:
 
 def red(text: str) -> str:
     """In red where it is seen by eyes, a terminal or a notebook; plain where it goes to a file."""
-    return f"{_RED}{text}{_PLAIN}" if _coloured() else text
-
-
-def _coloured() -> bool:
-    return sys.stdout.isatty() or type(sys.stdout).__module__.startswith("ipykernel")
+    seen = sys.stdout.isatty() or type(sys.stdout).__module__.startswith("ipykernel")
+    return f"{_RED}{text}{_PLAIN}" if seen else text

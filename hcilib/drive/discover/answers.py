@@ -7,7 +7,6 @@ formats (tests/data/platforms). virsh connects with ``--readonly``, the others o
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import re
@@ -18,7 +17,7 @@ from xml.etree import ElementTree
 
 from hcilib.drive.discover import storage
 from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, PLACES, Inventory, parse
-from hcilib.drive.hosts.hosts import fields, sections
+from hcilib.drive.hosts.hosts import fields, powershell, sections
 
 _WHO = r"""
 PATH=$PATH:/usr/sbin:/sbin; LC_ALL=C; export PATH LC_ALL
@@ -213,9 +212,7 @@ $tiers=@(Get-StorageTier -ErrorAction SilentlyContinue|ForEach-Object{@{
   redundancy=[int]$_.PhysicalDiskRedundancy; columns=[int]$_.NumberOfColumns; bytes=[uint64]$_.Size}})
 ConvertTo-Json -Compress -Depth 4 @{node=$env:COMPUTERNAME; guests=$guests; drives=$drives; links=$links; tiers=$tiers}
 """  # noqa: E501
-HYPERV = "powershell.exe -NoLogo -NoProfile -NonInteractive -OutputFormat Text -EncodedCommand " + base64.b64encode(
-    _HYPERV.encode("utf-16-le")
-).decode("ascii")
+HYPERV = powershell(_HYPERV)
 """The command line that asks a Windows node. Never run: no Windows machine was available."""
 
 

@@ -40,7 +40,15 @@ echo '==== starwind'; ps -eo comm= 2>/dev/null | grep -i starwind | sort -u
 """Read-only, and nothing is printed by what is not installed."""
 
 _CEPH = ("versions", "osd pool ls detail", "osd df", "osd tree", "config dump", "-s")
-_MD = (("nodes", "cat /proc/mdstat"), ("nodes", "mdadm --detail --scan --verbose"))
+_MD = ("cat /proc/mdstat", "mdadm --detail --scan --verbose")
+_ZFS = ("zpool status", "zfs version", "zfs get -H recordsize,volblocksize,compression,sync,primarycache")
+_S2D = (
+    "Get-ComputerInfo OsName,OsVersion,OsBuildNumber | Format-List",
+    "Get-StorageTier | Format-List "
+    "FriendlyName,ResiliencySettingName,NumberOfDataCopies,PhysicalDiskRedundancy,NumberOfGroups,Size",
+    "Get-VirtualDisk | Format-List FriendlyName,ResiliencySettingName,NumberOfDataCopies,Size,OperationalStatus",
+    "Get-PhysicalDisk | Format-List Model,SerialNumber,FirmwareVersion,MediaType,Size",
+)
 FINGERPRINTS = {
     "ceph": tuple(("node", f"ceph {what}") for what in _CEPH),
     "drbd": (
@@ -49,24 +57,10 @@ FINGERPRINTS = {
         ("node", "drbdsetup show"),
         ("nodes", "cat /proc/mdstat"),
     ),
-    "md": _MD,
-    "zfs": (
-        ("nodes", "zpool status"),
-        ("nodes", "zfs version"),
-        ("nodes", "zfs get -H recordsize,volblocksize,compression,sync,primarycache"),
-    ),
-    "starwind": _MD,
-    "s2d": tuple(
-        ("node", f'powershell -NoProfile -Command "{what}"')
-        for what in (
-            "Get-ComputerInfo OsName,OsVersion,OsBuildNumber | Format-List",
-            "Get-StorageTier | Format-List "
-            "FriendlyName,ResiliencySettingName,NumberOfDataCopies,PhysicalDiskRedundancy,NumberOfGroups,Size",
-            "Get-VirtualDisk | Format-List "
-            "FriendlyName,ResiliencySettingName,NumberOfDataCopies,Size,OperationalStatus",
-            "Get-PhysicalDisk | Format-List Model,SerialNumber,FirmwareVersion,MediaType,Size",
-        )
-    ),
+    "md": tuple(("nodes", what) for what in _MD),
+    "zfs": tuple(("nodes", what) for what in _ZFS),
+    "starwind": tuple(("nodes", what) for what in _MD),
+    "s2d": tuple(("node", f'powershell -NoProfile -Command "{what}"') for what in _S2D),
 }
 """Kind of storage -> where and by which command its state is taken down with every campaign."""
 

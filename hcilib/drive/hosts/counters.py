@@ -3,7 +3,6 @@ started there. Windows: one process a node that prints its counters; what it pri
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import csv
 import json
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hcilib.drive.hosts.hosts import Fleet, Outcome, explain
+from hcilib.drive.hosts.hosts import Fleet, Outcome, explain, powershell
 from hcilib.places import DRIVES
 from hcilib.read.nodes.counters import (
     CLASSES,
@@ -204,9 +203,6 @@ def _transport_of(fleet: Fleet, node: str, space: str) -> str:
 FARTHEST_S = 0.5
 """Seconds a node's clock may differ before it is said (preflight's limit for Linux hosts)."""
 
-LONGEST = 8191
-"""Characters of a command line in cmd.exe, the default shell of OpenSSH on Windows."""
-
 _SCRIPT = """
 $ErrorActionPreference='Stop'
 $ProgressPreference='SilentlyContinue'
@@ -250,7 +246,7 @@ while($clock.ElapsedMilliseconds -lt @LAST_MS@){
 def counters_command(seconds: float, every_s: float = 1.0) -> str:
     """A command line that prints a Windows node's counters every `every_s` and ends by itself after `seconds`.
 
-    -EncodedCommand: the text passes cmd.exe, PowerShell and SSH unquoted. That the process ends by itself is its time
+    That the process ends by itself is its time
     limit: Windows has no `timeout` that would end it, and OpenSSH does not end it with the channel.
 
     Raises
@@ -258,8 +254,7 @@ def counters_command(seconds: float, every_s: float = 1.0) -> str:
     ValueError
         `seconds` or `every_s` is not a positive number.
     """
-    encoded = base64.b64encode(counters_script(seconds, every_s).encode("utf-16-le")).decode()
-    return f"powershell.exe -NoLogo -NoProfile -NonInteractive -OutputFormat Text -EncodedCommand {encoded}"
+    return powershell(counters_script(seconds, every_s))
 
 
 def counters_script(seconds: float, every_s: float = 1.0) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import glob
 import logging
 import re
@@ -114,10 +115,6 @@ class Fleet:
         commands = command if isinstance(command, Mapping) else dict.fromkeys(asked, command)
         return self.each(commands, lambda name: self._command(name, commands[name], limit_s), limit_s=most_s)
 
-    def read(self, path: str, hosts: Iterable[str]) -> dict[str, Outcome]:
-        """The bytes of a remote file by SFTP on the open connection: no process is started on the host."""
-        return self.each(hosts, lambda name: self.read_now(name, path), limit_s=CONNECT_S)
-
     def each(self, hosts: Iterable[str], ask: Callable[[str], Any], limit_s: float) -> dict[str, Outcome]:
         """Ask every host in parallel within one deadline."""
         asked = {name: self._pool.submit(_timed, name, ask) for name in hosts}
@@ -155,7 +152,7 @@ class Fleet:
         return done.stdout
 
     def read_now(self, name: str, path: str) -> bytes:
-        """One host's file, by SFTP; raises what paramiko raises."""
+        """One host's file, by SFTP on the open connection, without a process there; raises what paramiko raises."""
         with self._files(name) as sftp, sftp.open(path) as file:
             return file.read()
 
@@ -229,6 +226,12 @@ def sections(text: str) -> dict[str, str]:
 def fields(line: str) -> dict[str, str]:
     """Name -> value, of a line of ``name=value`` with tabs between."""
     return dict(part.split("=", 1) for part in line.split("\t") if "=" in part)
+
+
+def powershell(script: str) -> str:
+    """The command line that runs it on Windows: encoded, it passes cmd.exe, PowerShell and SSH unquoted."""
+    encoded = base64.b64encode(script.encode("utf-16-le")).decode()
+    return f"powershell.exe -NoLogo -NoProfile -NonInteractive -OutputFormat Text -EncodedCommand {encoded}"
 
 
 def _timed(name: str, ask: Callable[[str], Any]) -> Outcome:
