@@ -12,34 +12,23 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from hcilib import yaml_models as form
 from hcilib.metrics import meant
 from hcilib.places import SYSTEMS, at_home
-from hcilib.yaml_models import (
-    ActionName,
-    Bytes,
-    Line,
-    Model,
-    Name,
-    Prose,
-    SerialPattern,
-    Shell,
-    TestbedError,
-    digest,
-    load,
-)
+from hcilib.yaml_models import Model, TestbedError, digest, load
 
 
 class Command(Model):
     """A command and where it runs."""
 
     on: Literal["node", "nodes", "vm", "vms", "controller"] = "node"
-    run: Shell
+    run: form.Shell
 
 
 class Check(Command):
     """`expect`: a regular expression that is found in what `run` prints for a VM on its owner, and for no other."""
 
-    expect: Line
+    expect: form.Line
 
     @field_validator("expect")
     @classmethod
@@ -68,7 +57,7 @@ class Placement(Model):
 class Action(Command):
     """A failure that can be brought about, or taken back. `undo` names the action that takes this one back."""
 
-    undo: ActionName | None = None
+    undo: form.ActionName | None = None
 
 
 class Failures(Model):
@@ -77,7 +66,7 @@ class Failures(Model):
     `whole.expect` must be found in what `whole.run` prints on every host it runs on.
     """
 
-    actions: dict[ActionName, Action]
+    actions: dict[form.ActionName, Action]
     whole: Check
 
     @model_validator(mode="after")
@@ -113,8 +102,8 @@ class Percentage(Check):
 
 
 class DriveModel(Model):
-    model: Line
-    bytes: Bytes | None = None
+    model: form.Line
+    bytes: form.Bytes | None = None
 
 
 class VmSet(Model):
@@ -122,8 +111,8 @@ class VmSet(Model):
 
     count: int | None = None
     disks: int | None = None
-    disk_bytes: Bytes | None = None
-    placement: Line | None = None
+    disk_bytes: form.Bytes | None = None
+    placement: form.Line | None = None
 
 
 class System(Model):
@@ -138,31 +127,31 @@ class System(Model):
     node's file system.
     """
 
-    name: Name
-    label: Line
-    short: Line | None = None
-    source: Line | None = None
-    scheme: Line | None = None
+    name: form.Name
+    label: form.Line
+    short: form.Line | None = None
+    source: form.Line | None = None
+    scheme: form.Line | None = None
     nodes: int | None = None
     drives_per_node: int | None = None
     drive: DriveModel | None = None
-    transport: Line | None = None
-    working_set_bytes: Bytes | None = None
-    cache_bytes: Bytes | None = None
+    transport: form.Line | None = None
+    working_set_bytes: form.Bytes | None = None
+    cache_bytes: form.Bytes | None = None
     vms: VmSet | None = None
-    versions: dict[Line, Line] = Field(default_factory=dict)
-    tuning: tuple[Prose, ...] = ()
+    versions: dict[form.Line, form.Line] = Field(default_factory=dict)
+    tuning: tuple[form.Prose, ...] = ()
     fingerprint: tuple[Command, ...] = ()
     prepare: tuple[Command, ...] = ()
     placement: Placement | None = None
     failures: Failures | None = None
-    disks: tuple[SerialPattern, ...] = ()
-    settings: dict[ActionName, Setting] = Field(default_factory=dict)
-    setting: ActionName | None = None
+    disks: tuple[form.SerialPattern, ...] = ()
+    settings: dict[form.ActionName, Setting] = Field(default_factory=dict)
+    setting: form.ActionName | None = None
     savings: Percentage | None = None
     pool_fill: Percentage | None = None
-    redirected: Line | None = None
-    notes: Prose | None = None
+    redirected: form.Line | None = None
+    notes: form.Prose | None = None
 
     @property
     def digest(self) -> str:

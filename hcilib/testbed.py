@@ -10,23 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from hcilib.yaml_models import (
-    Account,
-    Address,
-    Bytes,
-    FilePath,
-    Form,
-    Jump,
-    Line,
-    Model,
-    Name,
-    Serial,
-    TestbedError,
-    Token,
-    Uri,
-    digest,
-    load,
-)
+from hcilib import yaml_models as form
+from hcilib.yaml_models import Form, Model, TestbedError, digest, load
 
 ENGINES = ("psync", "libaio", "io_uring", "nbd", "rbd", "posixaio", "sync", "pvsync2", "windowsaio")
 """fio's engines that a testbed may name: those that do I/O on a device, an NBD export or an RBD image, and nothing
@@ -54,11 +39,11 @@ BOX_CAVEAT = (
 class Host(Model):
     """How a host is reached. Empty fields come from ~/.ssh/config; secrets stay in the agent or that file."""
 
-    name: Name
-    address: Address = ""
+    name: form.Name
+    address: form.Address = ""
     port: int | None = Field(None, ge=1, le=65535)
-    user: Account | None = None
-    jump: Jump | None = None
+    user: form.Account | None = None
+    jump: form.Jump | None = None
 
     @property
     def target(self) -> str:
@@ -74,8 +59,8 @@ class Dial(Model):
     could have served.
     """
 
-    read_bytes_per_s: Bytes = Field(ge=2**16)
-    write_bytes_per_s: Bytes = Field(ge=2**16)
+    read_bytes_per_s: form.Bytes = Field(ge=2**16)
+    write_bytes_per_s: form.Bytes = Field(ge=2**16)
     delay_s: float = Field(0.0, ge=0, le=1)
     burst_s: float = Field(0.1, ge=0.001, le=1)
 
@@ -98,14 +83,14 @@ class Dial(Model):
 class Drive(Dial):
     """A dialled drive of a running lab's node; `system`: the one whose it is alone, None where all systems share it."""
 
-    system: Name | None = None
+    system: form.Name | None = None
 
 
 class Node(Host):
     """A hypervisor: it carries VMs and its CPU and network are counted. `storage`: its address on the network that
     joins the nodes, where that is not the one by which it is reached."""
 
-    storage: Address = ""
+    storage: form.Address = ""
     os: Literal["linux", "windows"] = "linux"
     drives: tuple[Drive, ...] = ()  # set by a running lab whose drives are dialled, never in a file
 
@@ -113,19 +98,19 @@ class Node(Host):
 class Disk(Model):
     """A virtual disk of a VM. `uri` is how fio reaches it where it is no block device (nbd://...)."""
 
-    serial: Serial  # it becomes part of a path
-    size_bytes: Bytes
-    uri: Uri | None = None
-    endurance_bytes: Bytes | None = None  # what its maker allows to be written; a plan's share of it is shown
-    backing: tuple[FilePath, ...] = ()  # the lab's replica images: the only files its guard lets be written
-    system: Name | None = None  # whose it is, by the name in the system's file, where several systems share the testbed
+    serial: form.Serial  # it becomes part of a path
+    size_bytes: form.Bytes
+    uri: form.Uri | None = None
+    endurance_bytes: form.Bytes | None = None  # what its maker allows to be written; a plan's share of it is shown
+    backing: tuple[form.FilePath, ...] = ()  # the lab's replica images: the only files its guard lets be written
+    system: form.Name | None = None  # whose it is, as in the system's file, where several share the testbed
 
 
 class Vm(Host):
     """A load generator: fio runs on it, and it owns disks. A node may be one itself (of the same name, its own `node`):
     the baseline of its bare drives."""
 
-    node: Name
+    node: form.Name
     disks: tuple[Disk, ...]
     os: Literal["linux", "windows"] = "linux"
 
@@ -159,7 +144,7 @@ class Fio(Model):
     binary: Program = "fio"
     launcher: Literal["client-server", "per-host"] = "per-host"
     log_hist_msec: int = Field(0, ge=0, le=60_000)
-    rollup_above_bytes: Bytes = 4 * 2**20
+    rollup_above_bytes: form.Bytes = 4 * 2**20
 
     @model_validator(mode="after")
     def _histograms_are_whole(self):
@@ -181,7 +166,7 @@ class Lab(Model):
     nodes: int = Field(2, ge=2, le=16)
     vms: int = Field(4, ge=1, le=64)
     disks: int = Field(1, ge=1, le=8)
-    disk_bytes: Bytes = 64 * 2**20
+    disk_bytes: form.Bytes = 64 * 2**20
     dial: Dial | None = None
     store: Literal["", "xfs"] = ""
 
@@ -195,8 +180,8 @@ class Ceph(Model):
 
     vms: int = Field(2, ge=1, le=16)
     disks: int = Field(1, ge=1, le=8)
-    disk_bytes: Bytes = 64 * 2**20
-    osd_bytes: Bytes = 4 * 2**30
+    disk_bytes: form.Bytes = 64 * 2**20
+    osd_bytes: form.Bytes = 4 * 2**30
 
 
 class Box(Model):
@@ -211,8 +196,8 @@ class Box(Model):
 
     nodes: int | None = Field(None, ge=1, le=4)
     drives: int = Field(5, ge=1, le=8)
-    drive_bytes: Bytes = 256 * 2**20
-    memory_bytes: Bytes = 2**30
+    drive_bytes: form.Bytes = 256 * 2**20
+    memory_bytes: form.Bytes = 2**30
     throttle_iops: int | None = Field(None, ge=1)
     drive_cache: Literal["kept", "volatile", "unsafe"] = "kept"
     protocol: Literal["A", "C"] = "C"
@@ -223,19 +208,19 @@ class Testbed(Model):
 
     __test__ = False
 
-    name: Name
+    name: form.Name
     nodes: tuple[Node, ...] = ()
     vms: tuple[Vm, ...] = ()
     fio: Fio = Fio()
-    known_hosts: FilePath = "~/.ssh/known_hosts"
-    key: FilePath | None = None
-    consent: Token | None = None
+    known_hosts: form.FilePath = "~/.ssh/known_hosts"
+    key: form.FilePath | None = None
+    consent: form.Token | None = None
     lab: Lab | None = None
     ceph: Ceph | None = None
     box: Box | None = None
-    lab_root: FilePath | None = None  # set by a running lab, never in a file
-    serves: Name | None = None  # the one system a running lab serves; of several, each disk says whose it is
-    stand_in: Line = ""  # set by a running box: what every reader of its numbers must know
+    lab_root: form.FilePath | None = None  # set by a running lab, never in a file
+    serves: form.Name | None = None  # the one system a running lab serves; of several, each disk says whose it is
+    stand_in: form.Line = ""  # set by a running box: what every reader of its numbers must know
 
     @model_validator(mode="after")
     def _consistent(self):
