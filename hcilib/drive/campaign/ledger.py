@@ -22,6 +22,7 @@ from typing import Any
 
 import pandas as pd
 
+from hcilib.drive.campaign.rundir import record_of
 from hcilib.plan import Plan
 from hcilib.read.fio.fio_json import read_fio
 from hcilib.read.run.records import read_journal
@@ -207,21 +208,13 @@ def _failed(folder: Path, plan: Mapping) -> Iterator[pd.DataFrame]:
         attempt = folder / "failed" / f"{event.step}.{event.attempt:.0f}"
         if not (attempt / "job.fio").exists():
             continue
-        step = _like(event.step, planned) | _record(attempt) | {"id": event.step, "started_s": event.t}
+        step = _like(event.step, planned) | record_of(attempt) | {"id": event.step, "started_s": event.t}
         cell = Cell.from_dict(step["cell"])
         if cell.pattern.writes:
             own = testbed.of_system(step["disks_of"]) if step.get("disks_of") else testbed
             devices = [(vm, disk.serial) for vm, disk in own.targets(cell.vms, cell.numjobs)]
             table = pd.DataFrame(devices, columns=DEVICE).assign(bytes_written=math.nan, iops=math.nan)
             yield _keyed(table, step, cell, own, plan["plan"]["span_bytes"])
-
-
-def _record(attempt: Path) -> dict:
-    """What an attempt says it was; one of an earlier version whose controller was killed says nothing."""
-    try:
-        return json.loads((attempt / "step.json").read_text())
-    except (OSError, ValueError):
-        return {}
 
 
 def _like(step_id: str, planned: Mapping[str, dict]) -> dict:

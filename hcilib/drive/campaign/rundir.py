@@ -152,7 +152,7 @@ class RunDir:
             with open(journal, "a") as file:  # a torn line must not swallow the next one
                 file.write("\n")
         for work in sorted(self.path.glob(f"{WORK}/*")):
-            self.reject(work, work.name, ["the controller ended while this attempt was running"], _record_of(work))
+            self.reject(work, work.name, ["the controller ended while this attempt was running"], record_of(work))
 
     def _check(self, testbed: Testbed) -> None:
         """See that every finished step is what was accepted, and that the journal and the facts are whole."""
@@ -165,7 +165,7 @@ class RunDir:
                 self.set_aside(folder.name, why)
                 self.said.append(f"{folder.name} is done again: {why}")
             elif folder.name not in known.digests:
-                self._log_done(folder.name, _record_of(folder), found=True)
+                self._log_done(folder.name, record_of(folder), found=True)
         for name, why in acceptance.lost(known, (folder.name for folder in folders)).items():
             self.log("lost", step=name)
             self.said.append(f"{name} is done again: {why}")
@@ -176,7 +176,7 @@ class RunDir:
         if gone and folders:
             self.said.append(f"{FACTS} of {', '.join(gone)} are gone: they are gathered again with the next step")
         records = [*self.path.glob(f"{STEPS}/*/{RECORD}"), *self.path.glob(f"{FAILED}/*/{RECORD}")]
-        self.order = max((_record_of(file.parent).get("order", 0) for file in records), default=0)
+        self.order = max((record_of(file.parent).get("order", 0) for file in records), default=0)
 
     # Steps
 
@@ -230,7 +230,7 @@ class RunDir:
         if not folder.is_dir():  # a stray file
             folder.rename(self.path / FAILED / step_id)
             return
-        record = _record_of(folder)
+        record = record_of(folder)
         if not record and (folder / RECORD).exists():
             (folder / RECORD).rename(folder / f"{RECORD}.damaged")
         self.log("aside", step=step_id, problems=[why])
@@ -318,7 +318,7 @@ def _read_json(file: Path) -> dict:
         raise RunDirError(f"{file}: not JSON ({error}); {restore}") from None
 
 
-def _record_of(folder: Path) -> dict:
+def record_of(folder: Path) -> dict:
     """What a step or an attempt says of itself; nothing where that is gone or damaged."""
     try:
         record = json.loads(read_bytes(folder / RECORD))

@@ -13,19 +13,10 @@ from types import MappingProxyType
 import pandas as pd
 from pydantic import ValidationError
 
-from hcilib.drive.discover import answers
+from hcilib.drive.discover import answers, testbed_file
 from hcilib.drive.discover.answers import Guest, NodeFacts, VmFacts
 from hcilib.drive.discover.storage import Storage, storages
-from hcilib.drive.discover.testbed_file import (
-    NOTHING,
-    UNKNOWN_NODE,
-    Seen,
-    save,
-    says_consent,
-    write_scenarios,
-    write_system,
-    write_testbed,
-)
+from hcilib.drive.discover.testbed_file import NOTHING, UNKNOWN_NODE, Seen
 from hcilib.drive.guard.devices import Device, Inventory, find
 from hcilib.drive.guard.guard import judge
 from hcilib.drive.guard.preflight import CLOCK_LIMIT_S, without_script
@@ -163,16 +154,16 @@ def discover(
     doubts = (_doubt(path, files[path][0], len(files)) for path in sorted(files))
     unsaid = (f"{node}: {why}; say its system yourself." for node, why in unread.items())
     questions = (*_questions(seen), *unsaid, *filter(None, doubts))
-    text = write_testbed(called, seen, questions, known_hosts, key)
+    text = testbed_file.write_testbed(called, seen, questions, known_hosts, key)
     asked = _host_table(seen)
     texts = {path: its for path, (_, its) in files.items()}
     if out is None:
         return Discovery(text, disks, asked, questions, systems=texts)
-    new, diff = not Path(out).exists(), save(text, Path(out))
-    scenarios = write_scenarios(Path(out), called, list(texts), disks, list((owned or before).values()))
+    new, diff = not Path(out).exists(), testbed_file.save(text, Path(out))
+    scenarios = testbed_file.write_scenarios(Path(out), called, list(texts), disks, list((owned or before).values()))
     plans = {path: its for path, its in scenarios.items() if not path.exists()}  # one that is there is its reader's
-    diff += "".join(save(its, path) for path, its in {**texts, **plans}.items())
-    left = tuple(q for q in questions if q != CONSENT or not says_consent(Path(out)))
+    diff += "".join(testbed_file.save(its, path) for path, its in {**texts, **plans}.items())
+    left = tuple(q for q in questions if q != CONSENT or not testbed_file.says_consent(Path(out)))
     return Discovery(text, disks, asked, left, Path(out), diff, new, texts, scenarios)
 
 
@@ -205,7 +196,7 @@ def _systems(
         one = told.get(name, Storage("", name, "", ()))
         path, patterns = beside / f"{called}-{name}.yaml", owned.get(name) or before.get(name, ())
         kept = path.read_text(encoding="utf-8") if name in before and not one.kind else ""
-        files[path] = (one, kept or write_system(path.stem, one, alike, patterns))
+        files[path] = (one, kept or testbed_file.write_system(path.stem, one, alike, patterns))
     return files
 
 

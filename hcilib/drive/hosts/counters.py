@@ -18,17 +18,7 @@ import pandas as pd
 
 from hcilib.drive.hosts.hosts import Fleet, Outcome, explain, powershell
 from hcilib.places import DRIVES
-from hcilib.read.nodes.counters import (
-    CLASSES,
-    COLUMNS,
-    DRIVE_COLUMNS,
-    MARK,
-    Blocks,
-    WindowsCountersError,
-    moved,
-    parse_windows_counters,
-    rates,
-)
+from hcilib.read.nodes import counters as read
 
 FILES = ("/proc/stat", "/proc/net/dev", "/proc/diskstats")
 INFINIBAND = "/sys/class/infiniband"
@@ -58,7 +48,7 @@ def sampled(
         open(path.with_name(DRIVES), "w", newline="") as beside,
         ThreadPoolExecutor(1, thread_name_prefix="counters") as pool,
     ):
-        writer, of_drives = csv.DictWriter(file, COLUMNS), csv.DictWriter(beside, DRIVE_COLUMNS)
+        writer, of_drives = csv.DictWriter(file, read.COLUMNS), csv.DictWriter(beside, read.DRIVE_COLUMNS)
         writer.writeheader()
         of_drives.writeheader()
         with streamed(fleet, [n for n in nodes if n in fleet.windows], path.parent, every_s, limit_s) as streams:
@@ -96,7 +86,7 @@ def _loop(fleet: Fleet, nodes: Sequence[str], writer, of_drives, every_s: float,
                     continue
                 if node in last:
                     (t0, stat0, net0, disks0), (t1, stat1, net1, disks1) = last[node], outcome.value
-                    writer.writerows(rates(node, (t0, stat0, net0), (t1, stat1, net1)))
+                    writer.writerows(read.rates(node, (t0, stat0, net0), (t1, stat1, net1)))
                     waiting.append((node, (t0, disks0), (t1, disks1)))
                 else:
                     asked[node] = asking.submit(_asked_of, fleet, node)
@@ -107,7 +97,7 @@ def _loop(fleet: Fleet, nodes: Sequence[str], writer, of_drives, every_s: float,
             if is_over or all(answer.done() for answer in asked.values()):
                 remarks += _tell_drives(asked, built, kernels)
                 for node, before, after in waiting:
-                    of_drives.writerows(moved(node, built[node], before, after))
+                    of_drives.writerows(read.moved(node, built[node], before, after))
                 waiting = []
     missing = [f"{n}: {len(why)} samples of its counters are missing: {why[-1]}" for n, why in silent.items()]
     return missing + remarks
@@ -176,7 +166,7 @@ def _once_a_kernel(node: str, kernels: dict[bytes, str], boot: bytes, found: dic
     return found if not boot or kernels.setdefault(boot, node) == node else {}
 
 
-def blocks_of(fleet: Fleet, node: str) -> Blocks:
+def blocks_of(fleet: Fleet, node: str) -> read.Blocks:
     """The block devices of a Linux node and what is built of them, by SFTP; raises what paramiko raises."""
     links = fleet.links_now(node, BLOCKS)
     holders = {name: list(fleet.sizes_now(node, f"{BLOCKS}/{name}/holders")) for name in links}
@@ -184,7 +174,7 @@ def blocks_of(fleet: Fleet, node: str) -> Blocks:
     named = {name: fleet.read_now(node, f"{BLOCKS}/{name}/dm/name").decode().strip() for name in mapped}
     spaces = [name for name, link in links.items() if re.fullmatch(r"nvme\d+n\d+", name) and "/nvme" in link]
     transports = {name: _transport_of(fleet, node, name) for name in spaces}
-    return Blocks(links, holders, named, transports, fleet.read_now(node, MOUNTS).decode())
+    return read.Blocks(links, holders, named, transports, fleet.read_now(node, MOUNTS).decode())
 
 
 def _transport_of(fleet: Fleet, node: str, space: str) -> str:
@@ -262,8 +252,8 @@ def counters_script(seconds: float, every_s: float = 1.0) -> str:
     for name, value in (("seconds", seconds), ("every_s", every_s)):
         if not 0 < value < 1e7:
             raise ValueError(f"{name} is {value!r}; give a positive number of seconds.")
-    wanted = (f"{name}=@('{ending}',@({','.join(map(repr, its))}))" for name, (ending, its) in CLASSES.items())
-    script = _SCRIPT.strip().replace("@WANT@", ";".join(wanted)).replace("@MARK@", MARK)
+    wanted = (f"{name}=@('{ending}',@({','.join(map(repr, its))}))" for name, (ending, its) in read.CLASSES.items())
+    script = _SCRIPT.strip().replace("@WANT@", ";".join(wanted)).replace("@MARK@", read.MARK)
     return script.replace("@LAST_MS@", f"{1000 * seconds:.0f}").replace("@EVERY_MS@", f"{1000 * every_s:.0f}")
 
 
@@ -316,12 +306,12 @@ class WindowsStream:
         came soonest after it was printed: a line can be late, never early.
         """
         self._copied.result()  # a full disk is raised, not swallowed
-        empty = pd.DataFrame(columns=list(COLUMNS))
+        empty = pd.DataFrame(columns=list(read.COLUMNS))
         if self._error:
             return empty, [f"{self.node}: no counters: {self._error}"]
         try:
-            counters, volumes = parse_windows_counters(self.file.read_bytes(), self.node)
-        except WindowsCountersError as error:
+            counters, volumes = read.parse_windows_counters(self.file.read_bytes(), self.node)
+        except read.WindowsCountersError as error:
             return empty, [f"{self.node}: no counters: {error}"]
         ahead_s = max(self._ahead_s)
         said = [f"{self.node}: {sentence}" for sentence in counters.attrs["missing"]]
@@ -336,5 +326,5 @@ class WindowsStream:
 def _stamp(line: bytes) -> float | None:
     """When a sample was printed, by the node's clock, in seconds since the epoch; None for any other line."""
     with contextlib.suppress(ValueError, TypeError, KeyError):
-        return json.loads(line.partition(MARK.encode())[2])["ms"] / 1000
+        return json.loads(line.partition(read.MARK.encode())[2])["ms"] / 1000
     return None

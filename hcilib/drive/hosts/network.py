@@ -24,7 +24,7 @@ PORT, STREAMS, SLOW = 5201, 4, 0.8
 _PATH = "PATH=$PATH:/usr/sbin:/sbin\n"
 _TOOLS = f"""{_PATH}echo '==== tools'
 for tool in iperf3 ib_write_bw ib_write_lat ping; do command -v $tool >/dev/null && echo $tool; done
-echo '==== rdma'; ls /sys/class/infiniband 2>/dev/null; true
+[ -z "$(ls /sys/class/infiniband 2>/dev/null)" ] || echo device
 """
 _CARD = (
     _PATH
@@ -68,9 +68,8 @@ def measure(fleet: Fleet, testbed: Testbed, seconds: float, streams: int = STREA
     if not seconds > 0 or not streams > 0:
         raise ValueError(f"{seconds!r} s of {streams!r} streams: expected numbers above zero")
     linux = [node for node in testbed.nodes if node.name not in testbed.windows]
-    told = {name: sections(o.value) if o.ok else {} for name, o in fleet.run(_TOOLS, [n.name for n in linux]).items()}
-    tools = {name: parts.get("tools", "").split() for name, parts in told.items()}
-    devices = {name: parts.get("rdma", "").split() for name, parts in told.items()}
+    told = fleet.run(_TOOLS, [node.name for node in linux])
+    tools = {name: sections(o.value)["tools"].split() if o.ok else [] for name, o in told.items()}
     rows: list[dict] = []
     for source, target in permutations(testbed.nodes, 2):
         pair: dict = {"source": source.name, "target": target.name}
@@ -80,7 +79,7 @@ def measure(fleet: Fleet, testbed: Testbed, seconds: float, streams: int = STREA
         card = _card(fleet, source, target, tools)
         rows.append({**pair, **card, **_tcp(fleet, source, target, tools, seconds, streams)})
         card.pop("latency_ns", None)  # a packet of the kernel's tells nothing of RDMA
-        rows.append({**pair, **card, **_rdma(fleet, source, target, tools, devices, seconds)})
+        rows.append({**pair, **card, **_rdma(fleet, source, target, tools, seconds)})
     table = pd.DataFrame(rows).reindex(columns=list(LINK_COLUMNS))
     table["note"] = [_noted(row) for row in table.to_dict("records")]
     table.attrs["one_kernel"] = bool(testbed.lab_root)
@@ -126,9 +125,9 @@ def _tcp(
     return {**row, **_between(fleet, source, target, server, client, seconds, parse_iperf3)}
 
 
-def _rdma(fleet: Fleet, source: Node, target: Node, tools, devices, seconds: float) -> dict:
+def _rdma(fleet: Fleet, source: Node, target: Node, tools: Mapping[str, Sequence[str]], seconds: float) -> dict:
     row = {"transport": "RDMA", "tool": "ib_write_bw, ib_write_lat", "streams": 1}
-    if without := [n.name for n in (source, target) if not devices[n.name]]:
+    if without := [n.name for n in (source, target) if "device" not in tools[n.name]]:
         return {**row, "note": f"no RDMA device on {' and '.join(without)} (/sys/class/infiniband)"}
     if without := [n.name for n in (source, target) if not {"ib_write_bw", "ib_write_lat"} <= set(tools[n.name])]:
         return {**row, "note": f"no perftest on {' and '.join(without)}: apt-get install perftest"}
