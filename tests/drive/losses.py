@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+from stamps import read_back, stamped_writes
 
 import hcilib as hci
 from hcilib.drive.beds.cluster import Cluster, running
 from hcilib.drive.campaign.events import Actions, of_box, replicas_of_box
-from hcilib.drive.campaign.integrity import read_back, stamped_writes
 from hcilib.drive.guard import guard
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.testbed import Testbed

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from loops import MIB
+from stamps import read_back, stamped_writes
 
 import hcilib as hci
-from hcilib.drive.campaign.integrity import IntegrityError, read_back, stamped_writes
+from hcilib.drive.campaign.integrity import IntegrityError
 from hcilib.drive.guard.guard import GuardError
 from hcilib.drive.launch import integrity_script
 

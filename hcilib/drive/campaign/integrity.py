@@ -19,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hcilib.drive.guard import guard
 from hcilib.drive.guard.last_look import LastLook
 from hcilib.drive.hosts.hosts import Fleet, explain, need
 from hcilib.drive.launch import integrity_script
@@ -59,56 +58,6 @@ class Stamped:
         """What the script is told of one disk."""
         blocks = self.span_bytes // self.block_bytes
         return [what, device, self.offsets.get(serial, 0), blocks, self.block_bytes, self.run, vm]
-
-
-@contextlib.contextmanager
-def stamped_writes(
-    fleet: Fleet,
-    testbed: Testbed,
-    run_dir: str | Path,
-    *,
-    consent: str | None,
-    span_bytes: int,
-    limit_s: float,
-    vms: int = 1,
-) -> Iterator[None]:
-    """Writers on the first disk of each of the first `vms` VMs, while the block runs and until `limit_s` at most.
-
-    Every acknowledgement stands in integrity/writes.csv of the run directory before its block is written again; how the
-    writers ended in integrity/writers.json. A writer whose VM dies is an end like others: what it acknowledged is
-    known.
-
-    Raises
-    ------
-    GuardError : a device may not be overwritten; nothing was written, on no host
-    IntegrityError : a VM has no python3
-    """
-    guard.require(testbed, vms, 1, consent)
-    guarded = guard.identify(fleet, testbed, vms, 1, consent)
-    targets = testbed.targets(vms, 1)
-    require_python(fleet, dict.fromkeys(vm for vm, _ in targets))
-    paths = guard.unchanged(fleet, guarded, guarded)
-    devices = {(vm, disk.serial): disk.uri or paths[disk.serial] for vm, disk in targets}
-    with _writers(fleet, _alone(run_dir, span_bytes), devices, limit_s):
-        yield
-
-
-def read_back(fleet: Fleet, run_dir: str | Path, devices: Disks, *, span_bytes: int, replica: str = "system") -> None:
-    """Every block as it is now, added to integrity/blocks.csv; nothing is written on any host.
-
-    `replica`: what these devices are called in the verdict. A host that cannot be read gives blocks that are
-    unreadable, not none.
-    """
-    _read_back(fleet, _alone(run_dir, span_bytes), devices, replica)
-
-
-def _alone(run_dir: str | Path, span_bytes: int) -> Stamped:
-    """Blocks that were written without a campaign, from the disks' begin."""
-    name = Path(run_dir).resolve().name
-    return Stamped(Path(run_dir) / INTEGRITY, name, name, span_bytes)
-
-
-# In a campaign
 
 
 def require(plan: Plan, testbed: Testbed) -> None:
@@ -168,16 +117,16 @@ class Beside:
     def written(self, begun: threading.Event, limit_s: float) -> Iterator[None]:
         """From fio's begin to the end of the block: before, another writer would be what the guard refuses."""
         devices, preludes = self._devices()
-        with _writers(self.fleet, self.blocks, devices, limit_s, preludes, begun):
+        with writers(self.fleet, self.blocks, devices, limit_s, preludes, begun):
             yield
 
     def read_back(self, replicas: Mapping[str, Disks], record: Mapping) -> None:
         """Every block, from the system and from each replica; beside the writers' ends, when the first event was
         done."""
         devices, preludes = self._devices()
-        _read_back(self.fleet, self.blocks, {of: (of[0], device) for of, device in devices.items()}, "system", preludes)
+        read_back(self.fleet, self.blocks, {of: (of[0], device) for of, device in devices.items()}, "system", preludes)
         for name, its in replicas.items():
-            _read_back(self.fleet, self.blocks, {of: place for of, place in its.items() if of in devices}, name)
+            read_back(self.fleet, self.blocks, {of: place for of, place in its.items() if of in devices}, name)
         file = self.blocks.folder / WRITERS
         done = [event["began_s"] for event in record.get("events", ()) if event["began_s"]]
         file.write_text(json.dumps(json.loads(file.read_text()) | {"event_s": min(done, default=None)}, indent=1))
@@ -192,7 +141,7 @@ class Beside:
 
 
 @contextlib.contextmanager
-def _writers(
+def writers(
     fleet: Fleet,
     of: Stamped,
     devices: Mapping[tuple[str, str], str],
@@ -244,7 +193,7 @@ def _writers(
             _remove(fleet, folders)
 
 
-def _read_back(
+def read_back(
     fleet: Fleet, of: Stamped, devices: Disks, replica: str, preludes: Mapping[str, str] | None = None
 ) -> None:
     folders = _send(fleet, dict.fromkeys(host for host, _ in devices.values()), may_fail=True)
