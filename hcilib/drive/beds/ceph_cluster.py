@@ -238,7 +238,7 @@ class CephError(LabError):
     """A monitor does not answer, or refuses what was asked; the message names the command and its reason."""
 
 
-class Monitor:
+class Monitor(contextlib.AbstractContextManager["Monitor"]):
     """A connection to the cluster of a configuration file. Close it, or use it as a context manager.
 
     Debian has Python bindings for the system's interpreter alone and PyPI has none; one `ceph` command starts an
@@ -262,9 +262,6 @@ class Monitor:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Monitor:
-        return self
 
     def __exit__(self, *_) -> None:
         self.close()

@@ -297,11 +297,9 @@ def _start_front(keeper: hosts.Keeper, programs: Mapping[str, str], node: Node, 
     for disk in (d for vm in testbed.vms if vm.node == node.name for d in vm.disks):
         name = disk.serial.removeprefix("lab-")
         for c, image in enumerate(map(Path, disk.backing)):
-            blockdevs += [
-                "--blockdev",
-                f"driver=nbd,node-name={name}.{c},server.type=inet,server.host={address[image.parent.name]},"
-                f"server.port={port.get(disk.system, NBD_PORT)},export={image.name}",
-            ]
+            where = f"server.host={address[image.parent.name]},server.port={port.get(disk.system, NBD_PORT)}"
+            export = f"server.type=inet,{where},export={image.name}"
+            blockdevs += ["--blockdev", f"driver=nbd,node-name={name}.{c},{export}"]
         children = ",".join(f"children.{c}={name}.{c}" for c in range(len(disk.backing)))
         blockdevs += ["--blockdev", f"driver=quorum,node-name={name},vote-threshold=1,read-pattern=fifo,{children}"]
         exports += ["--export", f"type=nbd,id={name}-x,node-name={name},name={name},writable=on"]

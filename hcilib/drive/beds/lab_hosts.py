@@ -75,7 +75,7 @@ def connect_unix(path: Path, limit_s: float = 5.0) -> socket.socket:
     return sock
 
 
-class Keeper:
+class Keeper(contextlib.AbstractContextManager["Keeper"]):
     """The caller's end of the supervisor: spawn processes, learn which died, stop all."""
 
     def __init__(self, folder: Path):
@@ -90,9 +90,6 @@ class Keeper:
         assert self._process.stdout is not None
         self._requests, self._answers = self._process.stdin, self._process.stdout
         self.at_exit(rmtree=str(folder))
-
-    def __enter__(self) -> Keeper:
-        return self
 
     def __exit__(self, *_) -> None:
         self.stop()
@@ -173,7 +170,7 @@ def find_programs(needed: Mapping[str, str] | None = None, engine: str = "nbd") 
     _require("fio", _version([programs["fio"], "--version"], r"fio-(\d+)\.(\d+)"), MIN_FIO)
     _require("sshd", _version([programs["sshd"], "-?"], r"OpenSSH_(\d+)\.(\d+)"), MIN_SSHD)
     if engine not in subprocess.run([programs["fio"], "--enghelp"], capture_output=True, text=True).stdout.split():
-        raise LabError(f"{programs['fio']} has no {engine} engine, which the disks need: use the distribution's fio")
+        raise LabError(f"{programs['fio']} is without the {engine} engine: use the distribution's fio")
     return programs
 
 

@@ -16,7 +16,7 @@ TICK_S = 0.5
 _RED, _PLAIN = "\033[31m", "\033[0m"
 
 
-class Bars:
+class Bars(contextlib.AbstractContextManager["Bars"]):
     """Three bars in seconds of measuring, so that the time left can be told. Not shown, it does nothing.
 
     Parameters
@@ -32,9 +32,6 @@ class Bars:
         self._blocks = max(self._left, default=0)
         self._campaign = self._bar(name, sum(self._left.values()), 0)
         self._of_block = self._bar("", 0, 1)
-
-    def __enter__(self) -> Bars:
-        return self
 
     def __exit__(self, error: type[BaseException] | None, *_) -> None:
         for bar in (self._of_block, self._campaign):

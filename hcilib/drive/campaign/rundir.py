@@ -189,7 +189,7 @@ class RunDir:
         work = self.path / WORK / step.id
         work.mkdir(parents=True)
         self.order += 1
-        _write_record(work, {**step.to_dict(), "id": step.id, "valid": False, "order": self.order})
+        _write(work / RECORD, {**step.to_dict(), "id": step.id, "valid": False, "order": self.order})
         return work
 
     def accept(self, work: Path, step: Step, record: dict, iops: float | None = None) -> None:
@@ -198,7 +198,7 @@ class RunDir:
         _pack(work)
         sealed = {"campaign": {"id": self.campaign, **self.identity}, "order": self.order}
         sealed["raw"] = acceptance.raw_digests(work)
-        _write_record(work, {**record, "id": step.id, "valid": True, **sealed})
+        _write(work / RECORD, {**record, "id": step.id, "valid": True, **sealed})
         place = self.path / STEPS / step.id
         if place.exists():  # somebody put it there meanwhile
             self.set_aside(step.id, "it was there when this step was accepted, and is not of this attempt")
@@ -218,7 +218,7 @@ class RunDir:
         numbers = (re.fullmatch(rf"{re.escape(step_id)}\.(\d+)", name) for name in failed)
         attempt = 1 + max((int(number[1]) for number in numbers if number), default=0)
         kept = {"order": self.order, **record, "id": step_id, "valid": False, "attempt": attempt, "problems": problems}
-        _write_record(work, kept)
+        _write(work / RECORD, kept)
         _pack(work)
         os.replace(work, self.path / FAILED / f"{step_id}.{attempt}")
         self.log("failed", step=step_id, attempt=attempt, problems=problems)
@@ -325,10 +325,6 @@ def record_of(folder: Path) -> dict:
     except (OSError, ValueError):
         return {}
     return record if isinstance(record, dict) else {}
-
-
-def _write_record(work: Path, record: dict) -> None:
-    _write(work / RECORD, record)
 
 
 def _write(file: Path, document: dict) -> None:

@@ -238,15 +238,9 @@ def _host(given: str | Host, os: str) -> Node:
     if not match:
         raise DiscoverError(f"host {given!r}: write [name=][user@]address[:port]")
     address = match["address"].strip("[]")
-    fields = {
-        "name": match["name"] or address,
-        "address": address if match["name"] else "",
-        "user": match["user"],
-        "port": int(match["port"]) if match["port"] else None,
-        "os": os,
-    }
+    called = {"name": match["name"] or address, "address": address if match["name"] else ""}
     try:
-        return Node.model_validate(fields)
+        return Node.model_validate(match.groupdict() | called | {"os": os})
     except ValidationError as error:
         wrong = error.errors()[0]
         said = wrong["msg"].removeprefix("Value error, expected ")

@@ -176,7 +176,7 @@ def _ceph(node: str, parts: Mapping[str, str]) -> list[Storage]:
         found.append(
             Storage(
                 "ceph",
-                f"ceph-{_word(name)}",
+                "ceph-" + re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-."),
                 scheme,
                 tuple(said),
                 tuple(doubts),
@@ -193,11 +193,6 @@ def _ceph(node: str, parts: Mapping[str, str]) -> list[Storage]:
 def _pool_fill(kind: str, names: Iterable[str]) -> tuple[str, str, str]:
     on, run, expect = POOL_FILLS[kind]
     return on, run, expect.replace("{name}", "|".join(map(re.escape, sorted(set(names)))))
-
-
-def _word(name: str) -> str:
-    """A pool's name as part of a system's."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")
 
 
 def _number(word: str, line: str) -> int:
@@ -358,21 +353,20 @@ def _s2d(node: str, tiers: Sequence[Mapping], servers: int) -> list[Storage]:
     line = "{name}: {resiliency}, {copies} copies, redundancy {redundancy}, {columns} columns, {bytes} bytes"
     words = ("name", "resiliency", "copies", "redundancy", "columns", "bytes")
     said = tuple((node, line.format(**{word: tier.get(word) for word in words})) for tier, _ in named)
-    total, full = sum(int(tier["bytes"]) for tier, _ in named), _pool_fill("s2d", ())
+    total = sum(int(tier["bytes"]) for tier, _ in named)
     by_scheme: Counter[str] = Counter()
     for tier, scheme in named:
         by_scheme[scheme] += int(tier["bytes"])
+    formula, doubts = next(iter(by_scheme)), tuple[str, ...]()
     if "" in by_scheme:
-        unknown = "A tier's layout is not known here: write the formula yourself."
-        return [Storage("s2d", "s2d", "", said, (unknown,), nodes=servers, pool_fill=full)]
-    together = "Shares are those of all tiers of all volumes together"
-    doubts = (f"{together}; a reserve is .reserve(servers, drives_per_server) behind it.",)
-    if len(by_scheme) == 1:
-        return [Storage("s2d", "s2d", next(iter(by_scheme)), said, nodes=servers, pool_fill=full)]
-    shares = [(round(size / total, 4), scheme) for scheme, size in by_scheme.items()]
-    shares[-1] = (round(1 - sum(share for share, _ in shares[:-1]), 4), shares[-1][1])
-    formula = f"Tiers({', '.join(f'({share:g}, {scheme})' for share, scheme in shares)})"
-    return [Storage("s2d", "s2d", formula, said, doubts, nodes=servers, pool_fill=full)]
+        formula, doubts = "", ("A tier's layout is not known here: write the formula yourself.",)
+    elif len(by_scheme) > 1:
+        shares = [(round(size / total, 4), scheme) for scheme, size in by_scheme.items()]
+        shares[-1] = (round(1 - sum(share for share, _ in shares[:-1]), 4), shares[-1][1])
+        formula = f"Tiers({', '.join(f'({share:g}, {scheme})' for share, scheme in shares)})"
+        together = "Shares are those of all tiers of all volumes together"
+        doubts = (f"{together}; a reserve is .reserve(servers, drives_per_server) behind it.",)
+    return [Storage("s2d", "s2d", formula, said, doubts, nodes=servers, pool_fill=_pool_fill("s2d", ()))]
 
 
 def _tier(tier: Mapping, servers: int) -> str:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ class FleetError(RuntimeError):
         super().__init__(f"{what} failed on {len(bad)} of {len(outcomes)} hosts: " + "; ".join(bad))
 
 
-class Fleet:
+class Fleet(AbstractContextManager["Fleet"]):
     """Open connections to the hosts of a testbed, by name. Close it, or use it as a context manager."""
 
     def __init__(self, testbed: Testbed):
@@ -71,9 +71,6 @@ class Fleet:
         self._sftp: dict[str, paramiko.SFTPClient] = {}
         self._locks = {name: threading.Lock() for name in self.names}
         self._pool = ThreadPoolExecutor(min(POOL, max(1, len(hosts))), thread_name_prefix="fleet")
-
-    def __enter__(self) -> Fleet:
-        return self
 
     def __exit__(self, *_) -> None:
         self.close()
