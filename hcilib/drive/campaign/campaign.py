@@ -323,13 +323,9 @@ def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, look: L
     plan, rundir, subject = course.plan, course.rundir, course.of(step)
     system, testbed = subject.system, subject.testbed
     vms = [vm for vm in testbed.fleet(step.cell.vms) if step.of_vm(vm.name)]
-    record: dict[str, Any] = {
-        **step.to_dict(),
-        "system": system.variant,
-        "span_bytes": testbed.used_bytes(step.cell.vms, step.cell.numjobs, plan.span_bytes),
-        "nodes": len(testbed.nodes),
-        "hosts": [_host(vm, testbed, step) for vm in vms],
-    }
+    record: dict[str, Any] = {**step.to_dict(), "system": system.variant}
+    record["span_bytes"] = testbed.used_bytes(step.cell.vms, step.cell.numjobs, plan.span_bytes)
+    record |= {"nodes": len(testbed.nodes), "hosts": [_host(vm, testbed, step) for vm in vms]}
     if step.offered_iops:
         record |= {"offered_iops": _offered(step, step.cell), "offered_process": step.offered_process}
     if step.cell.tenants:

@@ -122,16 +122,9 @@ class RunDir:
         file = self.path / PLAN
         if file.exists():
             return
-        document = {
-            "identity": self.identity,
-            "campaign": self.campaign,
-            "one_kernel": bool(testbed.lab_root),
-            "caveat": testbed.caveat,
-            "plan": plan.to_dict(),
-            "testbed": _shown(testbed),
-            **_described(systems),
-        }
-        _write(file, document)
+        whose = {"identity": self.identity, "campaign": self.campaign, "one_kernel": bool(testbed.lab_root)}
+        what = {"caveat": testbed.caveat, "plan": plan.to_dict(), "testbed": _shown(testbed)}
+        _write(file, {**whose, **what, **_described(systems)})
 
     # What an earlier controller left
 

@@ -225,10 +225,7 @@ def domain(template: Template, clone: Clone) -> str:
     """The template's XML as the clone's: name, UUID, mark, cards and disks of its own."""
     root = ElementTree.fromstring(template.xml)
     for tag, text in (("name", clone.name), ("uuid", clone.ident), ("description", clone.mark)):
-        element = root.find(tag)
-        if element is None:
-            element = ElementTree.SubElement(root, tag)
-        element.text = text
+        _child(root, tag).text = text
     for old in (root.find("title"), root.find("metadata")):
         if old is not None:
             root.remove(old)
@@ -236,10 +233,7 @@ def domain(template: Template, clone: Clone) -> str:
     if devices is None:
         raise ClonesError(f"{clone.node}: the template's XML has no devices")
     for mac, card in zip(clone.macs, devices.findall("interface"), strict=True):
-        element = card.find("mac")
-        if element is None:
-            element = ElementTree.SubElement(card, "mac")
-        element.set("address", mac)
+        _child(card, "mac").set("address", mac)
     own = [disk for disk in devices.findall("disk") if disk.get("device", "disk") == "disk"]
     for disk, (pool, volume) in zip(own, clone.volumes, strict=False):
         _lies_in(disk, pool, volume)
@@ -256,6 +250,11 @@ def domain(template: Template, clone: Clone) -> str:
     for agent in devices.iterfind("channel/source"):
         agent.attrib.pop("path", None)
     return ElementTree.tostring(root, encoding="unicode")
+
+
+def _child(parent: ElementTree.Element, tag: str) -> ElementTree.Element:
+    found = parent.find(tag)
+    return ElementTree.SubElement(parent, tag) if found is None else found
 
 
 def _lies_in(disk: ElementTree.Element, pool: str, volume: str) -> None:
