@@ -12,8 +12,6 @@ from dataclasses import asdict, astuple, dataclass
 from numbers import Integral, Real
 from typing import Any
 
-from hcilib.metrics import meant
-
 SPREAD = "spread"  # VMs and their data as the testbed has them
 PLACEMENTS = (SPREAD, "owner", "non-owner")
 _RW = ("randread", "randwrite", "randrw", "read", "write", "rw")
@@ -369,7 +367,8 @@ def _patterns(name: str, fields: Mapping[str, Any]) -> Mapping[str, Mapping[str,
 
 
 def _near(given: object, known: Collection[str]) -> str:
-    return meant(given, known).rstrip() or f"there are {', '.join(known)}"
+    near = difflib.get_close_matches(str(given), list(known), 1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
 
 
 def _vms(name: str, given: Any) -> tuple[int, tuple[str, ...]]:
