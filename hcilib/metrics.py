@@ -173,9 +173,10 @@ def natural(text: str) -> str:
 
 
 _HOT = r"(?:-zipf([\d.]+)|-zoned(\d+)on(\d+))?"
-_PATTERN = re.compile(
+PATTERN = re.compile(
     rf"^(\d+)([km])-(rand)?(read|write|rw)(\d{{1,2}})?{_HOT}(-sync|-fdatasync)?(?:-rate(\d+)(m|iops))?$"
 )
+"""A pattern's name and its parts."""
 
 
 def metric_of(name: str) -> Metric:
@@ -201,7 +202,7 @@ def where(cell: Mapping[str, Any]) -> str:
 
 def pattern_words(pattern: str) -> str:
     """``4k random write`` from ``4k-randwrite``; a name of another form stays as it is."""
-    match = _PATTERN.match(str(pattern))
+    match = PATTERN.match(str(pattern))
     if not match:
         return str(pattern)
     number, unit, random, rw, mix, theta, hits, span, sync, rate, of = match.groups()

@@ -65,9 +65,8 @@ def plot_capacity(
     for row, at in zip(table.to_dict("records"), np.flatnonzero(there), strict=False):
         usable_bytes = row.get("usable_bytes", np.nan)
         unit, size = ("TiB", 2**40) if not usable_bytes < 2**40 / 10 else ("GiB", 2**30)
-        text = f"{usable[at]:.1f} %" + (
-            f"  ({usable_bytes / size:,.2f} {unit})" if usable_bytes == usable_bytes else ""
-        )
+        text = f"{usable[at]:.1f} %"
+        text += f"  ({usable_bytes / size:,.2f} {unit})" if usable_bytes == usable_bytes else ""
         text += "\nafter deduplication" if row.get("dedup_ratio", 1.0) > 1 else ""
         ax.text(1.01, y[at], text, transform=ax.get_yaxis_transform(), va="center", fontsize=9.5, fontweight="bold")
         parts = [(stored[at] / 2, "usable", "white", stored[at])]
@@ -91,19 +90,14 @@ def plot_capacity(
 def _redundancy(scheme: str) -> str:
     """What a scheme keeps beside the data, from its formula."""
     formula = str(scheme).lower()
-    copies, parity = (
-        "mirror" in formula or "nested" in formula,
-        any(w in formula for w in ("raid", "erasure", "parity")),
-    )
+    copies = any(word in formula for word in ("mirror", "nested"))
+    parity = any(word in formula for word in ("raid", "erasure", "parity"))
     return "copies" if copies and not parity else "parity" if parity and not copies else "copies and parity"
 
 
 @drawn
 def plot_traffic(
-    table: pd.DataFrame,
-    title: str | None = None,
-    source: str | None = None,
-    ax: Axes | None = None,
+    table: pd.DataFrame, title: str | None = None, source: str | None = None, ax: Axes | None = None
 ) -> Axes:
     """Network bytes per client byte: expected from the scheme beside observed on the nodes; a rejected scheme says so.
 
@@ -128,13 +122,9 @@ def plot_traffic(
     ax.set_xlabel("Network bytes per client byte")
     style.legend(ax, handles, own)
     judged = int(table["ok"].notna().sum()) if "ok" in table else 0
-    verdict = (
-        f"rejected: {wrong.sum()} of {judged} do not fit"
-        if wrong.any()
-        else f"{judged} of {judged} fit"
-        if judged
-        else ""
-    )
+    verdict = f"{judged} of {judged} fit" if judged else ""
+    if wrong.any():
+        verdict = f"rejected: {wrong.sum()} of {judged} do not fit"
     named = ": ".join(text for text in (scheme_words(title or ""), verdict) if text)
     named = named[:1].upper() + named[1:]
     ax.set_title(named, color=WARN if wrong.any() else INK, wrap=True)
@@ -182,11 +172,8 @@ def plot_amplification(
     judged, beyond = int(table["ok"].notna().sum()), int(table["ok"].eq(False).sum())
     costs = Patch(color=RESERVE, label="what the scheme costs")
     handles = [costs, style.mark(MEASURED, "o", "counted on the drives")]
-    fig.legend(
-        handles=[*handles, *([style.mark(WARN, "o", "counted, does not fit")] if beyond else [])],
-        loc="outside upper left",
-        ncols=3,
-    )
+    handles += [style.mark(WARN, "o", "counted, does not fit")] if beyond else []
+    fig.legend(handles=handles, loc="outside upper left", ncols=3)
     style.say(axes[0], f"What the drives did fits the scheme in {judged - beyond} of {judged} counts.")
     style.caption(axes[-1], style.runs_note(table), style.source_of(table, source))
     return fig
@@ -426,14 +413,7 @@ def plot_precision(
     for row in own.itertuples() if own is not None else ():
         colour, marker = marks[row.protocol]
         ax.plot(
-            row.hours,
-            row.half_width_pct,
-            marker,
-            color=colour,
-            markersize=11,
-            markeredgecolor="white",
-            zorder=4,
-            gid="own",
+            row.hours, row.half_width_pct, marker, color=colour, ms=11, markeredgecolor="white", zorder=4, gid="own"
         )
     if target:
         ax.axhline(aim, color=INK, linestyle="--", linewidth=1, gid="target")

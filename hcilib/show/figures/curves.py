@@ -17,22 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from hcilib.metrics import METRICS, Metric, pattern_order
 from hcilib.metrics import metric as metric_of
 from hcilib.show.figures import style
-from hcilib.show.figures.style import (
-    INK,
-    QUIET,
-    caption,
-    count,
-    darker,
-    dash,
-    drawn,
-    labelled,
-    looks,
-    pattern_label,
-    runs_note,
-    say,
-    source_of,
-    tip,
-)
+from hcilib.show.figures.style import INK, QUIET, count, darker, dash, drawn, labelled, looks, pattern_label, tip
 
 OVER = {"iodepth": "iodepth (outstanding I/Os per job)", "vms": "Number of VMs", "numjobs": "numjobs (jobs per VM)"}
 APART = 0.07
@@ -77,9 +62,8 @@ def _sweep(table, metric, over, hue, labels, title, source, ax, top: float = 0.0
     """The lines of one panel with all that stands around them; the axis reaches `top`, in the shown unit."""
     own, metric = ax is None, style.metric_drawn(table, metric)
     ax = style.canvas(ax)
-    missing = _curves(ax, table, metric, over, hue, labels)
+    lines, missing = _curves(ax, table, metric, over, hue, labels)
     ax.set_ylim(top=max(ax.get_ylim()[1], top))
-    lines = _ends(ax, table, metric, over, hue, labels)
     if len(lines) <= 4:
         style.direct_labels(ax, lines)
     else:
@@ -88,14 +72,9 @@ def _sweep(table, metric, over, hue, labels, title, source, ax, top: float = 0.0
     ax.set_title(title if title is not None else pattern_label(patterns[0]) if len(patterns) == 1 else "")
     if own:
         lost = table[over].isna().sum()
-        style.caption(
-            ax,
-            style.runs_note(table),
-            "× no value." if missing else None,
-            _hardly(_points(table, metric, over, hue), over, hue, labels),
-            f"{lost} rows without {over} not drawn." if lost else None,
-            style.source_of(table, source),
-        )
+        few = _hardly(_points(table, metric, over, hue), over, hue, labels)
+        absent = ["× no value." if missing else None, few, f"{lost} rows without {over} not drawn." if lost else None]
+        style.caption(ax, style.runs_note(table), *absent, style.source_of(table, source))
     return ax
 
 
@@ -132,11 +111,12 @@ def plot_panels(
     missing = False
     for ax, value in zip(axes, values, strict=True):
         panel = table[table["panel"] == value]
-        missing |= _curves(ax, panel, metric, over, hue, names)
+        lines, lacks = _curves(ax, panel, metric, over, hue, names)
+        missing |= lacks
         ax.set_title(value)
         ax.set(xlabel="", ylabel="")
         if named:
-            style.direct_labels(ax, _ends(ax, panel, metric, over, hue, names), size=7.5)
+            style.direct_labels(ax, lines, size=7.5)
     fig.supylabel(metric_of(metric).axis, fontsize=10)
     axes[-1].set_xlabel(OVER.get(over, over), loc="left")
     if not named:
@@ -150,10 +130,8 @@ def plot_panels(
 
 def _head(keys: Sequence[str], values: Sequence[Any]) -> str:
     """What a panel is of, in words."""
-    told = zip(keys, values, strict=True)
-    return ", ".join(
-        pattern_label(v) if k == "pattern" else f"{k} {count(v) if isinstance(v, float) else v}" for k, v in told
-    )
+    named = ((k, count(v) if isinstance(v, float) else v) for k, v in zip(keys, values, strict=True))
+    return ", ".join(pattern_label(v) if k == "pattern" else f"{k} {v}" for k, v in named)
 
 
 def _highest(table: pd.DataFrame, metric: str, over: str, hue: str, labels: Mapping[str, str]) -> str:
@@ -199,7 +177,7 @@ def plot_scaling(
     ax = _sweep(table, metric, "vms", hue, names, title, source, ax, top)
     ax.set_xlim(left=0)
     if height == height:
-        ax.axhline(height, color=INK, linewidth=1, linestyle=(0, (1, 2)), gid="ceiling")
+        ax.axhline(height, color=INK, linewidth=1, linestyle=style.FINE, gid="ceiling")
         ax.annotate(f"the drives' ceiling: {style.count(height)}", (0.01, height), (0, -4), va="top", color=QUIET,
                     fontsize=9,
                     xycoords=ax.get_yaxis_transform(), textcoords="offset points")  # fmt: skip
@@ -210,22 +188,27 @@ def plot_scaling(
     return ax
 
 
-def _curves(ax: Axes, table: pd.DataFrame, metric: str, over: str, hue: str, labels: Mapping[str, str]) -> bool:
-    """Every line of one panel; True where a cell had no value."""
+def _curves(
+    ax: Axes, table: pd.DataFrame, metric: str, over: str, hue: str, labels: Mapping[str, str]
+) -> tuple[dict[str, tuple[float, float, Any]], bool]:
+    """Every line of one panel: where each ends, by its name, with its colour; and whether a cell had no value."""
     data = _points(table, metric, over, hue)
     loads = sorted(data[over].unique())
-    missing = False
+    ends, missing = {}, False
     spread = _dodge(data, hue, over)
     for name, (colour, marker) in looks(table[hue]).items():
         curve = data[data[hue] == name].set_index(over).reindex(loads)
         absent = curve.index[curve["value"].isna()]
         curve.index = pd.Index(spread(curve.index.to_numpy(float), name), name=over)
-        _line(ax, curve, colour, marker, labels.get(name, str(name)), dash(name))
+        label = labels.get(name, str(name))
+        _line(ax, curve, colour, marker, label, dash(name))
+        if len(given := curve["value"].dropna()):
+            ends[label] = (given.index[-1], given.iloc[-1], darker(colour))
         if 2 * len(absent) <= len(loads):  # of a curve that is hardly there the caption says how much is
             missing |= len(absent) > 0
             ax.plot(absent, [0.02] * len(absent), "x", color=colour, transform=ax.get_xaxis_transform(), gid="missing")
     _axes(ax, metric_of(metric), over, loads, data)
-    return missing
+    return ends, missing
 
 
 def _hardly(data: pd.DataFrame, over: str, hue: str, labels: Mapping[str, str]) -> str | None:
@@ -281,17 +264,9 @@ def _line(ax: Axes, curve: pd.DataFrame, colour: str, marker: str, label: str, l
     [single] = ax.plot(
         x[~sure], y[~sure], marker, markeredgecolor=colour, markerfacecolor="white", markeredgewidth=1.5, zorder=4
     )
-    there = ~np.isnan(y)
-    told = [
-        f"{a:g}: {b:,.4g} [{c:,.4g}, {d:,.4g}]" for a, b, c, d in zip(x[sure], y[sure], lo[sure], hi[sure], strict=True)
-    ]
-    tip(tested, ax, label, told)
-    tip(
-        single,
-        ax,
-        label,
-        [f"{a:g}: {b:,.4g}, one number" for a, b in zip(x[~sure & there], y[~sure & there], strict=True)],
-    )
+    one = np.flatnonzero(~sure & ~np.isnan(y))
+    tip(tested, ax, label, [f"{x[i]:g}: {y[i]:,.4g} [{lo[i]:,.4g}, {hi[i]:,.4g}]" for i in np.flatnonzero(sure)])
+    tip(single, ax, label, [f"{x[i]:g}: {y[i]:,.4g}, one number" for i in one])
 
 
 def _axes(ax: Axes, metric: Metric, over: str, loads: list[float], data: pd.DataFrame) -> None:
@@ -314,22 +289,9 @@ def _axes(ax: Axes, metric: Metric, over: str, loads: list[float], data: pd.Data
     style.value_axis(ax.yaxis, metric.unit)
 
 
-def _ends(ax: Axes, table: pd.DataFrame, metric: str, over: str, hue: str, labels: Mapping[str, str]) -> dict:
-    """Label -> last drawn point and colour of each line."""
-    data, colours = _points(table, metric, over, hue), looks(table[hue])
-    spread = _dodge(data, hue, over)
-    last = data.dropna(subset="value").sort_values(over).groupby(hue).last()
-    return {
-        labels.get(name, str(name)): (spread(row[over], name), row["value"], darker(colours[name][0]))
-        for name, row in last.iterrows()
-    }
-
-
 def _handles(table: pd.DataFrame, hue: str, labels: Mapping[str, str], missing: bool) -> list[Line2D]:
     handles = [
-        Line2D(
-            [], [], color=colour, marker=marker, linestyle=dash(name), label=labels.get(name, str(name)), linewidth=1.8
-        )
+        Line2D([], [], color=colour, marker=marker, linestyle=dash(name), label=labels.get(name, str(name)))
         for name, (colour, marker) in looks(table[hue]).items()
     ]
     return handles + [Line2D([], [], color=QUIET, marker="x", linestyle="", label="no value")] * missing
@@ -376,17 +338,18 @@ def plot_demand(
     patterns, metrics = pattern_order(table["pattern"].unique()), list(dict.fromkeys(table["metric"]))
     fig, axes = style.panels(len(patterns), 3, 3.6, 2.8)
     names = labelled(labels)
-    direct = len(metrics) == 1 and 2 <= table["system"].nunique() <= 4
+    direct, colours = len(metrics) == 1 and 2 <= table["system"].nunique() <= 4, looks(table["system"])
     for ax, pattern in zip(axes, patterns, strict=True):
         panel = table[table["pattern"] == pattern]
         _latencies(ax, panel, metrics, limits or {}, names)
         ax.set_title(pattern_label(pattern))
         if direct:
             last = panel.dropna(subset=["iops", "center"]).groupby("system", sort=False).last()
-            ends = ((name, row["iops"], row["center"] / 1e6) for name, row in last.iterrows())
-            style.direct_labels(
-                ax, {str(names.get(n, n)): (x, y, darker(looks(table["system"])[n][0])) for n, x, y in ends}, 7.5
-            )
+            ends = {
+                str(names.get(name, name)): (row["iops"], row["center"] / 1e6, darker(colours[name][0]))
+                for name, row in last.iterrows()
+            }
+            style.direct_labels(ax, ends, 7.5)
     fig.supylabel("Latency (ms)" if len(metrics) > 1 else metric_of(metrics[0]).axis, fontsize=10)
     axes[-1].set_xlabel("Delivered IOPS", loc="left")
     dashes = zip(metrics, DASHES * len(metrics), strict=False)
@@ -418,10 +381,8 @@ def _latencies(
             x, y = curve["iops"].to_numpy(float), curve["center"].to_numpy(float) / 1e6
             lo, hi = (curve[side].to_numpy(float) / 1e6 for side in ("lo", "hi"))
             ax.plot(x[met], y[met], linestyle=line, color=colour, zorder=3)
-            at = [
-                f"iodepth {depth:g}: " if depth == depth else ""
-                for depth in curve.get("iodepth", curve["iops"] * np.nan)
-            ]
+            depths = curve.get("iodepth", curve["iops"] * np.nan)
+            at = [f"iodepth {depth:g}: " if depth == depth else "" for depth in depths]
             single = met & np.isnan(lo) & ("iodepth" in curve)  # as in every figure; of demands hollow is not met
             for those, face in ((met & ~single, colour), (single, "white")):
                 [points] = ax.plot(
@@ -437,7 +398,7 @@ def _latencies(
     ends = table[["center", "lo", "hi"]].to_numpy(float) / 1e6
     style.log_axis(ax.yaxis, "ms", np.nanmin(ends, initial=np.inf), np.nanmax(ends, initial=-np.inf))
     for metric, limit_ns in limits.items():
-        ax.axhline(limit_ns / 1e6, color=INK, linewidth=0.9, linestyle=(0, (1, 2)), gid="limit")
+        ax.axhline(limit_ns / 1e6, color=INK, linewidth=0.9, linestyle=style.FINE, gid="limit")
         ax.annotate(f"{METRICS[metric].label} {limit_ns / 1e6:g} ms", (0.01, limit_ns / 1e6), (0, 2), fontsize=8,
                     color=QUIET, xycoords=ax.get_yaxis_transform(), textcoords="offset points")  # fmt: skip
     ax.set_xlim(0, 1.06 * np.nanmax(table["iops"], initial=1))  # a single point stands inside
@@ -453,11 +414,7 @@ PAPER = 11.5
 
 
 @drawn
-def plot_loads(
-    table: pd.DataFrame,
-    labels: Mapping[str, str] | None = None,
-    source: str | None = None,
-) -> np.ndarray:
+def plot_loads(table: pd.DataFrame, labels: Mapping[str, str] | None = None, source: str | None = None) -> np.ndarray:
     """A map for each search: numjobs down, iodepth across, IOPS as colour and number, the latency below it.
 
     The chosen load has a frame; × marks a load above the latency that it may cost. A load that was not
@@ -488,15 +445,12 @@ def plot_loads(
         _map(ax, own, metric)
         ax.set_title(f"{name}, {pattern_label(pattern)}, {vms:.0f} VM{'s' * (vms != 1)}")
         said.append(f"{name}, {pattern}: {'; '.join(filter(None, own['why'].unique()))}")
-    say(axes.flat[0], ". ".join(said) + ".")
+    style.say(axes.flat[0], ". ".join(said) + ".")
     below = METRICS[metric].axis
-    caption(
-        axes.flat[0],
-        f"Number: IOPS, below it {below[0].lower()}{below[1:]}; framed: the load to choose; ×: above "
-        "the latency that a load may cost; empty: not measured.",
-        runs_note(table, hollow=False, intervals=False),
-        source_of(table, source),
-    )
+    number = f"Number: IOPS, below it {below[0].lower()}{below[1:]}; framed: the load to choose;"
+    rest = "×: above the latency that a load may cost; empty: not measured."
+    how_many = style.runs_note(table, hollow=False, intervals=False)
+    style.caption(axes.flat[0], number, rest, how_many, style.source_of(table, source))
     return axes
 
 

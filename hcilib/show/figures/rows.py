@@ -174,11 +174,9 @@ def _points(
                        elinewidth=1.5, capsize=0, zorder=3)  # fmt: skip
     [single] = ax.plot(centre[~sure & there], y[~sure & there], marker, markeredgecolor=colour, markerfacecolor="white",
                        markeredgewidth=1.5, zorder=3)  # fmt: skip
-    tested = np.flatnonzero(sure).tolist()
+    tested, one = np.flatnonzero(sure).tolist(), np.flatnonzero(~sure & there).tolist()
     tip(bars.lines[0], ax, label, [f"{told[i]}: {show(centre[i])} [{show(lo[i])}, {show(hi[i])}]" for i in tested])
-    tip(
-        single, ax, label, [f"{told[i]}: {show(centre[i])}, one number" for i in np.flatnonzero(~sure & there).tolist()]
-    )
+    tip(single, ax, label, [f"{told[i]}: {show(centre[i])}, one number" for i in one])
     for height in y[~there]:
         _missing(ax, height, colour)
 
@@ -199,10 +197,7 @@ def _interval_note(comparison: pd.DataFrame) -> str | None:
 
 @drawn
 def plot_latency(
-    table: pd.DataFrame,
-    labels: Mapping[str, str] | None = None,
-    source: str | None = None,
-    ax: Axes | None = None,
+    table: pd.DataFrame, labels: Mapping[str, str] | None = None, source: str | None = None, ax: Axes | None = None
 ) -> Axes:
     """What one I/O costs: a row a system under each pattern, the best first, on a log axis, the value beside its dot.
 
@@ -284,9 +279,7 @@ def plot_baseline(table: pd.DataFrame, source: str | None = None, ax: Axes | Non
         ax.annotate(", ".join(said), (at, height), (-9 if left else 9, 0), textcoords="offset points", va="center",
                     fontsize=8.5, ha="right" if left else "left",
                     gid="missing" if "missing" in said[-1] else "said")  # fmt: skip
-    ax.plot(
-        values[:, 1], y, "D", markersize=11, markeredgecolor=INK, markerfacecolor="white", zorder=3, gid="datasheet"
-    )
+    ax.plot(values[:, 1], y, "D", ms=11, markeredgecolor=INK, markerfacecolor="white", zorder=3, gid="datasheet")
     ax.plot(values[:, 0], y, "o", color=HOLDS, zorder=4, gid="measured")
     ax.set_xlabel(what.axis)
     stated_too = [style.mark(INK, "D", "datasheet", True)] if known else []
@@ -476,12 +469,8 @@ def plot_regression(
         for cell, part in history.groupby(by, observed=True):
             [points] = ax.plot(part["ratio"], np.full(len(part), rows[cell]), "o", markerfacecolor="none",
                                markeredgecolor=QUIET, zorder=3)  # fmt: skip
-            tip(
-                points,
-                ax,
-                "",
-                [f"{run}: {ratio:.3f}×" for run, ratio in zip(part["run_id"], part["ratio"], strict=True)],
-            )
+            runs = zip(part["run_id"], part["ratio"], strict=True)
+            tip(points, ax, "", [f"{run}: {ratio:.3f}×" for run, ratio in runs])
     for y, row in enumerate(found.to_dict("records")):
         _expected(ax, y, row, margin)
         if row["ratio"] != row["ratio"]:

@@ -22,6 +22,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
+from hcilib.metrics import PATTERN
 from hcilib.system import known_labels
 
 INK, QUIET, GRID, WARN = "#222222", "#5f6368", "#e4e6e9", "#b3261e"
@@ -58,6 +59,8 @@ SYSTEMS = (
     ("gains added up", "#004C8C", "o", SOLID),
     ("printed", "#8E2A12", "D", DASHED),
 )
+FINE = (0, (1, 2))
+"""The dots of a limit, and of what leads to a name."""
 P = ParamSpec("P")
 Drawn = TypeVar("Drawn")  # an Axes, or an array of them
 
@@ -229,23 +232,16 @@ def value_axis(axis, unit: str) -> None:
 
 def log_axis(axis, unit: str, least: float, most: float) -> None:
     """A log axis from `least` to `most`: 1, 2 and 5 are named, every digit has its tick."""
-    along = {"x": axis.axes.set_xscale, "y": axis.axes.set_yscale}[axis.axis_name]
-    along("log")
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
     if np.isfinite([least, most]).all() and least > 0:
-        (axis.axes.set_xlim if axis.axis_name == "x" else axis.axes.set_ylim)(least / 1.3, most * 1.3)
+        axis.axes.set(**{f"{axis.axis_name}lim": (least / 1.3, most * 1.3)})
     few, many = (1, 2, 5), (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
     named = (1,) if most / least > 500 else few if most / least > 6 else many
     axis.set_major_locator(LogLocator(subs=named, numticks=30))
     axis.set_minor_locator(LogLocator(subs=range(1, 10), numticks=30))
     axis.set_minor_formatter(NullFormatter())
-    axis.axes.tick_params(
-        axis=axis.axis_name,
-        which="minor",
-        length=3,
-        width=0.7,
-        color="#9aa0a6",
-        **{"x": {"bottom": True}, "y": {"left": True}}[axis.axis_name],
-    )
+    side = "bottom" if axis.axis_name == "x" else "left"
+    axis.axes.tick_params(axis.axis_name, which="minor", length=3, width=0.7, color="#9aa0a6", **{side: True})
     value_axis(axis, unit)
 
 
@@ -356,15 +352,13 @@ def nothing(ax: Axes, said: str) -> Axes:
 
 def pattern_label(pattern: str) -> str:
     """``4k-randrw70`` as the articles say it: ``4k random 70/30``."""
-    match = re.fullmatch(
-        r"(\d+[km])-(rand)?(read|write|rw)(\d*)(-z[a-z]+[\d.]+(?:on\d+)?)?(-sync|-fdatasync)?(?:-rate(\d+)(m|iops))?",
-        str(pattern),
-    )
+    match = PATTERN.match(str(pattern))
     if not match:
         return str(pattern)
-    bs, rand, rw, mix, hot, sync, rate, of = match.groups()
+    size, unit, rand, rw, mix, theta, hits, span, sync, rate, of = match.groups()
     share = f"{mix}/{100 - int(mix)}" if mix else rw
-    words = [bs.replace("m", "M"), "random" if rand else "", share, *(f"({word[1:]})" for word in (hot, sync) if word)]
+    hot = f"(zipf{theta})" if theta else f"(zoned{hits}on{span})" if hits else ""
+    words = [size + unit.replace("m", "M"), "random" if rand else "", share, hot, f"({sync[1:]})" if sync else ""]
     return " ".join(w for w in words if w) + (f" at {rate} {'MiB/s' if of == 'm' else 'IOPS'}" if rate else "")
 
 
@@ -383,26 +377,10 @@ def direct_labels(ax: Axes, ends: Mapping[str, tuple[float, float, Any]], size: 
     gap = 1.37 * size / (high * 72 * 0.72)  # a line of text as a share of the axes' height
     for name, height in zip(names, _apart(wanted, gap), strict=True):
         x, y, colour = ends[name]
-        ax.annotate(
-            name,
-            (x, y),
-            (1.03, height),
-            textcoords="axes fraction",
-            color=colour,
-            va="center",
-            fontsize=size,
-            fontweight="bold",
-            annotation_clip=False,
-            # dotted: it leads to a name and is no curve
-            arrowprops={
-                "arrowstyle": "-",
-                "color": colour,
-                "linewidth": 0.6,
-                "linestyle": (0, (1, 2)),
-                "shrinkB": 5,
-                "shrinkA": 1,
-            },
-        )
+        dotted = {"linewidth": 0.6, "linestyle": FINE, "color": colour}  # it leads to a name and is no curve
+        ax.annotate(name, (x, y), (1.03, height), textcoords="axes fraction", color=colour, va="center", fontsize=size,
+                    fontweight="bold", annotation_clip=False,
+                    arrowprops={"arrowstyle": "-", "shrinkB": 5, "shrinkA": 1, **dotted})  # fmt: skip
 
 
 def point_labels(ax: Axes, points: Mapping[str, tuple[float, float, Any]], size: float = 9.5) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import groupby
-from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -85,16 +84,8 @@ def _blocks(ax: Axes, frame: pd.DataFrame, y: np.ndarray, start: np.ndarray, wid
         wide = width[steps].sum()
         if wide >= least > 0 and depth == depth:
             ink = INK if kind in ("prefill", "warmup") else "white"
-            ax.text(
-                start[steps[0]] + wide / 2,
-                row,
-                f"{depth:g}",
-                ha="center",
-                va="center",
-                fontsize=8,
-                color=ink,
-                gid="iodepth",
-            )
+            middle = start[steps[0]] + wide / 2
+            ax.text(middle, row, f"{depth:g}", ha="center", va="center", fontsize=8, color=ink, gid="iodepth")
             wrote = True
     return wrote
 
@@ -203,12 +194,9 @@ def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame, labels: Mapping[s
             ax.axvspan(second, second + 1, color=GAP, alpha=0.35 / len(runs), linewidth=0, gid="gap")
         named = zip(known, key, strict=True)
         is_worst = len(runs) > 1 and all(worst[c] == v for c, v in named if c in runs and v == v)
-        look: dict[str, Any] = (
-            {"color": style.darker(colour, 0.45), "linewidth": 2.0} if is_worst else {"color": colour, "linewidth": 1.0}
-        )
-        ax.plot(
-            run["since_s"], run["iops"], alpha=1 if is_worst else 0.6, gid="run", zorder=3 if is_worst else 2, **look
-        )
+        dark, (wide, alpha, top) = style.darker(colour, 0.45), (2.0, 1, 3) if is_worst else (1.0, 0.6, 2)
+        ax.plot(run["since_s"], run["iops"], color=dark if is_worst else colour, linewidth=wide, alpha=alpha,
+                zorder=top, gid="run")  # fmt: skip
     for run in runs[runs["gap_s"] > 0].itertuples():  # a silence that whole seconds do not show has its own place
         at = run.gap_from_s - np.floor(run.fail_s)
         ax.axvspan(at, at + run.gap_s, color=GAP, alpha=0.35 / len(runs), linewidth=0, gid="silence")
@@ -264,18 +252,9 @@ def _bar(ax: Axes, start: float, end: float, level: float, name: str) -> None:
     """A level over its seconds, its value above its right end."""
     if level == level and start == start:
         ax.hlines(level, start, end, color=INK, linewidth=2.2, gid=name)
-        ax.annotate(
-            f"{name} {count(level)}",
-            (end, level),
-            (-3, 3),
-            textcoords="offset points",
-            ha="right",
-            va="bottom",
-            bbox={"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.8},
-            fontsize=8.5,
-            color=QUIET,
-            fontweight="bold",
-        )
+        box = {"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.8}
+        ax.annotate(f"{name} {count(level)}", (end, level), (-3, 3), textcoords="offset points", ha="right",
+                    va="bottom", bbox=box, fontsize=8.5, color=QUIET, fontweight="bold")  # fmt: skip
 
 
 # Latency second by second: a column a second, a row a latency, the darker the more I/Os took that long.
