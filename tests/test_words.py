@@ -145,12 +145,46 @@ def test_a_tie_names_both_and_a_single_number_says_so():
         results({"a": [100.0, 101, 99], "b": [100.0, 99, 101]}).assign(lat_ns=lambda t: 1e9 / t["iops"]),
         pd.DataFrame({"system": [], "pattern": [], "ratio": []}), {"a": "A", "b": "B"},
     )  # fmt: skip
-    assert re.search(r"(A and B|B and A), tied, in 4k random read \(", tied)
+    assert re.search(r"of 2 systems: (A and B|B and A) are tied for first in 4k random read \(.* at best\)", tied)
     single = hci.latency_answer(
         results({"a": [100.0], "b": [200.0]}).assign(lat_ns=lambda t: 1e9 / t["iops"]),
         pd.DataFrame({"system": [], "pattern": [], "ratio": []}), {"a": "A", "b": "B"},
     )  # fmt: skip
-    assert "B in 4k random read (5.000 ms, one number each: untested)" in single
+    assert "B is first in 4k random read (5.000 ms); each is one number, so none is proven" in single
+
+
+def test_every_system_that_is_first_is_named_once_with_all_its_patterns():
+    rows = [
+        {**row, "pattern": pattern, "rep": rep, "block": rep}
+        for pattern, ms in {"4k-randread": (1, 2, 3), "4k-randwrite": (5, 2, 3), "4k-randwrite-sync": (4, 6, 6)}.items()
+        for rep in (1, 2, 3)
+        for row in ({"system": name, "lat_ns": 1e6 * (own + rep / 1e3)} for name, own in zip("abc", ms, strict=True))
+    ]
+    one = pd.DataFrame(rows).assign(iodepth=1, numjobs=1, vms=1, run_id="r", iops=lambda t: 1e9 / t["lat_ns"])
+    said = hci.latency_answer(one, pd.DataFrame(columns=["ratio", "pattern"]), {"a": "A", "b": "B"})
+    assert said == (
+        "With one outstanding I/O, of 3 systems: A is first in 4k random read (1.002 ms) and 4k random write, "
+        "synchronous (4.002 ms); B is first in 4k random write (2.002 ms)."
+    )
+    mixed = pd.concat([one[one["pattern"].ne("4k-randread")], one[one["pattern"].eq("4k-randread") & one["rep"].eq(1)]])
+    said = hci.latency_answer(mixed, pd.DataFrame(columns=["ratio", "pattern"]))
+    assert "a is first in 4k random read (1.001 ms, one number each: untested) and" in said
+
+
+@pytest.mark.parametrize(
+    ("runs", "said"),
+    [
+        ([88.0], "Parity gives 12 % fewer IOPS than mirror (one number each: untested, 1 of 1 pair of combinations)"),
+        ([87.0, 88.0, 89.0], "Parity gives 12 % fewer IOPS than mirror (14.2 % fewer to 9.7 % fewer, 1 of 1 pair"),
+        ([60.0, 90.0, 150.0], "Parity against mirror is not decided (68.2 % fewer to 155 % more IOPS"),
+    ],
+)
+def test_what_a_factor_costs_is_said_in_percent_with_its_interval(runs, said):
+    rows = [{"kind": "mirror", "iops": 100 * run / runs[len(runs) // 2]} for run in runs]
+    rows += [{"kind": "parity", "iops": run} for run in runs]
+    table = pd.DataFrame(rows).assign(node_cpu_pct=50.0)
+    effects = hci.effects(table, "iops", ["kind"])
+    assert hci.factorial_answer(effects, hci.grid(table, "iops", ["kind"])).startswith(said)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -100,9 +100,7 @@ def latency_answer(one: pd.DataFrame, cost: pd.DataFrame, labels: Labels = None,
         own = ", ".join(f"{words} {metric('lat_ns').show(center)} ms" for words, center in centers.items())
         parts = [f"One I/O on {labels.get(ranks['system'].iloc[0], ranks['system'].iloc[0])} takes: {own}"]
     else:
-        said = ", ".join(_first(rows, name, labels) for name, rows in patterns.items())
-        parts = [_ahead(ranks, labels), said] if len(patterns) > 1 else [said]
-        parts[0] = f"Fastest with one outstanding I/O, of {ranks['system'].nunique()} systems: {parts[0]}"
+        parts = _who_is_first(ranks, patterns, labels)
     known = cost.dropna(subset=["ratio"])
     for pattern in pattern_order(known["pattern"].unique()):
         own = known[known["pattern"] == pattern]
@@ -114,26 +112,22 @@ def latency_answer(one: pd.DataFrame, cost: pd.DataFrame, labels: Labels = None,
     return "; ".join(parts) + "."
 
 
-def _ahead(ranks: pd.DataFrame, labels: Mapping[str, str]) -> str:
-    """In how many patterns each system is ahead, alone or tied."""
-    first = ranks[ranks["rank"] == ranks.groupby("pattern")["rank"].transform("min")]
-    tied = first.groupby("pattern")["system"].transform("size") > 1
-    counts = first.assign(tied=tied).groupby("system", sort=False)["tied"].agg(["size", "sum"])
-    counts = counts.sort_values("size", ascending=False, kind="stable")
-    of = f"of {ranks['pattern'].nunique()} patterns"
-    ahead = counts.itertuples(name=None)
-    return ", ".join(f"{labels.get(who, who)} in {n} {of}{f' ({k} tied)' * (k > 0)}" for who, n, k in ahead)
-
-
-def _first(ranks: pd.DataFrame, pattern: str, labels: Mapping[str, str]) -> str:
-    first = ranks.loc[ranks["center"].idxmin()]
-    shown = f"{metric('lat_ns').show(first['center'])} ms"
-    single = ", one number each: untested" if len(ranks) > 1 and (ranks["n"] <= 1).any() else ""
-    ahead = ranks.sort_values("center").loc[ranks["rank"] == ranks["rank"].min(), "system"]
-    names = [labels.get(name, name) for name in ahead]
-    if len(names) == 1:
-        return f"{names[0]} in {pattern_words(pattern)} ({shown}{single})"
-    return f"{' and '.join(names)}, tied, in {pattern_words(pattern)} ({shown} at best{single})"
+def _who_is_first(ranks: pd.DataFrame, patterns: Mapping[str, pd.DataFrame], labels: Mapping[str, str]) -> list[str]:
+    """A clause for every system that is alone in front, then for those tied, each with its patterns."""
+    ahead: dict[tuple[str, ...], list[str]] = {}
+    proven = [(rows["n"] > 1).all() for rows in patterns.values()]
+    for (name, rows), tested in zip(patterns.items(), proven, strict=True):
+        rows = rows.sort_values("center")
+        who = tuple(labels.get(name, name) for name in rows.loc[rows["rank"] == rows["rank"].min(), "system"])
+        shown = f"{metric('lat_ns').show(rows['center'].iloc[0])} ms{' at best' * (len(who) > 1)}"
+        shown += ", one number each: untested" * (any(proven) and not tested and len(rows) > 1)
+        ahead.setdefault(who, []).append(f"{pattern_words(name)} ({shown})")
+    of = f"with one outstanding I/O, of {ranks['system'].nunique()} systems"
+    said = []
+    for who, where in sorted(ahead.items(), key=lambda item: (len(item[0]) > 1, -len(item[1]))):
+        said.append(f"{_and(who)} {'are tied for first' if len(who) > 1 else 'is first'} in {_and(where)}")
+    said[0] = f"{_capital(of)}: {said[0]}"
+    return said + ["each is one number, so none is proven"] * (not any(proven))
 
 
 def scaling_answer(knees: pd.DataFrame, share: pd.DataFrame, pattern: str, labels: Labels = None) -> str:
@@ -170,11 +164,7 @@ def traffic_answer(
 def factorial_answer(effects: pd.DataFrame, cells: pd.DataFrame) -> str:
     """Which main effects on IOPS can be estimated (``effects``), and how much of the grid (``grid``) is there."""
     main = effects[effects["effect"].isin(asked_by(effects))]
-    found = [
-        f"{_level(row.effect, row.level)} gives {row.ratio:.3f} times the IOPS of {_level(row.effect, row.baseline)}"
-        f" (in {_pairs(row.used)} of combinations)"
-        for row in main.dropna(subset=["ratio"]).itertuples()
-    ]
+    found = [_effect(row) for row in main.dropna(subset=["ratio"]).to_dict("records")]
     unknown = ", ".join(EFFECTS.get(name, name) for name in main[main["ratio"].isna()]["effect"])
     open_ = [f"what {unknown} costs cannot be said"] if unknown else []
     missing, bound = int(cells["missing"].sum()), int(cells["cpu_bound"].sum())
@@ -188,17 +178,26 @@ EFFECTS = {"dedup": "deduplication", "write_pct": "the share of writes", "resili
 """Columns of a factorial -> what they are in a sentence."""
 
 
-def _pairs(used: str) -> str:
-    """Of how many pairs of combinations, alike but for the factor, a ratio is; `used` lists them."""
-    count = used.count(";") + 1
-    return f"{count} pair{'s' * (count > 1)}"
+def _effect(row: Mapping) -> str:
+    """How many more or fewer IOPS a level gives than the baseline's, with its interval where runs were repeated."""
+    level, baseline = _level(row["effect"], row["level"]), _level(row["effect"], row["baseline"])
+    found, lo, hi = (_more_or_fewer(row[name]) for name in ("ratio", "lo", "hi"))
+    of = f"{row['contexts']} of {row['possible']} pair{'s' * (row['possible'] > 1)} of combinations"
+    if row["lo"] <= 1 <= row["hi"]:
+        return f"{level} against {baseline} is not decided ({lo} to {hi} IOPS, {of})"
+    between = "one number each: untested" if np.isnan(row["lo"]) else f"{lo} to {hi}"
+    return f"{level} gives {found} IOPS than {baseline} ({between}, {of})"
+
+
+def _more_or_fewer(ratio: float) -> str:
+    return f"{100 * abs(ratio - 1):.3g} % {'more' if ratio > 1 else 'fewer'}"
 
 
 def _level(effect: str, level: object) -> str:
     """A factor's level in words: ``dedup`` yes is "with deduplication"."""
     if effect == "dedup":
         return f"{'with' if level in ('yes', True) else 'no'} deduplication"
-    return f"{level} % writes" if effect == "write_pct" else str(level)
+    return f"a mix of {level} % writes" if effect == "write_pct" else str(level)
 
 
 def audit_answer(audit: pd.DataFrame, regimes: pd.DataFrame, judged: pd.DataFrame, rows: int) -> str:
@@ -294,6 +293,10 @@ def _back_or_not(runs: pd.DataFrame) -> str:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def capacity_facts(capacity: pd.DataFrame, measured: Collection[str], labels: Labels = None) -> list[str]:
