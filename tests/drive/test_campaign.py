@@ -199,6 +199,16 @@ def test_the_nodes_were_counted(finished):
     assert (results["net_bytes_per_s"] > results["bw_bytes"] * 0.5).all(), "every byte to a replica crosses loopback"
 
 
+def test_what_the_results_say_of_their_time_is_what_is_counted(finished):
+    """Not the controller's: on a busy machine it hears seconds later that fio was done."""
+    results, run_dir = finished
+    for file in run_dir.glob("steps/measure*/step.json"):
+        step = json.loads(file.read_text())
+        begin, end = step["measured_s"]
+        assert step["started_s"] <= begin < end <= step["ended_s"]
+        assert end - begin <= results["runtime_s"].max() + 0.01, "as long as fio ran at most"
+
+
 def test_what_was_written_before_grows(finished):
     results, run_dir = finished
     order = [e["step"] for e in events(run_dir, "done")]

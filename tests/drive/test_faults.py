@@ -8,6 +8,7 @@ import threading
 import time
 from pathlib import Path
 
+import paramiko
 import pytest
 from injections import send, tree
 from probes import processes, until
@@ -17,7 +18,7 @@ from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.campaign import CampaignError, run
 from hcilib.drive.guard.preflight import PreflightError
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.drive.launch import job
+from hcilib.drive.launch import client_server, job
 from hcilib.read.run.run import read_hosts
 
 pytestmark = pytest.mark.lab
@@ -76,6 +77,20 @@ def test_a_fio_server_that_dies_mid_run_is_named_restarted_and_the_run_done_agai
         "no row of a failed attempt is in it"
     )
     assert until(lambda: not tree(victim, vm2), 2), "the server started for the step ended with it"
+
+
+def test_a_bridge_that_ends_late_on_a_busy_machine_blames_no_vm(victim, short, mirror_system, tmp_path, monkeypatch):
+    """fio's client is done and the sessions are closed from here, before the bridge's thread had its turn."""
+    at_once = client_server._shut
+
+    def late(end):
+        if isinstance(end, paramiko.Channel):
+            time.sleep(1)
+        at_once(end)
+
+    monkeypatch.setattr(client_server, "_shut", late)
+    assert len(run(short(), victim, mirror_system, tmp_path / "run", progress=False)) == 1
+    assert problems(tmp_path / "run") == []
 
 
 @pytest.mark.slow

@@ -348,6 +348,23 @@ def test_counters_start_at_zero_of_the_window(run_dir):
     assert set(first["node"]) == {"node1", "node2"}
 
 
+def test_counters_are_of_the_time_that_the_results_tell(run_dir):
+    """A controller that heard seconds later that fio was done has no counters of an idle fleet in its rows."""
+    [file] = run_dir.glob("steps/measure1*/step.json")
+    step = json.loads(file.read_text())
+    early = {"measured_s": [step["started_s"] + 1.5, step["started_s"] + 4.5]}
+    file.write_text(json.dumps(step | early))
+    first = read_counters(run_dir).query("rep == 1")
+    assert first["t_s"].max() <= 3.0
+    late = {"measured_s": [step["started_s"] - 3600.0, step["ended_s"] - 3600.0]}
+    for said in (late, early | {"elapsed_s": step["ended_s"] - step["started_s"] + 3600}):
+        file.write_text(json.dumps(step | said))
+        assert read_counters(run_dir).query("rep == 1")["t_s"].max() > 3.0, "of a clock that was set"
+    file.write_text(json.dumps(step | {"measured_s": "soon"}))
+    with pytest.raises(RunReadError, match="measured_s is 'soon', expected two epoch seconds"):
+        read_counters(run_dir)
+
+
 def test_a_step_too_short_for_logs_has_no_series(run_dir):
     for step in run_dir.glob("steps/*"):
         (step / "logs").mkdir(exist_ok=True)

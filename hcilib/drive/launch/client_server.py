@@ -76,8 +76,9 @@ def launch(of: Launch) -> tuple[Launched, dict[str, Clock], dict[str, float]]:
     with sessions(of, SCRIPT, "server", of.limit_s + BEYOND_S) as opened, _sockets(of) as folder:
         _start(of, opened)
         with _bridges(folder, opened) as lost, watched(of, opened, "client-server") as seen:
-            launched, faults = _client(of, folder, opened, seen, lost)
-    named = tuple(f"{name}: {why}" for name, why in dict(lost).items()) if not seen.faults else seen.faults
+            launched, faults = _client(of, folder, opened, seen)
+            broken = dict(lost)  # before the sessions are closed from here, which to a bridge still open is a loss too
+    named = tuple(f"{name}: {why}" for name, why in broken.items()) if not seen.faults else seen.faults
     done = Launched(*launched, launcher="client-server", places=places, faults=(*named, *faults))
     return done, {s.vm.name: s.clock for s in opened}, {}
 
@@ -178,7 +179,7 @@ def _shut(end) -> None:
 
 
 def _client(
-    of: Launch, folder: Path, opened: Sequence[Session], seen: Watched, lost: dict[str, str]
+    of: Launch, folder: Path, opened: Sequence[Session], seen: Watched
 ) -> tuple[tuple[int, float, float, bool], tuple[str, ...]]:
     """Run fio's client: its code, when it started and ended, whether it was ended from outside, and the VMs that this
     was due to.

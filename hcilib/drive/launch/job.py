@@ -102,7 +102,9 @@ class Launched:
     VM. `start_skew_s`, `common_window_s`: see hcilib.drive.launch.launch; None where `starts_from` says why it is
     not known. `remarks`: what went another way than planned and changes no number. `silent_s`: VM -> the longest time
     of more than half a second in which none of its I/Os completed (the same file); `silences`: the same as sentences.
-    `offsets`: VM -> the byte of its disk at which each job began.
+    `offsets`: VM -> the byte of its disk at which each job began. `measured_s`: epoch seconds by the controller's clock
+    at which the last VM began to measure (its ramp over) and the first was done, as their results say; None where they
+    do not tell.
     """
 
     returncode: int
@@ -120,6 +122,7 @@ class Launched:
     silent_s: Mapping[str, float] = field(default_factory=dict)
     silences: tuple[str, ...] = ()
     offsets: Mapping[str, list[int]] = field(default_factory=dict)
+    measured_s: tuple[float, float] | None = None
 
 
 def deadline_s(step: Step, vms: Sequence[Vm], span_bytes: int) -> float:

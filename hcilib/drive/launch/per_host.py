@@ -89,9 +89,11 @@ def launch(of: Launch) -> tuple[Launched, dict[str, Clock], dict[str, float]]:
     late = [s.vm.name for s in opened if s.late(started + of.limit_s)] if not seen.faults else []
     faults = (*seen.faults, *(f"{name}: fio was stopped from outside after {of.limit_s:g} s" for name in late))
     _merge(opened, places, of.work)
+    times = _times(opened, of.work)
+    begun, done = zip(*times.values(), strict=True) if len(times) == len(opened) else ((), ())
     launched = Launched(_returncode(opened, stopped), started, ended, bool(faults), stopped, "per-host", places, faults,
-                        remarks=remarks)  # fmt: skip
-    return launched, {s.vm.name: s.clock for s in opened}, _begun(opened, of.work)
+                        remarks=remarks, measured_s=(max(begun), min(done)) if done else None)  # fmt: skip
+    return launched, {s.vm.name: s.clock for s in opened}, {name: own[0] for name, own in times.items()}
 
 
 def _await_all(fleet: Fleet, opened: Sequence[Session]) -> None:
@@ -174,19 +176,20 @@ def _merge(sessions: Sequence[Session], places: Mapping[str, tuple[str, int]], w
     (work / "fio.stderr").write_text("".join(f"{name}: {line}\n" for name, its in said.items() for line in its))
 
 
-def _begun(sessions: Sequence[Session], work: Path) -> dict[str, float]:
-    """VM -> when its fio began, by the controller's clock: the time in its result less the runtime there. Ends the VM's
-    own files."""
-    begun = {}
+def _times(sessions: Sequence[Session], work: Path) -> dict[str, tuple[float, float]]:
+    """VM -> when its fio began to measure and was done, by the controller's clock: the time in its result, and that
+    less the runtime there. Ends the VM's own files."""
+    times = {}
     for session in sessions:
         path = work / f"{session.vm.name}.fio.json"
         document = split(path)[0] if path.exists() else {}
         ran_ms = max((job.get("job_runtime", float("nan")) for job in document.get("jobs", [])), default=float("nan"))
         if "timestamp_ms" in document and ran_ms == ran_ms:
-            begun[session.vm.name] = (document["timestamp_ms"] - ran_ms) / 1000 - session.clock[0]
+            done_s = document["timestamp_ms"] / 1000 - session.clock[0]
+            times[session.vm.name] = (done_s - ran_ms / 1000, done_s)
         for file in ("fio.json", "fio.stderr"):
             (work / f"{session.vm.name}.{file}").unlink(missing_ok=True)
-    return begun
+    return times
 
 
 def _returncode(sessions: Sequence[Session], stopped: bool) -> int:
