@@ -169,6 +169,9 @@ def test_the_worst_run_is_the_one_that_stood_still_longest_and_is_drawn_dark():
     assert [t.get_text() for t in gid(ax, "worst")] == [
         "worst run (block 2): 3 s without I/O, back 8 s after it was healed"
     ]
+    levels = [text for text in ax.texts if text.get_text().startswith(("healthy", "degraded"))]
+    assert levels
+    assert not any(text.get_bbox_patch() for text in levels), "a box would hide the run under it"
     ax.figure.canvas.draw()
     [said] = gid(ax, "worst")
     assert said.get_window_extent().y0 > ax.get_window_extent().y1, "above the curves"

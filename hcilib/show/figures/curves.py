@@ -390,9 +390,8 @@ def _latencies(
                 )
                 said = [f"{at[i]}{y[i]:,.4g} ms at {x[i]:,.0f} IOPS" for i in np.flatnonzero(those)]
                 tip(points, ax, str(names.get(name, name)), said)
-            ax.plot(
-                x[~met], y[~met], marker, markeredgecolor=colour, markerfacecolor="white", zorder=4, gid="saturated"
-            )
+            [late] = ax.plot(x[~met], y[~met], marker, color=colour, markerfacecolor="white", markersize=4.5, zorder=4)
+            late.set_gid("saturated")
             known = np.isfinite(lo)
             ax.vlines(x[known], lo[known], hi[known], color=colour, linewidth=1, alpha=0.7, zorder=2)
     ends = table[["center", "lo", "hi"]].to_numpy(float) / 1e6

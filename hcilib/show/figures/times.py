@@ -60,18 +60,15 @@ def plot_plan(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.set(xlabel=f"Time since the start ({name})")
     ax.margins(x=0.01)
     plt.setp(ax.spines.values(), visible=False)
-    style.legend(
-        ax, [Patch(color=colour, label=kind) for kind, colour in KINDS.items() if (frame["kind"] == kind).any()], own
-    )
+    there = {kind: colour for kind, colour in KINDS.items() if (frame["kind"] == kind).any()}
+    style.legend(ax, [Patch(color=colour, label=kind) for kind, colour in there.items()], own)
     hours = f"{len(frame)} steps, {whole / span:,.1f} {name} of runtime"
     style.say(ax, f"{hours}: {', '.join(style.pattern_label(p) for p in rows)}.")
     if own:
         tick = "A tick is a step whose duration is known only when it ends." if (seconds == 0).any() else None
         inside = "In the blocks: iodepth." if labelled else None
-        right = (
-            "At the right: what the row writes." if "bytes_written" in frame and frame["bytes_written"].sum() else None
-        )
-        style.caption(ax, f"{hours}.", inside, right, tick)
+        writes = "bytes_written" in frame and frame["bytes_written"].sum()
+        style.caption(ax, f"{hours}.", inside, "At the right: what the row writes." if writes else None, tick)
     return ax
 
 
@@ -252,9 +249,8 @@ def _bar(ax: Axes, start: float, end: float, level: float, name: str) -> None:
     """A level over its seconds, its value above its right end."""
     if level == level and start == start:
         ax.hlines(level, start, end, color=INK, linewidth=2.2, gid=name)
-        box = {"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.8}
         ax.annotate(f"{name} {count(level)}", (end, level), (-3, 3), textcoords="offset points", ha="right",
-                    va="bottom", bbox=box, fontsize=8.5, color=QUIET, fontweight="bold")  # fmt: skip
+                    va="bottom", fontsize=8.5, color=INK, fontweight="bold", path_effects=[style.HALO])  # fmt: skip
 
 
 # Latency second by second: a column a second, a row a latency, the darker the more I/Os took that long.
@@ -306,12 +302,10 @@ def _highest_loads(table: pd.DataFrame) -> list[tuple[pd.DataFrame, None]]:
     shown = []
     for _, own in table.groupby([c for c in ("system", "pattern") if c in table], sort=False):
         load = own["numjobs"] * own["iodepth"] * own["vms"]
-        totals = (
-            own[load == load.max()].groupby([c for c in RUN if c in own], dropna=False)["count"].sum().sort_values()
-        )
-        middle = totals.index[(len(totals) - 1) // 2]
-        key = dict(zip(totals.index.names, middle if isinstance(middle, tuple) else (middle,), strict=True))
-        shown.append((own.merge(pd.DataFrame([key])), None))
+        runs = own[load == load.max()].groupby([c for c in RUN if c in own], dropna=False, as_index=False)
+        totals = runs["count"].sum().sort_values("count")
+        middle = totals.iloc[[(len(totals) - 1) // 2]].drop(columns="count")
+        shown.append((own.merge(middle), None))
     return shown
 
 
