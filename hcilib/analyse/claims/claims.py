@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import permutations
 
 import pandas as pd
@@ -338,45 +338,40 @@ def _validated(claims: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
     text = [column for column in (*REQUIRED, *OPTIONAL) if column not in numbers]
     claims[text] = claims[text].astype(object).where(claims[text].notna(), "")
     unmeasured = claims["statistic"] == UNMEASURED
-    for claim in claims[~(claims["resolution"].gt(0) & claims["claimed"].notna()) & ~unmeasured].itertuples():
-        raise ValueError(
-            f"claim {claim.id}: claimed must be a number and resolution one above 0, got {claim.claimed}, "
-            f"{claim.resolution}"
-        )
-    formula = claims["statistic"] == "formula"
-    for claim in claims[unmeasured & claims["note"].eq("")].itertuples():
-        raise ValueError(f"claim {claim.id}: {UNMEASURED} needs a note that says what would have to be measured")
+    is_number = claims["resolution"].gt(0) & claims["claimed"].notna()
+    got = "got {0.claimed}, {0.resolution}"
+    _refuse(claims[~is_number & ~unmeasured], f"claimed must be a number and resolution one above 0, {got}")
+    wanted = "needs a note that says what would have to be measured"
+    _refuse(claims[unmeasured & claims["note"].eq("")], f"{UNMEASURED} {wanted}")
     _known(claims, "statistic", (*STATISTICS, *CURVES, "formula", UNMEASURED))
     _known(claims, "unit", UNITS)
     _known(claims, "wording", WORDINGS)
     near = claims["wording"].isin(("about", "nearly"))
-    for claim in claims[near != claims["tolerance"].gt(0)].itertuples():
-        raise ValueError(
-            f"claim {claim.id}: tolerance {claim.tolerance}: expected a number above 0 with wording about or "
-            "nearly, and none else"
-        )
-    formula = formula | unmeasured  # neither is about cells of the results
+    expected = "expected a number above 0 with wording about or nearly, and none else"
+    _refuse(claims[near != claims["tolerance"].gt(0)], f"tolerance {{0.tolerance}}: {expected}")
+    formula = claims["statistic"].isin(("formula", UNMEASURED))  # neither is about cells of the results
     _known(claims[~formula], "metric", METRICS)
     _known(claims[~formula & ~claims["statistic"].isin(CURVES)], "reduce", REDUCE)
     alone = claims["statistic"].isin(("value", "spread", "least_step"))
     _known(claims[~formula & alone], "comparator", ("",))
-    for claim in claims[~formula & ~alone & claims["comparator"].eq("")].itertuples():
-        raise ValueError(f"claim {claim.id}: {claim.statistic} needs a comparator")
+    _refuse(claims[~formula & ~alone & claims["comparator"].eq("")], "{0.statistic} needs a comparator")
     several = claims["reduce"].isin(("max", "min")) & claims["comparator"].str.split().str.len().gt(1)
-    for claim in claims[several].itertuples():
-        raise ValueError(
-            f"claim {claim.id}: reduce {claim.reduce} compares with one system, not with {claim.comparator}"
-        )
+    _refuse(claims[several], "reduce {0.reduce} compares with one system, not with {0.comparator}")
     needed = {"source", "system", "pattern", "iodepth", "vms", "iops", "bs_bytes", *claims.loc[~formula, "metric"]}
     if lacking := needed - {*results.columns}:
         raise ValueError(f"results: column {', '.join(sorted(lacking))} is missing; the claims are about it")
     return claims
 
 
-def _known(claims: pd.DataFrame, column: str, known) -> None:
-    for claim in claims[~claims[column].isin(list(known))].itertuples():
-        value = getattr(claim, column)
-        raise ValueError(f"claim {claim.id}: unknown {column} {value!r}; expected one of {', '.join(map(repr, known))}")
+def _known(claims: pd.DataFrame, column: str, known: Iterable[str]) -> None:
+    expected = ", ".join(map(repr, known))
+    _refuse(claims[~claims[column].isin(list(known))], f"unknown {column} {{0.{column}!r}}; expected one of {expected}")
+
+
+def _refuse(wrong: pd.DataFrame, why: str) -> None:
+    """ValueError of the first of these claims, which stands as 0 in the text."""
+    for claim in wrong.itertuples():
+        raise ValueError(f"claim {claim.id}: {why.format(claim)}")
 
 
 IN_WORDS = {

@@ -231,15 +231,17 @@ def demand_answer(
     names = dict(labels or {})
     held = load_within(results, BY, confidence, **limit)
     runs = load_within_runs(results, BY, **limit)
-    bounds = held[[*BY, "bound", "lo", "hi"]].rename(columns={"lo": "held_lo", "hi": "held_hi"})
-    compared = pd.DataFrame(_verdicts(runs, baseline or held["system"].iloc[0]))
-    verdicts = compared.merge(bounds, on=["system", "pattern"]).to_dict("records") if len(compared) else []
-    said = []
+    base, systems = baseline or held["system"].iloc[0], runs["system"].unique()
+    said, verdicts = [], []
+    if len(systems) > 1 and base in systems and runs["valid"].any():
+        bounds = held[[*BY, "bound", "lo", "hi"]].rename(columns={"lo": "held_lo", "hi": "held_hi"})
+        compared = compare(runs, base, metric="iops", by=("pattern",))
+        verdicts = compared.merge(bounds, on=["system", "pattern"]).to_dict("records")
     for pattern in pattern_order(held["pattern"].unique()):
         own = held[held["pattern"] == pattern].to_dict("records")
         parts = [f"{names.get(row['system'], row['system'])} {_held(row)}" for row in own]
-        base = next((row for row in own if row["system"] == (baseline or own[0]["system"])), None)
-        against = [_beside(row, base, names) or _against(row, names) for row in verdicts if row["pattern"] == pattern]
+        side = next((row for row in own if row["system"] == (baseline or own[0]["system"])), None)
+        against = [_beside(row, side, names) or _against(row, names) for row in verdicts if row["pattern"] == pattern]
         shown = f"{metric_of(metric).label.replace('latency', '').strip()} latency of {limit_ns / 1e6:g} ms"
         said.append(
             f"Within {shown} at {pattern_words(pattern)}: {', '.join(parts)} "
@@ -273,13 +275,6 @@ def _beside(verdict: Mapping, base: Mapping | None, names: Mapping[str, str]) ->
     if verdict["bound"] == "at least" and not base["bound"] and verdict["held_lo"] > base["hi"]:
         return f"{name} gives at least {100 * (verdict['held_lo'] / base['hi'] - 1):.0f} % more (proven)"
     return f"{name} cannot be compared: a side is a bound, so demands have to reach further"
-
-
-def _verdicts(runs: pd.DataFrame, baseline: str) -> list[dict]:
-    systems = runs["system"].unique()
-    if len(systems) < 2 or baseline not in systems or not runs["valid"].any():
-        return []
-    return compare(runs, baseline, metric="iops", by=("pattern",)).to_dict("records")
 
 
 def _against(row: Mapping, names: Mapping[str, str]) -> str:

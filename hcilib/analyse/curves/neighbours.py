@@ -168,22 +168,18 @@ def _lost(row: Mapping) -> str:
     ratio, lo, hi = row["ratio"], row["lo"], row["hi"]
     if ratio != ratio:
         return f"{name} unknown, a side has no number"
-    sure = {
-        "higher": " (proven)",
-        "lower": " (proven)",
-        "inconclusive": " (not shown: more blocks would decide)",
-        "point": " (one block, no interval)",
-    }
+    open_, single = "(not shown: more blocks would decide)", "(one block, no interval)"
+    sure = {"higher": "(proven)", "lower": "(proven)", "inconclusive": open_, "point": single}
     if row["equivalent"]:
         return f"{name} as alone (proven within {100 * row['margin']:g} %)"
     if row["verdict"] == "inconclusive" and lo == lo:
-        return f"{name} between {_of_alone(lo)} and {_of_alone(hi)}{sure['inconclusive']}"
+        return f"{name} between {_of_alone(lo)} and {_of_alone(hi)} {open_}"
     if ratio > 2:
         interval = f" [{lo:.1f}, {hi:.1f}]" if lo == lo else ""
-        return f"{name} {ratio:.1f} times as high{interval}{sure[row['verdict']]}"
-    share, ends = 100 * abs(ratio - 1), sorted(100 * (x - 1) * (1 if ratio > 1 else -1) for x in (lo, hi))
+        return f"{name} {_of_alone(ratio)}{interval} {sure[row['verdict']]}"
+    ends = sorted(100 * (x - 1) * (1 if ratio > 1 else -1) for x in (lo, hi))
     interval = f" [{ends[0]:.0f}, {ends[1]:.0f}]" if lo == lo else ""
-    return f"{share:.0f} % {'more' if ratio > 1 else 'less'} {name}{interval}{sure[row['verdict']]}"
+    return f"{_of_alone(ratio)} {name}{interval} {sure[row['verdict']]}"
 
 
 def _of_alone(ratio: float) -> str:

@@ -383,7 +383,9 @@ def _of_one(
     tolerance: float,
 ) -> pd.DataFrame:
     """Of runs of one scheme."""
-    runs, keys = _per_client(results, drives, devices), list(by)
+    rates, client = drive_rates_of(results, drives, devices), {"reads": "iops", "writes": "iops"}
+    per = {name: rates[name] / results[client.get(name, "bw_bytes")].where(lambda x: x > 0) for name in MEASURES}
+    runs, keys = results.assign(**per, drives=rates["drives"]), list(by)
     head = summarize(results, "iops", by=keys)[by]  # which refuses to pool what differs in a factor
     code, counted = group_codes(runs, keys)[0], valid_rows(runs) & runs["reads"].notna().to_numpy()
     pieces = []
@@ -419,12 +421,6 @@ def drive_rates_of(results: pd.DataFrame, drives: pd.DataFrame, devices: str | N
     runs = rates.assign(unknown=own["device"].fillna("").eq("")).groupby(keys, dropna=False, observed=True)
     sums = runs[[*MEASURES, "drives"]].sum(min_count=1).mask(runs["unknown"].any()).reset_index()
     return results[keys].merge(sums, on=keys, how="left").set_axis(results.index)[[*MEASURES, "drives"]]
-
-
-def _per_client(results: pd.DataFrame, drives: pd.DataFrame, devices: str | None) -> pd.DataFrame:
-    rates, client = drive_rates_of(results, drives, devices), {"reads": "iops", "writes": "iops"}
-    per = {name: rates[name] / results[client.get(name, "bw_bytes")].where(lambda x: x > 0) for name in MEASURES}
-    return results.assign(**per, drives=rates["drives"])
 
 
 def _load(runs: pd.DataFrame) -> _Load:
