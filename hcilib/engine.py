@@ -89,9 +89,8 @@ def located(path: str | Path) -> Path:
         place: Any = UPath(path)  # no Path to a checker
         return place
     except (ImportError, ValueError) as error:  # ValueError: fsspec knows no such protocol
-        raise EngineError(
-            f"{path}: nothing here opens such a URL ({error}): pip install 'hcilib[scale]' and what fsspec asks for"
-        ) from None
+        mend = "pip install 'hcilib[scale]' and what fsspec asks for"
+        raise EngineError(f"{path}: nothing here opens such a URL ({error}): {mend}") from None
 
 
 def _outcome(function: Callable[[Chunk], Result], chunk: Chunk) -> tuple[Result | None, Exception | None]:

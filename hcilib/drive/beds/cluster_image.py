@@ -253,9 +253,8 @@ def cache_folder(given: str | Path | None = None) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise LabError(
-            f"{folder}: {(error.strerror or str(error)).lower()}; the guests' kernel is kept there: set XDG_CACHE_HOME"
-        ) from None
+        why = (error.strerror or str(error)).lower()
+        raise LabError(f"{folder}: {why}; the guests' kernel is kept there: set XDG_CACHE_HOME") from None
     return folder.resolve()
 
 

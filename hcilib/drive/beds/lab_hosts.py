@@ -163,9 +163,8 @@ def find_programs(needed: Mapping[str, str] | None = None, engine: str = "nbd") 
     missing = [name for name in needed if name not in found]
     if missing:
         packages = " ".join(dict.fromkeys(needed[name] for name in missing))
-        raise LabError(
-            f"not found: {', '.join(missing)}; install with: apt-get install -y --no-install-recommends {packages}"
-        )
+        install = f"apt-get install -y --no-install-recommends {packages}"
+        raise LabError(f"not found: {', '.join(missing)}; install with: {install}")
     programs = {name: os.path.abspath(where) for name, where in found.items()}
     _require("fio", _version([programs["fio"], "--version"], r"fio-(\d+)\.(\d+)"), MIN_FIO)
     _require("sshd", _version([programs["sshd"], "-?"], r"OpenSSH_(\d+)\.(\d+)"), MIN_SSHD)
@@ -183,9 +182,8 @@ def _version(argv: list[str], pattern: str) -> tuple[int, ...]:
 def _require(name: str, version: tuple[int, ...], least: tuple[int, ...]) -> None:
     if version < least:
         shown = ".".join(map(str, version)) or "of unknown version"
-        raise LabError(
-            f"{name} is {shown}; the lab needs {'.'.join(map(str, least))} or newer (package {PACKAGES[name]})"
-        )
+        needed = ".".join(map(str, least))
+        raise LabError(f"{name} is {shown}; the lab needs {needed} or newer (package {PACKAGES[name]})")
 
 
 def write_keys(testbed, folder: Path) -> None:

@@ -271,9 +271,8 @@ def _read_back(run_dir, missing: list[str]) -> pd.DataFrame:
 
 def _same_system(testbed: Testbed, system: System) -> None:
     if testbed.serves and testbed.serves != system.name:
-        raise CampaignError(
-            f"the lab serves {testbed.serves}, the campaign is for {system.name}: start lab(system={system.name!r})"
-        )
+        wanted = f"the campaign is for {system.name}: start lab(system={system.name!r})"
+        raise CampaignError(f"the lab serves {testbed.serves}, {wanted}")
 
 
 def _execute(

@@ -72,9 +72,8 @@ class RunDir:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise RunDirError(
-                    f"{path}: another controller is running this campaign; wait for it or choose another run_dir"
-                ) from None
+                held = "another controller is running this campaign; wait for it or choose another run_dir"
+                raise RunDirError(f"{path}: {held}") from None
             if self._is_known():
                 self.claim(plan, testbed, systems)
             self._remove_temporaries()

@@ -205,20 +205,15 @@ class Libvirt:
 
 
 def _virsh_make(template: Template, clone: Clone, size: int) -> str:
-    copies = clone.volumes[: len(template.disks)]
+    copies, data = clone.volumes[: len(template.disks)], clone.volumes[len(template.disks) :]
     lines = [
         f"virsh -q vol-clone --pool {shlex.quote(pool)} {shlex.quote(source)} {shlex.quote(new)}"
         for (_, pool, source), (_, new) in zip(template.disks, copies, strict=True)
     ]
-    lines += [
-        f"virsh -q vol-create-as {shlex.quote(pool)} {shlex.quote(new)} {size} --format raw"
-        for pool, new in clone.volumes[len(template.disks) :]
-    ]
-    lines += [
-        f"virsh -q define /dev/stdin <<'END-OF-DOMAIN'\n{domain(template, clone)}\nEND-OF-DOMAIN",
-        f"virsh -q start {clone.ident}",
-    ]
-    return _VIRSH + "\n".join(lines)
+    for pool, new in data:
+        lines.append(f"virsh -q vol-create-as {shlex.quote(pool)} {shlex.quote(new)} {size} --format raw")
+    lines.append(f"virsh -q define /dev/stdin <<'END-OF-DOMAIN'\n{domain(template, clone)}\nEND-OF-DOMAIN")
+    return _VIRSH + "\n".join([*lines, f"virsh -q start {clone.ident}"])
 
 
 def domain(template: Template, clone: Clone) -> str:

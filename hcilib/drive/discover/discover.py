@@ -252,9 +252,8 @@ def _name(name: str) -> str:
     try:
         return Node(name=name).name
     except ValidationError:
-        raise DiscoverError(
-            f"name {name!r}: a testbed's name is letters, digits, '.', '_' and '-', the first a letter or a digit"
-        ) from None
+        form = "letters, digits, '.', '_' and '-', the first a letter or a digit"
+        raise DiscoverError(f"name {name!r}: a testbed's name is {form}") from None
 
 
 def _parsed(told: Mapping[str, Outcome], readers: Mapping) -> tuple[dict, dict[str, str]]:

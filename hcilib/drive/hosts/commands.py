@@ -99,9 +99,7 @@ def _here(command: str, limit_s: float) -> Outcome:
     # by timeout, which ends what the shell has started too; ours is for one that cannot be ended
     argv, nothing = ["timeout", "-k", "5", f"{limit_s:g}", "sh", "-c", command], subprocess.DEVNULL
     try:
-        done = subprocess.run(
-            argv, stdin=nothing, capture_output=True, text=True, errors="replace", timeout=limit_s + 10
-        )
+        done = subprocess.run(argv, stdin=nothing, capture_output=True, errors="replace", timeout=limit_s + 10)
     except subprocess.TimeoutExpired:
         done = None
     if done is None or done.returncode in (124, 137):

@@ -117,11 +117,9 @@ def _tcp(
     row = {"transport": "TCP", "tool": "iperf3", "streams": streams}
     if without := [n.name for n in (source, target) if "iperf3" not in tools[n.name]]:
         return {**row, "note": f"no iperf3 on {' and '.join(without)}: apt-get install iperf3"}
-    address = shlex.quote(_address(target))
+    own, address = (shlex.quote(_address(node)) for node in (source, target))
     server = f"{_PATH}iperf3 -s -1 -B {address} -p {PORT}"
-    client = (
-        f"iperf3 -c {address} -B {shlex.quote(_address(source))} -p {PORT} -t {max(1, round(seconds))} -P {streams} -J"
-    )
+    client = f"iperf3 -c {address} -B {own} -p {PORT} -t {max(1, round(seconds))} -P {streams} -J"
     return {**row, **_between(fleet, source, target, server, client, seconds, parse_iperf3)}
 
 

@@ -154,10 +154,8 @@ def job_text(
 
     Every option stands in the job's own section: what stands in [global] is unrecoverable per client in fio's JSON.
     """
-    return "\n".join(
-        _section(load, vm, testbed, span_bytes, (job, n), paths or {}, content)
-        for n, (load, job) in enumerate(step.jobs_of(vm))
-    )
+    jobs = enumerate(step.jobs_of(vm))
+    return "\n".join(_section(load, vm, testbed, span_bytes, (job, n), paths or {}, content) for n, (load, job) in jobs)
 
 
 Job = tuple[int, int]
