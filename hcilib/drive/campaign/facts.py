@@ -12,11 +12,10 @@ from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.campaign.subjects import Subject, percentages, says
 from hcilib.drive.hosts.commands import Task, execute_all, tasks
 from hcilib.drive.hosts.counters import drives_of
-from hcilib.drive.hosts.hosts import Fleet, Outcome, sections
+from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, Outcome, sections
 from hcilib.system import Percentage, System
 from hcilib.testbed import Testbed
 
-LIMIT_S = 60
 HOST_FACTS = {
     "kernel": "uname -sr",
     "cpu_model": "sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1",
@@ -28,7 +27,6 @@ HOST_FACTS = {
     "nics": "ls /sys/class/net",
     "rdma": "ls /sys/class/infiniband 2>/dev/null || echo none",  # whose bytes the nics do not count
 }
-SMART_S = 60
 SMART = r"""
 PATH=$PATH:/usr/sbin:/sbin
 for d in {drives}; do
@@ -70,7 +68,7 @@ def _fingerprints(fleet: Fleet, testbed: Testbed, systems: Sequence[System]) -> 
     taken: dict[str, dict[str, str]] = {}
     commands = [command for system in systems for command in system.fingerprint]
     every = [task for command in commands for task in tasks(command, testbed, testbed.vms)]
-    for task, outcome in execute_all(fleet, every, LIMIT_S).items():
+    for task, outcome in execute_all(fleet, every, ANSWER_S).items():
         taken.setdefault(task.host, {})[task.run] = outcome.value if outcome.ok else f"failed: {outcome.error}"
     return taken
 
@@ -85,7 +83,7 @@ def note_wear(fleet: Fleet, testbed: Testbed, rundir: RunDir, when: str) -> None
     told = drives_of(fleet, [node.name for node in testbed.nodes if node.name not in fleet.windows], kernels)
     drives = {node: [name for name in o.value if not name.startswith("loop")] for node, o in told.items() if o.ok}
     scripts = {n: SMART.replace("{drives}", shlex.join(names)) for n, names in drives.items() if names}
-    said = fleet.run(scripts, limit_s=SMART_S)
+    said = fleet.run(scripts, limit_s=ANSWER_S)
     for node in (node.name for node in testbed.nodes):
         reading: dict = {"when": when, "t": round(time.time(), 3), "drives": {}}
         if node in fleet.windows:
@@ -121,7 +119,7 @@ def note_pool_fill(fleet: Fleet, subjects: Iterable[Subject], rundir: RunDir, wh
     """
     telling = [(one, how) for one in subjects if (how := one.system.pool_fill)]
     asked = {one.system.name: (how, tasks(how, one.testbed, one.testbed.vms)) for one, how in telling}
-    told = execute_all(fleet, [task for _, todo in asked.values() for task in todo], LIMIT_S)
+    told = execute_all(fleet, [task for _, todo in asked.values() for task in todo], ANSWER_S)
     systems = {name: [_fullest(how, t, told[t]) for t in todo] for name, (how, todo) in asked.items()}
     if systems:
         rundir.pool_fill({"when": when, "t": round(time.time(), 3), "systems": systems})

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from hcilib.drive.campaign.events import Actions, actions_of
 from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.hosts.commands import Task, execute_all, fill, tasks
-from hcilib.drive.hosts.hosts import Fleet, Outcome
+from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, Outcome
 from hcilib.drive.launch.job import FioError
 from hcilib.plan import Plan, Step
 from hcilib.system import Command, Percentage, Placement, System
@@ -171,7 +171,7 @@ def says(task: Task, outcome: Outcome) -> str:
 
 # Owner or non-owner: checked before a run, and put back at the end.
 
-CHECK_S, PATIENCE_S, AGAIN_S = 60.0, 300.0, 2.0
+PATIENCE_S, AGAIN_S = 300.0, 2.0
 
 
 class PlacementError(FioError):
@@ -259,7 +259,7 @@ def _astray(fleet: Fleet, testbed: Testbed, how: Placement, vms: Sequence[Vm], w
 def _told(fleet: Fleet, testbed: Testbed, how: Placement, vms: Sequence[Vm]) -> dict[Vm, tuple[str, str]]:
     """VM -> its check and what that said. A check that fails is no answer, whatever is wanted: PlacementError."""
     asked = {task.vm or task.host: task for task in tasks(how.check, testbed, vms)}
-    answers, told = execute_all(fleet, list(asked.values()), CHECK_S), {}
+    answers, told = execute_all(fleet, list(asked.values()), ANSWER_S), {}
     for vm in vms:
         # a command for each VM, for each host (then the VM's own node answers for it), or one that speaks of all
         task = asked.get(vm.name) or asked.get(vm.node) or next(iter(asked.values()))

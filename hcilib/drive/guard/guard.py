@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hcilib.drive.beds.ceph_cluster import MON_PORT, admin, read_config
 from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, Device, DevicesError, Inventory, find, parse
-from hcilib.drive.hosts.hosts import Fleet, Outcome
+from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, Outcome
 from hcilib.testbed import Disk, Testbed
 
 CONSENT = "consent"
@@ -92,7 +92,7 @@ def _judge_form(disk: Disk, windows: bool) -> list[str]:
 Guarded = dict[str, dict[str, Device]]
 """VM -> serial -> the one device that carries it."""
 
-LIMIT_S, NAMED = 60, 8
+NAMED = 8
 _BOOT = ("/", "/boot", "/boot/efi", "/efi", "/usr")
 
 
@@ -170,7 +170,7 @@ def _changes(was: Device, now: Device) -> list[str]:
 
 def inventory(fleet: Fleet, vms: Iterable[str], content: bool = True) -> dict[str, Inventory | str]:
     """VM -> its devices, or one sentence on why they are not known."""
-    answers = fleet.run(INVENTORY + CONTENT * content + END, vms, limit_s=LIMIT_S)
+    answers = fleet.run(INVENTORY + CONTENT * content + END, vms, limit_s=ANSWER_S)
     return {vm: read_inventory(outcome) for vm, outcome in answers.items()}
 
 

@@ -32,12 +32,11 @@ from collections.abc import Mapping, Sequence
 
 from hcilib.drive.guard.devices import MOUNTS, OPEN_TO_WRITE, PLACES, Device
 from hcilib.drive.guard.guard import Guarded, unchanged
-from hcilib.drive.hosts.hosts import Fleet
+from hcilib.drive.hosts.hosts import ANSWER_S, Fleet
 from hcilib.drive.hosts.lease import Lease
 from hcilib.testbed import Vm
 
 ENDS_BYTES = 2**20
-LIMIT_S = 60
 FIRST, DESCRIPTORS = 4, 6
 """dash, Debian's sh, knows descriptors of one digit alone, and 0 to 3 are the launcher's: six disks are held by the
 shell itself, each further one by a shell of its own that ends with it."""
@@ -186,7 +185,7 @@ class LastLook:
             self._left.pop((vm, serial), None)
             self.left[vm, serial] = ""
         scripts = {vm: note(own) for vm, own in devices.items()}
-        for vm, outcome in self._fleet.run(scripts, limit_s=LIMIT_S).items():
+        for vm, outcome in self._fleet.run(scripts, limit_s=ANSWER_S).items():
             for what, serial, checksum in re.findall(r"(?m)^(left|places) (\S+) (\d+ \d+)$", outcome.value or ""):
                 (self._left if what == "left" else self.left)[vm, serial] = checksum
 

@@ -24,13 +24,12 @@ from hcilib.drive.guard.guard import CONSENT, Guarded, Refusal, read_inventory, 
 from hcilib.drive.guard.guard import judge as judge_devices
 from hcilib.drive.hosts import lease
 from hcilib.drive.hosts.commands import execute_all, tasks
-from hcilib.drive.hosts.hosts import Fleet, Outcome, sections
+from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, Outcome, sections
 from hcilib.drive.launch.job import SHORTEST_LOGGED_S, log_msec
 from hcilib.plan import Plan
 from hcilib.system import System
 from hcilib.testbed import Disk, Testbed, Vm
 
-LIMIT_S = 60
 CLOCK_LIMIT_S = 0.5
 MEMORY_BYTES, LEAST_BYTES = 512 * 2**20, 256 * 2**20
 """Free on a host, and for results on the controller."""
@@ -119,7 +118,7 @@ def _settings(fleet: Fleet, testbed: Testbed, system: System) -> list[dict]:
     """A row for every setting of the system's file and host that its check asks."""
     rows = []
     for name, setting in system.settings.items():
-        for task, outcome in execute_all(fleet, tasks(setting.check, testbed, testbed.vms), LIMIT_S).items():
+        for task, outcome in execute_all(fleet, tasks(setting.check, testbed, testbed.vms), ANSWER_S).items():
             said = " ".join((outcome.value or "").split())[:200] or "nothing"
             if not outcome.ok:
                 detail = f"{name}: not known whether it holds: {outcome.error}"
@@ -259,7 +258,7 @@ def ask(fleet: Fleet, testbed: Testbed, nodes: Collection[str], vms: Collection[
     devices = "" if testbed.lab_root else INVENTORY + CONTENT
     commands = dict.fromkeys(nodes, _FIRST + _HOST + _LAST)
     commands |= dict.fromkeys(vms, _FIRST + _HOST + fio + lease.FIO_PROCESSES + devices + _LAST)
-    return fleet.run(commands, limit_s=LIMIT_S)
+    return fleet.run(commands, limit_s=ANSWER_S)
 
 
 def judge(
@@ -391,7 +390,7 @@ def _ask_rbd(fleet: Fleet, images: Images) -> list[dict]:
     commands: dict[str, str] = {}
     for number, (vm, disk) in enumerate(images):
         commands[vm] = commands.get(vm, "") + _questions(number, disk)
-    answered = fleet.run(commands, limit_s=LIMIT_S)
+    answered = fleet.run(commands, limit_s=ANSWER_S)
     return [_read_rbd(number, answered[vm]) for number, (vm, _) in enumerate(images)]
 
 

@@ -16,14 +16,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from hcilib.drive.hosts.hosts import Fleet, Outcome, explain, powershell
+from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, Outcome, explain, powershell
 from hcilib.places import DRIVES
 from hcilib.read.nodes import counters as read
 
 FILES = ("/proc/stat", "/proc/net/dev", "/proc/diskstats")
 INFINIBAND = "/sys/class/infiniband"
 BLOCKS, MOUNTS, BOOT = "/sys/class/block", "/proc/mounts", "/proc/sys/kernel/random/boot_id"
-DRIVES_LIMIT_S = 60
 Sample = tuple[float, str, str, str]
 """Epoch second, and the texts of FILES."""
 
@@ -93,7 +92,7 @@ def _loop(fleet: Fleet, nodes: Sequence[str], writer, of_drives, every_s: float,
                 last[node] = outcome.value
             is_over = stop.wait(max(0.0, every_s - (time.monotonic() - started)))
             if is_over:
-                wait(asked.values(), timeout=DRIVES_LIMIT_S)
+                wait(asked.values(), timeout=ANSWER_S)
             if is_over or all(answer.done() for answer in asked.values()):
                 remarks += _tell_drives(asked, built, kernels)
                 for node, before, after in waiting:
@@ -145,7 +144,7 @@ def _tell_drives(
             try:
                 built[node] = _once_a_kernel(node, kernels, *answer.result(timeout=0))
             except Exception as error:  # whatever kept one node from telling: the others' drives are known
-                why = explain(error) if answer.done() else f"no answer within {DRIVES_LIMIT_S:g} s"
+                why = explain(error) if answer.done() else f"no answer within {ANSWER_S:g} s"
                 built[node] = None
                 remarks.append(f"{node}: what its drives did is not known: {why}")
     return remarks
@@ -154,7 +153,7 @@ def _tell_drives(
 def drives_of(fleet: Fleet, nodes: Sequence[str], kernels: dict[bytes, str]) -> dict[str, Outcome]:
     """Linux node -> its drives and what each carries; none of a node that shares its kernel with an earlier one
     (`kernels`: boot -> node)."""
-    told = fleet.each(nodes, lambda node: _asked_of(fleet, node), limit_s=DRIVES_LIMIT_S)
+    told = fleet.each(nodes, lambda node: _asked_of(fleet, node), limit_s=ANSWER_S)
     return {node: replace(o, value=_once_a_kernel(node, kernels, *o.value)) if o.ok else o for node, o in told.items()}
 
 

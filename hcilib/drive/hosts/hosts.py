@@ -27,6 +27,9 @@ from paramiko.hostkeys import HostKeyEntry, HostKeys
 from hcilib.testbed import Host, Node, Testbed, Vm
 
 CONNECT_S, POOL = 10, 32
+ANSWER_S = 180
+"""How long a host may take over what is asked of it before or beside a run: its disks, checks, facts. A rack answers
+in seconds; an emulated node beside busy processes takes a minute, and is not to be called dead for it."""
 ATTEMPTS = 3
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # it prints tracebacks for what an Outcome says in one line
 
