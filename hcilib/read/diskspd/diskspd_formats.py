@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from itertools import zip_longest
+from collections.abc import Callable, Iterator
+from itertools import takewhile, zip_longest
 from math import isfinite, nan
 from xml.parsers import expat
 
@@ -32,7 +32,6 @@ _SIZE = re.compile(r"(\d{1,20}(?:\.\d\d)?)\s*(\w*)")
 
 _LETTERED = re.compile(r"(?:^|\s)[-/]([A-Za-z])([^\s\"]*)")
 _NUMBER = re.compile(r"\d{1,15}")
-_SIZED = re.compile(r"(\d{1,15})([KMGTb]?)", re.IGNORECASE)
 _SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _BLOCK, _DEPTH, _DURATION_S, _WARMUP_S = 64 * 2**10, 2, 10, 5
 """DiskSPD's defaults; its others are 1 thread a target, reads, sequential."""
@@ -80,19 +79,16 @@ def _no_result(lines: Lines, path: str) -> str:
 def _timespans(report: Lines) -> list[Timespan]:
     starts = [i for i, (line, _) in enumerate(report) if _RESULTS.match(line)]
     head = report[: starts[0]] if starts else report
-    spans = _planned(head) or _commanded(head)
+    # without input parameters (2.2 prints them only where asked) the command line says what was planned
+    commands = [line.removeprefix(_FIRST_LINES[0]) for line, _ in head if line.startswith(_FIRST_LINES[0])]
+    spans = _planned(head) or list(filter(None, map(_from_command_line, commands[:1])))
     spans += [Timespan() for _ in starts[len(spans) :]]
     for span in spans:
         span.hostname = next((t.partition(":")[2].strip() for t, _ in head if t.startswith("computer name:")), "")
     for span, a, b in zip(spans, starts, [*starts[1:], len(report)], strict=False):
-        _measured(_before_totals(report[a:b]), span)
+        # after the last of several timespans DiskSPD prints their sums, which no timespan owns
+        _measured(list(takewhile(lambda line: line[0] != "Totals:", report[a:b])), span)
     return spans
-
-
-def _before_totals(block: Lines) -> Lines:
-    """After the last of several timespans DiskSPD prints their sums, which no timespan owns."""
-    end = next((i for i, (line, _) in enumerate(block) if line == "Totals:"), len(block))
-    return block[:end]
 
 
 def _planned(head: Lines) -> list[Timespan]:
@@ -104,71 +100,17 @@ def _planned(head: Lines) -> list[Timespan]:
             path = line.partition(":")[2].strip().removeprefix("template target").strip()
             spans[-1].targets.append(Target(path=path.removeprefix("'").removesuffix("'"), random_pct=0))
         elif spans and spans[-1].targets:
-            _target_setting(spans[-1].targets[-1], line, where)
+            _set(spans[-1].targets[-1], _OF_TARGET, line, where)
         elif spans:
-            _span_setting(spans[-1], line, where)
+            _set(spans[-1], _OF_TIMESPAN, line, where)
     return spans
 
 
-def _commanded(head: Lines) -> list[Timespan]:
-    """Without input parameters (2.2 prints them only where asked) the command line says what was planned."""
-    commands = [line.removeprefix(_FIRST_LINES[0]) for line, _ in head if line.startswith(_FIRST_LINES[0])]
-    span = _from_command_line(commands[0]) if commands else None
-    return [span] if span else []
-
-
-def _span_setting(span: Timespan, line: str, where: str) -> None:
-    name, _, value = line.partition(":")
-    if name == "duration":
-        span.duration_s = number(value.strip().removesuffix("s"), where)
-    elif name == "warm up time":
-        span.warmup_s = number(value.strip().removesuffix("s"), where)
-    elif name.startswith("number of outstanding I/O operations"):
-        span.pool_depth = count(value, where)
-    elif line.startswith("thread pool with"):
-        span.pool_threads = count(line.split()[3] if len(line.split()) > 3 else "", where)
-
-
-def _target_setting(target: Target, line: str, where: str) -> None:
-    name, _, value = line.partition(":")
-    if line == "performing read test":
-        target.write_pct = 0
-    elif line == "performing write test":
-        target.write_pct = 100
-    elif line.startswith("performing mix test"):
-        target.write_pct = number(line.rpartition("/")[2].rstrip(")"), where)
-    elif name == "block size":
-        target.block_bytes = _size(value, where)
-    elif line.startswith("using random I/O"):
-        target.random_pct = 100
-    elif line.startswith("using mixed random/sequential"):
-        target.random_pct = number(line.partition("(")[2].partition("%")[0], where)
-    elif name.startswith("number of outstanding I/O operations"):
-        target.depth = number(value, where)
-    elif name == "threads per file":
-        target.threads = number(value, where)
-    elif name == "relative IO weight in thread pool":
-        target.weight = number(value, where)
-    elif "cache" in line:
-        _cache_setting(target, line)
-    elif line.startswith("throughput rate-limited to"):
-        _rate_setting(target, line, where)
-
-
-def _cache_setting(target: Target, line: str) -> None:
-    """Two lines: one of the software cache, one of write-through."""
-    if line.endswith(("writethrough on", "writethrough off")):
-        target.sync = line.endswith("on")
-    elif line in ("using software cache", "software cache disabled") or line.startswith("local software cache"):
-        target.direct = line == "software cache disabled"
-
-
-def _rate_setting(target: Target, line: str, where: str) -> None:
-    value, _, unit = line.removeprefix("throughput rate-limited to").strip().partition(" ")
-    if unit == "IOPS":
-        target.rate_iops = number(value, where)
-    else:
-        target.rate_bytes_per_s = 1000 * number(value, where)
+def _set(planned: Timespan | Target, settings: Settings, line: str, where: str) -> None:
+    for written, name, meant in settings:
+        if match := re.fullmatch(written, line):
+            setattr(planned, name, meant(match[1] or "", where) if callable(meant) else meant)
+            return
 
 
 def _size(text: str, where: str) -> float:
@@ -179,6 +121,37 @@ def _size(text: str, where: str) -> float:
             f"{where}: {text.strip()[:60]!r} stands where a size such as 4096 or 4KiB is expected."
         )
     return round(float(match[1]) * _UNITS[match[2]])
+
+
+def _per_ms(text: str, where: str) -> float:
+    return 1000 * number(text, where)
+
+
+Settings = tuple[tuple[str, str, Callable[[str, str], float] | float], ...]
+"""How a line is written, the field that it is, and its value, or how that is read of what stands in brackets here."""
+_OF_TIMESPAN: Settings = (
+    (r"duration(?::(.*?)s?)?", "duration_s", number),
+    (r"warm up time(?::(.*?)s?)?", "warmup_s", number),
+    (r"number of outstanding I/O operations[^:]*:?(.*)", "pool_depth", count),
+    (r"thread pool with *(\S*).*", "pool_threads", count),
+)
+_OF_TARGET: Settings = (
+    (r"performing read test", "write_pct", 0),
+    (r"performing write test", "write_pct", 100),
+    (r"performing mix test(?:.*/)?(.*?)\)*", "write_pct", number),
+    (r"block size(?::(.*))?", "block_bytes", _size),
+    (r"using random I/O.*", "random_pct", 100),
+    (r"using mixed random/sequential[^(]*\(?([^%]*).*", "random_pct", number),
+    (r"number of outstanding I/O operations[^:]*:?(.*)", "depth", number),
+    (r"threads per file(?::(.*))?", "threads", number),
+    (r"relative IO weight in thread pool(?::(.*))?", "weight", number),
+    (r".*cache.*writethrough on", "sync", True),
+    (r".*cache.*writethrough off", "sync", False),
+    (r"software cache disabled", "direct", True),
+    (r"using software cache|local software cache.*", "direct", False),
+    (r"throughput rate-limited to *(\S*) IOPS", "rate_iops", number),
+    (r"throughput rate-limited to *(\S*).*", "rate_bytes_per_s", _per_ms),
+)
 
 
 def _measured(block: Lines, span: Timespan) -> None:
@@ -307,29 +280,19 @@ def _from_command_line(command: str) -> Timespan | None:
         options.setdefault(letter, []).append(value)
     if not options or "X" in options:
         return None
-    pool = _last_count(options, "F", 0)
-    return Timespan(
-        duration_s=_last_count(options, "d", _DURATION_S),
-        warmup_s=_last_count(options, "W", _WARMUP_S),
-        pool_threads=pool,
-        pool_depth=_last_count(options, "O", 0) if pool else 0,
-        targets=[_commanded_target(options, pool)],
-    )
-
-
-def _commanded_target(options: dict[str, list[str]], pool: int) -> Target:
-    caches = "".join(options.get("S", ()))
+    pool, caches = _last(options, "F", 0), "".join(options.get("S", ()))
     target = Target(
-        write_pct=_last_count(options, "w", 0),
-        block_bytes=_last_bytes(options, "b", _BLOCK),
+        write_pct=_last(options, "w", 0),
+        block_bytes=_last(options, "b", _BLOCK, "[KMGT]?"),
         random_pct=_random_pct(options.get("r", [])),
-        depth=_last_count(options, "o", _DEPTH),
+        depth=_last(options, "o", _DEPTH),
+        threads=nan if pool else _last(options, "t", 1),
         direct="S" in options and (not caches or bool(set("hu") & set(caches))),
         sync=bool(set("hw") & set(caches)),
     )
-    if not pool:
-        target.threads = _last_count(options, "t", 1)
-    return target
+    duration_s, warmup_s = _last(options, "d", _DURATION_S), _last(options, "W", _WARMUP_S)
+    depth = _last(options, "O", 0) if pool else 0
+    return Timespan("", "", duration_s, warmup_s, pool_threads=pool, pool_depth=depth, targets=[target])
 
 
 def _random_pct(given: list[str]) -> float:
@@ -340,19 +303,11 @@ def _random_pct(given: list[str]) -> float:
     return 100 if given else 0
 
 
-def _last_count(options: dict[str, list[str]], letter: str, default: int) -> int:
-    """The last one given counts."""
-    numbers = [int(value) for value in options.get(letter, ()) if _NUMBER.fullmatch(value)]
-    return numbers[-1] if numbers else default
-
-
-def _last_bytes(options: dict[str, list[str]], letter: str, default: int) -> int:
-    sizes = [
-        match
-        for value in options.get(letter, ())
-        if (match := _SIZED.fullmatch(value)) and match[2].upper() in _SUFFIXES
-    ]
-    return int(sizes[-1][1]) * _SUFFIXES[sizes[-1][2].upper()] if sizes else default
+def _last(options: dict[str, list[str]], letter: str, default: int, units: str = "") -> int:
+    """The last one given counts; sizes may have a unit."""
+    written = re.compile(rf"(\d{{1,15}})({units})", re.IGNORECASE)
+    given = [match for value in options.get(letter, ()) if (match := written.fullmatch(value))]
+    return int(given[-1][1]) * _SUFFIXES[given[-1][2].upper()] if given else default
 
 
 # --- XML
@@ -474,13 +429,15 @@ def _xml_planned(plan: _Node) -> Timespan:
 
 
 def _target(node: _Node) -> Target:
-    rate = node.get("Throughput")
+    rate, own = node.get("Throughput"), node.all("ThreadTargets", "ThreadTarget")
     in_iops = rate is not None and rate.attributes.get("unit") == "IOPS"
+    # <Random> is the alignment and stands only where I/O is random; below 100 % there is a ratio (2.1 on)
+    share = node.number("RandomRatio") if node.get("RandomRatio") else 100 if node.number("Random") > 0 else 0
     return Target(
         path=node.string("Path"),
         write_pct=node.number("WriteRatio"),
         block_bytes=node.number("BlockSize"),
-        random_pct=_xml_random_pct(node),
+        random_pct=share,
         depth=node.number("RequestCount"),
         threads=node.number("ThreadsPerFile"),
         direct=node.flag("DisableOSCache") or node.flag("DisableAllCache"),
@@ -488,38 +445,21 @@ def _target(node: _Node) -> Target:
         rate_iops=(node.number("Throughput") or nan) if in_iops else nan,
         rate_bytes_per_s=nan if in_iops else 1000 * (node.number("Throughput") or nan),  # bytes per ms, 0: none
         weight=node.number("Weight") if node.get("Weight") else 1,
-        weight_of_thread={n.count("Thread"): n.number("Weight") for n in _weighted(node)},
+        weight_of_thread={n.count("Thread"): n.number("Weight") for n in own if n.number("Weight") > 0},
     )
-
-
-def _weighted(node: _Node) -> Iterator[_Node]:
-    return (n for n in node.all("ThreadTargets", "ThreadTarget") if n.number("Weight") > 0)
-
-
-def _xml_random_pct(node: _Node) -> float:
-    """`<Random>` is the alignment and stands only where I/O is random; below 100 % there is a ratio (2.1 on)."""
-    if node.get("RandomRatio"):
-        return node.number("RandomRatio")
-    return 100 if node.number("Random") > 0 else 0
 
 
 def _xml_measured(result: _Node, span: Timespan) -> None:
     span.seconds = number(result.string("TestTimeSeconds"), f"{result.where}, its <TestTimeSeconds>")
     span.thread_count = result.number("ThreadCount")
     span.cpu_pct = result.number("CpuUtilization", "Average", "UsagePercent")
-    span.rows = [
-        _row(target, position, thread)
-        for position, thread in enumerate(result.all("Thread"))
-        for target in thread.all("Target")
-    ]
+    for position, thread in enumerate(result.all("Thread")):
+        number_of_thread = thread.count("Id") if thread.get("Id") else position
+        for target in thread.all("Target"):
+            read, write = (_counts(target, name) for name in ("Read", "Write"))
+            span.rows.append(Row(number_of_thread, target.string("Path"), target.string("FileSize"), read, write))
     span.charts = [_chart(latency) for latency in result.all("Latency")]
     span.damage = describe_damage(span) or _unequal(result)
-
-
-def _row(target: _Node, position: int, thread: _Node) -> Row:
-    number_of_thread = thread.count("Id") if thread.get("Id") else position
-    read, write = (_counts(target, name) for name in ("Read", "Write"))
-    return Row(number_of_thread, target.string("Path"), target.string("FileSize"), read, write)
 
 
 def _counts(target: _Node, name: str) -> Counts:
