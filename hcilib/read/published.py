@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -213,7 +214,7 @@ def published_facts(path: str | Path | None = None, source: str | None = None, k
     Of one `source` alone, and of `keys` that hold this regular expression, where they are given.
     """
     file, facts = _read("facts", path)
-    _refuse_unit(file, facts)
+    _refuse_unit(file, facts, UNITS)
     numeric = facts["unit"].notna() & facts["value"].notna()
     facts["number"] = math.nan
     for row in facts[numeric].itertuples():
@@ -230,7 +231,7 @@ def published_claims(path: str | Path | None = None, source: str | None = None) 
     """What the articles' prose says about their numbers, one claim a row, for ``check_claims`` (README of
     data/published); of one `source` alone where it is given."""
     file, claims = _read("claims", path)
-    _refuse_unit(file, claims)
+    _refuse_unit(file, claims, UNITS)
     return (claims if source is None else claims[claims["source"] == source]).drop(columns="line")
 
 
@@ -249,10 +250,7 @@ def published_datasheet(system: str, path: str | Path | None = None) -> pd.DataF
     """
     file, sheets = _read("datasheets", path)
     known = {"IOPS": 1.0, "MB/s": 1e6}
-    for row in sheets[~sheets["unit"].isin(list(known))].itertuples():
-        raise PublishedDataError(
-            f"{file}, line {row.line}, column unit: unknown unit {row.unit!r}; known are {', '.join(known)}"
-        )
+    _refuse_unit(file, sheets, known)
     for row in sheets[sheets["figure"].notna() & sheets["source"].isna()].itertuples():
         raise PublishedDataError(f"{file}, line {row.line}, column source: a figure needs the source that states it")
     block = sheets["pattern"].map(lambda name: Pattern.parse(name).bs_bytes)
@@ -303,11 +301,11 @@ def _sources(path) -> dict:
     return table.where(table.notna(), None).set_index("source").to_dict("index")
 
 
-def _refuse_unit(file: Path, table: pd.DataFrame) -> None:
-    unknown = table[table["unit"].notna() & ~table["unit"].isin(list(UNITS))]
+def _refuse_unit(file: Path, table: pd.DataFrame, known: Iterable[str]) -> None:
+    unknown = table[table["unit"].notna() & ~table["unit"].isin(list(known))]
     for row in unknown.itertuples():
         raise PublishedDataError(
-            f"{file}, line {row.line}, column unit: unknown unit {row.unit!r}; known are {', '.join(UNITS)}"
+            f"{file}, line {row.line}, column unit: unknown unit {row.unit!r}; known are {', '.join(known)}"
         )
 
 
