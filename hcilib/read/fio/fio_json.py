@@ -314,10 +314,10 @@ def _percentile_order(column: str) -> tuple[int, float]:
     return LATENCIES.index(name), float(q)
 
 
-def frame(packed: Packed) -> pd.DataFrame:
-    """The columns of a packed table as a DataFrame."""
+def frame(packed: Packed, *, categories: bool = False) -> pd.DataFrame:
+    """The columns of a packed table as a DataFrame; texts as categories where there are many rows of few texts."""
     texts = {name: c for name, c in packed.columns.items() if isinstance(c, Texts)}
-    made = _texts(texts) | _counted(packed)
+    made = (_categories if categories else _texts)(texts) | _counted(packed)
     return pd.DataFrame({name: made[name] for name in packed.columns}, copy=False)
 
 
@@ -349,6 +349,10 @@ def _texts(columns: dict[str, Texts]) -> dict[str, pd.api.extensions.ExtensionAr
     every = pd.Series(texts, dtype="str").array.take(np.concatenate(codes), allow_fill=True)
     rows = len(every) // len(columns)
     return {name: every[n * rows : (n + 1) * rows] for n, name in enumerate(columns)}
+
+
+def _categories(columns: dict[str, Texts]) -> dict[str, pd.Categorical]:
+    return {n: pd.Categorical.from_codes(c.codes, pd.Index(c.texts, dtype="str")) for n, c in columns.items()}
 
 
 # Sections of fio's output that matter to few runs: the latency of flushes (`sync`), and how full the queue was
