@@ -209,9 +209,9 @@ def pattern_words(pattern: str) -> str:
     size = f"{number}{unit.upper() if unit == 'm' else unit}"
     share = f"read/write {mix}/{100 - int(mix)}" if mix else {"rw": "read/write"}.get(rw, rw)
     hot = f", {hits} % of I/Os on {span} % of the span" if hits else f", zipf {theta}" if theta else ""
-    lasting = {None: "", "-sync": ", synchronous", "-fdatasync": ", flushed after each write"}[sync]
+    synchronous, flushed = "synchronous " * (sync == "-sync"), " with fdatasync" * (sync == "-fdatasync")
     cap = f" capped at {rate} {'MiB/s' if of == 'm' else 'IOPS'} per VM" if rate else ""
-    return f"{size} {'random ' if random else ''}{share}{hot}{lasting}{cap}"
+    return f"{synchronous}{size} {'random ' if random else ''}{share}{flushed}{hot}{cap}"
 
 
 def scheme_words(formula: str) -> str:

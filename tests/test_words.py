@@ -163,8 +163,8 @@ def test_every_system_that_is_first_is_named_once_with_all_its_patterns():
     one = pd.DataFrame(rows).assign(iodepth=1, numjobs=1, vms=1, run_id="r", iops=lambda t: 1e9 / t["lat_ns"])
     said = hci.latency_answer(one, pd.DataFrame(columns=["ratio", "pattern"]), {"a": "A", "b": "B"})
     assert said == (
-        "With one outstanding I/O, of 3 systems: A is first in 4k random read (1.002 ms) and 4k random write, "
-        "synchronous (4.002 ms); B is first in 4k random write (2.002 ms)."
+        "With one outstanding I/O, of 3 systems: A is first in 4k random read (1.002 ms) and synchronous "
+        "4k random write (4.002 ms); B is first in 4k random write (2.002 ms)."
     )
     mixed = pd.concat([one[one["pattern"].ne("4k-randread")], one[one["pattern"].eq("4k-randread") & one["rep"].eq(1)]])
     said = hci.latency_answer(mixed, pd.DataFrame(columns=["ratio", "pattern"]))

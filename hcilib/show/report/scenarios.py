@@ -466,4 +466,4 @@ def clause(answer: str, longest: int = 130) -> str:
     first = "; ".join(found[:kept])
     if len(first) <= longest:
         return first
-    return first[:longest].rsplit(", ", 1)[0] if ", " in first[:longest] else first[:longest].rsplit(" ", 1)[0] + " …"
+    return first[:longest].rsplit(", " if ", " in first[:longest] else " ", 1)[0] + " …"
