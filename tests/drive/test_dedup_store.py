@@ -58,7 +58,7 @@ def test_what_is_saved_is_what_was_written_twice(mounted):
 
 def test_the_factorial_runs_and_its_savings_are_the_stores(tmp_path):
     sweep = {"patterns": ["4k-randread", "4k-randrw70"], "iodepth": [8], "vms": 2, "repeats": 1, "read_runtime_s": 0.5,
-             "write_runtime_s": 0.5, "span_bytes": "8 MiB", "canary": False, "dedupe_pct": 70}  # fmt: skip
+             "write_runtime_s": 2, "span_bytes": "8 MiB", "canary": False, "dedupe_pct": 70}  # fmt: skip
     bed = tmp_path / "bed.yaml"
     bed.write_text("name: lab-store\nlab: {nodes: 2, vms: 2, disk_bytes: 8 MiB, store: xfs}\n")
     results = hci.obtain(sweep, SYSTEMS[:1], testbed=bed, run_dir=tmp_path / "run", settings=[None, "dedup"])
