@@ -52,12 +52,14 @@ def test_a_sample_an_interval_node_and_card(bed, tmp_path):
 
 @pytest.mark.lab
 def test_traffic_and_cpu_are_seen(bed, tmp_path):
+    file = tmp_path / "counters.csv"
     with Fleet(bed) as fleet:
         fleet.connect()
-        with sampled(fleet, ["node1"], tmp_path / "counters.csv", every_s=0.3):
+        with sampled(fleet, ["node1"], file, every_s=0.3):
+            assert until(lambda: file.exists() and file.read_text().count("\n") > 1), "a first interval was sampled"
             sent = sum(len(o.value) for o in fleet.run("head -c 3000000 /dev/zero | tr '\\0' x", ["vm1"]).values())
             time.sleep(0.5)
-    lo = table_of(tmp_path / "counters.csv").query("nic == 'lo'")
+    lo = table_of(file).query("nic == 'lo'")
     moved = (lo["rx_bytes_per_s"] * lo["interval_s"]).sum()
     assert moved > 0.5 * sent, "most of 3 MB over loopback lies inside the sampled intervals"
     assert lo["cpu_pct"].max() > 1
