@@ -20,7 +20,7 @@ from probes import processes, python, until
 from hcilib.drive.beds.lab import lab
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.hosts.hosts import Fleet, FleetError, clock
-from hcilib.drive.launch import job, per_host
+from hcilib.drive.launch import job, per_host, session
 from hcilib.drive.launch.job import FioError, Launch
 from hcilib.drive.launch.launch import launch
 from hcilib.plan import Step
@@ -323,6 +323,28 @@ def test_a_prelude_that_fails_is_said_of_its_vm_and_no_fio_starts_anywhere(bed, 
         launched(by(bed, launcher, binary=str(fake)), tmp_path, step(0.5), preludes={"vm2": prelude})
     assert until(lambda: not fios(bed) and not list(Path(bed.lab_root).glob("hci-*")), 5)
     assert not started.exists()
+
+
+FORKS = "for n in $(seq 100); do { for s in $(seq 20); do sleep 1; done; } & done; wait"
+WRITES = "for n in $(seq 5000); do : >$n || exit; done"
+
+
+@pytest.mark.parametrize("late", [FORKS, WRITES], ids=["forks", "writes"])
+def test_what_begins_while_it_is_ended_is_ended_too(bed, tmp_path, late):
+    """A worker that is forked while the others are looked for; a file that appears while the folder is removed."""
+    script = f"""
+      cp /bin/sh fio; cd logs; ../fio -c '{late}' "$mark" >/dev/null 2>&1 <&- &
+      echo 'hci begun here' >&2; read -r word <&3"""
+    if late == WRITES:  # as the shells by which fio runs what a job begins with: nothing tells whose they are
+        script = script.replace('"$mark"', "")
+    left = lambda: [c for c in processes(bed.lab_root).values() if late[:20] in c]  # noqa: E731
+    with Fleet(bed) as fleet:
+        with session.sessions(order(step(0.5), bed, fleet, tmp_path), script, "job.fio", 30) as opened:
+            for one in opened:
+                one.say("go")
+                one.answer("begun")
+            assert until(lambda: len(left()) > 2 or len(list(Path(opened[0].folder, "logs").iterdir())) > 20)
+        assert until(lambda: not left() and not list(Path(bed.lab_root).glob("hci-*")), 8), left()
 
 
 @BOTH

@@ -33,7 +33,8 @@ FETCHING_S = 1800.0  # the session's own end, should its controller neither come
 # Descriptor 3 is the channel's input, once fio may start, since a background command has none; before, it is the
 # channel's
 # standard error, while the prelude's own is kept. fio's workers leave its process group (setsid): they are found by the
-# folder.
+# folder; one may be forked while the others are looked for, and what a job ran before its first I/O may leave a file
+# while the folder is removed: both are done until nothing is left, or for 2 s where storage holds a process.
 # What has to outlast the prelude, whose names are its own, begins with hci_ or is set after it.
 HEAD = r"""
 umask 077
@@ -42,9 +43,12 @@ hci_ready=
 hci_refuse() { why=$(tail -n 1 said); echo "hci refused ${why:-$1}" >&3; hci_ready=1; exit 1; }
 hci_end() {
   [ "$hci_ready" ] || { why=$(tail -n 1 said); echo "hci refused ${why:-its prelude ended it}" >&3; }
-  pkill -KILL -f "${hci_folder##*/}/$5"
+  hci_tries=0
+  hci_again() { hci_tries=$((hci_tries+1)); [ $hci_tries -le 100 ] && sleep 0.02; }
+  while pkill -KILL -f "${hci_folder##*/}/$5" && hci_again; do :; done
   [ ! -p "$hci_folder/gate" ] || exec 9<>"$hci_folder/gate"  # what waits there goes on, and ends with its fio
-  cd /; rm -rf "$hci_folder"
+  cd /
+  until rm -rf "$hci_folder" 2>/dev/null || ! hci_again; do :; done
 }
 exec 3>&2 2>said
 trap hci_end EXIT
