@@ -70,6 +70,12 @@ def test_who_is_first_is_said_as_it_is_known(level, ratio, runs, seed):
     assert not [word for word in NEVER if word in " ".join(said)]
 
 
+def test_the_lowest_latency_is_first_and_called_so():
+    drawn = results({"a": [1000, 1010], "b": [2000, 2020]}).assign(p99_ns=[2e6, 2.01e6, 1e6, 1.01e6])
+    said = hci.winners_facts(hci.winners(drawn, "p99_ns"), {"a": "Array A", "b": "Array B"})
+    assert said[0].startswith("Lowest p99 latency: Array B in 1 of 1 patterns (")
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 60), st.integers(0, 60), st.integers(0, 60))
 def test_claims_and_rows_are_counted_as_they_are(rows, broken, claims):

@@ -406,6 +406,14 @@ def test_no_page_is_longer_than_nine_screens_folded_and_none_is_wider_than_its_w
             page.context.close()
 
 
+@pytest.mark.parametrize("name", ["method.html", "figures.html"])
+def test_on_a_phone_each_heading_stands_above_its_text(chromium, repository_report, name):
+    page = opened(chromium, repository_report / name, viewport={"width": 390, "height": 844})
+    tops = page.evaluate("[...document.querySelector('main').children].map(e => e.getBoundingClientRect().top)")
+    assert len(tops) > 3
+    assert tops == sorted(tops)
+
+
 def test_on_a_phone_panels_stand_below_each_other_and_nothing_of_them_is_scrolled_sideways(chromium, repository_report):
     page = opened(chromium, repository_report / COMPARED, viewport={"width": 390, "height": 844})
     shown = page.locator(".drawing:visible")

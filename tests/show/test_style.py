@@ -17,6 +17,7 @@ from hcilib.show.figures.style import (
     count,
     dash,
     drawn,
+    log_axis,
     looks,
     panels,
     pattern_label,
@@ -205,6 +206,25 @@ def test_what_stands_beside_the_axes_is_left_out_on_a_phone():
     assert beside.get_visible()
     ax.figure.set_figwidth(4.4)
     assert not beside.get_visible()
+    plt.close("all")
+
+
+def test_what_is_long_has_a_short_form_on_a_phone():
+    ax = canvas(None, 7.2, 2.0)
+    ax.add_artist(value := Aside(0, 0, "997,000, 100 % of the datasheet's 1,000,000", narrow="997,000 (100 %)"))
+    assert value.get_text() == "997,000, 100 % of the datasheet's 1,000,000"
+    ax.figure.set_figwidth(4.4)
+    assert value.get_visible()
+    assert value.get_text() == "997,000 (100 %)"
+    plt.close("all")
+
+
+@pytest.mark.parametrize(("width", "named"), [(7.2, [2, 5, 10, 20, 50, 100]), (1.6, [10, 100])])
+def test_a_log_axis_names_as_many_ticks_as_have_room(width, named):
+    ax = canvas(None, width, 2.0)
+    log_axis(ax.xaxis, "ms", 2.0, 150.0)
+    ax.figure.canvas.draw()
+    assert list(ax.get_xticks()) == named
     plt.close("all")
 
 

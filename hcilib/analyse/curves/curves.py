@@ -424,9 +424,9 @@ def winners(results: pd.DataFrame, metric: str = "iops", margin: float = 0.05) -
 
 
 def winners_facts(table: pd.DataFrame, labels: Mapping[str, str] | None = None) -> list[str]:
-    """Who has the highest best point in which patterns and how sure that is, and what a percent of CPU buys."""
-    labels, patterns = labels or {}, table["pattern"].nunique()
-    best = table[table["pct_of_best"] >= 100 - 1e-9]
+    """Who has the best point in which patterns and how sure that is, and what a percent of CPU buys."""
+    labels, patterns, what = labels or {}, table["pattern"].nunique(), metric_of(table.attrs.get("metric", "iops"))
+    best = table[(table["pct_of_best"] - 100).abs() < 1e-9]
     if best.empty:
         return []
     first, sure = best.groupby("system", observed=True)["pattern"].agg(list), best["state"].value_counts()
@@ -440,7 +440,8 @@ def winners_facts(table: pd.DataFrame, labels: Mapping[str, str] | None = None) 
         f"({', '.join(map(pattern_words, pattern_order(own)))})"
         for name, own in ranked
     ]
-    said = [f"Highest IOPS: {', '.join(who)}; {how}."]
+    end = "Lowest" if what.better == "lower" else "Highest"
+    said = [f"{end} {noun(what)}: {', '.join(who)}; {how}."]
     cpu = table.dropna(subset=["iops_per_cpu_pct"]) if "iops_per_cpu_pct" in table else table.head(0)
     for pattern in pattern_order(cpu["pattern"].unique())[:1]:
         here = cpu[cpu["pattern"] == pattern].sort_values("iops_per_cpu_pct", ascending=False)

@@ -74,7 +74,9 @@ def plot_capacity(
         parts += [(stored[at] + reserve[at] + rest[at] / 2, _redundancy(row.get("scheme", "")), INK, rest[at])]
         for middle, word, ink, width in parts:
             if width > 1.6 * len(word):
-                ax.text(middle, y[at], word, ha="center", va="center", fontsize=8, color=ink, gid="part")
+                ax.add_artist(
+                    style.Aside(middle, y[at], word, ha="center", va="center", fontsize=8, color=ink, gid="part")
+                )
     ax.set(xlabel="Share of raw capacity (%)", xlim=(0, max(100, np.nanmax(stored, initial=0))))
     usable_as = "usable, before deduplication" if (ratio > 1).any() else "usable (each system in its colour)"
     kept = [("reserve", RESERVE)] if reserve.any() else []
@@ -157,7 +159,7 @@ def plot_amplification(
         + f"\n{style.pattern_label(pattern)}"
         for system, pattern, *rest in rows.itertuples(index=False, name=None)
     ]
-    fig, axes = style.panels(len(COUNTED), len(COUNTED), 2.3, 0.9 + 0.36 * len(rows))
+    fig, axes = style.panels(len(COUNTED), len(COUNTED), 2.3, 0.9 + (0.5 if varies else 0.36) * len(rows))
     for ax, (measure, title) in zip(axes, COUNTED.items(), strict=True):
         y = style.row_axis(ax, names, shared=True)
         own = rows.merge(table[table["measure"] == measure], how="left")

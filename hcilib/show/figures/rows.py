@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
+from matplotlib.transforms import offset_copy
 
 from hcilib.metrics import CHECKS, metric_of, noun, pattern_order
 from hcilib.show.figures import style
@@ -273,12 +274,13 @@ def plot_baseline(table: pd.DataFrame, source: str | None = None, ax: Axes | Non
         if known:  # else the caption says once that there is none
             told = share if measured == measured else what.show(stated)
             said += ["datasheet: missing" if stated != stated else told]
+        brief = f"{said[0]} ({100 * measured / stated:.0f} %)" if not np.isnan(measured / stated) else said[0]
         low, high = np.nanmin([measured, stated, *bound, most]), np.nanmax([measured, stated, *bound, least])
         left = low > middle
-        at = low if left else high
-        ax.annotate(", ".join(said), (at, height), (-9 if left else 9, 0), textcoords="offset points", va="center",
-                    fontsize=8.5, ha="right" if left else "left",
-                    gid="missing" if "missing" in said[-1] else "said")  # fmt: skip
+        beside = offset_copy(ax.transData, style.sheet(ax), x=-9 if left else 9, units="points")
+        ax.add_artist(style.Aside(low if left else high, height, ", ".join(said), narrow=brief, transform=beside,
+                                  va="center", ha="right" if left else "left", fontsize=8.5,
+                                  gid="missing" if "missing" in said[-1] else "said"))  # fmt: skip
     ax.plot(values[:, 1], y, "D", ms=11, markeredgecolor=INK, markerfacecolor="white", zorder=3, gid="datasheet")
     ax.plot(values[:, 0], y, "o", color=HOLDS, zorder=4, gid="measured")
     ax.set_xlabel(what.axis)
@@ -373,7 +375,7 @@ def _check(ax: Axes, y: int, part: pd.DataFrame, gate: tuple[float, float] | Non
     told += [f"and {len(named) - OFFENDERS} more"] if len(named) > OFFENDERS else []
     if told:
         beside = style.Aside(1.01, y, "\n".join(told), transform=ax.get_yaxis_transform(), fontsize=7.5, color=WARN,
-                                   va="center", gid="offender", clip_on=False)  # fmt: skip
+                                   va="center", gid="offender")  # fmt: skip
         ax.add_artist(beside)
     if ok.notna().any() and not np.isfinite(ratio[ok.notna().to_numpy()]).any():
         ax.text(0.5, y, "no ratio to draw", transform=ax.get_yaxis_transform(), fontsize=8, style="italic",

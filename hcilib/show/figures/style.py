@@ -231,13 +231,13 @@ def value_axis(axis, unit: str) -> None:
 
 
 def log_axis(axis, unit: str, least: float, most: float) -> None:
-    """A log axis from `least` to `most`: 1, 2 and 5 are named, every digit has its tick."""
+    """A log axis from `least` to `most`: 1, 2 and 5 are named where there is room, every digit has its tick."""
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
     if np.isfinite([least, most]).all() and least > 0:
         axis.axes.set(**{f"{axis.axis_name}lim": (least / 1.3, most * 1.3)})
-    few, many = (1, 2, 5), (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
+    few, many = (1, 5, 2), (1, 3, 5, 2, 8, 4, 6, 1.5, 2.5)
     named = (1,) if most / least > 500 else few if most / least > 6 else many
-    axis.set_major_locator(LogLocator(subs=named, numticks=30))
+    axis.set_major_locator(RoomyTicks(axis, [digit * 10.0**decade for digit in named for decade in range(-9, 13)]))
     axis.set_minor_locator(LogLocator(subs=range(1, 10), numticks=30))
     axis.set_minor_formatter(NullFormatter())
     side = "bottom" if axis.axis_name == "x" else "left"
@@ -250,22 +250,23 @@ DECADES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 TENTHS = tuple(n / 10 for n in range(3, 21))
 
 
-LABEL = 34
-"""Points that the label of a ratio takes."""
+LABEL = {"x": 34, "y": 12}
+"""Points that a tick's label takes along its axis."""
 
 
-class RatioTicks(FixedLocator):
-    """Of the ratios those whose labels have room on the axis as long as it is drawn, the nearest to 1 first."""
+class RoomyTicks(FixedLocator):
+    """Of the ticks of a log axis those whose labels have room on it, however long it is drawn; the first come first."""
 
-    def __init__(self, ax: Axes, ratios: Sequence[float]) -> None:
-        super().__init__(ratios)
-        self.ax, self.ratios = ax, ratios
+    def __init__(self, axis, ticks: Sequence[float]) -> None:
+        super().__init__(ticks)
+        self.along, self.wanted = axis, ticks
 
     def __call__(self) -> list[float]:
-        least, most = sorted(self.ax.get_xlim())
-        apart = LABEL / (self.ax.bbox.width / sheet(self.ax).dpi * 72) * np.log(most / least)
+        box, (least, most) = self.along.axes.bbox, sorted(self.along.get_view_interval())
+        points = (box.width if self.along.axis_name == "x" else box.height) / sheet(self.along.axes).dpi * 72
+        apart = LABEL[self.along.axis_name] / points * np.log(most / least)
         shown: list[float] = []
-        for tick in sorted((t for t in self.ratios if least <= t <= most), key=lambda t: abs(np.log(t))):
+        for tick in (tick for tick in self.wanted if least <= tick <= most):
             if all(abs(np.log(tick / other)) > apart for other in shown):
                 shown.append(tick)
         return sorted(shown)
@@ -278,7 +279,7 @@ def ratio_axis(ax: Axes, ratios: Iterable[float], label: str) -> None:
     ticks = TENTHS if most / least < 3 else RATIOS if most / least < 12 else DECADES
     ax.set_xscale("log")
     ax.set_xlim(least, most)
-    ax.xaxis.set_major_locator(RatioTicks(ax, ticks))
+    ax.xaxis.set_major_locator(RoomyTicks(ax.xaxis, sorted(ticks, key=lambda tick: abs(np.log(tick)))))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}×"))
     ax.set_xlabel(label, wrap=True)
@@ -302,10 +303,20 @@ class RowNames(FixedFormatter):
 
 
 class Aside(Text):
-    """Said beside the axes, where a phone's sheet has no room."""
+    """Said where a phone's sheet has no room for it: there it is `narrow`, or nothing."""
+
+    def __init__(self, *args, narrow: str = "", **kwargs) -> None:
+        super().__init__(*args, clip_on=False, **kwargs)
+        self.narrow = narrow
+
+    def _on_phone(self) -> bool:
+        return self.axes is not None and sheet(cast(Axes, self.axes)).get_figwidth() <= NARROW
 
     def get_visible(self) -> bool:
-        return super().get_visible() and (self.axes is None or sheet(cast(Axes, self.axes)).get_figwidth() > NARROW)
+        return super().get_visible() and bool(self.narrow or not self._on_phone())
+
+    def get_text(self) -> str:
+        return self.narrow if self._on_phone() else super().get_text()
 
 
 def row_axis(ax: Axes, names: Sequence[str], shared: bool = False) -> np.ndarray:

@@ -209,7 +209,7 @@ def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame, labels: Mapping[s
     said = _said_of(worst, len(runs))
     above = offset_copy(ax.transAxes, style.sheet(ax), y=5, units="points")
     ax.add_artist(style.Aside(0, 1, said, transform=above, va="bottom", fontsize=8.5, fontweight="bold", gid="worst",
-                              color=style.darker(colour, 0.45), clip_on=False))  # fmt: skip
+                              color=style.darker(colour, 0.45)))  # fmt: skip
     ax.set(xlim=(start, end + 1), ylabel="IOPS")
     ax.set_ylim(0, 1.22 * max(float(series["iops"].max()), 1.0))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: count(y)))
@@ -249,8 +249,10 @@ def _bar(ax: Axes, start: float, end: float, level: float, name: str) -> None:
     """A level over its seconds, its value above its right end."""
     if level == level and start == start:
         ax.hlines(level, start, end, color=INK, linewidth=2.2, gid=name)
-        ax.annotate(f"{name} {count(level)}", (end, level), (-3, 3), textcoords="offset points", ha="right",
-                    va="bottom", fontsize=8.5, color=INK, fontweight="bold", path_effects=[style.HALO])  # fmt: skip
+        above = offset_copy(ax.transData, style.sheet(ax), x=-3, y=3, units="points")
+        said = f"{name} {count(level)}"
+        ax.add_artist(style.Aside(end, level, said, narrow=count(level), transform=above, ha="right", va="bottom",
+                                  fontsize=8.5, fontweight="bold", path_effects=[style.HALO]))  # fmt: skip
 
 
 # Latency second by second: a column a second, a row a latency, the darker the more I/Os took that long.
