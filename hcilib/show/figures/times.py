@@ -252,7 +252,8 @@ def _bar(ax: Axes, start: float, end: float, level: float, name: str) -> None:
         above = offset_copy(ax.transData, style.sheet(ax), x=-3, y=3, units="points")
         said = f"{name} {count(level)}"
         ax.add_artist(style.Aside(end, level, said, narrow=count(level), transform=above, ha="right", va="bottom",
-                                  fontsize=8.5, fontweight="bold", path_effects=[style.HALO]))  # fmt: skip
+                                  in_layout=False, fontsize=8.5, fontweight="bold",
+                                  path_effects=[style.HALO]))  # fmt: skip
 
 
 # Latency second by second: a column a second, a row a latency, the darker the more I/Os took that long.
