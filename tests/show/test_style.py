@@ -85,6 +85,7 @@ def test_every_system_of_the_repository_is_drawn_alike_whichever_call_draws_it()
         assert {name: looks([name])[name] for name in group} == together
         assert len({(mark, str(dash(name))) for name, (_, mark) in together.items()}) == len(group)
     for colour in {colour for _, colour, *_ in SYSTEMS} | set(SPARE):
+        assert colour != "#000000", "an SVG does not hold it, so that a dark page cannot turn it round"
         assert contrast(colour, "#ffffff") >= 3
         assert contrast(on_dark(colour.lower()), "#17191c") >= 3
 

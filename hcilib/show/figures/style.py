@@ -64,7 +64,8 @@ FINE = (0, (1, 2))
 P = ParamSpec("P")
 Drawn = TypeVar("Drawn")  # an Axes, or an array of them
 
-SPARE = ("#117733", "#AA4499", "#7D7D20", "#661100", "#4C78A8", "#A87900", "#332288", "#2B8C82", "#BB5566", "#000000")
+# No black: matplotlib leaves it out of an SVG, so that a dark page could not turn it round.
+SPARE = ("#117733", "#AA4499", "#7D7D20", "#661100", "#4C78A8", "#A87900", "#332288", "#2B8C82", "#BB5566", "#111111")
 MARKERS = "osD^vPX<>h"
 HALO = withStroke(linewidth=2.5, foreground="white")
 """Around names that stand on lines."""
