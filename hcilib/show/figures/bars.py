@@ -14,6 +14,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import offset_copy
 
 from hcilib.metrics import METRICS, PLACES, pattern_order, scheme_words
 from hcilib.metrics import metric as metric_of
@@ -401,17 +402,19 @@ def plot_precision(
     hours, widths = planned["hours"].to_numpy(float), [*planned["half_width_pct"], aim]
     style.log_axis(ax.xaxis, "h", np.nanmin(hours), np.nanmax(hours) * 1.6)
     style.log_axis(ax.yaxis, "%", np.nanmin(widths), np.nanmax(widths))
-    for name, part in planned.groupby("protocol", sort=False):
+    beside = offset_copy(ax.transData, style.sheet(ax), x=6, y=5, units="points")
+    for n, (name, part) in enumerate(planned.groupby("protocol", sort=False)):
         part = part.sort_values("hours")
         colour = marks[name][0]
         ax.plot(part["hours"], part["half_width_pct"], color=colour, marker=".", zorder=2, gid="plan")
         first, last = part.iloc[0], part.iloc[-1]
-        for row, words, weight in (
-            (first, f"{name}\n{first['runs']} runs", "bold"),
-            (last, f"{last['runs']} runs", "normal"),
+        brief = name + "\n" * (n % 2)  # on a phone every other name stands a line higher
+        for row, words, narrow, weight in (
+            (first, f"{name}\n{first['runs']} runs", brief, "bold"),
+            (last, f"{last['runs']} runs", f"{last['runs']} runs", "normal"),
         ):
-            ax.annotate(words, (row["hours"], row["half_width_pct"]), (6, 5), textcoords="offset points", fontsize=8.5,
-                        color=darker(colour), fontweight=weight)  # fmt: skip
+            ax.add_artist(style.Aside(row["hours"], row["half_width_pct"], words, narrow=narrow, transform=beside,
+                                      va="bottom", fontsize=8.5, color=darker(colour), fontweight=weight))  # fmt: skip
     for row in own.itertuples() if own is not None else ():
         colour, marker = marks[row.protocol]
         ax.plot(
