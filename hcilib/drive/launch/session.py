@@ -34,7 +34,7 @@ FETCHING_S = 1800.0  # the session's own end, should its controller neither come
 # channel's
 # standard error, while the prelude's own is kept. fio's workers leave its process group (setsid): they are found by the
 # folder; one may be forked while the others are looked for, and what a job ran before its first I/O may leave a file
-# while the folder is removed: both are done until nothing is left, or for 2 s where storage holds a process.
+# while the folder is removed: both are done until nothing is left, or some seconds where storage holds one.
 # What has to outlast the prelude, whose names are its own, begins with hci_ or is set after it.
 HEAD = r"""
 umask 077
