@@ -269,7 +269,7 @@ def stripe_bytes(commands: Iterable[str]) -> float:
 
 
 def ceiling(
-    drive: Mapping[str, float] | pd.Series,
+    drive: Mapping[str, float] | pd.Series | None,
     drives: int,
     scheme: Scheme,
     rwmixread: float | Sequence[float] = (100, 70, 0),
@@ -288,7 +288,8 @@ def ceiling(
 
     Parameters
     ----------
-    drive : `read_iops` and `write_iops` of one drive at the block size and pattern in question (see `drive_rates`).
+    drive : `read_iops` and `write_iops` of one drive at the block size and pattern in question (see `drive_rates`);
+        None where nothing is known of it.
     drives : drives of all nodes.
     rwmixread : read share in percent, as fio has it; one or several.
     full_stripe : writes fill whole stripes (large or sequential), so parity needs no reads and costs n/(n-1).
@@ -316,7 +317,9 @@ def ceiling(
     return table
 
 
-def _rate(drive: Mapping[str, float] | pd.Series, name: str) -> float:
+def _rate(drive: Mapping[str, float] | pd.Series | None, name: str) -> float:
+    if drive is None:
+        return np.nan
     if name not in drive:
         raise ValueError(f"the drive has no {name}: give read_iops and write_iops, NaN for one that was not measured")
     rate = float(drive[name])

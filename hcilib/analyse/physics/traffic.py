@@ -123,7 +123,7 @@ def _per_client_byte(observed: pd.DataFrame) -> pd.DataFrame:
         table = table.assign(ddir=table["rw"].map(lambda rw: rw.removeprefix("rand")))
     if "observed" not in table:
         client = numbers_of(table, "bw_bytes").fillna(numbers_of(table, "rate_bytes"))
-        table = table.assign(observed=table["net_bytes_per_s"] / client.where(client > 0))
+        table = table.assign(observed=numbers_of(table, "net_bytes_per_s") / client.where(client > 0))
     return table
 
 
