@@ -356,55 +356,35 @@ def amplification(
     0   reads       1.0  not checkable: no drives were sampled in these...
     1  writes       0.0  not checkable: no drives were sampled in these...
     """
-    parts = results.groupby("system", sort=False) if isinstance(scheme, Mapping) else [("", results)]
-    tables = []
-    for name, rows in parts:
-        own = scheme.get(str(name)) if isinstance(scheme, Mapping) else scheme
-        stripe = stripe_bytes.get(str(name)) if isinstance(stripe_bytes, Mapping) else stripe_bytes
-        if own is not None:
-            known = None if stripe is None or np.isnan(stripe) else stripe
-            chunk = CHUNK_BYTES if chunk_bytes is None else chunk_bytes
-            tables.append(_of_one(rows, drives, own, list(by), known, chunk, devices, confidence, tolerance))
-    judged = [
-        "n", "seen", "seen_lo", "seen_hi", "confidence", "expected", "ratio", "ok", "explained", "drives", "warnings",
-    ]  # fmt: skip
-    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=[*by, "measure", *judged])
-
-
-def _of_one(
-    results: pd.DataFrame,
-    drives: pd.DataFrame,
-    scheme: Scheme,
-    by: list[str],
-    stripe_bytes: float | None,
-    chunk_bytes: float,
-    devices: str | None,
-    confidence: float,
-    tolerance: float,
-) -> pd.DataFrame:
-    """Of runs of one scheme."""
-    rates, client = drive_rates_of(results, drives, devices), {"reads": "iops", "writes": "iops"}
-    per = {name: rates[name] / results[client.get(name, "bw_bytes")].where(lambda x: x > 0) for name in MEASURES}
-    runs, keys = results.assign(**per, drives=rates["drives"]), list(by)
-    head = summarize(results, "iops", by=keys)[by]  # which refuses to pool what differs in a factor
-    code, counted = group_codes(runs, keys)[0], valid_rows(runs) & runs["reads"].notna().to_numpy()
+    by, chunk = list(by), CHUNK_BYTES if chunk_bytes is None else chunk_bytes
     pieces = []
-    for i, row in head.iterrows():
-        own, every = runs[(code == i) & counted], runs[code == i]
-        load = _load(every)
-        costs = _costs(load, scheme, stripe_bytes, chunk_bytes)
-        table = pd.DataFrame([_seen(own[name].to_numpy(float), confidence) for name in MEASURES])
-        table = pd.DataFrame({name: row[name] for name in by}, index=table.index).assign(measure=MEASURES, **table)
-        table = table.assign(confidence=confidence, expected=[costs[name] for name in MEASURES])
-        table = _judged(table, tolerance, load, scheme)
-        absent = np.full(len(table), (valid_rows(every) & every["reads"].isna().to_numpy()).sum())
-        said = annotate(
-            [NONE] * len(table),
-            runs_that("drives", absent, "without counters of drives"),
-            (table["n"] == 1, SINGLE_RUN),
-        )
-        pieces.append(table.assign(drives=own["drives"].max() if len(own) else 0, warnings=said))
-    return pd.concat(pieces, ignore_index=True) if pieces else head
+    for name, rows in results.groupby("system", sort=False) if isinstance(scheme, Mapping) else [("", results)]:
+        own_scheme = scheme.get(str(name)) if isinstance(scheme, Mapping) else scheme
+        if own_scheme is None:
+            continue
+        stripe = stripe_bytes.get(str(name)) if isinstance(stripe_bytes, Mapping) else stripe_bytes
+        rates = drive_rates_of(rows, drives, devices)
+        client = rows[["iops", "iops", "bw_bytes", "bw_bytes"]].where(lambda rate: rate > 0).set_axis(MEASURES, axis=1)
+        runs = rows.assign(**rates[list(MEASURES)] / client, drives=rates["drives"])
+        sampled, valid, code = runs["reads"].notna().to_numpy(), valid_rows(runs), group_codes(runs, by)[0]
+        groups = summarize(rows, "iops", by=by)[by]  # which refuses to pool what differs in a factor
+        for i, group in groups.iterrows():
+            own, absent = runs[(code == i) & valid & sampled], (code == i) & valid & ~sampled
+            load = _load(runs[code == i])
+            table = pd.DataFrame([_seen(own[name].to_numpy(float), confidence) for name in MEASURES])
+            costs = _costs(load, own_scheme, stripe, chunk)
+            table = table.assign(
+                **group, measure=MEASURES, confidence=confidence, expected=[costs[m] for m in MEASURES]
+            )
+            unsampled = runs_that("drives", np.full(len(table), absent.sum()), "without counters of drives")
+            said = annotate([NONE] * len(table), unsampled, (table["n"] == 1, SINGLE_RUN))
+            count = own["drives"].max() if len(own) else 0
+            pieces.append(_judged(table, tolerance, load, own_scheme).assign(drives=count, warnings=said))
+    columns = [
+        *by, "measure", "n", "seen", "seen_lo", "seen_hi", "confidence", "expected", "ratio", "ok", "explained",
+        "drives", "warnings",
+    ]  # fmt: skip
+    return pd.concat(pieces, ignore_index=True)[columns] if pieces else pd.DataFrame(columns=columns)
 
 
 def drive_rates_of(results: pd.DataFrame, drives: pd.DataFrame, devices: str | None = None) -> pd.DataFrame:
@@ -431,7 +411,7 @@ def _load(runs: pd.DataFrame) -> _Load:
 def _costs(load: _Load, scheme: Scheme, stripe_bytes: float | None, chunk_bytes: float) -> dict[str, float]:
     """Measure -> what the scheme makes of one I/O and byte."""
     r, w = load.read_share, 1 - load.read_share
-    is_full = load.sequential or (stripe_bytes is not None and load.bs_bytes >= stripe_bytes)
+    is_full = load.sequential or (stripe_bytes is not None and load.bs_bytes >= stripe_bytes)  # of NaN never
     reads, writes = (0.0, scheme.stripe_cost) if is_full else scheme.write_ios
     costs = {"read_bytes": r + w * reads, "write_bytes": w * writes}
     is_one = not load.sequential and load.bs_bytes <= chunk_bytes and not (is_full and w)
