@@ -579,14 +579,14 @@ def test_a_cut_off_zstd_stream_is_refused(tmp_path):
 def test_every_cut_of_a_file_is_refused_with_its_line(tmp_path):
     raw = capture("dirty").read_bytes()
     start, path = raw.index(b'{\n  "fio version"'), tmp_path / "cut.json"
-    began = time.monotonic()
+    began = time.process_time()
     for size in np.linspace(start + 20, len(raw.rstrip()) - 1, 60).astype(int):
         path.write_bytes(raw[:size])
         with pytest.raises(FioOutputError, match="broken off at line") as error:
             read_fio(path)
         line = int(str(error.value).split("broken off at line ")[1].split()[0])
         assert raw[:size].count(b"\n") - 1 <= line <= raw[:size].count(b"\n") + 1
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_interim_documents_do_not_stand_in_for_a_cut_off_final_one(tmp_path):

@@ -666,6 +666,7 @@ def test_reading_that_takes_longer_shows_how_far_it_is(capsys, monkeypatch):
     hci.read_results(LOOSE, names=NAMES)
     assert re.search(r"loose-files: .* (4|8|12)/13 ", capsys.readouterr().err)
     monkeypatch.setattr(results, "look", real)
+    monkeypatch.setattr(results, "SHOWN_AFTER_S", 60)
     hci.read_results(LOOSE, names=NAMES)
     assert capsys.readouterr().err == ""
 

@@ -369,12 +369,12 @@ def test_what_holds_no_result_is_said_for_what_it_is_and_soon(says, tmp_path):
     path = tmp_path / "fio.json"
     path.write_bytes(NO_RESULTS[says])
     for read in (read_fio_bins,) if says.startswith("FIO_IO") else (read_fio, read_fio_bins):
-        began = time.monotonic()
+        began = time.process_time()
         with pytest.raises(FioOutputError, match=re.escape(says)) as error:
             read(path)
         assert str(path) in str(error.value)
         assert len(str(error.value)) < 1000
-        assert time.monotonic() - began < 10
+        assert time.process_time() - began < 10
 
 
 def test_a_thousand_jobs_with_options_of_their_own_take_no_minutes(tmp_path):
