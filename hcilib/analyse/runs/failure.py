@@ -100,15 +100,14 @@ def whole_shares(events: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
     """How whole the system said it was, from the failure on: the keys, since_s, is_whole, whole_pct (what is told: the
     recovery of an array, the placement groups that are clean; NaN where it told no share)."""
     keys = [c for c in run_columns(costs) if c in events]
-    begun = {key: own["fail_s"].iloc[0] for key, own in _groups(costs, keys)}
-    seen = events[events["seen"].astype(bool)]
-    frames = []
-    for key, own in ((key, own) for key, own in _groups(seen, keys) if key in begun):
-        told = {"is_whole": own["what"].eq("whole"), "whole_pct": own["what"].map(_whole_pct)}
-        since = {"since_s": own["t_s"] - np.floor(begun[key])}
-        frames.append(pd.DataFrame(dict(zip(keys, key, strict=True)) | since | told))
-    columns = [*keys, "since_s", "is_whole", "whole_pct"]
-    return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
+    seen = events[events["seen"].astype(bool)].merge(costs[[*keys, "fail_s"]], **_on(keys))
+    told = {"is_whole": seen["what"].eq("whole"), "whole_pct": seen["what"].map(_whole_pct)}
+    return seen.assign(since_s=seen["t_s"] - np.floor(seen["fail_s"]), **told)[[*keys, "since_s", *told]]
+
+
+def _on(keys: list[str]) -> dict:
+    """How tables of runs are merged; of one run without a name every row belongs to it."""
+    return {"on": keys} if keys else {"how": "cross"}
 
 
 def _whole_pct(said: str) -> float:
