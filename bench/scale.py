@@ -134,7 +134,7 @@ def one(way: str, run_dir: str, address: str) -> dict:
 
 def make_run(run_dir: Path, count: int) -> int:
     """A run directory of that many steps; their raw files are links to the committed ones. Bytes of JSON in it."""
-    from hcilib.read.compressed import read_bytes
+    from hcilib.compressed import read_bytes
 
     found = [step for name in SAMPLES for step in sorted((ROOT / "data" / "samples" / name / "steps").iterdir())]
     steps = [

@@ -20,6 +20,7 @@ ROOMS = {
     "caveats": set(),
     "fio_buckets": set(),
     "engine": {"places"},
+    "compressed": {"engine"},
     "plan_checks": {"plan", "workload", "testbed", "system", "analyse"},
     "drive": {
         "drive",
@@ -31,8 +32,9 @@ ROOMS = {
         "system",
         "read",
         "metrics",
+        "compressed",
     },
-    "read": {"read", "places", "plan", "workload", "engine", "caveats", "fio_buckets"},
+    "read": {"read", "places", "plan", "workload", "engine", "compressed", "caveats", "fio_buckets"},
     "analyse": {"analyse", "metrics", "caveats", "fio_buckets"},
     "show": {"show", "metrics", "engine", "places", "system", "caveats"},
     "measure": {"places", "plan", "workload", "sweeps", "testbed", "system", "drive", "read", "analyse"},
@@ -172,7 +174,7 @@ def test_no_files_import_each_other_in_a_circle():
 
 
 def test_the_order_and_the_circles_would_be_seen():
-    assert upward({"read.fio.a": {"read.logs.b", "plan"}, "read.logs.b": {"read.fio.a", "read.compressed"}}) == {
+    assert upward({"read.fio.a": {"read.logs.b", "plan"}, "read.logs.b": {"read.fio.a", "read.published"}}) == {
         ("read.fio.a", "read.logs.b")
     }
     assert upward({"read.logs.a": {"read.diskspd.b"}, "read.new.c": {"read.fio.d"}}) == {

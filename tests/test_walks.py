@@ -18,8 +18,8 @@ import hcilib as hci
 HOME = Path(hci.__file__).parent
 SAMPLE = hci.ROOT / "data" / "samples" / "box" / "box-drive"
 DESIGN = (hci.ROOT / "docs" / "DESIGN.md").read_text(encoding="utf-8")
-GROUND = {"caveats.py", "engine.py", "metrics.py", "places.py", "plan.py", "fio_buckets.py"}
-"""What everybody may know: words, units and paths, no step of a walk."""
+GROUND = {"caveats.py", "compressed.py", "engine.py", "metrics.py", "places.py", "plan.py", "fio_buckets.py"}
+"""What everybody may know: words, units, paths and the bytes of an ordinary file, no step of a walk."""
 
 
 def alike(values, number: float):

@@ -78,7 +78,7 @@ def test_clean_output_takes_the_fast_path(case):
 
 
 def test_output_of_hcilibs_own_campaigns_takes_the_fast_path():
-    from hcilib.read.compressed import read_bytes
+    from hcilib.compressed import read_bytes
 
     files = sorted((DATA.parents[2] / "data" / "samples").glob("*/steps/*/fio.json.zst"))
     assert len(files) > 20

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import hcilib as hci
 from hcilib import fio_buckets
-from hcilib.read.compressed import unpacked
+from hcilib.compressed import unpacked
 from hcilib.read.logs import rollup, rollup_kernel, rollup_script, rollup_table
 from hcilib.read.logs.rollup import add_rollups, count_logs, line_blocks, slices
 from hcilib.read.logs.rollup_script import LineError, Shape

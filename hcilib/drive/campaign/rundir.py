@@ -16,6 +16,7 @@ from pathlib import Path
 
 import zstandard
 
+from hcilib.compressed import read_bytes
 from hcilib.places import (
     FACTS,
     FAILED,
@@ -32,7 +33,6 @@ from hcilib.places import (
     WORK,
 )
 from hcilib.plan import FORMAT, Plan, Step
-from hcilib.read.compressed import read_bytes
 from hcilib.read.run import acceptance
 from hcilib.read.run.records import events_of
 from hcilib.system import System

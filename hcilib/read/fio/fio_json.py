@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from hcilib.read.compressed import read_bytes
+from hcilib.compressed import read_bytes
 from hcilib.read.fio.fio_document import FioOutputError
 from hcilib.read.fio.fio_fast import SUMS, Direction, FioFile, Options, Unusual
 from hcilib.read.fio.fio_reports import BIN_KEYS, bins_of, by_key, parse, parse_bins, reached, read_reports, short

@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from hcilib.read.compressed import read_bytes
+from hcilib.compressed import read_bytes
 from hcilib.read.foreign.parts import bytes_of
 from hcilib.workload import Pattern, PlanError
 

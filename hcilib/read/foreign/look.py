@@ -23,8 +23,8 @@ import msgspec
 import zstandard
 
 from hcilib.caveats import Caveat, Caveats
+from hcilib.compressed import first_bytes, is_packed, read_bytes
 from hcilib.engine import located
-from hcilib.read.compressed import first_bytes, is_packed, read_bytes
 from hcilib.read.foreign.files import (
     diskspd_parts,
     elbencho_parts,

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 import pandas as pd
 
+from hcilib.compressed import DAMAGE, NotAFileError, damaged, is_packed, opened, unpacking
 from hcilib.engine import located, mapped
-from hcilib.read.compressed import DAMAGE, NotAFileError, damaged, is_packed, opened, unpacking
 from hcilib.read.fio.fio_fast import LOCAL_HOST
 from hcilib.read.logs.rollup_script import HEAD, LINE_LIMIT, NAME, LineError, Shape, describe, shape_of
 from hcilib.read.logs.rollup_table import (

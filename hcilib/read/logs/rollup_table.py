@@ -21,8 +21,8 @@ import pyarrow as pa
 from pyarrow import csv
 
 from hcilib import fio_buckets
+from hcilib.compressed import read_bytes
 from hcilib.fio_buckets import BUCKETS, MIDPOINTS, buckets_of
-from hcilib.read.compressed import read_bytes
 from hcilib.read.logs import rollup_script
 from hcilib.read.logs.rollup_script import (
     BS_LIMIT,

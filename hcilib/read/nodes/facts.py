@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from hcilib.caveats import NONE, Caveat, Caveats, column
+from hcilib.compressed import read_bytes
 from hcilib.places import LEFT, NETWORK, at_home
-from hcilib.read.compressed import read_bytes
 
 WEAR_COLUMNS = (
     "node", "device", "carries", "model", "serial", "bytes_written", "unit_bytes", "wear_before_pct",

@@ -17,10 +17,10 @@ import msgspec
 import pandas as pd
 from tqdm.auto import tqdm
 
+from hcilib.compressed import LARGEST, NotAFileError, opened, read_bytes
 from hcilib.engine import located
 from hcilib.places import FAILED, JOURNAL, LOCK, PLAN, RECORD, STEPS, at_home
 from hcilib.plan import Step
-from hcilib.read.compressed import LARGEST, NotAFileError, opened, read_bytes
 from hcilib.workload import Cell, PlanError
 
 REPORTING_S = 0.15  # between the end of the jobs and the end of fio's client, as seen on the lab

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pyarrow as pa
 
+from hcilib.compressed import read_bytes
 from hcilib.engine import located
 from hcilib.places import (
     BLOCKS,
@@ -30,7 +31,6 @@ from hcilib.places import (
     WRITERS,
     WRITES,
 )
-from hcilib.read.compressed import read_bytes
 from hcilib.read.logs.fio_log import series_from_logs, silences_from_logs
 from hcilib.read.logs.rollup import rollup_of_logs
 from hcilib.read.nodes import counters as node_counters

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hcilib.caveats import NONE, THIN_TAIL, Caveat, Caveats
+from hcilib.compressed import opened, read_bounded, unpacked
 from hcilib.engine import located
 from hcilib.fio_buckets import TAIL
 from hcilib.places import COUNTERS, JOB, OUTPUT, RECORD
-from hcilib.read.compressed import opened, read_bounded, unpacked
 from hcilib.read.fio.fio_document import FioOutputError
 from hcilib.read.fio.fio_json import (
     OF_FLUSHES,
