@@ -65,7 +65,7 @@ def gate(real: Path) -> None:
     from hcilib.read.run.run import read_rollup
 
     expected = digest(plain_rows(real))
-    ways = {*TILED, "hcilib, pyarrow"}
+    ways = {*TILED, "hcilib, python"}
     wrong = [way for way in ways if (got := in_fresh_process(way, real))["digest"] != expected]
     if wrong:
         raise SystemExit(f"gate: {', '.join(wrong)} differ from plain Python; nothing is timed")
@@ -186,7 +186,7 @@ QUERY = {
     "query again": ("query from the saved rollup", "repeated in a process"),
     "query held": ("query from the rollup in memory", "repeated in a process"),
 }
-REAL = ("hcilib", "hcilib, pyarrow", "fio-plot 1.1.21", "fiologparser.py -a")
+REAL = ("hcilib", "hcilib, python", "fio-plot 1.1.21", "fiologparser.py -a")
 TILED = ("hcilib", "pandas", "polars", "duckdb", "pyarrow")
 
 if __name__ == "__main__":

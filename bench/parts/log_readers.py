@@ -205,7 +205,7 @@ def query(times: int, held: bool = False):
         from hcilib.analyse.runs.latency import percentiles
         from hcilib.read.run.run import read_rollup
 
-        warm("pyarrow", saved=True)
+        warm("python", saved=True)
 
         def read():
             return read_rollup(folder.parent / "rollup.parquet", columns=["t_s", "ddir", "bucket", "count", "averaged"])
@@ -237,7 +237,7 @@ def digest(rows) -> str:
 
 WAYS = {
     "hcilib": hcilib("numba"),
-    "hcilib, pyarrow": hcilib("pyarrow"),
+    "hcilib, python": hcilib("python"),
     "pandas": with_pandas,
     "polars": with_polars,
     "duckdb": with_duckdb,

@@ -36,7 +36,7 @@ class Family:
 
 
 def plain_rollup(path: Path) -> pd.DataFrame:
-    return read_rollup(path, kernel="pyarrow")
+    return read_rollup(path, kernel="python")
 
 
 def compiled_rollup(path: Path) -> pd.DataFrame:

@@ -9,9 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import zstandard
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from hcilib.read.fio.fio_json import read_fio
 from hcilib.read.logs.fio_log import FioLogError, read_log, series_from_logs
+from hcilib.read.logs.rollup_script import LineError, sample_of
 
 DATA = Path(__file__).parents[1] / "data" / "fio"
 LOGS = DATA / "logs"
@@ -97,6 +100,50 @@ def test_a_damaged_log_names_file_and_line(text, line, tmp_path):
     path.write_text(text)
     with pytest.raises(FioLogError, match=rf"P_iops\.1\.log: line {line} is"):
         read_log(path)
+
+
+def line_by_line(raw: bytes) -> list[tuple] | None:
+    """What the reference makes of a log, words behind its numbers included; None where it refuses a line."""
+    lines = [line for line in raw.split(b"\n") if line.strip()]
+    width = lines[0].count(b",") + 1 if lines else 3
+    try:
+        rows = [
+            (*sample_of(line)[: min(width, 5)], *(w.strip().decode() for w in line.split(b",")[5:])) for line in lines
+        ]
+    except LineError:
+        return None
+    return rows if 3 <= width <= 7 and {line.count(b",") + 1 for line in lines} <= {width} else None
+
+
+usual = st.tuples(st.integers(0, 9000), st.integers(0, 10**9), st.integers(0, 2), st.just(4096), st.integers(0, 2**40))
+odd = st.sampled_from(
+    [b" ", b"  ", b",", b"\r", b"\n", b"-", b"+", b"0x1f", b"x", b"1e3", b"007", b"\t", b'"', b"\xff", b"_1"]
+)
+
+
+@given(
+    st.lists(usual, min_size=1, max_size=5),
+    st.lists(st.tuples(st.integers(0, 200), odd), max_size=2),
+    st.integers(3, 7),
+)
+@example([(1, 2, 0, 4096, 5)], [], 7)
+@example([(1, 2, 0, 4096, 5)], [(4, b"0x1f")], 6)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_log_is_read_or_refused_as_line_by_line(tmp_path, ios, edits, width):
+    raw = bytearray("".join(", ".join([*map(str, io), "0x0001", "0"][:width]) + "\n" for io in ios), "ascii")
+    for at, insert in edits:
+        raw[at % len(raw) : at % len(raw)] = insert
+    raw += b"" if raw.endswith(b"\n") else b"\n"
+    (tmp_path / "P_lat.1.log").write_bytes(raw)
+    expected = line_by_line(bytes(raw))
+    if expected is None:
+        with pytest.raises(FioLogError, match=r"P_lat\.1\.log: line \d+ is"):
+            read_log(tmp_path / "P_lat.1.log")
+        return
+    table = read_log(tmp_path / "P_lat.1.log")
+    table["ddir"] = table["ddir"].map({"read": 0, "write": 1, "trim": 2})
+    table["t_s"] = (table["t_s"] * 1000).round().astype("int64")
+    assert [tuple(row) for row in table.to_numpy(object)] == expected
 
 
 def test_a_file_that_is_no_log(tmp_path):

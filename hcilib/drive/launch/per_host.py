@@ -17,7 +17,8 @@ from hcilib.drive.hosts.hosts import CONNECT_S, Clock, Fleet, Outcome, need
 from hcilib.drive.launch.job import Launch, Launched
 from hcilib.drive.launch.session import ENDING_S, Session, Watched, naming, sessions, watched
 from hcilib.read.fio.fio_document import merge_hosts, split
-from hcilib.read.logs.rollup_table import pushed_name, read_pushed, script_for_vms
+from hcilib.read.logs.rollup import pushed_name
+from hcilib.read.logs.rollup_cells import read_pushed, script_for_vms
 
 LOOK_S, POLL_S = 2.0, 0.02
 STOPPED = 128  # fio's exit code after a signal that it obeyed

@@ -8,9 +8,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
 
 from hcilib.read.fio.fio_fast import LOCAL_HOST
-from hcilib.read.logs.rollup import each_block, group_of, line_blocks, rollup_of_logs
+from hcilib.read.logs.rollup import each_block, group_of, line_blocks, pushed_host, rollup_of_logs
+from hcilib.read.logs.rollup_cells import DIRECTIONS, FioLogError, read_pushed
 from hcilib.read.logs.rollup_script import (
     BS_LIMIT,
     EPOCH_MS,
@@ -22,13 +25,13 @@ from hcilib.read.logs.rollup_script import (
     sample_of,
     shape_of,
 )
-from hcilib.read.logs.rollup_table import COLUMNS, FioLogError, columns, pushed_host, read_pushed
 
 _NAME = re.compile(
     r"(?P<job>.+)_(?P<kind>iops|bw|lat|clat|slat)(?:\.(?P<number>\d+))?\.log(?:\.(?P<host>.+?))??(?:\.zst|\.gz)?"
 )
 _LIMITS = {"t_ms": TIME_LIMIT, "value": VALUE_LIMIT, "ddir": 3, "bs": BS_LIMIT}
-_DIRECTIONS = np.array(["read", "write", "trim"])
+COLUMNS = ("t_ms", "value", "ddir", "bs", "offset", "prio", "issued")
+_TYPES = (*[pa.int64()] * 4, pa.uint64(), pa.string(), pa.string())
 
 
 def read_log(path: str | Path) -> pd.DataFrame:
@@ -52,7 +55,7 @@ def read_log(path: str | Path) -> pd.DataFrame:
     if not name:
         raise FioLogError(f"{path}: not named like a fio log (PREFIX_iops|bw|lat|clat|slat[.N].log[.HOST])")
     table, torn = _parse(Path(path), name["kind"])
-    table["ddir"] = _DIRECTIONS[table["ddir"].to_numpy()]
+    table["ddir"] = np.array(DIRECTIONS)[table["ddir"].to_numpy()]
     epoch = bool(len(table)) and bool(table["t_ms"].iloc[0] > EPOCH_MS)
     table.insert(0, "t_s", table.pop("t_ms") / 1000)
     if name["kind"] == "bw":
@@ -68,18 +71,46 @@ def _parse(path: Path, kind: str) -> tuple[pd.DataFrame, bool]:
     """All samples, and whether what may be half a line was left out."""
     torn: list[str] = []
     blocks: list[pa.Table] = []
-    each_block(path, kind, torn, lambda block, shape: blocks.append(_table(bytes(block), shape.width)))
+    each_block(path, kind, torn, lambda block, shape: blocks.append(_table(block, shape.width)))
     if not blocks:  # what fio leaves for a latency it does not measure, such as slat of a synchronous engine
         return pd.DataFrame({name: pd.Series(dtype="int64") for name in COLUMNS[:4]}), bool(torn)
     return pa.concat_tables(blocks).to_pandas(), bool(torn)
 
 
 def _table(block: bytes, width: int) -> pa.Table:
-    table = columns(block, width)
+    table = _columns(block, width)
     good = table is not None and all(
         table[name].to_numpy().max() < limit for name, limit in _LIMITS.items() if name in table.column_names
     )
     return table if good else _line_by_line(block, width)
+
+
+def _columns(block: bytes, width: int) -> pa.Table | None:
+    """Whole lines, the numbers and the words of up to 18 letters and digits behind them; None unless printed as fio
+    prints them.
+
+    pyarrow reads more than fio writes (0x1f, +5, quotes): what could be such a thing is looked for first.
+    """
+    raw = block.replace(b", ", b",")
+    if raw.translate(None, b"0123456789,\n" if width < 6 else b"0123456789,\nabcdefABCDEFx"):
+        return None
+    if raw[:1] == b"\n" or b"\n\n" in raw:
+        return None
+    types = dict(zip(COLUMNS[:width], _TYPES, strict=False))
+    try:
+        table = csv.read_csv(
+            pa.py_buffer(raw),
+            read_options=csv.ReadOptions(column_names=list(types), use_threads=False, block_size=len(raw) + 1),
+            parse_options=csv.ParseOptions(quote_char=False),
+            convert_options=csv.ConvertOptions(column_types=types, null_values=[], strings_can_be_null=False),
+        )
+    except pa.ArrowInvalid:
+        return None
+    words = [table[name] for name in COLUMNS[5:width]]
+    if raw.count(b"x") != sum(pc.sum(pc.count_substring(column, "x")).as_py() for column in words):
+        return None  # a number before them is hexadecimal
+    seen = {word for column in words for word in column.unique().to_pylist()}
+    return table if all(1 <= len(word) <= 18 for word in seen) else None
 
 
 def _line_by_line(block: bytes, width: int) -> pa.Table:
@@ -97,9 +128,8 @@ def _line_by_line(block: bytes, width: int) -> pa.Table:
             except UnicodeDecodeError:
                 raise LineError(line, at) from None
         at += len(line) + 1
-    types = [pa.int64()] * 4 + [pa.uint64(), pa.string(), pa.string()]
     names = COLUMNS[:width]
-    return pa.table([pa.array([row[i] for row in rows], types[i]) for i in range(len(names))], names)
+    return pa.table([pa.array([row[i] for row in rows], _TYPES[i]) for i in range(width)], names)
 
 
 def series_from_logs(folder: str | Path, log_avg_msec: float | None = None) -> pd.DataFrame:
@@ -365,7 +395,7 @@ def _averaged(path: Path) -> bool | None:
     """What the first lines say; None of an empty log, and of one that reading will refuse."""
     try:
         for block in line_blocks(path):
-            if (head := bytes(block[:HEAD])).strip():
+            if (head := block[:HEAD]).strip():
                 return shape_of(head[: head.rfind(b"\n") + 1], group_of(path)[2]).averaged
     except (LineError, FioLogError):
         pass

@@ -2,42 +2,64 @@
 exact.
 
 Whatever is asked of latency over time is asked of this table: percentiles come last (`hcilib.percentiles`), and are
-never averaged. Files are counted a part of each at a time, in threads: the compiled loop needs no lock of Python's.
+never averaged. A small log's lines are counted by the reference (rollup_script), those of large ones by a compiled loop
+in threads (rollup_kernel); what was counted apart is added up in rollup_cells. The table is made in the memory of the
+cells, for it may be large.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from io import BufferedReader
-from itertools import pairwise
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from hcilib.compressed import DAMAGE, NotAFileError, damaged, is_packed, opened, unpacking
 from hcilib.engine import located, mapped
+from hcilib.fio_buckets import MIDPOINTS
 from hcilib.read.fio.fio_fast import LOCAL_HOST
-from hcilib.read.logs.rollup_script import HEAD, LINE_LIMIT, NAME, LineError, Shape, describe, shape_of
-from hcilib.read.logs.rollup_table import (
-    NOTHING,
+from hcilib.read.logs.rollup_cells import (
+    DIRECTIONS,
+    KIB,
+    PIECE,
+    TOO_MUCH,
+    Cells,
     FioLogError,
     Group,
     HostError,
     SumError,
     add_cells,
-    frame,
     groups_of,
-    pushed_host,
+    put_aside,
     read_pushed,
+    room,
+)
+from hcilib.read.logs.rollup_script import (
+    EPOCH_MS,
+    HEAD,
+    LINE_LIMIT,
+    NAME,
+    NO_BUCKET,
+    SUM_LIMIT,
+    LineError,
+    Shape,
+    averaged_in,
+    bucket_in,
+    count,
+    ddir_in,
+    describe,
+    key_of,
+    new_table,
+    second_in,
+    shape_of,
+    when_of,
 )
 
 if TYPE_CHECKING:
@@ -45,21 +67,17 @@ if TYPE_CHECKING:
 
 FILES = 8  # a process of an engine counts at a time
 SAVED = ".parquet"
-SMALL_BYTES = 32 << 20  # read before numba is imported
-PART_BYTES = 8 << 20  # of a log, read at a time
+SMALL_BYTES = 24 << 20
+"""What is smaller is counted by the reference: numba takes as long to load (0.7 s, what it compiled before) as plain
+Python to count 24 MB of histograms, or 40 MB of single I/Os."""
+TABLE_CELLS = 1 << 18  # of Python's objects, about 100 MB
+BLOCK = 1 << 20  # bytes of a log, read at a time
 LOOKED_AT, LEAST_TOLD = 40, 4  # lines of a log of histograms, and differences between them, that tell how it was made
-
-
-class Slice(NamedTuple):
-    """A part of a log in whole lines: from one byte of the file to another. `end` None: to where the file ends."""
-
-    start: int = 0
-    end: int | None = None
-
-
-WHOLE = Slice()
-Part = tuple[Group, int, Path, Slice]
-"""Group, number, file and slice."""
+LONGEST_S = 31 * 86400  # of one run; stalls between two times are rows, and clocks that jump must not make a million
+LONGEST_MS = 1250  # between two samples, jitter and all; of rarer ones nothing tells that a second is missing
+APART_S = 60  # between the hosts' times: beyond, their clocks have nothing in common
+_LATENCY = np.append(np.array(MIDPOINTS, float), np.nan)
+_PUSHED = re.compile(r"rollup\.(?P<host>.+)\.json\.gz", re.DOTALL)
 
 
 def rollup_of_logs(
@@ -148,27 +166,39 @@ def _counted(paths: Sequence[Path], engine: Engine, kernel: str | None, workers:
     yield from mapped(partial(count_logs, kernel=kernel, workers=1), chunks, engine)
 
 
+def group_of(path: Path) -> Group:
+    """Host, job and log, by the name; FioLogError where no log has such a name."""
+    name = NAME.fullmatch(path.name)
+    if not name:
+        raise FioLogError(f"{path}: not named like a fio log (PREFIX_iops|bw|lat|clat|slat|clat_hist[.N].log[.HOST])")
+    return name["host"] or LOCAL_HOST, name["job"], name["log"]
+
+
+def pushed_name(host: str) -> str:
+    """The file in which a host's own rollup is kept."""
+    return f"rollup.{host}.json.gz"
+
+
+def pushed_host(path: Path) -> str:
+    """The host whose rollup a file is; empty if it is none."""
+    found = _PUSHED.fullmatch(path.name)
+    return found["host"] if found else ""
+
+
 # --- counting
 
 
-class Counter(Protocol):
-    """What rollup_kernel and rollup_table each have one of."""
-
-    def feed(self, block: memoryview, shape: Shape) -> None: ...
-
-    def cells(self) -> np.ndarray: ...
+Use = Callable[[bytes, Shape], None]
+"""What a block of whole lines is handed to."""
 
 
 @dataclass
 class Counted:
-    """What was counted: (host, job, log) -> parts to be added up; picklable."""
+    """What was counted: (host, job, log) -> sorted cells to be added up; picklable."""
 
     parts: dict[Group, list[np.ndarray]] = field(default_factory=dict)
     every_ms: int = 0
     torn: list[str] = field(default_factory=list)
-
-    def add_cells(self, group: Group, cells: np.ndarray) -> None:
-        self.parts.setdefault(group, []).append(cells)
 
     def add(self, other: Counted) -> None:
         """All of another, which gives its cells away: they may be large, and are not to be held twice."""
@@ -187,152 +217,102 @@ class Counted:
             rolled |= {f"{name}.{host}" for name in document.logs}
             self.torn += [f"{name}.{host}" for name in document.torn]
             for table in document.tables:
-                self.every_ms = max(self.every_ms, table.every_ms)
-                self.add_cells((host, table.job, table.log), table.array(path))
+                self._add((host, table.job, table.log), table.array(path), table.every_ms)
         return rolled
 
     def add_table(self, table: pd.DataFrame) -> None:
-        self.every_ms = max(self.every_ms, table.attrs.get("every_ms", 0))
         self.torn += table.attrs.get("torn", [])
         for group, cells in groups_of(table).items():
-            self.add_cells(group, cells)
+            self._add(group, cells, table.attrs.get("every_ms", 0))
+
+    def _add(self, group: Group, cells: np.ndarray, every_ms: int) -> None:
+        """Cells from elsewhere, in whatever order they came."""
+        self.parts.setdefault(group, []).append(_sum([cells], group))
+        self.every_ms = max(self.every_ms, every_ms)
 
     def table(self, wanted: set[str] | None = None) -> pd.DataFrame:
         """All of it added up; what was counted is given away, for it may be large."""
-        groups = {group: self._summed(group) for group in sorted(self.parts) if wanted is None or group[2] in wanted}
-        for group in [g for g, cells in groups.items() if not len(cells)]:
-            del groups[group]
+        groups: Cells = {}
+        for group in sorted(self.parts):
+            if wanted is None or group[2] in wanted:
+                parts = self.parts.pop(group)
+                cells = parts[0] if len(parts) == 1 else _sum(parts, group)
+                if len(cells):
+                    groups[group] = cells
         return frame(groups, self.every_ms, sorted(self.torn))
 
-    def _summed(self, group: Group) -> np.ndarray:
-        with said_of(group):
-            return add_cells(self.parts.pop(group))
 
-
-@contextlib.contextmanager
-def said_of(group: Group) -> Iterator[None]:
-    """A sum that cannot be made, early in a thread or at the end, names the logs that do not fit together."""
+def _sum(parts: list[np.ndarray], group: Group) -> np.ndarray:
     try:
-        yield
+        return add_cells(parts)
     except SumError as error:
-        raise HostError(f"{group[2]} logs of {group[1]}: {error}", group[0]) from None
+        raise error.of(group) from None
 
 
 def count_logs(paths: Sequence[Path], kernel: str | None = None, workers: int | None = None) -> Counted:
-    """Count every line of the logs; threads take parts of files from one queue, for the compiled loop needs no lock of
-    Python's.
-
-    All logs of a group are read abreast, the first parts of all before the second ones: fio logs in order of time, so
-    that a counter holds the seconds of one part, however long the logs are.
-    """
+    """Count every line of the logs."""
+    torn: list[str] = []
+    intervals_ms = [0]
+    groups: dict[Group, list[Path]] = {}
     for path in paths:
         _require_counted_once(path)
-    counted, parts = Counted(), _parts(paths)
-    queue: SimpleQueue[Part] = SimpleQueue()
-    for part in parts:
-        queue.put(part)
-    workers = min(workers or len(os.sched_getaffinity(0)), len(parts))
-    new_counter = _kernel(kernel, paths)
-    together = _Together()
-    if workers == 1:
-        counted.add(_work(queue, new_counter(), together))
+        groups.setdefault(group_of(path), []).append(path)
+
+    def read(path: Path, use: Use, start: int = 0, end: int | None = None) -> None:
+        group = group_of(path)
+        try:
+            shape = each_block(path, group[2], torn, use, start, end)
+        except SumError as error:
+            raise error.of(group) from None
+        intervals_ms.append(shape.every_ms if shape else 0)  # to lists, for threads come here too
+
+    compiled = _compiled(kernel, paths)
+    if compiled:
+        parts = compiled(groups, read, workers)
     else:
-        with ThreadPoolExecutor(max(workers, 1)) as pool:
-            for done in [pool.submit(_work, queue, new_counter(), together) for _ in range(workers)]:
-                counted.add(done.result())
-    counted.parts = together.by_group()
-    return counted
+        parts = {group: _by_reference(group, own, read) for group, own in groups.items()}
+    return Counted(parts, max(intervals_ms), torn)
 
 
-def _parts(paths: Sequence[Path]) -> list[Part]:
-    """Group, number, file and slice, in the order of reading. Logs of a group have equally many parts, of about the
-    same seconds."""
-    longest: dict[Group, int] = {}
-    for path in paths:
-        with contextlib.suppress(OSError):  # whoever reads it says why
-            longest[group_of(path)] = max(longest.get(group_of(path), 0), path.stat().st_size)
-    numbers = {group: -(-size // PART_BYTES) for group, size in longest.items()}
-    return sorted(
-        (group_of(path), n, path, part)
-        for path in paths
-        for n, part in enumerate(slices(path, numbers.get(group_of(path), 1)))
-    )
-
-
-@dataclass
-class _Together:
-    """What the threads counted, added up as they come to the end of a part: of the same seconds it is held only
-    once."""
-
-    cells: dict[tuple[Group, int], np.ndarray] = field(default_factory=dict)
-    turn: Lock = field(default_factory=Lock)
-
-    def take(self, group: Group, n: int, counter: Counter) -> None:
-        with self.turn, said_of(group):  # in turn, for while a counter is emptied its cells are held twice
-            known = self.cells.pop((group, n), NOTHING)
-            self.cells[group, n] = add_cells([known, counter.cells()])
-
-    def by_group(self) -> dict[Group, list[np.ndarray]]:
-        groups: dict[Group, list[np.ndarray]] = {}
-        for group, n in sorted(self.cells):
-            groups.setdefault(group, []).append(self.cells.pop((group, n)))
-        return groups
-
-
-def _kernel(kernel: str | None, paths: Sequence[Path]) -> Callable[[], Counter]:
-    """The counter to use: compiled, unless numba is not there or would take longer to load than the logs to read."""
-    if kernel not in (None, "numba", "pyarrow"):
-        raise ValueError(f"kernel {kernel!r}: expected 'numba' or 'pyarrow'")
+def _compiled(kernel: str | None, paths: Sequence[Path]) -> Callable | None:
+    """The compiled way; None where numba is not there, or would take longer to load than the logs to read."""
+    if kernel not in (None, "numba", "python"):
+        raise ValueError(f"kernel {kernel!r}: expected 'numba' or 'python'")
     if kernel == "numba" or (kernel is None and sum(p.stat().st_size for p in paths if p.exists()) > SMALL_BYTES):
         try:
-            from hcilib.read.logs.rollup_kernel import Counter as Compiled
+            from hcilib.read.logs.rollup_kernel import count_abreast
 
-            return Compiled
+            return count_abreast
         except ImportError:
             if kernel:
                 raise
-    from hcilib.read.logs.rollup_table import Counter as Plain
-
-    return Plain
+    return None
 
 
-def _work(queue: SimpleQueue[Part], counter: Counter, together: _Together) -> Counted:
-    """Parts of files until there are no more; the counter is emptied where other seconds or another group begin."""
-    counted, before = Counted(), None
-    for group, n, path, part in _taken(queue):
-        if before not in (None, (group, n)):
-            together.take(*before, counter)
-        before = group, n
-        with said_of(group):
-            shape = each_block(path, group[2], counted.torn, counter.feed, part)
-        counted.every_ms = max(counted.every_ms, shape.every_ms if shape else 0)
-    if before:
-        together.take(*before, counter)
-    return counted
+def _by_reference(group: Group, paths: Iterable[Path], read: Callable[[Path, Use], None]) -> list[np.ndarray]:
+    """The cells of logs of one group; threads would wait for Python's lock."""
+    parts: list[np.ndarray] = []
+    table = new_table()
+
+    def use(block: bytes, shape: Shape) -> None:
+        count(block, shape, table)
+        if len(table) > TABLE_CELLS:
+            put_aside(parts, from_table(table))
+            table.clear()
+
+    try:
+        for path in paths:
+            read(path, use)
+        return [*parts, from_table(table)]
+    except SumError as error:
+        raise error.of(group) from None
 
 
-def _taken(queue: SimpleQueue[Part]) -> Iterator[Part]:
-    while True:
-        try:
-            yield queue.get_nowait()
-        except Empty:
-            return
-
-
-# --- a log's text as blocks of whole lines, plain or packed, of any size, in bounded memory ---
-
-
-BLOCK = 1 << 20
-
-ReadInto = Callable[[memoryview], int]
-
-
-def group_of(path: Path) -> Group:
-    """Host, job and log, by the name; FioLogError where no log has such a name."""
-    name = NAME.fullmatch(path.name)
-    if not name:
-        raise FioLogError(f"{path}: not named like a fio log (PREFIX_iops|bw|lat|clat|slat|clat_hist[.N].log[.HOST])")
-    return name["host"] or LOCAL_HOST, name["job"], name["log"]
+def from_table(table: Mapping[int, Sequence[int]]) -> np.ndarray:
+    """Cells of what `rollup_script` counted: key -> [n, bytes, sum]."""
+    if any(max(cell) >= SUM_LIMIT for cell in table.values()):
+        raise SumError(TOO_MUCH)
+    return np.array(sorted([key, *cell] for key, cell in table.items()), np.int64).reshape(-1, 4)
 
 
 def _require_counted_once(path: Path) -> None:
@@ -346,7 +326,7 @@ def _require_counted_once(path: Path) -> None:
     if log != "clat_hist" or host == LOCAL_HOST:
         return
     try:
-        lines = bytes(next(line_blocks(path), b"")).splitlines()[:LOOKED_AT]
+        lines = next(line_blocks(path), b"").splitlines()[:LOOKED_AT]
         rows = np.array([line.split(b",") for line in lines]).astype(np.int64)
     except (OSError, ValueError):  # whoever counts it says why
         return
@@ -359,27 +339,13 @@ def _require_counted_once(path: Path) -> None:
         )
 
 
-def slices(path: Path, number: int) -> list[Slice]:
-    """A plain log in up to so many parts alike, cut behind lines; one that is packed, or cannot be read, as a whole."""
-    try:
-        with opened(path) as file:
-            if is_packed(file.read(4)):
-                return [WHOLE]
-            length, cuts = file.seek(0, os.SEEK_END), {0}
-            for n in range(1, number):
-                file.seek(max(length * n // number - 1, 0))
-                if not file.readline(LINE_LIMIT).endswith(b"\n"):
-                    break  # no line is that long: it is to be said of the line as a whole
-                cuts.add(file.tell())
-    except (OSError, ValueError):
-        return [WHOLE]  # whoever reads it says why
-    return [Slice(start, end) for start, end in pairwise(sorted(cuts | {length}))] or [WHOLE]
+# --- a log's text as blocks of whole lines, plain or packed, of any size, in bounded memory ---
 
 
 def line_blocks(
-    path: str | Path, torn: list[str] | None = None, size: int = BLOCK, part: Slice = WHOLE
-) -> Iterator[memoryview]:
-    """Whole lines, as views that hold until the next is asked for.
+    path: str | Path, torn: list[str] | None = None, size: int = BLOCK, start: int = 0, end: int | None = None
+) -> Iterator[bytes]:
+    """Whole lines, of a plain file from one byte to another.
 
     A plain file is read up to the length it had when it was opened: one that grows ends somewhere. A last line without
     its end is not among the lines; the path of such a file is appended to `torn`.
@@ -389,20 +355,17 @@ def line_blocks(
     FioLogError
         No such file; a line longer than `LINE_LIMIT`; a compressed stream that is damaged or cut off.
     """
-    buffer = bytearray(size + LINE_LIMIT)
-    view, kept, done = memoryview(buffer), 0, part.start
+    rest, done = b"", start
     try:
         with opened(path) as file:
-            read = _reader(file, part)
-            while count := read(view[kept : kept + size]):
-                end = buffer.rfind(b"\n", kept, kept + count) + 1
-                filled = kept + count
-                if end:
-                    yield view[:end]
-                    done += end
-                    view[: filled - end] = view[end:filled]
-                kept = filled - end
-                if kept >= LINE_LIMIT:
+            for piece in _pieces(file, size, start, end):
+                whole = piece.rfind(b"\n") + 1
+                if whole:
+                    block = rest + piece[:whole]
+                    yield block
+                    done, rest = done + len(block), b""
+                rest += piece[whole:]
+                if len(rest) >= LINE_LIMIT:
                     raise FioLogError(
                         f"{path}: the line that begins at byte {done} is longer than {LINE_LIMIT} bytes: this is no "
                         "log of fio's, or its end was overwritten"
@@ -413,60 +376,42 @@ def line_blocks(
         raise FioLogError(str(error)) from None
     except OSError as error:
         raise FioLogError(f"{path}: {error.strerror or error}") from None
-    if kept and torn is not None:
+    if rest and torn is not None:
         torn.append(str(path))
 
 
-def _reader(file: BufferedReader, part: Slice) -> ReadInto:
-    """What fills a view with the next unpacked bytes."""
-    start = file.read(4)
+def _pieces(file: BufferedReader, size: int, start: int, end: int | None) -> Iterator[bytes]:
+    """Of a plain file so many bytes at a time; of a packed one about as many, for small pieces would tell less of a
+    log's shape."""
+    packed = is_packed(file.read(4))
     file.seek(0)
-    if is_packed(start):
-        return _from_pieces(unpacking(file))
-    left = (file.seek(0, os.SEEK_END) if part.end is None else part.end) - part.start
-    file.seek(part.start)
-
-    def read(view: memoryview) -> int:
-        nonlocal left
-        count = file.readinto(view[: min(left, len(view))])
-        left -= count
-        return count
-
-    return read
-
-
-def _from_pieces(pieces: Iterator[bytes]) -> ReadInto:
-    rest = memoryview(b"")
-
-    def read(view: memoryview) -> int:
-        nonlocal rest
-        filled = 0
-        while filled < len(view):
-            if not rest:
-                rest = memoryview(next(pieces, b""))
-                if not rest:
-                    break
-            count = min(len(rest), len(view) - filled)
-            view[filled : filled + count] = rest[:count]
-            filled, rest = filled + count, rest[count:]
-        return filled
-
-    return read
+    if packed:
+        held = b""
+        for piece in unpacking(file):
+            held += piece
+            if len(held) >= size:
+                yield held
+                held = b""
+        yield held
+        return
+    left = (file.seek(0, os.SEEK_END) if end is None else end) - start
+    file.seek(start)
+    while left > 0 and (piece := file.read(min(size, left))):
+        left -= len(piece)
+        yield piece
 
 
-def each_block(
-    path: Path, log: str, torn: list[str], use: Callable[[memoryview, Shape], None], part: Slice = WHOLE
-) -> Shape | None:
+def each_block(path: Path, log: str, torn: list[str], use: Use, start: int = 0, end: int | None = None) -> Shape | None:
     """Hand every block of whole lines to `use`; its LineError becomes a FioLogError with file and line.
 
     Returns the shape of the log, None if it holds no line: its first lines tell it, whichever part is read.
     """
     shape, done = None, 0
     try:
-        if part.start:
+        if start:
             shape = _shape(next(line_blocks(path, size=HEAD), b""), log)
-        done = part.start
-        for block in line_blocks(path, torn, part=part):
+        done = start
+        for block in line_blocks(path, torn, start=start, end=end):
             shape = shape or _shape(block, log)
             if shape:
                 use(block, shape)
@@ -477,8 +422,8 @@ def each_block(
     return shape
 
 
-def _shape(block: memoryview | bytes, log: str) -> Shape | None:
-    head = bytes(block[:HEAD])
+def _shape(block: bytes, log: str) -> Shape | None:
+    head = block[:HEAD]
     return shape_of(head[: head.rfind(b"\n") + 1], log) if head.strip() else None
 
 
@@ -486,8 +431,137 @@ def line_number(path: Path, offset: int) -> int:
     """The number of the line that begins at an offset of the uncompressed text; counted only when it is to be said."""
     number, seen = 1, 0
     for block in line_blocks(path):
-        number += bytes(block[: max(offset - seen, 0)]).count(b"\n")
+        number += block[: max(offset - seen, 0)].count(b"\n")
         seen += len(block)
         if seen > offset:
             break
     return number
+
+
+# --- the table
+
+
+def frame(groups: Cells, every_ms: int, torn: list[str]) -> pd.DataFrame:
+    """The table of `read_rollup`, in the memory of the cells: they are taken out of `groups`, and are no cells any
+    more."""
+    origins, epoch_s = _origins(groups)
+    if every_ms <= LONGEST_MS:
+        ends = _ends(groups, origins)
+        for group in list(groups):
+            groups[group] = _with_stalls(groups.pop(group), ends[group[1:]] + origins[group[0]])
+    keys, sizes = list(groups), np.array([len(cells) for cells in groups.values()], int)
+    key, count, size, total = _taken(groups, sizes.sum()).T
+    for (host, _, log), rows, end in zip(keys, sizes, sizes.cumsum(), strict=True):
+        if log == "bw":
+            _in_bytes(total[end - rows : end], host)
+    columns = {name: _category([group[i] for group in keys], sizes) for i, name in enumerate(("host", "job", "log"))}
+    low = key.astype(np.int16)  # a rollup may be large: nothing of it is held twice, not even for a moment
+    columns["averaged"] = averaged_in(low).astype(bool)
+    columns["ddir"] = pd.Categorical.from_codes(ddir_in(low).astype(np.int8), DIRECTIONS)
+    bucket = bucket_in(low)
+    second = _seconds_in_place(key)
+    t_s = np.repeat(np.array([origins[host] for host, _, _ in keys], np.int64), sizes)
+    columns |= {
+        "second": second, "t_s": np.subtract(second, t_s, out=t_s),
+        "bucket": np.where(bucket == NO_BUCKET, np.int16(-1), bucket), "lat_ns": _LATENCY[bucket],
+        "count": count, "bytes": size, "sum": total, "stalled": count == 0,
+    }  # fmt: skip
+    table = pd.DataFrame(columns, copy=False)
+    table.attrs |= {"epoch_s": epoch_s, "torn": torn, "every_ms": every_ms}
+    return table
+
+
+def _seconds_in_place(key: np.ndarray) -> np.ndarray:
+    """`second_in` of keys that are not needed any more, in their own memory."""
+    for begin in range(0, len(key), PIECE):
+        key[begin : begin + PIECE] = second_in(key[begin : begin + PIECE])
+    return key
+
+
+def _taken(groups: Cells, rows: int) -> np.ndarray:
+    """The cells of all groups, one after the other; those of a single one as they are, if they may be written to."""
+    if len(groups) == 1 and next(iter(groups.values())).flags.writeable:
+        return groups.popitem()[1]
+    together, filled = room(rows), 0
+    for group in list(groups):
+        cells = groups.pop(group)
+        together[filled : filled + len(cells)] = cells
+        filled += len(cells)
+    return together
+
+
+def _in_bytes(rates: np.ndarray, host: str) -> None:
+    if rates.max() >= 1 << 52:
+        raise HostError("the rates of bw logs add up to more than 64 bits hold: these are no logs of a run", host)
+    rates *= KIB
+
+
+def _category(names: list[str], sizes: np.ndarray) -> pd.Categorical:
+    known = sorted(set(names))
+    return pd.Categorical.from_codes(np.repeat(np.array([known.index(n) for n in names], np.int16), sizes), known)
+
+
+def _spans(groups: Cells, part: int | slice) -> dict:
+    """First and last second of what is alike in a part of the group's name."""
+    spans: dict = {}
+    for group, cells in groups.items():
+        first, last = int(second_in(cells[0, 0])), int(second_in(cells[-1, 0]))
+        known = spans.get(group[part], (first, last))
+        spans[group[part]] = min(first, known[0]), max(last, known[1])
+    return spans
+
+
+def _origins(groups: Cells) -> tuple[dict[str, int], int | None]:
+    """Host -> the second that is its t_s 0, and which one that is for all (None if each has its own).
+
+    Epochs are compared as they are while they overlap; other times count from each host's own start.
+    """
+    spans = _spans(groups, 0)
+    for host, (first, last) in spans.items():
+        if first < EPOCH_MS // 1000 <= last:
+            raise HostError("some logs count from 1970 and some from the job's start; use one log_unix_epoch", host)
+        if last - first > LONGEST_S:
+            raise HostError(f"logs span {last - first} s: two runs, or a clock that jumped; read each alone", host)
+    relative = {host for host, (first, _) in spans.items() if first < EPOCH_MS // 1000}
+    if not relative and spans and not _apart(sorted(spans.values())):
+        origin = min(first for first, _ in spans.values())
+        return dict.fromkeys(spans, origin), origin
+    return {host: 0 if host in relative else first for host, (first, _) in spans.items()}, None
+
+
+def _apart(spans: list[tuple[int, int]]) -> bool:
+    """Whether two of the spans have a gap between them that no start skew explains."""
+    reached = spans[0][1]
+    for first, last in spans:
+        if first > reached + APART_S:
+            return True
+        reached = max(reached, last)
+    return False
+
+
+def _ends(groups: Cells, origins: dict[str, int]) -> dict[tuple[str, str], int]:
+    """The last second, since the start of the run, in which a job on any host logged something of a kind: (job, log) ->
+    t_s."""
+    ends: dict[tuple[str, str], int] = {}
+    for (host, job, log), cells in groups.items():
+        last = int(second_in(cells[-1, 0])) - origins[host]
+        ends[job, log] = max(last, ends.get((job, log), last))
+    return ends
+
+
+def _with_stalls(cells: np.ndarray, end: int) -> np.ndarray:
+    """A cell of nothing for each second after the first and before `end`, and direction, in which nothing was
+    logged."""
+    second, ddir = second_in(cells[:, 0]), ddir_in(cells[:, 0])
+    begin = int(second[0])
+    missing = []
+    for code in np.unique(ddir):
+        silent = np.ones(max(end - begin, 0), bool)
+        silent[second[(ddir == code) & (second < end)] - begin] = False
+        missing.append(key_of(when_of(begin + np.flatnonzero(silent), int(code), 0), NO_BUCKET))
+    keys = np.concatenate(missing)
+    if not len(keys):
+        return cells
+    keys.sort()
+    stalls = np.column_stack([keys, np.zeros((len(keys), 3), np.int64)])
+    return np.insert(cells, np.searchsorted(cells[:, 0], keys), stalls, axis=0)

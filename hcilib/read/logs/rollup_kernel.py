@@ -11,26 +11,38 @@ Why a loop over addresses, and why all of it in one file:
 - What is not printed exactly as fio prints it goes to the reference (rollup_script), a line at a time. So the loop may
     refuse
   whatever it does not expect, and must never guess.
+- It needs no lock of Python's, so threads count, each a part of a log at a time.
 - numba keeps what it compiled beside this file and looks at this file's time alone. What other files give is frozen
     into it:
   `TAKEN_OVER` names that, and a test fails until it is changed here too, which makes numba compile anew.
 
-What the plain way costs stands in data/samples/bench_logs.csv (rollup_table: pyarrow and numpy).
+What the reference costs beside it stands in data/samples/bench_logs.csv.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Lock
 
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from hcilib.compressed import is_packed, opened
 from hcilib.fio_buckets import BUCKETS, MIDPOINTS, bucket_of_float
+from hcilib.read.logs.rollup_cells import NOTHING, Group, SumError, add_cells, put_aside, room
 from hcilib.read.logs.rollup_script import (
     BS_LIMIT,
     BUCKET_BITS,
+    LINE_LIMIT,
     NO_BUCKET,
     RATES,
     SUM_LIMIT,
@@ -40,10 +52,8 @@ from hcilib.read.logs.rollup_script import (
     Shape,
     cells_of,
     key_of,
-    new_table,
     when_of,
 )
-from hcilib.read.logs.rollup_table import add_cells, from_table, room
 
 TAKEN_OVER = {
     "limits": (1 << 50, 1 << 45, 1 << 32, 1 << 62),  # of time, value, block size, sums
@@ -52,6 +62,8 @@ TAKEN_OVER = {
     "key of second 5, write, averaged, bucket 7": 88071,
 }
 """What this file's compiled code takes from others, as it was when it was compiled."""
+PART_BYTES = 8 << 20  # of a log, read at a time
+ODD_CELLS = 1 << 16  # of lines that the reference read, before they become an array
 PAGES = 1 << 17  # of 16 buckets, 384 bytes each; more are put aside as cells
 PAGE_BITS = 4  # of a bucket's number: where in its page; the rest says which part of the buckets the page holds
 PART_BITS = BUCKET_BITS - PAGE_BITS
@@ -66,13 +78,112 @@ _MIDPOINTS = np.array(MIDPOINTS)
 _when_of, _key_of, _bucket_of_float = njit(when_of), njit(key_of), njit(bucket_of_float)
 
 
+def count_abreast(groups: Mapping[Group, Sequence[Path]], read: Callable, workers: int | None) -> dict:
+    """Group -> cells of its logs; threads take parts of files from one queue.
+
+    All logs of a group are read abreast, the first parts of all before the second ones: fio logs in order of time, so
+    that a counter holds the seconds of one part, however long the logs are.
+
+    Parameters
+    ----------
+    read : hands each block of a file's lines to a function, from one byte to another: ``read(path, use, start, end)``
+    """
+    parts, together = _parts(groups), _Together()
+    queue: SimpleQueue[Part] = SimpleQueue()
+    for part in parts:
+        queue.put(part)
+    workers = min(workers or len(os.sched_getaffinity(0)), len(parts))
+    if workers == 1:
+        _work(queue, read, together)
+    else:
+        with ThreadPoolExecutor(max(workers, 1)) as pool:
+            for done in [pool.submit(_work, queue, read, together) for _ in range(workers)]:
+                done.result()
+    return together.by_group()
+
+
+Part = tuple[Group, int, Path, int, int | None]
+"""Group, number, file, and from which byte to which; None: to where the file ends."""
+
+
+def _parts(groups: Mapping[Group, Sequence[Path]]) -> list[Part]:
+    """In the order of reading. Logs of a group have equally many parts, of about the same seconds."""
+    parts: list[Part] = []
+    for group, paths in groups.items():
+        longest = 0
+        for path in paths:
+            with contextlib.suppress(OSError):  # whoever reads it says why
+                longest = max(longest, path.stat().st_size)
+        number = -(-longest // PART_BYTES)
+        parts += [(group, n, path, *ends) for path in paths for n, ends in enumerate(slices(path, number))]
+    return sorted(parts)
+
+
+def slices(path: Path, number: int) -> list[tuple[int, int | None]]:
+    """A plain log in up to so many parts alike, cut behind lines; one that is packed, or cannot be read, as a whole."""
+    try:
+        with opened(path) as file:
+            if is_packed(file.read(4)):
+                return [(0, None)]
+            length, cuts = file.seek(0, os.SEEK_END), {0}
+            for n in range(1, number):
+                file.seek(max(length * n // number - 1, 0))
+                if not file.readline(LINE_LIMIT).endswith(b"\n"):
+                    break  # no line is that long: it is to be said of the line as a whole
+                cuts.add(file.tell())
+    except (OSError, ValueError):
+        return [(0, None)]  # whoever reads it says why
+    return list(pairwise(sorted(cuts | {length}))) or [(0, None)]
+
+
+class _Together:
+    """What the threads counted, added up as they come to the end of a part: of the same seconds it is held only
+    once."""
+
+    def __init__(self) -> None:
+        self._cells: dict[tuple[Group, int], np.ndarray] = {}
+        self._turn = Lock()
+
+    def take(self, group: Group, n: int, counter: Counter) -> None:
+        with self._turn:  # in turn, for while a counter is emptied its cells are held twice
+            known = self._cells.pop((group, n), NOTHING)
+            try:
+                self._cells[group, n] = add_cells([known, counter.cells()])
+            except SumError as error:
+                raise error.of(group) from None
+
+    def by_group(self) -> dict[Group, list[np.ndarray]]:
+        groups: dict[Group, list[np.ndarray]] = {}
+        for group, n in sorted(self._cells):
+            groups.setdefault(group, []).append(self._cells.pop((group, n)))
+        return groups
+
+
+def _work(queue: SimpleQueue[Part], read: Callable, together: _Together) -> None:
+    """Parts of files until there are no more; the counter is emptied where other seconds or another group begin."""
+    counter, before = Counter(), None
+    for group, n, path, start, end in _taken(queue):
+        if before not in (None, (group, n)):
+            together.take(*before, counter)
+        before = group, n
+        read(path, counter.feed, start, end)
+    if before:
+        together.take(*before, counter)
+
+
+def _taken(queue: SimpleQueue[Part]) -> Iterator[Part]:
+    with contextlib.suppress(Empty):
+        while True:
+            yield queue.get_nowait()
+
+
 class Counter:
     """The cells of logs of one kind. `feed` it blocks of whole lines, then take `cells`."""
 
     def __init__(self, pages: int = PAGES) -> None:
         self._capacity = pages
         self._aside: list[np.ndarray] = []
-        self._odd = new_table()
+        self._odd: list[tuple[int, int, int, int]] = []
         self._clear()
 
     def _clear(self) -> None:
@@ -83,7 +194,7 @@ class Counter:
         self._recent = np.full((4 << PART_BITS, 2), -1, np.int64)
         self._used = np.zeros(1, np.int64)
 
-    def feed(self, block: memoryview, shape: Shape) -> None:
+    def feed(self, block: bytes, shape: Shape) -> None:
         """Count whole lines; LineError with the offset of the first that is no sample."""
         raw = np.frombuffer(block, np.uint8)
         first, at = raw.ctypes.data, 0
@@ -100,32 +211,33 @@ class Counter:
             elif status in (_FULL, _TOO_MUCH):  # of the latter the addition says what is wrong
                 self._put_aside()
 
-    def _by_reference(self, block: memoryview, at: int, shape: Shape) -> int:
-        end = at + bytes(block[at : at + (1 << 17)]).find(b"\n")
-        end = end if end >= at else len(block) - 1
+    def _by_reference(self, block: bytes, at: int, shape: Shape) -> int:
+        end = block.index(b"\n", at)
         try:
-            cells = cells_of(block[at:end], shape)
+            self._odd += cells_of(block[at:end], shape)
         except LineError as error:
             raise LineError(error.line, at, error.why) from None
-        for key, *amounts in cells:
-            self._odd[key] = [a + b for a, b in zip(self._odd[key], amounts, strict=True)]
+        if len(self._odd) > ODD_CELLS:
+            self._put_odd_aside()
         return end + 1
+
+    def _put_odd_aside(self) -> None:
+        put_aside(self._aside, add_cells([np.array(self._odd, np.int64).reshape(-1, 4)]))
+        self._odd = []
 
     def _put_aside(self) -> None:
         used = int(self._used[0])
         order = np.argsort(self._keys[:used])
         cells = room(int(np.count_nonzero(self._pages[:used, :, 0])))
         _copied(order, self._keys, self._pages, cells)
-        self._aside.append(cells)
-        if len(self._aside) > 8:
-            self._aside = [add_cells(self._aside)]
+        put_aside(self._aside, cells)
         self._clear()
 
     def cells(self) -> np.ndarray:
         """Everything counted, and the counter is empty again."""
         self._put_aside()
-        cells = add_cells([*self._aside, from_table(self._odd)])
-        self._aside, self._odd = [], new_table()
+        self._put_odd_aside()
+        cells, self._aside = add_cells(self._aside), []
         return cells
 
 

@@ -425,9 +425,9 @@ def read_rollup(
         a run directory, whose steps' columns then stand in front as in `read_series`
     log : only logs of these kinds: iops, bw, lat, clat, slat, clat_hist
     engine : where logs are read (hcilib.engine.mapped), by default in threads of this process
-    kernel : "numba" (compiled; the extra `hcilib[fast]`) or "pyarrow"; by default what is there. They give the same
-        table
-    workers : threads; by default one a processor
+    kernel : "numba" (compiled; the extra `hcilib[fast]`) or "python"; by default compiled where it is there and the
+        logs are large. They give the same table
+    workers : threads of the compiled way; by default one a processor
     columns : only these of the table; of a saved rollup the others are not even read: for `percentiles` the columns of
         its `by`, and bucket, count, averaged
 
