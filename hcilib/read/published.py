@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,22 +42,19 @@ class PublishedDataError(ValueError):
 
 @dataclass(frozen=True)
 class Column:
-    """What a column holds. With `units`, the file's column is `name` + ``_`` + one of them, and comes back as
-    `base`."""
+    """What a column holds, which comes back as `base`. With `units`, the file's column is `name` + ``_`` + one of
+    them."""
 
     name: str
-    kind: str = TEXT
-    optional: bool = False
-    base: str = ""
+    kind: str
+    optional: bool
+    base: str
     units: dict[str, float] = field(default_factory=dict)
 
     @property
-    def target(self) -> str:
-        return self.base or self.name
-
-    def unit_of(self, printed: str) -> str | None:
-        """The unit in a printed column name, None if the name is not this column's."""
-        return printed[len(self.name) + 1 :] if printed == self.name or printed.startswith(f"{self.name}_") else None
+    def written(self) -> dict[str, float]:
+        """Every name it may have in a file, and the factor to its base unit."""
+        return {f"{self.name}_{unit}": factor for unit, factor in self.units.items()} or {self.name: 1}
 
 
 def columns(*specs: str) -> tuple[Column, ...]:
@@ -65,7 +62,7 @@ def columns(*specs: str) -> tuple[Column, ...]:
     made = []
     for word in " ".join(specs).split():
         name, _, kind = word.rstrip("?").partition(":")
-        made.append(Column(name, kind or TEXT, word.endswith("?")))
+        made.append(Column(name, kind or TEXT, word.endswith("?"), base=name))
     return tuple(made)
 
 
@@ -109,12 +106,12 @@ TABLES = {
         *columns("source system resiliency dedup pattern:pattern write_pct:pct vms:count? nodes:count numjobs:count"),
         *(LAT, *columns("iodepth:count iops:positive? node_cpu_pct:pct? savings_pct:pct? note?")),
     ),
-    "facts": columns("source key kind value? unit? note?"),
+    "facts": columns("source key kind value? unit:unit? note?"),
     "claims": columns(
         "id:count source statistic metric? pattern? vms:count? reduce? iodepth? subject comparator? claimed:number? "
-        "unit resolution:positive? formula? note? wording? tolerance:positive?"
+        "unit:unit resolution:positive? formula? note? wording? tolerance:positive?"
     ),
-    "datasheets": columns("source? system pattern:pattern figure:positive? unit conditions"),
+    "datasheets": columns("source? system pattern:pattern figure:positive? unit:drive conditions"),
     "sources": columns("source article title? author? site? date? under_test"),
 }
 KEYS = {
@@ -140,6 +137,8 @@ UNITS = {
     "KiB/s": 2**10, "MiB/s": 2**20, "GiB/s": 2**30, "GB/s": 10**9,
 }  # fmt: skip
 """Units of facts and claims, in base units: bytes, bytes/s, Hz; latencies (ms) in ns, durations (s, h) in s."""
+WORDS: dict[str, Mapping[str, float]] = {"unit": UNITS, "drive": {"IOPS": 1.0, "MB/s": 1e6}}
+"""Kinds of text that may hold these words alone."""
 
 
 def published(path: str | Path | None = None) -> pd.DataFrame:
@@ -214,7 +213,6 @@ def published_facts(path: str | Path | None = None, source: str | None = None, k
     Of one `source` alone, and of `keys` that hold this regular expression, where they are given.
     """
     file, facts = _read("facts", path)
-    _refuse_unit(file, facts, UNITS)
     numeric = facts["unit"].notna() & facts["value"].notna()
     facts["number"] = math.nan
     for row in facts[numeric].itertuples():
@@ -230,8 +228,7 @@ def published_facts(path: str | Path | None = None, source: str | None = None, k
 def published_claims(path: str | Path | None = None, source: str | None = None) -> pd.DataFrame:
     """What the articles' prose says about their numbers, one claim a row, for ``check_claims`` (README of
     data/published); of one `source` alone where it is given."""
-    file, claims = _read("claims", path)
-    _refuse_unit(file, claims, UNITS)
+    _, claims = _read("claims", path)
     return (claims if source is None else claims[claims["source"] == source]).drop(columns="line")
 
 
@@ -249,12 +246,10 @@ def published_datasheet(system: str, path: str | Path | None = None) -> pd.DataF
     1  4k-randwrite  175000.0  IOPS
     """
     file, sheets = _read("datasheets", path)
-    known = {"IOPS": 1.0, "MB/s": 1e6}
-    _refuse_unit(file, sheets, known)
     for row in sheets[sheets["figure"].notna() & sheets["source"].isna()].itertuples():
         raise PublishedDataError(f"{file}, line {row.line}, column source: a figure needs the source that states it")
     block = sheets["pattern"].map(lambda name: Pattern.parse(name).bs_bytes)
-    sheets["iops"] = sheets["figure"] * sheets["unit"].map(known) / block.where(sheets["unit"].ne("IOPS"), 1)
+    sheets["iops"] = sheets["figure"] * sheets["unit"].map(WORDS["drive"]) / block.where(sheets["unit"].ne("IOPS"), 1)
     mine = sheets[sheets["system"] == system].reset_index(drop=True)
     return mine[["pattern", "figure", "unit", "iops", "conditions", "source"]]
 
@@ -279,17 +274,12 @@ def _results_like(name: str, path) -> pd.DataFrame:
 
 
 def _read(name: str, path) -> tuple[Path, pd.DataFrame]:
-    file = _file(name, path)
+    file = PUBLISHED if path is None else at_home(path)
+    if file.suffix != ".csv":
+        file /= f"{name}.csv"
     if not file.is_file():
         raise PublishedDataError(f"{file}: no such file; expected {name}.csv in a folder like data/published")
     return file, read_tidy(file, TABLES[name], KEYS[name])
-
-
-def _file(name: str, path) -> Path:
-    folder = PUBLISHED if path is None else at_home(path)
-    if folder.suffix == ".csv":
-        return folder
-    return folder / f"{name}.csv"
 
 
 def _sources(path) -> dict:
@@ -301,28 +291,23 @@ def _sources(path) -> dict:
     return table.where(table.notna(), None).set_index("source").to_dict("index")
 
 
-def _refuse_unit(file: Path, table: pd.DataFrame, known: Iterable[str]) -> None:
-    unknown = table[table["unit"].notna() & ~table["unit"].isin(list(known))]
-    for row in unknown.itertuples():
-        raise PublishedDataError(
-            f"{file}, line {row.line}, column unit: unknown unit {row.unit!r}; known are {', '.join(known)}"
-        )
-
-
 def read_tidy(file: Path, spec: tuple[Column, ...], key: tuple[str, ...]) -> pd.DataFrame:
     """The file as a table in base units, first its `line` numbers, then one column per `spec`, in that order.
 
     Empty cells become NaN. Text columns are str, counts that must be given int64, other numbers float64.
     """
     rows = _rows(file)
-    header = _match(file, [name.strip() for name in rows[0][1]] if rows else [], spec)
-    _refuse_ragged(file, rows)
+    names = [name.strip() for name in rows[0][1]] if rows else []
+    header = _match(file, names, spec)
+    for line, cells in rows[1:]:
+        if len(cells) != len(names):
+            raise PublishedDataError(f"{file}, line {line}: {len(cells)} cells, expected {len(names)} as in the header")
     table = pd.DataFrame({"line": [line for line, _ in rows[1:]]})
     for column, position, printed, factor in header:
         texts = [(cells[position].strip(), f"{file}, line {line}, column {printed}") for line, cells in rows[1:]]
         values = [_cell(text, column, factor, where) for text, where in texts]
-        table[column.target] = pd.Series(values, dtype=_dtype(column))
-    _refuse_duplicates(file, table, key)
+        table[column.base] = pd.Series(values, dtype=_dtype(column))
+    _refuse_duplicates(file, table, list(key))
     return table
 
 
@@ -351,35 +336,31 @@ def _rows(file: Path) -> list[tuple[int, list[str]]]:
 
 def _match(file: Path, names: list[str], spec: tuple[Column, ...]) -> list[tuple[Column, int, str, float]]:
     """Per column of `spec`: its position in the file, its printed name, the factor to its base unit."""
+    written = {name: (column, factor) for column in spec for name, factor in column.written.items()}
     found = {}
     for position, name in enumerate(names):
-        column, factor = _recognise(file, name, spec)
-        if column.target in found:
-            raise PublishedDataError(f"{file}, line 1, column {name}: {column.target} is given twice")
-        found[column.target] = (position, name, factor)
+        if name not in written:
+            raise PublishedDataError(f"{file}, line 1, column {_unknown(name, spec)}")
+        column, factor = written[name]
+        if column.base in found:
+            raise PublishedDataError(f"{file}, line 1, column {name}: {column.base} is given twice")
+        found[column.base] = (position, name, factor)
     for column in spec:
-        if column.target not in found:
+        if column.base not in found:
             unit = f"_<unit>, unit one of {', '.join(column.units)}" if column.units else ""
             raise PublishedDataError(f"{file}, line 1: column {column.name}{unit} is missing")
-    return [(column, *found[column.target]) for column in spec]
+    return [(column, *found[column.base]) for column in spec]
 
 
-def _recognise(file: Path, name: str, spec: tuple[Column, ...]) -> tuple[Column, float]:
-    for column in spec:
-        if name == column.name and not column.units:
-            return column, 1
-    with_unit = [column for column in spec if column.units and column.unit_of(name) is not None]
-    if not with_unit:
+def _unknown(name: str, spec: tuple[Column, ...]) -> str:
+    """Which column it is nearly, by its unit, or that there is none like it."""
+    near = [column for column in spec if column.units and f"{name}_".startswith(f"{column.name}_")]
+    if not near:
         known = ", ".join(c.name + ("_<unit>" if c.units else "") for c in spec)
-        raise PublishedDataError(f"{file}, line 1, column {name!r}: unknown column; known are {known}")
-    column = max(with_unit, key=lambda c: len(c.name))
-    unit = column.unit_of(name)
-    if unit not in column.units:
-        raise PublishedDataError(
-            f"{file}, line 1, column {name}: unknown unit {unit!r}; expected {column.name}_ and one of "
-            f"{', '.join(column.units)}"
-        )
-    return column, column.units[unit]
+        return f"{name!r}: unknown column; known are {known}"
+    column = max(near, key=lambda c: len(c.name))
+    unit = name[len(column.name) + 1 :]
+    return f"{name}: unknown unit {unit!r}; expected {column.name}_ and one of {', '.join(column.units)}"
 
 
 def _cell(text: str, column: Column, factor: float, where: str):
@@ -390,8 +371,15 @@ def _cell(text: str, column: Column, factor: float, where: str):
         raise PublishedDataError(f"{where}: empty, but it must be given")
     if column.kind == TEXT:
         return text
+    if column.kind in WORDS:
+        if text not in WORDS[column.kind]:
+            raise PublishedDataError(f"{where}: unknown unit {text!r}; known are {', '.join(WORDS[column.kind])}")
+        return text
     if column.kind == PATTERN:
-        return _pattern(text, where)
+        try:
+            return Pattern.parse(text).name
+        except PlanError as error:
+            raise PublishedDataError(f"{where}: {error}") from None
     value = number(text, where)
     wanted, low, high = RANGES[column.kind]
     if not low <= value <= high or (column.kind == "count" and value != int(value)):
@@ -400,35 +388,17 @@ def _cell(text: str, column: Column, factor: float, where: str):
     return round(value * factor, 6)
 
 
-def _pattern(text: str, where: str) -> str:
-    try:
-        return Pattern.parse(text).name
-    except PlanError as error:
-        raise PublishedDataError(f"{where}: {error}") from None
-
-
 def _dtype(column: Column) -> str:
-    if column.kind in (TEXT, PATTERN):
+    if column.kind not in RANGES:
         return "str"
     return "int64" if column.kind == "count" and not column.optional else "float64"
 
 
-def _refuse_ragged(file: Path, rows: list[tuple[int, list[str]]]) -> None:
-    for line, cells in rows[1:]:
-        if len(cells) != len(rows[0][1]):
-            raise PublishedDataError(
-                f"{file}, line {line}: {len(cells)} cells, expected {len(rows[0][1])} as in the header"
-            )
-
-
-def _refuse_duplicates(file: Path, table: pd.DataFrame, key: tuple[str, ...]) -> None:
+def _refuse_duplicates(file: Path, table: pd.DataFrame, key: list[str]) -> None:
     """Two rows of one key would be averaged or drawn twice: name both lines."""
-    first: dict[tuple, int] = {}
-    for line, values in zip(table["line"], table[list(key)].astype(object).itertuples(index=False), strict=True):
-        known = tuple("" if pd.isna(value) else value for value in values)
-        if known in first:
-            cell = ", ".join(f"{name} {value}" for name, value in zip(key, known, strict=True))
-            raise PublishedDataError(
-                f"{file}, line {line}, columns {', '.join(key)}: duplicate of line {first[known]} ({cell})"
-            )
-        first[known] = line
+    first = table.groupby(key, dropna=False)["line"].transform("first")
+    for n in table.index[table["line"] != first]:
+        cell = ", ".join(f"{name} {'' if pd.isna(value) else value}" for name, value in table.loc[n, key].items())
+        raise PublishedDataError(
+            f"{file}, line {table['line'][n]}, columns {', '.join(key)}: duplicate of line {first[n]} ({cell})"
+        )
