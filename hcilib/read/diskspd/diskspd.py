@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from math import ceil, isfinite, nan
 from pathlib import Path
@@ -50,13 +50,13 @@ def read_diskspd(path: str | Path) -> pd.DataFrame:
     DiskspdOutputError
         No complete DiskSPD result, or a field that is not of its type; the sentence names file and place.
     """
-    spans, noise = _load(path)
-    table = _frame([row for groupid, span in enumerate(spans) for row in _rows(span, groupid)])
+    spans, noise = _read(path)
+    table = _frame([row for groupid, span in enumerate(spans) for row in rows_of(span, groupid)])
     damage = [f"timespan {i + 1}: {span.damage}" for i, span in enumerate(spans) if span.damage]
     table.attrs |= {
         "noise": "\n".join(filter(None, [noise, *damage])),
-        "diskspd_version": next((span.version for span in spans if span.version), ""),
-        "outstanding": {i: _outstanding(span) for i, span in enumerate(spans)},
+        "diskspd_version": version_of(spans),
+        "outstanding": {i: outstanding_of(span) for i, span in enumerate(spans)},
         "cpu_pct": {i: span.cpu_pct for i, span in enumerate(spans)},
     }
     return table
@@ -81,26 +81,30 @@ def read_diskspd_bins(path: str | Path) -> pd.DataFrame:
     DiskspdOutputError
         As `read_diskspd`.
     """
-    spans, _ = _load(path)
+    spans, _ = _read(path)
     pieces = [
         (span.hostname or LOCAL_HOST, LOCAL_PORT, job, groupid, ddir, *bucket)
         for groupid, span in enumerate(spans)
-        for job, ddir, ios, values in _distributions(span)
-        for bucket in _buckets(values, ios)
+        for job, ddir, *bucket in buckets_of(span)
     ]
     columns = [*BIN_KEYS, "lat_ns", "count"]
     table = pd.DataFrame(pieces, columns=columns)
-    if table.empty:
-        table = table.astype({c: "str" if c in ("hostname", "job", "ddir") else "int64" for c in columns})
+    table = table.astype({c: "str" if c in ("hostname", "job", "ddir") else "int64" for c in columns})
     table.attrs["latency"] = "lat" if pieces else None
     return table
 
 
-def _load(path: str | Path) -> tuple[list[Timespan], str]:
+def _read(path: str | Path) -> tuple[list[Timespan], str]:
     try:
-        text = _text(read_bytes(path))
+        raw = read_bytes(path)
     except ValueError as error:
         raise DiskspdOutputError(str(error)) from None
+    return load(raw, path)
+
+
+def load(raw: bytes, path: str | Path) -> tuple[list[Timespan], str]:
+    """The timespans of a file's bytes, and what in it is not DiskSPD's report; DiskspdOutputError as `read_diskspd`."""
+    text = _text(raw)
     spans, noise = (parse_xml if "<Results" in text else parse_text)(text, str(path))
     if not any(span.rows or span.targets for span in spans):
         raise DiskspdOutputError(f"{path}: the results hold no thread and no target; give DiskSPD's whole output.")
@@ -119,30 +123,31 @@ def _text(raw: bytes) -> str:
         return raw.decode("cp1252", "replace")
 
 
-def _rows(span: Timespan, groupid: int) -> Iterator[dict]:
+def version_of(spans: Sequence[Timespan]) -> str:
+    return next((span.version for span in spans if span.version), "")
+
+
+def rows_of(span: Timespan, groupid: int = 0) -> Iterator[dict]:
+    """The rows of `read_diskspd`; what was not measured is not among their keys."""
     key = {"hostname": span.hostname or LOCAL_HOST, "port": LOCAL_PORT, "groupid": groupid}
+    damaged = _NOT_WHOLE if span.damage else 0
     if not span.rows:
-        yield from (key | _unmeasured(target, span) for target in span.targets)
+        for target in span.targets:
+            ddir = "write" if target.write_pct == 100 else "read"
+            unmeasured = {"job": target.path, "clone": 0, "ddir": ddir, "error": damaged or _INTERRUPTED}
+            yield key | unmeasured | _options(target, span, target.depth, span.pool_threads or target.threads)
         return
     clones: Counter[str] = Counter()
     own = _own_percentiles(span)
     threads = Counter(path for path, _ in {(row.path, row.thread) for row in span.rows})
     for row, target, depth in span.settled():
-        shared = key | {"job": row.path, "clone": clones[row.path], "thread": row.thread}
-        shared |= {"error": _NOT_WHOLE if span.damage else 0}
+        shared = key | {"job": row.path, "clone": clones[row.path], "thread": row.thread, "error": damaged}
         shared |= _options(target, span, depth, threads[row.path]) | {"opt_size": row.size or nan}
         clones[row.path] += 1
         busy = {ddir: getattr(row, ddir) for ddir in ("read", "write") if getattr(row, ddir).ios}
         planned = "write" if target.write_pct == 100 else "read"
         for ddir, counts in (busy or {planned: Counts()}).items():
             yield shared | {"ddir": ddir} | _measures(counts, span.seconds) | own.get((row.path, ddir), {})
-
-
-def _unmeasured(target: Target, span: Timespan) -> dict:
-    ddir = "write" if target.write_pct == 100 else "read"
-    threads = span.pool_threads or target.threads
-    key = {"job": target.path, "clone": 0, "ddir": ddir, "error": _NOT_WHOLE if span.damage else _INTERRUPTED}
-    return key | _options(target, span, target.depth, threads)
 
 
 def _measures(counts: Counts, seconds: float) -> dict[str, float]:
@@ -152,8 +157,7 @@ def _measures(counts: Counts, seconds: float) -> dict[str, float]:
     measured = {"io_bytes": counts.io_bytes, "bw_bytes": counts.io_bytes * rate, "iops": counts.ios * rate}
     measured |= {"runtime": 1000 * seconds, "total_ios": counts.ios}
     if isfinite(counts.mean_ms):
-        latency = {"mean": counts.mean_ms, "stddev": counts.stddev_ms}
-        measured |= {f"lat_ns_{name}": _NS_PER_MS * value for name, value in latency.items()}
+        measured |= {"lat_ns_mean": _NS_PER_MS * counts.mean_ms, "lat_ns_stddev": _NS_PER_MS * counts.stddev_ms}
         measured["lat_ns_N"] = counts.ios
     return measured
 
@@ -188,15 +192,17 @@ def _distributions(span: Timespan) -> Iterator[tuple[str, str, int, dict[str, fl
                 yield job, ddir, ios[job, ddir], values
 
 
-def _buckets(values: dict[str, float], ios: int) -> list[tuple[int, int]]:
-    """(lat_ns, count): the I/Os up to each percentile that the one below it does not hold; the min holds one."""
-    counts: Counter = Counter()
-    held = 0
-    for p in sorted(values, key=Fraction):
-        upto = max(held, min(ios, ceil(Fraction(p) * ios / 100)) or 1)
-        counts[_bucket(values[p])] += upto - held
-        held = upto
-    return sorted((lat_ns, n) for lat_ns, n in counts.items() if n)
+def buckets_of(span: Timespan) -> Iterator[tuple[str, str, int, int]]:
+    """job, ddir, lat_ns, count: the I/Os up to each percentile that the one below it does not hold; the min holds
+    one."""
+    for job, ddir, ios, values in _distributions(span):
+        counts: Counter = Counter()
+        held = 0
+        for p in sorted(values, key=Fraction):
+            upto = max(held, min(ios, ceil(Fraction(p) * ios / 100)) or 1)
+            counts[_bucket(values[p])] += upto - held
+            held = upto
+        yield from ((job, ddir, lat_ns, n) for lat_ns, n in sorted(counts.items()) if n)
 
 
 def _bucket(milliseconds: float) -> int:
@@ -204,7 +210,7 @@ def _bucket(milliseconds: float) -> int:
     return MIDPOINTS[bucket_of(max(0, round(min(milliseconds, 1e9) * _NS_PER_MS)))]
 
 
-def _outstanding(span: Timespan) -> float:
+def outstanding_of(span: Timespan) -> float:
     """I/Os kept in flight by all threads together: what Little's law wants. NaN where rows are missing."""
     if not span.ended or span.damage:
         return nan

@@ -102,16 +102,15 @@ class Timespan:
 
         -o is per thread and target. -O is per thread: its targets share it by weight (DiskSPD's wiki, Threading).
         """
-        pairs = list(zip(self.rows, self._targets_of_rows(), strict=True))
+        settled = list(zip(self.rows, self._targets_of_rows(), strict=True))
         if not self.pool_depth:
-            return [(row, target, target.depth) for row, target in pairs]
-        weights = [target.weight_of_thread.get(row.thread, target.weight) for row, target in pairs]
+            return [(row, target, target.depth) for row, target in settled]
+        weighed = [(row, target, target.weight_of_thread.get(row.thread, target.weight)) for row, target in settled]
         of_thread: defaultdict[int, float] = defaultdict(float)
-        for (row, _), weight in zip(pairs, weights, strict=True):
+        for row, _, weight in weighed:
             of_thread[row.thread] += weight
         return [
-            (row, target, self.pool_depth * weight / of_thread[row.thread] if of_thread[row.thread] else nan)
-            for (row, target), weight in zip(pairs, weights, strict=True)
+            (row, target, self.pool_depth * weight / (of_thread[row.thread] or nan)) for row, target, weight in weighed
         ]
 
     def _targets_of_rows(self) -> Iterator[Target]:

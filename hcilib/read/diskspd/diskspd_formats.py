@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from itertools import takewhile, zip_longest
+from itertools import dropwhile, takewhile, zip_longest
 from math import isfinite, nan
+from xml.etree.ElementTree import Element, SubElement
 from xml.parsers import expat
 
 from hcilib.read.diskspd.diskspd_document import (
@@ -31,13 +32,13 @@ _UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _SIZE = re.compile(r"(\d{1,20}(?:\.\d\d)?)\s*(\w*)")
 
 _LETTERED = re.compile(r"(?:^|\s)[-/]([A-Za-z])([^\s\"]*)")
-_NUMBER = re.compile(r"\d{1,15}")
-_SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _BLOCK, _DEPTH, _DURATION_S, _WARMUP_S = 64 * 2**10, 2, 10, 5
 """DiskSPD's defaults; its others are 1 thread a target, reads, sequential."""
 
 Lines = list[tuple[str, str]]
 """Stripped lines, each with the place it stands at (file and line) for errors."""
+Cells = dict[str, tuple[str, str]]
+"""One row of a table by its columns' names, each cell with its place."""
 
 
 def parse_text(text: str, path: str) -> tuple[list[Timespan], str]:
@@ -179,15 +180,16 @@ def _measured(block: Lines, span: Timespan) -> None:
         span.damage = f"latency was measured and its distribution is missing after {block[-1][1]}"
 
 
-def _table(block: Lines, name: str) -> tuple[list[dict[str, tuple[str, str]]], str]:
+def _table(block: Lines, name: str) -> tuple[list[Cells], str]:
     """One section's rows by column name, each cell with its place, and what its total line holds against them."""
-    start = next((i for i, (line, _) in enumerate(block) if line == name), len(block))
-    header = next((i for i, (line, _) in enumerate(block[start + 1 :], start + 1) if line), len(block))
-    if header == len(block) or "I/Os" not in block[header][0]:
+    lines = dropwhile(lambda line: line[0] != name, block)
+    next(lines, None)
+    header = next((line for line, _ in lines if line), "")
+    if "I/Os" not in header:
         raise DiskspdOutputError(f"{block[-1][1]}: the results end before their section {name!r}; copy the file again.")
-    columns = [column.strip() for column in block[header][0].split("|")]
-    rows: list[dict[str, tuple[str, str]]] = []
-    for line, where in block[header + 1 :]:
+    columns = [column.strip() for column in header.split("|")]
+    rows: list[Cells] = []
+    for line, where in lines:
         if line.startswith("total:"):
             total = dict(zip(columns[1:], line.removeprefix("total:").split("|"), strict=False))
             return rows, _against(total, rows, where)
@@ -199,7 +201,7 @@ def _table(block: Lines, name: str) -> tuple[list[dict[str, tuple[str, str]]], s
     raise DiskspdOutputError(f"{block[-1][1]}: section {name!r} ends without its total line; copy the file again.")
 
 
-def _against(total: dict[str, str], rows: list[dict[str, tuple[str, str]]], where: str) -> str:
+def _against(total: dict[str, str], rows: list[Cells], where: str) -> str:
     """Rows that do not add up to the line below them were cut out or edited."""
     for column in ("bytes", "I/Os"):
         printed, summed = count(total.get(column, ""), where), sum(_count(row, column) for row in rows)
@@ -208,21 +210,21 @@ def _against(total: dict[str, str], rows: list[dict[str, tuple[str, str]]], wher
     return ""
 
 
-def _count(row: dict[str, tuple[str, str]], column: str) -> int:
+def _count(row: Cells, column: str) -> int:
     if column not in row:
         where = next(iter(row.values()))[1]
         raise DiskspdOutputError(f"{where}: the table has no column {column!r}; it has {', '.join(row)}.")
     return count(*row[column])
 
 
-def _number(row: dict[str, tuple[str, str]], column: str) -> float:
+def _number(row: Cells, column: str) -> float:
     return number(*row[column]) if column in row else nan
 
 
-def _rows(reads: list[dict], writes: list[dict]) -> list[Row]:
+def _rows(reads: list[Cells], writes: list[Cells]) -> list[Row]:
     """Both sections list every thread on every target in one order."""
     if len(reads) != len(writes):
-        where = (reads or writes)[-1]["thread"][1] if "thread" in (reads or writes)[-1] else "the results"
+        where = next(iter((reads or writes)[-1].values()))[1]
         raise DiskspdOutputError(
             f"{where}: {len(reads)} rows of reads and {len(writes)} of writes; copy the file again."
         )
@@ -234,7 +236,7 @@ def _rows(reads: list[dict], writes: list[dict]) -> list[Row]:
     return rows
 
 
-def _direction(row: dict[str, tuple[str, str]]) -> Counts:
+def _direction(row: Cells) -> Counts:
     """AvgLat is 0.000 where there was no I/O to have a latency."""
     ios = _count(row, "I/Os")
     mean, stddev = (_number(row, column) if ios else nan for column in ("AvgLat", "LatStdDev"))
@@ -284,7 +286,8 @@ def _from_command_line(command: str) -> Timespan | None:
     target = Target(
         write_pct=_last(options, "w", 0),
         block_bytes=_last(options, "b", _BLOCK, "[KMGT]?"),
-        random_pct=_random_pct(options.get("r", [])),
+        # -r and -r4K: all random; -rs40: 40 % of it (2.1 on)
+        random_pct=min(_last(options, "r", 100 if "r" in options else 0, before="s"), 100),
         depth=_last(options, "o", _DEPTH),
         threads=nan if pool else _last(options, "t", 1),
         direct="S" in options and (not caches or bool(set("hu") & set(caches))),
@@ -295,19 +298,14 @@ def _from_command_line(command: str) -> Timespan | None:
     return Timespan("", "", duration_s, warmup_s, pool_threads=pool, pool_depth=depth, targets=[target])
 
 
-def _random_pct(given: list[str]) -> float:
-    """-r and -r4K: all random; -rs40: 40 % of it (2.1 on)."""
-    shares = [value[1:] for value in given if value.startswith("s")]
-    if shares and _NUMBER.fullmatch(shares[-1]):
-        return min(int(shares[-1]), 100)
-    return 100 if given else 0
-
-
-def _last(options: dict[str, list[str]], letter: str, default: int, units: str = "") -> int:
-    """The last one given counts; sizes may have a unit."""
-    written = re.compile(rf"(\d{{1,15}})({units})", re.IGNORECASE)
+def _last(options: dict[str, list[str]], letter: str, default: int, units: str = "", before: str = "") -> int:
+    """The last one given counts; sizes may have a unit, shares a letter before them."""
+    written = re.compile(rf"{before}(\d{{1,15}})({units})", re.IGNORECASE)
     given = [match for value in options.get(letter, ()) if (match := written.fullmatch(value))]
-    return int(given[-1][1]) * _SUFFIXES[given[-1][2].upper()] if given else default
+    if not given:
+        return default
+    number_of, unit = given[-1].groups()
+    return int(number_of) * _UNITS[f"{unit.upper()}iB" if unit else ""]
 
 
 # --- XML
@@ -316,6 +314,8 @@ _OPEN, _CLOSE = "<Results", "</Results>"
 _BARE_AMPERSAND = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#\d{1,7}|#x[0-9a-fA-F]{1,6});)")
 _DECLARATION = re.compile(r"<\?xml[^>]{0,200}\?>")
 _DEEPEST = 40
+_WHERE = "where"
+"""Attribute of an element with the place it stands at: xml.etree forgets the line, an error has to name it."""
 
 
 def parse_xml(text: str, path: str) -> tuple[list[Timespan], str]:
@@ -339,56 +339,18 @@ def parse_xml(text: str, path: str) -> tuple[list[Timespan], str]:
     return spans, "\n".join(piece for piece in pieces if piece)
 
 
-class _Node:
-    """One element with the place it stands at: xml.etree forgets the line, an error has to name it."""
-
-    __slots__ = ("attributes", "children", "tag", "text", "where")
-
-    def __init__(self, tag: str, attributes: dict[str, str], where: str):
-        self.tag, self.attributes, self.where = tag, attributes, where
-        self.text = ""
-        self.children: list[_Node] = []
-
-    def all(self, *tags: str) -> Iterator[_Node]:
-        """The children on a path of tags."""
-        for child in self.children:
-            if child.tag == tags[0]:
-                yield from child.all(*tags[1:]) if tags[1:] else (child,)
-
-    def get(self, *tags: str) -> _Node | None:
-        return next(self.all(*tags), None)
-
-    def string(self, *tags: str) -> str:
-        found = self.get(*tags)
-        return found.text.strip() if found else ""
-
-    def number(self, *tags: str) -> float:
-        found = self.get(*tags)
-        return number(found.text, found.where) if found else nan
-
-    def count(self, *tags: str) -> int:
-        found = self.get(*tags)
-        if found is None:
-            raise DiskspdOutputError(f"{self.where}: <{self.tag}> lacks <{tags[-1]}>; copy the file again.")
-        return count(found.text, found.where)
-
-    def flag(self, tag: str) -> bool:
-        return self.string(tag).lower() == "true"
-
-
-def _tree(xml: str, path: str, lines_before: int) -> _Node:
+def _tree(xml: str, path: str, lines_before: int) -> Element:
     parser = expat.ParserCreate(encoding="utf-8")
-    stack = [_Node("", {}, path)]
+    stack = [Element("", {_WHERE: path})]
 
     def start(tag: str, attributes: dict[str, str]) -> None:
-        node = _Node(tag, attributes, f"{path}: line {lines_before + parser.CurrentLineNumber}, <{tag}>")
+        where = f"{path}: line {lines_before + parser.CurrentLineNumber}, <{tag}>"
         if len(stack) > _DEEPEST:
-            raise DiskspdOutputError(f"{node.where}: nested deeper than any DiskSPD result; this is another XML file.")
-        stack[-1].children.append(node)
-        stack.append(node)
+            raise DiskspdOutputError(f"{where}: nested deeper than any DiskSPD result; this is another XML file.")
+        stack.append(SubElement(stack[-1], tag, attributes | {_WHERE: where}))
 
     def data(text: str) -> None:
-        stack[-1].text += text
+        stack[-1].text = (stack[-1].text or "") + text
 
     def doctype(*_) -> None:
         raise DiskspdOutputError(f"{path}: a document type declaration, which DiskSPD never writes; refused.")
@@ -402,86 +364,105 @@ def _tree(xml: str, path: str, lines_before: int) -> _Node:
         place = f"line {lines_before + error.lineno}, column {error.offset + 1}"
         reason = expat.ErrorString(error.code)
         raise DiskspdOutputError(f"{path}: the XML is broken off or damaged at {place} ({reason}).") from None
-    return stack[0].children[0]
+    return stack[0][0]
 
 
-def _xml_timespans(root: _Node) -> Iterator[Timespan]:
+def _string(node: Element, path: str) -> str:
+    return node.findtext(path, "").strip()
+
+
+def _number_at(node: Element, path: str, default: float = nan) -> float:
+    found = node.find(path)
+    return default if found is None else number(found.text or "", found.attrib[_WHERE])
+
+
+def _count_at(node: Element, tag: str) -> int:
+    found = node.find(tag)
+    if found is None:
+        raise DiskspdOutputError(f"{node.attrib[_WHERE]}: <{node.tag}> lacks <{tag}>; copy the file again.")
+    return count(found.text or "", found.attrib[_WHERE])
+
+
+def _xml_timespans(root: Element) -> Iterator[Timespan]:
     """Planned and measured timespans in step; one that was planned and has no results stays unmeasured."""
-    planned, measured = root.all("Profile", "TimeSpans", "TimeSpan"), root.all("TimeSpan")
+    planned, measured = root.iterfind("Profile/TimeSpans/TimeSpan"), root.iterfind("TimeSpan")
     for plan, result in zip_longest(planned, measured):
-        span = _xml_planned(plan) if plan else Timespan()
-        span.hostname = root.string("System", "ComputerName")
-        span.version = root.string("System", "Tool", "Version")
-        if result and not result.get("Error"):
+        span = Timespan() if plan is None else _xml_planned(plan)
+        span.hostname = _string(root, "System/ComputerName")
+        span.version = _string(root, "System/Tool/Version")
+        if result is not None and result.find("Error") is None:
             _xml_measured(result, span)
         yield span
 
 
-def _xml_planned(plan: _Node) -> Timespan:
-    pooled = plan.number("ThreadCount") > 0
+def _xml_planned(plan: Element) -> Timespan:
+    pooled = _number_at(plan, "ThreadCount") > 0
     return Timespan(
-        duration_s=plan.number("Duration"),
-        warmup_s=plan.number("Warmup"),
-        pool_threads=plan.count("ThreadCount") if pooled else 0,
-        pool_depth=plan.count("RequestCount") if pooled and plan.number("RequestCount") > 0 else 0,
-        targets=[_target(node) for node in plan.all("Targets", "Target")],
+        duration_s=_number_at(plan, "Duration"),
+        warmup_s=_number_at(plan, "Warmup"),
+        pool_threads=_count_at(plan, "ThreadCount") if pooled else 0,
+        pool_depth=_count_at(plan, "RequestCount") if pooled and _number_at(plan, "RequestCount") > 0 else 0,
+        targets=[_target(node) for node in plan.iterfind("Targets/Target")],
     )
 
 
-def _target(node: _Node) -> Target:
-    rate, own = node.get("Throughput"), node.all("ThreadTargets", "ThreadTarget")
-    in_iops = rate is not None and rate.attributes.get("unit") == "IOPS"
-    # <Random> is the alignment and stands only where I/O is random; below 100 % there is a ratio (2.1 on)
-    share = node.number("RandomRatio") if node.get("RandomRatio") else 100 if node.number("Random") > 0 else 0
+def _target(node: Element) -> Target:
+    in_iops, rate = node.find("Throughput[@unit='IOPS']") is not None, _number_at(node, "Throughput") or nan
+    own = list(node.iterfind("ThreadTargets/ThreadTarget"))
+    flags = {
+        tag for tag in ("DisableOSCache", "DisableAllCache", "WriteThrough") if _string(node, tag).lower() == "true"
+    }
     return Target(
-        path=node.string("Path"),
-        write_pct=node.number("WriteRatio"),
-        block_bytes=node.number("BlockSize"),
-        random_pct=share,
-        depth=node.number("RequestCount"),
-        threads=node.number("ThreadsPerFile"),
-        direct=node.flag("DisableOSCache") or node.flag("DisableAllCache"),
-        sync=node.flag("WriteThrough") or node.flag("DisableAllCache"),
-        rate_iops=(node.number("Throughput") or nan) if in_iops else nan,
-        rate_bytes_per_s=nan if in_iops else 1000 * (node.number("Throughput") or nan),  # bytes per ms, 0: none
-        weight=node.number("Weight") if node.get("Weight") else 1,
-        weight_of_thread={n.count("Thread"): n.number("Weight") for n in own if n.number("Weight") > 0},
+        path=_string(node, "Path"),
+        write_pct=_number_at(node, "WriteRatio"),
+        block_bytes=_number_at(node, "BlockSize"),
+        # <Random> is the alignment and stands only where I/O is random; below 100 % there is a ratio (2.1 on)
+        random_pct=_number_at(node, "RandomRatio", 100 if _number_at(node, "Random") > 0 else 0),
+        depth=_number_at(node, "RequestCount"),
+        threads=_number_at(node, "ThreadsPerFile"),
+        direct=bool(flags & {"DisableOSCache", "DisableAllCache"}),
+        sync=bool(flags & {"WriteThrough", "DisableAllCache"}),
+        rate_iops=rate if in_iops else nan,
+        rate_bytes_per_s=nan if in_iops else 1000 * rate,  # bytes per ms, 0: none
+        weight=_number_at(node, "Weight", 1),
+        weight_of_thread={_count_at(n, "Thread"): weight for n in own if (weight := _number_at(n, "Weight")) > 0},
     )
 
 
-def _xml_measured(result: _Node, span: Timespan) -> None:
-    span.seconds = number(result.string("TestTimeSeconds"), f"{result.where}, its <TestTimeSeconds>")
-    span.thread_count = result.number("ThreadCount")
-    span.cpu_pct = result.number("CpuUtilization", "Average", "UsagePercent")
-    for position, thread in enumerate(result.all("Thread")):
-        number_of_thread = thread.count("Id") if thread.get("Id") else position
-        for target in thread.all("Target"):
+def _xml_measured(result: Element, span: Timespan) -> None:
+    span.seconds = number(_string(result, "TestTimeSeconds"), f"{result.attrib[_WHERE]}, its <TestTimeSeconds>")
+    span.thread_count = _number_at(result, "ThreadCount")
+    span.cpu_pct = _number_at(result, "CpuUtilization/Average/UsagePercent")
+    for position, thread in enumerate(result.iterfind("Thread")):
+        own = position if thread.find("Id") is None else _count_at(thread, "Id")
+        for target in thread.iterfind("Target"):
             read, write = (_counts(target, name) for name in ("Read", "Write"))
-            span.rows.append(Row(number_of_thread, target.string("Path"), target.string("FileSize"), read, write))
-    span.charts = [_chart(latency) for latency in result.all("Latency")]
+            span.rows.append(Row(own, _string(target, "Path"), _string(target, "FileSize"), read, write))
+    span.charts = [_chart(latency) for latency in result.iterfind("Latency")]
     span.damage = describe_damage(span) or _unequal(result)
 
 
-def _counts(target: _Node, name: str) -> Counts:
-    mean, stddev = target.number(f"Average{name}LatencyMilliseconds"), target.number(f"{name}LatencyStdev")
-    return Counts(target.count(f"{name}Bytes"), target.count(f"{name}Count"), nan, mean, stddev)
+def _counts(target: Element, name: str) -> Counts:
+    mean = _number_at(target, f"Average{name}LatencyMilliseconds")
+    stddev = _number_at(target, f"{name}LatencyStdev")
+    return Counts(_count_at(target, f"{name}Bytes"), _count_at(target, f"{name}Count"), nan, mean, stddev)
 
 
-def _unequal(result: _Node) -> str:
+def _unequal(result: Element) -> str:
     """The sums that DiskSPD writes beside the two directions have to be their sums."""
-    for target in result.all("Thread", "Target"):
+    for target in result.iterfind("Thread/Target"):
         for whole, parts in (("BytesCount", ("ReadBytes", "WriteBytes")), ("IOCount", ("ReadCount", "WriteCount"))):
-            if target.get(whole) and target.count(whole) != sum(target.count(part) for part in parts):
-                return f"{whole} is not the sum of {parts[0]} and {parts[1]} ({target.where})"
+            if target.find(whole) is not None and _count_at(target, whole) != sum(_count_at(target, p) for p in parts):
+                return f"{whole} is not the sum of {parts[0]} and {parts[1]} ({target.attrib[_WHERE]})"
     return ""
 
 
-def _chart(latency: _Node) -> Chart:
+def _chart(latency: Element) -> Chart:
     """Percentiles over all threads and targets; DiskSPD writes no other in XML."""
     chart = Chart(None, {}, {})
-    for bucket in latency.all("Bucket"):
-        label = percent(bucket.string("Percentile"), bucket.where)
+    for bucket in latency.iterfind("Bucket"):
+        label = percent(_string(bucket, "Percentile"), bucket.attrib[_WHERE])
         for values, tag in ((chart.read, "ReadMilliseconds"), (chart.write, "WriteMilliseconds")):
-            if bucket.get(tag):
-                values[label] = bucket.number(tag)
+            if bucket.find(tag) is not None:
+                values[label] = _number_at(bucket, tag)
     return chart
