@@ -234,7 +234,7 @@ def test_whether_nodes_share_a_kernel_is_the_plans_to_say(run_dir):
 
 def test_other_code_reads_anew(run_dir, monkeypatch):
     read_results(run_dir)
-    monkeypatch.setattr(cache, "_code", lambda: b"another version")
+    monkeypatch.setattr(cache, "code", lambda: b"another version")
     with from_the_cache_alone(), pytest.raises(AssertionError, match="7 steps were read"):
         read_results(run_dir)
     assert_right(run_dir)

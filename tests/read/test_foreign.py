@@ -308,6 +308,8 @@ def test_a_result_is_one_whatever_it_is_called_and_in_the_encoding_of_powershell
     assert results["iops"].iloc[0] == results["iops"].iloc[1]
     assert results["p99_ns"].iloc[0] == results["p99_ns"].iloc[1]
     assert results["tool"].tolist() == ["fio", "fio", "diskspd"]
+    shutil.copy(FILES / "elbencho/results.csv", tmp_path / "elbencho.log")
+    assert "elbencho" in set(hci.read_results(tmp_path, system="x")["tool"])
 
 
 def test_the_drives_of_sources_are_those_of_campaigns_and_files_have_none():
@@ -399,6 +401,16 @@ def test_cbt_sums_endpoints_and_hosts_and_passes_over_what_is_there_twice():
     assert set(files.query("what == 'result'")["missing"]) == {"system"}  # the iteration in the path is the repeat
     assert files[files["file"].str.contains("/output")]["skipped"].str.contains("json_output").all()
     assert "cannot be merged" in str(results["warnings"].iat[0])
+
+
+def test_a_run_of_cbt_of_which_a_volume_left_an_empty_file_is_none(tmp_path):
+    """As fio leaves it that was killed, and CBT what it takes out of that: a sum of the others would be too low."""
+    shutil.copytree(FILES / "cbt/results", tmp_path / "results")
+    for file in tmp_path.glob("results/00000000/*/*output.0.client1*"):
+        file.write_bytes(b"")
+    results = hci.read_results(tmp_path, system="ceph")
+    assert results["rep"].tolist() == [1]
+    assert "it is empty" in {why for _, why in results.attrs["left_out"]}
 
 
 def cbt_of(place: Path, iteration: str, name: str, slower: float, **settings: str) -> None:

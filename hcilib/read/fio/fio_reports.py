@@ -90,7 +90,7 @@ def _unfinished(entries: list[Entry], documents: int) -> Caveats:
     timed = [entry for entry in entries if documents > 1 or entry.options.get("time_based", "0") != "0"]
     if not timed:
         return NONE
-    wanted_ms = max(_milliseconds(entry.options.get("runtime", "")) for entry in timed)
+    wanted_ms = max(milliseconds(entry.options.get("runtime", "")) for entry in timed)
     ran_ms = max((d.runtime for entry in timed for _, d in entry.directions if d.runtime == d.runtime), default=0)
     if ran_ms < ENDED * wanted_ms:
         ran = f"{ran_ms / 1000:g} s of {wanted_ms / 1000:g} s"
@@ -101,7 +101,7 @@ def _unfinished(entries: list[Entry], documents: int) -> Caveats:
     return NONE
 
 
-def _milliseconds(duration: str) -> float:
+def milliseconds(duration: str) -> float:
     """fio's way to write a time: seconds, or with a unit; 0 for what is no time."""
     found = _DURATION.fullmatch(duration.strip().lower())
     return float(found[1]) * _MS[found[2]] if found else 0

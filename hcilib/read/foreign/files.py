@@ -12,7 +12,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import pairwise
 from math import isfinite, nan
 from typing import Any
@@ -21,12 +21,13 @@ import numpy as np
 import pandas as pd
 
 from hcilib.caveats import PERCENTILES, Caveat
-from hcilib.read.diskspd.diskspd import DiskspdOutputError, read_diskspd, read_diskspd_bins
+from hcilib.read.diskspd.diskspd import buckets_of, load, outstanding_of, rows_of, version_of
+from hcilib.read.diskspd.diskspd_document import DiskspdOutputError, Timespan
 from hcilib.read.fio.fio_document import LOCAL_HOST
 from hcilib.read.fio.fio_fast import Direction
 from hcilib.read.fio.fio_json import full_depth_pct, sync_latency
-from hcilib.read.fio.fio_reports import Entry, FioFile, FioOutputError, bins_of, parse
-from hcilib.read.foreign.parts import FDATASYNC, NUMBERS, UNLIKE, ForeignError, Part, Row, asked
+from hcilib.read.fio.fio_reports import Entry, FioOutputError, bins_of, parse
+from hcilib.read.foreign.parts import FDATASYNC, NUMBERS, UNLIKE, ForeignError, Part, Row, asked, rw_of
 from hcilib.read.run.step_tables import QUANTILES, carried, thin_tail
 
 _SHOWN = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "rate_iops", "runtime")
@@ -36,12 +37,8 @@ _APART = 0.9
 
 
 def is_fio(raw: bytes) -> bool:
-    return b'"fio version"' in raw
-
-
-def is_fio_text(raw: bytes) -> bool:
-    """What fio prints when nobody asks for JSON, or its terse lines."""
-    return b": (g=0): rw=" in raw or re.match(rb"\d;fio-\d", raw) is not None
+    """Its JSON; what it prints when nobody asks for JSON; or its terse lines."""
+    return b'"fio version"' in raw or b": (g=0): rw=" in raw or re.match(rb"\d;fio-\d", raw) is not None
 
 
 def fio_parts(raw: bytes, path: str) -> tuple[list[Part], str]:
@@ -50,12 +47,18 @@ def fio_parts(raw: bytes, path: str) -> tuple[list[Part], str]:
     Raises
     ------
     FioOutputError : as `read_fio`; and jobs of which nobody can say whether they ran at once
+    ForeignError : it is fio's text
     """
+    if b'"fio version"' not in raw:
+        raise ForeignError(
+            "fio's text, of which nothing is read: run fio with --output-format=json+ (both: normal,json+)"
+        )
     file = parse(raw, path)
     if not file.entries:
         raise FioOutputError(f"{path}: the fio document reports no job")
     rows = [(n, ddir, direction) for n, entry in enumerate(file.entries) for ddir, direction in entry.directions]
-    bins = _bins(file, path) if b'"bins"' in raw else (None, [])
+    found = bins_of(file, path) if b'"bins"' in raw else None
+    bins = (found.kind, found.of_rows()) if found and found.kind else (None, [])
     groups = _groups(file.entries, path)
     parts = [_part(file.entries, own, rows, bins, len(groups) > 1) for own in groups]
     for part, own in zip(parts, groups, strict=True):
@@ -70,12 +73,6 @@ def _of(entries: Sequence[Entry], own: Sequence[int]) -> Callable[[str, str], bo
     """Whether a job, by its host and name, is one of these."""
     mine = {(entries[n].report.hostname, entries[n].report.jobname) for n in own}
     return lambda host, job: (host or LOCAL_HOST, job) in mine
-
-
-def _bins(file: FioFile, path: str) -> tuple[str | None, list[tuple[np.ndarray, np.ndarray]]]:
-    """The histogram of every row, empty where it has none."""
-    bins = bins_of(file, path)
-    return bins.kind, bins.of_rows() if bins.kind else []
 
 
 def _groups(entries: Sequence[Entry], path: str) -> list[list[int]]:
@@ -113,15 +110,13 @@ def _part(entries: Sequence[Entry], own: list[int], rows: Sequence, bins, severa
     places = [place for place, ddir in ddirs.items() if ddir in ("read", "write")]
     if not places and "mixed" in ddirs.values():
         raise FioOutputError("unified_rw_reporting: reads and writes are one number in it, and cannot be told apart")
-    factors, said = dict(told[0][0]), told[0][1]
-    if len(told) > 1:
-        unlike = [name for name in UNLIKE if len({f.get(name) for f, _ in told}) > 1]
-        if unlike:
-            shown = " and ".join(sorted({str(f.get(unlike[0])) for f, _ in told}))
-            raise FioOutputError(f"jobs of {unlike[0]} {shown} ran at once: together they are no one cell")
-        said = tuple(dict.fromkeys(caveat for _, caveats in told for caveat in caveats))
+    for name in UNLIKE:
+        values = {f.get(name) for f, _ in told}
+        if len(values) > 1:
+            shown = " and ".join(sorted(map(str, values)))
+            raise FioOutputError(f"jobs of {name} {shown} ran at once: together they are no one cell")
+    factors = {name: value for name, value in told[0][0].items() if name != "numjobs"}
     jobs, stated, flying = _jobs(mine, [f for f, _ in told])
-    factors.pop("numjobs", None)
     offered = jobs * factors.pop("offered", nan)
     if isfinite(offered) and len({f.get("offered") for f, _ in told}) == 1:
         del factors["rate_iops"]
@@ -130,16 +125,11 @@ def _part(entries: Sequence[Entry], own: list[int], rows: Sequence, bins, severa
     factors |= {"numjobs": jobs} if stated else {}
     if mine[0].options:  # what is not among them is fio's default
         factors = {"rw": "read", "rwmixread": 100, "bs_bytes": 4096, "iodepth": 1} | factors
-    even = len(told) == 1 or len({f.get("iodepth", 1) for f, _ in told}) == 1
+    even = len({f.get("iodepth", 1) for f, _ in told}) == 1
     if not even:
         factors["iodepth"] = nan
     kind, of_row = bins
-    own_percentiles: dict[str, float] = {}
-    why = ""
-    if kind is None:
-        own_percentiles, why = _own(places, rows)
-    elif kind == "clat":
-        why = _OF_CLAT
+    own_percentiles, why = ({}, _OF_CLAT if kind == "clat" else "") if kind else _own(places, rows)
     given = [of_row[place] for place in places] if kind else []
     remote = {(e.report.hostname, e.report.port) for e in mine if e.report.hostname != LOCAL_HOST or e.report.port}
     return Part(
@@ -154,7 +144,7 @@ def _part(entries: Sequence[Entry], own: list[int], rows: Sequence, bins, severa
         outstanding=flying if stated or not even else nan,
         offered=offered,
         errors=tuple(_errors(mine)),
-        caveats=said,
+        caveats=tuple(dict.fromkeys(caveat for _, caveats in told for caveat in caveats)),
         percentiles=why,
     )
 
@@ -174,9 +164,6 @@ def _jobs(entries: Sequence[Entry], told: Sequence[dict]) -> tuple[int, bool, fl
     """
     seen: dict[tuple, tuple[int, float]] = {}
     stated = all(["numjobs" in factors for factors in told])
-    if len(entries) == 1:
-        jobs = told[0].get("numjobs", 1)
-        return jobs, stated, jobs * told[0].get("in_flight", told[0].get("iodepth", 1))
     for entry, factors in zip(entries, told, strict=True):
         report = entry.report
         key = (report.hostname, report.port, report.jobname, report.groupid)
@@ -193,10 +180,8 @@ def _own(places: Sequence[int], rows: Sequence) -> tuple[dict[str, float], str]:
     """fio's own percentiles, which are those of one job and direction, where there is only one; else why there are
     none."""
     if len(places) != 1:
-        return (
-            {},
-            f"percentiles of {len(places)} jobs or directions without histograms cannot be merged: json+ keeps them",
-        )
+        several = f"percentiles of {len(places)} jobs or directions without histograms"
+        return {}, f"{several} cannot be merged: json+ keeps them"
     direction = rows[places[0]][2]
     lat = direction.lat_ns.percentile
     printed = lat or direction.clat_ns.percentile
@@ -247,60 +232,47 @@ def is_diskspd(raw: bytes) -> bool:
     return any(mark in head for mark in xml) or all(any(mark in head for mark in each) for each in text)
 
 
-def diskspd_parts(path: str) -> tuple[list[Part], str]:
+def diskspd_parts(raw: bytes, path: str) -> tuple[list[Part], str]:
     """Its runs, and DiskSPD's version.
 
     Raises
     ------
     DiskspdOutputError : as `read_diskspd`; and targets that were asked for different things in one timespan
     """
-    table = read_diskspd(path)
-    bins = read_diskspd_bins(path)
-    spans = list(table.groupby("groupid", sort=True))
-    parts = [
-        _span(span, bins[bins["groupid"] == number], table.attrs, int(number), len(spans)) for number, span in spans
-    ]
-    return parts, table.attrs["diskspd_version"]
+    spans, _ = load(raw, path)
+    told = [(number, span, list(rows_of(span))) for number, span in enumerate(spans, 1)]
+    told = [(number, span, rows) for number, span, rows in told if rows]
+    return [_span(span, rows, f"timespan {n}" if len(told) > 1 else "") for n, span, rows in told], version_of(spans)
 
 
-def _span(rows: pd.DataFrame, bins: pd.DataFrame, attrs: dict[str, Any], number: int, spans: int) -> Part:
-    options = [_options(row) for row in rows.to_dict("records")]
-    told = [asked(given) for given in options]
+def _span(span: Timespan, rows: list[dict[str, Any]], job: str) -> Part:
+    options = [{name[4:]: value for name, value in row.items() if name.startswith("opt_")} for row in rows]
+    told = [asked(given)[0] for given in options]
     for name in ("rw", "bs_bytes", "rwmixread"):
-        values = {f.get(name) for f, _ in told}
+        values = {factors.get(name) for factors in told}
         if len(values) > 1:
             shown = " and ".join(sorted(map(str, values)))
             raise DiskspdOutputError(f"targets of {name} {shown} in one timespan: together they are no one cell")
-    factors = {name: value for name, value in told[0][0].items() if name not in ("numjobs", "iodepth", "time_based")}
-    threads = rows[["job", "clone"]].drop_duplicates()
-    factors["numjobs"] = len(threads)
-    outstanding = attrs["outstanding"].get(number, nan)
-    depth = outstanding / len(threads)
-    factors["iodepth"] = int(depth) if float(depth).is_integer() else depth
-    measured = rows[list(NUMBERS)].astype(float).to_numpy()
+    factors = {name: value for name, value in told[0].items() if name not in ("numjobs", "iodepth", "time_based")}
+    jobs = len({(row["job"], row["clone"]) for row in rows})
+    outstanding = outstanding_of(span)
+    depth = outstanding / jobs
+    factors |= {"numjobs": jobs, "iodepth": int(depth) if depth.is_integer() else depth}
     errors = {4: "interrupted before it measured", 74: "its rows cannot be the whole timespan"}
-    failed = sorted({int(error) for error in rows["error"] if error})
-    latency = len(bins) > 0
+    buckets = np.array([bucket[2:] for bucket in buckets_of(span)])
+    latency = len(buckets) > 0
     return Part(
-        job=f"timespan {number + 1}" if spans > 1 else "",
+        job=job,
         factors={name: value for name, value in factors.items() if value == value},
         asked={name: options[0][name] for name in _SHOWN_OF_DISKSPD if name in options[0]},
-        rows=[Row(ddir, tuple(values)) for ddir, values in zip(rows["ddir"], measured, strict=True)],
-        bins=(bins["lat_ns"].to_numpy(), bins["count"].to_numpy()) if latency else None,
+        rows=[Row(row["ddir"], tuple(float(row.get(name, nan)) for name in NUMBERS)) for row in rows],
+        bins=(buckets[:, 0], buckets[:, 1]) if latency else None,
         hosts=(),
-        outstanding=outstanding if isfinite(outstanding) else nan,
-        errors=tuple(errors.get(code, f"error {code}") for code in failed),
+        outstanding=outstanding,
+        errors=tuple(errors[code] for code in sorted({row["error"] for row in rows}) if code),
         caveats=(_REBUILT,) if latency else (),
         percentiles="" if latency else "DiskSPD measured no latency (-L): no percentiles, no mean latency",
     )
-
-
-def _options(row: dict[str, Any]) -> dict[str, str]:
-    return {
-        name.removeprefix("opt_"): value
-        for name, value in row.items()
-        if name.startswith("opt_") and isinstance(value, str)
-    }
 
 
 _PHASE = re.compile(r"(READ|WRITE)|RWMIX(\d+)")
@@ -308,16 +280,16 @@ _COARSE = "elbencho's histogram has buckets 19 % wide: no percentiles are taken 
 _TRUE = ("1", "true")
 _HEAD = b"ISO date,label,path type,"
 
-Field = Callable[[str, str], str]
-"""Text of one field, by its names in csv and in JSON (where | stands for a slash of a key); empty where it has none."""
+Phase = dict[str, Any]
+"""One phase by the names of the csv, or by those of the JSON's keys, one below the other with / between."""
 
 
 def is_elbencho(raw: bytes) -> bool:
     return raw.removeprefix(b"\xef\xbb\xbf").startswith(_HEAD) or (b'"phase_type"' in raw and b'"last_done"' in raw)
 
 
-def elbencho_parts(raw: bytes, path: str) -> tuple[list[tuple[Part, str]], str]:
-    """Its runs, each with the user's label, and elbencho's version.
+def elbencho_parts(raw: bytes, path: str) -> tuple[list[Part], str]:
+    """Its runs, and elbencho's version.
 
     Raises
     ------
@@ -326,15 +298,14 @@ def elbencho_parts(raw: bytes, path: str) -> tuple[list[tuple[Part, str]], str]:
     """
     text = raw.decode("utf-8-sig", "replace")
     phases = list(_of_csv(text, path) if text.startswith(_HEAD.decode()) else _of_json(text, path))
-    found = [
-        (part, label) for number, field in enumerate(phases, 1) for part, label in _phase(field, number, len(phases))
-    ]
+    jobs = [(phase, f"phase {number}" if len(phases) > 1 else "") for number, phase in enumerate(phases, 1)]
+    found = [part for phase, job in jobs if (part := _phase(phase, job))]
     if not found:
         raise ForeignError(f"{path}: no phase of it reads or writes")
-    return found, phases[0]("version", "config/version")
+    return found, _said(phases[0], "version", "config/version")
 
 
-def _of_csv(text: str, path: str) -> Iterator[Field]:
+def _of_csv(text: str, path: str) -> Iterator[Phase]:
     lines = csv.reader(io.StringIO(text))
     head = next(lines)
     for line in lines:
@@ -342,10 +313,10 @@ def _of_csv(text: str, path: str) -> Iterator[Field]:
             continue
         if len(line) != len(head):
             raise ForeignError(f"{path}: line {lines.line_num} has {len(line)} of {len(head)} fields: was it cut off?")
-        yield partial(_cell, dict(zip(head, line, strict=True)))
+        yield dict(zip(head, line, strict=True))
 
 
-def _of_json(text: str, path: str) -> Iterator[Field]:
+def _of_json(text: str, path: str) -> Iterator[Phase]:
     """Documents follow one another without anything in between; every value is text."""
     decoder, at = json.JSONDecoder(), 0
     while (at := len(text) - len(text[at:].lstrip())) < len(text):
@@ -353,80 +324,63 @@ def _of_json(text: str, path: str) -> Iterator[Field]:
             document, at = decoder.raw_decode(text, at)
         except ValueError as error:
             raise ForeignError(f"{path}: the JSON is broken off: {error}") from None
-        yield partial(_leaf, document)
+        flat = pd.json_normalize(document if isinstance(document, dict) else {}, sep="/", max_level=4)
+        yield flat.to_dict("records")[0]
 
 
-def _cell(row: dict[str, str], name: str, _: str) -> str:
-    return row.get(name, "")
-
-
-def _leaf(tree: Any, _: str, place: str) -> str:
-    for name in place.split("/"):
-        tree = tree.get(name.replace("|", "/"), "") if isinstance(tree, dict) else ""
-    return tree if isinstance(tree, str) else ""
-
-
-def _phase(field: Field, number: int, phases: int) -> Iterator[tuple[Part, str]]:
-    """The run of a phase; nothing of one that handles entries alone."""
-    phase = _PHASE.fullmatch(field("operation", "phase_type"))
-    iops = _float(field("IOPS [last]", "last_done/iops"))
-    if not phase or iops != iops:
-        return
-    reads = {"READ": 100.0, "WRITE": 0.0}.get(phase[1] or "", float(phase[2] or 0))
-    seconds = _float(field("time ms [last]", "last_done/elapsed_time_ms")) / 1000
-    bs = _float(field("block size", "config/block_size"))
-    main = (
-        iops,
-        _bytes_per_s(field, "MiB/s [last]", "last_done/bytes|s"),
-        _latency(field, "IO lat us [avg]", "last_done/latency/IO/avg_us"),
-    )
-    rows = [("read" if reads == 100 else "write", *main)]
-    mixed = _float(field("rwmix read IOPS [last]", "last_done/rwmix_read/iops"))
-    if phase[2] and mixed == mixed:
-        bw = _bytes_per_s(field, "rwmix read MiB/s [last]", "last_done/rwmix_read/bytes|s")
-        lat = _latency(field, "rwmix read IO lat us [avg]", "last_done/latency/IO/rwmix_read/avg_us")
-        rows.append(("read", mixed, bw, lat))
-    random = field("random", "config/random_offsets").lower() in _TRUE
-    kind = "rw" if phase[2] and 0 < reads < 100 else "read" if reads == 100 else "write"
-    depth = _float(field("IO depth", "config/io_depth"))
-    hosts, threads = (int(_float(field(name, f"config/{name}")) or 1) for name in ("hosts", "threads"))
-    factors: dict[str, Any] = {"rw": ("rand" if random else "") + kind, "rwmixread": int(reads), "iodepth": int(depth)}
+def _phase(phase: Phase, job: str) -> Part | None:
+    """The run of a phase; none of one that handles entries alone."""
+    operation = _said(phase, "operation", "phase_type")
+    kind = _PHASE.fullmatch(operation)
+    iops = _float(phase, "IOPS [last]", "last_done/iops")
+    if not kind or iops != iops:
+        return None
+    reads = {"READ": 100.0, "WRITE": 0.0}.get(kind[1] or "", float(kind[2] or 0))
+    runtime_ms = _float(phase, "time ms [last]", "last_done/elapsed_time_ms")
+    bs = _float(phase, "block size", "config/block_size")
+    bw = _bytes_per_s(phase, "MiB/s [last]", "last_done/bytes/s")
+    lat_ns = 1000 * _float(phase, "IO lat us [avg]", "last_done/latency/IO/avg_us")
+    rows = [Row("read" if reads == 100 else "write", (iops, bw, lat_ns, runtime_ms, nan))]
+    mixed = _float(phase, "rwmix read IOPS [last]", "last_done/rwmix_read/iops")
+    if kind[2] and mixed == mixed:
+        bw = _bytes_per_s(phase, "rwmix read MiB/s [last]", "last_done/rwmix_read/bytes/s")
+        lat_ns = 1000 * _float(phase, "rwmix read IO lat us [avg]", "last_done/latency/IO/rwmix_read/avg_us")
+        rows.append(Row("read", (mixed, bw, lat_ns, runtime_ms, nan)))
+    rw = rw_of(reads, _said(phase, "random", "config/random_offsets").lower() in _TRUE)
+    depth = _float(phase, "IO depth", "config/io_depth")
+    hosts, threads = (int(_float(phase, name, f"config/{name}") or 1) for name in ("hosts", "threads"))
+    factors: dict[str, Any] = {"rw": rw, "rwmixread": int(reads), "iodepth": int(depth)}
     factors |= {"numjobs": hosts * threads, "sync": 0} | ({"bs_bytes": int(bs)} if bs == bs else {})
-    cached = field("direct IO", "config/direct_io").lower() not in _TRUE
-    asked = {
-        "rw": factors["rw"],
-        "bs": f"{bs:g}",
-        "iodepth": f"{depth:g}",
-        "numjobs": f"{threads}",
-        "rwmixread": f"{reads:g}",
-    }
-    part = Part(
-        job=f"phase {number}" if phases > 1 else "",
+    asked = {"rw": rw, "bs": f"{bs:g}", "iodepth": f"{depth:g}", "numjobs": f"{threads}"}
+    cached = _said(phase, "direct IO", "config/direct_io").lower() not in _TRUE
+    label = _said(phase, "label", "label")
+    return Part(
+        job=job,
         factors=factors,
-        asked=asked if kind == "rw" else {name: text for name, text in asked.items() if name != "rwmixread"},
-        rows=[Row(ddir, (rate, bw, lat, 1000 * seconds, nan)) for ddir, rate, bw, lat in rows],
+        asked=asked | ({"rwmixread": f"{reads:g}"} if rw.endswith("rw") else {}),
+        rows=rows,
         hosts=tuple(f"host {n}" for n in range(1, hosts + 1)),
         outstanding=hosts * threads * depth,
         caveats=(Caveat("direct", "without --direct: the page cache of the host was measured too"),) * cached,
         percentiles=_COARSE,
-        identity=" ".join(
-            (field("ISO date", "iso_start_date"), field("operation", "phase_type"), field("label", "label"))
-        ),
+        identity=" ".join((_said(phase, "ISO date", "iso_start_date"), operation, label)),
+        label=label,
     )
-    yield part, field("label", "label")
 
 
-def _float(text: str) -> float:
+def _said(phase: Phase, csv_name: str, json_name: str) -> str:
+    """Text of one field, empty where it has none."""
+    said = phase.get(csv_name, phase.get(json_name, ""))
+    return said if isinstance(said, str) else ""
+
+
+def _float(phase: Phase, csv_name: str, json_name: str) -> float:
     try:
-        return float(text)
+        return float(_said(phase, csv_name, json_name))
     except ValueError:
         return nan
 
 
-def _bytes_per_s(field: Field, mib: str, exact: str) -> float:
+def _bytes_per_s(phase: Phase, mib: str, exact: str) -> float:
     """csv has whole MiB a second, JSON bytes."""
-    return _float(field(mib, "")) * 2**20 if field(mib, "") else _float(field("", exact))
-
-
-def _latency(field: Field, name: str, place: str) -> float:
-    return 1000 * _float(field(name, place))
+    return _float(phase, mib, exact) * (2**20 if mib in phase else 1)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import pandas as pd
 import yaml
 
 from hcilib.compressed import read_bytes
-from hcilib.read.foreign.parts import bytes_of
+from hcilib.read.foreign.parts import bytes_of, rw_of
 from hcilib.workload import Pattern, PlanError
 
 
@@ -36,6 +36,7 @@ class Place:
     named : factors and `rep`
     label : free text that tells runs apart and that nobody but the user can read
     passed_over : why nothing is to be taken from the file; empty where something is
+    unfit : why the user's `names` do not fit its name; empty where they do
     """
 
     tool: str
@@ -44,19 +45,14 @@ class Place:
     named: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
     passed_over: str = ""
+    unfit: str = ""
 
 
 def placed(file: str) -> Place:
     """The place of a file by its path below the folder that was given, ``/`` between; a loose file is a run of its
     own."""
-    return next(_layouts(file), None) or Place("", file, file)
-
-
-def _layouts(file: str) -> Iterator[Place]:
-    for layout in LAYOUTS:
-        place = layout(file)
-        if place is not None:
-            yield place
+    places = (layout(file) for layout in LAYOUTS)
+    return next(filter(None, places), None) or Place("", file, file)
 
 
 _VMFLEET_SWEEP = re.compile(
@@ -73,8 +69,8 @@ def vmfleet(file: str) -> Place | None:
     plain = re.sub(r"\.(zst|gz)$", "", file)
     match = _VMFLEET_SWEEP.fullmatch(plain)
     if match:
-        kind = {"0": "read", "100": "write"}.get(match["w"], "rw")
-        named: dict[str, Any] = {"rw": ("rand" if match["p"] == "r" else "") + kind, "rwmixread": 100 - int(match["w"])}
+        reads = 100 - int(match["w"])
+        named: dict[str, Any] = {"rw": rw_of(reads, match["p"] == "r"), "rwmixread": reads}
         named |= {"bs_bytes": 1024 * int(match["b"]), "iodepth": int(match["o"])}
     else:
         match, named = _VMFLEET_PROFILE.fullmatch(plain), {}
@@ -104,8 +100,7 @@ def hcibench(file: str) -> Place | None:
     named: dict[str, Any] = {}
     if param := _HCIBENCH_PARAM.fullmatch(match["param"]):
         reads, random = int(param["r"]), int(param["s"])
-        kind = {100: "read", 0: "write"}.get(reads, "rw")
-        named = {"rw": ("rand" if random else "") + kind, "rwmixread": reads, "bs_bytes": bytes_of(param["bs"])}
+        named = {"rw": rw_of(reads, random > 0), "rwmixread": reads, "bs_bytes": bytes_of(param["bs"])}
         named |= {"iodepth": int(param["t"]), "numjobs": int(param["disks"])}
     label = "" if named else match["param"]
     return Place("hcibench", match["run"], match["vm"], named, label)
@@ -181,7 +176,6 @@ LAYOUTS: tuple[Callable[[str], Place | None], ...] = (vmfleet, hcibench, cbt, be
 
 # What a user says of the names of files.
 
-Names = "str | re.Pattern[str] | pd.DataFrame | Mapping[str, Mapping[str, Any]] | None"
 _TEXT, _COUNT = r"[^/]+?", r"\d+"
 FIELDS = {
     "system": _TEXT,
@@ -207,7 +201,13 @@ class NamesError(ValueError):
     """A `names` that cannot be used; the sentence says what it was and what would do."""
 
 
-class Naming:
+Said = tuple[dict[str, Any], str]
+"""What the name of a file says, or why nothing."""
+Naming = Callable[[str, str], Said]
+"""Asked of a file by its path below a folder, and of the folder's name."""
+
+
+def naming_of(names: Any) -> Naming:
     """`names`, ready to be asked of each file.
 
     Parameters
@@ -219,63 +219,51 @@ class Naming:
         ``.csv`` file with a column `file` (the path below the folder, or the name alone) and one column a field, of
         which those that are no field become factors of the user's own; or a mapping from file to fields.
     """
+    if names is None:
+        return lambda file, root: ({}, "")
+    if isinstance(names, Mapping):
+        names = pd.DataFrame([{"file": file, **fields} for file, fields in names.items()])
+    if isinstance(names, str) and names.endswith(".csv") and "{" not in names:
+        names = _csv(names)
+    if isinstance(names, pd.DataFrame):
+        return partial(_of_table, _rows(names))
+    if isinstance(names, re.Pattern) or (isinstance(names, str) and "(?P<" in names):
+        return partial(_of_expression, _regex(names))
+    if isinstance(names, str):
+        return partial(_of_pattern, names, [_pattern(names, lazy=lazy) for lazy in (True, False)])
+    raise NamesError(
+        f"names is a {type(names).__name__}; expected a pattern like '{{system}}_{{pattern}}.json', a regular "
+        "expression with named groups, or a table with a column 'file'"
+    )
 
-    def __init__(self, names: Any):
-        self.given = names
-        self._table: dict[str, list[dict[str, Any]]] | None = None
-        self._regexes: tuple[re.Pattern[str], ...] = ()
-        if names is None:
-            return
-        if isinstance(names, Mapping):
-            names = pd.DataFrame([{"file": file, **fields} for file, fields in names.items()])
-        if isinstance(names, str) and names.endswith(".csv") and "{" not in names:
-            names = _csv(names)
-        if isinstance(names, pd.DataFrame):
-            self._table = _rows(names)
-        elif isinstance(names, re.Pattern) or (isinstance(names, str) and "(?P<" in names):
-            self._regexes = (_regex(names),)
-        elif isinstance(names, str):
-            self._regexes = _pattern(names, lazy=True), _pattern(names, lazy=False)
-        else:
-            raise NamesError(
-                f"names is a {type(names).__name__}; expected a pattern like '{{system}}_{{pattern}}.json', a regular "
-                "expression with named groups, or a table with a column 'file'"
-            )
 
-    def __bool__(self) -> bool:
-        return self.given is not None
+def _of_pattern(names: str, readings: list[re.Pattern[str]], file: str, root: str) -> Said:
+    found = {tuple(match.groupdict().items()) for regex in readings if (match := _held(regex, file, root))}
+    if not found:
+        return {}, f"its name does not fit names {names!r}"
+    if len(found) > 1:
+        both = " or ".join(", ".join(f"{k} {v}" for k, v in sorted(given)) for given in sorted(found))
+        return (
+            {},
+            f"names {names!r} fits its name twice: {both}; say more of it, such as {{rw}} or {{pattern}} in place of *",
+        )
+    return _valued(dict(found.pop()))
 
-    def of(self, file: str, root: str) -> tuple[dict[str, Any], str]:
-        """What the name of `file` (its path below the folder `root`) says, or why nothing."""
-        if self.given is None:
-            return {}, ""
-        if self._table is not None:
-            return self._row(file)
-        if len(self._regexes) == 1:
-            return self._searched(file)
-        found = {tuple(match.groupdict().items()) for regex in self._regexes if (match := _held(regex, file, root))}
-        if not found:
-            return {}, f"its name does not fit names {self.given!r}"
-        if len(found) > 1:
-            readings = " or ".join(", ".join(f"{k} {v}" for k, v in sorted(given)) for given in sorted(found))
-            more = f"{readings}; say more of it, such as {{rw}} or {{pattern}} in place of *"
-            return {}, f"names {self.given!r} fits its name twice: {more}"
-        return _valued(dict(found.pop()))
 
-    def _searched(self, file: str) -> tuple[dict[str, Any], str]:
-        found = [match.groupdict() for match in self._regexes[0].finditer(file)]
-        if not found:
-            return {}, f"its name does not fit names {self._regexes[0].pattern!r}"
-        if any(other != found[0] for other in found):
-            return {}, f"names {self._regexes[0].pattern!r} fits its name {len(found)} times, each time otherwise"
-        return _valued({name: value for name, value in found[0].items() if value is not None})
+def _of_expression(regex: re.Pattern[str], file: str, _: str) -> Said:
+    found = [match.groupdict() for match in regex.finditer(file)]
+    if not found:
+        return {}, f"its name does not fit names {regex.pattern!r}"
+    if any(other != found[0] for other in found):
+        return {}, f"names {regex.pattern!r} fits its name {len(found)} times, each time otherwise"
+    return _valued({name: value for name, value in found[0].items() if value is not None})
 
-    def _row(self, file: str) -> tuple[dict[str, Any], str]:
-        assert self._table is not None
-        rows = self._table.get(file) or self._table.get(Path(file).name, [])
-        if len(rows) != 1:
-            return {}, "names has no line of it" if not rows else f"names has {len(rows)} lines of it"
-        return _valued(rows[0])
+
+def _of_table(table: Mapping[str, list[dict[str, Any]]], file: str, _: str) -> Said:
+    rows = table.get(file) or table.get(Path(file).name, [])
+    if len(rows) != 1:
+        return {}, "names has no line of it" if not rows else f"names has {len(rows)} lines of it"
+    return _valued(rows[0])
 
 
 def _pattern(names: str, *, lazy: bool) -> re.Pattern[str]:
@@ -287,11 +275,9 @@ def _pattern(names: str, *, lazy: bool) -> re.Pattern[str]:
             seen[factor] += 1
             if factor not in FIELDS:
                 near = get_close_matches(factor, FIELDS, 1)
-                raise NamesError(
-                    (f"names {names!r}: no field {factor!r}")
-                    + (f", did you mean {near[0]!r}" if near else "")
-                    + f"; there are {', '.join(FIELDS)}, and _ or * for what does not matter"
-                )
+                meant = f", did you mean {near[0]!r}" if near else ""
+                there = f"there are {', '.join(FIELDS)}, and _ or * for what does not matter"
+                raise NamesError(f"names {names!r}: no field {factor!r}{meant}; {there}")
             as_written = FIELDS[factor] if lazy or FIELDS[factor] != _TEXT else _TEXT.removesuffix("?")
             written.append(f"(?P<{factor}>{as_written})")
         elif folders:
@@ -352,26 +338,23 @@ def _rows(table: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:
     return rows
 
 
-def _valued(fields: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def _valued(fields: Mapping[str, Any]) -> Said:
     """Counts as integers, sizes in bytes, a pattern as what fio is told; or what cannot be read as such."""
+    values: dict[str, Any] = {}
     try:
-        return dict(_values(fields)), ""
+        for name, value in fields.items():
+            if name in _COUNTS:
+                values[name] = int(value)
+            elif name == "bs":
+                values["bs_bytes"] = bytes_of(str(value))
+            elif name == "rw":
+                values["rw"] = {"readwrite": "rw", "randreadwrite": "randrw"}.get(str(value), str(value))
+            elif name == "pattern":
+                pattern = Pattern.parse(str(value).lower())
+                values |= {"rw": pattern.rw, "bs_bytes": pattern.bs_bytes, "rwmixread": pattern.rwmixread}
+                values |= {"sync": pattern.sync} if pattern.sync else {}
+            else:
+                values[name] = value
     except (PlanError, ValueError) as error:
         return {}, f"names: {error}"
-
-
-def _values(fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, value in fields.items():
-        if name in _COUNTS:
-            yield name, int(value)
-        elif name == "bs":
-            yield "bs_bytes", bytes_of(str(value))
-        elif name == "rw":
-            yield "rw", {"readwrite": "rw", "randreadwrite": "randrw"}.get(str(value), str(value))
-        elif name == "pattern":
-            pattern = Pattern.parse(str(value).lower())
-            yield from (("rw", pattern.rw), ("bs_bytes", pattern.bs_bytes), ("rwmixread", pattern.rwmixread))
-            if pattern.sync:
-                yield "sync", pattern.sync
-        else:
-            yield name, value
+    return values, ""

@@ -13,11 +13,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from functools import cache
 from hashlib import blake2b
 from math import nan
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import zstandard
@@ -25,22 +24,15 @@ import zstandard
 from hcilib.caveats import Caveat, Caveats
 from hcilib.compressed import first_bytes, is_packed, read_bytes
 from hcilib.engine import located
-from hcilib.read.foreign.files import (
-    diskspd_parts,
-    elbencho_parts,
-    fio_parts,
-    is_diskspd,
-    is_elbencho,
-    is_fio,
-    is_fio_text,
-)
+from hcilib.read.foreign.files import diskspd_parts, elbencho_parts, fio_parts, is_diskspd, is_elbencho, is_fio
 from hcilib.read.foreign.layouts import Naming, Place, cbt_twin, placed
 from hcilib.read.foreign.parts import ForeignError, Part, row_of
+from hcilib.read.run.cache import code
 
 HEAD = 2**16
 """Bytes of a file that are looked at before it is read whole."""
 RESULT, LOG, SUMMARY, CONFIG, OTHER = "result", "log", "summary", "config", "something else"
-RUN_DIRECTORY, EMPTY = "run directory", "it is empty"
+RUN_DIRECTORY = "run directory"
 _RESULT_NAME = re.compile(r".*\.(json|xml)(\.zst|\.gz)?")
 _SURE = (
     (LOG, re.compile(r".*_(bw|iops|lat|slat|clat|hist)(\.\d+)?\.log(\.zst|\.gz)?")),
@@ -48,7 +40,6 @@ _SURE = (
     (SUMMARY, re.compile(r".*(-res\.txt|result(-log)?\.tsv|-statistics\.json|\.html|\.pdf|\.xlsx?)")),
 )
 _LIKELY = ((LOG, re.compile(r".*\.log(\.zst|\.gz)?")), (CONFIG, re.compile(r".*profile.*\.xml")))
-_NAMES = (_SURE, _LIKELY)
 """Names that say what a file is; of likely ones the first bytes are looked at, as results are kept under them, too."""
 _WHY = {
     LOG: "a log: read_results takes results",
@@ -56,6 +47,8 @@ _WHY = {
     CONFIG: "a configuration",
     OTHER: "no result of a tool that is known here",
 }
+_TOOLS = (("fio", is_fio, fio_parts), ("diskspd", is_diskspd, diskspd_parts), ("elbencho", is_elbencho, elbencho_parts))
+"""Each with how its bytes are told, and what reads them."""
 
 
 @dataclass(slots=True)
@@ -80,28 +73,22 @@ class File:
         return self.what == RESULT and bool(self.skipped)
 
 
-class Run(NamedTuple):
-    """A row of `results` to be, the files it is made of, and what tells it apart that only the user can read."""
+@dataclass(slots=True)
+class Run:
+    """A row of `results` to be, the files it is made of, and what tells it apart: what only the user can read, the cell
+    that it is of, and settings that are systems of their own."""
 
     row: dict[str, Any]
     files: list[str]
     label: str
     rep: int | None
     identity: str = ""
+    cell: tuple = ()
+    settings: list[str] = field(default_factory=list)
 
 
-class Named(NamedTuple):
-    """A file by its path and by that below the folder given; what both say, and why `names` does not fit."""
-
-    path: str
-    file: str
-    place: Place
-    named: dict[str, Any]
-    why: str
-
-
-Task = list[Named]
-"""Files that belong to one run by their paths."""
+Task = list[tuple[str, str, Place]]
+"""Files that belong to one run by their paths: each with its path below the folder given, and what both say."""
 
 
 def walked(folder: Path) -> Iterator[tuple[str, str]]:
@@ -128,122 +115,102 @@ def tasks_of(files: Sequence[tuple[str, str]], root: str, naming: Naming) -> lis
     there = {file for _, file in files}
     for path, file in files:
         place = placed(f"{root}/{file}")
-        if place.tool == "cbt" and cbt_twin(file) in there:
-            place = replace(place, passed_over="it repeats what stands in its json_output")
-        named, why = naming.of(file, root)
-        by_run[_run_key(file, place, named)].append(Named(path, file, place, named, why))
+        named, why = naming(file, root)
+        twice = place.tool == "cbt" and cbt_twin(file) in there
+        over = "it repeats what stands in its json_output" if twice else place.passed_over
+        place = replace(place, named={**place.named, **named}, unfit=why, passed_over=over)
+        run: tuple = (place.tool, place.run)
+        if not place.tool and "vm" in named:
+            run = os.path.dirname(file), *sorted((k, str(v)) for k, v in named.items() if k != "vm")
+        by_run[run].append((path, file, place))
     return list(by_run.values())
-
-
-def _run_key(file: str, place: Place, named: dict[str, Any]) -> tuple:
-    if place.tool:
-        return place.tool, place.run
-    if "vm" in named:
-        return os.path.dirname(file), *sorted((k, str(v)) for k, v in named.items() if k != "vm")
-    return ("", file)
 
 
 def look(task: Task) -> tuple[list[File], list[Run]]:
     """The files of a task and the runs in them. A run of which one file cannot be read is none: its sum would be too
     low."""
     files: list[File] = []
-    read: dict[str, list[tuple[Part, str, str]]] = defaultdict(list)
-    place = task[0].place
-    for one in task:
-        named = {**one.place.named, **one.named}
-        host = str(named.pop("vm", one.place.host))
-        file = File(one.file, one.path, named=named)
+    read: dict[str, list[tuple[Part, str]]] = defaultdict(list)
+    for path, below, place in task:
+        named = dict(place.named)
+        host = str(named.pop("vm", place.host))
+        file = File(below, path, named=named)
         files.append(file)
         try:
-            found = _parts(file, one.place)
+            found = _parts(file, place)
         except (ValueError, OSError) as error:
-            file.what, file.skipped = RESULT, str(error).removeprefix(f"{one.path}: ")
+            file.what, file.skipped = RESULT, str(error).removeprefix(f"{path}: ")
             continue
-        if file.what == OTHER and file.skipped == EMPTY and one.named and not one.why:
-            file.what = RESULT  # it is called as results are
-        if file.what != RESULT or file.skipped:
+        if found and place.unfit:
+            file.skipped = place.unfit
             continue
-        if one.why:
-            file.skipped = one.why
-            continue
-        for part, label in found:
-            read[part.job].append((part, host, label))
+        for part in found:
+            read[part.job].append((part, host))
             file.found = file.found or part.asked
     broken = next((f for f in files if f.left_out), None)
-    if broken and len(files) > 1:
-        for file in files:
-            if file.what == RESULT and not file.skipped:
-                file.skipped = f"{broken.file} of the same run cannot be read, and a sum without it would be too low"
-        return files, []
     used = [file for file in files if file.what == RESULT and not file.skipped]
-    return files, _runs(used, read, place)
+    if broken:
+        for file in used:
+            file.skipped = f"{broken.file} of the same run cannot be read, and a sum without it would be too low"
+        return files, []
+    return files, _runs(used, read, task[0][-1]) if used else []
 
 
-def _runs(files: list[File], read: dict, place: Place) -> list[Run]:
+def _runs(files: list[File], read: dict[str, list[tuple[Part, str]]], place: Place) -> list[Run]:
     """A run for each job of the files that ran alone; none where one of them is no cell, which is said of the files."""
-    if not files:
-        return []
     names = [file.file for file in files]
     name = place.run.partition("/")[2] or place.run if place.tool else names[0]
     runs = []
     for job, of_run in read.items():
         named = dict(files[0].named)
         rep = named.pop("rep", None)
-        label = next((text for _, _, text in of_run if text), "")
-        if label:
+        if label := next((part.label for part, _ in of_run if part.label), ""):
             named.setdefault("system", label)
         try:
-            row = row_of([(part, host) for part, host, _ in of_run], named)
+            row = row_of(of_run, named)
         except ForeignError as error:
             for file in files:
                 file.skipped = f"{job}: {error}" if job else str(error)
             return []
         row["tool"] = files[0].tool
         runs.append(Run(row, names, place.label, rep, of_run[0][0].identity))
+    first = next(iter(read))
     for file in files:
-        file.run = f"{name}, {next(iter(read))}" + ", ..." * (len(read) > 1) if next(iter(read)) else name
+        file.run = f"{name}, {first}" + ", ..." * (len(read) > 1) if first else name
     return runs
 
 
-def _parts(file: File, place: Place) -> list[tuple[Part, str]]:
-    """What the file holds, each with a label of its tool's; sets what it is, of which tool and version."""
+def _parts(file: File, place: Place) -> list[Part]:
+    """What the file holds; sets what it is, of which tool and version."""
     name = os.path.basename(file.file)
     if place.passed_over:
-        file.what, file.tool, file.skipped = OTHER, place.tool, place.passed_over
-        return []
-    known = _by_name(name, file.path)
-    if known:
+        file.tool, file.skipped = place.tool, place.passed_over
+    elif known := _by_name(name, file.path):
         file.what, file.tool, file.skipped = known, place.tool, _WHY[known]
-        return []
-    if not name or file.path.endswith(os.sep):
+    elif not name or file.path.endswith(os.sep):
         file.what, file.tool, file.skipped = RUN_DIRECTORY, "hcilib", "a run directory: name it by itself"
-        return []
-    head = first_bytes(file.path, HEAD)
-    if not head:
-        file.what, file.skipped = (RESULT if _RESULT_NAME.fullmatch(name) else OTHER), EMPTY
-        return []
+    elif head := first_bytes(file.path, HEAD):
+        return _read(file, place, head)
+    else:
+        file.skipped = "it is empty"
+        if place.tool or place.named or _RESULT_NAME.fullmatch(name):  # where a result should be
+            file.what = RESULT
+    return []
+
+
+def _read(file: File, place: Place, head: bytes) -> list[Part]:
     raw = read_bytes(file.path) if len(head) == HEAD or is_packed(head) else head
     file.digest = blake2b(raw, digest_size=16).hexdigest()
     raw = _as_utf8(raw)
-    if is_fio(raw):
-        file.what, file.tool = RESULT, place.tool or "fio"
-        parts, file.version = fio_parts(raw, file.path)
-        return [(part, "") for part in parts]
-    if is_diskspd(raw):
-        file.what, file.tool = RESULT, place.tool or "diskspd"
-        parts, file.version = diskspd_parts(file.path)
-        return [(part, "") for part in parts]
-    if is_elbencho(raw):
-        file.what, file.tool = RESULT, "elbencho"
-        found, file.version = elbencho_parts(raw, file.path)
-        return found
-    if is_fio_text(raw):
-        file.what, file.tool = RESULT, place.tool or "fio"
-        file.skipped = "fio's text, of which nothing is read: run fio with --output-format=json+ (both: normal,json+)"
-        return []
-    if place.tool and _RESULT_NAME.fullmatch(name):
+    for tool, is_its, parts_of in _TOOLS:
+        if is_its(raw):
+            file.what, file.tool = RESULT, place.tool or tool
+            parts, file.version = parts_of(raw, file.path)
+            return parts
+    called_so = _RESULT_NAME.fullmatch(file.file)
+    if place.tool and called_so:
         raise ForeignError(f"it lies where {place.tool} puts a result, and holds none")
-    file.skipped = _WHY[OTHER] + (f"; it begins with {_first_line(head)!r}" if _RESULT_NAME.fullmatch(name) else "")
+    file.skipped = _WHY[OTHER] + (f"; it begins with {_first_line(head)!r}" if called_so else "")
     return []
 
 
@@ -251,17 +218,16 @@ def _by_name(name: str, path: str) -> str:
     """What it is, where its name says so."""
     if name.endswith(".json") and not name.endswith("-statistics.json"):
         return ""
-    sure, likely = (next((what for what, regex in kinds if regex.fullmatch(name)), "") for kinds in _NAMES)
+    sure, likely = (next((what for what, regex in kinds if regex.fullmatch(name)), "") for kinds in (_SURE, _LIKELY))
     return sure or ("" if likely and _is_result(path) else likely)
 
 
 def _is_result(path: str) -> bool:
     try:
-        head = first_bytes(path, HEAD)
+        head = _as_utf8(first_bytes(path, HEAD))
     except (OSError, ValueError):
         return False
-    text = _as_utf8(head)
-    return is_diskspd(head) or is_fio(text) or is_fio_text(text)
+    return any(is_its(head) for _, is_its, _ in _TOOLS)
 
 
 def _as_utf8(raw: bytes) -> bytes:
@@ -274,12 +240,6 @@ def _first_line(head: bytes) -> str:
 
 
 Outcome = tuple[list[File], list[Run]]
-_READ = Path(__file__).parents[1]
-
-
-class _Kept(msgspec.Struct):
-    code: str
-    outcomes: dict[str, Outcome]
 
 
 class Cache:
@@ -293,18 +253,17 @@ class Cache:
     def known(self, tasks: Sequence[Task]) -> dict[int, Outcome]:
         """Of every task that is as it was when it was read, by its position."""
         try:
-            kept = msgspec.json.decode(read_bytes(self._file), type=_Kept)
+            kept = msgspec.json.decode(read_bytes(self._file), type=dict[str, Outcome])
         except (OSError, ValueError):
             return {}
-        outcomes = kept.outcomes if kept.code == _code() else {}
-        found = {n: outcomes[key] for n, task in enumerate(tasks) if (key := _key(task)) in outcomes}
+        found = {n: kept[key] for n, task in enumerate(tasks) if (key := _key(task)) in kept}
         for row in (run.row for _, runs in found.values() for run in runs):
             row |= {name: nan for name, value in row.items() if value is None}  # JSON has no NaN
             row["warnings"] = Caveats(Caveat(**caveat) for caveat in row["warnings"])
         return found
 
     def keep(self, tasks: Sequence[Task], outcomes: dict[int, Outcome]) -> None:
-        kept = _Kept(_code(), {_key(tasks[n]): outcome for n, outcome in outcomes.items()})
+        kept = {_key(tasks[n]): outcome for n, outcome in outcomes.items()}
         raw = zstandard.ZstdCompressor().compress(msgspec.json.encode(kept, enc_hook=_of_numpy))
         self._file.parent.mkdir(parents=True, exist_ok=True)
         beside = self._file.with_name(f"{self._file.name}.{os.getpid()}")
@@ -312,23 +271,11 @@ class Cache:
         beside.replace(self._file)
 
 
-@cache
-def _code() -> str:
-    """This code, so that what an older one read is read anew."""
-    whole = blake2b(digest_size=16)
-    for file in sorted(_READ.rglob("*.py")):
-        whole.update(file.read_bytes())
-    return whole.hexdigest()
-
-
 def _key(task: Task) -> str:
-    stamps = [(one.file, *_stamp(one.path)) for one in task]
-    return blake2b(repr(stamps).encode(), digest_size=16).hexdigest()
-
-
-def _stamp(path: str) -> tuple[int, int]:
-    state = os.stat(path)
-    return state.st_size, state.st_mtime_ns
+    """Of the files as they are, and of this code: what an older one read is read anew."""
+    states = [(file, os.stat(path)) for path, file, _ in task]
+    stamps = [(file, state.st_size, state.st_mtime_ns) for file, state in states]
+    return blake2b(repr(stamps).encode(), key=code(), digest_size=16).hexdigest()
 
 
 def _of_numpy(value: Any) -> Any:
@@ -350,23 +297,20 @@ class Source:
     system: str | None = None
 
 
-def entries(path: Any) -> list:
+def sources_of(path: Any, names: Any, system: str | None) -> list[Source]:
+    """Every entry with its own `names` and `system`, else with those of all; what is ours has none."""
     one = isinstance(path, (str, os.PathLike, Mapping)) or hasattr(path, "iterdir")
-    return [path] if one else list(path)
-
-
-def source_of(entry: Any, names: Any, system: str | None) -> Source:
-    if not isinstance(entry, Mapping):
-        return Source(
-            entry,
-            None if names is not None and is_ours(entry) else names,
-            None if system is not None and is_ours(entry) else system,
-        )
-    unknown = [key for key in entry if key not in _SOURCE_KEYS]
-    if unknown or "path" not in entry:
-        wrong = f"has {', '.join(map(repr, unknown))}" if unknown else "has no path"
-        raise ForeignError(f"source {dict(entry)!r} {wrong}; a source is a path, or {{path:, names:, system:}}")
-    return Source(entry["path"], entry.get("names", names), entry.get("system", system))
+    sources = []
+    for entry in [path] if one else path:
+        if not isinstance(entry, Mapping):
+            sources.append(Source(entry) if is_ours(entry) else Source(entry, names, system))
+            continue
+        unknown = [key for key in entry if key not in _SOURCE_KEYS]
+        if unknown or "path" not in entry:
+            wrong = f"has {', '.join(map(repr, unknown))}" if unknown else "has no path"
+            raise ForeignError(f"source {dict(entry)!r} {wrong}; a source is a path, or {{path:, names:, system:}}")
+        sources.append(Source(**{"names": names, "system": system, **entry}))
+    return sources
 
 
 def is_ours(path: Any) -> bool:
@@ -376,9 +320,7 @@ def is_ours(path: Any) -> bool:
     folder = located(path)
     if folder.suffix == ".csv":
         return _is_published(folder)
-    if not folder.is_dir():
-        return False
-    return (
+    return folder.is_dir() and (
         (folder / "plan.json").exists()
         or _is_published(folder / "results.csv")
         or any(folder.glob("*/plan.json"))
@@ -400,7 +342,7 @@ def gathered(sources: list[Source]) -> list[Source]:
     files: dict[tuple, list] = defaultdict(list)
     rest: list[Source] = []
     for source in sources:
-        if isinstance(source.path, (str, Path)) and "://" not in str(source.path) and located(source.path).is_file():
+        if "://" not in str(source.path) and located(source.path).is_file():
             files[id(source.names) if source.names is not None else None, source.system].append(source)
         else:
             rest.append(source)
@@ -411,6 +353,7 @@ def gathered(sources: list[Source]) -> list[Source]:
 class Folder:
     """The files of a source, and the folder that they are seen from."""
 
+    source: Source
     root: Path
     files: list[tuple[str, str]]
 
@@ -418,21 +361,19 @@ class Folder:
 def place_of(source: Source) -> Folder:
     path = source.path
     if isinstance(path, list):
-        return _of_files(path)
+        return _of_files(source, path)
     if glob.has_magic(str(path)) and not located(path).exists():
         found = [p for p in sorted(glob.glob(str(located(path)), recursive=True)) if os.path.isfile(p)]
         if not found:
             raise ForeignError(f"{path}: no file fits this")
-        return _of_files(found)
+        return _of_files(source, found)
     folder = located(path)
-    if folder.is_file():
-        return _of_files([folder])
     if not folder.is_dir():
         raise ForeignError(f"{path}: no such file or folder{_nearest(folder)}")
     files = list(walked(folder))
     if not files:
         raise ForeignError(f"{path}: the folder holds no file")
-    return Folder(folder.resolve(), files)
+    return Folder(source, folder.resolve(), files)
 
 
 def refuse_twice(places: Sequence[Folder]) -> None:
@@ -444,10 +385,10 @@ def refuse_twice(places: Sequence[Folder]) -> None:
         raise ForeignError(f"{twice[0]}{more}: two sources name it, and its run would count twice; name it once")
 
 
-def _of_files(paths: Sequence[Any]) -> Folder:
+def _of_files(source: Source, paths: Sequence[Any]) -> Folder:
     places = [os.path.abspath(located(path)) for path in paths]
     root = os.path.commonpath([os.path.dirname(place) for place in places])
-    return Folder(Path(root), [(place, Path(place[len(root) :].lstrip(os.sep)).as_posix()) for place in places])
+    return Folder(source, Path(root), [(place, Path(place[len(root) :].lstrip(os.sep)).as_posix()) for place in places])
 
 
 def _nearest(path: Path) -> str:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hcilib.caveats import NONE, PERCENTILES, THINKTIME, Caveat, Caveats
+from hcilib.read.fio.fio_reports import milliseconds
 from hcilib.read.run.records import RunReadError
 from hcilib.read.run.results import SATURATED, held_back, open_loop
 from hcilib.read.run.step_tables import QUANTILES, aggregate, of_one, thin_tail
@@ -55,6 +56,7 @@ class Part:
     errors : why it may not count
     percentiles : what is to be known of percentiles taken from it, or why it has none
     identity : what no two runs share, where a tool may write one into two files
+    label : what the tool was told to call the run: its system, where nobody says another
     """
 
     job: str = ""
@@ -73,6 +75,7 @@ class Part:
     caveats: tuple[Caveat, ...] = ()
     percentiles: str = ""
     identity: str = ""
+    label: str = ""
 
 
 def _measures(rows: Sequence[Row]) -> dict[str, float]:
@@ -102,10 +105,7 @@ def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str
     of = [part for part, _ in parts]
     found = _factors(of)
     hosts = {host for part, given in parts for host in (part.hosts or (given,))}
-    said = [
-        *(of[0].caveats if len(of) == 1 else (c for part in of for c in part.caveats)),
-        *_contradictions(found, named),
-    ]
+    said = [caveat for part in of for caveat in part.caveats] + _contradictions(found, named)
     factors = {**named, **{name: value for name, value in found.items() if value == value}}
     if "block_sizes" in factors:  # whatever a name says
         factors["bs_bytes"] = nan
@@ -118,22 +118,19 @@ def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str
     vms = int(named.get("vms", len(hosts)))
     numjobs = _jobs_of_a_vm(of, named, vms)
     depth = factors.get("iodepth", nan)
-    row: dict[str, Any] = {
-        name: factors[name] for name in factors if name not in ("time_based", "runtime_s", "in_flight", "offered")
-    }
+    apart = ("time_based", "runtime_s", "in_flight", "offered")
+    row: dict[str, Any] = {name: value for name, value in factors.items() if name not in apart}
     row |= {"pattern": pattern_of(factors), "numjobs": numjobs, "iodepth": depth, "vms": vms}
-    row |= {
-        "sync": factors.get("sync", nan),
-        "rate_bytes": factors.get("rate_bytes", 0) * (numjobs if numjobs == numjobs else 1),
-    }
+    row |= {"sync": factors.get("sync", nan), "rate_bytes": factors.get("rate_bytes", 0) * numjobs}
     row["outstanding"] = _outstanding(of, vms, numjobs, depth)
     if depth != depth and "iodepth" in found:
         depths = sorted({str(part.factors.get("iodepth")) for part in of})
         said.append(Caveat("iodepth", f"no one iodepth: {', '.join(depths)} in one run"))
     row |= _measures([row for part in of for row in part.rows])
     if isfinite(offered := sum(part.offered for part in of)):
-        row |= _at_demand(row, offered, max(part.full_depth_pct for part in of))
-        said += _said_of_demand(row)
+        told, caveats = _at_demand(row, offered, max(part.full_depth_pct for part in of))
+        row |= told
+        said += caveats
     row |= _flushes(of)
     percentiles, why = _percentiles(of)
     said += thin_tail(sum(part.bins[1].sum() for part in of if part.bins)) if all(part.bins for part in of) else ()
@@ -166,14 +163,11 @@ def _factors(parts: Sequence[Part]) -> dict[str, Any]:
 
 
 def _contradictions(found: dict[str, Any], named: dict[str, Any]) -> list[Caveat]:
-    if named.keys().isdisjoint(FACTORS):
-        return []
+    both = [name for name in FACTORS if name in named and found.get(name, nan) == found.get(name)]
     return [
         Caveat("names", f"its name says {name} {named[name]}, the file says {found[name]}: the file's is used")
-        for name in FACTORS
-        if name in named
-        and found.get(name, nan) == found.get(name, nan)
-        and found.get(name, named[name]) != named[name]
+        for name in both
+        if found[name] != named[name]
     ]
 
 
@@ -189,18 +183,15 @@ def _jobs_of_a_vm(parts: Sequence[Part], named: dict[str, Any], vms: int) -> flo
     return jobs / vms if jobs % vms else jobs // vms
 
 
-def _at_demand(row: Mapping[str, Any], offered: float, full_pct: float) -> dict[str, Any]:
-    """What a run says whose jobs were to do so many I/Os a second."""
+def _at_demand(row: Mapping[str, Any], offered: float, full_pct: float) -> tuple[dict[str, Any], list[Caveat]]:
+    """Columns and caveats of a run whose jobs were to do so many I/Os a second."""
     delivered = 100 * row["iops"] / offered
-    kept_up = open_loop(*map(np.atleast_1d, (delivered, full_pct, row["iops"] * row["runtime_s"])))[0]
-    said = {"demand": f"{offered:.0f}iops", "offered_iops": offered, "delivered_pct": delivered}
-    return said | {"full_depth_pct": full_pct, "open_loop": bool(kept_up)}
-
-
-def _said_of_demand(row: Mapping[str, Any]) -> list[Caveat]:
-    names = ("iops", "lat_ns", "vms", "numjobs", "offered_iops")
-    [held] = held_back(*(np.array([row[name]], dtype=float) for name in names))
-    return [*([] if row["open_loop"] else [SATURATED]), *held]
+    [kept_up] = open_loop(*map(np.atleast_1d, (delivered, full_pct, row["iops"] * row["runtime_s"])))
+    load = (*(row[name] for name in ("iops", "lat_ns", "vms", "numjobs")), offered)
+    [held] = held_back(*(np.array([value], dtype=float) for value in load))
+    told = {"demand": f"{offered:.0f}iops", "offered_iops": offered, "delivered_pct": delivered}
+    told |= {"full_depth_pct": full_pct, "open_loop": bool(kept_up)}
+    return told, [*([] if kept_up else [SATURATED]), *held]
 
 
 def _outstanding(parts: Sequence[Part], vms: int, numjobs: float, iodepth: float) -> float:
@@ -225,18 +216,13 @@ def _percentiles(parts: Sequence[Part]) -> tuple[dict[str, float], str]:
     """Of all histograms together; NaN, and why, where the tool kept only percentiles: those of several parts cannot be
     merged."""
     whys = "; ".join(dict.fromkeys(part.percentiles for part in parts if part.percentiles))
-    if len(parts) > 1 and any(part.own_percentiles for part in parts):
-        whys = f"percentiles of {len(parts)} files without histograms cannot be merged, and an average of them is none"
     if all(part.bins is not None for part in parts):
         lat_ns, count = (np.concatenate(arrays) for arrays in zip(*[p.bins for p in parts if p.bins], strict=True))
         return percentiles_of(lat_ns, count), whys
     if len(parts) == 1 and parts[0].own_percentiles:
         return parts[0].own_percentiles, whys
-    if len(parts) > 1:
-        whys = (
-            whys
-            or f"percentiles of {len(parts)} files without histograms cannot be merged, and an average of them is none"
-        )
+    if len(parts) > 1 and (not whys or any(part.own_percentiles for part in parts)):
+        whys = f"percentiles of {len(parts)} files without histograms cannot be merged, and an average of them is none"
     return dict.fromkeys(QUANTILES, nan), whys
 
 
@@ -257,8 +243,6 @@ _SIZE = re.compile(r"(\d+)(?:([kKmMgGtT])(i[bB])?[iI]?[bB]?|[bB]?)")
 _POWER = {"k": 1, "m": 2, "g": 3, "t": 4}
 _ONE_IN_FLIGHT = {"sync", "psync", "vsync", "pvsync", "pvsync2", "mmap"}
 _PAGE_CACHED = {"libaio", "io_uring", "posixaio", "windowsaio", "solarisaio", *_ONE_IN_FLIGHT}
-_TIME = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)?")
-_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400, None: 1}
 RATE_SHARES = 0.01
 """By which the shares of a mix may be off that its rate_iops are rounded from."""
 FDATASYNC = SYNC.index("-fdatasync")
@@ -276,9 +260,9 @@ def bytes_of(text: str) -> float:
     return int(number) * (1000 if decimal else 1024) ** _POWER[unit.lower()] if unit else int(number)
 
 
-def seconds_of(text: str) -> float:
-    match = _TIME.fullmatch(text.strip())
-    return float(match[1]) * _SECONDS[match[2]] if match else nan
+def rw_of(reads_pct: float, random: bool) -> str:
+    """fio's rw of a mix: one of a single direction is that direction."""
+    return ("rand" if random else "") + {100.0: "read", 0.0: "write"}.get(reads_pct, "rw")
 
 
 def asked(options: Mapping[str, str]) -> tuple[dict[str, Any], tuple[Caveat, ...]]:
@@ -311,16 +295,15 @@ def _asked(values: tuple[str | None, ...]) -> tuple[dict[str, Any], tuple[Caveat
     found["sync"] = int(told.get("sync", "0") not in ("0", "none", "false"))
     if told.get("fdatasync") == "1":
         found["sync"] = FDATASYNC
+        del told["fdatasync"]
     if "rate" in told:
         found["rate_bytes"] = bytes_of(told["rate"].partition(",")[0])
     if runtime := told.get("runtime", told.get("timeout")):
-        found["runtime_s"] = seconds_of(runtime)
+        found["runtime_s"] = milliseconds(runtime) / 1000
     found["time_based"] = told.get("time_based", "0") not in ("0", "false")
     found |= {
         name: told[name] for name in ("rate_iops", "fsync", "fdatasync") if told.get(name, "0") not in ("0", "0,0")
     }
-    if found["sync"] == FDATASYNC:
-        del found["fdatasync"]
     if "rate_iops" in found:
         found["offered"] = _offered(found["rate_iops"], found.get("rw", "read"), found.get("rwmixread", 100))
     said = []
@@ -355,9 +338,8 @@ def _direction(rw: str, told: Mapping[str, str]) -> dict[str, Any]:
         return {"rw": rw} | ({} if reads is None else {"rwmixread": reads})
     given = float(told.get("rwmixread") or 100 - float(told.get("rwmixwrite") or 50))
     random = float(told.get("percentage_random", "100" if rw == "randrw" else "0").partition(",")[0])
-    kind = {100.0: "read", 0.0: "write"}.get(given, "rw")
     mix = int(given) if given.is_integer() else given
-    found: dict[str, Any] = {"rw": ("rand" if random > 0 else "") + kind, "rwmixread": mix}
+    found: dict[str, Any] = {"rw": rw_of(mix, random > 0), "rwmixread": mix}
     return found | ({"percentage_random": random} if 0 < random < 100 else {})
 
 

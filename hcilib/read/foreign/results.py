@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from itertools import chain
 from math import nan
 from pathlib import Path
@@ -16,7 +17,7 @@ from tqdm.auto import tqdm
 
 from hcilib.caveats import LEFT_OUT, Caveat, Caveats, column
 from hcilib.engine import mapped
-from hcilib.read.foreign.layouts import Naming, cbt_settings
+from hcilib.read.foreign.layouts import cbt_settings, naming_of
 from hcilib.read.foreign.look import (
     OTHER,
     RUN_DIRECTORY,
@@ -24,15 +25,13 @@ from hcilib.read.foreign.look import (
     File,
     Folder,
     Run,
-    Source,
     Task,
-    entries,
     gathered,
     is_ours,
     look,
     place_of,
     refuse_twice,
-    source_of,
+    sources_of,
     tasks_of,
 )
 from hcilib.read.foreign.parts import FACTORS, ForeignError
@@ -111,7 +110,7 @@ def read_results(
     2  cedar   4k-randread      3  1999.0
     3  cedar  4k-randwrite      3  1999.0
     """
-    sources = [source_of(entry, names, system) for entry in entries(path)]
+    sources = sources_of(path, names, system)
     ours = [source for source in sources if is_ours(source.path)]
     for source in ours:
         if source.names is not None or source.system is not None:
@@ -120,15 +119,14 @@ def read_results(
                 "names and system are for files of other tools"
             )
     tables = tables_of([source.path for source in ours], article, engine)
-    foreign = gathered([source for source in sources if source not in ours])
-    places = [place_of(source) for source in foreign]
+    places = [place_of(source) for source in gathered([source for source in sources if source not in ours])]
     refuse_twice(places)
-    for source, place, name in zip(foreign, places, names_of_places([place.root for place in places]), strict=True):
-        tables.append(_read(source, place, name, engine, cache))
-    if foreign and len(tables) > 1:  # what one of them never has is no column of text to the others
+    for place, run_id in zip(places, names_of_places([place.root for place in places]), strict=True):
+        tables.append(_read(place, run_id, engine, cache))
+    if places and len(tables) > 1:  # what one of them never has is no column of text to the others
         tables = [table.dropna(axis="columns", how="all") for table in tables]
     together = under_each_other(tables, article, [source.path for source in sources])
-    if foreign:
+    if places:
         together = together.reindex(columns=[*COLUMNS, *(name for name in together if name not in COLUMNS)])
     return refuse_nothing(together)
 
@@ -162,31 +160,19 @@ def recognise(
     1                 config                      1
     """
     found: list[File] = []
-    for source in gathered([source_of(entry, names, system) for entry in entries(path)]):
+    for source in gathered(sources_of(path, names, system)):
         if isinstance(source.path, str) and "://" in source.path:
             raise ForeignError(f"{source.path}: files of other tools are read from this machine's folders only")
         if not isinstance(source.path, list) and is_ours(source.path):
             found.append(File(str(source.path), str(source.path), "hcilib", what=RUN_DIRECTORY))
             continue
         place = place_of(source)
-        files, runs, _ = _looked(source, place, None, cache)
-        _rows(runs, files, source, place.root.name, place.root.name)
+        files, runs = _looked(place, None, cache)
+        _rows(runs, files, place, place.root.name)
         found += files
-    rows = [
-        (
-            f.file,
-            f.tool,
-            f.version,
-            f.what,
-            _words(f.found),
-            _words(_shown(f.named)),
-            ", ".join(f.missing),
-            f.run,
-            f.skipped,
-        )
-        for f in found
-    ]
-    return pd.DataFrame(rows, columns=list(_FILES))
+    table = pd.DataFrame(found, columns=[field.name for field in fields(File)])
+    words = {"in_file": table["found"].map(_words), "in_name": table["named"].map(_words)}
+    return table.assign(**words, missing=table["missing"].map(", ".join))[list(_FILES)]
 
 
 def kinds_of_files(files: pd.DataFrame) -> pd.DataFrame:
@@ -210,12 +196,12 @@ def kinds_of_files(files: pd.DataFrame) -> pd.DataFrame:
 # --- from files to rows -----------------------------------------------------------------------------------------------
 
 
-def _read(source: Source, place: Folder, run_id: str, engine: Engine, cache: str | Path | None) -> pd.DataFrame:
-    files, runs, naming = _looked(source, place, engine, cache)
-    rows = _rows(runs, files, source, place.root.name, run_id)
+def _read(place: Folder, run_id: str, engine: Engine, cache: str | Path | None) -> pd.DataFrame:
+    files, runs = _looked(place, engine, cache)
+    rows = _rows(runs, files, place, run_id)
     left_out = [(file.file, file.skipped) for file in files if file.left_out]
     if not rows:
-        raise ForeignError(_nothing(source, files, naming))
+        raise ForeignError(_nothing(place.source.path, files))
     unsaid = any("system" in file.missing for file in files)
     said = _said_of_all(place.root.name, left_out, unsaid)
     table = pd.DataFrame(rows, columns=list(dict.fromkeys(chain(COLUMNS, *rows))))
@@ -225,13 +211,11 @@ def _read(source: Source, place: Folder, run_id: str, engine: Engine, cache: str
     return table
 
 
-def _looked(
-    source: Source, place: Folder, engine: Engine, cache: str | Path | None
-) -> tuple[list[File], list[Run], Naming]:
+def _looked(place: Folder, engine: Engine, cache: str | Path | None) -> tuple[list[File], list[Run]]:
     """Every file and run, in the order of the files."""
-    naming = Naming(source.names)
-    tasks = tasks_of(place.files, place.root.name, naming)
-    kept = Cache(cache, place.root, source.names) if cache is not None else None
+    names = place.source.names
+    tasks = tasks_of(place.files, place.root.name, naming_of(names))
+    kept = Cache(cache, place.root, names) if cache is not None else None
     outcomes = kept.known(tasks) if kept else {}
     todo = [n for n in range(len(tasks)) if n not in outcomes]
     chunks = [todo[at : at + CHUNK] for at in range(0, len(todo), CHUNK)]
@@ -245,9 +229,9 @@ def _looked(
             bar.update(len(chunk))
     if kept:
         kept.keep(tasks, outcomes)
-    files = [file for n in range(len(tasks)) for file in outcomes[n][0]]
-    _without_copies(files, outcomes)
-    return files, [own for n in range(len(tasks)) for own in outcomes[n][1]], naming
+    of_files = [outcomes[n] for n in range(len(tasks))]
+    _without_copies(of_files)
+    return [file for files, _ in of_files for file in files], [run for _, runs in of_files for run in runs]
 
 
 def _look_at(tasks: list[Task]) -> list[tuple[list[File], list[Run]]]:
@@ -261,120 +245,108 @@ def _look_at(tasks: list[Task]) -> list[tuple[list[File], list[Run]]]:
             gc.enable()
 
 
-def _without_copies(files: list[File], outcomes: dict[int, tuple[list[File], list[Run]]]) -> None:
+def _without_copies(outcomes: list[tuple[list[File], list[Run]]]) -> None:
     """A run of the very bytes of another is a copy of it and no replicate."""
     seen: dict[tuple, str] = {}
-    for n in sorted(outcomes):
-        own = [file for file in outcomes[n][0] if file.digest and not file.skipped]
+    for files, runs in outcomes:
+        own = [file for file in files if file.digest and not file.skipped]
         key = tuple(sorted(file.digest for file in own))
-        if not key:
-            continue
         if key in seen:
             for file in own:
                 file.skipped, file.run = f"a copy of {seen[key]}, byte for byte: it is no replicate", ""
-            outcomes[n][1].clear()
-        else:
+            runs.clear()
+        elif own:
             seen[key] = own[0].file
 
 
-def _rows(runs: list[Run], files: list[File], source: Source, folder: str, run_id: str) -> list[dict[str, Any]]:
+def _rows(runs: list[Run], files: list[File], place: Folder, run_id: str) -> list[dict[str, Any]]:
     """Rows of `results`; runs that claim to be the same one are left out, and said of their files."""
     by_name = {file.file: file for file in files}
-    rows = []
-    for one in _once(runs, by_name):
-        row = one.row | {"source": folder, "run_id": run_id, "rep": one.rep, "_files": one.files}
-        row["system"] = source.system or one.row.get("system") or folder
-        row["_label"] = one.label if source.names is None else ""
-        row["_cell"] = tuple([None if value != value else value for value in map(row.get, _CELL)])
-        rows.append(row)
-    _apart_by_settings(rows, by_name)
-    rows = _without_clashes(rows, by_name, source.names is None and source.system is None)
-    _label(rows)
-    for number, row in _numbered(rows):
-        row["rep"] = number if row["rep"] is None else row["rep"]
-    for row, one in zip(rows, [row.pop("_files") for row in rows], strict=True):
+    source, folder = place.source, place.root.name
+    runs = _once(runs, by_name)
+    for run in runs:
+        row = run.row
+        row |= {"source": folder, "run_id": run_id, "system": source.system or row.get("system") or folder}
+        run.cell = tuple([None if value != value else value for value in map(row.get, _CELL)])
+        run.label = run.label if source.names is None else ""
+    _apart_by_settings(runs, by_name)
+    runs = _without_clashes(runs, by_name, source.names is None and source.system is None)
+    _label(runs)
+    repeats: Counter = Counter()
+    for run in runs:
+        row, same = run.row, (run.cell, run.label)
+        row["rep"] = repeats[same] if run.rep is None else run.rep  # unless numbered, in the order of their files
+        repeats[same] += 1
         unsaid = row["system"] == folder and not source.system
-        row["system"] = ", ".join([row["system"], *row.pop("_settings", ())])
-        del row["_label"], row["_cell"]
-        for name in one:
-            missing = [word for key, word in _ASKED.items() if (value := row.get(key, nan)) != value]
-            missing += ["system"] * (unsaid and "system" not in by_name[name].named)
-            by_name[name].missing = missing + ["repeat"] * ("rep" not in by_name[name].named)
-    return rows
+        row["system"] = ", ".join([row["system"], *run.settings])
+        for file in map(by_name.__getitem__, run.files):
+            file.missing = [word for key, word in _ASKED.items() if (value := row.get(key, nan)) != value]
+            file.missing += ["system"] * (unsaid and "system" not in file.named)
+            file.missing += ["repeat"] * ("rep" not in file.named)
+    return [run.row for run in runs]
 
 
 def _once(runs: list[Run], files: dict[str, File]) -> list[Run]:
     """Without the runs that a tool wrote into another file too, as elbencho's csv and JSON."""
     kept: dict[str, Run] = {}
-    for number, one in enumerate(runs):
-        kept.setdefault(one.identity or str(number), one)
-    used = {name for one in kept.values() for name in one.files}
-    for one in runs:
-        for name in one.files:
+    for number, run in enumerate(runs):
+        kept.setdefault(run.identity or str(number), run)
+    used = {name for run in kept.values() for name in run.files}
+    for run in runs:
+        for name in run.files:
             if name not in used:
-                files[name].skipped, files[name].what = f"its runs stand in {kept[one.identity].files[0]} too", OTHER
+                files[name].skipped, files[name].what = f"its runs stand in {kept[run.identity].files[0]} too", OTHER
     return list(kept.values())
 
 
-def _claims(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Rows that claim to be the same run."""
+def _claims(runs: list[Run]) -> list[list[Run]]:
+    """Runs that claim to be the same one."""
     claims = defaultdict(list)
-    for row in rows:
-        if row["rep"] is not None:
-            claims[row["_cell"], row["_label"], row.get("block"), row["rep"]].append(row)
+    for run in runs:
+        if run.rep is not None:
+            claims[run.cell, run.label, run.row.get("block"), run.rep].append(run)
     return [own for own in claims.values() if len(own) > 1]
 
 
-def _apart_by_settings(rows: list[dict[str, Any]], files: dict[str, File]) -> None:
+def _apart_by_settings(runs: list[Run], files: dict[str, File]) -> None:
     """An archive of CBT holds runs of several settings (pool profiles, read-ahead), each written down beside them.
     Where runs would claim to be one, the settings that differ make systems of their own."""
-    cbt = [row for row in rows if row["tool"] == "cbt"]
+    cbt = [run for run in runs if run.row["tool"] == "cbt"]
     clashing = _claims(cbt)
     if not clashing:
         return
-    told = {id(row): cbt_settings(files[row["_files"][0]].path) for row in cbt}
-    kept = [[told[id(row)].items() for row in own] for own in clashing]
+    told = {id(run): cbt_settings(files[run.files[0]].path) for run in cbt}
+    kept = [[told[id(run)].items() for run in own] for own in clashing]
     differ = sorted({name for own in kept for name, _ in set().union(*own) - set(own[0]).intersection(*own)})
-    for row in cbt:
-        row["_settings"] = [f"{name} {told[id(row)][name]}" for name in differ if name in told[id(row)]]
-        row["_cell"] += tuple(row["_settings"])
+    for run in cbt:
+        run.settings = [f"{name} {told[id(run)][name]}" for name in differ if name in told[id(run)]]
+        run.cell += tuple(run.settings)
 
 
-def _without_clashes(rows: list[dict[str, Any]], files: dict[str, File], unnamed: bool) -> list[dict[str, Any]]:
-    clashing = _claims(rows)
+def _without_clashes(runs: list[Run], files: dict[str, File], unnamed: bool) -> list[Run]:
+    clashing = _claims(runs)
     for own in clashing:
-        folders = {row["_files"][0].partition("/")[0] for row in own}
+        folders = {run.files[0].partition("/")[0] for run in own}
         hint = "; if their folders are systems: names '{system}/**'" if unnamed and len(folders) > 1 else ""
-        for row in own:
-            others = ", ".join(other["_files"][0] for other in own if other is not row)
-            for name in row["_files"]:
-                files[name].skipped = (
-                    f"claims the same run as {others} ({row['system']}, {row['pattern']}, repeat "
-                    f"{row['rep']}): which is it?{hint}"
-                )
+        for run in own:
+            others = ", ".join(other.files[0] for other in own if other is not run)
+            cell = f"{run.row['system']}, {run.row['pattern']}, repeat {run.rep}"
+            for name in run.files:
+                files[name].skipped = f"claims the same run as {others} ({cell}): which is it?{hint}"
                 files[name].run = ""
-    gone = {id(row) for own in clashing for row in own}
-    return [row for row in rows if id(row) not in gone]
+    gone = {id(run) for own in clashing for run in own}
+    return [run for run in runs if id(run) not in gone]
 
 
-def _label(rows: list[dict[str, Any]]) -> None:
+def _label(runs: list[Run]) -> None:
     """What only the user can read (a target, a remark in a name) becomes a factor where it is all that tells cells
     apart."""
     labels = defaultdict(set)
-    for row in rows:
-        labels[row["system"]].add(row["_label"])
+    for run in runs:
+        labels[run.row["system"]].add(run.label)
     if any(len(own) > 1 for own in labels.values()):
-        for row in rows:
-            row["label"] = row["_label"]
-
-
-def _numbered(rows: list[dict[str, Any]]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Repeats of a cell that nobody numbered, in the order of their files."""
-    seen: Counter = Counter()
-    for row in rows:
-        key = (row["_cell"], row["_label"])
-        yield seen[key], row
-        seen[key] += 1
+        for run in runs:
+            run.row["label"] = run.label
 
 
 # --- what has to be said ----------------------------------------------------------------------------------------------
@@ -392,8 +364,8 @@ def _said_of_all(folder: str, left_out: list[tuple[str, str]], unsaid: bool) -> 
     return Caveats(said)
 
 
-def _nothing(source: Source, files: list[File], naming: Naming) -> str:
-    where = ", ".join(map(str, source.path)) if isinstance(source.path, list) else source.path
+def _nothing(path: Any, files: list[File]) -> str:
+    where = ", ".join(map(str, path)) if isinstance(path, list) else path
     unread = [file for file in files if file.left_out]
     if unread:
         more = f" (and {len(unread) - 1} more)" if len(unread) > 1 else ""
@@ -403,16 +375,10 @@ def _nothing(source: Source, files: list[File], naming: Naming) -> str:
     return f"{where}: no result among its {len(files)} files ({kinds}), such as {other.file}: {other.skipped}"
 
 
-def _shown(named: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "bs" if name == "bs_bytes" else name: _size(value) if name == "bs_bytes" else value
-        for name, value in named.items()
-    }
-
-
 def _size(value: float) -> str:
     return f"{value / 1024:g}k" if value % 1024 == 0 else f"{value:g}"
 
 
 def _words(said: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in said.items())
+    shown = [("bs", _size(value)) if name == "bs_bytes" else (name, value) for name, value in said.items()]
+    return " ".join(f"{name}={value}" for name, value in shown)

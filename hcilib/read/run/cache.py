@@ -307,14 +307,14 @@ def _stamp(path: str) -> tuple[int, int, int]:
 
 def _mark(steps: pa.Table) -> str:
     """Names a part by this code and by the content of its raw files."""
-    known = hashlib.sha256(_code())
+    known = hashlib.sha256(code())
     for name in ("folder", *HASHES):
         known.update("\n".join(steps[name].to_pylist()).encode())
     return known.hexdigest()
 
 
 @lru_cache(maxsize=1)
-def _code() -> bytes:
+def code() -> bytes:
     """Hash of the code that makes the tables of the files."""
     library = Path(__file__).parents[2]
     ground = (library / name for name in ("plan.py", "fio_buckets.py", "compressed.py"))
