@@ -149,16 +149,21 @@ def _drive(row: Mapping[str, str]) -> str:
 
 
 def parse_windows_node(text: str) -> NodeFacts:
-    """Facts of a Hyper-V node; PlatformError where PowerShell printed something else."""
-    told = read_hyperv(text)
-    words = [(" ".join(str(d.get(key, "")) for key in ("bus", "media", "model")), d) for d in told["drives"]]
+    """Facts of a Hyper-V node; PlatformError where PowerShell printed something else, which writes a list of one as its
+    one."""
+    told = _json(text, "PowerShell", dict)
+    if missing := [key for key in ("node", "guests", "drives", "links") if key not in told]:
+        raise PlatformError(f"PowerShell printed nothing about {', '.join(missing)}: {_start(text)}")
+    listed = {key: value if isinstance(value, list) else [value] for key, value in told.items() if value}
+    words = [(" ".join(str(d.get(key, "")) for key in ("bus", "media", "model")), d) for d in listed.get("drives", [])]
     drives = _counted((" ".join(what.split()), int(drive.get("bytes") or 0)) for what, drive in words)
     links = [
         _link(str(link.get("name")), "", str(link.get("state")).lower(), str(int(link.get("bits_per_s") or 0) // 10**6))
-        for link in told["links"]
+        for link in listed.get("links", [])
     ]
-    known, tiers = {"hyperv": told["guests"]}, tuple(told.get("tiers") or ())
-    return NodeFacts(str(told["node"]), drives, tuple(links), guests=known, tiers=tiers)
+    running = [_guest(guest.get("name"), guest.get("uuid"), guest.get("macs")) for guest in listed.get("guests", [])]
+    tiers = tuple(listed.get("tiers", []))
+    return NodeFacts(str(told["node"]), drives, tuple(links), guests={"hyperv": running}, tiers=tiers)
 
 
 def _link(name: str, driver: str, state: str, mbit: str) -> str:
@@ -203,8 +208,7 @@ $ErrorActionPreference='Stop'
 $ProgressPreference='SilentlyContinue'
 $guests=@(Get-VM|Where-Object State -eq 'Running'|ForEach-Object{@{
   name=[string]$_.Name; uuid=[string]$_.Id
-  macs=@($_.NetworkAdapters|ForEach-Object{[string]$_.MacAddress})
-  disks=@($_.HardDrives|ForEach-Object{[string]$_.Path})}})
+  macs=@($_.NetworkAdapters|ForEach-Object{[string]$_.MacAddress})}})
 $drives=@(Get-PhysicalDisk|ForEach-Object{@{model=[string]$_.FriendlyName; bus=[string]$_.BusType; media=[string]$_.MediaType; bytes=[uint64]$_.Size}})
 $links=@(Get-NetAdapter -Physical|ForEach-Object{@{name=[string]$_.Name; state=[string]$_.Status; bits_per_s=[uint64]$_.Speed}})
 $tiers=@(Get-StorageTier -ErrorAction SilentlyContinue|ForEach-Object{@{
@@ -223,13 +227,12 @@ class PlatformError(ValueError):
 @dataclass(frozen=True)
 class Guest:
     """A running guest as its platform describes it. `node` is the platform's own name of it, "" where the node that was
-    asked is meant; `disks` are (serial, where its data lies), the serial "" where the platform gave none."""
+    asked is meant."""
 
     name: str
     node: str = ""
     uuid: str = ""
     macs: frozenset[str] = frozenset()
-    disks: tuple[tuple[str, str], ...] = ()
 
 
 def guests(text: str) -> tuple[dict[str, list[Guest]], dict[str, str]]:
@@ -257,16 +260,8 @@ def _domain(document: str) -> Guest:
         domain = ElementTree.fromstring(document)
     except ElementTree.ParseError as error:
         raise PlatformError(f"virsh printed a <domain> that is no XML ({error}): {_start(document)}") from None
-    disks = []
-    for disk in domain.iterfind("devices/disk"):
-        if disk.get("device", "disk") != "disk":  # a CD-ROM
-            continue
-        source = disk.find("source")
-        given = {} if source is None else source.attrib
-        where = next((given[key] for key in ("dev", "file", "name", "volume") if key in given), "")
-        disks.append((disk.findtext("serial") or disk.findtext("wwn") or "", where))
     macs = [mac.get("address", "") for mac in domain.iterfind("devices/interface/mac")]
-    return Guest(domain.findtext("name") or "", "", (domain.findtext("uuid") or "").lower(), _macs(macs), tuple(disks))
+    return _guest(domain.findtext("name"), domain.findtext("uuid"), macs)
 
 
 def read_proxmox(text: str) -> list[Guest]:
@@ -282,17 +277,15 @@ def read_proxmox(text: str) -> list[Guest]:
 
 
 def _config(name: str, config: str) -> Guest:
-    macs, disks, uuid = [], [], ""
+    macs, uuid = [], ""
     now = config.partition("\n[")[0]  # snapshots follow in [brackets]
     for key, value in re.findall(r"(?m)^([a-z]+\d*): (.*)$", now):
         options = dict(part.split("=", 1) for part in value.split(",") if "=" in part)
         if re.fullmatch(r"net\d+", key):
             macs += [given for given in options.values() if re.fullmatch(r"(?i)(?:[0-9a-f]{2}:){5}[0-9a-f]{2}", given)]
-        elif re.fullmatch(r"(?:scsi|virtio|sata|ide)\d+", key) and options.get("media") != "cdrom":
-            disks.append((options.get("serial", ""), options.get("file") or value.split(",")[0]))
         elif key == "smbios1":
-            uuid = options.get("uuid", "").lower()
-    return Guest(name, "", uuid, _macs(macs), tuple(disks))
+            uuid = options.get("uuid", "")
+    return _guest(name, uuid, macs)
 
 
 def read_kubevirt(text: str) -> list[Guest]:
@@ -300,51 +293,22 @@ def read_kubevirt(text: str) -> list[Guest]:
     listed = _json(text, "kubectl", dict)
     if "items" not in listed:
         raise PlatformError(f"kubectl printed other JSON than was expected: {_start(text)}")
-    return [_instance(item) for item in listed["items"] if _at(item, "status", "nodeName")]
-
-
-def _instance(item: dict) -> Guest:
-    sources = {}
-    for volume in _at(item, "spec", "volumes") or []:
-        given = next((v for k, v in volume.items() if k != "name" and isinstance(v, dict)), {})
-        named = (str(given[key]) for key in ("claimName", "name", "image", "path") if key in given)
-        sources[volume.get("name")] = next(named, "")
-    disks = [
-        (str(disk.get("serial", "")), sources.get(disk.get("name"), ""))
-        for disk in _at(item, "spec", "domain", "devices", "disks") or []
-        if "cdrom" not in disk
-    ]
-    macs = [str(nic.get("mac", "")) for nic in _at(item, "status", "interfaces") or []]
-    uuid = str(_at(item, "spec", "domain", "firmware", "uuid") or "").lower()
-    name, node = str(_at(item, "metadata", "name") or ""), str(_at(item, "status", "nodeName"))
-    return Guest(name, node, uuid, _macs(macs), tuple(disks))
-
-
-def read_hyperv(text: str) -> dict:
-    """What a Windows node answered to HYPERV: node, guests (as Guest), drives and links.
-
-    A VHDX's WWN, by which Linux knows it, is not among what Hyper-V prints; its path is.
-    """
-    told = _json(text, "PowerShell", dict)
-    if missing := [key for key in ("node", "guests", "drives", "links") if key not in told]:
-        raise PlatformError(f"PowerShell printed nothing about {', '.join(missing)}: {_start(text)}")
-    listed = {key: told[key] if isinstance(told[key], list) else [told[key]] for key in ("guests", "drives", "links")}
     found = []
-    for guest in listed["guests"]:
-        disks = tuple(("", str(path)) for path in guest.get("disks") or [])
-        uuid, macs = str(guest.get("uuid", "")).lower(), _macs(guest.get("macs") or [])
-        found.append(Guest(str(guest.get("name", "")), "", uuid, macs, disks))
-    tiers = told.get("tiers") or []
-    return {"node": told["node"], **listed, "guests": found, "tiers": tiers if isinstance(tiers, list) else [tiers]}
+    for item in (item for item in listed["items"] if _at(item, "status", "nodeName")):
+        macs = [nic.get("mac", "") for nic in _at(item, "status", "interfaces") or []]
+        uuid = _at(item, "spec", "domain", "firmware", "uuid")
+        found.append(_guest(_at(item, "metadata", "name"), uuid, macs, _at(item, "status", "nodeName")))
+    return found
 
 
 READERS = {"libvirt": read_libvirt, "proxmox": read_proxmox, "kubevirt": read_kubevirt}
 
 
-def _macs(given) -> frozenset[str]:
-    """As the kernel writes them; Hyper-V leaves the colons out. All zeroes is nobody's."""
-    bare = [re.sub("[^0-9a-f]", "", str(mac).lower()) for mac in given]
-    return frozenset(":".join(re.findall("..", mac)) for mac in bare if len(mac) == 12 and mac.strip("0"))
+def _guest(name, uuid, macs, node="") -> Guest:
+    """MAC addresses as the kernel writes them; Hyper-V leaves the colons out. All zeroes is nobody's."""
+    bare = [re.sub("[^0-9a-f]", "", str(mac).lower()) for mac in macs or ()]
+    known = frozenset(":".join(re.findall("..", mac)) for mac in bare if len(mac) == 12 and mac.strip("0"))
+    return Guest(str(name or ""), str(node), str(uuid or "").lower(), known)
 
 
 def _refused(text: str, program: str) -> None:
