@@ -12,6 +12,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ from hcilib.metrics import parse_bytes
 from hcilib.places import at_home
 from hcilib.testbed import Host, Node, Testbed
 
-Hypervisor = type[Libvirt] | type[Proxmox]
-PLATFORMS: dict[str, Hypervisor] = {"libvirt": Libvirt, "proxmox": Proxmox}
+Maker = type[Libvirt] | type[Proxmox]
+PLATFORMS: dict[str, Maker] = {"libvirt": Libvirt, "proxmox": Proxmox}
 RECORDS = "data/fleets"
 NAME = re.compile("[a-z][a-z0-9]{0,9}")
 """A serial on virtio-blk has 20 characters, HCI-<name>-<number>-<disk>."""
@@ -163,7 +164,7 @@ def fleet_down(name: str, records: str | Path = RECORDS) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["vm", "node", "removed", "detail"])
 
 
-def _maker(platform: str) -> Hypervisor:
+def _maker(platform: str) -> Maker:
     if platform not in PLATFORMS:
         raise ClonesError(f"platform {platform!r}: VMs can be made with {' or '.join(PLATFORMS)}")
     return PLATFORMS[platform]
@@ -206,7 +207,7 @@ def _make(
     """All are written down before the first is made. Of one node one after the other, as they are copied from one
     disk."""
     for clone in clones:
-        _write(record, {"making": clone.plain()})
+        _write(record, {"making": asdict(clone)})
     failed: dict[str, str] = {}
     done: list[str] = []
     for stage in stages:
@@ -229,7 +230,7 @@ def _last(outcome: Outcome) -> str:
     return outcome.error.rpartition("` ")[2] or outcome.error
 
 
-def _wait(fleet: Fleet, maker: Hypervisor, clones: Sequence[Clone]) -> dict[str, tuple[str, str]]:
+def _wait(fleet: Fleet, maker: Maker, clones: Sequence[Clone]) -> dict[str, tuple[str, str]]:
     """VM -> (address, host key), as their agents tell them through the hypervisor."""
     reached: dict[str, tuple[str, str]] = {}
     deadline = time.monotonic() + BOOT_S

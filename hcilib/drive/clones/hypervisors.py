@@ -1,7 +1,8 @@
 """The hypervisors that clone a template, and what a clone is: its name, its node, the mark by which it is known again.
 
 Each is a class of what its nodes have. `look` and `tell` are questions to a node, `found` and `told` read the answers;
-`clone` says what is to be made, `stages` and `remove` are the commands that make it and take it away.
+`clone` says what is to be made, `stages` and `remove` are the commands that make it and take it away. What is asked and
+read alike of both is `Hypervisor`'s; each brings its scripts.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ import re
 import shlex
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from hcilib.drive.hosts.hosts import sections
@@ -36,9 +36,6 @@ class Clone:
     serials: Sequence[str] = ()
     macs: Sequence[str] = ()
     volumes: Sequence[Sequence[str]] = ()
-
-    def plain(self) -> dict[str, Any]:
-        return asdict(self)
 
     @property
     def mark(self) -> str:
@@ -76,6 +73,44 @@ def address_of(interfaces: Sequence[dict], macs: Sequence[str] = ()) -> str:
     return ""
 
 
+class Hypervisor:
+    """Scripts in which TEMPLATE, IDENT and MARK stand for a template's or a clone's own, DELETES for what takes its
+    volumes away."""
+
+    LOOK = TELL = REMOVE = ""
+
+    @classmethod
+    def look(cls, template: str) -> str:
+        """The question to every node; read-only."""
+        return cls.LOOK.replace("TEMPLATE", shlex.quote(template))
+
+    @classmethod
+    def tell(cls, clone: Clone) -> str:
+        """The question to a clone's node, through the hypervisor: its addresses and its host key."""
+        return cls.TELL.replace("IDENT", clone.ident)
+
+    @staticmethod
+    def told(text: str, clone: Clone) -> tuple[str, str] | None:
+        """(address, host key), None while the guest's agent does not answer or has no address. Through virsh its JSON
+        comes as it is, Proxmox unpacks it."""
+        answered, _, key = text.partition("==== key\n")
+        try:
+            cards, file = json.loads(answered), json.loads(key)
+            packed = isinstance(cards, dict)
+            address = address_of(cards["return"] if packed else cards, clone.macs)
+            public = base64.b64decode(file["return"]["buf-b64"]).decode() if packed else file["content"]
+        except (ValueError, KeyError):
+            return None
+        return (address, " ".join(public.split()[:2])) if address else None
+
+    @classmethod
+    def remove(cls, clone: Clone) -> str:
+        """Stop and remove it if it carries the mark, then its volumes, whose names hold the token."""
+        volumes = [f"{shlex.quote(volume)} --pool {shlex.quote(pool)}" for pool, volume in clone.volumes]
+        deletes = "\n".join(f"virsh -q vol-info {v} >/dev/null 2>&1 && virsh -q vol-delete {v} >&2" for v in volumes)
+        return cls.REMOVE.replace("IDENT", clone.ident).replace("MARK", clone.mark).replace("DELETES", deletes)
+
+
 _VIRSH = ': "${LIBVIRT_DEFAULT_URI:=qemu:///system}"; export LIBVIRT_DEFAULT_URI LC_ALL=C\n'
 _VIRSH_LOOK = """
 command -v virsh >/dev/null || { echo 'virsh is not installed' >&2; exit 1; }
@@ -98,6 +133,8 @@ if x=$(virsh -q dumpxml IDENT 2>&1); then
 else
   case $x in *'failed to get domain'*) said='not there any more';; *) echo "$x" >&2; exit 1;; esac
 fi
+DELETES
+echo "$said"
 """
 _VIRSH_TELL = """
 virsh -q qemu-agent-command IDENT '{"execute":"guest-network-get-interfaces"}' || exit 0
@@ -106,6 +143,7 @@ h=$(virsh -q qemu-agent-command IDENT '{"execute":"guest-file-open","arguments":
 h=$(echo "$h" | tr -dc 0-9)
 echo '==== key'; virsh -q qemu-agent-command IDENT '{"execute":"guest-file-read","arguments":{"handle":'"$h"'}}'
 virsh -q qemu-agent-command IDENT '{"execute":"guest-file-close","arguments":{"handle":'"$h"'}}' >/dev/null
+true
 """
 
 
@@ -120,7 +158,7 @@ class Template:
 
 
 @dataclass(frozen=True)
-class Libvirt:
+class Libvirt(Hypervisor):
     """By virsh alone: the template's disks copied, blank data disks beside them, a domain that carries the mark.
 
     `names` are taken; `templates`: of each node its own.
@@ -128,11 +166,7 @@ class Libvirt:
 
     names: frozenset[str]
     templates: Mapping[str, Template]
-
-    @staticmethod
-    def look(template: str) -> str:
-        """The question to every node; read-only."""
-        return _VIRSH + _VIRSH_LOOK.replace("TEMPLATE", shlex.quote(template))
+    LOOK, TELL, REMOVE = (_VIRSH + script for script in (_VIRSH_LOOK, _VIRSH_TELL, _VIRSH_REMOVE))
 
     @classmethod
     def found(cls, told: Mapping[str, str], template: str, pools: Sequence[str]) -> Libvirt:
@@ -178,30 +212,6 @@ class Libvirt:
 
     def stages(self, clones: Sequence[Clone], size: int) -> list[list[tuple[str, Clone, str]]]:
         return [[(clone.node, clone, _virsh_make(self.templates[clone.node], clone, size)) for clone in clones]]
-
-    @staticmethod
-    def tell(clone: Clone) -> str:
-        """The question to a clone's node, through the hypervisor: its addresses and its host key."""
-        return _VIRSH + _VIRSH_TELL.replace("IDENT", clone.ident) + "true\n"
-
-    @staticmethod
-    def told(text: str, clone: Clone) -> tuple[str, str] | None:
-        """(address, host key), None while the guest's agent does not answer or has no address."""
-        answered, _, key = text.partition("==== key\n")
-        try:
-            address = address_of(json.loads(answered)["return"], clone.macs)
-            public = base64.b64decode(json.loads(key)["return"]["buf-b64"]).decode()
-        except (ValueError, KeyError):
-            return None
-        return (address, " ".join(public.split()[:2])) if address else None
-
-    @staticmethod
-    def remove(clone: Clone) -> str:
-        """Stop and remove it if it carries the mark, then its volumes, whose names hold the token."""
-        volumes = [f"{shlex.quote(volume)} --pool {shlex.quote(pool)}" for pool, volume in clone.volumes]
-        deletes = "".join(f"virsh -q vol-info {v} >/dev/null 2>&1 && virsh -q vol-delete {v} >&2\n" for v in volumes)
-        removes = _VIRSH_REMOVE.replace("IDENT", clone.ident).replace("MARK", clone.mark)
-        return f'{_VIRSH}{removes}{deletes}echo "$said"\n'
 
 
 def _virsh_make(template: Template, clone: Clone, size: int) -> str:
@@ -290,7 +300,7 @@ SLOT = 20
 
 
 @dataclass(frozen=True)
-class Proxmox:
+class Proxmox(Hypervisor):
     """By qm and pvesh. Written after their documented commands and answers: no Proxmox VE was at hand.
 
     `names` and `numbers` are taken, `first` is free; `sources` are (our name of the node, number) of every template of
@@ -303,11 +313,7 @@ class Proxmox:
     sources: Mapping[str, int]
     called: Mapping[str, str]
     pools: Sequence[str]
-
-    @staticmethod
-    def look(_template: str) -> str:
-        """The question to every node; read-only."""
-        return _QM_LOOK
+    LOOK, TELL, REMOVE = _QM_LOOK, _QM_TELL, _QM_REMOVE
 
     @classmethod
     def found(cls, told: Mapping[str, str], template: str, pools: Sequence[str]) -> Proxmox:
@@ -363,23 +369,3 @@ class Proxmox:
             ]
             starts.append((clone.node, clone, "\n".join([*lines, f"qm start {clone.ident}"])))
         return [copies, starts]
-
-    @staticmethod
-    def tell(clone: Clone) -> str:
-        """The question to a clone's node, through the hypervisor: its addresses and its host key."""
-        return _QM_TELL.replace("IDENT", clone.ident)
-
-    @staticmethod
-    def told(text: str, clone: Clone) -> tuple[str, str] | None:
-        """(address, host key), None while the guest's agent does not answer or has no address."""
-        answered, _, key = text.partition("==== key\n")
-        try:
-            address, public = address_of(json.loads(answered)), json.loads(key)["content"]
-        except (ValueError, KeyError):
-            return None
-        return (address, " ".join(public.split()[:2])) if address else None
-
-    @staticmethod
-    def remove(clone: Clone) -> str:
-        """Stop and destroy it with its disks if its description carries the mark."""
-        return _QM_REMOVE.replace("IDENT", clone.ident).replace("MARK", clone.mark)
