@@ -126,7 +126,8 @@ def storages(
     pools = {node: _zfs(its.get("zpool", "")) for node, its in parts.items()}
     sizes = [int(n) for its in parts.values() for n in re.findall(r"(?m)^c_max +4 +(\d+)", its.get("arc", ""))]
     arc = (max(sizes), "the ARC's c_max") if sizes else None
-    over = [replace(one, cache=arc) for one in _replicated(parts, arrays, pools, failed)]
+    local = {node: [*arrays[node], *pools[node]] for node in parts}
+    over = [replace(one, cache=arc) for one in _replicated(parts, local, failed)]
     under = {line for one in over for _, line in one.said}
     found += over
     for kind, every in (("md", arrays), ("zfs", pools)):
@@ -144,17 +145,17 @@ def _ceph(node: str, parts: Mapping[str, str]) -> list[Storage]:
     if not lines:
         raise ValueError(" ".join(parts["cephpools"].split())[:120] or "no pool")
     used = [line for line in lines if re.search(r"application \S*rbd", line)] or lines
-    rules = json.loads(parts["cephrules"])
-    domains = {rule["rule_id"]: _domain(rule) for rule in rules}
-    taken = {rule["rule_id"]: [s.get("item_name", "") for s in rule["steps"] if s["op"] == "take"] for rule in rules}
-    classes = {rule: {root.partition("~")[2] for root in roots} for rule, roots in taken.items()}  # of default~ssd
+    rules = {rule["rule_id"]: rule["steps"] for rule in json.loads(parts["cephrules"])}
     metadata = json.loads(parts["cephosds"])
     osds = Counter(osd.get("hostname", "?") for osd in metadata)
     held = {(osd.get("hostname", "?"), osd.get("devices") or osd["id"]) for osd in metadata}
     drives = Counter(host for host, _ in held)
-    alike = len(set(drives.values())) == 1
+    each = next(iter(drives.values())) if len(set(drives.values())) == 1 else None
     versions = sorted(set(re.findall(r"ceph version (\S+)", parts.get("cephversions", ""))))
+    kept = {"ceph": "; ".join(versions)} if versions else {}
     memory, most = re.fullmatch(r"\s*(\d+)\s*", parts.get("cephmemory", "")), max(osds.values(), default=0)
+    cache = (most * int(memory[1]), f"{most} OSDs x osd_memory_target, at most") if memory else None
+    whole = Storage("ceph", "", "", (), (), len(osds), each, kept, cache=cache)
     found = []
     for line in used:
         name, kind = re.match(r"pool \d+ '([^']*)' (\w+)", line).groups()  # type: ignore[union-attr]
@@ -167,26 +168,17 @@ def _ceph(node: str, parts: Mapping[str, str]) -> list[Storage]:
             given = dict(re.findall(rf"(?m)^{re.escape(profile)} (\w+)=(\d+)$", parts["cephprofiles"]))
             scheme = f"ErasureCode({given['k']}, {given['m']})"
             said.append((node, f"erasure-code-profile {profile}: k={given['k']} m={given['m']}"))
-        rule = _number("crush_rule", line)
-        if (domain := domains.get(rule)) not in (None, "host"):
+        steps = rules.get(_number("crush_rule", line), ())
+        chosen = (step.get("type") for step in steps if step["op"].startswith(("chooseleaf", "choose_")))
+        if (domain := next(filter(None, chosen), "host")) != "host":
             doubts.append(
                 f"Its CRUSH rule spreads copies over {domain}s, not hosts: a server may hold all copies, which the "
                 "formula does not say."
             )
-        found.append(
-            Storage(
-                "ceph",
-                "ceph-" + re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-."),
-                scheme,
-                tuple(said),
-                tuple(doubts),
-                nodes=len(osds),
-                drives_per_node=next(iter(drives.values())) if alike else None,
-                versions={"ceph": "; ".join(versions)} if versions else {},
-                cache=(most * int(memory[1]), f"{most} OSDs x osd_memory_target, at most") if memory else None,
-                pool_fill=_pool_fill("ceph", classes.get(rule, ())),
-            )
-        )
+        roots = (step.get("item_name", "") for step in steps if step["op"] == "take")
+        full = _pool_fill("ceph", (root.partition("~")[2] for root in roots))  # the class of default~ssd
+        name = "ceph-" + re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")
+        found.append(replace(whole, name=name, scheme=scheme, said=tuple(said), doubts=tuple(doubts), pool_fill=full))
     return found
 
 
@@ -201,12 +193,9 @@ def _number(word: str, line: str) -> int:
     return int(match[1])
 
 
-def _domain(rule: Mapping) -> str | None:
-    chosen = (step.get("type") for step in rule["steps"] if step["op"].startswith(("chooseleaf", "choose_")))
-    return next(filter(None, chosen), None)
-
-
-def _replicated(parts, arrays, pools, failed) -> list[Storage]:
+def _replicated(
+    parts: Mapping[str, Mapping[str, str]], local: Mapping[str, Sequence[_Local]], failed: dict[str, str]
+) -> list[Storage]:
     """DRBD, and StarWind where it runs, each over what joins the nodes' own drives, if all have the same."""
     copies: dict[str, tuple[int, str, str]] = {}
     for node, its in parts.items():
@@ -215,55 +204,54 @@ def _replicated(parts, arrays, pools, failed) -> list[Storage]:
                 copies[node] = told
         except (ValueError, KeyError, TypeError) as error:
             failed[node] = f"drbdsetup printed something else than is known ({error})"
-    each = {node: its[0] for node in parts if len(its := [*arrays[node], *pools[node]]) == 1}
+    each = {node: its[0] for node, its in local.items() if len(its) == 1}
     alike = len(each) == len(parts) and len({(one.scheme, one.drives) for one in each.values()}) == 1
     below = next(iter(each.values())) if alike else None
-    lines = [(node, one.line) for node, one in each.items()] if below else []
+    lines = [(node, one.line) for node, one in each.items() if below]
     inner = f" * {below.scheme}" if below and below.scheme else ""
     thin = {name for its in parts.values() for name in re.findall(r"(?m)^ *([^/\s]+/[^/\s]+)/t", its.get("thin", ""))}
     pools_below = {one.pool for one in each.values() if below and one.pool}
     full = _pool_fill("thin", thin) if thin else _pool_fill("zfs", pools_below) if pools_below else None
-    nodes, drives = len(parts), below.drives if below else None
     unseen = "What joins the drives below it differs between the nodes, or was not seen"
     assumed = "Assumed: it lies on what is read here of the nodes' own drives."
     doubts = [assumed if below else f"{unseen}: add it, as in Mirror(2) * Raid5(5)."]
     if len(thin) > 1:
         doubts.append(f"Its pool_fill asks for {', '.join(sorted(thin))}: leave those that hold its data.")
+    runs = [(node, f"process {name}") for node, its in parts.items() for name in its.get("starwind", "").split()]
+    versions: set[str] = set()
     if copies:
+        kind, copied, transport = "drbd", max(n for n, _, _ in copies.values()), "DRBD/TCP"
+        said = [(node, line) for node, (_, _, line) in copies.items()]
         versions = {v for its in parts.values() for v in re.findall(r"^version: (\S+)", its.get("drbd", ""))}
-        said = (*((node, line) for node, (_, _, line) in copies.items()), *lines)
-        many = max(n for n, _, _ in copies.values())
         doubts += _drbd_doubts(parts, copies)
-        seen = Storage("drbd", "drbd", f"Mirror({many}){inner}", said, tuple(doubts), nodes, drives, pool_fill=full)
-        kept = {"drbd": ", ".join(sorted(versions))} if versions else {}
-        return [replace(seen, versions=kept, transport="DRBD/TCP")]
-    if runs := [(node, f"process {name}") for node, its in parts.items() for name in its.get("starwind", "").split()]:
+    elif runs:
+        kind, copied, transport, said = "starwind", 2, "", runs
         mirrored = "Assumed: each HA device is mirrored between two servers"
         doubts.append(f"{mirrored}, which StarWind prints in its console alone.")
-        said, scheme = (*runs, *lines), f"Mirror(2){inner}"
-        return [Storage("starwind", "starwind", scheme, said, tuple(doubts), nodes, drives, pool_fill=full)]
-    return []
+    else:
+        return []
+    drives, kept = below.drives if below else None, {kind: ", ".join(sorted(versions))} if versions else {}
+    scheme, read = f"Mirror({copied}){inner}", (*said, *lines)
+    return [Storage(kind, kind, scheme, read, tuple(doubts), len(parts), drives, kept, transport, pool_fill=full)]
 
 
-def _drbd_doubts(parts, copies) -> list[str]:
+def _drbd_doubts(parts: Mapping[str, Mapping[str, str]], copies: Mapping[str, tuple[int, str, str]]) -> list[str]:
     many = {n for n, _, _ in copies.values()}
     places = {int(n) for its in parts.values() for n in re.findall(r'"place_count": ?(\d+)', its.get("linstor", ""))}
     protocols = {protocol for _, protocol, _ in copies.values()} - {"C"}
-    doubts = []
-    if protocols:
-        doubts.append(f"Protocol {', '.join(sorted(protocols))}: a write is acknowledged before every copy has it.")
-    if len(many) > 1:
-        doubts.append(f"Resources have {', '.join(map(str, sorted(many)))} copies: a file for each number of copies.")
-    if places - many:
-        doubts.append(f"LINSTOR's resource groups place {', '.join(map(str, sorted(places)))} copies.")
-    return doubts
+    late, several, placed = (", ".join(map(str, sorted(found))) for found in (protocols, many, places))
+    every = (
+        (protocols, f"Protocol {late}: a write is acknowledged before every copy has it."),
+        (len(many) > 1, f"Resources have {several} copies: a file for each number of copies."),
+        (places - many, f"LINSTOR's resource groups place {placed} copies."),
+    )
+    return [doubt for is_so, doubt in every if is_so]
 
 
 def _drbd(its: Mapping[str, str]) -> tuple[int, str, str] | None:
     """(copies, protocol, a line) of a node's DRBD resources; None where it has none."""
-    if old := re.findall(r"(?m)^ *\d+: cs:\S+ ro:\S+ ds:(\S+) (\w) .*$", its.get("drbd", "")):
-        line = re.search(r"(?m)^ *\d+: cs:.*$", its["drbd"])[0].strip()  # type: ignore[index]
-        return 1 + old[0][0].count("/"), old[0][1], line
+    if old := re.search(r"(?m)^ *(\d+: cs:\S+ ro:\S+ ds:(\S+) (\w) .*)$", its.get("drbd", "")):
+        return 1 + old[2].count("/"), old[3], old[1].strip()
     if not its.get("drbdstatus", "").lstrip().startswith("["):
         return None
     resources = json.loads(its["drbdstatus"])
@@ -271,9 +259,9 @@ def _drbd(its: Mapping[str, str]) -> tuple[int, str, str] | None:
         return None
     counts: Counter[int] = Counter()
     for resource in resources:
-        theirs = [peer["peer_devices"][0]["peer-disk-state"] for peer in resource["connections"]]
-        own = sum(device["disk-state"] != "Diskless" for device in resource["devices"][:1])
-        counts[own + sum(state not in ("Diskless", "DUnknown") for state in theirs)] += 1
+        states = [device["disk-state"] for device in resource["devices"][:1]]
+        states += [peer["peer_devices"][0]["peer-disk-state"] for peer in resource["connections"]]
+        counts[sum(state not in ("Diskless", "DUnknown") for state in states)] += 1
     protocols = set(re.findall(r"protocol\s+([ABC]);", its.get("drbdshow", ""))) or {"C"}
     first = resources[0]
     peers = ", ".join(f"{peer['name']} {peer['peer_devices'][0]['peer-disk-state']}" for peer in first["connections"])
@@ -353,7 +341,6 @@ def _s2d(node: str, tiers: Sequence[Mapping], servers: int) -> list[Storage]:
     line = "{name}: {resiliency}, {copies} copies, redundancy {redundancy}, {columns} columns, {bytes} bytes"
     words = ("name", "resiliency", "copies", "redundancy", "columns", "bytes")
     said = tuple((node, line.format(**{word: tier.get(word) for word in words})) for tier, _ in named)
-    total = sum(int(tier["bytes"]) for tier, _ in named)
     by_scheme: Counter[str] = Counter()
     for tier, scheme in named:
         by_scheme[scheme] += int(tier["bytes"])
@@ -361,7 +348,7 @@ def _s2d(node: str, tiers: Sequence[Mapping], servers: int) -> list[Storage]:
     if "" in by_scheme:
         formula, doubts = "", ("A tier's layout is not known here: write the formula yourself.",)
     elif len(by_scheme) > 1:
-        shares = [(round(size / total, 4), scheme) for scheme, size in by_scheme.items()]
+        shares = [(round(size / by_scheme.total(), 4), scheme) for scheme, size in by_scheme.items()]
         shares[-1] = (round(1 - sum(share for share, _ in shares[:-1]), 4), shares[-1][1])
         formula = f"Tiers({', '.join(f'({share:g}, {scheme})' for share, scheme in shares)})"
         together = "Shares are those of all tiers of all volumes together"
@@ -377,6 +364,3 @@ def _tier(tier: Mapping, servers: int) -> str:
     if tier.get("resiliency") == "Parity" and copies == 2 and redundant == 1 and servers == 2 and columns:
         return f"Mirror(2) * Raid5({columns})"
     return ""
-
-
-__all__ = ["FINGERPRINTS", "QUESTIONS", "Storage", "storages"]
