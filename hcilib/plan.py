@@ -62,7 +62,7 @@ class Step:
     def to_dict(self) -> dict:
         """Plain data; :meth:`from_dict` is its inverse. What says nothing is left out, and what is decided while it
         runs."""
-        plain = {**asdict(self), "cell": self.cell.to_dict()}
+        plain = {**vars(self), "cell": self.cell.to_dict()}
         of_several, decided = ("system", "disks_of", "pair"), ("offered_iops", "offered_process")
         return {key: value for key, value in plain.items() if key not in decided and (key not in of_several or value)}
 
@@ -327,7 +327,8 @@ class Plan:
         testbed = testbed.of_system(step.disks_of) if testbed is not None and step.disks_of else testbed
         of = {"system": step.system, "pair": step.pair or float("nan")} if step.system else {}
         if step.kind == "prefill":
-            written = float(self._filled(cell, testbed))
+            all_alike = self.span_bytes * cell.vms * cell.numjobs
+            written = float(testbed.used_bytes(cell.vms, cell.numjobs, self.span_bytes) if testbed else all_alike)
             seconds = written / write_bytes_per_s
         elif not pattern.writes:
             written = 0.0
@@ -348,12 +349,6 @@ class Plan:
         if step.kind == "prefill" or cell.numjobs == 1 or not cell.pattern.sequential:
             return 1
         return max(-(-cell.numjobs // len(vm.disks)) for vm in testbed.fleet(cell.vms)) if testbed else float("nan")
-
-    def _filled(self, cell: Cell, testbed) -> int:
-        if testbed is None:
-            return self.span_bytes * cell.vms * cell.numjobs
-        disks = (disk for vm in testbed.fleet(cell.vms) for disk in vm.disks[: cell.numjobs])
-        return sum(min(self.span_bytes, disk.size_bytes) for disk in disks)
 
     def __repr__(self) -> str:
         hours = sum(s.duration_s for s in self.steps) / 3600

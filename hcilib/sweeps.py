@@ -128,7 +128,9 @@ def sweep(
         cells = _cells(patterns, iodepth, numjobs, vms, placement, events)
         cells += _demands(cells, offered, offered_iodepth)
     else:
-        _require_tenants_alone(patterns, offered, events, placement, adaptive, warmup_s or volume)
+        beside: dict[str, object] = {"patterns": patterns, "offered": offered, "events": list(events) != [{}]}
+        beside |= {"placement": placement != SPREAD, "policy adaptive": adaptive, "a warm-up": warmup_s or volume}
+        _require_tenants_alone(beside)
         cells = tenant_cells(tenants, offered_iodepth)
     loads = [load.cell for cell in cells for load in cell.tenants] or cells
     _one_of("offered_process", offered_process, "poisson", "linear")
@@ -212,17 +214,14 @@ def _adaptive(policy: str | Adaptive, order: str, repeats: int, ramp_s: float, g
         for name in given:
             raise PlanError(f"{name} is given, but only policy 'adaptive' has it, not {policy!r}: leave it out")
         return None
-    if order != "blocks" or ramp_s:
-        wrong = f"order {order!r}" if order != "blocks" else f"ramp_s {ramp_s:g}"
-        raise PlanError(
-            f"policy 'adaptive' with {wrong}: it measures in blocks and from a run's first second; leave it out"
-        )
-    most_runs = count("most_runs", given.pop("most_runs", Adaptive.most_runs))
     given.pop("least_runs", None)  # that is `repeats`
-    least = {name: 1e-6 if name == "target" else MIN_RUNTIME_S for name in given}
-    numbers: dict[str, Any] = {name: _number(name, value, least[name]) for name, value in given.items()}
-    rule = replace(Adaptive(least_runs=repeats, most_runs=most_runs), **numbers)
+    most_runs = count("most_runs", given.pop("most_runs", Adaptive.most_runs))
+    numbers = {name: _number(name, value, 1e-6 if name == "target" else MIN_RUNTIME_S) for name, value in given.items()}
+    rule = Adaptive(**numbers, least_runs=repeats, most_runs=most_runs)
+    always = "it measures in blocks and from a run's first second; leave it out"
     for refused, said in (
+        (order != "blocks", f"order {order!r}: {always}"),
+        (ramp_s, f"ramp_s {ramp_s:g}: {always}"),
         (rule.most_s < rule.least_s, f"most_s {rule.most_s:g}: expected at least least_s, {rule.least_s:g}"),
         (rule.target >= 1, f"target {rule.target:g}: expected a relative half-width below 1, e.g. 0.02"),
         (repeats < 2, f"repeats {repeats}: one run of a cell has no interval, expected at least 2"),
@@ -340,26 +339,18 @@ def _demands(cells: Sequence[Cell], demands: Sequence[float | str], iodepth: int
         raise PlanError(f"offered names a demand twice: {', '.join(names)}")
     loads = dict.fromkeys(replace(cell, iodepth=depth) for cell in cells if not cell.events)
     for load in loads if names else ():
-        if load.pattern.rate_bytes:
+        if load.pattern.capped:
             raise PlanError(f"pattern {load.pattern.name!r} has a cap: offer a demand or cap the rate, not both")
     return [replace(load, demand=name) for load in loads for name in names]
 
 
-def _require_tenants_alone(patterns, offered, events, placement, adaptive, warmup) -> None:
+def _require_tenants_alone(given: Mapping[str, object]) -> None:
     """PlanError where a sweep of tenants is given what each of them says for itself, or what cannot be done to all."""
-    for name, given, usual in (
-        ("patterns", list(patterns), []),
-        ("offered", list(offered), []),
-        ("events", [dict(done) for done in events], [{}]),
-        ("placement", placement, SPREAD),
-        ("policy adaptive", bool(adaptive), False),
-        ("a warm-up", bool(warmup), False),
-    ):
-        if given != usual:
-            raise PlanError(
-                f"tenants with {name}: each tenant has patterns, demands and VMs of its own, its runs last as long as "
-                f"the others', and nothing is done to the system meanwhile: leave {name} out"
-            )
+    for name in (name for name, value in given.items() if value):
+        raise PlanError(
+            f"tenants with {name}: each tenant has patterns, demands and VMs of its own, its runs last as long as the "
+            f"others', and nothing is done to the system meanwhile: leave {name} out"
+        )
 
 
 def _content(given: Mapping[str, Any]) -> Content | None:

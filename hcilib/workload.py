@@ -7,7 +7,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, astuple, dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -223,13 +223,10 @@ class Cell:
     def to_dict(self) -> dict:
         """Plain data; :meth:`from_dict` is its inverse. Without a placement, events or a demand where none was asked
         for."""
-        plain = {**asdict(self), "pattern": self.pattern.name, "events": [list(event) for event in self.events]}
-        plain["tenants"] = [
-            {"tenant": load.tenant, "cell": load.cell.to_dict(), "vms": list(load.vms), "limit": load.limit}
-            for load in self.tenants
-        ]
-        unasked = {"placement": SPREAD, "events": [], "demand": "", "tenants": []}
-        return {key: value for key, value in plain.items() if key not in unasked or value != unasked[key]}
+        asked = {name: value for name, value in vars(self).items() if value != getattr(Cell, name, None)}
+        plain: dict[str, Any] = {"pattern": self.pattern.name, "events": [list(event) for event in self.events]}
+        plain["tenants"] = [{**vars(one), "cell": one.cell.to_dict(), "vms": list(one.vms)} for one in self.tenants]
+        return {name: plain.get(name, value) for name, value in asked.items()}
 
     @classmethod
     def from_dict(cls, data: Mapping) -> Cell:
@@ -257,33 +254,19 @@ class Cell:
         return load.cell.factors() | {"tenant": load.tenant} | ({"beside": ", ".join(beside)} if beside else {})
 
 
-@dataclass(frozen=True)
-class Profile:
-    """What a kind of tenant does on each of its VMs: pattern -> its load; and who says so."""
-
-    patterns: Mapping[str, Mapping[str, Any]]
-    source: str
-
-
-PROFILES = {
-    "oltp": Profile(
-        {"8k-randrw70-zoned95on5": {"iodepth": 32}, "32k-write-sync": {"iodepth": 1}},
-        "VMFleet 2, profile SQL (microsoft/diskspd, Frameworks/VMFleet/Profile.psm1): pages of 8 KiB, 30 % of them "
-        "written, 95 % of I/O on 5 % of the file, 32 outstanding; a log of 32 KiB written in sequence, one at a time, "
-        "each made stable",
-    ),
-    "vdi": Profile(
-        {"8k-randread-zoned95on5": {"iodepth": 8}, "32k-write": {"iodepth": 8}},
-        "VMFleet 2, profile VDI (the same file): reads of 8 KiB, 80 % of them random, 95 % of I/O on 5 % of the file; "
-        "writes of 32 KiB, 80 % of them in sequence. Here the reads are all random, the writes all in sequence",
-    ),
-    "backup": Profile(
-        {"1m-read": {"iodepth": 4}},
-        "Veeam KB 2014: blocks of 1 MB (storage optimization Local) are read from production in sequence; a few at "
-        "a time",
-    ),
+PROFILES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    # VMFleet 2, profile SQL (microsoft/diskspd, Frameworks/VMFleet/Profile.psm1): pages of 8 KiB, 30 % of them written,
+    # 95 % of I/O on 5 % of the file, 32 outstanding; a log of 32 KiB written in sequence, one at a time, each made
+    # stable
+    "oltp": {"8k-randrw70-zoned95on5": {"iodepth": 32}, "32k-write-sync": {"iodepth": 1}},
+    # VMFleet 2, profile VDI (the same file): reads of 8 KiB, 80 % of them random, 95 % of I/O on 5 % of the file;
+    # writes of 32 KiB, 80 % of them in sequence. Here the reads are all random, the writes all in sequence
+    "vdi": {"8k-randread-zoned95on5": {"iodepth": 8}, "32k-write": {"iodepth": 8}},
+    # Veeam KB 2014: blocks of 1 MB (storage optimization Local) are read from production in sequence; a few at a time
+    "backup": {"1m-read": {"iodepth": 4}},
 }
-"""Ready tenants, by the name that a sweep gives as ``profile``."""
+"""Ready tenants, by the name that a sweep gives as ``profile``: what each does on each of its VMs, pattern -> its
+load."""
 _FIELDS = ("profile", "patterns", "iodepth", "numjobs", "vms", "offered", "limit")
 _OF_PATTERN = ("iodepth", "numjobs", "offered")
 
@@ -311,7 +294,10 @@ def tenant_cells(tenants: Mapping[str, Mapping[str, Any] | str], offered_iodepth
             raise PlanError(f"tenant {name!r} is {given!r}: expected a profile or a mapping of {', '.join(_FIELDS)}")
         loads[name] = _loads(name, fields, offered_iodepth)
         limited[name] = _limited(name, loads[name], fields["limit"]) if fields.get("limit") else loads[name]
-    _refuse_shared(loads)
+    of: dict[str, str] = {}
+    for name, vm in ((name, vm) for name, own in loads.items() for vm in own[0].vms):
+        if (other := of.setdefault(vm, name)) != name:
+            raise PlanError(f"tenants {other!r} and {name!r} share VM {vm}: give each VMs and disks of its own")
     together = [_cell(loads.values())]
     if limited != loads:
         together.append(_cell(limited.values()))
@@ -336,7 +322,10 @@ def _loads(name: str, fields: Mapping[str, Any], offered_iodepth: int) -> tuple[
         own = dict(own or {}) | of_all if fields.get("profile") else of_all | dict(own or {})
         if wrong := [key for key in own if key not in _OF_PATTERN]:
             raise PlanError(f"tenant {name!r}, pattern {pattern!r} has no {wrong[0]!r}: {_near(wrong[0], _OF_PATTERN)}")
-        demand = _demand(name, own.get("offered", ""))
+        demand = str(offered) if (offered := own.get("offered")) not in ("", None) else ""
+        if demand and (isinstance(offered, Real) or not demand.endswith("iops")):
+            said = "expected I/Os a second of all its VMs, such as 500iops"
+            raise PlanError(f"tenant {name!r}: offered {offered!r}: {said}")
         whole = {"iodepth": offered_iodepth if demand else 32, "numjobs": 1} | own
         depth, jobs = (count(f"tenant {name!r}, pattern {pattern!r}: {n}", whole[n]) for n in ("iodepth", "numjobs"))
         cell = Cell(Pattern.parse(pattern), jobs, depth, vms, demand=demand)
@@ -359,7 +348,7 @@ def _patterns(name: str, fields: Mapping[str, Any]) -> Mapping[str, Mapping[str,
     if profile := fields.get("profile"):
         if profile not in PROFILES:
             raise PlanError(f"tenant {name!r}: there is no profile {profile!r}: {_near(profile, PROFILES)}")
-        return PROFILES[profile].patterns
+        return PROFILES[profile]
     given = fields["patterns"]
     if isinstance(given, str):
         return {given: {}}
@@ -373,22 +362,14 @@ def _near(given: object, known: Collection[str]) -> str:
 
 def _vms(name: str, given: Any) -> tuple[int, tuple[str, ...]]:
     """How many VMs, and which where that is said."""
-    if isinstance(given, int) and not isinstance(given, bool) and given >= 1:
-        return int(given), ()
-    named = given if isinstance(given, Sequence) and not isinstance(given, str) else ()
-    if named and all(isinstance(vm, str) for vm in named):
-        if twice := [vm for vm in given if list(given).count(vm) > 1]:
-            raise PlanError(f"tenant {name!r} names VM {twice[0]} twice")
-        return len(given), tuple(given)
+    match given:
+        case int() if given >= 1 and not isinstance(given, bool):
+            return given, ()
+        case [str(), *more] if all(isinstance(vm, str) for vm in more):
+            if twice := [vm for vm in given if list(given).count(vm) > 1]:
+                raise PlanError(f"tenant {name!r} names VM {twice[0]} twice")
+            return len(given), tuple(given)
     raise PlanError(f"tenant {name!r}: vms is {given!r}: expected how many, or a list of the names of VMs")
-
-
-def _demand(name: str, given: Any) -> str:
-    if given in ("", None):
-        return ""
-    if isinstance(given, Real) or not str(given).endswith("iops"):
-        raise PlanError(f"tenant {name!r}: offered {given!r}: expected I/Os a second of all its VMs, such as 500iops")
-    return str(given)
 
 
 def _limited(name: str, loads: tuple[Load, ...], limit: Any) -> tuple[Load, ...]:
@@ -398,13 +379,6 @@ def _limited(name: str, loads: tuple[Load, ...], limit: Any) -> tuple[Load, ...]
         raise PlanError(f"tenant {name!r}: limit {limit!r}, but its load is offered or capped already: leave it out")
     cell = Cell(Pattern.parse(f"{pattern.name}-rate{limit}"), load.cell.numjobs, load.cell.iodepth, load.cell.vms)
     return (Load(name, cell, load.vms, limit=f"rate{limit}"),)
-
-
-def _refuse_shared(loads: Mapping[str, tuple[Load, ...]]) -> None:
-    of: dict[str, str] = {}
-    for name, vm in ((name, vm) for name, own in loads.items() for vm in own[0].vms):
-        if (other := of.setdefault(vm, name)) != name:
-            raise PlanError(f"tenants {other!r} and {name!r} share VM {vm}: give each VMs and disks of its own")
 
 
 def _cell(together: Iterable[tuple[Load, ...]]) -> Cell:

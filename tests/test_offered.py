@@ -60,8 +60,9 @@ def test_what_is_no_demand_is_refused(wrong, said):
 
 
 def test_a_capped_pattern_has_no_demand_besides():
-    with pytest.raises(PlanError, match="offer a demand or cap the rate"):
-        hci.sweep(["1m-read-rate256m"], offered=[0.5], **SWEEP)
+    for capped in ("1m-read-rate256m", "4k-randread-rate2000iops"):
+        with pytest.raises(PlanError, match="offer a demand or cap the rate"):
+            hci.sweep([capped], offered=[0.5], **SWEEP)
     with pytest.raises(PlanError, match="offered_process 'burst'"):
         hci.sweep(["4k-randread"], offered=[0.5], offered_process="burst", **SWEEP)
 
