@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from hcilib import yaml_models as form
 from hcilib.metrics import meant
@@ -28,16 +28,7 @@ class Command(Model):
 class Check(Command):
     """`expect`: a regular expression that is found in what `run` prints for a VM on its owner, and for no other."""
 
-    expect: form.Line
-
-    @field_validator("expect")
-    @classmethod
-    def _is_a_pattern(cls, expect: str) -> str:
-        try:
-            re.compile(expect)
-        except re.error as error:
-            raise ValueError(f"not a regular expression: {error}") from None
-        return expect
+    expect: form.Regex
 
 
 class Placement(Model):
@@ -150,7 +141,7 @@ class System(Model):
     setting: form.ActionName | None = None
     savings: Percentage | None = None
     pool_fill: Percentage | None = None
-    redirected: form.Line | None = None
+    redirected: form.Regex | None = None
     notes: form.Prose | None = None
 
     @property

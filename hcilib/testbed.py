@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -65,13 +66,9 @@ class Dial(Model):
     burst_s: float = Field(0.1, ge=0.001, le=1)
 
     @model_validator(mode="after")
-    def _whole_milliseconds(self):
+    def _as_nbdkit_keeps_it(self):
         if abs(1e3 * self.delay_s - round(1e3 * self.delay_s)) > 1e-9:
             raise ValueError(f"delay_s {self.delay_s:g}: nbdkit's delay filter counts whole milliseconds, e.g. 0.002")
-        return self
-
-    @model_validator(mode="after")
-    def _one_rate(self):
         if self.read_bytes_per_s != self.write_bytes_per_s:
             raise ValueError(
                 f"read_bytes_per_s {self.read_bytes_per_s} and write_bytes_per_s {self.write_bytes_per_s} differ: "
@@ -318,11 +315,8 @@ class Testbed(Model):
         """The first `vms` VMs, spread over the nodes in turn."""
         if vms > len(self.vms):
             raise TestbedError(f"testbed {self.name}: the plan needs {vms} VMs, it has {len(self.vms)}")
-        queues = {node.name: [vm for vm in self.vms if vm.node == node.name] for node in self.nodes}
-        spread = []
-        while any(queues.values()):
-            spread += [queue.pop(0) for queue in queues.values() if queue]
-        return tuple(spread[:vms])
+        of_nodes = ([vm for vm in self.vms if vm.node == node.name] for node in self.nodes)
+        return tuple(filter(None, chain.from_iterable(zip_longest(*of_nodes))))[:vms]
 
     def __repr__(self) -> str:
         if not self.vms:

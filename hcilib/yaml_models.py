@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import core_schema
 
 from hcilib.metrics import meant, parse_bytes
@@ -90,6 +90,14 @@ class Form:
         return core_schema.no_info_after_validator_function(self, handler(source))
 
 
+def _compiles(expression: str) -> str:
+    try:
+        re.compile(expression)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from None
+    return expression
+
+
 _WORD = "[A-Za-z0-9][A-Za-z0-9._-]*"
 # A name, an IPv4 or an IPv6 address; the last has two colons at least: one alone stands before a port, for Fabric too.
 _HOST = rf"(?:{_WORD}|(?=(?:[0-9A-Fa-f.]*:){{2}})[0-9A-Fa-f:.]+(?:%{_WORD})?)"
@@ -108,6 +116,7 @@ FilePath = Annotated[str, Form("the path of a file on one line", "[^-].*", most=
 Token = Annotated[str, Form("a token without blanks, of at most 255 characters", r"\S+")]
 ActionName = Annotated[str, Form("lower-case words joined by -, e.g. cut-link", "[a-z0-9]+(-[a-z0-9]+)*", most=64)]
 Line = Annotated[str, Form("one line of text that can be seen, at most 1,000 characters", most=1000)]
+Regex = Annotated[Line, AfterValidator(_compiles)]
 Prose = Annotated[str, Form("text that can be seen, at most 20,000 characters", most=20_000, also="\n\t")]
 Shell = Annotated[str, Form("a shell command of visible characters, at most 20,000", r".*\S.*", 20_000, also="\n\t")]
 """A user's own shell text by design: it runs as it is, where the file says, and nothing else of the file gets into

@@ -80,6 +80,7 @@ placement:
         ("placement: {owner: {run: x}}", "placement.check"),
         ("placement: {check: {run: x}}", "placement.check.expect"),
         ("placement: {check: {run: x, expect: '('}}", "not a regular expression"),
+        ("redirected: '('", "field redirected: not a regular expression"),
         ("placement: {check: {run: x, expect: y}, elsewhere: {run: x}}", "placement.elsewhere: unknown"),
     ],
 )

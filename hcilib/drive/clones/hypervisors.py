@@ -303,13 +303,12 @@ SLOT = 20
 class Proxmox(Hypervisor):
     """By qm and pvesh. Written after their documented commands and answers: no Proxmox VE was at hand.
 
-    `names` and `numbers` are taken, `first` is free; `sources` are (our name of the node, number) of every template of
+    `names` are taken, the numbers `free` are not; `sources` are (our name of the node, number) of every template of
     that name, `called` the cluster's names of our nodes.
     """
 
     names: frozenset[str]
-    numbers: frozenset[int]
-    first: int
+    free: Sequence[int]
     sources: Mapping[str, int]
     called: Mapping[str, str]
     pools: Sequence[str]
@@ -324,7 +323,7 @@ class Proxmox(Hypervisor):
             storages = {node: {row["storage"] for row in json.loads(part["storages"])} for node, part in parts.items()}
             first = int(next(iter(parts.values()))["next"].strip().strip('"'))
             names = {str(row.get("name", "")) for row in guests}
-            numbers = {int(row["vmid"]) for row in guests}
+            taken = {int(row["vmid"]) for row in guests}
             called = {node: part["node"].strip() for node, part in parts.items()}
         except (KeyError, ValueError, TypeError) as error:
             node, text = next(iter(told.items()))
@@ -346,12 +345,11 @@ class Proxmox(Hypervisor):
         if absent := [(node, pool) for node, its in storages.items() for pool in pools if pool not in its]:
             node, pool = absent[0]
             raise ClonesError(f"{node}: no storage {pool!r} for images; it has {', '.join(sorted(storages[node]))}")
-        return cls(frozenset(names), frozenset(numbers), first, sources, called, pools)
+        free = [n for n in range(first, first + 10_000) if n not in taken]
+        return cls(frozenset(names), free, sources, called, pools)
 
     def clone(self, name: str, node: str, number: int, token: str, disks: int) -> Clone:
-        free = (n for n in range(self.first, self.first + 10_000) if n not in self.numbers)
-        ident = [next(free) for _ in range(number + 1)][-1]
-        return Clone(name, node, str(ident), token, serials_of(name, disks * len(self.pools)))
+        return Clone(name, node, str(self.free[number]), token, serials_of(name, disks * len(self.pools)))
 
     def stages(self, clones: Sequence[Clone], size: int) -> list[list[tuple[str, Clone, str]]]:
         if size % 2**30:

@@ -61,8 +61,8 @@ done
 echo '==== controllers'; lspci 2>/dev/null | grep -E 'RAID|SAS|Serial Attached|SATA|SCSI|Non-Volatile'
 """
 LIMIT_S = 120
-_VENDORS = {"0x1af4": "virtio"}
-"""Numbers of PCI that the kernel gives where a disk has no name of its own."""
+_VIRTIO = "0x1af4"
+"""Its number of PCI, which the kernel gives where a disk has no name of its own."""
 
 
 def vm_question() -> str:
@@ -142,7 +142,7 @@ def _drive(row: Mapping[str, str]) -> str:
     """A drive in words. With a number of PCI for its vendor it is a guest's, and nobody knows whether it turns."""
     vendor, model = row["device/vendor"], row["device/model"]
     if vendor.startswith("0x"):
-        return " ".join(f"{_VENDORS.get(vendor.lower(), '')} disk {model}".split())
+        return " ".join(f"{'virtio' if vendor.lower() == _VIRTIO else ''} disk {model}".split())
     turns = {"0": "SSD", "1": "disk that turns"}.get(row["queue/rotational"], "drive")
     kind = "NVMe" if row["name"].startswith("nvme") else turns
     return " ".join(f"{kind} {vendor} {model}".split())

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pandas as pd
 from pydantic import ValidationError
@@ -124,30 +125,29 @@ def discover(
     """
     if platform not in (None, *PLATFORMS):
         raise DiscoverError(f"platform {platform!r}: expected one of {', '.join(PLATFORMS)}, or none for what is there")
-    vms, carriers = hosts_given(hosts, "linux"), hosts_given(nodes, "windows" if platform == "hyperv" else "linux")
+    windows = platform == "hyperv"
+    vms, carriers = hosts_given(hosts), hosts_given(nodes, "windows" if windows else "linux")
     called = _name(name or (Path(out).stem if out else "discovered"))
     owned = {_name(system): tuple(serials) for system, serials in (systems or {}).items()}
-    both = {host.name: host for host in (*carriers, *vms)}
-    every = tuple(both.values())
-    asks = {n.name: answers.HYPERV if n.os == "windows" else answers.node_question(platform) for n in carriers}
+    every = tuple({host.name: host for host in (*carriers, *vms)}.values())
+    asks = dict.fromkeys([n.name for n in carriers], answers.HYPERV if windows else answers.node_question(platform))
     with Fleet(Testbed.model_construct(name=called, nodes=every, vms=(), known_hosts=known_hosts, key=key)) as fleet:
         linux = [host for host in every if host.os == "linux"]
         told = fleet.run({vm.name: answers.vm_question() for vm in vms}, limit_s=answers.LIMIT_S)
         told_nodes = fleet.run(asks, limit_s=answers.LIMIT_S)
         ahead = ask_clocks(fleet, [host for host in linux if (told | told_nodes)[host.name].ok])
-    vm_facts, vm_failed = _parsed(told, dict.fromkeys(told, answers.parse_vm))
+    vm_facts, vm_failed = _parsed(told, answers.parse_vm)
     if not vm_facts:
         raise FleetError("discovering", {name: Outcome(name, False, error=why) for name, why in vm_failed.items()})
-    readers = {n.name: answers.parse_windows_node if n.os == "windows" else answers.parse_node for n in carriers}
-    node_facts, node_failed = _parsed(told_nodes, readers)
+    node_facts, node_failed = _parsed(told_nodes, answers.parse_windows_node if windows else answers.parse_node)
     disks = disk_table(vm_facts, read_left(at_home(runs)))
     _each_has_its_own(owned, disks)
     placed = {vm.name: _placed(vm, vm_facts[vm.name], carriers, node_facts) for vm in vms if vm.name in vm_facts}
     clocks = {host: _clock(seconds, blur) for host, (seconds, blur) in ahead.items()}
     seen = Seen(vms, carriers, vm_facts, node_facts, vm_failed, node_failed, disks, placed, clocks)
-    printed = {n.name: told_nodes[n.name].value for n in carriers if n.name in node_facts and n.os == "linux"}
-    windows = {n.name: node_facts[n.name].tiers for n in carriers if n.name in node_facts and n.os == "windows"}
-    stored, unread = storages(printed, windows)
+    printed = {node: told_nodes[node].value for node in node_facts}
+    tiers = {node: facts.tiers for node, facts in node_facts.items()}
+    stored, unread = storages({}, tiers) if windows else storages(printed, {})
     beside = _beside(Path(out) if out else Path(called))
     before = _before(beside, called, disks) if systems is None else {}
     files = _systems(beside, called, stored, node_facts, owned, before)
@@ -256,7 +256,7 @@ def _name(name: str) -> str:
         raise DiscoverError(f"name {name!r}: a testbed's name is {form}") from None
 
 
-def _parsed(told: Mapping[str, Outcome], readers: Mapping) -> tuple[dict, dict[str, str]]:
+def _parsed(told: Mapping[str, Outcome], read: Callable[[str], Any]) -> tuple[dict, dict[str, str]]:
     """Host -> facts, and host -> why there are none."""
     facts, failed = {}, {}
     for host, outcome in told.items():
@@ -264,7 +264,7 @@ def _parsed(told: Mapping[str, Outcome], readers: Mapping) -> tuple[dict, dict[s
             failed[host] = without_script(outcome.error) or outcome.error
             continue
         try:
-            facts[host] = readers[host](outcome.value)
+            facts[host] = read(outcome.value)
         except (ValueError, KeyError) as error:
             failed[host] = f"its answer cannot be understood: {error}"
     return facts, failed
@@ -274,14 +274,13 @@ def _placed(vm: Node, facts: VmFacts, nodes: Sequence[Node], node_facts: Mapping
     """The VM's node, and how that is known."""
     if vm.name in {node.name for node in nodes}:
         return vm.name, "found: it is the node itself"
+    told = [(node, facts.guests.items()) for node, facts in node_facts.items()]
+    running = [(node, platform, guest) for node, every in told for platform, its in every for guest in its]
     seen: dict[str, dict[str, str]] = {}
-    for asked, told in node_facts.items():
-        for platform, guests in told.guests.items():
-            for guest in guests:
-                if how := _same(vm, facts, guest):
-                    home = _node_called(guest.node, nodes, node_facts) if guest.node else asked
-                    said = f"found: {platform}'s guest {guest.name}, by its {how}"
-                    seen.setdefault(how, {})[home or guest.node] = said
+    for asked, platform, guest in running:
+        if how := _same(vm, facts, guest):
+            home = (_node_called(guest.node, nodes, node_facts) or guest.node) if guest.node else asked
+            seen.setdefault(how, {})[home] = f"found: {platform}'s guest {guest.name}, by its {how}"
     for how in ("MAC address", "UUID", "name"):
         if len(homes := seen.get(how, {})) > 1:
             return UNKNOWN_NODE, f"guests of this {how} run on {', '.join(sorted(homes))}"
@@ -289,8 +288,7 @@ def _placed(vm: Node, facts: VmFacts, nodes: Sequence[Node], node_facts: Mapping
             if home in {node.name for node in nodes}:
                 return home, said
             return UNKNOWN_NODE, f"it runs on {home}, which is not among the nodes that were given"
-    others = any(guests for told in node_facts.values() for guests in told.guests.values())
-    if len(nodes) == 1 and not others:  # a platform that knows others would know this one
+    if len(nodes) == 1 and not running:  # a platform that knows others would know this one
         return nodes[0].name, "assumed: it is the only node"
     return UNKNOWN_NODE, "no node's platform knows it"
 
@@ -380,7 +378,7 @@ def disk_table(vms: Mapping[str, VmFacts], left: Left = MappingProxyType({})) ->
     for vm, found in disks.items():
         for device in found:
             serial = serials[vm, device.name]
-            why = list(against.get((vm, serial), ())) if serial else [_NAMELESS]
+            why = list(against.get((vm, serial), {})) if serial else [_NAMELESS]
             holds, bytes_there = _holds(device), vms[vm].written.get(device.name)
             if bytes_there is not None and not why:
                 ours = left.get(serial, {})
@@ -422,8 +420,8 @@ def _fits(serial: str) -> bool:
 
 def _judged(
     vms: Mapping[str, VmFacts], disks: Mapping[str, list[Device]], serials: Mapping[tuple[str, str], str]
-) -> dict[tuple[str, str], tuple[str, ...]]:
-    """(vm, serial) -> the guard's reasons, asked as if a plan would write every disk of every VM."""
+) -> dict[tuple[str, str], dict[str, None]]:
+    """(vm, serial) -> the guard's reasons, each once, asked as if a plan would write every disk of every VM."""
     fleet = []
     for vm, found in disks.items():
         owned = [Disk(serial=serials[vm, d.name], size_bytes=d.size_bytes) for d in found if serials[vm, d.name]]
@@ -434,7 +432,7 @@ def _judged(
     reasons: dict[tuple[str, str], dict[str, None]] = {}
     for refusal in refused:
         reasons.setdefault((refusal.host, refusal.device), {})[refusal.reason] = None
-    return {disk: tuple(said) for disk, said in reasons.items()}
+    return reasons
 
 
 def _holds(device: Device) -> str:

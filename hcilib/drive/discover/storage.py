@@ -299,17 +299,16 @@ def _zfs(text: str) -> list[_Local]:
             elif group == "spares" and state in ("AVAIL", "INUSE"):
                 spares += 1
         kinds = Counter((re.sub(r"-\d+$", "", what) if n else "disk", n) for what, n in vdevs)
-        made = [f"{count} x {kind}" + (f" of {n}" if n else "") for (kind, n), count in kinds.items()]
-        line = f"pool {name}: {', '.join(made)}"
-        line += f", {spares} spare" if spares else ""
-        (kind, n), _ = kinds.most_common(1)[0] if kinds else (("", 0), 0)
+        if len(kinds) != 1:
+            continue
+        [((kind, n), count)] = kinds.items()
+        line = f"pool {name}: {count} x {kind}" + (f" of {n}" if n else "") + (f", {spares} spare" if spares else "")
         schemes = {"mirror": f"Mirror({n})", "raidz1": f"Raid5({n})", "raidz2": f"Raid6({n})"}
         schemes["raidz3"] = f"ErasureCode({n - 3}, 3)"
         scheme = schemes.get(kind, "")
         if spares and len(vdevs) == 1 and kind in ("raidz1", "raidz2"):
             scheme += f".spare({spares})"
-        if len(kinds) == 1:
-            found.append(_Local(scheme, sum(n or 1 for _, n in vdevs) + spares, line, name))
+        found.append(_Local(scheme, sum(n or 1 for _, n in vdevs) + spares, line, name))
     return found
 
 

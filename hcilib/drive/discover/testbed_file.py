@@ -124,13 +124,10 @@ def write_scenarios(
     """Path -> text of the scenarios that plan, measure and, of two systems, compare: a first look of well under an
     hour, beside it the sweep that takes a night; every value is the reader's to change. `owned` are the patterns of
     each system's serials, where they share the testbed. None where a system has no disk that may be written."""
-    blank = disks[disks["proposed"]]
-    if blank.empty:
-        return {}
-    each = [
-        blank[[any(fnmatchcase(serial, p) for p in own) for serial in blank["serial"]]].groupby("vm")["size_bytes"]
-        for own in owned or [("*",)]
-    ]
+    blank, each = disks[disks["proposed"]], []
+    for own in owned or [("*",)]:
+        its = [any(fnmatchcase(serial, pattern) for pattern in own) for serial in blank["serial"]]
+        each.append(blank.loc[its].groupby("vm")["size_bytes"])
     if not all(len(its) for its in each):
         return {}
     load = f"vms: {min(len(its) for its in each)}, numjobs: {min(its.size().min() for its in each)}"
@@ -187,10 +184,8 @@ def _sweep(load: str, part: int, whole: int, run_dir: str = "", compared: int = 
         head = [f"run_dir: {run_dir}{suffix}"] * bool(run_dir)
         return [*head, *([f"sweep: {{{said}, {rest}}}"] if compared else [said, f"sweep: {{{rest}}}"])]
 
-    minutes, hours = (
-        runs * max(1, compared) * seconds / unit
-        for runs, seconds, unit in ((3 * (1 + 2 * len(few)), 30, 60), (5 * (1 + 3 * len(every)), 300, 3600))
-    )
+    minutes = max(1, compared) * 3 * (1 + 2 * len(few)) * 30 / 60
+    hours = max(1, compared) * 5 * (1 + 3 * len(every)) * 300 / 3600
     return [
         f"# A first look: {minutes:.0f} minutes of runs once the disks are filled; writes as fast as fresh flash is.",
         *lines(few, short, part),
@@ -253,11 +248,8 @@ def _vm(vm: Host, seen: Seen) -> list[str]:
 
 def _reach(host: Host) -> list[str]:
     """How the host is reached, as fields of YAML; what ~/.ssh/config says is left out."""
-    given: list[tuple[str, str | int]] = [
-        (key, value) for key in ("address", "port", "user", "jump") if (value := getattr(host, key))
-    ]
-    given += [("os", host.os)] if isinstance(host, Node) and host.os != "linux" else []
-    return [f"{key}: {value if isinstance(value, int) else _scalar(value)}" for key, value in given]
+    given = host.model_dump(include={"address", "port", "user", "jump", "os"}, exclude_defaults=True)
+    return [f"{key}: {value if isinstance(value, int) else _scalar(value)}" for key, value in given.items()]
 
 
 def _scalar(text: str) -> str:
