@@ -336,9 +336,8 @@ class Plan:
             rate = pattern.rate_bytes * cell.vms if pattern.rate_bytes else write_bytes_per_s
             written = rate * share * seconds
         targets = testbed.targets(cell.vms, cell.numjobs) if testbed is not None and pattern.writes else []
-        overwrites = ", ".join(f"{vm}:{disk.serial}" for vm, disk in targets)
-        if testbed is None and pattern.writes:
-            overwrites = f"{cell.vms * cell.numjobs} devices"
+        named = ", ".join(f"{vm}:{disk.serial}" for vm, disk in targets)
+        overwrites = f"{cell.vms * cell.numjobs} devices" if testbed is None and pattern.writes else named
         return {"step": step.id, "kind": step.kind, **of, "block": step.block, "rep": step.rep,
                 "pattern": cell.name if cell.tenants else pattern.name,
                 "numjobs": cell.numjobs, "iodepth": cell.iodepth, "vms": cell.vms, "duration_s": seconds,

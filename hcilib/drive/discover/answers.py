@@ -41,22 +41,21 @@ done
 """
 )
 _HARDWARE = r"""
+row() {
+  printf 'name=%s' "${d##*/}"
+  for f; do v=; [ -r "$d/$f" ] && read -r v 2>/dev/null <"$d/$f"; printf '\t%s=%s' "$f" "$v"; done
+  echo
+}
 echo '==== drives'
 for d in /sys/block/*; do
   [ -e "$d/device" ] || continue
   case ${d##*/} in sr*|fd*) continue;; esac
-  printf 'name=%s' "${d##*/}"
-  for f in size queue/rotational device/model device/vendor; do
-    v=; [ -r "$d/$f" ] && read -r v 2>/dev/null <"$d/$f"; printf '\t%s=%s' "$f" "$v"
-  done
-  echo
+  row size queue/rotational device/model device/vendor
 done
 echo '==== links'
 for d in /sys/class/net/*; do
   [ -e "$d/device" ] || [ -d "$d/bonding" ] || continue
-  printf 'name=%s\tdriver=%s' "${d##*/}" "$(basename "$(readlink "$d/device/driver" 2>/dev/null)" 2>/dev/null)"
-  for f in speed operstate; do v=; read -r v 2>/dev/null <"$d/$f"; printf '\t%s=%s' "$f" "$v"; done
-  echo
+  printf 'driver=%s\t' "$(basename "$(readlink "$d/device/driver" 2>/dev/null)" 2>/dev/null)"; row speed operstate
 done
 echo '==== controllers'; lspci 2>/dev/null | grep -E 'RAID|SAS|Serial Attached|SATA|SCSI|Non-Volatile'
 """

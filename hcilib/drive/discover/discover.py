@@ -371,26 +371,25 @@ def disk_table(vms: Mapping[str, VmFacts], left: Left = MappingProxyType({})) ->
         nothing is on it, or what a campaign `left` there and nothing since; nobody has it, and its serial is its own;
         else `why` says what speaks against it. `holds`: what is on it
     """
-    disks = {vm: _disks(facts.inventory) for vm, facts in vms.items()}
-    serials = {(vm, d.name): _serial(d, vms[vm].inventory) for vm, found in disks.items() for d in found}
-    against = _judged(vms, disks, serials)
+    every = []
+    for vm, facts in vms.items():
+        every += [(vm, device, _serial(device, facts.inventory)) for device in _disks(facts.inventory)]
+    against = _judged(vms, every)
     rows = []
-    for vm, found in disks.items():
-        for device in found:
-            serial = serials[vm, device.name]
-            why = list(against.get((vm, serial), {})) if serial else [_NAMELESS]
-            holds, bytes_there = _holds(device), vms[vm].written.get(device.name)
-            if bytes_there is not None and not why:
-                ours = left.get(serial, {})
-                if run := ours.get((device.size_bytes, bytes_there)):
-                    holds = f"what the campaign {run} left there"
-                elif ours:
-                    runs = ", ".join(dict.fromkeys(map(str, ours.values())))
-                    why = [_UNNAMED.format(f"and not those that {runs} left there: somebody has written since")]
-                else:
-                    nobodys = "nor does any run directory here: somebody's data, or of a campaign that left no note"
-                    why = [_UNNAMED.format(nobodys)]
-            rows.append((vm, device.name, serial, device.size_bytes, not why, holds, "; ".join(why)))
+    for vm, device, serial in every:
+        why = list(against.get((vm, serial), {})) if serial else [_NAMELESS]
+        holds, bytes_there = _holds(device), vms[vm].written.get(device.name)
+        if bytes_there is not None and not why:
+            ours = left.get(serial, {})
+            if run := ours.get((device.size_bytes, bytes_there)):
+                holds = f"what the campaign {run} left there"
+            elif ours:
+                runs = ", ".join(dict.fromkeys(map(str, ours.values())))
+                why = [_UNNAMED.format(f"and not those that {runs} left there: somebody has written since")]
+            else:
+                nobodys = "nor does any run directory here: somebody's data, or of a campaign that left no note"
+                why = [_UNNAMED.format(nobodys)]
+        rows.append((vm, device.name, serial, device.size_bytes, not why, holds, "; ".join(why)))
     return pd.DataFrame(rows, columns=DISK_COLUMNS)
 
 
@@ -419,12 +418,12 @@ def _fits(serial: str) -> bool:
 
 
 def _judged(
-    vms: Mapping[str, VmFacts], disks: Mapping[str, list[Device]], serials: Mapping[tuple[str, str], str]
+    vms: Mapping[str, VmFacts], every: Sequence[tuple[str, Device, str]]
 ) -> dict[tuple[str, str], dict[str, None]]:
     """(vm, serial) -> the guard's reasons, each once, asked as if a plan would write every disk of every VM."""
     fleet = []
-    for vm, found in disks.items():
-        owned = [Disk(serial=serials[vm, d.name], size_bytes=d.size_bytes) for d in found if serials[vm, d.name]]
+    for vm in vms:
+        owned = [Disk(serial=serial, size_bytes=d.size_bytes) for its, d, serial in every if its == vm and serial]
         fleet.append(Vm.model_construct(name=vm, node="every", disks=tuple(owned)))
     asked = Testbed.model_construct(name="every", nodes=(Node(name="every"),), vms=tuple(fleet))
     most = max((len(vm.disks) for vm in fleet), default=0)
