@@ -353,29 +353,27 @@ class Plan:
         hours = sum(s.duration_s for s in self.steps) / 3600
         depths, vms = ({getattr(cell, load) for cell in self.cells} for load in ("iodepth", "vms"))
         load = f"iodepth {_span(depths)} on {_span(vms)} VMs" if self.cells else "no load"
-        return (
-            f"Plan({len({cell.pattern for cell in self.cells})} patterns, {len(self.cells)} cells at {load}, "
-            f"{len(self.steps)} steps, {hours:.2f} h of runtime, order={self.order!r}, policy={self.policy!r}"
-            + (f", interleaved: {', '.join(sorted(self.systems))})" if self.systems else ")")
-        )
+        asked = f"{len({cell.pattern for cell in self.cells})} patterns, {len(self.cells)} cells at {load}"
+        each = f", interleaved: {', '.join(sorted(self.systems))}" if self.systems else ""
+        how = f"order={self.order!r}, policy={self.policy!r}{each}"
+        return f"Plan({asked}, {len(self.steps)} steps, {hours:.2f} h of runtime, {how})"
 
 
 def _seats(loads: Sequence[Load], testbed: Any) -> dict[str, tuple[str, ...]]:
     """Tenant -> the VMs of a testbed that are its own."""
-    wanted = {load.tenant: load.vms or load.cell.vms for load in loads}
-    asked = {vm: tenant for tenant, names in wanted.items() if not isinstance(names, int) for vm in names}
+    wanted = {load.tenant: load for load in loads}
+    asked = {vm: load.tenant for load in wanted.values() for vm in load.vms}
     order = [vm.name for vm in testbed.fleet(len(testbed.vms))]
     for vm, tenant in asked.items():
         if vm not in order:
             raise PlanError(f"tenant {tenant!r}: testbed {testbed.name} has no VM {vm}; it has {', '.join(order)}")
     free = [vm for vm in order if vm not in asked]
     seats = {}
-    for tenant, names in wanted.items():
-        count = names if isinstance(names, int) else 0
+    for tenant, load in wanted.items():
+        count = 0 if load.vms else load.cell.vms
         if count > len(free):
             raise PlanError(f"tenant {tenant!r} asks for {count} VMs, {len(free)} of testbed {testbed.name} are free")
-        seats[tenant] = tuple(free[:count]) if isinstance(names, int) else names
-        free = free[count:]
+        seats[tenant], free = load.vms or tuple(free[:count]), free[count:]
     held: dict[str, str] = {}
     for tenant, names in seats.items():
         for disk in (disk for vm in testbed.vms if vm.name in names for disk in vm.disks):

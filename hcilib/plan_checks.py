@@ -52,8 +52,7 @@ def _scheme(system: System) -> Iterator[Row]:
         return
     (servers, drives), told = parse_scheme(system.scheme).width, system.scheme
     if system.nodes and servers > system.nodes:
-        said = f"{told} lies across {servers} servers, its file says {system.nodes} nodes"
-        yield system.name, "scheme", said
+        yield system.name, "scheme", f"{told} lies across {servers} servers, its file says {system.nodes} nodes"
     if system.drives_per_node and drives > system.drives_per_node:
         said = f"{told} takes {drives} drives of a server, its file says {system.drives_per_node} drives_per_node"
         yield system.name, "scheme", said
@@ -68,18 +67,14 @@ def _disks(plan: Plan, testbed: Testbed) -> Iterator[Row]:
         yield testbed.name, "unused", said
     if rest := [d.serial for vm in busy for d in vm.disks if (vm.name, d.serial) not in used]:
         shown = ", ".join(rest[:4]) + (", ..." if len(rest) > 4 else "")
-        said = (
-            f"{len(rest)} of {sum(len(vm.disks) for vm in busy)} disks of the VMs at work have no job with "
-            f"numjobs={plan.numjobs}: {shown}; numjobs={max(len(vm.disks) for vm in testbed.vms)} uses all"
-        )
-        yield testbed.name, "unused", said
+        there, most = sum(len(vm.disks) for vm in busy), max(len(vm.disks) for vm in testbed.vms)
+        said = f"{len(rest)} of {there} disks of the VMs at work have no job with numjobs={plan.numjobs}: {shown}"
+        yield testbed.name, "unused", f"{said}; numjobs={most} uses all"
     sizes = [d.size_bytes for vm in busy for d in vm.disks if (vm.name, d.serial) in used]
     if small := [size for size in sizes if size < plan.span_bytes]:
-        said = (
-            f"span_bytes is {plan.span_bytes / GIB:.4g} GiB, {len(small)} disk(s) are smaller (from "
-            f"{min(small) / GIB:.4g} GiB): those are used whole, so disks differ in what is used of them"
-        )
-        yield testbed.name, "span", said
+        smaller = f"{len(small)} disk(s) are smaller (from {min(small) / GIB:.4g} GiB)"
+        whole = "those are used whole, so disks differ in what is used of them"
+        yield testbed.name, "span", f"span_bytes is {plan.span_bytes / GIB:.4g} GiB, {smaller}: {whole}"
 
 
 def _cached(plan: Plan, system: System, testbed: Testbed | None) -> Iterator[Row]:
@@ -108,8 +103,6 @@ def _short(plan: Plan, dialled: bool) -> Iterator[Row]:
     brief = ((step, step.cell.pattern) for step in measured if step.duration_s < STEADY_S)
     cold = {p.name: step.runtime_s for step, p in brief if p.writes and p.bs_bytes not in warmed}
     if cold and not dialled:
-        said = (
-            f"{', '.join(cold)}: runs of {min(cold.values()):g} s and no warm-up before them: flash writes at its "
-            "first speed for minutes to hours; give warmup_s, or warmup: volume"
-        )
-        yield "plan", "short", said
+        said = f"{', '.join(cold)}: runs of {min(cold.values()):g} s and no warm-up before them"
+        fresh = "flash writes at its first speed for minutes to hours; give warmup_s, or warmup: volume"
+        yield "plan", "short", f"{said}: {fresh}"

@@ -324,10 +324,8 @@ class Testbed(Model):
         disks = [disk for vm in self.vms for disk in vm.disks]
         size = sum(disk.size_bytes for disk in disks) / 2**30
         consent = "overwritten with its consent token alone" if self.consent else "without a consent token"
-        return (
-            f"Testbed({self.name!r}: {len(self.nodes)} nodes, {len(self.vms)} VMs, {len(disks)} disks, {size:,.4g} "
-            f"GiB; fio with {self.fio.ioengine}, {self.fio.launcher}; {consent})"
-        )
+        made = f"{len(self.nodes)} nodes, {len(self.vms)} VMs, {len(disks)} disks, {size:,.4g} GiB"
+        return f"Testbed({self.name!r}: {made}; fio with {self.fio.ioengine}, {self.fio.launcher}; {consent})"
 
     __str__ = __repr__
 

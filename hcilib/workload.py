@@ -231,10 +231,8 @@ class Cell:
     @classmethod
     def from_dict(cls, data: Mapping) -> Cell:
         events = tuple((t_s, action) for t_s, action in data.get("events", ()))
-        tenants = tuple(
-            Load(**{**load, "cell": Cell.from_dict(load["cell"]), "vms": tuple(load["vms"])})
-            for load in data.get("tenants", ())
-        )
+        loads = data.get("tenants", ())
+        tenants = tuple(Load(**{**one, "cell": cls.from_dict(one["cell"]), "vms": tuple(one["vms"])}) for one in loads)
         return cls(**{**data, "pattern": Pattern.parse(data["pattern"]), "events": events, "tenants": tenants})
 
     def factors(self) -> dict:

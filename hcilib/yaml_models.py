@@ -77,11 +77,8 @@ class Form:
 
     def __call__(self, text: str) -> str:
         seen = text.translate(dict.fromkeys(map(ord, self.also)))
-        if (
-            len(text) > self.most
-            or not seen.isprintable()
-            or not re.fullmatch(self.pattern, text, re.ASCII | re.DOTALL)
-        ):
+        visible = len(text) <= self.most and seen.isprintable()
+        if not visible or not re.fullmatch(self.pattern, text, re.ASCII | re.DOTALL):
             raise ValueError(f"{meant(text, self.known)}expected {self.expected}")
         return text
 

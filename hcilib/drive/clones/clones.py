@@ -11,7 +11,7 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,7 @@ def fleet_up(
     if not 1 <= count <= 64 or not 1 <= each <= 4:
         raise ClonesError(f"fleet {name}: {count} VMs with {each} disks each: expected 1 to 64 VMs, 1 to 4 disks")
     record = at_home(records) / f"{name}.jsonl"
-    if standing := list(_standing(record)):
+    if standing := _standing(_lines(record)):
         raise ClonesError(
             f"fleet {name} is there already, whole or half made: {', '.join(c.name for c in standing)} ({record}); "
             f"`hci fleet down {name}` removes them"
@@ -144,11 +144,10 @@ def fleet_down(name: str, records: str | Path = RECORDS) -> pd.DataFrame:
     ClonesError : there is no such record
     """
     record = at_home(records) / f"{name}.jsonl"
-    if not record.exists():
+    if not (lines := _lines(record)):
         there = ", ".join(sorted(file.stem for file in record.parent.glob("*.jsonl"))) or "none"
         raise ClonesError(f"{record}: no such record, so nothing is known to be ours; fleets with a record: {there}")
-    lines = [json.loads(line) for line in record.read_text().splitlines()]
-    head, standing = lines[0], list(_standing(record))
+    head, standing = lines[0], _standing(lines)
     maker, rows = _maker(head["platform"]), []
     with Fleet(_bed([Node(**node) for node in head["nodes"]], head["known_hosts"], head["key"])) as fleet:
         for clone in standing:
@@ -185,13 +184,14 @@ def _bed(hosts: Sequence[Host], known_hosts: str, key: str | None) -> Testbed:
     return Testbed.model_construct(name="clones", nodes=nodes, vms=(), known_hosts=known_hosts, key=key)
 
 
-def _standing(record: Path) -> Iterator[Clone]:
+def _lines(record: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
+
+
+def _standing(lines: Sequence[Mapping[str, Any]]) -> list[Clone]:
     """What the record says was begun and not removed."""
-    if not record.exists():
-        return
-    lines = [json.loads(line) for line in record.read_text().splitlines()]
     gone = {line["removed"] for line in lines if "removed" in line}
-    yield from (Clone(**line["making"]) for line in lines if "making" in line and line["making"]["name"] not in gone)
+    return [Clone(**line["making"]) for line in lines if "making" in line and line["making"]["name"] not in gone]
 
 
 def _write(record: Path, line: Mapping[str, Any]) -> None:

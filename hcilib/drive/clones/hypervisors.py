@@ -330,13 +330,11 @@ class Proxmox(Hypervisor):
             said = f"pvesh printed something else than is known ({error!r}): {' '.join(text.split())[:200]!r}"
             raise ClonesError(f"{node}: {said}") from None
         by_name = {their: ours for ours, their in called.items()}
-        sources = {
-            by_name[row["node"]]: int(row["vmid"])
-            for row in guests
-            if row.get("name") == template and row.get("template") and row.get("node") in by_name
-        }
+        templates = [row for row in guests if row.get("template")]
+        own = [row for row in templates if row.get("name") == template and row.get("node") in by_name]
+        sources = {by_name[row["node"]]: int(row["vmid"]) for row in own}
         if not sources:
-            there = sorted(str(row.get("name")) for row in guests if row.get("template"))
+            there = sorted(str(row.get("name")) for row in templates)
             has = f"the cluster has {', '.join(there) or 'none'} (qm template makes one)"
             raise ClonesError(f"no template {template!r} on {', '.join(told)}; {has}")
         if not pools:

@@ -25,9 +25,7 @@ echo '==== hostname'; hostname 2>/dev/null || cat /proc/sys/kernel/hostname
 echo '==== macs'; cat /sys/class/net/*/address 2>/dev/null
 echo '==== uuid'; cat /sys/class/dmi/id/product_uuid 2>/dev/null
 """
-_BYTES = (
-    PLACES
-    + r"""
+_BYTES = r"""
 echo '==== bytes'
 for d in /sys/class/block/*; do
   n=${d##*/}
@@ -39,7 +37,6 @@ for d in /sys/class/block/*; do
   [ "$c" = 0 ] && echo "$n 0" || echo "$n $c $(places "$p" $((s * 512)) | cksum)"
 done
 """
-)
 _HARDWARE = r"""
 row() {
   printf 'name=%s' "${d##*/}"
@@ -66,7 +63,7 @@ _VIRTIO = "0x1af4"
 
 def vm_question() -> str:
     """The command for a load generator: who it is, its fio, and the guard's own inventory of its devices."""
-    return f"{_WHO}echo '==== fio'; fio --version 2>&1\n{_BYTES}{INVENTORY}{CONTENT}{END}"
+    return f"{_WHO}echo '==== fio'; fio --version 2>&1\n{PLACES}{_BYTES}{INVENTORY}{CONTENT}{END}"
 
 
 def node_question(platform: str | None = None) -> str:
@@ -108,14 +105,10 @@ def parse_vm(text: str) -> VmFacts:
     inventory = parse(text)
     parts = sections(text)
     looked = (line.split(maxsplit=2) for line in parts.get("bytes", "").splitlines() if " " in line)
-    return VmFacts(
-        parts["hostname"].strip(),
-        frozenset(parts["macs"].split()) - {"00:00:00:00:00:00"},
-        parts["uuid"].strip().lower(),
-        parts["fio"].strip().rpartition("\n")[2],
-        inventory,
-        {name: "".join(places) for name, count, *places in looked if count != "0"},
-    )
+    written = {name: "".join(places) for name, count, *places in looked if count != "0"}
+    macs = frozenset(parts["macs"].split()) - {"00:00:00:00:00:00"}
+    fio = parts["fio"].strip().rpartition("\n")[2]
+    return VmFacts(parts["hostname"].strip(), macs, parts["uuid"].strip().lower(), fio, inventory, written)
 
 
 def parse_node(text: str) -> NodeFacts:
@@ -156,10 +149,10 @@ def parse_windows_node(text: str) -> NodeFacts:
     listed = {key: value if isinstance(value, list) else [value] for key, value in told.items() if value}
     words = [(" ".join(str(d.get(key, "")) for key in ("bus", "media", "model")), d) for d in listed.get("drives", [])]
     drives = _counted((" ".join(what.split()), int(drive.get("bytes") or 0)) for what, drive in words)
-    links = [
-        _link(str(link.get("name")), "", str(link.get("state")).lower(), str(int(link.get("bits_per_s") or 0) // 10**6))
-        for link in listed.get("links", [])
-    ]
+    links = []
+    for link in listed.get("links", []):
+        mbit = int(link.get("bits_per_s") or 0) // 10**6
+        links.append(_link(str(link.get("name")), "", str(link.get("state")).lower(), str(mbit)))
     running = [_guest(guest.get("name"), guest.get("uuid"), guest.get("macs")) for guest in listed.get("guests", [])]
     tiers = tuple(listed.get("tiers", []))
     return NodeFacts(str(told["node"]), drives, tuple(links), guests={"hyperv": running}, tiers=tiers)

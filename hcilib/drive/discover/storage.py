@@ -40,6 +40,7 @@ echo '==== starwind'; ps -eo comm= 2>/dev/null | grep -i starwind | sort -u
 """Read-only, and nothing is printed by what is not installed."""
 
 _CEPH = ("versions", "osd pool ls detail", "osd df", "osd tree", "config dump", "-s")
+_DRBD = ("cat /proc/drbd", "drbdsetup status --verbose")
 _MD = ("cat /proc/mdstat", "mdadm --detail --scan --verbose")
 _ZFS = ("zpool status", "zfs version", "zfs get -H recordsize,volblocksize,compression,sync,primarycache")
 _S2D = (
@@ -51,12 +52,7 @@ _S2D = (
 )
 FINGERPRINTS = {
     "ceph": tuple(("node", f"ceph {what}") for what in _CEPH),
-    "drbd": (
-        ("nodes", "cat /proc/drbd"),
-        ("nodes", "drbdsetup status --verbose"),
-        ("node", "drbdsetup show"),
-        ("nodes", "cat /proc/mdstat"),
-    ),
+    "drbd": (*(("nodes", what) for what in _DRBD), ("node", "drbdsetup show"), ("nodes", "cat /proc/mdstat")),
     "md": tuple(("nodes", what) for what in _MD),
     "zfs": tuple(("nodes", what) for what in _ZFS),
     "starwind": tuple(("nodes", what) for what in _MD),
@@ -171,10 +167,8 @@ def _ceph(node: str, parts: Mapping[str, str]) -> list[Storage]:
         steps = rules.get(_number("crush_rule", line), ())
         chosen = (step.get("type") for step in steps if step["op"].startswith(("chooseleaf", "choose_")))
         if (domain := next(filter(None, chosen), "host")) != "host":
-            doubts.append(
-                f"Its CRUSH rule spreads copies over {domain}s, not hosts: a server may hold all copies, which the "
-                "formula does not say."
-            )
+            spread = f"Its CRUSH rule spreads copies over {domain}s, not hosts"
+            doubts.append(f"{spread}: a server may hold all copies, which the formula does not say.")
         roots = (step.get("item_name", "") for step in steps if step["op"] == "take")
         full = _pool_fill("ceph", (root.partition("~")[2] for root in roots))  # the class of default~ssd
         name = "ceph-" + re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")
@@ -269,6 +263,14 @@ def _drbd(its: Mapping[str, str]) -> tuple[int, str, str] | None:
     return counts.most_common(1)[0][0], "".join(sorted(protocols)), line
 
 
+def _inside(kind: str, n: int, spares: int, copies: int = 2) -> str:
+    """The scheme of what md, or ZFS, calls so; "" where it repeats nothing."""
+    schemes = {"raid5": f"Raid5({n})", "raid6": f"Raid6({n})", "raid1": f"Mirror({n})", "raid10": f"Mirror({copies})"}
+    schemes |= {"raidz1": schemes["raid5"], "raidz2": schemes["raid6"], "mirror": schemes["raid1"]}
+    scheme = f"ErasureCode({n - 3}, 3)" if kind == "raidz3" else schemes.get(kind, "")
+    return f"{scheme}.spare({spares})" if spares and scheme.startswith("Raid") else scheme
+
+
 def _md(text: str) -> list[_Local]:
     """Arrays of /proc/mdstat that are running."""
     found = []
@@ -276,10 +278,9 @@ def _md(text: str) -> list[_Local]:
         spares = members.count("(S)")
         n = int(m[1]) if (m := re.search(r"\[(\d+)/\d+\]", below)) else len(members.split()) - spares
         copies = int(m[1]) if (m := re.search(r"(\d) (?:near|far|offset)-copies", below)) else 2
-        schemes = {"raid5": f"Raid5({n})", "raid6": f"Raid6({n})", "raid1": f"Mirror({n})"}
-        schemes["raid10"] = f"Mirror({copies})"
-        spare = f".spare({spares})" if spares and level in ("raid5", "raid6") else ""
-        found.append(_Local(schemes.get(level, "") + spare, n + spares, f"{line.strip()} / {' '.join(below.split())}"))
+        found.append(
+            _Local(_inside(level, n, spares, copies), n + spares, f"{line.strip()} / {' '.join(below.split())}")
+        )
     return found
 
 
@@ -303,11 +304,7 @@ def _zfs(text: str) -> list[_Local]:
             continue
         [((kind, n), count)] = kinds.items()
         line = f"pool {name}: {count} x {kind}" + (f" of {n}" if n else "") + (f", {spares} spare" if spares else "")
-        schemes = {"mirror": f"Mirror({n})", "raidz1": f"Raid5({n})", "raidz2": f"Raid6({n})"}
-        schemes["raidz3"] = f"ErasureCode({n - 3}, 3)"
-        scheme = schemes.get(kind, "")
-        if spares and len(vdevs) == 1 and kind in ("raidz1", "raidz2"):
-            scheme += f".spare({spares})"
+        scheme = _inside(kind, n, spares if count == 1 else 0)
         found.append(_Local(scheme, sum(n or 1 for _, n in vdevs) + spares, line, name))
     return found
 

@@ -236,10 +236,9 @@ def _vm(vm: Host, seen: Seen) -> list[str]:
     mine = disks[disks["proposed"]]
     lines.append("    disks:" if len(mine) else "    disks: []")
     for disk in mine.itertuples():
-        lines.append(
-            f"      - {{serial: {_quoted(disk.serial)}, size_bytes: {size_text(disk.size_bytes)}}}  # "
-            f"{disk.device}, {'blank' if disk.holds == NOTHING else _plain(disk.holds)}"
-        )
+        holds = "blank" if disk.holds == NOTHING else _plain(disk.holds)
+        said = f"{{serial: {_quoted(disk.serial)}, size_bytes: {size_text(disk.size_bytes)}}}"
+        lines.append(f"      - {said}  # {disk.device}, {holds}")
     for disk in disks[~disks["proposed"]].itertuples():
         what = f"{disk.device} ({disk.serial or 'no serial'}, {size_text(disk.size_bytes)}; {disk.holds})"
         lines.append(f"      # not {_plain(what)}: {_plain(disk.why)}")
