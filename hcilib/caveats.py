@@ -82,13 +82,11 @@ def caveats(value: object) -> Caveats:
     all."""
     if isinstance(value, Caveats):
         return value
-    if isinstance(value, Caveat):
-        return Caveats([value])
     if isinstance(value, str):
-        return Caveats([Caveat("text", value)] if value else [])
-    if isinstance(value, Iterable):
-        return Caveats(value)
-    return NONE
+        value = [Caveat("text", value)] if value else []
+    if isinstance(value, Caveat):
+        value = [value]
+    return Caveats(value) if isinstance(value, Iterable) else NONE
 
 
 def warnings_of(table: pd.DataFrame) -> np.ndarray:

@@ -133,10 +133,9 @@ def _on_this_machine(function: Callable[[Chunk], Result], chunks: Sequence[Chunk
             return
         except TerminatedWorkerError:
             continue
-    raise EngineError(
-        f"processes that read files were killed twice; {done} of {len(chunks)} parts were read: free memory on this "
-        "machine, or give engine= the address of a dask cluster"
-    )
+    read = f"{done} of {len(chunks)} parts were read"
+    todo = "free memory on this machine, or give engine= the address of a dask cluster"
+    raise EngineError(f"processes that read files were killed twice; {read}: {todo}")
 
 
 def _on_cluster(function: Callable[[Chunk], Result], chunks: Sequence[Chunk], engine: str | Client) -> Outcomes:

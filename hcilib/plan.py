@@ -104,10 +104,9 @@ class Step:
         block = self.cell.pattern.bs_bytes
         part = span_bytes // sharing // block * block
         if not part:
-            raise PlanError(
-                f"{self.id}: {sharing} sequential jobs share a disk of which {span_bytes} bytes are used: that is less "
-                f"than a block of {block} bytes each; give it a larger span or fewer jobs"
-            )
+            shared = f"{sharing} sequential jobs share a disk of which {span_bytes} bytes are used"
+            less = f"that is less than a block of {block} bytes each; give it a larger span or fewer jobs"
+            raise PlanError(f"{self.id}: {shared}: {less}")
         return job // disks * part, part
 
 
@@ -251,10 +250,9 @@ class Plan:
         """
         slugs = [slug(name) for name in systems]
         if self.systems or len(systems) < 2 or len(set(slugs)) < len(slugs):
-            raise PlanError(
-                f"a plan of {len(self.systems) or 1} system(s) for {', '.join(systems) or 'none'}: expected at least "
-                "two systems whose names differ in letters or digits, and a plan that names none yet"
-            )
+            given = f"a plan of {len(self.systems) or 1} system(s) for {', '.join(systems) or 'none'}"
+            two = "at least two systems whose names differ in letters or digits, and a plan that names none yet"
+            raise PlanError(f"{given}: expected {two}")
         steps: list[Step] = []
         visits = count(1)
         for step in self.steps:
@@ -378,10 +376,8 @@ def _seats(loads: Sequence[Load], testbed: Any) -> dict[str, tuple[str, ...]]:
     for tenant, names in seats.items():
         for disk in (disk for vm in testbed.vms if vm.name in names for disk in vm.disks):
             if (other := held.setdefault(disk.uri or disk.serial, tenant)) != tenant:
-                raise PlanError(
-                    f"tenants {other!r} and {tenant!r} share the disk {disk.uri or disk.serial}: what one writes the "
-                    "other reads; give each disks of its own"
-                )
+                why = "what one writes the other reads; give each disks of its own"
+                raise PlanError(f"tenants {other!r} and {tenant!r} share the disk {disk.uri or disk.serial}: {why}")
     return seats
 
 

@@ -259,10 +259,8 @@ def _volume(warmup: str | Volume, warmup_s, given: Mapping) -> Volume | None:
     words = {name: name.replace("cap", "warmup_cap") for name in given}
     rule = Volume(**{name: _number(words[name], value, MIN_RUNTIME_S) for name, value in given.items()})
     if rule.rounds < 5:
-        raise PlanError(
-            f"warmup_cap_s {rule.cap_s:g} holds {rule.rounds} rounds of {rule.round_s:g} s: expected at least the 5 "
-            "that are judged"
-        )
+        held = f"warmup_cap_s {rule.cap_s:g} holds {rule.rounds} rounds of {rule.round_s:g} s"
+        raise PlanError(f"{held}: expected at least the 5 that are judged")
     return rule
 
 
@@ -323,10 +321,8 @@ def _require_time(
         if adaptive:
             raise PlanError("events with policy 'adaptive', which may end a run before they are done: choose 'fixed'")
         if last_s >= lasts_s or lasts_s < MIN_EVENTFUL_S:
-            raise PlanError(
-                f"events: {cell.events[-1][1]} at {last_s:g} s, but a run of {cell.pattern.name} lasts {lasts_s:g} s: "
-                f"expected events within it, and a run of at least {MIN_EVENTFUL_S:g} s"
-            )
+            late = f"{cell.events[-1][1]} at {last_s:g} s, but a run of {cell.pattern.name} lasts {lasts_s:g} s"
+            raise PlanError(f"events: {late}: expected events within it, and a run of at least {MIN_EVENTFUL_S:g} s")
 
 
 def _demands(cells: Sequence[Cell], demands: Sequence[float | str], iodepth: int) -> list[Cell]:

@@ -241,9 +241,8 @@ def systems_of(names: Iterable[str], files: Sequence[str | Path] = ()) -> dict[s
     known = load_systems() | own
     wanted = dict.fromkeys([*own, *names])
     for name in (name for name in wanted if name.partition(" [")[0] not in known):
-        raise TestbedError(
-            f"system {name!r}: no file in {SYSTEMS.name}/ has this name; {meant(name, known)}name it in systems"
-        )
+        todo = f"{meant(name, known)}name it in systems"
+        raise TestbedError(f"system {name!r}: no file in {SYSTEMS.name}/ has this name; {todo}")
     return {name: known[name.partition(" [")[0]] for name in wanted}
 
 

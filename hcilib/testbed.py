@@ -70,10 +70,9 @@ class Dial(Model):
         if abs(1e3 * self.delay_s - round(1e3 * self.delay_s)) > 1e-9:
             raise ValueError(f"delay_s {self.delay_s:g}: nbdkit's delay filter counts whole milliseconds, e.g. 0.002")
         if self.read_bytes_per_s != self.write_bytes_per_s:
-            raise ValueError(
-                f"read_bytes_per_s {self.read_bytes_per_s} and write_bytes_per_s {self.write_bytes_per_s} differ: "
-                "nbdkit's rate filter keeps a bucket for each way, both of one rate; give the same number twice"
-            )
+            both = f"read_bytes_per_s {self.read_bytes_per_s} and write_bytes_per_s {self.write_bytes_per_s} differ"
+            why = "nbdkit's rate filter keeps a bucket for each way, both of one rate; give the same number twice"
+            raise ValueError(f"{both}: {why}")
         return self
 
 
@@ -146,10 +145,8 @@ class Fio(Model):
     @model_validator(mode="after")
     def _histograms_are_whole(self):
         if self.log_hist_msec and self.launcher == "client-server":
-            raise ValueError(
-                "log_hist_msec: fio's server sends its client histograms that count I/Os again and again; take "
-                "launcher: per-host, or leave log_hist_msec out"
-            )
+            wrong = "fio's server sends its client histograms that count I/Os again and again"
+            raise ValueError(f"log_hist_msec: {wrong}; take launcher: per-host, or leave log_hist_msec out")
         return self
 
 
@@ -225,10 +222,8 @@ class Testbed(Model):
             if self.nodes or self.vms:
                 raise ValueError(f"{section}: an embedded testbed makes its own; remove nodes and vms, or {section}")
             if own_way := sorted(self.fio.model_fields_set & {"ioengine", "direct", "port", "binary"}):
-                raise ValueError(
-                    f"fio.{own_way[0]}: an embedded testbed reaches its disks in a way of its own; remove "
-                    f"{' and '.join(own_way)} from fio, or {section}"
-                )
+                todo = f"remove {' and '.join(own_way)} from fio, or {section}"
+                raise ValueError(f"fio.{own_way[0]}: an embedded testbed reaches its disks in a way of its own; {todo}")
             return self
         if not self.lab_root and (named := [node.name for node in self.nodes if node.drives]):
             raise ValueError(f"nodes: {named[0]} has drives, which a running lab alone dials: remove them")
@@ -306,9 +301,8 @@ class Testbed(Model):
             return self
         own = [vm.model_copy(update={"disks": tuple(d for d in vm.disks if d.system == name)}) for vm in self.vms]
         if not any(vm.disks for vm in own):
-            raise TestbedError(
-                f"testbed {self.name}: no disk is system {name}'s; they are {', '.join(sorted(marks))}'s"
-            )
+            others = ", ".join(sorted(marks))
+            raise TestbedError(f"testbed {self.name}: no disk is system {name}'s; they are {others}'s")
         return self.model_copy(update={"vms": tuple(vm for vm in own if vm.disks)})
 
     def fleet(self, vms: int) -> tuple[Vm, ...]:

@@ -194,9 +194,8 @@ class Cell:
         if self.placement not in PLACEMENTS:
             raise PlanError(f"placement {str(self.placement)[:80]!r}: expected {', '.join(PLACEMENTS)}")
         if len(self.name) > _LONGEST:
-            raise PlanError(
-                f"events: {self.name[:80]}... is too long for a folder's name: expected fewer or shorter words"
-            )
+            wanted = "expected fewer or shorter words"
+            raise PlanError(f"events: {self.name[:80]}... is too long for a folder's name: {wanted}")
 
     @property
     def outstanding(self) -> int:
@@ -310,10 +309,9 @@ def _loads(name: str, fields: Mapping[str, Any], offered_iodepth: int) -> tuple[
     patterns = _patterns(name, fields)
     of_one = ("offered", "limit", *(("iodepth", "numjobs") if fields.get("profile") else ()))
     for field in (field for field in of_one if fields.get(field) and len(patterns) > 1):
-        raise PlanError(
-            f"tenant {name!r}: {field} {fields[field]!r} is given for {len(patterns)} patterns, {', '.join(patterns)}: "
-            "name the patterns yourself, and say it of one of them, or make two tenants of it"
-        )
+        given = f"{field} {fields[field]!r} is given for {len(patterns)} patterns, {', '.join(patterns)}"
+        todo = "name the patterns yourself, and say it of one of them, or make two tenants of it"
+        raise PlanError(f"tenant {name!r}: {given}: {todo}")
     found = []
     for pattern, own in patterns.items():
         of_all = {key: fields[key] for key in _OF_PATTERN if fields.get(key)}

@@ -102,10 +102,8 @@ def fleet_up(
         raise ClonesError(f"fleet {name}: {count} VMs with {each} disks each: expected 1 to 64 VMs, 1 to 4 disks")
     record = at_home(records) / f"{name}.jsonl"
     if standing := _standing(_lines(record)):
-        raise ClonesError(
-            f"fleet {name} is there already, whole or half made: {', '.join(c.name for c in standing)} ({record}); "
-            f"`hci fleet down {name}` removes them"
-        )
+        there = f"is there already, whole or half made: {', '.join(c.name for c in standing)} ({record})"
+        raise ClonesError(f"fleet {name} {there}; `hci fleet down {name}` removes them")
     with Fleet(_bed(carriers, known_hosts, key)) as fleet:
         told = need("looking for the template", fleet.run(maker.look(template), limit_s=60))
         found = maker.found(told, template, pools)
@@ -253,10 +251,8 @@ def _see_to_fio(fleet: Fleet, name: str) -> dict[str, str]:
     """VM -> its version of fio, which is installed where there is none."""
     told = fleet.run(_FIO, limit_s=INSTALL_S)
     if without := [f"{o.host}: {_last(o)}" for o in told.values() if not o.ok]:
-        raise ClonesError(
-            f"fleet {name} runs, but has no fio everywhere: {'; '.join(without)}. Put fio into the template, then "
-            f"`hci fleet down {name}` and up again"
-        )
+        todo = f"Put fio into the template, then `hci fleet down {name}` and up again"
+        raise ClonesError(f"fleet {name} runs, but has no fio everywhere: {'; '.join(without)}. {todo}")
     return {o.host: o.value.strip() for o in told.values()}
 
 
@@ -270,10 +266,9 @@ def _learn(record: Path, known_hosts: str, keys: Mapping[str, str]) -> None:
         if (there := known.keys(address).get(kind)) is None:
             lines.append(f"{address} {kind} {key} hcilib-fleet-{record.stem}")
         elif there.get_base64() != key:
-            raise ClonesError(
-                f"{address}: {path} has another key for it, of a host that had this address before: look at it, then "
-                f"ssh-keygen -f {path} -R {address}, `hci fleet down {record.stem}` and up again"
-            )
+            other = f"{path} has another key for it, of a host that had this address before"
+            todo = f"look at it, then ssh-keygen -f {path} -R {address}, `hci fleet down {record.stem}` and up again"
+            raise ClonesError(f"{address}: {other}: {todo}")
     for line in lines:
         _write(record, {"key": line})
     ends = not path.exists() or not (text := path.read_text()) or text.endswith("\n")

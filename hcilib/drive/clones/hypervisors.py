@@ -186,12 +186,9 @@ class Libvirt(Hypervisor):
                 first = "shut it down first, a copy of a running disk is none"
                 raise ClonesError(f"{node}: template {template} is {state!r}: {first}")
             disks = tuple((p, owner, v) for p, owner, v in (line.split("\t") for line in parts["disks"].splitlines()))
-            for path, owner, _ in disks:
-                if not owner:
-                    raise ClonesError(
-                        f"{node}: the disk {path} of {template} lies in no storage pool: define one for its folder "
-                        "(virsh pool-create-as) and try again"
-                    )
+            for path in (path for path, owner, _ in disks if not owner):
+                todo = "define one for its folder (virsh pool-create-as) and try again"
+                raise ClonesError(f"{node}: the disk {path} of {template} lies in no storage pool: {todo}")
             own = tuple(pools or [disks[0][1] if disks else "default"])
             there = parts["pools"].split()
             if absent := [one for one in own if one not in there]:

@@ -274,12 +274,16 @@ def _placed(vm: Node, facts: VmFacts, nodes: Sequence[Node], node_facts: Mapping
     """The VM's node, and how that is known."""
     if vm.name in {node.name for node in nodes}:
         return vm.name, "found: it is the node itself"
-    told = [(node, facts.guests.items()) for node, facts in node_facts.items()]
+    told = [(node, known.guests.items()) for node, known in node_facts.items()]
     running = [(node, platform, guest) for node, every in told for platform, its in every for guest in its]
+    # a platform calls a node as we do, or by its own host name
+    ours = {node.name: node.name for node in nodes}
+    ours |= {known.hostname.partition(".")[0]: node for node, known in node_facts.items()}
     seen: dict[str, dict[str, str]] = {}
     for asked, platform, guest in running:
         if how := _same(vm, facts, guest):
-            home = (_node_called(guest.node, nodes, node_facts) or guest.node) if guest.node else asked
+            theirs = ours.get(guest.node) or ours.get(guest.node.partition(".")[0], guest.node)
+            home = theirs if guest.node else asked
             seen.setdefault(how, {})[home] = f"found: {platform}'s guest {guest.name}, by its {how}"
     for how in ("MAC address", "UUID", "name"):
         if len(homes := seen.get(how, {})) > 1:
@@ -300,13 +304,6 @@ def _same(vm: Node, facts: VmFacts, guest: Guest) -> str:
     if guest.uuid and guest.uuid == facts.uuid:
         return "UUID"
     return "name" if guest.name in (vm.name, facts.hostname, facts.hostname.partition(".")[0]) else ""
-
-
-def _node_called(called: str, nodes: Sequence[Node], node_facts: Mapping[str, NodeFacts]) -> str:
-    """The node that a platform calls so, by its name here or by its own host name; "" if none is."""
-    short = called.partition(".")[0]
-    names = {node.name: node.name for node in nodes} | {f.hostname.partition(".")[0]: n for n, f in node_facts.items()}
-    return names.get(called) or names.get(short, "")
 
 
 def _clock(seconds: float, blur: float) -> str:
