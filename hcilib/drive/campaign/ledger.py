@@ -16,9 +16,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -63,70 +61,41 @@ def ledger(run_dir: str | Path, *others: str | Path) -> pd.DataFrame:
 
 def settle(table: pd.DataFrame) -> pd.DataFrame:
     """The same from a table of writes: one row a step and device, as `writes` returns it. Pure; rows in any order."""
-    rows = [
-        {**dict(zip(KEY, key, strict=True)), **_state(steps, key)}
-        for device, steps in table.sort_values("started_s", kind="stable").groupby(DEVICE, sort=False)
-        for key in _classes(device, steps)
-    ]
+    rows = []
+    for device, steps in table.sort_values("started_s", kind="stable").groupby(DEVICE, sort=False):
+        known = steps.loc[steps["bytes_written"] > 0, ["pattern", "span_bytes"]].drop_duplicates()
+        for own in known.itertuples(index=False, name=None):
+            rows.append({**dict(zip(KEY, (*device, *own), strict=True)), **_state(steps, *own)})
     found = pd.DataFrame(rows, columns=LEDGER)
     numbers = dict.fromkeys(("bytes_written", "spoilt_run", "since_bytes", "since_s"), "float64")
     return found.astype({"steady": "boolean", **numbers})
 
 
-def _classes(device: tuple, steps: pd.DataFrame) -> list[tuple]:
-    """The classes in which something is known to have been written to the device."""
-    known = steps.loc[steps["bytes_written"] > 0, ["pattern", "span_bytes"]].drop_duplicates()
-    return [(*device, *own) for own in known.itertuples(index=False, name=None)]
-
-
-@dataclass(frozen=True)
-class _State:
-    """One class on one device after some step. `disturbed`: bytes others wrote that it has not overwritten since."""
-
-    bytes_written: float = 0.0
-    since_bytes: float = 0.0
-    since_s: float = math.nan
-    disturbed: float = 0.0
-    steady: bool | None = None
-    spoilt_by: str = ""
-    spoilt_run: float = math.nan
-
-
-def _state(steps: pd.DataFrame, key: tuple) -> dict:
-    *_, pattern, span = key
-    own = (steps["pattern"] == pattern) & (steps["span_bytes"] == span)
-    end = _State()
-    for step in zip(own, steps.itertuples(index=False), strict=True):
-        end = _after(end, step, span)
-    return asdict(end) | {"ratio": end.bytes_written / span, "steady": pd.NA if end.steady is None else end.steady}
-
-
-def _after(state: _State, step: tuple[bool, Any], span: float) -> _State:
-    own, row = step
-    unknown = pd.isna(row.bytes_written)
-    if own:
-        return state if unknown else _grown(state, row)
-    disturbed = state.disturbed + (math.inf if unknown else row.bytes_written)
-    if disturbed <= SPOILT_SPANS * span or not state.bytes_written:
-        return replace(state, disturbed=disturbed if state.bytes_written else 0.0)
-    steady = None if state.steady is None else False
-    return _State(state.bytes_written, steady=steady, spoilt_by=f"{row.run_id}/{row.step}", spoilt_run=row.run)
-
-
-def _grown(state: _State, row: Any) -> _State:
-    if not row.bytes_written:
-        return state
-    steady = state.steady if pd.isna(row.steady) else bool(row.steady)
-    return replace(
-        state,
-        bytes_written=state.bytes_written + row.bytes_written,
-        since_bytes=state.since_bytes + row.bytes_written,
-        since_s=state.since_s if state.since_bytes else row.started_s,
-        disturbed=max(0.0, state.disturbed - row.bytes_written),
-        steady=steady,
-        spoilt_by="" if steady else state.spoilt_by,
-        spoilt_run=math.nan if steady else state.spoilt_run,
-    )
+def _state(steps: pd.DataFrame, pattern: str, span: float) -> dict:
+    """One class on one device after all its steps. `disturbed`: bytes others wrote that it has not overwritten
+    since."""
+    written = since = disturbed = 0.0
+    since_s = spoilt_run = math.nan
+    steady, spoilt_by = pd.NA, ""
+    for row in steps.itertuples(index=False):
+        unknown = pd.isna(row.bytes_written)
+        if (row.pattern, row.span_bytes) == (pattern, span):
+            if unknown or not row.bytes_written:
+                continue
+            since_s = since_s if since else row.started_s
+            written, since = written + row.bytes_written, since + row.bytes_written
+            disturbed = max(0.0, disturbed - row.bytes_written)
+            steady = steady if pd.isna(row.steady) else bool(row.steady)
+            if steady is True:
+                spoilt_by, spoilt_run = "", math.nan
+        elif written:
+            disturbed += math.inf if unknown else row.bytes_written
+            if disturbed > SPOILT_SPANS * span:
+                since, since_s, disturbed = 0.0, math.nan, 0.0
+                steady = pd.NA if pd.isna(steady) else False
+                spoilt_by, spoilt_run = f"{row.run_id}/{row.step}", row.run
+    found = {"bytes_written": written, "ratio": written / span, "since_bytes": since, "since_s": since_s}
+    return found | {"steady": steady, "spoilt_by": spoilt_by, "spoilt_run": spoilt_run}
 
 
 def writes(run_dir: str | Path, *others: str | Path) -> pd.DataFrame:
