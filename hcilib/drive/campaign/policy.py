@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ import pandas as pd
 from hcilib.drive.campaign import ledger
 from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.campaign.subjects import Subject
-from hcilib.plan import Adaptive, Plan, Step, Volume, for_each, shuffled
+from hcilib.plan import Adaptive, Plan, Step, for_each, shuffled
 from hcilib.read.fio.fio_json import read_fio
 from hcilib.read.run.acceptance import FULL_RUNTIME
 from hcilib.read.run.records import read_journal
@@ -27,6 +27,7 @@ from hcilib.testbed import Testbed
 from hcilib.workload import Cell
 
 ONE_AT_A_TIME = ("psync", "sync", "pvsync2")
+T = TypeVar("T")
 
 
 class PolicyError(ValueError):
@@ -50,8 +51,9 @@ class Rules:
 
 def require(plan: Plan, testbed: Testbed, rules: Rules | None, earlier: Sequence[str | Path] = ()) -> None:
     """PolicyError before any host is touched, where the plan asks for what cannot be had."""
-    if plan.adaptive or plan.volume:
-        _given(rules, plan)
+    if (plan.adaptive or plan.volume) and rules is None:
+        asks = f"policy {plan.policy!r}" if plan.adaptive else "warmup 'volume'"
+        raise PolicyError(f"the plan has {asks}, which needs the statistics: call hcilib.run, or give rules=")
     if plan.adaptive and testbed.fio.launcher != "per-host":
         raise PolicyError(
             f"testbed {testbed.name}: policy 'adaptive' needs the rates while a run lasts, which fio.launcher "
@@ -65,23 +67,10 @@ def require(plan: Plan, testbed: Testbed, rules: Rules | None, earlier: Sequence
     ledger.same_testbed(testbed.digest, earlier)
 
 
-def _given(rules: Rules | None, plan: Plan) -> Rules:
-    if rules is None:
-        asks = f"policy {plan.policy!r}" if plan.adaptive else "warmup 'volume'"
-        raise PolicyError(f"the plan has {asks}, which needs the statistics: call hcilib.run, or give rules=")
-    return rules
-
-
-def _adaptive(plan: Plan) -> Adaptive:
-    if plan.adaptive is None:
-        raise PolicyError(f"policy {plan.policy!r} does all runs that it plans, and no more: it is not 'adaptive'")
-    return plan.adaptive
-
-
-def _volume(plan: Plan) -> Volume:
-    if plan.volume is None:
-        raise PolicyError("the plan's warm-up has no rounds: it is not one by volume")
-    return plan.volume
+def _asked(what: T | None) -> T:
+    """What only a plan that asks for it needs, and `require` has seen to."""
+    assert what is not None
+    return what
 
 
 @dataclass(frozen=True)
@@ -151,7 +140,7 @@ class Policy:
     def watch(self, step: Step) -> Watch | None:
         """What looks at a step while it runs; None where the plan lets it run to its end."""
         adaptive = self.plan.adaptive if step.kind in ("measure", "canary") else None
-        return Watch(adaptive, _given(self.rules, self.plan).stop) if adaptive else None
+        return Watch(adaptive, _asked(self.rules).stop) if adaptive else None
 
     def judgement(self, step: Step, record: Mapping, watch: Watch | None, work: Path) -> dict:
         """What an accepted attempt's step.json says beside its record: why it ended; of a round of a warm-up also
@@ -165,7 +154,7 @@ class Policy:
 
     def _extra_runs(self) -> Iterator[Step]:
         """Blocks beyond the plan's, each of the cells whose interval is still too wide by the blocks before it."""
-        rule, rules = _adaptive(self.plan), _given(self.rules, self.plan)
+        rule, rules = _asked(self.plan.adaptive), _asked(self.rules)
         results = read_results(self.rundir.path)
         for block in range(rule.least_runs + 1, rule.most_runs + 1):
             due, any_left = needed(self.plan, block, results, rules), False
@@ -178,7 +167,7 @@ class Policy:
 
     def _rounds(self, step: Step) -> Iterator[Step]:
         """One round after the other, each read back before the next; nothing where an earlier warm-up still holds."""
-        rule, rules = _volume(self.plan), _given(self.rules, self.plan)
+        rule, rules = _asked(self.plan.volume), _asked(self.rules)
         while True:
             now = standing(step, self.plan, self.of(step).testbed, self._written(), rules)
             if not now.missing or now.given_up:
@@ -194,7 +183,7 @@ class Policy:
         testbed = self.of(step).testbed
         this = ledger.of_step({**record, "id": step.id}, hosts, testbed, self.plan.span_bytes)
         table = pd.concat([self._written(), this.assign(run=0, run_id=self.rundir.path.name)], ignore_index=True)
-        rule, rules = _volume(self.plan), _given(self.rules, self.plan)
+        rule, rules = _asked(self.plan.volume), _asked(self.rules)
         now = standing(step, self.plan, testbed, table, rules)
         warning = f"not steady: {step.cell.pattern.name} after {now.rounds} rounds of {rule.round_s:g} s: {now.missing}"
         spent = bool(now.missing) and now.rounds >= rule.rounds
@@ -267,7 +256,7 @@ def needed(plan: Plan, block: int, results: pd.DataFrame, rules: Rules) -> dict[
     Of several systems one whose interval is too wide is enough: a visit is of all. A cell of which not one run was ever
     accepted is left alone: it is reported as missing already.
     """
-    rule, before = _adaptive(plan), results[results["block"] < block]
+    rule, before = _asked(plan.adaptive), results[results["block"] < block]
     found = {}
     for cell in plan.cells:
         factors = pd.Series(cell.factors())
@@ -286,7 +275,7 @@ def further_block(plan: Plan, block: int, due: Mapping[Cell, str]) -> list[tuple
     steps = [(replace(step, block=block), "the canary of a further block") for step in canaries]
     for position, cell in enumerate(shuffled(plan.cells, plan.seed, block), 1):
         if cell in due:
-            run = Step("measure", cell, block, block, _adaptive(plan).most_s)
+            run = Step("measure", cell, block, block, _asked(plan.adaptive).most_s)
             visit = (block - 1) * len(plan.cells) + position
             runs = for_each(run, plan.systems, plan.seed, visit) if plan.systems else [run]
             steps += [(one, due[cell]) for one in runs]
@@ -313,7 +302,7 @@ def standing(step: Step, plan: Plan, testbed: Testbed, table: pd.DataFrame, rule
     was written before another class spoilt a device counts no more, nor do the rounds before it; but what the
     campaign's own later steps spoil is as the plan wants it: only another campaign's writes make a warm-up begin again.
     """
-    devices, most = _devices(step, plan, testbed, ledger.settle(table)), _volume(plan).rounds
+    devices, most = _devices(step, plan, testbed, ledger.settle(table)), _asked(plan.volume).rounds
     ours = (table["run"] == 0) & table["bytes_written"].notna()
     here = table[ours & (table["kind"] == "warmup") & (table["cell"] == step.cell.name)]
     here = here[here["serial"].isin(devices["serial"])]  # the same warm-up of another system is another
