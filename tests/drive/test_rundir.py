@@ -222,17 +222,16 @@ def test_a_damaged_plan_is_named(opened, claimed):
         pass
 
 
-def test_a_file_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
-    target = tmp_path / "facts.json"
-    room.write_atomically(target, "old")
+def test_a_file_is_there_whole_or_not_at_all(claimed, monkeypatch):
+    claimed.facts("vm1", {"kernel": "old"})
 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(room.os, "replace", full)
     with pytest.raises(OSError, match="No space"):
-        room.write_atomically(target, "new")
-    assert target.read_text() == "old"
+        claimed.facts("vm1", {"kernel": "new"})
+    assert json.loads((claimed.path / "facts/vm1.json").read_text())["kernel"] == "old"
 
 
 def test_facts_are_one_file_a_host(claimed):

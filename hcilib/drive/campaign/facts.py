@@ -13,6 +13,7 @@ from hcilib.drive.campaign.subjects import Subject, percentages, says
 from hcilib.drive.hosts.commands import Task, execute_all, tasks
 from hcilib.drive.hosts.counters import drives_of
 from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, Outcome, sections
+from hcilib.places import POOL_FILL
 from hcilib.system import Percentage, System
 from hcilib.testbed import Testbed
 
@@ -122,7 +123,7 @@ def note_pool_fill(fleet: Fleet, subjects: Iterable[Subject], rundir: RunDir, wh
     told = execute_all(fleet, [task for _, todo in asked.values() for task in todo], ANSWER_S)
     systems = {name: [_fullest(how, t, told[t]) for t in todo] for name, (how, todo) in asked.items()}
     if systems:
-        rundir.pool_fill({"when": when, "t": round(time.time(), 3), "systems": systems})
+        rundir.read_once_more(POOL_FILL, {"when": when, "t": round(time.time(), 3), "systems": systems})
 
 
 def _fullest(how: Percentage, task: Task, outcome: Outcome) -> dict[str, str | float]:

@@ -17,21 +17,7 @@ from pathlib import Path
 import zstandard
 
 from hcilib.compressed import read_bytes
-from hcilib.places import (
-    FACTS,
-    FAILED,
-    JOURNAL,
-    LEFT,
-    LOCK,
-    PLAN,
-    POOL_FILL,
-    RECORD,
-    STEPS,
-    TABLES,
-    TEMPORARY,
-    WEAR,
-    WORK,
-)
+from hcilib.places import FACTS, FAILED, JOURNAL, LEFT, LOCK, PLAN, RECORD, STEPS, TABLES, TEMPORARY, WEAR, WORK
 from hcilib.plan import FORMAT, Plan, Step
 from hcilib.read.run import acceptance
 from hcilib.read.run.records import events_of
@@ -123,7 +109,8 @@ class RunDir:
             return
         whose = {"identity": self.identity, "campaign": self.campaign, "one_kernel": bool(testbed.lab_root)}
         what = {"caveat": testbed.caveat, "plan": plan.to_dict(), "testbed": _shown(testbed)}
-        _write(file, {**whose, **what, **_described(systems)})
+        said = [system.model_dump(mode="json") for system in systems]
+        _write(file, {**whose, **what, **({"system": said[0]} if len(said) == 1 else {"systems": said})})
 
     # What an earlier controller left
 
@@ -230,15 +217,6 @@ class RunDir:
 
     # Beside them
 
-    def standing_setting(self) -> str:
-        """The variant of a system whose setting was applied and not undone again, as the journal says; empty where none
-        was."""
-        standing = ""
-        for event in events_of(self.path):
-            if event.get("event") == "setting":
-                standing = event["system"] if event["standing"] else ""
-        return standing
-
     def log(self, event: str, **fields) -> None:
         """One line of the journal, flushed at once; a line torn by a crash is skipped by whoever reads it."""
         with open(self.path / JOURNAL, "a") as journal:
@@ -250,11 +228,15 @@ class RunDir:
     def wear(self, node: str, reading: dict) -> None:
         """Put one more reading of a node's drives behind those that are there: the first is the campaign's, whoever
         resumes it. A file that was damaged begins anew, and `done` tells that it did."""
-        self._read_once_more(self.path / WEAR / f"{node}.json", {**reading, "done": len(self.done())}, host=node)
+        self.read_once_more(f"{WEAR}/{node}.json", {**reading, "done": len(self.done())}, host=node)
 
-    def pool_fill(self, reading: dict) -> None:
-        """The same of one more reading of how full the systems' pools are."""
-        self._read_once_more(self.path / POOL_FILL, reading)
+    def read_once_more(self, name: str, reading: dict, **of) -> None:
+        """The same of any file of readings, by its name in the directory; `of` says whose they are."""
+        file, before = self.path / name, []
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            before = list(json.loads(file.read_text())["readings"])
+        file.parent.mkdir(exist_ok=True)
+        _write(file, {**of, "readings": [*before, reading]})
 
     def left(self, places: Mapping[tuple[str, str], str], sizes: Mapping[str, int]) -> None:
         """What this session's steps left on each disk (`LastLook.left`); of one that is not known nothing is kept."""
@@ -269,13 +251,6 @@ class RunDir:
                 disks.append({"vm": vm, "serial": serial, "size_bytes": sizes[serial], "places": checksum})
         file.parent.mkdir(exist_ok=True)
         _write(file, {"disks": disks})
-
-    def _read_once_more(self, file: Path, reading: dict, **of) -> None:
-        before = []
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            before = list(json.loads(file.read_text())["readings"])
-        file.parent.mkdir(exist_ok=True)
-        _write(file, {**of, "readings": [*before, reading]})
 
 
 def _identity(plan: Plan, testbed: Testbed, systems: Sequence[System]) -> dict[str, str]:
@@ -297,11 +272,6 @@ def _shown(testbed: Testbed) -> dict:
     return shown
 
 
-def _described(systems: Sequence[System]) -> dict:
-    described = [system.model_dump(mode="json") for system in systems]
-    return {"system": described[0]} if len(described) == 1 else {"systems": described}
-
-
 def _read_json(file: Path) -> dict:
     try:
         return json.loads(read_bytes(file))
@@ -320,14 +290,10 @@ def record_of(folder: Path) -> dict:
 
 
 def _write(file: Path, document: dict) -> None:
-    """With the format's version first."""
-    write_atomically(file, json.dumps({"format": FORMAT, **document}, indent=1))
-
-
-def write_atomically(path: Path, text: str) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
-    beside.write_text(text)
-    os.replace(beside, path)
+    """Whole or not at all, with the format's version first."""
+    beside = file.with_name(f".{file.name}.{os.getpid()}{TEMPORARY}")
+    beside.write_text(json.dumps({"format": FORMAT, **document}, indent=1))
+    os.replace(beside, file)
 
 
 def _pack(work: Path) -> None:

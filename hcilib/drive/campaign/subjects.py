@@ -20,6 +20,7 @@ from hcilib.drive.hosts.commands import Task, execute_all, fill, tasks
 from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, Outcome
 from hcilib.drive.launch.job import FioError
 from hcilib.plan import Plan, Step
+from hcilib.read.run.records import events_of
 from hcilib.system import Command, Percentage, Placement, System
 from hcilib.testbed import Testbed, Vm
 from hcilib.workload import SPREAD
@@ -77,8 +78,8 @@ class Settings:
 
     def __init__(self, every: Mapping[str, Subject], rundir: RunDir):
         self._rundir = rundir
-        standing = rundir.standing_setting()
-        self._standing = every.get(standing) if standing else None
+        told = [event for event in events_of(rundir.path) if event.get("event") == "setting"]
+        self._standing = every.get(told[-1]["system"]) if told and told[-1]["standing"] else None
 
     @property
     def standing(self) -> str:
@@ -217,7 +218,9 @@ def ensure_placement(fleet: Fleet, testbed: Testbed, system: System, step: Step)
     move: Command | None = getattr(how, wanted.replace("-", "_"))
     if wrong and move:
         _run(fleet, testbed, move, [vm for vm in vms if vm.name in wrong])
-        wrong = _settled(fleet, testbed, how, vms, wanted)
+        deadline = time.monotonic() + PATIENCE_S
+        while (wrong := _astray(fleet, testbed, how, vms, wanted)) and time.monotonic() < deadline:
+            time.sleep(AGAIN_S)  # a live migration returns before it is over
     if wrong:
         none = f"the system's file has no command placement.{wanted.replace('-', '_')}"
         undone = f"`{move.run}` did not change that" if move else none
@@ -235,14 +238,6 @@ def restore_placement(fleet: Fleet, testbed: Testbed, system: System, plan: Plan
     except PlacementError as error:
         return str(error)
     return ""
-
-
-def _settled(fleet: Fleet, testbed: Testbed, how: Placement, vms: Sequence[Vm], wanted: str) -> dict[str, str]:
-    """What is still astray when all is well or patience ends: a live migration returns before it is over."""
-    deadline = time.monotonic() + PATIENCE_S
-    while (wrong := _astray(fleet, testbed, how, vms, wanted)) and time.monotonic() < deadline:
-        time.sleep(AGAIN_S)
-    return wrong
 
 
 def _astray(fleet: Fleet, testbed: Testbed, how: Placement, vms: Sequence[Vm], wanted: str) -> dict[str, str]:
