@@ -336,7 +336,8 @@ def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, look: L
         subjects.ensure_placement(fleet, testbed, system, step)
         states = subjects.redirected(fleet, testbed, system, step)
         beside = integrity.Beside.of(step, plan, testbed, fleet, look, work, f"{rundir.campaign}.{rundir.order}")
-        with _eventful(step, course, fleet, record) as begun:
+        happening = events.during(step, testbed.fleet(step.cell.vms), fleet, subject.actions, record)
+        with happening if events.asked(plan) else contextlib.nullcontext() as begun:
             launched, remarks, elapsed_s = _launch(step, course, vms, fleet, look, work, watch, begun, beside)
         if beside:
             beside.read_back(subject.actions.replicas, record)
@@ -404,16 +405,6 @@ def _launch(
         return launched, remarks, elapsed_s
     moved = f"the controller's clock was set by {set_s:+.0f} s during this run: its counters may be of another time"
     return launched, [*remarks, moved], elapsed_s - set_s
-
-
-def _eventful(
-    step: Step, course: Policy, fleet: Fleet, record: dict
-) -> contextlib.AbstractContextManager[threading.Event | None]:
-    """What happens to the system during the step; nothing, and nobody looks, in a plan without events."""
-    if not events.asked(course.plan):
-        return contextlib.nullcontext()
-    subject = course.of(step)
-    return events.during(step, subject.testbed.fleet(step.cell.vms), fleet, subject.actions, record)
 
 
 def _host(vm: Vm, testbed: Testbed, step: Step) -> dict:
