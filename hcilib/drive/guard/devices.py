@@ -202,8 +202,17 @@ def _inventory(parts: dict[str, str]) -> Inventory:
     for name, row in rows.items():
         content = (seen or {}).get(name)
         stack, role = stacks.get(name, ("", ""))
-        devices[name] = replace(
-            _plain(name, row),
+        devices[name] = Device(
+            name,
+            row["dev"],
+            512 * int(row["size"] or 0),  # /sys counts in sectors of 512 bytes, whatever the device's own are
+            "/dev/" + name.replace("!", "/"),
+            sequence=row["diskseq"],
+            read_only=row["ro"] == "1",
+            partition=bool(row["partition"]),
+            partitions=tuple(row["partitions"].split()),
+            holders=tuple(row["holders"].split()),
+            slaves=tuple(row["slaves"].split()),
             identifiers=_identifiers(row, udev.get(name, {})) | {stack} - {""},
             links=tuple(links.get(name, ())),
             mounts=tuple((where, through) for through in _above(name, rows) for where in mounts.get(through, ())),
@@ -216,22 +225,6 @@ def _inventory(parts: dict[str, str]) -> Inventory:
             exports=tuple(exports.get(name, ())),
         )
     return Inventory(devices, astray, int(parts.get("unseen", "0") or 0))
-
-
-def _plain(name: str, row: dict[str, str]) -> Device:
-    """What /sys alone says; it counts in sectors of 512 bytes, whatever the device's own are."""
-    return Device(
-        name,
-        row["dev"],
-        512 * int(row["size"] or 0),
-        "/dev/" + name.replace("!", "/"),
-        sequence=row["diskseq"],
-        read_only=row["ro"] == "1",
-        partition=bool(row["partition"]),
-        partitions=tuple(row["partitions"].split()),
-        holders=tuple(row["holders"].split()),
-        slaves=tuple(row["slaves"].split()),
-    )
 
 
 def find(inventory: Inventory, serial: str) -> list[Device]:
@@ -306,7 +299,8 @@ def _mounts(mountinfo: str, swaps: str, udev: dict, rows: dict) -> dict[str, lis
     found = [(name, where) for name, places in told.items() for where in places]
     for line in mountinfo.splitlines():
         words, tail = line.split(), line.split(" - ")[-1].split()
-        found.append((by_number.get(words[2]) or by_path.get(tail[1]), _unescape(words[4])))
+        where = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), words[4])  # blanks are written as octal numbers
+        found.append((by_number.get(words[2]) or by_path.get(tail[1]), where))
     found += [(by_path.get(line.split()[0]), "[SWAP]") for line in swaps.splitlines()[1:] if line.strip()]
     mounts: dict[str, list[str]] = {}
     for name, where in dict.fromkeys((n, w) for n, w in found if n and w):
@@ -314,21 +308,14 @@ def _mounts(mountinfo: str, swaps: str, udev: dict, rows: dict) -> dict[str, lis
     return mounts
 
 
-def _unescape(path: str) -> str:
-    """mountinfo writes blanks as octal numbers."""
-    return re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), path)
-
-
 def _above(name: str, rows: dict) -> list[str]:
     """The device and everything on top of it: its partitions, what holds them, and so on (LVM over LUKS over a
     partition)."""
-    order, waiting = [], [name]
-    while waiting:
-        current = waiting.pop(0)
-        if current not in order:
-            order.append(current)
-            row = rows.get(current, {"partitions": "", "holders": ""})
-            waiting += (row["partitions"] + " " + row["holders"]).split()
+    order = [name]
+    for current in order:  # it grows meanwhile
+        row = rows.get(current, {"partitions": "", "holders": ""})
+        over = dict.fromkeys((row["partitions"] + " " + row["holders"]).split())
+        order += [name for name in over if name not in order]
     return order
 
 

@@ -7,7 +7,7 @@ import ipaddress
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,10 +115,9 @@ def identify(fleet: Fleet, testbed: Testbed, vms: int, numjobs: int, consent: st
     return found
 
 
-def unchanged(fleet: Fleet, guarded: Guarded, vms: Iterable[str]) -> dict[str, str]:
+def unchanged(fleet: Fleet, guarded: Guarded, vms: Collection[str]) -> dict[str, str]:
     """Serial -> path for fio, once every device of these VMs has proved to be the one that was judged; GuardError if
     one has not."""
-    vms = list(vms)
     if refused := recheck(fleet, guarded, vms):
         raise GuardError(refused)
     return {serial: device.path for vm in vms for serial, device in guarded.get(vm, {}).items()}

@@ -49,6 +49,8 @@ CACHED = (
     "warning: rbd_cache is on: a write is done when the client has it in its memory, at iodepth 1 many times faster "
     "than the cluster; set rbd_cache = false for [client] in ceph.conf, and look for a pool's or an image's own setting"
 )
+RBD = {"info": "info", "status": "status", "du": "du", "cache": "config image ls"}
+"""What is asked of an image -> the words of `rbd` for it."""
 Images = Sequence[tuple[str, Disk]]
 GUARDED = ("consent", "device", "writable")
 """Checks whose judge is the guard: a campaign asks it again, and it refuses with GuardError."""
@@ -208,8 +210,8 @@ def _space(run_dir: str | Path | None, needed: int) -> dict:
         place = place.parent
     free, needed = shutil.disk_usage(place).free, max(LEAST_BYTES, needed)
     ok = free > needed and os.access(place, os.W_OK)
-    wanted = "" if ok else f"; {needed >> 20} MiB and write access needed"
-    return row("controller", "space", ok, f"{free >> 20} MiB free for results{wanted}")
+    wanted = f"{needed >> 20} MiB and write access needed"
+    return row("controller", "space", ok, f"{free >> 20} MiB free for results", wanted)
 
 
 def _devices(
@@ -243,13 +245,13 @@ def _present(vm: str, disk: Disk, device: Device | None) -> dict:
         why = "no single device of this host could be found; the check `writable` says why"
         return row(vm, "device", False, f"{disk.serial}: {why}")
     there = f"{disk.serial}: {device.path} ({device.name}), {device.size_bytes} bytes"
-    same = device.size_bytes == disk.size_bytes
-    return row(vm, "device", same, there + ("" if same else f"; the testbed says {disk.size_bytes}"))
+    return row(vm, "device", device.size_bytes == disk.size_bytes, there, f"the testbed says {disk.size_bytes}")
 
 
-def row(host: str, name: str, ok: bool, detail: str) -> dict:
-    """One row of preflight's table."""
-    return {"host": host, "check": name, "ok": bool(ok), "detail": detail}
+def row(host: str, name: str, ok: bool, detail: str, wanted: str = "") -> dict:
+    """One row of preflight's table; of one that is not ok `wanted` says what would be."""
+    said = f"{detail}; {wanted}" if wanted and not ok else detail
+    return {"host": host, "check": name, "ok": bool(ok), "detail": said}
 
 
 def ask(fleet: Fleet, testbed: Testbed, nodes: Collection[str], vms: Collection[str]) -> dict[str, Outcome]:
@@ -296,10 +298,9 @@ def _clock(outcome: Outcome, parts: dict[str, str], limit_s: float) -> dict:
         return row(outcome.host, "clock", False, f"`date +%s.%N` answered {parts['clock'].strip()!r}, which is no time")
     low, high = last[0] - (outcome.started_s + outcome.seconds), first[0] + first[1] - outcome.started_s
     offset, blur = (low + high) / 2, abs(high - low) / 2
-    ok = abs(offset) <= limit_s + blur
     detail = f"{round(offset, 3) + 0.0:+.3f} s from the controller's, known to {blur:.3f} s"
-    wanted = "" if ok else f"; at most {limit_s:g} s is allowed: start chrony or ntpd on both"
-    return row(outcome.host, "clock", ok, detail + wanted)
+    wanted = f"at most {limit_s:g} s is allowed: start chrony or ntpd on both"
+    return row(outcome.host, "clock", abs(offset) <= limit_s + blur, detail, wanted)
 
 
 def _epoch(text: str) -> tuple[float, float] | None:
@@ -314,9 +315,8 @@ def _memory(host: str, parts: dict[str, str]) -> dict:
     lines = (line.split() for line in parts["memory"].splitlines())
     kib = {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()}
     free = kib.get("MemAvailable:", kib.get("MemFree:", 0) + kib.get("Buffers:", 0) + kib.get("Cached:", 0)) * 1024
-    ok = free >= MEMORY_BYTES
-    wanted = "" if ok else f"; {MEMORY_BYTES >> 20} MiB are needed, or it may swap while it measures"
-    return row(host, "memory", ok, f"{free >> 20} MiB available{wanted}")
+    wanted = f"{MEMORY_BYTES >> 20} MiB are needed, or it may swap while it measures"
+    return row(host, "memory", free >= MEMORY_BYTES, f"{free >> 20} MiB available", wanted)
 
 
 def _governor(host: str, parts: dict[str, str], lab: bool) -> dict:
@@ -396,8 +396,7 @@ def _ask_rbd(fleet: Fleet, images: Images) -> list[dict]:
 
 def _questions(number: int, disk: Disk) -> str:
     image = shlex.quote(name_of(disk))
-    asked = {"info": "info", "status": "status", "du": "du", "cache": "config image ls"}
-    return "".join(f"echo '==== {what}{number}'; rbd {run} {image} --format json 2>&1\n" for what, run in asked.items())
+    return "".join(f"echo '==== {what}{number}'; rbd {run} {image} --format json 2>&1\n" for what, run in RBD.items())
 
 
 def name_of(disk: Disk) -> str:
@@ -409,7 +408,7 @@ def name_of(disk: Disk) -> str:
 
 def _read_rbd(number: int, outcome: Outcome) -> dict:
     parts = sections(outcome.value) if outcome.ok else {}
-    said = {what: parts.get(f"{what}{number}", "") for what in ("info", "status", "du", "cache")}
+    said = {what: parts.get(f"{what}{number}", "") for what in RBD}
     try:
         # rbd warns on lines before it, e.g. of an image without fast-diff
         return {what: json.loads(re.sub(r"\A(?:[^\[{].*\n)*", "", text)) for what, text in said.items()}
@@ -427,7 +426,7 @@ def _judge_image(vm: str, disk: Disk, known: Mapping, filled: int) -> list[dict]
         return [row(vm, "image", False, f"{disk.serial}: {name_of(disk)} cannot be opened: {known['error']}")]
     reason = _objection(disk, known, min(filled, disk.size_bytes))
     there = f"{disk.serial}: {name_of(disk)}, {known['info']['size']} bytes"
-    return [row(vm, "image", not reason, f"{there}; {reason}" if reason else there), _cache(vm, disk, known["cache"])]
+    return [row(vm, "image", not reason, there, reason), _cache(vm, disk, known["cache"])]
 
 
 def _objection(disk: Disk, known: Mapping, filled: int) -> str:
