@@ -97,6 +97,18 @@ def test_a_move_that_does_not_help_is_said(bed, short, owned, monkeypatch):
         )
 
 
+def test_a_move_that_fails_is_said_of_its_host(bed, short, owned):
+    system, _ = owned
+    how = system.placement.model_copy(update={"non_owner": Command(on="node", run="false")})
+    with (
+        Fleet(bed) as fleet,
+        pytest.raises(PlacementError, match=f"could not be changed: {bed.nodes[0].name}: `false`"),
+    ):
+        ensure_placement(
+            fleet, bed, system.model_copy(update={"placement": how}), short(placement="non-owner").steps[-1]
+        )
+
+
 @pytest.mark.parametrize("broken", ["cat /no/such/{vm}", "true"])
 def test_a_check_that_fails_or_is_silent_is_no_answer(bed, short, owned, broken):
     system, _ = owned

@@ -279,6 +279,6 @@ def redirected(fleet: Fleet, testbed: Testbed, system: System, step: Step) -> li
 
 
 def _run(fleet: Fleet, testbed: Testbed, command: Command, vms: Sequence[Vm]) -> None:
-    failed = [o.error for o in execute_all(fleet, tasks(command, testbed, vms)).values() if not o.ok]
-    if failed:
+    done = execute_all(fleet, tasks(command, testbed, vms))
+    if failed := [f"{task.host}: {o.error}" for task, o in done.items() if not o.ok]:
         raise PlacementError(f"placement could not be changed: {'; '.join(failed)}")
