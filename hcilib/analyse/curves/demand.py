@@ -166,8 +166,7 @@ def load_within_runs(results: pd.DataFrame, by: Sequence[str] = BY, **limit: flo
     own = [name for name in ("source", "run_id", "block") if name in offered and name not in by]
     rows = []
     for key, runs in _groups(offered, [*by, *own]):
-        levels = runs.sort_values("iops")
-        crossing, bound = _crossing(levels["iops"], _fitted(levels, metric), levels["open_loop"], limit_ns)
+        crossing, bound = _crossing(*_kept_up_with(runs, metric), np.log(limit_ns))
         rows.append(key | {"iops": crossing, "bound": bound, "valid": bound == ""})
     return pd.DataFrame(rows, columns=[*by, *own, "iops", "bound", "valid"])
 
@@ -228,25 +227,22 @@ def demand_answer(
     Within p99 latency of 5 ms at 4k random read/write 70/30: A 751 [750, 753], B 526 [525, 527] IOPS; B gives 30 % less (proven).
     """  # noqa: E501
     [(metric, limit_ns)] = _limits(limit)
-    names = dict(labels or {})
     held = load_within(results, BY, confidence, **limit)
     runs = load_within_runs(results, BY, **limit)
+    held["named"] = held["system"].map(lambda name: (labels or {}).get(name, name))
     base, systems = baseline or held["system"].iloc[0], runs["system"].unique()
     said, verdicts = [], []
     if len(systems) > 1 and base in systems and runs["valid"].any():
-        bounds = held[[*BY, "bound", "lo", "hi"]].rename(columns={"lo": "held_lo", "hi": "held_hi"})
+        bounds = held[[*BY, "named", "bound", "lo", "hi"]].rename(columns={"lo": "held_lo", "hi": "held_hi"})
         compared = compare(runs, base, metric="iops", by=("pattern",))
         verdicts = compared.merge(bounds, on=["system", "pattern"]).to_dict("records")
+    shown = f"{metric_of(metric).label.replace('latency', '').strip()} latency of {limit_ns / 1e6:g} ms"
     for pattern in pattern_order(held["pattern"].unique()):
         own = held[held["pattern"] == pattern].to_dict("records")
-        parts = [f"{names.get(row['system'], row['system'])} {_held(row)}" for row in own]
+        parts = ", ".join(f"{row['named']} {_held(row)}" for row in own)
         side = next((row for row in own if row["system"] == (baseline or own[0]["system"])), None)
-        against = [_beside(row, side, names) or _against(row, names) for row in verdicts if row["pattern"] == pattern]
-        shown = f"{metric_of(metric).label.replace('latency', '').strip()} latency of {limit_ns / 1e6:g} ms"
-        said.append(
-            f"Within {shown} at {pattern_words(pattern)}: {', '.join(parts)} "
-            f"IOPS{''.join(f'; {one}' for one in against)}."
-        )
+        against = [f"; {row['named']} {_against(row, side)}" for row in verdicts if row["pattern"] == pattern]
+        said.append(f"Within {shown} at {pattern_words(pattern)}: {parts} IOPS{''.join(against)}.")
     return "\n".join(said)
 
 
@@ -264,29 +260,23 @@ def _count(value: float) -> str:
     return f"{value / 1e3:.3g}k" if value >= 1e4 else f"{value:.3g}" if value < 100 else f"{value:,.0f}"
 
 
-def _beside(verdict: Mapping, base: Mapping | None, names: Mapping[str, str]) -> str:
-    """What is said of a system where a side is a bound: a ratio over the blocks that have a number would favour one
-    side."""
-    if not base or not (base["bound"] or verdict["bound"]):
-        return ""
-    name = names.get(verdict["system"], verdict["system"])
-    if base["bound"] == "at least" and not verdict["bound"] and verdict["held_hi"] < base["lo"]:
-        return f"{name} gives at least {100 * (1 - verdict['held_hi'] / base['lo']):.0f} % less (proven)"
-    if verdict["bound"] == "at least" and not base["bound"] and verdict["held_lo"] > base["hi"]:
-        return f"{name} gives at least {100 * (verdict['held_lo'] / base['hi'] - 1):.0f} % more (proven)"
-    return f"{name} cannot be compared: a side is a bound, so demands have to reach further"
-
-
-def _against(row: Mapping, names: Mapping[str, str]) -> str:
-    name = names.get(row["system"], row["system"])
-    if row["verdict"] in ("higher", "lower"):
-        share = abs(100 * (row["ratio"] - 1))
-        return f"{name} gives {share:.0f} % {'more' if row['verdict'] == 'higher' else 'less'} (proven)"
+def _against(row: Mapping, base: Mapping | None) -> str:
+    """What a verdict says of a system. Where a side is a bound, a ratio over the blocks that have a number would favour
+    one side."""
+    if base and (base["bound"] or row["bound"]):
+        if base["bound"] == "at least" and not row["bound"] and row["held_hi"] < base["lo"]:
+            return f"gives at least {100 * (1 - row['held_hi'] / base['lo']):.0f} % less (proven)"
+        if row["bound"] == "at least" and not base["bound"] and row["held_lo"] > base["hi"]:
+            return f"gives at least {100 * (row['held_lo'] / base['hi'] - 1):.0f} % more (proven)"
+        return "cannot be compared: a side is a bound, so demands have to reach further"
+    share = f"{abs(100 * (row['ratio'] - 1)):.0f} %"
     words = {
+        "higher": f"gives {share} more (proven)",
+        "lower": f"gives {share} less (proven)",
         "equivalent": "gives as much (proven within 5 %)",
         "inconclusive": "is not shown to differ: more runs would decide",
     }
-    return f"{name} {words.get(row['verdict'], 'cannot be compared: a number is missing, a bound or a single block')}"
+    return words.get(row["verdict"], "cannot be compared: a number is missing, a bound or a single block")
 
 
 # --- what was offered -------------------------------------------------------------------------------------------------
@@ -331,23 +321,17 @@ def _groups(frame: pd.DataFrame, by: Sequence[str]):
 
 def _level(runs: pd.DataFrame, metric: str, confidence: float) -> dict:
     """One demand over its runs."""
-    found = _interval(runs[metric], confidence)
-    kept_up = runs["open_loop"].astype(bool)
+    found, saturated = _interval(runs[metric], confidence), int((~runs["open_loop"].astype(bool)).sum())
     rates = {name: np.exp(np.log(runs[name]).mean()) for name in ("offered_iops", "iops")}
-    said = _said_of_level(found["n"], len(runs), int((~kept_up).sum()))
-    level = {"demand": runs["demand"].iloc[0], "metric": metric, "open_loop": bool(kept_up.all()), "warnings": said}
-    return level | rates | found
-
-
-def _said_of_level(n: int, runs: int, saturated: int) -> Caveats:
-    said = []
+    of, missing, said = f"of {len(runs)} runs", len(runs) - found["n"], []
     if saturated:
-        said.append(Caveat("saturated", f"{saturated} of {runs} runs did not keep up: latencies are lower bounds"))
-    if n < runs:
-        said.append(Caveat("no-value", f"{runs - n} of {runs} runs without a value: too few I/Os for it"))
-    if n == 1:
+        said.append(Caveat("saturated", f"{saturated} {of} did not keep up: latencies are lower bounds"))
+    if missing:
+        said.append(Caveat("no-value", f"{missing} {of} without a value: too few I/Os for it"))
+    if found["n"] == 1:
         said.append(SINGLE_RUN)
-    return Caveats(said)
+    level = {"demand": runs["demand"].iloc[0], "metric": metric, "open_loop": not saturated}
+    return level | rates | found | {"warnings": Caveats(said)}
 
 
 def _interval(values: ArrayLike, confidence: float) -> dict[str, Any]:
@@ -371,22 +355,24 @@ def _monotone(iops: pd.Series, latency: pd.Series, kept_up: pd.Series, weights: 
     return fitted
 
 
-def _fitted(levels: pd.DataFrame, metric: str) -> np.ndarray:
-    return _monotone(levels["iops"], levels[metric], levels["open_loop"], pd.Series(1, index=levels.index))
-
-
-def _crossing(iops: pd.Series, latency: np.ndarray, kept_up: pd.Series, limit_ns: float) -> tuple[float, str]:
-    """Where a block's curve reaches the limit, log-linear between levels, and whether that is a bound."""
+def _kept_up_with(block: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndarray]:
+    """A block's curve as far as the storage kept up: IOPS, and the log of the latency made monotone over them."""
+    levels = block.sort_values("iops")
+    latency = _monotone(levels["iops"], levels[metric], levels["open_loop"], pd.Series(1, levels.index))
     known = np.isfinite(latency)
-    x, y = iops.to_numpy(float)[known], np.log(latency[known])
+    return levels["iops"].to_numpy(float)[known], np.log(latency[known])
+
+
+def _crossing(x: np.ndarray, y: np.ndarray, limit: float) -> tuple[float, str]:
+    """Where a block's curve reaches the limit, log-linear between levels, and whether that is a bound."""
     if not len(x):
         return np.nan, "below"
-    if y[0] > np.log(limit_ns):
+    if y[0] > limit:
         return float(x[0]), "below"
-    if y[-1] <= np.log(limit_ns):
+    if y[-1] <= limit:
         return float(x[-1]), "at least"
-    over = int(np.argmax(y > np.log(limit_ns)))
-    share = (np.log(limit_ns) - y[over - 1]) / (y[over] - y[over - 1])
+    over = int(np.argmax(y > limit))
+    share = (limit - y[over - 1]) / (y[over] - y[over - 1])
     return float(x[over - 1] + share * (x[over] - x[over - 1])), ""
 
 
@@ -416,14 +402,11 @@ def _at(runs: pd.DataFrame, asked: float, metric: str, confidence: float) -> dic
     own = [name for name in ("source", "run_id", "block") if name in runs]
     found, low, high = [], np.inf, -np.inf
     for _, block in _groups(runs, own):
-        levels = block.sort_values("iops")
-        latency = _fitted(levels, metric)
-        known = np.isfinite(latency)
-        x = levels["iops"].to_numpy(float)[known]
+        x, y = _kept_up_with(block, metric)
         if len(x):
             low, high = min(low, x[0]), max(high, x[-1])
         if len(x) and x[0] <= asked <= x[-1]:
-            found.append(float(np.exp(np.interp(asked, x, np.log(latency[known])))))
+            found.append(float(np.exp(np.interp(asked, x, y))))
     said = SINGLE_RUN if len(found) == 1 else None
     if not found:
         measured = f"measured from {low:,.0f} to {high:,.0f}" if high >= low else "nothing was kept up with"

@@ -80,9 +80,10 @@ def _saturate(vms: np.ndarray, x: np.ndarray, confidence: float, warnings: list[
     if x.size:
         curve = _curve(vms, x, confidence)
         row |= _plateau(curve, warnings)
-        row |= _knee(curve, confidence, np.random.default_rng(0), warnings)
-        if row["model"]:
-            row |= _usl_if_it_wins(curve, row)
+        if len(curve) < 5:
+            warnings.append(Caveat("few-points", f"no knee: it takes 5 VM counts, here are {len(curve)}"))
+        else:
+            row |= _model(curve, confidence, warnings)
     return row | {"warnings": Caveats(warnings)}
 
 
@@ -116,45 +117,50 @@ def _plateau(curve: pd.DataFrame, warnings: list[Caveat]) -> dict:
     }  # fmt: skip
 
 
-def _knee(curve: pd.DataFrame, confidence: float, rng: np.random.Generator, warnings: list[Caveat]) -> dict:
-    """Knot, interval and slopes; the line's slope where the bend is no better than a line."""
-    n, y = curve["vms"].to_numpy(), curve["center"].to_numpy()
-    if len(curve) < 5:
-        warnings.append(Caveat("few-points", f"no knee: it takes 5 VM counts, here are {len(curve)}"))
-        return {}
-    weight = np.sqrt(curve["n"].to_numpy()) / y
+def _model(curve: pd.DataFrame, confidence: float, warnings: list[Caveat]) -> dict:
+    """Which model fits, by AICc on relative errors, and what it says: a knee only where no line and no smooth curve is
+    as good (every smooth curve bends, few have a knee: METHODS section 7); the USL if it beats bend and line and peaks
+    inside the measured range."""
+    n, y, counts = (curve[c].to_numpy(float) for c in ("vms", "center", "n"))
+    weight = np.sqrt(counts) / y
     line, line_rss = _fit(_hinge(n, None), weight, y)
     knots = np.arange(n[1], n[-2] + GRID / 2, GRID)
     bends = [_fit(_hinge(n, k), weight, y) for k in knots]
     best = int(np.argmin([rss for _, rss in bends]))
     (_, before, change), rss = bends[best]
+    # X = N / (a + b (N - 1)): linear in N / X, whose relative error is that of X.
+    hyperbola = _fit(np.column_stack([np.ones_like(n), n - 1]), np.sqrt(counts) * y / n, n / y)[1]
+    straight, bend = _aicc(line_rss, curve, 3), _aicc(rss, curve, 5)
+    smooth, usl = _aicc(hyperbola, curve, 3), _aicc(usl_fit(n, y, weight)["rss"], curve, 4)
+    row, rivals = {"slope_before": before, "slope_after": before + change}, [straight]
     if not _bend_is_real(line_rss, rss, curve):
         warnings.append(Caveat("no-knee", "no knee in the measured range: a straight line fits as well"))
-        return {"slope_before": line[1], "slope_after": line[1], "model": "line"}
-    if _smooth_is_as_good(curve, rss):
+        row = {"slope_before": line[1], "slope_after": line[1], "model": "line"}
+    elif min(smooth, usl) <= bend:
         warnings.append(Caveat("no-knee", "no knee: the curve bends smoothly, one without a corner fits as well"))
-        return {"slope_before": before, "slope_after": before + change, "model": "smooth"}
+        row["model"] = "smooth"
+    else:
+        row |= _knee(curve, knots, best, bends[best][0], confidence, warnings)
+        rivals = [straight, bend]
+    law = usl_fit(n, y)
+    if n[0] <= law["peak_n"] <= n[-1] and usl < min(rivals):
+        row |= {f"usl_{k}": law[k] for k in ("gamma", "alpha", "beta", "peak_n")} | {"model": "usl"}
+    return row
+
+
+def _knee(
+    curve: pd.DataFrame, knots: np.ndarray, best: int, fit: np.ndarray, confidence: float, warnings: list[Caveat]
+) -> dict:
+    """The knot and its interval."""
     if best in (0, len(knots) - 1):
         edge = "the knot lies at the edge of what was measured: measure more VM counts beyond it"
         warnings.append(Caveat("at-the-end", edge))
-    if change > 0:
+    if fit[2] > 0:
         warnings.append(Caveat("steepens", "the curve steepens at the knot: no saturation"))
-    fitted = _hinge(n, knots[best]) @ bends[best][0]
-    lo, hi = _knee_interval(curve, fitted, knots, confidence, rng) if curve["n"].min() > 1 else (np.nan, np.nan)
-    return {
-        "knee": knots[best], "lo": lo, "hi": hi, "slope_before": before, "slope_after": before + change,
-        "model": "two-segment",
-    }  # fmt: skip
-
-
-def _smooth_is_as_good(curve: pd.DataFrame, bend_rss: float) -> bool:
-    """Whether a hyperbola or the USL is as good as the corner, by AICc: every smooth curve bends, few have a knee
-    (METHODS section 7)."""
-    n, y, counts = (curve[c].to_numpy(float) for c in ("vms", "center", "n"))
-    # X = N / (a + b (N - 1)): linear in N / X, whose relative error is that of X.
-    hyperbola = _fit(np.column_stack([np.ones_like(n), n - 1]), np.sqrt(counts) * y / n, n / y)[1]
-    usl = usl_fit(n, y, np.sqrt(counts) / y)["rss"]
-    return min(_aicc(hyperbola, curve, 3), _aicc(usl, curve, 4)) <= _aicc(bend_rss, curve, 5)
+    lo, hi = np.nan, np.nan
+    if curve["n"].min() > 1:
+        lo, hi = _knee_interval(curve, _hinge(curve["vms"].to_numpy(), knots[best]) @ fit, knots, confidence)
+    return {"knee": knots[best], "lo": lo, "hi": hi, "model": "two-segment"}
 
 
 def _hinge(n: np.ndarray, knot: float | None) -> np.ndarray:
@@ -188,13 +194,13 @@ def _bend_is_real(line_rss: float, bend_rss: float, curve: pd.DataFrame) -> bool
 
 
 def _knee_interval(
-    curve: pd.DataFrame, fitted: np.ndarray, knots: np.ndarray, confidence: float, rng: np.random.Generator
+    curve: pd.DataFrame, fitted: np.ndarray, knots: np.ndarray, confidence: float
 ) -> tuple[float, float]:
     """Parametric bootstrap: runs drawn around the fitted bend with the runs' own pooled spread, refitted each time.
 
     The spread is itself drawn (chi-square), as it rests on few runs. All draws meet one projection per knot.
     """
-    n, counts = curve["vms"].to_numpy(), curve["n"].to_numpy()
+    n, counts, rng = curve["vms"].to_numpy(), curve["n"].to_numpy(), np.random.default_rng(0)
     df = int((counts - 1).sum())
     sd = np.sqrt(_scatter_inside(curve) / df * df / rng.chisquare(df, size=(DRAWS, 1)))
     drawn = fitted * np.exp(sd / np.sqrt(counts) * rng.standard_normal((DRAWS, n.size)))
@@ -204,20 +210,6 @@ def _knee_interval(
     found = knots[explained.sum(axis=2).argmax(axis=1)]
     lo, hi = np.quantile(found, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(lo), float(hi)
-
-
-def _usl_if_it_wins(curve: pd.DataFrame, row: dict) -> dict:
-    """USL parameters, if it beats bend and line by AICc on relative errors and peaks inside the measured range."""
-    n, y, counts = (curve[c].to_numpy(float) for c in ("vms", "center", "n"))
-    weight, usl = np.sqrt(counts) / y, usl_fit(n, y)
-    if not n[0] <= usl["peak_n"] <= n[-1]:
-        return {}
-    rivals = [_aicc(_fit(_hinge(n, None), weight, y)[1], curve, 3)]
-    if row["model"] == "two-segment":
-        rivals.append(_aicc(_fit(_hinge(n, row["knee"]), weight, y)[1], curve, 5))
-    if not _aicc(usl_fit(n, y, weight)["rss"], curve, 4) < min(rivals):
-        return {}
-    return {f"usl_{k}": usl[k] for k in ("gamma", "alpha", "beta", "peak_n")} | {"model": "usl"}
 
 
 def _aicc(rss: float, curve: pd.DataFrame, parameters: int) -> float:
