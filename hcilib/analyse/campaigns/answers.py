@@ -337,12 +337,12 @@ def unknown_facts(
 
 def audit_facts(audit: pd.DataFrame, judged: pd.DataFrame) -> list[str]:
     """How many claims do not follow from the tables, and how many rows break a law."""
-    fails = int((~audit["ok"].astype("boolean").fillna(True)).sum())
-    asked = int(audit["ok"].notna().sum())
-    said = [f"{fails} of {asked} checks of the rows against physics fail."]
-    if not fails:
-        all_ = f"All {asked} checks of the rows against physics hold."
-        said = [all_ if asked > 1 else "The one check of the rows against physics holds."] * (asked > 0)
+    fails, asked, said = int(audit["ok"].eq(False).sum()), int(audit["ok"].notna().sum()), []
+    if fails:
+        said = [f"{fails} of {asked} checks of the rows against physics fail."]
+    elif asked:
+        each = f"All {asked} checks" if asked > 1 else "The one check"
+        said = [f"{each} of the rows against physics hold{'s' * (asked == 1)}."]
     if len(judged):
         wrong, open_ = (int(judged["verdict"].eq(verdict).sum()) for verdict in ("wrong", "not checkable"))
         of = f"of {len(judged)} claims in the text"

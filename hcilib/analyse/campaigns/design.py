@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import chdtr, chdtri, gammaln, roots_jacobi, stdtrit
 
@@ -105,7 +107,7 @@ def noise(
     table = cells[[*by, *[c for c in ("rwmixread",) if c in cells and c not in by], "n"]].assign(
         runtime_s=seconds["runtime_s"],
         cv_pct=100 * np.sqrt(variance),
-        **_spread_interval(variance, n - 1.0, confidence),
+        **spread_interval(variance, n - 1.0, confidence),
         within_cv_pct=100 * np.sqrt(within2),
         between_cv_pct=100 * np.sqrt(between2),
         second_cv_pct=100 * np.sqrt(second2),
@@ -139,7 +141,7 @@ def pool_noise(noise: pd.DataFrame, by: str | Sequence[str] = ()) -> pd.DataFram
     freedom = df.groupby(code).sum().to_numpy(float)
     return out.assign(
         cells=noise.groupby(code).size().to_numpy(), n=noise["n"].groupby(code).sum().to_numpy(), df=freedom,
-        cv_pct=total, **_spread_interval((total / 100) ** 2, freedom, confidence), within_cv_pct=within,
+        cv_pct=total, **spread_interval((total / 100) ** 2, freedom, confidence), within_cv_pct=within,
         between_cv_pct=between, second_cv_pct=mean["second_cv_pct"].to_numpy(),
         tau_s=noise["tau_s"].groupby(code).mean().to_numpy(), confidence=confidence,
     )  # fmt: skip
@@ -177,20 +179,21 @@ def precision(
         lasts = np.where(writes, run_s[True], run_s[False])
         run_sd = float(np.sqrt((between**2 + second**2 / lasts).mean()))
         for n in runs or [planned_runs(protocol, run_sd, target, confidence)]:
+            expected, assured = (100 * float(np.expm1(run_sd * factor)) for factor in half_width_factors(n, confidence))
             rows.append({
                 "protocol": protocol.name, "order": protocol.order, "cells": len(writes), "runs": n,
                 "read_s": run_s[False], "write_s": run_s[True], "hours": systems * n * lasts.sum() / 3600,
-                **_widths(run_sd, n, confidence), "confidence": confidence,
+                "cv_pct": 100 * run_sd, "half_width_pct": expected, "assured_pct": assured, "confidence": confidence,
             })  # fmt: skip
     return pd.DataFrame(rows)
 
 
-def workload(noise: pd.DataFrame) -> tuple[float, float, float, np.ndarray]:
-    """What a plan starts from: pooled spread between runs and of one second (as fractions), tau_s, and which cells
-    write.
+Workload: TypeAlias = tuple[float, float, float, np.ndarray]
+"""Pooled spread between runs and of one second (as fractions), tau_s, and which cells write."""
 
-    ValueError where the noise does not say one of them.
-    """
+
+def workload(noise: pd.DataFrame) -> Workload:
+    """What a plan starts from; ValueError where the noise does not say one part of it."""
     if "rwmixread" not in noise:
         raise ValueError("the noise has no column rwmixread: nothing says which cells write")
     pooled = pool_noise(noise).iloc[0] if len(noise) else pd.Series(dtype=float)
@@ -220,11 +223,6 @@ def planned_runs(protocol: Protocol, run_sd: float, target: float, confidence: f
     n = np.arange(protocol.runs, protocol.most_runs + 1)
     within = np.expm1(stdtrit(n - 1, (1 + confidence) / 2) * run_sd / np.sqrt(n)) <= target
     return int(n[within.argmax()]) if within.any() else protocol.most_runs
-
-
-def _widths(run_sd: float, n: int, confidence: float) -> dict[str, float]:
-    expected, assured = (100 * float(np.expm1(run_sd * factor)) for factor in half_width_factors(n, confidence))
-    return {"cv_pct": 100 * run_sd, "half_width_pct": expected, "assured_pct": assured}
 
 
 @lru_cache(maxsize=256)
@@ -267,9 +265,9 @@ def _squared(pct: float | None) -> float:
     return np.nan if pct is None else (pct / 100) ** 2
 
 
-def _spread_interval(variance: np.ndarray, df: np.ndarray, confidence: float) -> dict[str, np.ndarray]:
+def spread_interval(variance: ArrayLike, df: ArrayLike, confidence: float) -> dict[str, np.ndarray]:
     """Interval of a standard deviation, in percent: df s^2 / sigma^2 is chi-square."""
-    df = np.where(df > 0, df, np.nan)
+    df = np.where(np.asarray(df) > 0, df, np.nan)
     alpha = 1 - confidence
     return {
         "lo": 100 * np.sqrt(df * variance / chdtri(df, alpha / 2)),

@@ -15,7 +15,7 @@ from scipy.signal import lfilter
 from scipy.special import stdtrit
 from scipy.stats import binomtest
 
-from hcilib.analyse.campaigns.design import LOOK_S, Protocol, protocols_of, workload
+from hcilib.analyse.campaigns.design import LOOK_S, Protocol, Workload, protocols_of, workload
 from hcilib.analyse.compare.contrast import contrast, judge
 from hcilib.analyse.runs.series import MIN_EFFECTIVE, confidence_sequence, effective_samples, long_run_sd
 
@@ -95,17 +95,9 @@ def simulate_protocols(
         logs, run_s = _campaigns(protocol, found, (drift_cv_pct, drift_h), target, draws, rng)
         used = ~np.isnan(logs)
         d, half = welch(logs[:, 0], logs[:, 1])
-        rows.append(
-            {
-                "protocol": protocol.name,
-                "order": protocol.order,
-                "runs": used.sum(-1).mean(),
-                "run_s": run_s[used].mean(),
-                "hours": (run_s * used).sum() / draws / 3600,
-                "rmse_pct": 100 * np.sqrt((d**2).mean()),
-                **_covered(d, half),
-            }
-        )
+        row = {"protocol": protocol.name, "order": protocol.order, "runs": used.sum(-1).mean()}
+        row |= {"run_s": run_s[used].mean(), "hours": (run_s * used).sum() / draws / 3600}
+        rows.append(row | {"rmse_pct": 100 * np.sqrt((d**2).mean())} | _covered(d, half))
     table = pd.DataFrame(rows)
     table.insert(5, "time_ratio", table["hours"] / table["hours"].iloc[0])
     return table.assign(confidence=0.95)
@@ -299,41 +291,24 @@ def _covered(d: np.ndarray, half: np.ndarray) -> dict[str, float]:
 
 
 def _campaigns(
-    protocol: Protocol,
-    found: tuple[float, float, float, np.ndarray],
-    drift: tuple[float, float],
-    target: float,
-    draws: int,
-    rng: np.random.Generator,
+    protocol: Protocol, found: Workload, drift: tuple[float, float], target: float, draws: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Logs of every run and its seconds, both (draws, 2, cells, runs); NaN where a run was no longer needed."""
     (between, second, tau_s, writes), most = found, protocol.most_runs or protocol.runs
     shape = (draws, 2, len(writes), most)
     logs, run_s = np.empty(shape), np.empty(shape)
     for w in set(writes.tolist()):
-        part = (draws, 2, int((writes == w).sum()), most)
-        logs[:, :, writes == w], run_s[:, :, writes == w] = _runs(protocol, w, second, tau_s, target, part, rng)
+        at, longest = writes == w, protocol.longest_s(w)
+        part = (draws, 2, int(at.sum()), most)
+        if protocol.first_s is None:
+            logs[:, :, at], run_s[:, :, at] = second / np.sqrt(longest) * rng.standard_normal(part), longest
+        else:
+            stopped, mean = _stopped_early(second, tau_s, protocol.first_s, int(longest), target, rng)
+            drawn = rng.integers(0, len(mean), part)
+            logs[:, :, at], run_s[:, :, at] = np.log(mean[drawn]), stopped[drawn]
     start_s = schedule(protocol.order, run_s.mean(axis=(0, 1, 3)), most, draws, rng)
     logs += between * rng.standard_normal(shape) + drift_levels(start_s, *drift, rng)
     return _until_enough(logs, protocol, target), run_s
-
-
-def _runs(
-    protocol: Protocol,
-    writes: bool,
-    second: float,
-    tau_s: float,
-    target: float,
-    shape: tuple[int, ...],
-    rng: np.random.Generator,
-) -> tuple[np.ndarray, np.ndarray]:
-    """What the seconds of each run do to its log mean, and how many they are."""
-    longest = protocol.longest_s(writes)
-    if protocol.first_s is None:
-        return second / np.sqrt(longest) * rng.standard_normal(shape), np.full(shape, float(longest))
-    stopped, mean = _stopped_early(second, tau_s, protocol.first_s, int(longest), target, rng)
-    drawn = rng.integers(0, len(mean), shape)
-    return np.log(mean[drawn]), stopped[drawn]
 
 
 def _stopped_early(second: float, tau_s: float, first_s: float, longest: int, target: float, rng: np.random.Generator):
