@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from hcilib.analyse.compare.compare import summarize
-from hcilib.analyse.curves.curves import crossover, of_patterns, peak, peak_sentence
+from hcilib.analyse.curves.curves import crossover, of_patterns, peak, peak_sentence, winners
 
 QD = [4, 8, 16, 32, 64, 128]
 A, B = [893, 1092, 1399, 1624, 1558, 1551], [858, 782, 1079, 1615, 2306, 2615]
@@ -23,6 +23,14 @@ def curve(system, values, depths=QD, noise=(0.0,), pattern="4k-randread"):
 
 def both(noise=(0.0,), **options):
     return pd.concat([curve("a", A, noise=noise, **options), curve("b", B, noise=noise, **options)])
+
+
+def test_winners_stand_in_the_order_of_every_other_table():
+    patterns = ("64k-randread", "4k-randread")
+    rows = pd.concat([curve(name, A, pattern=pattern) for name in ("ceph-10", "ceph-2") for pattern in patterns])
+    found = winners(rows)
+    assert found["system"].tolist() == ["ceph-2", "ceph-2", "ceph-10", "ceph-10"]
+    pd.testing.assert_frame_equal(found[["system", "pattern"]], peak(rows)[["system", "pattern"]])
 
 
 def test_crossover_reference_value_between_single_runs():

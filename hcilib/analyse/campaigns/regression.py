@@ -7,10 +7,20 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import chdtri, fdtrc, stdtr, stdtrit
+from scipy.special import fdtrc, stdtrit
 
-from hcilib.analyse.compare.cells import annotate, describe, group_codes, listed, refuse_mixing, valid_rows
-from hcilib.analyse.compare.contrast import ADJUST, FLOOR, check_options
+from hcilib.analyse.campaigns.design import spread_interval
+from hcilib.analyse.compare.cells import (
+    annotate,
+    describe,
+    describe_along,
+    group_codes,
+    listed,
+    moments,
+    refuse_mixing,
+    valid_rows,
+)
+from hcilib.analyse.compare.contrast import FLOOR, check_options, judge
 from hcilib.caveats import NONE, Caveat, Caveats, caveats
 from hcilib.metrics import metric_of, noun, percent, percent_range, where
 
@@ -44,11 +54,13 @@ def regression(
     check_options(margin, "welch", adjust, confidence)
     earlier = None if baselines is None else [baselines] if isinstance(baselines, str) else list(baselines)
     _require_campaigns(results, campaign, [new, *(earlier or [])])
-    cells, code, out = _campaigns(results, metric, by, campaign, new, earlier)
-    out = out.assign(**_prediction(cells, code, (cells[campaign] == new).to_numpy(), len(out), confidence))
-    out["p_adjusted"] = ADJUST[adjust](out["p"])
+    if campaign in results and earlier is not None:
+        results = results[results[campaign].isin([new, *earlier])]
+    cells, code, places = describe_along(results, metric, by, campaign)
+    predicted = _prediction(cells, code, (cells[campaign] == new).to_numpy(), len(places))
+    judged = judge(predicted, margin=margin, adjust=adjust, confidence=confidence).rename(columns={"n_baseline": "k"})
+    out = pd.concat([places, judged, predicted[["center", "center_baseline", "floored"]]], axis=1)
     out["verdict"] = _verdict(out, metric, margin, 1 - confidence)
-    out["confidence"] = confidence
     joined = [NONE] * len(out)
     for i, name, notes in zip(code, cells[campaign], cells["notes"], strict=True):
         joined[i] += notes.of(name)
@@ -75,49 +87,19 @@ def _require_campaigns(results: pd.DataFrame, campaign: str, asked: Sequence[str
         )
 
 
-def _campaigns(
-    results: pd.DataFrame, metric: str, by: list[str], campaign: str, new: str, earlier: list[str] | None
-) -> tuple[pd.DataFrame, np.ndarray, pd.DataFrame]:
-    """One row per cell and campaign, all of one workload."""
-    if campaign in results and earlier is not None:
-        results = results[results[campaign].isin([new, *(c for c in earlier if c != new)])]
-    cells = describe(results, metric, [*by, campaign])
-    refuse_mixing(cells, by, cells["n"] > 0, besides=[campaign, metric])
-    return cells, *group_codes(cells, by)
-
-
-def _prediction(
-    cells: pd.DataFrame, code: np.ndarray, is_new: np.ndarray, groups: int, confidence: float
-) -> dict[str, np.ndarray]:
-    """Prediction interval per cell, from one log-mean per campaign."""
-    log = np.log(cells["center"].where(cells["center"] > 0)).to_numpy()
-    old = ~is_new & ~np.isnan(log)
-    now = np.full(groups, np.nan)
-    now[code[is_new]] = log[is_new]
-    n = np.zeros(groups, dtype=int)
-    n[code[is_new]] = cells["n"].to_numpy()[is_new]
-    k = np.bincount(code[old], minlength=groups)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean = np.bincount(code[old], log[old], groups) / k
-        var = np.bincount(code[old], (log[old] - mean[code[old]]) ** 2, groups) / np.where(k > 1, k - 1, np.nan)
-    floored = var < FLOOR**2 * 1e-6
-    s = np.sqrt(np.where(floored, FLOOR**2, var))
-    df = np.where(k > 1, k - 1.0, np.nan)
+def _prediction(cells: pd.DataFrame, code: np.ndarray, is_new: np.ndarray, groups: int) -> pd.DataFrame:
+    """What `judge` takes of each cell, from one log-mean per campaign: the distance of the new one, the error with
+    which the earlier ones predict it, and how many they are (n_baseline); then both centres, and whether the spread is
+    floored."""
+    center = cells["center"].to_numpy()
+    now, before = (moments(center, code, (center > 0) & rows, groups) for rows in (is_new, ~is_new))
+    k, floored = before["n"], before["log_var"] < FLOOR**2 * 1e-6
     with np.errstate(divide="ignore"):
-        scale = s * np.sqrt(1 + 1 / k)
-    d, half = now - mean, stdtrit(df, 0.5 + confidence / 2) * scale
-    return {
-        "ratio": np.exp(d),
-        "lo": np.exp(d - half),
-        "hi": np.exp(d + half),
-        "df": df,
-        "p": 2 * stdtr(df, -np.abs(d) / scale),
-        "k": k,
-        "n": n,
-        "center": np.exp(now),
-        "center_baseline": np.exp(mean),
-        "floored": floored,
-    }
+        scale = np.sqrt(np.where(floored, FLOOR**2, before["log_var"])) * np.sqrt(1 + 1 / k)
+    found = {"log_ratio": now["log_mean"] - before["log_mean"], "se": scale, "df": np.where(k > 1, k - 1.0, np.nan)}
+    found |= {"n": np.bincount(code[is_new], cells["n"].to_numpy()[is_new], groups), "n_baseline": k, "unstable": False}
+    found |= {"center": now["center"], "center_baseline": before["center"], "floored": floored}
+    return pd.DataFrame(found)
 
 
 def _verdict(out: pd.DataFrame, metric: str, margin: float, alpha: float) -> np.ndarray:
@@ -126,11 +108,8 @@ def _verdict(out: pd.DataFrame, metric: str, margin: float, alpha: float) -> np.
     up, down = ways.get(better, ("changed", "changed"))
     beyond = np.abs(np.log(out["ratio"])) > np.log1p(margin)
     changed = np.where(out["k"] == 1, beyond, out["p_adjusted"] <= alpha)
-    return np.select(
-        [out["ratio"].isna(), changed & (out["ratio"] > 1), changed & (out["ratio"] < 1)],
-        ["missing", up, down],
-        "no change seen",
-    )
+    conditions = [out["ratio"].isna(), changed & (out["ratio"] > 1), changed & (out["ratio"] < 1)]
+    return np.select(conditions, ["missing", up, down], "no change seen")
 
 
 def _sentence(row: Mapping[str, Any], by: Sequence[str], metric: str, new: str) -> str:
@@ -292,23 +271,12 @@ def block_drift(
 
 def _campaigns_of(system: str, cells: pd.DataFrame, confidence: float) -> dict:
     weight = cells["k"] - 1
-    variance, df, alpha = np.average(cells["variance"], weights=weight), int(weight.min()), 1 - confidence
-    lo, hi = (100 * np.sqrt(df * variance / chdtri(df, tail)) for tail in (alpha / 2, 1 - alpha / 2))
-    own = cells["own"].mean()
-    return {
-        "system": system,
-        "campaigns": int(cells["k"].max()),
-        "cells": len(cells),
-        "n": int(cells["n"].sum()),
-        "cv_pct": 100 * np.sqrt(variance),
-        "lo": lo,
-        "hi": hi,
-        "from_runs_pct": 100 * np.sqrt(own),
-        "confidence": confidence,
-        "warnings": caveats(
-            Caveat("from-runs", "campaigns lie no further apart than their runs explain") if variance <= own else None
-        ),
-    }
+    variance, own = np.average(cells["variance"], weights=weight), cells["own"].mean()
+    no_more = Caveat("from-runs", "campaigns lie no further apart than their runs explain")
+    row = {"system": system, "campaigns": int(cells["k"].max()), "cells": len(cells), "n": int(cells["n"].sum())}
+    row |= {"cv_pct": 100 * np.sqrt(variance), **spread_interval(variance, weight.min(), confidence)}
+    row |= {"from_runs_pct": 100 * np.sqrt(own), "confidence": confidence}
+    return row | {"warnings": caveats(no_more if variance <= own else None)}
 
 
 def _blocks_of(runs: pd.DataFrame, metric: str, by: list[str]) -> dict:
@@ -317,22 +285,15 @@ def _blocks_of(runs: pd.DataFrame, metric: str, by: list[str]) -> dict:
     full = grid.dropna()
     (cells, blocks), left_out = full.shape, len(grid) - len(full)
     said = [Caveat("cut", f"{left_out} cells lack a block")] * bool(left_out)
-    if cells < 2 or blocks < 2:
-        said.append(Caveat("few-points", "needs 2 blocks and 2 cells"))
-        unknown = dict.fromkeys(("block_cv_pct", "rest_cv_pct", "f", "p"), np.nan)
-        return {"blocks": blocks, "cells": cells, "n": full.size, **unknown, "warnings": Caveats(said)}
+    few = [Caveat("few-points", "needs 2 blocks and 2 cells")] * (cells < 2 or blocks < 2)
+    found = {"blocks": blocks, "cells": cells, "n": full.size, "warnings": Caveats([*said, *few])}
+    if few:
+        return found
     y = full.to_numpy() - full.to_numpy().mean(axis=1, keepdims=True)
     level = y.mean(axis=0)
     between = cells * (level**2).sum() / (blocks - 1)
     rest = ((y - level) ** 2).sum() / ((blocks - 1) * (cells - 1))
     f = between / rest if rest > 0 else np.nan
-    return {
-        "blocks": blocks,
-        "cells": cells,
-        "n": full.size,
-        "block_cv_pct": 100 * np.sqrt(max(0.0, (between - rest) / cells)),
-        "rest_cv_pct": 100 * np.sqrt(rest),
-        "f": f,
-        "p": fdtrc(blocks - 1, (blocks - 1) * (cells - 1), f),
-        "warnings": Caveats(said),
-    }
+    p = fdtrc(blocks - 1, (blocks - 1) * (cells - 1), f)
+    block_cv_pct = 100 * np.sqrt(max(0.0, (between - rest) / cells))
+    return found | {"block_cv_pct": block_cv_pct, "rest_cv_pct": 100 * np.sqrt(rest), "f": f, "p": p}

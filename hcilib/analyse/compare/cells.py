@@ -75,11 +75,23 @@ def describe(results: pd.DataFrame, metric: str, keys: Sequence[str]) -> pd.Data
     code, table = group_codes(results, keys)
     constant = _constant_factors(results, code, usable, [metric, *keys], len(table))
     _refuse_duplicates(results, code, valid, keys)
-    moments = _moments(values, code, usable, len(table))
-    moments |= {"blocks": _split(_blocks(results, code), code, usable, len(table))}
-    moments |= {"partners": _split(_partners(results), code, usable, len(table))}
-    moments["notes"] = _notes(results, metric, code, valid, usable, moments)
-    return pd.concat([table, pd.DataFrame(moments), constant], axis=1)
+    found = pd.DataFrame(moments(values, code, usable, len(table)))
+    found["blocks"] = _split(_blocks(results, code), code, usable, len(table))
+    found["partners"] = _split(_partners(results), code, usable, len(table))
+    found["notes"] = _notes(results, metric, code, valid, usable, found)
+    return pd.concat([table, found, constant], axis=1)
+
+
+def describe_along(
+    results: pd.DataFrame, metric: str, by: Sequence[str], over: str
+) -> tuple[pd.DataFrame, np.ndarray, pd.DataFrame]:
+    """The cells of every series that runs `over` one factor, the number of its series for each, and the series' keys.
+
+    Raises ValueError if another factor changes along a series: it would be two in one.
+    """
+    cells = describe(results, metric, [*by, over])
+    refuse_mixing(cells, by, cells["n"] > 0, besides=[over, metric])
+    return cells, *group_codes(cells, by)
 
 
 def group_codes(frame: pd.DataFrame, keys: Sequence[str]) -> tuple[np.ndarray, pd.DataFrame]:
@@ -259,7 +271,7 @@ def _refuse_duplicates(results: pd.DataFrame, code: np.ndarray, valid: np.ndarra
         )
 
 
-def _moments(values: np.ndarray, code: np.ndarray, usable: np.ndarray, cells: int) -> dict[str, np.ndarray]:
+def moments(values: np.ndarray, code: np.ndarray, usable: np.ndarray, cells: int) -> dict[str, np.ndarray]:
     """Moments per cell, as columns. A cell without runs has NaN, a cell with one run has no variance.
 
     Two passes, the mean first: of rates of 1e6 that differ by 1 little would be left in the mean of squares less the
@@ -274,9 +286,7 @@ def _moments(values: np.ndarray, code: np.ndarray, usable: np.ndarray, cells: in
         log_mean = np.bincount(g, logs, cells) / n
         log_var = np.bincount(g, (logs - log_mean[g]) ** 2, cells) / np.where(n > 1, n - 1, np.nan)
         rel_var = var / mean**2
-    low, high = np.full(cells, np.inf), np.full(cells, -np.inf)
-    np.minimum.at(low, g, x)
-    np.maximum.at(high, g, x)
+    low, high = pd.Series(x).groupby(g).agg(["min", "max"]).reindex(range(cells)).to_numpy().T
     return {
         "n": n,
         "log_mean": log_mean,
@@ -292,11 +302,8 @@ def _moments(values: np.ndarray, code: np.ndarray, usable: np.ndarray, cells: in
 def _split(values: np.ndarray, code: np.ndarray, usable: np.ndarray, cells: int) -> np.ndarray:
     """The values of each cell's usable runs, in the order of the rows."""
     x, g = values[usable], code[usable]
-    out = np.empty(cells, dtype=object)
-    for i, part in enumerate(np.split(x[np.argsort(g, kind="stable")], np.bincount(g, minlength=cells).cumsum()[:-1])):
-        if cells:
-            out[i] = part
-    return out
+    parts = np.split(x[np.argsort(g, kind="stable")], np.bincount(g, minlength=cells).cumsum()[:-1])
+    return np.fromiter(parts[:cells], dtype=object)
 
 
 def _blocks(results: pd.DataFrame, code: np.ndarray) -> np.ndarray:
@@ -318,43 +325,31 @@ def _partners(results: pd.DataFrame) -> np.ndarray:
 
 
 def _notes(
-    results: pd.DataFrame,
-    metric: str,
-    code: np.ndarray,
-    valid: np.ndarray,
-    usable: np.ndarray,
-    cell: dict[str, np.ndarray],
+    results: pd.DataFrame, metric: str, code: np.ndarray, valid: np.ndarray, usable: np.ndarray, cell: pd.DataFrame
 ) -> np.ndarray:
-    count = len(cell["n"])
-    invalid = np.bincount(code[~valid], minlength=count)
-    thin = valid & ~usable & _is_thin(results, metric)
-    short = np.bincount(code[thin], minlength=count)
-    unread = np.bincount(code[valid & ~usable & ~thin], minlength=count)
+    count, tail, said = len(cell), is_percentile(metric), warnings_of(results)
+    too_short = np.array([tail and THIN_TAIL in own.codes for own in said], dtype=bool)
+    invalid, short, unread = (
+        np.bincount(code[rows], minlength=count)
+        for rows in (~valid, valid & ~usable & too_short, valid & ~usable & ~too_short)
+    )
+    sources = results.get("source", pd.Series("", results.index))[usable].groupby(code[usable]).nunique(dropna=False)
     campaigns = campaign_counts(results, code, usable)
     zeros = np.array([(runs == 0).sum() for runs in cell["runs"]], dtype=int)
+    all_or_some = np.where(zeros == cell["n"], "every run", [counted(zero, "run") for zero in zeros])
     return annotate(
-        _own_warnings(results, metric, code, usable, count),
+        _own_warnings(said, tail, code, usable, count),
         runs_that("invalid", invalid, "invalid, not used"),
         runs_that("unusable", unread, "without a usable value (NaN, infinite or negative) dropped"),
         runs_that(THIN_TAIL, short, "with too few I/Os for it dropped (10 must lie beyond)"),
-        (_varies(results, "source", code, usable), Caveat("pooled", "runs of more than one source")),
+        (sources.reindex(range(count)) > 1, Caveat("pooled", "runs of more than one source")),
         (campaigns > 1, lambda i: Caveat("pooled", f"runs of {campaigns[i]} campaigns pooled")),
         (cell["n"] == 1, SINGLE_RUN),
         (cell["n"] == 2, TWO_RUNS),
-        (
-            zeros,
-            lambda i: Caveat("zero", f"{'every run' if zeros[i] == cell['n'][i] else _runs(zeros[i])} is 0: no ratio"),
-        ),
+        (zeros, lambda i: Caveat("zero", f"{all_or_some[i]} is 0: no ratio")),
         (cell["flat"], Caveat("zero-variance", "zero variance: floored at 0.1 %")),
         (cell["unstable"], lambda i: _unstable(cell["runs"][i], cell["log_var"][i], metric)),
     )
-
-
-def _is_thin(results: pd.DataFrame, metric: str) -> np.ndarray:
-    """Which runs say that they are too short for a percentile, where one is asked for."""
-    if not is_percentile(metric) or "warnings" not in results:
-        return np.zeros(len(results), dtype=bool)
-    return np.array([THIN_TAIL in caveats(said).codes for said in results["warnings"]], dtype=bool)
 
 
 def is_percentile(name: str) -> bool:
@@ -362,13 +357,14 @@ def is_percentile(name: str) -> bool:
     return re.fullmatch(r"p\d+_ns", name) is not None
 
 
-def _runs(count: int) -> str:
-    return f"{count} run" if count == 1 else f"{count} runs"
+def counted(count: int, what: str) -> str:
+    """``1 run``, ``2 runs``."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def runs_that(code: str, counts: np.ndarray, are: str) -> Condition:
     """Where there are such runs, how many: ``2 runs invalid, not used``."""
-    return counts > 0, lambda i: Caveat(code, f"{_runs(counts[i])} {are}")
+    return counts > 0, lambda i: Caveat(code, f"{counted(counts[i], 'run')} {are}")
 
 
 def _unstable(runs: np.ndarray, log_var: float, metric: str) -> Caveat:
@@ -377,17 +373,8 @@ def _unstable(runs: np.ndarray, log_var: float, metric: str) -> Caveat:
     shown = [known.show(value) if known else f"{value:.6g}" for value in runs]
     unit = f" {known.unit}" if known and known.unit else ""
     spread = f", by {100 * log_var**0.5:.0f} %" if log_var == log_var else ""
-    return Caveat(
-        "unstable", f"unstable, runs spread by more than {100 * UNSTABLE:g} %", f"{spread}: {' / '.join(shown)}{unit}"
-    )
-
-
-def _varies(results: pd.DataFrame, name: str, code: np.ndarray, usable: np.ndarray) -> np.ndarray:
-    cells = code.max(initial=-1) + 1
-    if name not in results:
-        return np.zeros(cells, dtype=bool)
-    values = results[name][usable].groupby(code[usable]).nunique(dropna=False)
-    return values.reindex(range(cells), fill_value=0).to_numpy() > 1
+    text = f"unstable, runs spread by more than {100 * UNSTABLE:g} %"
+    return Caveat("unstable", text, f"{spread}: {' / '.join(shown)}{unit}")
 
 
 def campaign_counts(results: pd.DataFrame, code: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -401,25 +388,19 @@ def campaign_counts(results: pd.DataFrame, code: np.ndarray, rows: np.ndarray) -
     return np.bincount(which.to_numpy(int), minlength=groups)
 
 
-def _own_warnings(
-    results: pd.DataFrame, metric: str, code: np.ndarray, usable: np.ndarray, cells: int
-) -> list[Caveats]:
+def _own_warnings(said: np.ndarray, tail: bool, code: np.ndarray, usable: np.ndarray, cells: int) -> list[Caveats]:
     """What the usable runs themselves warn of, each once a cell; of a percentile all say why they have none, and of
     other metrics nobody says what percentiles are worth."""
     own = [NONE] * cells
-    if "warnings" in results:
-        said, tail = results["warnings"].to_numpy(object), is_percentile(metric)
-        for i in range(len(said)) if tail else np.flatnonzero(usable):
-            wanted = (c for c in caveats(said[i]) if (tail if c.code == PERCENTILES else usable[i]))
-            own[code[i]] += (caveat for caveat in wanted if caveat.code != THIN_TAIL)
+    for i in np.flatnonzero([len(own_said) > 0 for own_said in said]):
+        wanted = (caveat for caveat in said[i] if (tail if caveat.code == PERCENTILES else usable[i]))
+        own[code[i]] += (caveat for caveat in wanted if caveat.code != THIN_TAIL)
     return own
 
 
 def left_out(table: pd.DataFrame) -> Caveats:
     """How many result files are in no row of `table`, as its rows say it; also of what was made of them."""
-    if "warnings" not in table:
-        return NONE
-    return Caveats(dict.fromkeys(c for row in warnings_of(table) for c in row if c.code == LEFT_OUT))
+    return Caveats(caveat for said in warnings_of(table) for caveat in said if caveat.code == LEFT_OUT)
 
 
 # ---- Which tool measured, and what makes numbers of two tools unlike

@@ -90,9 +90,7 @@ def under_load(results: pd.DataFrame) -> pd.DataFrame:
     >>> len(hci.published()), len(hci.under_load(hci.published()))
     (254, 219)
     """
-    several = results["vms"] > 1
-    sources = results["source"] if "source" in results else pd.Series("", index=results.index)
-    return results[several | ~several.groupby(sources, dropna=False).transform("any")]
+    return _these_or_all(results, results["vms"] > 1)
 
 
 def closed_loop(results: pd.DataFrame) -> pd.DataFrame:
@@ -108,8 +106,13 @@ def closed_loop(results: pd.DataFrame) -> pd.DataFrame:
     True
     """
     asked = results["demand"].notna() if "demand" in results else pd.Series(False, index=results.index)
+    return _these_or_all(results, ~asked)
+
+
+def _these_or_all(results: pd.DataFrame, these: pd.Series) -> pd.DataFrame:
+    """These rows; of a source that has none of them, all."""
     sources = results["source"] if "source" in results else pd.Series("", index=results.index)
-    return results[~asked | asked.groupby(sources, dropna=False).transform("all")]
+    return results[these | ~these.groupby(sources, dropna=False).transform("any")]
 
 
 def one_in_flight(results: pd.DataFrame, patterns: Sequence[str] | None = None) -> pd.DataFrame:
@@ -197,6 +200,8 @@ def pooled(results: pd.DataFrame) -> pd.DataFrame:
     counts = campaign_counts(results, code, valid)
     run_ids = results.get("run_id", pd.Series(dtype=object, index=results.index))
     names = [listed(pd.unique(run_ids[valid & (code == i)].dropna())) for i in range(len(out))]
+    asks = "12_regression asks whether they differ"
+    said = [f"runs of {count} campaigns pooled ({own}): {asks}" for count, own in zip(counts, names, strict=True)]
     tools = engines(results)
     others = [_other_tools(tools[code == i], tools[code != i]) for i in range(len(out))]
     return out.assign(
@@ -205,14 +210,7 @@ def pooled(results: pd.DataFrame) -> pd.DataFrame:
         source=groups["source"].agg(lambda s: ", ".join(map(str, s.dropna().unique()))).to_numpy(),
         warnings=annotate(
             [NONE] * len(out),
-            (
-                counts > 1,
-                lambda i: Caveat(
-                    "pooled",
-                    f"runs of {counts[i]} campaigns pooled ({names[i]}): 12_regression asks whether they differ",
-                    about=str(out["system"][i]),
-                ),
-            ),
+            (counts > 1, lambda i: Caveat("pooled", said[i], about=str(out["system"][i]))),
             (out.index >= 0, lambda i: others[i] + left_out(results[code == i])),
         ),
     )

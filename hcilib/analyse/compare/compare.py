@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import Runs, annotate, describe, group_codes, not_among, runs_that
+from hcilib.analyse.compare.cells import Runs, annotate, counted, describe, group_codes, not_among, runs_that
 from hcilib.analyse.compare.contrast import (
     against,
     benjamini_hochberg,
     check_options,
     contrast,
     judge,
+    notes_of_pairs,
     own_interval,
-    own_notes,
     partners,
     two_sided,
     unlike,
@@ -127,23 +127,16 @@ def compare(
         raise ValueError(not_among("baseline", baseline, results))
     guard = method != "own"
     rows, base, keys = against(cells, baseline, by)
-    differences = unlike(cells, rows, base, by)
+    notes = notes_of_pairs(cells, rows, base, keys, baseline)
     pair = contrast(cells, rows, base, guard, pairs)
     rest = (contrast(cells, *where, guard, pairs) for where in _other_pairs(cells, baseline, by))
     others = [two_sided(one["log_ratio"], one["se"], one["df"]) for one in rest]
     judged = judge(pair, margin=margin, adjust=adjust, confidence=confidence, others=others)
-    judged = judged.assign(
-        baseline=baseline,
-        metric=metric,
-        method=_method(pair, guard),
-        adjust=str(adjust),
-        **_both(cells, rows, base, pair),
-    )
-    table = pd.concat([keys, judged], axis=1)
+    judged = judged.assign(baseline=baseline, metric=metric, method=_method(pair, guard), adjust=str(adjust))
+    table = pd.concat([keys, judged, _both(cells, rows, base, pair)], axis=1)
     table["sentence"] = [sentence(row, by, metric, labels or {}) for row in table.to_dict("records")]
     table["warnings"] = annotate(
-        own_notes(cells, rows, base, keys["system"].to_numpy(object), baseline),
-        (differences.astype(bool), differences.__getitem__),
+        notes,
         runs_that("unpaired", pair["unpaired"].to_numpy(int), "without the other system's beside it left out"),
     )
     table = table[[*keys.columns, *_FIRST, *_THEN]]
@@ -163,11 +156,10 @@ _THEN = [
 def _other_pairs(cells: pd.DataFrame, baseline: str, by: Sequence[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Every two systems that are not the baseline, each two once: whoever is the baseline, the same tests are asked."""
     others = sorted(set(cells["system"]) - {baseline})
-    for i, one in enumerate(others[:-1]):
-        rest = cells[cells["system"].isin(others[i:])]
-        rows, base, _ = against(rest.reset_index(drop=True), one, by)
-        where = np.append(np.flatnonzero(cells["system"].isin(others[i:])), -1)
-        yield where[rows], where[base]
+    for i, one in enumerate(others[:-1], start=1):
+        rows, base, keys = against(cells, one, by)
+        asked = keys["system"].isin(others[i:]).to_numpy()
+        yield rows[asked], base[asked]
 
 
 def _method(pair: pd.DataFrame, guard: bool) -> np.ndarray:
@@ -175,22 +167,19 @@ def _method(pair: pd.DataFrame, guard: bool) -> np.ndarray:
     return np.where(pair["se"].notna(), name, "")
 
 
-def _both(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, pair: pd.DataFrame) -> dict[str, np.ndarray]:
+def _both(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, pair: pd.DataFrame) -> pd.DataFrame:
     """The centres of both sides, and the runs they rest on, each beside its partner where they are paired."""
-    center = np.append(cells["center"].to_numpy(), np.nan)
-    found = {"center": center[rows], "center_baseline": center[base]}
-    sides = {"runs": rows, "runs_baseline": base}
-    for name, places in sides.items():
-        found[name] = np.empty(len(rows), dtype=object)
-        for i, place in enumerate(places):
-            found[name][i] = _runs_of(cells, place) if place >= 0 else Runs()
-    for i in np.flatnonzero(pair["paired"]).tolist():
-        for (name, at), kept in zip(sides.items(), partners(cells, rows[i], base[i]), strict=True):
-            found[name][i] = _runs_of(cells, at[i], kept)
-    return found
+    center, found = np.append(cells["center"].to_numpy(), np.nan), []
+    for mine, its, paired in zip(rows, base, pair["paired"], strict=True):
+        kept = partners(cells, mine, its) if paired else (None, None)
+        found.append((_runs_of(cells, mine, kept[0]), _runs_of(cells, its, kept[1])))
+    both = pd.DataFrame(found, columns=["runs", "runs_baseline"], dtype=object)
+    return both.assign(center=center[rows], center_baseline=center[base])
 
 
-def _runs_of(cells: pd.DataFrame, place: int, kept: np.ndarray | None = None) -> Runs:
+def _runs_of(cells: pd.DataFrame, place: int, kept: np.ndarray | None) -> Runs:
+    if place < 0:
+        return Runs()
     runs, blocks = cells["runs"].iat[place], cells["blocks"].iat[place]
     kept = np.lexsort((runs, blocks)) if kept is None else kept
     return Runs(tuple(runs[kept].tolist()), tuple(blocks[kept].tolist()))
@@ -201,73 +190,41 @@ def _runs_of(cells: pd.DataFrame, place: int, kept: np.ndarray | None = None) ->
 
 def sentence(row: Mapping[str, Any], by: Sequence[str], metric: str, labels: Mapping[str, str]) -> str:
     """What one row of a comparison says, in one sentence that names the base."""
-    say = _SENTENCES[row["verdict"] if row["verdict"] == "missing" or row["ratio"] > 0 else "zero"]
-    names = {"system": labels.get(row["system"], row["system"]), "base": labels.get(row["baseline"], row["baseline"])}
-    return say(row, metric_of(metric), where({k: row[k] for k in by}), **names)
-
-
-def _missing(row, what, place, system, base) -> str:
-    if row["n"] == row["n_baseline"]:
-        return f"Neither {system} nor {base} has a valid run with {noun(what)} {place}."
-    absent, there, n = (base, system, row["n"]) if row["n"] else (system, base, row["n_baseline"])
-    beside = f"{there} ({n} {'run' if n == 1 else 'runs'})"
-    return f"{absent} has no valid run with {noun(what)} {place}: nothing to compare with {beside}."
-
-
-def _zero(row, what, place, system, base) -> str:
-    return (
-        f"No ratio of {noun(what)} between {system} ({value(what, row['center'])}) "
-        f"and {base} ({value(what, row['center_baseline'])}) {place}: one of them is 0."
-    )
-
-
-def _differs(row, what, place, system, base) -> str:
-    within = f", but within {100 * row['margin']:g} %" if row["equivalent"] else ""
-    return (
-        f"{system} {verb(what)} {percent(row['ratio'])} {noun(what)} than {base} {place}{within} "
-        f"({100 * row['confidence']:g} % interval {percent_range(row['lo'], row['hi'])}, {_count(row)})."
-    )
-
-
-def _equivalent(row, what, place, system, base) -> str:
-    level = 100 * (2 * row["confidence"] - 1)
-    return (
-        f"{system} {verb(what)} the same {noun(what)} as {base} within {100 * row['margin']:g} % {place} "
-        f"(ratio {row['ratio']:.3f}, {level:g} % interval {row['tost_lo']:.3f} to {row['tost_hi']:.3f}, {_count(row)})."
-    )
-
-
-def _inconclusive(row, what, place, system, base) -> str:
+    known, place = metric_of(metric), where({k: row[k] for k in by})
+    what, does = noun(known), verb(known)
+    system, base = (labels.get(row[role], row[role]) for role in ("system", "baseline"))
+    n, m, ratio = row["n"], row["n_baseline"], row["ratio"]
+    runs, level, within = f"{n} v {m} runs", 100 * row["confidence"], f"within {100 * row['margin']:g} %"
+    match row["verdict"]:
+        case "missing" if n == m:
+            return f"Neither {system} nor {base} has a valid run with {what} {place}."
+        case "missing":
+            absent, there, count = (base, system, n) if n else (system, base, m)
+            beside = f"{there} ({counted(count, 'run')})"
+            return f"{absent} has no valid run with {what} {place}: nothing to compare with {beside}."
+        case _ if not ratio > 0:
+            one, other = value(known, row["center"]), value(known, row["center_baseline"])
+            return f"No ratio of {what} between {system} ({one}) and {base} ({other}) {place}: one of them is 0."
+        case "higher" | "lower":
+            small = f", but {within}" if row["equivalent"] else ""
+            interval = f"{level:g} % interval {percent_range(row['lo'], row['hi'])}"
+            return f"{system} {does} {percent(ratio)} {what} than {base} {place}{small} ({interval}, {runs})."
+        case "equivalent":
+            interval = f"{2 * level - 100:g} % interval {row['tost_lo']:.3f} to {row['tost_hi']:.3f}"
+            said = f"{system} {does} the same {what} as {base} {within} {place}"
+            return f"{said} (ratio {ratio:.3f}, {interval}, {runs})."
+        case "point":
+            size = "the same" if ratio == 1 else percent(ratio)
+            than = "as" if ratio == 1 else "than"
+            basis = "single published mean or run each" if n == m else runs
+            return f"{system} {does} {size} {what} {than} {base} {place} ({basis}: no interval)."
     lost = ""
     if row["lo"] > 1 or row["hi"] < 1:
         lost = f", which does not survive the correction for multiple comparisons, p = {row['p_adjusted']:.2g}"
     return (
-        f"No difference in {noun(what)} between {system} and {base} is established {place} (ratio {row['ratio']:.3f}, "
-        f"{100 * row['confidence']:g} % interval {row['lo']:.3g} to {row['hi']:.3g}, {_count(row)}{lost})."
+        f"No difference in {what} between {system} and {base} is established {place} (ratio {ratio:.3f}, "
+        f"{level:g} % interval {row['lo']:.3g} to {row['hi']:.3g}, {runs}{lost})."
     )
-
-
-def _point(row, what, place, system, base) -> str:
-    n, m = row["n"], row["n_baseline"]
-    basis = "single published mean or run each" if n == m else f"{n} v {m} runs"
-    size = "the same" if row["ratio"] == 1 else percent(row["ratio"])
-    than = "as" if row["ratio"] == 1 else "than"
-    return f"{system} {verb(what)} {size} {noun(what)} {than} {base} {place} ({basis}: no interval)."
-
-
-def _count(row: Mapping[str, Any]) -> str:
-    return f"{row['n']} v {row['n_baseline']} runs"
-
-
-_SENTENCES = {
-    "missing": _missing,
-    "zero": _zero,
-    "higher": _differs,
-    "lower": _differs,
-    "equivalent": _equivalent,
-    "inconclusive": _inconclusive,
-    "point": _point,
-}
 
 
 # ---- who is first, with ties where nothing tells two systems apart
@@ -315,6 +272,7 @@ def rank(
     }
     facts = pd.DataFrame(per_cell).reindex(cells.index)
     others, absent = cells["system"].nunique() - 1, _absent(cells, by)
+    nobody = [f"{systems} missing in this cell: nobody is called best" for systems in absent]
     point, ranked = facts["point"].eq(True) | (cells["n"] == 1), cells["center"] > 0
     lo, hi = own_interval(cells, confidence)
     out = cells[[*by, "system", "n", "center"]].assign(
@@ -328,10 +286,7 @@ def rank(
         warnings=annotate(
             cells["notes"],
             (facts["notes"].notna(), facts["notes"].to_numpy().__getitem__),
-            (
-                ranked & (absent != ""),
-                lambda i: Caveat("missing", f"{absent[i]} missing in this cell: nobody is called best"),
-            ),
+            (ranked & (absent != ""), lambda i: Caveat("missing", nobody[i])),
         ),
     )
     order = np.lexsort((-sign * out["center"].fillna(0), out["rank"].fillna(np.inf), group_codes(cells, by)[0]))
@@ -341,12 +296,10 @@ def rank(
 
 def _absent(cells: pd.DataFrame, by: Sequence[str]) -> np.ndarray:
     """For each row of `cells` the systems without a run in its place, as text: who is not there was not beaten."""
-    place, _ = group_codes(cells, by)
-    system, names = pd.factorize(cells["system"], sort=True)
-    there = np.zeros((place.max(initial=-1) + 1, len(names)), dtype=bool)
-    there[place, system] = cells["n"].to_numpy() > 0
-    said = np.array([", ".join(str(name) for name in names[~row]) for row in there], dtype=object)
-    return said[place]
+    place, names = group_codes(cells, by)[0], sorted(set(cells["system"]))
+    there = cells["system"].where(cells["n"] > 0).groupby(place).agg(set)
+    said = there.map(lambda systems: ", ".join(str(name) for name in names if name not in systems))
+    return said.to_numpy(object)[place]
 
 
 def _ordered_pairs(cells: pd.DataFrame, by: Sequence[str], margin: float, alpha: float) -> pd.DataFrame:

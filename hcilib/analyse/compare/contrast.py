@@ -7,7 +7,7 @@ hundred cells cost no more Python than one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import pandas as pd
@@ -56,21 +56,23 @@ def against(cells: pd.DataFrame, baseline: str, by: Sequence[str]) -> tuple[np.n
     return at[s, c], base[c], keys
 
 
-def own_notes(
-    cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, systems: Sequence[str], baseline: str
+def notes_of_pairs(
+    cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, keys: pd.DataFrame, baseline: str
 ) -> np.ndarray:
-    """The caveats of both cells of each pair, the system's name before them."""
-    said = column([*cells["notes"], NONE])
+    """The caveats of both cells of each pair, the system's name before them, then how the two are unlike."""
+    said, systems = column([*cells["notes"], NONE]), keys["system"].to_numpy(object)
+    differences = unlike(cells, rows, base, keys.columns)
     return annotate(
         [NONE] * len(rows),
         (base >= 0, lambda i: said[base[i]].of(baseline)),
         (rows >= 0, lambda i: said[rows[i]].of(systems[i])),
         (base < 0, Caveat("no-run", f"{baseline} has no run in this cell")),
         (rows < 0, lambda i: Caveat("no-run", f"{systems[i]} has no run in this cell")),
+        (differences.astype(bool), differences.__getitem__),
     )
 
 
-def unlike(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, by: Sequence[str]) -> np.ndarray:
+def unlike(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, by: Collection[str]) -> np.ndarray:
     """How the two systems of each pair are unlike, as caveats.
 
     Raises ValueError where they differ in what was asked of them: those are two questions, not one ratio.
@@ -126,7 +128,8 @@ def contrast(
     """
     variance = cells["log_var"].to_numpy(float)
     if guard:
-        variance = guarded_variances(variance, cells["n"].to_numpy(), _group(cells), cells["flat"].to_numpy(bool))
+        system = pd.factorize(cells["system"])[0]
+        variance = guarded_variances(variance, cells["n"].to_numpy(), system, cells["flat"].to_numpy(bool))
     b, a = (_side(cells, variance, np.asarray(i)) for i in (rows, base))
     with np.errstate(divide="ignore", invalid="ignore"):
         eb, ea = b["variance"] / b["n"], a["variance"] / a["n"]
@@ -141,10 +144,6 @@ def contrast(
         table.loc[side_by_side.index, side_by_side.columns] = side_by_side
     table["log_ratio"] = table["log_ratio"].where(np.isfinite(table["log_ratio"]))
     return table
-
-
-def _group(cells: pd.DataFrame) -> np.ndarray:
-    return pd.factorize(cells["system"])[0] if "system" in cells else np.zeros(len(cells), int)
 
 
 def _side(cells: pd.DataFrame, variance: np.ndarray, rows: np.ndarray) -> dict[str, np.ndarray]:
@@ -168,7 +167,7 @@ def _paired(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, guard: bool
             found.append((i, len(mine), log_ratios.mean(), spread, left_out))
     table = pd.DataFrame(found, columns=["i", "n", "log_ratio", "variance", "unpaired"]).set_index("i")
     n, variance = table["n"].to_numpy(), table["variance"].to_numpy(float)
-    group = _group(cells)[rows[table.index]] if len(table) else n
+    group = pd.factorize(cells["system"])[0][rows[table.index]] if len(table) else n
     flat = variance < (1e-6 * FLOOR) ** 2
     variance = guarded_variances(variance, n, group, flat) if guard else _floored(variance, flat)
     return table.drop(columns="variance").assign(
@@ -314,19 +313,11 @@ def judge(
     tost_lo, tost_hi = interval(log_ratio, se, df, 1 - 2 * alpha)
     n, n_baseline = (pair[c].to_numpy(int) for c in ("n", "n_baseline"))
     p_adjusted, equivalent = ADJUST[adjust](np.concatenate([p, *others]))[: len(p)], tost_p <= alpha
-    differs = p_adjusted <= alpha
-    verdict = np.select(
-        [
-            (n == 0) | (n_baseline == 0),
-            (n == 1) | (n_baseline == 1),
-            differs & (ratio > 1),
-            differs & (ratio < 1),
-            equivalent,
-        ],
-        ["missing", "point", "higher", "lower", "equivalent"],
-        "inconclusive",
-    ).astype(object)
-    more = runs_to_decide(log_ratio, se, df, np.minimum(n, n_baseline), margin, confidence)
+    differs, fewest = p_adjusted <= alpha, np.minimum(n, n_baseline)
+    conditions = [fewest == 0, fewest == 1, differs & (ratio > 1), differs & (ratio < 1), equivalent]
+    verdicts = ["missing", "point", "higher", "lower", "equivalent"]
+    verdict = np.select(conditions, verdicts, "inconclusive").astype(object)
+    more = runs_to_decide(log_ratio, se, df, fewest, margin, confidence)
     return pd.DataFrame(
         {
             **{"ratio": ratio, "lo": lo, "hi": hi, "df": df, "p": p, "p_adjusted": p_adjusted},

@@ -9,11 +9,10 @@ from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
-from hcilib.analyse.compare.cells import annotate, asked_by, group_codes, left_out, listed
-from hcilib.analyse.compare.contrast import holm, interval, tost, two_sided
+from hcilib.analyse.compare.cells import annotate, asked_by, counted, group_codes, left_out, listed
+from hcilib.analyse.compare.contrast import holm, judge
 from hcilib.caveats import NONE, Caveat
 from hcilib.metrics import metric_of, noun, pattern_words, percent, percent_range, size_of, verb, where
 
@@ -51,43 +50,26 @@ def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system"
     with np.errstate(invalid="ignore", divide="ignore"):
         center = np.bincount(code[used], np.log(comparison["ratio"][used]), groups) / cells
     se, df = _error_over_blocks(comparison[used], code[used], cells, confidence)
-    lo, hi = interval(center, se, df, confidence)
-    tost_lo, tost_hi = interval(center, se, df, 2 * confidence - 1)
+    # To `judge` none is a single run; where one cell is, the verdict below says so.
+    mean = pd.DataFrame({"log_ratio": center, "se": se, "df": df, "n": 2, "n_baseline": 2, "unstable": False})
+    judged = judge(mean, margin=margin, adjust="holm", confidence=confidence)
     above, below = (np.bincount(code[comparison["verdict"] == side], minlength=groups) for side in ("higher", "lower"))
     single, mixed = (cells > 0) & np.isnan(se), (above > 0) & (below > 0)
     spread = comparison["ratio"].where(used).groupby(code)
-    out = out.assign(
-        n=cells,
-        ratio=np.exp(center),
-        lo=lo,
-        hi=hi,
-        confidence=confidence,
-        lowest=spread.min(),
-        highest=spread.max(),
-        verdict=np.select(
-            [cells == 0, single, mixed],
-            ["missing", "point", "no verdict"],
-            _mean_verdict(center, se, df, margin, confidence),
-        ),
-        warnings=annotate(
-            [NONE] * groups,
-            (
-                size > cells,
-                lambda i: Caveat("no-ratio", f"{size[i] - cells[i]} of {size[i]} cells without a ratio left out"),
-            ),
-            (
-                mixed & ~single,
-                lambda i: Caveat(
-                    "mixed", "no verdict on the mean", f": {above[i]} of {cells[i]} cells higher, {below[i]} lower"
-                ),
-            ),
-            (single, Caveat("single-runs", "cells of a single run: no interval")),
-            (cells >= 0, left_out(comparison)),
-        ),
-        tost_lo=tost_lo,
-        tost_hi=tost_hi,
+    conditions, of_mean = [cells == 0, single, mixed], judged["verdict"].to_numpy(str)
+    verdict = np.select(conditions, ["missing", "point", "no verdict"], of_mean)
+    gone = [f"{of - cell} of {of} cells without a ratio left out" for of, cell in zip(size, cells, strict=True)]
+    sides = [f": {up} of {of} cells higher, {down} lower" for up, of, down in zip(above, cells, below, strict=True)]
+    warnings = annotate(
+        [NONE] * groups,
+        (size > cells, lambda i: Caveat("no-ratio", gone[i])),
+        (mixed & ~single, lambda i: Caveat("mixed", "no verdict on the mean", sides[i])),
+        (single, Caveat("single-runs", "cells of a single run: no interval")),
+        (cells >= 0, left_out(comparison)),
     )
-    return pd.concat([out, _per_pattern(comparison, used, code, by, groups)], axis=1)
+    found = judged.assign(n=cells, lowest=spread.min(), highest=spread.max(), verdict=verdict, warnings=warnings)
+    known = ["n", "ratio", "lo", "hi", "confidence", "lowest", "highest", "verdict", "warnings", "tost_lo", "tost_hi"]
+    return pd.concat([out, found[known], _per_pattern(comparison, used, code, by, groups)], axis=1)
 
 
 def _error_over_blocks(
@@ -102,8 +84,7 @@ def _error_over_blocks(
     """
     if rows.empty:
         return np.full(len(cells), np.nan), np.full(len(cells), np.nan)
-    parts = [_parts(row, group, cells[group]) for row, group in zip(rows.to_dict("records"), code, strict=True)]
-    moved = pd.DataFrame([part for found in parts for part in found], columns=["group", "side", "block", "moved"])
+    moved = pd.DataFrame(_moves(rows, code, cells), columns=["group", "side", "block", "moved"])
     sides = moved.groupby(["group", "side", "block"])["moved"].sum().groupby(level=["group", "side"])
     blocks = sides.size()
     variance = sides.agg(lambda x: (x**2).sum()) * blocks / (blocks - 1).where(blocks > 1)
@@ -125,27 +106,17 @@ def _error_over_blocks(
     return np.sqrt(known), df
 
 
-def _parts(row: Mapping, group: int, cells: int) -> list[tuple[int, str, int, float]]:
+def _moves(rows: pd.DataFrame, code: np.ndarray, cells: np.ndarray) -> Iterator[tuple[int, str, int, float]]:
     """What each run of a cell moves its group's mean by, relative to the cell's mean: group, side, block, log."""
-    system, base = row["runs"].logs, row["runs_baseline"].logs
-    if row["method"].startswith("paired"):
-        sides = {"pair": (system - base, row["runs"].blocks)}
-    else:
-        sides = {"system": (system, row["runs"].blocks), "baseline": (-base, row["runs_baseline"].blocks)}
-    return [
-        (group, side, block, (log - logs.mean()) / len(logs) / cells)
-        for side, (logs, blocks) in sides.items()
-        for log, block in zip(logs, blocks, strict=True)
-    ]
-
-
-def _mean_verdict(center: ArrayLike, se: ArrayLike, df: ArrayLike, margin: float, confidence: float) -> np.ndarray:
-    """The verdict of each mean of log ratios, by the rules of a cell; one question a row, so Holm over the rows."""
-    alpha, center = 1 - confidence, np.asarray(center)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        differs = holm(two_sided(center, se, df)) <= alpha
-        same = tost(center, se, df, margin) <= alpha
-    return np.select([differs & (center > 0), differs, same], ["higher", "lower", "equivalent"], "inconclusive")
+    for row, group in zip(rows.to_dict("records"), code, strict=True):
+        system, base = row["runs"].logs, row["runs_baseline"].logs
+        if row["method"].startswith("paired"):
+            sides = {"pair": (system - base, row["runs"].blocks)}
+        else:
+            sides = {"system": (system, row["runs"].blocks), "baseline": (-base, row["runs_baseline"].blocks)}
+        for side, (logs, blocks) in sides.items():
+            for log, block in zip(logs, blocks, strict=True):
+                yield group, side, block, (log - logs.mean()) / len(logs) / cells[group]
 
 
 def everywhere(
@@ -176,43 +147,35 @@ def everywhere(
         raise ValueError(f"the comparison has no factor {over!r}; it has {', '.join(by)}: compare by it first")
     rest = [c for c in by if c != over]
     code, out = group_codes(comparison, ["system", *rest])
-    groups = comparison.groupby(code)
+    groups, any_of = comparison.groupby(code), _sides(comparison).groupby(code).any()
     out = out.assign(n=groups.size(), lowest=groups["ratio"].min(), highest=groups["ratio"].max())
     same_side = (out["lowest"] > 1) | (out["highest"] < 1)
-    no_p = comparison["p"].isna().groupby(code).any()
-    out["p"] = groups["p"].max().where(same_side, 1.0).mask(no_p)
+    out["p"] = groups["p"].max().where(same_side, 1.0).mask(any_of["no_p"])
     out["p_adjusted"] = holm(out["p"])
     out["confidence"] = groups["confidence"].first()
     holds = same_side & (out["p_adjusted"] <= 1 - out["confidence"])
-    missing = comparison["ratio"].isna().groupby(code).any()
-    point = (comparison["verdict"] == "point").groupby(code).any()
-    out["verdict"] = np.select(
-        [missing, point, no_p | ~holds, out["lowest"] > 1],
-        ["missing", "point", "inconclusive", "higher"],
-        "lower",
-    )
+    conditions = [any_of["missing"], any_of["point"], any_of["no_p"] | ~holds, out["lowest"] > 1]
+    out["verdict"] = np.select(conditions, ["missing", "point", "inconclusive", "higher"], "lower")
     unstable = groups["unstable"].sum().to_numpy()
-    first = groups[["baseline", "metric"]].first()
-    facts = pd.concat([out, first, _changes_places(comparison, code)], axis=1).to_dict("records")
-    out["sentence"] = [_everywhere_sentence(row, rest, over, labels or {}) for row in facts]
+    shaky = [counted(n, "unstable cell") for n in unstable]
+    facts = pd.concat([out, groups[["baseline", "metric"]].first()], axis=1)
+    facts["changes"] = any_of["below"] & any_of["above"]
+    out["sentence"] = [_everywhere_sentence(row, rest, over, labels or {}) for row in facts.to_dict("records")]
     out["warnings"] = annotate(
         [NONE] * len(out),
-        (
-            unstable > 0,
-            lambda i: Caveat("unstable", f"{unstable[i]} unstable {'cell' if unstable[i] == 1 else 'cells'}"),
-        ),
+        (unstable > 0, lambda i: Caveat("unstable", shaky[i])),
         (unstable >= 0, left_out(comparison)),
     )
     return out
 
 
-def _changes_places(comparison: pd.DataFrame, code: np.ndarray) -> pd.Series:
-    """Is a cell of the group really below 1 and another really above: by its verdict, a point by the margin."""
-    ratio, within = comparison["ratio"], 1 + comparison["margin"]
-    point = comparison["verdict"] == "point"
-    below = (comparison["verdict"] == "lower") | (point & (ratio < 1 / within))
-    above = (comparison["verdict"] == "higher") | (point & (ratio > within))
-    return (below.groupby(code).any() & above.groupby(code).any()).rename("changes")
+def _sides(comparison: pd.DataFrame) -> pd.DataFrame:
+    """What of each cell decides over all of them; below or above 1 is it by its verdict, a point by the margin."""
+    ratio, verdict, within = comparison["ratio"], comparison["verdict"], 1 + comparison["margin"]
+    found = pd.DataFrame({"missing": ratio.isna(), "no_p": comparison["p"].isna(), "point": verdict == "point"})
+    below = (verdict == "lower") | (found["point"] & (ratio < 1 / within))
+    above = (verdict == "higher") | (found["point"] & (ratio > within))
+    return found.assign(below=below, above=above)
 
 
 def _per_pattern(
@@ -310,7 +273,8 @@ def _said(rows: pd.DataFrame, labels: Mapping[str, str]) -> str:
     system, base = (labels.get(rows[role].iloc[0], rows[role].iloc[0]) for role in ("system", "baseline"))
     who, what = f"{system} against {base}", noun(metric_of(rows["metric"].iloc[0]))
     rows = rows.assign(doing=_doing(rows))
-    sentences = [f"{who}: {'; '.join(_decided(rows))}{_as_known(rows)}."] if rows["verdict"].isin(DECIDED).any() else []
+    decided = [_clause(verdict, *kind) for verdict in DECIDED for kind in _kinds(rows, verdict)]
+    sentences = [f"{who}: {'; '.join(decided)}{_as_known(rows)}."] if decided else []
     sentences += [text if sentences else f"{who}: {text[0].lower()}{text[1:]}" for text in _undecided(rows)]
     points = rows[rows["verdict"] == "point"]
     if len(points):
@@ -337,15 +301,16 @@ def _doing(rows: pd.DataFrame) -> list[str]:
     return [next((word for part, word in words.items() if part in p), p) for p in map(str, rows["pattern"])]
 
 
-def _decided(rows: pd.DataFrame) -> Iterator[str]:
-    """One clause for each kind of I/O and verdict, the differences first."""
-    for verdict in DECIDED:
-        for doing, found in rows[rows["verdict"] == verdict].groupby("doing", sort=False):
-            asked = rows[rows["doing"] == doing]
-            yield _clause(found, str(doing), verdict, f"{len(found)} of {_tests(len(asked))}", _which(found, asked))
+def _kinds(rows: pd.DataFrame, verdict: str) -> Iterator[tuple[pd.DataFrame, str, str, str]]:
+    """The rows of a verdict by kind of I/O: they, the kind, which patterns where not all of the kind, of how many."""
+    for doing, found in rows[rows["verdict"] == verdict].groupby("doing", sort=False):
+        asked, which = rows[rows["doing"] == doing], ""
+        if "pattern" in found and set(found["pattern"]) != set(asked["pattern"]):
+            which = f" in {', '.join(map(pattern_words, found['pattern'].unique()))}"
+        yield found, str(doing), which, f"{len(found)} of {counted(len(asked), 'test')}"
 
 
-def _clause(found: pd.DataFrame, doing: str, verdict: str, count: str, which: str) -> str:
+def _clause(verdict: str, found: pd.DataFrame, doing: str, which: str, count: str) -> str:
     metric = found["metric"].iloc[0]
     if verdict == "equivalent":
         reach = max(found["tost_hi"].max(), 1 / found["tost_lo"].min()) - 1
@@ -362,28 +327,16 @@ def _clause(found: pd.DataFrame, doing: str, verdict: str, count: str, which: st
     return f"{subject} {size_of(mean['ratio'])} % {side}{which} ({sure}{count})"
 
 
-def _which(found: pd.DataFrame, asked: pd.DataFrame) -> str:
-    """Which patterns a clause is about, where it is not about all of its kind."""
-    if "pattern" not in found or set(found["pattern"]) == set(asked["pattern"]):
-        return ""
-    return f" in {', '.join(map(pattern_words, found['pattern'].unique()))}"
-
-
-def _tests(count: int) -> str:
-    return f"{count} test" if count == 1 else f"{count} tests"
-
-
 def _undecided(rows: pd.DataFrame) -> list[str]:
     """One sentence, where there is anything."""
-    open_, kinds = rows[rows["verdict"] == "inconclusive"], []
-    for doing, found in open_.groupby("doing", sort=False):
-        asked = rows[rows["doing"] == doing]
-        count = f"{len(found)} of {_tests(len(asked))}"
+    kinds = []
+    for found, doing, which, count in _kinds(rows, "inconclusive"):
         span = " to ".join(dict.fromkeys(f"{r:.3f}" for r in (found["ratio"].min(), found["ratio"].max())))
         ratio = f", ratio {span}" if found["ratio"].notna().any() else ", a run without I/O"
         lost = int(((found["lo"] > 1) | (found["hi"] < 1)).sum())  # no more among all that was asked
         alone = f"; {lost} would stand if asked alone" if lost else ""
-        kinds.append(f"{doing}{_which(found, asked)} ({count}{ratio}{alone})")
+        kinds.append(f"{doing}{which} ({count}{ratio}{alone})")
+    open_ = rows[rows["verdict"] == "inconclusive"]
     return [f"Not decided: {', '.join(kinds)}{_would_decide(open_)}."] if kinds else []
 
 
@@ -417,7 +370,7 @@ def _untested(points: pd.DataFrame, what: str) -> str:
     does, fails = ("leads", "trails") if better else ("is higher", "is lower")
     sides = [side for side in ((does, leads), (fails, trails)) if len(side[1])] or [(does, leads)]
     (first, ratios), *other = sides
-    said = f"{first} in {len(ratios)} of {_tests(len(points))} of {what}{_times(ratios)}"
+    said = f"{first} in {len(ratios)} of {counted(len(points), 'test')} of {what}{_times(ratios)}"
     said += "".join(f", {doing} in {len(rest)}{_times(rest)}" for doing, rest in other)
     return f"{said}; {each} one printed number or run, so {none}."
 
@@ -433,15 +386,15 @@ def _beyond_runs(rows: pd.DataFrame) -> Iterator[str]:
     """What more runs of the same would not change."""
     if missing := int((rows["verdict"] == "missing").sum()):
         have = "has" if missing == 1 else "have"
-        yield f"{_tests(missing)} of {len(rows)} {have} no ratio: a system was not measured there."
+        yield f"{counted(missing, 'test')} of {len(rows)} {have} no ratio: a system was not measured there."
     unlike = dict.fromkeys(caveat.text for said in rows["warnings"] for caveat in said if caveat.code == "unlike")
     if unlike:
         yield f"No run can tell how much of it is {'; '.join(map(_due, unlike))}."
     busy = sum("busy" in said.codes for said in rows["warnings"])
     if busy:
         yield (
-            f"In {busy} of {_tests(len(rows))} a node's CPU was above 90 %: measure it again on a quieter machine, or "
-            "with the lab's drives dialled slower."
+            f"In {busy} of {counted(len(rows), 'test')} a node's CPU was above 90 %: measure it again on a quieter "
+            "machine, or with the lab's drives dialled slower."
         )
 
 
@@ -486,5 +439,5 @@ def _as_known(rows: pd.DataFrame) -> str:
     wrong = known[~(inside | same)].iloc[0]
     return (
         f"; but the drives' rates say {percent(wrong['truth'])} for {wrong['doing']}, outside "
-        f"{wrong['lo']:.3f} to {wrong['hi']:.3f}, in {int((~(inside | same)).sum())} of {_tests(len(known))}"
+        f"{wrong['lo']:.3f} to {wrong['hi']:.3f}, in {int((~(inside | same)).sum())} of {counted(len(known), 'test')}"
     )

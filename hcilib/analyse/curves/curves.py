@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import annotate, describe, group_codes, left_out, refuse_mixing
+from hcilib.analyse.compare.cells import annotate, describe, describe_along, group_codes, left_out
 from hcilib.analyse.compare.compare import rank
-from hcilib.analyse.compare.contrast import against, below, contrast, judge, own_interval, own_notes, unlike
+from hcilib.analyse.compare.contrast import against, below, contrast, judge, notes_of_pairs, own_interval
 from hcilib.caveats import NONE, Caveat, caveats, column
 from hcilib.metrics import FACTORS, METRICS, better_sign, metric_of, noun, pattern_order, pattern_words, where
 
@@ -166,11 +166,10 @@ def curves(
 
     Raises ValueError if a factor other than `over` changes along a curve: it would be two curves in one.
     """
-    cells = describe(results, metric, [*by, over])
+    cells, code, keys = describe_along(results, metric, by, over)
     if len(cells) and not pd.api.types.is_numeric_dtype(cells[over]):
         raise ValueError(f"{over} holds {cells[over].iloc[0]!r}; a curve runs over numbers")
-    refuse_mixing(cells, by, cells["n"] > 0, besides=[over, metric])
-    return cells, *group_codes(cells, by)
+    return cells, code, keys
 
 
 def _in_run_order(results: pd.DataFrame) -> pd.DataFrame:
@@ -197,10 +196,7 @@ def _tied(cells: pd.DataFrame, code: np.ndarray, best: np.ndarray, sign: int) ->
 
 def _fewest(cells: pd.DataFrame, code: np.ndarray) -> np.ndarray:
     """Fewest runs of a measured point of each curve."""
-    n = cells["n"].to_numpy()
-    out = np.full(code.max(initial=-1) + 1, np.iinfo(int).max)
-    np.minimum.at(out, code[n > 0], n[n > 0])
-    return np.where(out == np.iinfo(int).max, 0, out)
+    return cells["n"].where(cells["n"] > 0).groupby(code).min().fillna(0).to_numpy(int)
 
 
 def _leave_one_out(cells: pd.DataFrame, code: np.ndarray, sign: int, groups: int) -> np.ndarray:
@@ -228,9 +224,7 @@ def _ratios(
     cells = curves(results[results["system"].isin([a, b])], metric, ["system", *by], over)[0]
     rows, base, keys = against(cells, a, [*by, over])
     judged = judge(contrast(cells, rows, base, pairs="auto"), margin=0.05, adjust="bh", confidence=confidence)
-    differences = unlike(cells, rows, base, [*by, over])
-    notes = own_notes(cells, rows, base, keys["system"].to_numpy(object), a)
-    notes = annotate(notes, (differences.astype(bool), differences.__getitem__))
+    notes = notes_of_pairs(cells, rows, base, keys, a)
     return pd.concat([keys, judged], axis=1).assign(warnings=notes), group_codes(cells, by)[1]
 
 
@@ -328,26 +322,16 @@ def regimes_sentence(found: pd.DataFrame) -> str:
 
 def _drops(cells: pd.DataFrame, curve: np.ndarray, over: str, drop: float) -> Iterator[dict]:
     """The drops of one curve; `curve` are its positions in `cells`, in order of `over`."""
-    iops, alpha = cells["center"].to_numpy(), ALPHA / max(len(curve) - 1, 1)
-    for i in range(1, len(curve)):
-        best = curve[:i][iops[curve[:i]].argmax()]
-        verdicts = _verdicts(cells, curve[i:], best, alpha)
-        if iops[curve[i]] >= (1 - drop) * iops[best] or verdicts[0] not in ("lower", "point"):
-            continue
-        kind = "decline" if np.isin(verdicts, ("lower", "point")).all() else "dip"
-        point = cells.iloc[curve[i]].to_dict() | _told(cells, curve[i], best, over)
-        yield point | {"kind": kind, "verdict": verdicts[0]}
-
-
-def _verdicts(cells: pd.DataFrame, rows: np.ndarray, best: int, alpha: float) -> np.ndarray:
-    """Of each row against `best` (positions in `cells`): not below; below by one value (point) or by the test (lower);
-    else inconclusive."""
-    base = np.full(len(rows), best)
-    pair = contrast(cells, rows, base, guard=False)
     iops, n = cells["center"].to_numpy(), cells["n"].to_numpy()
-    p = below(pair["log_ratio"], pair["se"], pair["df"])
-    conditions = [iops[rows] >= iops[best], np.minimum(n[rows], n[best]) == 1, p <= alpha]
-    return np.select(conditions, ["not below", "point", "lower"], "inconclusive")
+    for i in range(1, len(curve)):
+        best, rest = curve[:i][iops[curve[:i]].argmax()], curve[i:]
+        pair = contrast(cells, rest, np.full(len(rest), best), guard=False)
+        shown = below(pair["log_ratio"], pair["se"], pair["df"]) <= ALPHA / (len(curve) - 1)
+        untested = np.minimum(n[rest], n[best]) == 1
+        less = (iops[rest] < iops[best]) & (untested | shown)
+        if less[0] and iops[curve[i]] < (1 - drop) * iops[best]:
+            told = {"kind": "decline" if less.all() else "dip", "verdict": "point" if untested[0] else "lower"}
+            yield cells.iloc[curve[i]].to_dict() | _told(cells, curve[i], best, over) | told
 
 
 def _told(cells: pd.DataFrame, row: int, best: int, over: str) -> dict:
@@ -404,19 +388,12 @@ def winners(results: pd.DataFrame, metric: str = "iops", margin: float = 0.05) -
     best = "min" if METRICS[metric].better == "lower" else "max"
     top = table.groupby("pattern", observed=True)["center"].transform(best)
     first = table["rank"].eq(1)
-    table["state"] = np.select(
-        [table["center"].isna(), table["best"].eq(True), first & table["verdict"].eq("point"), first],
-        ["missing", "leads", "untested", "tied"],
-        "behind",
-    )
+    conditions = [table["center"].isna(), table["best"].eq(True), first & table["verdict"].eq("point"), first]
+    table["state"] = np.select(conditions, ["missing", "leads", "untested", "tied"], "behind")
     table["pct_of_best"] = 100 * table["center"] / top
     if "iops_per_cpu_pct" in rows:
         cpu = rows.groupby(["system", "pattern"], observed=True)["iops_per_cpu_pct"].mean().reset_index()
         table = table.merge(cpu, on=["system", "pattern"], how="left")
-    order = {name: i for i, name in enumerate(pattern_order(table["pattern"]))}
-    table = table.sort_values(
-        ["system", "pattern"], key=lambda c: c.map(order) if c.name == "pattern" else c, kind="stable"
-    )
     table.attrs["metric"] = metric
     shown = ["system", "pattern", "iodepth", "n", "center", "pct_of_best", "state", "tied_with", "iops_per_cpu_pct"]
     table = table.filter(shown).reset_index(drop=True)
