@@ -116,13 +116,13 @@ def test_the_second_read_opens_no_raw_file_and_gives_the_same(run_dir):
     assert first[0]["node_cpu_pct"].tolist() == [41, 42, 43, 44, 45, 46]
 
 
-def test_many_parts_are_one_table_in_the_order_of_time(run_dir, monkeypatch):
+@pytest.mark.parametrize(("limit", "most", "last"), [("PART_STEPS", 3, 2), ("PART_BYTES", 1, STEPS - 1)])
+def test_many_parts_are_one_table_in_the_order_of_time(run_dir, limit, most, last, monkeypatch):
     wanted = without_cache(run_dir)
-    monkeypatch.setattr(cache, "PART_STEPS", 3)
+    monkeypatch.setattr(cache, limit, most)
     monkeypatch.setattr(cache, "CHUNK_STEPS", 1)
-    monkeypatch.setattr(cache, "GROUP_BYTES", 0)
     assert_right(run_dir, wanted)
-    assert parts(run_dir)[-1] == "steps-00002.parquet"
+    assert parts(run_dir)[-1] == f"steps-0000{last}.parquet"
     with from_the_cache_alone():
         assert_right(run_dir, wanted)
 
@@ -248,7 +248,6 @@ def test_other_code_reads_anew(run_dir, monkeypatch):
 def test_a_damaged_file_is_ignored_and_made_again(run_dir, table, damage, monkeypatch):
     monkeypatch.setattr(cache, "PART_STEPS", 4)
     monkeypatch.setattr(cache, "CHUNK_STEPS", 1)
-    monkeypatch.setattr(cache, "GROUP_BYTES", 0)
     wanted = [read(run_dir) for read in READERS]
     file = run_dir / "tables" / f"{table}-00000.parquet"
     raw = file.read_bytes()
@@ -299,7 +298,6 @@ def test_what_a_killed_writer_left_is_no_part(run_dir):
 def test_it_may_be_deleted_between_its_parts(run_dir, monkeypatch):
     monkeypatch.setattr(cache, "PART_STEPS", 3)
     monkeypatch.setattr(cache, "CHUNK_STEPS", 1)
-    monkeypatch.setattr(cache, "GROUP_BYTES", 0)
     wanted = [read(run_dir) for read in READERS]
     following = cache.tables(run_dir, "hosts")
     rows = len(next(following)[1])
@@ -392,7 +390,6 @@ def test_duckdb_answers_from_the_files_as_docs_use_says(run_dir, monkeypatch):
     duckdb = pytest.importorskip("duckdb", reason="a development dependency")
     monkeypatch.setattr(cache, "PART_STEPS", 3)
     monkeypatch.setattr(cache, "CHUNK_STEPS", 1)
-    monkeypatch.setattr(cache, "GROUP_BYTES", 0)
     hosts = read_hosts(run_dir)
     asked = (ROOT / "docs" / "USE.md").read_text().split("    import duckdb\n")[1].split("\n\n")[0]
     [query] = [part for part in asked.split('"""') if "select" in part]

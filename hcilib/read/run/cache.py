@@ -9,11 +9,11 @@ A cache and nothing else: what stands in it was read from the raw files, and is 
   the SHA-256 of the part's files), or says that it unpacks to more than its raw files can have held;
 - this code changed (the cache names a hash of hcilib/read).
 
-It may be deleted at any time. About 500 steps are one part: ``steps-`` (one row a step), ``hosts-`` and
-``bins-<part>.parquet``, zstd. Files appear by rename and one process at a time writes them, under ``tables/.lock``;
-whoever does not get the lock, or may not write here, reads the raw files and keeps nothing. While a controller is at
-work on the run directory, steps are added to the cache only when `GATHERED` have come together; until then they are
-read.
+It may be deleted at any time. About 500 steps, or 16 MiB of tables, are one part: ``steps-`` (one row a step),
+``hosts-`` and ``bins-<part>.parquet``, zstd. Files appear by rename and one process at a time writes them, under
+``tables/.lock``; whoever does not get the lock, or may not write here, reads the raw files and keeps nothing. While a
+controller is at work on the run directory, steps are added to the cache only when `GATHERED` have come together; until
+then they are read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import count
 from pathlib import Path
@@ -56,8 +56,6 @@ from hcilib.read.run.step_tables import (
 
 CHUNK_STEPS, CHUNK_BYTES = 20, 2**19
 """Read at a time: so many steps, of so many bytes of fio.json.zst (histograms make files large, and tables of them)."""
-GROUP_BYTES = 8 * 2**20
-"""Of tables, unpacked, before they are written."""
 GATHERED = 100
 COMPILED_BYTES = 512 * 2**20
 """From here on numba earns its start."""
@@ -66,8 +64,8 @@ PACKED = 8
 MOST_PACKED, MOST_STEP_BYTES = 2**8, 2**18
 """What a part may unpack to: so many times its steps' fio.json.zst, or so many bytes a step. Tables are smaller than
 their JSON, which zstd makes ten to twenty times smaller; whoever can write here can seal a forged file, too."""
-PART_STEPS = 500
-_LARGE = ("hosts", "bins")
+PART_STEPS, PART_BYTES = 500, 16 * 2**20
+"""A part is so many steps, or as many as come to so many bytes of tables, unpacked: what memory holds of the cache."""
 _MARK = "hcilib.mark"
 _DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError)
 """What reading a file that is missing, cut off or damaged may raise."""
@@ -76,58 +74,53 @@ _DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError)
 def tables(folder: Path, want: str, engine: Engine = None) -> Iterator[tuple[pa.Table, pa.Table]]:
     """The steps table and the wanted one ("steps", "hosts", "bins") of every step, a part at a time, in no order."""
     if not isinstance(folder, Path):  # on object storage there is neither rename nor lock
-        yield from _read(folder, sorted(file.parent.name for file in folder.glob(f"{STEPS}/*/{RECORD}")), want, engine)
+        found = sorted(file.parent.name for file in folder.glob(f"{STEPS}/*/{RECORD}"))
+        yield from _read(folder, found, want, engine, iter(()))
         return
     names = set(os.listdir(folder / STEPS)) if (folder / STEPS).is_dir() else set()
     parts = list(sound_parts(folder, names))
-    held = {}
+    held: dict[int, set[str]] = {}
+    yield from _of_parts(folder, parts, want, held)
+    missing = {name for name in names.difference(*held.values()) if os.path.exists(f"{folder}/{STEPS}/{name}/{RECORD}")}
+    changed = [(part, part.stamps) for part in parts if part.number in held and part.stamps is not None]
+    if not missing and not changed:
+        return
+    with _may_write(folder, len(missing)) as writing:
+        free: Iterator[int] = iter(())
+        if writing:
+            yield from _of_parts(folder, sound_parts(folder, missing), want, held)  # another process's, meanwhile
+            missing = missing.difference(*held.values())
+            tidy(folder, set(held))
+            for part, stamps in changed:
+                restamp(folder, part, stamps)
+            free = (number for number in count() if number not in held)
+        yield from _read(folder, sorted(missing), want, engine, free)
+
+
+def _of_parts(folder: Path, parts: Iterable[Part], want: str, held: dict[int, set[str]]) -> Iterator:
+    """The tables of the parts that are whole; their numbers and steps are added to `held`."""
     for part in parts:
         wanted = loaded(folder, part, want)
         if wanted is not None:
             held[part.number] = part.names
             yield part.steps, wanted
-    missing = {name for name in names.difference(*held.values()) if os.path.exists(f"{folder}/{STEPS}/{name}/{RECORD}")}
-    changed = [(part, part.stamps) for part in parts if part.number in held and part.stamps is not None]
-    if missing or changed:
-        yield from _brought_up(folder, missing, held, changed, want, engine)
 
 
-def _brought_up(
-    folder: Path,
-    missing: set[str],
-    held: dict[int, set[str]],
-    changed: list[tuple[Part, np.ndarray]],
-    want: str,
-    engine: Engine,
-) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """What another process has written meanwhile, then the rest from the raw files, kept where that is possible."""
-    with _may_write(folder, len(missing)) as writing:
-        if writing:
-            for part in sound_parts(folder, missing):
-                wanted = loaded(folder, part, want)
-                if wanted is not None:
-                    held[part.number] = part.names
-                    missing = missing - part.names
-                    yield part.steps, wanted
-            tidy(folder, set(held))
-            for part, stamps in changed:
-                restamp(folder, part, stamps)
-        free = (number for number in count() if number not in held) if writing else None
-        yield from _read(folder, sorted(missing), want, engine, free)
-
-
-def _read(folder, names: Sequence[str], want: str, engine: Engine, numbers: Iterator[int] | None = None) -> Iterator:
-    """Steps from their raw files, a few at a time; with `numbers` they are written as parts of the cache."""
+def _read(folder, names: Sequence[str], want: str, engine: Engine, numbers: Iterator[int]) -> Iterator:
+    """Steps from their raw files, a part at a time; while there are `numbers` they are kept under these."""
     at = folder.absolute() if engine is not None else folder  # a cluster's workers stand elsewhere
     places = [str(at / STEPS / name) for name in names]
-    sizes = [_size(place) if isinstance(folder, Path) else 0 for place in places]
+    sizes = [max(0, _stamp(f"{place}/{OUTPUT}")[0]) if isinstance(folder, Path) else 0 for place in places]
     chunks, size_bytes = list(_chunks(places, sizes)), PACKED * sum(sizes)
     read = partial(read_steps, compiled=size_bytes >= COMPILED_BYTES)
-    with Keeper(folder, numbers) if numbers is not None else contextlib.nullcontext() as keeper:
-        for group in _grouped(mapped(read, chunks, engine, size_bytes=size_bytes)):
-            if keeper:
-                keeper.add(group)
-            yield group.steps, getattr(group, want)
+    for part in _gathered(mapped(read, chunks, engine, size_bytes=size_bytes)):
+        number = next(numbers, None)
+        try:
+            if number is not None:
+                _keep(folder, number, part)
+        except OSError:  # no room, no right, or somebody deleted the cache: the tables are right without it
+            numbers = iter(())
+        yield part.steps, getattr(part, want)
 
 
 def _chunks(places: Sequence[str], sizes: Sequence[int]) -> Iterator[list[str]]:
@@ -144,23 +137,16 @@ def _chunks(places: Sequence[str], sizes: Sequence[int]) -> Iterator[list[str]]:
         yield chunk
 
 
-def _grouped(chunks: Iterator[Tables]) -> Iterator[Tables]:
-    """Chunks put together to what is worth a row group."""
+def _gathered(chunks: Iterator[Tables]) -> Iterator[Tables]:
+    """Chunks put together to parts."""
     gathered: list[Tables] = []
     for chunk in chunks:
         gathered.append(chunk)
-        if sum(t.nbytes for t in gathered) >= GROUP_BYTES or sum(len(t.steps) for t in gathered) >= PART_STEPS:
+        if sum(t.nbytes for t in gathered) >= PART_BYTES or sum(len(t.steps) for t in gathered) >= PART_STEPS:
             yield Tables(*map(together, zip(*gathered, strict=True)))
             gathered = []
     if gathered:
         yield Tables(*map(together, zip(*gathered, strict=True)))
-
-
-def _size(step: str) -> int:
-    try:
-        return os.stat(f"{step}/{OUTPUT}").st_size
-    except OSError:
-        return 0
 
 
 @contextlib.contextmanager
@@ -232,7 +218,7 @@ def _unsealed(folder: Path, number: int) -> tuple[str, bool]:
     not be hashed again.
     """
     sealed, moved = json.loads(read_bytes(_seal(folder, number))), False
-    for table in ("steps", *_LARGE):
+    for table in Tables._fields:
         file = _file(folder, table, number)
         if list(stamp_of(os.stat(file))) != sealed[table]["stamp"]:
             if sha256(file) != sealed[table]["sha256"]:
@@ -243,14 +229,10 @@ def _unsealed(folder: Path, number: int) -> tuple[str, bool]:
 
 def _write_seal(folder: Path, number: int) -> None:
     """Last of a part's files: without it the others are nothing."""
-    files = {table: _file(folder, table, number) for table in ("steps", *_LARGE)}
+    files = {table: _file(folder, table, number) for table in Tables._fields}
     sealed = {table: {"sha256": sha256(file), "stamp": stamp_of(os.stat(file))} for table, file in files.items()}
-    temporary = _temporary(_seal(folder, number))
-    try:
+    with _appearing(_seal(folder, number)) as temporary:
         temporary.write_text(json.dumps(sealed))
-        os.replace(temporary, _seal(folder, number))
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def loaded(folder: Path, part: Part, want: str) -> pa.Table | None:
@@ -335,68 +317,12 @@ def tidy(folder: Path, held: set[int]) -> None:
             shutil.rmtree(file) if file.is_dir() else file.unlink()
 
 
-class Keeper:
-    """Writes parts as their tables come, a row group at a time; where that fails, nothing more is kept."""
-
-    def __init__(self, folder: Path, numbers: Iterator[int]) -> None:
-        self.folder, self._numbers = folder, numbers
-        self._steps: list[pa.Table] = []
-        self._open: dict[str, pq.ParquetWriter] = {}
-        self._well = True
-
-    def __enter__(self) -> Keeper:
-        return self
-
-    def __exit__(self, error: type[BaseException] | None, *_) -> None:
-        if error is None and self._steps:
-            self._try(self._finish)
-        self._abandon()
-
-    def add(self, group: Tables) -> None:
-        if self._well:
-            self._try(lambda: self._add(group))
-
-    def _try(self, write) -> None:
-        try:
-            write()
-        except OSError:  # no room, no right, or somebody deleted the cache: the tables are right without it
-            self._well = False
-            self._abandon()
-
-    def _add(self, group: Tables) -> None:
-        if self._steps and any(self._open[t].schema != getattr(group, t).schema for t in _LARGE):
-            self._finish()  # a column that the steps before had not
-        if not self._steps:
-            self._number = next(self._numbers)
-            self._open = {t: _writer(_temporary(self._path(t)), getattr(group, t).schema) for t in _LARGE}
-        for table, writer in self._open.items():
-            writer.write_table(getattr(group, table))
-        self._steps.append(group.steps)
-        if sum(map(len, self._steps)) >= PART_STEPS:
-            self._finish()
-
-    def _finish(self) -> None:
-        """Into place, then sealed."""
-        steps, self._steps = together(self._steps), []
-        mark = _mark(steps)
-        for table in list(self._open):
-            writer = self._open.pop(table)
-            writer.add_key_value_metadata({_MARK: mark})
-            writer.close()
-            os.replace(_temporary(self._path(table)), self._path(table))
-        _write_steps(self._path("steps"), steps, mark)
-        _write_seal(self.folder, self._number)
-
-    def _abandon(self) -> None:
-        self._steps = []
-        for table in list(self._open):
-            with contextlib.suppress(OSError):
-                self._open.pop(table).close()
-            with contextlib.suppress(OSError):
-                _temporary(self._path(table)).unlink()
-
-    def _path(self, table: str) -> Path:
-        return _file(self.folder, table, self._number)
+def _keep(folder: Path, number: int, part: Tables) -> None:
+    """A part's files, then their seal."""
+    mark = _mark(part.steps)
+    for name, table in part._asdict().items():
+        _write(_file(folder, name, number), table, mark)
+    _write_seal(folder, number)
 
 
 def restamp(folder: Path, part: Part, stamps: np.ndarray) -> None:
@@ -405,27 +331,27 @@ def restamp(folder: Path, part: Part, stamps: np.ndarray) -> None:
     for name, column in zip(STAMPS, stamps.reshape(len(steps), len(STAMPS)).T, strict=True):
         steps = steps.set_column(steps.column_names.index(name), name, pa.array(column))
     with contextlib.suppress(OSError):
-        _write_steps(_file(folder, "steps", part.number), steps, part.mark)
+        _write(_file(folder, "steps", part.number), steps, part.mark)
         _write_seal(folder, part.number)
 
 
-def _write_steps(file: Path, steps: pa.Table, mark: str) -> None:
-    temporary = _temporary(file)
+def _write(file: Path, table: pa.Table, mark: str) -> None:
+    """zstd, a checksum a page; dictionaries for what repeats, which measures do not."""
+    texts = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
+    packed = {"compression": "zstd", "use_dictionary": texts, "write_page_checksum": True}
+    if "count" in table.column_names:
+        packed["use_dictionary"] = [*texts, "lat_ns.list.element"]
+    with _appearing(file) as temporary, pq.ParquetWriter(temporary, table.schema, **packed) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({_MARK: mark})
+
+
+@contextlib.contextmanager
+def _appearing(file: Path) -> Iterator[Path]:
+    """Where to write it: it is renamed when it is whole."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}{TEMPORARY}")
     try:
-        with _writer(temporary, steps.schema) as writer:
-            writer.write_table(steps)
-            writer.add_key_value_metadata({_MARK: mark})
+        yield temporary
         os.replace(temporary, file)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _temporary(file: Path) -> Path:
-    return file.with_name(f".{file.name}.{os.getpid()}{TEMPORARY}")
-
-
-def _writer(file: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    """zstd, a checksum a page; dictionaries for what repeats, which measures do not."""
-    texts = [field.name for field in schema if pa.types.is_dictionary(field.type)]
-    buckets = ["lat_ns.list.element"] if "count" in schema.names else []
-    return pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=texts + buckets, write_page_checksum=True)
