@@ -188,13 +188,13 @@ def bare_decode(corpus: Path) -> dict:
 
 
 def hcilib_hosts(corpus: Path) -> dict:
-    from hcilib.read.fio.fio_json import Packer, add_bytes, frame
+    from hcilib.read.fio.fio_json import Packer, add_bytes
 
     def work():
         packer = Packer()
         for file in sorted(corpus.iterdir()):
             add_bytes(packer, file.read_bytes(), file)
-        return frame(packer.packed(), categories=True)
+        return packer.packed().to_pandas()
 
     return timed(work)
 
@@ -227,7 +227,7 @@ def fio_plot(corpus: Path) -> dict:
 
 def hcilib_merged(compiled: bool):
     def measure(corpus: Path) -> dict:
-        from hcilib.read.fio.fio_json import Packer, frame
+        from hcilib.read.fio.fio_json import Packer
 
         files = sorted(corpus.iterdir())
         _merged_bins(files[:1], compiled)  # numba loads what it compiled before
@@ -235,7 +235,7 @@ def hcilib_merged(compiled: bool):
         def work():
             packer = Packer()
             bins = _merged_bins(files, compiled, packer)
-            return frame(packer.packed(), categories=True), bins
+            return packer.packed().to_pandas(), bins
 
         return timed(work)
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hcilib.fio_buckets import MIDPOINTS
 from hcilib.read.fio import fio_reports
 from hcilib.read.fio.fio_fast import Unusual
-from hcilib.read.fio.fio_json import FioOutputError, Packer, add_bytes, frame, read_fio, read_fio_bins
+from hcilib.read.fio.fio_json import FioOutputError, Packer, add_bytes, read_fio, read_fio_bins
 from hcilib.read.fio.fio_reports import bins_of, by_key, merged, parse, parse_runs
 from tests.read.mutations import STEPS, mutated
 
@@ -44,7 +44,7 @@ def tables(raw: bytes, *, fast: bool) -> tuple:
         packer.add(file)
     except FioOutputError as error:
         return (str(error),)
-    table = frame(packer.packed())
+    table = packer.packed().to_pandas()
     try:
         keys, bins = by_key(file, bins_of(file, "f"))
     except FioOutputError as error:
@@ -101,7 +101,7 @@ def test_what_is_not_clean_goes_to_the_tolerant_path(change):
     raw = change(RAW["mixed70"])
     packer = Packer()
     assert not add_bytes(packer, raw, "f").clean
-    assert len(packer.packed().columns["iops"])
+    assert len(packer.packed())
 
 
 # --- the same table

@@ -1,7 +1,7 @@
 """fio's JSON output as tables: the `hosts` of one file or of many, and the latency `bins` of one.
 
-Reports of many files are one packed table first: numbers in blocks, texts as codes. Packed tables are what processes
-hand to each other and what the cache keeps; a DataFrame is made of them once, at the end.
+Reports of many files are one Arrow table first. Such tables are what processes hand to each other and what the cache
+keeps; a DataFrame is made of them once, at the end.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from hcilib.compressed import read_bytes
 from hcilib.read.fio.fio_document import FioOutputError
 from hcilib.read.fio.fio_fast import SUMS, Direction, FioFile, Options, Unusual
 from hcilib.read.fio.fio_reports import BIN_KEYS, bins_of, by_key, parse, parse_bins, reached, read_reports, short
 
-__all__ = ["HOST_KEYS", "FioOutputError", "frame", "read_fio", "read_fio_bins"]
+__all__ = ["HOST_KEYS", "FioOutputError", "read_fio", "read_fio_bins"]
 
 HOST_KEYS = ("hostname", "port", "job", "groupid", "clone", "ddir")
 MEASURES = ("io_bytes", "bw_bytes", "iops", "runtime", "total_ios", "short_ios", "drop_ios")
@@ -82,7 +82,7 @@ def read_fio(path: str | Path) -> pd.DataFrame:
         raise FioOutputError(str(error)) from None
     packer = Packer()
     file = add_bytes(packer, raw, path)
-    table = frame(packer.packed())
+    table = packer.packed().to_pandas(use_threads=False)  # of one file threads take longer
     said = {"noise": file.noise, "fio_version": file.version, "disk_util": file.disk_util, "warnings": file.caveats}
     table.attrs |= said
     return table
@@ -122,43 +122,10 @@ def _empty(kind: str | None) -> pd.DataFrame:
     return table
 
 
-class Texts(NamedTuple):
-    """A column of texts: the number of each row's text, -1 where there is none."""
-
-    codes: np.ndarray
-    texts: list[str]
-
-    def take(self, rows: np.ndarray) -> Texts:
-        return Texts(self.codes[rows], self.texts)
-
-
-class Packed(NamedTuple):
-    """The columns of the `hosts` table in reading order: counts and measures are float64, texts coded; missing is NaN.
-
-    `rows` is how many rows each file gave, in the order in which the files were added.
-    """
-
-    columns: dict[str, np.ndarray | Texts]
-    rows: np.ndarray
-
-    def texts(self, name: str) -> Texts:
-        column = self.columns[name]
-        if isinstance(column, Texts):
-            return column
-        raise TypeError(f"column {name}: its texts were asked for, it holds numbers")
-
-    def numbers(self, name: str) -> np.ndarray:
-        column = self.columns[name]
-        if isinstance(column, Texts):
-            raise TypeError(f"column {name}: its numbers were asked for, it holds texts")
-        return column
-
-
 class Packer:
     """Takes one file after the other; `packed()` is the table of all."""
 
     def __init__(self) -> None:
-        self._of_file: list[int] = []
         self._entries, self._rows = bytearray(), bytearray()
         self._hosts: list[str] = []
         self._jobs: list[str] = []
@@ -179,7 +146,6 @@ class Packer:
         self._options += [entry.options for entry in entries]
         self._of_entry += [len(entry.directions) for entry in entries]
         self._ddirs += [ddir for entry in entries for ddir, _ in entry.directions]
-        self._of_file.append(len(directions))
 
     def _add_percentiles(self, directions: list[Direction]) -> None:
         """Neighbours mostly have percentiles of the same names: they are packed together. All are, before any is
@@ -195,15 +161,17 @@ class Packer:
             of_layout[1].extend(values)
             first += len(neighbours)
 
-    def packed(self) -> Packed:
+    def packed(self) -> pa.Table:
+        """The `hosts` table in reading order: missing is null, counts are int64."""
         entry_of = np.repeat(np.arange(len(self._of_entry)), self._of_entry)
         entries, rows = _block(self._entries, len(_OF_ENTRY)).take(entry_of, axis=1), _block(self._rows, len(_OF_ROW))
         numbers = dict(zip((*_OF_ENTRY, *_OF_ROW), (*entries, *rows), strict=True)) | self._percentile_columns()
         _blank_what_was_not_measured(numbers)
-        texts = {"hostname": coded(self._hosts).take(entry_of), "job": coded(self._jobs).take(entry_of)}
-        texts |= {"ddir": coded(self._ddirs)} | {c: t.take(entry_of) for c, t in _coded_options(self._options).items()}
-        columns = numbers | texts
-        return Packed({name: columns[name] for name in reading_order(columns)}, np.array(self._of_file, dtype=np.int64))
+        of_row = pa.array(entry_of)
+        columns = {"hostname": _texts(self._hosts).take(of_row), "job": _texts(self._jobs).take(of_row)}
+        columns |= {"ddir": _texts(self._ddirs), **_columns_of_options(self._options, entry_of)}
+        columns |= _counted(numbers)
+        return pa.table({name: columns[name] for name in reading_order(columns)})
 
     def _percentile_columns(self) -> dict[str, np.ndarray]:
         columns: dict[str, np.ndarray] = {}
@@ -280,22 +248,19 @@ def _blank_what_was_not_measured(numbers: dict[str, np.ndarray]) -> None:
                 numbers[f"{name}_{statistic}"][nothing] = np.nan
 
 
-def coded(texts: Iterable[str | None]) -> Texts:
-    texts = list(texts)
-    known = [text for text in dict.fromkeys(texts) if text is not None]
-    position: dict[str | None, int] = {text: n for n, text in enumerate(known)}
-    position[None] = -1
-    return Texts(np.fromiter(map(position.__getitem__, texts), np.int32, len(texts)), known)
+def _texts(texts: Sequence[str | None]) -> pa.Array:
+    return pa.array(texts, pa.string())
 
 
-def _coded_options(options: list[Options]) -> dict[str, Texts]:
-    """Each distinct set of options is looked at once: all hosts of a step often share one."""
+def _columns_of_options(options: list[Options], entry_of: np.ndarray) -> dict[str, pa.Array]:
+    """Each distinct set of options is looked at once: all hosts of a step often share one. `entry_of`: whose options
+    each row has."""
     distinct = {id(given): given for given in options}
     position = {key: n for n, key in enumerate(distinct)}
-    of = np.fromiter(map(position.__getitem__, map(id, options)), np.int64, len(options))
+    of = pa.array(np.array([position[id(given)] for given in options], np.int64)[entry_of])
     names = dict.fromkeys(name for keys in dict.fromkeys(map(tuple, distinct.values())) for name in keys)
-    sets = distinct.values()
-    return {f"opt_{name}": coded([given.get(name) for given in sets]).take(of) for name in (*OPTIONS, *names)}
+    columns = {name: _texts([own.get(name) for own in distinct.values()]) for name in (*OPTIONS, *names)}
+    return {f"opt_{name}": column.take(of) for name, column in columns.items()}
 
 
 def reading_order(names: Iterable[str]) -> list[str]:
@@ -314,45 +279,19 @@ def _percentile_order(column: str) -> tuple[int, float]:
     return LATENCIES.index(name), float(q)
 
 
-def frame(packed: Packed, *, categories: bool = False) -> pd.DataFrame:
-    """The columns of a packed table as a DataFrame; texts as categories where there are many rows of few texts."""
-    texts = {name: c for name, c in packed.columns.items() if isinstance(c, Texts)}
-    made = (_categories if categories else _texts)(texts) | _counted(packed)
-    return pd.DataFrame({name: made[name] for name in packed.columns}, copy=False)
-
-
-def _counted(packed: Packed) -> dict[str, np.ndarray]:
-    """The numbers, as integers where these say the same: every one is there and whole, and float64 has not rounded it.
-    All columns are looked at together: of a single file most of the time would go to starting numpy sixty times."""
-    names = [name for name, column in packed.columns.items() if not isinstance(column, Texts)]
-    block = np.array([packed.columns[name] for name in names])
-    whole = np.all(_are_whole(block), axis=1)
-    counts = np.where(whole[:, None], block, 0).astype(np.int64)
-    made = zip(names, block, counts, whole, strict=True)
-    return {n: count if is_count and n not in WITH_DECIMALS else own for n, own, count, is_count in made}
-
-
-def is_whole(numbers: np.ndarray) -> bool:
-    """Whether integers say the same: no number is missing, has decimals or is so large that float64 has rounded it."""
-    return bool(_are_whole(numbers).all())
-
-
-def _are_whole(numbers: np.ndarray) -> np.ndarray:
-    return (np.abs(numbers) <= 2**53) & (np.trunc(numbers) == numbers)
-
-
-def _texts(columns: dict[str, Texts]) -> dict[str, pd.api.extensions.ExtensionArray]:
-    """All columns' texts become one array of pandas, which is taken from once; each column is a slice of it."""
-    texts = [text for column in columns.values() for text in column.texts]
-    first = np.cumsum([0, *(len(column.texts) for column in columns.values())])
-    codes = [np.where(c.codes < 0, -1, c.codes + start) for c, start in zip(columns.values(), first, strict=False)]
-    every = pd.Series(texts, dtype="str").array.take(np.concatenate(codes), allow_fill=True)
-    rows = len(every) // len(columns)
-    return {name: every[n * rows : (n + 1) * rows] for n, name in enumerate(columns)}
-
-
-def _categories(columns: dict[str, Texts]) -> dict[str, pd.Categorical]:
-    return {n: pd.Categorical.from_codes(c.codes, pd.Index(c.texts, dtype="str")) for n, c in columns.items()}
+def _counted(numbers: dict[str, np.ndarray]) -> dict[str, pa.Array]:
+    """NaN becomes null, numbers become integers where these say the same: they are whole and float64 has not rounded
+    them. All columns are looked at together: of a single file most of the time would go to starting numpy sixty
+    times."""
+    block = np.array(list(numbers.values()))
+    missing = np.isnan(block)
+    whole = np.all(missing | (np.abs(block) <= 2**53) & (np.trunc(block) == block), axis=1)
+    counts = np.where(missing | ~whole[:, None], 0, block).astype(np.int64)
+    made = zip(numbers, block, counts, whole, missing, strict=True)
+    return {
+        name: pa.array(count if is_whole and name not in WITH_DECIMALS else own, mask=absent)
+        for name, own, count, is_whole, absent in made
+    }
 
 
 # Sections of fio's output that matter to few runs: the latency of flushes (`sync`), and how full the queue was

@@ -8,7 +8,7 @@ import json
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,14 +25,9 @@ from hcilib.places import COUNTERS, JOB, OUTPUT, RECORD
 from hcilib.read.fio.fio_document import FioOutputError
 from hcilib.read.fio.fio_json import (
     OF_FLUSHES,
-    WITH_DECIMALS,
-    Packed,
     Packer,
-    Texts,
     add_bytes,
-    coded,
     full_depth_pct,
-    is_whole,
     reading_order,
     sync_latency,
 )
@@ -134,7 +129,9 @@ def read_steps(folders: Sequence[str], *, compiled: bool = False) -> Tables:
     for row, measures in zip(of_valid, _fleets(packed, valid, of_rows), strict=True):
         row |= measures
     return Tables(
-        pa.Table.from_pylist(rows, schema=_STEPS), _hosts_table(packed, valid), _bins_table(keys, bins, valid)
+        pa.Table.from_pylist(rows, schema=_STEPS),
+        _hosts_table(packed, [len(histograms.lengths) for histograms, _ in of_rows], valid),
+        _bins_table(keys, bins, valid),
     )
 
 
@@ -201,23 +198,22 @@ def _is_of(hosts: set[str], jobs: str, host: str, job: str) -> bool:
     return host in hosts and job.startswith(jobs)
 
 
-def _fleets(packed: Packed, steps: Sequence[Mapping], of_rows: Sequence[tuple]) -> Iterator[dict[str, Any]]:
+def _fleets(packed: pa.Table, steps: Sequence[Mapping], of_rows: Sequence[tuple]) -> Iterator[dict[str, Any]]:
     """The fleet of every file, the bytes it wrote, and of several tenants the fleet of each load. `of_rows`: the
     histograms of its rows, and what `_depths` says of its loads."""
     needed = ("iops", "bw_bytes", "lat_ns_mean", "runtime", "lat_ns_max", "io_bytes")
-    coded_ddir = packed.texts("ddir")
-    texts = np.array(coded_ddir.texts, dtype=object)
-    ddir = texts[coded_ddir.codes] if len(texts) else texts
-    for end, rows, step, (bins, depths) in zip(np.cumsum(packed.rows), packed.rows, steps, of_rows, strict=True):
-        own = slice(end - rows, end)
-        numbers = {name: packed.numbers(name)[own] for name in needed}
+    columns = {name: packed[name].to_numpy().astype(float) for name in needed}
+    ddir, hostname, job = (packed[name].to_numpy() for name in ("ddir", "hostname", "job"))
+    end = 0
+    for step, (bins, depths) in zip(steps, of_rows, strict=True):
+        own = slice(end, end := end + len(bins.lengths))
+        numbers = {name: column[own] for name, column in columns.items()}
         written = numbers["io_bytes"][ddir[own] == "write"]
         whole = aggregate(ddir[own], numbers) | {"written_bytes": float(np.nansum(written))}
         found = []
         for (_, hosts, jobs), depth in zip(_loads(step), depths, strict=True):
-            at = packed.texts("hostname"), packed.texts("job")
-            where = zip(*(np.array([*one.texts, ""], dtype=object)[one.codes[own]] for one in at), strict=True)
-            mine = np.array([_is_of(hosts, jobs, host, job) for host, job in where], dtype=bool)
+            where = zip(hostname[own], job[own], strict=True)
+            mine = np.array([_is_of(hosts, jobs, *one) for one in where], dtype=bool)
             held = np.repeat(mine, bins.lengths)
             found.append(
                 aggregate(ddir[own][mine], {name: column[mine] for name, column in numbers.items()})
@@ -227,50 +223,38 @@ def _fleets(packed: Packed, steps: Sequence[Mapping], of_rows: Sequence[tuple]) 
         yield whole | ({LOADS: json.dumps(found)} if found else {})
 
 
-def _hosts_table(packed: Packed, steps: list[dict]) -> pa.Table:
-    of_step = np.repeat(np.arange(len(steps)), packed.rows)
-    names = [{host["hostname"]: host["vm"] for host in step["hosts"]} for step in steps]
-    hosts = packed.texts("hostname")
-    vms = coded([names[n].get(hosts.texts[code]) for n, code in zip(of_step, hosts.codes, strict=True)])
-    columns = _repeated([keys_of(step) for step in steps], of_step) | {"vm": vms}
-    of_fio = {name: _arrow(column, name not in WITH_DECIMALS) for name, column in packed.columns.items()}
-    return pa.table({name: _arrow(column) for name, column in columns.items()} | of_fio)
+def _hosts_table(packed: pa.Table, rows: Sequence[int], steps: list[dict]) -> pa.Table:
+    """`rows`: how many each step has."""
+    of_fio = {name: _coded(column) for name, column in zip(packed.column_names, packed.columns, strict=True)}
+    return pa.table(_of_steps(steps, rows, packed["hostname"].to_numpy()) | of_fio)
 
 
 def _bins_table(keys: list[list[tuple]], bins: list[Bins], steps: list[dict]) -> pa.Table:
-    of_step = np.repeat(np.arange(len(steps)), [len(own) for own in keys])
-    names = [{host["hostname"]: host["vm"] for host in step["hosts"]} for step in steps]
     flat = [key for own in keys for key in own]
-    vms = coded([names[n].get(key[0]) for n, key in zip(of_step, flat, strict=True)])
-    columns = _repeated([keys_of(step) for step in steps], of_step) | {"vm": vms}
-    columns |= {name: _column([key[n] for key in flat]) for n, name in enumerate(BIN_KEYS)}
+    columns = _of_steps(steps, list(map(len, keys)), [key[0] for key in flat])
+    columns |= {name: _coded(pa.array([key[n] for key in flat], from_pandas=True)) for n, name in enumerate(BIN_KEYS)}
     ends = pa.array(np.cumsum(np.concatenate([[0], *(own.lengths for own in bins)])), pa.int32())
-    lists = {
-        name: np.concatenate([np.empty(0, np.int64), *(getattr(own, name) for own in bins)])
-        for name in ("lat_ns", "count")
-    }
-    runs = {name: pa.ListArray.from_arrays(ends, pa.array(values)) for name, values in lists.items()}
-    return pa.table({name: _arrow(column) for name, column in columns.items()} | runs)
+    for name in ("lat_ns", "count"):
+        values = np.concatenate([np.empty(0, np.int64), *(getattr(own, name) for own in bins)])
+        columns[name] = pa.ListArray.from_arrays(ends, pa.array(values))
+    return pa.table(columns)
 
 
-def _repeated(keys: list[dict], of_step: np.ndarray) -> dict[str, np.ndarray | Texts]:
+def _of_steps(steps: Sequence[Mapping], rows: Sequence[int], hostnames: Iterable[str]) -> dict[str, pa.Array]:
+    """The columns in front of fio's: what step each row is of, and the name of its VM."""
+    of_step = np.repeat(np.arange(len(steps)), rows)
+    keys = [keys_of(step) for step in steps]
     names = dict.fromkeys(name for one in keys for name in one)
-    columns = {name: _column([one.get(name) for one in keys]) for name in names}
-    return {n: c.take(of_step) if isinstance(c, Texts) else c[of_step] for n, c in columns.items()}
+    each = {name: pa.array([one.get(name) for one in keys], from_pandas=True) for name in names}
+    columns = {name: _coded(column.take(pa.array(of_step))) for name, column in each.items()}
+    vms = [{host["hostname"]: host["vm"] for host in step["hosts"]} for step in steps]
+    own = [vms[n].get(host) for n, host in zip(of_step, hostnames, strict=True)]
+    return columns | {"vm": _coded(pa.array(own, pa.string()))}
 
 
-def _column(values: Sequence) -> np.ndarray | Texts:
-    return coded(values) if any(isinstance(v, str) for v in values) else np.array(values)
-
-
-def _arrow(column: np.ndarray | Texts, count: bool = False) -> pa.Array:
-    """NaN becomes null, a text its number in a dictionary, a count int64 where float64 has not rounded it."""
-    if isinstance(column, Texts):
-        codes = pa.array(column.codes, mask=column.codes < 0)
-        return pa.DictionaryArray.from_arrays(codes, pa.array(column.texts, pa.string()))
-    array = pa.array(column, from_pandas=True)
-    given = column[~np.isnan(column)] if count else column
-    return array.cast(pa.int64()) if count and is_whole(given) else array
+def _coded(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Texts as dictionaries: they repeat."""
+    return column.dictionary_encode() if pa.types.is_string(column.type) else column
 
 
 def counted(run_dir, plan: Mapping, steps: Sequence[pa.Table]) -> tuple[list[dict], dict[str, str]]:
