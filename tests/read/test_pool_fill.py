@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib.places import POOL_FILL
 from hcilib.read.nodes.facts import levels_of
 from hcilib.read.run.records import RunReadError
 
@@ -22,8 +23,9 @@ def level(tmp_path):
     """The level of system a, and what is said of it, of a campaign's readings."""
 
     def of(*readings: dict) -> tuple[float, str]:
-        (file := tmp_path / "fill.json").write_text(json.dumps({"readings": readings}))
-        told = levels_of(pd.Series(["a", "a [turbo]", "b"]), file)
+        (file := tmp_path / POOL_FILL).parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"readings": readings}))
+        told = levels_of(pd.Series(["a", "a [turbo]", "b"]), tmp_path)
         own, variant, other = told.to_dict("records")
         assert other["pool_fill_pct"] != other["pool_fill_pct"], "nothing was asked of b"
         assert str(other["warnings"]) == ""

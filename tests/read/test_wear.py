@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import hcilib as hci
-from hcilib.read.nodes.facts import parse_smart, rows_of_node
+from hcilib.read.nodes.facts import parse_smart, rows_of_drives
 from hcilib.read.run.records import RunReadError
 
 WEAR = hci.ROOT / "tests/data/wear"
@@ -80,12 +80,22 @@ def nvme(units: int, wear: int = 3, serial: str = "S1") -> dict:
     return {"carries": "md0", "model": "NVME", "serial": serial, "tool": "nvme", "said": said}
 
 
-def rows(*readings: tuple[str, dict], **more) -> list[dict]:
-    kept = [{"when": when, "t": n, "done": 0, "drives": drives, **more} for n, (when, drives) in enumerate(readings)]
-    return list(rows_of_node(json.dumps({"readings": kept}).encode(), "node1", "facts/wear/node1.json"))
+@pytest.fixture
+def rows(tmp_path):
+    """The rows of one node's readings."""
+
+    def of(*readings: tuple[str, dict], **more) -> list[dict]:
+        kept = [
+            {"when": when, "t": n, "done": 0, "drives": drives, **more} for n, (when, drives) in enumerate(readings)
+        ]
+        (file := tmp_path / "facts/wear/node1.json").parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"readings": kept}))
+        return list(rows_of_drives(tmp_path, {"testbed": {"nodes": [{"name": "node1"}]}}))
+
+    return of
 
 
-def test_first_before_and_last_after_however_often_it_was_interrupted():
+def test_first_before_and_last_after_however_often_it_was_interrupted(rows):
     [row] = rows(
         ("start", {"nvme0n1": nvme(1000)}),  # killed: no end
         ("start", {"nvme0n1": nvme(1500)}),
@@ -111,13 +121,13 @@ def test_first_before_and_last_after_however_often_it_was_interrupted():
         ([("start", {}), ("end", {})], "no drive of its own"),
     ],
 )
-def test_what_cannot_be_told_is_said(readings, said):
+def test_what_cannot_be_told_is_said(rows, readings, said):
     [row] = rows(*readings)
     assert isnan(row["bytes_written"])
     assert said in str(row["warnings"])
 
 
-def test_an_exchanged_drive_is_two_and_namespaces_of_one_controller_are_one():
+def test_an_exchanged_drive_is_two_and_namespaces_of_one_controller_are_one(rows):
     gone, new = rows(("start", {"a": nvme(5, serial="A")}), ("end", {"a": nvme(6, serial="B")}))
     assert (gone["serial"], new["serial"]) == ("A", "B")
     assert isnan(gone["bytes_written"])
@@ -127,7 +137,7 @@ def test_an_exchanged_drive_is_two_and_namespaces_of_one_controller_are_one():
     assert (row["device"], row["bytes_written"]) == ("nvme0n1 nvme0n2", 2 * 512_000)
 
 
-def test_a_node_that_did_not_answer_says_so_and_one_on_anothers_kernel_says_nothing():
+def test_a_node_that_did_not_answer_says_so_and_one_on_anothers_kernel_says_nothing(rows):
     [row] = rows(("start", {}), ("end", {}), error="no answer within 60 s")
     assert str(row["warnings"]) == "at its start: no answer within 60 s; at its end: no answer within 60 s"
     assert rows(("start", {}), ("end", {}), shares_kernel=True) == []

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from hcilib.caveats import NONE, Caveat, Caveats, column
+from hcilib.caveats import NONE, Caveat, Caveats, caveats, column
 from hcilib.compressed import read_bytes
-from hcilib.places import LEFT, NETWORK, at_home
+from hcilib.places import LEFT, NETWORK, POOL_FILL, WEAR, at_home
 
 WEAR_COLUMNS = (
     "node", "device", "carries", "model", "serial", "bytes_written", "unit_bytes", "wear_before_pct",
@@ -39,7 +39,8 @@ _LIFE_LEFT = ("Wear_Leveling_Count", "Media_Wearout_Indicator", "Percent_Lifetim
 
 class Told(NamedTuple):
     """What a drive told: bytes that hosts ever wrote to it, in steps of `unit_bytes`, and % of its rated endurance that
-    is used (above 100 beyond it). NaN where it does not tell, `why` says it then."""
+    is used (above 100 beyond it). NaN where it does not tell, `why` says it then. `device`, `carries`: what the node
+    calls it, and what is built on it."""
 
     written_bytes: float = _NAN
     wear_pct: float = _NAN
@@ -47,6 +48,8 @@ class Told(NamedTuple):
     model: str = ""
     serial: str = ""
     why: str = ""
+    device: str = ""
+    carries: str = ""
 
 
 def parse_smart(tool: str, text: str) -> Told:
@@ -118,55 +121,53 @@ def _number(told: Mapping[str, Any], *names: str) -> float:
     return next((float(told[name]) for name in names if told.get(name) is not None), _NAN)
 
 
-class _Seen(NamedTuple):
-    device: str
-    carries: str
-    told: Told
+def rows_of_drives(folder: Path, plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Rows of WEAR_COLUMNS of a run directory's nodes, one a drive; a node without an answer has one that says why.
 
-
-def rows_of_node(content: bytes | None, node: str, file: str) -> Iterator[dict[str, Any]]:
-    """Rows of WEAR_COLUMNS of one node's facts, one a drive; a node without an answer has one that says why.
-
-    From the first reading of the campaign to its last, however often it was interrupted. Raises ValueError where the
+    From the first reading of the campaign to its last, however often it was interrupted. Raises ValueError where a
     file holds something else.
     """
-    blank = {"node": node, **dict.fromkeys(WEAR_COLUMNS[1:5], ""), **dict.fromkeys(WEAR_COLUMNS[5:9], _NAN)}
-    if content is None:
-        yield {**blank, "warnings": _say("no-smart", "what its drives say of themselves was not taken down")}
-        return
-    try:
-        readings = json.loads(content)["readings"]
-        first, last = readings[0], readings[-1]
-        if first.get("shares_kernel"):
-            return
-        before, after = _drives(first), _drives(last)
-        about = _of_course(readings)
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise ValueError(f"{file}: not what drives say of themselves: {type(error).__name__} {error}") from None
+    for node in plan["testbed"]["nodes"]:
+        file = folder / WEAR / f"{node['name']}.json"
+        blank = {"node": node["name"], **dict.fromkeys(WEAR_COLUMNS[1:5], ""), **dict.fromkeys(WEAR_COLUMNS[5:9], _NAN)}
+        try:
+            rows = _of_readings(json.loads(read_bytes(file))["readings"]) if file.exists() else [_NOT_ASKED]
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            raise ValueError(f"{file}: not what drives say of themselves: {type(error).__name__} {error}") from None
+        yield from (blank | row for row in rows)
+
+
+_NOT_ASKED = {"warnings": caveats(Caveat("no-smart", "what its drives say of themselves was not taken down"))}
+
+
+def _of_readings(readings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    first, last = readings[0], readings[-1]
+    if first.get("shares_kernel"):
+        return []
+    before, after, about = _drives(first), _drives(last), _of_course(readings)
     wrong = [f"{what}: {r['error']}" for what, r in (("at its start", first), ("at its end", last)) if r.get("error")]
     if not before and not after:
-        yield {**blank, "warnings": _say("no-smart", "; ".join(dict.fromkeys(wrong)) or "it has no drive of its own")}
-        return
-    for key in dict.fromkeys([*before, *after]):
-        yield {**blank, **_row(before.get(key), after.get(key), len(readings) > 1, about, wrong)}
+        why = "; ".join(dict.fromkeys(wrong)) or "it has no drive of its own"
+        return [{"warnings": caveats(Caveat("no-smart", why))}]
+    drives = dict.fromkeys([*before, *after])
+    return [_row(before.get(key), after.get(key), len(readings) > 1, about, wrong) for key in drives]
 
 
-def _drives(reading: Mapping[str, Any]) -> dict[str, _Seen]:
-    """Serial, or device where there is none -> what was seen: names of devices change when a node boots. Namespaces of
+def _drives(reading: Mapping[str, Any]) -> dict[str, Told]:
+    """Serial, or device where there is none -> what was told: names of devices change when a node boots. Namespaces of
     one controller share its counters and are one drive."""
-    found: dict[str, _Seen] = {}
+    found: dict[str, Told] = {}
     for device, said in reading["drives"].items():
         if re.match(r"x?vd[a-z]", device):
             told = Told(why="a virtual disk: it has no counters of its own")
         else:
             told = parse_smart(said["tool"], said["said"])
-        told = told._replace(model=told.model or said["model"], serial=told.serial or said["serial"])
-        key = told.serial or device
-        if key in found:
-            one = found[key]
-            found[key] = _Seen(f"{one.device} {device}", f"{one.carries} {said['carries']}".strip(), one.told)
+        model, serial, carries = told.model or said["model"], told.serial or said["serial"], said["carries"]
+        key = serial or device
+        if one := found.get(key):
+            found[key] = one._replace(device=f"{one.device} {device}", carries=f"{one.carries} {carries}".strip())
         else:
-            found[key] = _Seen(device, said["carries"], told)
+            found[key] = told._replace(model=model, serial=serial, device=device, carries=carries)
     return found
 
 
@@ -188,11 +189,11 @@ def _of_course(readings: Sequence[Mapping[str, Any]]) -> list[Caveat]:
 
 
 def _row(
-    before: _Seen | None, after: _Seen | None, is_read_twice: bool, about: Sequence[Caveat], wrong: Sequence[str]
+    before: Told | None, after: Told | None, is_read_twice: bool, about: Sequence[Caveat], wrong: Sequence[str]
 ) -> dict[str, Any]:
     seen = after or before
     assert seen is not None
-    was, now = (before or seen).told, (after or seen).told
+    was, now = before or seen, after or seen
     reasons = list(dict.fromkeys(filter(None, (was.why, now.why))))
     if before is None or after is None:
         reasons = list(wrong) or [f"the drive was not there at the campaign's {'start' if before is None else 'end'}"]
@@ -207,18 +208,14 @@ def _row(
     return {
         "device": seen.device,
         "carries": seen.carries,
-        "model": seen.told.model,
-        "serial": seen.told.serial,
+        "model": seen.model,
+        "serial": seen.serial,
         "bytes_written": written,
         "unit_bytes": now.unit_bytes,
         "wear_before_pct": was.wear_pct if before else _NAN,
         "wear_after_pct": now.wear_pct if after and is_read_twice else _NAN,
         "warnings": Caveats([*(Caveat("no-smart", reason) for reason in reasons), *about]),
     }
-
-
-def _say(code: str, text: str) -> Caveats:
-    return Caveats([Caveat(code, text)])
 
 
 # How full a system's pool was while it was measured -> the level in its results. Where nothing was asked, or nothing
@@ -233,9 +230,10 @@ from 20 % to 85 % must. In tens to the nearest no level has runs from both sides
 95 %, where Ceph stops writes (mon_osd_full_ratio)."""
 
 
-def rows_of_pools(file: Path) -> Iterator[dict[str, Any]]:
-    """`POOL_COLUMNS` of facts/pools/fill.json, a row a reading, system and host; none where nothing was taken down.
-    Raises ValueError where the file holds something else."""
+def rows_of_pools(folder: Path, _: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
+    """`POOL_COLUMNS` of a run directory, a row a reading, system and host; none where nothing was taken down. Raises
+    ValueError where the file holds something else."""
+    file = folder / POOL_FILL
     try:
         for reading in json.loads(read_bytes(file))["readings"] if file.exists() else ():
             when = {"when": str(reading["when"]), "at_s": float(reading["t"])}
@@ -246,23 +244,22 @@ def rows_of_pools(file: Path) -> Iterator[dict[str, Any]]:
                     if not (full != full or 0 <= full <= 100):
                         raise ValueError(f"{full:g} %")
                     why = f"how full the pool was is not known: {said['host']}: {why}"
-                    about = NONE if full == full else _caveats(why)
+                    about = NONE if full == full else caveats(Caveat("pool-fill", why))
                     yield of | {"pool_fill_pct": full, "line": str(said.get("line", "")), "warnings": about}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{file}: not what systems say of their pools: {type(error).__name__} {error}") from None
 
 
-def levels_of(systems: pd.Series, file: Path) -> pd.DataFrame:
-    """pool_fill_pct and warnings beside each of a campaign's `systems`, by its `file` of facts. One that is damaged is
+def levels_of(systems: pd.Series, folder: Path) -> pd.DataFrame:
+    """pool_fill_pct and warnings beside each of a campaign's `systems`, by its facts. Where these are damaged, that is
     said, and costs the level alone."""
     rows, broken = [], NONE
     try:
-        rows = list(rows_of_pools(file))
+        rows = list(rows_of_pools(folder))
     except (OSError, ValueError) as error:
-        broken = _caveats(str(error))
-    names = (
-        systems.astype(str).str.partition(" [").reindex(columns=[0])[0]
-    )  # a setting is measured on its system's pool
+        broken = caveats(Caveat("pool-fill", str(error)))
+    # a setting is measured on its system's pool
+    names = systems.astype(str).str.partition(" [").reindex(columns=[0])[0]
     told = {name: _level([row for row in rows if row["system"] == name]) for name in names.unique()}
     full = names.map({name: full for name, (full, _) in told.items()}).astype(float)
     return pd.DataFrame({"pool_fill_pct": full, "warnings": column(told[name][1] + broken for name in names)})
@@ -281,12 +278,8 @@ def _level(rows: Sequence[Mapping[str, Any]]) -> tuple[float, Caveats]:
     if not full:
         return _NAN, Caveats(caveat for row in rows for caveat in row["warnings"])
     least, most = min(full), max(full)
-    moved = f"the pool was {least:.3g} to {most:.3g} % full while it was measured"
-    return STEP_PCT * float((most + STEP_PCT / 2) // STEP_PCT), _caveats(moved) if most - least > STEP_PCT else NONE
-
-
-def _caveats(text: str) -> Caveats:
-    return Caveats([Caveat("pool-fill", text)])
+    said = caveats(Caveat("pool-fill", f"the pool was {least:.3g} to {most:.3g} % full while it was measured"))
+    return STEP_PCT * float((most + STEP_PCT / 2) // STEP_PCT), said if most - least > STEP_PCT else NONE
 
 
 # What campaigns left on the disks that they wrote, so that it is known again when they are over.

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from hcilib.caveats import NONE, Caveat, Caveats, caveats, column
 from hcilib.engine import located
-from hcilib.places import POOL_FILL, RECORD
+from hcilib.places import RECORD
 from hcilib.read.fio.fio_json import OF_FLUSHES
 from hcilib.read.nodes.facts import levels_of
 from hcilib.read.published import COLUMNS
@@ -159,7 +159,7 @@ def _of_published(place: Path, article: str | None) -> pd.DataFrame:
 def _of_campaign(folder: Path, run_id: str, engine: Engine) -> pd.DataFrame:
     plan = plan_of(folder)
     results = results_of(folder, plan, engine)
-    full = levels_of(results["system"], folder / POOL_FILL)
+    full = levels_of(results["system"], folder)
     said = column(own + more for own, more in zip(results["warnings"], full["warnings"], strict=True))
     results = results.assign(run_id=run_id, pool_fill_pct=full["pool_fill_pct"], warnings=said)
     results.attrs |= {"caveat": plan.get("caveat", ""), "unmeasured": unmeasured(folder, plan, results)}

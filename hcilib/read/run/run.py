@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,11 +23,9 @@ from hcilib.places import (
     JOB,
     LOGS,
     PLAN,
-    POOL_FILL,
     RECORD,
     ROOT,
     STEPS,
-    WEAR,
     WRITERS,
     WRITES,
 )
@@ -153,16 +151,7 @@ def read_wear(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
     >>> print(worn["warnings"][1])
     a virtual disk: it has no counters of its own
     """
-    found = []
-    for folder, name in run_names(path).items():
-        for node in plan_of(folder)["testbed"]["nodes"]:
-            file = folder / WEAR / f"{node['name']}.json"
-            try:
-                content = read_bytes(file) if file.exists() else None
-                found += [{"run_id": name, **row} for row in facts.rows_of_node(content, node["name"], str(file))]
-            except ValueError as error:
-                raise RunReadError(str(error)) from None
-    return pd.DataFrame(found, columns=["run_id", *facts.WEAR_COLUMNS])
+    return _facts(path, facts.rows_of_drives, facts.WEAR_COLUMNS)
 
 
 def read_pool_fill(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
@@ -189,14 +178,20 @@ def read_pool_fill(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
     0  box-ceph  start  node1           8.65
     1  box-ceph    end  node1           8.65
     """
+    return _facts(path, facts.rows_of_pools, facts.POOL_COLUMNS)
+
+
+def _facts(
+    path: str | Path | Sequence[str | Path], rows_of: Callable[[Path, dict], Iterator[dict]], columns: Sequence[str]
+) -> pd.DataFrame:
+    """What run directories keep beside their steps; `rows_of` is given the folder and its plan.json."""
     found = []
     for folder, name in run_names(path).items():
-        plan_of(folder)
         try:
-            found += [{"run_id": name, **row} for row in facts.rows_of_pools(folder / POOL_FILL)]
+            found += [{"run_id": name, **row} for row in rows_of(folder, plan_of(folder))]
         except ValueError as error:
             raise RunReadError(str(error)) from None
-    return pd.DataFrame(found, columns=["run_id", *facts.POOL_COLUMNS])
+    return pd.DataFrame(found, columns=["run_id", *columns])
 
 
 def read_events(path: str | Path) -> pd.DataFrame:
