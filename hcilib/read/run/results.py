@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,18 @@ from hcilib.read.run.records import (
     run_names,
     unmeasured,
 )
-from hcilib.read.run.step_tables import CPU, FLEET, LOADS, MEASURES, NETWORK, QUANTILES, SAMPLED, thin_tail
+from hcilib.read.run.step_tables import (
+    CPU,
+    FLEET,
+    LOADS,
+    MEASURES,
+    NETWORK,
+    NO_STEPS,
+    QUANTILES,
+    SAMPLED,
+    thin_tail,
+    together,
+)
 from hcilib.workload import Cell
 
 if TYPE_CHECKING:
@@ -158,7 +170,7 @@ def _of_published(place: Path, article: str | None) -> pd.DataFrame:
 
 def _of_campaign(folder: Path, run_id: str, engine: Engine) -> pd.DataFrame:
     plan = plan_of(folder)
-    results = results_of(folder, plan, engine)
+    results = _of_steps(folder, plan, engine)
     full = levels_of(results["system"], folder)
     said = column(own + more for own, more in zip(results["warnings"], full["warnings"], strict=True))
     results = results.assign(run_id=run_id, pool_fill_pct=full["pool_fill_pct"], warnings=said)
@@ -166,35 +178,21 @@ def _of_campaign(folder: Path, run_id: str, engine: Engine) -> pd.DataFrame:
     return results
 
 
-def results_of(folder: Path, plan: dict, engine: Engine = None) -> pd.DataFrame:
+def _of_steps(folder: Path, plan: dict, engine: Engine) -> pd.DataFrame:
     """The columns of DESIGN section 3 of one run directory, whose plan.json is `plan`, in the order in which it was
     run."""
-    records: list[_Record] = []
-    measures: list[pa.Table] = []
-    sampled: list[list[str] | None] = []
-    loads: list[str | None] = []
-    told: list[tuple] = []
-    for steps, _ in tables(folder, "steps", engine):
-        records += map(_record, steps["record"].to_pylist())
-        sampled += steps[SAMPLED].to_pylist()
-        loads += steps[LOADS].to_pylist()
-        told += zip(*(steps[name].to_pylist() for name in ("folder", f"{RECORD}:sha256", "unlike")), strict=True)
-        measures.append(steps.select(MEASURES))
-    every = (
-        (name, {"id": record.id, "campaign": record.campaign}, digest, unlike)
-        for record, (name, digest, unlike) in zip(records, told, strict=True)
-    )
-    counts, refused = unlike_steps(folder, plan, every)
+    needed = ["folder", f"{RECORD}:sha256", "unlike", "record", SAMPLED, LOADS, *MEASURES]
+    steps = together([NO_STEPS.select(needed), *(part.select(needed) for part, _ in tables(folder, "steps", engine))])
+    names, digests, unlike, contents = (steps[name].to_pylist() for name in needed[:4])
+    records = list(map(_record, contents))
+    own = [{"id": record.id, "campaign": record.campaign} for record in records]
+    counts, refused = unlike_steps(folder, plan, zip(names, own, digests, unlike, strict=True))
     say(folder, refused)
-    table = pd.DataFrame(columns=list(RESULTS))
-    if records:
-        together = pa.concat_tables(measures)
-        numbers = {name: together[name].to_numpy() for name in MEASURES}
-        valid = [n for n, record in enumerate(records) if record.valid and counts[n]]
-        order = sorted(valid, key=lambda n: (records[n].order, records[n].started_s))
-        own = {name: column[order] for name, column in numbers.items()}
-        table = _table([records[n] for n in order], own, [(sampled[n], loads[n]) for n in order], plan)
-    return table
+    valid = [n for n, record in enumerate(records) if record.valid and counts[n]]
+    order = sorted(valid, key=lambda n: (records[n].order, records[n].started_s))
+    if not any(records[n].kind == "measure" for n in order):
+        return pd.DataFrame(columns=list(RESULTS))
+    return _table([records[n] for n in order], steps.take(order), plan)
 
 
 def _record(content: str) -> _Record:
@@ -204,59 +202,44 @@ def _record(content: str) -> _Record:
     return msgspec.convert(given | {"cell": msgspec.Raw(msgspec.json.encode(given["cell"]))}, _Record)
 
 
-def _table(steps: list[_Record], numbers: dict[str, np.ndarray], told: list[tuple], plan: dict) -> pd.DataFrame:
-    """`steps` are the accepted ones in order; `numbers` their measures; `told` what else is in their table."""
-    measured = np.flatnonzero([step.kind == "measure" for step in steps])
-    if not len(measured):
-        return pd.DataFrame(columns=list(RESULTS))
-    apart = [(n, run, measures) for n in measured for run, measures in _loads_of(steps[n], told[n][1])]
+def _table(steps: list[_Record], table: pa.Table, plan: dict) -> pd.DataFrame:
+    """`steps` are the accepted ones in order, one of them measured at least; `table` is what their files came to."""
+    loads, sampled = (table[name].to_pylist() for name in (LOADS, SAMPLED))
+    wanted = (n for n, step in enumerate(steps) if step.kind == "measure")
+    apart = [(n, run, measures) for n in wanted for run, measures in _loads_of(steps[n], loads[n])]
     measured, runs = np.array([n for n, *_ in apart]), [run for _, run, _ in apart]
-    own = {name: column[measured] for name, column in numbers.items()}
-    for place, measures in ((place, measures) for place, (*_, measures) in enumerate(apart) if measures):
+    own = {name: table[name].to_numpy()[measured] for name in MEASURES}
+    for place, (*_, measures) in enumerate(apart):
         for name, value in measures.items():
             own[name][place] = value
     span_bytes, nodes = (np.array([getattr(run, name) for run in runs]) for name in ("span_bytes", "nodes"))
-    written = np.concatenate([[0.0], numbers["written_bytes"].cumsum()[:-1]])[measured]
+    written = np.concatenate([[0.0], table["written_bytes"].to_numpy().cumsum()[:-1]])[measured]
     cpu_pct = own[CPU[bool(plan["one_kernel"])]]
     offered = np.array([run.offered_iops for run in runs])
     delivered = 100 * own["iops"] / offered
     kept_up = open_loop(delivered, own["full_depth_pct"], own["iops"] * own["runtime_s"])
     unsteady, factors = _unsteady_before(steps), _factors_of(runs)
-    one_start = _from_one_start(runs, factors, plan)
-    over_nbd = plan["testbed"].get("fio", {}).get("ioengine") == "nbd"
-    of_nbd = [
-        (BUSY if plan["one_kernel"] and pct > BUSY_PCT else NONE) + (UNSYNCED if sync == 1 else NONE)
-        if over_nbd
-        else NONE
-        for pct, sync in zip(cpu_pct, factors["sync"], strict=True)
-    ]
     vms, numjobs = (factors[name].to_numpy(float) for name in ("vms", "numjobs"))
-    held_up = held_back(own["iops"], own["lat_ns"], vms, numjobs, offered)
-    said_of_load = zip(_missed_caps(own, factors), held_up, strict=True)
-    warnings = (
-        _warned(run, unsteady[n], _unsampled(run, told[n][0], plan), bool(kept))
-        + shared
-        + missed
-        + held
-        + thin_tail(ios)
-        + hot
-        for n, run, kept, shared, (missed, held), ios, hot in zip(
-            measured, runs, kept_up, one_start, said_of_load, own["ios"], of_nbd, strict=True
-        )
+    said = (
+        [unsteady[n] for n in measured],
+        [_unsampled(run, sampled[n], plan) for n, run in zip(measured, runs, strict=True)],
+        map(_warned, runs, kept_up),
+        _from_one_start(runs, factors, plan),
+        _missed_caps(own, factors),
+        held_back(own["iops"], own["lat_ns"], vms, numjobs, offered),
+        map(thin_tail, own["ios"]),
+        _of_engine(cpu_pct, factors["sync"], plan),
     )
+    warnings = [Caveats(chain(*each)) for each in zip(*said, strict=True)]
     nothing = np.full(len(runs), np.nan)
     columns: dict[str, Any] = dict.fromkeys(_ASKED, nothing)  # where no cell has any
     columns |= factors
     columns |= {name: own[name] for name in (*FLEET, *QUANTILES, *OF_FLUSHES, "full_depth_pct")}
     columns |= {name: [getattr(run, name) for run in runs] for name in ("system", "block", "rep", "tenant", "beside")}
-    columns |= {
-        "source": [plan["testbed"]["name"]] * len(runs),
-        "tool": "fio",
-        "nodes": nodes,
-        "span_bytes": span_bytes,
-    }
+    columns |= {"source": plan["testbed"]["name"], "tool": "fio", "nodes": nodes, "span_bytes": span_bytes}
     columns |= {"pair": np.array([run.pair for run in runs], dtype=float), "warmup_ratio": written / span_bytes}
-    columns |= {"offered_iops": offered, "delivered_pct": delivered, "open_loop": _where_offered(kept_up, offered)}
+    columns |= {"offered_iops": offered, "delivered_pct": delivered, "open_loop": kept_up.astype(object)}
+    columns["open_loop"][np.isnan(offered)] = None  # where nothing was offered it is neither true nor false
     columns |= {"node_cpu_pct": cpu_pct, "net_bytes_per_s": own[NETWORK[bool(plan["one_kernel"])]]}
     columns |= {name: [run.integrity.get(name, np.nan) for run in runs] for name in STAMPED}
     shared_cpu = (cpu_pct == 0) | pd.notna(columns["beside"])  # of tenants at once nobody knows whose CPU it was
@@ -316,13 +299,17 @@ def _unsteady_before(steps: list[_Record]) -> list[Caveats]:
         before.append(now)
         if step.kind == "warmup":
             said[json.loads(bytes(step.cell))["pattern"]] = step.warnings
-            now = Caveats(_not_steady(sentence) for sentences in said.values() for sentence in sentences)
+            ends = [sentence.removeprefix(NOT_STEADY) for sentences in said.values() for sentence in sentences]
+            now = Caveats(Caveat("not-steady", NOT_STEADY, detail=end) for end in ends)
     return before
 
 
-def _not_steady(recorded: str) -> Caveat:
-    """A warm-up's only warning, as its step.json has it."""
-    return Caveat("not-steady", NOT_STEADY, detail=recorded.removeprefix(NOT_STEADY))
+def _of_engine(cpu_pct: np.ndarray, sync: pd.Series, plan: dict) -> list[Caveats]:
+    """What a lab says whose VMs reach their disks through fio's engine nbd."""
+    if plan["testbed"].get("fio", {}).get("ioengine") != "nbd":
+        return [NONE] * len(cpu_pct)
+    busy = plan["one_kernel"] & (cpu_pct > BUSY_PCT)
+    return [(BUSY if hot else NONE) + (UNSYNCED if plain else NONE) for hot, plain in zip(busy, sync == 1, strict=True)]
 
 
 def _unsampled(step: _Record, sampled: list[str] | None, plan: dict) -> Caveats:
@@ -354,13 +341,11 @@ def _fewest_disks(plan: dict, system: str) -> int:
     return min((sum(disk.get("system") in (None, system) for disk in vm["disks"]) for vm in vms), default=0)
 
 
-def _warned(step: _Record, unsteady: Caveats, unsampled: Caveats, kept_up: bool) -> Caveats:
-    """What every reader of the run must know: its warm-up, counters of nodes that are missing or doubtful, VMs that
-    fell silent, a demand that was not met."""
+def _warned(step: _Record, kept_up: bool) -> list[Caveat]:
+    """What every reader of the run must know: counters of nodes that are doubtful, VMs that fell silent, a demand that
+    was not met."""
     own = [Caveat("counters", text) for text in step.counters] + [Caveat("silent", text) for text in step.silences]
-    if step.offered_iops == step.offered_iops and not kept_up:
-        own.append(SATURATED)
-    return unsteady + unsampled + own
+    return own if kept_up or np.isnan(step.offered_iops) else [*own, SATURATED]
 
 
 def held_back(
@@ -375,13 +360,6 @@ def held_back(
         begun = "fio begins no I/O of a job that waits for others of its own: latencies lack that wait"
         said[n] += [Caveat("held-back", begun, f"; numjobs {needed} would show it")]
     return said
-
-
-def _where_offered(kept_up: np.ndarray, offered: np.ndarray) -> np.ndarray:
-    """Whether each run kept up with its demand; None where nothing was offered: neither true nor false."""
-    told = kept_up.astype(object)
-    told[np.isnan(offered)] = None
-    return told
 
 
 def open_loop(delivered_pct: np.ndarray, full_pct: np.ndarray, ios: np.ndarray) -> np.ndarray:

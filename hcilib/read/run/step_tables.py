@@ -67,6 +67,7 @@ _STEPS = pa.schema(
     + [(name, pa.int64()) for name in STAMPS]
     + [(name, pa.string()) for name in HASHES]
 )
+NO_STEPS = _STEPS.empty_table()
 
 
 class Tables(NamedTuple):
@@ -259,9 +260,8 @@ def _coded(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
 
 def counted(run_dir, plan: Mapping, steps: Sequence[pa.Table]) -> tuple[list[dict], dict[str, str]]:
     """The records of the steps that count, of these tables of steps, and of the others why not."""
-    every = (
-        together(list(steps)).select(["folder", "record", "unlike", f"{RECORD}:sha256"]).to_pylist() if steps else []
-    )
+    needed = ["folder", "record", "unlike", f"{RECORD}:sha256"]
+    every = together([NO_STEPS, *steps]).select(needed).to_pylist()
     told = [(s["folder"], record_of(s["record"], "cache"), s[f"{RECORD}:sha256"], s["unlike"]) for s in every]
     counts, refused = acceptance.unlike_steps(run_dir, plan, told)
     return [record for (_, record, _, _), one in zip(told, counts, strict=True) if one and record["valid"]], refused
