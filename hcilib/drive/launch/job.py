@@ -154,21 +154,31 @@ def job_text(
 
     Every option stands in the job's own section: what stands in [global] is unrecoverable per client in fio's JSON.
     """
-    jobs = enumerate(step.jobs_of(vm))
-    return "\n".join(_section(load, vm, testbed, span_bytes, (job, n), paths or {}, content) for n, (load, job) in jobs)
+    planned = _planned(step, vm, testbed, span_bytes, paths, content)
+    lines = {name: [f"{option}={value}\n" for option, value in its.items()] for name, its in planned.items()}
+    return "\n".join(f"[{name}]\n{''.join(its)}" for name, its in lines.items())
 
 
-Job = tuple[int, int]
-"""Which job of its load it is, and which of the VM."""
+def _planned(
+    step: Step, vm: Vm, testbed: Testbed, span_bytes: int, paths: Paths | None, content: Content | None
+) -> dict[str, dict[str, str]]:
+    """Section -> option -> value: the one place that says what a job does to which part of which disk. A file is
+    written from it, and held against it as it was read back."""
+    planned = {}
+    for n, (load, own) in enumerate(step.jobs_of(vm)):
+        options = _options(load, vm, testbed, span_bytes, own, n, paths or {}, content)
+        planned[f"{load.cell.pattern.name}.j{n}"] = {name: str(value) for name, value in options.items()}
+    return planned
 
 
-def _section(
-    step: Step, vm: Vm, testbed: Testbed, span_bytes: int, number: Job, paths: Paths, content: Content | None
-) -> str:
-    own, job = number
+def _options(
+    step: Step, vm: Vm, testbed: Testbed, span_bytes: int, own: int, job: int, paths: Paths, content: Content | None
+) -> dict[str, object]:
+    """Of one job; `own`: which job of its load it is, `job`: which of the VM."""
     pattern, disk = step.cell.pattern, vm.disks[job % len(vm.disks)]
     offset, size = step.region(own, len(vm.disks), min(span_bytes, disk.size_bytes))
-    options = {"ioengine": testbed.fio.ioengine, **_target(vm, disk, paths), "rw": pattern.rw, "bs": pattern.bs_bytes}
+    options: dict[str, object] = {"ioengine": testbed.fio.ioengine, **_target(vm, disk, paths)}
+    options |= {"rw": pattern.rw, "bs": pattern.bs_bytes}
     if pattern.rw in ("randrw", "rw"):
         options["rwmixread"] = pattern.rwmixread
     if pattern.random_distribution:
@@ -177,7 +187,10 @@ def _section(
     if offset:
         options["offset"] = offset
     if pattern.sync:
-        options["sync" if pattern.sync == 1 else _flush(testbed.fio.ioengine)] = 1
+        # Of fio's engines nbd and rbd know fsync alone (fdatasync: invalid argument), which to a device without
+        # metadata of files is the same.
+        flush = "fsync" if testbed.fio.ioengine in ("nbd", "rbd") else "fdatasync"
+        options["sync" if pattern.sync == 1 else flush] = 1
     for option, cap in (("rate", pattern.rate_bytes), ("rate_iops", pattern.rate_iops)):
         if cap:
             options[option] = ",".join(map(str, job_caps(step, cap)))
@@ -199,19 +212,13 @@ def _section(
         options |= {f"write_{what}_log": f"logs/{pattern.name}" for what in ("iops", "bw", "lat")}
         if testbed.fio.log_hist_msec:
             options |= {"log_hist_msec": testbed.fio.log_hist_msec, "write_hist_log": f"logs/{pattern.name}"}
-    return "\n".join([f"[{pattern.name}.j{job}]", *(f"{k}={v}" for k, v in options.items()), ""])
+    return options
 
 
 def log_msec(step: Step) -> int:
     """The interval, in ms, over which fio averages a sample of the step's logs: finer where something is done to the
     system, as a silence is known no better than that (METHODS section 9)."""
     return EVENT_LOG_MSEC if step.cell.events else LOG_MSEC
-
-
-def _flush(ioengine: str) -> str:
-    """How fio is told to flush after each write. Its engines nbd and rbd know fsync alone (fdatasync: invalid
-    argument), which to a device without metadata of files is the same."""
-    return "fsync" if ioengine in ("nbd", "rbd") else "fdatasync"
 
 
 def job_caps(step: Step, cap: int) -> tuple[int, int]:
@@ -282,8 +289,6 @@ _OPTIONS = {
     "exec_prerun": re.escape(GATE),
     **dict.fromkeys(("write_iops_log", "write_bw_log", "write_lat_log", "write_hist_log"), r"logs/[a-z0-9.-]+"),
 }
-_FREE = {"randseed"}
-"""Any number will do."""
 
 
 def read_job(text: str, who: str = "job file") -> dict[str, dict[str, str]]:
@@ -327,69 +332,16 @@ def verify(
     FioError : it holds anything else, names the VM, the section and the option
     """
     who = f"{vm.name}: its job file"
-    found = read_job(text, who)
-    jobs = step.jobs_of(vm)
-    due = [f"{load.cell.pattern.name}.j{n}" for n, (load, _) in enumerate(jobs)]
-    if list(found) != due:
-        raise FioError(f"{who}: sections {', '.join(found)} where the plan has {', '.join(due)}; nothing was started")
-    for job, ((section, given), (load, own)) in enumerate(zip(found.items(), jobs, strict=True)):
-        asked = _asked(load, vm, testbed, span_bytes, (own, job), paths or {}, content)
-        for name in sorted(asked.keys() | given.keys() - _FREE):
+    found, planned = read_job(text, who), _planned(step, vm, testbed, span_bytes, paths, content)
+    if list(found) != list(planned):
+        raise FioError(
+            f"{who}: sections {', '.join(found)} where the plan has {', '.join(planned)}; nothing was started"
+        )
+    for section, asked in planned.items():
+        given = found[section]
+        for name in sorted(asked.keys() | given.keys()):
             if given.get(name) != asked.get(name):
                 raise FioError(
                     f"{who}: section [{section}]: option {name!r} is {given.get(name)!r} where the plan has "
                     f"{asked.get(name)!r}; nothing was started"
                 )
-
-
-def _asked(
-    step: Step, vm: Vm, testbed: Testbed, span_bytes: int, number: Job, paths: Paths, content: Content | None
-) -> dict[str, str]:
-    """Option -> value, of what a job does to which part of which disk, in the plan's words alone."""
-    own, job = number
-    pattern, disk = step.cell.pattern, vm.disks[job % len(vm.disks)]
-    first, length = step.region(own, len(vm.disks), min(span_bytes, disk.size_bytes))
-    asked: dict[str, object] = {
-        "ioengine": testbed.fio.ioengine,
-        "rw": pattern.rw,
-        "bs": pattern.bs_bytes,
-        "size": length,
-        "iodepth": step.cell.iodepth,
-        "direct": testbed.fio.direct,
-        "exec_prerun": GATE,
-        "lat_percentiles": 1,
-    }
-    if first:
-        asked["offset"] = first
-    if rbd := re.fullmatch(r"rbd://([^/]+)/([^/]+)/([^/]+)", disk.uri or ""):
-        asked |= dict(zip(("clustername", "pool", "rbdname"), rbd.groups(), strict=True), clientname="admin")
-    elif disk.uri:
-        asked["uri"] = disk.uri
-    else:
-        asked |= {"filename": str(paths.get(disk.serial)).replace(":", r"\:"), "allow_file_create": 0}
-    if 0 < pattern.rwmixread < 100:
-        asked["rwmixread"] = pattern.rwmixread
-    if pattern.sync:
-        asked["sync" if pattern.sync < 2 else "fsync" if testbed.fio.ioengine in ("nbd", "rbd") else "fdatasync"] = 1
-    if pattern.random_distribution:
-        asked["random_distribution"] = pattern.random_distribution
-    if pattern.rate_bytes:
-        asked["rate"] = "{},{}".format(*job_caps(step, pattern.rate_bytes))
-    if pattern.rate_iops:
-        asked["rate_iops"] = "{},{}".format(*job_caps(step, pattern.rate_iops))
-    if step.cell.demand:
-        reads, writes = job_demand(step)
-        asked |= {"rate_iops": f"{reads},{writes}", "rate_process": step.offered_process}
-    if step.runtime_s > 0:
-        asked |= {"time_based": 1, "runtime": f"{1000 * step.runtime_s:.0f}ms"}
-    if step.ramp_s > 0:
-        asked["ramp_time"] = f"{1000 * step.ramp_s:.0f}ms"
-    if content is not None and pattern.writes:
-        asked |= {"refill_buffers": 1, "dedupe_percentage": content.dedupe_pct,
-                  "buffer_compress_percentage": content.compress_pct}  # fmt: skip
-    if step.runtime_s + step.ramp_s >= SHORTEST_LOGGED_S:
-        logs = ("iops", "bw", "lat", "hist") if testbed.fio.log_hist_msec else ("iops", "bw", "lat")
-        asked |= {"log_avg_msec": log_msec(step), "log_unix_epoch": 1}
-        asked |= {f"write_{what}_log": f"logs/{pattern.name}" for what in logs}
-        asked |= {"log_hist_msec": testbed.fio.log_hist_msec} if "hist" in logs else {}
-    return {name: str(value) for name, value in asked.items()}
