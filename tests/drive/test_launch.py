@@ -284,6 +284,35 @@ def test_a_lost_connection_ends_fio_there_and_names_the_vm(bed, tmp_path):
     assert until(lambda: not fios(bed), 10), "and on the other VM it is ended too"
 
 
+@pytest.fixture
+def lost_at_the_start(monkeypatch):
+    """The connection to vm2 is lost when all is ready, so that vm1 alone is told to go."""
+
+    @contextlib.contextmanager
+    def cut(*given):
+        with session.sessions(*given) as opened:
+            opened["vm2"].channel.close()
+            yield opened
+
+    monkeypatch.setattr(per_host, "sessions", cut)
+
+
+def test_a_connection_lost_before_the_start_is_said_of_its_vm(bed, tmp_path, lost_at_the_start):
+    with pytest.raises(FioError, match=r"^vm2: while fio ran: .*closed"):
+        launched(by(bed, "per-host"), tmp_path, step(0.5))
+    assert until(lambda: not fios(bed) and not list(Path(bed.lab_root).glob("hci-*")), 10)
+
+
+def test_a_fio_that_is_about_to_start_when_its_controller_goes_is_ended_too(bed, tmp_path, lost_at_the_start):
+    """What starts it is not there yet to take the signal, as on a machine that is busy."""
+    late = tmp_path / "timeout"
+    late.write_text('#!/bin/sh\ntrap : TERM\nsleep 0.5\ntrap - TERM\nexec /usr/bin/timeout "$@"\n')
+    late.chmod(0o755)
+    with pytest.raises(FioError, match=r"^vm2: "):
+        launched(by(bed, "per-host"), tmp_path, step(20), preludes={"vm1": f"PATH='{tmp_path}':$PATH"})
+    assert until(lambda: not fios(bed) and not list(Path(bed.lab_root).glob("hci-*")), 12), fios(bed)
+
+
 # Preludes
 
 
@@ -340,10 +369,10 @@ def test_what_begins_while_it_is_ended_is_ended_too(bed, tmp_path, late):
     left = lambda: [c for c in processes(bed.lab_root).values() if late[:20] in c]  # noqa: E731
     with Fleet(bed) as fleet:
         with session.sessions(order(step(0.5), bed, fleet, tmp_path), script, "job.fio", 30) as opened:
-            for one in opened:
+            for one in opened.values():
                 one.say("go")
                 one.answer("begun")
-            assert until(lambda: len(left()) > 2 or len(list(Path(opened[0].folder, "logs").iterdir())) > 20)
+            assert until(lambda: len(left()) > 2 or len(list(Path(opened["vm1"].folder, "logs").iterdir())) > 20)
         assert until(lambda: not left() and not list(Path(bed.lab_root).glob("hci-*")), 8), left()
 
 

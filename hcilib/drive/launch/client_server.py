@@ -19,7 +19,8 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from hcilib.drive.hosts.hosts import CONNECT_S, Clock
@@ -72,23 +73,21 @@ esac 2>/dev/null
 def launch(of: Launch) -> tuple[Launched, dict[str, Clock], dict[str, float]]:
     """Run the jobs; also returns each VM's clock. (When each began stands in the logs, or in the result of fio 3.36 and
     later.)"""
-    places = {vm.name: (vm.target, PORT) for vm in of.vms}
     with sessions(of, SCRIPT, "server", of.limit_s + BEYOND_S) as opened, _sockets(of) as folder:
         _start(of, opened)
         with _bridges(folder, opened) as lost, watched(of, opened, "client-server") as seen:
-            launched, faults = _client(of, folder, opened, seen)
+            done = _client(of, folder, opened, seen)
             broken = dict(lost)  # before the sessions are closed from here, which to a bridge still open is a loss too
     named = tuple(f"{name}: {why}" for name, why in broken.items()) if not seen.faults else seen.faults
-    done = Launched(*launched, launcher="client-server", places=places, faults=(*named, *faults))
-    return done, {s.vm.name: s.clock for s in opened}, {}
+    done = replace(done, places={vm.name: (vm.target, PORT) for vm in of.vms}, faults=(*named, *done.faults))
+    return done, {name: s.clock for name, s in opened.items()}, {}
 
 
-def _start(of: Launch, opened: Sequence[Session]) -> None:
+def _start(of: Launch, opened: Mapping[str, Session]) -> None:
     """A server on every VM, ready to be spoken to; FioError names those where there is none."""
-    by_name = {s.vm.name: s for s in opened}
 
     def start(name: str) -> None:
-        session = by_name[name]
+        session = opened[name]
         session.say("go")
         session.answer("ready")
         session.channel.settimeout(CONNECT_S)
@@ -99,7 +98,7 @@ def _start(of: Launch, opened: Sequence[Session]) -> None:
             passed += one
         session.channel.settimeout(None)
 
-    asked = of.fleet.each(by_name, start, limit_s=2 * CONNECT_S)
+    asked = of.fleet.each(opened, start, limit_s=2 * CONNECT_S)
     if wrong := [f"{name}: {o.error}" for name, o in asked.items() if not o.ok]:
         raise FioError("no fio server on " + "; ".join(wrong))
 
@@ -121,14 +120,14 @@ def _sockets(of: Launch) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _bridges(folder: Path, opened: Sequence[Session]) -> Iterator[dict[str, str]]:
+def _bridges(folder: Path, opened: Mapping[str, Session]) -> Iterator[dict[str, str]]:
     """Listen for fio's client, one connection a VM, and pass its bytes through that VM's session. Yields VM -> what
     became of its way, filled in while fio runs: the client may say nothing of it, or die of SIGPIPE without a word."""
     lost: dict[str, str] = {}
     with contextlib.ExitStack() as stack:
         there = os.open(folder, os.O_RDONLY)
         stack.callback(os.close, there)
-        for session in opened:
+        for session in opened.values():
             near = stack.enter_context(socket.socket(socket.AF_UNIX))
             near.bind(f"/proc/self/fd/{there}/{session.vm.target}")  # a path may be too long for a socket's address
             near.listen(1)
@@ -139,34 +138,24 @@ def _bridges(folder: Path, opened: Sequence[Session]) -> Iterator[dict[str, str]
 
 
 def _accept(listener: socket.socket, session: Session, lost: dict[str, str]) -> None:
-    try:
+    with contextlib.suppress(OSError):
         near, _ = listener.accept()
-    except OSError:
-        return
-    far = session.channel
-
-    def note_loss() -> None:
-        """A server that ends its connection has sshd say so; a connection that breaks says nothing."""
-        if not far.eof_received:
-            lost[session.vm.name] = "its SSH connection was lost while fio ran"
-
-    for source, sink in ((near, far), (far, near)):
-        threading.Thread(target=_pump, args=(source, sink, far, note_loss), daemon=True).start()
+        for source, sink in ((near, session.channel), (session.channel, near)):
+            threading.Thread(target=_pump, args=(source, sink, session, lost), daemon=True).start()
 
 
-def _pump(source, sink, far, ended: Callable[[], None]) -> None:
-    """Bytes one way until either end closes; then both are closed, as a server that is gone must be seen at once.
-
-    `ended`: called when it was `far` that closed, before fio's client can see it and be gone.
-    """
+def _pump(source, sink, session: Session, lost: dict[str, str]) -> None:
+    """Bytes one way until either end closes; then both are closed, as a server that is gone must be seen at once. A
+    server that ends its connection has sshd say so; a connection that breaks says nothing, and is noted before fio's
+    client can see it and be gone."""
     closed = source
     with contextlib.suppress(OSError, EOFError):
         while data := source.recv(CHUNK):
             closed = sink
             sink.sendall(data)
             closed = source
-    if closed is far:
-        ended()
+    if closed is session.channel and not session.channel.eof_received:
+        lost[session.vm.name] = "its SSH connection was lost while fio ran"
     for end in (source, sink):
         _shut(end)  # close alone sends nothing while the other thread still reads
         with contextlib.suppress(Exception):
@@ -178,11 +167,8 @@ def _shut(end) -> None:
         end.shutdown(socket.SHUT_RDWR)
 
 
-def _client(
-    of: Launch, folder: Path, opened: Sequence[Session], seen: Watched
-) -> tuple[tuple[int, float, float, bool], tuple[str, ...]]:
-    """Run fio's client: its code, when it started and ended, whether it was ended from outside, and the VMs that this
-    was due to.
+def _client(of: Launch, folder: Path, opened: Mapping[str, Session], seen: Watched) -> Launched:
+    """Run fio's client; `faults` are the VMs that it was ended from outside for.
 
     Never --eta=never (the client then hangs on a frozen server) and never --output (errors would land in that file).
     """
@@ -208,10 +194,10 @@ def _client(
                 faults = (f"stopped from outside after {of.limit_s:g} s", *_behind(of, opened))
         finally:  # Ctrl-C too: no client may outlive the step
             returncode = _end(process)
-    return (returncode, started, time.time(), timed_out), faults
+    return Launched(returncode, started, time.time(), timed_out, faults=faults)
 
 
-def _behind(of: Launch, opened: Sequence[Session]) -> list[str]:
+def _behind(of: Launch, opened: Mapping[str, Session]) -> list[str]:
     """After a deadline: the VMs it was due to, a sentence each. The healthy ones have long finished their jobs by then;
     where none has, it was due to nobody."""
     asked = workers(of.fleet, opened, DEPTH["client-server"])
@@ -227,11 +213,10 @@ def _behind(of: Launch, opened: Sequence[Session]) -> list[str]:
 
 
 def _end(process: subprocess.Popen) -> int:
-    for sig, patience_s in ((signal.SIGTERM, 5), (signal.SIGKILL, 5)):
-        if process.poll() is not None:
-            break
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, sig)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(timeout=patience_s)
+    for sig in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, sig)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=5)
     return process.wait()

@@ -47,18 +47,13 @@ def stamped(run, vm, offset, sequence, nbytes):
 
 def stamps_of(content, run, vm, offset):
     """The sequences that the sectors of a block hold (0: zeros), and how many sectors hold anything else."""
-    found, foreign = [], 0
-    for number in range(len(content) // SECTOR):
+    found, sectors = [], len(content) // SECTOR
+    for number in range(sectors):
         one = content[number * SECTOR : (number + 1) * SECTOR]
-        if not any(one):
-            found.append(0)
-            continue
-        sequence = _HEAD.unpack_from(one)[4]
-        if one == sector(run, vm, offset, sequence, number):
+        sequence = _HEAD.unpack_from(one)[4]  # of zeros 0
+        if not any(one) or one == sector(run, vm, offset, sequence, number):
             found.append(sequence)
-        else:
-            foreign += 1
-    return found, foreign
+    return found, sectors - len(found)
 
 
 class Block:

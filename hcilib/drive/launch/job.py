@@ -86,11 +86,8 @@ class Launch:
 
     def offsets(self) -> dict[str, list[int]]:
         """VM -> at which byte of its disk each job begins; empty where all begin at 0."""
-        starts: dict[str, list[int]] = {}
-        for vm in self.vms:
-            spans = [min(self.span_bytes, disk.size_bytes) for disk in vm.disks]
-            jobs = enumerate(self.step.jobs_of(vm))
-            starts[vm.name] = [load.region(job, len(spans), spans[n % len(spans)])[0] for n, (load, job) in jobs]
+        given = {name: read_job(text).values() for name, text in self.jobs.items()}
+        starts = {name: [int(options.get("offset", 0)) for options in its] for name, its in given.items()}
         return starts if any(map(any, starts.values())) else {}
 
 
@@ -263,32 +260,29 @@ def _target(vm: Vm, disk: Disk, paths: Paths) -> dict[str, str | int]:
 # What a job file may hold. fio's own parser takes much more: `;` and `#` cut a value short, $name and ${NAME} are
 # replaced,
 # `...` and (...) are computed by a shell, `include` reads another file, and an engine may be a library to load.
-_TEXT = r"[A-Za-z0-9_./:,=?&+@%-]+"
-_SWITCHES = ("time_based", "sync", "fdatasync", "fsync", "refill_buffers", "lat_percentiles", "log_unix_epoch")
+_NUMBER, _NAME = r"\d+", r"[\w.-]+"
 _NUMBERS = ("bs", "iodepth", "size", "offset", "rwmixread", "randseed", "dedupe_percentage",
             "buffer_compress_percentage", "log_avg_msec", "log_hist_msec")  # fmt: skip
-_OPTIONS = {
-    "ioengine": "|".join(ENGINES),
-    "filename": r"/?(?:[A-Za-z0-9_./,=+@%-]|\\:)+",
-    "uri": _TEXT,
-    "rw": "(?:rand)?(?:read|write|rw)",
-    "clustername": r"[\w.-]+",
-    "clientname": "admin",
-    "pool": r"[\w.-]+",
-    "rbdname": r"[\w.-]+",
-    "rate": r"\d+,\d+",
-    "rate_iops": r"\d+,\d+",
-    "rate_process": "poisson|linear",
-    "random_distribution": r"zipf:\d(?:\.\d{1,2})?|zoned:\d{1,2}/\d{1,2}:\d{1,2}/\d{1,2}",
-    "runtime": r"\d+ms",
-    "ramp_time": r"\d+ms",
-    "direct": "[01]",
-    "allow_file_create": "0",
-    **dict.fromkeys(_SWITCHES, "1"),
-    **dict.fromkeys(_NUMBERS, r"\d+"),
-    "exec_prerun": re.escape(GATE),
-    **dict.fromkeys(("write_iops_log", "write_bw_log", "write_lat_log", "write_hist_log"), r"logs/[a-z0-9.-]+"),
+_FORMS = {
+    "|".join(ENGINES): ("ioengine",),
+    r"/?(?:[A-Za-z0-9_./,=+@%-]|\\:)+": ("filename",),
+    r"[A-Za-z0-9_./:,=?&+@%-]+": ("uri",),
+    "admin": ("clientname",),
+    _NAME: ("clustername", "pool", "rbdname"),
+    "(?:rand)?(?:read|write|rw)": ("rw",),
+    r"zipf:\d(?:\.\d{1,2})?|zoned:\d{1,2}/\d{1,2}:\d{1,2}/\d{1,2}": ("random_distribution",),
+    f"{_NUMBER},{_NUMBER}": ("rate", "rate_iops"),
+    "poisson|linear": ("rate_process",),
+    f"{_NUMBER}ms": ("runtime", "ramp_time"),
+    _NUMBER: _NUMBERS,
+    "[01]": ("direct",),
+    "1": ("time_based", "sync", "fdatasync", "fsync", "refill_buffers", "lat_percentiles", "log_unix_epoch"),
+    "0": ("allow_file_create",),
+    re.escape(GATE): ("exec_prerun",),
+    r"logs/[a-z0-9.-]+": ("write_iops_log", "write_bw_log", "write_lat_log", "write_hist_log"),
 }
+"""Form of a value -> the options that are of it."""
+_OPTIONS = {name: form for form, names in _FORMS.items() for name in names}
 
 
 def read_job(text: str, who: str = "job file") -> dict[str, dict[str, str]]:

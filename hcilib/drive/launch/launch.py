@@ -33,10 +33,11 @@ def launch(of: Launch) -> Launched:
     launcher = per_host if testbed.fio.launcher == "per-host" else client_server
     launched, clocks, begun = launcher.launch(of)
     quiet = silent(of, launched.places)
-    return replace(
-        launched, silent_s=quiet, silences=sentences(of, quiet), offsets=of.offsets(),
-        **starts(of, launched.places, clocks, begun),
-    )  # fmt: skip
+    who = "; ".join(f"{vm} for up to {seconds:.2g} s" for vm, seconds in quiet.items())
+    everywhere = " (the whole fleet)" if len(quiet) == len(of.vms) else ""
+    said = f"no I/O completed on {who}{everywhere}: something hung while it was measured"
+    began = starts(of, launched.places, clocks, begun)
+    return replace(launched, silent_s=quiet, silences=(said,) if quiet else (), offsets=of.offsets(), **began)
 
 
 # When each VM began, by the controller's clock, from the best witness there is; and for how long one completed nothing,
@@ -54,14 +55,17 @@ def starts(
     """
     table = _table(of.work)
     if table.empty:
-        return _unknown("there is no complete result")
+        return {"starts_from": "unknown: there is no complete result"}
     hosts = {vm: table[(table["hostname"] == host) & (table["port"] == port)] for vm, (host, port) in places.items()}
     ran_s = {vm: rows["runtime"].max() / 1000 for vm, rows in hosts.items()}
     for source, start_s in _witnesses(hosts, of, places, begun):
         if start_s.keys() >= places.keys() and (source == "begun" or offsets.keys() >= places.keys()):
             own = {vm: s - (0.0 if source == "begun" else offsets[vm][0]) for vm, s in start_s.items()}
-            return _window(own, ran_s, source)
-    return _unknown("this fio gives no job_start, and a step shorter than 5 s has no logs")
+            last = max(own.values())
+            skew_s, common_s = last - min(own.values()), min(own[vm] + ran_s[vm] for vm in own) - last
+            found = {"start_skew_s": skew_s, "common_window_s": max(0.0, common_s)}
+            return {name: round(float(seconds), 4) for name, seconds in found.items()} | {"starts_from": source}
+    return {"starts_from": "unknown: this fio gives no job_start, and a step shorter than 5 s has no logs"}
 
 
 def _witnesses(hosts, of: Launch, places, begun):
@@ -70,20 +74,6 @@ def _witnesses(hosts, of: Launch, places, begun):
     logs = logged(of.work, log_msec(of.step))
     yield "logs", {vm: logs[host] for vm, (host, _) in places.items() if host in logs}
     yield "begun", dict(begun)
-
-
-def _window(start_s: Mapping[str, float], ran_s: Mapping[str, float], source: str) -> dict:
-    first, last = min(start_s.values()), max(start_s.values())
-    common = min(start_s[vm] + ran_s[vm] for vm in start_s) - last
-    return {
-        "start_skew_s": round(float(last - first), 4),
-        "common_window_s": round(max(0.0, float(common)), 4),
-        "starts_from": source,
-    }
-
-
-def _unknown(why: str) -> dict:
-    return {"start_skew_s": None, "common_window_s": None, "starts_from": f"unknown: {why}"}
 
 
 def _table(work: Path) -> pd.DataFrame:
@@ -144,10 +134,3 @@ def _longest_s(bins: pd.DataFrame, iodepth: int) -> pd.Series:
     slowest = bins.groupby([*_JOB, "lat_ns"])["count"].sum().reset_index().sort_values("lat_ns", ascending=False)
     slowest["so_far"] = slowest.groupby(_JOB)["count"].cumsum()
     return slowest[slowest["so_far"] >= iodepth].groupby(_JOB)["lat_ns"].max() / 1e9
-
-
-def sentences(of: Launch, quiet: Mapping[str, float]) -> tuple[str, ...]:
-    """What is to be said of a run in which VMs fell silent."""
-    who = "; ".join(f"{vm} for up to {seconds:.2g} s" for vm, seconds in quiet.items())
-    everywhere = " (the whole fleet)" if len(quiet) == len(of.vms) else ""
-    return (f"no I/O completed on {who}{everywhere}: something hung while it was measured",) if quiet else ()

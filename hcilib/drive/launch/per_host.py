@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +21,13 @@ from hcilib.read.logs.rollup import pushed_name
 from hcilib.read.logs.rollup_cells import read_pushed, script_for_vms
 
 LOOK_S, POLL_S = 2.0, 0.02
+OUTPUT = ("fio.json", "fio.stderr")
 STOPPED = 128  # fio's exit code after a signal that it obeyed
 
 # mawk, Debian's awk, reads a pipe in large blocks unless it is told not to: the rates would be seconds old.
 # What waits for the jobs holds both ends of its pipe and never reads an end: what waits for the channel's ends it, also
-# when the script itself was killed and cannot.
+# when the script itself was killed and cannot. At the channel's end the signal is sent again and again: a shell that is
+# about to become `timeout` loses it.
 SCRIPT = r"""
 mkfifo gate ready || exit 1
 exec 6<>ready
@@ -39,7 +41,10 @@ if [ "$every" ]; then
 fi
 timeout -k 5 "$seconds" "$fio" $status --output-format=json+ "$d/job.fio" >$out 2>fio.stderr 3<&- 6<&- & job=$!
 { n=0; while [ $n -lt "$jobs" ] && read -r word <&6; do n=$((n+1)); done; echo 'hci ready all' >&2; } & ready=$!
-{ read -r word <&3; exec 7<>gate; [ "$word" != start ] || read -r word <&3; kill $job $ready; } 2>/dev/null & stop=$!
+{
+  read -r word <&3; exec 7<>gate; [ "$word" != start ] || read -r word <&3; kill $job $ready
+  while [ -z "$word" ] && sleep 0.2 && kill $job; do :; done
+} 2>/dev/null & stop=$!
 wait $job; code=$?
 kill $ready $stop 2>/dev/null
 exec 7<>gate
@@ -70,44 +75,41 @@ def launch(of: Launch) -> tuple[Launched, dict[str, Clock], dict[str, float]]:
     count_ms = f"{1000 * of.sample_s:.0f}" if of.watch else ""
     with sessions(of, SCRIPT, "job.fio", of.limit_s, count_ms) as opened:
         if of.watch:
-            files = {s.vm.name: f"{s.folder}/tally.awk" for s in opened}
+            files = {name: f"{s.folder}/tally.awk" for name, s in opened.items()}
             sent = of.fleet.each(files, lambda n: of.fleet.put_now(n, files[n], TALLY.encode()), limit_s=CONNECT_S)
             need("preparing fio", sent)
         started = time.time()
-        for session in opened:
-            session.say("go")
-        _await_all(of.fleet, opened)
-        for session in opened:  # a line each, on connections that are open and idle
-            with naming(session):
-                session.say("start")
+        _tell(opened.values(), "go")
+        # Until every job stands at its gate or its fio ended; who hangs for longer is others' to find.
+        of.fleet.each(opened, lambda name: opened[name].answer("ready"), limit_s=2 * CONNECT_S)
+        _tell(opened.values(), "start")  # a line each, on connections that are open and idle
         if of.begun:
             of.begun.set()
         with watched(of, opened, "per-host") as seen:
             stopped = _follow(opened, of, seen, started + of.limit_s + ENDING_S)
-        ended = time.time()
-        need("fetching fio's output", _fetch(of.fleet, opened, of.work))
-        remarks = _fetch_logs(of.fleet, opened, of.testbed.fio.rollup_above_bytes, of.work)
-    late = [s.vm.name for s in opened if s.late(started + of.limit_s)] if not seen.faults else []
+        ended_s = time.time()
+        done = {name: s for name, s in opened.items() if s.returncode is not None}
+        _fetch(of, done)
+        folders, hosts = {name: s.folder for name, s in done.items()}, {name: s.vm.target for name, s in done.items()}
+        fetched, remarks = fetch_logs(of.fleet, folders, hosts, of.testbed.fio.rollup_above_bytes, of.work / "logs")
+        need("fetching fio's logs", fetched)
+    late = [name for name, s in opened.items() if s.late(started + of.limit_s)] if not seen.faults else []
     faults = (*seen.faults, *(f"{name}: fio was stopped from outside after {of.limit_s:g} s" for name in late))
-    _merge(opened, places, of.work)
-    times = _times(opened, of.work)
-    begun, done = zip(*times.values(), strict=True) if len(times) == len(opened) else ((), ())
-    launched = Launched(_returncode(opened, stopped), started, ended, bool(faults), stopped, "per-host", places, faults,
-                        remarks=remarks, measured_s=(max(begun), min(done)) if done else None)  # fmt: skip
-    return launched, {s.vm.name: s.clock for s in opened}, {name: own[0] for name, own in times.items()}
+    times = _merged(of.work, done, places)
+    began, ended = zip(*times.values(), strict=True) if len(times) == len(opened) else ((), ())
+    # fio's own code for having obeyed our stop is none.
+    codes = [0 if stopped and s.returncode == STOPPED else s.returncode for s in opened.values()]
+    returncode = next((code for code in codes if code), 0)
+    launched = Launched(returncode, started, ended_s, bool(faults), stopped, "per-host", places, faults,
+                        remarks=remarks, measured_s=(max(began), min(ended)) if ended else None)  # fmt: skip
+    return launched, {name: s.clock for name, s in opened.items()}, {name: own[0] for name, own in times.items()}
 
 
-def _await_all(fleet: Fleet, opened: Sequence[Session]) -> None:
-    """Until every job stands at its gate or its fio ended; who hangs for longer than `CONNECT_S` is others' to find."""
-    by_name = {session.vm.name: session for session in opened}
-    fleet.each(by_name, lambda name: by_name[name].answer("ready"), limit_s=2 * CONNECT_S)
-
-
-def _follow(opened: Sequence[Session], of: Launch, seen: Watched, deadline_s: float) -> bool:
+def _follow(opened: Mapping[str, Session], of: Launch, seen: Watched, deadline_s: float) -> bool:
     """Until fio has ended on every VM, or the deadline, or a disk is seen to answer nothing; whether `of.watch` ended
     it."""
     stopped, told, due = False, False, time.monotonic() + LOOK_S
-    while left := [s for s in opened if s.returncode is None]:
+    while left := [s for s in opened.values() if s.returncode is None]:
         for session in left:
             with naming(session):
                 session.look()
@@ -115,24 +117,24 @@ def _follow(opened: Sequence[Session], of: Launch, seen: Watched, deadline_s: fl
             return stopped
         if seen.faults and not told:  # timeout kills, 5 s later, what does not obey
             told, deadline_s = True, time.time() + ENDING_S
-            _tell(left)
+            _tell(left, "stop")
         if of.watch and not (stopped or told) and time.monotonic() >= due:
             due = time.monotonic() + LOOK_S
             if stopped := bool(of.watch(fleet_rates(_counts(of.fleet, opened), of.sample_s))):
-                _tell(left)
+                _tell(left, "stop")
         time.sleep(POLL_S)
     return stopped
 
 
-def _tell(left: Sequence[Session]) -> None:
-    for session in left:
+def _tell(sessions: Iterable[Session], word: str) -> None:
+    for session in sessions:
         with naming(session):
-            session.say("stop")
+            session.say(word)
 
 
-def _counts(fleet: Fleet, sessions: Sequence[Session]) -> list[np.ndarray]:
+def _counts(fleet: Fleet, opened: Mapping[str, Session]) -> list[np.ndarray]:
     """Of every VM its I/Os so far: rows of runtime (ms) and count. Empty where nothing can be read yet."""
-    files = {s.vm.name: f"{s.folder}/rates" for s in sessions}
+    files = {name: f"{s.folder}/rates" for name, s in opened.items()}
     read = fleet.each(files, lambda name: fleet.read_now(name, files[name]), limit_s=CONNECT_S)
     lines = [(o.value or b"").decode().rpartition("\n")[0].splitlines() for o in read.values()]
     return [np.array([line.split() for line in own], dtype=float).reshape(-1, 2) for own in lines]
@@ -149,54 +151,36 @@ def fleet_rates(counts: Sequence[np.ndarray], sample_s: float = 1.0) -> np.ndarr
     return np.diff(total) / sample_s if samples else np.array([])
 
 
-def _fetch(fleet: Fleet, sessions: Sequence[Session], work: Path):
-    """fio's output of every VM into `work`."""
-    by_name = {s.vm.name: s for s in sessions if s.returncode is not None}
+def _fetch(of: Launch, done: Mapping[str, Session]) -> None:
+    """fio's output of every VM into `of.work`."""
 
     def fetch(name: str) -> None:
-        for file in ("fio.json", "fio.stderr"):
-            (work / f"{name}.{file}").write_bytes(fleet.read_now(name, f"{by_name[name].folder}/{file}"))
+        for file in OUTPUT:
+            (of.work / f"{name}.{file}").write_bytes(of.fleet.read_now(name, f"{done[name].folder}/{file}"))
 
-    return fleet.each(by_name, fetch, limit_s=60)
-
-
-def _fetch_logs(fleet: Fleet, sessions: Sequence[Session], above_bytes: int, work: Path) -> tuple[str, ...]:
-    """The logs of every VM, or the rollups of large ones, into work/logs; what is to be said of them."""
-    ended = [s for s in sessions if s.returncode is not None]
-    folders, hosts = {s.vm.name: s.folder for s in ended}, {s.vm.name: s.vm.target for s in ended}
-    fetched, said = fetch_logs(fleet, folders, hosts, above_bytes, work / "logs")
-    need("fetching fio's logs", fetched)
-    return said
+    need("fetching fio's output", of.fleet.each(done, fetch, limit_s=60))
 
 
-def _merge(sessions: Sequence[Session], places: Mapping[str, tuple[str, int]], work: Path) -> None:
-    """One fio.json and one fio.stderr, the lines of the latter behind their VM's name."""
-    own = {s.vm.name: work / f"{s.vm.name}.fio.json" for s in sessions if s.returncode is not None}
+def _merged(
+    work: Path, done: Mapping[str, Session], places: Mapping[str, tuple[str, int]]
+) -> dict[str, tuple[float, float]]:
+    """One fio.json and one fio.stderr of the VMs' own, the lines of the latter behind their VM's name. VM -> when its
+    fio began to measure and was done, by the controller's clock: the time in its result, and that less the runtime
+    there."""
+    own = {name: work / f"{name}.fio.json" for name in done}
     (work / "fio.json").write_text(merge_hosts({places[name]: path for name, path in own.items()}))
     said = {name: (work / f"{name}.fio.stderr").read_text(errors="replace").splitlines() for name in own}
     (work / "fio.stderr").write_text("".join(f"{name}: {line}\n" for name, its in said.items() for line in its))
-
-
-def _times(sessions: Sequence[Session], work: Path) -> dict[str, tuple[float, float]]:
-    """VM -> when its fio began to measure and was done, by the controller's clock: the time in its result, and that
-    less the runtime there. Ends the VM's own files."""
     times = {}
-    for session in sessions:
-        path = work / f"{session.vm.name}.fio.json"
-        document = split(path)[0] if path.exists() else {}
+    for name, path in own.items():
+        document, _ = split(path)
         ran_ms = max((job.get("job_runtime", float("nan")) for job in document.get("jobs", [])), default=float("nan"))
         if "timestamp_ms" in document and ran_ms == ran_ms:
-            done_s = document["timestamp_ms"] / 1000 - session.clock[0]
-            times[session.vm.name] = (done_s - ran_ms / 1000, done_s)
-        for file in ("fio.json", "fio.stderr"):
-            (work / f"{session.vm.name}.{file}").unlink(missing_ok=True)
+            done_s = document["timestamp_ms"] / 1000 - done[name].clock[0]
+            times[name] = (done_s - ran_ms / 1000, done_s)
+        for file in OUTPUT:
+            (work / f"{name}.{file}").unlink()
     return times
-
-
-def _returncode(sessions: Sequence[Session], stopped: bool) -> int:
-    """The first that is not 0; fio's own code for having obeyed our stop is none."""
-    codes = [0 if stopped and s.returncode == STOPPED else s.returncode for s in sessions]
-    return next((code for code in codes if code), 0)
 
 
 # Logs where they were written: a VM whose logs are large rolls them up itself, by one file that needs the standard

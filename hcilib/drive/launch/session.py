@@ -104,14 +104,13 @@ class Session:
         channel = self.channel
         told = self.heard or channel.recv_stderr_ready() or channel.eof_received or channel.closed
         if self.returncode is None and told:
-            code = self.answer("ended")
-            self.returncode, self.ended_s = int(code), time.time()
+            self.returncode, self.ended_s = int(self.answer("ended")), time.time()
 
 
 @contextlib.contextmanager
-def sessions(of: Launch, script: str, process: str, limit_s: float, count_ms: str = "") -> Iterator[list[Session]]:
-    """Every VM's script, its prelude done, ready for its release; its fio is ended and its folder removed when the
-    block ends.
+def sessions(of: Launch, script: str, process: str, limit_s: float, count_ms: str = "") -> Iterator[dict[str, Session]]:
+    """VM -> its script, its prelude done, ready for its release; its fio is ended and its folder removed when the block
+    ends.
 
     Parameters
     ----------
@@ -132,7 +131,7 @@ def sessions(of: Launch, script: str, process: str, limit_s: float, count_ms: st
         return session
 
     try:
-        yield list(need("preparing fio", of.fleet.each(by_name, prepare, limit_s=4 * CONNECT_S)).values())
+        yield need("preparing fio", of.fleet.each(by_name, prepare, limit_s=4 * CONNECT_S))
     finally:
         for session in opened.values():
             with contextlib.suppress(Exception):
@@ -238,7 +237,7 @@ class Watched:
 
 
 @contextlib.contextmanager
-def watched(of: Launch, opened: Sequence[Session], launcher: str) -> Iterator[Watched]:
+def watched(of: Launch, opened: Mapping[str, Session], launcher: str) -> Iterator[Watched]:
     """Ask while the block runs, in a thread of its own; the first time after `EVERY_S`, so that a short step costs
     nothing.
 
@@ -259,9 +258,9 @@ def watched(of: Launch, opened: Sequence[Session], launcher: str) -> Iterator[Wa
         stop.set()
 
 
-def workers(fleet: Fleet, opened: Sequence[Session], depth: int) -> dict[str, list[Worker] | str]:
+def workers(fleet: Fleet, opened: Mapping[str, Session], depth: int) -> dict[str, list[Worker] | str]:
     """VM -> the workers of its fio, in the order of their jobs; one sentence where it cannot be asked."""
-    commands = {s.vm.name: WORKERS % f"[{s.mark[0]}]{s.mark[1:]}" for s in opened}
+    commands = {name: WORKERS % f"[{s.mark[0]}]{s.mark[1:]}" for name, s in opened.items()}
     asked = fleet.run(commands, limit_s=10)
     return {name: _parse(o.value, depth) if o.ok else o.error.rpartition("` ")[2] for name, o in asked.items()}
 
