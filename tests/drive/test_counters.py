@@ -267,7 +267,7 @@ def _wait(ready, patience_s: float = 20) -> None:
 @pytest.mark.lab
 @pytest.mark.parametrize("ahead_s", [0.0, 3600.0])
 def test_a_windows_node_streams_its_counters_onto_the_controllers_clock(bed, tmp_path, monkeypatch, ahead_s):
-    monkeypatch.setattr(counters, "counters_command", lambda *_: _replay(tmp_path, _lines(), ahead_s))
+    monkeypatch.setattr(counters, "powershell", lambda script: _replay(tmp_path, _lines(), ahead_s))
     started = time.time()
     with Fleet(_windows(bed)) as fleet, sampled(fleet, ["node1", "node2"], tmp_path / "counters.csv", 0.2) as remarks:
         _wait(lambda: _streamed(tmp_path).count(b'"ms"') >= 3)

@@ -12,17 +12,17 @@ from probes import processes, until
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.hosts import lease as room
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.drive.hosts.lease import LeaseError, leased
+from hcilib.drive.hosts.lease import Lease, LeaseError
 from hcilib.system import System
 
 pytestmark = pytest.mark.lab
 HOLD = """
 import sys, time
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.drive.hosts.lease import leased
+from hcilib.drive.hosts.lease import Lease
 from hcilib.testbed import Testbed
 bed = Testbed.model_validate_json(open(sys.argv[1]).read())
-with Fleet(bed) as fleet, leased(fleet, bed, bed.vms, "/runs/other"):
+with Fleet(bed) as fleet, Lease(fleet, bed, bed.vms, "/runs/other"):
     print("held", flush=True)
     time.sleep(120)
 """
@@ -71,7 +71,7 @@ def test_a_controller_that_is_killed_frees_its_hosts_and_leaves_no_process(bed, 
 
         def free() -> bool:
             try:
-                with leased(fleet, bed, bed.vms, tmp_path):
+                with Lease(fleet, bed, bed.vms, tmp_path):
                     return True
             except LeaseError:
                 return False
@@ -88,23 +88,23 @@ def test_two_testbed_files_that_share_a_vm_count(bed, tmp_path, one, two):
         update={"vms": tuple(v.model_copy(update={"name": f"x{i}"}) for i, v in enumerate(theirs.vms))}
     )
     refused = pytest.raises(LeaseError, match=r"x0 is in use by another campaign: .*/one, process")
-    with Fleet(mine) as a, Fleet(theirs) as b, leased(a, mine, mine.vms, tmp_path / "one"), refused:
-        leased(b, theirs, theirs.vms, tmp_path / "two").__enter__()
+    with Fleet(mine) as a, Fleet(theirs) as b, Lease(a, mine, mine.vms, tmp_path / "one"), refused:
+        Lease(b, theirs, theirs.vms, tmp_path / "two").__enter__()
 
 
 def test_testbeds_that_share_a_node_alone_count_and_others_do_not(bed, tmp_path):
     mine, theirs = part(bed, "vm1", nodes=bed.nodes[:1]), part(bed, "vm2", nodes=bed.nodes[:1])
     apart = part(bed, "vm2", nodes=bed.nodes[1:])
-    with Fleet(mine) as a, Fleet(theirs) as b, Fleet(apart) as c, leased(a, mine, mine.vms, tmp_path):
+    with Fleet(mine) as a, Fleet(theirs) as b, Fleet(apart) as c, Lease(a, mine, mine.vms, tmp_path):
         with pytest.raises(LeaseError, match=r"^node1 is in use"):
-            leased(b, theirs, theirs.vms, tmp_path).__enter__()
-        with leased(c, apart, apart.vms, tmp_path) as lease:
+            Lease(b, theirs, theirs.vms, tmp_path).__enter__()
+        with Lease(c, apart, apart.vms, tmp_path) as lease:
             assert not lease.unleased
 
 
 def test_a_machine_reached_by_two_names_is_one(bed, tmp_path):
     twice = bed.model_copy(update={"nodes": (bed.nodes[0].model_copy(update={"name": "again"}), *bed.nodes)})
-    with Fleet(twice) as fleet, leased(fleet, twice, twice.vms, tmp_path) as lease:
+    with Fleet(twice) as fleet, Lease(fleet, twice, twice.vms, tmp_path) as lease:
         names = {"again", "node1"}
         [(name, said)] = lease.unleased.items()
         assert said == f"the same machine as {(names - {name}).pop()}, which is"
@@ -112,7 +112,7 @@ def test_a_machine_reached_by_two_names_is_one(bed, tmp_path):
 
 def test_a_lost_connection_is_leased_again_unless_somebody_came_between(bed, tmp_path):
     one = part(bed, "vm1", nodes=())
-    with Fleet(one) as a, Fleet(one) as b, leased(a, one, one.vms, tmp_path / "a") as lease:
+    with Fleet(one) as a, Fleet(one) as b, Lease(a, one, one.vms, tmp_path / "a") as lease:
         a._connections["vm1"].close()
         assert until(lambda: not lease._holds("vm1"), 5)
         lease.renew()
@@ -120,7 +120,7 @@ def test_a_lost_connection_is_leased_again_unless_somebody_came_between(bed, tmp
         a._connections["vm1"].close()
         assert until(lambda: not lease._holds("vm1"), 5)
         time.sleep(0.5)
-        with leased(b, one, one.vms, tmp_path / "b"), pytest.raises(LeaseError, match="/b, process"):
+        with Lease(b, one, one.vms, tmp_path / "b"), pytest.raises(LeaseError, match="/b, process"):
             lease.renew()
 
 
@@ -128,10 +128,10 @@ def test_a_controller_that_falls_silent_loses_its_lease(bed, tmp_path, monkeypat
     monkeypatch.setattr(room, "SILENT_S", 1)
     monkeypatch.setattr(room, "BEAT_S", 60)
     one = part(bed, "vm1", nodes=())
-    with Fleet(one) as fleet, leased(fleet, one, one.vms, tmp_path) as lease:
+    with Fleet(one) as fleet, Lease(fleet, one, one.vms, tmp_path) as lease:
         assert until(lambda: not lease._holds("vm1"), 5)
     monkeypatch.setattr(room, "BEAT_S", 0.2)
-    with Fleet(one) as fleet, leased(fleet, one, one.vms, tmp_path) as lease:
+    with Fleet(one) as fleet, Lease(fleet, one, one.vms, tmp_path) as lease:
         time.sleep(2.5)
         assert lease._holds("vm1")
 
@@ -140,7 +140,7 @@ def test_a_host_without_flock_and_one_with_windows_are_said_to_be_not_leased(bed
     windows = bed.nodes[0].model_copy(update={"os": "windows", "name": "win"})
     one = part(bed, "vm1", nodes=(windows,))
     monkeypatch.setattr(room, "SCRIPT", room.SCRIPT.replace("command -v flock", "command -v no-such-flock"))
-    with Fleet(one) as fleet, leased(fleet, one, one.vms, tmp_path) as lease:
+    with Fleet(one) as fleet, Lease(fleet, one, one.vms, tmp_path) as lease:
         assert lease.unleased == {
             "win": "a Windows host is not leased",
             "vm1": "flock (util-linux) is not installed there",
@@ -156,6 +156,6 @@ def test_what_somebody_put_in_the_locks_place_hangs_and_overwrites_nothing(bed, 
     place, precious = tmp_path / "locks" / f"hci-lease-{one.vms[0].target}", tmp_path / "precious"
     precious.write_text("precious")
     {"link": lambda: place.symlink_to(precious), "fifo": lambda: os.mkfifo(place), "folder": place.mkdir}[trap]()
-    with Fleet(one) as fleet, leased(fleet, one, one.vms, tmp_path) as lease:
+    with Fleet(one) as fleet, Lease(fleet, one, one.vms, tmp_path) as lease:
         assert "is no plain file that can be read" in lease.unleased["vm1"]
     assert precious.read_text() == "precious"

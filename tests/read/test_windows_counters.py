@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hcilib.drive.hosts.counters import counters_command, counters_script
+from hcilib.drive.hosts.counters import counters_script
+from hcilib.drive.hosts.hosts import powershell
 from hcilib.read.nodes.counters import (
     CLASSES,
     COLUMNS,
@@ -209,7 +210,7 @@ def test_a_mutated_stream_is_two_tables_or_a_named_error(edits):
 
 
 def test_the_command_needs_no_quoting_and_fits_a_command_line():
-    command = counters_command(1800)
+    command = powershell(counters_script(1800))
     assert len(command) < 8191, "characters of a command line in cmd.exe, the default shell of OpenSSH on Windows"
     assert command.startswith("powershell.exe ")
     encoded = command.split()[-1]
@@ -233,6 +234,6 @@ def test_the_script_asks_for_every_class_by_its_unlocalized_name_and_ends_by_its
 @pytest.mark.parametrize("wrong", [0, -1, float("nan"), float("inf")])
 def test_a_command_without_an_end_is_refused(wrong):
     with pytest.raises(ValueError, match="seconds is"):
-        counters_command(wrong)
+        counters_script(wrong)
     with pytest.raises(ValueError, match="every_s is"):
-        counters_command(10, wrong)
+        counters_script(10, wrong)

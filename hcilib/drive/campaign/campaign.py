@@ -30,7 +30,7 @@ from hcilib.drive.guard.last_look import LastLook
 from hcilib.drive.hosts import network
 from hcilib.drive.hosts.counters import sampled
 from hcilib.drive.hosts.hosts import Fleet, FleetError
-from hcilib.drive.hosts.lease import end_orphans, leased
+from hcilib.drive.hosts.lease import Lease, end_orphans
 from hcilib.drive.launch import job
 from hcilib.drive.launch.job import FioError, Launch, Launched
 from hcilib.drive.launch.launch import launch
@@ -180,7 +180,7 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
     with contextlib.ExitStack() as held:
         fleet = held.enter_context(Fleet(testbed))
         with phase(f"connecting to {len(fleet.names)} hosts, ending what an earlier run left", progress):
-            lease = held.enter_context(leased(fleet, testbed, vms, rundir.path))
+            lease = held.enter_context(Lease(fleet, testbed, vms, rundir.path))
             ended = end_orphans(fleet, testbed, vms)
         with phase(f"preflight of {len(fleet.names)} hosts", progress):
             preflight.require_ready(_checked(fleet, products, plan, consent, rundir), but=preflight.GUARDED)

@@ -50,13 +50,17 @@ def sampled(
         writer, of_drives = csv.DictWriter(file, read.COLUMNS), csv.DictWriter(beside, read.DRIVE_COLUMNS)
         writer.writeheader()
         of_drives.writeheader()
-        with streamed(fleet, [n for n in nodes if n in fleet.windows], path.parent, every_s, limit_s) as streams:
-            loop = pool.submit(_loop, fleet, linux, writer, of_drives, every_s, stop)
-            try:
-                yield remarks
-            finally:
-                stop.set()
-            remarks += loop.result()
+        loop = pool.submit(_loop, fleet, linux, writer, of_drives, every_s, stop)
+        streams: list[WindowsStream] = []
+        try:
+            for node in (node for node in nodes if node in fleet.windows):
+                streams.append(WindowsStream(fleet, node, path.parent, powershell(counters_script(limit_s, every_s))))
+            yield remarks
+        finally:
+            stop.set()
+            for stream in streams:
+                stream.stop()
+        remarks += loop.result()
         for stream in streams:
             counters, said = stream.tables()
             counters.to_csv(file, header=False, index=False)
@@ -232,22 +236,18 @@ while($clock.ElapsedMilliseconds -lt @LAST_MS@){
 """
 
 
-def counters_command(seconds: float, every_s: float = 1.0) -> str:
-    """A command line that prints a Windows node's counters every `every_s` and ends by itself after `seconds`.
+def counters_script(seconds: float, every_s: float = 1.0) -> str:
+    """The text, for PowerShell 5.1 and later, that prints a Windows node's counters every `every_s` and ends by itself
+    after `seconds`.
 
-    That the process ends by itself is its time
-    limit: Windows has no `timeout` that would end it, and OpenSSH does not end it with the channel.
+    That the process ends by itself is its time limit: Windows has no `timeout` that would end it, and OpenSSH does not
+    end it with the channel.
 
     Raises
     ------
     ValueError
         `seconds` or `every_s` is not a positive number.
     """
-    return powershell(counters_script(seconds, every_s))
-
-
-def counters_script(seconds: float, every_s: float = 1.0) -> str:
-    """The PowerShell text of `counters_command`, for PowerShell 5.1 and later."""
     for name, value in (("seconds", seconds), ("every_s", every_s)):
         if not 0 < value < 1e7:
             raise ValueError(f"{name} is {value!r}; give a positive number of seconds.")
@@ -256,22 +256,9 @@ def counters_script(seconds: float, every_s: float = 1.0) -> str:
     return script.replace("@LAST_MS@", f"{1000 * seconds:.0f}").replace("@EVERY_MS@", f"{1000 * every_s:.0f}")
 
 
-@contextlib.contextmanager
-def streamed(
-    fleet: Fleet, nodes: Sequence[str], folder: Path, every_s: float, limit_s: float
-) -> Iterator[list[WindowsStream]]:
-    """One counters' process a node while the block runs; what each prints goes to `folder`/counters.<node>.txt as it
-    is."""
-    streams = [WindowsStream(fleet, node, folder, counters_command(limit_s, every_s)) for node in nodes]
-    try:
-        yield streams
-    finally:
-        for stream in streams:
-            stream.stop()
-
-
 class WindowsStream:
-    """The process on one node, and what it has printed. It ends when we close the channel, or by its own time limit."""
+    """The counters' process on one node; what it prints goes to `folder`/counters.<node>.txt as it is. It ends when we
+    close the channel, or by its own time limit."""
 
     def __init__(self, fleet: Fleet, node: str, folder: Path, command: str):
         self.node, self.file, self._error = node, folder / f"counters.{node}.txt", ""
@@ -305,18 +292,17 @@ class WindowsStream:
         came soonest after it was printed: a line can be late, never early.
         """
         self._copied.result()  # a full disk is raised, not swallowed
-        empty = pd.DataFrame(columns=list(read.COLUMNS))
-        if self._error:
-            return empty, [f"{self.node}: no counters: {self._error}"]
         try:
+            if self._error:
+                raise read.WindowsCountersError(self._error)
             counters, volumes = read.parse_windows_counters(self.file.read_bytes(), self.node)
         except read.WindowsCountersError as error:
-            return empty, [f"{self.node}: no counters: {error}"]
+            return pd.DataFrame(columns=list(read.COLUMNS)), [f"{self.node}: no counters: {error}"]
         ahead_s = max(self._ahead_s)
         said = [f"{self.node}: {sentence}" for sentence in counters.attrs["missing"]]
         if abs(ahead_s) > FARTHEST_S:
-            clock = f"its clock is {ahead_s:+.1f} s from the controller's; its counters were moved by that"
-            said.append(f"{self.node}: {clock}")
+            moved = f"its clock is {ahead_s:+.1f} s from the controller's; its counters were moved by that"
+            said.append(f"{self.node}: {moved}")
         beside = self.file.with_name(f"volumes.{self.node}.csv")
         volumes.assign(t_s=volumes["t_s"] - ahead_s).to_csv(beside, index=False)
         return counters.assign(t_s=counters["t_s"] - ahead_s), said

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -210,11 +211,9 @@ def need(what: str, outcomes: dict[str, Outcome]) -> dict[str, Any]:
 
 def answers(address: str, port: int, banner: bytes = b"") -> bool:
     """Whether something accepts TCP there (and greets with `banner`)."""
-    try:
-        with socket.create_connection((address, port), timeout=2) as sock:
-            return not banner or sock.recv(len(banner)) == banner
-    except OSError:
-        return False
+    with suppress(OSError), socket.create_connection((address, port), timeout=2) as sock:
+        return not banner or sock.recv(len(banner)) == banner
+    return False
 
 
 def sections(text: str) -> dict[str, str]:
@@ -395,18 +394,14 @@ class _Line:
     def speaks_of(self, name: str) -> bool:
         """Whether the name is among the line's: hashed, plain, with ``*`` and ``?``; one behind ``!`` is none whatever
         else fits."""
-        fits = False
-        for pattern in self.names:
-            bare = pattern.removeprefix("!")
-            if bare.startswith("|1|"):
-                same = HostKeys.hash_host(name, bare) == bare
-            else:
-                glob = re.escape(bare.lower()).replace(r"\*", ".*").replace(r"\?", ".")
-                same = re.fullmatch(glob, name.lower()) is not None
-            if same and pattern.startswith("!"):
-                return False
-            fits = fits or same
-        return fits
+        fitting = [pattern for pattern in self.names if _fits(pattern.removeprefix("!"), name)]
+        return bool(fitting) and not any(pattern.startswith("!") for pattern in fitting)
+
+
+def _fits(pattern: str, name: str) -> bool:
+    if pattern.startswith("|1|"):
+        return HostKeys.hash_host(name, pattern) == pattern
+    return fnmatchcase(name.lower(), pattern.lower().replace("[", "[[]"))  # a bracket begins a port, no choice
 
 
 class KnownHosts(paramiko.MissingHostKeyPolicy):

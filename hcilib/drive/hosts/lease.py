@@ -76,10 +76,16 @@ class LeaseError(RuntimeError):
 
 
 class Lease:
-    """The hosts that a campaign has for itself. `unleased`: host -> why it could not be leased at all."""
+    """A lease on every node and these VMs that can be reached, taken when the block begins and free when it ends.
 
-    def __init__(self, fleet: Fleet, hosts: Iterable[str], run_dir: str | Path):
-        self.hosts, self.unleased = tuple(hosts), dict[str, str]()
+    `renew` before anything is done on them: it requires those that could not be reached. `unleased`: host -> why it
+    could not be leased at all; Windows hosts are not.
+    """
+
+    def __init__(self, fleet: Fleet, testbed: Testbed, vms: Iterable[Vm], run_dir: str | Path):
+        hosts: tuple[Node | Vm, ...] = (*testbed.nodes, *vms)
+        self.hosts = tuple(dict.fromkeys(host.name for host in hosts))
+        self.unleased = {name: "a Windows host is not leased" for name in self.hosts if name in testbed.windows}
         self._fleet, self._token = fleet, secrets.token_hex(8)
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
         place = f"run directory {Path(run_dir).absolute()}, process {os.getpid()}"
@@ -152,19 +158,6 @@ class Lease:
             for channel in list(self._channels.values()):
                 with contextlib.suppress(Exception):  # a lease that was lost is taken again before the next step
                     channel.sendall(b"on\n")
-
-
-def leased(fleet: Fleet, testbed: Testbed, vms: Iterable[Vm], run_dir: str | Path) -> Lease:
-    """A lease on every node and these VMs that can be reached, taken when the block begins and free when it ends.
-
-    `Lease.renew` before anything is done on them: it requires those that could not be reached.
-
-    Windows hosts are not leased: `unleased` says so.
-    """
-    hosts: tuple[Node | Vm, ...] = (*testbed.nodes, *vms)
-    lease = Lease(fleet, dict.fromkeys(host.name for host in hosts), run_dir)
-    lease.unleased |= {name: "a Windows host is not leased" for name in lease.hosts if name in testbed.windows}
-    return lease
 
 
 def _answer(channel: paramiko.Channel) -> str:
