@@ -58,7 +58,7 @@ def test_a_mirror_of_three_on_four_nodes_outlives_one(box_programs, tmp_path):
     """Three equal copies on the node itself and the two after it, all four nodes in one network; with one of them dead
     what stands on it goes on with two."""
     with running("box-mirror3", drive_bytes=DRIVE_BYTES, root=tmp_path) as box:
-        assert [len(node.drives) for node in box._guests()] == [1, 1, 1, 1]
+        assert [len(node.drives) for node in box._guests().values()] == [1, 1, 1, 1]
         links = hci.network(box.testbed, seconds=1).query("transport == 'TCP'")
         assert len(links) == 4 * 3
         assert (links["bytes_per_s"] > 1e6).all(), links["note"].tolist()

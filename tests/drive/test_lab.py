@@ -260,7 +260,7 @@ def test_a_dead_supervisor_is_an_error_not_a_hang_and_its_work_is_done(tmp_path,
     keeper._process.kill()
     keeper._process.wait()
     with pytest.raises(LabError, match="supervisor is gone"):
-        keeper.spawn(["true"], "x")
+        keeper.spawn("x", ["true"], "x", bool)
     keeper.stop()
     assert list(tmp_path.iterdir()) == []
 

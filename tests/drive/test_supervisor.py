@@ -96,7 +96,7 @@ def test_the_folder_of_a_lab_that_nobody_lived_to_remove_goes_with_the_next(tmp_
     try:
         for name in ("bed-dead", "bed-held", "bed-without", "other"):
             os.utime(tmp_path / name, (0, 0))
-        assert supervisor.sweep(tmp_path, "bed-") == [str(tmp_path / "bed-dead")]
+        supervisor.sweep(tmp_path, "bed-")
         assert {path.name for path in tmp_path.iterdir()} == {"bed-held", "bed-new", "bed-without", "other"}
     finally:
         os.close(held)

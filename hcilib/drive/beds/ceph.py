@@ -10,20 +10,17 @@ this machine's.
 from __future__ import annotations
 
 import contextlib
-import getpass
 import os
 import re
 import shlex
 import signal
 import uuid
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 from hcilib.drive.beds import ceph_cluster as cluster
 from hcilib.drive.beds import lab_hosts as hosts
-from hcilib.drive.beds.lab import SSH_PORT
-from hcilib.drive.beds.lab_hosts import Endpoint, LabError
+from hcilib.drive.beds.lab_hosts import LabError
 from hcilib.drive.hosts.hosts import Fleet, need
 from hcilib.testbed import Ceph, Disk, Fio, Node, Testbed, Vm
 
@@ -72,12 +69,11 @@ def ceph(
     pool = cluster.POOLS[system]
     size = hosts.checked(Ceph, "ceph", vms=vms, disks=disks, disk_bytes=disk_bytes, osd_bytes=osd_bytes)
     programs = hosts.find_programs(PACKAGES, engine="rbd")
-    _require_room(pool, size)
-    needed, listening = _needed_bytes(pool, size), partial(_endpoints, pool=pool, size=size)
+    needed, listening = _require_room(pool, size), [*hosts.sshd_of(pool.nodes, vms), (1, cluster.MON_PORT)]
     with hosts.ground(root, needed, "the cluster's OSDs", base, listening) as (folder, block, keeper):
         if odd := _ODD.search(str(folder)):
             raise LabError(f"{folder}: Ceph cannot be told of a path with {odd[0]!r} in it; pass another root=")
-        testbed = _layout(folder, listening(block), pool, size, system)
+        testbed = _layout(folder, block, pool, size, system)
         try:
             _start(keeper, programs, testbed, folder, pool, size, cache)
             yield testbed
@@ -94,49 +90,33 @@ def config_of(testbed: Testbed) -> Path:
     return Path(testbed.lab_root) / f"{names.pop()}.conf"
 
 
-def _needed_bytes(pool: cluster.Pool, size: Ceph) -> int:
-    """What all OSDs' files grow to when every image is full: at most every byte on every node."""
-    return pool.nodes * (size.vms * size.disks * size.disk_bytes + OWN_BYTES)
-
-
-def _require_room(pool: cluster.Pool, size: Ceph) -> None:
-    """LabError where the images do not fit the OSDs (Ceph stops writing at 95 %), or the daemons this machine's
-    memory."""
-    each, fit = _needed_bytes(pool, size) // pool.nodes, 0.85 * size.osd_bytes  # beyond 85 % it is HEALTH_WARN
-    if each > fit:
+def _require_room(pool: cluster.Pool, size: Ceph) -> int:
+    """What all OSDs' files grow to when every image is full: at most every byte on every node. LabError where the
+    images do not fit the OSDs (Ceph stops writing at 95 %), or the daemons this machine's memory."""
+    each = size.vms * size.disks * size.disk_bytes + OWN_BYTES
+    if each > 0.85 * size.osd_bytes:  # beyond that it is HEALTH_WARN
         raise LabError(
             f"ceph(osd_bytes={size.osd_bytes}): {size.vms * size.disks} images of {size.disk_bytes >> 20} MiB need "
             f"an OSD of at least {round(each / 0.85) >> 20} MiB; make osd_bytes larger or disk_bytes smaller"
         )
     counts = {"mon": 1, "mgr": 1, "osd": pool.nodes, "vm": size.vms}
     needed = sum(RESIDENT_BYTES[kind] * count for kind, count in counts.items())
-    if (free := hosts.available_memory()) < needed:
-        raise LabError(
-            f"{free >> 20} MiB of memory available, the cluster's {pool.nodes} OSDs, monitor and manager need "
-            f"{needed >> 20} MiB"
-        )
+    hosts.require_memory(needed, f"the cluster's {pool.nodes} OSDs, monitor and manager")
+    return pool.nodes * each
 
 
-def _endpoints(block: str, pool: cluster.Pool, size: Ceph) -> list[Endpoint]:
-    nodes, vms = range(1, 1 + pool.nodes), range(101, 101 + size.vms)
-    return [*((f"{block}.{host}", SSH_PORT) for host in (*nodes, *vms)), (f"{block}.1", cluster.MON_PORT)]
-
-
-def _layout(folder: Path, endpoints: list[Endpoint], pool: cluster.Pool, size: Ceph, system: str) -> Testbed:
+def _layout(folder: Path, block: str, pool: cluster.Pool, size: Ceph, system: str) -> Testbed:
     """A name of its own for the cluster: whatever configuration else this machine holds, no program finds that by this
     name."""
-    user, name = getpass.getuser(), f"hci-{uuid.uuid4().hex[:8]}"
-    ssh = [address for address, port in endpoints if port == SSH_PORT]
-    own = enumerate(ssh[: pool.nodes], 1)
-    nodes = tuple(Node(name=f"node{i}", address=address, port=SSH_PORT, user=user) for i, address in own)
+    name = f"hci-{uuid.uuid4().hex[:8]}"
+    nodes = tuple(Node(**hosts.reached(block, "node", 1 + i)) for i in range(pool.nodes))
     stores = tuple(str(folder / f"osd.{i}" / "block") for i in range(pool.nodes))
     vms = []
-    for j, address in enumerate(ssh[pool.nodes :]):
+    for j in range(size.vms):
         images = [f"vm{j + 1}-d{d}" for d in range(size.disks)]
         disks = tuple(Disk(serial=f"ceph-{image}", size_bytes=size.disk_bytes, backing=stores,
                            uri=f"rbd://{name}/{cluster.image_pool(pool)}/{image}") for image in images)  # fmt: skip
-        vms.append(Vm(name=f"vm{j + 1}", address=address, port=SSH_PORT, user=user, node=nodes[j % pool.nodes].name,
-                      disks=disks))  # fmt: skip
+        vms.append(Vm(**hosts.reached(block, "vm", 1 + j), node=nodes[j % pool.nodes].name, disks=disks))
     return Testbed(name="box-ceph", nodes=nodes, vms=tuple(vms), fio=Fio(ioengine="rbd", direct=0),
                    known_hosts=str(folder / "known_hosts"), key=str(folder / "client_key"), lab_root=str(folder),
                    serves=system)  # fmt: skip

@@ -2,7 +2,7 @@
 to, and how they are asked.
 
 One monitor and one manager on the first node, one BlueStore OSD on each node over a sparse file, no authentication
-(nothing but loopback is ever listened on). Options that are not Ceph's own defaults stand in `CONFIG` with their
+(nothing but loopback is ever listened on). Options that are not Ceph's own defaults stand in `OPTIONS` with their
 reason. The monitor is asked over Ceph's own C library, and on its own socket until it leads.
 """
 
@@ -14,10 +14,9 @@ import ctypes
 import json
 import os
 import subprocess
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,71 +27,41 @@ MON_PORT, PATIENCE_S = 3300, 60.0
 DATA, META, GROUPS = "box", "box-meta", 32
 LIBRARY, LIMIT_S = "librados.so.2", 20
 
-CONFIG = """\
-[global]
-fsid = {fsid}
-mon_initial_members = a
-mon_host = v2:{mon}:{port}
-# One copy of the protocol: the old one would listen on as many ports again.
-ms_bind_msgr1 = false
-auth_cluster_required = none
-auth_service_required = none
-auth_client_required = none
-osd_pool_default_size = 2
-# One copy is enough to go on: otherwise a killed OSD would stop the cluster instead of degrading it.
-osd_pool_default_min_size = 1
-osd_pool_default_pg_autoscale_mode = off
-mon_allow_pool_delete = true
-# For the reference: a pool without a second copy.
-mon_allow_pool_size_one = true
-auth_allow_insecure_global_id_reclaim = false
-# A shared disk is not to be judged as the monitor's own.
-mon_data_avail_warn = 2
-mon_data_avail_crit = 1
-# One-second ticks: a new state is seen within a second, in place of five.
-mgr_tick_period = 1
-mgr_stats_period = 1
-mon_tick_interval = 1
-paxos_propose_interval = 0.1
-osd_mon_report_interval = 1
-# A silent OSD is called down after six seconds, by any one witness: there are two or three of them.
-osd_heartbeat_interval = 1
-osd_heartbeat_grace = 6
-mon_osd_adjust_heartbeat_grace = false
-mon_osd_min_down_reporters = 1
-# Resync as fast as it goes: it is measured, not waited for.
-osd_recovery_sleep = 0
-osd_recovery_max_active = 16
-osd_max_backfills = 8
-# A client that was killed holds its image no longer than this: the next step would wait for it.
-osd_client_watch_timeout = 15
-osd_memory_target = 939524096
-bluestore_block_size = {osd_bytes}
-# The manager's own work needs none of its thirty Python modules, whose loading takes longer than all else together.
-mgr_module_path = {folder}/modules
-mgr_initial_modules =
-mon_data = {folder}/mon.$id
-mgr_data = {folder}/mgr.$id
-osd_data = {folder}/osd.$id
-keyring = {folder}/keyring
-[client]
-# librbd acknowledges a write from the client's memory by default: twenty times faster, and not the cluster's speed.
-rbd_cache = {cache}
-"""
-DAEMONS = """\
-[{kind}]
-# Relative to the folder they run in: a socket's full path may not exceed 107 bytes.
-admin_socket = $name.asok
-pid_file = {folder}/$name.pid
-log_file =
-log_to_stderr = true
-err_to_stderr = true
-"""
-PLACED = """\
-[{name}]
-public_addr = {address}
-cluster_addr = {address}
-"""
+OPTIONS = {
+    "mon_initial_members": "a",
+    "ms_bind_msgr1": "false",  # one copy of the protocol: the old one would listen on as many ports again
+    **dict.fromkeys(("auth_cluster_required", "auth_service_required", "auth_client_required"), "none"),
+    "osd_pool_default_size": "2",
+    # One copy is enough to go on: otherwise a killed OSD would stop the cluster instead of degrading it.
+    "osd_pool_default_min_size": "1",
+    "osd_pool_default_pg_autoscale_mode": "off",
+    "mon_allow_pool_delete": "true",
+    "mon_allow_pool_size_one": "true",  # for the reference: a pool without a second copy
+    "auth_allow_insecure_global_id_reclaim": "false",
+    # A shared disk is not to be judged as the monitor's own.
+    "mon_data_avail_warn": "2",
+    "mon_data_avail_crit": "1",
+    # One-second ticks: a new state is seen within a second, in place of five.
+    **dict.fromkeys(("mgr_tick_period", "mgr_stats_period", "mon_tick_interval", "osd_mon_report_interval"), "1"),
+    "paxos_propose_interval": "0.1",
+    # A silent OSD is called down after six seconds, by any one witness: there are two or three of them.
+    "osd_heartbeat_interval": "1",
+    "osd_heartbeat_grace": "6",
+    "mon_osd_adjust_heartbeat_grace": "false",
+    "mon_osd_min_down_reporters": "1",
+    # Resync as fast as it goes: it is measured, not waited for.
+    "osd_recovery_sleep": "0",
+    "osd_recovery_max_active": "16",
+    "osd_max_backfills": "8",
+    # A client that was killed holds its image no longer than this: the next step would wait for it.
+    "osd_client_watch_timeout": "15",
+    "osd_memory_target": "939524096",
+    # The manager's own work needs none of its thirty Python modules, whose loading takes longer than all else together.
+    "mgr_initial_modules": "",
+}
+"""Of the whole cluster, that are not Ceph's own defaults."""
+# The socket is relative to the folder they run in: its full path may not exceed 107 bytes.
+DAEMON = {"admin_socket": "$name.asok", "log_file": "", "log_to_stderr": "true", "err_to_stderr": "true"}
 
 
 @dataclass(frozen=True)
@@ -122,14 +91,26 @@ def environment(config: Path) -> dict[str, str]:
 
 def write_config(config: Path, addresses: Sequence[str], osd_bytes: int, cache: bool) -> None:
     """The cluster's only configuration file, and the folders of its daemons. `addresses`: of the nodes, in order."""
-    folder = config.parent
-    text = CONFIG.format(fsid=uuid.uuid4(), mon=addresses[0], port=MON_PORT, osd_bytes=osd_bytes, folder=folder,
-                         cache=str(cache).lower())  # fmt: skip
-    text += "".join(DAEMONS.format(kind=kind, folder=folder) for kind in ("mon", "mgr", "osd"))
+    folder, parsed = config.parent, configparser.ConfigParser(interpolation=None)
+    parsed["global"] = OPTIONS | {
+        "fsid": str(uuid.uuid4()),
+        "mon_host": f"v2:{addresses[0]}:{MON_PORT}",
+        "keyring": f"{folder}/keyring",
+        "bluestore_block_size": str(osd_bytes),
+        "mgr_module_path": f"{folder}/modules",
+    }
+    # librbd acknowledges a write from the client's memory by default: twenty times faster, and not the cluster's speed.
+    parsed["client"] = {"rbd_cache": str(cache).lower()}
+    for kind in ("mon", "mgr", "osd"):
+        parsed["global"][f"{kind}_data"] = f"{folder}/{kind}.$id"
+        parsed[kind] = DAEMON | {"pid_file": f"{folder}/$name.pid"}
     placed = {"mon.a": addresses[0], "mgr.x": addresses[0], **{f"osd.{i}": a for i, a in enumerate(addresses)}}
-    text += "".join(PLACED.format(name=name, address=address) for name, address in placed.items())
-    text += "".join(f"[osd.{i}]\ncrush_location = root=default host=node{i + 1}\n" for i in range(len(addresses)))
-    config.write_text(text)
+    hosts = {f"osd.{i}": f"node{i + 1}" for i in range(len(addresses))}
+    for name, address in placed.items():
+        crush = {"crush_location": f"root=default host={hosts[name]}"} if name in hosts else {}
+        parsed[name] = crush | {"public_addr": address, "cluster_addr": address}
+    with open(config, "w") as file:
+        parsed.write(file)
     (folder / "keyring").touch()
     for name in ("modules", *placed):
         (folder / name).mkdir()
@@ -142,7 +123,11 @@ def start(keeper: Keeper, programs: Mapping[str, str], config: Path, pool: Pool,
     Raises LabError where a daemon exits or does not get there in time, with the end of its log.
     """
     stores = {f"osd.{i}": str(uuid.uuid4()) for i in range(pool.nodes)}
-    _make_stores(programs, config, stores)
+    osds = [
+        [programs["ceph-osd"], "-f", "--mkfs", "--no-mon-config", "-i", name.removeprefix("osd."), "--osd-uuid", store]
+        for name, store in stores.items()
+    ]
+    _run_all([[programs["ceph-mon"], "-f", "--mkfs", "-i", "a"], *osds], config)
     mon = daemon(keeper, programs, config, "mon.a", lambda: mon_leads(config.parent))
     keeper.wait_ready([mon], PATIENCE_S)
     with Monitor(config) as monitor:
@@ -152,37 +137,26 @@ def start(keeper: Keeper, programs: Mapping[str, str], config: Path, pool: Pool,
             waiting.append(daemon(keeper, programs, config, name, partial(is_up, monitor, name)))
         keeper.wait_ready(waiting, PATIENCE_S)
         create_pool(monitor, pool)
-        settled = [Waiting(f"{w.what}, its placement groups", w.pid, lambda: is_clean(monitor)) for w in waiting]
+        settled = [replace(w, what=f"{w.what}, its placement groups", ready=lambda: is_clean(monitor)) for w in waiting]
         keeper.wait_ready(settled, PATIENCE_S)
         monitor.ask("health mute", code="MGR_MODULE_ERROR", sticky=True)  # of the modules left out: see mgr_module_path
+    # Shared: stamped writes go to an image beside fio's, between which an exclusive lock would be handed over for every
+    # write.
+    how = ["--image-shared", *(["--data-pool", DATA] if pool.profile else [])]
     for image, size in images.items():
-        data = ["--data-pool", DATA] if pool.profile else []
-        # Shared: stamped writes go to an image beside fio's, between which an exclusive lock would be handed over for
-        # every write.
-        create = ["create", f"{image_pool(pool)}/{image}", "--size", f"{size}B", "--image-shared", *data]
-        _run_all([[programs["rbd"], *create]], config)
-
-
-def _make_stores(programs: Mapping[str, str], config: Path, stores: Mapping[str, str]) -> None:
-    """The monitor's and the OSDs' empty stores, all at once."""
-    osds = [
-        [programs["ceph-osd"], "-f", "--mkfs", "--no-mon-config", "-i", name.removeprefix("osd."), "--osd-uuid", store]
-        for name, store in stores.items()
-    ]
-    _run_all([[programs["ceph-mon"], "-f", "--mkfs", "-i", "a"], *osds], config)
+        _run_all([[programs["rbd"], "create", f"{image_pool(pool)}/{image}", "--size", f"{size}B", *how]], config)
 
 
 def daemon(keeper: Keeper, programs: Mapping[str, str], config: Path, name: str, ready: Callable[[], bool]) -> Waiting:
     """A daemon in the foreground, in the lab's folder. While the monitor that `ready` asks is silent, it is not."""
 
     def arrived() -> bool:
-        try:
+        with contextlib.suppress(CephError):
             return ready()
-        except CephError:
-            return False
+        return False
 
-    pid = keeper.spawn(argv(programs, name), name, env=environment(config))
-    return Waiting(f"ceph-{name.partition('.')[0]} {name}", pid, arrived)
+    what = f"ceph-{name.partition('.')[0]} {name}"
+    return keeper.spawn(what, argv(programs, name), name, arrived, environment(config))
 
 
 def argv(programs: Mapping[str, str], name: str) -> list[str]:
@@ -239,7 +213,7 @@ class CephError(LabError):
 
 
 class Monitor(contextlib.AbstractContextManager["Monitor"]):
-    """A connection to the cluster of a configuration file. Close it, or use it as a context manager.
+    """A connection to the cluster of a configuration file, which is closed when the block ends.
 
     Debian has Python bindings for the system's interpreter alone and PyPI has none; one `ceph` command starts an
     interpreter, most of a second of a core, where this takes a millisecond on an open connection. So a cluster comes up
@@ -252,21 +226,17 @@ class Monitor(contextlib.AbstractContextManager["Monitor"]):
         try:
             self._named("rados_conf_read_file", self._handle, os.fsencode(config))
             options = dict.fromkeys(("client_mount_timeout", "rados_mon_op_timeout"), str(LIMIT_S))
-            if monitor := read_config(config).get(
-                "mon_host"
-            ):  # a CEPH_ARGS in the environment would go before the file
+            # A CEPH_ARGS in the environment would go before the file.
+            if monitor := read_config(config).get("mon_host"):
                 options["mon_host"] = monitor
             for option, value in options.items():
                 self._named("rados_conf_set", self._handle, option.encode(), value.encode())
             self._named("rados_connect", self._handle)
         except BaseException:
-            self.close()
+            self.__exit__()
             raise
 
     def __exit__(self, *_) -> None:
-        self.close()
-
-    def close(self) -> None:
         if self._handle:
             self._lib.rados_shutdown(self._handle)
             self._handle = ctypes.c_void_p()
@@ -315,11 +285,10 @@ def _library() -> ctypes.CDLL:
 def read_config(config: str | Path) -> dict[str, str]:
     """The options of ceph.conf that hold for every daemon and client."""
     parsed = configparser.ConfigParser(interpolation=None, strict=False, delimiters=("=",), comment_prefixes=("#", ";"))
-    try:
+    with contextlib.suppress(OSError, UnicodeDecodeError, configparser.Error, KeyError):
         parsed.read_string(Path(config).read_text())
-    except (OSError, UnicodeDecodeError, configparser.Error):
-        return {}
-    return dict(parsed["global"]) if parsed.has_section("global") else {}
+        return dict(parsed["global"])
+    return {}
 
 
 def mon_leads(folder: Path) -> bool:
@@ -333,22 +302,16 @@ def is_up(monitor: Monitor, osd: str) -> bool:
 
 
 def state(monitor: Monitor) -> dict:
-    """The cluster now: t_s (epoch), health, osds, osds_up, osds_in, groups, groups_clean, degraded_pct, misplaced_pct,
-    recovery_bytes_per_s. The manager counts anew once a second. Raises CephError where the monitor is silent."""
+    """The cluster now: osds, osds_up, osds_in, groups, groups_clean. The manager counts anew once a second. Raises
+    CephError where the monitor is silent."""
     said = monitor.ask("status")
     osds, groups = said["osdmap"], said["pgmap"]
-    clean = sum(s["count"] for s in groups["pgs_by_state"] if s["state_name"] == "active+clean")
     return {
-        "t_s": time.time(),
-        "health": said["health"]["status"],
         "osds": osds["num_osds"],
         "osds_up": osds["num_up_osds"],
         "osds_in": osds["num_in_osds"],
         "groups": groups["num_pgs"],
-        "groups_clean": clean,
-        "degraded_pct": 100 * groups.get("degraded_ratio", 0.0),
-        "misplaced_pct": 100 * groups.get("misplaced_ratio", 0.0),
-        "recovery_bytes_per_s": float(groups.get("recovering_bytes_per_sec", 0)),
+        "groups_clean": sum(s["count"] for s in groups["pgs_by_state"] if s["state_name"] == "active+clean"),
     }
 
 
@@ -366,10 +329,8 @@ def is_clean(monitor: Monitor) -> bool:
 
 def admin(sock: Path, command: str) -> dict:
     """What a daemon answers on its administration socket; empty while it does not."""
-    try:
-        with contextlib.closing(connect_unix(sock)) as channel:
-            channel.sendall(json.dumps({"prefix": command, "format": "json"}).encode() + b"\0")
-            with channel.makefile("rb") as answer:
-                return json.loads(answer.read(int.from_bytes(answer.read(4), "big")))
-    except (OSError, ValueError):
-        return {}
+    with contextlib.suppress(OSError, ValueError), contextlib.closing(connect_unix(sock)) as channel:
+        channel.sendall(json.dumps({"prefix": command, "format": "json"}).encode() + b"\0")
+        with channel.makefile("rb") as answer:
+            return json.loads(answer.read(int.from_bytes(answer.read(4), "big")))
+    return {}

@@ -11,17 +11,15 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 from hcilib.drive.beds import cluster_guest as guests
 from hcilib.drive.beds import cluster_storage as storage
 from hcilib.drive.beds import lab_hosts as hosts
 from hcilib.drive.beds.cluster_image import cache_folder, image
-from hcilib.drive.hosts.hosts import Clock, Fleet, FleetError, clock, need
+from hcilib.drive.hosts.hosts import Clock, Fleet, FleetError, clocks, need
 from hcilib.testbed import BOX_CAVEAT, Box, Disk, Fio, Node, Testbed, Vm
 
 SYSTEMS = {"box-drbd": 2, "box-nvme-tcp": 2, "box-nvme-remote": 2, "box-raid5": 2, "box-drive": 1,
@@ -30,7 +28,7 @@ SYSTEMS = {"box-drbd": 2, "box-nvme-tcp": 2, "box-nvme-remote": 2, "box-raid5": 
 ALONE = ("box-raid5", "box-drive")
 """Nothing between the nodes: any number of them."""
 ONE_DRIVE = ("box-drive", "box-mirror3", "box-mirror3-remote")
-CONSENT, SSH_PORT = "overwrite-box", 2222
+CONSENT = "overwrite-box"
 LINK_CARD, REPLICATION, CLOCK_READINGS = "repl", "10.9.0.{}", 4
 SHIFT = "python3 -S -c 'import time; time.clock_settime(time.CLOCK_REALTIME, time.time() + {seconds:.6f})'"
 """At once: what `date` printed is old by the time that another `date` was started, a second on a busy machine."""
@@ -99,14 +97,10 @@ def running(
 ) -> Iterator[Cluster]:
     """As :func:`cluster`, with the handle by which faults are done to it."""
     nodes, size = _require(system, nodes, given)
-    if (available := hosts.available_memory()) < (needed := nodes * size.memory_bytes):
-        raise LabError(
-            f"{available >> 20} MiB of memory available, {nodes} guest(s) need {needed >> 20} MiB: end something, or "
-            "start fewer nodes"
-        )
+    hosts.require_memory(nodes * size.memory_bytes, f"{nodes} guest(s)", ": end something, or start fewer nodes")
     qemu, boot = guests.find_qemu(), image(cache)
-    needed, listening = nodes * size.drives * size.drive_bytes, partial(_addresses, nodes=nodes)
-    with hosts.ground(root, needed, "the box's drives", base, listening) as (folder, block, keeper):
+    needed = nodes * size.drives * size.drive_bytes
+    with hosts.ground(root, needed, "the box's drives", base, hosts.sshd_of(nodes)) as (folder, block, keeper):
         testbed = _layout(folder, block, nodes, size, system, consent)
         accel = guests.accelerator(qemu, boot[0], cache_folder(cache))
         box = Cluster(system, testbed, folder, size, keeper, (qemu, accel, boot))
@@ -124,12 +118,11 @@ class Cluster:
     size: Box
     keeper: hosts.Keeper
     boot: tuple[str, str, tuple[Path, Path]]
-    pids: dict[str, int] = field(default_factory=dict)
-    caches: dict[str, list[int]] = field(default_factory=dict)
+    pids: dict[str, list[int]] = field(default_factory=dict)  # of a node's qemu, and of its drives' caches
 
     def cut_link(self, up: bool = False) -> None:
         """Pull the cable of the replication link out, on node1; both nodes go on without each other."""
-        guests.execute(self._guest("node1").monitor(self.folder), "set_link", name=LINK_CARD, up=up)
+        guests.execute(self._guests()["node1"].monitor(self.folder), "set_link", name=LINK_CARD, up=up)
 
     def heal_link(self) -> None:
         """Plug it in again; what replicates notices by itself."""
@@ -138,7 +131,7 @@ class Cluster:
     def kill(self, node: str) -> None:
         """`kill -9` of a node's qemu: a power failure. Its drives keep what had reached them, volatile caches
         nothing."""
-        for pid in (self.pids[node], *self.caches.get(node, ())):
+        for pid in self.pids[node]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -147,119 +140,114 @@ class Cluster:
         connected."""
         if node == "node1":
             raise LabError("node1 holds the link's socket and cannot be revived: kill and revive node2")
-        self._boot([self._guest(node)])
+        guest = self._guests()[node]
+        self._boot([guest])
         with Fleet(self.testbed) as fleet:
-            self._set_clocks(fleet, [node])
-            storage.rejoin(fleet, self.system, {node: self._guest(node).drives}, self.size.protocol)
+            self._set_clocks(fleet, [guest.node])
+            storage.rejoin(fleet, self.system, {node: guest.drives}, self.size.protocol)
 
     def settle(self) -> None:
         """Have every drive's volatile cache written out, also where the nodes' flushes are ignored: all that is there
         survives."""
-        for guest in self._guests() if self.size.drive_cache != "kept" else ():
+        for guest in self._guests().values() if self.size.drive_cache != "kept" else ():
             for index in range(len(guest.drives)):
                 guests.flush(guest.socket(self.folder, index))
 
     def fail_drive(self, node: str, index: int = 0) -> None:
         """Mark a drive of the node's RAID 5 as failed; the array goes on without it."""
-        with Fleet(self.testbed) as fleet:
-            storage.fail_drive(fleet, node, self._guest(node).drives[index])
+        self._make_drive("failed drive", node, index)
 
     def replace_drive(self, node: str, index: int = 0) -> None:
         """Give the array that drive back as a new one: it is rebuilt."""
-        with Fleet(self.testbed) as fleet:
-            storage.replace_drive(fleet, node, self._guest(node).drives[index])
+        self._make_drive("replaced drive", node, index)
 
-    def throttle(self, iops: int, node: str | None = None) -> None:
-        """Let every drive (of one node, or of all) pass so many I/Os a second; 0: without limit."""
-        for guest in self._guests():
-            if node in (None, guest.node.name):
-                for index in range(len(guest.drives)):
-                    guests.throttle(guest.monitor(self.folder), f"d{index}", iops)
+    def _make_drive(self, what: str, node: str, index: int) -> None:
+        with Fleet(self.testbed) as fleet:
+            storage.make_drive(fleet, what, node, self._guests()[node].drives[index])
+
+    def throttle(self, iops: int) -> None:
+        """Let every drive pass so many I/Os a second, reads and writes together; 0: without limit.
+
+        qemu lets a tenth of a second's I/Os pass at once after a pause (its bucket): leave them out by a ramp.
+        """
+        limit = {"iops": iops} | dict.fromkeys(("bps", "bps_rd", "bps_wr", "iops_rd", "iops_wr"), 0)
+        for guest in self._guests().values():
+            for index in range(len(guest.drives)):
+                guests.execute(guest.monitor(self.folder), "block_set_io_throttle", device=f"d{index}", **limit)
 
     def _start(self) -> None:
         """Boot all nodes, then set their storage up; `testbed` is complete only then, when the devices' sizes are
         known."""
-        _write_keys(self.testbed, self.folder)
-        for guest in self._guests():
-            guests.make_drives(guest, self.folder, self.size.drive_bytes)
-        self._boot(self._guests())
+        hosts.write_keys(self.testbed, self.folder)
+        named = (f"{REPLICATION.format(number)} {n.name}\n" for number, n in enumerate(self.testbed.nodes, 1))
+        (self.folder / "hosts").write_text("".join(named))  # by which the nodes know each other
+        for guest in self._guests().values():
+            for index in range(len(guest.drives)):
+                with open(guest.image(self.folder, index), "wb") as file:  # sparse, empty
+                    file.truncate(self.size.drive_bytes)
+        self._boot(self._guests().values())
         try:
             with Fleet(self.testbed) as fleet:
                 need("login to the box", fleet.connect())
-                self._set_clocks(fleet, fleet.names)
-                drives = {g.node.name: g.drives for g in self._guests()}
+                self._set_clocks(fleet, self.testbed.nodes)
+                drives = {name: guest.drives for name, guest in self._guests().items()}
                 disks = storage.set_up(fleet, self.system, drives, self.size.protocol)
         except FleetError as error:
-            raise LabError(f"{error}; consoles: {self._consoles()}") from None
+            consoles = "; ".join(f"{node.name}: {self.keeper.tail(node.name)}" for node in self.testbed.nodes)
+            raise LabError(f"{error}; consoles: {consoles}") from None
         vms = tuple(vm.model_copy(update={"disks": (disks[vm.name],)}) for vm in self.testbed.vms)
         self.testbed = self.testbed.model_copy(update={"vms": vms})
         self.settle()
         if self.size.throttle_iops:
             self.throttle(self.size.throttle_iops)
 
-    def _boot(self, started: list[guests.Guest]) -> None:
+    def _boot(self, started: Collection[guests.Guest]) -> None:
         qemu, accel, boot = self.boot
         waiting = []
         for guest in started:
             cached = guests.start_caches(self.keeper, guest, self.folder)
-            self.caches[guest.node.name] = [one.pid for one in cached]
             waiting.append(guests.start(self.keeper, qemu, accel, boot, guest, self.folder))
-            self.pids[guest.node.name] = pid = waiting[-1].pid
+            self.pids[guest.node.name] = [waiting[-1].pid, *(one.pid for one in cached)]
             if guest.number == 1:  # the others connect to its sockets, and give up where there are none
                 links = [self.folder / guests.link(number) for number in range(2, guest.peers + 1)]
                 there = lambda: all(link.exists() for link in links)  # noqa: B023, E731  asked at once
-                self.keeper.wait_ready([hosts.Waiting(f"guest {guest.node.name}", pid, there)])
+                self.keeper.wait_ready([replace(waiting[-1], ready=there)])
         try:
             self.keeper.wait_ready(waiting, guests.BOOT_S)
         except LabError as error:
             said = [guests.last_words(self.keeper.log(guest.node.name)) for guest in started]
             raise LabError("; ".join(filter(None, [str(error), *said]))) from None
 
-    def _set_clocks(self, fleet: Fleet, nodes: Iterable[str]) -> None:
+    def _set_clocks(self, fleet: Fleet, nodes: Sequence[Node]) -> None:
         """A guest's clock starts at a whole second of the machine's; preflight allows half of one.
 
         Each is moved by what the quickest of a few readings says, on the guest itself: a busy machine may answer
         seconds later.
         """
-        seen: dict[str, list[Clock]] = {node: [] for node in nodes}
+        best: dict[str, Clock] = {}
         for _ in range(CLOCK_READINGS):
-            for o in fleet.run("date +%s.%N", seen).values():
-                seen[o.host] += [clock(o.value, o.started_s, o.started_s + o.seconds)] if o.ok else []
-        ahead = {node: min(readings, key=lambda r: r[1])[0] for node, readings in seen.items() if readings}
-        moves = {node: SHIFT.format(seconds=-s) for node, s in ahead.items()}
+            for name, reading in clocks(fleet, nodes).items():
+                best[name] = min(best.get(name, reading), reading, key=lambda r: r[1])
+        moves = {name: SHIFT.format(seconds=-ahead_s) for name, (ahead_s, _) in best.items()}
         need("setting the clocks of the box", fleet.run(moves))
 
-    def _guests(self) -> list[guests.Guest]:
-        return [self._guest(node.name) for node in self.testbed.nodes]
-
-    def _guest(self, name: str) -> guests.Guest:
-        names = [node.name for node in self.testbed.nodes]
-        number, size = names.index(name) + 1, self.size
-        node, serials = self.testbed.nodes[number - 1], _serials(number, size.drives)
-        return guests.Guest(node, number, serials, size.memory_bytes, len(names), size.drive_cache)
-
-    def _consoles(self) -> str:
-        logs = {node.name: self.keeper.log(node.name) for node in self.testbed.nodes}
-        tails = {name: log.read_text(errors="replace")[-300:].split("\n") for name, log in logs.items()}
-        return "; ".join(f"{name}: {' / '.join(lines)}" for name, lines in tails.items())
+    def _guests(self) -> dict[str, guests.Guest]:
+        nodes, size = self.testbed.nodes, self.size
+        alike = (size.memory_bytes, len(nodes), size.drive_cache)
+        return {node.name: guests.Guest(node, n, _serials(n, size.drives), *alike) for n, node in enumerate(nodes, 1)}
 
 
 def _require(system: str, nodes: int | None, size: dict) -> tuple[int, Box]:
     """Node count and sizes; LabError where this box cannot be built, or not on this machine."""
     if system not in SYSTEMS:
         raise LabError(f"unknown box system {system!r}: expected one of {', '.join(SYSTEMS)}")
-    given = {key: value for key, value in size.items() if value is not None}
-    box = hosts.checked(Box, "cluster", nodes=nodes, **given | ({"drives": 1} if system in ONE_DRIVE else {}))
+    box = hosts.checked(Box, "cluster", nodes=nodes, **size | ({"drives": 1} if system in ONE_DRIVE else {}))
     nodes = nodes or SYSTEMS[system]
     if system not in ALONE and nodes != SYSTEMS[system]:
         raise LabError(f"{system} stands on {SYSTEMS[system]} nodes; nodes={nodes} was given")
     if system not in ONE_DRIVE and box.drives < 3:
         raise LabError(f"{system} stands on RAID 5, which needs three drives; drives={box.drives} was given")
     return nodes, box
-
-
-def _addresses(base: str, nodes: int) -> list[tuple[str, int]]:
-    return [(f"{base}.{number + 1}", SSH_PORT) for number in range(nodes)]
 
 
 def _serials(number: int, drives: int) -> tuple[str, ...]:
@@ -270,16 +258,9 @@ def _layout(folder: Path, base: str, nodes: int, size: Box, system: str, consent
     """The testbed before its storage stands: every node owns its first drive, bare."""
     bed, vms = [], []
     for number in range(1, nodes + 1):
-        reach = {"name": f"node{number}", "address": f"{base}.{number}", "port": SSH_PORT, "user": "root"}
+        reach = hosts.reached(base, "node", number) | {"user": "root"}
         bare = Disk(serial=_serials(number, 1)[0], size_bytes=size.drive_bytes)
         bed.append(Node(**reach, storage=REPLICATION.format(number) if nodes > 1 else ""))
         vms.append(Vm(**reach, node=f"node{number}", disks=(bare,)))
     return Testbed(name="box", nodes=tuple(bed), vms=tuple(vms), fio=Fio(), known_hosts=str(folder / "known_hosts"),
                    key=str(folder / "client_key"), consent=consent, serves=system, stand_in=BOX_CAVEAT)  # fmt: skip
-
-
-def _write_keys(testbed: Testbed, folder: Path) -> None:
-    """Keys of this box alone, and the names by which its nodes know each other."""
-    hosts.write_keys(SimpleNamespace(nodes=testbed.nodes, vms=()), folder)
-    named = (f"{REPLICATION.format(number)} {node.name}\n" for number, node in enumerate(testbed.nodes, 1))
-    (folder / "hosts").write_text("".join(named))

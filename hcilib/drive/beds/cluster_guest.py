@@ -49,8 +49,7 @@ class Guest:
 
 def find_qemu() -> str:
     """qemu's path; LabError names the package that is missing, or the release that is needed."""
-    found = shutil.which(QEMU)
-    if not found:
+    if not (found := shutil.which(QEMU)):
         raise LabError(f"not found: {QEMU}; install with: apt-get install -y --no-install-recommends {PACKAGE}")
     said = subprocess.run([found, "--version"], capture_output=True, text=True).stdout
     version = tuple(map(int, (re.findall(r"version (\d+)\.(\d+)", said) or [(0, 0)])[0]))
@@ -78,18 +77,10 @@ def _boots(qemu: str, kernel: Path) -> bool:
     """Whether a kernel without a root file system comes as far as missing it."""
     argv = [qemu, *BARE, "-accel", "kvm", "-M", "q35", "-cpu", "max", "-m", "256", "-serial", "stdio"]
     argv += ["-kernel", str(kernel), "-append", "console=ttyS0 panic=-1"]
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired, OSError):
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_S)
-    except (subprocess.TimeoutExpired, OSError):
-        return False
-    return b"Unable to mount root" in done.stdout
-
-
-def make_drives(guest: Guest, folder: Path, size_bytes: int) -> None:
-    """Sparse files, empty."""
-    for index in range(len(guest.drives)):
-        with open(guest.image(folder, index), "wb") as file:
-            file.truncate(size_bytes)
+        return b"Unable to mount root" in done.stdout
+    return False
 
 
 def start_caches(keeper: Keeper, guest: Guest, folder: Path) -> list[Waiting]:
@@ -110,8 +101,8 @@ def start_caches(keeper: Keeper, guest: Guest, folder: Path) -> list[Waiting]:
             served[_front(sock)] = ["--filter=fua", "nbd", f"socket={sock.name}", "fuamode=discard"]
         for at, words in served.items():
             at.unlink(missing_ok=True)  # of an earlier life
-            pid = keeper.spawn([nbdkit, "-f", "-U", at.name, *words], at.stem)
-            waiting.append(Waiting(f"the cache of {guest.node.name}'s drive {index}", pid, partial(answers_unix, at)))
+            what, argv = f"the cache of {guest.node.name}'s drive {index}", [nbdkit, "-f", "-U", at.name, *words]
+            waiting.append(keeper.spawn(what, argv, at.stem, partial(answers_unix, at)))
             keeper.wait_ready(waiting[-1:])
     return waiting
 
@@ -137,9 +128,9 @@ def start(keeper: Keeper, qemu: str, accel: str, boot: tuple[Path, Path], guest:
     """Ready when its sshd listens. Its log is its serial console, after whatever qemu itself says."""
     log = keeper.log(guest.node.name)
     before = log.stat().st_size if log.exists() else 0  # of an earlier life
-    pid = keeper.spawn(command(qemu, accel, boot, guest, folder, str(log)), guest.node.name)
-    node = guest.node
-    return Waiting(f"guest {node.name} ({node.address}:{node.port})", pid, lambda: _is_up(log, before))
+    node, argv = guest.node, command(qemu, accel, boot, guest, folder, str(log))
+    what = f"guest {node.name} ({node.address}:{node.port})"
+    return keeper.spawn(what, argv, node.name, lambda: _is_up(log, before))
 
 
 def command(qemu: str, accel: str, boot: tuple[Path, Path], guest: Guest, folder: Path, log: str) -> list[str]:
@@ -238,17 +229,6 @@ def execute(path: Path, command: str, **arguments: Any) -> Any:
     return answer["return"]
 
 
-def throttle(path: Path, drive: str, iops: int) -> None:
-    """Limit a drive to so many I/Os a second, reads and writes together; 0 lifts the limit.
-
-    qemu lets a tenth of a second's I/Os pass at once after a pause (its bucket): leave them out by a ramp.
-    """
-    rest = dict.fromkeys(("bps", "bps_rd", "bps_wr", "iops_rd", "iops_wr"), 0)
-    execute(path, "block_set_io_throttle", device=drive, iops=iops, **rest)
-
-
 def _answer(stream) -> dict:
-    while True:
-        answer = json.loads(stream.readline())
-        if "event" not in answer:
-            return answer
+    lines = iter(stream.readline, None)  # its end is an empty one, which is no JSON
+    return next(said for said in map(json.loads, lines) if "event" not in said)

@@ -39,6 +39,7 @@ UNPACKED = (
     "usr/bin/busybox", "usr/bin/kmod", "usr/sbin/mdadm", "usr/sbin/nvme", "usr/sbin/dmsetup", "usr/sbin/drbdsetup",
     "usr/sbin/drbdadm", "usr/sbin/drbdmeta", "usr/lib/drbd/drbdadm-84", "usr/lib/drbd/drbdsetup-84",
 )  # fmt: skip
+OF_KMOD = ("modprobe", "insmod", "lsmod", "rmmod", "modinfo")  # it knows soft dependencies and packed modules
 MODULES = (
     "virtio_pci", "virtio_blk", "virtio_net", "virtio_rng", "qemu_fw_cfg", "raid456", "raid1", "dm_mod", "drbd",
     "nvmet", "nvmet_tcp", "nvme_tcp", "nvme", "crc32c_generic", "ext4", "loop", "sch_netem", "sch_tbf",
@@ -137,35 +138,24 @@ def _build(work: Path, debs: list[Path], programs: dict[str, Path], kernel: Path
 def _put_tools(root: Path, unpacked: Path, programs: dict[str, Path]) -> None:
     for name in UNPACKED:
         _copy(_unpacked(unpacked, name), root / name)
-    for applet in _ask([str(root / "usr/bin/busybox"), "--list"]).split():
-        if applet != "busybox":
-            (root / "usr/bin" / applet).symlink_to("busybox")
-    for link in ("modprobe", "insmod", "lsmod", "rmmod", "modinfo"):  # kmod's know soft dependencies, packed modules
-        for folder in ("usr/sbin", "usr/bin"):
-            (root / folder / link).unlink(missing_ok=True)
-        (root / "usr/sbin" / link).symlink_to("/usr/bin/kmod")
-    for name, file in programs.items():
-        _put_program(root, name, file)
-    (root / "usr/bin/sh").unlink()  # busybox's shell prefers its own applets to the programs in the search path
-    (root / "usr/bin/sh").symlink_to("bash")
+    others = {"busybox", "sh", *OF_KMOD, *programs}
+    applets = _ask([str(root / "usr/bin/busybox"), "--list"]).split()
+    links = {f"usr/bin/{applet}": "busybox" for applet in applets if applet not in others}
+    links |= {f"usr/sbin/{name}": "/usr/bin/kmod" for name in OF_KMOD}
+    links["usr/bin/sh"] = "bash"  # busybox's shell prefers its own applets to the programs in the search path
+    for link, target in links.items():
+        (root / link).symlink_to(target)
+    for name, file in programs.items():  # at its own path, beside which it may look for its libraries, and in PATH
+        own = root / str(file.resolve()).lstrip("/")
+        _copy(file, own)
+        if own != root / "usr/bin" / name:
+            (root / "usr/bin" / name).symlink_to(file.resolve())
     library = [Path(file) for file in _ask([str(programs["python3"]), "-I", "-c", PYTHON]).split("\n") if file]
-    for file in library:
-        _copy(file, root / str(file.resolve()).lstrip("/"))
     parts = [part for name in SSHD_PARTS if (part := Path("/usr/lib/openssh", name)).exists()]
-    for part in parts:
-        _copy(part, root / str(part).lstrip("/"))
+    for file in (*library, *parts):
+        _copy(file, root / str(file.resolve()).lstrip("/"))
     linked = [*parts, *(file for file in library if file.suffix == ".so"), *(_unpacked(unpacked, n) for n in UNPACKED)]
     _put_libraries(root, unpacked, [*programs.values(), *linked])
-
-
-def _put_program(root: Path, name: str, file: Path) -> None:
-    """At its own path, since a program may look for its libraries beside itself, and in the search path."""
-    for folder in ("usr/bin", "usr/sbin"):
-        (root / folder / name).unlink(missing_ok=True)  # busybox's
-    own = root / str(file.resolve()).lstrip("/")
-    _copy(file, own)
-    if own != root / "usr/bin" / name:
-        (root / "usr/bin" / name).symlink_to(file.resolve())
 
 
 def _put_libraries(root: Path, unpacked: Path, programs: Iterable[Path]) -> None:

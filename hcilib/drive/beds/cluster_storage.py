@@ -8,6 +8,7 @@ identities are the same at every start, so that a campaign can be resumed on a n
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from functools import partial
 
 from hcilib.drive.beds.lab_hosts import LabError
@@ -25,10 +26,10 @@ _DRIVE = r"""
 set -e
 drive() { for d in /sys/block/vd*; do if [ "$(cat "$d/serial")" = "$1" ]; then echo "/dev/${d##*/}"; fi; done; }
 """
-_FAIL = "mdadm /dev/md0 --fail $(drive {serial}) 2>&1"
-_REPLACE = (
-    "d=$(drive {serial}); mdadm /dev/md0 --remove $d 2>&1; mdadm --zero-superblock $d; mdadm /dev/md0 --add $d 2>&1"
-)
+_OF_A_DRIVE = {
+    "failed drive": "mdadm /dev/md0 --fail $d 2>&1",  # as md does itself on an I/O error
+    "replaced drive": "mdadm /dev/md0 --remove $d 2>&1; mdadm --zero-superblock $d; mdadm /dev/md0 --add $d 2>&1",
+}
 _ASSEMBLE = """
 modprobe raid456
 mdadm --assemble /dev/md0 --run --homehost=box $(for s in {serials}; do drive "$s"; done) 2>&1
@@ -44,13 +45,17 @@ device={device}; set -- {volumes}; from=0
 size=$(( $(blockdev --getsz $device) / $# / 2048 * 2048 ))
 for v; do dmsetup create vol$v --table "0 $size linear $device $from"; from=$(( from + size )); done
 """
-DRBD_CONF = """\
+_OF_RAID5 = _VOLUMES.format(device="/dev/md0", volumes="1 2")
+_DRBD_CONF = """
+modprobe drbd
+cat >/etc/drbd.conf <<'END'
 global {{ usage-count no; }}
 common {{
   net {{ protocol {protocol}; verify-alg crc32c; max-buffers 8000; {timeouts} }}
   disk {{ resync-rate 200M; c-plan-ahead 0; }}
 }}
-{resources}"""
+{resources}END
+"""
 _RESOURCE = """\
 resource r{v} {{
   device /dev/drbd{v}; disk /dev/mapper/vol{v}; meta-disk internal;
@@ -60,11 +65,6 @@ resource r{v} {{
 """
 TIMEOUTS = "timeout 20; ping-int 1; ping-timeout 5; connect-int 1;"
 """A peer that is silent is given up after about two seconds instead of DRBD's default of about ten."""
-_DRBD_CONF = """
-modprobe drbd
-cat >/etc/drbd.conf <<'END'
-{conf}END
-"""
 _DRBD_CREATE = "for v in 1 2; do yes yes | drbdadm create-md --force r$v 2>&1; done\n"
 _DRBD_UP = "for v in 1 2; do drbdadm up r$v 2>&1; done\n"
 _DRBD_PRIMARY = """
@@ -116,29 +116,26 @@ def set_up(fleet: Fleet, system: str, drives: dict[str, tuple[str, ...]], protoc
     protocol : DRBD's
     """
     drbd, nvme = partial(_drbd, protocol=protocol), partial(_nvme, system=system)
-    steps = {"box-drive": (), "box-raid5": (_raid5,), "box-drbd": (_raid5, drbd), "box-nvme-tcp": (_raid5, nvme),
-             "box-nvme-remote": (_raid5, nvme), "box-mirror3": (nvme,), "box-mirror3-remote": (nvme,)}  # fmt: skip
-    for step in steps[system]:
+    how: dict[str, tuple[tuple[Callable, ...], str, str]] = {  # its steps, a node's device, and what names that
+        "box-drive": ((), "$(drive {serial})", "{serial}"),
+        "box-raid5": ((_raid5,), "/dev/md0", "md-uuid-{raid5}"),
+        "box-drbd": ((_raid5, drbd), "/dev/drbd{number}", "drbd-r{number}-0"),
+        "box-nvme-tcp": ((_raid5, nvme), "/dev/md1", "md-uuid-{mirror}"),
+        "box-nvme-remote": ((_raid5, nvme), "/dev/nvme0n1", "{exported}"),
+        "box-mirror3": ((nvme,), "/dev/md1", "md-uuid-{mirror}"),
+        "box-mirror3-remote": ((nvme,), "/dev/md1", "md-uuid-{mirror}"),
+    }
+    steps, device, identity = how[system]
+    for step in steps:
         step(fleet, drives)
-    device = {"box-raid5": "md0", "box-nvme-remote": "nvme0n1"} | dict.fromkeys(MIRRORS, "md1")
-    found = {}
+    paths, identities = {}, {}
     for number, (node, serials) in enumerate(drives.items(), 1):
-        path = f"$(drive {serials[0]})" if system == "box-drive" else f"/dev/{device.get(system, f'drbd{number}')}"
-        serial = identity(system, node, number) or serials[0]
-        found[node] = (f"{_DRIVE}blockdev --getsize64 {path}", serial)
-    sizes = _run(fleet, f"sizes of {system}", {node: script for node, (script, _) in found.items()})
-    return {node: Disk(serial=serial, size_bytes=int(sizes[node])) for node, (_, serial) in found.items()}
-
-
-def identity(system: str, node: str, number: int) -> str:
-    """What names a node's device: an array's UUID, a DRBD resource and volume; empty for a bare drive, which has a
-    serial."""
-    arrays = {"box-raid5": "raid5"} | dict.fromkeys(MIRRORS, "mirror")
-    if system in arrays:
-        return f"md-uuid-{array_uuid(arrays[system], node)}"
-    if system == "box-nvme-remote":
-        return EXPORTED.format(n=3 - number, v=number)
-    return f"drbd-r{number}-0" if system == "box-drbd" else ""
+        words = {"number": number, "serial": serials[0], "exported": EXPORTED.format(n=3 - number, v=number)}
+        words |= {array: array_uuid(array, node) for array in ("raid5", "mirror")}
+        paths[node], identities[node] = device.format(**words), identity.format(**words)
+    scripts = {node: f"{_DRIVE}blockdev --getsize64 {path}" for node, path in paths.items()}
+    sizes = _run(fleet, f"sizes of {system}", scripts)
+    return {node: Disk(serial=identities[node], size_bytes=int(sizes[node])) for node in drives}
 
 
 def array_uuid(array: str, node: str) -> str:
@@ -155,19 +152,14 @@ def _raid5(fleet: Fleet, drives: dict[str, tuple[str, ...]]) -> None:
 
 
 def _drbd(fleet: Fleet, drives: dict[str, tuple[str, ...]], protocol: str) -> None:
-    _run(fleet, "DRBD", dict.fromkeys(drives, _DRIVE + _of_raid5() + _configured(protocol) + _DRBD_CREATE + _DRBD_UP))
+    _run(fleet, "DRBD", dict.fromkeys(drives, _DRIVE + _OF_RAID5 + _configured(protocol) + _DRBD_CREATE + _DRBD_UP))
     for number, node in enumerate(drives, 1):  # one after the other: both would generate a new state at once
         _run(fleet, "DRBD's first primary", {node: _DRBD_PRIMARY.format(v=number)})
 
 
-def _of_raid5() -> str:
-    return _VOLUMES.format(device="/dev/md0", volumes="1 2")
-
-
 def _configured(protocol: str) -> str:
     resources = "".join(_RESOURCE.format(v=v) for v in (1, 2))
-    conf = DRBD_CONF.format(protocol=protocol, timeouts=TIMEOUTS, resources=resources)
-    return _DRBD_CONF.format(conf=conf)
+    return _DRBD_CONF.format(protocol=protocol, timeouts=TIMEOUTS, resources=resources)
 
 
 def rejoin(fleet: Fleet, system: str, drives: dict[str, tuple[str, ...]], protocol: str = "C") -> None:
@@ -177,7 +169,7 @@ def rejoin(fleet: Fleet, system: str, drives: dict[str, tuple[str, ...]], protoc
     Its own volume stays secondary, since the other node may not have made up its mind yet: ``drbdadm primary`` when it
     has.
     """
-    above = {"box-raid5": "", "box-drbd": _of_raid5() + _configured(protocol) + _DRBD_UP}
+    above = {"box-raid5": "", "box-drbd": _OF_RAID5 + _configured(protocol) + _DRBD_UP}
     if system not in above:
         raise ValueError(f"{system}: only {' and '.join(above)} know how a node joins again")
     _run(fleet, "return", {
@@ -185,14 +177,9 @@ def rejoin(fleet: Fleet, system: str, drives: dict[str, tuple[str, ...]], protoc
     })  # fmt: skip
 
 
-def fail_drive(fleet: Fleet, node: str, serial: str) -> None:
-    """Mark a member of the node's RAID 5 as failed, as md does itself on an I/O error."""
-    _run(fleet, "failed drive", {node: _DRIVE + _FAIL.format(serial=serial)})
-
-
-def replace_drive(fleet: Fleet, node: str, serial: str) -> None:
-    """Give the array its failed member back, as a new drive: md rebuilds it."""
-    _run(fleet, "replaced drive", {node: _DRIVE + _REPLACE.format(serial=serial)})
+def make_drive(fleet: Fleet, what: str, node: str, serial: str) -> None:
+    """A member of the node's RAID 5 becomes a ``failed drive``, or that a ``replaced drive``, which is rebuilt."""
+    _run(fleet, what, {node: f"{_DRIVE}d=$(drive {serial}); {_OF_A_DRIVE[what]}"})
 
 
 def _nvme(fleet: Fleet, drives: dict[str, tuple[str, ...]], system: str) -> None:
@@ -203,7 +190,7 @@ def _nvme(fleet: Fleet, drives: dict[str, tuple[str, ...]], system: str) -> None
     targets, scripts = {}, {}
     for n, (node, serials) in enumerate(drives.items(), 1):
         on_drive = _VOLUMES.format(device=f"$(drive {serials[0]})", volumes=" ".join(map(str, held[n])))
-        below = on_drive if len(drives) > 2 else _of_raid5()
+        below = on_drive if len(drives) > 2 else _OF_RAID5
         exports = (_NVME_EXPORT.format(v=v, **_exported(n, v)) for v in held[n] if v != n)
         targets[node] = _DRIVE + below + _NVME_PORT.format(n=n) + "".join(exports)
         peers = [(n + far - 1) % len(drives) + 1 for far in copies if far]

@@ -13,7 +13,6 @@ is the bottleneck. So what a campaign must find is known before it starts (METHO
 from __future__ import annotations
 
 import contextlib
-import getpass
 import json
 import os
 import shutil
@@ -32,7 +31,7 @@ from hcilib.testbed import Dial, Disk, Drive, Fio, Lab, Node, Testbed, Vm
 
 PLACES = {"lab-drive": (0,), "lab-single": (1,), "lab-mirror": (1, 2)}
 """System -> where the replicas lie, counted in nodes from the VM's own; the first is read."""
-SSH_PORT, NBD_PORT = 2222, 10809
+NBD_PORT = 10809
 STORE, LEAST_XFS = {"mkfs.xfs": "xfsprogs"}, 320 * 2**20  # mkfs.xfs makes none below 300 MiB
 BLOCK, TRIAL_S, HEADROOM = 4096, 0.4, 1.5  # of the check that this machine can serve the dialled rate
 LabError = hosts.LabError
@@ -82,11 +81,12 @@ def lab(
     places = {name: _places(name) for name in systems}
     disk_bytes = hosts.checked(Lab, "lab", nodes=nodes, vms=vms, disks=disks, disk_bytes=disk_bytes).disk_bytes
     drives = _drives(systems, dial)
-    programs = hosts.find_programs(hosts.PACKAGES | STORE if store else None)
+    programs = hosts.find_programs(hosts.PACKAGES | (STORE if store else {}))
     if store and os.getuid():
         raise LabError(f"lab(store={store!r}): a file system is mounted by root alone: run as root, or without a store")
-    replicas = sum(map(len, places.values())) * vms * disks
-    needed, listening = replicas * disk_bytes, partial(_addresses, nodes=nodes, vms=vms, drives=max(1, len(drives)))
+    needed = sum(map(len, places.values())) * vms * disks * disk_bytes
+    served = product(range(1, 1 + nodes), range(NBD_PORT, NBD_PORT + max(1, len(drives))))
+    listening = [*hosts.sshd_of(nodes, vms), *served]
     with hosts.ground(root, needed, "the lab's replicas", base, listening) as (folder, block, keeper):
         testbed = _layout(folder, block, nodes, vms, disks, disk_bytes, places, drives)
         shutil.copy(Path(__file__).with_name("dedup_store.py"), folder)
@@ -185,7 +185,7 @@ def _rate_file(testbed: Testbed, node: str, system: str | None) -> Path:
 
 def _places(system: str) -> tuple[int, ...]:
     for name, places in PLACES.items():
-        if system == name or system.startswith(f"{name}-"):
+        if f"{system}-".startswith(f"{name}-"):
             return places
     raise LabError(f"unknown lab system {system!r}: expected one of {', '.join(PLACES)}")
 
@@ -194,8 +194,8 @@ def _drives(systems: Sequence[str], dial: Dial | Mapping | None) -> tuple[Drive,
     """What every node has: one drive for all systems, one for each, or none that is dialled."""
     try:
         if isinstance(dial, Mapping) and set(dial) & set(systems):
-            return tuple(Drive(**_fields(dial[name]), system=name) for name in systems)
-        return (Drive(**_fields(dial)),) if dial else ()
+            return tuple(Drive(**dict(dial[name]), system=name) for name in systems)
+        return (Drive(**dict(dial)),) if dial else ()
     except KeyError as error:
         raise LabError(f"lab(dial={dial!r}): {error} has no drive: give one for each of {', '.join(systems)}") from None
     except ValidationError as error:
@@ -207,22 +207,10 @@ def _said(error: ValidationError) -> str:
     return f"{': '.join([*map(str, wrong['loc']), ''])}{wrong['msg'].removeprefix('Value error, ')}"
 
 
-def _fields(dial: Dial | Mapping) -> dict:
-    return dial.model_dump() if isinstance(dial, Dial) else dict(dial)
-
-
-def _addresses(base: str, nodes: int, vms: int, drives: int) -> list[tuple[str, int]]:
-    node, vm = ([f"{base}.{first + i}" for i in range(n)] for first, n in ((1, nodes), (101, vms)))
-    served = [(a, NBD_PORT + drive) for a in node for drive in range(drives)]
-    return [(a, SSH_PORT) for a in (*node, *vm)] + served
-
-
 def _layout(
     folder: Path, base, nodes, vms, disks, disk_bytes, places: Mapping[str, tuple[int, ...]], drives: tuple[Drive, ...]
 ) -> Testbed:
-    user = getpass.getuser()
-    bed_nodes = [Node(name=f"node{i + 1}", address=f"{base}.{1 + i}", port=SSH_PORT, user=user, drives=drives)
-                 for i in range(nodes)]  # fmt: skip
+    bed_nodes = [Node(**hosts.reached(base, "node", 1 + i), drives=drives) for i in range(nodes)]
     several = len(places) > 1
     bed_vms = []
     for j in range(vms):
@@ -234,8 +222,7 @@ def _layout(
             owned.append(Disk(serial=f"lab-{name}", size_bytes=disk_bytes, backing=copies,
                               uri=f"nbd+unix:///{name}?socket=node{home + 1}.sock",
                               system=system if several else None))  # fmt: skip
-        bed_vms.append(Vm(name=f"vm{j + 1}", address=f"{base}.{101 + j}", port=SSH_PORT, user=user,
-                          node=f"node{home + 1}", disks=tuple(owned)))  # fmt: skip
+        bed_vms.append(Vm(**hosts.reached(base, "vm", 1 + j), node=f"node{home + 1}", disks=tuple(owned)))
     return Testbed(name="lab", nodes=tuple(bed_nodes), vms=tuple(bed_vms), fio=Fio(ioengine="nbd", direct=0),
                    known_hosts=str(folder / "known_hosts"), key=str(folder / "client_key"), lab_root=str(folder),
                    serves=None if several else next(iter(places)))  # fmt: skip
@@ -244,8 +231,7 @@ def _layout(
 def _start(keeper: hosts.Keeper, programs: dict[str, str], testbed: Testbed, delay_s: float, is_store: bool) -> None:
     """Start by readiness: replicas and hosts first, then the fronts, which connect to the replicas at once."""
     hosts.write_keys(testbed, keeper.folder)
-    every = (*testbed.nodes, *testbed.vms)
-    waiting = [hosts.start_sshd(keeper, programs, host, keeper.folder) for host in every]
+    waiting = [hosts.start_sshd(keeper, programs, host, keeper.folder) for host in (*testbed.nodes, *testbed.vms)]
     for node in testbed.nodes:
         waiting += _start_replicas(keeper, programs, node, testbed, delay_s, is_store)
     keeper.wait_ready(waiting)
@@ -283,8 +269,9 @@ def _start_replicas(
         port = NBD_PORT + number
         argv = [programs["nbdkit"], "--foreground", "--no-sr", "--ipaddr", node.address, "--port", str(port)]
         log = f"nbdkit.{node.name}.{number}" if number else f"nbdkit.{node.name}"
-        pid = keeper.spawn([*argv, *filters, "file", f"dir={home}", *options], log)
-        waiting.append(hosts.Waiting(f"replicas of {node.name}", pid, partial(hosts.answers, node.address, port)))
+        argv += [*filters, "file", f"dir={home}", *options]
+        ready = partial(hosts.answers, node.address, port)
+        waiting.append(keeper.spawn(f"replicas of {node.name}", argv, log, ready))
     return waiting
 
 
@@ -304,8 +291,9 @@ def _start_front(keeper: hosts.Keeper, programs: Mapping[str, str], node: Node, 
         blockdevs += ["--blockdev", f"driver=quorum,node-name={name},vote-threshold=1,read-pattern=fifo,{children}"]
         exports += ["--export", f"type=nbd,id={name}-x,node-name={name},name={name},writable=on"]
     server = ["--nbd-server", f"addr.type=unix,addr.path={node.name}.sock,max-connections=0"]
-    pid = keeper.spawn([programs["qemu-storage-daemon"], *blockdevs, *server, *exports], f"front.{node.name}")
-    return hosts.Waiting(f"front of {node.name}", pid, lambda: hosts.answers_unix(keeper.folder / f"{node.name}.sock"))
+    argv = [programs["qemu-storage-daemon"], *blockdevs, *server, *exports]
+    ready = partial(hosts.answers_unix, keeper.folder / f"{node.name}.sock")
+    return keeper.spawn(f"front of {node.name}", argv, f"front.{node.name}", ready)
 
 
 def _require_served(programs: Mapping[str, str], testbed: Testbed) -> None:

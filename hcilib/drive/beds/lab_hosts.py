@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import getpass
 import json
 import os
@@ -24,10 +25,13 @@ from pydantic import BaseModel, ValidationError
 from hcilib.drive.beds import supervisor
 from hcilib.drive.beds.supervisor import sweep
 from hcilib.drive.hosts.hosts import answers
+from hcilib.places import ROOT
 
 M = TypeVar("M", bound=BaseModel)
 PACKAGES = {"sshd": "openssh-server", "fio": "fio", "qemu-storage-daemon": "qemu-system-common", "nbdkit": "nbdkit"}
-MIN_FIO, MIN_SSHD = (3, 16), (8, 0)
+VERSIONS = {"fio": ("--version", r"fio-(\d+)\.(\d+)", (3, 16)), "sshd": ("-?", r"OpenSSH_(\d+)\.(\d+)", (8, 0))}
+"""Program -> how it is asked for its version, how that reads, and the least that will do."""
+SSH_PORT = 2222
 
 
 class LabError(RuntimeError):
@@ -45,20 +49,20 @@ def checked(model: type[M], of: str, **given: Any) -> M:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A process that is on its way, and how to see that it has arrived."""
+    """A process that is on its way, and how to see that it has arrived. Its log is logs/<name>.log."""
 
     what: str
+    name: str
     pid: int
     ready: Callable[[], bool]
 
 
 def answers_unix(path: Path) -> bool:
     """Whether something accepts on the socket."""
-    try:
+    with contextlib.suppress(OSError):
         connect_unix(path).close()
         return True
-    except OSError:
-        return False
+    return False
 
 
 def connect_unix(path: Path, limit_s: float = 5.0) -> socket.socket:
@@ -80,7 +84,6 @@ class Keeper(contextlib.AbstractContextManager["Keeper"]):
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self._names: dict[int, str] = {}
         self._at_exit: dict[str, str] = {}
         (folder / "logs").mkdir()
         self._owned = os.fdopen(supervisor.own(folder), "rb")  # closed twice, a bare number would be another's by then
@@ -98,11 +101,10 @@ class Keeper(contextlib.AbstractContextManager["Keeper"]):
         try:
             self._requests.write(json.dumps(request) + "\n")
             self._requests.flush()
-            answer = json.loads(self._answers.readline() or "null")
+            answer = json.loads(self._answers.readline())  # an empty line, which is no JSON, is the end
         except (OSError, ValueError):
-            answer = None
-        if answer is None:
-            raise LabError("the lab's supervisor is gone, and with it every process of the lab; start the lab again")
+            gone = "the lab's supervisor is gone, and with it every process of the lab; start the lab again"
+            raise LabError(gone) from None
         if "error" in answer:
             raise LabError(answer["error"])
         return answer
@@ -115,12 +117,17 @@ class Keeper(contextlib.AbstractContextManager["Keeper"]):
     def log(self, name: str) -> Path:
         return self.folder / "logs" / f"{name}.log"
 
-    def spawn(self, argv: Sequence[str], name: str, env: dict[str, str] | None = None) -> int:
-        """Start `argv` in the lab's folder; its output goes to logs/<name>.log. Returns its process id."""
+    def tail(self, name: str) -> str:
+        """The end of a log, in one line."""
+        lines = self.log(name).read_text(errors="replace")[-800:].split("\n")
+        return " / ".join(line.strip() for line in lines if line.strip())
+
+    def spawn(
+        self, what: str, argv: Sequence[str], name: str, ready: Callable[[], bool], env: dict[str, str] | None = None
+    ) -> Waiting:
+        """Start `argv` in the lab's folder; its output goes to logs/<name>.log."""
         request = {"spawn": list(argv), "cwd": str(self.folder), "log": str(self.log(name)), "env": env or {}}
-        pid = self._ask(request)["pid"]
-        self._names[pid] = name
-        return pid
+        return Waiting(what, name, self._ask(request)["pid"], ready)
 
     def wait_ready(self, waiting: Sequence[Waiting], patience_s: float = 15.0) -> None:
         """Until every process answers; LabError with the end of its log if one exits or does not come up in time."""
@@ -132,9 +139,7 @@ class Keeper(contextlib.AbstractContextManager["Keeper"]):
             late = left if time.monotonic() > deadline else []
             for w in dead or late:
                 how = f"exited with {exited[str(w.pid)]}" if dead else f"does not answer after {patience_s:.0f} s"
-                tail = self.log(self._names[w.pid]).read_text(errors="replace")[-800:].split("\n")
-                said = " / ".join(line.strip() for line in tail if line.strip())
-                raise LabError(f"{w.what} {how}; the end of its log: {said or '(empty)'}")
+                raise LabError(f"{w.what} {how}; the end of its log: {self.tail(w.name) or '(empty)'}")
             if left:
                 time.sleep(0.01)
 
@@ -152,12 +157,11 @@ class Keeper(contextlib.AbstractContextManager["Keeper"]):
         self._owned.close()
 
 
-def find_programs(needed: Mapping[str, str] | None = None, engine: str = "nbd") -> dict[str, str]:
+def find_programs(needed: Mapping[str, str] = PACKAGES, engine: str = "nbd") -> dict[str, str]:
     """Absolute path of every program a lab needs; LabError names what is missing or too old and how to get it.
 
     `needed`: program -> Debian package (default: those of the lab); `engine`: the fio engine that its disks need.
     """
-    needed = PACKAGES if needed is None else needed
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
     found = {name: where for name in needed if (where := shutil.which(name, path=path))}
     missing = [name for name in needed if name not in found]
@@ -166,31 +170,28 @@ def find_programs(needed: Mapping[str, str] | None = None, engine: str = "nbd") 
         install = f"apt-get install -y --no-install-recommends {packages}"
         raise LabError(f"not found: {', '.join(missing)}; install with: {install}")
     programs = {name: os.path.abspath(where) for name, where in found.items()}
-    _require("fio", _version([programs["fio"], "--version"], r"fio-(\d+)\.(\d+)"), MIN_FIO)
-    _require("sshd", _version([programs["sshd"], "-?"], r"OpenSSH_(\d+)\.(\d+)"), MIN_SSHD)
+    for name, (_, _, least) in VERSIONS.items():
+        if (version := _version(name, programs[name])) < least:
+            shown, wanted = ".".join(map(str, version)) or "of unknown version", ".".join(map(str, least))
+            raise LabError(f"{name} is {shown}; the lab needs {wanted} or newer (package {PACKAGES[name]})")
     if engine not in subprocess.run([programs["fio"], "--enghelp"], capture_output=True, text=True).stdout.split():
         raise LabError(f"{programs['fio']} is without the {engine} engine: use the distribution's fio")
     return programs
 
 
-def _version(argv: list[str], pattern: str) -> tuple[int, ...]:
-    done = subprocess.run(argv, capture_output=True, text=True)
+def _version(name: str, program: str) -> tuple[int, ...]:
+    """Of one of VERSIONS; empty where it does not say."""
+    how, pattern, _ = VERSIONS[name]
+    done = subprocess.run([program, how], capture_output=True, text=True)
     match = re.search(pattern, done.stdout + done.stderr)
     return tuple(map(int, match.groups())) if match else ()
-
-
-def _require(name: str, version: tuple[int, ...], least: tuple[int, ...]) -> None:
-    if version < least:
-        shown = ".".join(map(str, version)) or "of unknown version"
-        needed = ".".join(map(str, least))
-        raise LabError(f"{name} is {shown}; the lab needs {needed} or newer (package {PACKAGES[name]})")
 
 
 def write_keys(testbed, folder: Path) -> None:
     """One ed25519 key for the client, one a host, and the known_hosts file that holds the hosts' to it."""
     client = _write_key(folder / "client_key")
     (folder / "authorized_keys").write_text(client + "\n")
-    every = (*testbed.nodes, *testbed.vms)
+    every = {h.name: h for h in (*testbed.nodes, *testbed.vms)}.values()  # a node may be a load generator too
     lines = [f"[{h.address}]:{h.port} {_write_key(folder / f'{h.name}.hostkey')}" for h in every]
     (folder / "known_hosts").write_text("\n".join(lines) + "\n")
 
@@ -229,8 +230,6 @@ PrintMotd no
 PrintLastLog no
 SetEnv {environment}
 """
-_PENALTIES = "PerSourcePenalties no\n"
-"""OpenSSH 9.8 and later would lock every host out after one bad login from 127.0.0.1."""
 
 
 def start_sshd(keeper: Keeper, programs, host, folder: Path, env: Mapping[str, str] | None = None) -> Waiting:
@@ -248,20 +247,15 @@ def start_sshd(keeper: Keeper, programs, host, folder: Path, env: Mapping[str, s
     environment = " ".join(f'"{name}={value}"' for name, value in variables.items())  # sshd reads one SetEnv alone
     text = _SSHD.format(address=host.address, port=host.port, name=host.name, folder=folder, expanded=expanded,
                         user=getpass.getuser(), environment=environment)  # fmt: skip
-    config.write_text(SSHD + text + (_PENALTIES if _knows_penalties(programs["sshd"], folder, host.name) else ""))
-    pid = keeper.spawn([programs["sshd"], "-D", "-e", "-f", str(config)], f"sshd.{host.name}")
-    where = (host.address, host.port)
-    return Waiting(f"sshd of {host.name} ({host.address}:{host.port})", pid, lambda: answers(*where, b"SSH-"))
+    config.write_text(SSHD + text + _penalties(programs["sshd"]))
+    what, argv = f"sshd of {host.name} ({host.address}:{host.port})", [programs["sshd"], "-D", "-e", "-f", str(config)]
+    return keeper.spawn(what, argv, f"sshd.{host.name}", lambda: answers(host.address, host.port, b"SSH-"))
 
 
-def _knows_penalties(sshd: str, folder: Path, name: str) -> bool:
-    marker = folder / "penalties"
-    if not marker.exists():
-        trial = folder / "penalties.sshd"
-        trial.write_text(f'HostKey "{folder}/{name}.hostkey"\n' + _PENALTIES)
-        known = subprocess.run([sshd, "-t", "-f", str(trial)], capture_output=True).returncode == 0
-        marker.write_text("yes" if known else "no")
-    return marker.read_text() == "yes"
+@functools.cache
+def _penalties(sshd: str) -> str:
+    """OpenSSH 9.8 and later would lock every host out after one bad login from 127.0.0.1."""
+    return "PerSourcePenalties no\n" if _version("sshd", sshd) >= (9, 8) else ""
 
 
 def _privilege_separation_folder(keeper: Keeper, path: str = "/run/sshd") -> None:
@@ -283,13 +277,15 @@ PREFIX = "bed-"
 
 @contextlib.contextmanager
 def ground(
-    root: str | Path | None, needed: int, what: str, base: str | None, listening: Callable[[str], Sequence[Endpoint]]
+    root: str | Path | None, needed: int, what: str, base: str | None, listening: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[Path, str, Keeper]]:
     """A new folder under `root` (default: out/ of the repository), a block of addresses (see `reserve`) and a keeper of
     processes. At the end nothing runs, nothing answers there, and the folder is gone.
 
-    LabError where `what` would find too little space there."""
-    parent = Path(root) if root else repository_root() / "out"
+    `listening`: host's number within the block and port of everything that will listen. LabError where `what` would
+    find too little space there."""
+    home = ROOT if (ROOT / "pyproject.toml").exists() else Path.cwd()  # no checkout
+    parent = Path(root) if root else home / "out"
     parent.mkdir(parents=True, exist_ok=True)
     sweep(parent, PREFIX)  # the replicas and the key of labs that nobody lived to remove
     free = shutil.disk_usage(parent).free
@@ -298,21 +294,32 @@ def ground(
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent)).resolve()
     with contextlib.ExitStack() as stack:
         stack.callback(supervisor.remove, folder)
-        block = stack.enter_context(reserve(base, listening, seed=str(folder)))
-        stack.callback(wait_refused, listening(block))
+        block, endpoints = stack.enter_context(reserve(base, listening, seed=str(folder)))
+        stack.callback(wait_refused, endpoints)
         yield folder, block, stack.enter_context(Keeper(folder))
 
 
-def repository_root() -> Path:
-    """The folder that holds hcilib, when it is a checkout; else the working directory."""
-    home = Path(__file__).resolve().parents[3]
-    return home if (home / "pyproject.toml").exists() else Path.cwd()
+def sshd_of(nodes: int, vms: int = 0) -> list[tuple[int, int]]:
+    """Where the sshd of a bed's hosts listen: nodes from .1 of its block of addresses, VMs from .101."""
+    return [(number, SSH_PORT) for number in (*range(1, 1 + nodes), *range(101, 101 + vms))]
+
+
+def reached(block: str, kind: str, number: int) -> dict[str, Any]:
+    """Of a host of a bed, a ``node`` or a ``vm`` counted from 1: its name, and how it is reached."""
+    address = f"{block}.{number if kind == 'node' else 100 + number}"
+    return {"name": f"{kind}{number}", "address": address, "port": SSH_PORT, "user": getpass.getuser()}
 
 
 def available_memory(file: Path = Path("/proc/meminfo")) -> int:
     """Bytes that programs can have without swapping."""
     [kib] = re.findall(r"^MemAvailable: *(\d+) kB", file.read_text(), re.M)
     return int(kib) * 1024
+
+
+def require_memory(needed: int, who: str, remedy: str = "") -> None:
+    """LabError where programs cannot have so many bytes without swapping."""
+    if (free := available_memory()) < needed:
+        raise LabError(f"{free >> 20} MiB of memory available, {who} need {needed >> 20} MiB{remedy}")
 
 
 def wait_refused(endpoints: Sequence[Endpoint], patience_s: float = 5.0) -> None:
@@ -331,13 +338,14 @@ TRIES, FIRST = 64, 64
 
 
 @contextlib.contextmanager
-def reserve(base: str | None, endpoints: Callable[[str], Sequence[Endpoint]], seed: str) -> Iterator[str]:
-    """Yield the first three numbers of a free block, held by a bound (never listening) socket while the block runs.
+def reserve(base: str | None, listening: Sequence[tuple[int, int]], seed: str) -> Iterator[tuple[str, list[Endpoint]]]:
+    """Yield the first three numbers of a free block, held by a bound (never listening) socket while the block runs, and
+    the address and port of everything that will listen.
 
     Parameters
     ----------
     base : the block to take, e.g. ``127.0.44``; None: the first free one, beginning at a place given by `seed`
-    endpoints : block -> the address and port of everything that will listen
+    listening : of everything that will listen, the address's last number and the port
 
     Raises
     ------
@@ -347,7 +355,7 @@ def reserve(base: str | None, endpoints: Callable[[str], Sequence[Endpoint]], se
     blocks = [base] if base else [f"127.{FIRST + (start + i) % 128}.{(start >> 8) % 256}" for i in range(TRIES)]
     busy = ""
     for block in blocks:
-        wanted = endpoints(block)
+        wanted = [(f"{block}.{number}", port) for number, port in listening]
         with socket.socket() as lock:
             try:
                 lock.bind((f"{block}.254", wanted[0][1]))
@@ -356,7 +364,7 @@ def reserve(base: str | None, endpoints: Callable[[str], Sequence[Endpoint]], se
                 continue
             taken = [f"{address}:{port}" for address, port in wanted if answers(address, port)]
             if not taken:
-                yield block
+                yield block, wanted
                 return
             busy = f"{taken[0]} already answers"
     raise LabError(f"address in use: {busy}; stop what listens there or pass another base=")

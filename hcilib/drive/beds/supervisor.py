@@ -57,9 +57,7 @@ def own(folder):
 
 
 def sweep(parent, prefix):
-    """Remove the folders of labs whose supervisor and holder were both killed: nobody else is left to do it. Returns
-    them."""
-    removed = []
+    """Remove the folders of labs whose supervisor and holder were both killed: nobody else is left to do it."""
     for entry in os.scandir(parent):
         if not entry.name.startswith(prefix) or not entry.is_dir(follow_symlinks=False):
             continue
@@ -70,10 +68,8 @@ def sweep(parent, prefix):
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 remove(entry.path)
-                removed.append(entry.path)
             finally:
                 os.close(lock)
-    return removed
 
 
 def remove(folder):
@@ -159,15 +155,7 @@ def _alive(children):
 
 def descendants(root):
     """Process ids below `root`, by /proc; empty where there is none."""
-    parents = {}
-    with contextlib.suppress(FileNotFoundError):
-        for name in os.listdir("/proc"):
-            if name.isdigit():
-                with contextlib.suppress(OSError, ValueError, IndexError):
-                    with open(f"/proc/{name}/stat") as stat:
-                        state, ppid = stat.read().rsplit(")", 1)[1].split()[:2]
-                    if state != "Z" or int(ppid) == root:
-                        parents[int(name)] = int(ppid)
+    parents = {pid: parent for pid, _, state, parent in _processes() if state != "Z" or parent == root}
     found, frontier = set(), {root}
     while frontier:
         frontier = {pid for pid, parent in parents.items() if parent in frontier} - found
@@ -185,11 +173,17 @@ def clean(at_exit):
 
 
 def _runs(name):
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/comm") as comm:
-            if comm.read().strip() == name:
-                return True
-    return False
+    return any(name == its for _, its, _, _ in _processes())
+
+
+def _processes():
+    """(id, name, state, parent) of every process, by /proc; none where there is no such folder."""
+    with contextlib.suppress(FileNotFoundError):
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat") as stat:
+                head, tail = stat.read().rsplit(")", 1)
+                state, parent = tail.split()[:2]
+                yield int(pid), head.partition("(")[2], state, int(parent)
 
 
 if __name__ == "__main__":
