@@ -206,6 +206,8 @@ def test_intervals_at_one_load_stand_beside_each_other_and_single_points_at_thei
     at = {round(line.get_xdata()[0], 3) for line in ax.get_lines() if len(line.get_xdata()) == 3}
     assert len(at) == 2, "two systems, two places"
     assert max(at) / min(at) < 1.1
+    told = [said for tip in ax.figure.hci_tips.values() for said in tip.get("t", ())]
+    assert {said.partition(":")[0] for said in told} == {"1", "8", "32"}, "pointed at, they say their load"
     [ax] = plot_panels(summary(n=1))
     assert {line.get_xdata()[0] for line in ax.get_lines() if len(line.get_xdata()) == 3} == {1}
 

@@ -172,7 +172,7 @@ def test_labels_of_ratios_stand_beside_each_other_where_long_names_leave_little_
 
 @pytest.mark.parametrize("gap", [0.0, 0.02, 0.05, 0.2])
 def test_names_at_points_leave_each_other_free_on_both_sides_of_a_panel(gap):
-    _, axes = panels(3, 3, 3.4, 2.4)
+    _, axes = panels(["a", "b", "c"], 3, 3.4, 2.4)
     ax = axes[0]
     points = {"S2D mirror tier at 64": (8.3, 1.0, "k"), "S2D mirror + parity at 64": (8.3, 1.0 - gap, "k"),
               "StarWind RDMA at 16": (11.6, 0.9, "k"), "Ceph at 8": (3.0, 0.95, "k")}  # fmt: skip
@@ -186,7 +186,7 @@ def test_names_at_points_leave_each_other_free_on_both_sides_of_a_panel(gap):
 
 
 def test_rows_that_panels_share_are_named_once_beside_each_other_and_each_time_below():
-    fig, axes = panels(2, 2, 4.0, 2.0)
+    fig, axes = panels(["a", "b"], 2, 4.0, 2.0)
     for ax in axes:
         row_axis(ax, ["box DRBD, iodepth 1, VMs spread over all nodes"], shared=True)
     said = lambda: [[label.get_text() for label in ax.get_yticklabels()] for ax in axes]  # noqa: E731

@@ -14,7 +14,6 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
-from matplotlib.transforms import offset_copy
 
 from hcilib.metrics import METRICS, PLACES, pattern_order, scheme_words
 from hcilib.metrics import metric as metric_of
@@ -75,9 +74,7 @@ def plot_capacity(
         parts += [(stored[at] + reserve[at] + rest[at] / 2, _redundancy(row.get("scheme", "")), INK, rest[at])]
         for middle, word, ink, width in parts:
             if width > 1.6 * len(word):
-                ax.add_artist(
-                    style.Aside(middle, y[at], word, ha="center", va="center", fontsize=8, color=ink, gid="part")
-                )
+                style.aside(ax, middle, y[at], word, ha="center", va="center", fontsize=8, color=ink, gid="part")
     ax.set(xlabel="Share of raw capacity (%)", xlim=(0, max(100, np.nanmax(stored, initial=0))))
     usable_as = "usable, before deduplication" if (ratio > 1).any() else "usable (each system in its colour)"
     kept = [("reserve", RESERVE)] if reserve.any() else []
@@ -85,8 +82,7 @@ def plot_capacity(
     style.legend(ax, [Patch(color=colour, label=name) for name, colour in parts_named], own)
     each = (f"{labels.get(s, s)} {u:.1f} %" for s, u in zip(table["system"], usable, strict=True) if u == u)
     style.say(ax, f"Usable share of the raw capacity: {', '.join(each)}.")
-    if own:
-        style.caption(ax, style.source_of(table, source))
+    style.caption(ax, style.source_of(table, source), own=own)
     return ax
 
 
@@ -113,7 +109,8 @@ def plot_traffic(
     ax = style.canvas(ax, 7.2, 1.2 + 0.55 * len(table))
     ways = table[["placement", "ddir"]].itertuples(index=False, name=None)
     y = style.row_axis(ax, [", ".join(PLACES.get(v, str(v)) for v in row) for row in ways])
-    wrong = table["ok"].eq(False).fillna(False).to_numpy(bool) if "ok" in table else np.zeros(len(table), bool)
+    ok = table.reindex(columns=["ok"])["ok"].astype("boolean")
+    wrong, judged = ok.eq(False).fillna(False).to_numpy(bool), ok.count()
     _series(ax, y - 0.18, table["expected"], "expected from the scheme", EXPECTED)
     handles = [Patch(color=EXPECTED, label="expected from the scheme")]
     if "observed" in table:
@@ -124,7 +121,6 @@ def plot_traffic(
     ax.margins(x=0.12)
     ax.set_xlabel("Network bytes per client byte")
     style.legend(ax, handles, own)
-    judged = int(table["ok"].notna().sum()) if "ok" in table else 0
     verdict = f"{judged} of {judged} fit" if judged else ""
     if wrong.any():
         verdict = f"rejected: {wrong.sum()} of {judged} do not fit"
@@ -132,8 +128,7 @@ def plot_traffic(
     named = named[:1].upper() + named[1:]
     ax.set_title(named, color=WARN if wrong.any() else INK, wrap=True)
     style.say(ax, named)
-    if own:
-        style.caption(ax, style.source_of(table, source))
+    style.caption(ax, style.source_of(table, source), own=own)
     return ax
 
 
@@ -153,15 +148,15 @@ def plot_amplification(
     varies = [name for name in ("iodepth", "placement") if name in table and table[name].nunique() > 1]
     rows = table[["system", "pattern", *varies]].drop_duplicates().reset_index(drop=True)
     if rows.empty:
-        ax = style.nothing(style.canvas(None, 7.2, 0.6), "No counters of drives were given.")
-        return style.sheet(ax)
+        return style.sheet(style.nothing(style.canvas(None, 7.2, 0.6), "No counters of drives were given."))
     names = [
         ", ".join([labels.get(system, system), *(PLACES.get(value, f"iodepth {value}") for value in rest)])
         + f"\n{style.pattern_label(pattern)}"
         for system, pattern, *rest in rows.itertuples(index=False, name=None)
     ]
-    fig, axes = style.panels(len(COUNTED), len(COUNTED), 2.3, 0.9 + (0.5 if varies else 0.36) * len(rows))
-    for ax, (measure, title) in zip(axes, COUNTED.items(), strict=True):
+    titles, high = list(COUNTED.values()), 0.9 + (0.5 if varies else 0.36) * len(rows)
+    fig, axes = style.panels(titles, len(titles), 2.3, high)
+    for ax, measure in zip(axes, COUNTED, strict=True):
         y = style.row_axis(ax, names, shared=True)
         own = rows.merge(table[table["measure"] == measure], how="left")
         wrong = own["ok"].eq(False).fillna(False).to_numpy(bool)
@@ -170,7 +165,6 @@ def plot_amplification(
             ax.hlines(y[those], own["seen_lo"][those], own["seen_hi"][those], color=colour)
             ax.plot(own["seen"][those], y[those], linestyle="", marker="o", markersize=5, color=colour)
         ax.set_xlim(left=-0.02 * max(1.0, own[["seen_hi", "expected"]].max(axis=None)))
-        ax.set_title(title)
         ax.set_xlabel("per I/O" if measure in ("reads", "writes") else "per byte")
     judged, beyond = int(table["ok"].notna().sum()), int(table["ok"].eq(False).sum())
     costs = Patch(color=RESERVE, label="what the scheme costs")
@@ -218,24 +212,21 @@ def plot_factorial(
     else:
         own, names = True, list(value)
         size = (2.0 + 1.2 * table[columns].nunique(), 0.7 + 0.55 * table[rows].nunique())
-        _, axes = style.panels(len(names), len(names), *size)
+        _, axes = style.panels([""] * len(names), len(names), *size)
     for place, (one, name) in enumerate(zip(axes, names, strict=True)):
-        what = "iops" if name == "center" else name
-        _tiles(one, table, rows, columns, name, what, labelled(labels), flag)
-        one.set_title(metric_of(what).axis)
+        _tiles(one, table, rows, columns, name, labelled(labels), flag)
         if place:
             one.set_yticklabels([])
-    if own:
-        style.caption(axes[0], style.runs_note(table, False, intervals=False), style.source_of(table, source))
+    note = style.runs_note(table, False, intervals=False)
+    style.caption(axes[0], note, style.source_of(table, source), own=own)
     return axes[0] if isinstance(value, str) else axes
 
 
-def _tiles(
-    ax: Axes, table: pd.DataFrame, rows: str, columns: str, value: str, metric: str, labels, flag: str | None
-) -> None:
-    kind = metric_of(metric)
-    grid = table.pivot(index=rows, columns=columns, values=value)
-    grid = grid.reindex(index=dict.fromkeys(table[rows]), columns=dict.fromkeys(table[columns])) / kind.scale
+def _tiles(ax: Axes, table: pd.DataFrame, rows: str, columns: str, value: str, labels, flag: str | None) -> None:
+    kind, cells = metric_of("iops" if value == "center" else value), table.set_index([rows, columns])
+    places = {"index": dict.fromkeys(table[rows]), "columns": dict.fromkeys(table[columns])}
+    grid = cells[value].unstack().reindex(**places) / kind.scale
+    flagged = cells[flag].astype("boolean").unstack().reindex(**places).eq(True).fillna(False) if flag else grid != grid
     shades = LinearSegmentedColormap.from_list("quiet", ["#eef3f8", "#0072B2"])
     top = np.nanmax(grid.to_numpy(float), initial=0) or 1
     for (i, j), v in np.ndenumerate(grid.to_numpy(float)):
@@ -243,12 +234,15 @@ def _tiles(
         ax.add_patch(Rectangle((j - 0.48, i - 0.46), 0.96, 0.92, **look))
         text, ink = (kind.format.format(v), "white" if v / top > 0.6 else INK) if v == v else ("missing", QUIET)
         box: dict[str, Any] = {} if v == v else {"backgroundcolor": "white"}
+        if flag and flagged.iloc[i, j]:
+            text += f"\n{flag.replace('_', ' ').replace('cpu', 'CPU')}"
+            frame: dict[str, Any] = {"facecolor": "none", "edgecolor": WARN, "linewidth": 2, "gid": "flagged"}
+            ax.add_patch(Rectangle((j - 0.46, i - 0.43), 0.92, 0.86, zorder=3, **frame))
         ax.text(j, i, text, ha="center", va="center", color=ink, fontsize=9.5, **box)
-    if flag:
-        _flags(ax, table, rows, columns, flag, grid)
     ax.set_xticks(range(grid.shape[1]), [labels.get(c, _level(columns, c)) for c in grid.columns])
     ax.set_yticks(range(grid.shape[0]), [labels.get(r, str(r)) for r in grid.index])
     ax.set(xlim=(-0.5, grid.shape[1] - 0.5), ylim=(grid.shape[0] - 0.5, -0.5))
+    ax.set_title(kind.axis)
     ax.grid(False)
     plt.setp(ax.spines.values(), visible=False)
 
@@ -257,17 +251,6 @@ def _level(factor: str, level: object) -> str:
     """A level as it is said: ``30 % write`` of write_pct, ``iodepth 8``."""
     shown = f"{level:g}" if isinstance(level, float | int) else str(level)
     return f"{shown} % {factor.removesuffix('_pct')}" if factor.endswith("_pct") else f"{factor} {shown}"
-
-
-def _flags(ax: Axes, table: pd.DataFrame, rows: str, columns: str, flag: str, grid: pd.DataFrame) -> None:
-    """Frame the flagged tiles and add the flag to their text."""
-    flagged = table[table[flag].astype("boolean").fillna(False)]
-    at = set(zip(flagged[rows].map(grid.index.get_loc), flagged[columns].map(grid.columns.get_loc), strict=True))
-    tiles = {(round(text.get_position()[1]), round(text.get_position()[0])): text for text in ax.texts}
-    for i, j in at:
-        frame: dict[str, Any] = {"facecolor": "none", "edgecolor": WARN, "linewidth": 2, "gid": "flagged", "zorder": 3}
-        ax.add_patch(Rectangle((j - 0.46, i - 0.43), 0.92, 0.86, **frame))
-        tiles[i, j].set_text(f"{tiles[i, j].get_text()}\n{flag.replace('_', ' ').replace('cpu', 'CPU')}")
 
 
 # Points of two goods.
@@ -298,8 +281,7 @@ def plot_pareto(
     ax = style.canvas(ax, 6.6, 4.2)
     _panel(ax, table, unit, looks(table["system"]), labelled(labels), 9.5)
     ax.set(xlabel=f"Usable capacity ({unit})", ylabel=METRICS["iops"].axis)
-    if own:
-        style.caption(ax, *_notes(table, labelled(labels)), style.runs_note(table), style.source_of(table, source))
+    style.caption(ax, *_notes(table, labelled(labels), source), own=own)
     return ax
 
 
@@ -316,16 +298,14 @@ def plot_pareto_panels(
     values = pattern_order(table["pattern"])
     if not values:
         return np.array([style.nothing(style.canvas(None, 7.2, 0.6), "nothing was measured")])
-    fig, axes = style.panels(len(values), 3, 3.4, 2.4)
+    fig, axes = style.panels([pattern_label(value) for value in values], 3, 3.4, 2.4)
     table, unit = _usable(table)
     widest = 1.12 * np.nanmax(table["usable_tib"], initial=0) or 1
     for ax, value in zip(axes, values, strict=True):
         _panel(ax, table[table["pattern"] == value], unit, looks(table["system"]), labelled(labels), 7.5, widest)
-        ax.set_title(pattern_label(value))
     fig.supylabel(METRICS["iops"].axis, fontsize=10)
     axes[-1].set_xlabel(f"Usable capacity ({unit})", loc="left")
-    style.caption(axes[0], *_notes(table, labelled(labels)), style.runs_note(table),
-                  style.source_of(table, source))  # fmt: skip
+    style.caption(axes[0], *_notes(table, labelled(labels), source))
     return axes
 
 
@@ -364,13 +344,13 @@ def _panel(
     style.point_labels(ax, points, size)
 
 
-def _notes(table: pd.DataFrame, labels: Mapping[str, str]) -> list[str | None]:
-    lost = dict.fromkeys(
-        str(labels.get(name, name)) for name in table.loc[table[["usable_tib", "iops"]].isna().any(axis=1), "system"]
-    )
+def _notes(table: pd.DataFrame, labels: Mapping[str, str], source: str | None) -> list[str | None]:
+    without = table.loc[table[["usable_tib", "iops"]].isna().any(axis=1), "system"]
+    lost = dict.fromkeys(str(labels.get(name, name)) for name in without)
     best = "At a name: the iodepth of its best." if "best" in table and table["best"].notna().any() else None
     front = "Dashed: Pareto front." if "front" in table else None
-    return [best, front, f"Missing: {', '.join(lost)}." if lost else None]
+    missing = f"Missing: {', '.join(lost)}." if lost else None
+    return [best, front, missing, style.runs_note(table), style.source_of(table, source)]
 
 
 def _front(ax: Axes, front: pd.DataFrame) -> None:
@@ -402,19 +382,16 @@ def plot_precision(
     hours, widths = planned["hours"].to_numpy(float), [*planned["half_width_pct"], aim]
     style.log_axis(ax.xaxis, "h", np.nanmin(hours), np.nanmax(hours) * 1.6)
     style.log_axis(ax.yaxis, "%", np.nanmin(widths), np.nanmax(widths))
-    beside = offset_copy(ax.transData, style.sheet(ax), x=6, y=5, units="points")
     for n, (name, part) in enumerate(planned.groupby("protocol", sort=False)):
         part = part.sort_values("hours")
         colour = marks[name][0]
         ax.plot(part["hours"], part["half_width_pct"], color=colour, marker=".", zorder=2, gid="plan")
         first, last = part.iloc[0], part.iloc[-1]
         brief = name + "\n" * (n % 2)  # on a phone every other name stands a line higher
-        for row, words, narrow, weight in (
-            (first, f"{name}\n{first['runs']} runs", brief, "bold"),
-            (last, f"{last['runs']} runs", f"{last['runs']} runs", "normal"),
-        ):
-            ax.add_artist(style.Aside(row["hours"], row["half_width_pct"], words, narrow=narrow, transform=beside,
-                                      va="bottom", fontsize=8.5, color=darker(colour), fontweight=weight))  # fmt: skip
+        few, many = (f"{row['runs']} runs" for row in (first, last))
+        for row, words, narrow, weight in ((first, f"{name}\n{few}", brief, "bold"), (last, many, many, "normal")):
+            style.aside(ax, row["hours"], row["half_width_pct"], words, (6, 5), narrow=narrow, va="bottom",
+                        fontsize=8.5, color=darker(colour), fontweight=weight)  # fmt: skip
     for row in own.itertuples() if own is not None else ():
         colour, marker = marks[row.protocol]
         ax.plot(
@@ -426,9 +403,7 @@ def plot_precision(
         ax.annotate(f"precise enough: ±{aim:g} % or better", (0.99, aim), (0, -4), xycoords=ax.get_yaxis_transform(),
                     textcoords="offset points", va="top", ha="right", fontsize=8.5, color="#00603F")  # fmt: skip
     ax.set(xlabel="Hours of running both systems", ylabel="Half-width of the comparison (%)")
-    if fresh:
-        cells = f"{planned['cells'].iloc[0]} cells on each of two systems, without prefill and warm-up."
-        style.caption(ax, cells,
-                      "Large: the runs the protocol prescribes." if own is not None else None,
-                      f"Dashed: the target, ±{aim:g} %." if target else None)  # fmt: skip
+    cells = f"{planned['cells'].iloc[0]} cells on each of two systems, without prefill and warm-up."
+    large = "Large: the runs the protocol prescribes." if own is not None else None
+    style.caption(ax, cells, large, f"Dashed: the target, ±{aim:g} %." if target else None, own=fresh)
     return ax

@@ -70,11 +70,10 @@ def _sweep(table, metric, over, hue, labels, title, source, ax, top: float = 0.0
         ax.legend(handles=_handles(table, hue, labels, False), loc="upper left", bbox_to_anchor=(1.01, 1))
     patterns = table["pattern"].dropna().unique() if "pattern" in table else []
     ax.set_title(title if title is not None else pattern_label(patterns[0]) if len(patterns) == 1 else "")
-    if own:
-        lost = table[over].isna().sum()
-        few = _hardly(_points(table, metric, over, hue), over, hue, labels)
-        absent = ["× no value." if missing else None, few, f"{lost} rows without {over} not drawn." if lost else None]
-        style.caption(ax, style.runs_note(table), *absent, style.source_of(table, source))
+    lost = table[over].isna().sum()
+    few = _hardly(_points(table, metric, over, hue), over, hue, labels)
+    absent = ["× no value." if missing else None, few, f"{lost} rows without {over} not drawn." if lost else None]
+    style.caption(ax, style.runs_note(table), *absent, style.source_of(table, source), own=own)
     return ax
 
 
@@ -97,23 +96,18 @@ def plot_panels(
     if table.empty:
         raise ValueError(f"plot_panels: the table has no row, so there is no {', '.join(keys)} to draw")
     table = table.assign(panel=[_head(keys, row) for row in table[keys].itertuples(index=False, name=None)])
-    if "pattern" in keys:
-        place = {pattern: n for n, pattern in enumerate(pattern_order(table["pattern"]))}
-        every = list(dict.fromkeys(table.sort_values("pattern", key=lambda c: c.map(place), kind="stable")["panel"]))
-    else:
-        every = list(dict.fromkeys(table["panel"]))
+    every = list((style.in_order(table, ["pattern"]) if "pattern" in keys else table)["panel"].unique())
     given = set(table.loc[table["center" if "center" in table else metric].notna(), "panel"])
     values = [value for value in every if value in given]
     if not values:
         return np.array([style.nothing(style.canvas(None, 7.2, 0.6), f"{metric_of(metric).label}: no value given.")])
     named = 2 <= table[hue].nunique() <= 4  # one needs none; more names than that would stand on each other
-    fig, axes = style.panels(len(values), 4 - named, 3.5 if named else 2.6, 2.4)
+    fig, axes = style.panels(values, 4 - named, 3.5 if named else 2.6, 2.4)
     missing = False
     for ax, value in zip(axes, values, strict=True):
         panel = table[table["panel"] == value]
         lines, lacks = _curves(ax, panel, metric, over, hue, names)
         missing |= lacks
-        ax.set_title(value)
         ax.set(xlabel="", ylabel="")
         if named:
             style.direct_labels(ax, lines, size=7.5)
@@ -196,12 +190,15 @@ def _curves(
     loads = sorted(data[over].unique())
     ends, missing = {}, False
     spread = _dodge(data, hue, over)
-    for name, (colour, marker) in looks(table[hue]).items():
-        curve = data[data[hue] == name].set_index(over).reindex(loads)
-        absent = curve.index[curve["value"].isna()]
+    for name, look in looks(table[hue]).items():
+        curve = data[data[hue] == name].set_index(over).reindex(loads)[["value", "lo", "hi"]]
+        absent, told = curve.index[curve["value"].isna()], [f"{load:g}" for load in loads]
         curve.index = pd.Index(spread(curve.index.to_numpy(float), name), name=over)
-        label = labels.get(name, str(name))
-        _line(ax, curve, colour, marker, label, dash(name))
+        label, colour = labels.get(name, str(name)), look[0]
+        [line] = ax.plot(curve.index, curve["value"], color=colour, label=label, linestyle=dash(name), zorder=3)
+        tip(line, ax, label)
+        at, values = curve.index.to_numpy(float), curve.to_numpy(float)
+        style.points(ax, at, values, look, label, told, "{:,.4g}", elinewidth=1.2, capsize=3)
         if len(given := curve["value"].dropna()):
             ends[label] = (given.index[-1], given.iloc[-1], darker(colour))
         if 2 * len(absent) <= len(loads):  # of a curve that is hardly there the caption says how much is
@@ -243,30 +240,9 @@ def _points(table: pd.DataFrame, metric: str, over: str, hue: str) -> pd.DataFra
             f"two rows for {hue} {row[hue]!r} at {over} {row[over]:g}: they differ in another column; "
             f"filter the table to one pattern, or use plot_panels"
         )
-    scale = METRICS[metric].scale if metric in METRICS else 1.0
-    nan = pd.Series(np.nan, index=table.index)
-    return pd.DataFrame({
-        hue: table[hue], over: table[over].astype(float), "value": table[column] / scale,
-        "lo": table.get("lo", nan) / scale, "hi": table.get("hi", nan) / scale,
-    })  # fmt: skip
-
-
-def _line(ax: Axes, curve: pd.DataFrame, colour: str, marker: str, label: str, line) -> None:
-    """A line that breaks where a value is missing, intervals, and hollow markers where there is no interval."""
-    x, y = curve.index.to_numpy(float), curve["value"].to_numpy(float)
-    lo, hi = curve["lo"].to_numpy(float), curve["hi"].to_numpy(float)
-    sure = ~np.isnan(lo)
-    [drawn_line] = ax.plot(x, y, color=colour, label=label, linestyle=line, zorder=3)
-    tip(drawn_line, ax, label)
-    ax.errorbar(x[sure], y[sure], yerr=[(y - lo)[sure], (hi - y)[sure]], fmt="none", ecolor=colour, elinewidth=1.2,
-                capsize=3, zorder=3)  # fmt: skip
-    [tested] = ax.plot(x[sure], y[sure], marker, color=colour, zorder=4)
-    [single] = ax.plot(
-        x[~sure], y[~sure], marker, markeredgecolor=colour, markerfacecolor="white", markeredgewidth=1.5, zorder=4
-    )
-    one = np.flatnonzero(~sure & ~np.isnan(y))
-    tip(tested, ax, label, [f"{x[i]:g}: {y[i]:,.4g} [{lo[i]:,.4g}, {hi[i]:,.4g}]" for i in np.flatnonzero(sure)])
-    tip(single, ax, label, [f"{x[i]:g}: {y[i]:,.4g}, one number" for i in one])
+    data = table.reindex(columns=[hue, over, column, "lo", "hi"]).set_axis([hue, over, "value", "lo", "hi"], axis=1)
+    scale = dict.fromkeys(("value", "lo", "hi"), metric_of(metric).scale) | {over: 1.0}
+    return data.assign(**{name: data[name].astype(float) / size for name, size in scale.items()})
 
 
 def _axes(ax: Axes, metric: Metric, over: str, loads: list[float], data: pd.DataFrame) -> None:
@@ -336,13 +312,12 @@ def plot_demand(
     if table.empty:
         raise ValueError("plot_demand: the table has no row: no demand was offered, so there is nothing to draw")
     patterns, metrics = pattern_order(table["pattern"].unique()), list(dict.fromkeys(table["metric"]))
-    fig, axes = style.panels(len(patterns), 3, 3.6, 2.8)
+    fig, axes = style.panels([pattern_label(pattern) for pattern in patterns], 3, 3.6, 2.8)
     names = labelled(labels)
     direct, colours = len(metrics) == 1 and 2 <= table["system"].nunique() <= 4, looks(table["system"])
     for ax, pattern in zip(axes, patterns, strict=True):
         panel = table[table["pattern"] == pattern]
         _latencies(ax, panel, metrics, limits or {}, names)
-        ax.set_title(pattern_label(pattern))
         if direct:
             last = panel.dropna(subset=["iops", "center"]).groupby("system", sort=False).last()
             ends = {
@@ -384,14 +359,12 @@ def _latencies(
             depths = curve.get("iodepth", curve["iops"] * np.nan)
             at = [f"iodepth {depth:g}: " if depth == depth else "" for depth in depths]
             single = met & np.isnan(lo) & ("iodepth" in curve)  # as in every figure; of demands hollow is not met
+            dot: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4.5, "linestyle": "", "zorder": 4}
             for those, face in ((met & ~single, colour), (single, "white")):
-                [points] = ax.plot(
-                    x[those], y[those], marker, color=colour, markerfacecolor=face, markersize=4.5, zorder=4
-                )
+                [points] = ax.plot(x[those], y[those], markerfacecolor=face, **dot)
                 said = [f"{at[i]}{y[i]:,.4g} ms at {x[i]:,.0f} IOPS" for i in np.flatnonzero(those)]
                 tip(points, ax, str(names.get(name, name)), said)
-            [late] = ax.plot(x[~met], y[~met], marker, color=colour, markerfacecolor="white", markersize=4.5, zorder=4)
-            late.set_gid("saturated")
+            ax.plot(x[~met], y[~met], markerfacecolor="white", gid="saturated", **dot)
             known = np.isfinite(lo)
             ax.vlines(x[known], lo[known], hi[known], color=colour, linewidth=1, alpha=0.7, zorder=2)
     ends = table[["center", "lo", "hi"]].to_numpy(float) / 1e6
@@ -456,17 +429,14 @@ def plot_loads(table: pd.DataFrame, labels: Mapping[str, str] | None = None, sou
 def _map(ax, own: pd.DataFrame, metric: str) -> None:
     grid = own.pivot(index="numjobs", columns="iodepth", values="iops").sort_index(ascending=False)
     sns.heatmap(grid, ax=ax, cmap="Blues", vmin=0, cbar=False, linewidths=1, linecolor="white")
-    rank = {int(v): n for n, v in enumerate(grid.index)}, {int(v): n for n, v in enumerate(grid.columns)}
     for row in own.itertuples():
         if np.isnan(row.iops):
             continue
-        y, x = rank[0][int(row.numjobs)], rank[1][int(row.iodepth)]
-        dark = row.iops > 0.6 * own["iops"].max()
-        ax.text(
-            x + 0.5, y + 0.4, count(row.iops), ha="center", va="center", fontsize=9.5, color="white" if dark else INK
-        )
+        y, x = grid.index.get_loc(row.numjobs), grid.columns.get_loc(row.iodepth)
         late = METRICS[metric].show(getattr(row, metric)) + " ×" * (not row.within)
-        ax.text(x + 0.5, y + 0.7, late, ha="center", va="center", fontsize=7.5, color="white" if dark else INK)
+        ink = "white" if row.iops > 0.6 * own["iops"].max() else INK
+        for down, text, size in ((0.4, count(row.iops), 9.5), (0.7, late, 7.5)):
+            ax.text(x + 0.5, y + down, text, ha="center", va="center", fontsize=size, color=ink)
         if row.chosen:
             ax.add_patch(Rectangle((x, y), 1, 1, fill=False, edgecolor=INK, linewidth=2.2, clip_on=False, zorder=5))
     ax.set(xlabel="iodepth (outstanding I/Os per job)", ylabel="numjobs (jobs per VM)")

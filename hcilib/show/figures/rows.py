@@ -12,7 +12,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
-from matplotlib.transforms import offset_copy
 
 from hcilib.metrics import CHECKS, metric_of, noun, pattern_order
 from hcilib.show.figures import style
@@ -22,6 +21,9 @@ VERDICTS = {"regression": WARN, "improvement": "#00805A", "changed": "#AA4499", 
 HOLDS = "#0072B2"
 WIDEST = 4.0
 """A range from one degree of freedom would leave no room for the points: beyond this it ends in an arrow."""
+EXPECTED: dict[str, Any] = {"color": "#9aa0a6", "alpha": 0.3, "linewidth": 0}
+MARGIN: dict[str, Any] = {"hatch": "////", "facecolor": "none", "edgecolor": "#9aa0a6"}
+"""How a range is drawn in which one more campaign was to be expected, and one declared where nothing tells it."""
 LEAST, MOST = 0.1, 10
 """Ratios beyond are drawn at the end."""
 OFFENDERS = 3
@@ -56,8 +58,9 @@ def plot_forest(
     margin = _only(comparison, "margin", 0.05)
     what = metric_of(metric or _only(comparison, "metric", "iops")).label
     name_of = {name: str(labels.get(name, name)) for name in [*comparison["system"], baseline]}
-    rows, every = _grouped(comparison, by), looks([*comparison["system"], baseline])  # as where all are drawn
-    systems = {name: look for name, look in every.items() if name != baseline}
+    rows = _rows(style.in_order(comparison, by)[by])
+    systems = looks([*comparison["system"], baseline])  # as where all are drawn
+    systems.pop(baseline, None)
     ax = style.canvas(ax, 7.2, 1.5 + 0.19 * len(rows) + 0.06 * len(rows) * (len(systems) - 1))
     ax.axvspan(1 / (1 + margin), 1 + margin, color="#9aa0a6", alpha=0.22, linewidth=0, zorder=0, gid="margin")
     _headed_axis(ax, rows, by)
@@ -66,16 +69,16 @@ def plot_forest(
         cells = list(part[by].itertuples(index=False, name=None))
         y = np.array([rows[cell] for cell in cells]) + 0.66 * ((lane + 0.5) / len(systems) - 0.5)
         told = [", ".join(map(str, cell)) for cell in cells]
-        _points(ax, y, part[["ratio", "lo", "hi"]].to_numpy(float), look, name_of[name], told)
-    style.ratio_axis(
-        ax, comparison[["ratio", "lo", "hi"]].to_numpy(float).ravel(), f"{what} relative to {name_of[baseline]}"
-    )
+        values = part[["ratio", "lo", "hi"]].to_numpy(float)
+        style.points(ax, y, values, look, name_of[name], told, "{:.3f}×", "x", elinewidth=1.5)
+        _missing(ax, y[np.isnan(values[:, 0])], look[0])
+    ends = comparison[["ratio", "lo", "hi"]].to_numpy(float).ravel()
+    style.ratio_axis(ax, ends, f"{what} relative to {name_of[baseline]}")
     style.legend(ax, [style.mark(*look, name_of[name]) for name, look in systems.items()], own)
     style.say(ax, f"{what} relative to {name_of[baseline]}: {'; '.join(_counted(comparison, name_of))}.")
-    if own:
-        note = "Hollow: n = 1, no interval." if comparison["lo"].isna().any() else None
-        band = f"Grey band: within {100 * margin:g} % of equal."
-        style.caption(ax, _interval_note(comparison), note, band, style.source_of(comparison, source))
+    note = "Hollow: n = 1, no interval." if comparison["lo"].isna().any() else None
+    band = f"Grey band: within {100 * margin:g} % of equal."
+    style.caption(ax, _interval_note(comparison), note, band, style.source_of(comparison, source), own=own)
     return ax
 
 
@@ -103,7 +106,7 @@ def plot_neighbours(
     ]
     limited = table["beside"].str.contains("-rate").map({True: "with the limit", False: "beside the others"})
     drawn_as = table.assign(who=who, of=table["system"], system=limited)
-    _, grid = style.panels(len(metrics), len(metrics), 4.6, 1.1 + 0.42 * len(set(who)))
+    _, grid = style.panels([""] * len(metrics), len(metrics), 4.6, 1.1 + 0.42 * len(set(who)))
     for ax, metric in zip(grid, metrics, strict=True):
         plot_forest(drawn_as[drawn_as["metric"] == metric], "alone", metric, ["who"], ax=ax)
         if ax is not grid[0]:
@@ -134,16 +137,12 @@ def _only(comparison: pd.DataFrame, column: str, otherwise):
     return values[0] if len(values) else otherwise
 
 
-def _grouped(table: pd.DataFrame, by: list[str]) -> dict[tuple, float]:
-    """(by values) -> y, headings included as 1-tuples, top to bottom."""
-    head, *rest = by
-    order = {name: i for i, name in enumerate(pattern_order(table[head]))}
-    cells = table[by].drop_duplicates().assign(_head=table[head].astype(str).map(order))
+def _rows(cells: pd.DataFrame) -> dict[tuple, float]:
+    """Cell -> y, top to bottom; before the first cell of each group its heading, a 1-tuple."""
     rows: dict[tuple, float] = {}
-    for cell in cells.sort_values(["_head", *rest])[by].itertuples(index=False, name=None):
-        if rest:
-            rows.setdefault(cell[:1], float(len(rows)))
-        rows.setdefault(cell, float(len(rows)))
+    for cell in cells.itertuples(index=False, name=None):
+        for row in (cell[:1], cell):
+            rows.setdefault(row, float(len(rows)))
     return rows
 
 
@@ -159,39 +158,18 @@ def _headed_axis(ax: Axes, rows: Mapping[tuple, float], by: Sequence[str], names
         ax.axhspan(top - 0.5, bottom - 0.5, color="#f4f5f6", linewidth=0, zorder=-1)
 
 
-def _points(
-    ax: Axes,
-    y: np.ndarray,
-    values: np.ndarray,
-    look: tuple[str, str],
-    label: str,
-    told: Sequence[str],
-    form: str = "{:.3f}×",
-) -> None:
-    """Rows of centre, lo and hi as points with intervals, hollow without one, in words where there is no value."""
-    (colour, marker), show, (centre, lo, hi) = look, form.format, values.T
-    sure, there = ~np.isnan(lo), ~np.isnan(centre)
-    bars = ax.errorbar(centre[sure], y[sure], xerr=[(centre - lo)[sure], (hi - centre)[sure]], fmt=marker, color=colour,
-                       elinewidth=1.5, capsize=0, zorder=3)  # fmt: skip
-    [single] = ax.plot(centre[~sure & there], y[~sure & there], marker, markeredgecolor=colour, markerfacecolor="white",
-                       markeredgewidth=1.5, zorder=3)  # fmt: skip
-    tested, one = np.flatnonzero(sure).tolist(), np.flatnonzero(~sure & there).tolist()
-    tip(bars.lines[0], ax, label, [f"{told[i]}: {show(centre[i])} [{show(lo[i])}, {show(hi[i])}]" for i in tested])
-    tip(single, ax, label, [f"{told[i]}: {show(centre[i])}, one number" for i in one])
-    for height in y[~there]:
-        _missing(ax, height, colour)
-
-
-def _missing(ax: Axes, height: float, colour: str = QUIET) -> None:
-    ax.text(0.995, height, "missing", transform=ax.get_yaxis_transform(), fontsize=8, style="italic", color=colour,
-            va="center", ha="right", gid="missing")  # fmt: skip
+def _missing(ax: Axes, heights: Iterable[float], colour: str = QUIET) -> None:
+    """Rows without a value say so."""
+    for height in heights:
+        ax.text(0.995, height, "missing", transform=ax.get_yaxis_transform(), fontsize=8, style="italic", color=colour,
+                va="center", ha="right", gid="missing")  # fmt: skip
 
 
 def _interval_note(comparison: pd.DataFrame) -> str | None:
     if comparison["lo"].isna().all():
         return None
     percent = f"{100 * comparison['confidence'].max():.0f} % " if "confidence" in comparison else ""
-    corrected = "p_adjusted" in comparison and (comparison["p_adjusted"] > comparison["p"]).any()
+    corrected = {"p", "p_adjusted"} <= set(comparison) and (comparison["p_adjusted"] > comparison["p"]).any()
     more = ", each cell's own; verdicts are corrected for their number" if corrected else ""
     return f"Bars: {percent}intervals{more}."
 
@@ -212,24 +190,21 @@ def plot_latency(
     if table.duplicated(keys).any():
         raise ValueError("plot_latency: several rows for one system and pattern; filter the table to one of each")
     value = "center" if "center" in table else what.name
-    groups = pattern_order(table["pattern"])
-    ladder = pd.MultiIndex.from_product([groups, list(dict.fromkeys(table["system"]))], names=keys)
+    ladder = pd.MultiIndex.from_product([pattern_order(table["pattern"]), table["system"].unique()], names=keys)
     table = table.assign(pattern=table["pattern"].astype(str)).set_index(keys).reindex(ladder).reset_index()
     table = table.sort_values(value, ascending=what.better == "lower", na_position="last", kind="stable")
-    rows: dict[tuple, float] = {}
-    for group in groups:
-        for cell in [(group,), *((group, name) for name in table.loc[table["pattern"] == group, "system"])]:
-            rows[cell] = float(len(rows))
+    rows = _rows(style.in_order(table, ["pattern"])[keys])
     ax = style.canvas(ax, 7.2, 1.0 + 0.25 * len(rows))
     names = [str(labels.get(c[1], c[1])) if len(c) == 2 else style.pattern_label(c[0]) for c in rows]
     _headed_axis(ax, rows, keys, names)
-    nan = pd.Series(np.nan, index=table.index)
-    values = table.assign(_lo=table.get("lo", nan), _hi=table.get("hi", nan))[[value, "_lo", "_hi"]] / what.scale
+    values = table.reindex(columns=[value, "lo", "hi"]).astype(float) / what.scale
     for name, look in looks(table["system"]).items():
         mine = (table["system"] == name).to_numpy()
         cells = list(table.loc[mine, keys].itertuples(index=False, name=None))
         y, at = np.array([rows[cell] for cell in cells]), values[mine].to_numpy(float)
-        _points(ax, y, at, look, str(labels.get(name, name)), [style.pattern_label(c[0]) for c in cells], what.format)
+        told = [style.pattern_label(pattern) for pattern, _ in cells]
+        style.points(ax, y, at, look, str(labels.get(name, name)), told, what.format, "x", elinewidth=1.5)
+        _missing(ax, y[np.isnan(at[:, 0])], look[0])
         for height, (centre, _, hi) in zip(y, at, strict=True):
             if centre == centre:
                 text = what.show(centre * what.scale)
@@ -244,8 +219,7 @@ def plot_latency(
         for g, r in best.iterrows()
     )
     style.say(ax, f"Best {what.axis}: {'; '.join(said)}.")
-    if own:
-        style.caption(ax, style.runs_note(table), style.source_of(table, source))
+    style.caption(ax, style.runs_note(table), style.source_of(table, source), own=own)
     return ax
 
 
@@ -277,18 +251,16 @@ def plot_baseline(table: pd.DataFrame, source: str | None = None, ax: Axes | Non
         brief = f"{said[0]} ({100 * measured / stated:.0f} %)" if not np.isnan(measured / stated) else said[0]
         low, high = np.nanmin([measured, stated, *bound, most]), np.nanmax([measured, stated, *bound, least])
         left = low > middle
-        beside = offset_copy(ax.transData, style.sheet(ax), x=-9 if left else 9, units="points")
-        ax.add_artist(style.Aside(low if left else high, height, ", ".join(said), narrow=brief, transform=beside,
-                                  va="center", ha="right" if left else "left", fontsize=8.5,
-                                  gid="missing" if "missing" in said[-1] else "said"))  # fmt: skip
+        x, away, side = (low, -9, "right") if left else (high, 9, "left")
+        style.aside(ax, x, height, ", ".join(said), (away, 0), narrow=brief, va="center", ha=side, fontsize=8.5,
+                    gid="missing" if "missing" in said[-1] else "said")  # fmt: skip
     ax.plot(values[:, 1], y, "D", ms=11, markeredgecolor=INK, markerfacecolor="white", zorder=3, gid="datasheet")
     ax.plot(values[:, 0], y, "o", color=HOLDS, zorder=4, gid="measured")
     ax.set_xlabel(what.axis)
     stated_too = [style.mark(INK, "D", "datasheet", True)] if known else []
     style.legend(ax, [style.mark(HOLDS, "o", "measured"), *stated_too], own)
-    if own:
-        none = None if known else "No figure of the vendor is known."
-        style.caption(ax, style.runs_note(table, False), none, style.source_of(table, source))
+    none = None if known else "No figure of the vendor is known."
+    style.caption(ax, style.runs_note(table, False), none, style.source_of(table, source), own=own)
     return ax
 
 
@@ -324,15 +296,12 @@ def plot_audit(
     else:
         ax = style.canvas(ax, 9.0, 1.5 + 0.75 * len(checks))
         beyond = [_checks(ax, audit, checks, gates)]
-    broken = (audit["ok"].eq(False)).fillna(False)
-    style.legend(
-        ax, [style.mark(HOLDS, "o", "holds"), *([style.mark(WARN, "X", "does not hold")] if broken.any() else [])], own
-    )
+    breaks = [style.mark(WARN, "X", "does not hold")] if audit["ok"].eq(False).any() else []
+    style.legend(ax, [style.mark(HOLDS, "o", "holds"), *breaks], own)
     style.say(ax, "; ".join(f"{CHECKS.get(c, c)}: {_verdict(audit[audit['check'] == c])}" for c in checks) + ".")
-    if own:
-        band = "Grey: the tolerance." if any(check in gates for check in checks) else None
-        blank = f"Not checkable: {', '.join(unjudged)}." if unjudged else None
-        style.caption(ax, band, *beyond, blank, style.source_of(audit, source))
+    band = "Grey: the tolerance." if any(check in gates for check in checks) else None
+    blank = f"Not checkable: {', '.join(unjudged)}." if unjudged else None
+    style.caption(ax, band, *beyond, blank, style.source_of(audit, source), own=own)
     return ax
 
 
@@ -374,9 +343,8 @@ def _check(ax: Axes, y: int, part: pd.DataFrame, gate: tuple[float, float] | Non
     told = [f"× {names[i]}: {_times(part['ratio'].iloc[i])}" for i in named[:OFFENDERS]]
     told += [f"and {len(named) - OFFENDERS} more"] if len(named) > OFFENDERS else []
     if told:
-        beside = style.Aside(1.01, y, "\n".join(told), transform=ax.get_yaxis_transform(), fontsize=7.5, color=WARN,
-                                   va="center", gid="offender")  # fmt: skip
-        ax.add_artist(beside)
+        style.aside(ax, 1.01, y, "\n".join(told), over=ax.get_yaxis_transform(), fontsize=7.5, color=WARN, va="center",
+                    gid="offender")  # fmt: skip
     if ok.notna().any() and not np.isfinite(ratio[ok.notna().to_numpy()]).any():
         ax.text(0.5, y, "no ratio to draw", transform=ax.get_yaxis_transform(), fontsize=8, style="italic",
                 color=QUIET, va="center", ha="center", gid="no ratio")  # fmt: skip
@@ -437,8 +405,7 @@ def plot_coverage(coverage: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{100 * x:.0f} %"))
     ax.set_xlabel("Intervals that hold the truth")
     style.legend(ax, [style.mark(*look, name) for name, look in systems.items()], own)
-    if own:
-        style.caption(ax, f"{coverage['n'].iloc[0]} simulated campaigns a row; dashed: what is promised.")
+    style.caption(ax, f"{coverage['n'].iloc[0]} simulated campaigns a row; dashed: what is promised.", own=own)
     return ax
 
 
@@ -462,8 +429,7 @@ def plot_regression(
     own, by = ax is None, ["pattern", "iodepth"]
     if found.empty:
         raise ValueError("plot_regression: the table has no row to draw")
-    order = {name: i for i, name in enumerate(pattern_order(found["pattern"]))}
-    found = found.sort_values(by, key=lambda c: c.map(order) if c.name == "pattern" else c)
+    found = style.in_order(found, by)
     rows = {cell: y for y, cell in enumerate(found[by].itertuples(index=False, name=None))}
     ax = style.canvas(ax, 7.6, 1.6 + 0.36 * len(rows))
     style.row_axis(ax, [f"{style.pattern_label(pattern)}, iodepth {depth}" for pattern, depth in rows])
@@ -473,35 +439,25 @@ def plot_regression(
                                markeredgecolor=QUIET, zorder=3)  # fmt: skip
             runs = zip(part["run_id"], part["ratio"], strict=True)
             tip(points, ax, "", [f"{run}: {ratio:.3f}×" for run, ratio in runs])
-    for y, row in enumerate(found.to_dict("records")):
-        _expected(ax, y, row, margin)
+    # the interval of the ratio, turned around 1: where one more campaign of the same kind was to be expected
+    single, declared = found["k"] == 1, (1 / (1 + margin), 1 + margin)
+    least = (found["lo"] / found["ratio"]).clip(lower=1 / WIDEST).mask(single, declared[0])
+    most = (found["hi"] / found["ratio"]).clip(upper=WIDEST).mask(single, declared[1])
+    for y, (row, lo, hi) in enumerate(zip(found.to_dict("records"), least, most, strict=True)):
+        look = MARGIN | {"gid": "margin"} if row["k"] == 1 else EXPECTED | {"gid": "expected"}
+        if lo == lo:
+            ax.fill_betweenx([y - 0.32, y + 0.32], lo, hi, zorder=0, **look)
+        if row["k"] != 1 and row["hi"] / row["ratio"] > WIDEST:
+            ax.plot([lo, hi], [y, y], linestyle="", marker="$↔$", color=QUIET, markersize=9, gid="beyond", zorder=2)
         if row["ratio"] != row["ratio"]:
-            _missing(ax, y)
+            _missing(ax, [y])
         else:
             ax.plot(row["ratio"], y, "D", color=VERDICTS[row["verdict"]], markersize=8, zorder=4, gid="new")
-    range_lo, range_hi = ((found[side] / found["ratio"]).clip(1 / WIDEST, WIDEST) for side in ("lo", "hi"))
-    around = [found["ratio"], range_lo, range_hi, [1 / (1 + margin), 1 + margin]]
-    ratios = np.concatenate([*around, *([history["ratio"]] if history is not None else [])])
+    ratios = np.concatenate([found["ratio"], least, most, declared, [] if history is None else history["ratio"]])
     style.ratio_axis(ax, ratios, f"{metric_of(metric).label} relative to the earlier campaigns (1 = their mean)")
     style.legend(ax, list(_regression_handles(found, history)), own)
-    if own:
-        style.caption(ax, _when(history), *_regression_notes(found, margin))
+    style.caption(ax, _when(history), *_regression_notes(found, margin), own=own)
     return ax
-
-
-def _expected(ax: Axes, y: int, row: Mapping, margin: float) -> None:
-    """Where one more campaign of the same kind was to be expected: the interval of the ratio, turned around 1."""
-    look: dict[str, Any] = {"hatch": "////", "facecolor": "none", "edgecolor": "#9aa0a6", "gid": "margin"}
-    if row["k"] == 1:
-        lo, hi = 1 / (1 + margin), 1 + margin
-    elif row["lo"] == row["lo"]:
-        lo, hi = max(row["lo"] / row["ratio"], 1 / WIDEST), min(row["hi"] / row["ratio"], WIDEST)
-        look = {"color": "#9aa0a6", "alpha": 0.3, "linewidth": 0, "gid": "expected"}
-        if row["hi"] / row["ratio"] > WIDEST:
-            ax.plot([lo, hi], [y, y], linestyle="", marker="$↔$", color=QUIET, markersize=9, gid="beyond", zorder=2)
-    else:
-        return
-    ax.fill_betweenx([y - 0.32, y + 0.32], lo, hi, zorder=0, **look)
 
 
 def _regression_handles(found: pd.DataFrame, history: pd.DataFrame | None) -> Iterable[Any]:
@@ -511,9 +467,9 @@ def _regression_handles(found: pd.DataFrame, history: pd.DataFrame | None) -> It
     if history is not None:
         yield style.mark(QUIET, "o", "each campaign", True)
     if (found["k"] > 1).any():
-        yield Patch(color="#9aa0a6", alpha=0.3, label="to be expected")
+        yield Patch(**EXPECTED, label="to be expected")
     if (found["k"] == 1).any():
-        yield Patch(facecolor="none", edgecolor="#9aa0a6", hatch="////", label="declared margin")
+        yield Patch(**MARGIN, label="declared margin")
 
 
 def _when(history: pd.DataFrame | None) -> str | None:

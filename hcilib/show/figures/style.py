@@ -21,8 +21,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.transforms import offset_copy
+from scipy.optimize import isotonic_regression
 
-from hcilib.metrics import PATTERN
+from hcilib.metrics import PATTERN, pattern_order
 from hcilib.system import known_labels
 
 INK, QUIET, GRID, WARN = "#222222", "#5f6368", "#e4e6e9", "#b3261e"
@@ -174,10 +176,10 @@ def sheet(ax: Axes) -> Figure:
     return cast(Figure, ax.figure)
 
 
-def caption(ax: Axes, *sentences: str | None) -> None:
-    """Sentences in small quiet type under the figure; empty ones are left out."""
+def caption(ax: Axes, *sentences: str | None, own: bool = True) -> None:
+    """Sentences in small quiet type under a figure of its own; empty ones are left out."""
     text = " ".join(s for s in sentences if s)
-    if text:
+    if own and text:
         sheet(ax).supxlabel(folded(text, sheet(ax).get_figwidth()), x=0.01, ha="left", fontsize=8, color=QUIET)
 
 
@@ -320,6 +322,12 @@ class Aside(Text):
         return self.narrow if self._on_phone() else super().get_text()
 
 
+def aside(ax: Axes, x: float, y: float, text: str, away: Sequence[float] = (0, 0), over: Any = None, **look) -> None:
+    """Words beside a place in data units, or those of `over`, and so many points away (:class:`Aside`)."""
+    beside = offset_copy(over or ax.transData, sheet(ax), x=away[0], y=away[1], units="points")
+    ax.add_artist(Aside(x, y, text, transform=beside, **look))
+
+
 def row_axis(ax: Axes, names: Sequence[str], shared: bool = False) -> np.ndarray:
     """One row a name, the first on top; returns their heights. `shared`: with the panels beside it."""
     heights = np.arange(len(names), dtype=float)
@@ -338,21 +346,50 @@ def legend(ax: Axes, handles: Sequence[Artist], own: bool) -> None:
         ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2)
 
 
+def points(
+    ax: Axes,
+    at: np.ndarray,
+    values: np.ndarray,
+    look: tuple[str, str],
+    label: str,
+    told: Sequence[str],
+    form: str,
+    along: str = "y",
+    **bars: Any,
+) -> None:
+    """Rows of centre, lo and hi as marks with their intervals along an axis, hollow where there is none.
+
+    Pointed at, a mark says what is `told` of it and its numbers in this form.
+    """
+    (colour, marker), show, (centre, lo, hi) = look, form.format, values.T
+    x, y = (at, centre) if along == "y" else (centre, at)
+    sure = ~np.isnan(lo)
+    error: dict[str, Any] = {f"{along}err": [(centre - lo)[sure], (hi - centre)[sure]]}
+    ax.errorbar(x[sure], y[sure], **error, fmt="none", ecolor=colour, zorder=3, **bars)
+    ends = [f" [{show(low)}, {show(high)}]" if low == low else ", one number" for low, high in zip(lo, hi, strict=True)]
+    for those, face, edge in ((sure, colour, 1.0), (~sure & ~np.isnan(centre), "white", 1.5)):
+        [marks] = ax.plot(x[those], y[those], marker, color=colour, mfc=face, mew=edge, zorder=4)
+        tip(marks, ax, label, [f"{told[i]}: {show(centre[i])}{ends[i]}" for i in np.flatnonzero(those).tolist()])
+
+
 def mark(colour: str, marker: str, label: str, hollow: bool = False) -> Line2D:
     """A point in a legend."""
     return Line2D([], [], linestyle="", marker=marker, color=colour, label=label,
                   markerfacecolor="white" if hollow else colour)  # fmt: skip
 
 
-def panels(count: int, columns: int, width: float, height: float) -> tuple[Figure, np.ndarray]:
-    """So many axes in rows of `columns`, dressed; the figure is high enough for a legend and a caption."""
-    columns = min(columns, count)
-    rows = -(-count // columns)
+def panels(titles: Sequence[str], columns: int, width: float, height: float) -> tuple[Figure, np.ndarray]:
+    """Axes with these titles in rows of `columns`, dressed; the figure is high enough for a legend and a caption."""
+    columns = min(columns, len(titles))
+    rows = -(-len(titles) // columns)
     size = (width * columns + 0.3, height * rows + 0.8)
     fig, grid = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
-    for ax in grid.ravel()[count:]:
+    axes = grid.ravel()[: len(titles)]
+    for ax in grid.ravel()[len(titles) :]:
         ax.remove()
-    return fig, np.array([dress(ax) for ax in grid.ravel()[:count]])
+    for ax, title in zip(axes, titles, strict=True):
+        dress(ax).set_title(title)
+    return fig, axes
 
 
 def nothing(ax: Axes, said: str) -> Axes:
@@ -360,6 +397,12 @@ def nothing(ax: Axes, said: str) -> Axes:
     ax.set_axis_off()
     ax.text(0, 0.5, said, transform=ax.transAxes, va="center", color=QUIET, gid="nothing")
     return ax
+
+
+def in_order(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """The rows in the articles' order of the first column, which names patterns, then of the others."""
+    place = {name: n for n, name in enumerate(pattern_order(table[by[0]]))}
+    return table.sort_values(by, key=lambda c: c.astype(str).map(place) if c.name == by[0] else c, kind="stable")
 
 
 def pattern_label(pattern: str) -> str:
@@ -408,8 +451,7 @@ def point_labels(ax: Axes, points: Mapping[str, tuple[float, float, Any]], size:
         (x, y), wide = where[name], letter * len(name)
         others = [box for other, boxes in taken.items() if other != name for box in boxes]
         sides = ("right", "left") if x > 0.55 else ("left", "right")
-        heights = [y + 0.03, y - 0.03 - line]
-        heights += [height for n in (1, 2, 3) for height in (y + 0.03 + n * line, y - 0.03 - (n + 1) * line)]
+        heights = [height for n in range(4) for height in (y + 0.03 + n * line, y - 0.03 - (n + 1) * line)]
         choices = [(side, height) for height in heights for side in sides]
         boxes = [(x - wide, h, x, h + line) if side == "right" else (x, h, x + wide, h + line) for side, h in choices]
         costs = [sum(_covered(box, other) for other in others) + _outside(box) for box in boxes]
@@ -435,13 +477,8 @@ def _outside(box: Box) -> float:
 
 def _apart(wanted: np.ndarray, gap: float) -> np.ndarray:
     """Ascending positions moved as little as possible so that neighbours are `gap` apart (pool adjacent violators)."""
-    slots = wanted - gap * np.arange(len(wanted))
-    pools: list[list[float]] = []
-    for slot in slots:
-        pools.append([slot])
-        while len(pools) > 1 and np.mean(pools[-2]) > np.mean(pools[-1]):
-            pools[-2:] = [pools[-2] + pools[-1]]
-    return np.concatenate([[np.mean(p)] * len(p) for p in pools]) + gap * np.arange(len(wanted)) if pools else slots
+    room = gap * np.arange(len(wanted))
+    return isotonic_regression(wanted - room).x + room if len(wanted) else wanted
 
 
 def darker(colour: str, share: float = 0.25) -> tuple[float, float, float]:

@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
-from matplotlib.transforms import offset_copy
 
 from hcilib.metrics import FACTORS, KEYS, pattern_order, time_unit
 from hcilib.show.figures import style
@@ -64,11 +63,11 @@ def plot_plan(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     style.legend(ax, [Patch(color=colour, label=kind) for kind, colour in there.items()], own)
     hours = f"{len(frame)} steps, {whole / span:,.1f} {name} of runtime"
     style.say(ax, f"{hours}: {', '.join(style.pattern_label(p) for p in rows)}.")
-    if own:
-        tick = "A tick is a step whose duration is known only when it ends." if (seconds == 0).any() else None
-        inside = "In the blocks: iodepth." if labelled else None
-        writes = "bytes_written" in frame and frame["bytes_written"].sum()
-        style.caption(ax, f"{hours}.", inside, "At the right: what the row writes." if writes else None, tick)
+    inside = "In the blocks: iodepth." if labelled else None
+    writes = "bytes_written" in frame and frame["bytes_written"].sum()
+    wrote = "At the right: what the row writes." if writes else None
+    tick = "A tick is a step whose duration is known only when it ends." if (seconds == 0).any() else None
+    style.caption(ax, f"{hours}.", inside, wrote, tick, own=own)
     return ax
 
 
@@ -128,18 +127,14 @@ def plot_failure(
     resolution = costs["resolution_s"].max() if "resolution_s" in costs else np.nan
     never = (costs["back_s"].isna() & costs["heal_s"].notna()).any()
     style.say(grid[0, 0], "; ".join(said) + ".")
-    style.caption(
-        grid[-1, 0],
-        f"A thin line is a run ({each} each), the thick one the worst; bars are the mean levels of all runs.",
-        "Red: no I/O" + (f", as far as samples of {resolution:g} s tell." if resolution == resolution else ".")
-        if (costs["gap_s"] > 0).any() or (costs["heal_gap_s"] > 0).any()
-        else None,
-        f"Amber: healed, and not yet back{'; to the end: never back' if never else ''}."
-        if (costs["back_s"] > 0).any() or never
-        else None,
-        "Below: how whole the system said it was (%), grey while something was missing." if strips else None,
-        style.source_of(costs, source),
-    )
+    notes = [f"A thin line is a run ({each} each), the thick one the worst; bars are the mean levels of all runs."]
+    if (costs[["gap_s", "heal_gap_s"]] > 0).any(axis=None):
+        told = f", as far as samples of {resolution:g} s tell." if resolution == resolution else "."
+        notes += [f"Red: no I/O{told}"]
+    if (costs["back_s"] > 0).any() or never:
+        notes += [f"Amber: healed, and not yet back{'; to the end: never back' if never else ''}."]
+    notes += ["Below: how whole the system said it was (%), grey while something was missing."] * strips
+    style.caption(grid[-1, 0], *notes, style.source_of(costs, source))
     return panels
 
 
@@ -207,9 +202,8 @@ def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame, labels: Mapping[s
     _bar(ax, float((runs["degraded_from_s"] - runs["fail_s"]).mean()), heal if heal == heal else end,
          runs["degraded_iops"].mean(), "degraded")  # fmt: skip
     said = _said_of(worst, len(runs))
-    above = offset_copy(ax.transAxes, style.sheet(ax), y=5, units="points")
-    ax.add_artist(style.Aside(0, 1, said, transform=above, va="bottom", fontsize=8.5, fontweight="bold", gid="worst",
-                              color=style.darker(colour, 0.45)))  # fmt: skip
+    style.aside(ax, 0, 1, said, (0, 5), ax.transAxes, va="bottom", fontsize=8.5, fontweight="bold", gid="worst",
+                color=style.darker(colour, 0.45))  # fmt: skip
     ax.set(xlim=(start, end + 1), ylabel="IOPS")
     ax.set_ylim(0, 1.22 * max(float(series["iops"].max()), 1.0))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: count(y)))
@@ -249,11 +243,8 @@ def _bar(ax: Axes, start: float, end: float, level: float, name: str) -> None:
     """A level over its seconds, its value above its right end."""
     if level == level and start == start:
         ax.hlines(level, start, end, color=INK, linewidth=2.2, gid=name)
-        above = offset_copy(ax.transData, style.sheet(ax), x=-3, y=3, units="points")
-        said = f"{name} {count(level)}"
-        ax.add_artist(style.Aside(end, level, said, narrow=count(level), transform=above, ha="right", va="bottom",
-                                  in_layout=False, fontsize=8.5, fontweight="bold",
-                                  path_effects=[style.HALO]))  # fmt: skip
+        style.aside(ax, end, level, f"{name} {count(level)}", (-3, 3), narrow=count(level), ha="right", va="bottom",
+                    in_layout=False, fontsize=8.5, fontweight="bold", path_effects=[style.HALO])  # fmt: skip
 
 
 # Latency second by second: a column a second, a row a latency, the darker the more I/Os took that long.
