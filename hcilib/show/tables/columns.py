@@ -46,8 +46,6 @@ WORDS = {
     "off_pct": "Off by (%)",
     "difference_pct": "True difference (%)",
     "held_pct": "Intervals that held it (%)",
-    "load_lo": "Load from",
-    "load_hi": "Load to",
     "pct_of_ceiling": "Share of the ceiling (%)",
     "leave_one_out": "Leave-one-out",
     "pct_of_arithmetic": "Share of the arithmetic ceiling (%)",
@@ -255,7 +253,8 @@ def _words(value: object, labels: Mapping) -> str:
 
 # ---- What tables there are. One is known by columns that no other has, so it stays known when it was filtered,
 # joined or read back from a file; who knows better says so in attrs["kind"] or with hci.table(..., kind=...). A
-# column with ? is shown only where it says something: where its values differ, or where a note is there at all.
+# column with ? is shown only where it says something: where its values differ, or where a note is there at all. One
+# with ! gives its table away, as do those behind a slash, which are not shown.
 
 
 @dataclass(frozen=True)
@@ -267,118 +266,101 @@ class Kind:
 
 
 def _kinds(text: str) -> dict[str, Kind]:
-    """Kinds by name, of lines as ``name: marks / shown``."""
+    """Kinds by name, of lines as ``name: shown / not shown``."""
     kinds = {}
     for entry in re.findall(r"^[^\s#].*(?:\n .*)*", text, re.M):
         name, _, columns = entry.partition(": ")
-        marks, _, shown = columns.partition("/")
-        kinds[name] = Kind(frozenset(marks.split()), tuple(shown.split()))
+        shown, _, hidden = columns.partition("/")
+        marks = [column.rstrip("?!") for column in shown.split() if column.endswith("!")]
+        kinds[name] = Kind(frozenset([*marks, *hidden.split()]), tuple(shown.replace("!", "").split()))
     return kinds
 
 
 KINDS = _kinds("""
 # the plan and what stands behind a comparison
-plan: step duration_s bytes_written / step kind block rep pattern numjobs iodepth vms duration_s bytes_written
-prepared: host command executed / host command executed
-pooled: runs invalid campaigns / system runs invalid? campaigns source
+plan: step! kind block rep pattern numjobs iodepth vms duration_s! bytes_written!
+prepared: host! command! executed!
+pooled: system runs! invalid?! campaigns! source
 # the drive, its datasheet and its ceilings
-baseline: measured datasheet pct_of_datasheet / pattern numjobs iodepth n measured datasheet pct_of_datasheet verdict
-drive rates: access bs_bytes read_iops write_iops / access bs_bytes read_iops write_iops
-ceilings: scheme harmonic_iops arithmetic_iops /
-mix: write_cost harmonic_iops arithmetic_iops overstated / rwmixread write_cost harmonic_iops arithmetic_iops
-    overstated
-share of ceiling: iops ceiling_iops pct_of_ceiling / system? pattern curve vms? iodepth? block? iops ceiling_iops
-    pct_of_ceiling arithmetic_iops? pct_of_arithmetic?
-against the dial: what expected measured off_pct / what system pattern expected measured lo hi off_pct
-calibration: difference_pct different held_pct wrong / difference_pct n different equivalent inconclusive wrong
-    held_pct lo hi half_width_pct load_lo load_hi
+baseline: pattern numjobs iodepth n measured! datasheet! pct_of_datasheet! verdict
+drive rates: access! bs_bytes! read_iops! write_iops!
+ceilings: / scheme harmonic_iops arithmetic_iops
+mix: rwmixread write_cost! harmonic_iops! arithmetic_iops! overstated!
+share of ceiling: system? pattern curve vms? iodepth? block? iops! ceiling_iops! pct_of_ceiling! arithmetic_iops?
+    pct_of_arithmetic?
+against the dial: what! system pattern expected! measured! lo hi off_pct!
+calibration: difference_pct! n different! equivalent inconclusive wrong! held_pct! lo hi half_width_pct load_lo load_hi
 # files of other tools
-files: file in_file in_name skipped / file tool version what in_file in_name missing? run? skipped?
-kinds of files: files first what skipped / files tool version what missing? skipped? first
+files: file! tool version what in_file! in_name! missing? run? skipped?!
+kinds of files: files! tool version what! missing? skipped?! first!
 # who shares a storage
-neighbours: beside alone given_back_pct / system? tenant pattern beside metric ratio lo hi n verdict given_back_pct?
-fairness: together jain tenants / system? together tenants n jain lo hi
+neighbours: system? tenant pattern beside! metric ratio lo hi n verdict given_back_pct?! / alone
+fairness: system? together! tenants! n jain! lo hi
 # what was compared
-comparison: ratio p_adjusted tost_p center_baseline / system pattern iodepth ratio lo hi p_adjusted n n_baseline
-    verdict
-cost: added_ns center center_baseline ratio / system pattern? center center_baseline added_ns ratio lo hi n verdict
-everywhere: lowest highest sentence / system pattern n lowest highest verdict sentence
-crossover: ratio_below ratio_above below above / pattern iodepth below above ratio_below ratio_above verdict sentence
-rank: rank tied_with center / pattern iodepth rank system tied_with center lo hi verdict
-peak: best smallest_tied tied center / system? pattern best center lo hi n tied smallest_tied leave_one_out bias_pct
-    verdict
-regimes: best_iops best_at kind / system? pattern vms? iodepth iops best_iops best_at ratio n kind verdict note?
-winners: pct_of_best state tied_with / system pattern iodepth n center pct_of_best state iops_per_cpu_pct?
-per usable TiB: iops_per_usable_tib usable_tib best tied center / system pattern iops_per_usable_tib
-front: front usable_tib iops_per_usable_tib best tied center / pattern system best center lo hi usable_tib
-    iops_per_usable_tib front
+comparison: system pattern iodepth ratio! lo hi p_adjusted! n n_baseline verdict / tost_p center_baseline
+cost: system pattern? center! center_baseline! added_ns! ratio! lo hi n verdict
+everywhere: system pattern n lowest! highest! verdict sentence!
+crossover: pattern iodepth below! above! ratio_below! ratio_above! verdict sentence
+rank: pattern iodepth rank! system tied_with! center! lo hi verdict
+peak: system? pattern best! center! lo hi n tied! smallest_tied! leave_one_out bias_pct verdict
+regimes: system? pattern vms? iodepth iops best_iops! best_at! ratio n kind! verdict note?
+winners: system pattern iodepth n center pct_of_best! state! iops_per_cpu_pct? / tied_with
+per usable TiB: system pattern iops_per_usable_tib! / usable_tib best tied center
+front: pattern system best! center! lo hi usable_tib! iops_per_usable_tib! front! / tied
 # checks
-audit: check measured expected ratio ok / system? pattern vms? numjobs? iodepth? block? check? measured expected unit
-    ratio ok note?
-odd plan: about warning detail / about warning detail
-not given: rows given missing /
-rounding: half_unit_pct coarse / system pattern iodepth metric value unit half_unit_pct
-working sets: alike span_bytes ratio / system vms span_bytes ratio alike note
-claims: claimed recomputed finding what / id what finding verdict
-worked out: claimed recomputed finding formula what / what claimed recomputed unit verdict formula
-facts: key kind value unit / key kind? value unit note?
+audit: system? pattern vms? numjobs? iodepth? block? check?! measured! expected! unit ratio! ok! note?
+odd plan: about! warning! detail!
+not given: / rows given missing
+rounding: system pattern iodepth metric value unit half_unit_pct! / coarse
+working sets: system vms span_bytes! ratio! alike! note
+claims: id what! finding! verdict / claimed recomputed
+worked out: what! claimed! recomputed! unit verdict formula! / finding
+facts: key! kind?! value! unit! note?
 # the network and the fleet
-expected traffic: placement ddir redirected expected / placement ddir expected
-traffic: net_bytes_per_s owner_node / pattern placement ddir owner_node n observed observed_lo observed_hi
-    net_bytes_per_s vdisk_bytes_per_s note?
-traffic checked: ddir observed expected ratio ok / placement ddir expected observed ratio ok note?
-amplification: measure seen expected explained / system? pattern iodepth? placement? measure n seen seen_lo seen_hi
-    expected ratio ok explained?
-drives' own counters: wear_before_pct wear_after_pct unit_bytes / run_id? node device carries? model bytes_written
-    unit_bytes? wear_before_pct wear_after_pct
-gains: gain per_vm center / curve vms n center gain per_vm
-knees: knee slope_before slope_after / system? pattern curve points knee lo hi slope_before slope_after smallest_vms
-    peak peak_vms model
-loads: pct_of_best within chosen outstanding / system? pattern? vms? numjobs iodepth outstanding n iops lat_ns?
-    p99_ns? pct_of_best within chosen
-stop rules: rule pct_of_peak why / system? pattern curve? rule vms iops pct_of_peak node_cpu_pct why
-mixed latency: latency center numjobs vms / system vms? numjobs? iodepth latency n center lo hi
-load curve: demand offered_iops open_loop metric center / system? pattern? demand offered_iops iops metric center lo
-    hi n open_loop
-one I/O: / system pattern vms numjobs iodepth block? iops bw_bytes lat_ns lat_unweighted_ns?
-links: source target transport latency_ns label_bytes_per_s / source target transport tool streams bytes_per_s
-    latency_ns label_bytes_per_s? card? note
-binding: drives_iops network_iops cpu_iops binds / system? pattern curve? placement? vms? iodepth? iops drives_iops
-    network_iops cpu_iops binds pct_of_binding said
+expected traffic: placement! ddir! expected! / redirected
+traffic: pattern placement ddir owner_node! n observed observed_lo observed_hi net_bytes_per_s! vdisk_bytes_per_s note?
+traffic checked: placement ddir! expected! observed! ratio! ok! note?
+amplification: system? pattern iodepth? placement? measure! n seen! seen_lo seen_hi expected! ratio ok explained?!
+drives' own counters: run_id? node device carries? model bytes_written unit_bytes?! wear_before_pct! wear_after_pct!
+gains: curve vms n center! gain! per_vm!
+knees: system? pattern curve points knee! lo hi slope_before! slope_after! smallest_vms peak peak_vms model
+loads: system? pattern? vms? numjobs iodepth outstanding! n iops lat_ns? p99_ns? pct_of_best! within! chosen!
+stop rules: system? pattern curve? rule! vms iops pct_of_peak! node_cpu_pct why!
+mixed latency: system vms?! numjobs?! iodepth latency! n center! lo hi
+load curve: system? pattern? demand! offered_iops! iops metric! center! lo hi n open_loop!
+one I/O: system pattern vms numjobs iodepth block? iops bw_bytes lat_ns lat_unweighted_ns?
+links: source! target! transport! tool streams bytes_per_s latency_ns! label_bytes_per_s?! card? note
+binding: system? pattern curve? placement? vms? iodepth? iops drives_iops! network_iops! cpu_iops! binds! pct_of_binding
+    said
 # resiliency and capacity
-grid: cpu_bound missing iops / system resiliency dedup write_pct iops lat_ns node_cpu_pct cpu_bound note?
-effects: effect level contexts possible / effect level baseline ratio lo hi contexts possible used
-capacity: efficiency usable_tib write_cost survives / system scheme drives? efficiency usable_tib usable_tb
-    reserve_tib? reserve_tb? stated_pct? agrees?
-survival: / system survives_drives survives_servers survives write_cost stripe_cost
+grid: system resiliency dedup write_pct iops! lat_ns node_cpu_pct cpu_bound! note? / missing
+effects: effect! level! baseline ratio lo hi contexts! possible! used
+capacity: system scheme drives? efficiency! usable_tib! usable_tb reserve_tib? reserve_tb? stated_pct? agrees? /
+    write_cost survives
+survival: system survives_drives survives_servers survives write_cost stripe_cost
 # the method
-noise: within_cv_pct between_cv_pct basis / system pattern iodepth n runtime_s cv_pct lo hi within_cv_pct
-    between_cv_pct basis
-pooled noise: cells within_cv_pct between_cv_pct / cells n cv_pct lo hi within_cv_pct between_cv_pct second_cv_pct
-drift: blocks block_cv_pct rest_cv_pct / system blocks cells block_cv_pct rest_cv_pct f p
-precision: protocol half_width_pct assured_pct / protocol order cells runs read_s write_s hours cv_pct half_width_pct
-    assured_pct
-coverage: situation method coverage / situation runs method n coverage lo hi half_width_pct
-protocols: protocol rmse_pct coverage / protocol order runs run_s hours time_ratio rmse_pct coverage lo hi
-    half_width_pct
-protocols measured: protocol time_ratio load_before / pattern protocol runs run_s hours half_width_pct time_ratio
-    ratio lo hi
+noise: system pattern iodepth n runtime_s cv_pct lo hi within_cv_pct! between_cv_pct! basis!
+pooled noise: cells! n cv_pct lo hi within_cv_pct! between_cv_pct! second_cv_pct
+drift: system blocks! cells block_cv_pct! rest_cv_pct! f p
+precision: protocol! order cells runs read_s write_s hours cv_pct half_width_pct! assured_pct!
+coverage: situation! runs method! n coverage! lo hi half_width_pct
+protocols: protocol! order runs run_s hours time_ratio rmse_pct! coverage! lo hi half_width_pct
+protocols measured: pattern protocol! runs run_s hours half_width_pct time_ratio! ratio lo hi / load_before
 # campaigns and failures
-regression: k center_baseline ratio sentence / system? pattern iodepth k n ratio lo hi p_adjusted verdict
-campaign noise: from_runs_pct campaigns / system campaigns cells n cv_pct lo hi from_runs_pct
-visible change: k lower_pct higher_pct / k lower_pct higher_pct
-events: seen what took_s / system block t_s seen what took_s
-failures: healthy_iops degraded_iops gap_s / system failure block healthy_iops gap_s degraded_iops ratio heal_gap_s
-    dip_pct back_s whole_s max_lat_ns
-levels: / system? failure block healthy_iops healthy_lo? healthy_hi? degraded_iops degraded_lo? degraded_hi?
-failure summary: quantity failure center / system failure quantity n center lo hi
-acknowledged writes: replica checked verdict at_most_pct / run_id? vm replica acknowledged checked in_flight lost torn
-    foreign unreadable at_most_pct? verdict
-unseen runs: attempts why events / system pattern block events attempts why
+regression: system? pattern iodepth k! n ratio! lo hi p_adjusted verdict / center_baseline sentence
+campaign noise: system campaigns! cells n cv_pct lo hi from_runs_pct!
+visible change: k! lower_pct! higher_pct!
+events: system block t_s seen! what! took_s!
+failures: system failure block healthy_iops! gap_s! degraded_iops! ratio heal_gap_s dip_pct back_s whole_s max_lat_ns
+levels: system? failure block healthy_iops healthy_lo? healthy_hi? degraded_iops degraded_lo? degraded_hi?
+failure summary: system failure! quantity! n center! lo hi
+acknowledged writes: run_id? vm replica! acknowledged checked! in_flight lost torn foreign unreadable at_most_pct?!
+    verdict!
+unseen runs: system pattern block events! attempts! why!
 # views of any table
-stamped writes: / system block events acknowledged in_flight lost torn foreign unreadable integrity
-sentences: / sentence
-runs: valid rep / system pattern iodepth block? events? iops bw_bytes lat_ns lat_unweighted_ns?
+stamped writes: system block events acknowledged in_flight lost torn foreign unreadable integrity
+sentences: sentence
+runs: system pattern iodepth block? events? iops bw_bytes lat_ns lat_unweighted_ns? / valid rep
 """)
 
 
