@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from hcilib.drive.launch import job as job_module
 from hcilib.drive.launch.job import GATE, FioError, deadline_s, job_caps, job_text, read_job, verify
 from hcilib.plan import Content, Step
 from hcilib.testbed import ENGINES, Disk, Fio, Node, Testbed, Vm
@@ -238,6 +239,28 @@ def test_the_job_file_that_destroyed_a_file_system_is_refused():
     with pytest.raises(
         FioError, match=r"vm1: its job file: section \[4k-randread\.j0\]: option 'size': '1M' is nothing"
     ):
+        verify(text, of, bed.vms[0], bed, 50 * MIB, PATHS)
+
+
+BEYOND = {
+    "another disk": ({"filename": "/dev/disk/by-id/wwn-vm11"}, "wwn-vm10"),
+    "more than one disk": ({"filename": r"/dev/disk/by-id/wwn-vm10:/dev/loop2"}, "wwn-vm10"),
+    "an image of another": ({"filename": None, "clustername": "hci-1", "pool": "box", "rbdname": "x"}, "wwn-vm10"),
+    "behind the span": ({"offset": 4096}, rf"byte {50 * MIB + 4096} of disk wwn-vm10, of which {50 * MIB}"),
+    "more than the span": ({"size": 51 * MIB}, rf"byte {51 * MIB} of disk"),
+    "writes": ({"rw": "randwrite"}, "writes to disk wwn-vm10, from which the plan reads"),
+}
+
+
+@pytest.mark.parametrize("way", BEYOND)
+def test_a_wrong_option_of_ours_is_refused_too(way, monkeypatch):
+    """What is overwritten is worked out a second time, from the file back to the disk."""
+    wrong, said = BEYOND[way]
+    real, bed, of = job_module._options, real_bed(), step("4k-randread")
+    made = lambda *of: {name: value for name, value in (real(*of) | wrong).items() if value is not None}  # noqa: E731
+    monkeypatch.setattr(job_module, "_options", made)
+    text = job_text(of, bed.vms[0], bed, 50 * MIB, PATHS)
+    with pytest.raises(FioError, match=rf"vm1: its job file: section .*{said}.*nothing was started"):
         verify(text, of, bed.vms[0], bed, 50 * MIB, PATHS)
 
 

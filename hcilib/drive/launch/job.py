@@ -331,7 +331,7 @@ def verify(
         raise FioError(
             f"{who}: sections {', '.join(found)} where the plan has {', '.join(planned)}; nothing was started"
         )
-    for section, asked in planned.items():
+    for job, (section, asked) in enumerate(planned.items()):
         given = found[section]
         for name in sorted(asked.keys() | given.keys()):
             if given.get(name) != asked.get(name):
@@ -339,3 +339,20 @@ def verify(
                     f"{who}: section [{section}]: option {name!r} is {given.get(name)!r} where the plan has "
                     f"{asked.get(name)!r}; nothing was started"
                 )
+        if beyond := _beyond(given, vm.disks[job % len(vm.disks)], step.jobs_of(vm)[job][0], span_bytes, paths or {}):
+            raise FioError(f"{who}: section [{section}]: {beyond}; nothing was started")
+
+
+def _beyond(given: Mapping[str, str], disk: Disk, load: Step, span_bytes: int, paths: Paths) -> str:
+    """What a job would do that is not its own, from the file back to the disk: nothing of how options are made is
+    believed here, for what they name is overwritten."""
+    rbd = "rbd://" + "/".join(given.get(part, "") for part in ("clustername", "pool", "rbdname"))
+    opened = given.get("filename", "").replace("\\:", ":") or given.get("uri") or rbd
+    if opened != (disk.uri or paths.get(disk.serial)):
+        return f"it opens {opened}, which is not disk {disk.serial}"
+    end, most = int(given.get("offset", 0)) + int(given["size"]), min(span_bytes, disk.size_bytes)
+    if end > most:
+        return f"it ends at byte {end} of disk {disk.serial}, of which {most} are to be used"
+    if given["rw"] not in ("read", "randread") and not load.cell.pattern.writes:
+        return f"it writes to disk {disk.serial}, from which the plan reads"
+    return ""
