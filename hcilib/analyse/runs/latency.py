@@ -103,7 +103,10 @@ def percentile_interval(
     by = list(by)
     metrics = list(metrics) if metrics else list(filter(is_percentile, map(str, per_run)))
     require_columns(per_run, [*by, *metrics])
-    _refuse_parts_of_runs(per_run, by)
+    # Directions, hosts or copies of one run are not replicates.
+    keys = [c for c in ("run", "step_id", "source", "system", "run_id", "block", "rep") if c in per_run]
+    if keys and per_run.duplicated(list(dict.fromkeys([*by, *keys]))).any():
+        raise ValueError(f"percentile_interval: a run has several rows in one cell of {by}; merge its bins first")
     refuse_mixing(per_run, by, besides=("run", "step_id", "n", *filter(is_percentile, map(str, per_run))))
     long = per_run.assign(_valid=valid_rows(per_run)).melt([*by, "_valid"], metrics, "metric", "value")
     long["log"] = np.log(pd.to_numeric(long["value"]).where(lambda v: long["_valid"] & (v > 0) & np.isfinite(v)))
@@ -152,8 +155,8 @@ def vm_spread(table: pd.DataFrame, metric: str | None = None, by: Sequence[str] 
     name = per_vm[vm].astype(str).agg(":".join, axis=1)
     per_vm = per_vm.assign(_vm=name, _all=0)
     rows = [
-        dict(zip(by, key if by else (), strict=True)) | _spread(vms.set_index("_vm")[metric])
-        for key, vms in per_vm.groupby(by or ["_all"], dropna=False, observed=True)
+        dict(zip([*by, "_all"], key, strict=True)) | _spread(vms.set_index("_vm")[metric])
+        for key, vms in per_vm.groupby([*by, "_all"], dropna=False, observed=True)
     ]
     columns = [*by, "metric", "vms", "smallest", "median", "largest", "spread", "lowest", "highest", "warnings"]
     return pd.DataFrame(rows, columns=columns).assign(metric=metric)
@@ -190,13 +193,6 @@ def _spread(values: pd.Series) -> dict:
         "spread": high / low if low > 0 else np.nan, "lowest": known.idxmin(), "highest": known.idxmax(),
         "warnings": Caveats(said),
     }  # fmt: skip
-
-
-def _refuse_parts_of_runs(per_run: pd.DataFrame, by: list[str]) -> None:
-    """Directions, hosts or copies of one run are not replicates."""
-    keys = [c for c in ("run", "step_id", "source", "system", "run_id", "block", "rep") if c in per_run]
-    if keys and per_run.duplicated(list(dict.fromkeys([*by, *keys]))).any():
-        raise ValueError(f"percentile_interval: a run has several rows in one cell of {by}; merge its bins first")
 
 
 # ---- fio's latency histograms: their exact sum

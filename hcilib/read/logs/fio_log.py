@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 
@@ -12,25 +13,23 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from hcilib.read.fio.fio_fast import LOCAL_HOST
-from hcilib.read.logs.rollup import each_block, group_of, line_blocks, pushed_host, rollup_of_logs
+from hcilib.read.logs.rollup import each_block, group_of, line_blocks, pushed_host, rollup_of_logs, shape_in
 from hcilib.read.logs.rollup_cells import DIRECTIONS, FioLogError, read_pushed
 from hcilib.read.logs.rollup_script import (
     BS_LIMIT,
     EPOCH_MS,
-    HEAD,
     NAME,
     TIME_LIMIT,
     VALUE_LIMIT,
     LineError,
     sample_of,
-    shape_of,
 )
 
 _NAME = re.compile(
     r"(?P<job>.+)_(?P<kind>iops|bw|lat|clat|slat)(?:\.(?P<number>\d+))?\.log(?:\.(?P<host>.+?))??(?:\.zst|\.gz)?"
 )
 _LIMITS = {"t_ms": TIME_LIMIT, "value": VALUE_LIMIT, "ddir": 3, "bs": BS_LIMIT}
-COLUMNS = ("t_ms", "value", "ddir", "bs", "offset", "prio", "issued")
+_COLUMNS = ("t_ms", "value", "ddir", "bs", "offset", "prio", "issued")
 _TYPES = (*[pa.int64()] * 4, pa.uint64(), pa.string(), pa.string())
 
 
@@ -73,7 +72,7 @@ def _parse(path: Path, kind: str) -> tuple[pd.DataFrame, bool]:
     blocks: list[pa.Table] = []
     each_block(path, kind, torn, lambda block, shape: blocks.append(_table(block, shape.width)))
     if not blocks:  # what fio leaves for a latency it does not measure, such as slat of a synchronous engine
-        return pd.DataFrame({name: pd.Series(dtype="int64") for name in COLUMNS[:4]}), bool(torn)
+        return pd.DataFrame({name: pd.Series(dtype="int64") for name in _COLUMNS[:4]}), bool(torn)
     return pa.concat_tables(blocks).to_pandas(), bool(torn)
 
 
@@ -96,7 +95,7 @@ def _columns(block: bytes, width: int) -> pa.Table | None:
         return None
     if raw[:1] == b"\n" or b"\n\n" in raw:
         return None
-    types = dict(zip(COLUMNS[:width], _TYPES, strict=False))
+    types = dict(zip(_COLUMNS[:width], _TYPES, strict=False))
     try:
         table = csv.read_csv(
             pa.py_buffer(raw),
@@ -106,7 +105,7 @@ def _columns(block: bytes, width: int) -> pa.Table | None:
         )
     except pa.ArrowInvalid:
         return None
-    words = [table[name] for name in COLUMNS[5:width]]
+    words = [table[name] for name in _COLUMNS[5:width]]
     if raw.count(b"x") != sum(pc.sum(pc.count_substring(column, "x")).as_py() for column in words):
         return None  # a number before them is hexadecimal
     seen = {word for column in words for word in column.unique().to_pylist()}
@@ -128,7 +127,7 @@ def _line_by_line(block: bytes, width: int) -> pa.Table:
             except UnicodeDecodeError:
                 raise LineError(line, at) from None
         at += len(line) + 1
-    names = COLUMNS[:width]
+    names = _COLUMNS[:width]
     return pa.table([pa.array([row[i] for row in rows], _TYPES[i]) for i in range(width)], names)
 
 
@@ -176,16 +175,19 @@ def series_from_logs(folder: str | Path, log_avg_msec: float | None = None) -> p
 
 _JOB = ["host", "job", "number"]
 _INTERVALS = (50, 100, 125, 200, 250, 500, 1000)
-_RATES = ["iops", "bw_bytes", "lat_ns"]
+_SERIES = ["host", "job", "ddir", "t_s", "iops", "bw_bytes", "lat_ns", "stalled"]
 
 
 def _samples(folder: Path) -> pd.DataFrame:
     """All samples of a folder: host, job, number, kind, ddir, t_ms, value."""
-    logs = [read_log(path) for path in sorted(folder.glob("*_*.log*")) if _NAME.fullmatch(path.name)]
-    filled = [log.assign(**{k: log.attrs[k] for k in (*_JOB, "kind", "epoch")}) for log in logs if len(log)]
+    filled = []
+    for path in sorted(folder.glob("*_*.log*")):
+        if _NAME.fullmatch(path.name) and len(log := read_log(path)):
+            told, log.attrs = log.attrs, {}
+            filled.append(log.assign(**{name: told[name] for name in (*_JOB, "kind", "epoch")}))
     if not filled:
         return pd.DataFrame()
-    samples = pd.concat([_without_attrs(log) for log in filled], ignore_index=True)
+    samples = pd.concat(filled, ignore_index=True)
     if samples["epoch"].nunique() > 1:
         raise FioLogError(f"{folder}: some logs count from 1970 and some from the job's start; use one log_unix_epoch")
     return samples.assign(t_ms=(samples["t_s"] * 1000).round()).drop(
@@ -194,15 +196,9 @@ def _samples(folder: Path) -> pd.DataFrame:
 
 
 def _no_series() -> pd.DataFrame:
-    names = {"host": "str", "job": "str", "ddir": "str", "t_s": "int64"}
-    types = names | dict.fromkeys(_RATES, "float64") | {"stalled": "bool"}
-    table = pd.DataFrame({column: pd.Series(dtype=kind) for column, kind in types.items()})
+    types = ("str", "str", "str", "int64", "float64", "float64", "float64", "bool")
+    table = pd.DataFrame({column: pd.Series(dtype=kind) for column, kind in zip(_SERIES, types, strict=True)})
     table.attrs |= {"latency": None, "epoch_s": None}
-    return table
-
-
-def _without_attrs(table: pd.DataFrame) -> pd.DataFrame:
-    table.attrs = {}
     return table
 
 
@@ -314,7 +310,7 @@ def _hosts(jobs: pd.DataFrame) -> pd.DataFrame:
     table["lat_ns"] = table["weighted"] / table["weight"].where(table["weight"] > 0)
     table["stalled"] = ~table["active"]
     named = table.rename(columns={"ios": "iops", "bytes": "bw_bytes"})
-    return named[["host", "job", "ddir", "t_s", *_RATES, "stalled"]]
+    return named[_SERIES]
 
 
 def silences_from_logs(folder: str | Path, log_avg_msec: float | None = None) -> pd.DataFrame:
@@ -332,9 +328,8 @@ def silences_from_logs(folder: str | Path, log_avg_msec: float | None = None) ->
         that all writers of the folder share; one of length 0 where there is none, so that the resolution is known.
     """
     samples = _samples(Path(folder))
-    none = pd.DataFrame({"from_s": [0.0], "to_s": [0.0], "resolution_s": [np.nan]})
     if samples.empty:
-        return none
+        return pd.DataFrame({"from_s": [0.0], "to_s": [0.0], "resolution_s": [np.nan]})
     samples = samples[
         samples["kind"].isin(_rate_kinds(samples)[:1]) & ~((samples["kind"] == "iops") & (samples["value"] == 0))
     ]
@@ -346,8 +341,8 @@ def silences_from_logs(folder: str | Path, log_avg_msec: float | None = None) ->
     shared = spans[0]
     for own in spans[1:]:
         shared = _both_silent(shared, own)
-    found = pd.DataFrame(shared / 1000, columns=["from_s", "to_s"]).assign(resolution_s=max(interval, 1.0) / 1000)
-    return found if len(found) else none.assign(resolution_s=max(interval, 1.0) / 1000)
+    shared = shared if len(shared) else np.zeros((1, 2))
+    return pd.DataFrame(shared / 1000, columns=["from_s", "to_s"]).assign(resolution_s=max(interval, 1.0) / 1000)
 
 
 def _silent(times: np.ndarray, interval: float) -> np.ndarray:
@@ -371,7 +366,6 @@ def _both_silent(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 _WITNESSES = ("lat", "clat", "iops", "bw", "slat")
 """Logs that tell of every I/O, the best first; of a job one is enough."""
-SERIES = ["host", "job", "ddir", "t_s", "iops", "bw_bytes", "lat_ns", "stalled"]
 
 
 def holds_single_ios(folder: Path) -> bool:
@@ -382,8 +376,8 @@ def holds_single_ios(folder: Path) -> bool:
     if not folder.is_dir():
         return False
     kinds = {_averaged(p) for p in folder.iterdir() if (n := NAME.fullmatch(p.name)) and n["log"] != "clat_hist"}
-    rolled = [read_pushed(p) for p in folder.iterdir() if pushed_host(p)]
-    kinds |= {False for document in rolled for table in document.tables if table.log != "clat_hist"}
+    rolled = (table for p in folder.iterdir() if pushed_host(p) for table in read_pushed(p).tables)
+    kinds |= {False for table in rolled if table.log != "clat_hist"}
     if kinds >= {True, False}:
         raise FioLogError(
             f"{folder}: some logs hold single I/Os and some averages; use one log_avg_msec, or keep them apart"
@@ -393,12 +387,10 @@ def holds_single_ios(folder: Path) -> bool:
 
 def _averaged(path: Path) -> bool | None:
     """What the first lines say; None of an empty log, and of one that reading will refuse."""
-    try:
+    with contextlib.suppress(LineError, FioLogError):
         for block in line_blocks(path):
-            if (head := block[:HEAD]).strip():
-                return shape_of(head[: head.rfind(b"\n") + 1], group_of(path)[2]).averaged
-    except (LineError, FioLogError):
-        pass
+            if shape := shape_in(block, group_of(path)[2]):
+                return shape.averaged
     return None
 
 
@@ -415,7 +407,7 @@ def series_of_single_ios(folder: Path) -> pd.DataFrame:
         stalled=table["count"] == 0, iops=table["count"].astype(float), bw_bytes=table["bytes"].astype(float)
     )
     table = table.reset_index().astype({"host": object, "job": object, "ddir": object})
-    series = table.assign(lat_ns=table["lat_ns"].astype(float))[SERIES]
+    series = table.assign(lat_ns=table["lat_ns"].astype(float))[_SERIES]
     series.attrs = {"latency": latency, "epoch_s": rollup.attrs["epoch_s"]}
     return series
 

@@ -71,7 +71,7 @@ SMALL_BYTES = 24 << 20
 """What is smaller is counted by the reference: numba takes as long to load (0.7 s, what it compiled before) as plain
 Python to count 24 MB of histograms, or 40 MB of single I/Os."""
 TABLE_CELLS = 1 << 18  # of Python's objects, about 100 MB
-BLOCK = 1 << 20  # bytes of a log, read at a time
+BLOCK = 1 << 18  # bytes of a log, read at a time: what is counted at once stays in the cache of a processor
 LOOKED_AT, LEAST_TOLD = 40, 4  # lines of a log of histograms, and differences between them, that tell how it was made
 LONGEST_S = 31 * 86400  # of one run; stalls between two times are rows, and clocks that jump must not make a million
 LONGEST_MS = 1250  # between two samples, jitter and all; of rarer ones nothing tells that a second is missing
@@ -270,7 +270,7 @@ def count_logs(paths: Sequence[Path], kernel: str | None = None, workers: int | 
     if compiled:
         parts = compiled(groups, read, workers)
     else:
-        parts = {group: _by_reference(group, own, read) for group, own in groups.items()}
+        parts = {group: _by_reference(group, groups[group], read) for group in sorted(groups)}
     return Counted(parts, max(intervals_ms), torn)
 
 
@@ -409,10 +409,10 @@ def each_block(path: Path, log: str, torn: list[str], use: Use, start: int = 0, 
     shape, done = None, 0
     try:
         if start:
-            shape = _shape(next(line_blocks(path, size=HEAD), b""), log)
+            shape = shape_in(next(line_blocks(path, size=HEAD), b""), log)
         done = start
         for block in line_blocks(path, torn, start=start, end=end):
-            shape = shape or _shape(block, log)
+            shape = shape or shape_in(block, log)
             if shape:
                 use(block, shape)
             done += len(block)
@@ -422,7 +422,8 @@ def each_block(path: Path, log: str, torn: list[str], use: Use, start: int = 0, 
     return shape
 
 
-def _shape(block: bytes, log: str) -> Shape | None:
+def shape_in(block: bytes, log: str) -> Shape | None:
+    """The shape that a log's first block tells; None if there is nothing in it but blanks."""
     head = block[:HEAD]
     return shape_of(head[: head.rfind(b"\n") + 1], log) if head.strip() else None
 
@@ -501,22 +502,15 @@ def _category(names: list[str], sizes: np.ndarray) -> pd.Categorical:
     return pd.Categorical.from_codes(np.repeat(np.array([known.index(n) for n in names], np.int16), sizes), known)
 
 
-def _spans(groups: Cells, part: int | slice) -> dict:
-    """First and last second of what is alike in a part of the group's name."""
-    spans: dict = {}
-    for group, cells in groups.items():
-        first, last = int(second_in(cells[0, 0])), int(second_in(cells[-1, 0]))
-        known = spans.get(group[part], (first, last))
-        spans[group[part]] = min(first, known[0]), max(last, known[1])
-    return spans
-
-
 def _origins(groups: Cells) -> tuple[dict[str, int], int | None]:
     """Host -> the second that is its t_s 0, and which one that is for all (None if each has its own).
 
     Epochs are compared as they are while they overlap; other times count from each host's own start.
     """
-    spans = _spans(groups, 0)
+    times: dict[str, list[int]] = {}
+    for (host, _, _), cells in groups.items():
+        times.setdefault(host, []).extend(map(int, second_in(cells[[0, -1], 0])))
+    spans = {host: (min(own), max(own)) for host, own in times.items()}
     for host, (first, last) in spans.items():
         if first < EPOCH_MS // 1000 <= last:
             raise HostError("some logs count from 1970 and some from the job's start; use one log_unix_epoch", host)
@@ -531,12 +525,8 @@ def _origins(groups: Cells) -> tuple[dict[str, int], int | None]:
 
 def _apart(spans: list[tuple[int, int]]) -> bool:
     """Whether two of the spans have a gap between them that no start skew explains."""
-    reached = spans[0][1]
-    for first, last in spans:
-        if first > reached + APART_S:
-            return True
-        reached = max(reached, last)
-    return False
+    first, last = np.array(spans).T
+    return bool((first[1:] > np.maximum.accumulate(last)[:-1] + APART_S).any())
 
 
 def _ends(groups: Cells, origins: dict[str, int]) -> dict[tuple[str, str], int]:

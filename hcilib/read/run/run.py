@@ -479,7 +479,7 @@ def _of_steps(
     said: list[dict] = []
 
     def of(step: dict) -> pd.DataFrame:
-        logs = step["folder"] / "logs"
+        logs = step["folder"] / LOGS
         if not any(logs.glob("*")):
             return pd.DataFrame()
         in_front = {"run_id", "vm", "events", *keys_of(step)}  # no step without events has that one
