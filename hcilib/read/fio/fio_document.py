@@ -124,6 +124,14 @@ class Document(msgspec.Struct, rename={"version": "fio version", "global_options
         yield from (r for r in self.client_stats or () if r.jobname != SUMS)
 
 
+def raw_of(path: str | Path) -> bytes:
+    """The bytes of a file, plain, .zst or .gz; FioOutputError where these cannot be had."""
+    try:
+        return read_bytes(path)
+    except ValueError as error:
+        raise FioOutputError(str(error)) from None
+
+
 def load(raw: bytes, path: str | Path) -> tuple[Document, str, int]:
     """The last document of a file's bytes, the text around the documents, and how many there are.
 
@@ -285,10 +293,7 @@ def split(path: Path) -> tuple[dict, str]:
     FioOutputError
         The document is not that of a local run (it has no ``jobs``), or it is no file or one of more than 256 MiB.
     """
-    try:
-        text = read_bytes(path).decode("utf-8", errors="replace")
-    except ValueError as error:
-        raise FioOutputError(str(error)) from None
+    text = raw_of(path).decode("utf-8", errors="replace")
     for start in reversed([match.start() for match in _START.finditer(text)]):
         try:
             document, end = json.JSONDecoder(strict=False).raw_decode(text, start)

@@ -19,8 +19,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from hcilib.compressed import read_bytes
-from hcilib.read.fio.fio_document import FioOutputError
+from hcilib.read.fio.fio_document import FioOutputError, raw_of
 from hcilib.read.fio.fio_fast import SUMS, Direction, FioFile, Options, Unusual
 from hcilib.read.fio.fio_reports import BIN_KEYS, bins_of, by_key, parse, parse_bins, reached, read_reports, short
 
@@ -76,12 +75,8 @@ def read_fio(path: str | Path) -> pd.DataFrame:
     >>> hci.read_fio("tests/data/fio/healthy.json")["hostname"].nunique()
     4
     """
-    try:
-        raw = read_bytes(path)
-    except ValueError as error:
-        raise FioOutputError(str(error)) from None
     packer = Packer()
-    file = add_bytes(packer, raw, path)
+    file = add_bytes(packer, raw_of(path), path)
     table = packer.packed().to_pandas(use_threads=False)  # of one file threads take longer
     said = {"noise": file.noise, "fio_version": file.version, "disk_util": file.disk_util, "warnings": file.caveats}
     table.attrs |= said

@@ -22,7 +22,6 @@ import msgspec
 import numpy as np
 
 from hcilib.caveats import NONE, Caveat, Caveats, caveats
-from hcilib.compressed import read_bytes
 from hcilib.fio_buckets import BITS, BUCKETS, MIDPOINTS, buckets_of, ios_to_reach, midpoint
 from hcilib.read.fio import fio_document, fio_fast
 from hcilib.read.fio.fio_document import FioOutputError, Number
@@ -44,11 +43,7 @@ _DECODE = msgspec.json.Decoder(Options).decode
 
 def read_reports(path: str | Path) -> FioFile:
     """The reports of a file, plain, .zst or .gz; FioOutputError if it holds no complete fio document."""
-    try:
-        raw = read_bytes(path)
-    except ValueError as error:
-        raise FioOutputError(str(error)) from None
-    return parse(raw, path)
+    return parse(fio_document.raw_of(path), path)
 
 
 def parse(raw: bytes, path: str | Path, *, fast: bool = True) -> FioFile:

@@ -8,6 +8,7 @@ reason: a counter that is not there is no zero.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -290,15 +291,10 @@ def read_left(runs: Path) -> dict[str, dict[tuple[int, str], Path]]:
     folder. One whose file is damaged or gone tells nothing."""
     found: dict[str, dict[tuple[int, str], Path]] = {}
     for file in sorted(chain(runs.glob(f"*/{LEFT}"), runs.glob(f"*/*/{LEFT}"))):  # a search has rounds
-        try:
-            own = [
-                (str(d["serial"]), int(d["size_bytes"]), str(d["places"]))
-                for d in json.loads(read_bytes(file))["disks"]
-            ]
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-        for serial, size, places in own:
-            found.setdefault(serial, {})[size, places] = file.parents[2]
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            disks = json.loads(read_bytes(file))["disks"]
+            for serial, size, places in [(str(d["serial"]), int(d["size_bytes"]), str(d["places"])) for d in disks]:
+                found.setdefault(serial, {})[size, places] = file.parents[2]
     return found
 
 
