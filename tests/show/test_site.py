@@ -17,7 +17,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 import hcilib as hci
 from hcilib.show.report import export
 from hcilib.show.report.execute import COMMAND, data_named, file_digest, fio_versions, sources_digest, tree_digest
-from hcilib.show.report.page import plain, shown_name, shown_names, without_numbers, write_downloads, write_page
+from hcilib.show.report.page import plain, shown_names, without_numbers, write_downloads, write_page
 from hcilib.show.report.report import build
 from hcilib.show.report.scenarios import find_scenarios, studies
 from hcilib.show.report.site import write_index, write_method
@@ -293,7 +293,7 @@ def test_a_default_that_had_no_part_in_the_page_is_not_among_its_data(tmp_path, 
     ],
 )
 def test_a_file_is_named_after_what_its_cell_shows(source, name):
-    assert shown_name(source) == name
+    assert shown_names(source, 1) == [name]
 
 
 DISPLAYS = """
@@ -332,19 +332,16 @@ def test_the_same_table_twice_is_one_file_and_another_of_its_name_is_numbered(tm
 
 @pytest.fixture
 def shell():
-    """A shell with the extension, and `hci.table` put back afterwards."""
-    plain = tables.table
+    """A shell with the extension."""
     shell = InteractiveShell()
     export.load_ipython_extension(shell)
-    yield shell
-    tables.table = plain
+    return shell
 
 
 def test_a_table_looks_the_same_with_its_numbers(shell):
-    frame = pd.DataFrame({"system": ["a"], "iops": [1.5]})
-    numbered, plain = tables.table(frame), tables.table.__wrapped__(frame)
-    assert (repr(numbered), numbered._repr_html_()) == (repr(plain), plain._repr_html_())
-    data, _ = shell.display_formatter.format(numbered)
+    shown = tables.table(pd.DataFrame({"system": ["a"], "iops": [1.5]}))
+    data, _ = shell.display_formatter.format(shown)
+    assert (data["text/plain"], data["text/html"]) == (repr(shown), shown._repr_html_())
     assert set(data) == {"text/plain", "text/html", export.CSV, export.PARQUET}
     assert data[export.CSV] == "system,iops\na,1.5\n"
     data, _ = shell.display_formatter.format(3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
+from traceback import walk_tb
 from types import TracebackType
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -19,13 +20,7 @@ def explain_errors(shell: InteractiveShell) -> None:
     fails below it, the traceback stands alone as ever.
     """
 
-    def handler(
-        shell: InteractiveShell,
-        kind: type,
-        error: BaseException,
-        traceback: TracebackType,
-        tb_offset: int | None = None,
-    ) -> list[str]:
+    def handler(shell, kind, error: BaseException, traceback: TracebackType, tb_offset=None) -> list[str]:
         lines = shell.InteractiveTB.structured_traceback(kind, error, traceback, tb_offset=tb_offset)
         if raised_by_library(traceback):
             lines = [paragraph(error), "", *lines]
@@ -45,8 +40,5 @@ def paragraph(error: BaseException) -> str:
 
 def raised_by_library(traceback: TracebackType | None) -> bool:
     """Whether the innermost frame is the library's own."""
-    if traceback is None:
-        return False
-    while traceback.tb_next:
-        traceback = traceback.tb_next
-    return Path(traceback.tb_frame.f_code.co_filename).is_relative_to(LIBRARY)
+    frames = [frame for frame, _ in walk_tb(traceback)]
+    return bool(frames) and Path(frames[-1].f_code.co_filename).is_relative_to(LIBRARY)

@@ -36,7 +36,6 @@ from hcilib.show.report.scenarios import (
 )
 
 FORMAT = 3
-WIDGET = "application/vnd.jupyter.widget-view+json"
 KERNEL = [
     # A kernel warns on stderr of each start that local TCP is not encrypted. Its alternative, ipc, was tried: two
     # kernels at once pick the same socket name and answer each other's messages.
@@ -72,7 +71,7 @@ def execute(scenario: Scenario, root: Path, out: Path, revision: str, refused: s
     # It warns of every parameter annotated `str | None`, which its regular expression does not see; scenarios.py does.
     logging.getLogger("papermill").setLevel(logging.ERROR)
 
-    from hcilib.show.report.page import without_numbers, write_page
+    from hcilib.show.report.page import without_bars, without_numbers, write_page
 
     folder = out / scenario.name
     folder.mkdir(parents=True, exist_ok=True)
@@ -83,16 +82,9 @@ def execute(scenario: Scenario, root: Path, out: Path, revision: str, refused: s
     error = refused
     try:
         if not refused:
-            papermill.execute_notebook(
-                str(scenario.notebook),
-                str(part),
-                scenario.params,
-                kernel_name="python3",
-                cwd=str(root),
-                progress_bar=False,
-                extra_arguments=KERNEL,
-                **_replay(scenario),
-            )
+            how = {"kernel_name": "python3", "cwd": str(root), "progress_bar": False, "extra_arguments": KERNEL}
+            how |= _replay(scenario)
+            papermill.execute_notebook(str(scenario.notebook), str(part), scenario.params, **how)
     except Exception as problem:  # papermill, nbclient and zmq raise unrelated types; each is this scenario's failure
         error = one_line(problem)
     seconds = time.monotonic() - started
@@ -112,31 +104,6 @@ def execute(scenario: Scenario, root: Path, out: Path, revision: str, refused: s
     if result["ok"]:
         _replace(result_path(scenario, out), json.dumps(result, indent=1, ensure_ascii=False))
     return result
-
-
-def without_bars(notebook: nbformat.NotebookNode) -> None:
-    """Take out the progress bars, which only a running kernel moves: saved, a widget is the bar as it stood when it
-    began.
-
-    Where there are no widgets a bar is a line written over and over: its last state stays. A kernel sends what was
-    written since it last sent something, so one bar may be several outputs.
-    """
-    for cell in notebook.cells:
-        if "outputs" in cell:
-            cell.outputs = _streams_joined(o for o in cell.outputs if WIDGET not in o.get("data", {}))
-        for output in (o for o in cell.get("outputs", []) if o.output_type == "stream"):
-            output.text = re.sub(r"[^\n]*\r(?!\n)", "", output.text)
-
-
-def _streams_joined(outputs: Iterable[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
-    """Neighbours that were written to the same stream become one output."""
-    joined: list[nbformat.NotebookNode] = []
-    for output in outputs:
-        if joined and output.output_type == "stream" and output.get("name") == joined[-1].get("name"):
-            joined[-1].text += output.text
-        else:
-            joined.append(output)
-    return joined
 
 
 def _replay(scenario: Scenario) -> dict[str, Any]:

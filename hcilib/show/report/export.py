@@ -14,8 +14,7 @@ import re
 import warnings
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from functools import wraps
 from html import escape
 from textwrap import wrap
@@ -28,11 +27,10 @@ from IPython.core.interactiveshell import InteractiveShell
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from traitlets import ObjectName, Unicode
 
 from hcilib.show.figures.style import folded
-from hcilib.show.report.page import NARROW
-from hcilib.show.tables import tables
+from hcilib.show.report.page import NARROW, width_pt
+from hcilib.show.tables.tables import Shown
 
 # jupyter_client interrupts a kernel before it asks it to end. One that is still busy with its last message then logs an
 # error in the middle of the progress bar, about a scenario that has succeeded. Every other error is said.
@@ -45,14 +43,15 @@ CSV, PARQUET = "text/csv", "application/vnd.apache.parquet"
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Called by IPython once, before the first cell and so before ``hci.table`` is first looked up."""
+    """Called by IPython once, before the first cell."""
     logging.getLogger("IPKernelApp").addFilter(lambda record: _ENDED not in record.getMessage())
     assert shell.display_formatter is not None  # a shell has one from its start
     formatters = shell.display_formatter.formatters
-    for mime, formatter, rendered in ((CSV, CsvFormatter, as_csv), (PARQUET, ParquetFormatter, as_parquet)):
-        formatters[mime] = formatter(parent=shell.display_formatter)
-        formatters[mime].for_type(pd.DataFrame, rendered)
-    tables.table = with_numbers(tables.table)
+    for mime, rendered in ((CSV, as_csv), (PARQUET, as_parquet)):
+        formatter = BaseFormatter(parent=shell.display_formatter, format_type=mime, print_method="_repr_numbers_")
+        for shown in (pd.DataFrame, Shown):
+            formatter.for_type(shown, rendered)
+        formatters[mime] = formatter
     pylabtools.print_figure = with_tips(pylabtools.print_figure)
 
 
@@ -71,15 +70,9 @@ def with_tips(print_figure: Callable[..., Any]) -> Callable[..., Any]:
                     small = _told(print_figure(fig, fmt, *args, **kwargs), fig) if fits else ""
                 except UserWarning:
                     return svg
-            return svg + NARROW + small if 0 < _inches(small) <= 1.15 * PHONE else svg
+            return svg + NARROW + small if 0 < width_pt(small) <= 72 * 1.15 * PHONE else svg
 
     return printing
-
-
-def _inches(svg: str) -> float:
-    """How wide it became: what stands beside the axes counts."""
-    found = re.search(r'<svg\b[^>]*\bwidth="([\d.]+)pt"', svg)
-    return float(found[1]) / 72 if found else 0.0
 
 
 def _told(svg: str, fig: Figure) -> str:
@@ -102,35 +95,26 @@ def narrow(fig: Figure) -> Iterator[bool]:
         yield False
         return
     rows, columns = next(iter(places.values())).get_gridspec().get_geometry()
-    legends, caption = list(fig.legends), getattr(fig, "_supxlabel", None)
-    text = caption.get_text() if caption else ""
     inside = (child for ax in places for child in ax.get_children())
     texts = (said for said in inside if isinstance(said, Text) and not said.get_wrap())  # those fold by themselves
-    long = [said for said in texts if len(said.get_text()) > LINE]
-    words = [said.get_text() for said in long]
-    again = [_folded_legend(fig, legend) for legend in legends]
-    if columns > 1:
-        grid = fig.add_gridspec(len(places), 1)
-        for n, ax in enumerate(places):
-            ax.set_subplotspec(grid[n])
-    for said in long:
-        said.set_text("\n".join(wrap(said.get_text(), LINE)))
-    if caption:
-        caption.set_text(folded(text, PHONE))
-    fig.set_size_inches(PHONE, (size[1] - 0.8) / rows * (len(places) if columns > 1 else rows) + 1.2)
-    try:
+    folds = {said: "\n".join(wrap(said.get_text(), LINE)) for said in texts if len(said.get_text()) > LINE}
+    if caption := getattr(fig, "_supxlabel", None):
+        folds[caption] = folded(caption.get_text(), PHONE)
+    with ExitStack() as undo:
+        for legend in list(fig.legends):
+            undo.callback(legend.set, visible=True, in_layout=True)
+            undo.callback(_folded_legend(fig, legend).remove)
+        below = fig.add_gridspec(len(places), 1)
+        for n, (ax, place) in enumerate(places.items()):
+            undo.callback(ax.set_subplotspec, place)  # where they are beside each other or not: the layout begins anew
+            if columns > 1:
+                ax.set_subplotspec(below[n])
+        for said, text in folds.items():
+            undo.callback(said.set_text, said.get_text())
+            said.set_text(text)
+        undo.callback(fig.set_size_inches, *size)
+        fig.set_size_inches(PHONE, (size[1] - 0.8) / rows * (len(places) if columns > 1 else rows) + 1.2)
         yield True
-    finally:
-        for legend, copy in zip(legends, again, strict=True):
-            copy.remove()
-            legend.set(visible=True, in_layout=True)
-        for ax, place in places.items():
-            ax.set_subplotspec(place)
-        for said, whole in zip(long, words, strict=True):
-            said.set_text(whole)
-        if caption:
-            caption.set_text(text)
-        fig.set_size_inches(*size)
 
 
 def _folded_legend(fig: Figure, legend: Any) -> Any:
@@ -142,53 +126,23 @@ def _folded_legend(fig: Figure, legend: Any) -> Any:
     )  # fmt: skip
 
 
-def with_numbers(table: Callable[..., tables.Shown]) -> Callable[..., tables.Shown]:
-    """``hci.table`` whose result remembers the frame it was made of."""
-
-    @wraps(table)
-    def remembering(frame: pd.DataFrame, *args, **kwargs) -> NumberedTable:
-        return NumberedTable(**vars(table(frame, *args, **kwargs)), frame=frame)
-
-    return remembering
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class NumberedTable(tables.Shown):
-    """A shown table and all columns of its frame, in base units."""
-
-    frame: pd.DataFrame | None = None
-
-    def _repr_csv_(self) -> str:
-        return as_csv(self.frame)
-
-    def _repr_parquet_(self) -> str:
-        return as_parquet(self.frame)
-
-
-class CsvFormatter(BaseFormatter):
-    format_type, print_method = Unicode(CSV), ObjectName("_repr_csv_")
-
-
-class ParquetFormatter(BaseFormatter):
-    format_type, print_method = Unicode(PARQUET), ObjectName("_repr_parquet_")
-
-
-def as_csv(frame: pd.DataFrame) -> str:
+def as_csv(table: pd.DataFrame | Shown) -> str:
     """Comma-separated, full precision; what is missing is an empty field."""
-    return _plain(frame).to_csv(index=False, lineterminator="\n")
+    return _plain(table).to_csv(index=False, lineterminator="\n")
 
 
-def as_parquet(frame: pd.DataFrame) -> str:
+def as_parquet(table: pd.DataFrame | Shown) -> str:
     """Parquet as base64 text, which is how notebooks hold bytes."""
-    return b64encode(_plain(frame).to_parquet(index=False)).decode()
+    return b64encode(_plain(table).to_parquet(index=False)).decode()
 
 
-def _plain(frame: pd.DataFrame) -> pd.DataFrame:
+def _plain(table: pd.DataFrame | Shown) -> pd.DataFrame:
     """An index that means something as columns; a column of mixed types as text, for Parquet's columns have one type.
 
     attrs are left behind: pandas would write them as JSON and fail on a frame among them.
     """
-    frame = frame.reset_index() if any(name is not None for name in frame.index.names) else frame.reset_index(drop=True)
+    frame: Any = table.frame if isinstance(table, Shown) else table
+    frame = frame.reset_index(drop=all(name is None for name in frame.index.names))
     frame.columns = [" ".join(map(str, c)).strip() if isinstance(c, tuple) else str(c) for c in frame.columns]
     frame.attrs = {}
     objects = [name for name in frame if pd.api.types.is_object_dtype(frame[name])]

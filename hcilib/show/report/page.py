@@ -15,8 +15,10 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader
 from matplotlib.colors import to_hex, to_rgb
 from nbconvert.filters import Highlight2HTML, markdown2html, strip_ansi
+from nbconvert.preprocessors import CoalesceStreamsPreprocessor
 from nbformat import NotebookNode
 from pygments.formatters import HtmlFormatter
+from seaborn.utils import relative_luminance
 
 TEMPLATES = Path(__file__).parent / "templates"
 # No widgets: what they show is in the outputs' other forms, and nothing is fetched from a network.
@@ -30,8 +32,7 @@ NOTHING = {"found": "Checked, nothing found.", "there": "Nothing here to check."
 looked for."""
 SLIM_PT = 370
 """A phone's width and a little: text that much smaller is still read."""
-FEW = 6
-"""Rows of a table that is open where no figure shows the same; longer ones are one click away."""
+WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 @dataclass
@@ -56,12 +57,7 @@ class Part:
     @property
     def slim(self) -> bool:
         """Whether a phone shows the figure as it is: it has one panel's width, and no second drawing."""
-        wide = re.search(r'<svg\b[^>]*\bwidth="([\d.]+)pt"', self.body)
-        return not self.narrow and wide is not None and float(wide[1]) <= SLIM_PT
-
-    @property
-    def open(self) -> bool:
-        return self.kind != "table" or 0 < self.rows <= FEW
+        return not self.narrow and 0 < width_pt(self.body) <= SLIM_PT
 
 
 @dataclass
@@ -106,10 +102,7 @@ def write_page(notebook: NotebookNode, result: dict[str, Any], folder: Path) -> 
     shown = [s for s in found if s.parts or s.said or s.code]
     body = "".join(part.body for s in shown for part in s.parts) + (hero.body if hero else "")
     page = folder / f"{result['name']}.html"
-    text = rendered(
-        "scenario", page=result, sections=shown, hero=hero, css=style(), inks=dark_inks(body), script=script(), up="../"
-    )
-    page.write_text(text, "utf-8")
+    page.write_text(rendered("scenario", page=result, sections=shown, hero=hero, inks=dark_inks(body)), "utf-8")
     picture = next((name for name in hero.files if name.endswith(".png")), "") if hero else ""
     thumbnail = f"{folder.name}/{picture}" if picture else ""
     alt = hero.alt if hero and picture else ""
@@ -167,11 +160,9 @@ def first_sentence(text: str) -> tuple[str, str]:
 
 
 def _parts(output: NotebookNode, alt: str, numbers: dict) -> Iterator[Part]:
-    if output.output_type == "stream":
-        yield Part("stream", strip_ansi(output.text))
-        return
-    if output.output_type == "error":
-        yield Part("error", strip_ansi("\n".join(output.traceback)))
+    if output.output_type in ("stream", "error"):
+        said = output.text if output.output_type == "stream" else "\n".join(output.traceback)
+        yield Part(output.output_type, strip_ansi(said))
         return
     data, files = output.get("data", {}), output.get("metadata", {}).get("files", [])
     kind = next((kind for kind in SHOWN if kind in data), None)
@@ -215,9 +206,19 @@ def finding(svg: str) -> str:
     return said[1].strip() if said else ""
 
 
+def width_pt(svg: str) -> float:
+    """How wide a figure became: what stands beside its axes counts."""
+    found = re.search(r'<svg\b[^>]*\bwidth="([\d.]+)pt"', svg)
+    return float(found[1]) if found else 0.0
+
+
 def rendered(template: str, **content: Any) -> str:
+    """The page with the site's script, and its style with highlighting for a light and a dark screen."""
     templates = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True)
-    return templates.get_template(f"{template}.html.j2").render(**content)
+    light = HtmlFormatter(style="xcode").get_style_defs(".highlight")
+    dark = HtmlFormatter(style="monokai").get_style_defs(":root[data-theme=dark] .highlight")
+    css, script = ((TEMPLATES / name).read_text("utf-8") for name in ("style.css", "script.js"))
+    return templates.get_template(f"{template}.html.j2").render(css=f"{light}\n{dark}\n{css}", script=script, **content)
 
 
 def plain(markdown: str) -> str:
@@ -228,16 +229,18 @@ def plain(markdown: str) -> str:
     return " ".join(text.split())[:300]
 
 
-def style() -> str:
-    """The site's style with highlighting for a light and a dark screen."""
-    light = HtmlFormatter(style="xcode").get_style_defs(".highlight")
-    dark = HtmlFormatter(style="monokai").get_style_defs(":root[data-theme=dark] .highlight")
-    css = (TEMPLATES / "style.css").read_text("utf-8")
-    return f"{light}\n{dark}\n{css}"
+def without_bars(notebook: NotebookNode) -> None:
+    """Take out the progress bars, which only a running kernel moves: saved, a widget is the bar as it stood when it
+    began.
 
-
-def script() -> str:
-    return (TEMPLATES / "script.js").read_text("utf-8")
+    Where there are no widgets a bar is a line written over and over: its last state stays. A kernel sends what was
+    written since it last sent something, so one bar may be several outputs: neighbours of one stream become one.
+    """
+    for cell in (cell for cell in notebook.cells if "outputs" in cell):
+        cell.outputs = [output for output in cell.outputs if WIDGET not in output.get("data", {})]
+    CoalesceStreamsPreprocessor().preprocess(notebook, {})
+    for output in (o for cell in notebook.cells for o in cell.get("outputs", []) if o.output_type == "stream"):
+        output.text = re.sub(r"[^\n]*\r(?!\n)", "", output.text)
 
 
 # ---- Files beside the page: every table as CSV and Parquet, every figure as SVG and PNG
@@ -291,30 +294,24 @@ def shown_names(source: str, outputs: int) -> list[str]:
 
     Which of its displays a cell has come to is not known; where there are as many as outputs, it was all of them.
     """
-    last = shown_name(source)
     try:
-        calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+        tree = ast.parse(source)
     except SyntaxError:
-        return [last] * outputs
+        return ["output"] * outputs
+    ending = tree.body[-1] if tree.body else None
+    last = _subject(ending.value if isinstance(ending, ast.Expr) else None)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     displays = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "display" and len(c.args) == 1]
     shown = [_subject(call.args[0]) for call in sorted(displays, key=lambda call: call.lineno)]
     shown += [last] * (len(shown) < outputs)
     return shown if len(shown) == outputs else [last] * outputs
 
 
-def shown_name(source: str) -> str:
-    """The name of what a cell's last expression shows, e.g. ``iops`` of ``hci.table(iops, "iops")``.
+def _subject(node: ast.expr | None) -> str:
+    """The name of what an expression shows, e.g. ``iops`` of ``hci.table(iops, "iops")``.
 
     A call within the call names itself: ``hci.table(hci.block_drift(results))`` is ``block_drift``.
     """
-    try:
-        last = ast.parse(source).body[-1]
-    except (SyntaxError, IndexError):
-        return "output"
-    return _subject(last.value if isinstance(last, ast.Expr) else None)
-
-
-def _subject(node: ast.expr | None) -> str:
     while not isinstance(node, ast.Name):
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Name(id="hci"), attr=attr), args=args):
@@ -388,10 +385,5 @@ def _lighter(channels: tuple[float, float, float], share: float) -> str:
 
 def contrast(a: str, b: str) -> float:
     """WCAG 2's contrast ratio of two colours."""
-    one, other = sorted((luminance(a), luminance(b)))
+    one, other = sorted((relative_luminance(a), relative_luminance(b)))
     return (other + 0.05) / (one + 0.05)
-
-
-def luminance(colour: str) -> float:
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -122,7 +122,7 @@ def papers(results: list[dict[str, Any]], out: Path, root: Path = Path(".")) -> 
     ------
     PaperError : there is no chromium, or it failed; the text says what to do
     """
-    from hcilib.show.report.page import rendered, style
+    from hcilib.show.report.page import rendered
     from hcilib.show.report.site import blocks_of
 
     browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
@@ -134,7 +134,7 @@ def papers(results: list[dict[str, Any]], out: Path, root: Path = Path(".")) -> 
     for block in blocks_of(results, out, root.resolve()):
         sheet, paper = out / f"{block['study'].key}.print.html", out / f"{block['study'].key}.pdf"
         tall = {r["name"] for r in block["pages"] if r["thumbnail"] and _height_of(out / r["thumbnail"]) > TALL}
-        told = rendered("paper", css=style(), b=block, tall=tall, revision=revision_of(root.resolve()))
+        told = rendered("paper", b=block, tall=tall, revision=revision_of(root.resolve()))
         sheet.write_text(told, "utf-8")
         printed(browser, sheet, paper)
         sheet.unlink()
@@ -264,9 +264,14 @@ def _pool(
     try:
         futures = {pool.submit(execute, s, root, out, revision): s for s in todo}
         for future in _ended(futures, workers, bar, root):
-            if result := _outcome(future, futures[future], root, revision):
-                done[result["name"]] = result
-                _tell(bar, result)
+            try:
+                result = future.result()
+            except BrokenProcessPool:
+                continue
+            except Exception as error:  # the page could not be written, say: this scenario's failure, not the site's
+                result = _failed(futures[future], root, revision, one_line(error))
+            done[result["name"]] = result
+            _tell(bar, result)
     except BaseException as error:  # Ctrl-C: the pool would wait for notebooks that may measure for hours
         own = set(active_children()) - others
         if isinstance(error, KeyboardInterrupt):
@@ -342,15 +347,6 @@ def _execute_there(scenario: Scenario, root: Path, out: Path, revision: str) -> 
 def _tell(bar: tqdm, result: dict[str, Any]) -> None:
     bar.set_postfix_str(result["name"] + ("" if result["ok"] else " FAILED"))
     bar.update()
-
-
-def _outcome(future: Future, scenario: Scenario, root: Path, revision: str) -> dict[str, Any] | None:
-    try:
-        return future.result()
-    except BrokenProcessPool:
-        return None
-    except Exception as error:  # the page could not be written, say: this scenario's failure, not the site's
-        return _failed(scenario, root, revision, one_line(error))
 
 
 def _failed(scenario: Scenario, root: Path, revision: str, error: str) -> dict[str, Any]:

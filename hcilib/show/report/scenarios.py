@@ -121,11 +121,9 @@ def parameters_of(notebook: Path) -> dict[str, Parameter]:
     cells = nbformat.read(notebook, as_version=4).cells
     sources = [c.source for c in cells if c.cell_type == "code" and "parameters" in c.metadata.get("tags", [])]
     found = {}
-    for node in (node for source in sources for node in ast.parse(source).body):
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
-        for target in targets:
+    statements = (node for source in sources for node in ast.parse(source).body)
+    for node in (node for node in statements if isinstance(node, ast.Assign | ast.AnnAssign)):
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             if isinstance(target, ast.Name) and node.value is not None:
                 found[target.id] = _parameter(node.value, getattr(node, "annotation", None))
     return found
@@ -214,9 +212,7 @@ def _parameter(value: ast.expr, annotation: ast.expr | None) -> Parameter:
     except ValueError:
         default = ...  # an expression: its type is unknown, so only the name is checked
     names = [] if annotation is None else _names(annotation)
-    if any(name not in TYPES for name in names):
-        names = []
-    types: tuple[type, ...] = tuple(TYPES[n] for n in names)
+    types: tuple[type, ...] = tuple(TYPES[n] for n in names) if TYPES.keys() >= set(names) else ()
     items: tuple[type, ...] = ()
     container = next((n for n in ast.walk(annotation) if isinstance(n, ast.Subscript)), None) if annotation else None
     if container is not None and types:
@@ -250,14 +246,9 @@ def _plain(value: Any) -> type:
 
 def _value_findings(node: yaml.Node, parameter: Parameter) -> Iterator[str]:
     yield from _trap(node)
-    kind = _yaml_type(node)
-    if kind is not None and parameter.types and not _fits(kind, parameter.types):
-        yield _mismatch(node, kind, parameter.types)
-    if isinstance(node, yaml.SequenceNode) and parameter.items:
-        for item in node.value:
-            kind = _yaml_type(item)
-            if kind is not None and not _fits(kind, parameter.items):
-                yield "an item " + _mismatch(item, kind, parameter.items)
+    yield from _mismatch(node, parameter.types)
+    for item in node.value if isinstance(node, yaml.SequenceNode) else ():
+        yield from (f"an item {finding}" for finding in _mismatch(item, parameter.items))
 
 
 def _also_mappings(parameter: Parameter) -> Parameter:
@@ -278,9 +269,7 @@ def _source_findings(node: yaml.Node) -> Iterator[str]:
             wrong = f"has {', '.join(map(repr, unknown))}" if unknown else "has no path"
             yield f"a source {wrong}; one is a path, or has path, names, system"
         for name, value in given.items():
-            kind = _yaml_type(value)
-            if name in SOURCE_KEYS and kind is not None and not _fits(kind, SOURCE_KEYS[name]):
-                yield f"{name} of a source: {_mismatch(value, kind, SOURCE_KEYS[name])}"
+            yield from (f"{name} of a source: {finding}" for finding in _mismatch(value, SOURCE_KEYS.get(name, ())))
 
 
 def _trap(node: yaml.Node) -> Iterator[str]:
@@ -302,20 +291,11 @@ def _trap(node: yaml.Node) -> Iterator[str]:
         yield f"YAML reads {text} as a date, which no notebook parameter can be; quote it"
 
 
-def _yaml_type(node: yaml.Node) -> type | None:
-    if isinstance(node, yaml.SequenceNode):
-        return list
-    if isinstance(node, yaml.MappingNode):
-        return dict
-    names = {"str": str, "int": int, "float": float, "bool": bool, "null": type(None)}
-    return names.get(node.tag.rpartition(":")[2])
-
-
-def _fits(kind: type, types: tuple[type, ...]) -> bool:
-    return kind in types or (kind is int and float in types)
-
-
-def _mismatch(node: yaml.Node, kind: type, types: tuple[type, ...]) -> str:
+def _mismatch(node: yaml.Node, types: tuple[type, ...]) -> Iterator[str]:
+    """That a value has none of these types, if it is so; without types any will do."""
+    kind = type(yaml.SafeLoader("").construct_object(node, deep=True))
+    if not types or kind not in WORDS or kind in types or (kind is int and float in types):
+        return
     expected = " or ".join(dict.fromkeys(WORDS.get(t, t.__name__) for t in types))
     shown = repr(node.value) if isinstance(node, yaml.ScalarNode) else WORDS[kind]
     hint = ""
@@ -323,7 +303,7 @@ def _mismatch(node: yaml.Node, kind: type, types: tuple[type, ...]) -> str:
         hint = " (YAML reads a number such as 1e-3 as text: write 0.001 or 1.0e-3)"
     elif kind in (int, float, bool) and str in types:
         hint = " (quote it to keep it as text)"
-    return f"{shown} is {WORDS[kind]}, expected {expected}{hint}"
+    yield f"{shown} is {WORDS[kind]}, expected {expected}{hint}"
 
 
 # ---- Which pages tell one story: those of an article, of a box, of the lab, of your own; then the method. In reading
@@ -421,14 +401,9 @@ def systems_of(params: Mapping[str, Any]) -> list[str]:
 def _article(key: str, row: Mapping[str, str]) -> Study:
     what = row["under_test"].partition(":")[0]
     title = row["title"] or what[:1].upper() + what[1:]
-    line = ", ".join(text for text in (row["author"], row["site"], row["date"]) if text) or "author and date not stated"
-    return Study(
-        key,
-        SHORT.get(key, key),
-        title,
-        f"{line}; one printed mean a test: no interval, no tail (p99)",
-        row["under_test"],
-    )
+    told = ", ".join(text for text in (row["author"], row["site"], row["date"]) if text) or "author and date not stated"
+    line = f"{told}; one printed mean a test: no interval, no tail (p99)"
+    return Study(key, SHORT.get(key, key), title, line, row["under_test"])
 
 
 def strings_in(value: Any) -> Iterator[str]:

@@ -13,36 +13,28 @@ from nbconvert.filters import markdown2html
 from hcilib.metrics import pattern_order, scheme_words
 from hcilib.places import ROOT
 from hcilib.show.figures.style import pattern_label
-from hcilib.show.report.page import TEMPLATES, Section, rendered, script, style
+from hcilib.show.report.page import TEMPLATES, Section, rendered
 from hcilib.show.report.scenarios import Study, case_of, figures, reading_order, role_of, rows_of, studies
 from hcilib.system import known_labels
 
 
 def write_index(results: list[dict[str, Any]], out: Path, revision: str, root: Path = ROOT) -> Path:
     """One block a study: its matrix, three facts and its pages in reading order; the method and self-tests apart."""
-    failed = sum(not r["ok"] for r in results)
     blocks = blocks_of(results, out, root)
-    told = [b for b in blocks if b["study"].key != "method"]
-    apart = [b for b in blocks if b["study"].key == "method"]
     _write_map(blocks, out)
     _write_figures(blocks, out, revision, root)
-    return _write(out, "index.html", results=results, failed=failed, revision=revision, told=told, apart=apart)
+    return _write(out, "index.html", results=results, revision=revision, blocks=blocks)
 
 
 def blocks_of(results: list[dict[str, Any]], out: Path, root: Path = ROOT) -> list[dict[str, Any]]:
     """The studies that have pages, in order, each with what the index says of it."""
-    known = studies(root)
-    found = (_block(study, [r for r in results if _key(r, known) == key], out) for key, study in known.items())
-    return [block for block in found if block]
+    known, told = studies(root), defaultdict(list)
+    for result in results:
+        told[result["study"] if result.get("study") in known else "method"].append(result)
+    return [_block(study, told[key], out) for key, study in known.items() if key in told]
 
 
-def _key(result: Mapping[str, Any], known: Mapping[str, Study]) -> str:
-    return result["study"] if result.get("study") in known else "method"
-
-
-def _block(study: Study, results: list[dict[str, Any]], out: Path) -> dict[str, Any] | None:
-    if not results:
-        return None
+def _block(study: Study, results: list[dict[str, Any]], out: Path) -> dict[str, Any]:
     pages = sorted(results, key=lambda r: reading_order(r["name"]))
     roles = [role_of(r["name"]) for r in pages]
     told = []
@@ -82,12 +74,11 @@ def _matrix(pages: Sequence[Mapping[str, Any]], out: Path) -> dict[str, Any] | N
     best: defaultdict[str, float] = defaultdict(float)
     for row in cells.values():
         best[row["system"]] += float(row["pct_of_best"] or 0)
-    order = [mark for mark, _ in STATES.values()]
-    marks = {(cell["mark"], cell["words"]) for cell in map(_cell, cells.values()) if cell["mark"]}
+    marks = {cell["mark"]: cell["words"] for cell in map(_cell, cells.values()) if cell["mark"]}
     return {
         "patterns": [(p, pattern_label(p)) for p in patterns],
         "page": page["page"],
-        "legend": dict(sorted(marks, key=lambda mark: order.index(mark[0]))),
+        "legend": {mark: marks[mark] for mark, _ in STATES.values() if mark in marks},
         "rows": [
             {
                 "system": labels.get(name, name),
@@ -167,6 +158,5 @@ def write_method(out: Path, revision: str) -> Path:
 
 def _write(out: Path, page: str, **content: Any) -> Path:
     out.mkdir(parents=True, exist_ok=True)
-    text = rendered(page.removesuffix(".html"), css=style(), script=script(), up="", **content)
-    (out / page).write_text(text, "utf-8")
+    (out / page).write_text(rendered(page.removesuffix(".html"), **content), "utf-8")
     return out / page

@@ -56,6 +56,8 @@ class Shown:
     """A sentence that is shown in place of a table without a single value."""
     looked: bool = False
     """Whether a table without a row says that nothing was found, or that there was nothing to look at."""
+    frame: pd.DataFrame | None = None
+    """What it was made of: all columns, in base units."""
 
     def __repr__(self) -> str:
         if self.instead:
@@ -146,8 +148,8 @@ def table(
         raise KeyError(f"the table has no column {absent[0]!r}; it has {', '.join(map(str, there))}")
     metric, labels = metric or _own_metric(frame), known_labels() if labels is None else labels
     if instead := _nothing(frame, metric, labels):
-        return Shown(frame.iloc[:0], instead=instead)
-    frame = with_units(frame)
+        return Shown(frame.iloc[:0], instead=instead, frame=frame)
+    given, frame = frame, with_units(frame)
     if columns is None:
         columns = shown_columns(frame, kind or kind_of(frame))
     if ranks is not None:
@@ -165,8 +167,8 @@ def table(
         notes = (LEAD, *notes)
     apart = "sentence" in frame and not wide and header("sentence", metric) not in shown
     said = tuple("" if text != text or text is None else str(text) for text in frame["sentence"]) if apart else ()
-    return Shown(shown, notes, caption, frozenset(map(str, shown.columns)) - frozenset(numeric), said,
-                 looked=looked_at(frame))  # fmt: skip
+    words = frozenset(map(str, shown.columns)) - frozenset(numeric)
+    return Shown(shown, notes, caption, words, said, looked=looked_at(frame), frame=given)
 
 
 def _own_metric(frame: pd.DataFrame) -> str | None:
