@@ -69,7 +69,7 @@ def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system"
     )
     found = judged.assign(n=cells, lowest=spread.min(), highest=spread.max(), verdict=verdict, warnings=warnings)
     known = ["n", "ratio", "lo", "hi", "confidence", "lowest", "highest", "verdict", "warnings", "tost_lo", "tost_hi"]
-    return pd.concat([out, found[known], _per_pattern(comparison, used, code, by, groups)], axis=1)
+    return pd.concat([out.assign(**dict(found[known])), _per_pattern(comparison, used, code, by, groups)], axis=1)
 
 
 def _error_over_blocks(
