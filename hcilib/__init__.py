@@ -67,8 +67,8 @@ _ROOMS = {
     "analyse.physics.traffic": "expected_traffic check_traffic traffic placement_cost binding network_bytes_per_s "
     "amplification",
     "analyse.curves.neighbours": "neighbours fairness neighbours_answer",
-    "analyse.physics.schemes": "Mirror Raid5 Raid6 ErasureCode Tiers",
-    "analyse.physics.capacity": "parse_scheme nested_mirror nested_parity nested_parity_grid tier_fit capacity_table "
+    "schemes": "Mirror Raid5 Raid6 ErasureCode Tiers nested_mirror nested_parity parse_scheme",
+    "analyse.physics.capacity": "nested_parity_grid tier_fit capacity_table "
     "system_capacity usable_shares capacity_sentence with_stated pareto per_usable_tib effective_capacity",
     "analyse.physics.ceilings": "dialled against_dial ceilings system_ceilings stripe_bytes best_share ceiling "
     "drive_rates datasheet_rates against_ceiling against_datasheet pattern_cost",

@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 
 from hcilib.analyse.curves.loads import loads, next_loads, stops
-from hcilib.analyse.physics.capacity import parse_scheme, tier_fit
+from hcilib.analyse.physics.capacity import tier_fit
 from hcilib.analyse.runs.integrity import integrity_of_run, integrity_verdicts
 from hcilib.analyse.runs.series import enough_runs, stop_when, warm_up_missing
 from hcilib.drive.beds.ceph import ceph
@@ -34,6 +34,7 @@ from hcilib.plan import Plan
 from hcilib.read.foreign.results import read_results
 from hcilib.read.run.records import progress as progress_of
 from hcilib.read.run.run import read_integrity
+from hcilib.schemes import parse_scheme
 from hcilib.sweeps import sweep
 from hcilib.system import System, load_system, under_test
 from hcilib.testbed import Testbed, load_testbed

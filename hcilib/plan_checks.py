@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from hcilib.analyse.physics.capacity import parse_scheme
 from hcilib.plan import Plan
+from hcilib.schemes import parse_scheme
 from hcilib.system import System
 from hcilib.testbed import Testbed
 

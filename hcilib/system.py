@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 from hcilib import yaml_models as form
 from hcilib.metrics import meant
 from hcilib.places import SYSTEMS, at_home
+from hcilib.schemes import parse_scheme
 from hcilib.yaml_models import Model, TestbedError, digest, load
 
 
@@ -107,7 +108,7 @@ class VmSet(Model):
 
 
 class System(Model):
-    """A storage product in one configuration. `scheme` is text that hcilib.analyse.physics.capacity.parse_scheme reads.
+    """A storage product in one configuration. `scheme` is text that hcilib.schemes.parse_scheme reads.
 
     `cache_bytes`: what a node keeps of its data in memory (ARC, BlueStore's cache) or on a cache drive.
     `disks`: serials of the testbed that are this system's, as patterns (``lab-a-*``), where several systems share a
@@ -204,8 +205,6 @@ def load_system(path: str | Path) -> System:
     if system.setting is not None:
         raise TestbedError(f"{path}: field setting: a campaign chooses one of settings; remove it")
     if system.scheme is not None:  # not when it is judged: a campaign of hours may lie between
-        from hcilib.analyse.physics.capacity import parse_scheme
-
         try:
             parse_scheme(system.scheme)
         except ValueError as error:

@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.analyse.physics.capacity import effective_capacity, parse_scheme
+from hcilib.analyse.physics.capacity import effective_capacity
+from hcilib.schemes import parse_scheme
 
 NESTED = ["nested_parity(6, 0.1)", "nested_parity(6, 0.2)"]
 

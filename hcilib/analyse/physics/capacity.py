@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
-import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.physics.schemes import ErasureCode, Mirror, Raid5, Raid6, Scheme, Tiers
 from hcilib.metrics import parse_bytes
+from hcilib.schemes import Scheme, Tiers, nested_parity, parse_scheme
 
 TB, TIB = 10**12, 2**40
 """Drives are sold in TB, operating systems count in TiB: 32 TB are 29.1 TiB. Never one for the other."""
@@ -177,23 +174,6 @@ def capacity_sentence(
     return "; ".join(parts) + "."
 
 
-def nested_mirror() -> Scheme:
-    """S2D nested two-way mirror on two servers: two copies in each, 25 % usable."""
-    return Mirror(2) * Mirror(2)
-
-
-def nested_parity(n: int, mirror_share: float) -> Scheme:
-    """S2D nested mirror-accelerated parity on two servers of n capacity drives each.
-
-    Efficiency 1/(4m + (1-m)/p), p = (n'-1)/(2n'), n' = min(n, 7): the parity stripe stops growing at seven drives
-    (METHODS section 4; Microsoft's table for 4 to 7+ drives).
-    """
-    if n < 4:
-        raise ValueError(f"nested mirror-accelerated parity needs at least 4 capacity drives per server, got {n}")
-    parity = Mirror(2) * Raid5(min(n, 7))
-    return Tiers((mirror_share, nested_mirror()), (round(1 - mirror_share, 12), parity))
-
-
 def nested_parity_grid(
     drives: Sequence[int] = (4, 5, 6, 7), mirror_pct: Sequence[float] = (10, 20, 30)
 ) -> pd.DataFrame:
@@ -286,76 +266,6 @@ def per_usable_tib(results: pd.DataFrame, usable_bytes: Mapping[str, float] | pd
     usable_tib = results["system"].map(usable_bytes).astype(float) / TIB
     iops = results["iops" if "iops" in results else "center"]
     return results.assign(iops=iops, usable_tib=usable_tib, iops_per_usable_tib=iops / usable_tib)
-
-
-_NAMES = {f.__name__: f for f in (Mirror, Raid5, Raid6, ErasureCode, Tiers, nested_mirror, nested_parity)}
-_METHODS = ("reserve", "dedup", "spare")
-
-
-def parse_scheme(text: str | None) -> Scheme:
-    """The scheme a formula such as ``"Mirror(2) * Raid5(5)"`` stands for; what `repr` prints is read back.
-
-    Raises
-    ------
-    ValueError
-        Naming the part of the text that is not understood, or that there is none. Nothing but the schemes is ever
-        evaluated.
-
-    Examples
-    --------
-    >>> hci.parse_scheme("Mirror(2) * Raid5(5)").usable_bytes(10e12)
-    4000000000000.0
-    """
-    if text is None:
-        raise ValueError("no scheme: a system's file says how it keeps data (scheme: Mirror(2); of one copy Mirror(1))")
-    try:
-        scheme = _value(ast.parse(text.strip(), mode="eval").body, text.strip())
-    except SyntaxError as error:
-        raise ValueError(f"scheme {text!r} is not a formula: {error.msg} at column {error.offset}") from None
-    if not isinstance(scheme, Scheme):
-        raise ValueError(f"scheme {text!r} is no scheme; expected one of {', '.join(_NAMES)}, joined by *")
-    return scheme
-
-
-def _value(node: ast.expr, text: str):
-    """Walk the few kinds of node a formula may have."""
-    match node:
-        case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
-            return number
-        case ast.Tuple(elts=parts):
-            return tuple(_value(part, text) for part in parts)
-        case ast.BinOp(left=left, op=ast.Mult(), right=right):
-            factors = _value(left, text), _value(right, text)
-            if all(isinstance(factor, Scheme) for factor in factors):
-                return _tried(operator.mul, factors, {}, node, text)
-        case ast.Call(func=ast.Name(id=name)) if name in _NAMES:
-            return _call(_NAMES[name], node, text)
-        case ast.Call(func=ast.Attribute(value=inner, attr=name)) if name in _METHODS:
-            scheme = _value(inner, text)
-            if isinstance(scheme, Scheme) and hasattr(scheme, name):
-                return _call(getattr(scheme, name), node, text)
-    raise ValueError(
-        f"scheme {text!r}: {ast.get_source_segment(text, node)!r} is not understood; expected {', '.join(_NAMES)} with "
-        "numbers, e.g. Raid6(8) for 6+2, joined by *, then .reserve(servers, drives_per_server) or .dedup(savings); a "
-        "hot spare is said of its array, Raid5(5).spare(1)"
-    )
-
-
-def _call(function, node: ast.Call, text: str):
-    args = [_value(arg, text) for arg in node.args]
-    return _tried(function, args, {k.arg: _value(k.value, text) for k in node.keywords}, node, text)
-
-
-def _tried(function, args, named: dict, node: ast.expr, text: str):
-    try:
-        return function(*args, **named)
-    except TypeError:  # Python's words name a constructor and count itself
-        name = getattr(function, "__name__", "")
-        takes = f"{name}{inspect.signature(function)}".partition(" ->")[0]
-        meant = (inspect.getdoc(function) or "").partition("\n")[0]
-        raise ValueError(f"scheme {text!r}: {ast.get_source_segment(text, node)!r}: it is {takes}: {meant}") from None
-    except ValueError as error:
-        raise ValueError(f"scheme {text!r}: {ast.get_source_segment(text, node)!r}: {error}") from None
 
 
 # ---- Deduplication savings as a ratio and as effective capacity (METHODS section 4)

@@ -36,7 +36,7 @@ _PRELOADED = (
     "hcilib.read.published",
     "hcilib.analyse.compare.compare",
     "hcilib.analyse.runs.latency",
-    "hcilib.analyse.physics.schemes",
+    "hcilib.schemes",
     "hcilib.analyse.curves.scaling",
 )
 
