@@ -4,6 +4,8 @@ import doctest
 import re
 from pathlib import Path
 
+import pytest
+
 import hcilib as hci
 from hcilib.metrics import FACTORS, KEYS
 from hcilib.read.published import COLUMNS
@@ -21,6 +23,27 @@ def named() -> set[str]:
 def test_every_column_and_metric_is_listed_and_no_other():
     assert named() == {*COLUMNS}
     assert {*KEYS, *FACTORS, *hci.METRICS} <= named()
+
+
+SAMPLE, DISTURBED = (hci.ROOT / "data" / "samples" / name for name in ("lab-single", "box/failure-drbd"))
+LISTED = re.compile(r"[sc]?lat_ns_(min|max|mean|stddev|N|p[\d.]+)|opt_\w+")
+"""Many of a kind: by their kind."""
+
+
+@pytest.mark.parametrize(
+    ("reader", "sample"),
+    [
+        ("read_hosts", SAMPLE), ("read_bins", SAMPLE), ("read_counters", SAMPLE), ("read_series", DISTURBED),
+        ("read_events", DISTURBED), ("read_silences", DISTURBED),
+    ],
+)  # fmt: skip
+def test_every_column_of_the_other_tables_is_said(reader, sample):
+    section = TEXT[TEXT.index("## The other tables of a run directory") : TEXT.index("## What the drives did")]
+    shared, _, rows = section.partition("| table |")
+    [row] = [line for line in rows.splitlines() if line.startswith(f"| of `{reader}`")]
+    known = {*re.findall(r"`(\w+)`", shared), *re.findall(r"\w+", row)}
+    found = set(getattr(hci, reader)(sample).columns)
+    assert not {name for name in found - known if not LISTED.fullmatch(name)}
 
 
 def test_its_example_runs():

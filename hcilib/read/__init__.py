@@ -1,1 +1,1 @@
-"""The only room that knows file formats: files in, tables out."""
+"""What do the files say? Files in, tables out: the only room that knows their formats."""

@@ -1,1 +1,1 @@
-"""Table to picture, table to page."""
+"""What does a reader see? Table to picture, table to page."""
