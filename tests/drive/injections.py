@@ -39,7 +39,7 @@ from hcilib.testbed import Testbed
 
 MIRROR = System(name="lab-mirror", label="lab-mirror")
 HURT, SPARED = "vm2", "vm1"
-SPAN, RUNTIME_S, GRACE_S, SCRATCH = 2**20, 1.0, 3.0, 2**18
+SPAN, RUNTIME_S, GRACE_S, SCRATCH = 2**20, 1.0, 6.0, 2**18  # fio itself starts late beside busy processes
 
 
 @dataclass(frozen=True)

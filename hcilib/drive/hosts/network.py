@@ -34,7 +34,8 @@ echo '==== label'; cat "/sys/class/net/$card/speed" 2>/dev/null
 echo '==== ping'; {ping}
 """
 )
-_CLIENT = """{path}for again in 1 2 3 4 5 6 7 8; do sleep 0.3; said=$({command} 2>&1) && break; done
+# A busy node needs seconds to start the server; one that cannot start it costs these ten.
+_CLIENT = """{path}for again in $(seq 30); do sleep 0.3; said=$({command} 2>&1) && break; done
 printf '%s\\n' "$said"
 """
 
