@@ -177,27 +177,44 @@ class Raid6(_Raid):
     parity = 2
 
 
+class Altered(Scheme):
+    """A scheme whose capacity is changed and whose I/O is not."""
+
+    scheme: Scheme
+
+    def _call(self) -> str:
+        """How it is written after the scheme."""
+        raise NotImplementedError
+
+    copies = property(lambda self: self.scheme.copies)
+    dedup_ratio = property(lambda self: self.scheme.dedup_ratio)
+    write_ios = property(lambda self: self.scheme.write_ios)
+    stripe_cost = property(lambda self: self.scheme.stripe_cost)
+    survives = property(lambda self: self.scheme.survives)
+    width = property(lambda self: self.scheme.width)
+
+    def __repr__(self) -> str:
+        inner = f"({self.scheme!r})" if isinstance(self.scheme, Product) else f"{self.scheme!r}"
+        return f"{inner}.{self._call()}"
+
+
 @dataclass(frozen=True, repr=False)
-class Spared(Scheme):
+class Spared(Altered):
     """A RAID and its hot spares, which hold nothing: they cost capacity, and no failure more at once is survived, as a
     spare helps after the rebuild only (METHODS section 4). A spare does no I/O either: of a ceiling's drives, count
     those that work."""
 
-    array: _Raid
+    scheme: _Raid
     spares: int
 
     def __post_init__(self):
         _at_least(self, "spares", 1)
 
-    copies = 1
-    efficiency = property(lambda self: self.array.data / (self.array.n + self.spares))
-    write_ios = property(lambda self: self.array.write_ios)
-    stripe_cost = property(lambda self: self.array.stripe_cost)
-    survives = property(lambda self: self.array.survives)
-    width = property(lambda self: (1, self.array.n + self.spares))
+    efficiency = property(lambda self: self.scheme.data / (self.scheme.n + self.spares))
+    width = property(lambda self: (1, self.scheme.n + self.spares))
 
-    def __repr__(self) -> str:
-        return f"{self.array!r}.spare({self.spares})"
+    def _call(self) -> str:
+        return f"spare({self.spares})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -326,25 +343,8 @@ class Tiers(Scheme):
         return f"Tiers({', '.join(f'({share}, {tier!r})' for share, tier in self.parts)})"
 
 
-class Wrapped(Scheme):
-    """A scheme whose capacity is changed and whose I/O is not."""
-
-    scheme: Scheme
-
-    def _call(self) -> str:
-        """How it is written after the scheme."""
-        raise NotImplementedError
-
-    copies = property(lambda self: self.scheme.copies)
-    dedup_ratio = property(lambda self: self.scheme.dedup_ratio)
-    write_ios = property(lambda self: self.scheme.write_ios)
-    stripe_cost = property(lambda self: self.scheme.stripe_cost)
-    survives = property(lambda self: self.scheme.survives)
-    width = property(lambda self: self.scheme.width)
-
-    def __repr__(self) -> str:
-        inner = f"({self.scheme!r})" if isinstance(self.scheme, Product) else f"{self.scheme!r}"
-        return f"{inner}.{self._call()}"
+class Wrapped(Altered):
+    """What is said of a finished scheme, and so comes last."""
 
 
 @dataclass(frozen=True, repr=False)
