@@ -52,7 +52,8 @@ cluster: setup
 quick:
 	@$(PY) .ci/quick $(or $(BASE),HEAD)
 
-# Three files at once, on two cores too: what reaches hosts waits a third of its time, and asserts rates on dialled drives alone.
+# Three files at once, on two cores too: what reaches hosts waits a third of its time. Of those that compare a rate or a
+# time with what is known, one at a time (tests/conftest.py).
 # The last line is the reviewer's: every committed notebook again, strictly, against the outputs it was committed with.
 test: lint
 	@./setup.sh test

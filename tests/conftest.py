@@ -4,6 +4,7 @@
 others.
 """
 
+import re
 import signal
 
 import pytest
@@ -16,6 +17,33 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # no example is timed: a busy machine is no defect
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+
+
+# Who compares a rate or a time with what is known: one worker takes them all, one after another, while the others do
+# what keeps a processor busy and looks at no clock. Virtual nodes keep several busy, so they come last.
+CLOCK = re.compile(
+    r"tests/(drive/test_(counters|demand_truth|dial|events|faults|hosts|injections|interleaved|known_latency|launch|lease"
+    r"|network|policy|processes|slow_and_hung|supervisor|tenants)|read/test_fio_interim)\.py"
+)
+
+
+def pytest_collection_modifyitems(items):
+    def turn(item) -> int:
+        nodes = item.get_closest_marker("box") or "ceph_cluster" in getattr(item, "fixturenames", ())
+        return 0 if CLOCK.match(item.nodeid) else 2 if nodes else 1
+
+    items.sort(key=turn)
+
+
+def pytest_xdist_make_scheduler(config, log):
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneClock(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file = super()._split_scope(nodeid)
+            return "clock" if CLOCK.match(file) else file
+
+    return OneClock(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -95,7 +95,7 @@ def test_a_bridge_that_ends_late_on_a_busy_machine_blames_no_vm(victim, short, m
 
 @pytest.mark.slow
 def test_a_frozen_fio_is_ended_by_the_deadline_named_and_replaced(victim, short, mirror_system, tmp_path, monkeypatch):
-    monkeypatch.setattr(job, "GRACE_S", 3.0)
+    monkeypatch.setattr(job, "GRACE_S", 8.0)  # the healthy fio has ended by then on a busy machine too
     vm1, vm2 = victim.vms
     frozen: list[int] = []
 
@@ -111,7 +111,7 @@ def test_a_frozen_fio_is_ended_by_the_deadline_named_and_replaced(victim, short,
     assert results.attrs["missing"] == []
     assert list(results["rep"]) == [1]
     [attempt] = problems(tmp_path / "run")
-    assert "stopped from outside after 5 s" in attempt
+    assert "stopped from outside after 10 s" in attempt
     assert not any(sentence.startswith("vm2") for sentence in attempt), "vm2 is not to blame"
     assert "vm1: its fio is frozen; it was killed" in attempt
     assert not set(frozen) & processes(victim.lab_root).keys(), "no fio is left beyond its step"

@@ -108,10 +108,10 @@ def test_a_host_that_takes_the_connection_and_says_nothing(bed, monkeypatch):
 
 def test_a_command_is_ended_on_the_far_side_too(fleet, tmp_path):
     mark = str(tmp_path)
-    outcome = fleet.run({"vm1": f"cd {mark} && sleep 900 & cd {mark} && sleep 901", "vm2": "echo quick"}, limit_s=1)
-    assert outcome["vm1"].error.endswith("was stopped after 1 s")
+    outcome = fleet.run({"vm1": f"cd {mark} && sleep 900 & cd {mark} && sleep 901", "vm2": "echo quick"}, limit_s=5)
+    assert outcome["vm1"].error.endswith("was stopped after 5 s")
     assert outcome["vm2"].value == "quick\n"
-    assert outcome["vm1"].seconds < 4
+    assert outcome["vm1"].seconds < 8
     until(lambda: not processes(mark), 3)
     assert processes(mark) == {}
 
