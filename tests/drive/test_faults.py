@@ -174,9 +174,14 @@ def test_a_vm_that_dies_whole_is_reported_missing_and_the_others_are_not_average
 
 
 def test_a_node_that_dies_leaves_its_counters_missing(victim, short, mirror_system, tmp_path):
-    killer = meanwhile(lambda: (running(victim, victim.vms[0]), [kill_sshd(victim, node) for node in victim.nodes]))
+    def die_after_the_first():
+        assert until(lambda: list(tmp_path.glob("run/steps/*/step.json")), 60)
+        for node in victim.nodes:
+            kill_sshd(victim, node)
+
+    killer = meanwhile(die_after_the_first)
     results = run(short(repeats=3, read_runtime_s=2), victim, mirror_system, tmp_path / "run", progress=False)
-    killer.join()  # on a busy machine in the second of them
+    killer.join()
     assert len(results) == 3, "the I/O itself was sound, in the steps after it as well"
     assert results.attrs["missing"] == []
     assert results["node_cpu_pct"].dropna().between(0, 100).all()

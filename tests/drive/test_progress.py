@@ -120,6 +120,7 @@ def test_the_last_result_is_held_against_the_same_cell_of_the_block_before(tmp_p
 WATCH = """
 import sys, time, hcilib as hci
 from pathlib import Path
+print("watching", flush=True)
 while not (Path(sys.argv[1]) / "plan.json").exists():
     time.sleep(0.05)
 print(hci.watch(sys.argv[1], every_s=0.1, limit_s=60))
@@ -129,6 +130,7 @@ print(hci.watch(sys.argv[1], every_s=0.1, limit_s=60))
 @pytest.mark.lab
 def test_a_campaign_is_watched_from_another_process_while_it_runs(bed, short, mirror_system, tmp_path):
     watcher = python(WATCH, str(tmp_path / "run"))
+    assert watcher.stdout.readline() == "watching\n", "it takes longer to start than two steps to run"
     results = run(short(repeats=2, read_runtime_s=0.4), bed, mirror_system, tmp_path / "run", progress=False)
     out, err = watcher.communicate(timeout=30)
     assert "'steps': 2, 'done': 2, 'failed': 0" in out
