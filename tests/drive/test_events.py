@@ -66,7 +66,10 @@ def test_what_was_done_stands_on_the_axis_of_the_series(bed, frozen, disturbed, 
     assert list(done["what"]) == list(FREEZE.values())
     (frozen_s, thawed_s), ordered_s = done["t_s"], done["took_s"].sum()  # a busy machine does them late, and says so
     assert frozen_s < thawed_s
-    assert list(seen["what"]) == ["whole", next(w for w in seen["what"] if w != "whole"), "whole"]
+    first, *between, last = seen["what"]  # one state, or on a busy machine a second while the signals arrive
+    assert first == last == "whole"
+    assert between
+    assert "whole" not in between
     hosts = hci.read_hosts(tmp_path / "run")
     series, silences = hci.read_series(tmp_path / "run"), hci.read_silences(tmp_path / "run")
     [cost] = hci.failures(series, happened, hosts, silences=silences).to_dict("records")

@@ -37,7 +37,7 @@ def results(bed, tmp_path_factory):
     plan = sweep(
         tenants=tenants(right={"limit": "256iops"}),
         repeats=1,
-        read_runtime_s=1.5,
+        read_runtime_s=3,
         ramp_s=0.3,
         span_bytes=2**22,
         prefill=False,
@@ -110,7 +110,8 @@ def test_tenants_that_ask_for_one_vm_twice_or_for_one_that_is_not_there_are_name
 
 def test_a_cap_that_was_missed_is_said_in_the_row_and_one_that_holds_is_not(bed, tmp_path):
     patterns = ["4k-randread-rate4000iops", "4k-randread-rate256iops", "4k-randread-rate16m"]
-    plan = sweep(patterns, repeats=1, iodepth=8, vms=1, read_runtime_s=1, span_bytes=2**22, prefill=False, canary=False)
+    once = {"repeats": 1, "iodepth": 8, "vms": 1, "read_runtime_s": 3, "ramp_s": 0.3}
+    plan = sweep(patterns, **once, span_bytes=2**22, prefill=False, canary=False)
     said = hci.run(plan, bed, SYSTEM, tmp_path / "run", progress=False).set_index("pattern")["warnings"]
     missed = {name: [str(caveat) for caveat in found if caveat.code == "cap-missed"] for name, found in said.items()}
     assert missed["4k-randread-rate256iops"] == []
