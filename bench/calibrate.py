@@ -1,8 +1,8 @@
 """Does a campaign find what is there? Whole campaigns on drives whose difference is dialled, so that the right answer
 is known.
 
-    .venv/bin/python bench/calibrate.py                   what is left of 20 campaigns of each difference: about 25 s a
-    campaign .venv/bin/python bench/calibrate.py --campaigns 100   of more
+    .venv/bin/python bench/calibrate.py                   what is left of 20 campaigns of each difference, 25 s each
+    .venv/bin/python bench/calibrate.py --campaigns 100   of more
     .venv/bin/python bench/calibrate.py --at-most 3       three more, then stop; run again to go on
 
 Each campaign is one as a user runs it: a lab of two systems, each on a drive of its own on each node, interleaved in

@@ -1,9 +1,9 @@
 """fio's logs of single I/Os to a rollup: hcilib beside pandas, polars, duckdb and pyarrow, fio-plot and fio's own
 fiologparser.py.
 
-    .venv/bin/python bench/logs.py               about seven minutes and 3 GB of temporary disk; let the machine do
-    nothing else .venv/bin/python bench/logs.py --quick       under a minute, one round over 5 M lines, without fio-plot
-    and fiologparser.py .venv/bin/python bench/logs.py --save        also writes data/samples/bench_logs.csv
+    .venv/bin/python bench/logs.py           seven minutes, 3 GB of temporary disk; let the machine do nothing else
+    .venv/bin/python bench/logs.py --quick   a minute, one round over 5 M lines, without fio-plot and fiologparser.py
+    .venv/bin/python bench/logs.py --save    also writes data/samples/bench_logs.csv
 
 A real run of fio (60 jobs on the disk of the temporary folder, not its page cache; 20 s, every I/O logged) is read as
 it is and tiled in time to 100 M lines: the slower the disk, the more seconds they span, and the larger the rollup.

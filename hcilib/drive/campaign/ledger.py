@@ -4,8 +4,7 @@ A drive's speed depends on what was written to it last, so a warm-up is for a *p
 sequential, on one span (``4k random``). The rules, this library's own where no standard is named:
 
 - A class is ``steady`` on a device once a warm-up by volume said so (METHODS section 2; SNIA's steady state), and stays
-    so
-  while the campaign goes on writing in that class, or reads.
+  so while the campaign goes on writing in that class, or reads.
 - Writes of another class, or of the same one on another span, disturb it; its own writes make that good, byte for byte.
   It is *spoilt* when more than `SPOILT_SPANS` of the span stands disturbed. What it had written then counts no more.
 - An attempt that failed after fio was launched wrote an unknown amount: that spoils every other class.

@@ -3,18 +3,14 @@
 Why a loop over addresses, and why all of it in one file:
 
 - A log is 28 bytes a line and 100 million lines: whatever makes an object, a slice or an array per line costs more than
-    the
-  line. So the loop takes addresses, and reads eight bytes at a time.
+  the line. So the loop takes addresses, and reads eight bytes at a time.
 - Latencies of one second lie close together. A page holds 16 neighbouring buckets of one second and direction; a run
-    touches
-  few pages, they stay in cache, and the page of the line before is mostly the page of this line (`recent`).
+  touches few pages, they stay in cache, and the page of the line before is mostly the page of this line (`recent`).
 - What is not printed exactly as fio prints it goes to the reference (rollup_script), a line at a time. So the loop may
-    refuse
-  whatever it does not expect, and must never guess.
+  refuse whatever it does not expect, and must never guess.
 - It needs no lock of Python's, so threads count, each a part of a log at a time.
 - numba keeps what it compiled beside this file and looks at this file's time alone. What other files give is frozen
-    into it:
-  `TAKEN_OVER` names that, and a test fails until it is changed here too, which makes numba compile anew.
+  into it: `TAKEN_OVER` names that, and a test fails until it is changed here too, which makes numba compile anew.
 
 What the reference costs beside it stands in data/samples/bench_logs.csv.
 """
