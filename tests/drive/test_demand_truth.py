@@ -105,7 +105,7 @@ def test_a_stall_of_a_second_is_seen_by_a_demand_and_hidden_by_a_closed_loop(pro
     it waits for what is in flight, and an I/O is charged from when it was issued at last. So a demand needs many
     jobs."""
     with lab(2, 1, system="lab-single", disks=3, disk_bytes=2**20, root=tmp_path) as bed:
-        for _ in range(5):  # a process that waits for its processor is late by itself, which is no stall of the drive
+        for _ in range(3):  # a process that waits for its processor is late by itself, which is no stall of the drive
             many, one, closed = closed_loop.asked(bed, stall_s=1.0)
             seen = [waited(read, 0.2) for read in (many, one, closed)]
             if seen[0] > 3 * max(seen[1:]) and closed["lat_ns"]["max"] < 1.15e9:
