@@ -5,6 +5,7 @@ import shutil
 import pytest
 from boxes import box_programs, drbd  # noqa: F401 (fixtures)
 from ceph_beds import ceph_cluster, ceph_programs  # noqa: F401 (fixtures)
+from injections import CALM_S
 from loops import blank, hosts, machine, media  # noqa: F401 (fixtures)
 
 from hcilib.drive.beds.lab import lab
@@ -36,7 +37,7 @@ def programs():
 def bed(programs, tmp_path_factory):
     """A running lab-mirror: 2 nodes, 3 VMs of 2 disks, in a folder with a long and awkward path."""
     deep = tmp_path_factory.mktemp("lab") / ("deep " * 12) / "100 % 'odd'" / ("x" * 90)
-    with lab(2, 3, system="lab-mirror", disks=2, disk_bytes=16 * 2**20, root=deep) as testbed:
+    with lab(2, 3, system="lab-mirror", disks=2, disk_bytes=16 * 2**20, delay_s=CALM_S, root=deep) as testbed:
         yield testbed
 
 

@@ -38,6 +38,7 @@ from hcilib.system import System
 from hcilib.testbed import Testbed
 
 MIRROR = System(name="lab-mirror", label="lab-mirror")
+CALM_S = 0.004  # each I/O of a lab waits for it: drives as fast as the machine would leave nothing of it
 HURT, SPARED = "vm2", "vm1"
 SPAN, RUNTIME_S, GRACE_S, SCRATCH = 2**20, 1.0, 6.0, 2**18  # fio itself starts late beside busy processes
 
@@ -59,7 +60,10 @@ def suffer(fault: Fault, folder: Path) -> dict:
     """One campaign of one step with the fault in it: event, host_named, message, partial_rows, processes_left, ok."""
     job.GRACE_S, kept = GRACE_S, job.GRACE_S
     try:
-        with _place(folder / "lab", fault.small) as root, lab(2, 2, disk_bytes=4 * 2**20, root=root) as running:
+        with (
+            _place(folder / "lab", fault.small) as root,
+            lab(2, 2, disk_bytes=4 * 2**20, delay_s=CALM_S, root=root) as running,
+        ):
             options = {"launcher": fault.launcher, **fault.testbed}
             bed = running.model_copy(update={"fio": running.fio.model_copy(update=options)})
             results, said = _campaign(fault, bed, folder / "run")
@@ -305,7 +309,7 @@ FAULTS = (
 def misled(event: str, path: str, folder: Path, launcher: str) -> dict:
     """One launch in which vm2's disk is a file that cannot be what it should be; judged by the acceptance rule."""
     (good := folder / "disk").write_bytes(bytes(SPAN))
-    with lab(2, 2, disk_bytes=4 * 2**20, root=folder / "lab") as running:
+    with lab(2, 2, disk_bytes=4 * 2**20, delay_s=CALM_S, root=folder / "lab") as running:
         options = {"launcher": launcher, "ioengine": "psync"}
         plain = tuple(
             vm.model_copy(update={"disks": tuple(d.model_copy(update={"uri": None}) for d in vm.disks)})
@@ -349,7 +353,8 @@ MISLED = (("permission denied on one VM", "/sys/kernel/notes"), ("missing direct
 def attacked(event: str, folder: Path) -> dict:
     """A disk that was judged and filled, and what somebody does to it before our next step: nothing of theirs is
     written."""
-    with lab(2, 2, disk_bytes=4 * 2**20, root=folder) as bed, contextlib.closing(Media(folder)) as media:
+    calm = lab(2, 2, disk_bytes=4 * 2**20, delay_s=CALM_S, root=folder)
+    with calm as bed, contextlib.closing(Media(folder)) as media:
         disk, theirs = media.file("disk.img"), media.file("theirs.img")
         subprocess.run(["mkfs.ext4", "-qF", theirs], check=True)
         device, hosts = media.attach(disk), hosts_in(bed, folder / "hosts")

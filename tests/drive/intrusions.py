@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from injections import MIRROR, SPAN, _plain
+from injections import CALM_S, MIRROR, SPAN, _plain
 from probes import processes, python, until
 from strangers import sockets_below, stranger
 
@@ -134,7 +134,7 @@ def job_text(launcher: str, folder: Path) -> Told:
     """An engine's name that is a section of its own, on a file that no testbed names; the model was made to take it."""
     (victim := folder / "victim").write_bytes(before := b"precious" * 4096)
     engine = f"psync\nfilename={victim}\nsize=16k\nrw=write\nbs=4k\n[z]\nioengine=psync"
-    with lab(2, 2, disk_bytes=4 * 2**20, root=folder / "lab") as bed:
+    with lab(2, 2, disk_bytes=4 * 2**20, delay_s=CALM_S, root=folder / "lab") as bed:
         mine = by(bed.model_copy(update={"fio": bed.fio.model_copy(update={"ioengine": engine})}), launcher)
         step = Step("measure", Cell(Pattern.parse("4k-randread"), 1, 1, 2), 1, 1, 0.5)
         with Fleet(mine) as fleet:
@@ -165,7 +165,7 @@ with Fleet(bed) as fleet:
 def other_account(launcher: str, folder: Path) -> Told:
     """nobody tries every listener that there is, during a step and once its controller was killed."""
     (work := folder / "work").mkdir()
-    with lab(2, 2, disks=2, disk_bytes=8 * 2**20, root=folder / "lab") as running:
+    with lab(2, 2, disks=2, disk_bytes=8 * 2**20, delay_s=CALM_S, root=folder / "lab") as running:
         bed = by(running, launcher)
         control = python(CONTROL, bed.model_dump_json(), str(work))
         try:
@@ -187,7 +187,7 @@ def other_account(launcher: str, folder: Path) -> Told:
 
 def second_campaign(launcher: str, folder: Path) -> Told:
     """Another testbed file with one VM of ours in it, while our step runs."""
-    with lab(2, 2, disk_bytes=4 * 2**20, root=folder / "lab") as running:
+    with lab(2, 2, disk_bytes=4 * 2**20, delay_s=CALM_S, root=folder / "lab") as running:
         bed, said, ours = by(running, launcher), "", []
         plan = _plan(runtime_s=4.0)
         first = threading.Thread(target=lambda: ours.append(run(plan, bed, MIRROR, folder / "first", progress=False)))
@@ -205,7 +205,7 @@ def second_campaign(launcher: str, folder: Path) -> Told:
 
 def deleted_plan(launcher: str, folder: Path) -> Told:
     """plan.json is gone: another plan is refused, its own writes it again."""
-    with lab(2, 2, disk_bytes=4 * 2**20, root=folder / "lab") as running:
+    with lab(2, 2, disk_bytes=4 * 2**20, delay_s=CALM_S, root=folder / "lab") as running:
         bed, said = by(running, launcher), ""
         before = run(_plan(), bed, MIRROR, folder / "run", progress=False)
         kept = (folder / "run" / "plan.json").read_bytes()
@@ -221,7 +221,7 @@ def deleted_plan(launcher: str, folder: Path) -> Told:
 
 def deleted_record(launcher: str, folder: Path) -> Told:
     """A finished step's step.json is gone: it is done again, and once."""
-    with lab(2, 2, disk_bytes=4 * 2**20, root=folder / "lab") as running:
+    with lab(2, 2, disk_bytes=4 * 2**20, delay_s=CALM_S, root=folder / "lab") as running:
         bed, plan = by(running, launcher), _plan(repeats=2)
         before = run(plan, bed, MIRROR, folder / "run", progress=False)
         (folder / "run" / "steps" / plan.steps[0].id / "step.json").unlink()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import paramiko
 import pytest
-from injections import send, tree
+from injections import CALM_S, send, tree
 from probes import processes, until
 
 from hcilib.drive.beds.lab import lab
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.lab
 @pytest.fixture
 def victim(programs, tmp_path):
     """A lab of two VMs that may be hurt, by fio's own client."""
-    with lab(2, 2, disk_bytes=8 * 2**20, root=tmp_path / "lab") as testbed:
+    with lab(2, 2, disk_bytes=8 * 2**20, delay_s=CALM_S, root=tmp_path / "lab") as testbed:
         yield testbed.model_copy(update={"fio": testbed.fio.model_copy(update={"launcher": "client-server"})})
 
 
