@@ -442,7 +442,7 @@ def test_a_run_shortened_under_another_policy_is_invalid(per_host, mirror_system
 
 
 def warm_plan(pattern="4k-randwrite-rate12m", **given):
-    numbers = {"warmup_cap_s": 10, "round_s": 0.5, "repeats": 1, "iodepth": 4, "vms": 1, "write_runtime_s": 0.5,
+    numbers = {"warmup_cap_s": 10, "round_s": 0.5, "repeats": 1, "iodepth": 16, "vms": 1, "write_runtime_s": 0.5,
                "span_bytes": 16 * MIB, "prefill": False, "canary": False}  # fmt: skip
     return sweep([pattern], warmup="volume", **{**numbers, **given})
 
