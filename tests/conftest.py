@@ -20,8 +20,8 @@ settings.load_profile("repeatable")
 
 
 # Who compares a rate or a time with what is known: one worker takes them all, one after another, while the others do
-# what keeps a processor busy and looks at no clock. Virtual nodes keep several busy for minutes: they come when half of
-# that is done, so that most of the clock's tests are over, and the other half fills what time they take.
+# what keeps a processor busy and looks at no clock. Virtual nodes keep several busy, so they come last; beside
+# all others their own clocks fall seconds behind.
 CLOCK = re.compile(
     r"tests/(drive/test_(counters|demand_truth|dial|events|faults|hosts|injections|interleaved|known_latency|launch|lease"
     r"|network|policy|processes|slow_and_hung|supervisor|tenants)|read/test_fio_interim)\.py"
@@ -30,11 +30,8 @@ CLOCK = re.compile(
 
 def pytest_collection_modifyitems(items):
     def turn(item) -> int:
-        if CLOCK.match(item.nodeid):
-            return 0
-        if item.get_closest_marker("box") or "ceph_cluster" in getattr(item, "fixturenames", ()):
-            return 2
-        return 1 if item.nodeid.startswith(("tests/read/", "tests/show/")) else 3
+        nodes = item.get_closest_marker("box") or "ceph_cluster" in getattr(item, "fixturenames", ())
+        return 0 if CLOCK.match(item.nodeid) else 2 if nodes else 1
 
     items.sort(key=turn)
 
