@@ -33,6 +33,16 @@ def test_a_campaign_measures_it_once_and_keeps_it_with_its_facts(bed, mirror_sys
     assert "network" not in hci.read_results(tmp_path / "run").columns
 
 
+@needs_iperf3
+def test_a_connection_that_was_given_up_costs_no_link_its_number(bed, monkeypatch):
+    """As a busy machine's may be: the server's one test is over then, and whoever comes next would be refused."""
+    reach = "timeout 1 bash -c 'until : </dev/tcp/{}/{}; do sleep 0.05; done' 2>/dev/null\n"
+    given_up = "".join(reach.format(node.address, links.PORT) for node in bed.nodes)
+    monkeypatch.setattr(links, "_CLIENT", given_up + links._CLIENT)
+    tcp = hci.network(bed, seconds=0.5).query("transport == 'TCP'")
+    assert (tcp["bytes_per_s"] > 1e7).all(), tcp["note"].tolist()
+
+
 def test_a_missing_tool_is_named_and_the_rest_goes_on(bed, monkeypatch):
     monkeypatch.setattr(links, "_TOOLS", links._TOOLS.replace("iperf3 ", "iperf3-of-nowhere "))
     with Fleet(bed) as fleet:
