@@ -80,6 +80,12 @@ def test_without_consent_nothing_is_written(drbd, tmp_path):
         )
 
 
+def test_no_node_counts_time_by_what_turns_over(drbd):
+    """A node that stood still for longer than the 4.7 s of such a counter would be behind, and refused."""
+    source = "cat /sys/devices/system/clocksource/clocksource0/current_clocksource"
+    assert {said.strip() for said in say(drbd, source).values()} <= {"tsc", "kvm-clock"}
+
+
 # The guard on real arrays
 
 

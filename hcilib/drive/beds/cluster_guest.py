@@ -142,7 +142,9 @@ def command(qemu: str, accel: str, boot: tuple[Path, Path], guest: Guest, folder
     argv += ["-chardev", f"file,id=console,path={console},append=on", "-serial", "chardev:console"]
     argv += ["-qmp", f"unix:{guest.monitor(folder).name},server=on,wait=off", "-device", "virtio-rng-pci"]
     argv += ["-kernel", str(kernel), "-initrd", str(initramfs)]
-    argv += ["-append", "console=ttyS0 quiet panic=-1 mitigations=off"]
+    # On a busy machine an emulated kernel finds its TSC at fault and takes a clock that turns over every 4.7 s: a node
+    # that stands still for longer falls behind by as much.
+    argv += ["-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable"]
     for key, file in (("hostkey", f"{node.name}.hostkey"), ("authorized", "authorized_keys"), ("hosts", "hosts")):
         argv += ["-fw_cfg", f"name=opt/org.hcilib/{key},file={file}"]
     for key, text in (("name", node.name), ("number", guest.number)):
