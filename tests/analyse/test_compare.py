@@ -1,7 +1,7 @@
 """What compare and summarize do with good tables, thin tables and bad tables."""
 
 import re
-import time
+import sys
 import warnings
 
 import numpy as np
@@ -351,19 +351,29 @@ def test_no_sentence_is_lower_by_100_percent_or_more():
         assert float(re.search(r"([\d.]+) % lower", text)[1]) < 100
 
 
-def test_five_hundred_cells_of_ten_runs_cost_no_loop_over_cells():
-    rng = np.random.default_rng(0)
-    grid = pd.MultiIndex.from_product(
-        [["a", "b"], range(50), range(10), range(10)], names=["system", "pattern", "iodepth", "rep"]
-    )
-    results = grid.to_frame(index=False).assign(iops=np.exp(0.02 * rng.normal(size=len(grid))))
-    compare(results, "a")
-    taken = []
-    for _ in range(5):
-        start = time.process_time()
-        compare(results, "a")
-        taken.append(time.process_time() - start)
-    assert min(taken) < 0.25  # about 0.04 s on an idle core; a scipy call per cell takes 0.5 s
+def test_cells_are_tested_together_not_one_after_another():
+    """Counted in calls of scipy, which no other process makes more of."""
+
+    def work(patterns: int) -> int:
+        grid = pd.MultiIndex.from_product(
+            [["a", "b"], range(patterns), range(10), range(10)], names=["system", "pattern", "iodepth", "rep"]
+        )
+        noise = np.random.default_rng(0).normal(size=len(grid))
+        results, calls = grid.to_frame(index=False).assign(iops=np.exp(0.02 * noise)), 0
+
+        def count(frame, event, of):
+            nonlocal calls
+            calls += event == "call" and "/scipy/" in frame.f_code.co_filename
+
+        sys.setprofile(count)
+        try:
+            assert len(compare(results, "a")) == 10 * patterns
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    work(1)  # so that nothing is imported while it is counted
+    assert 0 < work(50) == work(5)
 
 
 def test_a_percentage_ends_inside_0_to_100():
