@@ -6,6 +6,9 @@ others.
 
 import re
 import signal
+import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -20,8 +23,7 @@ settings.load_profile("repeatable")
 
 
 # Who compares a rate or a time with what is known: one worker takes them all, one after another, while the others do
-# what keeps a processor busy and looks at no clock. Virtual nodes keep several busy, so they come last; beside
-# all others their own clocks fall seconds behind.
+# what keeps a processor busy and looks at no clock. Virtual nodes keep several busy, so they come last.
 CLOCK = re.compile(
     r"tests/(drive/test_(counters|demand_truth|dial|events|faults|hosts|injections|interleaved|known_latency|launch|lease"
     r"|network|policy|processes|slow_and_hung|supervisor|tenants)|read/test_fio_interim)\.py"
@@ -55,3 +57,26 @@ def dask(tmp_path_factory):
 
     with cluster(tmp_path_factory.mktemp("dask")) as running:
         yield running
+
+
+@pytest.fixture
+def calls() -> Callable[..., tuple[Any, int]]:
+    """What a call gives, and the calls of functions it took: work that no other process makes more of, unlike time.
+
+    C's functions count as the caller's; `within` names a part of the paths of the files that count.
+    """
+
+    def counted(work: Callable[[], Any], within: str = "") -> tuple[Any, int]:
+        number = 0
+
+        def count(frame, event, _):
+            nonlocal number
+            number += event in ("call", "c_call") and within in frame.f_code.co_filename
+
+        sys.setprofile(count)
+        try:
+            return work(), number
+        finally:
+            sys.setprofile(None)
+
+    return counted

@@ -1,7 +1,6 @@
 """What compare and summarize do with good tables, thin tables and bad tables."""
 
 import re
-import sys
 import warnings
 
 import numpy as np
@@ -351,26 +350,16 @@ def test_no_sentence_is_lower_by_100_percent_or_more():
         assert float(re.search(r"([\d.]+) % lower", text)[1]) < 100
 
 
-def test_cells_are_tested_together_not_one_after_another():
-    """Counted in calls of scipy, which no other process makes more of."""
-
+def test_cells_are_tested_together_not_one_after_another(calls):
     def work(patterns: int) -> int:
         grid = pd.MultiIndex.from_product(
             [["a", "b"], range(patterns), range(10), range(10)], names=["system", "pattern", "iodepth", "rep"]
         )
         noise = np.random.default_rng(0).normal(size=len(grid))
-        results, calls = grid.to_frame(index=False).assign(iops=np.exp(0.02 * noise)), 0
-
-        def count(frame, event, of):
-            nonlocal calls
-            calls += event == "call" and "/scipy/" in frame.f_code.co_filename
-
-        sys.setprofile(count)
-        try:
-            assert len(compare(results, "a")) == 10 * patterns
-        finally:
-            sys.setprofile(None)
-        return calls
+        results = grid.to_frame(index=False).assign(iops=np.exp(0.02 * noise))
+        found, number = calls(lambda: compare(results, "a"), within="/scipy/")
+        assert len(found) == 10 * patterns
+        return number
 
     work(1)  # so that nothing is imported while it is counted
     assert 0 < work(50) == work(5)

@@ -480,25 +480,14 @@ def test_what_c_prints_for_no_number_is_missing(printed, tmp_path):
     assert table["error"].tolist() == [0]
 
 
-def test_many_threads_and_targets_take_work_in_proportion(tmp_path):
-    """Counted in calls, which no other process makes more of."""
-
+def test_many_threads_and_targets_take_work_in_proportion(tmp_path, calls):
     def work(targets: int) -> int:
         run = make.Run(1, [make.Target(f"D:\\{i}.dat") for i in range(targets)], pool=(20, 64), ios=1)
-        path, calls = written(tmp_path, make.xml([run], True)), 0
-
-        def count(frame, event, of):
-            nonlocal calls
-            calls += event in ("call", "c_call")
-
-        sys.setprofile(count)
-        try:
-            table = read_diskspd(path)
-        finally:
-            sys.setprofile(None)
+        path = written(tmp_path, make.xml([run], True))
+        table, number = calls(lambda: read_diskspd(path))
         assert table.attrs["outstanding"] == {0: 20 * 64}
         assert len(table) == 20 * targets
-        return calls
+        return number
 
     work(10)  # so that nothing is imported while it is counted
     assert work(40) < 1.2 * 4 * work(10)
