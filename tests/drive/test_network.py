@@ -34,6 +34,17 @@ def test_a_campaign_measures_it_once_and_keeps_it_with_its_facts(bed, mirror_sys
 
 
 @needs_iperf3
+def test_a_server_that_is_late_costs_no_link_its_number(bed, monkeypatch):
+    """As a busy node's is: until it listens every client is refused, and iperf3 ends with 0 all the same."""
+    between = links._between
+    monkeypatch.setattr(
+        links, "_between", lambda fleet, a, b, server, *rest: between(fleet, a, b, f"sleep 2\n{server}", *rest)
+    )
+    tcp = hci.network(bed, seconds=0.5).query("transport == 'TCP'")
+    assert (tcp["bytes_per_s"] > 1e7).all(), tcp["note"].tolist()
+
+
+@needs_iperf3
 def test_a_connection_that_was_given_up_costs_no_link_its_number(bed, monkeypatch):
     """As a busy machine's may be: the server's one test is over then, and whoever comes next would be refused."""
     reach = "timeout 1 bash -c 'until : </dev/tcp/{}/{}; do sleep 0.05; done' 2>/dev/null\n"

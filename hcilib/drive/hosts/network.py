@@ -34,8 +34,12 @@ echo '==== label'; cat "/sys/class/net/$card/speed" 2>/dev/null
 echo '==== ping'; {ping}
 """
 )
-# A busy node needs seconds to start the server; one that cannot start it costs these ten.
-_CLIENT = """{path}for again in $(seq 30); do sleep 0.3; said=$({command} 2>&1) && break; done
+# A busy node needs seconds to start the server; one that cannot start it costs these ten. iperf3 that is asked for JSON
+# ends with 0 when it was refused, too, and says so only there.
+_CLIENT = """{path}for again in $(seq 30); do
+sleep 0.3
+said=$({command} 2>&1) && ! printf '%s' "$said" | grep -q '"error":' && break
+done
 printf '%s\\n' "$said"
 """
 
