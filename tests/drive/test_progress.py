@@ -118,12 +118,13 @@ def test_the_last_result_is_held_against_the_same_cell_of_the_block_before(tmp_p
 
 
 WATCH = """
-import sys, time, hcilib as hci
+import sys, time
+from hcilib import watch  # which is loaded when it is asked for, and takes as long as a step on a busy machine
 from pathlib import Path
 print("watching", flush=True)
 while not (Path(sys.argv[1]) / "plan.json").exists():
     time.sleep(0.05)
-print(hci.watch(sys.argv[1], every_s=0.1, limit_s=60))
+print(watch(sys.argv[1], every_s=0.1, limit_s=60))
 """
 
 
