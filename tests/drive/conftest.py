@@ -8,11 +8,13 @@ from ceph_beds import ceph_cluster, ceph_programs  # noqa: F401 (fixtures)
 from injections import CALM_S
 from loops import blank, hosts, machine, media  # noqa: F401 (fixtures)
 
+import hcilib as hci
 from hcilib.drive.beds.lab import lab
 from hcilib.drive.beds.lab_hosts import PACKAGES
 from hcilib.sweeps import sweep
 from hcilib.system import System
 
+HELD_S = 0.2  # by a busy machine; on a calm one a dialled drive holds up an I/O for 0.05 s at most
 MIRROR, SINGLE = (System(name=name, label=name) for name in ("lab-mirror", "lab-single"))
 
 
@@ -51,3 +53,23 @@ def short():
         return sweep(patterns, **{**given, **options})
 
     return plan
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory):
+    """The first of at most five campaigns of which no I/O was held for `HELD_S`, or else the last.
+
+    Beside busy processes one that slept may wait for its processor for half a second and more, though the others
+    leave it its share. A drive of known speed makes up for that, but not where it falls on an end of a run: there it
+    is a rate that no drive has. Only the slowest I/O decides which campaign counts, nothing that a test asks of it.
+    """
+
+    def measured(plan, testbed, systems):
+        folder = tmp_path_factory.mktemp("undisturbed")
+        for attempt in range(5):
+            results = hci.run(plan, testbed, systems, folder / f"run{attempt}", progress=False)
+            if results["max_lat_ns"].max() < HELD_S * 1e9:
+                break
+        return results
+
+    return measured

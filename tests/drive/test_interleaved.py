@@ -277,7 +277,7 @@ def test_a_file_does_not_choose_a_setting(tmp_path):
 
 
 @pytest.mark.lab
-def test_a_campaign_of_two_equal_systems_finds_no_difference(programs, tmp_path):
+def test_a_campaign_of_two_equal_systems_finds_no_difference(programs, undisturbed, tmp_path):
     """On drives of known speed, which make up for a pause of half a second, an eighth of a run: at a confidence at
     which chance finds one in a thousand campaigns."""
     names = ("lab-single-a", "lab-single-b")
@@ -285,7 +285,7 @@ def test_a_campaign_of_two_equal_systems_finds_no_difference(programs, tmp_path)
     once = {"iodepth": 8, "vms": 2, "read_runtime_s": 4, "ramp_s": 1, "span_bytes": 2**22, "canary": False}
     plan = hci.sweep(["4k-randread"], repeats=3, **once)
     with lab(2, 2, system=names, disk_bytes=2**22, dial=each, root=tmp_path / "lab") as bed:
-        results = hci.run(plan, bed, [System(name=n, label=n) for n in names], tmp_path / "run", progress=False)
+        results = undisturbed(plan, bed, [System(name=n, label=n) for n in names])
     [row] = hci.compare(results, names[0], confidence=0.999).to_dict("records")
     assert row["method"].startswith("paired")
     assert row["verdict"] in ("equivalent", "inconclusive"), row

@@ -34,17 +34,17 @@ def tenants(**more):
 
 
 @pytest.fixture(scope="module")
-def results(bed, tmp_path_factory):
+def results(bed, undisturbed):
     plan = sweep(
         tenants=tenants(right={"limit": "256iops"}),
         repeats=1,
         read_runtime_s=6,
-        ramp_s=2 * PAUSE_S,
+        ramp_s=4 * PAUSE_S,
         span_bytes=2**22,
         prefill=False,
         canary=False,
     )
-    return hci.run(plan, bed, SYSTEM, tmp_path_factory.mktemp("run") / "run", progress=False)
+    return undisturbed(plan, bed, SYSTEM)
 
 
 def test_each_tenant_is_measured_alone_and_beside_the_others_and_a_row_is_one_of_them(results):
@@ -109,11 +109,11 @@ def test_tenants_that_ask_for_one_vm_twice_or_for_one_that_is_not_there_are_name
         sweep(tenants=tenants()).seated(bed.model_copy(update={"vms": tuple(vms)}))
 
 
-def test_a_cap_that_was_missed_is_said_in_the_row_and_one_that_holds_is_not(bed, tmp_path):
+def test_a_cap_that_was_missed_is_said_in_the_row_and_one_that_holds_is_not(bed, undisturbed):
     patterns = ["4k-randread-rate4000iops", "4k-randread-rate256iops", "4k-randread-rate16m"]
-    once = {"repeats": 1, "iodepth": 8, "vms": 1, "read_runtime_s": 6, "ramp_s": 2 * PAUSE_S}
+    once = {"repeats": 1, "iodepth": 8, "vms": 1, "read_runtime_s": 6, "ramp_s": 4 * PAUSE_S}
     plan = sweep(patterns, **once, span_bytes=2**22, prefill=False, canary=False)
-    said = hci.run(plan, bed, SYSTEM, tmp_path / "run", progress=False).set_index("pattern")["warnings"]
+    said = undisturbed(plan, bed, SYSTEM).set_index("pattern")["warnings"]
     missed = {name: [str(caveat) for caveat in found if caveat.code == "cap-missed"] for name, found in said.items()}
     assert missed["4k-randread-rate256iops"] == []
     [of_iops], [of_bytes] = missed["4k-randread-rate4000iops"], missed["4k-randread-rate16m"]
