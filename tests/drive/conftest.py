@@ -57,19 +57,20 @@ def short():
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory):
-    """The first of at most five campaigns of which no I/O was held for `HELD_S`, or else the last.
+    """The first of at most five campaigns of which no I/O was held for `HELD_S`, or else the calmest.
 
     Beside busy processes one that slept may wait for its processor for half a second and more, though the others
     leave it its share. A drive of known speed makes up for that, but not where it falls on an end of a run: there it
     is a rate that no drive has. Only the slowest I/O decides which campaign counts, nothing that a test asks of it.
     """
 
+    def held_s(results) -> float:
+        return results["max_lat_ns"].max() / 1e9
+
     def measured(plan, testbed, systems):
-        folder = tmp_path_factory.mktemp("undisturbed")
-        for attempt in range(5):
-            results = hci.run(plan, testbed, systems, folder / f"run{attempt}", progress=False)
-            if results["max_lat_ns"].max() < HELD_S * 1e9:
-                break
-        return results
+        folder, tried = tmp_path_factory.mktemp("undisturbed"), []
+        while len(tried) < 5 and (not tried or held_s(tried[-1]) >= HELD_S):
+            tried.append(hci.run(plan, testbed, systems, folder / f"run{len(tried)}", progress=False))
+        return min(tried, key=held_s)
 
     return measured
