@@ -7,7 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from intrusions import DISK, LAUNCHERS, STEPS, at_work, by, filled, hung, replicas_of, stopped
+from intrusions import DISK, LAUNCHERS, STEPS, by, filled, hung, replicas_of, stopped, written
 from probes import until
 
 from hcilib.drive.beds.lab import lab
@@ -52,9 +52,10 @@ def test_a_run_that_was_silent_is_accepted_and_says_for_how_long_and_whose(
     plan = short(["4k-randrw70"], read_runtime_s=runtime_s, write_runtime_s=runtime_s, span_bytes=DISK)
     with lab(2, 2, system="lab-single", disk_bytes=DISK, dial=drives, root=tmp_path / "lab") as running:
         bed = by(running, launcher)
+        blank = written(bed, "vm2")
 
         def pause() -> None:
-            until(lambda: at_work(bed, "vm2"), 60)
+            until(lambda: written(bed, "vm2") > blank, 60)  # fio is there a second before on a busy machine
             time.sleep(0.7)
             with stopped(replicas_of(bed, "vm2")):
                 time.sleep(pause_s)
