@@ -59,9 +59,9 @@ def short():
 def undisturbed(tmp_path_factory):
     """The first of at most five campaigns of which no I/O was held for `HELD_S`, or else the calmest.
 
-    Beside busy processes one that slept may wait for its processor for half a second and more, though the others
-    leave it its share. A drive of known speed makes up for that, but not where it falls on an end of a run: there it
-    is a rate that no drive has. Only the slowest I/O decides which campaign counts, nothing that a test asks of it.
+    Beside busy processes one that slept may wait for its processor for half a second and more. A drive of known speed
+    makes up for that within a run, but not at an end of it, where a rate is counted that no drive has. Only the
+    slowest I/O decides which campaign counts, nothing that a test asks of it.
     """
 
     def held_s(results) -> float:

@@ -13,7 +13,7 @@ from hcilib.workload import PlanError
 pytestmark = pytest.mark.lab
 RATE = 2**22  # 1,024 IOPS of 4 KiB each way
 SYSTEM = hci.System(name="lab-single", label="one copy on the other node")
-FOUND = 0.06  # of the truth: VMs that begin 50 ms apart, on a busy one more
+FOUND = 0.06  # of the truth: VMs that begin 50 ms apart, on a busy machine more
 PAUSE_S = 0.5  # of a busy machine, for which a drive makes up: its bucket holds as much. A ramp empties it before
 
 
