@@ -172,7 +172,7 @@ _OF_NETWORK = re.compile(r"/session\d+/|/nvme-fabrics/|/rport-")
 
 class Counts(NamedTuple):
     """Totals of one block device since boot. `merged`: I/Os joined to a neighbour before they were counted; `flushes`:
-    NaN before Linux 5.5."""
+    NaN before Linux 5.5; one that no data goes with is among the `writes` too, with no bytes (seen on Linux 6.18)."""
 
     reads: int
     writes: int
