@@ -29,19 +29,27 @@ def table_of(file: Path) -> pd.DataFrame:
     return read_counters_csv(file.read_bytes() if file.exists() else None, str(file))
 
 
+def intervals_of(file: Path, node: str) -> list[float]:
+    """Their ends, of those that are in the file already: a busy machine takes longer over a sample."""
+    lines = file.read_text().splitlines()[1:] if file.exists() else []
+    return sorted({float(line.split(",")[1]) for line in lines if line.startswith(f"{node},")})
+
+
 @pytest.mark.lab
 def test_a_sample_an_interval_node_and_card(bed, tmp_path):
+    file = tmp_path / "counters.csv"
     with Fleet(bed) as fleet:
         fleet.connect()
         started = time.time()
-        with sampled(fleet, ["node1", "node2"], tmp_path / "counters.csv", every_s=0.2):
+        with sampled(fleet, ["node1", "node2"], file, every_s=0.2):
             time.sleep(1.3)
+            assert until(lambda: min(len(intervals_of(file, node)) for node in ("node1", "node2")) >= 2)
         ended = time.time()
-    table = table_of(tmp_path / "counters.csv")
+    table = table_of(file)
     assert tuple(table) == COLUMNS
     assert set(table["node"]) == {"node1", "node2"}
     lo = table[(table["node"] == "node1") & (table["nic"] == "lo")]
-    assert 2 <= len(lo) <= 7, "every 0.2 s at best"
+    assert 2 <= len(lo) <= (ended - started) / 0.2, "every 0.2 s at best"
     assert lo["t_s"].is_monotonic_increasing
     assert table["t_s"].between(started, ended + 0.5).all()
     assert table["cpu_pct"].dropna().between(0, 100).all()
@@ -56,9 +64,10 @@ def test_traffic_and_cpu_are_seen(bed, tmp_path):
     with Fleet(bed) as fleet:
         fleet.connect()
         with sampled(fleet, ["node1"], file, every_s=0.3):
-            assert until(lambda: file.exists() and file.read_text().count("\n") > 1), "a first interval was sampled"
+            assert until(lambda: intervals_of(file, "node1")), "a first interval was sampled"
             sent = sum(len(o.value) for o in fleet.run("head -c 3000000 /dev/zero | tr '\\0' x", ["vm1"]).values())
-            time.sleep(0.5)
+            arrived = time.time()
+            assert until(lambda: intervals_of(file, "node1")[-1] > arrived), "its last interval was sampled"
     lo = table_of(file).query("nic == 'lo'")
     moved = (lo["rx_bytes_per_s"] * lo["interval_s"]).sum()
     assert moved > 0.5 * sent, "most of 3 MB over loopback lies inside the sampled intervals"
@@ -68,9 +77,10 @@ def test_traffic_and_cpu_are_seen(bed, tmp_path):
 @pytest.mark.lab
 def test_a_node_that_does_not_answer_is_a_gap_and_not_a_zero(bed, tmp_path):
     dead = bed.model_copy(update={"nodes": (bed.nodes[0], bed.nodes[1].model_copy(update={"port": 2223}))})
-    with Fleet(dead) as fleet, sampled(fleet, ["node1", "node2"], tmp_path / "counters.csv", every_s=0.1) as remarks:
-        time.sleep(0.7)
-    assert set(table_of(tmp_path / "counters.csv")["node"]) == {"node1"}
+    file = tmp_path / "counters.csv"
+    with Fleet(dead) as fleet, sampled(fleet, ["node1", "node2"], file, every_s=0.1) as remarks:
+        assert until(lambda: len(intervals_of(file, "node1")) >= 3)
+    assert set(table_of(file)["node"]) == {"node1"}
     assert len(remarks) == 1, "and every reader of the run is told"
     assert re.match(r"node2: \d+ samples of its counters are missing: .*refused", remarks[0])
 

@@ -42,9 +42,9 @@ def sampled(
     remarks: list[str] = []
     stop = threading.Event()
     linux = [node for node in nodes if node not in fleet.windows]
-    with (
-        open(path, "w", newline="") as file,
-        open(path.with_name(DRIVES), "w", newline="") as beside,
+    with (  # by lines: what was sampled is in the file, whatever ends this process
+        open(path, "w", newline="", buffering=1) as file,
+        open(path.with_name(DRIVES), "w", newline="", buffering=1) as beside,
         ThreadPoolExecutor(1, thread_name_prefix="counters") as pool,
     ):
         writer, of_drives = csv.DictWriter(file, read.COLUMNS), csv.DictWriter(beside, read.DRIVE_COLUMNS)
