@@ -224,13 +224,15 @@ def test_a_vm_that_cannot_be_reached_is_named_and_no_other_is_started(bed, tmp_p
 
 
 def frozen_after(bed, vm, delay_s: float, begun: threading.Event) -> threading.Thread:
-    """Stop every fio of a VM's own run in its tracks, a while after all began."""
+    """Stop every fio of a VM's own run in its tracks, a while after all began: on a busy machine once it is there."""
+
+    def mine() -> set[int]:
+        return {p for p, c in fios(bed).items() if f"/hci-{vm.target}." in c and c.split()[0].endswith("fio")}
 
     def freeze():
         begun.wait(20)
         time.sleep(delay_s)
-        mine = {p for p, c in fios(bed).items() if f"/hci-{vm.target}." in c and c.split()[0].endswith("fio")}
-        for pid in mine:
+        for pid in until(mine):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
 

@@ -130,9 +130,10 @@ def test_a_controller_that_falls_silent_loses_its_lease(bed, tmp_path, monkeypat
     one = part(bed, "vm1", nodes=())
     with Fleet(one) as fleet, Lease(fleet, one, one.vms, tmp_path) as lease:
         assert until(lambda: not lease._holds("vm1"), 5)
+    monkeypatch.setattr(room, "SILENT_S", 3)  # a beat may be a second late on a busy machine
     monkeypatch.setattr(room, "BEAT_S", 0.2)
     with Fleet(one) as fleet, Lease(fleet, one, one.vms, tmp_path) as lease:
-        time.sleep(2.5)
+        time.sleep(7)
         assert lease._holds("vm1")
 
 
