@@ -19,8 +19,9 @@ from hcilib.caveats import NONE, Caveat, caveats, column
 from hcilib.metrics import FACTORS, MAY_BE_UNTOLD, factors
 
 FLOOR = 1e-3
-"""Relative standard deviation given to identical runs: real runs repeat no better than 0.1 %, and zero would make
-any difference certain."""
+"""Real runs repeat no better than 0.1 %. It is the relative standard deviation given to identical runs, as zero would
+make any difference certain, and no smaller difference is called one: a run counts whole I/Os and milliseconds, so that
+three pairs of runs of equal drives may differ by the same 2 I/Os of 4,000 each, which no test takes for chance."""
 
 MOST_RUNS = 100
 """More runs than this a cell decide nothing that anybody would wait for."""
@@ -294,6 +295,12 @@ def tost(log_ratio: ArrayLike, se: ArrayLike, df: ArrayLike, margin: float) -> n
     return np.maximum(below(log_ratio, se, df, bound), below(-np.asarray(log_ratio), se, df, bound))
 
 
+def least_difference(margin: ArrayLike) -> np.ndarray:
+    """The log ratio up to which no difference is called one: `FLOOR`, or half of a margin that is smaller still. What
+    is too small for that, and known not to be zero, is then equivalent."""
+    return np.minimum(FLOOR, np.log1p(margin) / 2)
+
+
 def judge(
     pair: pd.DataFrame, *, margin: float, adjust: str | None, confidence: float, others: Sequence[ArrayLike] = ()
 ) -> pd.DataFrame:
@@ -303,8 +310,8 @@ def judge(
     all of them, so that a verdict does not depend on which system is called the baseline.
 
     Columns: ratio, lo, hi, df, p, p_adjusted, n_baseline, n, verdict, equivalent, unstable, confidence, margin, tost_p,
-    tost_lo, tost_hi, runs_to_decide. A verdict `higher` or `lower` is p_adjusted <= 1 - confidence; `equivalent` is
-    TOST at that level.
+    tost_lo, tost_hi, runs_to_decide. A verdict `higher` or `lower` is p_adjusted <= 1 - confidence of a difference
+    above `least_difference`; `equivalent` is TOST at that level.
     """
     alpha = 1 - confidence
     log_ratio, se, df = (pair[c].to_numpy(float) for c in ("log_ratio", "se", "df"))
@@ -313,7 +320,8 @@ def judge(
     tost_lo, tost_hi = interval(log_ratio, se, df, 1 - 2 * alpha)
     n, n_baseline = (pair[c].to_numpy(int) for c in ("n", "n_baseline"))
     p_adjusted, equivalent = ADJUST[adjust](np.concatenate([p, *others]))[: len(p)], tost_p <= alpha
-    differs, fewest = p_adjusted <= alpha, np.minimum(n, n_baseline)
+    differs = (p_adjusted <= alpha) & (np.abs(log_ratio) > least_difference(margin))
+    fewest = np.minimum(n, n_baseline)
     conditions = [fewest == 0, fewest == 1, differs & (ratio > 1), differs & (ratio < 1), equivalent]
     verdicts = ["missing", "point", "higher", "lower", "equivalent"]
     verdict = np.select(conditions, verdicts, "inconclusive").astype(object)

@@ -12,7 +12,7 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from hcilib.analyse.compare.cells import annotate, asked_by, counted, group_codes, left_out, listed
-from hcilib.analyse.compare.contrast import holm, judge
+from hcilib.analyse.compare.contrast import holm, judge, least_difference
 from hcilib.caveats import NONE, Caveat
 from hcilib.metrics import metric_of, noun, pattern_words, percent, percent_range, size_of, verb, where
 
@@ -149,7 +149,8 @@ def everywhere(
     code, out = group_codes(comparison, ["system", *rest])
     groups, any_of = comparison.groupby(code), _sides(comparison).groupby(code).any()
     out = out.assign(n=groups.size(), lowest=groups["ratio"].min(), highest=groups["ratio"].max())
-    same_side = (out["lowest"] > 1) | (out["highest"] < 1)
+    least = np.exp(least_difference(groups["margin"].first()))
+    same_side = (out["lowest"] > least) | (out["highest"] < 1 / least)
     out["p"] = groups["p"].max().where(same_side, 1.0).mask(any_of["no_p"])
     out["p_adjusted"] = holm(out["p"])
     out["confidence"] = groups["confidence"].first()
