@@ -143,6 +143,17 @@ def test_what_the_drives_rates_say_stands_beside_it():
     assert "; as the drives' rates say (50.0 %)." in headline(found, "b", truth=table)
 
 
+def test_what_the_drives_rates_say_is_not_denied_by_what_nobody_calls_a_difference():
+    """Measured in the lab, one copy against two: 50.0 % (50.0 to 50.1 %) where the rates say 50.0."""
+    one, two = (1057.690407, 1057.409655, 1057.758695, 1057.760236), (528.651608, 528.473491, 528.383084, 528.451937)
+    sides = [pd.DataFrame({"system": name, "iops": iops, "pair": range(4)}) for name, iops in (("a", one), ("b", two))]
+    runs = pd.concat(sides).assign(pattern="4k-randwrite", iodepth=8, run_id="c", block=lambda t: t["pair"])
+    found = compare(runs, "a")
+    assert 0.4999 < found["hi"].iloc[0] < 0.5, "the interval leaves it out"
+    assert headline(found, "b", truth={"4k-randwrite": 0.5}).endswith("; as the drives' rates say (50.0 %).")
+    assert "; but the drives' rates say 49.9 % lower" in headline(found, "b", truth={"4k-randwrite": 0.501})
+
+
 def test_a_challenger_that_was_not_compared_is_named():
     with pytest.raises(
         ValueError, match="challenger is 'bb', which was not compared; compared with the baseline are: b, c"
