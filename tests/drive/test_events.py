@@ -96,10 +96,11 @@ def test_disturbed_and_undisturbed_runs_of_one_plan_are_never_pooled(bed, frozen
 
 
 def test_what_is_left_standing_is_taken_back(bed, disturbed, tmp_path):
+    """And seen to be, by a check that answers late of what is missing: nothing old is told after what is newer."""
     mark = tmp_path / "mark"
     how = Failures(
         actions={"leave": Action(run=f"touch '{mark}'", undo="take"), "take": Action(run=f"rm '{mark}'")},
-        whole=Check(run=f"[ -e '{mark}' ] || echo clean", expect="clean"),
+        whole=Check(run=f"if [ -e '{mark}' ]; then sleep 1.5; else echo clean; fi", expect="clean"),
     )
     system = System(name="lab-mirror", label="lab-mirror", failures=how)
     results = run(disturbed({3: "leave"}, runtime_s=6.0), bed, system, tmp_path / "run", progress=False)

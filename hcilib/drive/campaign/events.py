@@ -180,15 +180,15 @@ def during(step: Step, vms: Sequence[Vm], fleet: Fleet, actions: Actions, record
         a clock moved
     """
     _wait_whole(fleet, actions, [])
-    done: list[dict] = []  # two threads write them while fio runs
+    done: list[dict] = []  # written while fio runs, by a thread each
     states: list[dict] = []
-    begun, over, whole = threading.Event(), threading.Event(), threading.Event()
+    begun, over, back = threading.Event(), threading.Event(), threading.Event()
     if not step.cell.events:
         yield begun
         return
     before = clocks(fleet, vms)
     with ThreadPoolExecutor(2, thread_name_prefix="events") as pool:
-        looking = pool.submit(_look, fleet, actions, states, begun, whole)
+        looking = pool.submit(_look, fleet, actions, states, begun, back)
         doing = pool.submit(_do, step, fleet, actions, done, begun, over)
         interrupted: BaseException | None = None
         moved: list[str] = []
@@ -205,6 +205,8 @@ def during(step: Step, vms: Sequence[Vm], fleet: Fleet, actions: Actions, record
                     doing.result()
                 finally:  # interrupted once more while an action is under way: what was done is taken back all the same
                     _take_back(fleet, actions, done)
+                back.set()
+                looking.result()  # one looks at a time: an answer that was late would be told after a newer one
                 _wait_whole(fleet, actions, states)
                 moved = _moved(before, clocks(fleet, vms)) if interrupted is None else []
             except EventError as error:
@@ -212,7 +214,7 @@ def during(step: Step, vms: Sequence[Vm], fleet: Fleet, actions: Actions, record
                     raise
                 interrupted.add_note(str(error))  # Ctrl-C ends the campaign: no next attempt because of this
             finally:
-                whole.set()
+                back.set()
                 looking.result()
                 record |= {"events": done, "states": states, "clocks": before}
     if wrong := [f"{e['action']} at {e['planned_s']:g} s: {e['error']}" for e in done if e["error"]] + moved:
@@ -277,17 +279,19 @@ def _take_back(fleet: Fleet, actions: Actions, events: Sequence[Mapping]) -> Non
         raise EventError("; ".join(wrong))
 
 
-def _look(fleet: Fleet, actions: Actions, states: list[dict], begun: threading.Event, whole: threading.Event) -> None:
-    """Note what is missing whenever it changes, until the system is whole again after the step."""
+def _look(fleet: Fleet, actions: Actions, states: list[dict], begun: threading.Event, back: threading.Event) -> None:
+    """Note what is missing whenever it changes, until what was done is taken back."""
     begun.wait()
-    while not whole.is_set():
+    while not back.is_set():
         _note(states, _missing(fleet, actions))
-        whole.wait(LOOK_S)
+        back.wait(LOOK_S)
 
 
 def _wait_whole(fleet: Fleet, actions: Actions, states: list[dict]) -> None:
+    """Until nothing is missing; what is missing is noted whenever it changes."""
     deadline = time.monotonic() + PATIENCE_S
     while missing := _missing(fleet, actions):
+        _note(states, missing)
         if time.monotonic() > deadline:
             raise EventError(f"the system is not whole after {PATIENCE_S:g} s: {missing}")
         time.sleep(LOOK_S)
