@@ -146,6 +146,41 @@ def test_who_hangs_at_the_start_holds_nobody_up_for_long(bed, tmp_path, monkeypa
     assert len(read_fio(work / "fio.json")["hostname"].unique()) == 2
 
 
+class Dawdling(Fleet):
+    """Its last VM answers when the first one's session is closed, and not before."""
+
+    def __init__(self, bed):
+        super().__init__(bed)
+        self.opened, self.closing, self.both = [], threading.Event(), threading.Event()
+
+    def session(self, name, command):
+        first = name == "vm1"
+        if not first:
+            assert self.closing.wait(10)
+        channel = super().session(name, command)
+        self.opened.append(channel)
+        if first:
+            end = channel.close
+            channel.close = lambda: (self.closing.set(), self.both.wait(10), end())
+        else:
+            threading.Timer(0.2, self.both.set).start()  # once it is among those to be closed
+        return channel
+
+    def each(self, hosts, ask, limit_s):
+        for name in hosts:
+            self._pool.submit(ask, name)
+        assert until(lambda: self.opened, 10)
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_is_ctrl_c_while_sessions_are_opened_and_leaves_none(bed, tmp_path):
+    with Dawdling(bed) as fleet:
+        with pytest.raises(KeyboardInterrupt), session.sessions(order(step(1), bed, fleet, tmp_path), "", "job.fio", 9):
+            pass
+        assert until(lambda: len(fleet.opened) == 2 and all(channel.closed for channel in fleet.opened), 5)
+        assert until(lambda: not fios(bed) and not list(Path(bed.lab_root).glob("hci-*")), 5)
+
+
 def test_nothing_waits_for_a_controller_that_died_before_the_start(bed, tmp_path):
     late = late_on(tmp_path, bed.fleet(2)[1].name, 60)
     control = python(CONTROL, by(bed, "per-host", binary=late).model_dump_json(), str(tmp_path))

@@ -130,6 +130,8 @@ class Lease:
         token, _, who = rest.partition(" ")
         if word == "leased":
             self._channels[name] = channel
+            if self._ended.is_set():  # it came too late for who asked
+                channel.close()
         elif word == "unleased":
             self.unleased[name] = rest
         elif token.startswith(f"{self._token}/"):
@@ -149,7 +151,7 @@ class Lease:
 
     def __exit__(self, *_) -> None:
         self._ended.set()
-        for channel in self._channels.values():
+        for channel in tuple(self._channels.values()):  # after Ctrl-C some may still be taken
             with contextlib.suppress(Exception):
                 channel.close()
 

@@ -120,10 +120,13 @@ def sessions(of: Launch, script: str, process: str, limit_s: float, count_ms: st
     """
     by_name = {vm.name: vm for vm in of.vms}
     opened: dict[str, Session] = {}
+    over = threading.Event()
 
     def prepare(name: str) -> Session:
         argv = command(by_name[name], of.testbed, limit_s, script, process, of.preludes.get(name, ""), count_ms)
         session = opened[name] = Session(by_name[name], of.fleet.session(name, shlex.join(argv)))
+        if over.is_set():  # Ctrl-C, or the others' deadline, came while it was opened
+            session.channel.close()
         session.folder = session.answer("folder")
         session.mark = f"{session.folder.rpartition('/')[2]}/{process}"
         of.fleet.put_now(name, f"{session.folder}/job.fio", of.jobs[name].encode())
@@ -133,7 +136,8 @@ def sessions(of: Launch, script: str, process: str, limit_s: float, count_ms: st
     try:
         yield need("preparing fio", of.fleet.each(by_name, prepare, limit_s=4 * CONNECT_S))
     finally:
-        for session in opened.values():
+        over.set()
+        for session in tuple(opened.values()):  # who was not waited for may still be adding to them
             with contextlib.suppress(Exception):
                 session.channel.close()
 
