@@ -31,7 +31,7 @@ sys.path[:0] = [str(ROOT)]
 import hcilib as hci  # noqa: E402
 from hcilib.drive.beds.ceph import ceph  # noqa: E402
 from hcilib.drive.beds.cluster import running  # noqa: E402
-from hcilib.testbed import Testbed  # noqa: E402
+from hcilib.model.testbed import Testbed  # noqa: E402
 
 SAVED, RUNS = ROOT / "data" / "samples" / "amplification.csv", ROOT / "data" / "samples" / "box"
 ON_NODES, ON_LOOP = ("box-raid5", "box-drbd"), ("box-osd", "box-ceph", "box-ceph-ec")

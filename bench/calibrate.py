@@ -37,9 +37,9 @@ import hcilib as hci
 from hcilib.analyse.compare.compare import compare
 from hcilib.drive.beds.lab import LabError, lab
 from hcilib.measure import run
-from hcilib.sweeps import sweep
-from hcilib.system import System
-from hcilib.testbed import Testbed
+from hcilib.model.sweeps import sweep
+from hcilib.model.system import System
+from hcilib.model.testbed import Testbed
 
 DIFFERENCES, MARGIN_PCT = (0, 2, 5, 10, 50), 5
 PATTERNS = ("4k-randread", "4k-randwrite")

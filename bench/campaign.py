@@ -24,10 +24,10 @@ import pandas as pd
 from hcilib.analyse.compare.compare import compare, summarize
 from hcilib.drive.beds.lab import lab
 from hcilib.measure import run
-from hcilib.plan import Plan
-from hcilib.sweeps import sweep
-from hcilib.system import System
-from hcilib.testbed import Testbed
+from hcilib.model.plan import Plan
+from hcilib.model.sweeps import sweep
+from hcilib.model.system import System
+from hcilib.model.testbed import Testbed
 
 CELLS = {"4k-randread": {"iodepth": 4}, "64k-randwrite": {"iodepth": 2}}
 BED = {"vms": 2, "span_bytes": 16 * 2**20, "canary": False}

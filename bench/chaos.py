@@ -40,10 +40,10 @@ from probes import until  # noqa: E402
 
 from hcilib.drive.beds.lab import lab  # noqa: E402
 from hcilib.drive.campaign.campaign import run  # noqa: E402
-from hcilib.plan import Plan, Step  # noqa: E402
+from hcilib.model.plan import Plan, Step  # noqa: E402
+from hcilib.model.sweeps import sweep  # noqa: E402
+from hcilib.model.testbed import Testbed  # noqa: E402
 from hcilib.read.run.results import read_results  # noqa: E402
-from hcilib.sweeps import sweep  # noqa: E402
-from hcilib.testbed import Testbed  # noqa: E402
 
 SAVED = ROOT / "data" / "samples" / "chaos.csv"
 KILLS, INSIDE, SEED = 30, 0.7, 4
@@ -53,9 +53,9 @@ Moment = Callable[[subprocess.Popen], None]
 CONTROLLER = """
 import json, sys
 from hcilib.drive.campaign.campaign import run
-from hcilib.plan import Plan
-from hcilib.system import System
-from hcilib.testbed import Testbed
+from hcilib.model.plan import Plan
+from hcilib.model.system import System
+from hcilib.model.testbed import Testbed
 bed, plan, system, run_dir = sys.argv[1:]
 run(Plan.from_dict(json.loads(plan)), Testbed.model_validate_json(bed), System.model_validate_json(system), run_dir, progress=False)
 """  # noqa: E501

@@ -21,7 +21,7 @@ from pathlib import Path
 import pandas as pd
 
 from hcilib.drive.beds.lab import lab
-from hcilib.testbed import Testbed
+from hcilib.model.testbed import Testbed
 
 SECONDS, DEMAND = 6, 200  # IOPS, of each that has a demand
 STALLS_S = (0.25, 0.5, 1.0, 2.0)

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # every way pays for its own imports only
     import pandas as pd
 
-    from hcilib.testbed import Testbed
+    from hcilib.model.testbed import Testbed
 
 ROOT = Path(__file__).resolve().parents[1]
 SAVED = ROOT / "data" / "samples" / "bench_fleet.csv"
@@ -96,7 +96,7 @@ def _missing(way: str) -> bool:
 def sshds(folder: Path, hosts: int) -> Iterator[Testbed]:
     """That many sshds of the lab, each on its own loopback address."""
     from hcilib.drive.beds import lab_hosts
-    from hcilib.testbed import Disk, Fio, Node, Testbed, Vm
+    from hcilib.model.testbed import Disk, Fio, Node, Testbed, Vm
 
     vms = tuple(
         Vm(name=f"h{i}", address=f"{BLOCK}.{i // 250}.{i % 250 + 1}", port=PORT, user=getpass.getuser(), node="n1",
@@ -140,7 +140,7 @@ def _plain(bed: Path) -> SimpleNamespace:
 
 
 def _testbed(bed: Path) -> Testbed:
-    from hcilib.testbed import Testbed
+    from hcilib.model.testbed import Testbed
 
     return Testbed.model_validate_json(bed.read_text())
 
@@ -177,7 +177,7 @@ def _resident() -> int:
 
 def one_preflight(file: Path) -> dict:
     from hcilib.drive.guard.preflight import preflight
-    from hcilib.sweeps import sweep
+    from hcilib.model.sweeps import sweep
 
     bed = _testbed(file)
     plan = sweep(

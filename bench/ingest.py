@@ -337,7 +337,7 @@ def campaign(name: str, capture: bytes, steps: int, folder: Path) -> list[dict]:
 
 def first_read(run: Path) -> dict:
     """In one process: what the pool of processes adds in speed, it adds in memory a process."""
-    from hcilib import engine
+    from hcilib.model import engine
     from hcilib.read.run.results import read_results
 
     engine.POOL_BYTES = float("inf")

@@ -37,10 +37,10 @@ from hcilib.drive.guard import last_look
 from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, Device, parse
 from hcilib.drive.hosts.hosts import Outcome
 from hcilib.drive.launch.job import job_text
-from hcilib.plan import Plan
-from hcilib.sweeps import sweep
-from hcilib.system import System
-from hcilib.testbed import Disk, Testbed, Vm
+from hcilib.model.plan import Plan
+from hcilib.model.sweeps import sweep
+from hcilib.model.system import System
+from hcilib.model.testbed import Disk, Testbed, Vm
 
 SERVERS, STEPS, ROUNDS, RUNTIME_S, TARGET_S = 10, 5, 3, 2.0, 0.3
 LOOKS, LOOK_TARGET_S = 30, 0.05

@@ -117,7 +117,7 @@ def fresh(way: str, run_dir: Path, address: str) -> dict:
 
 
 def one(way: str, run_dir: str, address: str) -> dict:
-    from hcilib import engine
+    from hcilib.model import engine
     from hcilib.read.run.results import read_results
 
     engine.POOL_BYTES = 0 if way == "loky" else float("inf")
@@ -134,7 +134,7 @@ def one(way: str, run_dir: str, address: str) -> dict:
 
 def make_run(run_dir: Path, count: int) -> int:
     """A run directory of that many steps; their raw files are links to the committed ones. Bytes of JSON in it."""
-    from hcilib.compressed import read_bytes
+    from hcilib.model.compressed import read_bytes
 
     found = [step for name in SAMPLES for step in sorted((ROOT / "data" / "samples" / name / "steps").iterdir())]
     steps = [

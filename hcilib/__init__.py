@@ -9,17 +9,17 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-from hcilib.places import ROOT
+from hcilib.model.places import ROOT
 
 _ROOMS = {
-    "workload": "Pattern Cell PlanError",
-    "plan": "Step Plan Adaptive Volume Content",
-    "sweeps": "sweep",
-    "plan_checks": "plan_warnings",
-    "testbed": "Testbed load_testbed",
-    "system": "System load_system load_systems systems_of short_labels",
-    "yaml_models": "TestbedError",
-    "metrics": "METRICS metric",
+    "model.workload": "Pattern Cell PlanError",
+    "model.plan": "Step Plan Adaptive Volume Content",
+    "model.sweeps": "sweep",
+    "model.plan_checks": "plan_warnings",
+    "model.testbed": "Testbed load_testbed",
+    "model.system": "System load_system load_systems systems_of short_labels",
+    "model.yaml_models": "TestbedError",
+    "model.metrics": "METRICS metric",
     "drive.beds.lab": "dial lab LabError",
     "drive.beds.ceph": "ceph",
     "drive.beds.cluster": "cluster",
@@ -67,7 +67,7 @@ _ROOMS = {
     "analyse.physics.traffic": "expected_traffic check_traffic traffic placement_cost binding network_bytes_per_s "
     "amplification",
     "analyse.curves.neighbours": "neighbours fairness neighbours_answer",
-    "schemes": "Mirror Raid5 Raid6 ErasureCode Tiers nested_mirror nested_parity parse_scheme",
+    "model.schemes": "Mirror Raid5 Raid6 ErasureCode Tiers nested_mirror nested_parity parse_scheme",
     "analyse.physics.capacity": "nested_parity_grid tier_fit capacity_table "
     "system_capacity usable_shares capacity_sentence with_stated pareto per_usable_tib effective_capacity",
     "analyse.physics.ceilings": "dialled against_dial ceilings system_ceilings stripe_bytes best_share ceiling "

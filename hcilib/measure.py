@@ -29,15 +29,15 @@ from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.events import Actions, of_box
 from hcilib.drive.campaign.policy import Rules
 from hcilib.drive.campaign.subjects import divided
-from hcilib.places import at_home
-from hcilib.plan import Plan
+from hcilib.model.places import at_home
+from hcilib.model.plan import Plan
+from hcilib.model.schemes import parse_scheme
+from hcilib.model.sweeps import sweep
+from hcilib.model.system import System, load_system, under_test
+from hcilib.model.testbed import Testbed, load_testbed
 from hcilib.read.foreign.results import read_results
 from hcilib.read.run.records import progress as progress_of
 from hcilib.read.run.run import read_integrity
-from hcilib.schemes import parse_scheme
-from hcilib.sweeps import sweep
-from hcilib.system import System, load_system, under_test
-from hcilib.testbed import Testbed, load_testbed
 
 Systems = System | Sequence[System]
 SEARCHED = "search.txt"
@@ -64,8 +64,8 @@ def run(
         every block visits each cell once per system, next to each other, in an order drawn anew for each visit: what
         drifts is then shared, and ``pair`` says which runs share it (METHODS section 7). A testbed offers several
         systems by its disks: either each disk's field ``system`` names whose it is (as the lab does), or each system's
-        file has a field ``disks``, patterns of the serials that are its own (``hcilib.testbed.Testbed.of_system``). A
-        VM without a disk of a system does not load it.
+        file has a field ``disks``, patterns of the serials that are its own
+        (``hcilib.model.testbed.Testbed.of_system``). A VM without a disk of a system does not load it.
     settings : settings of the systems' files to compare, ``None`` being the system as it is:
         ``settings=[None, "mq-deadline"]`` measures each system both ways, as if they were two (labelled
         ``name [mq-deadline]``). A setting is applied, checked and undone by the file's own commands, and put back

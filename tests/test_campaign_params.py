@@ -11,9 +11,9 @@ import hcilib as hci
 from hcilib.drive.guard.guard import GuardError
 from hcilib.drive.hosts.commands import fill, tasks
 from hcilib.measure import tier_warning
+from hcilib.model.system import load_system
+from hcilib.model.testbed import load_testbed
 from hcilib.show.report.scenarios import find_scenarios
-from hcilib.system import load_system
-from hcilib.testbed import load_testbed
 
 ROOT = Path(__file__).resolve().parents[1]
 SCENARIOS = find_scenarios(ROOT / "params" / "campaigns", ROOT / "notebooks")

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.caveats import NONE, Caveat, Caveats, caveats, column, warnings_of
+from hcilib.model.caveats import NONE, Caveat, Caveats, caveats, column, warnings_of
 from hcilib.show.report.export import as_csv, as_parquet
 
 FEW, LATE = Caveat("two-runs", "n = 2"), Caveat("not-steady", "not steady", detail=": 4k-randwrite; after 6 h")

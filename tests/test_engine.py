@@ -7,8 +7,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hcilib import engine
-from hcilib.engine import EngineError, located, mapped
+from hcilib.model import engine
+from hcilib.model.engine import EngineError, located, mapped
 from hcilib.read.fio.fio_json import FioOutputError, read_fio
 
 distributed = pytest.importorskip("distributed", reason="the extra `scale` is not installed")

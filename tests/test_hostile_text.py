@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from hcilib.drive.hosts import commands
 from hcilib.drive.launch import client_server, per_host, session
 from hcilib.drive.launch.job import GATE, job_text, verify
-from hcilib.sweeps import sweep
-from hcilib.system import System, load_system
-from hcilib.testbed import Testbed, load_testbed
-from hcilib.workload import PlanError
-from hcilib.yaml_models import Form, Model, TestbedError
+from hcilib.model.sweeps import sweep
+from hcilib.model.system import System, load_system
+from hcilib.model.testbed import Testbed, load_testbed
+from hcilib.model.workload import PlanError
+from hcilib.model.yaml_models import Form, Model, TestbedError
 
 LIVE = {("lab_root",), ("serves",), ("stand_in",)}
 """Fields that no file may set."""

@@ -3,8 +3,8 @@
 import pytest
 
 import hcilib as hci
-from hcilib.plan import Plan, Step, shuffled
-from hcilib.workload import Cell, Pattern, PlanError
+from hcilib.model.plan import Plan, Step, shuffled
+from hcilib.model.workload import Cell, Pattern, PlanError
 
 SWEEP = {"iodepth": [1, 32], "read_runtime_s": 10, "write_runtime_s": 10, "repeats": 2}
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hcilib.plan import Plan, Step
-from hcilib.sweeps import sweep
-from hcilib.testbed import Disk, Node, Testbed, Vm
-from hcilib.workload import Cell, Pattern, PlanError
+from hcilib.model.plan import Plan, Step
+from hcilib.model.sweeps import sweep
+from hcilib.model.testbed import Disk, Node, Testbed, Vm
+from hcilib.model.workload import Cell, Pattern, PlanError
 
 PLAIN = ("randread", "randwrite", "read", "write")
 

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.testbed import Disk, Node, Testbed, Vm
+from hcilib.model.testbed import Disk, Node, Testbed, Vm
 
 GIB = 2**30
 

@@ -91,8 +91,8 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_errors_a_user_meets_are_what_the_standard_library_would_raise():
-    from hcilib.workload import PlanError
-    from hcilib.yaml_models import TestbedError
+    from hcilib.model.workload import PlanError
+    from hcilib.model.yaml_models import TestbedError
 
     assert issubclass(PlanError, ValueError)
     assert issubclass(TestbedError, ValueError)

@@ -89,7 +89,7 @@ def test_every_file_that_a_document_names_is_there(document):
 
 
 def files_named() -> dict[str, set[str]]:
-    """Room -> the files that DESIGN section 9 names; the ground and what is above all stand in hcilib itself."""
+    """Room -> the files that DESIGN section 9 names; what is above all stands in hcilib itself."""
     table = (ROOT / "docs" / "DESIGN.md").read_text(encoding="utf-8").partition("## 9. Files")[2]
     rows = re.findall(r"(?m)^\| (`?[a-z /]+`?) \| (.+) \|$", table)
     named: dict[str, set[str]] = {}

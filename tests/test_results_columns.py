@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import hcilib as hci
-from hcilib.metrics import FACTORS, KEYS
+from hcilib.model.metrics import FACTORS, KEYS
 from hcilib.read.published import COLUMNS
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "RESULTS.md"

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import hcilib as hci
-from hcilib.system import load_system, load_systems
-from hcilib.testbed import Disk, Host, Node, Testbed, Vm, load_testbed
-from hcilib.yaml_models import TestbedError, parse_bytes
+from hcilib.model.system import load_system, load_systems
+from hcilib.model.testbed import Disk, Host, Node, Testbed, Vm, load_testbed
+from hcilib.model.yaml_models import TestbedError, parse_bytes
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hcilib.system import Check, Command, Placement, System, load_system
-from hcilib.testbed import Disk, Fio, Node, Testbed, Vm, load_testbed
+from hcilib.model.system import Check, Command, Placement, System, load_system
+from hcilib.model.testbed import Disk, Fio, Node, Testbed, Vm, load_testbed
 
 PARAMS = Path(__file__).parents[1] / "params"
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hcilib as hci
-from hcilib.metrics import CHECKS, PLACES
+from hcilib.model.metrics import CHECKS, PLACES
 from hcilib.show.report.page import NOTHING
 from hcilib.show.report.scenarios import clause
 

@@ -86,7 +86,7 @@ def build_run(run: Path, capture: bytes, steps: int) -> None:
     """A run directory as a campaign leaves it, without counters; outputs beyond `DISTINCT` are hard links."""
     import zstandard
 
-    from hcilib.sweeps import sweep
+    from hcilib.model.sweeps import sweep
 
     replicate(capture, run.with_suffix(".raw"), min(DISTINCT, steps), text=True)
     outputs = sorted(run.with_suffix(".raw").iterdir())

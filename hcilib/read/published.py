@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from hcilib import caveats
-from hcilib.places import ROOT, at_home
-from hcilib.workload import Pattern, PlanError
+from hcilib.model import caveats
+from hcilib.model.places import ROOT, at_home
+from hcilib.model.workload import Pattern, PlanError
 
 PUBLISHED = ROOT / "data" / "published"
 SIZE = {"bytes": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}

@@ -7,7 +7,7 @@ import pytest
 import hcilib as hci
 from hcilib.analyse.physics.audit import audit
 from hcilib.analyse.physics.traffic import amplification
-from hcilib.schemes import Mirror, Raid5, Raid6
+from hcilib.model.schemes import Mirror, Raid5, Raid6
 
 IOPS = 1000.0
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hcilib.analyse.physics.capacity import TB, TIB, capacity_table, pareto, per_usable_tib
-from hcilib.schemes import ErasureCode, Mirror, Raid5, Raid6, Tiers, nested_mirror, nested_parity, parse_scheme
+from hcilib.model.schemes import ErasureCode, Mirror, Raid5, Raid6, Tiers, nested_mirror, nested_parity, parse_scheme
 
 RAW = 10 * 3.2 * TB
 MICROSOFT = {4: (35.7, 34.1, 32.6), 5: (37.7, 35.7, 33.9), 6: (39.1, 36.8, 34.7), 7: (40.0, 37.5, 35.3)}

@@ -6,7 +6,7 @@ import yaml
 
 import hcilib
 from hcilib.analyse.physics.capacity import capacity_sentence, capacity_table, nested_parity_grid, pareto, with_stated
-from hcilib.schemes import Mirror, nested_parity, parse_scheme
+from hcilib.model.schemes import Mirror, nested_parity, parse_scheme
 
 MICROSOFT = [[35.7, 34.1, 32.6], [37.7, 35.7, 33.9], [39.1, 36.8, 34.7], [40.0, 37.5, 35.3]]
 

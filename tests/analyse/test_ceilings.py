@@ -14,8 +14,8 @@ from hcilib.analyse.physics.ceilings import (
     stripe_bytes,
     system_ceilings,
 )
+from hcilib.model.schemes import Mirror, Raid5
 from hcilib.read.published import published
-from hcilib.schemes import Mirror, Raid5
 
 RAID51 = Mirror(2) * Raid5(5)
 

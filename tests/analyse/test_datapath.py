@@ -6,7 +6,7 @@ import pytest
 
 from hcilib.analyse.physics.ceilings import against_ceiling, ceiling, drive_rates
 from hcilib.analyse.physics.traffic import check_traffic, expected_traffic
-from hcilib.schemes import ErasureCode, Mirror, Raid5, nested_mirror, nested_parity
+from hcilib.model.schemes import ErasureCode, Mirror, Raid5, nested_mirror, nested_parity
 
 NESTED = {("owner", "read"): 0, ("non-owner", "read"): 1, ("owner", "write"): 2, ("non-owner", "write"): 3}
 TWO_WAY = {("owner", "read"): 0, ("non-owner", "read"): 1, ("owner", "write"): 1, ("non-owner", "write"): 2}

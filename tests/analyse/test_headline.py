@@ -7,7 +7,7 @@ import pytest
 from hcilib.analyse.compare.chosen import load_factors
 from hcilib.analyse.compare.compare import compare
 from hcilib.analyse.compare.overall import headline
-from hcilib.caveats import NONE, Caveat, Caveats
+from hcilib.model.caveats import NONE, Caveat, Caveats
 from hcilib.read.published import published
 
 NOISE = np.array([-0.01, 0.0, 0.01])

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from hcilib.metrics import pattern_words, percent, percent_range, where
+from hcilib.model.metrics import pattern_words, percent, percent_range, where
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from hcilib.analyse.runs.latency import merged_by, percentile_interval, percentiles, vm_spread
-from hcilib.fio_buckets import BUCKETS, MIDPOINTS, bucket_of, buckets_of, midpoint
+from hcilib.model.fio_buckets import BUCKETS, MIDPOINTS, bucket_of, buckets_of, midpoint
 
 MIDDLES = np.array(MIDPOINTS)
 

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.workload import Cell, Pattern
+from hcilib.model.workload import Cell, Pattern
 
 JOBS, DEPTHS = (1, 2, 4, 8), (1, 2, 4, 8, 16, 32, 64, 128)
 

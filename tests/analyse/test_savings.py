@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from hcilib.analyse.physics.capacity import effective_capacity
-from hcilib.schemes import parse_scheme
+from hcilib.model.schemes import parse_scheme
 
 NESTED = ["nested_parity(6, 0.1)", "nested_parity(6, 0.2)"]
 

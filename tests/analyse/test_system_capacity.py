@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 import hcilib as hci
-from hcilib.testbed import TestbedError
+from hcilib.model.testbed import TestbedError
 
 
 def test_systems_with_different_drives_stand_in_one_table_each_on_its_own():

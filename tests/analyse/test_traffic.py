@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from hcilib.analyse.physics.traffic import check_traffic, expected_traffic, traffic
-from hcilib.schemes import Mirror, Raid5
+from hcilib.model.schemes import Mirror, Raid5
 
 CLIENT = 16e6
 KEYS = ["system", "run_id", "block", "rep", "pattern", "placement"]

@@ -7,7 +7,7 @@ from hcilib.drive.beds import cluster_guest
 from hcilib.drive.beds.cluster import LabError, running
 from hcilib.drive.beds.cluster_image import image
 from hcilib.drive.hosts.hosts import Fleet, need
-from hcilib.testbed import Disk, Testbed
+from hcilib.model.testbed import Disk, Testbed
 
 DRIVE_BYTES = 64 * 2**20
 VERIFY = (

@@ -14,8 +14,8 @@ import hcilib as hci
 from hcilib.drive.beds.ceph import PACKAGES, ceph, config_of
 from hcilib.drive.beds.ceph_cluster import Monitor
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.sweeps import sweep
-from hcilib.testbed import Testbed
+from hcilib.model.sweeps import sweep
+from hcilib.model.testbed import Testbed
 
 ROOT = Path(__file__).parents[2]
 PATHS = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin"

@@ -11,8 +11,8 @@ from loops import blank, hosts, machine, media  # noqa: F401 (fixtures)
 import hcilib as hci
 from hcilib.drive.beds.lab import lab
 from hcilib.drive.beds.lab_hosts import PACKAGES
-from hcilib.sweeps import sweep
-from hcilib.system import System
+from hcilib.model.sweeps import sweep
+from hcilib.model.system import System
 
 HELD_S = 0.2  # by a busy machine; on a calm one a dialled drive holds up an I/O for 0.05 s at most
 MIRROR, SINGLE = (System(name=name, label=name) for name in ("lab-mirror", "lab-single"))

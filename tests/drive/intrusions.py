@@ -29,11 +29,11 @@ from hcilib.drive.hosts.lease import LeaseError
 from hcilib.drive.launch import job, session
 from hcilib.drive.launch.job import FioError, Launch
 from hcilib.drive.launch.launch import launch
-from hcilib.plan import Plan, Step
+from hcilib.model.plan import Plan, Step
+from hcilib.model.sweeps import sweep
+from hcilib.model.testbed import Testbed
+from hcilib.model.workload import Cell, Pattern
 from hcilib.read.fio.fio_json import read_fio
-from hcilib.sweeps import sweep
-from hcilib.testbed import Testbed
-from hcilib.workload import Cell, Pattern
 
 DISK = 16 * 2**20
 LAUNCHERS = ("client-server", "per-host")
@@ -152,9 +152,9 @@ from pathlib import Path
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.launch.job import Launch
 from hcilib.drive.launch.launch import launch
-from hcilib.plan import Step
-from hcilib.testbed import Testbed
-from hcilib.workload import Cell, Pattern
+from hcilib.model.plan import Step
+from hcilib.model.testbed import Testbed
+from hcilib.model.workload import Cell, Pattern
 bed = Testbed.model_validate_json(sys.argv[1])
 step = Step("measure", Cell(Pattern.parse("4k-randrw70"), 2, 4, 2), 1, 1, 120)
 with Fleet(bed) as fleet:

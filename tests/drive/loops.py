@@ -22,7 +22,7 @@ from hcilib.drive.guard.guard import identify
 from hcilib.drive.guard.last_look import LastLook
 from hcilib.drive.hosts import lease
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.testbed import Disk, Fio, Testbed
+from hcilib.model.testbed import Disk, Fio, Testbed
 
 MIB = 2**20
 SIZE = 16 * MIB

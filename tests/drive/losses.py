@@ -15,7 +15,7 @@ from hcilib.drive.beds.cluster import Cluster, running
 from hcilib.drive.campaign.events import Actions, of_box, replicas_of_box
 from hcilib.drive.guard import guard
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.testbed import Testbed
+from hcilib.model.testbed import Testbed
 
 DRIVE_BYTES, SPAN = 32 * 2**20, 128 * 2**10
 PATIENCE_S, CUT_S = 120.0, 0.4  # the other node is given up after 1.5 s

@@ -9,8 +9,8 @@ from pathlib import Path
 from hcilib.drive.campaign import integrity
 from hcilib.drive.guard import guard
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.places import INTEGRITY
-from hcilib.testbed import Testbed
+from hcilib.model.places import INTEGRITY
+from hcilib.model.testbed import Testbed
 
 
 @contextlib.contextmanager

@@ -5,8 +5,8 @@ import pytest
 
 from hcilib.drive.beds.cluster import Cluster
 from hcilib.drive.campaign.events import _missing_of_node, actions_of, of_box
-from hcilib.system import Action, Check, Failures, System
-from hcilib.testbed import Box, Disk, Fio, Node, Testbed, Vm
+from hcilib.model.system import Action, Check, Failures, System
+from hcilib.model.testbed import Box, Disk, Fio, Node, Testbed, Vm
 
 ARRAY = """Personalities : [raid6] [raid5] [raid4]
 md0 : active raid5 vde[4] vdd[3] vdc[2] vdb[1] vda[0]

@@ -18,11 +18,11 @@ from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.campaign import CampaignError, run
 from hcilib.drive.campaign.rundir import RunDir, RunDirError
 from hcilib.drive.guard.preflight import PreflightError
+from hcilib.model.sweeps import sweep
+from hcilib.model.system import System
+from hcilib.model.testbed import Testbed
 from hcilib.read.run.results import RESULTS, read_results
 from hcilib.read.run.run import read_hosts, read_wear
-from hcilib.sweeps import sweep
-from hcilib.system import System
-from hcilib.testbed import Testbed
 
 pytestmark = pytest.mark.lab
 TYPES = {
@@ -307,9 +307,9 @@ def test_more_vms_than_there_are_is_refused_and_leaves_the_directory_free(bed, s
 CONTROL = """
 import sys
 from hcilib.drive.campaign.campaign import run
-from hcilib.plan import Plan
-from hcilib.system import System
-from hcilib.testbed import Testbed
+from hcilib.model.plan import Plan
+from hcilib.model.system import System
+from hcilib.model.testbed import Testbed
 import json
 bed, plan, system, run_dir = sys.argv[1:]
 run(Plan.from_dict(json.loads(plan)), Testbed.model_validate_json(bed), System.model_validate_json(system), run_dir, progress=False)
@@ -347,7 +347,7 @@ def test_kill_9_of_the_controller_costs_one_attempt(bed, short, mirror_system, t
 OWN_LAB = """
 import sys
 import hcilib as hci
-from hcilib.system import System
+from hcilib.model.system import System
 plan = hci.sweep(["4k-randwrite"], repeats=2, iodepth=1, vms=1, write_runtime_s=5, span_bytes=2**20, prefill=False, canary=False)
 with hci.lab(nodes=2, vms=1, disk_bytes=2**22, root=sys.argv[1]) as bed:
     print(bed.model_dump_json(), flush=True)

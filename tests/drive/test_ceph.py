@@ -16,7 +16,7 @@ import hcilib as hci
 from hcilib.drive.beds.ceph import config_of, kill_osd, start_osd
 from hcilib.drive.beds.ceph_cluster import Monitor, is_whole, state
 from hcilib.drive.beds.lab_hosts import LabError
-from hcilib.sweeps import sweep
+from hcilib.model.sweeps import sweep
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 BOTH = on("box-ceph", pytest.param("box-ceph-ec", marks=pytest.mark.deep))

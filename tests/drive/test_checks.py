@@ -7,8 +7,8 @@ from fio_trees import JOB, LINGERING, LOST_RUN, RUN, SERVER
 
 from hcilib.drive.guard.preflight import _HOST, check, judge, log_bytes, preflight, wear
 from hcilib.drive.hosts.hosts import Fleet, Outcome
-from hcilib.sweeps import sweep
-from hcilib.testbed import Disk, Node, Testbed, Vm
+from hcilib.model.sweeps import sweep
+from hcilib.model.testbed import Disk, Node, Testbed, Vm
 
 MIB = 2**20
 NODE = Node(name="n1", address="192.0.2.1")

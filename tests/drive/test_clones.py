@@ -25,7 +25,7 @@ from hcilib.drive.clones.hypervisors import (
     systems_of,
 )
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.testbed import Host
+from hcilib.model.testbed import Host
 
 
 @pytest.fixture(scope="module")

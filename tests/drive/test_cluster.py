@@ -13,7 +13,7 @@ import hcilib as hci
 from hcilib.drive.beds.cluster import CONSENT
 from hcilib.drive.guard.guard import GuardError, identify, inventory, judge, recheck
 from hcilib.drive.hosts.hosts import Fleet, need
-from hcilib.system import load_system
+from hcilib.model.system import load_system
 
 pytestmark = pytest.mark.box
 SYSTEMS = hci.ROOT / "params" / "systems"

@@ -12,7 +12,7 @@ import hcilib as hci
 from hcilib.drive.beds.cluster import CONSENT, cluster, running
 from hcilib.drive.guard.guard import inventory, judge
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.system import load_system
+from hcilib.model.system import load_system
 
 pytestmark = [pytest.mark.box, pytest.mark.deep]
 SYSTEMS = hci.ROOT / "params" / "systems"

@@ -7,10 +7,10 @@ import zlib
 import pytest
 
 from hcilib.drive.launch.job import job_text
-from hcilib.plan import Content, Plan, Step
-from hcilib.sweeps import sweep
-from hcilib.testbed import Disk, Fio, Node, Testbed, Vm
-from hcilib.workload import Cell, Pattern, PlanError
+from hcilib.model.plan import Content, Plan, Step
+from hcilib.model.sweeps import sweep
+from hcilib.model.testbed import Disk, Fio, Node, Testbed, Vm
+from hcilib.model.workload import Cell, Pattern, PlanError
 
 SIZE, BLOCK = 16 * 2**20, 64 * 2**10
 

@@ -13,8 +13,8 @@ from hcilib.drive.beds import dedup_store as store
 from hcilib.drive.beds.supervisor import remove
 from hcilib.drive.campaign.subjects import Subject, saved_pct
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.system import Percentage
-from hcilib.yaml_models import TestbedError
+from hcilib.model.system import Percentage
+from hcilib.model.yaml_models import TestbedError
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEMS = [f"params/systems/lab-{name}-store.yaml" for name in ("single", "mirror")]

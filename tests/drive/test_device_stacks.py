@@ -8,7 +8,7 @@ import pytest
 
 from hcilib.drive.guard.devices import Inventory, find, parse, parse_exports, parse_stacks
 from hcilib.drive.guard.guard import judge
-from hcilib.testbed import Disk, Node, Testbed, Vm
+from hcilib.model.testbed import Disk, Node, Testbed, Vm
 
 CAPTURE = Path(__file__).parents[1] / "data" / "devices" / "box_drbd_on_raid5.txt"
 R1, R2 = 132079616, 132079616

@@ -10,9 +10,9 @@ from probes import assert_gone
 
 import hcilib as hci
 from hcilib.drive.beds.lab import LabError, lab, opened
-from hcilib.sweeps import sweep
-from hcilib.system import System
-from hcilib.testbed import Dial, Testbed
+from hcilib.model.sweeps import sweep
+from hcilib.model.system import System
+from hcilib.model.testbed import Dial, Testbed
 
 pytestmark = pytest.mark.lab
 RATE = 2**21  # 512 IOPS of 4 KiB

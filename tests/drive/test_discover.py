@@ -18,7 +18,7 @@ from hcilib.drive.discover.answers import parse_node, parse_vm, vm_question
 from hcilib.drive.discover.discover import disk_table
 from hcilib.drive.discover.testbed_file import UNKNOWN_NODE, size_text
 from hcilib.drive.hosts.hosts import FleetError
-from hcilib.testbed import Host, TestbedError, load_testbed
+from hcilib.model.testbed import Host, TestbedError, load_testbed
 
 DATA = Path(__file__).parents[1] / "data"
 WHO = "==== hostname\n{host}\n==== macs\n{mac}\n==== uuid\n==== fio\nfio-3.36\n==== bytes\n{bytes}\n"

@@ -14,10 +14,10 @@ from hcilib.drive.campaign import campaign, events
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.campaign.events import Actions, EventError, actions_of, during
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.plan import Plan, Step
-from hcilib.sweeps import sweep
-from hcilib.system import Action, Check, Failures, System
-from hcilib.workload import Cell, Pattern, PlanError
+from hcilib.model.plan import Plan, Step
+from hcilib.model.sweeps import sweep
+from hcilib.model.system import Action, Check, Failures, System
+from hcilib.model.workload import Cell, Pattern, PlanError
 
 pytestmark = pytest.mark.lab
 FREEZE = {3: "freeze-replicas", 5: "thaw-replicas"}

@@ -8,9 +8,9 @@ import pytest
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.guard.guard import GuardError, Refusal, refusals, require
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.sweeps import sweep
-from hcilib.system import System
-from hcilib.testbed import Disk, Fio, Node, Testbed, Vm
+from hcilib.model.sweeps import sweep
+from hcilib.model.system import System
+from hcilib.model.testbed import Disk, Fio, Node, Testbed, Vm
 
 SIZE = 4096
 

@@ -9,8 +9,8 @@ from hcilib.drive.campaign.campaign import run
 from hcilib.drive.guard import preflight
 from hcilib.drive.guard.guard import GuardError, identify
 from hcilib.drive.guard.last_look import LastLook
-from hcilib.sweeps import sweep
-from hcilib.system import System
+from hcilib.model.sweeps import sweep
+from hcilib.model.system import System
 
 pytestmark = pytest.mark.lab
 

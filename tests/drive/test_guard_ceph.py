@@ -15,7 +15,7 @@ from probes import processes
 import hcilib as hci
 from hcilib.drive.beds.ceph import config_of
 from hcilib.drive.guard.guard import GuardError, refusals
-from hcilib.sweeps import sweep
+from hcilib.model.sweeps import sweep
 
 pytestmark = [pytest.mark.lab, pytest.mark.deep]
 

@@ -9,7 +9,7 @@ import pytest
 
 from hcilib.drive.guard.devices import identity, parse
 from hcilib.drive.guard.guard import GuardError, identify, judge, refusals, same
-from hcilib.testbed import Disk, Node, Testbed, Vm, load_testbed
+from hcilib.model.testbed import Disk, Node, Testbed, Vm, load_testbed
 
 DATA = Path(__file__).parents[1] / "data" / "devices"
 GIB100 = 100 * 2**30

@@ -17,7 +17,7 @@ from probes import base_of, processes, until
 
 from hcilib.drive.hosts import hosts
 from hcilib.drive.hosts.hosts import Fleet, FleetError, Outcome, explain, need
-from hcilib.testbed import Disk, Vm
+from hcilib.model.testbed import Disk, Vm
 
 pytestmark = pytest.mark.lab
 

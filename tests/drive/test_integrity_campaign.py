@@ -13,9 +13,9 @@ from probes import processes
 import hcilib as hci
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.campaign.events import Actions
-from hcilib.sweeps import sweep
-from hcilib.system import Action, Check, Failures, System
-from hcilib.workload import PlanError
+from hcilib.model.sweeps import sweep
+from hcilib.model.system import Action, Check, Failures, System
+from hcilib.model.workload import PlanError
 
 pytestmark = pytest.mark.lab
 SPAN, STAMPED = 2 * MIB, 64 * 1024

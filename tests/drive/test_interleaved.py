@@ -12,11 +12,11 @@ import hcilib as hci
 from hcilib.drive.beds.lab import lab
 from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.rundir import RunDirError
-from hcilib.plan import Plan
+from hcilib.model.plan import Plan
+from hcilib.model.system import Check, Command, Setting, System
+from hcilib.model.testbed import Disk, Node, Testbed, TestbedError, Vm
+from hcilib.model.workload import PlanError
 from hcilib.read.run.records import progress
-from hcilib.system import Check, Command, Setting, System
-from hcilib.testbed import Disk, Node, Testbed, TestbedError, Vm
-from hcilib.workload import PlanError
 
 A, B = (System(name=name, label=name) for name in ("lab-a", "lab-b"))
 BED = Testbed(

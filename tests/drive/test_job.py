@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from hcilib.drive.launch import job as job_module
 from hcilib.drive.launch.job import GATE, FioError, deadline_s, job_caps, job_text, read_job, verify
-from hcilib.plan import Content, Step
-from hcilib.testbed import ENGINES, Disk, Fio, Node, Testbed, Vm
-from hcilib.workload import Cell, Pattern
+from hcilib.model.plan import Content, Step
+from hcilib.model.testbed import ENGINES, Disk, Fio, Node, Testbed, Vm
+from hcilib.model.workload import Cell, Pattern
 
 MIB = 2**20
 

@@ -17,7 +17,7 @@ import hcilib as hci
 from hcilib.drive.beds import lab_hosts
 from hcilib.drive.beds.lab import LabError, lab
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.testbed import Testbed
+from hcilib.model.testbed import Testbed
 
 pytestmark = pytest.mark.lab
 SMALL = {"nodes": 2, "vms": 1, "disk_bytes": 4 * 2**20}
@@ -388,7 +388,7 @@ def test_a_host_that_does_not_come_up_is_named_with_its_log(small, monkeypatch, 
 AS_USER = """
 import json, os, sys
 import hcilib as hci
-from hcilib.system import System
+from hcilib.model.system import System
 plan = hci.sweep(["4k-randwrite"], repeats=1, iodepth=2, vms=1, write_runtime_s=0.5, span_bytes=2**20, prefill=False, canary=False)
 with hci.lab(nodes=2, vms=1, disk_bytes=2**22) as bed:
     results = hci.run(plan, bed, System(name="lab-mirror", label="x"), "run", progress=False)

@@ -13,14 +13,14 @@ from hcilib.drive.campaign.campaign import run
 from hcilib.drive.hosts import lease as room
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.hosts.lease import Lease, LeaseError
-from hcilib.system import System
+from hcilib.model.system import System
 
 pytestmark = pytest.mark.lab
 HOLD = """
 import sys, time
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.hosts.lease import Lease
-from hcilib.testbed import Testbed
+from hcilib.model.testbed import Testbed
 bed = Testbed.model_validate_json(open(sys.argv[1]).read())
 with Fleet(bed) as fleet, Lease(fleet, bed, bed.vms, "/runs/other"):
     print("held", flush=True)

@@ -8,8 +8,8 @@ import pytest
 import zstandard
 
 from hcilib.drive.campaign.ledger import LEDGER, WRITES, LedgerError, class_of, ledger, settle, writes
-from hcilib.sweeps import sweep
-from hcilib.workload import Pattern
+from hcilib.model.sweeps import sweep
+from hcilib.model.workload import Pattern
 
 SPAN = 100.0
 RANDOM, LARGE = "4k random", "64k random"

@@ -7,7 +7,7 @@ import pytest
 import hcilib as hci
 from hcilib.drive.hosts import network as links
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.testbed import Node
+from hcilib.model.testbed import Node
 
 needs_iperf3 = pytest.mark.skipif(not shutil.which("iperf3"), reason="not installed: iperf3")
 

@@ -11,10 +11,10 @@ from boxes import plan
 from loops import losetup
 
 import hcilib as hci
-from hcilib.compressed import read_bytes
 from hcilib.drive.hosts import counters
 from hcilib.drive.hosts.counters import blocks_of, sampled
 from hcilib.drive.hosts.hosts import Fleet
+from hcilib.model.compressed import read_bytes
 from hcilib.read.nodes.counters import read_drives_csv, totals
 
 

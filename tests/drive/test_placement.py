@@ -12,9 +12,9 @@ from hcilib.drive.campaign.campaign import run
 from hcilib.drive.campaign.subjects import PlacementError, ensure_placement
 from hcilib.drive.hosts.commands import _here, prepare, tasks
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.sweeps import sweep
-from hcilib.system import Check, Command, Placement, System
-from hcilib.workload import PlanError
+from hcilib.model.sweeps import sweep
+from hcilib.model.system import Check, Command, Placement, System
+from hcilib.model.workload import PlanError
 
 pytestmark = pytest.mark.lab
 

@@ -27,7 +27,7 @@ from hcilib.drive.discover.answers import (
 from hcilib.drive.discover.discover import _placed
 from hcilib.drive.discover.testbed_file import UNKNOWN_NODE
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.testbed import Node
+from hcilib.model.testbed import Node
 
 PLATFORMS = DATA / "platforms"
 SRV = [Node(name="srv1"), Node(name="srv2")]

@@ -18,13 +18,13 @@ from hcilib.drive.campaign.policy import Policy, PolicyError, Rules, Watch, furt
 from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.campaign.subjects import subjects
 from hcilib.drive.launch.launch import launch
-from hcilib.plan import Adaptive, Plan, Volume, shuffled
+from hcilib.model.plan import Adaptive, Plan, Volume, shuffled
+from hcilib.model.sweeps import sweep
+from hcilib.model.testbed import Disk, Fio, Node, Testbed, Vm
+from hcilib.model.workload import PlanError
 from hcilib.read.run.records import progress
 from hcilib.read.run.results import read_results
 from hcilib.read.run.run import read_counters
-from hcilib.sweeps import sweep
-from hcilib.testbed import Disk, Fio, Node, Testbed, Vm
-from hcilib.workload import PlanError
 
 RULES = measure.RULES
 MIB = 2**20

@@ -10,8 +10,8 @@ import pytest
 from hcilib.drive.campaign.campaign import _checked
 from hcilib.drive.guard import preflight as room
 from hcilib.drive.guard.preflight import PreflightError, preflight, require_ready
-from hcilib.system import System
-from hcilib.testbed import Testbed
+from hcilib.model.system import System
+from hcilib.model.testbed import Testbed
 
 pytestmark = pytest.mark.lab
 

@@ -13,7 +13,7 @@ from test_launch import CONTROL, by, python
 from hcilib.drive.guard.preflight import check
 from hcilib.drive.hosts import lease
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.testbed import Disk, Node, Testbed, Vm
+from hcilib.model.testbed import Disk, Node, Testbed, Vm
 
 VM = Vm(name="vm1", address="192.0.2.11", node="n1", disks=(Disk(serial="A", size_bytes=1),))
 REAL = Testbed(name="real", nodes=(Node(name="n1"),), vms=(VM,))

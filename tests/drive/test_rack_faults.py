@@ -25,12 +25,12 @@ from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.hosts import hosts as hosts_module
 from hcilib.drive.launch import job
-from hcilib.plan import Plan
+from hcilib.model.plan import Plan
+from hcilib.model.system import System
+from hcilib.model.testbed import Fio, Testbed
 from hcilib.read.run.records import read_journal
 from hcilib.read.run.results import read_results
 from hcilib.read.run.run import read_hosts
-from hcilib.system import System
-from hcilib.testbed import Fio, Testbed
 
 pytestmark = pytest.mark.lab
 SYSTEM = System(name="real-disk", label="A disk")
@@ -152,9 +152,9 @@ import json, sys
 from pathlib import Path
 from loops import own_kernels
 from hcilib.drive.campaign.campaign import run
-from hcilib.plan import Plan
-from hcilib.system import System
-from hcilib.testbed import Testbed
+from hcilib.model.plan import Plan
+from hcilib.model.system import System
+from hcilib.model.testbed import Testbed
 folder, bed, plan, system, run_dir = sys.argv[1:]
 with own_kernels(Path(folder)):
     run(Plan.from_dict(json.loads(plan)), Testbed.model_validate_json(bed), System.model_validate_json(system), run_dir,

@@ -10,11 +10,11 @@ import pytest
 
 import hcilib as hci
 from hcilib.drive.campaign.rundir import RunDir, RunDirError
-from hcilib.plan import Step
+from hcilib.model.plan import Step
+from hcilib.model.sweeps import sweep
+from hcilib.model.system import System
+from hcilib.model.testbed import Disk, Node, Testbed, Vm
 from hcilib.read.run.records import events_of, progress
-from hcilib.sweeps import sweep
-from hcilib.system import System
-from hcilib.testbed import Disk, Node, Testbed, Vm
 from tests.read.test_run import client, direction, write_counters
 
 EARLIER = hci.ROOT / "data/samples/box/box-drbd"

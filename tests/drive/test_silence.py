@@ -8,9 +8,9 @@ import pytest
 from hcilib.drive.launch import launch, session
 from hcilib.drive.launch.job import Launch
 from hcilib.drive.launch.session import Watched, Worker
-from hcilib.plan import Step
-from hcilib.testbed import Disk, Node, Testbed, Vm
-from hcilib.workload import Cell, Pattern
+from hcilib.model.plan import Step
+from hcilib.model.testbed import Disk, Node, Testbed, Vm
+from hcilib.model.workload import Cell, Pattern
 
 VMS = tuple(
     Vm(

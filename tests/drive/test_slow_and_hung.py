@@ -13,7 +13,7 @@ from probes import until
 from hcilib.drive.beds.lab import lab
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.launch import job
-from hcilib.system import System
+from hcilib.model.system import System
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 SINGLE = System(name="lab-single", label="one copy")

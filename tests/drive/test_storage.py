@@ -16,8 +16,8 @@ from hcilib.drive.discover.discover import _beside, _systems
 from hcilib.drive.discover.storage import QUESTIONS, Storage, storages
 from hcilib.drive.discover.testbed_file import write_scenarios, write_system
 from hcilib.drive.hosts.hosts import Fleet, need
+from hcilib.model.system import Percentage
 from hcilib.show.report.scenarios import find_scenarios
-from hcilib.system import Percentage
 
 ROOT = Path(__file__).parents[2]
 SAMPLES, DATA = ROOT / "data/samples/box", ROOT / "tests/data/storage"

@@ -7,8 +7,8 @@ import pytest
 
 import hcilib as hci
 from hcilib.drive.beds.lab import lab
-from hcilib.sweeps import sweep
-from hcilib.workload import PlanError
+from hcilib.model.sweeps import sweep
+from hcilib.model.workload import PlanError
 
 pytestmark = pytest.mark.lab
 RATE = 2**22  # 1,024 IOPS of 4 KiB each way

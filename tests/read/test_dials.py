@@ -7,9 +7,9 @@ import pytest
 
 import hcilib as hci
 from hcilib.drive.campaign.rundir import RunDir
-from hcilib.sweeps import sweep
-from hcilib.system import System
-from hcilib.testbed import Disk, Drive, Node, Testbed, Vm
+from hcilib.model.sweeps import sweep
+from hcilib.model.system import System
+from hcilib.model.testbed import Disk, Drive, Node, Testbed, Vm
 
 RATE = 2**22
 WRITES = pd.DataFrame({"pattern": ["4k-randwrite"], "bs_bytes": 4096, "rwmixread": 0})

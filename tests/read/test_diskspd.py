@@ -15,7 +15,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hcilib.fio_buckets import MIDPOINTS
+from hcilib.model.fio_buckets import MIDPOINTS
 from hcilib.read.diskspd.diskspd import DiskspdOutputError, _bucket, read_diskspd, read_diskspd_bins
 from hcilib.read.fio.fio_json import read_fio
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hcilib import engine
-from hcilib.engine import EngineError, located
+from hcilib.model import engine
+from hcilib.model.engine import EngineError, located
 from hcilib.read.run.records import RunReadError
 from hcilib.read.run.results import read_results
 from hcilib.read.run.run import read_bins, read_hosts

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from hcilib.fio_buckets import MIDPOINTS
+from hcilib.model.fio_buckets import MIDPOINTS
 from hcilib.read.fio import fio_reports
 from hcilib.read.fio.fio_fast import Unusual
 from hcilib.read.fio.fio_json import FioOutputError, Packer, add_bytes, read_fio, read_fio_bins
@@ -78,7 +78,7 @@ def test_clean_output_takes_the_fast_path(case):
 
 
 def test_output_of_hcilibs_own_campaigns_takes_the_fast_path():
-    from hcilib.compressed import read_bytes
+    from hcilib.model.compressed import read_bytes
 
     files = sorted((DATA.parents[2] / "data" / "samples").glob("*/steps/*/fio.json.zst"))
     assert len(files) > 20

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
-from hcilib.fio_buckets import MIDPOINTS, midpoint
+from hcilib.model.fio_buckets import MIDPOINTS, midpoint
 from hcilib.read.fio.fio_json import FioOutputError, read_fio, read_fio_bins
 from hcilib.read.fio.fio_reports import parse_bins
 

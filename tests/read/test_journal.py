@@ -8,8 +8,8 @@ import time
 
 import pytest
 
+from hcilib.model.sweeps import sweep
 from hcilib.read.run.records import progress, read_journal, watch
-from hcilib.sweeps import sweep
 
 
 @pytest.fixture

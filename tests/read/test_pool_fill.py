@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.places import POOL_FILL
+from hcilib.model.places import POOL_FILL
 from hcilib.read.nodes.facts import levels_of
 from hcilib.read.run.records import RunReadError
 

@@ -10,7 +10,9 @@ import yaml
 
 import hcilib as hci
 from hcilib import ROOT
-from hcilib.metrics import FACTORS, KEYS
+from hcilib.model.metrics import FACTORS, KEYS
+from hcilib.model.system import load_system
+from hcilib.model.workload import Pattern
 from hcilib.read.published import (
     COLUMNS,
     PUBLISHED,
@@ -22,8 +24,6 @@ from hcilib.read.published import (
     published_missing,
     published_table,
 )
-from hcilib.system import load_system
-from hcilib.workload import Pattern
 
 
 @pytest.fixture(scope="module")

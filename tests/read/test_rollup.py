@@ -19,8 +19,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import hcilib as hci
-from hcilib import fio_buckets
-from hcilib.compressed import unpacked
+from hcilib.model import fio_buckets
+from hcilib.model.compressed import unpacked
 from hcilib.read.logs import rollup, rollup_kernel, rollup_script
 from hcilib.read.logs.rollup import add_rollups, count_logs, frame, from_table, line_blocks, pushed_name
 from hcilib.read.logs.rollup_cells import FioLogError, add_cells, room, script_for_vms

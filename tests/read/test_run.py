@@ -12,6 +12,7 @@ import zstandard
 
 import hcilib as hci
 from hcilib.analyse.runs.latency import percentiles
+from hcilib.model.sweeps import sweep
 from hcilib.read import published
 from hcilib.read.run import records, results, step_tables
 from hcilib.read.run.records import RunReadError
@@ -23,7 +24,6 @@ from hcilib.read.run.run import (
     read_hosts,
     read_series,
 )
-from hcilib.sweeps import sweep
 
 MIXED = "4k-randrw70"
 HOSTS = [{"vm": f"vm{i}", "node": f"node{i}", "hostname": f"127.9.9.10{i}", "port": 8765, "jobs": 1} for i in (1, 2)]

@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex
 
 import hcilib as hci
 from hcilib.analyse.physics.capacity import capacity_table
-from hcilib.schemes import Mirror
+from hcilib.model.schemes import Mirror
 from hcilib.show.figures.bars import plot_amplification, plot_capacity, plot_factorial, plot_pareto, plot_traffic
 from hcilib.show.figures.curves import plot_demand, plot_panels, plot_scaling, plot_sweep
 from hcilib.show.figures.rows import plot_audit, plot_baseline, plot_forest, plot_latency

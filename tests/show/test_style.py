@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from hcilib.metrics import pattern_order
+from hcilib.model.metrics import pattern_order
 from hcilib.show.figures.style import (
     SPARE,
     SYSTEMS,

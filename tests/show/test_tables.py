@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.caveats import Caveat, Caveats
+from hcilib.model.caveats import Caveat, Caveats
 from hcilib.read.published import published
 from hcilib.show.tables.tables import number, table
 

@@ -13,7 +13,7 @@ from hcilib.analyse.compare.overall import headline
 from hcilib.analyse.curves.curves import peak, peak_sentence, regimes_sentence
 from hcilib.analyse.curves.scaling import saturation_sentences
 from hcilib.analyse.runs.failure import BY, lost_or_not, verdicts_of
-from hcilib.metrics import metric, noun, pattern_order, pattern_words, scheme_words
+from hcilib.model.metrics import metric, noun, pattern_order, pattern_words, scheme_words
 
 LAWS = {"little": "Little's law", "bandwidth": "IOPS times block size", "cpu_efficiency": "IOPS per CPU"}
 Labels = Mapping[str, str] | None

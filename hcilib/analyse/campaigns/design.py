@@ -19,7 +19,7 @@ from scipy.special import chdtr, chdtri, gammaln, roots_jacobi, stdtrit
 
 from hcilib.analyse.compare.cells import annotate, describe, group_codes, valid_rows
 from hcilib.analyse.runs.series import MIN_EFFECTIVE, confidence_sequence, mean_interval, run_columns
-from hcilib.caveats import Caveat
+from hcilib.model.caveats import Caveat
 
 LOOK_S = 30
 """An adaptive run is looked at every so many seconds (METHODS section 2)."""

@@ -21,8 +21,8 @@ from hcilib.analyse.compare.cells import (
     valid_rows,
 )
 from hcilib.analyse.compare.contrast import FLOOR, check_options, judge
-from hcilib.caveats import NONE, Caveat, Caveats, caveats
-from hcilib.metrics import metric_of, noun, percent, percent_range, where
+from hcilib.model.caveats import NONE, Caveat, Caveats, caveats
+from hcilib.model.metrics import metric_of, noun, percent, percent_range, where
 
 _ONE = "k = 1: the effect of a campaign is not separable from a change; judged by the declared margin of {:g} %"
 

@@ -30,7 +30,7 @@ from hcilib.analyse.claims.claim_values import (
     valid_runs,
     words,
 )
-from hcilib.metrics import metric as described
+from hcilib.model.metrics import metric as described
 
 UNITS = {
     "IOPS": 1,

@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from hcilib.caveats import LEFT_OUT, NONE, PERCENTILES, THIN_TAIL, Caveat, Caveats, caveats, column, warnings_of
-from hcilib.metrics import FACTORS, MAY_BE_UNTOLD, METRICS, factors, natural, pattern_order
+from hcilib.model.caveats import LEFT_OUT, NONE, PERCENTILES, THIN_TAIL, Caveat, Caveats, caveats, column, warnings_of
+from hcilib.model.metrics import FACTORS, MAY_BE_UNTOLD, METRICS, factors, natural, pattern_order
 
 UNSTABLE = 0.1
 """A cell whose runs spread by more than this (standard deviation of their logs) is called unstable. Of the variance and
@@ -200,7 +200,7 @@ def refuse_mixing(
     among: Iterable[str] | None = None,
 ) -> None:
     """The refusal to pool, for whoever pools under the keys `by`: ValueError naming the first column in which rows that
-    would be taken together differ, the system or any factor (`hcilib.metrics.factors`).
+    would be taken together differ, the system or any factor (`hcilib.model.metrics.factors`).
 
     `rows`: a mask of those that are pooled; `besides`: columns that may differ, or are no factors of this table;
     `among`: the factors there are, where a table is finer than a run and most columns are its readers' own.

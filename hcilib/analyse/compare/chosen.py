@@ -18,8 +18,8 @@ from hcilib.analyse.compare.cells import (
     unlike_tools,
     valid_rows,
 )
-from hcilib.caveats import NONE, Caveat, Caveats, column, warnings_of
-from hcilib.metrics import FACTORS, factors, pattern_order
+from hcilib.model.caveats import NONE, Caveat, Caveats, column, warnings_of
+from hcilib.model.metrics import FACTORS, factors, pattern_order
 
 FLUSHED = Caveat("flush-included", "until its flush is done, which fio times by itself")
 

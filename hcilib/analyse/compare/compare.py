@@ -22,8 +22,8 @@ from hcilib.analyse.compare.contrast import (
     two_sided,
     unlike,
 )
-from hcilib.caveats import NONE, Caveat
-from hcilib.metrics import METRICS, better_sign, metric_of, noun, percent, percent_range, value, verb, where
+from hcilib.model.caveats import NONE, Caveat
+from hcilib.model.metrics import METRICS, better_sign, metric_of, noun, percent, percent_range, value, verb, where
 
 
 def summarize(

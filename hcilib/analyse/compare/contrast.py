@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike
 from scipy.special import chdtri, digamma, expit, logit, ndtri, polygamma, stdtr, stdtrit
 
 from hcilib.analyse.compare.cells import MOMENTS, annotate, engines, group_codes, listed, unlike_tools
-from hcilib.caveats import NONE, Caveat, caveats, column
-from hcilib.metrics import FACTORS, MAY_BE_UNTOLD, factors
+from hcilib.model.caveats import NONE, Caveat, caveats, column
+from hcilib.model.metrics import FACTORS, MAY_BE_UNTOLD, factors
 
 FLOOR = 1e-3
 """Real runs repeat no better than 0.1 %. It is the relative standard deviation given to identical runs, as zero would

@@ -13,8 +13,8 @@ from scipy.special import stdtrit
 
 from hcilib.analyse.compare.cells import annotate, asked_by, counted, group_codes, left_out, listed
 from hcilib.analyse.compare.contrast import holm, judge, least_difference
-from hcilib.caveats import NONE, Caveat
-from hcilib.metrics import metric_of, noun, pattern_words, percent, percent_range, size_of, verb, where
+from hcilib.model.caveats import NONE, Caveat
+from hcilib.model.metrics import metric_of, noun, pattern_words, percent, percent_range, size_of, verb, where
 
 
 def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system",)) -> pd.DataFrame:

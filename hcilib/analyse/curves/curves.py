@@ -11,8 +11,8 @@ import pandas as pd
 from hcilib.analyse.compare.cells import annotate, describe, describe_along, group_codes, left_out
 from hcilib.analyse.compare.compare import rank
 from hcilib.analyse.compare.contrast import against, below, contrast, judge, notes_of_pairs, own_interval
-from hcilib.caveats import NONE, Caveat, caveats, column
-from hcilib.metrics import FACTORS, METRICS, better_sign, metric_of, noun, pattern_order, pattern_words, where
+from hcilib.model.caveats import NONE, Caveat, caveats, column
+from hcilib.model.metrics import FACTORS, METRICS, better_sign, metric_of, noun, pattern_order, pattern_words, where
 
 ALPHA = 0.05
 """Of the one-sided tests along a curve, divided by their number."""

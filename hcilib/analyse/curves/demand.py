@@ -18,9 +18,9 @@ from scipy.special import stdtrit
 
 from hcilib.analyse.compare.cells import SINGLE_RUN, group_codes, refuse_mixing, valid_rows
 from hcilib.analyse.compare.compare import compare, summarize
-from hcilib.caveats import Caveat, Caveats, caveats
-from hcilib.metrics import metric as metric_of
-from hcilib.metrics import pattern_order, pattern_words
+from hcilib.model.caveats import Caveat, Caveats, caveats
+from hcilib.model.metrics import metric as metric_of
+from hcilib.model.metrics import pattern_order, pattern_words
 
 BY = ("system", "pattern")
 DEMAND = ("demand", "offered_iops", "open_loop", "iops")

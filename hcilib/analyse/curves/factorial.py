@@ -16,7 +16,7 @@ import pandas as pd
 from scipy import stats
 
 from hcilib.analyse.compare.cells import numbers_of, refuse_mixing, require_columns, valid_rows
-from hcilib.caveats import Caveat, Caveats, caveats
+from hcilib.model.caveats import Caveat, Caveats, caveats
 
 COLUMNS = [
     "effect", "level", "baseline", "ratio", "lo", "hi", "confidence", "n", "contexts", "possible", "used", "missing",

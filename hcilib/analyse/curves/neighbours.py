@@ -11,9 +11,9 @@ from scipy.special import stdtrit
 
 from hcilib.analyse.compare.cells import SINGLE_RUN, valid_rows
 from hcilib.analyse.compare.compare import compare
-from hcilib.caveats import caveats
-from hcilib.metrics import metric as metric_of
-from hcilib.metrics import noun, pattern_order, pattern_words
+from hcilib.model.caveats import caveats
+from hcilib.model.metrics import metric as metric_of
+from hcilib.model.metrics import noun, pattern_order, pattern_words
 
 ALONE = "alone"
 BY = ["of", "tenant", "pattern"]

@@ -15,8 +15,8 @@ from scipy.optimize import least_squares
 from scipy.special import fdtrc, stdtrit
 
 from hcilib.analyse.compare.cells import refuse_mixing, require_columns, valid_rows
-from hcilib.caveats import Caveat, Caveats
-from hcilib.metrics import FACTORS, MAY_BE_UNTOLD, pattern_words
+from hcilib.model.caveats import Caveat, Caveats
+from hcilib.model.metrics import FACTORS, MAY_BE_UNTOLD, pattern_words
 
 GRID = 0.25
 NEAR_PEAK = 0.95

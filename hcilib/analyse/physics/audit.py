@@ -13,8 +13,8 @@ import pandas as pd
 from hcilib.analyse.compare.cells import left_out, numbers_of
 from hcilib.analyse.compare.chosen import until_stable
 from hcilib.analyse.physics.traffic import drive_rates_of
-from hcilib.caveats import THINKTIME, column, warnings_of
-from hcilib.metrics import METRICS
+from hcilib.model.caveats import THINKTIME, column, warnings_of
+from hcilib.model.metrics import METRICS
 
 COLUMNS = ["row", "check", "measured", "expected", "ratio", "ok", "note"]
 LITTLE_OWN, LITTLE_PUBLISHED = (0.93, 1.01), (0.95, 1.05)

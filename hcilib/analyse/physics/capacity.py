@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hcilib.metrics import parse_bytes
-from hcilib.schemes import Scheme, Tiers, nested_parity, parse_scheme
+from hcilib.model.metrics import parse_bytes
+from hcilib.model.schemes import Scheme, Tiers, nested_parity, parse_scheme
 
 TB, TIB = 10**12, 2**40
 """Drives are sold in TB, operating systems count in TiB: 32 TB are 29.1 TiB. Never one for the other."""

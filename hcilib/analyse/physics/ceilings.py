@@ -13,9 +13,9 @@ import pandas as pd
 from hcilib.analyse.compare.cells import valid_rows
 from hcilib.analyse.compare.chosen import until_stable
 from hcilib.analyse.compare.compare import compare, summarize
-from hcilib.caveats import warnings_of
-from hcilib.metrics import pattern_order
-from hcilib.schemes import Scheme
+from hcilib.model.caveats import warnings_of
+from hcilib.model.metrics import pattern_order
+from hcilib.model.schemes import Scheme
 
 RANDOM = ("randread", "randwrite", "randrw")
 LOAD = ["numjobs", "iodepth"]

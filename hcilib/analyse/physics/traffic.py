@@ -12,9 +12,9 @@ from scipy.special import stdtrit
 
 from hcilib.analyse.compare.cells import SINGLE_RUN, annotate, group_codes, numbers_of, runs_that, valid_rows
 from hcilib.analyse.compare.compare import summarize
-from hcilib.caveats import NONE
-from hcilib.metrics import FACTORS, KEYS
-from hcilib.schemes import ErasureCode, Product, Scheme, Tiers, Wrapped
+from hcilib.model.caveats import NONE
+from hcilib.model.metrics import FACTORS, KEYS
+from hcilib.model.schemes import ErasureCode, Product, Scheme, Tiers, Wrapped
 
 PLACEMENT = ["placement", "ddir"]
 RESOURCES = {"drives": "drives_iops", "network": "network_iops", "node CPU": "cpu_iops"}

@@ -16,8 +16,8 @@ from scipy.special import stdtrit
 from hcilib.analyse.compare.cells import SINGLE_RUN, TWO_RUNS, asked_by, group_codes, refuse_varying
 from hcilib.analyse.runs.integrity import none_found
 from hcilib.analyse.runs.series import mean_interval, mser5, run_columns
-from hcilib.caveats import Caveat, Caveats, caveats
-from hcilib.metrics import FACTORS, pattern_words, where
+from hcilib.model.caveats import Caveat, Caveats, caveats
+from hcilib.model.metrics import FACTORS, pattern_words, where
 
 TOLERANCE, WINDOW_S, MIN_CUT_S = 0.1, 5, 20
 CONDITIONS = ("system", *FACTORS, "failure", "heal")

@@ -15,9 +15,9 @@ from scipy.special import stdtrit
 from hcilib.analyse.compare.cells import SINGLE_RUN, is_percentile, refuse_mixing, require_columns, valid_rows
 from hcilib.analyse.compare.compare import summarize
 from hcilib.analyse.runs.series import run_columns
-from hcilib.caveats import NONE, THIN_TAIL, Caveat, Caveats, caveats, column
-from hcilib.fio_buckets import BUCKETS, MIDPOINTS, TAIL, ios_to_reach
-from hcilib.metrics import FACTORS
+from hcilib.model.caveats import NONE, THIN_TAIL, Caveat, Caveats, caveats, column
+from hcilib.model.fio_buckets import BUCKETS, MIDPOINTS, TAIL, ios_to_reach
+from hcilib.model.metrics import FACTORS
 
 VM = ("host", "hostname", "port")
 A_DECADE = 12

@@ -16,8 +16,8 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
-from hcilib.caveats import Caveat, Caveats
-from hcilib.metrics import FACTORS, KEYS
+from hcilib.model.caveats import Caveat, Caveats
+from hcilib.model.metrics import FACTORS, KEYS
 
 LONG_RUN_BATCHES = 20
 MIN_EFFECTIVE = 30

@@ -22,7 +22,7 @@ from hcilib.drive.beds import ceph_cluster as cluster
 from hcilib.drive.beds import lab_hosts as hosts
 from hcilib.drive.beds.lab_hosts import LabError
 from hcilib.drive.hosts.hosts import Fleet, need
-from hcilib.testbed import Ceph, Disk, Fio, Node, Testbed, Vm
+from hcilib.model.testbed import Ceph, Disk, Fio, Node, Testbed, Vm
 
 PACKAGES = {
     "sshd": "openssh-server", "fio": "fio", "ceph-mon": "ceph-mon", "ceph-mgr": "ceph-mgr", "ceph-osd": "ceph-osd",

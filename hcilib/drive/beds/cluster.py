@@ -20,7 +20,7 @@ from hcilib.drive.beds import cluster_storage as storage
 from hcilib.drive.beds import lab_hosts as hosts
 from hcilib.drive.beds.cluster_image import cache_folder, image
 from hcilib.drive.hosts.hosts import Clock, Fleet, FleetError, clocks, need
-from hcilib.testbed import BOX_CAVEAT, Box, Disk, Fio, Node, Testbed, Vm
+from hcilib.model.testbed import BOX_CAVEAT, Box, Disk, Fio, Node, Testbed, Vm
 
 SYSTEMS = {"box-drbd": 2, "box-nvme-tcp": 2, "box-nvme-remote": 2, "box-raid5": 2, "box-drive": 1,
            "box-mirror3": 4, "box-mirror3-remote": 4}  # fmt: skip
@@ -63,9 +63,9 @@ def cluster(
         ``box-mirror3-remote`` (on the three others)
     drives, drive_bytes : of every node; ``box-drive`` and mirrors of three copies have one
     throttle_iops : I/Os a second that each drive lets through, reads and writes together; None: no limit
-    drive_cache, protocol : what a power failure takes from a drive, and DRBD's protocol, as in `hcilib.testbed.Box`
-    consent : the testbed's consent token, which a campaign has to repeat as for any real testbed
-    root : folder under which the box's own folder is made and removed again; default: out/ of the repository
+    drive_cache, protocol : what a power failure takes from a drive, and DRBD's protocol, as in
+    `hcilib.model.testbed.Box` consent : the testbed's consent token, which a campaign has to repeat as for any real
+    testbed root : folder under which the box's own folder is made and removed again; default: out/ of the repository
     base : first three numbers of the loopback addresses; default: the first free ones
     cache : where kernel and image are kept; default: hcilib/box in the user's cache folder
 

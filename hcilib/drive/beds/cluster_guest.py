@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hcilib.drive.beds.lab_hosts import Keeper, LabError, Waiting, answers_unix, connect_unix
-from hcilib.testbed import Node
+from hcilib.model.testbed import Node
 
 QEMU, PACKAGE, LEAST = "qemu-system-x86_64", "qemu-system-x86", (7, 2)
 NBDKIT = "nbdkit"
@@ -34,7 +34,7 @@ class Guest:
     drives: tuple[str, ...]  # serials
     memory_bytes: int
     peers: int  # guests on the replication link, itself included
-    cache: str = "kept"  # of its drives: drive_cache of hcilib.testbed.Box
+    cache: str = "kept"  # of its drives: drive_cache of hcilib.model.testbed.Box
 
     def image(self, folder: Path, index: int) -> Path:
         return folder / f"{self.node.name}.d{index}.img"

@@ -13,7 +13,7 @@ from functools import partial
 
 from hcilib.drive.beds.lab_hosts import LabError
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.testbed import Disk
+from hcilib.model.testbed import Disk
 
 SETUP_S = 60.0
 NQN = "nqn.2026-01.org.hcilib:{node}.vol{volume}"

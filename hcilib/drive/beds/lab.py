@@ -26,8 +26,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from hcilib.drive.beds import lab_hosts as hosts
-from hcilib.places import JOURNAL
-from hcilib.testbed import Dial, Disk, Drive, Fio, Lab, Node, Testbed, Vm
+from hcilib.model.places import JOURNAL
+from hcilib.model.testbed import Dial, Disk, Drive, Fio, Lab, Node, Testbed, Vm
 
 PLACES = {"lab-drive": (0,), "lab-single": (1,), "lab-mirror": (1, 2)}
 """System -> where the replicas lie, counted in nodes from the VM's own; the first is read."""
@@ -59,7 +59,7 @@ def lab(
         ``lab-drive`` (one replica on the VM's own node: its bare drive), or several of them, which are then served at
         once: each on disks of its own on every VM, all behind the same drives. A name may go on behind a hyphen:
         ``lab-single-b``
-    dial : the speed of every node's one drive (hcilib.testbed.Dial, or its fields); None: as fast as this machine
+    dial : the speed of every node's one drive (hcilib.model.testbed.Dial, or its fields); None: as fast as this machine
         happens to be. By system (name -> fields): every system has a drive of its own on each node
     delay_s : of drives that are not dialled, how long every replica waits before it answers: disks of a known latency,
         whose IOPS are iodepth / delay_s and never more
@@ -135,7 +135,7 @@ def dial(
 
     Examples
     --------
-    >>> from hcilib.testbed import Dial
+    >>> from hcilib.model.testbed import Dial
     >>> four = Dial(read_bytes_per_s=2**22, write_bytes_per_s=2**22)
     >>> with hci.lab(vms=1, disk_bytes=2**22, dial=four) as bed:  # doctest: +SKIP
     ...     hci.dial(bed, "node1", read_bytes_per_s=2**21)

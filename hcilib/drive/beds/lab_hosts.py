@@ -25,7 +25,7 @@ from pydantic import BaseModel, ValidationError
 from hcilib.drive.beds import supervisor
 from hcilib.drive.beds.supervisor import sweep
 from hcilib.drive.hosts.hosts import answers
-from hcilib.places import ROOT
+from hcilib.model.places import ROOT
 
 M = TypeVar("M", bound=BaseModel)
 PACKAGES = {"sshd": "openssh-server", "fio": "fio", "qemu-storage-daemon": "qemu-system-common", "nbdkit": "nbdkit"}

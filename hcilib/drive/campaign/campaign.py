@@ -34,15 +34,15 @@ from hcilib.drive.hosts.lease import Lease, end_orphans
 from hcilib.drive.launch import job
 from hcilib.drive.launch.job import FioError, Launch, Launched
 from hcilib.drive.launch.launch import launch
-from hcilib.places import NETWORK
-from hcilib.plan import Plan, Step
+from hcilib.model.places import NETWORK
+from hcilib.model.plan import Plan, Step
+from hcilib.model.system import System, under_test
+from hcilib.model.testbed import Testbed, Vm
+from hcilib.model.workload import Cell, Load
 from hcilib.read.fio.fio_json import read_fio
 from hcilib.read.run.acceptance import problems
 from hcilib.read.run.records import last_result
 from hcilib.read.run.records import progress as progress_of
-from hcilib.system import System, under_test
-from hcilib.testbed import Testbed, Vm
-from hcilib.workload import Cell, Load
 
 ATTEMPTS = 3
 CLOCK_SET_S = 0.5  # a clock that is disciplined by NTP moves less during a step

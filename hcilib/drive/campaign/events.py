@@ -1,9 +1,9 @@
 """What is done to a system while it is measured: a link cut, a node killed; which system can have what done to it, when
 it was done, and when all was whole again.
 
-A plan names the actions and their seconds (`hcilib.sweeps.sweep`: `events`); a bed of this machine or the system's file
-says what they are (`actions_of`). What was done stands in step.json by the controller's clock, with how far the VMs'
-clocks are ahead.
+A plan names the actions and their seconds (`hcilib.model.sweeps.sweep`: `events`); a bed of this machine or the
+system's file says what they are (`actions_of`). What was done stands in step.json by the controller's clock, with how
+far the VMs' clocks are ahead.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from hcilib.drive.hosts.commands import execute_all, tasks
 from hcilib.drive.hosts.hosts import Fleet, clocks, explain, need
 from hcilib.drive.launch.job import EVENT_LOG_MSEC, FioError
 from hcilib.drive.launch.launch import logged
-from hcilib.plan import Plan, Step
-from hcilib.system import Command, Failures, System
-from hcilib.testbed import Testbed, Vm
+from hcilib.model.plan import Plan, Step
+from hcilib.model.system import Command, Failures, System
+from hcilib.model.testbed import Testbed, Vm
 
 LOOK_S, PATIENCE_S = 0.5, 300.0
 CLOCK_MOVED_S = 0.5  # a clock that is disciplined by NTP moves less during a step

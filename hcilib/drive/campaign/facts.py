@@ -13,9 +13,9 @@ from hcilib.drive.campaign.subjects import Subject, percentages, says
 from hcilib.drive.hosts.commands import Task, execute_all, tasks
 from hcilib.drive.hosts.counters import drives_of
 from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, Outcome, sections
-from hcilib.places import POOL_FILL
-from hcilib.system import Percentage, System
-from hcilib.testbed import Testbed
+from hcilib.model.places import POOL_FILL
+from hcilib.model.system import Percentage, System
+from hcilib.model.testbed import Testbed
 
 HOST_FACTS = {
     "kernel": "uname -sr",

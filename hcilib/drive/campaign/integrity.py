@@ -2,8 +2,8 @@
 
 The writer is one file of the standard library (hcilib.drive.launch.integrity_script), sent by SFTP and run by the VM's
 own python3. It writes to devices that the guard let pass, for this run alone, and ends by itself when this machine is
-gone. In a campaign (`hcilib.sweeps.sweep`: ``integrity``) it writes beside fio, behind the part of the disk that fio
-uses, while something is done to the system.
+gone. In a campaign (`hcilib.model.sweeps.sweep`: ``integrity``) it writes beside fio, behind the part of the disk that
+fio uses, while something is done to the system.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from pathlib import Path
 from hcilib.drive.guard.last_look import LastLook
 from hcilib.drive.hosts.hosts import Fleet, explain, need
 from hcilib.drive.launch import integrity_script
-from hcilib.places import BLOCKS, INTEGRITY, WRITERS, WRITES
-from hcilib.plan import Plan, Step
-from hcilib.testbed import Testbed, Vm
-from hcilib.workload import PlanError
+from hcilib.model.places import BLOCKS, INTEGRITY, WRITERS, WRITES
+from hcilib.model.plan import Plan, Step
+from hcilib.model.testbed import Testbed, Vm
+from hcilib.model.workload import PlanError
 
 PYTHON, SCRIPT = "python3", "integrity_script.py"
 BLOCK_BYTES = 4096

@@ -20,11 +20,11 @@ from pathlib import Path
 import pandas as pd
 
 from hcilib.drive.campaign.rundir import record_of
-from hcilib.plan import Plan
+from hcilib.model.plan import Plan
+from hcilib.model.testbed import Testbed
+from hcilib.model.workload import Cell, Pattern
 from hcilib.read.fio.fio_json import read_fio
 from hcilib.read.run.records import read_journal
-from hcilib.testbed import Testbed
-from hcilib.workload import Cell, Pattern
 
 SPOILT_SPANS = 0.1
 """Share of the span that other classes may have overwritten before a warm-up no longer holds."""

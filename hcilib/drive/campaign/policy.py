@@ -18,13 +18,13 @@ import pandas as pd
 from hcilib.drive.campaign import ledger
 from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.campaign.subjects import Subject
-from hcilib.plan import Adaptive, Plan, Step, for_each, shuffled
+from hcilib.model.plan import Adaptive, Plan, Step, for_each, shuffled
+from hcilib.model.testbed import Testbed
+from hcilib.model.workload import Cell
 from hcilib.read.fio.fio_json import read_fio
 from hcilib.read.run.acceptance import FULL_RUNTIME
 from hcilib.read.run.records import read_journal
 from hcilib.read.run.results import read_results
-from hcilib.testbed import Testbed
-from hcilib.workload import Cell
 
 ONE_AT_A_TIME = ("psync", "sync", "pvsync2")
 T = TypeVar("T")

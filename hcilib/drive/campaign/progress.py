@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tqdm.auto import tqdm
 
-from hcilib.plan import Step
+from hcilib.model.plan import Step
 
 TICK_S = 0.5
 _RED, _PLAIN = "\033[31m", "\033[0m"

@@ -16,14 +16,14 @@ from pathlib import Path
 
 import zstandard
 
-from hcilib.compressed import read_bytes
-from hcilib.places import FACTS, FAILED, JOURNAL, LEFT, LOCK, PLAN, RECORD, STEPS, TABLES, TEMPORARY, WEAR, WORK
-from hcilib.plan import FORMAT, Plan, Step
+from hcilib.model.compressed import read_bytes
+from hcilib.model.places import FACTS, FAILED, JOURNAL, LEFT, LOCK, PLAN, RECORD, STEPS, TABLES, TEMPORARY, WEAR, WORK
+from hcilib.model.plan import FORMAT, Plan, Step
+from hcilib.model.system import System
+from hcilib.model.testbed import Testbed
+from hcilib.model.yaml_models import digest
 from hcilib.read.run import acceptance
 from hcilib.read.run.records import events_of
-from hcilib.system import System
-from hcilib.testbed import Testbed
-from hcilib.yaml_models import digest
 
 
 class RunDirError(RuntimeError):

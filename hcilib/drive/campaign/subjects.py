@@ -19,11 +19,11 @@ from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.hosts.commands import Task, execute_all, fill, tasks
 from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, Outcome
 from hcilib.drive.launch.job import FioError
-from hcilib.plan import Plan, Step
+from hcilib.model.plan import Plan, Step
+from hcilib.model.system import Command, Percentage, Placement, System
+from hcilib.model.testbed import Testbed, Vm
+from hcilib.model.workload import SPREAD
 from hcilib.read.run.records import events_of
-from hcilib.system import Command, Percentage, Placement, System
-from hcilib.testbed import Testbed, Vm
-from hcilib.workload import SPREAD
 
 
 class SettingError(FioError):

@@ -21,9 +21,9 @@ import pandas as pd
 from hcilib.drive.clones.hypervisors import Clone, ClonesError, Libvirt, Proxmox, systems_of
 from hcilib.drive.discover.discover import hosts_given
 from hcilib.drive.hosts.hosts import Fleet, KnownHosts, Outcome, need
-from hcilib.metrics import parse_bytes
-from hcilib.places import at_home
-from hcilib.testbed import Host, Node, Testbed
+from hcilib.model.metrics import parse_bytes
+from hcilib.model.places import at_home
+from hcilib.model.testbed import Host, Node, Testbed
 
 Maker = type[Libvirt] | type[Proxmox]
 PLATFORMS: dict[str, Maker] = {"libvirt": Libvirt, "proxmox": Proxmox}

@@ -23,10 +23,10 @@ from hcilib.drive.guard.guard import judge
 from hcilib.drive.guard.preflight import CLOCK_LIMIT_S, without_script
 from hcilib.drive.hosts.hosts import Fleet, FleetError, Outcome
 from hcilib.drive.hosts.hosts import clocks as ask_clocks
-from hcilib.places import at_home
+from hcilib.model.places import at_home
+from hcilib.model.system import load_system
+from hcilib.model.testbed import Disk, Host, Node, Testbed, TestbedError, Vm
 from hcilib.read.nodes.facts import read_left
-from hcilib.system import load_system
-from hcilib.testbed import Disk, Host, Node, Testbed, TestbedError, Vm
 
 _HOST = re.compile(r"(?:(?P<name>[^=@]+)=)?(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:@]+)(?::(?P<port>\d+))?")
 PLATFORMS = (*answers.PLATFORM_QUESTIONS, "hyperv")

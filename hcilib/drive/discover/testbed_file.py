@@ -17,7 +17,7 @@ import yaml
 
 from hcilib.drive.discover.answers import NodeFacts, VmFacts
 from hcilib.drive.discover.storage import FINGERPRINTS, Storage
-from hcilib.testbed import Host, Node
+from hcilib.model.testbed import Host, Node
 
 UNKNOWN_NODE = "SAY-WHICH-NODE"
 """Where a VM's node could not be found: the file is refused until it is replaced."""

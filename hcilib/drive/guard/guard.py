@@ -14,7 +14,7 @@ from pathlib import Path
 from hcilib.drive.beds.ceph_cluster import MON_PORT, admin, read_config
 from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, Device, DevicesError, Inventory, find, parse
 from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, Outcome
-from hcilib.testbed import Disk, Testbed
+from hcilib.model.testbed import Disk, Testbed
 
 CONSENT = "consent"
 """What stands for the device where the whole testbed is refused."""

@@ -34,7 +34,7 @@ from hcilib.drive.guard.devices import MOUNTS, OPEN_TO_WRITE, PLACES, Device
 from hcilib.drive.guard.guard import Guarded, unchanged
 from hcilib.drive.hosts.hosts import ANSWER_S, Fleet
 from hcilib.drive.hosts.lease import Lease
-from hcilib.testbed import Vm
+from hcilib.model.testbed import Vm
 
 ENDS_BYTES = 2**20
 FIRST, DESCRIPTORS = 4, 6

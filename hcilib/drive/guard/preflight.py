@@ -26,9 +26,9 @@ from hcilib.drive.hosts import lease
 from hcilib.drive.hosts.commands import execute_all, tasks
 from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, Outcome, sections
 from hcilib.drive.launch.job import SHORTEST_LOGGED_S, log_msec
-from hcilib.plan import Plan
-from hcilib.system import System
-from hcilib.testbed import Disk, Testbed, Vm
+from hcilib.model.plan import Plan
+from hcilib.model.system import System
+from hcilib.model.testbed import Disk, Testbed, Vm
 
 CLOCK_LIMIT_S = 0.5
 MEMORY_BYTES, LEAST_BYTES = 512 * 2**20, 256 * 2**20

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from hcilib.drive.hosts.hosts import Fleet, Outcome
-from hcilib.system import Command, System
-from hcilib.testbed import Testbed, Vm
+from hcilib.model.system import Command, System
+from hcilib.model.testbed import Testbed, Vm
 
 CONTROLLER, LIMIT_S = "controller", 600.0
 _PLACES = ("{vm}", "{node}", "{other}")
@@ -55,7 +55,7 @@ def _table(done: Sequence[tuple[Task, Outcome | None]]) -> pd.DataFrame:
 
 def tasks(command: Command, testbed: Testbed, vms: Sequence[Vm]) -> list[Task]:
     """Where a command runs; one that speaks of a VM or its node runs once for each of `vms` (see
-    hcilib.system.Placement)."""
+    hcilib.model.system.Placement)."""
     if not any(place in command.run for place in _PLACES):
         return [Task(host, command.run) for host in _hosts(command, testbed, vms)]
     hosts = {"nodes": lambda vm: vm.node, "vms": lambda vm: vm.name}

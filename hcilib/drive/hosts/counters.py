@@ -17,7 +17,7 @@ from pathlib import Path
 import pandas as pd
 
 from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, Outcome, explain, powershell
-from hcilib.places import DRIVES
+from hcilib.model.places import DRIVES
 from hcilib.read.nodes import counters as read
 
 FILES = ("/proc/stat", "/proc/net/dev", "/proc/diskstats")

@@ -25,7 +25,7 @@ from fabric import Config, Connection
 from invoke.exceptions import CommandTimedOut
 from paramiko.hostkeys import HostKeyEntry, HostKeys
 
-from hcilib.testbed import Host, Node, Testbed, Vm
+from hcilib.model.testbed import Host, Node, Testbed, Vm
 
 CONNECT_S, POOL = 10, 32
 ANSWER_S = 180

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hcilib.drive.hosts.hosts import CONNECT_S, Fleet, need, sections
-from hcilib.testbed import Node, Testbed, Vm
+from hcilib.model.testbed import Node, Testbed, Vm
 
 if TYPE_CHECKING:
     import paramiko

@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from hcilib.drive.hosts.hosts import Fleet, sections
+from hcilib.model.testbed import Node, Testbed
 from hcilib.read.nodes.facts import LINK_COLUMNS, NetworkOutputError, parse_iperf3, parse_perftest, parse_ping
-from hcilib.testbed import Node, Testbed
 
 PORT, STREAMS, SLOW = 5201, 4, 0.8
 """A link that gives less than this share of what its card says of itself is said to be slow."""

@@ -12,8 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hcilib.plan import Content, Step
-from hcilib.testbed import ENGINES, Disk, Testbed, Vm
+from hcilib.model.plan import Content, Step
+from hcilib.model.testbed import ENGINES, Disk, Testbed, Vm
 
 if TYPE_CHECKING:
     import numpy as np

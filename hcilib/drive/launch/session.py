@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from hcilib.drive.hosts.hosts import CONNECT_S, Clock, Fleet, clock, explain, need
 from hcilib.drive.launch.job import FioError, Launch
-from hcilib.testbed import Testbed, Vm
+from hcilib.model.testbed import Testbed, Vm
 
 if TYPE_CHECKING:
     import paramiko

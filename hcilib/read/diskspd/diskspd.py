@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from hcilib.compressed import read_bytes
-from hcilib.fio_buckets import MIDPOINTS, bucket_of
+from hcilib.model.compressed import read_bytes
+from hcilib.model.fio_buckets import MIDPOINTS, bucket_of
 from hcilib.read.diskspd.diskspd_document import Counts, DiskspdOutputError, Target, Timespan
 from hcilib.read.diskspd.diskspd_formats import parse_text, parse_xml
 from hcilib.read.fio.fio_fast import LOCAL_HOST, LOCAL_PORT

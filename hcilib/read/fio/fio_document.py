@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from hcilib.compressed import read_bytes
+from hcilib.model.compressed import read_bytes
 from hcilib.read.fio.fio_fast import LOCAL_HOST, LOCAL_PORT, SUMS, Port
 
 Number = int | float | None

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from hcilib.caveats import NONE, Caveats
+from hcilib.model.caveats import NONE, Caveats
 
 LOCAL_HOST, LOCAL_PORT = "localhost", 0
 """What stands for hostname and port where fio ran the job itself (`jobs`, not `client_stats`): no server, no port."""

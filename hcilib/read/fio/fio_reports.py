@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from hcilib.caveats import NONE, Caveat, Caveats, caveats
-from hcilib.fio_buckets import BITS, BUCKETS, MIDPOINTS, buckets_of, ios_to_reach, midpoint
+from hcilib.model.caveats import NONE, Caveat, Caveats, caveats
+from hcilib.model.fio_buckets import BITS, BUCKETS, MIDPOINTS, buckets_of, ios_to_reach, midpoint
 from hcilib.read.fio import fio_document, fio_fast
 from hcilib.read.fio.fio_document import FioOutputError, Number
 from hcilib.read.fio.fio_fast import GROWTH, Direction, Entry, FioFile, Latency, Options, Report, Unusual

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hcilib.caveats import PERCENTILES, Caveat
+from hcilib.model.caveats import PERCENTILES, Caveat
 from hcilib.read.diskspd.diskspd import buckets_of, load, outstanding_of, rows_of, version_of
 from hcilib.read.diskspd.diskspd_document import DiskspdOutputError, Timespan
 from hcilib.read.fio.fio_document import LOCAL_HOST

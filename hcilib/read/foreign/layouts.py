@@ -19,9 +19,9 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from hcilib.compressed import read_bytes
+from hcilib.model.compressed import read_bytes
+from hcilib.model.workload import Pattern, PlanError
 from hcilib.read.foreign.parts import bytes_of, rw_of
-from hcilib.workload import Pattern, PlanError
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from typing import Any
 import msgspec
 import zstandard
 
-from hcilib.caveats import Caveat, Caveats
-from hcilib.compressed import first_bytes, is_packed, read_bytes
-from hcilib.engine import located
+from hcilib.model.caveats import Caveat, Caveats
+from hcilib.model.compressed import first_bytes, is_packed, read_bytes
+from hcilib.model.engine import located
 from hcilib.read.foreign.files import diskspd_parts, elbencho_parts, fio_parts, is_diskspd, is_elbencho, is_fio
 from hcilib.read.foreign.layouts import Naming, Place, cbt_twin, placed
 from hcilib.read.foreign.parts import ForeignError, Part, row_of

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from tqdm.auto import tqdm
 
-from hcilib.caveats import LEFT_OUT, Caveat, Caveats, column
-from hcilib.engine import mapped
+from hcilib.model.caveats import LEFT_OUT, Caveat, Caveats, column
+from hcilib.model.engine import mapped
 from hcilib.read.foreign.layouts import cbt_settings, naming_of
 from hcilib.read.foreign.look import (
     OTHER,
@@ -40,7 +40,7 @@ from hcilib.read.run.records import names_of_places, refuse_nothing
 from hcilib.read.run.results import tables_of, under_each_other
 
 if TYPE_CHECKING:
-    from hcilib.engine import Engine
+    from hcilib.model.engine import Engine
 
 CHUNK = 200
 """Runs that are read at a time."""
@@ -75,9 +75,10 @@ def read_results(
         ``{path:, names:, system:}`` of its own
     article : of published tables keep only the rows whose `source` this is. Everything else is always read whole; on
         its own, without such rows, it is refused: what is shown would be named after an article it is not from
-    engine : where files are read (hcilib.engine.mapped). What was read of a run directory is kept in its ``tables/``
-    names : what the names of files say that the files do not: ``"{system}_{pattern}_qd{iodepth}_r{rep}.json"``, a
-        regular expression with such groups, or a table with a column `file` (hcilib.read.foreign.layouts)
+    engine : where files are read (hcilib.model.engine.mapped). What was read of a run directory is kept in its
+    ``tables/`` names : what the names of files say that the files do not:
+        ``"{system}_{pattern}_qd{iodepth}_r{rep}.json"``, a regular expression with such groups, or a table with a
+        column `file` (hcilib.read.foreign.layouts)
     system : the system of all files; else what `names` finds, else the name of the folder that was given, with a
         warning
     cache : a folder of the user's choice in which what was read of other tools' files is kept. Without one nothing is

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from hcilib.compressed import DAMAGE, NotAFileError, damaged, is_packed, opened, unpacking
-from hcilib.engine import located, mapped
-from hcilib.fio_buckets import MIDPOINTS
+from hcilib.model.compressed import DAMAGE, NotAFileError, damaged, is_packed, opened, unpacking
+from hcilib.model.engine import located, mapped
+from hcilib.model.fio_buckets import MIDPOINTS
 from hcilib.read.fio.fio_fast import LOCAL_HOST
 from hcilib.read.logs.rollup_cells import (
     DIRECTIONS,
@@ -63,7 +63,7 @@ from hcilib.read.logs.rollup_script import (
 )
 
 if TYPE_CHECKING:
-    from hcilib.engine import Engine
+    from hcilib.model.engine import Engine
 
 FILES = 8  # a process of an engine counts at a time
 SAVED = ".parquet"

@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from hcilib import fio_buckets
-from hcilib.compressed import read_bytes
-from hcilib.fio_buckets import BUCKETS
+from hcilib.model import fio_buckets
+from hcilib.model.compressed import read_bytes
+from hcilib.model.fio_buckets import BUCKETS
 from hcilib.read.logs import rollup_script
 from hcilib.read.logs.rollup_script import FORMAT, NO_BUCKET, SUM_LIMIT, bucket_in, ddir_in, key_of, when_of
 
@@ -136,7 +136,7 @@ def groups_of(table: pd.DataFrame) -> Cells:
 def script_for_vms() -> bytes:
     """The one file that VMs run: fio's buckets and rollup_script, which says how it is called."""
     buckets, script = inspect.getsource(fio_buckets), inspect.getsource(rollup_script)
-    lines = [line for line in script.splitlines() if not line.startswith("from hcilib.fio_buckets import")]
+    lines = [line for line in script.splitlines() if not line.startswith("from hcilib.model.fio_buckets import")]
     return "\n".join([buckets, *lines, ""]).encode()
 
 

@@ -32,8 +32,8 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from hcilib.compressed import is_packed, opened
-from hcilib.fio_buckets import BUCKETS, MIDPOINTS, bucket_of_float
+from hcilib.model.compressed import is_packed, opened
+from hcilib.model.fio_buckets import BUCKETS, MIDPOINTS, bucket_of_float
 from hcilib.read.logs.rollup_cells import NOTHING, Group, SumError, add_cells, put_aside, room
 from hcilib.read.logs.rollup_script import (
     BS_LIMIT,

@@ -18,7 +18,7 @@ import sys
 from collections import defaultdict, namedtuple
 from statistics import median_low
 
-from hcilib.fio_buckets import BUCKETS, bucket_of, midpoint  # on a VM the file itself stands above this one
+from hcilib.model.fio_buckets import BUCKETS, bucket_of, midpoint  # on a VM the file itself stands above this one
 
 FORMAT = 1
 NAME = re.compile(

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from hcilib.caveats import NONE, Caveat, Caveats, caveats, column
-from hcilib.compressed import read_bytes
-from hcilib.places import LEFT, NETWORK, POOL_FILL, WEAR, at_home
+from hcilib.model.caveats import NONE, Caveat, Caveats, caveats, column
+from hcilib.model.compressed import read_bytes
+from hcilib.model.places import LEFT, NETWORK, POOL_FILL, WEAR, at_home
 
 WEAR_COLUMNS = (
     "node", "device", "carries", "model", "serial", "bytes_written", "unit_bytes", "wear_before_pct",

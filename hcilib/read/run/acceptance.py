@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from hcilib.compressed import opened, read_bytes
-from hcilib.places import FAILED, JOURNAL, LOCK, OUTPUT, PLAN, RECORD, STEPS, TABLES, TEMPORARY
+from hcilib.model.compressed import opened, read_bytes
+from hcilib.model.places import FAILED, JOURNAL, LOCK, OUTPUT, PLAN, RECORD, STEPS, TABLES, TEMPORARY
 from hcilib.read.fio.fio_json import FioOutputError, read_fio
 from hcilib.read.run.records import events_of, locked
 

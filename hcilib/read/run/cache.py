@@ -35,9 +35,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hcilib.compressed import opened, read_bytes
-from hcilib.engine import Engine, mapped
-from hcilib.places import LOCK, OUTPUT, RECORD, STEPS, TABLES, TEMPORARY
+from hcilib.model.compressed import opened, read_bytes
+from hcilib.model.engine import Engine, mapped
+from hcilib.model.places import LOCK, OUTPUT, RECORD, STEPS, TABLES, TEMPORARY
 from hcilib.read.run.acceptance import say_edited, sha256
 from hcilib.read.run.records import locked
 from hcilib.read.run.step_tables import (
@@ -299,8 +299,8 @@ def _mark(steps: pa.Table) -> str:
 def code() -> bytes:
     """Hash of the code that makes the tables of the files."""
     library = Path(__file__).parents[2]
-    ground = (library / name for name in ("plan.py", "fio_buckets.py", "compressed.py"))
-    sources = sorted([*(library / "read").rglob("*.py"), *ground])
+    used = (library / "model" / name for name in ("plan.py", "fio_buckets.py", "compressed.py"))
+    sources = sorted([*(library / "read").rglob("*.py"), *used])
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).digest()
 
 

@@ -18,11 +18,11 @@ import msgspec
 import pandas as pd
 from tqdm.auto import tqdm
 
-from hcilib.compressed import LARGEST, NotAFileError, opened, read_bytes
-from hcilib.engine import located
-from hcilib.places import FAILED, JOURNAL, LOCK, PLAN, RECORD, STEPS, at_home
-from hcilib.plan import Step
-from hcilib.workload import Cell, PlanError
+from hcilib.model.compressed import LARGEST, NotAFileError, opened, read_bytes
+from hcilib.model.engine import located
+from hcilib.model.places import FAILED, JOURNAL, LOCK, PLAN, RECORD, STEPS, at_home
+from hcilib.model.plan import Step
+from hcilib.model.workload import Cell, PlanError
 
 REPORTING_S = 0.15  # between the end of the jobs and the end of fio's client, as seen on the lab
 _TELL_RUNS_APART = ("pattern", "numjobs", "iodepth", "vms", "placement", "events", "demand")

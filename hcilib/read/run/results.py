@@ -17,9 +17,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from hcilib.caveats import NONE, Caveat, Caveats, caveats, column
-from hcilib.engine import located
-from hcilib.places import RECORD
+from hcilib.model.caveats import NONE, Caveat, Caveats, caveats, column
+from hcilib.model.engine import located
+from hcilib.model.places import RECORD
+from hcilib.model.workload import Cell
 from hcilib.read.fio.fio_json import OF_FLUSHES
 from hcilib.read.nodes.facts import levels_of
 from hcilib.read.published import COLUMNS
@@ -45,10 +46,9 @@ from hcilib.read.run.step_tables import (
     thin_tail,
     together,
 )
-from hcilib.workload import Cell
 
 if TYPE_CHECKING:
-    from hcilib.engine import Engine
+    from hcilib.model.engine import Engine
 
 RESULTS = COLUMNS
 _ASKED = ("events", "demand", "rate_iops", "random_distribution")

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pyarrow as pa
 
-from hcilib.compressed import read_bytes
-from hcilib.engine import located
-from hcilib.places import (
+from hcilib.model.compressed import read_bytes
+from hcilib.model.engine import located
+from hcilib.model.places import (
     BLOCKS,
     COUNTERS,
     DRIVES,
@@ -49,7 +49,7 @@ from hcilib.read.run.records import (
 from hcilib.read.run.step_tables import counted, exploded, in_order_of_time, sorted_texts, together
 
 if TYPE_CHECKING:
-    from hcilib.engine import Engine
+    from hcilib.model.engine import Engine
 
 
 def read_hosts(path: str | Path | Sequence[str | Path], engine: Engine = None) -> pd.DataFrame:
@@ -419,7 +419,7 @@ def read_rollup(
     path : a folder with logs, a log (plain, .zst, .gz), a saved rollup (.parquet), or several of them in any order; or
         a run directory, whose steps' columns then stand in front as in `read_series`
     log : only logs of these kinds: iops, bw, lat, clat, slat, clat_hist
-    engine : where logs are read (hcilib.engine.mapped), by default in threads of this process
+    engine : where logs are read (hcilib.model.engine.mapped), by default in threads of this process
     kernel : "numba" (compiled; the extra `hcilib[fast]`) or "python"; by default compiled where it is there and the
         logs are large. They give the same table
     workers : threads of the compiled way; by default one a processor

@@ -17,11 +17,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hcilib.caveats import NONE, THIN_TAIL, Caveat, Caveats
-from hcilib.compressed import opened, read_bounded, unpacked
-from hcilib.engine import located
-from hcilib.fio_buckets import TAIL
-from hcilib.places import COUNTERS, JOB, OUTPUT, RECORD
+from hcilib.model.caveats import NONE, THIN_TAIL, Caveat, Caveats
+from hcilib.model.compressed import opened, read_bounded, unpacked
+from hcilib.model.engine import located
+from hcilib.model.fio_buckets import TAIL
+from hcilib.model.places import COUNTERS, JOB, OUTPUT, RECORD
+from hcilib.model.workload import SYNC, Pattern
 from hcilib.read.fio.fio_document import FioOutputError
 from hcilib.read.fio.fio_json import (
     OF_FLUSHES,
@@ -35,7 +36,6 @@ from hcilib.read.fio.fio_reports import BIN_KEYS, Bins, bins_of, by_key, reached
 from hcilib.read.nodes import counters
 from hcilib.read.run import acceptance
 from hcilib.read.run.records import keys_of, record_of, sound, when, window
-from hcilib.workload import SYNC, Pattern
 
 FILES = (RECORD, OUTPUT, COUNTERS, JOB)
 STAMPS = tuple(f"{file}:{what}" for file in FILES for what in ("size", "mtime_ns", "ctime_ns"))

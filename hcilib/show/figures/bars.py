@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from hcilib.metrics import METRICS, PLACES, pattern_order, scheme_words
-from hcilib.metrics import metric as metric_of
+from hcilib.model.metrics import METRICS, PLACES, pattern_order, scheme_words
+from hcilib.model.metrics import metric as metric_of
 from hcilib.show.figures import style
 from hcilib.show.figures.style import INK, QUIET, WARN, darker, drawn, labelled, looks, pattern_label, tip
 

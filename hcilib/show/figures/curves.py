@@ -14,8 +14,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from hcilib.metrics import METRICS, Metric, pattern_order
-from hcilib.metrics import metric as metric_of
+from hcilib.model.metrics import METRICS, Metric, pattern_order
+from hcilib.model.metrics import metric as metric_of
 from hcilib.show.figures import style
 from hcilib.show.figures.style import INK, QUIET, count, darker, dash, drawn, labelled, looks, pattern_label, tip
 

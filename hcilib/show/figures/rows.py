@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
-from hcilib.metrics import CHECKS, metric_of, noun, pattern_order
+from hcilib.model.metrics import CHECKS, metric_of, noun, pattern_order
 from hcilib.show.figures import style
 from hcilib.show.figures.style import INK, QUIET, WARN, drawn, looks, tip
 

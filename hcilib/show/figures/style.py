@@ -24,8 +24,8 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLo
 from matplotlib.transforms import offset_copy
 from scipy.optimize import isotonic_regression
 
-from hcilib.metrics import PATTERN, pattern_order
-from hcilib.system import known_labels
+from hcilib.model.metrics import PATTERN, pattern_order
+from hcilib.model.system import known_labels
 
 INK, QUIET, GRID, WARN = "#222222", "#5f6368", "#e4e6e9", "#b3261e"
 

@@ -13,7 +13,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
-from hcilib.metrics import FACTORS, KEYS, pattern_order, time_unit
+from hcilib.model.metrics import FACTORS, KEYS, pattern_order, time_unit
 from hcilib.show.figures import style
 from hcilib.show.figures.style import INK, QUIET, WARN, count, drawn
 

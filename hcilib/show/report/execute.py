@@ -23,7 +23,7 @@ from typing import Any
 
 import nbformat
 
-from hcilib.places import ROOT
+from hcilib.model.places import ROOT
 from hcilib.show.report.scenarios import (
     Scenario,
     clause,

@@ -36,7 +36,7 @@ _PRELOADED = (
     "hcilib.read.published",
     "hcilib.analyse.compare.compare",
     "hcilib.analyse.runs.latency",
-    "hcilib.schemes",
+    "hcilib.model.schemes",
     "hcilib.analyse.curves.scaling",
 )
 

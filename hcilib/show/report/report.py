@@ -21,7 +21,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from hcilib.engine import Engine, mapped
+from hcilib.model.engine import Engine, mapped
 from hcilib.show.report.execute import (
     data_named,
     describe,
@@ -74,8 +74,8 @@ def report(
     out : folder of the site
     workers : notebooks executed at the same time, each in its own process; two on two cores beat four
     root : the repository; notebooks run with it as working directory, so relative paths in parameters start there
-    engine : where replays are executed (hcilib.engine.mapped), by default in `workers` processes here. A cluster's
-        workers must see `root` and `out` under the same paths. What measures is executed here all the same
+    engine : where replays are executed (hcilib.model.engine.mapped), by default in `workers` processes here. A
+        cluster's workers must see `root` and `out` under the same paths. What measures is executed here all the same
 
     Returns
     -------

@@ -18,9 +18,9 @@ from typing import Any
 import nbformat
 import yaml
 
-from hcilib.metrics import meant
-from hcilib.places import ROOT
-from hcilib.system import known_labels
+from hcilib.model.metrics import meant
+from hcilib.model.places import ROOT
+from hcilib.model.system import known_labels
 
 TYPES = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "tuple": list, "dict": dict,
          "Sequence": list, "Mapping": dict, "None": type(None)}  # fmt: skip

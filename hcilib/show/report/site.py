@@ -10,12 +10,12 @@ from typing import Any
 
 from nbconvert.filters import markdown2html
 
-from hcilib.metrics import pattern_order, scheme_words
-from hcilib.places import ROOT
+from hcilib.model.metrics import pattern_order, scheme_words
+from hcilib.model.places import ROOT
+from hcilib.model.system import known_labels
 from hcilib.show.figures.style import pattern_label
 from hcilib.show.report.page import TEMPLATES, Section, rendered
 from hcilib.show.report.scenarios import Study, case_of, figures, reading_order, role_of, rows_of, studies
-from hcilib.system import known_labels
 
 
 def write_index(results: list[dict[str, Any]], out: Path, revision: str, root: Path = ROOT) -> Path:

@@ -1,6 +1,6 @@
 """How a column of a table is called, scaled and printed; which columns a reader wants of which table, in which order.
 
-What a metric is called stands in hcilib.metrics.
+What a metric is called stands in hcilib.model.metrics.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import floor, isfinite, log10
 import numpy as np
 import pandas as pd
 
-from hcilib.metrics import CHECK_UNITS, CHECKS, FACTORS, METRICS, PLACES, Metric, steady, time_unit
+from hcilib.model.metrics import CHECK_UNITS, CHECKS, FACTORS, METRICS, PLACES, Metric, steady, time_unit
 
 DIGITS = 3
 """Significant digits at least: with three, one step of the last digit is at most 1 % of the number."""

@@ -13,8 +13,9 @@ from html import escape
 
 import pandas as pd
 
-from hcilib.caveats import LEFT_OUT, PERCENTILES, THIN_TAIL, Caveats, warnings_of
-from hcilib.metrics import FACTORS, metric_of, pattern_order
+from hcilib.model.caveats import LEFT_OUT, PERCENTILES, THIN_TAIL, Caveats, warnings_of
+from hcilib.model.metrics import FACTORS, metric_of, pattern_order
+from hcilib.model.system import known_labels
 from hcilib.show.tables.columns import (
     KNOWN,
     PLAIN,
@@ -28,7 +29,6 @@ from hcilib.show.tables.columns import (
     with_intervals,
     with_units,
 )
-from hcilib.system import known_labels
 
 __all__ = ["Shown", "number", "table"]
 

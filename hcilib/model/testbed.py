@@ -1,5 +1,5 @@
 """What it is measured on: nodes, VMs, disks by serial. Validated YAML, no I/O beyond reading it. The system is
-hcilib.system's."""
+hcilib.model.system's."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from hcilib import yaml_models as form
-from hcilib.yaml_models import Form, Model, TestbedError, digest, load
+from hcilib.model import yaml_models as form
+from hcilib.model.yaml_models import Form, Model, TestbedError, digest, load
 
 ENGINES = ("psync", "libaio", "io_uring", "nbd", "rbd", "posixaio", "sync", "pvsync2", "windowsaio")
 """fio's engines that a testbed may name: those that do I/O on a device, an NBD export or an RBD image, and nothing

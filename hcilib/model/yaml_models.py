@@ -19,8 +19,8 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import core_schema
 
-from hcilib.metrics import meant, parse_bytes
-from hcilib.places import at_home
+from hcilib.model.metrics import meant, parse_bytes
+from hcilib.model.places import at_home
 
 _SHOWN = 80  # characters of a wrong value that are repeated in the error: it may be a file of its own
 

@@ -12,11 +12,11 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from hcilib import yaml_models as form
-from hcilib.metrics import meant
-from hcilib.places import SYSTEMS, at_home
-from hcilib.schemes import parse_scheme
-from hcilib.yaml_models import Model, TestbedError, digest, load
+from hcilib.model import yaml_models as form
+from hcilib.model.metrics import meant
+from hcilib.model.places import SYSTEMS, at_home
+from hcilib.model.schemes import parse_scheme
+from hcilib.model.yaml_models import Model, TestbedError, digest, load
 
 
 class Command(Model):
@@ -108,7 +108,7 @@ class VmSet(Model):
 
 
 class System(Model):
-    """A storage product in one configuration. `scheme` is text that hcilib.schemes.parse_scheme reads.
+    """A storage product in one configuration. `scheme` is text that hcilib.model.schemes.parse_scheme reads.
 
     `cache_bytes`: what a node keeps of its data in memory (ARC, BlueStore's cache) or on a cache drive.
     `disks`: serials of the testbed that are this system's, as patterns (``lab-a-*``), where several systems share a

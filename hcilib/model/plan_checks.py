@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from hcilib.plan import Plan
-from hcilib.schemes import parse_scheme
-from hcilib.system import System
-from hcilib.testbed import Testbed
+from hcilib.model.plan import Plan
+from hcilib.model.schemes import parse_scheme
+from hcilib.model.system import System
+from hcilib.model.testbed import Testbed
 
 STEADY_S = 300.0
 """A run that writes without any warm-up before it, and ends sooner than this, measures a drive's cache and its first

@@ -164,12 +164,12 @@ class Cell:
     """A pattern at one load. ``numjobs`` is per VM (one job a disk), as the articles use it.
 
     ``placement``: ``owner`` or ``non-owner`` where the VMs run on the node that owns their data, or on another; the
-    system's own commands see to it (see hcilib.system.Placement). ``events``: what is done to the system while fio
-    runs. ``demand``: load that is offered, not as fast as the system answers: a share of the closed-loop maximum of the
-    same load (``0.5``), or the fleet's I/Os a second (``2000iops``); ``iodepth`` is then a queue so deep that it does
-    not bind (METHODS section 6).
-    ``tenants``: loads of groups of VMs at once (hcilib.workload); pattern is then one of theirs, one that writes where
-    any does, numjobs and iodepth are the most of any, and vms is all of them.
+    system's own commands see to it (see hcilib.model.system.Placement). ``events``: what is done to the system while
+    fio runs. ``demand``: load that is offered, not as fast as the system answers: a share of the closed-loop maximum of
+    the same load (``0.5``), or the fleet's I/Os a second (``2000iops``); ``iodepth`` is then a queue so deep that it
+    does not bind (METHODS section 6).
+    ``tenants``: loads of groups of VMs at once (hcilib.model.workload); pattern is then one of theirs, one that writes
+    where any does, numjobs and iodepth are the most of any, and vms is all of them.
     """
 
     pattern: Pattern

@@ -279,7 +279,9 @@ def better_sign(metric: str) -> int:
     """1 if more is better, -1 if less is; ValueError for a metric of which neither is known."""
     better = metric_of(metric).better
     if not better:
-        raise ValueError(f"which way {metric!r} is better is not known to hcilib.metrics; the best cannot be named")
+        raise ValueError(
+            f"which way {metric!r} is better is not known to hcilib.model.metrics; the best cannot be named"
+        )
     return 1 if better == "higher" else -1
 
 

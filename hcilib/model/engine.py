@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from hcilib.places import at_home
+from hcilib.model.places import at_home
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -72,7 +72,7 @@ def mapped(
 
 
 def located(path: str | Path) -> Path:
-    """The path, from the repository where it is none from here (hcilib.places); of a URL (``s3://bucket/run``,
+    """The path, from the repository where it is none from here (hcilib.model.places); of a URL (``s3://bucket/run``,
     ``memory://run``, ``file:///run``) an object with a path's methods.
 
     Raises

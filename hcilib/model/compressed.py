@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 import zstandard
 
-from hcilib.engine import located
+from hcilib.model.engine import located
 
 LARGEST = 2**28
 """Bytes, unpacked: ten thousand jobs' json+. A larger file is something else, or was packed to fill memory."""

@@ -11,9 +11,9 @@ from itertools import product
 from numbers import Integral, Real
 from typing import Any
 
-from hcilib.metrics import meant, parse_bytes
-from hcilib.plan import Adaptive, Content, Integrity, Offered, Plan, Step, Volume, shuffled
-from hcilib.workload import PLACEMENTS, SPREAD, Cell, Events, Pattern, PlanError, count, tenant_cells
+from hcilib.model.metrics import meant, parse_bytes
+from hcilib.model.plan import Adaptive, Content, Integrity, Offered, Plan, Step, Volume, shuffled
+from hcilib.model.workload import PLACEMENTS, SPREAD, Cell, Events, Pattern, PlanError, count, tenant_cells
 
 MIN_RUNTIME_S = 0.1  # below, fio's own start and end are most of a run
 STAMPED_BYTES = 4096  # of a stamped block (hcilib.drive.campaign.integrity)
@@ -66,16 +66,16 @@ def sweep(
     order : ``blocks`` (each block visits every cell once in seeded random order, canary first; METHODS section 1) or
         ``back-to-back`` (the articles': all repeats of a cell in a row)
     policy : how long a run lasts. ``fixed``: ``read_runtime_s`` (600) or ``write_runtime_s`` (1800); ``short``: the same,
-        300 unless given; ``adaptive``, or an `hcilib.plan.Adaptive` with numbers of its own: until its mean is known well
+        300 unless given; ``adaptive``, or an `hcilib.model.plan.Adaptive` with numbers of its own: until its mean is known well
         enough, then more runs of each cell until its interval is narrow enough too (METHODS section 2)
-    warmup : ``time``: ``warmup_s`` says how long. ``volume``, or an `hcilib.plan.Volume`: each writing pattern in rounds
+    warmup : ``time``: ``warmup_s`` says how long. ``volume``, or an `hcilib.model.plan.Volume`: each writing pattern in rounds
         until twice the span is written and five rounds are steady, or the cap is reached: runs are then marked ``not
         steady``. What it has prepared is not prepared again while it lasts (see hcilib.drive.campaign.ledger)
     warmup_s : seconds of each writing pattern before its first measurement, at its largest load; or pattern -> seconds,
         as the articles did: one pattern warms up every writing pattern of its block size, and is left out where the
         sweep has none
     placement : ``owner`` and ``non-owner`` measure every cell with its VMs on the node that owns their data and on
-        another, checked before each run (hcilib.system.Placement); within a block the cells of one placement stay
+        another, checked before each run (hcilib.model.system.Placement); within a block the cells of one placement stay
         together
     content : what prefill and writes write; a 0 given asks for new random data in every buffer
     events : what is done to the system while a cell is measured, second -> action, e.g.
@@ -89,7 +89,7 @@ def sweep(
         latencies are those of an open loop (METHODS section 6). Each job may queue ``offered_iodepth``;
         ``offered_process`` is fio's rate_process, ``poisson`` or ``linear``
     tenants : instead of patterns, groups of VMs that each do something of their own: name -> a profile (``oltp``,
-        ``vdi``, ``backup``: hcilib.workload.PROFILES) or a mapping of `profile` or `patterns`, `vms` (how many, or their
+        ``vdi``, ``backup``: hcilib.model.workload.PROFILES) or a mapping of `profile` or `patterns`, `vms` (how many, or their
         names), `iodepth`, `numjobs`, `offered` (``"500iops"``), `limit` (``"64m"`` or ``"500iops"`` a VM). Each
         block visits each tenant alone, all together, and together with the limits where any has one
     network_s : how long each link between two nodes is measured, before storage is (hcilib.drive.hosts.network); 0: not

@@ -1,6 +1,7 @@
 """What is done, and in which order. No I/O.
 
-A Step is one thing done once to a cell (hcilib.workload); a Plan is all of them in order. hcilib.sweeps makes one.
+A Step is one thing done once to a cell (hcilib.model.workload); a Plan is all of them in order. hcilib.model.sweeps
+makes one.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from hcilib.metrics import parse_bytes
-from hcilib.workload import Cell, Load, PlanError
+from hcilib.model.metrics import parse_bytes
+from hcilib.model.workload import Cell, Load, PlanError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,7 +85,7 @@ class Step:
         return tuple(replace(self, cell=cell, offered_iops=iops) for cell, iops in zip(own, demands, strict=True))
 
     def jobs_of(self, vm: Any) -> list[tuple[Step, int]]:
-        """Every job of a VM (hcilib.testbed.Vm) in its order: whose load it is, and which of that load's jobs."""
+        """Every job of a VM (hcilib.model.testbed.Vm) in its order: whose load it is, and which of that load's jobs."""
         return [(load, job) for load in self.of_vm(vm.name) for job in range(load.jobs_on(len(vm.disks)))]
 
     def jobs_on(self, disks: int) -> int:

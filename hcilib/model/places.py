@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 """The repository: what paths in params/ and notebooks are relative to."""
 
 SYSTEMS = ROOT / "params" / "systems"
