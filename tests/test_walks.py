@@ -18,7 +18,15 @@ import hcilib as hci
 HOME = Path(hci.__file__).parent
 SAMPLE = hci.ROOT / "data" / "samples" / "box" / "box-drive"
 DESIGN = (hci.ROOT / "docs" / "DESIGN.md").read_text(encoding="utf-8")
-MODEL = {f"model/{name}.py" for name in "caveats compressed engine metrics places plan fio_buckets".split()}
+MODEL = {
+    "model/caveats.py",
+    "model/compressed.py",
+    "model/engine.py",
+    "model/fio_buckets.py",
+    "model/metrics.py",
+    "model/places.py",
+    "model/plan.py",
+}
 """What everybody may know: words, units, paths and the bytes of an ordinary file, no step of a walk."""
 
 
