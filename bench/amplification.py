@@ -29,8 +29,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
 import hcilib as hci  # noqa: E402
-from hcilib.drive.beds.ceph import ceph  # noqa: E402
-from hcilib.drive.beds.cluster import running  # noqa: E402
+from hcilab.ceph import ceph  # noqa: E402
+from hcilab.cluster import running  # noqa: E402
 from hcilib.model.testbed import Testbed  # noqa: E402
 
 SAVED, RUNS = ROOT / "data" / "samples" / "amplification.csv", ROOT / "data" / "samples" / "box"

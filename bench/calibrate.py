@@ -34,8 +34,8 @@ import numpy as np
 import pandas as pd
 
 import hcilib as hci
+from hcilab.lab import LabError, lab
 from hcilib.analyse.compare.compare import compare
-from hcilib.drive.beds.lab import LabError, lab
 from hcilib.measure import run
 from hcilib.model.sweeps import sweep
 from hcilib.model.system import System

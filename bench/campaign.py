@@ -21,8 +21,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from hcilab.lab import lab
 from hcilib.analyse.compare.compare import compare, summarize
-from hcilib.drive.beds.lab import lab
 from hcilib.measure import run
 from hcilib.model.plan import Plan
 from hcilib.model.sweeps import sweep

@@ -38,7 +38,7 @@ from injections import ATTACKS, FAULTS, MIRROR, MISLED, attacked, misled, suffer
 from intrusions import INTRUSIONS, LAUNCHERS, intruded  # noqa: E402
 from probes import until  # noqa: E402
 
-from hcilib.drive.beds.lab import lab  # noqa: E402
+from hcilab.lab import lab  # noqa: E402
 from hcilib.drive.campaign.campaign import run  # noqa: E402
 from hcilib.model.plan import Plan, Step  # noqa: E402
 from hcilib.model.sweeps import sweep  # noqa: E402

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hcilib.drive.beds.lab import lab
+from hcilab.lab import lab
 from hcilib.model.testbed import Testbed
 
 SECONDS, DEMAND = 6, 200  # IOPS, of each that has a demand

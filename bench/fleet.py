@@ -95,7 +95,7 @@ def _missing(way: str) -> bool:
 @contextlib.contextmanager
 def sshds(folder: Path, hosts: int) -> Iterator[Testbed]:
     """That many sshds of the lab, each on its own loopback address."""
-    from hcilib.drive.beds import lab_hosts
+    from hcilab import lab_hosts
     from hcilib.model.testbed import Disk, Fio, Node, Testbed, Vm
 
     vms = tuple(

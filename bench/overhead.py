@@ -31,7 +31,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from hcilib.drive.beds.lab import lab
+from hcilab.lab import lab
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.guard import last_look
 from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, Device, parse

@@ -20,9 +20,6 @@ _ROOMS = {
     "model.system": "System load_system load_systems systems_of short_labels",
     "model.yaml_models": "TestbedError",
     "model.metrics": "METRICS metric",
-    "drive.beds.lab": "dial lab LabError",
-    "drive.beds.ceph": "ceph",
-    "drive.beds.cluster": "cluster",
     "drive.guard.preflight": "preflight require_ready wear PreflightError",
     "drive.hosts.commands": "prepare",
     "drive.hosts.network": "network",
@@ -86,11 +83,17 @@ _ROOMS = {
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}
 
+_MOVED = {"lab": "hcilab.lab", "dial": "hcilab.lab", "LabError": "hcilab.lab", "ceph": "hcilab.ceph",
+          "cluster": "hcilab.cluster"}  # fmt: skip
+"""Names that were public here, and the module that has them now."""
+
 __all__ = ["ROOT", *sorted(_HOME)]
 
 
 def __getattr__(name: str):
     """Load the room a public name lives in, once (PEP 562)."""
+    if name in _MOVED:
+        raise AttributeError(f"hcilib.{name} has moved: from {_MOVED[name]} import {name}")
     if name not in _HOME:
         raise AttributeError(f"module 'hcilib' has no attribute {name!r}")
     value = getattr(import_module(f"hcilib.{_HOME[name]}"), name)

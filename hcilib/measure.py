@@ -22,11 +22,8 @@ from hcilib.analyse.curves.loads import loads, next_loads, stops
 from hcilib.analyse.physics.capacity import tier_fit
 from hcilib.analyse.runs.integrity import integrity_of_run, integrity_verdicts
 from hcilib.analyse.runs.series import enough_runs, stop_when, warm_up_missing
-from hcilib.drive.beds.ceph import ceph
-from hcilib.drive.beds.cluster import running
-from hcilib.drive.beds.lab import lab
+from hcilib.drive.beds import Actions, bed
 from hcilib.drive.campaign import campaign
-from hcilib.drive.campaign.events import Actions, of_box
 from hcilib.drive.campaign.policy import Rules
 from hcilib.drive.campaign.subjects import divided
 from hcilib.model.places import at_home
@@ -115,18 +112,11 @@ def open_testbed(path: str | Path, systems: Systems) -> Iterator[Testbed]:
 @contextlib.contextmanager
 def _opened(testbed: Testbed, systems: Systems) -> Iterator[tuple[Testbed, Actions | None]]:
     """The testbed, started where it is to be, and what can be done to it where only who started it knows."""
-    served = _served(systems)
-    if size := testbed.box:
-        with running(_only(served, testbed), consent=testbed.consent, **size.model_dump()) as box:
-            yield _as_asked(box.testbed, testbed), of_box(box)
-    elif size_of_ceph := testbed.ceph:
-        with ceph(system=_only(served, testbed), **size_of_ceph.model_dump()) as started:
-            yield _as_asked(started, testbed), None
-    elif size_of_lab := testbed.lab:
-        with lab(system=served if len(served) > 1 else served[0], **size_of_lab.model_dump()) as started:
-            yield _as_asked(started, testbed), None
-    else:
+    if not testbed.embedded:
         yield divided(testbed, under_test(systems)), None
+        return
+    with bed(testbed.embedded).open(testbed, _served(systems)) as (started, actions):
+        yield _as_asked(started, testbed), actions
 
 
 def _as_asked(started: Testbed, given: Testbed) -> Testbed:
@@ -138,12 +128,6 @@ def _as_asked(started: Testbed, given: Testbed) -> Testbed:
 def _served(systems: Systems) -> list[str]:
     """The products that must be there; two settings of one are one."""
     return list(dict.fromkeys(system.name for system in under_test(systems)))
-
-
-def _only(served: Sequence[str], testbed: Testbed) -> str:
-    if len(served) > 1:
-        raise ValueError(f"testbed {testbed.name}: its {testbed.embedded} serves one system, not {', '.join(served)}")
-    return served[0]
 
 
 def obtain(

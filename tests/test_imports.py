@@ -3,9 +3,14 @@
 import ast
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+
+from hcilib.drive.beds import GROUP, bed
+from hcilib.model.testbed import Testbed, load_testbed
+from hcilib.model.yaml_models import TestbedError
 
 ROOT = Path(__file__).parents[1]
 ROOMS = {
@@ -58,7 +63,7 @@ ONLY_IN = {
 """Package -> the rooms that may import it."""
 ORDER = {
     "read": [{"fio", "nodes"}, {"logs", "diskspd"}, {"run"}, {"foreign"}],
-    "drive": [{"hosts"}, {"launch", "beds"}, {"guard"}, {"campaign", "discover"}, {"clones"}],
+    "drive": [{"hosts"}, {"launch"}, {"guard"}, {"campaign", "discover"}, {"clones"}],
     "analyse": [{"compare"}, {"curves", "runs", "physics", "claims"}, {"campaigns"}],
     "show": [{"figures", "tables"}, {"report"}],
 }
@@ -117,6 +122,24 @@ def test_a_room_imports_only_the_rooms_it_may(module):
     assert home in ROOMS, f"a new room {home!r}: say here what it may import"
     rooms = {room_of(name) for name in of(module) if name.startswith("hcilib.") and name != "hcilib.model"}
     assert rooms - {home} <= ROOMS[home], f"{home} must not import {sorted(rooms - {home} - ROOMS[home])}"
+
+
+def test_the_library_imports_no_stand_in():
+    assert not [module for module in MODULES for name in of(module) if name.split(".")[0] == "hcilab"]
+
+
+def test_the_beds_are_those_that_a_testbed_file_can_name():
+    registered = {point.name: point.load() for point in entry_points(group=GROUP)}
+    assert registered.keys() == {"lab", "ceph", "box"} <= Testbed.model_fields.keys()
+    assert all(callable(getattr(bed, name)) for bed in registered.values() for name in ("open", "actions", "fill"))
+
+
+def test_a_testbed_file_names_no_module(tmp_path):
+    (tmp_path / "bed.yaml").write_text("name: x\nbed: os.system\n")
+    with pytest.raises(TestbedError, match="bed"):
+        load_testbed(tmp_path / "bed.yaml")
+    with pytest.raises(TestbedError, match="not installed"):
+        bed("os.path")
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda m: str(m.relative_to(ROOT)))
@@ -205,7 +228,7 @@ def test_every_room_is_there():
 
 
 def test_the_supervisor_needs_the_standard_library_alone():
-    packages = {name.split(".")[0] for name in of(ROOT / "hcilib" / "drive" / "beds" / "supervisor.py")}
+    packages = {name.split(".")[0] for name in of(ROOT / "hcilab" / "supervisor.py")}
     assert packages <= sys.stdlib_module_names
 
 

@@ -10,7 +10,6 @@ NAMES = {
     "load_testbed": ["path"],
     "load_system": ["path"],
     "sweep": ["patterns", "repeats", "order", "policy"],
-    "lab": ["nodes", "vms"],
     "preflight": ["testbed", "plan"],
     "run": ["plan", "testbed", "systems", "run_dir"],
     "read_results": ["path"],
@@ -35,7 +34,6 @@ NAMES = {
 """Name -> its first arguments, in order."""
 DEFAULTS = {
     "sweep": {"repeats": 5, "order": "blocks", "policy": "fixed"},
-    "lab": {"nodes": 2, "vms": 4},
     "compare": {"metric": "iops", "margin": 0.05, "method": "welch", "adjust": "bh"},
 }
 OTHERS = (
@@ -88,6 +86,11 @@ def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'frobnicate'"):
         _ = hci.frobnicate
     assert not hasattr(hci, "plan_")
+
+
+def test_a_name_that_moved_says_where_it_is_now():
+    with pytest.raises(AttributeError, match=r"from hcilab\.lab import dial"):
+        _ = hci.dial
 
 
 def test_errors_a_user_meets_are_what_the_standard_library_would_raise():

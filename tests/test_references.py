@@ -11,6 +11,7 @@ READ = sorted(
     path
     for pattern in (
         "hcilib/**/*.py",
+        "hcilab/*.py",
         "hcilib/**/*.md",
         "notebooks/*.ipynb",
         "tests/**/*.py",
@@ -72,7 +73,7 @@ def test_no_reference_leads_to_a_document_that_is_not_there():
 ROOMS = (
     "*",
     ".ci/*",
-    *(f"{room}/**/*" for room in ("hcilib", "notebooks", "tests", "bench", "params", "docs", "data")),
+    *(f"{room}/**/*" for room in ("hcilib", "hcilab", "notebooks", "tests", "bench", "params", "docs", "data")),
 )
 NAMED = re.compile(r"`([\w./-]+\.(?:py|ipynb|yaml|md|sh))`")
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -103,8 +104,8 @@ def files_named() -> dict[str, set[str]]:
 
 def test_design_names_the_files_that_are_there_and_no_other():
     there: dict[str, set[str]] = {}
-    for path in (ROOT / "hcilib").rglob("*.py"):
-        room = path.parent.relative_to(ROOT / "hcilib").as_posix().removeprefix(".")
+    for path in [*(ROOT / "hcilib").rglob("*.py"), *(ROOT / "hcilab").rglob("*.py")]:
+        room = path.parent.relative_to(ROOT).as_posix().removeprefix("hcilib").strip("/")
         if not path.name.startswith("__"):
             there.setdefault(room, set()).add(path.stem)
     named = files_named()
@@ -113,13 +114,13 @@ def test_design_names_the_files_that_are_there_and_no_other():
     assert not {room: files - named.get(room, set()) for room, files in there.items() if files - named.get(room, set())}
 
 
-MODULE = re.compile(r"\bhcilib(?:\.[a-z_0-9]+){2,}")
+MODULE = re.compile(r"\b(?:hcilib(?:\.[a-z_0-9]+){2,}|hcilab(?:\.[a-z_0-9]+)+)")
 
 
 def is_there(reference: str) -> bool:
     """Of hcilib.read.fio.fio_fast.decode the folders, the file, and that the file knows the name behind it."""
-    _, *names = reference.split(".")
-    place = ROOT / "hcilib"
+    package, *names = reference.split(".")
+    place = ROOT / package
     while names and (place / names[0]).is_dir():
         place /= names.pop(0)
     file = place / f"{names.pop(0)}.py" if names else place / "__init__.py"
@@ -143,7 +144,7 @@ def test_every_module_that_the_library_and_its_documents_name_is_there():
 
 def test_contributing_names_files_that_are_there():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    paths = re.findall(r"`((?:hcilib|tests|docs)/[\w/.]+)`", text)
+    paths = re.findall(r"`((?:hcilib|hcilab|tests|docs)/[\w/.]+)`", text)
     assert len(paths) > 10
     assert not [path for path in paths if not (ROOT / path).exists()]
     for files in re.findall(r"(?m)^\| an? [^|]+\| ([^|]+) \|$", text):

@@ -151,10 +151,10 @@ class Fio(Model):
 
 
 class Lab(Model):
-    """An embedded testbed to be started on loopback (see hcilib.drive.beds.lab).
+    """An embedded testbed to be started on loopback (see hcilab.lab).
 
     `dial`: the speed of each node's one drive; without it the drives are as fast as this machine happens to be.
-    `store`: ``xfs`` puts each node's replicas on a file system that can share blocks (hcilib.drive.beds.dedup_store).
+    `store`: ``xfs`` puts each node's replicas on a file system that can share blocks (hcilab.dedup_store).
     """
 
     nodes: int = Field(2, ge=2, le=16)
@@ -166,7 +166,7 @@ class Lab(Model):
 
 
 class Ceph(Model):
-    """A Ceph cluster and its load generators to be started on loopback (see hcilib.drive.beds.ceph); the system says
+    """A Ceph cluster and its load generators to be started on loopback (see hcilab.ceph); the system says
     how many nodes.
 
     `osd_bytes`: what an OSD's sparse file may grow to.
@@ -179,7 +179,7 @@ class Ceph(Model):
 
 
 class Box(Model):
-    """A cluster of virtual nodes to be started on this machine (see hcilib.drive.beds.cluster); the system says how
+    """A cluster of virtual nodes to be started on this machine (see hcilab.cluster); the system says how
     many nodes.
 
     `drives`, `drive_bytes`, `memory_bytes`: of every node. `throttle_iops`: what each drive lets through, reads and
@@ -249,6 +249,14 @@ class Testbed(Model):
     def embedded(self) -> str | None:
         """The section that says what is to be started; None for what runs already and for a real testbed."""
         return None if self.lab_root else next((name for name in ("lab", "ceph", "box") if getattr(self, name)), None)
+
+    @property
+    def bed(self) -> str | None:
+        """The bed that this running testbed belongs to; None for a real one, and for a box, which is driven like
+        one."""
+        if not self.lab_root:
+            return None
+        return "ceph" if self.fio.ioengine == "rbd" else "lab"
 
     @property
     def windows(self) -> frozenset[str]:

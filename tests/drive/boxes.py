@@ -3,9 +3,9 @@
 import pytest
 
 import hcilib as hci
-from hcilib.drive.beds import cluster_guest
-from hcilib.drive.beds.cluster import LabError, running
-from hcilib.drive.beds.cluster_image import image
+from hcilab import cluster_guest
+from hcilab.cluster import LabError, running
+from hcilab.cluster_image import image
 from hcilib.drive.hosts.hosts import Fleet, need
 from hcilib.model.testbed import Disk, Testbed
 

@@ -11,8 +11,8 @@ import pytest
 from probes import assert_gone
 
 import hcilib as hci
-from hcilib.drive.beds.ceph import PACKAGES, ceph, config_of
-from hcilib.drive.beds.ceph_cluster import Monitor
+from hcilab.ceph import PACKAGES, ceph, config_of
+from hcilab.ceph_cluster import Monitor
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.sweeps import sweep
 from hcilib.model.testbed import Testbed

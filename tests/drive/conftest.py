@@ -9,8 +9,8 @@ from injections import CALM_S
 from loops import blank, hosts, machine, media  # noqa: F401 (fixtures)
 
 import hcilib as hci
-from hcilib.drive.beds.lab import lab
-from hcilib.drive.beds.lab_hosts import PACKAGES
+from hcilab.lab import lab
+from hcilab.lab_hosts import PACKAGES
 from hcilib.model.sweeps import sweep
 from hcilib.model.system import System
 

@@ -22,9 +22,9 @@ from pathlib import Path
 from loops import FIO, Attacked, Media, by_id, hosts_in, mounted_elsewhere
 from probes import processes, until
 
-from hcilib.drive.beds.lab import lab
-from hcilib.drive.beds.lab_hosts import _write_key
-from hcilib.drive.beds.supervisor import descendants
+from hcilab.lab import lab
+from hcilab.lab_hosts import _write_key
+from hcilab.supervisor import descendants
 from hcilib.drive.campaign.campaign import _name_vm, run
 from hcilib.drive.hosts.hosts import Fleet, answers
 from hcilib.drive.launch import job, session

@@ -21,7 +21,7 @@ from injections import CALM_S, MIRROR, SPAN, _plain
 from probes import processes, python, until
 from strangers import sockets_below, stranger
 
-from hcilib.drive.beds.lab import lab
+from hcilab.lab import lab
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.campaign.rundir import RunDirError
 from hcilib.drive.hosts.hosts import Fleet

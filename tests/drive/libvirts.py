@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from probes import until
 
-from hcilib.drive.beds import cluster_image
+from hcilab import cluster_image
 
 NODES = {"srv1": "10.77.0.11", "srv2": "10.77.0.12"}
 AGENT, IMAGES = "qemu-guest-agent", "qemu-utils"

@@ -11,8 +11,9 @@ import pandas as pd
 from stamps import read_back, stamped_writes
 
 import hcilib as hci
-from hcilib.drive.beds.cluster import Cluster, running
-from hcilib.drive.campaign.events import Actions, of_box, replicas_of_box
+from hcilab.actions import of_box, replicas_of_box
+from hcilab.cluster import Cluster, running
+from hcilib.drive.beds import Actions
 from hcilib.drive.guard import guard
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.testbed import Testbed

@@ -3,8 +3,9 @@ them."""
 
 import pytest
 
-from hcilib.drive.beds.cluster import Cluster
-from hcilib.drive.campaign.events import _missing_of_node, actions_of, of_box
+from hcilab.actions import _missing_of_node, of_box
+from hcilab.cluster import Cluster
+from hcilib.drive.campaign.events import actions_of
 from hcilib.model.system import Action, Check, Failures, System
 from hcilib.model.testbed import Box, Disk, Fio, Node, Testbed, Vm
 

@@ -347,9 +347,10 @@ def test_kill_9_of_the_controller_costs_one_attempt(bed, short, mirror_system, t
 OWN_LAB = """
 import sys
 import hcilib as hci
+from hcilab.lab import lab
 from hcilib.model.system import System
 plan = hci.sweep(["4k-randwrite"], repeats=2, iodepth=1, vms=1, write_runtime_s=5, span_bytes=2**20, prefill=False, canary=False)
-with hci.lab(nodes=2, vms=1, disk_bytes=2**22, root=sys.argv[1]) as bed:
+with lab(nodes=2, vms=1, disk_bytes=2**22, root=sys.argv[1]) as bed:
     print(bed.model_dump_json(), flush=True)
     hci.run(plan, bed, System(name="lab-mirror", label="x"), sys.argv[2], progress=False)
 """  # noqa: E501

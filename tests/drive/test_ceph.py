@@ -13,9 +13,9 @@ from ceph_beds import DISK, on
 from probes import base_of, listening, processes
 
 import hcilib as hci
-from hcilib.drive.beds.ceph import config_of, kill_osd, start_osd
-from hcilib.drive.beds.ceph_cluster import Monitor, is_whole, state
-from hcilib.drive.beds.lab_hosts import LabError
+from hcilab.ceph import config_of, kill_osd, start_osd
+from hcilab.ceph_cluster import Monitor, is_whole, state
+from hcilab.lab_hosts import LabError
 from hcilib.model.sweeps import sweep
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]

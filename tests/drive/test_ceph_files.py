@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import hcilib as hci
-from hcilib.drive.beds.ceph import config_of
-from hcilib.drive.beds.ceph_cluster import POOLS, environment, image_pool, read_config, write_config
-from hcilib.drive.beds.lab_hosts import LabError
+from hcilab.ceph import config_of
+from hcilab.ceph_cluster import POOLS, environment, image_pool, read_config, write_config
+from hcilab.lab_hosts import LabError
 from hcilib.drive.launch.job import job_text
 from hcilib.model.sweeps import sweep
 from hcilib.model.testbed import CEPH_CAVEAT, Disk, Fio, Node, Testbed, Vm

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 from probes import listening, processes, python, until
 
-import hcilib as hci
-from hcilib.drive.beds import ceph as module
-from hcilib.drive.beds import ceph_cluster, lab_hosts
-from hcilib.drive.beds.ceph import ceph
-from hcilib.drive.beds.ceph_cluster import CephError, Monitor
-from hcilib.drive.beds.lab_hosts import LabError
+from hcilab import ceph as module
+from hcilab import ceph_cluster, lab_hosts
+from hcilab.ceph import ceph
+from hcilab.ceph_cluster import CephError, Monitor
+from hcilab.lab_hosts import LabError
 
 pytestmark = [pytest.mark.lab, pytest.mark.deep]
 SMALL = {"vms": 1, "disk_bytes": 4 * 2**20}
@@ -128,7 +127,7 @@ def kill_as_soon_as_it_runs(folder: Path, name: str) -> None:
 
 HOLD = """
 import sys
-from hcilib.drive.beds import ceph
+from hcilab import ceph
 ceph._start = lambda *a, start=ceph._start: print("starting", flush=True) or start(*a)
 with ceph.ceph(vms=1, disk_bytes=4 * 2**20, root=sys.argv[1], base="127.213.9"):
     print("up", flush=True)
@@ -148,13 +147,9 @@ def test_it_is_gone_after_kill_9_of_its_holder_while_it_starts(ceph_programs, tm
 
 
 def test_a_monitor_that_is_not_there_is_an_error_and_no_hang(ceph_programs, tmp_path, monkeypatch):
-    monkeypatch.setattr("hcilib.drive.beds.ceph_cluster.LIMIT_S", 2)
+    monkeypatch.setattr("hcilab.ceph_cluster.LIMIT_S", 2)
     config = tmp_path / "hci-00000000.conf"
     config.write_text("[global]\nfsid = 7d7dbfa1-2a51-4ac1-8f1e-4a5c3d8e3f00\nmon_host = v2:127.213.10.1:3300\n"
                       "auth_client_required = none\n")  # fmt: skip
     with pytest.raises(CephError, match="rados_connect: Connection timed out; does the cluster's monitor run"):
         Monitor(config)
-
-
-def test_the_public_name_is_the_context_manager():
-    assert hci.ceph is ceph

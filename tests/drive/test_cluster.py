@@ -10,7 +10,7 @@ from boxes import DRIVE_BYTES, VERIFY, naming, plan, say
 from probes import until
 
 import hcilib as hci
-from hcilib.drive.beds.cluster import CONSENT
+from hcilab.cluster import CONSENT
 from hcilib.drive.guard.guard import GuardError, identify, inventory, judge, recheck
 from hcilib.drive.hosts.hosts import Fleet, need
 from hcilib.model.system import load_system

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from hcilib.drive.beds import cluster_image
-from hcilib.drive.beds.cluster_image import image
+from hcilab import cluster_image
+from hcilab.cluster_image import image
 
 pytestmark = pytest.mark.box
 

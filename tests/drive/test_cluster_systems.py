@@ -9,7 +9,7 @@ from boxes import DRIVE_BYTES, VERIFY, naming, plan, say
 from probes import listening, processes, until
 
 import hcilib as hci
-from hcilib.drive.beds.cluster import CONSENT, cluster, running
+from hcilab.cluster import CONSENT, cluster, running
 from hcilib.drive.guard.guard import inventory, judge
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.system import load_system

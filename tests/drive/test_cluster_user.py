@@ -13,9 +13,9 @@ from test_lab import ordinary_user, place_python  # noqa: F401 (a fixture)
 pytestmark = [pytest.mark.box, pytest.mark.deep]
 AS_USER = """
 import json, os, sys
-import hcilib as hci
+from hcilab.cluster import cluster
 from hcilib.drive.hosts.hosts import Fleet
-with hci.cluster(system="box-drive", drive_bytes=int(sys.argv[1])) as bed, Fleet(bed) as fleet:
+with cluster(system="box-drive", drive_bytes=int(sys.argv[1])) as bed, Fleet(bed) as fleet:
     said = fleet.run("blockdev --getsize64 /dev/vda; id -u")["node1"]
     print(json.dumps({"uid": os.getuid(), "said": (said.value or said.error).split(), "disk": bed.vms[0].disks[0].size_bytes}))
 """  # noqa: E501
@@ -24,7 +24,9 @@ with hci.cluster(system="box-drive", drive_bytes=int(sys.argv[1])) as bed, Fleet
 def test_an_ordinary_user_boots_a_box(box_programs, ordinary_user):  # noqa: F811
     user, home = ordinary_user
     home.chmod(0o755)
-    shutil.copytree(REPOSITORY / "hcilib", home / "repository" / "hcilib", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in ("hcilib", "hcilab"):
+        kept = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(REPOSITORY / package, home / "repository" / package, ignore=kept)
     shutil.copy(REPOSITORY / "pyproject.toml", home / "repository")
     _, boot = box_programs
     (home / ".cache" / "hcilib" / "box").mkdir(parents=True)

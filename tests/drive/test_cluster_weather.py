@@ -10,9 +10,9 @@ import threading
 import pytest
 from probes import listening, processes, until
 
-from hcilib.drive.beds import cluster_guest, cluster_image
-from hcilib.drive.beds.cluster import LabError, cluster
-from hcilib.drive.beds.cluster_guest import QmpError, execute
+from hcilab import cluster_guest, cluster_image
+from hcilab.cluster import LabError, cluster
+from hcilab.cluster_guest import QmpError, execute
 
 pytestmark = [pytest.mark.box, pytest.mark.deep]
 SMALL = {"drive_bytes": 16 * 2**20}

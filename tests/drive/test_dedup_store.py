@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import hcilib as hci
-from hcilib.drive.beds import dedup_store as store
-from hcilib.drive.beds.supervisor import remove
+from hcilab import dedup_store as store
+from hcilab.supervisor import remove
 from hcilib.drive.campaign.subjects import Subject, saved_pct
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.system import Percentage

@@ -11,7 +11,7 @@ import pytest
 from scipy.special import stdtrit
 
 import hcilib as hci
-from hcilib.drive.beds.lab import lab
+from hcilab.lab import lab
 
 sys.path.append(str(hci.ROOT / "bench"))
 

@@ -9,7 +9,7 @@ import pytest
 from probes import assert_gone
 
 import hcilib as hci
-from hcilib.drive.beds.lab import LabError, lab, opened
+from hcilab.lab import LabError, dial, lab, opened
 from hcilib.model.sweeps import sweep
 from hcilib.model.system import System
 from hcilib.model.testbed import Dial, Testbed
@@ -89,17 +89,17 @@ def test_both_systems_are_behind_the_same_drives_on_disks_of_their_own(dialled):
 
 def test_a_drive_is_turned_while_it_runs(dialled, tmp_path):
     """node1 at a quarter: a system of one copy, whose reads are of one node each, loses three eighths of its reads."""
-    hci.dial(dialled, "node1", read_bytes_per_s=RATE // 4, run_dir=tmp_path)
+    dial(dialled, "node1", read_bytes_per_s=RATE // 4, run_dir=tmp_path)
     try:
         assert delivered(dialled, "lab-single", "randread") == pytest.approx((1 + 1 / 4) * RATE / 4096, rel=FOUND)
     finally:
-        hci.dial(dialled, "node1", read_bytes_per_s=RATE)
+        dial(dialled, "node1", read_bytes_per_s=RATE)
     [told] = map(json.loads, (tmp_path / "journal.jsonl").read_text().splitlines())
     assert (told["event"], told["node"], told["read_bytes_per_s"]) == ("dial", "node1", RATE // 4)
 
 
 def test_disks_are_filled_with_the_drives_open_and_then_they_are_as_before(dialled):
-    hci.dial(dialled, "node2", read_bytes_per_s=RATE // 2)
+    dial(dialled, "node2", read_bytes_per_s=RATE // 2)
     try:
         with opened(dialled):
             assert [rate_of(dialled, node.name) for node in dialled.nodes] == ["0", "0"]
@@ -107,7 +107,7 @@ def test_disks_are_filled_with_the_drives_open_and_then_they_are_as_before(diall
             _fail_while_open(dialled)
         assert [rate_of(dialled, node.name) for node in dialled.nodes] == [f"{8 * RATE}", f"{4 * RATE}"]
     finally:
-        hci.dial(dialled, "node2", read_bytes_per_s=RATE)
+        dial(dialled, "node2", read_bytes_per_s=RATE)
 
 
 def _fail_while_open(testbed) -> None:
@@ -132,10 +132,10 @@ def test_systems_may_have_drives_of_their_own(programs, tmp_path):
             "lab-single-b": {"read_bytes_per_s": RATE // 2, "write_bytes_per_s": RATE // 2}}  # fmt: skip
     with lab(2, 1, system=tuple(each), disk_bytes=2**22, dial=each, root=tmp_path) as bed:
         assert [rate_of(bed, "node1", name) for name in each] == [f"{8 * RATE}", f"{4 * RATE}"]
-        hci.dial(bed, "node1", system="lab-single", read_bytes_per_s=RATE // 8)
+        dial(bed, "node1", system="lab-single", read_bytes_per_s=RATE // 8)
         assert rate_of(bed, "node1", "lab-single") == f"{RATE}"
         with pytest.raises(LabError, match=r"dialled drives are those of node1 \(lab-single\), node1 \(lab-single-b\)"):
-            hci.dial(bed, "node1", read_bytes_per_s=RATE)
+            dial(bed, "node1", read_bytes_per_s=RATE)
     assert_gone(bed, patience_s=0)
 
 
@@ -174,11 +174,11 @@ def test_a_dial_that_cannot_be_is_refused_before_anything_is_made(tmp_path, give
 
 def test_a_drive_that_is_not_there_or_not_dialled_is_named(bed, dialled):
     with pytest.raises(LabError, match=r"dial\('node9'\): dialled drives are those of node1, node2"):
-        hci.dial(dialled, "node9", read_bytes_per_s=RATE)
+        dial(dialled, "node9", read_bytes_per_s=RATE)
     with pytest.raises(LabError, match="read_bytes_per_s: Input should be greater than or equal to 65536"):
-        hci.dial(dialled, "node1", read_bytes_per_s=1)
+        dial(dialled, "node1", read_bytes_per_s=1)
     with pytest.raises(LabError, match=r"none: start lab\(dial=...\)"):
-        hci.dial(bed, "node1", read_bytes_per_s=RATE)
+        dial(bed, "node1", read_bytes_per_s=RATE)
 
 
 def test_a_testbed_file_may_dial_its_lab_and_no_node_of_a_real_one(tmp_path):

@@ -10,9 +10,10 @@ from loops import _Shimmed
 from probes import processes, until
 
 import hcilib as hci
+from hcilib.drive.beds import Actions
 from hcilib.drive.campaign import campaign, events
 from hcilib.drive.campaign.campaign import run
-from hcilib.drive.campaign.events import Actions, EventError, actions_of, during
+from hcilib.drive.campaign.events import EventError, actions_of, during
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.plan import Plan, Step
 from hcilib.model.sweeps import sweep

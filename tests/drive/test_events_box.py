@@ -9,8 +9,9 @@ import pytest
 from boxes import plan
 
 import hcilib as hci
+from hcilab.actions import of_box
+from hcilib.drive.beds import Actions
 from hcilib.drive.campaign import campaign
-from hcilib.drive.campaign.events import Actions, of_box
 from hcilib.drive.hosts.hosts import Fleet, need
 
 pytestmark = [pytest.mark.box, pytest.mark.deep]

@@ -13,7 +13,7 @@ import pytest
 from injections import CALM_S, send, tree
 from probes import processes, until
 
-from hcilib.drive.beds.lab import lab
+from hcilab.lab import lab
 from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.campaign import CampaignError, run
 from hcilib.drive.guard.preflight import PreflightError
@@ -136,7 +136,7 @@ def test_a_step_that_cannot_be_done_is_missing_and_the_next_one_is_done(
 
 def kill_sshd(bed, host) -> None:
     """The listener, and the sessions below it."""
-    from hcilib.drive.beds.supervisor import descendants
+    from hcilab.supervisor import descendants
 
     [listener] = [pid for pid, c in processes(bed.lab_root).items() if f"{host.name}.sshd" in c and "sshd -D" in c]
     send([*descendants(listener), listener], signal.SIGKILL)

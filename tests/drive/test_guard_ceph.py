@@ -13,7 +13,7 @@ from ceph_beds import NONE, on
 from probes import processes
 
 import hcilib as hci
-from hcilib.drive.beds.ceph import config_of
+from hcilab.ceph import config_of
 from hcilib.drive.guard.guard import GuardError, refusals
 from hcilib.model.sweeps import sweep
 

@@ -11,8 +11,8 @@ from loops import MIB, own_kernels
 from probes import processes
 
 import hcilib as hci
+from hcilib.drive.beds import Actions
 from hcilib.drive.campaign.campaign import run
-from hcilib.drive.campaign.events import Actions
 from hcilib.model.sweeps import sweep
 from hcilib.model.system import Action, Check, Failures, System
 from hcilib.model.workload import PlanError

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.drive.beds.lab import lab
+from hcilab.lab import lab
 from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.rundir import RunDirError
 from hcilib.model.plan import Plan

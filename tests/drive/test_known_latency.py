@@ -4,7 +4,7 @@ a minute)."""
 import pytest
 
 import hcilib as hci
-from hcilib.drive.beds.lab import lab
+from hcilab.lab import lab
 from hcilib.model.sweeps import sweep
 
 pytestmark = pytest.mark.lab

@@ -14,8 +14,8 @@ import pytest
 from probes import REPOSITORY, assert_gone, base_of, listening, processes, python, until
 
 import hcilib as hci
-from hcilib.drive.beds import lab_hosts
-from hcilib.drive.beds.lab import LabError, lab
+from hcilab import lab_hosts
+from hcilab.lab import LabError, lab
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.testbed import Testbed
 
@@ -137,7 +137,7 @@ def test_it_is_gone_when_the_block_ends_even_by_an_exception(small, tmp_path):
 
 IN_A_NAMESPACE = """
 import os, sys
-from hcilib.drive.beds.lab import lab
+from hcilab.lab import lab
 size = dict(nodes=2, vms=1, disk_bytes=4 * 2**20, root=sys.argv[1])
 assert not os.path.exists("/run/sshd")
 with lab(**size):
@@ -179,7 +179,7 @@ def test_root_gets_sshds_folder_made_and_removed(programs, tmp_path):
 
 HOLD = """
 import sys, time
-from hcilib.drive.beds.lab import lab
+from hcilab.lab import lab
 with lab(nodes=2, vms=1, disk_bytes=4 * 2**20, root=sys.argv[1]) as bed:
     print(bed.model_dump_json(), flush=True)
     time.sleep(600)
@@ -388,9 +388,10 @@ def test_a_host_that_does_not_come_up_is_named_with_its_log(small, monkeypatch, 
 AS_USER = """
 import json, os, sys
 import hcilib as hci
+from hcilab.lab import lab
 from hcilib.model.system import System
 plan = hci.sweep(["4k-randwrite"], repeats=1, iodepth=2, vms=1, write_runtime_s=0.5, span_bytes=2**20, prefill=False, canary=False)
-with hci.lab(nodes=2, vms=1, disk_bytes=2**22) as bed:
+with lab(nodes=2, vms=1, disk_bytes=2**22) as bed:
     results = hci.run(plan, bed, System(name="lab-mirror", label="x"), "run", progress=False)
     print(json.dumps({"uid": os.getuid(), "rows": len(results), "iops": float(results["iops"].iloc[0]),
                       "bed": bed.model_dump(mode="json")}))
@@ -440,7 +441,9 @@ def ordinary_user():
 def test_an_ordinary_user_runs_the_lab_and_a_campaign(programs, ordinary_user):
     user, home = ordinary_user
     home.chmod(0o755)
-    shutil.copytree(REPOSITORY / "hcilib", home / "repository" / "hcilib", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in ("hcilib", "hcilab"):
+        kept = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(REPOSITORY / package, home / "repository" / package, ignore=kept)
     shutil.copy(REPOSITORY / "pyproject.toml", home / "repository")
     interpreter, packages = place_python(home)
     subprocess.run(["chown", "-R", f"{user}:", home / "repository"], check=True)

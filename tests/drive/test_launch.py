@@ -17,7 +17,7 @@ import pytest
 from intrusions import CONTROL
 from probes import processes, python, until
 
-from hcilib.drive.beds.lab import lab
+from hcilab.lab import lab
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.hosts.hosts import Fleet, FleetError, clock
 from hcilib.drive.launch import job, per_host, session

@@ -4,7 +4,7 @@ import pytest
 from boxes import DRIVE_BYTES, plan
 
 import hcilib as hci
-from hcilib.drive.beds.cluster import running
+from hcilab.cluster import running
 
 
 @pytest.mark.box

@@ -20,7 +20,7 @@ from loops import Hosts, Media, hosts_in, own_kernels
 from probes import REPOSITORY, base_of, processes, python, until
 from test_campaign import events, fingerprints
 
-from hcilib.drive.beds.lab import lab
+from hcilab.lab import lab
 from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.hosts import hosts as hosts_module

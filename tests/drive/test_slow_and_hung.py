@@ -10,7 +10,7 @@ import pytest
 from intrusions import DISK, LAUNCHERS, STEPS, by, filled, hung, replicas_of, stopped, written
 from probes import until
 
-from hcilib.drive.beds.lab import lab
+from hcilab.lab import lab
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.launch import job
 from hcilib.model.system import System

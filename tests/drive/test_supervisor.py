@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from probes import processes, until
 
-from hcilib.drive.beds import supervisor
+from hcilab import supervisor
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pdeathsig and subreaper are Linux's")
 

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 import hcilib as hci
-from hcilib.drive.beds.lab import lab
+from hcilab.lab import lab
 from hcilib.model.sweeps import sweep
 from hcilib.model.workload import PlanError
 

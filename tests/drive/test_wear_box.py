@@ -8,8 +8,8 @@ import pytest
 from boxes import naming, plan
 
 import hcilib as hci
-from hcilib.drive.beds import cluster_guest
-from hcilib.drive.beds.cluster import running
+from hcilab import cluster_guest
+from hcilab.cluster import running
 from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.facts import SMART, _answers
 from hcilib.drive.hosts.hosts import Fleet, Outcome, need

@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 from tqdm.auto import tqdm
 
-from hcilib.drive.beds import lab
+from hcilib.drive.beds import filling
 from hcilib.drive.campaign import events, integrity, policy, subjects
 from hcilib.drive.campaign.facts import gather, note_wear, pool_fill_noted
 from hcilib.drive.campaign.policy import Policy, Rules, Watch
@@ -390,8 +390,8 @@ def _launch(
                 sample_s=watch.sample_s if watch else 1.0, begun=begun)  # fmt: skip
     (work / "job.fio").write_text("".join(f"; --- {vm.name}\n{of.jobs[vm.name]}\n" for vm in vms))
     every_s, nodes = min(1.0, max(0.25, step.runtime_s / 4 or 1.0)), [node.name for node in testbed.nodes]
-    filling = lab.opened(testbed) if step.kind == "prefill" else contextlib.nullcontext()  # at the machine's speed
-    with filling, sampled(fleet, nodes, work / "counters.csv", every_s, limit_s) as remarks:
+    speed = filling(testbed) if step.kind == "prefill" else contextlib.nullcontext()
+    with speed, sampled(fleet, nodes, work / "counters.csv", every_s, limit_s) as remarks:
         began_s, began = time.time(), time.monotonic()
         try:
             with beside.written(begun, limit_s) if beside and begun else contextlib.nullcontext():

@@ -14,7 +14,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hcilib.drive.campaign.events import Actions, actions_of
+from hcilib.drive.beds import Actions
+from hcilib.drive.campaign.events import actions_of
 from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.hosts.commands import Task, execute_all, fill, tasks
 from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, Outcome

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hcilib.drive.beds.ceph_cluster import MON_PORT, admin, read_config
+from hcilib.drive.guard.ceph import MON_PORT, admin, read_config
 from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, Device, DevicesError, Inventory, find, parse
 from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, Outcome
 from hcilib.model.testbed import Disk, Testbed

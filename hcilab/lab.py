@@ -25,7 +25,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from hcilib.drive.beds import lab_hosts as hosts
+from hcilab import lab_hosts as hosts
 from hcilib.model.places import JOURNAL
 from hcilib.model.testbed import Dial, Disk, Drive, Fio, Lab, Node, Testbed, Vm
 
@@ -135,10 +135,11 @@ def dial(
 
     Examples
     --------
+    >>> from hcilab.lab import dial, lab
     >>> from hcilib.model.testbed import Dial
     >>> four = Dial(read_bytes_per_s=2**22, write_bytes_per_s=2**22)
-    >>> with hci.lab(vms=1, disk_bytes=2**22, dial=four) as bed:  # doctest: +SKIP
-    ...     hci.dial(bed, "node1", read_bytes_per_s=2**21)
+    >>> with lab(vms=1, disk_bytes=2**22, dial=four) as bed:  # doctest: +SKIP
+    ...     dial(bed, "node1", read_bytes_per_s=2**21)
     """
     given = {"read_bytes_per_s": read_bytes_per_s, "write_bytes_per_s": write_bytes_per_s or read_bytes_per_s}
     try:

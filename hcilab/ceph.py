@@ -1,7 +1,7 @@
 """A real Ceph cluster on loopback, with load generators that write to its images: fio's rbd engine, no root, no kernel
 module.
 
-Every host has its own 127.b.c.d address and its own sshd, as in the lab (hcilib.drive.beds.lab). The nodes carry the
+Every host has its own 127.b.c.d address and its own sshd, as in the lab (hcilab.lab). The nodes carry the
 cluster: an OSD each, the first one the monitor and the manager too. A VM is an sshd whose disks are images of its own
 in the cluster. Failures, recovery and capacity are Ceph's own; one kernel and one disk carry them all, so its speed is
 this machine's.
@@ -18,9 +18,10 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from hcilib.drive.beds import ceph_cluster as cluster
-from hcilib.drive.beds import lab_hosts as hosts
-from hcilib.drive.beds.lab_hosts import LabError
+from hcilab import ceph_cluster as cluster
+from hcilab import lab_hosts as hosts
+from hcilab.lab_hosts import LabError
+from hcilib.drive.guard.ceph import MON_PORT
 from hcilib.drive.hosts.hosts import Fleet, need
 from hcilib.model.testbed import Ceph, Disk, Fio, Node, Testbed, Vm
 
@@ -69,7 +70,7 @@ def ceph(
     pool = cluster.POOLS[system]
     size = hosts.checked(Ceph, "ceph", vms=vms, disks=disks, disk_bytes=disk_bytes, osd_bytes=osd_bytes)
     programs = hosts.find_programs(PACKAGES, engine="rbd")
-    needed, listening = _require_room(pool, size), [*hosts.sshd_of(pool.nodes, vms), (1, cluster.MON_PORT)]
+    needed, listening = _require_room(pool, size), [*hosts.sshd_of(pool.nodes, vms), (1, MON_PORT)]
     with hosts.ground(root, needed, "the cluster's OSDs", base, listening) as (folder, block, keeper):
         if odd := _ODD.search(str(folder)):
             raise LabError(f"{folder}: Ceph cannot be told of a path with {odd[0]!r} in it; pass another root=")
@@ -82,7 +83,7 @@ def ceph(
 
 
 def config_of(testbed: Testbed) -> Path:
-    """The configuration file of a running cluster, by which ``ceph -c`` and `hcilib.drive.beds.ceph_cluster.Monitor`
+    """The configuration file of a running cluster, by which ``ceph -c`` and `hcilab.ceph_cluster.Monitor`
     reach it."""
     names = {disk.uri.split("/")[2] for vm in testbed.vms for disk in vm.disks if disk.uri}
     if not testbed.lab_root or testbed.fio.ioengine != "rbd" or len(names) != 1:

@@ -15,7 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hcilib.drive.beds.lab_hosts import Keeper, LabError, Waiting, answers_unix, connect_unix
+from hcilab.lab_hosts import Keeper, LabError, Waiting, answers_unix
+from hcilib.drive.guard.ceph import connect_unix
 from hcilib.model.testbed import Node
 
 QEMU, PACKAGE, LEAST = "qemu-system-x86_64", "qemu-system-x86", (7, 2)

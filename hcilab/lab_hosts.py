@@ -22,8 +22,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from hcilib.drive.beds import supervisor
-from hcilib.drive.beds.supervisor import sweep
+from hcilab import supervisor
+from hcilab.supervisor import sweep
+from hcilib.drive.guard.ceph import connect_unix
 from hcilib.drive.hosts.hosts import answers
 from hcilib.model.places import ROOT
 
@@ -63,20 +64,6 @@ def answers_unix(path: Path) -> bool:
         connect_unix(path).close()
         return True
     return False
-
-
-def connect_unix(path: Path, limit_s: float = 5.0) -> socket.socket:
-    """A connection to the socket, made by its folder: a full path may be too long for a socket's address."""
-    folder, sock = os.open(path.parent, os.O_RDONLY), socket.socket(socket.AF_UNIX)
-    try:
-        sock.settimeout(limit_s)
-        sock.connect(f"/proc/self/fd/{folder}/{path.name}")
-    except OSError:
-        sock.close()
-        raise
-    finally:
-        os.close(folder)
-    return sock
 
 
 class Keeper(contextlib.AbstractContextManager["Keeper"]):

@@ -15,10 +15,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hcilib.drive.beds import cluster_guest as guests
-from hcilib.drive.beds import cluster_storage as storage
-from hcilib.drive.beds import lab_hosts as hosts
-from hcilib.drive.beds.cluster_image import cache_folder, image
+from hcilab import cluster_guest as guests
+from hcilab import cluster_storage as storage
+from hcilab import lab_hosts as hosts
+from hcilab.cluster_image import cache_folder, image
 from hcilib.drive.hosts.hosts import Clock, Fleet, FleetError, clocks, need
 from hcilib.model.testbed import BOX_CAVEAT, Box, Disk, Fio, Node, Testbed, Vm
 

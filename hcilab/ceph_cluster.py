@@ -21,9 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hcilib.drive.beds.lab_hosts import Keeper, LabError, Waiting, connect_unix
+from hcilab.lab_hosts import Keeper, LabError, Waiting
+from hcilib.drive.guard.ceph import MON_PORT, admin, read_config
 
-MON_PORT, PATIENCE_S = 3300, 60.0
+PATIENCE_S = 60.0
 DATA, META, GROUPS = "box", "box-meta", 32
 LIBRARY, LIMIT_S = "librados.so.2", 20
 
@@ -282,15 +283,6 @@ def _library() -> ctypes.CDLL:
     return library
 
 
-def read_config(config: str | Path) -> dict[str, str]:
-    """The options of ceph.conf that hold for every daemon and client."""
-    parsed = configparser.ConfigParser(interpolation=None, strict=False, delimiters=("=",), comment_prefixes=("#", ";"))
-    with contextlib.suppress(OSError, UnicodeDecodeError, configparser.Error, KeyError):
-        parsed.read_string(Path(config).read_text())
-        return dict(parsed["global"])
-    return {}
-
-
 def mon_leads(folder: Path) -> bool:
     """Whether the monitor of that folder answers and leads; asked on its own socket, as clients wait while it does
     not."""
@@ -325,12 +317,3 @@ def is_clean(monitor: Monitor) -> bool:
     """Every placement group active and clean; HEALTH_OK may be said before they have peered."""
     now = state(monitor)
     return now["groups_clean"] == now["groups"] >= GROUPS
-
-
-def admin(sock: Path, command: str) -> dict:
-    """What a daemon answers on its administration socket; empty while it does not."""
-    with contextlib.suppress(OSError, ValueError), contextlib.closing(connect_unix(sock)) as channel:
-        channel.sendall(json.dumps({"prefix": command, "format": "json"}).encode() + b"\0")
-        with channel.makefile("rb") as answer:
-            return json.loads(answer.read(int.from_bytes(answer.read(4), "big")))
-    return {}

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from hcilib.drive.beds.lab_hosts import SSHD, LabError
+from hcilab.lab_hosts import SSHD, LabError
 
 INIT = Path(__file__).with_name("cluster_init.sh")
 HERE = (

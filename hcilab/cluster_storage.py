@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable
 from functools import partial
 
-from hcilib.drive.beds.lab_hosts import LabError
+from hcilab.lab_hosts import LabError
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.testbed import Disk
 

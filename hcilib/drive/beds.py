@@ -1,0 +1,73 @@
+"""Stand-in hardware: testbeds that this machine can be, such as the embedded lab.
+
+A package registers a bed as an entry point of the group `hcilib.beds`, under the name of the section by which a testbed
+file asks for it (`lab`, `ceph`, `box`). hcilib drives what a bed starts as it drives any other testbed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import Protocol
+
+from hcilib.drive.hosts.hosts import Fleet
+from hcilib.model.testbed import Testbed
+from hcilib.model.yaml_models import TestbedError
+
+GROUP = "hcilib.beds"
+
+
+@dataclass(frozen=True)
+class Actions:
+    """What can be done to one system. `missing`: what keeps it from being whole, in words, empty when nothing does.
+
+    `undo` : action -> the one that takes it back. An action that is left standing when a step ends is taken back then.
+    `replicas` : name of a copy -> where each disk's is read, beside the system itself
+        (hcilib.drive.campaign.integrity.Disks).
+    """
+
+    do: Mapping[str, Callable[[Fleet], object]]
+    undo: Mapping[str, str]
+    missing: Callable[[Fleet], str]
+    replicas: Mapping[str, Mapping[tuple[str, str], tuple[str, str]]] = field(default_factory=dict)
+
+
+class Bed(Protocol):
+    """What hcilib asks of a bed."""
+
+    def open(
+        self, testbed: Testbed, systems: Sequence[str]
+    ) -> contextlib.AbstractContextManager[tuple[Testbed, Actions | None]]:
+        """Start what the testbed file's section asks for, and stop it at the end of the block.
+
+        Yields
+        ------
+        The running testbed, and its actions where only the process that started it can do them.
+        """
+
+    def actions(self, testbed: Testbed) -> Actions | None:
+        """Return what can be done to a testbed of this bed that runs already; None: what the system's file names."""
+
+    def fill(self, testbed: Testbed) -> contextlib.AbstractContextManager[None]:
+        """Lift the set speed of the drives for the block, so that disks are filled at the machine's speed."""
+
+
+def bed(name: str) -> Bed:
+    """Return the registered bed of this name.
+
+    Raises
+    ------
+    TestbedError : no installed package registers it
+    """
+    registered = {point.name: point for point in entry_points(group=GROUP)}
+    if name not in registered:
+        known = ", ".join(sorted(registered)) or "none"
+        raise TestbedError(f"bed {name!r} is not installed. Installed beds: {known}. Run make setup.")
+    return registered[name].load()
+
+
+def filling(testbed: Testbed) -> contextlib.AbstractContextManager[None]:
+    """Lift the set speed of a bed's drives for the block; of any other testbed change nothing."""
+    return bed(testbed.bed).fill(testbed) if testbed.bed else contextlib.nullcontext()

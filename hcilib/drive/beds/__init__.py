@@ -1,1 +1,0 @@
-"""Which testbeds can this machine be by itself, and how are they started and ended?"""
