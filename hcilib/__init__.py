@@ -11,6 +11,8 @@ from importlib import import_module
 
 from hcilib.model.places import ROOT
 
+__version__ = "0.1.0"
+
 _ROOMS = {
     "model.workload": "Pattern Cell PlanError",
     "model.plan": "Step Plan Adaptive Volume Content",
@@ -87,7 +89,7 @@ _MOVED = {"lab": "hcilab.lab", "dial": "hcilab.lab", "LabError": "hcilab.lab", "
           "cluster": "hcilab.cluster"}  # fmt: skip
 """Names that were public here, and the module that has them now."""
 
-__all__ = ["ROOT", *sorted(_HOME)]
+__all__ = ["ROOT", "__version__", *sorted(_HOME)]
 
 
 def __getattr__(name: str):
