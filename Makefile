@@ -5,7 +5,7 @@ SHELL := /bin/bash
 BIN := $(if $(filter hcilib,$(CONDA_DEFAULT_ENV)),,.venv/bin/)
 PY := $(BIN)python
 
-.PHONY: help setup lab greeting lab-again cluster quick test deep report notebooks refresh bench chaos lint bounds picture
+.PHONY: help setup lab greeting lab-again cluster quick test deep report notebooks refresh bench chaos lint bounds picture snapshot
 help:
 	@echo "make setup      install what is missing"
 	@echo "make lab        set up, measure two systems on the embedded lab, report: out/lab/index.html"
@@ -19,6 +19,7 @@ help:
 	@echo "make refresh    execute every notebook in place and strip it as nbval wants it"
 	@echo "make bench      side-by-side measurements, as ratios"
 	@echo "make chaos      faults done to real parts, and twenty deaths of the controller: data/samples/chaos.csv"
+	@echo "make snapshot   every table, figure and refusal into out/snapshot, to compare with another revision's"
 	@echo "make lint       ruff over code and notebooks, mypy over the library"
 	@echo "make bounds     the quick tests and all notebooks with the lowest and the newest versions that pyproject.toml allows"
 	@echo "make picture    the README's picture, drawn again from the committed data"
@@ -83,6 +84,12 @@ bench: setup
 
 chaos: setup
 	@$(PY) bench/chaos.py
+
+# What moved: python -m tests.snapshot compare BEFORE AFTER. Another checkout: make snapshot TREE=../old SNAPSHOT=out/old
+TREE ?= .
+SNAPSHOT ?= out/snapshot
+snapshot: setup
+	@$(PY) -m tests.snapshot save $(SNAPSHOT) --tree $(TREE)
 
 lint: setup
 	@$(BIN)ruff check . && $(BIN)ruff format --check . && $(BIN)mypy

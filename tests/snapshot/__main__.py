@@ -19,9 +19,9 @@ def main(arguments: list[str] | None = None) -> int:
     save = commands.add_parser("save", help="run a checkout's notebooks and guard, and save them")
     save.add_argument("folder", type=Path)
     save.add_argument("--tree", type=Path, default=HERE, help="the checkout; this one if left out")
-    save.add_argument("--only", action="append", help="a pattern of params files or notebooks")
+    only = "params files and notebooks, e.g. 'params/04*', or refusals; all if left out"
+    save.add_argument("--only", action="append", help=only)
     save.add_argument("--jobs", type=int, default=2, help="scenarios at the same time")
-    save.add_argument("--no-refusals", action="store_true", help="leave the guard out")
     compare = commands.add_parser("compare", help="print every difference of two saves")
     compare.add_argument("before", type=Path)
     compare.add_argument("after", type=Path)
@@ -30,9 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     compare.add_argument("--limit", type=int, default=60, help="lines to print")
     chosen = parser.parse_args(arguments)
     if chosen.command == "save":
-        return save_tree(
-            chosen.folder, chosen.tree, chosen.only, chosen.jobs, not chosen.no_refusals
-        )
+        return save_tree(chosen.folder, chosen.tree, chosen.only, chosen.jobs)
     kinds = [kind for kind in chosen.kinds.split(",") if kind]
     if unknown := set(kinds) - set(KINDS):
         parser.error(

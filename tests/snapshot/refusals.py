@@ -115,6 +115,7 @@ def save_refusals(tree: Path, folder: Path) -> None:
         shared_disks(guard, outcomes)
         damaged_listings(guard, outcomes)
         lab_files(guard, outcomes, Path(temporary))
+        ceph_images(guard, outcomes, Path(temporary))
         answers(guard, outcomes)
         tables(guard, outcomes)
         scripts(guard, outcomes)
@@ -281,6 +282,38 @@ def lab_bed(guard: Guard, root: Path) -> Any:
     return m.Testbed(
         name="lab", nodes=nodes, vms=tuple(vms), fio=fio, lab_root=str(root), serves="lab-mirror"
     )
+
+
+def ceph_images(guard: Guard, outcomes: Outcomes, temporary: Path) -> None:
+    """Judge images of a Ceph cluster on this machine whose monitor does not run."""
+    configs = {
+        "a config of the folder": "[global]\nfsid = 1\nmon_host = v2:127.66.0.1:3300\n",
+        "a config of another monitor": "[global]\nfsid = 1\nmon_host = v2:192.0.2.1:3300\n",
+        "an empty config": "",
+        "no config": None,
+    }
+    uris = ["rbd://hci-01234567/box/vm1-d0", "rbd://hci-01234567/box-meta/vm1-d0", None]
+    uris += ["rbd://ceph/box/vm1-d0", "rbd://hci-01234567/other/vm1-d0", "rbd://hci-01234567/box/a"]
+    for name, config in configs.items():
+        for number, uri in enumerate(uris):
+            root = temporary / f"{name.replace(' ', '-')}-{number}"
+            bed = ceph_bed(guard, root, config, uri)
+            outcomes.record(f"ceph: {name}, image {uri}", guard.guard.refusals, bed, 1, 1)
+
+
+def ceph_bed(guard: Guard, root: Path, config: str | None, uri: str | None) -> Any:
+    """Return a testbed with one image, whose cluster is a folder with one store."""
+    m, store = guard.models, root / "osd.0" / "block"
+    store.parent.mkdir(parents=True)
+    store.touch()
+    if config is not None:
+        (root / "hci-01234567.conf").write_text(config, "utf-8")
+    disk = m.Disk(serial="ceph-vm1-d0", size_bytes=SIZE, backing=(str(store),))
+    disk = disk.model_copy(update={"uri": uri})
+    vm = m.Vm(name="vm1", address="127.66.0.101", node="node1", disks=(disk,))
+    node = m.Node(name="node1", address="127.66.0.1")
+    fio = m.Fio(ioengine="rbd")
+    return m.Testbed(name="ceph", nodes=(node,), vms=(vm,), fio=fio, lab_root=str(root))
 
 
 def replace_by_link(image: Path) -> None:

@@ -24,10 +24,8 @@ sys.exit(main(sys.argv[2]))
 """Loads this package under another name: the checkout may have a tests/snapshot of its own."""
 
 
-def save_tree(
-    folder: Path, tree: Path, only: Sequence[str] | None, jobs: int, refusals: bool = True
-) -> int:
-    """Save `tree` into an empty or new `folder`. Return 1 if a scenario failed."""
+def save_tree(folder: Path, tree: Path, only: Sequence[str] | None, jobs: int) -> int:
+    """Save `tree` into an empty folder or over an earlier save. Return 1 if a scenario failed."""
     folder, tree = folder.resolve(), tree.resolve()
     if folder.exists() and any(folder.iterdir()):
         if not (folder / "manifest.json").exists():
@@ -42,7 +40,6 @@ def save_tree(
             "folder": str(folder),
             "only": list(only or ()),
             "jobs": jobs,
-            "refusals": refusals,
             "revision": revision(tree),
         }
         command = [str(interpreter(tree)), "-c", START, str(PACKAGE), json.dumps(order)]

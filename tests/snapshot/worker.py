@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .files import SUFFIX, read, write
-from .scenarios import Scenario, find_scenarios
+from .scenarios import Scenario, find_scenarios, matches
 
 PACKAGES = ("pandas", "numpy", "scipy", "matplotlib", "seaborn", "pyarrow", "pydantic")
 
@@ -27,12 +27,13 @@ def main(order_text: str) -> int:
     tree, folder = Path(order["tree"]), Path(order["folder"])
     scenarios = find_scenarios(tree, order["only"])
     chosen = [scenario for scenario in scenarios if not scenario.leave_out]
-    if not chosen:
+    refusals = not order["only"] or matches("refusals", order["only"])
+    if not chosen and not refusals:
         print("no scenario matches")
         return 1
     preload()
     tasks = [(scenario.name, save_scenario, (scenario, folder)) for scenario in chosen]
-    if order["refusals"]:
+    if refusals:
         from .refusals import save_refusals
 
         tasks.insert(0, ("refusals", save_refusals, (tree, folder)))
