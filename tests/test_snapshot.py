@@ -97,9 +97,20 @@ def differences(capsys, before: Path, after: Path, **options) -> tuple[int, list
 
 
 def test_a_save_is_equal_to_itself(saves, capsys):
-    status, lines = differences(capsys, saves / "after", saves / "after")
+    (saves / "whole").mkdir()
+    for case in CASES:
+        name = f"01_small.{case}.json.gz"
+        shutil.copy(saves / "after" / name, saves / "whole" / name)
+    status, lines = differences(capsys, saves / "whole", saves / "whole")
     assert status == 0
-    assert lines[-1].startswith("0 differences. 7 files and ")
+    assert lines[-1].startswith("0 differences. 5 files and ")
+
+
+def test_a_scenario_that_failed_is_equal_to_nothing(saves, capsys):
+    status, lines = differences(capsys, saves / "after", saves / "after")
+    assert status == 1
+    failed = "01_small.fails: failed in after: cell 5: ValueError: no data"
+    assert lines[:2] == [failed, failed]
 
 
 @pytest.mark.parametrize("case", PLACES)

@@ -117,7 +117,7 @@ def compare_folders(
 ) -> int:
     """Print the differences. Return 0 if equal, 1 if not, 2 if nothing was compared."""
     names = [saved(folder, only) for folder in (before, after)]
-    found, values, compared = [], 0, 0
+    found, values, compared = list(failures(before, after, only)), 0, 0
     for name in sorted(names[0] | names[1]):
         missing = [
             folder for folder, own in zip((before, after), names, strict=True) if name not in own
@@ -160,12 +160,23 @@ def saved(folder: Path, only: str | None) -> set[str]:
     return {name for name in found if fnmatch(name, only)} if only else found
 
 
+def failures(before: Path, after: Path, only: str | None) -> Iterator[str]:
+    """Yield a line per scenario that failed when it was saved; two failures are not equal."""
+    for folder in (before, after):
+        for name, why in manifest_of(folder).get("failed", {}).items():
+            if not only or fnmatch(name, only):
+                yield f"{name}: failed in {folder.name}: {why}"
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    """Return what a save says of itself; nothing where it does not."""
+    file = folder / "manifest.json"
+    return json.loads(file.read_text("utf-8")) if file.exists() else {}
+
+
 def unlike_versions(before: Path, after: Path) -> Iterator[str]:
     """Yield a warning for each package that has another version; numbers may differ by it."""
-    manifests = [folder / "manifest.json" for folder in (before, after)]
-    if not all(file.exists() for file in manifests):
-        return
-    old, new = (json.loads(file.read_text("utf-8"))["versions"] for file in manifests)
+    old, new = (manifest_of(folder).get("versions", {}) for folder in (before, after))
     for name in old.keys() | new.keys():
         if old.get(name) != new.get(name):
             yield f"warning: {name} {old.get(name)} before, {new.get(name)} after"

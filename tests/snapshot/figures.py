@@ -66,7 +66,17 @@ def record_axes(ax: Axes) -> dict[str, Any]:
         "y": record_axis(ax.yaxis, ax.get_ylim()),
         "legend": legend_texts(legend) if legend else None,
         "artists": [record_artist(artist) for artist in drawn_artists(ax)],
-        "insets": [record_axes(inset) for inset in ax.child_axes],
+        "insets": [record_inset(inset) for inset in ax.child_axes],
+    }
+
+
+def record_inset(inset: Any) -> dict[str, Any]:
+    """Return a panel inside a panel; of a second scale of the same panel its two axes."""
+    if isinstance(inset, Axes):
+        return record_axes(inset)
+    return {
+        "x": record_axis(inset.xaxis, inset.get_xlim()),
+        "y": record_axis(inset.yaxis, inset.get_ylim()),
     }
 
 
