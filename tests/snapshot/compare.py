@@ -177,6 +177,6 @@ def manifest_of(folder: Path) -> dict[str, Any]:
 def unlike_versions(before: Path, after: Path) -> Iterator[str]:
     """Yield a warning for each package that has another version; numbers may differ by it."""
     old, new = (manifest_of(folder).get("versions", {}) for folder in (before, after))
-    for name in old.keys() | new.keys():
+    for name in sorted(old.keys() & new.keys()):
         if old.get(name) != new.get(name):
             yield f"warning: {name} {old.get(name)} before, {new.get(name)} after"
