@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
-from scipy.special import chdtr, chdtri, gammaln, roots_jacobi, stdtrit
+from scipy.special import chdtr, chdtri, gammaln, roots_jacobi
 
 from hcilib.analyse.compare.cells import annotate, describe, group_codes, valid_rows
+from hcilib.analyse.compare.contrast import critical, half_width
 from hcilib.analyse.runs.series import MIN_EFFECTIVE, confidence_sequence, mean_interval, run_columns
 from hcilib.model.caveats import Caveat
 
@@ -221,7 +222,7 @@ def planned_runs(protocol: Protocol, run_sd: float, target: float, confidence: f
     if protocol.most_runs is None:
         return protocol.runs
     n = np.arange(protocol.runs, protocol.most_runs + 1)
-    within = np.expm1(stdtrit(n - 1, (1 + confidence) / 2) * run_sd / np.sqrt(n)) <= target
+    within = np.expm1(half_width(run_sd, n, confidence)) <= target
     return int(n[within.argmax()]) if within.any() else protocol.most_runs
 
 
@@ -239,7 +240,7 @@ def half_width_factors(n: int, confidence: float = 0.95) -> tuple[float, float]:
     f = n - 1
     x, weight = roots_jacobi(64, f / 2 - 1, f / 2 - 1)
     u = (1 + x) / 2
-    t = stdtrit(f / (u**2 + (1 - u) ** 2), (1 + confidence) / 2)
+    t = critical(f / (u**2 + (1 - u) ** 2), confidence)
     weight = weight / weight.sum()
     root_chi = np.sqrt(2) * np.exp(gammaln(f + 0.5) - gammaln(f))  # mean of the root of a chi-square of 2f
     expected = weight @ t * root_chi / np.sqrt(f * n)

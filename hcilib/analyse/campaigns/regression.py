@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import fdtrc, stdtrit
+from scipy.special import fdtrc
 
 from hcilib.analyse.campaigns.design import spread_interval
 from hcilib.analyse.compare.cells import (
@@ -20,7 +20,7 @@ from hcilib.analyse.compare.cells import (
     refuse_mixing,
     valid_rows,
 )
-from hcilib.analyse.compare.contrast import FLOOR, check_options, judge
+from hcilib.analyse.compare.contrast import FLOOR, check_options, critical, judge
 from hcilib.model.caveats import NONE, Caveat, Caveats, caveats
 from hcilib.model.metrics import metric_of, noun, percent, percent_range, where
 
@@ -236,7 +236,7 @@ def visible_change(
     k = np.asarray(campaigns, int)
     if (k < 2).any():
         raise ValueError(f"visible_change: {k.min()} earlier campaign; a spread between campaigns needs at least 2")
-    half = stdtrit(k - 1, (1 + confidence) / 2) * cv_pct / 100 * np.sqrt(1 + 1 / k)
+    half = critical(k - 1, confidence) * cv_pct / 100 * np.sqrt(1 + 1 / k)
     seen = {"lower_pct": -100 * np.expm1(-half), "higher_pct": 100 * np.expm1(half)}
     return pd.DataFrame({"k": k, "df": k - 1, **seen, "confidence": confidence})
 

@@ -12,11 +12,10 @@ from itertools import product
 import numpy as np
 import pandas as pd
 from scipy.signal import lfilter
-from scipy.special import stdtrit
 from scipy.stats import binomtest
 
 from hcilib.analyse.campaigns.design import LOOK_S, Protocol, Workload, protocols_of, workload
-from hcilib.analyse.compare.contrast import contrast, judge
+from hcilib.analyse.compare.contrast import contrast, critical, half_width, judge
 from hcilib.analyse.runs.series import MIN_EFFECTIVE, confidence_sequence, effective_samples, long_run_sd
 
 CELLS = 6
@@ -255,13 +254,13 @@ def welch(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Log ratio and half-width of its 95 % interval over the last axis of two arrays of logs; NaN is no run."""
     (na, va), (nb, vb) = ((n := (~np.isnan(x)).sum(-1), np.nanvar(x, axis=-1, ddof=1) / n) for x in (a, b))
     df = (va + vb) ** 2 / (va**2 / (na - 1) + vb**2 / (nb - 1))
-    return np.nanmean(b, axis=-1) - np.nanmean(a, axis=-1), stdtrit(df, 0.975) * np.sqrt(va + vb)
+    return np.nanmean(b, axis=-1) - np.nanmean(a, axis=-1), critical(df) * np.sqrt(va + vb)
 
 
 def paired(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """As `welch`, of runs that stand side by side."""
     d, n = b - a, a.shape[-1]
-    return d.mean(axis=-1), stdtrit(n - 1, 0.975) * d.std(axis=-1, ddof=1) / np.sqrt(n)
+    return d.mean(axis=-1), half_width(d.std(axis=-1, ddof=1), n)
 
 
 def _methods(rng: np.random.Generator, resamples: int, pairs: bool = False) -> dict[str, Callable]:
@@ -332,7 +331,7 @@ def _until_enough(logs: np.ndarray, protocol: Protocol, target: float) -> np.nda
     logs = logs.copy()
     enough = np.zeros(logs.shape[:-1], bool)
     for n in range(protocol.runs, logs.shape[-1]):
-        half = np.expm1(stdtrit(n - 1, 0.975) * logs[..., :n].std(axis=-1, ddof=1) / np.sqrt(n))
+        half = np.expm1(half_width(logs[..., :n].std(axis=-1, ddof=1), n))
         enough |= half <= target
         logs[enough, n] = np.nan
     return logs

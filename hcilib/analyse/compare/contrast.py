@@ -33,6 +33,9 @@ SURE_UNLIKE = 0.95
 """How sure it must be that cells of a system differ in spread before a calm one is trusted more than the rest (METHODS
 section 7)."""
 
+CONFIDENCE = 0.95
+"""Of every interval for which no other confidence was asked."""
+
 METHODS = ("welch", "guarded", "own")
 _DESCRIBES_SYSTEM = ("nodes", "placement", "span_bytes", "pool_fill_pct", "vms")
 
@@ -240,9 +243,26 @@ def _trigamma_inverse(x: float) -> float:
     return float(y)
 
 
+def critical(df: ArrayLike, confidence: float = CONFIDENCE) -> np.ndarray:
+    """Return Student's two-sided critical value; NaN without a degree of freedom."""
+    return stdtrit(df, 0.5 + confidence / 2)
+
+
+def half_width(sd: ArrayLike, n: ArrayLike, confidence: float = CONFIDENCE) -> np.ndarray:
+    """Return half of the t interval of the mean of `n` values that spread by `sd`; NaN of fewer than two."""
+    n = np.asarray(n)
+    return critical(n - 1, confidence) * np.asarray(sd) / np.sqrt(np.maximum(n, 1))
+
+
+def half_width_of(values: ArrayLike, confidence: float = CONFIDENCE) -> float:
+    """Return half of the t interval of the values' own mean; NaN of fewer than two."""
+    x = np.asarray(values, float)
+    return float(half_width(x.std(ddof=1), x.size, confidence)) if x.size > 1 else np.nan
+
+
 def interval(log_ratio: ArrayLike, se: ArrayLike, df: ArrayLike, confidence: float) -> tuple[np.ndarray, np.ndarray]:
     """Lower and upper limit of the ratio, exp(d -+ t se)."""
-    half = stdtrit(df, 0.5 + confidence / 2) * np.asarray(se)
+    half = critical(df, confidence) * np.asarray(se)
     with np.errstate(over="ignore"):
         return np.exp(log_ratio - half), np.exp(log_ratio + half)
 
@@ -264,8 +284,7 @@ def own_interval(cells: pd.DataFrame, confidence: float, share: bool = False) ->
 def _interval_of_share(cells: pd.DataFrame, confidence: float) -> tuple[np.ndarray, np.ndarray]:
     center = logit(np.clip(cells["center"].to_numpy(float) / 100, *_WITHIN))
     spread = [logit(np.clip(runs / 100, *_WITHIN)).std(ddof=1) if len(runs) > 1 else np.nan for runs in cells["runs"]]
-    n = cells["n"].to_numpy(float)
-    half = stdtrit(np.maximum(n - 1, 1), 0.5 + confidence / 2) * np.array(spread, float) / np.sqrt(np.maximum(n, 1))
+    half = half_width(spread, cells["n"], confidence)
     own = cells["center"].to_numpy(float)  # one that was clipped still lies inside its interval
     return np.minimum(100 * expit(center - half), own), np.maximum(100 * expit(center + half), own)
 
@@ -352,7 +371,7 @@ def runs_to_decide(
     with np.errstate(invalid="ignore", divide="ignore"):
         spread, freedom = se * np.sqrt(n / m), np.maximum(df / (n - 1), 1) * (m - 1)
         beyond = ndtri(POWER) * spread
-        differs = stdtrit(freedom, 0.5 + confidence / 2) * spread + beyond <= np.abs(log_ratio)
+        differs = critical(freedom, confidence) * spread + beyond <= np.abs(log_ratio)
         # Both one-sided tests must hold: of a ratio near 1 each fails half as often.
         same = stdtrit(freedom, confidence) * spread + ndtri((1 + POWER) / 2) * spread <= bound - np.abs(log_ratio)
         enough = (differs | same) & (m > n)

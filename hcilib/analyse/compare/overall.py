@@ -9,10 +9,9 @@ from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
 from hcilib.analyse.compare.cells import annotate, asked_by, counted, group_codes, left_out, listed
-from hcilib.analyse.compare.contrast import holm, judge, least_difference
+from hcilib.analyse.compare.contrast import critical, holm, judge, least_difference
 from hcilib.model.caveats import NONE, Caveat
 from hcilib.model.metrics import metric_of, noun, pattern_words, percent, percent_range, size_of, verb, where
 
@@ -97,7 +96,7 @@ def _error_over_blocks(
         df = total**2 / over_sides(variance**2 / (blocks - 1))
         # As if the cells were independent: their own errors, which the limits of their ratios tell.
         own_df = rows["df"].to_numpy(float)
-        own = np.log(rows["hi"] / rows["lo"]).to_numpy() / (2 * stdtrit(own_df, 0.5 + confidence / 2))
+        own = np.log(rows["hi"] / rows["lo"]).to_numpy() / (2 * critical(own_df, confidence))
         independent = np.bincount(code, own**2, len(cells)) / cells**2
         alone = cells == 1  # a group of one cell is that cell, degrees of freedom and all
         df = np.where(alone | ~(df > 0), np.bincount(code, own_df, len(cells)) / cells, df)

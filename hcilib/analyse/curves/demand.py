@@ -14,10 +14,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.optimize import isotonic_regression
-from scipy.special import stdtrit
 
 from hcilib.analyse.compare.cells import SINGLE_RUN, group_codes, refuse_mixing, valid_rows
 from hcilib.analyse.compare.compare import compare, summarize
+from hcilib.analyse.compare.contrast import half_width_of
 from hcilib.model.caveats import Caveat, Caveats, caveats
 from hcilib.model.metrics import metric as metric_of
 from hcilib.model.metrics import pattern_order, pattern_words
@@ -339,7 +339,7 @@ def _interval(values: ArrayLike, confidence: float) -> dict[str, Any]:
     logs = np.log(np.asarray(values, float))
     logs = logs[np.isfinite(logs)]
     n = len(logs)
-    half = stdtrit(n - 1, (1 + confidence) / 2) * logs.std(ddof=1) / np.sqrt(n) if n > 1 else np.nan
+    half = half_width_of(logs, confidence)
     mean = logs.mean() if n else np.nan
     return {"n": n, "center": np.exp(mean), "lo": np.exp(mean - half), "hi": np.exp(mean + half)}
 

@@ -13,9 +13,9 @@ from itertools import combinations, product
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from hcilib.analyse.compare.cells import numbers_of, refuse_mixing, require_columns, valid_rows
+from hcilib.analyse.compare.contrast import critical
 from hcilib.model.caveats import Caveat, Caveats, caveats
 
 COLUMNS = [
@@ -188,7 +188,7 @@ def _half_width(cells: dict, weights: dict[tuple, float], confidence: float) -> 
         return np.nan
     variance = sum(ss for _, ss, _ in cells.values()) / df
     of_weights = sum(w**2 / cells[c][2] for c, w in weights.items())
-    return stats.t.ppf((1 + confidence) / 2, df) * np.sqrt(variance * of_weights)
+    return critical(df, confidence) * np.sqrt(variance * of_weights)
 
 
 def _name(factors, cell: tuple) -> str:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
 from hcilib.analyse.compare.cells import SINGLE_RUN, valid_rows
 from hcilib.analyse.compare.compare import compare
+from hcilib.analyse.compare.contrast import half_width_of
 from hcilib.model.caveats import caveats
 from hcilib.model.metrics import metric as metric_of
 from hcilib.model.metrics import noun, pattern_order, pattern_words
@@ -112,7 +112,7 @@ def fairness(results: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
         shares = own.pivot(index="pair", columns="tenant", values="share").dropna()
         blocks = shares.sum(axis=1) ** 2 / (k * (shares**2).sum(axis=1))
         n, mean = len(blocks), blocks.mean()
-        half = stdtrit(n - 1, (1 + confidence) / 2) * blocks.std() / np.sqrt(n) if n > 1 else np.nan
+        half = half_width_of(blocks, confidence)
         rows.append(
             {"system": of, "together": together, "tenants": k, "n": n, "jain": mean}
             | {"lo": max(mean - half, 1 / k), "hi": min(mean + half, 1.0), "confidence": confidence}

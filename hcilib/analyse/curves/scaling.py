@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.optimize import least_squares
-from scipy.special import fdtrc, stdtrit
+from scipy.special import fdtrc
 
 from hcilib.analyse.compare.cells import refuse_mixing, require_columns, valid_rows
+from hcilib.analyse.compare.contrast import critical
 from hcilib.model.caveats import Caveat, Caveats
 from hcilib.model.metrics import FACTORS, MAY_BE_UNTOLD, pattern_words
 
@@ -97,7 +98,7 @@ def _curve(vms: np.ndarray, x: np.ndarray, confidence: float) -> pd.DataFrame:
     curve = curve.rename_axis("vms").reset_index()
     df = int((curve["n"] - 1).sum())
     pooled = np.sqrt(_scatter_inside(curve) / df) if df else np.nan
-    half = stdtrit(max(df, 1), (1 + confidence) / 2) * pooled / np.sqrt(curve["n"])
+    half = critical(max(df, 1), confidence) * pooled / np.sqrt(curve["n"])
     return curve.assign(low=curve["center"] * np.exp(-half))
 
 

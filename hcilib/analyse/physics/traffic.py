@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
 from hcilib.analyse.compare.cells import SINGLE_RUN, annotate, group_codes, numbers_of, runs_that, valid_rows
 from hcilib.analyse.compare.compare import summarize
+from hcilib.analyse.compare.contrast import half_width_of
 from hcilib.model.caveats import NONE
 from hcilib.model.metrics import FACTORS, KEYS
 from hcilib.model.schemes import ErasureCode, Product, Scheme, Tiers, Wrapped
@@ -423,7 +423,7 @@ def _seen(values: np.ndarray, confidence: float) -> dict[str, float]:
     """Mean and t interval: of what may be 0, so not on logs."""
     n = len(values)
     mean = float(values.mean()) if n else np.nan
-    half = float(stdtrit(n - 1, (1 + confidence) / 2) * values.std(ddof=1) / np.sqrt(n)) if n > 1 else np.nan
+    half = half_width_of(values, confidence)
     return {"n": n, "seen": mean, "seen_lo": mean - half, "seen_hi": mean + half}
 
 

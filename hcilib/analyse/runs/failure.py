@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
 from hcilib.analyse.compare.cells import SINGLE_RUN, TWO_RUNS, asked_by, group_codes, refuse_varying
+from hcilib.analyse.compare.contrast import half_width_of
 from hcilib.analyse.runs.integrity import none_found
 from hcilib.analyse.runs.series import mean_interval, mser5, run_columns
 from hcilib.model.caveats import Caveat, Caveats, caveats
@@ -321,7 +321,7 @@ def _over_repeats(values: np.ndarray, column: str, confidence: float) -> dict:
         return whole | {"warnings": caveats(unseen)}
     logs = column in RATIOS and bool((known > 0).all())
     x = np.log(known) if logs else known
-    half = stdtrit(n - 1, 0.5 + confidence / 2) * x.std(ddof=1) / n**0.5 if n > 1 else np.nan
+    half = half_width_of(x, confidence)
     ends = np.array([x.mean(), x.mean() - half, x.mean() + half])
     center, lo, hi = np.exp(ends) if logs else np.clip(ends, 0.0, 100.0 if column == "dip_pct" else np.inf)
     few = {1: SINGLE_RUN, 2: TWO_RUNS}.get(n)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
 from hcilib.analyse.compare.cells import SINGLE_RUN, is_percentile, refuse_mixing, require_columns, valid_rows
 from hcilib.analyse.compare.compare import summarize
+from hcilib.analyse.compare.contrast import half_width
 from hcilib.analyse.runs.series import run_columns
 from hcilib.model.caveats import NONE, THIN_TAIL, Caveat, Caveats, caveats, column
 from hcilib.model.fio_buckets import BUCKETS, MIDPOINTS, TAIL, ios_to_reach
@@ -112,7 +112,7 @@ def percentile_interval(
     long["log"] = np.log(pd.to_numeric(long["value"]).where(lambda v: long["_valid"] & (v > 0) & np.isfinite(v)))
     groups = long.groupby([*by, "metric"], dropna=False, observed=True, sort=False)
     table = groups["log"].agg(n="count", mean="mean", sd="std").join(groups.size().rename("runs")).reset_index()
-    half = stdtrit(np.maximum(table["n"] - 1, 1), (1 + confidence) / 2) * table["sd"] / np.sqrt(table["n"])
+    half = half_width(table["sd"], table["n"], confidence)
     table["center"] = np.exp(table["mean"])
     table["lo"], table["hi"] = np.exp(table["mean"] - half), np.exp(table["mean"] + half)
     table["confidence"] = confidence

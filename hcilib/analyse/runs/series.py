@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy.special import stdtrit
 
+from hcilib.analyse.compare.contrast import critical, half_width_of
 from hcilib.model.caveats import Caveat, Caveats
 from hcilib.model.metrics import FACTORS, KEYS
 
@@ -106,7 +106,7 @@ def enough_runs(values: ArrayLike, target: float = 0.02, least: int = 5, most: i
         raise ValueError(f"enough_runs: {x[~(x > 0)][0]} is not a rate above zero; pass valid runs only")
     n, logs = x.size, np.log(x)
     mean = float(np.exp(logs.mean())) if n else np.nan
-    half = float(np.expm1(stdtrit(n - 1, 0.975) * logs.std(ddof=1) / n**0.5)) if n > 1 else np.nan
+    half = float(np.expm1(half_width_of(logs)))
     reached = bool(n >= least and half <= target)
     wanted = f"half-width {half:.2%} over {n} runs, wanted {target:.2%}" if n > 1 else f"{n} runs, needs {least}"
     return Decision(reached or n >= most, reached, mean, half, n, float(n), wanted)
@@ -326,7 +326,7 @@ def _interval(y: np.ndarray, confidence: float) -> dict:
     n_eff = y.size / tau
     short = not min(n_eff, y.size) >= MIN_EFFECTIVE
     se = np.nan if short else float(batch_means(y, BATCHES).std(ddof=1) / BATCHES**0.5)
-    half = stdtrit(BATCHES - 1, (1 + confidence) / 2) * se
+    half = critical(BATCHES - 1, confidence) * se
     worth = f", worth {n_eff:.0f} independent ones" if n_eff < y.size else ""
     warnings = []
     if short:
