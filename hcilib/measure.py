@@ -260,7 +260,7 @@ def _set_aside_unfinished(run_dir: str | Path) -> None:
         folder.rename(folder.with_name(f"{folder.name}.{time.strftime('%Y%m%dT%H%M%S')}"))
 
 
-def integrity(run_dir: str | Path | Sequence[str | Path], confidence: float = 0.95) -> pd.DataFrame:
+def integrity(run_dir: str | Path | Sequence[str | Path]) -> pd.DataFrame:
     """Whether an acknowledged write was lost: the verdict of every run directory with stamped blocks, VM, disk and
     replica.
 
@@ -271,7 +271,7 @@ def integrity(run_dir: str | Path | Sequence[str | Path], confidence: float = 0.
     RunReadError : no stamped blocks were written or read back there, or a file holds something else
     """
     acknowledged, blocks = read_integrity(run_dir)
-    verdicts = integrity_verdicts(acknowledged, blocks, confidence=confidence, died=blocks.attrs["died"])
+    verdicts = integrity_verdicts(acknowledged, blocks, died=blocks.attrs["died"])
     verdicts.attrs["warnings"] = blocks.attrs["warnings"]
     return verdicts
 

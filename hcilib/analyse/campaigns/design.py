@@ -18,7 +18,7 @@ from scipy.optimize import brentq
 from scipy.special import chdtr, chdtri, gammaln, roots_jacobi
 
 from hcilib.analyse.compare.cells import annotate, describe, group_codes, valid_rows
-from hcilib.analyse.compare.contrast import critical, half_width
+from hcilib.analyse.compare.contrast import CONFIDENCE, critical, half_width
 from hcilib.analyse.runs.series import MIN_EFFECTIVE, confidence_sequence, mean_interval, run_columns
 from hcilib.model.caveats import Caveat
 
@@ -75,7 +75,6 @@ def noise(
     second_cv_pct: float | None = None,
     between_cv_pct: float | None = None,
     tau_s: float | None = None,
-    confidence: float = 0.95,
 ) -> pd.DataFrame:
     """What a campaign says of its own noise, cell by cell.
 
@@ -108,7 +107,7 @@ def noise(
     table = cells[[*by, *[c for c in ("rwmixread",) if c in cells and c not in by], "n"]].assign(
         runtime_s=seconds["runtime_s"],
         cv_pct=100 * np.sqrt(variance),
-        **spread_interval(variance, n - 1.0, confidence),
+        **spread_interval(variance, n - 1.0),
         within_cv_pct=100 * np.sqrt(within2),
         between_cv_pct=100 * np.sqrt(between2),
         second_cv_pct=100 * np.sqrt(second2),
@@ -116,7 +115,7 @@ def noise(
     )
     table["basis"] = _basis(n > 1, seconds["_second2"].notna().to_numpy(), second2 == second2, between2 == between2)
     return table.assign(
-        confidence=confidence,
+        confidence=CONFIDENCE,
         warnings=annotate(cells["notes"], (n < 2, Caveat("single-run-spread", "spread of runs not measured"))),
     )
 
@@ -138,13 +137,12 @@ def pool_noise(noise: pd.DataFrame, by: str | Sequence[str] = ()) -> pd.DataFram
     total, within = mean["cv_pct"].to_numpy(), mean["within_cv_pct"].to_numpy()
     # The parts of the pooled variance, not the pooled parts: cell by cell the difference is cut at 0, which adds up.
     between = np.where(total == total, np.sqrt(np.maximum(total**2 - within**2, 0)), mean["between_cv_pct"])
-    confidence = noise["confidence"].iloc[0] if len(noise) else np.nan
     freedom = df.groupby(code).sum().to_numpy(float)
     return out.assign(
         cells=noise.groupby(code).size().to_numpy(), n=noise["n"].groupby(code).sum().to_numpy(), df=freedom,
-        cv_pct=total, **spread_interval((total / 100) ** 2, freedom, confidence), within_cv_pct=within,
+        cv_pct=total, **spread_interval((total / 100) ** 2, freedom), within_cv_pct=within,
         between_cv_pct=between, second_cv_pct=mean["second_cv_pct"].to_numpy(),
-        tau_s=noise["tau_s"].groupby(code).mean().to_numpy(), confidence=confidence,
+        tau_s=noise["tau_s"].groupby(code).mean().to_numpy(), confidence=CONFIDENCE,
     )  # fmt: skip
 
 
@@ -154,7 +152,6 @@ def precision(
     target: float = 0.02,
     runs: Sequence[int] | None = None,
     systems: int = 2,
-    confidence: float = 0.95,
 ) -> pd.DataFrame:
     """The half-width of a comparison of two systems that each protocol will reach, and its hours, planned from `noise`.
 
@@ -179,12 +176,12 @@ def precision(
         run_s = {w: planned_run_s(protocol, w, second, tau_s, target) for w in (False, True)}
         lasts = np.where(writes, run_s[True], run_s[False])
         run_sd = float(np.sqrt((between**2 + second**2 / lasts).mean()))
-        for n in runs or [planned_runs(protocol, run_sd, target, confidence)]:
-            expected, assured = (100 * float(np.expm1(run_sd * factor)) for factor in half_width_factors(n, confidence))
+        for n in runs or [planned_runs(protocol, run_sd, target)]:
+            expected, assured = (100 * float(np.expm1(run_sd * factor)) for factor in half_width_factors(n))
             rows.append({
                 "protocol": protocol.name, "order": protocol.order, "cells": len(writes), "runs": n,
                 "read_s": run_s[False], "write_s": run_s[True], "hours": systems * n * lasts.sum() / 3600,
-                "cv_pct": 100 * run_sd, "half_width_pct": expected, "assured_pct": assured, "confidence": confidence,
+                "cv_pct": 100 * run_sd, "half_width_pct": expected, "assured_pct": assured, "confidence": CONFIDENCE,
             })  # fmt: skip
     return pd.DataFrame(rows)
 
@@ -217,17 +214,17 @@ def planned_run_s(protocol: Protocol, writes: bool, second_sd: float, tau_s: flo
     return float(looks[within.argmax()]) if within.any() else longest
 
 
-def planned_runs(protocol: Protocol, run_sd: float, target: float, confidence: float = 0.95) -> int:
+def planned_runs(protocol: Protocol, run_sd: float, target: float) -> int:
     """Runs of a cell: the protocol's, or the first number whose t interval of the cell's mean is within `target`."""
     if protocol.most_runs is None:
         return protocol.runs
     n = np.arange(protocol.runs, protocol.most_runs + 1)
-    within = np.expm1(half_width(run_sd, n, confidence)) <= target
+    within = np.expm1(half_width(run_sd, n)) <= target
     return int(n[within.argmax()]) if within.any() else protocol.most_runs
 
 
 @lru_cache(maxsize=256)
-def half_width_factors(n: int, confidence: float = 0.95) -> tuple[float, float]:
+def half_width_factors(n: int) -> tuple[float, float]:
     """Welch's half-width at `n` runs a side, in spreads of one run: its expectation, and what nine in ten do not
     exceed.
 
@@ -240,7 +237,7 @@ def half_width_factors(n: int, confidence: float = 0.95) -> tuple[float, float]:
     f = n - 1
     x, weight = roots_jacobi(64, f / 2 - 1, f / 2 - 1)
     u = (1 + x) / 2
-    t = critical(f / (u**2 + (1 - u) ** 2), confidence)
+    t = critical(f / (u**2 + (1 - u) ** 2))
     weight = weight / weight.sum()
     root_chi = np.sqrt(2) * np.exp(gammaln(f + 0.5) - gammaln(f))  # mean of the root of a chi-square of 2f
     expected = weight @ t * root_chi / np.sqrt(f * n)
@@ -266,10 +263,10 @@ def _squared(pct: float | None) -> float:
     return np.nan if pct is None else (pct / 100) ** 2
 
 
-def spread_interval(variance: ArrayLike, df: ArrayLike, confidence: float) -> dict[str, np.ndarray]:
+def spread_interval(variance: ArrayLike, df: ArrayLike) -> dict[str, np.ndarray]:
     """Interval of a standard deviation, in percent: df s^2 / sigma^2 is chi-square."""
     df = np.where(np.asarray(df) > 0, df, np.nan)
-    alpha = 1 - confidence
+    alpha = 1 - CONFIDENCE
     return {
         "lo": 100 * np.sqrt(df * variance / chdtri(df, alpha / 2)),
         "hi": 100 * np.sqrt(df * variance / chdtri(df, 1 - alpha / 2)),

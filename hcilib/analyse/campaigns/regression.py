@@ -20,7 +20,7 @@ from hcilib.analyse.compare.cells import (
     refuse_mixing,
     valid_rows,
 )
-from hcilib.analyse.compare.contrast import FLOOR, check_options, critical, judge
+from hcilib.analyse.compare.contrast import CONFIDENCE, FLOOR, check_options, critical, judge
 from hcilib.model.caveats import NONE, Caveat, Caveats, caveats
 from hcilib.model.metrics import metric_of, noun, percent, percent_range, where
 
@@ -36,7 +36,6 @@ def regression(
     margin: float = 0.05,
     campaign: str = "run_id",
     adjust: str | None = "bh",
-    confidence: float = 0.95,
 ) -> pd.DataFrame:
     """The campaign `new` against k earlier ones (default: all others): prediction interval on campaign log-means.
 
@@ -51,16 +50,16 @@ def regression(
     is better; no change seen; missing), sentence, confidence, warnings. Raises ValueError as `compare` does.
     """
     by = [by] if isinstance(by, str) else list(by)
-    check_options(margin, "welch", adjust, confidence)
+    check_options(margin, adjust=adjust)
     earlier = None if baselines is None else [baselines] if isinstance(baselines, str) else list(baselines)
     _require_campaigns(results, campaign, [new, *(earlier or [])])
     if campaign in results and earlier is not None:
         results = results[results[campaign].isin([new, *earlier])]
     cells, code, places = describe_along(results, metric, by, campaign)
     predicted = _prediction(cells, code, (cells[campaign] == new).to_numpy(), len(places))
-    judged = judge(predicted, margin=margin, adjust=adjust, confidence=confidence).rename(columns={"n_baseline": "k"})
+    judged = judge(predicted, margin=margin, adjust=adjust).rename(columns={"n_baseline": "k"})
     out = pd.concat([places, judged, predicted[["center", "center_baseline", "floored"]]], axis=1)
-    out["verdict"] = _verdict(out, metric, margin, 1 - confidence)
+    out["verdict"] = _verdict(out, metric, margin, 1 - CONFIDENCE)
     joined = [NONE] * len(out)
     for i, name, notes in zip(code, cells[campaign], cells["notes"], strict=True):
         joined[i] += notes.of(name)
@@ -203,7 +202,6 @@ def campaign_noise(
     metric: str = "iops",
     by: str | Sequence[str] = CELL,
     campaign: str = "run_id",
-    confidence: float = 0.95,
 ) -> pd.DataFrame:
     """How far whole campaigns of a system lie apart, and how far their runs alone would put them.
 
@@ -220,14 +218,12 @@ def campaign_noise(
     per_cell = cells.groupby(by, dropna=False, observed=True)
     table = per_cell.agg(k=("log", "size"), variance=("log", "var"), own=("own", "mean"), n=("n", "sum")).reset_index()
     table = table[table["k"] > 1]
-    rows = [_campaigns_of(system, part, confidence) for system, part in table.groupby("system", sort=False)]
+    rows = [_campaigns_of(system, part) for system, part in table.groupby("system", sort=False)]
     columns = ["system", "campaigns", "cells", "n", "cv_pct", "lo", "hi", "from_runs_pct", "confidence", "warnings"]
     return pd.DataFrame(rows, columns=columns)
 
 
-def visible_change(
-    cv_pct: float, campaigns: Sequence[int] = (2, 3, 4, 5, 8, 12), confidence: float = 0.95
-) -> pd.DataFrame:
+def visible_change(cv_pct: float, campaigns: Sequence[int] = (2, 3, 4, 5, 8, 12)) -> pd.DataFrame:
     """The smallest change of one cell that a `regression` against k earlier campaigns can tell from their own spread.
 
     h = t_{k-1} s sqrt(1 + 1/k) on logs (METHODS section 1), before any correction for many cells. Returns k, df,
@@ -236,9 +232,9 @@ def visible_change(
     k = np.asarray(campaigns, int)
     if (k < 2).any():
         raise ValueError(f"visible_change: {k.min()} earlier campaign; a spread between campaigns needs at least 2")
-    half = critical(k - 1, confidence) * cv_pct / 100 * np.sqrt(1 + 1 / k)
+    half = critical(k - 1) * cv_pct / 100 * np.sqrt(1 + 1 / k)
     seen = {"lower_pct": -100 * np.expm1(-half), "higher_pct": 100 * np.expm1(half)}
-    return pd.DataFrame({"k": k, "df": k - 1, **seen, "confidence": confidence})
+    return pd.DataFrame({"k": k, "df": k - 1, **seen, "confidence": CONFIDENCE})
 
 
 def block_drift(
@@ -269,13 +265,13 @@ def block_drift(
     return pd.DataFrame(rows, columns=[*keys, *columns])
 
 
-def _campaigns_of(system: str, cells: pd.DataFrame, confidence: float) -> dict:
+def _campaigns_of(system: str, cells: pd.DataFrame) -> dict:
     weight = cells["k"] - 1
     variance, own = np.average(cells["variance"], weights=weight), cells["own"].mean()
     no_more = Caveat("from-runs", "campaigns lie no further apart than their runs explain")
     row = {"system": system, "campaigns": int(cells["k"].max()), "cells": len(cells), "n": int(cells["n"].sum())}
-    row |= {"cv_pct": 100 * np.sqrt(variance), **spread_interval(variance, weight.min(), confidence)}
-    row |= {"from_runs_pct": 100 * np.sqrt(own), "confidence": confidence}
+    row |= {"cv_pct": 100 * np.sqrt(variance), **spread_interval(variance, weight.min())}
+    row |= {"from_runs_pct": 100 * np.sqrt(own), "confidence": CONFIDENCE}
     return row | {"warnings": caveats(no_more if variance <= own else None)}
 
 

@@ -15,7 +15,7 @@ from scipy.signal import lfilter
 from scipy.stats import binomtest
 
 from hcilib.analyse.campaigns.design import LOOK_S, Protocol, Workload, protocols_of, workload
-from hcilib.analyse.compare.contrast import contrast, critical, half_width, judge
+from hcilib.analyse.compare.contrast import CONFIDENCE, contrast, critical, half_width, judge
 from hcilib.analyse.runs.series import MIN_EFFECTIVE, confidence_sequence, effective_samples, long_run_sd
 
 CELLS = 6
@@ -62,7 +62,7 @@ def simulate_coverage(
             for method, interval in _methods(rng, resamples, order == "pairs").items():
                 found = _covered(*interval(logs[:, 0], logs[:, 1]))
                 rows.append({"situation": situation, "runs": n, "method": method, **found})
-    return pd.DataFrame(rows).assign(nominal=0.95, confidence=0.95)
+    return pd.DataFrame(rows).assign(nominal=CONFIDENCE, confidence=CONFIDENCE)
 
 
 def simulate_protocols(
@@ -99,7 +99,7 @@ def simulate_protocols(
         rows.append(row | {"rmse_pct": 100 * np.sqrt((d**2).mean())} | _covered(d, half))
     table = pd.DataFrame(rows)
     table.insert(5, "time_ratio", table["hours"] / table["hours"].iloc[0])
-    return table.assign(confidence=0.95)
+    return table.assign(confidence=CONFIDENCE)
 
 
 def characteristics(
@@ -145,10 +145,10 @@ def characteristics(
             "false_per_cell": found["false"].mean(), "false_per_grid": grid.mean(), "power": found["seen"].mean(),
             "half_width_pct": 100 * np.expm1(found["half"].median()),
         })  # fmt: skip
-    return pd.DataFrame(rows).assign(confidence=0.95)
+    return pd.DataFrame(rows).assign(confidence=CONFIDENCE)
 
 
-def calibrated(campaigns: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
+def calibrated(campaigns: pd.DataFrame) -> pd.DataFrame:
     """What whole campaigns said of drives whose true difference was dialled, by that difference.
 
     Parameters
@@ -174,11 +174,11 @@ def calibrated(campaigns: pd.DataFrame, confidence: float = 0.95) -> pd.DataFram
     rows = []
     for difference, own in campaigns.groupby("difference_pct"):
         n, held, verdicts = len(own), int(own["held"].sum()), own["verdict"]
-        interval = binomtest(held, n).proportion_ci(confidence, method="exact")
+        interval = binomtest(held, n).proportion_ci(CONFIDENCE, method="exact")
         row = {"difference_pct": difference, "n": n, "different": int(verdicts.isin(["higher", "lower"]).sum())}
         row |= {name: int((verdicts == name).sum()) for name in ("equivalent", "inconclusive")}
         row |= {"wrong": int(own["wrong"].sum()), "held_pct": 100 * held / n}
-        row |= {"lo": 100 * interval.low, "hi": 100 * interval.high, "confidence": confidence}
+        row |= {"lo": 100 * interval.low, "hi": 100 * interval.high, "confidence": CONFIDENCE}
         row["half_width_pct"] = float((50 * (own["hi"] - own["lo"]) / own["ratio"]).median())
         row["off_pct"] = float((100 * (own["ratio"] / own["truth"] - 1)).abs().median())
         rows.append(row | {"load_lo": own["load_before"].min(), "load_hi": own["load_before"].max()})
@@ -196,8 +196,8 @@ def _judged(logs: np.ndarray, design: str, sd: float) -> pd.DataFrame:
     described["partners"] = pd.Series([np.arange(n) if design == "pairs" else np.full(n, -1)] * len(flat), dtype=object)
     here = np.arange(cells)
     pair = contrast(described, here + cells, here, pairs="auto")
-    equal = judge(pair, margin=0.05, adjust="bh", confidence=0.95)
-    unlike = judge(pair.assign(log_ratio=pair["log_ratio"] + np.log(0.9)), margin=0.05, adjust="bh", confidence=0.95)
+    equal = judge(pair, margin=0.05, adjust="bh")
+    unlike = judge(pair.assign(log_ratio=pair["log_ratio"] + np.log(0.9)), margin=0.05, adjust="bh")
     in_pairs, apart = (logs[1] - logs[0]).std(axis=1, ddof=1) / np.sqrt(2), logs.std(axis=2, ddof=1).max(axis=0)
     spread = in_pairs if design == "pairs" else apart
     return pd.DataFrame({

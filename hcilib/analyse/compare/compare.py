@@ -11,6 +11,7 @@ import pandas as pd
 
 from hcilib.analyse.compare.cells import Runs, annotate, counted, describe, group_codes, not_among, runs_that
 from hcilib.analyse.compare.contrast import (
+    CONFIDENCE,
     against,
     benjamini_hochberg,
     check_options,
@@ -30,7 +31,7 @@ def summarize(
     results: pd.DataFrame,
     metric: str = "iops",
     by: str | Sequence[str] = ("system", "pattern", "iodepth"),
-    confidence: float = 0.95,
+    confidence: float = CONFIDENCE,
 ) -> pd.DataFrame:
     """The centre of each cell's runs and its interval.
 
@@ -50,7 +51,7 @@ def summarize(
     """
     by = [by] if isinstance(by, str) else list(by)
     cells = describe(results, metric, by)
-    check_options(0.05, "welch", None, confidence)
+    check_options(confidence=confidence)
     lo, hi = own_interval(cells, confidence, share=metric in METRICS and METRICS[metric].unit == "%")
     table = cells[[*by, "n", "center"]].assign(
         lo=lo,
@@ -73,7 +74,7 @@ def compare(
     margin: float = 0.05,
     method: str = "welch",
     adjust: str | None = "bh",
-    confidence: float = 0.95,
+    confidence: float = CONFIDENCE,
     labels: Mapping[str, str] | None = None,
     pairs: bool | str = "auto",
 ) -> pd.DataFrame:
@@ -235,7 +236,6 @@ def rank(
     metric: str = "iops",
     by: str | Sequence[str] = ("pattern", "iodepth"),
     margin: float = 0.05,
-    confidence: float = 0.95,
 ) -> pd.DataFrame:
     """The systems of each cell in order. A system's rank is 1 + the number of systems shown to be better than it.
 
@@ -258,10 +258,10 @@ def rank(
     """
     by = [by] if isinstance(by, str) else [*by]
     by = [name for name in by if name != "system"]
-    check_options(margin, "welch", None, confidence)
+    check_options(margin)
     sign = better_sign(metric)
     cells = describe(results, metric, ["system", *by])
-    pairs = _ordered_pairs(cells, by, margin, 1 - confidence)
+    pairs = _ordered_pairs(cells, by, margin, 1 - CONFIDENCE)
     mine, ahead = pairs.groupby("row"), sign * pairs["log_ratio"] > 0
     per_cell = {
         "behind": (pairs["differ"] & ~ahead).groupby(pairs["row"]).sum(),
@@ -274,13 +274,13 @@ def rank(
     others, absent = cells["system"].nunique() - 1, _absent(cells, by)
     nobody = [f"{systems} missing in this cell: nobody is called best" for systems in absent]
     point, ranked = facts["point"].eq(True) | (cells["n"] == 1), cells["center"] > 0
-    lo, hi = own_interval(cells, confidence)
+    lo, hi = own_interval(cells)
     out = cells[[*by, "system", "n", "center"]].assign(
         rank=(1.0 + facts["behind"].fillna(0)).where(ranked),
         tied_with=facts["tied_with"].fillna(""),
         lo=lo,
         hi=hi,
-        confidence=confidence,
+        confidence=CONFIDENCE,
         verdict=np.select([~ranked, point, facts["behind"].isna()], ["missing", "point", "alone"], "ranked"),
         best=facts["beaten"].eq(others) & (others > 0),
         warnings=annotate(

@@ -254,10 +254,10 @@ def half_width(sd: ArrayLike, n: ArrayLike, confidence: float = CONFIDENCE) -> n
     return critical(n - 1, confidence) * np.asarray(sd) / np.sqrt(np.maximum(n, 1))
 
 
-def half_width_of(values: ArrayLike, confidence: float = CONFIDENCE) -> float:
+def half_width_of(values: ArrayLike) -> float:
     """Return half of the t interval of the values' own mean; NaN of fewer than two."""
     x = np.asarray(values, float)
-    return float(half_width(x.std(ddof=1), x.size, confidence)) if x.size > 1 else np.nan
+    return float(half_width(x.std(ddof=1), x.size)) if x.size > 1 else np.nan
 
 
 def interval(log_ratio: ArrayLike, se: ArrayLike, df: ArrayLike, confidence: float) -> tuple[np.ndarray, np.ndarray]:
@@ -267,7 +267,9 @@ def interval(log_ratio: ArrayLike, se: ArrayLike, df: ArrayLike, confidence: flo
         return np.exp(log_ratio - half), np.exp(log_ratio + half)
 
 
-def own_interval(cells: pd.DataFrame, confidence: float, share: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def own_interval(
+    cells: pd.DataFrame, confidence: float = CONFIDENCE, share: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     """Interval of each cell's own centre, by its own runs alone: t on logs; NaN for a single run.
 
     Of a `share`, in percent, t on logits: it ends inside 0 to 100 (METHODS section 7).
@@ -321,7 +323,12 @@ def least_difference(margin: ArrayLike) -> np.ndarray:
 
 
 def judge(
-    pair: pd.DataFrame, *, margin: float, adjust: str | None, confidence: float, others: Sequence[ArrayLike] = ()
+    pair: pd.DataFrame,
+    *,
+    margin: float,
+    adjust: str | None,
+    confidence: float = CONFIDENCE,
+    others: Sequence[ArrayLike] = (),
 ) -> pd.DataFrame:
     """Ratio, interval, p, equivalence and verdict of each pair of a `contrast`.
 
@@ -379,7 +386,9 @@ def runs_to_decide(
     return np.where(np.isfinite(se), found, np.nan)
 
 
-def check_options(margin: float, method: str, adjust: str | None, confidence: float) -> None:
+def check_options(
+    margin: float = 0.05, method: str = "welch", adjust: str | None = None, confidence: float = CONFIDENCE
+) -> None:
     """ValueError naming the argument that makes no sense."""
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; expected one of {', '.join(METHODS)}")

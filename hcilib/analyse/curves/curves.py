@@ -10,7 +10,7 @@ import pandas as pd
 
 from hcilib.analyse.compare.cells import annotate, describe, describe_along, group_codes, left_out
 from hcilib.analyse.compare.compare import rank
-from hcilib.analyse.compare.contrast import against, below, contrast, judge, notes_of_pairs, own_interval
+from hcilib.analyse.compare.contrast import CONFIDENCE, against, below, contrast, judge, notes_of_pairs, own_interval
 from hcilib.model.caveats import NONE, Caveat, caveats, column
 from hcilib.model.metrics import FACTORS, METRICS, better_sign, metric_of, noun, pattern_order, pattern_words, where
 
@@ -54,7 +54,7 @@ def peak(
     best = _best(sign * cells["center"].to_numpy(), code, cells["n"].to_numpy() > 0, len(out))
     tied = _tied(cells, code, best, sign)
     depth, top = cells[over], cells.iloc[best].reset_index(drop=True)
-    lo, hi = own_interval(top, 1 - ALPHA)
+    lo, hi = own_interval(top)
     out = out.assign(
         best=top[over],
         smallest_tied=depth.where(tied).groupby(code).min().astype(depth.dtype),
@@ -63,7 +63,7 @@ def peak(
         center=top["center"],
         lo=lo,
         hi=hi,
-        confidence=1 - ALPHA,
+        confidence=CONFIDENCE,
         leave_one_out=_leave_one_out(cells, code, sign, len(out)),
     )
     out["bias_pct"] = 100 * sign * (out["center"] / out["leave_one_out"] - 1)
@@ -110,7 +110,6 @@ def crossover(
     metric: str = "iops",
     by: str | Sequence[str] = ("pattern",),
     over: str = "iodepth",
-    confidence: float = 0.95,
     labels: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """Where the curves of systems `a` and `b` change places: linear in log2(over) x log ratio.
@@ -131,13 +130,13 @@ def crossover(
     0      4      8   point
     """
     by = [by] if isinstance(by, str) else list(by)
-    table, places = _ratios(results, a, b, metric, by, over, confidence)
+    table, places = _ratios(results, a, b, metric, by, over)
     code = group_codes(table, by)[0]
     columns = {c: table[c].to_numpy() for c in (over, *_JUDGED)}
     found = []
     for i, place in enumerate(places.to_dict("records") or [{}] * len(places)):
         for crossing in _crossings({c: v[code == i] for c, v in columns.items()}, over):
-            row = {**place, "a": a, "b": b, **crossing, "confidence": confidence}
+            row = {**place, "a": a, "b": b, **crossing, "confidence": CONFIDENCE}
             found.append({**row, "sentence": crossover_sentence(row, place, over, metric, labels or {})})
     numbers = [over, "lo", "hi", "below", "above", "ratio_below", "ratio_above", "n", "confidence"]
     return pd.DataFrame(found, columns=[*by, "a", "b", *numbers, "verdict", "sentence", "warnings"])
@@ -216,14 +215,14 @@ def _leave_one_out(cells: pd.DataFrame, code: np.ndarray, sign: int, groups: int
 
 
 def _ratios(
-    results: pd.DataFrame, a: str, b: str, metric: str, by: list[str], over: str, confidence: float
+    results: pd.DataFrame, a: str, b: str, metric: str, by: list[str], over: str
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """b / a in every cell of every curve, judged, and the curves there are. A system nobody ran leaves no cell."""
     if over in results and (results[over] <= 0).any():
         raise ValueError(f"{over} holds {results[over].min():g}; its logarithm is taken, expected positive values")
     cells = curves(results[results["system"].isin([a, b])], metric, ["system", *by], over)[0]
     rows, base, keys = against(cells, a, [*by, over])
-    judged = judge(contrast(cells, rows, base, pairs="auto"), margin=0.05, adjust="bh", confidence=confidence)
+    judged = judge(contrast(cells, rows, base, pairs="auto"), margin=0.05, adjust="bh")
     notes = notes_of_pairs(cells, rows, base, keys, a)
     return pd.concat([keys, judged], axis=1).assign(warnings=notes), group_codes(cells, by)[1]
 

@@ -17,7 +17,7 @@ from scipy.optimize import isotonic_regression
 
 from hcilib.analyse.compare.cells import SINGLE_RUN, group_codes, refuse_mixing, valid_rows
 from hcilib.analyse.compare.compare import compare, summarize
-from hcilib.analyse.compare.contrast import half_width_of
+from hcilib.analyse.compare.contrast import CONFIDENCE, half_width_of
 from hcilib.model.caveats import Caveat, Caveats, caveats
 from hcilib.model.metrics import metric as metric_of
 from hcilib.model.metrics import pattern_order, pattern_words
@@ -31,9 +31,7 @@ OF_A_LEVEL = ("iodepth", "demand")
 CLOSED = Caveat("closed-loop", "no demand was offered: a closed loop's latency says nothing that its IOPS do not")
 
 
-def load_curve(
-    results: pd.DataFrame, metric: str | Sequence[str] = "p99_ns", by: Sequence[str] = BY, confidence: float = 0.95
-) -> pd.DataFrame:
+def load_curve(results: pd.DataFrame, metric: str | Sequence[str] = "p99_ns", by: Sequence[str] = BY) -> pd.DataFrame:
     """A latency over the IOPS that were delivered, one row a demand and metric.
 
     Parameters
@@ -66,20 +64,20 @@ def load_curve(
     2    0.9  915.0  2  9197826.0       True
     """
     if not isinstance(metric, str):
-        return pd.concat([load_curve(results, one, by, confidence) for one in metric], ignore_index=True)
+        return pd.concat([load_curve(results, one, by) for one in metric], ignore_index=True)
     offered = _offered(results, metric, by)
     rows = []
     for key, runs in _groups(offered, by):
-        levels = [_level(level, metric, confidence) for _, level in runs.groupby("demand", sort=False)]
+        levels = [_level(level, metric) for _, level in runs.groupby("demand", sort=False)]
         curve = pd.DataFrame(levels).sort_values("offered_iops", ignore_index=True)
         curve["fitted"] = _monotone(curve["iops"], curve["center"], curve["open_loop"], curve["n"])
         rows.append(curve.assign(**key))
     columns = [*by, "demand", "offered_iops", "iops", "metric", "n", "center", "lo", "hi", "fitted", "open_loop"]
     table = pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=[*columns, "warnings"])
-    return table.assign(confidence=confidence)[[*columns, "confidence", "warnings"]]
+    return table.assign(confidence=CONFIDENCE)[[*columns, "confidence", "warnings"]]
 
 
-def latency_over_iops(results: pd.DataFrame, metric: str = "lat_ns", confidence: float = 0.95) -> pd.DataFrame:
+def latency_over_iops(results: pd.DataFrame, metric: str = "lat_ns") -> pd.DataFrame:
     """A latency over the IOPS of the same tests: at demands where any was offered, else at the depths of a closed loop.
 
     Only the former says which latency a demand has: of a closed loop each axis is the other's reciprocal times the
@@ -98,16 +96,14 @@ def latency_over_iops(results: pd.DataFrame, metric: str = "lat_ns", confidence:
     0  ceph-pve  64k-randwrite        1  36200.0  1323000.0
     """
     if "demand" in results and results["demand"].notna().any():
-        return load_curve(results, metric, BY, confidence)
-    latency = summarize(results, metric, confidence=confidence)
+        return load_curve(results, metric, BY)
+    latency = summarize(results, metric)
     delivered = summarize(results, "iops").rename(columns={"center": "iops"})
     table = latency.merge(delivered[[*BY, "iodepth", "iops"]], on=[*BY, "iodepth"])
     return table.assign(metric=metric, open_loop=True).sort_values("iodepth", kind="stable", ignore_index=True)
 
 
-def load_within(
-    results: pd.DataFrame, by: Sequence[str] = BY, confidence: float = 0.95, **limits: float | Sequence[float]
-) -> pd.DataFrame:
+def load_within(results: pd.DataFrame, by: Sequence[str] = BY, **limits: float | Sequence[float]) -> pd.DataFrame:
     """The most IOPS that a latency limit allows, with an interval over blocks.
 
     Parameters
@@ -138,9 +134,9 @@ def load_within(
     for metric, limit_ns in _limits(limits):
         runs = load_within_runs(results, by, **{metric: limit_ns})
         for key, blocks in _groups(runs, by):
-            rows.append(key | {"metric": metric, "limit_ns": limit_ns} | _over_blocks(blocks, confidence))
+            rows.append(key | {"metric": metric, "limit_ns": limit_ns} | _over_blocks(blocks))
     columns = [*by, "metric", "limit_ns", "n", "iops", "lo", "hi", "bound", "warnings"]
-    return pd.DataFrame(rows, columns=columns).assign(confidence=confidence)
+    return pd.DataFrame(rows, columns=columns).assign(confidence=CONFIDENCE)
 
 
 def load_within_runs(results: pd.DataFrame, by: Sequence[str] = BY, **limit: float) -> pd.DataFrame:
@@ -176,7 +172,6 @@ def latency_at(
     iops: float | Sequence[float],
     metric: str = "p99_ns",
     by: Sequence[str] = BY,
-    confidence: float = 0.95,
 ) -> pd.DataFrame:
     """The latency at a demand, with an interval over blocks, or a refusal to extrapolate.
 
@@ -201,16 +196,15 @@ def latency_at(
     rows = []
     for asked in np.atleast_1d(np.asarray(iops, dtype=float)):
         for key, runs in _groups(offered, by):
-            rows.append(key | {"iops": asked, "metric": metric} | _at(runs, asked, metric, confidence))
+            rows.append(key | {"iops": asked, "metric": metric} | _at(runs, asked, metric))
     columns = [*by, "iops", "metric", "n", "center", "lo", "hi", "warnings"]
-    return pd.DataFrame(rows, columns=columns).assign(confidence=confidence)
+    return pd.DataFrame(rows, columns=columns).assign(confidence=CONFIDENCE)
 
 
 def demand_answer(
     results: pd.DataFrame,
     baseline: str | None = None,
     labels: Mapping[str, str] | None = None,
-    confidence: float = 0.95,
     **limit: float,
 ) -> str:
     """What each system gives within a latency limit, a sentence a pattern, with intervals; the others against
@@ -227,7 +221,7 @@ def demand_answer(
     Within p99 latency of 5 ms at 4k random read/write 70/30: A 751 [750, 753], B 526 [525, 527] IOPS; B gives 30 % less (proven).
     """  # noqa: E501
     [(metric, limit_ns)] = _limits(limit)
-    held = load_within(results, BY, confidence, **limit)
+    held = load_within(results, BY, **limit)
     runs = load_within_runs(results, BY, **limit)
     held["named"] = held["system"].map(lambda name: (labels or {}).get(name, name))
     base, systems = baseline or held["system"].iloc[0], runs["system"].unique()
@@ -319,9 +313,9 @@ def _groups(frame: pd.DataFrame, by: Sequence[str]):
 # --- one curve --------------------------------------------------------------------------------------------------------
 
 
-def _level(runs: pd.DataFrame, metric: str, confidence: float) -> dict:
+def _level(runs: pd.DataFrame, metric: str) -> dict:
     """One demand over its runs."""
-    found, saturated = _interval(runs[metric], confidence), int((~runs["open_loop"].astype(bool)).sum())
+    found, saturated = _interval(runs[metric]), int((~runs["open_loop"].astype(bool)).sum())
     rates = {name: np.exp(np.log(runs[name]).mean()) for name in ("offered_iops", "iops")}
     of, missing, said = f"of {len(runs)} runs", len(runs) - found["n"], []
     if saturated:
@@ -334,12 +328,12 @@ def _level(runs: pd.DataFrame, metric: str, confidence: float) -> dict:
     return level | rates | found | {"warnings": Caveats(said)}
 
 
-def _interval(values: ArrayLike, confidence: float) -> dict[str, Any]:
+def _interval(values: ArrayLike) -> dict[str, Any]:
     """n, and the geometric mean (center) with a t interval on logs (lo, hi); NaN where there is none."""
     logs = np.log(np.asarray(values, float))
     logs = logs[np.isfinite(logs)]
     n = len(logs)
-    half = half_width_of(logs, confidence)
+    half = half_width_of(logs)
     mean = logs.mean() if n else np.nan
     return {"n": n, "center": np.exp(mean), "lo": np.exp(mean - half), "hi": np.exp(mean + half)}
 
@@ -379,8 +373,8 @@ def _crossing(x: np.ndarray, y: np.ndarray, limit: float) -> tuple[float, str]:
 # --- over blocks ------------------------------------------------------------------------------------------------------
 
 
-def _over_blocks(blocks: pd.DataFrame, confidence: float) -> dict:
-    found = _interval(blocks["iops"], confidence)
+def _over_blocks(blocks: pd.DataFrame) -> dict:
+    found = _interval(blocks["iops"])
     bounds = sorted(set(blocks["bound"]) - {""})
     said = [SINGLE_RUN] if found["n"] == 1 else []
     match bounds:
@@ -398,7 +392,7 @@ def _over_blocks(blocks: pd.DataFrame, confidence: float) -> dict:
     return found | {"iops": found["center"], "bound": bound, "warnings": Caveats(said)}
 
 
-def _at(runs: pd.DataFrame, asked: float, metric: str, confidence: float) -> dict:
+def _at(runs: pd.DataFrame, asked: float, metric: str) -> dict:
     own = [name for name in ("source", "run_id", "block") if name in runs]
     found, low, high = [], np.inf, -np.inf
     for _, block in _groups(runs, own):
@@ -411,4 +405,4 @@ def _at(runs: pd.DataFrame, asked: float, metric: str, confidence: float) -> dic
     if not found:
         measured = f"measured from {low:,.0f} to {high:,.0f}" if high >= low else "nothing was kept up with"
         said = Caveat("not-measured", f"no latency at {asked:,.0f} IOPS: {measured}")
-    return _interval(found, confidence) | {"warnings": caveats(said)}
+    return _interval(found) | {"warnings": caveats(said)}

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from hcilib.analyse.compare.cells import numbers_of, refuse_mixing, require_columns, valid_rows
-from hcilib.analyse.compare.contrast import critical
+from hcilib.analyse.compare.contrast import CONFIDENCE, critical
 from hcilib.model.caveats import Caveat, Caveats, caveats
 
 COLUMNS = [
@@ -58,7 +58,7 @@ def factor_cells(results: pd.DataFrame, factors: Sequence[str], cpu_bound_pct: f
     return grid(results, "iops", factors, cpu_bound_pct).merge(about, on=list(factors), how="left")
 
 
-def effects(table: pd.DataFrame, response: str, factors: Sequence[str], confidence: float = 0.95) -> pd.DataFrame:
+def effects(table: pd.DataFrame, response: str, factors: Sequence[str]) -> pd.DataFrame:
     """Main effects and interactions of `factors` on `response`, as ratios.
 
     Parameters
@@ -86,7 +86,7 @@ def effects(table: pd.DataFrame, response: str, factors: Sequence[str], confiden
     for order in range(1, len(factors) + 1):
         for chosen in combinations(factors, order):
             for target in product(*(levels[f][1:] for f in chosen)):
-                rows.append(_effect(cells, levels, dict(zip(chosen, target, strict=True)), confidence))
+                rows.append(_effect(cells, levels, dict(zip(chosen, target, strict=True))))
     found = pd.DataFrame(rows, columns=COLUMNS)
     found.attrs["by"] = tuple(factors)
     return found
@@ -138,7 +138,7 @@ def _levels(table: pd.DataFrame, factors: Sequence[str]) -> dict[str, list]:
     return levels
 
 
-def _effect(cells: dict, levels: dict[str, list], target: dict, confidence: float) -> dict:
+def _effect(cells: dict, levels: dict[str, list], target: dict) -> dict:
     """Average, over the contexts measured whole, of the signed sum of the cells' mean logs."""
     used, missing = [], set()
     weights: dict[tuple, float] = {}
@@ -152,7 +152,7 @@ def _effect(cells: dict, levels: dict[str, list], target: dict, confidence: floa
             weights |= corner
     weights = {cell: sign / len(used) for cell, sign in weights.items()}
     log_ratio = sum(w * cells[cell][0] for cell, w in weights.items()) if used else np.nan
-    half = _half_width(cells, weights, confidence)
+    half = _half_width(cells, weights)
     others = [f for f in levels if f not in target]
     return {
         "effect": " x ".join(target),
@@ -161,7 +161,7 @@ def _effect(cells: dict, levels: dict[str, list], target: dict, confidence: floa
         "ratio": np.exp(log_ratio),
         "lo": np.exp(log_ratio - half),
         "hi": np.exp(log_ratio + half),
-        "confidence": confidence,
+        "confidence": CONFIDENCE,
         "n": sum(cells[cell][2] for cell in weights),
         "contexts": len(used),
         "possible": len(contexts),
@@ -181,14 +181,14 @@ def _corners(levels: dict[str, list], target: dict, context: tuple) -> dict[tupl
     return corner
 
 
-def _half_width(cells: dict, weights: dict[tuple, float], confidence: float) -> float:
+def _half_width(cells: dict, weights: dict[tuple, float]) -> float:
     """t on the variance within cells, pooled over all cells; NaN where nothing was repeated."""
     df = sum(n - 1 for _, _, n in cells.values())
     if not weights or df == 0:
         return np.nan
     variance = sum(ss for _, ss, _ in cells.values()) / df
     of_weights = sum(w**2 / cells[c][2] for c, w in weights.items())
-    return critical(df, confidence) * np.sqrt(variance * of_weights)
+    return critical(df) * np.sqrt(variance * of_weights)
 
 
 def _name(factors, cell: tuple) -> str:

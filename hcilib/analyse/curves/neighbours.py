@@ -10,7 +10,7 @@ import pandas as pd
 
 from hcilib.analyse.compare.cells import SINGLE_RUN, valid_rows
 from hcilib.analyse.compare.compare import compare
-from hcilib.analyse.compare.contrast import half_width_of
+from hcilib.analyse.compare.contrast import CONFIDENCE, half_width_of
 from hcilib.model.caveats import caveats
 from hcilib.model.metrics import metric as metric_of
 from hcilib.model.metrics import noun, pattern_order, pattern_words
@@ -24,7 +24,6 @@ def neighbours(
     metrics: Sequence[str] = ("iops", "p99_ns"),
     margin: float = 0.05,
     adjust: str | None = "bh",
-    confidence: float = 0.95,
 ) -> pd.DataFrame:
     """Each tenant beside the others, as a ratio to itself alone, block by block.
 
@@ -32,7 +31,7 @@ def neighbours(
     ----------
     results : the results table of ``sweep(tenants=...)``: only rows of tenants count
     metrics : columns of it; each is a family of tests of its own
-    margin, adjust, confidence : as in ``compare``
+    margin, adjust : as in ``compare``
 
     Returns
     -------
@@ -59,7 +58,7 @@ def neighbours(
     1  backup-rate64m   0.99        True            98.0
     """
     runs = _runs(results)
-    tables = [compare(runs, ALONE, metric, BY, margin, adjust=adjust, confidence=confidence) for metric in metrics]
+    tables = [compare(runs, ALONE, metric, BY, margin, adjust=adjust) for metric in metrics]
     table = pd.concat(tables, ignore_index=True)
     there = pd.MultiIndex.from_frame(runs[["system", *BY]])
     table = table[pd.MultiIndex.from_frame(table[["system", *BY]]).isin(there)].reset_index(drop=True)
@@ -75,7 +74,7 @@ def neighbours(
     return table[[*key[:3], "beside", "metric", *measured, "confidence", "margin", "method", "warnings"]]
 
 
-def fairness(results: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
+def fairness(results: pd.DataFrame) -> pd.DataFrame:
     """Jain's index of what each tenant keeps of its IOPS beside the others: 1 where all lose the same share, 1/k
     where one keeps all.
 
@@ -112,10 +111,10 @@ def fairness(results: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
         shares = own.pivot(index="pair", columns="tenant", values="share").dropna()
         blocks = shares.sum(axis=1) ** 2 / (k * (shares**2).sum(axis=1))
         n, mean = len(blocks), blocks.mean()
-        half = half_width_of(blocks, confidence)
+        half = half_width_of(blocks)
         rows.append(
             {"system": of, "together": together, "tenants": k, "n": n, "jain": mean}
-            | {"lo": max(mean - half, 1 / k), "hi": min(mean + half, 1.0), "confidence": confidence}
+            | {"lo": max(mean - half, 1 / k), "hi": min(mean + half, 1.0), "confidence": CONFIDENCE}
             | {"warnings": caveats(SINGLE_RUN if n == 1 else None)}
         )
     return pd.DataFrame(rows)

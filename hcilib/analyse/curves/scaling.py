@@ -15,7 +15,7 @@ from scipy.optimize import least_squares
 from scipy.special import fdtrc
 
 from hcilib.analyse.compare.cells import refuse_mixing, require_columns, valid_rows
-from hcilib.analyse.compare.contrast import critical
+from hcilib.analyse.compare.contrast import CONFIDENCE, critical
 from hcilib.model.caveats import Caveat, Caveats
 from hcilib.model.metrics import FACTORS, MAY_BE_UNTOLD, pattern_words
 
@@ -39,7 +39,6 @@ def saturation(
     results: pd.DataFrame,
     metric: str = "iops",
     by: Sequence[str] = ("system", "pattern"),
-    confidence: float = 0.95,
 ) -> pd.DataFrame:
     """Where each curve over the VM count bends, and the smallest fleet that is as good as the largest.
 
@@ -70,25 +69,25 @@ def saturation(
         if skipped := len(group) - len(runs):
             said = f"{skipped} runs left out: invalid, or {metric} or vms not above zero"
             warnings.append(Caveat("invalid", said))
-        row = _saturate(runs["vms"].to_numpy(float), runs[metric].to_numpy(float), confidence, warnings)
+        row = _saturate(runs["vms"].to_numpy(float), runs[metric].to_numpy(float), warnings)
         rows.append(dict(zip(by, key, strict=True)) | row)
     return pd.DataFrame(rows, columns=[*by, *COLUMNS])
 
 
-def _saturate(vms: np.ndarray, x: np.ndarray, confidence: float, warnings: list[Caveat]) -> dict:
+def _saturate(vms: np.ndarray, x: np.ndarray, warnings: list[Caveat]) -> dict:
     """One group's row. `warnings` is added to."""
-    row = dict.fromkeys(COLUMNS, np.nan) | {"n": 0, "points": 0, "model": "", "confidence": confidence}
+    row = dict.fromkeys(COLUMNS, np.nan) | {"n": 0, "points": 0, "model": "", "confidence": CONFIDENCE}
     if x.size:
-        curve = _curve(vms, x, confidence)
+        curve = _curve(vms, x)
         row |= _plateau(curve, warnings)
         if len(curve) < 5:
             warnings.append(Caveat("few-points", f"no knee: it takes 5 VM counts, here are {len(curve)}"))
         else:
-            row |= _model(curve, confidence, warnings)
+            row |= _model(curve, warnings)
     return row | {"warnings": Caveats(warnings)}
 
 
-def _curve(vms: np.ndarray, x: np.ndarray, confidence: float) -> pd.DataFrame:
+def _curve(vms: np.ndarray, x: np.ndarray) -> pd.DataFrame:
     """One row per VM count: vms, n, center (geometric mean), sd (of the logs), low (lower bound of the t interval).
 
     The bounds rest on the spread pooled over all VM counts: two or three runs say little about their own.
@@ -98,7 +97,7 @@ def _curve(vms: np.ndarray, x: np.ndarray, confidence: float) -> pd.DataFrame:
     curve = curve.rename_axis("vms").reset_index()
     df = int((curve["n"] - 1).sum())
     pooled = np.sqrt(_scatter_inside(curve) / df) if df else np.nan
-    half = critical(max(df, 1), confidence) * pooled / np.sqrt(curve["n"])
+    half = critical(max(df, 1)) * pooled / np.sqrt(curve["n"])
     return curve.assign(low=curve["center"] * np.exp(-half))
 
 
@@ -118,7 +117,7 @@ def _plateau(curve: pd.DataFrame, warnings: list[Caveat]) -> dict:
     }  # fmt: skip
 
 
-def _model(curve: pd.DataFrame, confidence: float, warnings: list[Caveat]) -> dict:
+def _model(curve: pd.DataFrame, warnings: list[Caveat]) -> dict:
     """Which model fits, by AICc on relative errors, and what it says: a knee only where no line and no smooth curve is
     as good (every smooth curve bends, few have a knee: METHODS section 7); the USL if it beats bend and line and peaks
     inside the measured range."""
@@ -141,7 +140,7 @@ def _model(curve: pd.DataFrame, confidence: float, warnings: list[Caveat]) -> di
         warnings.append(Caveat("no-knee", "no knee: the curve bends smoothly, one without a corner fits as well"))
         row["model"] = "smooth"
     else:
-        row |= _knee(curve, knots, best, bends[best][0], confidence, warnings)
+        row |= _knee(curve, knots, best, bends[best][0], warnings)
         rivals = [straight, bend]
     law = usl_fit(n, y)
     if n[0] <= law["peak_n"] <= n[-1] and usl < min(rivals):
@@ -149,9 +148,7 @@ def _model(curve: pd.DataFrame, confidence: float, warnings: list[Caveat]) -> di
     return row
 
 
-def _knee(
-    curve: pd.DataFrame, knots: np.ndarray, best: int, fit: np.ndarray, confidence: float, warnings: list[Caveat]
-) -> dict:
+def _knee(curve: pd.DataFrame, knots: np.ndarray, best: int, fit: np.ndarray, warnings: list[Caveat]) -> dict:
     """The knot and its interval."""
     if best in (0, len(knots) - 1):
         edge = "the knot lies at the edge of what was measured: measure more VM counts beyond it"
@@ -160,7 +157,7 @@ def _knee(
         warnings.append(Caveat("steepens", "the curve steepens at the knot: no saturation"))
     lo, hi = np.nan, np.nan
     if curve["n"].min() > 1:
-        lo, hi = _knee_interval(curve, _hinge(curve["vms"].to_numpy(), knots[best]) @ fit, knots, confidence)
+        lo, hi = _knee_interval(curve, _hinge(curve["vms"].to_numpy(), knots[best]) @ fit, knots)
     return {"knee": knots[best], "lo": lo, "hi": hi, "model": "two-segment"}
 
 
@@ -194,9 +191,7 @@ def _bend_is_real(line_rss: float, bend_rss: float, curve: pd.DataFrame) -> bool
     return gain > _floor(runs) and fdtrc(2, spare, gain / 2 / rest) < ALPHA
 
 
-def _knee_interval(
-    curve: pd.DataFrame, fitted: np.ndarray, knots: np.ndarray, confidence: float
-) -> tuple[float, float]:
+def _knee_interval(curve: pd.DataFrame, fitted: np.ndarray, knots: np.ndarray) -> tuple[float, float]:
     """Parametric bootstrap: runs drawn around the fitted bend with the runs' own pooled spread, refitted each time.
 
     The spread is itself drawn (chi-square), as it rests on few runs. All draws meet one projection per knot.
@@ -209,7 +204,7 @@ def _knee_interval(
     bases = np.stack([np.linalg.qr(_hinge(n, k) * weight[:, None])[0] for k in knots])
     explained = (((drawn * weight) @ bases.transpose(1, 0, 2).reshape(n.size, -1)) ** 2).reshape(DRAWS, len(knots), 3)
     found = knots[explained.sum(axis=2).argmax(axis=1)]
-    lo, hi = np.quantile(found, [(1 - confidence) / 2, (1 + confidence) / 2])
+    lo, hi = np.quantile(found, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(lo), float(hi)
 
 

@@ -86,7 +86,7 @@ def _verdict(table: pd.DataFrame, least: pd.Series) -> np.ndarray:
 
 
 def pattern_cost(
-    results: pd.DataFrame, pattern: str | Sequence[str], base: str, metric: str = "lat_ns", confidence: float = 0.95
+    results: pd.DataFrame, pattern: str | Sequence[str], base: str, metric: str = "lat_ns"
 ) -> pd.DataFrame:
     """What `pattern` (or each of several) costs over `base` on the same system at the same load, such as a synchronous
     write over a plain one. The mean latency of a write with fdatasync is that :func:`until_stable`.
@@ -118,7 +118,7 @@ def pattern_cost(
         )
     # compare sets systems against one another within a cell; here the patterns stand against one another in a system
     swapped = pair.drop(columns=OF_PATTERN, errors="ignore").assign(product=pair["system"], system=pair["pattern"])
-    table = compare(swapped, base, metric, by=("product", "iodepth"), adjust="holm", confidence=confidence)
+    table = compare(swapped, base, metric, by=("product", "iodepth"), adjust="holm")
     table = table.rename(columns={"system": "pattern", "product": "system"})
     table["added_ns"] = table["center"] - table["center_baseline"]
     table = table[table["pattern"].isin(wanted)].reset_index(drop=True)

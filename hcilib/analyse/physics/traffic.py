@@ -11,7 +11,7 @@ import pandas as pd
 
 from hcilib.analyse.compare.cells import SINGLE_RUN, annotate, group_codes, numbers_of, runs_that, valid_rows
 from hcilib.analyse.compare.compare import summarize
-from hcilib.analyse.compare.contrast import half_width_of
+from hcilib.analyse.compare.contrast import CONFIDENCE, half_width_of
 from hcilib.model.caveats import NONE
 from hcilib.model.metrics import FACTORS, KEYS
 from hcilib.model.schemes import ErasureCode, Product, Scheme, Tiers, Wrapped
@@ -313,7 +313,6 @@ def amplification(
     stripe_bytes: float | Mapping[str, float] | None = None,
     chunk_bytes: float | None = None,
     devices: str | None = None,
-    confidence: float = 0.95,
     tolerance: float = 0.1,
 ) -> pd.DataFrame:
     """I/Os and bytes of the drives per I/O and byte of the client, over repeats, beside the scheme's.
@@ -371,10 +370,10 @@ def amplification(
         for i, group in groups.iterrows():
             own, absent = runs[(code == i) & valid & sampled], (code == i) & valid & ~sampled
             load = _load(runs[code == i])
-            table = pd.DataFrame([_seen(own[name].to_numpy(float), confidence) for name in MEASURES])
+            table = pd.DataFrame([_seen(own[name].to_numpy(float)) for name in MEASURES])
             costs = _costs(load, own_scheme, stripe, chunk)
             table = table.assign(
-                **group, measure=MEASURES, confidence=confidence, expected=[costs[m] for m in MEASURES]
+                **group, measure=MEASURES, confidence=CONFIDENCE, expected=[costs[m] for m in MEASURES]
             )
             unsampled = runs_that("drives", np.full(len(table), absent.sum()), "without counters of drives")
             said = annotate([NONE] * len(table), unsampled, (table["n"] == 1, SINGLE_RUN))
@@ -419,11 +418,11 @@ def _costs(load: _Load, scheme: Scheme, stripe_bytes: float | None, chunk_bytes:
     return costs | (told if is_one else {name: 0.0 if cost == 0 else np.nan for name, cost in told.items()})
 
 
-def _seen(values: np.ndarray, confidence: float) -> dict[str, float]:
+def _seen(values: np.ndarray) -> dict[str, float]:
     """Mean and t interval: of what may be 0, so not on logs."""
     n = len(values)
     mean = float(values.mean()) if n else np.nan
-    half = half_width_of(values, confidence)
+    half = half_width_of(values)
     return {"n": n, "seen": mean, "seen_lo": mean - half, "seen_hi": mean + half}
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from hcilib.analyse.compare.cells import SINGLE_RUN, TWO_RUNS, asked_by, group_codes, refuse_varying
-from hcilib.analyse.compare.contrast import half_width_of
+from hcilib.analyse.compare.contrast import CONFIDENCE, half_width_of
 from hcilib.analyse.runs.integrity import none_found
 from hcilib.analyse.runs.series import mean_interval, mser5, run_columns
 from hcilib.model.caveats import Caveat, Caveats, caveats
@@ -35,7 +35,6 @@ def failures(
     hosts: pd.DataFrame | None = None,
     tolerance: float = TOLERANCE,
     window_s: int = WINDOW_S,
-    confidence: float = 0.95,
     silences: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """What one failure did to each run.
@@ -76,9 +75,9 @@ def failures(
             raise ValueError(
                 f"no series of {dict(zip(keys, key, strict=True))}, in which {own['what'].iloc[0]} was done"
             )
-        row = _cost(rates[key], own.sort_values("t_s"), quiet.get(key), tolerance, window_s, confidence)
+        row = _cost(rates[key], own.sort_values("t_s"), quiet.get(key), tolerance, window_s)
         row |= {"whole_s": _whole(events, keys, key, row["heal_s"]), "max_lat_ns": _longest(hosts, keys, key)}
-        rows.append(dict(zip(keys, key, strict=True)) | row | {"confidence": confidence})
+        rows.append(dict(zip(keys, key, strict=True)) | row | {"confidence": CONFIDENCE})
     return pd.DataFrame(rows, columns=[*keys, *COLUMNS])
 
 
@@ -139,7 +138,6 @@ def _cost(
     silences: pd.DataFrame | None,
     tolerance: float,
     window_s: int,
-    confidence: float,
 ) -> dict:
     """The row of one run, but for what is not in its rates."""
     if len(done) > 2:
@@ -150,9 +148,9 @@ def _cost(
     end_s = float(rate.index[-1]) + 1
     turn_s = np.floor(heal_s) if heal_s == heal_s else end_s  # the second of the heal is one of the time after it
     before, broken = rate[rate.index < np.floor(fail_s)], rate[(rate.index >= np.floor(fail_s)) & (rate.index < turn_s)]
-    healthy = _level(_steady(before), confidence)
+    healthy = _level(_steady(before))
     plateau = _steady(_resumed(broken.iloc[1:], window_s))  # the second of the failure itself is half of each
-    degraded = _level(plateau, confidence)
+    degraded = _level(plateau)
     silences = _silent_seconds(rate) if silences is None or silences["resolution_s"].isna().all() else silences
     resolution_s = silences["resolution_s"].max()
     healed_s = heal_s if heal_s == heal_s else end_s  # a silence is told finer than a second, and so is its end
@@ -184,8 +182,8 @@ def _resumed(phase: pd.Series, window_s: int) -> pd.Series:
     return phase.iloc[int(np.argmax(whole)) :] if whole.any() else phase.iloc[:0]
 
 
-def _level(phase: pd.Series, confidence: float) -> pd.Series:
-    return mean_interval(phase.to_numpy(float), confidence).iloc[0]
+def _level(phase: pd.Series) -> pd.Series:
+    return mean_interval(phase.to_numpy(float)).iloc[0]
 
 
 def _named(name: str, level: pd.Series) -> dict:
@@ -282,7 +280,7 @@ GAPS = ("gap_s", "heal_gap_s")
 BY = ("system", "pattern", "iodepth", "failure")
 
 
-def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY, confidence: float = 0.95) -> pd.DataFrame:
+def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY) -> pd.DataFrame:
     """Every quantity of `failures` over the repeats of a failure, with a t interval.
 
     Geometric means (t on logs) for rates and their ratio, arithmetic ones for seconds and percent, which may be 0 and
@@ -301,7 +299,7 @@ def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY, confidenc
     for key, runs in table.groupby(by, dropna=False, sort=False):
         for column, name in QUANTITIES.items():
             if runs[column].notna().any() or (column == "back_s" and (runs["heal"] != "").any()):
-                found = _over_repeats(runs[column].to_numpy(float), column, confidence)
+                found = _over_repeats(runs[column].to_numpy(float), column)
                 if column in GAPS:  # a gap is known to be shorter than two resolutions more
                     found["hi"] += 2 * runs["resolution_s"].max()
                     if len(runs) == 1:
@@ -313,15 +311,15 @@ def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY, confidenc
     return table
 
 
-def _over_repeats(values: np.ndarray, column: str, confidence: float) -> dict:
+def _over_repeats(values: np.ndarray, column: str) -> dict:
     known, n = values[~np.isnan(values)], values.size
-    whole = {"n": n, "center": np.nan, "lo": np.nan, "hi": np.nan, "confidence": confidence}
+    whole = {"n": n, "center": np.nan, "lo": np.nan, "hi": np.nan, "confidence": CONFIDENCE}
     if known.size < n:
         unseen = Caveat("not-seen", f"{QUANTITIES[column]}: not seen in", f" {n - known.size} of {n} runs")
         return whole | {"warnings": caveats(unseen)}
     logs = column in RATIOS and bool((known > 0).all())
     x = np.log(known) if logs else known
-    half = half_width_of(x, confidence)
+    half = half_width_of(x)
     ends = np.array([x.mean(), x.mean() - half, x.mean() + half])
     center, lo, hi = np.exp(ends) if logs else np.clip(ends, 0.0, 100.0 if column == "dip_pct" else np.inf)
     few = {1: SINGLE_RUN, 2: TWO_RUNS}.get(n)
@@ -376,7 +374,7 @@ def lost_or_not(kept: pd.Series) -> str:
     said = f"an acknowledged write was lost in {lost} of {lost + fine} runs"
     if not lost:
         said = f"no acknowledged write was lost in {fine} run{'s' * (fine != 1)}"
-        said += f" (at most {100 * none_found(fine, 0.95):.0f} % of such runs lose one)" if fine else ""
+        said += f" (at most {100 * none_found(fine):.0f} % of such runs lose one)" if fine else ""
     return said + (f"; of {len(unknown)} it is not known: {unknown.iloc[0]}" if len(unknown) else "")
 
 

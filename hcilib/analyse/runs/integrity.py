@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from hcilib.analyse.compare.contrast import CONFIDENCE
+
 STATES = ("latest", "in flight", "lost", "torn", "foreign", "unreadable")
 UNPROMISED = "never acknowledged"
 BROKEN = ("lost", "torn", "foreign")
@@ -56,12 +58,11 @@ def integrity_verdicts(
     acknowledged: pd.DataFrame,
     blocks: pd.DataFrame,
     by: Sequence[str] = BY,
-    confidence: float = 0.95,
     died: Mapping[tuple[str, str, str], str] | None = None,
 ) -> pd.DataFrame:
     """How many acknowledged writes each run, VM, disk and replica lost.
 
-    Of zero found in n, the rate may still be 1 - (1 - confidence)^(1/n), about 3/n at 95 % (the rule of three: Hanley
+    Of zero found in n, the rate may still be 1 - 0.05^(1/n), about 3/n at 95 % (the rule of three: Hanley
     and Lippman-Hand, JAMA 249 (1983) 1743). Here n are blocks: of each the last acknowledged write alone is looked for.
     Blocks of one run fail together: over events count runs, as `integrity_sentence` does.
 
@@ -109,7 +110,7 @@ def integrity_verdicts(
     found = found.assign(
         acknowledged=found["acknowledged"].astype(int),
         checked=checked,
-        at_most_pct=[100 * none_found(n, confidence) for n in checked.where((checked > 0) & (broken == 0))],
+        at_most_pct=[100 * none_found(n) for n in checked.where((checked > 0) & (broken == 0))],
         verdict=[_verdict(*row) for row in zip(checked, broken, found["unreadable"], strict=True)],
     )
     known = died or {}
@@ -130,9 +131,9 @@ def integrity_of_run(verdicts: pd.DataFrame) -> dict[str, int | str]:
     return {"integrity": worst, "acknowledged": int(writes), **{name: int(verdicts[name].sum()) for name in counts}}
 
 
-def none_found(n: int, confidence: float = 0.95) -> float:
-    """The share that may still be affected where none of n was, with this confidence."""
-    return 1 - (1 - confidence) ** (1 / n)
+def none_found(n: int) -> float:
+    """The share that may still be affected where none of n was, at 95 %."""
+    return 1 - (1 - CONFIDENCE) ** (1 / n)
 
 
 def _verdict(checked: int, broken: int, unreadable: int) -> str:
@@ -143,14 +144,14 @@ def _verdict(checked: int, broken: int, unreadable: int) -> str:
     return f"not checkable: {unreadable} of {checked + unreadable} blocks could not be read" if unreadable else "kept"
 
 
-def integrity_sentence(verdicts: pd.DataFrame, confidence: float = 0.95) -> str:
+def integrity_sentence(verdicts: pd.DataFrame) -> str:
     """How many runs lost an acknowledged write, of those of which it is known, and what the others could still hide."""
     worst = verdicts.groupby("run_id", observed=True)["verdict"].agg(_worst)
     lost, kept = int(worst.eq("lost").sum()), int(worst.eq("kept").sum())
     unknown = len(worst) - lost - kept
     said = f"{lost} of {lost + kept} runs lost an acknowledged write"
     if kept and not lost:
-        said += f": at most {100 * none_found(kept, confidence):.0f} % of such runs do ({100 * confidence:g} %)"
+        said += f": at most {100 * none_found(kept):.0f} % of such runs do ({100 * CONFIDENCE:g} %)"
     return said + (f"; of {unknown} it is not known" if unknown else "")
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from hcilib.analyse.compare.cells import SINGLE_RUN, is_percentile, refuse_mixing, require_columns, valid_rows
 from hcilib.analyse.compare.compare import summarize
-from hcilib.analyse.compare.contrast import half_width
+from hcilib.analyse.compare.contrast import CONFIDENCE, half_width
 from hcilib.analyse.runs.series import run_columns
 from hcilib.model.caveats import NONE, THIN_TAIL, Caveat, Caveats, caveats, column
 from hcilib.model.fio_buckets import BUCKETS, MIDPOINTS, TAIL, ios_to_reach
@@ -81,9 +81,7 @@ def _thin_tails(n: np.ndarray, names: dict[str, float]) -> np.ndarray:
     return column(said)
 
 
-def percentile_interval(
-    per_run: pd.DataFrame, by: Sequence[str], metrics: Sequence[str] | None = None, confidence: float = 0.95
-) -> pd.DataFrame:
+def percentile_interval(per_run: pd.DataFrame, by: Sequence[str], metrics: Sequence[str] | None = None) -> pd.DataFrame:
     """Percentiles over runs with t intervals on the runs' log-percentiles.
 
     Parameters
@@ -112,10 +110,10 @@ def percentile_interval(
     long["log"] = np.log(pd.to_numeric(long["value"]).where(lambda v: long["_valid"] & (v > 0) & np.isfinite(v)))
     groups = long.groupby([*by, "metric"], dropna=False, observed=True, sort=False)
     table = groups["log"].agg(n="count", mean="mean", sd="std").join(groups.size().rename("runs")).reset_index()
-    half = half_width(table["sd"], table["n"], confidence)
+    half = half_width(table["sd"], table["n"])
     table["center"] = np.exp(table["mean"])
     table["lo"], table["hi"] = np.exp(table["mean"] - half), np.exp(table["mean"] + half)
-    table["confidence"] = confidence
+    table["confidence"] = CONFIDENCE
     table["warnings"] = [_run_warnings(*row) for row in table[["n", "runs", "sd"]].itertuples(index=False)]
     return table[[*by, "metric", "n", "center", "lo", "hi", "confidence", "warnings"]]
 

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from hcilib.analyse.compare.contrast import critical, half_width_of
+from hcilib.analyse.compare.contrast import CONFIDENCE, critical, half_width_of
 from hcilib.model.caveats import Caveat, Caveats
 from hcilib.model.metrics import FACTORS, KEYS
 
@@ -302,7 +302,7 @@ PARTS = ("host", "hostname", "port", "job", "jobname", "ddir")
 """Columns that tell the writers of a fleet's series apart; all that are present are summed over."""
 
 
-def mean_interval(series: pd.DataFrame, confidence: float = 0.95, metric: str = "iops") -> pd.DataFrame:
+def mean_interval(series: pd.DataFrame, metric: str = "iops") -> pd.DataFrame:
     """Mean of each run with its interval, from 10 batch means.
 
     Parameters
@@ -314,19 +314,17 @@ def mean_interval(series: pd.DataFrame, confidence: float = 0.95, metric: str = 
     One row per run: its keys, n (always 1: seconds are not runs), seconds (samples used), mean, lo, hi, se, tau (in
     samples), n_eff, confidence, verdict (`ok` or `run too short`: n_eff < 30, then lo, hi and se are NaN), warnings.
     """
-    if not 0 < confidence < 1:
-        raise ValueError(f"mean_interval: confidence is {confidence}, expected a probability such as 0.95")
     columns = ["n", "seconds", "mean", "lo", "hi", "se", "tau", "n_eff", "confidence", "verdict", "warnings"]
-    return _per_run(series, metric, columns, lambda t, y: _interval(y, confidence))
+    return _per_run(series, metric, columns, lambda t, y: _interval(y))
 
 
-def _interval(y: np.ndarray, confidence: float) -> dict:
+def _interval(y: np.ndarray) -> dict:
     mean = float(y.mean()) if y.size else np.nan
     tau = autocorrelation_time(y)
     n_eff = y.size / tau
     short = not min(n_eff, y.size) >= MIN_EFFECTIVE
     se = np.nan if short else float(batch_means(y, BATCHES).std(ddof=1) / BATCHES**0.5)
-    half = critical(BATCHES - 1, confidence) * se
+    half = critical(BATCHES - 1) * se
     worth = f", worth {n_eff:.0f} independent ones" if n_eff < y.size else ""
     warnings = []
     if short:
@@ -335,7 +333,7 @@ def _interval(y: np.ndarray, confidence: float) -> dict:
         warnings.append(Caveat("no-variation", "no variation between batches: a rate cap or a copied value"))
     return {
         "n": 1, "seconds": y.size, "mean": mean, "lo": mean - half, "hi": mean + half, "se": se, "tau": tau,
-        "n_eff": n_eff, "confidence": confidence, "verdict": "run too short" if short else "ok", "warnings": warnings,
+        "n_eff": n_eff, "confidence": CONFIDENCE, "verdict": "run too short" if short else "ok", "warnings": warnings,
     }  # fmt: skip
 
 
