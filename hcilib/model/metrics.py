@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from hcilib.model.workload import NAME, SYNC, UNIT
+
 KEYS = ("source", "system", "run_id", "tool", "block", "rep", "pair")
 """Which run a row is, and what measured it. Never a reason to refuse pooling by itself."""
 
@@ -147,12 +149,12 @@ def pattern_order(patterns: Iterable[str]) -> list[str]:
     articles' figures."""
 
     def key(pattern: str):
-        match = re.match(rf"(\d+)([km])-(?:rand)?(read|rw|write)(\d*)(?:{_HOT})(-sync|-fdatasync)?", pattern)
+        match = NAME.match(pattern)
         if not match:
             return (1, 0, 0, 0, 0, pattern)
-        size = int(match[1]) * {"k": 1, "m": 1024}[match[2]]
-        rank = ("read", "rw", "write").index(match[3])
-        return (0, (None, "-sync", "-fdatasync").index(match[8]), size, rank, -int(match[4] or 0), pattern)
+        size = int(match["size"]) * UNIT[match["unit"]]
+        rank = ("read", "rw", "write").index(match["way"])
+        return (0, SYNC.index(match["sync"] or ""), size, rank, -int(match["mix"] or 0), pattern)
 
     return sorted(dict.fromkeys(map(str, patterns)), key=key)
 
@@ -170,13 +172,6 @@ def natural(text: str) -> str:
 
 
 # ---- how a ratio, a pattern and a cell are said: percent language that names its base (METHODS section 1)
-
-
-_HOT = r"(?:-zipf([\d.]+)|-zoned(\d+)on(\d+))?"
-PATTERN = re.compile(
-    rf"^(\d+)([km])-(rand)?(read|write|rw)(\d{{1,2}})?{_HOT}(-sync|-fdatasync)?(?:-rate(\d+)(m|iops))?$"
-)
-"""A pattern's name and its parts."""
 
 
 def metric_of(name: str) -> Metric:
@@ -202,16 +197,21 @@ def where(cell: Mapping[str, Any]) -> str:
 
 def pattern_words(pattern: str) -> str:
     """``4k random write`` from ``4k-randwrite``; a name of another form stays as it is."""
-    match = PATTERN.match(str(pattern))
+    match = NAME.fullmatch(str(pattern))
     if not match:
         return str(pattern)
-    number, unit, random, rw, mix, theta, hits, span, sync, rate, of = match.groups()
-    size = f"{number}{unit.upper() if unit == 'm' else unit}"
-    share = f"read/write {mix}/{100 - int(mix)}" if mix else {"rw": "read/write"}.get(rw, rw)
-    hot = f", {hits} % of I/Os on {span} % of the span" if hits else f", zipf {theta}" if theta else ""
+    way, mix, theta, hits, sync = match.group("way", "mix", "theta", "hits", "sync")
+    size = match["size"] + match["unit"].replace("m", "M")
+    share = f"read/write {mix}/{100 - int(mix)}" if mix else {"rw": "read/write"}.get(way, way)
+    hot = f", {hits} % of I/Os on {match['span']} % of the span" if hits else f", zipf {theta}" if theta else ""
     synchronous, flushed = "synchronous " * (sync == "-sync"), " with fdatasync" * (sync == "-fdatasync")
-    cap = f" capped at {rate} {'MiB/s' if of == 'm' else 'IOPS'} per VM" if rate else ""
-    return f"{synchronous}{size} {'random ' if random else ''}{share}{flushed}{hot}{cap}"
+    cap = f" capped at {cap_words(match['cap'])} per VM" if match["cap"] else ""
+    return f"{synchronous}{size} {'random ' if match['random'] else ''}{share}{flushed}{hot}{cap}"
+
+
+def cap_words(cap: str) -> str:
+    """``64 MiB/s`` from ``64m``, ``2000 IOPS`` from ``2000iops``."""
+    return f"{cap[:-1]} MiB/s" if cap.endswith("m") else f"{cap.removesuffix('iops')} IOPS"
 
 
 def scheme_words(formula: str) -> str:

@@ -15,14 +15,21 @@ from typing import Any
 SPREAD = "spread"  # VMs and their data as the testbed has them
 PLACEMENTS = (SPREAD, "owner", "non-owner")
 _RW = ("randread", "randwrite", "randrw", "read", "write", "rw")
-_NAME = re.compile(
-    r"([1-9]\d{0,8})(k|m)-(randread|randwrite|randrw|read|write|rw)([1-9]\d?)?"
-    r"(?:-zipf(\d(?:\.\d{1,2})?)|-zoned([1-9]\d?)on([1-9]\d?))?(-sync|-fdatasync)?(?:-rate([1-9]\d{0,8})(m|iops))?",
+MIXED = ("randrw", "rw")
+LONG_RW = {"readwrite": "rw", "randreadwrite": "randrw"}
+"""fio's longer names of a mix."""
+READ_PCT = {"read": 100, "randread": 100, "write": 0, "randwrite": 0}
+"""The share of reads, in percent, of what is not mixed."""
+NAME = re.compile(
+    r"(?P<size>[1-9]\d{0,8})(?P<unit>k|m)-(?P<rw>(?P<random>rand)?(?P<way>read|write|rw))(?P<mix>[1-9]\d?)?"
+    r"(?:-zipf(?P<theta>\d(?:\.\d{1,2})?)|-zoned(?P<hits>[1-9]\d?)on(?P<span>[1-9]\d?))?"
+    r"(?P<sync>-sync|-fdatasync)?(?:-rate(?P<cap>[1-9]\d{0,8}(?:m|iops)))?",
     re.ASCII,
 )
+"""A pattern's name and its parts. `Pattern.parse` refuses more."""
 SYNC = ("", "-sync", "-fdatasync")
 """How a write is made to last, by the number that results hold of it: not at all, O_SYNC, an fdatasync after each."""
-_UNIT = {"k": 2**10, "m": 2**20}
+UNIT = {"k": 2**10, "m": 2**20}
 _ACTION = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")  # part of the name of a folder
 _LONGEST = 200  # characters of a cell's name: with a step's kind, block and attempt it is the name of a folder
 _DEMAND = re.compile(r"(0\.\d{1,4}|1(?:\.\d{1,4})?)|([1-9]\d{0,11})iops", re.ASCII)
@@ -74,7 +81,7 @@ class Pattern:
     @property
     def name(self) -> str:
         bs = f"{self.bs_bytes >> 20}m" if self.bs_bytes % 2**20 == 0 else f"{self.bs_bytes >> 10}k"
-        mix = self.rwmixread if self.rw in ("randrw", "rw") else ""
+        mix = self.rwmixread if self.rw in MIXED else ""
         kind, _, how = self.random_distribution.partition(":")
         hot = f"-{kind}{how.partition(':')[0].replace('/', 'on')}" if kind else ""
         sync = SYNC[self.sync] if 0 <= self.sync < len(SYNC) else ""
@@ -111,12 +118,11 @@ _GRAMMAR = (
 
 
 def _fields(name: str) -> tuple[str, int, int, int, int, int, str]:
-    match, shown = _NAME.fullmatch(str(name)), repr(str(name)[:80])
-    mixed = match is not None and match[3] in ("randrw", "rw")
-    if not match or mixed != bool(match[4]):
+    match, shown = NAME.fullmatch(str(name)), repr(str(name)[:80])
+    if not match or (match["way"] == "rw") != bool(match["mix"]):
         raise PlanError(f"unknown pattern {shown}: {_meant(str(name)[:80])}{_GRAMMAR}")
-    number, unit, rw, mix, theta, hits, span, sync, rate, of = match.groups()
-    rwmixread = int(mix) if mixed else (100 if rw.endswith("read") else 0)
+    rw, theta, hits, span, sync = match.group("rw", "theta", "hits", "span", "sync")
+    rwmixread = int(match["mix"] or READ_PCT[rw])
     hot = f"zipf:{theta}" if theta else f"zoned:{hits}/{span}:{100 - int(hits)}/{100 - int(span)}" if hits else ""
     for wrong, why in (
         (sync == "-fdatasync" and rwmixread == 100, "it writes nothing that fdatasync could flush; leave it out"),
@@ -125,8 +131,9 @@ def _fields(name: str) -> tuple[str, int, int, int, int, int, str]:
     ):
         if wrong:
             raise PlanError(f"pattern {shown}: {why}")
-    caps = (int(rate or 0) * 2**20, 0) if of != "iops" else (0, int(rate))
-    return rw, int(number) * _UNIT[unit], rwmixread, SYNC.index(sync or ""), *caps, hot
+    number, unit, _ = (match["cap"] or "0m").partition("m")
+    caps = (int(number) * 2**20, 0) if unit else (0, int(number.removesuffix("iops")))
+    return rw, int(match["size"]) * UNIT[match["unit"]], rwmixread, SYNC.index(sync or ""), *caps, hot
 
 
 def _meant(name: str) -> str:
@@ -136,9 +143,9 @@ def _meant(name: str) -> str:
     size = re.fullmatch(r"(\d+)\s*([km])(?:i?b)?", bs.lower())
     if not near or not size:
         return ""
-    read_share = "70" if near[0] in ("randrw", "rw") and not re.match(r"\d", rest) else ""
+    read_share = "70" if near[0] in MIXED and not re.match(r"\d", rest) else ""
     meant = f"{size[1]}{size[2]}-{near[0]}{read_share}{rest.lower()}"
-    return f"did you mean {meant}? " if meant != name and _NAME.fullmatch(meant) else ""
+    return f"did you mean {meant}? " if meant != name and NAME.fullmatch(meant) else ""
 
 
 @dataclass(frozen=True, order=True)

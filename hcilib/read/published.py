@@ -20,7 +20,7 @@ import pandas as pd
 
 from hcilib.model import caveats
 from hcilib.model.places import ROOT, at_home
-from hcilib.model.workload import Pattern, PlanError
+from hcilib.model.workload import MIXED, Pattern, PlanError
 
 PUBLISHED = ROOT / "data" / "published"
 SIZE = {"bytes": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
@@ -168,7 +168,7 @@ def published(path: str | Path | None = None) -> pd.DataFrame:
     Name: system, dtype: int64
     """
     table = _results_like("results", path)
-    mixed = table["rw"].isin(("rw", "randrw"))
+    mixed = table["rw"].isin(MIXED)
     table["lat_unweighted_ns"] = table["lat_ns"].where(mixed)
     table["lat_ns"] = table["lat_ns"].where(~mixed, table["outstanding"] / table["iops"] * TIME["s"])
     table["derived"] += mixed.map({True: " lat_ns", False: ""})

@@ -12,8 +12,8 @@ from hcilib.analyse.compare.cells import SINGLE_RUN, valid_rows
 from hcilib.analyse.compare.compare import compare
 from hcilib.analyse.compare.contrast import CONFIDENCE, half_width_of
 from hcilib.model.caveats import caveats
+from hcilib.model.metrics import cap_words, noun, pattern_order, pattern_words
 from hcilib.model.metrics import metric as metric_of
-from hcilib.model.metrics import noun, pattern_order, pattern_words
 
 ALONE = "alone"
 BY = ["of", "tenant", "pattern"]
@@ -153,12 +153,8 @@ def _range(lo: float, hi: float) -> str:
 def _beside(beside: str) -> str:
     """``beside backup``, or ``with backup limited to 64 MiB/s a VM``."""
     parts = [other.partition("-rate") for other in beside.split(", ")]
-    words = [f"{name} limited to {_cap(limit)} a VM" if limit else name for name, _, limit in parts]
+    words = [f"{name} limited to {cap_words(limit)} a VM" if limit else name for name, _, limit in parts]
     return ("with " if any(limit for *_, limit in parts) else "beside ") + " and ".join(words)
-
-
-def _cap(limit: str) -> str:
-    return f"{limit[:-1]} MiB/s" if limit.endswith("m") else f"{limit.removesuffix('iops')} IOPS"
 
 
 def _lost(row: Mapping) -> str:

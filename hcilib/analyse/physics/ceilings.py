@@ -16,6 +16,7 @@ from hcilib.analyse.compare.compare import compare, summarize
 from hcilib.model.caveats import warnings_of
 from hcilib.model.metrics import pattern_order
 from hcilib.model.schemes import Scheme
+from hcilib.model.workload import READ_PCT
 
 RANDOM = ("randread", "randwrite", "randrw")
 LOAD = ["numjobs", "iodepth"]
@@ -365,7 +366,7 @@ def _row_ceiling(row, rates: pd.DataFrame | None, drives: int, scheme: Scheme, s
     key = (row.bs_bytes, "random" if row.rw in RANDOM else "sequential")
     if rates is None or key not in rates.index:
         return np.nan, np.nan
-    mix = {"randread": 100, "read": 100, "randwrite": 0, "write": 0}.get(row.rw, row.rwmixread)
+    mix = READ_PCT.get(row.rw, row.rwmixread)
     if pd.isna(mix):
         return np.nan, np.nan
     full = key[1] == "sequential" or (stripe_bytes is not None and row.bs_bytes >= stripe_bytes)

@@ -15,6 +15,7 @@ from hcilib.analyse.compare.contrast import CONFIDENCE, half_width_of
 from hcilib.model.caveats import NONE
 from hcilib.model.metrics import FACTORS, KEYS
 from hcilib.model.schemes import ErasureCode, Product, Scheme, Tiers, Wrapped
+from hcilib.model.workload import READ_PCT
 
 PLACEMENT = ["placement", "ddir"]
 RESOURCES = {"drives": "drives_iops", "network": "network_iops", "node CPU": "cpu_iops"}
@@ -255,8 +256,7 @@ def _crossing(results: pd.DataFrame, scheme: Scheme | None, redirected: float) -
     nodes = numbers_of(results, "nodes").max()
     expected = expected_traffic(scheme, redirected, 2 if np.isnan(nodes) else int(nodes))
     each = expected.set_index("ddir")["expected"]
-    pure = results["rw"].map({"read": 1.0, "randread": 1.0, "write": 0.0, "randwrite": 0.0})
-    read = pure.fillna(results["rwmixread"] / 100)
+    read = results["rw"].map(READ_PCT).fillna(results["rwmixread"]) / 100
     return counted.fillna(read * each["read"] + (1 - read) * each["write"])
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from hcilib.model.plan import Content, Step
 from hcilib.model.testbed import ENGINES, Disk, Testbed, Vm
+from hcilib.model.workload import MIXED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -176,7 +177,7 @@ def _options(
     offset, size = step.region(own, len(vm.disks), min(span_bytes, disk.size_bytes))
     options: dict[str, object] = {"ioengine": testbed.fio.ioengine, **_target(vm, disk, paths)}
     options |= {"rw": pattern.rw, "bs": pattern.bs_bytes}
-    if pattern.rw in ("randrw", "rw"):
+    if pattern.rw in MIXED:
         options["rwmixread"] = pattern.rwmixread
     if pattern.random_distribution:
         options["random_distribution"] = pattern.random_distribution

@@ -20,7 +20,7 @@ import pandas as pd
 import yaml
 
 from hcilib.model.compressed import read_bytes
-from hcilib.model.workload import Pattern, PlanError
+from hcilib.model.workload import LONG_RW, Pattern, PlanError
 from hcilib.read.foreign.parts import bytes_of, rw_of
 
 
@@ -348,7 +348,7 @@ def _valued(fields: Mapping[str, Any]) -> Said:
             elif name == "bs":
                 values["bs_bytes"] = bytes_of(str(value))
             elif name == "rw":
-                values["rw"] = {"readwrite": "rw", "randreadwrite": "randrw"}.get(str(value), str(value))
+                values["rw"] = LONG_RW.get(str(value), str(value))
             elif name == "pattern":
                 pattern = Pattern.parse(str(value).lower())
                 values |= {"rw": pattern.rw, "bs_bytes": pattern.bs_bytes, "rwmixread": pattern.rwmixread}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hcilib.model.caveats import NONE, PERCENTILES, THINKTIME, Caveat, Caveats
-from hcilib.model.workload import SYNC, Pattern, PlanError
+from hcilib.model.workload import LONG_RW, MIXED, READ_PCT, SYNC, Pattern, PlanError
 from hcilib.read.fio.fio_reports import milliseconds
 from hcilib.read.run.records import RunReadError
 from hcilib.read.run.results import SATURATED, held_back, open_loop
@@ -332,10 +332,9 @@ def _offered(rates: str, rw: str, rwmixread: float) -> float:
 
 def _direction(rw: str, told: Mapping[str, str]) -> dict[str, Any]:
     """rw and rwmixread as a plan writes them: a mix of one direction alone is that direction."""
-    rw = {"readwrite": "rw", "randreadwrite": "randrw"}.get(rw, rw)
-    if rw not in ("rw", "randrw"):
-        reads = {"read": 100, "randread": 100, "write": 0, "randwrite": 0}.get(rw)
-        return {"rw": rw} | ({} if reads is None else {"rwmixread": reads})
+    rw = LONG_RW.get(rw, rw)
+    if rw not in MIXED:
+        return {"rw": rw} | ({"rwmixread": READ_PCT[rw]} if rw in READ_PCT else {})
     given = float(told.get("rwmixread") or 100 - float(told.get("rwmixwrite") or 50))
     random = float(told.get("percentage_random", "100" if rw == "randrw" else "0").partition(",")[0])
     mix = int(given) if given.is_integer() else given

@@ -24,8 +24,9 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLo
 from matplotlib.transforms import offset_copy
 from scipy.optimize import isotonic_regression
 
-from hcilib.model.metrics import PATTERN, pattern_order
+from hcilib.model.metrics import cap_words, pattern_order
 from hcilib.model.system import known_labels
+from hcilib.model.workload import NAME
 
 INK, QUIET, GRID, WARN = "#222222", "#5f6368", "#e4e6e9", "#b3261e"
 
@@ -407,14 +408,15 @@ def in_order(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 def pattern_label(pattern: str) -> str:
     """``4k-randrw70`` as the articles say it: ``4k random 70/30``."""
-    match = PATTERN.match(str(pattern))
+    match = NAME.fullmatch(str(pattern))
     if not match:
         return str(pattern)
-    size, unit, rand, rw, mix, theta, hits, span, sync, rate, of = match.groups()
-    share = f"{mix}/{100 - int(mix)}" if mix else rw
-    hot = f"(zipf{theta})" if theta else f"(zoned{hits}on{span})" if hits else ""
-    words = [size + unit.replace("m", "M"), "random" if rand else "", share, hot, f"({sync[1:]})" if sync else ""]
-    return " ".join(w for w in words if w) + (f" at {rate} {'MiB/s' if of == 'm' else 'IOPS'}" if rate else "")
+    mix, theta, hits, sync = match.group("mix", "theta", "hits", "sync")
+    size, random = match["size"] + match["unit"].replace("m", "M"), "random" if match["random"] else ""
+    share = f"{mix}/{100 - int(mix)}" if mix else match["way"]
+    hot = f"(zipf{theta})" if theta else f"(zoned{hits}on{match['span']})" if hits else ""
+    words = [size, random, share, hot, f"({sync[1:]})" if sync else ""]
+    return " ".join(filter(None, words)) + (f" at {cap_words(match['cap'])}" if match["cap"] else "")
 
 
 def direct_labels(ax: Axes, ends: Mapping[str, tuple[float, float, Any]], size: float = 9.5) -> None:
