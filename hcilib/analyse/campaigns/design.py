@@ -151,13 +151,12 @@ def precision(
     protocols: Mapping[str, Mapping],
     target: float = 0.02,
     runs: Sequence[int] | None = None,
-    systems: int = 2,
 ) -> pd.DataFrame:
     """The half-width of a comparison of two systems that each protocol will reach, and its hours, planned from `noise`.
 
     Parameters
     ----------
-    noise : as `noise` returns it: its cells (pattern, iodepth) are the list to be measured on each of `systems`, its
+    noise : as `noise` returns it: its cells (pattern, iodepth) are the list to be measured on both systems, its
         pooled spread is what is planned with; rwmixread < 100 counts as writing
     protocols : name -> fields of `Protocol`
     target : half-width, relative, at which an adaptive run stops and an adaptive cell has runs enough
@@ -165,7 +164,7 @@ def precision(
 
     Returns
     -------
-    protocol, order, cells, runs (of a cell), read_s, write_s (a run), hours (running time of all systems, without
+    protocol, order, cells, runs (of a cell), read_s, write_s (a run), hours (running time of both systems, without
     prefill and warm-up), cv_pct (of a run so long), half_width_pct (expected, 100 (exp(h) - 1)), assured_pct (nine
     campaigns in ten are no wider), confidence. Raises ValueError where the noise does not say between_cv_pct,
     second_cv_pct and tau_s.
@@ -180,7 +179,7 @@ def precision(
             expected, assured = (100 * float(np.expm1(run_sd * factor)) for factor in half_width_factors(n))
             rows.append({
                 "protocol": protocol.name, "order": protocol.order, "cells": len(writes), "runs": n,
-                "read_s": run_s[False], "write_s": run_s[True], "hours": systems * n * lasts.sum() / 3600,
+                "read_s": run_s[False], "write_s": run_s[True], "hours": 2 * n * lasts.sum() / 3600,
                 "cv_pct": 100 * run_sd, "half_width_pct": expected, "assured_pct": assured, "confidence": CONFIDENCE,
             })  # fmt: skip
     return pd.DataFrame(rows)

@@ -23,7 +23,6 @@ def neighbours(
     results: pd.DataFrame,
     metrics: Sequence[str] = ("iops", "p99_ns"),
     margin: float = 0.05,
-    adjust: str | None = "bh",
 ) -> pd.DataFrame:
     """Each tenant beside the others, as a ratio to itself alone, block by block.
 
@@ -31,7 +30,7 @@ def neighbours(
     ----------
     results : the results table of ``sweep(tenants=...)``: only rows of tenants count
     metrics : columns of it; each is a family of tests of its own
-    margin, adjust : as in ``compare``
+    margin : as in ``compare``
 
     Returns
     -------
@@ -58,7 +57,7 @@ def neighbours(
     1  backup-rate64m   0.99        True            98.0
     """
     runs = _runs(results)
-    tables = [compare(runs, ALONE, metric, BY, margin, adjust=adjust) for metric in metrics]
+    tables = [compare(runs, ALONE, metric, BY, margin) for metric in metrics]
     table = pd.concat(tables, ignore_index=True)
     there = pd.MultiIndex.from_frame(runs[["system", *BY]])
     table = table[pd.MultiIndex.from_frame(table[["system", *BY]]).isin(there)].reset_index(drop=True)

@@ -21,6 +21,10 @@ LITTLE_OWN, LITTLE_PUBLISHED = (0.93, 1.01), (0.95, 1.05)
 DRIVES_SLACK = 1.05
 """The drives' window is whole samples inside the run's: a rate that drifts is seen a little off."""
 MIXED = ("randrw", "rw", "readwrite")
+COARSE_PCT = 5.0
+"""A printed number is coarse where rounding may hide more than this of it."""
+LIKE = 0.05
+"""Spans that differ by no more than this share are alike."""
 
 
 def audit(results: pd.DataFrame, ceilings: pd.Series | None = None, drives: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -261,7 +265,7 @@ def _printed_unit(value: float, usual: float) -> float:
             return 10.0**-decimals
 
 
-def rounding(results: pd.DataFrame, limit_pct: float = 5.0) -> pd.DataFrame:
+def rounding(results: pd.DataFrame) -> pd.DataFrame:
     """How much of each printed number is rounding.
 
     Returns
@@ -269,7 +273,7 @@ def rounding(results: pd.DataFrame, limit_pct: float = 5.0) -> pd.DataFrame:
     DataFrame
         One row per published row and printed metric (iops, bw_bytes, lat_ns, lat_unweighted_ns, node_cpu_pct): row,
         metric, value (in the shown unit), unit, half_unit_pct (the most that rounding may hide), coarse (above
-        `limit_pct`). 3 % CPU may be 2.5 or 3.5: 16.7 %.
+        5 %). 3 % CPU may be 2.5 or 3.5: 16.7 %.
     """
     names = [m for m in ("iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "node_cpu_pct") if m in results]
     rows = results[_published(results)]
@@ -282,10 +286,10 @@ def rounding(results: pd.DataFrame, limit_pct: float = 5.0) -> pd.DataFrame:
         return pd.DataFrame(columns=["row", "metric", "value", "unit", "half_unit_pct", "coarse"])
     table = pd.concat(parts, ignore_index=True).dropna(subset=["half_unit_pct"])
     table.attrs["looked_at"] = len(table)
-    return table.assign(coarse=table["half_unit_pct"] > limit_pct).reset_index(drop=True)
+    return table.assign(coarse=table["half_unit_pct"] > COARSE_PCT).reset_index(drop=True)
 
 
-def unlike_working_sets(results: pd.DataFrame, tolerance: float = 0.05) -> pd.DataFrame:
+def unlike_working_sets(results: pd.DataFrame) -> pd.DataFrame:
     """Systems compared on different amounts of data: a smaller span may be served by a cache or a faster tier.
 
     Returns
@@ -299,7 +303,7 @@ def unlike_working_sets(results: pd.DataFrame, tolerance: float = 0.05) -> pd.Da
     table = table.drop_duplicates(ignore_index=True)
     groups = table.groupby(keys, dropna=False)["span_bytes"] if keys else table["span_bytes"]
     table["ratio"] = table["span_bytes"] / groups.transform("max")
-    table["alike"] = (table["ratio"] >= 1 - tolerance).astype("boolean").mask(table["ratio"].isna())
+    table["alike"] = (table["ratio"] >= 1 - LIKE).astype("boolean").mask(table["ratio"].isna())
     small = table["alike"].eq(False).fillna(False)
     table["note"] = np.where(small, [f"{r:.0%} of the largest span compared" for r in table["ratio"].fillna(1)], "")
     table.loc[table["ratio"].isna(), "note"] = "not checkable: the span is not stated"

@@ -190,7 +190,7 @@ TIER_FULL = 0.85
 """Share of a mirror tier from which ReFS moves data to the parity tier, its default."""
 
 
-def tier_fit(scheme: Scheme, raw_bytes: float, data_bytes: float, full: float = TIER_FULL) -> pd.DataFrame:
+def tier_fit(scheme: Scheme, raw_bytes: float, data_bytes: float) -> pd.DataFrame:
     """Does what a campaign writes stay in the first tier of a tiered volume, or does it spill?
 
     Parameters
@@ -199,7 +199,6 @@ def tier_fit(scheme: Scheme, raw_bytes: float, data_bytes: float, full: float = 
     raw_bytes : of all drives of all nodes. The whole pool counts as volume: a reserve makes the tier smaller than is
         said here
     data_bytes : what lies on the volume while it is measured
-    full : share of the tier from which data is moved on
 
     Returns
     -------
@@ -217,8 +216,8 @@ def tier_fit(scheme: Scheme, raw_bytes: float, data_bytes: float, full: float = 
         return pd.DataFrame(columns=columns)
     tier = scheme.parts[0][0] * scheme.efficiency * raw_bytes
     filled = 100 * data_bytes / tier
-    fits = pd.NA if pd.isna(filled) else bool(filled < 100 * full)
-    row = pd.DataFrame([[tier, data_bytes, filled, 100 * full, fits]], columns=columns)
+    fits = pd.NA if pd.isna(filled) else bool(filled < 100 * TIER_FULL)
+    row = pd.DataFrame([[tier, data_bytes, filled, 100 * TIER_FULL, fits]], columns=columns)
     return row.astype({"fits": "boolean"})
 
 

@@ -146,8 +146,8 @@ def drive_rates(raw: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(best)
 
 
-def datasheet_rates(datasheet: Mapping[str, float] | None, bs_bytes: int = 4096) -> pd.DataFrame | None:
-    """What a datasheet promises for random I/O of one size, as ``drive_rates`` has it measured; None without one.
+def datasheet_rates(datasheet: Mapping[str, float] | None) -> pd.DataFrame | None:
+    """What a datasheet promises for random I/O of 4 KiB, as ``drive_rates`` has it measured; None without one.
 
     Parameters
     ----------
@@ -161,13 +161,11 @@ def datasheet_rates(datasheet: Mapping[str, float] | None, bs_bytes: int = 4096)
     """
     if datasheet is None:
         return None
-    place = pd.MultiIndex.from_tuples([(bs_bytes, "random")], names=["bs_bytes", "access"])
+    place = pd.MultiIndex.from_tuples([(4096, "random")], names=["bs_bytes", "access"])
     return pd.DataFrame([{name: datasheet[name] for name in ("read_iops", "write_iops")}], index=place)
 
 
-def ceilings(
-    rates: pd.DataFrame, drives: int, schemes: Mapping[str, Scheme], rwmixread: Sequence[float] = (100, 70, 0)
-) -> pd.DataFrame:
+def ceilings(rates: pd.DataFrame, drives: int, schemes: Mapping[str, Scheme]) -> pd.DataFrame:
     """What `drives` drives cannot exceed, for every block size of a baseline and every scheme.
 
     Parameters
@@ -182,7 +180,7 @@ def ceilings(
     """
     limits = []
     for (name, scheme), ((size, access), rate) in product(schemes.items(), rates.iterrows()):
-        limit = ceiling(rate, drives, scheme, rwmixread, full_stripe=access == "sequential")
+        limit = ceiling(rate, drives, scheme, full_stripe=access == "sequential")
         limits.append(limit.assign(scheme=name, bs_bytes=size, access=access))
     columns = ["rwmixread", "write_cost", "harmonic_iops", "split_iops", "arithmetic_iops", "overstated"]
     if not limits:

@@ -278,7 +278,9 @@ def _said(row: pd.Series) -> str:
 
 MEASURES = ("reads", "writes", "read_bytes", "write_bytes")
 CHUNK_BYTES = 64 * 2**10
-"""Random blocks of at most so much are taken to be one I/O on each drive that they touch, where no chunk is told."""
+"""Random blocks of at most so much are taken to be one I/O on each drive that they touch."""
+TOLERANCE = 0.1
+"""Allowed deviation, relative to the expected value or to the client's own where that is larger."""
 
 
 class _Load(NamedTuple):
@@ -311,9 +313,7 @@ def amplification(
     by: Sequence[str] = ("system", "pattern"),
     *,
     stripe_bytes: float | Mapping[str, float] | None = None,
-    chunk_bytes: float | None = None,
     devices: str | None = None,
-    tolerance: float = 0.1,
 ) -> pd.DataFrame:
     """I/Os and bytes of the drives per I/O and byte of the client, over repeats, beside the scheme's.
 
@@ -328,10 +328,8 @@ def amplification(
     results : runs of one scheme, or of systems whose schemes (and `stripe_bytes`) are given by name
     drives : ``read_drives`` of the same runs
     stripe_bytes : client data of one parity stripe, where it is known
-    chunk_bytes : the largest block that is one I/O on a drive; 64 KiB where it is not known
     devices : which drives the system is built of, a regular expression for the whole name; otherwise those that carry
         no mounted file system
-    tolerance : allowed deviation, relative to the expected value or to the client's own where that is larger
 
     Returns
     -------
@@ -355,8 +353,7 @@ def amplification(
     0   reads       1.0  not checkable: no drives were sampled in these...
     1  writes       0.0  not checkable: no drives were sampled in these...
     """
-    by, chunk = list(by), CHUNK_BYTES if chunk_bytes is None else chunk_bytes
-    pieces = []
+    by, pieces = list(by), []
     for name, rows in results.groupby("system", sort=False) if isinstance(scheme, Mapping) else [("", results)]:
         own_scheme = scheme.get(str(name)) if isinstance(scheme, Mapping) else scheme
         if own_scheme is None:
@@ -371,14 +368,14 @@ def amplification(
             own, absent = runs[(code == i) & valid & sampled], (code == i) & valid & ~sampled
             load = _load(runs[code == i])
             table = pd.DataFrame([_seen(own[name].to_numpy(float)) for name in MEASURES])
-            costs = _costs(load, own_scheme, stripe, chunk)
+            costs = _costs(load, own_scheme, stripe)
             table = table.assign(
                 **group, measure=MEASURES, confidence=CONFIDENCE, expected=[costs[m] for m in MEASURES]
             )
             unsampled = runs_that("drives", np.full(len(table), absent.sum()), "without counters of drives")
             said = annotate([NONE] * len(table), unsampled, (table["n"] == 1, SINGLE_RUN))
             count = own["drives"].max() if len(own) else 0
-            pieces.append(_judged(table, tolerance, load, own_scheme).assign(drives=count, warnings=said))
+            pieces.append(_judged(table, load, own_scheme).assign(drives=count, warnings=said))
     columns = [
         *by, "measure", "n", "seen", "seen_lo", "seen_hi", "confidence", "expected", "ratio", "ok", "explained",
         "drives", "warnings",
@@ -407,13 +404,13 @@ def _load(runs: pd.DataFrame) -> _Load:
     return _Load(read_share, float(first["bs_bytes"]), not str(first["rw"]).startswith("rand"))
 
 
-def _costs(load: _Load, scheme: Scheme, stripe_bytes: float | None, chunk_bytes: float) -> dict[str, float]:
+def _costs(load: _Load, scheme: Scheme, stripe_bytes: float | None) -> dict[str, float]:
     """Measure -> what the scheme makes of one I/O and byte."""
     r, w = load.read_share, 1 - load.read_share
     is_full = load.sequential or (stripe_bytes is not None and load.bs_bytes >= stripe_bytes)  # of NaN never
     reads, writes = (0.0, scheme.stripe_cost) if is_full else scheme.write_ios
     costs = {"read_bytes": r + w * reads, "write_bytes": w * writes}
-    is_one = not load.sequential and load.bs_bytes <= chunk_bytes and not (is_full and w)
+    is_one = not load.sequential and load.bs_bytes <= CHUNK_BYTES and not (is_full and w)
     told = {"reads": costs["read_bytes"], "writes": costs["write_bytes"]}
     return costs | (told if is_one else {name: 0.0 if cost == 0 else np.nan for name, cost in told.items()})
 
@@ -426,17 +423,17 @@ def _seen(values: np.ndarray) -> dict[str, float]:
     return {"n": n, "seen": mean, "seen_lo": mean - half, "seen_hi": mean + half}
 
 
-def _judged(table: pd.DataFrame, tolerance: float, load: _Load, scheme: Scheme) -> pd.DataFrame:
+def _judged(table: pd.DataFrame, load: _Load, scheme: Scheme) -> pd.DataFrame:
     by = table.set_index("measure")
-    off, room = by["seen"] - by["expected"], tolerance * by["expected"].clip(lower=1)
+    off, room = by["seen"] - by["expected"], TOLERANCE * by["expected"].clip(lower=1)
     by = by.assign(over=off, beyond=np.sign(off).where(off.abs() > room, 0))
     ok = (off.abs() <= room + 1e-12).astype("boolean").mask(off.isna())
-    why = [_why(name, by, load, scheme, tolerance) for name in MEASURES]
+    why = [_why(name, by, load, scheme) for name in MEASURES]
     ratio = table["seen"] / table["expected"].where(table["expected"] > 0)
     return table.assign(ratio=ratio, ok=ok.array, explained=why)
 
 
-def _why(name: str, by: pd.DataFrame, load: _Load, scheme: Scheme, tolerance: float) -> str:
+def _why(name: str, by: pd.DataFrame, load: _Load, scheme: Scheme) -> str:
     """What a deviation is, as far as the counters tell; nothing where there is none."""
     seen, expected, over, beyond = by.at[name, "seen"], by.at[name, "expected"], by["over"], by["beyond"]
     if np.isnan(seen):
@@ -446,7 +443,7 @@ def _why(name: str, by: pd.DataFrame, load: _Load, scheme: Scheme, tolerance: fl
     if not beyond[name]:
         return ""
     if name in ("writes", "write_bytes"):
-        return _why_written(name, by, load, scheme, tolerance)
+        return _why_written(name, by, load, scheme)
     if beyond[name] < 0:
         if name == "reads" and not beyond["read_bytes"]:
             return "merging: fewer and larger reads of the same bytes"
@@ -456,16 +453,16 @@ def _why(name: str, by: pd.DataFrame, load: _Load, scheme: Scheme, tolerance: fl
     return "metadata, or " + ("a partial block read before it is written" if load.read_share < 1 else "other readers")
 
 
-def _why_written(name: str, by: pd.DataFrame, load: _Load, scheme: Scheme, tolerance: float) -> str:
+def _why_written(name: str, by: pd.DataFrame, load: _Load, scheme: Scheme) -> str:
     seen, expected, over, beyond = by.at[name, "seen"], by.at[name, "expected"], by["over"], by["beyond"]
     if beyond[name] < 0:
         if name == "writes" and beyond["write_bytes"] >= 0:
             return "merging: fewer and larger writes of the bytes"
         kept = seen / expected  # k of its copies, or what was saved otherwise
-        if any(abs(kept - k / scheme.copies) <= tolerance for k in range(1, scheme.copies)):
+        if any(abs(kept - k / scheme.copies) <= TOLERANCE for k in range(1, scheme.copies)):
             return "fewer copies than the scheme has: degraded, or the drives of a node were not counted"
         return "not written yet (a write-back cache), or deduplicated, compressed"
-    if expected and abs(by.at["write_bytes", "seen"] / by.at["write_bytes", "expected"] - 2) <= tolerance:
+    if expected and abs(by.at["write_bytes", "seen"] / by.at["write_bytes", "expected"] - 2) <= TOLERANCE:
         return "journal: every byte is written twice"
     if over["writes"] > 0 and beyond["write_bytes"] > 0:
         each = over["write_bytes"] * load.bs_bytes / over["writes"] / 1024

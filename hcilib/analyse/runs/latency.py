@@ -81,14 +81,13 @@ def _thin_tails(n: np.ndarray, names: dict[str, float]) -> np.ndarray:
     return column(said)
 
 
-def percentile_interval(per_run: pd.DataFrame, by: Sequence[str], metrics: Sequence[str] | None = None) -> pd.DataFrame:
+def percentile_interval(per_run: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Percentiles over runs with t intervals on the runs' log-percentiles.
 
     Parameters
     ----------
     per_run : one row per run with percentile columns (`percentiles`, or the results table)
     by : what makes a cell, e.g. ("system", "pattern", "iodepth")
-    metrics : the columns; by default every `p..._ns` there is
 
     Returns
     -------
@@ -98,14 +97,13 @@ def percentile_interval(per_run: pd.DataFrame, by: Sequence[str], metrics: Seque
     Raises ValueError if runs to be pooled vary in a factor, or if a run has several rows in a cell. Source: METHODS
     section 3.
     """
-    by = list(by)
-    metrics = list(metrics) if metrics else list(filter(is_percentile, map(str, per_run)))
-    require_columns(per_run, [*by, *metrics])
+    by, metrics = list(by), list(filter(is_percentile, map(str, per_run)))
+    require_columns(per_run, by)
     # Directions, hosts or copies of one run are not replicates.
     keys = [c for c in ("run", "step_id", "source", "system", "run_id", "block", "rep") if c in per_run]
     if keys and per_run.duplicated(list(dict.fromkeys([*by, *keys]))).any():
         raise ValueError(f"percentile_interval: a run has several rows in one cell of {by}; merge its bins first")
-    refuse_mixing(per_run, by, besides=("run", "step_id", "n", *filter(is_percentile, map(str, per_run))))
+    refuse_mixing(per_run, by, besides=("run", "step_id", "n", *metrics))
     long = per_run.assign(_valid=valid_rows(per_run)).melt([*by, "_valid"], metrics, "metric", "value")
     long["log"] = np.log(pd.to_numeric(long["value"]).where(lambda v: long["_valid"] & (v > 0) & np.isfinite(v)))
     groups = long.groupby([*by, "metric"], dropna=False, observed=True, sort=False)

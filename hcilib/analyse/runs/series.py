@@ -337,7 +337,7 @@ def _interval(y: np.ndarray) -> dict:
     }  # fmt: skip
 
 
-def stationarity(series: pd.DataFrame, metric: str = "iops", round_s: float | None = None) -> pd.DataFrame:
+def stationarity(series: pd.DataFrame, round_s: float | None = None) -> pd.DataFrame:
     """Does each run stand still: drift, SNIA steady state, transient at the start, two regimes.
 
     Parameters
@@ -356,7 +356,7 @@ def stationarity(series: pd.DataFrame, metric: str = "iops", round_s: float | No
         raise ValueError(f"stationarity: round_s is {round_s}, expected seconds above zero")
     columns = ["seconds", "mean", "drift_pct", "drift", "round_s", "steady", "steady_from_s", "mser_truncate_s",
                "mser_mean", "regimes", "low", "high", "warnings"]  # fmt: skip
-    table = _per_run(series, metric, columns, lambda t, y: _stands_still(t, y, round_s))
+    table = _per_run(series, "iops", columns, lambda t, y: _stands_still(t, y, round_s))
     return table.astype({"drift": "boolean", "steady": "boolean", "regimes": "boolean"})
 
 
