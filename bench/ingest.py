@@ -67,7 +67,7 @@ def measured(quick: bool) -> list[dict]:
         for shape, said in (("mixed", "mixed"), ("big", "json+")):
             ways = {way: shape for way in HOSTS if way != IN_TEXT}
             rows += compared(f"hosts table, {said}", ways, folder, rounds, "hcilib")
-        rows += compared("hosts table and merged bins", MERGED, folder, rounds, "hcilib, numba")
+        rows += compared("hosts table and merged bins", MERGED, folder, rounds, "hcilib, bins")
         small_files(folder / SMALL, QUICK_SMALL if quick else SMALL_FILES)
         rows += compared(
             "results of one-job files", dict.fromkeys(RESULTS_OF, SMALL), folder, min(rounds, 3), "read_results, files"
@@ -82,9 +82,8 @@ def measured(quick: bool) -> list[dict]:
 
 
 def gate(folder: Path) -> int:
-    """How many fields and buckets were compared, by either way of reading bins; SystemExit at the first that
-    differs."""
-    from hcilib.read.fio.fio_json import read_fio
+    """How many fields and buckets were compared; SystemExit at the first that differs."""
+    from hcilib.read.fio.fio_json import Packer, read_fio
     from hcilib.read.fio.fio_reports import read_reports
 
     checked = 0
@@ -99,11 +98,10 @@ def gate(folder: Path) -> int:
                 given = table[name].iat[n]
                 if not (given == value or (value is None and given != given)):
                     raise SystemExit(f"{file}: row {n}, {name} is {given!r}, expected {value!r}; nothing is timed")
-        for compiled in (False, True):
-            own, wanted = _merged_bins([file], compiled)[0], plain_bins(document)
-            if dict(zip(*(column.tolist() for column in own), strict=True)) != wanted:
-                raise SystemExit(f"{file}: merged bins differ from json's (numba {compiled}); nothing is timed")
-            checked += len(wanted)
+        own, wanted = _merged_bins([file], Packer())[0], plain_bins(document)
+        if dict(zip(*(column.tolist() for column in own), strict=True)) != wanted:
+            raise SystemExit(f"{file}: merged bins differ from json's; nothing is timed")
+        checked += len(wanted)
     return checked
 
 
@@ -225,31 +223,24 @@ def fio_plot(corpus: Path) -> dict:
     return timed(lambda: [get_json_data({**settings, "filter": [direction]}) for direction in directions])
 
 
-def hcilib_merged(compiled: bool):
-    def measure(corpus: Path) -> dict:
-        from hcilib.read.fio.fio_json import Packer
+def hcilib_merged(corpus: Path) -> dict:
+    from hcilib.read.fio.fio_json import Packer
 
-        files = sorted(corpus.iterdir())
-        _merged_bins(files[:1], compiled)  # numba loads what it compiled before
+    def work():
+        packer = Packer()
+        bins = _merged_bins(sorted(corpus.iterdir()), packer)
+        return packer.packed().to_pandas(), bins
 
-        def work():
-            packer = Packer()
-            bins = _merged_bins(files, compiled, packer)
-            return packer.packed().to_pandas(), bins
-
-        return timed(work)
-
-    return measure
+    return timed(work)
 
 
-def _merged_bins(files: list[Path], compiled: bool, packer=None) -> list:
+def _merged_bins(files: list[Path], packer) -> list:
     """One histogram a file, of all its hosts; the rows of the hosts table go to the packer."""
-    from hcilib.read.fio.fio_json import Packer, add_bytes
+    from hcilib.read.fio.fio_json import add_bytes
     from hcilib.read.fio.fio_reports import bins_of, merged
 
-    packer = packer or Packer()
     read = ((add_bytes(packer, file.read_bytes(), file), file) for file in files)
-    bins = (bins_of(reports, file, compiled=compiled) for reports, file in read)
+    bins = (bins_of(reports, file) for reports, file in read)
     return [merged(own.lat_ns, own.count) for own in bins]
 
 
@@ -357,7 +348,7 @@ HOSTS = {
     "json + DataFrame": "mid",
     PEER: "mid",
 }
-MERGED = {"msgspec, bare decode": "big", "hcilib, numba": "big", "hcilib, numpy": "big", "json + Counter": "big"}
+MERGED = {"msgspec, bare decode": "big", "hcilib, bins": "big", "json + Counter": "big"}
 """Way -> corpus."""
 ONE = {
     "msgspec, bare decode": bare_decode,
@@ -365,8 +356,7 @@ ONE = {
     IN_TEXT: hcilib_hosts,
     "json + DataFrame": json_hosts,
     PEER: fio_plot,
-    "hcilib, numba": hcilib_merged(True),
-    "hcilib, numpy": hcilib_merged(False),
+    "hcilib, bins": hcilib_merged,
     **RESULTS_OF,
     "json + Counter": json_merged,
     ("read_results, in this process"): first_read,

@@ -53,11 +53,8 @@ FAMILIES = {
         tuple(sorted([*(DATA / "diskspd").glob("*.xml"), *(DATA / "diskspd").glob("*.txt")])),
     ),
 }
-COMPILED = {
-    "fio, compiled": FAMILIES["fio"],
-    "fio_log, compiled": replace(FAMILIES["fio_log"], readers=(compiled_rollup,)),
-}
-"""In a process that has imported numba: then read_fio_bins scans with the compiled kernel too."""
+COMPILED = {"fio_log, compiled": replace(FAMILIES["fio_log"], readers=(compiled_rollup,))}
+"""For processes that have imported numba."""
 
 _NUMBER = re.compile(rb"-?\d+(?:\.\d+)?")
 NUMBERS = (

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -394,13 +393,13 @@ class Bins(NamedTuple):
         return [(self.lat_ns[span], self.count[span]) for span in spans]
 
 
-def bins_of(file: FioFile, path: str | Path, *, compiled: bool = False) -> Bins:
-    """The histograms of a file's reports; FioOutputError as of `read_fio_bins`. `compiled`: see `parse_runs`."""
+def bins_of(file: FioFile, path: str | Path) -> Bins:
+    """The histograms of a file's reports; FioOutputError as of `read_fio_bins`."""
     rows = [_given(direction) for entry in file.entries for _, direction in entry.directions]
     kind = _common_kind([kinds for kinds in rows if kinds], path)
     raws = [kinds.get(kind, _NONE) for kinds in rows]
     try:
-        return Bins(kind, *parse_runs(raws, compiled=compiled))
+        return Bins(kind, *parse_runs(raws))
     except (ValueError, OverflowError) as error:
         raise FioOutputError(f"{path}: latency bins that cannot be read: {error}") from None
 
@@ -455,23 +454,16 @@ def parse_bins(raw: bytes | msgspec.Raw) -> tuple[np.ndarray, np.ndarray]:
     return parse_runs([raw])[:2]
 
 
-def parse_runs(raws: Sequence[bytes | msgspec.Raw], *, compiled: bool = False) -> Runs:
+def parse_runs(raws: Sequence[bytes | msgspec.Raw]) -> Runs:
     """All pairs of many `bins` objects (empty bytes: none), in the order of the file.
 
-    The numpy way turns punctuation into blanks and lets numpy read the numbers. The numba way is taken when asked for,
-    or when numba is loaded already; what is not written as fio writes it goes to numpy. Both give the same arrays.
+    Punctuation is turned into blanks, and numpy reads the numbers.
 
     Raises
     ------
     ValueError
         An object that does not hold pairs of numbers.
     """
-    if (compiled or "numba" in sys.modules) and any(map(len, raws)):  # a hundred MB are not loaded for nothing
-        from hcilib.read.fio.fio_kernel import scan
-
-        runs = scan(raws)
-        if runs is not None:
-            return runs
     text = _BETWEEN.join(raws)
     return _each_alone(raws) if _LEGACY in text else _by_numpy(text, len(raws))
 

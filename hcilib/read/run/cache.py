@@ -26,7 +26,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -57,10 +57,8 @@ from hcilib.read.run.step_tables import (
 CHUNK_STEPS, CHUNK_BYTES = 20, 2**19
 """Read at a time: so many steps, of so many bytes of fio.json.zst (histograms make files large, and tables of them)."""
 GATHERED = 100
-COMPILED_BYTES = 512 * 2**20
-"""From here on numba earns its start."""
 PACKED = 8
-"""How many times smaller its .zst is than fio's JSON, about; it only decides about numba and a pool of processes."""
+"""How many times smaller its .zst is than fio's JSON, about; it only decides about a pool of processes."""
 MOST_PACKED, MOST_STEP_BYTES = 2**8, 2**18
 """What a part may unpack to: so many times its steps' fio.json.zst, or so many bytes a step. Tables are smaller than
 their JSON, which zstd makes ten to twenty times smaller; whoever can write here can seal a forged file, too."""
@@ -112,8 +110,7 @@ def _read(folder, names: Sequence[str], want: str, engine: Engine, numbers: Iter
     places = [str(at / STEPS / name) for name in names]
     sizes = [max(0, _stamp(f"{place}/{OUTPUT}")[0]) if isinstance(folder, Path) else 0 for place in places]
     chunks, size_bytes = list(_chunks(places, sizes)), PACKED * sum(sizes)
-    read = partial(read_steps, compiled=size_bytes >= COMPILED_BYTES)
-    for part in _gathered(mapped(read, chunks, engine, size_bytes=size_bytes)):
+    for part in _gathered(mapped(read_steps, chunks, engine, size_bytes=size_bytes)):
         number = next(numbers, None)
         try:
             if number is not None:

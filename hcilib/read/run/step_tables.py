@@ -90,8 +90,8 @@ class Tables(NamedTuple):
         return sum(table.nbytes for table in self)
 
 
-def read_steps(folders: Sequence[str], *, compiled: bool = False) -> Tables:
-    """The tables of these step folders (absolute paths, or URLs). `compiled`: whether numba is worth its start.
+def read_steps(folders: Sequence[str]) -> Tables:
+    """The tables of these step folders (absolute paths, or URLs).
 
     Raises
     ------
@@ -113,7 +113,7 @@ def read_steps(folders: Sequence[str], *, compiled: bool = False) -> Tables:
             output = f"{folder}/{OUTPUT}"
             document = _document(raw[OUTPUT].content, output)
             file = add_bytes(packer, document, output)
-            histograms = bins_of(file, output, compiled=compiled)
+            histograms = bins_of(file, output)
             counted = _nodes(raw[COUNTERS].content, record, f"{folder}/{COUNTERS}")
             rows[-1] |= percentiles(histograms.lat_ns, histograms.count) | counted
             rows[-1]["ios"] = float(histograms.count.sum())
