@@ -53,29 +53,26 @@ OTHERS = (
 )
 
 
-@pytest.mark.parametrize("name", sorted(NAMES))
-def test_a_public_function_has_the_arguments_of_the_contract(name):
-    given = list(inspect.signature(getattr(hci, name)).parameters)
-    assert given[: len(NAMES[name])] == NAMES[name]
+def test_public_functions_have_the_arguments_of_the_contract():
+    assert {name: list(_parameters(name))[: len(first)] for name, first in NAMES.items()} == NAMES
 
 
-@pytest.mark.parametrize("name", sorted(DEFAULTS))
-def test_defaults_are_those_of_the_contract(name):
-    parameters = inspect.signature(getattr(hci, name)).parameters
-    assert {key: parameters[key].default for key in DEFAULTS[name]} == DEFAULTS[name]
+def test_defaults_are_those_of_the_contract():
+    assert {
+        name: {key: _parameters(name)[key].default for key in given} for name, given in DEFAULTS.items()
+    } == DEFAULTS
 
 
-@pytest.mark.parametrize("name", sorted({*NAMES, *OTHERS}))
-def test_a_public_name_resolves_and_is_listed(name):
-    assert name in dir(hci)
-    assert name in hci.__all__
-    assert getattr(hci, name) is getattr(hci, name)
-    assert inspect.getdoc(getattr(hci, name)), f"{name} has no docstring"
+def _parameters(name: str):
+    return inspect.signature(getattr(hci, name)).parameters
 
 
-@pytest.mark.parametrize("name", hci.__all__)
-def test_nothing_is_listed_that_is_not_there(name):
-    assert getattr(hci, name) is not None
+def test_public_names_are_listed_resolve_to_one_thing_and_have_a_docstring():
+    contract = {*NAMES, *OTHERS}
+    assert contract <= {*dir(hci)} & {*hci.__all__}
+    assert not [name for name in hci.__all__ if getattr(hci, name, None) is None]
+    assert not [name for name in contract if getattr(hci, name) is not getattr(hci, name)]
+    assert not [name for name in contract if not inspect.getdoc(getattr(hci, name))]
 
 
 def test_plots_are_public():
