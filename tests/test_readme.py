@@ -48,9 +48,9 @@ def test_it_names_the_two_commands():
     assert {"lab", "test", "report", "notebooks"} <= set(TARGETS)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_every_make_command_is_a_target(target):
-    done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True)
+def test_every_make_command_is_a_target():
+    """make names each that is none."""
+    done = subprocess.run(["make", "--dry-run", "-k", *TARGETS], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

@@ -203,12 +203,15 @@ def test_every_committed_testbed_and_system_loads():
     assert len({load_system(f).name for f in systems}) == len(systems)
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "params" / "systems").glob("*.yaml")), ids=lambda f: f.stem)
-def test_no_system_takes_the_analysts_own_machine_for_a_part_of_it(file):
+def test_no_system_takes_the_analysts_own_machine_for_a_part_of_it():
     """What runs on the controller is about something else, which it has to reach."""
-    system = load_system(file)
-    commands = [*system.fingerprint, *system.prepare]
-    assert all(c.run.startswith("ssh ") for c in commands if c.on == "controller")
+    systems = [load_system(file) for file in (ROOT / "params" / "systems").glob("*.yaml")]
+    assert not [
+        (system.name, command.run)
+        for system in systems
+        for command in [*system.fingerprint, *system.prepare]
+        if command.on == "controller" and not command.run.startswith("ssh ")
+    ]
 
 
 @pytest.mark.parametrize(("name", "steps"), [("drbd-tcp-pve", 4), ("ceph-pve", 1)])

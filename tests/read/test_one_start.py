@@ -53,9 +53,8 @@ def test_random_jobs_and_one_job_a_disk_are_not(rewritten, cell):
     assert said(rewritten(cell)) == []
 
 
-@pytest.mark.parametrize("name", sorted(hci.samples()))
-def test_no_sample_is(name):
-    assert said(hci.read_results(hci.samples()[name])) == []
+def test_no_sample_is():
+    assert not [name for name, sample in hci.samples().items() if said(hci.read_results(sample))]
 
 
 @pytest.mark.parametrize(("pattern", "n"), [("4k-randwrite-sync", 1), ("4k-randwrite-fdatasync", 0)])
