@@ -63,6 +63,7 @@ def waits_of_a_bucket(rate: float, burst: float, demand: float, seconds: float, 
     return np.array(waits)
 
 
+@pytest.mark.deep
 def test_waits_are_those_that_the_drive_s_bucket_predicts(programs, tmp_path):
     """At .3, .6 and .8 of its rate, four drives each at once. The tolerance is measured beside it: how far the four
     lie apart, how far four simulated ones do, and what this machine adds to an I/O that need not wait."""
@@ -98,6 +99,7 @@ def waited(read: dict, seconds: float) -> int:
     return sum(n for ns, n in read["lat_ns"]["bins"].items() if int(ns) > 1e9 * seconds)
 
 
+@pytest.mark.deep
 def test_a_stall_of_a_second_is_seen_by_a_demand_and_hidden_by_a_closed_loop(programs, tmp_path):
     """A stall of 1 s in 6 s meets a sixth of all I/Os, which wait from 1 s down to none: so p99.9 is near the
     second, and p90 is .4 s. A closed loop asks nothing meanwhile: the one I/O in flight meets it, and p99.9 does not

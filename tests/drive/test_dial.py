@@ -69,7 +69,9 @@ def delivered(testbed: Testbed, system: str, rw: str) -> float:
     return sum(job[ddir]["iops"] for job in found for ddir in ("read", "write"))
 
 
-@pytest.mark.parametrize(("system", "copies"), [("lab-single", 1), ("lab-mirror", 2)])
+@pytest.mark.parametrize(
+    ("system", "copies"), [pytest.param("lab-single", 1, marks=pytest.mark.deep), ("lab-mirror", 2)]
+)
 def test_what_is_delivered_is_what_was_dialled(dialled, system, copies):
     """Reads N R, writes N W / copies; of seven reads to three writes the bucket of reads empties first."""
     drives = NODES * RATE / 4096
@@ -115,6 +117,7 @@ def _fail_while_open(testbed) -> None:
         _ = 1 / 0
 
 
+@pytest.mark.deep
 def test_a_campaign_fills_its_disks_at_the_machine_s_speed(programs, tmp_path):
     """At the drives' own speed, 64 KiB/s, 4 MiB of disks would take a minute."""
     slow = {"read_bytes_per_s": 2**16, "write_bytes_per_s": 2**16}

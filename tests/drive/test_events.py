@@ -56,7 +56,9 @@ def disturbed(short):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("launcher", "kept"), [("client-server", 0), ("per-host", 500)])
+@pytest.mark.parametrize(
+    ("launcher", "kept"), [pytest.param("client-server", 0, marks=pytest.mark.deep), ("per-host", 500)]
+)
 def test_what_was_done_stands_on_the_axis_of_the_series(bed, frozen, disturbed, tmp_path, launcher, kept):
     running = bed.model_copy(update={"fio": bed.fio.model_copy(update={"launcher": launcher, "log_hist_msec": kept})})
     results = run(disturbed(FREEZE), running, frozen, tmp_path / "run", progress=False)
@@ -88,6 +90,7 @@ def test_what_was_done_stands_on_the_axis_of_the_series(bed, frozen, disturbed, 
 
 
 @pytest.mark.slow
+@pytest.mark.deep
 def test_disturbed_and_undisturbed_runs_of_one_plan_are_never_pooled(bed, frozen, disturbed, tmp_path):
     results = run(disturbed({}, {3: "thaw-replicas"}, runtime_s=6.0), bed, frozen, tmp_path / "run", progress=False)
     assert results["events"].isna().sum() == 1

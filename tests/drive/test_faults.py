@@ -94,6 +94,7 @@ def test_a_bridge_that_ends_late_on_a_busy_machine_blames_no_vm(victim, short, m
 
 
 @pytest.mark.slow
+@pytest.mark.deep
 def test_a_frozen_fio_is_ended_by_the_deadline_named_and_replaced(victim, short, mirror_system, tmp_path, monkeypatch):
     monkeypatch.setattr(job, "GRACE_S", 8.0)  # the healthy fio has ended by then on a busy machine too
     vm1, vm2 = victim.vms

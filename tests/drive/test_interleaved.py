@@ -277,6 +277,7 @@ def test_a_file_does_not_choose_a_setting(tmp_path):
 
 
 @pytest.mark.lab
+@pytest.mark.deep
 def test_a_campaign_of_two_equal_systems_finds_no_difference(programs, undisturbed, tmp_path):
     """On drives of known speed, which make up for a pause of half a second, an eighth of a run: at a confidence at
     which chance finds one in a thousand campaigns."""

@@ -135,6 +135,7 @@ class Told(threading.Event):
         super().set()
 
 
+@pytest.mark.deep
 def test_who_hangs_at_the_start_holds_nobody_up_for_long(bed, tmp_path, monkeypatch):
     monkeypatch.setattr(per_host, "CONNECT_S", 0.5)
     late = late_on(tmp_path, bed.fleet(2)[1].name, 5)

@@ -42,7 +42,7 @@ def part(bed, *vms: str, nodes=None, **changes):
     return bed.model_copy(update={"name": "-".join(vms), "vms": chosen, "nodes": bed.nodes if nodes is None else nodes})
 
 
-@pytest.mark.parametrize("launcher", ["per-host", "client-server"])
+@pytest.mark.parametrize("launcher", ["per-host", pytest.param("client-server", marks=pytest.mark.deep)])
 def test_a_second_campaign_is_refused_by_name_within_seconds(bed, short, tmp_path, launcher):
     bed = bed.model_copy(update={"fio": bed.fio.model_copy(update={"launcher": launcher})})
     other = hold(bed, tmp_path)

@@ -45,6 +45,7 @@ def test_a_server_that_is_late_costs_no_link_its_number(bed, monkeypatch):
 
 
 @needs_iperf3
+@pytest.mark.deep
 def test_a_connection_that_was_given_up_costs_no_link_its_number(bed, monkeypatch):
     """As a busy machine's may be: the server's one test is over then, and whoever comes next would be refused."""
     reach = "timeout 1 bash -c 'until : </dev/tcp/{}/{}; do sleep 0.05; done' 2>/dev/null\n"

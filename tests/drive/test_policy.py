@@ -454,6 +454,7 @@ def warmed(bed, mirror_system, tmp_path_factory):
 
 
 @pytest.mark.lab
+@pytest.mark.deep
 def test_the_volume_gate_never_opens_before_twice_the_span(warmed):
     results, run_dir = warmed
     table = ledger.writes(run_dir)
@@ -470,6 +471,7 @@ def test_the_volume_gate_never_opens_before_twice_the_span(warmed):
 
 
 @pytest.mark.lab
+@pytest.mark.deep
 def test_a_warm_up_that_holds_is_not_repeated_in_the_next_campaign(warmed, bed, mirror_system, tmp_path):
     results, first = warmed
     if not ledger.ledger(first)["steady"].all():

@@ -113,7 +113,10 @@ FAULTS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    "fault",
+    [pytest.param(name, marks=pytest.mark.deep) if name == "fio server killed" else name for name in FAULTS],
+)
 def test_a_vm_lost_on_the_way_is_named_and_the_step_done_again(
     bed, rack, one_step, tmp_path, monkeypatch, capsys, fault
 ):
@@ -163,6 +166,7 @@ with own_kernels(Path(folder)):
 
 
 @pytest.mark.slow
+@pytest.mark.deep
 def test_kill_9_of_the_controller_costs_one_attempt_and_its_servers_take_no_connection(
     bed, hosts, rack, short, tmp_path
 ):

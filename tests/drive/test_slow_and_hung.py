@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow]
 SINGLE = System(name="lab-single", label="one copy")
 
 
+@pytest.mark.deep
 def test_a_disk_that_stops_answering_is_named_with_its_vm_within_a_minute(programs, tmp_path):
     """All four at once: what they do is wait."""
     cases = [(launcher, kind) for launcher in LAUNCHERS for kind in STEPS]
@@ -32,6 +33,7 @@ def test_a_disk_that_stops_answering_is_named_with_its_vm_within_a_minute(progra
         assert not left, (case, left)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_prefill_at_one_megabyte_a_second_is_filled(programs, tmp_path, launcher, monkeypatch):
     """At 20 MB/s it would be done in half a second; a limit made of such a speed and three seconds would have cut it
@@ -43,10 +45,17 @@ def test_a_prefill_at_one_megabyte_a_second_is_filled(programs, tmp_path, launch
     assert short == 0
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-@pytest.mark.parametrize(("runtime_s", "logs", "pause_s"), [(4.0, False, 2.0), (6.0, True, 1.0)])
+@pytest.mark.parametrize(
+    ("runtime_s", "logs", "pause_s", "launcher"),
+    [
+        (4.0, False, 2.0, "per-host"),
+        pytest.param(4.0, False, 2.0, "client-server", marks=pytest.mark.deep),
+        pytest.param(6.0, True, 1.0, "per-host", marks=pytest.mark.deep),
+        pytest.param(6.0, True, 1.0, "client-server", marks=pytest.mark.deep),
+    ],
+)
 def test_a_run_that_was_silent_is_accepted_and_says_for_how_long_and_whose(
-    programs, short, tmp_path, launcher, runtime_s, logs, pause_s
+    programs, short, tmp_path, runtime_s, logs, pause_s, launcher
 ):
     drives = {"read_bytes_per_s": 2**22, "write_bytes_per_s": 2**22}
     plan = short(["4k-randrw70"], read_runtime_s=runtime_s, write_runtime_s=runtime_s, span_bytes=DISK)

@@ -85,7 +85,7 @@ def near_its_end(folder: Path, sockets: Sequence[Path], more: str = "", clones: 
     pytest.fail(f"24 runs, and none with an interim report of each host close before the end; the last: {ran} ms")
 
 
-@pytest.mark.parametrize("hosts", [1, 3])
+@pytest.mark.parametrize("hosts", [1, pytest.param(3, marks=pytest.mark.deep)])
 def test_one_interim_report_just_before_the_end_is_no_second_job(hosts, servers, tmp_path):
     output, reports = near_its_end(tmp_path, servers[:hosts])
     assert len(reports) == 2 * hosts
@@ -98,6 +98,7 @@ def test_one_interim_report_just_before_the_end_is_no_second_job(hosts, servers,
     assert read_fio(output)["total_ios"].tolist() == table["total_ios"].tolist()
 
 
+@pytest.mark.deep
 def test_clones_of_two_hosts_keep_one_report_each(servers, tmp_path):
     output, reports = near_its_end(tmp_path, servers[:2], "numjobs=2", clones=2)
     assert len(reports) == 8
