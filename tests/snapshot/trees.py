@@ -11,6 +11,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+SAVED = (".json.gz", ".log", "manifest.json")
+"""Endings of the files of a save, whole or interrupted."""
 PACKAGE = Path(__file__).resolve().parent
 START = """
 import importlib.util, sys
@@ -28,7 +30,7 @@ def save_tree(folder: Path, tree: Path, only: Sequence[str] | None, jobs: int) -
     """Save `tree` into an empty folder or over an earlier save. Return 1 if a scenario failed."""
     folder, tree = folder.resolve(), tree.resolve()
     if folder.exists() and any(folder.iterdir()):
-        if not (folder / "manifest.json").exists():
+        if any(not file.name.endswith(SAVED) for file in folder.iterdir()):
             raise SystemExit(f"{folder}: not empty and no save. Choose another folder.")
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
