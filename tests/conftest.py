@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.needs import need, reason
+
 # Tests send Ctrl-C to themselves and to children, which would ignore it where the shell started pytest in the
 # background.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -36,6 +38,9 @@ def pytest_collection_modifyitems(items):
         return 0 if CLOCK.match(item.nodeid) else 2 if nodes else 1
 
     items.sort(key=turn)
+    for item in items:
+        if said := reason(*(name for mark in item.iter_markers("needs") for name in mark.args)):
+            item.add_marker(pytest.mark.skip(reason=said))
 
 
 def pytest_xdist_make_scheduler(config, log):
@@ -52,7 +57,7 @@ def pytest_xdist_make_scheduler(config, log):
 @pytest.fixture(scope="session")
 def dask(tmp_path_factory):
     """address, scheduler, workers of a scheduler with two worker processes on loopback."""
-    pytest.importorskip("distributed", reason="the extra `scale` is not installed")
+    need("import distributed")
     from tests.clusters import cluster
 
     with cluster(tmp_path_factory.mktemp("dask")) as running:

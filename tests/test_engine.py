@@ -122,8 +122,8 @@ def test_an_error_that_is_kept_leaves_nothing_behind(dask):
     assert os.getpid() not in set(mapped(killed_once, ["", ""], size_bytes=engine.POOL_BYTES))
 
 
+@pytest.mark.needs("import upath")
 def test_a_path_is_a_path_and_a_url_has_its_methods():
-    pytest.importorskip("upath", reason="the extra `scale` is not installed")
     assert located("data") == Path("data")
     assert located(FIO) == FIO
     remote = located("memory://engine/healthy.json")

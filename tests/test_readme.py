@@ -48,12 +48,14 @@ def test_it_names_the_two_commands():
     assert {"lab", "test", "report", "notebooks"} <= set(TARGETS)
 
 
+@pytest.mark.needs("make")
 def test_every_make_command_is_a_target():
     """make names each that is none."""
     done = subprocess.run(["make", "--dry-run", "-k", *TARGETS], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.needs("make")
 def test_make_alone_lists_every_command():
     listed = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert all(f"make {target} " in listed for target in TARGETS)
@@ -69,8 +71,10 @@ def test_one_scenario_alone_is_reported_by_its_command(tmp_path):
     assert done.stdout.splitlines()[-1].endswith("index.html")
 
 
+@pytest.mark.needs("import duckdb")
 def test_another_engine_asks_the_kept_tables_as_it_says(tmp_path):
-    duckdb = pytest.importorskip("duckdb")
+    import duckdb
+
     run = shutil.copytree(ROOT / "data" / "samples" / "lab-single", tmp_path / "run")
     expected = hci.read_hosts(run).query("kind == 'measure'").groupby("iodepth")["iops"].mean()
     [query] = re.findall(r'duckdb\.sql\("""(.+?)"""\)', README, re.S)

@@ -1,7 +1,6 @@
 """Running Ceph clusters for the tests, and what they did: each started once, measured by a small campaign, and found
 gone."""
 
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +15,9 @@ from hcilab.ceph_cluster import Monitor
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.sweeps import sweep
 from hcilib.model.testbed import Testbed
+from tests.needs import need
 
 ROOT = Path(__file__).parents[2]
-PATHS = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin"
 DISK, NONE = 32 * 2**20, "none"
 
 
@@ -49,9 +48,7 @@ class Cluster:
 @pytest.fixture(scope="session")
 def ceph_programs():
     """Skip where the machine lacks what the cluster is made of (a CI job that installs it never skips)."""
-    missing = [package for name, package in PACKAGES.items() if not shutil.which(name, path=PATHS)]
-    if missing:
-        pytest.skip(f"not installed: {', '.join(dict.fromkeys(missing))}")
+    need(*PACKAGES)
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """One running lab for all tests that only use it; those that hurt a lab start their own."""
 
-import shutil
-
 import pytest
 from boxes import box_programs, drbd  # noqa: F401 (fixtures)
 from ceph_beds import ceph_cluster, ceph_programs  # noqa: F401 (fixtures)
@@ -13,6 +11,7 @@ from hcilab.lab import lab
 from hcilab.lab_hosts import PACKAGES
 from hcilib.model.sweeps import sweep
 from hcilib.model.system import System
+from tests.needs import need
 
 HELD_S = 0.2  # by a busy machine; on a calm one a dialled drive holds up an I/O for 0.05 s at most
 MIRROR, SINGLE = (System(name=name, label=name) for name in ("lab-mirror", "lab-single"))
@@ -26,13 +25,7 @@ def mirror_system() -> System:
 @pytest.fixture(scope="session")
 def programs():
     """Skip where the machine lacks what the lab is made of (a CI job that installs it never skips)."""
-    missing = [
-        name
-        for name in PACKAGES
-        if not shutil.which(name, path="/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin")
-    ]
-    if missing:
-        pytest.skip(f"not installed: {', '.join(missing)}")
+    need(*PACKAGES)
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,7 @@ from hcilib.drive.guard.last_look import LastLook
 from hcilib.drive.hosts import lease
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.testbed import Disk, Fio, Testbed
+from tests.needs import need
 
 MIB = 2**20
 SIZE = 16 * MIB
@@ -231,14 +232,7 @@ class Attacked:
 @pytest.fixture(scope="module")
 def machine(bed):
     """Loop devices need root and the kernel's loop driver."""
-    if os.getuid() != 0 or not Path("/dev/loop-control").exists():
-        pytest.skip("loop devices need root and /dev/loop-control")
-    if missing := [
-        tool
-        for tool in ("losetup", "addpart", "lsblk", "blkid", "mkfs.ext4", "mkswap", "mount")
-        if not shutil.which(tool)
-    ]:
-        pytest.skip(f"not installed: {', '.join(missing)}")
+    need("loop devices", "losetup", "addpart", "lsblk", "blkid", "mkfs.ext4", "mkswap", "mount")
     return bed
 
 

@@ -2,8 +2,6 @@
 documents say."""
 
 import json
-import os
-import shutil
 import socket
 import subprocess
 import time
@@ -26,10 +24,12 @@ from hcilib.drive.clones.hypervisors import (
 )
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.testbed import Host
+from tests.needs import need
 
 
 @pytest.fixture(scope="module")
 def servers(box_programs, tmp_path_factory):
+    need("root", "unshare", "nsenter", "libvirtd", "virsh")
     with libvirt_nodes(tmp_path_factory.mktemp("libvirt")) as nodes:
         yield nodes
 
@@ -189,10 +189,7 @@ PidFile none
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory):
     """A fleet of one host without fio."""
-    if os.getuid() != 0:
-        pytest.skip("a root file system of its own needs root")
-    if missing := [name for name in ("apt-get", "dpkg-scanpackages", "fio", "unshare") if not shutil.which(name)]:
-        pytest.skip(f"not installed: {', '.join(missing)}")
+    need("root", "apt-get", "dpkg-scanpackages", "fio", "unshare")
     if subprocess.run(["dpkg-query", "-W", "fio"], capture_output=True).returncode:
         pytest.skip("fio is not of a package")
     home, layer = tmp_path_factory.mktemp("bare"), tmp_path_factory.mktemp("layer")

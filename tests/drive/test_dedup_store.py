@@ -2,7 +2,6 @@
 nothing stays mounted."""
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -19,9 +18,7 @@ from hcilib.model.yaml_models import TestbedError
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEMS = [f"params/systems/lab-{name}-store.yaml" for name in ("single", "mirror")]
 BOTH = ("node1", "node2")
-pytestmark = pytest.mark.skipif(
-    os.getuid() != 0 or not shutil.which("mkfs.xfs", path="/usr/sbin:/sbin:/usr/bin"), reason="needs root and xfsprogs"
-)
+pytestmark = pytest.mark.needs("loop devices", "mkfs.xfs")
 
 
 @pytest.fixture

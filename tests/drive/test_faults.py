@@ -1,7 +1,6 @@
 """Faults with real parts: the right host is named, nothing partial becomes a result, and it goes on."""
 
 import json
-import os
 import signal
 import subprocess
 import threading
@@ -20,6 +19,7 @@ from hcilib.drive.guard.preflight import PreflightError
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.launch import client_server, job
 from hcilib.read.run.run import read_hosts
+from tests.needs import need
 
 pytestmark = pytest.mark.lab
 
@@ -195,11 +195,9 @@ def small_disk(tmp_path):
     """A file system of 300 MiB, for the run directory."""
     place = tmp_path / "disk"
     place.mkdir()
-    if (
-        os.getuid()
-        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300m", "full", place], capture_output=True).returncode
-    ):
-        pytest.skip("needs root and the right to mount a tmpfs")
+    need("root")
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300m", "full", place], capture_output=True).returncode:
+        pytest.skip("no right to mount a tmpfs")
     yield place
     subprocess.run(["umount", "--lazy", place], check=True)
 

@@ -18,6 +18,7 @@ from hcilab import lab_hosts
 from hcilab.lab import LabError, lab
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.testbed import Testbed
+from tests.needs import need
 
 pytestmark = pytest.mark.lab
 SMALL = {"nodes": 2, "vms": 1, "disk_bytes": 4 * 2**20}
@@ -156,11 +157,12 @@ print("ok")
 """
 
 
+@pytest.mark.needs("root", "unshare")
 def test_root_gets_sshds_folder_made_and_removed(programs, tmp_path):
     """In a mount and process namespace of its own: other sshd of this machine do not count, nor is /run touched."""
     own = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
-    if os.getuid() or subprocess.run([*own, "mount", "-t", "tmpfs", "run", "/run"], capture_output=True).returncode:
-        pytest.skip("needs root and namespaces; an ordinary user's sshd needs no /run/sshd")
+    if subprocess.run([*own, "mount", "-t", "tmpfs", "run", "/run"], capture_output=True).returncode:
+        pytest.skip("no mount and process namespaces here")
     command = [
         "sh",
         "-c",
@@ -425,10 +427,7 @@ def place_python(home: Path) -> tuple[Path, Path]:
 @pytest.fixture
 def ordinary_user():
     """A throw-away account with a home folder, removed again."""
-    if os.getuid() != 0:
-        pytest.skip("needs root to make another user; every other test here already runs as an ordinary one")
-    if not shutil.which("useradd") or not shutil.which("runuser"):
-        pytest.skip("no useradd or runuser on this machine")
+    need("root", "useradd", "runuser")
     name = f"hcilib{os.getpid()}"
     subprocess.run(["useradd", "--create-home", name], check=True, capture_output=True)
     try:

@@ -1,7 +1,5 @@
 """The network before storage: real iperf3 over a lab's loopback, and what is said where something is missing."""
 
-import shutil
-
 import pytest
 
 import hcilib as hci
@@ -9,10 +7,8 @@ from hcilib.drive.hosts import network as links
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.testbed import Node
 
-needs_iperf3 = pytest.mark.skipif(not shutil.which("iperf3"), reason="not installed: iperf3")
 
-
-@needs_iperf3
+@pytest.mark.needs("iperf3")
 def test_every_link_is_measured_and_rdma_named_as_absent(bed):
     table = hci.network(bed, seconds=0.5)
     tcp, rdma = (table[table["transport"] == name] for name in ("TCP", "RDMA"))
@@ -23,7 +19,7 @@ def test_every_link_is_measured_and_rdma_named_as_absent(bed):
     assert table.attrs["one_kernel"]
 
 
-@needs_iperf3
+@pytest.mark.needs("iperf3")
 def test_a_campaign_measures_it_once_and_keeps_it_with_its_facts(bed, mirror_system, short, tmp_path):
     plan = short(network_s=0.3)
     hci.run(plan, bed, mirror_system, tmp_path / "run", progress=False)
@@ -33,7 +29,7 @@ def test_a_campaign_measures_it_once_and_keeps_it_with_its_facts(bed, mirror_sys
     assert "network" not in hci.read_results(tmp_path / "run").columns
 
 
-@needs_iperf3
+@pytest.mark.needs("iperf3")
 def test_a_server_that_is_late_costs_no_link_its_number(bed, monkeypatch):
     """As a busy node's is: until it listens every client is refused, and iperf3 ends with 0 all the same."""
     between = links._between
@@ -44,7 +40,7 @@ def test_a_server_that_is_late_costs_no_link_its_number(bed, monkeypatch):
     assert (tcp["bytes_per_s"] > 1e7).all(), tcp["note"].tolist()
 
 
-@needs_iperf3
+@pytest.mark.needs("iperf3")
 @pytest.mark.deep
 def test_a_connection_that_was_given_up_costs_no_link_its_number(bed, monkeypatch):
     """As a busy machine's may be: the server's one test is over then, and whoever comes next would be refused."""
@@ -65,10 +61,9 @@ def test_a_missing_tool_is_named_and_the_rest_goes_on(bed, monkeypatch):
     assert len(table) == 4
 
 
+@pytest.mark.needs("iperf3")
 def test_a_server_that_nobody_reaches_is_a_sentence(bed):
     nowhere = bed.model_copy(update={"nodes": (bed.nodes[0], bed.nodes[1].model_copy(update={"storage": "192.0.2.1"}))})
-    if not shutil.which("iperf3"):
-        pytest.skip("not installed: iperf3")
     with Fleet(nowhere) as fleet:
         row = links._tcp(fleet, *nowhere.nodes, {n.name: ["iperf3"] for n in nowhere.nodes}, 0.3, 1)
     assert "bytes_per_s" not in row

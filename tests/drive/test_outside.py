@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 from probes import REPOSITORY, processes, until
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow]
+pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.needs("make")]
 SMALL = """
 testbed: {bed}
 systems: [params/systems/lab-single.yaml, params/systems/lab-mirror.yaml]
@@ -31,8 +30,6 @@ BED = (
 def make_lab(programs, tmp_path):
     """`make lab` of one small campaign of two systems, started: the set-up apart, which keeps packages where uv and apt
     keep them."""
-    if not shutil.which("make"):
-        pytest.skip("no make on this machine")
     for name in ("home", "temporaries", "inside"):
         (tmp_path / name).mkdir()
     inside = tmp_path / "inside"

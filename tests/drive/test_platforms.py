@@ -28,6 +28,7 @@ from hcilib.drive.discover.discover import _placed
 from hcilib.drive.discover.testbed_file import UNKNOWN_NODE
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.testbed import Node
+from tests.needs import PATHS, need
 
 PLATFORMS = DATA / "platforms"
 SRV = [Node(name="srv1"), Node(name="srv2")]
@@ -47,11 +48,8 @@ def text(name: str) -> str:
 @pytest.fixture
 def libvirt(ordinary_user):  # noqa: F811
     """A user's own libvirtd with two running guests without a system: its URI, and the first guest's file."""
-    programs = {
-        name: shutil.which(name, path="/usr/bin:/usr/sbin") for name in ("libvirtd", "virsh", "qemu-system-x86_64")
-    }
-    if missing := [name for name, path in programs.items() if not path]:
-        pytest.skip(f"not installed: {', '.join(missing)}: ./setup.sh cluster")
+    need("libvirtd", "virsh", "qemu-system-x86_64")
+    programs = {name: shutil.which(name, path=PATHS) for name in ("libvirtd", "qemu-system-x86_64")}
     user, home = ordinary_user
     (home / "run").mkdir(mode=0o700)
     shutil.chown(home / "run", user)

@@ -1,8 +1,6 @@
 """Nobody else's orders: what another account of this machine reaches while fio runs for us, and after its controller
 died."""
 
-import os
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -14,12 +12,7 @@ from probes import python, until
 from strangers import sockets_below, stranger
 from test_launch import BOTH, by, fios
 
-pytestmark = [
-    pytest.mark.lab,
-    pytest.mark.skipif(
-        os.geteuid() != 0 or not shutil.which("setpriv"), reason="becoming another account takes root and setpriv"
-    ),
-]
+pytestmark = [pytest.mark.lab, pytest.mark.needs("root", "setpriv")]
 
 
 @pytest.fixture

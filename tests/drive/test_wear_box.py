@@ -89,6 +89,7 @@ def test_where_nvme_cli_is_refused_smartctl_is_asked_and_no_shell_changes_what_i
 
 @pytest.mark.box
 @pytest.mark.deep
+@pytest.mark.needs("smartctl")
 def test_smartctl_says_of_the_same_drive_what_nvme_cli_says(box):
     with Fleet(box.testbed) as fleet:
         nvme, smartctl = (

@@ -51,10 +51,10 @@ def test_a_lost_scheduler_leaves_no_half_cache(run_dir, tmp_path):
     pd.testing.assert_frame_equal(read_results(run_dir), read_results(no_cache(run_dir)), check_exact=True)
 
 
+@pytest.mark.needs("import upath")
 @pytest.mark.parametrize("url", ["memory://lab/run", "file://{here}/run"])
 @pytest.mark.parametrize("read", READERS)
 def test_object_storage_gives_the_same_tables(read, url, run_dir, tmp_path):
-    pytest.importorskip("upath", reason="the extra `scale` is not installed")
     place = url.format(here=tmp_path)
     if place.startswith("memory:"):
         for file in (f for f in run_dir.rglob("*") if f.is_file()):
@@ -64,7 +64,7 @@ def test_object_storage_gives_the_same_tables(read, url, run_dir, tmp_path):
     pd.testing.assert_frame_equal(read(place), read(no_cache(run_dir)), check_exact=True)
 
 
+@pytest.mark.needs("import upath")
 def test_a_url_that_is_no_run_directory_is_named():
-    pytest.importorskip("upath", reason="the extra `scale` is not installed")
     with pytest.raises(RunReadError, match="memory://nothing/here"):
         read_results("memory://nothing/here")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import json
-import shutil
 import signal
 import subprocess
 import time
@@ -16,7 +15,7 @@ import pytest
 
 from hcilib.read.fio.fio_json import FioOutputError, read_fio, read_fio_bins
 
-pytestmark = pytest.mark.skipif(not shutil.which("fio"), reason="not installed: fio")
+pytestmark = pytest.mark.needs("fio")
 JOB = """[j]
 ioengine=null
 size=1m

@@ -27,6 +27,7 @@ from hcilib.read.logs.rollup_cells import FioLogError, add_cells, room, script_f
 from hcilib.read.logs.rollup_kernel import slices
 from hcilib.read.logs.rollup_script import LineError, Shape
 from hcilib.read.run.run import read_rollup
+from tests.needs import need
 
 LOGS = Path(__file__).parents[1] / "data" / "fio" / "logs"
 START = 1_700_000_000_000
@@ -71,8 +72,7 @@ def write(folder: Path, name: str, lines) -> Path:
 @pytest.fixture(scope="module")
 def real(tmp_path_factory) -> Path:
     """Logs of single I/Os and histograms of a real fio, and its JSON."""
-    if not shutil.which("fio"):
-        pytest.skip("not installed: fio")
+    need("fio")
     folder = tmp_path_factory.mktemp("real")
     (folder / "job.fio").write_text(JOB)
     argv = ["fio", "job.fio", "--output-format=json+", "--output=fio.json"]
@@ -386,10 +386,10 @@ def test_a_saved_rollup_is_the_same_table(real, tmp_path):
     assert again.attrs == table.attrs
 
 
-@pytest.mark.parametrize("python", [sys.executable, "/usr/bin/python3"])
+@pytest.mark.parametrize(
+    "python", [sys.executable, pytest.param("/usr/bin/python3", marks=pytest.mark.needs("/usr/bin/python3"))]
+)
 def test_what_a_vm_makes_of_its_logs_is_the_same_table_to_the_bit(python, real, tmp_path):
-    if not Path(python).exists():
-        pytest.skip(f"not installed: {python}")
     document = tmp_path / pushed_name("vm1")
     script = tmp_path / "rollup_script.py"
     script.write_bytes(script_for_vms())

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from axe_playwright_python import sync_playwright as axe
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from hcilib.show.report.execute import describe, provenance
@@ -26,10 +25,11 @@ from hcilib.show.report.site import write_index, write_method
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright (a development dependency) is not installed")
+playwright = pytest.importorskip("playwright.sync_api", reason="this machine lacks: import playwright")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="this machine lacks: axe-playwright-python")
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not CHROMIUM, reason="no chromium: apt-get install chromium, then run again"),
+    pytest.mark.needs("chromium or chromium-browser"),
 ]
 # Without the background flags Chromium asks for its maker's hosts at every start; nothing here needs a network.
 FLAGS = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -501,7 +501,6 @@ def test_an_article_prints_its_finding_first(chromium, repository_report):
     page.context.close()
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
 def test_each_article_is_a_pdf_of_a_few_pages_whose_first_says_the_finding(repository_report, tmp_path):
     results = [json.loads(p.read_text("utf-8")) for p in sorted(repository_report.glob("*/*.json"))]
     folder = shutil.copytree(repository_report, tmp_path / "site")
