@@ -31,6 +31,7 @@ RANDOM = random.Random(16).randbytes(SIZE)
 FIO = ("fio --name=t --ioengine=libaio --direct=1 --rw=write --bs=64k --size=8M --allow_file_create=0 --filename={} "
        "--output-format=terse >/dev/null && echo started")  # fmt: skip
 LOOP_CTL_REMOVE = 0x4C81
+NO_LIBVIRT = "qemu+unix:///session?socket=/nowhere"  # the machine's own has guests that are none of a test's
 
 # A loop device has no serial, so `lsblk` is decorated on the way: a serial belongs to the medium, here the backing
 # file.
@@ -133,8 +134,10 @@ class _Shimmed(Fleet):
         commands = (
             command if isinstance(command, dict) else dict.fromkeys(self.names if hosts is None else hosts, command)
         )
+        own = f"export LIBVIRT_DEFAULT_URI='{NO_LIBVIRT}'\n"
         return super().run(
-            {n: f"PATH={shlex.quote(str(self.folder / n))}:$PATH\n{c}" for n, c in commands.items()}, limit_s=limit_s
+            {n: f"PATH={shlex.quote(str(self.folder / n))}:$PATH\n{own}{c}" for n, c in commands.items()},
+            limit_s=limit_s,
         )
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 
 import pytest
+from loops import NO_LIBVIRT
 from probes import until
 from test_discover import DATA, captured
 from test_lab import ordinary_user  # noqa: F401 (a fixture)
@@ -106,11 +107,12 @@ def test_a_node_with_a_real_libvirtd_places_its_guest(libvirt, bed, monkeypatch)
     uri, _ = libvirt
 
     class OnNode1(Fleet):
-        """Only node1's account has a libvirtd."""
+        """Only node1's account has a libvirtd; node2's asks for one that is not there, and not for the machine's."""
 
         def run(self, command, hosts=None, limit_s=30):
             if isinstance(command, dict) and "node1" in command:
-                command = command | {"node1": f"export LIBVIRT_DEFAULT_URI='{uri}'\n{command['node1']}"}
+                own = {"node1": uri, "node2": NO_LIBVIRT}
+                command = {n: f"export LIBVIRT_DEFAULT_URI='{own.get(n, '')}'\n{c}" for n, c in command.items()}
             return super().run(command, hosts, limit_s)
 
     monkeypatch.setattr(module, "Fleet", OnNode1)
