@@ -24,18 +24,26 @@ settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
 
-# Who compares a rate or a time with what is known: one worker takes them all, one after another, while the others do
-# what keeps a processor busy and looks at no clock. Virtual nodes keep several busy, so they come last.
+# Files that look at a clock: one worker takes them all, one after another.
 CLOCK = re.compile(
-    r"tests/(drive/test_(counters|demand_truth|dial|events|faults|hosts|injections|interleaved|known_latency|launch|lease"
-    r"|network|policy|processes|slow_and_hung|supervisor|tenants)|read/test_fio_interim)\.py"
+    r"tests/(drive/test_(counters|demand_truth|dial|events|faults|hosts|injections|launch|lease|policy|processes"
+    r"|slow_and_hung|supervisor)|read/test_fio_interim)\.py"
 )
+# The longest files: begun early, as the last to begin would be waited for.
+LONG = re.compile(r"tests/(show/test_(browser|report)|test_notebooks)\.py")
+# One worker starts one Ceph cluster for all of them.
+CEPH = re.compile(r"tests/drive/test_(ceph|storage)\.py")
 
 
 def pytest_collection_modifyitems(items):
+    """Sort by turn: the clock's, the longest, those on virtual nodes, all others. And skip what cannot run here.
+
+    Virtual nodes keep several processors busy. They begin when the clock's worker is done.
+    """
+
     def turn(item) -> int:
         nodes = item.get_closest_marker("box") or "ceph_cluster" in getattr(item, "fixturenames", ())
-        return 0 if CLOCK.match(item.nodeid) else 2 if nodes else 1
+        return 0 if CLOCK.match(item.nodeid) else 1 if LONG.match(item.nodeid) else 2 if nodes else 3
 
     items.sort(key=turn)
     for item in items:
@@ -49,7 +57,7 @@ def pytest_xdist_make_scheduler(config, log):
     class OneClock(LoadFileScheduling):
         def _split_scope(self, nodeid):
             file = super()._split_scope(nodeid)
-            return "clock" if CLOCK.match(file) else file
+            return "clock" if CLOCK.match(file) else "ceph" if CEPH.match(file) else file
 
     return OneClock(config, log)
 
