@@ -13,7 +13,7 @@ help:
 	@echo "make cluster    real storage stacks on this machine, measured (installs qemu and ceph): out/box/index.html"
 	@echo "make quick      lint, types and the fast tests of what was touched: an answer in under 90 seconds"
 	@echo "make test       set up, lint, run every test"
-	@echo "make deep       the tests of real storage stacks that are too long for make test"
+	@echo "make deep       the tests that wait for a clock, and those of real storage stacks at length"
 	@echo "make report     every scenario under params/ as a site: out/report/index.html"
 	@echo "make notebooks  open JupyterLab"
 	@echo "make refresh    execute every notebook in place and strip it as nbval wants it"
@@ -53,14 +53,15 @@ cluster: setup
 quick:
 	@$(PY) .ci/quick $(or $(BASE),HEAD)
 
-# Three files at once, on two cores too: what reaches hosts waits a third of its time. Of those that compare a rate or a
-# time with what is known, one at a time (tests/conftest.py).
+# Three files at once, on two cores too: what reaches hosts waits a third of its time. Of those that look at a clock, one
+# at a time (tests/conftest.py).
 # The last line is the reviewer's: every committed notebook again, strictly, against the outputs it was committed with.
 test: lint
 	@./setup.sh test
 	@$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 	@$(PY) -m pytest --nbval --nbval-current-env -n 2 --dist loadfile notebooks
 
+# The marked tests one after another, as most look at a clock; then other examples of what is drawn.
 deep: setup
 	@./setup.sh cluster
 	@$(PY) -m pytest -m deep
