@@ -13,7 +13,7 @@ PATHS = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sb
 STATES = {
     "root": lambda: os.geteuid() == 0,
     "no root": lambda: os.geteuid() != 0,
-    "loop devices": lambda: os.geteuid() == 0 and Path("/dev/loop-control").exists(),
+    "loop devices (as root)": lambda: os.geteuid() == 0 and Path("/dev/loop-control").exists(),
 }
 
 

@@ -235,7 +235,7 @@ class Attacked:
 @pytest.fixture(scope="module")
 def machine(bed):
     """Loop devices need root and the kernel's loop driver."""
-    need("loop devices", "losetup", "addpart", "lsblk", "blkid", "mkfs.ext4", "mkswap", "mount")
+    need("loop devices (as root)", "losetup", "addpart", "lsblk", "blkid", "mkfs.ext4", "mkswap", "mount")
     return bed
 
 

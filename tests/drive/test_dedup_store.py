@@ -18,7 +18,7 @@ from hcilib.model.yaml_models import TestbedError
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEMS = [f"params/systems/lab-{name}-store.yaml" for name in ("single", "mirror")]
 BOTH = ("node1", "node2")
-pytestmark = pytest.mark.needs("loop devices", "mkfs.xfs")
+pytestmark = pytest.mark.needs("loop devices (as root)", "mkfs.xfs")
 
 
 @pytest.fixture
