@@ -40,7 +40,7 @@ ROOMS = {
         "metrics",
         "compressed",
     },
-    "read": {"read", "places", "plan", "workload", "engine", "compressed", "caveats", "fio_buckets"},
+    "read": {"read", "places", "plan", "workload", "metrics", "engine", "compressed", "caveats", "fio_buckets"},
     "analyse": {"analyse", "metrics", "caveats", "fio_buckets", "schemes"},
     "show": {"show", "metrics", "engine", "places", "system", "caveats"},
     "measure": {"places", "plan", "workload", "schemes", "sweeps", "testbed", "system", "drive", "read", "analyse"},

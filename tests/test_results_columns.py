@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 import hcilib as hci
-from hcilib.model.metrics import FACTORS, KEYS
-from hcilib.read.published import COLUMNS
+from hcilib.model.metrics import COLUMNS, FACTORS, KEYS
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "RESULTS.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""One table says what each metric is: its unit, which way is better, how it is labelled and printed.
+"""The columns of the results table; and of each metric its unit, which way is better, how it is labelled and printed.
 
 Base units live in the frames (`_ns`, `_s`, `_bytes`, `_pct`; IOPS is bare); scaling happens only here, when shown.
 """
@@ -33,6 +33,20 @@ STAMPED = ("integrity", "acknowledged", "in_flight", "lost", "torn", "foreign", 
 VALIDITY = ("valid", "warnings", "derived", "open_loop", *STAMPED)
 """What is known about a row's trustworthiness; `open_loop` whether a demand was met; `derived` names the columns that
 were computed, not printed."""
+OF_RATES = ("iops", "read_iops", "write_iops", "bw_bytes")
+OF_MEANS = ("lat_ns", "lat_unweighted_ns", "read_lat_ns", "write_lat_ns")
+QUANTILES = {"p50_ns": 50.0, "p95_ns": 95.0, "p99_ns": 99.0, "p999_ns": 99.9, "p9999_ns": 99.99}
+"""In percent, as fio is asked for them: its target is a little more than 999 in a thousand, 0.999 a little less."""
+OF_FLUSHES = ("sync_lat_ns", "sync_p99_ns")
+COLUMNS = (
+    *(*KEYS, *FACTORS),
+    *(*OF_RATES, *OF_MEANS, *QUANTILES, "max_lat_ns", *OF_FLUSHES),
+    *("offered_iops", "delivered_pct", "full_depth_pct", "open_loop"),
+    *("node_cpu_pct", "iops_per_cpu_pct", "net_bytes_per_s"),
+    *STAMPED,
+    *("outstanding", "runtime_s", "warmup_ratio", "savings_pct", "valid", "warnings"),
+)
+"""Of the results table (docs/RESULTS.md), in their order; every reader of results gives these."""
 
 
 @dataclass(frozen=True)

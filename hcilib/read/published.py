@@ -19,6 +19,7 @@ from pathlib import Path
 import pandas as pd
 
 from hcilib.model import caveats
+from hcilib.model.metrics import COLUMNS
 from hcilib.model.places import ROOT, at_home
 from hcilib.model.workload import MIXED, Pattern, PlanError
 
@@ -64,22 +65,6 @@ def columns(*specs: str) -> tuple[Column, ...]:
         name, _, kind = word.rstrip("?").partition(":")
         made.append(Column(name, kind or TEXT, word.endswith("?"), base=name))
     return tuple(made)
-
-
-COLUMNS = (
-    "source", "system", "run_id", "tool", "block", "rep", "pair",
-    "pattern", "rw", "rwmixread", "bs_bytes", "numjobs", "iodepth", "sync", "rate_bytes",
-    "rate_iops", "random_distribution",
-    "vms", "nodes", "placement", "span_bytes", "pool_fill_pct", "events", "demand", "tenant", "beside",
-    "iops", "read_iops", "write_iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "read_lat_ns", "write_lat_ns",
-    "p50_ns", "p95_ns", "p99_ns", "p999_ns", "p9999_ns", "max_lat_ns", "sync_lat_ns", "sync_p99_ns",
-    "offered_iops", "delivered_pct", "full_depth_pct", "open_loop",
-    "node_cpu_pct", "iops_per_cpu_pct", "net_bytes_per_s",
-    "integrity", "acknowledged", "in_flight", "lost", "torn", "foreign", "unreadable",
-    "outstanding", "runtime_s", "warmup_ratio",
-    "savings_pct", "valid", "warnings",
-)  # fmt: skip
-"""The results table, DESIGN section 3."""
 
 
 def _quantity(name: str, base: str, units: dict) -> Column:

@@ -18,10 +18,11 @@ from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.campaign import CampaignError, run
 from hcilib.drive.campaign.rundir import RunDir, RunDirError
 from hcilib.drive.guard.preflight import PreflightError
+from hcilib.model.metrics import COLUMNS
 from hcilib.model.sweeps import sweep
 from hcilib.model.system import System
 from hcilib.model.testbed import Testbed
-from hcilib.read.run.results import RESULTS, read_results
+from hcilib.read.run.results import read_results
 from hcilib.read.run.run import read_hosts, read_wear
 
 pytestmark = pytest.mark.lab
@@ -116,7 +117,7 @@ def test_one_row_per_run_of_a_cell_and_no_other(finished, plan):
 
 def test_columns_and_types_are_those_of_the_design(finished):
     results, _ = finished
-    assert list(results) == list(RESULTS)
+    assert list(results) == list(COLUMNS)
     assert set(TYPES) <= set(results)
     for column, dtype in TYPES.items():
         if dtype is None:

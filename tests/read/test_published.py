@@ -10,11 +10,10 @@ import yaml
 
 import hcilib as hci
 from hcilib import ROOT
-from hcilib.model.metrics import FACTORS, KEYS
+from hcilib.model.metrics import COLUMNS, FACTORS, KEYS
 from hcilib.model.system import load_system
 from hcilib.model.workload import Pattern
 from hcilib.read.published import (
-    COLUMNS,
     PUBLISHED,
     PublishedDataError,
     published,

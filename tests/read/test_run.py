@@ -12,11 +12,11 @@ import zstandard
 
 import hcilib as hci
 from hcilib.analyse.runs.latency import percentiles
+from hcilib.model.metrics import COLUMNS, QUANTILES
 from hcilib.model.sweeps import sweep
-from hcilib.read import published
-from hcilib.read.run import records, results, step_tables
+from hcilib.read.run import step_tables
 from hcilib.read.run.records import RunReadError
-from hcilib.read.run.results import RESULTS, read_results
+from hcilib.read.run.results import read_results
 from hcilib.read.run.run import (
     read_bins,
     read_counters,
@@ -186,7 +186,7 @@ def run_dir(tmp_path):
 
 def test_rows_are_the_accepted_runs_in_the_order_of_time(run_dir):
     results = read_results(run_dir)
-    assert list(results) == list(RESULTS)
+    assert list(results) == list(COLUMNS)
     assert list(results["rep"]) == [1, 2]
     assert set(results["run_id"]) == {"2026-lab"}
     assert set(results["source"]) == {"lab"}
@@ -213,13 +213,13 @@ def test_percentiles_are_of_all_ios_together(run_dir):
 @pytest.mark.parametrize("ios", [1, 2, 10, 100, 999, 1000, 1001, 10**4, 10**6])
 def test_percentiles_are_those_of_the_bins_table_and_of_fio_ties_included(ios):
     lat_ns, count = np.array([100, 1004]), np.array([ios * 999, ios])
-    table = percentiles(pd.DataFrame({"lat_ns": lat_ns, "count": count}), [], list(step_tables.QUANTILES.values()))
+    table = percentiles(pd.DataFrame({"lat_ns": lat_ns, "count": count}), [], list(QUANTILES.values()))
     assert table["p999_ns"].item() == 1004, "fio 3.33 of 1000 I/Os, one slow (tests/analyse/test_latency.py)"
     carried = [name for name, few in (("p50_ns", 20), ("p95_ns", 200), ("p99_ns", 1000), ("p999_ns", 10**4),
                                       ("p9999_ns", 10**5)) if 1000 * ios >= few]  # fmt: skip
     own = {name: value for name, value in step_tables.percentiles(lat_ns, count).items() if value == value}
     assert own == table[carried].iloc[0].to_dict(), "ten I/Os lie beyond, or it is missing"
-    beyond = [f"p{step_tables.QUANTILES[name]:g}" for name in step_tables.QUANTILES if name not in carried]
+    beyond = [f"p{QUANTILES[name]:g}" for name in QUANTILES if name not in carried]
     assert [str(caveat) for caveat in step_tables.thin_tail(1000 * ios)] == (
         [f"fewer than 10 I/Os beyond {', '.join(beyond)}"] if beyond else []
     )
@@ -400,18 +400,13 @@ def test_a_campaign_without_a_finished_step_is_an_empty_table(tmp_path):
     write_plan(tmp_path / "run")
     results = read_results(tmp_path / "run")
     assert results.empty
-    assert list(results) == list(RESULTS)
+    assert list(results) == list(COLUMNS)
     assert read_hosts(tmp_path / "run").empty
-
-
-def test_the_columns_of_the_results_table_are_written_down_once():
-    assert results.RESULTS is published.COLUMNS
-    assert results.factors_of_cell is records.factors_of_cell
 
 
 def test_published_tables_enter_here_too():
     published = read_results(Path(__file__).parents[2] / "data" / "published")
-    assert list(published)[: len(RESULTS)] == list(RESULTS)
+    assert list(published)[: len(COLUMNS)] == list(COLUMNS)
     assert len(published) == 254
 
 

@@ -15,8 +15,8 @@ from hcilib.model.fio_buckets import MIDPOINTS, bucket_of
 from hcilib.read.diskspd.diskspd_document import Counts, DiskspdOutputError, Target, Timespan
 from hcilib.read.diskspd.diskspd_formats import parse_text, parse_xml
 from hcilib.read.fio.fio_fast import LOCAL_HOST, LOCAL_PORT
-from hcilib.read.fio.fio_json import HOST_KEYS, JOB, MEASURES, OF_LATENCIES, OPTIONS, reading_order
-from hcilib.read.fio.fio_reports import BIN_KEYS
+from hcilib.read.fio.fio_json import HOST_KEYS, OF_LATENCIES, OPTIONS, reading_order
+from hcilib.read.fio.fio_reports import BIN_KEYS, JOB, MEASURES
 
 __all__ = ["DiskspdOutputError", "read_diskspd", "read_diskspd_bins"]
 

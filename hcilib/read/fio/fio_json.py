@@ -19,17 +19,27 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from hcilib.model.metrics import OF_FLUSHES
 from hcilib.read.fio.fio_document import FioOutputError, raw_of
 from hcilib.read.fio.fio_fast import SUMS, Direction, FioFile, Options, Unusual
-from hcilib.read.fio.fio_reports import BIN_KEYS, bins_of, by_key, parse, parse_bins, reached, read_reports, short
+from hcilib.read.fio.fio_reports import (
+    BIN_KEYS,
+    JOB,
+    LATENCIES,
+    MEASURES,
+    bins_of,
+    by_key,
+    parse,
+    parse_bins,
+    reached,
+    read_reports,
+    short,
+)
 
 __all__ = ["HOST_KEYS", "FioOutputError", "read_fio", "read_fio_bins"]
 
 HOST_KEYS = ("hostname", "port", "job", "groupid", "clone", "ddir")
-MEASURES = ("io_bytes", "bw_bytes", "iops", "runtime", "total_ios", "short_ios", "drop_ios")
-LATENCIES = ("slat_ns", "clat_ns", "lat_ns")
 STATISTICS = ("min", "max", "mean", "stddev", "N")
-JOB = ("usr_cpu", "sys_cpu", "ctx", "majf", "minf", "job_start", "job_runtime", "total_err")
 OPTIONS = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "ioengine", "size", "filename")
 OF_LATENCIES = tuple(f"{name}_{s}" for name in LATENCIES for s in STATISTICS)
 _OF_ENTRY, _OF_ROW = ("clone", "port", "groupid", "error", *JOB), (*MEASURES, *OF_LATENCIES)
@@ -291,8 +301,6 @@ def _counted(numbers: dict[str, np.ndarray]) -> dict[str, pa.Array]:
 
 # Sections of fio's output that matter to few runs: the latency of flushes (`sync`), and how full the queue was
 # (`iodepth_level`). They are read beside the reports (hcilib.read.fio.fio_reports), by whoever needs them.
-
-OF_FLUSHES = ("sync_lat_ns", "sync_p99_ns")
 
 
 def sync_latency(document: bytes, of: Callable[[str, str], bool] | None = None) -> dict[str, float]:

@@ -27,15 +27,15 @@ from hcilib.read.fio.fio_document import FioOutputError, Number
 from hcilib.read.fio.fio_fast import GROWTH, Direction, Entry, FioFile, Latency, Options, Report, Unusual
 
 _PLANNED = {"w": "write", "t": "trim"}
-_LATENCIES = ("slat_ns", "clat_ns", "lat_ns")
-_JOB = ("error", "usr_cpu", "sys_cpu", "ctx", "majf", "minf", "job_start", "job_runtime", "total_err")
+MEASURES = ("io_bytes", "bw_bytes", "iops", "runtime", "total_ios", "short_ios", "drop_ios")
+LATENCIES = ("slat_ns", "clat_ns", "lat_ns")
+JOB = ("usr_cpu", "sys_cpu", "ctx", "majf", "minf", "job_start", "job_runtime", "total_err")
 _DURATION = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(us|ms|s|m|h|d|)")
 _MS = {"us": 1e-3, "ms": 1.0, "": 1e3, "s": 1e3, "m": 6e4, "h": 3.6e6, "d": 8.64e7}
 ENDED = 0.95
 """Share of the requested runtime from which on a report may be the last."""
 MOST_NAMES = 1000
 """Of options in a job, of percentiles in a file: fio knows a few hundred of the one and writes twenty of the other."""
-_MEASURES = ("io_bytes", "bw_bytes", "bw", "iops", "runtime", "total_ios", "short_ios", "drop_ios")
 PerClient = list[tuple[str, int | None, Options]]
 _DECODE = msgspec.json.Decoder(Options).decode
 
@@ -139,19 +139,19 @@ def _planned(report: fio_document.Report, options: Options) -> dict[str, fio_doc
 
 
 def _report(given: fio_document.Report) -> Report:
-    numbers: dict[str, Any] = {name: _number(getattr(given, name)) for name in _JOB}
+    numbers: dict[str, Any] = {name: _number(getattr(given, name)) for name in ("error", *JOB)}
     groupid = _number(given.groupid)
     return Report(jobname=given.jobname, groupid=groupid, hostname=given.hostname, port=given.port, **numbers)
 
 
 def _direction(given: fio_document.Direction) -> Direction:
     """In bytes and ns, whatever the release wrote."""
-    fields: dict[str, Any] = {name: _number(getattr(given, name)) for name in _MEASURES}
+    fields: dict[str, Any] = {name: _number(getattr(given, name)) for name in ("bw", *MEASURES)}
     if given.bw_bytes is None:
         fields["bw_bytes"] = 1024 * fields["bw"]  # before 3.2 only in KiB/s
     if given.legacy:
         fields["io_bytes"] *= 1024
-    return Direction(**fields | {name: _latency(given, name) for name in _LATENCIES})
+    return Direction(**fields | {name: _latency(given, name) for name in LATENCIES})
 
 
 def _latency(direction: fio_document.Direction, name: str) -> Latency:

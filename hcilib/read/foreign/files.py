@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from hcilib.model.caveats import PERCENTILES, Caveat
+from hcilib.model.metrics import QUANTILES
 from hcilib.read.diskspd.diskspd import buckets_of, load, outstanding_of, rows_of, version_of
 from hcilib.read.diskspd.diskspd_document import DiskspdOutputError, Timespan
 from hcilib.read.fio.fio_document import LOCAL_HOST
@@ -28,7 +29,7 @@ from hcilib.read.fio.fio_fast import Direction
 from hcilib.read.fio.fio_json import full_depth_pct, sync_latency
 from hcilib.read.fio.fio_reports import Entry, FioOutputError, bins_of, parse
 from hcilib.read.foreign.parts import FDATASYNC, NUMBERS, UNLIKE, ForeignError, Part, Row, asked, rw_of
-from hcilib.read.run.step_tables import QUANTILES, carried, thin_tail
+from hcilib.read.run.step_tables import carried, thin_tail
 
 _SHOWN = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "rate_iops", "runtime")
 _OF_CLAT = "percentiles are of completion latency: the file has none of total latency (lat_percentiles=1)"

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hcilib.model.caveats import NONE, PERCENTILES, THINKTIME, Caveat, Caveats
+from hcilib.model.metrics import QUANTILES
 from hcilib.model.workload import LONG_RW, MIXED, READ_PCT, SYNC, Pattern, PlanError
 from hcilib.read.fio.fio_reports import milliseconds
 from hcilib.read.run.records import RunReadError
 from hcilib.read.run.results import SATURATED, held_back, open_loop
-from hcilib.read.run.step_tables import QUANTILES, aggregate, of_one, thin_tail
+from hcilib.read.run.step_tables import aggregate, of_one, thin_tail
 from hcilib.read.run.step_tables import percentiles as percentiles_of
 
 NUMBERS = ("iops", "bw_bytes", "lat_ns_mean", "runtime", "lat_ns_max")

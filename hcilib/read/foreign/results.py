@@ -17,6 +17,7 @@ from tqdm.auto import tqdm
 
 from hcilib.model.caveats import LEFT_OUT, Caveat, Caveats, column
 from hcilib.model.engine import mapped
+from hcilib.model.metrics import COLUMNS
 from hcilib.read.foreign.layouts import cbt_settings, naming_of
 from hcilib.read.foreign.look import (
     OTHER,
@@ -35,7 +36,6 @@ from hcilib.read.foreign.look import (
     tasks_of,
 )
 from hcilib.read.foreign.parts import FACTORS, ForeignError
-from hcilib.read.published import COLUMNS
 from hcilib.read.run.records import names_of_places, refuse_nothing
 from hcilib.read.run.results import tables_of, under_each_other
 

@@ -296,7 +296,7 @@ def _mark(steps: pa.Table) -> str:
 def code() -> bytes:
     """Hash of the code that makes the tables of the files."""
     library = Path(__file__).parents[2]
-    used = (library / "model" / name for name in ("plan.py", "fio_buckets.py", "compressed.py"))
+    used = (library / "model" / name for name in ("plan.py", "fio_buckets.py", "compressed.py", "metrics.py"))
     sources = sorted([*(library / "read").rglob("*.py"), *used])
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).digest()
 

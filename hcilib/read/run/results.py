@@ -19,11 +19,10 @@ import pyarrow as pa
 
 from hcilib.model.caveats import NONE, Caveat, Caveats, caveats, column
 from hcilib.model.engine import located
+from hcilib.model.metrics import COLUMNS, OF_FLUSHES, QUANTILES, STAMPED
 from hcilib.model.places import RECORD
 from hcilib.model.workload import Cell
-from hcilib.read.fio.fio_json import OF_FLUSHES
 from hcilib.read.nodes.facts import levels_of
-from hcilib.read.published import COLUMNS
 from hcilib.read.run.acceptance import say, unlike_steps
 from hcilib.read.run.cache import tables
 from hcilib.read.run.records import (
@@ -41,7 +40,6 @@ from hcilib.read.run.step_tables import (
     MEASURES,
     NETWORK,
     NO_STEPS,
-    QUANTILES,
     SAMPLED,
     thin_tail,
     together,
@@ -50,7 +48,6 @@ from hcilib.read.run.step_tables import (
 if TYPE_CHECKING:
     from hcilib.model.engine import Engine
 
-RESULTS = COLUMNS
 _ASKED = ("events", "demand", "rate_iops", "random_distribution")
 IN_FLIGHT = 0.1
 """I/Os of a job in flight on average, which is the share of its arrivals that fio holds back, from which that is
@@ -67,8 +64,6 @@ SATURATED = Caveat(
     "saturated", "saturated: the demand was not met, or only with a full queue, so its latencies are lower bounds"
 )
 """An open loop delivers this share of what was asked, and at most this percentage of its I/Os found the queue full."""
-STAMPED = ("integrity", "acknowledged", "in_flight", "lost", "torn", "foreign", "unreadable")
-"""What came of the stamped writes beside a run, as its step.json has it; missing of runs without any."""
 NOT_STEADY = "not steady"
 """How the warning of a warm-up begins that its cap ended (hcilib.drive.campaign.policy)."""
 
@@ -191,7 +186,7 @@ def _of_steps(folder: Path, plan: dict, engine: Engine) -> pd.DataFrame:
     valid = [n for n, record in enumerate(records) if record.valid and counts[n]]
     order = sorted(valid, key=lambda n: (records[n].order, records[n].started_s))
     if not any(records[n].kind == "measure" for n in order):
-        return pd.DataFrame(columns=list(RESULTS))
+        return pd.DataFrame(columns=list(COLUMNS))
     return _table([records[n] for n in order], steps.take(order), plan)
 
 
@@ -246,7 +241,7 @@ def _table(steps: list[_Record], table: pa.Table, plan: dict) -> pd.DataFrame:
     columns["iops_per_cpu_pct"] = own["iops"] / nodes / np.where(shared_cpu, np.nan, cpu_pct)
     columns["bw_bytes"] = own["bw_bytes"].astype(np.int64)
     columns["savings_pct"] = np.array([run.savings_pct for run in runs], dtype=float)  # where a store says so
-    return pd.DataFrame(columns | {"valid": True, "warnings": column(warnings)}, columns=list(RESULTS))
+    return pd.DataFrame(columns | {"valid": True, "warnings": column(warnings)}, columns=list(COLUMNS))
 
 
 def _loads_of(step: _Record, measures: str | None) -> list[tuple[_Record, dict[str, float]]]:

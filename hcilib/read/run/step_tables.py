@@ -21,11 +21,11 @@ from hcilib.model.caveats import NONE, THIN_TAIL, Caveat, Caveats
 from hcilib.model.compressed import opened, read_bounded, unpacked
 from hcilib.model.engine import located
 from hcilib.model.fio_buckets import TAIL
+from hcilib.model.metrics import OF_FLUSHES, OF_MEANS, OF_RATES, QUANTILES
 from hcilib.model.places import COUNTERS, JOB, OUTPUT, RECORD
 from hcilib.model.workload import SYNC, Pattern
 from hcilib.read.fio.fio_document import FioOutputError
 from hcilib.read.fio.fio_json import (
-    OF_FLUSHES,
     Packer,
     add_bytes,
     full_depth_pct,
@@ -52,11 +52,8 @@ SAMPLED = "sampled_nodes"
 LOADS = "loads"
 """JSON: the same measures of each of the tenants' loads, in the order in which step.json has them; null without
 tenants."""
-QUANTILES = {"p50_ns": 50.0, "p95_ns": 95.0, "p99_ns": 99.0, "p999_ns": 99.9, "p9999_ns": 99.99}
-"""In percent, as fio is asked for them: its target is a little more than 999 in a thousand, 0.999 a little less."""
 _NEEDED = [(TAIL - 1e-6) / (1 - percent / 100) for percent in QUANTILES.values()]
-_RATES = ("iops", "read_iops", "write_iops", "bw_bytes")
-FLEET = (*_RATES, "lat_ns", "lat_unweighted_ns", "read_lat_ns", "write_lat_ns", "max_lat_ns", "runtime_s")
+FLEET = (*OF_RATES, *OF_MEANS, "max_lat_ns", "runtime_s")
 _OF_STEP = ("ios", "written_bytes", "full_depth_pct", *OF_FLUSHES)
 MEASURES = (*FLEET, *QUANTILES, *_OF_STEP, *CPU.values(), *NETWORK.values())
 """Of one step: its fleet, what it wrote, its nodes."""
