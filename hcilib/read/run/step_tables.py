@@ -423,18 +423,14 @@ def _weighted(values: np.ndarray, weights: np.ndarray) -> float:
 
 def percentiles(lat_ns: np.ndarray, count: np.ndarray) -> dict[str, float]:
     """Of all hosts' I/Os together; NaN where `thin_tail` says that too few of them lie beyond."""
-    ios = count.sum()
-    found = zip(QUANTILES.items(), reached(lat_ns, count, QUANTILES.values()), strict=True)
-    return {name: np.nan if is_thin(ios, percent) else value for (name, percent), value in found}
-
-
-def is_thin(ios: float, percent: float) -> bool:
-    """Whether fewer than ten I/Os lie beyond a percentile: it is then the story of those few."""
-    return bool(ios * (1 - percent / 100) < TAIL - 1e-6)
+    known = carried(count.sum())
+    found = zip(QUANTILES, reached(lat_ns, count, QUANTILES.values()), strict=True)
+    return {name: value if n < known else np.nan for n, (name, value) in enumerate(found)}
 
 
 def carried(ios: float) -> int:
-    """How many of QUANTILES, from the median on, a run of so many I/Os can carry."""
+    """How many of QUANTILES, from the median on, a run of so many I/Os can carry: one with fewer than ten I/Os beyond
+    it is the story of those few."""
     return bisect_right(_NEEDED, ios)
 
 
