@@ -123,10 +123,6 @@ def key_of(when, bucket):
     return when << BUCKET_BITS | bucket
 
 
-def when_in(key):
-    return key >> BUCKET_BITS
-
-
 def bucket_in(key):
     return key & ((1 << BUCKET_BITS) - 1)
 

@@ -267,8 +267,7 @@ def _stated_ms(step: dict) -> float | None:
 def _named(step: dict, frame: pd.DataFrame) -> pd.DataFrame:
     """fio's rows with the VM's name in front: fio knows hosts by address only."""
     names = {h["hostname"]: h["vm"] for h in step["hosts"]}
-    key = "hostname" if "hostname" in frame else "host"
-    frame.insert(0, "vm", frame[key].map(names) if len(frame) else pd.Series(dtype=object))
+    frame.insert(0, "vm", frame["host"].map(names) if len(frame) else pd.Series(dtype=object))
     return frame
 
 
