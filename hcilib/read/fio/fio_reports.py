@@ -465,7 +465,11 @@ def parse_runs(raws: Sequence[bytes | msgspec.Raw]) -> Runs:
         An object that does not hold pairs of numbers.
     """
     text = _BETWEEN.join(raws)
-    return _each_alone(raws) if _LEGACY in text else _by_numpy(text, len(raws))
+    if _LEGACY not in text:
+        return _by_numpy(text, len(raws))
+    runs = [_parse_legacy_bins(r) if _LEGACY in r else _by_numpy(r, 1)[:2] for r in map(bytes, raws)]
+    lats, counts = zip(*runs, strict=True)
+    return np.concatenate(lats), np.concatenate(counts), np.array([len(lat) for lat in lats], np.int64)
 
 
 def _by_numpy(text: bytes, histograms: int) -> Runs:
@@ -481,12 +485,6 @@ def _by_numpy(text: bytes, histograms: int) -> Runs:
     ):  # numpy stops at the first other
         raise ValueError(f"{text[:60]!r} ... are not pairs of latency and count")
     return numbers[::2], numbers[1::2], lengths // 2
-
-
-def _each_alone(raws: Sequence[bytes | msgspec.Raw]) -> Runs:
-    runs = [_parse_legacy_bins(r) if _LEGACY in r else _by_numpy(r, 1)[:2] for r in map(bytes, raws)]
-    lats, counts = zip(*runs, strict=True)
-    return np.concatenate(lats), np.concatenate(counts), np.array([len(lat) for lat in lats], np.int64)
 
 
 def _parse_legacy_bins(raw: bytes) -> tuple[np.ndarray, np.ndarray]:

@@ -135,7 +135,10 @@ def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str
     row |= _flushes(of)
     percentiles, why = _percentiles(of)
     said += thin_tail(sum(part.bins[1].sum() for part in of if part.bins)) if all(part.bins for part in of) else ()
-    errors = [error for part in of for error in part.errors] + _cut_short(found, row["runtime_s"])
+    errors = [error for part in of for error in part.errors]
+    ran_s, wanted_s = row["runtime_s"], found.get("runtime_s", nan)
+    if found.get("time_based") and ran_s < 0.95 * wanted_s:
+        errors.append(f"ran {ran_s:.3g} s of {wanted_s:g} s")
     said += [Caveat(PERCENTILES, why)] * bool(why) + [Caveat("invalid", error) for error in errors]
     row |= percentiles
     row |= {"valid": not errors, "warnings": Caveats(said) if said else NONE}
@@ -225,13 +228,6 @@ def _percentiles(parts: Sequence[Part]) -> tuple[dict[str, float], str]:
     if len(parts) > 1 and (not whys or any(part.own_percentiles for part in parts)):
         whys = f"percentiles of {len(parts)} files without histograms cannot be merged, and an average of them is none"
     return dict.fromkeys(QUANTILES, nan), whys
-
-
-def _cut_short(found: dict[str, Any], ran_s: float) -> list[str]:
-    asked = found.get("runtime_s", nan)
-    if found.get("time_based") and ran_s < 0.95 * asked:
-        return [f"ran {ran_s:.3g} s of {asked:g} s"]
-    return []
 
 
 RELEVANT = (

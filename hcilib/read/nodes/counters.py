@@ -202,12 +202,10 @@ class Blocks:
 
     def _is_drive(self, name: str) -> bool:
         link = self.links[name]
-        if _NO_DRIVE.match(name) or self._is_part(name) or _OF_NETWORK.search(link):
+        is_part = link.rstrip("/").split("/")[-2] in self.links
+        if _NO_DRIVE.match(name) or is_part or _OF_NETWORK.search(link):
             return False
         return self.transports.get(name, "pcie") == "pcie"
-
-    def _is_part(self, name: str) -> bool:
-        return self.links[name].rstrip("/").split("/")[-2] in self.links
 
     def _carried(self, drive: str) -> list[str]:
         """Holders of the drive and its partitions, theirs in turn, and every mount point of any of them."""

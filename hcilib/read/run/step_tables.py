@@ -104,7 +104,9 @@ def read_steps(folders: Sequence[str]) -> Tables:
         unlike = _is_copy(record, folder) or acceptance.unlike_files(
             record, {file: str(stamps[f"{file}:sha256"]) for file in FILES if file in record.get("raw", ())}
         )
-        rows.append({"folder": name, "record": _without_hosts(record), "unlike": unlike, **stamps})
+        # hosts stand in the hosts table; with them and digests twenty thousand steps would fill memory
+        kept = json.dumps({field: value for field, value in record.items() if field not in ("hosts", "raw")})
+        rows.append({"folder": name, "record": kept, "unlike": unlike, **stamps})
         records.append(record := record | {"valid": record["valid"] and not unlike})
         if record["valid"]:
             output = f"{folder}/{OUTPUT}"
@@ -138,12 +140,6 @@ def _is_copy(record: Mapping, folder: str) -> str:
     own = f"{os.path.dirname(folder)}/{record['id']}"
     copied = own != folder and ("raw" in record or os.path.exists(f"{own}/{RECORD}"))
     return f"it is a copy of {record['id']}" if copied else ""
-
-
-def _without_hosts(record: Mapping) -> str:
-    """Their names stand in the hosts table; twenty thousand steps with twenty hosts each would fill memory, as would
-    digests."""
-    return json.dumps({name: value for name, value in record.items() if name not in ("hosts", "raw")})
 
 
 def _document(content: bytes | None, path: str) -> bytes:
