@@ -113,11 +113,11 @@ def test_what_did_not_happen_is_not_drawn():
 def test_each_failure_has_its_panel_with_its_own_runs():
     other = {"failure": "kill-node2", "heal": "revive-node2", "events": "kill-node2@10 revive-node2@20"}
     costs = pd.DataFrame([row(1), row(2), row(1, **other)])
-    axes = plot_failure(laid(costs), costs, labels={"box-drbd": "DRBD"})
+    axes = plot_failure(laid(costs), costs)
     assert [len(gid(ax, "run")) for ax in axes] == [2, 1]
     assert [ax.get_title(loc="left") for ax in axes] == [
-        "DRBD, 4k random write at iodepth 8: cut-link",
-        "DRBD, 4k random write at iodepth 8: kill-node2",
+        "box DRBD, 4k random write at iodepth 8: cut-link",
+        "box DRBD, 4k random write at iodepth 8: kill-node2",
     ]
 
 

@@ -128,7 +128,7 @@ def test_labels_are_pushed_apart_and_stay_in_order():
 def test_counts_and_rcparams():
     assert [count(v) for v in (0, 999, 250_000, 1_500_000)] == ["0", "999", "250k", "1.5M"]
     before = dict(plt.rcParams)
-    ax = drawn(lambda: canvas(None))()
+    ax = drawn(lambda: canvas())()
     assert dict(plt.rcParams) == before
     plt.close(ax.figure)
 
@@ -148,7 +148,7 @@ def test_runs_note_says_what_an_interval_is():
 
 @pytest.mark.parametrize("most", [1.4, 2.1, 2.6, 8, 200])
 def test_labels_of_ratios_stand_beside_each_other(most):
-    ax = canvas(None, 7.2, 2.0)
+    ax = canvas(7.2, 2.0)
     ratio_axis(ax, [0.9, most], "Ratio")
     ax.figure.canvas.draw()
     boxes = [label.get_window_extent() for label in ax.get_xticklabels() if label.get_text()]
@@ -159,7 +159,7 @@ def test_labels_of_ratios_stand_beside_each_other(most):
 
 
 def test_labels_of_ratios_stand_beside_each_other_where_long_names_leave_little_room():
-    ax = canvas(None, 9.0, 2.0)
+    ax = canvas(9.0, 2.0)
     row_axis(ax, ["a row with a name that takes a third of the sheet"])
     ax.text(1.01, 0, "and beside it " * 4, transform=ax.get_yaxis_transform())
     ratio_axis(ax, [0.9, 1.8], "Ratio")
@@ -202,7 +202,7 @@ def test_rows_that_panels_share_are_named_once_beside_each_other_and_each_time_b
 
 
 def test_what_stands_beside_the_axes_is_left_out_on_a_phone():
-    ax = canvas(None, 7.2, 2.0)
+    ax = canvas(7.2, 2.0)
     ax.add_artist(beside := Aside(1.01, 0, "an offender"))
     assert beside.get_visible()
     ax.figure.set_figwidth(4.4)
@@ -211,7 +211,7 @@ def test_what_stands_beside_the_axes_is_left_out_on_a_phone():
 
 
 def test_what_is_long_has_a_short_form_on_a_phone():
-    ax = canvas(None, 7.2, 2.0)
+    ax = canvas(7.2, 2.0)
     ax.add_artist(value := Aside(0, 0, "997,000, 100 % of the datasheet's 1,000,000", narrow="997,000 (100 %)"))
     assert value.get_text() == "997,000, 100 % of the datasheet's 1,000,000"
     ax.figure.set_figwidth(4.4)
@@ -222,7 +222,7 @@ def test_what_is_long_has_a_short_form_on_a_phone():
 
 @pytest.mark.parametrize(("width", "named"), [(7.2, [2, 5, 10, 20, 50, 100]), (1.6, [10, 100])])
 def test_a_log_axis_names_as_many_ticks_as_have_room(width, named):
-    ax = canvas(None, width, 2.0)
+    ax = canvas(width, 2.0)
     log_axis(ax.xaxis, "ms", 2.0, 150.0)
     ax.figure.canvas.draw()
     assert list(ax.get_xticks()) == named

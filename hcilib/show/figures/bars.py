@@ -17,8 +17,9 @@ from matplotlib.ticker import MaxNLocator
 
 from hcilib.model.metrics import METRICS, PLACES, pattern_order, scheme_words
 from hcilib.model.metrics import metric as metric_of
+from hcilib.model.system import known_labels
 from hcilib.show.figures import style
-from hcilib.show.figures.style import INK, QUIET, WARN, darker, drawn, labelled, looks, pattern_label, tip
+from hcilib.show.figures.style import INK, QUIET, WARN, darker, drawn, looks, pattern_label, system_label, tip
 
 ABSENT: dict[str, Any] = {
     "facecolor": "white",
@@ -33,9 +34,7 @@ COUNTED = {"reads": "Drive reads", "writes": "Drive writes", "read_bytes": "Byte
 
 
 @drawn
-def plot_capacity(
-    table: pd.DataFrame, labels: Mapping[str, str] | None = None, source: str | None = None, ax: Axes | None = None
-) -> Axes:
+def plot_capacity(table: pd.DataFrame, source: str | None = None) -> Axes:
     """Where the raw capacity goes, the most usable first: usable, reserve, and what of the rest is copies or parity.
 
     Parameters
@@ -44,11 +43,10 @@ def plot_capacity(
         ``reserve_bytes`` with ``raw_bytes`` and ``dedup_ratio`` where known. Bars are what is stored; the number at the
         end, what deduplication makes of it.
     """
-    own, labels = ax is None, labelled(labels)
-    ax = style.canvas(ax, 7.2, 1.3 + 0.48 * len(table))
+    ax = style.canvas(7.2, 1.3 + 0.48 * len(table))
     table = table.sort_values("efficiency", ascending=False, kind="stable", na_position="last")
     systems = looks(table["system"])
-    y = style.row_axis(ax, [str(labels.get(s, s)) for s in table["system"]])
+    y = style.row_axis(ax, [system_label(s) for s in table["system"]])
     usable = 100 * table["efficiency"].to_numpy(float)
     ratio = table["dedup_ratio"].to_numpy(float) if "dedup_ratio" in table else np.ones(len(table))
     stored = usable / ratio  # copies are made of what is stored, so the client's bytes leave no honest rest
@@ -79,10 +77,10 @@ def plot_capacity(
     usable_as = "usable, before deduplication" if (ratio > 1).any() else "usable (each system in its colour)"
     kept = [("reserve", RESERVE)] if reserve.any() else []
     parts_named = [(usable_as, MEASURED), *kept, ("copies and parity", EXPECTED)]
-    style.legend(ax, [Patch(color=colour, label=name) for name, colour in parts_named], own)
-    each = (f"{labels.get(s, s)} {u:.1f} %" for s, u in zip(table["system"], usable, strict=True) if u == u)
+    style.legend(ax, [Patch(color=colour, label=name) for name, colour in parts_named])
+    each = (f"{system_label(s)} {u:.1f} %" for s, u in zip(table["system"], usable, strict=True) if u == u)
     style.say(ax, f"Usable share of the raw capacity: {', '.join(each)}.")
-    style.caption(ax, style.source_of(table, source), own=own)
+    style.caption(ax, style.source_of(table, source))
     return ax
 
 
@@ -95,9 +93,7 @@ def _redundancy(scheme: str) -> str:
 
 
 @drawn
-def plot_traffic(
-    table: pd.DataFrame, title: str | None = None, source: str | None = None, ax: Axes | None = None
-) -> Axes:
+def plot_traffic(table: pd.DataFrame, title: str | None = None) -> Axes:
     """Network bytes per client byte: expected from the scheme beside observed on the nodes; a rejected scheme says so.
 
     Parameters
@@ -105,8 +101,7 @@ def plot_traffic(
     table : ``placement``, ``ddir``, ``expected``, and ``observed`` where it was counted; as ``expected_traffic`` or
         ``check_traffic`` give it; with ``ok`` a bar that does not fit is red and the title counts them
     """
-    own = ax is None
-    ax = style.canvas(ax, 7.2, 1.2 + 0.55 * len(table))
+    ax = style.canvas(7.2, 1.2 + 0.55 * len(table))
     ways = table[["placement", "ddir"]].itertuples(index=False, name=None)
     y = style.row_axis(ax, [", ".join(PLACES.get(v, str(v)) for v in row) for row in ways])
     ok = table.reindex(columns=["ok"])["ok"].astype("boolean")
@@ -120,7 +115,7 @@ def plot_traffic(
     ax.set_xlim(left=0)
     ax.margins(x=0.12)
     ax.set_xlabel("Network bytes per client byte")
-    style.legend(ax, handles, own)
+    style.legend(ax, handles)
     verdict = f"{judged} of {judged} fit" if judged else ""
     if wrong.any():
         verdict = f"rejected: {wrong.sum()} of {judged} do not fit"
@@ -128,14 +123,12 @@ def plot_traffic(
     named = named[:1].upper() + named[1:]
     ax.set_title(named, color=WARN if wrong.any() else INK, wrap=True)
     style.say(ax, named)
-    style.caption(ax, style.source_of(table, source), own=own)
+    style.caption(ax, style.source_of(table))
     return ax
 
 
 @drawn
-def plot_amplification(
-    table: pd.DataFrame, labels: Mapping[str, str] | None = None, source: str | None = None
-) -> Figure:
+def plot_amplification(table: pd.DataFrame) -> Figure:
     """What the drives do for one I/O and one byte of the client, with its interval, beside what the scheme costs; red
     where more or less was counted than that.
 
@@ -144,13 +137,12 @@ def plot_amplification(
     table : as ``amplification`` returns it: ``system``, ``pattern``, ``measure``, ``seen``, ``seen_lo``, ``seen_hi``,
         ``expected``, ``ok``; what else it was grouped by stands in a row's name where it varies
     """
-    labels = labelled(labels)
     varies = [name for name in ("iodepth", "placement") if name in table and table[name].nunique() > 1]
     rows = table[["system", "pattern", *varies]].drop_duplicates().reset_index(drop=True)
     if rows.empty:
-        return style.sheet(style.nothing(style.canvas(None, 7.2, 0.6), "No counters of drives were given."))
+        return style.sheet(style.nothing(style.canvas(7.2, 0.6), "No counters of drives were given."))
     names = [
-        ", ".join([labels.get(system, system), *(PLACES.get(value, f"iodepth {value}") for value in rest)])
+        ", ".join([system_label(system), *(PLACES.get(value, f"iodepth {value}") for value in rest)])
         + f"\n{style.pattern_label(pattern)}"
         for system, pattern, *rest in rows.itertuples(index=False, name=None)
     ]
@@ -172,7 +164,7 @@ def plot_amplification(
     handles += [style.mark(WARN, "o", "counted, does not fit")] if beyond else []
     fig.legend(handles=handles, loc="outside upper left", ncols=3)
     style.say(axes[0], f"What the drives did fits the scheme in {judged - beyond} of {judged} counts.")
-    style.caption(axes[-1], style.runs_note(table), style.source_of(table, source))
+    style.caption(axes[-1], style.runs_note(table), style.source_of(table))
     return fig
 
 
@@ -194,10 +186,8 @@ def plot_factorial(
     rows: str,
     columns: str,
     value: str | Sequence[str] = "center",
-    labels: Mapping[str, str] | None = None,
     flag: str | None = None,
     source: str | None = None,
-    ax: Axes | None = None,
 ) -> Axes | np.ndarray:
     """Tiles of a factorial table, `rows` x `columns`, the value printed on each; a missing cell is hatched and says so.
 
@@ -207,22 +197,22 @@ def plot_factorial(
     if table.duplicated([rows, columns]).any():
         raise ValueError(f"plot_factorial: several rows for one {rows} and {columns}; filter the table first")
     if isinstance(value, str):
-        own, size = ax is None, (2.6 + 1.35 * table[columns].nunique(), 1.5 + 0.55 * table[rows].nunique())
-        axes, names = np.array([style.canvas(ax, *size)]), [value]
+        size = (2.6 + 1.35 * table[columns].nunique(), 1.5 + 0.55 * table[rows].nunique())
+        axes, names = np.array([style.canvas(*size)]), [value]
     else:
-        own, names = True, list(value)
+        names = list(value)
         size = (2.0 + 1.2 * table[columns].nunique(), 0.7 + 0.55 * table[rows].nunique())
         _, axes = style.panels([""] * len(names), len(names), *size)
     for place, (one, name) in enumerate(zip(axes, names, strict=True)):
-        _tiles(one, table, rows, columns, name, labelled(labels), flag)
+        _tiles(one, table, rows, columns, name, flag)
         if place:
             one.set_yticklabels([])
     note = style.runs_note(table, False, intervals=False)
-    style.caption(axes[0], note, style.source_of(table, source), own=own)
+    style.caption(axes[0], note, style.source_of(table, source))
     return axes[0] if isinstance(value, str) else axes
 
 
-def _tiles(ax: Axes, table: pd.DataFrame, rows: str, columns: str, value: str, labels, flag: str | None) -> None:
+def _tiles(ax: Axes, table: pd.DataFrame, rows: str, columns: str, value: str, flag: str | None) -> None:
     kind, cells = metric_of("iops" if value == "center" else value), table.set_index([rows, columns])
     places = {"index": dict.fromkeys(table[rows]), "columns": dict.fromkeys(table[columns])}
     grid = cells[value].unstack().reindex(**places) / kind.scale
@@ -239,8 +229,8 @@ def _tiles(ax: Axes, table: pd.DataFrame, rows: str, columns: str, value: str, l
             frame: dict[str, Any] = {"facecolor": "none", "edgecolor": WARN, "linewidth": 2, "gid": "flagged"}
             ax.add_patch(Rectangle((j - 0.46, i - 0.43), 0.92, 0.86, zorder=3, **frame))
         ax.text(j, i, text, ha="center", va="center", color=ink, fontsize=9.5, **box)
-    ax.set_xticks(range(grid.shape[1]), [labels.get(c, _level(columns, c)) for c in grid.columns])
-    ax.set_yticks(range(grid.shape[0]), [labels.get(r, str(r)) for r in grid.index])
+    ax.set_xticks(range(grid.shape[1]), [known_labels().get(c, _level(columns, c)) for c in grid.columns])
+    ax.set_yticks(range(grid.shape[0]), [system_label(r) for r in grid.index])
     ax.set(xlim=(-0.5, grid.shape[1] - 0.5), ylim=(grid.shape[0] - 0.5, -0.5))
     ax.set_title(kind.axis)
     ax.grid(False)
@@ -267,9 +257,7 @@ def _usable(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 
 @drawn
-def plot_pareto(
-    table: pd.DataFrame, labels: Mapping[str, str] | None = None, source: str | None = None, ax: Axes | None = None
-) -> Axes:
+def plot_pareto(table: pd.DataFrame) -> Axes:
     """Performance against usable capacity, a named point per row, the front joined.
 
     Parameters
@@ -277,18 +265,16 @@ def plot_pareto(
     table : ``system``, ``usable_tib``, ``iops`` and ``front`` as ``pareto`` gives it. Rows without one of the two are
         named under the figure as missing.
     """
-    own, (table, unit) = ax is None, _usable(table)
-    ax = style.canvas(ax, 6.6, 4.2)
-    _panel(ax, table, unit, looks(table["system"]), labelled(labels), 9.5)
+    table, unit = _usable(table)
+    ax = style.canvas(6.6, 4.2)
+    _panel(ax, table, unit, looks(table["system"]), 9.5)
     ax.set(xlabel=f"Usable capacity ({unit})", ylabel=METRICS["iops"].axis)
-    style.caption(ax, *_notes(table, labelled(labels), source), own=own)
+    style.caption(ax, *_notes(table), style.source_of(table))
     return ax
 
 
 @drawn
-def plot_pareto_panels(
-    table: pd.DataFrame, labels: Mapping[str, str] | None = None, source: str | None = None
-) -> np.ndarray:
+def plot_pareto_panels(table: pd.DataFrame, source: str | None = None) -> np.ndarray:
     """Small multiples of :func:`plot_pareto`, one panel per ``pattern``. Returns the panels' Axes in order.
 
     Parameters
@@ -297,15 +283,15 @@ def plot_pareto_panels(
     """
     values = pattern_order(table["pattern"])
     if not values:
-        return np.array([style.nothing(style.canvas(None, 7.2, 0.6), "nothing was measured")])
+        return np.array([style.nothing(style.canvas(7.2, 0.6), "nothing was measured")])
     fig, axes = style.panels([pattern_label(value) for value in values], 3, 3.4, 2.4)
     table, unit = _usable(table)
     widest = 1.12 * np.nanmax(table["usable_tib"], initial=0) or 1
     for ax, value in zip(axes, values, strict=True):
-        _panel(ax, table[table["pattern"] == value], unit, looks(table["system"]), labelled(labels), 7.5, widest)
+        _panel(ax, table[table["pattern"] == value], unit, looks(table["system"]), 7.5, widest)
     fig.supylabel(METRICS["iops"].axis, fontsize=10)
     axes[-1].set_xlabel(f"Usable capacity ({unit})", loc="left")
-    style.caption(axes[0], *_notes(table, labelled(labels), source))
+    style.caption(axes[0], *_notes(table), style.source_of(table, source))
     return axes
 
 
@@ -314,7 +300,6 @@ def _panel(
     panel: pd.DataFrame,
     unit: str,
     marks: Mapping,
-    labels: Mapping[str, str],
     size: float,
     widest: float | None = None,
 ) -> None:
@@ -328,7 +313,7 @@ def _panel(
         [point] = ax.plot(
             row["usable_tib"], row["iops"], marker, color=colour, markerfacecolor=face, markersize=size, zorder=3
         )
-        name = str(labels.get(row["system"], row["system"]))
+        name = system_label(row["system"])
         load = f" at {row['best']:g}" if row.get("best", np.nan) == row.get("best", np.nan) else ""
         where = f"{row['usable_tib']:,.3g} {unit}{load and ', iodepth' + load[3:]}"
         tip(point, ax, name, [f"{row['iops']:,.4g} over {where}"])
@@ -344,13 +329,13 @@ def _panel(
     style.point_labels(ax, points, size)
 
 
-def _notes(table: pd.DataFrame, labels: Mapping[str, str], source: str | None) -> list[str | None]:
+def _notes(table: pd.DataFrame) -> list[str | None]:
     without = table.loc[table[["usable_tib", "iops"]].isna().any(axis=1), "system"]
-    lost = dict.fromkeys(str(labels.get(name, name)) for name in without)
+    lost = dict.fromkeys(map(system_label, without))
     best = "At a name: the iodepth of its best." if "best" in table and table["best"].notna().any() else None
     front = "Dashed: Pareto front." if "front" in table else None
     missing = f"Missing: {', '.join(lost)}." if lost else None
-    return [best, front, missing, style.runs_note(table), style.source_of(table, source)]
+    return [best, front, missing, style.runs_note(table)]
 
 
 def _front(ax: Axes, front: pd.DataFrame) -> None:
@@ -364,9 +349,7 @@ def _front(ax: Axes, front: pd.DataFrame) -> None:
 
 
 @drawn
-def plot_precision(
-    planned: pd.DataFrame, own: pd.DataFrame | None = None, target: float | None = None, ax: Axes | None = None
-) -> Axes:
+def plot_precision(planned: pd.DataFrame, own: pd.DataFrame | None = None, target: float | None = None) -> Axes:
     """Expected half-width against hours, a named line per protocol, the number of runs at its ends.
 
     Parameters
@@ -376,8 +359,7 @@ def plot_precision(
     own : the same for the runs each protocol prescribes, drawn large
     target : relative half-width wanted, a dashed line over the zone that is precise enough
     """
-    fresh, marks = ax is None, looks(planned["protocol"])
-    ax = style.canvas(ax, 7.6, 4.4)
+    marks, ax = looks(planned["protocol"]), style.canvas(7.6, 4.4)
     aim = 100 * target if target else np.nan
     hours, widths = planned["hours"].to_numpy(float), [*planned["half_width_pct"], aim]
     style.log_axis(ax.xaxis, "h", np.nanmin(hours), np.nanmax(hours) * 1.6)
@@ -405,5 +387,5 @@ def plot_precision(
     ax.set(xlabel="Hours of running both systems", ylabel="Half-width of the comparison (%)")
     cells = f"{planned['cells'].iloc[0]} cells on each of two systems, without prefill and warm-up."
     large = "Large: the runs the protocol prescribes." if own is not None else None
-    style.caption(ax, cells, large, f"Dashed: the target, ±{aim:g} %." if target else None, own=fresh)
+    style.caption(ax, cells, large, f"Dashed: the target, ±{aim:g} %." if target else None)
     return ax

@@ -16,8 +16,9 @@ from matplotlib.ticker import MaxNLocator
 
 from hcilib.model.metrics import METRICS, Metric, pattern_order
 from hcilib.model.metrics import metric as metric_of
+from hcilib.model.system import known_labels
 from hcilib.show.figures import style
-from hcilib.show.figures.style import INK, QUIET, count, darker, dash, drawn, labelled, looks, pattern_label, tip
+from hcilib.show.figures.style import INK, QUIET, count, darker, dash, drawn, looks, pattern_label, system_label, tip
 
 OVER = {"iodepth": "iodepth (outstanding I/Os per job)", "vms": "Number of VMs", "numjobs": "numjobs (jobs per VM)"}
 APART = 0.07
@@ -32,9 +33,6 @@ DASHES: tuple[Any, ...] = ("-", "--", ":")
 def plot_sweep(
     table: pd.DataFrame,
     metric: str | None = None,
-    labels: Mapping[str, str] | None = None,
-    source: str | None = None,
-    ax: Axes | None = None,
 ) -> Axes:
     """One line a system over the load, with intervals where the table has them.
 
@@ -55,25 +53,24 @@ def plot_sweep(
     >>> axes.get_ylabel()
     'Throughput (MiB/s)'
     """
-    return _sweep(table, metric, "iodepth", "system", labelled(labels), None, source, ax)
+    return _sweep(table, metric, "iodepth", "system")
 
 
-def _sweep(table, metric, over, hue, labels, title, source, ax, top: float = 0.0) -> Axes:
+def _sweep(table, metric, over, hue, title: str | None = None, top: float = 0.0) -> Axes:
     """The lines of one panel with all that stands around them; the axis reaches `top`, in the shown unit."""
-    own, metric = ax is None, style.metric_drawn(table, metric)
-    ax = style.canvas(ax)
-    lines, missing = _curves(ax, table, metric, over, hue, labels)
+    metric, ax = style.metric_drawn(table, metric), style.canvas()
+    lines, missing = _curves(ax, table, metric, over, hue)
     ax.set_ylim(top=max(ax.get_ylim()[1], top))
     if len(lines) <= 4:
         style.direct_labels(ax, lines)
     else:
-        ax.legend(handles=_handles(table, hue, labels, False), loc="upper left", bbox_to_anchor=(1.01, 1))
+        ax.legend(handles=_handles(table, hue, False), loc="upper left", bbox_to_anchor=(1.01, 1))
     patterns = table["pattern"].dropna().unique() if "pattern" in table else []
     ax.set_title(title if title is not None else pattern_label(patterns[0]) if len(patterns) == 1 else "")
     lost = table[over].isna().sum()
-    few = _hardly(_points(table, metric, over, hue), over, hue, labels)
+    few = _hardly(_points(table, metric, over, hue), over, hue)
     absent = ["× no value." if missing else None, few, f"{lost} rows without {over} not drawn." if lost else None]
-    style.caption(ax, style.runs_note(table), *absent, style.source_of(table, source), own=own)
+    style.caption(ax, style.runs_note(table), *absent, style.source_of(table))
     return ax
 
 
@@ -84,14 +81,12 @@ def plot_panels(
     by: str | Sequence[str] = "pattern",
     over: str = "iodepth",
     hue: str = "system",
-    labels: Mapping[str, str] | None = None,
-    source: str | None = None,
 ) -> np.ndarray:
     """Small multiples of :func:`plot_sweep`, one panel per `by` that has a value; the others are named in the caption.
 
     `by`: a column, or all that tell the loads apart, of which `over` is left out. Returns the panels' Axes in order.
     """
-    metric, names = style.metric_drawn(table, metric), labelled(labels)
+    metric = style.metric_drawn(table, metric)
     keys = [by] if isinstance(by, str) else [name for name in by if name != over]
     if table.empty:
         raise ValueError(f"plot_panels: the table has no row, so there is no {', '.join(keys)} to draw")
@@ -100,13 +95,13 @@ def plot_panels(
     given = set(table.loc[table["center" if "center" in table else metric].notna(), "panel"])
     values = [value for value in every if value in given]
     if not values:
-        return np.array([style.nothing(style.canvas(None, 7.2, 0.6), f"{metric_of(metric).label}: no value given.")])
+        return np.array([style.nothing(style.canvas(7.2, 0.6), f"{metric_of(metric).label}: no value given.")])
     named = 2 <= table[hue].nunique() <= 4  # one needs none; more names than that would stand on each other
     fig, axes = style.panels(values, 4 - named, 3.5 if named else 2.6, 2.4)
     missing = False
     for ax, value in zip(axes, values, strict=True):
         panel = table[table["panel"] == value]
-        lines, lacks = _curves(ax, panel, metric, over, hue, names)
+        lines, lacks = _curves(ax, panel, metric, over, hue)
         missing |= lacks
         ax.set(xlabel="", ylabel="")
         if named:
@@ -114,11 +109,11 @@ def plot_panels(
     fig.supylabel(metric_of(metric).axis, fontsize=10)
     axes[-1].set_xlabel(OVER.get(over, over), loc="left")
     if not named:
-        style.legend(axes[0], _handles(table, hue, names, missing), True)
+        style.legend(axes[0], _handles(table, hue, missing))
     lost = [value for value in every if value not in given]
     style.caption(axes[0], style.runs_note(table), "× no value." if named and missing else None,
-                  f"No value given: {', '.join(lost)}." if lost else None, style.source_of(table, source))  # fmt: skip
-    style.say(axes[0], _highest(table, metric, over, hue, names))
+                  f"No value given: {', '.join(lost)}." if lost else None, style.source_of(table))  # fmt: skip
+    style.say(axes[0], _highest(table, metric, over, hue))
     return axes
 
 
@@ -128,7 +123,7 @@ def _head(keys: Sequence[str], values: Sequence[Any]) -> str:
     return ", ".join(pattern_label(v) if k == "pattern" else f"{k} {v}" for k, v in named)
 
 
-def _highest(table: pd.DataFrame, metric: str, over: str, hue: str, labels: Mapping[str, str]) -> str:
+def _highest(table: pd.DataFrame, metric: str, over: str, hue: str) -> str:
     """Who stands best in each panel, for those who do not see it."""
     column, what = "center" if "center" in table else metric, metric_of(metric)
     values = table.dropna(subset=[column])
@@ -138,7 +133,7 @@ def _highest(table: pd.DataFrame, metric: str, over: str, hue: str, labels: Mapp
     best = values.loc[groups.idxmin() if what.better == "lower" else groups.idxmax()]
     way = "lowest" if what.better == "lower" else "highest"
     said = (
-        (f"{row['panel']} {labels.get(row[hue], row[hue])} with {what.show(row[column])} at {over} {row[over]:g}")
+        (f"{row['panel']} {system_label(row[hue])} with {what.show(row[column])} at {over} {row[over]:g}")
         for row in best.to_dict("records")
     )
     return f"{way.capitalize()} {what.axis}: {'; '.join(said)}."
@@ -149,10 +144,6 @@ def plot_scaling(
     table: pd.DataFrame,
     saturation: pd.DataFrame | None = None,
     hue: str = "system",
-    labels: Mapping[str, str] | None = None,
-    title: str | None = None,
-    source: str | None = None,
-    ax: Axes | None = None,
     ceiling: float | None = None,
 ) -> Axes:
     """A metric over the VM count with the knee and, where the table has it, the knee's interval.
@@ -162,13 +153,13 @@ def plot_scaling(
     saturation : as ``saturation`` returns it, with `hue`, ``knee``, ``lo``, ``hi``, ``slope_before``, ``slope_after``
     ceiling : what the drives could give (``best_share``'s ``ceiling_iops``), in the metric's base unit: a line above
     """
-    metric, names = style.metric_drawn(table), labelled(labels)
+    metric, title = style.metric_drawn(table), None
     about = [table[name].dropna().unique() for name in ("system", "pattern") if name in table and name != hue]
-    if title is None and all(len(found) == 1 for found in about):
-        title = ", ".join(names.get(found[0], pattern_label(found[0])) for found in about)
+    if all(len(found) == 1 for found in about):
+        title = ", ".join(known_labels().get(found[0], pattern_label(found[0])) for found in about)
     height = np.nan if ceiling is None else ceiling / metric_of(metric).scale
     top = 1.05 * height if height == height else 0.0
-    ax = _sweep(table, metric, "vms", hue, names, title, source, ax, top)
+    ax = _sweep(table, metric, "vms", hue, title, top)
     ax.set_xlim(left=0)
     if height == height:
         ax.axhline(height, color=INK, linewidth=1, linestyle=style.FINE, gid="ceiling")
@@ -183,7 +174,7 @@ def plot_scaling(
 
 
 def _curves(
-    ax: Axes, table: pd.DataFrame, metric: str, over: str, hue: str, labels: Mapping[str, str]
+    ax: Axes, table: pd.DataFrame, metric: str, over: str, hue: str
 ) -> tuple[dict[str, tuple[float, float, Any]], bool]:
     """Every line of one panel: where each ends, by its name, with its colour; and whether a cell had no value."""
     data = _points(table, metric, over, hue)
@@ -194,7 +185,7 @@ def _curves(
         curve = data[data[hue] == name].set_index(over).reindex(loads)[["value", "lo", "hi"]]
         absent, told = curve.index[curve["value"].isna()], [f"{load:g}" for load in loads]
         curve.index = pd.Index(spread(curve.index.to_numpy(float), name), name=over)
-        label, colour = labels.get(name, str(name)), look[0]
+        label, colour = system_label(name), look[0]
         [line] = ax.plot(curve.index, curve["value"], color=colour, label=label, linestyle=dash(name), zorder=3)
         tip(line, ax, label)
         at, values = curve.index.to_numpy(float), curve.to_numpy(float)
@@ -208,11 +199,11 @@ def _curves(
     return ends, missing
 
 
-def _hardly(data: pd.DataFrame, over: str, hue: str, labels: Mapping[str, str]) -> str | None:
+def _hardly(data: pd.DataFrame, over: str, hue: str) -> str | None:
     """At how many loads the curves have a value that have one at less than half of them."""
     given, loads = data.dropna(subset=["value"]).groupby(hue, sort=False)[over].nunique(), data[over].nunique()
     few = given[given < loads / 2]
-    said = (f"{labels.get(name, str(name))} has a value at {n} of {loads}" for name, n in few.items())
+    said = (f"{system_label(name)} has a value at {n} of {loads}" for name, n in few.items())
     return "; ".join(said) + "." if len(few) else None
 
 
@@ -265,9 +256,9 @@ def _axes(ax: Axes, metric: Metric, over: str, loads: list[float], data: pd.Data
     style.value_axis(ax.yaxis, metric.unit)
 
 
-def _handles(table: pd.DataFrame, hue: str, labels: Mapping[str, str], missing: bool) -> list[Line2D]:
+def _handles(table: pd.DataFrame, hue: str, missing: bool) -> list[Line2D]:
     handles = [
-        Line2D([], [], color=colour, marker=marker, linestyle=dash(name), label=labels.get(name, str(name)))
+        Line2D([], [], color=colour, marker=marker, linestyle=dash(name), label=system_label(name))
         for name, (colour, marker) in looks(table[hue]).items()
     ]
     return handles + [Line2D([], [], color=QUIET, marker="x", linestyle="", label="no value")] * missing
@@ -293,8 +284,6 @@ def _knee(ax: Axes, row: Mapping, metric: Metric, colour: str) -> None:
 def plot_demand(
     table: pd.DataFrame,
     limits: Mapping[str, float] | None = None,
-    labels: Mapping[str, str] | None = None,
-    source: str | None = None,
 ) -> np.ndarray:
     """A panel a pattern: every system's latencies over its delivered IOPS, log; one dash a metric, one colour a system.
 
@@ -313,15 +302,14 @@ def plot_demand(
         raise ValueError("plot_demand: the table has no row: no demand was offered, so there is nothing to draw")
     patterns, metrics = pattern_order(table["pattern"].unique()), list(dict.fromkeys(table["metric"]))
     fig, axes = style.panels([pattern_label(pattern) for pattern in patterns], 3, 3.6, 2.8)
-    names = labelled(labels)
     direct, colours = len(metrics) == 1 and 2 <= table["system"].nunique() <= 4, looks(table["system"])
     for ax, pattern in zip(axes, patterns, strict=True):
         panel = table[table["pattern"] == pattern]
-        _latencies(ax, panel, metrics, limits or {}, names)
+        _latencies(ax, panel, metrics, limits or {})
         if direct:
             last = panel.dropna(subset=["iops", "center"]).groupby("system", sort=False).last()
             ends = {
-                str(names.get(name, name)): (row["iops"], row["center"] / 1e6, darker(colours[name][0]))
+                system_label(str(name)): (row["iops"], row["center"] / 1e6, darker(colours[name][0]))
                 for name, row in last.iterrows()
             }
             style.direct_labels(ax, ends, 7.5)
@@ -330,23 +318,21 @@ def plot_demand(
     dashes = zip(metrics, DASHES * len(metrics), strict=False)
     lines = [Line2D([], [], color=QUIET, linestyle=line, label=METRICS[metric].label) for metric, line in dashes]
     if not direct:
-        systems = _handles(table, "system", names, False)
+        systems = _handles(table, "system", False)
         if len(metrics) > 1:  # then the dash is the metric's
             plt.setp(systems, linestyle="")
             systems += lines
-        style.legend(axes[0], systems, True)
+        style.legend(axes[0], systems)
     how = None
     if "iodepth" in table:
         how = "No demand was offered. Along a line iodepth grows: up without going right is queue, not work."
     elif not table["open_loop"].all():
         how = "Hollow: the demand was not met, the latency is a lower bound."
-    style.caption(axes[0], style.runs_note(table, hollow="iodepth" in table), how, style.source_of(table, source))
+    style.caption(axes[0], style.runs_note(table, hollow="iodepth" in table), how, style.source_of(table))
     return axes
 
 
-def _latencies(
-    ax: Axes, table: pd.DataFrame, metrics: list[str], limits: Mapping[str, float], names: Mapping[str, str]
-) -> None:
+def _latencies(ax: Axes, table: pd.DataFrame, metrics: list[str], limits: Mapping[str, float]) -> None:
     for name, (colour, marker) in looks(table["system"]).items():
         lines = (dash(name),) if len(metrics) == 1 else DASHES * len(metrics)
         for metric, line in zip(metrics, lines, strict=False):
@@ -363,7 +349,7 @@ def _latencies(
             for those, face in ((met & ~single, colour), (single, "white")):
                 [points] = ax.plot(x[those], y[those], markerfacecolor=face, **dot)
                 said = [f"{at[i]}{y[i]:,.4g} ms at {x[i]:,.0f} IOPS" for i in np.flatnonzero(those)]
-                tip(points, ax, str(names.get(name, name)), said)
+                tip(points, ax, system_label(name), said)
             ax.plot(x[~met], y[~met], markerfacecolor="white", gid="saturated", **dot)
             known = np.isfinite(lo)
             ax.vlines(x[known], lo[known], hi[known], color=colour, linewidth=1, alpha=0.7, zorder=2)
@@ -386,7 +372,7 @@ PAPER = 11.5
 
 
 @drawn
-def plot_loads(table: pd.DataFrame, labels: Mapping[str, str] | None = None, source: str | None = None) -> np.ndarray:
+def plot_loads(table: pd.DataFrame) -> np.ndarray:
     """A map for each search: numjobs down, iodepth across, IOPS as colour and number, the latency below it.
 
     The chosen load has a frame; × marks a load above the latency that it may cost. A load that was not
@@ -413,7 +399,7 @@ def plot_loads(table: pd.DataFrame, labels: Mapping[str, str] | None = None, sou
         ax.set_visible(False)
     said = []
     for ax, ((system, pattern, vms), own) in zip(axes.flat, groups, strict=False):
-        name = labelled(labels).get(system, system)
+        name = system_label(system)
         _map(ax, own, metric)
         ax.set_title(f"{name}, {pattern_label(pattern)}, {vms:.0f} VM{'s' * (vms != 1)}")
         said.append(f"{name}, {pattern}: {'; '.join(filter(None, own['why'].unique()))}")
@@ -422,7 +408,7 @@ def plot_loads(table: pd.DataFrame, labels: Mapping[str, str] | None = None, sou
     number = f"Number: IOPS, below it {below[0].lower()}{below[1:]}; framed: the load to choose;"
     rest = "×: above the latency that a load may cost; empty: not measured."
     how_many = style.runs_note(table, hollow=False, intervals=False)
-    style.caption(axes.flat[0], number, rest, how_many, style.source_of(table, source))
+    style.caption(axes.flat[0], number, rest, how_many, style.source_of(table))
     return axes
 
 

@@ -10,12 +10,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
 from hcilib.model.metrics import CHECKS, metric_of, noun, pattern_order
 from hcilib.show.figures import style
-from hcilib.show.figures.style import INK, QUIET, WARN, drawn, looks, tip
+from hcilib.show.figures.style import INK, QUIET, WARN, drawn, looks, system_label, tip
 
 VERDICTS = {"regression": WARN, "improvement": "#00805A", "changed": "#AA4499", "no change seen": "#0072B2"}
 HOLDS = "#0072B2"
@@ -38,9 +39,7 @@ def plot_forest(
     baseline: str | None = None,
     metric: str | None = None,
     by: Sequence[str] = ("pattern", "iodepth"),
-    labels: Mapping[str, str] | None = None,
     source: str | None = None,
-    ax: Axes | None = None,
 ) -> Axes:
     """Ratios on a log axis, a line at 1 and the band inside which a difference does not matter.
 
@@ -51,17 +50,28 @@ def plot_forest(
         Of a baseline that was measured alone there is no row, and the figure says so.
     baseline, metric : for the axis label; the comparison's own columns of that name by default
     """
-    own, labels, by = ax is None, style.labelled(labels), list(by)
     if comparison.empty:
-        return style.nothing(style.canvas(ax, 7.2, 0.6), "One system alone: nothing to compare.")
+        return style.nothing(style.canvas(7.2, 0.6), "One system alone: nothing to compare.")
     baseline = baseline or _only(comparison, "baseline", "the baseline")
     margin = _only(comparison, "margin", 0.05)
-    what = metric_of(metric or _only(comparison, "metric", "iops")).label
-    name_of = {name: str(labels.get(name, name)) for name in [*comparison["system"], baseline]}
+    metric = metric or _only(comparison, "metric", "iops")
+    high = len(_rows(comparison[list(by)]))
+    lanes = comparison.loc[comparison["system"] != baseline, "system"].nunique()
+    ax = style.canvas(7.2, 1.5 + 0.19 * high + 0.06 * high * (lanes - 1))
+    handles = _forest(ax, comparison, baseline, metric, list(by))
+    style.legend(ax, handles)
+    note = "Hollow: n = 1, no interval." if comparison["lo"].isna().any() else None
+    band = f"Grey band: within {100 * margin:g} % of equal."
+    style.caption(ax, _interval_note(comparison), note, band, style.source_of(comparison, source))
+    return ax
+
+
+def _forest(ax: Axes, comparison: pd.DataFrame, baseline: str, metric: str, by: list[str]) -> list[Line2D]:
+    """Draw a row a cell and a lane a system, and return what a legend says of the systems."""
+    margin, what = _only(comparison, "margin", 0.05), metric_of(metric).label
     rows = _rows(style.in_order(comparison, by)[by])
     systems = looks([*comparison["system"], baseline])  # as where all are drawn
     systems.pop(baseline, None)
-    ax = style.canvas(ax, 7.2, 1.5 + 0.19 * len(rows) + 0.06 * len(rows) * (len(systems) - 1))
     ax.axvspan(1 / (1 + margin), 1 + margin, color="#9aa0a6", alpha=0.22, linewidth=0, zorder=0, gid="margin")
     _headed_axis(ax, rows, by)
     for lane, (name, look) in enumerate(systems.items()):
@@ -70,22 +80,17 @@ def plot_forest(
         y = np.array([rows[cell] for cell in cells]) + 0.66 * ((lane + 0.5) / len(systems) - 0.5)
         told = [", ".join(map(str, cell)) for cell in cells]
         values = part[["ratio", "lo", "hi"]].to_numpy(float)
-        style.points(ax, y, values, look, name_of[name], told, "{:.3f}×", "x", elinewidth=1.5)
+        style.points(ax, y, values, look, system_label(name), told, "{:.3f}×", "x", elinewidth=1.5)
         _missing(ax, y[np.isnan(values[:, 0])], look[0])
     ends = comparison[["ratio", "lo", "hi"]].to_numpy(float).ravel()
-    style.ratio_axis(ax, ends, f"{what} relative to {name_of[baseline]}")
-    style.legend(ax, [style.mark(*look, name_of[name]) for name, look in systems.items()], own)
-    style.say(ax, f"{what} relative to {name_of[baseline]}: {'; '.join(_counted(comparison, name_of))}.")
-    note = "Hollow: n = 1, no interval." if comparison["lo"].isna().any() else None
-    band = f"Grey band: within {100 * margin:g} % of equal."
-    style.caption(ax, _interval_note(comparison), note, band, style.source_of(comparison, source), own=own)
-    return ax
+    label = f"{what} relative to {system_label(baseline)}"
+    style.ratio_axis(ax, ends, label)
+    style.say(ax, f"{label}: {'; '.join(_counted(comparison))}.")
+    return [style.mark(*look, system_label(name)) for name, look in systems.items()]
 
 
 @drawn
-def plot_neighbours(
-    table: pd.DataFrame, labels: Mapping[str, str] | None = None, source: str | None = None
-) -> np.ndarray:
+def plot_neighbours(table: pd.DataFrame) -> np.ndarray:
     """A panel a metric: each tenant beside the others, as a ratio to itself alone. Returns the panels' Axes.
 
     Parameters
@@ -98,34 +103,33 @@ def plot_neighbours(
     """
     if table.empty:
         raise ValueError("plot_neighbours: the table has no row: no tenant was measured beside another")
-    metrics, names = list(dict.fromkeys(table["metric"])), style.labelled(labels)
+    metrics = list(dict.fromkeys(table["metric"]))
     several = table["system"].nunique() > 1
     who = [
-        f"{names.get(row.system, row.system) + ': ' if several else ''}{row.tenant}, {style.pattern_label(row.pattern)}"
+        f"{system_label(row.system) + ': ' if several else ''}{row.tenant}, {style.pattern_label(row.pattern)}"
         for row in table.itertuples()
     ]
     limited = table["beside"].str.contains("-rate").map({True: "with the limit", False: "beside the others"})
     drawn_as = table.assign(who=who, of=table["system"], system=limited)
     _, grid = style.panels([""] * len(metrics), len(metrics), 4.6, 1.1 + 0.42 * len(set(who)))
+    handles: dict[str, Line2D] = {}
     for ax, metric in zip(grid, metrics, strict=True):
-        plot_forest(drawn_as[drawn_as["metric"] == metric], "alone", metric, ["who"], ax=ax)
+        marks = _forest(ax, drawn_as[drawn_as["metric"] == metric], "alone", metric, ["who"])
+        handles |= {str(mark.get_label()): mark for mark in marks}
         if ax is not grid[0]:
             ax.yaxis.get_major_formatter().shared = True
-    handles = list({h.get_label(): h for ax in grid for h in ax.get_legend().legend_handles}.values())
-    for ax in grid:
-        ax.get_legend().remove()
-    style.legend(grid[0], handles, own=True)
-    style.caption(grid[0], style.runs_note(table, hollow=False), "Grey band: as alone.", style.source_of(table, source))
+    style.legend(grid[0], list(handles.values()))
+    style.caption(grid[0], style.runs_note(table, hollow=False), "Grey band: as alone.", style.source_of(table))
     return grid
 
 
-def _counted(comparison: pd.DataFrame, name_of: Mapping[str, str]) -> Iterable[str]:
+def _counted(comparison: pd.DataFrame) -> Iterable[str]:
     """How many ratios of each system lie above 1, and how many of all a test shows."""
     for name, part in comparison.groupby("system", sort=False, observed=True):
         ratio = part["ratio"].dropna()
         shown = part["verdict"].isin(("higher", "lower")).sum() if "verdict" in part else 0
         ends = f" ({ratio.min():.2f} to {ratio.max():.2f})" if len(ratio) else ""
-        yield f"{name_of[name]} above in {(ratio > 1).sum()} of {len(ratio)}{ends}, {shown} shown by a test"
+        yield f"{system_label(name)} above in {(ratio > 1).sum()} of {len(ratio)}{ends}, {shown} shown by a test"
 
 
 def _only(comparison: pd.DataFrame, column: str, otherwise):
@@ -175,9 +179,7 @@ def _interval_note(comparison: pd.DataFrame) -> str | None:
 
 
 @drawn
-def plot_latency(
-    table: pd.DataFrame, labels: Mapping[str, str] | None = None, source: str | None = None, ax: Axes | None = None
-) -> Axes:
+def plot_latency(table: pd.DataFrame) -> Axes:
     """What one I/O costs: a row a system under each pattern, the best first, on a log axis, the value beside its dot.
 
     Parameters
@@ -185,7 +187,7 @@ def plot_latency(
     table : as ``summarize`` returns it: ``pattern``, ``system``, ``center`` (or the metric's own column), ``lo``,
         ``hi``, ``n``
     """
-    own, labels, what = ax is None, style.labelled(labels), metric_of(style.metric_drawn(table, otherwise="lat_ns"))
+    what = metric_of(style.metric_drawn(table, otherwise="lat_ns"))
     keys = ["pattern", "system"]
     if table.duplicated(keys).any():
         raise ValueError("plot_latency: several rows for one system and pattern; filter the table to one of each")
@@ -194,8 +196,8 @@ def plot_latency(
     table = table.assign(pattern=table["pattern"].astype(str)).set_index(keys).reindex(ladder).reset_index()
     table = table.sort_values(value, ascending=what.better == "lower", na_position="last", kind="stable")
     rows = _rows(style.in_order(table, ["pattern"])[keys])
-    ax = style.canvas(ax, 7.2, 1.0 + 0.25 * len(rows))
-    names = [str(labels.get(c[1], c[1])) if len(c) == 2 else style.pattern_label(c[0]) for c in rows]
+    ax = style.canvas(7.2, 1.0 + 0.25 * len(rows))
+    names = [system_label(c[1]) if len(c) == 2 else style.pattern_label(c[0]) for c in rows]
     _headed_axis(ax, rows, keys, names)
     values = table.reindex(columns=[value, "lo", "hi"]).astype(float) / what.scale
     for name, look in looks(table["system"]).items():
@@ -203,7 +205,7 @@ def plot_latency(
         cells = list(table.loc[mine, keys].itertuples(index=False, name=None))
         y, at = np.array([rows[cell] for cell in cells]), values[mine].to_numpy(float)
         told = [style.pattern_label(pattern) for pattern, _ in cells]
-        style.points(ax, y, at, look, str(labels.get(name, name)), told, what.format, "x", elinewidth=1.5)
+        style.points(ax, y, at, look, system_label(name), told, what.format, "x", elinewidth=1.5)
         _missing(ax, y[np.isnan(at[:, 0])], look[0])
         for height, (centre, _, hi) in zip(y, at, strict=True):
             if centre == centre:
@@ -215,16 +217,15 @@ def plot_latency(
     ax.set_xlabel(what.axis)
     best = table.dropna(subset=[value]).groupby("pattern", sort=False).first()
     said = (
-        f"{style.pattern_label(g)} {labels.get(r['system'], r['system'])} with {what.show(r[value])}"
-        for g, r in best.iterrows()
+        f"{style.pattern_label(g)} {system_label(r['system'])} with {what.show(r[value])}" for g, r in best.iterrows()
     )
     style.say(ax, f"Best {what.axis}: {'; '.join(said)}.")
-    style.caption(ax, style.runs_note(table), style.source_of(table, source), own=own)
+    style.caption(ax, style.runs_note(table), style.source_of(table))
     return ax
 
 
 @drawn
-def plot_baseline(table: pd.DataFrame, source: str | None = None, ax: Axes | None = None) -> Axes:
+def plot_baseline(table: pd.DataFrame, source: str | None = None) -> Axes:
     """The bare drive on a log axis: measured, filled, beside the vendor's datasheet, hollow, and its share of it.
 
     Parameters
@@ -232,8 +233,8 @@ def plot_baseline(table: pd.DataFrame, source: str | None = None, ax: Axes | Non
     table : ``pattern``, ``measured`` and ``datasheet`` in IOPS; NaN where a datasheet says nothing; intervals where
         ``lo`` and ``hi`` are known
     """
-    own, what = ax is None, metric_of("iops")
-    ax = style.canvas(ax, 7.2, 1.2 + 0.4 * len(table))
+    what = metric_of("iops")
+    ax = style.canvas(7.2, 1.2 + 0.4 * len(table))
     y = style.row_axis(ax, [style.pattern_label(v) for v in table["pattern"]])
     ends = table.reindex(columns=["measured", "datasheet", "lo", "hi"]).to_numpy(float) / what.scale
     values, bounds = ends[:, :2], ends[:, 2:]
@@ -258,18 +259,16 @@ def plot_baseline(table: pd.DataFrame, source: str | None = None, ax: Axes | Non
     ax.plot(values[:, 0], y, "o", color=HOLDS, zorder=4, gid="measured")
     ax.set_xlabel(what.axis)
     stated_too = [style.mark(INK, "D", "datasheet", True)] if known else []
-    style.legend(ax, [style.mark(HOLDS, "o", "measured"), *stated_too], own)
+    style.legend(ax, [style.mark(HOLDS, "o", "measured"), *stated_too])
     none = None if known else "No figure of the vendor is known."
-    style.caption(ax, style.runs_note(table, False), none, style.source_of(table, source), own=own)
+    style.caption(ax, style.runs_note(table, False), none, style.source_of(table, source))
     return ax
 
 
 @drawn
 def plot_audit(
     audit: pd.DataFrame,
-    gates: Mapping[str, tuple[float, float]] | None = None,
     source: str | None = None,
-    ax: Axes | None = None,
 ) -> Axes:
     """Measured over expected, one row of points per check: the tolerance as a band, who breaks it by name.
 
@@ -279,29 +278,27 @@ def plot_audit(
     ----------
     audit : as ``audit`` returns it: ``check``, ``ratio``, ``ok`` (<NA>: could not be checked); with the columns of
         ``name_rows``, or the ``id`` of a claim, the rows that break it are named
-    gates : check -> (low, high) of the ratio, drawn as a band behind its points
     """
-    own, gates = ax is None, GATES if gates is None else gates
     checks = [c for c in dict.fromkeys(audit["check"]) if audit.loc[audit["check"] == c, "ok"].notna().any()]
     unjudged = [CHECKS.get(c, c) for c in dict.fromkeys(audit["check"]) if c not in checks]
     if not checks:
-        return style.nothing(style.canvas(ax, 7.2, 1.0), _why_nothing(audit))
+        return style.nothing(style.canvas(7.2, 1.0), _why_nothing(audit))
     laws, shares = [c for c in checks if c != "ceiling"], [c for c in checks if c == "ceiling"]
-    if own and laws and shares:
+    if laws and shares:
         heights = [len(laws) + 0.3, 1.3]
         _, (ax, below) = plt.subplots(2, 1, figsize=(9.0, 2.2 + 0.75 * len(checks)), height_ratios=heights,
                                         layout="constrained")  # fmt: skip
-        beyond = [_checks(style.dress(ax), audit, laws, gates), _checks(style.dress(below), audit, shares, gates)]
+        beyond = [_checks(style.dress(ax), audit, laws), _checks(style.dress(below), audit, shares)]
         below.set_xlabel("Share of what the drives can give (1 = their ceiling)")
     else:
-        ax = style.canvas(ax, 9.0, 1.5 + 0.75 * len(checks))
-        beyond = [_checks(ax, audit, checks, gates)]
+        ax = style.canvas(9.0, 1.5 + 0.75 * len(checks))
+        beyond = [_checks(ax, audit, checks)]
     breaks = [style.mark(WARN, "X", "does not hold")] if audit["ok"].eq(False).any() else []
-    style.legend(ax, [style.mark(HOLDS, "o", "holds"), *breaks], own)
+    style.legend(ax, [style.mark(HOLDS, "o", "holds"), *breaks])
     style.say(ax, "; ".join(f"{CHECKS.get(c, c)}: {_verdict(audit[audit['check'] == c])}" for c in checks) + ".")
-    band = "Grey: the tolerance." if any(check in gates for check in checks) else None
+    band = "Grey: the tolerance." if any(check in GATES for check in checks) else None
     blank = f"Not checkable: {', '.join(unjudged)}." if unjudged else None
-    style.caption(ax, band, *beyond, blank, style.source_of(audit, source), own=own)
+    style.caption(ax, band, *beyond, blank, style.source_of(audit, source))
     return ax
 
 
@@ -313,7 +310,7 @@ def _why_nothing(audit: pd.DataFrame) -> str:
     return f"Nothing can be held against physics: no row prints {named}." if named else "Nothing here to check."
 
 
-def _checks(ax: Axes, audit: pd.DataFrame, checks: Sequence[str], gates: Mapping) -> str | None:
+def _checks(ax: Axes, audit: pd.DataFrame, checks: Sequence[str]) -> str | None:
     """The rows of these checks; returns what had to be drawn at the axis' end."""
     parts = [audit[audit["check"] == check] for check in checks]
     style.row_axis(ax, [f"{CHECKS.get(c, c)}\n{_verdict(p)}" for c, p in zip(checks, parts, strict=True)])
@@ -321,7 +318,7 @@ def _checks(ax: Axes, audit: pd.DataFrame, checks: Sequence[str], gates: Mapping
     ratios = judged.loc[judged["ok"].notna(), "ratio"].to_numpy(float)
     ratios = ratios[np.isfinite(ratios) & (ratios > 0)]
     for y, (check, part) in enumerate(zip(checks, parts, strict=True)):
-        _check(ax, y, part, gates.get(check))
+        _check(ax, y, part, GATES.get(check))
     style.ratio_axis(ax, ratios.clip(LEAST, MOST), "Measured / expected")
     beyond = int(((ratios < LEAST) | (ratios > MOST)).sum())
     return f"{beyond} beyond {LEAST:g} or {MOST:g}, drawn at the end." if beyond else None
@@ -361,9 +358,8 @@ def _row_names(part: pd.DataFrame) -> list[str]:
         return [f"claim {number}" for number in part["id"]]
     if "system" not in part:
         return [""] * len(part)
-    labels = style.labelled(None)
     return [
-        f"{labels.get(row['system'], row['system'])}, {style.pattern_label(row['pattern'])}"
+        f"{system_label(row['system'])}, {style.pattern_label(row['pattern'])}"
         + (f" at iodepth {row['iodepth']:g}" if "iodepth" in row and row["iodepth"] == row["iodepth"] else "")
         for row in part.to_dict("records")
     ]
@@ -376,7 +372,7 @@ def _verdict(part: pd.DataFrame) -> str:
 
 
 @drawn
-def plot_coverage(coverage: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def plot_coverage(coverage: pd.DataFrame) -> Axes:
     """How often each interval held the truth, a row per situation and number of runs, the promise as a line.
 
     Parameters
@@ -384,9 +380,8 @@ def plot_coverage(coverage: pd.DataFrame, ax: Axes | None = None) -> Axes:
     coverage : as ``simulate_coverage`` returns it: ``situation``, ``runs``, ``method``, ``coverage``, ``lo``, ``hi``,
         ``nominal``
     """
-    own = ax is None
     rows = list(dict.fromkeys(zip(coverage["situation"], coverage["runs"], strict=True)))
-    ax = style.canvas(ax, 7.6, 1.4 + 0.42 * len(rows))
+    ax = style.canvas(7.6, 1.4 + 0.42 * len(rows))
     systems = looks(coverage["method"])
     for nominal in coverage["nominal"].unique():
         ax.axvline(nominal, color=INK, linestyle="--", linewidth=1, zorder=1, gid="nominal")
@@ -404,8 +399,8 @@ def plot_coverage(coverage: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.set_xlim(min(0.3, coverage["lo"].min()), 1.01)
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{100 * x:.0f} %"))
     ax.set_xlabel("Intervals that hold the truth")
-    style.legend(ax, [style.mark(*look, name) for name, look in systems.items()], own)
-    style.caption(ax, f"{coverage['n'].iloc[0]} simulated campaigns a row; dashed: what is promised.", own=own)
+    style.legend(ax, [style.mark(*look, name) for name, look in systems.items()])
+    style.caption(ax, f"{coverage['n'].iloc[0]} simulated campaigns a row; dashed: what is promised.")
     return ax
 
 
@@ -415,7 +410,6 @@ def plot_regression(
     history: pd.DataFrame | None = None,
     margin: float = 0.05,
     metric: str = "iops",
-    ax: Axes | None = None,
 ) -> Axes:
     """The new campaign relative to the earlier ones, and the range in which one more campaign was to be expected.
 
@@ -426,12 +420,12 @@ def plot_regression(
     history : as ``campaign_ratios`` returns it: every campaign's ``ratio``, small open points, and when it was, if
         ``date`` is there
     """
-    own, by = ax is None, ["pattern", "iodepth"]
+    by = ["pattern", "iodepth"]
     if found.empty:
         raise ValueError("plot_regression: the table has no row to draw")
     found = style.in_order(found, by)
     rows = {cell: y for y, cell in enumerate(found[by].itertuples(index=False, name=None))}
-    ax = style.canvas(ax, 7.6, 1.6 + 0.36 * len(rows))
+    ax = style.canvas(7.6, 1.6 + 0.36 * len(rows))
     style.row_axis(ax, [f"{style.pattern_label(pattern)}, iodepth {depth}" for pattern, depth in rows])
     if history is not None:
         for cell, part in history.groupby(by, observed=True):
@@ -455,8 +449,8 @@ def plot_regression(
             ax.plot(row["ratio"], y, "D", color=VERDICTS[row["verdict"]], markersize=8, zorder=4, gid="new")
     ratios = np.concatenate([found["ratio"], least, most, declared, [] if history is None else history["ratio"]])
     style.ratio_axis(ax, ratios, f"{metric_of(metric).label} relative to the earlier campaigns (1 = their mean)")
-    style.legend(ax, list(_regression_handles(found, history)), own)
-    style.caption(ax, _when(history), *_regression_notes(found, margin), own=own)
+    style.legend(ax, list(_regression_handles(found, history)))
+    style.caption(ax, _when(history), *_regression_notes(found, margin))
     return ax
 
 

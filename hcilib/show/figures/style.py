@@ -131,9 +131,9 @@ def _known(name: str) -> tuple[str, str, Any] | None:
     return next(((colour, mark, line) for glob, colour, mark, line in SYSTEMS if fnmatch(name, glob)), None)
 
 
-def labelled(labels: Mapping[str, str] | None) -> Mapping[str, str]:
-    """The labels given, else the short labels of params/systems."""
-    return known_labels() if labels is None else labels
+def system_label(system: str) -> str:
+    """Return the short label of params/systems, else the name itself."""
+    return known_labels().get(system, str(system))
 
 
 def metric_drawn(table: pd.DataFrame, given: str | None = None, otherwise: str = "iops") -> str:
@@ -157,10 +157,9 @@ def say(ax: Axes, finding: str) -> None:
     sheet(ax).__dict__["hci_said"] = finding
 
 
-def canvas(ax: Axes | None, width: float = 7.2, height: float = 4.0) -> Axes:
-    """The axes given, or new ones on a figure a laptop shows at full size."""
-    if ax is None:
-        _, ax = plt.subplots(figsize=(width, height), layout="constrained")
+def canvas(width: float = 7.2, height: float = 4.0) -> Axes:
+    """Return axes on a figure of their own, which a laptop shows at full size."""
+    _, ax = plt.subplots(figsize=(width, height), layout="constrained")
     return dress(ax)
 
 
@@ -177,10 +176,10 @@ def sheet(ax: Axes) -> Figure:
     return cast(Figure, ax.figure)
 
 
-def caption(ax: Axes, *sentences: str | None, own: bool = True) -> None:
-    """Sentences in small quiet type under a figure of its own; empty ones are left out."""
+def caption(ax: Axes, *sentences: str | None) -> None:
+    """Write sentences in small quiet type under the figure. Empty ones are left out."""
     text = " ".join(s for s in sentences if s)
-    if own and text:
+    if text:
         sheet(ax).supxlabel(folded(text, sheet(ax).get_figwidth()), x=0.01, ha="left", fontsize=8, color=QUIET)
 
 
@@ -189,7 +188,7 @@ def folded(text: str, inches: float) -> str:
     return re.sub(rf"(.{{1,{int(inches * 15.5)}}})(?:\s+|$)", r"\1\n", text.replace("\n", " ")).strip()
 
 
-def source_of(table: pd.DataFrame, source: str | None) -> str | None:
+def source_of(table: pd.DataFrame, source: str | None = None) -> str | None:
     """``Source: ...`` from the argument, else from the table's own ``source`` column."""
     names = [source] if source else list(table["source"].dropna().astype(str).unique()) if "source" in table else []
     names = names or [name for name in [table.attrs.get("source")] if name]
@@ -339,12 +338,9 @@ def row_axis(ax: Axes, names: Sequence[str], shared: bool = False) -> np.ndarray
     return heights
 
 
-def legend(ax: Axes, handles: Sequence[Artist], own: bool) -> None:
-    """Above the axes. On a figure of its own it stands beside them, so that its width takes nothing from theirs."""
-    if own:
-        sheet(ax).legend(handles=handles, loc="outside upper left", ncols=4, handletextpad=0.5)
-    else:
-        ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2)
+def legend(ax: Axes, handles: Sequence[Artist]) -> None:
+    """Above and beside the axes, so that its width takes nothing from theirs."""
+    sheet(ax).legend(handles=handles, loc="outside upper left", ncols=4, handletextpad=0.5)
 
 
 def points(

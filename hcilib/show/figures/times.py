@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import groupby
 
 import matplotlib.pyplot as plt
@@ -24,7 +23,7 @@ RUN = ("run", "step_id", *KEYS, *FACTORS)
 
 
 @drawn
-def plot_plan(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def plot_plan(frame: pd.DataFrame) -> Axes:
     """A plan's steps along time, a row per pattern, coloured by kind, with the iodepth in its blocks.
 
     Parameters
@@ -33,8 +32,8 @@ def plot_plan(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
         into blocks that have the room, and the GiB written (``bytes_written``) at the end of a row. A step whose
         duration is not known before it runs (prefill: 0 or NaN) is a tick without width.
     """
-    own, rows = ax is None, pattern_order(frame["pattern"])
-    ax = style.canvas(ax, 8.4, 1.5 + 0.34 * len(rows))
+    rows = pattern_order(frame["pattern"])
+    ax = style.canvas(8.4, 1.5 + 0.34 * len(rows))
     seconds = frame["duration_s"].fillna(0).to_numpy(float)
     whole = seconds.sum()
     span, name = time_unit(whole)
@@ -60,14 +59,14 @@ def plot_plan(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.margins(x=0.01)
     plt.setp(ax.spines.values(), visible=False)
     there = {kind: colour for kind, colour in KINDS.items() if (frame["kind"] == kind).any()}
-    style.legend(ax, [Patch(color=colour, label=kind) for kind, colour in there.items()], own)
+    style.legend(ax, [Patch(color=colour, label=kind) for kind, colour in there.items()])
     hours = f"{len(frame)} steps, {whole / span:,.1f} {name} of runtime"
     style.say(ax, f"{hours}: {', '.join(style.pattern_label(p) for p in rows)}.")
     inside = "In the blocks: iodepth." if labelled else None
     writes = "bytes_written" in frame and frame["bytes_written"].sum()
     wrote = "At the right: what the row writes." if writes else None
     tick = "A tick is a step whose duration is known only when it ends." if (seconds == 0).any() else None
-    style.caption(ax, f"{hours}.", inside, wrote, tick, own=own)
+    style.caption(ax, f"{hours}.", inside, wrote, tick)
     return ax
 
 
@@ -90,8 +89,6 @@ def _blocks(ax: Axes, frame: pd.DataFrame, y: np.ndarray, start: np.ndarray, wid
 def plot_failure(
     series: pd.DataFrame,
     costs: pd.DataFrame,
-    labels: Mapping[str, str] | None = None,
-    source: str | None = None,
     whole: pd.DataFrame | None = None,
 ) -> np.ndarray:
     """One panel a system, pattern and failure: the rates of its runs, the worst named, what was done and the levels.
@@ -117,7 +114,7 @@ def plot_failure(
     panels = grid[:: 1 + strips, 0]
     said = []
     for n, (ax, (_, runs)) in enumerate(zip(panels, groups, strict=True)):
-        worst = _panel(style.dress(ax), _of(series, runs), runs, style.labelled(labels))
+        worst = _panel(style.dress(ax), _of(series, runs), runs)
         said.append(f"{ax.get_title(loc='left')}: {worst}")
         if strips:
             _strip(style.dress(grid[2 * n + 1, 0]), _of(whole, runs), ax)
@@ -134,7 +131,7 @@ def plot_failure(
     if (costs["back_s"] > 0).any() or never:
         notes += [f"Amber: healed, and not yet back{'; to the end: never back' if never else ''}."]
     notes += ["Below: how whole the system said it was (%), grey while something was missing."] * strips
-    style.caption(grid[-1, 0], *notes, style.source_of(costs, source))
+    style.caption(grid[-1, 0], *notes, style.source_of(costs))
     return panels
 
 
@@ -174,7 +171,7 @@ def _worst(runs: pd.DataFrame) -> int:
     return int(order.sort_values(["still", "back", "degraded_iops"], ascending=[False, False, True]).index[0])
 
 
-def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame, labels: Mapping[str, str]) -> str:
+def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame) -> str:
     """One failure's runs; returns what its worst one was."""
     first, worst = runs.iloc[0], runs.iloc[_worst(runs)]
     system = first.get("system", "")
@@ -213,7 +210,7 @@ def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame, labels: Mapping[s
         )
         share.set_ylabel("% of healthy")
     where = f", {style.pattern_label(first['pattern'])} at iodepth {first['iodepth']}" if "pattern" in runs else ""
-    ax.set_title(f"{labels.get(system, system)}{where}: {first['failure']}", loc="left", pad=20)
+    ax.set_title(f"{style.system_label(system)}{where}: {first['failure']}", loc="left", pad=20)
     return said
 
 
@@ -254,8 +251,6 @@ def _bar(ax: Axes, start: float, end: float, level: float, name: str) -> None:
 def plot_latency_over_time(
     table: pd.DataFrame,
     costs: pd.DataFrame | None = None,
-    labels: Mapping[str, str] | None = None,
-    source: str | None = None,
 ) -> np.ndarray:
     """One panel a pattern, of the middle run at its highest load; with `costs` one a failure, of its worst run.
 
@@ -272,11 +267,11 @@ def plot_latency_over_time(
         raise ValueError("plot_latency_over_time: no histograms were kept; ask for them by fio: {log_hist_msec: 500}")
     shown = _highest_loads(table) if costs is None else _worst_runs(table, costs)
     _, grid = plt.subplots(len(shown), 1, figsize=(8.4, 0.9 + 2.4 * len(shown)), layout="constrained", squeeze=False)
-    names, most = style.labelled(labels), max(run["count"].max() for run, _ in shown)
+    most = max(run["count"].max() for run, _ in shown)
     least_ns, most_ns = (f([f(run[edge]) for run, _ in shown]) for f, edge in ((min, "lat_lo_ns"), (max, "lat_hi_ns")))
     said = []
     for ax, (run, cost) in zip(grid[:, 0], shown, strict=True):
-        said.append(_columns(style.dress(ax), run, cost, most, names))
+        said.append(_columns(style.dress(ax), run, cost, most))
         style.log_axis(ax.yaxis, "ms", least_ns / 1e6, most_ns / 1e6)
         ax.set_ylabel("Latency (ms)")
     grid[-1, 0].set_xlabel("Second of the run" if costs is None else "Seconds since the failure")
@@ -286,7 +281,7 @@ def plot_latency_over_time(
         f"The stronger the blue, the more I/Os of that second took that long (at most {count(most)}); the "
         "line is their median.",
         "Red: a second without I/O. fio's clat, without the submission; the last interval of a run is not logged.",
-        style.source_of(table, source),
+        style.source_of(table),
     )
     return grid[:, 0]
 
@@ -317,7 +312,7 @@ def _ms(value: float) -> str:
     return f"{value:,.0f} ms" if value >= 100 else f"{value:.3g} ms"
 
 
-def _columns(ax: Axes, run: pd.DataFrame, cost: pd.Series | None, most: float, labels: Mapping[str, str]) -> str:
+def _columns(ax: Axes, run: pd.DataFrame, cost: pd.Series | None, most: float) -> str:
     """One run's seconds; returns what it was and its slowest second."""
     seconds, first = run.columns[run.columns.isin(["t_s", "since_s"])][0], run.iloc[0]
     edges = np.unique(np.concatenate([run["lat_lo_ns"], run["lat_hi_ns"]]).round(6))
@@ -333,8 +328,8 @@ def _columns(ax: Axes, run: pd.DataFrame, cost: pd.Series | None, most: float, l
         ax.axvspan(silent, silent + 1, color=GAP, alpha=0.35, linewidth=0, gid="gap")
     medians = run.set_index(at)["p50_ns"].groupby(level=0).first().reindex(range(len(along) - 1)) / 1e6
     [line] = ax.plot(along[:-1] + 0.5, medians, color=INK, linewidth=1.3, gid="median")
-    name = labels.get(first.get("system", ""), first.get("system", ""))
-    style.tip(line, ax, str(name), [f"{t:.3g} s: median {_ms(ms)}" for t, ms in zip(along, medians, strict=False)])
+    name = style.system_label(first.get("system", ""))
+    style.tip(line, ax, name, [f"{t:.3g} s: median {_ms(ms)}" for t, ms in zip(along, medians, strict=False)])
     ax.set_xlim(along[0], along[-1])
     slowest = f"the slowest second's median is {_ms(medians.max())}, the middle one's {_ms(medians.median())}"
     load = f"{style.pattern_label(first['pattern'])} at iodepth {first['iodepth']}"
