@@ -7,55 +7,28 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hcilab import actions, ceph, cluster, lab
-from hcilib.drive.beds import Actions
+from hcilib.drive.beds import Actions, Bed
 from hcilib.model.testbed import Testbed
 
 
-class Lab:
-    """Drives of known speed on loopback; several systems at once."""
-
-    @contextlib.contextmanager
-    def open(self, testbed: Testbed, systems: Sequence[str]) -> Iterator[tuple[Testbed, Actions | None]]:
-        system = systems if len(systems) > 1 else systems[0]
-        with lab.lab(system=system, **_size(testbed)) as started:
-            yield started, None
-
-    def actions(self, testbed: Testbed) -> Actions | None:
-        return None
-
-    def fill(self, testbed: Testbed) -> contextlib.AbstractContextManager[None]:
-        return lab.opened(testbed)
+@contextlib.contextmanager
+def _lab(testbed: Testbed, systems: Sequence[str]) -> Iterator[tuple[Testbed, None]]:
+    system = systems if len(systems) > 1 else systems[0]
+    with lab.lab(system=system, **_size(testbed)) as started:
+        yield started, None
 
 
-class Ceph:
-    """A Ceph cluster on loopback."""
-
-    @contextlib.contextmanager
-    def open(self, testbed: Testbed, systems: Sequence[str]) -> Iterator[tuple[Testbed, Actions | None]]:
-        with ceph.ceph(system=_only(testbed, systems), **_size(testbed)) as started:
-            yield started, None
-
-    def actions(self, testbed: Testbed) -> Actions | None:
-        return actions.of_ceph(testbed)
-
-    def fill(self, testbed: Testbed) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
+@contextlib.contextmanager
+def _ceph(testbed: Testbed, systems: Sequence[str]) -> Iterator[tuple[Testbed, None]]:
+    with ceph.ceph(system=_only(testbed, systems), **_size(testbed)) as started:
+        yield started, None
 
 
-class Box:
-    """Virtual nodes. Once it runs it is reached, checked and guarded like a real cluster, so no running testbed asks
-    for it."""
-
-    @contextlib.contextmanager
-    def open(self, testbed: Testbed, systems: Sequence[str]) -> Iterator[tuple[Testbed, Actions | None]]:
-        with cluster.running(_only(testbed, systems), consent=testbed.consent, **_size(testbed)) as box:
-            yield box.testbed, actions.of_box(box)
-
-    def actions(self, testbed: Testbed) -> Actions | None:
-        return None
-
-    def fill(self, testbed: Testbed) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
+@contextlib.contextmanager
+def _box(testbed: Testbed, systems: Sequence[str]) -> Iterator[tuple[Testbed, Actions]]:
+    size = _size(testbed)
+    with cluster.running(_only(testbed, systems), consent=testbed.consent, **size) as box:
+        yield box.testbed, actions.of_box(box)
 
 
 def _size(testbed: Testbed) -> dict[str, Any]:
@@ -69,4 +42,10 @@ def _only(testbed: Testbed, systems: Sequence[str]) -> str:
     return systems[0]
 
 
-LAB, CEPH, BOX = Lab(), Ceph(), Box()
+LAB = Bed(_lab, fill=lab.opened)
+"""Drives of known speed on loopback; several systems at once."""
+CEPH = Bed(_ceph, actions.of_ceph)
+"""A Ceph cluster on loopback."""
+BOX = Bed(_box)
+"""Virtual nodes. Once it runs it is reached, checked and guarded like a real cluster, so no running testbed asks for
+it."""

@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
-from typing import Protocol
 
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.testbed import Testbed
@@ -34,24 +33,27 @@ class Actions:
     replicas: Mapping[str, Mapping[tuple[str, str], tuple[str, str]]] = field(default_factory=dict)
 
 
-class Bed(Protocol):
-    """What hcilib asks of a bed."""
+Started = contextlib.AbstractContextManager[tuple[Testbed, Actions | None]]
 
-    def open(
-        self, testbed: Testbed, systems: Sequence[str]
-    ) -> contextlib.AbstractContextManager[tuple[Testbed, Actions | None]]:
-        """Start what the testbed file's section asks for, and stop it at the end of the block.
 
-        Yields
-        ------
-        The running testbed, and its actions where only the process that started it can do them.
-        """
+@dataclass(frozen=True)
+class Bed:
+    """What hcilib asks of a bed.
 
-    def actions(self, testbed: Testbed) -> Actions | None:
-        """Return what can be done to a testbed of this bed that runs already; None: what the system's file names."""
+    Parameters
+    ----------
+    open : starts what the testbed file's section asks for and stops it at the end of the block. It
+        yields the running testbed, and its actions where only the process that started it can do
+        them
+    actions : what can be done to a testbed of this bed that runs already; None: what the system's
+        file names
+    fill : lifts the set speed of the drives for the block, so that disks are filled at the
+        machine's speed
+    """
 
-    def fill(self, testbed: Testbed) -> contextlib.AbstractContextManager[None]:
-        """Lift the set speed of the drives for the block, so that disks are filled at the machine's speed."""
+    open: Callable[[Testbed, Sequence[str]], Started]
+    actions: Callable[[Testbed], Actions | None] = lambda testbed: None
+    fill: Callable[[Testbed], contextlib.AbstractContextManager[None]] = lambda testbed: contextlib.nullcontext()
 
 
 def bed(name: str) -> Bed:
