@@ -55,12 +55,9 @@ def actions_of(testbed: Testbed, system: System) -> Actions:
     """
     if testbed.bed and (offered := bed(testbed.bed).actions(testbed)):
         return offered
-    if system.failures:
-        return _of_file(testbed, system.failures)
-    return Actions({}, {}, lambda fleet: "")
-
-
-def _of_file(testbed: Testbed, failures: Failures) -> Actions:
+    failures = system.failures
+    if not failures:
+        return Actions({}, {}, lambda fleet: "")
     do = {name: partial(_command, testbed, action) for name, action in failures.actions.items()}
     undo = {name: action.undo for name, action in failures.actions.items() if action.undo}
     return Actions(do, undo, lambda fleet: _missing_of_file(fleet, testbed, failures))
