@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from hcilib.model.metrics import CHECK_UNITS, CHECKS, FACTORS, METRICS, PLACES, Metric, steady, time_unit
+from hcilib.model.system import known_labels
 
 DIGITS = 3
 """Significant digits at least: with three, one step of the last digit is at most 1 % of the number."""
@@ -139,11 +140,11 @@ def printed_as(column: str, metric: str | None) -> Metric:
     return Metric(column, column.removesuffix(end).replace("_", " "), unit, "", scale, form)
 
 
-def texts(values: pd.Series, column: str, metric: str | None, labels: Mapping) -> list[str]:
+def texts(values: pd.Series, column: str, metric: str | None) -> list[str]:
     """The column's cells as text."""
     if column in KNOWN and values.isna().all():
         values = values.astype(float)  # a metric that nobody gave has no type
-    shown = _given(values, column, metric, labels)
+    shown = _given(values, column, metric)
     return [_absent(values) if gone else text for gone, text in zip(values.isna(), shown, strict=True)]
 
 
@@ -155,12 +156,12 @@ def _absent(values: pd.Series) -> str:
     return MISSING if measured and (values.name in METRICS or not told) else NOTHING
 
 
-def _given(values: pd.Series, column: str, metric: str | None, labels: Mapping) -> list[str]:
+def _given(values: pd.Series, column: str, metric: str | None) -> list[str]:
     """The column's cells as text, those without a value too."""
     if pd.api.types.is_bool_dtype(values):
         return ["yes" if v else "no" for v in values.fillna(False)]
     if not pd.api.types.is_numeric_dtype(values):
-        return [_words(v, NAMED.get(column, labels)) for v in values]
+        return [_words(v, NAMED.get(column, known_labels())) for v in values]
     if pd.api.types.is_integer_dtype(values) and column not in KNOWN and printed_as(column, metric).scale == 1:
         return ["" if pd.isna(v) else f"{v:,}" for v in values]  # a count has no decimals
     how, given = printed_as(column, metric), values.astype(float)

@@ -7,7 +7,7 @@ address, and never so few digits that a change of 1 % stays unseen.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -100,7 +100,6 @@ def table(
     metric: str | None = None,
     columns: Sequence[str] | None = None,
     wide: str | None = None,
-    labels: Mapping[str, str] | None = None,
     caption: str = "",
     ranks: pd.DataFrame | None = None,
     brief: bool = False,
@@ -115,7 +114,6 @@ def table(
     columns : which columns, in which order; by default those of the table's kind (hcilib.show.tables.columns), else all
         but the wordy ones
     wide : a column (``system``) whose values become columns, one per value, each holding value and interval
-    labels : text to show instead of an id, in cells and in headers; by default the short labels of params/systems
     ranks : what :func:`hcilib.rank` says of the same results: the system that really leads a row is marked in it
     brief : leave the runs of unstable cells, and which warm-ups were not steady, to a table before that has listed them
     kind : another view of the table than its own, e.g. ``sentences`` of a comparison, ``survival`` of capacities
@@ -146,8 +144,8 @@ def table(
     if absent:
         there = frame.columns[frame.notna().any()]  # of dozens, those that say something
         raise KeyError(f"the table has no column {absent[0]!r}; it has {', '.join(map(str, there))}")
-    metric, labels = metric or _own_metric(frame), known_labels() if labels is None else labels
-    if instead := _nothing(frame, metric, labels):
+    metric = metric or _own_metric(frame)
+    if instead := _nothing(frame, metric):
         return Shown(frame.iloc[:0], instead=instead, frame=frame)
     given, frame = frame, with_units(frame)
     if columns is None:
@@ -155,11 +153,11 @@ def table(
     if ranks is not None:
         frame = frame.assign(best=_leads(frame, ranks))
     single = _single(frame)
-    shown, numeric = _texts(frame, metric, columns, labels, single)
+    shown, numeric = _texts(frame, metric, columns, single)
     notes, shown = _footnotes(frame, shown, single, brief)
     if wide and len(frame):
-        shown = _widen(shown, frame, metric, wide, labels)
-        numeric |= {str(labels.get(v, v)) for v in frame[wide]}
+        shown = _widen(shown, frame, metric, wide)
+        numeric |= {str(known_labels().get(v, v)) for v in frame[wide]}
         caption = ": ".join(filter(None, [header(_spread(frame, metric), metric), caption]))
     if single:
         notes = ("No interval: one run or one published mean each (n = 1).", *notes)
@@ -179,14 +177,14 @@ def _own_metric(frame: pd.DataFrame) -> str | None:
     return own if own in KNOWN else None
 
 
-def _nothing(frame: pd.DataFrame, metric: str | None, labels: Mapping) -> str:
+def _nothing(frame: pd.DataFrame, metric: str | None) -> str:
     """What is said of a table in which nothing is known: a metric that nobody gave, working sets that nobody stated."""
     told = list(warnings_of(frame)) if "warnings" in frame else []
     lost = "".join(dict.fromkeys(f" {said.text}." for row in told for said in row if said.code == LEFT_OUT))
     if {"ceiling_iops", "pct_of_ceiling"} <= set(frame.columns) and len(frame) and frame["ceiling_iops"].isna().all():
         return f"Nothing here to check: what one drive can do is not known.{lost}"
     if "alike" in frame and len(frame) and frame["alike"].isna().all() and frame["note"].nunique() == 1:
-        systems = ", ".join(str(labels.get(name, name)) for name in dict.fromkeys(frame["system"]))
+        systems = ", ".join(str(known_labels().get(name, name)) for name in dict.fromkeys(frame["system"]))
         return f"{str(frame['note'].iat[0]).capitalize()} ({systems}).{lost}"
     if not {"center", "cv_pct", "unstable"} <= set(frame.columns) or metric is None or frame["center"].notna().any():
         return ""
@@ -202,7 +200,7 @@ def _single(frame: pd.DataFrame) -> bool:
 
 
 def _texts(
-    frame: pd.DataFrame, metric: str | None, columns: Sequence[str] | None, labels: Mapping, single: bool
+    frame: pd.DataFrame, metric: str | None, columns: Sequence[str] | None, single: bool
 ) -> tuple[pd.DataFrame, set[str]]:
     """Header -> text cells, and which headers are numbers. lo and hi become one column right of what they bound."""
     chosen = list(columns) if columns else [c for c in frame.columns if c not in WORDY]
@@ -216,7 +214,7 @@ def _texts(
         column = str(values.name)
         title = header(column, metric)
         title = column if title in cells else title
-        cells[title] = _nothing_lost(texts(values, column, metric, labels), values, frame)
+        cells[title] = _nothing_lost(texts(values, column, metric), values, frame)
         if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values):
             numeric.add(title)
         if paired and column == bounded and frame["lo"].notna().any():
@@ -296,12 +294,12 @@ def _spread(frame: pd.DataFrame, metric: str | None) -> str:
     raise KeyError("a wide table needs a column center, ratio or the metric itself to spread")
 
 
-def _widen(shown: pd.DataFrame, frame: pd.DataFrame, metric: str | None, wide: str, labels: Mapping) -> pd.DataFrame:
+def _widen(shown: pd.DataFrame, frame: pd.DataFrame, metric: str | None, wide: str) -> pd.DataFrame:
     """One row per cell, one column per value of `wide`, holding value and interval."""
     value, interval = header(_spread(frame, metric), metric), _interval_header(frame)
     keys = [h for h in (header(c, metric) for c in frame.columns if c in FACTORS and c != wide) if h in shown]
     both = shown[value] + (" " + shown[interval].str.removeprefix("none").str.strip() if interval in shown else "")
-    names = frame[wide].map(lambda v: f"{labels.get(v, v)}")
+    names = frame[wide].map(lambda v: f"{known_labels().get(v, v)}")
     long = shown[keys].assign(_name=names, _text=both.str.strip())
     if long.duplicated([*keys, "_name"]).any():
         raise ValueError(f"several rows for one {', '.join(keys)} and {wide}: filter the table first")
