@@ -64,8 +64,9 @@ def cluster(
     drives, drive_bytes : of every node; ``box-drive`` and mirrors of three copies have one
     throttle_iops : I/Os a second that each drive lets through, reads and writes together; None: no limit
     drive_cache, protocol : what a power failure takes from a drive, and DRBD's protocol, as in
-    `hcilib.model.testbed.Box` consent : the testbed's consent token, which a campaign has to repeat as for any real
-    testbed root : folder under which the box's own folder is made and removed again; default: out/ of the repository
+        `hcilib.model.testbed.Box`
+    consent : the testbed's consent token, which a campaign has to repeat as for any real testbed
+    root : folder under which the box's own folder is made and removed again; default: out/ of the repository
     base : first three numbers of the loopback addresses; default: the first free ones
     cache : where kernel and image are kept; default: hcilib/box in the user's cache folder
 

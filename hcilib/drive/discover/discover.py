@@ -62,7 +62,8 @@ class Discovery:
     systems : path of a system's file -> its text; one for each storage that the nodes run, beside the testbed (in
         ``systems`` beside a folder ``testbeds``)
     scenarios : path -> text of the scenarios of 01_plan, 03_sweep and, of several systems, 04_compare, beside the
-    testbed"""
+        testbed
+    """
 
     text: str
     disks: pd.DataFrame
