@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 
-JUST_MADE_S = 5.0
+JUST_MADE_S, PATIENCE_S = 5.0, 3.0
 _PDEATHSIG, _SUBREAPER = 1, 36  # linux/prctl.h
 LOCK = "owned"  # in a lab's folder, locked by its supervisor and by who started it
 MARKER = ".hcilab"  # in a folder that a lab made: whichever lab ends last removes it
@@ -129,10 +129,10 @@ def _spawn(request):
         )
 
 
-def end_all(children, patience_s=3.0):
+def end_all(children):
     """TERM to every child and every descendant, then KILL to what is left."""
-    for sig, wait_s in ((signal.SIGTERM, patience_s), (signal.SIGKILL, patience_s)):
-        deadline = time.monotonic() + wait_s
+    for sig in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             alive = _alive(children)
             if not alive:

@@ -425,9 +425,11 @@ def rows_of(file: Path) -> list[dict[str, str]]:
 
 
 _rows = cache(rows_of)
+LONGEST = 130
+"""Letters of a title."""
 
 
-def clause(answer: str, longest: int = 130) -> str:
+def clause(answer: str) -> str:
     """The first statement of an answer, as a title, without what stands in brackets; of a comparison all that it found,
     as far as there is room. What a test did not show is not told without saying so."""
     first, *more = answer.strip().splitlines()[:2] or [""]
@@ -436,9 +438,10 @@ def clause(answer: str, longest: int = 130) -> str:
     told = re.sub(r"\(not shown[^()]*\)", "(not shown)", told)
     found = re.split(r"(?<=[A-Za-z0-9)%])\. (?=[A-Z0-9])|: (?=ratio )", told, maxsplit=1)[0].rstrip(".").split("; ")
     kept = len(found) if re.match(r"[^:;]+ against [^:;]+: ", found[0]) else 1
-    while kept > 1 and len("; ".join(found[:kept])) > longest:
+    while kept > 1 and len("; ".join(found[:kept])) > LONGEST:
         kept -= 1
     first = "; ".join(found[:kept])
-    if len(first) <= longest:
+    if len(first) <= LONGEST:
         return first
-    return first[:longest].rsplit(", " if ", " in first[:longest] else " ", 1)[0] + " …"
+    cut = first[:LONGEST]
+    return cut.rsplit(", " if ", " in cut else " ", 1)[0] + " …"
