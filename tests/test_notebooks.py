@@ -148,47 +148,55 @@ def one_percent_more(house: Path, system: str, pattern: str, iodepth: str) -> No
     raise AssertionError("no such published row")
 
 
-def test_the_latency_of_one_system_alone_gets_through(tmp_path):
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> tuple[Path, dict[str, dict]]:
+    """The pages of all these tests, made as one report: its folder, and each page's result by the name of its case."""
+    folder = tmp_path_factory.mktemp("built")
+    cases = {
+        "05_latency.alone": "sources: [data/samples/box/box-drbd-latency]\narticle: null\nbaseline: box-drbd\n",
+        "03_sweep.eight": "patterns: [4k-randread, 8k-randread]\n",
+        "03_sweep.tied": "system: params/systems/box-drbd.yaml\nsource: data/samples/box/box-drbd\n"
+        "article: null\ndrive: null\npatterns: [4k-randread]\n",
+    }
+    for notebook in ("02_baseline", "03_sweep", "05_latency", "09_capacity", "10_audit", "11_method"):
+        for name, source in (("tables", "data/published"), ("runs", "data/samples/lab-single")):
+            given = f"source: {source}" if notebook in ("02_baseline", "03_sweep") else f"sources: [{source}]"
+            cases[f"{notebook}.{name}"] = f"{given}\narticle: nosuch\n"
+    (folder / "params").mkdir()
+    for name, said in cases.items():
+        (folder / "params" / f"{name}.yaml").write_text(said)
+    index, results = build(folder / "params", folder / "out", 1, ROOT)
+    return index.parent, {result["name"]: result for result in results}
+
+
+def test_the_latency_of_one_system_alone_gets_through(built):
     """As in params/campaigns and params/box, where each system is measured on its own."""
-    case = tmp_path / "05_latency.alone.yaml"
-    case.write_text("sources: [data/samples/box/box-drbd-latency]\narticle: null\nbaseline: box-drbd\n")
-    _, [result] = build(case, tmp_path / "out", 1, ROOT)
+    result = built[1]["05_latency.alone"]
     assert result["ok"], result["error"]
     assert result["answer"].startswith("One I/O on box DRBD takes: 4k random read ")
 
 
-def test_an_article_nobody_wrote_is_refused_and_never_named_as_a_source(tmp_path):
-    """Of published tables and of a run directory, by each notebook that takes one: all pages of one report."""
-    (cases := tmp_path / "params").mkdir()
-    for notebook in ("02_baseline", "03_sweep", "05_latency", "09_capacity", "10_audit", "11_method"):
-        for name, source in (("tables", "data/published"), ("runs", "data/samples/lab-single")):
-            given = f"source: {source}" if notebook in ("02_baseline", "03_sweep") else f"sources: [{source}]"
-            (cases / f"{notebook}.{name}.yaml").write_text(f"{given}\narticle: nosuch\n")
-    _, results = build(cases, tmp_path / "out", 1, ROOT)
+def test_an_article_nobody_wrote_is_refused_and_never_named_as_a_source(built):
+    """Of published tables and of a run directory, by each notebook that takes one."""
+    results = [result for name, result in built[1].items() if name.endswith((".tables", ".runs"))]
     assert len(results) == 12
     for result in results:
         assert not result["ok"], result["name"]
         assert "no rows of article 'nosuch'; it holds " in result["error"], result["name"]
 
 
-def test_a_sweep_names_the_load_at_which_its_best_was_measured(tmp_path):
+def test_a_sweep_names_the_load_at_which_its_best_was_measured(built):
     """Three iodepths are tied: the smallest of them is not where the number comes from."""
-    case = tmp_path / "03_sweep.tied.yaml"
-    system = "system: params/systems/box-drbd.yaml\nsource: data/samples/box/box-drbd\narticle: null\ndrive: null\n"
-    case.write_text(system + "patterns: [4k-randread]\n")
-    _, [result] = build(case, tmp_path / "out", 1, ROOT)
-    assert result["answer"].startswith(
+    assert built[1]["03_sweep.tied"]["answer"].startswith(
         "box DRBD delivers at most 4,967 IOPS, in 4k random read at iodepth 32 (tied with iodepth 4)."
     )
 
 
-def test_a_sweep_says_which_of_its_patterns_nobody_measured(tmp_path):
-    case = tmp_path / "03_sweep.eight.yaml"
-    case.write_text("patterns: [4k-randread, 8k-randread]\n")
-    index, [result] = build(case, tmp_path / "out", 1, ROOT)
-    assert result["ok"], result["error"]
+def test_a_sweep_says_which_of_its_patterns_nobody_measured(built):
+    site, results = built
+    assert results["03_sweep.eight"]["ok"], results["03_sweep.eight"]["error"]
     said = "No rows of 8k-randread; there are 4k-randread, 4k-randrw70, 4k-randwrite, 64k-randread"
-    assert said in (index.parent / result["page"]).read_text()
+    assert said in (site / results["03_sweep.eight"]["page"]).read_text()
 
 
 @pytest.mark.slow
