@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -97,6 +98,7 @@ def imported(source: str, package: str) -> set[str]:
     return names
 
 
+@cache
 def of(module: Path) -> set[str]:
     package = ".".join(module.relative_to(ROOT).parent.parts)
     return imported(module.read_text(encoding="utf-8"), package)
