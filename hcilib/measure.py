@@ -198,7 +198,7 @@ def _searched(
     folder, propose = Path(run_dir), _proposing(search)
     ended = folder / SEARCHED
     if load_testbed(testbed).embedded and folder.exists() and not ended.exists():
-        folder.rename(folder.with_name(f"{folder.name}.{time.strftime('%Y%m%dT%H%M%S')}"))  # its disks are gone
+        _set_aside(folder)  # its disks are gone
     if not ended.exists():
         found, why = pd.DataFrame(), ""
         with _opened(load_testbed(testbed), products) as (bed, actions):
@@ -257,7 +257,11 @@ def _set_aside_unfinished(run_dir: str | Path) -> None:
     folder = Path(run_dir)
     state = progress_of(folder) if (folder / "plan.json").exists() else {"steps": 0, "done": 0, "running": False}
     if state["done"] < state["steps"] and not state["running"]:
-        folder.rename(folder.with_name(f"{folder.name}.{time.strftime('%Y%m%dT%H%M%S')}"))
+        _set_aside(folder)
+
+
+def _set_aside(folder: Path) -> None:
+    folder.rename(folder.with_name(f"{folder.name}.{time.strftime('%Y%m%dT%H%M%S')}"))
 
 
 def integrity(run_dir: str | Path | Sequence[str | Path]) -> pd.DataFrame:

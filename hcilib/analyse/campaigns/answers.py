@@ -181,16 +181,13 @@ EFFECTS = {"dedup": "deduplication", "write_pct": "the share of writes", "resili
 def _effect(row: Mapping) -> str:
     """How many more or fewer IOPS a level gives than the baseline's, with its interval where runs were repeated."""
     level, baseline = _level(row["effect"], row["level"]), _level(row["effect"], row["baseline"])
-    found, lo, hi = (_more_or_fewer(row[name]) for name in ("ratio", "lo", "hi"))
+    ratios = (row[name] for name in ("ratio", "lo", "hi"))
+    found, lo, hi = (f"{100 * abs(ratio - 1):.3g} % {'more' if ratio > 1 else 'fewer'}" for ratio in ratios)
     of = f"{row['contexts']} of {row['possible']} pair{'s' * (row['possible'] > 1)} of combinations"
     if row["lo"] <= 1 <= row["hi"]:
         return f"{level} against {baseline} is not decided ({lo} to {hi} IOPS, {of})"
     between = "one number each: untested" if np.isnan(row["lo"]) else f"{lo} to {hi}"
     return f"{level} gives {found} IOPS than {baseline} ({between}, {of})"
-
-
-def _more_or_fewer(ratio: float) -> str:
-    return f"{100 * abs(ratio - 1):.3g} % {'more' if ratio > 1 else 'fewer'}"
 
 
 def _level(effect: str, level: object) -> str:

@@ -133,7 +133,9 @@ def compare(
     rest = (contrast(cells, *where, guard, pairs) for where in _other_pairs(cells, baseline, by))
     others = [two_sided(one["log_ratio"], one["se"], one["df"]) for one in rest]
     judged = judge(pair, margin=margin, adjust=adjust, confidence=confidence, others=others)
-    judged = judged.assign(baseline=baseline, metric=metric, method=_method(pair, guard), adjust=str(adjust))
+    name = np.where(pair["paired"], "paired t", "Welch t").astype(object) + (", guarded" if guard else "")
+    used = np.where(pair["se"].notna(), name, "")
+    judged = judged.assign(baseline=baseline, metric=metric, method=used, adjust=str(adjust))
     table = pd.concat([keys, judged, _both(cells, rows, base, pair)], axis=1)
     table["sentence"] = [sentence(row, by, metric, labels or {}) for row in table.to_dict("records")]
     table["warnings"] = annotate(
@@ -161,11 +163,6 @@ def _other_pairs(cells: pd.DataFrame, baseline: str, by: Sequence[str]) -> Itera
         rows, base, keys = against(cells, one, by)
         asked = keys["system"].isin(others[i:]).to_numpy()
         yield rows[asked], base[asked]
-
-
-def _method(pair: pd.DataFrame, guard: bool) -> np.ndarray:
-    name = np.where(pair["paired"], "paired t", "Welch t").astype(object) + (", guarded" if guard else "")
-    return np.where(pair["se"].notna(), name, "")
 
 
 def _both(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, pair: pd.DataFrame) -> pd.DataFrame:

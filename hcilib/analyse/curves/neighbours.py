@@ -140,13 +140,9 @@ def neighbours_answer(
                 for beside, rows in own[own["pattern"] == pattern].groupby("beside", sort=False):
                     said.append(f"  {_beside(beside)}: {', '.join(map(_lost, rows.to_dict('records')))}")
     for row in () if fair is None else fair.itertuples():
-        index = f"Jain's index {row.jain:.2f}{_range(row.lo, row.hi)}"
-        said.append(f"{names.get(row.system, row.system)}, {row.together}: {index}.")
+        sure = f"[{row.lo:.2f}, {row.hi:.2f}]" if row.lo == row.lo else "(one block, no interval)"
+        said.append(f"{names.get(row.system, row.system)}, {row.together}: Jain's index {row.jain:.2f} {sure}.")
     return "\n".join(said)
-
-
-def _range(lo: float, hi: float) -> str:
-    return f" [{lo:.2f}, {hi:.2f}]" if lo == lo else " (one block, no interval)"
 
 
 def _beside(beside: str) -> str:

@@ -99,14 +99,10 @@ def whole_shares(events: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
     """How whole the system said it was, from the failure on: the keys, since_s, is_whole, whole_pct (what is told: the
     recovery of an array, the placement groups that are clean; NaN where it told no share)."""
     keys = [c for c in run_columns(costs) if c in events]
-    seen = events[events["seen"].astype(bool)].merge(costs[[*keys, "fail_s"]], **_on(keys))
+    how = {"on": keys} if keys else {"how": "cross"}  # of one run without a name every row belongs to it
+    seen = events[events["seen"].astype(bool)].merge(costs[[*keys, "fail_s"]], **how)
     told = {"is_whole": seen["what"].eq("whole"), "whole_pct": seen["what"].map(_whole_pct)}
     return seen.assign(since_s=seen["t_s"] - np.floor(seen["fail_s"]), **told)[[*keys, "since_s", *told]]
-
-
-def _on(keys: list[str]) -> dict:
-    """How tables of runs are merged; of one run without a name every row belongs to it."""
-    return {"on": keys} if keys else {"how": "cross"}
 
 
 def _whole_pct(said: str) -> float:
