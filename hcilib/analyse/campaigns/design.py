@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import chdtr, chdtri, gammaln, roots_jacobi
 
-from hcilib.analyse.compare.cells import annotate, describe, group_codes, valid_rows
+from hcilib.analyse.compare.cells import annotate, as_list, describe, group_codes, valid_rows
 from hcilib.analyse.compare.contrast import CONFIDENCE, critical, half_width
 from hcilib.analyse.runs.series import MIN_EFFECTIVE, confidence_sequence, mean_interval, run_columns
 from hcilib.model.caveats import Caveat
@@ -92,7 +92,7 @@ def noise(
     second_cv_pct (long-run spread of one second), tau_s (its autocorrelation time), basis (what was measured and what
     declared), confidence, warnings. NaN: unknown. Raises ValueError as `summarize` does.
     """
-    by = [by] if isinstance(by, str) else list(by)
+    by = as_list(by)
     cells = describe(results, metric, by)
     runs = _with_seconds(results, series, metric)
     code, _ = group_codes(runs, by)
@@ -128,7 +128,7 @@ def pool_noise(noise: pd.DataFrame, by: str | Sequence[str] = ()) -> pd.DataFram
     Returns the by columns, cells, n (runs), df, cv_pct, lo, hi, within_cv_pct, between_cv_pct, second_cv_pct, tau_s,
     confidence.
     """
-    by = [by] if isinstance(by, str) else list(by)
+    by = as_list(by)
     code, out = group_codes(noise, by)
     df = (noise["n"] - 1).clip(lower=0)
     measured = df.groupby(code).transform("sum") > 0

@@ -12,6 +12,7 @@ from scipy.special import fdtrc
 from hcilib.analyse.campaigns.design import spread_interval
 from hcilib.analyse.compare.cells import (
     annotate,
+    as_list,
     describe,
     describe_along,
     group_codes,
@@ -49,9 +50,9 @@ def regression(
     k, n (runs of the new campaign), center, center_baseline, verdict (regression, improvement; changed if neither way
     is better; no change seen; missing), sentence, confidence, warnings. Raises ValueError as `compare` does.
     """
-    by = [by] if isinstance(by, str) else list(by)
+    by = as_list(by)
     check_options(margin, adjust=adjust)
-    earlier = None if baselines is None else [baselines] if isinstance(baselines, str) else list(baselines)
+    earlier = None if baselines is None else as_list(baselines)
     _require_campaigns(results, campaign, [new, *(earlier or [])])
     if campaign in results and earlier is not None:
         results = results[results[campaign].isin([new, *earlier])]
@@ -189,7 +190,7 @@ def campaign_ratios(
 
     Returns the by columns, the campaign column, n, center, ratio (center / center_baseline), warnings.
     """
-    by = [by] if isinstance(by, str) else list(by)
+    by = as_list(by)
     cells = describe(results, metric, [*by, campaign])
     table = cells[[*by, campaign, "n", "center"]].assign(warnings=cells["notes"])
     table = table.merge(found[[*by, "center_baseline"]], on=by, how="inner", validate="many_to_one")
@@ -211,7 +212,7 @@ def campaign_noise(
     from_runs_pct (what the spread of runs alone explains, sqrt(mean s^2 / n)), confidence, warnings. lo and hi count k
     - 1 degrees of freedom however many the cells: a slow day slows them together.
     """
-    by = [by] if isinstance(by, str) else list(by)
+    by = as_list(by)
     cells = describe(results, metric, [*by, campaign])
     cells = cells[(cells["n"] > 0) & (cells["center"] > 0)]
     cells = cells.assign(log=np.log(cells["center"]), own=cells["log_var"] / cells["n"])
@@ -255,7 +256,7 @@ def block_drift(
 
     Raises ValueError for runs of one cell that vary in a factor not in `by`.
     """
-    by = [by] if isinstance(by, str) else list(by)
+    by = as_list(by)
     runs = results[valid_rows(results)]
     keys = ["system", campaign]
     refuse_mixing(runs, [*keys, *by], runs[metric] > 0, besides=[metric])

@@ -156,6 +156,11 @@ def require_columns(frame: pd.DataFrame, columns: Iterable[str]) -> None:
         raise ValueError(f"results have no column {', '.join(map(repr, absent))}; they have {there}")
 
 
+def as_list(names: str | Iterable[str]) -> list[str]:
+    """Return one name or several as a list."""
+    return [names] if isinstance(names, str) else list(names)
+
+
 def numbers_of(results: pd.DataFrame, name: str) -> pd.Series:
     """A column as numbers; NaN where the table has none of this name."""
     return results.get(name, pd.Series(np.nan, results.index)).astype(float)

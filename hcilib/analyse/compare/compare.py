@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import Runs, annotate, counted, describe, group_codes, not_among, runs_that
+from hcilib.analyse.compare.cells import Runs, annotate, as_list, counted, describe, group_codes, not_among, runs_that
 from hcilib.analyse.compare.contrast import (
     CONFIDENCE,
     against,
@@ -49,7 +49,7 @@ def summarize(
     0  ceph-pve        1  1   8570.0  (n = 1: no interval,)
     1  ceph-pve        2  1  15100.0  (n = 1: no interval,)
     """
-    by = [by] if isinstance(by, str) else list(by)
+    by = as_list(by)
     cells = describe(results, metric, by)
     check_options(confidence=confidence)
     lo, hi = own_interval(cells, confidence, share=metric in METRICS and METRICS[metric].unit == "%")
@@ -120,8 +120,7 @@ def compare(
     >>> print(found["sentence"].iloc[0])
     ceph-pve delivers 53.4 % lower IOPS than starwind-rdma-pve in 1M read at iodepth 1 (single published mean or run each: no interval).
     """  # noqa: E501
-    by = [by] if isinstance(by, str) else [*by]
-    by = [name for name in by if name != "system"]
+    by = [name for name in as_list(by) if name != "system"]
     check_options(margin, method, adjust, confidence)
     cells = describe(results, metric, ["system", *by])
     if len(cells) and baseline not in set(cells["system"]):  # else every verdict would be `missing`, without an error
@@ -253,8 +252,7 @@ def rank(
     0        1   1.0  starwind-rdma-pve   point
     1        1   2.0   starwind-tcp-pve   point
     """
-    by = [by] if isinstance(by, str) else [*by]
-    by = [name for name in by if name != "system"]
+    by = [name for name in as_list(by) if name != "system"]
     check_options(margin)
     sign = better_sign(metric)
     cells = describe(results, metric, ["system", *by])

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import annotate, asked_by, counted, group_codes, left_out, listed
+from hcilib.analyse.compare.cells import annotate, as_list, asked_by, counted, group_codes, left_out, listed
 from hcilib.analyse.compare.contrast import critical, holm, judge, least_difference
 from hcilib.model.caveats import NONE, Caveat
 from hcilib.model.metrics import metric_of, noun, pattern_words, percent, percent_range, size_of, verb, where
@@ -40,7 +40,7 @@ def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system"
     1      drbd-tcp-pve  4  0.844
     2  starwind-tcp-pve  4  0.751
     """
-    by = [by] if isinstance(by, str) else list(by)
+    by = as_list(by)
     comparison = comparison.reset_index(drop=True)
     code, out = group_codes(comparison, by)
     groups, used = len(out), (comparison["ratio"] > 0).to_numpy()

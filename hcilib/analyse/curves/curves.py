@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import annotate, describe, describe_along, group_codes, left_out
+from hcilib.analyse.compare.cells import annotate, as_list, describe, describe_along, group_codes, left_out
 from hcilib.analyse.compare.compare import rank
 from hcilib.analyse.compare.contrast import CONFIDENCE, against, below, contrast, judge, notes_of_pairs, own_interval
 from hcilib.model.caveats import NONE, Caveat, caveats, column
@@ -48,7 +48,7 @@ def peak(
     0      ceph-pve     8  29100.0   point
     1  drbd-tcp-pve     8  33100.0   point
     """
-    by = [by] if isinstance(by, str) else list(by)
+    by = as_list(by)
     sign = better_sign(metric)
     cells, code, out = curves(_in_run_order(results), metric, by, over)
     best = _best(sign * cells["center"].to_numpy(), code, cells["n"].to_numpy() > 0, len(out))
@@ -129,7 +129,7 @@ def crossover(
        below  above verdict
     0      4      8   point
     """
-    by = [by] if isinstance(by, str) else list(by)
+    by = as_list(by)
     table, places = _ratios(results, a, b, metric, by, over)
     code = group_codes(table, by)[0]
     columns = {c: table[c].to_numpy() for c in (over, *_JUDGED)}

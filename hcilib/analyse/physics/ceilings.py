@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import valid_rows
+from hcilib.analyse.compare.cells import as_list, valid_rows
 from hcilib.analyse.compare.chosen import until_stable
 from hcilib.analyse.compare.compare import compare, summarize
 from hcilib.model.caveats import warnings_of
@@ -111,7 +111,7 @@ def pattern_cost(
     """
     if not metric.endswith("_ns"):
         raise ValueError(f"metric {metric!r} is no latency; expected one in ns, such as lat_ns or p99_ns")
-    wanted = [pattern] if isinstance(pattern, str) else list(pattern)
+    wanted = as_list(pattern)
     pair = until_stable(results[results["pattern"].isin([*wanted, base])])
     if base not in set(pair["pattern"]) and len(pair):
         raise ValueError(

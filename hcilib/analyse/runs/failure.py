@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import SINGLE_RUN, TWO_RUNS, asked_by, group_codes, refuse_varying
+from hcilib.analyse.compare.cells import SINGLE_RUN, TWO_RUNS, as_list, asked_by, group_codes, refuse_varying
 from hcilib.analyse.compare.contrast import CONFIDENCE, half_width_of
 from hcilib.analyse.runs.integrity import none_found
 from hcilib.analyse.runs.series import mean_interval, mser5, run_columns
@@ -287,7 +287,7 @@ def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY) -> pd.Dat
     Returns the by columns, quantity, n, center, lo, hi, confidence, warnings; quantities nobody has are left out.
     Raises ValueError for runs of one failure that vary in a factor, or in what was done, and it is not in `by`.
     """
-    by = [by] if isinstance(by, str) else list(by)
+    by = as_list(by)
     others = [c for c in CONDITIONS if c in costs and c not in by]
     refuse_varying(costs, others, group_codes(costs, by)[0], np.ones(len(costs), bool))
     table = costs.assign(max_lat_s=costs["max_lat_ns"] / 1e9)
