@@ -11,7 +11,7 @@ from hcilib.show.report.scenarios import find_scenarios
 ROOT = Path(__file__).resolve().parents[1]
 BOX = {s.name: s.params for s in find_scenarios(ROOT / "params" / "box", ROOT / "notebooks")}
 REPLAYED = {s.name: s.params for s in find_scenarios(ROOT / "params", ROOT / "notebooks")}
-NOT_PASSED_ON = ("testbed", "system", "sweep", "write_bytes_per_s")
+NOT_PASSED_ON = ("testbed", "consent", "system", "sweep", "write_bytes_per_s")
 MEASURED = {"box": ["box-drbd", "box-nvme-tcp"], "box-ceph": ["box-ceph", "box-ceph-ec"]}
 REFERENCES: dict[str, list[str]] = {"box": [], "box-ceph": ["02_baseline.box-osd"]}
 
