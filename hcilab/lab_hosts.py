@@ -24,8 +24,7 @@ from pydantic import BaseModel, ValidationError
 
 from hcilab import supervisor
 from hcilab.supervisor import sweep
-from hcilib.drive.guard.ceph import connect_unix
-from hcilib.drive.hosts.hosts import answers
+from hcilib.drive.hosts.hosts import answers, connect_unix
 from hcilib.model.places import ROOT
 
 M = TypeVar("M", bound=BaseModel)

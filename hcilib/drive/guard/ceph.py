@@ -5,9 +5,9 @@ from __future__ import annotations
 import configparser
 import contextlib
 import json
-import os
-import socket
 from pathlib import Path
+
+from hcilib.drive.hosts.hosts import connect_unix
 
 MON_PORT = 3300
 
@@ -28,17 +28,3 @@ def admin(sock: Path, command: str) -> dict:
         with channel.makefile("rb") as answer:
             return json.loads(answer.read(int.from_bytes(answer.read(4), "big")))
     return {}
-
-
-def connect_unix(path: Path, limit_s: float = 5.0) -> socket.socket:
-    """A connection to the socket, made by its folder: a full path may be too long for a socket's address."""
-    folder, sock = os.open(path.parent, os.O_RDONLY), socket.socket(socket.AF_UNIX)
-    try:
-        sock.settimeout(limit_s)
-        sock.connect(f"/proc/self/fd/{folder}/{path.name}")
-    except OSError:
-        sock.close()
-        raise
-    finally:
-        os.close(folder)
-    return sock
