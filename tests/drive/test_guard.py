@@ -173,6 +173,20 @@ def real_bed() -> Testbed:
     return Testbed(name="real", nodes=(Node(name="n1", address="192.0.2.1"),), vms=(vm,), consent="wipe")
 
 
+def test_the_consent_may_come_from_the_environment_and_what_is_given_counts_more(tmp_path, monkeypatch):
+    (tmp_path / "token").write_text("wipe\n")
+    monkeypatch.setenv("HCI_CONSENT", "wipe")
+    assert refusals(real_bed(), 1, 1) == []
+    assert refusals(real_bed(), 1, 1, "other"), "a token that is given is the one that is judged"
+    monkeypatch.setenv("HCI_CONSENT", "other")
+    assert refusals(real_bed(), 1, 1)
+    monkeypatch.setenv("HCI_CONSENT_FILE", str(tmp_path / "token"))
+    assert refusals(real_bed(), 1, 1) == []
+    monkeypatch.setenv("HCI_CONSENT_FILE", str(tmp_path / "missing"))
+    with pytest.raises(GuardError, match="missing"):
+        refusals(real_bed(), 1, 1)
+
+
 @pytest.mark.parametrize(
     ("consent", "reason"),
     [(None, "no consent was given"), ("", "no consent was given"), ("wipe ", "is not the testbed's field consent")],

@@ -380,12 +380,14 @@ def test_a_plan_whose_hosts_are_gone_is_a_red_card_and_an_exit_code(tmp_path, mo
     bed = {"name": "gone", "known_hosts": f"{tmp_path}/known_hosts", "consent": "wipe-gone", "nodes": nodes, "vms": vms}
     (tmp_path / "bed.yaml").write_text(json.dumps(bed))
     (case := tmp_path / "01_plan.gone.yaml").write_text(
-        f"testbed: {tmp_path}/bed.yaml\nsystem: params/systems/lab-single.yaml\nconsent: wipe-gone\n"
+        f"testbed: {tmp_path}/bed.yaml\nsystem: params/systems/lab-single.yaml\nconsent: 'wipe-gone'  # wipe-gone\n"
         "patterns: [4k-randread]\nsweep: {vms: 2, repeats: 3}\n"
     )
     assert main([str(case), "--out", str(tmp_path / "out")]) == 1
     said = capsys.readouterr().out
     assert said.count("connection refused") == len(nodes + vms)
+    written = [file for file in (tmp_path / "out").rglob("*") if file.is_file()]
+    assert not [file for file in written if b"wipe-gone" in file.read_bytes()], "the consent token is published"
     page = (tmp_path / "out" / "01_plan.gone" / "01_plan.gone.html").read_text()
     assert "This notebook failed." in page
     assert "Not ready: 4 of 6 checks on 5 hosts failed" in page

@@ -46,7 +46,8 @@ def refusals(testbed: Testbed, vms: int, numjobs: int, consent: str | None = Non
     """Every refusal that needs no host to be asked (DESIGN section 6): all of them for a lab, for real hosts consent
     and form.
 
-    What a real host's devices are is judged on the host, by :func:`identify`.
+    What a real host's devices are is judged on the host, by :func:`identify`. `consent`: the token; None: the one of
+    the environment (`HCI_CONSENT`, or the file that `HCI_CONSENT_FILE` names).
     """
     targets = testbed.targets(vms, numjobs)
     if testbed.lab_root:
@@ -54,7 +55,7 @@ def refusals(testbed: Testbed, vms: int, numjobs: int, consent: str | None = Non
         return [Refusal(vm, disk.serial, reason) for vm, disk in targets for reason in judge_disk(testbed, disk)]
     forms = [(vm, disk.serial, _judge_form(disk, vm in testbed.windows)) for vm, disk in targets]
     devices = [Refusal(vm, serial, reason) for vm, serial, reasons in forms for reason in reasons]
-    return _judge_consent(testbed, consent) + devices
+    return _judge_consent(testbed, consent or _consent_of_environment()) + devices
 
 
 def require(testbed: Testbed, vms: int, numjobs: int, consent: str | None = None) -> None:
@@ -62,6 +63,17 @@ def require(testbed: Testbed, vms: int, numjobs: int, consent: str | None = None
     refused = refusals(testbed, min(vms, len(testbed.vms)), numjobs, consent)
     if refused:
         raise GuardError(refused)
+
+
+def _consent_of_environment() -> str | None:
+    """Return the token that whoever started this process gave it, so that no notebook has to hold it."""
+    if not (file := os.environ.get("HCI_CONSENT_FILE")):
+        return os.environ.get("HCI_CONSENT")
+    try:
+        return Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        reason = f"HCI_CONSENT_FILE names {file}, which cannot be read ({error})"
+        raise GuardError([Refusal("this machine", CONSENT, reason)]) from None
 
 
 def _judge_consent(testbed: Testbed, consent: str | None) -> list[Refusal]:

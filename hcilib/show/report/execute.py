@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import yaml
 
 from hcilib.model.places import ROOT
 from hcilib.show.report.scenarios import (
@@ -84,7 +85,9 @@ def execute(scenario: Scenario, root: Path, out: Path, revision: str, refused: s
         if not refused:
             how = {"kernel_name": "python3", "cwd": str(root), "progress_bar": False, "extra_arguments": KERNEL}
             how |= _replay(scenario)
-            papermill.execute_notebook(str(scenario.notebook), str(part), scenario.params, **how)
+            given = {name: value for name, value in scenario.params.items() if name != "consent"}
+            with _consent(scenario):
+                papermill.execute_notebook(str(scenario.notebook), str(part), given, **how)
     except Exception as problem:  # papermill, nbclient and zmq raise unrelated types; each is this scenario's failure
         error = one_line(problem)
     seconds = time.monotonic() - started
@@ -104,6 +107,31 @@ def execute(scenario: Scenario, root: Path, out: Path, revision: str, refused: s
     if result["ok"]:
         _replace(result_path(scenario, out), json.dumps(result, indent=1, ensure_ascii=False))
     return result
+
+
+@contextlib.contextmanager
+def _consent(scenario: Scenario) -> Iterator[None]:
+    """Hand the consent token to the kernel by the environment. papermill would write it into the notebook."""
+    before = os.environ.get("HCI_CONSENT")
+    if token := scenario.params.get("consent"):
+        os.environ["HCI_CONSENT"] = token
+    try:
+        yield
+    finally:
+        os.environ.pop("HCI_CONSENT", None)
+        if before is not None:
+            os.environ["HCI_CONSENT"] = before
+
+
+def _without_consent(scenario: Scenario) -> str:
+    """Return the params file as text, without its consent token however it is written there."""
+    text = scenario.params_path.read_text("utf-8")
+    if not (token := scenario.params.get("consent")):
+        return text
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    value = next(value for key, value in root.value if key.value == "consent")
+    text = f"{text[: value.start_mark.index]}(not shown){text[value.end_mark.index :]}"
+    return text.replace(token, "(not shown)")
 
 
 def _replay(scenario: Scenario) -> dict[str, Any]:
@@ -159,7 +187,7 @@ def describe(
         "title": f"{study.short}: {clause(answer)}" if answer and not error else "",
         "format": FORMAT, "name": scenario.name, "ok": not error, "error": error, "question": question,
         "answer": answer, "notebook": scenario.notebook.name, "params_file": scenario.params_path.name,
-        "params": scenario.params_path.read_text("utf-8"),
+        "params": _without_consent(scenario),
     }  # fmt: skip
 
 
