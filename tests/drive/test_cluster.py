@@ -22,6 +22,7 @@ SYSTEMS = hci.ROOT / "params" / "systems"
 # One smoke of the whole
 
 
+@pytest.mark.deep  # bytes on the link are compared with bytes written: a rate
 def test_a_campaign_runs_on_drbd_as_on_any_cluster(drbd, tmp_path):
     """Preflight, guard, consent, prefill, fio through SSH, a setting of the arrays, counters of the link, the
     fingerprint, results."""
