@@ -1,10 +1,12 @@
 """One campaign at a time on a host: real sshd, real locks, real controllers that die."""
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from probes import processes, until
@@ -160,3 +162,28 @@ def test_what_somebody_put_in_the_locks_place_hangs_and_overwrites_nothing(bed, 
     with Fleet(one) as fleet, Lease(fleet, one, one.vms, tmp_path) as lease:
         assert "is no plain file that can be read" in lease.unleased["vm1"]
     assert precious.read_text() == "precious"
+
+
+def test_a_lease_that_its_own_campaign_left_behind_is_taken_over_and_no_others(bed, tmp_path):
+    """As after an outage: on the host the shell of the first one still waits for its controller."""
+    one = part(bed, "vm1", nodes=())
+    with Fleet(one) as a, Fleet(one) as b, Lease(a, one, one.vms, tmp_path, "campaign.lock") as left:
+        with pytest.raises(LeaseError, match=r"^vm1 is in use by another campaign: .*, process"):
+            Lease(b, one, one.vms, tmp_path, "campaign.copy").__enter__()
+        assert left._holds("vm1"), "a copy of the run directory has another lock"
+        with Lease(b, one, one.vms, tmp_path, "campaign.lock") as lease:
+            assert lease._holds("vm1")
+            assert until(lambda: not left._holds("vm1"), 5)
+
+
+def test_a_lock_without_a_name_accuses_nobody(bed, tmp_path):
+    one = part(bed, "vm1", nodes=())
+    with Fleet(one) as fleet:
+        with Lease(fleet, one, one.vms, tmp_path):
+            pass
+        folders = (Path(folder) for folder in ("/run/lock", "/var/lock", "/tmp"))
+        place = next(file for f in folders if (file := f / f"hci-lease-{one.vms[0].target}").exists())
+        with open(place) as held:
+            fcntl.flock(held, fcntl.LOCK_EX)  # as soon as the lease's shell has ended
+            with pytest.raises(LeaseError, match=rf"^vm1 has a lock, {place}, that is held by a process that left no"):
+                Lease(fleet, one, one.vms, tmp_path).__enter__()

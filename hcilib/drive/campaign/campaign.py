@@ -180,7 +180,7 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
     with contextlib.ExitStack() as held:
         fleet = held.enter_context(Fleet(testbed))
         with phase(f"connecting to {len(fleet.names)} hosts, ending what an earlier run left", progress):
-            lease = held.enter_context(Lease(fleet, testbed, vms, rundir.path))
+            lease = held.enter_context(Lease(fleet, testbed, vms, rundir.path, rundir.holder))
             ended = end_orphans(fleet, testbed, vms)
         with phase(f"preflight of {len(fleet.names)} hosts", progress):
             preflight.require_ready(_checked(fleet, products, plan, consent, rundir), but=preflight.GUARDED)

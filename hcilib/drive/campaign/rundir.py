@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import shutil
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -68,6 +69,13 @@ class RunDir:
             yield self
 
     # Whose it is
+
+    @property
+    def holder(self) -> str:
+        """Name the campaign and this very lock of its directory: nobody else alive can hold both, and
+        of a copied directory, or one whose lock was removed, the lock is another."""
+        lock = (self.path / LOCK).stat()
+        return f"{self.campaign}.{digest([socket.gethostname(), lock.st_dev, lock.st_ino])}"
 
     def _is_known(self) -> bool:
         """Whether the directory is this campaign's; RunDirError where it is another's, or cannot be known to be this

@@ -38,9 +38,9 @@ BEAT_S, SILENT_S = 15, 90
 """The controller says that it is there every so often; a host that hears nothing for so long (a controller without
 power, whose connection nobody closed) frees itself."""
 
-# Arguments: who asks, and a token by which a campaign knows its own lease: under another name of the same machine, or
-# one of a
-# connection that was lost a moment ago and has not ended yet.
+# Arguments: who asks, and a token by which a campaign knows its own lease: under another name of the
+# same machine, or one that an outage left behind. Such a holder is ended: its connection is lost, or
+# its controller is gone, as nobody else has the lock of that run directory.
 # The hosts of a lab share one kernel and one file system, and each is at a loopback address of its own: that keeps them
 # apart.
 SCRIPT = r"""
@@ -53,7 +53,8 @@ command -v flock >/dev/null || { echo 'hci unleased flock (util-linux) is not in
 [ -e "$f" ] || (set -C; umask 0; : >"$f") 2>/dev/null
 [ -f "$f" ] && [ -r "$f" ] && [ ! -L "$f" ] || { echo "hci unleased $f is no plain file that can be read"; exit; }
 exec 9<"$f"
-for again in 1 2 3 4 5; do
+n=0 left=
+while [ $n -lt 25 ]; do
   if flock -n 9; then
     h=$f.by-$(id -u); trap 'rm -f "$h"' EXIT; trap 'exit 1' HUP INT TERM PIPE
     t=$(mktemp "$f.XXXXXX") && echo "$$ $token $who" >"$t" && chmod 644 "$t" && mv -f "$t" "$h"
@@ -62,31 +63,37 @@ for again in 1 2 3 4 5; do
     exit
   fi
   for h in "$f".by-*; do
-    [ -f "$h" ] && read -r pid theirs said <"$h" && [ -d "/proc/$pid" ] && [ "$theirs" != "$token" ] &&
-      echo "hci held $theirs $said" && exit
+    [ -f "$h" ] && read -r pid theirs said <"$h" && [ -d "/proc/$pid" ] || continue
+    [ "$theirs" = "$token" ] || { echo "hci held $theirs $said"; exit; }
+    left="$theirs $said"
+    [ -O "$h" ] && tr '\0' ' ' <"/proc/$pid/cmdline" | grep -qF " $token " || continue
+    pkill -KILL -P "$pid"; kill -KILL "$pid"
   done
-  sleep 0.2 9<&-
-done
-echo 'hci held - somebody who left no name'
+  n=$((n+1)); sleep 0.2 9<&-
+done 2>/dev/null
+[ -z "$left" ] || { echo "hci held $left"; exit; }
+echo "hci nameless $f"
 """
 
 
 class LeaseError(RuntimeError):
-    """Another campaign runs on a host; the message names the host, and who has it since when. Nothing was touched."""
+    """Another campaign runs on a host; the message names the host, and who has it since when, or the lock that is held
+    without a name. Nothing was touched."""
 
 
 class Lease:
     """A lease on every node and these VMs that can be reached, taken when the block begins and free when it ends.
 
     `renew` before anything is done on them: it requires those that could not be reached. `unleased`: host -> why it
-    could not be leased at all; Windows hosts are not.
+    could not be leased at all; Windows hosts are not. `campaign`: whose it is; a lease of the same is taken over, so it
+    must be one that nobody else alive can have (`RunDir.holder`).
     """
 
-    def __init__(self, fleet: Fleet, testbed: Testbed, vms: Iterable[Vm], run_dir: str | Path):
+    def __init__(self, fleet: Fleet, testbed: Testbed, vms: Iterable[Vm], run_dir: str | Path, campaign: str = ""):
         hosts: tuple[Node | Vm, ...] = (*testbed.nodes, *vms)
         self.hosts = tuple(dict.fromkeys(host.name for host in hosts))
         self.unleased = {name: "a Windows host is not leased" for name in self.hosts if name in testbed.windows}
-        self._fleet, self._token = fleet, secrets.token_hex(8)
+        self._fleet, self._token = fleet, campaign or secrets.token_hex(8)
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
         place = f"run directory {Path(run_dir).absolute()}, process {os.getpid()}"
         who = f"{getpass.getuser()}@{socket.gethostname()}, {place}, since {since}"
@@ -112,10 +119,8 @@ class Lease:
         asked = self._fleet.each(lost, self._take, limit_s=3 * CONNECT_S) if lost else {}
         taken = {name: o.value for name, o in asked.items() if o.ok and o.value}
         if taken:
-            raise LeaseError(
-                "; ".join(f"{name} is in use by another campaign: {who}" for name, who in taken.items())
-                + ". Wait for it, or end it there: its lease ends with it"
-            )
+            said = "; ".join(f"{name} {who}" for name, who in taken.items())
+            raise LeaseError(f"{said}. Wait for it, or end it there: its lease ends with it")
         need("leasing the hosts", {name: o for name, o in asked.items() if required is None or name in required})
 
     def _holds(self, name: str) -> bool:
@@ -123,7 +128,7 @@ class Lease:
         return channel is not None and not (channel.closed or channel.eof_received or channel.exit_status_ready())
 
     def _take(self, name: str) -> str:
-        """Lease a host; who has it, or nothing where it is ours now."""
+        """Lease a host; by whom it is held, or nothing where it is ours now."""
         channel = self._fleet.session(name, shlex.join([*self._argv, f"{self._token}/{name}"]))
         channel.settimeout(CONNECT_S)
         word, _, rest = _answer(channel).partition(" ")
@@ -134,10 +139,12 @@ class Lease:
                 channel.close()
         elif word == "unleased":
             self.unleased[name] = rest
-        elif token.startswith(f"{self._token}/"):
+        elif word == "nameless":
+            return f"has a lock, {rest}, that is held by a process that left no name (`fuser -v {rest}` shows it)"
+        elif token.startswith(f"{self._token}/") and token != f"{self._token}/{name}":
             self.unleased[name] = f"the same machine as {token.partition('/')[2]}, which is"
         else:
-            return who[:500]
+            return f"is in use by another campaign: {who[:500]}"
         return ""
 
     def __enter__(self) -> Lease:
