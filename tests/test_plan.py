@@ -402,3 +402,13 @@ def test_the_span_may_be_said_with_its_unit():
     assert sweep(["4k-read"], span_bytes="100 GiB") == sweep(["4k-read"], span_bytes=100 * 2**30)
     with pytest.raises(PlanError, match="span_bytes: '100 G' is not a size"):
         sweep(["4k-read"], span_bytes="100 G")
+
+
+def test_the_limit_of_an_outage_is_in_a_plan_only_where_it_is_not_the_usual_one():
+    usual, other = sweep(["4k-randread"]), sweep(["4k-randread"], outage_limit_s=60)
+    assert "outage_limit_s" not in usual.to_dict()
+    assert sweep(["4k-randread"], outage_limit_s=900).digest == usual.digest != other.digest
+    assert Plan.from_dict(usual.to_dict()).outage_limit_s == 900
+    assert Plan.from_dict(json.loads(json.dumps(other.to_dict()))) == other
+    with pytest.raises(PlanError, match="outage_limit_s"):
+        sweep(["4k-randread"], outage_limit_s=-1)

@@ -172,7 +172,8 @@ class Integrity:
     span_bytes: int
 
 
-_SECONDS = ("network_s", "pause_s")
+_SECONDS = {"network_s": 0.0, "pause_s": 0.0, "outage_limit_s": 900.0}
+"""Field -> its default, which is left out of plan.json and of the digest."""
 _RULES = {"adaptive": Adaptive, "volume": Volume, "content": Content, "offered": Offered, "integrity": Integrity}
 
 
@@ -184,7 +185,8 @@ class Plan:
     ``adaptive`` and ``volume`` hold the numbers of those rules; steps they call for beyond ``steps`` are decided while
     it runs. ``content`` says what prefill and writes consist of; None: fio's own buffers, which neither repeat nor
     compress well. ``network_s``: how long each link between two nodes is measured before the first step (0: not at
-    all); ``pause_s``: how long nothing happens before each run.
+    all); ``pause_s``: how long nothing happens before each run; ``outage_limit_s``: how long it is waited for a host
+    that cannot be reached.
     """
 
     steps: tuple[Step, ...]
@@ -200,13 +202,14 @@ class Plan:
     integrity: Integrity | None = None
     network_s: float = 0.0
     pause_s: float = 0.0
+    outage_limit_s: float = 900.0
 
     def to_dict(self) -> dict:
         """Plain data, the format version first; :meth:`from_dict` is its inverse."""
         steps = [step.to_dict() for step in self.steps]
         head = {"format": self.format, "order": self.order, "policy": self.policy, "seed": self.seed}
         rules = {name: asdict(rule) for name in _RULES if (rule := getattr(self, name))}
-        rules |= {name: value for name in _SECONDS if (value := getattr(self, name))}
+        rules |= {name: value for name, default in _SECONDS.items() if (value := getattr(self, name)) != default}
         return {**head, **rules, "span_bytes": self.span_bytes, "steps": steps}
 
     @classmethod

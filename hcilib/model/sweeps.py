@@ -56,6 +56,7 @@ def sweep(
     network_s: float = 0.0,
     refill: bool = False,
     pause_s: float = 0.0,
+    outage_limit_s: float = 900.0,
     **words: float | None,
 ) -> Plan:
     """A sweep over patterns, iodepths and VM counts, repeated in blocks spread over time.
@@ -96,6 +97,8 @@ def sweep(
         at all
     refill : fill the disks anew before each run, as the four-node article did; what a warm-up prepared would be gone
     pause_s : how long nothing happens before each run
+    outage_limit_s : how long a campaign waits for a host that cannot be reached, before it pauses; waiting costs no
+        attempt
     words : the numbers of these rules one by one, as a params file gives them: ``least_s``, ``most_s``, ``look_s``,
         ``target``, ``sample_s``, ``most_runs`` of `Adaptive`, ``round_s``, ``warmup_cap_s`` of `Volume`, ``dedupe_pct``,
         ``compress_pct`` of `Content`
@@ -163,6 +166,7 @@ def sweep(
     rules: dict[str, Any] = {"adaptive": adaptive, "volume": volume, "offered": open_loop}
     rules |= {"content": _content(_given(Content, content, words)), "integrity": _integrity(integrity, cells)}
     rules |= {"network_s": _number("network_s", network_s), "pause_s": _number("pause_s", pause_s)}
+    rules |= {"outage_limit_s": _number("outage_limit_s", outage_limit_s)}
     named = "adaptive" if adaptive else str(policy)
     return Plan(tuple(steps), span_bytes, order, named, seed, **rules)
 
