@@ -46,7 +46,7 @@ SPAN, RUNTIME_S, GRACE_S, SCRATCH = 2**20, 1.0, 6.0, 2**18  # fio itself starts 
 @dataclass(frozen=True)
 class Fault:
     """`inject` does it, in a block that lasts as long as the campaign. `expect`: refused before any step, retried with
-    success, or missing in the end."""
+    success, missing in the end, or paused as the host stays away."""
 
     event: str
     expect: str
@@ -90,7 +90,7 @@ def _place(folder: Path, small: bool) -> Iterator[Path]:
 def _campaign(fault: Fault, bed: Testbed, run_dir: Path):
     """The results, None where the campaign was refused, and everything that was said of what went wrong."""
     plan = sweep(["4k-randrw50"], repeats=1, iodepth=2, vms=2, read_runtime_s=RUNTIME_S, write_runtime_s=RUNTIME_S,
-                 span_bytes=SPAN, prefill=False, canary=False)  # fmt: skip
+                 span_bytes=SPAN, prefill=False, canary=False, outage_limit_s=2)  # fmt: skip
     with fault.inject(bed):
         try:
             results, refused = run(plan, bed, MIRROR, run_dir, progress=False), []
@@ -107,9 +107,13 @@ def _judge(fault: Fault, results, said: list[str], left: list[str], run_dir: Pat
     rows = 0 if results is None else len(results)
     hosts = read_hosts(run_dir) if rows else None
     whole = 0 if hosts is None else sum(set(own["vm"]) == {HURT, SPARED} for _, own in hosts.groupby(["block", "rep"]))
-    came = {"refused": results is None, "retried": rows == 1, "missing": results is not None and rows == 0}[
-        fault.expect
-    ]
+    attempts = len(list(run_dir.glob("failed/*")))
+    came = {
+        "refused": results is None and not attempts,
+        "paused": results is None and attempts == 1,
+        "retried": rows == 1,
+        "missing": results is not None and rows == 0,
+    }[fault.expect]
     return {
         "event": fault.event,
         "host_named": HURT if named and spared else "",
@@ -299,7 +303,7 @@ FAULTS = (
     Fault("per-host: fio killed mid-run", "retried", once_at_work(signal.SIGKILL, everybody), "per-host"),
     Fault("per-host: fio frozen mid-run", "retried", once_at_work(signal.SIGSTOP, everybody), "per-host"),
     Fault("per-host: connection dropped mid-run", "retried", killed_sshd(listener=False), "per-host"),
-    Fault("per-host: sshd killed mid-run", "missing", killed_sshd(listener=True), "per-host"),
+    Fault("per-host: sshd killed mid-run", "paused", killed_sshd(listener=True), "per-host"),
 )
 
 

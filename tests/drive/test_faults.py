@@ -151,10 +151,9 @@ def test_a_vm_without_sshd_is_refused_by_name_before_anything_starts(victim, sho
 
 
 @pytest.mark.slow
-def test_a_vm_that_dies_whole_is_reported_missing_and_the_others_are_not_averaged(
-    victim, short, mirror_system, tmp_path, monkeypatch
+def test_a_vm_that_dies_whole_pauses_the_campaign_and_the_others_are_not_averaged(
+    victim, short, mirror_system, tmp_path
 ):
-    monkeypatch.setattr(campaign, "ATTEMPTS", 2)
     vm2 = victim.vms[1]
 
     def die():
@@ -163,15 +162,13 @@ def test_a_vm_that_dies_whole_is_reported_missing_and_the_others_are_not_average
         send(pids, signal.SIGKILL)
 
     killer = meanwhile(die)
-    plan = short(read_runtime_s=2)
-    results = run(plan, victim, mirror_system, tmp_path / "run", progress=False)
+    plan = short(read_runtime_s=2, outage_limit_s=2)
+    with pytest.raises(CampaignError, match=r"vm2 has been away since .*connection refused.*; 0 of 1 steps are kept"):
+        run(plan, victim, mirror_system, tmp_path / "run", progress=False)
     killer.join()
-    assert results.empty
-    assert "iops" in results
-    assert results.attrs["missing"] == [plan.steps[0].id]
-    first, second = problems(tmp_path / "run")
-    assert any("vm2 (" in sentence for sentence in first)
-    assert second[0].startswith("leasing the hosts failed on 1 of 1 hosts: vm2: connection refused")
+    [attempt] = problems(tmp_path / "run")
+    assert any("vm2 (" in sentence for sentence in attempt)
+    assert not list(tmp_path.glob("run/steps/*"))
 
 
 def test_a_node_that_dies_leaves_its_counters_missing(victim, short, mirror_system, tmp_path):

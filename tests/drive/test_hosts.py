@@ -16,7 +16,7 @@ from invoke.runners import Result
 from probes import base_of, processes, until
 
 from hcilib.drive.hosts import hosts
-from hcilib.drive.hosts.hosts import Fleet, FleetError, Outcome, explain, need
+from hcilib.drive.hosts.hosts import Fleet, FleetError, HostKeyError, Outcome, explain, need, refuses
 from hcilib.model.testbed import Disk, Vm
 
 pytestmark = pytest.mark.lab
@@ -328,3 +328,27 @@ def test_what_nobody_waits_for_any_more_is_not_done(fleet):
     assert not any(outcome.ok for outcome in outcomes.values())
     time.sleep(1.5)
     assert len(asked) <= len(fleet.names)
+
+
+@pytest.mark.parametrize(
+    ("error", "turned_away"),
+    [
+        (paramiko.AuthenticationException("Authentication failed."), True),
+        (paramiko.SSHException("No authentication methods available"), True),
+        (paramiko.ssh_exception.IncompatiblePeer("no acceptable kex algorithm"), True),
+        (HostKeyError("host key revoked"), True),
+        (FileNotFoundError(2, "No such file or directory", "/keys/id"), True),
+        (paramiko.AuthenticationException("Authentication failed: transport shut down or saw EOF"), False),
+        (paramiko.AuthenticationException("Authentication timeout."), False),
+        (paramiko.SSHException("Error reading SSH protocol banner"), False),
+        (paramiko.ChannelException(2, "Connect failed"), False),  # of a jump host
+        (OSError(errno.EHOSTUNREACH, "No route to host"), False),
+        (PermissionError(errno.EACCES, "Permission denied"), False),  # a route that prohibits
+        (socket.gaierror("Temporary failure in name resolution"), False),
+        (TimeoutError(), False),
+        (EOFError(), False),
+    ],
+    ids=str,
+)
+def test_what_passes_with_an_outage_and_what_does_not(error, turned_away):
+    assert refuses(error) is turned_away

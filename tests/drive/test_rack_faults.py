@@ -12,6 +12,7 @@ import re
 import signal
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from test_campaign import events, fingerprints
 
 from hcilab.lab import lab
 from hcilib.drive.campaign import campaign
-from hcilib.drive.campaign.campaign import run
+from hcilib.drive.campaign.campaign import CampaignError, run
 from hcilib.drive.hosts import hosts as hosts_module
 from hcilib.drive.launch import job
 from hcilib.model.plan import Plan
@@ -154,7 +155,7 @@ CONTROL = """
 import json, sys
 from pathlib import Path
 from loops import own_kernels
-from hcilib.drive.campaign.campaign import run
+from hcilib.drive.campaign.campaign import CampaignError, run
 from hcilib.model.plan import Plan
 from hcilib.model.system import System
 from hcilib.model.testbed import Testbed
@@ -219,20 +220,17 @@ def test_ctrl_c_leaves_no_fio_and_keeps_the_attempt(bed, rack, short, tmp_path):
 def test_a_vm_without_sshd_is_named_and_its_fio_ends_by_itself(programs, machine, one_step, tmp_path, monkeypatch):
     """Nobody can end what waits there; its own `timeout` does."""
     monkeypatch.setattr(job, "GRACE_S", 8.0)
-    monkeypatch.setattr(campaign, "ATTEMPTS", 2)
+    plan = replace(one_step, outage_limit_s=2.0)
     with (
         lab(2, 2, disk_bytes=4 * 2**20, root=tmp_path / "lab") as bed,
         contextlib.closing(Media(tmp_path)) as media,
         racked(hosts_in(bed, tmp_path / "hosts"), media) as rack,
     ):
-        with killed_sshd(listener=True)(at(bed)):
-            results = run(one_step, rack, SYSTEM, tmp_path / "run", **RUN)
-        assert results.empty
-        assert results.attrs["missing"] == [one_step.steps[0].id]
-        first, second = failed(tmp_path / "run").values()
-        assert blames_vm2_alone(first), first
-        assert blames_vm2_alone(second), second
-        assert "connection refused" in second
+        refused = pytest.raises(CampaignError, match=r"vm2 has been away since .*connection refused")
+        with killed_sshd(listener=True)(at(bed)), refused:
+            run(plan, rack, SYSTEM, tmp_path / "run", **RUN)
+        [attempt] = failed(tmp_path / "run").values()
+        assert blames_vm2_alone(attempt), attempt
         assert left(rack) == []
 
 

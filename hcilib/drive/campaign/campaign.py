@@ -9,8 +9,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tqdm.auto import tqdm
 from hcilib.drive.beds import filling
 from hcilib.drive.campaign import events, integrity, policy, subjects
 from hcilib.drive.campaign.facts import gather, note_wear, pool_fill_noted
+from hcilib.drive.campaign.outages import CampaignError, Outages
 from hcilib.drive.campaign.policy import Policy, Rules, Watch
 from hcilib.drive.campaign.progress import Bars, phase, red
 from hcilib.drive.campaign.rundir import RunDir
@@ -47,10 +49,6 @@ from hcilib.read.run.records import progress as progress_of
 ATTEMPTS = 3
 CLOCK_SET_S = 0.5  # a clock that is disciplined by NTP moves less during a step
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-
-
-class CampaignError(RuntimeError):
-    """The campaign cannot go on; finished steps are kept and the same call resumes it."""
 
 
 class CampaignInterrupted(KeyboardInterrupt):
@@ -114,7 +112,7 @@ def run(
     A step counts only if every planned host answered, without error, for the full runtime; otherwise the attempt is
     kept under ``failed/`` and tried again, at most twice; then the step is reported as missing and the campaign goes
     on. ``results.attrs["missing"]`` lists such steps. Called again with the same arguments it does only what is not
-    done.
+    done. No attempt is made while a host is away: the campaign waits for it, up to the plan's ``outage_limit_s``.
 
     Parameters
     ----------
@@ -136,7 +134,7 @@ def run(
     RunDirError : the directory holds another campaign, or another controller is running it
     PreflightError : a host is not ready; the directory is not yet this campaign's
     LeaseError : another campaign runs on one of the hosts, by whatever testbed file; nothing was touched
-    CampaignError : the campaign cannot go on, e.g. the controller's disk is full
+    CampaignError : the campaign cannot go on, e.g. the controller's disk is full, or a host stays away
     CampaignInterrupted : Ctrl-C, once what ran was ended and put back; it says what was kept
     """
     measured = under_test(systems, settings)
@@ -201,7 +199,9 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
                 with phase(f"network between {len(testbed.nodes)} nodes, {plan.network_s:g} s a link", progress):
                     network.write(network.measure(fleet, testbed, plan.network_s), rundir.path / NETWORK)
             try:
-                missing = _execute(todo, course, switch, fleet, look, progress)
+                identify = partial(_identified, fleet, products, plan, consent)
+                outages = Outages(fleet, rundir, look, lease, testbed, identify, plan.outage_limit_s)
+                missing = _execute(todo, course, switch, fleet, look, outages, progress)
             finally:
                 _put_back(fleet, switch, products, plan)
                 with contextlib.suppress(OSError):  # a full disk must not hide the reason
@@ -225,11 +225,16 @@ def _checked(
     return table[~again].reset_index(drop=True)
 
 
-def _identified(fleet: Fleet, products: Iterable[Subject], plan: Plan, consent: str | None) -> guard.Guarded:
-    """The devices of every system, judged on their hosts; a VM may have some of each."""
+def _identified(
+    fleet: Fleet, products: Iterable[Subject], plan: Plan, consent: str | None, only: Collection[str] | None = None
+) -> guard.Guarded:
+    """The devices of every system, judged on their hosts; a VM may have some of each. `only`: of these VMs."""
     guarded: guard.Guarded = {}
-    for subject in products:
-        for vm, devices in guard.identify(fleet, subject.testbed, plan.vms, plan.numjobs, consent).items():
+    for testbed, vms in ((subject.testbed, plan.vms) for subject in products):
+        if only is not None:
+            own = tuple(vm for vm in testbed.vms if vm.name in only)
+            testbed, vms = testbed.model_copy(update={"vms": own}), len(own)
+        for vm, devices in guard.identify(fleet, testbed, vms, plan.numjobs, consent).items():
             guarded[vm] = guarded.get(vm, {}) | devices
     return guarded
 
@@ -276,7 +281,7 @@ def _same_system(testbed: Testbed, system: System) -> None:
 
 
 def _execute(
-    todo: Iterable[Step], course: Policy, switch: Settings, fleet, look: LastLook, progress: bool
+    todo: Iterable[Step], course: Policy, switch: Settings, fleet, look: LastLook, outages: Outages, progress: bool
 ) -> list[str]:
     missing, done, filling = [], course.rundir.done(), True
     left = [step for step in course.plan.steps if step.id not in done]
@@ -291,7 +296,7 @@ def _execute(
                 filled.enter_context(pool_fill_noted(fleet, course.subjects.values(), course.rundir))
                 filling = False
             with bars.step(step):
-                accepted = _measure_patiently(step, course, switch, fleet, look, bars)
+                accepted = _measure_patiently(step, course, switch, fleet, look, outages, bars)
             if not accepted and step.kind == "prefill":
                 raise CampaignError(
                     f"{step.id} failed {ATTEMPTS} times: the disks are not filled, and reading what was never written "
@@ -306,14 +311,22 @@ def _seconds(step: Step, course: Policy) -> float:
     return job.planned_s(step, course.of(step).testbed.fleet(step.cell.vms), course.plan.span_bytes)
 
 
-def _measure_patiently(step: Step, course: Policy, switch: Settings, fleet, look: LastLook, bars: Bars) -> bool:
+def _measure_patiently(
+    step: Step, course: Policy, switch: Settings, fleet, look: LastLook, outages: Outages, bars: Bars
+) -> bool:
+    """Whether one of the attempts was accepted. None is made while a VM is away; after one that failed
+    the nodes are waited for as well, whose outage may be why."""
+    testbed = course.of(step).testbed
+    vms = [vm.name for vm in testbed.fleet(step.cell.vms) if step.of_vm(vm.name)]
+    nodes: list[str] = []
     for _ in range(ATTEMPTS):
         with _naming_full_disk(course.rundir.path, f"step {step.id}"):
+            outages.wait(step.id, vms, nodes, bars)
             wrong = _measure(step, course, switch, fleet, look)
         if not wrong:
             return True
         bars.say(f"{step.id}: not accepted: {'; '.join(wrong)}", failed=True)
-        fleet.drop_dead()
+        nodes = [node.name for node in testbed.nodes if node.name not in vms]
     return False
 
 

@@ -58,7 +58,7 @@ class Bars(contextlib.AbstractContextManager["Bars"]):
             done.update(round(seconds, 1))
 
     def result(self, sentence: str) -> None:
-        """The last result, beside the campaign's bar."""
+        """Show the last result, or what is waited for, beside the campaign's bar."""
         self._campaign.set_postfix_str(sentence, refresh=True)
 
     def say(self, sentence: str, *, failed: bool = False) -> None:

@@ -11,6 +11,7 @@ import shlex
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -74,6 +75,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         key = _key(testbed)
         self._connections = {h.name: _connection(h, config, known, key) for h in hosts}
         self._sftp: dict[str, paramiko.SFTPClient] = {}
+        self.logins: Counter[str] = Counter()  # host -> how often it was connected to
         self._locks = {name: threading.Lock() for name in self.names}
         self._pool = ThreadPoolExecutor(min(POOL, max(1, len(hosts))), thread_name_prefix="fleet")
 
@@ -92,19 +94,34 @@ class Fleet(AbstractContextManager["Fleet"]):
         asked = self.names if hosts is None else hosts
         return self.each(asked, lambda name: self._open(name).is_connected, limit_s=3 * CONNECT_S)
 
-    def drop_dead(self) -> None:
-        """Close the connections that answer no more, e.g. one that a firewall forgot: open for hours yet, it would fail
-        every step to come, while a new one works. Not for use while a step runs: a host at work may be slow to
-        answer."""
+    def silent(self, hosts: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+        """Ask these hosts for a sign of life; (host -> why it cannot be reached, host -> why it
+        turns us away). A connection that answers no more, e.g. one that a firewall forgot, is closed
+        and opened anew. Not for use while a step runs: a host at work may be slow to answer."""
+        refusing: dict[str, str] = {}
 
-        def ask(name: str) -> None:
-            with suppress(paramiko.ChannelException):  # a refusal is an answer too
-                self._connections[name].transport.open_session(timeout=CONNECT_S).close()
+        def ask(name: str) -> str:
+            connection = self._connections[name]
+            for is_old in (True, False) if connection.is_connected else (False,):
+                try:
+                    session = self._open(name, attempts=1).transport.open_session
+                    with suppress(paramiko.ChannelException):  # a refusal is an answer too
+                        session(timeout=CONNECT_S).close()
+                    break
+                except Exception as error:
+                    for hop in _hops(connection):
+                        with suppress(Exception):
+                            hop.close()
+                    if is_old:
+                        continue
+                    if refuses(error):
+                        refusing[name] = explain(error)
+                    return explain(error)
+            return ""
 
-        opened = [name for name, connection in self._connections.items() if connection.is_connected]
-        for name in (name for name, o in self.each(opened, ask, limit_s=2 * CONNECT_S).items() if not o.ok):
-            with suppress(Exception):
-                self._connections[name].close()
+        asked = self.each(hosts, ask, limit_s=6 * CONNECT_S)
+        away = {name: o.value or o.error for name, o in asked.items() if o.value or not o.ok}
+        return {name: why for name, why in away.items() if name not in refusing}, refusing
 
     def run(
         self, command: str | Mapping[str, str], hosts: Iterable[str] | None = None, limit_s: float = 30
@@ -129,13 +146,14 @@ class Fleet(AbstractContextManager["Fleet"]):
                 outcomes[name] = Outcome(name, False, error=f"no answer within {limit_s:g} s", seconds=limit_s)
         return outcomes
 
-    def _open(self, name: str) -> Connection:
+    def _open(self, name: str, attempts: int = ATTEMPTS) -> Connection:
         connection = self._connections[name]
         with self._locks[name]:
             if not connection.is_connected:
                 self._sftp.pop(name, None)
-                _open_patiently(connection)
+                _open_patiently(connection, attempts)
                 connection.transport.set_keepalive(15)
+                self.logins[name] += 1
         return connection
 
     def _command(self, name: str, command: str, limit_s: float) -> str:
@@ -324,14 +342,14 @@ def _transport(sock, **kwargs) -> paramiko.Transport:
     return transport
 
 
-def _open_patiently(connection: Connection) -> None:
+def _open_patiently(connection: Connection, attempts: int) -> None:
     """Only a missing banner is tried again: that is sshd's MaxStartups turning away a crowd, not a dead host."""
-    for attempt in range(1, ATTEMPTS + 1):
+    for attempt in range(1, attempts + 1):
         try:
             connection.open()
             return
         except paramiko.SSHException as error:
-            if "banner" not in str(error) or attempt == ATTEMPTS:
+            if "banner" not in str(error) or attempt == attempts:
                 raise
             time.sleep(0.2 * attempt)
 
@@ -340,6 +358,19 @@ def _open_patiently(connection: Connection) -> None:
 # attempt.
 _KEY_OF_ANOTHER_KIND = re.compile("encountered .* key, expected|^Invalid key$")
 _UNKNOWN = "host key unknown: add it to known_hosts after checking its fingerprint on the host"
+
+
+def refuses(error: BaseException) -> bool:
+    """Whether a host turned us away, or we have nothing to show it. Waiting helps only where it
+    could not be reached, or was lost while we logged in."""
+    text = str(error)
+    if isinstance(error, paramiko.AuthenticationException):
+        return not re.search("transport shut down|authentication timeout", text, re.IGNORECASE)
+    lasting = (paramiko.BadHostKeyException, HostKeyError, paramiko.ssh_exception.IncompatiblePeer)
+    nothing = text.startswith("No authentication methods") or _KEY_OF_ANOTHER_KIND.search(text)
+    if isinstance(error, lasting) or nothing or getattr(error, "filename", None):
+        return True
+    return not isinstance(error, (OSError, EOFError, paramiko.SSHException))
 
 
 def explain(error: BaseException) -> str:
@@ -360,6 +391,8 @@ def explain(error: BaseException) -> str:
         return f"no answer within {CONNECT_S} s"
     if isinstance(error, socket.gaierror):
         return "its name cannot be resolved"
+    if isinstance(error, paramiko.AuthenticationException) and not refuses(error):
+        return "the connection was lost while we logged in"
     if isinstance(error, paramiko.AuthenticationException) or _KEY_OF_ANOTHER_KIND.search(text):
         return "authentication failed: check the user and the key in the agent or ~/.ssh/config"
     return text or type(error).__name__

@@ -326,8 +326,8 @@ def _no_plan(folder: Path) -> str:
 
 
 def read_journal(run_dir: str | Path) -> pd.DataFrame:
-    """One row per event: t (epoch s), event (start, added, done, warm, failed, end), step, seconds, attempt, problems.
-    A torn line is skipped."""
+    """One row per event: t (epoch s), event (start, added, done, warm, failed, outage, back, end), step, seconds,
+    attempt, problems. A torn line is skipped."""
     return pd.DataFrame(events_of(run_dir), columns=["t", "event", "step", "seconds", "attempt", "problems"])
 
 
@@ -349,6 +349,25 @@ def _event(line: str) -> dict | None:
             if isinstance(event := _decoded(line[start:]), dict):
                 return event
     return None
+
+
+def utc(t_s: float) -> str:
+    """Format epoch seconds as a date and time of UTC."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(t_s))
+
+
+def waiting_for(run_dir: str | Path) -> str:
+    """Say which hosts a campaign waits for and since when; empty where it waits for none."""
+    since: dict[str, float] = {}
+    for event in events_of(run_dir):
+        match event.get("event"):
+            case "outage":
+                since[event["host"]] = event["since"]
+            case "back":
+                since.pop(event["host"], None)
+            case "start" | "end" | "done" | "failed":
+                since.clear()
+    return ", ".join(f"{host}, away since {utc(t_s)}" for host, t_s in since.items())
 
 
 def last_result(run_dir: str | Path) -> str:
@@ -411,7 +430,8 @@ def watch(run_dir: str | Path, every_s: float = 2.0, limit_s: float = float("inf
         while True:
             bar.update(now["done"] - bar.n)
             failed = f"{now['failed']} failed attempt{'s' * (now['failed'] != 1)}, " if now["failed"] else ""
-            bar.set_postfix_str(failed + (last_result(run_dir) or f"last: {now['last']}"))
+            waiting = f"waiting for {away}" if now["running"] and (away := waiting_for(run_dir)) else ""
+            bar.set_postfix_str(failed + (waiting or last_result(run_dir) or f"last: {now['last']}"))
             if not now["running"] or time.monotonic() >= until:
                 return now
             time.sleep(min(every_s, max(0.0, until - time.monotonic())))

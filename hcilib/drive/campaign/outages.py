@@ -1,0 +1,144 @@
+"""Wait for hosts that cannot be reached: a lost connection is not a failed measurement."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from hcilib.drive.campaign.progress import Bars
+from hcilib.drive.campaign.rundir import RunDir
+from hcilib.drive.guard.guard import Guarded, GuardError
+from hcilib.drive.guard.last_look import LastLook
+from hcilib.drive.hosts.hosts import Fleet, FleetError
+from hcilib.drive.hosts.lease import Lease, end_orphans
+from hcilib.model.testbed import Testbed
+from hcilib.read.run.records import last_result, utc
+from hcilib.read.run.records import progress as progress_of
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+BOOT = "cat /proc/sys/kernel/random/boot_id"
+
+
+class CampaignError(RuntimeError):
+    """The campaign cannot go on; finished steps are kept and the same call resumes it."""
+
+
+class Outages:
+    """Know which hosts are away since when, and wait for them.
+
+    A VM whose connection is new is leased again first, and what a lost session left running there
+    is ended. Was it restarted, its disks have other numbers, and maybe names: they are judged again
+    by `identify`, and what our steps left on them is still compared.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        rundir: RunDir,
+        look: LastLook,
+        lease: Lease,
+        testbed: Testbed,
+        identify: Callable[[Collection[str]], Guarded],
+        limit_s: float,
+    ):
+        self._fleet, self._rundir, self._look, self._lease = fleet, rundir, look, lease
+        self._testbed, self._identify, self._limit_s = testbed, identify, limit_s
+        self._since: dict[str, tuple[float, float]] = {}  # host -> monotonic and epoch seconds
+        self._overdue: dict[str, str] = {}  # node -> the step that was tried again without it
+        self._boots = self._boots_of(look.guarded)
+        self._logins = dict(fleet.logins)
+
+    def wait(self, step_id: str, vms: Sequence[str], nodes: Sequence[str], bars: Bars) -> None:
+        """Return once all of them answer; they are asked ever more rarely.
+
+        Parameters
+        ----------
+        nodes : asked after an attempt that failed, as their outage may be the reason. A node that is
+            down costs its counters and not the run: without one that stays away beyond the limit,
+            one more attempt is made
+
+        Raises
+        ------
+        CampaignError : a VM stays away beyond the limit, or a node does and the attempt without it
+            failed, or a VM turns us away
+        LeaseError : another campaign has one of the hosts by now
+        """
+        asked = list(dict.fromkeys([*vms, *nodes, *self._since]))
+        tried = {node for node, step in self._overdue.items() if step == step_id}
+        pause_s = FIRST_PAUSE_S
+        while True:
+            silent, refusing = self._fleet.silent(asked)
+            for name in vms:
+                if name in refusing:
+                    raise self._paused(f"{name} turns us away ({refusing[name]})")
+            away = {name: silent[name] for name in (*vms, *nodes) if name in silent} or self._unlike(vms)
+            self._note(step_id, asked, silent | away, bars)
+            late = {name for name in away if self._spent_s(name) >= self._limit_s}
+            for name in late:
+                if name in vms or name in tried:
+                    since = f"{name} has been away since {utc(self._since[name][1])} ({away[name]})"
+                    raise self._paused(f"{since}, longer than outage_limit_s ({self._limit_s:g} s)")
+            self._overdue |= dict.fromkeys(late, step_id)
+            if not (left := away.keys() - late):
+                return
+            time.sleep(max(0.0, min(pause_s, self._limit_s - max(map(self._spent_s, left)))))
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _note(self, step_id: str, asked: Sequence[str], away: Mapping[str, str], bars: Bars) -> None:
+        """Put what changed into the journal, and what is waited for beside the progress bar."""
+        for name in away.keys() - self._since.keys():
+            self._since[name] = time.monotonic(), time.time()
+            since = round(self._since[name][1], 3)
+            self._rundir.log("outage", step=step_id, host=name, since=since, why=away[name])
+            bars.say(f"{name} is away ({away[name]}). Waiting up to {self._limit_s:g} s.", failed=True)
+        back = [name for name in asked if name in self._since and name not in away]
+        for name in back:
+            seconds = round(self._spent_s(name), 3)
+            self._rundir.log("back", step=step_id, host=name, seconds=seconds)
+            bars.say(f"{name} is back after {seconds:.0f} s.", failed=True)
+            del self._since[name]
+        if away:
+            waits = (f"{name} for {self._spent_s(name):.0f} s" for name in away)
+            bars.result(f"waiting for {', '.join(waits)}")
+        elif back:
+            bars.result(last_result(self._rundir.path))
+
+    def _spent_s(self, name: str) -> float:
+        return time.monotonic() - self._since[name][0]
+
+    def _paused(self, why: str) -> CampaignError:
+        now = progress_of(self._rundir.path)
+        kept = f"{now['done']} of {now['steps']} steps are kept"
+        where = self._rundir.path
+        return CampaignError(f"{where}: {why}; {kept}: run the same again and it goes on from there")
+
+    # A VM whose connection is new: it may have been restarted, and what we ran there may run on
+
+    def _unlike(self, vms: Sequence[str]) -> dict[str, str]:
+        """Make such VMs ready; VM -> why it is not (yet)."""
+        new = [vm for vm in vms if self._fleet.logins[vm] != self._logins.get(vm)]
+        if not new:
+            return {}
+        try:
+            self._lease.renew(required=new)
+        except FleetError as error:
+            return {name: o.error for name, o in error.outcomes.items() if name in new and not o.ok}
+        own = [vm for vm in self._testbed.vms if vm.name in new]
+        if ended := end_orphans(self._fleet, self._testbed, own):
+            self._rundir.log("ended", ended=ended)
+        unlike: dict[str, str] = {}
+        for vm, boot in self._boots_of(vm for vm in new if vm in self._look.guarded).items():
+            if self._boots.setdefault(vm, boot) != boot:
+                try:
+                    self._look.guarded |= self._identify([vm])
+                except GuardError as error:  # its disks may come later than its sshd
+                    unlike[vm] = str(error)
+                    continue
+                self._rundir.log("restarted", host=vm)
+                self._boots[vm] = boot
+        self._logins |= {vm: self._fleet.logins[vm] for vm in new if vm not in unlike}
+        return unlike
+
+    def _boots_of(self, vms: Iterable[str]) -> dict[str, str]:
+        asked = self._fleet.run(BOOT, list(vms), limit_s=10)
+        return {vm: o.value.strip() for vm, o in asked.items() if o.ok}

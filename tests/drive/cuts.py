@@ -1,0 +1,159 @@
+"""Outages of a lab's hosts, each begun and healed by the caller: used by test_outages.py and bench/outages.py.
+
+Every one is of vm2 of two, or of the node that serves its disks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from injections import HURT, hurt, send, sshd
+from probes import processes, until
+
+from hcilab.supervisor import descendants
+from hcilib.drive.hosts.hosts import answers
+from hcilib.model.testbed import Testbed
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A testbed, and how an outage of `host` begins and is healed."""
+
+    bed: Testbed
+    host: str
+    begin: Callable[[], None]
+    heal: Callable[[], None]
+
+
+@contextlib.contextmanager
+def sshd_away(bed: Testbed) -> Iterator[Cut]:
+    """Its sshd and all its sessions are killed, and started again."""
+    config, started = Path(bed.lab_root) / f"{HURT}.sshd", []
+
+    def start() -> None:
+        where = (hurt(bed).address, hurt(bed).port)
+        started.append(subprocess.Popen([*argv, "-f", str(config)], stderr=subprocess.DEVNULL))
+        assert until(lambda: answers(*where, b"SSH-"), 20), "sshd did not come back"
+
+    listener = next(pid for pid in sshd(bed) if "sshd -D" in processes(bed.lab_root).get(pid, ""))
+    said = Path(f"/proc/{listener}/cmdline").read_bytes().decode().strip("\0").split("\0")[0].split()
+    argv = [said[1] if said[0].endswith(":") else said[0], "-D", "-e"]
+    try:
+        yield Cut(bed, HURT, lambda: send(sshd(bed), signal.SIGKILL), start)
+    finally:
+        for process in started:
+            send([*descendants(process.pid), process.pid], signal.SIGKILL)
+            process.wait()
+
+
+class Link:
+    """A way to a host through this process: cut, nothing comes through and no end sees the other's.
+
+    `forget` drops what was connected before for good, as a firewall does that was restarted.
+    """
+
+    def __init__(self, address: str, port: int):
+        self.to, self.whole, self._sockets = (address, port), threading.Event(), []
+        self.forgotten: set[socket.socket] = set()
+        self.whole.set()
+        self._listener = socket.create_server((address, 0), backlog=64)
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                self.whole.wait()
+                with contextlib.suppress(OSError):
+                    far = socket.create_connection(self.to)
+                    self._sockets += [near, far]
+                    for one, other in ((near, far), (far, near)):
+                        threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
+
+    def _pump(self, one: socket.socket, other: socket.socket) -> None:
+        data = b"x"
+        with contextlib.suppress(OSError):
+            while data:
+                data = one.recv(65536)
+                self.whole.wait()
+                if one in self.forgotten:
+                    return
+                other.sendall(data)
+            other.shutdown(socket.SHUT_WR)
+
+    def forget(self) -> None:
+        self.forgotten |= set(self._sockets)
+        self.whole.set()
+
+    def close(self) -> None:
+        for end in (self._listener, *self._sockets):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+        self.whole.set()
+
+
+@contextlib.contextmanager
+def link_cut(bed: Testbed, host: str = HURT, forget: bool = False) -> Iterator[Cut]:
+    """Nothing comes through to the host; with `forget`, no connection from before ever does."""
+    own = next(h for h in (*bed.nodes, *bed.vms) if h.name == host)
+    link, known = Link(own.address, own.port), Path(bed.lab_root) / "known_hosts.link"
+    lines = Path(bed.known_hosts).read_text()
+    there, here = f"[{own.address}]:{own.port} ", f"[{own.address}]:{link.port} "
+    known.write_text(lines + "".join(here + key + "\n" for key in re.findall(f"(?m)^{re.escape(there)}(.*)$", lines)))
+
+    def through(hosts):
+        return tuple(h.model_copy(update={"port": link.port}) if h is own else h for h in hosts)
+
+    changed = {"nodes": through(bed.nodes), "vms": through(bed.vms), "known_hosts": str(known)}
+    with contextlib.closing(link):
+        yield Cut(bed.model_copy(update=changed), host, link.whole.clear, link.forget if forget else link.whole.set)
+
+
+@contextlib.contextmanager
+def vm_frozen(bed: Testbed) -> Iterator[Cut]:
+    """Every process of the VM stands still: its sshd, its sessions, its fio."""
+    mark = f"HCILAB_HOST={HURT}"
+    with _frozen(bed, HURT, lambda: {*sshd(bed), *processes(mark)}) as cut:
+        yield cut
+
+
+@contextlib.contextmanager
+def node_frozen(bed: Testbed) -> Iterator[Cut]:
+    """Every process of the node of vm2 stands still: its sshd, its replicas, the front of its VMs' disks."""
+    node = hurt(bed).node
+    parts = (f"{node}.sshd", f"HCILAB_HOST={node}", f"{node}.sock", f"/{node} ", f"dir={bed.lab_root}/{node}")
+
+    def own() -> set[int]:
+        ours = processes(bed.lab_root)
+        found = {pid for pid, command in ours.items() if any(part in f"{command} " for part in parts)}
+        return {*found, *processes(f"HCILAB_HOST={node}"), *(child for pid in found for child in descendants(pid))}
+
+    with _frozen(bed, node, own) as cut:
+        yield cut
+
+
+@contextlib.contextmanager
+def _frozen(bed: Testbed, host: str, own: Callable[[], set[int]]) -> Iterator[Cut]:
+    stopped: set[int] = set()
+
+    def stop() -> None:
+        stopped.update(own())
+        send(stopped, signal.SIGSTOP)
+
+    try:
+        yield Cut(bed, host, stop, lambda: send(stopped, signal.SIGCONT))
+    finally:
+        send(stopped, signal.SIGCONT)
+
+
+CUTS = {"sshd": sshd_away, "link": link_cut, "vm": vm_frozen, "node": node_frozen}

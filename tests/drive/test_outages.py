@@ -1,0 +1,227 @@
+"""Hosts that are away and come back, with real parts: what an outage costs, and what is said of it."""
+
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from cuts import CUTS, link_cut, sshd_away
+from injections import CALM_S, HURT, at_work, other_host_key
+from loops import own_kernels
+from probes import until
+
+from hcilab.lab import lab
+from hcilib.drive.campaign import campaign, outages
+from hcilib.drive.campaign.campaign import CampaignError, CampaignInterrupted, run
+from hcilib.drive.hosts import hosts as hosts_module
+from hcilib.drive.hosts.hosts import Fleet
+from hcilib.drive.launch import session
+from hcilib.model.system import System
+from hcilib.read.run.records import events_of, waiting_for
+
+pytestmark = pytest.mark.lab
+QUIET = {"progress": False}
+REAL = System(name="real-disk", label="A disk")
+
+
+@pytest.fixture
+def victim(programs, tmp_path):
+    """A lab of two VMs that may be hurt."""
+    with lab(2, 2, disk_bytes=8 * 2**20, delay_s=CALM_S, root=tmp_path / "lab") as testbed:
+        yield testbed
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    """Limits in which a silent host is given up soon, and asked again soon."""
+    monkeypatch.setattr(hosts_module, "CONNECT_S", 3)
+    monkeypatch.setattr(session, "EVERY_S", 1.0)
+    monkeypatch.setattr(session, "STALLED_S", 8.0)
+    monkeypatch.setattr(outages, "LONGEST_PAUSE_S", 2.0)
+
+
+class Meanwhile(threading.Thread):
+    """What happens to a campaign while it runs; what goes wrong in it is raised at the end."""
+
+    def __init__(self, action):
+        super().__init__(daemon=True)
+        self._action, self._error = action, None
+        self.start()
+
+    def run(self):
+        try:
+            self._action()
+        except BaseException as error:
+            self._error = error
+
+    def end(self):
+        self.join(timeout=60)
+        assert not self._error, self._error
+
+
+def events(run_dir: Path, kind: str) -> list[dict]:
+    return [event for event in events_of(run_dir) if event["event"] == kind]
+
+
+def lost(run_dir: Path) -> list[str]:
+    return [json.loads(f.read_text())["problems"][0] for f in sorted(run_dir.glob("failed/*/step.json"))]
+
+
+@pytest.mark.parametrize("mechanism", list(CUTS))
+def test_an_outage_costs_at_most_the_attempt_it_hit(victim, short, mirror_system, tmp_path, hasty, mechanism):
+    run_dir, plan = tmp_path / "run", short(repeats=2, read_runtime_s=2)
+    with CUTS[mechanism](victim) as cut:
+
+        def strike():
+            assert len(at_work(cut.bed)) > 1
+            cut.begin()
+            assert until(lambda: events(run_dir, "outage"), 90), "the outage was not seen"
+            seen = waiting_for(run_dir)
+            cut.heal()
+            assert seen.startswith(f"{cut.host}, away since 20"), seen
+
+        striking = Meanwhile(strike)
+        results = run(plan, cut.bed, mirror_system, run_dir, **QUIET)
+        striking.end()
+    assert sorted(results["rep"]) == [1, 2]
+    assert len(lost(run_dir)) == 1, lost(run_dir)
+    assert [e["host"] for e in events(run_dir, "outage")] == [cut.host]
+    assert [e["host"] for e in events(run_dir, "back")] == [cut.host]
+    assert waiting_for(run_dir) == ""
+
+
+def test_an_outage_between_two_steps_costs_no_attempt(victim, short, mirror_system, tmp_path, hasty):
+    run_dir, plan = tmp_path / "run", short(repeats=2, pause_s=4)
+    with sshd_away(victim) as cut:
+
+        def strike():
+            assert until(lambda: events(run_dir, "done"), 60)
+            cut.begin()
+            assert until(lambda: events(run_dir, "outage"), 60)
+            cut.heal()
+
+        striking = Meanwhile(strike)
+        results = run(plan, victim, mirror_system, run_dir, **QUIET)
+        striking.end()
+    assert len(results) == 2
+    assert lost(run_dir) == []
+
+
+def test_a_campaign_takes_over_its_own_lease_that_an_outage_left_behind(victim, short, mirror_system, tmp_path, hasty):
+    """The link forgets what was connected: on the host the lease's shell knows nothing of it and holds the lock."""
+    for host in (HURT, victim.vms[1].node):
+        run_dir = tmp_path / host
+        with link_cut(victim, host, forget=True) as cut:
+
+            def strike(cut=cut, run_dir=run_dir):
+                assert until(lambda: events(run_dir, "done"), 60)
+                cut.begin()
+                cut.heal()
+
+            striking = Meanwhile(strike)
+            results = run(short(repeats=3, read_runtime_s=2), cut.bed, mirror_system, run_dir, **QUIET)
+            striking.end()
+        assert len(results) == 3
+        assert len(lost(run_dir)) <= 1, lost(run_dir)
+
+
+def test_beyond_its_limit_it_pauses_with_one_sentence_and_is_resumed(victim, short, mirror_system, tmp_path, hasty):
+    run_dir, plan = tmp_path / "run", short(repeats=2, read_runtime_s=2, outage_limit_s=3)
+    with sshd_away(victim) as cut:
+        striking = Meanwhile(lambda: (until(lambda: events(run_dir, "done"), 60), at_work(victim), cut.begin()))
+        with pytest.raises(CampaignError, match=r"vm2 has been away since 20.* UTC .*connection refused.*; 1 of 2 "):
+            run(plan, victim, mirror_system, run_dir, **QUIET)
+        striking.end()
+        assert len(lost(run_dir)) <= 1
+        cut.heal()
+        results = run(plan, victim, mirror_system, run_dir, **QUIET)
+    assert sorted(results["rep"]) == [1, 2]
+    assert len(lost(run_dir)) <= 1
+
+
+def test_ctrl_c_is_heard_while_it_waits(victim, short, mirror_system, tmp_path, hasty):
+    run_dir = tmp_path / "run"
+    with sshd_away(victim) as cut:
+
+        def strike():
+            at_work(victim)
+            cut.begin()
+            assert until(lambda: events(run_dir, "outage"), 60)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        striking = Meanwhile(strike)
+        with pytest.raises(CampaignInterrupted, match="run the same again"):
+            run(short(read_runtime_s=2), victim, mirror_system, run_dir, **QUIET)
+        striking.end()
+    assert len(lost(run_dir)) == 1
+
+
+def test_a_host_that_comes_back_with_another_key_is_refused_at_once(victim, short, mirror_system, tmp_path, hasty):
+    with sshd_away(victim) as cut:
+
+        def strike():
+            at_work(victim)
+            cut.begin()
+            assert until(lambda: events(tmp_path / "run", "outage"), 60)
+            key = Path(victim.lab_root) / f"{HURT}.hostkey"
+            config = Path(victim.lab_root) / f"{HURT}.sshd"
+            with other_host_key(victim):
+                other = Path(victim.lab_root) / "another.hostkey"
+            config.write_text(config.read_text().replace(str(key), str(other)))
+            cut.heal()
+
+        striking = Meanwhile(strike)
+        with pytest.raises(CampaignError, match=r"vm2 turns us away \(host key does not match known_hosts"):
+            run(short(read_runtime_s=2), victim, mirror_system, tmp_path / "run", **QUIET)
+        striking.end()
+    assert len(lost(tmp_path / "run")) == 1
+
+
+def test_who_cannot_be_reached_is_told_from_who_turns_us_away(victim):
+    vm1, vm2 = victim.vms
+    stranger = vm1.model_copy(update={"name": "stranger", "user": "nobody-of-this-name"})
+    ghost = vm1.model_copy(update={"name": "ghost", "port": 1})
+    bed = victim.model_copy(update={"vms": (vm1, vm2, stranger, ghost)})
+    lines = Path(victim.known_hosts).read_text()
+    Path(victim.known_hosts).write_text(lines + lines.replace(f":{vm1.port} ", ":1 "))
+    with Fleet(bed) as fleet:
+        away, refusing = fleet.silent(["vm1", "vm2", "stranger", "ghost"])
+        assert list(away) == ["ghost"]
+        assert list(refusing) == ["stranger"]
+        assert "authentication failed" in refusing["stranger"]
+
+
+def test_a_vm_that_was_restarted_has_its_disks_judged_again(bed, hosts, media, short, tmp_path, monkeypatch, hasty):
+    """Its disk comes back with another number and sequence, later than its sshd."""
+    boot, file, run_dir = tmp_path / "boot", media.file("b1.img"), tmp_path / "run"
+    boot.write_text("first")
+    monkeypatch.setattr(outages, "BOOT", f"cat {boot}")
+    monkeypatch.setattr(outages, "FIRST_PAUSE_S", 0.1)
+    device = media.attach(file)
+    hosts.give("vm1", "B1", file)
+    testbed = hosts.testbed(("vm1", "B1"))
+    plan = short(["4k-randwrite"], repeats=2, vms=1, prefill=True, pause_s=3, outage_limit_s=30)
+
+    def restart():
+        assert until(lambda: len(events(run_dir, "done")) > 1, 60)
+        media.detach(device)
+        boot.write_text("second")
+        [mine] = [fleet for fleet in fleets if fleet.logins["vm1"]]
+        mine._connections["vm1"].close()
+        assert until(lambda: events(run_dir, "outage"), 30)
+        media.attach(media.file("other.img", size=2**20))  # takes its number
+        media.attach(file)
+
+    fleets: list[Fleet] = []
+    with own_kernels(hosts.folder):
+        reached = campaign.Fleet
+        monkeypatch.setattr(campaign, "Fleet", lambda testbed: fleets.append(reached(testbed)) or fleets[-1])
+        restarting = Meanwhile(restart)
+        results = run(plan, testbed, REAL, run_dir, consent="wipe", **QUIET)
+        restarting.end()
+    assert sorted(results["rep"]) == [1, 2]
+    assert lost(run_dir) == []
+    assert [e["host"] for e in events(run_dir, "restarted")] == ["vm1"]
+    assert "no device of this host has this serial" in events(run_dir, "outage")[0]["why"]
