@@ -1,5 +1,6 @@
 """Hosts that are away and come back, with real parts: what an outage costs, and what is said of it."""
 
+import csv
 import json
 import os
 import signal
@@ -225,3 +226,11 @@ def test_a_vm_that_was_restarted_has_its_disks_judged_again(bed, hosts, media, s
     assert lost(run_dir) == []
     assert [e["host"] for e in events(run_dir, "restarted")] == ["vm1"]
     assert "no device of this host has this serial" in events(run_dir, "outage")[0]["why"]
+
+
+def test_the_committed_table_has_all_sixteen_outages_and_none_cost_more_than_one_attempt():
+    rows = list(csv.DictReader((Path(__file__).parents[2] / "data" / "samples" / "outages.csv").open()))
+    cases = {(row["mechanism"], int(row["outage_s"])) for row in rows}
+    assert cases == {(mechanism, seconds) for mechanism in CUTS for seconds in (1, 10, 60, 300)}
+    assert all(row["runs"] == row["of"] and row["ok"] == "True" for row in rows)
+    assert all(int(row["attempts_lost"]) <= 1 and row["accusations"] == "0" for row in rows)
