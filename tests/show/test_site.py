@@ -1,9 +1,11 @@
 """Pages and the files beside them: what can be downloaded is what was shown, unrounded; what it rests on is
 repeatable."""
 
+import csv
 import json
 import re
 import subprocess
+from io import StringIO
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 import hcilib as hci
 from hcilib.show.report import export
 from hcilib.show.report.execute import COMMAND, data_named, file_digest, fio_versions, sources_digest, tree_digest
-from hcilib.show.report.page import plain, shown_names, without_numbers, write_downloads, write_page
+from hcilib.show.report.page import plain, shown_names, unescaped, without_numbers, write_downloads, write_page
 from hcilib.show.report.report import build
 from hcilib.show.report.scenarios import find_scenarios, studies
 from hcilib.show.report.site import write_index, write_method
@@ -372,6 +374,39 @@ def test_any_frame_can_be_downloaded(frame, tmp_path):
     assert parquet.isna().sum().sum() == frame.isna().sum().sum()
     assert "inner" in frame.attrs  # the reader's own frame is left alone
     assert frame.index.name not in frame.columns
+
+
+FORMULA = "=cmd|' calc'!A1"
+
+
+def test_no_text_of_a_download_is_a_formula():
+    """Excel and LibreOffice run such cells when the file is opened."""
+    texts = [FORMULA, "+1+1", "-x", "@SUM(A1)", "\t=1", "\r=1", "'=1", "a\r=1", "-5", "+1.5e-3", None]
+    frame = pd.DataFrame({
+        "system": texts, "mixed": [*texts[:-1], -2.5], "kind": pd.Categorical(texts), "iops": np.arange(11.0) - 5,
+        "n": range(-5, 6), "at": pd.Timestamp("2024-01-01"), FORMULA: 1,
+    }).set_index(pd.Index(texts, name="@index"))  # fmt: skip
+    text = export.as_csv(frame)
+    numbers = {"-5", "+1.5e-3", "-2.5", *map(str, frame["iops"]), *map(str, frame["n"])}
+    cells = [cell for row in csv.reader(StringIO(text, newline="")) for cell in row]
+    assert not [cell for cell in cells if cell.startswith(tuple("=+-@\t\r")) and cell not in numbers]
+    back = pd.read_csv(StringIO(text, newline=""))
+    assert back["iops"].tolist() == frame["iops"].tolist()
+    assert back["n"].tolist() == frame["n"].tolist()
+    assert back["system"].dropna().map(unescaped).tolist() == [text.replace("\r", "\n") for text in texts[:-1]]
+    assert list(frame["system"][:-1]) == texts[:-1]
+
+
+def test_the_index_names_a_system_as_it_is_called(tmp_path):
+    (folder := tmp_path / COMPARED["name"]).mkdir()
+    won = {"system": ["-mine"], "pattern": "4k-randread", "state": "untested", "pct_of_best": 100.0, "iodepth": 1,
+           "center": 5.0, "margin": 0.1}  # fmt: skip
+    (folder / "winners.csv").write_text(export.as_csv(pd.DataFrame(won)))
+    sizes = {"system": ["-mine"], "efficiency": 0.5, "scheme": "Mirror(2)"}
+    (folder / "capacity.csv").write_text(export.as_csv(pd.DataFrame(sizes)))
+    index = write_index([COMPARED], tmp_path, "x").read_text("utf-8")
+    assert re.search(r">\s*-mine\s*<", index)
+    assert "50 %" in index
 
 
 def test_index_and_method_page_escape_what_they_are_given(tmp_path):

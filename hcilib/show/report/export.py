@@ -29,7 +29,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from hcilib.show.figures.style import folded
-from hcilib.show.report.page import NARROW, width_pt
+from hcilib.show.report.page import NARROW, escaped, width_pt
 from hcilib.show.tables.tables import Shown
 
 # jupyter_client interrupts a kernel before it asks it to end. One that is still busy with its last message then logs an
@@ -127,8 +127,13 @@ def _folded_legend(fig: Figure, legend: Any) -> Any:
 
 
 def as_csv(table: pd.DataFrame | Shown) -> str:
-    """Comma-separated, full precision; what is missing is an empty field."""
-    return _plain(table).to_csv(index=False, lineterminator="\n")
+    """Comma-separated, full precision; what is missing is an empty field. No text is a spreadsheet's formula."""
+    frame = _plain(table)
+    frame.columns = [escaped(name) for name in frame.columns]
+    for place, dtype in enumerate(frame.dtypes):
+        if isinstance(dtype, pd.CategoricalDtype) or dtype.kind not in "biufcmM":
+            frame.isetitem(place, frame.iloc[:, place].astype(object).map(escaped, na_action="ignore"))
+    return frame.to_csv(index=False, lineterminator="\n")
 
 
 def as_parquet(table: pd.DataFrame | Shown) -> str:

@@ -254,6 +254,24 @@ NUMBERS = ("text/csv", "application/vnd.apache.parquet")
 BASE64 = ("application/vnd.apache.parquet", "image/png")
 
 
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n\uff0b\uff0d\uff1d\uff20]")
+_NUMBER = re.compile(r"[+-](?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-](?:inf|nan)")
+
+
+def escaped(cell: Any) -> Any:
+    """The cell of a CSV file, behind an apostrophe if it is text that a spreadsheet would run, and no number. A
+    carriage return, which ends a row even without quotes around it, becomes a line feed, which pandas quotes."""
+    if not isinstance(cell, str):
+        return cell
+    cell = cell.replace("\r", "\n")
+    return f"'{cell}" if _FORMULA.match(cell) and not _NUMBER.fullmatch(cell) else cell
+
+
+def unescaped(cell: str) -> str:
+    """The text that `escaped` was given."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
 def write_downloads(notebook: NotebookNode, folder: Path) -> list[str]:
     """Write the files of an executed notebook's outputs; each output's metadata then lists its own as ``files``.
 

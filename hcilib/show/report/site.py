@@ -14,7 +14,7 @@ from hcilib.model.metrics import pattern_order, scheme_words
 from hcilib.model.places import ROOT
 from hcilib.model.system import known_labels
 from hcilib.show.figures.style import pattern_label
-from hcilib.show.report.page import TEMPLATES, Section, rendered
+from hcilib.show.report.page import TEMPLATES, Section, rendered, unescaped
 from hcilib.show.report.scenarios import Study, case_of, figures, reading_order, role_of, rows_of, studies
 
 
@@ -64,9 +64,9 @@ def _matrix(pages: Sequence[Mapping[str, Any]], out: Path) -> dict[str, Any] | N
     page = next((r for r in pages if r["ok"] and "winners.csv" in r.get("files", [])), None)
     if page is None:
         return None
-    rows = rows_of(out / page["name"] / "winners.csv")
+    rows = _download(out / page["name"] / "winners.csv")
     patterns, labels = pattern_order(row["pattern"] for row in rows), known_labels()
-    sizes = {row["system"]: row for row in rows_of(out / page["name"] / "capacity.csv")}
+    sizes = {row["system"]: row for row in _download(out / page["name"] / "capacity.csv")}
     cells = {(row["system"], row["pattern"]): row for row in rows}
     systems = list(dict.fromkeys(row["system"] for row in rows))
     first = {name: cells.get((name, patterns[0])) or {} for name in systems}
@@ -90,6 +90,11 @@ def _matrix(pages: Sequence[Mapping[str, Any]], out: Path) -> dict[str, Any] | N
             for name in sorted(systems, key=lambda name: -best[name])
         ],
     }
+
+
+def _download(file: Path) -> list[dict[str, str]]:
+    """The rows of a page's table, as they were before they were written for spreadsheets."""
+    return [{unescaped(key): unescaped(value) for key, value in row.items()} for row in rows_of(file)]
 
 
 STATES = {
