@@ -323,6 +323,9 @@ def _match(file: Path, names: list[str], spec: tuple[Column, ...]) -> list[tuple
     """Per column of `spec`: its position in the file, its printed name, the factor to its base unit."""
     written = {name: (column, factor) for column in spec for name, factor in column.written.items()}
     found = {}
+    if names and not any(name in written for name in names):  # no table of ours: none of its text is shown
+        known = ", ".join(column.name for column in spec)
+        raise PublishedDataError(f"{file}, line 1: none of its columns is known. Known are {known}.")
     for position, name in enumerate(names):
         if name not in written:
             raise PublishedDataError(f"{file}, line 1, column {_unknown(name, spec)}")

@@ -443,7 +443,7 @@ def test_a_file_cut_anywhere_is_an_error_or_says_so(name, kind, tmp_path):
     ("content", "says"),
     [
         ("", "it is empty"),
-        ("hello\nworld\n", "it says 'hello'"),
+        ("hello\nworld\n", "results in this file. Give"),
         ("There has been an error\nERROR: no timespans specified\n", "it says 'ERROR: no timespans specified'"),
         ("<Results></Results>", "no thread and no target"),
         ("<Results><System></Results>", r"line 1, column \d+ \(mismatched tag\)"),

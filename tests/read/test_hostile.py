@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import hcilib
+from hcilib.cli import main
 from hcilib.model import compressed
 from hcilib.read.diskspd.diskspd import DiskspdOutputError, read_diskspd
 from hcilib.read.fio.fio_document import FioOutputError
@@ -48,6 +49,34 @@ HOSTILE = settings(
 LARGE = 2 * 2**30
 SAMPLE = Path(__file__).parents[2] / "data" / "samples" / "lab-single-2"
 EARLIER = Path(__file__).parents[2] / "data" / "samples" / "box" / "box-drbd"
+
+
+SECRET = "root:$6$topsecret$abc:19000:0:99999:7:::\ndaemon:*:topsecret:0:99999:7:::\n"
+
+
+def said_of(read: Callable, *given) -> str:
+    try:
+        found = read(*given)
+    except (ValueError, OSError, RuntimeError) as error:
+        return str(error)
+    return found.to_csv() if isinstance(found, pd.DataFrame) else str(found)
+
+
+@pytest.mark.parametrize(
+    "name", ["x.json", "x.xml", "results.csv", "x.csv", "x.log", "x.yaml", "run1.json", "plan.json", "output.0"]
+)
+def test_no_text_of_a_file_that_is_no_result_is_shown(name, tmp_path, capsys):
+    """The file may be a link to anybody's secrets."""
+    (tmp_path / "secret").write_text(SECRET)
+    (tmp_path / "given").mkdir()
+    (file := tmp_path / "given" / name).symlink_to(tmp_path / "secret")
+    readers = (read_fio, read_fio_bins, read_diskspd, read_log, read_results, hcilib.recognise, hcilib.published)
+    texts = [said_of(read, file) for read in readers]
+    texts += [said_of(read, tmp_path / "given") for read in (read_results, hcilib.recognise, hcilib.published)]
+    assert all(text and "topsecret" not in text and "daemon" not in text for text in texts)
+    main(["recognise", str(file), str(tmp_path / "given")])
+    shown = capsys.readouterr()
+    assert "topsecret" not in shown.out + shown.err
 
 
 @pytest.mark.parametrize("kind", FAMILIES)

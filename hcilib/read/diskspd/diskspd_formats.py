@@ -72,9 +72,10 @@ def _reports(lines: Lines) -> tuple[list[Lines], list[str]]:
 
 
 def _no_result(lines: Lines, path: str) -> str:
-    remark = next((t for t, _ in lines if _REMARK.match(t)), "") or next((t for t, _ in lines if t), "")
-    found = f"it says {remark[:120]!r}" if remark else "it is empty"
-    return f"{path}: no DiskSPD results in this file; {found}. Give DiskSPD's whole output, -Rxml or -Rtext."
+    given = [text for text, _ in lines if text and text != "There has been an error"]
+    remarks = given and all(map(_REMARK.match, given))  # DiskSPD's alone: of another file no text is shown
+    found = f"; it says {given[0][:120]!r}" if remarks else "" if given else "; it is empty"
+    return f"{path}: no DiskSPD results in this file{found}. Give DiskSPD's whole output, -Rxml or -Rtext."
 
 
 def _timespans(report: Lines) -> list[Timespan]:

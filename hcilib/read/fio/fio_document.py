@@ -22,6 +22,7 @@ MOST_BROKEN = 200
 """Places in a file that look like a document and are none: each costs a look at the whole file."""
 _DOCUMENT = re.compile(r'(?:^|(?<=\r))\{(?=\s*")|\{(?=\s*"fio version")', re.MULTILINE)
 _RESULTS = re.compile(r'"(?:jobs|client_stats)"')
+_FIO_SAYS = re.compile(r"(?:<[\w.:-]+> )?fio: ")
 _FIO = re.compile(r'\{\s*"fio version"')
 _NOT_A_NUMBER = re.compile(r"(?<=[:,\[])(\s*)-?(?:nan|inf(?:inity)?)(?=\s*[,}\]])", re.IGNORECASE)
 
@@ -247,10 +248,11 @@ def _no_document(path, text: str) -> str:
             f"{path}: no fio JSON document, it is empty: fio was ended before it wrote, or the disk was full. "
             "Repeat the run."
         )
-    said = f"{path}: no fio JSON document in this file; it begins with {first[:120]!r}"
+    said = f"{path}: no fio JSON document in this file"
     if first.startswith(("{", "[")):
-        return f"{said}, and holds no `jobs` or `client_stats` with reports of fio's. Is it another program's?"
-    return f"{said}. Run fio with --output-format=json+."
+        return f"{said}. It holds no `jobs` or `client_stats` with reports of fio's. Is it another program's?"
+    own = f"; it begins with {first[:120]!r}" if _FIO_SAYS.match(first) else ""  # of no other file any text is shown
+    return f"{said}{own}. Run fio with --output-format=json+."
 
 
 _START = re.compile(r"^\{$", re.MULTILINE)

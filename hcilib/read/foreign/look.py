@@ -210,7 +210,7 @@ def _read(file: File, place: Place, head: bytes) -> list[Part]:
     called_so = _RESULT_NAME.fullmatch(file.file)
     if place.tool and called_so:
         raise ForeignError(f"it lies where {place.tool} puts a result, and holds none")
-    file.skipped = _WHY[OTHER] + (f"; it begins with {_first_line(head)!r}" if called_so else "")
+    file.skipped = _WHY[OTHER]  # and none of its text: it may be anybody's file, under a result's name
     return []
 
 
@@ -233,10 +233,6 @@ def _is_result(path: str) -> bool:
 def _as_utf8(raw: bytes) -> bytes:
     """Windows PowerShell's ``>`` writes UTF-16."""
     return raw.decode("utf-16", "replace").encode() if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else raw
-
-
-def _first_line(head: bytes) -> str:
-    return next((line.strip() for line in head.decode("utf-8", "replace").splitlines() if line.strip()), "")[:60]
 
 
 Outcome = tuple[list[File], list[Run]]

@@ -375,7 +375,7 @@ def _table(file: Path, columns: dict, said: list[str]) -> pd.DataFrame:
         raise RunReadError(f"{file}: not a table of text: {error}") from None
     names, *lines = [line.split(",") for line in head.split("\n")]
     if names != list(columns):
-        raise RunReadError(f"{file}: line 1: columns {','.join(names)[:80]!r}, expected {','.join(columns)}")
+        raise RunReadError(f"{file}: line 1: expected the columns {','.join(columns)}")
     if wrong := next((n for n, line in enumerate(lines, 2) if len(line) != len(columns)), None):
         raise RunReadError(f"{file}: line {wrong}: expected {len(columns)} fields")
     said += [f"{file}: its last line is cut short"] if cut else []
