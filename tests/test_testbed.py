@@ -8,6 +8,8 @@ import hcilib as hci
 from hcilib.model.system import load_system, load_systems
 from hcilib.model.testbed import Disk, Host, Node, Testbed, Vm, load_testbed
 from hcilib.model.yaml_models import TestbedError, parse_bytes
+from hcilib.read.foreign.layouts import cbt_settings
+from hcilib.show.report.scenarios import ScenarioError, find_scenarios
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -148,6 +150,47 @@ def test_a_file_that_is_none(load, tmp_path):
     (tmp_path / "latin.yaml").write_bytes("name: müller".encode("latin-1"))
     with pytest.raises(TestbedError, match=r"latin\.yaml: not YAML in UTF-8"):
         load_testbed(tmp_path / "latin.yaml")
+
+
+BOMB = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 7))
+"""A million values in 300 bytes."""
+BOMBS = {
+    "values": (BOMB, r"line 6: more than 100,000 values"),
+    "merged": (
+        BOMB.replace("[x]", "{x: 1}").replace("[*", "{<<: [*").replace("]\n", "]}\n"),
+        "more than 100,000 values",
+    ),
+    "itself": ("a: &a [*a]\n", "line 1: an alias of the value that it stands in"),
+    "deep": ("[" * 100_000, "more than 40 levels"),
+    "long": ("x" * 2**21, "more than 1,048,576 bytes"),
+    "digits": (f"a: {'9' * 5000}\n", "line 1: a number of more than 100 characters"),
+    "base 60": (f"a: {'1:' * 100_000}1\n", "line 1: a number of more than 100 characters"),
+    "tag": ("a: !!timestamp x\n", "a value cannot be read"),
+}
+
+
+@pytest.mark.parametrize("what", BOMBS)
+def test_a_yaml_file_that_grows_is_refused_by_every_reader(what, tmp_path):
+    text, said = BOMBS[what]
+    (tmp_path / "results/id-1").mkdir(parents=True)
+    for name in ("bed.yaml", "01_plan.bomb.yaml", "results/id-1/benchmark_config.yaml"):
+        (tmp_path / name).write_text(text)
+    for load in (load_testbed, load_system):
+        with pytest.raises(TestbedError, match=said) as caught:
+            load(tmp_path / "bed.yaml")
+        assert "bed.yaml: " in str(caught.value)
+    with pytest.raises(ScenarioError, match=rf"01_plan\.bomb\.yaml: .*{said}"):
+        find_scenarios(tmp_path / "01_plan.bomb.yaml", ROOT / "notebooks")
+    assert cbt_settings(str(tmp_path / "results/id-1/output.0")) == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["topsecret:x:0:::\n", "*topsecret\n", "!topsecret x\n", "a: 'topsecret\n", "topsecret\n"]
+)
+def test_no_text_of_a_file_that_is_no_testbed_is_shown(text, load):
+    with pytest.raises(TestbedError) as caught:
+        load(text)
+    assert "topsecret" not in str(caught.value)
 
 
 def test_yaml_booleans_are_those_of_1_2(load):

@@ -21,6 +21,7 @@ from pydantic_core import core_schema
 
 from hcilib.model.metrics import meant, parse_bytes
 from hcilib.model.places import at_home
+from hcilib.model.yaml_files import Yaml, YamlError, read_yaml, shown_key
 
 _SHOWN = 80  # characters of a wrong value that are repeated in the error: it may be a file of its own
 
@@ -36,17 +37,20 @@ class TestbedError(ValueError):
         super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in said))
 
 
-class _Yaml12(yaml.SafeLoader):
+class _Yaml12(Yaml):
     """YAML with the booleans of version 1.2: in 1.1 the field name `on` and a host called `no` are truth values.
 
     A key given twice is refused: PyYAML keeps the last, and half a testbed vanishes without a word.
     """
 
     def construct_mapping(self, node, deep=False):
-        keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
-        for key, _ in reversed(node.value):
-            if keys.count(key.value) > 1:
-                raise TestbedError(f"line {key.start_mark.line + 1}: field {str(key.value)[:_SHOWN]} is given twice")
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in lines:
+                    where = f"line {key.start_mark.line + 1}"
+                    raise YamlError(f"{where}: field {shown_key(key.value)} is given twice")
+                lines[key.value] = key.start_mark.line
         return super().construct_mapping(node, deep)
 
 
@@ -136,15 +140,13 @@ def load(path: str | Path, model: type[M], live: Collection[str] = ()) -> M:
     path.
     """
     try:
-        data = yaml.load(at_home(path).read_text(encoding="utf-8"), Loader=_Yaml12)
+        data = read_yaml(at_home(path), _Yaml12)
     except FileNotFoundError:
         raise TestbedError(f"{path}: no such file; {_there_is(Path(path), model.__name__.lower())}") from None
     except OSError as error:
         raise TestbedError(f"{path}: {error.strerror}") from None
-    except TestbedError as error:
+    except YamlError as error:
         raise TestbedError(f"{path}: {error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise TestbedError(f"{path}: not YAML in UTF-8: {' '.join(str(error).split())}") from None
     if not isinstance(data, dict):
         raise TestbedError(f"{path}: expected fields of a {model.__name__.lower()}, found {type(data).__name__}")
     if claimed := sorted(set(live) & data.keys()):
@@ -177,7 +179,7 @@ _IN_YAML = {
 
 
 def _explain(error, model) -> str:
-    where = ".".join(str(part)[:_SHOWN] for part in error["loc"])
+    where = ".".join(map(shown_key, error["loc"]))
     if error["type"] == "extra_forbidden":
         known, given = list(_model_at(model, error["loc"][:-1]).model_fields), str(error["loc"][-1])
         return f"field {where}: unknown; {meant(given, known)}known fields are {', '.join(known)}"

@@ -13,11 +13,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pandas as pd
-import yaml
 
 from hcilib.drive.discover.answers import NodeFacts, VmFacts
 from hcilib.drive.discover.storage import FINGERPRINTS, Storage
 from hcilib.model.testbed import Host, Node
+from hcilib.model.yaml_files import read_yaml
 
 UNKNOWN_NODE = "SAY-WHICH-NODE"
 """Where a VM's node could not be found: the file is refused until it is replaced."""
@@ -252,7 +252,7 @@ def _reach(host: Host) -> list[str]:
 
 
 def _scalar(text: str) -> str:
-    plain = text.replace("-", "").replace(".", "").isalnum() and text[0].isalpha() and yaml.safe_load(text) == text
+    plain = text.replace("-", "").replace(".", "").isalnum() and text[0].isalpha() and read_yaml(text) == text
     return text if plain else _quoted(text)
 
 

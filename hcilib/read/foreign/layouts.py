@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from hcilib.model.compressed import read_bytes
 from hcilib.model.workload import LONG_RW, Pattern, PlanError
+from hcilib.model.yaml_files import read_yaml
 from hcilib.read.foreign.parts import bytes_of, rw_of
 
 
@@ -144,9 +144,9 @@ def cbt_settings(path: str) -> dict[str, str]:
     did not."""
     above = re.sub(r"(.*/id-?[0-9a-f]+)/.*", r"\1", path)
     try:
-        told = yaml.safe_load(read_bytes(f"{above}/benchmark_config.yaml"))["cluster"]
+        told = read_yaml(read_bytes(f"{above}/benchmark_config.yaml"))["cluster"]
         return {str(name): str(value) for name, value in told.items()}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
 
 

@@ -21,6 +21,7 @@ import yaml
 from hcilib.model.metrics import meant
 from hcilib.model.places import ROOT
 from hcilib.model.system import known_labels
+from hcilib.model.yaml_files import Yaml, YamlError, compose_yaml, read_yaml, shown_key
 
 TYPES = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "tuple": list, "dict": dict,
          "Sequence": list, "Mapping": dict, "None": type(None)}  # fmt: skip
@@ -106,7 +107,7 @@ def find_scenarios(params: str | Path | Iterable[str | Path], notebooks: str | P
         problems = list(_unusable(path, notebook)) or list(problems_of(path, notebook))
         findings += problems
         if not problems:
-            scenarios.append(Scenario(path.stem, notebook, path, yaml.safe_load(path.read_text("utf-8")) or {}))
+            scenarios.append(Scenario(path.stem, notebook, path, read_yaml(path) or {}))
     if findings:
         raise ScenarioError("\n".join(findings))
     return scenarios
@@ -168,7 +169,7 @@ def _names_in_order(node: ast.AST, values: Mapping[str, Any]) -> Iterator[ast.Na
 
 def problems_of(path: Path, notebook: Path) -> Iterator[str]:
     """Every finding in one params file, as sentences that begin with ``file:line``."""
-    root = yaml.compose(path.read_text("utf-8"), Loader=yaml.SafeLoader)
+    root = compose_yaml(path)
     if root is None:
         return
     if not isinstance(root, yaml.MappingNode):
@@ -181,7 +182,8 @@ def problems_of(path: Path, notebook: Path) -> Iterator[str]:
             yield f"{where}: {key.value} is given twice; YAML would keep the last and say nothing"
         elif key.value not in known:
             near = meant(key.value, known)
-            yield f"{where}: {notebook.name} has no parameter {key.value!r}; {near}it has {', '.join(known) or 'none'}"
+            name = shown_key(key.value)
+            yield f"{where}: {notebook.name} has no parameter {name!r}; {near}it has {', '.join(known) or 'none'}"
         else:
             parameter = known[key.value]
             if key.value in SOURCES:
@@ -201,9 +203,9 @@ def _unusable(path: Path, notebook: Path) -> Iterator[str]:
         yield f"{path}: there is no notebook {notebook}{'; ' + near if near else ''}".rstrip()
     else:
         try:
-            yaml.safe_load(path.read_text("utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            yield f"{path}: not YAML: {' '.join(str(error).split())}"
+            read_yaml(path)
+        except (YamlError, OSError) as error:
+            yield f"{path}: {getattr(error, 'strerror', None) or error}"
 
 
 def _parameter(value: ast.expr, annotation: ast.expr | None) -> Parameter:
@@ -281,11 +283,11 @@ def _trap(node: yaml.Node) -> Iterator[str]:
         return
     tag, text = node.tag.rpartition(":")[2], node.value
     if tag == "int" and re.match(r"[-+]?0[0-9_]+$", text):
-        yield f"YAML reads {text} as octal {yaml.safe_load(text)}; drop the leading zero, or quote it if it is text"
+        yield f"YAML reads {text} as octal {read_yaml(text)}; drop the leading zero, or quote it if it is text"
     elif tag in ("int", "float") and ":" in text:
-        yield f"YAML reads {text} as {yaml.safe_load(text)} (base 60); quote it if it is text"
+        yield f"YAML reads {text} as {read_yaml(text)} (base 60); quote it if it is text"
     elif tag == "bool" and text.lower() not in ("true", "false"):
-        read = str(yaml.safe_load(text)).lower()
+        read = str(read_yaml(text)).lower()
         yield f"YAML reads {text} as {read}; write true or false, or quote it if it is text"
     elif tag == "timestamp":
         yield f"YAML reads {text} as a date, which no notebook parameter can be; quote it"
@@ -293,7 +295,7 @@ def _trap(node: yaml.Node) -> Iterator[str]:
 
 def _mismatch(node: yaml.Node, types: tuple[type, ...]) -> Iterator[str]:
     """That a value has none of these types, if it is so; without types any will do."""
-    kind = type(yaml.SafeLoader("").construct_object(node, deep=True))
+    kind = type(Yaml("").construct_object(node, deep=True))
     if not types or kind not in WORDS or kind in types or (kind is int and float in types):
         return
     expected = " or ".join(dict.fromkeys(WORDS.get(t, t.__name__) for t in types))
