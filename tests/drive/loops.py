@@ -130,7 +130,7 @@ class _Shimmed(Fleet):
         super().__init__(testbed)
         self.folder = folder
 
-    def run(self, command, hosts=None, limit_s=30):
+    def run(self, command, hosts=None, limit_s=30, **limits):
         commands = (
             command if isinstance(command, dict) else dict.fromkeys(self.names if hosts is None else hosts, command)
         )
@@ -138,6 +138,7 @@ class _Shimmed(Fleet):
         return super().run(
             {n: f"PATH={shlex.quote(str(self.folder / n))}:$PATH\n{own}{c}" for n, c in commands.items()},
             limit_s=limit_s,
+            **limits,
         )
 
 

@@ -324,7 +324,7 @@ def test_every_host_is_asked_by_one_command(bed, short, monkeypatch):
     monkeypatch.setattr(
         Fleet,
         "_command",
-        lambda self, name, command, limit_s: (asked.append(name), plain(self, name, command, limit_s))[1],
+        lambda self, name, command, *limits: (asked.append(name), plain(self, name, command, *limits))[1],
     )
     preflight(bed, short(vms=3))
     assert sorted(asked) == ["node1", "node2", "vm1", "vm2", "vm3"]

@@ -72,6 +72,17 @@ def test_a_failing_command_is_an_outcome_with_code_and_reason(fleet):
     assert caught.value.outcomes["vm2"].ok, "the good answers are kept"
 
 
+def test_an_answer_has_a_limit_and_its_host_is_named(fleet, monkeypatch):
+    """It is not held in memory, nor is it waited for: `yes` never ends."""
+    monkeypatch.setattr(hosts, "MOST_BYTES", 2**20)
+    outcomes = fleet.run({"vm1": "yes", "vm2": "yes >&2", "vm3": "head -c 1000000 /dev/zero"}, limit_s=120)
+    assert [o.ok for o in outcomes.values()] == [False, False, True]
+    for vm in ("vm1", "vm2"):
+        assert "printed more than 1,048,576 bytes, the limit of an answer." in outcomes[vm].error
+    assert len(fleet.run("head -c 2000000 /dev/zero", ["vm1"], most_bytes=2**21)["vm1"].value) == 2_000_000
+    assert fleet.run("echo again", ["vm1"])["vm1"].value == "again\n", "the connection stays"
+
+
 def test_hosts_are_asked_at_once(fleet):
     fleet.connect()
     begun = [float(o.value) for o in fleet.run("date +%s.%N; sleep 2").values()]

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hcilib.drive.guard.last_look import LastLook
-from hcilib.drive.hosts.hosts import Fleet, explain, need
+from hcilib.drive.hosts.hosts import MOST_BYTES, Fleet, explain, need
 from hcilib.drive.launch import integrity_script
 from hcilib.model.places import BLOCKS, INTEGRITY, WRITERS, WRITES
 from hcilib.model.plan import Plan, Step
@@ -30,6 +30,8 @@ from hcilib.model.workload import PlanError
 PYTHON, SCRIPT = "python3", "integrity_script.py"
 BLOCK_BYTES = 4096
 STARTING_S, SLOWEST_READ = 30.0, 1e6  # bytes/s; only time limits depend on it
+LINE_BYTES = 100
+"""At most, of what is read back of one block."""
 WAIT_S = 0.1
 OF_WRITES = ("run_id", "vm", "serial", "block", "sequence", "t_s")
 OF_BLOCKS = ("run_id", "vm", "serial", "replica", "block", "low", "high", "foreign")
@@ -207,7 +209,8 @@ def read_back(
             rows: dict[int, list] = {}
             if host in folders:
                 command = _command(folders[host], of.words("read", vm, serial, device), preludes, host)
-                outcome = fleet.run({host: command}, limit_s=STARTING_S + of.span_bytes / SLOWEST_READ)[host]
+                limit_s, most = STARTING_S + of.span_bytes / SLOWEST_READ, LINE_BYTES * of.span_bytes // of.block_bytes
+                outcome = fleet.run({host: command}, limit_s=limit_s, most_bytes=MOST_BYTES + most)[host]
                 said = map(json.loads, (outcome.value or "").splitlines())  # of a command that failed there is none
                 rows = {block: its for block, *its in said}
             for block in range(of.span_bytes // of.block_bytes):

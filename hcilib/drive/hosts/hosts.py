@@ -34,6 +34,8 @@ ANSWER_S = 180
 """How long a host may take over what is asked of it before or beside a run: its disks, checks, facts. A rack answers
 in seconds; an emulated node beside busy processes takes a minute, and is not to be called dead for it."""
 ATTEMPTS = 3
+MOST_BYTES = 32 * 2**20
+"""What a host may answer to one command: 1,000 guests of libvirt take a quarter of it."""
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # it prints tracebacks for what an Outcome says in one line
 
 # Fabric polls every 10 ms and joins output per 1000 bytes, which is quadratic (10 MB took 6 s, now 0.1 s).
@@ -60,6 +62,30 @@ class FleetError(RuntimeError):
         self.outcomes = dict(outcomes)
         bad = [f"{o.host}: {o.error}" for o in outcomes.values() if not o.ok]
         super().__init__(f"{what} failed on {len(bad)} of {len(outcomes)} hosts: " + "; ".join(bad))
+
+
+class _Bounded(fabric.runners.Remote):
+    """A command whose connection is closed as soon as it has printed more than `most` bytes."""
+
+    def __init__(self, connection: Connection, most: int):
+        super().__init__(connection, inline_env=connection.inline_ssh_env)
+        self._left = most
+
+    @property
+    def too_long(self) -> bool:
+        return self._left < 0
+
+    def read_proc_stdout(self, num_bytes: int) -> bytes:
+        return self._within(super().read_proc_stdout(num_bytes))
+
+    def read_proc_stderr(self, num_bytes: int) -> bytes:
+        return self._within(super().read_proc_stderr(num_bytes))
+
+    def _within(self, data: bytes) -> bytes:
+        self._left -= len(data)
+        if self.too_long:
+            self.channel.close()
+        return b"" if self.too_long else data
 
 
 class Fleet(AbstractContextManager["Fleet"]):
@@ -124,15 +150,21 @@ class Fleet(AbstractContextManager["Fleet"]):
         return {name: why for name, why in away.items() if name not in refusing}, refusing
 
     def run(
-        self, command: str | Mapping[str, str], hosts: Iterable[str] | None = None, limit_s: float = 30
+        self,
+        command: str | Mapping[str, str],
+        hosts: Iterable[str] | None = None,
+        limit_s: float = 30,
+        most_bytes: int | None = None,
     ) -> dict[str, Outcome]:
         """Run a command (or one a host) under `timeout` on the far side; `value` is its standard output.
 
-        A non-zero exit is an outcome with ok False whose error carries the exit code and the end of standard error.
+        A non-zero exit is an outcome with ok False whose error carries the exit code and the end of standard error; so
+        is an answer of more than `most_bytes` (MOST_BYTES).
         """
+        most = MOST_BYTES if most_bytes is None else most_bytes
         asked, most_s = self.names if hosts is None else hosts, limit_s + 4 * CONNECT_S
         commands = command if isinstance(command, Mapping) else dict.fromkeys(asked, command)
-        return self.each(commands, lambda name: self._command(name, commands[name], limit_s), limit_s=most_s)
+        return self.each(commands, lambda name: self._command(name, commands[name], limit_s, most), limit_s=most_s)
 
     def each(self, hosts: Iterable[str], ask: Callable[[str], Any], limit_s: float) -> dict[str, Outcome]:
         """Ask every host in parallel within one deadline."""
@@ -156,11 +188,15 @@ class Fleet(AbstractContextManager["Fleet"]):
                 self.logins[name] += 1
         return connection
 
-    def _command(self, name: str, command: str, limit_s: float) -> str:
+    def _command(self, name: str, command: str, limit_s: float, most_bytes: int) -> str:
         # Windows has no `timeout` that ends a command: there only this end's limit holds
         wrapped = command if name in self.windows else f"timeout -k 5 {limit_s:g} sh -c {shlex.quote(command)}"
         started = time.monotonic()
-        done = self._open(name).run(wrapped, hide=True, warn=True, in_stream=False, timeout=limit_s + 10)
+        runner = _Bounded(self._open(name), most_bytes)
+        done = runner.run(wrapped, hide=True, warn=True, in_stream=False, timeout=limit_s + 10)
+        if runner.too_long:
+            what = f"printed more than {most_bytes:,} bytes, the limit of an answer"
+            raise OSError(f"`{command}` {what}. Run it on the host to see why.")
         killed = done.exited == 137 and time.monotonic() - started >= limit_s  # TERM was not enough
         if done.exited == 124 or killed:
             raise OSError(f"`{command}` was stopped after {limit_s:g} s")
@@ -409,7 +445,7 @@ def clocks(fleet: Fleet, vms: Sequence[Host]) -> dict[str, Clock]:
     found = {}
     for name, o in fleet.run("date +%s.%N", [vm.name for vm in vms], limit_s=10).items():
         last = (o.value or "").strip().rpartition("\n")[2]  # a shell may greet
-        if o.ok and re.fullmatch(r"\d+(\.\w*)?", last):
+        if o.ok and re.fullmatch(r"\d+(\.\w*)?", last, re.ASCII):
             found[name] = clock(last, o.started_s, o.started_s + o.seconds)
     return found
 
