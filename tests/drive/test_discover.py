@@ -1,6 +1,7 @@
 """A testbed file from host names, on the lab's real sshd hosts with real block devices, and from what other hosts
 printed."""
 
+import re
 import shlex
 import subprocess
 from dataclasses import replace
@@ -14,11 +15,13 @@ from signatures import CONTENT
 import hcilib as hci
 from hcilib import cli
 from hcilib.drive.discover import discover as module
-from hcilib.drive.discover.answers import parse_node, parse_vm, vm_question
+from hcilib.drive.discover.answers import PlatformError, parse_node, parse_vm, read_libvirt, vm_question
 from hcilib.drive.discover.discover import disk_table
 from hcilib.drive.discover.testbed_file import UNKNOWN_NODE, size_text
-from hcilib.drive.hosts.hosts import FleetError
-from hcilib.model.testbed import Host, TestbedError, load_testbed
+from hcilib.drive.guard.devices import parse_stacks
+from hcilib.drive.hosts import hosts as hosts_module
+from hcilib.drive.hosts.hosts import FleetError, Outcome
+from hcilib.model.testbed import Host, Node, TestbedError, load_testbed
 
 DATA = Path(__file__).parents[1] / "data"
 WHO = "==== hostname\n{host}\n==== macs\n{mac}\n==== uuid\n==== fio\nfio-3.36\n==== bytes\n{bytes}\n"
@@ -219,6 +222,106 @@ def test_a_host_that_does_not_answer_is_named_and_the_others_stay(ask, tmp_path)
     with pytest.raises(FleetError, match="vm9: connection refused"):
         ask([dead], out=tmp_path / "none.yaml")
     assert not (tmp_path / "none.yaml").exists()
+
+
+DEEP = "[" * 100_000
+ODD_TOOLS = {
+    "virsh": (
+        "case $* in *list*) echo a;; *) printf '%060000d' 0 | sed 's/0/<domain /g'; echo;; esac",
+        "node1: libvirt could not be read: virsh printed a <domain> that is no XML",
+    ),
+    "virsh -": (
+        "case $* in *list*) echo a;; *) yes;; esac",
+        "node1 did not answer: .*printed more than 1,048,576 bytes, the limit of an answer",
+    ),
+    "drbdsetup": (
+        """echo '[{"name": "r", "devices": [], "connections": []}]'""",
+        "node1: drbdsetup printed .*IndexError",
+    ),
+    "kubectl": (f"echo '{DEEP}'", "node1: kubevirt could not be read: kubectl printed no JSON"),
+    "ceph": ('echo "pool 1 \'x size 3 crush_rule 0"', "node1: ceph printed something else than is known"),
+    "zpool": ("printf ' pool: a\\nconfig:\\n\\t  raidz1-0\\n pool: \\n'", ""),
+}
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("tool", ODD_TOOLS)
+def test_an_odd_answer_costs_its_host_alone(tool, ask, hosts, monkeypatch):
+    printed, said = ODD_TOOLS[tool]
+    monkeypatch.setattr(hosts_module, "MOST_BYTES", 2**20)
+    (shims := hosts.folder / "node1").mkdir(exist_ok=True)
+    (shim := shims / tool.split()[0]).write_text(f"#!/bin/sh\n{printed}\n")
+    shim.chmod(0o755)
+    found = ask(["vm1"], ["node1", "node2"])
+    assert re.search(said, " ".join(found.questions))
+    assert found.hosts.set_index("host").loc[["vm1", "node2"], "ok"].all()
+    assert "name: vm1" in found.text
+
+
+VM_TEXT = WHO.format(host="vm01", mac="", bytes="") + (DATA / "devices/debian12_proxmox.txt").read_text()
+NODE_TEXT = (DATA / "platforms/node.txt").read_text()
+
+
+def with_lsblk(printed: str) -> str:
+    return re.sub(r"(?s)(==== lsblk\n).*?(?=====)", lambda m: m[1] + printed + "\n", VM_TEXT)
+
+
+DRBD_8 = "==== drbd\n 1: cs:Connected ro:Primary/Secondary ds:UpToDate/UpToDate C r-----\n"
+ROWS = "".join(f"name=a{n}\n" for n in range(9999))
+PLACES = f'{DRBD_8}==== linstor\n"place_count": {"9" * 5000}\n==== end'
+ODD_ANSWERS = {
+    "nested": (module._vm_facts, with_lsblk(DEEP), "RecursionError"),
+    "rows": (module._vm_facts, with_lsblk('{"blockdevices": [7]}'), "AttributeError"),
+    "no text": (module._vm_facts, with_lsblk('{"blockdevices": [{"kname": "a", "fstype": 7}]}'), "fstype of a device"),
+    "many": (module._vm_facts, VM_TEXT.replace("==== sysfs\n", f"==== sysfs\n{ROWS}"), "more than 4,096"),
+    "speed": (module._node_facts, NODE_TEXT.replace("speed=25000", f"speed={'9' * 400}"), "OverflowError"),
+    "size": (module._node_facts, NODE_TEXT.replace("size=468862128", f"size={'9' * 400}"), "OverflowError"),
+    "place count": (module._node_facts, NODE_TEXT.replace("==== end", PLACES), "4300"),
+    "no host": (module._node_facts, "==== end\n", "KeyError"),
+}
+
+
+@pytest.mark.parametrize("odd", ODD_ANSWERS)
+def test_whatever_an_answer_leads_to_is_its_hosts_reason(odd):
+    read, answer, said = ODD_ANSWERS[odd]
+    good = VM_TEXT if read is module._vm_facts else NODE_TEXT
+    told = {name: Outcome(name, True, text) for name, text in (("odd", answer), ("good", good))}
+    facts, failed = module._parsed(told, {name: Node(name=name) for name in told}, read)
+    assert list(facts) == ["good"]
+    assert re.search(said, failed["odd"])
+    assert len(failed["odd"]) < 300
+
+
+LONG = 2**22
+LONG_ANSWERS = {
+    "domains": "==== libvirt\n" + "<domain " * (LONG // 8),
+    "begun domains": "==== libvirt\n" + "<domain>" * (LONG // 8),
+    "md": "==== md\n" + "md0 : active (\n" * (LONG // 15),
+    "pools": "==== zpool\n" + " pool: a\n" * (LONG // 9),
+    "blanks": "==== zpool\n" + " " * LONG,
+    "drbd": "==== stacks\nexists device name:r " + "volume:1 " * (LONG // 9),
+    "brackets": "==== kubevirt\n" + "[\n" * (LONG // 2),
+    "documents": "==== kubevirt\n" + "[\n" * 900 + "1," * (LONG // 2) + "1" + "]" * 900,
+    "unfinished": "==== kubevirt\n" + "[\n" * 900 + "1," * (LONG // 2),
+}
+
+
+@pytest.mark.parametrize("what", LONG_ANSWERS)
+def test_a_long_answer_is_gone_through_a_few_times_at_most(what):
+    """By an expression that tries every start up to the end, four million characters take hours."""
+    text = f"{NODE_TEXT.removesuffix('==== end' + chr(10))}{LONG_ANSWERS[what]}\n==== end\n"
+    facts, failed = module._parsed({"n": Outcome("n", True, text)}, {"n": Node(name="n")}, module._node_facts)
+    assert facts or failed
+    assert parse_stacks(LONG_ANSWERS[what]) == {}
+
+
+def test_no_entity_of_a_guests_xml_is_declared():
+    bomb = '<!DOCTYPE domain [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]>\n<domain><name>&b;</name></domain>'
+    for text in (bomb, f"<domain/>{bomb}", f"<domain>{bomb}</domain>"):
+        with pytest.raises(PlatformError, match="no XML"):
+            read_libvirt(text)
+    both = "warned\n<domain><name>a</name></domain>\nwarned\n<domain id='1'><name>b</name></domain>\n"
+    assert [guest.name for guest in read_libvirt(both)] == ["a", "b"]
 
 
 @pytest.mark.lab

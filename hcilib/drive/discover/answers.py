@@ -7,12 +7,12 @@ formats (tests/data/platforms). virsh connects with ``--readonly``, the others o
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from xml.etree import ElementTree
 
 from hcilib.drive.discover import storage
@@ -57,6 +57,10 @@ done
 echo '==== controllers'; lspci 2>/dev/null | grep -E 'RAID|SAS|Serial Attached|SATA|SCSI|Non-Volatile'
 """
 LIMIT_S = 120
+_TRIES = 4
+"""So often at most a text is gone through for the JSON in it."""
+_PART, _DEEP = 2**16, 100
+"""Of virsh's XML: characters that are parsed at once, and levels."""
 _VIRTIO = "0x1af4"
 """Its number of PCI, which the kernel gives where a disk has no name of its own."""
 
@@ -235,25 +239,45 @@ def guests(text: str) -> tuple[dict[str, list[Guest]], dict[str, str]]:
             found[platform] = READERS[platform](answer)
         except PlatformError as error:
             failed[platform] = str(error)
+        except Exception as error:  # of one platform: the others' answers stay
+            failed[platform] = not_understood(error)
     return found, failed
+
+
+def not_understood(error: Exception) -> str:
+    """Why a host's answer could not be read, in one line: whatever reading it led to."""
+    kind = "" if isinstance(error, ValueError) else f"{type(error).__name__} "
+    return f"its answer cannot be understood: {kind}{' '.join(str(error).split())[:160]}"
 
 
 def read_libvirt(text: str) -> list[Guest]:
     """Guests from the output of `virsh dumpxml`, one document after the other."""
     _refused(text, "virsh")
-    documents = re.findall(r"(?s)<domain\b.*?</domain>", text)
-    if text.strip() and not documents:
+    begun = re.search(r"<domain[\s>]", text)
+    if text.strip() and not begun:
         raise PlatformError(f"virsh printed no <domain>: {_start(text)}")
-    return [_domain(document) for document in documents]
+    return list(_domains(text[begun.start() :])) if begun else []
 
 
-def _domain(document: str) -> Guest:
+def _domains(text: str) -> Iterator[Guest]:
+    """Read once from front to end, whatever it holds. Inside an element no document type, and so no entity, may be
+    declared."""
+    parser: Any = ElementTree.XMLPullParser(["start", "end"])
+    depth = 0
     try:
-        domain = ElementTree.fromstring(document)
+        for part in ("<answer>", *(text[n : n + _PART] for n in range(0, len(text), _PART)), "</answer>"):
+            parser.feed(part)
+            for event, element in parser.read_events():
+                depth += 1 if event == "start" else -1
+                if depth > _DEEP:
+                    raise PlatformError(f"virsh printed XML of more than {_DEEP} levels: {_start(text)}")
+                if event == "end" and depth == 1 and element.tag == "domain":
+                    macs = [mac.get("address", "") for mac in element.iterfind("devices/interface/mac")]
+                    yield _guest(element.findtext("name"), element.findtext("uuid"), macs)
+                    element.clear()
+        parser.close()
     except ElementTree.ParseError as error:
-        raise PlatformError(f"virsh printed a <domain> that is no XML ({error}): {_start(document)}") from None
-    macs = [mac.get("address", "") for mac in domain.iterfind("devices/interface/mac")]
-    return _guest(domain.findtext("name"), domain.findtext("uuid"), macs)
+        raise PlatformError(f"virsh printed a <domain> that is no XML ({error}): {_start(text)}") from None
 
 
 def read_proxmox(text: str) -> list[Guest]:
@@ -314,11 +338,17 @@ def _json(text: str, program: str, kind: type):
     """The document in what a program printed, whatever it said on the lines before and behind. A document begins a
     line: what is indented is a part of one that was cut off."""
     _refused(text, program)
-    documents, read = [], json.JSONDecoder().raw_decode
+    documents, read, end, lost = [], json.JSONDecoder().raw_decode, 0, 0
     for line in re.finditer(r"(?m)^[\[{]", text):
-        with contextlib.suppress(ValueError):
+        if line.start() < end or lost > _TRIES * len(text):  # in a document, or in what only looks like many
+            continue
+        try:
             document, end = read(text, line.start())
             documents.append((isinstance(document, kind), end - line.start(), document))
+        except json.JSONDecodeError as error:
+            lost += error.pos - line.start()
+        except RecursionError:
+            lost += len(text) - line.start()
     if not documents:
         raise PlatformError(f"{program} printed no JSON: {_start(text)}")
     fits, _, longest = max(documents, key=lambda one: one[:2])

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -137,10 +138,10 @@ def discover(
         told = fleet.run({vm.name: answers.vm_question() for vm in vms}, limit_s=answers.LIMIT_S)
         told_nodes = fleet.run(asks, limit_s=answers.LIMIT_S)
         ahead = ask_clocks(fleet, [host for host in linux if (told | told_nodes)[host.name].ok])
-    vm_facts, vm_failed = _parsed(told, answers.parse_vm)
+    vm_facts, vm_failed = _parsed(told, {vm.name: vm for vm in vms}, _vm_facts)
     if not vm_facts:
         raise FleetError("discovering", {name: Outcome(name, False, error=why) for name, why in vm_failed.items()})
-    node_facts, node_failed = _parsed(told_nodes, answers.parse_windows_node if windows else answers.parse_node)
+    node_facts, node_failed = _parsed(told_nodes, {node.name: node for node in carriers}, _node_facts)
     disks = disk_table(vm_facts, read_left(at_home(runs)))
     _each_has_its_own(owned, disks)
     placed = {vm.name: _placed(vm, vm_facts[vm.name], carriers, node_facts) for vm in vms if vm.name in vm_facts}
@@ -257,17 +258,41 @@ def _name(name: str) -> str:
         raise DiscoverError(f"name {name!r}: a testbed's name is {form}") from None
 
 
-def _parsed(told: Mapping[str, Outcome], read: Callable[[str], Any]) -> tuple[dict, dict[str, str]]:
-    """Host -> facts, and host -> why there are none."""
+def _vm_facts(vm: Node, answer: str) -> VmFacts:
+    """Its facts, of which its own lines of the files can be written."""
+    facts = answers.parse_vm(answer)
+    alone, placed = {vm.name: facts}, {vm.name: (UNKNOWN_NODE, "")}
+    seen = Seen([vm], [], alone, {}, {}, {}, disk_table(alone), placed, {})
+    testbed_file.write_testbed(vm.name, seen, list(_questions(seen)), "", None)
+    return facts
+
+
+def _node_facts(node: Node, answer: str) -> NodeFacts:
+    """The same of a node."""
+    windows = node.os == "windows"
+    facts = answers.parse_windows_node(answer) if windows else answers.parse_node(answer)
+    stored, _ = storages({}, {node.name: facts.tiers}) if windows else storages({node.name: answer}, {})
+    for one in stored:
+        testbed_file.write_system(one.name, one, facts.drives)
+    seen = Seen([], [node], {}, {node.name: facts}, {}, {}, disk_table({}), {}, {})
+    testbed_file.write_testbed(node.name, seen, list(_questions(seen)), "", None)
+    return facts
+
+
+def _parsed(
+    told: Mapping[str, Outcome], hosts: Mapping[str, Node], read: Callable[[Node, str], Any]
+) -> tuple[dict, dict[str, str]]:
+    """Host -> facts, and host -> why there are none. The one place where an odd answer, whatever it leads to, becomes
+    its host's reason."""
     facts, failed = {}, {}
     for host, outcome in told.items():
         if not outcome.ok:
             failed[host] = without_script(outcome.error) or outcome.error
             continue
         try:
-            facts[host] = read(outcome.value)
-        except (ValueError, KeyError) as error:
-            failed[host] = f"its answer cannot be understood: {error}"
+            facts[host] = read(hosts[host], outcome.value)
+        except Exception as error:
+            failed[host] = answers.not_understood(error)
     return facts, failed
 
 
@@ -351,6 +376,8 @@ def _host_table(seen: Seen) -> pd.DataFrame:
 # stricter than it
 
 DISK_COLUMNS = ["vm", "device", "serial", "size_bytes", "proposed", "holds", "why"]
+_NAMES = 20
+"""Of a disk, that are tried."""
 _WWN = re.compile("[0-9a-f]{16}|[0-9a-f]{32}")
 
 
@@ -403,9 +430,9 @@ def _serial(device: Device, known: Inventory) -> str:
     """The name that a testbed may call it by: a serial before a WWN before a link, and one that is its own before one
     that is not."""
     own = sorted(device.identifiers, key=lambda name: (bool(_WWN.fullmatch(name)), len(name), name))
-    fit = [name for name in (*own, *sorted(device.links)) if _fits(name)]
-    alone = [name for name in fit if [found.name for found in find(known, name)] == [device.name]]
-    return next(iter([*alone, *fit]), "")
+    fit = [name for name in (*own, *sorted(device.links)) if _fits(name)][:_NAMES]
+    alone = (name for name in fit if [found.name for found in find(known, name)] == [device.name])
+    return next(chain(alone, fit), "")
 
 
 def _fits(serial: str) -> bool:

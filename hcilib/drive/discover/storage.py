@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from hcilib.drive.hosts.hosts import sections
 
@@ -109,17 +110,14 @@ def storages(
 ) -> tuple[list[Storage], dict[str, str]]:
     """What the nodes run, and node -> what could not be read; `windows`: the tiers of each Windows node."""
     parts = {node: sections(text) for node, text in answers.items()}
-    found, failed = [], {}
+    failed: dict[str, str] = {}
+    found: list[Storage] = []
     for node, its in parts.items():  # every node says the same of a Ceph cluster
-        if "cephpools" in its:
-            try:
-                found += _ceph(node, its)
-            except (ValueError, KeyError, TypeError) as error:
-                failed[node] = f"ceph printed something else than is known ({error})"
-                continue
+        if "cephpools" in its and (ceph := _told(failed, node, "ceph", _ceph, node, its)):
+            found += ceph
             break
-    arrays = {node: _md(its.get("md", "")) for node, its in parts.items()}
-    pools = {node: _zfs(its.get("zpool", "")) for node, its in parts.items()}
+    arrays = {node: _told(failed, node, "md", _md, its.get("md", "")) or [] for node, its in parts.items()}
+    pools = {node: _told(failed, node, "zpool", _zfs, its.get("zpool", "")) or [] for node, its in parts.items()}
     sizes = [int(n) for its in parts.values() for n in re.findall(r"(?m)^c_max +4 +(\d+)", its.get("arc", ""))]
     arc = (max(sizes), "the ARC's c_max") if sizes else None
     local = {node: [*arrays[node], *pools[node]] for node in parts}
@@ -133,6 +131,16 @@ def storages(
         found += _s2d(node, tiers, len(windows))
         break
     return found, failed
+
+
+def _told(failed: dict[str, str], node: str, tool: str, read: Callable[..., Any], *answer: Any) -> Any:
+    """What a reader makes of a tool's answer; None where it is odd, in whatever way, and then `failed` says why."""
+    try:
+        return read(*answer)
+    except Exception as error:
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        failed[node] = f"{tool} printed something else than is known ({kind}{str(error)[:160]})"
+        return None
 
 
 def _ceph(node: str, parts: Mapping[str, str]) -> list[Storage]:
@@ -193,11 +201,8 @@ def _replicated(
     """DRBD, and StarWind where it runs, each over what joins the nodes' own drives, if all have the same."""
     copies: dict[str, tuple[int, str, str]] = {}
     for node, its in parts.items():
-        try:
-            if told := _drbd(its):
-                copies[node] = told
-        except (ValueError, KeyError, TypeError) as error:
-            failed[node] = f"drbdsetup printed something else than is known ({error})"
+        if found := _told(failed, node, "drbdsetup", _drbd, its):
+            copies[node] = found
     each = {node: its[0] for node, its in local.items() if len(its) == 1}
     alike = len(each) == len(parts) and len({(one.scheme, one.drives) for one in each.values()}) == 1
     below = next(iter(each.values())) if alike else None
@@ -274,7 +279,7 @@ def _inside(kind: str, n: int, spares: int, copies: int = 2) -> str:
 def _md(text: str) -> list[_Local]:
     """Arrays of /proc/mdstat that are running."""
     found = []
-    for line, level, members, below in re.findall(r"(?m)^(md\S+ : active (?:\([^)]*\) )?(\S+) (.*))\n(.*)$", text):
+    for line, level, members, below in re.findall(r"(?m)^(md\S+ : active (?:\([^)\n]*\) )?(\S+) (.*))\n(.*)$", text):
         spares = members.count("(S)")
         n = int(m[1]) if (m := re.search(r"\[(\d+)/\d+\]", below)) else len(members.split()) - spares
         copies = int(m[1]) if (m := re.search(r"(\d) (?:near|far|offset)-copies", below)) else 2
@@ -287,7 +292,8 @@ def _md(text: str) -> list[_Local]:
 def _zfs(text: str) -> list[_Local]:
     """Pools of `zpool status`: vdevs that are alike make one scheme."""
     found = []
-    for name, body in re.findall(r"(?m)^ *pool: (\S+)\n((?:(?! *pool: ).*\n?)*)", text):
+    _, *pools = re.split(r"(?m)^ *pool: (\S+)\n", text)
+    for name, body in zip(pools[::2], pools[1::2], strict=True):
         rows = re.findall(r"(?m)^\t( *)(\S+)(?: +(\S+))?", body.partition("config:")[2])
         group, vdevs, spares = "", [], 0
         for indent, what, state in rows:

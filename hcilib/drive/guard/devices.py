@@ -123,6 +123,10 @@ _PREFIX = re.compile(r"^(?:0x|naa\.|eui\.|nvme\.|t10\.)", re.IGNORECASE)
 _HEADS = {b"bluestore block device": "ceph_bluestore"}  # blkid knows it from util-linux 2.35 on only
 
 
+MOST_DEVICES = 4096
+"""Of one host: each is looked at with all that lies on it."""
+
+
 class DevicesError(ValueError):
     """The text of a host does not hold its devices, or not all of it."""
 
@@ -184,12 +188,16 @@ def parse(text: str) -> Inventory:
         raise DevicesError("/proc/self/mountinfo cannot be read, so nothing is known to be unmounted")
     try:
         return _inventory(parts)
-    except (KeyError, IndexError, ValueError) as error:
-        raise DevicesError(f"the answer cannot be understood: {type(error).__name__} {error}") from None
+    except DevicesError:
+        raise
+    except Exception as error:  # whatever an odd answer leads to, it is that host's trouble
+        raise DevicesError(f"the answer cannot be understood: {type(error).__name__} {str(error)[:160]}") from None
 
 
 def _inventory(parts: dict[str, str]) -> Inventory:
     rows = {row["name"]: row for row in map(fields, parts["sysfs"].splitlines())}
+    if len(rows) > MOST_DEVICES:
+        raise DevicesError(f"it lists {len(rows):,} devices, more than {MOST_DEVICES:,}")
     for name, row in rows.items():  # the kernel lists no holder where a loop device holds a disk
         rows.get(row.get("loop/backing_file", "").removeprefix("/dev/"), {"holders": ""})["holders"] += f"{name} "
     udev = _lsblk(parts["lsblk"])
@@ -257,6 +265,8 @@ def _lsblk(text: str) -> dict[str, dict]:
     while waiting:
         row = waiting.pop()
         waiting += row.get("children", ())
+        if odd := [key for key in ("serial", "wwn", "fstype", "pttype") if not isinstance(row.get(key), str | None)]:
+            raise DevicesError(f"lsblk: {odd[0]} of a device is no text")
         found[row.get("kname") or ""] = row
     return found
 
@@ -311,11 +321,12 @@ def _mounts(mountinfo: str, swaps: str, udev: dict, rows: dict) -> dict[str, lis
 def _above(name: str, rows: dict) -> list[str]:
     """The device and everything on top of it: its partitions, what holds them, and so on (LVM over LUKS over a
     partition)."""
-    order = [name]
+    order, known = [name], {name}
     for current in order:  # it grows meanwhile
         row = rows.get(current, {"partitions": "", "holders": ""})
-        over = dict.fromkeys((row["partitions"] + " " + row["holders"]).split())
-        order += [name for name in over if name not in order]
+        over = [name for name in dict.fromkeys((row["partitions"] + " " + row["holders"]).split()) if name not in known]
+        order += over
+        known.update(over)
     return order
 
 
@@ -376,8 +387,11 @@ def parse_stacks(text: str) -> dict[str, tuple[str, str]]:
     """
     found = {name: (f"md-uuid-{uuid}", "") for name, uuid in re.findall(r"(?m)^array (\S+) (\S+)$", text)}
     roles = dict(re.findall(r"(?m)^exists resource name:(\S+) role:(\w+)", text))
-    for resource, volume, minor in re.findall(r"(?m)^exists device name:(\S+) .*?volume:(\d+) .*?minor:(\d+)", text):
-        found[f"drbd{minor}"] = (f"drbd-{resource}-{volume}", roles.get(resource, "Unknown"))
+    for line in re.findall(r"(?m)^exists device (.*)$", text):
+        told = dict(word.split(":", 1) for word in reversed(line.split()) if ":" in word)
+        resource, volume, minor = (told.get(key, "") for key in ("name", "volume", "minor"))
+        if resource and volume.isdecimal() and minor.isdecimal():
+            found[f"drbd{minor}"] = (f"drbd-{resource}-{volume}", roles.get(resource, "Unknown"))
     return found
 
 
