@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import re
 import time
 from collections import Counter
 from pathlib import Path
@@ -329,15 +330,54 @@ def test_keys_that_patched_builds_leave_out(tmp_path):
     assert table.attrs["disk_util"] == []
 
 
-@pytest.mark.parametrize("token", ["nan", "-nan", "inf", "NaN", "-Infinity"])
-def test_not_a_number_is_missing(token, tmp_path):
-    text = capture("one_host").read_text()
-    iops = document("one_host")["client_stats"][0]["read"]["iops"]
+NO_NUMBERS = ["nan", "-nan", "inf", "NaN", "-Infinity", "1e999", "null"]
+DUE = {"io_bytes": "io_bytes", "bw_bytes": "bw_bytes", "iops": "iops", "runtime": "runtime", "total_ios": "total_ios",
+       "mean": "clat_ns.mean", "max": "clat_ns.max", "N": "clat_ns.N", "99.900000": "clat_ns.99.900000"}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DUE)
+@pytest.mark.parametrize("token", NO_NUMBERS)
+def test_what_is_no_number_where_one_is_due_is_named_with_field_and_file(token, name, tmp_path):
+    """It was read as missing, and a sum took it for 0."""
     path = tmp_path / "nan.json"
-    path.write_text(text.replace(f'"iops" : {iops:.6f}', f'"iops" : {token}'))
-    row = read_fio(path).iloc[0]
-    assert math.isnan(row["iops"])
-    assert row["total_ios"] == document("one_host")["client_stats"][0]["read"]["total_ios"]
+    read = capture("one_host").read_text().index('"read" : {')
+    text = capture("one_host").read_text()
+    changed = re.sub(rf'"{name}" : [1-9][\d.]*', f'"{name}" : {token}', text[read:], count=1)
+    path.write_text(text[:read] + changed)
+    for shown in (read_fio, read_fio_bins):
+        with pytest.raises(FioOutputError, match=rf"nan\.json.*\[0\]\.read\.{DUE[name]} is .*expected a number"):
+            shown(path)
+
+
+@pytest.mark.parametrize("token", NO_NUMBERS)
+def test_a_number_that_fio_does_not_have_is_missing(token, tmp_path):
+    """It prints nan as a deviation, and in directions without I/O."""
+    path = tmp_path / "nan.json"
+    text = capture("one_host").read_text()
+    text = re.sub(r'"(stddev|bw_dev|iops_stddev|bw_agg|usr_cpu)" : [\d.]+', rf'"\1" : {token}', text)
+    head, write = text[: (at := text.index('"write" : {'))], text[at:]
+    path.write_text(head + re.sub(r'"(iops|mean|bw|runtime)" : 0[.0]*', rf'"\1" : {token}', write))
+    row, plain = read_fio(path).iloc[0], read_fio(capture("one_host")).iloc[0]
+    assert math.isnan(row["clat_ns_stddev"])
+    assert math.isnan(row["usr_cpu"])
+    assert row[["iops", "total_ios", "clat_ns_mean"]].equals(plain[["iops", "total_ios", "clat_ns_mean"]])
+
+
+@pytest.mark.parametrize("key", ["iops", "total_ios", "runtime"])
+def test_a_rate_that_is_there_twice_is_named(key, tmp_path):
+    path = tmp_path / "twice.json"
+    path.write_text(re.sub(rf'("{key}" : [1-9][\d.]*)', rf'\1, "{key}" : 7', capture("one_host").read_text(), count=1))
+    with pytest.raises(FioOutputError, match=rf"twice\.json.*: {key} is there twice in one object"):
+        read_fio(path)
+
+
+@pytest.mark.parametrize("key", ["iops", "read", "clat_ns", "mean", "jobname", "error", "client_stats"])
+def test_of_output_that_is_not_clean_every_field_that_is_read_is_there_once(key, tmp_path):
+    path = tmp_path / "twice.json"
+    text = capture("one_host").read_text()
+    path.write_text(text.replace(f'"{key}" :', f'"{key}" : 0, "{key}" :', 1) + "\ntail")
+    with pytest.raises(FioOutputError, match=rf"twice\.json.*{key} is there twice in one object"):
+        read_fio(path)
 
 
 def test_a_control_character_in_a_name(tmp_path):
@@ -530,7 +570,13 @@ def test_both_paths_give_the_same_tables(tmp_path, reports, shape, indent):
     text = json.dumps({"fio version": "fio-3.33", shape: reports}, indent=indent)
     clean.write_text(text)
     dirty.write_text("<vm> a note with a { brace\n" + text + "\ntail {\n")
-    assert_frame_equal(read_fio(clean), read_fio(dirty))
+    try:
+        table = read_fio(clean)
+    except FioOutputError:
+        with pytest.raises(FioOutputError, match="expected a number"):
+            read_fio(dirty)
+        return
+    assert_frame_equal(table, read_fio(dirty))
     try:
         bins = read_fio_bins(clean)
     except FioOutputError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,10 @@ _NOT_A_NUMBER = re.compile(r"(?<=[:,\[])(\s*)-?(?:nan|inf(?:inity)?)(?=\s*[,}\]]
 
 class FioOutputError(ValueError):
     """A file that holds no complete fio result; the sentence names the file and, where there is one, the place."""
+
+
+class WrongField(ValueError):
+    """A field that is there twice, or is no number where one is due."""
 
 
 class Latency(msgspec.Struct, gc=False):
@@ -125,6 +130,13 @@ class Document(msgspec.Struct, rename={"version": "fio version", "global_options
         yield from (r for r in self.client_stats or () if r.jobname != SUMS)
 
 
+_RATES = ("io_bytes", "io_kbytes", "bw", "bw_bytes", "runtime", "total_ios")
+_OF_LATENCY = ("min", "max", "mean", "N")
+_LATENCIES = ("slat_ns", "clat_ns", "lat_ns", "slat", "clat", "lat")
+_STRUCTS = (Latency, Direction, Report, Document)
+_READ = {field.encode_name for struct in _STRUCTS for field in msgspec.structs.fields(struct)} - {"global options"}
+
+
 def raw_of(path: str | Path) -> bytes:
     """The bytes of a file, plain, .zst or .gz; FioOutputError where these cannot be had."""
     try:
@@ -145,7 +157,10 @@ def load(raw: bytes, path: str | Path) -> tuple[Document, str, int]:
         document = _decode(raw)
         has_reports = document.jobs is not None or document.client_stats is not None
         if has_reports and (document.version or any(report.jobname for report in document.reports())):
+            _check(_text(raw))
             return document, "", 1
+    except WrongField as error:
+        raise FioOutputError(f"{path}: the fio document has a wrong field: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass  # text around it, several documents, nan: the scan below finds out which
     return _from_text(_text(raw), path)
@@ -154,7 +169,7 @@ def load(raw: bytes, path: str | Path) -> tuple[Document, str, int]:
 def _from_text(text: str, path: str | Path) -> tuple[Document, str, int]:
     documents, broken = _scan(text, path)
     if broken is not None and _NOT_A_NUMBER.search(text):
-        text = _NOT_A_NUMBER.sub(r"\1null", text)  # C's printf of 0/0 is not JSON
+        text = _NOT_A_NUMBER.sub(r"\1NaN", text)  # C's printf of 0/0, as Python reads it
         documents, broken = _scan(text, path)
     if broken is not None:
         raise FioOutputError(_cut_off(path, text, broken, len(documents)))
@@ -163,7 +178,7 @@ def _from_text(text: str, path: str | Path) -> tuple[Document, str, int]:
     start, end = documents[-1]
     try:
         return _decoded(text[start:end]), _outside(text, documents), len(documents)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, WrongField) as error:
         line = text.count("\n", 0, start) + 1
         raise FioOutputError(f"{path}: the fio document at line {line} has a wrong field: {error}") from None
 
@@ -210,17 +225,72 @@ _DECODER = msgspec.json.Decoder(Document)
 
 
 def _decoded(text: str) -> Document:
-    """Also of what msgspec does not take: NaN becomes null, control characters inside strings are escaped, and of a
-    field that is there twice the last counts, whatever the first is."""
+    """Also of what msgspec does not take: control characters inside strings are escaped, and what is no number becomes
+    null where none is due.
+
+    Raises
+    ------
+    msgspec.DecodeError, WrongField
+    """
+    _check(text)
     try:
         return _decode(text.encode())
     except msgspec.DecodeError as error:
         try:
-            return _decode(json.dumps(json.loads(text, strict=False, parse_constant=lambda _: None)).encode())
+            plain = json.loads(text, strict=False, parse_constant=lambda _: None, parse_float=_finite)
+            return _decode(json.dumps(plain).encode())
         except (msgspec.DecodeError, RecursionError):
             raise
         except ValueError:  # Python makes no integer of more than 4,300 digits
             raise error from None
+
+
+def _finite(number: str) -> float | None:
+    return value if isfinite(value := float(number)) else None
+
+
+def _check(text: str) -> None:
+    """WrongField where a field that is read is there twice, or is no number where one is due."""
+    try:
+        document = json.loads(text, strict=False, parse_int=float, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, WrongField):
+            raise
+        return  # no JSON: said where it is decoded
+    for group in ("jobs", "client_stats"):
+        reports = document.get(group)
+        for n, report in enumerate(reports if isinstance(reports, list) else ()):
+            for ddir in ("read", "write", "trim", "mixed") if isinstance(report, dict) else ():
+                if isinstance(report.get(ddir), dict):
+                    _check_numbers(f"$.{group}[{n}].{ddir}", report[ddir])
+
+
+def _check_numbers(where: str, direction: dict[str, Any]) -> None:
+    """fio prints nan in a direction without I/O, and in deviations; elsewhere it stands for a number that is lost."""
+    counts = [direction[name] for name in ("io_bytes", "io_kbytes", "total_ios") if name in direction]
+    if not counts or not any(counts):
+        return
+    due = {name: direction[name] for name in _RATES if name in direction} | {"iops": direction.get("iops")}
+    for kind in _LATENCIES:
+        latency = direction.get(kind)
+        if isinstance(latency, dict) and latency.get("N") != 0:
+            percentiles = latency.get("percentile")
+            due |= {f"{kind}.{name}": latency[name] for name in _OF_LATENCY if name in latency}
+            due |= {f"{kind}.{q}": ns for q, ns in (percentiles if isinstance(percentiles, dict) else {}).items()}
+    for name, value in due.items():
+        if value is None or (isinstance(value, float) and not isfinite(value)):
+            raise WrongField(f"{where}.{name} is {value}, expected a number. Repeat the run")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of which no field that is read is there twice. In options, all of them text, fio repeats names; a
+    histogram's buckets are not kept."""
+    found = dict(pairs)
+    if len(found) < len(pairs) and not all(isinstance(value, str) for _, value in pairs):
+        names = [name for name, _ in pairs]
+        if twice := next((name for name in found if name in _READ and names.count(name) > 1), None):
+            raise WrongField(f"{twice} is there twice in one object. Copy the file again, or repeat the run")
+    return {} if all(map(str.isdigit, found)) else found
 
 
 def _text(raw: bytes) -> str:
