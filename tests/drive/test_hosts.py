@@ -16,8 +16,18 @@ from invoke.runners import Result
 from probes import base_of, processes, until
 
 from hcilib.drive.hosts import hosts
-from hcilib.drive.hosts.hosts import Fleet, FleetError, HostKeyError, Outcome, explain, need, refuses
+from hcilib.drive.hosts.hosts import (
+    Fleet,
+    FleetError,
+    HostKeyError,
+    Outcome,
+    SshConfigError,
+    explain,
+    need,
+    refuses,
+)
 from hcilib.model.testbed import Disk, Vm
+from tests.needs import need as need_of_machine
 
 pytestmark = pytest.mark.lab
 
@@ -233,6 +243,31 @@ def test_included_files_and_aliases_of_host_keys_are_read_as_openssh_reads_them(
         }
 
 
+CONFIGS = {
+    "writable": (lambda folder: (folder / "config").chmod(0o666), "config: others may write it"),
+    "included": (lambda folder: (folder / "more").chmod(0o620), "more: others may write it"),
+    "strangers": (lambda folder: os.chown(folder / "more", 54321, -1), "more: account 54321 owns it"),
+    "circle": (lambda folder: (folder / "more").write_text("Include more\n"), "more: it is included 16 levels deep"),
+    "fan": (lambda folder: [(folder / f"many{n}").write_text("") for n in range(300)], "includes more than 256 files"),
+}
+
+
+@pytest.mark.parametrize("case", CONFIGS)
+def test_an_ssh_config_that_ssh_does_not_use_is_refused_by_name(case, bed, tmp_path, monkeypatch):
+    change, said = CONFIGS[case]
+    if case == "strangers":
+        need_of_machine("root")
+    (folder := tmp_path / ".ssh").mkdir()
+    (folder / "config").write_text("Include more many*\n")
+    (folder / "more").write_text("User somebody\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    real = bed.model_copy(update={"lab_root": None})
+    Fleet(real).close()
+    change(folder)
+    with pytest.raises(SshConfigError, match=said):
+        Fleet(real)
+
+
 @pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa", "rsa -m PEM"])
 def test_another_users_key_is_an_authentication_failure(bed, tmp_path, kind):
     subprocess.run(["ssh-keygen", "-q", "-N", "", "-f", tmp_path / "stranger", "-t", *kind.split()], check=True)
@@ -363,3 +398,8 @@ def test_what_nobody_waits_for_any_more_is_not_done(fleet):
 )
 def test_what_passes_with_an_outage_and_what_does_not(error, turned_away):
     assert refuses(error) is turned_away
+
+
+def test_what_paramiko_calls_no_existing_session_is_said_in_words():
+    said = explain(paramiko.SSHException("No existing session"))
+    assert said.startswith("the connection ended before the login")

@@ -311,22 +311,50 @@ def _timed(name: str, ask: Callable[[str], Any]) -> Outcome:
     return Outcome(name, not error, value, error, time.monotonic() - start, started_s)
 
 
+CONFIG_DEPTH, CONFIG_FILES, MACHINE_CONFIG = 16, 256, Path("/etc/ssh/ssh_config")
+"""Of ssh's configuration: levels of Include, as in OpenSSH; files in all."""
+
+
 def _ssh_config() -> paramiko.SSHConfig:
     """What OpenSSH reads, the user's file before the machine's; paramiko passes over their Include lines in silence."""
-    places = (Path("~/.ssh/config").expanduser(), Path("/etc/ssh/ssh_config"))
+    places = (Path("~/.ssh/config").expanduser(), MACHINE_CONFIG)
     return paramiko.SSHConfig.from_text("\n".join(line for file in places for line in [*_lines(file), "Host *"]))
 
 
-def _lines(file: Path, folder: Path | None = None, depth: int = 0) -> Iterator[str]:
+class SshConfigError(ValueError):
+    """A file of ssh's configuration that is not honoured; the message names it and says what to do."""
+
+
+def _judge_config(file: Path, seen: list[Path]) -> None:
+    """Refuse as OpenSSH does what another account wrote, or may write, of the user's own files; and too many."""
+    seen.append(file)
+    if len(seen) > CONFIG_FILES:
+        raise SshConfigError(
+            f"{seen[0]}: it includes more than {CONFIG_FILES} files, {file} last. Remove Include lines."
+        )
+    if seen[0] == MACHINE_CONFIG:
+        return
+    held = file.stat()
+    if held.st_uid not in (0, os.getuid()) or held.st_mode & 0o022:
+        who = f"account {held.st_uid} owns it" if held.st_uid not in (0, os.getuid()) else "others may write it"
+        raise SshConfigError(f"{file}: {who}, so ssh does not use it. Check what is in it, then: chown and chmod 600.")
+
+
+def _lines(file: Path, folder: Path | None = None, depth: int = 0, seen: list[Path] | None = None) -> Iterator[str]:
     """A file's lines with those it includes (relative to the first one's folder, sixteen deep as in OpenSSH); behind
     them the block goes on that they stood in."""
-    block, folder = "Host *", folder or file.parent
-    for line in file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else ():
+    block, folder, seen = "Host *", folder or file.parent, [] if seen is None else seen
+    if not file.is_file():
+        return
+    _judge_config(file, seen)
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
         word = re.match(r'\s*(include|host|match)\b["\s=]', line, re.IGNORECASE)
         if word and word[1].lower() == "include":
-            for pattern in shlex.split(line[word.end(1) :].lstrip(" \t="), comments=True) if depth < 16 else ():
+            if depth >= CONFIG_DEPTH:
+                raise SshConfigError(f"{file}: it is included {depth} levels deep. Remove Include lines.")
+            for pattern in shlex.split(line[word.end(1) :].lstrip(" \t="), comments=True):
                 for included in sorted(glob.glob(str(folder / Path(pattern).expanduser()))):
-                    yield from _lines(Path(included), folder, depth + 1)
+                    yield from _lines(Path(included), folder, depth + 1, seen)
             yield block
         else:
             block = line if word else block
@@ -431,6 +459,8 @@ def explain(error: BaseException) -> str:
         return "the connection was lost while we logged in"
     if isinstance(error, paramiko.AuthenticationException) or _KEY_OF_ANOTHER_KIND.search(text):
         return "authentication failed: check the user and the key in the agent or ~/.ssh/config"
+    if text == "No existing session":
+        return "the connection ended before the login: its sshd closed it. Look at its log, and at MaxStartups there"
     return text or type(error).__name__
 
 
