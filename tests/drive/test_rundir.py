@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import socket
 import subprocess
 from pathlib import Path
 
@@ -285,3 +286,24 @@ def test_how_full_pools_are_is_kept_over_sessions_with_the_line_or_the_reason(cl
     assert [one["pool_fill_pct"] == one["pool_fill_pct"] for one in (strange, gone)] == [False, False]
     assert "`echo b 101%` says 'b 101%'" in str(strange["warnings"])
     assert "exited with 3: no pool" in str(gone["warnings"])
+
+
+@pytest.mark.parametrize("place", ["/sys/run", "file/run"])
+def test_a_run_directory_that_cannot_be_written_is_named(place, tmp_path):
+    (tmp_path / "file").write_text("")
+    path = Path(place) if place.startswith("/") else tmp_path / place
+    with pytest.raises(RunDirError, match=rf"{place}: .* on the controller; no host was touched. Choose a run_dir"):
+        RunDir.opened(path, PLAN, bed(), [SYSTEM]).__enter__()
+
+
+def test_sockets_of_a_killed_controller_are_removed(opened, tmp_path):
+    with opened() as rundir:
+        work = rundir.work(STEP)
+        (client := work / "client.abc").mkdir()
+        with socket.socket(socket.AF_UNIX) as dead:
+            here = os.open(client, os.O_RDONLY)
+            dead.bind(f"/proc/self/fd/{here}/vm1")
+            os.close(here)
+    with opened() as rundir:
+        assert [path for path in rundir.path.rglob("*") if path.is_socket()] == []
+        assert len(list((rundir.path / "failed").iterdir())) == 1

@@ -53,9 +53,14 @@ class RunDir:
         Of a new one nothing says yet whose it is: :meth:`claim` does, once the campaign is known to be sound.
         """
         self = cls(Path(path), _identity(plan, testbed, systems))
-        for name in (STEPS, FAILED, FACTS):
-            (self.path / name).mkdir(parents=True, exist_ok=True)
-        with open(self.path / LOCK, "a") as lock:
+        try:
+            for name in (STEPS, FAILED, FACTS):
+                (self.path / name).mkdir(parents=True, exist_ok=True)
+            opened_lock = open(self.path / LOCK, "a")  # noqa: SIM115
+        except OSError as error:
+            why = f"{(error.strerror or str(error)).lower()} on the controller; no host was touched"
+            raise RunDirError(f"{path}: {why}. Choose a run_dir in a folder that this account may write.") from None
+        with opened_lock as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -139,6 +144,8 @@ class RunDir:
             with open(journal, "a") as file:  # a torn line must not swallow the next one
                 file.write("\n")
         for work in sorted(self.path.glob(f"{WORK}/*")):
+            for client in work.glob("client.*"):  # sockets that nobody listens on any more
+                shutil.rmtree(client, ignore_errors=True)
             self.reject(work, work.name, ["the controller ended while this attempt was running"], record_of(work))
 
     def _check(self, testbed: Testbed) -> None:
