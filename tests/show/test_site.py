@@ -4,6 +4,7 @@ repeatable."""
 import csv
 import json
 import re
+import shutil
 import subprocess
 from io import StringIO
 from itertools import pairwise
@@ -20,7 +21,7 @@ import hcilib as hci
 from hcilib.show.report import export
 from hcilib.show.report.execute import COMMAND, data_named, file_digest, fio_versions, sources_digest, tree_digest
 from hcilib.show.report.page import plain, shown_names, unescaped, without_numbers, write_downloads, write_page
-from hcilib.show.report.report import build
+from hcilib.show.report.report import build, main
 from hcilib.show.report.scenarios import find_scenarios, studies
 from hcilib.show.report.site import write_index, write_method
 from hcilib.show.tables import tables
@@ -61,6 +62,20 @@ def site(tmp_path_factory) -> tuple[Path, dict]:
     (root / "params/03_sweep.case.yaml").write_text("")
     index, (result,) = build(root / "params", root / "out", 1, root)
     return index.parent, result
+
+
+@pytest.mark.parametrize("out", ["/sys/site", "full"])
+def test_a_site_that_cannot_be_written_is_one_sentence_with_its_folder(out, site, capsys, monkeypatch):
+    """A folder that nobody may make, and a disk that is full."""
+    monkeypatch.chdir(root := site[0].parent)
+    if out == "full":
+        shutil.copytree(site[0], root / "full")
+        (root / "full/method.html").unlink()
+        (root / "full/method.html").symlink_to("/dev/full")
+    assert main(["params", "--out", out]) == 2
+    said = capsys.readouterr().err
+    assert re.search(rf"{out}: the site cannot be written \(\w.*\)\. Free some space there, or give another", said)
+    assert "Traceback" not in said
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing import active_children, get_context, parent_process
 from multiprocessing.process import BaseProcess
@@ -102,6 +103,8 @@ def build(params, out, workers: int, root, engine: Engine = None) -> tuple[Path,
         scenarios = find_scenarios(params, root / "notebooks")
     except ScenarioError as error:
         raise ReportError(str(error)) from None
+    with _naming_folder(out):  # before notebooks run for hours
+        out.mkdir(parents=True, exist_ok=True)
     shared = shared_digest(root)
     results = {s.name: result for s in scenarios if (result := unchanged(s, root, out, shared))}
     todo = [s for s in scenarios if s.name not in results]
@@ -111,8 +114,20 @@ def build(params, out, workers: int, root, engine: Engine = None) -> tuple[Path,
     except KeyboardInterrupt:
         raise Interrupted(_kept(scenarios, root, out)) from None
     ordered = [results[s.name] for s in scenarios]
-    write_method(out, revision)
-    return write_index(ordered, out, revision, root), ordered
+    with _naming_folder(out):
+        write_method(out, revision)
+        return write_index(ordered, out, revision, root), ordered
+
+
+@contextmanager
+def _naming_folder(out: Path) -> Iterator[None]:
+    """A site that cannot be written is one sentence, with its folder."""
+    try:
+        yield
+    except OSError as error:
+        said = (error.strerror or str(error)).lower()
+        what = "Free some space there, or give another folder as --out; pages that are done are kept"
+        raise ReportError(f"{out}: the site cannot be written ({said}). {what}.") from None
 
 
 def papers(results: list[dict[str, Any]], out: Path, root: Path = Path(".")) -> list[Path]:
