@@ -37,7 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         do(**chosen)
     except (ValueError, OSError, RuntimeError) as error:
-        print(f"hci {' '.join(given[: 1 + (given[0] == 'fleet')])}: {error}", file=sys.stderr)
+        said = str(error)
+        if isinstance(error, OSError) and error.filename and error.strerror:
+            said = f"{error.filename}: {error.strerror.lower()}"
+        print(f"hci {' '.join(given[: 1 + (given[0] == 'fleet')])}: {said}", file=sys.stderr)
         return 1
     return 0
 
@@ -129,6 +132,8 @@ def _write_down(file: Path, params: dict[str, object]) -> None:
     """A scenario of 00_files; one that is there already stays."""
     if not file.name.startswith("00_files.") or file.suffix != ".yaml":
         raise ValueError(f"{file}: a scenario of this notebook is called 00_files.<case>.yaml")
+    if not file.parent.is_dir():
+        raise ValueError(f"{file}: there is no folder {file.parent}. Make it, or choose another for --params.")
     if file.exists():
         raise ValueError(f"{file} is there already and stays as it is: edit it, remove it, or choose another name")
     with file.open("x", encoding="utf-8") as out:

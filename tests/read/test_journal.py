@@ -3,13 +3,20 @@
 import contextlib
 import fcntl
 import json
+import subprocess
+import sys
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
+from hcilib import cli
 from hcilib.model.sweeps import sweep
 from hcilib.read.run.records import progress, read_journal, watch
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -123,3 +130,30 @@ def test_watch_has_a_limit(run_dir):
 def test_a_folder_without_a_plan_is_named(tmp_path):
     with pytest.raises((FileNotFoundError, ValueError), match=r"plan\.json"):
         progress(tmp_path)
+
+
+def test_a_folder_that_is_no_run_directory_or_is_denied_is_said_in_words(tmp_path, capsys):
+    assert cli.main(["watch", str(tmp_path / "nosuch")]) == 1
+    assert f"{tmp_path}/nosuch: no such run directory" in capsys.readouterr().err
+    asked = ["recognise", str(ROOT / "tests/data/fio/local.json"), "--params", str(tmp_path / "nosuch/00_files.x.yaml")]
+    assert cli.main(asked) == 1
+    assert f"there is no folder {tmp_path}/nosuch. Make it" in capsys.readouterr().err
+
+
+AS_NOBODY = """
+import os, sys
+from hcilib import cli
+cli.main([sys.argv[1], "nosuch"])  # what is imported late, while it can be
+os.setuid(65534)
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize("verb", ["watch", "recognise"])
+def test_a_denied_folder_is_named_and_no_file_in_it(verb):
+    with tempfile.TemporaryDirectory() as denied:  # of mode 0700
+        asked = [sys.executable, "-c", AS_NOBODY, verb, denied]
+        done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert f"{denied}: permission denied. Use an account that may read" in done.stderr

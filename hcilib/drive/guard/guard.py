@@ -77,10 +77,12 @@ def _consent_of_environment() -> str | None:
 
 
 def _judge_consent(testbed: Testbed, consent: str | None) -> list[Refusal]:
+    file = f"the file of testbed {testbed.name} (params/testbeds/)"
+    scenario = "the line `consent:` of the scenario (params/)"
     if not testbed.consent:
-        reason = "the testbed's field consent is empty: give it a token there and repeat it in the campaign's consent"
+        reason = f"the testbed's field consent is empty: give it a token in {file} and repeat it in {scenario}"
     elif not consent:
-        reason = "no consent was given: repeat the token of the testbed's field consent in the campaign's consent"
+        reason = f"no consent was given: repeat the token of {file} (its field consent) in {scenario} or HCI_CONSENT"
     elif consent != testbed.consent:
         reason = "the campaign's consent is not the testbed's field consent: is this the testbed you mean?"
     else:

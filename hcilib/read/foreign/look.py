@@ -316,6 +316,8 @@ def is_ours(path: Any) -> bool:
     folder = located(path)
     if folder.suffix == ".csv":
         return _is_published(folder)
+    if folder.is_dir() and isinstance(folder, Path) and not os.access(folder, os.R_OK | os.X_OK):
+        raise ForeignError(f"{path}: permission denied. Use an account that may read the folder.")
     return folder.is_dir() and (
         (folder / "plan.json").exists()
         or _is_published(folder / "results.csv")

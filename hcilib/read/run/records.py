@@ -303,6 +303,8 @@ def plan_of(folder: Path) -> dict:
         return json.loads(read_bytes(folder / PLAN))
     except (FileNotFoundError, NotADirectoryError):
         raise RunReadError(_no_plan(folder)) from None
+    except PermissionError:
+        raise RunReadError(f"{folder}: permission denied. Use an account that may read it.") from None
     except NotAFileError as error:
         raise RunReadError(str(error)) from None
     except ValueError as error:
@@ -395,10 +397,10 @@ def progress(run_dir: str | Path) -> dict:
 
     What is done is what lies there complete: the journal may have lost a line.
     """
+    steps = plan_of(Path(run_dir))["plan"]["steps"]
     held = locked(Path(run_dir) / LOCK)  # first: of a campaign that has ended since, the journal then holds the end
     journal = read_journal(run_dir)
     count = journal["event"].value_counts()
-    steps = json.loads(read_bytes(Path(run_dir) / PLAN))["plan"]["steps"]
     added, warm, done = (set(journal.loc[journal["event"] == kind, "step"]) for kind in ("added", "warm", "done"))
     folders = Path(run_dir) / STEPS
     if folders.is_dir():
