@@ -292,11 +292,15 @@ def _mark(steps: pa.Table) -> str:
     return known.hexdigest()
 
 
+USED = ("compressed.py", "fio_buckets.py", "metrics.py", "plan.py", "workload.py")
+"""Files of hcilib/model on which the tables depend."""
+
+
 @lru_cache(maxsize=1)
 def code() -> bytes:
     """Hash of the code that makes the tables of the files."""
     library = Path(__file__).parents[2]
-    used = (library / "model" / name for name in ("plan.py", "fio_buckets.py", "compressed.py", "metrics.py"))
+    used = (library / "model" / name for name in USED)
     sources = sorted([*(library / "read").rglob("*.py"), *used])
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).digest()
 
