@@ -131,9 +131,7 @@ def test_a_run_directory_is_read_and_its_cut_line_promises_nothing(tmp_path):
     assert "cut short" in verdicts.attrs["warnings"]
     assert "vm1 A: its writer ended early: the connection was lost" in verdicts.attrs["warnings"]
     (folder / "writes.csv").write_text("run_id,vm\nr,vm1\n")
-    with pytest.raises(
-        ValueError, match=r"integrity/writes.csv: line 1: columns 'run_id,vm', expected run_id,vm,serial"
-    ):
+    with pytest.raises(ValueError, match=r"integrity/writes\.csv: line 1: .*run_id,vm,serial"):
         hci.integrity(tmp_path / "r")
     with pytest.raises(ValueError, match=r"writes.csv: no stamped blocks were written there"):
         hci.integrity(tmp_path)

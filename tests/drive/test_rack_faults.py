@@ -116,7 +116,7 @@ FAULTS = {
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",
-    [pytest.param(name, marks=pytest.mark.deep) if name == "fio server killed" else name for name in FAULTS],
+    [name if name == "sshd session killed" else pytest.param(name, marks=pytest.mark.deep) for name in FAULTS],
 )
 def test_a_vm_lost_on_the_way_is_named_and_the_step_done_again(
     bed, rack, one_step, tmp_path, monkeypatch, capsys, fault
