@@ -15,6 +15,7 @@ from probes import processes, until
 from hcilab.lab import lab
 from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.campaign import CampaignError, run
+from hcilib.drive.campaign.rundir import RunDirError
 from hcilib.drive.guard.preflight import PreflightError
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.launch import client_server, job
@@ -235,7 +236,7 @@ def test_a_disk_that_is_full_from_the_start_is_said_by_preflight(victim, short, 
 
 def test_a_run_directory_that_cannot_be_written_is_named(victim, short, mirror_system, tmp_path):
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(OSError, match="file"):
+    with pytest.raises(RunDirError, match="file/run"):
         run(short(), victim, mirror_system, tmp_path / "file" / "run", progress=False)
 
 

@@ -4,6 +4,7 @@ time."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -58,6 +59,8 @@ class RunDir:
                 (self.path / name).mkdir(parents=True, exist_ok=True)
             opened_lock = open(self.path / LOCK, "a")  # noqa: SIM115
         except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):  # the campaign says what to do about a full disk
+                raise
             why = f"{(error.strerror or str(error)).lower()} on the controller; no host was touched"
             raise RunDirError(f"{path}: {why}. Choose a run_dir in a folder that this account may write.") from None
         with opened_lock as lock:
