@@ -64,6 +64,14 @@ def test_a_second_campaign_is_refused_by_name_within_seconds(bed, short, tmp_pat
     assert results["valid"].all(), "whoever was killed holds nothing any more"
 
 
+def test_a_lease_that_ended_is_gone_from_the_hosts(bed, tmp_path):
+    with Fleet(bed) as fleet:
+        for _ in range(5):
+            with Lease(fleet, bed, bed.vms, tmp_path, campaign="soon-over"):
+                assert len(processes(" soon-over/")) >= len(fleet.names)
+            assert processes(" soon-over/") == {}
+
+
 def test_a_controller_that_is_killed_frees_its_hosts_and_leaves_no_process(bed, tmp_path):
     other = hold(bed, tmp_path)
     os.kill(other.pid, signal.SIGKILL)

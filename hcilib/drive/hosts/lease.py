@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 BEAT_S, SILENT_S = 15, 90
 """The controller says that it is there every so often; a host that hears nothing for so long (a controller without
 power, whose connection nobody closed) frees itself."""
+FREED_S = 3.0
+"""So long the end of a lease is waited for."""
 
 # Arguments: who asks, and a token by which a campaign knows its own lease: under another name of the
 # same machine, or one that an outage left behind. Such a holder is ended: its connection is lost, or
@@ -157,8 +159,16 @@ class Lease:
         return self
 
     def __exit__(self, *_) -> None:
+        """Return once the hosts are free, so that the next campaign finds them so; one that does not
+        answer frees itself."""
         self._ended.set()
-        for channel in tuple(self._channels.values()):  # after Ctrl-C some may still be taken
+        channels = tuple(self._channels.values())  # after Ctrl-C some may still be taken
+        for channel in channels:
+            with contextlib.suppress(Exception):
+                channel.shutdown_write()
+        deadline = time.monotonic() + FREED_S
+        for channel in channels:
+            channel.status_event.wait(max(0.0, deadline - time.monotonic()))
             with contextlib.suppress(Exception):
                 channel.close()
 
