@@ -120,7 +120,7 @@ def _layout(folder: Path, block: str, pool: cluster.Pool, size: Ceph, system: st
         vms.append(Vm(**hosts.reached(block, "vm", 1 + j), node=nodes[j % pool.nodes].name, disks=disks))
     return Testbed(name="box-ceph", nodes=nodes, vms=tuple(vms), fio=Fio(ioengine="rbd", direct=0),
                    known_hosts=str(folder / "known_hosts"), key=str(folder / "client_key"), lab_root=str(folder),
-                   serves=system)  # fmt: skip
+                   lease_folder=str(folder), serves=system)  # fmt: skip
 
 
 def _start(keeper, programs, testbed: Testbed, folder: Path, pool: cluster.Pool, size: Ceph, cache: bool) -> None:

@@ -226,7 +226,7 @@ def _layout(
         bed_vms.append(Vm(**hosts.reached(base, "vm", 1 + j), node=f"node{home + 1}", disks=tuple(owned)))
     return Testbed(name="lab", nodes=tuple(bed_nodes), vms=tuple(bed_vms), fio=Fio(ioengine="nbd", direct=0),
                    known_hosts=str(folder / "known_hosts"), key=str(folder / "client_key"), lab_root=str(folder),
-                   serves=None if several else next(iter(places)))  # fmt: skip
+                   lease_folder=str(folder), serves=None if several else next(iter(places)))  # fmt: skip
 
 
 def _start(keeper: hosts.Keeper, programs: dict[str, str], testbed: Testbed, delay_s: float, is_store: bool) -> None:

@@ -198,7 +198,11 @@ class Box(Model):
 
 
 class Testbed(Model):
-    """Nodes, VMs and disks. `consent` is the token a campaign must repeat before these disks may be overwritten."""
+    """Nodes, VMs and disks. `consent` is the token a campaign must repeat before these disks may be overwritten.
+
+    `lease`: ``required``, or ``none`` where hosts cannot be leased: nobody is kept from measuring there at the same
+    time then, and every row says so.
+    """
 
     __test__ = False
 
@@ -209,10 +213,12 @@ class Testbed(Model):
     known_hosts: form.FilePath = "~/.ssh/known_hosts"
     key: form.FilePath | None = None
     consent: form.Token | None = None
+    lease: Literal["required", "none"] = "required"
     lab: Lab | None = None
     ceph: Ceph | None = None
     box: Box | None = None
     lab_root: form.FilePath | None = None  # set by a running lab, never in a file
+    lease_folder: form.FilePath | None = None  # set by a running bed whose hosts share one machine, never in a file
     serves: form.Name | None = None  # the one system a running lab serves; of several, each disk says whose it is
     stand_in: form.Line = ""  # set by a running box: what every reader of its numbers must know
 
@@ -257,6 +263,10 @@ class Testbed(Model):
         if not self.lab_root:
             return None
         return "ceph" if self.fio.ioengine == "rbd" else "lab"
+
+    def lease_file(self, host: Host) -> str:
+        """The file by which a host without disks is leased; "" where the host itself has a place for it."""
+        return f"{self.lease_folder}/lease-{host.target}" if self.lease_folder else ""
 
     @property
     def windows(self) -> frozenset[str]:
@@ -347,7 +357,7 @@ class Testbed(Model):
         defaults = {"launcher": "client-server", "log_hist_msec": 0}  # a testbed without them keeps its identity
         same = {name for name, value in defaults.items() if getattr(self.fio, name) == value}
         fio = self.fio.model_dump(exclude={"rollup_above_bytes"} | same)
-        return digest([self.name, names, vms, fio])
+        return digest([self.name, names, vms, fio, *([] if self.lease == "required" else [self.lease])])
 
 
 def load_testbed(path: str | Path) -> Testbed:
@@ -362,7 +372,7 @@ def load_testbed(path: str | Path) -> Testbed:
     >>> hci.load_testbed("params/testbeds/lab.yaml")
     Testbed('lab': the embedded lab, not running)
     """
-    return load(path, Testbed, live=("lab_root", "serves", "stand_in"))
+    return load(path, Testbed, live=("lab_root", "lease_folder", "serves", "stand_in"))
 
 
 def _is_of(disk: Disk, system: str, patterns: Sequence[str], tagged: bool) -> bool:

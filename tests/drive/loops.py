@@ -116,7 +116,8 @@ class Hosts:
         owned = {vm: [Disk(serial=s, size_bytes=size) for v, s in disks if v == vm] for vm, _ in disks}
         vms = tuple(vm.model_copy(update={"disks": tuple(owned[vm.name])}) for vm in self.bed.vms if vm.name in owned)
         given = {"nodes": self.bed.nodes, "vms": vms, "fio": Fio(port=self.bed.fio.port), "consent": "wipe",
-                 "known_hosts": self.bed.known_hosts, "key": self.bed.key}  # fmt: skip
+                 "known_hosts": self.bed.known_hosts, "key": self.bed.key,
+                 "lease_folder": self.bed.lease_folder}  # fmt: skip
         return Testbed(name="real", **{**given, **changes})
 
     def fleet(self, testbed: Testbed) -> Fleet:

@@ -1,7 +1,10 @@
 """One campaign at a time on a host: real sshd, real locks, real controllers that die."""
 
+import contextlib
 import fcntl
+import functools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +15,7 @@ import pytest
 from probes import processes, until
 
 from hcilib.drive.campaign.campaign import run
+from hcilib.drive.guard.guard import disks_to_lease
 from hcilib.drive.hosts import lease as room
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.hosts.lease import Lease, LeaseError
@@ -147,29 +151,60 @@ def test_a_controller_that_falls_silent_loses_its_lease(bed, tmp_path, monkeypat
         assert lease._holds("vm1")
 
 
-def test_a_host_without_flock_and_one_with_windows_are_said_to_be_not_leased(bed, tmp_path, monkeypatch):
+def test_a_windows_host_is_said_to_be_not_leased(bed, tmp_path):
     windows = bed.nodes[0].model_copy(update={"os": "windows", "name": "win"})
     one = part(bed, "vm1", nodes=(windows,))
+    with Fleet(one) as fleet, Lease(fleet, one, one.vms, tmp_path) as lease:
+        assert lease.unleased == {"win": "a Windows host is not leased"}
+        assert lease._holds("vm1")
+
+
+def test_a_host_that_cannot_be_leased_is_refused_unless_the_testbed_says_so(bed, tmp_path, monkeypatch):
     monkeypatch.setattr(room, "SCRIPT", room.SCRIPT.replace("command -v flock", "command -v no-such-flock"))
-    with Fleet(one) as fleet, Lease(fleet, one, one.vms, tmp_path) as lease:
-        assert lease.unleased == {
-            "win": "a Windows host is not leased",
-            "vm1": "flock (util-linux) is not installed there",
-        }
-
-
-@pytest.mark.parametrize("trap", ["link", "fifo", "folder"])
-def test_what_somebody_put_in_the_locks_place_hangs_and_overwrites_nothing(bed, tmp_path, trap, monkeypatch):
-    monkeypatch.setattr(room, "SCRIPT", room.SCRIPT.replace("/run/lock /var/lock /tmp", str(tmp_path / "locks")))
-    (tmp_path / "locks").mkdir()
-    (tmp_path / "locks").chmod(0o1777)
     one = part(bed, "vm1", nodes=())
-    place, precious = tmp_path / "locks" / f"hci-lease-{one.vms[0].target}", tmp_path / "precious"
+    with Fleet(one) as fleet, pytest.raises(LeaseError, match=r"^vm1 cannot be leased: flock .* `lease: none`"):
+        Lease(fleet, one, one.vms, tmp_path).__enter__()
+    none = one.model_copy(update={"lease": "none"})
+    with Fleet(none) as fleet, Lease(fleet, none, none.vms, tmp_path) as lease:
+        lease.renew()
+        assert list(lease.unleased) == ["vm1"]
+        assert processes(f"{lease._token}/") == {}
+
+
+@pytest.mark.parametrize("trap", ["link", "fifo", "folder", "device"])
+def test_what_somebody_put_in_the_locks_place_hangs_and_overwrites_nothing(bed, tmp_path, trap):
+    one = part(bed, "vm1", nodes=())
+    own = one.model_copy(update={"lease_folder": str(tmp_path)})
+    place, precious = Path(own.lease_file(own.vms[0])), tmp_path / "precious"
     precious.write_text("precious")
-    {"link": lambda: place.symlink_to(precious), "fifo": lambda: os.mkfifo(place), "folder": place.mkdir}[trap]()
-    with Fleet(one) as fleet, Lease(fleet, one, one.vms, tmp_path) as lease:
-        assert "is no plain file that can be read" in lease.unleased["vm1"]
+    {
+        "link": lambda: place.symlink_to(precious),
+        "fifo": lambda: os.mkfifo(place),
+        "folder": place.mkdir,
+        "device": lambda: place.symlink_to("/dev/null"),
+    }[trap]()
+    with Fleet(own) as fleet, pytest.raises(LeaseError, match=f"^vm1 cannot be leased: {place} is no plain file"):
+        Lease(fleet, own, own.vms, tmp_path).__enter__()
     assert precious.read_text() == "precious"
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_lease_whose_file_is_removed_still_counts_and_notices_it(bed, tmp_path, how):
+    """N6: the lock is on a file that nobody finds any more."""
+    one = part(bed, "vm1", nodes=())
+    one = one.model_copy(update={"lease_folder": str(tmp_path)})
+    place = Path(one.lease_file(one.vms[0]))
+    with Fleet(one) as a, Fleet(one) as b, Lease(a, one, one.vms, tmp_path / "a") as lease:
+        place.unlink()
+        if how == "replaced":
+            place.touch()
+        with pytest.raises(LeaseError, match=r"^vm1 is in use by another campaign: .*/a, process"):
+            Lease(b, one, one.vms, tmp_path / "b").__enter__()
+        assert lease._holds("vm1")
+        lease.renew()
+        assert lease._holds("vm1"), "the file that is there now is taken"
+        with pytest.raises(LeaseError, match=r"^vm1 is in use by another campaign: .*/a, process"):
+            Lease(b, one, one.vms, tmp_path / "b").__enter__()
 
 
 def test_a_lease_that_its_own_campaign_left_behind_is_taken_over_and_no_others(bed, tmp_path):
@@ -185,13 +220,131 @@ def test_a_lease_that_its_own_campaign_left_behind_is_taken_over_and_no_others(b
 
 
 def test_a_lock_without_a_name_accuses_nobody(bed, tmp_path):
-    one = part(bed, "vm2", nodes=())  # the shell of the test before may not have ended on vm1
-    with Fleet(one) as fleet:
-        with Lease(fleet, one, one.vms, tmp_path):
-            pass
-        folders = (Path(folder) for folder in ("/run/lock", "/var/lock", "/tmp"))
-        place = next(file for f in folders if (file := f / f"hci-lease-{one.vms[0].target}").exists())
-        with open(place) as held:
-            fcntl.flock(held, fcntl.LOCK_EX)  # as soon as the lease's shell has ended
-            with pytest.raises(LeaseError, match=rf"^vm2 has a lock, {place}, that is held by a process that left no"):
-                Lease(fleet, one, one.vms, tmp_path).__enter__()
+    one = part(bed, "vm2", nodes=())
+    place = one.lease_file(one.vms[0])
+    with open(place, "a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with (
+            Fleet(one) as fleet,
+            pytest.raises(LeaseError, match=rf"^vm2 has a lock, {place}, that is held by ") as said,
+        ):
+            Lease(fleet, one, one.vms, tmp_path).__enter__()
+    assert f"(process {os.getpid()})" in str(said.value)
+    assert "campaign" not in str(said.value)
+
+
+# Disks that have a lock of their own: real loop devices
+
+
+def leased(fleet, testbed, run_dir, campaign=""):
+    """A lease on the hosts of a testbed whose VMs have a disk each."""
+    disks = functools.partial(disks_to_lease, fleet, testbed, 1, 1)
+    return Lease(fleet, testbed, testbed.vms, run_dir, campaign, disks)
+
+
+@pytest.fixture
+def shared(media, hosts):
+    """One disk that both VMs know, each by a serial of its own; a testbed for each, which share no host."""
+    file = media.file("shared.img")
+    device = media.attach(file)
+    hosts.give("vm1", "S1", file)
+    hosts.give("vm2", "S2", file)
+    nodes = hosts.bed.nodes
+    others = [node.model_copy(update={"name": "elsewhere"}) for node in nodes[1:]]
+    vm2 = [vm.model_copy(update={"node": "elsewhere"}) for vm in hosts.testbed(("vm2", "S2")).vms]
+    one, other = hosts.testbed(("vm1", "S1")), hosts.testbed(("vm2", "S2"), vms=vm2, nodes=others)
+    return device, one.model_copy(update={"nodes": nodes[:1]}), other
+
+
+def test_a_disk_is_leased_whatever_the_address_and_the_testbed_file(shared, hosts, tmp_path):
+    """N3: one machine reached by two addresses."""
+    _, one, other = shared
+    held = pytest.raises(LeaseError, match=r"^vm2 is in use by another campaign: .*/a, process")
+    with hosts.fleet(one) as a, hosts.fleet(other) as b:
+        with leased(a, one, tmp_path / "a"), held:
+            leased(b, other, tmp_path / "b").__enter__()
+        with leased(b, other, tmp_path / "b") as lease:
+            assert lease._holds("vm2"), "the lease of before is over"
+
+
+@pytest.mark.parametrize("trap", ["folder", "removed", "locked"])
+def test_a_disk_stays_leased_whatever_is_done_to_the_locks_files(shared, hosts, tmp_path, trap):
+    """N5, N6: any account may write where the files of leases are; a disk's lock is on the disk."""
+    _, one, other = shared
+    held = pytest.raises(LeaseError, match=r"vm2 is in use by another campaign: .*/a, process")
+    with (
+        contextlib.ExitStack() as stack,
+        hosts.fleet(one) as a,
+        hosts.fleet(other) as b,
+        leased(a, one, tmp_path / "a"),
+    ):
+        for host in (*one.nodes, *one.vms, *other.vms):
+            place = Path(one.lease_file(host))
+            place.unlink(missing_ok=True)
+            if trap == "folder":
+                place.mkdir()
+                stack.callback(place.rmdir)
+            elif trap == "locked":
+                fcntl.flock(stack.enter_context(open(place, "w")), fcntl.LOCK_EX)
+        with held:
+            leased(b, other, tmp_path / "b").__enter__()
+
+
+def test_a_disk_leased_by_one_account_is_leased_for_all(shared, hosts, tmp_path):
+    device, one, _ = shared
+    number = f"{os.major(os.stat(device).st_rdev):x}:{os.minor(os.stat(device).st_rdev):x}"
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    argv = [*nobody, "sh", "-c", room.SCRIPT.replace("SILENT", "5"), "hci-lease", "nobody", "theirs/vm", number, device]
+    os.chmod(device, 0o666)
+
+    def said() -> str:
+        return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30).stdout
+
+    assert said() == "hci leased\n"
+    with hosts.fleet(one) as fleet, leased(fleet, one, tmp_path / "a"):
+        assert re.match(r"hci held \w+/vm1 .*/a, process", said())
+
+
+def test_a_disk_whose_lease_a_lost_link_left_behind_is_taken_over_by_its_own_campaign(shared, hosts, tmp_path):
+    _, one, other = shared
+    with (
+        hosts.fleet(one) as a,
+        hosts.fleet(one) as b,
+        hosts.fleet(other) as c,
+        leased(a, one, tmp_path, "campaign.lock") as left,
+        leased(b, one, tmp_path, "campaign.lock") as lease,
+    ):
+        assert lease._holds("vm1")
+        assert until(lambda: not left._holds("vm1"), 5)
+        lease.renew()
+        b._connections["vm1"].close()
+        assert until(lambda: not lease._holds("vm1"), 5)
+        lease.renew()
+        with pytest.raises(LeaseError, match=r"^vm2 is in use by another"):
+            leased(c, other, tmp_path).__enter__()
+
+
+def test_a_lock_on_a_disk_that_is_no_campaigns_is_named(shared, hosts, tmp_path):
+    device, one, _ = shared
+    with open(device, "rb") as disk:
+        fcntl.flock(disk, fcntl.LOCK_SH)
+        said = rf"^vm1 has a lock, {device}, that is held by python\S* \(process {os.getpid()}\)"
+        with hosts.fleet(one) as fleet, pytest.raises(LeaseError, match=said):
+            leased(fleet, one, tmp_path).__enter__()
+
+
+def test_ten_disks_are_leased_and_free_again(media, hosts, tmp_path):
+    devices = []
+    for n in range(10):
+        devices.append(media.attach(file := media.file(f"d{n}.img")))
+        hosts.give("vm1", f"D{n}", file)
+    testbed = hosts.testbed(*(("vm1", f"D{n}") for n in range(10)), nodes=hosts.bed.nodes[:1])
+
+    def locked() -> list[bool]:
+        return [subprocess.run(["flock", "-n", device, "true"], check=False).returncode == 1 for device in devices]
+
+    with hosts.fleet(testbed) as fleet:
+        disks = functools.partial(disks_to_lease, fleet, testbed, 1, 10)
+        with Lease(fleet, testbed, testbed.vms, tmp_path, disks=disks):
+            assert all(locked())
+        assert not any(locked())

@@ -178,7 +178,8 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
     with contextlib.ExitStack() as held:
         fleet = held.enter_context(Fleet(testbed))
         with phase(f"connecting to {len(fleet.names)} hosts, ending what an earlier run left", progress):
-            lease = held.enter_context(Lease(fleet, testbed, vms, rundir.path, rundir.holder))
+            disks = partial(_disks_to_lease, fleet, products, plan)
+            lease = held.enter_context(Lease(fleet, testbed, vms, rundir.path, rundir.holder, disks))
             ended = end_orphans(fleet, testbed, vms)
         with phase(f"preflight of {len(fleet.names)} hosts", progress):
             preflight.require_ready(_checked(fleet, products, plan, consent, rundir), but=preflight.GUARDED)
@@ -237,6 +238,18 @@ def _identified(
         for vm, devices in guard.identify(fleet, testbed, vms, plan.numjobs, consent).items():
             guarded[vm] = guarded.get(vm, {}) | devices
     return guarded
+
+
+def _disks_to_lease(
+    fleet: Fleet, products: Iterable[Subject], plan: Plan, hosts: Collection[str]
+) -> dict[str, dict[str, str] | str]:
+    """The disks of every system on these hosts; a VM may have some of each."""
+    leased: dict[str, dict[str, str] | str] = {}
+    for testbed in (subject.testbed for subject in products):
+        for vm, found in guard.disks_to_lease(fleet, testbed, plan.vms, plan.numjobs, hosts).items():
+            before = leased.get(vm, {})
+            leased[vm] = {**before, **found} if isinstance(before, dict) and isinstance(found, dict) else str(found)
+    return leased
 
 
 def _put_back(fleet: Fleet, switch: Settings, products: Iterable[Subject], plan: Plan) -> None:

@@ -169,6 +169,12 @@ class Device:
     role: str = ""
     exports: tuple[str, ...] = ()
 
+    @property
+    def number_hex(self) -> str:
+        """The number as `stat -c %t:%T` writes it."""
+        major, minor = self.number.split(":")
+        return f"{int(major):x}:{int(minor):x}"
+
 
 @dataclass(frozen=True)
 class Inventory:

@@ -129,6 +129,26 @@ def identify(fleet: Fleet, testbed: Testbed, vms: int, numjobs: int, consent: st
     return found
 
 
+def disks_to_lease(
+    fleet: Fleet, testbed: Testbed, vms: int, numjobs: int, hosts: Collection[str]
+) -> dict[str, dict[str, str] | str]:
+    """Find the disks that a plan may write on these hosts; judges none.
+
+    Returns VM -> {number in hexadecimal: path}, or why its devices are not known. A disk that is not
+    there, or there twice, is left to :func:`identify`, which refuses it; a lab's have no lock of their own.
+    """
+    if testbed.lab_root:
+        return {}
+    targets = [(vm, disk) for vm, disk in testbed.targets(vms, numjobs) if vm in hosts and vm not in testbed.windows]
+    known = inventory(fleet, {vm for vm, _ in targets}, content=False)
+    leased: dict[str, dict[str, str] | str] = {vm: own if isinstance(own, str) else {} for vm, own in known.items()}
+    for vm, disk in targets:
+        found = [] if isinstance(own := known[vm], str) else find(own, disk.serial)
+        if len(found) == 1:
+            leased[vm] |= {found[0].number_hex: found[0].path}  # type: ignore[operator]
+    return leased
+
+
 def unchanged(fleet: Fleet, guarded: Guarded, vms: Collection[str]) -> dict[str, str]:
     """Serial -> path for fio, once every device of these VMs has proved to be the one that was judged; GuardError if
     one has not."""

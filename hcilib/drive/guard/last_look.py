@@ -160,7 +160,7 @@ class LastLook:
             for place, (serial, device) in enumerate(own.items()):
                 held, node = _opened(place, device.path)
                 paths[serial] = node
-                asked = (serial, device.path, device.name, device.number, _hex(device.number), device.sequence,
+                asked = (serial, device.path, device.name, device.number, device.number_hex, device.sequence,
                          str(device.size_bytes), "" if beside else self._left.get((vm, serial), ""))  # fmt: skip
                 opened.append(held)
                 nodes.append(node)
@@ -198,7 +198,7 @@ class LastLook:
 def note(devices: Mapping[str, Device]) -> str:
     """Lines of sh that print what lies at both ends of each disk, if it can be ours."""
     probed = _PROBED.format(shlex.join(device.path for device in devices.values()))
-    notes = [shlex.join(["note", serial, _hex(d.number), str(d.size_bytes), d.path]) for serial, d in devices.items()]
+    notes = [shlex.join(["note", serial, d.number_hex, str(d.size_bytes), d.path]) for serial, d in devices.items()]
     return "\n".join([_COMMON, PLACES, _NOTE, probed, *notes])
 
 
@@ -211,9 +211,3 @@ def _opened(place: int, path: str) -> tuple[str, str]:
     held = f"{{ while kill -0 $$; do sleep 1; done; }} <{shlex.quote(path)} >/dev/null 2>&1 3<&- &"
     wait = 'n=0; until [ -b "/proc/$!/fd/0" ] || [ $n = 100 ]; do n=$((n + 1)); sleep 0.01; done'
     return f'{held}\n{wait}\nln -s "/proc/$!/fd/0" disk{place}', f"disk{place}"
-
-
-def _hex(number: str) -> str:
-    """A device's number as `stat -c %t:%T` writes it."""
-    major, minor = number.split(":")
-    return f"{int(major):x}:{int(minor):x}"

@@ -1,20 +1,24 @@
-"""A host for one campaign at a time: each VM and node of a testbed is leased while a campaign runs on it, and which fio
-processes work there, and for whom, is asked.
+"""A host for one campaign at a time: each disk of a plan is leased while a campaign runs, and which fio processes work
+on a VM, and for whom, is asked.
 
-Two campaigns that share a disk, a VM or a node measure each other, and neither's numbers show it. So a campaign holds,
-on every host that it uses, a lock that belongs to the machine: a small shell there keeps it for as long as it hears
-from its controller, and the kernel frees it when that shell ends, whatever ended it. It does not matter by which
-testbed file, name, address or account the next one comes.
+Two campaigns that share a disk, a VM or a node measure each other, and neither's numbers show it. So a campaign holds
+``flock`` on each disk that it may write: a small shell on the host keeps it for as long as it hears from its
+controller, and the kernel frees it when that shell ends, whatever ended it. Whoever may write the disk meets that lock,
+by whatever testbed file, name, address or account he comes; no path can be taken or removed under it. systemd-udevd
+leaves a locked disk alone, so links by id are not renewed meanwhile.
 
-The lock is ``flock`` on a file in the first of /run/lock, /var/lock and /tmp that everybody may write to; nothing needs
-root. It is opened for reading alone, since a kernel with fs.protected_regular lets nobody, not even root, open another
-account's file there to create it; who holds it stands in a file beside it, one for each account.
+A host without disks of its own (a node) is leased by a lock on a file, in the first of /run/lock, /var/lock and /tmp
+that everybody may write to; a bed whose hosts share one machine says where each of them has its own. A file can be
+removed: so it is looked at again after locking and whenever the controller speaks, and a lease that another process
+shows on its command line counts although the lock could be had. Nothing needs root.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import getpass
+import itertools
 import os
 import re
 import secrets
@@ -22,13 +26,13 @@ import shlex
 import socket
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hcilib.drive.hosts.hosts import CONNECT_S, Fleet, need, sections
-from hcilib.model.testbed import Node, Testbed, Vm
+from hcilib.model.testbed import Testbed, Vm
 
 if TYPE_CHECKING:
     import paramiko
@@ -40,73 +44,132 @@ power, whose connection nobody closed) frees itself."""
 FREED_S = 3.0
 """So long the end of a lease is waited for."""
 
-# Arguments: who asks, and a token by which a campaign knows its own lease: under another name of the
-# same machine, or one that an outage left behind. Such a holder is ended: its connection is lost, or
-# its controller is gone, as nobody else has the lock of that run directory.
-# The hosts of a lab share one kernel and one file system, and each is at a loopback address of its own: that keeps them
-# apart.
+# Arguments: who asks, a token by which a campaign knows its own lease, then what is leased: a disk
+# as its number (hexadecimal) and a path, or `file:PATH` and PATH (empty: where the host has a place).
+# A lease of the same token, which an outage left behind or which has the same machine under another
+# name, is ended: its connection is lost, or its controller is gone, as nobody else has the lock of
+# that run directory. Each thing is held by a shell of its own, as dash knows descriptors of one digit.
 SCRIPT = r"""
-LC_ALL=C; export LC_ALL; umask 022
-who=$1 token=$2; set -- $SSH_CONNECTION; at=
-case $3 in 127.0.0.1) ;; 127.*) at=-$3;; esac
+LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/sbin:/sbin; umask 022
+who=$1 token=$2; shift 2
+group() { read -r s 2>/dev/null <"/proc/$1/stat" || return; s=${s##*) }; set -- $s; echo "$3"; }
+own=$(group $$) file= inode=
 for d in /run/lock /var/lock /tmp; do case $(ls -ld "$d/." 2>/dev/null) in drwxrwxrwt*) break;; esac; done
-f=$d/hci-lease$at
 command -v flock >/dev/null || { echo 'hci unleased flock (util-linux) is not installed there'; exit; }
-[ -e "$f" ] || (set -C; umask 0; : >"$f") 2>/dev/null
-[ -f "$f" ] && [ -r "$f" ] && [ ! -L "$f" ] || { echo "hci unleased $f is no plain file that can be read"; exit; }
-exec 9<"$f"
-n=0 left=
-while [ $n -lt 25 ]; do
+# Other leases in which this argument is: their process group, token and owner. Of a file's lease, the
+# process must have that file open, where that can be seen.
+leases() {
+  for p in $(grep -lsF hci-lease /proc/[0-9]*/cmdline); do
+    p=${p%/cmdline}; g=$(group "${p#/proc/}")
+    [ "$g" ] && [ "$g" != "$own" ] || continue
+    case $1 in
+      file:*) [ ! -r "$p/fd" ] || case $(readlink "$p/fd/9") in "$file"*) ;; *) continue;; esac;;
+      "$token") [ -O "$p" ] || continue;;
+    esac
+    tr '\0\n' '\n ' 2>/dev/null <"$p/cmdline" | g=$g want=$1 awk '
+      at && NR == at + 1 {who = $0}
+      at && NR == at + 2 {token = $0}
+      at && $0 == ENVIRON["want"] {found = 1}
+      !at && $0 == "hci-lease" {at = NR}
+      END {if (found) print ENVIRON["g"], token, who}'
+  done | sort -u
+}
+# Nobody else has it: our own lease of before may be dying, and udev looks at a disk for a moment.
+mine() {
   if flock -n 9; then
-    h=$f.by-$(id -u); trap 'rm -f "$h"' EXIT; trap 'exit 1' HUP INT TERM PIPE
-    t=$(mktemp "$f.XXXXXX") && echo "$$ $token $who" >"$t" && chmod 644 "$t" && mv -f "$t" "$h"
-    echo hci leased
-    while [ "$(timeout SILENT sh -c 'read -r word && echo "$word"' 9<&-)" = on ]; do :; done
-    exit
+    case $1 in file:*) ;; *) return;; esac
+    inode=$(stat -L -c %d:%i /proc/self/fd/9)
+    [ "$(stat -c %d:%i "$file" 2>/dev/null)" = "$inode" ] || return
   fi
-  for h in "$f".by-*; do
-    [ -f "$h" ] && read -r pid theirs said <"$h" && [ -d "/proc/$pid" ] || continue
-    [ "$theirs" = "$token" ] || { echo "hci held $theirs $said"; exit; }
-    left="$theirs $said"
-    [ -O "$h" ] && tr '\0' ' ' <"/proc/$pid/cmdline" | grep -qF " $token " || continue
-    pkill -KILL -P "$pid"; kill -KILL "$pid"
+  by=$(leases "$1" | grep -v "^[0-9]* $token " | head -n 1)
+  [ -z "$by" ] || { echo "hci held ${by#* }"; exit; }
+  case $1 in file:*) flock -n 9;; *) false;; esac
+}
+nameless() {
+  i=$(stat -L -c %i /proc/self/fd/9)
+  p=$(grep -ls "FLOCK.*:$i 0 EOF" /proc/[0-9]*/fdinfo/* | head -n 1 | cut -d / -f 3)
+  by="a process that left no name (root sees it with fuser -v)"
+  [ "$p" ] && read -r c <"/proc/$p/comm" && by="$c (process $p)"
+  echo "hci nameless $1, that is held by $by"; exit
+}
+open() {
+  case $1 in file:*) ;; *)
+    [ -b "$2" ] && (: <"$2") 2>/dev/null || { echo "hci unleased $2 cannot be opened"; exit; }
+    exec 9<"$2"
+    [ "$1" = "$(stat -L -c %t:%T /proc/self/fd/9)" ] || { echo "hci unleased $2 is another disk now"; exit; }
+    return;;
+  esac
+  [ -e "$2" ] || (set -C; : >"$2") 2>/dev/null
+  [ -f "$2" ] && [ ! -L "$2" ] && (: <"$2") 2>/dev/null ||
+    { echo "hci unleased $2 is no plain file that can be read: $(ls -ld "$2" 2>&1)"; exit; }
+  exec 9<"$2"
+}
+take() {
+  case $1 in file:*) file=${2:-$d/hci-lease}; set -- "$1" "$file";; esac
+  open "$1" "$2"; n=0
+  until mine "$1"; do
+    n=$((n + 1)); [ $n -lt 25 ] || nameless "$2"
+    sleep 0.2 9<&-; exec 9<&-; open "$1" "$2"
   done
-  n=$((n+1)); sleep 0.2 9<&-
-done 2>/dev/null
-[ -z "$left" ] || { echo "hci held $left"; exit; }
-echo "hci nameless $f"
+}
+serve() {
+  echo hci leased
+  while word=$(timeout SILENT sh -c 'read -r word && echo "$word"' 9<&-); do
+    case $word in on*) ;; *) exit;; esac
+    [ -z "$file" ] || [ "$(stat -c %d:%i "$file" 2>/dev/null)" = "$inode" ] || exit
+    echo "hci $word"
+  done
+}
+hold() { [ $# -gt 0 ] || { serve; exit; }; (take "$1" "$2"; shift 2; hold "$@"); }
+for left in $(leases "$token" | cut -d ' ' -f 1); do kill -KILL "-$left"; done
+hold "$@" 2>/dev/null
 """
 
 
 class LeaseError(RuntimeError):
-    """Another campaign runs on a host; the message names the host, and who has it since when, or the lock that is held
-    without a name. Nothing was touched."""
+    """A host cannot be leased, or another campaign runs on it; the message names the host, and who has it since when,
+    or the lock that is held without a name. Nothing was touched."""
 
 
 class Lease:
     """A lease on every node and these VMs that can be reached, taken when the block begins and free when it ends.
 
-    `renew` before anything is done on them: it requires those that could not be reached. `unleased`: host -> why it
-    could not be leased at all; Windows hosts are not. `campaign`: whose it is; a lease of the same is taken over, so it
-    must be one that nobody else alive can have (`RunDir.holder`).
+    `renew` before anything is done on them: it requires those that could not be reached. `disks`: asked for the disks
+    that a plan may write on these VMs, host -> {number in hexadecimal: path}, or a sentence where they are not known; a
+    host without any is leased by a file. `unleased`: host -> why it is not leased; Windows hosts are not, and nobody is
+    where the testbed says ``lease: none``. `campaign`: whose it is; a lease of the same is taken over, so it must be
+    one that nobody else alive can have (`RunDir.holder`).
     """
 
-    def __init__(self, fleet: Fleet, testbed: Testbed, vms: Iterable[Vm], run_dir: str | Path, campaign: str = ""):
-        hosts: tuple[Node | Vm, ...] = (*testbed.nodes, *vms)
-        self.hosts = tuple(dict.fromkeys(host.name for host in hosts))
-        self.unleased = {name: "a Windows host is not leased" for name in self.hosts if name in testbed.windows}
-        self._fleet, self._token = fleet, campaign or secrets.token_hex(8)
+    def __init__(
+        self,
+        fleet: Fleet,
+        testbed: Testbed,
+        vms: Iterable[Vm],
+        run_dir: str | Path,
+        campaign: str = "",
+        disks: Callable[[Collection[str]], Mapping[str, Mapping[str, str] | str]] = lambda hosts: {},
+    ):
+        hosts = {host.name: host for host in (*testbed.nodes, *vms)}
+        self.hosts = tuple(hosts)
+        self.unleased = {name: "a Windows host is not leased" for name in hosts if name in testbed.windows}
+        if testbed.lease == "none":
+            self.unleased = dict.fromkeys(hosts, "the testbed's file says lease: none")
+        self._fleet, self._token, self._disks = fleet, campaign or secrets.token_hex(8), disks
+        self._files = {name: testbed.lease_file(host) for name, host in hosts.items()}
+        self._vms = {vm.name for vm in testbed.vms}
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
         place = f"run directory {Path(run_dir).absolute()}, process {os.getpid()}"
         who = f"{getpass.getuser()}@{socket.gethostname()}, {place}, since {since}"
         script = SCRIPT.replace("SILENT", str(SILENT_S))
         self._argv = ["sh", "-c", script, "hci-lease", _seen(who)]
         self._channels: dict[str, paramiko.Channel] = {}
+        self._words = itertools.count()
         self._ended = threading.Event()
         self._beating = threading.Thread(target=self._beat, name="lease", daemon=True)
 
     def renew(self, required: Collection[str] | None = None) -> None:
-        """Take every host that is not held: all of them at first, later those whose connection was lost.
+        """Take every host that is not held: all of them at first, later those whose connection or file was lost.
 
         Parameters
         ----------
@@ -115,23 +178,43 @@ class Lease:
 
         Raises
         ------
-        LeaseError : somebody else has one; FleetError : one that is required cannot be asked
+        LeaseError : somebody else has one, or one cannot be leased; FleetError : one that is required cannot be asked
         """
-        lost = [name for name in self.hosts if name not in self.unleased and not self._holds(name)]
-        asked = self._fleet.each(lost, self._take, limit_s=3 * CONNECT_S) if lost else {}
+        mine = [name for name in self.hosts if name not in self.unleased]
+        held = self._fleet.each([name for name in mine if self._holds(name)], self._answers, limit_s=2 * CONNECT_S)
+        lost = [name for name in mine if name not in held or not held[name].value]
+        disks = self._disks([name for name in lost if name in self._vms]) if lost else {}
+        take = functools.partial(self._take, disks=disks)
+        asked = self._fleet.each(lost, take, limit_s=3 * CONNECT_S) if lost else {}
         taken = {name: o.value for name, o in asked.items() if o.ok and o.value}
         if taken:
-            said = "; ".join(f"{name} {who}" for name, who in taken.items())
-            raise LeaseError(f"{said}. Wait for it, or end it there: its lease ends with it")
+            raise LeaseError("; ".join(f"{name} {what}" for name, what in taken.items()))
         need("leasing the hosts", {name: o for name, o in asked.items() if required is None or name in required})
 
     def _holds(self, name: str) -> bool:
         channel = self._channels.get(name)
         return channel is not None and not (channel.closed or channel.eof_received or channel.exit_status_ready())
 
-    def _take(self, name: str) -> str:
-        """Lease a host; by whom it is held, or nothing where it is ours now."""
-        channel = self._fleet.session(name, shlex.join([*self._argv, f"{self._token}/{name}"]))
+    def _answers(self, name: str) -> bool:
+        """Whether the shell there still has what it leased."""
+        word = f"on{next(self._words)}"
+        try:
+            self._channels[name].sendall(f"{word}\n".encode())
+            _answer(self._channels[name], word)
+        except OSError:
+            with contextlib.suppress(Exception):
+                self._channels[name].close()
+            return False
+        return True
+
+    def _take(self, name: str, disks: Mapping[str, Mapping[str, str] | str]) -> str:
+        """Lease a host; why it cannot be ours, or nothing where it is now."""
+        found = disks.get(name, {})
+        if isinstance(found, str):
+            raise OSError(found)
+        file = self._files[name]
+        places = [part for disk in found.items() for part in disk] or [f"file:{file}", file]
+        channel = self._fleet.session(name, shlex.join([*self._argv, f"{self._token}/{name}", *places]))
         channel.settimeout(CONNECT_S)
         word, _, rest = _answer(channel).partition(" ")
         token, _, who = rest.partition(" ")
@@ -139,14 +222,16 @@ class Lease:
             self._channels[name] = channel
             if self._ended.is_set():  # it came too late for who asked
                 channel.close()
-        elif word == "unleased":
-            self.unleased[name] = rest
-        elif word == "nameless":
-            return f"has a lock, {rest}, that is held by a process that left no name (`fuser -v {rest}` shows it)"
-        elif token.startswith(f"{self._token}/") and token != f"{self._token}/{name}":
+        elif word == "held" and token.startswith(f"{self._token}/"):
             self.unleased[name] = f"the same machine as {token.partition('/')[2]}, which is"
+        elif word == "held":
+            wait = "Wait for it, or end it there: its lease ends with it"
+            return f"is in use by another campaign: {who[:500]}. {wait}"
+        elif word == "nameless":
+            return f"has a lock, {rest}. Wait for its end, or end it there"
         else:
-            return f"is in use by another campaign: {who[:500]}"
+            go_on = "Mend it, or write `lease: none` into the testbed's file: its rows then carry a warning"
+            return f"cannot be leased: {rest}. {go_on}"
         return ""
 
     def __enter__(self) -> Lease:
@@ -159,8 +244,8 @@ class Lease:
         return self
 
     def __exit__(self, *_) -> None:
-        """Return once the hosts are free, so that the next campaign finds them so; one that does not
-        answer frees itself."""
+        """Return once the hosts are free, so that the next campaign finds them so; one that does not answer frees
+        itself."""
         self._ended.set()
         channels = tuple(self._channels.values())  # after Ctrl-C some may still be taken
         for channel in channels:
@@ -179,10 +264,11 @@ class Lease:
                     channel.sendall(b"on\n")
 
 
-def _answer(channel: paramiko.Channel) -> str:
-    """What follows `hci`, waited for; a login shell may greet before."""
+def _answer(channel: paramiko.Channel, word: str = ".*") -> str:
+    """What follows `hci`, waited for; a login shell may greet before, and an earlier answer may have come late."""
     heard = b""
-    while not (found := re.search(rb"^hci (.*)\n", heard, re.MULTILINE)):
+    said = re.compile(rb"^hci (%s)\n" % word.encode(), re.MULTILINE)
+    while not (found := said.search(heard)):
         if not (more := channel.recv(4096)):
             raise OSError(" ".join(heard.decode(errors="replace").split()) or "no lease: the connection was lost")
         heard += more

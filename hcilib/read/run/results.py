@@ -97,6 +97,7 @@ class _Record(msgspec.Struct, gc=False):
     beside: str | float = float("nan")
 
 
+NO_LEASE = Caveat("no-lease", "hosts were not leased (lease: none): another campaign may have run there too")
 _DECODE = msgspec.json.Decoder(_Record).decode
 
 
@@ -167,7 +168,8 @@ def _of_campaign(folder: Path, run_id: str, engine: Engine) -> pd.DataFrame:
     plan = plan_of(folder)
     results = _of_steps(folder, plan, engine)
     full = levels_of(results["system"], folder)
-    said = column(own + more for own, more in zip(results["warnings"], full["warnings"], strict=True))
+    every = [NO_LEASE] if plan["testbed"].get("lease") == "none" else []
+    said = column(own + more + every for own, more in zip(results["warnings"], full["warnings"], strict=True))
     results = results.assign(run_id=run_id, pool_fill_pct=full["pool_fill_pct"], warnings=said)
     results.attrs |= {"caveat": plan.get("caveat", ""), "unmeasured": unmeasured(folder, plan, results)}
     return results
