@@ -61,6 +61,7 @@ def test_make_alone_lists_every_command():
     assert all(f"make {target} " in listed for target in TARGETS)
 
 
+@pytest.mark.deep  # a notebook of the same scenario runs in tests/show
 def test_one_scenario_alone_is_reported_by_its_command(tmp_path):
     [command] = re.findall(r"`\.venv/bin/python (-m hcilib\.show\.report .+) --out out/mine`", FRONT)
     argv = [sys.executable, *shlex.split(command), "--out", str(tmp_path / "mine")]

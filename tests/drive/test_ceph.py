@@ -170,6 +170,7 @@ def test_preflight_warns_of_the_cache_wherever_it_was_set(cached):
     assert "(set by: image)" in detail
 
 
+@pytest.mark.deep
 @on("box-ceph")
 def test_the_cache_trap(cached, tmp_path):
     """The same disk, the same 4k write at iodepth 1: what the client's memory acknowledges is no storage."""

@@ -17,8 +17,9 @@ from hcilab.lab import lab
 from hcilib.drive.campaign import campaign, outages
 from hcilib.drive.campaign.campaign import CampaignError, CampaignInterrupted, run
 from hcilib.drive.hosts import hosts as hosts_module
+from hcilib.drive.hosts import lease
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.drive.launch import session
+from hcilib.drive.launch import per_host, session
 from hcilib.model.system import System
 from hcilib.read.run.records import events_of, waiting_for
 
@@ -37,7 +38,8 @@ def victim(programs, tmp_path):
 @pytest.fixture
 def hasty(monkeypatch):
     """Limits in which a silent host is given up soon, and asked again soon."""
-    monkeypatch.setattr(hosts_module, "CONNECT_S", 3)
+    for room in (hosts_module, lease, per_host, session):
+        monkeypatch.setattr(room, "CONNECT_S", 3)
     monkeypatch.setattr(session, "EVERY_S", 1.0)
     monkeypatch.setattr(session, "STALLED_S", 8.0)
     monkeypatch.setattr(outages, "LONGEST_PAUSE_S", 2.0)
@@ -110,22 +112,24 @@ def test_an_outage_between_two_steps_costs_no_attempt(victim, short, mirror_syst
     assert lost(run_dir) == []
 
 
-def test_a_campaign_takes_over_its_own_lease_that_an_outage_left_behind(victim, short, mirror_system, tmp_path, hasty):
+@pytest.mark.parametrize("who", ["vm", pytest.param("node", marks=pytest.mark.deep)])
+def test_a_campaign_takes_over_its_own_lease_that_an_outage_left_behind(
+    victim, short, mirror_system, tmp_path, hasty, who
+):
     """The link forgets what was connected: on the host the lease's shell knows nothing of it and holds the lock."""
-    for host in (HURT, victim.vms[1].node):
-        run_dir = tmp_path / host
-        with link_cut(victim, host, forget=True) as cut:
+    run_dir, host = tmp_path / "run", HURT if who == "vm" else victim.vms[1].node
+    with link_cut(victim, host, forget=True) as cut:
 
-            def strike(cut=cut, run_dir=run_dir):
-                assert until(lambda: events(run_dir, "done"), 60)
-                cut.begin()
-                cut.heal()
+        def strike():
+            assert until(lambda: events(run_dir, "done"), 60)
+            cut.begin()
+            cut.heal()
 
-            striking = Meanwhile(strike)
-            results = run(short(repeats=3, read_runtime_s=2), cut.bed, mirror_system, run_dir, **QUIET)
-            striking.end()
-        assert len(results) == 3
-        assert len(lost(run_dir)) <= 1, lost(run_dir)
+        striking = Meanwhile(strike)
+        results = run(short(repeats=3, read_runtime_s=2), cut.bed, mirror_system, run_dir, **QUIET)
+        striking.end()
+    assert len(results) == 3
+    assert len(lost(run_dir)) <= 1, lost(run_dir)
 
 
 def test_beyond_its_limit_it_pauses_with_one_sentence_and_is_resumed(victim, short, mirror_system, tmp_path, hasty):

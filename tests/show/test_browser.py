@@ -185,7 +185,7 @@ def errors(book: nbformat.NotebookNode) -> list[str]:
 FIGURE, TABLE = ".jp-OutputArea-output img", ".jp-OutputArea-output table.hci"
 
 
-@pytest.mark.parametrize("name", ["03_sweep", "04_compare"])
+@pytest.mark.parametrize("name", [pytest.param("03_sweep", marks=pytest.mark.deep), "04_compare"])
 def test_a_notebook_runs_shows_a_figure_and_a_table_and_is_saved(window, lab_url, desk, tmp_path, name):
     path = desk / f"notebooks/{name}.ipynb"
     committed = nbformat.read(path, 4)
@@ -291,6 +291,7 @@ def repository_report(tmp_path_factory) -> Path:
     return build([ROOT / f"params/{name}.yaml" for name in names], tmp_path_factory.mktemp("own"), 2, ROOT)[0].parent
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_repositorys_own_pages_have_no_serious_accessibility_finding(chromium, repository_report, scheme):
     pages = sorted(repository_report.glob("*/*.html"))
