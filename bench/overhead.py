@@ -105,10 +105,10 @@ def _scripts(device: Device) -> dict[str, str]:
             return {"vm1": Outcome("vm1", True, done.stdout)}
 
     look = last_look.LastLook(Here(), {"vm1": {"D": device}})  # type: ignore[arg-type]
-    look.after([vm], 1)
+    look.begin()
     return {
         "look before a step": look.before([vm], 1)[1]["vm1"],
-        "note after a writing step": last_look.note(look.guarded["vm1"]),
+        "note after a writing step": last_look.note(look.guarded["vm1"], {"D": 1}),
     }
 
 

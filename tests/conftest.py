@@ -4,9 +4,13 @@
 others.
 """
 
+import atexit
+import os
 import re
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +22,10 @@ from tests.needs import need, reason
 # Tests send Ctrl-C to themselves and to children, which would ignore it where the shell started pytest in the
 # background.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# What campaigns remember of disks is not this account's.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="hcilib-state-")
+atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 # no example is timed: a busy machine is no defect
 settings.register_profile("repeatable", derandomize=True, deadline=None)

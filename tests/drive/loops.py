@@ -210,7 +210,8 @@ class Attacked:
         self.look = LastLook(fleet, identify(fleet, testbed, 1, self.numjobs, "wipe"))
 
     def note(self) -> None:
-        self.look.after(self.vms, self.numjobs)
+        self.look.writing(self.vms, self.numjobs)
+        self.look.after()
 
     @property
     def paths(self) -> dict[str, str]:

@@ -234,6 +234,7 @@ def test_a_vm_without_sshd_is_named_and_its_fio_ends_by_itself(programs, machine
         assert left(rack) == []
 
 
+@pytest.mark.deep
 def test_a_step_beyond_its_deadline_is_ended_by_the_controller_and_blames_no_vm(rack, short, tmp_path, monkeypatch):
     """The servers' own timeout comes later: first, it would end the healthy ones too, and wake a frozen one."""
     monkeypatch.setattr(job, "deadline_s", lambda *_: 2.0)

@@ -7,6 +7,7 @@ listings of real hosts come from tests/data/devices of this checkout.
 from __future__ import annotations
 
 import copy
+import inspect
 import os
 import tempfile
 from collections.abc import Iterator
@@ -397,7 +398,10 @@ def scripts(guard: Guard, outcomes: Outcomes) -> None:
         paths, preludes = look.before([vm], 1, beside=beside)
         name = f"last look, {'beside another fio' if beside else 'alone'}"
         outcomes.add(name, {"paths": paths, "script": preludes["vm1"].splitlines()}, [])
-    note = guard.last_look.note({BLANK[1]: sequenced})
+    seeds = (
+        [{BLANK[1]: 1}] if len(inspect.signature(guard.last_look.note).parameters) > 1 else []
+    )  # a tree of before
+    note = guard.last_look.note({BLANK[1]: sequenced}, *seeds)
     outcomes.add("note after a step", {"script": note.splitlines()}, [])
     inventory = (guard.devices.INVENTORY + guard.devices.CONTENT).splitlines()
     outcomes.add("inventory of a host", {"script": inventory}, [])

@@ -22,12 +22,14 @@ from tqdm.auto import tqdm
 from hcilib.drive.beds import filling
 from hcilib.drive.campaign import events, integrity, policy, subjects
 from hcilib.drive.campaign.facts import gather, note_wear, pool_fill_noted
+from hcilib.drive.campaign.ledger import of_step
 from hcilib.drive.campaign.outages import CampaignError, Outages
 from hcilib.drive.campaign.policy import Policy, Rules, Watch
 from hcilib.drive.campaign.progress import Bars, phase, red
 from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.campaign.subjects import SettingError, Settings, Subject
 from hcilib.drive.guard import guard, preflight
+from hcilib.drive.guard.content import Memory, require_known
 from hcilib.drive.guard.last_look import LastLook
 from hcilib.drive.hosts import network
 from hcilib.drive.hosts.counters import sampled
@@ -186,7 +188,10 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
             if plan.integrity:
                 integrity.require_python(fleet, [vm.name for vm in vms])
             lease.renew()
-            look = LastLook(fleet, _identified(fleet, products, plan, consent), lease)
+            memory = Memory(testbed, rundir.campaign, rundir.path)
+            identify = partial(_identified, fleet, products, plan, consent, memory)
+            look = LastLook(fleet, identify(), lease, memory, through_cache=not testbed.fio.direct)
+            look.begin()
         rundir.claim(plan, testbed, measured)
         names = ", ".join(system.variant for system in measured)
         said = {name: what for name, what in (("ended", ended), ("unleased", lease.unleased)) if what}
@@ -200,9 +205,9 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
                 with phase(f"network between {len(testbed.nodes)} nodes, {plan.network_s:g} s a link", progress):
                     network.write(network.measure(fleet, testbed, plan.network_s), rundir.path / NETWORK)
             try:
-                identify = partial(_identified, fleet, products, plan, consent)
                 outages = Outages(fleet, rundir, look, lease, testbed, identify, plan.outage_limit_s)
                 missing = _execute(todo, course, switch, fleet, look, outages, progress)
+                look.keep()
             finally:
                 _put_back(fleet, switch, products, plan)
                 with contextlib.suppress(OSError):  # a full disk must not hide the reason
@@ -227,15 +232,23 @@ def _checked(
 
 
 def _identified(
-    fleet: Fleet, products: Iterable[Subject], plan: Plan, consent: str | None, only: Collection[str] | None = None
+    fleet: Fleet,
+    products: Iterable[Subject],
+    plan: Plan,
+    consent: str | None,
+    memory: Memory,
+    only: Collection[str] | None = None,
 ) -> guard.Guarded:
-    """The devices of every system, judged on their hosts; a VM may have some of each. `only`: of these VMs."""
+    """The devices of every system, judged on their hosts, and what lies on them; a VM may have some of each. `only`: of
+    these VMs."""
     guarded: guard.Guarded = {}
     for testbed, vms in ((subject.testbed, plan.vms) for subject in products):
         if only is not None:
             own = tuple(vm for vm in testbed.vms if vm.name in only)
             testbed, vms = testbed.model_copy(update={"vms": own}), len(own)
-        for vm, devices in guard.identify(fleet, testbed, vms, plan.numjobs, consent).items():
+        own_devices = guard.identify(fleet, testbed, vms, plan.numjobs, consent)
+        require_known(fleet, testbed, own_devices, memory)
+        for vm, devices in own_devices.items():
             guarded[vm] = guarded.get(vm, {}) | devices
     return guarded
 
@@ -364,11 +377,14 @@ def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, look: L
         beside = integrity.Beside.of(step, plan, testbed, fleet, look, work, f"{rundir.campaign}.{rundir.order}")
         happening = events.during(step, testbed.fleet(step.cell.vms), fleet, subject.actions, record)
         with happening if events.asked(plan) else contextlib.nullcontext() as begun:
-            launched, remarks, elapsed_s = _launch(step, course, vms, fleet, look, work, watch, begun, beside)
+            launched, remarks, elapsed_s, written = _launch(step, course, vms, fleet, look, work, watch, begun, beside)
         if beside:
             beside.read_back(subject.actions.replicas, record)
             record |= {"integrity": course.rules.kept(work)} if course.rules and course.rules.kept else {}
         remarks = [*remarks, *states]
+        if step.cell.events:  # what they do, and what takes them back, may have written there too
+            look.writing(vms, step.cell.numjobs)
+            look.after()
         if system.savings and step.kind == "measure":
             saved, unsaid = subjects.saved_pct(fleet, subject)
             record, remarks = record | ({"savings_pct": saved} if saved == saved else {}), [*remarks, *unsaid]
@@ -381,6 +397,11 @@ def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, look: L
         wrong = [_name_vm(sentence, launched.places) for sentence in wrong]
         wrong += [*launched.faults, *events.premature(record, work)]
         wrong += _unfilled(step, plan, testbed, work) if step.kind == "prefill" and not wrong else []
+        wrong += (
+            []
+            if wrong
+            else _foreign_writes(step, record, look, written, work, course, exact=not beside and not step.cell.events)
+        )
         record |= {} if wrong else course.judgement(step, record, watch, work)
     except (FioError, FleetError, guard.GuardError) as error:
         wrong = [str(error)]
@@ -404,16 +425,41 @@ def _unfilled(step: Step, plan: Plan, testbed: Testbed, work: Path) -> list[str]
     return [f"prefill wrote {written} bytes of {due}"] if written < due else []
 
 
+def _foreign_writes(
+    step: Step, record: Mapping, look: LastLook, written: Mapping[tuple[str, str], int], work: Path, course: Policy,
+    exact: bool,
+) -> list[str]:  # fmt: skip
+    """Disks to which more was written during the step than fio says it wrote. Neither its ramp, nor what writes stamped
+    blocks beside it, nor what an event does is in fio's count."""
+    if not written or step.ramp_s or not exact:
+        return []
+    own = of_step(
+        {**record, "id": step.id}, read_fio(work / "fio.json"), course.of(step).testbed, course.plan.span_bytes
+    )
+    said = []
+    for vm, serial, ours in own[["vm", "serial", "bytes_written"]].itertuples(index=False):
+        if (more := written.get((vm, serial), 0) - int(ours)) > 0:
+            why = (
+                f"{more:,} bytes more were written or discarded during {step.id} than fio wrote: somebody else uses it"
+            )
+            look.accuse((vm, serial), why)
+            said.append(f"{vm}: {serial}: {why}")
+    return said
+
+
 def _launch(
     step: Step, course: Policy, vms: Sequence[Vm], fleet: Fleet, look: LastLook, work: Path, watch: Watch | None,
     begun: threading.Event | None, beside: integrity.Beside | None,
-) -> tuple[Launched, list[str], float]:  # fmt: skip
-    """What was launched, what is to be said of the counters, and how long it took by a clock that nobody sets."""
+) -> tuple[Launched, list[str], float, dict[tuple[str, str], int]]:  # fmt: skip
+    """What was launched, what is to be said of the counters, how long it took by a clock that nobody sets, and what the
+    kernel says was written to each disk."""
     plan, testbed = course.plan, course.of(step).testbed
     limit_s = job.deadline_s(step, vms, plan.span_bytes)
     paths, preludes = look.before(vms, step.cell.numjobs)
+    writes = step.cell.pattern.writes or beside is not None
+    judged = partial(look.writing, vms, step.cell.numjobs) if writes else lambda: None
     of = Launch(step, vms, testbed, fleet, work, plan.span_bytes, limit_s, paths, plan.content, preludes, watch,
-                sample_s=watch.sample_s if watch else 1.0, begun=begun)  # fmt: skip
+                sample_s=watch.sample_s if watch else 1.0, judged=judged, begun=begun)  # fmt: skip
     (work / "job.fio").write_text("".join(f"; --- {vm.name}\n{of.jobs[vm.name]}\n" for vm in vms))
     every_s, nodes = min(1.0, max(0.25, step.runtime_s / 4 or 1.0)), [node.name for node in testbed.nodes]
     speed = filling(testbed) if step.kind == "prefill" else contextlib.nullcontext()
@@ -424,13 +470,12 @@ def _launch(
                 launched = launch(of)
             set_s = time.time() - began_s - (time.monotonic() - began)
         finally:
-            if step.cell.pattern.writes or beside:
-                look.after(vms, step.cell.numjobs)
+            written = look.after()
     elapsed_s = launched.ended_s - launched.started_s
     if abs(set_s) <= CLOCK_SET_S:
-        return launched, remarks, elapsed_s
+        return launched, remarks, elapsed_s, written
     moved = f"the controller's clock was set by {set_s:+.0f} s during this run: its counters may be of another time"
-    return launched, [*remarks, moved], elapsed_s - set_s
+    return launched, [*remarks, moved], elapsed_s - set_s, written
 
 
 def _host(vm: Vm, testbed: Testbed, step: Step) -> dict:

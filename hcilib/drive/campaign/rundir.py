@@ -281,7 +281,7 @@ def _shown(testbed: Testbed) -> dict:
     """What tells a testbed from another: names, placement, disks, how fio runs. Not how its hosts are reached, which is
     nobody's business who reads the results: addresses, accounts and jump hosts tell of a network, keys and consent open
     it."""
-    shown = testbed.model_dump(mode="json", exclude={"key", "consent", "known_hosts", "lease_folder"})
+    shown = testbed.model_dump(mode="json", exclude={"key", "consent", "known_hosts", "lease_folder", "may_hold_data"})
     shown |= {"lab_root": None}
     if testbed.lease == "required":  # as before there was the field
         del shown["lease"]

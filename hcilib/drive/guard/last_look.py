@@ -8,12 +8,13 @@ through whatever node; is what lies at both ends what we left there? Then fio is
 (``/proc/self/fd/4``). A link that is turned meanwhile changes nothing, and the number of a device that is open is given
 to no other.
 
-**What we wrote ourselves is allowed, by remembering it.** Right after each step that writes, the last bytes of ours at
-both ends (`ENDS_BYTES` each: where every signature that util-linux knows lies, backup GPT, md, ZFS and DRBD included)
-are noted as a checksum. Before the next step the same checksum is all there is to ask: random data that happens to look
-like a signature is never refused. Another checksum, between our steps, is another writer's doing and is refused, with
-or without a signature. Only where nothing is noted (the first step of a campaign, or a VM that could not be asked after
-the last one) is the content judged by signatures alone.
+**What we wrote ourselves is allowed, by remembering it.** Right after each step that writes it is noted what lies at
+both ends of a disk (a MiB each: where every signature that util-linux knows lies, backup GPT, md, ZFS and DRBD
+included) and at `FEW` places that were drawn at random, as checksums, and how many sectors the kernel says were written
+and discarded since the machine started. Before the next step all three must be as they were: random data that happens
+to look like a signature is never refused, and another writer is seen by the kernel's count, to the sector, wherever on
+the disk he wrote. Across a restart, and where fio writes through a cache (``direct: 0``), the count says nothing and
+the places decide. After a step the count must not exceed what fio wrote.
 
 A signature that appears *during* a step of ours is somebody's if it stands among zeros, as every superblock and table
 does; what fio writes at random holds a zero in 256 bytes, and none of 1180 random fills looked like a signature to
@@ -29,23 +30,24 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+from hcilib.drive.guard import content
+from hcilib.drive.guard.content import FEW, Memory, Sample
 from hcilib.drive.guard.devices import MOUNTS, OPEN_TO_WRITE, PLACES, Device
-from hcilib.drive.guard.guard import Guarded, unchanged
+from hcilib.drive.guard.guard import Guarded, GuardError, Refusal, unchanged
 from hcilib.drive.hosts.hosts import ANSWER_S, Fleet
 from hcilib.drive.hosts.lease import Lease
 from hcilib.model.testbed import Vm
 
-ENDS_BYTES = 2**20
 FIRST, DESCRIPTORS = 4, 6
 """dash, Debian's sh, knows descriptors of one digit alone, and 0 to 3 are the launcher's: six disks are held by the
 shell itself, each further one by a shell of its own that ends with it."""
 
-_COMMON = r"""
-LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/sbin:/sbin; export PATH
-piece() { dd if="$1" bs=65536 skip="$2" count="$3" iflag=direct 2>/dev/null || dd if="$1" bs=65536 skip="$2" count="$3" 2>/dev/null; }
-first() { piece "$1" 0 17; }
-last() { piece "$1" $(( $2 > 2097152 ? $2 / 65536 - 16 : 0 )) 17; }
+_COMMON = f"""
+LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/sbin:/sbin
+{content.READ}"""
+_COMMON += r"""
 ends() { { first "$1" "$2"; last "$1" "$2"; } | cksum; }
 half() { dd if="$1" bs=4096 skip=$(($2 / 4096 - 1)) count=1 2>/dev/null | grep -q 'EFI PART'; }
 signature() {
@@ -69,7 +71,7 @@ _LOOK = r"""
 refuse() { echo "$serial: $path ($name) $1" >&2; exit 1; }
 busy() { case $(wipefs --no-act --all "$1" 2>&1) in *[Bb]usy*) true;; *) false;; esac; }
 look() {
-  serial=$1 path=$2 name=$3 number=$4 hex=$5 sequence=$6 size=$7 left=$8 node=$9
+  serial=$1 path=$2 name=$3 number=$4 hex=$5 sequence=$6 size=$7 left=$8 counted=$9; shift 9; found=$1 node=$2
   [ -b "$node" ] || refuse 'cannot be opened, or is no block device any more'
   now=${numbers%%"$line"*}; numbers=${numbers#*"$line"}
   [ "$now" = "$hex" ] || refuse "leads to another device now: its number (hexadecimal) is $now where $hex was judged"
@@ -99,6 +101,14 @@ look() {
       what=$(signature "$node" "$size")
       refuse "was written by somebody else since our last step: ${what:+it carries $what; }what we left at its first and last MiB is gone"
     }
+    case $counted in "${sequence:--} $booted "*)
+      s=$(counts "$number") counted=${counted#* * }
+      [ "$counted" = "$s" ] ||
+        refuse "was written by somebody else since our last step: sectors written and discarded $s where we left $counted";;
+    esac
+    case $line$sampled in *"$line$serial $found"*) ;; *)
+      refuse "was written by somebody else since our last step: at one of several places it holds other bytes";;
+    esac
   elif [ "$probed" ] || half "$node" "$size"; then
     what=$(signature "$node" "$size"); [ -z "$what" ] || refuse "carries $what now"
   fi
@@ -114,25 +124,57 @@ note() {
     [ "$zeros" -gt 9600 ] || [ "$near" -gt 1300 ] && return 0
   fi
   echo "left $serial $(ends "$node" "$size")"
+  echo "found $serial $(sample "$node" "$size" "$5" "$6")"
+  echo "counted $serial $(boot) $(counts "$7")"
   echo "places $serial $(places "$node" "$size" | cksum)"
 }
 """
 _PROBED = "probed=$(wipefs --no-act --all {} 2>&1 || echo 'it cannot be probed so')"
 
 
+@dataclass(frozen=True)
+class _Left:
+    """What a disk held when we last looked: a checksum of its ends, a sample, and what the kernel counted
+    (`content.counted_of`)."""
+
+    ends: str
+    sample: Sample
+    counted: str
+
+    def since(self, old: _Left) -> int | None:
+        """Bytes written and discarded since then; None where the kernel counts from another boot, or another disk."""
+        (*now_of, written, discarded), (*then_of, before, gone) = self.counted.split(), old.counted.split()
+        return 512 * (int(written) + int(discarded) - int(before) - int(gone)) if now_of == then_of else None
+
+
 class LastLook:
     """What was judged when a campaign began, and what our own steps have left on it since.
 
-    `before` gives what `hcilib.drive.launch` needs to open these devices and no others; `after` notes what a writing
-    step left. `left` is for who looks at the disks when the campaign is over: (VM, serial) -> checksum of five places
-    of each disk that was written, "" where nothing is known.
+    `before` gives what `hcilib.drive.launch` needs to open these devices and no others; `writing` and `after` frame a
+    step that writes. `left` is for who looks at the disks when the campaign is over: (VM, serial) -> checksum of five
+    places of each disk that was written, "" where nothing is known. `memory` remembers it for the next campaign.
+    `through_cache`: fio's writes may reach the disk later than its end.
     """
 
-    def __init__(self, fleet: Fleet, guarded: Guarded, lease: Lease | None = None):
+    def __init__(
+        self,
+        fleet: Fleet,
+        guarded: Guarded,
+        lease: Lease | None = None,
+        memory: Memory | None = None,
+        through_cache: bool = False,
+    ):
         self.guarded = guarded
-        self._fleet, self._lease = fleet, lease
-        self._left: dict[tuple[str, str], str] = {}
+        self._fleet, self._lease, self._memory, self._through_cache = fleet, lease, memory, through_cache
+        self._left: dict[tuple[str, str], _Left] = {}
+        self._writing: dict[tuple[str, str], _Left | None] = {}
+        self._strange: dict[tuple[str, str], str] = {}
         self.left: dict[tuple[str, str], str] = {}
+
+    def begin(self) -> None:
+        """Note what lies on the disks before the first step: nobody else may write there from now on."""
+        self._note(self.guarded)
+        self.left.clear()  # nothing was written yet
 
     def before(self, vms: Sequence[Vm], numjobs: int, *, beside: bool = False) -> tuple[dict[str, str], dict[str, str]]:
         """Serial -> what fio opens for it, and VM -> lines of sh by which the shell that starts fio opens and judges
@@ -145,49 +187,118 @@ class LastLook:
         Raises
         ------
         LeaseError : the connection to a host was lost, and another campaign has it now
-        GuardError : what the kernel has no sequence number for, or what has a role (DRBD), is not what it was
+        GuardError : what the kernel has no sequence number for, or what has a role (DRBD), is not what it was; or more
+            was written during a step than by us
         """
         if self._lease:
             self._lease.renew(required=[vm.name for vm in vms])
         devices = self._of(vms, numjobs)
+        if strange := [Refusal(*place, self._strange[place]) for place in _places(devices) if place in self._strange]:
+            raise GuardError(strange)
         asked_again = {vm: own for vm, own in devices.items() if any(not d.sequence or d.stack for d in own.values())}
         if asked_again:
             unchanged(self._fleet, asked_again, asked_again)
         paths: dict[str, str] = {}
         preludes = {}
         for vm, own in devices.items():
-            opened, nodes, looks = [], [], []
+            opened, nodes, looks, draws = [], [], [], []
             for place, (serial, device) in enumerate(own.items()):
                 held, node = _opened(place, device.path)
                 paths[serial] = node
+                left = None if beside else self._left.get((vm, serial))
+                counted = left.counted if left and not self._through_cache else ""
+                known = (left.ends, counted, left.sample.digest) if left else ("", "", "")
                 asked = (serial, device.path, device.name, device.number, device.number_hex, device.sequence,
-                         str(device.size_bytes), "" if beside else self._left.get((vm, serial), ""))  # fmt: skip
+                         str(device.size_bytes), *known)  # fmt: skip
                 opened.append(held)
                 nodes.append(node)
                 looks.append(f"look {shlex.join(asked)} {node}")
+                if left:
+                    draw = f"sample {node} {device.size_bytes} {left.sample.seed} {left.sample.blocks}"
+                    draws.append(f'{{ s=$({draw}); echo "{serial} $s"; }} &')
             all_nodes = " ".join(nodes)
             seen = [
                 f"mounts=$({MOUNTS})",
                 "writers=" if beside else f"writers=$({OPEN_TO_WRITE})",
                 "swaps=$(cat /proc/swaps 2>/dev/null)",
                 "line='\n'",
+                "booted=$(boot)",
+                "sampled=$line$(" + "\n".join([*draws, "wait"]) + ")",
                 "probed=" if beside else _PROBED.format(all_nodes),
                 f'numbers="$(stat -L -c %t:%T {all_nodes})$line"',
             ]
             preludes[vm] = "\n".join([_COMMON, _LOOK, *opened, *seen, *looks, ":"])
         return paths, preludes
 
-    def after(self, vms: Sequence[Vm], numjobs: int) -> None:
-        """Note what a step that wrote has left at both ends of its disks; of a VM that does not answer, that nothing is
-        known."""
-        devices = self._of(vms, numjobs)
-        for vm, serial in ((vm, serial) for vm, own in devices.items() for serial in own):
-            self._left.pop((vm, serial), None)
-            self.left[vm, serial] = ""
-        scripts = {vm: note(own) for vm, own in devices.items()}
+    def writing(self, vms: Sequence[Vm], numjobs: int) -> None:
+        """Know that what lies on these disks changes from now on, by us."""
+        for place in _places(self._of(vms, numjobs)):
+            self._writing[place] = self._left.pop(place, None)
+            self.left[place] = ""
+            if self._memory:
+                self._memory.note(*place, None)
+
+    def after(self) -> dict[tuple[str, str], int]:
+        """Note what lies on the disks that were written; of a VM that does not answer, that nothing is known.
+
+        Returns (VM, serial) -> bytes written and discarded since the note before, as the kernel counts them. A disk
+        that it does not count, or whose machine was restarted meanwhile, is not in it.
+        """
+        was, self._writing = self._writing, {}
+        devices: Guarded = {}
+        for vm, serial in was:
+            devices.setdefault(vm, {})[serial] = self.guarded[vm][serial]
+        self._note(devices)
+        if self._through_cache:
+            return {}
+        both = {place: (old, self._left[place]) for place, old in was.items() if old and place in self._left}
+        counted = {place: now.since(old) for place, (old, now) in both.items()}
+        return {place: written for place, written in counted.items() if written is not None}
+
+    def accuse(self, place: tuple[str, str], why: str) -> None:
+        """Let no further step, and no later campaign, open this disk: somebody else's bytes are on it."""
+        self._strange[place] = why
+        self.left[place] = ""
+        self._left.pop(place, None)
+        if self._memory:
+            self._memory.forget(*place)
+
+    def keep(self) -> None:
+        """Remember what lies on the disks at the end of a campaign, by a larger sample; not of one that holds something
+        else than we left."""
+        if not self._memory or not self._left:
+            return
+        devices = {place: self.guarded[place[0]][place[1]] for place in self._left}
+        old = {place: (d, self._left[place].sample.seed, FEW) for place, d in devices.items()}
+        new = {place: (d, content.new_seed(), content.PLACES) for place, d in devices.items()}
+        still, more = content.samples(self._fleet, old), content.samples(self._fleet, new)
+        for place, left in self._left.items():
+            counted = content.counted_of(devices[place], more[place][1])
+            if still[place][0] == left.sample and (self._through_cache or content.same_count(left.counted, counted)):
+                self._remember(place, more[place][0], counted)
+
+    def _remember(self, place: tuple[str, str], sample: Sample, counted: str) -> None:
+        if self._memory:
+            self._memory.note(*place, sample, "" if self._through_cache else counted)
+
+    def _note(self, devices: Guarded) -> None:
+        for place in _places(devices):
+            self._left.pop(place, None)
+            self.left[place] = ""
+        seeds = {place: content.new_seed() for place in _places(devices)}
+        scripts = {vm: note(own, {serial: seeds[vm, serial] for serial in own}) for vm, own in devices.items()}
         for vm, outcome in self._fleet.run(scripts, limit_s=ANSWER_S).items():
-            for what, serial, checksum in re.findall(r"(?m)^(left|places) (\S+) (\d+ \d+)$", outcome.value or ""):
-                (self._left if what == "left" else self.left)[vm, serial] = checksum
+            told: dict[str, dict[str, str]] = {}
+            for what, serial, value in re.findall(r"(?m)^(left|places|found|counted) (\S+) (.+)$", outcome.value or ""):
+                told.setdefault(serial, {})[what] = value
+            for serial, own in told.items():
+                if own.keys() != {"left", "places", "found", "counted"}:
+                    continue
+                sample = Sample(seeds[vm, serial], FEW, own["found"])
+                counted = content.counted_of(self.guarded[vm][serial], own["counted"])
+                self._left[vm, serial] = _Left(own["left"], sample, counted)
+                self.left[vm, serial] = own["places"]
+                self._remember((vm, serial), sample, counted)
 
     def _of(self, vms: Sequence[Vm], numjobs: int) -> Guarded:
         """The devices that a step opens; {} for a lab, whose disks are its own exports."""
@@ -195,11 +306,18 @@ class LastLook:
         return {vm: {s: self.guarded[vm][s] for s in serials if s in self.guarded[vm]} for vm, serials in used.items()}
 
 
-def note(devices: Mapping[str, Device]) -> str:
-    """Lines of sh that print what lies at both ends of each disk, if it can be ours."""
+def note(devices: Mapping[str, Device], seeds: Mapping[str, int]) -> str:
+    """Lines of sh that print what lies on each disk, if it can be ours, and what the kernel counts of it."""
     probed = _PROBED.format(shlex.join(device.path for device in devices.values()))
-    notes = [shlex.join(["note", serial, d.number_hex, str(d.size_bytes), d.path]) for serial, d in devices.items()]
-    return "\n".join([_COMMON, PLACES, _NOTE, probed, *notes])
+    notes = [
+        shlex.join(["note", s, d.number_hex, str(d.size_bytes), d.path, str(seeds[s]), str(FEW), d.number]) + " &"
+        for s, d in devices.items()
+    ]
+    return "\n".join([_COMMON, PLACES, _NOTE, probed, *notes, "wait"])
+
+
+def _places(devices: Guarded) -> list[tuple[str, str]]:
+    return [(vm, serial) for vm, own in devices.items() for serial in own]
 
 
 def _opened(place: int, path: str) -> tuple[str, str]:

@@ -59,6 +59,7 @@ class Launch:
     watch : called every few seconds with the fleet's IOPS, one value every `sample_s` since the start, of the samples
         that every VM has reported; True ends the run, which then has `stopped_early`. Only the per-host launcher can:
         fio's client prints nothing before the end
+    judged : called once all preludes have ended well: from then on fio may write
     begun : set when fio was started everywhere
     """
 
@@ -74,6 +75,7 @@ class Launch:
     preludes: Mapping[str, str] = field(default_factory=dict)
     watch: Callable[[np.ndarray], bool] | None = None
     sample_s: float = 1.0
+    judged: Callable[[], None] = lambda: None
     begun: threading.Event | None = None
 
     @cached_property

@@ -134,7 +134,9 @@ def sessions(of: Launch, script: str, process: str, limit_s: float, count_ms: st
         return session
 
     try:
-        yield need("preparing fio", of.fleet.each(by_name, prepare, limit_s=4 * CONNECT_S))
+        prepared = need("preparing fio", of.fleet.each(by_name, prepare, limit_s=4 * CONNECT_S))
+        of.judged()
+        yield prepared
     finally:
         over.set()
         for session in tuple(opened.values()):  # who was not waited for may still be adding to them

@@ -1,0 +1,225 @@
+"""Whose the bytes on a disk are: blank, ours as it was left, or somebody's.
+
+A disk without a signature may still hold data: a raw database, dm-crypt without a header, an LVM
+volume's middle. So it is judged by a sample: the first and last MiB and `PLACES` blocks of 4 KiB at
+random places. A disk on which all of them hold one and the same of `BLANKS` is blank; one that holds
+what this controller's last campaign left there is ours; any other is refused, unless the testbed's
+file approves exactly that content (``may_hold_data``, the digest of the sample).
+
+What a campaign leaves is remembered on the controller, outside any run directory, as the next
+campaign on these disks has another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import secrets
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hcilib.drive.guard.devices import Device
+from hcilib.drive.guard.guard import Guarded, GuardError, Refusal
+from hcilib.drive.hosts.hosts import ANSWER_S, Fleet
+from hcilib.model.testbed import Testbed
+
+PLACES, FEW = 4096, 256
+"""Blocks of a sample: at a campaign's start and end, and around each of its steps."""
+SEED = 1
+"""Where the blocks lie whose digest a testbed's file approves."""
+BLOCK = 4096
+BLANKS = (b"\0", b"\xff")
+"""What every byte of a disk that was never written, or was erased, is."""
+
+ENDS_BYTES = 2**20
+# Positions are drawn on the host, as thousands of them are longer than a command may be. A process for
+# each of thousands of blocks takes seconds, so python3 reads them where there is one: the same bytes.
+_FAST = """
+import mmap, os, sys
+try:
+    disk = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)
+    os.preadv(disk, [mmap.mmap(-1, 4096)], 0)
+except OSError:
+    disk = os.open(sys.argv[1], os.O_RDONLY)
+block = mmap.mmap(-1, 4096)
+for k in sys.stdin:
+    sys.stdout.buffer.write(block[: os.preadv(disk, [block], 4096 * int(k))])
+"""
+READ = rf"""
+fast={shlex.quote(_FAST)}"""
+READ += r"""
+piece() { dd if="$1" bs=65536 skip="$2" count="$3" iflag=direct 2>/dev/null || dd if="$1" bs=65536 skip="$2" count="$3" 2>/dev/null; }
+first() { piece "$1" 0 17; }
+last() { piece "$1" $(( $2 > 2097152 ? $2 / 65536 - 16 : 0 )) 17; }
+blocks() {
+  awk -v s="$3" -v n="$4" -v b=$(($2 / 4096)) 'BEGIN {srand(s); for (; n > 0; n--) printf "%.0f\n", int(rand() * b)}' |
+    sort -n | if command -v python3 >/dev/null; then python3 -SEc "$fast" "$1"; else each "$1"; fi
+}
+each() {
+  while read -r k; do
+    dd if="$1" bs=4096 skip="$k" count=1 iflag=direct 2>/dev/null || dd if="$1" bs=4096 skip="$k" count=1 2>/dev/null
+  done
+}
+sample() { { first "$1" "$2"; last "$1" "$2"; blocks "$1" "$2" "$3" "$4"; } | sha256sum | cut -c 1-32; }
+counts() { read -r _ _ _ _ _ _ w _ _ _ _ _ _ d _ <"/sys/dev/block/$1/stat"; echo "$w ${d:-0}"; }
+boot() { read -r b </proc/sys/kernel/random/boot_id; echo "$b"; }
+"""  # noqa: E501
+"""Shell: ``sample DEVICE BYTES SEED BLOCKS`` prints a digest; ``counts NUMBER`` the sectors written and
+discarded since the machine started, as the kernel counts them."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What was found at the places that a seed names."""
+
+    seed: int
+    blocks: int
+    digest: str
+
+
+def samples(
+    fleet: Fleet, wanted: Mapping[tuple[str, str], tuple[Device, int, int]]
+) -> dict[tuple[str, str], tuple[Sample, str]]:
+    """Read a sample of each of these disks, all of a host at once: (VM, serial) -> (device, seed, blocks).
+
+    Returns (VM, serial) -> the sample, and what the kernel counts: boot id, sectors written, sectors
+    discarded.
+
+    Raises
+    ------
+    GuardError : a VM did not answer
+    """
+    scripts: dict[str, str] = {}
+    for (vm, serial), (device, seed, blocks) in wanted.items():
+        draw = f"sample {shlex.quote(device.path)} {device.size_bytes} {seed} {blocks}"
+        print_it = f'{{ s=$({draw}); echo "{serial} $s $(boot) $(counts {device.number})"; }} &\n'
+        scripts[vm] = scripts.get(vm, f"LC_ALL=C; export LC_ALL\n{READ}") + print_it
+    answers = fleet.run({vm: f"{script}wait" for vm, script in scripts.items()}, limit_s=ANSWER_S)
+    found, lost = {}, []
+    for vm, serial in wanted:
+        told = re.search(rf"(?m)^{re.escape(serial)} ([0-9a-f]{{32}}) (\S+ \d+ \d+)$", answers[vm].value or "")
+        if told:
+            _, seed, blocks = wanted[vm, serial]
+            found[vm, serial] = Sample(seed, blocks, told[1]), told[2]
+        else:
+            why = answers[vm].error or "its answer ends early"
+            lost.append(Refusal(vm, serial, f"its content could not be sampled: {why}"))
+    if lost:
+        raise GuardError(lost)
+    return found
+
+
+def blank(size_bytes: int) -> tuple[str, ...]:
+    """Digests of the sample (of `PLACES` blocks) of a disk of this size that holds nothing."""
+    whole = size_bytes // 65536
+    tail = whole - 16 if size_bytes > 2 * ENDS_BYTES else 0
+    ends = min(17 * 65536, size_bytes) + min(17 * 65536, size_bytes - tail * 65536)
+    return tuple(hashlib.sha256(byte * (ends + PLACES * BLOCK)).hexdigest()[:32] for byte in BLANKS)
+
+
+# What this controller's campaigns left
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a campaign left on a disk; without a sample while it writes there. `counted`: by the kernel of the boot and
+    the disk sequence that it names; "" where that says nothing."""
+
+    campaign: str
+    run_dir: str
+    sample: Sample | None = None
+    counted: str = ""
+
+
+class Memory:
+    """What was left on each disk of a testbed, in files of this controller that outlive run directories."""
+
+    def __init__(self, testbed: Testbed, campaign: str, run_dir: str | Path):
+        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        self._folder = Path(state) / "hcilib" / "disks" / testbed.name
+        self.campaign, self._run_dir = campaign, str(Path(run_dir).absolute())
+
+    def of(self, vm: str, serial: str) -> Left | None:
+        """What was noted last; None where nothing is known, or not to be understood."""
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            known = json.loads(self._file(vm, serial).read_text(encoding="utf-8"))
+            sample = Sample(**known["sample"]) if known["sample"] else None
+            return Left(known["campaign"], known["run_dir"], sample, known["counted"])
+        return None
+
+    def note(self, vm: str, serial: str, sample: Sample | None, counted: str = "") -> None:
+        """Keep what is on the disk now; None: we are about to write there."""
+        file = self._file(vm, serial)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        beside = file.with_name(f".{file.name}.{os.getpid()}")
+        beside.write_text(json.dumps(asdict(Left(self.campaign, self._run_dir, sample, counted))), encoding="utf-8")
+        os.replace(beside, file)
+
+    def forget(self, vm: str, serial: str) -> None:
+        """Know nothing of the disk any more: somebody else's bytes are among ours."""
+        self._file(vm, serial).unlink(missing_ok=True)
+
+    def _file(self, vm: str, serial: str) -> Path:
+        return self._folder / vm / f"{serial}.json"
+
+
+def require_known(fleet: Fleet, testbed: Testbed, guarded: Guarded, memory: Memory) -> None:
+    """Refuse every disk that holds what nobody here wrote.
+
+    Raises
+    ------
+    GuardError : names each such disk and the digest by which its content may be approved
+    """
+    left = {(vm, serial): memory.of(vm, serial) for vm, disks in guarded.items() for serial in disks}
+    devices = {(vm, serial): device for vm, disks in guarded.items() for serial, device in disks.items()}
+    remembered = {place: known for place, known in left.items() if known and known.sample}
+    ours = {place for place, known in left.items() if known and not known.sample and known.campaign == memory.campaign}
+    if remembered:
+        draws = {p: (devices[p], s.seed, s.blocks) for p, known in remembered.items() if (s := known.sample)}
+        for place, (sample, counted) in samples(fleet, draws).items():
+            known = remembered[place]
+            if sample == known.sample and same_count(known.counted, counted_of(devices[place], counted)):
+                ours.add(place)
+    others = {place: device for place, device in devices.items() if place not in ours}
+    if not others:
+        return
+    found = samples(fleet, {place: (device, SEED, PLACES) for place, device in others.items()})
+    refused = []
+    for place, device in others.items():
+        digest = found[place][0].digest
+        if digest not in (*blank(device.size_bytes), testbed.may_hold_data.get(place[1])):
+            refused.append(Refusal(*place, _why(device, place[1], digest, left[place])))
+    if refused:
+        raise GuardError(refused)
+
+
+def counted_of(device: Device, counted: str) -> str:
+    """The kernel's count with what it holds for: a boot, and the disk's sequence number since."""
+    return f"{device.sequence or '-'} {counted}"
+
+
+def same_count(before: str, now: str) -> bool:
+    """Whether nobody wrote in between, as far as the kernel counts: what was counted of another boot, or
+    of another disk under that name, says nothing."""
+    return before.split()[:2] != now.split()[:2] or before == now
+
+
+def _why(device: Device, serial: str, digest: str, left: Left | None) -> str:
+    if left is None:
+        what = f"{device.name} holds data that carries no signature and that no campaign of this controller left there"
+    elif left.sample:
+        what = f"{device.name} was written by somebody else since the campaign in {left.run_dir} left it"
+    else:
+        what = f"{device.name} was being written by the campaign in {left.run_dir} when its controller ended: resume it"
+    allow = f"to give it up, write `may_hold_data: {{{serial}: {digest}}}` into the testbed's file"
+    return f"{what}; {allow} (a sample of {PLACES:,} places)"
+
+
+def new_seed() -> int:
+    """Places that nobody knows before."""
+    return secrets.randbelow(2**31)

@@ -1,0 +1,243 @@
+"""Whose bytes lie on a disk: real loop devices, real campaigns, and somebody who writes beside them."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from loops import MIB, RANDOM, SIZE, Attacked, own_kernels
+
+from hcilib.drive.campaign import campaign
+from hcilib.drive.campaign.campaign import run
+from hcilib.drive.guard import content, last_look
+from hcilib.drive.guard.content import Memory, Sample, require_known
+from hcilib.drive.guard.guard import GuardError, identify
+from hcilib.drive.guard.last_look import LastLook
+from hcilib.model.sweeps import sweep
+from hcilib.model.system import System
+
+pytestmark = pytest.mark.lab
+SYSTEM = System(name="real-disk", label="A disk")
+PLAN = {"repeats": 2, "iodepth": 4, "vms": 1, "read_runtime_s": 0.5, "write_runtime_s": 0.5, "span_bytes": 8 * MIB,
+        "canary": False, "prefill": False}  # fmt: skip
+STRANGE, MUCH = random.Random(42).randbytes(4096), random.Random(43).randbytes(2**18)
+
+
+@pytest.fixture
+def own(hosts, tmp_path, monkeypatch):
+    """Campaigns on these hosts, and a memory that knows nothing yet."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with own_kernels(hosts.folder):
+        yield
+
+
+def measured(testbed, run_dir, patterns=("4k-randwrite", "64k-write"), **plan):
+    return run(sweep(list(patterns), **PLAN | plan), testbed, SYSTEM, run_dir, consent="wipe", progress=False)
+
+
+def put(device: str, offset: int, data: bytes = STRANGE) -> None:
+    with open(device, "r+b") as disk:
+        disk.seek(offset)
+        disk.write(data)
+
+
+def at(device: str, offset: int, size: int = len(STRANGE)) -> bytes:
+    with open(device, "rb") as disk:
+        disk.seek(offset)
+        return disk.read(size)
+
+
+def refusal(error) -> str:
+    [refused] = error.value.refusals
+    return str(refused)
+
+
+# At the start
+
+
+@pytest.mark.parametrize("erased", [b"\0", b"\xff"])
+def test_a_blank_disk_is_known_by_its_sample(blank, hosts, tmp_path, erased):
+    _, device, testbed = blank
+    put(device, 0, erased * SIZE)
+    with hosts.fleet(testbed) as fleet:
+        guarded = identify(fleet, testbed, 1, 1, "wipe")
+        require_known(fleet, testbed, guarded, Memory(testbed, "one", tmp_path))
+        put(device, 5 * MIB, MUCH)
+        with pytest.raises(GuardError, match="holds data that carries no signature"):
+            require_known(fleet, testbed, guarded, Memory(testbed, "one", tmp_path))
+
+
+def test_data_without_a_signature_is_refused_until_that_very_content_is_approved(own, blank, tmp_path):
+    """N4: dm-crypt without a header, a database on the raw disk."""
+    file, device, testbed = blank
+    put(device, 0, RANDOM)
+    before = file.read_bytes()
+    with pytest.raises(GuardError, match="holds data that carries no signature") as error:
+        measured(testbed, tmp_path / "run")
+    assert file.read_bytes() == before
+    digest = refusal(error).partition("may_hold_data: {B1: ")[2][:32]
+    allowed = testbed.model_copy(update={"may_hold_data": {"B1": digest}})
+    put(device, 9 * MIB, MUCH)
+    with pytest.raises(GuardError, match="holds data that carries no signature"):
+        measured(allowed, tmp_path / "run")
+    put(device, 0, RANDOM)
+    assert measured(allowed, tmp_path / "run")["valid"].all()
+
+
+def test_what_one_campaign_left_the_next_may_overwrite_and_nothing_else(own, blank, tmp_path):
+    _, device, testbed = blank
+    assert measured(testbed, tmp_path / "first")["valid"].all()
+    assert measured(testbed, tmp_path / "second")["valid"].all()
+    put(device, 3 * MIB, MUCH)
+    with pytest.raises(GuardError, match=rf"somebody else since the campaign in {tmp_path}/second left it"):
+        measured(testbed, tmp_path / "third")
+    assert at(device, 3 * MIB, len(MUCH)) == MUCH
+
+
+def test_a_disk_that_was_written_when_its_controller_died_is_its_own_campaigns_alone(own, blank, hosts, tmp_path):
+    _, device, testbed = blank
+    mine, other = Memory(testbed, "mine", tmp_path / "mine"), Memory(testbed, "other", tmp_path / "other")
+    put(device, 0, RANDOM)
+    mine.note("vm1", "B1", None)
+    with hosts.fleet(testbed) as fleet:
+        guarded = identify(fleet, testbed, 1, 1, "wipe")
+        require_known(fleet, testbed, guarded, mine)
+        with pytest.raises(GuardError, match=rf"by the campaign in {tmp_path}/mine when its controller ended"):
+            require_known(fleet, testbed, guarded, other)
+
+
+def test_a_disk_of_the_same_serial_elsewhere_is_another(own, blank, hosts, tmp_path):
+    """`drive-scsi1` is what every QEMU guest calls its second disk."""
+    _, device, testbed = blank
+    put(device, 0, RANDOM)
+    elsewhere = testbed.model_copy(update={"name": "elsewhere"})
+    Memory(elsewhere, "mine", tmp_path).note("vm1", "B1", None)
+    with hosts.fleet(testbed) as fleet, pytest.raises(GuardError, match="holds data that carries no signature"):
+        require_known(fleet, testbed, identify(fleet, testbed, 1, 1, "wipe"), Memory(testbed, "mine", tmp_path))
+
+
+def test_a_memory_that_is_damaged_knows_nothing(own, blank, tmp_path):
+    _, _, testbed = blank
+    memory = Memory(testbed, "mine", tmp_path)
+    memory.note("vm1", "B1", Sample(7, 256, "a" * 32))
+    assert memory.of("vm1", "B1").sample == Sample(7, 256, "a" * 32)
+    [file] = (tmp_path / "state").rglob("B1.json")
+    for text in ("", "[]", "{}", '{"campaign": "mine", "run_dir": "x", "sample": {"seed": 1}}'):
+        file.write_text(text)
+        assert memory.of("vm1", "B1") is None
+
+
+# Between steps
+
+
+@pytest.fixture
+def attacked(blank, hosts):
+    file, device, testbed = blank
+    with hosts.fleet(testbed) as fleet:
+        yield Attacked(fleet, testbed, device, file)
+
+
+@pytest.mark.parametrize("offset", [0, 64 * 1024, 3 * MIB, 8 * MIB + 4096, SIZE - 4096])
+def test_one_foreign_block_anywhere_is_seen_before_the_next_step(attacked, offset):
+    attacked.fill()
+    assert attacked.said() == "started"
+    put(attacked.device, offset)
+    for _ in range(2):
+        assert "was written by somebody else since our last step" in attacked.said()
+    assert at(attacked.device, offset) == STRANGE
+
+
+def test_a_foreign_block_with_what_was_there_before_is_seen_by_the_kernels_count(attacked):
+    attacked.fill()
+    put(attacked.device, 3 * MIB, RANDOM[3 * MIB : 3 * MIB + 4096])
+    said = attacked.said()
+    assert "sectors written and discarded" in said
+    before, after = (
+        list(map(int, text.split()[:2])) for text in said.partition("discarded ")[2].split(" where we left ")
+    )
+    assert before[0] - after[0] == 8
+
+
+def test_where_the_count_says_nothing_the_places_do(attacked, monkeypatch, tmp_path):
+    """A machine that was started again counts from zero."""
+    boot = tmp_path / "boot"
+    boot.write_text("first\n")
+    patched = last_look._COMMON.replace("/proc/sys/kernel/random/boot_id", str(boot))
+    monkeypatch.setattr(last_look, "_COMMON", patched)
+    attacked.fill()
+    boot.write_text("second\n")
+    assert attacked.said() == "started"
+    put(attacked.device, 2 * MIB, STRANGE * 2048)
+    assert "at one of several places it holds other bytes" in attacked.said()
+
+
+def test_what_the_look_refused_is_not_ours_at_the_next_one(own, blank, tmp_path, monkeypatch):
+    """An attempt that never wrote notes nothing: else somebody's bytes would pass for ours at the second attempt."""
+    _, device, testbed = blank
+    before_step, looks = LastLook.before, []
+
+    def strike(look, vms, numjobs, **how):
+        looks.append(1)
+        if len(looks) == 2:
+            put(device, 3 * MIB)
+        return before_step(look, vms, numjobs, **how)
+
+    monkeypatch.setattr(LastLook, "before", strike)
+    results = measured(testbed, tmp_path / "run")
+    assert len(results) == 1
+    assert len(results.attrs["missing"]) == 3
+    assert len(list((tmp_path / "run" / "failed").iterdir())) == 9
+    assert at(device, 3 * MIB) == STRANGE
+    with pytest.raises(GuardError):
+        measured(testbed, tmp_path / "another")
+
+
+# During a step
+
+
+def test_the_kernel_counts_what_fio_says_it_wrote(own, blank, tmp_path, monkeypatch):
+    counted = []
+    compare = campaign._foreign_writes
+
+    def seen(step, record, look, written, *of, **how):
+        counted.append((written, step.cell.pattern.name))
+        return compare(step, record, look, written, *of, **how)
+
+    monkeypatch.setattr(campaign, "_foreign_writes", seen)
+    _, _, testbed = blank
+    results = measured(testbed, tmp_path / "run", ["4k-randwrite", "64k-write", "8k-randrw70", "4k-randread"])
+    assert len(results) == 8
+    writing = [written["vm1", "B1"] for written, name in counted if name != "4k-randread"]
+    assert len(writing) == 6
+    assert all(bytes_written > 0 for bytes_written in writing)
+
+
+def test_more_bytes_than_fio_wrote_end_the_disks_use(own, blank, tmp_path, monkeypatch):
+    _, device, testbed = blank
+    after, notes = LastLook.after, []
+
+    def strike(look):
+        notes.append(1)
+        if len(notes) == 2:
+            put(device, 12 * MIB)  # at the end of the second step, out of its span
+        return after(look)
+
+    monkeypatch.setattr(LastLook, "after", strike)
+    results = measured(testbed, tmp_path / "run")
+    assert len(results) == 1
+    problems = [(f / "step.json").read_text() for f in sorted((tmp_path / "run" / "failed").iterdir())]
+    assert sum("4,096 bytes more were written or discarded during" in text for text in problems) == len(problems) == 9
+    assert at(device, 12 * MIB) == STRANGE
+    with pytest.raises(GuardError, match="holds data that carries no signature"):
+        measured(testbed, tmp_path / "another")
+
+
+def test_a_sample_is_of_its_seed_whoever_reads_it(attacked, monkeypatch):
+    attacked.fill()
+    device = attacked.look.guarded["vm1"]["B1"]
+    drawn = {
+        seed: content.samples(attacked.fleet, {("vm1", "B1"): (device, seed, 16)})["vm1", "B1"][0] for seed in (3, 4)
+    }
+    assert drawn[3].digest != drawn[4].digest
+    monkeypatch.setattr(content, "READ", content.READ.replace("command -v python3", "command -v no-such-python"))
+    again = content.samples(attacked.fleet, {("vm1", "B1"): (replace(device), 3, 16)})["vm1", "B1"][0]
+    assert again == drawn[3]
