@@ -13,6 +13,7 @@ import pytest
 from loops import SIZE, Media, by_id, hosts_in, losetup, mounted
 from signatures import CONTENT, write
 
+from hcilib.drive.guard import guard
 from hcilib.drive.guard.devices import OPEN_TO_WRITE
 from hcilib.drive.guard.guard import GuardError, Refusal, identify, recheck, unchanged
 
@@ -235,3 +236,51 @@ def test_a_device_that_someone_takes_into_use_is_noticed_before_the_next_step(bl
             assert refusal == Refusal("vm1", "B1", f"{device.removeprefix('/dev/')} is mounted on {where}")
         with pytest.raises(GuardError, match="carries ext4"):
             identify(fleet, testbed, 1, 1, "wipe")
+
+
+@pytest.fixture
+def listed(monkeypatch, tmp_path):
+    """The host's own list of what may be overwritten, at another place."""
+    file = tmp_path / "hci" / "may-overwrite"
+    file.parent.mkdir(mode=0o755)
+    monkeypatch.setattr(guard, "INVENTORY", guard.INVENTORY.replace("/etc/hci/may-overwrite", str(file)))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("# ours\nB1  # the second disk\n", None),
+        ("naa.5000c500a1b2c3d4\nB1\n", None),
+        ("", "is not among what /etc/hci/may-overwrite of its host allows (nothing)"),
+        ("B2\n#B1\n", "is not among what /etc/hci/may-overwrite of its host allows (B2)"),
+        ("==== sysfs\nB1x\n", "is not among what /etc/hci/may-overwrite of its host allows (B1x)"),
+    ],
+)
+def test_a_hosts_own_list_says_what_may_be_overwritten(blank, hosts, listed, text, reason):
+    _, _, testbed = blank
+    listed.write_text(text)
+    with hosts.fleet(testbed) as fleet:
+        if reason is None:
+            assert identify(fleet, testbed, 1, 1, "wipe")
+            return
+        with pytest.raises(GuardError) as refused:
+            identify(fleet, testbed, 1, 1, "wipe")
+    assert reason in str(refused.value)
+
+
+def test_a_list_that_others_may_write_allows_nothing(blank, hosts, listed):
+    _, _, testbed = blank
+    listed.write_text("B1\n")
+    tricks = {
+        "belongs to account 65534": lambda: os.chown(listed, 65534, 0),
+        "(it belongs to account 0, mode -rw-rw-r--": lambda: (os.chown(listed, 0, 0), listed.chmod(0o664)),
+        "(its folder belongs to account 0, mode drwxr-xrwx": lambda: (listed.chmod(0o644), listed.parent.chmod(0o757)),
+        "cannot be read": lambda: (listed.parent.chmod(0o755), listed.unlink(), listed.mkdir()),
+    }
+    with hosts.fleet(testbed) as fleet:
+        for reason, trick in tricks.items():
+            trick()
+            with pytest.raises(GuardError) as refused:
+                identify(fleet, testbed, 1, 1, "wipe")
+            assert reason in str(refused.value)

@@ -78,6 +78,16 @@ echo '==== swaps'; cat /proc/swaps 2>/dev/null
 echo '==== unseen'; n=0; for p in /proc/[0-9]*; do [ -r "$p/fd" ] || n=$((n + 1)); done; echo $n
 """
 INVENTORY += f"echo '==== mounts'; {MOUNTS}\n" + STACKS
+# The owner of a host may say himself which disks any campaign may write. Who may change the file, or
+# put another in its place, is told with it.
+MAY_OVERWRITE = "/etc/hci/may-overwrite"
+INVENTORY += f"""
+f={MAY_OVERWRITE}
+if [ -e "$f" ] || [ -L "$f" ]; then
+  echo '==== allowed'; stat -L -c '%u %A' "${{f%/*}}" "$f"; echo
+  if [ -f "$f" ] && [ -r "$f" ]; then head -c 65536 "$f" | sed 's/^=.*//'; else echo unreadable; fi
+fi 2>/dev/null
+"""
 
 # Signatures are probed on the device itself: udev's opinion is as old as its last event. blkid ends with 2 both for
 # "nothing
@@ -179,11 +189,25 @@ class Device:
 @dataclass(frozen=True)
 class Inventory:
     """A host's devices by kernel name; `astray` are links under /dev/disk/by-id that lead to no block device; `unseen`
-    counts the processes of other accounts, into which the user may not look for who has a device open."""
+    counts the processes of other accounts, into which the user may not look for who has a device open. `allowed`: the
+    serials in the host's own list of what may be overwritten (`MAY_OVERWRITE`), None where it has no such file;
+    `unsure`: why that list cannot be believed."""
 
     devices: dict[str, Device] = field(default_factory=dict)
     astray: dict[str, str] = field(default_factory=dict)
     unseen: int = 0
+    allowed: frozenset[str] | None = None
+    unsure: str = ""
+
+    def may_overwrite(self, device: Device) -> str:
+        """Why the host's own list forbids to write the device; "" where it does not."""
+        if self.unsure:
+            return f"{MAY_OVERWRITE} {self.unsure}, so nothing may be overwritten there"
+        names = {identity(name) for name in (*device.identifiers, *device.links)}
+        if self.allowed is None or names & {identity(name) for name in self.allowed}:
+            return ""
+        listed = ", ".join(sorted(self.allowed)[:8]) or "nothing"
+        return f"{device.name} is not among what {MAY_OVERWRITE} of its host allows ({listed})"
 
 
 def parse(text: str) -> Inventory:
@@ -244,7 +268,23 @@ def _inventory(parts: dict[str, str]) -> Inventory:
             role=role,
             exports=tuple(exports.get(name, ())),
         )
-    return Inventory(devices, astray, int(parts.get("unseen", "0") or 0))
+    unseen = int(parts.get("unseen", "0") or 0)
+    return Inventory(devices, astray, unseen, *_allowed(parts.get("allowed")))
+
+
+def _allowed(text: str | None) -> tuple[frozenset[str] | None, str]:
+    """The serials of the host's own list, one a line, and why it cannot be believed."""
+    if text is None:
+        return None, ""
+    modes, _, listed = text.partition("\n\n")
+    modes_of = [line.split() for line in modes.splitlines()]
+    if len(modes_of) != 2 or listed.strip() == "unreadable":
+        return frozenset(), "cannot be read"
+    for what, (owner, mode) in zip(("its folder", "it"), modes_of, strict=True):
+        if owner != "0" or mode[5] == "w" or mode[8] == "w":
+            return frozenset(), f"cannot be believed ({what} belongs to account {owner}, mode {mode}; root alone must)"
+    lines = (line.partition("#")[0].strip() for line in listed.splitlines())
+    return frozenset(line for line in lines if line), ""
 
 
 def find(inventory: Inventory, serial: str) -> list[Device]:

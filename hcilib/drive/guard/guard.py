@@ -246,7 +246,8 @@ def _objections(disk: Disk, devices: list[Device], known: Inventory | str) -> li
         names = ", ".join(d.name for d in devices)
         return [f"{len(devices)} devices have this serial, WWN or by-id link: {names}; give each disk its own"]
     [device] = devices
-    reasons = _in_use(device) + _content(device)
+    forbidden = known.may_overwrite(device)
+    reasons = [forbidden] * bool(forbidden) + _in_use(device) + _content(device)
     if device.size_bytes != disk.size_bytes:
         reasons.insert(0, f"{device.name} has {device.size_bytes} bytes where the testbed says {disk.size_bytes}")
     return reasons
