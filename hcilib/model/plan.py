@@ -172,7 +172,7 @@ class Integrity:
     span_bytes: int
 
 
-_SECONDS = {"network_s": 0.0, "pause_s": 0.0, "outage_limit_s": 900.0}
+_OTHERS = {"network_s": 0.0, "pause_s": 0.0, "outage_limit_s": 900.0, "readonly": False}
 """Field -> its default, which is left out of plan.json and of the digest."""
 _RULES = {"adaptive": Adaptive, "volume": Volume, "content": Content, "offered": Offered, "integrity": Integrity}
 
@@ -186,7 +186,7 @@ class Plan:
     it runs. ``content`` says what prefill and writes consist of; None: fio's own buffers, which neither repeat nor
     compress well. ``network_s``: how long each link between two nodes is measured before the first step (0: not at
     all); ``pause_s``: how long nothing happens before each run; ``outage_limit_s``: how long it is waited for a host
-    that cannot be reached.
+    that cannot be reached. ``readonly``: nothing is written, so no consent is needed and disks may hold data.
     """
 
     steps: tuple[Step, ...]
@@ -203,13 +203,27 @@ class Plan:
     network_s: float = 0.0
     pause_s: float = 0.0
     outage_limit_s: float = 900.0
+    readonly: bool = False
+
+    def require_reads(self) -> None:
+        """PlanError where the plan says that it only reads, and something in it writes."""
+        if not self.readonly:
+            return
+        for step in self.steps:
+            if step.kind == "prefill":
+                raise PlanError("readonly: a prefill writes; set prefill: false, and refill: false")
+            if step.cell.events:
+                raise PlanError(f"readonly: events ({step.cell.name}) may write; leave them out")
+            for cell in [load.cell for load in step.cell.tenants] or [step.cell]:
+                if cell.pattern.writes:
+                    raise PlanError(f"readonly: {cell.pattern.name} writes; leave it out, or leave out readonly")
 
     def to_dict(self) -> dict:
         """Plain data, the format version first; :meth:`from_dict` is its inverse."""
         steps = [step.to_dict() for step in self.steps]
         head = {"format": self.format, "order": self.order, "policy": self.policy, "seed": self.seed}
         rules = {name: asdict(rule) for name in _RULES if (rule := getattr(self, name))}
-        rules |= {name: value for name, default in _SECONDS.items() if (value := getattr(self, name)) != default}
+        rules |= {name: value for name, default in _OTHERS.items() if (value := getattr(self, name)) != default}
         return {**head, **rules, "span_bytes": self.span_bytes, "steps": steps}
 
     @classmethod
@@ -219,7 +233,7 @@ class Plan:
         try:
             steps = tuple(map(Step.from_dict, data["steps"]))
             rules: dict[str, Any] = {name: rule(**data[name]) for name, rule in _RULES.items() if name in data}
-            rules |= {name: data[name] for name in _SECONDS if name in data}
+            rules |= {name: data[name] for name in _OTHERS if name in data}
             return cls(steps, *(data[k] for k in ("span_bytes", "order", "policy", "seed")), **rules)
         except KeyError as error:
             raise PlanError(f"plan: field {error} is missing") from None

@@ -57,6 +57,7 @@ def sweep(
     refill: bool = False,
     pause_s: float = 0.0,
     outage_limit_s: float = 900.0,
+    readonly: bool = False,
     **words: float | None,
 ) -> Plan:
     """A sweep over patterns, iodepths and VM counts, repeated in blocks spread over time.
@@ -99,6 +100,8 @@ def sweep(
     pause_s : how long nothing happens before each run
     outage_limit_s : how long a campaign waits for a host that cannot be reached, before it pauses; waiting costs no
         attempt
+    readonly : only read, on disks that may hold data: no consent is needed, fio is started with ``--readonly``, and
+        what writes is refused here. Needs ``prefill: false``
     words : the numbers of these rules one by one, as a params file gives them: ``least_s``, ``most_s``, ``look_s``,
         ``target``, ``sample_s``, ``most_runs`` of `Adaptive`, ``round_s``, ``warmup_cap_s`` of `Volume`, ``dedupe_pct``,
         ``compress_pct`` of `Content`
@@ -168,7 +171,9 @@ def sweep(
     rules |= {"network_s": _number("network_s", network_s), "pause_s": _number("pause_s", pause_s)}
     rules |= {"outage_limit_s": _number("outage_limit_s", outage_limit_s)}
     named = "adaptive" if adaptive else str(policy)
-    return Plan(tuple(steps), span_bytes, order, named, seed, **rules)
+    plan = Plan(tuple(steps), span_bytes, order, named, seed, **rules, readonly=readonly)
+    plan.require_reads()
+    return plan
 
 
 def _integrity(span_bytes: int | str | None, cells: Sequence[Cell]) -> Integrity | None:

@@ -201,8 +201,8 @@ class Testbed(Model):
     """Nodes, VMs and disks. `consent` is the token a campaign must repeat before these disks may be overwritten.
 
     `may_hold_data`: serial -> digest of the content that may be overwritten on that disk, as the guard's refusal names
-    it. `lease`: ``required``, or ``none`` where hosts cannot be leased: nobody is kept from measuring there at the same
-    time then, and every row says so.
+    it. `most_bytes_written`: by one campaign, to all disks together. `lease`: ``required``, or ``none`` where hosts
+    cannot be leased: nobody is kept from measuring there at the same time then, and every row says so.
     """
 
     __test__ = False
@@ -214,6 +214,7 @@ class Testbed(Model):
     known_hosts: form.FilePath = "~/.ssh/known_hosts"
     key: form.FilePath | None = None
     consent: form.Token | None = None
+    most_bytes_written: form.Bytes | None = None
     may_hold_data: dict[form.Serial, form.ContentDigest] = Field(default_factory=dict)
     lease: Literal["required", "none"] = "required"
     lab: Lab | None = None

@@ -3,15 +3,18 @@
 import subprocess
 
 import pytest
-from loops import MIB, SIZE, own_kernels
+from loops import MIB, SIZE, mounted, own_kernels
 
-from hcilib.drive.campaign import campaign
-from hcilib.drive.campaign.campaign import run
+from hcilib.drive.campaign import campaign, ledger
+from hcilib.drive.campaign.campaign import CampaignError, run
 from hcilib.drive.guard import preflight
 from hcilib.drive.guard.guard import GuardError, identify
 from hcilib.drive.guard.last_look import LastLook
+from hcilib.drive.launch import client_server, job
+from hcilib.model.plan import Plan
 from hcilib.model.sweeps import sweep
 from hcilib.model.system import System
+from hcilib.model.workload import PlanError
 
 pytestmark = pytest.mark.lab
 
@@ -101,3 +104,74 @@ def test_preflight_shows_each_disk_and_why(blank, media, hosts, monkeypatch):
     assert details[3] == f"B2: {bad} ({bad.removeprefix('/dev/')}), {SIZE + 4096} bytes; the testbed says {SIZE}"
     assert details[6].startswith("B3: no device of this host has this serial")
     assert {"clock", "memory", "governor", "fio", "idle", "server"} <= set(table["check"])
+
+
+READ = PLAN | {"readonly": True}
+
+
+@pytest.mark.parametrize("launcher", ["per-host", "client-server"])
+def test_a_campaign_that_only_reads_needs_no_consent_and_leaves_a_mounted_disk_as_it_is(own, blank, tmp_path, launcher):
+    file, device, testbed = blank
+    testbed = testbed.model_copy(update={"fio": testbed.fio.model_copy(update={"launcher": launcher}), "consent": None})
+    subprocess.run(["mkfs.ext4", "-qF", device], check=True)
+    with mounted(device, tmp_path / "mnt") as where:
+        (where / "precious").write_text("precious")
+        subprocess.run(["mount", "-o", "remount,ro", where], check=True)  # ext4 itself writes now and then
+        before = file.read_bytes()
+        results = run(sweep(["4k-randread"], **READ), testbed, SYSTEM, tmp_path / "run", progress=False)
+        assert results["valid"].tolist() == [True]
+        assert file.read_bytes() == before
+    assert not (tmp_path / "run" / "facts" / "disks").exists()
+
+
+@pytest.mark.parametrize("launcher", ["per-host", "client-server"])
+def test_fio_itself_refuses_to_write_in_a_campaign_that_only_reads(own, blank, tmp_path, launcher, monkeypatch):
+    """Should a job that writes ever come past the plan, the guard and the parser of job files."""
+    file, _, testbed = blank
+    testbed = testbed.model_copy(update={"fio": testbed.fio.model_copy(update={"launcher": launcher})})
+    real = job.job_text
+    monkeypatch.setattr(job, "job_text", lambda *of: real(*of).replace("rw=randread", "rw=randwrite"))
+    for room in (job, client_server):
+        monkeypatch.setattr(room, "verify", lambda *_: None)
+    monkeypatch.setattr(campaign, "ATTEMPTS", 1)
+    results = run(sweep(["4k-randread"], **READ), testbed, SYSTEM, tmp_path / "run", progress=False)
+    assert results.empty
+    assert file.read_bytes() == bytes(SIZE)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "more", "said"),
+    [
+        (["4k-randread", "4k-randrw70"], {}, "readonly: 4k-randrw70 writes"),
+        (["4k-randread"], {"prefill": True}, "readonly: a prefill writes; set prefill: false"),
+        (["4k-randread"], {"events": [{1: "cut-link"}], "read_runtime_s": 10}, "readonly: events"),
+    ],
+)
+def test_what_writes_is_refused_before_a_host_is_asked(patterns, more, said):
+    with pytest.raises(PlanError, match=said):
+        sweep(patterns, **READ | more)
+
+
+def test_a_plan_that_does_not_only_read_is_the_plan_it_was():
+    plan = sweep(["4k-randread"], **PLAN)
+    assert "readonly" not in plan.to_dict()
+    assert sweep(["4k-randread"], **READ).digest != plan.digest
+    assert Plan.from_dict(sweep(["4k-randread"], **READ).to_dict()).readonly
+
+
+def test_no_more_is_written_than_the_testbed_allows(own, blank, tmp_path):
+    _, _, testbed = blank
+    plan = sweep(["1m-write"], **PLAN | {"repeats": 4, "prefill": True})
+
+    def measured(limit_mib: int | None):
+        limited = testbed.model_copy(update={"most_bytes_written": limit_mib and limit_mib * MIB})
+        return run(plan, limited, SYSTEM, tmp_path / "run", consent="wipe", progress=False)
+
+    with pytest.raises(CampaignError, match=r"most_bytes_written 7,340,032; 0 are written and prefill"):
+        measured(7)
+    assert not list((tmp_path / "run" / "steps").iterdir())
+    for limit_mib in (9, 10):
+        with pytest.raises(CampaignError, match=r"; 8,388,608 are written and measure-b1.* would write about"):
+            measured(limit_mib)
+    assert ledger.writes(tmp_path / "run")["bytes_written"].tolist() == [8 * MIB]
+    assert len(measured(None)) == 4

@@ -145,11 +145,12 @@ def run(
     testbed, plan = subjects.divided(testbed, measured), subjects.interleaved(plan, measured)
     plan = plan.seated(testbed)
     every = subjects.subjects(measured, testbed, actions)
+    plan.require_reads()
     policy.require(plan, testbed, rules, earlier)
     for subject in every.values():
         subjects.require_placement(plan, subject.testbed, subject.system)
         events.require(plan, subject.actions, f"testbed {testbed.name}")
-        guard.require(subject.testbed, plan.vms, plan.numjobs, consent)
+        guard.require(subject.testbed, plan.vms, plan.numjobs, consent, not plan.readonly)
         integrity.require(plan, subject.testbed)
     try:
         with (
@@ -190,7 +191,7 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
             lease.renew()
             memory = Memory(testbed, rundir.campaign, rundir.path)
             identify = partial(_identified, fleet, products, plan, consent, memory)
-            look = LastLook(fleet, identify(), lease, memory, through_cache=not testbed.fio.direct)
+            look = LastLook(fleet, identify(), lease, memory, not testbed.fio.direct, plan.readonly)
             look.begin()
         rundir.claim(plan, testbed, measured)
         names = ", ".join(system.variant for system in measured)
@@ -246,8 +247,9 @@ def _identified(
         if only is not None:
             own = tuple(vm for vm in testbed.vms if vm.name in only)
             testbed, vms = testbed.model_copy(update={"vms": own}), len(own)
-        own_devices = guard.identify(fleet, testbed, vms, plan.numjobs, consent)
-        require_known(fleet, testbed, own_devices, memory)
+        own_devices = guard.identify(fleet, testbed, vms, plan.numjobs, consent, not plan.readonly)
+        if not plan.readonly:
+            require_known(fleet, testbed, own_devices, memory)
         for vm, devices in own_devices.items():
             guarded[vm] = guarded.get(vm, {}) | devices
     return guarded
@@ -347,6 +349,7 @@ def _measure_patiently(
     nodes: list[str] = []
     for _ in range(ATTEMPTS):
         with _naming_full_disk(course.rundir.path, f"step {step.id}"):
+            course.write_limit.require(step, testbed, course.plan.span_bytes)
             outages.wait(step.id, vms, nodes, bars)
             wrong = _measure(step, course, switch, fleet, look)
         if not wrong:
@@ -377,14 +380,11 @@ def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, look: L
         beside = integrity.Beside.of(step, plan, testbed, fleet, look, work, f"{rundir.campaign}.{rundir.order}")
         happening = events.during(step, testbed.fleet(step.cell.vms), fleet, subject.actions, record)
         with happening if events.asked(plan) else contextlib.nullcontext() as begun:
-            launched, remarks, elapsed_s, written = _launch(step, course, vms, fleet, look, work, watch, begun, beside)
+            launched, remarks, elapsed_s = _launch(step, course, vms, fleet, look, work, watch, begun, beside)
         if beside:
             beside.read_back(subject.actions.replicas, record)
             record |= {"integrity": course.rules.kept(work)} if course.rules and course.rules.kept else {}
         remarks = [*remarks, *states]
-        if step.cell.events:  # what they do, and what takes them back, may have written there too
-            look.writing(vms, step.cell.numjobs)
-            look.after()
         if system.savings and step.kind == "measure":
             saved, unsaid = subjects.saved_pct(fleet, subject)
             record, remarks = record | ({"savings_pct": saved} if saved == saved else {}), [*remarks, *unsaid]
@@ -397,17 +397,17 @@ def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, look: L
         wrong = [_name_vm(sentence, launched.places) for sentence in wrong]
         wrong += [*launched.faults, *events.premature(record, work)]
         wrong += _unfilled(step, plan, testbed, work) if step.kind == "prefill" and not wrong else []
-        wrong += (
-            []
-            if wrong
-            else _foreign_writes(step, record, look, written, work, course, exact=not beside and not step.cell.events)
-        )
+        wrong += [] if wrong or beside else _foreign_writes(step, record, look, work, course)
         record |= {} if wrong else course.judgement(step, record, watch, work)
     except (FioError, FleetError, guard.GuardError) as error:
         wrong = [str(error)]
     except BaseException as error:
         rundir.reject(work, step.id, [f"interrupted: {type(error).__name__}: {error}"], record)
         raise
+    record |= course.write_limit.add(step, look.counted, work, record.get("elapsed_s", 0.0))
+    if step.cell.events:  # what they do, and what takes them back, may have written there too
+        look.writing(vms, step.cell.numjobs)
+        look.after()
     if wrong:
         rundir.reject(work, step.id, wrong, record)
     else:
@@ -425,20 +425,17 @@ def _unfilled(step: Step, plan: Plan, testbed: Testbed, work: Path) -> list[str]
     return [f"prefill wrote {written} bytes of {due}"] if written < due else []
 
 
-def _foreign_writes(
-    step: Step, record: Mapping, look: LastLook, written: Mapping[tuple[str, str], int], work: Path, course: Policy,
-    exact: bool,
-) -> list[str]:  # fmt: skip
+def _foreign_writes(step: Step, record: Mapping, look: LastLook, work: Path, course: Policy) -> list[str]:
     """Disks to which more was written during the step than fio says it wrote. Neither its ramp, nor what writes stamped
     blocks beside it, nor what an event does is in fio's count."""
-    if not written or step.ramp_s or not exact:
+    if not look.counted or step.ramp_s or step.cell.events:
         return []
     own = of_step(
         {**record, "id": step.id}, read_fio(work / "fio.json"), course.of(step).testbed, course.plan.span_bytes
     )
     said = []
     for vm, serial, ours in own[["vm", "serial", "bytes_written"]].itertuples(index=False):
-        if (more := written.get((vm, serial), 0) - int(ours)) > 0:
+        if (more := look.counted.get((vm, serial), 0) - int(ours)) > 0:
             why = (
                 f"{more:,} bytes more were written or discarded during {step.id} than fio wrote: somebody else uses it"
             )
@@ -450,16 +447,16 @@ def _foreign_writes(
 def _launch(
     step: Step, course: Policy, vms: Sequence[Vm], fleet: Fleet, look: LastLook, work: Path, watch: Watch | None,
     begun: threading.Event | None, beside: integrity.Beside | None,
-) -> tuple[Launched, list[str], float, dict[tuple[str, str], int]]:  # fmt: skip
-    """What was launched, what is to be said of the counters, how long it took by a clock that nobody sets, and what the
-    kernel says was written to each disk."""
+) -> tuple[Launched, list[str], float]:  # fmt: skip
+    """What was launched, what is to be said of the counters, and how long it took by a clock that nobody sets."""
     plan, testbed = course.plan, course.of(step).testbed
     limit_s = job.deadline_s(step, vms, plan.span_bytes)
     paths, preludes = look.before(vms, step.cell.numjobs)
     writes = step.cell.pattern.writes or beside is not None
     judged = partial(look.writing, vms, step.cell.numjobs) if writes else lambda: None
     of = Launch(step, vms, testbed, fleet, work, plan.span_bytes, limit_s, paths, plan.content, preludes, watch,
-                sample_s=watch.sample_s if watch else 1.0, judged=judged, begun=begun)  # fmt: skip
+                sample_s=watch.sample_s if watch else 1.0, judged=judged, readonly=plan.readonly,
+                begun=begun)  # fmt: skip
     (work / "job.fio").write_text("".join(f"; --- {vm.name}\n{of.jobs[vm.name]}\n" for vm in vms))
     every_s, nodes = min(1.0, max(0.25, step.runtime_s / 4 or 1.0)), [node.name for node in testbed.nodes]
     speed = filling(testbed) if step.kind == "prefill" else contextlib.nullcontext()
@@ -470,12 +467,12 @@ def _launch(
                 launched = launch(of)
             set_s = time.time() - began_s - (time.monotonic() - began)
         finally:
-            written = look.after()
+            look.after()
     elapsed_s = launched.ended_s - launched.started_s
     if abs(set_s) <= CLOCK_SET_S:
-        return launched, remarks, elapsed_s, written
+        return launched, remarks, elapsed_s
     moved = f"the controller's clock was set by {set_s:+.0f} s during this run: its counters may be of another time"
-    return launched, [*remarks, moved], elapsed_s - set_s, written
+    return launched, [*remarks, moved], elapsed_s - set_s
 
 
 def _host(vm: Vm, testbed: Testbed, step: Step) -> dict:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ import pandas as pd
 from hcilib.drive.campaign import ledger
 from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.campaign.subjects import Subject
+from hcilib.drive.campaign.write_limit import WriteLimit
 from hcilib.model.plan import Adaptive, Plan, Step, for_each, shuffled
 from hcilib.model.testbed import Testbed
 from hcilib.model.workload import Cell
@@ -84,6 +86,11 @@ class Policy:
     subjects: dict[str, Subject]
     rules: Rules | None = None
     earlier: Sequence[str | Path] = ()
+
+    @cached_property
+    def write_limit(self) -> WriteLimit:
+        """What may still be written, by the testbed's own limit."""
+        return WriteLimit(self.rundir, self.testbed)
 
     def of(self, step: Step) -> Subject:
         """Whose step it is: the system's that it names, or the one there is."""

@@ -283,8 +283,9 @@ def _shown(testbed: Testbed) -> dict:
     it."""
     shown = testbed.model_dump(mode="json", exclude={"key", "consent", "known_hosts", "lease_folder", "may_hold_data"})
     shown |= {"lab_root": None}
-    if testbed.lease == "required":  # as before there was the field
-        del shown["lease"]
+    for name, default in (("lease", "required"), ("most_bytes_written", None)):  # as before there were these fields
+        if shown[name] == default:
+            del shown[name]
     for host in (*shown["nodes"], *shown["vms"]):
         for private in ("address", "port", "user", "jump"):
             del host[private]

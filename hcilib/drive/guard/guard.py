@@ -42,12 +42,15 @@ class GuardError(RuntimeError):
         super().__init__(f"refused to overwrite {what}: " + "; ".join(map(str, refusals)))
 
 
-def refusals(testbed: Testbed, vms: int, numjobs: int, consent: str | None = None) -> list[Refusal]:
+def refusals(
+    testbed: Testbed, vms: int, numjobs: int, consent: str | None = None, writes: bool = True
+) -> list[Refusal]:
     """Every refusal that needs no host to be asked (DESIGN section 6): all of them for a lab, for real hosts consent
     and form.
 
     What a real host's devices are is judged on the host, by :func:`identify`. `consent`: the token; None: the one of
-    the environment (`HCI_CONSENT`, or the file that `HCI_CONSENT_FILE` names).
+    the environment (`HCI_CONSENT`, or the file that `HCI_CONSENT_FILE` names). A plan that only reads (`writes` False)
+    needs none.
     """
     targets = testbed.targets(vms, numjobs)
     if testbed.lab_root:
@@ -55,12 +58,12 @@ def refusals(testbed: Testbed, vms: int, numjobs: int, consent: str | None = Non
         return [Refusal(vm, disk.serial, reason) for vm, disk in targets for reason in judge_disk(testbed, disk)]
     forms = [(vm, disk.serial, _judge_form(disk, vm in testbed.windows)) for vm, disk in targets]
     devices = [Refusal(vm, serial, reason) for vm, serial, reasons in forms for reason in reasons]
-    return _judge_consent(testbed, consent or _consent_of_environment()) + devices
+    return (_judge_consent(testbed, consent or _consent_of_environment()) if writes else []) + devices
 
 
-def require(testbed: Testbed, vms: int, numjobs: int, consent: str | None = None) -> None:
+def require(testbed: Testbed, vms: int, numjobs: int, consent: str | None = None, writes: bool = True) -> None:
     """GuardError if any device may not be overwritten. Looks at this machine's files alone: no host is touched."""
-    refused = refusals(testbed, min(vms, len(testbed.vms)), numjobs, consent)
+    refused = refusals(testbed, min(vms, len(testbed.vms)), numjobs, consent, writes)
     if refused:
         raise GuardError(refused)
 
@@ -110,19 +113,21 @@ NAMED = 8
 _BOOT = ("/", "/boot", "/boot/efi", "/efi", "/usr")
 
 
-def identify(fleet: Fleet, testbed: Testbed, vms: int, numjobs: int, consent: str | None = None) -> Guarded:
+def identify(
+    fleet: Fleet, testbed: Testbed, vms: int, numjobs: int, consent: str | None = None, writes: bool = True
+) -> Guarded:
     """Every device that a plan may write, resolved and judged on its own host; {} for a lab, whose disks are its own
-    exports.
+    exports. One that is only read (`writes` False) may be in use and hold data.
 
     Raises
     ------
     GuardError : with every refusal, of every host; nothing was written
     """
-    refused = refusals(testbed, vms, numjobs, consent)
+    refused = refusals(testbed, vms, numjobs, consent, writes)
     found: Guarded = {}
     if not testbed.lab_root:
         inventories = inventory(fleet, {name for name, _ in testbed.targets(vms, numjobs)} - testbed.windows)
-        found, more = judge(testbed, vms, numjobs, inventories)
+        found, more = judge(testbed, vms, numjobs, inventories, writes)
         refused += more
     if refused:
         raise GuardError(refused)
@@ -149,17 +154,17 @@ def disks_to_lease(
     return leased
 
 
-def unchanged(fleet: Fleet, guarded: Guarded, vms: Collection[str]) -> dict[str, str]:
+def unchanged(fleet: Fleet, guarded: Guarded, vms: Collection[str], writes: bool = True) -> dict[str, str]:
     """Serial -> path for fio, once every device of these VMs has proved to be the one that was judged; GuardError if
     one has not."""
-    if refused := recheck(fleet, guarded, vms):
+    if refused := recheck(fleet, guarded, vms, writes):
         raise GuardError(refused)
     return {serial: device.path for vm in vms for serial, device in guarded.get(vm, {}).items()}
 
 
-def recheck(fleet: Fleet, before: Guarded, vms: Iterable[str]) -> list[Refusal]:
-    """Whether the devices are still the ones that were judged, and still unused; one short command a VM, asked before
-    every step."""
+def recheck(fleet: Fleet, before: Guarded, vms: Iterable[str], writes: bool = True) -> list[Refusal]:
+    """Whether the devices are still the ones that were judged, and, where they are written, still unused; one short
+    command a VM, asked before every step."""
     before = {vm: before[vm] for vm in vms if vm in before}
     inventories = inventory(fleet, before, content=False)
     after: Guarded = {}
@@ -171,7 +176,10 @@ def recheck(fleet: Fleet, before: Guarded, vms: Iterable[str]) -> list[Refusal]:
             after[vm] = devices
             continue
         after[vm] = {serial: found[0] for serial in devices if len(found := find(known, serial)) == 1}
-        refused += [Refusal(vm, serial, reason) for serial, device in after[vm].items() for reason in _in_use(device)]
+        used = (
+            [(serial, reason) for serial, device in after[vm].items() for reason in _in_use(device)] if writes else []
+        )
+        refused += [Refusal(vm, serial, reason) for serial, reason in used]
     return same(before, after) + refused
 
 
@@ -220,7 +228,7 @@ def read_inventory(outcome: Outcome) -> Inventory | str:
 
 
 def judge(
-    testbed: Testbed, vms: int, numjobs: int, inventories: Mapping[str, Inventory | str]
+    testbed: Testbed, vms: int, numjobs: int, inventories: Mapping[str, Inventory | str], writes: bool = True
 ) -> tuple[Guarded, list[Refusal]]:
     """Every target that was found exactly once, allowed or not, and every reason against writing one. Asks nobody."""
     found: Guarded = {}
@@ -230,11 +238,11 @@ def judge(
         devices = [] if isinstance(known, str) else find(known, disk.serial)
         if len(devices) == 1:
             found.setdefault(vm, {})[disk.serial] = devices[0]
-        refused += [Refusal(vm, disk.serial, reason) for reason in _objections(disk, devices, known)]
-    return found, refused + _shared(found, inventories)
+        refused += [Refusal(vm, disk.serial, reason) for reason in _objections(disk, devices, known, writes)]
+    return found, refused + (_shared(found, inventories) if writes else [])
 
 
-def _objections(disk: Disk, devices: list[Device], known: Inventory | str) -> list[str]:
+def _objections(disk: Disk, devices: list[Device], known: Inventory | str, writes: bool) -> list[str]:
     if isinstance(known, str):
         return [known]
     if disk.serial in known.astray:
@@ -247,7 +255,7 @@ def _objections(disk: Disk, devices: list[Device], known: Inventory | str) -> li
         return [f"{len(devices)} devices have this serial, WWN or by-id link: {names}; give each disk its own"]
     [device] = devices
     forbidden = known.may_overwrite(device)
-    reasons = [forbidden] * bool(forbidden) + _in_use(device) + _content(device)
+    reasons = [forbidden] * bool(forbidden) + _in_use(device) + _content(device) if writes else []
     if device.size_bytes != disk.size_bytes:
         reasons.insert(0, f"{device.name} has {device.size_bytes} bytes where the testbed says {disk.size_bytes}")
     return reasons

@@ -78,6 +78,7 @@ look() {
   sys=/sys/dev/block/$number; s=; [ -r "$sys/diskseq" ] && read -r s <"$sys/diskseq"
   [ "$s" = "$sequence" ] || refuse "is another disk now: its disk sequence is $s where $sequence was judged"
   read -r s <"$sys/size" && [ $((s * 512)) = "$size" ] || refuse "has $((s * 512)) bytes now where $size were judged"
+  [ -z "$readonly" ] || return 0
   read -r s <"$sys/ro" && [ "$s" = 0 ] || refuse 'is read-only now'
   for h in "$sys"/holders/* "$sys"/*/partition; do
     [ -e "$h" ] && h=${h%/partition} && refuse "is used by ${h##*/} now (a partition, LVM, md, multipath or the like)"
@@ -153,7 +154,8 @@ class LastLook:
     `before` gives what `hcilib.drive.launch` needs to open these devices and no others; `writing` and `after` frame a
     step that writes. `left` is for who looks at the disks when the campaign is over: (VM, serial) -> checksum of five
     places of each disk that was written, "" where nothing is known. `memory` remembers it for the next campaign.
-    `through_cache`: fio's writes may reach the disk later than its end.
+    `through_cache`: fio's writes may reach the disk later than its end. `readonly`: disks may be in use and hold data,
+    and only whose they are is asked.
     """
 
     def __init__(
@@ -163,17 +165,21 @@ class LastLook:
         lease: Lease | None = None,
         memory: Memory | None = None,
         through_cache: bool = False,
+        readonly: bool = False,
     ):
         self.guarded = guarded
         self._fleet, self._lease, self._memory, self._through_cache = fleet, lease, memory, through_cache
+        self._readonly = readonly
         self._left: dict[tuple[str, str], _Left] = {}
         self._writing: dict[tuple[str, str], _Left | None] = {}
         self._strange: dict[tuple[str, str], str] = {}
         self.left: dict[tuple[str, str], str] = {}
+        self.counted: dict[tuple[str, str], int] = {}
 
     def begin(self) -> None:
         """Note what lies on the disks before the first step: nobody else may write there from now on."""
-        self._note(self.guarded)
+        if not self._readonly:
+            self._note(self.guarded)
         self.left.clear()  # nothing was written yet
 
     def before(self, vms: Sequence[Vm], numjobs: int, *, beside: bool = False) -> tuple[dict[str, str], dict[str, str]]:
@@ -197,7 +203,8 @@ class LastLook:
             raise GuardError(strange)
         asked_again = {vm: own for vm, own in devices.items() if any(not d.sequence or d.stack for d in own.values())}
         if asked_again:
-            unchanged(self._fleet, asked_again, asked_again)
+            unchanged(self._fleet, asked_again, asked_again, not self._readonly)
+        beside |= self._readonly
         paths: dict[str, str] = {}
         preludes = {}
         for vm, own in devices.items():
@@ -218,6 +225,7 @@ class LastLook:
                     draws.append(f'{{ s=$({draw}); echo "{serial} $s"; }} &')
             all_nodes = " ".join(nodes)
             seen = [
+                f"readonly={'yes' if self._readonly else ''}",
                 f"mounts=$({MOUNTS})",
                 "writers=" if beside else f"writers=$({OPEN_TO_WRITE})",
                 "swaps=$(cat /proc/swaps 2>/dev/null)",
@@ -238,22 +246,21 @@ class LastLook:
             if self._memory:
                 self._memory.note(*place, None)
 
-    def after(self) -> dict[tuple[str, str], int]:
+    def after(self) -> None:
         """Note what lies on the disks that were written; of a VM that does not answer, that nothing is known.
 
-        Returns (VM, serial) -> bytes written and discarded since the note before, as the kernel counts them. A disk
-        that it does not count, or whose machine was restarted meanwhile, is not in it.
+        `counted` is then (VM, serial) -> bytes written and discarded since the note before, as the kernel counts them.
+        A disk that it does not count, or whose machine was restarted meanwhile, is not in it.
         """
         was, self._writing = self._writing, {}
         devices: Guarded = {}
         for vm, serial in was:
             devices.setdefault(vm, {})[serial] = self.guarded[vm][serial]
         self._note(devices)
-        if self._through_cache:
-            return {}
         both = {place: (old, self._left[place]) for place, old in was.items() if old and place in self._left}
         counted = {place: now.since(old) for place, (old, now) in both.items()}
-        return {place: written for place, written in counted.items() if written is not None}
+        known = {place: written for place, written in counted.items() if written is not None}
+        self.counted = {} if self._through_cache else known
 
     def accuse(self, place: tuple[str, str], why: str) -> None:
         """Let no further step, and no later campaign, open this disk: somebody else's bytes are on it."""

@@ -60,6 +60,7 @@ class Launch:
         that every VM has reported; True ends the run, which then has `stopped_early`. Only the per-host launcher can:
         fio's client prints nothing before the end
     judged : called once all preludes have ended well: from then on fio may write
+    readonly : fio itself refuses to write
     begun : set when fio was started everywhere
     """
 
@@ -76,6 +77,7 @@ class Launch:
     watch: Callable[[np.ndarray], bool] | None = None
     sample_s: float = 1.0
     judged: Callable[[], None] = lambda: None
+    readonly: bool = False
     begun: threading.Event | None = None
 
     @cached_property

@@ -119,6 +119,8 @@ def sessions(of: Launch, script: str, process: str, limit_s: float, count_ms: st
     process : what stands behind the private folder's name in the command line of every process of this fio
     """
     by_name = {vm.name: vm for vm in of.vms}
+    if of.readonly:
+        script = script.replace('"$fio"', '"$fio" --readonly')
     opened: dict[str, Session] = {}
     over = threading.Event()
 
