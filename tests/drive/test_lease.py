@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -348,3 +349,45 @@ def test_ten_disks_are_leased_and_free_again(media, hosts, tmp_path):
         with Lease(fleet, testbed, testbed.vms, tmp_path, disks=disks):
             assert all(locked())
         assert not any(locked())
+
+
+@pytest.fixture
+def open_folder():
+    """One that other accounts may enter, which pytest's are not."""
+    with tempfile.TemporaryDirectory(prefix="hcilib-lease-") as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+
+
+@pytest.mark.needs("root", "setpriv")
+def test_a_file_of_another_account_stands_in_nobodys_way_and_its_lease_counts(open_folder):
+    """As root and as another account, on this very machine, whose hosts have no place of their own."""
+    script = room.SCRIPT.replace("SILENT", "5").replace("d=/run;", f"d={open_folder / 'root'};")
+    script = script.replace("/run/lock /var/lock /tmp", str(open_folder / "shared"))
+    for folder, mode in (("root", 0o755), ("shared", 0o1777)):
+        (open_folder / folder).mkdir()
+        (open_folder / folder).chmod(mode)
+    mark = f"file:{open_folder}"
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+
+    def lease(*account: str, token: str) -> subprocess.Popen:
+        argv = [*account, "sh", "-c", script, "hci-lease", token, f"{token}/host", mark, ""]
+        return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+
+    (open_folder / "shared" / "hci-lease").mkdir()
+    with lease(token="root") as root:
+        assert root.stdout.readline() == "hci leased\n"
+        with lease(*nobody, token="theirs") as other:
+            assert other.stdout.readline().startswith("hci unleased ")
+            other.stdin.close()
+        (open_folder / "shared" / "hci-lease").rmdir()
+        with lease(*nobody, token="theirs") as other:
+            assert other.stdout.readline() == "hci held root/host root\n"
+            other.stdin.close()
+        root.stdin.close()
+    with lease(*nobody, token="theirs") as other:
+        assert other.stdout.readline() == "hci leased\n"
+        with lease(token="root") as root:
+            assert root.stdout.readline() == "hci held theirs/host theirs\n"
+            root.stdin.close()
+        other.stdin.close()

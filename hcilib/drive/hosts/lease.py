@@ -7,10 +7,11 @@ controller, and the kernel frees it when that shell ends, whatever ended it. Who
 by whatever testbed file, name, address or account he comes; no path can be taken or removed under it. systemd-udevd
 leaves a locked disk alone, so links by id are not renewed meanwhile.
 
-A host without disks of its own (a node) is leased by a lock on a file, in the first of /run/lock, /var/lock and /tmp
-that everybody may write to; a bed whose hosts share one machine says where each of them has its own. A file can be
-removed: so it is looked at again after locking and whenever the controller speaks, and a lease that another process
-shows on its command line counts although the lock could be had. Nothing needs root.
+A host without disks of its own (a node) is leased by a lock on a file: root's in /run, where nobody else can put or
+lock one, another account's in the first of /run/lock, /var/lock and /tmp that everybody may write to. A bed whose hosts
+share one machine says where each of them has its own. A file can be removed: so it is looked at again after locking and
+whenever the controller speaks, and a lease that another process shows on its command line counts although the lock
+could be had. Nothing needs root.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ who=$1 token=$2; shift 2
 group() { read -r s 2>/dev/null <"/proc/$1/stat" || return; s=${s##*) }; set -- $s; echo "$3"; }
 own=$(group $$) file= inode=
 for d in /run/lock /var/lock /tmp; do case $(ls -ld "$d/." 2>/dev/null) in drwxrwxrwt*) break;; esac; done
+[ "$(id -u)" != 0 ] || { d=/run; umask 077; }
 command -v flock >/dev/null || { echo 'hci unleased flock (util-linux) is not installed there'; exit; }
 # Other leases in which this argument is: their process group, token and owner. Of a file's lease, the
 # process must have that file open, where that can be seen.
@@ -63,7 +65,7 @@ leases() {
     p=${p%/cmdline}; g=$(group "${p#/proc/}")
     [ "$g" ] && [ "$g" != "$own" ] || continue
     case $1 in
-      file:*) [ ! -r "$p/fd" ] || case $(readlink "$p/fd/9") in "$file"*) ;; *) continue;; esac;;
+      file:*) [ ! -r "$p/fd" ] || case $(readlink "$p/fd/9") in *lease*) ;; *) continue;; esac;;
       "$token") [ -O "$p" ] || continue;;
     esac
     tr '\0\n' '\n ' 2>/dev/null <"$p/cmdline" | g=$g want=$1 awk '
