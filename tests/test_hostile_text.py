@@ -68,6 +68,7 @@ SYSTEM = {
     "disks": ["S*"],
     "savings": {"on": "nodes", "run": "saved", "expect": "([0-9.]+) %"},
     "pool_fill": {"on": "node", "run": "full", "expect": "([0-9.]+) %"},
+    "health": {"on": ["node1"], "run": "ask", "expect": "OK"},
     "settings": {
         "turbo": {
             "apply": {"on": "node", "run": "on"},

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Annotated, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from hcilib.model import yaml_models as form
 from hcilib.model.metrics import meant
@@ -18,11 +18,15 @@ from hcilib.model.places import SYSTEMS, at_home
 from hcilib.model.schemes import parse_scheme
 from hcilib.model.yaml_models import Model, TestbedError, digest, load
 
+Place = Literal["node", "nodes", "vm", "vms", "controller"]
+ANY_TESTBEDS: tuple[str, ...] = get_args(Place)
+"""Where a command can run on every testbed."""
+
 
 class Command(Model):
     """A command and where it runs."""
 
-    on: Literal["node", "nodes", "vm", "vms", "controller"] = "node"
+    on: Place = "node"
     run: form.Shell
 
 
@@ -93,6 +97,22 @@ class Percentage(Check):
         return self
 
 
+def _listed(given: object) -> object:
+    return (given,) if isinstance(given, str) else given
+
+
+class Health(Model):
+    """How a system is asked whether it is healthy: `expect` is found in what `run` prints on every host it runs on.
+
+    `on` : places as in `Command`, and names of hosts; one or a list. `run` only reads: it is run before and after each
+    run of fio.
+    """
+
+    on: Annotated[tuple[form.Name, ...], BeforeValidator(_listed), Field(min_length=1)] = ("nodes",)
+    run: form.Shell
+    expect: form.Regex
+
+
 class DriveModel(Model):
     model: form.Line
     bytes: form.Bytes | None = None
@@ -115,6 +135,7 @@ class System(Model):
     testbed. `savings`: what its store saves by deduplication, read after every run. `pool_fill`: how full its pool is,
     read before the first run and after the last; of several that `expect` finds the fullest. `settings`: what a
     campaign may compare with the system as it is (`with_setting`); `setting`: the one it is measured with.
+    `health`: how it is asked whether it is healthy; a run that was degraded without a planned event does not count.
     `redirected`: a regular expression that is found in what placement.check says of a VM whose I/O goes through another
     node's file system.
     """
@@ -143,14 +164,19 @@ class System(Model):
     savings: Percentage | None = None
     pool_fill: Percentage | None = None
     redirected: form.Regex | None = None
+    health: Health | None = None
     notes: form.Prose | None = None
 
     @property
     def digest(self) -> str:
         """Identity by content; of a field that came with a later version only where it says something."""
         later = ["placement", "failures", "disks", "settings", "setting", "cache_bytes"]
-        later += ["savings", "pool_fill", "redirected"]
+        later += ["savings", "pool_fill", "redirected", "health"]
         return digest(self.model_dump(exclude={name for name in later if not getattr(self, name)}))
+
+    def to_dict(self) -> dict:
+        """Return what plan.json holds of it."""
+        return self.model_dump(mode="json", exclude=None if self.health else {"health"})
 
     @property
     def variant(self) -> str:

@@ -1,11 +1,14 @@
 """Running boxes for the tests, and the reason why there is none."""
 
+import re
+
 import pytest
 
 import hcilib as hci
 from hcilab import cluster_guest
 from hcilab.cluster import LabError, running
 from hcilab.cluster_image import image
+from hcilib.drive.hosts.commands import execute_all, tasks
 from hcilib.drive.hosts.hosts import Fleet, need
 from hcilib.model.testbed import Disk, Testbed
 
@@ -50,3 +53,9 @@ def naming(box, name: str, serial: str, size: int) -> Testbed:
     return box.testbed.model_copy(
         update={"vms": (vm.model_copy(update={"disks": (Disk(serial=serial, size_bytes=size),)}),)}
     )
+
+
+def healthy_hosts(fleet: Fleet, health, testbed) -> list[str]:
+    """The hosts whose answer to a system's question for its health is the expected one."""
+    told = execute_all(fleet, tasks(health, testbed, testbed.vms))
+    return [task.host for task, o in told.items() if o.ok and re.search(health.expect, o.value, re.MULTILINE)]

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from boxes import healthy_hosts
 from ceph_beds import DISK, on
-from probes import base_of, listening, processes
+from probes import base_of, listening, processes, until
 
 import hcilib as hci
 from hcilab.ceph import config_of, kill_osd, start_osd
@@ -243,6 +244,11 @@ def objects(folder: Path, osd: int, name: str) -> bytes:
 # Failures
 
 
+def healthy(cluster) -> list[str]:
+    """The hosts that say so, by the question of the system's file."""
+    return healthy_hosts(cluster.fleet, cluster.system.health, cluster.bed)
+
+
 @pytest.mark.deep
 @BOTH
 def test_an_osd_is_killed_and_comes_back(ceph_cluster):
@@ -250,6 +256,7 @@ def test_an_osd_is_killed_and_comes_back(ceph_cluster):
     writable."""
     bed, monitor = ceph_cluster.bed, ceph_cluster.monitor
     last = len(bed.nodes) - 1
+    assert until(lambda: healthy(ceph_cluster) == ["node1"])
     kill_osd(ceph_cluster.fleet, bed, last)
     killed = time.monotonic()
     down = wait_for(monitor, lambda now: now["osds_up"] == now["osds"] - 1, patience_s=15)
@@ -257,6 +264,7 @@ def test_an_osd_is_killed_and_comes_back(ceph_cluster):
     degraded = wait_for(monitor, lambda now: now["groups_clean"] < now["groups"], patience_s=15)
     assert not is_whole(down)
     assert not is_whole(degraded)
+    assert healthy(ceph_cluster) == []
     wrote = ceph_cluster.fleet.run(
         f"rbd bench {bed.vms[0].disks[0].uri.split('/', 3)[3]} --io-type write --io-size 4096 --io-total 65536", ["vm1"]
     )
@@ -264,6 +272,7 @@ def test_an_osd_is_killed_and_comes_back(ceph_cluster):
     start_osd(ceph_cluster.fleet, bed, last)
     whole = wait_for(monitor, is_whole, patience_s=90)
     assert whole["osds_up"] == len(bed.nodes)
+    assert until(lambda: healthy(ceph_cluster) == ["node1"])
 
 
 @on("box-ceph")

@@ -6,7 +6,7 @@ import re
 import subprocess
 
 import pytest
-from boxes import DRIVE_BYTES, VERIFY, naming, plan, say
+from boxes import DRIVE_BYTES, VERIFY, healthy_hosts, naming, plan, say
 from probes import until
 
 import hcilib as hci
@@ -198,16 +198,26 @@ def state(box) -> tuple[str, str]:
 WHOLE = ("Connected", "UpToDate/UpToDate")
 
 
+def healthy(box) -> list[str]:
+    """The nodes that say so, by the question of the system's file."""
+    system = hci.load_system(hci.ROOT / "params/systems/box-drbd.yaml")
+    with Fleet(box.testbed) as fleet:
+        return healthy_hosts(fleet, system.health, box.testbed)
+
+
 @pytest.mark.deep
 def test_a_cut_link_is_seen_and_heals(drbd):
     assert state(drbd) == WHOLE
+    assert healthy(drbd) == ["node1", "node2"]
     drbd.cut_link()
     try:
         assert until(lambda: state(drbd)[0] != "Connected", 30)
+        assert until(lambda: healthy(drbd) == [])
         assert until(lambda: "DUnknown" in state(drbd)[1])
     finally:
         drbd.heal_link()
     assert until(lambda: state(drbd) == WHOLE, 60)
+    assert until(lambda: healthy(drbd) == ["node1", "node2"])
 
 
 @pytest.mark.deep
@@ -218,6 +228,7 @@ def test_a_drive_that_failed_is_rebuilt(drbd):
     drbd.fail_drive("node1", 2)
     assert array() == "[UU_UU]"
     assert state(drbd) == WHOLE, "DRBD does not notice"
+    assert healthy(drbd) == ["node2"], "who asks for its health does"
     drbd.replace_drive("node1", 2)
     assert until(lambda: array() == "[UUUUU]", 60)
 

@@ -20,7 +20,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from hcilib.drive.beds import filling
-from hcilib.drive.campaign import events, integrity, policy, subjects
+from hcilib.drive.campaign import events, health, integrity, policy, subjects
 from hcilib.drive.campaign.facts import gather, note_wear, pool_fill_noted
 from hcilib.drive.campaign.ledger import of_step
 from hcilib.drive.campaign.outages import CampaignError, Outages
@@ -114,7 +114,8 @@ def run(
     A step counts only if every planned host answered, without error, for the full runtime; otherwise the attempt is
     kept under ``failed/`` and tried again, at most twice; then the step is reported as missing and the campaign goes
     on. ``results.attrs["missing"]`` lists such steps. Called again with the same arguments it does only what is not
-    done. No attempt is made while a host is away: the campaign waits for it, up to the plan's ``outage_limit_s``.
+    done. No attempt is made while a host is away: the campaign waits for it, up to the plan's ``outage_limit_s``. A run
+    in which the system was degraded without a planned event does not count either (a system's ``health``).
 
     Parameters
     ----------
@@ -136,7 +137,8 @@ def run(
     RunDirError : the directory holds another campaign, or another controller is running it
     PreflightError : a host is not ready; the directory is not yet this campaign's
     LeaseError : another campaign runs on one of the hosts, by whatever testbed file; nothing was touched
-    CampaignError : the campaign cannot go on, e.g. the controller's disk is full, or a host stays away
+    CampaignError : the campaign cannot go on, e.g. the controller's disk is full, or a host stays away, or a system
+        stays degraded
     CampaignInterrupted : Ctrl-C, once what ran was ended and put back; it says what was kept
     """
     measured = under_test(systems, settings)
@@ -150,6 +152,7 @@ def run(
     for subject in every.values():
         subjects.require_placement(plan, subject.testbed, subject.system)
         events.require(plan, subject.actions, f"testbed {testbed.name}")
+        health.require(subject)
         guard.require(subject.testbed, plan.vms, plan.numjobs, consent, not plan.readonly)
         integrity.require(plan, subject.testbed)
     try:
@@ -207,7 +210,8 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
                     network.write(network.measure(fleet, testbed, plan.network_s), rundir.path / NETWORK)
             try:
                 outages = Outages(fleet, rundir, look, lease, testbed, identify, plan.outage_limit_s)
-                missing = _execute(todo, course, switch, fleet, look, outages, progress)
+                states = health.States(fleet, rundir, plan.outage_limit_s)
+                missing = _execute(todo, course, switch, fleet, look, outages, states, progress)
                 look.keep()
             finally:
                 _put_back(fleet, switch, products, plan)
@@ -309,8 +313,9 @@ def _same_system(testbed: Testbed, system: System) -> None:
 
 
 def _execute(
-    todo: Iterable[Step], course: Policy, switch: Settings, fleet, look: LastLook, outages: Outages, progress: bool
-) -> list[str]:
+    todo: Iterable[Step], course: Policy, switch: Settings, fleet, look: LastLook, outages: Outages,
+    states: health.States, progress: bool,
+) -> list[str]:  # fmt: skip
     missing, done, filling = [], course.rundir.done(), True
     left = [step for step in course.plan.steps if step.id not in done]
     name = ", ".join(sorted(course.plan.systems)) or next(reversed(course.subjects))
@@ -324,7 +329,7 @@ def _execute(
                 filled.enter_context(pool_fill_noted(fleet, course.subjects.values(), course.rundir))
                 filling = False
             with bars.step(step):
-                accepted = _measure_patiently(step, course, switch, fleet, look, outages, bars)
+                accepted = _measure_patiently(step, course, switch, fleet, look, outages, states, bars)
             if not accepted and step.kind == "prefill":
                 raise CampaignError(
                     f"{step.id} failed {ATTEMPTS} times: the disks are not filled, and reading what was never written "
@@ -340,18 +345,21 @@ def _seconds(step: Step, course: Policy) -> float:
 
 
 def _measure_patiently(
-    step: Step, course: Policy, switch: Settings, fleet, look: LastLook, outages: Outages, bars: Bars
-) -> bool:
-    """Whether one of the attempts was accepted. None is made while a VM is away; after one that failed
-    the nodes are waited for as well, whose outage may be why."""
-    testbed = course.of(step).testbed
+    step: Step, course: Policy, switch: Settings, fleet, look: LastLook, outages: Outages, states: health.States,
+    bars: Bars,
+) -> bool:  # fmt: skip
+    """Whether one of the attempts was accepted. None is made while a VM is away or where the system is known to be
+    degraded; after one that failed the nodes are waited for as well, whose outage may be why."""
+    subject = course.of(step)
+    testbed = subject.testbed
     vms = [vm.name for vm in testbed.fleet(step.cell.vms) if step.of_vm(vm.name)]
     nodes: list[str] = []
-    for _ in range(ATTEMPTS):
+    for attempt in range(ATTEMPTS):
         with _naming_full_disk(course.rundir.path, f"step {step.id}"):
             course.write_limit.require(step, testbed, course.plan.span_bytes)
             outages.wait(step.id, vms, nodes, bars)
-            wrong = _measure(step, course, switch, fleet, look)
+            states.wait(subject, step, bars, failed=attempt > 0)
+            wrong = _measure(step, course, switch, fleet, look, states)
         if not wrong:
             return True
         bars.say(f"{step.id}: not accepted: {'; '.join(wrong)}", failed=True)
@@ -359,7 +367,9 @@ def _measure_patiently(
     return False
 
 
-def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, look: LastLook) -> list[str]:
+def _measure(
+    step: Step, course: Policy, switch: Settings, fleet: Fleet, look: LastLook, states: health.States
+) -> list[str]:
     """One attempt; returns what is wrong with it, nothing if it was accepted."""
     plan, rundir, subject = course.plan, course.rundir, course.of(step)
     system, testbed = subject.system, subject.testbed
@@ -376,15 +386,17 @@ def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, look: L
     try:
         switch.ensure(fleet, subject)
         subjects.ensure_placement(fleet, testbed, system, step)
-        states = subjects.redirected(fleet, testbed, system, step)
+        redirected = subjects.redirected(fleet, testbed, system, step)
+        states.before(subject, step, record)
         beside = integrity.Beside.of(step, plan, testbed, fleet, look, work, f"{rundir.campaign}.{rundir.order}")
         happening = events.during(step, testbed.fleet(step.cell.vms), fleet, subject.actions, record)
         with happening if events.asked(plan) else contextlib.nullcontext() as begun:
             launched, remarks, elapsed_s = _launch(step, course, vms, fleet, look, work, watch, begun, beside)
+        degraded = states.after(subject, step, record)
         if beside:
             beside.read_back(subject.actions.replicas, record)
             record |= {"integrity": course.rules.kept(work)} if course.rules and course.rules.kept else {}
-        remarks = [*remarks, *states]
+        remarks = [*remarks, *redirected]
         if system.savings and step.kind == "measure":
             saved, unsaid = subjects.saved_pct(fleet, subject)
             record, remarks = record | ({"savings_pct": saved} if saved == saved else {}), [*remarks, *unsaid]
@@ -395,12 +407,14 @@ def _measure(step: Step, course: Policy, switch: Settings, fleet: Fleet, look: L
                          record["hosts"], step.runtime_s, min_runtime_s=watch.shortest_s if watch else None,
                          **_caps(step))  # fmt: skip
         wrong = [_name_vm(sentence, launched.places) for sentence in wrong]
-        wrong += [*launched.faults, *events.premature(record, work)]
+        wrong += [*degraded, *launched.faults, *events.premature(record, work)]
         wrong += _unfilled(step, plan, testbed, work) if step.kind == "prefill" and not wrong else []
         wrong += [] if wrong or beside else _foreign_writes(step, record, look, work, course)
         record |= {} if wrong else course.judgement(step, record, watch, work)
     except (FioError, FleetError, guard.GuardError) as error:
         wrong = [str(error)]
+        if "health" in record and not isinstance(error, health.HealthError):  # it may be why
+            wrong += states.after(subject, step, record)
     except BaseException as error:
         rundir.reject(work, step.id, [f"interrupted: {type(error).__name__}: {error}"], record)
         raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 
 from hcilib.drive.campaign.progress import Bars
 from hcilib.drive.campaign.rundir import RunDir
@@ -21,6 +22,13 @@ BOOT = "cat /proc/sys/kernel/random/boot_id"
 
 class CampaignError(RuntimeError):
     """The campaign cannot go on; finished steps are kept and the same call resumes it."""
+
+
+def paused(run_dir: Path, why: str) -> str:
+    """Say why a campaign pauses, and what is kept."""
+    now = progress_of(run_dir)
+    kept = f"{now['done']} of {now['steps']} steps are kept"
+    return f"{run_dir}: {why}; {kept}: run the same again and it goes on from there"
 
 
 class Outages:
@@ -70,14 +78,16 @@ class Outages:
             silent, refusing = self._fleet.silent(asked)
             for name in vms:
                 if name in refusing:
-                    raise self._paused(f"{name} turns us away ({refusing[name]})")
+                    why = f"{name} turns us away ({refusing[name]})"
+                    raise CampaignError(paused(self._rundir.path, why))
             away = {name: silent[name] for name in (*vms, *nodes) if name in silent} or self._unlike(vms)
             self._note(step_id, asked, silent | away, bars)
             late = {name for name in away if self._spent_s(name) >= self._limit_s}
             for name in late:
                 if name in vms or name in tried:
                     since = f"{name} has been away since {utc(self._since[name][1])} ({away[name]})"
-                    raise self._paused(f"{since}, longer than outage_limit_s ({self._limit_s:g} s)")
+                    late_by = f"{since}, longer than outage_limit_s ({self._limit_s:g} s)"
+                    raise CampaignError(paused(self._rundir.path, late_by))
             self._overdue |= dict.fromkeys(late, step_id)
             if not (left := away.keys() - late):
                 return
@@ -105,12 +115,6 @@ class Outages:
 
     def _spent_s(self, name: str) -> float:
         return time.monotonic() - self._since[name][0]
-
-    def _paused(self, why: str) -> CampaignError:
-        now = progress_of(self._rundir.path)
-        kept = f"{now['done']} of {now['steps']} steps are kept"
-        where = self._rundir.path
-        return CampaignError(f"{where}: {why}; {kept}: run the same again and it goes on from there")
 
     # A VM whose connection is new: it may have been restarted, and what we ran there may run on
 

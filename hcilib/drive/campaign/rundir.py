@@ -125,7 +125,7 @@ class RunDir:
             return
         whose = {"identity": self.identity, "campaign": self.campaign, "one_kernel": bool(testbed.lab_root)}
         what = {"caveat": testbed.caveat, "plan": plan.to_dict(), "testbed": _shown(testbed)}
-        said = [system.model_dump(mode="json") for system in systems]
+        said = [system.to_dict() for system in systems]
         _write(file, {**whose, **what, **({"system": said[0]} if len(said) == 1 else {"systems": said})})
 
     # What an earlier controller left

@@ -74,12 +74,45 @@ POOL_FILLS = {
 its OSDs (of the device class `name`), of which the fullest ends all writes; of ZFS and LVM's thin pools those of this
 `name`; of S2D the volumes, as their pool counts all of a volume that is provisioned in full."""
 
+_ARRAYS = r"\[[U_]*_[U_]*\]|(?:recovery|resync|reshape) *="
+_IN_SYNC = r"\A(?![\s\S]*(?:{wrong}))[\s\S]*{right}"
+_AND_ARRAYS = "if [ -e /proc/mdstat ]; then cat /proc/mdstat; fi"
+_PEERS = r"connection:(?!Connected)|disk:(?!UpToDate|Diskless (?:peer-)?client:yes)"
+_DEGRADED = r"OSD_\w*DOWN|PG_DEGRADED|PG_AVAILABILITY|PG_DAMAGED|OBJECT_UNFOUND"
+_VOLUMES = "Get-VirtualDisk | ForEach-Object { '{0} {1}' -f $_.HealthStatus, $_.FriendlyName }"
+
+
+def _in_sync(wrong: Sequence[str], right: str) -> str:
+    return _IN_SYNC.replace("{wrong}", "|".join(wrong)).replace("{right}", right)
+
+
+HEALTHS = {
+    "ceph": (
+        "node",
+        "ceph osd stat; ceph health detail",
+        rf"\A\s*(\d+) osds: \1 up\b.* \1 in\b[\s\S]*^HEALTH_(?:OK|WARN(?![\s\S]*\b(?:{_DEGRADED})\b))",
+    ),
+    "drbd": ("nodes", f"drbdsetup events2 --now && {_AND_ARRAYS}", _in_sync((_PEERS, _ARRAYS), "disk:UpToDate")),
+    "drbd8": (
+        "nodes",
+        f"cat /proc/drbd && {_AND_ARRAYS}",
+        _in_sync((r" cs:(?!Connected ro:\S+ ds:UpToDate/UpToDate)", _ARRAYS), " ds:UpToDate/"),
+    ),
+    "md": ("nodes", "cat /proc/mdstat", _in_sync((_ARRAYS,), r"\[U+\]")),
+    "zfs": ("nodes", "zpool status -x", r"\A\s*all pools are healthy"),
+    "s2d": ("node", f'powershell -NoProfile -Command "{_VOLUMES}"', r"\A(?![\s\S]*^(?!Healthy )\S)\s*Healthy "),
+}
+"""Kind of storage -> on which hosts and by which command it says whether it is healthy, and what it then says. Of Ceph
+every OSD is up and in and no warning is of copies that are missing: one of a clock or of a pool's setting is none.
+DRBD is asked with the arrays below it, `drbd8` by the kernel's own words, as DRBD 8.4 has them."""
+
 
 @dataclass(frozen=True)
 class Storage:
     """One system that was seen, or of which no node told (then `kind` is ""). `scheme` is "" where its lines do not
     tell one; `said` are (node, line) that it was read from. `cache`: bytes of its data that a node may keep in memory,
-    and what says so. `pool_fill`: on which hosts, by which command and by which expression it tells how full it is."""
+    and what says so. `pool_fill`: on which hosts, by which command and by which expression it tells how full it is;
+    `health`: the same of its health."""
 
     kind: str
     name: str
@@ -92,6 +125,7 @@ class Storage:
     transport: str = ""
     cache: tuple[int, str] | None = None
     pool_fill: tuple[str, str, str] | None = None
+    health: tuple[str, str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -159,7 +193,7 @@ def _ceph(node: str, parts: Mapping[str, str]) -> list[Storage]:
     kept = {"ceph": "; ".join(versions)} if versions else {}
     memory, most = re.fullmatch(r"\s*(\d+)\s*", parts.get("cephmemory", "")), max(osds.values(), default=0)
     cache = (most * int(memory[1]), f"{most} OSDs x osd_memory_target, at most") if memory else None
-    whole = Storage("ceph", "", "", (), (), len(osds), each, kept, cache=cache)
+    whole = Storage("ceph", "", "", (), (), len(osds), each, kept, cache=cache, health=HEALTHS["ceph"])
     found = []
     for line in used:
         name, kind = re.match(r"pool \d+ '([^']*)' (\w+)", line).groups()  # type: ignore[union-attr]
@@ -231,7 +265,9 @@ def _replicated(
         return []
     drives, kept = below.drives if below else None, {kind: ", ".join(sorted(versions))} if versions else {}
     scheme, read = f"Mirror({copied}){inner}", (*said, *lines)
-    return [Storage(kind, kind, scheme, read, tuple(doubts), len(parts), drives, kept, transport, pool_fill=full)]
+    how = HEALTHS.get("drbd8" if kind == "drbd" and all(map(_is_drbd8, parts.values())) else kind)
+    one = Storage(kind, kind, scheme, read, tuple(doubts), len(parts), drives, kept, transport)
+    return [replace(one, pool_fill=full, health=how)]
 
 
 def _drbd_doubts(parts: Mapping[str, Mapping[str, str]], copies: Mapping[str, tuple[int, str, str]]) -> list[str]:
@@ -245,6 +281,11 @@ def _drbd_doubts(parts: Mapping[str, Mapping[str, str]], copies: Mapping[str, tu
         (places - many, f"LINSTOR's resource groups place {placed} copies."),
     )
     return [doubt for is_so, doubt in every if is_so]
+
+
+def _is_drbd8(its: Mapping[str, str]) -> bool:
+    """Whether the kernel tells of DRBD's resources itself, as no later version does."""
+    return bool(re.search(r"(?m)^ *\d+: cs:", its.get("drbd", "")))
 
 
 def _drbd(its: Mapping[str, str]) -> tuple[int, str, str] | None:
@@ -330,7 +371,8 @@ def _alone(kind: str, every: Mapping[str, list[_Local]]) -> list[Storage]:
         name += f"-{len(found) + 1}" if name in {one.name for one in found} else ""
         full = _pool_fill(kind, (array.pool for _, array in own)) if kind in POOL_FILLS else None
         nodes = len({node for node, _ in said})
-        found.append(Storage(kind, name, whole, said, tuple(doubts), nodes, drives, pool_fill=full))
+        one = Storage(kind, name, whole, said, tuple(doubts), nodes, drives, pool_fill=full)
+        found.append(replace(one, health=HEALTHS[kind] if scheme else None))
     return found
 
 
@@ -355,7 +397,8 @@ def _s2d(node: str, tiers: Sequence[Mapping], servers: int) -> list[Storage]:
         formula = f"Tiers({', '.join(f'({share:g}, {scheme})' for share, scheme in shares)})"
         together = "Shares are those of all tiers of all volumes together"
         doubts = (f"{together}; a reserve is .reserve(servers, drives_per_server) behind it.",)
-    return [Storage("s2d", "s2d", formula, said, doubts, nodes=servers, pool_fill=_pool_fill("s2d", ()))]
+    full, how = _pool_fill("s2d", ()), HEALTHS["s2d"]
+    return [Storage("s2d", "s2d", formula, said, doubts, nodes=servers, pool_fill=full, health=how)]
 
 
 def _tier(tier: Mapping, servers: int) -> str:

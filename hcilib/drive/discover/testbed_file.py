@@ -111,6 +111,9 @@ def write_system(name: str, storage: Storage, drives: Sequence[tuple[str, int, i
     on, run, expect = storage.pool_fill or ("nodes", "...", "([0-9.]+) %")
     says = f"pool_fill: {{on: {on}, run: {_quoted(run)}, expect: {_quoted(expect)}}}"
     lines.append(says if storage.pool_fill else f"# {says}  # what tells how full it is, where anything does")
+    on, run, expect = storage.health or ("nodes", "...", "HEALTHY")
+    says = f"health: {{on: {on}, run: {_quoted(run)}, expect: {_quoted(expect)}}}"
+    lines.append(says if storage.health else f"# {says}  # what says that nothing is degraded: such runs do not count")
     if storage.kind:
         lines += ["fingerprint:", *(f"  - {{on: {on}, run: {_quoted(run)}}}" for on, run in FINGERPRINTS[storage.kind])]
     else:

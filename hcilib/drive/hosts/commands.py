@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from hcilib.drive.hosts.hosts import Fleet, Outcome
-from hcilib.model.system import Command, System
+from hcilib.model.system import ANY_TESTBEDS, Command, Health, System
 from hcilib.model.testbed import Testbed, Vm
 
 CONTROLLER, LIMIT_S = "controller", 600.0
@@ -53,13 +53,14 @@ def _table(done: Sequence[tuple[Task, Outcome | None]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["host", "command", "executed", "ok", "output"])
 
 
-def tasks(command: Command, testbed: Testbed, vms: Sequence[Vm]) -> list[Task]:
+def tasks(command: Command | Health, testbed: Testbed, vms: Sequence[Vm]) -> list[Task]:
     """Where a command runs; one that speaks of a VM or its node runs once for each of `vms` (see
     hcilib.model.system.Placement)."""
     if not any(place in command.run for place in _PLACES):
         return [Task(host, command.run) for host in _hosts(command, testbed, vms)]
     hosts = {"nodes": lambda vm: vm.node, "vms": lambda vm: vm.name}
-    where = hosts.get(command.on, lambda _: _hosts(command, testbed, vms)[0])
+    on = command.on if isinstance(command.on, str) else command.on[0]
+    where = hosts.get(on, lambda _: _hosts(command, testbed, vms)[0])
     return [Task(where(vm), fill(command.run, vm, testbed, shlex.quote), vm.name) for vm in vms]
 
 
@@ -76,11 +77,17 @@ def fill(text: str, vm: Vm, testbed: Testbed, quoted: Callable[[str], str]) -> s
     return text
 
 
-def _hosts(command: Command, testbed: Testbed, vms: Sequence[Vm]) -> list[str]:
-    if command.on == CONTROLLER:
-        return [CONTROLLER]
-    every = testbed.nodes if command.on.startswith("node") else vms
-    return [host.name for host in (every if command.on.endswith("s") else every[:1])]
+def _hosts(command: Command | Health, testbed: Testbed, vms: Sequence[Vm]) -> list[str]:
+    if not isinstance(command.on, str):
+        return [host for on in command.on for host in _hosts_at(on, testbed, vms)]
+    return _hosts_at(command.on, testbed, vms)
+
+
+def _hosts_at(on: str, testbed: Testbed, vms: Sequence[Vm]) -> list[str]:
+    if on == CONTROLLER or on not in ANY_TESTBEDS:
+        return [on]
+    every = testbed.nodes if on.startswith("node") else vms
+    return [host.name for host in (every if on.endswith("s") else every[:1])]
 
 
 def execute_all(fleet: Fleet, todo: Sequence[Task], limit_s: float = LIMIT_S) -> dict[Task, Outcome]:

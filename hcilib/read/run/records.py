@@ -328,8 +328,8 @@ def _no_plan(folder: Path) -> str:
 
 
 def read_journal(run_dir: str | Path) -> pd.DataFrame:
-    """One row per event: t (epoch s), event (start, added, done, warm, failed, outage, back, end), step, seconds,
-    attempt, problems. A torn line is skipped."""
+    """One row per event: t (epoch s), event (start, added, done, warm, failed, outage, back, degraded, healthy, end),
+    step, seconds, attempt, problems. A torn line is skipped."""
     return pd.DataFrame(events_of(run_dir), columns=["t", "event", "step", "seconds", "attempt", "problems"])
 
 
@@ -359,17 +359,21 @@ def utc(t_s: float) -> str:
 
 
 def waiting_for(run_dir: str | Path) -> str:
-    """Say which hosts a campaign waits for and since when; empty where it waits for none."""
+    """Say which hosts and systems a campaign waits for and since when; empty where it waits for none."""
     since: dict[str, float] = {}
     for event in events_of(run_dir):
         match event.get("event"):
             case "outage":
-                since[event["host"]] = event["since"]
+                since[f"{event['host']}, away"] = event["since"]
             case "back":
-                since.pop(event["host"], None)
+                since.pop(f"{event['host']}, away", None)
+            case "degraded":
+                since[f"{event['system']}, degraded"] = event["since"]
+            case "healthy":
+                since.pop(f"{event['system']}, degraded", None)
             case "start" | "end" | "done" | "failed":
                 since.clear()
-    return ", ".join(f"{host}, away since {utc(t_s)}" for host, t_s in since.items())
+    return ", ".join(f"{what} since {utc(t_s)}" for what, t_s in since.items())
 
 
 def last_result(run_dir: str | Path) -> str:
