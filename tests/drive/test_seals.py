@@ -1,12 +1,17 @@
 """A step counts only if it is what was accepted; after any deletion a resume repairs, or names what is done again."""
 
+import contextlib
+import hashlib
 import json
+import os
 import shutil
 import warnings
+from itertools import product
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import zstandard
 
 import hcilib as hci
 from hcilib.drive.campaign.rundir import RunDir, RunDirError
@@ -14,7 +19,7 @@ from hcilib.model.plan import Step
 from hcilib.model.sweeps import sweep
 from hcilib.model.system import System
 from hcilib.model.testbed import Disk, Node, Testbed, Vm
-from hcilib.read.run.records import events_of, progress
+from hcilib.read.run.records import RunReadError, events_of, progress
 from tests.read.test_run import client, direction, write_counters
 
 EARLIER = hci.ROOT / "data/samples/box/box-drbd"
@@ -262,6 +267,167 @@ def test_what_was_written_behind_a_torn_line_is_read(run_dir):
             '{"t": 12, "event": "fai{"t": 13, "event": "failed", "step": "x", "attempt": 1, "problems": []}\n'
         )
     assert progress(run_dir)["failed"] == 2
+
+
+# Plan, journal and steps hold each other
+
+
+def edit(run_dir: Path, n: int) -> str:
+    """Twice the IOPS in fio's result of a step, with its digest in step.json made right."""
+    folder = folder_of(run_dir, n)
+    packed = folder / "fio.json.zst"
+    text = zstandard.decompress(packed.read_bytes(), 2**20).decode()
+    packed.write_bytes(zstandard.compress(text.replace('"iops": 1', '"iops": 2').encode()))
+    record = json.loads((folder / "step.json").read_text())
+    record["raw"]["fio.json.zst"] = hashlib.sha256(packed.read_bytes()).hexdigest()
+    (folder / "step.json").write_text(json.dumps(record))
+    return PLAN.steps[n].id
+
+
+def journal_lines(run_dir: Path) -> list[dict]:
+    return [json.loads(line) for line in (run_dir / "journal.jsonl").read_text().splitlines()]
+
+
+def write_journal(run_dir: Path, events: list[dict]) -> None:
+    (run_dir / "journal.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+
+
+def warned(run_dir: Path) -> dict[str, list[str]]:
+    """Reader -> what it warns of."""
+    every = {}
+    for reader in (hci.read_results, hci.read_hosts, hci.read_bins, hci.read_series, hci.read_counters):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with contextlib.suppress(RunReadError):  # where no step counts any more
+                reader(run_dir)
+        every[reader.__name__] = [str(w.message) for w in caught if issubclass(w.category, hci.RunDirWarning)]
+    return every
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("how", ["gone", "emptied", "shortened", "one line less"])
+def test_a_journal_that_lacks_steps_is_named_by_every_reader(run_dir, how, cached):
+    if cached:
+        read(run_dir)
+    lines, name = journal_lines(run_dir), PLAN.steps[1].id
+    of_steps = [line for line in lines if line["event"] in ("accepting", "done")]
+    if how == "gone":
+        (run_dir / "journal.jsonl").unlink()
+    else:
+        left = {"emptied": [], "shortened": [line for line in lines if line not in of_steps[4:]]}
+        write_journal(run_dir, left.get(how, [line for line in lines if line.get("step") != name]))
+    for reader, said in warned(run_dir).items():
+        assert any("journal.jsonl" in sentence for sentence in said), reader
+    assert "journal.jsonl" in list(hci.verify(run_dir)["file"])
+
+
+EDITS = [*product(["gone", "emptied", "without it", "edited too"], range(len(PLAN.steps)))][:-1]
+"""But of the last step's with the journal edited to fit: nothing else holds it."""
+
+
+@pytest.mark.parametrize(("journal", "n"), EDITS)
+def test_an_edited_step_whose_digest_was_redone_is_not_counted(run_dir, journal, n):
+    """Neither by a reader nor by a controller that resumes, which did write the line that made it right."""
+    name, lines = edit(run_dir, n), journal_lines(run_dir)
+    digest = hashlib.sha256((folder_of(run_dir, n) / "step.json").read_bytes()).hexdigest()
+    if journal == "gone":
+        (run_dir / "journal.jsonl").unlink()
+    elif journal == "edited too":
+        write_journal(
+            run_dir, [e | {"digest": digest} if e.get("step") == name and "digest" in e else e for e in lines]
+        )
+    else:
+        write_journal(run_dir, [e for e in lines if journal == "without it" and e.get("step") != name])
+    for reader, said in warned(run_dir).items():
+        assert any(name in sentence for sentence in said), reader
+    with pytest.warns(hci.RunDirWarning):
+        assert name not in set(hci.read_hosts(run_dir)["step"])
+    assert f"steps/{name}" in list(hci.verify(run_dir)["file"])
+    said = campaign(run_dir)
+    assert any(sentence.startswith(f"{name} is done again") for sentence in said)
+    assert hci.verify(run_dir).empty
+    assert (hci.read_results(run_dir)["iops"] < 2000).all()
+
+
+def test_steps_that_a_later_one_holds_outlive_the_journal(run_dir):
+    before = {name: (run_dir / "steps" / name / "step.json").read_bytes() for name in os.listdir(run_dir / "steps")}
+    (run_dir / "journal.jsonl").unlink()
+    with pytest.warns(hci.RunDirWarning):
+        assert len(hci.read_results(run_dir)) == len(PLAN.steps) - 1, "nothing holds the last one"
+    said = campaign(run_dir)
+    [again] = [
+        name for name, content in before.items() if (run_dir / "steps" / name / "step.json").read_bytes() != content
+    ]
+    assert again == PLAN.steps[-1].id
+    assert any(
+        sentence.startswith(f"{again} is done again: neither journal.jsonl nor a later step") for sentence in said
+    )
+
+
+def test_a_step_that_was_done_again_leaves_no_gap_in_what_holds_what(run_dir):
+    """The one that held the step before it is gone; the next to be accepted holds both loose ends."""
+    shutil.rmtree(folder_of(run_dir, 1))
+    campaign(run_dir)
+    record = json.loads((folder_of(run_dir, 1) / "step.json").read_text())
+    assert set(record["holds"]) == {PLAN.steps[0].id, PLAN.steps[-1].id}
+    (run_dir / "journal.jsonl").unlink()
+    with pytest.warns(hci.RunDirWarning):
+        assert len(hci.read_results(run_dir)) == len(PLAN.steps) - 1
+
+
+def test_a_step_whose_folder_and_whose_lines_are_gone_is_named(run_dir):
+    shutil.rmtree(folder_of(run_dir, 1))
+    write_journal(run_dir, [e for e in journal_lines(run_dir) if e.get("step") != PLAN.steps[1].id])
+    with pytest.warns(hci.RunDirWarning, match=f"{PLAN.steps[1].id}: it was accepted, and its folder is gone"):
+        hci.read_results(run_dir)
+
+
+@pytest.mark.parametrize("lines", [0, 1])
+def test_a_controller_killed_while_it_accepted_loses_no_step_that_is_there(run_dir, lines):
+    """Between the rename and the journal's line; and before the rename, when the attempt is only failed."""
+    name = PLAN.steps[-1].id
+    events = journal_lines(run_dir)
+    last = max(n for n, event in enumerate(events) if event["event"] == "done" and event["step"] == name)
+    assert events[last - 1]["event"] == "accepting"
+    write_journal(run_dir, events[: last - 1 + lines])
+    before = (folder_of(run_dir, -1) / "step.json").read_bytes()
+    if not lines:
+        (run_dir / "work").mkdir(exist_ok=True)
+        folder_of(run_dir, -1).rename(run_dir / "work" / name)
+    campaign(run_dir)
+    assert ((folder_of(run_dir, -1) / "step.json").read_bytes() == before) is bool(lines)
+    assert hci.verify(run_dir).empty
+
+
+def test_an_older_run_directory_without_its_journal_is_read_and_the_journal_is_named(tmp_path):
+    """Its steps carry digests and do not hold each other."""
+    run_dir = shutil.copytree(hci.samples()["lab-single"], tmp_path / "run")
+    (run_dir / "journal.jsonl").write_text("")
+    with pytest.warns(hci.RunDirWarning, match=r"journal\.jsonl has no line of 25 finished steps") as caught:
+        assert len(hci.read_results(run_dir)) == len(hci.read_results(hci.samples()["lab-single"]))
+    assert len(caught) == 1
+
+
+def test_an_older_run_directory_that_is_gone_on_with_is_held_from_then_on(tmp_path):
+    """Its steps carry digests and hold nothing: the first that is accepted now holds them all."""
+    run_dir = tmp_path / "run"
+    campaign(run_dir)
+    for n in range(3):  # as the version before wrote them
+        file = folder_of(run_dir, n) / "step.json"
+        record = json.loads(file.read_text())
+        del record["holds"]
+        file.write_text(json.dumps(record))
+    shutil.rmtree(folder_of(run_dir, 3))
+    lines = [e for e in journal_lines(run_dir) if e["event"] not in ("accepting", "done")]
+    for step in PLAN.steps[:3]:
+        sha = hashlib.sha256((run_dir / "steps" / step.id / "step.json").read_bytes()).hexdigest()
+        lines.append({"t": 2, "event": "done", "step": step.id, "seconds": 1, "digest": sha})
+    write_journal(run_dir, lines)
+    assert hci.verify(run_dir).empty
+    campaign(run_dir)
+    holds = json.loads((folder_of(run_dir, 3) / "step.json").read_text())["holds"]
+    assert set(holds) == {step.id for step in PLAN.steps[:3]}
+    assert hci.verify(run_dir).empty
 
 
 # The clock, secrets, leftovers

@@ -5,6 +5,7 @@ fio's exit code alone passes at least ten ways to fail (TRAPS section 2), so the
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -162,10 +163,12 @@ def _natural(place: tuple[str, int]) -> tuple:
 # ---- Is a step still what was accepted? By the digests that were written when it was. step.json holds the campaign
 # that the step is of, its id and the SHA-256 of every raw file beside it; the journal's `done` holds that of
 # step.json. So a file that is missing, edited or another step's, a folder that was copied or renamed, and a step of
-# another campaign are all seen. Who reads checks what it reads: the results' raw files when they are read (the cache
-# knows them by their stamps afterwards), the logs when the series are, and everything when a campaign is resumed or
-# `verify` is asked. Run directories of earlier versions hold no digests: their steps count, unless one is there
-# twice, and `verify` says what cannot be checked.
+# another campaign are all seen. step.json also holds the digests of the steps before it that no other holds yet, and an
+# `accepting` line of the journal is there before the step is: so a journal that was emptied or shortened, or that was
+# edited together with a step, is seen too. Who reads checks what it reads: the results' raw files when they are read
+# (the cache knows them by their stamps afterwards), the logs when the series are, and everything when a campaign is
+# resumed or `verify` is asked. Run directories of earlier versions hold no digests: their steps count, unless one is
+# there twice, and `verify` says what cannot be checked.
 
 SHOWN = 5
 """Steps that a warning names; `verify` names all."""
@@ -178,22 +181,36 @@ class RunDirWarning(UserWarning):
 class Accepted(NamedTuple):
     """What a run directory says of its steps. `campaign`: its mark, empty where digests were not kept yet; `digests`:
     step -> the SHA-256 of its step.json (empty where that was not kept), of steps that were accepted last we heard;
-    `journal`: whether there is one."""
+    `journal`: whether there is one; `accepting`: step -> the same of steps that were about to be accepted; `gone`:
+    steps that were taken back."""
 
     campaign: str
     digests: dict[str, str]
     journal: bool
+    accepting: dict[str, str] = {}  # noqa: RUF012 (never written to)
+    gone: frozenset[str] = frozenset()
+
+    def told(self, step: str) -> tuple[str, ...]:
+        """The digests that the journal holds of a step."""
+        return tuple(held[step] for held in (self.digests, self.accepting) if step in held)
 
 
 def accepted(run_dir: Path, plan: Mapping) -> Accepted:
     """By the journal; `plan` is what plan.json holds."""
     digests: dict[str, str] = {}
+    accepting: dict[str, str] = {}
+    gone: set[str] = set()
     for event in events_of(run_dir):
         if event.get("event") == "done":
             digests[event["step"]] = event.get("digest", "")
+        elif event.get("event") == "accepting":
+            accepting[event["step"]] = event.get("digest", "")
         elif event.get("event") in ("aside", "lost"):
-            digests.pop(event["step"], None)
-    return Accepted(str(plan.get("campaign", "")), digests, (run_dir / JOURNAL).exists())
+            gone.add(event["step"])
+            for held in (digests, accepting):
+                held.pop(event["step"], None)
+    there = (run_dir / JOURNAL).exists()
+    return Accepted(str(plan.get("campaign", "")), digests, there, accepting, frozenset(gone))
 
 
 def sha256(file: Path) -> str:
@@ -255,21 +272,86 @@ def unlike_folder(folder: Path, known: Accepted) -> str:
     return unlike_record(record, folder.name, digest, known) or unlike_files(record, found)
 
 
+def unlike_folders(run_dir: Path, known: Accepted) -> tuple[dict[str, str], list[tuple[str, Mapping, str]]]:
+    """Step -> why it does not count, with every file read; and (folder's name, record, SHA-256 of step.json) of those
+    whose step.json is sound."""
+    refused: dict[str, str] = {}
+    own: list[tuple[str, Mapping, str]] = []
+    for folder in sorted((run_dir / STEPS).glob("*")):
+        if why := unlike_folder(folder, known):
+            refused[folder.name] = why
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            content = read_bytes(folder / RECORD)
+            record, digest = json.loads(content), hashlib.sha256(content).hexdigest()
+            if not unlike_record(record, folder.name, digest, known):
+                own.append((folder.name, record, digest))
+    return unvouched(known, own) | refused, own
+
+
 def unlike_steps(
     run_dir: Path, plan: Mapping, steps: Iterable[tuple[str, Mapping, str, str]]
 ) -> tuple[list[bool], dict[str, str]]:
     """Which of these steps count, and which do not and why: (folder's name, record, SHA-256 of step.json, what its
     files say)."""
     known, refused, names = accepted(run_dir, plan), {}, []
+    own: list[tuple[str, Mapping, str]] = []
     for name, record, digest, unlike in steps:
         names.append(name)
-        if why := unlike or unlike_record(record, name, digest, known):
-            refused[name] = why
-    return [name not in refused for name in names], refused | lost(known, names)
+        if why := unlike_record(record, name, digest, known):
+            refused[name] = unlike or why
+        else:
+            own.append((name, record, digest))
+            refused |= {name: unlike} if unlike else {}
+    refused = unvouched(known, own) | refused
+    counts = [name not in refused for name in names]
+    gap = gap_of_journal(known, own)
+    return counts, refused | lost(known, names, own) | ({JOURNAL: gap} if gap else {})
+
+
+def unvouched(known: Accepted, steps: Iterable[tuple[str, Mapping, str]]) -> dict[str, str]:
+    """Step -> why it does not count, of steps for which neither the journal nor a later step vouches.
+
+    `steps` are (folder's name, record, SHA-256 of step.json). Of campaigns whose steps do not hold each other yet
+    nothing can be said.
+    """
+    by_order = sorted(steps, key=lambda step: step[1].get("order") or 0, reverse=True)
+    if not known.campaign or not any(holds_of(record) is not None for _, record, _ in by_order):
+        return {}
+    held: dict[str, str] = {}
+    wrong: dict[str, str] = {}
+    for n, (name, record, digest) in enumerate(by_order):
+        if held.get(name, digest) != digest:
+            wrong[name] = f"{RECORD} is not what was accepted: a later step holds another digest of it"
+            continue
+        vouched = digest in (*known.told(name), held.get(name))
+        if not vouched:
+            wrong[name] = f"neither {JOURNAL} nor a later step says that it was accepted"
+        if vouched or n == 0:  # of the last step the link to those before it is believed, its numbers are not
+            held |= holds_of(record) or {}
+    return wrong
+
+
+def holds_of(record: Mapping) -> Mapping[str, str] | None:
+    """Step -> SHA-256 of its step.json, of the steps before this one that no other held; None in earlier versions."""
+    held = record.get("holds")
+    return held if isinstance(held, Mapping) else None
+
+
+def gap_of_journal(known: Accepted, steps: Iterable[tuple[str, Mapping, str]]) -> str:
+    """What the journal lacks of a campaign that keeps digests; empty where it names every step."""
+    missing = sorted(name for name, _, _ in steps if not known.told(name)) if known.campaign else []
+    if not missing:
+        return ""
+    what = f"has no line of {len(missing)} finished step{'s' * (len(missing) > 1)}, such as {missing[0]}"
+    what = f"{what}: it was emptied or shortened" if known.journal else "is gone"
+    return f"{what}. Restore it. Resuming the campaign writes it again, and repeats steps that nothing else vouches for"
 
 
 def say(run_dir: Path, refused: Mapping[str, str]) -> None:
-    """One warning that names the steps that are not counted, and why."""
+    """Warn of a journal that lacks steps, and of the steps that are not counted, and why."""
+    if JOURNAL in refused:
+        warnings.warn(f"{run_dir}: {JOURNAL} {refused[JOURNAL]}.", RunDirWarning, stacklevel=4)
+        refused = {name: why for name, why in refused.items() if name != JOURNAL}
     if refused:
         named = [f"{STEPS}/{name}: {why}" for name, why in list(refused.items())[:SHOWN]]
         more = f" and {len(refused) - SHOWN} more (hci.verify names all)" if len(refused) > SHOWN else ""
@@ -287,9 +369,11 @@ def say_edited(run_dir: Path, file: str) -> None:
         warnings.warn(said, RunDirWarning, stacklevel=1)
 
 
-def lost(known: Accepted, folders: Iterable[str]) -> dict[str, str]:
-    """Steps that were accepted and are not there any more; of a campaign that keeps digests."""
-    gone = known.digests.keys() - set(folders) if known.campaign else ()
+def lost(known: Accepted, folders: Iterable[str], steps: Iterable[tuple[str, Mapping, str]] = ()) -> dict[str, str]:
+    """Steps that were accepted, as the journal or another of the `steps` tells, and are not there any more; of a
+    campaign that keeps digests."""
+    held = {name for _, record, _ in steps for name in holds_of(record) or ()} - known.gone
+    gone = (known.digests.keys() | held) - set(folders) if known.campaign else ()
     return dict.fromkeys(sorted(gone), "it was accepted, and its folder is gone")
 
 
@@ -313,15 +397,14 @@ def verify(run_dir: str | Path) -> pd.DataFrame:
 
 
 def _not_as_accepted(run_dir: Path, known: Accepted) -> Iterator[tuple[str, str]]:
-    folders = sorted((run_dir / STEPS).glob("*"))
-    for folder in folders:
-        if why := unlike_folder(folder, known):
-            yield f"{STEPS}/{folder.name}", why
-    yield from ((f"{STEPS}/{name}", why) for name, why in lost(known, (folder.name for folder in folders)).items())
+    refused, own = unlike_folders(run_dir, known)
+    names = [folder.name for folder in (run_dir / STEPS).glob("*")]
+    every = dict(sorted(refused.items())) | lost(known, names, own)
+    yield from ((f"{STEPS}/{name}", why) for name, why in every.items())
     if not known.campaign:
         yield STEPS, "no digests were kept when these steps were accepted: an edited or exchanged file cannot be seen"
-    elif not known.journal:
-        yield JOURNAL, f"it is gone: an edited {RECORD} cannot be seen; running the campaign again writes it anew"
+    elif gap := gap_of_journal(known, own):
+        yield JOURNAL, f"it {gap}"
     for record in sorted((run_dir / FAILED).glob(f"*/{RECORD}")):
         if json.loads(read_bytes(record)).get("valid"):
             yield (

@@ -209,8 +209,13 @@ def refuse_nothing(results: pd.DataFrame) -> pd.DataFrame:
 
 def _failed_attempts(folder: Path) -> list[dict]:
     """The records of all failed attempts in the order in which they were made."""
+    return _records(folder / FAILED)
+
+
+def _records(folder: Path) -> list[dict]:
+    """The records of all steps or attempts below a folder in the order in which they were made."""
     found = []
-    for file in (folder / FAILED).glob(f"*/{RECORD}"):
+    for file in folder.glob(f"*/{RECORD}"):
         with contextlib.suppress(OSError, ValueError):  # a record torn by a full disk says nothing
             found.append(json.loads(file.read_text()))
     return sorted(found, key=lambda record: (record.get("order", 0), record.get("attempt", 0)))
@@ -218,6 +223,8 @@ def _failed_attempts(folder: Path) -> list[dict]:
 
 def _sentence(folder: Path, system: str, runs: int, attempts: list[dict]) -> str:
     said = f"{folder}: nothing was measured of {system}: none of {runs} planned run{'s' * (runs != 1)} was accepted"
+    if any(step.get("kind") == "measure" and step.get("system", system) == system for step in _records(folder / STEPS)):
+        return f"{said} as it stands now: what is in {STEPS}/ is not what was accepted; hci.verify names each step"
     own = [attempt for attempt in attempts if attempt.get("system", system) == system]
     if not own:
         return f"{said} and no attempt failed: the campaign did not come so far; run the same again and it goes on"
@@ -328,8 +335,8 @@ def _no_plan(folder: Path) -> str:
 
 
 def read_journal(run_dir: str | Path) -> pd.DataFrame:
-    """One row per event: t (epoch s), event (start, added, done, warm, failed, outage, back, degraded, healthy, end),
-    step, seconds, attempt, problems. A torn line is skipped."""
+    """One row per event: t (epoch s), event (start, added, accepting, done, warm, failed, outage, back, degraded,
+    healthy, end), step, seconds, attempt, problems. A torn line is skipped."""
     return pd.DataFrame(events_of(run_dir), columns=["t", "event", "step", "seconds", "attempt", "problems"])
 
 
