@@ -32,6 +32,7 @@ _ROOMS = {
     "drive.hosts.lease": "LeaseError",
     "drive.campaign.campaign": "CampaignError",
     "drive.campaign.policy": "PolicyError",
+    "drive.campaign.stopping": "stop StopError",
     "drive.campaign.ledger": "ledger LedgerError",
     "measure": "run obtain open_testbed integrity",
     "read.foreign.results": "read_results recognise kinds_of_files",

@@ -3,6 +3,7 @@
 hci recognise DIR [--names PATTERN] [--system NAME] [--all]     what lies there, and what is missing
 hci report [PARAMS ...] [--out DIR]                             scenarios to a site
 hci watch RUN_DIR                                               a campaign's progress
+hci stop RUN_DIR                                                a campaign ended as by Ctrl-C, from any terminal
 hci discover VM ... --nodes NODE ... [-o FILE]                  a testbed file from what hosts say they are
 hci fleet up NODE ... --template VM [--count N] [-o FILE]       load generators made for it; hci fleet down NAME
 """
@@ -25,7 +26,7 @@ RUNS, FLEETS = Path("data/runs"), Path("data/fleets")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; 0 where it did what was asked, 1 where it says why not."""
+    """Run one verb; 0 where it did what was asked, 1 where it says why not (of stop: see `hcilib.StopError`)."""
     given = list(sys.argv[1:] if argv is None else argv)
     if given[:1] == ["report"]:  # it has arguments of its own
         from hcilib.show.report.report import main as report
@@ -41,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, OSError) and error.filename and error.strerror:
             said = f"{error.filename}: {error.strerror.lower()}"
         print(f"hci {' '.join(given[: 1 + (given[0] == 'fleet')])}: {said}", file=sys.stderr)
-        return 1
+        return getattr(error, "code", 1)
     return 0
 
 
@@ -60,6 +61,12 @@ def _parser() -> argparse.ArgumentParser:
     watch = verbs.add_parser("watch", help="the progress of a campaign, live, from its journal")
     watch.add_argument("run_dir")
     watch.set_defaults(do=lambda run_dir: hci.watch(run_dir))
+    stop = verbs.add_parser(
+        "stop",
+        help="end a campaign from any terminal; exit 0 stopped, 1 it cannot be, 3 nothing runs there, 4 elsewhere",
+    )
+    stop.add_argument("run_dir")
+    stop.set_defaults(do=lambda run_dir: print(hci.stop(run_dir)))
     discover = verbs.add_parser("discover", help="a testbed file to review, from what hosts say they are; read-only")
     discover.add_argument("hosts", nargs="+", metavar="VM", help="load generators: [name=][user@]address[:port]")
     discover.add_argument("--nodes", nargs="+", default=[], metavar="NODE", help="the hypervisors they run on")

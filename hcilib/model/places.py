@@ -32,6 +32,8 @@ def at_home(path: str | Path) -> Path:
 PLAN = "plan.json"
 JOURNAL = "journal.jsonl"
 LOCK = ".lock"
+STOP = ".stop"
+"""Written by `hci stop`; the controller takes it away when it has seen it."""
 FACTS = "facts"
 NETWORK = f"{FACTS}/network.csv"
 WEAR = f"{FACTS}/wear"

@@ -20,7 +20,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from hcilib.drive.beds import filling
-from hcilib.drive.campaign import events, health, integrity, policy, subjects
+from hcilib.drive.campaign import events, health, integrity, policy, stopping, subjects
 from hcilib.drive.campaign.facts import gather, note_wear, pool_fill_noted
 from hcilib.drive.campaign.ledger import of_step
 from hcilib.drive.campaign.outages import CampaignError, Outages
@@ -85,7 +85,8 @@ def ctrl_c_heard() -> Iterator[None]:
 
     def again(dropped) -> None:
         if issubclass(dropped.exc_type, KeyboardInterrupt):  # a little later: in here it would be dropped again
-            threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT)).start()
+            heard = (number for number in (signal.SIGINT, stopping.SIGNAL) if callable(signal.getsignal(number)))
+            threading.Timer(0.2, signal.pthread_kill, (main, next(heard, signal.SIGINT))).start()
         else:
             before(dropped)
 
@@ -139,7 +140,7 @@ def run(
     LeaseError : another campaign runs on one of the hosts, by whatever testbed file; nothing was touched
     CampaignError : the campaign cannot go on, e.g. the controller's disk is full, or a host stays away, or a system
         stays degraded
-    CampaignInterrupted : Ctrl-C, once what ran was ended and put back; it says what was kept
+    CampaignInterrupted : Ctrl-C or ``hci stop``, once what ran was ended and put back; it says what was kept
     """
     measured = under_test(systems, settings)
     for system in measured:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import zstandard
 
+from hcilib.drive.campaign.stopping import signed, stoppable
 from hcilib.model.compressed import read_bytes
 from hcilib.model.places import FACTS, FAILED, JOURNAL, LEFT, LOCK, PLAN, RECORD, STEPS, TABLES, TEMPORARY, WEAR, WORK
 from hcilib.model.plan import FORMAT, Plan, Step
@@ -72,12 +73,13 @@ class RunDir:
             except OSError:
                 held = "another controller is running this campaign; wait for it or choose another run_dir"
                 raise RunDirError(f"{path}: {held}") from None
-            if self._is_known():
-                self.claim(plan, testbed, systems)
-            self._remove_temporaries()
-            self._rescue()
-            self._check(testbed)
-            yield self
+            with signed(lock), stoppable(self.path):
+                if self._is_known():
+                    self.claim(plan, testbed, systems)
+                self._remove_temporaries()
+                self._rescue()
+                self._check(testbed)
+                yield self
 
     # Whose it is
 

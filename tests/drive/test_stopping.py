@@ -1,0 +1,218 @@
+"""`hci stop` from another terminal: what runs is ended and what was changed is put back, however the campaign was
+started."""
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import nbformat
+import pytest
+from injections import at_work
+from nbformat.v4 import new_code_cell, new_notebook
+from probes import REPOSITORY, processes, python, until
+from test_rundir import PLAN, SYSTEM
+from test_rundir import bed as plain_bed
+
+import hcilib as hci
+from hcilib import cli
+from hcilib.drive.campaign import stopping
+from hcilib.drive.campaign.campaign import CampaignInterrupted, run
+from hcilib.drive.campaign.rundir import RunDir
+from hcilib.model.system import Check, Command, Setting, System
+from hcilib.read.run.records import events_of, locked
+
+CAMPAIGN = """
+import json, os
+from pathlib import Path
+import hcilib as hci
+from hcilib.model.system import System
+plan = hci.sweep(["4k-randread"], repeats=3, iodepth=1, vms=2, read_runtime_s=120, span_bytes=2**20, prefill=False, canary=False)
+given = json.loads(Path({given!r}).read_text())
+hci.run(plan, hci.Testbed.model_validate(given["bed"]), System.model_validate(given["system"]), given["run_dir"],
+        settings=["set"], progress=False)
+"""  # noqa: E501
+
+
+@pytest.fixture
+def campaign(bed, tmp_path) -> str:
+    """The code of a campaign on the lab that sets something, with a path that says so while it is set."""
+    mark = tmp_path / "set"
+    setting = Setting(
+        apply=Command(on="controller", run=f"touch '{mark}'"),
+        check=Check(on="controller", run=f"ls '{mark}'", expect="set"),
+        undo=Command(on="controller", run=f"rm '{mark}'"),
+    )
+    system = System(name="lab-mirror", label="x", settings={"set": setting})
+    given = {"bed": bed.model_dump(mode="json"), "system": system.to_dict(), "run_dir": str(tmp_path / "run")}
+    (tmp_path / "given.json").write_text(json.dumps(given))
+    return CAMPAIGN.format(given=str(tmp_path / "given.json"))
+
+
+def script(code: str, folder: Path) -> subprocess.Popen:
+    return python(code)
+
+
+def background_job(code: str, folder: Path) -> subprocess.Popen:
+    """As a shell without job control starts it: SIGINT is ignored."""
+    return python(code, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+
+
+def notebook(code: str, folder: Path) -> subprocess.Popen:
+    """By papermill; the cell after it must not run."""
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    cells = [new_code_cell(code), new_code_cell(f"open({str(folder / 'went on')!r}, 'w')")]
+    nbformat.write(new_notebook(cells=cells, metadata=kernel), folder / "own.ipynb")
+    argv = [sys.executable, "-m", "papermill", "--no-progress-bar", "own.ipynb", "executed.ipynb"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    return subprocess.Popen(
+        argv, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("started", [script, background_job, notebook], ids=lambda how: how.__name__)
+def test_a_campaign_of_another_process_is_stopped_and_put_back(bed, campaign, tmp_path, capsys, started):
+    run_dir, mark = tmp_path / "run", tmp_path / "set"
+    controller = started(campaign, tmp_path)
+    try:
+        assert until(lambda: run_dir.exists() and list(run_dir.glob("work/*/job.fio")), 120), controller.communicate()
+        assert len(at_work(bed)) > 1
+        assert mark.exists()
+        assert cli.main(["stop", str(run_dir)]) == 0
+        said = capsys.readouterr().out
+        assert said == f"{run_dir}: stopped, 0 of 3 steps are kept. Run the same again and it goes on.\n"
+        assert not locked(run_dir / ".lock")
+        assert not mark.exists(), "what was set is put back before it says so"
+        assert not [command for command in processes(bed.lab_root).values() if command.startswith("fio")]
+        assert sorted(file.name for file in run_dir.glob(".*")) == [".lock"]
+        assert (run_dir / ".lock").read_text() == ""
+        assert controller.wait(timeout=60) != 0
+        assert not (tmp_path / "went on").exists()
+    finally:
+        controller.kill()
+        controller.communicate()
+    [attempt] = [json.loads(f.read_text()) for f in run_dir.glob("failed/*/step.json")]
+    assert attempt["problems"] == ["interrupted: KeyboardInterrupt: hci stop"]
+    assert [event["event"] for event in events_of(run_dir)][-1] == "end"
+    assert cli.main(["stop", str(run_dir)]) == stopping.NOTHING
+    assert "no campaign runs there. Nothing was stopped." in capsys.readouterr().err
+
+
+@pytest.mark.lab
+def test_a_campaign_of_another_thread_is_stopped(bed, mirror_system, short, tmp_path):
+    """As a notebook may start it in the background: no signal reaches a thread."""
+    raised = []
+
+    def measure():
+        try:
+            run(short(repeats=5, read_runtime_s=3), bed, mirror_system, tmp_path / "run", progress=False)
+        except CampaignInterrupted as error:
+            raised.append(error)
+
+    (measuring := threading.Thread(target=measure)).start()
+    at_work(bed)
+    assert "stopped, " in hci.stop(tmp_path / "run")
+    measuring.join()
+    assert "run the same again" in str(raised[0])
+
+
+def test_it_is_heard_while_a_resumed_directory_is_still_checked(tmp_path, monkeypatch):
+    """Which takes minutes where there is much in it."""
+    opened = threading.Event()
+
+    def check(self, testbed):
+        opened.set()
+        threading.Event().wait(60)
+
+    monkeypatch.setattr(RunDir, "_check", check)
+    asking = threading.Thread(target=lambda: (opened.wait(60), hci.stop(tmp_path / "run")))
+    asking.start()
+    with pytest.raises(KeyboardInterrupt), RunDir.opened(tmp_path / "run", PLAN, plain_bed(), [SYSTEM]):
+        pass
+    asking.join()
+
+
+def test_a_file_that_was_written_for_another_controller_stops_nothing(tmp_path):
+    (tmp_path / stopping.STOP).touch()
+    with stopping.stoppable(tmp_path):
+        assert not (tmp_path / stopping.STOP).exists()
+    assert signal.getsignal(stopping.SIGNAL) == signal.SIG_DFL
+
+
+def test_a_second_stop_interrupts_what_is_put_back(tmp_path):
+    never, heard = threading.Event(), 0
+    with stopping.stoppable(tmp_path):
+        for _ in range(2):
+            (tmp_path / stopping.STOP).touch()
+            try:
+                never.wait(60)
+            except KeyboardInterrupt:
+                heard += 1
+    assert heard == 2
+
+
+@contextlib.contextmanager
+def held(run_dir: Path, who: str):
+    """A run directory whose lock another open file holds, and says that it does."""
+    run_dir.mkdir()
+    (run_dir / "plan.json").write_text('{"plan": {"steps": []}}')
+    with open(run_dir / ".lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write(who)
+        lock.flush()
+        yield
+
+
+@pytest.mark.parametrize("who", ["", "[1]", "{", json.dumps({"host": socket.gethostname(), "pid": 1, "began": "0"})])
+def test_a_controller_that_does_not_hear_is_named_and_no_stranger_is_signalled(tmp_path, who, monkeypatch):
+    sent = []
+    monkeypatch.setattr(stopping.os, "kill", lambda *given: sent.append(given))
+    with held(tmp_path / "run", who), pytest.raises(hci.StopError) as caught:
+        hci.stop(tmp_path / "run", limit_s=0.3)
+    assert caught.value.code == 1
+    assert "does not end" in str(caught.value)
+    assert ("process 1" in str(caught.value)) is ('"pid"' in who)
+    assert sent == [], "process 1 began at another time"
+    assert not (tmp_path / "run" / stopping.STOP).exists(), "the next campaign is not stopped by it"
+
+
+def test_one_that_looks_for_no_file_is_sent_ctrl_c(tmp_path):
+    """A controller of an earlier version, but for its name in the lock."""
+    code = (
+        "import fcntl, json, sys, time; from hcilib.drive.campaign.stopping import signed; f = open(sys.argv[1], 'a')\n"
+        "fcntl.flock(f, fcntl.LOCK_EX)\nwith signed(f):\n    print('held', flush=True)\n    time.sleep(600)"
+    )
+    with held(tmp_path / "run", ""):
+        pass
+    holder = python(code, str(tmp_path / "run" / ".lock"))
+    try:
+        assert holder.stdout.readline() == "held\n"
+        assert "stopped" in hci.stop(tmp_path / "run", limit_s=5)
+    finally:
+        holder.kill()
+        holder.communicate()
+
+
+def test_a_campaign_of_another_machine_is_left_alone(tmp_path, capsys):
+    with held(tmp_path / "run", json.dumps({"host": "srv9", "pid": 4711, "began": "1"})):
+        assert cli.main(["stop", str(tmp_path / "run")]) == stopping.ELSEWHERE
+    assert "its campaign runs on srv9, process 4711. Run hci stop there." in capsys.readouterr().err
+    assert not (tmp_path / "run" / stopping.STOP).exists()
+
+
+def test_what_is_no_run_directory_is_said(tmp_path, capsys):
+    assert cli.main(["stop", str(tmp_path / "nosuch")]) == 1
+    assert "no such run directory" in capsys.readouterr().err
+
+
+def test_a_searchs_round_is_found(tmp_path):
+    tmp_path.joinpath("search").mkdir()
+    with held(tmp_path / "search" / "round-1", '{"host": "srv9"}'), pytest.raises(hci.StopError, match="round-1"):
+        hci.stop(tmp_path / "search")
