@@ -206,6 +206,12 @@ class System(Model):
         return float(self.nodes * self.drives_per_node * self.drive.bytes)
 
 
+def digest_of(systems: Iterable[System]) -> str:
+    """Return the identity of the systems of a campaign: of one its own, of several that of all, in no order."""
+    digests = [system.digest for system in sorted(systems, key=lambda system: system.variant)]
+    return digests[0] if len(digests) == 1 else digest(digests)
+
+
 def under_test(systems: System | Sequence[System], settings: Sequence[str | None] | None = None) -> tuple[System, ...]:
     """Every system as it is to be measured, with each of `settings` where these are given; ValueError where two are
     one."""

@@ -14,7 +14,7 @@ import pytest
 import zstandard
 
 import hcilib as hci
-from hcilib.drive.campaign.rundir import RunDir, RunDirError
+from hcilib.drive.campaign.rundir import RunDir, RunDirError, _unlike_document
 from hcilib.model.plan import Step
 from hcilib.model.sweeps import sweep
 from hcilib.model.system import System
@@ -347,6 +347,41 @@ def test_an_edited_step_whose_digest_was_redone_is_not_counted(run_dir, journal,
     assert any(sentence.startswith(f"{name} is done again") for sentence in said)
     assert hci.verify(run_dir).empty
     assert (hci.read_results(run_dir)["iops"] < 2000).all()
+
+
+@pytest.mark.parametrize(
+    ("field", "edited"),
+    [
+        ("plan", lambda plan: plan["plan"]["steps"][0].update(runtime_s=800.0)),
+        ("testbed", lambda plan: plan["testbed"]["vms"][0]["disks"][0].update(size_bytes=2**30)),
+        ("system", lambda plan: plan["system"].update(label="another")),
+        ("plan is damaged", lambda plan: plan["plan"].pop("steps")),
+        ("testbed or system is damaged", lambda plan: plan.pop("testbed")),
+    ],
+)
+def test_an_edited_plan_is_named_and_written_again(run_dir, field, edited):
+    file = run_dir / "plan.json"
+    before = file.read_bytes()
+    plan = json.loads(before)
+    edited(plan)
+    file.write_text(json.dumps(plan))
+    assert ("plan.json" in list(hci.verify(run_dir)["file"])) is field.startswith("plan")
+    assert any(said.startswith(f"plan.json is written again: its {field}") for said in campaign(run_dir))
+    assert file.read_bytes() == before
+
+
+def test_a_plan_whose_own_digests_were_edited_counts_no_step(run_dir):
+    file = run_dir / "plan.json"
+    plan = json.loads(file.read_text())
+    plan["identity"]["testbed"] = "0" * 16
+    file.write_text(json.dumps(plan))
+    with pytest.warns(hci.RunDirWarning, match="measured by another plan, testbed or system than"):
+        assert hci.read_hosts(run_dir).empty
+
+
+@pytest.mark.parametrize("run_dir", sorted((hci.ROOT / "tests/data/rundirs").glob("*/plan.json")), ids=str)
+def test_plans_of_every_earlier_version_are_what_they_state(run_dir):
+    assert _unlike_document(json.loads(run_dir.read_text())) == ""
 
 
 def test_steps_that_a_later_one_holds_outlive_the_journal(run_dir):

@@ -22,7 +22,7 @@ from hcilib.drive.campaign.stopping import signed, stoppable
 from hcilib.model.compressed import read_bytes
 from hcilib.model.places import FACTS, FAILED, JOURNAL, LEFT, LOCK, PLAN, RECORD, STEPS, TABLES, TEMPORARY, WEAR, WORK
 from hcilib.model.plan import FORMAT, Plan, Step
-from hcilib.model.system import System
+from hcilib.model.system import System, digest_of
 from hcilib.model.testbed import Testbed
 from hcilib.model.yaml_models import digest
 from hcilib.read.run import acceptance
@@ -98,6 +98,9 @@ class RunDir:
             document = _read_json(file)
             self.campaign = document.get("campaign", "")
             self._require_same(document.get("identity", {}))
+            if self.campaign and (why := _unlike_document(document)):
+                file.unlink()  # by which it is written again
+                self.said.append(f"{PLAN} is written again: {why}")
             return True
         witnesses = [_read_json(record).get("campaign") for record in self.path.glob(f"{STEPS}/*/{RECORD}")]
         witnesses += [event.get("campaign") for event in events_of(self.path) if event.get("event") == "start"]
@@ -158,7 +161,7 @@ class RunDir:
 
     def _check(self, testbed: Testbed) -> None:
         """See that every finished step is what was accepted, and that the journal and the facts are whole."""
-        known = acceptance.accepted(self.path, {"campaign": self.campaign})
+        known = acceptance.accepted(self.path, {"campaign": self.campaign, "identity": self.identity})
         folders = sorted((self.path / STEPS).iterdir())
         for file in (file for folder in folders for file in folder.glob(f".*{TEMPORARY}")):
             file.unlink()
@@ -287,10 +290,24 @@ class RunDir:
         _write(file, {"disks": disks})
 
 
+def _unlike_document(document: Mapping) -> str:
+    """Why plan.json is not what its campaign was started with, by the digests that it states; empty where it is."""
+    if why := acceptance.unlike_plan(document):
+        return why
+    running = {"lab_root": "/"} if document.get("one_kernel") else {}
+    try:
+        testbed = Testbed.model_validate({**document["testbed"], **running}).digest
+        every = document.get("systems") or [document["system"]]
+        system = digest_of([System.model_validate(one) for one in every])
+    except (ValueError, KeyError, TypeError) as error:
+        return f"its testbed or system is damaged ({' '.join(str(error).split())[:160]})"
+    found = {"testbed": testbed, "system": system}
+    edited = [what for what, own in found.items() if document["identity"].get(what, own) != own]
+    return f"its {' and '.join(edited)} was edited since the campaign was started" if edited else ""
+
+
 def _identity(plan: Plan, testbed: Testbed, systems: Sequence[System]) -> dict[str, str]:
-    digests = [system.digest for system in sorted(systems, key=lambda system: system.variant)]
-    system = digests[0] if len(digests) == 1 else digest(digests)
-    return {"plan": plan.digest, "testbed": testbed.digest, "system": system}
+    return {"plan": plan.digest, "testbed": testbed.digest, "system": digest_of(systems)}
 
 
 def _shown(testbed: Testbed) -> dict:

@@ -20,6 +20,7 @@ import pandas as pd
 
 from hcilib.model.compressed import opened, read_bytes
 from hcilib.model.places import FAILED, JOURNAL, LOCK, OUTPUT, PLAN, RECORD, STEPS, TABLES, TEMPORARY
+from hcilib.model.plan import Plan
 from hcilib.read.fio.fio_json import FioOutputError, read_fio
 from hcilib.read.run.records import events_of, locked
 
@@ -182,13 +183,14 @@ class Accepted(NamedTuple):
     """What a run directory says of its steps. `campaign`: its mark, empty where digests were not kept yet; `digests`:
     step -> the SHA-256 of its step.json (empty where that was not kept), of steps that were accepted last we heard;
     `journal`: whether there is one; `accepting`: step -> the same of steps that were about to be accepted; `gone`:
-    steps that were taken back."""
+    steps that were taken back; `identity`: the digests of plan, testbed and systems that plan.json states."""
 
     campaign: str
     digests: dict[str, str]
     journal: bool
     accepting: dict[str, str] = {}  # noqa: RUF012 (never written to)
     gone: frozenset[str] = frozenset()
+    identity: Mapping[str, str] = {}
 
     def told(self, step: str) -> tuple[str, ...]:
         """The digests that the journal holds of a step."""
@@ -210,7 +212,19 @@ def accepted(run_dir: Path, plan: Mapping) -> Accepted:
             for held in (digests, accepting):
                 held.pop(event["step"], None)
     there = (run_dir / JOURNAL).exists()
-    return Accepted(str(plan.get("campaign", "")), digests, there, accepting, frozenset(gone))
+    identity = plan.get("identity") or {}
+    return Accepted(str(plan.get("campaign", "")), digests, there, accepting, frozenset(gone), identity)
+
+
+def unlike_plan(plan: Mapping) -> str:
+    """Why the steps of plan.json are not those that its campaign was started with, by the digest that it states; empty
+    where they are. Of its testbed and systems the campaign knows when it is resumed."""
+    try:
+        own = Plan.from_dict(plan["plan"]).digest
+    except (ValueError, KeyError, TypeError) as error:
+        return f"its plan is damaged ({' '.join(str(error).split())[:160]})"
+    stated = (plan.get("identity") or {}).get("plan", own)
+    return "" if stated == own else "its plan was edited since the campaign was started"
 
 
 def sha256(file: Path) -> str:
@@ -234,6 +248,8 @@ def unlike_record(record: Mapping, folder: str, digest: str, known: Accepted) ->
         return f"it is a copy of {record['id']}"
     if known.campaign and own["id"] != known.campaign:
         return "it is of another campaign"
+    if any(own.get(name, stated) != stated for name, stated in known.identity.items()):
+        return f"it was measured by another plan, testbed or system than {PLAN} states"
     if known.digests.get(folder, "") not in ("", digest):
         return f"{RECORD} is not what was accepted: it was edited or exchanged"
     return ""
@@ -393,10 +409,12 @@ def verify(run_dir: str | Path) -> pd.DataFrame:
     """
     folder = Path(run_dir)
     plan = json.loads(read_bytes(folder / PLAN))
-    return pd.DataFrame(_not_as_accepted(folder, accepted(folder, plan)), columns=["file", "problem"])
+    return pd.DataFrame(_not_as_accepted(folder, plan, accepted(folder, plan)), columns=["file", "problem"])
 
 
-def _not_as_accepted(run_dir: Path, known: Accepted) -> Iterator[tuple[str, str]]:
+def _not_as_accepted(run_dir: Path, plan: Mapping, known: Accepted) -> Iterator[tuple[str, str]]:
+    if why := unlike_plan(plan):
+        yield PLAN, why
     refused, own = unlike_folders(run_dir, known)
     names = [folder.name for folder in (run_dir / STEPS).glob("*")]
     every = dict(sorted(refused.items())) | lost(known, names, own)
