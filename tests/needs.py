@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 # Ordinary accounts have no sbin in their PATH; what is there runs for them all the same.
 PATHS = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin"])
@@ -15,6 +16,11 @@ STATES = {
     "no root": lambda: os.geteuid() != 0,
     "loop devices (as root)": lambda: os.geteuid() == 0 and Path("/dev/loop-control").exists(),
 }
+
+
+def examples(many: int) -> int:
+    """So many in `make deep`, whose profile draws others each time, and a quarter of them in `make test`."""
+    return many // 4 if settings.get_current_profile_name() == "repeatable" else many
 
 
 @cache

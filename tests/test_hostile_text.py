@@ -26,6 +26,7 @@ from hcilib.model.system import System, load_system
 from hcilib.model.testbed import Testbed, load_testbed
 from hcilib.model.workload import PlanError
 from hcilib.model.yaml_models import Form, Model, TestbedError
+from tests.needs import examples
 
 LIVE = {("lab_root",), ("serves",), ("stand_in",)}
 """Fields that no file may set."""
@@ -283,7 +284,7 @@ def in_error(path: tuple) -> str:
     )
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=examples(2000), deadline=None)
 @given(st.sampled_from(FIELDS), HOSTILE)
 def test_hostile_text_is_refused_by_name_or_stays_its_own(tmp_path_factory, field, text):
     what, path = field

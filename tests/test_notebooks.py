@@ -158,7 +158,7 @@ def built(tmp_path_factory) -> tuple[Path, dict[str, dict]]:
         "03_sweep.tied": "system: params/systems/box-drbd.yaml\nsource: data/samples/box/box-drbd\n"
         "article: null\ndrive: null\npatterns: [4k-randread]\n",
     }
-    for notebook in ("02_baseline", "03_sweep", "05_latency", "09_capacity", "10_audit", "11_method"):
+    for notebook in ("03_sweep", "10_audit"):  # one for each name of the parameter
         for name, source in (("tables", "data/published"), ("runs", "data/samples/lab-single")):
             given = f"source: {source}" if notebook in ("02_baseline", "03_sweep") else f"sources: [{source}]"
             cases[f"{notebook}.{name}"] = f"{given}\narticle: nosuch\n"
@@ -177,9 +177,9 @@ def test_the_latency_of_one_system_alone_gets_through(built):
 
 
 def test_an_article_nobody_wrote_is_refused_and_never_named_as_a_source(built):
-    """Of published tables and of a run directory, by each notebook that takes one."""
+    """Of published tables and of a run directory."""
     results = [result for name, result in built[1].items() if name.endswith((".tables", ".runs"))]
-    assert len(results) == 12
+    assert len(results) == 4
     for result in results:
         assert not result["ok"], result["name"]
         assert "no rows of article 'nosuch'; it holds " in result["error"], result["name"]

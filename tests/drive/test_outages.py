@@ -41,7 +41,8 @@ def hasty(monkeypatch):
     for room in (hosts_module, lease, per_host, session):
         monkeypatch.setattr(room, "CONNECT_S", 3)
     monkeypatch.setattr(session, "EVERY_S", 1.0)
-    monkeypatch.setattr(session, "STALLED_S", 8.0)
+    monkeypatch.setattr(session, "STALLED_S", 4.0)
+    monkeypatch.setattr(per_host, "ENDING_S", 2.0)
     monkeypatch.setattr(outages, "LONGEST_PAUSE_S", 2.0)
 
 

@@ -38,6 +38,7 @@ from hcilib.read.run.run import (
     read_rollup,
     read_series,
 )
+from tests.needs import examples
 from tests.read.mutations import FAMILIES, STEPS, compiled_rollup, mutated, outcome, plain_rollup
 
 CASES = {"fio": 600, "fio_log": 700, "diskspd": 700}
@@ -85,7 +86,7 @@ def test_a_damaged_capture_gives_a_table_or_a_named_error(kind, tmp_path):
     captures = [p for p in family.captures if p.stat().st_size < 70_000]
     contents = {p: p.read_bytes() for p in captures}
 
-    @settings(HOSTILE, max_examples=CASES[kind])
+    @settings(HOSTILE, max_examples=examples(CASES[kind]))
     @given(st.sampled_from(captures), st.sampled_from(captures), DAMAGE)
     @example(captures[0], captures[0], [("cut", 0.0, 0.0, 0)])
     def damaged(capture, other, steps):
