@@ -1,17 +1,24 @@
 """Preflight: one table, every host and check, whatever fails."""
 
 import os
+import shutil
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from probes import until
 
 from hcilib.drive.campaign.campaign import _checked
 from hcilib.drive.guard import preflight as room
 from hcilib.drive.guard.preflight import PreflightError, preflight, require_ready
+from hcilib.drive.hosts.hosts import Fleet, answers
+from hcilib.model.plan import Integrity
 from hcilib.model.system import System
 from hcilib.model.testbed import Testbed
+from tests.needs import PATHS, need
 
 pytestmark = pytest.mark.lab
 
@@ -26,7 +33,7 @@ def test_a_lab_is_ready(bed, short, tmp_path):
     assert table["ok"].all(), table[~table["ok"]].to_string()
     count = table["check"].value_counts()
     assert count.to_dict() == {"reachable": 5, "clock": 5, "memory": 5, "governor": 5, "fio": 4, "idle": 3, "server": 3,
-                               "writable": 6, "space": 1}  # fmt: skip
+                               "sftp": 3, "sampler": 2, "writable": 6, "space": 1}  # fmt: skip
     assert not table.duplicated(["host", "check", "detail"]).any()
     assert not (tmp_path / "runs").exists(), "looking changes nothing"
     require_ready(table)
@@ -115,6 +122,80 @@ def test_too_little_space(bed, short, monkeypatch, tmp_path):
     usage = room.shutil.disk_usage(tmp_path)
     monkeypatch.setattr(room.shutil, "disk_usage", lambda place: usage._replace(free=2**20))
     assert failed(preflight(bed, short(), run_dir=tmp_path)) == [("controller", "space")]
+
+
+@pytest.fixture
+def without_sftp(bed, tmp_path):
+    """A host that the lab's key opens, whose sshd has no SFTP; as fields of a testbed's host, and a known_hosts."""
+    need("sshd")
+    port, address = 2271, "127.71.26.1"
+    for name in ("host", "client"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name], check=True)
+    public = subprocess.run(["ssh-keygen", "-y", "-f", bed.key], check=True, capture_output=True, text=True).stdout
+    (tmp_path / "authorized").write_text(public)
+    options = {"ListenAddress": f"{address}:{port}", "HostKey": tmp_path / "host", "PidFile": "none",
+               "AuthorizedKeysFile": tmp_path / "authorized", "StrictModes": "no", "UsePAM": "no"}  # fmt: skip
+    (tmp_path / "sshd_config").write_text("".join(f"{name} {value}\n" for name, value in options.items()))
+    key = " ".join((tmp_path / "host.pub").read_text().split()[:2])
+    known = tmp_path / "known_hosts"
+    known.write_text(Path(bed.known_hosts).read_text() + f"[{address}]:{port} {key}\n")
+    sshd = subprocess.Popen([shutil.which("sshd", path=PATHS), "-D", "-f", tmp_path / "sshd_config"])
+    try:
+        assert until(lambda: answers(address, port, b"SSH"), 30)
+        yield {"address": address, "port": port}, str(known)
+    finally:
+        sshd.terminate()
+        sshd.wait()
+
+
+def test_a_host_without_sftp_is_refused_before_anything_is_measured(bed, short, without_sftp):
+    """A run is told by SFTP what to do, and the nodes' counters are read by it."""
+    bare, known = without_sftp
+    nodes = (bed.nodes[0], bed.nodes[1].model_copy(update=bare))
+    table = preflight(bed.model_copy(update={"nodes": nodes, "known_hosts": known}), short(vms=2))
+    assert failed(table) == [("node2", "sampler")]
+    assert "Subsystem sftp internal-sftp" in table.loc[~table["ok"], "detail"].item()
+    vms = (bed.vms[0].model_copy(update=bare), *bed.vms[1:])
+    table = preflight(bed.model_copy(update={"vms": vms, "known_hosts": known}), short(vms=2))
+    assert failed(table) == [("vm1", "sftp")]
+    with pytest.raises(PreflightError, match="vm1: sftp: no file could be"):
+        require_ready(table)
+
+
+def test_a_place_that_a_run_cannot_write_is_named(bed, short, tmp_path):
+    gone = tmp_path / "gone"
+    table = preflight(bed.model_copy(update={"lab_root": str(gone)}), short(vms=1))
+    row = table[table["check"] == "sftp"]
+    assert not row["ok"].any()
+    assert f"leave to write {gone}" in row["detail"].item()
+
+
+def test_what_is_tried_by_sftp_leaves_nothing(bed, short):
+    before = sorted(Path(bed.lab_root).rglob("*"))
+    assert preflight(bed, short(vms=3))["ok"].all()
+    assert [path for path in sorted(Path(bed.lab_root).rglob("*")) if "preflight" in path.name] == []
+    assert set(before) <= set(Path(bed.lab_root).rglob("*"))
+
+
+def test_integrity_needs_a_python3_on_the_vms(bed, short, tmp_path, monkeypatch):
+    plan = short(vms=2)
+    asking = replace(plan, integrity=Integrity(span_bytes=2**20))
+    assert "python3" not in set(preflight(bed, plan)["check"])
+    rows = preflight(bed, asking).query("check == 'python3'")
+    assert rows["host"].tolist() == ["vm1", "vm2"]
+    assert rows["ok"].all(), rows.to_string()
+    old = tmp_path / "python3"
+    old.write_text("#!/bin/sh\necho 3.6.8\n")
+    old.chmod(0o755)
+    plain = Fleet.run
+
+    def older(self, commands, hosts=None, **limits):
+        if isinstance(commands, dict) and "vm2" in commands:
+            commands = commands | {"vm2": f"PATH={tmp_path}:$PATH\n{commands['vm2']}"}
+        return plain(self, commands, hosts, **limits)
+
+    monkeypatch.setattr(Fleet, "run", older)
+    assert failed(preflight(bed, asking)) == [("vm2", "python3")]
 
 
 def test_which_settings_hold_is_said_and_fails_nothing(bed, short, tmp_path):

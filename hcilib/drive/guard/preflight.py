@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
@@ -22,24 +24,28 @@ import pandas as pd
 from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, Device, Inventory
 from hcilib.drive.guard.guard import CONSENT, Guarded, Refusal, read_inventory, refusals
 from hcilib.drive.guard.guard import judge as judge_devices
-from hcilib.drive.hosts import lease
+from hcilib.drive.hosts import counters, lease
 from hcilib.drive.hosts.commands import execute_all, tasks
-from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, Outcome, sections
+from hcilib.drive.hosts.hosts import ANSWER_S, CONNECT_S, Fleet, Outcome, sections
 from hcilib.drive.launch.job import SHORTEST_LOGGED_S, log_msec
+from hcilib.drive.launch.session import PLACE
 from hcilib.model.plan import Plan
 from hcilib.model.system import System
 from hcilib.model.testbed import Disk, Testbed, Vm
 
 CLOCK_LIMIT_S = 0.5
+PYTHON = (3, 7)
+"""Of hcilib.drive.launch.integrity_script."""
 MEMORY_BYTES, LEAST_BYTES = 512 * 2**20, 256 * 2**20
 """Free on a host, and for results on the controller."""
 
 # The clock is read first and last: between the two the host's own work does not blur the comparison.
 _FIRST = "PATH=$PATH:/usr/sbin:/sbin\necho '==== clock'; date +%s.%N\n"
-_HOST = r"""
-echo '==== memory'; cat /proc/meminfo
-echo '==== governor'; cat /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor 2>/dev/null
+MEMORY = "echo '==== memory'; cat /proc/meminfo\n"
+_HOST = rf"""
+{MEMORY}echo '==== governor'; cat /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor 2>/dev/null
 """
+_PYTHON = "echo '==== python3'; python3 -c 'import sys; print(*sys.version_info[:3], sep=\".\")' 2>&1\n"
 _LAST = "echo '==== clock2'; date +%s.%N\n" + END
 
 # Bytes that a step leaves on the controller, as measured on runs of the lab, rounded up.
@@ -84,7 +90,9 @@ def preflight(
     Returns
     -------
     DataFrame : host, check, ok, detail; one row a host and check. `check` is one of reachable, clock, memory, governor,
-        fio, idle, server, device, writable, consent, space; also vms (too few for the plan), windows (a host that is
+        fio, idle, server, sftp (of a VM: a small file is written where a run makes its folder, read and removed),
+        sampler (of a node: its counters are read once, as beside a run), python3 (of a VM, where the plan asks for
+        integrity), device, writable, consent, space; also vms (too few for the plan), windows (a host that is
         not asked this), image and cache (of an image in a Ceph cluster), setting (of `system`; always ok, as a campaign
         is sound with it and without) and checks (a host that did not answer). `device`, `writable`, `image` and `cache`
         have a row a disk, and none of a host that did not answer
@@ -104,16 +112,51 @@ def check(
     connected = fleet.connect(dict.fromkeys(host.name for host in (*testbed.nodes, *vms)))
     asked = {name for name, o in connected.items() if o.ok} - testbed.windows
     nodes, guests = ([h.name for h in hosts if h.name in asked] for hosts in (testbed.nodes, vms))
-    answered = ask(fleet, testbed, nodes, guests)
+    answered = ask(fleet, testbed, nodes, guests, python3=plan.integrity is not None)
     here = _fio_here(testbed)
     reached = [(vm, disk) for vm, disk in testbed.targets(len(vms), plan.numjobs) if vm in asked]
     rows = [row(o.host, "reachable", o.ok, "ssh, host key verified" if o.ok else o.error) for o in connected.values()]
     rows += [*_not_asked(testbed), here]
     rows += judge(testbed, answered, here["detail"] if here["ok"] else "", clock_limit_s)
+    rows += [*_sftp(fleet, testbed, guests), *_sampler(fleet, nodes)]
     rows += [*_enough_vms(testbed, plan), _space(run_dir, log_bytes(plan, len(testbed.nodes)))]
     rows += _devices(testbed, plan, vms, consent, answered)
     rows += image_rows(fleet, reached, plan.span_bytes, run_dir)
     return pd.DataFrame(rows, columns=["host", "check", "ok", "detail"])
+
+
+def _sftp(fleet: Fleet, testbed: Testbed, vms: Sequence[str]) -> list[dict]:
+    folder = testbed.lab_root or PLACE
+    todo = f"a run needs it: `Subsystem sftp internal-sftp` in sshd_config, and leave to write {folder}"
+    there = "a file was written, read and removed"
+    tried = try_sftp(fleet, folder, vms).values()
+    return [row(o.host, "sftp", o.ok, there if o.ok else f"no file could be: {o.error}", todo) for o in tried]
+
+
+def _sampler(fleet: Fleet, nodes: Sequence[str]) -> list[dict]:
+    todo = "they are read by SFTP: `Subsystem sftp internal-sftp` in sshd_config"
+    there = "counters of CPU, network and drives can be read"
+    tried = counters.sample_once(fleet, nodes).values()
+    return [row(o.host, "sampler", o.ok, there if o.ok else f"no counters: {o.error}", todo) for o in tried]
+
+
+def try_sftp(fleet: Fleet, folder: str, hosts: Iterable[str]) -> dict[str, Outcome]:
+    """Write, read and remove a small file in a folder of each host, by SFTP."""
+
+    def attempt(name: str) -> None:
+        path, data = f"{folder}/hci-preflight.{secrets.token_hex(6)}", secrets.token_bytes(1024)
+        try:
+            fleet.put_now(name, path, data)
+            back = fleet.read_now(name, path)
+        except Exception:
+            with suppress(Exception):
+                fleet.remove_now(name, path)
+            raise
+        fleet.remove_now(name, path)
+        if back != data:
+            raise OSError(f"{path} was read back otherwise than it was written")
+
+    return fleet.each(hosts, attempt, limit_s=3 * CONNECT_S)
 
 
 def _settings(fleet: Fleet, testbed: Testbed, system: System) -> list[dict]:
@@ -255,11 +298,14 @@ def row(host: str, name: str, ok: bool, detail: str, wanted: str = "") -> dict:
     return {"host": host, "check": name, "ok": bool(ok), "detail": said}
 
 
-def ask(fleet: Fleet, testbed: Testbed, nodes: Collection[str], vms: Collection[str]) -> dict[str, Outcome]:
+def ask(
+    fleet: Fleet, testbed: Testbed, nodes: Collection[str], vms: Collection[str], python3: bool = False
+) -> dict[str, Outcome]:
     """Everything that is to be known of a host, by one command on each, on all at once."""
     fio = f"echo '==== fio'; {shlex.quote(testbed.fio.binary)} --version 2>&1\n"
     devices = "" if testbed.lab_root else INVENTORY + CONTENT
     commands = dict.fromkeys(nodes, _FIRST + _HOST + _LAST)
+    fio += _PYTHON if python3 else ""
     commands |= dict.fromkeys(vms, _FIRST + _HOST + fio + lease.FIO_PROCESSES + devices + _LAST)
     return fleet.run(commands, limit_s=ANSWER_S)
 
@@ -277,11 +323,13 @@ def judge(
             why = without_script(outcome.error) or "the answer ends early"
             rows.append(row(name, "checks", False, f"not all of them could be made: {why}"))
             continue
-        rows += [_clock(outcome, parts, clock_limit_s), _memory(name, parts)]
+        rows += [_clock(outcome, parts, clock_limit_s), memory(name, parts)]
         rows.append(_governor(name, parts, bool(testbed.lab_root)))
         if "fio" in parts:  # not of a node that is a load generator too, where the plan needs fewer
             fio = lease.parse_processes(parts["processes"], vms[name], testbed)
             rows += [_release(name, parts, here, testbed), _idle(name, fio), _server(name, fio)]
+        if "python3" in parts:
+            rows.append(_python3(name, parts))
     return rows
 
 
@@ -312,7 +360,7 @@ def _epoch(text: str) -> tuple[float, float] | None:
     return (float(f"{whole}.{part}"), 0.0) if part.isdigit() else (float(whole), 1.0)
 
 
-def _memory(host: str, parts: dict[str, str]) -> dict:
+def memory(host: str, parts: dict[str, str]) -> dict:
     lines = (line.split() for line in parts["memory"].splitlines())
     kib = {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()}
     free = kib.get("MemAvailable:", kib.get("MemFree:", 0) + kib.get("Buffers:", 0) + kib.get("Cached:", 0)) * 1024
@@ -340,6 +388,14 @@ def _release(host: str, parts: dict[str, str], here: str, testbed: Testbed) -> d
         return row(host, "fio", there.startswith("fio-"), there or "no answer; install fio there")
     wrong = f"{there or 'no answer'}, but the controller has {here or 'none'}: install one release everywhere"
     return row(host, "fio", there == here != "", there if there == here else wrong)
+
+
+def _python3(host: str, parts: dict[str, str]) -> dict:
+    there = parts["python3"].strip().rpartition("\n")[2]
+    found = re.fullmatch(r"(\d+)\.(\d+)\.\d+", there)
+    ok = found is not None and (int(found[1]), int(found[2])) >= PYTHON
+    wanted = f"stamped blocks are written and read by a python3 from {'.'.join(map(str, PYTHON))} on: install it there"
+    return row(host, "python3", ok, there or "no answer", wanted)
 
 
 def _idle(vm: str, fio: Mapping[int, lease.Process]) -> dict:

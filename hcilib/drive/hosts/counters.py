@@ -106,6 +106,11 @@ def _loop(fleet: Fleet, nodes: Sequence[str], writer, of_drives, every_s: float,
     return missing + remarks
 
 
+def sample_once(fleet: Fleet, nodes: Sequence[str]) -> dict[str, Outcome]:
+    """Linux node -> one sample, as a step takes them; not ok where it cannot be read."""
+    return _sample(fleet, nodes, {})
+
+
 def _sample(fleet: Fleet, nodes: Sequence[str], ports: dict[str, list[str]]) -> dict[str, Outcome]:
     def each(node: str) -> Sample:
         if node not in ports:

@@ -239,6 +239,17 @@ class Fleet(AbstractContextManager["Fleet"]):
         with self._files(name) as sftp:
             sftp.get(path, str(to))
 
+    def remove_now(self, name: str, path: str) -> None:
+        """Remove one host's file, by SFTP; raises what paramiko raises."""
+        with self._files(name) as sftp:
+            sftp.remove(path)
+
+    def host_keys(self) -> list[str]:
+        """Lines of a known_hosts by which these hosts, and the jump hosts on the way, are verified."""
+        hops = {_called(hop): hop for c in self._connections.values() for hop in _hops(c)}
+        keys = ((name, kind, key) for name, hop in hops.items() for kind, key in _keys(hop).items())
+        return sorted({f"{name} {kind} {key.get_base64()}" for name, kind, key in keys})
+
     def session(self, name: str, command: str) -> paramiko.Channel:
         """A command left running, its standard input, output and error open: it can be talked to, and sees when we are
         gone."""
@@ -379,10 +390,22 @@ def _connection(host: Host, config: Config, known: KnownHosts, key: dict[str, An
     for hop in _hops(connection):
         hop.connect_timeout = CONNECT_S
         hop.client.set_missing_host_key_policy(known)  # Fabric's own accepts any key, silently
-        name = hop.host if hop.port == 22 else f"[{hop.host}]:{hop.port}"  # as known_hosts writes it
-        for kind, its in known.keys(hop.ssh_config.get("hostkeyalias") or name).items():
-            hop.client.get_host_keys().add(name, kind, its)
+        for kind, its in known.keys(_called(hop)).items():
+            hop.client.get_host_keys().add(_address(hop), kind, its)
     return connection
+
+
+def _address(hop: Connection) -> str:
+    """A host as paramiko looks it up, and known_hosts writes it."""
+    return hop.host if hop.port == 22 else f"[{hop.host}]:{hop.port}"
+
+
+def _called(hop: Connection) -> str:
+    return hop.ssh_config.get("hostkeyalias") or _address(hop)
+
+
+def _keys(hop: Connection) -> Mapping[str, paramiko.PKey]:
+    return hop.client.get_host_keys().lookup(_address(hop)) or {}
 
 
 def _hops(connection: Connection) -> Iterator[Connection]:

@@ -23,6 +23,8 @@ from hcilib.model.testbed import Testbed, Vm
 if TYPE_CHECKING:
     import paramiko
 
+PLACE = "/tmp"
+"""Where a run makes its folder on a VM that is no lab's."""
 CLOCK_READS = 3
 ENDING_S = 10.0  # beyond the deadline: fio's own time to write its result, and timeout's to kill it
 FETCHING_S = 1800.0  # the session's own end, should its controller neither come back nor hang up: logs may be large
@@ -152,7 +154,7 @@ def command(
     """What is run on the VM, under a timeout of its own, should even the script hang: the deadline, and time to fetch
     what fio left."""
     root, limit = testbed.lab_root or "", f"{limit_s:g}"
-    given = [root or "/tmp", vm.target, limit, testbed.fio.binary, process, root, prelude, count_ms]
+    given = [root or PLACE, vm.target, limit, testbed.fio.binary, process, root, prelude, count_ms]
     return ["timeout", "-k", "5", f"{limit_s + FETCHING_S:g}", "sh", "-c", HEAD + script, "hci", *given]
 
 
