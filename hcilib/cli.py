@@ -97,13 +97,23 @@ def _parser() -> argparse.ArgumentParser:
         help="where data disks lie: libvirt pools, storages of Proxmox; several are systems to be compared",
     )  # fmt: skip
     up.add_argument("--user", help="the account on the clones")
+    up.add_argument(
+        "--network", dest="networks", action="append", default=[], metavar="NETWORK",
+        help="that the clones' addresses may be on, e.g. 10.1.0.0/16, where their node has no address on it itself",
+    )  # fmt: skip
     up.set_defaults(do=_fleet_up)
     down = ways.add_parser("down", help="remove the VMs that fleet up made, and no other")
     down.add_argument("name")
+    down.add_argument(
+        "--unasked", nargs="+", default=[], metavar="VM",
+        help="remove these although they cannot be asked whether a campaign runs on them",
+    )  # fmt: skip
     down.set_defaults(do=_fleet_down)
     for verb in (discover, up):
         verb.add_argument("-o", "--out", type=Path, help="the testbed's file; one that is there stays, and is compared")
-        verb.add_argument("--known-hosts", default="~/.ssh/known_hosts", help="every host's key; clones' are added")
+        verb.add_argument(
+            "--known-hosts", default="~/.ssh/known_hosts", help="every host's key; nothing is added to it"
+        )
         verb.add_argument("--key", help="a private key; the agent's and ~/.ssh/config's unless given")
     for verb in (up, down):
         verb.add_argument("--records", type=Path, default=FLEETS, help="folder of the record (default: %(default)s)")
@@ -175,16 +185,19 @@ def _fleet_up(out: Path | None, **asked: Any) -> None:
     if out:
         account = f"{asked['user']}@" if asked["user"] else ""
         hosts = [f"{vm.vm}={account}{vm.address}" for vm in made.itertuples()]
-        same = {name: asked[name] for name in ("nodes", "platform", "known_hosts", "key")}
+        same = {name: asked[name] for name in ("nodes", "platform", "key")}
+        same["known_hosts"] = made.attrs["known_hosts"]
         _discover(out, made.attrs["systems"].items(), hosts=hosts, runs=RUNS, **same)
+    else:
+        print(f"Their host keys: --known-hosts {made.attrs['known_hosts']}")
 
 
-def _fleet_down(name: str, records: Path) -> None:
-    gone = hci.fleet_down(name, records)
+def _fleet_down(name: str, records: Path, unasked: list[str]) -> None:
+    gone = hci.fleet_down(name, records, unasked)
     for vm in gone.itertuples():
         print(f"{vm.vm} on {vm.node}: {vm.detail}")
     if not gone["removed"].all():
-        raise RuntimeError(f"{name}: what could not be removed stays in the record; run this again once it is reached")
+        raise RuntimeError(f"{name}: what could not be removed stays in the record. Each line above says why.")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Two real libvirt nodes on one machine, apart from it: each a libvirtd and an sshd in folders of its own, a bridge
-between them, in a network of their own. Their template is a guest of the box's kernel with the QEMU guest agent."""
+between them, in a network of their own. Their template is a guest of the box's kernel with the QEMU guest agent; or a
+machine without a system (`booting=False`), whose clones have a real sshd beside them as their system, and a QEMU guest
+agent that says what a test wants."""
 
 import contextlib
 import json
@@ -9,7 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,8 +70,7 @@ exec libvirtd 2>{home}/libvirtd.log
 """
 TEMPLATE = """<domain type='qemu'><name>{name}</name><description>somebody's</description>
 <memory unit='MiB'>1024</memory><vcpu>1</vcpu>
-<os><type arch='x86_64' machine='q35'>hvm</type><kernel>{kernel}</kernel><initrd>{initrd}</initrd>
-<cmdline>console=ttyS0 quiet panic=-1 mitigations=off rootfstype=ramfs</cmdline></os><cpu mode='maximum'/>
+<os><type arch='x86_64' machine='q35'>hvm</type>{boot}</os><cpu mode='maximum'/>
 <devices><emulator>/usr/bin/qemu-system-x86_64</emulator>
 <disk type='file' device='disk'><driver name='qemu' type='raw'/>
 <source file='{pool}/{name}.img'/><target dev='vda' bus='virtio'/></disk>
@@ -77,6 +78,35 @@ TEMPLATE = """<domain type='qemu'><name>{name}</name><description>somebody's</de
 <serial type='file'><source path='{home}/{name}.console'/></serial>
 <channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel>
 <rng model='virtio'><backend model='random'>/dev/urandom</backend></rng><memballoon model='none'/></devices></domain>"""
+
+BOOT = """<kernel>{kernel}</kernel><initrd>{initrd}</initrd>
+<cmdline>console=ttyS0 quiet panic=-1 mitigations=off rootfstype=ramfs</cmdline>"""
+# The nodes' virsh, where the guests have no system: the real one, but for what asks the agent, and for what a test
+# wants to go wrong (`fault`: a shell's words for it, of "$@").
+VIRSH = r"""#!/bin/sh
+[ ! -f {home}/fault ] || . {home}/fault
+case "$*" in *qemu-agent-command*) exec {python} -SE {home}/agent.py "$@";; esac
+exec /usr/bin/virsh "$@"
+"""
+AGENT_PY = r"""
+import base64, json, pathlib, subprocess, sys
+virsh, _, uuid, asked = sys.argv[1:]
+name = subprocess.run(["/usr/bin/virsh", "-q", "domname", uuid], capture_output=True, text=True).stdout.strip()
+file = pathlib.Path("GUESTS", name + ".json")
+if not file.exists():
+    sys.exit("error: Guest agent is not responding: QEMU guest agent is not connected")
+guest = json.loads(file.read_text())
+cards = subprocess.run(["/usr/bin/virsh", "-q", "domiflist", uuid], capture_output=True, text=True).stdout.split()
+what = json.loads(asked)["execute"]
+if what == "guest-network-get-interfaces":
+    said = [{"name": "eth0", "hardware-address": cards[4], "ip-addresses": [
+        {"ip-address-type": "ipv4", "ip-address": one, "prefix": 16} for one in guest["addresses"]]}]
+elif what == "guest-file-open":
+    said = 1000
+else:
+    said = {"count": 1, "buf-b64": base64.b64encode(guest["key"].encode()).decode(), "eof": True}
+print(json.dumps({"return": said}))
+"""
 
 
 @dataclass
@@ -97,6 +127,43 @@ class Nodes:
 
     def python(self, code: str) -> subprocess.CompletedProcess:
         return self._in(self.inside, sys.executable, "-c", code, cwd=self.home)
+
+    @contextlib.contextmanager
+    def system(self, vm: str, address: str, says: Sequence[str] = (), sftp: bool = True) -> Iterator[int]:
+        """An sshd at an address of the bridge, with processes of its own, as the system of a VM; yields the process
+        id of its init. `says`: the addresses that its agent claims."""
+        own = self.home / "guests" / f"{vm}.{address}"
+        own.mkdir(parents=True)
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", own / "hostkey"], check=True)
+        (own / "authorized").write_text((self.home / "client.pub").read_text())
+        config = f"ListenAddress {address}\nHostKey {own}/hostkey\nAuthorizedKeysFile {own}/authorized\nPidFile none\n"
+        config += "StrictModes no\nUsePAM no\nUseDNS no\nPermitRootLogin prohibit-password\n"
+        (own / "sshd_config").write_text(config + "Subsystem sftp internal-sftp\n" * sftp)
+        inner = "mount --make-rprivate /; mount -t proc proc /proc; mkdir -p /run/sshd; ip link set lo up; "
+        inner += f"until ip addr add {address}/16 dev eth0 2>/dev/null; do sleep 0.1; done; ip link set eth0 up; "
+        inner += "ip route replace 10.77.0.0/16 dev eth0; "
+        inner += f"exec /usr/sbin/sshd -D -f {own}/sshd_config -E {own}/sshd.log"
+        argv = ["nsenter", "-t", str(self.inside), "-n", "--"]
+        argv += ["unshare", "-m", "-n", "-p", "--fork", "--kill-child", "sh", "-c", inner]
+        sshd = subprocess.Popen(argv)
+        children = Path(f"/proc/{sshd.pid}/task/{sshd.pid}/children")
+        said = self.home / "guests" / f"{vm}.json"
+        try:
+            assert until(children.read_text, 30)
+            init, card = int(children.read_text()), f"v{address.replace('.', '')}"
+            for command in (f"link add {card} type veth peer name eth0 netns {init}", f"link set {card} master br0 up"):
+                done = self._in(self.inside, "ip", *command.split())
+                assert done.returncode == 0, done.stderr
+            public = " ".join((own / "hostkey.pub").read_text().split()[:2])
+            said.write_text(json.dumps({"addresses": list(says or [address]), "key": public}))
+            up = f"import socket; socket.create_connection(('{address}', 22), 2)"
+            assert until(lambda: self.python(up).returncode == 0, 30), (own / "sshd.log").read_text()
+            yield init
+        finally:
+            said.unlink(missing_ok=True)
+            sshd.kill()
+            sshd.wait()
+            shutil.rmtree(own)
 
     def virsh(self, node: str, command: str) -> str:
         done = self._in(self.pids[node], "virsh", "-q", "-c", "qemu:///system", *shlex.split(command))
@@ -146,12 +213,15 @@ def guest(folder: Path, authorized: str) -> tuple[Path, Path]:
 
 
 @contextlib.contextmanager
-def libvirt_nodes(home: Path) -> Iterator[Nodes]:
+def libvirt_nodes(home: Path, booting: bool = True) -> Iterator[Nodes]:
     """srv1 and srv2, each with a pool `default` and a shut-off VM `template`; ended, with every guest, whatever
     happens."""
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", home / "client"], check=True)
     public = (home / "client.pub").read_text()
-    kernel, initrd = guest(home, public)
+    boot = ""
+    if booting:
+        kernel, initrd = guest(home, public)
+        boot = BOOT.format(kernel=kernel, initrd=initrd)
     with contextlib.ExitStack() as stack:
         up = "mount --make-rprivate /; ip link set lo up; ip link add br0 type bridge; ip link set br0 up; "
         up += "ip addr add 10.77.0.1/16 dev br0; "
@@ -177,8 +247,13 @@ def libvirt_nodes(home: Path) -> Iterator[Nodes]:
                 f"ListenAddress {address}\nHostKey {own}/hostkey\nAuthorizedKeysFile {own}/authorized\nPidFile "
                 f"{own}/sshd.pid\n"
                 "StrictModes no\nUsePAM no\nUseDNS no\nPermitRootLogin prohibit-password\nSubsystem sftp "
-                "internal-sftp\n"
+                "internal-sftp\n" + ("" if booting else f"SetEnv PATH={own}/bin:/usr/sbin:/usr/bin:/sbin:/bin\n")
             )
+            if not booting:
+                (own / "bin").mkdir()
+                (own / "bin/virsh").write_text(VIRSH.format(home=own, python=sys.executable))
+                (own / "bin/virsh").chmod(0o755)
+                (own / "agent.py").write_text(AGENT_PY.replace("GUESTS", f"{home}/guests"))
             argv = [
                 "nsenter",
                 "-t",
@@ -207,7 +282,7 @@ def libvirt_nodes(home: Path) -> Iterator[Nodes]:
             pool.mkdir()
             nodes.virsh(name, f"pool-create-as default dir --target {pool}")
             nodes.virsh(name, "vol-create-as default template.img 1M --format raw")
-            xml = TEMPLATE.format(name="template", kernel=kernel, initrd=initrd, pool=pool, home=home / name)
+            xml = TEMPLATE.format(name="template", boot=boot, pool=pool, home=home / name)
             (home / name / "template.xml").write_text(xml)
             nodes.virsh(name, f"define {home / name / 'template.xml'}")
         yield nodes

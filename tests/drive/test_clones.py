@@ -5,6 +5,7 @@ import json
 import socket
 import subprocess
 import time
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 import pytest
@@ -20,6 +21,7 @@ from hcilib.drive.clones.hypervisors import (
     Template,
     address_of,
     domain,
+    networks_of,
     systems_of,
 )
 from hcilib.drive.hosts.hosts import Fleet
@@ -331,8 +333,9 @@ def test_an_address_is_that_of_the_clones_own_card():
             ],
         },
     ]
-    assert address_of(cards, ["52:54:00:00:00:01"]) == "192.0.2.7"
-    assert address_of(cards[:1]) == ""
+    plugged = networks_of("52:54:00:00:00:01 192.0.2.1/24\n52:54:00:00:00:01 fe80::5/64\n52:54:00:00:00:02\n")
+    assert address_of(cards, plugged) == ("192.0.2.7", [])
+    assert address_of(cards[:1], plugged) == ("", [])
 
 
 # Proxmox VE: no machine with it was at hand. What these two print is what its documents (pve-docs, the API viewer)
@@ -341,13 +344,18 @@ QM = """#!/usr/bin/env python3
 import json, os, sys
 file = os.environ["PVE"]
 state = json.load(open(file))
+if sys.argv[1:] == ["list"]:
+    print("      VMID NAME                 STATUS     MEM(MB)    BOOTDISK(GB) PID")
+    print(*(f"{n:>10} {v['name']:<20} {v['status']:<10} 2048 32.00 0" for n, v in state.items()), sep="\\n")
+    sys.exit()
 verb, number, *rest = sys.argv[1:]
 given = dict(zip(rest[::2], rest[1::2]))
 if verb == "clone":
     new, *rest = rest
     given = dict(zip(rest[::2], rest[1::2]))
     if new in state: sys.exit(f"unable to create VM {new}: config file already exists")
-    state[new] = {"name": given["--name"], "description": given["--description"], "status": "stopped"}
+    state[new] = {"name": given["--name"], "description": given["--description"], "status": "stopped",
+                  "net0": "virtio=BC:24:11:00:00:01,bridge=vmbr0,firewall=1"}
 elif number not in state:
     sys.exit(f"Configuration file 'nodes/pve1/qemu-server/{number}.conf' does not exist")
 elif verb == "set":
@@ -362,7 +370,8 @@ elif verb == "destroy":
     if state[number]["status"] != "stopped": sys.exit(f"VM {number} is running - destroy failed")
     del state[number]
 elif verb == "agent":
-    cards = {"lo": ("00:00:00:00:00:00", "127.0.0.1"), "eth0": ("bc:24:11:00:00:01", "192.0.2." + number[-2:])}
+    own = f"192.0.2.{int(number[-2:])}"
+    cards = {"lo": ("00:00:00:00:00:00", "127.0.0.1"), "eth0": ("bc:24:11:00:00:01", own)}
     print(json.dumps([{"name": name, "hardware-address": mac, "ip-addresses": [
         {"ip-address": ip, "ip-address-type": "ipv4", "prefix": 8}]} for name, (mac, ip) in cards.items()]))
 json.dump(state, open(file, "w"))
@@ -383,11 +392,30 @@ elif path.endswith("/file-read"):
     print(json.dumps({"content": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB root@tpl\\n"}))
 """
 
+IP = """#!/bin/sh
+[ "$*" != "-o addr show dev vmbr0" ] || echo '4: vmbr0    inet 192.0.2.100/24 scope global vmbr0'
+"""
+PVESM = """#!/usr/bin/env python3
+import json, os, sys
+state = json.load(open(os.environ["PVE"]))
+verb, storage, _, number = sys.argv[1:]
+print("Volid                    Format  Type             Size VMID")
+for volume in os.environ.get("LEFT", "").split():
+    if volume.startswith(storage + ":"):
+        print(f"{volume} raw     images    107374182400 {number}")
+"""
+
 
 @pytest.fixture
 def pve(tmp_path):
     """Runs a script where qm and pvesh are these, on a cluster of one node with a template and somebody's VM."""
-    for name, text in {"qm": QM, "pvesh": PVESH, "hostname": "#!/bin/sh\necho pve1\n"}.items():
+    for name, text in {
+        "qm": QM,
+        "pvesh": PVESH,
+        "hostname": "#!/bin/sh\necho pve1\n",
+        "ip": IP,
+        "pvesm": PVESM,
+    }.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     state = tmp_path / "state.json"
@@ -418,7 +446,7 @@ def test_proxmox_clones_carry_our_mark_and_only_they_are_destroyed(pve):
     made = pve.state()["101"]
     assert (made["scsi20"], made["status"]) == ("local-lvm:100,serial=HCI-b-1-1,backup=0", "running")
     assert Proxmox.told(pve(Proxmox.tell(clones[0])), clones[0]) == (
-        "192.0.2.01",
+        "192.0.2.1",
         "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB",
     )
     pve.set("102", name="theirs", status="running")  # somebody took the number after ours was gone
@@ -428,6 +456,54 @@ def test_proxmox_clones_carry_our_mark_and_only_they_are_destroyed(pve):
     ]
     assert sorted(pve.state()) == ["100", "102", "9000"]
     assert pve(Proxmox.remove(clones[0])).strip() == "not there any more"
+
+
+def test_on_proxmox_absence_is_what_a_list_says(pve, tmp_path):
+    """qm's own words for a VM that is not there, of a call that failed; and a list that could not be made."""
+    there = Proxmox.found({"srv1": pve(Proxmox.look("tpl"))}, "tpl", ["local-lvm"])
+    clone = there.clone("b-1", "srv1", 0, "abc123", 1)
+    for stage in there.stages([clone], 2**30):
+        for _, _, script in stage:
+            pve(f"set -e\n{script}")
+    for call in ("list", "config", "status", "destroy"):
+        words = "Configuration file 'nodes/pve1/qemu-server/101.conf' does not exist"
+        (tmp_path / "qm").write_text(
+            QM.replace("file = os", f'if "{call}" in sys.argv: sys.exit("{words}")\nfile = os')
+        )
+        with pytest.raises(AssertionError, match="does not exist"):
+            pve(Proxmox.remove(clone))
+        assert "101" in pve.state()
+    (tmp_path / "qm").write_text(QM)
+    (tmp_path / "pvesh").write_text("#!/bin/sh\ntrue\n")
+    with pytest.raises(AssertionError, match="pvesh printed no list of VMs"):
+        pve(Proxmox.remove(clone))
+    (tmp_path / "pvesh").write_text(PVESH)
+    pve.set("101", **{**pve.state()["101"], "name": "database"})
+    assert pve(Proxmox.remove(clone)).strip() == "it was renamed to database: left as it is"
+    pve.set("101", **{**pve.state()["101"], "name": "b-1", "status": "running"})
+    assert pve(Proxmox.remove(clone, "shut off")).strip() == "it is running now, and was shut off: left as it is"
+    assert pve(Proxmox.remove(clone, "running")).strip() == "removed"
+
+
+def test_on_proxmox_a_volume_that_destroy_left_is_named(pve, monkeypatch):
+    there = Proxmox.found({"srv1": pve(Proxmox.look("tpl"))}, "tpl", ["local-lvm"])
+    clone = there.clone("b-1", "srv1", 0, "abc123", 1)
+    pve(f"qm clone 9000 101 --name b-1 --full 1 --description '{clone.mark}'; "
+        "qm set 101 --scsi0 local-lvm:vm-101-disk-0,size=8G --ide2 local:iso/a.iso,media=cdrom "
+        "--scsi20 ceph:vm-101-disk-1,serial=HCI-b-1-1")  # fmt: skip
+    state, volumes = Proxmox.judged(pve(Proxmox.judge(clone)))
+    assert (state, sorted(volumes)) == (
+        "shut off",
+        [("ceph", "ceph:vm-101-disk-1"), ("local-lvm", "local-lvm:vm-101-disk-0")],
+    )
+    clone = replace(clone, volumes=volumes)
+    text = pve("export LEFT='ceph:vm-101-disk-1 ceph:vm-101-disk-7'\n" + Proxmox.remove(clone, state))
+    said, left, why = Proxmox.removed(text)
+    assert (said, left) == ("removed", [("ceph", "ceph:vm-101-disk-1")])
+    assert "pvesm free ceph:vm-101-disk-1" in why
+    clone = replace(clone, volumes=left)
+    assert Proxmox.removed(pve("export LEFT=ceph:vm-101-disk-1\n" + Proxmox.remove(clone)))[1] == left
+    assert Proxmox.removed(pve(Proxmox.remove(clone))) == ("not there any more", [], "")
 
 
 def test_on_proxmox_each_storage_is_a_system_with_its_own_disks_of_every_vm(pve):

@@ -13,10 +13,21 @@ import json
 import re
 import shlex
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from ipaddress import (
+    IPv4Interface,
+    IPv4Network,
+    IPv6Interface,
+    IPv6Network,
+    ip_address,
+    ip_interface,
+)
+from math import nan
 from xml.etree import ElementTree
 
+from hcilib.drive.guard.preflight import MEMORY_BYTES
 from hcilib.drive.hosts.hosts import sections
 
 
@@ -60,55 +71,152 @@ def mac_of(token: str, name: str, card: int) -> str:
     return f"52:54:00:{digits[:2]}:{digits[2:4]}:{digits[4:6]}"
 
 
-def address_of(interfaces: Sequence[dict], macs: Sequence[str] = ()) -> str:
-    """The first address of a guest agent's network-get-interfaces by which it may be reached; "" where it has none
-    yet."""
-    for kind, unusable in (("ipv4", ("127.", "169.254.")), ("ipv6", ("::1", "fe80:"))):
-        for card in interfaces:
-            if macs and str(card.get("hardware-address", "")).lower() not in macs:
+Interface = IPv4Interface | IPv6Interface
+Network = IPv4Network | IPv6Network
+
+
+def networks_of(lines: str) -> dict[str, list[Interface]]:
+    """MAC -> the node's own addresses on what the card is plugged into, with their networks; lines of a MAC and
+    an address/prefix, or of a MAC alone."""
+    found: dict[str, list[Interface]] = {}
+    for mac, *address in (line.split() for line in lines.splitlines() if line.strip()):
+        found.setdefault(mac.lower(), []).extend(ip_interface(one) for one in address)
+    return found
+
+
+def address_of(
+    cards: Sequence[dict], networks: Mapping[str, Sequence[Interface]], given: Sequence[Network] = ()
+) -> tuple[str, list[str]]:
+    """The first address of a guest agent's network-get-interfaces that may be the VM's, "" where none may; and
+    those that may not.
+
+    The agent says what it likes. It may be an address of a card that the hypervisor knows (`networks`: by MAC), on a
+    network that the card is plugged into or that the user has named, and not the node's own.
+    """
+    refused = []
+    for version in (4, 6):
+        for card in cards:
+            if (own := networks.get(str(card.get("hardware-address", "")).lower())) is None:
                 continue
-            for given in card.get("ip-addresses") or []:
-                if given.get("ip-address-type") == kind and not str(given["ip-address"]).startswith(unusable):
-                    return str(given["ip-address"])
-    return ""
+            for entry in card.get("ip-addresses") or []:
+                claimed = str(entry["ip-address"])
+                try:
+                    address = ip_address(claimed)
+                except ValueError:
+                    refused.append(claimed)
+                    continue
+                if address.version != version or address.is_loopback or address.is_link_local:
+                    continue
+                there = any(address in network for network in (*(one.network for one in own), *given))
+                if there and not address.is_multicast and address not in [one.ip for one in own]:
+                    return str(address), []
+                refused.append(claimed)
+    return "", list(dict.fromkeys(refused))
 
 
 class Hypervisor:
-    """Scripts in which TEMPLATE, IDENT and MARK stand for a template's or a clone's own, DELETES for what takes its
-    volumes away."""
+    """Scripts in which words in capitals stand for a template's or a clone's own."""
 
-    LOOK = TELL = REMOVE = ""
+    LOOK = TELL = JUDGE = REMOVE = ""
+    memory: Mapping[str, tuple[float, float]]
+
+    def refuse_crowd(self, places: Sequence[str]) -> None:
+        """ClonesError, before anything is made, where the clones would not have their memory; `places`: the node of
+        each. `memory`: of a node what one clone has, and what is available, in bytes, NaN where it is not known."""
+        for node, count in Counter(places).items():
+            each, free = self.memory.get(node, (nan, nan))
+            if each <= MEMORY_BYTES:
+                need = f"a run needs {MEMORY_BYTES >> 20} MiB beside what its system takes"
+                raise ClonesError(
+                    f"{node}: the template has {each / 2**20:.0f} MiB of memory, and {need}. Give it more."
+                )
+            if count * each > free:
+                has = f"{free / 2**20:.0f} MiB are available there"
+                todo = "Ask for fewer, or give the template less"
+                raise ClonesError(f"{node}: {count} VMs of {each / 2**20:.0f} MiB of memory each, and {has}. {todo}.")
 
     @classmethod
     def look(cls, template: str) -> str:
         """The question to every node; read-only."""
-        return cls.LOOK.replace("TEMPLATE", shlex.quote(template))
+        return _filled(cls.LOOK, {"TEMPLATE": template})
 
     @classmethod
     def tell(cls, clone: Clone) -> str:
         """The question to a clone's node, through the hypervisor: its addresses and its host key."""
-        return cls.TELL.replace("IDENT", clone.ident)
+        return _filled(cls.TELL, {"IDENT": clone.ident})
 
     @staticmethod
-    def told(text: str, clone: Clone) -> tuple[str, str] | None:
-        """(address, host key), None while the guest's agent does not answer or has no address. Through virsh its JSON
-        comes as it is, Proxmox unpacks it."""
-        answered, _, key = text.partition("==== key\n")
+    def told(text: str, clone: Clone, given: Sequence[Network] = ()) -> tuple[str, str] | str:
+        """(address, host key), or why there are none yet. Through virsh the agent's JSON comes as it is, Proxmox
+        unpacks it. `given`: networks that the user has named."""
+        parts = sections(text)
+        if not {"networks", "cards", "key"} <= parts.keys():
+            return "its QEMU guest agent does not answer, or may not read files"
         try:
-            cards, file = json.loads(answered), json.loads(key)
+            networks = networks_of(parts["networks"])
+            cards, file = json.loads(parts["cards"]), json.loads(parts["key"])
             packed = isinstance(cards, dict)
-            address = address_of(cards["return"] if packed else cards, clone.macs)
+            address, refused = address_of(cards["return"] if packed else cards, networks, given)
             public = base64.b64decode(file["return"]["buf-b64"]).decode() if packed else file["content"]
-        except (ValueError, KeyError):
-            return None
-        return (address, " ".join(public.split()[:2])) if address else None
+            key = " ".join(public.split()[:2])
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            return f"its QEMU guest agent's answer cannot be read ({type(error).__name__})"
+        if not re.fullmatch("ssh-ed25519 [A-Za-z0-9+/]+={0,2}", key):
+            return "its /etc/ssh/ssh_host_ed25519_key.pub holds no key"
+        if address:
+            return address, key
+        there = sorted({str(one.network) for own in networks.values() for one in own})
+        known = ", ".join([*there, *map(str, given)]) or "none that its node has an address on"
+        claimed = ", ".join("".join(c if c.isprintable() else "?" for c in one[:60]) for one in refused[:4])
+        return f"it claims {claimed}, and its cards are on {known}" if refused else "it has no address yet"
 
     @classmethod
-    def remove(cls, clone: Clone) -> str:
-        """Stop and remove it if it carries the mark, then its volumes, whose names hold the token."""
-        volumes = [f"{shlex.quote(volume)} --pool {shlex.quote(pool)}" for pool, volume in clone.volumes]
-        deletes = "\n".join(f"virsh -q vol-info {v} >/dev/null 2>&1 && virsh -q vol-delete {v} >&2" for v in volumes)
-        return cls.REMOVE.replace("IDENT", clone.ident).replace("MARK", clone.mark).replace("DELETES", deletes)
+    def judge(cls, clone: Clone) -> str:
+        """The question to its node whether it is there as recorded; read-only. See `judged`."""
+        volumes = "".join(f"{name} " for name in sorted(volume for _, volume in clone.volumes))
+        words = {"IDENT": clone.ident, "NAME": clone.name, "MARK": clone.mark, "VOLUMES": volumes}
+        return _filled(cls.JUDGE, words) + _TOLD
+
+    @staticmethod
+    def judged(text: str) -> tuple[str, list[tuple[str, str]]]:
+        """Its state (`GONE`, `OFF` or a running one), "" where it is not as recorded; and its volumes, where the
+        platform told."""
+        lines = text.strip().splitlines()
+        state = lines[-1] if lines else ""
+        rows = [line.split("\t") for line in lines if line.startswith("volume\t")]
+        return state.removeprefix("state ") if state.startswith("state ") else "", [(row[1], row[2]) for row in rows]
+
+    @classmethod
+    def remove(cls, clone: Clone, state: str = "") -> str:
+        """Judge it again, stop and remove it, then its volumes; each that is still there is a line `left`, then
+        comes what was done. `state`: what it was judged to be, which it must still be."""
+        drops = "".join(f"drop {shlex.quote(pool)} {shlex.quote(volume)}\n" for pool, volume in clone.volumes)
+        script = cls.judge(clone).removesuffix(_TOLD)
+        return script + _filled(_STILL + cls.REMOVE, {"IDENT": clone.ident, "STATE": state}) + drops + 'echo "$said"\n'
+
+    @staticmethod
+    def removed(text: str) -> tuple[str, list[tuple[str, str]], str]:
+        """What was done, the volumes that are left, and why they are."""
+        lines = text.strip().splitlines()
+        left = [line.split("\t", 3) for line in lines if line.startswith("left\t")]
+        why = "; ".join(f"{pool}/{volume}: {said}" for _, pool, volume, said in left)
+        return lines[-1] if lines else "", [(pool, volume) for _, pool, volume, _ in left], why
+
+
+GONE, OFF = "gone", "shut off"
+REMOVED, ABSENT = "removed", "not there any more"
+_TOLD = 'echo "$volumes"; echo "state $state"\n'
+_STILL = """
+[ -z STATE ] || [ "$state" = STATE ] || { echo "it is $state now, and was "STATE": left as it is"; exit 0; }
+said='not there any more'
+line() { printf '%s' "$1" | tr '\\n\\t' '  '; }
+"""
+
+
+def _filled(script: str, words: Mapping[str, str]) -> str:
+    """The script with each of these words as one argument of the shell."""
+    found = re.compile("|".join(words))
+    return found.sub(lambda match: shlex.quote(words[match[0]]), script)
 
 
 _VIRSH = ': "${LIBVIRT_DEFAULT_URI:=qemu:///system}"; export LIBVIRT_DEFAULT_URI LC_ALL=C\n'
@@ -117,6 +225,7 @@ command -v virsh >/dev/null || { echo 'virsh is not installed' >&2; exit 1; }
 echo '==== names'; virsh -q list --all --name
 echo '==== state'; virsh -q domstate TEMPLATE 2>&1
 echo '==== pools'; virsh -q pool-list --name
+echo '==== memory'; cat /proc/meminfo
 echo '==== xml'; virsh -q dumpxml --inactive TEMPLATE 2>/dev/null
 echo '==== disks'; virsh -q domblklist TEMPLATE --inactive --details 2>/dev/null | while read -r _ device _ path; do
   [ "$device" = disk ] || continue
@@ -125,19 +234,58 @@ echo '==== disks'; virsh -q domblklist TEMPLATE --inactive --details 2>/dev/null
 done
 echo '==== end'
 """
-_VIRSH_REMOVE = """
-if x=$(virsh -q dumpxml IDENT 2>&1); then
-  case $x in *"MARK"*) ;; *) echo 'a VM of another origin has its UUID: left as it is'; exit 0;; esac
-  [ "$(virsh -q domstate IDENT)" = 'shut off' ] || virsh -q destroy IDENT >&2
-  virsh -q undefine IDENT --nvram --managed-save --snapshots-metadata --checkpoints-metadata >&2 || exit 1; said=removed
-else
-  case $x in *'failed to get domain'*) said='not there any more';; *) echo "$x" >&2; exit 1;; esac
+# That a VM or a volume is not there is what a list says that was printed without an error. No other error says so.
+_VIRSH_JUDGE = r"""
+ids=$(virsh -q list --all --uuid) || exit 1
+state=gone volumes=
+if printf '%s\n' "$ids" | grep -qxF IDENT; then
+  x=$(virsh -q dumpxml IDENT) && name=$(virsh -q domname IDENT) && state=$(virsh -q domstate IDENT) || exit 1
+  now=$(virsh -q domblklist IDENT --details) && later=$(virsh -q domblklist IDENT --details --inactive) || exit 1
+  case $x in *MARK*) ;; *) echo 'a VM of another origin has its UUID: left as it is'; exit 0;; esac
+  [ "$name" = NAME ] || { echo "it was renamed to $name: left as it is"; exit 0; }
+  for disks in "$now" "$later"; do
+    disks=$(printf '%s\n' "$disks" | while read -r _ device _ volume; do
+      [ "$device" != disk ] || printf '%s\n' "$volume"; done | sort | tr '\n' ' ')
+    [ "$disks" = VOLUMES ] || { echo "it has other disks than recorded ($disks): left as it is"; exit 0; }
+  done
 fi
-DELETES
-echo "$said"
 """
-_VIRSH_TELL = """
-virsh -q qemu-agent-command IDENT '{"execute":"guest-network-get-interfaces"}' || exit 0
+_VIRSH_REMOVE = r"""
+if [ "$state" != gone ]; then
+  [ "$state" = 'shut off' ] || virsh -q destroy IDENT >&2
+  virsh -q undefine IDENT --nvram --managed-save --snapshots-metadata --checkpoints-metadata >&2 || exit 1
+  ids=$(virsh -q list --all --uuid) || exit 1
+  ! printf '%s\n' "$ids" | grep -qxF IDENT || { echo 'virsh undefine left it there' >&2; exit 1; }
+  said=removed
+fi
+used=$(for id in $ids; do virsh -q domblklist "$id" --details || exit 1; done) || exit 1
+there() {
+  listed=$(virsh -q vol-list "$1" 2>&1) || { why=$(line "$listed"); return 0; }
+  printf '%s\n' "$listed" | { while read -r name _; do [ "$name" != "$2" ] || exit 0; done; exit 1; }
+}
+drop() {
+  why='it is there still, though virsh vol-delete found no fault'
+  there "$1" "$2" || return 0
+  case $used in
+    *"$2"*) why='another VM uses it';;
+    *) e=$(virsh -q vol-delete "$2" --pool "$1" 2>&1) || { why=$(line "$e"); virsh -q pool-refresh "$1" >&2; }
+       there "$1" "$2" || return 0;;
+  esac
+  printf 'left\t%s\t%s\t%s\n' "$1" "$2" "$why"
+}
+"""
+_VIRSH_TELL = r"""
+PATH=$PATH:/usr/sbin:/sbin
+cards=$(virsh -q qemu-agent-command IDENT '{"execute":"guest-network-get-interfaces"}') || exit 0
+echo '==== networks'
+virsh -q domiflist IDENT | while read -r _ kind source _ mac; do
+  [ "$mac" ] || continue
+  device=$source
+  [ "$kind" != network ] || device=$(virsh -q net-info "$source" | sed -n 's/^Bridge: *//p')
+  echo "$mac"
+  [ -z "$device" ] || ip -o addr show dev "$device" | while read -r _ _ _ address _; do echo "$mac $address"; done
+done
+echo '==== cards'; printf '%s\n' "$cards"
 file='{"path":"/etc/ssh/ssh_host_ed25519_key.pub"}'
 h=$(virsh -q qemu-agent-command IDENT '{"execute":"guest-file-open","arguments":'"$file"'}') || exit 0
 h=$(echo "$h" | tr -dc 0-9)
@@ -166,13 +314,15 @@ class Libvirt(Hypervisor):
 
     names: frozenset[str]
     templates: Mapping[str, Template]
-    LOOK, TELL, REMOVE = (_VIRSH + script for script in (_VIRSH_LOOK, _VIRSH_TELL, _VIRSH_REMOVE))
+    memory: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    LOOK, TELL, JUDGE = (_VIRSH + script for script in (_VIRSH_LOOK, _VIRSH_TELL, _VIRSH_JUDGE))
+    REMOVE = _VIRSH_REMOVE
 
     @classmethod
     def found(cls, told: Mapping[str, str], template: str, pools: Sequence[str]) -> Libvirt:
         """What the nodes answered; ClonesError names the node whose template or pool cannot be used."""
         names: set[str] = set()
-        templates = {}
+        templates, memory = {}, {}
         for node, text in told.items():
             parts = sections(text)
             if "end" not in parts:
@@ -195,7 +345,8 @@ class Libvirt(Hypervisor):
                 others = ", ".join(there) or "none"
                 raise ClonesError(f"{node}: it has no active storage pool {absent[0]!r}; it has {others}")
             templates[node] = Template(parts["xml"], disks, own)
-        return cls(frozenset(names), templates)
+            memory[node] = _memory_of(parts["xml"]), _available(parts.get("memory", ""), "<hugepages" in parts["xml"])
+        return cls(frozenset(names), templates, memory)
 
     def clone(self, name: str, node: str, number: int, token: str, disks: int) -> Clone:
         template = self.templates[node]
@@ -209,6 +360,21 @@ class Libvirt(Hypervisor):
 
     def stages(self, clones: Sequence[Clone], size: int) -> list[list[tuple[str, Clone, str]]]:
         return [[(clone.node, clone, _virsh_make(self.templates[clone.node], clone, size)) for clone in clones]]
+
+
+def _memory_of(xml: str) -> float:
+    """Bytes of memory of a domain; libvirt prints KiB, whatever it was given."""
+    found = ElementTree.fromstring(xml).find("memory")
+    return nan if found is None or found.get("unit", "KiB") != "KiB" else 1024 * float(found.text or "nan")
+
+
+def _available(meminfo: str, huge: bool = False) -> float:
+    """Bytes that a node has for VMs, of /proc/meminfo; those of huge pages, which are counted, for one of them."""
+    words = (line.split() for line in meminfo.splitlines())
+    kib = {given[0]: float(given[1]) for given in words if len(given) > 1 and given[1].isdigit()}
+    if huge:
+        return 1024 * kib.get("HugePages_Free:", nan) * kib.get("Hugepagesize:", nan)
+    return 1024 * kib.get("MemAvailable:", nan)
 
 
 def _virsh_make(template: Template, clone: Clone, size: int) -> str:
@@ -273,22 +439,52 @@ echo '==== node'; hostname -s
 echo '==== guests'; pvesh get /cluster/resources --type vm --output-format json
 echo '==== storages'; pvesh get "/nodes/$(hostname -s)/storage" --content images --enabled 1 --output-format json
 echo '==== next'; pvesh get /cluster/nextid
+echo '==== memory'; cat /proc/meminfo
 echo '==== end'
 """
-_QM_REMOVE = """
-if x=$(qm config IDENT 2>&1); then
-  case $x in *"MARK"*) ;; *) echo 'a VM of another origin has its number: left as it is'; exit 0;; esac
-  [ "$(qm status IDENT)" = 'status: stopped' ] || qm stop IDENT >&2
-  qm destroy IDENT --purge 1 --destroy-unreferenced-disks 0 >&2 && echo removed
-else
-  case $x in *'does not exist'*) ;; *) echo "$x" >&2; exit 1;; esac
-  if pvesh get /cluster/resources --type vm --output-format json | grep -q '"vmid":"\\{0,1\\}IDENT["},]'; then
-    echo 'a VM of its number is on another node than was recorded: left as it is'
-  else echo 'not there any more'; fi
+_QM_JUDGE = r"""
+all=$(pvesh get /cluster/resources --type vm --output-format json) && here=$(qm list) || exit 1
+case $all in \[*\]) ;; *) echo 'pvesh printed no list of VMs' >&2; exit 1;; esac
+listed() { printf '%s\n' "$here" | { while read -r number _; do [ "$number" != IDENT ] || exit 0; done; exit 1; }; }
+state=gone volumes=
+if listed; then
+  x=$(qm config IDENT) && state=$(qm status IDENT) || exit 1
+  state=${state#status: }; [ "$state" != stopped ] || state='shut off'
+  case $x in *MARK*) ;; *) echo 'a VM of another origin has its number: left as it is'; exit 0;; esac
+  name=$(printf '%s\n' "$x" | sed -n 's/^name: *//p')
+  [ "$name" = NAME ] || { echo "it was renamed to $name: left as it is"; exit 0; }
+  volumes=$(printf '%s\n' "$x" | grep -v 'media=cdrom' |
+    sed -nE 's/^(scsi|virtio|ide|sata|efidisk|tpmstate|unused)[0-9]+: ([^:,]+):([^,]+).*/volume\t\2\t\2:\3/p')
+else case $(printf '%s' "$all" | tr -d ' \n\t') in *'"vmid":'IDENT[,}]* | *'"vmid":"'IDENT'"'*)
+  echo 'a VM of its number is on another node than was recorded: left as it is'; exit 0;; esac
 fi
 """
-_QM_TELL = """
-qm agent IDENT network-get-interfaces || exit 0
+_QM_REMOVE = r"""
+if [ "$state" != gone ]; then
+  [ "$state" = 'shut off' ] || qm stop IDENT >&2
+  qm destroy IDENT --purge 1 --destroy-unreferenced-disks 0 >&2 || exit 1
+  here=$(qm list) || exit 1
+  ! listed || { echo 'qm destroy left it there' >&2; exit 1; }
+  said=removed
+fi
+drop() {
+  listed=$(pvesm list "$1" --vmid IDENT 2>&1) || { printf 'left\t%s\t%s\t%s\n' "$1" "$2" "$(line "$listed")"; return; }
+  printf '%s\n' "$listed" | while read -r name _; do
+    [ "$name" != "$2" ] || printf 'left\t%s\t%s\tqm destroy left it there: pvesm free %s\n' "$1" "$2" "$2"
+  done
+}
+"""
+_QM_TELL = r"""
+PATH=$PATH:/usr/sbin:/sbin
+cards=$(qm agent IDENT network-get-interfaces) || exit 0
+echo '==== networks'
+qm config IDENT | sed -n 's/^net[0-9]*: *//p' | tr , ' ' | while read -r model parts; do
+  mac=${model#*=} device= tag=
+  for part in $parts; do case $part in bridge=*) device=${part#*=};; tag=*) tag=.${part#*=};; esac; done
+  echo "$mac"
+  ip -o addr show dev "$device$tag" | while read -r _ _ _ address _; do echo "$mac $address"; done
+done
+echo '==== cards'; printf '%s\n' "$cards"
 file=/etc/ssh/ssh_host_ed25519_key.pub
 echo '==== key'; pvesh get "/nodes/$(hostname -s)/qemu/IDENT/agent/file-read" --file $file --output-format json
 """
@@ -309,7 +505,8 @@ class Proxmox(Hypervisor):
     sources: Mapping[str, int]
     called: Mapping[str, str]
     pools: Sequence[str]
-    LOOK, TELL, REMOVE = _QM_LOOK, _QM_TELL, _QM_REMOVE
+    memory: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    LOOK, TELL, JUDGE, REMOVE = _QM_LOOK, _QM_TELL, _QM_JUDGE, _QM_REMOVE
 
     @classmethod
     def found(cls, told: Mapping[str, str], template: str, pools: Sequence[str]) -> Proxmox:
@@ -341,7 +538,12 @@ class Proxmox(Hypervisor):
             node, pool = absent[0]
             raise ClonesError(f"{node}: no storage {pool!r} for images; it has {', '.join(sorted(storages[node]))}")
         free = [n for n in range(first, first + 10_000) if n not in taken]
-        return cls(frozenset(names), free, sources, called, pools)
+        each = {by_name[row["node"]]: float(row.get("maxmem", nan)) for row in own}
+        memory = {
+            node: (each.get(node, next(iter(each.values()))), _available(part.get("memory", "")))
+            for node, part in parts.items()
+        }
+        return cls(frozenset(names), free, sources, called, pools, memory)
 
     def clone(self, name: str, node: str, number: int, token: str, disks: int) -> Clone:
         return Clone(name, node, str(self.free[number]), token, serials_of(name, disks * len(self.pools)))
