@@ -32,7 +32,7 @@ def test_a_curve_has_one_row_a_demand_and_marks_what_did_not_keep_up():
     assert curve["n"].tolist() == [5] * 5
     assert curve["center"].iloc[1] == pytest.approx(MEAN_NS * (1 + 4 * 0.6 / 0.4))
     assert curve["fitted"].isna().tolist() == [False] * 4 + [True]
-    assert [sorted(w.codes) for w in curve["warnings"]] == [[]] * 4 + [["saturated"]]
+    assert [sorted(w.codes) for w in curve["warnings"]] == [[]] * 4 + [["above-maximum", "saturated"]]
 
 
 def test_of_blocks_that_disagree_the_answer_has_no_number_and_says_why():
@@ -77,6 +77,79 @@ def test_nothing_is_interpolated_through_saturation():
     held = hci.load_within(campaign(shares=(0.3, 0.6, 1.1)), p99_ns=50e6).iloc[0]
     assert held["bound"] == "at least"
     assert held["iops"] == pytest.approx(600)
+
+
+def of_server(latency_ns: float) -> float:
+    """The IOPS at which a server of 1,000 has this p99, as `campaign` makes it."""
+    waits = latency_ns / MEAN_NS - 1
+    return 1000 * waits / (4 + waits)
+
+
+@pytest.mark.parametrize("limit", [3e6, 8e6, 12e6, 20e6, 60e6])
+@pytest.mark.parametrize("shares", [(0.3, 0.6, 0.8, 0.95), (0.2, 0.95), (0.1, 0.3, 0.5, 0.7, 0.9, 0.97)])
+def test_what_the_levels_leave_open_between_them_is_in_the_interval(limit, shares):
+    """Without any noise: the line between two levels is not the curve."""
+    held = hci.load_within(campaign(shares=shares), p99_ns=limit).iloc[0]
+    assert held["lo"] <= of_server(limit) * 1.000001
+    assert held["hi"] >= of_server(limit) * 0.999999
+    if held["bound"] == "":
+        assert held["hi"] > held["lo"]
+
+
+@pytest.mark.parametrize("asked", [350, 700, 900, 940])
+def test_a_latency_between_two_levels_has_what_they_leave_open_in_its_interval(asked):
+    at = hci.latency_at(campaign(), asked).iloc[0]
+    truth = MEAN_NS * (1 + 4 * asked / (1000 - asked))
+    assert at["lo"] <= truth <= at["hi"] * 1.000001
+    assert at["lo"] <= at["center"] <= at["hi"]
+
+
+def test_what_was_offered_beyond_the_closed_loops_maximum_is_no_part_of_the_curve():
+    """A run of a few seconds seems to keep up with it, by the credit of a bucket or a cache."""
+    fast = campaign(shares=(0.3, 0.6, 0.95, 1.05))
+    fast.loc[fast["demand"] == "1.05", ["open_loop", "iops"]] = [True, 1050]
+    curve = hci.load_curve(fast)
+    assert curve["open_loop"].tolist() == [True, True, True, False]
+    assert curve["warnings"].iloc[3].codes == {"above-maximum"}
+    held = hci.load_within(fast, p99_ns=90e6).iloc[0]
+    assert (held["bound"], held["lo"], held["hi"]) == ("at least", pytest.approx(950), np.inf)
+    assert np.isnan(hci.latency_at(fast, 1000)["center"].item())
+
+
+def test_a_run_too_short_to_show_a_shortfall_says_so_and_stays():
+    short = campaign()
+    short["open_loop"] = short["open_loop"].map({True: None, False: False})
+    curve = hci.load_curve(short)
+    assert curve["open_loop"].tolist() == [True] * 4 + [False]
+    assert [w.codes for w in curve["warnings"]][:4] == [{"too-few"}] * 4
+
+
+def test_bounds_and_values_are_never_averaged():
+    """One of four blocks whose least demand exceeds the limit makes the answer a bound, with the count."""
+    slow = campaign(blocks=1).assign(block=4)
+    slow["p99_ns"] *= 3
+    mixed = pd.concat([campaign(blocks=3, spread=0.01), slow])
+    held = hci.load_within(mixed, p99_ns=7e6).iloc[0]
+    assert (held["bound"], held["lo"]) == ("below", 0)
+    assert held["hi"] == held["iops"]
+    assert "in 1 of 4 blocks" in str(held["warnings"])
+    quick = campaign(blocks=1).assign(block=4)
+    quick["p99_ns"] /= 30
+    held = hci.load_within(pd.concat([campaign(blocks=3, spread=0.01), quick]), p99_ns=7e6).iloc[0]
+    assert (held["bound"], held["hi"]) == ("at least", np.inf)
+    assert held["lo"] == held["iops"]
+
+
+def test_who_compares_a_bound_from_below_needs_lower_demands():
+    fast = campaign(blocks=4, rate=4000.0, spread=0.01, system="B", seed=2)
+    both = pd.concat([campaign(blocks=4, shares=(0.6, 0.8)), fast])
+    assert "demands have to start lower" in hci.demand_answer(both, "B", p99_ns=4e6)
+
+
+def test_a_short_run_hides_long_queues_and_its_interval_reaches_lower():
+    long, short = (campaign().assign(runtime_s=seconds) for seconds in (3600, 2))
+    assert hci.load_within(short, p99_ns=50e6)["lo"].item() < hci.load_within(long, p99_ns=50e6)["lo"].item()
+    assert hci.load_within(short, p99_ns=50e6)["iops"].item() == hci.load_within(long, p99_ns=50e6)["iops"].item()
 
 
 def test_latency_at_a_demand_refuses_to_extrapolate():

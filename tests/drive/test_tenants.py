@@ -97,7 +97,7 @@ def test_a_profile_of_two_patterns_is_two_rows_of_one_tenant(bed, tmp_path):
     assert own["iops"].gt(0).all()
     offered = results[results["tenant"] == "backup"]
     assert offered["offered_iops"].eq(100).all()
-    assert offered["open_loop"].astype(bool).all()
+    assert not offered["open_loop"].eq(False).any(), "too short to show that 1 % is missing"
     assert results.loc[results["tenant"] == "database", "offered_iops"].isna().all()
 
 

@@ -205,7 +205,7 @@ def test_a_folder_of_fio_at_several_rates_says_which_latency_at_which_demand(tmp
     assert results["demand"].tolist() == [f"{n}iops" for n in (300, 300, 600, 600, 1200, 1200, 180_000_000)]
     assert results["rep"].tolist() == [1, 2, 1, 2, 1, 2, 1]
     assert results["rate_iops"].isna().all()
-    assert results["open_loop"].tolist() == [True] * 6 + [False]
+    assert results["open_loop"].tolist() == [None] * 6 + [False], "too few I/Os to show that 1 % is missing"
     assert results["delivered_pct"].to_numpy() == pytest.approx(
         (results["iops"] / results["offered_iops"] * 100).to_numpy()
     )

@@ -2,11 +2,13 @@
 
 A closed loop cannot say: its latency is outstanding / IOPS. Here the load was *offered*: a demand of so many I/Os a
 second, whether or not the storage kept up. What it did not keep up with is saturated: its latencies are lower bounds
-and nothing is interpolated through them.
+and nothing is interpolated through them. Nor is what was offered beyond the closed-loop maximum, which a short run may
+seem to keep up with.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,6 +30,10 @@ DEMAND = ("demand", "offered_iops", "open_loop", "iops")
 delivered."""
 OF_A_LEVEL = ("iodepth", "demand")
 """Factors that differ along one curve: the level, and how deep a queue was granted so that it never binds."""
+ABOVE = 1.001
+"""Of the closed-loop maximum: a demand is a whole number of I/Os a second."""
+SHORT_RUN = 12.0
+"""How far the log of a latency may lie too low, times the run's length in relaxation times (METHODS section 6)."""
 CLOSED = Caveat("closed-loop", "no demand was offered: a closed loop's latency says nothing that its IOPS do not")
 
 
@@ -44,7 +50,8 @@ def load_curve(results: pd.DataFrame, metric: str | Sequence[str] = "p99_ns", by
     -------
     `by`, demand, offered_iops and iops (geometric means over runs), metric, n (runs), center (geometric mean), lo, hi
     (t on logs, NaN at n = 1), fitted (center made monotone over iops by isotonic regression, NaN where saturated),
-    open_loop (every run kept up), confidence, warnings. Sorted by what was offered.
+    open_loop (no run fell short, nor was more offered than the closed-loop maximum), confidence, warnings. Sorted by
+    what was offered.
 
     Raises
     ------
@@ -112,12 +119,13 @@ def load_within(results: pd.DataFrame, by: Sequence[str] = BY, **limits: float |
 
     Returns
     -------
-    `by`, metric, limit_ns, n (blocks), iops (geometric mean), lo, hi, bound, confidence, warnings. `bound` is
-    ``at least`` where the limit was never reached while the storage kept up (hi is inf), ``below`` where even the least
-    demand exceeded it (lo is 0), else empty. Where blocks disagree about that, iops is NaN and the row says so.
+    `by`, metric, limit_ns, n (blocks), iops (geometric mean), lo, hi, bound, confidence, warnings. `bound` is ``at
+    least`` where in any block the limit was not reached while the storage kept up (hi is inf, iops is lo), ``below``
+    where in any block even the least demand exceeded it (lo is 0, iops is hi), else empty; `warnings` has the count.
+    Where blocks disagree about that, iops is NaN and the row says so.
 
-    Source: METHODS section 6. The crossing of each block's curve with the limit, log-linear between levels; a t
-    interval on logs.
+    Source: METHODS section 6. The crossing of each block's curve with the limit, log-linear between levels. lo is of
+    the least that a convex curve through the levels allows, less what short runs hide, and hi of the most.
 
     Examples
     --------
@@ -132,8 +140,7 @@ def load_within(results: pd.DataFrame, by: Sequence[str] = BY, **limits: float |
     """
     rows = []
     for metric, limit_ns in _limits(limits):
-        runs = load_within_runs(results, by, **{metric: limit_ns})
-        for key, blocks in _groups(runs, by):
+        for key, blocks in _groups(_crossings(results, by, metric, limit_ns), by):
             rows.append(key | {"metric": metric, "limit_ns": limit_ns} | _over_blocks(blocks))
     columns = [*by, "metric", "limit_ns", "n", "iops", "lo", "hi", "bound", "warnings"]
     return pd.DataFrame(rows, columns=columns).assign(confidence=CONFIDENCE)
@@ -158,13 +165,7 @@ def load_within_runs(results: pd.DataFrame, by: Sequence[str] = BY, **limit: flo
     1      A      2  795.0   True
     """
     [(metric, limit_ns)] = _limits(limit)
-    offered = _offered(results, metric, by)
-    own = [name for name in ("source", "run_id", "block") if name in offered and name not in by]
-    rows = []
-    for key, runs in _groups(offered, [*by, *own]):
-        crossing, bound = _crossing(*_kept_up_with(runs, metric), np.log(limit_ns))
-        rows.append(key | {"iops": crossing, "bound": bound, "valid": bound == ""})
-    return pd.DataFrame(rows, columns=[*by, *own, "iops", "bound", "valid"])
+    return _crossings(results, by, metric, limit_ns).drop(columns=["least", "most"])
 
 
 def latency_at(
@@ -179,6 +180,9 @@ def latency_at(
     -------
     `by`, iops (asked for), metric, n (blocks whose levels enclose it), center, lo, hi, confidence, warnings; center is
     NaN where no block measured both below and above it while the storage kept up, and the row says what was measured.
+
+    Source: METHODS section 6. center is log-linear between levels; lo is of the least that a convex curve through the
+    levels allows, and hi of the most, more by what short runs hide.
 
     Examples
     --------
@@ -218,7 +222,7 @@ def demand_answer(
     >>> results = pd.DataFrame(rows, columns=["system", "block", "demand", "iops", "p99_ns"])
     >>> results = results.assign(pattern="4k-randrw70", offered_iops=results["iops"], open_loop=True)
     >>> print(hci.demand_answer(results, "A", p99_ns=5e6))
-    Within p99 latency of 5 ms at 4k random read/write 70/30: A 751 [750, 753], B 526 [525, 527] IOPS; B gives 30 % less (proven).
+    Within p99 latency of 5 ms at 4k random read/write 70/30: A 751 [700, 904], B 526 [490, 633] IOPS; B gives 30 % less (proven).
     """  # noqa: E501
     [(metric, limit_ns)] = _limits(limit)
     held = load_within(results, BY, **limit)
@@ -262,7 +266,8 @@ def _against(row: Mapping, base: Mapping | None) -> str:
             return f"gives at least {100 * (1 - row['held_hi'] / base['lo']):.0f} % less (proven)"
         if row["bound"] == "at least" and not base["bound"] and row["held_lo"] > base["hi"]:
             return f"gives at least {100 * (row['held_lo'] / base['hi'] - 1):.0f} % more (proven)"
-        return "cannot be compared: a side is a bound, so demands have to reach further"
+        further = "start lower" if "below" in (base["bound"], row["bound"]) else "reach further"
+        return f"cannot be compared: a side is a bound, so demands have to {further}"
     share = f"{abs(100 * (row['ratio'] - 1)):.0f} %"
     words = {
         "higher": f"gives {share} more (proven)",
@@ -283,13 +288,26 @@ def _offered(results: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFr
         raise ValueError(
             f"results have no column {', '.join(map(repr, missing))}: load was offered by sweep(offered=...)"
         )
-    offered = results[valid_rows(results) & results["offered_iops"].notna().to_numpy()]
+    valid = results[valid_rows(results)]
+    closed, offered = (valid[valid["offered_iops"].isna() == is_closed] for is_closed in (True, False))
     if offered.empty:
         raise ValueError(f"{CLOSED}; measure with sweep(offered=[0.25, 0.5, 0.75, 0.9])")
     refuse_mixing(offered, by, besides=OF_A_LEVEL)
     if "rep" in offered and offered.reindex(columns=["block"])["block"].isna().all():
         offered = offered.assign(block=offered["rep"])  # files of other tools have no blocks: a repeat is a curve
-    return offered
+    return offered.assign(above=offered["offered_iops"] > ABOVE * _maximum(offered, closed, by))
+
+
+def _maximum(offered: pd.DataFrame, closed: pd.DataFrame, by: Sequence[str]) -> pd.Series:
+    """The most that a closed loop got of the same storage, in the same block where it was measured there; inf where it
+    was not."""
+    found = pd.Series(np.inf, offered.index)
+    for keys in ([*by], [*by, *(name for name in ("source", "run_id", "block") if name in offered and name not in by)]):
+        if not closed.empty and not closed[keys].isna().all().any():
+            most = closed.groupby(keys, dropna=False)["iops"].max().rename("most").reset_index()
+            own = offered[keys].merge(most, on=keys, how="left")["most"].set_axis(offered.index)
+            found = own.fillna(found)
+    return found
 
 
 def _limits(limits: Mapping[str, float | Sequence[float]]) -> list[tuple[str, float]]:
@@ -315,16 +333,22 @@ def _groups(frame: pd.DataFrame, by: Sequence[str]):
 
 def _level(runs: pd.DataFrame, metric: str) -> dict:
     """One demand over its runs."""
-    found, saturated = _interval(runs[metric]), int((~runs["open_loop"].astype(bool)).sum())
+    found, of = _interval(runs[metric]), f"of {len(runs)} runs"
+    saturated, above = int(runs["open_loop"].eq(False).sum()), int(runs["above"].sum())
+    unsure, missing = int(runs["open_loop"].isna().sum()), len(runs) - found["n"]
     rates = {name: np.exp(np.log(runs[name]).mean()) for name in ("offered_iops", "iops")}
-    of, missing, said = f"of {len(runs)} runs", len(runs) - found["n"], []
+    said = []
     if saturated:
         said.append(Caveat("saturated", f"{saturated} {of} did not keep up: latencies are lower bounds"))
+    if above:
+        said.append(Caveat("above-maximum", f"{above} {of} were offered more than the closed loop got: no open loop"))
+    if unsure and not above:
+        said.append(Caveat("too-few", f"{unsure} {of} have too few I/Os to show a shortfall of 1 %"))
     if missing:
         said.append(Caveat("no-value", f"{missing} {of} without a value: too few I/Os for it"))
     if found["n"] == 1:
         said.append(SINGLE_RUN)
-    level = {"demand": runs["demand"].iloc[0], "metric": metric, "open_loop": not saturated}
+    level = {"demand": runs["demand"].iloc[0], "metric": metric, "open_loop": not (saturated or above)}
     return level | rates | found | {"warnings": Caveats(said)}
 
 
@@ -352,57 +376,120 @@ def _monotone(iops: pd.Series, latency: pd.Series, kept_up: pd.Series, weights: 
 def _kept_up_with(block: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndarray]:
     """A block's curve as far as the storage kept up: IOPS, and the log of the latency made monotone over them."""
     levels = block.sort_values("iops")
-    latency = _monotone(levels["iops"], levels[metric], levels["open_loop"], pd.Series(1, levels.index))
+    kept_up = ~(levels["open_loop"].eq(False) | levels["above"])
+    latency = _monotone(levels["iops"], levels[metric], kept_up, pd.Series(1, levels.index))
     known = np.isfinite(latency)
     return levels["iops"].to_numpy(float)[known], np.log(latency[known])
 
 
+def _crossings(results: pd.DataFrame, by: Sequence[str], metric: str, limit_ns: float) -> pd.DataFrame:
+    """One row a block: iops (where the curve, log-linear between levels, reaches the limit), `least` and `most` (where
+    a convex curve may), bound, valid."""
+    offered = _offered(results, metric, by)
+    own = [name for name in ("source", "run_id", "block") if name in offered and name not in by]
+    rows = []
+    for key, block in _groups(offered, [*by, *own]):
+        x, y = _kept_up_with(block, metric)
+        crossing, bound = _crossing(x, y, np.log(limit_ns))
+        hidden = _hidden(crossing, limit_ns, metric, block)
+        least = _crossing(x, np.exp(y), limit_ns * np.exp(-hidden))[0]
+        most = np.inf if bound == "at least" else _last_crossing(x, np.exp(y), limit_ns)
+        rows.append(key | {"iops": crossing, "least": least, "most": most, "bound": bound, "valid": bound == ""})
+    return pd.DataFrame(rows, columns=[*by, *own, "iops", "least", "most", "bound", "valid"])
+
+
 def _crossing(x: np.ndarray, y: np.ndarray, limit: float) -> tuple[float, str]:
-    """Where a block's curve reaches the limit, log-linear between levels, and whether that is a bound."""
+    """Where the lines between a block's levels reach the limit, and whether that is a bound."""
     if not len(x):
         return np.nan, "below"
     if y[0] > limit:
         return float(x[0]), "below"
     if y[-1] <= limit:
         return float(x[-1]), "at least"
-    over = int(np.argmax(y > limit))
-    share = (limit - y[over - 1]) / (y[over] - y[over - 1])
-    return float(x[over - 1] + share * (x[over] - x[over - 1])), ""
+    k = int(np.argmax(y > limit))
+    return float(x[k - 1] + (limit - y[k - 1]) / (y[k] - y[k - 1]) * (x[k] - x[k - 1])), ""
+
+
+# A latency is convex over the load. So between two levels it lies below the line through them (`_crossing` of the
+# latencies is the least), and above the lines of the two intervals beside, continued.
+
+
+def _last_crossing(x: np.ndarray, y: np.ndarray, limit: float) -> float:
+    """Where a convex, rising curve reaches the limit at the latest; NaN where there is none."""
+    if not len(x) or y[0] > limit:
+        return float(x[0]) if len(x) else np.nan
+    k = int(np.argmax(y > limit))
+    slopes = np.diff(y) / np.diff(x)
+    most = [x[k]]
+    if k > 1 and slopes[k - 2] > 0:
+        most.append(x[k - 1] + (limit - y[k - 1]) / slopes[k - 2])
+    if k + 1 < len(x) and slopes[k] > 0:
+        most.append(x[k] - (y[k] - limit) / slopes[k])
+    return float(max(_crossing(x, y, limit)[0], min(most)))
+
+
+def _least_at(x: np.ndarray, y: np.ndarray, asked: float) -> float:
+    """The least that a convex, rising curve can be there."""
+    k = min(max(int(np.searchsorted(x, asked, side="right")), 1), len(x) - 1)
+    slopes = np.diff(y) / np.diff(x)
+    least = [y[k - 1]]
+    if k > 1:
+        least.append(y[k - 1] + slopes[k - 2] * (asked - x[k - 1]))
+    if k + 1 < len(x):
+        least.append(y[k] - slopes[k] * (x[k] - asked))
+    return float(min(max(least), np.interp(asked, x, y)))
+
+
+def _hidden(iops: float, latency_ns: float, metric: str, block: pd.DataFrame) -> float:
+    """How far the log of a latency may lie too low because the runs were short: they began with an empty queue, and
+    hold few of its long fillings. 0 where their length is not known."""
+    seconds = block["runtime_s"].min() if "runtime_s" in block else np.nan
+    share = re.fullmatch(r"p(\d\d)(\d*)_ns", metric)
+    tail = -np.log1p(-float(f"0.{share[1]}{share[2]}")) if share else 1.0
+    relaxation_s = 4 * iops * (latency_ns / 1e9 / tail) ** 2
+    return float(np.nan_to_num(SHORT_RUN * relaxation_s / seconds))
 
 
 # --- over blocks ------------------------------------------------------------------------------------------------------
 
 
 def _over_blocks(blocks: pd.DataFrame) -> dict:
-    found = _interval(blocks["iops"])
-    bounds = sorted(set(blocks["bound"]) - {""})
+    found, n = _interval(blocks["iops"]), len(blocks)
+    found |= {"lo": _interval(blocks["least"])["lo"], "hi": _interval(blocks["most"])["hi"]}
     said = [SINGLE_RUN] if found["n"] == 1 else []
-    match bounds:
-        case ["at least"]:
-            said.append(Caveat("at-least", "the limit was not reached at the highest demand that was kept up with"))
-            found |= {"lo": blocks["iops"].min() if np.isnan(found["lo"]) else found["lo"], "hi": np.inf}
-        case ["below"]:
-            said.append(Caveat("below", "even the least demand exceeded the limit"))
-            found |= {"lo": 0.0, "hi": blocks["iops"].max()}
-        case [_, _]:
-            why = "blocks disagree whether the limit can be held at all: no number stands for them"
-            said.append(Caveat("disagree", why))
-            found |= dict.fromkeys(("center", "lo", "hi"), np.nan)
-    bound = bounds[0] if len(bounds) == 1 else ""
+    under, over = (int(blocks["bound"].eq(bound).sum()) for bound in ("below", "at least"))
+    bound = ""
+    if under and over:
+        why = f"in {under} of {n} blocks even the least demand exceeded the limit, in {over} no demand reached it"
+        said.append(Caveat("disagree", why))
+        found |= dict.fromkeys(("center", "lo", "hi"), np.nan)
+    elif over:
+        bound, why = "at least", "the limit was not reached at the highest demand that was kept up with"
+        said.append(Caveat("at-least", f"in {over} of {n} blocks {why}"))
+        least = blocks["least"].min() if np.isnan(found["lo"]) else found["lo"]
+        found |= {"center": least, "lo": least, "hi": np.inf}
+    elif under:
+        bound, why = "below", "even the least demand exceeded the limit"
+        said.append(Caveat("below", f"in {under} of {n} blocks {why}"))
+        most = blocks["most"].max() if np.isnan(found["hi"]) else found["hi"]
+        found |= {"center": most, "lo": 0.0, "hi": most}
     return found | {"iops": found["center"], "bound": bound, "warnings": Caveats(said)}
 
 
 def _at(runs: pd.DataFrame, asked: float, metric: str) -> dict:
     own = [name for name in ("source", "run_id", "block") if name in runs]
-    found, low, high = [], np.inf, -np.inf
+    found, least, most, low, high = [], [], [], np.inf, -np.inf
     for _, block in _groups(runs, own):
         x, y = _kept_up_with(block, metric)
         if len(x):
             low, high = min(low, x[0]), max(high, x[-1])
         if len(x) and x[0] <= asked <= x[-1]:
-            found.append(float(np.exp(np.interp(asked, x, y))))
+            found.append(np.exp(np.interp(asked, x, y)))
+            least.append(_least_at(x, np.exp(y), asked) if len(x) > 1 else found[-1])
+            most.append(np.interp(asked, x, np.exp(y)) * np.exp(_hidden(asked, found[-1], metric, block)))
     said = SINGLE_RUN if len(found) == 1 else None
     if not found:
         measured = f"measured from {low:,.0f} to {high:,.0f}" if high >= low else "nothing was kept up with"
         said = Caveat("not-measured", f"no latency at {asked:,.0f} IOPS: {measured}")
-    return _interval(found) | {"warnings": caveats(said)}
+    interval = {"lo": _interval(least)["lo"], "hi": _interval(most)["hi"]}
+    return _interval(found) | interval | {"warnings": caveats(said)}

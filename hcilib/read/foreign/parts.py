@@ -17,7 +17,7 @@ from hcilib.model.metrics import QUANTILES
 from hcilib.model.workload import LONG_RW, MIXED, READ_PCT, SYNC, Pattern, PlanError
 from hcilib.read.fio.fio_reports import milliseconds
 from hcilib.read.run.records import RunReadError
-from hcilib.read.run.results import SATURATED, held_back, open_loop
+from hcilib.read.run.results import SATURATED, TOO_FEW, held_back, open_loop
 from hcilib.read.run.step_tables import aggregate, of_one, thin_tail
 from hcilib.read.run.step_tables import percentiles as percentiles_of
 
@@ -194,8 +194,9 @@ def _at_demand(row: Mapping[str, Any], offered: float, full_pct: float) -> tuple
     load = (*(row[name] for name in ("iops", "lat_ns", "vms", "numjobs")), offered)
     [held] = held_back(*(np.array([value], dtype=float) for value in load))
     told = {"demand": f"{offered:.0f}iops", "offered_iops": offered, "delivered_pct": delivered}
-    told |= {"full_depth_pct": full_pct, "open_loop": bool(kept_up)}
-    return told, [*([] if kept_up else [SATURATED]), *held]
+    told |= {"full_depth_pct": full_pct, "open_loop": kept_up}
+    said = [] if kept_up else [TOO_FEW if kept_up is None else SATURATED]
+    return told, [*said, *held]
 
 
 def _outstanding(parts: Sequence[Part], vms: int, numjobs: float, iodepth: float) -> float:

@@ -60,6 +60,7 @@ BUSY = Caveats([Caveat("busy", f"a node's CPU was above {BUSY_PCT:g} %")])
 
 UNSYNCED = Caveats([Caveat("unsynced", "fio's engine nbd does not pass O_SYNC on: these were plain writes")])
 DELIVERED, FULL_PCT = 0.99, 0.1
+TOO_FEW = Caveat("too-few", "too few I/Os to show that 1 % of the demand is missing (90,000)")
 SATURATED = Caveat(
     "saturated", "saturated: the demand was not met, or only with a full queue, so its latencies are lower bounds"
 )
@@ -236,7 +237,7 @@ def _table(steps: list[_Record], table: pa.Table, plan: dict) -> pd.DataFrame:
     columns |= {name: [getattr(run, name) for run in runs] for name in ("system", "block", "rep", "tenant", "beside")}
     columns |= {"source": plan["testbed"]["name"], "tool": "fio", "nodes": nodes, "span_bytes": span_bytes}
     columns |= {"pair": np.array([run.pair for run in runs], dtype=float), "warmup_ratio": written / span_bytes}
-    columns |= {"offered_iops": offered, "delivered_pct": delivered, "open_loop": kept_up.astype(object)}
+    columns |= {"offered_iops": offered, "delivered_pct": delivered, "open_loop": kept_up}
     columns["open_loop"][np.isnan(offered)] = None  # where nothing was offered it is neither true nor false
     columns |= {"node_cpu_pct": cpu_pct, "net_bytes_per_s": own[NETWORK[bool(plan["one_kernel"])]]}
     columns |= {name: [run.integrity.get(name, np.nan) for run in runs] for name in STAMPED}
@@ -339,11 +340,13 @@ def _fewest_disks(plan: dict, system: str) -> int:
     return min((sum(disk.get("system") in (None, system) for disk in vm["disks"]) for vm in vms), default=0)
 
 
-def _warned(step: _Record, kept_up: bool) -> list[Caveat]:
+def _warned(step: _Record, kept_up: bool | None) -> list[Caveat]:
     """What every reader of the run must know: counters of nodes that are doubtful, VMs that fell silent, a demand that
     was not met."""
     own = [Caveat("counters", text) for text in step.counters] + [Caveat("silent", text) for text in step.silences]
-    return own if kept_up or np.isnan(step.offered_iops) else [*own, SATURATED]
+    if np.isnan(step.offered_iops) or kept_up:
+        return own
+    return [*own, TOO_FEW if kept_up is None else SATURATED]
 
 
 def held_back(
@@ -362,6 +365,8 @@ def held_back(
 
 def open_loop(delivered_pct: np.ndarray, full_pct: np.ndarray, ios: np.ndarray) -> np.ndarray:
     """Which runs kept up with their demand: 99 % of it, less three standard errors of a Poisson process, through a
-    queue that did not bind."""
-    least = 100 * (DELIVERED - 3 / np.sqrt(np.maximum(ios, 1)))
-    return (delivered_pct >= least) & (full_pct <= FULL_PCT)
+    queue that did not bind. None of one whose I/Os are too few to show that 1 % is missing."""
+    error = 3 / np.sqrt(np.maximum(ios, 1))
+    kept_up = ((delivered_pct >= 100 * (DELIVERED - error)) & (full_pct <= FULL_PCT)).astype(object)
+    kept_up[kept_up.astype(bool) & (error > 1 - DELIVERED)] = None
+    return kept_up
