@@ -22,9 +22,10 @@ from hcilib.analyse.compare.cells import UNSTABLE
 from hcilib.analyse.compare.contrast import benjamini_hochberg, guarded_variances, two_sided
 
 CAMPAIGNS = [  # cells, runs, cv of a and b in percent, how unlike the spreads of the cells are (sd of their logs)
-    (2, 3, 20, 20, 0.0), (2, 5, 20, 20, 0.0), (3, 3, 20, 20, 0.0), (3, 5, 20, 20, 0.0), (4, 5, 20, 20, 0.0),
-    (6, 3, 20, 20, 0.0), (6, 5, 20, 20, 0.0), (28, 3, 20, 20, 0.0), (28, 5, 20, 20, 0.0),
-    (28, 3, 2, 20, 0.0), (28, 5, 2, 20, 0.0), (3, 5, 5, 5, 0.7), (28, 3, 5, 5, 0.7),
+    (2, 3, 20, 20, 0.0), (2, 5, 20, 20, 0.0), (3, 3, 20, 20, 0.0), (3, 5, 20, 20, 0.0), (4, 3, 20, 20, 0.0),
+    (4, 5, 20, 20, 0.0), (6, 3, 20, 20, 0.0), (6, 5, 20, 20, 0.0), (28, 3, 20, 20, 0.0), (28, 5, 20, 20, 0.0),
+    (28, 3, 2, 20, 0.0), (28, 5, 2, 20, 0.0), (3, 5, 5, 5, 0.7), (4, 3, 5, 5, 0.7), (4, 5, 5, 5, 0.7),
+    (28, 3, 5, 5, 0.7), (28, 5, 5, 5, 0.7),
 ]  # fmt: skip
 
 
@@ -43,9 +44,8 @@ def noisy_cells(draws: int, campaigns: Sequence[tuple] = CAMPAIGNS, seed: int = 
         calm = (variance < UNSTABLE**2).all(axis=0) & (spread > UNSTABLE).any(axis=0)
         guarded = _guarded(variance, runs)
         for rule, used in {"guarded": guarded, "own": variance}.items():
-            row |= {
-                f"{name}_{rule}": value for name, value in _judged(means[1] - means[0], used / runs, runs, calm).items()
-            }
+            judged = _judged(means[1] - means[0], used / runs, variance / runs, runs, calm)
+            row |= {f"{name}_{rule}": value for name, value in judged.items()}
         rows.append(row | {"calm_cells": int(calm.sum())})
     return pd.DataFrame(rows)
 
@@ -59,10 +59,10 @@ def _guarded(variance: np.ndarray, runs: int) -> np.ndarray:
     return np.stack([guarded_variances(own, n, one_system, none_flat) for own in campaigns]).reshape(variance.shape)
 
 
-def _judged(ratio: np.ndarray, error: np.ndarray, runs: int, calm: np.ndarray) -> dict[str, float]:
-    """`error`: the squared standard error of each side's mean."""
+def _judged(ratio: np.ndarray, error: np.ndarray, own: np.ndarray, runs: int, calm: np.ndarray) -> dict[str, float]:
+    """`error`: the squared standard error of each side's mean; `own`: by its own runs alone, whose freedom it has."""
     both = error.sum(axis=0)
-    df = both**2 * (runs - 1) / (error**2).sum(axis=0)
+    df = own.sum(axis=0) ** 2 * (runs - 1) / (own**2).sum(axis=0)
     covers = np.abs(ratio) <= stdtrit(df, 0.975) * np.sqrt(both)
     p = two_sided(ratio, np.sqrt(both), df)
     finds = [bool((benjamini_hochberg(own) <= 0.05).any()) for own in p]

@@ -87,12 +87,35 @@ def test_a_variance_never_counts_for_less_than_the_campaign_makes_likely():
     prior = {s: fit_fdist(own[s], 2, 0.95) for s in "ab"}  # of each system's own cells
     assert np.isfinite([d0 for d0, _ in prior.values()]).all()
     v = own.apply(lambda c: np.maximum(c, (prior[c.name][0] * prior[c.name][1] + 2 * c) / (prior[c.name][0] + 2))) / 3
-    df = v.sum(axis=1) ** 2 / (v**2 / 2).sum(axis=1)  # the prior adds to the variance, never to the degrees of freedom
+    df = own.sum(axis=1) ** 2 / (own**2 / 2).sum(axis=1)  # the prior adds to the variance, never to the freedom
     assert (v > own / 3).any(axis=None)
     found = compare(table, "a", by="cell").set_index("cell")
     half = stats.t.ppf(0.975, df) * np.sqrt(v.sum(axis=1))
     assert found["df"].to_numpy() == pytest.approx(df.to_numpy())
     assert np.log(found["hi"] / found["ratio"]).to_numpy() == pytest.approx(half.to_numpy())
+
+
+@pytest.mark.parametrize(("cells", "n"), [(4, 3), (28, 3), (28, 5)])
+def test_a_guarded_interval_is_never_narrower_than_welchs(cells, n):
+    """A prior may make an answer less sure, never surer (FOUND T3)."""
+    rng = np.random.default_rng(cells)
+    for _ in range(20):
+        sd = np.exp(rng.normal(np.log(0.03), 1.0, cells))
+        table = runs(**{s: {c: np.exp(sd[c] * rng.normal(size=n)) for c in range(cells)} for s in "ab"})
+        guarded, own = (compare(table, "a", by="cell", method=method) for method in ("welch", "own"))
+        assert (guarded["p"] >= own["p"] - 1e-12).all()
+        assert (guarded["lo"] <= own["lo"] * (1 + 1e-12)).all()
+        assert (guarded["hi"] >= own["hi"] * (1 - 1e-12)).all()
+
+
+def test_equivalence_in_a_grid_is_corrected_like_differences():
+    rng = np.random.default_rng(5)
+    table = runs(**{s: {c: np.exp(0.02 * rng.normal(size=4)) for c in range(28)} for s in "ab"})
+    grid, alone = (compare(table, "a", by="cell", adjust=adjust) for adjust in ("bh", None))
+    assert grid["tost_p_adjusted"].to_numpy() == pytest.approx(stats.false_discovery_control(grid["tost_p"]))
+    assert grid["equivalent"].eq(grid["tost_p_adjusted"] <= 0.05).all()
+    assert alone["equivalent"].sum() >= grid["equivalent"].sum()
+    assert alone["tost_p_adjusted"].equals(alone["tost_p"])
 
 
 def test_one_cell_alone_has_no_campaign_to_lean_on():

@@ -98,7 +98,7 @@ def compare(
     -------
     One row per system (not the baseline) and cell: system, the by columns, ratio (system / baseline), lo, hi, df, p,
     p_adjusted, n_baseline, n, verdict, sentence, warnings; then baseline, metric, center, center_baseline, equivalent,
-    unstable, confidence, margin, tost_p, tost_lo, tost_hi, method ("paired t" or "Welch t", ", guarded" if it is; ""
+    unstable, confidence, margin, tost_p, tost_p_adjusted, tost_lo, tost_hi, method ("paired t" or "Welch t", ", guarded" if it is; ""
     where nothing can be tested), adjust, runs_to_decide (a cell and side; of what is inconclusive), runs,
     runs_baseline. `attrs["by"]` holds the by columns.
     `verdict` is about the number, not the taste: higher, lower, equivalent, inconclusive; point where a side has one
@@ -129,8 +129,7 @@ def compare(
     rows, base, keys = against(cells, baseline, by)
     notes = notes_of_pairs(cells, rows, base, keys, baseline)
     pair = contrast(cells, rows, base, guard, pairs)
-    rest = (contrast(cells, *where, guard, pairs) for where in _other_pairs(cells, baseline, by))
-    others = [two_sided(one["log_ratio"], one["se"], one["df"]) for one in rest]
+    others = [contrast(cells, *where, guard, pairs) for where in _other_pairs(cells, baseline, by)]
     judged = judge(pair, margin=margin, adjust=adjust, confidence=confidence, others=others)
     name = np.where(pair["paired"], "paired t", "Welch t").astype(object) + (", guarded" if guard else "")
     used = np.where(pair["se"].notna(), name, "")
@@ -151,7 +150,7 @@ _FIRST = ["ratio", "lo", "hi", "df", "p", "p_adjusted", "n_baseline", "n", "verd
 
 _THEN = [
     "baseline", "metric", "center", "center_baseline", "equivalent", "unstable", "confidence", "margin",
-    "tost_p", "tost_lo", "tost_hi", "method", "adjust", "runs_to_decide", "runs", "runs_baseline",
+    "tost_p", "tost_p_adjusted", "tost_lo", "tost_hi", "method", "adjust", "runs_to_decide", "runs", "runs_baseline",
 ]  # fmt: skip
 
 

@@ -125,19 +125,22 @@ def contrast(
     ratios. It is the campaign's design that decides, the column `pair` of its results, never what the numbers look
     like.
 
-    With `guard` no variance counts for less than the campaign makes likely (`guarded_variances`).
+    With `guard` no variance counts for less than the campaign makes likely (`guarded_variances`). The degrees of
+    freedom are those of the runs' own variances: from guarded ones, which are more alike, Satterthwaite's formula makes
+    more, and an interval that is narrower than Welch's.
 
     Columns: log_ratio, se, df, n, n_baseline, paired, unpaired (runs without a partner, left out), unstable. NaN se
     where a side has one run.
     """
-    variance = cells["log_var"].to_numpy(float)
+    flat = cells["flat"].to_numpy(bool)
+    own = variance = _floored(cells["log_var"].to_numpy(float), flat)
     if guard:
         system = pd.factorize(cells["system"])[0]
-        variance = guarded_variances(variance, cells["n"].to_numpy(), system, cells["flat"].to_numpy(bool))
-    b, a = (_side(cells, variance, np.asarray(i)) for i in (rows, base))
+        variance = guarded_variances(own, cells["n"].to_numpy(), system, flat)
+    b, a = (_side(cells, variance, own, np.asarray(i)) for i in (rows, base))
     with np.errstate(divide="ignore", invalid="ignore"):
-        eb, ea = b["variance"] / b["n"], a["variance"] / a["n"]
-        df = (ea + eb) ** 2 / (ea**2 / (a["n"] - 1) + eb**2 / (b["n"] - 1))
+        eb, ea, own_b, own_a = b["variance"] / b["n"], a["variance"] / a["n"], b["own"] / b["n"], a["own"] / a["n"]
+        df = (own_a + own_b) ** 2 / (own_a**2 / (a["n"] - 1) + own_b**2 / (b["n"] - 1))
         log_ratio = b["log_mean"] - a["log_mean"]
     found = {"log_ratio": log_ratio, "se": np.sqrt(ea + eb), "df": df, "n": b["n"], "n_baseline": a["n"]}
     table = pd.DataFrame(found).assign(paired=False, unpaired=0, unstable=a["unstable"] | b["unstable"])
@@ -150,10 +153,10 @@ def contrast(
     return table
 
 
-def _side(cells: pd.DataFrame, variance: np.ndarray, rows: np.ndarray) -> dict[str, np.ndarray]:
+def _side(cells: pd.DataFrame, variance: np.ndarray, own: np.ndarray, rows: np.ndarray) -> dict[str, np.ndarray]:
     """The moments of one side of each pair, those of no run where the position is -1."""
-    columns = {"n": 0, "log_mean": np.nan, "unstable": False, "variance": np.nan}
-    table = cells.assign(variance=variance)
+    columns = {"n": 0, "log_mean": np.nan, "unstable": False, "variance": np.nan, "own": np.nan}
+    table = cells.assign(variance=variance, own=own)
     return {name: np.append(table[name].to_numpy(), empty)[rows] for name, empty in columns.items()}
 
 
@@ -328,24 +331,28 @@ def judge(
     margin: float,
     adjust: str | None,
     confidence: float = CONFIDENCE,
-    others: Sequence[ArrayLike] = (),
+    others: Sequence[pd.DataFrame] = (),
 ) -> pd.DataFrame:
     """Ratio, interval, p, equivalence and verdict of each pair of a `contrast`.
 
-    `others` are the p values of the other pairs of systems that the same question asks about: the correction is over
-    all of them, so that a verdict does not depend on which system is called the baseline.
+    `others` are the contrasts of the other pairs of systems that the same question asks about: the correction is over
+    all of them, so that a verdict does not depend on which system is called the baseline. Equivalence is corrected as
+    differences are.
 
     Columns: ratio, lo, hi, df, p, p_adjusted, n_baseline, n, verdict, equivalent, unstable, confidence, margin, tost_p,
-    tost_lo, tost_hi, runs_to_decide. A verdict `higher` or `lower` is p_adjusted <= 1 - confidence of a difference
-    above `least_difference`; `equivalent` is TOST at that level.
+    tost_p_adjusted, tost_lo, tost_hi, runs_to_decide. A verdict `higher` or `lower` is p_adjusted <= 1 - confidence of
+    a difference above `least_difference`; `equivalent` is TOST at that level, adjusted as well.
     """
-    alpha = 1 - confidence
-    log_ratio, se, df = (pair[c].to_numpy(float) for c in ("log_ratio", "se", "df"))
-    ratio, p, tost_p = np.exp(log_ratio), two_sided(log_ratio, se, df), tost(log_ratio, se, df, margin)
+    alpha, family = 1 - confidence, pd.concat([pair, *others], ignore_index=True)
+    log_ratio, se, df = (family[c].to_numpy(float) for c in ("log_ratio", "se", "df"))
+    every_p, every_tost_p = two_sided(log_ratio, se, df), tost(log_ratio, se, df, margin)
+    p_adjusted, tost_p_adjusted = (ADJUST[adjust](every)[: len(pair)] for every in (every_p, every_tost_p))
+    p, tost_p = every_p[: len(pair)], every_tost_p[: len(pair)]
+    log_ratio, se, df = (values[: len(pair)] for values in (log_ratio, se, df))
+    ratio, equivalent = np.exp(log_ratio), tost_p_adjusted <= alpha
     lo, hi = interval(log_ratio, se, df, confidence)
     tost_lo, tost_hi = interval(log_ratio, se, df, 1 - 2 * alpha)
     n, n_baseline = (pair[c].to_numpy(int) for c in ("n", "n_baseline"))
-    p_adjusted, equivalent = ADJUST[adjust](np.concatenate([p, *others]))[: len(p)], tost_p <= alpha
     differs = (p_adjusted <= alpha) & (np.abs(log_ratio) > least_difference(margin))
     fewest = np.minimum(n, n_baseline)
     conditions = [fewest == 0, fewest == 1, differs & (ratio > 1), differs & (ratio < 1), equivalent]
@@ -357,7 +364,7 @@ def judge(
             **{"ratio": ratio, "lo": lo, "hi": hi, "df": df, "p": p, "p_adjusted": p_adjusted},
             **{"n_baseline": n_baseline, "n": n, "verdict": verdict, "equivalent": equivalent},
             **{"unstable": pair["unstable"].to_numpy(bool), "confidence": confidence, "margin": margin},
-            **{"tost_p": tost_p, "tost_lo": tost_lo, "tost_hi": tost_hi},
+            **{"tost_p": tost_p, "tost_p_adjusted": tost_p_adjusted, "tost_lo": tost_lo, "tost_hi": tost_hi},
             "runs_to_decide": np.where(verdict == "inconclusive", more, np.nan),
         }
     )

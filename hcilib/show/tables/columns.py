@@ -68,7 +68,7 @@ WORDS = {
     "hi": "Interval to",
     "id": "ID",
 }
-DERIVED = ("p", "p_adjusted", "tost_p", "df", "cv_pct")
+DERIVED = ("p", "p_adjusted", "tost_p", "tost_p_adjusted", "df", "cv_pct")
 OF_ROUNDED = ("iops_per_usable_tib",)
 MISSING, NOTHING = "missing", "–"
 """What was to be measured and is not there; and what was not: words that nobody gave, and what cannot be worked out."""
@@ -81,7 +81,7 @@ SIZES = {
 SMALL = 0.1
 """Of a TiB: capacities below are shown in GiB."""
 WORKED_OUT = re.compile(
-    r"p|p_adjusted|tost_p|f|df|\w*cv_pct|(\w+_)?ratio|gain|knee|slope_\w+|peak|peak_vms|smallest_vms|(pct_of|load)_\w+"
+    r"p|p_adjusted|tost_p|tost_p_adjusted|f|df|\w*cv_pct|(\w+_)?ratio|gain|knee|slope_\w+|peak|peak_vms|smallest_vms|(pct_of|load)_\w+"
     r"|\w+_(lo|hi)|lowest|highest|overstated|given_back_pct|stated_pct|took_s|back_s|heal_gap_s|dip_pct|expected|claimed|recomputed"
     r"|(ceiling|harmonic|arithmetic|drives|network|cpu)_iops"
 )
