@@ -240,6 +240,7 @@ time.sleep(2)
 """Another package tool of the VM at work, until two seconds after ours has begun to install."""
 
 
+@pytest.mark.deep
 def test_fio_is_installed_by_apt_while_the_vm_still_installs_for_itself(bare):
     assert done(bare, "command -v fio || echo none") == "none\n"
     done(bare, f"python3 -c '{HOLD}' > /tmp/held 2>&1 & until grep -q held /tmp/held; do sleep 0.1; done")

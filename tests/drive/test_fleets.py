@@ -87,6 +87,7 @@ def at_fault(nodes, shell: str, node="srv1") -> None:
     (nodes.home / node / "fault").write_text(shell)
 
 
+@pytest.mark.deep
 def test_a_fleet_is_made_said_and_removed(nodes):
     known = (nodes.home / "known_hosts").read_text()
     with nodes.system("t-1", "10.77.50.1"), nodes.system("t-2", "10.77.50.2"):
@@ -139,6 +140,7 @@ def test_a_claim_is_passed_over_where_a_true_address_is_there(nodes):
     assert json.loads(record(nodes).read_text().splitlines()[-1]) == {"ready": "t-1", "address": "10.77.50.1"}
 
 
+@pytest.mark.deep
 def test_an_address_of_another_host_is_named(nodes):
     """The node's neighbour, whose key the user has; and a clone's."""
     known = nodes.home / "known_hosts"
@@ -307,6 +309,7 @@ DAMAGED = ["{", "[]", "5", '{"making": 3}', '{"removed": null}', "\0" * 40, '{"r
            "[" * 100_000, '{"removed": "t-1", "reason": ""}']  # fmt: skip
 
 
+@pytest.mark.deep
 def test_a_line_that_is_damaged_elsewhere_is_named(nodes):
     with made(nodes):
         lines = record(nodes).read_bytes().splitlines(keepends=True)
@@ -420,6 +423,7 @@ def test_vms_under_a_campaign_stay(nodes):
     assert vms(nodes) == []
 
 
+@pytest.mark.deep
 def test_a_vm_that_cannot_be_asked_stays_unless_it_is_named(nodes):
     with made(nodes, 2) as pids:
         os.kill(pids[1], signal.SIGKILL)
