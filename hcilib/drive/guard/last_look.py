@@ -45,7 +45,7 @@ FIRST, DESCRIPTORS = 4, 6
 shell itself, each further one by a shell of its own that ends with it."""
 
 _COMMON = f"""
-LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/sbin:/sbin
+LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/sbin:/sbin; export PATH
 {content.READ}"""
 _COMMON += r"""
 ends() { { first "$1" "$2"; last "$1" "$2"; } | cksum; }
