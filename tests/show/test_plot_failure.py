@@ -150,6 +150,28 @@ def test_a_run_that_never_came_back_is_amber_to_the_end_and_a_short_silence_has_
     assert "to the end: never back" in said
 
 
+def test_the_worst_run_says_its_longest_outage_and_the_sum_of_all():
+    """An outage is never a sum: 1.95 s once is worse than 1.5 s and 1.4 s."""
+    costs = pd.DataFrame(
+        [row(1, gap_s=1.5, gaps=2, gap_sum_s=2.9, heal_gap_s=1.4), row(2, gap_s=1.95, gaps=1, gap_sum_s=1.95)]
+    ).assign(resolution_s=0.1)
+    [ax] = plot_failure(laid(costs), costs)
+    [said] = (t.get_text() for t in gid(ax, "worst"))
+    assert said == "worst run (block 2): 1.95 s without I/O, back 8 s after it was healed"
+    [ax] = plot_failure(laid(costs.iloc[:1]), costs.iloc[:1])
+    [said] = (t.get_text() for t in gid(ax, "worst"))
+    assert said.startswith("worst run: 1.5 s without I/O (all 2 outages 2.9 s), back")
+
+
+def test_an_outage_that_was_not_seen_is_less_than_the_logs_resolve():
+    costs = pd.DataFrame([row(1, gap_s=NAN, gap_from_s=NAN, gaps=0, gap_sum_s=NAN, resolution_s=0.5)])
+    [ax] = plot_failure(laid(costs).assign(iops=1000.0), costs)
+    [said] = (t.get_text() for t in gid(ax, "worst"))
+    assert said.startswith("worst run: less than 1 s without I/O, back")
+    assert not gid(ax, "silence")
+    assert "Red:" not in texts(ax)
+
+
 def test_what_the_system_said_of_its_copies_stands_below_on_the_same_axis():
     costs = pd.DataFrame([row(1)])
     whole = pd.DataFrame({**{k: row(1)[k] for k in (*KEYS, "block", "rep")}, "since_s": [-10.0, 0.5, 12.0, 20.0],

@@ -12,8 +12,16 @@ from hcilib.analyse.compare.compare import rank
 from hcilib.analyse.compare.overall import headline
 from hcilib.analyse.curves.curves import peak, peak_sentence, regimes_sentence
 from hcilib.analyse.curves.scaling import saturation_sentences
-from hcilib.analyse.runs.failure import BY, lost_or_not, verdicts_of
-from hcilib.model.metrics import metric, noun, pattern_order, pattern_words, scheme_words
+from hcilib.analyse.runs.failure import (
+    BY,
+    back_words,
+    failure_summary,
+    lost_or_not,
+    lowest_words,
+    outage_words,
+    verdicts_of,
+)
+from hcilib.model.metrics import metric, noun, pattern_order, pattern_words, scheme_words, where
 
 LAWS = {"little": "Little's law", "bandwidth": "IOPS times block size", "cpu_efficiency": "IOPS per CPU"}
 Labels = Mapping[str, str] | None
@@ -124,8 +132,8 @@ def _who_is_first(ranks: pd.DataFrame, patterns: Mapping[str, pd.DataFrame], lab
         ahead.setdefault(who, []).append(f"{pattern_words(name)} ({shown})")
     of = f"with one outstanding I/O, of {ranks['system'].nunique()} systems"
     said = []
-    for who, where in sorted(ahead.items(), key=lambda item: (len(item[0]) > 1, -len(item[1]))):
-        said.append(f"{_and(who)} {'are tied for first' if len(who) > 1 else 'is first'} in {_and(where)}")
+    for who, patterns_led in sorted(ahead.items(), key=lambda item: (len(item[0]) > 1, -len(item[1]))):
+        said.append(f"{_and(who)} {'are tied for first' if len(who) > 1 else 'is first'} in {_and(patterns_led)}")
     said[0] = f"{_capital(of)}: {said[0]}"
     return said + ["each is one number, so none is proven"] * (not any(proven))
 
@@ -247,7 +255,8 @@ def failure_answer(
     costs: pd.DataFrame, said: pd.DataFrame, results: pd.DataFrame | None = None, unseen: pd.DataFrame | None = None,
     labels: Labels = None,
 ) -> str:  # fmt: skip
-    """One line a failure, the worst first, each by its worst run: how long silent, how deep, back or not, lost or not.
+    """Return one line a failure, the worst first: outage, lowest level after the repair and time to recovery, each of
+    the median and the worst run, and whether an acknowledged write was lost.
 
     Parameters
     ----------
@@ -256,36 +265,36 @@ def failure_answer(
     unseen : ``read_unseen``: runs of which nothing is known, said last and never counted as fine
     """
     lines = []
-    for place in said.to_dict("records"):
-        own = costs[np.logical_and.reduce([costs[name] == place[name] for name in BY])]
+    by = [name for name in said if name not in ("verdict", "sentence")]
+    summary = failure_summary(costs, by) if len(said) else said
+    for place in said[by].to_dict("records"):
+        own, rows = (
+            table[np.logical_and.reduce([table[name] == place[name] for name in by])] for table in (costs, summary)
+        )
+        found = {row["column"]: row for row in rows.to_dict("records")}
         system = (labels or {}).get(place["system"], place["system"])
-        on = f"{place['failure']} on {system}, {pattern_words(place['pattern'])}"
-        lost = lost_or_not(verdicts_of(results, {name: place[name] for name in BY}))
-        lines.append(f"{on}: {_silent_for(own)}; {_back_or_not(own)}; {lost}.")
+        more = {name: value for name, value in place.items() if name not in BY}
+        on = f"{place['failure']} on {system}, {pattern_words(place['pattern'])}{f' {where(more)}' * bool(more)}"
+        lost = lost_or_not(verdicts_of(results, place))
+        lines.append(f"{on} ({_runs(len(own))}): {outage_words(found)}; {_after_repair(own, found)}; {lost}.")
     for run in [] if unseen is None else unseen.to_dict("records"):
         lines.append(f"{run['events']} on {run['system']}, block {run['block']}: not checkable: {run['why']}.")
     return "\n".join(lines)
 
 
-def _silent_for(runs: pd.DataFrame) -> str:
-    """At its worst, with what the logs do not resolve."""
-    gaps = runs[["gap_s", "heal_gap_s"]].max(axis=1)
-    longest, unresolved = gaps.max(), 2 * runs["resolution_s"].max()
-    slowest = f"one I/O up to {runs['max_lat_ns'].max() / 1e9:.1f} s"
-    if not longest > 0:
-        return f"no silence of {unresolved:g} s or more, {slowest}"
-    return f"silent for {longest:.1f} to {longest + unresolved:.1f} s, {slowest}"
+def _runs(n: int) -> str:
+    return f"{n} run{'s' * (n != 1)}"
 
 
-def _back_or_not(runs: pd.DataFrame) -> str:
-    healed = runs[runs["heal"] != ""]
-    if healed.empty:
-        return "never healed"
-    never, lowest = int(healed["back_s"].isna().sum()), 100 - healed["dip_pct"].max()
-    deep = "" if pd.isna(lowest) else f"down to {lowest:.0f} % of healthy once healed, "
-    if never:
-        return f"{deep}not back in {never} of {len(healed)} runs"
-    return f"{deep}back after {healed['back_s'].max():.0f} s at most"
+def _after_repair(runs: pd.DataFrame, found: Mapping) -> str:
+    if (runs["heal"] == "").all():
+        return "never repaired"
+    said = [lowest_words(found)] if "dip_pct" in found else []
+    said.append(back_words(found))
+    early = runs["whole_s"] > runs["runtime_s"] - runs["heal_s"]
+    if early.any():
+        said.append(f"copies not yet whole when the run ended: {early.sum()} of {_runs(len(runs))}")
+    return "; ".join(said)
 
 
 def _capital(text: str) -> str:

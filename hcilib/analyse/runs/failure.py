@@ -24,8 +24,9 @@ CONDITIONS = ("system", *FACTORS, "failure", "heal")
 """What was set and what was done: runs that differ in one of these are no repeats of each other."""
 COLUMNS = [
     "failure", "fail_s", "heal", "heal_s", "runtime_s", "healthy_iops", "healthy_lo", "healthy_hi", "gap_s",
-    "gap_from_s", "resolution_s", "degraded_iops", "degraded_lo", "degraded_hi", "degraded_from_s", "ratio",
-    "heal_gap_s", "dip_iops", "dip_pct", "back_s", "whole_s", "max_lat_ns", "confidence", "warnings",
+    "gap_from_s", "gaps", "gap_sum_s", "resolution_s", "degraded_iops", "degraded_lo", "degraded_hi",
+    "degraded_from_s", "ratio", "heal_gap_s", "dip_iops", "dip_pct", "back_s", "whole_s", "max_lat_ns",
+    "confidence", "warnings",
 ]  # fmt: skip
 
 
@@ -45,21 +46,27 @@ def failures(
     events : what was done, by the same run keys: t_s on the series' axis, `what`; where a row's `seen` is
         true it was not done but seen, and ``whole`` says that the system was whole again. One or two done per run
     hosts : ``read_hosts``, for the longest single I/O
-    tolerance : back is a level within this share of the healthy one, either way
+    tolerance : back is a level of at least 1 - tolerance of the healthy one; faster than before is back
     window_s : seconds of which the median must be back before the return is believed
-    silences : ``read_silences``, which sees what lies inside a second; without it a gap is told in whole silent seconds
+    silences : ``read_silences``, which sees what lies inside a second; without it outages are found in whole silent
+        seconds of `series`
 
     Returns
     -------
     One row per disturbed run: its keys; failure, fail_s, heal, heal_s (NaN without one), runtime_s; healthy_iops before
-    the failure; gap_s, the longest time without a completion from the failure to the heal or the end, which lasted at
-    least that long and less than two resolution_s longer (0: shorter than that), gap_from_s its begin;
+    the failure; gap_s, the outage: the longest time without a completion of all that ended after the failure, cut
+    neither at the failure nor at the heal, which lasted at least that long and less than two resolution_s longer (NaN:
+    none was seen, so it was shorter than two resolution_s), gap_from_s its begin; gaps, how many outages were seen, and
+    gap_sum_s, their sum;
     degraded_iops, the level after the gap from degraded_from_s on (MSER-5 from 20 s), and its ratio to the healthy one;
-    after the heal heal_gap_s, dip_iops (the lowest second from the heal to the end of the run), dip_pct (how far that
-    is below healthy, 0 if it is not), back_s (seconds from the heal to a second that is back, and of which the window
-    it begins, the next one and all the rest are, by their medians: a burst does not pay for a stall), whole_s (from the
-    heal until the system said so); max_lat_ns; confidence, warnings. `_lo`, `_hi` are NaN where a phase is too short
-    for an interval.
+    after the heal heal_gap_s (the longest part of an outage after it), dip_iops (the lowest second from the heal to the
+    end of the run), dip_pct (how far that is below healthy, 0 if it is not), back_s (seconds from the heal to the first
+    second that is back, with the window it begins, after which the median of every two windows in a row is back to the
+    end: a burst does not pay for a stall, nor a fast start for a later one; NaN: not back when the run ended), whole_s
+    (from the heal until the system said so); max_lat_ns; confidence, warnings. `_lo`, `_hi` are NaN where a phase is
+    too short for an interval.
+
+    Source: METHODS section 9.
 
     Raises
     ------
@@ -77,6 +84,9 @@ def failures(
             )
         row = _cost(rates[key], own.sort_values("t_s"), quiet.get(key), tolerance, window_s)
         row |= {"whole_s": _whole(events, keys, key, row["heal_s"]), "max_lat_ns": _longest(hosts, keys, key)}
+        if row["whole_s"] > row["runtime_s"] - row["heal_s"]:
+            text = f"the run ended before its copies were whole, {row['whole_s']:.0f} s after {row['heal']}"
+            row["warnings"] = Caveats([*row["warnings"], Caveat("not-whole", text)])
         rows.append(dict(zip(keys, key, strict=True)) | row | {"confidence": CONFIDENCE})
     return pd.DataFrame(rows, columns=[*keys, *COLUMNS])
 
@@ -147,18 +157,20 @@ def _cost(
     healthy = _level(_steady(before))
     plateau = _steady(_resumed(broken.iloc[1:], window_s))  # the second of the failure itself is half of each
     degraded = _level(plateau)
-    silences = _silent_seconds(rate) if silences is None or silences["resolution_s"].isna().all() else silences
-    resolution_s = silences["resolution_s"].max()
-    healed_s = heal_s if heal_s == heal_s else end_s  # a silence is told finer than a second, and so is its end
-    gap_s, gap_from_s = _gap(silences, fail_s - resolution_s, healed_s)
+    if silences is None or silences["resolution_s"].isna().all():
+        silences = _silent_seconds(rate)
+    silences = silences.reset_index(drop=True)
+    gaps, heal_gaps = _gaps(silences, fail_s), _gaps(silences, heal_s)
     after = rate[rate.index >= turn_s]
     row = {
         "failure": done["what"].iloc[0], "fail_s": fail_s, "heal": done["what"].iloc[1] if len(done) > 1 else "",
-        "heal_s": heal_s, "runtime_s": end_s, **_named("healthy", healthy), "gap_s": gap_s, "gap_from_s": gap_from_s,
-        "resolution_s": resolution_s, **_named("degraded", degraded),
+        "heal_s": heal_s, "runtime_s": end_s, **_named("healthy", healthy), "gap_s": gaps.max(),
+        "gap_from_s": silences["from_s"][gaps.idxmax()] if len(gaps) else np.nan, "gaps": len(gaps),
+        "gap_sum_s": gaps.sum(min_count=1), "resolution_s": silences["resolution_s"].max(),
+        **_named("degraded", degraded),
         "degraded_from_s": float(plateau.index[0]) if len(plateau) else np.nan,
         "ratio": degraded["mean"] / healthy["mean"] if healthy["mean"] > 0 else np.nan,
-        "heal_gap_s": _gap(silences, healed_s, end_s)[0] if len(after) else np.nan,
+        "heal_gap_s": np.minimum(heal_gaps, silences["to_s"] - heal_s).max(),
         **_recovery(after, healthy["mean"], heal_s, tolerance, window_s),
     }  # fmt: skip
     return row | {"warnings": Caveats(_complaints(row, before, plateau, tolerance, window_s))}
@@ -196,13 +208,10 @@ def _silent_seconds(rate: pd.Series) -> pd.DataFrame:
     return (spans if len(spans) else pd.DataFrame({"from_s": [0.0], "to_s": [0.0]})).assign(resolution_s=1.0)
 
 
-def _gap(silences: pd.DataFrame, from_s: float, to_s: float) -> tuple[float, float]:
-    """Length and begin of the longest silence in a phase."""
-    begin, end = silences["from_s"].clip(lower=from_s), silences["to_s"].clip(upper=to_s)
-    lengths = end - begin
-    if not lengths.max() > 0:
-        return 0.0, np.nan
-    return float(lengths.max()), float(begin[lengths.idxmax()])
+def _gaps(silences: pd.DataFrame, from_s: float) -> pd.Series:
+    """Return the lengths of the silences that end after a moment. None of them is cut."""
+    lengths = silences["to_s"] - silences["from_s"]
+    return lengths[(lengths > 0) & (silences["to_s"] > from_s)]
 
 
 def _recovery(after: pd.Series, healthy: float, heal_s: float, tolerance: float, window_s: int) -> dict:
@@ -214,18 +223,25 @@ def _recovery(after: pd.Series, healthy: float, heal_s: float, tolerance: float,
     y = after.to_numpy(float)
     if not healthy > 0 or y.size < window_s:
         return dict.fromkeys(("dip_iops", "dip_pct", "back_s"), np.nan)
-    windows = np.median(np.lib.stride_tricks.sliding_window_view(y, window_s), axis=1)
-    rest = np.array([np.median(y[i:]) for i in range(y.size)])
-    window, second, rest = (np.abs(level / healthy - 1) <= tolerance for level in (windows, y, rest))
-    last = max(0, windows.size - window_s)
-    both = window[:last] & second[:last] & window[window_s:] & rest[:last]
-    back = int(np.argmax(both)) if both.any() else None
+    least = (1 - tolerance) * healthy * (1 - 1e-9)  # the last bits of a level decide nothing
+    found = np.flatnonzero(_stays(y, least, window_s))
+    back = found[0] if len(found) else None
     lowest = float(y.min())
     return {
         "dip_iops": lowest,
         "dip_pct": 100 * max(0.0, 1 - lowest / healthy),
         "back_s": np.nan if back is None else max(0.0, float(after.index[back]) - heal_s),
     }
+
+
+def _stays(y: np.ndarray, least: float, window_s: int) -> np.ndarray:
+    """Return, for each second with two windows left, whether it and its window are at least at a level and the median
+    of any two windows in a row is from then on."""
+    if y.size < 2 * window_s:
+        return np.zeros(0, bool)
+    one, two = (np.median(np.lib.stride_tricks.sliding_window_view(y, n), axis=1) for n in (window_s, 2 * window_s))
+    from_then_on = np.logical_and.accumulate((two >= least)[::-1])[::-1]
+    return from_then_on & (one[: two.size] >= least) & (y[: two.size] >= least)
 
 
 def _complaints(row: dict, before: pd.Series, plateau: pd.Series, tolerance: float, window_s: int) -> list[Caveat]:
@@ -263,8 +279,8 @@ def _longest(hosts: pd.DataFrame | None, keys: list[str], key: tuple) -> float:
 QUANTITIES = {
     "healthy_iops": "healthy (IOPS)",
     "ratio": "degraded / healthy",
-    "gap_s": "no I/O after the failure (s)",
-    "heal_gap_s": "no I/O after the heal (s)",
+    "gap_s": "outage (s)",
+    "gap_sum_s": "all outages of a run (s)",
     "max_lat_s": "longest I/O (s)",
     "dip_pct": "dip after the heal (%)",
     "back_s": "healthy rate back after (s)",
@@ -272,36 +288,42 @@ QUANTITIES = {
 }
 """Column of `failures` -> how it is called; max_lat_s is max_lat_ns in seconds."""
 RATIOS = ("healthy_iops", "ratio")
-GAPS = ("gap_s", "heal_gap_s")
+GAPS = ("gap_s", "gap_sum_s")
 BY = ("system", "pattern", "iodepth", "failure")
 
 
 def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY) -> pd.DataFrame:
-    """Every quantity of `failures` over the repeats of a failure, with a t interval.
+    """Every quantity of `failures` over the repeats of a failure: median and worst run, mean with a t interval.
 
-    Geometric means (t on logs) for rates and their ratio, arithmetic ones for seconds and percent, which may be 0 and
-    whose interval ends there (a dip also at 100). A gap is the time it lasted at least, and its interval is wider by
-    what the logs do not resolve: never of no width. A quantity that some run did not live to see (not back when it
-    ended) has no mean: a warning says how many.
+    The mean is geometric (t on logs) for rates and their ratio, arithmetic for seconds and percent, which may be 0 and
+    whose interval ends there (a dip also at 100). An outage that was not seen counts as 0 s, and each was up to two
+    `resolution_s` longer: the interval of `gap_s` is wider by that, never of no width. The sum is of those seen. A
+    quantity that some run did not live to see (not back when it ended) has no mean: a warning says how many. Its median
+    and worst count such a run as infinitely late.
 
-    Returns the by columns, quantity, n, center, lo, hi, confidence, warnings; quantities nobody has are left out.
+    Returns the by columns, quantity, n, median, worst (the lowest rate or ratio, the longest time, the deepest dip),
+    center, lo, hi, resolution_s (of `gap_s`; NaN of others), confidence, warnings; quantities nobody has are left out.
     Raises ValueError for runs of one failure that vary in a factor, or in what was done, and it is not in `by`.
     """
     by = as_list(by)
     others = [c for c in CONDITIONS if c in costs and c not in by]
     refuse_varying(costs, others, group_codes(costs, by)[0], np.ones(len(costs), bool))
-    table = costs.assign(max_lat_s=costs["max_lat_ns"] / 1e9)
+    table = costs.assign(max_lat_s=costs["max_lat_ns"] / 1e9, **{name: costs[name].fillna(0) for name in GAPS})
     rows = []
     for key, runs in table.groupby(by, dropna=False, sort=False):
         for column, name in QUANTITIES.items():
+            if column == "gap_sum_s" and not (runs["gaps"] > 1).any():
+                continue  # it would say the same as gap_s
             if runs[column].notna().any() or (column == "back_s" and (runs["heal"] != "").any()):
                 found = _over_repeats(runs[column].to_numpy(float), column)
-                if column in GAPS:  # a gap is known to be shorter than two resolutions more
-                    found["hi"] += 2 * runs["resolution_s"].max()
+                if column == "gap_s":  # an outage is known to be shorter than two resolutions more
+                    resolution_s = runs["resolution_s"].max()
+                    found |= {"hi": found["hi"] + 2 * resolution_s, "resolution_s": resolution_s}
                     if len(runs) == 1:
-                        found |= {"lo": found["center"], "hi": found["center"] + 2 * runs["resolution_s"].max()}
+                        found |= {"lo": found["center"], "hi": found["center"] + 2 * resolution_s}
                 rows.append(dict(zip(by, key, strict=True)) | {"quantity": name, "column": column} | found)
-    columns = [*by, "quantity", "n", "center", "lo", "hi", "confidence", "warnings", "column"]
+    numbers = ["n", "median", "worst", "center", "lo", "hi", "resolution_s", "confidence"]
+    columns = [*by, "quantity", *numbers, "warnings", "column"]
     table = pd.DataFrame(rows, columns=columns)
     table.attrs["by"] = tuple(by)
     return table
@@ -309,7 +331,9 @@ def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY) -> pd.Dat
 
 def _over_repeats(values: np.ndarray, column: str) -> dict:
     known, n = values[~np.isnan(values)], values.size
-    whole = {"n": n, "center": np.nan, "lo": np.nan, "hi": np.nan, "confidence": CONFIDENCE}
+    late = np.nan_to_num(values, nan=np.inf) if column == "back_s" else known
+    worst = {"median": np.median(late), "worst": late.min() if column in RATIOS else late.max()}
+    whole = {"n": n, **worst, "center": np.nan, "lo": np.nan, "hi": np.nan, "confidence": CONFIDENCE}
     if known.size < n:
         unseen = Caveat("not-seen", f"{QUANTITIES[column]}: not seen in", f" {n - known.size} of {n} runs")
         return whole | {"warnings": caveats(unseen)}
@@ -375,9 +399,9 @@ def lost_or_not(kept: pd.Series) -> str:
 
 
 def _badness(found: Mapping) -> tuple[bool, float]:
-    """Failures from the worst down: some run never came back, then by the longest time without I/O."""
-    never = "back_s" in found and not _known(found, "back_s")
-    return never, max((found[gap]["hi"] for gap in GAPS if _known(found, gap)), default=0.0)
+    """Failures from the worst down: some run never came back, then by the longest outage of a run."""
+    late = "back_s" in found and np.isinf(found["back_s"]["worst"])
+    return late, found["gap_s"]["worst"] + 2 * found["gap_s"]["resolution_s"]
 
 
 def _verdict(ratio: Mapping) -> str:
@@ -394,30 +418,59 @@ def _sentence(place: Mapping, found: Mapping, verdict: str, tolerance: float, la
     on = f"{system}, {pattern_words(place['pattern'])} at iodepth {place['iodepth']}"
     if more := {k: v for k, v in place.items() if k not in BY}:
         on += f" {where(more)}"
-    late = "back_s" in found and not _known(found, "back_s")
-    worst = [f"not back within {100 * tolerance:g} % when the run ended: {_unseen(found['back_s'])}"] if late else []
-    said = [
-        *worst,
-        f"no I/O for {_gap_value(found, 'gap_s')}, the longest one of the run took {_value(found, 'max_lat_s', ' s')}",
-        _LEVELS[verdict].format(_value(found, "ratio", " times")),
-    ]
+    said = [outage_words(found)]
+    if "max_lat_s" in found:
+        said.append(f"the longest I/O took {_each_way(found['max_lat_s'], ' s')}")
+    said.append(_LEVELS[verdict].format(_value(found, "ratio", " times")))
+    if "dip_pct" in found:
+        said.append(lowest_words(found))
     if "back_s" in found:
-        back = "" if late else f"was back within {100 * tolerance:g} % after {_value(found, 'back_s', ' s')}"
-        fell = f"fell {_value(found, 'dip_pct', ' %')} below healthy" if _known(found, "dip_pct") else ""
-        silent = _known(found, "heal_gap_s") and found["heal_gap_s"]["center"] > 0
-        still = f"stood still for {_gap_value(found, 'heal_gap_s')}" if silent else ""
-        did = [text for text in (fell, still, back) if text]
-        if did:
-            said.append(f"once healed it {', '.join(did[:-1])}{' and ' * (len(did) > 1)}{did[-1]}")
+        said.append(back_words(found, f" within {100 * tolerance:g} %"))
     if "whole_s" in found:
-        said.append(f"its copies were whole after {_value(found, 'whole_s', ' s')}")
+        said.append(f"copies whole after {_each_way(found['whole_s'], ' s')}")
     return f"{place['failure']} on {on} ({n} run{'s' * (n > 1)}): {'; '.join(said)}"
 
 
+def outage_words(found: Mapping) -> str:
+    """Return the outage of the median and the worst run, and the sum of all of a run's where there are several.
+
+    `found` maps columns of `failures` to their rows of ``failure_summary``.
+    """
+    said = f"outage {_each_way(found['gap_s'], ' s')}"
+    if found["gap_s"]["worst"] > 0:
+        said += f", up to {2 * found['gap_s']['resolution_s']:g} s longer"
+    if "gap_sum_s" in found:
+        said += f"; all outages of a run together {_each_way(found['gap_sum_s'], ' s')}"
+    return said
+
+
+def lowest_words(found: Mapping) -> str:
+    """Return the lowest level after the repair, of the median and the worst run."""
+    row = found["dip_pct"]
+    left = row | {name: 100 - row[name] for name in ("median", "worst")}
+    return f"lowest level after the repair {_each_way(left, ' % of healthy')}"
+
+
+def back_words(found: Mapping, within: str = "") -> str:
+    """Return the time from the repair to recovery, of the median and the worst run, or how many did not recover."""
+    row = found["back_s"]
+    if not np.isinf(row["worst"]):
+        return f"recovered{within} after {_each_way(row, ' s')}"
+    never = f"not recovered{within} when the run ended: {_unseen(row)}"
+    return never if np.isinf(row["median"]) else f"recovered{within} after {row['median']:.3g} s (median); {never}"
+
+
+def _each_way(row: Mapping, unit: str) -> str:
+    """Return ``1.46 s (median), 1.95 s (worst)``. An outage that was not seen is never called 0."""
+    unseen = {"gap_s": f"less than {2 * row['resolution_s']:g} s", "gap_sum_s": "none seen"}.get(row["column"])
+    median, worst = (unseen if unseen and row[name] == 0 else f"{row[name]:.3g}{unit}" for name in ("median", "worst"))
+    return f"{median} (one run)" if row["n"] == 1 else f"{median} (median), {worst} (worst)"
+
+
 _LEVELS = {
-    "faster": "degraded it does {} the healthy IOPS, more than healthy, so IOPS is no health check",
-    "slower": "degraded it does {} the healthy IOPS",
-    "no difference": "degraded and healthy IOPS cannot be told apart ({})",
+    "faster": "degraded it does {} the healthy IOPS (mean), more than healthy, so IOPS is no health check",
+    "slower": "degraded it does {} the healthy IOPS (mean)",
+    "no difference": "degraded and healthy IOPS cannot be told apart (mean {})",
     "point": "degraded it does {} the healthy IOPS (one run, no interval)",
     "missing": "no degraded level was seen",
 }
@@ -432,19 +485,9 @@ def _unseen(row: Mapping) -> str:
     return next(caveat.detail for caveat in row["warnings"] if caveat.code == "not-seen").strip()
 
 
-def _gap_value(found: Mapping, column: str) -> str:
-    """At least so long; what the logs do not resolve is never called 0."""
-    if not _known(found, column):
-        return "an unknown time"
-    row = found[column]
-    if row["center"] == 0:
-        return f"less than {row['hi']:.3g} s"
-    return f"at least {row['center']:.3g} [{row['lo']:.3g}, {row['hi']:.3g}] s"
-
-
 def _value(found: Mapping, column: str, unit: str) -> str:
     if not _known(found, column):
-        return "an unknown time" if unit == " s" else "an unknown share"
+        return "an unknown share"
     row = found[column]
     interval = f" [{row['lo']:.3g}, {row['hi']:.3g}]" if row["lo"] == row["lo"] else ""
     return f"{row['center']:.3g}{interval}{unit}"

@@ -125,7 +125,7 @@ def plot_failure(
     never = (costs["back_s"].isna() & costs["heal_s"].notna()).any()
     style.say(grid[0, 0], "; ".join(said) + ".")
     notes = [f"A thin line is a run ({each} each), the thick one the worst; bars are the mean levels of all runs."]
-    if (costs[["gap_s", "heal_gap_s"]] > 0).any(axis=None):
+    if (costs["gap_s"] > 0).any():
         told = f", as far as samples of {resolution:g} s tell." if resolution == resolution else "."
         notes += [f"Red: no I/O{told}"]
     if (costs["back_s"] > 0).any() or never:
@@ -163,9 +163,9 @@ def _refuse_unlike(costs: pd.DataFrame, keys: list[str]) -> None:
 
 
 def _worst(runs: pd.DataFrame) -> int:
-    """The place of the run that stood still longest, then came back last, then kept least."""
+    """The place of the run with the longest outage, then of the one that came back last, then kept least."""
     order = runs.reset_index(drop=True).assign(
-        still=runs[["gap_s", "heal_gap_s"]].fillna(0).sum(axis=1).to_numpy(),
+        still=runs["gap_s"].fillna(0).to_numpy(),
         back=runs["back_s"].fillna(np.inf).where(runs["heal_s"].notna(), 0.0).to_numpy(),
     )
     return int(order.sort_values(["still", "back", "degraded_iops"], ascending=[False, False, True]).index[0])
@@ -216,10 +216,12 @@ def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame) -> str:
 
 def _said_of(worst: pd.Series, runs: int) -> str:
     which = f" (block {worst['block']:g})" if "block" in worst and runs > 1 else ""
-    still = worst[["gap_s", "heal_gap_s"]].fillna(0).sum()
+    gap_s, unseen_s = worst["gap_s"], 2 * worst.get("resolution_s", np.nan)
+    still = f"{gap_s:.3g} s" if gap_s > 0 else f"less than {unseen_s:g} s" if unseen_s > 0 else "no second"
+    every = f" (all {worst['gaps']:g} outages {worst['gap_sum_s']:.3g} s)" if worst.get("gaps", 0) > 1 else ""
     back = f", back {worst['back_s']:.3g} s after it was healed" if worst["back_s"] > 0 else ""
     never = ", never back" if worst["heal_s"] == worst["heal_s"] and worst["back_s"] != worst["back_s"] else ""
-    return f"worst run{which}: {still:.3g} s without I/O{back}{never}"
+    return f"worst run{which}: {still} without I/O{every}{back}{never}"
 
 
 def _returns(ax: Axes, runs: pd.DataFrame, end: float) -> None:

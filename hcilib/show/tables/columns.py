@@ -21,7 +21,7 @@ DIGITS = 3
 
 PLAIN = (
     "iodepth", "numjobs", "vms", "nodes", "rwmixread", "n", "n_baseline", "block", "rep", "row", "outstanding", "rank",
-    "points", "knee", "smallest_vms", "peak_vms", "cells", "given", "missing", "contexts", "possible", "runs",
+    "points", "knee", "smallest_vms", "gaps", "peak_vms", "cells", "given", "missing", "contexts", "possible", "runs",
 )  # fmt: skip
 """Counts: never padded with decimals."""
 
@@ -52,6 +52,10 @@ WORDS = {
     "pct_of_arithmetic": "Share of the arithmetic ceiling (%)",
     "given_back_pct": "Given back by the limit (%)",
     "jain": "Jain's index",
+    "gap_s": "Outage (s)",
+    "gaps": "Outages",
+    "gap_sum_s": "All outages (s)",
+    "heal_gap_s": "Outage after the heal (s)",
     "within_cv_pct": "CV within runs (%)",
     "between_cv_pct": "CV between runs (%)",
     "second_cv_pct": "CV of one second (%)",
@@ -82,7 +86,7 @@ SMALL = 0.1
 """Of a TiB: capacities below are shown in GiB."""
 WORKED_OUT = re.compile(
     r"p|p_adjusted|tost_p|tost_p_adjusted|f|df|\w*cv_pct|(\w+_)?ratio|gain|knee|slope_\w+|peak|peak_vms|smallest_vms|(pct_of|load)_\w+"
-    r"|\w+_(lo|hi)|lowest|highest|overstated|given_back_pct|stated_pct|took_s|back_s|heal_gap_s|dip_pct|expected|claimed|recomputed"
+    r"|\w+_(lo|hi)|lowest|highest|overstated|given_back_pct|stated_pct|took_s|back_s|gap_sum_s|heal_gap_s|dip_pct|expected|claimed|recomputed"
     r"|(ceiling|harmonic|arithmetic|drives|network|cpu)_iops"
 )
 """Columns that are made of others, or said by somebody: nothing was lost where they have no value."""
@@ -352,9 +356,10 @@ regression: system? pattern iodepth k! n ratio! lo hi p_adjusted verdict / cente
 campaign noise: system campaigns! cells n cv_pct lo hi from_runs_pct!
 visible change: k! lower_pct! higher_pct!
 events: system block t_s seen! what! took_s!
-failures: system failure block healthy_iops! gap_s! degraded_iops! ratio heal_gap_s dip_pct back_s whole_s max_lat_ns
+failures: system failure block healthy_iops! gap_s! gaps gap_sum_s degraded_iops! ratio heal_gap_s dip_pct back_s
+    whole_s max_lat_ns
 levels: system? failure block healthy_iops healthy_lo? healthy_hi? degraded_iops degraded_lo? degraded_hi?
-failure summary: system failure! quantity! n center! lo hi
+failure summary: system failure! quantity! n median worst center! lo hi
 acknowledged writes: run_id? vm replica! acknowledged checked! in_flight lost torn foreign unreadable at_most_pct?!
     verdict!
 unseen runs: system pattern block events! attempts! why!

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+import numpy as np
 import pandas as pd
 
 from hcilib.model.caveats import LEFT_OUT, PERCENTILES, THIN_TAIL, Caveats, warnings_of
@@ -36,6 +37,8 @@ WORDY = ("sentence", "confidence", "baseline", "metric", "method", "adjust", "ma
             "df", "p", "tost_p", "tost_lo", "tost_hi")  # fmt: skip
 FROM_RUNS = ("cv_pct", "unstable", "p_adjusted", "leave_one_out", "bias_pct")
 """What takes two runs to say: not shown where every row has one, the note says why."""
+OUTAGES = ("gap_s", "median", "worst", "center")
+"""Columns of outages, of which 0 is never said where `resolution_s` is known."""
 NOT_THERE = ("none", "inconclusive")
 """Verdicts of a crossover without a place: that is not a missing number."""
 LEAD = "* shown to be better than every other system; nobody is where one is missing."
@@ -230,10 +233,15 @@ def _texts(
 
 def _nothing_lost(shown: list[str], values: pd.Series, frame: pd.DataFrame) -> list[str]:
     """Where a curve's verdict is that nothing crosses, or that no crossing is claimed, no value of it got lost; nor
-    where a healed system was not seen to come back."""
+    where a healed system was not seen to come back; an outage that was not seen is shorter than the logs resolve."""
     if values.name == "back_s" and "heal_s" in frame:
         never = values.isna() & frame["heal_s"].notna()
         return ["not back" if gone else text for gone, text in zip(never, shown, strict=True)]
+    if values.name in OUTAGES and "resolution_s" in frame:
+        unseen = (values.isna() | values.eq(0)) & frame["resolution_s"].notna()
+        least = 2 * frame["resolution_s"]
+        shown = [f"< {s:g}" if no else text for no, s, text in zip(unseen, least, shown, strict=True)]
+        return ["not back" if never else text for never, text in zip(values.eq(np.inf), shown, strict=True)]
     if "verdict" not in frame:
         return shown
     none = (values.isna() & frame["verdict"].isin(NOT_THERE)).to_numpy()
