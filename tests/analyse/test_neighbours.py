@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib.analyse.compare.compare import compare
 
 
 def campaign(kept: dict, blocks=4, spread=0.01, drift=0.0, seed=3) -> pd.DataFrame:
@@ -63,7 +64,91 @@ def test_a_limit_gives_back_a_share_of_what_was_taken():
     limited = found[found["beside"] == "backup-rate64m"].iloc[0]
     assert limited["given_back_pct"] == pytest.approx(75, abs=3)
     assert found.loc[found["beside"] == "backup", "given_back_pct"].isna().all()
-    assert "with backup limited to 64 MiB/s a VM: 15 % less IOPS" in hci.neighbours_answer(found)
+    said = hci.neighbours_answer(found)
+    assert "with backup limited to 64 MiB/s a VM (an unknown rate came): 15 % less IOPS" in said
+
+
+def limited(came: dict, vms=2) -> pd.DataFrame:
+    """Two tenants beside each other with their limits; of each what came a VM, in MiB/s or IOPS."""
+    rates = {"backup": "backup-rate64m", "scan": "scan-rate500iops"}
+    plain = {("db", None): 1000, ("db", ", ".join(rates[name] for name in came)): 850}
+    plain |= {(name, None): 100 for name in came}
+    results = campaign(plain, blocks=3).assign(vms=1)
+    for name, rate in came.items():
+        beside = ", ".join(["db", *(rates[other] for other in came if other != name)])
+        own = campaign({(name, beside): rate * vms}, blocks=3, spread=0)
+        pattern = f"1m-read-rate{rates[name].partition('-rate')[2]}"
+        own = own.assign(pattern=pattern, vms=vms, bw_bytes=own["iops"] * 2**20)
+        results = pd.concat([results, own], ignore_index=True)
+    return results
+
+
+def test_of_a_limit_it_is_said_what_came():
+    found = hci.neighbours(limited({"backup": 48}), ["iops"])
+    assert found[["limit", "came"]].to_numpy().tolist() == [[("64 MiB/s a VM",), ("48 MiB/s a VM",)]]
+    said = hci.neighbours_answer(found)
+    assert "with backup limited to 64 MiB/s a VM (48 MiB/s a VM came): " in said
+    both = hci.neighbours(limited({"backup": 48, "scan": 490}), ["iops"])
+    said = hci.neighbours_answer(both)
+    assert "backup limited to 64 MiB/s a VM (48 MiB/s a VM came) and" in said
+    assert " and scan limited to 500 IOPS a VM (490 IOPS a VM came): " in said
+
+
+def test_the_table_shows_the_limit_and_what_came():
+    lost = hci.neighbours(hci.read_results(hci.ROOT / "data/samples/lab-neighbours"), ["iops"])
+    shown = hci.table(lost).cells.query("Beside.str.contains('rate')")
+    assert set(shown["Limit"]) == {"1 MiB/s a VM"}
+    assert set(shown["Came"]) == {"0.572 MiB/s a VM"}
+
+
+@pytest.mark.parametrize("name", ["lab-neighbours", "box/neighbours-drbd", "box/neighbours-ceph"])
+def test_an_interval_beside_alone_is_a_verdict_and_a_verdict_has_such_an_interval(name):
+    assert_one_correction(hci.neighbours(hci.read_results(hci.ROOT / "data/samples" / name)))
+
+
+def assert_one_correction(found: pd.DataFrame):
+    beside = (found["lo"] > 1) | (found["hi"] < 1)
+    shown = found["verdict"].isin(["higher", "lower"])
+    assert (beside == shown).all(), found[["tenant", "lo", "hi", "verdict"]]
+    assert ((found["p_adjusted"] <= 0.05) == shown).all()
+
+
+def test_verdicts_and_intervals_agree_whatever_was_lost():
+    """Some tenants lose, some nothing; intervals of what is shown miss the truth in at most 5 % on average."""
+    missed = []
+    for seed in range(60):
+        kept = np.random.default_rng(seed).choice([0.9, 0.97, 1.0], 4)
+        cells = {}
+        for k, share in enumerate(kept):
+            cells |= {(f"t{k}", None): 1000, (f"t{k}", "other"): 1000 * share}
+        found = hci.neighbours(campaign(cells, blocks=4, spread=0.03, seed=seed), ["iops"])
+        assert_one_correction(found)
+        truth = found["tenant"].map({f"t{k}": share for k, share in enumerate(kept)})
+        shown = found["verdict"].isin(["higher", "lower"])
+        missed.append(((truth < found["lo"]) | (truth > found["hi"]))[shown].mean() if shown.any() else 0.0)
+    assert np.mean(missed) <= 0.05
+
+
+def test_as_alone_is_corrected_over_the_family():
+    """A tenant that is as alone at 5 %, and no more, beside nine that lose half."""
+    cells = {("a", None): 1000, ("a", "z"): 1000}
+    cells |= {(f"t{k}", who): 1000 if who is None else 500 for k in range(9) for who in (None, "z")}
+    results = campaign(cells, blocks=3, spread=0.018, seed=1)
+    plain = compare(results.assign(system=results["beside"].fillna("alone"), pair=results["block"]).drop(
+        columns="beside"), "alone", "iops", ["tenant", "pattern"])  # fmt: skip
+    assert 0.005 < plain.set_index("tenant").loc["a", "tost_p"] <= 0.05
+    [found] = hci.neighbours(results, ["iops"]).query("tenant == 'a'").to_dict("records")
+    assert (found["verdict"], found["equivalent"]) == ("inconclusive", False)
+
+
+def test_jain_s_index_is_of_all_tenants_of_a_step():
+    three = {("a", None): 100, ("b", None): 100, ("c", None): 100}
+    together = {("a", "b, c"): 50, ("b", "a, c"): 50, ("c", "a, b"): 50}
+    with_limit = {("a", "b, c-rate1m"): 90, ("b", "a, c-rate1m"): 90}
+    found = hci.fairness(campaign(three | together | with_limit))
+    assert found[["together", "tenants"]].to_numpy().tolist() == [["a, b, c", 3]]
+    lost_c = campaign(three | {("a", "b, c"): 50, ("b", "a, c"): 50})
+    assert hci.fairness(lost_c).empty, "c has no valid run beside the others"
 
 
 def test_one_block_is_no_verdict_and_without_tenants_there_is_no_answer():

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from hcilib.analyse.compare.cells import SINGLE_RUN, valid_rows
 from hcilib.analyse.compare.compare import compare
-from hcilib.analyse.compare.contrast import CONFIDENCE, half_width_of
+from hcilib.analyse.compare.contrast import CONFIDENCE, critical, half_width_of, interval, judge
 from hcilib.model.caveats import caveats
 from hcilib.model.metrics import cap_words, noun, pattern_order, pattern_words
 from hcilib.model.metrics import metric as metric_of
@@ -29,15 +29,19 @@ def neighbours(
     Parameters
     ----------
     results : the results table of ``sweep(tenants=...)``: only rows of tenants count
-    metrics : columns of it; each is a family of tests of its own
+    metrics : columns of it; each is a family of tests of its own: every tenant beside every neighbour, against alone
     margin : as in ``compare``
 
     Returns
     -------
-    system, tenant, pattern, beside (who else was at work; ``backup-rate64m`` is a neighbour with a limit), metric, n
-    (blocks), alone, center (geometric means), ratio (beside / alone), lo, hi, p_adjusted, verdict, equivalent,
-    given_back_pct (of what the unlimited neighbour took; NaN without a limit, or where it is not shown to take any),
-    confidence, margin, method, warnings. A limited tenant's own rows are left out: it gets what it is let.
+    system, tenant, pattern, beside (who else was at work; ``backup-rate64m`` is a neighbour with a limit), limit
+    and came (texts, one for each limit in `beside`: what it let through, and what came, geometric mean over blocks),
+    metric, n (blocks), alone, center (geometric means), ratio (beside / alone), lo, hi, p_adjusted, verdict,
+    equivalent, given_back_pct (of what the unlimited neighbour took; NaN without a limit, or where it is not shown to
+    take any), confidence, margin, method, warnings. A limited tenant's own rows are left out: it gets what it is let.
+
+    Verdicts and intervals have one correction over their family: a difference is shown where its interval leaves
+    out 1, and only there. METHODS section 6.
 
     Raises
     ------
@@ -57,11 +61,21 @@ def neighbours(
     1  backup-rate64m   0.99        True            98.0
     """
     runs = _runs(results)
-    tables = [compare(runs, ALONE, metric, BY, margin) for metric in metrics]
-    table = pd.concat(tables, ignore_index=True)
     there = pd.MultiIndex.from_frame(runs[["system", *BY]])
-    table = table[pd.MultiIndex.from_frame(table[["system", *BY]]).isin(there)].reset_index(drop=True)
+    tables = []
+    for metric in metrics:
+        against_alone = compare(runs, ALONE, metric, BY, margin)
+        asked = pd.MultiIndex.from_frame(against_alone[["system", *BY]]).isin(there)
+        tables.append(_one_family(against_alone[asked], margin))
+    table = pd.concat(tables, ignore_index=True)
     table = table.rename(columns={"system": "beside", "of": "system", "center_baseline": "alone"})
+    came, together = _came(results), _together(table["tenant"], table["beside"])
+    limited = [[name for name in beside.split(", ") if "-rate" in name] for beside in table["beside"]]
+    table["limit"] = [tuple(_limit_words(name) for name in names) for names in limited]
+    table["came"] = [
+        tuple(came.get((*step, name), "an unknown rate") for name in names)
+        for *step, names in zip(table["system"], together, limited, strict=True)
+    ]
     key = ["system", "tenant", "pattern", "metric"]
     free = table[~table["beside"].str.contains("-rate")].drop_duplicates(key).set_index(key)
     free = free["ratio"].where(free["verdict"].isin(("higher", "lower", "point")))  # of what was not taken nothing is
@@ -70,16 +84,62 @@ def neighbours(
     with np.errstate(divide="ignore", invalid="ignore"):
         table["given_back_pct"] = np.where(limited, 100 * (table["ratio"] - taken) / (1 - taken), np.nan)
     measured = ["n", "alone", "center", "ratio", "lo", "hi", "p_adjusted", "verdict", "equivalent", "given_back_pct"]
-    return table[[*key[:3], "beside", "metric", *measured, "confidence", "margin", "method", "warnings"]]
+    return table[
+        [*key[:3], "beside", "limit", "came", "metric", *measured, "confidence", "margin", "method", "warnings"]
+    ]
+
+
+def _one_family(table: pd.DataFrame, margin: float) -> pd.DataFrame:
+    """Return the rows of a comparison with verdicts and intervals corrected over these rows alone.
+
+    The verdicts by Benjamini and Hochberg (1995); the intervals at 1 - alpha R / m, with R of m differences shown (1
+    where none is), the false coverage rate of Benjamini and Yekutieli (2005). Then p <= alpha R / m is to be rejected
+    and to lie outside the interval.
+    """
+    alpha, df, log_ratio = 1 - CONFIDENCE, table["df"], np.log(table["ratio"])
+    se = np.log(table["hi"] / table["lo"]) / 2 / critical(df)
+    pair = table[["df", "n", "n_baseline", "unstable"]].assign(log_ratio=log_ratio, se=se)
+    judged = judge(pair, margin=margin, adjust="bh").set_axis(table.index)
+    shown, tests = (judged["p_adjusted"] <= alpha).sum(), judged["p"].notna().sum()
+    lo, hi = interval(log_ratio, se, df, 1 - alpha * max(shown, 1) / max(tests, 1))
+    return table.assign(lo=lo, hi=hi, **judged[["p_adjusted", "verdict", "equivalent"]])
+
+
+def _together(tenants: Iterable[str], beside: Iterable[str]) -> list[str]:
+    """Return who ran in each row's step, sorted: the tenant and those beside it."""
+    return [", ".join(sorted([tenant, *others.split(", ")])) for tenant, others in zip(tenants, beside, strict=True)]
+
+
+def _limit_words(name: str) -> str:
+    """Return ``64 MiB/s a VM`` of ``backup-rate64m``."""
+    return f"{cap_words(name.partition('-rate')[2])} a VM"
+
+
+def _came(results: pd.DataFrame) -> dict[tuple[str, str, str], str]:
+    """Map a system, who ran together, and one who was limited there to what came a VM, as text."""
+    runs = results[results["tenant"].notna().to_numpy() & valid_rows(results)]
+    runs = runs[runs["pattern"].astype(str).str.contains("-rate") & runs["beside"].notna()]
+    limit = runs["pattern"].astype(str).str.partition("-rate")[2] if len(runs) else runs["pattern"]
+    name = runs["tenant"] + "-rate" + limit
+    runs = runs.assign(name=name, together=_together(name, runs["beside"]))
+    texts = {}
+    for (system, together, who), own in runs.groupby(["system", "together", "name"], sort=False):
+        column, scale, unit = ("bw_bytes", 2**20, "MiB/s") if who.endswith("m") else ("iops", 1, "IOPS")
+        rates = own[column].to_numpy(float) / own["vms"].to_numpy(float) / scale
+        mean = np.exp(np.log(rates).mean()) if (rates > 0).all() else rates.mean()
+        texts[system, together, who] = f"{mean:,.3g} {unit} a VM"
+    return texts
 
 
 def fairness(results: pd.DataFrame) -> pd.DataFrame:
     """Jain's index of what each tenant keeps of its IOPS beside the others: 1 where all lose the same share, 1/k
     where one keeps all.
 
+    It is of all tenants of one step. A step in which one was limited has none: that tenant gets what it is let.
+
     Returns
     -------
-    system, together (the tenants, with their limits), tenants (how many), n (blocks), jain (mean over blocks), lo, hi
+    system, together (the tenants), tenants (how many), n (blocks), jain (mean over blocks), lo, hi
     (t over blocks, inside [1/k, 1]), confidence, warnings
 
     Source: Jain, Chiu and Hawe 1984, of the shares iops beside / iops alone of the same block.
@@ -100,12 +160,12 @@ def fairness(results: pd.DataFrame) -> pd.DataFrame:
     alone = total[total["system"] == ALONE].set_index(["of", "pair", "tenant"])["iops"]
     beside = total[total["system"] != ALONE].copy()
     own_alone = alone.reindex(pd.MultiIndex.from_frame(beside[["of", "pair", "tenant"]])).to_numpy()
-    everybody = beside["system"].str.split(", ") + beside["tenant"].map(lambda tenant: [tenant])
-    beside = beside.assign(share=beside["iops"] / own_alone, together=everybody.map(sorted).str.join(", "))
+    together = _together(beside["tenant"], beside["system"])
+    beside = beside.assign(share=beside["iops"] / own_alone, together=together)
     rows = []
     for (of, together), own in beside.groupby(["of", "together"], sort=False):
         k = own["tenant"].nunique()
-        if k < 2:  # the others were limited, and are not asked what they kept
+        if k < len(together.split(", ")):  # of one there is no share: it was limited, or has no valid run
             continue
         shares = own.pivot(index="pair", columns="tenant", values="share").dropna()
         blocks = shares.sum(axis=1) ** 2 / (k * (shares**2).sum(axis=1))
@@ -129,8 +189,8 @@ def neighbours_answer(
     >>> lost = hci.neighbours(hci.read_results("data/samples/lab-neighbours"), ["iops"])
     >>> print(hci.neighbours_answer(lost.query("tenant == 'database'")))
     lab-single, database (8k random read/write 70/30)
-      beside backup and desktops: 16 % less IOPS [9, 22] (proven)
-      with backup limited to 1 MiB/s a VM and desktops: 12 % less IOPS [7, 17] (proven)
+      beside backup and desktops: 16 % less IOPS [7, 24] (proven)
+      with backup limited to 1 MiB/s a VM (0.572 MiB/s a VM came) and desktops: 12 % less IOPS [6, 19] (proven)
     """
     names, said = dict(labels or {}), []
     for system, of_system in table.groupby("system", sort=False):
@@ -138,18 +198,19 @@ def neighbours_answer(
             for pattern in pattern_order(own["pattern"].unique()):
                 said.append(f"{names.get(system, system)}, {tenant} ({pattern_words(pattern)})")
                 for beside, rows in own[own["pattern"] == pattern].groupby("beside", sort=False):
-                    said.append(f"  {_beside(beside)}: {', '.join(map(_lost, rows.to_dict('records')))}")
+                    others = _beside(beside, *rows[["limit", "came"]].iloc[0])
+                    said.append(f"  {others}: {', '.join(map(_lost, rows.to_dict('records')))}")
     for row in () if fair is None else fair.itertuples():
         sure = f"[{row.lo:.2f}, {row.hi:.2f}]" if row.lo == row.lo else "(one block, no interval)"
         said.append(f"{names.get(row.system, row.system)}, {row.together}: Jain's index {row.jain:.2f} {sure}.")
     return "\n".join(said)
 
 
-def _beside(beside: str) -> str:
-    """``beside backup``, or ``with backup limited to 64 MiB/s a VM``."""
-    parts = [other.partition("-rate") for other in beside.split(", ")]
-    words = [f"{name} limited to {cap_words(limit)} a VM" if limit else name for name, _, limit in parts]
-    return ("with " if any(limit for *_, limit in parts) else "beside ") + " and ".join(words)
+def _beside(beside: str, limit: Iterable[str], came: Iterable[str]) -> str:
+    """Return ``beside backup``, or ``with backup limited to 64 MiB/s a VM (48 MiB/s a VM came)``."""
+    limits = (f"limited to {let} ({rate} came)" for let, rate in zip(limit, came, strict=True))
+    words = [f"{name.partition('-rate')[0]} {next(limits)}" if "-rate" in name else name for name in beside.split(", ")]
+    return ("with " if "-rate" in beside else "beside ") + " and ".join(words)
 
 
 def _lost(row: Mapping) -> str:

@@ -299,7 +299,7 @@ calibration: difference_pct! n different! equivalent inconclusive wrong! held_pc
 files: file! tool version what in_file! in_name! missing? run? skipped?!
 kinds of files: files! tool version what! missing? skipped?! first!
 # who shares a storage
-neighbours: system? tenant pattern beside! metric ratio lo hi n verdict given_back_pct?! / alone
+neighbours: system? tenant pattern beside! limit? came? metric ratio lo hi n verdict given_back_pct?! / alone
 fairness: system? together! tenants! n jain! lo hi
 # what was compared
 comparison: system pattern iodepth ratio! lo hi p_adjusted! n n_baseline verdict / tost_p center_baseline
