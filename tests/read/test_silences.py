@@ -46,6 +46,19 @@ def test_what_one_vm_did_was_no_silence_of_the_fleet(tmp_path):
     assert spans(tmp_path, 500) == [(0.0, 0.0)]
 
 
+def test_a_vm_that_never_came_back_hides_no_silence_of_the_others(tmp_path):
+    write(tmp_path, "h1", [*steady(500, 5000), *steady(7000, 9000)])
+    write(tmp_path, "h2", steady(500, 4000))
+    assert spans(tmp_path, 500) == [(5.0, 6.5)]
+
+
+def test_zeros_to_the_end_are_a_silence(tmp_path):
+    write(tmp_path, "h1", steady(500, 5000))
+    with (tmp_path / "a_iops.1.log.h1").open("a") as log:
+        log.writelines(f"{t}, 0, 1, 0, 0\n" for t in steady(5500, 9000))
+    assert spans(tmp_path, 500) == [(5.0, 8.5)]
+
+
 def test_no_logs_say_nothing(tmp_path):
     found = silences_from_logs(tmp_path)
     assert pd.isna(found["resolution_s"]).all()

@@ -330,14 +330,16 @@ def silences_from_logs(folder: str | Path, log_avg_msec: float | None = None) ->
     samples = _samples(Path(folder))
     if samples.empty:
         return pd.DataFrame({"from_s": [0.0], "to_s": [0.0], "resolution_s": [np.nan]})
-    samples = samples[
-        samples["kind"].isin(_rate_kinds(samples)[:1]) & ~((samples["kind"] == "iops") & (samples["value"] == 0))
-    ]
+    samples = samples[samples["kind"].isin(_rate_kinds(samples)[:1])]
+    last = samples["t_ms"].max()
+    samples = samples[(samples["kind"] != "iops") | (samples["value"] != 0)]
     single = holds_single_ios(Path(folder))
     interval = 0.0 if single else log_avg_msec or _interval_ms(samples, folder)
     # To fio's millisecond, and to its own jitter: a sample is late by some, never by half an interval.
     origin = samples["t_ms"].min() - interval if samples["epoch"].iloc[0] else 0.0
-    spans = [_silent(times.to_numpy() - origin, interval) for _, times in samples.groupby(_JOB)["t_ms"]]
+    # A writer whose log ends before that of another has been silent since.
+    times = (np.append(own.to_numpy(), last) - origin for _, own in samples.groupby(_JOB)["t_ms"])
+    spans = [_silent(own, interval) for own in times]
     shared = spans[0]
     for own in spans[1:]:
         shared = _both_silent(shared, own)
