@@ -151,6 +151,15 @@ def test_jain_s_index_is_of_all_tenants_of_a_step():
     assert hci.fairness(lost_c).empty, "c has no valid run beside the others"
 
 
+def test_jain_s_index_leaves_out_a_block_of_which_a_pattern_is_missing():
+    """One of two patterns of a tenant has no valid run beside the other tenant: that is no loss."""
+    reads = campaign(TWO | {("db", "backup"): 800}, spread=0)
+    writes = reads[reads["tenant"] == "db"].assign(pattern="4k-randwrite")
+    lost = (writes["block"] == 1) & writes["beside"].notna()
+    [fair] = hci.fairness(pd.concat([reads, writes[~lost]])).to_dict("records")
+    assert (fair["n"], fair["jain"]) == (3, pytest.approx(1))
+
+
 def test_one_block_is_no_verdict_and_without_tenants_there_is_no_answer():
     assert set(hci.neighbours(campaign(TWO, blocks=1), ["iops"])["verdict"]) == {"point"}
     with pytest.raises(ValueError, match=r"measure with sweep\(tenants="):

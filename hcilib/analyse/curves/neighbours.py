@@ -156,12 +156,14 @@ def fairness(results: pd.DataFrame) -> pd.DataFrame:
     0     a, b  2  0.69
     """
     runs = _runs(results)
-    total = runs.groupby(["of", "pair", "tenant", "system"], sort=False)["iops"].sum().reset_index()
-    alone = total[total["system"] == ALONE].set_index(["of", "pair", "tenant"])["iops"]
+    totals = runs.groupby(["of", "pair", "tenant", "system"], sort=False)["iops"]
+    total = totals.agg(iops="sum", patterns="size").reset_index()
+    alone = total[total["system"] == ALONE].set_index(["of", "pair", "tenant"])[["iops", "patterns"]]
     beside = total[total["system"] != ALONE].copy()
-    own_alone = alone.reindex(pd.MultiIndex.from_frame(beside[["of", "pair", "tenant"]])).to_numpy()
+    own = alone.reindex(pd.MultiIndex.from_frame(beside[["of", "pair", "tenant"]])).set_axis(beside.index)
+    share = (beside["iops"] / own["iops"]).where(beside["patterns"] == own["patterns"])
     together = _together(beside["tenant"], beside["system"])
-    beside = beside.assign(share=beside["iops"] / own_alone, together=together)
+    beside = beside.assign(share=share, together=together)
     rows = []
     for (of, together), own in beside.groupby(["of", "together"], sort=False):
         k = own["tenant"].nunique()
