@@ -23,9 +23,8 @@ STRANGE, MUCH = random.Random(42).randbytes(4096), random.Random(43).randbytes(2
 
 
 @pytest.fixture
-def own(hosts, tmp_path, monkeypatch):
-    """Campaigns on these hosts, and a memory that knows nothing yet."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def own(hosts):
+    """Campaigns on these hosts."""
     with own_kernels(hosts.folder):
         yield
 

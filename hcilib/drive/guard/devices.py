@@ -22,19 +22,20 @@ MOUNTS = r"""cat /proc/self/mountinfo /proc/1/mountinfo $(stat -L -c '%i %n' /pr
 # A descriptor's target is known by its number: a node may be called anything and lie anywhere. `ls -l` shows in a
 # descriptor's mode
 # whether it was opened to write.
-# wipefs opens so too, even to look: a look like ours, by another host of this kernel or another campaign, is over in a
-# moment, and the next one is another process. So only a wipefs that every look finds is told.
+# wipefs opens so too, even to look, and losetup to find a free device: a look like ours, by another host of this kernel
+# or another campaign, is over in a moment, and the next one is another process. So only one of them that every look
+# finds is told.
 OPEN_TO_WRITE = r"""was=
 for look in 1 2 3 4 5; do
   open=$(find -L /proc/[0-9]*/fd -maxdepth 1 -type b -exec stat -L -c '%t:%T %n' {} + 2>/dev/null |
     while read -r n f; do case $(ls -l "$f" 2>/dev/null) in l?w*) ;; *) continue;; esac
       p=${f%/fd/*}; c=; read -r c 2>/dev/null <"$p/comm"; echo "$n $c (process ${p#/proc/})"; done)
-  looks=$(printf '%s' "$open" | grep ' wipefs (process ')
+  looks=$(printf '%s' "$open" | grep -E ' (wipefs|losetup) \(process ')
   [ $look = 1 ] || looks=$(printf '%s' "$looks" | grep -Fx "$was")
   was=$looks; [ "$was" ] || break
   sleep 0.1
 done
-open=$(printf '%s' "$open" | grep -v ' wipefs (process '; printf '%s' "$was")
+open=$(printf '%s' "$open" | grep -Ev ' (wipefs|losetup) \(process '; printf '%s' "$was")
 printf '%s' "${open:+$open
 }" """
 # Devices built on devices that have an identity of their own (md arrays, DRBD), and those that are handed to other
