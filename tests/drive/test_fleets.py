@@ -218,6 +218,7 @@ def test_a_volume_that_was_deleted_by_hand_is_gone(nodes):
     assert gone.returncode == 0, gone.stdout
 
 
+@pytest.mark.deep
 def test_an_error_is_no_absence_whatever_it_says(nodes):
     """virsh's own words for a VM that is not there, printed for another reason."""
     with made(nodes):
@@ -292,6 +293,7 @@ for end in [*range({begin}, len(whole), 3), len(whole) - 1]:
     assert vms(nodes) == []
 
 
+@pytest.mark.deep
 def test_a_torn_record_of_a_fleet_that_was_not_begun_stops_nobody(nodes):
     (nodes.home / "fleets").mkdir(exist_ok=True)
     record(nodes).write_text('{"fleet": "t", "platf')
