@@ -447,11 +447,11 @@ def stamped(*verdicts, failure="cut-link") -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("verdicts", "said"),
     [
-        (["kept"] * 5, "no acknowledged write was lost in 5 runs (at most 45 % of such runs lose one)"),
+        (["kept"] * 5, "no block lost its last acknowledged write in 5 runs (at most 45 % of such runs lose one)"),
         (["kept", "lost", "kept"], "an acknowledged write was lost in 1 of 3 runs"),
         (["kept", "not checkable: no block could be read"],
-         "no acknowledged write was lost in 1 run (at most 95 % of such runs lose one); of 1 it is not known: "
-         "not checkable: no block could be read"),
+         "no block lost its last acknowledged write in 1 run (at most 95 % of such runs lose one); of 1 it is not "
+         "known: not checkable: no block could be read"),
         ([None, None], "whether an acknowledged write was lost was not looked at"),
     ],
 )  # fmt: skip

@@ -386,14 +386,17 @@ def verdicts_of(results: pd.DataFrame | None, place: Mapping) -> pd.Series:
 
 
 def lost_or_not(kept: pd.Series) -> str:
-    """What is said of acknowledged writes, from the runs' verdicts (`hci.integrity`)."""
+    """What is said of acknowledged writes, from the runs' verdicts (`hci.integrity`).
+
+    A run that lost none says so of each block's last write alone: the others were overwritten and cannot be checked.
+    """
     if kept.empty:
         return "whether an acknowledged write was lost was not looked at"
     lost, fine = int(kept.eq("lost").sum()), int(kept.eq("kept").sum())
     unknown = kept[~kept.isin(["lost", "kept"])]
     said = f"an acknowledged write was lost in {lost} of {lost + fine} runs"
     if not lost:
-        said = f"no acknowledged write was lost in {fine} run{'s' * (fine != 1)}"
+        said = f"no block lost its last acknowledged write in {fine} run{'s' * (fine != 1)}"
         said += f" (at most {100 * none_found(fine):.0f} % of such runs lose one)" if fine else ""
     return said + (f"; of {len(unknown)} it is not known: {unknown.iloc[0]}" if len(unknown) else "")
 

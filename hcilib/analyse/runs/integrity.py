@@ -145,14 +145,25 @@ def _verdict(checked: int, broken: int, unreadable: int) -> str:
 
 
 def integrity_sentence(verdicts: pd.DataFrame) -> str:
-    """How many runs lost an acknowledged write, of those of which it is known, and what the others could still hide."""
+    """How many runs lost an acknowledged write, of those of which it is known, and what the others could still hide.
+
+    Only the last write of each block can be checked, as it overwrote the earlier ones: both numbers are given.
+    """
     worst = verdicts.groupby("run_id", observed=True)["verdict"].agg(_worst)
     lost, kept = int(worst.eq("lost").sum()), int(worst.eq("kept").sum())
     unknown = len(worst) - lost - kept
     said = f"{lost} of {lost + kept} runs lost an acknowledged write"
     if kept and not lost:
         said += f": at most {100 * none_found(kept):.0f} % of such runs do ({100 * CONFIDENCE:g} %)"
-    return said + (f"; of {unknown} it is not known" if unknown else "")
+    said += f"; of {unknown} it is not known" if unknown else ""
+    # each write and block once, however many replicas were read
+    known = verdicts[verdicts["run_id"].isin(worst.index[worst.isin(["kept", "lost"])])]
+    disks = [name for name in ("run_id", "vm", "serial") if name in known]
+    written, checked = known.groupby(disks, observed=True)[["acknowledged", "checked"]].max().sum()
+    if not checked:
+        return said
+    overwritten = ". The others were overwritten" if written > checked else ""
+    return f"{said}. {checked:,} of {written:,} acknowledged writes were checked, the last of each block{overwritten}"
 
 
 def _worst(verdicts: pd.Series) -> str:
