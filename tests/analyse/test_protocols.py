@@ -1,5 +1,7 @@
 """The promises of the method, held by simulation: protocols, coverage, schedules; and what no order may change."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from simulate import runs, seconds, slow_drift, starts
 
+import hcilib as hci
 from hcilib.analyse.campaigns import simulation
 from hcilib.analyse.campaigns.design import Protocol, half_width_factors, noise, precision
 from hcilib.analyse.campaigns.simulation import drift_levels, schedule, simulate_coverage, simulate_protocols, welch
@@ -234,3 +237,53 @@ def test_order_of_hosts_is_irrelevant_to_the_fleets_series(hosts, random):
     assert mean_interval(other)[numbers].to_numpy() == pytest.approx(
         mean_interval(rows)[numbers].to_numpy(), nan_ok=True
     )
+
+
+# ---- What the method's answer says of it: one noise a sentence, and verdicts by one rule
+
+CALIBRATION = hci.ROOT / "data/samples/calibration.csv"
+
+
+def _planned(cv_pct: float) -> pd.DataFrame:
+    row = {"protocol": "fixed", "hours": 19.0, "half_width_pct": 25.7, "cv_pct": cv_pct, "cells": 9}
+    return pd.DataFrame([row])
+
+
+@pytest.mark.parametrize(("cv_pct", "back", "apart", "pairs"), [(9.26, 93, 95, 94), (1.0, 52, 77, 95)])
+def test_the_shares_of_intervals_are_of_the_noise_that_was_simulated(cv_pct, back, apart, pairs):
+    """At 9.3 % noise the drift hardly matters, at 1 % it does: one sentence had the costs of one and the shares of the
+    other."""
+    coverage = simulate_coverage(cv_pct, draws=300, resamples=10)
+    said = hci.method_answer(_planned(cv_pct), coverage, 2.0)
+    table = coverage.set_index(["situation", "runs", "method"])["coverage"]
+    runs, noise_pct = re.search(r"with (\d) runs that repeat within ([\d.]+) %", said).groups()
+    assert noise_pct == f"{cv_pct:.1f}"
+    shares = [int(share) for share in re.findall(r"(\d+) % of those", said)]
+    assert shares == pytest.approx([back, apart, pairs], abs=2)
+    methods = ("Welch t on logs", "Welch t on logs", "paired t on logs")
+    same = [table[place, int(runs), method] for place, method in zip(_DRIFTING, methods, strict=True)]
+    assert shares == [round(100 * share) for share in same], "all of one number of runs"
+
+
+_DRIFTING = ("drift, back to back", "drift, one after the other in blocks", "drift, side by side in pairs")
+
+
+def test_saved_campaigns_are_judged_by_the_rule_of_today():
+    """Two were called different by 0.05 and 0.08 % before 0.1 % was the least difference."""
+    saved = pd.read_csv(CALIBRATION)
+    assert saved["wrong"].sum() == 2
+    found = hci.calibrated(saved).set_index("difference_pct")
+    assert found["wrong"].sum() == 0
+    assert found.loc[0, ["different", "equivalent", "inconclusive"]].tolist() == [0, 19, 1]
+    told = saved[saved["difference_pct"] > 0]
+    kept = [(told["verdict"] == name).sum() for name in ("equivalent", "inconclusive")]
+    assert [found.loc[2:, name].sum() for name in ("equivalent", "inconclusive")] == kept
+    said = hci.method_answer(_planned(1.0), simulate_coverage(draws=20, resamples=10), 2.0, hci.calibrated(saved))
+    assert said.endswith("the interval held the truth in 96 %, and 0 verdicts were wrong.")
+
+
+@pytest.mark.parametrize(("factor", "wrong"), [(1.02, 1), (1.0005, 0)])
+def test_a_difference_where_none_is_stays_wrong(factor, wrong):
+    row = {"difference_pct": 0, "n": 5, "truth": 1.0, "ratio": factor, "lo": factor / 1.0002, "hi": factor * 1.0002}
+    saved = pd.DataFrame([row | {"held": False, "wrong": True, "verdict": "higher", "load_before": 1.0}])
+    assert hci.calibrated(saved)["wrong"].item() == wrong

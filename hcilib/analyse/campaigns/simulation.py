@@ -46,7 +46,7 @@ def simulate_coverage(
     Returns
     -------
     situation, runs, method, n (campaigns), coverage, lo, hi (95 %, over campaigns), half_width_pct (median), nominal,
-    confidence.
+    confidence, run_cv_pct (as given: the noise that these numbers hold for).
     """
     rng = np.random.default_rng(seed)
     rows = []
@@ -62,7 +62,7 @@ def simulate_coverage(
             for method, interval in _methods(rng, resamples, order == "pairs").items():
                 found = _covered(*interval(logs[:, 0], logs[:, 1]))
                 rows.append({"situation": situation, "runs": n, "method": method, **found})
-    return pd.DataFrame(rows).assign(nominal=CONFIDENCE, confidence=CONFIDENCE)
+    return pd.DataFrame(rows).assign(nominal=CONFIDENCE, confidence=CONFIDENCE, run_cv_pct=run_cv_pct)
 
 
 def simulate_protocols(
@@ -148,13 +148,17 @@ def characteristics(
     return pd.DataFrame(rows).assign(confidence=CONFIDENCE)
 
 
-def calibrated(campaigns: pd.DataFrame) -> pd.DataFrame:
+def calibrated(campaigns: pd.DataFrame, margin: float = 0.05) -> pd.DataFrame:
     """What whole campaigns said of drives whose true difference was dialled, by that difference.
+
+    Verdicts are those of today's `judge` on the measured ratios and intervals, not those that were saved: the rule that
+    a difference below 0.1 % is none is younger than some campaigns.
 
     Parameters
     ----------
-    campaigns : one row a campaign, as bench/calibrate.py writes them: difference_pct, truth, ratio, lo, hi, verdict,
-        held, wrong, load_before
+    campaigns : one row a campaign, as bench/calibrate.py writes them: difference_pct, n (pairs), truth, ratio, lo, hi,
+        held, load_before
+    margin : of equivalence, as the campaigns had it
 
     Returns
     -------
@@ -173,16 +177,27 @@ def calibrated(campaigns: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for difference, own in campaigns.groupby("difference_pct"):
-        n, held, verdicts = len(own), int(own["held"].sum()), own["verdict"]
+        n, held, verdicts = len(own), int(own["held"].sum()), _judged_again(own, margin)
+        larger, smaller = verdicts.eq("higher") & ~own["truth"].gt(1), verdicts.eq("lower") & ~own["truth"].lt(1)
+        wrong = larger | smaller | (verdicts.eq("equivalent") & (difference > 100 * margin))
         interval = binomtest(held, n).proportion_ci(CONFIDENCE, method="exact")
         row = {"difference_pct": difference, "n": n, "different": int(verdicts.isin(["higher", "lower"]).sum())}
         row |= {name: int((verdicts == name).sum()) for name in ("equivalent", "inconclusive")}
-        row |= {"wrong": int(own["wrong"].sum()), "held_pct": 100 * held / n}
+        row |= {"wrong": int(wrong.sum()), "held_pct": 100 * held / n}
         row |= {"lo": 100 * interval.low, "hi": 100 * interval.high, "confidence": CONFIDENCE}
         row["half_width_pct"] = float((50 * (own["hi"] - own["lo"]) / own["ratio"]).median())
         row["off_pct"] = float((100 * (own["ratio"] / own["truth"] - 1)).abs().median())
         rows.append(row | {"load_lo": own["load_before"].min(), "load_hi": own["load_before"].max()})
     return pd.DataFrame(rows)
+
+
+def _judged_again(campaigns: pd.DataFrame, margin: float) -> pd.Series:
+    """Verdicts of campaigns of one cell each, from their ratio, the interval of its paired t, and their pairs."""
+    n = campaigns["n"].to_numpy(int)
+    half = np.log(campaigns["hi"] / campaigns["lo"]).to_numpy() / 2
+    pair = {"log_ratio": np.log(campaigns["ratio"]).to_numpy(), "se": half / critical(n - 1), "df": n - 1.0}
+    table = pd.DataFrame({**pair, "n": n, "n_baseline": n, "unstable": False})
+    return judge(table, margin=margin, adjust=None)["verdict"].set_axis(campaigns.index)
 
 
 def _judged(logs: np.ndarray, design: str, sd: float) -> pd.DataFrame:
