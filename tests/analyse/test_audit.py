@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import hcilib as hci
 from hcilib.analyse.physics.audit import audit, rounding, unlike_working_sets
 
 # (outstanding, IOPS, printed latency in ms) of all 36 published 4k 70/30 rows, two of them the raw drive.
@@ -176,6 +177,38 @@ def test_bandwidth_within_printed_rounding():
         bw_bytes=np.array([7475, 598, 596, 10]) * 2.0**20,
     )
     assert list(check(audit(rows), "bandwidth")["ok"]) == [True, False, True, False]
+
+
+def test_a_truncated_number_is_named_and_not_accused():
+    """102,600 x 4 KiB are 400.78 MiB/s: 400 is cut off, 401 is rounded, 399 and 402 are neither."""
+    mib = np.array([400, 401, 399, 402]) * 2.0**20
+    usual = published(bs_bytes=4096, iops=[100700, 103100, 104900], bw_bytes=np.nan)  # prints four digits
+    rows = published(bs_bytes=4096, iops=102600, bw_bytes=mib)
+    table = audit(pd.concat([rows, usual, usual], ignore_index=True))
+    found = check(table, "bandwidth").loc[:3]
+    assert list(found["ok"]) == [True, True, False, False]
+    assert found.loc[0, "note"] == "truncated: 400.78 MiB/s was printed as 400, not rounded"
+    assert not found.loc[1:, "note"].str.startswith("truncated").any()
+    said = hci.audit_answer(table, _no_regimes(), pd.DataFrame({"verdict": []}), 4)
+    assert said.startswith("2 of 4 checks of 4 rows against physics hold, 1 of them as a truncated number")
+
+
+def test_numbers_of_our_own_runs_are_not_excused_as_truncated():
+    rows = own(bs_bytes=2**20, iops=[10.9, 109.0, 1009.0], bw_bytes=np.array([10, 100, 1000]) * 2.0**20)
+    assert list(check(audit(rows), "bandwidth")["ok"]) == [False, False, True]
+
+
+def test_the_article_prints_one_row_truncated():
+    rows = hci.published().query("source == 'starwind-s2d-rdma-hyperv'")
+    table = check(audit(rows), "bandwidth")
+    broken = rows.loc[table.index[table["ok"].eq(False).fillna(False)], "iops"]
+    assert list(broken) == [152700, 2379], "102,600 IOPS at 400 MiB/s are only cut off"
+
+
+def _no_regimes() -> pd.DataFrame:
+    table = pd.DataFrame()
+    table.attrs = {"over": "iodepth", "drop": 0.1}
+    return table
 
 
 def test_a_source_that_prints_two_digits_is_judged_by_two():

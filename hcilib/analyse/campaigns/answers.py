@@ -12,6 +12,7 @@ from hcilib.analyse.compare.compare import rank
 from hcilib.analyse.compare.overall import headline
 from hcilib.analyse.curves.curves import peak, peak_sentence, regimes_sentence
 from hcilib.analyse.curves.scaling import saturation_sentences
+from hcilib.analyse.physics.audit import TRUNCATED
 from hcilib.analyse.runs.failure import (
     BY,
     back_words,
@@ -209,6 +210,8 @@ def audit_answer(audit: pd.DataFrame, regimes: pd.DataFrame, judged: pd.DataFram
     """How many claims (``check_claims``) are wrong, how many checks hold (``audit``), where more load gives less."""
     asked = int(audit["ok"].notna().sum())
     held = f"{audit['ok'].sum()} of {asked} checks of {rows} rows against physics hold"
+    cut = int(audit.get("note", pd.Series(dtype=str)).astype(str).str.startswith(TRUNCATED).sum())
+    held += f", {cut} of them as {'a truncated number' if cut == 1 else 'truncated numbers'}" * (cut > 0)
     held = held if asked else f"none of {rows} rows prints what a check against physics needs"
     said = f"{held}; {regimes_sentence(regimes)}."
     if not len(judged):

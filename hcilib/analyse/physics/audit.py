@@ -23,6 +23,8 @@ DRIVES_SLACK = 1.05
 MIXED = ("randrw", "rw", "readwrite")
 COARSE_PCT = 5.0
 """A printed number is coarse where rounding may hide more than this of it."""
+TRUNCATED = "truncated"
+"""Begins the note of a printed number that was cut off at its last digit instead of rounded."""
 LIKE = 0.05
 """Spans that differ by no more than this share are alike."""
 
@@ -44,9 +46,9 @@ def audit(results: pd.DataFrame, ceilings: pd.Series | None = None, drives: pd.D
 
         - `little`: iops x lat against outstanding, within [0.93, 1.01], published rows within 5 %;
         - `bandwidth`: bw_bytes against iops x bs_bytes, within 1 % and what was in flight at the end, published rows
-            within the printed rounding;
+            within the printed rounding, or truncated at the last printed digit: the note says so;
         - `cpu_efficiency`: iops_per_cpu_pct against iops / nodes / node_cpu_pct, within 0.1 %, published rows within
-          the rounding of the printed CPU;
+          the rounding of the printed CPU, or truncated likewise;
         - `ceiling`: iops against the ceiling, only if there are ceilings;
         - `drives`: bytes a second that clients read against those that the drives gave, within 5 %, only if there are
             drives: what is
@@ -120,10 +122,11 @@ def _little(results: pd.DataFrame) -> pd.DataFrame:
 
 def _bandwidth(results: pd.DataFrame) -> pd.DataFrame:
     bw, iops = numbers_of(results, "bw_bytes"), results["iops"].astype(float)
-    printed = _half_unit(results, "bw_bytes") + _half_unit(results, "iops")
-    slack = pd.Series(np.where(_published(results), printed, 0.01), results.index)
+    of_iops = _half_unit(results, "iops")
+    slack = pd.Series(np.where(_published(results), _half_unit(results, "bw_bytes") + of_iops, 0.01), results.index)
     high = 1 + slack + _in_flight(results).where(~_published(results), 0)
-    return _judge(results, "bandwidth", bw, iops * numbers_of(results, "bs_bytes"), 1 - slack, high)
+    table = _judge(results, "bandwidth", bw, iops * numbers_of(results, "bs_bytes"), 1 - slack, high)
+    return _or_truncated(table, results, "bw_bytes", of_iops)
 
 
 def _in_flight(results: pd.DataFrame) -> pd.Series:
@@ -136,8 +139,10 @@ def _in_flight(results: pd.DataFrame) -> pd.Series:
 def _cpu_efficiency(results: pd.DataFrame) -> pd.DataFrame:
     cpu, efficiency = numbers_of(results, "node_cpu_pct"), numbers_of(results, "iops_per_cpu_pct")
     expected = results["iops"] / numbers_of(results, "nodes") / cpu.where(cpu > 0)
-    slack = pd.Series(np.where(_published(results), _half_unit(results, "node_cpu_pct"), 0.001), results.index)
-    return _judge(results, "cpu_efficiency", efficiency, expected, 1 - slack, 1 + slack)
+    of_cpu = _half_unit(results, "node_cpu_pct")
+    slack = pd.Series(np.where(_published(results), of_cpu, 0.001), results.index)
+    table = _judge(results, "cpu_efficiency", efficiency, expected, 1 - slack, 1 + slack)
+    return _or_truncated(table, results, "iops_per_cpu_pct", of_cpu)
 
 
 def _ceiling(results: pd.DataFrame, limits: pd.Series) -> pd.DataFrame:
@@ -180,6 +185,23 @@ def _judge(results: pd.DataFrame, check: str, measured: pd.Series, expected: pd.
     table.loc[np.isnan(ratio), "ok"] = pd.NA
     table["note"] = [_note(check, *values) for values in zip(measured, ratio, low, high, strict=True)]
     return table[COLUMNS]
+
+
+def _or_truncated(table: pd.DataFrame, results: pd.DataFrame, name: str, slack: pd.Series) -> pd.DataFrame:
+    """The table of a check, without accusing printed numbers that are the expected ones cut off at their last digit.
+
+    `slack` : relative, what rounding of the other printed numbers leaves open in the expected one
+    """
+    measured, expected, unit = table["measured"], table["expected"], 2 * _half_unit(results, name).to_numpy()
+    least, most = expected * (1 - slack.to_numpy()), expected * (1 + slack.to_numpy())
+    cut = (measured <= most * (1 + 1e-9)) & (least < measured * (1 + unit))
+    cut &= table["ok"].eq(False).fillna(False) & _published(results).to_numpy()
+    what = METRICS[name]
+    for at in table.index[cut]:
+        shown, printed = expected[at] / what.scale, measured[at] / what.scale
+        table.loc[at, "note"] = f"{TRUNCATED}: {shown:,.2f} {what.unit} was printed as {printed:,.10g}, not rounded"
+    table.loc[cut, "ok"] = True
+    return table
 
 
 _NEEDS = {
