@@ -44,7 +44,7 @@ _ROOMS = {
     "read.run.records": "read_dials read_unseen watch progress",
     "read.fio.fio_json": "read_fio FioOutputError",
     "read.diskspd.diskspd": "read_diskspd read_diskspd_bins DiskspdOutputError",
-    "read.published": "published published_claims published_datasheet published_facts published_missing "
+    "read.published": "published published_claims published_datasheet published_facts stated_cpu published_missing "
     "published_table PublishedDataError",
     "analyse.compare.compare": "summarize compare rank",
     "analyse.compare.overall": "geometric_mean everywhere headline",

@@ -210,6 +210,21 @@ def published_facts(path: str | Path | None = None, source: str | None = None, k
     return facts.drop(columns="line")
 
 
+def stated_cpu(source: str, path: str | Path | None = None) -> dict[int, str]:
+    """Return the node CPU that an article states in words, VM count -> text as printed; empty where it states none.
+
+    Of facts named ``scale.cpu_at_N_vms``. "close to 100 %" is no number, so no row of a table has it.
+
+    Examples
+    --------
+    >>> hci.stated_cpu("starwind-vsan-4node-scaling")
+    {20: 'close to 100 %'}
+    """
+    facts = published_facts(path, source).dropna(subset=["value"])
+    vms = facts["key"].str.extract(r"^scale\.cpu_at_(\d+)_vms$", expand=False)
+    return {int(n): f"{value} %" for n, value in zip(vms, facts["value"], strict=True) if pd.notna(n)}
+
+
 def published_claims(path: str | Path | None = None, source: str | None = None) -> pd.DataFrame:
     """What the articles' prose says about their numbers, one claim a row, for ``check_claims`` (README of
     data/published); of one `source` alone where it is given."""

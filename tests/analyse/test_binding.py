@@ -71,3 +71,46 @@ def test_a_mirror_read_on_its_owner_needs_no_network():
     assert hci.binding(own, links(1e9), hci.Mirror(2), redirected=1.0)["network_iops"].item() == pytest.approx(
         2e9 / 4096
     )
+
+
+ARTICLE = "starwind-vsan-4node-scaling"
+
+
+def test_cpu_that_a_source_states_in_words_binds_and_gives_no_iops():
+    """06_scaling said "not known: node CPU" where the article says close to 100 % at 20 VMs."""
+    assert hci.stated_cpu(ARTICLE) == {20: "close to 100 %"}
+    assert hci.stated_cpu("proxmox-2node-hci") == {}
+    rows = pd.concat([run(cpu=np.nan, vms=20), run(cpu=np.nan, vms=19)], ignore_index=True)
+    found = hci.binding(rows, stated_cpu=hci.stated_cpu(ARTICLE))
+    assert list(found["binds"]) == ["node CPU", "drives"]
+    assert found["cpu_iops"].isna().all()
+    assert np.isnan(found["pct_of_binding"][0])
+    assert found["said"][0] == "node CPU binds: stated as close to 100 % (drives 25 %); not known: network"
+    assert found["said"][1].endswith("not known: network, node CPU")
+
+
+def test_a_measured_cpu_goes_before_words_and_words_of_little_bind_nothing():
+    own = hci.binding(run(cpu=50, vms=20), stated_cpu={20: "close to 100 %"}).iloc[0]
+    assert (own["binds"], own["pct_of_binding"]) == ("node CPU", 50)
+    assert "stated" not in own["said"]
+    idle = hci.binding(run(cpu=np.nan, vms=20), stated_cpu={20: "below 10 %"}).iloc[0]
+    assert (idle["binds"], idle["pct_of_binding"]) == ("drives", 25)
+    assert idle["said"] == (
+        "none of those known binds: drives used to 25 %; node CPU stated as below 10 %; not known: network"
+    )
+    vague = hci.binding(run(cpu=np.nan, ceiling=np.nan, vms=20), stated_cpu={20: "high %"}).iloc[0]
+    assert pd.isna(vague["binds"])
+    assert vague["said"].startswith("nothing is known of what could bind; node CPU stated as high %")
+
+
+def test_the_articles_curve_is_bound_by_its_cpu():
+    told = hci.fleet_curves(hci.read_results("data/published/scaling.csv").query("pattern == '4k-randread'"))
+    told = told.query("iodepth == 8")
+    stated = hci.stated_cpu(ARTICLE)
+    best = hci.best_share(told, None, 8, hci.Mirror(2))
+    best["ceiling_iops"] = 3_680_000.0
+    bound = hci.binding(best, None, hci.Mirror(2), 0.0, stated)
+    assert set(bound["binds"]) == {"node CPU"}
+    rules = hci.stop_rules(told.query("vms > 0"), by=["curve"], stated_cpu=stated)
+    why = rules.loc[rules["rule"].str.startswith("node CPU"), "why"]
+    assert set(why) == {"only close to 100 % at 20 VMs is stated"}

@@ -109,6 +109,7 @@ def stop_rules(
     gain_pct: float | None = 5.0,
     cpu_pct: float | None = 80.0,
     by: Sequence[str] = ("system", "pattern"),
+    stated_cpu: Mapping[int, str] | None = None,
 ) -> pd.DataFrame:
     """At how many VMs each rule ends a sweep over VMs, and what is reached there.
 
@@ -118,6 +119,7 @@ def stop_rules(
         it
     gain_pct : the first VM count from which a further VM adds less than this percent of the mean IOPS a VM so far
     cpu_pct : the last VM count at which the nodes' CPU is at most this, so that cycles are left for the guests
+    stated_cpu : VM count -> node CPU in words (``stated_cpu``), to name where no number is known
 
     Returns
     -------
@@ -148,7 +150,7 @@ def stop_rules(
     rows = []
     for key, own in table.groupby(by, dropna=False, observed=True, sort=False):
         own = own.sort_values("vms", ignore_index=True)
-        for rule, at, why in _rules(own, shares, gain_pct, cpu_pct):
+        for rule, at, why in _rules(own, shares, gain_pct, cpu_pct, stated_cpu or {}):
             there = own.loc[at] if at is not None else pd.Series(np.nan, ["vms", "iops", "node_cpu_pct"])
             reached = {name: there[name] for name in ("vms", "iops", "node_cpu_pct")}
             share = 100 * there["iops"] / own["iops"].max()
@@ -156,7 +158,13 @@ def stop_rules(
     return pd.DataFrame(rows, columns=[*by, "rule", "vms", "iops", "pct_of_peak", "node_cpu_pct", "why"])
 
 
-def _rules(curve: pd.DataFrame, shares: Collection[float], gain_pct: float | None, cpu_pct: float | None):
+def _rules(
+    curve: pd.DataFrame,
+    shares: Collection[float],
+    gain_pct: float | None,
+    cpu_pct: float | None,
+    stated_cpu: Mapping[int, str],
+):
     """Rule, row of the curve where it ends the sweep (None: nowhere), why; of one curve in order of VMs."""
     top, last = curve["iops"].max(), f"up to {curve['vms'].iloc[-1]:g} VMs"
     for share in shares:
@@ -176,7 +184,8 @@ def _rules(curve: pd.DataFrame, shares: Collection[float], gain_pct: float | Non
         if len(over):
             at, why = over[0] - 1, f"{curve['node_cpu_pct'].iloc[over[0]]:.0f} % at {curve['vms'].iloc[over[0]]:g} VMs"
         elif curve["node_cpu_pct"].isna().all():
-            at, why = -1, "the nodes' CPU is not known"
+            stated = [f"{words} at {vms} VMs" for vms, words in stated_cpu.items() if curve["vms"].eq(vms).any()]
+            at, why = -1, f"only {', '.join(stated)} is stated" if stated else "the nodes' CPU is not known"
         yield f"node CPU up to {cpu_pct:g} %", at if at >= 0 else None, why
 
 

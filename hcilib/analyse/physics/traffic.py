@@ -3,6 +3,7 @@ which of network, drives and the nodes' CPU binds (METHODS sections 4 and 9)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -213,7 +214,11 @@ def network_bytes_per_s(links: pd.DataFrame, one_kernel: bool = False) -> float:
 
 
 def binding(
-    results: pd.DataFrame, links: pd.DataFrame | None = None, scheme: Scheme | None = None, redirected: float = 0.0
+    results: pd.DataFrame,
+    links: pd.DataFrame | None = None,
+    scheme: Scheme | None = None,
+    redirected: float = 0.0,
+    stated_cpu: Mapping[int, str] | None = None,
 ) -> pd.DataFrame:
     """What drives, network and CPU would each allow, and which of them binds.
 
@@ -225,6 +230,8 @@ def binding(
     links : what the links between the nodes give (``network``, ``read_network``)
     scheme, redirected : as ``expected_traffic`` takes them, where the network was not counted; the share of VMs off
         their owner
+    stated_cpu : VM count -> node CPU in words, where a source has no number (``stated_cpu``). It can bind, but gives
+        no IOPS
 
     Returns
     -------
@@ -243,8 +250,18 @@ def binding(
     share = limits.rdiv(iops, axis=0)
     nearest = share.fillna(-1.0).idxmax(axis=1).where(share.notna().any(axis=1))
     named = {column: name for name, column in RESOURCES.items()}
-    table = results.assign(**limits, binds=nearest.map(named), pct_of_binding=100 * share.max(axis=1))
-    return table.assign(said=[_said(row) for _, row in table.iterrows()])
+    most = 100 * share.max(axis=1)
+    words = numbers_of(results, "vms").map(stated_cpu or {}).where(cpu.isna() & iops.notna())
+    busier = words.map(_number_in).fillna(-1.0).ge(most.fillna(0.0))
+    binds = nearest.map(named).mask(busier, "node CPU")
+    table = results.assign(**limits, binds=binds, pct_of_binding=most.mask(busier))
+    return table.assign(said=[_said(row, words[at]) for at, row in table.iterrows()])
+
+
+def _number_in(words: object) -> float:
+    """The number in words such as "close to 100 %"; NaN without any."""
+    found = re.search(r"\d+(?:\.\d+)?", words) if isinstance(words, str) else None
+    return float(found.group()) if found else float("nan")
 
 
 def _crossing(results: pd.DataFrame, scheme: Scheme | None, redirected: float) -> pd.Series:
@@ -260,18 +277,26 @@ def _crossing(results: pd.DataFrame, scheme: Scheme | None, redirected: float) -
     return counted.fillna(read * each["read"] + (1 - read) * each["write"])
 
 
-def _said(row: pd.Series) -> str:
+def _said(row: pd.Series, stated: object) -> str:
     shares = {name: row["iops"] / row[column] for name, column in RESOURCES.items() if row[column] > 0}
-    unknown = [name for name, column in RESOURCES.items() if pd.isna(row[column])]
+    in_words = stated if isinstance(stated, str) else ""
+    unknown = [
+        name for name, column in RESOURCES.items() if pd.isna(row[column]) and not (name == "node CPU" and in_words)
+    ]
     tail = f"; not known: {', '.join(unknown)}" if unknown else ""
-    if not shares or pd.isna(row["iops"]):
-        return f"nothing is known of what could bind{tail}"
-    order = sorted(shares, key=lambda name: -shares[name])
-    rest = ", ".join(f"{name} {100 * shares[name]:.3g} %" for name in order[1:])
-    used = f"used to {100 * shares[order[0]]:.3g} %"
+    order = sorted(shares, key=lambda name: -shares[name]) if pd.notna(row["iops"]) else []
+    used = [f"{name} {100 * shares[name]:.3g} %" for name in order]
+    if in_words and row["binds"] == "node CPU" and _number_in(in_words) >= NEAR_PCT:
+        others = f" ({', '.join(used)})" if used else ""
+        return f"node CPU binds: stated as {in_words}{others}{tail}"
+    beside = f"; node CPU stated as {in_words}" if in_words else ""
+    if not order:
+        return f"nothing is known of what could bind{beside}{tail}"
+    rest = ", ".join(used[1:])
+    first = f"used to {100 * shares[order[0]]:.3g} %"
     if 100 * shares[order[0]] >= NEAR_PCT:
-        return f"{order[0]} bind{'s' * (order[0] != 'drives')}: {used}{f' ({rest})' if rest else ''}{tail}"
-    return f"none of those known binds: {order[0]} {used}{f', {rest}' if rest else ''}{tail}"
+        return f"{order[0]} bind{'s' * (order[0] != 'drives')}: {first}{f' ({rest})' if rest else ''}{beside}{tail}"
+    return f"none of those known binds: {order[0]} {first}{f', {rest}' if rest else ''}{beside}{tail}"
 
 
 # What the drives did for one I/O and one byte of the client, beside what the scheme costs (METHODS section 9).
