@@ -13,6 +13,7 @@ from hcilib.analyse.compare.overall import headline
 from hcilib.analyse.curves.curves import peak, peak_sentence, regimes_sentence
 from hcilib.analyse.curves.scaling import saturation_sentences
 from hcilib.analyse.physics.audit import TRUNCATED
+from hcilib.analyse.physics.capacity import reserve_share, share_words
 from hcilib.analyse.runs.failure import (
     BY,
     back_words,
@@ -314,12 +315,14 @@ def _and(names: Sequence[str]) -> str:
 
 
 def capacity_facts(capacity: pd.DataFrame, measured: Collection[str], labels: Labels = None) -> list[str]:
-    """What share of the raw capacity each measured system leaves and by which scheme, and whether printed shares follow
-    from it."""
+    """What share of the raw capacity each measured system leaves and by which scheme, with or without a reserve where
+    one of them keeps any, and whether printed shares follow from it."""
     own = capacity[capacity["system"].isin(measured)].sort_values("efficiency", ascending=False, kind="stable")
     own = own.assign(called=own["system"].map(lambda name: (labels or {}).get(name, name)))
+    kept = bool(capacity["scheme"].map(reserve_share).gt(0).any())
     each = [
-        f"{', '.join(alike['called'])} {100 * share:.1f} %{' each' * (len(alike) > 1)} ({scheme_words(scheme)})"
+        f"{', '.join(alike['called'])} {share_words(share, scheme, kept)}{' each' * (len(alike) > 1)} "
+        f"({scheme_words(scheme)})"
         for (share, scheme), alike in own.groupby(["efficiency", "scheme"], sort=False)
     ]
     if unknown := own.loc[own["efficiency"].isna(), "called"].tolist():

@@ -33,6 +33,12 @@ COUNTED = {"reads": "Drive reads", "writes": "Drive writes", "read_bytes": "Byte
 """What is counted on drives, as its panel is headed."""
 
 
+def _with_reserve(usable_pct: float, reserve_pct: float) -> str:
+    if not reserve_pct:
+        return "without a reserve"
+    return f"with a reserve ({usable_pct / (1 - reserve_pct / 100):.1f} % without)"
+
+
 @drawn
 def plot_capacity(table: pd.DataFrame, source: str | None = None) -> Axes:
     """Where the raw capacity goes, the most usable first: usable, reserve, and what of the rest is copies or parity.
@@ -66,6 +72,7 @@ def plot_capacity(table: pd.DataFrame, source: str | None = None) -> Axes:
         text = f"{usable[at]:.1f} %"
         text += f"  ({usable_bytes / size:,.2f} {unit})" if usable_bytes == usable_bytes else ""
         text += "\nafter deduplication" if row.get("dedup_ratio", 1.0) > 1 else ""
+        text += f"\n{_with_reserve(usable[at], reserve[at])}" if reserve.any() else ""
         ax.text(1.01, y[at], text, transform=ax.get_yaxis_transform(), va="center", fontsize=9.5, fontweight="bold")
         parts = [(stored[at] / 2, "usable", "white", stored[at])]
         parts += [(stored[at] + reserve[at] / 2, "reserve", INK, reserve[at])]
@@ -78,7 +85,9 @@ def plot_capacity(table: pd.DataFrame, source: str | None = None) -> Axes:
     kept = [("reserve", RESERVE)] if reserve.any() else []
     parts_named = [(usable_as, MEASURED), *kept, ("copies and parity", EXPECTED)]
     style.legend(ax, [Patch(color=colour, label=name) for name, colour in parts_named])
-    each = (f"{system_label(s)} {u:.1f} %" for s, u in zip(table["system"], usable, strict=True) if u == u)
+    own = [f" {_with_reserve(*pair)}" if reserve.any() else "" for pair in zip(usable, reserve, strict=True)]
+    named = zip(table["system"], usable, own, strict=True)
+    each = (f"{system_label(s)} {u:.1f} %{words}" for s, u, words in named if u == u)
     style.say(ax, f"Usable share of the raw capacity: {', '.join(each)}.")
     style.caption(ax, style.source_of(table, source))
     return ax
