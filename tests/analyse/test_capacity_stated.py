@@ -64,8 +64,8 @@ def test_the_sentence_names_what_was_measured_and_the_ends_of_what_was_set_besid
     front = pareto(speeds, "usable_tib", "iops", by="pattern")
     assert capacity_sentence(table, front, {"a", "b"}, {"a": "A"}) == (
         "Usable of raw: A 50.0 %, b 35.7 %; of the 3 schemes beside them: raid5 80.0 % to three 33.3 %, all without "
-        "a reserve; 1 of 2 printed shares follow from their scheme; unbeaten in IOPS and usable capacity together (nobody "
-        "has more of both; untested): "
+        "a reserve; 1 of 2 printed shares follow from their scheme; unbeaten in IOPS and usable capacity together "
+        "(nobody has more of both; untested): "
         "A in 1 of 1 patterns, b in 0 of 1 patterns."
     )
     alone = with_stated(capacity_table({"three": Mirror(3)}, 1e12), {})
@@ -81,7 +81,7 @@ def test_every_share_says_whether_a_reserve_is_taken_off_it():
     speeds = pd.DataFrame({"system": ["a", "b"], "pattern": "p", "iops": [2.0, 1.0], "usable_tib": [0.4, 0.3]})
     front = pareto(speeds, "usable_tib", "iops", by="pattern")
     said = capacity_sentence(table, front, {"a", "b"})
-    assert said.startswith("Usable of raw: a 40.0 % without a reserve, b 28.6 % with a reserve (35.7 % without)")
+    assert said.startswith("Usable of raw: a 40.0 % without a reserve, b 28.6 % with a reserve (35.7 %")
     assert "two 50.0 % without a reserve" in said
     assert "1 of 1 printed shares follow from their scheme, none of them with a reserve" in said
     assert "usable capacity less reserves together" in said
