@@ -1,9 +1,12 @@
 """Traffic: METHODS section 4 and the CSV datapath article. Ceilings: the four-node scaling article's two formulas."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 
+import hcilib as hci
 from hcilib.analyse.physics.ceilings import against_ceiling, ceiling, drive_rates
 from hcilib.analyse.physics.traffic import check_traffic, expected_traffic
 from hcilib.model.schemes import ErasureCode, Mirror, Raid5, nested_mirror, nested_parity
@@ -98,6 +101,36 @@ def test_a_capped_client_without_a_counter_ran_at_its_cap():
     assert table["ok"].all()
     uncapped = check_traffic(article.assign(rate_bytes=0), expected_traffic(nested_mirror()))
     assert uncapped["ok"].isna().all()
+
+
+SOURCE = "s2d-csv-io-datapath"
+
+
+def test_a_counter_that_the_scheme_was_inferred_from_is_no_test():
+    """The system's file infers its copies from 2 GiB/s of writes, which 07_datapath then confirmed: 4 of 4."""
+    observed = hci.read_results("data/published/datapath.csv")
+    expected = expected_traffic(hci.parse_scheme("Mirror(2) * Mirror(2)"))
+    table = check_traffic(observed, expected, inferred_from={SOURCE: [["owner", "write"]]})
+    assert table["ok"].tolist() == [True, True, pd.NA, True]
+    assert table.loc[2, ["observed", "expected"]].tolist() == [2, 2]
+    assert table.loc[2, "note"] == "no test: the scheme was inferred from this 2.00 x"
+    said = hci.traffic_answer(table, hci.placement_cost(expected), "Mirror(2) * Mirror(2)", 0.1)
+    assert "3 of 3 counters within 10 % (1 more is no test: the scheme was inferred from it)" in said
+    assert "3 of 3 fit" in hci.plot_traffic(table, title="Mirror(2)").get_title(loc="left")
+    labels = [text.get_text() for text in hci.plot_traffic(table).get_yticklabels()]
+    assert [text.endswith("(no test)") for text in labels] == [False, False, True, False]
+    own = check_traffic(observed.assign(source="lab"), expected, inferred_from={SOURCE: [["owner", "write"]]})
+    assert own["ok"].all(), "measured on a testbed it is one"
+    with pytest.raises(ValueError, match=f"owner trim, of which {SOURCE} has no counter"):
+        check_traffic(observed, expected, inferred_from={SOURCE: [["owner", "trim"]]})
+
+
+def test_the_page_of_the_article_marks_it():
+    default = json.loads((hci.ROOT / "notebooks/07_datapath.ipynb").read_text())
+    source = "".join("".join(cell["source"]) for cell in default["cells"])
+    assert '"s2d-csv-io-datapath": [["owner", "write"]]' in source
+    said = "".join("".join(o.get("text", "")) for cell in default["cells"] for o in cell.get("outputs", []))
+    assert "4 of 4 counters" not in said
 
 
 def test_a_two_way_mirror_would_not_explain_them():

@@ -14,6 +14,7 @@ from hcilib.analyse.curves.curves import peak, peak_sentence, regimes_sentence
 from hcilib.analyse.curves.scaling import saturation_sentences
 from hcilib.analyse.physics.audit import TRUNCATED
 from hcilib.analyse.physics.capacity import reserve_share, share_words
+from hcilib.analyse.physics.traffic import INFERRED
 from hcilib.analyse.runs.failure import (
     BY,
     back_words,
@@ -162,6 +163,10 @@ def traffic_answer(
     if len(judged):
         fits = "carries" if judged.all() else "does not carry"
         counted = f"{judged.sum()} of {len(judged)} counters within {100 * tolerance:g} %"
+        said = int(checked["note"].astype(str).str.startswith(INFERRED).sum())
+        counted += f" ({said} more {'is' if said == 1 else 'are'} no test: the scheme was inferred from it)" * (
+            said > 0
+        )
         parts = [f"The network {fits} what {layout} sends: {counted}", f"bytes for each byte of the client: {rows}"]
     else:
         parts = [f"{_capital(layout)} sends for each byte of the client: {rows}", "no counters to hold it against"]

@@ -4,7 +4,7 @@ which of network, drives and the nodes' CPU binds (METHODS sections 4 and 9)."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -89,7 +89,16 @@ def _copies(scheme: Scheme, nodes: int, copies_per_node: float | None) -> tuple[
     return copies, copies_per_node
 
 
-def check_traffic(observed: pd.DataFrame, expected: pd.DataFrame, tolerance: float = 0.1) -> pd.DataFrame:
+INFERRED = "no test"
+"""Begins the note of a counter from which the scheme was inferred: it agrees by construction."""
+
+
+def check_traffic(
+    observed: pd.DataFrame,
+    expected: pd.DataFrame,
+    tolerance: float = 0.1,
+    inferred_from: Mapping[str, Collection[Sequence[str]]] | None = None,
+) -> pd.DataFrame:
     """Counters beside the scheme: does the network carry what the placement demands?
 
     Parameters
@@ -100,12 +109,18 @@ def check_traffic(observed: pd.DataFrame, expected: pd.DataFrame, tolerance: flo
     expected : as `expected_traffic` returns it.
     tolerance : allowed deviation, relative to the expected traffic or to the client's own if that is larger, so that
         an expected 0 can be tested. 0.1 leaves room for headers and for figures read off a graph.
+    inferred_from : source -> (placement, ddir) of its counters from which the scheme was inferred, as the source does
+        not state it: they agree by construction, so they are shown and not judged
 
     Returns
     -------
     DataFrame
         The observed rows with observed, expected, ratio (NaN where 0 is expected), ok (<NA> where one side is
-        missing), note.
+        missing, or the scheme was inferred from it), note.
+
+    Raises
+    ------
+    ValueError : a counter of `inferred_from` that was not observed
     """
     table = _per_client_byte(observed).merge(
         expected[[*PLACEMENT, "expected"]], on=PLACEMENT, how="left", validate="m:1"
@@ -115,6 +130,15 @@ def check_traffic(observed: pd.DataFrame, expected: pd.DataFrame, tolerance: flo
     table["ratio"] = table["observed"] / table["expected"].where(table["expected"] > 0)
     table["ok"] = ok.mask(deviation.isna())
     table["note"] = [_traffic_note(row, tolerance) for row in table.itertuples()]
+    sources = table["source"] if "source" in table else pd.Series("", table.index)
+    known = {name: own for name, own in (inferred_from or {}).items() if sources.eq(name).any()}
+    for source, (place, ddir) in ((name, counter) for name, own in known.items() for counter in own):
+        own = sources.eq(source) & table["placement"].eq(place) & table["ddir"].eq(ddir)
+        if not own.any():
+            raise ValueError(f"inferred_from names {place} {ddir}, of which {source} has no counter")
+        table.loc[own, "ok"] = pd.NA
+        seen = table.loc[own, "observed"]
+        table.loc[own, "note"] = [f"{INFERRED}: the scheme was inferred from this {x:.2f} x" for x in seen]
     return table
 
 

@@ -112,8 +112,11 @@ def plot_traffic(table: pd.DataFrame, title: str | None = None) -> Axes:
     """
     ax = style.canvas(7.2, 1.2 + 0.55 * len(table))
     ways = table[["placement", "ddir"]].itertuples(index=False, name=None)
-    y = style.row_axis(ax, [", ".join(PLACES.get(v, str(v)) for v in row) for row in ways])
     ok = table.reindex(columns=["ok"])["ok"].astype("boolean")
+    both = table.reindex(columns=["expected", "observed"]).notna().all(axis=1)
+    no_test = ("ok" in table) & both & ok.isna()  # the scheme was inferred from it
+    names = [", ".join(PLACES.get(v, str(v)) for v in row) for row in ways]
+    y = style.row_axis(ax, [name + "\n(no test)" * bool(of) for name, of in zip(names, no_test, strict=True)])
     wrong, judged = ok.eq(False).fillna(False).to_numpy(bool), ok.count()
     _series(ax, y - 0.18, table["expected"], "expected from the scheme", EXPECTED)
     handles = [Patch(color=EXPECTED, label="expected from the scheme")]
