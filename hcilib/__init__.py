@@ -41,7 +41,7 @@ _ROOMS = {
     "read.nodes.facts": "read_network",
     "read.logs.rollup": "add_rollups",
     "read.run.acceptance": "verify RunDirWarning",
-    "read.run.records": "read_dials read_unseen watch progress",
+    "read.run.records": "read_dials campaign_times read_unseen watch progress",
     "read.fio.fio_json": "read_fio FioOutputError",
     "read.diskspd.diskspd": "read_diskspd read_diskspd_bins DiskspdOutputError",
     "read.published": "published published_claims published_datasheet published_facts stated_cpu published_missing "
@@ -54,7 +54,7 @@ _ROOMS = {
     "scaling_answer traffic_answer factorial_answer audit_answer method_answer failure_answer capacity_facts "
     "unknown_facts audit_facts",
     "analyse.campaigns.regression": "regression regression_headline block_drift campaign_noise campaign_ratios "
-    "visible_change",
+    "visible_change chance_to_see",
     "analyse.campaigns.design": "noise pool_noise precision",
     "analyse.campaigns.simulation": "calibrated characteristics simulate_coverage simulate_protocols",
     "analyse.runs.latency": "mixed_latency percentiles percentile_interval vm_spread latency_over_time",

@@ -1,9 +1,19 @@
+import shutil
+
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
 
-from hcilib.analyse.campaigns.regression import block_drift, campaign_noise, campaign_ratios, regression, visible_change
+import hcilib as hci
+from hcilib.analyse.campaigns.regression import (
+    block_drift,
+    campaign_noise,
+    campaign_ratios,
+    chance_to_see,
+    regression,
+    visible_change,
+)
 
 
 def campaigns(logs, system="a"):
@@ -141,3 +151,53 @@ def test_noisy_runs_are_said_and_veto_nothing():
     assert "% lower than the 3 earlier campaigns" in row["sentence"]
     assert "unstable" in row["warnings"].codes
     assert "of c3 on a in 4k random read" in row["sentence"]
+
+
+@pytest.mark.parametrize(("loss_pct", "k"), [(1, 2), (4, 2), (1, 3), (0.5, 12), (20, 12)])
+def test_the_chance_to_see_a_loss_is_how_often_a_regression_shows_it(loss_pct, k):
+    """4 % "could not be seen" with two campaigns that lie 0.24 % apart: it is, in 7 of 10 cases."""
+    sd, trials = np.log1p(0.00236), 4000
+    rng = np.random.default_rng(1)
+    logs = sd * rng.standard_normal((trials, k + 1))
+    logs[:, -1] += np.log1p(-loss_pct / 100)
+    d = logs[:, -1] - logs[:, :-1].mean(axis=1)
+    scale = logs[:, :-1].std(axis=1, ddof=1) * np.sqrt(1 + 1 / k)
+    shown = 100 * (np.abs(d) > stats.t.ppf(0.975, k - 1) * scale).mean()
+    chance = chance_to_see(0.236, [loss_pct], [k])["chance_pct"].item()
+    assert chance == pytest.approx(shown, abs=2.5)
+
+
+def test_the_chances_that_were_called_none():
+    table = chance_to_see(0.236, [1, 3.61, 12], [2]).set_index("loss_pct")["chance_pct"]
+    assert table.tolist() == pytest.approx([21.5, 68, 99.8], abs=0.5)
+    assert chance_to_see(0.236, [1e-6], [3])["chance_pct"].item() == pytest.approx(5, abs=0.1), "the test's own 5 %"
+    assert chance_to_see(0.0, [1], [12])["chance_pct"].item() == pytest.approx(100), "at the floor of 0.1 %"
+    assert chance_to_see(1000.0, [1, 90], [2, 3])["chance_pct"].between(4, 12).all()
+    with pytest.raises(ValueError, match="at least 2"):
+        chance_to_see(1.0, [1], [1])
+
+
+SAMPLES = [f"data/samples/lab-single{n}" for n in ("", "-2", "-3")]
+
+
+def test_campaigns_are_dated_by_their_journals(tmp_path):
+    times = hci.campaign_times(SAMPLES).set_index("run_id")
+    assert times.loc["lab-single-3", "began"] == "2026-11-23 14:12:03 UTC"
+    assert (times["began"] < times["ended"]).all()
+    copy = tmp_path / "lab-single"
+    shutil.copytree(hci.ROOT / SAMPLES[0], copy)
+    (copy / "journal.jsonl").unlink()
+    assert hci.campaign_times(copy)["began"].isna().all()
+
+
+def test_the_headline_gives_dates_the_loss_found_and_the_chance_to_see_one():
+    results, times = hci.read_results(SAMPLES), hci.campaign_times(SAMPLES)
+    found, alone = (regression(results, "lab-single-3", of) for of in (None, "lab-single-2"))
+    noise = campaign_noise(results[results["run_id"] != "lab-single-3"])
+    given = (found, alone, noise, "lab-single-3", "lab-single-2", 0.05)
+    said = hci.regression_headline(*given, times)
+    assert said.startswith("lab-single-3 (began 2026-11-23 14:12:03 UTC) against 2 earlier campaigns (2026-11-23 04:17")
+    assert "worse in 3 of 6 tests (by 12 to 12.1 %), no change seen in 3" in said
+    assert "2 of them show a loss of 1 % in 21 %, 2 % in" in said
+    assert "could not be seen" not in said
+    assert "began" not in hci.regression_headline(*given)

@@ -89,7 +89,8 @@ def test_the_headline_calls_a_margin_no_test_and_the_new_campaign_no_yardstick()
     noise = campaign_noise(results[results["run_id"] != "c5"])
     said = regression_headline(found, alone, noise, "c5", "c1", 0.05)
     assert said.startswith(
-        f"c5 against 4 earlier campaigns: worse in 1 of 1 test; those lie {noise['cv_pct'][0]:.1f} % apart (95 %"
+        "c5 against 4 earlier campaigns: worse in 1 of 1 test (by 10.4 %); "
+        f"those lie {noise['cv_pct'][0]:.1f} % apart (95 %"
     )
     assert said.endswith("Against c1 alone the margin of 5 % would have said, untested: worse in 1 of 1 test.")
     assert regression_headline(alone, alone, noise.head(0), "c5", "c1", 0.05) == (

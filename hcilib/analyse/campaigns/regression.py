@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import fdtrc
+from scipy.special import fdtrc, gammaincinv, ndtr
 
 from hcilib.analyse.campaigns.design import spread_interval
 from hcilib.analyse.compare.cells import (
@@ -131,7 +131,13 @@ def _sentence(row: Mapping[str, Any], by: Sequence[str], metric: str, new: str) 
 
 
 def regression_headline(
-    found: pd.DataFrame, alone: pd.DataFrame, noise: pd.DataFrame, new: str, only: str, margin: float
+    found: pd.DataFrame,
+    alone: pd.DataFrame,
+    noise: pd.DataFrame,
+    new: str,
+    only: str,
+    margin: float,
+    times: pd.DataFrame | None = None,
 ) -> str:
     """A `regression` in a sentence: verdicts of its cells, and what its earlier campaigns could not have shown.
 
@@ -139,29 +145,52 @@ def regression_headline(
     ----------
     found, alone : against all earlier campaigns, and against `only` of them
     noise : `campaign_noise` of the earlier ones alone: the new one is no yardstick for itself
+    times : `campaign_times` of all of them: when the new one began, and the earlier ones
     """
-    said, k = _counted(found), int(found["k"].max())
+    k = int(found["k"].max())
+    said = _counted(found, sizes=k > 1)
+    began = {} if times is None else times.dropna(subset=["began"]).set_index("run_id")["began"].to_dict()
+    when = f" (began {began[new]})" if new in began else ""
+    others = sorted(at for name, at in began.items() if name != new)
     if k < 2:
         return (
             f"{new} against one earlier campaign: {said}, by the margin of {100 * margin:g} % alone, which is no test: "
             "a bad day looks the same."
         )
     widest = noise.loc[noise["cv_pct"].idxmax()]
-    few, many = (visible_change(widest["cv_pct"], [campaigns])["lower_pct"].iloc[0] for campaigns in (k, 12))
+    earlier = f" ({others[0]}{f' to {others[-1]}' if len(others) > 1 else ''})" if others else ""
+    limit = visible_change(widest["cv_pct"], [k])["lower_pct"].iloc[0]
+    sizes = sorted({1.0, 2.0, 5.0, float(np.clip(np.ceil(limit), 1, 90))})
+    table = chance_to_see(widest["cv_pct"], sizes, [k, 12])
+    chance = {(row.k, row.loss_pct): row.chance_pct for row in table.itertuples()}
+    *most, last = (f"{loss:g} % in {_share(share)}" for (of, loss), share in chance.items() if of == k)
     return (
-        f"{new} against {k} earlier campaigns: {said}; those lie {widest['cv_pct']:.1f} % apart (95 % interval "
-        f"{widest['lo']:.1f} to {widest['hi']:.1f} %), so a loss below {few:.0f} % could not be seen with {k} of them, "
-        f"below {many:.0f} % not with 12. Against {only} alone the margin of {100 * margin:g} % would have said, "
-        f"untested: {_counted(alone)}."
+        f"{new}{when} against {k} earlier campaigns{earlier}: {said}; those lie {widest['cv_pct']:.1f} % apart (95 % "
+        f"interval {widest['lo']:.1f} to {widest['hi']:.1f} %). If that is their spread, {k} of them show a loss of "
+        f"{', '.join(most)} and {last} of cases. 12 of them show 1 % in {_share(chance[12, 1.0])}. Against {only} "
+        f"alone the margin of {100 * margin:g} % would have said, untested: {_counted(alone)}."
     )
 
 
-def _counted(found: pd.DataFrame) -> str:
-    counts = found["verdict"].value_counts()
-    first, *rest = (
-        f"{PLAIN.get(verdict, verdict)} in {n}" for verdict, n in counts.reindex(VERDICTS).dropna().astype(int).items()
-    )
-    return ", ".join([f"{first} of {len(found)} test{'s' * (len(found) > 1)}", *rest])
+def _share(pct: float) -> str:
+    return f"{pct:.0f} %" if 0.5 <= pct < 99.5 else "fewer than 1 %" if pct < 50 else "more than 99 %"
+
+
+def _counted(found: pd.DataFrame, sizes: bool = False) -> str:
+    counts = found["verdict"].value_counts().reindex(VERDICTS).dropna().astype(int)
+    said: list[str] = []
+    for verdict, n in counts.items():
+        of = "" if said else f" of {len(found)} test{'s' * (len(found) > 1)}"
+        changed = sizes and verdict in ("regression", "improvement", "changed")
+        by = f" (by {_by(found.loc[found['verdict'] == verdict, 'ratio'])})" if changed else ""
+        said.append(f"{PLAIN.get(str(verdict), verdict)} in {n}{of}{by}")
+    return ", ".join(said)
+
+
+def _by(ratios: pd.Series) -> str:
+    """How far the ratios are from 1: one percentage, or from the smallest to the largest."""
+    least, most = (f"{100 * size:.3g}" for size in ((ratios - 1).abs().min(), (ratios - 1).abs().max()))
+    return f"{least} %" if least == most else f"{least} to {most} %"
 
 
 VERDICTS = ("regression", "improvement", "changed", "no change seen", "missing")
@@ -225,8 +254,9 @@ def campaign_noise(
 
 
 def visible_change(cv_pct: float, campaigns: Sequence[int] = (2, 3, 4, 5, 8, 12)) -> pd.DataFrame:
-    """The smallest change of one cell that a `regression` against k earlier campaigns can tell from their own spread.
+    """How far the range of a `regression` against k earlier campaigns reaches, of one cell.
 
+    It is no limit of what can be seen: `chance_to_see` says how often a loss of a given size is shown.
     h = t_{k-1} s sqrt(1 + 1/k) on logs (METHODS section 1), before any correction for many cells. Returns k, df,
     lower_pct = 100 (1 - exp(-h)), higher_pct = 100 (exp(h) - 1), confidence. ValueError below two campaigns.
     """
@@ -236,6 +266,39 @@ def visible_change(cv_pct: float, campaigns: Sequence[int] = (2, 3, 4, 5, 8, 12)
     half = critical(k - 1) * cv_pct / 100 * np.sqrt(1 + 1 / k)
     seen = {"lower_pct": -100 * np.expm1(-half), "higher_pct": 100 * np.expm1(half)}
     return pd.DataFrame({"k": k, "df": k - 1, **seen, "confidence": CONFIDENCE})
+
+
+def chance_to_see(
+    cv_pct: float, losses_pct: Sequence[float] = (1, 2, 5, 10, 20), campaigns: Sequence[int] = (2, 3, 5, 12)
+) -> pd.DataFrame:
+    """Return how often a `regression` against k earlier campaigns shows a true loss of one cell: the test's power.
+
+    P(|T| > t_{k-1}) of a noncentral t with k - 1 degrees of freedom and -log(1 - loss) / (s sqrt(1 + 1/k)), before any
+    correction for many cells (METHODS section 1).
+
+    Parameters
+    ----------
+    cv_pct : true spread between campaigns (`campaign_noise` estimates it); of 0 the floor of `regression`, 0.1 %
+    losses_pct : true losses, above 0 and below 100
+
+    Returns
+    -------
+    loss_pct, k, chance_pct, confidence. Raises ValueError below two campaigns.
+    """
+    if min(campaigns) < 2:
+        raise ValueError(f"chance_to_see: {min(campaigns)} earlier campaign; a spread between them needs at least 2")
+    spread, rows = cv_pct / 100 or FLOOR, []
+    for loss in losses_pct:
+        for k in campaigns:
+            shift = -np.log1p(-loss / 100) / (spread * np.sqrt(1 + 1 / k))
+            bound = float(critical(k - 1)) * np.sqrt(2 * gammaincinv((k - 1) / 2, _EVENLY) / (k - 1))
+            chance = (ndtr(shift - bound) + ndtr(-shift - bound)).mean()
+            rows.append({"loss_pct": loss, "k": k, "chance_pct": 100 * float(chance)})
+    return pd.DataFrame(rows).assign(confidence=CONFIDENCE)
+
+
+_EVENLY = (np.arange(20_000) + 0.5) / 20_000
+"""Quantiles of the spread that k campaigns show: a mean over them, as scipy's noncentral t is NaN where k is small."""
 
 
 def block_drift(

@@ -355,6 +355,8 @@ protocols measured: pattern protocol! runs run_s hours half_width_pct time_ratio
 regression: system? pattern iodepth k! n ratio! lo hi p_adjusted verdict / center_baseline sentence
 campaign noise: system campaigns! cells n cv_pct lo hi from_runs_pct!
 visible change: k! lower_pct! higher_pct!
+chance to see: loss_pct! k! chance_pct!
+campaign times: run_id began! ended!
 events: system block t_s seen! what! took_s!
 failures: system failure block healthy_iops! gap_s! gaps gap_sum_s degraded_iops! ratio heal_gap_s dip_pct back_s
     whole_s max_lat_ns
