@@ -75,3 +75,10 @@ def python(code: str, *args: str, **options) -> subprocess.Popen:
         stderr=options.pop("stderr", subprocess.PIPE),
         **options,
     )
+
+
+def mkfs(device: Path | str) -> None:
+    """Make a file system; a look of another test at this machine's devices may have it open for a moment."""
+    argv = ["mkfs.ext4", "-qF", str(device)]
+    if not until(lambda: subprocess.run(argv, stderr=subprocess.DEVNULL).returncode == 0, 5):
+        subprocess.run(argv, check=True)

@@ -4,6 +4,7 @@ import subprocess
 
 import pytest
 from loops import MIB, SIZE, mounted, own_kernels
+from probes import mkfs
 
 from hcilib.drive.campaign import campaign, ledger
 from hcilib.drive.campaign.campaign import CampaignError, run
@@ -51,7 +52,7 @@ def test_a_campaign_writes_the_disk_it_was_given_and_no_other(own, blank, media,
 
 def test_a_campaign_on_a_disk_with_a_file_system_is_refused_whole(own, blank, tmp_path):
     file, device, testbed = blank
-    subprocess.run(["mkfs.ext4", "-qF", device], check=True)
+    mkfs(device)
     before = file.read_bytes()
     with pytest.raises(GuardError, match=r"refused to overwrite 1 device\(s\): vm1: B1: loop\d+ carries ext4"):
         run(sweep(["4k-randwrite"], **PLAN), testbed, SYSTEM, tmp_path / "run", consent="wipe", progress=False)
@@ -114,7 +115,7 @@ READ = PLAN | {"readonly": True}
 def test_a_campaign_that_only_reads_needs_no_consent_and_leaves_a_mounted_disk_as_it_is(own, blank, tmp_path, launcher):
     file, device, testbed = blank
     testbed = testbed.model_copy(update={"fio": testbed.fio.model_copy(update={"launcher": launcher}), "consent": None})
-    subprocess.run(["mkfs.ext4", "-qF", device], check=True)
+    mkfs(device)
     with mounted(device, tmp_path / "mnt") as where:
         (where / "precious").write_text("precious")
         subprocess.run(["mount", "-o", "remount,ro", where], check=True)  # ext4 itself writes now and then

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from loops import SIZE, Media, by_id, hosts_in, losetup, mounted
+from probes import mkfs
 from signatures import CONTENT, write
 
 from hcilib.drive.guard import guard
@@ -230,7 +231,7 @@ def test_a_device_that_someone_takes_into_use_is_noticed_before_the_next_step(bl
     _, device, testbed = blank
     with hosts.fleet(testbed) as fleet:
         before = identify(fleet, testbed, 1, 1, "wipe")
-        subprocess.run(["mkfs.ext4", "-qF", device], check=True)
+        mkfs(device)
         with mounted(device, tmp_path / "mnt") as where:
             [refusal] = recheck(fleet, before, ["vm1"])
             assert refusal == Refusal("vm1", "B1", f"{device.removeprefix('/dev/')} is mounted on {where}")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from loops import FIO, MIB, RANDOM, SIZE, Attacked, by_id, losetup, mounted_elsewhere
+from probes import mkfs
 from signatures import gpt, write
 
 from hcilib.drive.guard.guard import GuardError, identify
@@ -36,7 +37,7 @@ def test_a_blank_disk_and_one_that_holds_what_we_left_may_be_written(look):
 
 def test_a_file_system_made_after_the_prefill(look):
     look.fill()
-    subprocess.run(["mkfs.ext4", "-qF", look.device], check=True)
+    mkfs(look.device)
     assert "was written by somebody else since our last step: it carries ext4; what we left" in look.said()
 
 
@@ -51,7 +52,7 @@ def test_a_byte_that_is_not_ours_at_either_end(look, at):
 
 
 def test_without_a_note_the_signature_alone_decides(look):
-    subprocess.run(["mkfs.ext4", "-qF", look.device], check=True)
+    mkfs(look.device)
     assert "carries ext4 now" in look.said()
 
 
@@ -79,7 +80,7 @@ def test_a_file_system_mounted_in_another_mount_namespace(look, tmp_path):
 
 
 def test_a_file_system_mounted_where_no_process_is_seen_is_held_all_the_same(look, tmp_path, monkeypatch):
-    subprocess.run(["mkfs.ext4", "-qF", look.device], check=True)
+    mkfs(look.device)
     monkeypatch.setattr("hcilib.drive.guard.last_look.MOUNTS", "cat /proc/self/mountinfo")
     with mounted_elsewhere(look.device, tmp_path, make=False):
         assert "is held by the kernel now: mounted somewhere, swap, or part of another device" in look.said()
@@ -110,7 +111,7 @@ def test_a_writer_through_a_node_outside_dev_is_seen_at_the_start(look, hosts, t
 def test_a_link_that_is_turned_between_the_look_and_fio_changes_nothing(blank, media, hosts):
     file, device, testbed = blank
     victim = media.file("victim.img")
-    subprocess.run(["mkfs.ext4", "-qF", victim], check=True)
+    mkfs(victim)
     before, other = victim.read_bytes(), media.attach(victim)
     with by_id("hci-test-B1", f"../../{Path(device).name}") as link, hosts.fleet(testbed) as fleet:
         attacked = Attacked(fleet, testbed, device, file)
