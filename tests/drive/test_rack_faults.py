@@ -113,11 +113,8 @@ FAULTS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "fault",
-    [name if name == "sshd session killed" else pytest.param(name, marks=pytest.mark.deep) for name in FAULTS],
-)
+@pytest.mark.deep
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_vm_lost_on_the_way_is_named_and_the_step_done_again(
     bed, rack, one_step, tmp_path, monkeypatch, capsys, fault
 ):
