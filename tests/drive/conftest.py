@@ -36,6 +36,13 @@ def bed(programs, tmp_path_factory):
         yield testbed
 
 
+@pytest.fixture
+def victim(programs, tmp_path):
+    """A lab of two VMs that may be hurt."""
+    with lab(2, 2, disk_bytes=8 * 2**20, delay_s=CALM_S, root=tmp_path / "lab") as testbed:
+        yield testbed
+
+
 @pytest.fixture(scope="session")
 def short():
     """A plan of a few short steps; arguments of `sweep` override."""

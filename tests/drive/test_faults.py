@@ -9,10 +9,9 @@ from pathlib import Path
 
 import paramiko
 import pytest
-from injections import CALM_S, send, tree
+from injections import send, tree
 from probes import processes, until
 
-from hcilab.lab import lab
 from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.campaign import CampaignError, run
 from hcilib.drive.campaign.rundir import RunDirError
@@ -26,10 +25,9 @@ pytestmark = pytest.mark.lab
 
 
 @pytest.fixture
-def victim(programs, tmp_path):
-    """A lab of two VMs that may be hurt, by fio's own client."""
-    with lab(2, 2, disk_bytes=8 * 2**20, delay_s=CALM_S, root=tmp_path / "lab") as testbed:
-        yield testbed.model_copy(update={"fio": testbed.fio.model_copy(update={"launcher": "client-server"})})
+def victim(victim):
+    """By fio's own client."""
+    return victim.model_copy(update={"fio": victim.fio.model_copy(update={"launcher": "client-server"})})
 
 
 def meanwhile(action) -> threading.Thread:

@@ -7,11 +7,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from injections import CALM_S, at_work
+from injections import at_work
 from probes import processes, until
 
 import hcilib as hci
-from hcilab.lab import lab
 from hcilib.drive.beds import Actions
 from hcilib.drive.campaign import outages
 from hcilib.drive.campaign.campaign import CampaignError, run
@@ -27,13 +26,6 @@ from hcilib.read.run.records import events_of, waiting_for
 
 QUIET = {"progress": False}
 MIRROR = System(name="lab-mirror", label="lab-mirror")
-
-
-@pytest.fixture
-def victim(programs, tmp_path):
-    """A lab of two VMs that may be hurt."""
-    with lab(2, 2, disk_bytes=8 * 2**20, delay_s=CALM_S, root=tmp_path / "lab") as testbed:
-        yield testbed
 
 
 @pytest.fixture

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 from cuts import CUTS, link_cut, sshd_away
-from injections import CALM_S, HURT, at_work, other_host_key
+from injections import HURT, at_work, other_host_key
 from loops import own_kernels
 from probes import until
 
-from hcilab.lab import lab
 from hcilib.drive.campaign import campaign, outages
 from hcilib.drive.campaign.campaign import CampaignError, CampaignInterrupted, run
 from hcilib.drive.hosts import hosts as hosts_module
@@ -26,13 +25,6 @@ from hcilib.read.run.records import events_of, waiting_for
 pytestmark = pytest.mark.lab
 QUIET = {"progress": False}
 REAL = System(name="real-disk", label="A disk")
-
-
-@pytest.fixture
-def victim(programs, tmp_path):
-    """A lab of two VMs that may be hurt."""
-    with lab(2, 2, disk_bytes=8 * 2**20, delay_s=CALM_S, root=tmp_path / "lab") as testbed:
-        yield testbed
 
 
 @pytest.fixture
