@@ -327,7 +327,7 @@ def plot_demand(
     if "iodepth" in table:
         how = "No demand was offered. Along a line iodepth grows: up without going right is queue, not work."
     elif not table["open_loop"].all():
-        how = "Hollow: the demand was not met, the latency is a lower bound."
+        how = "Hollow: the demand was not met, or above the closed-loop maximum. Its latency is a lower bound."
     style.caption(axes[0], style.runs_note(table, hollow="iodepth" in table), how, style.source_of(table))
     return axes
 
