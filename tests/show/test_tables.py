@@ -8,23 +8,21 @@ import pytest
 
 import hcilib as hci
 from hcilib.model.caveats import Caveat, Caveats
-from hcilib.read.published import published
 from hcilib.show.tables.tables import number, table
 
 NAN = np.nan
 
 
 def summary() -> pd.DataFrame:
-    center = [10_000.0, 50_000.0, 9_000.0, NAN]
     return pd.DataFrame(
         {
             "system": ["lab-single", "lab-single", "lab-mirror", "lab-mirror"],
             "pattern": "4k-randread",
             "iodepth": [1, 8] * 2,
+            "iops": [10_000.0, 50_000.0, 9_000.0, NAN],
+            "iops_lo": [9_500.0, NAN, 8_500.0, NAN],
+            "iops_hi": [10_500.0, NAN, 9_500.0, NAN],
             "n": [3, 3, 3, 0],
-            "center": center,
-            "lo": [9_500.0, NAN, 8_500.0, NAN],
-            "hi": [10_500.0, NAN, 9_500.0, NAN],
             "confidence": 0.95,
             "cv_pct": [1.25, NAN, 2.0, NAN],
             "unstable": [False, False, True, False],
@@ -38,29 +36,37 @@ def row_of(shown, *needles: str) -> str:
 
 
 def test_header_has_units_numbers_have_separators_and_intervals_stand_beside():
-    shown = table(summary(), "iops")
+    shown = table(summary())
     assert list(shown.cells.columns) == [
         "System",
         "Pattern",
         "iodepth",
-        "n",
         "IOPS",
         "95 % interval",
+        "n",
         "CV (%)",
         "Unstable",
     ]
     assert "10,000" in row_of(shown, "lab-single", "[9,500, 10,500]")
-    assert list(table(summary().assign(center=2.5e6), "lat_ns").cells["Mean latency (ms)"]) == ["2.500"] * 4
+    latency = summary().assign(lat_ns=2.5e6)
+    assert list(table(latency).cells["Mean latency (ms)"]) == ["2.500"] * 4
+
+
+def test_every_column_is_shown_an_own_one_too():
+    own = summary().assign(cost_eur=[9.5, 10.0, 11.25, NAN], rack="r1")
+    assert list(table(own).cells)[-2:] == ["Cost eur", "Rack"]
+    assert list(table(own, "rack system iops").cells) == ["Rack", "System", "IOPS", "95 % interval"]
+    assert list(table(own, ["rack", "iops_lo"]).cells) == ["Rack", "IOPS from"]
 
 
 def test_missing_is_said_and_never_zero():
-    assert table(summary(), "iops").cells["IOPS"].iloc[3] == "missing"
-    assert table(summary(), "iops").cells["95 % interval"].iloc[0] == "[9,500, 10,500]"
-    assert "none" in table(summary(), "iops").cells["95 % interval"].iloc[1]
+    assert table(summary()).cells["IOPS"].iloc[3] == "missing"
+    assert table(summary()).cells["95 % interval"].iloc[0] == "[9,500, 10,500]"
+    assert "none" in table(summary()).cells["95 % interval"].iloc[1]
 
 
 def test_text_and_html_are_the_same_every_time_and_hold_no_address():
-    one, two = table(summary(), "iops"), table(summary(), "iops")
+    one, two = table(summary()), table(summary())
     assert (repr(one), one._repr_html_()) == (repr(two), two._repr_html_())
     assert " at 0x" not in repr(one) + one._repr_html_()
 
@@ -68,8 +74,8 @@ def test_text_and_html_are_the_same_every_time_and_hold_no_address():
 @pytest.mark.parametrize("metric", ["iops", "lat_ns", "node_cpu_pct", "bw_bytes", "p99_ns"])
 def test_one_percent_more_changes_the_text(metric):
     for value in np.geomspace(1e-3, 1e12, 61):
-        frame = pd.DataFrame({"system": ["a"], "center": [value]})
-        assert repr(table(frame, metric)) != repr(table(frame.assign(center=1.01 * value), metric)), value
+        frame = pd.DataFrame({"system": ["a"], metric: [value]})
+        assert repr(table(frame)) != repr(table(frame.assign(**{metric: 1.01 * value}))), value
 
 
 @pytest.mark.parametrize("value", np.geomspace(1e-9, 1e9, 37))
@@ -99,7 +105,7 @@ def test_what_processors_leave_in_the_last_digits_decides_nothing():
 
 
 def test_warnings_become_numbered_footnotes():
-    shown = table(summary(), "iops")
+    shown = table(summary())
     assert shown.notes == ("(1) one run",)
     assert [("(1)" in t) for t in shown.cells["95 % interval"]] == [False, True, False, True]
     assert "(1) one run" in repr(shown)
@@ -108,38 +114,34 @@ def test_warnings_become_numbered_footnotes():
 
 def test_wide_has_a_column_per_system_and_says_what_is_missing():
     known = {"lab-single": "drbd-tcp-pve", "lab-mirror": "ceph-pve"}
-    shown = table(summary().drop(index=2).replace(known), "iops", wide="system")
+    shown = table(summary().drop(index=2).replace(known), wide="system")
     assert list(shown.cells.columns) == ["Pattern", "iodepth", "Linstor/DRBD TCP", "Ceph"]
     assert shown.cells["Linstor/DRBD TCP"].iloc[0] == "10,000 [9,500, 10,500]"
     assert list(shown.cells["Ceph"]) == ["missing", "missing (1)"]
     assert shown.caption == "IOPS", "its heads are systems: what they have stands above them"
     with pytest.raises(ValueError, match="several rows for one Pattern, iodepth and system"):
-        table(pd.concat([summary(), summary()]), "iops", wide="system")
+        table(pd.concat([summary(), summary()]), wide="system")
 
 
 def test_a_summary_without_a_value_is_a_sentence_that_says_why():
-    assert repr(table(summary().head(0), "iops", wide="system")) == "IOPS: no value given."
-    lost = summary().assign(center=np.nan, warnings=[Caveats([Caveat("percentiles", "kept only averages")])] * 4)
-    shown = table(lost, "p99_ns")
+    assert repr(table(summary().head(0), wide="system")) == "IOPS: no value given."
+    p99 = summary().rename(columns=lambda name: name.replace("iops", "p99_ns"))
+    lost = p99.assign(p99_ns=np.nan, warnings=[Caveats([Caveat("percentiles", "kept only averages")])] * 4)
+    shown = table(lost)
     assert repr(shown) == "p99 latency: no value given (kept only averages)."
     assert shown._repr_html_() == '<p class="nothing">p99 latency: no value given (kept only averages).</p>'
-    some = lost.assign(center=[1e6, *[np.nan] * 3], lo=np.nan, hi=np.nan)
-    assert "missing" in repr(table(some, "p99_ns"))
+    some = lost.assign(p99_ns=[1e6, *[np.nan] * 3], p99_ns_lo=np.nan, p99_ns_hi=np.nan)
+    assert "missing" in repr(table(some))
+
+
+def test_a_table_without_a_row_says_what_its_notebook_says():
+    assert repr(table(summary().head(0), empty="Every check holds.")) == "Every check holds."
+    assert "10,000" in repr(table(summary(), empty="Every check holds."))
 
 
 def test_working_sets_that_nobody_stated_are_a_sentence():
     spans = hci.unlike_working_sets(hci.read_results("data/samples/loose-files", names="{system}_{pattern}_*.json"))
     assert repr(table(spans)) == "Not checkable: the span is not stated (birch, cedar)."
-
-
-def test_best_is_marked_only_where_the_analysis_says_so():
-    ranked = summary().assign(rank=[1.0, 1.0, 2.0, NAN], tied_with="", verdict=["ranked", "alone", "ranked", "missing"])
-    assert "*" not in repr(table(ranked, "iops")), "a rank of 1 is no lead: it may have been alone"
-    marked = table(ranked.assign(best=[True, False, False, False]), "iops")
-    assert [t.endswith("*") for t in marked.cells["IOPS"]] == [True, False, False, False]
-    wide = table(summary().assign(best=[True, False, False, False]), "iops", wide="system")
-    assert "10,000* [9,500, 10,500]" in repr(wide)
-    assert "* shown to be better than every other system; nobody is where one is missing." in wide.notes
 
 
 def ranks(**best: list[bool]) -> pd.DataFrame:
@@ -157,7 +159,9 @@ def ranks(**best: list[bool]) -> pd.DataFrame:
 
 
 def test_ranks_mark_the_leader_of_each_row_and_nobody_where_two_are_tied():
-    shown = table(summary(), "iops", wide="system", ranks=ranks(best=[True, False, False, False]))
+    shown = table(summary(), wide="system", ranks=ranks(best=[True, False, False, False]))
+    assert "10,000* [9,500, 10,500]" in repr(shown)
+    assert "* shown to be better than every other system; nobody is where one is missing." in shown.notes
     assert [
         [text.split(" ")[0].endswith("*") for text in shown.cells[name]] for name in ("lab-single", "lab-mirror")
     ] == [
@@ -165,17 +169,17 @@ def test_ranks_mark_the_leader_of_each_row_and_nobody_where_two_are_tied():
         [False, False],
     ]
     assert shown._repr_html_().count("font-weight:bold") == 1
-    none = table(summary(), "iops", wide="system", ranks=ranks(best=[False] * 4))
+    none = table(summary(), wide="system", ranks=ranks(best=[False] * 4))
     assert "*" not in repr(none)
     assert "bold" not in none._repr_html_()
 
 
 def test_what_takes_several_runs_to_say_is_not_shown_of_single_ones():
-    single = summary().assign(n=1, lo=NAN, hi=NAN, cv_pct=NAN, unstable=False, p_adjusted=NAN)
-    assert list(table(single, "iops").cells) == ["System", "Pattern", "iodepth", "n", "IOPS"]
-    assert "p adjusted" not in table(single, "iops", columns=["system", "center", "p_adjusted"]).cells
-    assert {"CV (%)", "Unstable"} < set(table(single.assign(n=[1, 1, 1, 2]), "iops").cells)
-    assert "Unstable" in table(single.assign(unstable=True), "iops").cells  # never hidden when it says something
+    single = summary().assign(n=1, iops_lo=NAN, iops_hi=NAN, cv_pct=NAN, unstable=False, p_adjusted=NAN)
+    assert list(table(single).cells) == ["System", "Pattern", "iodepth", "IOPS", "n"]
+    assert "p adjusted" not in table(single, ["system", "iops", "p_adjusted"]).cells
+    assert {"CV (%)", "Unstable"} < set(table(single.assign(n=[1, 1, 1, 2])).cells)
+    assert "Unstable" in table(single.assign(unstable=True)).cells  # never hidden when it says something
 
 
 def test_several_values_in_a_cell_are_a_list():
@@ -194,7 +198,7 @@ def test_a_header_says_the_unit_its_name_says():
 def test_single_means_have_no_interval_column_and_the_note_says_why():
     one, odd = Caveat("single-run", "n = 1: no interval"), Caveat("odd", "odd")
     said = [Caveats([one.of("a"), one.of("b")]), Caveats([one]), Caveats([one, odd]), Caveats()]
-    shown = table(summary().assign(lo=NAN, hi=NAN, n=1, warnings=said), "iops")
+    shown = table(summary().assign(iops_lo=NAN, iops_hi=NAN, n=1, warnings=said))
     assert "95 % interval" not in shown.cells
     assert shown.notes == ("No interval: one run or one published mean each (n = 1).", "(1) odd")
     assert [("(1)" in row) for row in shown.cells.iloc[:, -1]] == [False, False, True, False]
@@ -206,14 +210,13 @@ def test_a_comparison_shows_ratio_interval_and_p():
             "system": ["b"],
             "pattern": ["4k-randread"],
             "ratio": [0.96334809],
-            "lo": [0.93836784],
-            "hi": [0.98899334],
+            "ratio_lo": [0.93836784],
+            "ratio_hi": [0.98899334],
             "p_adjusted": [1e-7],
-            "p": [1e-7],
             "verdict": ["lower"],
             "metric": ["iops"],
-            "center": [858e3],
-            "center_baseline": [892e3],
+            "value": [858e3],
+            "value_baseline": [892e3],
             "sentence": ["long"],
             "confidence": [0.95],
         }
@@ -226,9 +229,12 @@ def test_a_comparison_shows_ratio_interval_and_p():
         "95 % interval": "[0.9384, 0.9890]",
         "p adjusted": "<0.0001",
         "Verdict": "lower",
+        "Metric": "IOPS",
         "IOPS": "858,000",
         "IOPS of the baseline": "892,000",
     }
+    both = pd.concat([frame, frame.assign(metric="lat_ns", value=2e6)])
+    assert table(both, "metric value").cells["Value"].tolist() == ["858,000", "2.000 ms"]
 
 
 def test_html_is_escaped_and_columns_are_scoped():
@@ -240,14 +246,14 @@ def test_html_is_escaped_and_columns_are_scoped():
 def test_an_empty_table_says_none_below_its_header():
     """A bare header reads as a table that was cut off."""
     html = table(pd.DataFrame({"system": [], "pattern": []}))._repr_html_()
-    assert '<tbody>\n<tr data-empty="there"><td colspan="2" style="text-align:left">none</td></tr>\n</tbody>' in html
+    assert '<tbody>\n<tr data-empty><td colspan="2" style="text-align:left">none</td></tr>\n</tbody>' in html
     assert ">none<" not in table(pd.DataFrame({"system": ["a"], "pattern": ["b"]}))._repr_html_()
 
 
 def test_an_empty_frame_and_an_absent_column():
-    assert "IOPS" in repr(table(summary()[:0], "iops"))
+    assert "IOPS" in repr(table(summary()[:0]))
     with pytest.raises(KeyError, match="no column 'iopz'"):
-        table(summary(), "iops", columns=["system", "iopz"])
+        table(summary(), ["system", "iopz"])
 
 
 def test_nullable_booleans_and_bytes():
@@ -309,8 +315,8 @@ def test_a_number_worked_out_has_no_more_digits_than_it_was_made_of():
     assert per_tib.cells["IOPS per usable TiB"].tolist() == ["105,900,000"]
 
 
-def test_a_wide_table_shows_the_metric_it_is_asked_for_and_a_front_its_front():
-    """A table of peaks has IOPS as its center and IOPS per TiB beside it."""
+def test_a_wide_table_shows_the_column_it_is_asked_for():
+    """A table of peaks has IOPS, and IOPS per TiB beside it."""
     peaks = pd.DataFrame(
         {
             "system": ["a", "b"],
@@ -319,21 +325,13 @@ def test_a_wide_table_shows_the_metric_it_is_asked_for_and_a_front_its_front():
             "smallest_tied": 8,
             "tied": [(8,), (8,)],
             "n": 1,
-            "center": [100.0, 200.0],
+            "iops": [100.0, 200.0],
             "usable_tib": [2.0, 8.0],
             "iops_per_usable_tib": [50.0, 25.0],
         }
     )
-    assert table(peaks, "iops_per_usable_tib", wide="system").cells[["a", "b"]].iloc[0].tolist() == ["50.0", "25.0"]
-    assert "Front" in table(peaks.assign(front=[True, False]), "iops").cells
-
-
-def test_rows_of_results_that_were_checked_show_the_check():
-    """What is joined to results keeps their columns, and is known by what was joined."""
-    rows = published().query("system == 'ceph-pve' and pattern == '1m-read' and vms > 1")
-    assert "Ceiling (IOPS)" in table(rows.assign(ceiling_iops=1e6, pct_of_ceiling=2.0)).cells
-    assert "Expected" in table(rows.assign(ddir="read", observed=1.0, expected=1.0, ratio=1.0, ok=True, note="")).cells
-    assert "Throughput (MiB/s)" in table(rows).cells
+    shown = table(peaks, "pattern iops_per_usable_tib", wide="system")
+    assert shown.cells[["a", "b"]].iloc[0].tolist() == ["50.0", "25.0"]
 
 
 @pytest.mark.parametrize(
@@ -346,10 +344,11 @@ def test_rows_of_results_that_were_checked_show_the_check():
     ],
 )
 def test_a_number_has_the_digits_its_interval_leaves_it(value, lo, hi, shown, interval):
-    frame = pd.DataFrame({"system": ["a"], "center": [value], "lo": [lo], "hi": [hi], "n": [3], "confidence": [0.95]})
-    cells = table(frame, "iops").cells
+    iops = {"iops": [value], "iops_lo": [lo], "iops_hi": [hi]}
+    cells = table(pd.DataFrame({"system": ["a"], **iops, "n": [3], "confidence": [0.95]})).cells
     assert (cells["IOPS"][0], cells["95 % interval"][0]) == (shown, interval)
-    latency = table(frame.assign(center=12.345e6, lo=10.9e6, hi=14.2e6), "lat_ns").cells
+    ends = {"lat_ns": [12.345e6], "lat_ns_lo": [10.9e6], "lat_ns_hi": [14.2e6]}
+    latency = table(pd.DataFrame({"system": ["a"], **ends, "n": [3], "confidence": [0.95]})).cells
     assert (latency["Mean latency (ms)"][0], latency["95 % interval"][0]) == ("12.3", "[10.9, 14.2]")
 
 
@@ -357,7 +356,7 @@ def test_words_and_what_is_worked_out_are_not_missing_where_they_are_not_there()
     frame = pd.DataFrame({"system": ["a", "a"], "note": [None, "seen"], "gain": [NAN, 5.0], "iops": [NAN, 7.0],
                           "stated_pct": [NAN, 40.0], "took_s": [NAN, 1.0], "vms": [NAN, 2.0]})  # fmt: skip
     assert table(frame, columns=list(frame)).cells.iloc[0].tolist() == ["a", "–", "–", "missing", "–", "–", "–"]
-    bounded = pd.DataFrame({"ratio": [NAN, 2.0], "lo": [NAN, 1.5], "hi": [NAN, 2.5], "n": 3})
+    bounded = pd.DataFrame({"ratio": [NAN, 2.0], "ratio_lo": [NAN, 1.5], "ratio_hi": [NAN, 2.5], "n": 3})
     assert table(bounded).cells["Ratio"].tolist() == ["–", "2.000"]
 
 
@@ -388,7 +387,7 @@ def test_each_check_has_its_unit():
 def test_a_system_that_did_not_come_back_has_no_missing_time():
     costs = pd.DataFrame({"healthy_iops": [9.0, 9.0], "degraded_iops": 5.0, "gap_s": 0.0, "back_s": NAN,
                           "heal_s": [20.0, NAN], "system": "a", "failure": "kill", "block": [1, 2]})  # fmt: skip
-    assert table(costs).cells["Back (s)"].tolist() == ["not back", "–"]
+    assert table(costs, "failure block back_s").cells["Back (s)"].tolist() == ["not back", "–"]
 
 
 def test_ceilings_that_nobody_knows_are_a_sentence():

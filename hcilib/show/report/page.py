@@ -27,9 +27,8 @@ NARROW = "<!-- narrow -->"
 """Between a figure and the same for a phone (hcilib.show.report.export)."""
 DRAWN = ("figure", "picture")
 NOTHING_DRAWN = re.compile(r'id="nothing">.*?<text[^>]*>(.*?)</text>', re.S)
-NOTHING = {"found": "Checked, nothing found.", "there": "Nothing here to check."}
-"""What stands in place of an empty table, by its own word (hcilib.show.tables): the sentence above it says what was
-looked for."""
+EMPTY = "No rows."
+"""Shown in place of an empty table that has no sentence of its own (``hci.table(empty=...)``)."""
 SLIM_PT = 370
 """A phone's width and a little: text that much smaller is still read."""
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -170,8 +169,8 @@ def _parts(output: NotebookNode, alt: str, numbers: dict) -> Iterator[Part]:
         rows = data[kind].count("<tr") - 1
         if instead := re.fullmatch(r'<p class="nothing">(.*)</p>', data[kind], re.S):
             yield Part("nothing", unescape(instead[1]))
-        elif empty := re.search(r'data-empty="(\w+)"', data[kind]):
-            yield Part("nothing", NOTHING[empty[1]])
+        elif "<tr data-empty>" in data[kind]:
+            yield Part("nothing", EMPTY)
         else:
             caption = re.search(r"<caption[^>]*>(.*?)</caption>", data[kind], re.S)
             body, notes = without_notes(data[kind])

@@ -10,7 +10,7 @@ from typing import Any
 
 from nbconvert.filters import markdown2html
 
-from hcilib.model.metrics import pattern_order, scheme_words
+from hcilib.model.metrics import METRICS, metric_of, pattern_order, scheme_words
 from hcilib.model.places import ROOT
 from hcilib.model.system import known_labels
 from hcilib.show.figures.style import pattern_label
@@ -115,8 +115,9 @@ def _cell(row: Mapping[str, str] | None) -> dict[str, Any]:
     state = "near" if row["state"] == "untested" and percent < 100 else row["state"]
     mark, words = STATES[state]
     said = words.format(margin=f"{100 * float(row['margin']):g} %")
-    center = f"{float(row['center']):,.0f} IOPS at iodepth {load}"
-    return {"mark": mark, "words": said, "said": f"{said}; {center}", "pct": f"{percent:.0f}", "state": state}
+    what = metric_of(next(name for name in row if name in METRICS and name != "iops_per_cpu_pct"))
+    best = f"{what.show(float(row[what.name]))} {what.unit or what.label} at iodepth {load}"
+    return {"mark": mark, "words": said, "said": f"{said}; {best}", "pct": f"{percent:.0f}", "state": state}
 
 
 def _usable(size: Mapping[str, str]) -> tuple[str, str]:

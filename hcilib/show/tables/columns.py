@@ -1,4 +1,4 @@
-"""How a column of a table is called, scaled and printed; which columns a reader wants of which table, in which order.
+"""How a column of a table is called, scaled and printed.
 
 What a metric is called stands in hcilib.model.metrics.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import floor, isfinite, log10
 
 import numpy as np
@@ -68,8 +67,6 @@ WORDS = {
     "ddir": "Direction",
     "owner": "VM on the owner",
     "non_owner": "VM on another node",
-    "lo": "Interval from",
-    "hi": "Interval to",
     "id": "ID",
 }
 DERIVED = ("p", "p_adjusted", "tost_p", "tost_p_adjusted", "df", "cv_pct")
@@ -81,6 +78,7 @@ SIZES = {
     "usable_tb": ("usable_gb", 1000),
     "reserve_tib": ("reserve_gib", 1024),
     "reserve_tb": ("reserve_gb", 1000),
+    "raw_tb": ("raw_gb", 1000),
 }
 SMALL = 0.1
 """Of a TiB: capacities below are shown in GiB."""
@@ -124,18 +122,24 @@ NAMED = {"metric": NAMES, "measure": NAMES, "latency": NAMES, "check": CHECKS, "
 called."""
 
 
+VALUES = ("value", "value_baseline", "alone")
+"""Columns whose metric the column ``metric`` names."""
+
+
 def header(column: str, metric: str | None) -> str:
-    """The column's title with its unit; ``center`` is titled as the metric it is the center of."""
-    if column in ("center", "center_baseline") and metric:
-        return KNOWN[metric].axis + (" of the baseline" if column == "center_baseline" else "")
+    """Return the column's title with its unit; a ``value`` is titled as the metric that the table names."""
+    if column in VALUES and metric:
+        return KNOWN[metric].axis + (" of the baseline" if column == "value_baseline" else "")
     side = {"_lo": " from", "_hi": " to"}.get(column[-3:])
-    text = WORDS.get(column) or (column[:-3] + side if side else printed_as(column, metric).axis)
+    if side and column not in WORDS:
+        return header(column[:-3], metric) + side
+    text = WORDS.get(column) or printed_as(column, metric).axis
     return text if column in LOWER else text[:1].upper() + text[1:]
 
 
 def printed_as(column: str, metric: str | None) -> Metric:
     """How a column is called, scaled and printed."""
-    if column in ("center", "center_baseline") and metric:
+    if column in VALUES and metric:
         return KNOWN[metric]
     if column in KNOWN and column not in PLAIN:
         return KNOWN[column]
@@ -202,13 +206,13 @@ def with_units(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_intervals(frame: pd.DataFrame, column: str, metric: str | None) -> tuple[list[str], list[str]]:
-    """The `column` and, as ``[lo, hi]``, what bounds it: all three with the digits that the interval leaves a meaning.
+    """The `column` and, as ``[lo, hi]``, its interval: all three with the digits that the interval leaves a meaning.
 
     That is two digits of its half-width, and never fewer than the column shows without an interval.
     """
     how, shown = printed_as(column, metric), digits(column)
     values, bounds = [], []
-    for row in (frame[[column, "lo", "hi"]].astype(float) / how.scale).to_numpy():
+    for row in (frame[[column, f"{column}_lo", f"{column}_hi"]].astype(float) / how.scale).to_numpy():
         last = _last_digit(row, shown)
         value, lo, hi = (_rounded(number(v, how.format, shown), v, last) for v in row)
         values.append(value if row[0] == row[0] else _absent(frame[column]))
@@ -254,162 +258,3 @@ def _words(value: object, labels: Mapping) -> str:
     if value is None or value is pd.NA or value != value:
         return NOTHING
     return str(labels.get(value, value))
-
-
-# ---- What tables there are. One is known by columns that no other has, so it stays known when it was filtered,
-# joined or read back from a file; who knows better says so in attrs["kind"] or with hci.table(..., kind=...). A
-# column with ? is shown only where it says something: where its values differ, or where a note is there at all. One
-# with ! gives its table away, as do those behind a slash, which are not shown.
-
-
-@dataclass(frozen=True)
-class Kind:
-    """The columns that give a table away, and those that are shown of it."""
-
-    marks: frozenset[str]
-    shown: tuple[str, ...]
-
-
-def _kinds(text: str) -> dict[str, Kind]:
-    """Kinds by name, of lines as ``name: shown / not shown``."""
-    kinds = {}
-    for entry in re.findall(r"^[^\s#].*(?:\n .*)*", text, re.M):
-        name, _, columns = entry.partition(": ")
-        shown, _, hidden = columns.partition("/")
-        marks = [column.rstrip("?!") for column in shown.split() if column.endswith("!")]
-        kinds[name] = Kind(frozenset([*marks, *hidden.split()]), tuple(shown.replace("!", "").split()))
-    return kinds
-
-
-KINDS = _kinds("""
-# the plan and what stands behind a comparison
-plan: step! kind block rep pattern numjobs iodepth vms duration_s! bytes_written!
-prepared: host! command! executed!
-pooled: system runs! invalid?! campaigns! source
-# the drive, its datasheet and its ceilings
-baseline: pattern numjobs iodepth n measured! datasheet! pct_of_datasheet! verdict
-drive rates: access! bs_bytes! read_iops! write_iops!
-ceilings: / scheme harmonic_iops arithmetic_iops
-mix: rwmixread write_cost! harmonic_iops! arithmetic_iops! overstated!
-share of ceiling: system? pattern curve vms? iodepth? block? iops! ceiling_iops! pct_of_ceiling! arithmetic_iops?
-    pct_of_arithmetic?
-against the dial: what! system pattern expected! measured! lo hi off_pct!
-calibration: difference_pct! n different! equivalent inconclusive wrong! held_pct! lo hi half_width_pct load_lo load_hi
-# files of other tools
-files: file! tool version what in_file! in_name! missing? run? skipped?!
-kinds of files: files! tool version what! missing? skipped?! first!
-# who shares a storage
-neighbours: system? tenant pattern beside! limit? came? metric ratio lo hi n verdict given_back_pct?! / alone
-fairness: system? together! tenants! n jain! lo hi
-# what was compared
-comparison: system pattern iodepth ratio! lo hi p_adjusted! n n_baseline verdict / tost_p center_baseline
-cost: system pattern? center! center_baseline! added_ns! ratio! lo hi n verdict
-everywhere: system pattern n lowest! highest! verdict sentence!
-crossover: pattern iodepth below! above! ratio_below! ratio_above! verdict sentence
-rank: pattern iodepth rank! system tied_with! center! lo hi verdict
-peak: system? pattern best! center! lo hi n tied! smallest_tied! leave_one_out bias_pct verdict
-regimes: system? pattern vms? iodepth iops best_iops! best_at! ratio n kind! verdict note?
-winners: system pattern iodepth n center pct_of_best! state! iops_per_cpu_pct? / tied_with
-per usable TiB: system pattern iops_per_usable_tib! / usable_tib best tied center
-front: pattern system best! center! lo hi usable_tib! iops_per_usable_tib! front! / tied
-# checks
-audit: system? pattern vms? numjobs? iodepth? block? check?! measured! expected! unit ratio! ok! note?
-odd plan: about! warning! detail!
-not given: / rows given missing
-rounding: system pattern iodepth metric value unit half_unit_pct! / coarse
-working sets: system vms span_bytes! ratio! alike! note
-claims: id what! finding! verdict / claimed recomputed
-worked out: what! claimed! recomputed! unit verdict formula! / finding
-facts: key! kind?! value! unit! note?
-# the network and the fleet
-expected traffic: placement! ddir! expected! / redirected
-traffic: pattern placement ddir owner_node! n observed observed_lo observed_hi net_bytes_per_s! vdisk_bytes_per_s note?
-traffic checked: placement ddir! expected! observed! ratio! ok! note?
-amplification: system? pattern iodepth? placement? measure! n seen! seen_lo seen_hi expected! ratio ok explained?!
-drives' own counters: run_id? node device carries? model bytes_written unit_bytes?! wear_before_pct! wear_after_pct!
-gains: curve vms n center! gain! per_vm!
-knees: system? pattern curve points knee! lo hi slope_before! slope_after! smallest_vms peak peak_vms model
-loads: system? pattern? vms? numjobs iodepth outstanding! n iops lat_ns? p99_ns? pct_of_best! within! chosen!
-stop rules: system? pattern curve? rule! vms iops pct_of_peak! node_cpu_pct why!
-mixed latency: system vms?! numjobs?! iodepth latency! n center! lo hi
-load curve: system? pattern? demand! offered_iops! iops metric! center! lo hi n open_loop!
-one I/O: system pattern vms numjobs iodepth block? iops bw_bytes lat_ns lat_unweighted_ns?
-links: source! target! transport! tool streams bytes_per_s latency_ns! label_bytes_per_s?! card? note
-binding: system? pattern curve? placement? vms? iodepth? iops drives_iops! network_iops! cpu_iops! binds! pct_of_binding
-    said
-# resiliency and capacity
-grid: system resiliency dedup write_pct iops! lat_ns node_cpu_pct cpu_bound! note? / missing
-effects: effect! level! baseline ratio lo hi contexts! possible! used
-capacity: system scheme drives? efficiency! usable_tib! usable_tb reserve_tib? reserve_tb? stated_pct? agrees? /
-    write_cost survives
-survival: system survives_drives survives_servers survives write_cost stripe_cost
-# the method
-noise: system pattern iodepth n runtime_s cv_pct lo hi within_cv_pct! between_cv_pct! basis!
-pooled noise: cells! n cv_pct lo hi within_cv_pct! between_cv_pct! second_cv_pct
-drift: system blocks! cells block_cv_pct! rest_cv_pct! f p
-precision: protocol! order cells runs read_s write_s hours cv_pct half_width_pct! assured_pct!
-coverage: situation! runs method! n coverage! lo hi half_width_pct
-protocols: protocol! order runs run_s hours time_ratio rmse_pct! coverage! lo hi half_width_pct
-protocols measured: pattern protocol! runs run_s hours half_width_pct time_ratio! ratio lo hi / load_before
-# campaigns and failures
-regression: system? pattern iodepth k! n ratio! lo hi p_adjusted verdict / center_baseline sentence
-campaign noise: system campaigns! cells n cv_pct lo hi from_runs_pct!
-visible change: k! lower_pct! higher_pct!
-chance to see: loss_pct! k! chance_pct!
-campaign times: run_id began! ended!
-events: system block t_s seen! what! took_s!
-failures: system failure block healthy_iops! gap_s! gaps gap_sum_s degraded_iops! ratio heal_gap_s dip_pct back_s
-    whole_s max_lat_ns
-levels: system? failure block healthy_iops healthy_lo? healthy_hi? degraded_iops degraded_lo? degraded_hi?
-failure summary: system failure! quantity! n median worst center! lo hi
-acknowledged writes: run_id? vm replica! acknowledged checked! in_flight lost torn foreign unreadable at_most_pct?!
-    verdict!
-unseen runs: system pattern block events! attempts! why!
-# views of any table
-stamped writes: system block events acknowledged in_flight lost torn foreign unreadable integrity
-sentences: sentence
-runs: system pattern iodepth block? events? iops bw_bytes lat_ns lat_unweighted_ns? / valid rep
-""")
-
-
-FINDINGS = ("audit", "claims", "files", "not given", "odd plan", "regimes", "rounding", "unseen runs", "working sets")
-"""Tables of what was found wrong: without a row nothing was. Of every other one nothing was there."""
-
-
-def looked_at(frame: pd.DataFrame) -> bool:
-    """Whether something was looked at for the rows of a table; a table of findings may tell how much that was."""
-    return kind_of(frame) in FINDINGS and frame.attrs.get("looked_at", 1) > 0
-
-
-def kind_of(frame: pd.DataFrame) -> str | None:
-    """The kind that a frame says it is, else the one with the most marks of those that all are there."""
-    if said := frame.attrs.get("kind"):
-        return said if said in KINDS else None
-    there = set(map(str, frame.columns))
-    fitting = [name for name, kind in KINDS.items() if kind.marks and kind.marks <= there]
-    return max(fitting, key=lambda name: len(KINDS[name].marks), default=None)
-
-
-def shown_columns(frame: pd.DataFrame, kind: str | None) -> Sequence[str] | None:
-    """The columns to show of a frame of that kind, with what it was asked by; None where its kind prescribes none.
-
-    Raises
-    ------
-    KeyError : no such kind
-    """
-    if kind is not None and kind not in KINDS:
-        raise KeyError(f"there is no table of kind {kind!r}; there are {', '.join(KINDS)}")
-    wanted = KINDS[kind].shown if kind else ()
-    columns = [c.removesuffix("?") for c in wanted if c.removesuffix("?") in frame]
-    optional = {c.removesuffix("?") for c in wanted if c.endswith("?")}
-    shown = [c for c in columns if c not in optional or _says_something(frame[c])]
-    by = [c for c in frame.attrs.get("by", ()) if c in frame]
-    told = [c for c in by if c not in columns and _says_something(frame[c])]  # rows that else nothing tells apart
-    at = max((n for n, c in enumerate(shown, 1) if c in by), default=0)
-    return [*shown[:at], *told, *shown[at:]] or None
-
-
-def _says_something(values: pd.Series) -> bool:
-    """Whether a column differs from row to row, or holds a remark."""
-    given = values[values.notna() & values.astype(str).ne("")]
-    return bool(given.nunique() > 1 or (len(given) and given.dtype.kind not in "biuf" and len(given) < len(values)))

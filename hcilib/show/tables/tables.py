@@ -15,17 +15,16 @@ import numpy as np
 import pandas as pd
 
 from hcilib.model.caveats import LEFT_OUT, PERCENTILES, THIN_TAIL, Caveats, warnings_of
-from hcilib.model.metrics import FACTORS, metric_of, pattern_order
+from hcilib.model.metrics import FACTORS, RENAMED, metric_of, pattern_order
+from hcilib.model.metrics import value as show_value
 from hcilib.model.system import known_labels
 from hcilib.show.tables.columns import (
     KNOWN,
     PLAIN,
+    VALUES,
     header,
     in_fit_unit,
-    kind_of,
-    looked_at,
     number,
-    shown_columns,
     texts,
     with_intervals,
     with_units,
@@ -33,11 +32,11 @@ from hcilib.show.tables.columns import (
 
 __all__ = ["Shown", "number", "table"]
 
-WORDY = ("sentence", "confidence", "baseline", "metric", "method", "adjust", "margin", "warnings", "best",
-            "df", "p", "tost_p", "tost_lo", "tost_hi")  # fmt: skip
+ASIDE = ("warnings", "confidence", "sentence")
+"""Columns that are shown beside the table: as footnotes, in the heading of an interval, and below a row of a page."""
 FROM_RUNS = ("cv_pct", "unstable", "p_adjusted", "leave_one_out", "bias_pct")
 """What takes two runs to say: not shown where every row has one, the note says why."""
-OUTAGES = ("gap_s", "median", "worst", "center")
+OUTAGES = ("gap_s", "median", "worst", "mean")
 """Columns of outages, of which 0 is never said where `resolution_s` is known."""
 NOT_THERE = ("none", "inconclusive")
 """Verdicts of a crossover without a place: that is not a missing number."""
@@ -56,9 +55,7 @@ class Shown:
     """What each row says as a sentence, which a page opens below the row; empty where the table shows it or has
     none."""
     instead: str = ""
-    """A sentence that is shown in place of a table without a single value."""
-    looked: bool = False
-    """Whether a table without a row says that nothing was found, or that there was nothing to look at."""
+    """A sentence that is shown in place of a table without a row, or without a single value."""
     frame: pd.DataFrame | None = None
     """What it was made of: all columns, in base units."""
 
@@ -83,8 +80,7 @@ class Shown:
             f"<tr{note}>" + "".join(self._value(value, a) for value, a in row) + "</tr>"
             for row, note in zip(rows, told, strict=True)
         )
-        empty = f'<tr data-empty="{"found" if self.looked else "there"}">'
-        body = body or f'{empty}<td colspan="{len(align)}" style="text-align:left">none</td></tr>'
+        body = body or f'<tr data-empty><td colspan="{len(align)}" style="text-align:left">none</td></tr>'
         caption = f'<caption style="text-align:left">{escape(self.caption)}</caption>' if self.caption else ""
         notes = "".join(f"<br>{escape(note)}" for note in self.notes)
         below = f'<p class="footnotes"><small>{notes.removeprefix("<br>")}</small></p>' if notes else ""
@@ -100,87 +96,87 @@ class Shown:
 
 def table(
     frame: pd.DataFrame,
-    metric: str | None = None,
-    columns: Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
     wide: str | None = None,
     caption: str = "",
     ranks: pd.DataFrame | None = None,
     brief: bool = False,
-    kind: str | None = None,
+    empty: str = "",
 ) -> Shown:
-    """A frame as a reader wants it: the last expression of its notebook cell.
+    """Show a frame for reading: units in the header, thousands separators, intervals beside their values.
+
+    Every column is shown, in the frame's order. The unit and the digits follow from a column's
+    name, and a column that the library does not know is shown as it is. ``iops_lo`` and
+    ``iops_hi`` become one column right of ``iops``. ``warnings`` become footnotes, each written
+    once and numbered where it first appears. ``confidence`` is in the heading of the intervals.
 
     Parameters
     ----------
-    metric : what ``center`` (and its ``lo``, ``hi``) measures, for unit and scale; the frame's own ``metric`` column or
-        attribute by default
-    columns : which columns, in which order; by default those of the table's kind (hcilib.show.tables.columns), else all
-        but the wordy ones
-    wide : a column (``system``) whose values become columns, one per value, each holding value and interval
-    ranks : what :func:`hcilib.rank` says of the same results: the system that really leads a row is marked in it
-    brief : leave the runs of unstable cells, and which warm-ups were not steady, to a table before that has listed them
-    kind : another view of the table than its own, e.g. ``sentences`` of a comparison, ``survival`` of capacities
-
-    Notes
-    -----
-    Of a summary without a single value one sentence is shown: which metric nobody gave, and why, where that is known.
-    ``warnings`` become footnotes, each said once and numbered where it first appears. A true ``best`` is marked ``*``:
-    the analysis says that the lead is real, never this function. Where every row is a single run, what takes several to
-    say is left out, and a note says so once.
+    columns : the columns to show, in this order: a list, or names with blanks between
+    wide : a column (``system``) whose values become columns, each with the value and its interval. The value is the
+        first of `columns` with an interval, or the first of them that is no factor
+    caption : text above the table
+    ranks : what :func:`hcilib.rank` returns of the same results: the leader of each row is marked with ``*``
+    brief : leave the runs of unstable cells, and which warm-ups were not steady, to an earlier table
+    empty : a sentence in place of a table without rows
 
     Raises
     ------
     KeyError : a column that is not there, by name
+    ValueError : several rows for one cell of a wide table
+
+    Notes
+    -----
+    Where every row is a single run, columns that take several (spread, adjusted p) are left out, and a note says why.
 
     Examples
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1 and iodepth == 4")
     >>> hci.table(hci.summarize(results, "bw_bytes"))
-              System Pattern iodepth n Throughput (MiB/s)
-                Ceph 1m-read       4 1             22,600
-    Linstor/DRBD TCP 1m-read       4 1             30,200
-       StarWind RDMA 1m-read       4 1             31,700
-        StarWind TCP 1m-read       4 1             21,700
+              System Pattern iodepth Throughput (MiB/s) n
+                Ceph 1m-read       4             22,600 1
+    Linstor/DRBD TCP 1m-read       4             30,200 1
+       StarWind RDMA 1m-read       4             31,700 1
+        StarWind TCP 1m-read       4             21,700 1
     No interval: one run or one published mean each (n = 1).
     """  # noqa: E501
-    absent = [c for c in [*(columns or ()), *([wide] if wide else [])] if c not in frame]
+    chosen = columns.split() if isinstance(columns, str) else columns
+    absent = [c for c in [*(chosen or ()), *([wide] if wide else [])] if c not in frame]
     if absent:
-        there = frame.columns[frame.notna().any()]  # of dozens, those that say something
-        raise KeyError(f"the table has no column {absent[0]!r}; it has {', '.join(map(str, there))}")
-    metric = metric or _own_metric(frame)
-    if instead := _nothing(frame, metric):
+        there = frame.columns[frame.notna().any()]  # of dozens, those that hold something
+        new = f" (now {RENAMED[absent[0]]})" if absent[0] in RENAMED else ""
+        raise KeyError(f"the table has no column {absent[0]!r}{new}; it has {', '.join(map(str, there))}")
+    if instead := (empty if frame.empty else "") or _nothing(frame):
         return Shown(frame.iloc[:0], instead=instead, frame=frame)
-    given, frame = frame, with_units(frame)
-    if columns is None:
-        columns = shown_columns(frame, kind or kind_of(frame))
-    if ranks is not None:
-        frame = frame.assign(best=_leads(frame, ranks))
+    given, frame, metric = frame, with_units(frame), _own_metric(frame)
+    shown_columns = chosen or [c for c in frame.columns if c not in ASIDE]
+    best = pd.Series(False if ranks is None else _leads(frame, ranks), index=frame.index)
     single = _single(frame)
-    shown, numeric = _texts(frame, metric, columns, single)
+    shown, numeric = _texts(frame, metric, shown_columns, single, best)
     notes, shown = _footnotes(frame, shown, single, brief)
     if wide and len(frame):
-        shown = _widen(shown, frame, metric, wide)
+        value = _spread(frame, shown_columns)
+        shown = _widen(shown, frame, metric, wide, value)
         numeric |= {str(known_labels().get(v, v)) for v in frame[wide]}
-        caption = ": ".join(filter(None, [header(_spread(frame, metric), metric), caption]))
+        caption = ": ".join(filter(None, [header(value, metric), caption]))
     if single:
         notes = ("No interval: one run or one published mean each (n = 1).", *notes)
-    if _best(frame).any():
+    if best.any():
         notes = (LEAD, *notes)
-    apart = "sentence" in frame and not wide and header("sentence", metric) not in shown
+    apart = "sentence" in frame and not wide and "sentence" not in shown_columns
     said = tuple("" if text != text or text is None else str(text) for text in frame["sentence"]) if apart else ()
     words = frozenset(map(str, shown.columns)) - frozenset(numeric)
-    return Shown(shown, notes, caption, words, said, looked=looked_at(frame), frame=given)
+    return Shown(shown, notes, caption, words, said, frame=given)
 
 
 def _own_metric(frame: pd.DataFrame) -> str | None:
     names = frame["metric"].dropna().unique() if "metric" in frame else []
     if len(names) > 1 and all(str(name).endswith("_ns") for name in names):
         return "latency_ns"
-    own = names[0] if len(names) == 1 else frame.attrs.get("metric")
-    return own if own in KNOWN else None
+    return names[0] if len(names) == 1 and names[0] in KNOWN else None
 
 
-def _nothing(frame: pd.DataFrame, metric: str | None) -> str:
+def _nothing(frame: pd.DataFrame) -> str:
     """What is said of a table in which nothing is known: a metric that nobody gave, working sets that nobody stated."""
     told = list(warnings_of(frame)) if "warnings" in frame else []
     lost = "".join(dict.fromkeys(f" {said.text}." for row in told for said in row if said.code == LEFT_OUT))
@@ -189,45 +185,54 @@ def _nothing(frame: pd.DataFrame, metric: str | None) -> str:
     if "alike" in frame and len(frame) and frame["alike"].isna().all() and frame["note"].nunique() == 1:
         systems = ", ".join(str(known_labels().get(name, name)) for name in dict.fromkeys(frame["system"]))
         return f"{str(frame['note'].iat[0]).capitalize()} ({systems}).{lost}"
-    if not {"center", "cv_pct", "unstable"} <= set(frame.columns) or metric is None or frame["center"].notna().any():
+    given = bounded(frame)
+    if not given or not {"cv_pct", "unstable"} <= set(frame.columns) or frame[given].notna().any(axis=None):
         return ""
     why = dict.fromkeys(said.text for row in told for said in row if said.code == PERCENTILES)
-    return f"{metric_of(metric).label}: no value given{f' ({next(iter(why))})' if why else ''}.{lost}"
+    return f"{metric_of(given[0]).label}: no value given{f' ({next(iter(why))})' if why else ''}.{lost}"
 
 
 def _single(frame: pd.DataFrame) -> bool:
     """Whether every row rests on one run, so that none has an interval."""
-    if not {"n", "lo"} <= set(frame.columns) or frame.empty:
+    ends = [f"{column}_lo" for column in bounded(frame)]
+    if "n" not in frame or not ends or frame.empty:
         return False
-    return bool(frame["lo"].isna().all() and (frame["n"] <= 1).all())
+    return bool(frame[ends].isna().all(axis=None) and (frame["n"] <= 1).all())
+
+
+def bounded(frame: pd.DataFrame) -> list[str]:
+    """Return the columns that have an interval beside them, such as ``iops`` with ``iops_lo`` and ``iops_hi``."""
+    names = set(frame.columns)
+    return [str(column) for column in frame if {f"{column}_lo", f"{column}_hi"} <= names]
 
 
 def _texts(
-    frame: pd.DataFrame, metric: str | None, columns: Sequence[str] | None, single: bool
+    frame: pd.DataFrame, metric: str | None, chosen: Sequence[str], single: bool, best: pd.Series
 ) -> tuple[pd.DataFrame, set[str]]:
-    """Header -> text cells, and which headers are numbers. lo and hi become one column right of what they bound."""
-    chosen = list(columns) if columns else [c for c in frame.columns if c not in WORDY]
-    may_be = ("ratio", "knee", "center", "mean", "coverage", "cv_pct", "held_pct", "measured", "jain", "iops")
-    bounded = next((c for c in may_be if c in frame), None)
-    paired = {"lo", "hi"} <= set(frame.columns) and bounded in chosen
+    """Header -> text cells, and which headers are numbers. An interval becomes one column right of its value."""
+    values_with_interval = [c for c in bounded(frame) if c in chosen]
+    ends = {f"{c}{end}" for c in values_with_interval for end in ("_lo", "_hi")}
     hidden = {c for c in FROM_RUNS if single and c in frame and _empty(frame[c])}
     cells, numeric = {}, set()
-    for column in (c for c in chosen if not (paired and c in ("lo", "hi")) and c not in hidden):
+    for column in (c for c in chosen if c not in ends and c not in hidden):
         values = in_fit_unit(frame[column])
         column = str(values.name)
         title = header(column, metric)
         title = column if title in cells else title
         cells[title] = _nothing_lost(texts(values, column, metric), values, frame)
+        if column in VALUES and metric is None and "metric" in frame:
+            cells[title] = [show_value(metric_of(m), v) for m, v in zip(frame["metric"], values, strict=True)]
         if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values):
             numeric.add(title)
-        if paired and column == bounded and frame["lo"].notna().any():
-            told, cells[name := _interval_header(frame)] = with_intervals(frame, column, metric)
+        if column in values_with_interval and frame[f"{column}_lo"].notna().any():
+            name = _interval_header(frame) if len(values_with_interval) == 1 else f"{title}, {_interval_header(frame)}"
+            told, cells[name] = with_intervals(frame, column, metric)
             cells[title] = cells[title] if column in PLAIN else _nothing_lost(told, values, frame)
             numeric.add(name)
     shown = pd.DataFrame(cells, index=frame.index)
-    value = header(bounded, metric) if bounded else None
+    value = header(values_with_interval[0], metric) if values_with_interval else None
     if value in shown:
-        shown[value] += ["*" if best else "" for best in _best(frame)]
+        shown[value] += ["*" if leads else "" for leads in best]
     return shown, numeric
 
 
@@ -261,15 +266,8 @@ def _interval_header(frame: pd.DataFrame) -> str:
 def _leads(frame: pd.DataFrame, ranks: pd.DataFrame) -> list[bool]:
     """Which rows are of the system that `ranks` shows to lead its cell."""
     keys = [c for c in ranks.columns if c in frame and (c == "system" or c in FACTORS)]
-    first = set(ranks.loc[_best(ranks), keys].itertuples(index=False, name=None))
+    first = set(ranks.loc[ranks["best"].eq(True), keys].itertuples(index=False, name=None))
     return [row in first for row in frame[keys].itertuples(index=False, name=None)]
-
-
-def _best(frame: pd.DataFrame) -> pd.Series:
-    """Where the analysis found a real lead. A rank of 1 is none: a system alone in its cell has it, too."""
-    if "best" in frame and pd.api.types.is_bool_dtype(frame["best"]):
-        return frame["best"].fillna(False).astype(bool)
-    return pd.Series(False, index=frame.index)
 
 
 def _footnotes(
@@ -294,17 +292,18 @@ def _footnotes(
     return notes, shown.assign(**{carrier: shown[carrier].astype(str) + marks})
 
 
-def _spread(frame: pd.DataFrame, metric: str | None) -> str:
-    """The column whose values a wide table spreads."""
-    for column in (metric, "ratio", "center"):
-        if column in frame:
-            return str(column)
-    raise KeyError("a wide table needs a column center, ratio or the metric itself to spread")
+def _spread(frame: pd.DataFrame, chosen: Sequence[str]) -> str:
+    """Return the column whose values a wide table spreads."""
+    spread = [column for column in bounded(frame) if column in chosen]
+    spread += [column for column in chosen if column not in (*FACTORS, "system", "run_id")]
+    if not spread:
+        raise KeyError(f"a wide table needs a value to spread; {', '.join(map(str, chosen))} are factors")
+    return str(spread[0])
 
 
-def _widen(shown: pd.DataFrame, frame: pd.DataFrame, metric: str | None, wide: str) -> pd.DataFrame:
+def _widen(shown: pd.DataFrame, frame: pd.DataFrame, metric: str | None, wide: str, spread: str) -> pd.DataFrame:
     """One row per cell, one column per value of `wide`, holding value and interval."""
-    value, interval = header(_spread(frame, metric), metric), _interval_header(frame)
+    value, interval = header(spread, metric), _interval_header(frame)
     keys = [h for h in (header(c, metric) for c in frame.columns if c in FACTORS and c != wide) if h in shown]
     both = shown[value] + (" " + shown[interval].str.removeprefix("none").str.strip() if interval in shown else "")
     names = frame[wide].map(lambda v: f"{known_labels().get(v, v)}")
