@@ -12,8 +12,8 @@ the machine's load beside it, and is never measured again: what is killed goes o
 11_method's.
 
 Columns: difference_pct (dialled), campaign (its number, and its seed), pattern, n (runs of each system), truth (ratio),
-ratio, lo, hi, verdict, held (whether the interval holds the truth), found (whether the verdict is the truth's: lower or
-higher for a difference of the margin or more, equivalent for less than that; NaN where the difference is the margin),
+ratio, ratio_lo, ratio_hi, verdict, held (whether the interval holds the truth), found (whether the verdict is the
+truth's: lower or higher for a difference of the margin or more, equivalent for less than that; NaN where the difference is the margin),
 wrong (a verdict that the truth contradicts), node_cpu_pct, load_before, load_after (1-minute load averages), seconds,
 date.
 """
@@ -62,7 +62,7 @@ def main() -> None:
         save(table, asked.out)
         print(
             f"{number}/{len(left)}: {difference} % dialled, {row['pattern']}: ratio {row['ratio']:.4f} "
-            f"[{row['lo']:.4f}, {row['hi']:.4f}] "
+            f"[{row['ratio_lo']:.4f}, {row['ratio_hi']:.4f}] "
             f"for {row['truth']:g}, {row['verdict']}; load {row['load_before']:.1f}",
             flush=True,
         )
@@ -123,7 +123,7 @@ def measured(difference: int, campaign: int) -> dict:
         shutil.rmtree(folder, ignore_errors=True)
     truth = rates[SYSTEMS[1]] / rates[SYSTEMS[0]]
     known = {"difference_pct": difference, "campaign": campaign, "pattern": pattern, "n": found["n"], "truth": truth}
-    said = {name: found[name] for name in ("ratio", "lo", "hi", "verdict")}
+    said = {name: found[name] for name in ("ratio", "ratio_lo", "ratio_hi", "verdict")}
     return (
         known
         | said

@@ -108,11 +108,11 @@ def side_by_side(results: pd.DataFrame) -> pd.DataFrame:
             "runs": cells["n"],
             "run_s": results.groupby(by)["runtime_s"].mean(),
             "hours": results.groupby(by)["wall_s"].sum() / 3600,
-            "half_width_pct": 50 * (cells["hi"] - cells["lo"]) / cells["center"],
+            "half_width_pct": 50 * (cells["iops_hi"] - cells["iops_lo"]) / cells["iops"],
         }
     ).reset_index()
     hours = table.pivot(index="pattern", columns="system", values="hours")
-    between = compare(runs, "fixed", "iops", by=["pattern"]).set_index("pattern")[["ratio", "lo", "hi"]]
+    between = compare(runs, "fixed", "iops", by=["pattern"]).set_index("pattern")[["ratio", "ratio_lo", "ratio_hi"]]
     beside = between.assign(system="adaptive", time_ratio=hours["adaptive"] / hours["fixed"]).reset_index()
     table = table.merge(beside, how="left", on=by).rename(columns={"system": "protocol"})
     return table.sort_values(["pattern", "protocol"], ascending=[True, False], ignore_index=True)

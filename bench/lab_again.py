@@ -6,7 +6,7 @@ processes.
 
 A row a pattern of a run goes to data/samples/lab-again.csv when the run is done: run, busy_processes, load_before,
 load_after (1-minute load averages), seconds (of `make lab-again`, set-up included), ended, pattern, truth (the ratio
-that the dialled drives make), ratio, lo, hi, verdict, right (whether the verdict is the truth's).
+that the dialled drives make), ratio, ratio_lo, ratio_hi, verdict, right (whether the verdict is the truth's).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def once(number: int, busy: int) -> pd.DataFrame:
         "load_after": round(os.getloadavg()[0], 2), "seconds": round(time.monotonic() - began),
         "ended": datetime.now().strftime("%Y-%m-%d %H:%M"),
     }  # fmt: skip
-    return judged().assign(**about)[[*about, "pattern", "truth", "ratio", "lo", "hi", "verdict", "right"]]
+    return judged().assign(**about)[[*about, "pattern", "truth", "ratio", "ratio_lo", "ratio_hi", "verdict", "right"]]
 
 
 def judged() -> pd.DataFrame:

@@ -95,9 +95,9 @@ def load(trials: int, runs_s: Sequence[float] = RUNS_S) -> pd.DataFrame:
                 "run_s": seconds,
                 "limit_at_pct": 100 * share,
                 "trials": len(own),
-                "holds": (own["lo"].le(truth) & own["hi"].ge(truth)).mean(),
+                "holds": (own["iops_lo"].le(truth) & own["iops_hi"].ge(truth)).mean(),
                 "bounds": own["bound"].ne("").mean(),
-                "width_pct": (100 * (numbers["hi"] - numbers["lo"]) / truth).median(),
+                "width_pct": (100 * (numbers["iops_hi"] - numbers["iops_lo"]) / truth).median(),
                 "bias_pct": 100 * (numbers["iops"].median() / truth - 1),
             })  # fmt: skip
     return pd.DataFrame(rows).round({"holds": 3, "bounds": 2, "width_pct": 1, "bias_pct": 2})

@@ -79,6 +79,13 @@ def steady(value: float) -> float:
     return value * (1 + 1e-13)
 
 
+RENAMED = {
+    "center": "the metric's own name, such as iops, or value, latency_ns or mean",
+    "center_baseline": "value_baseline, or latency_ns_baseline",
+    "lo": "the value's name with _lo, such as iops_lo or ratio_lo",
+    "hi": "the value's name with _hi, such as iops_hi or ratio_hi",
+}
+"""Columns of tables of version 0.1, and what they are called now. Kept for one version."""
 CHECKS = {
     "little": "Little's law",
     "bandwidth": "Throughput = IOPS × block size",
@@ -149,12 +156,13 @@ def metric(name: str) -> Metric:
 
 
 def factors(columns) -> list[str]:
-    """The columns of a results table that are factors, in the order of `columns`.
+    """Return the columns that are known factors, in the order of `columns`."""
+    return [c for c in columns if c in FACTORS]
 
-    A column of a user's own that is neither key, metric nor validity counts as a factor too: better to refuse
-    to pool than to mix what the table itself tells apart.
-    """
-    known = {*KEYS, *METRICS, *VALIDITY}
+
+def own_columns(columns) -> list[str]:
+    """Return the columns that no reader of results gives: an analyst added them."""
+    known = {*COLUMNS, *METRICS, *VALIDITY}
     return [c for c in columns if c not in known]
 
 

@@ -77,7 +77,7 @@ STARWIND = published(
 
 def test_published_rows_that_obey():
     table = audit(STARWIND)
-    assert list(table.columns) == ["row", "check", "measured", "expected", "ratio", "ok", "note"]
+    assert list(table.columns) == ["row", "check", "measured", "expected", "ratio", "ok", "note", "unweighted"]
     assert list(table["check"]) == ["little", "bandwidth", "cpu_efficiency"] * 3
     assert list(table["row"]) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert table["ok"].all()
@@ -189,7 +189,7 @@ def test_a_truncated_number_is_named_and_not_accused():
     assert list(found["ok"]) == [True, True, False, False]
     assert found.loc[0, "note"] == "truncated: 400.78 MiB/s was printed as 400, not rounded"
     assert not found.loc[1:, "note"].str.startswith("truncated").any()
-    said = hci.audit_answer(table, _no_regimes(), pd.DataFrame({"verdict": []}), 4)
+    said = hci.audit_answer(table, pd.DataFrame(), pd.DataFrame({"verdict": []}), rows.assign(iodepth=8))
     assert said.startswith("2 of 4 checks of 4 rows against physics hold, 1 of them as a truncated number")
 
 
@@ -203,12 +203,6 @@ def test_the_article_prints_one_row_truncated():
     table = check(audit(rows), "bandwidth")
     broken = rows.loc[table.index[table["ok"].eq(False).fillna(False)], "iops"]
     assert list(broken) == [152700, 2379], "102,600 IOPS at 400 MiB/s are only cut off"
-
-
-def _no_regimes() -> pd.DataFrame:
-    table = pd.DataFrame()
-    table.attrs = {"over": "iodepth", "drop": 0.1}
-    return table
 
 
 def test_a_source_that_prints_two_digits_is_judged_by_two():

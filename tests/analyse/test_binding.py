@@ -7,11 +7,9 @@ import pytest
 import hcilib as hci
 
 
-def links(rate: float, nodes=("a", "b"), **attrs) -> pd.DataFrame:
+def links(rate: float, nodes=("a", "b"), **more) -> pd.DataFrame:
     pairs = [(s, t) for s in nodes for t in nodes if s != t]
-    table = pd.DataFrame(pairs, columns=["source", "target"]).assign(transport="TCP", bytes_per_s=rate)
-    table.attrs.update(attrs)
-    return table
+    return pd.DataFrame(pairs, columns=["source", "target"]).assign(transport="TCP", bytes_per_s=rate, **more)
 
 
 def run(iops=10_000.0, cpu=50.0, ceiling=40_000.0, net=np.nan, **more) -> pd.DataFrame:
@@ -53,7 +51,7 @@ def test_counted_bytes_go_before_the_scheme():
 
 def test_a_lab_has_one_loopback():
     assert hci.network_bytes_per_s(links(1e9)) == 2e9
-    assert hci.network_bytes_per_s(links(1e9), one_kernel=True) == 1e9
+    assert hci.network_bytes_per_s(links(1e9, one_kernel=True)) == 1e9
     assert hci.binding(run(net=4096e4), links(1e9, one_kernel=True))["network_iops"].item() == pytest.approx(1e9 / 4096)
 
 

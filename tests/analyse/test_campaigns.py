@@ -44,7 +44,7 @@ def test_campaign_noise_by_hand():
     means = logs.mean(axis=2)
     assert row["cv_pct"] == pytest.approx(100 * np.sqrt(means.var(axis=0, ddof=1).mean()))
     assert row["from_runs_pct"] == pytest.approx(100 * np.sqrt(logs.var(axis=2, ddof=1).mean() / 5))
-    assert row["lo"] == pytest.approx(row["cv_pct"] * np.sqrt(3 / stats.chi2.ppf(0.975, 3)))
+    assert row["cv_pct_lo"] == pytest.approx(row["cv_pct"] * np.sqrt(3 / stats.chi2.ppf(0.975, 3)))
     assert (row["campaigns"], row["cells"], row["n"]) == (4, 3, 60)
 
 
@@ -136,10 +136,10 @@ def test_unlike_runs_are_not_one_cell_of_the_drift():
 def test_a_range_that_leaves_1_but_not_after_correction_says_why():
     logs = 0.01 * np.random.default_rng(6).normal(size=(6, 100, 2))
     table = regression(campaigns(logs), "c5")
-    beyond = table[((table["lo"] > 1) | (table["hi"] < 1)) & (table["verdict"] == "no change seen")]
+    beyond = table[((table["ratio_lo"] > 1) | (table["ratio_hi"] < 1)) & (table["verdict"] == "no change seen")]
     assert len(beyond)
     assert beyond["sentence"].str.contains("adjusted p .* among all cells asked").all()
-    within = table[(table["lo"] < 1) & (table["hi"] > 1)]
+    within = table[(table["ratio_lo"] < 1) & (table["ratio_hi"] > 1)]
     assert not within["sentence"].str.contains("adjusted p").any()
 
 
@@ -147,7 +147,7 @@ def test_noisy_runs_are_said_and_veto_nothing():
     logs = 0.001 * np.random.default_rng(7).normal(size=(4, 1, 3)) + np.array([[[0]], [[0.01]], [[-0.01]], [[-1.0]]])
     logs[3, 0] += [0.0, 0.2, 0.4]
     row = regression(campaigns(logs), "c3").iloc[0]
-    assert (row["verdict"], row["hi"] < 1) == ("regression", True)
+    assert (row["verdict"], row["ratio_hi"] < 1) == ("regression", True)
     assert "% lower than the 3 earlier campaigns" in row["sentence"]
     assert "unstable" in row["warnings"].codes
     assert "of c3 on a in 4k random read" in row["sentence"]

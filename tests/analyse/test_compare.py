@@ -10,7 +10,20 @@ from scipy import stats
 
 from hcilib.analyse.compare.compare import compare, summarize
 
-FIRST = ["ratio", "lo", "hi", "df", "p", "p_adjusted", "n_baseline", "n", "verdict", "sentence", "warnings"]
+FIRST = [
+    "metric",
+    "ratio",
+    "ratio_lo",
+    "ratio_hi",
+    "df",
+    "p",
+    "p_adjusted",
+    "n_baseline",
+    "n",
+    "verdict",
+    "sentence",
+    "warnings",
+]
 
 
 def table(systems, pattern="4k-randwrite", iodepth=8, **columns):
@@ -45,15 +58,15 @@ RDMA, TCP = [384e3, 381e3, 386e3], [271e3, 274e3, 269e3]
 
 def test_columns_are_the_contract():
     found = compare(table({"rdma": RDMA, "tcp": TCP}), "rdma")
-    assert list(found.columns[:14]) == ["system", "pattern", "iodepth", *FIRST]
-    assert {"equivalent", "unstable", "confidence", "tost_p", "method", "runs_to_decide"} <= set(found.columns[14:])
-    assert found.attrs["by"] == ("pattern", "iodepth")
+    assert list(found.columns[:15]) == ["system", "pattern", "iodepth", *FIRST]
+    assert {"equivalent", "unstable", "confidence", "tost_p", "method", "runs_to_decide"} <= set(found.columns[15:])
+    assert set(found["by"]) == {"pattern iodepth"}
 
 
 def test_the_sentence_names_base_interval_and_runs():
     row = one(table({"rdma": RDMA, "tcp": TCP}), labels={"rdma": "StarWind RDMA", "tcp": "StarWind TCP"})
     assert row["verdict"] == "lower"
-    lo, hi = 100 * (1 - row["hi"]), 100 * (1 - row["lo"])
+    lo, hi = 100 * (1 - row["ratio_hi"]), 100 * (1 - row["ratio_lo"])
     assert row["sentence"] == (
         f"StarWind TCP delivers {100 * (1 - row['ratio']):.1f} % lower IOPS than StarWind RDMA in 4k random write at "
         f"iodepth 8 (95 % interval {lo:.1f} to {hi:.1f} %, 3 v 3 runs)."
@@ -70,7 +83,7 @@ def test_one_run_each_is_a_point():
     row = one(table({"rdma": [384e3], "tcp": [271e3]}))
     assert row["verdict"] == "point"
     assert row["ratio"] == pytest.approx(271 / 384)
-    assert row[["lo", "hi", "df", "p", "p_adjusted", "tost_p"]].isna().all()
+    assert row[["ratio_lo", "ratio_hi", "df", "p", "p_adjusted", "tost_p"]].isna().all()
     assert row["sentence"].endswith("(single published mean or run each: no interval).")
     assert "29.4 % lower IOPS than rdma" in row["sentence"]
     assert "n = 1" in str(row["warnings"])
@@ -84,7 +97,7 @@ def test_one_run_against_three_is_a_point_too():
 
 def test_two_runs_have_an_interval_and_a_warning():
     row = one(table({"rdma": RDMA[:2], "tcp": TCP[:2]}))
-    assert row["lo"] < row["ratio"] < row["hi"]
+    assert row["ratio_lo"] < row["ratio"] < row["ratio_hi"]
     assert "rdma: n = 2" in str(row["warnings"])
     assert "tcp: n = 2" in str(row["warnings"])
 
@@ -123,7 +136,7 @@ def test_one_run_a_hundred_times_off():
     assert row["ratio"] == pytest.approx(stats.gmean([271e3, 274e3, 27e6]) / stats.gmean(RDMA)), (
         "one mean, however noisy"
     )
-    assert row["lo"] < row["ratio"] < row["hi"]
+    assert row["ratio_lo"] < row["ratio"] < row["ratio_hi"]
     assert row["verdict"] == "inconclusive"
     assert "271,000 / 274,000 / 27,000,000" in str(row["warnings"])
 
@@ -145,7 +158,7 @@ def test_invalid_and_unreadable_runs_are_counted_not_used():
     good = table({"rdma": RDMA, "tcp": TCP})
     bad = table({"tcp": [1.0, np.nan, np.inf, -5.0]}).assign(run_id="c2", valid=[False, True, True, True])
     row, clean = one(pd.concat([good, bad], ignore_index=True)), one(good)
-    assert row[["ratio", "lo", "p", "n"]].tolist() == clean[["ratio", "lo", "p", "n"]].tolist()
+    assert row[["ratio", "ratio_lo", "p", "n"]].tolist() == clean[["ratio", "ratio_lo", "p", "n"]].tolist()
     assert "1 run invalid, not used" in str(row["warnings"])
     assert "3 runs without a usable value" in str(row["warnings"])
 
@@ -168,7 +181,7 @@ def test_a_cell_that_one_system_lacks():
     found = compare(results, "rdma").set_index("iodepth")
     assert found["verdict"].to_dict() == {8: "lower", 16: "missing", 32: "missing"}
     assert found.loc[16, ["n", "n_baseline"]].tolist() == [0, 3]
-    assert found.loc[[16, 32], ["ratio", "lo", "p"]].isna().all(axis=None)
+    assert found.loc[[16, 32], ["ratio", "ratio_lo", "p"]].isna().all(axis=None)
     assert found.loc[16, "sentence"].startswith("tcp has no valid run with IOPS in 4k random write at iodepth 16")
     assert str(found.loc[32, "warnings"]) == "rdma has no run in this cell"
 
@@ -227,12 +240,16 @@ def test_what_describes_a_system_is_a_warning():
     assert "systems differ in source: other v lab" in text
 
 
-def test_a_column_of_the_users_own_is_a_factor():
-    results = table({"rdma": RDMA, "tcp": TCP}).assign(firmware=["f1", "f1", "f2"] * 2)
-    with pytest.raises(ValueError, match="results vary in firmware: f1, f2"):
-        compare(results, "rdma")
+def test_an_own_column_is_kept_where_it_has_one_value_a_cell_and_else_left_out_with_a_warning():
+    results = table({"rdma": RDMA, "tcp": TCP}).assign(firmware=["f1", "f1", "f2"] * 2, watts=[1, 2, 3] * 2)
+    for call in (lambda: compare(results, "rdma"), lambda: summarize(results)):
+        with pytest.warns(UserWarning, match="firmware, watts: left out.*by="):
+            assert not {"firmware", "watts"} & set(call())
+    with pytest.warns(UserWarning, match="watts"):
+        assert len(compare(results, "rdma", by=["pattern", "iodepth", "firmware"])) == 2
     own = table({"rdma": RDMA, "tcp": TCP}).assign(firmware=["f1"] * 3 + ["f2"] * 3)
-    assert "systems differ in firmware: f2 v f1" in str(one(own)["warnings"])
+    assert one(own)["firmware"] == "f2", "the system's, not the baseline's"
+    assert summarize(own)["firmware"].tolist() == ["f1", "f2"]
 
 
 def test_a_run_given_twice_is_refused():
@@ -277,24 +294,24 @@ def test_summarize_geometric_mean_and_interval():
     logs = np.log(TCP)
     half = stats.t.ppf(0.975, 2) * logs.std(ddof=1) / np.sqrt(3)
     expected = np.exp([logs.mean(), logs.mean() - half, logs.mean() + half])
-    assert row[["center", "lo", "hi"]].tolist() == pytest.approx(expected, rel=1e-12)
+    assert row[["iops", "iops_lo", "iops_hi"]].tolist() == pytest.approx(expected, rel=1e-12)
     assert row["cv_pct"] == pytest.approx(100 * np.std(TCP, ddof=1) / np.mean(TCP))
     assert (row["n"], row["confidence"], row["unstable"], row["warnings"]) == (3, 0.95, False, ())
 
 
 def test_summarize_thin_cells():
     point = summarize(table({"tcp": [271e3]})).iloc[0]
-    assert point["center"] == pytest.approx(271e3)
-    assert point[["lo", "hi", "cv_pct"]].isna().all()
+    assert point["iops"] == pytest.approx(271e3)
+    assert point[["iops_lo", "iops_hi", "cv_pct"]].isna().all()
     unstable = summarize(table({"tcp": [100, 100, 140]})).iloc[0]
-    assert unstable["center"] == pytest.approx(stats.gmean([100, 100, 140]))
+    assert unstable["iops"] == pytest.approx(stats.gmean([100, 100, 140]))
     assert str(unstable["warnings"]).endswith("by 19 %: 100 / 100 / 140")
     slow = summarize(table({"tcp": [1_127_690, 776_110, 1_393_866]}).rename(columns={"iops": "lat_ns"}), "lat_ns").iloc[
         0
     ]
     assert str(slow["warnings"]).endswith(": 1.128 / 0.776 / 1.394 ms"), "in the unit of the table, not in ns"
     empty = summarize(table({"tcp": [np.nan]})).iloc[0]
-    assert (empty["n"], np.isnan(empty["center"])) == (0, True)
+    assert (empty["n"], np.isnan(empty["iops"])) == (0, True)
 
 
 def test_summarize_does_not_pool_systems():
@@ -306,7 +323,7 @@ def test_order_of_rows_and_index_do_not_matter():
     results = pd.concat([table({"rdma": RDMA, "tcp": TCP, "ceph": TCP}, iodepth=q) for q in (1, 16, 4)])
     shuffled = results.sample(frac=1, random_state=0)
     first, second = compare(results, "rdma"), compare(shuffled, "rdma")
-    numbers = ["ratio", "lo", "hi", "p"]
+    numbers = ["ratio", "ratio_lo", "ratio_hi", "p"]
     pd.testing.assert_frame_equal(first.drop(columns=numbers), second.drop(columns=numbers), check_exact=False)
     assert first[numbers].to_numpy() == pytest.approx(second[numbers].to_numpy(), rel=1e-9)
 
@@ -368,16 +385,16 @@ def test_cells_are_tested_together_not_one_after_another(calls):
 def test_a_percentage_ends_inside_0_to_100():
     near = table({"tcp": [99.0, 97.0, 88.0]}).rename(columns={"iops": "node_cpu_pct"})
     row = summarize(near, "node_cpu_pct").iloc[0]
-    assert row["lo"] < row["center"] < row["hi"] < 100
-    assert row["lo"] < 90
+    assert row["node_cpu_pct_lo"] < row["node_cpu_pct"] < row["node_cpu_pct_hi"] < 100
+    assert row["node_cpu_pct_lo"] < 90
     full = summarize(
         table({"tcp": [100.0, 100.0, 99.9]}).rename(columns={"iops": "node_cpu_pct"}), "node_cpu_pct"
     ).iloc[0]
-    assert full["hi"] <= 100
+    assert full["node_cpu_pct_hi"] <= 100
     small = table({"tcp": [1.0, 1.1, 0.9]}).rename(columns={"iops": "node_cpu_pct"})
     on_logs = summarize(small.rename(columns={"node_cpu_pct": "iops"})).iloc[0]
-    assert summarize(small, "node_cpu_pct").iloc[0][["lo", "hi"]].tolist() == pytest.approx(
-        on_logs[["lo", "hi"]].tolist(), rel=0.02
+    assert summarize(small, "node_cpu_pct").iloc[0][["node_cpu_pct_lo", "node_cpu_pct_hi"]].tolist() == pytest.approx(
+        on_logs[["iops_lo", "iops_hi"]].tolist(), rel=0.02
     )
 
 
@@ -386,5 +403,5 @@ def test_processors_that_were_busy_all_the_time_lie_inside_their_interval():
         {"system": "A", "pattern": "4k-read", "iodepth": 1, "block": [1, 2, 3], "node_cpu_pct": [100.0] * 3}
     )
     row = summarize(busy, "node_cpu_pct").iloc[0]
-    assert row["lo"] <= row["center"] <= row["hi"]
-    assert row["hi"] == pytest.approx(100, rel=1e-12)
+    assert row["node_cpu_pct_lo"] <= row["node_cpu_pct"] <= row["node_cpu_pct_hi"]
+    assert row["node_cpu_pct_hi"] == pytest.approx(100, rel=1e-12)

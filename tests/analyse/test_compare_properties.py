@@ -27,7 +27,7 @@ def table(a, b, iodepth=1):
 def test_swapping_the_baseline_inverts_the_ratio(a, b, method):
     there, back = (compare(table(a, b), base, method=method).iloc[0] for base in "ab")
     assert there["ratio"] * back["ratio"] == pytest.approx(1, rel=1e-9)
-    assert there["lo"] == pytest.approx(1 / back["hi"], rel=1e-9, abs=1e-300, nan_ok=True)
+    assert there["ratio_lo"] == pytest.approx(1 / back["ratio_hi"], rel=1e-9, abs=1e-300, nan_ok=True)
     assert there["p"] == pytest.approx(back["p"], rel=1e-9, nan_ok=True)
     mirrored = {"higher": "lower", "lower": "higher"}
     assert back["verdict"] == mirrored.get(there["verdict"], there["verdict"])
@@ -37,7 +37,7 @@ def test_swapping_the_baseline_inverts_the_ratio(a, b, method):
 @given(runs, runs, st.integers(-30, 30))
 def test_units_do_not_matter(a, b, power):
     scale = 2.0**power  # a power of two, so that the values themselves scale without rounding
-    columns = ["ratio", "lo", "hi", "p", "df"]
+    columns = ["ratio", "ratio_lo", "ratio_hi", "p", "df"]
     plain, scaled = (compare(table(np.multiply(a, s), np.multiply(b, s)), "a").iloc[0] for s in (1, scale))
     assert plain[columns].tolist() == pytest.approx(scaled[columns].tolist(), rel=1e-6, nan_ok=True)
     assert plain["verdict"] == scaled["verdict"]
@@ -49,7 +49,7 @@ def test_order_of_runs_does_not_matter(a, b, random):
     rows = list(range(len(a) + len(b)))
     random.shuffle(rows)
     first, second = (compare(t, "a").iloc[0] for t in (table(a, b), table(a, b).iloc[rows]))
-    numbers = ["ratio", "lo", "hi", "p"]
+    numbers = ["ratio", "ratio_lo", "ratio_hi", "p"]
     assert first[numbers].tolist() == pytest.approx(second[numbers].tolist(), rel=1e-6, nan_ok=True)
 
 
@@ -60,9 +60,9 @@ def test_interval_p_and_verdict_agree(a, b):
     if min(len(a), len(b)) == 1:
         assert row["verdict"] == "point"
         return
-    assert row["lo"] <= row["ratio"] <= row["hi"]
+    assert row["ratio_lo"] <= row["ratio"] <= row["ratio_hi"]
     if abs(row["p"] - 0.05) > 1e-9:
-        assert (row["p"] < 0.05) == (row["lo"] > 1 or row["hi"] < 1)
+        assert (row["p"] < 0.05) == (row["ratio_lo"] > 1 or row["ratio_hi"] < 1)
         assert (row["p"] < 0.05) == (row["verdict"] in ("higher", "lower"))
     inside = row["tost_lo"] > 1 / 1.05 and row["tost_hi"] < 1.05
     if abs(row["tost_p"] - 0.05) > 1e-9:
@@ -81,8 +81,8 @@ def test_a_system_is_never_shown_to_differ_from_itself(a):
 @given(runs)
 def test_center_lies_within_the_runs_and_its_interval(a):
     row = summarize(table(a, [])).iloc[0]
-    assert min(a) * (1 - 1e-9) <= row["center"] <= max(a) * (1 + 1e-9)
-    assert np.isnan(row["lo"]) if len(a) == 1 else row["lo"] <= row["center"] <= row["hi"]
+    assert min(a) * (1 - 1e-9) <= row["iops"] <= max(a) * (1 + 1e-9)
+    assert np.isnan(row["iops_lo"]) if len(a) == 1 else row["iops_lo"] <= row["iops"] <= row["iops_hi"]
     assert row["unstable"] == (max(a) > 1.3 * min(a))
 
 
@@ -93,7 +93,7 @@ def test_the_observed_best_is_always_tied_and_measured(points):
     row = peak(curve).iloc[0]
     assert row["best"] in row["tied"]
     assert row["smallest_tied"] == min(row["tied"])
-    assert row["center"] == pytest.approx(summarize(curve)["center"].max())
+    assert row["iops"] == pytest.approx(summarize(curve)["iops"].max())
 
 
 @quick

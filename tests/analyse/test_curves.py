@@ -37,7 +37,7 @@ def test_crossover_reference_value_between_single_runs():
     row = crossover(both(), "a", "b").iloc[0]
     assert row["iodepth"] == pytest.approx(32.31147395197075, rel=1e-9)
     assert (row["verdict"], row["n"], row["below"], row["above"]) == ("point", 1, 32, 64)
-    assert np.isnan(row["lo"])
+    assert np.isnan(row["iodepth_lo"])
     assert "b overtakes a in IOPS in 4k random read at iodepth 32.3" in row["sentence"]
     assert "no interval" in row["sentence"]
 
@@ -47,7 +47,7 @@ def test_crossover_is_claimed_only_if_both_cells_differ():
     row = crossover(both(noise), "a", "b").iloc[0]
     assert row["verdict"] == "crossover"
     assert row["iodepth"] == pytest.approx(32.3114739, rel=1e-4)
-    assert 32 < row["lo"] < row["iodepth"] < row["hi"] < 64
+    assert 32 < row["iodepth_lo"] < row["iodepth"] < row["iodepth_hi"] < 64
     blurred = crossover(both((-0.02, 0.0, 0.02)), "a", "b").iloc[0]
     assert blurred["verdict"] == "inconclusive"
     assert np.isnan(blurred["iodepth"])
@@ -115,7 +115,7 @@ def test_peak_of_single_runs_is_a_point():
     assert found["best"].to_dict() == {"a": 32, "b": 128}
     assert found["verdict"].unique().tolist() == ["point"]
     assert found.loc["a", "tied"] == (32,)
-    assert found[["lo", "hi", "leave_one_out"]].isna().all(axis=None)
+    assert found[["iops_lo", "iops_hi", "leave_one_out"]].isna().all(axis=None)
     assert "may lie beyond" in str(found.loc["b", "warnings"])
     assert "may lie beyond" not in str(found.loc["a", "warnings"])
     lowest = peak(curve("a", [4214, 4197, 4168], [1, 2, 4])).iloc[0]
@@ -126,11 +126,11 @@ def test_peak_ties_what_is_not_shown_to_be_worse():
     noise = (-0.02, -0.01, 0.0, 0.01, 0.02)
     row = peak(curve("a", [100, 150, 199, 200, 198], [1, 2, 4, 8, 16], noise)).iloc[0]
     assert (row["best"], row["tied"], row["smallest_tied"], row["verdict"]) == (8, (4, 8, 16), 4, "plateau")
-    assert row["center"] == pytest.approx(200, rel=1e-3), "measured at 8, not at 4"
+    assert row["iops"] == pytest.approx(200, rel=1e-3), "measured at 8, not at 4"
     assert "iodepth" not in row, "beside center it would be read as where that was measured"
     clear = peak(curve("a", [100, 150, 199, 300, 198], [1, 2, 4, 8, 16], noise)).iloc[0]
     assert (clear["tied"], clear["verdict"], clear["n"]) == ((8,), "peak", 5)
-    assert clear["lo"] < clear["center"] < clear["hi"]
+    assert clear["iops_lo"] < clear["iops"] < clear["iops_hi"]
 
 
 def test_the_sentence_of_a_peak_names_the_load_at_which_it_was_measured():
@@ -189,8 +189,8 @@ def test_ties_are_one_sided_welch_at_alpha_over_the_other_points():
 def test_peak_interval_is_that_of_the_cell():
     results = curve("a", A, noise=(-0.01, 0.0, 0.02))
     best = summarize(results).set_index("iodepth").loc[32]
-    assert peak(results).iloc[0][["center", "lo", "hi"]].tolist() == pytest.approx(
-        best[["center", "lo", "hi"]].tolist()
+    assert peak(results).iloc[0][["iops", "iops_lo", "iops_hi"]].tolist() == pytest.approx(
+        best[["iops", "iops_lo", "iops_hi"]].tolist()
     )
 
 
@@ -215,7 +215,7 @@ def test_leave_one_out_by_hand():
     expected = np.exp(np.log([100, 101, 101]).mean())
     row = peak(results).iloc[0]
     assert row["leave_one_out"] == pytest.approx(expected, rel=1e-12)
-    assert row["bias_pct"] == pytest.approx(100 * (row["center"] / expected - 1))
+    assert row["bias_pct"] == pytest.approx(100 * (row["iops"] / expected - 1))
     assert peak(results.sample(frac=1, random_state=1)).iloc[0]["leave_one_out"] == pytest.approx(expected)
 
 
@@ -224,7 +224,7 @@ def test_leave_one_out_removes_the_bias_of_the_naive_maximum():
     index = pd.MultiIndex.from_product([range(400), range(6), range(5)], names=["system", "iodepth", "rep"])
     results = index.to_frame(index=False).assign(pattern="p", iops=np.exp(0.05 * rng.normal(size=len(index))))
     found = peak(results)
-    assert found["center"].mean() - 1 > 0.02  # METHODS: 2.5 % at a CV of 5 %
+    assert found["iops"].mean() - 1 > 0.02  # METHODS: 2.5 % at a CV of 5 %
     assert abs(found["leave_one_out"].mean() - 1) < 0.004
 
 

@@ -30,7 +30,7 @@ def test_a_curve_has_one_row_a_demand_and_marks_what_did_not_keep_up():
     assert curve["demand"].tolist() == ["0.3", "0.6", "0.8", "0.95", "1.1"]
     assert curve["open_loop"].tolist() == [True] * 4 + [False]
     assert curve["n"].tolist() == [5] * 5
-    assert curve["center"].iloc[1] == pytest.approx(MEAN_NS * (1 + 4 * 0.6 / 0.4))
+    assert curve["latency_ns"].iloc[1] == pytest.approx(MEAN_NS * (1 + 4 * 0.6 / 0.4))
     assert curve["fitted"].isna().tolist() == [False] * 4 + [True]
     assert [sorted(w.codes) for w in curve["warnings"]] == [[]] * 4 + [["above-maximum", "saturated"]]
 
@@ -53,14 +53,14 @@ def test_a_dip_of_chance_does_not_make_latency_fall_with_load():
     results.loc[results["demand"] == "0.6", "p99_ns"] = MEAN_NS
     curve = hci.load_curve(results)
     assert curve["fitted"].dropna().is_monotonic_increasing
-    assert curve["fitted"].iloc[0] == pytest.approx(np.sqrt(MEAN_NS * curve["center"].iloc[0]))
+    assert curve["fitted"].iloc[0] == pytest.approx(np.sqrt(MEAN_NS * curve["latency_ns"].iloc[0]))
 
 
 def test_the_limit_is_crossed_where_the_curve_crosses_it():
     held = hci.load_within(campaign(spread=0.02), p99_ns=10e6)
     expected = np.interp(np.log(10e6), np.log([MEAN_NS * 7, MEAN_NS * 17]), [600, 800])
     assert held["iops"].item() == pytest.approx(expected, rel=0.03)
-    assert held["lo"].item() < expected < held["hi"].item()
+    assert held["iops_lo"].item() < expected < held["iops_hi"].item()
     assert held["bound"].item() == ""
 
 
@@ -68,7 +68,7 @@ def test_the_limit_is_crossed_where_the_curve_crosses_it():
 def test_beyond_what_was_measured_there_is_a_bound_and_no_number(limit, bound, lo, hi):
     held = hci.load_within(campaign(), p99_ns=limit).iloc[0]
     assert held["bound"] == bound
-    assert (held["lo"], held["hi"]) == (pytest.approx(lo), pytest.approx(hi))
+    assert (held["iops_lo"], held["iops_hi"]) == (pytest.approx(lo), pytest.approx(hi))
     assert held["warnings"].codes == {bound.replace(" ", "-")}
 
 
@@ -90,18 +90,18 @@ def of_server(latency_ns: float) -> float:
 def test_what_the_levels_leave_open_between_them_is_in_the_interval(limit, shares):
     """Without any noise: the line between two levels is not the curve."""
     held = hci.load_within(campaign(shares=shares), p99_ns=limit).iloc[0]
-    assert held["lo"] <= of_server(limit) * 1.000001
-    assert held["hi"] >= of_server(limit) * 0.999999
+    assert held["iops_lo"] <= of_server(limit) * 1.000001
+    assert held["iops_hi"] >= of_server(limit) * 0.999999
     if held["bound"] == "":
-        assert held["hi"] > held["lo"]
+        assert held["iops_hi"] > held["iops_lo"]
 
 
 @pytest.mark.parametrize("asked", [350, 700, 900, 940])
 def test_a_latency_between_two_levels_has_what_they_leave_open_in_its_interval(asked):
     at = hci.latency_at(campaign(), asked).iloc[0]
     truth = MEAN_NS * (1 + 4 * asked / (1000 - asked))
-    assert at["lo"] <= truth <= at["hi"] * 1.000001
-    assert at["lo"] <= at["center"] <= at["hi"]
+    assert at["latency_ns_lo"] <= truth <= at["latency_ns_hi"] * 1.000001
+    assert at["latency_ns_lo"] <= at["latency_ns"] <= at["latency_ns_hi"]
 
 
 def test_what_was_offered_beyond_the_closed_loops_maximum_is_no_part_of_the_curve():
@@ -112,8 +112,8 @@ def test_what_was_offered_beyond_the_closed_loops_maximum_is_no_part_of_the_curv
     assert curve["open_loop"].tolist() == [True, True, True, False]
     assert curve["warnings"].iloc[3].codes == {"above-maximum"}
     held = hci.load_within(fast, p99_ns=90e6).iloc[0]
-    assert (held["bound"], held["lo"], held["hi"]) == ("at least", pytest.approx(950), np.inf)
-    assert np.isnan(hci.latency_at(fast, 1000)["center"].item())
+    assert (held["bound"], held["iops_lo"], held["iops_hi"]) == ("at least", pytest.approx(950), np.inf)
+    assert np.isnan(hci.latency_at(fast, 1000)["latency_ns"].item())
 
 
 def test_a_run_too_short_to_show_a_shortfall_says_so_and_stays():
@@ -130,14 +130,14 @@ def test_bounds_and_values_are_never_averaged():
     slow["p99_ns"] *= 3
     mixed = pd.concat([campaign(blocks=3, spread=0.01), slow])
     held = hci.load_within(mixed, p99_ns=7e6).iloc[0]
-    assert (held["bound"], held["lo"]) == ("below", 0)
-    assert held["hi"] == held["iops"]
+    assert (held["bound"], held["iops_lo"]) == ("below", 0)
+    assert held["iops_hi"] == held["iops"]
     assert "in 1 of 4 blocks" in str(held["warnings"])
     quick = campaign(blocks=1).assign(block=4)
     quick["p99_ns"] /= 30
     held = hci.load_within(pd.concat([campaign(blocks=3, spread=0.01), quick]), p99_ns=7e6).iloc[0]
-    assert (held["bound"], held["hi"]) == ("at least", np.inf)
-    assert held["lo"] == held["iops"]
+    assert (held["bound"], held["iops_hi"]) == ("at least", np.inf)
+    assert held["iops_lo"] == held["iops"]
 
 
 def test_who_compares_a_bound_from_below_needs_lower_demands():
@@ -148,16 +148,16 @@ def test_who_compares_a_bound_from_below_needs_lower_demands():
 
 def test_a_short_run_hides_long_queues_and_its_interval_reaches_lower():
     long, short = (campaign().assign(runtime_s=seconds) for seconds in (3600, 2))
-    assert hci.load_within(short, p99_ns=50e6)["lo"].item() < hci.load_within(long, p99_ns=50e6)["lo"].item()
+    assert hci.load_within(short, p99_ns=50e6)["iops_lo"].item() < hci.load_within(long, p99_ns=50e6)["iops_lo"].item()
     assert hci.load_within(short, p99_ns=50e6)["iops"].item() == hci.load_within(long, p99_ns=50e6)["iops"].item()
 
 
 def test_latency_at_a_demand_refuses_to_extrapolate():
     at = hci.latency_at(campaign(spread=0.01), [700, 2000]).set_index("iops")
     between = np.exp(np.interp(700, [600, 800], np.log([MEAN_NS * 7, MEAN_NS * 17])))
-    assert at.loc[700, "center"] == pytest.approx(between, rel=0.1)
-    assert at.loc[700, "lo"] < at.loc[700, "center"] < at.loc[700, "hi"]
-    assert np.isnan(at.loc[2000, "center"])
+    assert at.loc[700, "latency_ns"] == pytest.approx(between, rel=0.1)
+    assert at.loc[700, "latency_ns_lo"] < at.loc[700, "latency_ns"] < at.loc[700, "latency_ns_hi"]
+    assert np.isnan(at.loc[2000, "latency_ns"])
     assert "measured from" in str(at.loc[2000, "warnings"])
 
 

@@ -95,21 +95,21 @@ def test_spread_and_its_interval_by_hand():
     table = noise(campaign(levels), second_cv_pct=3.0)
     sd = np.log(levels).std(axis=1, ddof=1)
     assert table["cv_pct"].tolist() == pytest.approx(100 * sd)
-    assert table["lo"].tolist() == pytest.approx(100 * sd * np.sqrt(2 / stats.chi2.ppf(0.975, 2)))
-    assert table["hi"].tolist() == pytest.approx(100 * sd * np.sqrt(2 / stats.chi2.ppf(0.025, 2)))
+    assert table["cv_pct_lo"].tolist() == pytest.approx(100 * sd * np.sqrt(2 / stats.chi2.ppf(0.975, 2)))
+    assert table["cv_pct_hi"].tolist() == pytest.approx(100 * sd * np.sqrt(2 / stats.chi2.ppf(0.025, 2)))
     within2 = 3.0**2 / 300
     assert table["between_cv_pct"].tolist() == pytest.approx(np.sqrt(np.maximum((100 * sd) ** 2 - within2, 0)))
     pooled = pool_noise(table).iloc[0]
     assert pooled["cv_pct"] == pytest.approx(100 * np.sqrt((sd**2).mean()))
     assert (pooled["df"], pooled["n"], pooled["cells"]) == (4, 6, 2)
-    assert pooled["hi"] == pytest.approx(pooled["cv_pct"] * np.sqrt(4 / stats.chi2.ppf(0.025, 4)))
+    assert pooled["cv_pct_hi"] == pytest.approx(pooled["cv_pct"] * np.sqrt(4 / stats.chi2.ppf(0.025, 4)))
 
 
 def test_what_nobody_measured_or_declared_is_missing():
     table = noise(campaign([[1.0, 1.1, 0.9]]))
     assert table[["within_cv_pct", "second_cv_pct", "between_cv_pct", "tau_s"]].isna().all(axis=None)
     single = noise(campaign([[1.0]]), second_cv_pct=3)
-    assert single[["cv_pct", "lo", "hi", "between_cv_pct"]].isna().all(axis=None)
+    assert single[["cv_pct", "cv_pct_lo", "cv_pct_hi", "between_cv_pct"]].isna().all(axis=None)
     assert "spread of runs not measured" in str(single["warnings"].iloc[0])
     assert single["basis"].iloc[0] == "runs unknown, seconds declared"
 

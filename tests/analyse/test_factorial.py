@@ -53,7 +53,7 @@ def test_a_multiplicative_model_is_recovered_exactly():
     assert table.loc["resiliency x dedup x write_pct", "ratio"] == pytest.approx(1)
     assert (table["contexts"] == table["possible"]).all()
     assert (table["missing"] == "").all()
-    assert table[["lo", "hi"]].isna().all(axis=None)
+    assert table[["ratio_lo", "ratio_hi"]].isna().all(axis=None)
 
 
 def test_the_articles_holes_are_named_and_nothing_is_imputed():
@@ -80,7 +80,7 @@ def test_two_levels_of_one_factor_are_students_t():
     table = pd.DataFrame({"f": ["a"] * 3 + ["b"] * 3, "iops": a + b})
     row = effects(table, "iops", ["f"]).iloc[0]
     ci = stats.ttest_ind(np.log(b), np.log(a)).confidence_interval(0.95)
-    assert (row["lo"], row["hi"]) == pytest.approx((np.exp(ci.low), np.exp(ci.high)), rel=1e-9)
+    assert (row["ratio_lo"], row["ratio_hi"]) == pytest.approx((np.exp(ci.low), np.exp(ci.high)), rel=1e-9)
     assert row["n"] == 6
     assert row["warnings"] == ()
 
@@ -93,14 +93,14 @@ def test_the_interval_of_a_full_design_by_hand():
     row = by_effect(effects(table, "iops", FACTORS)).loc["resiliency"]
     difference = y[4:].mean() - y[:4].mean()
     expected = np.exp(difference + stats.t.ppf([0.025, 0.975], 16) * se)
-    assert (row["lo"], row["hi"]) == pytest.approx(tuple(expected), rel=1e-9)
+    assert (row["ratio_lo"], row["ratio_hi"]) == pytest.approx(tuple(expected), rel=1e-9)
 
 
 def test_intervals_cover():
     inside = 0
     for seed in range(100):
         row = by_effect(effects(full(lambda a, d, w: 1000 * 0.9**a, 3, 0.05, seed), "iops", FACTORS)).loc["resiliency"]
-        inside += row["lo"] <= 0.9 <= row["hi"]
+        inside += row["ratio_lo"] <= 0.9 <= row["ratio_hi"]
     assert 88 <= inside <= 100
 
 

@@ -69,11 +69,11 @@ def test_levels_carry_intervals_that_know_autocorrelation():
     y = np.r_[1000 + 50 * ar1(rng, (200,), 3), np.zeros(2), 4000 + 200 * ar1(rng, (300,), 3)]
     done = happened(heal=False).assign(t_s=200.4)
     [row] = failures(series(y), done).to_dict("records")
-    assert row["healthy_lo"] < row["healthy_iops"] < row["healthy_hi"]
-    assert row["degraded_lo"] < row["degraded_iops"] < row["degraded_hi"]
+    assert row["healthy_iops_lo"] < row["healthy_iops"] < row["healthy_iops_hi"]
+    assert row["degraded_iops_lo"] < row["degraded_iops"] < row["degraded_iops_hi"]
     assert row["degraded_iops"] == pytest.approx(4000, rel=0.03)
     short = failures(series(truth()[1:]), happened().assign(t_s=lambda t: t["t_s"] - 1)).iloc[0]
-    assert np.isnan(short["healthy_lo"]), "29 seconds carry no interval"
+    assert np.isnan(short["healthy_iops_lo"]), "29 seconds carry no interval"
 
 
 def test_a_system_that_does_not_go_on_has_a_gap_to_the_end_and_no_degraded_level():
@@ -155,14 +155,14 @@ def repeats(n, sd=0.05, seed=0, **levels) -> pd.DataFrame:
 def test_repeats_give_intervals():
     summary = failure_summary(repeats(5)).set_index("column")
     assert (summary["n"] == 5).all()
-    assert summary.loc["ratio", "lo"] < summary.loc["ratio", "center"] < summary.loc["ratio", "hi"]
-    assert tuple(summary.loc["gap_s", ["center", "lo", "hi"]]) == (3, 3, 5), "two seconds more are not resolved"
+    assert summary.loc["ratio", "mean_lo"] < summary.loc["ratio", "mean"] < summary.loc["ratio", "mean_hi"]
+    assert tuple(summary.loc["gap_s", ["mean", "mean_lo", "mean_hi"]]) == (3, 3, 5), "two seconds more are not resolved"
     assert "gap_sum_s" not in summary.index, "of one outage it is the same"
     deep = failure_summary(repeats(3).assign(dip_pct=[0.0, 50.0, 100.0])).set_index("column").loc["dip_pct"]
-    assert (deep["lo"], deep["hi"]) == (0, 100), "an interval of a share ends where shares do"
+    assert (deep["mean_lo"], deep["mean_hi"]) == (0, 100), "an interval of a share ends where shares do"
     one = failure_summary(repeats(1)).set_index("column")
-    assert one["lo"].drop("gap_s").isna().all()
-    assert tuple(one.loc["gap_s", ["lo", "hi"]]) == (3, 5)
+    assert one["mean_lo"].drop("gap_s").isna().all()
+    assert tuple(one.loc["gap_s", ["mean_lo", "mean_hi"]]) == (3, 5)
     assert (one["warnings"].map(str) == "n = 1: no interval").all()
 
 
@@ -170,14 +170,14 @@ def test_the_interval_of_the_ratio_covers_the_truth():
     hits = 0
     for seed in range(50):
         ratio = failure_summary(repeats(3, seed=seed)).set_index("column").loc["ratio"]
-        hits += ratio["lo"] <= DEGRADED / HEALTHY <= ratio["hi"]
+        hits += ratio["mean_lo"] <= DEGRADED / HEALTHY <= ratio["mean_hi"]
     assert 44 <= hits <= 50
 
 
 def test_a_quantity_not_lived_to_see_has_no_mean():
     costs = pd.concat([repeats(2), repeats(1, resync_s=60).assign(rep=9)])
     back = failure_summary(costs).set_index("column").loc["back_s"]
-    assert np.isnan(back["center"])
+    assert np.isnan(back["mean"])
     assert str(back["warnings"]) == "healthy rate back after (s): not seen in 1 of 3 runs"
 
 

@@ -63,7 +63,7 @@ def test_sentence_names_the_interval_where_runs_were_repeated():
     runs = pd.concat([curve.assign(rep=r, iops=curve["iops"] * np.exp(rng.normal(0, 0.01, 20))) for r in range(5)])
     row = saturation(runs)
     [sentence] = saturation_sentences(row)
-    assert f"(95 % interval {row['lo'][0]:g} to {row['hi'][0]:g})" in sentence
+    assert f"(95 % interval {row['knee_lo'][0]:g} to {row['knee_hi'][0]:g})" in sentence
 
 
 def test_sentences_of_a_line_a_usl_and_nothing():

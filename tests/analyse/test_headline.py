@@ -149,7 +149,7 @@ def test_what_the_drives_rates_say_is_not_denied_by_what_nobody_calls_a_differen
     sides = [pd.DataFrame({"system": name, "iops": iops, "pair": range(4)}) for name, iops in (("a", one), ("b", two))]
     runs = pd.concat(sides).assign(pattern="4k-randwrite", iodepth=8, run_id="c", block=lambda t: t["pair"])
     found = compare(runs, "a")
-    assert 0.4999 < found["hi"].iloc[0] < 0.5, "the interval leaves it out"
+    assert 0.4999 < found["ratio_hi"].iloc[0] < 0.5, "the interval leaves it out"
     assert headline(found, "b", truth={"4k-randwrite": 0.5}).endswith("; as the drives' rates say (50.0 %).")
     assert "; but the drives' rates say 49.9 % lower" in headline(found, "b", truth={"4k-randwrite": 0.501})
 

@@ -228,10 +228,20 @@ def test_interval_is_t_on_logs():
     logs = np.log(p99)
     lo, hi = np.exp(stats.t.interval(0.95, 2, logs.mean(), stats.sem(logs)))
     row = table.loc["p99_ns"]
-    assert row[["center", "lo", "hi"]].to_numpy(float) == pytest.approx([np.exp(logs.mean()), lo, hi], rel=1e-12)
+    assert row[["latency_ns", "latency_ns_lo", "latency_ns_hi"]].to_numpy(float) == pytest.approx(
+        [np.exp(logs.mean()), lo, hi], rel=1e-12
+    )
     assert row.n == 3
-    assert table.loc["p50_ns", "center"] == pytest.approx(np.exp(logs.mean()) / 4)
-    assert list(table.columns) == ["system", "n", "center", "lo", "hi", "confidence", "warnings"]
+    assert table.loc["p50_ns", "latency_ns"] == pytest.approx(np.exp(logs.mean()) / 4)
+    assert list(table.columns) == [
+        "system",
+        "n",
+        "latency_ns",
+        "latency_ns_lo",
+        "latency_ns_hi",
+        "confidence",
+        "warnings",
+    ]
 
 
 def test_interval_of_few_and_bad_runs():
@@ -241,12 +251,12 @@ def test_interval_of_few_and_bad_runs():
     })  # fmt: skip
     table = percentile_interval(per_run, ["system"]).set_index("system")
     assert table["n"].to_dict() == {"a": 1, "b": 2, "c": 1, "d": 0}
-    assert np.isnan(table.loc["a", "lo"])
+    assert np.isnan(table.loc["a", "latency_ns_lo"])
     assert "n = 1" in str(table.loc["a", "warnings"])
     assert "n = 2" in str(table.loc["b", "warnings"])
-    assert table.loc["c", "center"] == pytest.approx(1e6)
+    assert table.loc["c", "latency_ns"] == pytest.approx(1e6)
     assert "2 of 3 runs left out" in str(table.loc["c", "warnings"])
-    assert np.isnan(table.loc["d", "center"])
+    assert np.isnan(table.loc["d", "latency_ns"])
 
 
 def test_parts_of_a_run_are_no_replicates():

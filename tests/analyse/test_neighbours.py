@@ -45,8 +45,8 @@ def test_what_is_not_shown_is_told_as_its_interval_and_not_as_a_loss():
     for found in (narrow, wide):
         [db] = found[found["tenant"] == "db"].to_dict("records")
         assert (db["verdict"], db["equivalent"]) == ("inconclusive", False)
-        most = f"{100 * (db['hi'] - 1):.0f} % more" if found is narrow else f"{db['hi']:.1f} times as high"
-        said = f"IOPS between {100 * (1 - db['lo']):.0f} % less and {most} (not shown: more blocks would decide)"
+        most = f"{100 * (db['ratio_hi'] - 1):.0f} % more" if found is narrow else f"{db['ratio_hi']:.1f} times as high"
+        said = f"IOPS between {100 * (1 - db['ratio_lo']):.0f} % less and {most} (not shown: more blocks would decide)"
         assert said in hci.neighbours_answer(found)
 
 
@@ -56,7 +56,7 @@ def test_jain_s_index_is_one_where_all_lose_alike_and_a_half_where_one_of_two_ke
     greedy = hci.fairness(campaign(TWO | {("db", "backup"): 1, ("backup", "db"): 800}, spread=0.001)).iloc[0]
     assert greedy["jain"] == pytest.approx(0.5, abs=0.01)
     known = hci.fairness(campaign(TWO, spread=0.001)).iloc[0]
-    assert known["lo"] <= (0.4 + 0.8) ** 2 / (2 * (0.4**2 + 0.8**2)) <= known["hi"]
+    assert known["jain_lo"] <= (0.4 + 0.8) ** 2 / (2 * (0.4**2 + 0.8**2)) <= known["jain_hi"]
 
 
 def test_a_limit_gives_back_a_share_of_what_was_taken():
@@ -107,9 +107,9 @@ def test_an_interval_beside_alone_is_a_verdict_and_a_verdict_has_such_an_interva
 
 
 def assert_one_correction(found: pd.DataFrame):
-    beside = (found["lo"] > 1) | (found["hi"] < 1)
+    beside = (found["ratio_lo"] > 1) | (found["ratio_hi"] < 1)
     shown = found["verdict"].isin(["higher", "lower"])
-    assert (beside == shown).all(), found[["tenant", "lo", "hi", "verdict"]]
+    assert (beside == shown).all(), found[["tenant", "ratio_lo", "ratio_hi", "verdict"]]
     assert ((found["p_adjusted"] <= 0.05) == shown).all()
 
 
@@ -125,7 +125,7 @@ def test_verdicts_and_intervals_agree_whatever_was_lost():
         assert_one_correction(found)
         truth = found["tenant"].map({f"t{k}": share for k, share in enumerate(kept)})
         shown = found["verdict"].isin(["higher", "lower"])
-        missed.append(((truth < found["lo"]) | (truth > found["hi"]))[shown].mean() if shown.any() else 0.0)
+        missed.append(((truth < found["ratio_lo"]) | (truth > found["ratio_hi"]))[shown].mean() if shown.any() else 0.0)
     assert np.mean(missed) <= 0.05
 
 

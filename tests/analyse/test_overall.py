@@ -24,13 +24,15 @@ def test_geometric_mean_shows_its_parts():
     assert row["ratio"] == pytest.approx((2 * 0.5 * 4 * 3) ** (1 / 4))
     assert row[["4k-randread", "1m-read"]].tolist() == pytest.approx([4 ** (1 / 3), 3])
     assert (row["n"], row["lowest"], row["highest"]) == (4, pytest.approx(0.5), pytest.approx(4))
-    assert row["lo"] < row["ratio"] < row["hi"]
+    assert row["ratio_lo"] < row["ratio"] < row["ratio_hi"]
 
 
 def test_geometric_mean_of_one_cell_has_that_cells_interval():
     comparison = compare(grid([1.2]), "a")
     mean, cell = geometric_mean(comparison).iloc[0], comparison.iloc[0]
-    assert mean[["ratio", "lo", "hi"]].tolist() == pytest.approx(cell[["ratio", "lo", "hi"]].tolist(), rel=1e-9)
+    assert mean[["ratio", "ratio_lo", "ratio_hi"]].tolist() == pytest.approx(
+        cell[["ratio", "ratio_lo", "ratio_hi"]].tolist(), rel=1e-9
+    )
 
 
 def test_geometric_mean_interval_covers():
@@ -40,7 +42,7 @@ def test_geometric_mean_interval_covers():
     )
     results = index.to_frame(index=False).assign(iops=np.exp(0.03 * rng.normal(size=len(index))))
     means = geometric_mean(compare(results, "a", method="own"), by=("system", "pattern"))
-    assert 0.93 <= ((means["lo"] <= 1) & (means["hi"] >= 1)).mean() <= 0.99
+    assert 0.93 <= ((means["ratio_lo"] <= 1) & (means["ratio_hi"] >= 1)).mean() <= 0.99
 
 
 @pytest.mark.parametrize("n", [3, 5])
@@ -54,7 +56,7 @@ def test_a_day_that_slows_every_cell_is_one_day_and_not_28(n):
     shared = day[(results["system"] == "b").astype(int), results["pattern"], results["rep"]]
     results = results.assign(iops=np.exp(0.02 * shared + 0.01 * rng.normal(size=len(results))))
     means = geometric_mean(compare(results, "a", method="own"), by=["system", "pattern"])
-    assert ((means["lo"] <= 1) & (means["hi"] >= 1)).mean() >= 0.9  # cells taken as independent: .39
+    assert ((means["ratio_lo"] <= 1) & (means["ratio_hi"] >= 1)).mean() >= 0.9  # cells taken as independent: .39
 
 
 def test_means_of_complete_blocks_are_student_over_the_blocks():
@@ -68,7 +70,7 @@ def test_means_of_complete_blocks_are_student_over_the_blocks():
         mean = geometric_mean(compare(results, "a", by="iodepth", method="own", pairs=pairs)).iloc[0]
         test = stats.ttest_rel if pairs else stats.ttest_ind
         found = test(blocks["b"], blocks["a"], **({} if pairs else {"equal_var": False})).confidence_interval(0.95)
-        assert [mean["lo"], mean["hi"]] == pytest.approx(np.exp([found.low, found.high]), rel=1e-9)
+        assert [mean["ratio_lo"], mean["ratio_hi"]] == pytest.approx(np.exp([found.low, found.high]), rel=1e-9)
 
 
 def test_geometric_mean_says_what_it_leaves_out():
@@ -78,7 +80,7 @@ def test_geometric_mean_says_what_it_leaves_out():
     assert row["ratio"] == pytest.approx(np.sqrt(6))
     assert "1 of 3 cells without a ratio left out" in str(row["warnings"])
     points = geometric_mean(compare(grid([2, 3], np.zeros(1)), "a")).iloc[0]
-    assert np.isnan(points["lo"])
+    assert np.isnan(points["ratio_lo"])
     assert "single run" in str(points["warnings"])
 
 
@@ -130,7 +132,7 @@ def test_a_cell_that_does_not_survive_the_correction_changes_no_places():
     results = index.to_frame(index=False).assign(pattern="4k-randread", iops=np.exp(0.02 * rng.normal(size=len(index))))
     results.loc[(results["system"] == "b") & (results["iodepth"] == 40), "iops"] *= 2
     comparison = compare(results, "a", adjust="bh")
-    assert (comparison["hi"] < 1).any()
+    assert (comparison["ratio_hi"] < 1).any()
     assert not (comparison["verdict"] == "lower").any()
     assert "nothing is claimed" in everywhere(comparison).iloc[0]["sentence"]
 

@@ -28,7 +28,7 @@ def test_pairs_are_students_t_of_the_log_ratios():
     logs = np.log(results.pivot(index="block", columns="system", values="iops"))
     found = stats.ttest_rel(logs["b"], logs["a"])
     ci = np.exp(found.confidence_interval(0.95))
-    assert [row["ratio"], row["lo"], row["hi"], row["p"]] == pytest.approx(
+    assert [row["ratio"], row["ratio_lo"], row["ratio_hi"], row["p"]] == pytest.approx(
         [np.exp((logs["b"] - logs["a"]).mean()), *ci, found.pvalue], rel=1e-9
     )
     assert (row["method"], row["n"], row["df"]) == ("paired t, guarded", 5, 4)
@@ -63,7 +63,7 @@ def test_a_run_without_its_partner_is_left_out_aloud():
 def test_a_cell_that_looks_calm_is_trusted_no_more_than_the_other_pairs():
     results = campaign(cells=12, noise=0.05, n=3)
     guarded, own = (compare(results, "a", method=m).set_index("iodepth") for m in ("welch", "own"))
-    width = np.log(guarded["hi"] / guarded["lo"]) / np.log(own["hi"] / own["lo"])
+    width = np.log(guarded["ratio_hi"] / guarded["ratio_lo"]) / np.log(own["ratio_hi"] / own["ratio_lo"])
     assert (width >= 1 - 1e-9).all()
     assert width.max() > 2
 
@@ -118,7 +118,7 @@ def test_two_ios_of_four_thousand_are_no_difference_however_surely_they_repeat()
     results = campaign(n=3).assign(iops=[iops for pair in zip(*sides.values(), strict=True) for iops in pair])
     row = compare(results, "a", confidence=0.999).iloc[0]
     assert row["p"] < 1e-4
-    assert [row["ratio"], row["lo"]] == pytest.approx([1.00048477, 1.00037185], abs=1e-8), "as measured"
+    assert [row["ratio"], row["ratio_lo"]] == pytest.approx([1.00048477, 1.00037185], abs=1e-8), "as measured"
     assert row["verdict"] == "equivalent"
     assert compare(results, "a", margin=0.0002)["verdict"].iloc[0] == "higher", "to whom that matters"
     assert everywhere(compare(results, "a"), "iodepth")["verdict"].iloc[0] == "inconclusive"

@@ -233,7 +233,7 @@ def test_order_of_hosts_is_irrelevant_to_the_fleets_series(hosts, random):
     other = other.iloc[random.sample(range(len(rows)), len(rows))]
     [(_, summed, _)] = fleet(other)
     assert summed.to_numpy() == pytest.approx(y)
-    numbers = ["mean", "lo", "hi", "tau"]
+    numbers = ["mean", "mean_lo", "mean_hi", "tau"]
     assert mean_interval(other)[numbers].to_numpy() == pytest.approx(
         mean_interval(rows)[numbers].to_numpy(), nan_ok=True
     )
@@ -284,6 +284,13 @@ def test_saved_campaigns_are_judged_by_the_rule_of_today():
 
 @pytest.mark.parametrize(("factor", "wrong"), [(1.02, 1), (1.0005, 0)])
 def test_a_difference_where_none_is_stays_wrong(factor, wrong):
-    row = {"difference_pct": 0, "n": 5, "truth": 1.0, "ratio": factor, "lo": factor / 1.0002, "hi": factor * 1.0002}
+    row = {
+        "difference_pct": 0,
+        "n": 5,
+        "truth": 1.0,
+        "ratio": factor,
+        "ratio_lo": factor / 1.0002,
+        "ratio_hi": factor * 1.0002,
+    }
     saved = pd.DataFrame([row | {"held": False, "wrong": True, "verdict": "higher", "load_before": 1.0}])
     assert hci.calibrated(saved)["wrong"].item() == wrong

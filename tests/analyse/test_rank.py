@@ -38,7 +38,7 @@ def test_single_runs_tie_within_the_margin():
     found = rank(results).set_index("system")
     assert found["rank"].to_dict() == {"b": 1, "a": 1, "c": 3}
     assert set(found["verdict"]) == {"point"}
-    assert found[["lo", "hi"]].isna().all(axis=None)
+    assert found[["iops_lo", "iops_hi"]].isna().all(axis=None)
     assert ranks(results, margin=0.02) == {"b": 1, "a": 2, "c": 3}
 
 

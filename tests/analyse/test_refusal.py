@@ -28,9 +28,9 @@ POOLS = {
 
 
 @pytest.mark.parametrize("name", POOLS)
-def test_rows_that_differ_in_a_column_of_the_users_own_are_refused(name):
-    with pytest.raises(ValueError, match="results vary in firmware: f1, f2; add it to"):
-        POOLS[name](lambda rows: {"firmware": np.resize(["f1", "f2"], rows)})
+def test_rows_that_differ_in_a_factor_are_refused(name):
+    with pytest.raises(ValueError, match="results vary in placement: owner, spread; add it to"):
+        POOLS[name](lambda rows: {"placement": np.resize(["owner", "spread"], rows)})
 
 
 def test_histograms_of_another_load_are_refused_and_what_their_readers_add_is_not():

@@ -38,7 +38,9 @@ def test_the_regimes_of_s2ds_mirror_are_found_and_called_untested():
     assert list(table["verdict"]) == ["point", "point"]
     assert list(table["ratio"]) == pytest.approx([113.4 / 410, 58.2 / 410])
     assert table["note"].iloc[1] == "58,200 IOPS at iodepth 8, after 410,000 at 2"
-    assert regimes_sentence(table) == f"at 2 loads, more iodepth gives more than 10 % less IOPS ({UNTESTED})"
+    assert (
+        regimes_sentence(table, s2d_sweep()) == f"at 2 loads, more iodepth gives more than 10 % less IOPS ({UNTESTED})"
+    )
 
 
 def test_a_collapse_past_the_peak_is_a_decline():
@@ -53,21 +55,21 @@ def test_a_collapse_past_the_peak_is_a_decline():
 def test_a_drop_that_runs_do_not_show_is_not_told():
     """The table of peaks calls the two points tied."""
     lower = measured([[10000.0, 10500, 9500], [3000, 9800, 13000]], depths=(1, 8))
-    assert summarize(lower, "iops")["center"].pct_change().iloc[1] < -0.1, "a drop there is"
+    assert summarize(lower, "iops")["iops"].pct_change().iloc[1] < -0.1, "a drop there is"
     assert peak(lower)["tied"].iloc[0] == (1, 8)
     assert regimes(lower).empty
-    assert regimes_sentence(regimes(lower)) == "more load is nowhere shown to give more than 10 % less"
+    assert regimes_sentence(regimes(lower), lower) == "more load is nowhere shown to give more than 10 % less"
 
 
 def test_a_drop_that_runs_show_is_told_in_the_numbers_of_the_table():
     runs = measured([[30000.0, 22000, 21000], [5000.0, 6000, 9000]], depths=(1, 8))
-    table, means = regimes(runs), summarize(runs, "iops").set_index("iodepth")["center"]
+    table, means = regimes(runs), summarize(runs, "iops").set_index("iodepth")["iops"]
     assert table[["best_iops", "iops"]].iloc[0].tolist() == means.loc[[1, 8]].tolist()
     assert means.loc[8] == pytest.approx((5000 * 6000 * 9000) ** (1 / 3)), "the geometric mean, as in the table"
     assert table[["verdict", "n"]].iloc[0].tolist() == ["lower", 3]
     assert str(table["warnings"].iloc[0]).startswith("iodepth 1: unstable")
     assert "iodepth 8: unstable" in str(table["warnings"].iloc[0])
-    assert regimes_sentence(table) == "at 1 load, more iodepth gives more than 10 % less IOPS, shown by a test"
+    assert regimes_sentence(table, runs) == "at 1 load, more iodepth gives more than 10 % less IOPS, shown by a test"
 
 
 def test_the_test_is_that_of_the_ties():
@@ -76,7 +78,7 @@ def test_the_test_is_that_of_the_ties():
     for _ in range(60):
         levels = [1000, 900, 700, 800]
         curve = measured([list(level * np.exp(rng.normal(0, 0.12, 3))) for level in levels])
-        best, cells = peak(curve).iloc[0], summarize(curve, "iops").set_index("iodepth")["center"]
+        best, cells = peak(curve).iloc[0], summarize(curve, "iops").set_index("iodepth")["iops"]
         if best["best"] != 1:
             continue
         below = [depth for depth in cells.index if cells[depth] < 0.9 * cells[1]]
@@ -93,14 +95,19 @@ def test_a_curve_that_comes_back_to_a_tie_is_a_dip():
 def test_a_single_run_among_several_is_untested():
     table = regimes(measured([100, [50.0]], depths=(1, 8)))
     assert table[["verdict", "n"]].to_numpy().tolist() == [["point", 1]]
-    both = regimes(measured([100, 50, [20.0]]))
+    three = measured([100, 50, [20.0]])
+    both = regimes(three)
     assert list(both["verdict"]) == ["lower", "point"]
-    assert regimes_sentence(both) == (
+    assert regimes_sentence(both, three) == (
         "at 1 load, more iodepth gives more than 10 % less IOPS, shown by a test; "
         f"at 1 load, more iodepth gives more than 10 % less IOPS ({UNTESTED})"
     )
-    halves = regimes(published(vms=[1, 2], iops=[100, 40]), over="vms", drop=0.5)
-    assert regimes_sentence(halves) == f"at 1 load, more vms gives more than 50 % less IOPS ({UNTESTED})"
+    counts = published(vms=[1, 2], iops=[100, 40])
+    halves = regimes(counts, over="vms", drop=0.5)
+    assert (
+        regimes_sentence(halves, counts, "vms", 0.5)
+        == f"at 1 load, more vms gives more than 50 % less IOPS ({UNTESTED})"
+    )
 
 
 def test_cells_are_kept_apart_and_the_input_left_alone():

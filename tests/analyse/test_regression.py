@@ -26,7 +26,7 @@ def test_prediction_interval_by_hand():
     d = np.log(90e3 * (1 + NOISE)).mean() - geo.mean()
     scale = geo.std(ddof=1) * np.sqrt(1 + 1 / 4)
     half = stats.t.ppf(0.975, 3) * scale
-    assert row[["ratio", "lo", "hi"]].tolist() == pytest.approx(np.exp([d, d - half, d + half]), rel=1e-9)
+    assert row[["ratio", "ratio_lo", "ratio_hi"]].tolist() == pytest.approx(np.exp([d, d - half, d + half]), rel=1e-9)
     assert row["p"] == pytest.approx(2 * stats.t.sf(abs(d) / scale, 3), rel=1e-9)
     assert (row["k"], row["n"], row["df"], row["verdict"]) == (4, 3, 3, "regression")
     assert f"{100 * (1 - row['ratio']):.1f} % lower than the 4 earlier campaigns" in row["sentence"]
@@ -35,7 +35,7 @@ def test_prediction_interval_by_hand():
 def test_the_spread_of_campaigns_and_not_of_runs_decides():
     row = regression(campaigns(c1=100e3, c2=110e3, c3=92e3, c4=95e3), "c4").iloc[0]
     assert row["verdict"] == "no change seen"  # the runs repeat within 0.4 %, the campaigns only within 9 %
-    assert row["lo"] < 1 < row["hi"]
+    assert row["ratio_lo"] < 1 < row["ratio_hi"]
 
 
 def test_direction_follows_the_metric():
@@ -51,7 +51,7 @@ def test_one_baseline_is_judged_by_the_margin_and_says_so():
     results = campaigns(c1=100e3, c2=93e3)
     row = regression(results, "c2").iloc[0]
     assert (row["k"], row["verdict"]) == (1, "regression")
-    assert row[["lo", "hi", "p"]].isna().all()
+    assert row[["ratio_lo", "ratio_hi", "p"]].isna().all()
     assert "not separable" in str(row["warnings"])
     assert "declared margin of 5 %" in str(row["warnings"])
     assert regression(results, "c2", margin=0.1)["verdict"].iloc[0] == "no change seen"

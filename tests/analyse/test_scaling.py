@@ -33,7 +33,7 @@ def test_knee_reference():
     assert row.peak_vms == 20
     assert row.smallest_vms == 19  # 1540 of 1586 is 97 %, 1494 is 94 %
     assert row.model == "two-segment"
-    assert np.isnan([row.lo, row.hi, row.usl_gamma]).all()
+    assert np.isnan([row.knee_lo, row.knee_hi, row.usl_gamma]).all()
     assert "single runs" in str(row.warnings)
 
 
@@ -99,18 +99,18 @@ def usl(n):
 def test_interval_of_the_knee():
     row = saturation(measured(bend, range(1, 21), sd=0.03)).iloc[0]
     assert (row.system, row.pattern, row.n, row.points) == ("a", "4k-randread", 5, 20)
-    assert row.lo <= row.knee <= row.hi
-    assert 0.25 <= row.hi - row.lo <= 2
+    assert row.knee_lo <= row.knee <= row.knee_hi
+    assert 0.25 <= row.knee_hi - row.knee_lo <= 2
     assert row.confidence == 0.95
     again = saturation(measured(bend, range(1, 21), sd=0.03)).iloc[0]
-    assert (again.lo, again.hi) == (row.lo, row.hi)
+    assert (again.knee_lo, again.knee_hi) == (row.knee_lo, row.knee_hi)
 
 
 def test_interval_covers(monkeypatch):
     monkeypatch.setattr("hcilib.analyse.curves.scaling.DRAWS", 300)
     rows = pd.concat([saturation(measured(bend, [1, 2, 4, 6, 8, 10, 12, 16, 20], 3, 0.03, seed)) for seed in range(80)])
-    assert ((rows["lo"] <= 9) & (rows["hi"] >= 9)).mean() >= 0.89
-    assert 3 < (rows["hi"] - rows["lo"]).mean() / rows["knee"].std() < 6  # 4 if all were normal
+    assert ((rows["knee_lo"] <= 9) & (rows["knee_hi"] >= 9)).mean() >= 0.89
+    assert 3 < (rows["knee_hi"] - rows["knee_lo"]).mean() / rows["knee"].std() < 6  # 4 if all were normal
 
 
 def test_a_straight_line_has_no_knee():
@@ -121,7 +121,7 @@ def test_a_straight_line_has_no_knee():
     lines = [row for row in found if row.model == "line"]
     assert len(lines) >= 16
     for row in lines:
-        assert np.isnan([row.knee, row.lo, row.hi]).all()
+        assert np.isnan([row.knee, row.knee_lo, row.knee_hi]).all()
         assert row.slope_before == row.slope_after == pytest.approx(60, rel=0.05)
         assert "straight line" in str(row.warnings)
 
@@ -189,7 +189,7 @@ def test_groups_are_independent():
     rows = saturation(both).set_index("pattern")
     alone = saturation(both[both["pattern"] == "64k-write"]).iloc[0]
     assert rows.loc["64k-write", "knee"] == alone.knee
-    assert rows.loc["64k-write", "lo"] == alone.lo
+    assert rows.loc["64k-write", "knee_lo"] == alone.knee_lo
 
 
 def test_gains():

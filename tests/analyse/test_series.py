@@ -54,7 +54,7 @@ def test_geyer_reference():
 
 def test_batch_means_reference():
     row = mean_interval(table(S)).iloc[0]
-    assert (row.hi - row.lo) / 2 / row["mean"] == pytest.approx(0.005353368794700931, rel=1e-9)
+    assert (row.mean_hi - row.mean_lo) / 2 / row["mean"] == pytest.approx(0.005353368794700931, rel=1e-9)
     assert row["mean"] == pytest.approx(S.mean(), rel=1e-12)
     assert row.verdict == "ok"
     assert row.n == 1
@@ -140,7 +140,7 @@ def test_long_run_sd_is_that_of_the_mean():
 def test_interval_needs_thirty_independent_samples():
     short = mean_interval(seconds(np.random.default_rng(3), (120,), tau=20)).iloc[0]
     assert short.verdict == "run too short"
-    assert np.isnan([short.lo, short.hi, short.se]).all()
+    assert np.isnan([short.mean_lo, short.mean_hi, short.se]).all()
     assert short["mean"] > 0
     assert "run too short" in str(short.warnings)
     assert mean_interval(np.tile([1.0, 2.0], 12)).iloc[0].verdict == "run too short"  # antithetic, yet 24 samples
@@ -151,7 +151,7 @@ def test_interval_covers():
     means = batch_means(y)
     half = stats.t.ppf(0.975, 9) * means.std(axis=1, ddof=1) / 10**0.5
     row = mean_interval(y[0]).iloc[0]
-    assert row.hi - row["mean"] == pytest.approx(half[0], rel=1e-9)
+    assert row.mean_hi - row["mean"] == pytest.approx(half[0], rel=1e-9)
     assert 0.92 < (np.abs(y.mean(axis=1) - 1e5) < half).mean() < 0.98
 
 
@@ -159,14 +159,14 @@ def test_interval_covers():
 def test_degenerate_runs_give_a_row(y):
     interval, still, decision = mean_interval(y).iloc[0], stationarity(y).iloc[0], stop_when(y)
     assert interval.warnings or len(set(y)) > 1
-    assert interval.lo <= interval["mean"] <= interval.hi or np.isnan(interval.lo)
+    assert interval.mean_lo <= interval["mean"] <= interval.mean_hi or np.isnan(interval.mean_lo)
     assert still.steady is pd.NA or len(y) == 100
     assert decision.reason
 
 
 def test_capped_run_has_no_width_and_says_so():
     row = mean_interval(np.full(300, 262144.0)).iloc[0]
-    assert row.lo == row.hi == 262144
+    assert row.mean_lo == row.mean_hi == 262144
     assert "no variation" in str(row.warnings)
 
 

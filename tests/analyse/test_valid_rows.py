@@ -38,7 +38,7 @@ def test_only_a_row_that_says_so_is_invalid():
 @pytest.mark.parametrize(("answer", "runs"), [
     (lambda t: block_drift(t), FIXED),
     (lambda t: noise(t, second_cv_pct=1)[["n", "runtime_s", "cv_pct"]], FIXED),
-    (lambda t: percentile_interval(t, ["iodepth"])[["n", "center", "lo", "hi"]], FIXED),
+    (lambda t: percentile_interval(t, ["iodepth"])[["n", "latency_ns", "latency_ns_lo", "latency_ns_hi"]], FIXED),
     (lambda t: saturation(t, by=["iodepth"]).drop(columns="warnings"), RUNS),
     (lambda t: pd.DataFrame([row["iops"] for rows in valid_runs(t).values() for row in rows]), FIXED),
 ], ids=["block_drift", "noise", "percentile_interval", "saturation", "valid_runs"])  # fmt: skip

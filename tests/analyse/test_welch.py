@@ -27,8 +27,8 @@ def test_reference_values_of_methods():
     row = compare(runs(a=A, b=B), "a", by="cell", adjust=None).iloc[0]
     expected = {
         "ratio": 0.9633480866706776,
-        "lo": 0.9383678364088041,
-        "hi": 0.9889933351122991,
+        "ratio_lo": 0.9383678364088041,
+        "ratio_hi": 0.9889933351122991,
         "df": 3.4611116963388073,
         "p": 0.01848045628615045,
         "tost_p": 0.13854904009682525,
@@ -47,7 +47,7 @@ def test_agrees_with_scipy_on_random_cells():
     for c, row in found.iterrows():
         t = stats.ttest_ind(np.log(cells["b"][c]), np.log(cells["a"][c]), equal_var=False)
         ci = np.exp(t.confidence_interval(0.9))
-        assert [row["p"], row["df"], row["lo"], row["hi"]] == pytest.approx([t.pvalue, t.df, *ci], rel=1e-9)
+        assert [row["p"], row["df"], row["ratio_lo"], row["ratio_hi"]] == pytest.approx([t.pvalue, t.df, *ci], rel=1e-9)
 
 
 def test_fit_fdist_reference():
@@ -92,7 +92,7 @@ def test_a_variance_never_counts_for_less_than_the_campaign_makes_likely():
     found = compare(table, "a", by="cell").set_index("cell")
     half = stats.t.ppf(0.975, df) * np.sqrt(v.sum(axis=1))
     assert found["df"].to_numpy() == pytest.approx(df.to_numpy())
-    assert np.log(found["hi"] / found["ratio"]).to_numpy() == pytest.approx(half.to_numpy())
+    assert np.log(found["ratio_hi"] / found["ratio"]).to_numpy() == pytest.approx(half.to_numpy())
 
 
 @pytest.mark.parametrize(("cells", "n"), [(4, 3), (28, 3), (28, 5)])
@@ -104,8 +104,8 @@ def test_a_guarded_interval_is_never_narrower_than_welchs(cells, n):
         table = runs(**{s: {c: np.exp(sd[c] * rng.normal(size=n)) for c in range(cells)} for s in "ab"})
         guarded, own = (compare(table, "a", by="cell", method=method) for method in ("welch", "own"))
         assert (guarded["p"] >= own["p"] - 1e-12).all()
-        assert (guarded["lo"] <= own["lo"] * (1 + 1e-12)).all()
-        assert (guarded["hi"] >= own["hi"] * (1 - 1e-12)).all()
+        assert (guarded["ratio_lo"] <= own["ratio_lo"] * (1 + 1e-12)).all()
+        assert (guarded["ratio_hi"] >= own["ratio_hi"] * (1 - 1e-12)).all()
 
 
 def test_equivalence_in_a_grid_is_corrected_like_differences():
@@ -120,7 +120,7 @@ def test_equivalence_in_a_grid_is_corrected_like_differences():
 
 def test_one_cell_alone_has_no_campaign_to_lean_on():
     table = runs(a=A, b=B)
-    columns = ["ratio", "lo", "hi", "p"]
+    columns = ["ratio", "ratio_lo", "ratio_hi", "p"]
     pd.testing.assert_frame_equal(
         compare(table, "a", by="cell")[columns], compare(table, "a", by="cell", method="own")[columns]
     )
@@ -165,14 +165,14 @@ def test_welch_coverage_over_2000_draws(n, sd_b):
     a = pd.DataFrame({"system": "a", "cell": cell, "iops": np.exp(0.02 * rng.normal(size=cell.size))})
     b = pd.DataFrame({"system": "b", "cell": cell, "iops": 1.1 * np.exp(sd_b * rng.normal(size=cell.size))})
     found = compare(pd.concat([a, b]), "a", by="cell", adjust=None, method="own")
-    covered = ((found["lo"] <= 1.1) & (found["hi"] >= 1.1)).mean()
+    covered = ((found["ratio_lo"] <= 1.1) & (found["ratio_hi"] >= 1.1)).mean()
     assert 0.93 <= covered <= 0.98
 
 
 def test_zero_variance_is_floored_and_said():
     row = compare(runs(a=[100.0] * 3, b=[101.0] * 3), "a", by="cell").iloc[0]
     half = stats.t.ppf(0.975, 4) * FLOOR * np.sqrt(2 / 3)
-    assert [row["ratio"], row["lo"]] == pytest.approx([1.01, 1.01 * np.exp(-half)])
+    assert [row["ratio"], row["ratio_lo"]] == pytest.approx([1.01, 1.01 * np.exp(-half)])
     assert 0 < row["p"] < 1
     assert "zero variance" in str(row["warnings"])
 

@@ -62,8 +62,8 @@ COVERAGE = pd.DataFrame(
         "runs": [3, 3, 5, 5],
         "method": ["a", "b"] * 2,
         "coverage": [0.96, 0.79, 0.98, 0.87],
-        "lo": [0.95, 0.77, 0.97, 0.85],
-        "hi": [0.97, 0.81, 0.99, 0.89],
+        "coverage_lo": [0.95, 0.77, 0.97, 0.85],
+        "coverage_hi": [0.97, 0.81, 0.99, 0.89],
         "n": 300,
         "nominal": 0.95,
     }
@@ -84,7 +84,7 @@ def test_coverage_has_a_row_a_situation_and_the_promise_as_a_line():
 def found(**columns):
     base = pd.DataFrame({
         "pattern": ["4k-randwrite", "4k-randread", "4k-randread"], "iodepth": [1, 8, 1], "ratio": [0.8, 1.02, NAN],
-        "lo": [0.76, 0.97, NAN], "hi": [0.84, 1.07, NAN], "k": [4, 4, 0], "n": [3, 3, 0],
+        "ratio_lo": [0.76, 0.97, NAN], "ratio_hi": [0.84, 1.07, NAN], "k": [4, 4, 0], "n": [3, 3, 0],
         "verdict": ["regression", "no change seen", "missing"], "confidence": 0.95,
     })  # fmt: skip
     return base.assign(**columns)
@@ -107,7 +107,7 @@ def test_the_expected_range_lies_around_one():
 
 
 def test_one_earlier_campaign_has_the_margin_hatched_and_no_range():
-    ax = plot_regression(found(k=1, lo=NAN, hi=NAN), margin=0.1)
+    ax = plot_regression(found(k=1, ratio_lo=NAN, ratio_hi=NAN), margin=0.1)
     assert not gid(ax, "expected")
     x = gid(ax, "margin")[0].get_paths()[0].vertices[:, 0]
     assert [x.min(), x.max()] == pytest.approx([1 / 1.1, 1.1])
@@ -116,7 +116,7 @@ def test_one_earlier_campaign_has_the_margin_hatched_and_no_range():
 
 
 def test_a_range_beyond_the_picture_ends_in_an_arrow_and_is_said():
-    ax = plot_regression(found(lo=[0.01, 0.97, NAN], hi=[60.0, 1.07, NAN]))
+    ax = plot_regression(found(ratio_lo=[0.01, 0.97, NAN], ratio_hi=[60.0, 1.07, NAN]))
     [arrow] = gid(ax, "beyond")
     assert list(arrow.get_xdata()) == [1 / WIDEST, WIDEST]
     assert "goes on beyond 4" in texts(ax)

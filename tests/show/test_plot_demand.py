@@ -18,9 +18,9 @@ def curve(**columns):
         ("A", "p99_ns", 600, 6e6, True),
         ("A", "p99_ns", 700, 30e6, False),
     ]
-    table = pd.DataFrame(rows, columns=["system", "metric", "iops", "center", "open_loop"])
-    return table.assign(**({"pattern": "4k-randread", "lo": table["center"] * 0.9, "hi": table["center"] * 1.1, "n": 5,
-                            "confidence": 0.95} | columns))  # fmt: skip
+    table = pd.DataFrame(rows, columns=["system", "metric", "iops", "latency_ns", "open_loop"])
+    ends = {"latency_ns_lo": table["latency_ns"] * 0.9, "latency_ns_hi": table["latency_ns"] * 1.1}
+    return table.assign(**({"pattern": "4k-randread", **ends, "n": 5, "confidence": 0.95} | columns))
 
 
 def test_what_was_not_met_is_hollow_and_not_joined():
@@ -58,7 +58,9 @@ def test_neighbours_stand_beside_a_line_for_alone_a_panel_a_metric():
 
 
 def test_of_a_closed_loop_one_run_is_hollow_as_everywhere():
-    closed = curve(iodepth=1.0, open_loop=True).assign(lo=lambda t: t["lo"].where(t["iops"] < 600), n=[5, 1, 1] * 2)
+    closed = curve(iodepth=1.0, open_loop=True).assign(
+        latency_ns_lo=lambda t: t["latency_ns_lo"].where(t["iops"] < 600), n=[5, 1, 1] * 2
+    )
     [ax] = hci.plot_demand(closed)
     faces = {tuple(line.get_xdata()): line.get_markerfacecolor() for line in ax.lines if line.get_linestyle() == "None"}
     assert faces[600, 700] == "white"

@@ -46,8 +46,8 @@ def test_intervals_are_the_tables_and_missing_is_named():
             "system": ["a", "b"],
             "usable_tib": [8.0, NAN],
             "iops": [10.0, 20.0],
-            "lo": [9.0, NAN],
-            "hi": [12.0, NAN],
+            "iops_lo": [9.0, NAN],
+            "iops_hi": [12.0, NAN],
             "n": 3,
             "confidence": 0.95,
         }
@@ -108,19 +108,21 @@ def test_latencies_that_nobody_kept_are_said_to_be_missing():
 
 def test_the_bare_drive_has_the_intervals_that_its_caption_promises():
     frame = pd.DataFrame({"pattern": ["4k-randread", "4k-randwrite"], "measured": [9e5, 3e5], "datasheet": [1e6, NAN],
-                          "lo": [8e5, NAN], "hi": [95e4, NAN], "n": [3, 1], "confidence": 0.95})  # fmt: skip
+                          "measured_lo": [8e5, NAN], "measured_hi": [95e4, NAN], "n": [3, 1],
+                          "confidence": 0.95})  # fmt: skip
     ax = plot_baseline(frame)
     [bars] = gid(ax, "interval")
     assert sorted(bars.get_segments()[0][:, 0]) == [8e5, 95e4]
     assert "3 runs each, 95 % intervals. No bar: n = 1" in captions(ax)
-    alone = plot_baseline(frame.assign(lo=NAN, hi=NAN, n=3))
+    alone = plot_baseline(frame.assign(measured_lo=NAN, measured_hi=NAN, n=3))
     assert "3 runs each." in captions(alone)
     assert "interval" not in captions(alone)
 
 
 def test_a_box_of_a_few_gib_has_an_axis_in_gib_and_an_interval_stays_inside():
     frame = pd.DataFrame({"system": ["a", "b"], "usable_tib": [1 / 1024, 2 / 1024], "iops": [900.0, 500.0],
-                          "lo": [400.0, NAN], "hi": [2000.0, NAN], "n": [3, 1], "pattern": "4k-randread"})  # fmt: skip
+                          "iops_lo": [400.0, NAN], "iops_hi": [2000.0, NAN], "n": [3, 1],
+                          "pattern": "4k-randread"})  # fmt: skip
     [ax] = plot_pareto_panels(frame)
     assert ax.xaxis.get_label_text() == "Usable capacity (GiB)"
     assert ax.get_ylim()[1] > 2000

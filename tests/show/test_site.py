@@ -32,8 +32,8 @@ import hcilib as hci
 measured = source
 iops = pd.DataFrame({
     "system": ["lab-single", "lab-single", "lab-mirror"], "pattern": "4k-randread", "iodepth": [1, 8, 1], "n": 3,
-    "center": [100.123456789, 200.0, 1 / 3], "lo": [99.0, None, 0.3], "hi": [101.0, None, 0.4], "confidence": 0.95,
-    "warnings": ["", "one, run", ""],
+    "iops": [100.123456789, 200.0, 1 / 3], "iops_lo": [99.0, None, 0.3], "iops_hi": [101.0, None, 0.4],
+    "confidence": 0.95, "warnings": ["", "one, run", ""],
 })
 """
 
@@ -52,7 +52,7 @@ def site(tmp_path_factory) -> tuple[Path, dict]:
         new_code_cell(NUMBERS),
         new_markdown_cell("IOPS of both."),
         new_code_cell("hci.plot_sweep(iops, 'iops');"),
-        new_code_cell("hci.table(iops, 'iops', columns=['system', 'iodepth', 'center', 'lo', 'hi'])"),
+        new_code_cell("hci.table(iops, columns=['system', 'iodepth', 'iops', 'iops_lo', 'iops_hi'])"),
         new_code_cell("hci.table(iops, columns=['warnings'])"),
         new_code_cell("iops.head(1)"),
         new_code_cell("print('Fast enough.')", metadata={"tags": ["answer"]}),
@@ -95,9 +95,9 @@ def test_every_table_and_figure_shown_is_a_file_and_a_link(site, html):
 def test_the_files_hold_the_frames_own_numbers(site):
     folder = site[0] / "03_sweep.case"
     parquet, csv = pd.read_parquet(folder / "iops.parquet"), pd.read_csv(folder / "iops.csv")
-    assert parquet["center"].tolist() == [100.123456789, 200.0, 1 / 3]  # every digit, though the page rounds
-    assert csv["center"].tolist() == parquet["center"].tolist()
-    assert parquet["lo"].isna().tolist() == csv["lo"].isna().tolist() == [False, True, False]
+    assert parquet["iops"].tolist() == [100.123456789, 200.0, 1 / 3]  # every digit, though the page rounds
+    assert csv["iops"].tolist() == parquet["iops"].tolist()
+    assert parquet["iops_lo"].isna().tolist() == csv["iops_lo"].isna().tolist() == [False, True, False]
     assert list(csv.columns) == list(parquet.columns)
     assert "warnings" in csv  # all columns, also those the page left out
     assert csv["warnings"][1] == "one, run"
@@ -415,7 +415,7 @@ def test_no_text_of_a_download_is_a_formula():
 def test_the_index_names_a_system_as_it_is_called(tmp_path):
     (folder := tmp_path / COMPARED["name"]).mkdir()
     won = {"system": ["-mine"], "pattern": "4k-randread", "state": "untested", "pct_of_best": 100.0, "iodepth": 1,
-           "center": 5.0, "margin": 0.1}  # fmt: skip
+           "iops": 5.0, "margin": 0.1}  # fmt: skip
     (folder / "winners.csv").write_text(export.as_csv(pd.DataFrame(won)))
     sizes = {"system": ["-mine"], "efficiency": 0.5, "scheme": "Mirror(2)"}
     (folder / "capacity.csv").write_text(export.as_csv(pd.DataFrame(sizes)))
@@ -528,7 +528,7 @@ def test_notes_stand_outside_of_what_scrolls_and_many_are_folded(tmp_path):
 
 
 def test_an_empty_table_and_an_empty_figure_say_once_that_nothing_was_found(tmp_path):
-    empty = '<table class="dataframe hci"><tr data-empty="found"><td>none</td></tr></table>'
+    empty = '<table class="dataframe hci"><tr data-empty><td>none</td></tr></table>'
     drawing = '<svg><g id="nothing"><text x="0">nothing to check</text></g></svg>'
     written = drawing.replace("<svg>", '<?xml version="1.0"?><svg width="9">')
     cells = [
@@ -540,7 +540,7 @@ def test_an_empty_table_and_an_empty_figure_say_once_that_nothing_was_found(tmp_
         given("rows", text_html=empty),
     ]
     page = shown(cells, tmp_path)
-    assert page.count("Checked, nothing found.") == 1
+    assert page.count("No rows.") == 1
     assert page.count("nothing to check") == 1
     assert "<figure" not in page
 

@@ -91,9 +91,9 @@ def baseline_answer(baseline: pd.DataFrame, name: str) -> str:
     return f"{said}; it meets its datasheet in {of} with a figure there{rest}."
 
 
-def sweep_answer(peaks: pd.DataFrame, regimes: pd.DataFrame, labels: Labels = None) -> str:
-    """Where one system is best (``peak``), and where more load gives less (``regimes``)."""
-    return f"{peak_sentence(peaks, labels)} {_capital(regimes_sentence(regimes))}."
+def sweep_answer(peaks: pd.DataFrame, regimes: pd.DataFrame, results: pd.DataFrame, labels: Labels = None) -> str:
+    """Return where one system is best (``peak``), and where more load gives less (``regimes`` of the same results)."""
+    return f"{peak_sentence(peaks, labels)} {_capital(regimes_sentence(regimes, results))}."
 
 
 def latency_answer(one: pd.DataFrame, cost: pd.DataFrame, labels: Labels = None, margin: float = 0.05) -> str:
@@ -107,7 +107,7 @@ def latency_answer(one: pd.DataFrame, cost: pd.DataFrame, labels: Labels = None,
     ranks = ranks[ranks["n"] > 0]
     patterns = {name: ranks[ranks["pattern"] == name] for name in pattern_order(ranks["pattern"].unique())}
     if ranks["system"].nunique() == 1:
-        centers = {pattern_words(name): rows["center"].iloc[0] for name, rows in patterns.items()}
+        centers = {pattern_words(name): rows["lat_ns"].iloc[0] for name, rows in patterns.items()}
         own = ", ".join(f"{words} {metric('lat_ns').show(center)} ms" for words, center in centers.items())
         parts = [f"One I/O on {labels.get(ranks['system'].iloc[0], ranks['system'].iloc[0])} takes: {own}"]
     else:
@@ -128,9 +128,9 @@ def _who_is_first(ranks: pd.DataFrame, patterns: Mapping[str, pd.DataFrame], lab
     ahead: dict[tuple[str, ...], list[str]] = {}
     proven = [(rows["n"] > 1).all() for rows in patterns.values()]
     for (name, rows), tested in zip(patterns.items(), proven, strict=True):
-        rows = rows.sort_values("center")
+        rows = rows.sort_values("lat_ns")
         who = tuple(labels.get(name, name) for name in rows.loc[rows["rank"] == rows["rank"].min(), "system"])
-        shown = f"{metric('lat_ns').show(rows['center'].iloc[0])} ms{' at best' * (len(who) > 1)}"
+        shown = f"{metric('lat_ns').show(rows['lat_ns'].iloc[0])} ms{' at best' * (len(who) > 1)}"
         shown += ", one number each: untested" * (any(proven) and not tested and len(rows) > 1)
         ahead.setdefault(who, []).append(f"{pattern_words(name)} ({shown})")
     of = f"with one outstanding I/O, of {ranks['system'].nunique()} systems"
@@ -178,7 +178,7 @@ def traffic_answer(
 
 def factorial_answer(effects: pd.DataFrame, cells: pd.DataFrame) -> str:
     """Which main effects on IOPS can be estimated (``effects``), and how much of the grid (``grid``) is there."""
-    main = effects[effects["effect"].isin(asked_by(effects))]
+    main = effects[~effects["effect"].str.contains(" x ", regex=False)]
     found = [_effect(row) for row in main.dropna(subset=["ratio"]).to_dict("records")]
     unknown = ", ".join(EFFECTS.get(name, name) for name in main[main["ratio"].isna()]["effect"])
     open_ = [f"what {unknown} costs cannot be said"] if unknown else []
@@ -196,12 +196,12 @@ EFFECTS = {"dedup": "deduplication", "write_pct": "the share of writes", "resili
 def _effect(row: Mapping) -> str:
     """How many more or fewer IOPS a level gives than the baseline's, with its interval where runs were repeated."""
     level, baseline = _level(row["effect"], row["level"]), _level(row["effect"], row["baseline"])
-    ratios = (row[name] for name in ("ratio", "lo", "hi"))
+    ratios = (row[name] for name in ("ratio", "ratio_lo", "ratio_hi"))
     found, lo, hi = (f"{100 * abs(ratio - 1):.3g} % {'more' if ratio > 1 else 'fewer'}" for ratio in ratios)
     of = f"{row['contexts']} of {row['possible']} pair{'s' * (row['possible'] > 1)} of combinations"
-    if row["lo"] <= 1 <= row["hi"]:
+    if row["ratio_lo"] <= 1 <= row["ratio_hi"]:
         return f"{level} against {baseline} is not decided ({lo} to {hi} IOPS, {of})"
-    between = "one number each: untested" if np.isnan(row["lo"]) else f"{lo} to {hi}"
+    between = "one number each: untested" if np.isnan(row["ratio_lo"]) else f"{lo} to {hi}"
     return f"{level} gives {found} IOPS than {baseline} ({between}, {of})"
 
 
@@ -212,14 +212,14 @@ def _level(effect: str, level: object) -> str:
     return f"a mix of {level} % writes" if effect == "write_pct" else str(level)
 
 
-def audit_answer(audit: pd.DataFrame, regimes: pd.DataFrame, judged: pd.DataFrame, rows: int) -> str:
+def audit_answer(audit: pd.DataFrame, regimes: pd.DataFrame, judged: pd.DataFrame, results: pd.DataFrame) -> str:
     """How many claims (``check_claims``) are wrong, how many checks hold (``audit``), where more load gives less."""
-    asked = int(audit["ok"].notna().sum())
+    asked, rows = int(audit["ok"].notna().sum()), len(results)
     held = f"{audit['ok'].sum()} of {asked} checks of {rows} rows against physics hold"
     cut = int(audit.get("note", pd.Series(dtype=str)).astype(str).str.startswith(TRUNCATED).sum())
     held += f", {cut} of them as {'a truncated number' if cut == 1 else 'truncated numbers'}" * (cut > 0)
     held = held if asked else f"none of {rows} rows prints what a check against physics needs"
-    said = f"{held}; {regimes_sentence(regimes)}."
+    said = f"{held}; {regimes_sentence(regimes, results)}."
     if not len(judged):
         return _capital(said)
     count = judged["verdict"].value_counts()

@@ -124,9 +124,9 @@ def pool_noise(noise: pd.DataFrame, by: str | Sequence[str] = ()) -> pd.DataFram
     """One noise for many cells: variances averaged by their degrees of freedom, where no single cell has enough of
     them.
 
-    Cells of one run have no variance of their own: they count with what was declared for them, if nothing was measured.
-    Returns the by columns, cells, n (runs), df, cv_pct, lo, hi, within_cv_pct, between_cv_pct, second_cv_pct, tau_s,
-    confidence.
+    Cells of one run have no variance of their own: they count with what was declared for them, if
+    nothing was measured. Returns the by columns, cells, n (runs), df, cv_pct, cv_pct_lo, cv_pct_hi,
+    within_cv_pct, between_cv_pct, second_cv_pct, tau_s, confidence.
     """
     by = as_list(by)
     code, out = group_codes(noise, by)
@@ -267,8 +267,8 @@ def spread_interval(variance: ArrayLike, df: ArrayLike) -> dict[str, np.ndarray]
     df = np.where(np.asarray(df) > 0, df, np.nan)
     alpha = 1 - CONFIDENCE
     return {
-        "lo": 100 * np.sqrt(df * variance / chdtri(df, alpha / 2)),
-        "hi": 100 * np.sqrt(df * variance / chdtri(df, 1 - alpha / 2)),
+        "cv_pct_lo": 100 * np.sqrt(df * variance / chdtri(df, alpha / 2)),
+        "cv_pct_hi": 100 * np.sqrt(df * variance / chdtri(df, 1 - alpha / 2)),
     }
 
 

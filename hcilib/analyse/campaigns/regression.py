@@ -46,9 +46,10 @@ def regression(
 
     `campaign` is the column that tells campaigns apart, run_id or source.
 
-    Returns the by columns, ratio (new / geometric mean of the baselines), lo, hi (its interval), df, p, p_adjusted,
-    k, n (runs of the new campaign), center, center_baseline, verdict (regression, improvement; changed if neither way
-    is better; no change seen; missing), sentence, confidence, warnings. Raises ValueError as `compare` does.
+    Returns the by columns, metric, ratio (new / geometric mean of the baselines), ratio_lo,
+    ratio_hi (its interval), df, p, p_adjusted, k, n (runs of the new campaign), value,
+    value_baseline (centres), verdict (regression, improvement; changed if neither way is better; no
+    change seen; missing), sentence, confidence, warnings. Raises ValueError as `compare` does.
     """
     by = as_list(by)
     check_options(margin, adjust=adjust)
@@ -59,7 +60,8 @@ def regression(
     cells, code, places = describe_along(results, metric, by, campaign)
     predicted = _prediction(cells, code, (cells[campaign] == new).to_numpy(), len(places))
     judged = judge(predicted, margin=margin, adjust=adjust).rename(columns={"n_baseline": "k"})
-    out = pd.concat([places, judged, predicted[["center", "center_baseline", "floored"]]], axis=1)
+    out = pd.concat([places, judged, predicted[["value", "value_baseline", "floored"]]], axis=1)
+    out["metric"] = metric
     out["verdict"] = _verdict(out, metric, margin, 1 - CONFIDENCE)
     joined = [NONE] * len(out)
     for i, name, notes in zip(code, cells[campaign], cells["notes"], strict=True):
@@ -72,7 +74,7 @@ def regression(
         (out["k"] == 0, Caveat("no-run", "no valid run in an earlier campaign")),
     )
     out["sentence"] = [_sentence(row, by, metric, new) for row in out.to_dict("records")]
-    first = ["ratio", "lo", "hi", "df", "p", "p_adjusted", "k", "n", "center", "center_baseline"]
+    first = ["metric", "ratio", "ratio_lo", "ratio_hi", "df", "p", "p_adjusted", "k", "n", "value", "value_baseline"]
     return out[[*by, *first, "verdict", "sentence", "confidence", "warnings"]]
 
 
@@ -98,7 +100,7 @@ def _prediction(cells: pd.DataFrame, code: np.ndarray, is_new: np.ndarray, group
         scale = np.sqrt(np.where(floored, FLOOR**2, before["log_var"])) * np.sqrt(1 + 1 / k)
     found = {"log_ratio": now["log_mean"] - before["log_mean"], "se": scale, "df": np.where(k > 1, k - 1.0, np.nan)}
     found |= {"n": np.bincount(code[is_new], cells["n"].to_numpy()[is_new], groups), "n_baseline": k, "unstable": False}
-    found |= {"center": now["center"], "center_baseline": before["center"], "floored": floored}
+    found |= {"value": now["center"], "value_baseline": before["center"], "floored": floored}
     return pd.DataFrame(found)
 
 
@@ -120,11 +122,12 @@ def _sentence(row: Mapping[str, Any], by: Sequence[str], metric: str, new: str) 
     change = f"{percent(row['ratio'])} than {earlier}"
     if row["k"] == 1:
         basis = "one campaign each way: no interval"
-    elif row["lo"] > 1 or row["hi"] < 1:
-        basis = f"{100 * row['confidence']:g} % interval {percent_range(row['lo'], row['hi'])}"
+    elif row["ratio_lo"] > 1 or row["ratio_hi"] < 1:
+        basis = f"{100 * row['confidence']:g} % interval {percent_range(row['ratio_lo'], row['ratio_hi'])}"
     else:
-        basis = f"ratio {row['ratio']:.3f}, {100 * row['confidence']:g} % interval {row['lo']:.3g} to {row['hi']:.3g}"
-    if row["verdict"] == "no change seen" and (row["lo"] > 1 or row["hi"] < 1):
+        interval = f"{row['ratio_lo']:.3g} to {row['ratio_hi']:.3g}"
+        basis = f"ratio {row['ratio']:.3f}, {100 * row['confidence']:g} % interval {interval}"
+    if row["verdict"] == "no change seen" and (row["ratio_lo"] > 1 or row["ratio_hi"] < 1):
         basis += f", but adjusted p {row['p_adjusted']:.2g} among all cells asked"
     verdict = row["verdict"].capitalize()
     return f"{verdict} in {name} of {new} {place}: {change} ({basis})."
@@ -163,10 +166,11 @@ def regression_headline(
     sizes = sorted({1.0, 2.0, 5.0, float(np.clip(np.ceil(limit), 1, 90))})
     table = chance_to_see(widest["cv_pct"], sizes, [k, 12])
     chance = {(row.k, row.loss_pct): row.chance_pct for row in table.itertuples()}
+    spread = f"{widest['cv_pct_lo']:.1f} to {widest['cv_pct_hi']:.1f}"
     *most, last = (f"{loss:g} % in {_share(share)}" for (of, loss), share in chance.items() if of == k)
     return (
         f"{new}{when} against {k} earlier campaigns{earlier}: {said}; those lie {widest['cv_pct']:.1f} % apart (95 % "
-        f"interval {widest['lo']:.1f} to {widest['hi']:.1f} %). If that is their spread, {k} of them show a loss of "
+        f"interval {spread} %). If that is their spread, {k} of them show a loss of "
         f"{', '.join(most)} and {last} of cases. 12 of them show 1 % in {_share(chance[12, 1.0])}. Against {only} "
         f"alone the margin of {100 * margin:g} % would have said, untested: {_counted(alone)}."
     )
@@ -215,16 +219,17 @@ def campaign_ratios(
 
     Parameters
     ----------
-    found : as `regression` returns it for the same metric, by and campaign: its center_baseline is the base
+    found : as `regression` returns it for the same metric, by and campaign: its value_baseline is the base
 
-    Returns the by columns, the campaign column, n, center, ratio (center / center_baseline), warnings.
+    Returns the by columns, the campaign column, n, the metric (as iops), ratio (to value_baseline), warnings.
     """
     by = as_list(by)
     cells = describe(results, metric, [*by, campaign])
-    table = cells[[*by, campaign, "n", "center"]].assign(warnings=cells["notes"])
-    table = table.merge(found[[*by, "center_baseline"]], on=by, how="inner", validate="many_to_one")
-    table.insert(table.columns.get_loc("center") + 1, "ratio", table["center"] / table["center_baseline"])
-    return table.drop(columns="center_baseline")
+    table = cells[[*by, campaign, "n", "center"]].rename(columns={"center": metric})
+    table = table.assign(warnings=cells["notes"])
+    table = table.merge(found[[*by, "value_baseline"]], on=by, how="inner", validate="many_to_one")
+    table.insert(table.columns.get_loc(metric) + 1, "ratio", table[metric] / table["value_baseline"])
+    return table.drop(columns="value_baseline")
 
 
 def campaign_noise(
@@ -237,9 +242,10 @@ def campaign_noise(
 
     Returns
     -------
-    system, campaigns, cells, n (runs), cv_pct (of the campaigns' log means, pooled over cells) with lo and hi,
-    from_runs_pct (what the spread of runs alone explains, sqrt(mean s^2 / n)), confidence, warnings. lo and hi count k
-    - 1 degrees of freedom however many the cells: a slow day slows them together.
+    system, campaigns, cells, n (runs), cv_pct (of the campaigns' log means, pooled over cells) with
+    its interval, from_runs_pct (what the spread of runs alone explains, sqrt(mean s^2 / n)),
+    confidence, warnings. The interval counts k - 1 degrees of freedom however many the cells: a
+    slow day slows them together.
     """
     by = as_list(by)
     cells = describe(results, metric, [*by, campaign])
@@ -249,7 +255,8 @@ def campaign_noise(
     table = per_cell.agg(k=("log", "size"), variance=("log", "var"), own=("own", "mean"), n=("n", "sum")).reset_index()
     table = table[table["k"] > 1]
     rows = [_campaigns_of(system, part) for system, part in table.groupby("system", sort=False)]
-    columns = ["system", "campaigns", "cells", "n", "cv_pct", "lo", "hi", "from_runs_pct", "confidence", "warnings"]
+    spread = ["cv_pct", "cv_pct_lo", "cv_pct_hi", "from_runs_pct"]
+    columns = ["system", "campaigns", "cells", "n", *spread, "confidence", "warnings"]
     return pd.DataFrame(rows, columns=columns)
 
 

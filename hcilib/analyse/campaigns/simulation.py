@@ -45,8 +45,9 @@ def simulate_coverage(
 
     Returns
     -------
-    situation, runs, method, n (campaigns), coverage, lo, hi (95 %, over campaigns), half_width_pct (median), nominal,
-    confidence, run_cv_pct (as given: the noise that these numbers hold for).
+    situation, runs, method, n (campaigns), coverage, coverage_lo, coverage_hi (95 %, over
+    campaigns), half_width_pct (median), nominal, confidence, run_cv_pct (as given: the noise that
+    these numbers hold for).
     """
     rng = np.random.default_rng(seed)
     rows = []
@@ -156,15 +157,17 @@ def calibrated(campaigns: pd.DataFrame, margin: float = 0.05) -> pd.DataFrame:
 
     Parameters
     ----------
-    campaigns : one row a campaign, as bench/calibrate.py writes them: difference_pct, n (pairs), truth, ratio, lo, hi,
-        held, load_before
+    campaigns : one row a campaign, as bench/calibrate.py writes them: difference_pct, n (pairs),
+    truth, ratio, ratio_lo,
+        ratio_hi, held, load_before
     margin : of equivalence, as the campaigns had it
 
     Returns
     -------
     DataFrame
         difference_pct, n (campaigns), different (verdicts higher or lower), equivalent, inconclusive, wrong (verdicts
-        that the truth contradicts), held_pct (intervals that hold the truth) with lo and hi (exact binomial),
+        that the truth contradicts), held_pct (intervals that hold the truth) with held_pct_lo and held_pct_hi (exact
+        binomial),
         half_width_pct (median), off_pct (median distance of the ratio from the truth), load_lo, load_hi (1-minute load
         averages).
 
@@ -184,8 +187,8 @@ def calibrated(campaigns: pd.DataFrame, margin: float = 0.05) -> pd.DataFrame:
         row = {"difference_pct": difference, "n": n, "different": int(verdicts.isin(["higher", "lower"]).sum())}
         row |= {name: int((verdicts == name).sum()) for name in ("equivalent", "inconclusive")}
         row |= {"wrong": int(wrong.sum()), "held_pct": 100 * held / n}
-        row |= {"lo": 100 * interval.low, "hi": 100 * interval.high, "confidence": CONFIDENCE}
-        row["half_width_pct"] = float((50 * (own["hi"] - own["lo"]) / own["ratio"]).median())
+        row |= {"held_pct_lo": 100 * interval.low, "held_pct_hi": 100 * interval.high, "confidence": CONFIDENCE}
+        row["half_width_pct"] = float((50 * (own["ratio_hi"] - own["ratio_lo"]) / own["ratio"]).median())
         row["off_pct"] = float((100 * (own["ratio"] / own["truth"] - 1)).abs().median())
         rows.append(row | {"load_lo": own["load_before"].min(), "load_hi": own["load_before"].max()})
     return pd.DataFrame(rows)
@@ -194,7 +197,7 @@ def calibrated(campaigns: pd.DataFrame, margin: float = 0.05) -> pd.DataFrame:
 def _judged_again(campaigns: pd.DataFrame, margin: float) -> pd.Series:
     """Verdicts of campaigns of one cell each, from their ratio, the interval of its paired t, and their pairs."""
     n = campaigns["n"].to_numpy(int)
-    half = np.log(campaigns["hi"] / campaigns["lo"]).to_numpy() / 2
+    half = np.log(campaigns["ratio_hi"] / campaigns["ratio_lo"]).to_numpy() / 2
     pair = {"log_ratio": np.log(campaigns["ratio"]).to_numpy(), "se": half / critical(n - 1), "df": n - 1.0}
     table = pd.DataFrame({**pair, "n": n, "n_baseline": n, "unstable": False})
     return judge(table, margin=margin, adjust=None)["verdict"].set_axis(campaigns.index)
@@ -216,9 +219,10 @@ def _judged(logs: np.ndarray, design: str, sd: float) -> pd.DataFrame:
     in_pairs, apart = (logs[1] - logs[0]).std(axis=1, ddof=1) / np.sqrt(2), logs.std(axis=2, ddof=1).max(axis=0)
     spread = in_pairs if design == "pairs" else apart
     return pd.DataFrame({
-        "covers": (equal["lo"] <= 1) & (equal["hi"] >= 1), "false": equal["verdict"].isin(["higher", "lower"]),
+        "covers": (equal["ratio_lo"] <= 1) & (equal["ratio_hi"] >= 1),
+        "false": equal["verdict"].isin(["higher", "lower"]),
         "calm": spread <= sd / 2, "seen": unlike["verdict"].eq("lower"),
-        "half": np.log(equal["hi"] / equal["lo"]) / 2,
+        "half": np.log(equal["ratio_hi"] / equal["ratio_lo"]) / 2,
     })  # fmt: skip
 
 
@@ -299,7 +303,8 @@ def _covered(d: np.ndarray, half: np.ndarray) -> dict[str, float]:
     share = (np.abs(d) <= half).mean(axis=-1)
     error = 1.96 * share.std(ddof=1) / np.sqrt(len(share))
     return {
-        "n": len(share), "coverage": share.mean(), "lo": share.mean() - error, "hi": min(1.0, share.mean() + error),
+        "n": len(share), "coverage": share.mean(),
+        "coverage_lo": share.mean() - error, "coverage_hi": min(1.0, share.mean() + error),
         "half_width_pct": 100 * np.expm1(np.median(half)),
     }  # fmt: skip
 

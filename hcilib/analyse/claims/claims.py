@@ -398,9 +398,7 @@ def open_claims(judged: pd.DataFrame) -> pd.DataFrame:
     """Of judged claims those that do not simply match: first what is wrong, then what only rounding explains, then the
     rest."""
     rows = judged[judged["verdict"].isin(OPEN)]
-    rows = rows.sort_values("verdict", key=lambda verdict: verdict.map(OPEN.index), kind="stable")
-    rows.attrs["looked_at"] = len(judged)
-    return rows
+    return rows.sort_values("verdict", key=lambda verdict: verdict.map(OPEN.index), kind="stable")
 
 
 def claim_checks(judged: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import re
+import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
 from hcilib.model.caveats import LEFT_OUT, NONE, PERCENTILES, THIN_TAIL, Caveat, Caveats, caveats, column, warnings_of
-from hcilib.model.metrics import FACTORS, MAY_BE_UNTOLD, METRICS, factors, natural, pattern_order
+from hcilib.model.metrics import FACTORS, MAY_BE_UNTOLD, METRICS, factors, natural, own_columns, pattern_order
 
 UNSTABLE = 0.1
 """A cell whose runs spread by more than this (standard deviation of their logs) is called unstable. Of the variance and
@@ -69,6 +71,10 @@ def describe(results: pd.DataFrame, metric: str, keys: Sequence[str]) -> pd.Data
     """
     keys = list(keys)
     require_columns(results, [metric, *keys])
+    if {"hostname", "ddir"} <= set(results.columns):
+        raise ValueError(
+            "these are rows of one file, a host and direction each, no runs: read_results makes runs of the same file"
+        )
     values = _numbers(results, metric)
     valid = valid_rows(results)
     usable = valid & np.isfinite(values) & (values >= 0)
@@ -80,6 +86,24 @@ def describe(results: pd.DataFrame, metric: str, keys: Sequence[str]) -> pd.Data
     found["partners"] = _split(_partners(results), code, usable, len(table))
     found["notes"] = _notes(results, metric, code, valid, usable, found)
     return pd.concat([table, found, constant], axis=1)
+
+
+def own_constant(results: pd.DataFrame, metric: str, keys: Sequence[str], but: Collection[str] = ()) -> pd.DataFrame:
+    """Return an analyst's own columns with one value a cell, in the order of `describe`'s rows.
+
+    A column that differs inside a cell is left out, with a warning that names it. `but`: columns that the table has
+    already.
+    """
+    code, table = group_codes(results, keys)
+    usable = valid_rows(results) & np.isfinite(_numbers(results, metric))
+    names = [name for name in own_columns(results) if name not in (*keys, *but, metric)]
+    groups = results[usable].groupby(code[usable])
+    varies = [name for name in names if (groups[name].nunique(dropna=False) > 1).any()]
+    if varies:
+        text = f"{', '.join(varies)}: left out, differs inside a cell. Cells are split by the columns of by="
+        warnings.warn(text, stacklevel=3)
+    constant = [name for name in names if name not in varies]
+    return groups[constant].first().reindex(range(len(table)))
 
 
 def describe_along(
@@ -140,13 +164,9 @@ def not_among(role: str, system: str, results: pd.DataFrame) -> str:
 
 
 def asked_by(table: pd.DataFrame) -> list[str]:
-    """The columns that make a row of a comparison or summary, as it was asked `by`.
-
-    Raises ValueError for a table that no longer says so: pandas forgets it in a merge.
-    """
-    if "by" not in table.attrs:
-        raise ValueError("the table has no attrs['by']: set it to the columns that it was asked by")
-    return list(table.attrs["by"])
+    """Return the columns that make a row of a comparison or summary, from its column `by`."""
+    require_columns(table, ["by"])
+    return str(table["by"].iloc[0]).split() if len(table) else [name for name in FACTORS if name in table]
 
 
 def require_columns(frame: pd.DataFrame, columns: Iterable[str]) -> None:
@@ -154,6 +174,20 @@ def require_columns(frame: pd.DataFrame, columns: Iterable[str]) -> None:
     if absent := [c for c in columns if c not in frame]:
         there = ", ".join(map(str, frame))
         raise ValueError(f"results have no column {', '.join(map(repr, absent))}; they have {there}")
+
+
+def interval_columns(name: str, center: pd.Series, lo: np.ndarray, hi: np.ndarray) -> dict[str, Any]:
+    """Return a value and its interval under their names: `iops`, `iops_lo`, `iops_hi`."""
+    return dict(zip(interval_names(name, name).values(), (center, lo, hi), strict=True))
+
+
+def interval_names(old: str, new: str) -> dict[str, str]:
+    """Return old -> new name of a value's column and of the two of its interval."""
+    return {f"{old}{end}": f"{new}{end}" for end in ("", "_lo", "_hi")}
+
+
+LATENCY = ("latency_ns", "latency_ns_lo", "latency_ns_hi")
+"""Columns of a table of several latencies, whose column `metric` says which."""
 
 
 def as_list(names: str | Iterable[str]) -> list[str]:
@@ -237,18 +271,7 @@ def refuse_varying(
         differs = told & (level != level[first[code]])
         if differs.any():
             found = np.unique(level[told & np.isin(code, code[differs])])
-            raise ValueError(f"results vary in {name}: {listed(values[found])}; {_what_to_do(frame, name, remedy)}")
-
-
-def _what_to_do(frame: pd.DataFrame, name: str, remedy: str) -> str:
-    """Of a column that is none of ours: is it a factor of the user's own at all?"""
-    if {"hostname", "ddir"} <= set(frame.columns):
-        return (
-            "these are rows of one file, a host and direction each, no runs: read_results makes runs of the same file"
-        )
-    if name in FACTORS or name == "tool":
-        return remedy
-    return f"{remedy}; or drop the column if it is no factor: those that are known stand in docs/RESULTS.md"
+            raise ValueError(f"results vary in {name}: {listed(values[found])}; {remedy}")
 
 
 def listed(values: Sequence) -> str:
@@ -266,14 +289,20 @@ def _refuse_duplicates(results: pd.DataFrame, code: np.ndarray, valid: np.ndarra
     if not identity:
         return
     columns = [c for c in ("source", "system") if c in results and c not in keys]
-    runs = results[columns + identity].assign(_cell=code)[valid & results[identity].notna().any(axis=1).to_numpy()]
-    twice = runs[runs.duplicated()]
-    if len(twice):
-        run = results.loc[twice.index[:1], [c for c in ("source", "system", *identity, *keys) if c in results]]
-        named = ", ".join(f"{k} {v}" for k, v in run.iloc[0].items())
-        raise ValueError(
-            f"{len(twice)} run(s) given twice, the first: {named}; drop the copies, they are no replicates"
-        )
+    told = valid & results[identity].notna().any(axis=1).to_numpy()
+    runs, rows = results[columns + identity].assign(_cell=code)[told], results[told]
+    twice = runs.duplicated().to_numpy()
+    if not twice.any():
+        return
+    which = runs.groupby(list(runs), dropna=False).ngroup().to_numpy()
+    same = rows[which == which[twice.argmax()]]
+    named = [c for c in ("source", "system", *identity, *keys) if c in results]
+    first = ", ".join(f"{name} {same[name].iat[0]}" for name in dict.fromkeys(named))
+    unlike = [name for name in own_columns(results) if same[name].nunique(dropna=False) > 1]
+    remedy = "drop the copies, they are no replicates"
+    if unlike:
+        remedy = f"they differ in {', '.join(unlike)}: add it to by= or filter"
+    raise ValueError(f"{twice.sum()} run(s) given twice, the first: {first}; {remedy}")
 
 
 def moments(values: np.ndarray, code: np.ndarray, usable: np.ndarray, cells: int) -> dict[str, np.ndarray]:

@@ -19,7 +19,7 @@ from hcilib.analyse.compare.cells import (
     valid_rows,
 )
 from hcilib.model.caveats import NONE, Caveat, Caveats, column, warnings_of
-from hcilib.model.metrics import FACTORS, factors, pattern_order
+from hcilib.model.metrics import own_columns, pattern_order
 
 FLUSHED = Caveat("flush-included", "until its flush is done, which fio times by itself")
 
@@ -175,7 +175,7 @@ def load_factors(results: pd.DataFrame) -> list[str]:
     asked = [name for name in ("demand", "rate_iops", "random_distribution") if name in results]
     by += [name for name in asked if results.groupby(by, dropna=False)[name].nunique(dropna=False).gt(1).any()]
     cells = results.groupby(["system", *by], dropna=False, observed=True)
-    own = [name for name in factors(results.columns) if name not in (*FACTORS, *by) and name in results]
+    own = own_columns(results)
     return [*by, *(name for name in own if cells[name].nunique(dropna=False).gt(1).any())]
 
 

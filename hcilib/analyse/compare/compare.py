@@ -9,7 +9,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import Runs, annotate, as_list, counted, describe, group_codes, not_among, runs_that
+from hcilib.analyse.compare.cells import (
+    Runs,
+    annotate,
+    as_list,
+    counted,
+    describe,
+    group_codes,
+    interval_columns,
+    not_among,
+    own_constant,
+    runs_that,
+)
 from hcilib.analyse.compare.contrast import (
     CONFIDENCE,
     against,
@@ -38,32 +49,31 @@ def summarize(
     Geometric mean with a t interval on logs (of a percentage on logits), by the cell's own runs. One run has no
     interval. Only valid runs count. `unstable` are cells whose runs spread by more than 10 %.
 
-    Returns the by columns, n, center, lo, hi, confidence, cv_pct, unstable, warnings.
+    Returns the by columns, the metric (as iops), its interval (as iops_lo, iops_hi), n, confidence, cv_pct, unstable,
+    warnings, and own columns of the results that have one value a cell.
     Raises ValueError for a missing column, rows that vary in a factor not in `by`, and a run given twice.
 
     Examples
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
-    >>> hci.summarize(results, "iops")[["system", "iodepth", "n", "center", "warnings"]].head(2)
-         system  iodepth  n   center               warnings
-    0  ceph-pve        1  1   8570.0  (n = 1: no interval,)
-    1  ceph-pve        2  1  15100.0  (n = 1: no interval,)
+    >>> hci.summarize(results, "iops")[["system", "iodepth", "iops", "n", "warnings"]].head(2)
+         system  iodepth     iops  n               warnings
+    0  ceph-pve        1   8570.0  1  (n = 1: no interval,)
+    1  ceph-pve        2  15100.0  1  (n = 1: no interval,)
     """
     by = as_list(by)
     cells = describe(results, metric, by)
     check_options(confidence=confidence)
     lo, hi = own_interval(cells, confidence, share=metric in METRICS and METRICS[metric].unit == "%")
-    table = cells[[*by, "n", "center"]].assign(
-        lo=lo,
-        hi=hi,
+    table = cells[by].assign(
+        **interval_columns(metric, cells["center"], lo, hi),
+        n=cells["n"],
         confidence=confidence,
         cv_pct=100 * np.sqrt(cells["rel_var"]),
         unstable=cells["unstable"],
         warnings=annotate(cells["notes"], (cells["n"] == 0, Caveat("no-run", "no usable run"))),
     )
-    source = ", ".join(map(str, results["source"].dropna().unique())) if "source" in results else ""
-    table.attrs = {"metric": metric, "source": source}  # so that what shows it need not be told
-    return table
+    return table.join(own_constant(results, metric, by, table.columns))
 
 
 def compare(
@@ -96,11 +106,11 @@ def compare(
 
     Returns
     -------
-    One row per system (not the baseline) and cell: system, the by columns, ratio (system / baseline), lo, hi, df, p,
-    p_adjusted, n_baseline, n, verdict, sentence, warnings; then baseline, metric, center, center_baseline, equivalent,
+    One row per system (not the baseline) and cell: system, the by columns, metric, ratio (system / baseline), ratio_lo, ratio_hi, df, p,
+    p_adjusted, n_baseline, n, verdict, sentence, warnings; then baseline, value, value_baseline (both centres), equivalent,
     unstable, confidence, margin, tost_p, tost_p_adjusted, tost_lo, tost_hi, method ("paired t" or "Welch t", ", guarded" if it is; ""
     where nothing can be tested), adjust, runs_to_decide (a cell and side; of what is inconclusive), runs,
-    runs_baseline. `attrs["by"]` holds the by columns.
+    runs_baseline.
     `verdict` is about the number, not the taste: higher, lower, equivalent, inconclusive; point where a side has one
     run (no interval), missing where it has none. `higher` and `equivalent` (the column) can both hold.
 
@@ -133,7 +143,7 @@ def compare(
     judged = judge(pair, margin=margin, adjust=adjust, confidence=confidence, others=others)
     name = np.where(pair["paired"], "paired t", "Welch t").astype(object) + (", guarded" if guard else "")
     used = np.where(pair["se"].notna(), name, "")
-    judged = judged.assign(baseline=baseline, metric=metric, method=used, adjust=str(adjust))
+    judged = judged.assign(baseline=baseline, metric=metric, method=used, adjust=str(adjust), by=" ".join(by))
     table = pd.concat([keys, judged, _both(cells, rows, base, pair)], axis=1)
     table["sentence"] = [sentence(row, by, metric, labels or {}) for row in table.to_dict("records")]
     table["warnings"] = annotate(
@@ -141,16 +151,20 @@ def compare(
         runs_that("unpaired", pair["unpaired"].to_numpy(int), "without the other system's beside it left out"),
     )
     table = table[[*keys.columns, *_FIRST, *_THEN]]
-    table.attrs["by"] = tuple(by)
-    return table
+    own = own_constant(results, metric, ["system", *by], table.columns)
+    return table.join(own.reindex(rows).reset_index(drop=True))
 
 
-_FIRST = ["ratio", "lo", "hi", "df", "p", "p_adjusted", "n_baseline", "n", "verdict", "sentence", "warnings"]
+_FIRST = [
+    "metric", "ratio", "ratio_lo", "ratio_hi", "df", "p", "p_adjusted",
+    "n_baseline", "n", "verdict", "sentence", "warnings",
+]  # fmt: skip
 
 
 _THEN = [
-    "baseline", "metric", "center", "center_baseline", "equivalent", "unstable", "confidence", "margin",
-    "tost_p", "tost_p_adjusted", "tost_lo", "tost_hi", "method", "adjust", "runs_to_decide", "runs", "runs_baseline",
+    "baseline", "value", "value_baseline", "equivalent", "unstable", "confidence", "margin",
+    "tost_p", "tost_p_adjusted", "tost_lo", "tost_hi", "method", "adjust", "runs_to_decide",
+    "runs", "runs_baseline", "by",
 ]  # fmt: skip
 
 
@@ -170,7 +184,7 @@ def _both(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, pair: pd.Data
         kept = partners(cells, mine, its) if paired else (None, None)
         found.append((_runs_of(cells, mine, kept[0]), _runs_of(cells, its, kept[1])))
     both = pd.DataFrame(found, columns=["runs", "runs_baseline"], dtype=object)
-    return both.assign(center=center[rows], center_baseline=center[base])
+    return both.assign(value=center[rows], value_baseline=center[base])
 
 
 def _runs_of(cells: pd.DataFrame, place: int, kept: np.ndarray | None) -> Runs:
@@ -199,11 +213,11 @@ def sentence(row: Mapping[str, Any], by: Sequence[str], metric: str, labels: Map
             beside = f"{there} ({counted(count, 'run')})"
             return f"{absent} has no valid run with {what} {place}: nothing to compare with {beside}."
         case _ if not ratio > 0:
-            one, other = value(known, row["center"]), value(known, row["center_baseline"])
+            one, other = value(known, row["value"]), value(known, row["value_baseline"])
             return f"No ratio of {what} between {system} ({one}) and {base} ({other}) {place}: one of them is 0."
         case "higher" | "lower":
             small = f", but {within}" if row["equivalent"] else ""
-            interval = f"{level:g} % interval {percent_range(row['lo'], row['hi'])}"
+            interval = f"{level:g} % interval {percent_range(row['ratio_lo'], row['ratio_hi'])}"
             return f"{system} {does} {percent(ratio)} {what} than {base} {place}{small} ({interval}, {runs})."
         case "equivalent":
             interval = f"{2 * level - 100:g} % interval {row['tost_lo']:.3f} to {row['tost_hi']:.3f}"
@@ -215,11 +229,11 @@ def sentence(row: Mapping[str, Any], by: Sequence[str], metric: str, labels: Map
             basis = "single published mean or run each" if n == m else runs
             return f"{system} {does} {size} {what} {than} {base} {place} ({basis}: no interval)."
     lost = ""
-    if row["lo"] > 1 or row["hi"] < 1:
+    if row["ratio_lo"] > 1 or row["ratio_hi"] < 1:
         lost = f", which does not survive the correction for multiple comparisons, p = {row['p_adjusted']:.2g}"
     return (
         f"No difference in {what} between {system} and {base} is established {place} (ratio {ratio:.3f}, "
-        f"{level:g} % interval {row['lo']:.3g} to {row['hi']:.3g}, {runs}{lost})."
+        f"{level:g} % interval {row['ratio_lo']:.3g} to {row['ratio_hi']:.3g}, {runs}{lost})."
     )
 
 
@@ -238,10 +252,11 @@ def rank(
     single run nothing can be tested; such a pair counts as different if its ratio lies outside [1 / (1 + margin), 1 +
     margin]. "Not told apart" is not transitive: A may tie with B and B with C although A is shown to be better than C.
 
-    Returns the by columns, rank (NaN without a run above 0), system, tied_with (the systems not told apart from it), n,
-    center, lo, hi, confidence, verdict (ranked; alone where no other system has a ratio to it; point where a pair rests
-    on a single run; missing), best (bool: shown to be better than every other system of these results; nobody is where
-    one of them is missing), warnings.
+    Returns the by columns, rank (NaN without a run above 0), system, tied_with (the systems not
+    told apart from it), n, the metric and its interval (as iops, iops_lo, iops_hi), confidence,
+    verdict (ranked; alone where no other system has a ratio to it; point where a pair rests on a
+    single run; missing), best (bool: shown to be better than every other system of these results;
+    nobody is where one of them is missing), warnings.
 
     Examples
     --------
@@ -269,11 +284,10 @@ def rank(
     nobody = [f"{systems} missing in this cell: nobody is called best" for systems in absent]
     point, ranked = facts["point"].eq(True) | (cells["n"] == 1), cells["center"] > 0
     lo, hi = own_interval(cells)
-    out = cells[[*by, "system", "n", "center"]].assign(
+    out = cells[[*by, "system", "n"]].assign(
         rank=(1.0 + facts["behind"].fillna(0)).where(ranked),
         tied_with=facts["tied_with"].fillna(""),
-        lo=lo,
-        hi=hi,
+        **interval_columns(metric, cells["center"], lo, hi),
         confidence=CONFIDENCE,
         verdict=np.select([~ranked, point, facts["behind"].isna()], ["missing", "point", "alone"], "ranked"),
         best=facts["beaten"].eq(others) & (others > 0),
@@ -283,8 +297,9 @@ def rank(
             (ranked & (absent != ""), lambda i: Caveat("missing", nobody[i])),
         ),
     )
-    order = np.lexsort((-sign * out["center"].fillna(0), out["rank"].fillna(np.inf), group_codes(cells, by)[0]))
-    known = [*by, "rank", "system", "tied_with", "n", "center", "lo", "hi", "confidence", "verdict", "best", "warnings"]
+    order = np.lexsort((-sign * out[metric].fillna(0), out["rank"].fillna(np.inf), group_codes(cells, by)[0]))
+    value_and_interval = [metric, f"{metric}_lo", f"{metric}_hi"]
+    known = [*by, "rank", "system", "tied_with", "n", *value_and_interval, "confidence", "verdict", "best", "warnings"]
     return out.iloc[order][known].reset_index(drop=True)
 
 

@@ -16,7 +16,7 @@ from scipy.special import chdtri, digamma, expit, logit, ndtri, polygamma, stdtr
 
 from hcilib.analyse.compare.cells import MOMENTS, annotate, engines, group_codes, listed, unlike_tools
 from hcilib.model.caveats import NONE, Caveat, caveats, column
-from hcilib.model.metrics import FACTORS, MAY_BE_UNTOLD, factors
+from hcilib.model.metrics import MAY_BE_UNTOLD, factors
 
 FLOOR = 1e-3
 """Real runs repeat no better than 0.1 %. It is the relative standard deviation given to identical runs, as zero would
@@ -92,7 +92,7 @@ def unlike(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, by: Collecti
         differs = both & told[rows] & told[base] & (level[rows] != level[base])
         if not differs.any():
             continue
-        if not _describes_system(cells, name):
+        if name not in (*_DESCRIBES_SYSTEM, "source"):
             found = values[np.unique(np.r_[level[rows][differs], level[base][differs]])]
             systems = listed(pd.unique(cells["system"].to_numpy(object)[np.r_[rows[differs], base[differs]]]))
             raise ValueError(f"results vary in {name}: {listed(found)}; add it to by= or filter (systems {systems})")
@@ -102,14 +102,6 @@ def unlike(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, by: Collecti
     tools = np.array([*engines(cells), None], dtype=object)
     found = [unlike_tools(one, other) for one, other in zip(tools[rows], tools[base], strict=True)]
     return annotate(notes, ([caveat is not None for caveat in found], lambda i: caveats(found[i])))
-
-
-def _describes_system(cells: pd.DataFrame, name: str) -> bool:
-    """What belongs to a system (its nodes, its working set, a column of the user's own with one value a system) is a
-    caveat; what was asked of it is not."""
-    if name in _DESCRIBES_SYSTEM or name == "source":
-        return True
-    return name not in FACTORS and bool((cells.groupby("system", observed=True)[name].nunique(dropna=False) <= 1).all())
 
 
 # ---- how sure the ratio is
@@ -339,9 +331,10 @@ def judge(
     all of them, so that a verdict does not depend on which system is called the baseline. Equivalence is corrected as
     differences are.
 
-    Columns: ratio, lo, hi, df, p, p_adjusted, n_baseline, n, verdict, equivalent, unstable, confidence, margin, tost_p,
-    tost_p_adjusted, tost_lo, tost_hi, runs_to_decide. A verdict `higher` or `lower` is p_adjusted <= 1 - confidence of
-    a difference above `least_difference`; `equivalent` is TOST at that level, adjusted as well.
+    Columns: ratio, ratio_lo, ratio_hi, df, p, p_adjusted, n_baseline, n, verdict, equivalent,
+    unstable, confidence, margin, tost_p, tost_p_adjusted, tost_lo, tost_hi, runs_to_decide. A
+    verdict `higher` or `lower` is p_adjusted <= 1 - confidence of a difference above
+    `least_difference`; `equivalent` is TOST at that level, adjusted as well.
     """
     alpha, family = 1 - confidence, pd.concat([pair, *others], ignore_index=True)
     log_ratio, se, df = (family[c].to_numpy(float) for c in ("log_ratio", "se", "df"))
@@ -361,7 +354,7 @@ def judge(
     more = runs_to_decide(log_ratio, se, df, fewest, margin, confidence)
     return pd.DataFrame(
         {
-            **{"ratio": ratio, "lo": lo, "hi": hi, "df": df, "p": p, "p_adjusted": p_adjusted},
+            **{"ratio": ratio, "ratio_lo": lo, "ratio_hi": hi, "df": df, "p": p, "p_adjusted": p_adjusted},
             **{"n_baseline": n_baseline, "n": n, "verdict": verdict, "equivalent": equivalent},
             **{"unstable": pair["unstable"].to_numpy(bool), "confidence": confidence, "margin": margin},
             **{"tost_p": tost_p, "tost_p_adjusted": tost_p_adjusted, "tost_lo": tost_lo, "tost_hi": tost_hi},

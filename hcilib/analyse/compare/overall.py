@@ -26,9 +26,9 @@ def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system"
     The verdict is that of a cell, by the mean's interval and Holm over the rows; but it is `no verdict` where some
     cells are higher and some lower: a mean would hide it.
 
-    Returns the by columns, n (cells), ratio, lo, hi, confidence, lowest, highest (ratio), verdict (higher, lower,
-    equivalent, inconclusive, no verdict, point, missing), warnings, tost_lo, tost_hi, then one column per pattern
-    unless `by` holds it.
+    Returns the by columns, n (cells), ratio, ratio_lo, ratio_hi, confidence, lowest, highest
+    (ratio), verdict (higher, lower, equivalent, inconclusive, no verdict, point, missing),
+    warnings, tost_lo, tost_hi, then one column per pattern unless `by` holds it.
 
     Examples
     --------
@@ -67,7 +67,19 @@ def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system"
         (cells >= 0, left_out(comparison)),
     )
     found = judged.assign(n=cells, lowest=spread.min(), highest=spread.max(), verdict=verdict, warnings=warnings)
-    known = ["n", "ratio", "lo", "hi", "confidence", "lowest", "highest", "verdict", "warnings", "tost_lo", "tost_hi"]
+    known = [
+        "n",
+        "ratio",
+        "ratio_lo",
+        "ratio_hi",
+        "confidence",
+        "lowest",
+        "highest",
+        "verdict",
+        "warnings",
+        "tost_lo",
+        "tost_hi",
+    ]
     return pd.concat([out.assign(**dict(found[known])), _per_pattern(comparison, used, code, by, groups)], axis=1)
 
 
@@ -96,7 +108,7 @@ def _error_over_blocks(
         df = total**2 / over_sides(variance**2 / (blocks - 1))
         # As if the cells were independent: their own errors, which the limits of their ratios tell.
         own_df = rows["df"].to_numpy(float)
-        own = np.log(rows["hi"] / rows["lo"]).to_numpy() / (2 * critical(own_df, confidence))
+        own = np.log(rows["ratio_hi"] / rows["ratio_lo"]).to_numpy() / (2 * critical(own_df, confidence))
         independent = np.bincount(code, own**2, len(cells)) / cells**2
         alone = cells == 1  # a group of one cell is that cell, degrees of freedom and all
         df = np.where(alone | ~(df > 0), np.bincount(code, own_df, len(cells)) / cells, df)
@@ -323,7 +335,11 @@ def _clause(verdict: str, found: pd.DataFrame, doing: str, which: str, count: st
         each = f"{count}, each at {100 * found['confidence'].iloc[0]:g} %"
         return f"{subject} {percent_range(ratios.min(), ratios.max())} {side}{which} ({each})"
     mean = geometric_mean(found.assign(verdict=verdict)).iloc[0]
-    sure = f"{percent_range(mean['lo'], mean['hi'])}, " if (mean["lo"] - 1) * (mean["hi"] - 1) > 0 else ""
+    sure = (
+        f"{percent_range(mean['ratio_lo'], mean['ratio_hi'])}, "
+        if (mean["ratio_lo"] - 1) * (mean["ratio_hi"] - 1) > 0
+        else ""
+    )
     return f"{subject} {size_of(mean['ratio'])} % {side}{which} ({sure}{count})"
 
 
@@ -333,7 +349,7 @@ def _undecided(rows: pd.DataFrame) -> list[str]:
     for found, doing, which, count in _kinds(rows, "inconclusive"):
         span = " to ".join(dict.fromkeys(f"{r:.3f}" for r in (found["ratio"].min(), found["ratio"].max())))
         ratio = f", ratio {span}" if found["ratio"].notna().any() else ", a run without I/O"
-        lost = int(((found["lo"] > 1) | (found["hi"] < 1)).sum())  # no more among all that was asked
+        lost = int(((found["ratio_lo"] > 1) | (found["ratio_hi"] < 1)).sum())  # no more among all that was asked
         alone = f"; {lost} would stand if asked alone" if lost else ""
         kinds.append(f"{doing}{which} ({count}{ratio}{alone})")
     open_ = rows[rows["verdict"] == "inconclusive"]
@@ -432,14 +448,16 @@ def _as_known(rows: pd.DataFrame) -> str:
     if known.empty:
         return ""
     least = np.exp(least_difference(known["margin"]))
-    inside = (known["lo"] / least <= known["truth"]) & (known["truth"] <= known["hi"] * least)
+    inside = (known["ratio_lo"] / least <= known["truth"]) & (known["truth"] <= known["ratio_hi"] * least)
     same = (known["verdict"] == "equivalent") & (np.abs(np.log(known["truth"])) <= np.log1p(known["margin"]))
     in_order = known.sort_values("verdict", key=lambda verdicts: verdicts.map(DECIDED.index), kind="stable")
     said = ", ".join(dict.fromkeys(f"{size_of(ratio)} %" for ratio in in_order["truth"]))
     if (inside | same).all():
         return f"; as the drives' rates say ({said})"
     wrong = known[~(inside | same)].iloc[0]
+    interval = f"{wrong['ratio_lo']:.3f} to {wrong['ratio_hi']:.3f}"
+    count = int((~(inside | same)).sum())
     return (
         f"; but the drives' rates say {percent(wrong['truth'])} for {wrong['doing']}, outside "
-        f"{wrong['lo']:.3f} to {wrong['hi']:.3f}, in {int((~(inside | same)).sum())} of {counted(len(known), 'test')}"
+        f"{interval}, in {count} of {counted(len(known), 'test')}"
     )

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import annotate, as_list, describe, describe_along, group_codes, left_out
+from hcilib.analyse.compare.cells import (
+    annotate,
+    as_list,
+    describe,
+    describe_along,
+    group_codes,
+    interval_columns,
+    left_out,
+)
 from hcilib.analyse.compare.compare import rank
 from hcilib.analyse.compare.contrast import CONFIDENCE, against, below, contrast, judge, notes_of_pairs, own_interval
 from hcilib.model.caveats import NONE, Caveat, caveats, column
@@ -19,7 +27,7 @@ ALPHA = 0.05
 
 UNTESTED = "one run or one printed value each: untested"
 """Of points that differ and cannot be compared by a test."""
-_JUDGED = ("ratio", "lo", "hi", "n", "n_baseline", "verdict", "warnings")
+_JUDGED = ("ratio", "ratio_lo", "ratio_hi", "n", "n_baseline", "verdict", "warnings")
 _RUN = ("source", "run_id", "block", "rep")
 
 
@@ -35,16 +43,17 @@ def peak(
     best is biased (the luckiest of k wins), so `leave_one_out` chooses with all runs but one and reads the one left
     out. Best is the largest value, or the smallest of a metric that is better lower.
 
-    Returns the by columns, best (the value of `over` at the observed best), center, lo, hi (measured there; the
+    Returns the by columns, best (the value of `over` at the observed best), the metric and its interval (as iops,
+    iops_lo, iops_hi; measured there; the
     selection is not allowed for), smallest_tied and tied (tuple; values of `over`), n (fewest runs of a point),
     confidence, leave_one_out, bias_pct, verdict (peak; plateau where several are tied; point where a point has a single
-    run; missing), warnings. There is no column named as `over` is: beside `center` it could be read as either load.
+    run; missing), warnings.
 
     Examples
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
-    >>> hci.peak(results)[["system", "best", "center", "verdict"]].head(2)
-             system  best   center verdict
+    >>> hci.peak(results)[["system", "best", "iops", "verdict"]].head(2)
+             system  best     iops verdict
     0      ceph-pve     8  29100.0   point
     1  drbd-tcp-pve     8  33100.0   point
     """
@@ -60,13 +69,11 @@ def peak(
         smallest_tied=depth.where(tied).groupby(code).min().astype(depth.dtype),
         tied=depth[tied].groupby(code[tied]).agg(tuple),
         n=_fewest(cells, code),
-        center=top["center"],
-        lo=lo,
-        hi=hi,
+        **interval_columns(metric, top["center"], lo, hi),
         confidence=CONFIDENCE,
         leave_one_out=_leave_one_out(cells, code, sign, len(out)),
     )
-    out["bias_pct"] = 100 * sign * (out["center"] / out["leave_one_out"] - 1)
+    out["bias_pct"] = 100 * sign * (out[metric] / out["leave_one_out"] - 1)
     several = out["tied"].map(len) > 1
     out["verdict"] = np.select([out["n"] == 0, out["n"] == 1, several], ["missing", "point", "plateau"], "peak")
     ends = depth[cells["n"] > 0].groupby(code[cells["n"] > 0]).agg(["min", "max"]).reindex(range(len(out)))
@@ -88,9 +95,9 @@ def peak_sentence(peaks: pd.DataFrame, labels: Mapping[str, str] | None = None, 
 
     Highest, not best: `peak` tests the loads of one curve against each other, and no pattern or system against another.
     """
-    if peaks["center"].isna().all():
+    if peaks["iops"].isna().all():
         return "No system has a valid run with IOPS."
-    row = peaks.loc[peaks["center"].idxmax()]
+    row = peaks.loc[peaks["iops"].idxmax()]
     others = ", ".join(f"{at:g}" for at in row["tied"] if at != row["best"])
     sure = {
         "peak": f"no other {over} is tied with it",
@@ -100,7 +107,7 @@ def peak_sentence(peaks: pd.DataFrame, labels: Mapping[str, str] | None = None, 
     system = (labels or {}).get(row["system"], row["system"])
     load = f"in {pattern_words(row['pattern'])} at {over} {row['best']:g}"
     rest = "" if len(peaks) == 1 else "; no other curve is tested against it here"
-    return f"{system} delivers at most {row['center']:,.0f} IOPS, {load} ({sure[row['verdict']]}{rest})."
+    return f"{system} delivers at most {row['iops']:,.0f} IOPS, {load} ({sure[row['verdict']]}{rest})."
 
 
 def crossover(
@@ -117,9 +124,10 @@ def crossover(
     A crossing is claimed only if both bracketing cells differ from 1 (Welch, Benjamini-Hochberg over the cells); its
     interval is where the cells' confidence limits cross. Between single runs it is given, flagged `point`.
 
-    Returns one row per crossing, or one for a curve without: the by columns, a, b, `over` (NaN unless claimed), lo, hi,
-    below, above (the bracketing cells), ratio_below, ratio_above (b / a), n (fewest runs of the two cells), confidence,
-    verdict (crossover, point, inconclusive, none, missing), sentence, warnings.
+    Returns one row per crossing, or one for a curve without: the by columns, a, b, `over` (NaN
+    unless claimed) and its interval (as iodepth_lo, iodepth_hi), below, above (the bracketing
+    cells), ratio_below, ratio_above (b / a), n (fewest runs of the two cells), confidence, verdict
+    (crossover, point, inconclusive, none, missing), sentence, warnings.
 
     Examples
     --------
@@ -138,7 +146,7 @@ def crossover(
         for crossing in _crossings({c: v[code == i] for c, v in columns.items()}, over):
             row = {**place, "a": a, "b": b, **crossing, "confidence": CONFIDENCE}
             found.append({**row, "sentence": crossover_sentence(row, place, over, metric, labels or {})})
-    numbers = [over, "lo", "hi", "below", "above", "ratio_below", "ratio_above", "n", "confidence"]
+    numbers = [over, f"{over}_lo", f"{over}_hi", "below", "above", "ratio_below", "ratio_above", "n", "confidence"]
     return pd.DataFrame(found, columns=[*by, "a", "b", *numbers, "verdict", "sentence", "warnings"])
 
 
@@ -230,7 +238,7 @@ def _ratios(
 def _crossings(curve: dict[str, np.ndarray], over: str) -> Iterator[dict[str, Any]]:
     """The changes of sign along one curve's log ratio, or one row that says there is none."""
     met = {c: v[curve["ratio"] > 0] for c, v in curve.items()}
-    x, r, lo, hi = np.log2(met[over]), np.log(met["ratio"]), np.log(met["lo"]), np.log(met["hi"])
+    x, r, lo, hi = np.log2(met[over]), np.log(met["ratio"]), np.log(met["ratio_lo"]), np.log(met["ratio_hi"])
     # A point exactly at 1 continues the side it came from, so that touching 1 is not crossing it.
     side = pd.Series(np.sign(r)).replace(0, np.nan).ffill().bfill().to_numpy()
     changes = np.flatnonzero(side[1:] * side[:-1] < 0)
@@ -239,7 +247,8 @@ def _crossings(curve: dict[str, np.ndarray], over: str) -> Iterator[dict[str, An
         limits = sorted((_zero(x, lo, int(i)), _zero(x, hi, int(i)))) if verdict == "crossover" else (np.nan, np.nan)
         yield {
             over: 2 ** _zero(x, r, int(i)) if verdict != "inconclusive" else np.nan,
-            **{"lo": 2 ** limits[0], "hi": 2 ** limits[1], "below": met[over][i], "above": met[over][i + 1]},
+            **{f"{over}_lo": 2 ** limits[0], f"{over}_hi": 2 ** limits[1]},
+            **{"below": met[over][i], "above": met[over][i + 1]},
             **{"ratio_below": met["ratio"][i], "ratio_above": met["ratio"][i + 1], "verdict": verdict},
             "n": min(met["n"][i : i + 2].min(), met["n_baseline"][i : i + 2].min()),
             "warnings": met["warnings"][i] + met["warnings"][i + 1],
@@ -252,7 +261,7 @@ def _no_crossing(met: dict[str, np.ndarray], over: str, cells: int) -> dict[str,
     """The row of a curve without a change of sign; the ratios are those at its two ends."""
     found, unmet = len(met["ratio"]), cells - len(met["ratio"])
     return {
-        **dict.fromkeys((over, "lo", "hi", "below", "above"), np.nan),
+        **dict.fromkeys((over, f"{over}_lo", f"{over}_hi", "below", "above"), np.nan),
         "ratio_below": met["ratio"][0] if found else np.nan,
         "ratio_above": met["ratio"][-1] if found else np.nan,
         "verdict": "none" if found else "missing",
@@ -291,8 +300,7 @@ def regimes(results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1) -> 
     -------
     DataFrame
         The keys source and system and the factors present, `over`, iops, n (fewest runs of the two points), best_iops
-        and best_at (the best before), ratio, kind, verdict (lower, point), note, warnings. ``attrs["looked_at"]``: how
-        many points have one of a lower `over` below them.
+        and best_at (the best before), ratio, kind, verdict (lower, point), note, warnings.
     """
     keys = [c for c in ("source", "system", *FACTORS) if c in results and c != over]
     measured = results[(results["iops"] > 0) & results[over].notna()]
@@ -302,15 +310,14 @@ def regimes(results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1) -> 
     curves = [np.flatnonzero(code == i) for i in range(code.max(initial=-1) + 1)]
     found = [point for curve in curves for point in _drops(cells, curve, over, drop)]
     told = ["iops", "n", "best_iops", "best_at", "ratio", "kind", "verdict", "note", "warnings"]
-    table = pd.DataFrame(found, columns=[*keys, over, *told])
-    table.attrs |= {"over": over, "drop": drop, "looked_at": sum(len(curve) - 1 for curve in curves)}
-    return table
+    return pd.DataFrame(found, columns=[*keys, over, *told])
 
 
-def regimes_sentence(found: pd.DataFrame) -> str:
-    """How many points ``regimes`` found, those that a test shows apart from single values."""
-    over, less = found.attrs["over"], f"more than {100 * found.attrs['drop']:g} %"
-    if not found.attrs.get("looked_at", 1):
+def regimes_sentence(found: pd.DataFrame, results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1) -> str:
+    """Return how many points ``regimes`` found in these results, those that a test shows apart from single values."""
+    less = f"more than {100 * drop:g} %"
+    keys = [c for c in ("source", "system", *FACTORS) if c in results and c != over]
+    if found.empty and not (results.groupby(keys, dropna=False, observed=True)[over].nunique() > 1).any():
         return f"each pattern has one {over}, so what more load gives is not known"
     if found.empty:
         return f"more load is nowhere shown to give {less} less"
@@ -362,7 +369,8 @@ def winners(results: pd.DataFrame, metric: str = "iops", margin: float = 0.05) -
 
     Returns
     -------
-    DataFrame : system, pattern, iodepth (of the best), n, center, pct_of_best, state (`leads`: shown to be better than
+    DataFrame : system, pattern, iodepth (of the best), n, the metric (as iops), pct_of_best, state
+    (`leads`: shown to be better than
         every other; `tied`: first, and not told apart from another; `untested`: first by single runs or printed values,
         or within `margin` of the first; `behind`; `missing`), tied_with, iops_per_cpu_pct (at that point; NaN where CPU
         is not known), margin
@@ -381,27 +389,26 @@ def winners(results: pd.DataFrame, metric: str = "iops", margin: float = 0.05) -
     here = peaks[["system", "pattern", "best"]].rename(columns={"best": "iodepth"})
     rows = results.merge(here, on=["system", "pattern", "iodepth"]).drop(columns=[c for c in LOAD if c in results])
     ranks = rank(rows, metric, by=("pattern",), margin=margin).drop_duplicates(["system", "pattern"])
-    table = peaks[["system", "pattern", "best", "n", "center"]].rename(columns={"best": "iodepth"})
+    table = peaks[["system", "pattern", "best", "n", metric]].rename(columns={"best": "iodepth"})
     told = ranks[["system", "pattern", "rank", "best", "tied_with", "verdict"]]
     table = table.merge(told, on=["system", "pattern"], how="left")
     best = "min" if METRICS[metric].better == "lower" else "max"
-    top = table.groupby("pattern", observed=True)["center"].transform(best)
+    top = table.groupby("pattern", observed=True)[metric].transform(best)
     first = table["rank"].eq(1)
-    conditions = [table["center"].isna(), table["best"].eq(True), first & table["verdict"].eq("point"), first]
+    conditions = [table[metric].isna(), table["best"].eq(True), first & table["verdict"].eq("point"), first]
     table["state"] = np.select(conditions, ["missing", "leads", "untested", "tied"], "behind")
-    table["pct_of_best"] = 100 * table["center"] / top
+    table["pct_of_best"] = 100 * table[metric] / top
     if "iops_per_cpu_pct" in rows:
         cpu = rows.groupby(["system", "pattern"], observed=True)["iops_per_cpu_pct"].mean().reset_index()
         table = table.merge(cpu, on=["system", "pattern"], how="left")
-    table.attrs["metric"] = metric
-    shown = ["system", "pattern", "iodepth", "n", "center", "pct_of_best", "state", "tied_with", "iops_per_cpu_pct"]
+    shown = ["system", "pattern", "iodepth", "n", metric, "pct_of_best", "state", "tied_with", "iops_per_cpu_pct"]
     table = table.filter(shown).reset_index(drop=True)
     return table.assign(margin=margin, warnings=column([left_out(results)] * len(table)))
 
 
-def winners_facts(table: pd.DataFrame, labels: Mapping[str, str] | None = None) -> list[str]:
-    """Who has the best point in which patterns and how sure that is, and what a percent of CPU buys."""
-    labels, patterns, what = labels or {}, table["pattern"].nunique(), metric_of(table.attrs.get("metric", "iops"))
+def winners_facts(table: pd.DataFrame, labels: Mapping[str, str] | None = None, metric: str = "iops") -> list[str]:
+    """Return who has the best point in which patterns and how sure that is, and the IOPS per percent of CPU."""
+    labels, patterns, what = labels or {}, table["pattern"].nunique(), metric_of(metric)
     best = table[(table["pct_of_best"] - 100).abs() < 1e-9]
     if best.empty:
         return []
@@ -452,5 +459,5 @@ def crossover_sentence(
         )
     basis = "single published mean or run each: no interval"
     if row["verdict"] == "crossover":
-        basis = f"{100 * row['confidence']:g} % interval {row['lo']:.1f} to {row['hi']:.1f}"
+        basis = f"{100 * row['confidence']:g} % interval {row[f'{over}_lo']:.1f} to {row[f'{over}_hi']:.1f}"
     return f"{first} overtakes {second} in {noun(what)} {at} at {over} {row[over]:.1f}, {between} ({basis})."

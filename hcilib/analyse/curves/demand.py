@@ -17,7 +17,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.optimize import isotonic_regression
 
-from hcilib.analyse.compare.cells import SINGLE_RUN, group_codes, refuse_mixing, valid_rows
+from hcilib.analyse.compare.cells import LATENCY, SINGLE_RUN, group_codes, interval_names, refuse_mixing, valid_rows
 from hcilib.analyse.compare.compare import compare, summarize
 from hcilib.analyse.compare.contrast import CONFIDENCE, half_width_of
 from hcilib.model.caveats import Caveat, Caveats, caveats
@@ -48,10 +48,11 @@ def load_curve(results: pd.DataFrame, metric: str | Sequence[str] = "p99_ns", by
 
     Returns
     -------
-    `by`, demand, offered_iops and iops (geometric means over runs), metric, n (runs), center (geometric mean), lo, hi
-    (t on logs, NaN at n = 1), fitted (center made monotone over iops by isotonic regression, NaN where saturated),
-    open_loop (no run fell short, nor was more offered than the closed-loop maximum), confidence, warnings. Sorted by
-    what was offered.
+    `by`, demand, offered_iops and iops (geometric means over runs), metric, n (runs), latency_ns
+    (geometric mean), latency_ns_lo, latency_ns_hi (t on logs, NaN at n = 1), fitted (latency_ns
+    made monotone over iops by isotonic regression, NaN where saturated), open_loop (no run fell
+    short, nor was more offered than the closed-loop maximum), confidence, warnings. Sorted by what
+    was offered.
 
     Raises
     ------
@@ -64,11 +65,11 @@ def load_curve(results: pd.DataFrame, metric: str | Sequence[str] = "p99_ns", by
     ...     "system": "A", "pattern": "4k-randread", "block": [1, 1, 1, 2, 2, 2], "demand": ["0.3", "0.6", "0.9"] * 2,
     ...     "offered_iops": [300, 600, 900, 310, 620, 930], "iops": [300, 600, 900, 310, 620, 930], "open_loop": True,
     ...     "p99_ns": [1e6, 2e6, 9e6, 1.1e6, 2.2e6, 9.4e6]})
-    >>> hci.load_curve(results)[["demand", "iops", "n", "center", "open_loop"]].round(0)
-      demand   iops  n     center  open_loop
-    0    0.3  305.0  2  1048809.0       True
-    1    0.6  610.0  2  2097618.0       True
-    2    0.9  915.0  2  9197826.0       True
+    >>> hci.load_curve(results)[["demand", "iops", "n", "latency_ns", "open_loop"]].round(0)
+      demand   iops  n  latency_ns  open_loop
+    0    0.3  305.0  2   1048809.0       True
+    1    0.6  610.0  2   2097618.0       True
+    2    0.9  915.0  2   9197826.0       True
     """
     if not isinstance(metric, str):
         return pd.concat([load_curve(results, one, by) for one in metric], ignore_index=True)
@@ -77,9 +78,9 @@ def load_curve(results: pd.DataFrame, metric: str | Sequence[str] = "p99_ns", by
     for key, runs in _groups(offered, by):
         levels = [_level(level, metric) for _, level in runs.groupby("demand", sort=False)]
         curve = pd.DataFrame(levels).sort_values("offered_iops", ignore_index=True)
-        curve["fitted"] = _monotone(curve["iops"], curve["center"], curve["open_loop"], curve["n"])
+        curve["fitted"] = _monotone(curve["iops"], curve["latency_ns"], curve["open_loop"], curve["n"])
         rows.append(curve.assign(**key))
-    columns = [*by, "demand", "offered_iops", "iops", "metric", "n", "center", "lo", "hi", "fitted", "open_loop"]
+    columns = [*by, "demand", "offered_iops", "iops", "metric", "n", *LATENCY, "fitted", "open_loop"]
     table = pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=[*columns, "warnings"])
     return table.assign(confidence=CONFIDENCE)[[*columns, "confidence", "warnings"]]
 
@@ -92,20 +93,21 @@ def latency_over_iops(results: pd.DataFrame, metric: str = "lat_ns") -> pd.DataF
 
     Returns
     -------
-    `load_curve`'s table; of a closed loop system, pattern, iodepth, iops (the center of ``summarize``), metric, n,
-    center, lo, hi, open_loop (True: no demand was missed), confidence, warnings, in the order of iodepth
+    `load_curve`'s table; of a closed loop system, pattern, iodepth, iops (of ``summarize``),
+    metric, n, latency_ns, latency_ns_lo, latency_ns_hi, open_loop (True: no demand was missed),
+    confidence, warnings, in the order of iodepth
 
     Examples
     --------
     >>> table = hci.latency_over_iops(hci.published().query("source == 'proxmox-2node-hci' and vms > 1"))
-    >>> table[["system", "pattern", "iodepth", "iops", "center"]].head(1)
-         system        pattern  iodepth     iops     center
-    0  ceph-pve  64k-randwrite        1  36200.0  1323000.0
+    >>> table[["system", "pattern", "iodepth", "iops", "latency_ns"]].head(1)
+         system        pattern  iodepth     iops  latency_ns
+    0  ceph-pve  64k-randwrite        1  36200.0   1323000.0
     """
     if "demand" in results and results["demand"].notna().any():
         return load_curve(results, metric, BY)
-    latency = summarize(results, metric)
-    delivered = summarize(results, "iops").rename(columns={"center": "iops"})
+    latency = summarize(results, metric).rename(columns=interval_names(metric, "latency_ns"))
+    delivered = summarize(results, "iops")
     table = latency.merge(delivered[[*BY, "iodepth", "iops"]], on=[*BY, "iodepth"])
     return table.assign(metric=metric, open_loop=True).sort_values("iodepth", kind="stable", ignore_index=True)
 
@@ -119,13 +121,15 @@ def load_within(results: pd.DataFrame, by: Sequence[str] = BY, **limits: float |
 
     Returns
     -------
-    `by`, metric, limit_ns, n (blocks), iops (geometric mean), lo, hi, bound, confidence, warnings. `bound` is ``at
-    least`` where in any block the limit was not reached while the storage kept up (hi is inf, iops is lo), ``below``
-    where in any block even the least demand exceeded it (lo is 0, iops is hi), else empty; `warnings` has the count.
-    Where blocks disagree about that, iops is NaN and the row says so.
+    `by`, metric, limit_ns, n (blocks), iops (geometric mean), iops_lo, iops_hi, bound, confidence,
+    warnings. `bound` is ``at least`` where in any block the limit was not reached while the storage
+    kept up (iops_hi is inf, iops is iops_lo), ``below`` where in any block even the least demand
+    exceeded it (iops_lo is 0, iops is iops_hi), else empty; `warnings` has the count. Where blocks
+    disagree about that, iops is NaN and the row says so.
 
-    Source: METHODS section 6. The crossing of each block's curve with the limit, log-linear between levels. lo is of
-    the least that a convex curve through the levels allows, less what short runs hide, and hi of the most.
+    Source: METHODS section 6. The crossing of each block's curve with the limit, log-linear between
+    levels. iops_lo is of the least that a convex curve through the levels allows, less what short
+    runs hide, and iops_hi of the most.
 
     Examples
     --------
@@ -142,7 +146,7 @@ def load_within(results: pd.DataFrame, by: Sequence[str] = BY, **limits: float |
     for metric, limit_ns in _limits(limits):
         for key, blocks in _groups(_crossings(results, by, metric, limit_ns), by):
             rows.append(key | {"metric": metric, "limit_ns": limit_ns} | _over_blocks(blocks))
-    columns = [*by, "metric", "limit_ns", "n", "iops", "lo", "hi", "bound", "warnings"]
+    columns = [*by, "metric", "limit_ns", "n", "iops", "iops_lo", "iops_hi", "bound", "warnings"]
     return pd.DataFrame(rows, columns=columns).assign(confidence=CONFIDENCE)
 
 
@@ -178,11 +182,13 @@ def latency_at(
 
     Returns
     -------
-    `by`, iops (asked for), metric, n (blocks whose levels enclose it), center, lo, hi, confidence, warnings; center is
-    NaN where no block measured both below and above it while the storage kept up, and the row says what was measured.
+    `by`, iops (asked for), metric, n (blocks whose levels enclose it), latency_ns, latency_ns_lo,
+    latency_ns_hi, confidence, warnings; latency_ns is NaN where no block measured both below and
+    above it while the storage kept up, and the row says what was measured.
 
-    Source: METHODS section 6. center is log-linear between levels; lo is of the least that a convex curve through the
-    levels allows, and hi of the most, more by what short runs hide.
+    Source: METHODS section 6. latency_ns is log-linear between levels; latency_ns_lo is of the
+    least that a convex curve through the levels allows, and latency_ns_hi of the most, more by what
+    short runs hide.
 
     Examples
     --------
@@ -191,17 +197,17 @@ def latency_at(
     ...     "system": "A", "pattern": "4k-randread", "block": [1, 1, 1, 2, 2, 2], "demand": ["0.3", "0.6", "0.9"] * 2,
     ...     "offered_iops": [300, 600, 900, 310, 620, 930], "iops": [300, 600, 900, 310, 620, 930], "open_loop": True,
     ...     "p99_ns": [1e6, 2e6, 9e6, 1.1e6, 2.2e6, 9.4e6]})
-    >>> hci.latency_at(results, [700, 5000])[["iops", "n", "center"]].round(0)
-         iops  n     center
-    0   700.0  2  3250696.0
-    1  5000.0  0        NaN
+    >>> hci.latency_at(results, [700, 5000])[["iops", "n", "latency_ns"]].round(0)
+         iops  n  latency_ns
+    0   700.0  2   3250696.0
+    1  5000.0  0         NaN
     """
     offered = _offered(results, metric, by)
     rows = []
     for asked in np.atleast_1d(np.asarray(iops, dtype=float)):
         for key, runs in _groups(offered, by):
             rows.append(key | {"iops": asked, "metric": metric} | _at(runs, asked, metric))
-    columns = [*by, "iops", "metric", "n", "center", "lo", "hi", "warnings"]
+    columns = [*by, "iops", "metric", "n", *LATENCY, "warnings"]
     return pd.DataFrame(rows, columns=columns).assign(confidence=CONFIDENCE)
 
 
@@ -231,8 +237,8 @@ def demand_answer(
     base, systems = baseline or held["system"].iloc[0], runs["system"].unique()
     said, verdicts = [], []
     if len(systems) > 1 and base in systems and runs["valid"].any():
-        bounds = held[[*BY, "named", "bound", "lo", "hi"]].rename(columns={"lo": "held_lo", "hi": "held_hi"})
-        compared = compare(runs, base, metric="iops", by=("pattern",))
+        bounds = held[[*BY, "named", "bound", "iops_lo", "iops_hi"]]
+        compared = compare(runs.drop(columns="bound"), base, metric="iops", by=("pattern",))
         verdicts = compared.merge(bounds, on=["system", "pattern"]).to_dict("records")
     shown = f"{metric_of(metric).label.replace('latency', '').strip()} latency of {limit_ns / 1e6:g} ms"
     for pattern in pattern_order(held["pattern"].unique()):
@@ -248,8 +254,12 @@ def _held(row: Mapping) -> str:
     if row["iops"] != row["iops"]:
         return "no number (its blocks disagree)"
     if row["bound"]:
-        return f"{row['bound']} {_count(row['lo' if row['bound'] == 'at least' else 'hi'])}"
-    interval = f" [{_count(row['lo'])}, {_count(row['hi'])}]" if row["lo"] == row["lo"] else " (one block, no interval)"
+        return f"{row['bound']} {_count(row['iops_lo' if row['bound'] == 'at least' else 'iops_hi'])}"
+    interval = (
+        f" [{_count(row['iops_lo'])}, {_count(row['iops_hi'])}]"
+        if row["iops_lo"] == row["iops_lo"]
+        else " (one block, no interval)"
+    )
     return _count(row["iops"]) + interval
 
 
@@ -262,10 +272,10 @@ def _against(row: Mapping, base: Mapping | None) -> str:
     """What a verdict says of a system. Where a side is a bound, a ratio over the blocks that have a number would favour
     one side."""
     if base and (base["bound"] or row["bound"]):
-        if base["bound"] == "at least" and not row["bound"] and row["held_hi"] < base["lo"]:
-            return f"gives at least {100 * (1 - row['held_hi'] / base['lo']):.0f} % less (proven)"
-        if row["bound"] == "at least" and not base["bound"] and row["held_lo"] > base["hi"]:
-            return f"gives at least {100 * (row['held_lo'] / base['hi'] - 1):.0f} % more (proven)"
+        if base["bound"] == "at least" and not row["bound"] and row["iops_hi"] < base["iops_lo"]:
+            return f"gives at least {100 * (1 - row['iops_hi'] / base['iops_lo']):.0f} % less (proven)"
+        if row["bound"] == "at least" and not base["bound"] and row["iops_lo"] > base["iops_hi"]:
+            return f"gives at least {100 * (row['iops_lo'] / base['iops_hi'] - 1):.0f} % more (proven)"
         further = "start lower" if "below" in (base["bound"], row["bound"]) else "reach further"
         return f"cannot be compared: a side is a bound, so demands have to {further}"
     share = f"{abs(100 * (row['ratio'] - 1)):.0f} %"
@@ -333,7 +343,7 @@ def _groups(frame: pd.DataFrame, by: Sequence[str]):
 
 def _level(runs: pd.DataFrame, metric: str) -> dict:
     """One demand over its runs."""
-    found, of = _interval(runs[metric]), f"of {len(runs)} runs"
+    found, of = _interval(runs[metric], "latency_ns"), f"of {len(runs)} runs"
     saturated, above = int(runs["open_loop"].eq(False).sum()), int(runs["above"].sum())
     unsure, missing = int(runs["open_loop"].isna().sum()), len(runs) - found["n"]
     rates = {name: np.exp(np.log(runs[name]).mean()) for name in ("offered_iops", "iops")}
@@ -352,14 +362,15 @@ def _level(runs: pd.DataFrame, metric: str) -> dict:
     return level | rates | found | {"warnings": Caveats(said)}
 
 
-def _interval(values: ArrayLike) -> dict[str, Any]:
-    """n, and the geometric mean (center) with a t interval on logs (lo, hi); NaN where there is none."""
+def _interval(values: ArrayLike, name: str) -> dict[str, Any]:
+    """Return n, and the geometric mean with its t interval on logs as `name`, `name`_lo and `name`_hi; NaN where there
+    is none."""
     logs = np.log(np.asarray(values, float))
     logs = logs[np.isfinite(logs)]
     n = len(logs)
     half = half_width_of(logs)
     mean = logs.mean() if n else np.nan
-    return {"n": n, "center": np.exp(mean), "lo": np.exp(mean - half), "hi": np.exp(mean + half)}
+    return {"n": n, name: np.exp(mean), f"{name}_lo": np.exp(mean - half), f"{name}_hi": np.exp(mean + half)}
 
 
 def _monotone(iops: pd.Series, latency: pd.Series, kept_up: pd.Series, weights: pd.Series) -> np.ndarray:
@@ -454,26 +465,27 @@ def _hidden(iops: float, latency_ns: float, metric: str, block: pd.DataFrame) ->
 
 
 def _over_blocks(blocks: pd.DataFrame) -> dict:
-    found, n = _interval(blocks["iops"]), len(blocks)
-    found |= {"lo": _interval(blocks["least"])["lo"], "hi": _interval(blocks["most"])["hi"]}
+    found, n = _interval(blocks["iops"], "iops"), len(blocks)
+    least, most = (_interval(blocks[end], "iops") for end in ("least", "most"))
+    found |= {"iops_lo": least["iops_lo"], "iops_hi": most["iops_hi"]}
     said = [SINGLE_RUN] if found["n"] == 1 else []
     under, over = (int(blocks["bound"].eq(bound).sum()) for bound in ("below", "at least"))
     bound = ""
     if under and over:
         why = f"in {under} of {n} blocks even the least demand exceeded the limit, in {over} no demand reached it"
         said.append(Caveat("disagree", why))
-        found |= dict.fromkeys(("center", "lo", "hi"), np.nan)
+        found |= dict.fromkeys(("iops", "iops_lo", "iops_hi"), np.nan)
     elif over:
         bound, why = "at least", "the limit was not reached at the highest demand that was kept up with"
         said.append(Caveat("at-least", f"in {over} of {n} blocks {why}"))
-        least = blocks["least"].min() if np.isnan(found["lo"]) else found["lo"]
-        found |= {"center": least, "lo": least, "hi": np.inf}
+        lowest = blocks["least"].min() if np.isnan(found["iops_lo"]) else found["iops_lo"]
+        found |= {"iops": lowest, "iops_lo": lowest, "iops_hi": np.inf}
     elif under:
         bound, why = "below", "even the least demand exceeded the limit"
         said.append(Caveat("below", f"in {under} of {n} blocks {why}"))
-        most = blocks["most"].max() if np.isnan(found["hi"]) else found["hi"]
-        found |= {"center": most, "lo": 0.0, "hi": most}
-    return found | {"iops": found["center"], "bound": bound, "warnings": Caveats(said)}
+        highest = blocks["most"].max() if np.isnan(found["iops_hi"]) else found["iops_hi"]
+        found |= {"iops": highest, "iops_lo": 0.0, "iops_hi": highest}
+    return found | {"bound": bound, "warnings": Caveats(said)}
 
 
 def _at(runs: pd.DataFrame, asked: float, metric: str) -> dict:
@@ -491,5 +503,6 @@ def _at(runs: pd.DataFrame, asked: float, metric: str) -> dict:
     if not found:
         measured = f"measured from {low:,.0f} to {high:,.0f}" if high >= low else "nothing was kept up with"
         said = Caveat("not-measured", f"no latency at {asked:,.0f} IOPS: {measured}")
-    interval = {"lo": _interval(least)["lo"], "hi": _interval(most)["hi"]}
-    return _interval(found) | interval | {"warnings": caveats(said)}
+    lo, hi = (_interval(ends, "latency_ns") for ends in (least, most))
+    interval = {"latency_ns_lo": lo["latency_ns_lo"], "latency_ns_hi": hi["latency_ns_hi"]}
+    return _interval(found, "latency_ns") | interval | {"warnings": caveats(said)}

@@ -19,8 +19,8 @@ from hcilib.analyse.compare.contrast import CONFIDENCE, critical
 from hcilib.model.caveats import Caveat, Caveats, caveats
 
 COLUMNS = [
-    "effect", "level", "baseline", "ratio", "lo", "hi", "confidence", "n", "contexts", "possible", "used", "missing",
-    "warnings",
+    "effect", "level", "baseline", "ratio", "ratio_lo", "ratio_hi", "confidence", "n",
+    "contexts", "possible", "used", "missing", "warnings",
 ]  # fmt: skip
 
 
@@ -70,10 +70,11 @@ def effects(table: pd.DataFrame, response: str, factors: Sequence[str]) -> pd.Da
     Returns
     -------
     DataFrame
-        One row per effect and level: effect (``resiliency``, ``resiliency x write_pct``), level, baseline, ratio (level
-        to baseline; for an interaction the ratio of ratios, 1 if the factors act independently), lo, hi (t on the
-        pooled variance of the runs within cells; NaN without repeats), confidence, n (runs used), contexts and possible
-        (how many of how many), used, missing (the cells absent, named), warnings.
+        One row per effect and level: effect (``resiliency``, ``resiliency x write_pct``), level,
+        baseline, ratio (level to baseline; for an interaction the ratio of ratios, 1 if the factors
+        act independently), ratio_lo, ratio_hi (t on the pooled variance of the runs within cells;
+        NaN without repeats), confidence, n (runs used), contexts and possible (how many of how
+        many), used, missing (the cells absent, named), warnings.
 
     Raises
     ------
@@ -87,9 +88,7 @@ def effects(table: pd.DataFrame, response: str, factors: Sequence[str]) -> pd.Da
         for chosen in combinations(factors, order):
             for target in product(*(levels[f][1:] for f in chosen)):
                 rows.append(_effect(cells, levels, dict(zip(chosen, target, strict=True))))
-    found = pd.DataFrame(rows, columns=COLUMNS)
-    found.attrs["by"] = tuple(factors)
-    return found
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def grid(table: pd.DataFrame, response: str, factors: Sequence[str], cpu_bound_pct: float = 95.0) -> pd.DataFrame:
@@ -159,8 +158,8 @@ def _effect(cells: dict, levels: dict[str, list], target: dict) -> dict:
         "level": ", ".join(map(_shown, target.values())),
         "baseline": ", ".join(_shown(levels[f][0]) for f in target),
         "ratio": np.exp(log_ratio),
-        "lo": np.exp(log_ratio - half),
-        "hi": np.exp(log_ratio + half),
+        "ratio_lo": np.exp(log_ratio - half),
+        "ratio_hi": np.exp(log_ratio + half),
         "confidence": CONFIDENCE,
         "n": sum(cells[cell][2] for cell in weights),
         "contexts": len(used),

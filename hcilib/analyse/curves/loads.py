@@ -59,8 +59,8 @@ def loads(
         raise ValueError(f"within_ns is {within_ns!r}: expected nanoseconds above zero, or None for any latency")
     by = list(by)
     keys = [*by, "numjobs", "iodepth"]
-    table = summarize(results, "iops", by=keys)[[*keys, "n", "center", "warnings"]].rename(columns={"center": "iops"})
-    cost = summarize(results, latency, by=keys)[[*keys, "center"]].rename(columns={"center": latency})
+    table = summarize(results, "iops", by=keys)[[*keys, "n", "iops", "warnings"]]
+    cost = summarize(results, latency, by=keys)[[*keys, latency]]
     table = table.merge(cost, on=keys, how="left").sort_values(keys, ignore_index=True)
     table["outstanding"] = table["numjobs"] * table["iodepth"]
     in_time = True if within_ns is None else table[latency] <= within_ns  # not bounded: nothing has to be known

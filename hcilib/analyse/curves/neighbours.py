@@ -36,7 +36,7 @@ def neighbours(
     -------
     system, tenant, pattern, beside (who else was at work; ``backup-rate64m`` is a neighbour with a limit), limit
     and came (texts, one for each limit in `beside`: what it let through, and what came, geometric mean over blocks),
-    metric, n (blocks), alone, center (geometric means), ratio (beside / alone), lo, hi, p_adjusted, verdict,
+    metric, n (blocks), alone, value (geometric means), ratio (beside / alone), ratio_lo, ratio_hi, p_adjusted, verdict,
     equivalent, given_back_pct (of what the unlimited neighbour took; NaN without a limit, or where it is not shown to
     take any), confidence, margin, method, warnings. A limited tenant's own rows are left out: it gets what it is let.
 
@@ -68,7 +68,7 @@ def neighbours(
         asked = pd.MultiIndex.from_frame(against_alone[["system", *BY]]).isin(there)
         tables.append(_one_family(against_alone[asked], margin))
     table = pd.concat(tables, ignore_index=True)
-    table = table.rename(columns={"system": "beside", "of": "system", "center_baseline": "alone"})
+    table = table.rename(columns={"system": "beside", "of": "system", "value_baseline": "alone"})
     came, together = _came(results), _together(table["tenant"], table["beside"])
     limited = [[name for name in beside.split(", ") if "-rate" in name] for beside in table["beside"]]
     table["limit"] = [tuple(_limit_words(name) for name in names) for names in limited]
@@ -83,7 +83,18 @@ def neighbours(
     limited = table["beside"].str.contains("-rate")
     with np.errstate(divide="ignore", invalid="ignore"):
         table["given_back_pct"] = np.where(limited, 100 * (table["ratio"] - taken) / (1 - taken), np.nan)
-    measured = ["n", "alone", "center", "ratio", "lo", "hi", "p_adjusted", "verdict", "equivalent", "given_back_pct"]
+    measured = [
+        "n",
+        "alone",
+        "value",
+        "ratio",
+        "ratio_lo",
+        "ratio_hi",
+        "p_adjusted",
+        "verdict",
+        "equivalent",
+        "given_back_pct",
+    ]
     return table[
         [*key[:3], "beside", "limit", "came", "metric", *measured, "confidence", "margin", "method", "warnings"]
     ]
@@ -97,12 +108,12 @@ def _one_family(table: pd.DataFrame, margin: float) -> pd.DataFrame:
     and to lie outside the interval.
     """
     alpha, df, log_ratio = 1 - CONFIDENCE, table["df"], np.log(table["ratio"])
-    se = np.log(table["hi"] / table["lo"]) / 2 / critical(df)
+    se = np.log(table["ratio_hi"] / table["ratio_lo"]) / 2 / critical(df)
     pair = table[["df", "n", "n_baseline", "unstable"]].assign(log_ratio=log_ratio, se=se)
     judged = judge(pair, margin=margin, adjust="bh").set_axis(table.index)
     shown, tests = (judged["p_adjusted"] <= alpha).sum(), judged["p"].notna().sum()
     lo, hi = interval(log_ratio, se, df, 1 - alpha * max(shown, 1) / max(tests, 1))
-    return table.assign(lo=lo, hi=hi, **judged[["p_adjusted", "verdict", "equivalent"]])
+    return table.assign(ratio_lo=lo, ratio_hi=hi, **judged[["p_adjusted", "verdict", "equivalent"]])
 
 
 def _together(tenants: Iterable[str], beside: Iterable[str]) -> list[str]:
@@ -139,7 +150,7 @@ def fairness(results: pd.DataFrame) -> pd.DataFrame:
 
     Returns
     -------
-    system, together (the tenants), tenants (how many), n (blocks), jain (mean over blocks), lo, hi
+    system, together (the tenants), tenants (how many), n (blocks), jain (mean over blocks), jain_lo, jain_hi
     (t over blocks, inside [1/k, 1]), confidence, warnings
 
     Source: Jain, Chiu and Hawe 1984, of the shares iops beside / iops alone of the same block.
@@ -175,7 +186,7 @@ def fairness(results: pd.DataFrame) -> pd.DataFrame:
         half = half_width_of(blocks)
         rows.append(
             {"system": of, "together": together, "tenants": k, "n": n, "jain": mean}
-            | {"lo": max(mean - half, 1 / k), "hi": min(mean + half, 1.0), "confidence": CONFIDENCE}
+            | {"jain_lo": max(mean - half, 1 / k), "jain_hi": min(mean + half, 1.0), "confidence": CONFIDENCE}
             | {"warnings": caveats(SINGLE_RUN if n == 1 else None)}
         )
     return pd.DataFrame(rows)
@@ -203,7 +214,7 @@ def neighbours_answer(
                     others = _beside(beside, *rows[["limit", "came"]].iloc[0])
                     said.append(f"  {others}: {', '.join(map(_lost, rows.to_dict('records')))}")
     for row in () if fair is None else fair.itertuples():
-        sure = f"[{row.lo:.2f}, {row.hi:.2f}]" if row.lo == row.lo else "(one block, no interval)"
+        sure = f"[{row.jain_lo:.2f}, {row.jain_hi:.2f}]" if row.jain_lo == row.jain_lo else "(one block, no interval)"
         said.append(f"{names.get(row.system, row.system)}, {row.together}: Jain's index {row.jain:.2f} {sure}.")
     return "\n".join(said)
 
@@ -218,7 +229,7 @@ def _beside(beside: str, limit: Iterable[str], came: Iterable[str]) -> str:
 def _lost(row: Mapping) -> str:
     what = metric_of(row["metric"])
     name = noun(what).replace(" latency", "")
-    ratio, lo, hi = row["ratio"], row["lo"], row["hi"]
+    ratio, lo, hi = row["ratio"], row["ratio_lo"], row["ratio_hi"]
     if ratio != ratio:
         return f"{name} unknown, a side has no number"
     open_, single = "(not shown: more blocks would decide)", "(one block, no interval)"

@@ -30,7 +30,7 @@ MAY_FOLLOW = ("nodes", "placement", "span_bytes", "pool_fill_pct")
 warning."""
 
 COLUMNS = [
-    "n", "points", "knee", "lo", "hi", "slope_before", "slope_after", "smallest_vms", "peak", "peak_vms",
+    "n", "points", "knee", "knee_lo", "knee_hi", "slope_before", "slope_after", "smallest_vms", "peak", "peak_vms",
     "usl_gamma", "usl_alpha", "usl_beta", "usl_peak_n", "model", "confidence", "warnings",
 ]  # fmt: skip
 
@@ -48,12 +48,13 @@ def saturation(
 
     Returns
     -------
-    One row per group of `by`: n (fewest runs at any VM count), points (VM counts), knee (VMs, on a 0.25 grid), lo, hi
-    (parametric bootstrap of the runs), slope_before, slope_after (`metric` per VM), smallest_vms (smallest count whose
-    lower bound, by the pooled spread, is >= 95 % of the peak), peak (largest geometric mean), peak_vms, usl_gamma,
-    usl_alpha, usl_beta, usl_peak_n (NaN unless the USL wins by AICc and N* lies inside the measured range), model
-    (`two-segment`, `line`, `smooth` where a curve without a corner is as good by AICc, `usl`, or "" under 5 VM counts),
-    confidence, warnings.
+    One row per group of `by`: n (fewest runs at any VM count), points (VM counts), knee (VMs, on a
+    0.25 grid), knee_lo, knee_hi (parametric bootstrap of the runs), slope_before, slope_after
+    (`metric` per VM), smallest_vms (smallest count whose lower bound, by the pooled spread, is >=
+    95 % of the peak), peak (largest geometric mean), peak_vms, usl_gamma, usl_alpha, usl_beta,
+    usl_peak_n (NaN unless the USL wins by AICc and N* lies inside the measured range), model
+    (`two-segment`, `line`, `smooth` where a curve without a corner is as good by AICc, `usl`, or ""
+    under 5 VM counts), confidence, warnings.
 
     Where a straight line fits as well there is no knee: NaN, and both slopes are the line's. With one run a count
     there is no interval, and smallest_vms rests on the points themselves.
@@ -158,7 +159,7 @@ def _knee(curve: pd.DataFrame, knots: np.ndarray, best: int, fit: np.ndarray, wa
     lo, hi = np.nan, np.nan
     if curve["n"].min() > 1:
         lo, hi = _knee_interval(curve, _hinge(curve["vms"].to_numpy(), knots[best]) @ fit, knots)
-    return {"knee": knots[best], "lo": lo, "hi": hi, "model": "two-segment"}
+    return {"knee": knots[best], "knee_lo": lo, "knee_hi": hi, "model": "two-segment"}
 
 
 def _hinge(n: np.ndarray, knot: float | None) -> np.ndarray:
@@ -223,18 +224,18 @@ def per_vm_gain(results: pd.DataFrame, by: Sequence[str] = ("system", "pattern")
 
     Returns
     -------
-    `by`, vms, n (runs), center (geometric mean of IOPS), gain (per VM since the count before; NaN at the first), per_vm
-    (center / vms). Points only: a gain's interval is the knee's business.
+    `by`, vms, n (runs), iops (geometric mean), gain (per VM since the count before; NaN at the first), per_vm
+    (iops / vms). Points only: a gain's interval is the knee's business.
     """
     by = list(by)
     runs = results[_usable(results, "iops", by)]
     _refuse_mixing(runs, by)
     logs = np.log(runs["iops"].astype(float)).groupby([runs[c] for c in [*by, "vms"]], dropna=False, observed=True)
-    table = logs.agg(n="count", center="mean").reset_index()
-    table["center"] = np.exp(table["center"])
+    table = logs.agg(n="count", iops="mean").reset_index()
+    table["iops"] = np.exp(table["iops"])
     groups = table.groupby(by, dropna=False, observed=True) if by else table
-    step = groups[["center", "vms"]].diff()
-    return table.assign(gain=step["center"] / step["vms"], per_vm=table["center"] / table["vms"])
+    step = groups[["iops", "vms"]].diff()
+    return table.assign(gain=step["iops"] / step["vms"], per_vm=table["iops"] / table["vms"])
 
 
 def curve_from_gains(gains: pd.DataFrame) -> pd.DataFrame:
@@ -364,8 +365,8 @@ def _sentence(row: Mapping, labels: Mapping[str, str]) -> str:
 def _shape(row: Mapping) -> str:
     match row["model"]:
         case "two-segment":
-            interval = f" ({100 * row['confidence']:g} % interval {row['lo']:g} to {row['hi']:g})"
-            sure = "" if pd.isna(row["lo"]) else interval
+            interval = f" ({100 * row['confidence']:g} % interval {row['knee_lo']:g} to {row['knee_hi']:g})"
+            sure = "" if pd.isna(row["knee_lo"]) else interval
             before, after = f"{row['slope_before']:,.0f}", f"{row['slope_after']:,.0f}"
             return f"{before} IOPS per added VM up to {row['knee']:g} VMs{sure}, {after} after"
         case "line":

@@ -54,8 +54,7 @@ def audit(results: pd.DataFrame, ceilings: pd.Series | None = None, drives: pd.D
             drives: what is
           above came from a cache, and the note says how much.
 
-    ``attrs["unweighted"]`` : the rows of which only (read + write)/2 is printed, the law's own latency not;
-    ``attrs["looked_at"]`` : how many checks could be made.
+    and unweighted: whether only (read + write)/2 is printed, and not the latency of Little's law.
 
     Raises
     ------
@@ -76,17 +75,15 @@ def audit(results: pd.DataFrame, ceilings: pd.Series | None = None, drives: pd.D
         raise ValueError(f"the results index repeats {label}; call reset_index(drop=True) first, `row` names the row")
     checks = [_little(results), _bandwidth(results), _cpu_efficiency(results)]
     limits = ceilings if ceilings is not None else results.get("ceiling_iops")
+    if isinstance(limits, pd.Series):
+        limits = limits.to_frame("ceiling_iops")
     if limits is not None:
-        own = limits.reindex(results.index).astype(float)
-        own.attrs = dict(limits.attrs)
-        checks.append(_ceiling(results, own))
+        checks.append(_ceiling(results, limits.reindex(results.index).astype(float)))
     if drives is not None:
         checks.append(_drives(results, drives))
     by_row = np.argsort(np.tile(np.arange(len(results)), len(checks)), kind="stable")
     table = pd.concat(checks, ignore_index=True).iloc[by_row].reset_index(drop=True)
-    table.attrs["unweighted"] = checks[0].attrs["unweighted"]
-    table.attrs["looked_at"] = int(table["ok"].notna().sum())
-    return table
+    return table.assign(unweighted=table["unweighted"].eq(True))
 
 
 def _little(results: pd.DataFrame) -> pd.DataFrame:
@@ -112,7 +109,7 @@ def _little(results: pd.DataFrame) -> pd.DataFrame:
         (only_unweighted, "not checkable: the mean latency is (read + write)/2; weighted by IOPS it is {} ms, "
          "derived as N/X"),
     )  # fmt: skip
-    table.attrs["unweighted"] = tuple(results.index[only_unweighted & expected.notna()])
+    table["unweighted"] = (only_unweighted & expected.notna()).to_numpy(bool)
     for rows, text in reasons:  # the last of them that holds is said
         where = (rows & expected.notna()).to_numpy()
         table.loc[where, "ok"] = pd.NA
@@ -145,10 +142,10 @@ def _cpu_efficiency(results: pd.DataFrame) -> pd.DataFrame:
     return _or_truncated(table, results, "iops_per_cpu_pct", of_cpu)
 
 
-def _ceiling(results: pd.DataFrame, limits: pd.Series) -> pd.DataFrame:
-    table = _judge(results, "ceiling", results["iops"].astype(float), limits, 0, 1)
+def _ceiling(results: pd.DataFrame, limits: pd.DataFrame) -> pd.DataFrame:
+    table = _judge(results, "ceiling", results["iops"].astype(float), limits["ceiling_iops"], 0, 1)
     above = table["ok"].eq(False).fillna(False).to_numpy(bool)
-    full = results.index.map(limits.attrs.get("full_stripe_iops", {}).get).astype(float)
+    full = limits.get("full_stripe_iops", limits["ceiling_iops"] * np.nan).to_numpy(float)
     unknown = above & (table["measured"].to_numpy(float) <= full)
     table.loc[unknown, "ok"] = pd.NA
     said = "not checkable: the chunk is not known; {:,.0f} IOPS if every write reads parity back, {:,.0f} if it fills "
@@ -302,12 +299,11 @@ def rounding(results: pd.DataFrame) -> pd.DataFrame:
     parts = []
     for what in (METRICS[name] for name in names):
         value, half = rows[what.name].astype(float) / what.scale, 100 * _half_unit(rows, what.name)
-        printed = {"value": value.array, "unit": what.unit, "half_unit_pct": half.array}
+        printed = {"printed": value.array, "unit": what.unit, "half_unit_pct": half.array}
         parts.append(pd.DataFrame({"row": rows.index, "metric": what.name, **printed}))
     if not parts:
-        return pd.DataFrame(columns=["row", "metric", "value", "unit", "half_unit_pct", "coarse"])
+        return pd.DataFrame(columns=["row", "metric", "printed", "unit", "half_unit_pct", "coarse"])
     table = pd.concat(parts, ignore_index=True).dropna(subset=["half_unit_pct"])
-    table.attrs["looked_at"] = len(table)
     return table.assign(coarse=table["half_unit_pct"] > COARSE_PCT).reset_index(drop=True)
 
 
@@ -344,9 +340,7 @@ def name_rows(found: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
     rows = results.loc[found["row"], names].reset_index(drop=True)
     # a constant says nothing: one source, one block
     rows = rows[[c for c in names if c in ("system", "pattern", "iodepth") or results[c].nunique() > 1]]
-    named = pd.concat([rows, found.drop(columns="row").reset_index(drop=True)], axis=1)
-    named.attrs.update(found.attrs)
-    return named
+    return pd.concat([rows, found.drop(columns="row").reset_index(drop=True)], axis=1)
 
 
 def tally(audit: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:

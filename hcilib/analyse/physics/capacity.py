@@ -64,8 +64,8 @@ def system_capacity(
 
     Returns
     -------
-    DataFrame : as `capacity_table`; where systems have different drives also drives, such as 2 x 5 x 3.2 TB.
-    `attrs["raw"]` says what the rows are shares of
+    DataFrame : as `capacity_table`, with raw_tb, and where systems have different drives also drives, such as
+    2 x 5 x 3.2 TB. A scheme set beside the systems is on the largest one's drives
 
     Examples
     --------
@@ -87,11 +87,7 @@ def system_capacity(
         of = {name: systems[name] for name in known}
         said = {name: f"{s.nodes} x {s.drives_per_node} x {s.drive.bytes / TB:.3g} TB" for name, s in of.items()}
         table["drives"] = table["system"].map(said).fillna(f"{most / TB:.4g} TB in all")
-        table.attrs["raw"] = "Each system on its own drives; schemes beside them on the largest system's"
-    else:
-        decimal, binary, size = (TB, TIB, "T") if most >= TIB / 10 else (TB / 1000, TIB / 1024, "G")
-        table.attrs["raw"] = f"Raw: {most / decimal:.4g} {size}B, which is {most / binary:.4g} {size}iB"
-    return table
+    return table.assign(raw_tb=table["system"].map(own) / TB)
 
 
 def usable_shares(
@@ -295,7 +291,7 @@ def per_usable_tib(results: pd.DataFrame, usable_bytes: Mapping[str, float] | pd
     """The results, or their ``peak``s, with usable_tib and iops_per_usable_tib, from system -> usable bytes; NaN where
     a system has none."""
     usable_tib = results["system"].map(usable_bytes).astype(float) / TIB
-    iops = results["iops" if "iops" in results else "center"]
+    iops = results["iops"]
     return results.assign(iops=iops, usable_tib=usable_tib, iops_per_usable_tib=iops / usable_tib)
 
 

@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import as_list, valid_rows
+from hcilib.analyse.compare.cells import as_list, interval_names, valid_rows
 from hcilib.analyse.compare.chosen import until_stable
 from hcilib.analyse.compare.compare import compare, summarize
 from hcilib.model.caveats import warnings_of
@@ -20,6 +20,7 @@ from hcilib.model.workload import READ_PCT
 
 RANDOM = ("randread", "randwrite", "randrw")
 LOAD = ["numjobs", "iodepth"]
+_MEASURED = ["measured", "measured_lo", "measured_hi"]
 OF_PATTERN = ["pattern", "rw", "rwmixread", "bs_bytes", "sync", "rate_bytes"]
 
 
@@ -40,10 +41,11 @@ def against_datasheet(
     Returns
     -------
     DataFrame
-        One row per pattern measured or stated: pattern, numjobs, iodepth (where the drive did best), n, measured
-        (geometric mean, IOPS), lo, hi, confidence, datasheet, pct_of_datasheet, verdict, warnings. Verdict: `meets`,
-        `below`, `inconclusive` (the interval holds both), `no datasheet figure`, `not measured`. One run has no
-        interval: its own value decides, and the warning says so.
+        One row per pattern measured or stated: pattern, numjobs, iodepth (where the drive did
+        best), n, measured (geometric mean, IOPS), measured_lo, measured_hi, confidence, datasheet,
+        pct_of_datasheet, verdict, warnings. Verdict: `meets`, `below`, `inconclusive` (the interval
+        holds both), `no datasheet figure`, `not measured`. One run has no interval: its own value
+        decides, and the warning says so.
 
     Raises
     ------
@@ -64,20 +66,20 @@ def against_datasheet(
     table["pct_of_datasheet"] = 100 * table["measured"] / table["datasheet"]
     table["verdict"] = _verdict(table, table["datasheet"] * (1 - margin))
     table["warnings"] = warnings_of(table)
-    columns = [*LOAD, "n", "measured", "lo", "hi", "confidence", "datasheet", "pct_of_datasheet", "verdict", "warnings"]
-    return table[["pattern", *columns]]
+    compared = ["datasheet", "pct_of_datasheet", "verdict", "warnings"]
+    return table[["pattern", *LOAD, "n", *_MEASURED, "confidence", *compared]]
 
 
 def _best(raw: pd.DataFrame) -> pd.DataFrame:
     """The highest cell of each pattern, by pattern; a pattern without a number keeps a row with n = 0."""
-    cells = summarize(raw, "iops", by=("pattern", *LOAD)).rename(columns={"center": "measured"})
+    cells = summarize(raw, "iops", by=("pattern", *LOAD)).rename(columns=interval_names("iops", "measured"))
     ordered = cells.sort_values("measured", na_position="first", kind="stable")
     highest = ordered.groupby("pattern", observed=True).tail(1)
     return highest.set_index(highest["pattern"].astype(str)).drop(columns="pattern")
 
 
 def _verdict(table: pd.DataFrame, least: pd.Series) -> np.ndarray:
-    low, high = table["lo"].fillna(table["measured"]), table["hi"].fillna(table["measured"])
+    low, high = table["measured_lo"].fillna(table["measured"]), table["measured_hi"].fillna(table["measured"])
     least = least * (1 - 1e-9)  # a mean of logs gives one run back with a hair of the last digit missing
     return np.select(
         [table["measured"].isna(), least.isna(), low >= least, high < least],
@@ -99,10 +101,11 @@ def pattern_cost(
     Returns
     -------
     DataFrame
-        One row per system, iodepth and pattern: system, iodepth, pattern, center, baseline (`base`), center_baseline,
-        added_ns (center - center_baseline), ratio, lo, hi, p_adjusted (Holm over the systems), n, n_baseline,
-        confidence, metric, verdict, warnings; by :func:`compare`, each system being compared with itself. No row
-        where nobody measured `pattern`.
+        One row per system, iodepth and pattern: system, iodepth, pattern, latency_ns, baseline
+        (`base`), latency_ns_baseline, added_ns (their difference), ratio, ratio_lo, ratio_hi,
+        p_adjusted (Holm over the systems), n, n_baseline, confidence, metric, verdict, warnings; by
+        :func:`compare`, each system being compared with itself. No row where nobody measured
+        `pattern`.
 
     Raises
     ------
@@ -120,12 +123,13 @@ def pattern_cost(
     # compare sets systems against one another within a cell; here the patterns stand against one another in a system
     swapped = pair.drop(columns=OF_PATTERN, errors="ignore").assign(product=pair["system"], system=pair["pattern"])
     table = compare(swapped, base, metric, by=("product", "iodepth"), adjust="holm")
-    table = table.rename(columns={"system": "pattern", "product": "system"})
-    table["added_ns"] = table["center"] - table["center_baseline"]
+    latencies = {"value": "latency_ns", "value_baseline": "latency_ns_baseline"}
+    table = table.rename(columns={"system": "pattern", "product": "system", **latencies})
+    table["added_ns"] = table["latency_ns"] - table["latency_ns_baseline"]
     table = table[table["pattern"].isin(wanted)].reset_index(drop=True)
-    both = ["center", "baseline", "center_baseline", "added_ns"]
-    judged = ["ratio", "lo", "hi", "p_adjusted", "n", "n_baseline", "confidence", "metric", "verdict", "warnings"]
-    return table[["system", "iodepth", "pattern", *both, *judged]]
+    both = ["latency_ns", "baseline", "latency_ns_baseline", "added_ns"]
+    judged = ["ratio", "ratio_lo", "ratio_hi", "p_adjusted", "n", "n_baseline"]
+    return table[["system", "iodepth", "pattern", *both, *judged, "confidence", "metric", "verdict", "warnings"]]
 
 
 # ---- What drives let through
@@ -202,7 +206,7 @@ def best_share(
     dials NaN. `stripes` as in ``system_ceilings``. Beside them the means of nodes, bw_bytes, node_cpu_pct and
     net_bytes_per_s, where the table has them (``binding``)."""
     keys = list(dict.fromkeys([*by, "system", "rw", "rwmixread", "bs_bytes", "vms"]))
-    means = summarize(told, "iops", by=keys).rename(columns={"center": "iops"})
+    means = summarize(told, "iops", by=keys)
     highest = means["iops"].fillna(-1.0).groupby([means[c] for c in by], sort=False).idxmax()
     best = means.loc[highest].reset_index(drop=True)
     best = best[[*keys, "iops"]].assign(vms=best["vms"].where(best["iops"].notna()))
@@ -223,28 +227,28 @@ def system_ceilings(
     drives: int,
     schemes: Mapping[str, Scheme],
     stripes: Mapping[str, float] | None = None,
-) -> pd.Series:
-    """`ceiling_iops` of every row under its own system's scheme, by the results' index, for ``audit``.
+) -> pd.DataFrame:
+    """Return `ceiling_iops` of every row under its own system's scheme, by the results' index, for ``audit``.
 
     NaN where there are no `rates`, where the system has no scheme, or where the drive was not measured so.
 
     Parameters
     ----------
     stripes : system -> bytes of data in one parity stripe (``stripe_bytes``): random writes of that size fill it, and
-        read nothing. Where it is not known, the ceiling is that of small writes, and ``attrs["full_stripe_iops"]``
-        (index -> IOPS) that of full stripes: between the two nobody can judge.
+        read nothing. Where it is not known, the ceiling is that of small writes, and `full_stripe_iops`
+        that of full stripes. Between the two nobody can judge.
     """
-    limits = pd.Series(np.nan, results.index, name="ceiling_iops")
+    limits = pd.DataFrame({"ceiling_iops": np.nan, "full_stripe_iops": np.nan}, results.index)
     if rates is None or rates.empty:
         return limits
     for name, scheme in schemes.items():
         rows = results[results["system"] == name]
         stripe = (stripes or {}).get(name, np.nan)
         own = against_ceiling(rows, rates, drives, scheme, None if np.isnan(stripe) else stripe)["ceiling_iops"]
-        limits.loc[rows.index] = own
+        limits.loc[rows.index, "ceiling_iops"] = own
         if np.isnan(stripe):
             full = against_ceiling(rows, rates, drives, scheme, 0)["ceiling_iops"]
-            limits.attrs.setdefault("full_stripe_iops", {}).update(full[full > own * (1 + 1e-9)].to_dict())
+            limits.loc[rows.index, "full_stripe_iops"] = full.where(full > own * (1 + 1e-9))
     return limits
 
 
@@ -436,8 +440,8 @@ def against_dial(truth: pd.DataFrame, iops: pd.DataFrame, comparison: pd.DataFra
     Returns
     -------
     DataFrame
-        what (IOPS, or the ratio to the baseline), system, pattern, expected, measured, lo, hi, off_pct (measured beside
-        expected). Empty where nothing was dialled.
+        what (IOPS, or the ratio to the baseline), system, pattern, expected, measured, measured_lo, measured_hi,
+        off_pct (measured beside expected). Empty where nothing was dialled.
 
     Examples
     --------
@@ -453,17 +457,17 @@ def against_dial(truth: pd.DataFrame, iops: pd.DataFrame, comparison: pd.DataFra
     2  ratio to one    two       0.5    -0.05
     """  # noqa: E501
     keys = ["system", "pattern"]
-    best = iops.astype(dict.fromkeys(keys, str)).sort_values("center").drop_duplicates(keys, keep="last")
-    found = best.rename(columns={"center": "measured"})[[*keys, "measured", "lo", "hi"]].assign(what="IOPS")
+    best = iops.astype(dict.fromkeys(keys, str)).sort_values("iops").drop_duplicates(keys, keep="last")
+    found = best.rename(columns=interval_names("iops", "measured"))[[*keys, *_MEASURED]].assign(what="IOPS")
     tables = [truth.rename(columns={"iops": "expected"})[[*keys, "expected"]].merge(found, on=keys)]
     if comparison is not None and len(comparison):
-        ratios = comparison.astype(dict.fromkeys(keys, str)).rename(columns={"ratio": "measured"})
+        ratios = comparison.astype(dict.fromkeys(keys, str)).rename(columns=interval_names("ratio", "measured"))
         ratios["what"] = "ratio to " + ratios["baseline"].astype(str)
         known = truth.rename(columns={"ratio": "expected"})[[*keys, "expected"]]
-        tables.append(known.merge(ratios[["what", *keys, "measured", "lo", "hi"]], on=keys))
+        tables.append(known.merge(ratios[["what", *keys, *_MEASURED]], on=keys))
     table = pd.concat(tables, ignore_index=True)
     table["off_pct"] = 100 * (table["measured"] / table["expected"] - 1)
-    return table[["what", *keys, "expected", "measured", "lo", "hi", "off_pct"]].dropna(subset=["expected"])
+    return table[["what", *keys, "expected", *_MEASURED, "off_pct"]].dropna(subset=["expected"])
 
 
 def _burst_s(drives: pd.DataFrame) -> float:

@@ -197,9 +197,7 @@ def traffic(
     received = rates.groupby(level=keys, dropna=False).sum().rename("nic_bytes_per_s").reset_index()
     runs = results.assign(ddir=results["rwmixread"].map({0: "write", 100: "read"})).merge(received, on=keys, how="left")
     runs["net_bytes_per_s"], runs["observed"] = runs["nic_bytes_per_s"], runs["nic_bytes_per_s"] / runs["bw_bytes"]
-    table = summarize(runs.drop(columns="nic_bytes_per_s"), "observed", by=list(by)).rename(
-        columns={"center": "observed", "lo": "observed_lo", "hi": "observed_hi"}
-    )
+    table = summarize(runs.drop(columns="nic_bytes_per_s"), "observed", by=list(by))
     code, valid, counted = group_codes(runs, list(by))[0], valid_rows(runs), np.isfinite(runs["observed"])
     rate = runs[["net_bytes_per_s", "bw_bytes"]].where(valid & counted).groupby(code).mean()
     absent = np.bincount(code[valid & runs["nic_bytes_per_s"].isna()], minlength=len(table))
@@ -221,20 +219,20 @@ def placement_cost(expected: pd.DataFrame) -> pd.DataFrame:
 # ---- Which of the three binds: the drives, the network between the nodes, or the nodes' CPU?
 
 
-def network_bytes_per_s(links: pd.DataFrame, one_kernel: bool = False) -> float:
+def network_bytes_per_s(links: pd.DataFrame) -> float:
     """What all nodes together can receive from one another: of each node the best of its incoming links, added up; NaN
     without any.
 
     Parameters
     ----------
-    links : as ``network`` or ``read_network`` returns it; RDMA counts where it was measured, else TCP
-    one_kernel : the nodes of a lab share one loopback, whose rate is counted once
+    links : as ``network`` or ``read_network`` returns it; RDMA counts where it was measured, else TCP. Where the nodes
+        share one loopback (`one_kernel`), its rate is counted once
     """
     known = links.dropna(subset=["bytes_per_s"])
     if known.empty:
         return float("nan")
     incoming = known.groupby("target")["bytes_per_s"].max()
-    return float(incoming.max() if one_kernel else incoming.sum())
+    return float(incoming.max() if "one_kernel" in links and links["one_kernel"].any() else incoming.sum())
 
 
 def binding(
@@ -264,7 +262,7 @@ def binding(
     """
     iops = results["iops"].astype(float)
     cpu = numbers_of(results, "node_cpu_pct")
-    capacity = float("nan") if links is None else network_bytes_per_s(links, links.attrs.get("one_kernel", False))
+    capacity = float("nan") if links is None else network_bytes_per_s(links)
     crossing = _crossing(results, scheme, redirected)
     limits = pd.DataFrame({
         "drives_iops": numbers_of(results, "ceiling_iops"),

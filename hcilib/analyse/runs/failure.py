@@ -23,8 +23,9 @@ TOLERANCE, WINDOW_S, MIN_CUT_S = 0.1, 5, 20
 CONDITIONS = ("system", *FACTORS, "failure", "heal")
 """What was set and what was done: runs that differ in one of these are no repeats of each other."""
 COLUMNS = [
-    "failure", "fail_s", "heal", "heal_s", "runtime_s", "healthy_iops", "healthy_lo", "healthy_hi", "gap_s",
-    "gap_from_s", "gaps", "gap_sum_s", "resolution_s", "degraded_iops", "degraded_lo", "degraded_hi",
+    "failure", "fail_s", "heal", "heal_s", "runtime_s", "healthy_iops", "healthy_iops_lo",
+    "healthy_iops_hi", "gap_s",
+    "gap_from_s", "gaps", "gap_sum_s", "resolution_s", "degraded_iops", "degraded_iops_lo", "degraded_iops_hi",
     "degraded_from_s", "ratio", "heal_gap_s", "dip_iops", "dip_pct", "back_s", "whole_s", "max_lat_ns",
     "confidence", "warnings",
 ]  # fmt: skip
@@ -195,7 +196,7 @@ def _level(phase: pd.Series) -> pd.Series:
 
 
 def _named(name: str, level: pd.Series) -> dict:
-    return {f"{name}_iops": level["mean"], f"{name}_lo": level["lo"], f"{name}_hi": level["hi"]}
+    return {f"{name}_iops": level["mean"], f"{name}_iops_lo": level["mean_lo"], f"{name}_iops_hi": level["mean_hi"]}
 
 
 def _silent_seconds(rate: pd.Series) -> pd.DataFrame:
@@ -301,9 +302,10 @@ def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY) -> pd.Dat
     quantity that some run did not live to see (not back when it ended) has no mean: a warning says how many. Its median
     and worst count such a run as infinitely late.
 
-    Returns the by columns, quantity, n, median, worst (the lowest rate or ratio, the longest time, the deepest dip),
-    center, lo, hi, resolution_s (of `gap_s`; NaN of others), confidence, warnings; quantities nobody has are left out.
-    Raises ValueError for runs of one failure that vary in a factor, or in what was done, and it is not in `by`.
+    Returns the by columns, quantity, n, median, worst (the lowest rate or ratio, the longest time,
+    the deepest dip), mean, mean_lo, mean_hi, resolution_s (of `gap_s`; NaN of others), confidence,
+    warnings; quantities nobody has are left out. Raises ValueError for runs of one failure that
+    vary in a factor, or in what was done, and it is not in `by`.
     """
     by = as_list(by)
     others = [c for c in CONDITIONS if c in costs and c not in by]
@@ -318,22 +320,20 @@ def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY) -> pd.Dat
                 found = _over_repeats(runs[column].to_numpy(float), column)
                 if column == "gap_s":  # an outage is known to be shorter than two resolutions more
                     resolution_s = runs["resolution_s"].max()
-                    found |= {"hi": found["hi"] + 2 * resolution_s, "resolution_s": resolution_s}
+                    found |= {"mean_hi": found["mean_hi"] + 2 * resolution_s, "resolution_s": resolution_s}
                     if len(runs) == 1:
-                        found |= {"lo": found["center"], "hi": found["center"] + 2 * resolution_s}
+                        found |= {"mean_lo": found["mean"], "mean_hi": found["mean"] + 2 * resolution_s}
                 rows.append(dict(zip(by, key, strict=True)) | {"quantity": name, "column": column} | found)
-    numbers = ["n", "median", "worst", "center", "lo", "hi", "resolution_s", "confidence"]
+    numbers = ["n", "median", "worst", "mean", "mean_lo", "mean_hi", "resolution_s", "confidence"]
     columns = [*by, "quantity", *numbers, "warnings", "column"]
-    table = pd.DataFrame(rows, columns=columns)
-    table.attrs["by"] = tuple(by)
-    return table
+    return pd.DataFrame(rows, columns=columns).assign(by=" ".join(by))
 
 
 def _over_repeats(values: np.ndarray, column: str) -> dict:
     known, n = values[~np.isnan(values)], values.size
     late = np.nan_to_num(values, nan=np.inf) if column == "back_s" else known
     worst = {"median": np.median(late), "worst": late.min() if column in RATIOS else late.max()}
-    whole = {"n": n, **worst, "center": np.nan, "lo": np.nan, "hi": np.nan, "confidence": CONFIDENCE}
+    whole = {"n": n, **worst, "mean": np.nan, "mean_lo": np.nan, "mean_hi": np.nan, "confidence": CONFIDENCE}
     if known.size < n:
         unseen = Caveat("not-seen", f"{QUANTITIES[column]}: not seen in", f" {n - known.size} of {n} runs")
         return whole | {"warnings": caveats(unseen)}
@@ -341,9 +341,9 @@ def _over_repeats(values: np.ndarray, column: str) -> dict:
     x = np.log(known) if logs else known
     half = half_width_of(x)
     ends = np.array([x.mean(), x.mean() - half, x.mean() + half])
-    center, lo, hi = np.exp(ends) if logs else np.clip(ends, 0.0, 100.0 if column == "dip_pct" else np.inf)
+    mean, lo, hi = np.exp(ends) if logs else np.clip(ends, 0.0, 100.0 if column == "dip_pct" else np.inf)
     few = {1: SINGLE_RUN, 2: TWO_RUNS}.get(n)
-    return whole | {"center": center, "lo": lo, "hi": hi, "warnings": caveats(few)}
+    return whole | {"mean": mean, "mean_lo": lo, "mean_hi": hi, "warnings": caveats(few)}
 
 
 def failure_sentences(
@@ -408,11 +408,11 @@ def _badness(found: Mapping) -> tuple[bool, float]:
 
 
 def _verdict(ratio: Mapping) -> str:
-    if ratio["center"] != ratio["center"]:
+    if ratio["mean"] != ratio["mean"]:
         return "missing"
-    if ratio["lo"] != ratio["lo"]:
+    if ratio["mean_lo"] != ratio["mean_lo"]:
         return "point"
-    return "faster" if ratio["lo"] > 1 else "slower" if ratio["hi"] < 1 else "no difference"
+    return "faster" if ratio["mean_lo"] > 1 else "slower" if ratio["mean_hi"] < 1 else "no difference"
 
 
 def _sentence(place: Mapping, found: Mapping, verdict: str, tolerance: float, labels: Mapping) -> str:
@@ -480,7 +480,7 @@ _LEVELS = {
 
 
 def _known(found: Mapping, column: str) -> bool:
-    return column in found and found[column]["center"] == found[column]["center"]
+    return column in found and found[column]["mean"] == found[column]["mean"]
 
 
 def _unseen(row: Mapping) -> str:
@@ -492,5 +492,5 @@ def _value(found: Mapping, column: str, unit: str) -> str:
     if not _known(found, column):
         return "an unknown share"
     row = found[column]
-    interval = f" [{row['lo']:.3g}, {row['hi']:.3g}]" if row["lo"] == row["lo"] else ""
-    return f"{row['center']:.3g}{interval}{unit}"
+    interval = f" [{row['mean_lo']:.3g}, {row['mean_hi']:.3g}]" if row["mean_lo"] == row["mean_lo"] else ""
+    return f"{row['mean']:.3g}{interval}{unit}"

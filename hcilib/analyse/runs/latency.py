@@ -11,7 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import SINGLE_RUN, is_percentile, refuse_mixing, require_columns, valid_rows
+from hcilib.analyse.compare.cells import (
+    LATENCY,
+    SINGLE_RUN,
+    interval_names,
+    is_percentile,
+    refuse_mixing,
+    require_columns,
+    valid_rows,
+)
 from hcilib.analyse.compare.compare import summarize
 from hcilib.analyse.compare.contrast import CONFIDENCE, half_width
 from hcilib.analyse.runs.series import run_columns
@@ -91,8 +99,8 @@ def percentile_interval(per_run: pd.DataFrame, by: Sequence[str]) -> pd.DataFram
 
     Returns
     -------
-    `by`, metric (the column's name), n (runs), center (geometric mean), lo, hi, confidence, warnings; NaN lo and hi at
-    n = 1. Invalid runs and values missing or not above zero are left out and counted.
+    `by`, metric (the column's name), n (runs), latency_ns (geometric mean), latency_ns_lo, latency_ns_hi, confidence,
+    warnings; no interval at n = 1. Invalid runs and values missing or not above zero are left out and counted.
 
     Raises ValueError if runs to be pooled vary in a factor, or if a run has several rows in a cell. Source: METHODS
     section 3.
@@ -109,11 +117,11 @@ def percentile_interval(per_run: pd.DataFrame, by: Sequence[str]) -> pd.DataFram
     groups = long.groupby([*by, "metric"], dropna=False, observed=True, sort=False)
     table = groups["log"].agg(n="count", mean="mean", sd="std").join(groups.size().rename("runs")).reset_index()
     half = half_width(table["sd"], table["n"])
-    table["center"] = np.exp(table["mean"])
-    table["lo"], table["hi"] = np.exp(table["mean"] - half), np.exp(table["mean"] + half)
+    table["latency_ns"] = np.exp(table["mean"])
+    table["latency_ns_lo"], table["latency_ns_hi"] = np.exp(table["mean"] - half), np.exp(table["mean"] + half)
     table["confidence"] = CONFIDENCE
     table["warnings"] = [_run_warnings(*row) for row in table[["n", "runs", "sd"]].itertuples(index=False)]
-    return table[[*by, "metric", "n", "center", "lo", "hi", "confidence", "warnings"]]
+    return table[[*by, "metric", "n", *LATENCY, "confidence", "warnings"]]
 
 
 def _run_warnings(n: int, runs: int, sd: float) -> Caveats:
@@ -276,24 +284,26 @@ def mixed_latency(results: pd.DataFrame) -> pd.DataFrame:
 
     Returns
     -------
-    system, pattern, vms, numjobs, iodepth, latency (which of the two, after its pattern), then n, center, lo, hi,
-    cv_pct, confidence and warnings of ``summarize``. Cells whose unweighted mean is not known are left out: there is
-    nothing beside it.
+    system, pattern, vms, numjobs, iodepth, latency (which of the two, after its pattern), then
+    latency_ns, latency_ns_lo, latency_ns_hi, n, cv_pct, confidence and warnings of ``summarize``.
+    Cells whose unweighted mean is not known are left out: there is nothing beside it.
 
     Examples
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and system == 'ceph-pve' and vms > 1")
     >>> both = hci.mixed_latency(results)
-    >>> print((both["center"] / 1e6).round(2).max(), both["latency"].iloc[0])
+    >>> print((both["latency_ns"] / 1e6).round(2).max(), both["latency"].iloc[0])
     11.75 4k-randrw70, (read + write) / 2
     """
     mixed = results[results["rwmixread"].between(0, 100, inclusive="neither") & results["lat_unweighted_ns"].notna()]
     ways = {"(read + write) / 2": "lat_unweighted_ns", "by I/Os": "lat_ns"}
     keys = ["system", "pattern", "vms", "numjobs", "iodepth"]
-    told = [summarize(mixed, metric, by=keys).assign(latency=way) for way, metric in ways.items()]
+    told = [
+        summarize(mixed, metric, by=keys).rename(columns=interval_names(metric, "latency_ns")).assign(latency=way)
+        for way, metric in ways.items()
+    ]
     table = pd.concat(told, ignore_index=True)
     table["latency"] = table["pattern"].astype(str) + ", " + table["latency"]
-    table.attrs |= {"metric": "lat_ns", "source": ", ".join(results["source"].dropna().unique())}
     return table[[*keys, "latency", *(c for c in table if c not in (*keys, "latency"))]]
 
 

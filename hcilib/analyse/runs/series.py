@@ -311,10 +311,11 @@ def mean_interval(series: pd.DataFrame, metric: str = "iops") -> pd.DataFrame:
 
     Returns
     -------
-    One row per run: its keys, n (always 1: seconds are not runs), seconds (samples used), mean, lo, hi, se, tau (in
-    samples), n_eff, confidence, verdict (`ok` or `run too short`: n_eff < 30, then lo, hi and se are NaN), warnings.
+    One row per run: its keys, n (always 1: seconds are not runs), seconds (samples used), mean,
+    mean_lo, mean_hi, se, tau (in samples), n_eff, confidence, verdict (`ok` or `run too short`:
+    n_eff < 30, then mean_lo, mean_hi and se are NaN), warnings.
     """
-    columns = ["n", "seconds", "mean", "lo", "hi", "se", "tau", "n_eff", "confidence", "verdict", "warnings"]
+    columns = ["n", "seconds", "mean", "mean_lo", "mean_hi", "se", "tau", "n_eff", "confidence", "verdict", "warnings"]
     return _per_run(series, metric, columns, lambda t, y: _interval(y))
 
 
@@ -332,7 +333,7 @@ def _interval(y: np.ndarray) -> dict:
     if se == 0:
         warnings.append(Caveat("no-variation", "no variation between batches: a rate cap or a copied value"))
     return {
-        "n": 1, "seconds": y.size, "mean": mean, "lo": mean - half, "hi": mean + half, "se": se, "tau": tau,
+        "n": 1, "seconds": y.size, "mean": mean, "mean_lo": mean - half, "mean_hi": mean + half, "se": se, "tau": tau,
         "n_eff": n_eff, "confidence": CONFIDENCE, "verdict": "run too short" if short else "ok", "warnings": warnings,
     }  # fmt: skip
 

@@ -87,15 +87,14 @@ def measure(fleet: Fleet, testbed: Testbed, seconds: float, streams: int = STREA
         rows.append({**pair, **card, **_rdma(fleet, source, target, tools, seconds)})
     table = pd.DataFrame(rows).reindex(columns=list(LINK_COLUMNS))
     table["note"] = [_noted(row) for row in table.to_dict("records")]
-    table.attrs["one_kernel"] = bool(testbed.lab_root)
-    return table
+    return table.assign(one_kernel=bool(testbed.lab_root))
 
 
 def write(table: pd.DataFrame, file: Path) -> None:
     """Keep the table beside the hosts' facts."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    head = "# one kernel: the nodes share one loopback\n" if table.attrs.get("one_kernel") else ""
-    file.write_text(head + table.to_csv(index=False), encoding="utf-8")
+    head = "# one kernel: the nodes share one loopback\n" if table["one_kernel"].any() else ""
+    file.write_text(head + table.drop(columns="one_kernel").to_csv(index=False), encoding="utf-8")
 
 
 def _card(fleet: Fleet, source: Node, target: Node, tools: Mapping[str, Sequence[str]]) -> dict:

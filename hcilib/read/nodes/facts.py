@@ -372,7 +372,7 @@ def read_network(source: str | Path | Mapping[str, object]) -> pd.DataFrame:
     -------
     source, target (nodes), transport (TCP, RDMA), tool, streams, bytes_per_s (received), latency_ns (one way),
     retransmits, card, label_bytes_per_s (what the card says of itself), note: what was missing, or how far a link is
-    below its label. NaN where nothing was measured. `attrs["one_kernel"]`: the nodes share one loopback.
+    below its label, one_kernel: the nodes share one loopback. NaN where nothing was measured.
 
     Raises
     ------
@@ -387,11 +387,10 @@ def read_network(source: str | Path | Mapping[str, object]) -> pd.DataFrame:
     folder = at_home(str(source["path"]) if isinstance(source, Mapping) else source)
     file = next(folder.glob(f"round-1/{NETWORK}"), folder / NETWORK)  # of a search, its first round
     if not file.exists():
-        return pd.DataFrame(columns=list(LINK_COLUMNS))
+        return pd.DataFrame(columns=[*LINK_COLUMNS, "one_kernel"])
     try:
         table = pd.read_csv(file, comment="#", keep_default_na=False, na_values={name: ["", "nan"] for name in _RATES})
         table = table.assign(**table[list(_RATES)].apply(pd.to_numeric))[list(LINK_COLUMNS)]
     except (ValueError, KeyError, UnicodeDecodeError) as error:
         raise ValueError(f"{file}: not a table of links: {error}") from None
-    table.attrs["one_kernel"] = file.read_text(encoding="utf-8").startswith("# one kernel")
-    return table
+    return table.assign(one_kernel=file.read_text(encoding="utf-8").startswith("# one kernel"))

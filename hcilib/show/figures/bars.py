@@ -197,7 +197,7 @@ def plot_factorial(
     table: pd.DataFrame,
     rows: str,
     columns: str,
-    value: str | Sequence[str] = "center",
+    value: str | Sequence[str] = "iops",
     flag: str | None = None,
     source: str | None = None,
 ) -> Axes | np.ndarray:
@@ -225,7 +225,7 @@ def plot_factorial(
 
 
 def _tiles(ax: Axes, table: pd.DataFrame, rows: str, columns: str, value: str, flag: str | None) -> None:
-    kind, cells = metric_of("iops" if value == "center" else value), table.set_index([rows, columns])
+    kind, cells = metric_of(value), table.set_index([rows, columns])
     places = {"index": dict.fromkeys(table[rows]), "columns": dict.fromkeys(table[columns])}
     grid = cells[value].unstack().reindex(**places) / kind.scale
     flagged = cells[flag].astype("boolean").unstack().reindex(**places).eq(True).fillna(False) if flag else grid != grid
@@ -330,13 +330,13 @@ def _panel(
         where = f"{row['usable_tib']:,.3g} {unit}{load and ', iodepth' + load[3:]}"
         tip(point, ax, name, [f"{row['iops']:,.4g} over {where}"])
         points[f"{name}{load}"] = (row["usable_tib"], row["iops"], darker(colour))
-        if row.get("hi", np.nan) == row.get("hi", np.nan):
-            ax.vlines(row["usable_tib"], row["lo"], row["hi"], color=colour, gid="interval")
+        if row.get("iops_hi", np.nan) == row.get("iops_hi", np.nan):
+            ax.vlines(row["usable_tib"], row["iops_lo"], row["iops_hi"], color=colour, gid="interval")
     ax.xaxis.set_major_locator(MaxNLocator(4))
     style.value_axis(ax.yaxis, METRICS["iops"].unit)
     ax.margins(0.15)
     ax.set_xlim(0, widest)
-    highest = there.reindex(columns=["iops", "hi"]).max(axis=None) if len(there) else 1.0
+    highest = there.reindex(columns=["iops", "iops_hi"]).max(axis=None) if len(there) else 1.0
     ax.set_ylim(0, 1.18 * highest)
     style.point_labels(ax, points, size)
 

@@ -38,8 +38,8 @@ def plot_sweep(
 
     Parameters
     ----------
-    table : as ``summarize`` returns it for one pattern: ``system``, ``iodepth``, ``center`` (or the metric's own
-        column), ``lo``, ``hi``, ``n``; one row a system and iodepth. A cell without a value is marked with a cross on
+    table : as ``summarize`` returns it for one pattern: ``system``, ``iodepth``, the metric and its
+        interval, ``n``; one row a system and iodepth. A cell without a value is marked with a cross on
         the axis.
 
     Raises
@@ -92,7 +92,7 @@ def plot_panels(
         raise ValueError(f"plot_panels: the table has no row, so there is no {', '.join(keys)} to draw")
     table = table.assign(panel=[_head(keys, row) for row in table[keys].itertuples(index=False, name=None)])
     every = list((style.in_order(table, ["pattern"]) if "pattern" in keys else table)["panel"].unique())
-    given = set(table.loc[table["center" if "center" in table else metric].notna(), "panel"])
+    given = set(table.loc[table[metric].notna(), "panel"])
     values = [value for value in every if value in given]
     if not values:
         return np.array([style.nothing(style.canvas(7.2, 0.6), f"{metric_of(metric).label}: no value given.")])
@@ -125,15 +125,15 @@ def _head(keys: Sequence[str], values: Sequence[Any]) -> str:
 
 def _highest(table: pd.DataFrame, metric: str, over: str, hue: str) -> str:
     """Who stands best in each panel, for those who do not see it."""
-    column, what = "center" if "center" in table else metric, metric_of(metric)
-    values = table.dropna(subset=[column])
+    what = metric_of(metric)
+    values = table.dropna(subset=[metric])
     if values.empty:
         return f"{what.label}: no value given."
-    groups = values.groupby("panel", observed=True, sort=False)[column]
+    groups = values.groupby("panel", observed=True, sort=False)[metric]
     best = values.loc[groups.idxmin() if what.better == "lower" else groups.idxmax()]
     way = "lowest" if what.better == "lower" else "highest"
     said = (
-        (f"{row['panel']} {system_label(row[hue])} with {what.show(row[column])} at {over} {row[over]:g}")
+        (f"{row['panel']} {system_label(row[hue])} with {what.show(row[metric])} at {over} {row[over]:g}")
         for row in best.to_dict("records")
     )
     return f"{way.capitalize()} {what.axis}: {'; '.join(said)}."
@@ -150,8 +150,9 @@ def plot_scaling(
 
     Parameters
     ----------
-    saturation : as ``saturation`` returns it, with `hue`, ``knee``, ``lo``, ``hi``, ``slope_before``, ``slope_after``
-    ceiling : what the drives could give (``best_share``'s ``ceiling_iops``), in the metric's base unit: a line above
+    saturation : as ``saturation`` returns it, with `hue`, ``knee``, ``knee_lo``, ``knee_hi``,
+    ``slope_before``, ``slope_after`` ceiling : what the drives could give (``best_share``'s
+    ``ceiling_iops``), in the metric's base unit: a line above
     """
     metric, title = style.metric_drawn(table), None
     about = [table[name].dropna().unique() for name in ("system", "pattern") if name in table and name != hue]
@@ -219,8 +220,7 @@ def _dodge(data: pd.DataFrame, hue: str, over: str):
 
 def _points(table: pd.DataFrame, metric: str, over: str, hue: str) -> pd.DataFrame:
     """hue, over, value, lo, hi, n in the shown unit, one row a point."""
-    column = "center" if "center" in table else metric
-    absent = [c for c in (hue, over, column) if c not in table]
+    absent = [c for c in (hue, over, metric) if c not in table]
     if absent:
         raise ValueError(f"the table to draw has no column {absent[0]!r}; it has {', '.join(map(str, table.columns))}")
     table = table[table[over].notna()]
@@ -231,7 +231,8 @@ def _points(table: pd.DataFrame, metric: str, over: str, hue: str) -> pd.DataFra
             f"two rows for {hue} {row[hue]!r} at {over} {row[over]:g}: they differ in another column; "
             f"filter the table to one pattern, or use plot_panels"
         )
-    data = table.reindex(columns=[hue, over, column, "lo", "hi"]).set_axis([hue, over, "value", "lo", "hi"], axis=1)
+    columns = [hue, over, metric, f"{metric}_lo", f"{metric}_hi"]
+    data = table.reindex(columns=columns).set_axis([hue, over, "value", "lo", "hi"], axis=1)
     scale = dict.fromkeys(("value", "lo", "hi"), metric_of(metric).scale) | {over: 1.0}
     return data.assign(**{name: data[name].astype(float) / size for name, size in scale.items()})
 
@@ -269,8 +270,8 @@ def _knee(ax: Axes, row: Mapping, metric: Metric, colour: str) -> None:
     if row["knee"] != row["knee"]:
         return
     ax.axvline(row["knee"], color=colour, linestyle="--", linewidth=1.2, gid="knee")
-    if row.get("lo", np.nan) == row.get("lo", np.nan):
-        ax.axvspan(row["lo"], row["hi"], color=colour, alpha=0.12, linewidth=0, gid="knee interval")
+    if row.get("knee_lo", np.nan) == row.get("knee_lo", np.nan):
+        ax.axvspan(row["knee_lo"], row["knee_hi"], color=colour, alpha=0.12, linewidth=0, gid="knee interval")
     gains = [metric.format.format(row[side] / metric.scale) for side in ("slope_before", "slope_after")]
     unit = metric.axis if metric.unit else metric.label
     ax.annotate(
@@ -307,9 +308,9 @@ def plot_demand(
         panel = table[table["pattern"] == pattern]
         _latencies(ax, panel, metrics, limits or {})
         if direct:
-            last = panel.dropna(subset=["iops", "center"]).groupby("system", sort=False).last()
+            last = panel.dropna(subset=["iops", "latency_ns"]).groupby("system", sort=False).last()
             ends = {
-                system_label(str(name)): (row["iops"], row["center"] / 1e6, darker(colours[name][0]))
+                system_label(str(name)): (row["iops"], row["latency_ns"] / 1e6, darker(colours[name][0]))
                 for name, row in last.iterrows()
             }
             style.direct_labels(ax, ends, 7.5)
@@ -339,8 +340,8 @@ def _latencies(ax: Axes, table: pd.DataFrame, metrics: list[str], limits: Mappin
             curve = table[(table["system"] == name) & (table["metric"] == metric)]
             curve = curve if "iodepth" in curve else curve.sort_values("iops")
             met = curve["open_loop"].to_numpy(bool)
-            x, y = curve["iops"].to_numpy(float), curve["center"].to_numpy(float) / 1e6
-            lo, hi = (curve[side].to_numpy(float) / 1e6 for side in ("lo", "hi"))
+            x, y = curve["iops"].to_numpy(float), curve["latency_ns"].to_numpy(float) / 1e6
+            lo, hi = (curve[f"latency_ns_{end}"].to_numpy(float) / 1e6 for end in ("lo", "hi"))
             ax.plot(x[met], y[met], linestyle=line, color=colour, zorder=3)
             depths = curve.get("iodepth", curve["iops"] * np.nan)
             at = [f"iodepth {depth:g}: " if depth == depth else "" for depth in depths]
@@ -353,7 +354,7 @@ def _latencies(ax: Axes, table: pd.DataFrame, metrics: list[str], limits: Mappin
             ax.plot(x[~met], y[~met], markerfacecolor="white", gid="saturated", **dot)
             known = np.isfinite(lo)
             ax.vlines(x[known], lo[known], hi[known], color=colour, linewidth=1, alpha=0.7, zorder=2)
-    ends = table[["center", "lo", "hi"]].to_numpy(float) / 1e6
+    ends = table[["latency_ns", "latency_ns_lo", "latency_ns_hi"]].to_numpy(float) / 1e6
     style.log_axis(ax.yaxis, "ms", np.nanmin(ends, initial=np.inf), np.nanmax(ends, initial=-np.inf))
     for metric, limit_ns in limits.items():
         ax.axhline(limit_ns / 1e6, color=INK, linewidth=0.9, linestyle=style.FINE, gid="limit")

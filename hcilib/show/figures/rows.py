@@ -45,7 +45,7 @@ def plot_forest(
 
     Parameters
     ----------
-    comparison : as ``compare`` returns it: system, the `by` columns, ``ratio``, ``lo``, ``hi``. Rows of one
+    comparison : as ``compare`` returns it: system, the `by` columns, ``ratio``, ``ratio_lo``, ``ratio_hi``. Rows of one
         ``by[0]`` stand under its heading. Points without an interval are hollow; a row without a ratio says missing.
         Of a baseline that was measured alone there is no row, and the figure says so.
     baseline, metric : for the axis label; the comparison's own columns of that name by default
@@ -60,7 +60,7 @@ def plot_forest(
     ax = style.canvas(7.2, 1.5 + 0.19 * high + 0.06 * high * (lanes - 1))
     handles = _forest(ax, comparison, baseline, metric, list(by))
     style.legend(ax, handles)
-    note = "Hollow: n = 1, no interval." if comparison["lo"].isna().any() else None
+    note = "Hollow: n = 1, no interval." if comparison["ratio_lo"].isna().any() else None
     band = f"Grey band: within {100 * margin:g} % of equal."
     style.caption(ax, _interval_note(comparison), note, band, style.source_of(comparison, source))
     return ax
@@ -79,10 +79,10 @@ def _forest(ax: Axes, comparison: pd.DataFrame, baseline: str, metric: str, by: 
         cells = list(part[by].itertuples(index=False, name=None))
         y = np.array([rows[cell] for cell in cells]) + 0.66 * ((lane + 0.5) / len(systems) - 0.5)
         told = [", ".join(map(str, cell)) for cell in cells]
-        values = part[["ratio", "lo", "hi"]].to_numpy(float)
+        values = part[["ratio", "ratio_lo", "ratio_hi"]].to_numpy(float)
         style.points(ax, y, values, look, system_label(name), told, "{:.3f}×", "x", elinewidth=1.5)
         _missing(ax, y[np.isnan(values[:, 0])], look[0])
-    ends = comparison[["ratio", "lo", "hi"]].to_numpy(float).ravel()
+    ends = comparison[["ratio", "ratio_lo", "ratio_hi"]].to_numpy(float).ravel()
     label = f"{what} relative to {system_label(baseline)}"
     style.ratio_axis(ax, ends, label)
     style.say(ax, f"{label}: {'; '.join(_counted(comparison))}.")
@@ -170,7 +170,7 @@ def _missing(ax: Axes, heights: Iterable[float], colour: str = QUIET) -> None:
 
 
 def _interval_note(comparison: pd.DataFrame) -> str | None:
-    if comparison["lo"].isna().all():
+    if comparison["ratio_lo"].isna().all():
         return None
     percent = f"{100 * comparison['confidence'].max():.0f} % " if "confidence" in comparison else ""
     corrected = {"p", "p_adjusted"} <= set(comparison) and (comparison["p_adjusted"] > comparison["p"]).any()
@@ -184,14 +184,13 @@ def plot_latency(table: pd.DataFrame) -> Axes:
 
     Parameters
     ----------
-    table : as ``summarize`` returns it: ``pattern``, ``system``, ``center`` (or the metric's own column), ``lo``,
-        ``hi``, ``n``
+    table : as ``summarize`` returns it: ``pattern``, ``system``, the metric and its interval, ``n``
     """
     what = metric_of(style.metric_drawn(table, otherwise="lat_ns"))
     keys = ["pattern", "system"]
     if table.duplicated(keys).any():
         raise ValueError("plot_latency: several rows for one system and pattern; filter the table to one of each")
-    value = "center" if "center" in table else what.name
+    value = what.name
     ladder = pd.MultiIndex.from_product([pattern_order(table["pattern"]), table["system"].unique()], names=keys)
     table = table.assign(pattern=table["pattern"].astype(str)).set_index(keys).reindex(ladder).reset_index()
     table = table.sort_values(value, ascending=what.better == "lower", na_position="last", kind="stable")
@@ -199,7 +198,7 @@ def plot_latency(table: pd.DataFrame) -> Axes:
     ax = style.canvas(7.2, 1.0 + 0.25 * len(rows))
     names = [system_label(c[1]) if len(c) == 2 else style.pattern_label(c[0]) for c in rows]
     _headed_axis(ax, rows, keys, names)
-    values = table.reindex(columns=[value, "lo", "hi"]).astype(float) / what.scale
+    values = table.reindex(columns=[value, f"{value}_lo", f"{value}_hi"]).astype(float) / what.scale
     for name, look in looks(table["system"]).items():
         mine = (table["system"] == name).to_numpy()
         cells = list(table.loc[mine, keys].itertuples(index=False, name=None))
@@ -231,12 +230,12 @@ def plot_baseline(table: pd.DataFrame, source: str | None = None) -> Axes:
     Parameters
     ----------
     table : ``pattern``, ``measured`` and ``datasheet`` in IOPS; NaN where a datasheet says nothing; intervals where
-        ``lo`` and ``hi`` are known
+        ``measured_lo`` and ``measured_hi`` are known
     """
     what = metric_of("iops")
     ax = style.canvas(7.2, 1.2 + 0.4 * len(table))
     y = style.row_axis(ax, [style.pattern_label(v) for v in table["pattern"]])
-    ends = table.reindex(columns=["measured", "datasheet", "lo", "hi"]).to_numpy(float) / what.scale
+    ends = table.reindex(columns=["measured", "datasheet", "measured_lo", "measured_hi"]).to_numpy(float) / what.scale
     values, bounds = ends[:, :2], ends[:, 2:]
     least, most = np.nanmin(ends, initial=np.inf), np.nanmax(ends, initial=-np.inf)
     style.log_axis(ax.xaxis, what.unit, least, most)
@@ -377,7 +376,8 @@ def plot_coverage(coverage: pd.DataFrame) -> Axes:
 
     Parameters
     ----------
-    coverage : as ``simulate_coverage`` returns it: ``situation``, ``runs``, ``method``, ``coverage``, ``lo``, ``hi``,
+    coverage : as ``simulate_coverage`` returns it: ``situation``, ``runs``, ``method``, ``coverage``, ``coverage_lo``,
+        ``coverage_hi``,
         ``nominal``
     """
     rows = list(dict.fromkeys(zip(coverage["situation"], coverage["runs"], strict=True)))
@@ -391,12 +391,12 @@ def plot_coverage(coverage: pd.DataFrame) -> Axes:
     for lane, (name, (colour, marker)) in enumerate(systems.items()):
         part = coverage[coverage["method"] == name]
         y = np.array([rows.index(key) for key in zip(part["situation"], part["runs"], strict=True)])
-        error = [part["coverage"] - part["lo"], part["hi"] - part["coverage"]]
+        error = [part["coverage"] - part["coverage_lo"], part["coverage_hi"] - part["coverage"]]
         y = y + 0.5 * ((lane + 0.5) / len(systems) - 0.5)
         ax.errorbar(part["coverage"], y, xerr=error, fmt=marker, color=colour,
                     elinewidth=1.5, label=name, zorder=3)  # fmt: skip
     style.row_axis(ax, [f"{situation}, {n} runs" for situation, n in rows])
-    ax.set_xlim(min(0.3, coverage["lo"].min()), 1.01)
+    ax.set_xlim(min(0.3, coverage["coverage_lo"].min()), 1.01)
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{100 * x:.0f} %"))
     ax.set_xlabel("Intervals that hold the truth")
     style.legend(ax, [style.mark(*look, name) for name, look in systems.items()])
@@ -415,7 +415,8 @@ def plot_regression(
 
     Parameters
     ----------
-    found : as ``regression`` returns it, one system: ``pattern``, ``iodepth``, ``ratio``, ``lo``, ``hi``, ``k``,
+    found : as ``regression`` returns it, one system: ``pattern``, ``iodepth``, ``ratio``, ``ratio_lo``, ``ratio_hi``,
+        ``k``,
         ``verdict``. Where k = 1 there is no such range and the declared `margin` is drawn instead, hatched
     history : as ``campaign_ratios`` returns it: every campaign's ``ratio``, small open points, and when it was, if
         ``date`` is there
@@ -435,13 +436,13 @@ def plot_regression(
             tip(points, ax, "", [f"{run}: {ratio:.3f}×" for run, ratio in runs])
     # the interval of the ratio, turned around 1: where one more campaign of the same kind was to be expected
     single, declared = found["k"] == 1, (1 / (1 + margin), 1 + margin)
-    least = (found["lo"] / found["ratio"]).clip(lower=1 / WIDEST).mask(single, declared[0])
-    most = (found["hi"] / found["ratio"]).clip(upper=WIDEST).mask(single, declared[1])
+    least = (found["ratio_lo"] / found["ratio"]).clip(lower=1 / WIDEST).mask(single, declared[0])
+    most = (found["ratio_hi"] / found["ratio"]).clip(upper=WIDEST).mask(single, declared[1])
     for y, (row, lo, hi) in enumerate(zip(found.to_dict("records"), least, most, strict=True)):
         look = MARGIN | {"gid": "margin"} if row["k"] == 1 else EXPECTED | {"gid": "expected"}
         if lo == lo:
             ax.fill_betweenx([y - 0.32, y + 0.32], lo, hi, zorder=0, **look)
-        if row["k"] != 1 and row["hi"] / row["ratio"] > WIDEST:
+        if row["k"] != 1 and row["ratio_hi"] / row["ratio"] > WIDEST:
             ax.plot([lo, hi], [y, y], linestyle="", marker="$↔$", color=QUIET, markersize=9, gid="beyond", zorder=2)
         if row["ratio"] != row["ratio"]:
             _missing(ax, [y])
@@ -480,7 +481,7 @@ def _regression_notes(found: pd.DataFrame, margin: float) -> Iterable[str]:
         k = "/".join(str(k) for k in sorted(several["k"].unique()))
         percent = f"{100 * several['confidence'].max():.0f} %"
         yield f"Grey: where one more campaign was to be expected, {percent} from {k} earlier ones."
-    if (several["hi"] / several["ratio"] > WIDEST).any():
+    if (several["ratio_hi"] / several["ratio"] > WIDEST).any():
         yield f"A double arrow: the range goes on beyond {WIDEST:g}×."
     if (found["k"] == 1).any():
         yield f"Hatched: one earlier campaign, no such range; judged by ±{100 * margin:g} %."

@@ -137,8 +137,8 @@ def system_label(system: str) -> str:
 
 
 def metric_drawn(table: pd.DataFrame, given: str | None = None, otherwise: str = "iops") -> str:
-    """What a table's ``center`` measures: as given, else as the table itself says (``summarize``)."""
-    return given or table.attrs.get("metric") or otherwise
+    """Return the metric that a table holds: as given, else the first column with an interval beside it."""
+    return given or next((name for name in table if f"{name}_lo" in table), otherwise)
 
 
 def tip(artist: Artist, ax: Axes, system: str, texts: Sequence[str] = ()) -> None:
@@ -191,7 +191,6 @@ def folded(text: str, inches: float) -> str:
 def source_of(table: pd.DataFrame, source: str | None = None) -> str | None:
     """``Source: ...`` from the argument, else from the table's own ``source`` column."""
     names = [source] if source else list(table["source"].dropna().astype(str).unique()) if "source" in table else []
-    names = names or [name for name in [table.attrs.get("source")] if name]
     return f"Source: {', '.join(names)}." if names else None
 
 
