@@ -301,9 +301,9 @@ def _spread(frame: pd.DataFrame, chosen: Sequence[str]) -> str:
     return str(spread[0])
 
 
-def _widen(shown: pd.DataFrame, frame: pd.DataFrame, metric: str | None, wide: str, spread: str) -> pd.DataFrame:
+def _widen(shown: pd.DataFrame, frame: pd.DataFrame, metric: str | None, wide: str, column: str) -> pd.DataFrame:
     """One row per cell, one column per value of `wide`, holding value and interval."""
-    value, interval = header(spread, metric), _interval_header(frame)
+    value, interval = header(column, metric), _interval_header(frame)
     keys = [h for h in (header(c, metric) for c in frame.columns if c in FACTORS and c != wide) if h in shown]
     both = shown[value] + (" " + shown[interval].str.removeprefix("none").str.strip() if interval in shown else "")
     names = frame[wide].map(lambda v: f"{known_labels().get(v, v)}")
