@@ -151,18 +151,11 @@ def crossover(
 
 
 def of_patterns(results: pd.DataFrame, patterns: Sequence[str]) -> pd.DataFrame:
-    """The rows of these patterns; ``attrs["unmeasured"]`` says which of them have none and which there are ("" if all
-    have).
-
-    Raises ValueError if none of them has a row.
-    """
-    there = pattern_order(results["pattern"].unique())
-    absent = [pattern for pattern in patterns if pattern not in there]
-    said = f"no rows of {', '.join(absent)}; there are {', '.join(there) or 'none'}" if absent else ""
-    if len(absent) == len(patterns):
-        raise ValueError(said or "no pattern is asked for")
+    """Return the rows of these patterns. Raises ValueError if none of them has a row, naming those that have."""
     rows = results[results["pattern"].isin(patterns)]
-    rows.attrs = {**results.attrs, "unmeasured": said[:1].upper() + said[1:]}
+    if rows.empty:
+        there = ", ".join(pattern_order(results["pattern"].unique())) or "none"
+        raise ValueError(f"no rows of {', '.join(patterns)}; there are {there}")
     return rows
 
 

@@ -140,6 +140,7 @@ def table(
         StarWind TCP 1m-read       4             21,700 1
     No interval: one run or one published mean each (n = 1).
     """  # noqa: E501
+    given, frame = frame, with_units(frame)
     chosen = columns.split() if isinstance(columns, str) else columns
     absent = [c for c in [*(chosen or ()), *([wide] if wide else [])] if c not in frame]
     if absent:
@@ -147,8 +148,8 @@ def table(
         new = f" (now {RENAMED[absent[0]]})" if absent[0] in RENAMED else ""
         raise KeyError(f"the table has no column {absent[0]!r}{new}; it has {', '.join(map(str, there))}")
     if instead := (empty if frame.empty else "") or _nothing(frame):
-        return Shown(frame.iloc[:0], instead=instead, frame=frame)
-    given, frame, metric = frame, with_units(frame), _own_metric(frame)
+        return Shown(frame.iloc[:0], instead=instead, frame=given)
+    metric = _own_metric(frame)
     shown_columns = chosen or [c for c in frame.columns if c not in ASIDE]
     best = pd.Series(False if ranks is None else _leads(frame, ranks), index=frame.index)
     single = _single(frame)
