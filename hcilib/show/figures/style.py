@@ -20,7 +20,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 from matplotlib.text import Text
-from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import (
+    AutoLocator,
+    FixedFormatter,
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    NullFormatter,
+    NullLocator,
+)
 from matplotlib.transforms import offset_copy
 from scipy.optimize import isotonic_regression
 
@@ -227,9 +235,26 @@ def count(value: float) -> str:
     return f"{value / 1e3:.3g}k" if size >= 1e3 else f"{value:.3g}"
 
 
-def value_axis(axis, unit: str) -> None:
-    """Counts in k and M, everything with a unit in plain numbers with thousands separators."""
-    axis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.10g}" if unit else count(y)))
+def value_axis(axis, unit: str, scale: float = 1.0) -> None:
+    """Counts in k and M, everything with a unit in plain numbers with thousands separators.
+
+    `scale`: the unit's size in the unit of the axis.
+    """
+    show = (lambda y: f"{y:,.10g}") if unit else count
+    axis.set_major_formatter(FuncFormatter(lambda y, _: show(y / scale)))
+
+
+class ShownTicks(AutoLocator):
+    """Ticks at round numbers of the unit that is shown, which is `scale` of the axis' own."""
+
+    def __init__(self, scale: float, most: int | str = "auto") -> None:
+        super().__init__()
+        self.set_params(nbins=most)
+        self.scale = scale
+
+    def tick_values(self, vmin: float, vmax: float) -> Any:
+        """Ticks between two values of the axis."""
+        return np.asarray(super().tick_values(vmin / self.scale, vmax / self.scale)) * self.scale
 
 
 def log_axis(axis, unit: str, least: float, most: float) -> None:
@@ -237,14 +262,22 @@ def log_axis(axis, unit: str, least: float, most: float) -> None:
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
     if np.isfinite([least, most]).all() and least > 0:
         axis.axes.set(**{f"{axis.axis_name}lim": (least / 1.3, most * 1.3)})
+    log_ticks(axis, least, most)
+    value_axis(axis, unit)
+
+
+def log_ticks(axis, least: float, most: float, scale: float = 1.0) -> None:
+    """Ticks of a log axis from `least` to `most` in the shown unit, which is `scale` of the axis' own."""
     few, many = (1, 5, 2), (1, 3, 5, 2, 8, 4, 6, 1.5, 2.5)
     named = (1,) if most / least > 500 else few if most / least > 6 else many
-    axis.set_major_locator(RoomyTicks(axis, [digit * 10.0**decade for digit in named for decade in range(-9, 13)]))
-    axis.set_minor_locator(LogLocator(subs=range(1, 10), numticks=30))
+    axis.set_major_locator(
+        RoomyTicks(axis, [scale * digit * 10.0**decade for digit in named for decade in range(-9, 13)])
+    )
+    tens = np.log10(scale) % 1 == 0
+    axis.set_minor_locator(LogLocator(subs=range(1, 10), numticks=30) if tens else NullLocator())
     axis.set_minor_formatter(NullFormatter())
     side = "bottom" if axis.axis_name == "x" else "left"
     axis.axes.tick_params(axis.axis_name, which="minor", length=3, width=0.7, color="#9aa0a6", **{side: True})
-    value_axis(axis, unit)
 
 
 RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 50, 100)
@@ -277,15 +310,20 @@ class RoomyTicks(FixedLocator):
 def ratio_axis(ax: Axes, ratios: Iterable[float], label: str) -> None:
     """Ratios on a log axis, where half and double are equally far from 1, with a line at 1."""
     values = np.array([r for r in ratios if np.isfinite(r) and r > 0])
-    least, most = values.min(initial=0.93) / 1.06, values.max(initial=1.07) * 1.06
-    ticks = TENTHS if most / least < 3 else RATIOS if most / least < 12 else DECADES
     ax.set_xscale("log")
-    ax.set_xlim(least, most)
-    ax.xaxis.set_major_locator(RoomyTicks(ax.xaxis, sorted(ticks, key=lambda tick: abs(np.log(tick)))))
-    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_xlim(values.min(initial=0.93) / 1.06, values.max(initial=1.07) * 1.06)
+    ratio_ticks(ax.xaxis)
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}×"))
     ax.set_xlabel(label, wrap=True)
     ax.axvline(1, color=QUIET, linewidth=1, zorder=1, gid="reference")
+
+
+def ratio_ticks(axis) -> None:
+    """Ticks of a log axis of ratios, the nearer to 1 the rather."""
+    least, most = sorted(axis.get_view_interval())
+    ticks = TENTHS if most / least < 3 else RATIOS if most / least < 12 else DECADES
+    axis.set_major_locator(RoomyTicks(axis, sorted(ticks, key=lambda tick: abs(np.log(tick)))))
+    axis.set_minor_locator(NullLocator())
 
 
 class RowNames(FixedFormatter):
@@ -349,22 +387,24 @@ def points(
     look: tuple[str, str],
     label: str,
     told: Sequence[str],
-    form: str,
+    form: str | Callable[[float], str],
     along: str = "y",
     **bars: Any,
 ) -> None:
-    """Rows of centre, lo and hi as marks with their intervals along an axis, hollow where there is none.
+    """Draw rows of centre, lo and hi as marks with their intervals along an axis, open where there is none.
 
-    Pointed at, a mark says what is `told` of it and its numbers in this form.
+    A mark's tooltip has what is `told` of it and its numbers in this form.
     """
-    (colour, marker), show, (centre, lo, hi) = look, form.format, values.T
+    (colour, marker), (centre, lo, hi) = look, values.T
+    show = form.format if isinstance(form, str) else form
     x, y = (at, centre) if along == "y" else (centre, at)
     sure = ~np.isnan(lo)
+    dot: dict[str, Any] = {"linestyle": "", "marker": marker}
     error: dict[str, Any] = {f"{along}err": [(centre - lo)[sure], (hi - centre)[sure]]}
     ax.errorbar(x[sure], y[sure], **error, fmt="none", ecolor=colour, zorder=3, **bars)
     ends = [f" [{show(low)}, {show(high)}]" if low == low else ", one number" for low, high in zip(lo, hi, strict=True)]
     for those, face, edge in ((sure, colour, 1.0), (~sure & ~np.isnan(centre), "white", 1.5)):
-        [marks] = ax.plot(x[those], y[those], marker, color=colour, mfc=face, mew=edge, zorder=4)
+        [marks] = ax.plot(x[those], y[those], color=colour, mfc=face, mew=edge, zorder=4, **dot)
         tip(marks, ax, label, [f"{told[i]}: {show(centre[i])}{ends[i]}" for i in np.flatnonzero(those).tolist()])
 
 
@@ -414,6 +454,14 @@ def pattern_label(pattern: str) -> str:
     return " ".join(filter(None, words)) + (f" at {cap_words(match['cap'])}" if match["cap"] else "")
 
 
+def grid_of(ax: Axes) -> tuple[int, int]:
+    """Return the rows of panels on the sheet and the panels of the row that the axes are in."""
+    place = ax.get_subplotspec()
+    if place is None:
+        return 1, 1
+    return place.get_topmost_subplotspec().get_gridspec().nrows, place.get_gridspec().ncols
+
+
 def direct_labels(ax: Axes, ends: Mapping[str, tuple[float, float, Any]], size: float = 9.5) -> None:
     """Name each line at its right end, pushed apart where they would overlap.
 
@@ -424,8 +472,7 @@ def direct_labels(ax: Axes, ends: Mapping[str, tuple[float, float, Any]], size: 
     to_axes = lambda x, y: ax.transLimits.transform(ax.transScale.transform((x, y)))[1]  # noqa: E731
     names = sorted(ends, key=lambda name: ends[name][1])
     wanted = np.array([to_axes(*ends[name][:2]) for name in names])
-    place = ax.get_subplotspec()
-    high = sheet(ax).get_figheight() / (place.get_gridspec().nrows if place else 1)
+    high = sheet(ax).get_figheight() / grid_of(ax)[0]
     gap = 1.37 * size / (high * 72 * 0.72)  # a line of text as a share of the axes' height
     for name, height in zip(names, _apart(wanted, gap), strict=True):
         x, y, colour = ends[name]
@@ -439,8 +486,7 @@ def point_labels(ax: Axes, points: Mapping[str, tuple[float, float, Any]], size:
     """Name points where they are: on the side where there is room, higher or lower where a name would cover another,
     or another's point."""
     where = {n: ax.transLimits.transform(ax.transScale.transform(p[:2])) for n, p in points.items()}
-    place, fig = ax.get_subplotspec(), sheet(ax)
-    rows, columns = place.get_gridspec().get_geometry() if place else (1, 1)
+    fig, (rows, columns) = sheet(ax), grid_of(ax)
     line = 1.2 * size / (fig.get_figheight() / rows * 72 * 0.72)  # letters as shares of the axes
     letter = 0.66 * size / (fig.get_figwidth() / columns * 72 * 0.8)
     taken = {name: [(x - 0.03, y - 0.035, x + 0.03, y + 0.035)] for name, (x, y) in where.items()}
