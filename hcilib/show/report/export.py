@@ -25,10 +25,13 @@ from IPython.core import pylabtools
 from IPython.core.formatters import BaseFormatter
 from IPython.core.interactiveshell import InteractiveShell
 from matplotlib import rc_context
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.gridspec import SubplotSpec
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.text import Text
 
-from hcilib.show.figures.style import folded
+from hcilib.show.figures.style import folded, grid_of
 from hcilib.show.report.page import NARROW, escaped, width_pt
 from hcilib.show.tables.tables import Shown
 
@@ -94,7 +97,8 @@ def narrow(fig: Figure) -> Iterator[bool]:
     if not places or size[0] <= 1.1 * PHONE:
         yield False
         return
-    rows, columns = next(iter(places.values())).get_gridspec().get_geometry()
+    rows, columns = grid_of(next(iter(places)))
+    columns = max([columns, *(place.get_gridspec().ncols for place in places.values())])
     inside = (child for ax in places for child in ax.get_children())
     texts = (said for said in inside if isinstance(said, Text) and not said.get_wrap())  # those fold by themselves
     folds = {said: "\n".join(wrap(said.get_text(), LINE)) for said in texts if len(said.get_text()) > LINE}
@@ -104,17 +108,39 @@ def narrow(fig: Figure) -> Iterator[bool]:
         for legend in list(fig.legends):
             undo.callback(legend.set, visible=True, in_layout=True)
             undo.callback(_folded_legend(fig, legend).remove)
+        if not isinstance(fig.get_layout_engine(), ConstrainedLayoutEngine):  # an analyst's, without ``finish``
+            undo.callback(fig.set_layout_engine, "none")
+            fig.set_layout_engine("constrained")
         below = fig.add_gridspec(len(places), 1)
-        for n, (ax, place) in enumerate(places.items()):
+        for n, (ax, place) in enumerate(sorted(places.items(), key=lambda item: _reading_order(fig, item[1]))):
             undo.callback(ax.set_subplotspec, place)  # where they are beside each other or not: the layout begins anew
             if columns > 1:
                 ax.set_subplotspec(below[n])
+                undo.enter_context(_all_ticks_named(ax))
         for said, text in folds.items():
             undo.callback(said.set_text, said.get_text())
             said.set_text(text)
         undo.callback(fig.set_size_inches, *size)
         fig.set_size_inches(PHONE, (size[1] - 0.8) / rows * (len(places) if columns > 1 else rows) + 1.2)
         yield True
+
+
+def _reading_order(fig: Figure, place: SubplotSpec) -> tuple[float, float]:
+    """Where a panel is on its sheet: from above, then from the left."""
+    box = place.get_position(fig)
+    return -round(box.y1, 3), box.x0
+
+
+@contextmanager
+def _all_ticks_named(ax: Axes) -> Iterator[None]:
+    """Name the ticks of panels that share an axis at each of them, as they are no longer beside each other."""
+    sides = [("x", "labelbottom"), ("y", "labelleft")]
+    hidden = [side for way, side in sides if not getattr(ax, f"{way}axis").get_tick_params().get(side, True)]
+    for side in hidden:
+        ax.tick_params("both", **{side: True})
+    yield
+    for side in hidden:
+        ax.tick_params("both", **{side: False})
 
 
 def _folded_legend(fig: Figure, legend: Any) -> Any:

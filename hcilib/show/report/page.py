@@ -275,7 +275,8 @@ def write_downloads(notebook: NotebookNode, folder: Path) -> list[str]:
     """Write the files of an executed notebook's outputs; each output's metadata then lists its own as ``files``.
 
     A file is named after what its cell shows: ``iops.csv`` for ``hci.table(iops)``, ``iops.svg`` for
-    ``hci.plot_panels(iops)``. Two views of one table share its files; other repetitions are numbered.
+    ``hci.plot_panels(iops)`` and for a cell that calls ``sns.relplot(iops, ...)``. Two views of one
+    table share its files; other repetitions are numbered.
 
     Returns
     -------
@@ -315,13 +316,22 @@ def shown_names(source: str, outputs: int) -> list[str]:
         tree = ast.parse(source)
     except SyntaxError:
         return ["output"] * outputs
-    ending = tree.body[-1] if tree.body else None
-    last = _subject(ending.value if isinstance(ending, ast.Expr) else None)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    ending = tree.body[-1] if tree.body else None
+    value = ending.value if isinstance(ending, ast.Expr) else None
+    last = _subject(value)
+    if value is None or not ast.unparse(value).startswith("hci.table("):
+        last = _drawn_subject(calls) or last
     displays = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "display" and len(c.args) == 1]
     shown = [_subject(call.args[0]) for call in sorted(displays, key=lambda call: call.lineno)]
     shown += [last] * (len(shown) < outputs)
     return shown if len(shown) == outputs else [last] * outputs
+
+
+def _drawn_subject(calls: list[ast.Call]) -> str:
+    """Return what the first call of seaborn in a cell draws; "" where there is none."""
+    drawn = [call for call in calls if call.args and ast.unparse(call.func).startswith("sns.")]
+    return _subject(min(drawn, key=lambda call: call.lineno).args[0]) if drawn else ""
 
 
 def _subject(node: ast.expr | None) -> str:
