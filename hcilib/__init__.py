@@ -75,6 +75,8 @@ _ROOMS = {
     "analyse.physics.audit": "given name_rows tally audit rounding unlike_working_sets",
     "analyse.curves.factorial": "as_factorial effects factor_cells grid",
     "analyse.claims.claims": "check_claims claim_checks open_claims",
+    "show.figures.cells": "theme by finish label_lines",
+    "show.figures.marks": "intervals",
     "show.figures.curves": "plot_demand plot_loads plot_panels plot_scaling plot_sweep",
     "show.figures.rows": "plot_audit plot_baseline plot_coverage plot_forest plot_latency plot_neighbours "
     "plot_regression",

@@ -1,0 +1,362 @@
+"""The house style on an analyst's own seaborn figure; what was drawn is read back from its artists."""
+
+import io
+import re
+from pathlib import Path
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+import seaborn as sns
+from IPython.core.pylabtools import print_figure
+from matplotlib.colors import to_hex
+
+import hcilib as hci
+from hcilib.show.report.export import narrow, with_tips
+from hcilib.show.report.page import NARROW, inked
+
+NAN, ROOT = np.nan, Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _styled():
+    with plt.rc_context():
+        hci.theme()
+        yield
+    plt.close("all")
+
+
+def named(summary: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """A summary with columns that say what they are; goes when ``summarize`` returns them."""
+    return summary.rename(columns={"center": metric, "lo": f"{metric}_lo", "hi": f"{metric}_hi"})
+
+
+def summary(metric="iops", n=3, scale=1.0, **columns) -> pd.DataFrame:
+    table = pd.DataFrame({
+        "system": ["lab-single"] * 6 + ["lab-mirror"] * 6,
+        "pattern": (["4k-randwrite"] * 3 + ["4k-randread"] * 3) * 2,
+        "iodepth": [1, 8, 32] * 4,
+        "center": np.array([10e3, 50e3, 90e3, 20e3, 60e3, 95e3, 9e3, 40e3, 70e3, 8e3, 30e3, 60e3]) * scale,
+        "n": n,
+        "confidence": 0.95,
+    })  # fmt: skip
+    half = 0.1 if n > 1 else NAN
+    table = table.assign(lo=table["center"] * (1 - half), hi=table["center"] * (1 + half))
+    return named(table, metric).assign(**columns)
+
+
+def grid(table, y="iops", over="iodepth", look=None, **more):
+    look = hci.by("system", table) if look is None else look
+    sizes = {"height": 2.2, "aspect": 1.3, "facet_kws": {"sharex": False, "sharey": False}}
+    return sns.relplot(table, x=over, y=y, col="pattern", kind="line", **{**sizes, **look, **more})
+
+
+def drawn(g, table, value="iops", source="here", **more):
+    g.set(xscale="log", ylim=(0, None))
+    hci.intervals(g, table, value, **more)
+    hci.finish(g, source=source)
+    g.figure.canvas.draw()
+    return g
+
+
+def marks(ax) -> dict[str, list[tuple]]:
+    """Name -> its marks as (x, y, whether open), by the tooltips."""
+    tips = ax.figure.hci_tips
+    lines = [line for line in ax.get_lines() if line.get_gid() in tips and "t" in tips[line.get_gid()]]
+    found: dict[str, list[tuple]] = {}
+    for line in lines:
+        opened = to_hex(line.get_markerfacecolor()) == "#ffffff"
+        points = [(x, y, opened) for x, y in line.get_xydata().tolist()]
+        found.setdefault(tips[line.get_gid()]["s"], []).extend(points)
+    return found
+
+
+def bars(ax) -> list[tuple]:
+    """Ends of all intervals."""
+    kinds = (c for c in ax.collections if hasattr(c, "get_segments"))
+    return sorted((s[0][1], s[1][1]) for c in kinds for s in c.get_segments())
+
+
+def texts(figure) -> str:
+    return " ".join(t.get_text() for t in figure.findobj(plt.Text))
+
+
+def tick_names(axis) -> list[str]:
+    return [t.get_text() for t in axis.get_ticklabels() if t.get_text()]
+
+
+def test_every_mark_has_its_interval_and_its_tooltip():
+    table = summary()
+    g = drawn(grid(table), table)
+    reads = table[table["pattern"] == "4k-randread"]
+    ax = g.axes_dict["4k-randread"]
+    own = reads[reads["system"] == "lab-single"]
+    assert marks(ax)["lab-single"] == [(x, y, False) for x, y in zip(own["iodepth"], own["iops"], strict=True)]
+    ends = sorted(zip(reads["iops_lo"], reads["iops_hi"], strict=True))
+    assert np.array(bars(ax)) == pytest.approx(np.array(ends))
+    told = [text for tip in g.figure.hci_tips.values() for text in tip.get("t", [])]
+    assert "iodepth 8: 60,000 [54,000, 66,000]" in told
+    assert len(told) == len(table)
+
+
+def test_units_ticks_order_caption_and_alternative_text():
+    table = summary("lat_ns", scale=100.0)
+    g = drawn(grid(table, "lat_ns"), table, "lat_ns")
+    reads = g.axes_dict["4k-randread"]
+    assert g.figure.get_supylabel() == "Mean latency (ms)"
+    assert [ax.get_title(loc="left") for ax in g.axes.flat] == ["4k random write", "4k random read"]
+    assert reads.get_position().x0 < g.axes_dict["4k-randwrite"].get_position().x0  # the articles' order
+    assert tick_names(reads.xaxis) == ["1", "8", "32"]
+    assert {"0", "5", "10"} & set(tick_names(reads.yaxis))  # milliseconds
+    assert g.figure.get_supxlabel().replace("\n", " ") == "3 runs each, 95 % intervals. Source: here."
+    assert g.figure.hci_said == (
+        "Lowest mean latency (ms): 4k random write lab-mirror with 0.900 at iodepth 1; "
+        "4k random read lab-mirror with 0.800 at iodepth 1."
+    )
+    assert g.figure.hci_tips
+
+
+def test_two_to_four_lines_are_named_at_their_ends_and_more_in_a_legend():
+    table = summary()
+    g = drawn(grid(table), table)
+    notes = [t for t in g.axes.flat[0].texts if t.get_text() in ("lab-single", "lab-mirror")]
+    assert len(notes) == 2
+    assert not g.figure.legends
+    assert g.figure.get_figwidth() == pytest.approx(2 * 2.2 * 1.3)  # not what seaborn's legend added
+    many = pd.concat([table.head(6).assign(system=f"own-{n}") for n in range(5)])
+    g = drawn(grid(many), many)
+    assert [t.get_text() for t in g.figure.legends[0].get_texts()] == [f"own-{n}" for n in range(5)]
+
+
+@pytest.mark.parametrize("n", [1, NAN])
+def test_single_runs_are_open(n):
+    table = summary(n=1).assign(n=n)
+    g = drawn(grid(table), table)
+    assert all(opened for ax in g.axes.flat for points in marks(ax).values() for _, _, opened in points)
+    assert not bars(g.axes.flat[0])
+    assert ("Hollow" in g.figure.get_supxlabel()) == (n == 1)
+
+
+@pytest.mark.parametrize("column", ["numjobs", "my_setting"])
+def test_rows_that_seaborn_averaged_raise_with_the_column_and_the_remedy(column):
+    table = pd.concat([summary().assign(**{column: 1}), summary(scale=2.0).assign(**{column: 4})])
+    with pytest.raises(ValueError, match=rf"2 rows, which differ in {column} \(1, 4\)\. Give {column} to hue, style"):
+        drawn(grid(table), table)
+
+
+def test_equal_values_that_were_averaged_raise_too():
+    table = pd.concat([summary().assign(numjobs=1), summary().assign(numjobs=4)])
+    with pytest.raises(ValueError, match="differ in numjobs"):
+        drawn(grid(table), table)
+
+
+def test_what_cannot_be_found_is_an_error_with_its_remedy():
+    table = summary()
+    with pytest.raises(ValueError, match=r"has no column iops_lo.*summarize"):
+        hci.intervals(grid(table), table.drop(columns="iops_lo"), "iops")
+    with pytest.raises(ValueError, match="no axis shows lat_ns"):
+        hci.intervals(grid(table), table.assign(lat_ns=1, lat_ns_lo=1, lat_ns_hi=1), "lat_ns")
+    with pytest.raises(ValueError, match=r"no row of the table\. Give intervals the table that was drawn"):
+        drawn(grid(table), summary(scale=3.0))
+
+
+def test_a_load_without_a_value_interrupts_its_line_and_has_a_cross():
+    table = summary()
+    gone = table["system"].eq("lab-mirror") & table["iodepth"].eq(8)
+    for part in (table.assign(iops=table["iops"].mask(gone)), table[~gone]):
+        ax = drawn(grid(part), part).axes.flat[0]
+        broken = next(line for line in ax.get_lines() if np.isnan(line.get_ydata().astype(float)).any())
+        assert broken.get_xdata().tolist() == [1, 8, 32]
+        [cross] = [line for line in ax.get_lines() if line.get_gid() == "missing"]
+        assert cross.get_xdata().tolist() == [8]
+        assert "× no value." in ax.figure.get_supxlabel()
+
+
+def test_neighbours_stand_beside_each_other_only_where_there_are_intervals():
+    table = summary()
+    ax = drawn(grid(table), table, dodge=0.1).axes.flat[0]
+    first = {name: points[0][0] for name, points in marks(ax).items()}
+    assert first["lab-single"] < 1 < first["lab-mirror"]
+    assert tick_names(ax.xaxis) == ["1", "8", "32"]
+    one = summary(n=1)
+    ax = drawn(grid(one), one, dodge=0.1).axes.flat[0]
+    assert {points[0][0] for points in marks(ax).values()} == {1}
+
+
+# What analysts change.
+
+
+def test_an_own_hue_palette_and_style():
+    table = summary(stack=["tcp", "rdma"] * 6)
+    g = grid(table.query("stack == 'tcp'"), look=hci.by("stack", table.query("stack == 'tcp'"), palette=["#ff0000"]),
+             units="system", estimator=None)  # fmt: skip
+    drawn(g, table)
+    assert {to_hex(line.get_color()) for line in g.axes.flat[0].get_lines() if line.get_gid()} == {"#ff0000"}
+    assert hci.by("system", table, palette="deep")["palette"] == "deep"
+    look = hci.by("stack", table, style="system")
+    assert look["style"] == "system"
+    assert look["markers"] is False
+    assert set(look["dashes"]) == {"lab-single", "lab-mirror"}
+    numbers = hci.by("iodepth", table)
+    assert set(numbers["palette"]) == {1, 8, 32}
+    depths = table.rename(columns={"iodepth": "vms"}).assign(iodepth=4)
+    drawn(grid(depths, over="vms", look=hci.by("iodepth", depths, style="system")), depths)
+
+
+@pytest.mark.parametrize("kind", ["point", "bar"])
+def test_kinds_of_catplot_take_what_by_gives_them(kind):
+    table = summary()
+    g = sns.catplot(
+        table, x="iops", y="iodepth", row="pattern", orient="h", sharey=False, **hci.by("system", table, kind=kind)
+    )
+    hci.intervals(g, table, "iops")
+    hci.finish(g)
+    ends = [s for c in g.axes.flat[0].collections if hasattr(c, "get_segments") for s in c.get_segments()]
+    own = table.loc[table["pattern"] == "4k-randwrite", ["iops_lo", "iops_hi"]].sort_values("iops_lo")
+    assert np.array(sorted((s[0][0], s[1][0]) for s in ends)) == pytest.approx(own.to_numpy())
+    assert tick_names(g.axes.flat[0].yaxis) == ["iodepth 1", "iodepth 8", "iodepth 32"]
+    assert len(g.figure.legends[0].get_texts()) == 2
+
+
+def test_one_name_alone_and_points_of_two_measures():
+    one = summary().query("system == 'lab-single' and pattern == '4k-randread'")
+    look = hci.by("system", one, kind="point")
+    assert look["dodge"] == 0
+    hci.intervals(sns.catplot(one, x="iops", y="iodepth", orient="h", **look), one, "iops")
+    both = summary(usable_tib=[1.0] * 6 + [2.0] * 6).query("iodepth == 8")
+    g = sns.relplot(both, x="usable_tib", y="iops", col="pattern", **hci.by("system", both, kind="scatter"))
+    hci.intervals(g, both, "iops")
+    hci.finish(g, labels=True)
+    assert marks(g.axes.flat[0]) == {"lab-single": [(1.0, 50e3, False)], "lab-mirror": [(2.0, 40e3, False)]}
+    assert {"lab-single", "lab-mirror"} <= {t.get_text() for t in g.axes.flat[0].texts}
+
+
+def test_a_log_axis_of_values_and_wrapped_panels_fill_their_lines():
+    patterns = ["4k-randread", "4k-randwrite", "64k-randread", "1m-read", "1m-write"]
+    table = pd.concat([summary().assign(pattern=p).head(3) for p in patterns], ignore_index=True)
+    g = grid(table, col_wrap=4)
+    g.set(xscale="log", yscale="log")
+    hci.intervals(g, table, "iops")
+    hci.finish(g)
+    g.figure.canvas.draw()
+    ends = [round(max(ax.get_tightbbox().x1 for ax in line)) for line in (g.axes[:3], g.axes[3:])]
+    assert ends[0] == pytest.approx(ends[1], rel=0.05)
+    assert "20k" in tick_names(g.axes[0].yaxis)
+    with narrow(g.figure) as fits:
+        assert fits
+        assert len({round(ax.get_subplotspec().get_position(g.figure).x0, 3) for ax in g.axes}) == 1
+
+
+def test_shared_axes_have_their_ticks_at_each_panel_on_a_phone():
+    table = summary()
+    g = grid(table, facet_kws={"sharex": True, "sharey": True})
+    drawn(g, table)
+    last = g.axes_dict["4k-randwrite"]
+    assert not last.yaxis.get_tick_params()["labelleft"]
+    with narrow(g.figure):
+        assert last.yaxis.get_tick_params()["labelleft"]
+        assert g.axes_dict["4k-randread"].get_subplotspec().rowspan.start == 0
+    assert not last.yaxis.get_tick_params()["labelleft"]
+
+
+def test_a_figure_without_finish_has_a_phone_drawing_and_colours_for_a_dark_page():
+    table = summary()
+    g = grid(table)
+    size = tuple(g.figure.get_size_inches())
+    svg = with_tips(print_figure)(g.figure, "svg")
+    assert NARROW in svg
+    assert not re.findall(r"<text [^>]*style=\"(?![^\"]*fill:)", svg.replace("font-weight", "")), (
+        "black has no variable"
+    )
+    assert "--i222222" in inked(svg)
+    assert tuple(g.figure.get_size_inches()) == size
+    assert g.figure.get_layout_engine() is None or not g.figure.get_layout_engine().adjust_compatible
+
+
+def test_tables_that_were_merged_concatenated_and_read_from_csv_give_the_same_figure():
+    table = summary()
+    price = pd.DataFrame({"system": ["lab-single"], "price": [3.0]})
+    merged = table.merge(price, how="left")
+    repeated = pd.concat([table.query("iodepth < 9"), table.query("iodepth > 8")])
+    twice = pd.concat([table, table])
+    stored = pd.read_csv(io.StringIO(table.to_csv(index=False)))
+    pictures = []
+    for one in (table, merged, repeated, twice, stored):
+        g = drawn(grid(one), one)
+        pictures.append((g.figure.get_supylabel(), [sorted(marks(ax).items()) for ax in g.axes.flat],
+                         g.figure.hci_said, g.figure.get_supxlabel()))  # fmt: skip
+    assert all(picture == pictures[0] for picture in pictures)
+    lacking = summary().merge(summary()[["system", "pattern", "iodepth"]].head(8).assign(rated=1), how="left")
+    lacking[["iops", "iops_lo", "iops_hi"]] = lacking[["iops", "iops_lo", "iops_hi"]].where(lacking["rated"].notna())
+    assert sum(map(len, marks(drawn(grid(lacking), lacking).axes_dict["4k-randwrite"]).values())) == 5
+
+
+def test_labels_titles_and_orders_of_the_analyst_stay():
+    table = summary()
+    g = grid(table, col_order=["4k-randread", "4k-randwrite"])
+    hci.intervals(g, table, "iops")
+    g.set_axis_labels("My depth", "My rate").set_titles("Panel {col_name}")
+    hci.finish(g, says="Nothing.", note="A note.")
+    assert g.figure.get_supylabel() == "My rate"
+    assert [ax.get_title(loc="left") for ax in g.axes.flat] == ["Panel 4k-randread", "Panel 4k-randwrite"]
+    assert g.figure.hci_said == "Nothing."
+    assert g.figure.get_supxlabel().startswith("3 runs each, 95 % intervals. A note.")
+
+
+def test_ratios_have_their_line_band_and_baseline():
+    table = summary().query("system == 'lab-mirror'").rename(columns=lambda name: name.replace("iops", "ratio"))
+    table = table.assign(ratio=[0.8, 0.9, 1.2, 0.7, 1.0, NAN], ratio_lo=NAN, ratio_hi=NAN, n=1)
+    table = table.assign(metric="iops", baseline="lab-single", verdict="undecided")
+    look = hci.by("system", table, kind="point")
+    g = sns.catplot(table, x="ratio", y="iodepth", row="pattern", sharey=False, orient="h", **look)
+    g.set(xscale="log")
+    hci.intervals(g, table, "ratio")
+    hci.finish(g, band=0.05, source="here")
+    last = g.axes_dict["4k-randwrite"]
+    assert last.get_xlabel() == "IOPS relative to lab-single"
+    assert {line.get_xdata()[0] for line in last.get_lines() if line.get_gid() == "reference"} == {1}
+    assert any(patch.get_gid() == "margin" for patch in last.patches)
+    assert "Grey band: within 5 % of equal." in g.figure.get_supxlabel().replace("\n", " ")
+    missing = [t for t in g.axes_dict["4k-randread"].texts if t.get_gid() == "missing"]
+    assert [t.get_text() for t in missing] == ["missing"]
+    assert g.figure.hci_said == (
+        "IOPS relative to lab-single: lab-mirror 0.700× to 1.200×, above 1 in 1 of 5, 0 shown by a test."
+    )
+
+
+def test_a_long_table_of_several_metrics_is_labelled_by_them():
+    long = pd.concat([summary("value", scale=s).assign(metric=m) for m, s in (("p50_ns", 10.0), ("p99_ns", 90.0))])
+    g = drawn(grid(long, "value", look=hci.by("system", long, style="metric")), long, "value")
+    assert g.figure.get_supylabel() == "Latency (ms)"
+    named_so = [t.get_text() for t in g.figure.legends[0].get_texts()]
+    assert named_so == ["lab-single", "lab-mirror", "Median latency", "p99 latency"]
+    one = long.query("metric == 'p99_ns'")
+    assert drawn(grid(one, "value"), one, "value").figure.get_supylabel() == "p99 latency (ms)"
+
+
+def test_axes_of_their_own_and_a_limit_that_was_set_before():
+    table = summary().query("pattern == '4k-randread'")
+    ax = sns.lineplot(table, x="iodepth", y="iops", **hci.by("system", table))
+    ax.set(xscale="log", ylim=(0, 96e3))
+    hci.intervals(ax, table, "iops")
+    assert ax.get_ylim()[1] > table["iops_hi"].max()
+    hci.label_lines(ax)
+    assert ax.get_legend() is None
+    hci.finish(ax, source=table.assign(source="a-table"))
+    assert ax.get_ylabel() == "IOPS"
+    assert "Source: a-table." in ax.figure.get_supxlabel()
+    assert {"lab-single", "lab-mirror"} <= {t.get_text() for t in ax.texts}
+
+
+def test_the_example_in_the_documents_draws_what_it_says():
+    section = (ROOT / "docs/USE.md").read_text("utf-8").partition("## A figure of your own")[2]
+    [code] = re.findall(r"```python\n(.*?)```", section, re.S)[:1]
+    told = {"hci": hci}
+    exec(code, told)
+    assert told["g"].figure.get_supylabel() == "Mean latency (ms)"
+    assert set(re.findall(r"`hci\.(\w+)\(", section.partition("\n## ")[0])) >= {"theme", "by", "intervals", "finish"}
