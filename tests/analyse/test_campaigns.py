@@ -170,6 +170,8 @@ def test_the_chance_to_see_a_loss_is_how_often_a_regression_shows_it(loss_pct, k
 def test_the_chances_that_were_called_none():
     table = chance_to_see(0.236, [1, 3.61, 12], [2]).set_index("loss_pct")["chance_pct"]
     assert table.tolist() == pytest.approx([21.5, 68, 99.8], abs=0.5)
+    beyond = np.ceil(visible_change(0.236, [2])["lower_pct"].item())
+    assert beyond in set(chance_to_see(0.236, campaigns=[2])["loss_pct"]), "the size that the headline names"
     assert chance_to_see(0.236, [1e-6], [3])["chance_pct"].item() == pytest.approx(5, abs=0.1), "the test's own 5 %"
     assert chance_to_see(0.0, [1], [12])["chance_pct"].item() == pytest.approx(100), "at the floor of 0.1 %"
     assert chance_to_see(1000.0, [1, 90], [2, 3])["chance_pct"].between(4, 12).all()

@@ -162,8 +162,7 @@ def regression_headline(
         )
     widest = noise.loc[noise["cv_pct"].idxmax()]
     earlier = f" ({others[0]}{f' to {others[-1]}' if len(others) > 1 else ''})" if others else ""
-    limit = visible_change(widest["cv_pct"], [k])["lower_pct"].iloc[0]
-    sizes = sorted({1.0, 2.0, 5.0, float(np.clip(np.ceil(limit), 1, 90))})
+    sizes = sorted({1, 2, 5, _past_the_range(widest["cv_pct"], k)})
     table = chance_to_see(widest["cv_pct"], sizes, [k, 12])
     chance = {(row.k, row.loss_pct): row.chance_pct for row in table.itertuples()}
     spread = f"{widest['cv_pct_lo']:.1f} to {widest['cv_pct_hi']:.1f}"
@@ -171,7 +170,7 @@ def regression_headline(
     return (
         f"{new}{when} against {k} earlier campaigns{earlier}: {said}; those lie {widest['cv_pct']:.1f} % apart (95 % "
         f"interval {spread} %). If that is their spread, {k} of them show a loss of "
-        f"{', '.join(most)} and {last} of cases. 12 of them show 1 % in {_share(chance[12, 1.0])}. Against {only} "
+        f"{', '.join(most)} and {last} of cases. 12 of them show 1 % in {_share(chance[12, 1])}. Against {only} "
         f"alone the margin of {100 * margin:g} % would have said, untested: {_counted(alone)}."
     )
 
@@ -276,7 +275,7 @@ def visible_change(cv_pct: float, campaigns: Sequence[int] = (2, 3, 4, 5, 8, 12)
 
 
 def chance_to_see(
-    cv_pct: float, losses_pct: Sequence[float] = (1, 2, 5, 10, 20), campaigns: Sequence[int] = (2, 3, 5, 12)
+    cv_pct: float, losses_pct: Sequence[float] | None = None, campaigns: Sequence[int] = (2, 3, 5, 12)
 ) -> pd.DataFrame:
     """Return how often a `regression` against k earlier campaigns shows a true loss of one cell: the test's power.
 
@@ -286,7 +285,8 @@ def chance_to_see(
     Parameters
     ----------
     cv_pct : true spread between campaigns (`campaign_noise` estimates it); of 0 the floor of `regression`, 0.1 %
-    losses_pct : true losses, above 0 and below 100
+    losses_pct : true losses, above 0 and below 100; None for 1, 2, 5, 10 and 20, and the first whole per cent past
+        the range of `visible_change` for each number of campaigns
 
     Returns
     -------
@@ -294,6 +294,8 @@ def chance_to_see(
     """
     if min(campaigns) < 2:
         raise ValueError(f"chance_to_see: {min(campaigns)} earlier campaign; a spread between them needs at least 2")
+    if losses_pct is None:
+        losses_pct = sorted({1, 2, 5, 10, 20} | {_past_the_range(cv_pct, k) for k in campaigns})
     spread, rows = cv_pct / 100 or FLOOR, []
     for loss in losses_pct:
         for k in campaigns:
@@ -302,6 +304,11 @@ def chance_to_see(
             chance = (ndtr(shift - bound) + ndtr(-shift - bound)).mean()
             rows.append({"loss_pct": loss, "k": k, "chance_pct": 100 * float(chance)})
     return pd.DataFrame(rows).assign(confidence=CONFIDENCE)
+
+
+def _past_the_range(cv_pct: float, k: int) -> int:
+    """Return the first whole per cent beyond the range of k campaigns, from 1 to 90."""
+    return int(np.clip(np.ceil(visible_change(cv_pct, [k])["lower_pct"].iloc[0]), 1, 90))
 
 
 _EVENLY = (np.arange(20_000) + 0.5) / 20_000
