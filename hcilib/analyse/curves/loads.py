@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import valid_rows
+from hcilib.analyse.compare.cells import numbers_of, valid_rows
 from hcilib.analyse.compare.compare import summarize
 
 SATURATED = 0.95
@@ -144,9 +144,10 @@ def stop_rules(
         raise ValueError(f"shares has {wrong[0]!r}: expected shares of the highest IOPS, such as 0.8 and 0.95")
     by = list(by)
     runs = results[valid_rows(results)]
-    runs = runs.assign(iops=np.log(runs["iops"]), node_cpu_pct=runs.get("node_cpu_pct", np.nan))
-    means = runs.groupby([*by, "vms"], dropna=False, observed=True)[["iops", "node_cpu_pct"]].mean().reset_index()
-    table = means.assign(iops=np.exp(means["iops"])).dropna(subset=["iops"])
+    cpu = numbers_of(runs, "node_cpu_pct")
+    logs = runs.assign(iops=np.log(runs["iops"]), node_cpu_pct=np.log(cpu.where(cpu > 0)))
+    means = np.exp(logs.groupby([*by, "vms"], dropna=False, observed=True)[["iops", "node_cpu_pct"]].mean())
+    table = means.reset_index().dropna(subset=["iops"])  # the centers of `summarize`
     rows = []
     for key, own in table.groupby(by, dropna=False, observed=True, sort=False):
         own = own.sort_values("vms", ignore_index=True)
