@@ -11,10 +11,11 @@ blocks, through sshd, fio, the run directory and the comparison. One system's dr
 the machine's load beside it, and is never measured again: what is killed goes on where it was. The table is
 11_method's.
 
-Columns: difference_pct (dialled), campaign (its number, and its seed), pattern, n (runs of each system), truth (ratio),
-ratio, ratio_lo, ratio_hi, verdict, held (whether the interval holds the truth), found (whether the verdict is the
-truth's: lower or higher for a difference of the margin or more, equivalent for less than that; NaN where the difference is the margin),
-wrong (a verdict that the truth contradicts), node_cpu_pct, load_before, load_after (1-minute load averages), seconds,
+Columns: difference_pct (dialled), campaign (its number, and its seed), pattern, n (runs of each
+system), truth (ratio), ratio, ratio_lo, ratio_hi, verdict, held (whether the interval holds the
+truth), found (whether the verdict is the truth's: lower or higher for a difference of the margin or
+more, equivalent for less than that; NaN where the difference is the margin), wrong (a verdict that
+the truth contradicts), node_cpu_pct, load_before, load_after (1-minute load averages), seconds,
 date.
 """
 

@@ -1,12 +1,13 @@
-"""What a reader must know of a number: values with a code, which travel with a table and become text when it is shown.
+"""Caveats of numbers: values with a code, which travel with a table as text.
 
-The column `warnings` of every table holds one :class:`Caveats` a row, empty where there is nothing to say. Who must act
-on a caveat asks for its code; nobody takes a sentence apart.
+The column `warnings` of every table has one text a row, empty where there is nothing to say: ``code: words``. Match on
+the code, not on the words: ``"single-run" in hci.caveats(text).codes``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -43,27 +44,61 @@ class Caveat:
         return replace(self, about=f"{name}: {self.about}" if self.about else str(name))
 
 
-class Caveats(tuple[Caveat, ...]):
-    """The caveats of one row, each once and in the order in which they were found; printed with "; " between."""
+class Caveats(str):
+    """The caveats of one row: text that every file format holds, and in memory the values too.
 
-    __slots__ = ()
+    Each is in it once, in the order in which they were found: ``code: text``, with `BETWEEN` between.
+    """
+
+    found: tuple[Caveat, ...]
 
     def __new__(cls, found: Iterable[Caveat] = ()) -> Caveats:
-        return super().__new__(cls, dict.fromkeys(found))
+        values = tuple(dict.fromkeys(found))
+        text = super().__new__(cls, BETWEEN.join(map(_written, values)))
+        text.found = values
+        return text
 
-    def __str__(self) -> str:
-        return "; ".join(map(str, self))
+    def __iter__(self) -> Iterator[Caveat]:  # type: ignore[override]
+        return iter(self.found)
 
-    def __add__(self, others: Iterable[Caveat]) -> Caveats:  # type: ignore[override]
+    def __add__(self, others: Iterable[Caveat] | Caveats) -> Caveats:  # type: ignore[override]
         return Caveats((*self, *others))
+
+    def __reduce__(self) -> tuple[type[Caveats], tuple[tuple[Caveat, ...]]]:
+        return Caveats, (self.found,)
 
     @property
     def codes(self) -> frozenset[str]:
         return frozenset(caveat.code for caveat in self)
 
+    @property
+    def words(self) -> str:
+        """The texts without their codes, with "; " between."""
+        return "; ".join(map(str, self))
+
     def of(self, name: object) -> Caveats:
         """Every one of them with `name` before it."""
         return Caveats(caveat.of(name) for caveat in self)
+
+
+PLAIN, CODE = "text", re.compile("[a-z]+(-[a-z]+)*: ")
+"""Code of a caveat that somebody wrote without one."""
+BETWEEN, DETAIL = " | ", " \N{MIDDLE DOT}"
+"""Between the caveats of a row, and before the detail of one."""
+
+
+def _written(caveat: Caveat) -> str:
+    brief, detail = (text.replace("|", "/") for text in (caveat.brief, caveat.detail))
+    code = f"{caveat.code}: "
+    if caveat.code == PLAIN and not CODE.match(brief):
+        code = ""
+    return code + brief + (DETAIL + detail if detail else "")
+
+
+def _read(text: str) -> Caveat:
+    code, words = text.split(": ", 1) if CODE.match(text) else (PLAIN, text)
+    brief, _, detail = words.partition(DETAIL)
+    return Caveat(code, brief, detail)
 
 
 NONE = Caveats()
@@ -78,15 +113,19 @@ THINKTIME = "thinktime"
 
 
 def caveats(value: object) -> Caveats:
-    """What stands in one field of a `warnings` column: also the text of a table that was written down, or nothing at
-    all."""
+    """Return the caveats of one field of a `warnings` column, also of one that pandas or a file made plain text."""
     if isinstance(value, Caveats):
         return value
     if isinstance(value, str):
-        value = [Caveat("text", value)] if value else []
+        return Caveats(map(_read, value.split(BETWEEN))) if value else NONE
     if isinstance(value, Caveat):
-        value = [value]
+        return Caveats([value])
     return Caveats(value) if isinstance(value, Iterable) else NONE
+
+
+def together(rows: Iterable[object]) -> Caveats:
+    """Return the caveats of several rows as those of one."""
+    return Caveats(caveat for row in rows for caveat in caveats(row))
 
 
 def warnings_of(table: pd.DataFrame) -> np.ndarray:

@@ -6,6 +6,7 @@ import pytest
 
 import hcilib as hci
 from hcilib.analyse.physics.ceilings import against_datasheet, pattern_cost
+from hcilib.model.caveats import caveats
 from hcilib.read.published import published, published_table
 
 NAN = np.nan
@@ -138,7 +139,7 @@ def test_who_acknowledges_first_and_flushes_longest_is_not_the_faster_one():
     results = pd.DataFrame(rows)
     one = hci.one_in_flight(results)
     assert hci.compare(one, "slow", "lat_ns", by=["pattern"])["verdict"].tolist() == ["lower"]
-    assert {str(said) for said in one["warnings"]} == {"until its flush is done, which fio times by itself"}
+    assert {caveats(said).words for said in one["warnings"]} == {"until its flush is done, which fio times by itself"}
     assert hci.until_stable(one)["lat_ns"].equals(one["lat_ns"]), "counted once"
     assert hci.latency_answer(one, pd.DataFrame(columns=["ratio", "pattern"])).startswith(
         "With one outstanding I/O, of 2 systems: fast is first in 4k random write with fdatasync (4.00"

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from hcilib.analyse.compare.compare import compare, summarize
+from hcilib.model.caveats import caveats
 
 FIRST = [
     "metric",
@@ -71,7 +72,7 @@ def test_the_sentence_names_base_interval_and_runs():
         f"StarWind TCP delivers {100 * (1 - row['ratio']):.1f} % lower IOPS than StarWind RDMA in 4k random write at "
         f"iodepth 8 (95 % interval {lo:.1f} to {hi:.1f} %, 3 v 3 runs)."
     )
-    assert row["warnings"] == ()
+    assert row["warnings"] == ""
 
 
 def test_latency_sentence():
@@ -171,7 +172,7 @@ def test_rows_without_a_word_on_validity_count_as_valid():
 def test_warnings_of_the_runs_are_carried():
     results = table({"rdma": RDMA, "tcp": TCP})
     results.loc[results["system"] == "tcp", "warnings"] = "not steady"
-    assert str(one(results)["warnings"]) == "tcp: not steady"
+    assert caveats(one(results)["warnings"]).words == "tcp: not steady"
 
 
 def test_a_cell_that_one_system_lacks():
@@ -183,7 +184,7 @@ def test_a_cell_that_one_system_lacks():
     assert found.loc[16, ["n", "n_baseline"]].tolist() == [0, 3]
     assert found.loc[[16, 32], ["ratio", "ratio_lo", "p"]].isna().all(axis=None)
     assert found.loc[16, "sentence"].startswith("tcp has no valid run with IOPS in 4k random write at iodepth 16")
-    assert str(found.loc[32, "warnings"]) == "rdma has no run in this cell"
+    assert caveats(found.loc[32, "warnings"]).words == "rdma has no run in this cell"
 
 
 def test_only_invalid_runs_is_missing_not_forgotten():
@@ -296,7 +297,7 @@ def test_summarize_geometric_mean_and_interval():
     expected = np.exp([logs.mean(), logs.mean() - half, logs.mean() + half])
     assert row[["iops", "iops_lo", "iops_hi"]].tolist() == pytest.approx(expected, rel=1e-12)
     assert row["cv_pct"] == pytest.approx(100 * np.std(TCP, ddof=1) / np.mean(TCP))
-    assert (row["n"], row["confidence"], row["unstable"], row["warnings"]) == (3, 0.95, False, ())
+    assert (row["n"], row["confidence"], row["unstable"], row["warnings"]) == (3, 0.95, False, "")
 
 
 def test_summarize_thin_cells():
@@ -305,11 +306,11 @@ def test_summarize_thin_cells():
     assert point[["iops_lo", "iops_hi", "cv_pct"]].isna().all()
     unstable = summarize(table({"tcp": [100, 100, 140]})).iloc[0]
     assert unstable["iops"] == pytest.approx(stats.gmean([100, 100, 140]))
-    assert str(unstable["warnings"]).endswith("by 19 %: 100 / 100 / 140")
+    assert caveats(unstable["warnings"]).words.endswith("by 19 %: 100 / 100 / 140")
     slow = summarize(table({"tcp": [1_127_690, 776_110, 1_393_866]}).rename(columns={"iops": "lat_ns"}), "lat_ns").iloc[
         0
     ]
-    assert str(slow["warnings"]).endswith(": 1.128 / 0.776 / 1.394 ms"), "in the unit of the table, not in ns"
+    assert caveats(slow["warnings"]).words.endswith(": 1.128 / 0.776 / 1.394 ms"), "in the unit of the table, not in ns"
     empty = summarize(table({"tcp": [np.nan]})).iloc[0]
     assert (empty["n"], np.isnan(empty["iops"])) == (0, True)
 

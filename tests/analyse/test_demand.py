@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib.model.caveats import caveats
 
 MEAN_NS = 1e6
 
@@ -32,7 +33,7 @@ def test_a_curve_has_one_row_a_demand_and_marks_what_did_not_keep_up():
     assert curve["n"].tolist() == [5] * 5
     assert curve["latency_ns"].iloc[1] == pytest.approx(MEAN_NS * (1 + 4 * 0.6 / 0.4))
     assert curve["fitted"].isna().tolist() == [False] * 4 + [True]
-    assert [sorted(w.codes) for w in curve["warnings"]] == [[]] * 4 + [["above-maximum", "saturated"]]
+    assert [sorted(caveats(w).codes) for w in curve["warnings"]] == [[]] * 4 + [["above-maximum", "saturated"]]
 
 
 def test_of_blocks_that_disagree_the_answer_has_no_number_and_says_why():
@@ -69,7 +70,7 @@ def test_beyond_what_was_measured_there_is_a_bound_and_no_number(limit, bound, l
     held = hci.load_within(campaign(), p99_ns=limit).iloc[0]
     assert held["bound"] == bound
     assert (held["iops_lo"], held["iops_hi"]) == (pytest.approx(lo), pytest.approx(hi))
-    assert held["warnings"].codes == {bound.replace(" ", "-")}
+    assert caveats(held["warnings"]).codes == {bound.replace(" ", "-")}
 
 
 def test_nothing_is_interpolated_through_saturation():
@@ -110,7 +111,7 @@ def test_what_was_offered_beyond_the_closed_loops_maximum_is_no_part_of_the_curv
     fast.loc[fast["demand"] == "1.05", ["open_loop", "iops"]] = [True, 1050]
     curve = hci.load_curve(fast)
     assert curve["open_loop"].tolist() == [True, True, True, False]
-    assert curve["warnings"].iloc[3].codes == {"above-maximum"}
+    assert caveats(curve["warnings"].iloc[3]).codes == {"above-maximum"}
     held = hci.load_within(fast, p99_ns=90e6).iloc[0]
     assert (held["bound"], held["iops_lo"], held["iops_hi"]) == ("at least", pytest.approx(950), np.inf)
     assert np.isnan(hci.latency_at(fast, 1000)["latency_ns"].item())
@@ -121,7 +122,7 @@ def test_a_run_too_short_to_show_a_shortfall_says_so_and_stays():
     short["open_loop"] = short["open_loop"].map({True: None, False: False})
     curve = hci.load_curve(short)
     assert curve["open_loop"].tolist() == [True] * 4 + [False]
-    assert [w.codes for w in curve["warnings"]][:4] == [{"too-few"}] * 4
+    assert [caveats(w).codes for w in curve["warnings"]][:4] == [{"too-few"}] * 4
 
 
 def test_bounds_and_values_are_never_averaged():
@@ -167,7 +168,7 @@ def test_blocks_that_disagree_give_no_number():
     mixed = pd.concat([campaign(blocks=1, shares=(0.3, 0.6)), slow])
     held = hci.load_within(mixed, p99_ns=20e6).iloc[0]
     assert np.isnan(held["iops"])
-    assert held["warnings"].codes == {"disagree"}
+    assert caveats(held["warnings"]).codes == {"disagree"}
 
 
 def test_what_a_limit_allows_two_systems_is_compared_block_by_block():

@@ -10,6 +10,7 @@ from simulate import ar1
 import hcilib as hci
 from hcilib.analyse.compare.compare import compare, summarize
 from hcilib.analyse.runs.failure import COLUMNS, aligned, failure_sentences, failure_summary, failures
+from hcilib.model.caveats import caveats
 
 HEALTHY, DEGRADED, DIP = 1000.0, 4400.0, 400.0
 FAIL_S, GAP_S, HEAL_S, RESYNC_S, END_S = 30, 3, 70, 15, 130
@@ -54,7 +55,7 @@ def test_every_number_of_a_run_without_noise():
     assert row["back_s"] == pytest.approx(RESYNC_S, abs=1), (
         "a window that begins one second early may still be within 10 %"
     )
-    assert row["warnings"] == ()
+    assert row["warnings"] == ""
 
 
 def test_columns_and_keys():
@@ -88,7 +89,7 @@ def test_a_system_that_does_not_go_on_has_a_gap_to_the_end_and_no_degraded_level
 def test_a_run_that_ends_before_it_is_back_says_so():
     row = failures(series(truth(resync_s=60)), happened()).iloc[0]
     assert np.isnan(row["back_s"])
-    assert str(row["warnings"]) == "not back within 10 % when the run ended, 60 s after heal-link"
+    assert caveats(row["warnings"]).words == "not back within 10 % when the run ended, 60 s after heal-link"
     assert row["dip_pct"] == pytest.approx(60)
 
 
@@ -163,7 +164,7 @@ def test_repeats_give_intervals():
     one = failure_summary(repeats(1)).set_index("column")
     assert one["mean_lo"].drop("gap_s").isna().all()
     assert tuple(one.loc["gap_s", ["mean_lo", "mean_hi"]]) == (3, 5)
-    assert (one["warnings"].map(str) == "n = 1: no interval").all()
+    assert (one["warnings"] == "single-run: n = 1: no interval").all()
 
 
 def test_the_interval_of_the_ratio_covers_the_truth():
@@ -178,7 +179,7 @@ def test_a_quantity_not_lived_to_see_has_no_mean():
     costs = pd.concat([repeats(2), repeats(1, resync_s=60).assign(rep=9)])
     back = failure_summary(costs).set_index("column").loc["back_s"]
     assert np.isnan(back["mean"])
-    assert str(back["warnings"]) == "healthy rate back after (s): not seen in 1 of 3 runs"
+    assert caveats(back["warnings"]).words == "healthy rate back after (s): not seen in 1 of 3 runs"
 
 
 @pytest.mark.parametrize(
@@ -334,7 +335,7 @@ def test_a_fast_start_does_not_pay_for_a_later_stall():
 
 def test_a_run_that_ended_before_its_copies_were_whole_says_so():
     row = failures(series(truth()), happened(whole_s=END_S + 5.0)).iloc[0]
-    assert str(row["warnings"]) == "the run ended before its copies were whole, 65 s after heal-link"
+    assert caveats(row["warnings"]).words == "the run ended before its copies were whole, 65 s after heal-link"
     costs = pd.DataFrame([row])
     answer = hci.failure_answer(costs, failure_sentences(failure_summary(costs)))
     assert "copies not yet whole when the run ended: 1 of 1 run;" in answer

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from hcilib.analyse.runs.latency import merged_by, percentile_interval, percentiles, vm_spread
+from hcilib.model.caveats import caveats
 from hcilib.model.fio_buckets import BUCKETS, MIDPOINTS, bucket_of, buckets_of, midpoint
 
 MIDDLES = np.array(MIDPOINTS)
@@ -161,8 +162,10 @@ def test_default_keeps_runs_apart():
 
 def test_few_ios_beyond_a_percentile_are_said():
     bins = pd.DataFrame({"lat_ns": [100], "count": [9999]})
-    assert percentiles(bins, []).warnings.map(str).tolist() == ["fewer than 10 I/Os beyond p999_ns"]
-    assert percentiles(bins.assign(count=10000), []).warnings.tolist() == [()]
+    assert percentiles(bins, []).warnings.map(lambda said: caveats(said).words).tolist() == [
+        "fewer than 10 I/Os beyond p999_ns"
+    ]
+    assert percentiles(bins.assign(count=10000), []).warnings.tolist() == [""]
 
 
 def test_factors_are_never_mixed():

@@ -85,7 +85,7 @@ def limited(came: dict, vms=2) -> pd.DataFrame:
 
 def test_of_a_limit_it_is_said_what_came():
     found = hci.neighbours(limited({"backup": 48}), ["iops"])
-    assert found[["limit", "came"]].to_numpy().tolist() == [[("64 MiB/s a VM",), ("48 MiB/s a VM",)]]
+    assert found[["limit", "came"]].to_numpy().tolist() == [["64 MiB/s a VM", "48 MiB/s a VM"]]
     said = hci.neighbours_answer(found)
     assert "with backup limited to 64 MiB/s a VM (48 MiB/s a VM came): " in said
     both = hci.neighbours(limited({"backup": 48, "scan": 490}), ["iops"])

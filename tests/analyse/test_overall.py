@@ -5,6 +5,7 @@ from scipy import stats
 
 from hcilib.analyse.compare.compare import compare
 from hcilib.analyse.compare.overall import everywhere, geometric_mean
+from hcilib.model.caveats import caveats
 
 NOISE = np.array([-0.01, 0.0, 0.01])
 
@@ -178,7 +179,7 @@ def test_the_mean_has_a_verdict_only_where_it_hides_nothing():
     unstable = means(grid([0.1, 0.1], np.array([-0.2, 0, 0.2])))
     assert (unstable["verdict"], str(unstable["warnings"])) == ("lower", ""), "a noisy cell has no veto"
     both = means(grid([0.5, 2.0]))
-    assert (both["verdict"], str(both["warnings"])) == (
+    assert (both["verdict"], caveats(both["warnings"]).words) == (
         "no verdict",
         "no verdict on the mean: 1 of 2 cells higher, 1 lower",
     )

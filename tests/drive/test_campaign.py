@@ -18,6 +18,7 @@ from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.campaign import CampaignError, run
 from hcilib.drive.campaign.rundir import RunDir, RunDirError
 from hcilib.drive.guard.preflight import PreflightError
+from hcilib.model.caveats import caveats
 from hcilib.model.metrics import COLUMNS
 from hcilib.model.sweeps import sweep
 from hcilib.model.system import System
@@ -65,7 +66,7 @@ TYPES = {
     "runtime_s": "float64",
     "warmup_ratio": "float64",
     "valid": "bool",
-    "warnings": "object",
+    "warnings": "str",
 }
 """Column -> dtype of the results table (DESIGN section 3); None: any number."""
 
@@ -229,7 +230,7 @@ def test_every_host_has_its_facts_and_nothing_of_this_machine_is_kept(finished, 
     assert {f.stem for f in (run_dir / "facts").glob("*.json")} == {"node1", "node2", "vm1", "vm2", "vm3"}
     drives = read_wear(run_dir)
     assert set(drives["node"]) == {"node1"}, "both nodes tell of the same kernel"
-    assert not drives["warnings"].map(lambda said: {"smart-open", "smart-late"} & said.codes).any()
+    assert not drives["warnings"].map(lambda said: {"smart-open", "smart-late"} & caveats(said).codes).any()
     kept = {n: json.loads((run_dir / f"facts/wear/node{n}.json").read_text())["readings"] for n in (1, 2)}
     assert [[reading["when"] for reading in kept[n]] for n in (1, 2)] == [["start", "end"]] * 2
     assert all(reading["shares_kernel"] for reading in kept[2])

@@ -18,6 +18,7 @@ from hcilib.drive.campaign.policy import Policy, PolicyError, Rules, Watch, furt
 from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.campaign.subjects import subjects
 from hcilib.drive.launch.launch import launch
+from hcilib.model.caveats import caveats
 from hcilib.model.plan import Adaptive, Plan, Volume, shuffled
 from hcilib.model.sweeps import sweep
 from hcilib.model.testbed import Disk, Fio, Node, Testbed, Vm
@@ -485,7 +486,7 @@ def test_a_warm_up_that_holds_is_not_repeated_in_the_next_campaign(warmed, bed, 
 def test_capped_before_it_is_steady_every_later_run_says_so(bed, mirror_system, tmp_path):
     plan = warm_plan("4k-randwrite-rate1m", warmup_cap_s=2.5)
     results = measure.run(plan, bed, mirror_system, tmp_path / "capped", progress=False)
-    [warning] = results["warnings"].map(str)
+    [warning] = results["warnings"].map(lambda said: caveats(said).words)
     assert warning.startswith("not steady: 4k-randwrite-rate1m after 5 rounds of 0.5 s: written 0.1")
     assert "given up after 5 rounds" in events(tmp_path / "capped", "warm")[0]["reason"]
     pd.testing.assert_frame_equal(read_results(tmp_path / "capped"), results)

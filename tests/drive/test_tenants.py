@@ -7,6 +7,7 @@ import pytest
 
 import hcilib as hci
 from hcilab.lab import lab
+from hcilib.model.caveats import caveats
 from hcilib.model.sweeps import sweep
 from hcilib.model.workload import PlanError
 
@@ -117,7 +118,7 @@ def test_a_cap_that_was_missed_is_said_in_the_row(bed, tmp_path):
     plan = sweep(["4k-randread-rate4000iops"], repeats=1, iodepth=8, vms=1, read_runtime_s=2,
                  span_bytes=2**22, prefill=False, canary=False)  # fmt: skip
     [row] = hci.run(plan, bed, SYSTEM, tmp_path / "run", progress=False).to_dict("records")
-    [said] = [str(caveat) for caveat in row["warnings"] if caveat.code == "cap-missed"]
+    [said] = [str(caveat) for caveat in caveats(row["warnings"]) if caveat.code == "cap-missed"]
     assert said.endswith("of 4,000 IOPS came, as much as the storage gave")
 
 

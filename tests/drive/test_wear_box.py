@@ -13,6 +13,7 @@ from hcilab.cluster import running
 from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.facts import SMART, _answers
 from hcilib.drive.hosts.hosts import Fleet, Outcome, need
+from hcilib.model.caveats import caveats
 from hcilib.read.nodes.facts import parse_smart
 
 WEAR = hci.ROOT / "tests/data/wear"
@@ -67,7 +68,7 @@ def test_a_drive_says_what_a_campaign_wrote_to_it_interrupted_and_resumed(box, t
     assert written > 6 * 2**20
     assert abs(nvme["bytes_written"] - written) <= 512_000, "as the kernel counted since it booted, in whole units"
     assert (nvme["serial"], nvme["wear_before_pct"], nvme["wear_after_pct"]) == (SERIAL, 0, 0)
-    assert nvme["warnings"].codes == {"smart-paused"}
+    assert caveats(nvme["warnings"]).codes == {"smart-paused"}
     assert "virtual" in str(virtual["warnings"])
     assert [r["when"] for r in json.loads((run_dir / "facts/wear/node1.json").read_text())["readings"]] == [
         *("start", "end") * 2

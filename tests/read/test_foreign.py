@@ -18,6 +18,7 @@ import pytest
 
 import hcilib as hci
 from hcilib.cli import main
+from hcilib.model.caveats import caveats
 from hcilib.read.foreign.parts import ForeignError
 from hcilib.show.report.scenarios import ScenarioError, find_scenarios
 
@@ -74,7 +75,7 @@ def agrees(row: pd.Series, expected: dict[str, float]) -> None:
 
 def codes(results: pd.DataFrame) -> set[str]:
     """But which percentiles the captured runs are too short for, which hangs on how fast the machine was."""
-    return {code for row in results["warnings"] for code in row.codes} - {"thin-tail"}
+    return {code for row in results["warnings"] for code in caveats(row).codes} - {"thin-tail"}
 
 
 # --- loose files ------------------------------------------------------------------------------------------------------
@@ -209,7 +210,7 @@ def test_a_folder_of_fio_at_several_rates_says_which_latency_at_which_demand(tmp
     assert results["delivered_pct"].to_numpy() == pytest.approx(
         (results["iops"] / results["offered_iops"] * 100).to_numpy()
     )
-    assert "saturated" in results["warnings"].iloc[-1].codes
+    assert "saturated" in caveats(results["warnings"].iloc[-1]).codes
     curve = hci.load_curve(results, ["p50_ns"])
     assert curve["n"].tolist() == [2, 2, 2, 1]
     within = hci.load_within(results, p50_ns=1e9)
@@ -447,7 +448,9 @@ def test_an_archive_of_cbt_is_compared_by_the_settings_that_it_says_differ(tmp_p
     }
     assert hci.compare(results, "ceph, pool_profile rep3")["ratio"].tolist() == pytest.approx([0.5], rel=0.02)
     assert results.attrs["left_out"] == []
-    assert set(hci.read_results(tmp_path)["warnings"].iloc[0].codes) >= {"system"}  # of which only the user knows
+    assert set(caveats(hci.read_results(tmp_path)["warnings"].iloc[0]).codes) >= {
+        "system"
+    }  # of which only the user knows
 
 
 def test_runs_of_cbt_that_nothing_tells_apart_are_left_out_and_archives_are_systems_by_their_folders(tmp_path):
@@ -839,15 +842,17 @@ def side_by_side() -> pd.DataFrame:
 def test_two_tools_side_by_side_carry_a_warning_that_names_what_differs():
     found = hci.compare(side_by_side(), "cedar").set_index("system")
     for system in ("mirror", "parity"):
-        assert "tools" in found.loc[system, "warnings"].codes
-        assert "measured with diskspd v fio: DiskSPD prints some percentiles" in str(found.loc[system, "warnings"])
-    assert "tools" not in found.loc["birch", "warnings"].codes
+        assert "tools" in caveats(found.loc[system, "warnings"]).codes
+        assert "measured with diskspd v fio: DiskSPD prints" in caveats(found.loc[system, "warnings"]).words
+    assert "tools" not in caveats(found.loc["birch", "warnings"]).codes
 
 
 def test_what_stands_behind_each_system_names_the_tools():
     told = hci.pooled(side_by_side()).set_index("system")["warnings"]
     assert all("measured with" in str(row) and "DiskSPD prints some percentiles" in str(row) for row in told)
-    assert not any("tools" in row.codes for row in hci.pooled(hci.read_results(LOOSE, names=NAMES))["warnings"])
+    assert not any(
+        "tools" in caveats(row).codes for row in hci.pooled(hci.read_results(LOOSE, names=NAMES))["warnings"]
+    )
 
 
 def test_the_notebooks_selections_keep_what_files_of_one_load_generator_hold():
@@ -943,4 +948,4 @@ def test_of_an_interrupted_diskspd_the_timespan_that_ended_is_a_run_and_the_othe
     rows = hci.read_results(tmp_path, system="oak")
     assert rows.attrs["left_out"] == []
     assert list(rows["valid"]) == [True, False]
-    assert "interrupted before it measured" in [str(said) for said in rows["warnings"].iloc[1]]
+    assert "interrupted before it measured" in [str(said) for said in caveats(rows["warnings"].iloc[1])]

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib.model.caveats import caveats
 
 DATA = Path(__file__).parents[1] / "data" / "rundirs"
 VERSIONS = sorted(folder.name for folder in DATA.iterdir() if folder.is_dir())
@@ -25,6 +26,7 @@ DIGESTS_SINCE = "1d"
 def describe(run_dir: Path) -> dict:
     """Return every value of the results, and of each other table its rows and columns in brief."""
     results = hci.read_results(run_dir)
+    results["warnings"] = results["warnings"].map(lambda said: sorted(caveats(said).codes))
     described = {"results": {str(name): listed(results[name]) for name in results}}
     for name in TABLES[1:]:
         table = getattr(hci, f"read_{name}")(run_dir)
@@ -41,8 +43,6 @@ def listed(column: pd.Series) -> list:
 
 def plain(value):
     """Return a value as JSON."""
-    if hasattr(value, "codes"):
-        return sorted(value.codes)
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
     if pd.isna(value):

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib.model.caveats import caveats
 from hcilib.model.places import POOL_FILL
 from hcilib.read.nodes.facts import levels_of
 from hcilib.read.run.records import RunReadError
@@ -28,9 +29,9 @@ def level(tmp_path):
         told = levels_of(pd.Series(["a", "a [turbo]", "b"]), tmp_path)
         own, variant, other = told.to_dict("records")
         assert other["pool_fill_pct"] != other["pool_fill_pct"], "nothing was asked of b"
-        assert str(other["warnings"]) == ""
+        assert caveats(other["warnings"]).words == ""
         assert str(variant["pool_fill_pct"]) == str(own["pool_fill_pct"]), "a setting has the pool of its system"
-        return own["pool_fill_pct"], str(own["warnings"])
+        return own["pool_fill_pct"], caveats(own["warnings"]).words
 
     return of
 
@@ -82,7 +83,7 @@ def test_systems_on_pools_of_unlike_levels_are_marked_as_such():
     assert "systems differ in pool_fill_pct: 90 v 20" in str(row["warnings"])
     unknown = RUNS.assign(vms=1, pool_fill_pct=RUNS["system"].map({"a": 20.0}))
     [row] = hci.compare(unknown, "a").to_dict("records")
-    assert "unlike" not in row["warnings"].codes
+    assert "unlike" not in caveats(row["warnings"]).codes
 
 
 def test_a_fleet_that_grows_fills_its_pool_which_is_said():
@@ -95,7 +96,7 @@ def test_a_fleet_that_grows_fills_its_pool_which_is_said():
 def test_campaigns_of_earlier_versions_have_no_level_and_nothing_is_said_of_it():
     results = hci.read_results(hci.samples()["lab-single"])
     assert results["pool_fill_pct"].isna().all()
-    assert not results["warnings"].map(lambda said: "pool-fill" in said.codes).any()
+    assert not results["warnings"].map(lambda said: "pool-fill" in caveats(said).codes).any()
     assert hci.read_pool_fill(hci.samples()["lab-single"]).empty
 
 
@@ -111,4 +112,4 @@ def test_a_file_that_is_something_else_is_named_and_costs_the_level_alone(tmp_pa
         results = hci.read_results(copied)
         assert list(results["iops"]) == list(before["iops"])
         assert results["pool_fill_pct"].isna().all()
-        assert results["warnings"].map(lambda said: "pool-fill" in said.codes).all()
+        assert results["warnings"].map(lambda said: "pool-fill" in caveats(said).codes).all()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import hcilib as hci
+from hcilib.model.caveats import caveats
 from hcilib.read.nodes.facts import parse_smart, rows_of_drives
 from hcilib.read.run.records import RunReadError
 
@@ -105,7 +106,7 @@ def test_first_before_and_last_after_however_often_it_was_interrupted(rows):
     )
     assert (row["bytes_written"], row["device"], row["carries"]) == (2000 * 512_000, "nvme1n1", "md0")
     assert (row["wear_before_pct"], row["wear_after_pct"]) == (3, 4)
-    assert row["warnings"].codes == {"smart-paused"}
+    assert caveats(row["warnings"]).codes == {"smart-paused"}
     assert "interrupted 2 times" in str(row["warnings"])
 
 
@@ -139,7 +140,7 @@ def test_an_exchanged_drive_is_two_and_namespaces_of_one_controller_are_one(rows
 
 def test_a_node_that_did_not_answer_says_so_and_one_on_anothers_kernel_says_nothing(rows):
     [row] = rows(("start", {}), ("end", {}), error="no answer within 60 s")
-    assert str(row["warnings"]) == "at its start: no answer within 60 s; at its end: no answer within 60 s"
+    assert caveats(row["warnings"]).words == "at its start: no answer within 60 s; at its end: no answer within 60 s"
     assert rows(("start", {}), ("end", {}), shares_kernel=True) == []
     (late,) = rows(("start", {"a": nvme(5)}), ("end", {"a": nvme(6)}), done=7)
     assert "7 steps had been measured before the first reading" in str(late["warnings"])
@@ -150,7 +151,7 @@ def test_a_campaign_of_an_earlier_version_and_a_file_that_is_something_else(tmp_
     (copied / "facts/wear/node1.json").unlink()
     [before] = hci.read_wear(copied).to_dict("records")
     assert before["node"] == "node1"
-    assert str(before["warnings"]) == "what its drives say of themselves was not taken down"
+    assert caveats(before["warnings"]).words == "what its drives say of themselves was not taken down"
     assert isnan(before["bytes_written"])
     for text in ('{"readings": 3}', "[]", '{"readings": []}', "\x00"):
         (copied / "facts/wear/node1.json").write_text(text)
@@ -164,5 +165,5 @@ def test_a_real_campaign_that_was_interrupted():
     assert (nvme["model"], nvme["serial"], nvme["unit_bytes"]) == ("QEMU NVMe Ctrl", "BOX-NVME1", 512_000)
     assert nvme["bytes_written"] > 2**20
     assert (nvme["wear_before_pct"], nvme["wear_after_pct"]) == (0, 0)
-    assert nvme["warnings"].codes == {"smart-paused"}
+    assert caveats(nvme["warnings"]).codes == {"smart-paused"}
     assert isnan(table.loc["vda", "bytes_written"])

@@ -65,7 +65,7 @@ def regression(
     out["verdict"] = _verdict(out, metric, margin, 1 - CONFIDENCE)
     joined = [NONE] * len(out)
     for i, name, notes in zip(code, cells[campaign], cells["notes"], strict=True):
-        joined[i] += notes.of(name)
+        joined[i] += caveats(notes).of(name)
     out["warnings"] = annotate(
         joined,
         (out["k"] == 1, Caveat("one-campaign", _ONE.format(100 * margin))),

@@ -38,7 +38,14 @@ class Runs:
     blocks: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        return " / ".join(f"{value:.6g}" for value in self.values)
+        """Return ``block:value``, with blanks between, every digit kept."""
+        return " ".join(f"{block}:{value!r}" for block, value in zip(self.blocks, self.values, strict=True))
+
+    @classmethod
+    def read(cls, text: str) -> Runs:
+        """Return the runs of such a text."""
+        pairs = [pair.split(":") for pair in str(text).split()]
+        return cls(tuple(float(value) for _, value in pairs), tuple(int(block) for block, _ in pairs))
 
     @property
     def logs(self) -> np.ndarray:

@@ -152,7 +152,7 @@ def until_stable(results: pd.DataFrame) -> pd.DataFrame:
     if "sync_lat_ns" not in results:
         return results
     said = warnings_of(results)
-    flushed = results["sync_lat_ns"].notna().to_numpy() & np.array([FLUSHED not in own for own in said], bool)
+    flushed = results["sync_lat_ns"].notna().to_numpy() & np.array([FLUSHED not in own.found for own in said], bool)
     share = 1.0
     if "write_iops" in results:
         share = (results["write_iops"] / results["iops"].where(results["iops"] > 0)).fillna(1.0)

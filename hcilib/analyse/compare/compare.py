@@ -34,7 +34,7 @@ from hcilib.analyse.compare.contrast import (
     two_sided,
     unlike,
 )
-from hcilib.model.caveats import NONE, Caveat
+from hcilib.model.caveats import Caveat, together
 from hcilib.model.metrics import METRICS, better_sign, metric_of, noun, percent, percent_range, value, verb, where
 
 
@@ -110,7 +110,7 @@ def compare(
     p_adjusted, n_baseline, n, verdict, sentence, warnings; then baseline, value, value_baseline (both centres), equivalent,
     unstable, confidence, margin, tost_p, tost_p_adjusted, tost_lo, tost_hi, method ("paired t" or "Welch t", ", guarded" if it is; ""
     where nothing can be tested), adjust, runs_to_decide (a cell and side; of what is inconclusive), runs,
-    runs_baseline.
+    runs_baseline (texts, ``block:value`` with blanks between), by (the by columns, likewise).
     `verdict` is about the number, not the taste: higher, lower, equivalent, inconclusive; point where a side has one
     run (no interval), missing where it has none. `higher` and `equivalent` (the column) can both hold.
 
@@ -182,7 +182,7 @@ def _both(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, pair: pd.Data
     center, found = np.append(cells["center"].to_numpy(), np.nan), []
     for mine, its, paired in zip(rows, base, pair["paired"], strict=True):
         kept = partners(cells, mine, its) if paired else (None, None)
-        found.append((_runs_of(cells, mine, kept[0]), _runs_of(cells, its, kept[1])))
+        found.append((str(_runs_of(cells, mine, kept[0])), str(_runs_of(cells, its, kept[1]))))
     both = pd.DataFrame(found, columns=["runs", "runs_baseline"], dtype=object)
     return both.assign(value=center[rows], value_baseline=center[base])
 
@@ -277,7 +277,7 @@ def rank(
         "beaten": (pairs["differ"] & ahead & ~pairs["point"]).groupby(pairs["row"]).sum(),
         "tied_with": pairs[~pairs["differ"]].groupby("row")["other"].agg(", ".join),
         "point": mine["point"].any(),
-        "notes": mine["notes"].agg(lambda notes: sum(notes, NONE)),
+        "notes": mine["notes"].agg(together),
     }
     facts = pd.DataFrame(per_cell).reindex(cells.index)
     others, absent = cells["system"].nunique() - 1, _absent(cells, by)

@@ -10,9 +10,9 @@ from typing import TypeAlias
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import annotate, as_list, asked_by, counted, group_codes, left_out, listed
+from hcilib.analyse.compare.cells import Runs, annotate, as_list, asked_by, counted, group_codes, left_out, listed
 from hcilib.analyse.compare.contrast import critical, holm, judge, least_difference
-from hcilib.model.caveats import NONE, Caveat
+from hcilib.model.caveats import NONE, Caveat, warnings_of
 from hcilib.model.metrics import metric_of, noun, pattern_words, percent, percent_range, size_of, verb, where
 
 
@@ -120,11 +120,12 @@ def _error_over_blocks(
 def _moves(rows: pd.DataFrame, code: np.ndarray, cells: np.ndarray) -> Iterator[tuple[int, str, int, float]]:
     """What each run of a cell moves its group's mean by, relative to the cell's mean: group, side, block, log."""
     for row, group in zip(rows.to_dict("records"), code, strict=True):
-        system, base = row["runs"].logs, row["runs_baseline"].logs
+        runs, runs_baseline = (Runs.read(row[side]) for side in ("runs", "runs_baseline"))
+        system, base = runs.logs, runs_baseline.logs
         if row["method"].startswith("paired"):
-            sides = {"pair": (system - base, row["runs"].blocks)}
+            sides = {"pair": (system - base, runs.blocks)}
         else:
-            sides = {"system": (system, row["runs"].blocks), "baseline": (-base, row["runs_baseline"].blocks)}
+            sides = {"system": (system, runs.blocks), "baseline": (-base, runs_baseline.blocks)}
         for side, (logs, blocks) in sides.items():
             for log, block in zip(logs, blocks, strict=True):
                 yield group, side, block, (log - logs.mean()) / len(logs) / cells[group]
@@ -403,10 +404,10 @@ def _beyond_runs(rows: pd.DataFrame) -> Iterator[str]:
     if missing := int((rows["verdict"] == "missing").sum()):
         have = "has" if missing == 1 else "have"
         yield f"{counted(missing, 'test')} of {len(rows)} {have} no ratio: a system was not measured there."
-    unlike = dict.fromkeys(caveat.text for said in rows["warnings"] for caveat in said if caveat.code == "unlike")
+    unlike = dict.fromkeys(caveat.text for said in warnings_of(rows) for caveat in said if caveat.code == "unlike")
     if unlike:
         yield f"No run can tell how much of it is {'; '.join(map(_due, unlike))}."
-    busy = sum("busy" in said.codes for said in rows["warnings"])
+    busy = sum("busy" in said.codes for said in warnings_of(rows))
     if busy:
         yield (
             f"In {busy} of {counted(len(rows), 'test')} a node's CPU was above 90 %: measure it again on a quieter "

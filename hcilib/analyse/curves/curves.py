@@ -19,7 +19,7 @@ from hcilib.analyse.compare.cells import (
 )
 from hcilib.analyse.compare.compare import rank
 from hcilib.analyse.compare.contrast import CONFIDENCE, against, below, contrast, judge, notes_of_pairs, own_interval
-from hcilib.model.caveats import NONE, Caveat, caveats, column
+from hcilib.model.caveats import NONE, Caveat, caveats, column, together
 from hcilib.model.metrics import FACTORS, METRICS, better_sign, metric_of, noun, pattern_order, pattern_words, where
 
 ALPHA = 0.05
@@ -45,7 +45,7 @@ def peak(
 
     Returns the by columns, best (the value of `over` at the observed best), the metric and its interval (as iops,
     iops_lo, iops_hi; measured there; the
-    selection is not allowed for), smallest_tied and tied (tuple; values of `over`), n (fewest runs of a point),
+    selection is not allowed for), smallest_tied and tied (text; values of `over`), n (fewest runs of a point),
     confidence, leave_one_out, bias_pct, verdict (peak; plateau where several are tied; point where a point has a single
     run; missing), warnings.
 
@@ -67,14 +67,14 @@ def peak(
     out = out.assign(
         best=top[over],
         smallest_tied=depth.where(tied).groupby(code).min().astype(depth.dtype),
-        tied=depth[tied].groupby(code[tied]).agg(tuple),
+        tied=depth[tied].groupby(code[tied]).agg(lambda at: ", ".join(f"{load:g}" for load in at)),
         n=_fewest(cells, code),
         **interval_columns(metric, top["center"], lo, hi),
         confidence=CONFIDENCE,
         leave_one_out=_leave_one_out(cells, code, sign, len(out)),
     )
     out["bias_pct"] = 100 * sign * (out[metric] / out["leave_one_out"] - 1)
-    several = out["tied"].map(len) > 1
+    several = out["tied"].astype(str).str.contains(", ", regex=False)
     out["verdict"] = np.select([out["n"] == 0, out["n"] == 1, several], ["missing", "point", "plateau"], "peak")
     ends = depth[cells["n"] > 0].groupby(code[cells["n"] > 0]).agg(["min", "max"]).reindex(range(len(out)))
     out["warnings"] = annotate(
@@ -98,7 +98,7 @@ def peak_sentence(peaks: pd.DataFrame, labels: Mapping[str, str] | None = None, 
     if peaks["iops"].isna().all():
         return "No system has a valid run with IOPS."
     row = peaks.loc[peaks["iops"].idxmax()]
-    others = ", ".join(f"{at:g}" for at in row["tied"] if at != row["best"])
+    others = ", ".join(at for at in str(row["tied"]).split(", ") if at != f"{row['best']:g}")
     sure = {
         "peak": f"no other {over} is tied with it",
         "plateau": f"tied with {over} {others}",
@@ -244,7 +244,7 @@ def _crossings(curve: dict[str, np.ndarray], over: str) -> Iterator[dict[str, An
             **{"below": met[over][i], "above": met[over][i + 1]},
             **{"ratio_below": met["ratio"][i], "ratio_above": met["ratio"][i + 1], "verdict": verdict},
             "n": min(met["n"][i : i + 2].min(), met["n_baseline"][i : i + 2].min()),
-            "warnings": met["warnings"][i] + met["warnings"][i + 1],
+            "warnings": caveats(met["warnings"][i]) + caveats(met["warnings"][i + 1]),
         }
     if not len(changes):
         yield _no_crossing(met, over, len(curve["ratio"]))
@@ -338,12 +338,12 @@ def _told(cells: pd.DataFrame, row: int, best: int, over: str) -> dict:
     here, there = cells.loc[row], cells.loc[best]
     names = [f"{over} {point[over]:g}" for point in (there, here)]
     points = zip(names, (there, here), strict=True)
-    unstable = [point["notes"].of(name) if point["unstable"] else NONE for name, point in points]
+    unstable = [caveats(point["notes"]).of(name) if point["unstable"] else NONE for name, point in points]
     return {
         "iops": here["center"], "n": min(here["n"], there["n"]), "best_iops": there["center"], "best_at": there[over],
         "ratio": here["center"] / there["center"],
         "note": f"{here['center']:,.0f} IOPS at {names[1]}, after {there['center']:,.0f} at {there[over]:g}",
-        "warnings": sum(unstable, NONE),
+        "warnings": together(unstable),
     }  # fmt: skip
 
 

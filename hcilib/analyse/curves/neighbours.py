@@ -71,9 +71,9 @@ def neighbours(
     table = table.rename(columns={"system": "beside", "of": "system", "value_baseline": "alone"})
     came, together = _came(results), _together(table["tenant"], table["beside"])
     limited = [[name for name in beside.split(", ") if "-rate" in name] for beside in table["beside"]]
-    table["limit"] = [tuple(_limit_words(name) for name in names) for names in limited]
+    table["limit"] = ["; ".join(_limit_words(name) for name in names) for names in limited]
     table["came"] = [
-        tuple(came.get((*step, name), "an unknown rate") for name in names)
+        "; ".join(came.get((*step, name), "an unknown rate") for name in names)
         for *step, names in zip(table["system"], together, limited, strict=True)
     ]
     key = ["system", "tenant", "pattern", "metric"]
@@ -219,9 +219,9 @@ def neighbours_answer(
     return "\n".join(said)
 
 
-def _beside(beside: str, limit: Iterable[str], came: Iterable[str]) -> str:
+def _beside(beside: str, limit: str, came: str) -> str:
     """Return ``beside backup``, or ``with backup limited to 64 MiB/s a VM (48 MiB/s a VM came)``."""
-    limits = (f"limited to {let} ({rate} came)" for let, rate in zip(limit, came, strict=True))
+    limits = (f"limited to {let} ({rate} came)" for let, rate in zip(limit.split("; "), came.split("; "), strict=True))
     words = [f"{name.partition('-rate')[0]} {next(limits)}" if "-rate" in name else name for name in beside.split(", ")]
     return ("with " if "-rate" in beside else "beside ") + " and ".join(words)
 

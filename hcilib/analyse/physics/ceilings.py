@@ -214,8 +214,8 @@ def best_share(
     if beside:  # what the other ceilings rest on
         best = best.merge(told.groupby(keys, dropna=False)[beside].mean().reset_index(), on=keys, how="left")
     if "node_cpu_pct" in told:
-        cpu = summarize(told, "node_cpu_pct", by=keys)[[*keys, "center"]]
-        best = best.merge(cpu.rename(columns={"center": "node_cpu_pct"}), on=keys, how="left")
+        cpu = summarize(told, "node_cpu_pct", by=keys)[[*keys, "node_cpu_pct"]]
+        best = best.merge(cpu, on=keys, how="left")
     best = against_ceiling(best, rates, drives, scheme, stripes=stripes)
     if dials is not None and len(dials):
         let = dialled(dials, told.dropna(subset=["iops"])).set_index(["system", "pattern"])["iops"]

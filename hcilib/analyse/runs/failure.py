@@ -87,7 +87,7 @@ def failures(
         row |= {"whole_s": _whole(events, keys, key, row["heal_s"]), "max_lat_ns": _longest(hosts, keys, key)}
         if row["whole_s"] > row["runtime_s"] - row["heal_s"]:
             text = f"the run ended before its copies were whole, {row['whole_s']:.0f} s after {row['heal']}"
-            row["warnings"] = Caveats([*row["warnings"], Caveat("not-whole", text)])
+            row["warnings"] = Caveats([*caveats(row["warnings"]), Caveat("not-whole", text)])
         rows.append(dict(zip(keys, key, strict=True)) | row | {"confidence": CONFIDENCE})
     return pd.DataFrame(rows, columns=[*keys, *COLUMNS])
 
@@ -302,10 +302,10 @@ def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY) -> pd.Dat
     quantity that some run did not live to see (not back when it ended) has no mean: a warning says how many. Its median
     and worst count such a run as infinitely late.
 
-    Returns the by columns, quantity, n, median, worst (the lowest rate or ratio, the longest time,
-    the deepest dip), mean, mean_lo, mean_hi, resolution_s (of `gap_s`; NaN of others), confidence,
-    warnings; quantities nobody has are left out. Raises ValueError for runs of one failure that
-    vary in a factor, or in what was done, and it is not in `by`.
+    Returns the by columns, quantity, n, seen (runs with a value), median, worst (the lowest rate or
+    ratio, the longest time, the deepest dip), mean, mean_lo, mean_hi, resolution_s (of `gap_s`; NaN
+    of others), confidence, warnings; quantities nobody has are left out. Raises ValueError for runs
+    of one failure that vary in a factor, or in what was done, and it is not in `by`.
     """
     by = as_list(by)
     others = [c for c in CONDITIONS if c in costs and c not in by]
@@ -324,7 +324,7 @@ def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY) -> pd.Dat
                     if len(runs) == 1:
                         found |= {"mean_lo": found["mean"], "mean_hi": found["mean"] + 2 * resolution_s}
                 rows.append(dict(zip(by, key, strict=True)) | {"quantity": name, "column": column} | found)
-    numbers = ["n", "median", "worst", "mean", "mean_lo", "mean_hi", "resolution_s", "confidence"]
+    numbers = ["n", "seen", "median", "worst", "mean", "mean_lo", "mean_hi", "resolution_s", "confidence"]
     columns = [*by, "quantity", *numbers, "warnings", "column"]
     return pd.DataFrame(rows, columns=columns).assign(by=" ".join(by))
 
@@ -333,7 +333,15 @@ def _over_repeats(values: np.ndarray, column: str) -> dict:
     known, n = values[~np.isnan(values)], values.size
     late = np.nan_to_num(values, nan=np.inf) if column == "back_s" else known
     worst = {"median": np.median(late), "worst": late.min() if column in RATIOS else late.max()}
-    whole = {"n": n, **worst, "mean": np.nan, "mean_lo": np.nan, "mean_hi": np.nan, "confidence": CONFIDENCE}
+    whole = {
+        "n": n,
+        "seen": known.size,
+        **worst,
+        "mean": np.nan,
+        "mean_lo": np.nan,
+        "mean_hi": np.nan,
+        "confidence": CONFIDENCE,
+    }
     if known.size < n:
         unseen = Caveat("not-seen", f"{QUANTITIES[column]}: not seen in", f" {n - known.size} of {n} runs")
         return whole | {"warnings": caveats(unseen)}
@@ -484,8 +492,8 @@ def _known(found: Mapping, column: str) -> bool:
 
 
 def _unseen(row: Mapping) -> str:
-    """``2 of 3 runs``, from the caveat that counts them."""
-    return next(caveat.detail for caveat in row["warnings"] if caveat.code == "not-seen").strip()
+    """Return ``2 of 3 runs``: those in which it was not seen."""
+    return f"{row['n'] - row['seen']} of {row['n']} runs"
 
 
 def _value(found: Mapping, column: str, unit: str) -> str:

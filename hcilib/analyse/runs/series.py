@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from hcilib.analyse.compare.contrast import CONFIDENCE, critical, half_width_of
-from hcilib.model.caveats import Caveat, Caveats
+from hcilib.model.caveats import Caveat, caveats
 from hcilib.model.metrics import FACTORS, KEYS
 
 LONG_RUN_BATCHES = 20
@@ -413,7 +413,7 @@ def _per_run(series: pd.DataFrame, metric: str, columns: list[str], judge: Calla
     for key, total, cut in fleet(series, metric):
         known = total.dropna()
         row = judge(known.index.to_numpy(float), known.to_numpy(float))
-        rows.append(key | row | {"warnings": Caveats([*row["warnings"], *cut])})
+        rows.append(key | row | {"warnings": caveats(row["warnings"]) + cut})
     keys = run_columns(series) if isinstance(series, pd.DataFrame) else []
     return pd.DataFrame(rows, columns=[*keys, *columns])
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from hcilib.model.caveats import NONE, Caveat, Caveats, caveats, column
+from hcilib.model.caveats import NONE, Caveat, Caveats, caveats, column, together
 from hcilib.model.compressed import read_bytes
 from hcilib.model.places import LEFT, NETWORK, POOL_FILL, WEAR, at_home
 
@@ -277,7 +277,7 @@ def _level(rows: Sequence[Mapping[str, Any]]) -> tuple[float, Caveats]:
         readings.setdefault(row["at_s"], []).append(row["pool_fill_pct"])
     full = [max(told) for told in readings.values() if all(pct == pct for pct in told)]
     if not full:
-        return _NAN, Caveats(caveat for row in rows for caveat in row["warnings"])
+        return _NAN, together(row["warnings"] for row in rows)
     least, most = min(full), max(full)
     said = caveats(Caveat("pool-fill", f"the pool was {least:.3g} to {most:.3g} % full while it was measured"))
     return STEP_PCT * float((most + STEP_PCT / 2) // STEP_PCT), said if most - least > STEP_PCT else NONE

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from hcilib.model.caveats import NONE, Caveat, Caveats, caveats, column
+from hcilib.model.caveats import NONE, Caveat, Caveats, caveats, column, warnings_of
 from hcilib.model.engine import located
 from hcilib.model.metrics import COLUMNS, OF_FLUSHES, QUANTILES, STAMPED
 from hcilib.model.places import RECORD
@@ -171,7 +171,7 @@ def _of_campaign(folder: Path, run_id: str, engine: Engine) -> pd.DataFrame:
     results = _of_steps(folder, plan, engine)
     full = levels_of(results["system"], folder)
     every = [NO_LEASE] if plan["testbed"].get("lease") == "none" else []
-    said = column(own + more + every for own, more in zip(results["warnings"], full["warnings"], strict=True))
+    said = column(own + more + every for own, more in zip(warnings_of(results), warnings_of(full), strict=True))
     results = results.assign(run_id=run_id, pool_fill_pct=full["pool_fill_pct"], warnings=said)
     results.attrs |= {"caveat": plan.get("caveat", ""), "unmeasured": unmeasured(folder, plan, results)}
     return results
