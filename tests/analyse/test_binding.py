@@ -120,7 +120,7 @@ def test_the_cpu_of_a_fleet_is_one_number():
         "pattern == '4k-randwrite'"
     )
     told = hci.fleet_curves(results)
-    cpu = hci.summarize(results, "node_cpu_pct", by=["vms"]).set_index("vms")["center"]
+    cpu = hci.summarize(results, "node_cpu_pct", by=["vms"]).set_index("vms")["node_cpu_pct"]
     best = hci.best_share(told, None, 3, hci.Mirror(3)).iloc[0]
     rules = hci.stop_rules(told.query("vms > 0"), by=["curve"]).dropna(subset=["vms"])
     assert best["node_cpu_pct"] == pytest.approx(cpu[best["vms"]])
