@@ -31,23 +31,16 @@ def _styled():
     plt.close("all")
 
 
-def named(summary: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """A summary with columns that say what they are; goes when ``summarize`` returns them."""
-    return summary.rename(columns={"center": metric, "lo": f"{metric}_lo", "hi": f"{metric}_hi"})
-
-
 def summary(metric="iops", n=3, scale=1.0, **columns) -> pd.DataFrame:
-    table = pd.DataFrame({
+    values = np.array([10e3, 50e3, 90e3, 20e3, 60e3, 95e3, 9e3, 40e3, 70e3, 8e3, 30e3, 60e3]) * scale
+    half = 0.1 if n > 1 else NAN
+    return pd.DataFrame({
         "system": ["lab-single"] * 6 + ["lab-mirror"] * 6,
         "pattern": (["4k-randwrite"] * 3 + ["4k-randread"] * 3) * 2,
         "iodepth": [1, 8, 32] * 4,
-        "center": np.array([10e3, 50e3, 90e3, 20e3, 60e3, 95e3, 9e3, 40e3, 70e3, 8e3, 30e3, 60e3]) * scale,
-        "n": n,
-        "confidence": 0.95,
-    })  # fmt: skip
-    half = 0.1 if n > 1 else NAN
-    table = table.assign(lo=table["center"] * (1 - half), hi=table["center"] * (1 + half))
-    return named(table, metric).assign(**columns)
+        metric: values, f"{metric}_lo": values * (1 - half), f"{metric}_hi": values * (1 + half),
+        "n": n, "confidence": 0.95,
+    }).assign(**columns)  # fmt: skip
 
 
 def grid(table, y="iops", over="iodepth", look=None, **more):

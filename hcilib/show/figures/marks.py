@@ -21,13 +21,11 @@ from hcilib.model.metrics import CHECKS, FACTORS, KEYS, METRICS, Metric, metric_
 from hcilib.model.system import known_labels
 from hcilib.show.figures import style
 from hcilib.show.figures.style import QUIET, looks, pattern_label, tip
+from hcilib.show.tables.columns import KNOWN, printed_as
 
 Grid: TypeAlias = FacetGrid | Axes
 ROOM = 1.2
 """So many doublings of a load, or steps, are free on each side of a single one."""
-
-UNITS = {"ns": ("ms", 1e6), "pct": ("%", 1.0), "s": ("s", 1.0), "tib": ("TiB", 1.0)}
-"""Ending of a column's name -> the unit that it is shown in, and that unit's size."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +158,7 @@ def intervals(g: Grid, table: pd.DataFrame, value: str, dodge: float = 0.0, valu
     --------
     >>> import seaborn as sns
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and vms > 1")
-    >>> iops = results.assign(n=1, iops_lo=float("nan"), iops_hi=float("nan"))
+    >>> iops = hci.summarize(results, "iops")
     >>> look = hci.by("system", iops)
     >>> g = sns.relplot(iops, x="iodepth", y="iops", col="pattern", col_wrap=4, kind="line", **look)
     >>> hci.intervals(g, iops, "iops")
@@ -209,16 +207,13 @@ def measure(value: str, rows: pd.DataFrame) -> Metric:
         base = f" relative to {word('system', bases[0])}" if len(bases) == 1 else ""
         label = known[0].label if len(known) == 1 else "Ratio"
         return Metric(value, label + base, "", "", 1, "{:.3f}×")
-    own = value == "value" or value.endswith("_ns")
-    if own and len({(what.unit, what.scale) for what in known}) == 1:
-        label = "Latency" if known[0].unit == "ms" else "Value"
-        return known[0] if len(known) == 1 else replace(known[0], name=value, label=label)
-    stem, _, suffix = value.rpartition("_")
-    if value in METRICS or not stem or suffix not in UNITS:
-        return metric_of(value)
-    unit, scale = UNITS[suffix]
-    label = stem.replace("_", " ")
-    return Metric(value, label[:1].upper() + label[1:], unit, "", scale, "{:,.4g}")
+    if known and value in ("value", "latency_ns"):
+        alike = {(what.unit, what.scale) for what in known}
+        if len(alike) == 1:
+            label = KNOWN["latency_ns"].label if known[0].unit == "ms" else "Value"
+            return known[0] if len(known) == 1 else replace(known[0], name=value, label=label)
+    what = printed_as(value, None)
+    return replace(what, label=what.label[:1].upper() + what.label[1:]) if what.unit else metric_of(value)
 
 
 def _matched(panel: Panel, legend: list[Entry]) -> Iterator[tuple[Marks, pd.DataFrame]]:
