@@ -322,6 +322,35 @@ def test_ratios_have_their_line_band_and_baseline():
     )
 
 
+def test_a_figure_of_ratios_has_the_colours_of_the_figure_with_the_baseline():
+    table = summary().assign(system=lambda t: t["system"].map({"lab-single": "birch", "lab-mirror": "cedar"}))
+    both = hci.by("system", table)["palette"]
+    assert hci.by("system", table.query("system == 'cedar'").assign(baseline="birch"))["palette"] == {
+        "cedar": both["cedar"]
+    }
+
+
+def test_rows_of_panels_that_share_them_are_named_once_and_a_narrow_log_axis_has_ticks():
+    table = summary().assign(metric=lambda t: t["pattern"].map({"4k-randread": "iops", "4k-randwrite": "p99_ns"}))
+    table = table.rename(columns=lambda name: name.replace("iops", "ratio")).assign(ratio=1.0, baseline="alone")
+    table = table.assign(ratio_lo=0.99, ratio_hi=1.01)
+    g = sns.catplot(table, x="ratio", y="iodepth", col="metric", orient="h", **hci.by("system", table, kind="point"))
+    hci.intervals(g, table, "ratio")
+    hci.finish(g)
+    g.figure.canvas.draw()
+    first, second = g.axes.flat
+    assert second.get_ylabel() == ""
+    assert tick_names(first.yaxis) == ["iodepth 1", "iodepth 8", "iodepth 32"]
+    assert second.get_ylim() == (2.5, -0.5)
+    assert [ax.get_xlabel() for ax in g.axes.flat] == ["p99 latency relative to alone", "IOPS relative to alone"]
+    one = summary("lat_ns", n=1, scale=1000).query("system == 'lab-single' and iodepth == 8")
+    ax = drawn(grid(one, "lat_ns"), one, "lat_ns").axes.flat[0]
+    ax.set_yscale("log")
+    hci.finish(ax)
+    ax.figure.canvas.draw()
+    assert tick_names(ax.yaxis)
+
+
 def test_a_long_table_of_several_metrics_is_labelled_by_them():
     long = pd.concat([summary("value", scale=s).assign(metric=m) for m, s in (("p50_ns", 10.0), ("p99_ns", 90.0))])
     g = drawn(grid(long, "value", look=hci.by("system", long, style="metric")), long, "value")

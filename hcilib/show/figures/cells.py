@@ -23,6 +23,8 @@ from hcilib.show.figures.style import GRID, INK, LOOK, QUIET, darker, dash, look
 
 COLOURED = ("bar", "box", "boxen", "violin", "strip", "swarm", "count")
 """Kinds of figures that tell names apart by colour alone."""
+LEAST_RANGE = 3.0
+"""A log axis of values spans at least this ratio, so that it has ticks."""
 DASHES: tuple[Any, ...] = ("-", style.DASHED, style.DOTTED, style.MIXED)
 
 
@@ -63,7 +65,9 @@ def by(column: str, table: pd.DataFrame, style: str | bool | None = None, **chan
     ('system', '#8E2A12')
     """
     names = list(table[column].dropna().unique())
-    chosen, kind = looks(names), changes.get("kind", "line")
+    others = table["baseline"].dropna().unique() if "baseline" in table and column == "system" else ()
+    chosen, kind = looks([*names, *others]), changes.get("kind", "line")
+    chosen = {name: chosen[name] for name in names}  # as in a figure that shows the baseline too
     given: dict[str, Any] = {"hue": column, "hue_order": names}
     given["palette"] = {name: colour for name, (colour, _) in chosen.items()}
     markers = {name: mark for name, (_, mark) in chosen.items()}
@@ -119,12 +123,14 @@ def finish(
     _drop_legend(g, fig)
     for ax in axes:
         style.dress(ax)
+    rows = {getattr(ax, f"{way}axis") for ax in axes for way in "xy" if _named(getattr(ax, f"{way}axis"))}
     _place(g, fig, lines, legend)
     for way in "xy":
         columns = [getattr(ax, f"get_{way}label")() for ax in axes]
         column = next(filter(None, columns), "")
         for ax, own in zip(axes, columns, strict=True):
-            _format(ax, way, own or column)
+            axis = getattr(ax, f"{way}axis")
+            (_name_rows if axis in rows else _format)(ax, way, own or column)
         _label(fig, axes, way)
     for n, line in enumerate(lines):
         for ax in line:
@@ -259,13 +265,13 @@ def _format(ax: Axes, way: str, column: str) -> None:
     axis = getattr(ax, f"{way}axis")
     value, what = ax.__dict__.get("hci_measure", {}).get(way, ("", None))
     what = what if what and value == column else measure(column, pd.DataFrame())
-    if _named(axis):
-        _name_rows(ax, axis, way, column)
-        return
     axis.set_label_text(OVER.get(column, what.axis))
     alike = getattr(ax, f"get_shared_{way}_axes")().get_siblings(ax) if column != value else ()
     loads = sorted({load for one in alike for load in one.__dict__.get("hci_loads", ())})
     log, ends = axis.get_scale() == "log", np.sort(axis.get_view_interval()) / what.scale
+    if log and not loads and what.name != "ratio" and ends[1] < LEAST_RANGE * ends[0]:
+        ends = np.sqrt(ends[0] * ends[1] * np.array([1 / LEAST_RANGE, LEAST_RANGE]))
+        ax.set(**{f"{way}lim": tuple(ends * what.scale)})
     if axis.isDefault_majloc and what.name == "ratio" and log:
         style.ratio_ticks(axis)
     elif axis.isDefault_majloc and len(loads):
@@ -283,16 +289,18 @@ def _format(ax: Axes, way: str, column: str) -> None:
             axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}×"))
 
 
-def _name_rows(ax: Axes, axis: Any, way: str, column: str) -> None:
+def _name_rows(ax: Axes, way: str, column: str) -> None:
     """Names of rows as figures write them; they need no label."""
-    places = axis.get_ticklocs()
-    names = [word(column, text) for text in axis.get_major_formatter().format_ticks(places)]
-    axis.set_major_locator(FixedLocator(places))
-    axis.set_major_formatter(style.RowNames(ax, names, False) if way == "y" else FixedFormatter(names))
+    axis = getattr(ax, f"{way}axis")
+    if _named(axis):  # not yet by a panel that shares it
+        places = axis.get_ticklocs()
+        names = [word(column, text) for text in axis.get_major_formatter().format_ticks(places)]
+        axis.set_major_locator(FixedLocator(places))
+        axis.set_major_formatter(style.RowNames(ax, names, False) if way == "y" else FixedFormatter(names))
+        ends = (min(places) - 0.5, max(places) + 0.5)
+        ax.set(**{f"{way}lim": ends[::-1] if axis.get_inverted() else ends})
     axis.set_label_text("")
     axis.grid(False)
-    ends = (min(places) - 0.5, max(places) + 0.5)
-    ax.set(**{f"{way}lim": ends[::-1] if axis.get_inverted() else ends})
 
 
 def _show_ticks(ax: Axes, way: str, first: bool) -> None:

@@ -82,7 +82,8 @@ class Panel:
         """The loads that were set, ascending; none where the axis shows names or a metric."""
         if self.named or self.over in METRICS or self.over not in self.rows:
             return np.array([])
-        return np.sort(self.rows[self.over].dropna().unique()).astype(float)
+        steps = np.sort(self.rows[self.over].dropna().unique()).astype(float)
+        return steps if self.over in FACTORS or np.all(steps % 1 == 0) else np.array([])
 
 
 def panels(g: Grid) -> Iterator[tuple[Axes, dict[str, Any]]]:
@@ -429,8 +430,8 @@ def _make_room(panel: Panel) -> None:
     axis = ax.yaxis if panel.along == "y" else ax.xaxis
     high = panel.rows[[panel.value, f"{panel.value}_hi"]].max(axis=None)
     low, top = axis.get_view_interval()
-    if not getattr(ax, f"get_autoscale{panel.along}_on")() and high > top:
-        ax.set(**{f"{panel.along}lim": (low, high + 0.05 * (high - low))})
+    if not getattr(ax, f"get_autoscale{panel.along}_on")() and high > 0.93 * top and low >= 0:
+        ax.set(**{f"{panel.along}lim": (low, high + 0.08 * (high - low))})
     if len(loads) == 1:
         log = panel.axis.get_scale() == "log"
         ends = (loads[0] / 2**ROOM, loads[0] * 2**ROOM) if log else (loads[0] - ROOM, loads[0] + ROOM)
