@@ -116,6 +116,8 @@ def _in_notebook() -> None:
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is not None:
         import_module("hcilib.show.report.errors").explain_errors(shell)
+        if "seaborn" in sys.modules:  # its figures then have the house style
+            import_module("hcilib.show.figures.cells").theme()
 
 
 _in_notebook()

@@ -2,7 +2,10 @@
 
 import io
 import re
+import subprocess
+import sys
 from pathlib import Path
+from unittest import mock
 
 import matplotlib as mpl
 
@@ -13,11 +16,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import seaborn as sns
+from IPython.core import pylabtools
+from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.pylabtools import print_figure
 from matplotlib.colors import to_hex
 
 import hcilib as hci
-from hcilib.show.report.export import narrow, with_tips
+from hcilib.show.report.export import load_ipython_extension, narrow, with_tips
 from hcilib.show.report.page import NARROW, inked
 
 NAN, ROOT = np.nan, Path(__file__).parents[2]
@@ -351,6 +356,17 @@ def test_rows_of_panels_that_share_them_are_named_once_and_a_narrow_log_axis_has
     assert tick_names(ax.yaxis)
 
 
+def test_rows_that_an_analyst_named_by_several_columns_have_each_in_words():
+    table = (
+        summary()
+        .query("system == 'lab-single'")
+        .assign(test=lambda t: t["pattern"] + ", iodepth " + t["iodepth"].astype(str))
+    )
+    ax = sns.pointplot(table, x="iops", y="test", linestyle="none", errorbar=None)
+    hci.finish(ax)
+    assert tick_names(ax.yaxis)[0] == "4k random write, iodepth 1"
+
+
 def test_a_long_table_of_several_metrics_is_labelled_by_them():
     long = pd.concat([summary("value", scale=s).assign(metric=m) for m, s in (("p50_ns", 10.0), ("p99_ns", 90.0))])
     g = drawn(grid(long, "value", look=hci.by("system", long, style="metric")), long, "value")
@@ -382,3 +398,16 @@ def test_the_example_in_the_documents_draws_what_it_says():
     exec(code, told)
     assert told["g"].figure.get_supylabel() == "Mean latency (ms)"
     assert set(re.findall(r"`hci\.(\w+)\(", section.partition("\n## ")[0])) >= {"theme", "by", "intervals", "finish"}
+
+
+@pytest.mark.parametrize(("first", "frames"), [("import seaborn", "False"), ("import matplotlib", "True")])
+def test_a_notebook_that_uses_seaborn_has_the_theme_from_its_import_on(first, frames):
+    code = f"{first}; import hcilib, matplotlib; print(matplotlib.rcParams['legend.frameon'])"
+    command = [sys.executable, "-m", "IPython", "--quick", "-c", code]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1] == frames
+
+
+def test_the_report_has_the_theme_where_a_kernel_is_a_fork():
+    with plt.rc_context({"legend.frameon": True}), mock.patch.object(pylabtools, "print_figure", print_figure):
+        load_ipython_extension(InteractiveShell())
+        assert not plt.rcParams["legend.frameon"]

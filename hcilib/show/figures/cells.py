@@ -351,7 +351,7 @@ def _ratios(ax: Axes, band: float | None) -> None:
     if band:
         span(1 / (1 + band), 1 + band, color="#9aa0a6", alpha=0.22, linewidth=0, zorder=0, gid="margin")
     low, high = sorted(getattr(ax, f"get_{way}lim")())
-    ax.set(**{f"{way}lim": (min(low, 0.93 / 1.06), max(high, 1.07 * 1.06))})
+    ax.set(**{f"{way}lim": (min(low / 1.02, 0.93 / 1.06), max(high * 1.02, 1.07 * 1.06))})
 
 
 def _handles(legend: list[Entry]) -> list[Any]:

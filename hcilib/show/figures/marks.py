@@ -17,15 +17,19 @@ from matplotlib.container import BarContainer
 from matplotlib.lines import Line2D
 from seaborn import FacetGrid
 
-from hcilib.model.metrics import CHECKS, FACTORS, KEYS, METRICS, Metric, metric_of, noun
+from hcilib.model.metrics import CHECKS, FACTORS, KEYS, METRICS, PLACES, Metric, metric_of, noun
 from hcilib.model.system import known_labels
 from hcilib.show.figures import style
 from hcilib.show.figures.style import QUIET, looks, pattern_label, tip
-from hcilib.show.tables.columns import KNOWN, printed_as
+from hcilib.show.tables.columns import KNOWN, NAMES, printed_as
 
 Grid: TypeAlias = FacetGrid | Axes
 ROOM = 1.2
 """So many doublings of a load, or steps, are free on each side of a single one."""
+
+
+WORDS = NAMES | CHECKS | PLACES
+"""How metrics, checks and placements are called."""
 
 
 @dataclass(frozen=True)
@@ -117,14 +121,14 @@ def names_of(legend: list[Entry]) -> list[str]:
 
 
 def word(column: str, value: Any) -> str:
-    """A value of a column as a figure names it."""
+    """A value of a column as a figure names it; of several that an analyst joined by commas each."""
     text = f"{value:g}" if isinstance(value, float) else str(value)
-    if text in METRICS or text in CHECKS:
-        return METRICS[text].label if text in METRICS else CHECKS[text]
-    if column == "pattern":
-        return pattern_label(text)
-    number = column in FACTORS and text.replace(".", "", 1).isdigit()
-    return f"{column} {text}" if number else known_labels().get(text, pattern_label(text))
+    if text in WORDS:
+        return WORDS[text]
+    if column in FACTORS and text.replace(".", "", 1).isdigit():
+        return f"{column} {text}"
+    parts = text.split(", ") if column not in ("system", "pattern") else [text]
+    return ", ".join(WORDS.get(part) or known_labels().get(part, pattern_label(part)) for part in parts)
 
 
 def shown_columns(g: Grid) -> dict[str, str]:

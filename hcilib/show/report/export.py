@@ -31,6 +31,7 @@ from matplotlib.gridspec import SubplotSpec
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.text import Text
 
+from hcilib.show.figures.cells import theme
 from hcilib.show.figures.style import folded, grid_of
 from hcilib.show.report.page import NARROW, escaped, width_pt
 from hcilib.show.tables.tables import Shown
@@ -56,6 +57,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
             formatter.for_type(shown, rendered)
         formatters[mime] = formatter
     pylabtools.print_figure = with_tips(pylabtools.print_figure)
+    theme()  # a kernel that is forked has imported hcilib before there was a shell
 
 
 def with_tips(print_figure: Callable[..., Any]) -> Callable[..., Any]:
