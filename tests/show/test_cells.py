@@ -232,6 +232,13 @@ def test_one_name_alone_and_points_of_two_measures():
     hci.finish(g, labels=True)
     assert marks(g.axes.flat[0]) == {"lab-single": [(1.0, 50e3, False)], "lab-mirror": [(2.0, 40e3, False)]}
     assert {"lab-single", "lab-mirror"} <= {t.get_text() for t in g.axes.flat[0].texts}
+    assert g.axes_dict["4k-randwrite"].get_xlabel() == "Usable (TiB)"
+    plt.close("all")
+    small = sns.scatterplot(both.assign(usable_tib=both["usable_tib"] / 2000), x="usable_tib", y="iops")
+    hci.finish(small)
+    small.figure.canvas.draw()
+    assert small.get_xlabel() == "Usable (GiB)"
+    assert "1" in tick_names(small.xaxis)
 
 
 def test_a_log_axis_of_values_and_wrapped_panels_fill_their_lines():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -265,6 +266,8 @@ def _format(ax: Axes, way: str, column: str) -> None:
     axis = getattr(ax, f"{way}axis")
     value, what = ax.__dict__.get("hci_measure", {}).get(way, ("", None))
     what = what if what and value == column else measure(column, pd.DataFrame())
+    if what.unit == "TiB" and max(axis.get_view_interval()) < 0.1:
+        what = replace(what, unit="GiB", scale=1 / 1024)
     axis.set_label_text(OVER.get(column, what.axis))
     alike = getattr(ax, f"get_shared_{way}_axes")().get_siblings(ax) if column != value else ()
     loads = sorted({load for one in alike for load in one.__dict__.get("hci_loads", ())})
