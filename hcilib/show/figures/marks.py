@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,6 +19,7 @@ from matplotlib.lines import Line2D
 from seaborn import FacetGrid
 
 from hcilib.model.metrics import CHECKS, FACTORS, KEYS, METRICS, PLACES, Metric, metric_of, noun
+from hcilib.model.metrics import value as value_of
 from hcilib.model.system import known_labels
 from hcilib.show.figures import style
 from hcilib.show.figures.style import QUIET, looks, pattern_label, tip
@@ -70,6 +72,7 @@ class Panel:
     value: str
     over: str
     along: str
+    title: str
 
     @property
     def axis(self) -> Any:
@@ -185,10 +188,10 @@ def intervals(g: Grid, table: pd.DataFrame, value: str, dodge: float = 0.0, valu
     for ax, where in panels(g):
         here = table[np.all([table[name] == v for name, v in where.items()], axis=0)] if where else table
         here = here[~here.astype(str).duplicated().to_numpy()].reset_index(drop=True)
-        panel = Panel(ax, here, value, shown[other], along)
+        title, lanes = ", ".join(word(*pair) for pair in where.items()), {}
+        panel = Panel(ax, here, value, shown[other], along, title)
         ax.__dict__["hci_measure"] = {along: (value, measure(value, here))}
         ax.__dict__["hci_loads"] = panel.loads
-        title, lanes = ", ".join(word(*pair) for pair in where.items()), {}
         for marks, part in _matched(panel, legend):
             drawn.append(_draw(panel, marks, part, dodge, values).assign(panel=title))
             notes.append(_gaps(panel, marks, dodge))
@@ -334,17 +337,19 @@ def _draw(panel: Panel, marks: Marks, part: pd.DataFrame, dodge: float, values: 
     one = len(set(told)) == 1 and panel.named
     name = word(marks.entry.column, marks.entry.text) if marks.entry else told[0] if one else ""
     at = _moved(panel, marks, marks.at, dodge)
+    tips = [panel.title if text == name and panel.title else text for text in told]
     if isinstance(marks.artist, list):
         ends_of: dict[str, Any] = {f"{panel.along}err": np.abs(ends[:, 1:] - ends[:, :1]).T}
         x, y = (at, ends[:, 0]) if panel.along == "y" else (ends[:, 0], at)
         ax.errorbar(x, y, **ends_of, fmt="none", ecolor=style.INK, elinewidth=1.2, capsize=3, zorder=3)
         bars = [bar for bar, known in zip(marks.artist, marks.there, strict=True) if known]
-        for bar, text, centre, alone in zip(bars, told, ends[:, 0], single, strict=True):
+        for bar, text, centre, alone in zip(bars, tips, ends[:, 0], single, strict=True):
             bar.set(edgecolor=marks.colour, facecolor="white" if alone else marks.colour)
-            tip(bar, ax, name, [f"{text}: {what.show(centre)}"])
+            tip(bar, ax, name, [f"{text}: {value_of(what, centre)}"])
     else:
         look, bars_like = (marks.colour, marks.marker), {"elinewidth": 1.2, "capsize": 3 if panel.along == "y" else 0}
-        style.points(ax, at, ends, look, name, told, what.show, panel.along, **bars_like)
+        show = partial(value_of, what)
+        style.points(ax, at, ends, look, name, tips, show, panel.along, **bars_like)
         if isinstance(marks.artist, Line2D):
             marks.artist.set_marker("")
             tip(marks.artist, ax, name)
