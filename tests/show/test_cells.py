@@ -364,6 +364,24 @@ def test_rows_of_panels_that_share_them_are_named_once_and_a_narrow_log_axis_has
     assert tick_names(ax.yaxis)
 
 
+def test_other_figures_of_an_analyst_are_finished_too():
+    table = summary(lat_ns=range(1, 13)).astype({"system": "category"})
+    heat = sns.heatmap(table.pivot_table(index="system", columns="iodepth", values="iops", observed=True))
+    hci.finish(heat, source="here")
+    assert not heat.xaxis.get_gridlines()[0].get_visible()
+    with narrow(heat.figure) as fits:
+        assert not fits
+    for g in (
+        sns.displot(table, x="iops", col="pattern", **hci.by("system", table, style=False)),
+        sns.catplot(table, x="iops", y="pattern", **hci.by("system", table, kind="box")),
+        sns.relplot(table, x="iops", y="lat_ns", hue="iodepth", size="n"),
+    ):
+        hci.finish(g)
+        g.figure.canvas.draw()
+    with pytest.raises(TypeError, match="not PairGrid"):
+        hci.finish(sns.pairplot(table[["iops", "n"]]))
+
+
 def test_rows_that_an_analyst_named_by_several_columns_have_each_in_words():
     table = (
         summary()

@@ -11,6 +11,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.category import StrCategoryFormatter
+from matplotlib.collections import QuadMesh
 from matplotlib.colors import to_hex
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -119,11 +120,11 @@ def finish(
     >>> ax.get_ylabel()
     'Mean latency (ms)'
     """
-    lines, legend, fig = _lines(g), entries(g), style.sheet(next(panels(g))[0])
+    fig, lines, legend = style.sheet(next(panels(g))[0]), _lines(g), entries(g)
     axes, single = [ax for line in lines for ax in line], max(map(len, lines)) == 1
     _drop_legend(g, fig)
     for ax in axes:
-        style.dress(ax)
+        style.dress(ax).grid(not any(isinstance(tiles, QuadMesh) for tiles in ax.collections))
     rows = {getattr(ax, f"{way}axis") for ax in axes for way in "xy" if _named(getattr(ax, f"{way}axis"))}
     _place(g, fig, lines, legend)
     for way in "xy":
@@ -152,7 +153,7 @@ def finish(
     notes = fig.__dict__.get("hci_notes", [])
     style.caption(axes[0], *notes, note, percent, _source(source))
     style.say(axes[0], says or fig.__dict__.get("hci_said", ""))
-    fig.set_layout_engine("constrained")
+    fig.set_layout_engine("tight" if style.has_colorbar(fig) else "constrained")
 
 
 def label_lines(ax: Axes, names: Mapping[str, Any] | None = None, size: float = 9.5) -> None:

@@ -95,6 +95,10 @@ class Panel:
 
 def panels(g: Grid) -> Iterator[tuple[Axes, dict[str, Any]]]:
     """Every panel, with the value of each column that it was made by."""
+    if not isinstance(g, FacetGrid | Axes):
+        raise TypeError(
+            f"a figure of the house is a FacetGrid (relplot, catplot, displot) or Axes, not {type(g).__name__}"
+        )
     if isinstance(g, Axes) or not g.axes_dict:
         yield (g if isinstance(g, Axes) else g.ax), {}
         return

@@ -454,6 +454,11 @@ def pattern_label(pattern: str) -> str:
     return " ".join(filter(None, words)) + (f" at {cap_words(match['cap'])}" if match["cap"] else "")
 
 
+def has_colorbar(fig: Figure) -> bool:
+    """Whether seaborn put a colour bar beside axes, which the constrained layout cannot move."""
+    return any(ax.get_label() == "<colorbar>" for ax in fig.axes)
+
+
 def grid_of(ax: Axes) -> tuple[int, int]:
     """Return the rows of panels on the sheet and the panels of the row that the axes are in."""
     place = ax.get_subplotspec()

@@ -32,7 +32,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.text import Text
 
 from hcilib.show.figures.cells import theme
-from hcilib.show.figures.style import folded, grid_of
+from hcilib.show.figures.style import folded, grid_of, has_colorbar
 from hcilib.show.report.page import NARROW, escaped, width_pt
 from hcilib.show.tables.tables import Shown
 
@@ -96,7 +96,7 @@ def narrow(fig: Figure) -> Iterator[bool]:
     """The figure with its panels below each other, as wide as a phone; False where it is narrow or has no grid."""
     size = fig.get_size_inches()
     places = {ax: place for ax in fig.axes if ax.get_visible() and (place := ax.get_subplotspec())}
-    if not places or size[0] <= 1.1 * PHONE:
+    if not places or size[0] <= 1.1 * PHONE or has_colorbar(fig):
         yield False
         return
     rows, columns = grid_of(next(iter(places)))
