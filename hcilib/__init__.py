@@ -77,11 +77,8 @@ _ROOMS = {
     "analyse.claims.claims": "check_claims claim_checks open_claims",
     "show.figures.cells": "theme by finish label_lines",
     "show.figures.marks": "intervals",
-    "show.figures.curves": "plot_demand plot_loads plot_panels plot_scaling plot_sweep",
-    "show.figures.rows": "plot_audit plot_baseline plot_coverage plot_forest plot_latency plot_neighbours "
-    "plot_regression",
-    "show.figures.bars": "plot_amplification plot_capacity plot_factorial plot_traffic plot_pareto "
-    "plot_pareto_panels plot_precision",
+    "show.figures.loads": "plot_loads",
+    "show.figures.coverage": "plot_coverage",
     "show.figures.times": "plot_failure plot_latency_over_time plot_plan",
     "show.tables.tables": "table",
     "show.report.report": "report",

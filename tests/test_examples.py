@@ -34,7 +34,7 @@ MUST = (
     "parse_scheme",
     "expected_traffic",
     "table",
-    "plot_sweep",
+    "intervals",
     "metric",
 )
 """The calls a first notebook is made of."""
@@ -66,7 +66,7 @@ def shell(monkeypatch):
 
 @pytest.mark.parametrize(
     ("typed", "offered"),
-    [("hci.summ", "summarize"), ("hci.plot_sw", "plot_sweep"), ("hci.Mirr", "Mirror"), ("hci.load_", "load_testbed")],
+    [("hci.summ", "summarize"), ("hci.plot_lo", "plot_loads"), ("hci.Mirr", "Mirror"), ("hci.load_", "load_testbed")],
 )
 def test_a_public_name_is_completed(shell, typed, offered):
     with provisionalcompleter():

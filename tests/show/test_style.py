@@ -22,7 +22,6 @@ from hcilib.show.figures.style import (
     panels,
     pattern_label,
     point_labels,
-    ratio_axis,
     row_axis,
     runs_note,
 )
@@ -144,30 +143,6 @@ def test_runs_note_says_what_an_interval_is():
     )
     assert runs_note(pd.DataFrame({"n": [3, 3], "confidence": 0.95})) == "3 runs each.", "no interval, none promised"
     assert runs_note(pd.DataFrame({"x": [1]})) is None
-
-
-@pytest.mark.parametrize("most", [1.4, 2.1, 2.6, 8, 200])
-def test_labels_of_ratios_stand_beside_each_other(most):
-    ax = canvas(7.2, 2.0)
-    ratio_axis(ax, [0.9, most], "Ratio")
-    ax.figure.canvas.draw()
-    boxes = [label.get_window_extent() for label in ax.get_xticklabels() if label.get_text()]
-    assert "1×" in [label.get_text() for label in ax.get_xticklabels()]
-    assert len(boxes) > 2
-    assert not [1 for a, b in combinations(boxes, 2) if a.overlaps(b)]
-    plt.close("all")
-
-
-def test_labels_of_ratios_stand_beside_each_other_where_long_names_leave_little_room():
-    ax = canvas(9.0, 2.0)
-    row_axis(ax, ["a row with a name that takes a third of the sheet"])
-    ax.text(1.01, 0, "and beside it " * 4, transform=ax.get_yaxis_transform())
-    ratio_axis(ax, [0.9, 1.8], "Ratio")
-    ax.figure.canvas.draw()
-    boxes = [label.get_window_extent() for label in ax.get_xticklabels() if label.get_text()]
-    assert len(boxes) > 2
-    assert not [1 for a, b in combinations(boxes, 2) if a.overlaps(b)]
-    plt.close("all")
 
 
 @pytest.mark.parametrize("gap", [0.0, 0.02, 0.05, 0.2])

@@ -19,7 +19,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNL
 
 from hcilib.model.metrics import pattern_order
 from hcilib.show.figures import style
-from hcilib.show.figures.curves import OVER
+from hcilib.show.figures.loads import OVER
 from hcilib.show.figures.marks import Entry, Grid, entries, measure, names_of, panels, word
 from hcilib.show.figures.style import GRID, INK, LOOK, QUIET, darker, dash, looks, pattern_label
 

@@ -144,11 +144,6 @@ def system_label(system: str) -> str:
     return known_labels().get(system, str(system))
 
 
-def metric_drawn(table: pd.DataFrame, given: str | None = None, otherwise: str = "iops") -> str:
-    """Return the metric that a table holds: as given, else the first column with an interval beside it."""
-    return given or next((name for name in table if f"{name}_lo" in table), otherwise)
-
-
 def tip(artist: Artist, ax: Axes, system: str, texts: Sequence[str] = ()) -> None:
     """What an artist's marks say, in the order of its points, when somebody points at one; and whose it is, to be
     dimmed.
@@ -216,15 +211,6 @@ def runs_note(table: pd.DataFrame, hollow: bool = True, intervals: bool = True) 
     percent = f"{100 * table['confidence'].max():.0f} % " if "confidence" in table else ""
     single = f"{'Hollow' if hollow else 'No bar'}: n = 1, no interval." if n.min() == 1 else ""
     return f"{runs} runs each, {percent}intervals. {single}".strip()
-
-
-def iodepth_axis(ax: Axes, depths: Iterable[float]) -> None:
-    """Log2 axis with the depths themselves as tick labels: 1 2 4 8 ..."""
-    ticks = sorted({float(d) for d in depths if d == d})
-    ax.set_xscale("log", base=2)
-    ax.xaxis.set_major_locator(FixedLocator(ticks))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-    ax.xaxis.set_minor_locator(NullLocator())
 
 
 def count(value: float) -> str:
@@ -305,17 +291,6 @@ class RoomyTicks(FixedLocator):
             if all(abs(np.log(tick / other)) > apart for other in shown):
                 shown.append(tick)
         return sorted(shown)
-
-
-def ratio_axis(ax: Axes, ratios: Iterable[float], label: str) -> None:
-    """Ratios on a log axis, where half and double are equally far from 1, with a line at 1."""
-    values = np.array([r for r in ratios if np.isfinite(r) and r > 0])
-    ax.set_xscale("log")
-    ax.set_xlim(values.min(initial=0.93) / 1.06, values.max(initial=1.07) * 1.06)
-    ratio_ticks(ax.xaxis)
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}×"))
-    ax.set_xlabel(label, wrap=True)
-    ax.axvline(1, color=QUIET, linewidth=1, zorder=1, gid="reference")
 
 
 def ratio_ticks(axis) -> None:

@@ -275,7 +275,7 @@ def write_downloads(notebook: NotebookNode, folder: Path) -> list[str]:
     """Write the files of an executed notebook's outputs; each output's metadata then lists its own as ``files``.
 
     A file is named after what its cell shows: ``iops.csv`` for ``hci.table(iops)``, ``iops.svg`` for
-    ``hci.plot_panels(iops)`` and for a cell that calls ``sns.relplot(iops, ...)``. Two views of one
+    ``hci.plot_loads(loads)`` and for a cell that calls ``sns.relplot(iops, ...)``. Two views of one
     table share its files; other repetitions are numbered.
 
     Returns
