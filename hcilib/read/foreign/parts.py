@@ -134,7 +134,8 @@ def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str
         said += caveats
     row |= _flushes(of)
     percentiles, why = _percentiles(of)
-    said += thin_tail(sum(part.bins[1].sum() for part in of if part.bins)) if all(part.bins for part in of) else NONE
+    if all(part.bins for part in of):
+        said += thin_tail(sum(part.bins[1].sum() for part in of if part.bins)).found
     errors = [error for part in of for error in part.errors]
     ran_s, wanted_s = row["runtime_s"], found.get("runtime_s", nan)
     if found.get("time_based") and ran_s < 0.95 * wanted_s:
