@@ -1,0 +1,689 @@
+"""Where each number of a notebook's sentences is on its page.
+
+A page says a quantity in its answer, lists it in a table and draws it in a figure. The rules below
+name, for each notebook, the numbers of its generated sentences: a fragment around the number, in
+which ``#`` stands for it, and where the page's tables have it. A number that no rule finds, or that
+is not the one its table has, is a disagreement.
+
+To extend it: write a rule ``_NN(page)`` that yields ``Claim(fragment, expected, ...)``, one
+`expected` for each ``#`` (claims.py), and enter it in `RULES`. Keep fragments to the number, its
+unit and the one word that names the quantity, so that a new wording changes little here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+import hcilib as hci
+import pandas as pd
+from hcilib.model.metrics import pattern_words
+from hcilib.model.schemes import parse_scheme
+from tests.one_number.claims import (
+    NUMBER,
+    QUOTED,
+    Claim,
+    Free,
+    Span,
+    agree,
+    count,
+    ends,
+    judge,
+    least,
+    lines,
+    middle,
+    most,
+    numbers,
+    off_pct,
+    span,
+    through,
+    total,
+    whole,
+)
+from tests.one_number.pages import NOTES, Page
+
+REGIME = 100 * inspect.signature(hci.regimes).parameters["drop"].default
+"""Per cent by which a regime is less than the best at a lower load."""
+
+
+def _loads(page: Page) -> Iterator[Claim]:
+    """Return the claims about loads at which more is less."""
+    regimes = page.table("Best (IOPS)", "Best at", "Verdict")
+    yield Claim("more than # % less", REGIME)
+    yield Claim(
+        r"[Aa]t # loads?, more \w+ gives .{,30}less IOPS \(", count(regimes["Verdict"], "point")
+    )
+    yield Claim(
+        r"[Aa]t # loads?, more \w+ gives .{,30}less IOPS, shown", count(regimes["Verdict"], "lower")
+    )
+
+
+# ---- one system against another: 00_files, 04_compare
+
+KINDS = {"rw": "mixed I/O", "write": "writes", "read": "reads"}
+SIDES = {"slower": "lower", "faster": "higher"}
+
+
+def _against(page: Page) -> Iterator[Claim]:
+    """Return the claims about a challenger and its baseline, from the table of their ratios."""
+    table = page.table("System", "Pattern", "Ratio", "n of the baseline", "Verdict")
+    for line, part in lines(page):
+        who = re.match(r"(.+?) (?:against|leads|trails) (.+?)(?: in \d|:)", line)
+        if not who:
+            continue
+        rows, turned = table[table["System"] == who[1]], False
+        if rows.empty:
+            rows, turned = table[table["System"] == who[2]], True
+        kinds = [
+            next(word for key, word in KINDS.items() if key in name) for name in rows["Pattern"]
+        ]
+        rows = rows.assign(kind=kinds)
+        yield from _untested(rows, turned, part)
+        for kind, own in rows.groupby("kind"):
+            for speed, verdict in SIDES.items():
+                yield from _decided(own, f"{kind} ", speed, own[own["Verdict"] == verdict], part)
+            same = own[own["Verdict"] == "equivalent"]
+            beyond = [off_pct(end) for cell in same.get("95 % interval", ()) for end in ends(cell)]
+            reach = (
+                Span(most(map(off_pct, same["Ratio"])).lo, math.ceil(most(beyond).hi + 1e-6))
+                if beyond
+                else 0
+            )
+            tests = (len(same), len(own))
+            yield Claim(
+                rf"{kind} as fast within # %[^(;]*\(# of # tests?", reach, *tests, part=part
+            )
+            yield from _open(own, f"{kind}", own[own["Verdict"] == "inconclusive"], part)
+        yield from _runs_needed(rows, part)
+        gone = count(rows["Verdict"], "missing")
+        yield Claim("# tests? of # ha(?:s|ve) no ratio", gone, len(rows), part=part)
+        notes = "; ".join(rows[NOTES])
+        for name, *levels in re.findall(r"systems differ in (\w+): (\d+) v (\d+)", notes):
+            gib = [Span(int(level) / 2**30, int(level) / 2**30) for level in levels]
+            yield Claim(rf"(?i:due to [^(;.]*{name}) \(# v #\)", *levels, part=part)
+            if name == "span_bytes":
+                yield Claim(r"data is tested \(# GiB v # GiB\)", *gib, part=part)
+    dial = page.table("What", "Expected", "Off by (%)")
+    ratios = dial[dial["What"].str.startswith("ratio")]
+    truths = list(map(off_pct, ratios["Expected"]))
+    for words in re.finditer(r"the drives' rates say \(([^)]*)\)", page.said):
+        for said in re.compile(NUMBER).finditer(page.said, *words.span(1)):
+            truth = next((one for one in truths if agree(said[0], one)), "no expected ratio")
+            yield Claim("#", truth, part=said.span())
+
+
+def _untested(rows: pd.DataFrame, turned: bool, part: tuple[int, int]) -> Iterator[Claim]:
+    points = rows[rows["Verdict"] == "point"]
+    ratios = [through(lambda r: 1 / r, cell) if turned else span(cell) for cell in points["Ratio"]]
+    above = [ratio for ratio in ratios if middle(ratio) > 1]
+    below = [ratio for ratio in ratios if middle(ratio) < 1]
+    pair = r"(?: \(#(?: to #)? times\))?"
+    reach = (least(above), most(above))
+    yield Claim(
+        f"leads .*?in # of # tests? of IOPS{pair}", len(above), len(ratios), *reach, part=part
+    )
+    yield Claim(f"trails in #{pair}", len(below), least(below), most(below), part=part)
+
+
+def _decided(
+    own: pd.DataFrame, kind: str, speed: str, rows: pd.DataFrame, part: tuple[int, int]
+) -> Iterator[Claim]:
+    """Return the claims about cells of one kind of I/O whose verdict is on one side."""
+    sizes = [off_pct(cell) for cell in rows["Ratio"]]
+    bounds = [sorted(map(off_pct, ends(c))) for c in rows.get("95 % interval", ()) if ends(c)[0]]
+    tests = (len(rows), len(own))
+    each = rf"{kind}# to # % {speed}[^(;]*\(# of # tests?, each at # %"
+    yield Claim(each, least(sizes), most(sizes), *tests, 95, part=part)
+    if sizes:
+        mean = through(lambda *r: 100 * abs(math.prod(r) ** (1 / len(r)) - 1), *rows["Ratio"])
+        alone = Free("of several cells together: their pooled interval is in no table")
+        lo, hi = bounds[0] if len(rows) == 1 and bounds else (alone, alone)
+        one = rf"{kind}# % {speed}[^(;]*\((?:# to # %, )?# of # tests?"
+        yield Claim(one, mean, lo, hi, *tests, part=part)
+
+
+def _open(
+    own: pd.DataFrame, kind: str, rows: pd.DataFrame, part: tuple[int, int]
+) -> Iterator[Claim]:
+    """Return the claims about cells of one kind of I/O that are not decided."""
+    reach = (least(rows["Ratio"]), most(rows["Ratio"]))
+    yield Claim(
+        rf"{kind}[^(;]*\(# of # tests?, ratio #(?: to #)?", len(rows), len(own), *reach, part=part
+    )
+
+
+def _runs_needed(rows: pd.DataFrame, part: tuple[int, int]) -> Iterator[Claim]:
+    """Return the claims about runs that would decide a cell; their number is in no table."""
+    planned, limit = (
+        Free("planned from the spread, in no table"),
+        Free("no more runs are planned for"),
+    )
+    open_ = rows[rows["Verdict"] == "inconclusive"]
+    made = least([*open_["n"], *open_["n of the baseline"]])
+    yield Claim("more than # runs a cell would be needed, # were made", limit, made, part=part)
+    yield Claim("about # runs a cell would decide it, # were made", planned, made, part=part)
+    yield Claim("# would decide # of them", planned, planned, part=part)
+    yield Claim("; # would stand if asked alone", planned, part=part)
+
+
+def _00(page: Page) -> Iterator[Claim]:
+    yield from _against(page)
+    checks = page.table("Check", "Holds", "Fails")
+    for name, rows in checks.groupby("Check"):
+        fails, asked = whole(rows["Fails"]), whole([*rows["Holds"], *rows["Fails"]])
+        yield Claim(f"# of # checks of {re.escape(name)}", fails, asked)
+
+
+def _01(page: Page) -> Iterator[Claim]:
+    cost, tests = page.table("Kind", "Steps", "Written (GiB)"), page.table("Tests", "Runs", "VMs")
+    unit = next(name for name in SECONDS if name in cost)
+    seconds, gib = total(cost[unit]), total(cost["Written (GiB)"])
+    checks = page.table("Host", "Check")
+    yield Claim("all # checks on # hosts", len(checks), checks["Host"].nunique())
+    yield Claim("# tests in # steps", whole(tests["Tests"]), whole(cost["Steps"]))
+    yield Claim("take # hours", through(lambda s: s * SECONDS[unit] / 3600, seconds))
+    yield Claim("take # minutes", through(lambda s: s * SECONDS[unit] / 60, seconds))
+    yield Claim("on # VMs", most(tests["VMs"]))
+    yield Claim("write # TiB", through(lambda g: g / 1024, gib))
+    yield Claim("write # GiB", gib)
+    yield Claim("# warnings?:", len(page.table("About", "Warning", "Detail")))
+
+
+SECONDS = {"Hours": 3600, "Minutes": 60, "Seconds": 1}
+
+
+def _02(page: Page) -> Iterator[Claim]:
+    table = page.table("Measured", "Datasheet", "Verdict")
+    stated = table[~table["Datasheet"].isin(["missing", "–"])]
+    unmeasured = count(stated["Measured"], "missing", "–")
+    verdicts = [count(table["Verdict"], word) for word in ("meets", "below")]
+    best = table.loc[table["Measured"].map(middle).idxmax()]
+    words = re.escape(pattern_words(best["Pattern"]))
+    yield Claim(f"up to # IOPS in {words}", best["Measured"])
+    yield Claim("in # of the # patterns", verdicts[0], len(stated))
+    yield Claim("# below it", verdicts[1])
+    yield Claim("# not measured", unmeasured)
+    yield Claim("# not decided", len(stated) - sum(verdicts) - unmeasured)
+    yield Claim("any of # patterns", len(table))
+
+
+def _03(page: Page) -> Iterator[Claim]:
+    peaks = page.table("Pattern", "Best", "Tied", "IOPS")
+    best = peaks.loc[peaks["IOPS"].map(middle).idxmax()]
+    curve = page.table("Pattern", "iodepth", "IOPS")
+    own = curve[(curve["Pattern"] == best["Pattern"]) & (curve["iodepth"] == best["Best"])]
+    words = re.escape(pattern_words(best["Pattern"]))
+    known = [best["IOPS"], most(curve["IOPS"]), *own["IOPS"]]
+    yield Claim(f"at most # IOPS, in {words} at iodepth #", known, best["Best"])
+    others = [at for at in re.findall(NUMBER, best["Tied"]) if at != best["Best"]]
+    for tied in re.finditer(r"tied with iodepth ([\d, ]+)", page.said):
+        said = re.compile(NUMBER).finditer(page.said, *tied.span(1))
+        for number, other in itertools.zip_longest(said, others, fillvalue="not tied"):
+            if isinstance(number, re.Match):
+                yield Claim("#", other, part=number.span())
+    yield from _loads(page)
+
+
+def _04(page: Page) -> Iterator[Claim]:
+    yield from _against(page)
+    winners = page.table("State", "Share of the best (%)", "Pattern")
+    patterns = winners["Pattern"].nunique()
+    best = winners[winners["Share of the best (%)"].isin(["100", "100.0"])]
+    alone = best[~best["Pattern"].duplicated(keep=False)]  # others round to 100 % too
+    for name, own in best.groupby("System"):
+        led = Span(count(alone["System"], str(name)), len(own))
+        yield Claim(f"{re.escape(name)} in # of # patterns", led, patterns)
+    leads, tied = (best[best["State"] == state]["Pattern"].nunique() for state in ("leads", "tied"))
+    yield Claim("# of # shown by a test", leads, patterns)
+    yield Claim("# tied", tied)
+    cost = "IOPS per node and 1 % CPU"
+    for line, part in lines(page):
+        if line.startswith("IOPS for") and cost in winners:
+            yield Claim("for # % of", 1, part=part)
+            for row in winners.to_dict("records"):
+                if f"best {pattern_words(row['Pattern'])}:" in line:
+                    yield Claim(rf"[:,] {re.escape(row['System'])} #", row[cost], part=part)
+    yield from _shares(page, page.table("System", "Scheme", "Usable share of raw (%)"))
+
+
+def _shares(page: Page, table: pd.DataFrame) -> Iterator[Claim]:
+    """Return the claims about usable shares, by the name before them."""
+    for row in table.to_dict("records"):
+        share, kept = row["Usable share of raw (%)"], parse_scheme(row["Scheme"]).reserve_share
+        without = through(lambda pct, kept=kept: pct / (1 - kept), share)
+        name = re.escape(row["System"])
+        yield Claim(
+            rf"(?:[:,;] |to ){name}(?:, [^;%]*?)? # %(?: with a reserve \(# % without\))?",
+            share,
+            without,
+        )
+
+
+def _05(page: Page) -> Iterator[Claim]:
+    latency = page.wide("Mean latency (ms)")
+    systems = [name for name in latency if name not in ("Pattern", "iodepth", NOTES)]
+    yield Claim("of # systems", len(systems))
+    for row in latency.to_dict("records"):
+        words = re.escape(pattern_words(row["Pattern"]))
+        first = least(row[name].partition(" ")[0] for name in systems)
+        yield Claim(rf"(?<!synchronous ){words} (?:\(|)# ms", first)
+    cost = page.table("System", "Added (ms)", "Ratio")
+    for words, suffix in (("synchronous write", "-sync"), ("one with fdatasync", "-fdatasync")):
+        pattern = cost["Pattern"] if "Pattern" in cost else pd.Series("-sync", cost.index)
+        own = cost[pattern.str.endswith(suffix)]["Ratio"]
+        yield Claim(f"{words} takes #(?: to #)? times", least(own), most(own))
+
+
+def _06(page: Page) -> Iterator[Claim]:
+    knees = page.table("Pattern", "Knee", "Slope before", "Smallest VMs")
+    knees = knees[knees["Pattern"] == page.params["pattern"]] if "Pattern" in knees else knees
+    row = knees.loc[knees["Points"].map(middle).idxmax()]
+    fleets = page.table("VMs", "IOPS", "Gain")
+    curve = (
+        fleets[fleets["Curve"] == row["Curve"]] if "Curve" in fleets and "Curve" in row else fleets
+    )
+    top = [row["Peak"], most(curve["IOPS"])]
+    yield Claim("# IOPS per added VM up to # VMs", row["Slope before"], row["Knee"])
+    yield Claim("# IOPS per added VM throughout", row["Slope before"])
+    interval = next((ends(row[name]) for name in row.index if "interval" in name), ["", ""])
+    yield Claim(r"\(# % interval # to #\)", 95, *interval)
+    yield Claim(", # after", row["Slope after"])
+    yield Claim("# IOPS at # VMs", top, row["VMs at the peak"])
+    yield Claim("and # % of that from # VMs on", 95, row["Smallest VMs"])
+    yield Claim(r"\(#, it takes #\)", row["Points"], Free("the least number of points of a knee"))
+    shares = page.table("Pattern", "Ceiling (IOPS)", "Share of the ceiling (%)")
+    shares = shares[shares["Pattern"] == page.params["pattern"]] if "Pattern" in shares else shares
+    for own in shares.to_dict("records"):
+        curve = re.escape(own.get("Curve", "measured"))
+        both = [own["Share of the ceiling (%)"]]
+        both += [through(lambda a, b: 100 * a / b, own["IOPS"], own["Ceiling (IOPS)"])]
+        yield Claim(rf"# % \({curve}\)", both)
+    busy = page.table("System", "VMs", "n", "Node CPU (%)")
+    limits = page.table("Drives (IOPS)", "Network (IOPS)", "CPU (IOPS)", "Said")
+    for own in limits.to_dict("records"):
+        for at in re.finditer(re.escape(own["Said"]), page.said):
+            for what, words in BINDING.items():
+                share = [through(lambda a, b: 100 * a / b, own["IOPS"], own[f"{what} (IOPS)"])]
+                if what == "CPU":
+                    share += [*busy[busy["VMs"] == row["VMs at the peak"]]["Node CPU (%)"]]
+                yield Claim(rf"{words} (?:binds?: used to |used to )?# %", share, part=at.span())
+    yield Claim("stated as close to # %", QUOTED)
+
+
+BINDING = {"Drives": "drives", "Network": "network", "CPU": "node CPU"}
+"""What may bind as a column calls it -> as a sentence does."""
+
+
+def _07(page: Page) -> Iterator[Claim]:
+    checked = page.table("Placement", "Direction", "Expected", "Observed", "Holds")
+    held, asked = count(checked["Holds"], "yes"), count(checked["Holds"], "yes", "no")
+    yield Claim("# of # counters within # %", held, asked, 100 * page.params["tolerance"])
+    yield Claim(
+        "# more (?:is|are) no test",
+        int(checked.get("Note", pd.Series(dtype=str)).str.startswith("no test").sum()),
+    )
+    for row in page.table("Direction", "VM on the owner", "VM on another node").to_dict("records"):
+        fragment = f"{row['Direction']} # on the owner and # elsewhere"
+        yield Claim(fragment, row["VM on the owner"], row["VM on another node"])
+    counts = page.table("Measure", "Seen", "Expected", "Holds")["Holds"]
+    yield Claim("# of # counts are", count(counts, "yes"), count(counts, "yes", "no"))
+
+
+def _08(page: Page) -> Iterator[Claim]:
+    cells = page.table("Write (%)", "IOPS", "CPU bound")
+    missing, bound = count(cells["IOPS"], "missing", "–"), count(cells["CPU bound"], "yes")
+    yield Claim("# of # combinations have no IOPS", missing, len(cells))
+    yield Claim("all # combinations measured", len(cells))
+    yield Claim("in # the CPU is the limit", bound)
+    effects = page.table("Effect", "Level", "Baseline", "Ratio", "Contexts", "Possible")
+    words = {"no": "no deduplication", "yes": "with deduplication"}
+    for row in effects[~effects["Effect"].str.contains(" x ")].to_dict("records"):
+        mix = row["Effect"] == "write_pct"
+        level, baseline = (
+            "a mix of # % writes" if mix else re.escape(words.get(row[side], row[side]))
+            for side in ("Level", "Baseline")
+        )
+        levels = ([row["Level"]], [row["Baseline"]]) if mix else ([], [])
+        lo, hi = (off_pct(end) if end else "" for end in ends(row.get("95 % interval", "")))
+        change = r"# % (?:more|fewer)"
+        sure = rf"\((?:{change} to {change}|one number each: untested)"
+        found = f"(?i:{level}) gives {change} IOPS than {baseline} {sure}"
+        pairs = (row["Contexts"], row["Possible"])
+        yield Claim(
+            f"{found}, # of # pairs?", *levels[0], off_pct(row["Ratio"]), *levels[1], lo, hi, *pairs
+        )
+        open_ = rf"(?i:{level}) against {baseline} is not decided {sure} IOPS, # of # pairs?"
+        yield Claim(open_, *levels[0], *levels[1], lo, hi, *pairs)
+
+
+def _09(page: Page) -> Iterator[Claim]:
+    capacity = page.table("System", "Scheme", "Usable share of raw (%)")
+    yield from _shares(page, capacity)
+    front = page.table("Pattern", "System", "Front")
+    stated = (
+        capacity[capacity["Stated (%)"].map(span).notna()]
+        if "Stated (%)" in capacity
+        else capacity.head(0)
+    )
+    fits = sum(
+        abs(middle(row["Stated (%)"]) - middle(row["Usable share of raw (%)"])) < 0.1
+        for _, row in stated.iterrows()
+    )
+    reserves = sum(parse_scheme(formula).reserve_share > 0 for formula in stated["Scheme"])
+    yield Claim("# of # printed shares follow", fits, len(stated))
+    yield Claim("from their scheme, # of them with a reserve", reserves)
+    own = set(front["System"]) if len(front) else set()
+    yield Claim("of the # schemes|by the # schemes", len(capacity) - len(own), len(capacity))
+    for name, rows in front.groupby("System"):
+        yield Claim(
+            f"{re.escape(name)} in # of # patterns",
+            count(rows["Front"], "yes"),
+            front["Pattern"].nunique(),
+        )
+
+
+def _10(page: Page) -> Iterator[Claim]:
+    tally = page.table("Check", "System", "Holds", "Fails", "Not checkable")
+    held, failed = whole(tally["Holds"]), whole(tally["Fails"])
+    one = tally[tally["Check"] == tally["Check"].iloc[0]] if len(tally) else tally
+    rows = sum(whole(one[name]) for name in ("Holds", "Fails", "Not checkable"))
+    broken = page.table("Check", "Measured", "Expected", "Holds", "Note")
+    yield Claim("# of # checks of # rows", held, held + failed, rows)
+    yield Claim("[Nn]one of # rows", rows)
+    yield Claim("# of # checks of the rows", failed, held + failed)
+    yield Claim("All # checks", held + failed)
+    yield Claim("# of them as", int(broken["Note"].str.startswith("truncated").sum()))
+    claims = page.table("Verdict", "Claims")
+    verdicts = dict(zip(claims["Verdict"], map(int, claims["Claims"]), strict=True))
+    made = sum(verdicts.values())
+    wrong, open_ = verdicts.get("wrong", 0), verdicts.get("not checkable", 0)
+    yield Claim("Of # claims", made)
+    yield Claim("# (?:is|are) wrong", wrong)
+    yield Claim("# holds? within rounding", verdicts.get("rounding", 0))
+    yield Claim("# match(?:es)?,", verdicts.get("matches", 0))
+    yield Claim("# cannot be checked", open_)
+    yield Claim("# of # claims in the text do(?:es)? not", wrong, made)
+    yield Claim("None of # claims", made)
+    yield from _loads(page)
+
+
+def _11(page: Page) -> Iterator[Claim]:
+    planned = page.table("Protocol", "Cells", "Half width (%)", "Assured (%)")
+    noise = planned["CV (%)"].iloc[0]
+    yield Claim("repeat within # % make # tests", noise, planned["Cells"].iloc[0])
+    for row in planned.to_dict("records"):
+        yield Claim(f"{row['Protocol']} # h for ±# %", row["Hours"], row["Half width (%)"])
+    coverage = page.table("Situation", "Runs", "Method", "Coverage")
+    design = coverage["Situation"].str.contains("pairs").map({True: "paired", False: "Welch"})
+    fits = [
+        method.startswith(word) for method, word in zip(coverage["Method"], design, strict=True)
+    ]
+    drift = coverage[fits].query("Situation.str.startswith('drift')")
+    runs = drift.loc[drift["Coverage"].map(middle).idxmin(), "Runs"]
+    spread = page.params["run_cv_pct"] or noise
+    yield Claim("with # runs that repeat within # %", runs, spread)
+    yield Claim("under a drift of # %", page.params["drift_cv_pct"])
+    yield Claim("promises # %", 95)
+    for row in drift[drift["Runs"] == runs].to_dict("records"):
+        words = re.escape(row["Situation"].partition(", ")[2])
+        yield Claim(f"# % of those measured {words}", through(lambda c: 100 * c, row["Coverage"]))
+    tried = page.table("True difference (%)", "n", "Wrong", "Intervals that held it (%)")
+    n, wrong = whole(tried["n"]), whole(tried["Wrong"])
+    shares = tried["Intervals that held it (%)"]
+    held = [round(int(of) * middle(pct) / 100) for of, pct in zip(tried["n"], shares, strict=True)]
+    share = 100 * sum(held) / n if n else 0
+    yield Claim("of # campaigns", n)
+    yield Claim("held the truth in # %, and # verdicts were wrong", share, wrong)
+
+
+def _12(page: Page) -> Iterator[Claim]:
+    tables = [t for t in page.tables if {"Pattern", "k", "Ratio", "Verdict"} <= set(t)]
+    found, alone = tables[0], tables[-1]
+    at = page.said.find("Against ")
+    parts = ((0, at % (len(page.said) + 1)), (at % (len(page.said) + 1), len(page.said)))
+    for table, part in zip((found, alone), parts, strict=True):
+        for verdict, word in (("regression", "worse"), ("improvement", "better")):
+            own = table[table["Verdict"] == verdict]
+            sizes = [off_pct(cell) for cell in own["Ratio"]]
+            by = r"(?: \(by #(?: to #)? %\))?"
+            yield Claim(
+                f"{word} in #(?: of # tests?)?{by}",
+                len(own),
+                len(table),
+                least(sizes),
+                most(sizes),
+                part=part,
+            )
+        same = count(table["Verdict"], "no change seen")
+        yield Claim("no change seen in #(?: of # tests?)?", same, len(table), part=part)
+    noise, times = (
+        page.table("Campaigns", "CV (%)", "From runs (%)"),
+        page.table("Run", "Began", "Ended"),
+    )
+    widest = noise.loc[noise["CV (%)"].map(middle).idxmax()]
+    k = found["k"].max()
+    yield Claim("against # earlier campaigns", [k, widest["Campaigns"]])
+    yield Claim("lie # % apart", widest["CV (%)"])
+    yield Claim(r"\(# % interval # to # %\)", 95, *ends(widest["95 % interval"]))
+    chances = page.table("Loss (%)", "k", "Chance (%)").to_dict("records")
+    chance = {(row["k"], middle(row["Loss (%)"])): row["Chance (%)"] for row in chances}
+    yield Claim("# of them show a loss", k)
+    for own in re.finditer(r"\b(\d+) of them show [^.]*\.", page.said):
+        for loss in re.finditer(rf"({NUMBER}) % in ({NUMBER}) %", own[0]):
+            place = (own.start() + loss.start(), own.start() + loss.end())
+            listed = chance.get((own[1], float(loss[1])), "in no row of the chances to see a loss")
+            yield Claim("# % in # %", loss[1], listed, part=place)
+    yield Claim("# of them show # % in", "12", "1")
+    yield Claim("margin of # %", 100 * page.params["margin"])
+    for line, part in lines(page):
+        for date in re.finditer(r"\d{4}-\d\d-\d\d [\d:]+ UTC", line):
+            known = "listed" if date[0] in set(times["Began"]) else "a beginning in no table"
+            yield Claim(
+                "#-",
+                Free("listed") if known == "listed" else known,
+                part=(part[0] + date.start(), part[0] + date.end()),
+            )
+
+
+def _13(page: Page) -> Iterator[Claim]:
+    summary = page.table("System", "Failure", "Quantity", "Median", "Worst")
+    costs = page.table("System", "Failure", "Block", "Outage (s)", "Back (s)")
+    stamped = page.table("Events", "Integrity")
+    for line, part in lines(page):
+        head = re.match(r"(\S+) on (.+?), ", line)
+        if not head:
+            continue
+        own = summary[(summary["Failure"] == head[1]) & (summary["System"] == head[2])].set_index(
+            "Quantity"
+        )
+        runs = costs[(costs["Failure"] == head[1]) & (costs["System"] == head[2])]
+        yield from _one_failure(page, own, runs, part)
+        kept = stamped[stamped["Events"].str.startswith(f"{head[1]}@")]["Integrity"]
+        fine, lost = count(kept, "kept"), count(kept, "lost")
+        chance = 100 * (1 - 0.05 ** (1 / fine)) if fine else 0
+        yield Claim(r"in # runs? \(at most # % of", fine, chance, part=part)
+        yield Claim("lost in # of # runs", lost, lost + fine, part=part)
+
+
+QUANTITIES = {
+    "outage": ("Outage (s)", "outage"),
+    "all outages of a run": ("All outages (s)", "together"),
+    "longest I/O": ("", "longest I/O took"),
+    "dip after the heal": ("Dip (%)", "lowest level after the repair"),
+    "healthy rate back after": ("Back (s)", "recovered(?: within # %)? after"),
+    "copies whole after": ("Whole (s)", "copies whole after"),
+}
+"""Quantity as the summary calls it -> column of the runs, words before the number in a sentence."""
+
+
+def _one_failure(
+    page: Page, own: pd.DataFrame, runs: pd.DataFrame, part: tuple[int, int]
+) -> Iterator[Claim]:
+    """Return the claims about one failure, from the summary and from its runs."""
+    rounds, n = len(runs), 100 * page.params["tolerance"]
+    yield Claim(r"\(# runs?\)", rounds, part=part)
+    never = count(runs["Back (s)"], "not back")
+    early = runs[NOTES].str.contains("before its copies were whole")
+    yield Claim("not recovered[^:;]*: # of # runs?", never, rounds, part=part)
+    yield Claim("copies not yet whole[^:;]*: # of # runs?", int(early.sum()), rounds, part=part)
+    yield Claim("within # %", n, part=part)
+    yield Claim("up to # s longer", _longer(own), part=part)
+    for row in own.reset_index().to_dict("records"):
+        quantity, _, unit = row["Quantity"].removesuffix(")").partition(" (")
+        if quantity not in QUANTITIES:
+            continue
+        column, words = QUANTITIES[quantity]
+        median, worst = _each_way(row, runs.get(column, ()))
+        if quantity == "dip after the heal":
+            median, worst = (
+                [through(lambda v: 100 - v, one) for one in each] for each in (median, worst)
+            )
+        within = [n] if "within" in words else []
+        size = rf"(?:less than )?# {unit}[^,;]*"
+        fragment = rf"{words} {size}\((?:median|one run)\)(?:, {size}\(worst\))?"
+        yield Claim(fragment, *within, median, worst, part=part)
+    ratio = own.loc["degraded / healthy"] if "degraded / healthy" in own.index else None
+    if ratio is not None:
+        lo, hi = ends(ratio.get("95 % interval", ""))
+        yield Claim(r"(?:does|mean) #(?: \[#, #\])? times", ratio["Mean"], lo, hi, part=part)
+
+
+def _each_way(row: dict, cells: Iterable[str]) -> tuple[list, list]:
+    """Return the median and the worst, of the summary and of the runs if each has a number.
+
+    An outage that no run saw is listed as shorter than it could have been seen.
+    """
+    median, worst = ([row[side].removeprefix("< ")] for side in ("Median", "Worst"))
+    known = ["0" if cell == "–" and "outage" in row["Quantity"] else cell for cell in cells]
+    ordered = sorted(numbers(known))
+    if known and len(ordered) == len(known) and not row["Median"].startswith("<"):
+        inner = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]
+        median.append(through(lambda *values: sum(values) / len(values), *inner))
+        worst.append(ordered[-1])
+    return median, worst
+
+
+def _longer(own: pd.DataFrame) -> Span | Free | str:
+    """Return how much further an interval of outages reaches up than down: their own doubt."""
+    if "outage (s)" not in own.index:
+        return "no outage in the summary"
+    row = own.loc["outage (s)"]
+    lo, hi = ends(row.get("95 % interval", ""))
+    if not lo or middle(lo) == 0:
+        return Free("the interval ends at 0, or there is none")
+    return through(lambda c, a, b: (b - c) - (c - a), row["Mean"], lo, hi)
+
+
+def _14(page: Page) -> Iterator[Claim]:
+    held = page.table("System", "Pattern", "Limit (ms)", "IOPS", "Bound")
+    compared = page.table("System", "Pattern", "Ratio", "n of the baseline", "Verdict")
+    limit = page.params["limit_ms"]
+    for line, part in lines(page):
+        yield Claim("latency of # ms", limit, part=part)
+        for row in held.to_dict("records"):
+            if (
+                middle(row["Limit (ms)"]) != limit
+                or f"at {pattern_words(row['Pattern'])}:" not in line
+            ):
+                continue
+            lo, hi = ends(row.get("95 % interval", ""))
+            value = (
+                row["IOPS"]
+                if not row["Bound"]
+                else hi
+                if row["Bound"] == "below"
+                else lo or row["IOPS"]
+            )
+            name = re.escape(row["System"])
+            yield Claim(
+                rf"{name} (?:at least |below )?#(?: \[#, #\])?(?![\dk])", value, lo, hi, part=part
+            )
+            thousands = [
+                through(lambda v: v / 1e3, cell) if cell else "" for cell in (value, lo, hi)
+            ]
+            yield Claim(rf"{name} (?:at least |below )?#k(?: \[#k, #k\])?", *thousands, part=part)
+        for row in compared.to_dict("records"):
+            if f"at {pattern_words(row['Pattern'])}:" in line:
+                yield Claim(
+                    f"{re.escape(row['System'])} gives # % (?:more|less)",
+                    off_pct(row["Ratio"]),
+                    part=part,
+                )
+        yield Claim("proven within # %", Free("the margin of `compare`, its default"), part=part)
+
+
+def _15(page: Page) -> Iterator[Claim]:
+    lost = page.table("Tenant", "Pattern", "Beside", "Metric", "Ratio")
+    fair = page.table("Together", "Jain's index")
+    tenant = words = ""
+    for line, part in lines(page):
+        if head := re.match(r"(.+?), ([\w-]+) \((.+)\)$", line):
+            tenant, words = head[2], head[3]
+        for row in fair.to_dict("records"):
+            if row["Together"] in line:
+                index = r"index # \[#, #\]"
+                yield Claim(
+                    index, row["Jain's index"], *ends(row.get("95 % interval", "")), part=part
+                )
+        own = lost[(lost["Tenant"] == tenant) & (lost["Pattern"].map(pattern_words) == words)]
+        for row in own.to_dict("records"):
+            if _beside(line) != row["Beside"].replace("-rate1m", "-").replace("-rate64m", "-"):
+                continue
+            yield from _lost(row, part, page.params["margin"])
+
+
+def _beside(line: str) -> str:
+    """Return the neighbours of a line, a hyphen after those that were limited."""
+    said = line.strip().partition(": ")[0]
+    said = re.sub(r" limited to .*? came\)| limited to \S+ \S+ a VM", "-", said)
+    return ", ".join(re.split(" and |, ", re.sub("^(beside|with) ", "", said)))
+
+
+def _lost(row: dict, part: tuple[int, int], margin: float) -> Iterator[Claim]:
+    """Return the claims about one metric of a tenant beside its neighbours."""
+    metric = row["Metric"].removesuffix(" latency")
+    lo, hi = ends(row.get("95 % interval", ""))
+    if row.get("Limit"):
+        limit, came = (re.match(NUMBER, row[name]) for name in ("Limit", "Came"))
+        rates = (limit and limit[0], came and came[0])
+        yield Claim(r"limited to # MiB/s a VM(?: \(# MiB/s a VM came\))?", *rates, part=part)
+    size, change = (
+        r"(?:# % (?:less|more)|# times as high)",
+        lambda cell: [off_pct(cell), span(cell)] if cell else ["", ""],
+    )
+    between = [*change(lo), *change(hi)]
+    yield Claim(f"{metric} between {size} and {size}", *between, part=part)
+    inner = sorted((off_pct(end) for end in (lo, hi)), key=middle) if lo else ["", ""]
+    yield Claim(
+        rf"# % (?:less|more) {metric}(?: \[#, #\])?", off_pct(row["Ratio"]), *inner, part=part
+    )
+    yield Claim(rf"{metric} # times as high(?: \[#, #\])?", row["Ratio"], lo, hi, part=part)
+    yield Claim("proven within # %", 100 * margin, part=part)
+
+
+RULES: dict[str, Callable[[Page], Iterator[Claim]]] = {
+    "00_files": _00,
+    "01_plan": _01,
+    "02_baseline": _02,
+    "03_sweep": _03,
+    "04_compare": _04,
+    "05_latency": _05,
+    "06_scaling": _06,
+    "07_datapath": _07,
+    "08_resiliency": _08,
+    "09_capacity": _09,
+    "10_audit": _10,
+    "11_method": _11,
+    "12_regression": _12,
+    "13_failure": _13,
+    "14_demand": _14,
+    "15_neighbours": _15,
+}
+
+
+def disagreements(page: Page) -> list[str]:
+    """Return every number of the page's sentences that its tables contradict or do not have."""
+    return judge(page, RULES[page.notebook](page))

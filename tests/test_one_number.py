@@ -1,0 +1,215 @@
+"""One page, one number: a quantity is the same in a page's sentences, tables and figures.
+
+tests/one_number says where each number is. Committed notebooks are read as they are. `make deep`
+builds every page of a report and draws every figure again. On drives of known speed the numbers
+themselves are known, not only their ratios.
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+import hcilib as hci
+from hcilib.show.report.report import build
+from tests.one_number.claims import (
+    NUMBER,
+    Claim,
+    judge,
+    listed_sentences,
+    middle,
+    most,
+    numbers_said,
+)
+from tests.one_number.drawn import undrawn
+from tests.one_number.pages import ROOT, Page, new_page, read_built, read_committed
+from tests.one_number.quantities import disagreements
+from tests.snapshot.files import SUFFIX, read
+from tests.snapshot.scenarios import DEFAULTS, find_scenarios
+from tests.snapshot.trees import save_tree
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+SAMPLES = ROOT / "data" / "samples"
+
+
+@pytest.fixture(scope="module")
+def committed() -> dict[str, Page]:
+    return {notebook.stem: read_committed(notebook) for notebook in NOTEBOOKS}
+
+
+@pytest.mark.parametrize("notebook", [notebook.stem for notebook in NOTEBOOKS])
+def test_sentences_and_tables_have_the_same_numbers(committed, notebook):
+    page = committed[notebook]
+    assert numbers_said(page)
+    assert [*disagreements(page), *listed_sentences(page)] == []
+
+
+def mutants(page: Page) -> Iterator[Page]:
+    """Return the page once for each number of its sentences, its last digit that is not 0 raised."""
+    for number in numbers_said(page):
+        last = number.start() + max(len(number[0].rstrip("0.,")) - 1, 0)
+        raised = str((int(page.said[last]) + 1) % 10)
+        yield replace(page, said=page.said[:last] + raised + page.said[last + 1 :])
+
+
+def test_a_number_that_is_one_digit_off_is_found(committed):
+    """At least 95 % of them: a table with fewer digits than the sentence leaves some open."""
+    found = [bool(disagreements(mutant)) for page in committed.values() for mutant in mutants(page)]
+    assert len(found) > 200
+    assert sum(found) / len(found) >= 0.95
+
+
+def test_a_page_on_which_three_things_were_called_the_outage_fails():
+    """Sentence, figure and table of one page of revision 6d1943f5, as they were committed."""
+    old = json.loads((ROOT / "tests" / "data" / "one_number" / "outages.json").read_text("utf-8"))
+    page = new_page("13_failure", [old["said"]], old["tables"], {"tolerance": 0.2})
+    assert any("nothing on the page explains 1.9" in found for found in disagreements(page))
+    costs = page.table("Failure", "Block", "Gap (s)")
+    silences, figure = [], []
+    for failure, runs in costs.groupby("Failure"):
+        line = re.search(rf"{failure} on .*", page.said)
+        silences.append(Claim("silent for # to", most(runs["Gap (s)"]), part=line.span()))
+        worst = re.search(rf"{failure}: worst run \(block (\d)\)[^;]*", old["figure"])
+        gap = runs[runs["Block"] == worst[1]]["Gap (s)"].item()
+        figure.append(Claim("# s without I/O", gap, part=worst.span()))
+    assert "'silent for 1.9 to': 1.9 is 1.395 to 1.405 on the page" in judge(page, silences)
+    drawn = judge(replace(page, said=old["figure"]), figure)
+    assert "'3.3 s without I/O': 3.3 is 1.35 on the page" in drawn
+    assert "'2.18 s without I/O': 2.18 is 1.46 on the page" in drawn
+
+
+# ---- drives of known speed
+
+
+def iops_of(rate: float, size: float, share: float = 1.0) -> float:
+    """Return what one drive lets through of I/Os, of which so many are of the kind that it limits."""
+    return rate / size / share
+
+
+def test_a_comparison_on_known_drives_has_their_iops_and_their_ratios():
+    """Two drives of 4 MiB/s: 2,048 IOPS of 4 KiB, and what they let through at once after a rest."""
+    sources = [SAMPLES / "lab-single", SAMPLES / "lab-mirror"]
+    results, dials = hci.read_results(sources), hci.read_dials(sources)
+    assert set(dials["read_bytes_per_s"]) == set(dials["write_bytes_per_s"]) == {4 * 2**20}
+    full = results[results["iodepth"] == results["iodepth"].max()]
+    runtime_s, burst = full["runtime_s"].mean(), dials["burst_s"].iloc[0]
+    truth = {
+        name: 2 * iops_of(4 * 2**20, 4096, share) * (1 + burst / runtime_s)
+        for name, share in (("4k-randread", 1), ("4k-randrw70", 0.7), ("4k-randwrite", 1))
+    }
+    iops = hci.summarize(full, "iops").set_index(["system", "pattern"])["iops"]
+    for name, expected in truth.items():
+        assert iops["lab-single", name] == pytest.approx(expected, rel=0.02), name
+    assert iops["lab-mirror", "4k-randwrite"] == pytest.approx(truth["4k-randwrite"] / 2, rel=0.02)
+    assert iops["lab-mirror", "4k-randread"] == pytest.approx(truth["4k-randread"], rel=0.02)
+    comparison = hci.compare(full, "lab-single")
+    dialled = hci.dialled(dials, full, "lab-single")
+    against = hci.against_dial(dialled, hci.summarize(full, "iops"), comparison)
+    assert against["off_pct"].abs().max() < 2
+    said = hci.headline(comparison, "lab-mirror", truth=dialled)
+    slower = re.search(rf"writes ({NUMBER}) % slower", said)
+    assert float(slower[1]) == pytest.approx(50, abs=0.5)
+    assert "as the drives' rates say" in said
+
+
+def test_a_demand_within_a_limit_is_what_known_drives_let_through(committed):
+    """Never more than their rate, and at a p99 of 20 ms no less than nine tenths of it."""
+    drives = hci.read_dials(SAMPLES / "lab-demand")
+    rate = drives.groupby("system")["read_bytes_per_s"].sum() / 4096
+    assert set(rate) == {2048}
+    said = re.findall(rf"(lab-\w+) (?:at least )?({NUMBER})", committed["14_demand"].said)
+    held = {(i // 2, name): middle(number) for i, (name, number) in enumerate(said)}
+    copies = drives.drop_duplicates("system").set_index("system")["copies"]
+    assert len(held) == 4
+    for (write, name), iops in held.items():
+        allowed = rate[name] / (copies[name] if write else 1)
+        assert 0.9 * allowed <= iops <= allowed, (write, name)
+
+
+def test_a_loss_of_a_drive_s_speed_is_the_one_that_was_set(committed):
+    """lab-single-3 has drives of 3.52 MiB/s instead of 4: 12.1 % less, or a little less than that."""
+    speeds = [hci.read_dials(SAMPLES / name)["read_bytes_per_s"].iloc[0] for name in ("lab-single", "lab-single-3")]
+    loss = 100 * (1 - speeds[1] / speeds[0])
+    lost = re.search(rf"by ({NUMBER}) to ({NUMBER}) %", committed["12_regression"].said)
+    assert [float(lost[1]), float(lost[2])] == pytest.approx([loss, loss], abs=0.2)
+
+
+def test_tenants_alone_get_what_their_drive_lets_through(committed):
+    """Of 4 MiB/s each: 70 % of 8 KiB reads, 4 KiB reads, 64 KiB reads; and together no more of it."""
+    [rate] = set(hci.read_dials(SAMPLES / "lab-neighbours")["read_bytes_per_s"])
+    table = committed["15_neighbours"].table("Tenant", "Pattern", "Beside", "IOPS")
+    table = table[~table["Pattern"].str.contains("rate")].set_index(["Tenant", "Beside"])
+    iops = table["IOPS"].map(middle)
+    assert iops["database", "alone"] == pytest.approx(iops_of(rate, 8192, 0.7), rel=0.05)
+    assert iops["desktops", "alone"] == pytest.approx(iops_of(rate, 4096), rel=0.05)
+    assert iops["backup", "alone"] == pytest.approx(iops_of(rate, 65536), rel=0.05)
+    shared = 0.7 * 8192 * iops["database", "backup, desktops"] + 65536 * iops["backup", "database, desktops"]
+    assert shared == pytest.approx(rate, rel=0.1)
+    lost = re.search(rf"database \(.*\)\n.*?({NUMBER}) % less IOPS", committed["15_neighbours"].said)
+    kept = iops["database", "backup, desktops"] / iops["database", "alone"]
+    assert float(lost[1]) == pytest.approx(100 * (1 - kept), abs=1)
+
+
+# ---- every page of a report, and every figure
+
+
+KNOWN = {"03_sweep.samples-load": 1024, "06_scaling.samples-fleet": 2048}
+"""Scenarios on drives of known speed -> the IOPS of 4 KiB that they let through."""
+SAME = "the same as "
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory) -> dict[str, Page]:
+    """Return the pages of all scenarios that replay committed data, with what their figures draw."""
+    folder, site = (tmp_path_factory.mktemp(name) for name in ("pages", "site"))
+    scenarios = find_scenarios(ROOT, [])
+    for scenario in scenarios:
+        file = ROOT / "params" / f"{scenario.name}.yaml"
+        if file.exists() and not scenario.leave_out:
+            shutil.copy(file, folder)
+    index, results = build(folder, site, 2, ROOT)
+    assert [result["name"] for result in results if not result["ok"]] == []
+    drawn = folder / "drawn"
+    assert save_tree(drawn, ROOT, None, 2) == 0
+    made = {f"{notebook.stem}{DEFAULTS}": read_committed(notebook) for notebook in NOTEBOOKS}
+    for result in results:
+        html = (index.parent / result["page"]).read_text("utf-8")
+        made[result["name"]] = read_built(result["name"], html)
+    same = {s.name: s.leave_out.removeprefix(SAME) for s in scenarios if s.leave_out.startswith(SAME)}
+    for name, page in made.items():
+        saved = read(drawn / f"{same.get(name, name)}{SUFFIX}")
+        made[name] = replace(page, figures=list(saved["figures"].values()))
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.deep
+def test_every_page_of_a_report_agrees_with_itself(pages):
+    found = {name: [*disagreements(page), *listed_sentences(page), *undrawn(page)] for name, page in pages.items()}
+    assert {name: said for name, said in found.items() if said} == {}
+    assert {page.notebook for page in pages.values()} == {notebook.stem for notebook in NOTEBOOKS}
+
+
+@pytest.mark.slow
+@pytest.mark.deep
+@pytest.mark.parametrize("name", KNOWN)
+def test_an_answer_on_known_drives_is_their_rate(pages, name):
+    iops = max(middle(number) for number in re.findall(rf"({NUMBER}) IOPS", pages[name].said))
+    assert iops == pytest.approx(KNOWN[name], rel=0.03)
+
+
+@pytest.mark.slow
+@pytest.mark.deep
+def test_a_mark_that_is_drawn_elsewhere_is_found(pages):
+    """All that a figure draws is moved by a tenth; what it writes stays."""
+    found = set()
+    for page in pages.values():
+        text = json.dumps(page.figures)
+        moved = json.loads(text, parse_float=lambda value: 1.1 * float(value))
+        if undrawn(replace(page, figures=moved)):
+            found.add(page.notebook)
+    written = {"01_plan", "07_datapath", "10_audit"}
+    assert found == {notebook.stem for notebook in NOTEBOOKS} - written
