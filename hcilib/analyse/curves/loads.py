@@ -147,7 +147,7 @@ def stop_rules(
     cpu = numbers_of(runs, "node_cpu_pct")
     logs = runs.assign(iops=np.log(runs["iops"]), node_cpu_pct=np.log(cpu.where(cpu > 0)))
     means = np.exp(logs.groupby([*by, "vms"], dropna=False, observed=True)[["iops", "node_cpu_pct"]].mean())
-    table = means.reset_index().dropna(subset=["iops"])  # the centers of `summarize`
+    table = means.reset_index().dropna(subset=["iops"])  # as `summarize` gives them
     rows = []
     for key, own in table.groupby(by, dropna=False, observed=True, sort=False):
         own = own.sort_values("vms", ignore_index=True)
