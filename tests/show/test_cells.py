@@ -138,7 +138,7 @@ def test_single_runs_are_open(n):
     g = drawn(grid(table), table)
     assert all(opened for ax in g.axes.flat for points in marks(ax).values() for _, _, opened in points)
     assert not bars(g.axes.flat[0])
-    assert ("Hollow" in g.figure.get_supxlabel()) == (n == 1)
+    assert ("Open" in g.figure.get_supxlabel()) == (n == 1)
 
 
 @pytest.mark.parametrize("column", ["numjobs", "my_setting"])

@@ -139,7 +139,7 @@ def test_runs_note_says_what_an_interval_is():
     assert runs_note(pd.DataFrame({"n": [3, 3], "confidence": 0.95, "lo": 1.0})) == "3 runs each, 95 % intervals."
     assert (
         runs_note(pd.DataFrame({"n": [3, 5, 1], "confidence": 0.9, "lo": [1.0, 2.0, None]}))
-        == "3 to 5 runs each, 90 % intervals. Hollow: n = 1, no interval."
+        == "3 to 5 runs each, 90 % intervals. Open: n = 1, no interval."
     )
     assert runs_note(pd.DataFrame({"n": [3, 3], "confidence": 0.95})) == "3 runs each.", "no interval, none promised"
     assert runs_note(pd.DataFrame({"x": [1]})) is None

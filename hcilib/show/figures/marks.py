@@ -145,6 +145,10 @@ def shown_columns(g: Grid) -> dict[str, str]:
     return {"x": x[0] if x else "", "y": y[0] if y else ""}
 
 
+DIFFERS = ("higher", "lower", "regression", "improvement", "changed")
+"""Verdicts of a difference that a test showed."""
+
+
 def intervals(g: Grid, table: pd.DataFrame, value: str, dodge: float = 0.0, values: bool = False) -> None:
     """Draw the 95 % interval of every mark, and single runs as open marks.
 
@@ -207,7 +211,10 @@ def intervals(g: Grid, table: pd.DataFrame, value: str, dodge: float = 0.0, valu
     if {"p", "p_adjusted"} <= set(table) and (table["p_adjusted"] > table["p"]).any():
         notes.append("Intervals are each test's own; verdicts are corrected for their number.")
     fig.__dict__["hci_notes"] = [style.runs_note(table), *dict.fromkeys(notes)]
-    fig.__dict__["hci_said"] = _finding(measure(value, table), pd.concat(drawn, ignore_index=True)) if drawn else ""
+    points = pd.concat(drawn, ignore_index=True) if drawn else pd.DataFrame()
+    if len(points) and "metric" in table and table["metric"].nunique() > 1:
+        points["name"] = points["panel"] + " " + points["name"]  # one range would mix units
+    fig.__dict__["hci_said"] = _finding(measure(value, table), points) if drawn else ""
 
 
 def measure(value: str, rows: pd.DataFrame) -> Metric:
@@ -362,7 +369,7 @@ def _draw(panel: Panel, marks: Marks, part: pd.DataFrame, dodge: float, values: 
     if values:
         _write(panel, at, ends, marks.colour, what)
     shown = pd.DataFrame({"name": name, "at": told, "value": ends[:, 0]})
-    return shown.assign(shown=part["verdict"].isin(("higher", "lower")).to_numpy() if "verdict" in part else False)
+    return shown.assign(shown=part["verdict"].isin(DIFFERS).to_numpy() if "verdict" in part else False)
 
 
 def _told(panel: Panel, part: pd.DataFrame) -> list[str]:

@@ -204,12 +204,12 @@ def runs_note(table: pd.DataFrame, hollow: bool = True, intervals: bool = True) 
         return None
     n = table.loc[table["n"] > 0, "n"].astype(int)
     if n.empty or n.max() == 1:
-        return f"{'Hollow: o' if hollow else 'O'}ne run or published mean each (n = 1), no interval."
+        return f"{'Open: o' if hollow else 'O'}ne run or published mean each (n = 1), no interval."
     if not (intervals and table.filter(regex="(^|_)lo$").notna().any(axis=None)):
         return f"{n.max()} runs each." if n.nunique() == 1 else f"{n.min()} to {n.max()} runs each."
     runs = f"{n[n > 1].min()}" if n[n > 1].nunique() == 1 else f"{n[n > 1].min()} to {n.max()}"
     percent = f"{100 * table['confidence'].max():.0f} % " if "confidence" in table else ""
-    single = f"{'Hollow' if hollow else 'No bar'}: n = 1, no interval." if n.min() == 1 else ""
+    single = f"{'Open' if hollow else 'No bar'}: n = 1, no interval." if n.min() == 1 else ""
     return f"{runs} runs each, {percent}intervals. {single}".strip()
 
 

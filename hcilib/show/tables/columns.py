@@ -37,6 +37,8 @@ WORDS = {
     "cpu_bound": "CPU bound",
     "run_id": "Run",
     "vm": "VM",
+    "latency_ns_baseline": "Latency of the baseline (ms)",
+    "raw_tb": "Raw (TB)",
     "cpu_iops": "CPU (IOPS)",
     "pct_of_best": "Share of the best (%)",
     "pct_of_peak": "Share of the peak (%)",
