@@ -22,6 +22,7 @@ _ROOMS = {
     "model.system": "System load_system load_systems systems_of short_labels",
     "model.yaml_models": "TestbedError",
     "model.metrics": "METRICS metric",
+    "model.caveats": "caveats",
     "drive.guard.preflight": "preflight require_ready wear PreflightError",
     "drive.hosts.commands": "prepare",
     "drive.hosts.network": "network",

@@ -1,0 +1,93 @@
+"""A table means the same after merge, assign, query, concat, and a trip through Parquet and CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from io import BytesIO, StringIO
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+import seaborn as sns
+
+import hcilib as hci
+
+
+def through_parquet(frame: pd.DataFrame) -> pd.DataFrame:
+    file = BytesIO()
+    frame.to_parquet(file)
+    return pd.read_parquet(file)
+
+
+def merged(frame: pd.DataFrame) -> pd.DataFrame:
+    own = pd.DataFrame({"system": ["nobody's"], "vendor": ["none"]})
+    return frame.merge(own, how="left").drop(columns="vendor") if "system" in frame else frame
+
+
+TRIPS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
+    "parquet": through_parquet,
+    "csv": lambda frame: pd.read_csv(StringIO(frame.to_csv(index=False)), keep_default_na=True),
+    "merge": merged,
+    "assign": lambda frame: frame.assign(own=1).drop(columns="own"),
+    "query": lambda frame: frame.query("index >= 0"),
+    "concat": lambda frame: pd.concat([frame, frame.iloc[:0]]),
+}
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, pd.DataFrame]:
+    """Public tables of one published article, one lab campaign and one failure."""
+    results = hci.published().query("source == 'proxmox-2node-hci' and vms > 1")
+    lab = hci.read_results(["data/samples/lab-single", "data/samples/lab-mirror"])
+    days = hci.read_results(["data/samples/lab-single", "data/samples/lab-single-2", "data/samples/lab-single-3"])
+    found, demand = hci.compare(lab, "lab-single"), hci.read_results("data/samples/lab-demand")
+    return {
+        "summarize": hci.summarize(lab),
+        "summarize latency": hci.summarize(results, "lat_ns"),
+        "compare": found,
+        "rank": hci.rank(lab),
+        "peak": hci.peak(lab),
+        "winners": hci.winners(lab),
+        "geometric_mean": hci.geometric_mean(found),
+        "everywhere": hci.everywhere(found),
+        "crossover": hci.crossover(results, "starwind-rdma-pve", "drbd-tcp-pve"),
+        "regression": hci.regression(days, "lab-single-3"),
+        "load_curve": hci.load_curve(demand, ["p50_ns", "p99_ns"]),
+        "load_within": hci.load_within(demand, p99_ns=20e6),
+        "neighbours": hci.neighbours(hci.read_results("data/samples/lab-neighbours"), ["iops", "p99_ns"]),
+        "mixed_latency": hci.mixed_latency(lab),
+        "system_capacity": hci.system_capacity(hci.systems_of(["ceph-pve", "s2d-two-way-mirror"])),
+    }
+
+
+@pytest.mark.parametrize("trip", TRIPS)
+def test_a_table_is_printed_alike_after_a_trip(tables, trip):
+    for name, frame in tables.items():
+        assert repr(hci.table(TRIPS[trip](frame))) == repr(hci.table(frame)), name
+
+
+@pytest.mark.parametrize("trip", TRIPS)
+def test_a_figure_has_the_same_axes_after_a_trip(tables, trip):
+    mpl.use("Agg")
+    frame = TRIPS[trip](tables["summarize latency"])
+    g = sns.relplot(frame, x="iodepth", y="lat_ns", col="pattern", kind="line", **hci.by("system", frame))
+    hci.intervals(g, frame, "lat_ns")
+    hci.finish(g)
+    assert g.figure.get_supylabel() == "Mean latency (ms)"
+    assert (
+        list(g.axes_dict)
+        == hci.summarize(frame, "lat_ns", by=["pattern", "system", "iodepth"])["pattern"]
+        .drop_duplicates()
+        .astype(str)
+        .tolist()
+    )
+    plt.close("all")
+
+
+def test_a_comparison_is_judged_alike_after_a_trip(tables):
+    found = tables["compare"]
+    for trip in ("parquet", "csv"):
+        again = TRIPS[trip](found)
+        assert hci.headline(again) == hci.headline(found), trip
+        assert hci.geometric_mean(again)["ratio_hi"].tolist() == pytest.approx(hci.geometric_mean(found)["ratio_hi"])
