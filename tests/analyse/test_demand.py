@@ -32,7 +32,7 @@ def test_a_curve_has_one_row_a_demand_and_marks_what_did_not_keep_up():
     assert curve["open_loop"].tolist() == [True] * 4 + [False]
     assert curve["n"].tolist() == [5] * 5
     assert curve["latency_ns"].iloc[1] == pytest.approx(MEAN_NS * (1 + 4 * 0.6 / 0.4))
-    assert curve["fitted"].isna().tolist() == [False] * 4 + [True]
+    assert curve["fitted_ns"].isna().tolist() == [False] * 4 + [True]
     assert [sorted(caveats(w).codes) for w in curve["warnings"]] == [[]] * 4 + [["above-maximum", "saturated"]]
 
 
@@ -53,8 +53,8 @@ def test_a_dip_of_chance_does_not_make_latency_fall_with_load():
     results = campaign(blocks=1)
     results.loc[results["demand"] == "0.6", "p99_ns"] = MEAN_NS
     curve = hci.load_curve(results)
-    assert curve["fitted"].dropna().is_monotonic_increasing
-    assert curve["fitted"].iloc[0] == pytest.approx(np.sqrt(MEAN_NS * curve["latency_ns"].iloc[0]))
+    assert curve["fitted_ns"].dropna().is_monotonic_increasing
+    assert curve["fitted_ns"].iloc[0] == pytest.approx(np.sqrt(MEAN_NS * curve["latency_ns"].iloc[0]))
 
 
 def test_the_limit_is_crossed_where_the_curve_crosses_it():

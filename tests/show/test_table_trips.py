@@ -20,6 +20,12 @@ def through_parquet(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.read_parquet(file)
 
 
+def through_csv(frame: pd.DataFrame) -> pd.DataFrame:
+    again = pd.read_csv(StringIO(frame.to_csv(index=False)))
+    empty = [name for name in frame if frame[name].eq("").any()]  # CSV has no empty text beside a missing value
+    return again.assign(**{name: again[name].fillna("") for name in empty})
+
+
 def merged(frame: pd.DataFrame) -> pd.DataFrame:
     own = pd.DataFrame({"system": ["nobody's"], "vendor": ["none"]})
     return frame.merge(own, how="left").drop(columns="vendor") if "system" in frame else frame
@@ -27,7 +33,7 @@ def merged(frame: pd.DataFrame) -> pd.DataFrame:
 
 TRIPS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
     "parquet": through_parquet,
-    "csv": lambda frame: pd.read_csv(StringIO(frame.to_csv(index=False)), keep_default_na=True),
+    "csv": through_csv,
     "merge": merged,
     "assign": lambda frame: frame.assign(own=1).drop(columns="own"),
     "query": lambda frame: frame.query("index >= 0"),
@@ -75,13 +81,8 @@ def test_a_figure_has_the_same_axes_after_a_trip(tables, trip):
     hci.intervals(g, frame, "lat_ns")
     hci.finish(g)
     assert g.figure.get_supylabel() == "Mean latency (ms)"
-    assert (
-        list(g.axes_dict)
-        == hci.summarize(frame, "lat_ns", by=["pattern", "system", "iodepth"])["pattern"]
-        .drop_duplicates()
-        .astype(str)
-        .tolist()
-    )
+    patterns = hci.summarize(frame, "lat_ns", by=["pattern", "system", "iodepth"])["pattern"]
+    assert list(g.axes_dict) == patterns.drop_duplicates().tolist()
     plt.close("all")
 
 

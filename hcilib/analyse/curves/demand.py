@@ -49,7 +49,7 @@ def load_curve(results: pd.DataFrame, metric: str | Sequence[str] = "p99_ns", by
     Returns
     -------
     `by`, demand, offered_iops and iops (geometric means over runs), metric, n (runs), latency_ns
-    (geometric mean), latency_ns_lo, latency_ns_hi (t on logs, NaN at n = 1), fitted (latency_ns
+    (geometric mean), latency_ns_lo, latency_ns_hi (t on logs, NaN at n = 1), fitted_ns (latency_ns
     made monotone over iops by isotonic regression, NaN where saturated), open_loop (no run fell
     short, nor was more offered than the closed-loop maximum), confidence, warnings. Sorted by what
     was offered.
@@ -78,9 +78,9 @@ def load_curve(results: pd.DataFrame, metric: str | Sequence[str] = "p99_ns", by
     for key, runs in _groups(offered, by):
         levels = [_level(level, metric) for _, level in runs.groupby("demand", sort=False)]
         curve = pd.DataFrame(levels).sort_values("offered_iops", ignore_index=True)
-        curve["fitted"] = _monotone(curve["iops"], curve["latency_ns"], curve["open_loop"], curve["n"])
+        curve["fitted_ns"] = _monotone(curve["iops"], curve["latency_ns"], curve["open_loop"], curve["n"])
         rows.append(curve.assign(**key))
-    columns = [*by, "demand", "offered_iops", "iops", "metric", "n", *LATENCY, "fitted", "open_loop"]
+    columns = [*by, "demand", "offered_iops", "iops", "metric", "n", *LATENCY, "fitted_ns", "open_loop"]
     table = pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=[*columns, "warnings"])
     return table.assign(confidence=CONFIDENCE)[[*columns, "confidence", "warnings"]]
 
