@@ -93,6 +93,7 @@ def test_both_launchers_leave_the_same_tables(bed, tmp_path):
     assert other.attrs["fio_version"] == one.attrs["fio_version"]
 
 
+@pytest.mark.deep  # a busy machine starts the VMs apart
 def test_logs_of_both_are_named_alike_and_tell_the_skew(bed, tmp_path, monkeypatch):
     monkeypatch.setattr(job, "SHORTEST_LOGGED_S", 1)
     names = []

@@ -445,7 +445,7 @@ def test_one_switch_shows_all_code_and_one_opens_all_tables(chromium, repository
 def test_a_table_is_sorted_filtered_and_its_rows_say_their_sentence(chromium, repository_report):
     page = opened(chromium, repository_report / COMPARED)
     page.click("#tables")
-    section = page.locator("section", has=page.locator("h2#every-system-against-the-baseline"))
+    section = page.locator("section", has=page.locator("h2#answer"))
     column = section.locator("thead th").all_inner_texts().index("Ratio")
     values = lambda: [float(t) for t in section.locator(f"tbody tr td:nth-child({column + 1})").all_inner_texts()]  # noqa: E731
     section.locator("thead th").nth(column).locator("button").click()
@@ -462,11 +462,11 @@ def test_a_table_is_sorted_filtered_and_its_rows_say_their_sentence(chromium, re
 
 def test_a_mark_says_its_value_and_a_click_on_a_system_dims_the_others(chromium, repository_report):
     page = opened(chromium, repository_report / COMPARED)
-    figure = page.locator("figure").first
+    figure = page.locator("section", has=page.locator("h2#iops")).locator("figure").first
     assert figure.locator("svg text", has_text="4k random read").count()  # text, no paths
     mark = figure.locator("[data-tip^='StarWind RDMA']").first
     mark.hover(force=True)
-    assert re.search(r"StarWind RDMA\n8: [\d,.e+]+, one number", page.locator(".tip").inner_text())
+    assert re.search(r"StarWind RDMA\niodepth 8: [\d,.e+]+, one number", page.locator(".tip").inner_text())
     figure.get_by_role("button", name="Ceph").click()
     dim = figure.locator("[data-system]").evaluate_all(
         "groups => groups.map(g => [g.dataset.system, g.classList.contains('dim')])"

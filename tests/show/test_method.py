@@ -8,7 +8,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from hcilib.show.figures.rows import plot_coverage
+
+from hcilib.show.figures.coverage import plot_coverage
 
 
 @pytest.fixture(autouse=True)
