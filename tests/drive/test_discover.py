@@ -92,6 +92,7 @@ def test_only_what_is_blank_and_nobodys_is_proposed(ask, hosts, media, tmp_path)
     assert "vm2 has no disk that may be written" in " ".join(found.questions)
 
 
+@pytest.mark.deep  # what other tests mount on this machine's own disk would be a difference
 @pytest.mark.lab
 def test_the_file_is_loaded_once_its_questions_are_answered_and_never_written_over(ask, hosts, media, tmp_path):
     for vm in ("vm1", "vm2"):
