@@ -88,6 +88,15 @@ def test_a_table_knows_its_columns_and_labels_and_a_path_its_beginning():
     assert len(lines) / len(NOTEBOOKS) < 50
 
 
+OF_THE_LIBRARY = {"plot_plan", "plot_loads", "plot_failure", "plot_latency_over_time", "plot_coverage"}
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda p: p.stem)
+def test_figures_are_drawn_in_their_cells_but_for_five_kinds(notebook):
+    sources = [text(c) for c in code_cells(notebook)]
+    assert {name for s in sources for name in re.findall(r"hci\.(plot_\w+)", s)} <= OF_THE_LIBRARY
+
+
 def test_they_are_stripped_as_agreed_and_name_no_place_of_this_machine(tmp_path):
     copies = {notebook: Path(shutil.copy(notebook, tmp_path)) for notebook in NOTEBOOKS}
     subprocess.run([sys.executable, "-m", "nbstripout", *STRIP, *copies.values()], check=True)
