@@ -5,7 +5,7 @@ SHELL := /bin/bash
 BIN := $(if $(filter hcilib,$(CONDA_DEFAULT_ENV)),,.venv/bin/)
 PY := $(BIN)python
 
-.PHONY: help setup lab greeting lab-again cluster quick test deep report notebooks refresh bench chaos lint bounds picture snapshot
+.PHONY: help setup lab greeting lab-again cluster quick test deep report answers notebooks refresh bench chaos lint bounds picture snapshot
 help:
 	@echo "make setup      install what is missing"
 	@echo "make lab        set up, measure two systems on the embedded lab, report: out/lab/index.html"
@@ -15,6 +15,7 @@ help:
 	@echo "make test       set up, lint, run every test"
 	@echo "make deep       the tests that wait for a clock, and those of real storage stacks at length"
 	@echo "make report     every scenario under params/ as a site: out/report/index.html"
+	@echo "make answers    every answer of out/report in one list, with what breaks the rules of plain English"
 	@echo "make notebooks  open JupyterLab"
 	@echo "make refresh    execute every notebook in place and strip it as nbval wants it"
 	@echo "make bench      side-by-side measurements, as ratios"
@@ -69,6 +70,9 @@ deep: setup
 
 report: setup
 	@$(PY) -m hcilib.show.report params --out out/report
+
+answers: report
+	@$(PY) -m tests.answers out/report
 
 notebooks: setup
 	@$(PY) -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(if $(filter 0,$(shell id -u)),--allow-root)

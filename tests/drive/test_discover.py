@@ -7,6 +7,7 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 from loops import RANDOM, SIZE, _Shimmed, mounted, own_kernels
@@ -92,7 +93,6 @@ def test_only_what_is_blank_and_nobodys_is_proposed(ask, hosts, media, tmp_path)
     assert "vm2 has no disk that may be written" in " ".join(found.questions)
 
 
-@pytest.mark.deep  # what other tests mount on this machine's own disk would be a difference
 @pytest.mark.lab
 def test_the_file_is_loaded_once_its_questions_are_answered_and_never_written_over(ask, hosts, media, tmp_path):
     for vm in ("vm1", "vm2"):
@@ -436,3 +436,13 @@ def test_a_size_is_written_exactly():
         ("1875374424 KiB"),
         "1073741825",
     ]
+
+
+def test_other_mounts_of_a_boot_disk_are_not_part_of_what_is_written_down():
+    """They come and go, as a container's do, and a second run would then differ from the first."""
+    facts = captured("debian12_proxmox")
+    disk = facts.inventory.devices["sda"]
+    later = replace(disk, mounts=(*disk.mounts, ("/var/lib/containers", "sda1")))
+    vm = replace(facts, inventory=replace(facts.inventory, devices={**facts.inventory.devices, "sda": later}))
+    pd.testing.assert_frame_equal(disk_table({"vm01": vm}), disk_table({"vm01": facts}))
+    assert not disk_table({"vm01": vm}).set_index("device").loc["sda", "proposed"]

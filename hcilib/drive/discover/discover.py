@@ -20,7 +20,7 @@ from hcilib.drive.discover.answers import Guest, NodeFacts, VmFacts
 from hcilib.drive.discover.storage import Storage, storages
 from hcilib.drive.discover.testbed_file import NOTHING, UNKNOWN_NODE, Seen
 from hcilib.drive.guard.devices import Device, Inventory, find
-from hcilib.drive.guard.guard import judge
+from hcilib.drive.guard.guard import BOOT, judge
 from hcilib.drive.guard.preflight import CLOCK_LIMIT_S, without_script
 from hcilib.drive.hosts.hosts import Fleet, FleetError, Outcome
 from hcilib.drive.hosts.hosts import clocks as ask_clocks
@@ -403,6 +403,7 @@ def disk_table(vms: Mapping[str, VmFacts], left: Left = MappingProxyType({})) ->
     rows = []
     for vm, device, serial in every:
         why = list(against.get((vm, serial), {})) if serial else [_NAMELESS]
+        why = why[:1] if _boots(device) else why  # other mounts of a boot disk come and go
         holds, bytes_there = _holds(device), vms[vm].written.get(device.name)
         if bytes_there is not None and not why:
             ours = left.get(serial, {})
@@ -459,9 +460,14 @@ def _judged(
     return reasons
 
 
+def _boots(device: Device) -> bool:
+    return any(where in BOOT for where, _ in device.mounts)
+
+
 def _holds(device: Device) -> str:
-    """What is on it, in a few words."""
-    said = [*device.signatures, *(f"mounted on {where}" if where != "[SWAP]" else "swap" for where, _ in device.mounts)]
+    """Describe in a few words the content of a disk; of a boot disk's mounts those of the system."""
+    mounts = [where for where, _ in device.mounts if where in BOOT or not _boots(device)]
+    said = [*device.signatures, *(f"mounted on {where}" if where != "[SWAP]" else "swap" for where in mounts)]
     said += [f"partitions {', '.join(device.partitions)}"] if device.partitions else []
     said += [f"held by {', '.join(device.holders)}"] if device.holders else []
     return ", ".join(dict.fromkeys(said)) or NOTHING

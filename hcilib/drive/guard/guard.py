@@ -110,7 +110,7 @@ Guarded = dict[str, dict[str, Device]]
 """VM -> serial -> the one device that carries it."""
 
 NAMED = 8
-_BOOT = ("/", "/boot", "/boot/efi", "/efi", "/usr")
+BOOT = ("/", "/boot", "/boot/efi", "/efi", "/usr")
 
 
 def identify(
@@ -264,10 +264,10 @@ def _objections(disk: Disk, devices: list[Device], known: Inventory | str, write
 def _in_use(device: Device) -> list[str]:
     """What someone has made of the device; asked again before every step."""
     name = device.name
-    boot = [_at(m, device) for m in device.mounts if m[0] in _BOOT]
+    boot = [_at(m, device) for m in device.mounts if m[0] in BOOT]
     reasons = [f"{name} is the boot disk: it carries {', '.join(boot)}"] if boot else []
     reasons += [f"{name} is in use as swap{_through(m, device)}" for m in device.mounts if m[0] == "[SWAP]"]
-    reasons += [f"{name} is mounted on {_at(m, device)}" for m in device.mounts if m[0] not in (*_BOOT, "[SWAP]")]
+    reasons += [f"{name} is mounted on {_at(m, device)}" for m in device.mounts if m[0] not in (*BOOT, "[SWAP]")]
     reasons += [f"{name} is a partition, not a whole disk"] if device.partition else []
     reasons += [f"{name} has partition(s) {', '.join(device.partitions)}"] if device.partitions else []
     holders = ", ".join(device.holders)

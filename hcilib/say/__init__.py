@@ -1,0 +1,1 @@
+"""Turn rows of tables into sentences for people; analysis returns values and codes."""

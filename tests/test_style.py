@@ -1,0 +1,54 @@
+"""Rules of plain English find what they should, and every sentence that the library makes keeps them."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.style import MEDIAN, faults, usual_length
+
+ROOT = Path(__file__).resolve().parents[1]
+REWRITES = list(csv.DictReader((ROOT / "tests/data/style.csv").open(encoding="utf-8", newline="")))
+
+
+@pytest.mark.parametrize("text", [row["after"] for row in REWRITES])
+def test_a_rewritten_sentence_has_no_fault(text):
+    assert faults(text) == []
+
+
+def test_most_sentences_before_their_rewrite_have_one():
+    found = [bool(faults(row["before"])) for row in REWRITES]
+    assert sum(found) >= 0.6 * len(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        (" ".join(["word"] * 31) + ".", "words"),
+        ("Reads are faster; writes are not.", "semicolon"),
+        ("Reads (all) are (much) faster (here).", "brackets"),
+        ("It took 1, 2, 3, 4, 5, 6 and 7 s.", "numbers"),
+        ("What differs is said.", "free relative"),
+        ("Nobody reads this.", "nobody"),
+    ],
+)
+def test_each_rule_finds_its_fault(text, rule):
+    assert rule in faults(text)[0]
+
+
+def texts_of(notebook: Path) -> list[str]:
+    """Return every text that a notebook's cells print: answers and facts."""
+    cells = json.loads(notebook.read_text("utf-8"))["cells"]
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    return ["".join(output["text"]) for output in outputs if output["output_type"] == "stream"]
+
+
+@pytest.mark.parametrize("notebook", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_printed_texts_of_a_notebook_keep_the_rules(notebook):
+    assert [fault for text in texts_of(notebook) for fault in faults(text)] == []
+
+
+def test_sentences_of_all_notebooks_are_short():
+    texts = [text for path in (ROOT / "notebooks").glob("*.ipynb") for text in texts_of(path)]
+    assert usual_length(texts) <= MEDIAN
