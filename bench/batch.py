@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SAVED = ROOT / "data" / "samples" / "bench_batch.csv"
 TARGET, IMPORT_MS, ROUNDS, IMPORTS = 2.5, 60, 3, 15
 CASES = (
-    "01_plan.hyperv", "02_baseline.hyperv", "03_sweep.s2d-nmap-mirror", "04_compare.hyperv", "05_latency.hyperv",
+    "01_plan.box", "02_baseline.hyperv", "03_sweep.samples-load", "04_compare.hyperv", "05_latency.hyperv",
     "06_scaling.scaling", "07_datapath.csv", "08_resiliency.dedup", "09_capacity.hyperv", "10_audit.hyperv",
     "11_method.hyperv", "12_regression.samples",
 )  # fmt: skip

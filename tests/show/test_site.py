@@ -17,13 +17,13 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-import hcilib as hci
 from hcilib.show.report import export
 from hcilib.show.report.execute import COMMAND, data_named, file_digest, fio_versions, sources_digest, tree_digest
 from hcilib.show.report.page import plain, shown_names, unescaped, without_numbers, write_downloads, write_page
 from hcilib.show.report.report import build, main
-from hcilib.show.report.scenarios import find_scenarios, studies
+from hcilib.show.report.scenarios import find_scenarios
 from hcilib.show.report.site import write_index, write_method
+from hcilib.show.report.studies import find_studies
 from hcilib.show.tables import tables
 
 NUMBERS = """
@@ -422,69 +422,22 @@ def test_no_text_of_a_download_is_a_formula():
     assert list(frame["system"][:-1]) == texts[:-1]
 
 
-def test_the_index_names_a_system_as_it_is_called(tmp_path):
-    (folder := tmp_path / COMPARED["name"]).mkdir()
-    won = {"system": ["-mine"], "pattern": "4k-randread", "state": "untested", "pct_of_best": 100.0, "iodepth": 1,
-           "iops": 5.0, "margin": 0.1}  # fmt: skip
-    (folder / "winners.csv").write_text(export.as_csv(pd.DataFrame(won)))
-    sizes = {"system": ["-mine"], "efficiency": 0.5, "scheme": "Mirror(2)"}
-    (folder / "capacity.csv").write_text(export.as_csv(pd.DataFrame(sizes)))
-    index = write_index([COMPARED], tmp_path, "x").read_text("utf-8")
-    assert re.search(r">\s*-mine\s*<", index)
-    assert "50 %" in index
-
-
 def test_index_and_method_page_escape_what_they_are_given(tmp_path):
     result = {
         "ok": True,
         "page": "",
-        "thumbnail": "",
         "question": "<b>?",
         "answer": "a & b",
+        "title": "Yours: a & b",
+        "study": "yours",
         "name": "01_x.y",
-        "alt": "",
     }
     index = write_index([result], tmp_path / "new", "<rev>").read_text("utf-8")
-    assert "&lt;b&gt;?" in index
-    assert "a &amp; b" in index
-    assert "&lt;rev&gt;" in index
+    study = (tmp_path / "new/study.yours.html").read_text("utf-8")
+    assert "Yours: a &amp; b" in index
+    assert "a &amp; b" in study
+    assert all("&lt;rev&gt;" in page for page in (index, study))
     assert "&lt;rev&gt;" in write_method(tmp_path / "new", "<rev>").read_text("utf-8")
-
-
-COMPARED = {
-    "ok": True, "page": "04_compare.box/p.html", "thumbnail": "", "question": "?", "answer": "A leads.", "alt": "",
-    "name": "04_compare.box", "study": "box", "files": ["winners.csv", "capacity.csv"],
-    "facts": ["Highest IOPS: A.", "CPU.", "Capacity.", "Not known: the tail."],
-}  # fmt: skip
-
-
-def test_every_mark_of_the_index_says_why_it_stands_and_no_cell_is_empty(tmp_path):
-    """Two marks "first" stood at 96 and 99 per cent without a reason, and a cell without a word."""
-    rows = [("a", 100.0), ("near", 97.0), ("far", 80.0), ("level", 97.0)]
-    runs = pd.DataFrame(rows, columns=["system", "iops"]).assign(pattern="4k-randread", iodepth=8)
-    noisy = [runs.assign(pattern="1m-read", iops=runs["iops"] * scale) for scale in (0.7, 1.0, 1.4)]
-    (folder := tmp_path / "04_compare.box").mkdir()
-    pd.concat([hci.winners(runs, margin=0.04), hci.winners(pd.concat(noisy))]).to_csv(folder / "winners.csv")
-    hci.usable_shares(["a", "near", "far", "level"], {}, {"a": "Mirror(2)"}).to_csv(folder / "capacity.csv")
-    index = write_index([COMPARED], tmp_path, "x").read_text("utf-8")
-    cells = re.findall(
-        r'<td class="(\w+)" title="([^"]*)"><a [^>]*>.*?> ?(\d+)<span class="sr"> per cent, ([^<]*)<', index
-    )
-    assert [cell[3] for cell in cells] == [cell[1] for cell in cells], "what a pointer sees is read aloud as well"
-    close = [said for state, said, *_ in cells if state == "near"]
-    assert len(close) == 2
-    assert all("within 4 % of the first, by one number each: who is first is open" in said for said in close)
-    assert {state for state, _, percent, _ in cells if percent == "80"} >= {"behind", "tied"}
-    legend = re.search(r'class="quiet legend">(.*?)</p>', index)[1]
-    assert re.findall(r"<b>(.)</b> ([^;]+);", legend) == [
-        ("◐", "first, or not told apart from the first by a test"),
-        ("○", "first by one number each, untested"),
-        ("≈", "within 4 % of the first, by one number each: who is first is open"),
-    ]
-    usable = re.findall(r'<td title="([^"]*)">([^<]*)</td><td class="cpu">(.*?)</td>', index)
-    assert ("a two-way mirror", "50 %", "not known") in usable
-    assert usable.count(("no file says how it keeps its data", "not known", "not known")) == 3
-    assert re.findall(r"<li>([^<]*)</li>", index)[:3] == ["CPU.", "Capacity.", "Not known: the tail."]
 
 
 def test_that_articles_print_no_tail_is_said_because_no_table_of_theirs_has_one():
@@ -492,9 +445,9 @@ def test_that_articles_print_no_tail_is_said_because_no_table_of_theirs_has_one(
     heads = [file.read_text("utf-8").partition("\n")[0] for file in (root / "data/published").glob("*.csv")]
     assert heads
     assert not [head for head in heads if re.search(r"p50|p9\d|percentile", head)]
-    told = [study.line for study in studies(root).values() if "one printed mean a test" in study.line]
-    assert len(told) >= 4
-    assert all("no tail (p99)" in line for line in told)
+    articles = [study for study in find_studies(root).values() if study.article]
+    assert len(articles) == 5
+    assert all("no percentiles" in study.repeats for study in articles)
 
 
 def test_the_result_file_can_be_read_by_others(site):

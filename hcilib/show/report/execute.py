@@ -31,12 +31,11 @@ from hcilib.show.report.scenarios import (
     names_used,
     parameters_of,
     strings_in,
-    studies,
-    study_of,
     systems_of,
 )
+from hcilib.show.report.studies import CHAPTER, QUESTIONS, Story, find_studies, study_of
 
-FORMAT = 3
+FORMAT = 4
 KERNEL = [
     # A kernel warns on stderr of each start that local TCP is not encrypted. Its alternative, ipc, was tried: two
     # kernels at once pick the same socket name and answer each other's messages.
@@ -160,7 +159,7 @@ def unchanged(scenario: Scenario, root: Path, out: Path, shared: str | None = No
         return None
     if result.get("format") != FORMAT:
         return None
-    kept = [f"{scenario.name}.ipynb", f"{scenario.name}.html", *result["files"]]
+    kept = [f"{scenario.name}.ipynb", f"{scenario.name}.html", CHAPTER, *result["files"]]
     now = everything(sources_digest(scenario, root, shared), data_named(scenario, root))
     return result if result["digest"] == now and all((path.parent / name).is_file() for name in kept) else None
 
@@ -181,9 +180,11 @@ def describe(
     heads = (re.search(r"^# +(.+)$", c.source, re.M) for c in notebook.cells if c.cell_type == "markdown")
     question = next((h[1].strip() for h in heads if h), scenario.name)
     answer = " ".join(_told(notebook, "answer"))
-    study = studies(root or ROOT)[key := study_of(scenario, root or ROOT)]
+    study = find_studies(root or ROOT)[key := study_of(scenario, root or ROOT)]
+    said = {key: lines for key in QUESTIONS if (lines := _told(notebook, key))}
     return {
-        "study": key, "line": study.line, "systems": systems_of(scenario.params), "facts": _told(notebook, "facts"),
+        "study": key, "line": Story(key, study, []).provenance, "systems": systems_of(scenario.params),
+        "facts": _told(notebook, "facts"), "said": said,
         "title": f"{study.short}: {clause(answer)}" if answer and not error else "",
         "format": FORMAT, "name": scenario.name, "ok": not error, "error": error, "question": question,
         "answer": answer, "notebook": scenario.notebook.name, "params_file": scenario.params_path.name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from base64 import b64decode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape, unescape
 from itertools import chain, count
@@ -20,12 +20,16 @@ from nbformat import NotebookNode
 from pygments.formatters import HtmlFormatter
 from seaborn.utils import relative_luminance
 
+from hcilib.show.report.studies import CHAPTER
+
 TEMPLATES = Path(__file__).parent / "templates"
 # No widgets: what they show is in the outputs' other forms, and nothing is fetched from a network.
 SHOWN = ["text/html", "image/svg+xml", "image/png", "text/markdown", "text/plain"]
 NARROW = "<!-- narrow -->"
 """Between a figure and the same for a phone (hcilib.show.report.export)."""
 DRAWN = ("figure", "picture")
+SHORT = 12
+"""Rows of a table that a study's page shows."""
 NOTHING_DRAWN = re.compile(r'id="nothing">.*?<text[^>]*>(.*?)</text>', re.S)
 EMPTY = "No rows."
 """Shown in place of an empty table that has no sentence of its own (``hci.table(empty=...)``)."""
@@ -102,10 +106,17 @@ def write_page(notebook: NotebookNode, result: dict[str, Any], folder: Path) -> 
     body = "".join(part.body for s in shown for part in s.parts) + (hero.body if hero else "")
     page = folder / f"{result['name']}.html"
     page.write_text(rendered("scenario", page=result, sections=shown, hero=hero, inks=dark_inks(body)), "utf-8")
+    (folder / CHAPTER).write_text(rendered("chapter", hero=hero, table=_short_table(shown)), "utf-8")
     picture = next((name for name in hero.files if name.endswith(".png")), "") if hero else ""
     thumbnail = f"{folder.name}/{picture}" if picture else ""
     alt = hero.alt if hero and picture else ""
     return {"page": f"{folder.name}/{page.name}", "thumbnail": thumbnail, "alt": alt, "files": files}
+
+
+def _short_table(shown: Sequence[Section]) -> Part | None:
+    """Return the first table of at most twelve rows."""
+    tables = (part for section in shown for part in section.parts if part.kind == "table")
+    return next((table for table in tables if 0 < table.rows <= SHORT), None)
 
 
 def sections(notebook: NotebookNode, result: Mapping[str, Any]) -> Iterator[Section]:

@@ -33,6 +33,7 @@ from hcilib.show.report.execute import (
     shared_digest,
     unchanged,
 )
+from hcilib.show.report.folders import with_scenarios
 from hcilib.show.report.scenarios import SOURCES, Scenario, ScenarioError, find_scenarios
 
 LOOK_S, ENDING_S = 2.0, 20.0
@@ -40,8 +41,6 @@ LOOK_S, ENDING_S = 2.0, 20.0
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 LIMIT_S = 120
-TALL = 0.8
-"""Height by width of a picture that is given more of a sheet than half."""
 
 
 class ReportError(RuntimeError):
@@ -71,7 +70,8 @@ def report(
 
     Parameters
     ----------
-    params : a folder, one params file or several, named ``<notebook>.<case>.yaml`` after ``<root>/notebooks``
+    params : a folder, one params file or several, named ``<notebook>.<case>.yaml`` after ``<root>/notebooks``; a folder
+        of run directories or of other tools' files gets params files of its own in ``<out>/params``
     out : folder of the site
     workers : notebooks executed at the same time, each in its own process; two on two cores beat four
     root : the repository; notebooks run with it as working directory, so relative paths in parameters start there
@@ -99,12 +99,13 @@ def build(params, out, workers: int, root, engine: Engine = None) -> tuple[Path,
     from hcilib.show.report.site import write_index, write_method
 
     root, out = Path(root).resolve(), Path(out).resolve()
+    with _naming_folder(out):  # before notebooks run for hours
+        out.mkdir(parents=True, exist_ok=True)
+        params = with_scenarios(params, out, root)
     try:
         scenarios = find_scenarios(params, root / "notebooks")
     except ScenarioError as error:
         raise ReportError(str(error)) from None
-    with _naming_folder(out):  # before notebooks run for hours
-        out.mkdir(parents=True, exist_ok=True)
     shared = shared_digest(root)
     results = {s.name: result for s in scenarios if (result := unchanged(s, root, out, shared))}
     todo = [s for s in scenarios if s.name not in results]
@@ -131,38 +132,23 @@ def _naming_folder(out: Path) -> Iterator[None]:
 
 
 def papers(results: list[dict[str, Any]], out: Path, root: Path = Path(".")) -> list[Path]:
-    """``<study>.pdf`` of every study of what was built into `out`, beside its index: the finding first, sources last.
+    """Print the page of every study of what was built into `out` as ``<study>.pdf`` beside it.
 
     Raises
     ------
     PaperError : there is no chromium, or it failed; the text says what to do
     """
-    from hcilib.show.report.page import rendered
-    from hcilib.show.report.site import blocks_of
+    from hcilib.show.report.studies import stories
 
     browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if browser is None:
         raise PaperError(
             f"no browser to print with: looked for {', '.join(BROWSERS)}; on Debian: apt-get install chromium"
         )
-    written = []
-    for block in blocks_of(results, out, root.resolve()):
-        sheet, paper = out / f"{block['study'].key}.print.html", out / f"{block['study'].key}.pdf"
-        tall = {r["name"] for r in block["pages"] if r["thumbnail"] and _height_of(out / r["thumbnail"]) > TALL}
-        told = rendered("paper", b=block, tall=tall, revision=revision_of(root.resolve()))
-        sheet.write_text(told, "utf-8")
-        printed(browser, sheet, paper)
-        sheet.unlink()
-        written.append(paper)
-    return written
-
-
-def _height_of(picture: Path) -> float:
-    """For a width of 1."""
-    from matplotlib.image import imread
-
-    height, width = imread(picture).shape[:2]
-    return height / width
+    written = {out / story.path: out / f"{story.key}.pdf" for story in stories(results, root.resolve())}
+    for page, paper in written.items():
+        printed(browser, page, paper)
+    return list(written.values())
 
 
 def printed(browser: str, sheet: Path, paper: Path) -> None:

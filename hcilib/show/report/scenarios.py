@@ -1,17 +1,15 @@
 """A scenario is a params file and the notebook it names: ``params/<notebook>.<case>.yaml``.
 
 Everything that papermill would accept in silence (an unknown name, text where a number belongs) is refused here, before
-anything runs. What the scenarios' pages are to each other stands here too: several tell one story.
+anything runs.
 """
 
 from __future__ import annotations
 
 import ast
-import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +17,6 @@ import nbformat
 import yaml
 
 from hcilib.model.metrics import meant
-from hcilib.model.places import ROOT
-from hcilib.model.system import known_labels
 from hcilib.model.yaml_files import Yaml, YamlError, compose_yaml, read_yaml, shown_key
 
 TYPES = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "tuple": list, "dict": dict,
@@ -38,20 +34,6 @@ SOURCES = ("source", "sources")
 """Parameters that name what is read: of files of other tools a mapping says what the files do not
 (hcilib.read.foreign)."""
 SOURCE_KEYS = {"path": (str, list), "names": (str, dict, type(None)), "system": (str, type(None))}
-SHORT = {
-    "proxmox-2node-hci": "Proxmox", "starwind-s2d-rdma-hyperv": "Hyper-V", "s2d-csv-io-datapath": "CSV",
-    "starwind-vsan-4node-scaling": "Scaling", "s2d-2way-vs-nested": "Deduplication",
-}  # fmt: skip
-"""What the titles of an article's pages begin with."""
-
-FIRST = ("proxmox-2node-hci", "starwind-s2d-rdma-hyperv")
-ROLES = {
-    "04": "comparison", "05": "one I/O", "03": "each system", "14": "demand", "06": "scaling", "08": "resiliency",
-    "07": "data path", "09": "capacity", "13": "failure", "15": "neighbours", "02": "bare drive", "01": "plan",
-    "10": "audit", "12": "change", "11": "method", "00": "files",
-}  # fmt: skip
-"""Notebook -> what its page is in a story, in reading order: the finding first, then what it costs, then the doubts."""
-_FIGURE = ("article", "figure", "what", "scenario", "heading", "why")
 
 
 class ScenarioError(ValueError):
@@ -75,17 +57,6 @@ class Parameter:
     default: Any
     types: tuple[type, ...]
     items: tuple[type, ...]
-
-
-@dataclass(frozen=True)
-class Study:
-    """One story: who measured what, and where it was published."""
-
-    key: str
-    short: str
-    title: str
-    line: str
-    compares: str
 
 
 def find_scenarios(params: str | Path | Iterable[str | Path], notebooks: str | Path) -> list[Scenario]:
@@ -308,104 +279,10 @@ def _mismatch(node: yaml.Node, types: tuple[type, ...]) -> Iterator[str]:
     yield f"{shown} is {WORDS[kind]}, expected {expected}{hint}"
 
 
-# ---- Which pages tell one story: those of an article, of a box, of the lab, of your own; then the method. In reading
-# order.
-
-
-def studies(root: Path = ROOT) -> dict[str, Study]:
-    """Key -> study, in the order of the index: the articles, what was measured here, yours, the method."""
-    published = {row["source"]: row for row in _rows(root / "data" / "published" / "sources.csv")}
-    order = [*(key for key in FIRST if key in published), *(key for key in published if key not in FIRST)]
-    found = {key: _article(key, published[key]) for key in order}
-    for row in _rows(root / "data" / "samples" / "studies.csv"):
-        line = "; ".join(text for text in (row["site"], row["date"], row["measured"]) if text)
-        found[row["key"]] = Study(row["key"], row["short"], row["title"], line, row["compares"])
-    for key in ("yours", "method"):
-        found.setdefault(key, Study(key, key.capitalize(), key.capitalize(), "", ""))
-    return found
-
-
-def figures(root: Path = ROOT) -> dict[str, list[dict[str, str]]]:
-    """Study -> what its article prints, draws or states, and the scenario and heading that show it: the rows of
-    docs/ARTICLES.md, which knows articles by the numbers in sources.csv."""
-    document = root / "docs" / "ARTICLES.md"
-    lines = document.read_text("utf-8").splitlines() if document.is_file() else []
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
-    found = [dict(zip(_FIGURE, row, strict=True)) for row in cells if len(row) == len(_FIGURE)]
-    known = _rows(root / "data" / "published" / "sources.csv")
-    by_source = {row["source"]: [own for own in found if own["article"][:3] == row["article"][:3]] for row in known}
-    return {source: rows for source, rows in by_source.items() if rows}
-
-
-def study_of(scenario: Scenario, root: Path = ROOT) -> str:
-    """The key of the study that a scenario belongs to: by its article, its tables, its run directories, its system."""
-    values = {name: p.default for name, p in parameters_of(scenario.notebook).items()} | scenario.params
-    known, texts = studies(root), list(strings_in(scenario.params)) + list(strings_in(list(values.values())))
-    case = scenario.name.partition(".")[2]
-    if not scenario.params_path.resolve().is_relative_to(root.resolve() / "params"):
-        return "yours"
-    if scenario.name[:2] in ("11", "12"):
-        return "method"
-    if values.get("article") in known:
-        return str(values["article"])
-    if case.startswith("box"):
-        return "box-ceph" if "ceph" in case or "osd" in case else "box"
-    if case.startswith("lab") or any("data/samples/lab-" in text for text in strings_in(scenario.params)):
-        return "lab"
-    for text in texts:
-        if text.endswith(".csv") and (root / text).is_file():
-            source = next((row.get("source", "") for row in _rows(root / text)), "")
-            if source in known:
-                return source
-    systems = {row.get("system"): row.get("source", "") for row in _rows(root / "data" / "published" / "results.csv")}
-    return next((systems[name] for text in texts if systems.get(name := Path(text).stem) in known), "method")
-
-
-def role_of(scenario: str) -> str:
-    """What a page is in its story, such as ``capacity``; of a sweep, whose."""
-    number, case = scenario[:2], scenario.partition(".")[2]
-    role = ROLES.get(number, scenario.partition(".")[0])
-    if role != "each system":
-        return role
-    return known_labels().get(case, CASES.get(case.removeprefix("samples-"), case))
-
-
-CASES = {
-    "hyperv": "Hyper-V", "microsoft-table": "Microsoft's table", "samples": "measured here", "load": "search of a load",
-    "flushed": "with flushes", "remote": "over NVMe/TCP", "drives": "the drives' own counters",
-    "stamped": "stamped",
-}  # fmt: skip
-"""What the rest of a params file's name means, where its study and its system are known."""
-
-
-def case_of(scenario: str, study: Study) -> str:
-    """What sets a page apart from the others of its study and notebook; empty where it is the plain one."""
-    case, labels = scenario.partition(".")[2], known_labels()
-    system = max((name for name in labels if f"{case}-".startswith(f"{name}-")), key=len, default="")
-    rest = case.removeprefix(system).strip("-")
-    for own in (study.key, study.short.lower().replace(" ", ""), study.short.lower().replace("-", "")):
-        rest = "" if rest == own else rest.removeprefix(f"{own}-")
-    rest = rest.removeprefix("samples-")
-    return ", ".join(word for word in (labels.get(system, ""), CASES.get(rest, rest.replace("-", " "))) if word)
-
-
-def reading_order(name: str) -> tuple[int, str]:
-    numbers = list(ROLES)
-    return (numbers.index(name[:2]) if name[:2] in numbers else len(numbers), name)
-
-
 def systems_of(params: Mapping[str, Any]) -> list[str]:
     """The systems that a scenario's parameters name."""
     named = [Path(text).stem for text in strings_in(list(params.values())) if "params/systems/" in text]
     return list(dict.fromkeys([*named, *(str(params[k]) for k in ("baseline", "challenger") if params.get(k))]))
-
-
-def _article(key: str, row: Mapping[str, str]) -> Study:
-    what = row["under_test"].partition(":")[0]
-    title = row["title"] or what[:1].upper() + what[1:]
-    told = ", ".join(text for text in (row["author"], row["site"], row["date"]) if text) or "author and date not stated"
-    line = f"{told}; one printed mean a test: no interval, no tail (p99)"
-    return Study(key, SHORT.get(key, key), title, line, row["under_test"])
 
 
 def strings_in(value: Any) -> Iterator[str]:
@@ -418,15 +295,6 @@ def strings_in(value: Any) -> Iterator[str]:
         yield from (text for item in value for text in strings_in(item))
 
 
-def rows_of(file: Path) -> list[dict[str, str]]:
-    """Of a CSV file; none where there is no such file."""
-    if not file.is_file():
-        return []
-    with file.open(encoding="utf-8", newline="") as lines:
-        return list(csv.DictReader(lines))
-
-
-_rows = cache(rows_of)
 LONGEST = 130
 """Letters of a title."""
 

@@ -1,4 +1,4 @@
-// The whole site's script: search, theme, code and tables in one go, sorting, filtering, notes that open, figures that answer.
+// The whole site's script: the reader's own mix, theme, code and tables in one go, sorting, filtering, notes that open, figures that answer.
 (() => {
   const $ = (s, e = document) => e.querySelector(s), $$ = (s, e = document) => [...e.querySelectorAll(s)];
   const root = document.documentElement;
@@ -25,25 +25,49 @@
   all("#code", "details.code", "Show code", "Hide code", true);
   all("#tables", "details.table", "Open all tables", "Close all tables");
 
-  // search of the index
-  const search = $("#search"), found = $("#found");
-  search?.addEventListener("input", () => {
-    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    let shown = 0;
-    for (const study of $$(".study")) {
-      let any = 0;
-      for (const page of $$(".page", study)) { const hit = words.every(w => page.dataset.text.includes(w)); page.hidden = !hit; any += hit; }
-      study.hidden = !any; shown += any;
+  // the reader's own mix: the order of systems in each strip, kept in the address
+  const mix = $("#mix");
+  const between = (points, reads) => {
+    const i = Math.max(1, points.findIndex(([share]) => share >= reads)), [[a, x], [b, y]] = [points[i - 1], points[i]];
+    return 1 / (1 / x + (1 / y - 1 / x) * (reads - a) / (b - a));
+  };
+  const order = (systems, reads, load) => {
+    const found = Object.entries(systems).map(([name, loads]) => ({ name, iops: between(loads[load], reads) })).sort((a, b) => b.iops - a.iops);
+    return found.map(f => ({ ...f, share: 100 * f.iops / found[0].iops }));
+  };
+  const rerank = () => {
+    const [reads, size, load] = [+mix.reads.value, mix.size.value, mix.load.value];
+    mix.querySelector("output").textContent = reads + " %";
+    for (const strip of $$(".strip")) {
+      const row = $(".own", strip), all = JSON.parse($(".rates", strip)?.textContent || "{}");
+      if (!row) continue;
+      const ranked = all[size] ? order(all[size], reads, load) : [];
+      const place = name => ranked.findIndex(r => r.name === name);
+      $(".what", row).textContent = `Your mix: ${size} ${reads}/${100 - reads}, ${load}, not tested`;
+      $$(".at", row).forEach(at => { const r = ranked[place(at.dataset.system)]; at.hidden = !r; if (r) at.firstElementChild.style.left = r.share.toFixed(1) + "%"; });
+      const label = name => $(`.system[data-system="${CSS.escape(name)}"]`, strip).textContent;
+      $(".best", row).replaceChildren(...(ranked.length ? [label(ranked[0].name) + " ", make("b", { textContent: Math.round(ranked[0].iops).toLocaleString("en") })] : ["not measured"]));
+      const legend = $(".legend", strip), last = ranked.length;
+      legend.append(...$$(".system", legend).sort((a, b) => (place(a.dataset.system) + 1 || last + 1) - (place(b.dataset.system) + 1 || last + 1)).flatMap(e => [e, " "]));
     }
-    found.textContent = words.length ? `${shown} page${shown === 1 ? "" : "s"} found` : "";
-  });
+  };
+  if (mix) {
+    for (const part of location.hash.replace(/^#mix=/, "").split(",")) {
+      const [name, value] = part.split(":");
+      if (["reads", "size", "load"].includes(name) && value) mix[name].value = value;
+    }
+    mix.hidden = false;
+    mix.addEventListener("input", () => { rerank(); history.replaceState(null, "", `#mix=reads:${mix.reads.value},size:${mix.size.value},load:${mix.load.value}`); });
+    mix.addEventListener("submit", e => e.preventDefault());
+    rerank();
+  }
 
   // what leads from page to page
   const name = document.body.dataset.name, story = (window.SITE || []).find(s => s.pages.some(p => p.name === name));
   if (story) {
     const at = story.pages.findIndex(p => p.name === name), here = story.pages[at];
     const link = (p, text) => make("a", { href: "../" + encodeURI(p.page), textContent: text || p.role });
-    $("#story").append(make("a", { href: "../index.html#study-" + story.key, textContent: story.short }), " · " + here.role);
+    $("#story").append(make("a", { href: "../" + story.path, textContent: story.short }), " · " + here.role);
     const around = $("#around");
     if (at > 0) around.append(make("p", { className: "previous" }, "← ", link(story.pages[at - 1])));
     if (at + 1 < story.pages.length) around.append(make("p", { className: "next" }, link(story.pages[at + 1]), " →"));

@@ -1,0 +1,164 @@
+"""The one-glance strip as HTML: a row for each pattern, a mark for each system at its share of the best.
+
+A strip is drawn from the tables `winners` and `iops` of a study's comparison. It is HTML and no
+picture, so that a phone, a dark screen and the reader's own mix of I/O need no second drawing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hcilib.model.metrics import metric, pattern_order
+from hcilib.model.system import known_labels
+from hcilib.model.workload import NAME
+from hcilib.show.figures.style import looks, pattern_label
+
+Row = Mapping[str, str]
+IOPS = metric("iops")
+STATES = {
+    "leads": "first, shown by a test",
+    "tied": "first or tied with the first in a test",
+    "untested": "first in single runs, or within {margin} of the first; not tested",
+    "alone": "the only system measured",
+    "behind": "behind",
+    "missing": "not measured",
+}
+"""State of a system in a pattern -> its meaning."""
+DEFAULT: dict[str, Any] = {"reads": 70, "size": "4k", "load": "heavy"}
+"""The mix of I/O that a strip shows until the reader chooses another."""
+
+
+def strip(winners: Sequence[Row], curves: Sequence[Row]) -> dict[str, Any]:
+    """Return what a strip shows.
+
+    Parameters
+    ----------
+    winners : rows of ``hci.winners``: system, pattern, iops, pct_of_best with _lo and _hi, state, margin
+    curves : rows of ``hci.summarize`` over patterns and queue depths, for the reader's own mix
+
+    Returns
+    -------
+    dict : systems (label, colour), rows (pattern, marks, best), rates, own (the default mix), margin
+    """
+    names = list(dict.fromkeys(row["system"] for row in winners))
+    labels, colours = known_labels(), {name: look[0] for name, look in looks(names).items()}
+    by_pattern: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in winners:
+        by_pattern[row["pattern"]].append(row)
+    margin = float(next((row["margin"] for row in winners if row.get("margin")), 0.05))
+    rows = [_row(pattern, by_pattern[pattern], margin) for pattern in pattern_order(by_pattern)]
+    systems = [{"name": name, "label": labels.get(name, name), "colour": colours[name][1:].lower()} for name in names]
+    return {
+        "systems": systems,
+        "rows": rows,
+        "margin": 100 * margin,
+        "untested": any(mark["open"] for row in rows for mark in row["marks"]),
+        "rates": (known := rates(curves)),
+        "own": _own(known),
+    }
+
+
+def _own(known: Mapping[str, Mapping[str, Mapping[str, Sequence[Point]]]]) -> dict[str, Any] | None:
+    """Return the row of the default mix, which a page without script shows."""
+    order = ranked(known.get(DEFAULT["size"], {}), DEFAULT["reads"], DEFAULT["load"])
+    labels = known_labels()
+    if not order:
+        return None
+    first, value = order[0]["system"], IOPS.show(order[0]["iops"])
+    return {"marks": order[::-1], "best": labels.get(first, first), "value": value}
+
+
+def _row(pattern: str, rows: Sequence[Row], margin: float) -> dict[str, Any]:
+    labels, known = known_labels(), [row for row in rows if _number(row["iops"]) is not None]
+    best = max(known, key=_share, default=None)
+    missing = [labels.get(row["system"], row["system"]) for row in rows if row not in known]
+    return {
+        "pattern": pattern_label(pattern),
+        "best": labels.get(best["system"], best["system"]) if best else "",
+        "value": IOPS.show(float(best["iops"])) if best else "",
+        "marks": [_mark(row, margin) for row in sorted(known, key=_share)],
+        "missing": missing,
+    }
+
+
+def _mark(row: Row, margin: float) -> dict[str, Any]:
+    share, label = _share(row), known_labels().get(row["system"], row["system"])
+    lo, hi = _number(row.get("pct_of_best_lo")), _number(row.get("pct_of_best_hi"))
+    alone = int(float(row["n"])) <= 1
+    meaning = STATES[row["state"]].format(margin=f"{100 * margin:g} %")
+    load = f" at queue depth {float(row['iodepth']):g}" if row.get("iodepth") else ""
+    value = f"{IOPS.show(float(row['iops']))} IOPS{load}"
+    span = {} if lo is None or hi is None else {"lo": min(lo, 100.0), "hi": min(hi, 100.0)}
+    return {
+        "system": row["system"],
+        "share": share,
+        "open": alone,
+        "said": f"{label}: {share:.0f} % of the best, {value}, {meaning}",
+        **span,
+    }
+
+
+def _share(row: Row) -> float:
+    return float(row["pct_of_best"])
+
+
+def _number(text: str | None) -> float | None:
+    value = float(text) if text not in (None, "") else math.nan
+    return value if math.isfinite(value) else None
+
+
+# ---- The reader's own mix: IOPS at the shares of reads that were measured, and between them
+
+Point = tuple[int, float]
+"""A share of reads in percent, and the IOPS there."""
+
+
+def rates(curves: Sequence[Row]) -> dict[str, dict[str, dict[str, list[Point]]]]:
+    """Return block size -> system -> load -> points (share of reads in percent, IOPS).
+
+    Load is `light` (the least queue depth that was measured) or `heavy` (the best one). A system is
+    there where it has reads alone and writes alone.
+    """
+    found: dict[tuple[str, str, int], dict[float, float]] = defaultdict(dict)
+    for row in curves:
+        match = NAME.fullmatch(row["pattern"])
+        iops, depth = _number(row.get("iops")), _number(row.get("iodepth"))
+        if match is None or any(match.group("theta", "hits", "sync", "cap")) or not iops or depth is None:
+            continue
+        reads = int(match["mix"] or {"read": 100, "write": 0}[match["way"]])
+        found[match["size"] + match["unit"], row["system"], reads][depth] = iops
+    chosen: dict[str, dict[str, dict[str, list[Point]]]] = {}
+    for (size, system, reads), curve in sorted(found.items()):
+        points = chosen.setdefault(size, {}).setdefault(system, {"light": [], "heavy": []})
+        points["light"].append((reads, curve[min(curve)]))
+        points["heavy"].append((reads, max(curve.values())))
+    for systems in chosen.values():
+        for name in [name for name, loads in systems.items() if not _pure(loads["light"])]:
+            del systems[name]
+    return {size: systems for size, systems in chosen.items() if systems}
+
+
+def _pure(points: Sequence[Point]) -> bool:
+    return {0, 100} <= {reads for reads, _ in points}
+
+
+def mixed(points: Sequence[Point], reads_pct: float) -> float:
+    """Return the IOPS of a share of reads: the time of one I/O is linear between measured shares.
+
+    Source: reads and writes that take turns need r / read_iops + (1 - r) / write_iops for each I/O.
+    """
+    shares, iops = zip(*points, strict=True)
+    return float(1 / np.interp(reads_pct, shares, 1 / np.array(iops)))
+
+
+def ranked(systems: Mapping[str, Mapping[str, Sequence[Point]]], reads_pct: float, load: str) -> list[dict[str, Any]]:
+    """Return the systems of one block size at a mix, best first: system, iops, share of the best in percent."""
+    values = {name: mixed(loads[load], reads_pct) for name, loads in systems.items()}
+    best = max(values.values(), default=math.nan)
+    order = sorted(values, key=lambda name: -values[name])
+    return [{"system": name, "iops": values[name], "share": 100 * values[name] / best} for name in order]

@@ -1,0 +1,186 @@
+"""Which scenarios tell one story, in which order a story is read, and the answers to a decider's five questions."""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hcilib.model.places import ROOT
+from hcilib.model.study import Study, load_studies
+from hcilib.model.system import known_labels
+from hcilib.show.report.scenarios import Scenario
+
+Result = Mapping[str, Any]
+
+CHAPTERS = {
+    "04": "Who is faster?",
+    "00": "Who is faster in these files?",
+    "05": "How long does one I/O take?",
+    "14": "How much load within a latency limit?",
+    "09": "What does it cost?",
+    "13": "What happens when something fails?",
+    "15": "Who is slowed down by neighbours?",
+    "03": "Which load is best?",
+    "02": "What do the bare drives do?",
+    "06": "How does it grow with VMs?",
+    "07": "What crosses the network?",
+    "08": "What do resiliency and deduplication cost?",
+    "10": "Do the numbers hold?",
+    "12": "Has anything changed?",
+    "11": "What does certainty cost?",
+    "01": "What is the plan?",
+}
+"""Notebook -> the question of its chapter, in reading order."""
+QUESTIONS = {
+    "first": "Who is first?",
+    "size": "By how much?",
+    "proof": "Is it proven?",
+    "cost": "What does it cost?",
+    "failure": "What when a node dies?",
+}
+"""Key -> what a decider asks."""
+YOURS = Study(short="Yours", title="Your scenarios", under_test="the systems of your params files", scenarios=())
+HARDWARE = {"real": "Real hardware", "emulated": "Emulated hardware", "simulated": "Simulated"}
+
+
+@dataclass
+class Story:
+    """A study with the pages that a report has of it."""
+
+    key: str
+    study: Study
+    pages: list[Result]
+    strip: dict[str, Any] | None = None
+    figures: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def path(self) -> str:
+        return f"study.{self.key}.html"
+
+    @property
+    def title(self) -> str:
+        """The finding of its first page that has one, else the study's own title."""
+        return next((page["title"] for page in self.pages if page["title"]), self.study.title)
+
+    @property
+    def provenance(self) -> str:
+        """Who measured, when, on what, and how often."""
+        who = ", ".join(filter(None, (self.study.measured_by, self.study.date)))
+        what = ", ".join(filter(None, (HARDWARE[self.study.hardware], self.study.repeats)))
+        return " ".join(f"{text[:1].upper()}{text[1:]}." for text in (self.study.under_test, who, what) if text)
+
+    @property
+    def chapters(self) -> list[tuple[str, list[Result]]]:
+        """The question of each chapter, and the pages that answer it."""
+        found: defaultdict[str, list[Result]] = defaultdict(list)
+        for page in self.pages:
+            found[chapter(page["name"])].append(page)
+        return list(found.items())
+
+    @property
+    def answers(self) -> list[tuple[str, str]]:
+        """The five questions, each with a sentence; what a study has not measured is one too."""
+        said: dict[str, str] = {}
+        for page in self.pages:
+            for key, lines in page.get("said", {}).items():
+                said.setdefault(key, " ".join(lines))
+        return [(question, said.get(key) or ABSENT[key]) for key, question in QUESTIONS.items()]
+
+
+CHAPTER = "chapter.html"
+"""File beside a page of evidence: its main figure and first short table, for the page of its study."""
+FIGURE = ("article", "figure", "what", "scenario", "heading", "why")
+"""Columns of the table of figures in docs/ARTICLES.md."""
+ABSENT = {
+    "first": "Systems were not compared.",
+    "size": "Systems were not compared.",
+    "proof": "Nothing was compared, so there is nothing to prove.",
+    "cost": "No price is given.",
+    "failure": "Failures were not measured.",
+}
+"""Question -> the answer of a study that has no page for it."""
+
+
+def chapter(name: str) -> str:
+    """Return the question of a scenario's chapter."""
+    return CHAPTERS.get(name[:2], "More")
+
+
+def reading_order(name: str) -> tuple[int, str]:
+    numbers = list(CHAPTERS)
+    return (numbers.index(name[:2]) if name[:2] in numbers else len(numbers), name)
+
+
+def find_studies(root: Path = ROOT) -> dict[str, Study]:
+    """Return key -> study in the order of the index: yours, real hardware, then the rest.
+
+    Of one kind the study with more scenarios comes first.
+    """
+    known = load_studies(root / "params" / "studies")
+    rank = list(HARDWARE)
+    order = sorted(known, key=lambda key: (rank.index(known[key].hardware), -len(known[key].scenarios), key))
+    return {"yours": YOURS} | {key: known[key] for key in order}
+
+
+def study_of(scenario: Scenario, root: Path = ROOT) -> str:
+    """Return the key of the study that names a scenario of the repository's params; of any other, yours."""
+    if not scenario.params_path.resolve().is_relative_to(root.resolve() / "params"):
+        return "yours"
+    studies = find_studies(root)
+    return next((key for key, study in studies.items() if scenario.name in study.scenarios), "yours")
+
+
+def stories(results: Sequence[Result], root: Path = ROOT) -> list[Story]:
+    """Return the studies that have pages, each with its pages in reading order."""
+    pages: defaultdict[str, list[Result]] = defaultdict(list)
+    for result in sorted(results, key=lambda result: reading_order(result["name"])):
+        pages[result["study"]].append(result)
+    drawn = figures(root)
+    return [
+        Story(key, study, pages[key], figures=drawn.get(study.article or "", []))
+        for key, study in find_studies(root).items()
+        if key in pages
+    ]
+
+
+def label_of(page: Result, pages: Sequence[Result]) -> str:
+    """Return what a page is called in a list: its question, and its case where several answer one question."""
+    name = page["name"]
+    alike = [other for other in pages if other["name"][:2] == name[:2]]
+    question = chapter(name).rstrip("?")
+    return f"{question}: {case(name)}" if len(alike) > 1 else question
+
+
+def case(name: str) -> str:
+    """Return the case of a scenario's name in words, a system by its label."""
+    text = name.partition(".")[2]
+    return known_labels().get(text, text.replace("-", " "))
+
+
+# ---- Where an article's figures are
+
+
+def figures(root: Path = ROOT) -> dict[str, list[dict[str, str]]]:
+    """Return article -> its figures and tables, with the scenario and heading that show each.
+
+    Source: docs/ARTICLES.md, which names articles by the numbers in sources.csv.
+    """
+    document = root / "docs" / "ARTICLES.md"
+    lines = document.read_text("utf-8").splitlines() if document.is_file() else []
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    found = [dict(zip(FIGURE, row, strict=True)) for row in cells if len(row) == len(FIGURE)]
+    known = rows_of(root / "data" / "published" / "sources.csv")
+    by_source = {row["source"]: [own for own in found if own["article"][:3] == row["article"][:3]] for row in known}
+    return {source: rows for source, rows in by_source.items() if rows}
+
+
+def rows_of(file: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file; none where there is no such file."""
+    if not file.is_file():
+        return []
+    with file.open(encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines))

@@ -1,0 +1,165 @@
+"""Studies: which scenarios tell one story, what the index shows of it, and the reader's own mix."""
+
+import math
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hcilib as hci
+from hcilib.model.study import load_studies
+from hcilib.model.yaml_models import TestbedError
+from hcilib.show.report.folders import with_scenarios
+from hcilib.show.report.scenarios import find_scenarios
+from hcilib.show.report.strips import mixed, ranked, rates, strip
+from hcilib.show.report.studies import Story, find_studies, reading_order, study_of
+
+ROOT = Path(__file__).resolve().parents[2]
+STUDY = "short: A\ntitle: T\nunder_test: two systems\nscenarios: [04_compare.x]\n"
+
+
+def rows_of(table: pd.DataFrame) -> list[dict[str, str]]:
+    """Return the rows as a CSV file gives them."""
+    return [{key: "" if pd.isna(v) else str(v) for key, v in row.items()} for row in table.to_dict("records")]
+
+
+def test_every_scenario_belongs_to_one_study_and_every_study_names_scenarios_that_exist():
+    studies = load_studies(ROOT / "params/studies")
+    there = {path.stem for path in (ROOT / "params").glob("*.yaml")}
+    named = [name for study in studies.values() for name in study.scenarios]
+    assert sorted(named) == sorted(there)
+
+
+def test_the_five_articles_are_studies():
+    sources = pd.read_csv(ROOT / "data/published/sources.csv")
+    articles = {study.article for study in find_studies(ROOT).values() if study.article}
+    assert articles == set(sources["source"])
+
+
+def test_real_hardware_comes_before_stand_ins():
+    order = [study.hardware for study in find_studies(ROOT).values()]
+    assert order == sorted(order, key=["real", "emulated", "simulated"].index)
+
+
+def test_a_scenario_of_another_folder_is_yours(tmp_path):
+    (tmp_path / "04_compare.proxmox.yaml").write_text("")
+    (own,) = find_scenarios(tmp_path, ROOT / "notebooks")
+    assert study_of(own, ROOT) == "yours"
+    (shipped,) = find_scenarios(ROOT / "params/04_compare.proxmox.yaml", ROOT / "notebooks")
+    assert study_of(shipped, ROOT) == "proxmox"
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        (STUDY.replace("title: T\n", ""), "title"),
+        (STUDY + "hardware: virtual\n", "hardware"),
+        (STUDY + "order: 3\n", "order"),
+        (STUDY.replace("[04_compare.x]", "04_compare.x"), "scenarios"),
+    ],
+)
+def test_a_wrong_study_names_its_file_and_field(tmp_path, text, field):
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(TestbedError) as refused:
+        load_studies(tmp_path)
+    assert str(tmp_path / "a.yaml") in str(refused.value)
+    assert f"field {field}" in str(refused.value)
+
+
+def test_a_scenario_of_two_studies_is_refused(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.yaml").write_text(STUDY)
+    with pytest.raises(TestbedError, match=r"b\.yaml: field scenarios: 04_compare\.x"):
+        load_studies(tmp_path)
+
+
+def test_a_story_answers_all_five_questions_also_where_nothing_was_measured():
+    page = {"name": "04_compare.x", "title": "", "ok": True, "page": "p", "said": {"first": ["A leads."]}}
+    study = next(iter(load_studies(ROOT / "params/studies").values()))
+    answers = dict(Story("x", study, [page]).answers)
+    assert len(answers) == 5
+    assert answers.pop("Who is first?") == "A leads."
+    assert all(answers.values())
+
+
+def test_a_comparison_is_read_before_its_audit():
+    names = ["10_audit.a", "04_compare.a", "99_own.a", "13_failure.a"]
+    assert sorted(names, key=reading_order) == ["04_compare.a", "13_failure.a", "10_audit.a", "99_own.a"]
+
+
+def test_a_folder_of_run_directories_is_compared_and_audited(tmp_path):
+    runs = [ROOT / "data/samples/lab-single", ROOT / "data/samples/lab-mirror"]
+    made = with_scenarios(runs[0], tmp_path / "out", ROOT)
+    assert [file.name for file in made] == ["10_audit.lab-single.yaml"], "one system alone is not compared"
+    (tmp_path / "both").mkdir()
+    for run in runs:
+        shutil.copytree(run, tmp_path / "both" / run.name)
+    made = with_scenarios([tmp_path / "both"], tmp_path / "out", ROOT)
+    scenarios = {scenario.name: scenario.params for scenario in find_scenarios(made, ROOT / "notebooks")}
+    assert list(scenarios) == ["04_compare.both", "10_audit.both"]
+    compared = scenarios["04_compare.both"]
+    assert {compared["baseline"], compared["challenger"]} == {"lab-single", "lab-mirror"}
+    assert all((ROOT / source).is_dir() for source in compared["sources"])
+
+
+def test_a_folder_of_other_tools_files_is_read_as_such(tmp_path):
+    made = with_scenarios(ROOT / "data/samples/loose-files", tmp_path, ROOT)
+    (scenario,) = find_scenarios(made, ROOT / "notebooks")
+    assert scenario.name == "00_files.loose-files"
+    assert scenario.params["path"] == "data/samples/loose-files"
+
+
+# ---- Strips
+
+
+def published() -> pd.DataFrame:
+    return hci.published().query("source == 'proxmox-2node-hci' and vms > 1")
+
+
+def test_a_strip_shows_every_system_and_pattern_with_the_values_of_its_tables():
+    winners = hci.winners(published())
+    shown = strip(rows_of(winners), rows_of(hci.summarize(published(), "iops")))
+    assert len(shown["rows"]) == winners["pattern"].nunique()
+    marks = {(m["system"], round(m["share"], 6)) for row in shown["rows"] for m in row["marks"]}
+    assert marks == set(zip(winners["system"], winners["pct_of_best"].round(6), strict=True))
+    assert all(mark["open"] for row in shown["rows"] for mark in row["marks"]), "one printed mean each"
+    assert all("lo" not in mark for row in shown["rows"] for mark in row["marks"])
+    best = winners.loc[winners.groupby("pattern")["iops"].idxmax()].set_index("pattern")
+    values = [float(row["value"].replace(",", "")) for row in shown["rows"]]
+    assert sorted(values) == sorted(best["iops"].round())
+
+
+def test_a_system_that_was_not_measured_in_a_pattern_is_named():
+    table = hci.winners(published()).query("not (system == 'ceph-pve' and pattern == '4k-randread')")
+    gap = hci.winners(published()).query("system == 'ceph-pve' and pattern == '4k-randread'")
+    gap = gap.assign(iops=math.nan, pct_of_best=math.nan, state="missing")
+    shown = strip(rows_of(pd.concat([table, gap])), [])
+    assert shown["rows"][0]["missing"] == ["Ceph"]
+    assert shown["own"] is None
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(1e2, 1e7), st.floats(1e2, 1e7), st.integers(0, 100))
+def test_a_mix_takes_the_time_of_its_parts(read, write, share):
+    expected = 1 / (share / 100 / read + (1 - share / 100) / write)
+    assert mixed([(0, write), (100, read)], share) == pytest.approx(expected)
+
+
+def test_a_mix_that_was_measured_is_what_was_measured():
+    known = rates(rows_of(hci.summarize(published(), "iops")))
+    ranks = ranked(known["4k"], 70, "heavy")
+    measured = published().query("pattern == '4k-randrw70'").groupby("system")["iops"].max()
+    assert {r["system"]: r["iops"] for r in ranks} == pytest.approx(measured.to_dict())
+    assert [r["iops"] for r in ranks] == sorted((r["iops"] for r in ranks), reverse=True)
+    light = ranked(known["1m"], 0, "light")
+    least = published().query("pattern == '1m-write'").sort_values("iodepth").groupby("system")["iops"].first()
+    assert {r["system"]: r["iops"] for r in light} == pytest.approx(least.to_dict())
+
+
+def test_only_systems_with_reads_and_writes_have_a_mix():
+    curve = hci.summarize(published(), "iops")
+    curve = curve[~((curve["system"] == "ceph-pve") & (curve["pattern"] == "4k-randwrite"))]
+    assert "ceph-pve" not in rates(rows_of(curve))["4k"]
