@@ -72,7 +72,7 @@ ONLY_IN = {
     "seaborn": {"show"},
     "papermill": {"show"},
     "nbconvert": {"show"},
-    "pydantic": {"yaml_models", "testbed", "system", "drive"},
+    "pydantic": {"yaml_models", "testbed", "system", "study", "drive"},
     "subprocess": {"drive", "show"},
     "socket": {"drive"},
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from pydantic import Field
+
 from hcilib.model import yaml_models as form
 from hcilib.model.places import at_home
 from hcilib.model.yaml_models import Model, TestbedError, load
@@ -22,7 +24,8 @@ class Study(Model):
     under_test : the systems, in a few words
     measured_by, date : the author or lab, and when; "" where a source does not say
     hardware : real, emulated (stand-ins of known speed) or simulated
-    repeats : how often each test was run
+    runs : of each test, at least; 0 where nothing was measured
+    repeats : the same in words, with what else matters to trust it
     article : key of a source in data/published/sources.csv, where the study is a published article
     scenarios : names of params files without their ending
     """
@@ -33,6 +36,7 @@ class Study(Model):
     measured_by: form.Line = ""
     date: form.Line = ""
     hardware: Hardware = "real"
+    runs: int = Field(default=0, ge=0)
     repeats: form.Line = ""
     article: form.Name | None = None
     scenarios: tuple[form.Name, ...]

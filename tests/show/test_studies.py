@@ -15,7 +15,8 @@ from hcilib.model.yaml_models import TestbedError
 from hcilib.show.report.folders import with_scenarios
 from hcilib.show.report.scenarios import find_scenarios
 from hcilib.show.report.strips import mixed, ranked, rates, strip
-from hcilib.show.report.studies import Story, find_studies, reading_order, study_of
+from hcilib.show.report.studies import Story, evidence_map, find_studies, reading_order, study_of
+from hcilib.show.report.topology import topology
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = "short: A\ntitle: T\nunder_test: two systems\nscenarios: [04_compare.x]\n"
@@ -110,6 +111,22 @@ def test_a_folder_of_other_tools_files_is_read_as_such(tmp_path):
     (scenario,) = find_scenarios(made, ROOT / "notebooks")
     assert scenario.name == "00_files.loose-files"
     assert scenario.params["path"] == "data/samples/loose-files"
+
+
+def test_a_drawing_shows_the_nodes_drives_and_copies_of_the_system_files():
+    (hardware,) = topology(["starwind-rdma-pve", "ceph-pve", "no-such-system"])
+    system = hci.load_system("params/systems/starwind-rdma-pve.yaml")
+    assert (hardware["nodes"], hardware["drives"]) == (system.nodes, system.drives_per_node)
+    assert hardware["vms"] == system.vms.count
+    assert [told["label"] for told in hardware["systems"]] == ["StarWind RDMA", "Ceph"]
+    assert system.transport in hardware["systems"][0]["layout"]
+
+
+def test_the_map_of_evidence_has_every_measured_study_once():
+    studies = find_studies(ROOT)
+    told = [Story(key, study, []) for key, study in studies.items()]
+    placed = [story.key for _, kinds in evidence_map(told) for _, found in kinds for story in found]
+    assert sorted(placed) == sorted(key for key, study in studies.items() if study.runs)
 
 
 # ---- Strips

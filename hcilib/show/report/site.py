@@ -12,7 +12,8 @@ from nbconvert.filters import markdown2html
 from hcilib.model.places import ROOT
 from hcilib.show.report.page import TEMPLATES, Section, dark_inks, rendered, unescaped
 from hcilib.show.report.strips import DEFAULT, strip
-from hcilib.show.report.studies import CHAPTER, Result, Story, label_of, rows_of, stories
+from hcilib.show.report.studies import CHAPTER, Result, Story, evidence_map, label_of, rows_of, stories
+from hcilib.show.report.topology import topology
 
 
 def write_index(results: Sequence[Result], out: Path, revision: str, root: Path = ROOT) -> Path:
@@ -25,7 +26,8 @@ def write_index(results: Sequence[Result], out: Path, revision: str, root: Path 
     _write_map(told, out)
     _write_figures(told, out, revision)
     inks = dark_inks(" ".join(_inks(story) for story in told))
-    return _write(out, "index.html", results=results, revision=revision, stories=told, mix=DEFAULT, inks=inks)
+    content = {"results": results, "stories": told, "evidence": evidence_map(told), "mix": DEFAULT}
+    return _write(out, "index.html", **content, revision=revision, inks=inks)
 
 
 def strip_of(story: Story, out: Path) -> dict[str, Any] | None:
@@ -57,7 +59,10 @@ def _write_study(story: Story, out: Path, revision: str) -> None:
         for question, pages in story.chapters
     ]
     inks = dark_inks(_inks(story) + "".join(str(chapter["shown"]) for chapter in chapters))
-    _write(out, story.path, "study", story=story, chapters=chapters, mix=DEFAULT, revision=revision, inks=inks)
+    systems = [name for page in story.pages for name in page.get("systems", [])]
+    systems += [system["name"] for system in story.strip["systems"]] if story.strip else []
+    content = {"story": story, "chapters": chapters, "topology": topology(systems), "mix": DEFAULT}
+    _write(out, story.path, "study", **content, revision=revision, inks=inks)
 
 
 def _chapter(page: Result, out: Path) -> str:

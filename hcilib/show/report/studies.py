@@ -147,6 +147,16 @@ def stories(results: Sequence[Result], root: Path = ROOT) -> list[Story]:
     ]
 
 
+def evidence_map(told: Sequence[Story]) -> list[tuple[str, list[tuple[str, list[Story]]]]]:
+    """Return runs of each test -> hardware -> the studies that have so many on such hardware."""
+    rows = {"One run": range(1, 2), "Two to four runs": range(2, 5), "Five and more": range(5, 10**6)}
+    found = []
+    for name, runs in rows.items():
+        kinds = {kind: [s for s in told if s.study.runs in runs and s.study.hardware == kind] for kind in HARDWARE}
+        found.append((name, [(HARDWARE[kind], studies) for kind, studies in kinds.items() if kind != "simulated"]))
+    return found
+
+
 def label_of(page: Result, pages: Sequence[Result]) -> str:
     """Return what a page is called in a list: its question, and its case where several answer one question."""
     name = page["name"]

@@ -1,0 +1,60 @@
+"""What a study measured, as a drawing: nodes with their drives and VMs, the link between them, and each system's copies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from hcilib.model.metrics import scheme_words
+from hcilib.model.system import System, load_systems
+from hcilib.model.yaml_models import TestbedError
+
+
+def topology(names: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the hardware of some systems, those on equal hardware together.
+
+    Parameters
+    ----------
+    names : of systems as results call them
+
+    Returns
+    -------
+    dicts : nodes, drives (of a node), drive (model and size), vms (None where not told), systems (label, scheme and
+    transport in words); a system whose file does not tell its nodes is left out
+    """
+    try:
+        known = load_systems()
+    except TestbedError:  # the scenario that loads the broken file says so
+        return []
+    found: dict[tuple, dict[str, Any]] = {}
+    for system in (known[name] for name in dict.fromkeys(names) if name in known):
+        if not system.nodes:
+            continue
+        model = system.drive.model if system.drive else ""
+        key = (system.nodes, system.drives_per_node, model)
+        group = found.setdefault(key, _hardware(system, model))
+        group["systems"].append(_system(system))
+    return list(found.values())
+
+
+def _hardware(system: System, model: str) -> dict[str, Any]:
+    held = system.drive.bytes if system.drive else None
+    told = re.search(r"\d ?[GTM]i?B", model)
+    size = "" if told or not held else f", {held / 1e12:.3g} TB"
+    return {
+        "nodes": system.nodes,
+        "drives": system.drives_per_node or 0,
+        "drive": f"{model}{size}" if model else "",
+        "vms": system.vms.count if system.vms else None,
+        "systems": [],
+    }
+
+
+def _system(system: System) -> dict[str, str]:
+    """Return a system's label, and in words how it keeps its data and over which transport."""
+    layout = scheme_words(system.scheme) if system.scheme else "layout not stated"
+    return {
+        "label": system.short or system.label,
+        "layout": ", ".join(filter(None, (layout, system.transport))),
+    }
