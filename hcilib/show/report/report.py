@@ -23,6 +23,7 @@ from typing import Any
 from tqdm import tqdm
 
 from hcilib.model.engine import Engine, mapped
+from hcilib.model.study import TestbedError
 from hcilib.show.report.execute import (
     data_named,
     describe,
@@ -35,6 +36,7 @@ from hcilib.show.report.execute import (
 )
 from hcilib.show.report.folders import with_scenarios
 from hcilib.show.report.scenarios import SOURCES, Scenario, ScenarioError, find_scenarios
+from hcilib.show.report.studies import find_studies, stories
 
 LOOK_S, ENDING_S = 2.0, 20.0
 """How often is said what is done, and how long a campaign has to end in order after Ctrl-C: fio, a setting put back."""
@@ -104,7 +106,8 @@ def build(params, out, workers: int, root, engine: Engine = None) -> tuple[Path,
         params = with_scenarios(params, out, root)
     try:
         scenarios = find_scenarios(params, root / "notebooks")
-    except ScenarioError as error:
+        find_studies(root)
+    except (ScenarioError, TestbedError) as error:
         raise ReportError(str(error)) from None
     shared = shared_digest(root)
     results = {s.name: result for s in scenarios if (result := unchanged(s, root, out, shared))}
@@ -138,8 +141,6 @@ def papers(results: list[dict[str, Any]], out: Path, root: Path = Path(".")) -> 
     ------
     PaperError : there is no chromium, or it failed; the text says what to do
     """
-    from hcilib.show.report.studies import stories
-
     browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if browser is None:
         raise PaperError(

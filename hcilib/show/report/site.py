@@ -26,7 +26,7 @@ def write_index(results: Sequence[Result], out: Path, revision: str, root: Path 
     _write_map(told, out)
     _write_figures(told, out, revision)
     inks = dark_inks(" ".join(_inks(story) for story in told))
-    content = {"results": results, "stories": told, "evidence": evidence_map(told), "mix": DEFAULT}
+    content: dict[str, Any] = {"results": results, "stories": told, "evidence": evidence_map(told), "mix": DEFAULT}
     return _write(out, "index.html", **content, revision=revision, inks=inks)
 
 
@@ -61,7 +61,7 @@ def _write_study(story: Story, out: Path, revision: str) -> None:
     inks = dark_inks(_inks(story) + "".join(str(chapter["shown"]) for chapter in chapters))
     systems = [name for page in story.pages for name in page.get("systems", [])]
     systems += [system["name"] for system in story.strip["systems"]] if story.strip else []
-    content = {"story": story, "chapters": chapters, "topology": topology(systems), "mix": DEFAULT}
+    content: dict[str, Any] = {"story": story, "chapters": chapters, "topology": topology(systems), "mix": DEFAULT}
     _write(out, story.path, "study", **content, revision=revision, inks=inks)
 
 

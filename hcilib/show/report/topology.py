@@ -1,4 +1,4 @@
-"""What a study measured, as a drawing: nodes with their drives and VMs, the link between them, and each system's copies."""
+"""The hardware of a study as a drawing: nodes, drives, VMs and links, and how each system keeps its data."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from hcilib.model.metrics import scheme_words
-from hcilib.model.system import System, load_systems
-from hcilib.model.yaml_models import TestbedError
+from hcilib.model.system import System, TestbedError, load_systems
 
 
 def topology(names: Iterable[str]) -> list[dict[str, Any]]:
