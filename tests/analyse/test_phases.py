@@ -1,0 +1,61 @@
+"""The phases of a disturbed run add up, and the worst and the median run of a failure are marked."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import hcilib as hci
+
+SOURCE = ["data/samples/box/stamped-drbd"]
+
+
+@pytest.fixture(scope="module")
+def costs() -> pd.DataFrame:
+    silences = hci.read_silences(SOURCE)
+    return hci.failures(hci.read_series(SOURCE), hci.read_events(SOURCE), None, 0.2, 5, silences=silences)
+
+
+def test_the_phases_of_a_run_follow_each_other_from_its_begin_to_its_end(costs):
+    table = hci.phases(costs)
+    for (_, _, block), run in table[table["phase"] != "outage"].groupby(["pattern", "failure", "block"]):
+        assert run["from_s"].iloc[1:].to_numpy() == pytest.approx(run["to_s"].iloc[:-1].to_numpy()), block
+    whole = table[table["phase"] != "outage"].groupby(["failure", "block"])["duration_s"].sum()
+    assert whole.to_numpy() == pytest.approx(costs.set_index(["failure", "block"])["runtime_s"].sort_index().to_numpy())
+
+
+def test_an_outage_is_the_one_of_the_costs(costs):
+    table = hci.phases(costs).query("phase == 'outage'").set_index(["failure", "block"]).sort_index()
+    known = costs.set_index(["failure", "block"]).sort_index()
+    assert table["duration_s"].to_numpy() == pytest.approx(known["gap_s"].to_numpy())
+
+
+def test_a_run_that_did_not_recover_recovers_to_its_end(costs):
+    table = hci.phases(costs)
+    never = costs[costs["back_s"].isna()]
+    assert len(never) == 3
+    ends = table.merge(never[["failure", "block"]]).groupby(["failure", "block"])["phase"].agg(set)
+    assert all("recovered" not in phases and "recovering" in phases for phases in ends)
+
+
+def test_each_failure_has_one_worst_and_one_median_run(costs):
+    marks = hci.phases(costs).drop_duplicates(["failure", "block"])
+    for failure, runs in marks.groupby("failure"):
+        assert sorted(runs["place"]) == ["", "median", "worst"]
+        worst = runs.set_index("place")["block"]["worst"]
+        gaps = costs[costs["failure"] == failure].set_index("block")["gap_s"]
+        assert gaps[worst] == gaps.max()
+
+
+def test_a_run_without_an_outage_has_none_and_one_run_alone_is_drawn(costs):
+    quiet = costs.head(1).assign(gap_s=np.nan, gap_from_s=np.nan)
+    table = hci.phases(quiet)
+    assert "outage" not in set(table["phase"])
+    (ax,) = hci.plot_lanes(table)
+    lengths = {bar.get_gid(): bar.get_width() for bar in ax.patches}
+    degraded = table.set_index("phase")["duration_s"]["degraded"]
+    assert lengths["degraded"] == pytest.approx(degraded)
+
+
+def test_a_table_without_rows_is_refused(costs):
+    with pytest.raises(ValueError, match="plot_lanes"):
+        hci.plot_lanes(hci.phases(costs.head(0)))
