@@ -70,6 +70,7 @@ SYSTEM = {
     "savings": {"on": "nodes", "run": "saved", "expect": "([0-9.]+) %"},
     "pool_fill": {"on": "node", "run": "full", "expect": "([0-9.]+) %"},
     "health": {"on": ["node1"], "run": "ask", "expect": "OK"},
+    "currency": "EUR",
     "settings": {
         "turbo": {
             "apply": {"on": "node", "run": "on"},

@@ -118,6 +118,10 @@ class DriveModel(Model):
     bytes: form.Bytes | None = None
 
 
+DECLARED = ("price", "currency", "years", "rack_units", "watts")
+"""Fields of a system that are declared and never measured: they are no part of its identity."""
+
+
 class VmSet(Model):
     """The VMs an article describes: provenance, not a testbed."""
 
@@ -165,18 +169,32 @@ class System(Model):
     pool_fill: Percentage | None = None
     redirected: form.Regex | None = None
     health: Health | None = None
+    price: form.Amount | None = None
+    currency: form.Currency | None = None
+    years: form.Amount | None = None
+    rack_units: form.Amount | None = None
+    watts: form.Amount | None = None
     notes: form.Prose | None = None
+
+    @model_validator(mode="after")
+    def _price_has_a_currency(self):
+        if self.price and not self.currency:
+            raise ValueError("field currency: missing beside price. Add it, such as currency: EUR")
+        return self
 
     @property
     def digest(self) -> str:
-        """Identity by content; of a field that came with a later version only where it says something."""
+        """Identity by content; of a field that came with a later version only where it says something.
+
+        What is only declared is left out: a campaign goes on when a price changes.
+        """
         later = ["placement", "failures", "disks", "settings", "setting", "cache_bytes"]
         later += ["savings", "pool_fill", "redirected", "health"]
-        return digest(self.model_dump(exclude={name for name in later if not getattr(self, name)}))
+        return digest(self.model_dump(exclude={*DECLARED, *(name for name in later if not getattr(self, name))}))
 
     def to_dict(self) -> dict:
         """Return what plan.json holds of it."""
-        return self.model_dump(mode="json", exclude=None if self.health else {"health"})
+        return self.model_dump(mode="json", exclude={*DECLARED, *([] if self.health else ["health"])})
 
     @property
     def variant(self) -> str:

@@ -64,6 +64,18 @@ _Yaml12.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(?:[Tt]rue|
 Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
 
 
+def _amount(given: object) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < 1e15:
+        raise ValueError(
+            "expected a number above 0 and below 10^15, without a unit. Remove the field if it is not known"
+        )
+    return float(given)
+
+
+Amount = Annotated[float, BeforeValidator(_amount)]
+"""A price, a duration, a power: never 0, as a missing one is left out."""
+
+
 @dataclass(frozen=True)
 class Form:
     """What a text field may hold: all of it fits `pattern`, every character can be seen, and there are at most `most`.
@@ -116,6 +128,7 @@ Uri = Annotated[str, Form("nbd://host/export, nbd+unix:///export?socket=name.soc
 ContentDigest = Annotated[str, Form("the digest that the guard's refusal names: 32 digits from 0-9a-f", "[0-9a-f]{32}")]
 FilePath = Annotated[str, Form("the path of a file on one line", "[^-].*", most=4096)]
 Token = Annotated[str, Form("a token without blanks, of at most 255 characters", r"\S+")]
+Currency = Annotated[str, Form("a currency's three capital letters, such as EUR", "[A-Z]{3}")]
 ActionName = Annotated[str, Form("lower-case words joined by -, e.g. cut-link", "[a-z0-9]+(-[a-z0-9]+)*", most=64)]
 Line = Annotated[str, Form("one line of text that can be seen, at most 1,000 characters", most=1000)]
 Regex = Annotated[Line, AfterValidator(_compiles)]
